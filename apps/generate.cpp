@@ -15,7 +15,7 @@
 #include "core/system/utf8.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "data/tokenizer/tokenizer_kind.h"
-#include "train/generation/rehearsal.h"
+#include "train/generation/warm_up.h"
 
 namespace quench {
 namespace {
@@ -56,7 +56,7 @@ void generate_for_prompt(GenerateOptions& o) {
     }
     o.generation.max_new_tokens = allowed_tokens(o, model.config, ids.size());
     if (model.model->options().device.is_cpu()) return {};
-    return [&lm = *model.model, tokens = static_cast<std::int64_t>(ids.size())] { rehearse_generation(lm, tokens); };
+    return [&lm = *model.model, tokens = static_cast<std::int64_t>(ids.size())] { warm_up_generation(lm, tokens); };
   };
   LoadedModel loaded = load_model(o.model, o.device, o.dtype, false, prepare);
   use_adapter(loaded, o.adapter);

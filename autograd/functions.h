@@ -26,15 +26,15 @@ Variable add(const Variable& a, const Variable& b);
 Variable embedding(const Weight& table, const Tensor& ids);
 
 // RMSNorm over the last axis of x [N,H]. `wanted` is what the consumer of the result asks for
-// (autograd/quant_request.h); the result's written() has it.
-Variable rms_norm(const Variable& x, const Weight& weight, float eps, const QuantRequest& wanted = {});
+// (autograd/quant_output_request.h); the result's fused_outputs() has it.
+Variable rms_norm(const Variable& x, const Weight& weight, float eps, const QuantOutputRequest& wanted = {});
 
 // {sum = residual + delta, rms_norm(sum)} in one pass; `wanted` of the second.
 std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Variable& delta, const Weight& weight,
-                                           float eps, const QuantRequest& wanted = {});
+                                           float eps, const QuantOutputRequest& wanted = {});
 
 // SwiGLU of gate_up [N,2I]: [N,I]. `known`: its value, where it has been computed and nothing is wanted.
-Variable swiglu(const Variable& gate_up, const QuantRequest& wanted = {}, const Tensor& known = {});
+Variable swiglu(const Variable& gate_up, const QuantOutputRequest& wanted = {}, const Tensor& known = {});
 
 // Geometry of a fused query-key-value matrix [N, (heads + 2*kv_heads) * head_dim], heads in the order q, k, v.
 struct QkvLayout {
@@ -72,7 +72,6 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
 // [1]. Gradients are made in the forward pass (the logits exist only then, chunk by chunk), so the result must be the
 // root of the backward pass. `losses`, if not null, receives the f32 [N] loss of each row.
 Variable lm_head_loss(const Variable& hidden, const Weight& weight, const Tensor& labels, float scale,
-                      const LmHeadLossOptions& options = {}, Tensor* losses = nullptr,
-                      HeadProducts* products = nullptr);
+                      const LmHeadLossOptions& options = {}, Tensor* losses = nullptr, HeadGemms* products = nullptr);
 
 }  // namespace quench::autograd

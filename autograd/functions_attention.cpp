@@ -91,7 +91,7 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
       if (dqkv) dqkv->contribute(dx);
     };
   });
-  if (recorded) out.set_kept_by_producer();
+  if (recorded) out.set_saved_by_producer();
   return out;
 }
 

@@ -13,24 +13,28 @@ Variable linear(const Variable& x, const Weight& weight, const Weight& bias, con
   const Shape shape{x.value().size(0), weight.shape()[0]};
   Variable y(onto.defined() ? onto : Tensor::empty(shape, x.value().dtype(), x.value().device()));
   gemm({.a = x.value(),
-        .b = weight.use().value(),
+        .b = weight.acquire().value(),
         .c = y.value(),
         .transpose_b = true,
         .beta = onto.defined() ? 1.0f : 0.0f,
-        .bias = bias.use().value()});
+        .bias = bias.acquire().value()});
 
   Tape::record("linear", {x, weight, bias}, std::array{&y}, [&] {
     return [saved_x = weight.requires_grad() ? Saved(x) : Saved(), weight, dx = x.gradient(), dw = weight.gradient(),
             db = bias.gradient(), dy_of = y.gradient()] {
       const Tensor dy = dy_of->value();
       if (dw) {
-        const auto wgrad = [dw, dy](const Tensor& x_again) {
+        const auto wgrad = [dw, dy](const Tensor& recomputed_x) {
           const GradientTarget into = dw->target();
-          gemm({.a = dy, .b = x_again, .c = into.tensor, .transpose_a = true, .beta = into.accumulate ? 1.0f : 0.0f});
+          gemm({.a = dy,
+                .b = recomputed_x,
+                .c = into.tensor,
+                .transpose_a = true,
+                .beta = into.accumulate ? 1.0f : 0.0f});
         };
         dw->begin_use();
-        const auto finish = [wgrad, dw](const Tensor& x_again) {
-          wgrad(x_again);
+        const auto finish = [wgrad, dw](const Tensor& recomputed_x) {
+          wgrad(recomputed_x);
           dw->end_use();
         };
         if (!saved_x.defer(finish)) finish(saved_x.get());
@@ -41,7 +45,7 @@ Variable linear(const Variable& x, const Weight& weight, const Weight& bias, con
       }
       if (dx) {
         const GradientTarget into = dx->target();
-        gemm({.a = dy, .b = weight.use().value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
+        gemm({.a = dy, .b = weight.acquire().value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
       }
     };
   });

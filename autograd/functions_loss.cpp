@@ -6,11 +6,11 @@
 namespace quench::autograd {
 
 Variable lm_head_loss(const Variable& hidden, const Weight& weight, const Tensor& labels, float scale,
-                      const LmHeadLossOptions& options, Tensor* losses, HeadProducts* products) {
+                      const LmHeadLossOptions& options, Tensor* losses, HeadGemms* products) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor x = hidden.value();
   const bool training = Tape::current() != nullptr && (hidden.requires_grad() || weight.requires_grad());
-  const Weight::Use values = weight.use();
+  const Weight::Acquired values = weight.acquire();
   LmHeadLossArgs args{.hidden = x, .weight = values.value(), .labels = labels};
   args.losses = Tensor::empty({x.size(0)}, DType::f32, x.device());
   args.grad_scale = scale;

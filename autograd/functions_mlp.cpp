@@ -10,23 +10,23 @@ namespace {
 
 struct SwigluBackward {
   Saved saved;
-  std::shared_ptr<Recomputation> again;
+  std::shared_ptr<RecomputeHandle> handle;
   std::shared_ptr<Gradient> din, dout_of;
   GateUpTarget written = {};  // by the function that made the output's gradient
 
   // Nothing reads the saved tensor after this: the gradient takes its place, unless somebody else holds it too.
   [[nodiscard]] GateUpTarget take_saved() const {
     const Tensor kept = saved.get();
-    again->again = nullptr;
+    handle->recompute = nullptr;
     const bool alone = kept.storage().use_count() <= 2;  // what was saved, and `kept`
     return {kept, alone ? kept : Tensor::empty_like(kept)};
   }
 
   [[nodiscard]] GateUpTarget pass_target() {
-    if (!din || din->request().wanted() || !again->waiting.empty()) return {};
+    if (!din || din->quant_request().wanted() || !handle->waiting.empty()) return {};
     const MemoryScope scope(MemoryCategory::activations);
     written = take_saved();
-    again->makes_again = false;
+    handle->recomputes = false;
     return written;
   }
 
@@ -36,49 +36,49 @@ struct SwigluBackward {
     const Tensor dout = dout_of->value();
     const auto [kept, dx] = take_saved();
     Tensor value;
-    if (!again->waiting.empty()) value = Tensor::empty(dout.shape(), kept.dtype(), kept.device());
-    const Float8Sink sink = din ? make_sink(din->request(), dx) : Float8Sink{};
-    swiglu_backward({.dout = dout, .gate_up = kept, .dgate_up = dx, .out = value, .sink = sink});
-    again->run_waiting(value);
-    if (din) din->contribute(dx, sink);
+    if (!handle->waiting.empty()) value = Tensor::empty(dout.shape(), kept.dtype(), kept.device());
+    const QuantOutputs quant_outputs = din ? make_quant_outputs(din->quant_request(), dx) : QuantOutputs{};
+    swiglu_backward({.dout = dout, .gate_up = kept, .dgate_up = dx, .out = value, .quant_outputs = quant_outputs});
+    handle->run_waiting(value);
+    if (din) din->contribute(dx, quant_outputs);
   }
 };
 
 }  // namespace
 
-Variable swiglu(const Variable& gate_up, const QuantRequest& wanted, const Tensor& known) {
+Variable swiglu(const Variable& gate_up, const QuantOutputRequest& wanted, const Tensor& known) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = gate_up.value();
   Variable out(known.defined() ? known : Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device()));
-  const Float8Sink sink = make_sink(wanted, out.value());
-  if (!known.defined()) quench::swiglu({in, out.value(), sink});
-  out.set_written(sink);
-  const auto again = std::make_shared<Recomputation>();
+  const QuantOutputs quant_outputs = make_quant_outputs(wanted, out.value());
+  if (!known.defined()) quench::swiglu({in, out.value(), quant_outputs});
+  out.set_fused_outputs(quant_outputs);
+  const auto handle = std::make_shared<RecomputeHandle>();
   const bool recorded = Tape::record("swiglu", {gate_up}, std::array{&out}, [&] {
     const Saved saved = Saved::large(gate_up);
     const Shape shape = out.value().shape();
-    again->again = [saved, shape] {
+    handle->recompute = [saved, shape] {
       const MemoryScope again_scope(MemoryCategory::workspace);
       const Tensor kept = saved.get();
       const Tensor value = Tensor::empty(shape, kept.dtype(), kept.device());
       quench::swiglu({kept, value});
       return value;
     };
-    again->makes_again = true;
+    handle->recomputes = true;
     const auto backward = std::make_shared<SwigluBackward>(
-        SwigluBackward{.saved = saved, .again = again, .din = gate_up.gradient(), .dout_of = out.gradient()});
+        SwigluBackward{.saved = saved, .handle = handle, .din = gate_up.gradient(), .dout_of = out.gradient()});
     out.gradient()->set_gate_up_target(
         [of = std::weak_ptr(backward)] { return of.lock() ? of.lock()->pass_target() : GateUpTarget{}; });
     return [backward] { backward->run(); };
   });
-  if (recorded) out.set_recompute(again);
+  if (recorded) out.set_recompute(handle);
   return out;
 }
 
 Variable embedding(const Weight& table, const Tensor& ids) {
   const MemoryScope scope(MemoryCategory::activations);
   Variable out(Tensor::empty({ids.size(0), table.shape()[1]}, table.dtype(), table.device()));
-  quench::embedding({table.use().value(), ids, out.value()});
+  quench::embedding({table.acquire().value(), ids, out.value()});
   Tape::record("embedding", {table}, std::array{&out}, [&] {
     return [ids, dtable = table.gradient(), dout = out.gradient()] {
       GradientTarget into = dtable->target();

@@ -3,8 +3,8 @@
 #include <array>
 
 #include "core/ops/elementwise.h"
-#include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/grouped_gemm.h"
+#include "core/ops/experts/token_permutation.h"
 #include "core/ops/gemm.h"
 #include "core/ops/quantize/quantize.h"
 
@@ -16,7 +16,7 @@ Variable router_logits(const Variable& x, const Weight& weight) {
                weight.describe());
   const MemoryScope scope(MemoryCategory::activations);
   Variable logits(Tensor::empty({x.value().size(0), weight.shape()[0]}, DType::f32, x.value().device()));
-  gemm({.a = x.value(), .b = weight.use().value(), .c = logits.value(), .transpose_b = true});
+  gemm({.a = x.value(), .b = weight.acquire().value(), .c = logits.value(), .transpose_b = true});
   Tape::record("router_logits", {x, weight}, std::array{&logits}, [&] {
     return [saved_x = weight.requires_grad() ? Saved(x) : Saved(), weight, dtype = x.value().dtype(), dx = x.gradient(),
             dw = weight.gradient(), dlogits_of = logits.gradient()] {
@@ -29,38 +29,42 @@ Variable router_logits(const Variable& x, const Weight& weight) {
       }
       if (dw) {
         dw->begin_use();
-        const auto finish = [dw, dy](const Tensor& x_again) {
+        const auto finish = [dw, dy](const Tensor& recomputed_x) {
           const GradientTarget into = dw->target();
-          gemm({.a = dy, .b = x_again, .c = into.tensor, .transpose_a = true, .beta = into.accumulate ? 1.0f : 0.0f});
+          gemm({.a = dy,
+                .b = recomputed_x,
+                .c = into.tensor,
+                .transpose_a = true,
+                .beta = into.accumulate ? 1.0f : 0.0f});
           dw->end_use();
         };
         if (!saved_x.defer(finish)) finish(saved_x.get());
       }
       if (dx) {
         const GradientTarget into = dx->target();
-        gemm({.a = dy, .b = weight.use().value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
+        gemm({.a = dy, .b = weight.acquire().value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
       }
     };
   });
   return logits;
 }
 
-ExpertRows sort_rows(const Tensor& chosen, std::int64_t experts, std::int64_t alignment) {
+TokenPermutation sort_tokens(const Tensor& chosen, std::int64_t experts, std::int64_t alignment) {
   const MemoryScope scope(MemoryCategory::activations);
   const Device device = chosen.device();
-  ExpertRows rows;
+  TokenPermutation rows;
   rows.choices = chosen.size(1);
   rows.alignment = alignment;
   rows.counts = Tensor::empty({experts}, DType::f32, device);
   rows.ends = Tensor::empty({experts}, DType::i32, device);
   rows.rows = Tensor::empty(chosen.shape(), DType::i32, device);
-  rows.pairs = Tensor::empty({expert_row_capacity(chosen.numel(), experts, alignment)}, DType::i32, device);
-  expert_rows({.experts = chosen,
-               .alignment = alignment,
-               .counts = rows.counts,
-               .ends = rows.ends,
-               .rows = rows.rows,
-               .pairs = rows.pairs});
+  rows.pairs = Tensor::empty({permuted_row_capacity(chosen.numel(), experts, alignment)}, DType::i32, device);
+  token_permutation({.experts = chosen,
+                     .alignment = alignment,
+                     .counts = rows.counts,
+                     .ends = rows.ends,
+                     .rows = rows.rows,
+                     .pairs = rows.pairs});
   return rows;
 }
 
@@ -84,8 +88,8 @@ Routing route(const Variable& logits, const RoutingOptions& options) {
   result.weights = Variable(Tensor::empty({tokens, options.choices}, DType::f32, device));
   router(
       {.logits = in, .bias = options.bias, .experts = chosen, .weights = result.weights.value(), .rule = options.rule});
-  result.rows = sort_rows(chosen, experts, options.alignment);
-  const ExpertRows& rows = result.rows;
+  result.rows = sort_tokens(chosen, experts, options.alignment);
+  const TokenPermutation& rows = result.rows;
   Tape::record("route", {logits}, std::array{&result.weights}, [&] {
     return [in, chosen, counts = rows.counts, rule = options.rule, terms = options.terms, dlogits = logits.gradient(),
             dweights_of = result.weights.gradient()] {
@@ -104,51 +108,51 @@ Routing route(const Variable& logits, const RoutingOptions& options) {
   return result;
 }
 
-Variable gather_rows(const Variable& x, const ExpertRows& rows) {
+Variable permute_tokens(const Variable& x, const TokenPermutation& rows) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = x.value();
   Variable out(Tensor::empty({rows.pairs.size(0), in.size(1)}, in.dtype(), in.device()));
-  quench::gather_rows({.x = in, .pairs = rows.pairs, .choices = rows.choices, .out = out.value()});
-  const bool recorded = Tape::record("gather_rows", {x}, std::array{&out}, [&] {
+  quench::permute_tokens({.x = in, .pairs = rows.pairs, .choices = rows.choices, .out = out.value()});
+  const bool recorded = Tape::record("permute_tokens", {x}, std::array{&out}, [&] {
     return [shape = in.shape(), dtype = in.dtype(), rows, dx = x.gradient(), dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor dout = dout_of->value();
       const Tensor gradient = Tensor::empty(shape, dtype, dout.device());
-      quench::sum_rows({.y = dout, .rows = rows.rows, .out = gradient});
+      quench::unpermute_tokens({.y = dout, .rows = rows.rows, .out = gradient});
       dx->contribute(gradient);
     };
   });
   if (!recorded) return out;
-  const auto again = std::make_shared<Recomputation>();
-  again->again = [saved = Saved(x), rows, shape = out.value().shape()] {
+  const auto handle = std::make_shared<RecomputeHandle>();
+  handle->recompute = [saved = Saved(x), rows, shape = out.value().shape()] {
     const MemoryScope again_scope(MemoryCategory::workspace);
     const Tensor kept = saved.get();
     const Tensor value = Tensor::empty(shape, kept.dtype(), kept.device());
-    quench::gather_rows({.x = kept, .pairs = rows.pairs, .choices = rows.choices, .out = value});
+    quench::permute_tokens({.x = kept, .pairs = rows.pairs, .choices = rows.choices, .out = value});
     return value;
   };
-  out.set_recompute(again);
+  out.set_recompute(handle);
   return out;
 }
 
-Variable sum_rows(const Variable& y, const ExpertRows& rows) {
+Variable unpermute_tokens(const Variable& y, const TokenPermutation& rows) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = y.value();
   Variable out(Tensor::empty({rows.rows.size(0), in.size(1)}, in.dtype(), in.device()));
-  quench::sum_rows({.y = in, .rows = rows.rows, .out = out.value()});
-  Tape::record("sum_rows", {y}, std::array{&out}, [&] {
+  quench::unpermute_tokens({.y = in, .rows = rows.rows, .out = out.value()});
+  Tape::record("unpermute_tokens", {y}, std::array{&out}, [&] {
     return [shape = in.shape(), rows, dy = y.gradient(), dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor dout = dout_of->value();
       const Tensor gradient = Tensor::empty(shape, dout.dtype(), dout.device());
-      quench::gather_rows({.x = dout, .pairs = rows.pairs, .choices = rows.choices, .out = gradient});
+      quench::permute_tokens({.x = dout, .pairs = rows.pairs, .choices = rows.choices, .out = gradient});
       dy->contribute(gradient);
     };
   });
   return out;
 }
 
-Variable expert_linear(const Variable& x, const Weight& weight, const ExpertRows& rows) {
+Variable expert_linear(const Variable& x, const Weight& weight, const TokenPermutation& rows) {
   const std::int64_t experts = rows.ends.size(0);
   QUENCH_CHECK(x.value().rank() == 2 && weight.shape().rank() == 2 && x.value().size(1) == weight.shape()[1] &&
                    weight.shape()[0] % experts == 0,
@@ -158,7 +162,7 @@ Variable expert_linear(const Variable& x, const Weight& weight, const ExpertRows
   const Shape of_each{experts, weight.shape()[0] / experts, weight.shape()[1]};
   Variable y(Tensor::empty({x.value().size(0), of_each[1]}, x.value().dtype(), x.value().device()));
   grouped_gemm({.a = x.value(),
-                .b = weight.use().value().view(of_each),
+                .b = weight.acquire().value().view(of_each),
                 .ends = rows.ends,
                 .c = y.value(),
                 .transpose_b = true});
@@ -170,10 +174,10 @@ Variable expert_linear(const Variable& x, const Weight& weight, const ExpertRows
       const Tensor dy = dy_of->value();
       if (dw) {
         dw->begin_use();
-        const auto finish = [dw, dy, ends, alignment, of_each](const Tensor& x_again) {
+        const auto finish = [dw, dy, ends, alignment, of_each](const Tensor& recomputed_x) {
           const GradientTarget into = dw->target();
           grouped_wgrad({.a = dy,
-                         .b = x_again,
+                         .b = recomputed_x,
                          .ends = ends,
                          .c = into.tensor.view(of_each),
                          .beta = into.accumulate ? 1.0f : 0.0f,
@@ -184,7 +188,7 @@ Variable expert_linear(const Variable& x, const Weight& weight, const ExpertRows
       }
       if (dx) {
         const Tensor gradient = Tensor::empty(shape, dy.dtype(), dy.device());
-        grouped_gemm({.a = dy, .b = weight.use().value().view(of_each), .ends = ends, .c = gradient});
+        grouped_gemm({.a = dy, .b = weight.acquire().value().view(of_each), .ends = ends, .c = gradient});
         dx->contribute(gradient);
       }
     };
@@ -192,45 +196,48 @@ Variable expert_linear(const Variable& x, const Weight& weight, const ExpertRows
   return y;
 }
 
-Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const ExpertRows& rows, bool weighs_input,
-                       const QuantRequest& request) {
+Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const TokenPermutation& rows,
+                       bool score_before_experts, const QuantOutputRequest& request) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = gate_up.value();
   Variable out(Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device()));
   const Tensor factors = weights.value(), pairs = rows.pairs;
   // Whoever wants the matrix itself in the backward pass has it made again, which what is recorded can do.
-  const bool makes_again = gate_up.requires_grad() || weights.requires_grad() || Tape::current() == nullptr;
-  const bool rounds = request.mx && makes_again && out.value().size(1) % kMxBlockSize == 0;
+  const bool recomputes = gate_up.requires_grad() || weights.requires_grad() || Tape::current() == nullptr;
+  const bool rounds = request.mx && recomputes && out.value().size(1) % kMxBlockSize == 0;
   if (rounds) out.set_rounded_to_mx();
   quench::expert_swiglu({.gate_up = in,
                          .weights = factors,
                          .pairs = pairs,
                          .out = out.value(),
-                         .weighs_input = weighs_input,
+                         .score_before_experts = score_before_experts,
                          .round = rounds ? request.mx : std::nullopt});
-  const auto again = std::make_shared<Recomputation>();
+  const auto handle = std::make_shared<RecomputeHandle>();
   const bool recorded = Tape::record("expert_swiglu", {gate_up, weights}, std::array{&out}, [&] {
     const Saved saved = Saved::large(gate_up);
     const Shape shape = out.value().shape();
-    again->again = [saved, shape, factors, pairs, weighs_input] {
+    handle->recompute = [saved, shape, factors, pairs, score_before_experts] {
       const MemoryScope again_scope(MemoryCategory::workspace);
       const Tensor kept = saved.get();
       const Tensor value = Tensor::empty(shape, kept.dtype(), kept.device());
-      quench::expert_swiglu(
-          {.gate_up = kept, .weights = factors, .pairs = pairs, .out = value, .weighs_input = weighs_input});
+      quench::expert_swiglu({.gate_up = kept,
+                             .weights = factors,
+                             .pairs = pairs,
+                             .out = value,
+                             .score_before_experts = score_before_experts});
       return value;
     };
-    again->makes_again = true;
-    return [saved, shape, factors, pairs, weighs_input, again, din = gate_up.gradient(), dweights = weights.gradient(),
-            dout_of = out.gradient()] {
+    handle->recomputes = true;
+    return [saved, shape, factors, pairs, score_before_experts, handle, din = gate_up.gradient(),
+            dweights = weights.gradient(), dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor kept = saved.get(), dout = dout_of->value();
       // Nothing reads the saved tensor after this: the gradient takes its place, unless somebody else holds it too.
-      again->again = nullptr;
+      handle->recompute = nullptr;
       const bool alone = kept.storage().use_count() <= 2;  // what was saved, and `kept`
       const Tensor dx = alone ? kept : Tensor::empty_like(kept);
       Tensor value;
-      if (!again->waiting.empty()) value = Tensor::empty(shape, kept.dtype(), kept.device());
+      if (!handle->waiting.empty()) value = Tensor::empty(shape, kept.dtype(), kept.device());
       const Tensor df = Tensor::empty_like(factors);
       expert_swiglu_backward({.dout = dout,
                               .gate_up = kept,
@@ -239,13 +246,13 @@ Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const E
                               .dgate_up = dx,
                               .dweights = df,
                               .out = value,
-                              .weighs_input = weighs_input});
-      again->run_waiting(value);
+                              .score_before_experts = score_before_experts});
+      handle->run_waiting(value);
       if (dweights) dweights->contribute(df);
       if (din) din->contribute(dx);
     };
   });
-  if (recorded) out.set_recompute(again);
+  if (recorded) out.set_recompute(handle);
   return out;
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 // The differentiable functions of a mixture of experts: router, dispatch, the experts' linear layers, combination.
 //
-// N tokens choose k of E experts each; their copies stand in R rows sorted by expert (core/ops/experts/expert_rows.h).
+// N tokens choose k of E experts each; their copies stand in R rows sorted by expert
+// (core/ops/experts/token_permutation.h).
 
 #include "autograd/tape.h"
 #include "core/ops/experts/router.h"
@@ -12,7 +13,7 @@ namespace quench::autograd {
 Variable router_logits(const Variable& x, const Weight& weight);
 
 // Which rows the tokens take.
-struct ExpertRows {
+struct TokenPermutation {
   std::int64_t choices = 0;    // k
   std::int64_t alignment = 1;  // of the rows of an expert
   Tensor counts;               // f32 [E]
@@ -22,14 +23,14 @@ struct ExpertRows {
 };
 
 // Rows for `chosen` i32 [N,k], whose entries are of 0..experts-1, sorted by them.
-[[nodiscard]] ExpertRows sort_rows(const Tensor& chosen, std::int64_t experts, std::int64_t alignment);
+[[nodiscard]] TokenPermutation sort_tokens(const Tensor& chosen, std::int64_t experts, std::int64_t alignment);
 
 // The same elements in another shape.
 Variable reshape(const Variable& x, const Shape& shape);
 
 struct Routing {
   Variable weights;  // f32 [N,k]
-  ExpertRows rows;
+  TokenPermutation rows;
 };
 
 struct RoutingOptions {
@@ -44,16 +45,17 @@ struct RoutingOptions {
 Routing route(const Variable& logits, const RoutingOptions& options);
 
 // Each token's copies in the rows of its experts: [R,H]. Under selective recompute they are copied again.
-Variable gather_rows(const Variable& x, const ExpertRows& rows);
+Variable permute_tokens(const Variable& x, const TokenPermutation& rows);
 // The sum of each token's rows: [N,H].
-Variable sum_rows(const Variable& y, const ExpertRows& rows);
+Variable unpermute_tokens(const Variable& y, const TokenPermutation& rows);
 
 // x [R,K] times the expert's part of weight [E*M,K] transposed: [R,M].
-Variable expert_linear(const Variable& x, const Weight& weight, const ExpertRows& rows);
+Variable expert_linear(const Variable& x, const Weight& weight, const TokenPermutation& rows);
 
-// SwiGLU of each row of gate_up [R,2I] times the weight f32 [N,k] of its pair: [R,I]. `weighs_input`: of gate_up times
-// the weight (core/ops/experts/expert_rows.h). Of the consumer's `request` its `mx` is honoured where 32 divides I.
-Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const ExpertRows& rows,
-                       bool weighs_input = false, const QuantRequest& request = {});
+// SwiGLU of each row of gate_up [R,2I] times the weight f32 [N,k] of its pair: [R,I]. `score_before_experts`: of
+// gate_up times the weight (core/ops/experts/token_permutation.h). Of the consumer's `request` its `mx` is honoured
+// where 32 divides I.
+Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const TokenPermutation& rows,
+                       bool score_before_experts = false, const QuantOutputRequest& request = {});
 
 }  // namespace quench::autograd

@@ -16,26 +16,31 @@ Tensor norm_dx_buffer(const Tensor& like, const Tensor& dsum) {
 
 // `y` is made again on the way where uses of it have waited.
 void norm_backward(const Tensor& dy, const Tensor& x, const Weight& weight, const Tensor& rstd, Tensor dsum,
-                   const Tensor& dx, Recomputation* again = nullptr, const Float8Sink& sink = {}) {
-  const Weight::Use values = weight.use();
-  RmsNormBackwardArgs args{
-      .dy = dy, .x = x, .weight = values.value(), .rstd = rstd, .dsum = std::move(dsum), .dx = dx, .sink = sink};
+                   const Tensor& dx, RecomputeHandle* handle = nullptr, const QuantOutputs& quant_outputs = {}) {
+  const Weight::Acquired values = weight.acquire();
+  RmsNormBackwardArgs args{.dy = dy,
+                           .x = x,
+                           .weight = values.value(),
+                           .rstd = rstd,
+                           .dsum = std::move(dsum),
+                           .dx = dx,
+                           .quant_outputs = quant_outputs};
   if (weight.requires_grad()) {
     const GradientTarget into = weight.gradient()->target();
     args.dweight = into.tensor;
     args.accumulate_dweight = into.accumulate;
   }
-  if (again != nullptr && !again->waiting.empty()) args.y = Tensor::empty_like(x);
+  if (handle != nullptr && !handle->waiting.empty()) args.y = Tensor::empty_like(x);
   rms_norm_backward(args);
-  if (again != nullptr) again->run_waiting(args.y);
+  if (handle != nullptr) handle->run_waiting(args.y);
 }
 
-std::function<Tensor()> norm_again(const Tensor& x, const Weight& weight, float eps) {
+std::function<Tensor()> recompute_norm(const Tensor& x, const Weight& weight, float eps) {
   return [x, weight, eps] {
     const MemoryScope scope(MemoryCategory::workspace);
     const Tensor y = Tensor::empty_like(x);
     quench::rms_norm({.x = x,
-                      .weight = weight.use().value(),
+                      .weight = weight.acquire().value(),
                       .eps = eps,
                       .y = y,
                       .rstd = Tensor::empty({x.size(0)}, DType::f32, x.device())});
@@ -45,69 +50,74 @@ std::function<Tensor()> norm_again(const Tensor& x, const Weight& weight, float 
 
 }  // namespace
 
-Variable rms_norm(const Variable& x, const Weight& weight, float eps, const QuantRequest& wanted) {
+Variable rms_norm(const Variable& x, const Weight& weight, float eps, const QuantOutputRequest& wanted) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = x.value();
   Variable y(Tensor::empty_like(in));
   const Tensor rstd = Tensor::empty({in.size(0)}, DType::f32, in.device());
-  const Float8Sink sink = make_sink(wanted, y.value());
-  quench::rms_norm({.x = in, .weight = weight.use().value(), .eps = eps, .y = y.value(), .rstd = rstd, .sink = sink});
-  y.set_written(sink);
-  const auto again = std::make_shared<Recomputation>();
+  const QuantOutputs quant_outputs = make_quant_outputs(wanted, y.value());
+  quench::rms_norm({.x = in,
+                    .weight = weight.acquire().value(),
+                    .eps = eps,
+                    .y = y.value(),
+                    .rstd = rstd,
+                    .quant_outputs = quant_outputs});
+  y.set_fused_outputs(quant_outputs);
+  const auto handle = std::make_shared<RecomputeHandle>();
   const bool recorded = Tape::record("rms_norm", {x, weight}, std::array{&y}, [&] {
-    again->again = norm_again(in, weight, eps);
-    again->makes_again = true;
-    return [in, again, weight, rstd, dx = x.gradient(), dy = y.gradient()] {
+    handle->recompute = recompute_norm(in, weight, eps);
+    handle->recomputes = true;
+    return [in, handle, weight, rstd, dx = x.gradient(), dy = y.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor result = Tensor::empty_like(in);
-      const Float8Sink written = dx ? make_sink(dx->request(), result) : Float8Sink{};
-      norm_backward(dy->value(), in, weight, rstd, Tensor(), result, again.get(), written);
-      if (dx) dx->contribute(result, written);
+      const QuantOutputs fused_outputs = dx ? make_quant_outputs(dx->quant_request(), result) : QuantOutputs{};
+      norm_backward(dy->value(), in, weight, rstd, Tensor(), result, handle.get(), fused_outputs);
+      if (dx) dx->contribute(result, fused_outputs);
     };
   });
-  if (recorded) y.set_recompute(again);
+  if (recorded) y.set_recompute(handle);
   return y;
 }
 
 std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Variable& delta, const Weight& weight,
-                                           float eps, const QuantRequest& wanted) {
+                                           float eps, const QuantOutputRequest& wanted) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = delta.value();
   Variable sum(Tensor::empty_like(in));
   Variable y(Tensor::empty_like(in));
   const Tensor rstd = Tensor::empty({in.size(0)}, DType::f32, in.device());
-  const Float8Sink sink = make_sink(wanted, y.value());
+  const QuantOutputs quant_outputs = make_quant_outputs(wanted, y.value());
   quench::rms_norm({.x = in,
                     .residual = residual.value(),
-                    .weight = weight.use().value(),
+                    .weight = weight.acquire().value(),
                     .eps = eps,
                     .y = y.value(),
                     .sum = sum.value(),
                     .rstd = rstd,
-                    .sink = sink});
-  y.set_written(sink);
-  const auto again = std::make_shared<Recomputation>();
+                    .quant_outputs = quant_outputs});
+  y.set_fused_outputs(quant_outputs);
+  const auto handle = std::make_shared<RecomputeHandle>();
   const bool recorded = Tape::record("add_rms_norm", {residual, delta, weight}, std::array{&sum, &y}, [&] {
-    again->again = norm_again(sum.value(), weight, eps);
-    again->makes_again = true;
-    return [x = sum.value(), again, weight, rstd, dresidual = residual.gradient(), ddelta = delta.gradient(),
+    handle->recompute = recompute_norm(sum.value(), weight, eps);
+    handle->recomputes = true;
+    return [x = sum.value(), handle, weight, rstd, dresidual = residual.gradient(), ddelta = delta.gradient(),
             dsum_of = sum.gradient(), dy_of = y.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor dsum = dsum_of->value();
       Tensor dx;
-      Float8Sink written;  // for the layer that made delta
+      QuantOutputs fused_outputs;  // for the layer that made delta
       if (!dy_of->has_value()) {
         dx = dsum;
       } else {
         dx = norm_dx_buffer(x, dsum);
-        if (ddelta) written = make_sink(ddelta->request(), dx);
-        norm_backward(dy_of->value(), x, weight, rstd, dsum, dx, again.get(), written);
+        if (ddelta) fused_outputs = make_quant_outputs(ddelta->quant_request(), dx);
+        norm_backward(dy_of->value(), x, weight, rstd, dsum, dx, handle.get(), fused_outputs);
       }
       if (dresidual) dresidual->contribute(dx);
-      if (ddelta) ddelta->contribute(dx, written);
+      if (ddelta) ddelta->contribute(dx, fused_outputs);
     };
   });
-  if (recorded) y.set_recompute(again);
+  if (recorded) y.set_recompute(handle);
   return {sum, y};
 }
 
@@ -123,12 +133,12 @@ Variable qk_norm(const Variable& qkv, const Weight& q_weight, const Weight& k_we
     return t.narrow(1, t.size(1) - width, width);
   };
   quench::rms_norm({.x = query_view(in, layout),
-                    .weight = q_weight.use().value(),
+                    .weight = q_weight.acquire().value(),
                     .eps = eps,
                     .y = query_view(out.value(), layout),
                     .rstd = q_rstd});
   quench::rms_norm({.x = key_view(in, layout),
-                    .weight = k_weight.use().value(),
+                    .weight = k_weight.acquire().value(),
                     .eps = eps,
                     .y = key_view(out.value(), layout),
                     .rstd = k_rstd});

@@ -15,7 +15,7 @@ constexpr std::size_t kInFlight = 2;
 
 }  // namespace
 
-ActivationOffloader::ActivationOffloader(Device device, ActivationPlan plan)
+ActivationOffloader::ActivationOffloader(Device device, ActivationPolicy plan)
     : device_(device),
       plan_(std::move(plan)),
       out_(backend_of(device).create_stream(device)),

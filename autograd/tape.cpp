@@ -104,8 +104,8 @@ Saved Saved::large(const Variable& variable) {
   return saved;
 }
 
-Saved Saved::made_again(const Variable& variable) {
-  QUENCH_CHECK(variable.recompute() != nullptr, "made_again: {} can not be made again", variable.value().describe());
+Saved Saved::recomputed(const Variable& variable) {
+  QUENCH_CHECK(variable.recompute() != nullptr, "recomputed: {} has no recompute handle", variable.value().describe());
   Saved saved;
   saved.recompute_ = variable.recompute();
   return saved;
@@ -113,11 +113,11 @@ Saved Saved::made_again(const Variable& variable) {
 
 Tensor Saved::get() const {
   if (offloaded_) return offloader_->get(*offloaded_);
-  return recompute_ ? recompute_->again() : tensor_;
+  return recompute_ ? recompute_->recompute() : tensor_;
 }
 
 bool Saved::defer(std::function<void(const Tensor&)> use) const {
-  if (!recompute_ || !recompute_->makes_again) return false;
+  if (!recompute_ || !recompute_->recomputes) return false;
   recompute_->waiting.push_back(std::move(use));
   return true;
 }

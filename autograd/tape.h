@@ -136,7 +136,7 @@ class Saved {
   // The same for a large tensor that nobody writes to any more and that is read once: it may wait in host memory.
   [[nodiscard]] static Saved large(const Variable& variable);
   // The way to make the variable again, which it has, whatever the level of recomputation.
-  [[nodiscard]] static Saved made_again(const Variable& variable);
+  [[nodiscard]] static Saved recomputed(const Variable& variable);
   [[nodiscard]] Tensor get() const;
   // Puts a use off until the value has been made again anyway, and returns true; false when that will not happen:
   // then get() is the way.
@@ -146,7 +146,7 @@ class Saved {
   Tensor tensor_;
   std::shared_ptr<OffloadedTensor> offloaded_;
   ActivationOffloader* offloader_ = nullptr;
-  std::shared_ptr<Recomputation> recompute_;
+  std::shared_ptr<RecomputeHandle> recompute_;
 };
 
 }  // namespace quench::autograd

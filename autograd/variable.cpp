@@ -15,7 +15,7 @@ GateUpTarget Gradient::gate_up_target() {
 GradientTarget Gradient::target() {
   QUENCH_CHECK(!passed_, "a contribution to a gradient that has gone on as that of gate and up");
   const bool accumulate = valid_;
-  written_ = {};
+  fused_outputs_ = {};
   if (valid_ && !leaf_ && tensor_.storage().use_count() > 1) {
     tensor_ = tensor_.clone();  // shared with another gradient: an in-place sum would change both
   }
@@ -27,17 +27,17 @@ GradientTarget Gradient::target() {
   return {tensor_, accumulate};
 }
 
-void Gradient::contribute(const Tensor& tensor, Float8Sink written) {
+void Gradient::contribute(const Tensor& tensor, QuantOutputs fused_outputs) {
   QUENCH_CHECK(tensor.shape() == shape_, "gradient of shape {} contributed to a variable of shape {}",
                tensor.shape().to_string(), shape_.to_string());
   QUENCH_CHECK(!passed_, "a contribution to a gradient that has gone on as that of gate and up");
   if (!valid_ && !leaf_ && tensor.dtype() == dtype_) {
     tensor_ = tensor;
-    written_ = std::move(written);
+    fused_outputs_ = std::move(fused_outputs);
     valid_ = true;
     return;
   }
-  written_ = {};
+  fused_outputs_ = {};
   if (valid_ && !leaf_ && tensor_.storage().use_count() > 1) {
     const MemoryScope scope(MemoryCategory::activations);
     const Tensor sum = Tensor::empty(shape_, dtype_, device_);
@@ -55,7 +55,7 @@ void Gradient::contribute(const Tensor& tensor, Float8Sink written) {
 
 void Gradient::reset() noexcept {
   valid_ = false;
-  written_ = {};
+  fused_outputs_ = {};
   if (!set_outside_) tensor_ = Tensor();
 }
 
@@ -64,7 +64,7 @@ void Gradient::release() noexcept {
   gate_up_target_ = nullptr;
   set_outside_ = false;
   tensor_ = Tensor();
-  written_ = {};
+  fused_outputs_ = {};
 }
 
 void Gradient::end_use() {
@@ -83,7 +83,7 @@ void Gradient::set_buffer(Tensor buffer) {
 void Gradient::set_value(Tensor value) {
   QUENCH_CHECK(leaf_ && value.shape() == shape_ && value.dtype() == dtype_, "set_value: {} for a gradient of {}{}",
                value.describe(), to_string(dtype_), shape_.to_string());
-  written_ = {};
+  fused_outputs_ = {};
   tensor_ = std::move(value);
   set_outside_ = false;
   valid_ = true;

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "autograd/quant_request.h"
+#include "autograd/quant_output_request.h"
 #include "core/tensor/tensor.h"
 
 namespace quench::autograd {
@@ -40,9 +40,9 @@ class Gradient {
   // For kernels that can add in place (GEMM with beta 1): a buffer of the gradient's shape. Marks it as valid.
   GradientTarget target();
   // For results that already stand in a tensor of the variable's shape: kept if it is the first contribution, added
-  // otherwise. The tensor may be shared with other gradients; an addition then goes to a fresh buffer. `written` is
-  // what the request of the gradient's consumer got: it is forgotten when another contribution comes.
-  void contribute(const Tensor& tensor, Float8Sink written = {});
+  // otherwise. The tensor may be shared with other gradients; an addition then goes to a fresh buffer. `fused_outputs`
+  // is what the request of the gradient's consumer got: it is forgotten when another contribution comes.
+  void contribute(const Tensor& tensor, QuantOutputs fused_outputs = {});
 
   // Of a gradient that SwiGLU alone will read: a function that makes it in one product, and is the only one to do so,
   // may write the gradient of gate and up in its place. Asked for that, the target is taken: nothing is to be
@@ -51,9 +51,9 @@ class Gradient {
   void set_gate_up_target(std::function<GateUpTarget()> target) { gate_up_target_ = std::move(target); }
 
   // What the function that will read this gradient would like to find beside it.
-  void set_request(const QuantRequest& request) noexcept { request_ = request; }
-  [[nodiscard]] const QuantRequest& request() const noexcept { return request_; }
-  [[nodiscard]] const Float8Sink& written() const noexcept { return written_; }
+  void set_quant_request(const QuantOutputRequest& request) noexcept { request_ = request; }
+  [[nodiscard]] const QuantOutputRequest& quant_request() const noexcept { return request_; }
+  [[nodiscard]] const QuantOutputs& fused_outputs() const noexcept { return fused_outputs_; }
 
   // Forgets the value and gives its buffer back, so that the next forward pass may use that memory; a buffer that was
   // set from outside stays. The first contribution overwrites: no memset.
@@ -84,19 +84,19 @@ class Gradient {
   bool passed_ = false;   // as the gradient of gate and up
   int pending_uses_ = 0;  // recorded nodes that have this gradient as an input and have not run yet
   Tensor tensor_;
-  QuantRequest request_;
-  Float8Sink written_;  // of tensor_
+  QuantOutputRequest request_;
+  QuantOutputs fused_outputs_;  // of tensor_
   std::function<GateUpTarget()> gate_up_target_;
   std::vector<std::function<void()>> ready_hooks_;
 };
 
 // The way to make a value again instead of saving it.
-struct Recomputation {
-  std::function<Tensor()> again;
+struct RecomputeHandle {
+  std::function<Tensor()> recompute;
   // Uses that can wait until the backward pass reaches the function that made the value: it makes the value once more
-  // on the way and runs them. Empty for functions that promise no such thing (`makes_again` is false).
+  // on the way and runs them. Empty for functions that promise no such thing (`recomputes` is false).
   std::vector<std::function<void(const Tensor&)>> waiting;
-  bool makes_again = false;
+  bool recomputes = false;
 
   void run_waiting(const Tensor& value) {
     for (const auto& use : std::exchange(waiting, {})) use(value);
@@ -123,28 +123,28 @@ class Variable {
   void set_gradient(std::shared_ptr<Gradient> gradient) { gradient_ = std::move(gradient); }
 
   // What the producer wrote beside the value for the consumer that asked.
-  void set_written(Float8Sink written) { written_ = std::move(written); }
-  [[nodiscard]] const Float8Sink& written() const noexcept { return written_; }
+  void set_fused_outputs(QuantOutputs fused_outputs) { fused_outputs_ = std::move(fused_outputs); }
+  [[nodiscard]] const QuantOutputs& fused_outputs() const noexcept { return fused_outputs_; }
 
   // The value is what the request's `mx` asked for; what is made again is the matrix itself.
   void set_rounded_to_mx() noexcept { rounded_to_mx_ = true; }
   [[nodiscard]] bool rounded_to_mx() const noexcept { return rounded_to_mx_; }
 
   // The function that made the value keeps it for its own backward pass: to save it again costs nothing.
-  void set_kept_by_producer() noexcept { kept_by_producer_ = true; }
-  [[nodiscard]] bool kept_by_producer() const noexcept { return kept_by_producer_; }
+  void set_saved_by_producer() noexcept { saved_by_producer_ = true; }
+  [[nodiscard]] bool saved_by_producer() const noexcept { return saved_by_producer_; }
 
   // A cheap way to make the value again from tensors that are saved anyway; under selective recompute it is saved
   // instead of the value (see save() in tape.h).
-  void set_recompute(std::shared_ptr<Recomputation> recompute) { recompute_ = std::move(recompute); }
-  [[nodiscard]] const std::shared_ptr<Recomputation>& recompute() const noexcept { return recompute_; }
+  void set_recompute(std::shared_ptr<RecomputeHandle> recompute) { recompute_ = std::move(recompute); }
+  [[nodiscard]] const std::shared_ptr<RecomputeHandle>& recompute() const noexcept { return recompute_; }
 
  private:
   Tensor value_;
-  Float8Sink written_;
+  QuantOutputs fused_outputs_;
   std::shared_ptr<Gradient> gradient_;
-  std::shared_ptr<Recomputation> recompute_;
-  bool kept_by_producer_ = false;
+  std::shared_ptr<RecomputeHandle> recompute_;
+  bool saved_by_producer_ = false;
   bool rounded_to_mx_ = false;
 };
 

@@ -3,11 +3,11 @@
 namespace quench::autograd {
 namespace {
 
-class LocalValues final : public WeightSource {
+class LocalValues final : public WeightStorage {
  public:
   explicit LocalValues(Tensor value) : value_(std::move(value)) {}
-  Tensor request() override { return value_; }
-  void done() noexcept override {}
+  Tensor acquire() override { return value_; }
+  void release() noexcept override {}
 
  private:
   Tensor value_;
@@ -21,13 +21,13 @@ Weight::Weight(const Variable& variable) {
   shape_ = value.shape();
   dtype_ = value.dtype();
   device_ = value.device();
-  source_ = std::make_shared<LocalValues>(value);
+  storage_ = std::make_shared<LocalValues>(value);
   gradient_ = variable.gradient();
 }
 
-Weight::Weight(const Shape& shape, DType dtype, Device device, std::shared_ptr<WeightSource> source,
+Weight::Weight(const Shape& shape, DType dtype, Device device, std::shared_ptr<WeightStorage> storage,
                std::shared_ptr<Gradient> gradient)
-    : shape_(shape), dtype_(dtype), device_(device), source_(std::move(source)), gradient_(std::move(gradient)) {}
+    : shape_(shape), dtype_(dtype), device_(device), storage_(std::move(storage)), gradient_(std::move(gradient)) {}
 
 std::string Weight::describe() const {
   if (!defined()) return "undefined";

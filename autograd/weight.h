@@ -1,9 +1,9 @@
 #pragma once
 // A weight as differentiable functions see it: a handle to values that may be elsewhere between uses.
 //
-// A function asks for values before it queues work that reads them and gives them back when the last of it is queued.
-// Its backward function keeps the handle and asks again. Nobody keeps the bytes, so whoever owns them may gather them
-// from shards, hold them in host memory, or store them in another form.
+// A function acquires values before it queues work that reads them and releases them when the last of it is queued. Its
+// backward function keeps the handle and acquires them again. Between uses the storage may shard the values, hold them
+// in host memory, or store them in another format.
 
 #include <memory>
 #include <utility>
@@ -12,27 +12,27 @@
 
 namespace quench::autograd {
 
-// Float8 codes of a matrix in natural orientation, as quantize_float8 makes them (core/ops/quantize/quantize.h): what a
-// product may read in place of values.
-struct WeightCodes {
+// Format of a float8 matrix in natural orientation, as of quantize_float8 (core/ops/quantize/quantize.h), that a GEMM
+// may read in place of values.
+struct WeightFormat {
   ElementFormat element = ElementFormat::e4m3;
   Granularity granularity = Granularity::tensor;  // tensor, row or column
   bool power_of_two_scale = false;
-  friend bool operator==(const WeightCodes&, const WeightCodes&) = default;
+  friend bool operator==(const WeightFormat&, const WeightFormat&) = default;
 };
 
-// Where a weight's values come from.
-class WeightSource {
+// Storage of a weight's values.
+class WeightStorage {
  public:
-  virtual ~WeightSource() = default;
-  // Values of the weight's shape and dtype on its device, for work queued on the current stream until done(). Uses may
-  // nest. Throws what bringing the values may throw.
-  [[nodiscard]] virtual Tensor request() = 0;
-  // The same for codes of the values, for a source that brings them in fewer bytes. Undefined, and no use has begun,
-  // where it does not: the caller makes them of the values.
-  [[nodiscard]] virtual QuantTensor request_codes(const WeightCodes& /*form*/) { return {}; }
-  // One use ends: as many calls as requests.
-  virtual void done() noexcept = 0;
+  virtual ~WeightStorage() = default;
+  // Values of the weight's shape and dtype on its device, for work queued on the current stream until release(). Uses
+  // may nest. Throws what gathering the values may throw.
+  [[nodiscard]] virtual Tensor acquire() = 0;
+  // The values quantized, from a storage that gathers them so. Undefined, and nothing is acquired, if it does not: the
+  // caller quantizes the values.
+  [[nodiscard]] virtual QuantTensor acquire_quantized(const WeightFormat& /*form*/) { return {}; }
+  // Ends one use: one call for each acquired tensor.
+  virtual void release() noexcept = 0;
 };
 
 class Weight {
@@ -41,10 +41,10 @@ class Weight {
   // Values that stay where they are. Implicit: every variable is a weight.
   Weight(const Variable& variable);  // NOLINT(google-explicit-constructor)
   // `gradient` is null for a frozen weight.
-  Weight(const Shape& shape, DType dtype, Device device, std::shared_ptr<WeightSource> source,
+  Weight(const Shape& shape, DType dtype, Device device, std::shared_ptr<WeightStorage> storage,
          std::shared_ptr<Gradient> gradient);
 
-  [[nodiscard]] bool defined() const noexcept { return source_ != nullptr; }
+  [[nodiscard]] bool defined() const noexcept { return storage_ != nullptr; }
   [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
   [[nodiscard]] DType dtype() const noexcept { return dtype_; }
   [[nodiscard]] Device device() const noexcept { return device_; }
@@ -54,56 +54,56 @@ class Weight {
   [[nodiscard]] std::string describe() const;
 
   // Values, as long as this object lives.
-  class Use {
+  class Acquired {
    public:
-    explicit Use(std::shared_ptr<WeightSource> source) : source_(std::move(source)) {
-      if (source_) value_ = source_->request();
+    explicit Acquired(std::shared_ptr<WeightStorage> storage) : storage_(std::move(storage)) {
+      if (storage_) value_ = storage_->acquire();
     }
-    Use(Use&& other) noexcept
-        : source_(std::exchange(other.source_, nullptr)), value_(std::exchange(other.value_, Tensor())) {}
-    Use& operator=(Use&&) = delete;
-    ~Use() {
+    Acquired(Acquired&& other) noexcept
+        : storage_(std::exchange(other.storage_, nullptr)), value_(std::exchange(other.value_, Tensor())) {}
+    Acquired& operator=(Acquired&&) = delete;
+    ~Acquired() {
       value_ = Tensor();
-      if (source_) source_->done();
+      if (storage_) storage_->release();
     }
     // Undefined for an undefined weight.
     [[nodiscard]] const Tensor& value() const noexcept { return value_; }
 
    private:
-    std::shared_ptr<WeightSource> source_;
+    std::shared_ptr<WeightStorage> storage_;
     Tensor value_;
   };
-  [[nodiscard]] Use use() const { return Use(source_); }
+  [[nodiscard]] Acquired acquire() const { return Acquired(storage_); }
 
-  // Codes, as long as this object lives.
-  class CodesUse {
+  // Quantized values, as long as this object lives.
+  class AcquiredQuantized {
    public:
-    CodesUse() = default;  // none
-    CodesUse(std::shared_ptr<WeightSource> source, const WeightCodes& form) {
-      codes_ = source->request_codes(form);
-      if (codes_.defined()) source_ = std::move(source);
+    AcquiredQuantized() = default;  // none
+    AcquiredQuantized(std::shared_ptr<WeightStorage> storage, const WeightFormat& form) {
+      codes_ = storage->acquire_quantized(form);
+      if (codes_.defined()) storage_ = std::move(storage);
     }
-    CodesUse(CodesUse&& other) noexcept
-        : source_(std::exchange(other.source_, nullptr)), codes_(std::exchange(other.codes_, QuantTensor())) {}
-    CodesUse& operator=(CodesUse&&) = delete;
-    ~CodesUse() {
+    AcquiredQuantized(AcquiredQuantized&& other) noexcept
+        : storage_(std::exchange(other.storage_, nullptr)), codes_(std::exchange(other.codes_, QuantTensor())) {}
+    AcquiredQuantized& operator=(AcquiredQuantized&&) = delete;
+    ~AcquiredQuantized() {
       codes_ = QuantTensor();
-      if (source_) source_->done();
+      if (storage_) storage_->release();
     }
-    // Undefined where the source has values only.
+    // Undefined if the storage has values only.
     [[nodiscard]] const QuantTensor& codes() const noexcept { return codes_; }
 
    private:
-    std::shared_ptr<WeightSource> source_;
+    std::shared_ptr<WeightStorage> storage_;
     QuantTensor codes_;
   };
-  [[nodiscard]] CodesUse use_codes(const WeightCodes& form) const { return {source_, form}; }
+  [[nodiscard]] AcquiredQuantized acquire_quantized(const WeightFormat& form) const { return {storage_, form}; }
 
  private:
   Shape shape_;
   DType dtype_ = DType::f32;
   Device device_;
-  std::shared_ptr<WeightSource> source_;
+  std::shared_ptr<WeightStorage> storage_;
   std::shared_ptr<Gradient> gradient_;
 };
 

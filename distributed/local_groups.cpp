@@ -1,4 +1,4 @@
-// Groups without communication: one rank alone, and one rank of many on the planning device.
+// Groups without communication: one rank alone, and one rank of many on the meta device.
 
 #include "distributed/process_group.h"
 
@@ -25,9 +25,9 @@ class SingleGroup final : public ProcessGroup {
   }
 };
 
-class PlanningGroup final : public ProcessGroup {
+class MetaGroup final : public ProcessGroup {
  public:
-  PlanningGroup(std::string name, int rank, int size)
+  MetaGroup(std::string name, int rank, int size)
       : ProcessGroup(std::move(name), rank, size, Device{DeviceType::meta}) {}
   void abort(AbortCause, const std::string&) override {}
 
@@ -44,8 +44,8 @@ std::unique_ptr<ProcessGroup> single_group(std::string name, Device device) {
   return std::make_unique<SingleGroup>(std::move(name), device);
 }
 
-std::unique_ptr<ProcessGroup> planning_group(std::string name, int rank, int size) {
-  return std::make_unique<PlanningGroup>(std::move(name), rank, size);
+std::unique_ptr<ProcessGroup> meta_group(std::string name, int rank, int size) {
+  return std::make_unique<MetaGroup>(std::move(name), rank, size);
 }
 
 }  // namespace quench::distributed

@@ -163,6 +163,6 @@ class CollectiveBatch {
 // One rank, any device: operations copy where they must.
 [[nodiscard]] std::unique_ptr<ProcessGroup> single_group(std::string name, Device device);
 // Rank `rank` of `size` on Device{meta}: operations check, count bytes and do nothing.
-[[nodiscard]] std::unique_ptr<ProcessGroup> planning_group(std::string name, int rank, int size);
+[[nodiscard]] std::unique_ptr<ProcessGroup> meta_group(std::string name, int rank, int size);
 
 }  // namespace quench::distributed

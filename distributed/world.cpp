@@ -58,7 +58,7 @@ std::unique_ptr<World> World::planned(int rank, int size) {
   environment.rank = environment.local_rank = rank;
   environment.world_size = environment.local_world_size = size;
   auto world = std::unique_ptr<World>(new World(std::move(environment), Device{DeviceType::meta}, {}));
-  world->all_ = planning_group("all", rank, size);
+  world->all_ = meta_group("all", rank, size);
   world->host_ = single_group("host", {});
   return world;
 }
@@ -102,7 +102,8 @@ void World::meet() {
   const std::string there = store_->set_if_absent(fmt::format("{}rank/{}", prefix_, rank()), own);
   QUENCH_CHECK_AS(ErrorCode::bad_config, there == own, "rank {} exists twice: {} and {}", rank(), there, own);
   // From here on the others learn of this rank's end, and it of theirs.
-  store_->set_will(Watchdog::key(prefix_), Watchdog::ended(rank(), fmt::format("rank {} ({}) has ended", rank(), own)));
+  store_->set_last_will(Watchdog::key(prefix_),
+                        Watchdog::ended(rank(), fmt::format("rank {} ({}) has ended", rank(), own)));
   watchdog_ = std::make_shared<Watchdog>(store_->connect_again(), prefix_, rank(), size());
   options_.watchdog = watchdog_;
   watchdog_->set_members(exchange("start", own));
@@ -118,7 +119,7 @@ World::~World() {
   try {
     // An error unwinds at once: the others may never come here.
     const bool fails = std::uncaught_exceptions() > 0;
-    if (watchdog_ && !fails) store_->set_will(Watchdog::key(prefix_), "");
+    if (watchdog_ && !fails) store_->set_last_will(Watchdog::key(prefix_), "");
     const std::int64_t left = store_->add(prefix_ + "left", 1);
     if (left == size()) store_->set(prefix_ + "all left", "1");
     if (server_ && !fails) {
@@ -135,7 +136,7 @@ std::unique_ptr<ProcessGroup> World::make_group(const std::string& name, std::sp
   const auto own = std::find(ranks.begin(), ranks.end(), rank());
   QUENCH_CHECK(own != ranks.end(), "group '{}': rank {} is not one of its {} ranks", name, rank(), ranks.size());
   const GroupPlace place{name, static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size())};
-  if (device_.is_meta()) return planning_group(name, place.rank, place.size);
+  if (device_.is_meta()) return meta_group(name, place.rank, place.size);
   if (place.size == 1) return single_group(name, device_);
   return watched(engine_->make_group(place, *store_, fmt::format("{}group/{}/", prefix_, name)));
 }
@@ -190,7 +191,7 @@ std::vector<std::string> World::exchange(const std::string& what, std::string_vi
         fmt::format("{}: {} of {} ranks did not come within {} s: rank {}", what, missing.size(), size(),
                     static_cast<double>(options_.join_timeout.count()) / 1000, fmt::join(missing, ", "));
     // Those that this rank's end reaches before their own time is over say the same.
-    if (watchdog_) store_->set_will(Watchdog::key(prefix_), Watchdog::ended(rank(), reason));
+    if (watchdog_) store_->set_last_will(Watchdog::key(prefix_), Watchdog::ended(rank(), reason));
     QUENCH_FAIL(ErrorCode::failed, "{}", reason);
   }
   return result;

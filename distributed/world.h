@@ -25,7 +25,7 @@ class World {
                                                    const GroupOptions& options = {});
   // Rank 0 of 1, without any communication.
   [[nodiscard]] static std::unique_ptr<World> alone(Device device);
-  // Rank `rank` of `size` on the planning device.
+  // Rank `rank` of `size` on the meta device.
   [[nodiscard]] static std::unique_ptr<World> planned(int rank, int size);
   // Rank 0 of a store that it serves waits until the others have left, for a while. While an exception is on its way
   // the other ranks are told that this one has ended.

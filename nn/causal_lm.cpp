@@ -39,8 +39,8 @@ Weight CausalLm::head_weight() const {
   return lm_head_ ? lm_head_->weight().weight() : model_.embed_tokens.weight().weight();
 }
 
-std::unique_ptr<HeadProducts> CausalLm::head_products() const {
-  return lm_head_ ? lm_head_->kernel().head_products(lm_head_->weight()) : model_.embed_tokens.head_products();
+std::unique_ptr<HeadGemms> CausalLm::head_gemms() const {
+  return lm_head_ ? lm_head_->kernel().head_gemms(lm_head_->weight()) : model_.embed_tokens.head_gemms();
 }
 
 std::pair<Variable, Variable> CausalLm::run_layer(std::size_t index, const Variable& residual, const Variable& delta,
@@ -85,7 +85,7 @@ Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) cons
 
 Variable CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardContext& context, float scale,
                         const LmHeadLossOptions& options, Tensor* losses) const {
-  const std::unique_ptr<HeadProducts> products = head_products();
+  const std::unique_ptr<HeadGemms> products = head_gemms();
   return autograd::lm_head_loss(hidden(ids, context), head_weight(), labels, scale, options, losses, products.get());
 }
 
@@ -93,10 +93,10 @@ Tensor CausalLm::logits(const Variable& hidden_states) const {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor x = hidden_states.value();
   const Tensor result = Tensor::empty({x.size(0), config_.vocab_size}, DType::f32, x.device());
-  if (const std::unique_ptr<HeadProducts> products = head_products())
+  if (const std::unique_ptr<HeadGemms> products = head_gemms())
     products->logits(x, result);
   else
-    gemm({.a = x, .b = head_weight().use().value(), .c = result, .transpose_b = true});
+    gemm({.a = x, .b = head_weight().acquire().value(), .c = result, .transpose_b = true});
   return result;
 }
 

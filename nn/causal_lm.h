@@ -63,7 +63,7 @@ class CausalLm final : public Module {
   };
 
   // How the head's recipe computes its products; null: plainly. A tied head has the recipe of the embedding.
-  [[nodiscard]] std::unique_ptr<HeadProducts> head_products() const;
+  [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms() const;
   [[nodiscard]] std::pair<Variable, Variable> run_layer(std::size_t index, const Variable& residual,
                                                         const Variable& delta, const ForwardContext& context) const;
 

@@ -32,25 +32,26 @@ std::pair<Variable, Variable> DecoderLayer::forward(const Variable& residual, co
     std::tie(stream, mixed) = run_part(*attention_, input_norm_, residual, delta, context);
   else
     mixed = attention_->forward(
-        autograd::rms_norm(residual, input_norm_.weight(), input_norm_.eps(), attention_->input_request()), context);
+        autograd::rms_norm(residual, input_norm_.weight(), input_norm_.eps(), attention_->input_quant_request()),
+        context);
   return run_part(*feed_forward_, post_attention_norm_, stream, mixed, context);
 }
 
-std::pair<Variable, Variable> DecoderLayer::run_part(const LayerPart& part, const RmsNorm& norm,
+std::pair<Variable, Variable> DecoderLayer::run_part(const SubLayer& part, const RmsNorm& norm,
                                                      const Variable& residual, const Variable& delta,
                                                      const ForwardContext& context) {
   // The token of generation, where a launch less counts.
   if (context.cache != nullptr && delta.value().size(0) == 1 && autograd::Tape::current() == nullptr) {
     const MemoryScope scope(MemoryCategory::activations);
     const Tensor sum = Tensor::empty_like(residual.value());
-    const Weight::Use weight = norm.weight().use();
+    const Weight::Acquired weight = norm.weight().acquire();
     const Variable out = part.forward_unnormed(
         delta.value(), {.residual = residual.value(), .weight = weight.value(), .eps = norm.eps(), .sum = sum},
         context);
     if (out.defined()) return {Variable(sum), out};
   }
   const auto [stream, normed] =
-      autograd::add_rms_norm(residual, delta, norm.weight(), norm.eps(), part.input_request());
+      autograd::add_rms_norm(residual, delta, norm.weight(), norm.eps(), part.input_quant_request());
   return {stream, part.forward(normed, context)};
 }
 

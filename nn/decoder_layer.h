@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "nn/layer_part.h"
 #include "nn/rms_norm.h"
+#include "nn/sublayer.h"
 
 namespace quench::nn {
 
@@ -19,14 +19,14 @@ class DecoderLayer final : public Module {
 
  private:
   // The stream residual + delta, and the part's output for its norm.
-  [[nodiscard]] static std::pair<Variable, Variable> run_part(const LayerPart& part, const RmsNorm& norm,
+  [[nodiscard]] static std::pair<Variable, Variable> run_part(const SubLayer& part, const RmsNorm& norm,
                                                               const Variable& residual, const Variable& delta,
                                                               const ForwardContext& context);
 
   RmsNorm input_norm_;
-  std::unique_ptr<LayerPart> attention_;
+  std::unique_ptr<SubLayer> attention_;
   RmsNorm post_attention_norm_;
-  std::unique_ptr<LayerPart> feed_forward_;
+  std::unique_ptr<SubLayer> feed_forward_;
 };
 
 }  // namespace quench::nn

@@ -17,7 +17,7 @@ class EmbeddingKernel {
   // Rows of table [V,H] for ids i32 [N]: [N,H], differentiable in the table.
   [[nodiscard]] virtual Variable apply(const Parameter& table, const Tensor& ids) const = 0;
   // The products of a head that has the same table, for one loss; null: plain gemms.
-  [[nodiscard]] virtual std::unique_ptr<HeadProducts> head_products(const Parameter&) const { return nullptr; }
+  [[nodiscard]] virtual std::unique_ptr<HeadGemms> head_gemms(const Parameter&) const { return nullptr; }
   // For the conversion report.
   [[nodiscard]] virtual std::string_view name() const = 0;
 };
@@ -30,7 +30,7 @@ class Embedding final : public Module {
   Embedding(std::int64_t rows, std::int64_t width, const ParameterOptions& options, float init_std);
 
   [[nodiscard]] Variable forward(const Tensor& ids) const { return kernel_->apply(weight_, ids); }
-  [[nodiscard]] std::unique_ptr<HeadProducts> head_products() const { return kernel_->head_products(weight_); }
+  [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms() const { return kernel_->head_gemms(weight_); }
 
   void set_kernel(std::shared_ptr<const EmbeddingKernel> kernel) { kernel_ = std::move(kernel); }
   [[nodiscard]] const EmbeddingKernel& kernel() const noexcept { return *kernel_; }

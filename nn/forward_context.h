@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "autograd/activation_plan.h"
+#include "autograd/activation_policy.h"
 #include "autograd/tape.h"
 #include "core/ops/attention.h"
 #include "core/ops/experts/router.h"
@@ -34,9 +34,9 @@ struct ForwardContext {
   // sequence is a bound.
   bool length_on_device = false;
   autograd::Recompute recompute = autograd::Recompute::none;
-  autograd::ActivationPlan activations;  // selective recompute: which layers make their largest activation again
-  RouterTerms router_terms;              // of the training loss, for each layer with experts
-  ExpertLoad* expert_load = nullptr;     // where layers with experts say how many tokens each expert got; null: nowhere
+  autograd::ActivationPolicy activations;  // selective recompute: which layers make their largest activation again
+  RouterTerms router_terms;                // of the training loss, for each layer with experts
+  ExpertLoad* expert_load = nullptr;  // where layers with experts say how many tokens each expert got; null: nowhere
   // Before a unit's pass in this order, after it in the reverse one. They outlive the backward pass.
   std::vector<const UnitHooks*> hooks;
 };

@@ -19,23 +19,23 @@ Linear::Linear(std::int64_t in_features, std::int64_t out_features, bool bias, c
   }
 }
 
-Variable Linear::forward_recomputable(const Variable& x) const {
+Variable Linear::forward_with_recompute(const Variable& x) const {
   Variable y = forward(x);
   if (!y.requires_grad()) return y;
-  Float8Sink known;
-  known.amax = x.written().amax;  // spares a pass over x; what else was written is too large to keep
+  QuantOutputs known;
+  known.amax = x.fused_outputs().amax;  // spares a pass over x; what else was written is too large to keep
   const std::uint64_t pass = autograd::Tape::current() != nullptr ? autograd::Tape::current()->pass() : 0;
-  const auto again = std::make_shared<autograd::Recomputation>();
-  again->again = [this, kernel = kernel_, saved = autograd::Saved(x), known, pass] {
+  const auto handle = std::make_shared<autograd::RecomputeHandle>();
+  handle->recompute = [this, kernel = kernel_, saved = autograd::Saved(x), known, pass] {
     // Random draws of the kernel are those of the pass.
     autograd::Tape tape;
     tape.set_pass(pass);
     const autograd::TapeScope scope(tape);
-    Variable x_again(saved.get());
-    x_again.set_written(known);
-    return kernel->apply_again(x_again, weight_, has_bias_ ? bias_.weight() : Weight());
+    Variable recomputed_x(saved.get());
+    recomputed_x.set_fused_outputs(known);
+    return kernel->recompute(recomputed_x, weight_, has_bias_ ? bias_.weight() : Weight());
   };
-  y.set_recompute(again);
+  y.set_recompute(handle);
   return y;
 }
 

@@ -25,9 +25,9 @@ class Linear final : public Module {
     return kernel_->apply(x, weight_, has_bias_ ? bias_.weight() : Weight());
   }
   // The same, and the backward pass can make the result again from what is saved of x, for another product
-  // (autograd::Recomputation): under selective recompute it is not saved then. The layer must outlive the backward
+  // (autograd::RecomputeHandle): under selective recompute it is not saved then. The layer must outlive the backward
   // pass.
-  [[nodiscard]] Variable forward_recomputable(const Variable& x) const;
+  [[nodiscard]] Variable forward_with_recompute(const Variable& x) const;
   // LinearKernel::apply_gated().
   [[nodiscard]] Variable forward_gated(const Variable& x, Tensor& gated) const {
     return kernel_->apply_gated(x, weight_, has_bias_ ? bias_.weight() : Weight(), gated);
@@ -41,7 +41,9 @@ class Linear final : public Module {
     return kernel_->normed_product(x, norm, gated, weight_, has_bias_ ? bias_.weight() : Weight());
   }
   // For the function that makes x.
-  [[nodiscard]] autograd::QuantRequest input_request() const { return kernel_->input_request(weight_); }
+  [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const {
+    return kernel_->input_quant_request(weight_);
+  }
 
   // Also says whether the optimizer is to keep up the weight's largest magnitude, from the next step on.
   void set_kernel(std::shared_ptr<const LinearKernel> kernel);

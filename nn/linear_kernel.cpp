@@ -13,18 +13,23 @@ class HighPrecisionLinear final : public LinearKernel {
   }
   [[nodiscard]] Tensor gated_product(const Tensor& x, const Parameter& weight, const Weight& bias) const override {
     const MemoryScope scope(MemoryCategory::activations);
-    const Weight::Use w = weight.weight().use();
+    const Weight::Acquired w = weight.weight().acquire();
     const Tensor y = Tensor::empty({x.size(0), w.value().size(0) / 2}, x.dtype(), x.device());
-    gated_linear({.x = x, .weight = w.value(), .y = y, .bias = bias.use().value()});
+    gated_linear({.x = x, .weight = w.value(), .y = y, .bias = bias.acquire().value()});
     return y;
   }
   [[nodiscard]] Tensor normed_product(const Tensor& x, const AddedNorm& norm, bool gated, const Parameter& weight,
                                       const Weight& bias) const override {
     const MemoryScope scope(MemoryCategory::activations);
-    const Weight::Use w = weight.weight().use();
+    const Weight::Acquired w = weight.weight().acquire();
     const Tensor y = Tensor::empty({x.size(0), w.value().size(0) / (gated ? 2 : 1)}, x.dtype(), x.device());
-    normed_linear(
-        {.x = x, .norm = norm, .values = w.value(), .packed = {}, .y = y, .bias = bias.use().value(), .gated = gated});
+    normed_linear({.x = x,
+                   .norm = norm,
+                   .values = w.value(),
+                   .packed = {},
+                   .y = y,
+                   .bias = bias.acquire().value(),
+                   .gated = gated});
     return y;
   }
   [[nodiscard]] bool adds_onto() const override { return true; }
@@ -37,7 +42,7 @@ class HighPrecisionLinear final : public LinearKernel {
 
 }  // namespace
 
-Tensor LinearKernel::apply_again(const Variable& x, const Parameter& weight, const Weight& bias) const {
+Tensor LinearKernel::recompute(const Variable& x, const Parameter& weight, const Weight& bias) const {
   const autograd::NoGrad no_grad;
   return apply(x, weight, bias).value();
 }

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "autograd/quant_request.h"
+#include "autograd/quant_output_request.h"
 #include "autograd/tape.h"
 #include "core/ops/lm_head_loss.h"
 #include "core/ops/normed_linear.h"
@@ -42,10 +42,10 @@ struct KernelParameter {
 class LowRankAdapter;
 
 // In which form a kernel's products read the weight of its layer, where whoever brings the weight can bring it so
-// (autograd::WeightSource::request_codes); absent: as values.
-struct WeightForms {
-  std::optional<autograd::WeightCodes> forward, backward;
-  friend bool operator==(const WeightForms&, const WeightForms&) = default;
+// (autograd::WeightStorage::acquire_quantized); absent: as values.
+struct WeightFormats {
+  std::optional<autograd::WeightFormat> forward, backward;
+  friend bool operator==(const WeightFormats&, const WeightFormats&) = default;
 };
 
 class LinearKernel {
@@ -55,7 +55,7 @@ class LinearKernel {
   [[nodiscard]] virtual Variable apply(const Variable& x, const Parameter& weight, const Weight& bias) const = 0;
   // The value that an apply() to the same x recorded, once more for its backward pass: the same bits, nothing recorded
   // and nothing measured. This one suits kernels whose product does not depend on whether it is recorded.
-  [[nodiscard]] virtual Tensor apply_again(const Variable& x, const Parameter& weight, const Weight& bias) const;
+  [[nodiscard]] virtual Tensor recompute(const Variable& x, const Parameter& weight, const Weight& bias) const;
   // silu(gate) * up of the halves [gate, up] of the product, [N,out/2], where the kernel has that in one pass and
   // nothing is recorded: the bits of apply() and SwiGLU behind it. Undefined: it has not.
   [[nodiscard]] virtual Tensor gated_product(const Tensor& /*x*/, const Parameter& /*weight*/,
@@ -78,11 +78,11 @@ class LinearKernel {
   // Whether apply_onto() is there.
   [[nodiscard]] virtual bool adds_onto() const { return false; }
   // apply(), added to what `y` [N,out] holds, a constant, in its place: who has something to add to the output writes
-  // it first, and nothing is read twice. apply_again() is without it. Throws unsupported unless adds_onto().
+  // it first, and nothing is read twice. recompute() is without it. Throws unsupported unless adds_onto().
   [[nodiscard]] virtual Variable apply_onto(const Variable& x, const Parameter& weight, const Weight& bias,
                                             const Tensor& y) const;
   // What the function that makes x may write beside it.
-  [[nodiscard]] virtual autograd::QuantRequest input_request(const Parameter&) const { return {}; }
+  [[nodiscard]] virtual autograd::QuantOutputRequest input_quant_request(const Parameter&) const { return {}; }
   // What the kernel trains beside the layer's weight. They are the layer's parameters as long as it has the kernel:
   // named, initialised, saved, updated (or frozen) like its own.
   [[nodiscard]] virtual std::vector<KernelParameter> parameters() const { return {}; }
@@ -94,7 +94,7 @@ class LinearKernel {
   // Whether the optimizer should keep up Parameter::amax of the layer's weight.
   [[nodiscard]] virtual bool uses_weight_amax() const { return false; }
   // Asked before each gather: answers may change with the recipe alone.
-  [[nodiscard]] virtual WeightForms weight_forms(const Parameter&) const { return {}; }
+  [[nodiscard]] virtual WeightFormats preferred_weight_formats(const Parameter&) const { return {}; }
   // A kernel of the same precision for the weight W + (the adapter's product), which takes part in its quantization;
   // null: it has none, and the adapter's product is added to the layer's output.
   [[nodiscard]] virtual std::shared_ptr<const LinearKernel> with_adapter(
@@ -102,7 +102,7 @@ class LinearKernel {
     return nullptr;
   }
   // The layer's products as the head of a language model, for one loss; null: plain gemms.
-  [[nodiscard]] virtual std::unique_ptr<HeadProducts> head_products(const Parameter&) const { return nullptr; }
+  [[nodiscard]] virtual std::unique_ptr<HeadGemms> head_gemms(const Parameter&) const { return nullptr; }
   // One word for the conversion report: "bf16", "float8_rowwise", ...
   [[nodiscard]] virtual std::string_view name() const = 0;
 };
@@ -114,21 +114,21 @@ class LinearKernelWrapper : public LinearKernel {
   [[nodiscard]] Variable apply(const Variable& x, const Parameter& weight, const Weight& bias) const override {
     return kernel_->apply(x, weight, bias);
   }
-  [[nodiscard]] Tensor apply_again(const Variable& x, const Parameter& weight, const Weight& bias) const override {
-    return kernel_->apply_again(x, weight, bias);
+  [[nodiscard]] Tensor recompute(const Variable& x, const Parameter& weight, const Weight& bias) const override {
+    return kernel_->recompute(x, weight, bias);
   }
-  [[nodiscard]] autograd::QuantRequest input_request(const Parameter& weight) const override {
-    return kernel_->input_request(weight);
+  [[nodiscard]] autograd::QuantOutputRequest input_quant_request(const Parameter& weight) const override {
+    return kernel_->input_quant_request(weight);
   }
   [[nodiscard]] std::vector<KernelParameter> parameters() const override { return kernel_->parameters(); }
   void begin_with(const Parameter& weight) const override { kernel_->begin_with(weight); }
   [[nodiscard]] const Parameter* weight_scales() const override { return kernel_->weight_scales(); }
   [[nodiscard]] bool uses_weight_amax() const override { return kernel_->uses_weight_amax(); }
-  [[nodiscard]] WeightForms weight_forms(const Parameter& weight) const override {
-    return kernel_->weight_forms(weight);
+  [[nodiscard]] WeightFormats preferred_weight_formats(const Parameter& weight) const override {
+    return kernel_->preferred_weight_formats(weight);
   }
-  [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const Parameter& weight) const override {
-    return kernel_->head_products(weight);
+  [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms(const Parameter& weight) const override {
+    return kernel_->head_gemms(weight);
   }
   [[nodiscard]] std::string_view name() const override { return kernel_->name(); }
 

@@ -52,7 +52,7 @@ std::vector<KernelParameter> LowRankAdapter::parameters() {
 }
 
 void LowRankAdapter::add(const Tensor& weight, const Tensor& sum, const WholeRows& whole) const {
-  const Weight::Use a = whole_weight(a_, whole).use();
+  const Weight::Acquired a = whole_weight(a_, whole).acquire();
   const bool in_place = sum.raw_data() == weight.raw_data();
   std::int64_t next = 0;
   const auto copy_to = [&](std::int64_t end) {
@@ -60,7 +60,7 @@ void LowRankAdapter::add(const Tensor& weight, const Tensor& sum, const WholeRow
   };
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const LowRankPiece& piece = pieces_[i];
-    const Weight::Use b = whole_weight(*b_[i], whole).use();
+    const Weight::Acquired b = whole_weight(*b_[i], whole).acquire();
     copy_to(piece.row_begin);
     next = piece.row_begin + piece.rows;
     gemm({.a = b.value(),
@@ -93,7 +93,7 @@ void LowRankAdapter::merge_into(const Tensor& weight, const WholeRows& whole) co
     const LowRankPiece& piece = pieces_[i];
     const Tensor rows = weight.narrow(0, piece.row_begin, piece.rows);
     scale_by_magnitude({.x = rows,
-                        .magnitude = whole_weight(*magnitudes_[i], whole).use().value(),
+                        .magnitude = whole_weight(*magnitudes_[i], whole).acquire().value(),
                         .norms = norms.narrow(0, piece.row_begin, piece.rows),
                         .bias = {},
                         .out = rows,

@@ -29,13 +29,13 @@ Variable Mlp::forward(const Variable& x, const ForwardContext& context) const {
   if (context.cache != nullptr && x.value().size(0) == 1 && autograd::Tape::current() == nullptr)
     if (const Tensor inner = gate_up_proj_.gated_product(x.value()); inner.defined())
       return down_proj_.forward(Variable(inner));
-  const bool recompute_product = context.activations.of(layer_) == autograd::LargestActivation::recomputed;
+  const bool recompute_gate_up = context.activations.of(layer_) == autograd::SwigluInputPolicy::recompute;
   Variable inner;
   {
     // Where it is not saved, its memory is free before the second product.
-    const autograd::QuantRequest wanted = down_proj_.input_request();
+    const autograd::QuantOutputRequest wanted = down_proj_.input_quant_request();
     Tensor gated;
-    const Variable gate_up = recompute_product ? gate_up_proj_.forward_recomputable(x)
+    const Variable gate_up = recompute_gate_up ? gate_up_proj_.forward_with_recompute(x)
                              : wanted.wanted() ? gate_up_proj_.forward(x)
                                                : gate_up_proj_.forward_gated(x, gated);
     inner = autograd::swiglu(gate_up, wanted, gated);

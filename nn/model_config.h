@@ -40,9 +40,9 @@ struct ExpertsConfig {
   float factor = 1.0f;                 // of the weights
   std::int64_t groups = 1;             // experts stand in groups, of which a token chooses from the best few
   std::int64_t groups_per_token = 1;
-  bool choice_bias = false;       // the router has a bias on the choice that no gradient trains
-  std::int64_t shared_width = 0;  // of a feed-forward block that all tokens take beside their experts; 0: none
-  bool weighs_input = false;      // weights multiply what experts read, not what they make
+  bool expert_bias = false;           // the router has a bias on the choice that no gradient trains
+  std::int64_t shared_width = 0;      // of a feed-forward block that all tokens take beside their experts; 0: none
+  bool score_before_experts = false;  // weights multiply what experts read, not what they make
   // Checkpoints hold the matrices of all experts of a layer as one tensor [E, in, out], gate and up side by side.
   bool fused_storage = false;
   float balance_loss = 0.0f;  // factor of the load-balancing term in training that config.json asks for
@@ -53,7 +53,7 @@ struct ExpertsConfig {
     std::string_view experts = "mlp.experts";
     std::string_view shared = "shared_experts";  // within the feed-forward part
     std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
-    std::string_view choice_bias = "mlp.gate.e_score_correction_bias";
+    std::string_view expert_bias = "mlp.gate.e_score_correction_bias";
   } names;
 
   [[nodiscard]] bool in_layer(std::int64_t layer) const {
@@ -67,16 +67,16 @@ struct ExpertsConfig {
 
 // Attention whose keys and values come from one narrow vector a token (DeepSeek-V2, arXiv:2405.04434, section 2.1). A
 // head's query and key are a part without a position and a rotated one; the latter is the same key for all heads.
-struct LatentConfig {
+struct MlaConfig {
   std::int64_t kv_rank = 0;     // of that vector; 0: the model has no such attention
   std::int64_t query_rank = 0;  // of the queries' own; 0: queries come straight from the hidden state
-  std::int64_t plain_dim = 0;   // of a head's query and key: without a position
+  std::int64_t nope_dim = 0;    // of a head's query and key: without a position
   std::int64_t rotary_dim = 0;  // rotated, in pairs of neighbours
   std::int64_t value_dim = 0;
   bool bias = false;        // of the projections into and out of the narrow vectors
   bool interleaved = true;  // pairs are (2i, 2i+1); else (i, i + rotary_dim / 2)
   [[nodiscard]] bool enabled() const noexcept { return kv_rank > 0; }
-  [[nodiscard]] std::int64_t key_dim() const noexcept { return plain_dim + rotary_dim; }
+  [[nodiscard]] std::int64_t key_dim() const noexcept { return nope_dim + rotary_dim; }
 };
 
 // How layers of one model differ in what their queries see and know of positions (Llama 4, Qwen).
@@ -126,7 +126,7 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool qk_norm = false;  // Qwen3
   ExpertsConfig experts;
-  LatentConfig latent;
+  MlaConfig mla;
   LayerAttention layer_attention;
   std::string_view feed_forward = "mlp";  // Hugging Face's name of a layer's feed-forward part
   std::int64_t sliding_window = 0;        // keys that a query sees at most (Mistral, Qwen); 0: all before it
@@ -140,13 +140,13 @@ struct ModelConfig {
   // Positions of the longest sequence: max_position_embeddings, times the factor of a dynamic rescaling.
   [[nodiscard]] std::int64_t context_length() const;
   // Sizes of a head in attention and its cache, and of what is rotated of it.
-  [[nodiscard]] std::int64_t attention_dim() const { return latent.enabled() ? latent.key_dim() : head_dim; }
+  [[nodiscard]] std::int64_t attention_dim() const { return mla.enabled() ? mla.key_dim() : head_dim; }
   // Keys that a query of this layer sees at most; 0: all before it.
   [[nodiscard]] std::int64_t window_of(std::int64_t layer) const {
     const std::vector<bool>& windowed = layer_attention.windowed;
     return windowed.empty() || windowed[static_cast<std::size_t>(layer)] ? sliding_window : 0;
   }
-  [[nodiscard]] std::int64_t rotary_dim() const { return latent.enabled() ? latent.rotary_dim : head_dim; }
+  [[nodiscard]] std::int64_t rotary_dim() const { return mla.enabled() ? mla.rotary_dim : head_dim; }
   [[nodiscard]] std::int64_t qkv_rows() const { return (num_attention_heads + 2 * num_key_value_heads) * head_dim; }
   // Elements of all parameters; a tied head counts once.
   [[nodiscard]] std::int64_t parameter_count() const;

@@ -17,29 +17,29 @@ std::int64_t feed_forward_weights(const ModelConfig& c, std::int64_t experts) {
 
 // Weights of the attention of one layer that a token's products run over.
 std::int64_t attention_weights(const ModelConfig& c) {
-  if (!c.latent.enabled()) return c.qkv_rows() * c.hidden_size + c.hidden_size * c.num_attention_heads * c.head_dim;
-  const LatentConfig& l = c.latent;
+  if (!c.mla.enabled()) return c.qkv_rows() * c.hidden_size + c.hidden_size * c.num_attention_heads * c.head_dim;
+  const MlaConfig& l = c.mla;
   const std::int64_t heads = c.num_attention_heads;
   const std::int64_t query =
       l.query_rank > 0 ? l.query_rank * (c.hidden_size + heads * l.key_dim()) : c.hidden_size * heads * l.key_dim();
-  return query + c.hidden_size * (l.kv_rank + l.rotary_dim) + l.kv_rank * heads * (l.plain_dim + l.value_dim) +
+  return query + c.hidden_size * (l.kv_rank + l.rotary_dim) + l.kv_rank * heads * (l.nope_dim + l.value_dim) +
          heads * l.value_dim * c.hidden_size;
 }
 
 // Biases and norms of the attention of one layer.
 std::int64_t attention_vectors(const ModelConfig& c) {
-  if (!c.latent.enabled())
+  if (!c.mla.enabled())
     return (c.qkv_bias ? c.qkv_rows() : 0) + (c.output_bias ? c.hidden_size : 0) + (c.qk_norm ? 2 * c.head_dim : 0);
-  const LatentConfig& l = c.latent;
+  const MlaConfig& l = c.mla;
   return l.query_rank + l.kv_rank + (l.bias ? l.query_rank + l.kv_rank + l.rotary_dim + c.hidden_size : 0);
 }
 
 std::int64_t parameters(const ModelConfig& c, std::int64_t experts) {
   const std::int64_t mlp_bias = c.mlp_bias ? 2 * c.intermediate_size + c.hidden_size : 0;
   const std::int64_t tables = c.vocab_size * c.hidden_size * (c.tie_word_embeddings ? 1 : 2);
-  const std::int64_t choice_bias = c.experts.choice_bias ? c.experts.layer_count() * c.experts.count : 0;
+  const std::int64_t expert_bias = c.experts.expert_bias ? c.experts.layer_count() * c.experts.count : 0;
   return c.num_hidden_layers * (attention_weights(c) + attention_vectors(c) + mlp_bias + 2 * c.hidden_size) +
-         feed_forward_weights(c, experts) + choice_bias + tables + c.hidden_size;
+         feed_forward_weights(c, experts) + expert_bias + tables + c.hidden_size;
 }
 
 // Twice the mean number of keys that a query sees in chunks: each leaves the triangle of its own.
@@ -62,7 +62,7 @@ std::int64_t ModelConfig::active_parameter_count() const {
 double ModelConfig::training_flops_per_token(std::int64_t seq_len) const {
   const auto h = static_cast<double>(hidden_size);
   // Scores take the width of keys, their sums that of values.
-  const std::int64_t value_dim = latent.enabled() ? latent.value_dim : head_dim;
+  const std::int64_t value_dim = mla.enabled() ? mla.value_dim : head_dim;
   const double heads_width = static_cast<double>(num_attention_heads * (attention_dim() + value_dim)) / 2;
   const double products = static_cast<double>(num_hidden_layers * attention_weights(*this)) +
                           static_cast<double>(feed_forward_weights(*this, experts.per_token)) +

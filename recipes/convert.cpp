@@ -61,13 +61,13 @@ std::string bytes_text(std::int64_t bytes) {
                                         : fmt::format("{} B", bytes);
 }
 
-std::string_view words(KeptInput::Form form) {
+std::string_view words(SavedInput::Form form) {
   switch (form) {
-    case KeptInput::Form::input: return "the input";
-    case KeptInput::Form::held_by_producer: return "scales; its producer keeps the input";
-    case KeptInput::Form::made_again: return "scales; the input is made again";
-    case KeptInput::Form::codes: return "float8 codes";
-    case KeptInput::Form::layer_runs_again: return "the layer runs again";
+    case SavedInput::Form::input: return "the input";
+    case SavedInput::Form::saved_by_producer: return "scales; its producer keeps the input";
+    case SavedInput::Form::recomputed: return "scales; the input is recomputed";
+    case SavedInput::Form::codes: return "float8 codes";
+    case SavedInput::Form::layer_recomputed: return "the layer is recomputed";
   }
   return "";
 }

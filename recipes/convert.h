@@ -22,13 +22,13 @@ struct LayerFilter {
 };
 
 // What a layer keeps of its input from its forward to its backward pass.
-struct KeptInput {
+struct SavedInput {
   enum class Form {
-    input,             // x itself
-    held_by_producer,  // x, which the function that made it keeps anyway: no bytes of its own
-    made_again,        // x is made again from what its producer keeps; only its scales
-    codes,             // x as float8, and scales
-    layer_runs_again,  // nothing: all of the layer does
+    input,              // x itself
+    saved_by_producer,  // x, which the function that made it keeps anyway: no bytes of its own
+    recomputed,         // x is made again from what its producer keeps; only its scales
+    codes,              // x as float8, and scales
+    layer_recomputed,   // nothing: all of the layer does
   };
   std::int64_t bytes = 0;  // of a micro-batch
   Form form = Form::input;
@@ -42,9 +42,9 @@ struct LayerConversion {
   std::string skipped_because;     // empty when the recipe applies
   std::vector<LinearGemm> float8;  // products of float8 operands
   std::int64_t experts = 0;        // that the layer is one layer of each of; 0: an ordinary layer
-  // Where somebody has measured it (train/plan/kept_inputs.h), and what the layer would keep in high precision.
-  std::optional<KeptInput> kept = std::nullopt;
-  KeptInput kept_in_high_precision = {};
+  // Where somebody has measured it (train/plan/saved_inputs.h), and what the layer would keep in high precision.
+  std::optional<SavedInput> kept = std::nullopt;
+  SavedInput kept_in_high_precision = {};
   bool unfit = false;               // skipped because the recipe cannot take it, although the filter leaves it in
   std::string_view unfit_key = {};  // and the config key that could change that, where it is one
 };

@@ -2,8 +2,8 @@
 
 #include <array>
 
+#include "recipes/emulated/layers.h"
 #include "recipes/recipe.h"
-#include "recipes/rounded/layers.h"
 
 namespace quench::recipes {
 namespace {
@@ -12,15 +12,15 @@ constexpr std::array<std::string_view, 2> kKeys{"mx_scale", "high_precision_gemm
 
 LinearPlan plan_mx(const nn::LinearInfo& layer, const RecipeOptions& options) {
   if (layer.name == nn::kHeadName) return {nullptr, "the head's loss has no MX products", {}};
-  const RoundedProducts products = RoundedProducts::without(options.high_precision);
+  const EmulatedGemms products = EmulatedGemms::without(options.high_precision);
   if (!products.any()) return {nullptr, kNoProductLeft, {}, kHighPrecisionKey};
-  return {rounded_linear(mx_rounding(options.mx_scale), products, {}), {}, {}};
+  return {emulated_linear(mx_rounding(options.mx_scale), products, {}), {}, {}};
 }
 
 ExpertPlan plan_experts(const nn::LinearInfo&, const RecipeOptions& options) {
-  const RoundedProducts products = RoundedProducts::without(options.high_precision);
+  const EmulatedGemms products = EmulatedGemms::without(options.high_precision);
   if (!products.any()) return {nullptr, kNoProductLeft, kHighPrecisionKey};
-  return {rounded_experts(mx_rounding(options.mx_scale), products, {}), {}};
+  return {emulated_experts(mx_rounding(options.mx_scale), products, {}), {}};
 }
 
 }  // namespace

@@ -16,10 +16,10 @@ using autograd::Variable;
 using autograd::Weight;
 
 // The values, made for each use.
-class PackedValues final : public autograd::WeightSource {
+class PackedValues final : public autograd::WeightStorage {
  public:
   PackedValues(PackedMatrix weight, DType dtype) : weight_(std::move(weight)), dtype_(dtype) {}
-  Tensor request() override {
+  Tensor acquire() override {
     if (uses_++ == 0) {
       const MemoryScope scope(MemoryCategory::workspace);
       values_ = Tensor::empty(weight_.codes().shape(), dtype_, weight_.device());
@@ -27,7 +27,7 @@ class PackedValues final : public autograd::WeightSource {
     }
     return values_;
   }
-  void done() noexcept override {
+  void release() noexcept override {
     if (--uses_ == 0) values_ = Tensor();
   }
 
@@ -39,9 +39,9 @@ class PackedValues final : public autograd::WeightSource {
 };
 
 // The weight, and how inputs of products with it are rounded.
-class PackedProducts {
+class PackedGemms {
  public:
-  PackedProducts(PackedMatrix weight, InputRounding rounding)
+  PackedGemms(PackedMatrix weight, InputRounding rounding)
       : weight_(std::move(weight)), rounding_(std::move(rounding)) {
     if (rounding_.integers() && has_integer_products(weight_)) {
       const MemoryScope scope(MemoryCategory::parameters);
@@ -73,17 +73,17 @@ class PackedProducts {
   Tensor row_sums_;  // where products are those of integers
 };
 
-class PackedHead final : public HeadProducts {
+class PackedHead final : public HeadGemms {
  public:
-  PackedHead(PackedProducts products, Weight values) : products_(std::move(products)), values_(std::move(values)) {}
+  PackedHead(PackedGemms products, Weight values) : products_(std::move(products)), values_(std::move(values)) {}
   void logits(const Tensor& hidden, const Tensor& out) override { products_.multiply(hidden, out, {}); }
   void gradients(const Tensor& dlogits, const Tensor&, const Tensor& dhidden, const Tensor& dweight, float) override {
     QUENCH_CHECK(!dweight.defined(), "a packed head has no gradient");
-    if (dhidden.defined()) gemm({.a = dlogits, .b = values_.use().value(), .c = dhidden});
+    if (dhidden.defined()) gemm({.a = dlogits, .b = values_.acquire().value(), .c = dhidden});
   }
 
  private:
-  PackedProducts products_;
+  PackedGemms products_;
   Weight values_;
 };
 
@@ -95,7 +95,7 @@ class PackedLinear final : public nn::LinearKernel {
     const MemoryScope scope(MemoryCategory::activations);
     const Tensor in = x.value();
     Variable y(Tensor::empty({in.size(0), products_.weight().rows()}, in.dtype(), in.device()));
-    products_.multiply(in, y.value(), bias.use().value());
+    products_.multiply(in, y.value(), bias.acquire().value());
     Tape::record("packed_linear", {x, bias}, std::array{&y}, [&] {
       return [values = weight.weight(), dx = x.gradient(), db = bias.gradient(), dy_of = y.gradient()] {
         const Tensor dy = dy_of->value();
@@ -105,7 +105,7 @@ class PackedLinear final : public nn::LinearKernel {
         }
         if (dx) {
           const GradientTarget into = dx->target();
-          gemm({.a = dy, .b = values.use().value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
+          gemm({.a = dy, .b = values.acquire().value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
         }
       };
     });
@@ -115,7 +115,7 @@ class PackedLinear final : public nn::LinearKernel {
     if (products_.rounds_inputs()) return {};
     const MemoryScope scope(MemoryCategory::activations);
     const Tensor y = Tensor::empty({x.size(0), products_.weight().rows() / 2}, x.dtype(), x.device());
-    gated_packed_linear({.x = x, .weight = products_.weight(), .y = y, .bias = bias.use().value()});
+    gated_packed_linear({.x = x, .weight = products_.weight(), .y = y, .bias = bias.acquire().value()});
     return y;
   }
   [[nodiscard]] Tensor normed_product(const Tensor& x, const AddedNorm& norm, bool gated, const nn::Parameter&,
@@ -128,17 +128,17 @@ class PackedLinear final : public nn::LinearKernel {
                    .values = {},
                    .packed = products_.weight(),
                    .y = y,
-                   .bias = bias.use().value(),
+                   .bias = bias.acquire().value(),
                    .gated = gated});
     return y;
   }
-  [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override {
+  [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms(const nn::Parameter& weight) const override {
     return std::make_unique<PackedHead>(products_, weight.weight());
   }
   [[nodiscard]] std::string_view name() const override { return "packed"; }
 
  private:
-  PackedProducts products_;
+  PackedGemms products_;
 };
 
 }  // namespace
@@ -156,7 +156,7 @@ void unpack_weight(nn::Linear& layer) {
   if (!has_packed_weight(layer)) return;
   nn::Parameter& parameter = layer.weight();
   Tensor own = parameter.variable.value();
-  own.copy_from(parameter.whole.use().value());
+  own.copy_from(parameter.whole.acquire().value());
   parameter.whole = Weight();
   parameter.mark_changed();
   layer.set_kernel(nn::high_precision_linear_kernel());

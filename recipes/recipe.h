@@ -61,7 +61,7 @@ struct RecipeCapabilities {
 
 // What a run may choose about a recipe (config section recipe).
 struct RecipeOptions {
-  // The device that the run is for, where the model stands on the planning device; absent: the layers' own.
+  // The device that the run is for, where the model stands on the meta device; absent: the layers' own.
   std::optional<Device> target;
   // Compute in f32 what the recipe would give to low-precision tensor cores: the same numbers up to the order of sums,
   // on any device, slowly.

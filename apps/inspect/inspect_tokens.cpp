@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <vector>
 
-#include "data/formats/file_checks.h"
 #include "data/formats/token_source.h"
+#include "data/formats/validation_cache.h"
 
 namespace quench {
 namespace {
@@ -36,7 +36,7 @@ Json inspect_tokens(const fs::path& path, bool verify) {
   std::string fingerprint, faults;
   for (const fs::path& file : token_files(path)) {
     try {
-      FileChecks checks;
+      ValidationCache checks;
       const auto source = open_token_file(file, {.checks = verify ? &checks : nullptr});
       tokens += source->size();
       bytes += fs::file_size(file);

@@ -197,12 +197,13 @@ void Bandwidth::measure_swiglu() const {
   }
 }
 
-// The sinks of the float8 recipes: by tensor, and by row with the columns' maxima, whose codes are moved as well.
+// The quantization outputs of the float8 recipes: by tensor, and by row with the columns' maxima, whose codes are moved
+// as well.
 void Bandwidth::measure_sinks() const {
-  header("with a float8 sink, 16384 tokens");
+  header("with quantization outputs, 16384 tokens");
   const DType dtype = DType::bf16;
   const auto make = [&](std::int64_t width) { return random_on_gpu({kTokens, width}, dtype); };
-  const auto sink_of = [&](std::int64_t width, bool by_rows) -> Float8Sink {
+  const auto quant_outputs_of = [&](std::int64_t width, bool by_rows) -> QuantOutputs {
     if (!by_rows) return {.amax = Tensor::zeros({}, DType::f32, kGpu)};
     return {.rows = QuantTensor::empty({.element = ElementFormat::e4m3, .granularity = Granularity::row},
                                        {kTokens, width}, dtype, kGpu),
@@ -218,22 +219,27 @@ void Bandwidth::measure_sinks() const {
       const Tensor weight = random_on_gpu({width}, dtype), rstd = Tensor::zeros({kTokens}, DType::f32, kGpu),
                    dweight = Tensor::zeros({width}, DType::f32, kGpu);
       row(fmt::format("norm forward H={} {}", width, kind), moved(2 * width, width), [&]() -> std::function<void()> {
-        return [=, x = make(width), y = make(width), sink = sink_of(width, by_rows)] {
-          rms_norm({.x = x, .weight = weight, .y = y, .rstd = rstd, .sink = sink});
+        return [=, x = make(width), y = make(width), quant_outputs = quant_outputs_of(width, by_rows)] {
+          rms_norm({.x = x, .weight = weight, .y = y, .rstd = rstd, .quant_outputs = quant_outputs});
         };
       });
       row(fmt::format("norm forward, residual H={} {}", width, kind), moved(4 * width, width),
           [&]() -> std::function<void()> {
             return [=, x = make(width), residual = make(width), sum = make(width), y = make(width),
-                    sink = sink_of(width, by_rows)] {
-              rms_norm(
-                  {.x = x, .residual = residual, .weight = weight, .y = y, .sum = sum, .rstd = rstd, .sink = sink});
+                    quant_outputs = quant_outputs_of(width, by_rows)] {
+              rms_norm({.x = x,
+                        .residual = residual,
+                        .weight = weight,
+                        .y = y,
+                        .sum = sum,
+                        .rstd = rstd,
+                        .quant_outputs = quant_outputs});
             };
           });
       row(fmt::format("norm backward, dsum H={} {}", width, kind), moved(4 * width, width),
           [&]() -> std::function<void()> {
             return [=, dy = make(width), x = make(width), dsum = make(width), dx = make(width),
-                    sink = sink_of(width, by_rows)] {
+                    quant_outputs = quant_outputs_of(width, by_rows)] {
               rms_norm_backward({.dy = dy,
                                  .x = x,
                                  .weight = weight,
@@ -242,21 +248,21 @@ void Bandwidth::measure_sinks() const {
                                  .dx = dx,
                                  .dweight = dweight,
                                  .accumulate_dweight = true,
-                                 .sink = sink});
+                                 .quant_outputs = quant_outputs});
             };
           });
     }
     for (const std::int64_t width : {8192, 14336, 18944}) {
       row(fmt::format("swiglu forward I={} {}", width, kind), moved(3 * width, width), [&]() -> std::function<void()> {
-        return [gate_up = make(2 * width), out = make(width), sink = sink_of(width, by_rows)] {
-          swiglu({gate_up, out, sink});
+        return [gate_up = make(2 * width), out = make(width), quant_outputs = quant_outputs_of(width, by_rows)] {
+          swiglu({gate_up, out, quant_outputs});
         };
       });
       row(fmt::format("swiglu backward I={} {}", width, kind), moved(5 * width, 2 * width),
           [&]() -> std::function<void()> {
             return [gate_up = make(2 * width), dout = make(width), dgate_up = make(2 * width),
-                    sink = sink_of(2 * width, by_rows)] {
-              swiglu_backward({dout, gate_up, dgate_up, {}, sink});
+                    quant_outputs = quant_outputs_of(2 * width, by_rows)] {
+              swiglu_backward({dout, gate_up, dgate_up, {}, quant_outputs});
             };
           });
     }

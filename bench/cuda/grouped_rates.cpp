@@ -94,13 +94,13 @@ void measure_mx(const Case& c) {
   const Tensor x_form = Tensor::empty_like(c.x), w_form = Tensor::empty_like(c.w);
   const Tensor dy_columns = Tensor::empty_like(c.dy), dy_rows = Tensor::empty_like(c.dy);
   const auto cast_forward = [&] {
-    round_rows_mx({.rows = x, .along_columns = x_form, .along_rows = {}});
+    round_rows_mx({.rows = x, .rowwise = x_form, .columnwise = {}});
     round_mx({.x = c.w, .out = w_form, .orientation = Orientation::natural});
   };
   const auto multiply_forward = [&] { grouped_gemm(GroupedGemmArgs{x_form, w_form, c.ends, c.y, true}); };
   const auto cast_wgrad = [&] {
-    round_rows_mx({.rows = dy, .along_columns = dy_columns, .along_rows = dy_rows});
-    round_rows_mx({.rows = x, .along_columns = {}, .along_rows = x_form});
+    round_rows_mx({.rows = dy, .rowwise = dy_columns, .columnwise = dy_rows});
+    round_rows_mx({.rows = x, .rowwise = {}, .columnwise = x_form});
   };
   const auto multiply_wgrad = [&] { grouped_wgrad(GroupedWgradArgs{dy_rows, x_form, c.ends, c.dw, 0.0f, 32}); };
   const auto cast_dgrad = [&] { round_mx({.x = c.w, .out = w_form, .orientation = Orientation::transposed}); };
@@ -135,11 +135,11 @@ void measure_mx(const Case& c) {
              1e3 * in_turn, bf16_in_turn / in_turn);
   const auto elements = [](const Tensor& t) { return static_cast<double>(t.numel()); };
   print_rate("dy in both forms", 6 * elements(c.dy),
-             [&] { round_rows_mx({.rows = dy, .along_columns = dy_columns, .along_rows = dy_rows}); });
+             [&] { round_rows_mx({.rows = dy, .rowwise = dy_columns, .columnwise = dy_rows}); });
   print_rate("dy along columns", 4 * elements(c.dy),
-             [&] { round_rows_mx({.rows = dy, .along_columns = dy_columns, .along_rows = {}}); });
+             [&] { round_rows_mx({.rows = dy, .rowwise = dy_columns, .columnwise = {}}); });
   print_rate("dy along rows", 4 * elements(c.dy),
-             [&] { round_rows_mx({.rows = dy, .along_columns = {}, .along_rows = dy_rows}); });
+             [&] { round_rows_mx({.rows = dy, .rowwise = {}, .columnwise = dy_rows}); });
   print_rate("weight along columns", 4 * elements(c.w),
              [&] { round_mx({.x = c.w, .out = w_form, .orientation = Orientation::natural}); });
   print_rate("weight along rows", 4 * elements(c.w),

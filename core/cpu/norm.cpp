@@ -10,9 +10,9 @@ namespace {
 
 // Rows of a [N,H] or [N,heads,H] tensor whose last axis is contiguous, numbered 0 .. N*heads-1.
 template <class T>
-class Rows {
+class NormView {
  public:
-  explicit Rows(const Tensor& t) {
+  explicit NormView(const Tensor& t) {
     if (!t.defined()) return;
     base_ = t.data<T>();
     outer_ = t.stride(0);
@@ -37,7 +37,7 @@ class Rows {
 template <class T>
 void normalize_rows(const RmsNormArgs& args) {
   const std::int64_t width = args.x.size(-1), rows = args.x.numel() / width;
-  const Rows<T> x(args.x), residual(args.residual), sum(args.sum), y(args.y);
+  const NormView<T> x(args.x), residual(args.residual), sum(args.sum), y(args.y);
   const T* weight = args.weight.data<T>();
   float* rstd = args.rstd.data<float>();
   const float eps = args.eps;
@@ -73,14 +73,14 @@ void normalize_rows(const RmsNormArgs& args) {
 
 void rms_norm_kernel(const RmsNormArgs& args) {
   dispatch<float, bfloat16>(args.x.dtype(), "rms_norm", [&]<class T>() { normalize_rows<T>(args); });
-  fill_sink(args.sink, args.y);
+  fill_quant_outputs(args.quant_outputs, args.y);
 }
 
 // With xhat = x rstd and u = dy weight: dx = rstd (u - xhat mean(u xhat)), dweight = sum over rows of dy xhat.
 template <class T>
 void backward_rows(const RmsNormBackwardArgs& args) {
   const std::int64_t width = args.x.size(-1), rows = args.x.numel() / width;
-  const Rows<T> dy(args.dy), x(args.x), dsum(args.dsum), dx(args.dx), y(args.y);
+  const NormView<T> dy(args.dy), x(args.x), dsum(args.dsum), dx(args.dx), y(args.y);
   const T* weight = args.weight.data<T>();
   const float* rstd = args.rstd.data<float>();
 
@@ -140,7 +140,7 @@ void backward_rows(const RmsNormBackwardArgs& args) {
 
 void rms_norm_backward_kernel(const RmsNormBackwardArgs& args) {
   dispatch<float, bfloat16>(args.x.dtype(), "rms_norm_backward", [&]<class T>() { backward_rows<T>(args); });
-  fill_sink(args.sink, args.dx);
+  fill_quant_outputs(args.quant_outputs, args.dx);
 }
 
 QUENCH_CPU_KERNEL(rms_norm_slot, rms_norm_kernel);

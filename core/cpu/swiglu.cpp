@@ -47,11 +47,11 @@ void backward(const SwigluBackwardArgs& args) {
 
 void swiglu_kernel(const SwigluArgs& args) {
   dispatch<float, bfloat16>(args.out.dtype(), "swiglu", [&]<class T>() { forward<T>(args); });
-  fill_sink(args.sink, args.out);
+  fill_quant_outputs(args.quant_outputs, args.out);
 }
 void swiglu_backward_kernel(const SwigluBackwardArgs& args) {
   dispatch<float, bfloat16>(args.dout.dtype(), "swiglu_backward", [&]<class T>() { backward<T>(args); });
-  fill_sink(args.sink, args.dgate_up);
+  fill_quant_outputs(args.quant_outputs, args.dgate_up);
 }
 
 QUENCH_CPU_KERNEL(swiglu_slot, swiglu_kernel);

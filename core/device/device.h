@@ -2,7 +2,7 @@
 // Devices, streams, events, and the small interface a back end implements for memory and ordering.
 //
 // A back end is a Backend object registered at link time plus any subset of kernel slots (core/device/kernel_slot.h).
-// `meta` is the planning device: storage has addresses but no bytes and every kernel is a no-op, so that running the
+// `meta` is the meta device: storage has addresses but no bytes and every kernel is a no-op, so that running the
 // real model code on it measures the exact memory plan of a step (used by `quench estimate`).
 
 #include <cstddef>

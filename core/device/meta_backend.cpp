@@ -1,4 +1,4 @@
-// The planning device: addresses without bytes. Segments take ranges of an address space that is never touched, so the
+// The meta device: addresses without bytes. Segments take ranges of an address space that is never touched, so the
 // allocator's bookkeeping, and with it the memory plan, is the real one.
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace {
 class MetaBackend final : public Backend {
  public:
   [[nodiscard]] int device_count() const override { return 1; }
-  [[nodiscard]] std::string device_name(Device) const override { return "planning device"; }
+  [[nodiscard]] std::string device_name(Device) const override { return "meta device"; }
   [[nodiscard]] DeviceMemory memory(Device) const override { return {INT64_MAX, INT64_MAX}; }
   void* allocate(Device, std::size_t bytes) override {
     return reinterpret_cast<void*>(next_.fetch_add((bytes + kPage - 1) / kPage * kPage));

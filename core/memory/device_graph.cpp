@@ -26,7 +26,7 @@ std::unique_ptr<DeviceGraph> DeviceGraph::capture(Device device, const std::func
   const StreamGuard on_stream(stream);
   if (!owner.begin_capture(stream)) return nullptr;
   try {
-    const KeptMemory::Scope scope(captured->kept_);
+    const GraphMemory::Scope scope(captured->kept_);
     work();
   } catch (...) {
     try {

@@ -26,7 +26,7 @@ class DeviceGraph {
 
  private:
   DeviceGraph() = default;
-  KeptMemory kept_;
+  GraphMemory kept_;
   Graph graph_;
 };
 

@@ -6,7 +6,7 @@
 namespace quench {
 namespace {
 thread_local MemoryCategory current_category = MemoryCategory::other;
-thread_local KeptMemory* current_kept = nullptr;
+thread_local GraphMemory* current_kept = nullptr;
 }  // namespace
 
 std::string_view to_string(MemoryCategory category) noexcept {
@@ -32,14 +32,14 @@ MemoryCategory MemoryScope::current() noexcept {
   return current_category;
 }
 
-KeptMemory::~KeptMemory() {
+GraphMemory::~GraphMemory() {
   for (const Block& block : blocks_)
     Allocator::of(block.device).release(block.data, block.category, current_stream(block.device));
 }
-KeptMemory::Scope::Scope(KeptMemory& kept) noexcept : previous_(current_kept) {
+GraphMemory::Scope::Scope(GraphMemory& kept) noexcept : previous_(current_kept) {
   current_kept = &kept;
 }
-KeptMemory::Scope::~Scope() {
+GraphMemory::Scope::~Scope() {
   current_kept = previous_;
 }
 

@@ -36,24 +36,24 @@ class MemoryScope {
   MemoryCategory previous_;
 };
 
-// Keeps the memory of tensors that end while a KeptMemory::Scope of it is alive on the calling thread: work captured
+// Keeps the memory of tensors that end while a GraphMemory::Scope of it is alive on the calling thread: work captured
 // in a graph uses their addresses whenever it is launched.
-class KeptMemory {
+class GraphMemory {
  public:
-  KeptMemory() = default;
-  ~KeptMemory();
-  KeptMemory(const KeptMemory&) = delete;
-  KeptMemory& operator=(const KeptMemory&) = delete;
+  GraphMemory() = default;
+  ~GraphMemory();
+  GraphMemory(const GraphMemory&) = delete;
+  GraphMemory& operator=(const GraphMemory&) = delete;
 
   class Scope {
    public:
-    explicit Scope(KeptMemory& kept) noexcept;
+    explicit Scope(GraphMemory& kept) noexcept;
     ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 
    private:
-    KeptMemory* previous_;
+    GraphMemory* previous_;
   };
 
  private:

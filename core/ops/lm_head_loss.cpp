@@ -24,9 +24,9 @@ std::int64_t default_loss_chunk_rows(std::int64_t vocab_size, DeviceType device)
 
 namespace {
 
-class PlainProducts final : public HeadProducts {
+class PlainGemms final : public HeadGemms {
  public:
-  explicit PlainProducts(const Tensor& weight) : weight_(weight) {}
+  explicit PlainGemms(const Tensor& weight) : weight_(weight) {}
   void logits(const Tensor& hidden, const Tensor& out) override {
     gemm({.a = hidden, .b = weight_, .c = out, .transpose_b = true});
   }
@@ -83,8 +83,8 @@ void lm_head_loss(const LmHeadLossArgs& args) {
   bool add_to_sum = sum.defined() && args.accumulate_dweight;
   if (add_to_sum && sum.dtype() != args.dweight.dtype()) cast({args.dweight, sum});
 
-  PlainProducts plain(args.weight);
-  HeadProducts& products = args.products != nullptr ? *args.products : plain;
+  PlainGemms plain(args.weight);
+  HeadGemms& products = args.products != nullptr ? *args.products : plain;
   for (std::int64_t begin = 0; begin < rows; begin += chunk) {
     const std::int64_t count = std::min(chunk, rows - begin);
     const Tensor hidden = args.hidden.narrow(0, begin, count);

@@ -15,9 +15,9 @@ struct LmHeadLossOptions {
 };
 
 // The head's three products for a chunk of rows, where they are not plain gemms: a low-precision recipe's way.
-class HeadProducts {
+class HeadGemms {
  public:
-  virtual ~HeadProducts() = default;
+  virtual ~HeadGemms() = default;
   // out [n,V] = hidden [n,H] * weight^T; out is f32 or the dtype of hidden.
   virtual void logits(const Tensor& hidden, const Tensor& out) = 0;
   // Of the chunk whose logits were made last: dhidden [n,H] = dlogits [n,V] * weight and
@@ -36,7 +36,7 @@ struct LmHeadLossArgs {
   Tensor dweight;           // [V,H], f32 or dtype of weight, or undefined when frozen
   bool accumulate_dweight = false;
   LmHeadLossOptions options;
-  HeadProducts* products = nullptr;  // null: gemm
+  HeadGemms* products = nullptr;  // null: gemm
 };
 
 void lm_head_loss(const LmHeadLossArgs& args);

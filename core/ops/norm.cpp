@@ -40,8 +40,8 @@ void rms_norm(const RmsNormArgs& args) {
     check_contiguous(op, "sum", args.sum);
   }
   check_same_device(op, {&args.x, &args.residual, &args.weight, &args.y, &args.sum, &args.rstd});
-  check_sink(op, args.sink, args.y);
-  if (args.x.numel() == 0) return fill_sink(args.sink, args.y);
+  check_quant_outputs(op, args.quant_outputs, args.y);
+  if (args.x.numel() == 0) return fill_quant_outputs(args.quant_outputs, args.y);
   rms_norm_slot(args.x.device().type, args);
 }
 
@@ -62,9 +62,9 @@ void rms_norm_backward(const RmsNormBackwardArgs& args) {
     check_contiguous_rows(op, "y", args.y);
   }
   check_same_device(op, {&args.x, &args.dy, &args.weight, &args.rstd, &args.dsum, &args.dx, &args.dweight, &args.y});
-  check_sink(op, args.sink, args.dx);
+  check_quant_outputs(op, args.quant_outputs, args.dx);
   if (args.x.numel() == 0) {
-    fill_sink(args.sink, args.dx);
+    fill_quant_outputs(args.quant_outputs, args.dx);
     if (args.dweight.defined() && !args.accumulate_dweight) Tensor(args.dweight).zero();
     return;
   }

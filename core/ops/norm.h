@@ -5,7 +5,7 @@
 // multiplied by the weight. Rows may be strided (a group of heads inside a fused projection), columns are contiguous.
 
 #include "core/device/kernel_slot.h"
-#include "core/ops/quantize/quant_sink.h"
+#include "core/ops/quantize/quant_outputs.h"
 #include "core/tensor/tensor.h"
 
 namespace quench {
@@ -15,10 +15,10 @@ struct RmsNormArgs {
   Tensor residual;  // undefined, or [N,H] as x: then sum = x + residual is normalised instead of x
   Tensor weight;    // [H], dtype of x
   float eps = 1e-5f;
-  Tensor y;           // out, shape of x
-  Tensor sum;         // out, [N,H] contiguous; defined exactly when residual is. May alias x or residual
-  Tensor rstd;        // out, f32 [N] or [N,heads]
-  Float8Sink sink{};  // of y; with x of rank 2 and contiguous y
+  Tensor y;                      // out, shape of x
+  Tensor sum;                    // out, [N,H] contiguous; defined exactly when residual is. May alias x or residual
+  Tensor rstd;                   // out, f32 [N] or [N,heads]
+  QuantOutputs quant_outputs{};  // of y; with x of rank 2 and contiguous y
 };
 
 struct RmsNormBackwardArgs {
@@ -31,7 +31,7 @@ struct RmsNormBackwardArgs {
   Tensor dweight;  // [H], f32 or dtype of x, or undefined when not wanted
   bool accumulate_dweight = false;  // add to dweight instead of overwriting it
   Tensor y;  // out, shape of x, or undefined: the forward result once more, for a backward pass that did not keep it
-  Float8Sink sink{};  // of dx; with x of rank 2 and contiguous dx
+  QuantOutputs quant_outputs{};  // of dx; with x of rank 2 and contiguous dx
 };
 
 extern constinit KernelSlot<RmsNormArgs> rms_norm_slot;

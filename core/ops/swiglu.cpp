@@ -24,8 +24,8 @@ void swiglu(const SwigluArgs& args) {
   check_tensor(op, "out", args.out, check_gate_up(op, args.gate_up), args.gate_up.dtype());
   check_contiguous(op, "out", args.out);
   check_same_device(op, {&args.gate_up, &args.out});
-  check_sink(op, args.sink, args.out);
-  if (args.out.numel() == 0) return fill_sink(args.sink, args.out);
+  check_quant_outputs(op, args.quant_outputs, args.out);
+  if (args.out.numel() == 0) return fill_quant_outputs(args.quant_outputs, args.out);
   swiglu_slot(args.out.device().type, args);
 }
 
@@ -40,8 +40,8 @@ void swiglu_backward(const SwigluBackwardArgs& args) {
     check_contiguous(op, "out", args.out);
   }
   check_same_device(op, {&args.dout, &args.gate_up, &args.dgate_up, &args.out});
-  check_sink(op, args.sink, args.dgate_up);
-  if (args.dout.numel() == 0) return fill_sink(args.sink, args.dgate_up);
+  check_quant_outputs(op, args.quant_outputs, args.dgate_up);
+  if (args.dout.numel() == 0) return fill_quant_outputs(args.quant_outputs, args.dgate_up);
   // CPU kernels leave it to the forward kernel; first, since dgate_up may be gate_up.
   if (args.out.defined() && args.dout.device().is_cpu()) swiglu_slot(DeviceType::cpu, {args.gate_up, args.out});
   swiglu_backward_slot(args.dout.device().type, args);

@@ -7,7 +7,7 @@
 
 namespace quench {
 
-// One tensor on its way out and back. Values on the planning device are never copied; its memory is.
+// One tensor on its way out and back. Values on the meta device are never copied; its memory is.
 class OffloadedTensor {
  public:
   // Sends a tensor that nobody writes to any more, after the work queued on the current stream. `category` is of the
@@ -24,7 +24,7 @@ class OffloadedTensor {
   void prefetch(Stream link);
   // The tensor on the device, for work queued on the current stream from now on.
   [[nodiscard]] Tensor get(Stream link);
-  // Where it waits; undefined for the planning device.
+  // Where it waits; undefined for the meta device.
   [[nodiscard]] const Tensor& host() const noexcept { return on_host_; }
   [[nodiscard]] std::int64_t nbytes() const { return shape_.numel() * byte_size(dtype_); }
 

@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "core/system/log.h"
-#include "data/formats/file_checks.h"
 #include "data/formats/token_source.h"
+#include "data/formats/validation_cache.h"
 
 namespace quench {
 namespace {
@@ -128,7 +128,7 @@ class TokenFile final : public TokenSource {
                  layout_.token_count);
   }
 
-  void check_all(FileChecks& checks) const {
+  void check_all(ValidationCache& checks) const {
     const std::string format(format_.name);
     const auto known = checks.tokens(*file_);
     if (known && known->format == format && known->id_bound <= limit_) return;

@@ -12,7 +12,7 @@
 
 namespace quench {
 
-class FileChecks;
+class ValidationCache;
 
 // Token ids are checked as they are read: an id that is negative or not below the vocabulary size is an error (corrupt)
 // that names the file, the token's index and the id. All members are safe to call from several threads.
@@ -45,7 +45,7 @@ struct TokenSourceOptions {
   std::string tokenizer_fingerprint{};  // when set, a file made with another tokenizer is refused
   // When set, all ids, and the hash of a Quench shard, are checked when the file is opened, unless it knows them. The
   // errors are those of reading and of verify_shard (data/formats/shard_format.h).
-  FileChecks* checks = nullptr;
+  ValidationCache* checks = nullptr;
 };
 
 // Opens one file; for Megatron-LM either file or their common prefix. Throws what the format's header reader throws,

@@ -34,7 +34,7 @@ std::int64_t Dataset::read(std::uint64_t sample, const RowView& out, std::int64_
   }
 }
 
-void Dataset::check_batch(const BatchGeometry& geometry) const {
+void Dataset::check_batch(const BatchSplit& geometry) const {
   geometry.check();
   QUENCH_CHECK(
       static_cast<std::uint64_t>(geometry.global_batch_size) <= row_count_,

@@ -30,7 +30,7 @@ class Dataset {
                     std::vector<SequenceRange>& sequences) const;
 
   // Throws invalid_argument, with the arithmetic, when one global batch is more than all rows.
-  void check_batch(const BatchGeometry& geometry) const;
+  void check_batch(const BatchSplit& geometry) const;
 
  private:
   std::vector<WeightedRows> sources_;

@@ -13,7 +13,7 @@
 namespace quench {
 namespace {
 
-Batch make_batch(const Dataset& dataset, const BatchGeometry& geometry, Device device, std::uint64_t first,
+Batch make_batch(const Dataset& dataset, const BatchSplit& geometry, Device device, std::uint64_t first,
                  std::uint64_t end) {
   const MemoryScope scope(MemoryCategory::data);
   const std::int64_t rows = geometry.micro_batch_size, seq_len = dataset.seq_len();
@@ -45,7 +45,7 @@ Batch make_batch(const Dataset& dataset, const BatchGeometry& geometry, Device d
 
 class BatchLoader::Worker {
  public:
-  Worker(std::shared_ptr<const Dataset> dataset, const BatchGeometry& geometry, const LoaderOptions& options)
+  Worker(std::shared_ptr<const Dataset> dataset, const BatchSplit& geometry, const LoaderOptions& options)
       : dataset_(std::move(dataset)), geometry_(geometry), options_(options) {
     if (options.end_sample)
       geometry.check();
@@ -144,7 +144,7 @@ class BatchLoader::Worker {
   }
 
   std::shared_ptr<const Dataset> dataset_;
-  BatchGeometry geometry_;
+  BatchSplit geometry_;
   LoaderOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable ready_;
@@ -160,7 +160,7 @@ class BatchLoader::Worker {
   std::thread thread_;
 };
 
-BatchLoader::BatchLoader(std::shared_ptr<const Dataset> dataset, const BatchGeometry& geometry,
+BatchLoader::BatchLoader(std::shared_ptr<const Dataset> dataset, const BatchSplit& geometry,
                          const LoaderOptions& options)
     : worker_(std::make_unique<Worker>(std::move(dataset), geometry, options)) {}
 BatchLoader::~BatchLoader() = default;

@@ -32,8 +32,8 @@ struct LoaderOptions {
 
 class BatchLoader {
  public:
-  // Starts the thread. Throws what BatchGeometry::check and, without end_sample, Dataset::check_batch throw.
-  BatchLoader(std::shared_ptr<const Dataset> dataset, const BatchGeometry& geometry, const LoaderOptions& options = {});
+  // Starts the thread. Throws what BatchSplit::check and, without end_sample, Dataset::check_batch throw.
+  BatchLoader(std::shared_ptr<const Dataset> dataset, const BatchSplit& geometry, const LoaderOptions& options = {});
   ~BatchLoader();
   BatchLoader(const BatchLoader&) = delete;
   BatchLoader& operator=(const BatchLoader&) = delete;

@@ -29,7 +29,7 @@ struct DatasetSpec {
   SamplerOptions sampler{};
   TextCacheOptions text{};  // `text.reader.format` is taken from `format`
   // When set, token files are checked from end to end when they are opened (TokenSourceOptions::checks).
-  FileChecks* checks = nullptr;
+  ValidationCache* checks = nullptr;
 };
 
 // The files that the patterns and folders of a source name, with the other file of each Megatron-LM pair.

@@ -27,7 +27,7 @@ double Sampler::epochs(std::size_t source, std::uint64_t samples) const {
   return static_cast<double>(mixture_.drawn(source, samples)) / static_cast<double>(row_counts_.at(source));
 }
 
-void BatchGeometry::check() const {
+void BatchSplit::check() const {
   QUENCH_CHECK(world_size > 0 && rank >= 0 && rank < world_size, "rank {} of world size {}", rank, world_size);
   QUENCH_CHECK(micro_batch_size > 0 && global_batch_size > 0, "micro-batch of {} rows, global batch of {}",
                micro_batch_size, global_batch_size);

@@ -42,7 +42,7 @@ class Sampler {
 
 // How the samples of a step are shared out: step samples first .. first + global_batch_size - 1, rank r takes the r-th
 // contiguous part, in micro-batches of consecutive samples. The step's set of samples does not depend on the split.
-struct BatchGeometry {
+struct BatchSplit {
   std::int64_t micro_batch_size = 1;   // rows of one forward pass of one rank
   std::int64_t global_batch_size = 1;  // rows of one optimizer step of all ranks
   std::int64_t rank = 0;

@@ -21,7 +21,7 @@
 #include "data/text/record_kind.h"
 #include "data/text/special_text.h"
 #include "data/text/text_format.h"
-#include "data/text/token_journal.h"
+#include "data/text/tokenize_checkpoint.h"
 #include "data/tokenizer/tokenizer_kind.h"
 
 namespace quench {
@@ -227,13 +227,13 @@ void check_options(const TokenizeOptions& options) {
                   "{} holds token shards already; choose another folder or ask to overwrite it", output.string());
 }
 
-std::unique_ptr<TokenJournal> open_journal(const fs::path& target, const Tokenizer& tokenizer,
-                                           const TokenizeOptions& options) {
+std::unique_ptr<TokenizeCheckpoint> open_journal(const fs::path& target, const Tokenizer& tokenizer,
+                                                 const TokenizeOptions& options) {
   Hash128 identity;
   identity.add(fingerprint_text(tokenizer));
   identity.add(describe_options(options.reader, options.encoder).dump());
   identity.add(std::to_string(options.batch_bytes));
-  return std::make_unique<TokenJournal>(journal_of(target), identity.text());
+  return std::make_unique<TokenizeCheckpoint>(journal_of(target), identity.text());
 }
 
 // "12.3 of 45.6 MB", the total where it is known.
@@ -244,7 +244,7 @@ std::string part_of_input(std::uint64_t bytes, std::uint64_t total) {
 }
 
 std::vector<EncodedDocument> encode_once(const DocumentBatch& batch, const DocumentEncoder& encoder,
-                                         TokenJournal* journal) {
+                                         TokenizeCheckpoint* journal) {
   if (journal == nullptr) return encoder.encode(batch.documents);
   if (auto stored = journal->take(batch.documents)) return std::move(*stored);
   std::vector<EncodedDocument> encoded = encoder.encode(batch.documents);
@@ -252,7 +252,7 @@ std::vector<EncodedDocument> encode_once(const DocumentBatch& batch, const Docum
   return encoded;
 }
 
-[[noreturn]] void end_early(int reason, const TokenizeProgress& progress, const TokenJournal* journal) {
+[[noreturn]] void end_early(int reason, const TokenizeProgress& progress, const TokenizeCheckpoint* journal) {
   const std::uint64_t kept = journal != nullptr ? journal->input_bytes() : 0;
   throw TokenizationStopped(reason, fmt::format("tokenization stopped after {} of text; the same command {}",
                                                 part_of_input(kept > 0 ? kept : progress.bytes, progress.total_bytes),
@@ -304,7 +304,8 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
   ShardSet validation(staging.path(), shard, options.max_shard_tokens, false);
 
   TokenizeProgress progress{.total_bytes = corpus.total_bytes()};
-  const std::unique_ptr<TokenJournal> journal = options.journal ? open_journal(target, tokenizer, checked) : nullptr;
+  const std::unique_ptr<TokenizeCheckpoint> journal =
+      options.journal ? open_journal(target, tokenizer, checked) : nullptr;
   if (journal && journal->input_bytes() > 0)
     QUENCH_LOG_INFO("tokenization goes on where it was stopped, after {} of text",
                     part_of_input(journal->input_bytes(), progress.total_bytes));

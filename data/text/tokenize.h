@@ -72,7 +72,7 @@ struct TokenizeResult {
 // was.
 TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions& options);
 
-// "<output>.journal", beside the output folder (data/text/token_journal.h).
+// "<output>.journal", beside the output folder (data/text/tokenize_checkpoint.h).
 [[nodiscard]] std::filesystem::path journal_of(const std::filesystem::path& output);
 
 // The options that decide the tokens, as stored in dataset.json and hashed by the text cache.

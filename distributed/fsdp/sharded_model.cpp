@@ -31,19 +31,19 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
       device_(model.options().device),
       layers_(model.config().num_hidden_layers) {
   Backend& owner = backend(device_.type);
-  const auto clock = std::make_shared<WaitClock>(device_);
-  shared_ = std::make_shared<UnitShared>(
-      UnitShared{.shard = shard_,
-                 .expert_shard = options_.expert_shard != nullptr ? options_.expert_shard : shard_,
-                 .device = device_,
-                 .reduce_dtype = options_.reduce_dtype,
-                 .keeps_whole = !options_.reshard_after_forward,
-                 .weights = BufferPool(device_, MemoryCategory::parameters),
-                 .gradients = BufferPool(device_, MemoryCategory::gradients),
-                 .stream = owner.create_stream(device_),
-                 .reached = owner.create_event(device_),
-                 .clock = clock,
-                 .maxima = std::make_shared<WeightMaxima>(model_.parameters(), shard_, device_, clock)});
+  const auto clock = std::make_shared<ExposedCommTimer>(device_);
+  shared_ = std::make_shared<FsdpContext>(
+      FsdpContext{.shard = shard_,
+                  .expert_shard = options_.expert_shard != nullptr ? options_.expert_shard : shard_,
+                  .device = device_,
+                  .reduce_dtype = options_.reduce_dtype,
+                  .keeps_whole = !options_.reshard_after_forward,
+                  .weights = BufferPool(device_, MemoryCategory::parameters),
+                  .gradients = BufferPool(device_, MemoryCategory::gradients),
+                  .stream = owner.create_stream(device_),
+                  .reached = owner.create_event(device_),
+                  .clock = clock,
+                  .weight_amax = std::make_shared<WeightAmax>(model_.parameters(), shard_, device_, clock)});
   const std::vector<const nn::Linear*> linear = linear_layers(model_);
   const nn::Sharding sharding{shard_->rank(), shard_->size()}, of_experts = expert_sharding();
   if (of_experts.parts > 1) share_experts();
@@ -62,7 +62,7 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
     }
     const bool is_layer = part.layer >= 0;
     // The loss takes the head's weight as values.
-    unit.sharded = std::make_unique<ShardedUnit>(
+    unit.sharded = std::make_unique<FsdpUnit>(
         part.name, gathered, is_layer && options_.gather_codes ? linear : std::vector<const nn::Linear*>(), is_layer,
         shared_);
     // Embedding and head are used at one place of a pass each; hooks free layers. The norm is small and stays.
@@ -85,16 +85,16 @@ nn::Sharding ShardedModel::expert_sharding() const {
 }
 
 void ShardedModel::share_experts() {
-  exchange_ = std::make_unique<ExpertExchange>(options_.experts, options_.mxfp8_rows, shared_->clock);
+  dispatcher_ = std::make_unique<ExpertParallelDispatcher>(options_.experts, options_.mxfp8_rows, shared_->clock);
   model_.visit([this](const std::string&, nn::Module& module) {
-    if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_exchange(exchange_.get());
+    if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_token_dispatcher(dispatcher_.get());
   });
 }
 
 ShardedModel::~ShardedModel() {
   model_.set_unit_hooks(nullptr);
   model_.visit([](const std::string&, nn::Module& module) {
-    if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_exchange(nullptr);
+    if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_token_dispatcher(nullptr);
   });
   units_.clear();
   Backend& owner = backend(device_.type);
@@ -120,7 +120,7 @@ std::size_t ShardedModel::leading_parameters() const {
 
 void ShardedModel::gather_leading() {
   for (std::size_t i = 0; i < kLeadingUnits; ++i)
-    if (units_[i].sharded) units_[i].sharded->weights().gather(PassPart::forward);
+    if (units_[i].sharded) units_[i].sharded->weights().gather(Phase::forward);
 }
 
 void ShardedModel::end_gathers() {
@@ -130,14 +130,14 @@ void ShardedModel::end_gathers() {
 
 void ShardedModel::before_forward(std::int64_t layer) {
   if (!layer_unit(layer).sharded) return;
-  layer_unit(layer).sharded->weights().gather(PassPart::forward);
+  layer_unit(layer).sharded->weights().gather(Phase::forward);
   if (layer + 1 < layers_) {
-    layer_unit(layer + 1).sharded->weights().gather(PassPart::forward);
+    layer_unit(layer + 1).sharded->weights().gather(Phase::forward);
     return;
   }
   // The loss needs most memory of a pass, and one layer's buffers at most.
   shared_->weights.trim();
-  for (Unit* unit : head_units_) unit->sharded->weights().gather(PassPart::forward);
+  for (Unit* unit : head_units_) unit->sharded->weights().gather(Phase::forward);
 }
 
 void ShardedModel::after_forward(std::int64_t layer) {
@@ -145,9 +145,9 @@ void ShardedModel::after_forward(std::int64_t layer) {
   if (autograd::Tape::current() != nullptr && layer + 1 == layers_)
     for (Unit* unit : head_units_) unit->sharded->attach_gradients();
   if (!options_.reshard_after_forward) return;
-  UnitWeights& weights = layer_unit(layer).sharded->weights();
+  FsdpUnitWeights& weights = layer_unit(layer).sharded->weights();
   // The last layer is the first of the backward pass: what that reads arrives behind the head.
-  if (autograd::Tape::current() != nullptr && layer + 1 == layers_) return weights.gather(PassPart::backward);
+  if (autograd::Tape::current() != nullptr && layer + 1 == layers_) return weights.gather(Phase::backward);
   weights.free();
 }
 
@@ -155,10 +155,10 @@ void ShardedModel::before_backward(std::int64_t layer) {
   reduce_ready();
   Unit& unit = layer_unit(layer);
   if (!unit.sharded) return;
-  unit.sharded->weights().gather(PassPart::backward);
+  unit.sharded->weights().gather(Phase::backward);
   unit.sharded->attach_gradients();
   if (layer > 0)
-    layer_unit(layer - 1).sharded->weights().gather(PassPart::backward);
+    layer_unit(layer - 1).sharded->weights().gather(Phase::backward);
   else
     units_.front().sharded->attach_gradients();
 }

@@ -18,10 +18,10 @@
 #include <memory>
 #include <vector>
 
-#include "distributed/experts/expert_exchange.h"
-#include "distributed/fsdp/sharded_unit.h"
+#include "distributed/experts/expert_parallel_dispatcher.h"
+#include "distributed/fsdp/fsdp_unit.h"
 #include "nn/causal_lm.h"
-#include "recipes/lora/stored_base.h"
+#include "recipes/lora/quantized_base.h"
 
 namespace quench::distributed {
 
@@ -29,9 +29,9 @@ struct ShardedModelOptions {
   bool reshard_after_forward = true;     // false: layers stay whole until the backward pass has used them
   bool reduce_every_micro_batch = true;  // false: whole gradients are kept until the last micro-batch
   DType reduce_dtype = DType::f32;       // f32 or bf16: of gradients summed within a shard group
-  bool gather_codes = true;              // weights of float8 layers travel as codes (UnitWeights), not as values
+  bool gather_codes = true;              // weights of float8 layers travel as codes (FsdpUnitWeights), not as values
   // Weights that are stored in another form: what that consists of is gathered in their place. Null: none.
-  const recipes::StoredBase* base = nullptr;
+  const recipes::QuantizedBase* base = nullptr;
   // Ranks of the shard group that share out the experts, and those that hold the same ones; null: nobody shares them.
   std::shared_ptr<ProcessGroup> experts, expert_shard;
   bool mxfp8_rows = false;  // activations on their way to experts and back are rounded (distributed/experts/)
@@ -56,7 +56,7 @@ class ShardedModel {
   // Seconds in which computation stood still for communication, since the last call.
   [[nodiscard]] double take_waiting_seconds() { return shared_->clock->take_seconds(); }
   // After an update: magnitudes that the optimizer has kept up of its shards become those of the whole parameters.
-  void parameters_changed() { shared_->maxima->refresh(); }
+  void parameters_changed() { shared_->weight_amax->refresh(); }
   // How many of the trained parameters, in the order of the model, a pass reads first; and once these have been
   // updated: begins to gather them for the next pass, behind the update of the others.
   [[nodiscard]] std::size_t leading_parameters() const;
@@ -67,8 +67,8 @@ class ShardedModel {
  private:
   struct Unit {
     std::vector<nn::Parameter*> parameters;
-    std::unique_ptr<ShardedUnit> sharded;  // null: the group has one rank
-    bool reduced = false;                  // in this pass
+    std::unique_ptr<FsdpUnit> sharded;  // null: the group has one rank
+    bool reduced = false;               // in this pass
   };
 
   [[nodiscard]] nn::Sharding expert_sharding() const;
@@ -92,11 +92,11 @@ class ShardedModel {
   ShardedModelOptions options_;
   Device device_;
   std::int64_t layers_;
-  std::shared_ptr<UnitShared> shared_;
-  std::unique_ptr<ExpertExchange> exchange_;  // null: experts are not shared out
-  std::vector<Unit> units_;                   // embedding, layers, final norm, head
-  std::vector<Unit*> head_units_;             // of the final norm and of the logits
-  std::deque<Unit*> reducing_;                // oldest first
+  std::shared_ptr<FsdpContext> shared_;
+  std::unique_ptr<ExpertParallelDispatcher> dispatcher_;  // null: experts are not shared out
+  std::vector<Unit> units_;                               // embedding, layers, final norm, head
+  std::vector<Unit*> head_units_;                         // of the final norm and of the logits
+  std::deque<Unit*> reducing_;                            // oldest first
   Works replica_sums_;
   nn::UnitHooks hooks_;
   bool last_ = true;

@@ -158,7 +158,7 @@ class Agent {
   // Until all workers have ended. Nothing when all nodes' ended well, else the root cause.
   std::optional<Failure> run_round(const Round& round) {
     remote_.reset();
-    WorkerSet workers(options_, command_, round, rendezvous_.store_endpoint(), logs_.path(), guardian_);
+    WorkerSet workers(options_, command_, round, rendezvous_.store_endpoint(), logs_.path(), reaper_);
     rendezvous_.watch(round, [this](const Failure& failure) {
       {
         const std::scoped_lock lock(mutex_);
@@ -270,7 +270,7 @@ class Agent {
   const std::vector<std::string>& command_;
   const std::string& title_;
   Signals signals_;
-  Guardian guardian_;
+  OrphanReaper reaper_;
   Socket remote_event_;
   LogFolder logs_;
   Rendezvous rendezvous_;

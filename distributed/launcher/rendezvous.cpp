@@ -222,11 +222,11 @@ std::optional<Round> Rendezvous::join_before(Deadline deadline, int least_round,
     }
     const std::optional<int> node = take_number(prefix, own);
     if (node) {
-      store_->set_will(prefix + "failed",
-                       lost_node(*node, fmt::format("the launcher of node {} on {} (process {}) is gone", *node,
-                                                    host_name(), ::getpid()))
-                           .to_json()
-                           .dump());
+      store_->set_last_will(prefix + "failed",
+                            lost_node(*node, fmt::format("the launcher of node {} on {} (process {}) is gone", *node,
+                                                         host_name(), ::getpid()))
+                                .to_json()
+                                .dump());
       const std::optional<std::vector<Json>> nodes = gather_nodes(prefix, deadline, stopped);
       if (nodes)
         if (std::optional<Round> round = make_round(number, *node, *nodes, deadline, stopped)) return round;
@@ -306,7 +306,7 @@ std::optional<Failure> Rendezvous::finish(const Round& round, const std::functio
       }
     }
     // From here on a launcher that ends has not failed. Who serves the store waits until the others have seen that.
-    store_->set_will(prefix + "failed", "");
+    store_->set_last_will(prefix + "failed", "");
   } catch (const Error& error) {
     QUENCH_LOG_DEBUG("the end of the rendezvous: {}", error.what());  // the others have ended
   }

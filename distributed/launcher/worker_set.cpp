@@ -72,8 +72,8 @@ std::vector<std::string> merged_environment(std::map<std::string, std::string> v
 }  // namespace
 
 WorkerSet::WorkerSet(const LaunchOptions& options, const std::vector<std::string>& command, const Round& round,
-                     const std::string& store, const std::filesystem::path& folder, Guardian& guardian)
-    : options_(options), round_(round), guardian_(guardian), workers_(static_cast<std::size_t>(options.workers)) {
+                     const std::string& store, const std::filesystem::path& folder, OrphanReaper& reaper)
+    : options_(options), round_(round), reaper_(reaper), workers_(static_cast<std::size_t>(options.workers)) {
   try {
     for (int local_rank = 0; local_rank < options.workers; ++local_rank) {
       Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
@@ -97,7 +97,7 @@ WorkerSet::~WorkerSet() {
     int status = 0;
     while (::waitpid(worker.process, &status, 0) < 0 && errno == EINTR) {
     }
-    guardian_.forget(worker.process);
+    reaper_.forget(worker.process);
   }
 }
 
@@ -111,7 +111,7 @@ void WorkerSet::start(Worker& worker, int local_rank, const std::vector<std::str
   start.stdout_to = worker.output.stdout_to;
   start.stderr_to = worker.output.stderr_to;
   worker.process = start_worker(start);
-  guardian_.watch(worker.process);
+  reaper_.watch(worker.process);
   worker.running = true;
   worker.output.files.clear();
   for (const auto& stream : worker.output.streams) stream->close_worker_end();
@@ -141,7 +141,7 @@ void WorkerSet::end(Worker& worker, int local_rank, int status) {
   worker.status = status;
   // What it has started and left behind ends with it; its output is what has come by now.
   ::kill(-worker.process, SIGKILL);
-  guardian_.forget(worker.process);
+  reaper_.forget(worker.process);
   for (const auto& stream : worker.output.streams) stream->finish();
   const int rank = round_.first_rank + local_rank;
   if (status == 0) {

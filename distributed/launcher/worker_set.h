@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "distributed/launcher/failure.h"
-#include "distributed/launcher/guardian.h"
 #include "distributed/launcher/launch_options.h"
+#include "distributed/launcher/orphan_reaper.h"
 #include "distributed/launcher/output.h"
 #include "distributed/launcher/rendezvous.h"
 
@@ -21,7 +21,7 @@ class WorkerSet {
   // Starts them, with output and error files in `folder`/attempt_<round>/<local rank>. Throws what start_worker does;
   // what has been started is killed then.
   WorkerSet(const LaunchOptions& options, const std::vector<std::string>& command, const Round& round,
-            const std::string& store, const std::filesystem::path& folder, Guardian& guardian);
+            const std::string& store, const std::filesystem::path& folder, OrphanReaper& reaper);
   ~WorkerSet();  // kills what runs
   WorkerSet(const WorkerSet&) = delete;
   WorkerSet& operator=(const WorkerSet&) = delete;
@@ -52,7 +52,7 @@ class WorkerSet {
 
   const LaunchOptions& options_;
   Round round_;
-  Guardian& guardian_;
+  OrphanReaper& reaper_;
   std::vector<Worker> workers_;
   std::vector<Failure> failures_;
   std::vector<int> early_;  // ranks that have ended with 0

@@ -40,9 +40,9 @@ enum class StoreOp : std::uint8_t {
   get,            // the value, once there is one, else timed_out
   add,            // key as a signed number, 0 if absent, plus the value's number (text); the answer is the sum
   set_if_absent,  // key = value unless there is one; the answer is what is there then
-  set_will,       // when this connection ends: set_if_absent(key, value); an empty value takes it back
+  set_last_will,  // when this connection ends: set_if_absent(key, value); an empty value takes it back
 };
-inline constexpr StoreOp kLastStoreOp = StoreOp::set_will;
+inline constexpr StoreOp kLastStoreOp = StoreOp::set_last_will;
 
 enum class StoreStatus : std::uint8_t { ok = 0, timed_out, refused, full };
 

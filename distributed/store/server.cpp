@@ -208,7 +208,7 @@ void StoreServer::Loop::serve(Connection& connection, const StoreRequest& reques
       if (!put(request.key, sum)) return answer(connection, StoreStatus::full, "the store is full");
       return answer(connection, StoreStatus::ok, sum);
     }
-    case StoreOp::set_will:
+    case StoreOp::set_last_will:
       connection.will_key = request.value.empty() ? std::string() : request.key;
       connection.will_value = request.value;
       return answer(connection, StoreStatus::ok, {});

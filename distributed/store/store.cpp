@@ -57,8 +57,8 @@ std::string Store::set_if_absent(const std::string& key, std::string_view value)
   return call(StoreOp::set_if_absent, key, value);
 }
 
-void Store::set_will(const std::string& key, std::string_view value) {
-  call(StoreOp::set_will, key, value);
+void Store::set_last_will(const std::string& key, std::string_view value) {
+  call(StoreOp::set_last_will, key, value);
 }
 
 void Store::interrupt() noexcept {

@@ -42,7 +42,7 @@ class Store {
   std::string set_if_absent(const std::string& key, std::string_view value);
   // What the server sets (if absent) when this connection ends, however it ends; an empty value takes it back. One a
   // connection.
-  void set_will(const std::string& key, std::string_view value);
+  void set_last_will(const std::string& key, std::string_view value);
 
   // In the place of kAnswerTime, for later calls.
   void set_answer_time(std::chrono::milliseconds time) noexcept { answer_time_ = time; }

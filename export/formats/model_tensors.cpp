@@ -37,7 +37,7 @@ Tensor rows_as(const nn::Parameter& parameter, const nn::ParameterPiece& piece, 
                const nn::WholeRows& whole) {
   const MemoryScope scope(MemoryCategory::workspace);
   const autograd::Weight weight = nn::whole_weight(parameter, whole);
-  const auto use = weight.use();
+  const auto use = weight.acquire();
   const Tensor rows = use.value().narrow(0, piece.row_begin, piece.rows).to(Device{});
   const Tensor out = Tensor::empty(rows.shape(), dtype);
   if (rows.dtype() == dtype)
@@ -59,7 +59,7 @@ std::vector<ModelTensor> model_tensors(nn::CausalLm& model, DType dtype, nn::Who
     if (auto* linear = dynamic_cast<nn::Linear*>(&module)) linear_weights.insert(&linear->weight());
     if (auto* table = dynamic_cast<nn::Embedding*>(&module)) tables.insert(&table->weight());
     if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) linear_weights.insert(&experts->weight());
-    if (auto* moe = dynamic_cast<nn::MoE*>(&module)) kept_f32.insert(moe->choice_bias());
+    if (auto* moe = dynamic_cast<nn::MoE*>(&module)) kept_f32.insert(moe->expert_bias());
   });
   std::vector<ModelTensor> tensors;
   for (nn::Parameter* parameter : model.parameters()) {

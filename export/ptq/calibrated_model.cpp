@@ -35,7 +35,7 @@ class Calibration {
 
   void run() {
     for (std::int64_t i = 0; i < walk_.layers(); ++i) {
-      bring([&](const nn::CausalLm::Unit& unit) { return unit.layer == i; });
+      gather_units([&](const nn::CausalLm::Unit& unit) { return unit.layer == i; });
       {
         InputObservers observers(quantizer_.calibrated);
         const std::string prefix = layer_prefix(i);
@@ -52,9 +52,9 @@ class Calibration {
         quantize_with(prefix, observers);
       }
       walk_.advance();
-      if (rules_.bring) give_up_values(i);
+      if (rules_.gather_unit) give_up_values(i);
     }
-    bring([](const nn::CausalLm::Unit& unit) { return unit.layer < 0; });
+    gather_units([](const nn::CausalLm::Unit& unit) { return unit.layer < 0; });
     quantize_rest();
   }
 
@@ -71,10 +71,10 @@ class Calibration {
 
   // Makes the parameters of units whole.
   template <class Choice>
-  void bring(const Choice& choice) {
-    if (!rules_.bring) return;
+  void gather_units(const Choice& choice) {
+    if (!rules_.gather_unit) return;
     for (const nn::CausalLm::Unit& unit : model_.units())
-      if (choice(unit)) rules_.bring(unit.parameters);
+      if (choice(unit)) rules_.gather_unit(unit.parameters);
   }
 
   // Of a layer's weights whose codes are all that is written.

@@ -126,7 +126,7 @@ Tensor fuse_scales(const ScaleFusion& fusion, const Tensor& factors) {
 Tensor values_of(const nn::Parameter& parameter) {
   const MemoryScope scope(MemoryCategory::workspace);
   const autograd::Weight weight = parameter.weight();
-  const auto use = weight.use();
+  const auto use = weight.acquire();
   const Tensor host = use.value().to(Device{});
   const Tensor wide = Tensor::empty(host.shape(), DType::f32);
   if (host.dtype() == DType::f32)

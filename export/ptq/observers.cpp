@@ -27,7 +27,7 @@ class ObservedExperts final : public nn::ExpertKernel {
   ObservedExperts(std::string name, std::shared_ptr<std::vector<InputStatistics>> statistics)
       : name_(std::move(name)), statistics_(std::move(statistics)) {}
   [[nodiscard]] nn::Variable apply(const nn::Variable& x, const nn::Parameter& weight,
-                                   const autograd::ExpertRows& rows) const override {
+                                   const autograd::TokenPermutation& rows) const override {
     const Tensor ends = rows.ends.to(Device{}), counts = rows.counts.to(Device{});
     std::int64_t begin = 0;
     for (std::size_t expert = 0; expert < statistics_->size(); ++expert) {

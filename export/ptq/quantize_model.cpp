@@ -153,7 +153,7 @@ std::vector<LayerReport> quantize_model(nn::CausalLm& model, std::vector<ModelTe
                       ? fmt::format("method {}", rules.quantizer->name)
                       : fmt::format("scheme {}", rules.scheme->name));
   std::vector<QuantizedLayer> tables = chosen_tables(tensors, rules), layers = chosen_layers(tensors, rules);
-  if (rules.calibration != nullptr && rules.bring) rules.bring(model.units().front().parameters);
+  if (rules.calibration != nullptr && rules.gather_unit) rules.gather_unit(model.units().front().parameters);
   for (QuantizedLayer& table : tables) {
     QuantizationRules nearest = rules;
     nearest.quantizer = nullptr;

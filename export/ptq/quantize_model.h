@@ -42,7 +42,7 @@ struct QuantizationRules {
   std::shared_ptr<const CalibrationData> calibration = nullptr;
   // Of a model that several processes hold in parts: makes the parameters of a unit (nn::CausalLm::units) whole here,
   // before calibration runs the unit. Null: all are.
-  std::function<void(const std::vector<nn::Parameter*>&)> bring = nullptr;
+  std::function<void(const std::vector<nn::Parameter*>&)> gather_unit = nullptr;
 };
 
 // Whether method or schemes need calibration data.

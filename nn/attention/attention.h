@@ -5,18 +5,20 @@
 #include <optional>
 
 #include "nn/attention/attend.h"
-#include "nn/layer_part.h"
 #include "nn/linear.h"
+#include "nn/sublayer.h"
 
 namespace quench::nn {
 
-class Attention final : public LayerPart {
+class Attention final : public SubLayer {
  public:
   Attention(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options);
   [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const override;
   [[nodiscard]] Variable forward_unnormed(const Tensor& x, const AddedNorm& norm,
                                           const ForwardContext& context) const override;
-  [[nodiscard]] autograd::QuantRequest input_request() const override { return qkv_proj_.input_request(); }
+  [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const override {
+    return qkv_proj_.input_quant_request();
+  }
 
  private:
   // What follows the first projection.

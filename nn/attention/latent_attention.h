@@ -5,25 +5,25 @@
 
 #include <optional>
 
-#include "core/ops/latent_heads.h"
+#include "core/ops/mla_heads.h"
 #include "nn/attention/attend.h"
-#include "nn/layer_part.h"
 #include "nn/linear.h"
 #include "nn/rms_norm.h"
+#include "nn/sublayer.h"
 
 namespace quench::nn {
 
-class LatentAttention final : public LayerPart {
+class LatentAttention final : public SubLayer {
  public:
   LatentAttention(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options);
   [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const override;
   // Two projections read x, which may want it in different forms.
-  [[nodiscard]] autograd::QuantRequest input_request() const override { return {}; }
+  [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const override { return {}; }
 
  private:
   [[nodiscard]] Variable queries(const Variable& x) const;
 
-  LatentHeadsShape shape_;
+  MlaHeadsShape shape_;
   AttendOptions attend_;
   std::int64_t kv_rank_;
   // Queries come from a narrow vector, or straight from x.

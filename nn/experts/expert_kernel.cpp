@@ -6,7 +6,7 @@ namespace {
 class HighPrecisionExperts final : public ExpertKernel {
  public:
   [[nodiscard]] Variable apply(const Variable& x, const Parameter& weight,
-                               const autograd::ExpertRows& rows) const override {
+                               const autograd::TokenPermutation& rows) const override {
     return autograd::expert_linear(x, weight.weight(), rows);
   }
   [[nodiscard]] std::string_view name() const override { return "high precision"; }

@@ -15,21 +15,21 @@ class ExpertKernel {
   virtual ~ExpertKernel() = default;
   // y [R,out] of x [R,in]: each row times the weight [E*out,in] of its expert, transposed; differentiable in both.
   [[nodiscard]] virtual Variable apply(const Variable& x, const Parameter& weight,
-                                       const autograd::ExpertRows& rows) const = 0;
-  // The same of tokens x [N,in], a copy of each in every row of its experts (autograd::gather_rows): kernels that read
-  // the tokens where they are need no copies.
+                                       const autograd::TokenPermutation& rows) const = 0;
+  // The same of tokens x [N,in], a copy of each in every row of its experts (autograd::permute_tokens): kernels that
+  // read the tokens where they are need no copies.
   [[nodiscard]] virtual Variable apply_to_tokens(const Variable& x, const Parameter& weight,
-                                                 const autograd::ExpertRows& rows) const {
-    return apply(autograd::gather_rows(x, rows), weight, rows);
+                                                 const autograd::TokenPermutation& rows) const {
+    return apply(autograd::permute_tokens(x, rows), weight, rows);
   }
-  // The sum over each token's rows of the same, [N,out] (autograd::sum_rows): kernels that read the gradient of tokens
-  // where they are need no copies of it.
+  // The sum over each token's rows of the same, [N,out] (autograd::unpermute_tokens): kernels that read the gradient of
+  // tokens where they are need no copies of it.
   [[nodiscard]] virtual Variable apply_and_sum(const Variable& x, const Parameter& weight,
-                                               const autograd::ExpertRows& rows) const {
-    return autograd::sum_rows(apply(x, weight, rows), rows);
+                                               const autograd::TokenPermutation& rows) const {
+    return autograd::unpermute_tokens(apply(x, weight, rows), rows);
   }
   // What apply() would like to find of x, or in its place.
-  [[nodiscard]] virtual autograd::QuantRequest input_request() const { return {}; }
+  [[nodiscard]] virtual autograd::QuantOutputRequest input_quant_request() const { return {}; }
   // What the number of rows of an expert must be a multiple of; a power of two.
   [[nodiscard]] virtual std::int64_t alignment() const { return 1; }
   // What the kernel trains beside the layer's weight, as LinearKernel::parameters(); pieces have names within the

@@ -31,15 +31,15 @@ ExpertLinear::ExpertLinear(std::int64_t experts, std::int64_t in_features, std::
   add_parameter("weight", weight_);
 }
 
-Variable ExpertLinear::forward_tokens_recomputable(const Variable& x, const autograd::ExpertRows& rows) const {
+Variable ExpertLinear::forward_tokens_with_recompute(const Variable& x, const autograd::TokenPermutation& rows) const {
   Variable y = forward_tokens(x, rows);
   if (!y.requires_grad()) return y;
-  const auto again = std::make_shared<autograd::Recomputation>();
-  again->again = [this, kernel = kernel_, saved = autograd::Saved(x), rows] {
+  const auto handle = std::make_shared<autograd::RecomputeHandle>();
+  handle->recompute = [this, kernel = kernel_, saved = autograd::Saved(x), rows] {
     const autograd::NoGrad no_grad;
     return kernel->apply_to_tokens(Variable(saved.get()), weight_, rows).value();
   };
-  y.set_recompute(again);
+  y.set_recompute(handle);
   return y;
 }
 

@@ -23,21 +23,22 @@ class ExpertLinear final : public Module {
                const ParameterOptions& options, float init_std);
 
   // x [R,in] in the rows of its experts -> [R,out].
-  [[nodiscard]] Variable forward(const Variable& x, const autograd::ExpertRows& rows) const {
+  [[nodiscard]] Variable forward(const Variable& x, const autograd::TokenPermutation& rows) const {
     return kernel_->apply(x, weight_, rows);
   }
   // The same of tokens x [N,in], copied to the rows of their experts.
-  [[nodiscard]] Variable forward_tokens(const Variable& x, const autograd::ExpertRows& rows) const {
+  [[nodiscard]] Variable forward_tokens(const Variable& x, const autograd::TokenPermutation& rows) const {
     return kernel_->apply_to_tokens(x, weight_, rows);
   }
   // x [R,in] in the rows of its experts -> [N,out], each token the sum over its rows.
-  [[nodiscard]] Variable forward_and_sum(const Variable& x, const autograd::ExpertRows& rows) const {
+  [[nodiscard]] Variable forward_and_sum(const Variable& x, const autograd::TokenPermutation& rows) const {
     return kernel_->apply_and_sum(x, weight_, rows);
   }
-  // Of tokens, and the backward pass can make the result again from what is saved of x (Linear::forward_recomputable).
-  [[nodiscard]] Variable forward_tokens_recomputable(const Variable& x, const autograd::ExpertRows& rows) const;
+  // Of tokens, and the backward pass can make the result again from what is saved of x
+  // (Linear::forward_with_recompute).
+  [[nodiscard]] Variable forward_tokens_with_recompute(const Variable& x, const autograd::TokenPermutation& rows) const;
 
-  [[nodiscard]] autograd::QuantRequest input_request() const { return kernel_->input_request(); }
+  [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const { return kernel_->input_quant_request(); }
 
   void set_kernel(std::shared_ptr<const ExpertKernel> kernel);
   [[nodiscard]] const ExpertKernel& kernel() const noexcept { return *kernel_; }

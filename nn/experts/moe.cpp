@@ -49,19 +49,19 @@ std::vector<std::int64_t> sums_of(const std::vector<std::int64_t>& counts, std::
 
 MoE::Router::Router(const ModelConfig& config, const ParameterOptions& options)
     : hf_path(config.experts.names.router),
-      hf_bias(config.experts.names.choice_bias),
+      hf_bias(config.experts.names.expert_bias),
       weight(make_parameter({config.experts.count, config.hidden_size}, options, Initializer::normal,
                             config.initializer_range)) {
   add_parameter("weight", weight);
-  if (!config.experts.choice_bias) return;
-  choice_bias.emplace(make_parameter({config.experts.count}, bias_options(options), Initializer::zeros));
-  add_parameter("choice_bias", *choice_bias);
+  if (!config.experts.expert_bias) return;
+  expert_bias.emplace(make_parameter({config.experts.count}, bias_options(options), Initializer::zeros));
+  add_parameter("choice_bias", *expert_bias);
 }
 
 void MoE::Router::name_pieces(const std::string& prefix) {
   const std::string layer = layer_path(prefix);
   weight.pieces = {{fmt::format("{}{}.weight", layer, hf_path), 0, weight.global_shape[0]}};
-  if (choice_bias) choice_bias->pieces = {{layer + std::string(hf_bias), 0, choice_bias->global_shape[0]}};
+  if (expert_bias) expert_bias->pieces = {{layer + std::string(hf_bias), 0, expert_bias->global_shape[0]}};
 }
 
 MoE::Experts::Experts(const ModelConfig& config, const ParameterOptions& options)
@@ -84,7 +84,7 @@ MoE::MoE(const ModelConfig& config, std::int64_t layer, const ParameterOptions& 
             .factor = config.experts.factor,
             .groups = config.experts.groups,
             .groups_per_token = config.experts.groups_per_token},
-      weighs_input_(config.experts.weighs_input),
+      score_before_experts_(config.experts.score_before_experts),
       gate_(config, options),
       experts_(config, options) {
   add_module("gate", gate_);
@@ -103,60 +103,63 @@ Variable MoE::forward(const Variable& x, const ForwardContext& context) const {
   const Variable logits = autograd::router_logits(x, gate_.weight.weight());
   autograd::Routing routing;
   {
-    const auto bias = gate_.choice_bias ? gate_.choice_bias->weight().use() : Weight().use();
+    const auto bias = gate_.expert_bias ? gate_.expert_bias->weight().acquire() : Weight().acquire();
     routing = autograd::route(logits, {.rule = rule_,
                                        .choices = per_token_,
-                                       .alignment = exchange_ != nullptr ? 1 : alignment(x.value().device()),
+                                       .alignment = dispatcher_ != nullptr ? 1 : alignment(x.value().device()),
                                        .bias = bias.value(),
                                        .terms = context.router_terms});
   }
   if (context.expert_load != nullptr)
     context.expert_load->add(layer_, routing.rows.counts, context.router_terms.wanted() ? logits.value() : Tensor());
-  const bool recompute_product = context.activations.of(layer_) == autograd::LargestActivation::recomputed;
-  const Variable routed = exchange_ != nullptr ? run_exchanged(x, routing, recompute_product)
-                                               : run_experts(x, routing.weights, routing.rows, recompute_product);
+  const bool recompute_gate_up = context.activations.of(layer_) == autograd::SwigluInputPolicy::recompute;
+  const Variable routed = dispatcher_ != nullptr ? run_expert_parallel(x, routing, recompute_gate_up)
+                                                 : run_experts(x, routing.weights, routing.rows, recompute_gate_up);
   return shared_ ? autograd::add(routed, shared_->forward(x, context)) : routed;
 }
 
-Variable MoE::run_experts(const Variable& x, const Variable& weights, const autograd::ExpertRows& rows,
-                          bool recompute_product) const {
+Variable MoE::run_experts(const Variable& x, const Variable& weights, const autograd::TokenPermutation& rows,
+                          bool recompute_gate_up) const {
   Variable inner;
   {
     // Where they are not saved, their memory is free before the second product.
-    const Variable gate_up = recompute_product ? experts_.gate_up_proj.forward_tokens_recomputable(x, rows)
+    const Variable gate_up = recompute_gate_up ? experts_.gate_up_proj.forward_tokens_with_recompute(x, rows)
                                                : experts_.gate_up_proj.forward_tokens(x, rows);
-    inner = autograd::expert_swiglu(gate_up, weights, rows, weighs_input_, experts_.down_proj.input_request());
+    inner = autograd::expert_swiglu(gate_up, weights, rows, score_before_experts_,
+                                    experts_.down_proj.input_quant_request());
   }
   return experts_.down_proj.forward_and_sum(inner, rows);
 }
 
-Variable MoE::run_exchanged(const Variable& x, const autograd::Routing& routing, bool recompute_product) const {
-  const autograd::ExpertRows& rows = routing.rows;
+Variable MoE::run_expert_parallel(const Variable& x, const autograd::Routing& routing, bool recompute_gate_up) const {
+  const autograd::TokenPermutation& rows = routing.rows;
   const Device device = x.value().device();
   const std::int64_t pairs = routing.weights.value().numel();
   std::vector<std::int64_t> own;
-  const std::vector<std::int64_t> received = exchange_->exchange_counts(rows.counts, pairs, own);
-  const std::size_t experts_here = own.size() / static_cast<std::size_t>(exchange_->size());
+  const std::vector<std::int64_t> received = dispatcher_->exchange_counts(rows.counts, pairs, own);
+  const std::size_t experts_here = own.size() / static_cast<std::size_t>(dispatcher_->size());
   const autograd::RowCounts counts{sums_of(own, experts_here), sums_of(received, experts_here)};
 
   // A pair's weight travels with its row.
-  autograd::ExpertRows single = rows;
+  autograd::TokenPermutation single = rows;
   single.choices = 1;
   single.rows = rows.rows.view({pairs, 1});
-  const Variable weights = autograd::gather_rows(autograd::reshape(routing.weights, {pairs, 1}), single);
-  const Variable here = autograd::exchange_rows(autograd::gather_rows(x, rows), *exchange_, counts, true, "dispatch");
-  const Variable weights_here = autograd::exchange_rows(weights, *exchange_, counts, false, "experts' weights");
+  const Variable weights = autograd::permute_tokens(autograd::reshape(routing.weights, {pairs, 1}), single);
+  const Variable here =
+      autograd::all_to_all_rows(autograd::permute_tokens(x, rows), *dispatcher_, counts, true, "dispatch");
+  const Variable weights_here = autograd::all_to_all_rows(weights, *dispatcher_, counts, false, "experts' weights");
 
   // Every row that arrived is a token of its own with one choice.
-  const autograd::ExpertRows sorted = autograd::sort_rows(
+  const autograd::TokenPermutation sorted = autograd::sort_tokens(
       expert_of_rows(received, static_cast<std::int64_t>(experts_here), counts.received_rows(), device),
       static_cast<std::int64_t>(experts_here), alignment(device));
-  const Variable made = run_experts(here, weights_here, sorted, recompute_product);
-  return autograd::sum_rows(autograd::exchange_rows(made, *exchange_, counts.reversed(), true, "combine"), rows);
+  const Variable made = run_experts(here, weights_here, sorted, recompute_gate_up);
+  return autograd::unpermute_tokens(autograd::all_to_all_rows(made, *dispatcher_, counts.reversed(), true, "combine"),
+                                    rows);
 }
 
-std::unique_ptr<LayerPart> make_feed_forward(const ModelConfig& config, std::int64_t layer,
-                                             const ParameterOptions& options) {
+std::unique_ptr<SubLayer> make_feed_forward(const ModelConfig& config, std::int64_t layer,
+                                            const ParameterOptions& options) {
   if (config.experts.in_layer(layer)) return std::make_unique<MoE>(config, layer, options);
   return std::make_unique<Mlp>(config, layer, options);
 }

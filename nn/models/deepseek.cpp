@@ -18,7 +18,7 @@ void apply_experts(ConfigReader& in, ModelConfig& config) {
   experts.factor = static_cast<float>(in.number("routed_scaling_factor", 2.5, true));
   experts.groups = in.integer("n_group", 8, 1, kMaxExperts);
   experts.groups_per_token = in.integer("topk_group", 4, 1, kMaxExperts);
-  experts.choice_bias = true;
+  experts.expert_bias = true;
   experts.shared_width = in.integer("n_shared_experts", 1, 0, kMaxExperts) * experts.intermediate_size;
   const std::int64_t dense = in.integer("first_k_dense_replace", 3, 0, kMaxDimension);
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) experts.layers.push_back(layer >= dense);
@@ -45,40 +45,40 @@ void apply_experts(ConfigReader& in, ModelConfig& config) {
 }
 
 void read_deepseek(ConfigReader& in, ModelConfig& config) {
-  LatentConfig& latent = config.latent;
-  latent.kv_rank = in.integer("kv_lora_rank", 512, 1, kMaxDimension);
+  MlaConfig& mla = config.mla;
+  mla.kv_rank = in.integer("kv_lora_rank", 512, 1, kMaxDimension);
   // null: queries straight from the hidden state; absent: the class's default.
   const Json* query_rank = in.json().find("q_lora_rank");
-  latent.query_rank =
+  mla.query_rank =
       query_rank != nullptr && query_rank->is_null() ? 0 : in.integer("q_lora_rank", 1536, 1, kMaxDimension);
-  latent.plain_dim = in.integer("qk_nope_head_dim", 128, 0, 65536);
-  latent.rotary_dim = in.integer("qk_rope_head_dim", 64, 2, 65536);
-  latent.value_dim = in.integer("v_head_dim", 128, 1, 65536);
-  latent.bias = in.boolean("attention_bias", false);
-  latent.interleaved = in.boolean("rope_interleave", true);
-  if (latent.rotary_dim % 2 != 0)
-    in.fault("qk_rope_head_dim", fmt::format("{} is odd; rotary embedding needs pairs", latent.rotary_dim));
-  if (latent.value_dim > latent.key_dim())
+  mla.nope_dim = in.integer("qk_nope_head_dim", 128, 0, 65536);
+  mla.rotary_dim = in.integer("qk_rope_head_dim", 64, 2, 65536);
+  mla.value_dim = in.integer("v_head_dim", 128, 1, 65536);
+  mla.bias = in.boolean("attention_bias", false);
+  mla.interleaved = in.boolean("rope_interleave", true);
+  if (mla.rotary_dim % 2 != 0)
+    in.fault("qk_rope_head_dim", fmt::format("{} is odd; rotary embedding needs pairs", mla.rotary_dim));
+  if (mla.value_dim > mla.key_dim())
     in.fault("v_head_dim", fmt::format("{} is more than qk_nope_head_dim {} + qk_rope_head_dim {}; not supported",
-                                       latent.value_dim, latent.plain_dim, latent.rotary_dim));
+                                       mla.value_dim, mla.nope_dim, mla.rotary_dim));
   if (config.num_key_value_heads != config.num_attention_heads)
     in.fault("num_key_value_heads", fmt::format("{}, but latent attention has as many as num_attention_heads, {}",
                                                 config.num_key_value_heads, config.num_attention_heads));
   // In Transformers this member is what is rotated of a head.
-  config.head_dim = latent.rotary_dim;
+  config.head_dim = mla.rotary_dim;
   apply_experts(in, config);
 }
 
 void write_deepseek(const ModelConfig& config, Json& json) {
-  const LatentConfig& latent = config.latent;
-  json.set("kv_lora_rank", latent.kv_rank);
-  json.set("q_lora_rank", latent.query_rank > 0 ? Json(latent.query_rank) : Json());
-  json.set("qk_nope_head_dim", latent.plain_dim);
-  json.set("qk_rope_head_dim", latent.rotary_dim);
-  json.set("v_head_dim", latent.value_dim);
-  json.set("qk_head_dim", latent.key_dim());
-  json.set("attention_bias", latent.bias);
-  json.set("rope_interleave", latent.interleaved);
+  const MlaConfig& mla = config.mla;
+  json.set("kv_lora_rank", mla.kv_rank);
+  json.set("q_lora_rank", mla.query_rank > 0 ? Json(mla.query_rank) : Json());
+  json.set("qk_nope_head_dim", mla.nope_dim);
+  json.set("qk_rope_head_dim", mla.rotary_dim);
+  json.set("v_head_dim", mla.value_dim);
+  json.set("qk_head_dim", mla.key_dim());
+  json.set("attention_bias", mla.bias);
+  json.set("rope_interleave", mla.interleaved);
   const ExpertsConfig& experts = config.experts;
   json.set("n_routed_experts", experts.count);
   json.set("n_shared_experts", experts.shared_width / experts.intermediate_size);
@@ -119,7 +119,7 @@ const ModelFamily kDeepseekV3{"DeepseekV3ForCausalLM",
                                "scoring_func",
                                "moe_layer_freq",
                                "num_nextn_predict_layers"},
-                              make_part<LatentAttention>,
+                              make_sublayer<LatentAttention>,
                               make_feed_forward,
                               {.max_position_embeddings = 4096}};
 

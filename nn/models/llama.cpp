@@ -20,7 +20,8 @@ void write_llama(const ModelConfig& config, Json& json) {
 
 }  // namespace
 
-const ModelFamily kLlama{"LlamaForCausalLM",   "llama",       read_llama, write_llama, {"attention_bias", "mlp_bias"},
-                         make_part<Attention>, make_part<Mlp>};
+const ModelFamily kLlama{
+    "LlamaForCausalLM",       "llama",           read_llama, write_llama, {"attention_bias", "mlp_bias"},
+    make_sublayer<Attention>, make_sublayer<Mlp>};
 
 }  // namespace quench::nn

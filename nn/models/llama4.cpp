@@ -111,7 +111,7 @@ void apply_llama4_experts(ConfigReader& in, ModelConfig& config) {
   experts.per_token = in.integer("num_experts_per_tok", 1, 1, kMaxExperts);
   experts.intermediate_size = experts.shared_width = config.intermediate_size;
   experts.sigmoid = true;
-  experts.weighs_input = true;
+  experts.score_before_experts = true;
   experts.fused_storage = true;
   experts.names = {.router = "feed_forward.router", .experts = "feed_forward.experts", .shared = "shared_expert"};
   const std::int64_t step = in.integer("interleave_moe_layer_step", 1, 1, kMaxDimension);
@@ -168,7 +168,7 @@ const ModelFamily kLlama4{"Llama4ForCausalLM",
                            "num_experts_per_tok", "interleave_moe_layer_step", "moe_layers", "router_aux_loss_coef",
                            "output_router_logits", "no_rope_layers", "no_rope_layer_interval", "attention_chunk_size",
                            "attn_temperature_tuning", "attn_scale", "floor_scale", "use_qk_norm"},
-                          make_part<Attention>,
+                          make_sublayer<Attention>,
                           make_feed_forward,
                           {.max_position_embeddings = 131072, .rms_norm_eps = 1e-5, .rope_theta = 5e5}};
 

@@ -20,7 +20,7 @@ void read_mistral(ConfigReader& in, ModelConfig& config) {
 
 const ModelFamily kMistral{"MistralForCausalLM", "mistral",
                            read_mistral,         write_sliding_window,
-                           {"sliding_window"},   make_part<Attention>,
-                           make_part<Mlp>,       {.max_position_embeddings = 131072}};
+                           {"sliding_window"},   make_sublayer<Attention>,
+                           make_sublayer<Mlp>,   {.max_position_embeddings = 131072}};
 
 }  // namespace quench::nn

@@ -37,7 +37,7 @@ const ModelFamily kMixtral{
     read_mixtral,
     write_mixtral,
     {"sliding_window", "num_local_experts", "num_experts_per_tok", "router_aux_loss_coef", "output_router_logits"},
-    make_part<Attention>,
+    make_sublayer<Attention>,
     make_feed_forward,
     {.max_position_embeddings = 131072, .rms_norm_eps = 1e-5, .rope_theta = 1e6}};
 

@@ -22,8 +22,8 @@ const ModelFamily kQwen2{"Qwen2ForCausalLM",
                          read_qwen2,
                          write_layer_windows,
                          {"attention_bias", "sliding_window", "use_sliding_window", "layer_types"},
-                         make_part<Attention>,
-                         make_part<Mlp>,
+                         make_sublayer<Attention>,
+                         make_sublayer<Mlp>,
                          {.max_position_embeddings = 32768}};
 
 }  // namespace quench::nn

@@ -81,8 +81,8 @@ const ModelFamily kQwen3{"Qwen3ForCausalLM",
                          read_qwen3,
                          write_qwen3,
                          {"attention_bias", "sliding_window", "use_sliding_window", "layer_types"},
-                         make_part<Attention>,
-                         make_part<Mlp>,
+                         make_sublayer<Attention>,
+                         make_sublayer<Mlp>,
                          {.max_position_embeddings = 32768}};
 
 const ModelFamily kQwen3Moe{"Qwen3MoeForCausalLM",
@@ -92,7 +92,7 @@ const ModelFamily kQwen3Moe{"Qwen3MoeForCausalLM",
                             {"attention_bias", "sliding_window", "use_sliding_window", "num_experts",
                              "num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob",
                              "decoder_sparse_step", "mlp_only_layers", "router_aux_loss_coef", "output_router_logits"},
-                            make_part<Attention>,
+                            make_sublayer<Attention>,
                             make_feed_forward,
                             {.max_position_embeddings = 32768}};
 

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "nn/config_reader.h"
-#include "nn/layer_part.h"
+#include "nn/sublayer.h"
 
 namespace quench::nn {
 
@@ -27,8 +27,8 @@ struct ModelFamily {
   // Members of config.json that apply() reads and other families do not have (nn/model_fields.h).
   std::vector<std::string_view> executes;
   // The parts of a layer.
-  LayerPartFactory attention;
-  LayerPartFactory feed_forward;
+  SubLayerFactory attention;
+  SubLayerFactory feed_forward;
   ModelDefaults defaults = {};
 };
 

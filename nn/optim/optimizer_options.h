@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "core/number/dtype.h"
-#include "nn/optim/row_exchange.h"
+#include "nn/optim/matrix_all_to_all.h"
 
 namespace quench::nn {
 
@@ -17,7 +17,7 @@ struct OptimizerOptions {
   double beta2 = 0.95;
   double eps = 1e-8;
   double weight_decay = 0.1;
-  double scale_rate = 1;  // relative rate of learned scales (relative_steps.h), as a multiple of the learning rate
+  double scale_lr_multiplier = 1;   // of learned scales (multiplicative_updates.h), relative to the learning rate
   DType state_dtype = DType::f32;   // f32 or bf16 running means
   bool master_weights = false;      // keep an f32 copy of bf16 parameters
   bool stochastic_rounding = true;  // where bf16 parameters without master, or bf16 running means, are written
@@ -29,7 +29,7 @@ struct OptimizerOptions {
   // Matrices that muon leaves to AdamW (embeddings, the head); empty: none.
   std::function<bool(const Parameter&)> exclude_from_muon = {};
   // Where processes hold the parameters by rows: how muon brings a matrix together. Null: every parameter is whole.
-  std::shared_ptr<RowExchange> rows = nullptr;
+  std::shared_ptr<MatrixAllToAll> rows = nullptr;
 
   // As f32, the way the kernels take it.
   [[nodiscard]] double weight_decay_of(const Parameter& parameter) const {

@@ -4,10 +4,10 @@
 #include <array>
 
 #include "nn/optim/adamw.h"
-#include "nn/optim/divided_optimizer.h"
+#include "nn/optim/composite_optimizer.h"
 #include "nn/optim/low_bit_adamw.h"
+#include "nn/optim/multiplicative_updates.h"
 #include "nn/optim/muon.h"
-#include "nn/optim/relative_steps.h"
 #include "nn/optim/sgd.h"
 
 namespace quench::nn {
@@ -21,7 +21,7 @@ std::unique_ptr<Optimizer> make_adamw(const Parameters& parameters, const Optimi
 
 template <MomentFormat kFormat>
 std::unique_ptr<Optimizer> make_low_bit_adamw(const Parameters& parameters, const OptimizerOptions& options) {
-  return std::make_unique<DividedOptimizer>(
+  return std::make_unique<CompositeOptimizer>(
       parameters, [](const Parameter& p) { return has_low_bit_moments(p, kFormat); },
       [&](const Parameters& some) { return std::make_unique<LowBitAdamW>(some, kFormat, options); },
       [&](const Parameters& others) { return make_adamw(others, options); });
@@ -32,7 +32,7 @@ std::unique_ptr<Optimizer> make_sgd(const Parameters& parameters, const Optimize
 }
 
 std::unique_ptr<Optimizer> make_muon(const Parameters& parameters, const OptimizerOptions& options) {
-  return std::make_unique<DividedOptimizer>(
+  return std::make_unique<CompositeOptimizer>(
       parameters, [&](const Parameter& p) { return suits_muon(p, options); },
       [&](const Parameters& some) { return std::make_unique<Muon>(some, options); },
       [&](const Parameters& others) { return make_adamw(others, options); });
@@ -74,9 +74,9 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerEntry& entry, const std
   const auto is_scales = [](const Parameter& p) { return p.scales; };
   const auto make = [&](const Parameters& some) { return entry.make(some, options); };
   if (std::ranges::none_of(parameters, [&](const Parameter* p) { return is_scales(*p); })) return make(parameters);
-  return std::make_unique<DividedOptimizer>(
+  return std::make_unique<CompositeOptimizer>(
       parameters, is_scales,
-      [&](const Parameters& scales) { return std::make_unique<RelativeSteps>(scales, options, make); }, make);
+      [&](const Parameters& scales) { return std::make_unique<MultiplicativeUpdates>(scales, options, make); }, make);
 }
 
 }  // namespace quench::nn

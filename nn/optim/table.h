@@ -31,7 +31,7 @@ struct OptimizerEntry {
 [[nodiscard]] const OptimizerEntry& find_optimizer(std::string_view name);
 
 // The optimizer of a model's parameters. Learned scales (Parameter::scales) move by the factors that its steps are for
-// them (relative_steps.h).
+// them (multiplicative_updates.h).
 [[nodiscard]] std::unique_ptr<Optimizer> make_optimizer(const OptimizerEntry& entry,
                                                         const std::vector<Parameter*>& parameters,
                                                         const OptimizerOptions& options);

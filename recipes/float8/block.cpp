@@ -3,18 +3,18 @@
 #include <array>
 
 #include "core/ops/elementwise.h"
-#include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/grouped_gemm.h"
+#include "core/ops/experts/token_permutation.h"
 #include "core/ops/gemm.h"
-#include "recipes/rounded/expert_input.h"
+#include "recipes/emulated/expert_input.h"
 
 namespace quench::recipes {
 namespace {
 
-using autograd::ExpertRows;
 using autograd::Gradient;
 using autograd::Saved;
 using autograd::Tape;
+using autograd::TokenPermutation;
 using autograd::Variable;
 using autograd::Weight;
 
@@ -23,8 +23,8 @@ constexpr std::string_view kName = "float8_blockwise";
 // The three products of rows of groups, in float8 or in high precision.
 struct Products {
   BlockFloat8Options options;
-  ExpertRows rows;      // of a dense layer: without ends, so that all rows are one group
-  bool tokens = false;  // x is tokens, whose copies are the rows
+  TokenPermutation rows;  // of a dense layer: without ends, so that all rows are one group
+  bool tokens = false;    // x is tokens, whose copies are the rows
 
   // One group: products in high precision go to the library's kernels.
   [[nodiscard]] bool dense() const { return !rows.ends.defined(); }
@@ -87,9 +87,9 @@ struct Backward {
     const Tensor dy = dy_of->value();
     if (dw) weight_gradient(dy);
     if (!dx) return;
-    dx->contribute(
-        rows_or_sums(rows_of(dy, products.rows, false), of_each[2], products.rows, products.tokens,
-                     [&](const Tensor& of_rows) { products.dgrad(dy, weight.use().value().view(of_each), of_rows); }));
+    dx->contribute(rows_or_sums(
+        rows_of(dy, products.rows, false), of_each[2], products.rows, products.tokens,
+        [&](const Tensor& of_rows) { products.dgrad(dy, weight.acquire().value().view(of_each), of_rows); }));
   }
 
   // Waits for x where it is made again anyway; until then the codes of dy are kept, not dy itself.
@@ -99,9 +99,9 @@ struct Backward {
       finish_weight_gradient(*dw, of_each, product);
     };
     if (!products.options.float8.wgrad) {
-      const auto finish = [p = products, target, dy](const Tensor& x_again) {
+      const auto finish = [p = products, target, dy](const Tensor& recomputed_x) {
         const MemoryScope scope(MemoryCategory::workspace);
-        target([&](const Tensor& c, float beta) { p.wgrad(dy, p.rows_in(x_again), c, beta); });
+        target([&](const Tensor& c, float beta) { p.wgrad(dy, p.rows_in(recomputed_x), c, beta); });
       };
       if (!saved_x.defer(finish)) finish(saved_x.get());
       return;
@@ -111,9 +111,9 @@ struct Backward {
       target([&](const Tensor& c, float beta) { p.wgrad(dy_lines, x, c, beta); });
     };
     if (x_lines.defined()) return multiply(x_lines);
-    const auto finish = [multiply, p = products](const Tensor& x_again) {
+    const auto finish = [multiply, p = products](const Tensor& recomputed_x) {
       const MemoryScope scope(MemoryCategory::workspace);
-      const BlockFloat8 lines = quantize_block_lines(p.rows_in(x_again), Orientation::transposed);
+      const BlockFloat8 lines = quantize_block_lines(p.rows_in(recomputed_x), Orientation::transposed);
       multiply(lines);
     };
     if (!saved_x.defer(finish)) finish(saved_x.get());
@@ -130,9 +130,9 @@ Variable run(const Products& products, const Variable& x, const Weight& weight) 
   const MemoryScope scope(MemoryCategory::activations);
   Variable y(Tensor::empty({of_x.rows(), of_each[1]}, in.dtype(), in.device()));
   // Codes of the columns, which the weight's gradient reads, are made while the rows are there.
-  const bool again = !products.dense() && is_written_again(x, products.tokens);
+  const bool recomputed = !products.dense() && is_recomputed_by_producer(x, products.tokens);
   const bool keeps_codes = Tape::current() != nullptr && weight.requires_grad() && products.options.float8.wgrad &&
-                           !again && codes_save_memory(x, of_x);
+                           !recomputed && codes_save_memory(x, of_x);
   BlockFloat8 x_lines;
   {
     Tensor rows = [&] {
@@ -141,11 +141,11 @@ Variable run(const Products& products, const Variable& x, const Weight& weight) 
     }();
     if (keeps_codes) x_lines = quantize_block_lines(rows, Orientation::transposed);
     const MemoryScope workspace(MemoryCategory::workspace);
-    products.forward(std::move(rows), weight.use().value().view(of_each), y.value());
+    products.forward(std::move(rows), weight.acquire().value().view(of_each), y.value());
   }
   Tape::record(kName, {x, weight}, std::array{&y}, [&]() -> std::function<void()> {
     const bool needs_x = weight.requires_grad() && !keeps_codes;
-    return Backward{products, weight,       of_each,           needs_x ? saved_input(x, again) : Saved(),
+    return Backward{products, weight,       of_each,           needs_x ? saved_input(x, recomputed) : Saved(),
                     x_lines,  x.gradient(), weight.gradient(), y.gradient()};
   });
   return y;
@@ -169,11 +169,12 @@ class BlockFloat8Experts final : public nn::ExpertKernel {
   explicit BlockFloat8Experts(const BlockFloat8Options& options) : options_(options) {}
   [[nodiscard]] std::string_view name() const override { return kName; }
   [[nodiscard]] std::int64_t alignment() const override { return kFloat8Block; }
-  [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& weight, const ExpertRows& rows) const override {
+  [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& weight,
+                               const TokenPermutation& rows) const override {
     return run({options_, rows, false}, x, weight.weight());
   }
   [[nodiscard]] Variable apply_to_tokens(const Variable& x, const nn::Parameter& weight,
-                                         const ExpertRows& rows) const override {
+                                         const TokenPermutation& rows) const override {
     return run({options_, rows, true}, x, weight.weight());
   }
 

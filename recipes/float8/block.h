@@ -12,14 +12,14 @@
 
 #include "core/ops/experts/block_float8_gemm.h"
 #include "nn/experts/expert_kernel.h"
+#include "recipes/emulated/layers.h"
 #include "recipes/recipe.h"
-#include "recipes/rounded/layers.h"
 
 namespace quench::recipes {
 
 struct BlockFloat8Options {
-  RoundedProducts float8;  // the products of float8 operands; the others run in high precision
-  BlockProducts products = BlockProducts::native;
+  EmulatedGemms float8;  // the products of float8 operands; the others run in high precision
+  BlockGemms products = BlockGemms::native;
 };
 
 [[nodiscard]] std::shared_ptr<const nn::LinearKernel> block_float8_linear(const BlockFloat8Options& options);

@@ -2,20 +2,20 @@
 
 #include <array>
 
-#include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/grouped_float8.h"
 #include "core/ops/experts/grouped_gemm.h"
+#include "core/ops/experts/token_permutation.h"
 #include "core/ops/quantize/quantize.h"
+#include "recipes/emulated/expert_input.h"
 #include "recipes/float8/weight.h"
-#include "recipes/rounded/expert_input.h"
 
 namespace quench::recipes {
 namespace {
 
-using autograd::ExpertRows;
 using autograd::Gradient;
 using autograd::Saved;
 using autograd::Tape;
+using autograd::TokenPermutation;
 using autograd::Variable;
 using autograd::Weight;
 
@@ -55,31 +55,31 @@ class Float8Experts final : public nn::ExpertKernel {
   explicit Float8Experts(const Float8ExpertOptions& options)
       : options_(options),
         weight_(std::make_shared<Float8Weight>(
-            Float8Uses{.along_columns = options.float8.forward ? std::optional(kByRow) : std::nullopt,
-                       .along_rows = options.float8.dgrad ? std::optional(kByRow) : std::nullopt,
+            Float8Uses{.rowwise = options.float8.forward ? std::optional(kByRow) : std::nullopt,
+                       .columnwise = options.float8.dgrad ? std::optional(kByRow) : std::nullopt,
                        .power_of_two_scales = true},
             options.keep_weights)) {}
 
   [[nodiscard]] std::string_view name() const override { return "float8_rowwise"; }
   [[nodiscard]] std::int64_t alignment() const override { return kFloat8GroupAlignment; }
   [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& parameter,
-                               const ExpertRows& rows) const override {
+                               const TokenPermutation& rows) const override {
     return run(x, parameter, rows, false, false);
   }
   [[nodiscard]] Variable apply_to_tokens(const Variable& x, const nn::Parameter& parameter,
-                                         const ExpertRows& rows) const override {
+                                         const TokenPermutation& rows) const override {
     return run(x, parameter, rows, true, false);
   }
   [[nodiscard]] Variable apply_and_sum(const Variable& x, const nn::Parameter& parameter,
-                                       const ExpertRows& rows) const override {
+                                       const TokenPermutation& rows) const override {
     return run(x, parameter, rows, false, true);
   }
 
  private:
   struct Backward;
   // `tokens`: x is tokens, whose copies are the rows; `sums`: the output is the sum over each token's rows.
-  [[nodiscard]] Variable run(const Variable& x, const nn::Parameter& parameter, const ExpertRows& rows, bool tokens,
-                             bool sums) const;
+  [[nodiscard]] Variable run(const Variable& x, const nn::Parameter& parameter, const TokenPermutation& rows,
+                             bool tokens, bool sums) const;
 
   Float8ExpertOptions options_;
   std::shared_ptr<Float8Weight> weight_;
@@ -91,7 +91,7 @@ struct Float8Experts::Backward {
   const nn::Parameter* parameter;
   Weight weight;
   Shape of_each;  // [E,N,K]
-  ExpertRows rows;
+  TokenPermutation rows;
   bool tokens, sums;
   Saved saved_x;           // where no codes of it are kept
   GroupColumns x_columns;  // where wgrad is float8; without codes, if they are made of saved_x
@@ -109,11 +109,11 @@ struct Float8Experts::Backward {
 
   void input_gradient(const GroupRows& dy, const QuantTensor& dy_codes) const {
     dx->contribute(rows_or_sums(dy, of_each[2], rows, tokens, [&](const Tensor& of_rows) {
-      const Weight::Use use = weight.use();
+      const Weight::Acquired use = weight.acquire();
       const Tensor value = use.value().view(of_each);
       if (options.float8.dgrad)
         grouped_gemm(GroupedFloat8GemmArgs{.a = dy_codes,
-                                           .b = codes->along_rows(*parameter, value),
+                                           .b = codes->columnwise(*parameter, value),
                                            .ends = rows.ends,
                                            .c = of_rows,
                                            .fast_accumulation = options.fast_accumulation});
@@ -127,9 +127,9 @@ struct Float8Experts::Backward {
     dw->begin_use();
     const auto finish = [dw = dw, dy = dy_codes.defined() ? Tensor() : copied(of_dy), dy_codes, rows = rows,
                          tokens = tokens, x = x_columns, of_each = of_each,
-                         fast = options.fast_accumulation](const Tensor& x_again) {
+                         fast = options.fast_accumulation](const Tensor& recomputed_x) {
       const MemoryScope workspace(MemoryCategory::workspace);
-      const GroupRows of_x = rows_of(x_again, rows, tokens);
+      const GroupRows of_x = rows_of(recomputed_x, rows, tokens);
       finish_weight_gradient(*dw, of_each, [&](const Tensor& c, float beta) {
         if (dy_codes.defined())
           grouped_wgrad(GroupedFloat8WgradArgs{.a = dy_codes,
@@ -148,25 +148,26 @@ struct Float8Experts::Backward {
   }
 };
 
-Variable Float8Experts::run(const Variable& x, const nn::Parameter& parameter, const ExpertRows& rows, bool tokens,
-                            bool sums) const {
+Variable Float8Experts::run(const Variable& x, const nn::Parameter& parameter, const TokenPermutation& rows,
+                            bool tokens, bool sums) const {
   const Weight weight = parameter.weight();
   const Tensor in = x.value();
   const Shape of_each = expert_matrices(name(), in, weight, rows.ends.size(0));
   const GroupRows of_x = rows_of(in, rows, tokens);
   const MemoryScope scope(MemoryCategory::activations);
-  const bool training = Tape::current() != nullptr && weight.requires_grad(), again = is_written_again(x, tokens);
+  const bool training = Tape::current() != nullptr && weight.requires_grad(),
+             recomputed = is_recomputed_by_producer(x, tokens);
   Tensor x_scales;
   Variable y(rows_or_sums(of_x, of_each[1], rows, sums, [&](const Tensor& of_rows) {
     const Operand operand = quantized(of_x, options_.float8.forward, training && options_.float8.wgrad);
     x_scales = operand.column_scales;
     const MemoryScope workspace(MemoryCategory::workspace);
-    const Weight::Use use = weight.use();
+    const Weight::Acquired use = weight.acquire();
     const Tensor value = use.value().view(of_each);
     if (options_.float8.forward) {
       record_rows(options_.health, LayerOperand::input, of_x, operand.rows);
       const bool backward_follows = Tape::current() != nullptr && x.requires_grad();
-      const QuantTensor weight_codes = weight_->along_columns(parameter, value, backward_follows);
+      const QuantTensor weight_codes = weight_->rowwise(parameter, value, backward_follows);
       options_.health.record(LayerOperand::weight, use.value(), flat(weight_codes), value.numel());
       grouped_gemm(GroupedFloat8GemmArgs{.a = operand.rows,
                                          .b = weight_codes,
@@ -180,11 +181,12 @@ Variable Float8Experts::run(const Variable& x, const nn::Parameter& parameter, c
   }));
   Tape::record(name(), {x, weight}, std::array{&y}, [&]() -> std::function<void()> {
     GroupColumns columns{{}, x_scales};
-    if (x_scales.defined() && !again && codes_save_memory(x, of_x)) columns = quantize_group_columns(of_x, x_scales);
+    if (x_scales.defined() && !recomputed && codes_save_memory(x, of_x))
+      columns = quantize_group_columns(of_x, x_scales);
     const bool needs_x = weight.requires_grad() && !columns.defined();
     return Backward{options_,    weight_,      &parameter,
                     weight,      of_each,      rows,
-                    tokens,      sums,         needs_x ? saved_input(x, again) : Saved(),
+                    tokens,      sums,         needs_x ? saved_input(x, recomputed) : Saved(),
                     columns,     x.gradient(), weight.gradient(),
                     y.gradient()};
   });

@@ -6,13 +6,13 @@
 #include <memory>
 
 #include "nn/experts/expert_kernel.h"
+#include "recipes/emulated/layers.h"
 #include "recipes/recipe.h"
-#include "recipes/rounded/layers.h"
 
 namespace quench::recipes {
 
 struct Float8ExpertOptions {
-  RoundedProducts float8;         // the products of float8 operands; the others run in high precision
+  EmulatedGemms float8;           // the products of float8 operands; the others run in high precision
   bool fast_accumulation = true;  // of all of them (core/ops/scaled_gemm.h), as in TorchAO
   bool keep_weights = false;      // between the micro-batches of a step
   LayerHealth health;

@@ -9,7 +9,7 @@
 
 namespace quench::recipes {
 
-void require_float8_products(Device device, Granularity scales) {
+void require_float8_gemms(Device device, Granularity scales) {
   if (device.is_cpu() || device.is_meta()) return;
   if (!has_backend(device.type) || backend(device.type).device_count() == 0) return;  // a plan for another machine
   // What refuses a small product would refuse the first step.
@@ -20,10 +20,10 @@ void require_float8_products(Device device, Granularity scales) {
   gemm(ScaledGemmArgs{.a = operand(64), .b = operand(80), .c = Tensor::empty({64, 80}, DType::bf16, device)});
 }
 
-bool has_float8_products(Device device) {
+bool has_float8_gemms(Device device) {
   if (device.is_cpu()) return false;
   try {
-    require_float8_products(device, Granularity::tensor);
+    require_float8_gemms(device, Granularity::tensor);
     return true;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::unsupported) throw;
@@ -50,7 +50,7 @@ bool has_float8_experts(Device device) {
   }
 }
 
-void require_block_float8_products(Device device) {
+void require_block_float8_gemms(Device device) {
   if (device.is_cpu() || device.is_meta()) return;
   if (!has_backend(device.type) || backend(device.type).device_count() == 0) return;  // a plan for another machine
   const MemoryScope scope(MemoryCategory::workspace);

@@ -2,7 +2,7 @@
 // The language-model head's products in float8, chunk by chunk of rows (core/ops/lm_head_loss.h).
 
 #include "core/ops/lm_head_loss.h"
-#include "recipes/float8/products.h"
+#include "recipes/float8/gemms.h"
 #include "recipes/float8/weight.h"
 #include "recipes/health.h"
 
@@ -10,13 +10,13 @@ namespace quench::recipes {
 
 // Lives for one loss: the weight's codes, one or two bytes an element, are made once and serve every chunk. Hidden
 // states and logit gradients are scaled by chunk, since the whole of them never exists.
-class Float8Head final : public HeadProducts {
+class Float8Head final : public HeadGemms {
  public:
   // `training`: gradients() will be asked for. `rounding` is that of the logits' gradients.
-  Float8Head(const Float8Products& products, const nn::Parameter& weight, LayerHealth health, bool training,
+  Float8Head(const Float8Gemms& products, const nn::Parameter& weight, LayerHealth health, bool training,
              const Float8Rounding& rounding)
       : products_(products),
-        weight_(weight.weight().use()),
+        weight_(weight.weight().acquire()),
         known_(known_maxima(weight)),
         health_(std::move(health)),
         training_(training),
@@ -27,9 +27,9 @@ class Float8Head final : public HeadProducts {
                  float beta) override;
 
  private:
-  Float8Products products_;
-  autograd::Weight::Use weight_;  // [V,H]
-  Float8Sink known_;              // of the weight
+  Float8Gemms products_;
+  autograd::Weight::Acquired weight_;  // [V,H]
+  QuantOutputs known_;                 // of the weight
   Float8Matrix weight_codes_;
   bool weight_made_ = false;
   LayerHealth health_;

@@ -4,9 +4,9 @@
 
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
+#include "recipes/float8/gemms.h"
 #include "recipes/float8/head.h"
-#include "recipes/float8/products.h"
-#include "recipes/there_again.h"
+#include "recipes/free_in_backward.h"
 
 namespace quench::recipes {
 namespace {
@@ -45,7 +45,7 @@ void into_gradient(Gradient& gradient, const Shape& shape, const Shape& padded_s
 
 // What the backward function needs of the forward pass.
 struct Float8Linear::Backward {
-  Float8Products products;
+  Float8Gemms products;
   std::shared_ptr<Float8Weight> weight;
   const nn::Parameter* parameter;
   Weight w;
@@ -62,26 +62,25 @@ struct Float8Linear::Backward {
     const bool pads = products.size(rows) != rows || products.size(out) != out;
     const Tensor source = pads ? zero_padded(dy, products.size(rows), products.size(out)) : dy;
     const Float8Uses dy_uses = products.gradient_uses(dx != nullptr, dw != nullptr);
-    const Float8Matrix gradient(source, dy_uses, pads ? Float8Sink{} : dy_of->written(), true, rounding);
-    health.record(LayerOperand::output_gradient, source, gradient.along_columns(), dy.numel(),
-                  rounding.key.has_value());
-    if (dw) weight_gradient(dy, gradient.along_rows());
+    const Float8Matrix gradient(source, dy_uses, pads ? QuantOutputs{} : dy_of->fused_outputs(), true, rounding);
+    health.record(LayerOperand::output_gradient, source, gradient.rowwise(), dy.numel(), rounding.key.has_value());
+    if (dw) weight_gradient(dy, gradient.columnwise());
     if (db) {
       const GradientTarget into = db->target();
       column_sum({.x = dy, .out = into.tensor, .accumulate = into.accumulate});
     }
-    if (dx) input_gradient(dy, gradient.along_columns());
+    if (dx) input_gradient(dy, gradient.rowwise());
   }
 
   void input_gradient(const Tensor& dy, const QuantTensor& codes) const {
     const Float8Scheme& scheme = products.scheme();
     if (!scheme.dgrad) {
       const GradientTarget into = dx->target();
-      gemm({.a = dy, .b = w.use().value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
+      gemm({.a = dy, .b = w.acquire().value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
       return;
     }
     const std::int64_t m = products.size(rows), k = products.size(in);
-    const QuantTensor transposed = weight->along_rows(*parameter, products);
+    const QuantTensor transposed = weight->columnwise(*parameter, products);
     into_gradient(*dx, {rows, in}, {m, k}, dy.dtype(), dy.device(),
                   [&](const Tensor& c, float beta) { products.multiply(codes, transposed, c, beta, *scheme.dgrad); });
   }
@@ -89,26 +88,27 @@ struct Float8Linear::Backward {
   // Waits for x where it is made again anyway.
   void weight_gradient(const Tensor& dy, const QuantTensor& dy_codes) const {
     dw->begin_use();
-    const auto finish = [dw = dw, product = wgrad(dy, dy_codes)](const Tensor& x_again) {
-      product(x_again);
+    const auto finish = [dw = dw, product = wgrad(dy, dy_codes)](const Tensor& recomputed_x) {
+      product(recomputed_x);
       dw->end_use();
     };
-    if (x.along_rows().defined()) return finish(Tensor());
+    if (x.columnwise().defined()) return finish(Tensor());
     if (!saved_x.defer(finish)) finish(saved_x.get());
   }
 
   [[nodiscard]] std::function<void(const Tensor&)> wgrad(const Tensor& dy, const QuantTensor& dy_codes) const {
     if (!products.scheme().wgrad)
-      return [dy, dw = dw](const Tensor& x_again) {
+      return [dy, dw = dw](const Tensor& recomputed_x) {
         const GradientTarget into = dw->target();
-        gemm({.a = dy, .b = x_again, .c = into.tensor, .transpose_a = true, .beta = into.accumulate ? 1.0f : 0.0f});
+        gemm(
+            {.a = dy, .b = recomputed_x, .c = into.tensor, .transpose_a = true, .beta = into.accumulate ? 1.0f : 0.0f});
       };
     // Holds the codes of dy, not dy itself.
-    return [products = products, dy_codes, x = x, dw = dw, m = rows, k = in, n = out](const Tensor& x_again) {
+    return [products = products, dy_codes, x = x, dw = dw, m = rows, k = in, n = out](const Tensor& recomputed_x) {
       const MemoryScope scope(MemoryCategory::workspace);
-      const QuantTensor x_codes = x.along_rows().defined()
-                                      ? x.along_rows()
-                                      : x.make_along_rows(zero_padded(x_again, products.size(m), products.size(k)));
+      const QuantTensor x_codes =
+          x.columnwise().defined() ? x.columnwise()
+                                   : x.make_columnwise(zero_padded(recomputed_x, products.size(m), products.size(k)));
       into_gradient(*dw, {n, k}, {products.size(n), products.size(k)}, dw->dtype(), dy_codes.device(),
                     [&](const Tensor& c, float beta) {
                       products.multiply(dy_codes, x_codes, c, beta, *products.scheme().wgrad);
@@ -120,12 +120,12 @@ struct Float8Linear::Backward {
 Float8Linear::Float8Linear(const Float8Scheme& scheme, const Float8LinearOptions& options)
     : scheme_(scheme),
       options_(options),
-      weight_(std::make_shared<Float8Weight>(Float8Products(scheme, options.emulate, Device{}).weight_uses(),
+      weight_(std::make_shared<Float8Weight>(Float8Gemms(scheme, options.emulate, Device{}).weight_uses(),
                                              options.keep_weight)) {}
 
-autograd::QuantRequest Float8Linear::input_request(const nn::Parameter& weight) const {
+autograd::QuantOutputRequest Float8Linear::input_quant_request(const nn::Parameter& weight) const {
   const bool training = Tape::current() != nullptr && weight.weight().requires_grad();
-  return request_for(Float8Products(scheme_, options_.emulate, Device{}).input_uses(training));
+  return request_for(Float8Gemms(scheme_, options_.emulate, Device{}).input_uses(training));
 }
 
 Float8Rounding Float8Linear::gradient_rounding() const {
@@ -135,7 +135,7 @@ Float8Rounding Float8Linear::gradient_rounding() const {
 }
 
 struct Float8Linear::Input {
-  Float8Products products;
+  Float8Gemms products;
   Tensor x;       // [M,K]
   Tensor source;  // x, or a copy with zeros behind its rows and columns
   Float8Matrix codes;
@@ -144,39 +144,40 @@ struct Float8Linear::Input {
 Float8Linear::Input Float8Linear::quantized(const Variable& x, bool training, bool uses_rows,
                                             bool transpose_now) const {
   const Tensor in = x.value();
-  Float8Products products(scheme_, options_.emulate, in.device());
+  Float8Gemms products(scheme_, options_.emulate, in.device());
   // Along the rows, M is contracted: that copy is padded there too, and all products take the same rows.
   const std::int64_t rows = training && scheme_.wgrad ? products.size(in.size(0)) : in.size(0);
   const Tensor source = zero_padded(in, rows, products.size(in.size(1)));
   const bool pads = source.shape() != in.shape();
-  return {products, in, source,
-          Float8Matrix(source, products.input_uses(uses_rows), pads ? Float8Sink{} : x.written(), transpose_now)};
+  return {
+      products, in, source,
+      Float8Matrix(source, products.input_uses(uses_rows), pads ? QuantOutputs{} : x.fused_outputs(), transpose_now)};
 }
 
 void Float8Linear::multiply(const Input& input, const nn::Parameter& weight, const Weight& bias, const Tensor& y,
                             float beta, bool backward_follows, const LayerHealth& health) const {
-  const Float8Products& products = input.products;
-  health.record(LayerOperand::input, input.source, input.codes.along_columns(), input.x.numel());
+  const Float8Gemms& products = input.products;
+  health.record(LayerOperand::input, input.source, input.codes.rowwise(), input.x.numel());
   if (!scheme_.forward) {
     gemm({.a = input.x,
-          .b = weight.weight().use().value(),
+          .b = weight.weight().acquire().value(),
           .c = y,
           .transpose_b = true,
           .beta = beta,
-          .bias = bias.use().value()});
+          .bias = bias.acquire().value()});
     return;
   }
-  const Float8Weight::Operand w = weight_->along_columns(weight, products, backward_follows, health);
+  const Float8Weight::Operand w = weight_->rowwise(weight, products, backward_follows, health);
   const Shape whole_shape{input.source.size(0), w.codes.shape()[0]};
   if (whole_shape == y.shape()) {
-    products.multiply(input.codes.along_columns(), w.codes, y, beta, *scheme_.forward);
+    products.multiply(input.codes.rowwise(), w.codes, y, beta, *scheme_.forward);
   } else {
     const Tensor whole = beta == 0.0f ? Tensor::empty(whole_shape, y.dtype(), y.device())
                                       : zero_padded(y, whole_shape[0], whole_shape[1]);
-    products.multiply(input.codes.along_columns(), w.codes, whole, beta, *scheme_.forward);
+    products.multiply(input.codes.rowwise(), w.codes, whole, beta, *scheme_.forward);
     copy_rows({whole.narrow(0, 0, y.size(0)).narrow(1, 0, y.size(1)), y});
   }
-  if (bias.defined()) add_bias(y, bias.use().value());
+  if (bias.defined()) add_bias(y, bias.acquire().value());
 }
 
 Variable Float8Linear::apply(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
@@ -201,12 +202,12 @@ Variable Float8Linear::product(const Variable& x, const nn::Parameter& weight, c
   Variable y(result);
 
   const bool training = Tape::current() != nullptr && w.requires_grad();
-  Input input = quantized(x, training, training, !there_again(x));
+  Input input = quantized(x, training, training, !is_free_in_backward(x));
   multiply(input, weight, bias, y.value(), beta, Tape::current() != nullptr && x.requires_grad(), options_.health);
 
   Tape::record(scheme_.name, {x, w, bias}, std::array{&y}, [&]() -> std::function<void()> {
-    input.codes.drop_columns();
-    const bool needs_x = w.requires_grad() && !input.codes.along_rows().defined();
+    input.codes.drop_rowwise();
+    const bool needs_x = w.requires_grad() && !input.codes.columnwise().defined();
     Backward backward{input.products,
                       weight_,
                       &weight,
@@ -222,14 +223,14 @@ Variable Float8Linear::product(const Variable& x, const nn::Parameter& weight, c
                       y.gradient(),
                       options_.health,
                       gradient_rounding()};
-    y.gradient()->set_request(
+    y.gradient()->set_quant_request(
         request_for(input.products.gradient_uses(x.requires_grad(), w.requires_grad()), backward.rounding));
     return backward;
   });
   return y;
 }
 
-Tensor Float8Linear::apply_again(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
+Tensor Float8Linear::recompute(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
   const MemoryScope scope(MemoryCategory::activations);
   Tensor y = Tensor::empty({x.value().size(0), weight.global_shape[0]}, x.value().dtype(), x.value().device());
   // Products of the same sizes, so that a library takes the same way; what the weight's gradient needs is kept from the
@@ -238,20 +239,20 @@ Tensor Float8Linear::apply_again(const Variable& x, const nn::Parameter& weight,
   return y;
 }
 
-nn::WeightForms Float8Linear::weight_forms(const nn::Parameter& weight) const {
-  const Float8Products products(scheme_, options_.emulate, weight.variable.value().device());
+nn::WeightFormats Float8Linear::preferred_weight_formats(const nn::Parameter& weight) const {
+  const Float8Gemms products(scheme_, options_.emulate, weight.variable.value().device());
   for (const std::int64_t size : {weight.global_shape[0], weight.global_shape[1]})
     if (products.size(size) != size) return {};  // values are padded before they are quantized
   // What is kept needs no bringing.
-  return options_.keep_weight ? nn::WeightForms() : recipes::weight_forms(products.weight_uses());
+  return options_.keep_weight ? nn::WeightFormats() : recipes::preferred_weight_formats(products.weight_uses());
 }
 
 bool Float8Linear::uses_weight_amax() const {
-  return request_for(Float8Products(scheme_, options_.emulate, Device{}).weight_uses()).amax;
+  return request_for(Float8Gemms(scheme_, options_.emulate, Device{}).weight_uses()).amax;
 }
 
-std::unique_ptr<HeadProducts> Float8Linear::head_products(const nn::Parameter& weight) const {
-  return std::make_unique<Float8Head>(Float8Products(scheme_, options_.emulate, weight.weight().device()), weight,
+std::unique_ptr<HeadGemms> Float8Linear::head_gemms(const nn::Parameter& weight) const {
+  return std::make_unique<Float8Head>(Float8Gemms(scheme_, options_.emulate, weight.weight().device()), weight,
                                       options_.health, Tape::current() != nullptr, gradient_rounding());
 }
 

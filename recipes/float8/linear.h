@@ -35,12 +35,12 @@ class Float8Linear final : public nn::LinearKernel {
   [[nodiscard]] bool adds_onto() const override { return true; }
   [[nodiscard]] autograd::Variable apply_onto(const autograd::Variable& x, const nn::Parameter& weight,
                                               const autograd::Weight& bias, const Tensor& y) const override;
-  [[nodiscard]] Tensor apply_again(const autograd::Variable& x, const nn::Parameter& weight,
-                                   const autograd::Weight& bias) const override;
-  [[nodiscard]] autograd::QuantRequest input_request(const nn::Parameter& weight) const override;
+  [[nodiscard]] Tensor recompute(const autograd::Variable& x, const nn::Parameter& weight,
+                                 const autograd::Weight& bias) const override;
+  [[nodiscard]] autograd::QuantOutputRequest input_quant_request(const nn::Parameter& weight) const override;
   [[nodiscard]] bool uses_weight_amax() const override;
-  [[nodiscard]] nn::WeightForms weight_forms(const nn::Parameter& weight) const override;
-  [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override;
+  [[nodiscard]] nn::WeightFormats preferred_weight_formats(const nn::Parameter& weight) const override;
+  [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms(const nn::Parameter& weight) const override;
   [[nodiscard]] std::string_view name() const override { return scheme_.name; }
 
  private:

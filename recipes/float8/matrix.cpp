@@ -15,68 +15,70 @@ Tensor zero_column_maxima(const Tensor& x) {
 
 }  // namespace
 
-Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const Float8Sink& written, bool transpose_now,
-                           const Float8Rounding& rounding)
-    : rows_operand_(uses.along_rows), rounding_(rounding) {
-  const auto& columns = uses.along_columns;
-  const auto& rows = uses.along_rows;
+Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const QuantOutputs& fused_outputs,
+                           bool transpose_now, const Float8Rounding& rounding)
+    : columnwise_operand_(uses.columnwise), rounding_(rounding) {
+  const auto& columns = uses.rowwise;
+  const auto& rows = uses.columnwise;
   const bool power_of_two = uses.power_of_two_scales;
 
   Tensor scale;  // of the whole tensor; e4m3 and e5m2 have different ones
   ElementFormat scale_element = ElementFormat::e4m3;
   const auto tensor_scale = [&](ElementFormat element) {
     if (scale.defined() && scale_element == element) return scale;
-    scale = float8_scale(written.amax.defined() ? written.amax : amax(x, Granularity::tensor), element, power_of_two);
+    scale = float8_scale(fused_outputs.amax.defined() ? fused_outputs.amax : amax(x, Granularity::tensor), element,
+                         power_of_two);
     scale_element = element;
     return scale;
   };
 
   if (transpose_now && has(columns, Float8Scaling::tensor) && has(rows, Float8Scaling::tensor) &&
       columns->element == rows->element) {
-    rows_scale_ = tensor_scale(rows->element);
-    const Float8Pair pair = cast_float8_pair(x, rows_scale_, rows->element, rounding);
-    along_columns_ = pair.natural;
-    along_rows_ = pair.transposed.transposed_view();
+    columnwise_scale_ = tensor_scale(rows->element);
+    const Float8Pair pair = cast_float8_pair(x, columnwise_scale_, rows->element, rounding);
+    rowwise_ = pair.natural;
+    columnwise_ = pair.transposed.transposed_view();
     return;
   }
 
-  Tensor column_amax = written.column_amax;
+  Tensor column_amax = fused_outputs.column_amax;
   if (has(columns, Float8Scaling::row)) {
-    if (written.rows.defined() && written.rows.format().element == columns->element &&
-        written.power_of_two == power_of_two && !rounding.key) {
-      along_columns_ = written.rows;
+    if (fused_outputs.rows.defined() && fused_outputs.rows.format().element == columns->element &&
+        fused_outputs.power_of_two == power_of_two && !rounding.key) {
+      rowwise_ = fused_outputs.rows;
     } else {
       if (has(rows, Float8Scaling::row) && !column_amax.defined()) column_amax = zero_column_maxima(x);
-      along_columns_ = quantize_float8_rows(x, columns->element, power_of_two,
-                                            written.column_amax.defined() ? Tensor() : column_amax, rounding);
+      rowwise_ = quantize_float8_rows(x, columns->element, power_of_two,
+                                      fused_outputs.column_amax.defined() ? Tensor() : column_amax, rounding);
     }
   } else if (columns) {
-    along_columns_ = cast_float8(x, tensor_scale(columns->element), columns->element, Granularity::tensor,
-                                 Orientation::natural, rounding);
+    rowwise_ = cast_float8(x, tensor_scale(columns->element), columns->element, Granularity::tensor,
+                           Orientation::natural, rounding);
   }
 
   if (!rows) return;
   if (rows->scaling == Float8Scaling::tensor) {
-    rows_scale_ = tensor_scale(rows->element);
+    columnwise_scale_ = tensor_scale(rows->element);
   } else {
     if (!column_amax.defined()) column_amax = amax(x, Granularity::column);
-    rows_scale_ = float8_scale(column_amax, rows->element, power_of_two);
+    columnwise_scale_ = float8_scale(column_amax, rows->element, power_of_two);
   }
-  if (transpose_now) along_rows_ = make_along_rows(x);
+  if (transpose_now) columnwise_ = make_columnwise(x);
 }
 
-QuantTensor Float8Matrix::make_along_rows(const Tensor& x) const {
-  if (along_rows_.defined()) return along_rows_;
-  QUENCH_CHECK(rows_operand_ && rows_scale_.defined(), "Float8Matrix: no use along rows was asked for");
+QuantTensor Float8Matrix::make_columnwise(const Tensor& x) const {
+  if (columnwise_.defined()) return columnwise_;
+  QUENCH_CHECK(columnwise_operand_ && columnwise_scale_.defined(), "Float8Matrix: no columnwise operand was requested");
   const Granularity granularity =
-      rows_operand_->scaling == Float8Scaling::tensor ? Granularity::tensor : Granularity::column;
-  return cast_float8(x, rows_scale_, rows_operand_->element, granularity, Orientation::transposed, rounding_)
+      columnwise_operand_->scaling == Float8Scaling::tensor ? Granularity::tensor : Granularity::column;
+  return cast_float8(x, columnwise_scale_, columnwise_operand_->element, granularity, Orientation::transposed,
+                     rounding_)
       .transposed_view();
 }
 
 void Float8Matrix::drop_codes() {
-  along_columns_ = {};
-  along_rows_ = {};
+  rowwise_ = {};
+  columnwise_ = {};
 }
 
 }  // namespace quench::recipes

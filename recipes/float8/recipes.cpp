@@ -7,12 +7,12 @@
 #include <array>
 
 #include "core/system/check.h"
+#include "recipes/emulated/layers.h"
 #include "recipes/float8/block.h"
 #include "recipes/float8/experts.h"
 #include "recipes/float8/hardware.h"
 #include "recipes/float8/linear.h"
 #include "recipes/recipe.h"
-#include "recipes/rounded/layers.h"
 
 namespace quench::recipes {
 namespace {
@@ -67,7 +67,7 @@ Float8Scheme chosen(Float8Scheme scheme, const RecipeOptions& options) {
   return scheme;
 }
 
-std::vector<LinearGemm> float8_products(const Float8Scheme& scheme) {
+std::vector<LinearGemm> float8_gemms(const Float8Scheme& scheme) {
   std::vector<LinearGemm> result;
   if (scheme.forward) result.push_back(LinearGemm::forward);
   if (scheme.dgrad) result.push_back(LinearGemm::dgrad);
@@ -103,28 +103,28 @@ LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
   const Float8Scheme scheme = chosen(kScheme, options);
   if (!scheme.forward && !scheme.dgrad && !scheme.wgrad) return {nullptr, kNoProductLeft, {}, kHighPrecisionKey};
   if (!options.emulate)
-    require_float8_products(options.target.value_or(layer.device),
-                            scales_by_row(scheme) ? Granularity::row : Granularity::tensor);
+    require_float8_gemms(options.target.value_or(layer.device),
+                         scales_by_row(scheme) ? Granularity::row : Granularity::tensor);
   return {std::make_shared<Float8Linear>(scheme, Float8LinearOptions{.emulate = options.emulate,
                                                                      .keep_weight = options.keep_weights,
                                                                      .health = {options.health, layer.name},
                                                                      .gradient_draws = gradient_draws(layer, options)}),
           {},
-          float8_products(scheme)};
+          float8_gemms(scheme)};
 }
 
 // Without tensor cores for them, and emulated, products of operands in the values of the scheme read bf16.
 template <const Float8Scheme& kScheme>
 ExpertPlan plan_experts(const nn::LinearInfo& layer, const RecipeOptions& options) {
-  const RoundedProducts left = RoundedProducts::without(options.high_precision);
-  const RoundedProducts products{left.forward && kScheme.forward, left.dgrad && kScheme.dgrad,
-                                 left.wgrad && kScheme.wgrad};
+  const EmulatedGemms left = EmulatedGemms::without(options.high_precision);
+  const EmulatedGemms products{left.forward && kScheme.forward, left.dgrad && kScheme.dgrad,
+                               left.wgrad && kScheme.wgrad};
   if (!products.any()) return {nullptr, kNoProductLeft, kHighPrecisionKey};
   const LayerHealth health(options.health, layer.name);
   constexpr std::int64_t kMultiple = 16;
   const bool fits = layer.in_features % kMultiple == 0 && layer.out_features % kMultiple == 0;
   if (options.emulate || !fits || !has_float8_experts(options.target.value_or(layer.device)))
-    return {rounded_experts(float8_row_rounding(), products, health), {}};
+    return {emulated_experts(float8_row_rounding(), products, health), {}};
   return {float8_experts({.float8 = products,
                           .fast_accumulation = named(options.fast_accumulation, LinearGemm::forward),
                           .keep_weights = options.keep_weights,
@@ -136,16 +136,16 @@ constexpr std::array<std::string_view, 2> kBlockKeys{"emulate", "high_precision_
 
 // What a layer runs with; nothing: no product is left.
 std::optional<BlockFloat8Options> block_options(const nn::LinearInfo& layer, const RecipeOptions& options) {
-  const RoundedProducts products = RoundedProducts::without(options.high_precision);
+  const EmulatedGemms products = EmulatedGemms::without(options.high_precision);
   if (!products.any()) return std::nullopt;
-  if (!options.emulate) require_block_float8_products(options.target.value_or(layer.device));
+  if (!options.emulate) require_block_float8_gemms(options.target.value_or(layer.device));
   // Tensor cores write eight results of a row at a time.
   constexpr std::int64_t kMultiple = 8;
   const bool fits = layer.in_features % kMultiple == 0 && layer.out_features % kMultiple == 0;
   if (!options.emulate && fits) return BlockFloat8Options{.float8 = products};
   const bool on_cpu = options.target.value_or(layer.device).is_cpu();
   return BlockFloat8Options{.float8 = products,
-                            .products = on_cpu ? BlockProducts::emulated_by_group : BlockProducts::emulated};
+                            .products = on_cpu ? BlockGemms::emulated_by_group : BlockGemms::emulated};
 }
 
 LinearPlan plan_blockwise(const nn::LinearInfo& layer, const RecipeOptions& options) {

@@ -5,26 +5,26 @@
 namespace quench::recipes {
 namespace {
 
-Tensor padded(const Tensor& value, const Float8Products& products) {
+Tensor padded(const Tensor& value, const Float8Gemms& products) {
   return zero_padded(value, products.size(value.size(0)), products.size(value.size(1)));
 }
 
 }  // namespace
 
-nn::WeightForms weight_forms(const Float8Uses& uses) {
+nn::WeightFormats preferred_weight_formats(const Float8Uses& uses) {
   const auto form = [&](const std::optional<Float8Operand>& operand,
-                        Granularity by_row) -> std::optional<autograd::WeightCodes> {
+                        Granularity by_row) -> std::optional<autograd::WeightFormat> {
     if (!operand) return std::nullopt;
-    return autograd::WeightCodes{operand->element,
-                                 operand->scaling == Float8Scaling::tensor ? Granularity::tensor : by_row,
-                                 uses.power_of_two_scales};
+    return autograd::WeightFormat{operand->element,
+                                  operand->scaling == Float8Scaling::tensor ? Granularity::tensor : by_row,
+                                  uses.power_of_two_scales};
   };
   // A scale for each row of W^T is one for each column of W.
-  return {form(uses.along_columns, Granularity::row), form(uses.along_rows, Granularity::column)};
+  return {form(uses.rowwise, Granularity::row), form(uses.columnwise, Granularity::column)};
 }
 
-Float8Sink known_maxima(const nn::Parameter& parameter) {
-  Float8Sink known;
+QuantOutputs known_maxima(const nn::Parameter& parameter) {
+  QuantOutputs known;
   if (parameter.amax.defined() && parameter.amax_version == parameter.version && parameter.version > 0)
     known.amax = parameter.amax;
   return known;
@@ -33,57 +33,57 @@ Float8Sink known_maxima(const nn::Parameter& parameter) {
 void Float8Weight::refresh(const nn::Parameter& parameter, const Tensor& value, bool columns_wanted, bool rows_wanted) {
   const void* address = parameter.variable.value().raw_data();
   const bool current = valid_ && version_ == parameter.version && address_ == address;
-  const bool columns_there = !columns_wanted || !uses_.along_columns || matrix_.along_columns().defined();
-  const bool rows_there = !rows_wanted || !uses_.along_rows || matrix_.can_make_along_rows();
+  const bool columns_there = !columns_wanted || !uses_.rowwise || matrix_.rowwise().defined();
+  const bool rows_there = !rows_wanted || !uses_.columnwise || matrix_.can_make_columnwise();
   if (current && columns_there && rows_there) return;
   Float8Uses uses = uses_;
   // What is kept will be wanted in both uses; else what is not wanted now would be dropped.
-  if (!columns_wanted && !keep_) uses.along_columns.reset();
-  if (!rows_wanted && !keep_) uses.along_rows.reset();
+  if (!columns_wanted && !keep_) uses.rowwise.reset();
+  if (!rows_wanted && !keep_) uses.columnwise.reset();
   matrix_ = Float8Matrix(value, uses, known_maxima(parameter), keep_);
   version_ = parameter.version;
   address_ = address;
   valid_ = true;
 }
 
-Float8Weight::Operand Float8Weight::along_columns(const nn::Parameter& parameter, const Float8Products& products,
-                                                  bool rows_follow, const LayerHealth& health) {
+Float8Weight::Operand Float8Weight::rowwise(const nn::Parameter& parameter, const Float8Gemms& products,
+                                            bool rows_follow, const LayerHealth& health) {
   const autograd::Weight weight = parameter.weight();
-  if (const auto form = weight_forms(uses_).forward) {
-    if (autograd::Weight::CodesUse brought = weight.use_codes(*form); brought.codes().defined()) {
+  if (const auto form = preferred_weight_formats(uses_).forward) {
+    if (autograd::Weight::AcquiredQuantized brought = weight.acquire_quantized(*form); brought.codes().defined()) {
       if (health.wants(LayerOperand::weight))
-        health.record(LayerOperand::weight, weight.use().value(), brought.codes(), brought.codes().shape().numel());
+        health.record(LayerOperand::weight, weight.acquire().value(), brought.codes(), brought.codes().shape().numel());
       const QuantTensor codes = brought.codes();
       return {codes, std::move(brought)};
     }
   }
-  const autograd::Weight::Use use = weight.use();
+  const autograd::Weight::Acquired use = weight.acquire();
   const Tensor value = padded(use.value(), products);
-  QuantTensor codes = along_columns(parameter, value, rows_follow);
+  QuantTensor codes = rowwise(parameter, value, rows_follow);
   health.record(LayerOperand::weight, value, codes, use.value().numel());
   return {std::move(codes), {}};
 }
 
-QuantTensor Float8Weight::along_rows(const nn::Parameter& parameter, const Float8Products& products) {
+QuantTensor Float8Weight::columnwise(const nn::Parameter& parameter, const Float8Gemms& products) {
   const autograd::Weight weight = parameter.weight();
-  if (const auto form = weight_forms(uses_).backward) {
-    const autograd::Weight::CodesUse brought = weight.use_codes(*form);
+  if (const auto form = preferred_weight_formats(uses_).backward) {
+    const autograd::Weight::AcquiredQuantized brought = weight.acquire_quantized(*form);
     if (brought.codes().defined()) return with_transposed_payload(brought.codes()).transposed_view();
   }
-  const autograd::Weight::Use use = weight.use();
-  return along_rows(parameter, padded(use.value(), products));
+  const autograd::Weight::Acquired use = weight.acquire();
+  return columnwise(parameter, padded(use.value(), products));
 }
 
-QuantTensor Float8Weight::along_columns(const nn::Parameter& parameter, const Tensor& value, bool rows_follow) {
+QuantTensor Float8Weight::rowwise(const nn::Parameter& parameter, const Tensor& value, bool rows_follow) {
   refresh(parameter, value, true, rows_follow);
-  QuantTensor codes = matrix_.along_columns();
+  QuantTensor codes = matrix_.rowwise();
   if (!keep_) matrix_.drop_codes();
   return codes;
 }
 
-QuantTensor Float8Weight::along_rows(const nn::Parameter& parameter, const Tensor& value) {
+QuantTensor Float8Weight::columnwise(const nn::Parameter& parameter, const Tensor& value) {
   refresh(parameter, value, false, true);
-  return matrix_.make_along_rows(value);
+  return matrix_.make_columnwise(value);
 }
 
 }  // namespace quench::recipes

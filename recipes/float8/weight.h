@@ -2,16 +2,16 @@
 // The quantized forms of one layer's weight, made once for each version of it, or brought as codes by its source.
 
 #include "nn/linear_kernel.h"
-#include "recipes/float8/products.h"
+#include "recipes/float8/gemms.h"
 #include "recipes/health.h"
 
 namespace quench::recipes {
 
 // What the optimizer keeps up of a parameter's value, where it is of this version.
-[[nodiscard]] Float8Sink known_maxima(const nn::Parameter& parameter);
+[[nodiscard]] QuantOutputs known_maxima(const nn::Parameter& parameter);
 
 // The codes that a scheme's products read of a weight.
-[[nodiscard]] nn::WeightForms weight_forms(const Float8Uses& uses);
+[[nodiscard]] nn::WeightFormats preferred_weight_formats(const Float8Uses& uses);
 
 class Float8Weight {
  public:
@@ -22,17 +22,17 @@ class Float8Weight {
   // Codes for a product that is queued while this object lives.
   struct Operand {
     QuantTensor codes;
-    autograd::Weight::CodesUse brought;  // where they came as codes
+    autograd::Weight::AcquiredQuantized brought;  // where they came as codes
   };
-  // [N,K] for x W^T, with the padding of `products`. With `rows_follow` the scales for along_rows() are made on the
+  // [N,K] for x W^T, with the padding of `products`. With `rows_follow` the scales for columnwise() are made on the
   // way: before a backward pass. What quantization loses goes to `health`.
-  [[nodiscard]] Operand along_columns(const nn::Parameter& parameter, const Float8Products& products, bool rows_follow,
-                                      const LayerHealth& health);
+  [[nodiscard]] Operand rowwise(const nn::Parameter& parameter, const Float8Gemms& products, bool rows_follow,
+                                const LayerHealth& health);
   // [K,N] for dy W.
-  [[nodiscard]] QuantTensor along_rows(const nn::Parameter& parameter, const Float8Products& products);
+  [[nodiscard]] QuantTensor columnwise(const nn::Parameter& parameter, const Float8Gemms& products);
   // The same from the parameter's value in any shape, as the products read it: [E,N,K] for experts.
-  [[nodiscard]] QuantTensor along_columns(const nn::Parameter& parameter, const Tensor& value, bool rows_follow);
-  [[nodiscard]] QuantTensor along_rows(const nn::Parameter& parameter, const Tensor& value);
+  [[nodiscard]] QuantTensor rowwise(const nn::Parameter& parameter, const Tensor& value, bool rows_follow);
+  [[nodiscard]] QuantTensor columnwise(const nn::Parameter& parameter, const Tensor& value);
 
  private:
   void refresh(const nn::Parameter& parameter, const Tensor& value, bool columns_wanted, bool rows_wanted);

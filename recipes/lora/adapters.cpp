@@ -265,7 +265,7 @@ void Adapters::merge_into(const nn::Parameter& weight, const Tensor& values, con
 void Adapters::set_magnitudes(const nn::WholeRows& whole) const {
   for (const Entry& entry : entries_)
     if (entry.adapter->has_magnitudes())
-      entry.adapter->set_magnitudes(nn::whole_weight(entry.linear->weight(), whole).use().value());
+      entry.adapter->set_magnitudes(nn::whole_weight(entry.linear->weight(), whole).acquire().value());
 }
 
 void Adapters::name_kernels(std::vector<LayerConversion>& layers) const {

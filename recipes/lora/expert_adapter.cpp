@@ -9,8 +9,8 @@
 
 namespace quench::recipes {
 
-using autograd::ExpertRows;
 using autograd::Tape;
+using autograd::TokenPermutation;
 using autograd::Variable;
 using autograd::Weight;
 
@@ -40,7 +40,7 @@ Variable add_to_columns(const Variable& y, const Variable& update, std::int64_t 
         scale({.x = own, .factor = factor});
         dupdate->contribute(own);
       }
-      if (dy) dy->contribute(gradient, of_result->written());
+      if (dy) dy->contribute(gradient, of_result->fused_outputs());
     };
   });
   return result;
@@ -82,7 +82,7 @@ void ExpertAdapter::add_to(const Tensor& weight, const nn::WholeRows& whole) con
   const std::int64_t out = weight.size(0) / experts_;
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const ExpertPiece& piece = pieces_[i];
-    const Weight::Use a = nn::whole_weight(*a_[i], whole).use(), b = nn::whole_weight(*b_[i], whole).use();
+    const Weight::Acquired a = nn::whole_weight(*a_[i], whole).acquire(), b = nn::whole_weight(*b_[i], whole).acquire();
     for (std::int64_t expert = 0; expert < experts_; ++expert)
       gemm({.a = b.value().narrow(0, expert * piece.rows, piece.rows),
             .b = a.value().narrow(0, expert * piece.rank, piece.rank),
@@ -97,7 +97,7 @@ LoraExperts::LoraExperts(std::shared_ptr<const nn::ExpertKernel> base, std::shar
       adapter_(std::move(adapter)),
       name_(fmt::format("{} + {}", base_->name(), adapter_name("lora", adapter_->pieces()))) {}
 
-Variable LoraExperts::with_updates(Variable y, const Variable& x, const ExpertRows& rows) const {
+Variable LoraExperts::with_updates(Variable y, const Variable& x, const TokenPermutation& rows) const {
   for (std::size_t i = 0; i < adapter_->pieces().size(); ++i) {
     const ExpertPiece& piece = adapter_->pieces()[i];
     const Variable hidden = autograd::expert_linear(x, adapter_->a(i).weight(), rows);
@@ -107,12 +107,13 @@ Variable LoraExperts::with_updates(Variable y, const Variable& x, const ExpertRo
   return y;
 }
 
-Variable LoraExperts::apply(const Variable& x, const nn::Parameter& weight, const ExpertRows& rows) const {
+Variable LoraExperts::apply(const Variable& x, const nn::Parameter& weight, const TokenPermutation& rows) const {
   return with_updates(base_->apply(x, weight, rows), x, rows);
 }
 
-Variable LoraExperts::apply_to_tokens(const Variable& x, const nn::Parameter& weight, const ExpertRows& rows) const {
-  return with_updates(base_->apply_to_tokens(x, weight, rows), autograd::gather_rows(x, rows), rows);
+Variable LoraExperts::apply_to_tokens(const Variable& x, const nn::Parameter& weight,
+                                      const TokenPermutation& rows) const {
+  return with_updates(base_->apply_to_tokens(x, weight, rows), autograd::permute_tokens(x, rows), rows);
 }
 
 }  // namespace quench::recipes

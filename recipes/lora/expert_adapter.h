@@ -51,9 +51,9 @@ class LoraExperts final : public nn::ExpertKernel {
   LoraExperts(std::shared_ptr<const nn::ExpertKernel> base, std::shared_ptr<ExpertAdapter> adapter);
 
   [[nodiscard]] nn::Variable apply(const nn::Variable& x, const nn::Parameter& weight,
-                                   const autograd::ExpertRows& rows) const override;
+                                   const autograd::TokenPermutation& rows) const override;
   [[nodiscard]] nn::Variable apply_to_tokens(const nn::Variable& x, const nn::Parameter& weight,
-                                             const autograd::ExpertRows& rows) const override;
+                                             const autograd::TokenPermutation& rows) const override;
   [[nodiscard]] std::int64_t alignment() const override { return base_->alignment(); }
   [[nodiscard]] std::vector<nn::KernelParameter> parameters() const override { return adapter_->parameters(); }
   [[nodiscard]] std::string_view name() const override { return name_; }
@@ -61,7 +61,7 @@ class LoraExperts final : public nn::ExpertKernel {
  private:
   // The base's output with the updates of x in rows.
   [[nodiscard]] nn::Variable with_updates(nn::Variable y, const nn::Variable& x,
-                                          const autograd::ExpertRows& rows) const;
+                                          const autograd::TokenPermutation& rows) const;
 
   std::shared_ptr<const nn::ExpertKernel> base_;
   std::shared_ptr<ExpertAdapter> adapter_;

@@ -58,14 +58,14 @@ struct LoraLinear::Backward {
   void operator()() const {
     const MemoryScope scope(MemoryCategory::workspace);
     const Tensor dy = dy_of->value();
-    if (base) base->contribute(dy, dy_of->written());
+    if (base) base->contribute(dy, dy_of->fused_outputs());
     const Tensor dhidden = Tensor::empty(hidden.shape(), hidden.dtype(), hidden.device());
     const auto& pieces = adapter->pieces();
-    std::vector<Weight::Use> b;
+    std::vector<Weight::Acquired> b;
     AdapterGradientsArgs args{.dy = dy, .hidden = hidden, .dhidden = dhidden, .pieces = {}};
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const nn::LowRankPiece& piece = pieces[i];
-      b.push_back(adapter->b(i).weight().use());
+      b.push_back(adapter->b(i).weight().acquire());
       const GradientTarget into = db[i] ? db[i]->target() : GradientTarget{};
       args.pieces.push_back({.b = b.back().value(),
                              .db = into.tensor,
@@ -83,10 +83,10 @@ struct LoraLinear::Backward {
   // Waits for x where it is made again anyway.
   void gradient_of_a(const Tensor& dhidden) const {
     da->begin_use();
-    const auto finish = [da = da, dhidden, p = probability, key = key](const Tensor& x_again) {
+    const auto finish = [da = da, dhidden, p = probability, key = key](const Tensor& recomputed_x) {
       const GradientTarget into = da->target();
       gemm({.a = dhidden,
-            .b = dropped(x_again, p, key),
+            .b = dropped(recomputed_x, p, key),
             .c = into.tensor,
             .transpose_a = true,
             .beta = into.accumulate ? 1.0f : 0.0f});
@@ -96,7 +96,7 @@ struct LoraLinear::Backward {
   }
 
   void whole_input_gradient(const Tensor& dy, const Tensor& dhidden) const {
-    const Weight::Use a = adapter->a().weight().use(), w = weight.use();
+    const Weight::Acquired a = adapter->a().weight().acquire(), w = weight.acquire();
     if (const auto [gate_up, gradient] = dx->gate_up_target(); gradient.defined())
       return low_rank_gemm({.a = dy,
                             .b = w.value(),
@@ -113,7 +113,7 @@ struct LoraLinear::Backward {
   }
 
   void input_gradient(const Tensor& dhidden) const {
-    const Weight::Use a = adapter->a().weight().use();
+    const Weight::Acquired a = adapter->a().weight().acquire();
     if (!key) {
       const GradientTarget into = dx->target();
       gemm({.a = dhidden, .b = a.value(), .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
@@ -151,7 +151,7 @@ std::optional<RandomKey> LoraLinear::draws() const {
 Tensor LoraLinear::hidden_of(const Tensor& x, const std::optional<RandomKey>& key) const {
   const Tensor hidden = Tensor::empty({x.size(0), adapter_->rank()}, x.dtype(), x.device());
   gemm({.a = dropped(x, dropout_.probability, key),
-        .b = adapter_->a().weight().use().value(),
+        .b = adapter_->a().weight().acquire().value(),
         .c = hidden,
         .transpose_b = true,
         .alpha = hidden_scale_});
@@ -164,7 +164,7 @@ Tensor LoraLinear::add_update(const Tensor& x, const Tensor& y, const std::optio
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const nn::LowRankPiece& piece = pieces[i];
     gemm({.a = hidden.narrow(1, piece.rank_begin, piece.rank),
-          .b = adapter_->b(i).weight().use().value(),
+          .b = adapter_->b(i).weight().acquire().value(),
           .c = y.narrow(1, piece.row_begin, piece.rows),
           .transpose_b = true,
           .alpha = piece.scale / hidden_scale_,
@@ -184,12 +184,12 @@ bool LoraLinear::is_one_product(const nn::Parameter& weight, const Weight& bias,
 Tensor LoraLinear::in_one_product(const Tensor& x, const nn::Parameter& weight, const Tensor& hidden,
                                   const Tensor& gated) const {
   const Tensor y = output_of(x, weight);
-  const Weight::Use w = weight.weight().use();
-  std::vector<Weight::Use> b;
+  const Weight::Acquired w = weight.weight().acquire();
+  std::vector<Weight::Acquired> b;
   LowRankGemmArgs args{.a = x, .b = w.value(), .u = hidden, .c = y, .blocks = {}, .transpose_b = true, .gated = gated};
   for (std::size_t i = 0; i < adapter_->pieces().size(); ++i) {
     const nn::LowRankPiece& piece = adapter_->pieces()[i];
-    b.push_back(adapter_->b(i).weight().use());
+    b.push_back(adapter_->b(i).weight().acquire());
     args.blocks.push_back({b.back().value(), piece.row_begin, piece.rank_begin});
   }
   low_rank_gemm(args);
@@ -212,7 +212,7 @@ void scale_outputs(const nn::LowRankAdapter& adapter, const Tensor& u, const Ten
     if (first == end) return;
     const std::int64_t count = end - first;
     scale_by_magnitude({.x = u.narrow(1, first, count),
-                        .magnitude = magnitude.use().value(),
+                        .magnitude = magnitude.acquire().value(),
                         .norms = norms.narrow(0, first, count),
                         .bias = bias.defined() ? bias.narrow(0, first, count) : bias,
                         .out = y.narrow(1, first, count)});
@@ -231,9 +231,9 @@ void scale_outputs(const nn::LowRankAdapter& adapter, const Tensor& u, const Ten
 
 Variable LoraLinear::with_magnitudes(const Variable& u, const nn::Parameter& weight, const Weight& bias) const {
   const MemoryScope scope(MemoryCategory::activations);
-  const Tensor norms = adapter_->norms(weight.weight().use().value());
+  const Tensor norms = adapter_->norms(weight.weight().acquire().value());
   Variable y(Tensor::empty_like(u.value()));
-  scale_outputs(*adapter_, u.value(), norms, bias.use().value(), y.value());
+  scale_outputs(*adapter_, u.value(), norms, bias.acquire().value(), y.value());
   std::vector<Tape::Input> inputs{u, bias};
   std::vector<std::shared_ptr<Gradient>> of_magnitudes;
   for (std::size_t i = 0; i < adapter_->pieces().size(); ++i) {
@@ -320,13 +320,13 @@ Variable LoraLinear::apply_update(const Variable& x, const nn::Parameter& weight
     for (std::size_t i = 0; i < adapter_->pieces().size(); ++i)
       backward.db.push_back(adapter_->b(i).weight().gradient());
     // What the base would like to find beside the gradient that comes to it through this function.
-    if (base.gradient()) y.gradient()->set_request(base.gradient()->request());
+    if (base.gradient()) y.gradient()->set_quant_request(base.gradient()->quant_request());
     return backward;
   });
   return y;
 }
 
-Tensor LoraLinear::apply_again(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
+Tensor LoraLinear::recompute(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
   const std::optional<RandomKey> key = draws();
   const bool scales = adapter_->has_magnitudes();
   const Weight of_product = scales ? Weight() : bias;
@@ -341,10 +341,11 @@ Tensor LoraLinear::apply_again(const Variable& x, const nn::Parameter& weight, c
     (void)add_update(x.value(), y, key, 0.0f);
     y = wrapped().apply_onto(x, weight, of_product, y).value();
   } else {
-    y = wrapped().apply_again(x, weight, of_product);
+    y = wrapped().recompute(x, weight, of_product);
     (void)add_update(x.value(), y, key, 1.0f);
   }
-  if (scales) scale_outputs(*adapter_, y, adapter_->norms(weight.weight().use().value()), bias.use().value(), y);
+  if (scales)
+    scale_outputs(*adapter_, y, adapter_->norms(weight.weight().acquire().value()), bias.acquire().value(), y);
   return y;
 }
 

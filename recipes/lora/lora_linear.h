@@ -30,8 +30,8 @@ class LoraLinear final : public nn::LinearKernelWrapper {
   // Where base and update are one product.
   [[nodiscard]] nn::Variable apply_gated(const nn::Variable& x, const nn::Parameter& weight, const nn::Weight& bias,
                                          Tensor& gated) const override;
-  [[nodiscard]] Tensor apply_again(const nn::Variable& x, const nn::Parameter& weight,
-                                   const nn::Weight& bias) const override;
+  [[nodiscard]] Tensor recompute(const nn::Variable& x, const nn::Parameter& weight,
+                                 const nn::Weight& bias) const override;
   [[nodiscard]] std::vector<nn::KernelParameter> parameters() const override;
   [[nodiscard]] std::string_view name() const override { return name_; }
 

@@ -30,9 +30,9 @@ std::uint64_t FakeWeight::version_of(const nn::Parameter& parameter) const {
 
 FakeQuantized FakeWeight::make(const nn::Parameter& parameter, bool with_mask, std::int64_t matrices) const {
   const MemoryScope scope(MemoryCategory::workspace);
-  const Weight::Use use = parameter.weight().use();
+  const Weight::Acquired use = parameter.weight().acquire();
   if (scales_) {
-    const Weight::Use scales = scales_->weight().use();
+    const Weight::Acquired scales = scales_->weight().acquire();
     return fake_quantize(use.value(), format_, with_mask, in_f32(scales.value()));
   }
   if (!adapter_) return fake_quantize_each(use.value(), matrices, format_, with_mask);

@@ -25,7 +25,7 @@ class QatEmbedding final : public nn::EmbeddingKernel {
     const Weight table = parameter.weight();
     const MemoryScope scope(MemoryCategory::activations);
     const Tensor rows = Tensor::empty({ids.size(0), table.shape()[1]}, table.dtype(), table.device());
-    embedding({table.use().value(), ids, rows});
+    embedding({table.acquire().value(), ids, rows});
     FakeQuantized made = fake_quantize(rows, format_, Tape::current() != nullptr && table.requires_grad());
     Variable out(made.values);
     Tape::record("qat_embedding", {table}, std::array{&out}, [&] {
@@ -42,9 +42,9 @@ class QatEmbedding final : public nn::EmbeddingKernel {
     return out;
   }
 
-  [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& table) const override {
-    return std::make_unique<QatHead>(QatScheme{name_, {}, format_},
-                                     fake_quantize(table.weight().use().value(), format_, Tape::current() != nullptr));
+  [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms(const nn::Parameter& table) const override {
+    return std::make_unique<QatHead>(QatScheme{name_, {}, format_}, fake_quantize(table.weight().acquire().value(),
+                                                                                  format_, Tape::current() != nullptr));
   }
 
   [[nodiscard]] std::string_view name() const override { return name_; }

@@ -3,15 +3,15 @@
 #include <array>
 
 #include "core/ops/experts/grouped_gemm.h"
-#include "recipes/rounded/expert_input.h"
+#include "recipes/emulated/expert_input.h"
 
 namespace quench::recipes {
 namespace {
 
-using autograd::ExpertRows;
 using autograd::Gradient;
 using autograd::Saved;
 using autograd::Tape;
+using autograd::TokenPermutation;
 using autograd::Variable;
 using autograd::Weight;
 
@@ -22,17 +22,17 @@ class QatExperts final : public nn::ExpertKernel {
 
   [[nodiscard]] std::string_view name() const override { return scheme_.name; }
   [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& parameter,
-                               const ExpertRows& rows) const override {
+                               const TokenPermutation& rows) const override {
     return run(x, parameter, rows, false);
   }
   [[nodiscard]] Variable apply_to_tokens(const Variable& x, const nn::Parameter& parameter,
-                                         const ExpertRows& rows) const override {
+                                         const TokenPermutation& rows) const override {
     return run(x, parameter, rows, true);
   }
 
  private:
   struct Backward;
-  [[nodiscard]] Variable run(const Variable& x, const nn::Parameter& parameter, const ExpertRows& rows,
+  [[nodiscard]] Variable run(const Variable& x, const nn::Parameter& parameter, const TokenPermutation& rows,
                              bool tokens) const;
 
   QatScheme scheme_;
@@ -45,7 +45,7 @@ struct QatExperts::Backward {
   std::shared_ptr<FakeWeight> weight;
   const nn::Parameter* parameter;
   Shape of_each;  // [E,N,K]
-  ExpertRows rows;
+  TokenPermutation rows;
   bool tokens;
   Saved saved_x;
   Tensor input_mask;
@@ -72,9 +72,9 @@ struct QatExperts::Backward {
   void weight_gradient(const Tensor& dy, const Tensor& mask) const {
     dw->begin_use();
     const auto finish = [dw = dw, dy, mask, rows = rows, tokens = tokens, of_each = of_each,
-                         format = scheme.input](const Tensor& x_again) {
+                         format = scheme.input](const Tensor& recomputed_x) {
       const MemoryScope workspace(MemoryCategory::workspace);
-      const Tensor x = fake_quantize(x_again, format, false).values;
+      const Tensor x = fake_quantize(recomputed_x, format, false).values;
       // The micro-batches before this one had the same mask.
       finish_weight_gradient(
           *dw, of_each,
@@ -92,7 +92,8 @@ struct QatExperts::Backward {
   }
 };
 
-Variable QatExperts::run(const Variable& x, const nn::Parameter& parameter, const ExpertRows& rows, bool tokens) const {
+Variable QatExperts::run(const Variable& x, const nn::Parameter& parameter, const TokenPermutation& rows,
+                         bool tokens) const {
   const Weight weight = parameter.weight();
   const Tensor in = x.value();
   const Shape of_each = expert_matrices(name(), in, weight, rows.ends.size(0));

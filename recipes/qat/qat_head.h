@@ -8,7 +8,7 @@
 namespace quench::recipes {
 
 // Lives for one loss, and holds the quantized weight as long.
-class QatHead final : public HeadProducts {
+class QatHead final : public HeadGemms {
  public:
   QatHead(const QatScheme& scheme, FakeQuantized weight) : input_(scheme.input), weight_(std::move(weight)) {}
 

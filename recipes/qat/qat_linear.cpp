@@ -4,10 +4,10 @@
 
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
+#include "recipes/free_in_backward.h"
 #include "recipes/lora/adapter_name.h"
 #include "recipes/qat/qat_head.h"
 #include "recipes/qat/scale_parameter.h"
-#include "recipes/there_again.h"
 
 namespace quench::recipes {
 
@@ -115,7 +115,7 @@ struct QatLinear::Backward {
     const auto finish = [adapter = adapter, gradients, dy, seen = seen](const Tensor& saved) {
       const MemoryScope scope(MemoryCategory::workspace);
       const Tensor x = seen(saved);
-      const Weight::Use a = adapter->a().weight().use();
+      const Weight::Acquired a = adapter->a().weight().acquire();
       const Shape shape{x.size(0), adapter->rank()};
       const Tensor hidden = Tensor::empty(shape, x.dtype(), x.device());
       const Tensor dhidden = Tensor::empty(shape, x.dtype(), x.device());
@@ -131,7 +131,7 @@ struct QatLinear::Backward {
               .alpha = piece.scale,
               .beta = of_b.accumulate ? 1.0f : 0.0f});
         gemm({.a = rows,
-              .b = adapter->b(i).weight().use().value(),
+              .b = adapter->b(i).weight().acquire().value(),
               .c = dhidden.narrow(1, piece.rank_begin, piece.rank),
               .alpha = piece.scale});
       }
@@ -172,9 +172,9 @@ std::shared_ptr<const nn::LinearKernel> QatLinear::with_adapter(
   return std::make_shared<QatLinear>(scheme_, keep_weight_, adapter);
 }
 
-std::unique_ptr<HeadProducts> QatLinear::head_products(const nn::Parameter& weight) const {
+std::unique_ptr<HeadGemms> QatLinear::head_gemms(const nn::Parameter& weight) const {
   return std::make_unique<QatHead>(
-      scheme_, fake_quantize(weight.weight().use().value(), scheme_.weight, Tape::current() != nullptr));
+      scheme_, fake_quantize(weight.weight().acquire().value(), scheme_.weight, Tape::current() != nullptr));
 }
 
 Variable QatLinear::apply(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
@@ -190,9 +190,9 @@ Variable QatLinear::apply(const Variable& x, const nn::Parameter& weight, const 
         .b = weight_->get(weight, false).values,
         .c = y.value(),
         .transpose_b = true,
-        .bias = bias.use().value()});
+        .bias = bias.acquire().value()});
   // Where x would be kept for this layer, what products see of it is kept in its place.
-  const bool keep_quantized = !there_again(x);
+  const bool keep_quantized = !is_free_in_backward(x);
   if (!keep_quantized) input.values = Tensor();
 
   std::vector<Tape::Input> inputs{x, w, bias};

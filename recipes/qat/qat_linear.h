@@ -40,7 +40,7 @@ class QatLinear final : public nn::LinearKernel {
       const std::shared_ptr<nn::LowRankAdapter>& adapter) const override;
   void begin_with(const nn::Parameter& weight) const override;
   [[nodiscard]] const nn::Parameter* weight_scales() const override { return scales_.get(); }
-  [[nodiscard]] std::unique_ptr<HeadProducts> head_products(const nn::Parameter& weight) const override;
+  [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms(const nn::Parameter& weight) const override;
   [[nodiscard]] std::string_view name() const override { return name_; }
 
  private:

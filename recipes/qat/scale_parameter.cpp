@@ -41,7 +41,7 @@ void begin_scales(nn::Parameter& scales, const nn::Parameter& weight, const IntQ
 
 void contribute_scale_gradient(autograd::Gradient& into, const nn::Parameter& scales, const nn::Parameter& weight,
                                const Tensor& dvalue, const IntQuantOptions& integers) {
-  const autograd::Weight::Use w = weight.weight().use(), s = scales.weight().use();
+  const autograd::Weight::Acquired w = weight.weight().acquire(), s = scales.weight().acquire();
   const Tensor values = in_f32(s.value()), out = Tensor::empty(values.shape(), DType::f32, values.device());
   const std::int64_t elements = w.value().size(1) / values.size(1);
   scale_gradient({.w = w.value(),

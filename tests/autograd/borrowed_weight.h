@@ -11,17 +11,17 @@ namespace quench::testing {
 
 // Gives a fresh copy of a CPU variable's value to whoever comes first and spoils it when the last one is done: a
 // function that keeps the bytes, or reads them late, computes with 0xFF bytes, which are NaN.
-class BorrowedValues final : public autograd::WeightSource {
+class BorrowedValues final : public autograd::WeightStorage {
  public:
   explicit BorrowedValues(Tensor value) : value_(std::move(value)) {}
   ~BorrowedValues() override { EXPECT_EQ(users_, 0) << "a use did not end"; }
 
-  Tensor request() override {
+  Tensor acquire() override {
     if (users_++ == 0) lent_ = value_.clone();
     ++requests_;
     return lent_;
   }
-  void done() noexcept override {
+  void release() noexcept override {
     if (--users_ > 0) return;
     std::fill_n(static_cast<unsigned char*>(lent_.raw_data()), lent_.nbytes(), static_cast<unsigned char>(0xFF));
     EXPECT_EQ(lent_.storage().use_count(), 1) << "somebody keeps the bytes of a weight";

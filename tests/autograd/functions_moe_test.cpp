@@ -14,13 +14,13 @@ using testing::Generator;
 constexpr std::int64_t kTokens = 12, kHidden = 8, kExperts = 4, kChoices = 2, kInner = 6;
 
 // A whole layer: router, dispatch, experts, combination.
-Variable layer(const std::vector<Variable>& in, const RoutingOptions& options, bool weighs_input = false) {
+Variable layer(const std::vector<Variable>& in, const RoutingOptions& options, bool score_before_experts = false) {
   const Variable &x = in[0], &router = in[1], &gate_up = in[2], &down = in[3];
   const Routing routing = route(router_logits(x, router), options);
-  const Variable rows = gather_rows(x, routing.rows);
+  const Variable rows = permute_tokens(x, routing.rows);
   const Variable inner =
-      expert_swiglu(expert_linear(rows, gate_up, routing.rows), routing.weights, routing.rows, weighs_input);
-  return sum_rows(expert_linear(inner, down, routing.rows), routing.rows);
+      expert_swiglu(expert_linear(rows, gate_up, routing.rows), routing.weights, routing.rows, score_before_experts);
+  return unpermute_tokens(expert_linear(inner, down, routing.rows), routing.rows);
 }
 
 std::vector<Tensor> inputs() {
@@ -54,13 +54,13 @@ TEST(MoeFunctions, WeightsOfTheInputAreWeightsOfWhatTheProductMakesOfIt) {
   // A token times its weight, through the expert without one.
   std::vector<Tensor> scaled = inputs();
   const Routing routing = route(router_logits(Variable(scaled[0]), Variable(scaled[1])), options);
-  const ExpertRows& rows = routing.rows;
+  const TokenPermutation& rows = routing.rows;
   for (std::int64_t t = 0; t < kTokens; ++t)
     for (std::int64_t i = 0; i < kHidden; ++i)
       scaled[0].data<float>()[t * kHidden + i] *= routing.weights.value().data<float>()[t];
   const Tensor ones = Tensor::from_values<float>({kTokens, 1}, std::vector<float>(kTokens, 1.0f));
-  const Variable by_hand = sum_rows(
-      expert_linear(expert_swiglu(expert_linear(gather_rows(Variable(scaled[0]), rows), Variable(scaled[2]), rows),
+  const Variable by_hand = unpermute_tokens(
+      expert_linear(expert_swiglu(expert_linear(permute_tokens(Variable(scaled[0]), rows), Variable(scaled[2]), rows),
                                   Variable(ones), rows),
                     Variable(scaled[3]), rows),
       rows);

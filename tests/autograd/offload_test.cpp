@@ -5,18 +5,18 @@
 namespace quench::autograd {
 namespace {
 
-constexpr Device kPlanning{DeviceType::meta, 0};
+constexpr Device kMeta{DeviceType::meta, 0};
 
-// On the planning device: at most two tensors wait on their way out, and each is there again when it is asked for.
+// On the meta device: at most two tensors wait on their way out, and each is there again when it is asked for.
 TEST(ActivationOffloader, GivesDeviceMemoryBackAndTakesItAgain) {
   constexpr std::int64_t kLayers = 6;
-  ActivationOffloader offloader(kPlanning, ActivationPlan(kLayers, kLayers, 0));
+  ActivationOffloader offloader(kMeta, ActivationPolicy(kLayers, kLayers, 0));
   std::vector<std::shared_ptr<OffloadedTensor>> sent;
   std::vector<std::weak_ptr<Storage>> first_copies;
   for (std::int64_t layer = 0; layer < kLayers; ++layer) {
     offloader.begin_forward(layer);
     ASSERT_TRUE(offloader.wanted());
-    const Tensor tensor = Tensor::empty({1000 + layer}, DType::bf16, kPlanning);
+    const Tensor tensor = Tensor::empty({1000 + layer}, DType::bf16, kMeta);
     first_copies.push_back(tensor.storage());
     sent.push_back(offloader.send(tensor));
   }

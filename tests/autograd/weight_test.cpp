@@ -89,7 +89,7 @@ TEST(Weight, UndefinedGivesUndefinedValues) {
   const Weight none, of_nothing{Variable()};
   EXPECT_FALSE(none.defined());
   EXPECT_FALSE(of_nothing.defined());
-  EXPECT_FALSE(none.use().value().defined());
+  EXPECT_FALSE(none.acquire().value().defined());
   EXPECT_FALSE(none.requires_grad());
   EXPECT_EQ(none.describe(), "undefined");
   EXPECT_EQ(Weight(leaf({3, 4}, 1)).describe(), "f32[3, 4] on cpu");
@@ -100,8 +100,8 @@ TEST(Weight, AUseEndsWithAnException) {
   const Weight weight({2}, DType::f32, Device{}, source, nullptr);
   EXPECT_THROW(
       {
-        const Weight::Use outer = weight.use();
-        const Weight::Use inner = weight.use();
+        const Weight::Acquired outer = weight.acquire();
+        const Weight::Acquired inner = weight.acquire();
         throw Error(ErrorCode::failed, "between");
       },
       Error);

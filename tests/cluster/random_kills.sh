@@ -25,7 +25,7 @@ start() {
     "${words[@]}" >> "$work/killed.log" 2>&1 &
   launcher=$!
 }
-# Children of the launcher that train; the guardian is none of them.
+# Children of the launcher that train; the orphan reaper is none of them.
 ranks() {
   local child
   for child in $(pgrep -P $launcher); do

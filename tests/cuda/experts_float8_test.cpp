@@ -1,7 +1,7 @@
 // Float8 products of experts on the GPU: casts bit for bit as on the CPU, products within the noise of the sums.
 
-#include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/grouped_float8.h"
+#include "core/ops/experts/token_permutation.h"
 #include "core/ops/quantize/quantize.h"
 #include "tests/cuda/fused_testing.h"
 
@@ -69,14 +69,14 @@ TEST(CudaExpertsFloat8, TokensAreReadWhereTheyAre) {
   Generator random(7);
   const std::int64_t tokens = 150, choices = 3, experts = 5;
   const Tensor chosen = random.integers(tokens * choices, experts).view({tokens, choices});
-  const std::int64_t capacity = expert_row_capacity(tokens * choices, experts, kFloat8GroupAlignment);
+  const std::int64_t capacity = permuted_row_capacity(tokens * choices, experts, kFloat8GroupAlignment);
   const Tensor counts = Tensor::zeros({experts}, DType::f32), ends = Tensor::zeros({experts}, DType::i32);
   const Tensor places = Tensor::zeros({tokens, choices}, DType::i32), pairs = Tensor::zeros({capacity}, DType::i32);
-  expert_rows({chosen, kFloat8GroupAlignment, counts, ends, places, pairs});
+  token_permutation({chosen, kFloat8GroupAlignment, counts, ends, places, pairs});
   const GroupRows in_place{
       .x = random.normal({tokens, 264}, DType::bf16), .ends = ends, .pairs = pairs, .choices = choices};
   const Tensor copies = Tensor::empty({capacity, 264}, DType::bf16);
-  gather_rows({.x = in_place.x, .pairs = pairs, .choices = choices, .out = copies});
+  permute_tokens({.x = in_place.x, .pairs = pairs, .choices = choices, .out = copies});
   const Casts of_copies = cast({.x = copies, .ends = ends, .pairs = {}});
   expect_same(cast(in_place), of_copies);
   expect_same(cast(moved(in_place)), of_copies);

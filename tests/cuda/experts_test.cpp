@@ -2,10 +2,10 @@
 
 #include <numeric>
 
-#include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/grouped_gemm.h"
 #include "core/ops/experts/round_groups.h"
 #include "core/ops/experts/router.h"
+#include "core/ops/experts/token_permutation.h"
 #include "core/ops/quantize/round_mx.h"
 #include "tests/cuda/fused_testing.h"
 
@@ -83,8 +83,8 @@ struct Rows {
 Rows rows_of(const Tensor& experts, std::int64_t count, std::int64_t alignment, Device device) {
   Rows r{Tensor::zeros({count}, DType::f32, device), Tensor::zeros({count}, DType::i32, device),
          Tensor::zeros(experts.shape(), DType::i32, device),
-         Tensor::zeros({expert_row_capacity(experts.numel(), count, alignment)}, DType::i32, device)};
-  expert_rows({experts, alignment, r.counts, r.ends, r.rows, r.pairs});
+         Tensor::zeros({permuted_row_capacity(experts.numel(), count, alignment)}, DType::i32, device)};
+  token_permutation({experts, alignment, r.counts, r.ends, r.rows, r.pairs});
   return r;
 }
 
@@ -117,30 +117,30 @@ TEST(CudaExperts, GatherSumAndSwigluMatchTheCpu) {
       const std::int64_t n = r.pairs.size(0);
       const Tensor x = random.normal({tokens, width}, dtype), y = random.normal({n, width}, dtype);
       const Tensor copies = Tensor::empty({n, width}, dtype), gpu_copies = poisoned({n, width}, dtype);
-      gather_rows({x, r.pairs, choices, copies});
-      gather_rows({on_gpu(x), pairs, choices, gpu_copies});
+      permute_tokens({x, r.pairs, choices, copies});
+      permute_tokens({on_gpu(x), pairs, choices, gpu_copies});
       EXPECT_TRUE(same_bits(on_cpu(gpu_copies), copies));
       const Tensor sums = Tensor::empty(x.shape(), dtype), gpu_sums = poisoned(x.shape(), dtype);
-      sum_rows({y, r.rows, sums});
-      sum_rows({on_gpu(y), on_gpu(r.rows), gpu_sums});
+      unpermute_tokens({y, r.rows, sums});
+      unpermute_tokens({on_gpu(y), on_gpu(r.rows), gpu_sums});
       EXPECT_TRUE(same_bits(on_cpu(gpu_sums), sums)) << "the order of the sums is that of the choices";
 
-      for (const bool weighs_input : {false, true}) {
-        SCOPED_TRACE(weighs_input);
+      for (const bool score_before_experts : {false, true}) {
+        SCOPED_TRACE(score_before_experts);
         const Tensor gate_up = random.normal({n, 2 * width}, dtype, 2.0), dout = random.normal({n, width}, dtype);
         const Tensor weights = random.normal({tokens, choices}, DType::f32);
         const Tensor out = Tensor::empty({n, width}, dtype), dgate_up = Tensor::empty(gate_up.shape(), dtype);
         const Tensor dweights = Tensor::empty(weights.shape(), DType::f32);
-        expert_swiglu({gate_up, weights, r.pairs, out, weighs_input});
-        expert_swiglu_backward({dout, gate_up, weights, r.pairs, dgate_up, dweights, {}, weighs_input});
+        expert_swiglu({gate_up, weights, r.pairs, out, score_before_experts});
+        expert_swiglu_backward({dout, gate_up, weights, r.pairs, dgate_up, dweights, {}, score_before_experts});
         const Tensor gpu_gate_up = on_gpu(gate_up), gpu_weights = on_gpu(weights),
                      gpu_out = poisoned(out.shape(), dtype);
         const Tensor gpu_dgate_up = poisoned(gate_up.shape(), dtype),
                      gpu_dweights = poisoned(weights.shape(), DType::f32);
         const Tensor again = poisoned(out.shape(), dtype), gpu_dout = on_gpu(dout);
-        expert_swiglu({gpu_gate_up, gpu_weights, pairs, gpu_out, weighs_input});
+        expert_swiglu({gpu_gate_up, gpu_weights, pairs, gpu_out, score_before_experts});
         expert_swiglu_backward(
-            {gpu_dout, gpu_gate_up, gpu_weights, pairs, gpu_dgate_up, gpu_dweights, again, weighs_input});
+            {gpu_dout, gpu_gate_up, gpu_weights, pairs, gpu_dgate_up, gpu_dweights, again, score_before_experts});
         const double step = dtype == DType::bf16 ? one_step(dtype) : 2e-6;
         EXPECT_TRUE(matches(gpu_out, out, step, 1e-6));
         EXPECT_TRUE(matches(gpu_dgate_up, dgate_up, step, 1e-5));
@@ -148,12 +148,12 @@ TEST(CudaExperts, GatherSumAndSwigluMatchTheCpu) {
         EXPECT_TRUE(same_bits(on_cpu(again), on_cpu(gpu_out)));
         if (width % 32 == 0) {
           const Tensor rounded = poisoned(out.shape(), dtype);
-          expert_swiglu({gpu_gate_up, gpu_weights, pairs, rounded, weighs_input, MxScaleMode::rceil});
+          expert_swiglu({gpu_gate_up, gpu_weights, pairs, rounded, score_before_experts, MxScaleMode::rceil});
           round_mx({.x = again, .out = again});
           EXPECT_TRUE(same_bits(on_cpu(rounded), on_cpu(again))) << "rounded to MX on the way";
         }
         expert_swiglu_backward(
-            {gpu_dout, gpu_gate_up, gpu_weights, pairs, gpu_gate_up, gpu_dweights, {}, weighs_input});
+            {gpu_dout, gpu_gate_up, gpu_weights, pairs, gpu_gate_up, gpu_dweights, {}, score_before_experts});
         EXPECT_TRUE(same_bits(on_cpu(gpu_gate_up), on_cpu(gpu_dgate_up))) << "in place";
       }
     }

@@ -24,7 +24,7 @@ struct GatheredBase {
     nn::CausalLm whole(config, options);
     options.sharding = {ranks.shard->rank(), ranks.shard->size()};
     nn::CausalLm parts(config, options);
-    recipes::StoredBase of_whole, of_parts;
+    recipes::QuantizedBase of_whole, of_parts;
     for (nn::CausalLm* model : {&whole, &parts}) model->initialize(7);
     store(whole, of_whole, {});
     store(parts, of_parts,
@@ -38,8 +38,8 @@ struct GatheredBase {
       const std::int64_t before = count();
       for (int twice = 0; twice < 2; ++twice)
         for (std::size_t i = 0; i < expected[unit].parameters.size(); ++i)
-          expect_same_bytes(gathered[unit].parameters[i]->weight().use().value(),
-                            expected[unit].parameters[i]->weight().use().value(),
+          expect_same_bytes(gathered[unit].parameters[i]->weight().acquire().value(),
+                            expected[unit].parameters[i]->weight().acquire().value(),
                             fmt::format("{}, {}", gathered[unit].parameters[i]->name, form));
       const std::int64_t made = count() - before;
       QUENCH_CHECK_AS(ErrorCode::failed, expected[unit].layer < 0 || made == operations,
@@ -48,7 +48,7 @@ struct GatheredBase {
   }
 
  private:
-  void store(nn::CausalLm& model, recipes::StoredBase& base, const nn::WholeRows& gather) const {
+  void store(nn::CausalLm& model, recipes::QuantizedBase& base, const nn::WholeRows& gather) const {
     const std::optional<DType> codes_dtype = dtype_from_string(form);
     if (!codes_dtype)
       return base.store(model, form == "nf4" ? recipes::BaseForm::nf4 : recipes::BaseForm::float8, gather);

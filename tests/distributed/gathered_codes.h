@@ -65,11 +65,11 @@ struct GatheredCodes {
   }
   void check_layer(const nn::Linear& gathered, const nn::Linear& expected) const {
     const nn::Parameter &part = gathered.weight(), &whole = expected.weight();
-    const nn::WeightForms forms = gathered.kernel().weight_forms(part);
+    const nn::WeightFormats forms = gathered.kernel().preferred_weight_formats(part);
     QUENCH_CHECK_AS(ErrorCode::failed, forms.forward && forms.backward, "{}: {} reads values", part.name, recipe);
     // Both at once, and each alone.
     const autograd::Weight weight = part.weight();
-    const auto forward = weight.use_codes(*forms.forward), backward = weight.use_codes(*forms.backward);
+    const auto forward = weight.acquire_quantized(*forms.forward), backward = weight.acquire_quantized(*forms.backward);
     for (const auto& [use, form] : {std::pair(&forward, *forms.forward), std::pair(&backward, *forms.backward)}) {
       const std::string what = fmt::format("{} of {} under {}, by {}", part.name, whole.global_shape.to_string(),
                                            recipe, to_string(form.granularity));
@@ -80,7 +80,7 @@ struct GatheredCodes {
       expect_same_bytes(use->codes().payload(), wanted.payload(), what);
       expect_same_bytes(use->codes().scales(), wanted.scales(), what + ", scales");
     }
-    expect_same_bytes(weight.use().value(), whole.variable.value(), part.name + ", values");
+    expect_same_bytes(weight.acquire().value(), whole.variable.value(), part.name + ", values");
   }
 };
 

@@ -25,8 +25,8 @@ TEST(SingleGroup, CopiesWhereItMust) {
   EXPECT_EQ(group->traffic()[static_cast<std::size_t>(CollectiveKind::all_gather)].bytes, 0);
 }
 
-TEST(PlanningGroup, CountsBytesOfAnyRank) {
-  const auto group = planning_group("all", 3, 512);
+TEST(MetaGroup, CountsBytesOfAnyRank) {
+  const auto group = meta_group("all", 3, 512);
   const Tensor local = Tensor::empty({10}, DType::bf16, Device{DeviceType::meta});
   const Tensor whole = Tensor::empty({5120}, DType::bf16, Device{DeviceType::meta});
   group->all_gather(local, whole, "weights").wait();
@@ -39,7 +39,7 @@ TEST(PlanningGroup, CountsBytesOfAnyRank) {
 }
 
 TEST(Groups, RefuseWhatDoesNotFit) {
-  const auto group = planning_group("all", 0, 2);
+  const auto group = meta_group("all", 0, 2);
   const Device meta{DeviceType::meta};
   const Tensor three = Tensor::empty({3}, DType::f32, meta), seven = Tensor::empty({7}, DType::f32, meta);
   EXPECT_THROW((void)group->all_gather(three, seven, "a"), Error);

@@ -108,13 +108,13 @@ TEST_F(StoreTest, AWillIsDoneWhenItsConnectionEnds) {
   const auto store = connect();
   {
     const auto node = connect();
-    node->set_will("gone", "node 1");
+    node->set_last_will("gone", "node 1");
   }
   EXPECT_EQ(store->get("gone", seconds(5)), "node 1");
   {
     const auto node = connect();
-    node->set_will("gone too", "node 2");
-    node->set_will("gone too", "");
+    node->set_last_will("gone too", "node 2");
+    node->set_last_will("gone too", "");
   }
   EXPECT_EQ(store->wait("gone too", milliseconds(100)), std::nullopt);
 }

@@ -79,7 +79,7 @@ TEST_F(ShardedTraining, AdaptersAndRoundedSumsTrainTheSame) {
 }
 
 // A base in few bits is shared out by the rows of its codes and scales, and is the same as in one process.
-TEST_F(ShardedTraining, StoredBasesTrainTheSameAndGoOnInAnyNumberOfProcesses) {
+TEST_F(ShardedTraining, QuantizedBasesTrainTheSameAndGoOnInAnyNumberOfProcesses) {
   write_config(R"("model_type": "qwen3", "vocab_size": 509, "hidden_size": 64, "intermediate_size": 192,
       "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16)");
   for (const std::string form : {"nf4", "float8"}) {

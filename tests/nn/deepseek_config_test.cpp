@@ -29,9 +29,9 @@ TEST(DeepseekConfig, SaysWhatIsComputed) {
   const ModelConfig config = parsed(deepseek());
   EXPECT_EQ(config.experts.layers, (std::vector<bool>{false, true, true, true}));
   EXPECT_EQ(config.experts.shared_width, 24);
-  EXPECT_TRUE(config.experts.sigmoid && config.experts.normalize && config.experts.choice_bias);
+  EXPECT_TRUE(config.experts.sigmoid && config.experts.normalize && config.experts.expert_bias);
   EXPECT_FLOAT_EQ(config.experts.factor, 1.5f);
-  EXPECT_EQ(config.latent.key_dim(), 16);
+  EXPECT_EQ(config.mla.key_dim(), 16);
   EXPECT_EQ(config.head_dim, 6) << "what is rotated, as in Transformers";
   EXPECT_EQ(config.attention_dim(), 16);
 }
@@ -42,11 +42,11 @@ TEST(DeepseekConfig, IsWrittenAsItWasRead) {
   EXPECT_EQ(again.experts.groups, 4);
   EXPECT_EQ(again.experts.shared_width, 24);
   EXPECT_FLOAT_EQ(again.experts.factor, 1.5f);
-  EXPECT_EQ(again.latent.query_rank, 14);
-  EXPECT_TRUE(again.latent.bias);
+  EXPECT_EQ(again.mla.query_rank, 14);
+  EXPECT_TRUE(again.mla.bias);
   Json direct = deepseek();
   direct.set("q_lora_rank", Json());
-  EXPECT_EQ(parsed(to_hf_json(parsed(direct), DType::f32)).latent.query_rank, 0) << "null is not absent here";
+  EXPECT_EQ(parsed(to_hf_json(parsed(direct), DType::f32)).mla.query_rank, 0) << "null is not absent here";
 }
 
 TEST(DeepseekConfig, SizesCountWhatTheModelHas) {

@@ -36,7 +36,7 @@ TEST(Llama4Config, SaysWhatIsComputed) {
   EXPECT_EQ(config.experts.intermediate_size, 12);
   EXPECT_EQ(config.experts.shared_width, 12);
   EXPECT_EQ(config.experts.layers, (Flags{false, true, false, true}));
-  EXPECT_TRUE(config.experts.sigmoid && config.experts.weighs_input && !config.experts.normalize);
+  EXPECT_TRUE(config.experts.sigmoid && config.experts.score_before_experts && !config.experts.normalize);
   const LayerAttention& layers = config.layer_attention;
   EXPECT_EQ(layers.rotated, (Flags{true, true, true, false})) << "every fourth layer has no positions";
   EXPECT_EQ(layers.chunked, layers.rotated);

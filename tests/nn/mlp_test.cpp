@@ -43,7 +43,7 @@ TEST(Mlp, GradientsAreTheSameHoweverMuchIsMadeAgain) {
     fill(layer);
     ForwardContext context;
     context.recompute = way == 0 ? autograd::Recompute::none : autograd::Recompute::selective;
-    if (way == 2) context.activations = autograd::ActivationPlan(1, 0, 1);
+    if (way == 2) context.activations = autograd::ActivationPolicy(1, 0, 1);
     const Variable x = Variable::leaf(numbers({5, config.hidden_size}, 1));
     autograd::Tape tape(context.recompute);
     Variable y;

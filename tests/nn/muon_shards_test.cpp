@@ -17,7 +17,7 @@ class Mailbox {
  public:
   explicit Mailbox(int processes) : gate_(processes), parts_(static_cast<std::size_t>(processes)) {}
 
-  class End final : public RowExchange {
+  class End final : public MatrixAllToAll {
    public:
     End(Mailbox& box, Sharding sharding) : box_(box), sharding_(sharding) {}
     [[nodiscard]] Sharding sharding() const override { return sharding_; }
@@ -87,7 +87,7 @@ struct ShardedModel {
     for (Parameter& p : parameters) all.push_back(&p);
     return all;
   }
-  void train(const std::shared_ptr<RowExchange>& rows, bool master) {
+  void train(const std::shared_ptr<MatrixAllToAll>& rows, bool master) {
     Muon muon(pointers(), {.master_weights = master, .rows = rows});
     Tensor one = Tensor::empty({1}, DType::f32);
     one.data<float>()[0] = 1.0f;

@@ -206,7 +206,7 @@ TEST_P(EveryOptimizer, LearnedScalesStayPositiveAndAreNotDecayed) {
       Model model(dtype);
       OptimizerOptions choice = options(dtype);
       choice.weight_decay = 0.5;
-      choice.scale_rate = 1e2;
+      choice.scale_lr_multiplier = 1e2;
       const auto optimizer = make(model.pointers(), choice);
       const Tensor scales = model.parameters.back().variable.value(), before = scales.clone();
       optimizer->step(rate, 1, one());

@@ -10,7 +10,7 @@
 namespace quench::nn {
 namespace {
 
-constexpr Device kPlanning{DeviceType::meta, 0};
+constexpr Device kMeta{DeviceType::meta, 0};
 constexpr std::int64_t kLayers = 4;
 
 // Eight tensors of 100 numbers, each different.
@@ -47,7 +47,7 @@ void run_micro_batch(
 }
 
 std::int64_t planned_bytes() {
-  return Allocator::of(kPlanning).stats().current;
+  return Allocator::of(kMeta).stats().current;
 }
 
 TEST(StateOffloader, ValuesComeBack) {
@@ -70,8 +70,8 @@ TEST(StateOffloader, ValuesComeBack) {
 
 // One micro-batch: all that goes has left before the head, and returns with the backward pass.
 TEST(StateOffloader, OneMicroBatchGivesTheMemoryBackByTheEndOfTheForwardPass) {
-  State state{kPlanning};
-  StateOffloader offloader(state.parameters, 1.0, kPlanning, kLayers);
+  State state{kMeta};
+  StateOffloader offloader(state.parameters, 1.0, kMeta, kLayers);
   const std::int64_t before = planned_bytes(), each = before / 8;
   StateOffloader::Step running(&offloader);
   const UnitHooks* hooks = running.hooks(true, true);
@@ -91,8 +91,8 @@ TEST(StateOffloader, OneMicroBatchGivesTheMemoryBackByTheEndOfTheForwardPass) {
 }
 
 TEST(StateOffloader, SeveralMicroBatchesLeaveItAwayUntilTheLast) {
-  State state{kPlanning};
-  StateOffloader offloader(state.parameters, 1.0, kPlanning, kLayers);
+  State state{kMeta};
+  StateOffloader offloader(state.parameters, 1.0, kMeta, kLayers);
   const std::int64_t before = planned_bytes();
   StateOffloader::Step running(&offloader);
   run_micro_batch(running.hooks(true, false), [&] { EXPECT_EQ(planned_bytes(), before / 2) << "half by the head"; });
@@ -106,10 +106,10 @@ TEST(StateOffloader, SeveralMicroBatchesLeaveItAwayUntilTheLast) {
 }
 
 TEST(StateOffloader, TakesTheShareOfTheBytes) {
-  State state{kPlanning};
-  EXPECT_EQ(StateOffloader(state.parameters, 0.0, kPlanning, kLayers).bytes(), 0);
-  EXPECT_EQ(StateOffloader(state.parameters, 1.0, kPlanning, kLayers).bytes(), 3200);
-  EXPECT_EQ(StateOffloader(state.parameters, 0.26, kPlanning, kLayers).bytes(), 1200) << "the last one goes whole";
+  State state{kMeta};
+  EXPECT_EQ(StateOffloader(state.parameters, 0.0, kMeta, kLayers).bytes(), 0);
+  EXPECT_EQ(StateOffloader(state.parameters, 1.0, kMeta, kLayers).bytes(), 3200);
+  EXPECT_EQ(StateOffloader(state.parameters, 0.26, kMeta, kLayers).bytes(), 1200) << "the last one goes whole";
 }
 
 TEST(StateOffloader, AnExceptionBringsItBack) {

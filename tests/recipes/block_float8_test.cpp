@@ -108,8 +108,8 @@ struct BlockLayer {
   [[nodiscard]] std::int64_t end(std::int64_t e) const {
     return ends.empty() ? rows : ends[static_cast<std::size_t>(e)];
   }
-  [[nodiscard]] autograd::ExpertRows expert_rows() const {
-    autograd::ExpertRows result;
+  [[nodiscard]] autograd::TokenPermutation token_permutation() const {
+    autograd::TokenPermutation result;
     result.choices = 1;
     result.alignment = kFloat8Block;
     result.ends = Tensor::from_values<std::int32_t>({experts()}, ends);
@@ -122,10 +122,10 @@ struct LayerProducts {
 };
 
 LayerProducts run(const BlockLayer& layer, const Tensor& x, const Tensor& w, const Tensor& dy,
-                  const RecipeOptions& options = {}, bool kept_by_producer = false) {
+                  const RecipeOptions& options = {}, bool saved_by_producer = false) {
   const nn::LinearInfo info{.name = "layer", .in_features = layer.in, .out_features = layer.out};
   Variable in = Variable::leaf(x);
-  if (kept_by_producer) in.set_kept_by_producer();
+  if (saved_by_producer) in.set_saved_by_producer();
   nn::Parameter weight;
   weight.variable = Variable::leaf(w);
   autograd::Tape tape;
@@ -135,7 +135,7 @@ LayerProducts run(const BlockLayer& layer, const Tensor& x, const Tensor& w, con
     if (layer.ends.empty())
       y = kFloat8Blockwise.plan(info, options).kernel->apply(in, weight, {});
     else
-      y = kFloat8Blockwise.plan_experts(info, options).kernel->apply(in, weight, layer.expert_rows());
+      y = kFloat8Blockwise.plan_experts(info, options).kernel->apply(in, weight, layer.token_permutation());
   }
   const Tensor value = y.value();
   y.gradient()->contribute(dy);
@@ -161,13 +161,13 @@ Tensor lines_of(const Tensor& x, Orientation orientation) {
   return out;
 }
 
-class BlockProductsOf : public ::testing::TestWithParam<const BlockLayer*> {
+class BlockGemmsOf : public ::testing::TestWithParam<const BlockLayer*> {
  protected:
   const BlockLayer& layer = *GetParam();
 };
 
 // LayerProducts of what the operands are worth, summed in f64. f32 sums of n terms are off by n roundings at most.
-TEST_P(BlockProductsOf, SumsAreThoseOfTheValues) {
+TEST_P(BlockGemmsOf, SumsAreThoseOfTheValues) {
   const Operands o(layer);
   const LayerProducts ours = run(layer, o.x, o.w, o.dy);
   const Tensor x = lines_of(o.x, Orientation::natural), x_columns = lines_of(o.x, Orientation::transposed),
@@ -216,7 +216,7 @@ TEST_P(BlockProductsOf, SumsAreThoseOfTheValues) {
 }
 
 // Numerics 12.2 (a): an index that a product keeps has a scale of its own. (b): so has every block of the contraction.
-TEST_P(BlockProductsOf, ScalesStandWhereTheyShould) {
+TEST_P(BlockGemmsOf, ScalesStandWhereTheyShould) {
   const Operands o(layer);
   const LayerProducts plain = run(layer, o.x, o.w, o.dy);
   Generator random(17);
@@ -250,7 +250,7 @@ TEST_P(BlockProductsOf, ScalesStandWhereTheyShould) {
   EXPECT_TRUE(same_bits(run(layer, scaled(o.x, row_blocks, {}), o.w, scaled(o.dy, row_blocks, {}, true)).dw, plain.dw));
 }
 
-TEST_P(BlockProductsOf, WhatIsKeptChangesNoBit) {
+TEST_P(BlockGemmsOf, WhatIsKeptChangesNoBit) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Operands o(layer, dtype);
     const LayerProducts codes = run(layer, o.x, o.w, o.dy), input = run(layer, o.x, o.w, o.dy, {}, true),
@@ -263,7 +263,7 @@ TEST_P(BlockProductsOf, WhatIsKeptChangesNoBit) {
   }
 }
 
-TEST_P(BlockProductsOf, CanStayInHighPrecision) {
+TEST_P(BlockGemmsOf, CanStayInHighPrecision) {
   const Operands o(layer);
   const LayerProducts all = run(layer, o.x, o.w, o.dy);
   for (const LinearGemm gemm : {LinearGemm::forward, LinearGemm::dgrad, LinearGemm::wgrad}) {
@@ -283,7 +283,7 @@ TEST(BlockFloat8, GroupByGroupIsTheSameToTheBit) {
     const Tensor x = random.normal({kRows, kIn}, dtype), dy = random.normal({kRows, kOut}, dtype),
                  before = random.normal({kCount, kOut, kIn}, dtype);
     const BlockFloat8 w = quantize_block_squares(random.normal({kCount, kOut, kIn}, dtype), Orientation::natural);
-    const auto products = [&](BlockProducts units) {
+    const auto products = [&](BlockGemms units) {
       const Tensor y = random.normal({kRows, kOut}, dtype), fresh = Tensor::empty(before.shape(), dtype);
       const Tensor added = before.clone();
       grouped_gemm(BlockFloat8GemmArgs{
@@ -297,7 +297,7 @@ TEST(BlockFloat8, GroupByGroupIsTheSameToTheBit) {
                                            .products = units});
       return std::array{y, fresh, added};
     };
-    const auto whole = products(BlockProducts::emulated), by_group = products(BlockProducts::emulated_by_group);
+    const auto whole = products(BlockGemms::emulated), by_group = products(BlockGemms::emulated_by_group);
     for (std::size_t i = 0; i < whole.size(); ++i)
       EXPECT_TRUE(same_bits(whole[i], by_group[i])) << to_string(dtype) << " " << i;
   }
@@ -305,31 +305,30 @@ TEST(BlockFloat8, GroupByGroupIsTheSameToTheBit) {
 
 // The CPU has the values of one expert at a time, and its plan says so: `quench estimate` once counted those of all.
 TEST(BlockFloat8, ThePlanForTheCpuHoldsTheValuesOfOneExpert) {
-  constexpr Device kPlanning{DeviceType::meta, 0};
+  constexpr Device kMeta{DeviceType::meta, 0};
   constexpr std::int64_t kRows = 128, kCount = 64, kSize = 256, kOfOne = kSize * kSize * 4;
   const auto peak = [&](const RecipeOptions& options) {
-    const ExpertPlan plan =
-        kFloat8Blockwise.plan_experts({"experts.down_proj", kSize, kSize, false, kPlanning}, options);
-    nn::Parameter weight = nn::make_parameter({kCount * kSize, kSize}, {.dtype = DType::bf16, .device = kPlanning},
+    const ExpertPlan plan = kFloat8Blockwise.plan_experts({"experts.down_proj", kSize, kSize, false, kMeta}, options);
+    nn::Parameter weight = nn::make_parameter({kCount * kSize, kSize}, {.dtype = DType::bf16, .device = kMeta},
                                               nn::Initializer::normal, 0.02f, kCount);
-    const autograd::ExpertRows rows{.choices = 1,
-                                    .alignment = kFloat8Block,
-                                    .counts = Tensor::empty({kCount}, DType::f32, kPlanning),
-                                    .ends = Tensor::empty({kCount}, DType::i32, kPlanning),
-                                    .rows = Tensor::empty({kRows, 1}, DType::i32, kPlanning),
-                                    .pairs = Tensor::empty({kRows}, DType::i32, kPlanning)};
-    const Variable x(Tensor::empty({kRows, kSize}, DType::bf16, kPlanning));
-    Allocator::of(kPlanning).reset_peak();
-    const std::int64_t before = Allocator::of(kPlanning).stats().current;
+    const autograd::TokenPermutation rows{.choices = 1,
+                                          .alignment = kFloat8Block,
+                                          .counts = Tensor::empty({kCount}, DType::f32, kMeta),
+                                          .ends = Tensor::empty({kCount}, DType::i32, kMeta),
+                                          .rows = Tensor::empty({kRows, 1}, DType::i32, kMeta),
+                                          .pairs = Tensor::empty({kRows}, DType::i32, kMeta)};
+    const Variable x(Tensor::empty({kRows, kSize}, DType::bf16, kMeta));
+    Allocator::of(kMeta).reset_peak();
+    const std::int64_t before = Allocator::of(kMeta).stats().current;
     (void)plan.kernel->apply(x, weight, rows);
-    return Allocator::of(kPlanning).stats().peak - before;
+    return Allocator::of(kMeta).stats().peak - before;
   };
   const std::int64_t codes = kCount * kSize * kSize;
   EXPECT_LT(peak({.target = Device{}, .emulate = true}), codes + 4 * kOfOne);
-  EXPECT_GT(peak({.target = kPlanning, .emulate = true}), kCount * kOfOne) << "a GPU's host does not see the groups";
+  EXPECT_GT(peak({.target = kMeta, .emulate = true}), kCount * kOfOne) << "a GPU's host does not see the groups";
 }
 
-INSTANTIATE_TEST_SUITE_P(Layers, BlockProductsOf, ::testing::Values(&kDenseLayer, &kExpertLayer),
+INSTANTIATE_TEST_SUITE_P(Layers, BlockGemmsOf, ::testing::Values(&kDenseLayer, &kExpertLayer),
                          [](const auto& layer) { return layer.param->ends.empty() ? "Dense" : "Experts"; });
 
 TEST(BlockFloat8, SaysWhichLayersItLeavesOut) {

@@ -63,16 +63,16 @@ TEST_P(ExpertMemory, KeptCodesChangeNoGradient) {
 // Bytes that a layer holds between its passes for two sequences of 8,192 tokens, apart from its input and output, which
 // others hold too.
 std::int64_t kept_bytes(const Recipe& recipe, const nn::ModelConfig& config) {
-  constexpr Device kPlanning{DeviceType::meta, 0};
-  nn::MoE layer(config, 0, {.dtype = DType::bf16, .grad_dtype = DType::bf16, .device = kPlanning});
+  constexpr Device kMeta{DeviceType::meta, 0};
+  nn::MoE layer(config, 0, {.dtype = DType::bf16, .grad_dtype = DType::bf16, .device = kMeta});
   (void)apply_recipe(layer, recipe, {}, {});
-  const Variable x = Variable::leaf(Tensor::empty({2 * 8192, config.hidden_size}, DType::bf16, kPlanning));
+  const Variable x = Variable::leaf(Tensor::empty({2 * 8192, config.hidden_size}, DType::bf16, kMeta));
   nn::ForwardContext context;
   Tape tape;
   const TapeScope scope(tape);
-  const std::int64_t before = Allocator::of(kPlanning).stats().current;
+  const std::int64_t before = Allocator::of(kMeta).stats().current;
   const Variable y = layer.forward(x, context);
-  return Allocator::of(kPlanning).stats().current - before - static_cast<std::int64_t>(y.value().nbytes());
+  return Allocator::of(kMeta).stats().current - before - static_cast<std::int64_t>(y.value().nbytes());
 }
 
 // Narrow experts, those of Qwen3-30B-A3B: what SwiGLU reads stays in bf16, all else are codes or the tokens.

@@ -32,7 +32,7 @@ struct Vectors {
     const Variable in = Variable::leaf(a);
     nn::Parameter weight;
     weight.variable = Variable::leaf(b.view({b.size(0) * b.size(1), b.size(2)}));
-    autograd::ExpertRows rows;
+    autograd::TokenPermutation rows;
     rows.ends = ends;
     autograd::Tape tape;
     Variable y;

@@ -22,8 +22,8 @@ using ::testing::HasSubstr;
 
 constexpr std::int64_t kExperts = 3, kRows = 192, kIn = 64, kOut = 96;
 
-autograd::ExpertRows rows_of() {
-  autograd::ExpertRows rows;
+autograd::TokenPermutation rows_of() {
+  autograd::TokenPermutation rows;
   rows.choices = 1;
   // Uneven, one group empty, 32 rows behind the last.
   rows.ends = Tensor::from_values<std::int32_t>({kExperts}, std::vector<std::int32_t>{64, 64, 160});
@@ -146,8 +146,8 @@ TEST_P(ExpertRecipe, CopiesAndSumsOfOthersChangeNothing) {
   constexpr std::int64_t kTokens = 50;
   std::vector<std::int32_t> chosen;
   for (std::int64_t i = 0; i < 2 * kTokens; ++i) chosen.push_back(static_cast<std::int32_t>(i * i % kExperts));
-  const autograd::ExpertRows rows =
-      autograd::sort_rows(Tensor::from_values<std::int32_t>({kTokens, 2}, chosen), kExperts, 32);
+  const autograd::TokenPermutation rows =
+      autograd::sort_tokens(Tensor::from_values<std::int32_t>({kTokens, 2}, chosen), kExperts, 32);
   const std::int64_t count = rows.pairs.size(0);
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const std::vector<LinearGemm>& high_precision :
@@ -185,14 +185,14 @@ TEST_P(ExpertRecipe, CopiesAndSumsOfOthersChangeNothing) {
                          return kernel.apply_to_tokens(input, layer, rows);
                        }),
                   pass(of_tokens, by_row, [&](const Variable& input, const nn::Parameter& layer) {
-                    return kernel.apply(autograd::gather_rows(input, rows), layer, rows);
+                    return kernel.apply(autograd::permute_tokens(input, rows), layer, rows);
                   }));
       expect_same(pass(of_rows, by_token,
                        [&](const Variable& input, const nn::Parameter& layer) {
                          return kernel.apply_and_sum(input, layer, rows);
                        }),
                   pass(of_rows, by_token, [&](const Variable& input, const nn::Parameter& layer) {
-                    return autograd::sum_rows(kernel.apply(input, layer, rows), rows);
+                    return autograd::unpermute_tokens(kernel.apply(input, layer, rows), rows);
                   }));
     }
 }
@@ -205,8 +205,8 @@ TEST(MxExperts, SwigluRoundsForTheProductBehindIt) {
   constexpr std::int64_t kTokens = 50, kWidth = 64;
   std::vector<std::int32_t> chosen;
   for (std::int64_t i = 0; i < 2 * kTokens; ++i) chosen.push_back(static_cast<std::int32_t>(i * i % kExperts));
-  const autograd::ExpertRows rows =
-      autograd::sort_rows(Tensor::from_values<std::int32_t>({kTokens, 2}, chosen), kExperts, 32);
+  const autograd::TokenPermutation rows =
+      autograd::sort_tokens(Tensor::from_values<std::int32_t>({kTokens, 2}, chosen), kExperts, 32);
   for (const autograd::Recompute level : {autograd::Recompute::none, autograd::Recompute::selective})
     for (const bool trains_gate_up : {true, false})
       for (const std::vector<LinearGemm>& high_precision : {std::vector<LinearGemm>{}, {LinearGemm::wgrad}}) {
@@ -224,8 +224,9 @@ TEST(MxExperts, SwigluRoundsForTheProductBehindIt) {
           Variable y;
           {
             const autograd::TapeScope scope(tape);
-            const Variable inner = autograd::expert_swiglu(
-                gate_up, weights, rows, false, asks ? plan.kernel->input_request() : autograd::QuantRequest{});
+            const Variable inner =
+                autograd::expert_swiglu(gate_up, weights, rows, false,
+                                        asks ? plan.kernel->input_quant_request() : autograd::QuantOutputRequest{});
             EXPECT_EQ(inner.rounded_to_mx(), asks && trains_gate_up) << "what nobody makes again stays as it is";
             y = plan.kernel->apply_and_sum(inner, down, rows);
           }
@@ -299,8 +300,8 @@ TEST_P(FakeQuantizedExperts, CopiesOfTokensHaveTheTokensCodes) {
   Generator random(41);
   std::vector<std::int32_t> chosen;
   for (std::int64_t i = 0; i < 2 * kTokens; ++i) chosen.push_back(static_cast<std::int32_t>(i * i % kExperts));
-  const autograd::ExpertRows rows =
-      autograd::sort_rows(Tensor::from_values<std::int32_t>({kTokens, 2}, chosen), kExperts, 4);
+  const autograd::TokenPermutation rows =
+      autograd::sort_tokens(Tensor::from_values<std::int32_t>({kTokens, 2}, chosen), kExperts, 4);
   const Tensor x = random.normal({kTokens, kIn}, DType::bf16), w = random.normal({kExperts * kOut, kIn}, DType::bf16),
                dy = random.normal({rows.pairs.size(0), kOut}, DType::bf16);
   const ExpertPlan plan =
@@ -314,7 +315,7 @@ TEST_P(FakeQuantizedExperts, CopiesOfTokensHaveTheTokensCodes) {
     Variable y;
     {
       const autograd::TapeScope scope(tape);
-      y = copied ? plan.kernel->apply(autograd::gather_rows(in, rows), weight, rows)
+      y = copied ? plan.kernel->apply(autograd::permute_tokens(in, rows), weight, rows)
                  : plan.kernel->apply_to_tokens(in, weight, rows);
     }
     const Tensor value = y.value();

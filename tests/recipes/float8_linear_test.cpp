@@ -1,5 +1,5 @@
 // Float8 linear layers on the CPU: against the golden vectors of TorchAO, exact properties of the scaling, and the ways
-// of getting at the same numbers (sinks, recomputation, kept weights).
+// of getting at the same numbers (quantization outputs, recomputation, kept weights).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -89,7 +89,7 @@ TEST_P(Float8Recipe, ProductsAreAddedToWhatIsThere) {
 
 // norm -> linear -> swiglu -> linear, with what producers write beside their results and with values made again in the
 // backward pass: the same bits in every combination.
-TEST_P(Float8Recipe, SinksAndRecomputationChangeNoBit) {
+TEST_P(Float8Recipe, QuantOutputsAndRecomputeChangeNoBit) {
   constexpr std::int64_t kTokens = 40, kWidth = 32, kInner = 48;
   const LinearCase up{random_matrix(kTokens, kWidth, 41), random_matrix(2 * kInner, kWidth, 42, 0.2f), {}};
   const LinearCase down{random_matrix(kTokens, kInner, 43), random_matrix(kWidth, kInner, 44, 0.2f), {}};
@@ -97,7 +97,7 @@ TEST_P(Float8Recipe, SinksAndRecomputationChangeNoBit) {
   struct Outcome {
     Tensor y, dx, dup, ddown;
   };
-  const auto run = [&](bool sinks, autograd::Recompute recompute, bool keep, bool stochastic) {
+  const auto run = [&](bool fused, autograd::Recompute recompute, bool keep, bool stochastic) {
     const RecipeOptions options{.keep_weights = keep,
                                 .stochastic_gradients = stochastic ? std::optional(std::uint64_t{5}) : std::nullopt};
     const auto first = make_kernel(GetParam(), up, {}, options), second = make_kernel(GetParam(), down, {}, options);
@@ -113,10 +113,10 @@ TEST_P(Float8Recipe, SinksAndRecomputationChangeNoBit) {
     {
       const autograd::TapeScope scope(tape);
       const auto asked = [&](const nn::LinearKernel& kernel, const nn::Parameter& weight) {
-        return sinks ? kernel.input_request(weight) : autograd::QuantRequest{};
+        return fused ? kernel.input_quant_request(weight) : autograd::QuantOutputRequest{};
       };
       const autograd::Variable normed = autograd::rms_norm(x, norm.variable, 1e-5f, asked(*first, w1));
-      EXPECT_EQ(normed.written().wanted(), sinks);
+      EXPECT_EQ(normed.fused_outputs().wanted(), fused);
       const autograd::Variable inner = autograd::swiglu(first->apply(normed, w1, {}), asked(*second, w2));
       std::tie(sum, y) = autograd::add_rms_norm(x, second->apply(inner, w2, {}), norm.variable, 1e-5f);
     }
@@ -126,11 +126,11 @@ TEST_P(Float8Recipe, SinksAndRecomputationChangeNoBit) {
   };
   for (const bool stochastic : {false, true}) {
     const Outcome plain = run(false, autograd::Recompute::none, false, stochastic);
-    for (const bool sinks : {false, true})
+    for (const bool fused : {false, true})
       for (const auto recompute : {autograd::Recompute::none, autograd::Recompute::selective})
         for (const bool keep : {false, true}) {
-          SCOPED_TRACE(::testing::Message() << stochastic << sinks << static_cast<int>(recompute) << keep);
-          const Outcome other = run(sinks, recompute, keep, stochastic);
+          SCOPED_TRACE(::testing::Message() << stochastic << fused << static_cast<int>(recompute) << keep);
+          const Outcome other = run(fused, recompute, keep, stochastic);
           expect_same_values(other.y, plain.y, "y");
           expect_same_values(other.dx, plain.dx, "dx");
           expect_same_values(other.dup, plain.dup, "first weight");
@@ -207,9 +207,9 @@ TEST_P(Float8Recipe, FrozenWeightsAskForLess) {
   frozen.variable = autograd::Variable(c.w);
   autograd::Tape tape;
   const autograd::TapeScope scope(tape);
-  EXPECT_EQ(kernel->input_request(trained).column_amax, GetParam() == "float8_rowwise");
-  EXPECT_FALSE(kernel->input_request(frozen).column_amax);
-  const autograd::QuantRequest wanted = kernel->input_request(frozen);
+  EXPECT_EQ(kernel->input_quant_request(trained).column_amax, GetParam() == "float8_rowwise");
+  EXPECT_FALSE(kernel->input_quant_request(frozen).column_amax);
+  const autograd::QuantOutputRequest wanted = kernel->input_quant_request(frozen);
   EXPECT_EQ(wanted.amax, GetParam() == "float8_tensorwise");
   EXPECT_EQ(wanted.rows, GetParam() != "float8_tensorwise");
 }

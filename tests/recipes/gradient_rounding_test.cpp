@@ -134,7 +134,7 @@ TEST_P(GradientRounding, ProducersAreAskedForMaximaAtMost) {
     autograd::Tape tape;
     const autograd::TapeScope scope(tape);
     const Variable y = kernel->apply(Variable::leaf(c_.x), weight, {});
-    const autograd::QuantRequest& wanted = y.gradient()->request();
+    const autograd::QuantOutputRequest& wanted = y.gradient()->quant_request();
     EXPECT_EQ(wanted.amax, GetParam() == "float8_tensorwise");
     EXPECT_EQ(wanted.rows, GetParam() != "float8_tensorwise" && !stochastic);
     EXPECT_EQ(wanted.column_amax, GetParam() == "float8_rowwise" && !stochastic);
@@ -157,7 +157,7 @@ TEST(GradientRoundingOfTheHead, DrawsDoNotDependOnTheChunks) {
     Variable loss;
     {
       const autograd::TapeScope scope(tape);
-      const auto products = kernel->head_products(weight);
+      const auto products = kernel->head_gemms(weight);
       loss = autograd::lm_head_loss(hidden, weight.variable, labels, 1.0f, {.chunk_rows = chunk_rows}, nullptr,
                                     products.get());
     }
@@ -176,10 +176,10 @@ TEST(GradientRoundingOfAMatrix, OneScaleGivesOneSetOfCodes) {
   const Float8Rounding rounding{RandomKey{1, 2, 3}};
   for (const bool now : {true, false}) {
     const Float8Matrix both(dy, {operand, operand, false}, {}, now, rounding);
-    const QuantTensor turned = both.make_along_rows(dy);
+    const QuantTensor turned = both.make_columnwise(dy);
     for (std::int64_t r = 0; r < 40; ++r)
       for (std::int64_t c = 0; c < 24; ++c)
-        ASSERT_EQ(static_cast<const std::uint8_t*>(both.along_columns().payload().raw_data())[r * 24 + c],
+        ASSERT_EQ(static_cast<const std::uint8_t*>(both.rowwise().payload().raw_data())[r * 24 + c],
                   static_cast<const std::uint8_t*>(turned.payload().raw_data())[c * 40 + r]);
   }
 }

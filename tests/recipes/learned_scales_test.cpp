@@ -182,8 +182,8 @@ TEST(LearnedScales, EndBelowTheErrorOfThoseThatFollowFromTheWeight) {
       layer.kernel->begin_with(layer.weight);
       std::vector<nn::Parameter*> parameters{&layer.weight};
       if (learned) parameters.push_back(layer.scales);
-      const auto optimizer =
-          nn::make_optimizer(nn::find_optimizer("adamw"), parameters, {.weight_decay = 0, .scale_rate = 1e-2 / rate});
+      const auto optimizer = nn::make_optimizer(nn::find_optimizer("adamw"), parameters,
+                                                {.weight_decay = 0, .scale_lr_multiplier = 1e-2 / rate});
       const Tensor one = Tensor::from_values<float>({1}, std::array{1.0f});
       double& error = errors[learned ? 1 : 0];  // mean of the last hundred steps: codes flip until the end
       error = 0;

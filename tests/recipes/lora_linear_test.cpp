@@ -76,9 +76,9 @@ TEST(LoraLinear, OneProductHasTheGradientsOfDifferences) {
       Other() : LinearKernelWrapper(nn::high_precision_linear_kernel()) {}
     };
     const Variable x(at[0]);
-    const Tensor y = kernel.apply(x, weight, {}).value(), again = kernel.apply_again(x, weight, {});
+    const Tensor y = kernel.apply(x, weight, {}).value(), recomputed = kernel.recompute(x, weight, {});
     const Tensor apart = LoraLinear(std::make_shared<Other>(), adapter, {}).apply(x, weight, {}).value();
-    EXPECT_EQ(0, std::memcmp(y.raw_data(), again.raw_data(), y.nbytes()));
+    EXPECT_EQ(0, std::memcmp(y.raw_data(), recomputed.raw_data(), y.nbytes()));
     for (std::int64_t i = 0; i < y.numel(); ++i) EXPECT_NEAR(y.data<float>()[i], apart.data<float>()[i], 1e-5);
   }
 }
@@ -150,7 +150,7 @@ TEST(LoraLinear, MagnitudesScaleTheMergedWeight) {
     const autograd::TapeScope scope(tape);
     y = kernel.apply(input, weight, bias.weight());
   }
-  const Tensor again = kernel.apply_again(Variable(x), weight, bias.weight());
+  const Tensor recomputed = kernel.recompute(Variable(x), weight, bias.weight());
   y.gradient()->contribute(dy);
   tape.backward();
   std::vector<float> u(std::size_t(tokens * out)), dx(std::size_t(tokens * in));
@@ -165,7 +165,7 @@ TEST(LoraLinear, MagnitudesScaleTheMergedWeight) {
       u[std::size_t(n * out + row)] = sum;
       const float expected = factors[std::size_t(row)] * sum + bias.variable.value().data<float>()[row];
       EXPECT_NEAR(y.value().data<float>()[n * out + row], expected, 1e-4);
-      EXPECT_NEAR(again.data<float>()[n * out + row], expected, 1e-4);
+      EXPECT_NEAR(recomputed.data<float>()[n * out + row], expected, 1e-4);
     }
   for (std::size_t i = 0; i < dx.size(); ++i) EXPECT_NEAR(input.grad().data<float>()[i], dx[i], 1e-3);
   for (std::size_t i = 0; i < 2; ++i)
@@ -211,8 +211,8 @@ TEST(LoraLinear, MakesItsOutputAgainToTheSameBits) {
     autograd::Tape tape;
     const autograd::TapeScope scope(tape);
     tape.set_pass(77);
-    const Tensor first = kernel.apply(x, weight, {}).value(), again = kernel.apply_again(x, weight, {});
-    EXPECT_EQ(0, std::memcmp(first.raw_data(), again.raw_data(), first.nbytes()));
+    const Tensor first = kernel.apply(x, weight, {}).value(), recomputed = kernel.recompute(x, weight, {});
+    EXPECT_EQ(0, std::memcmp(first.raw_data(), recomputed.raw_data(), first.nbytes()));
     tape.set_pass(78);
     const Tensor other = kernel.apply(x, weight, {}).value();
     EXPECT_NE(0, std::memcmp(first.raw_data(), other.raw_data(), first.nbytes()));

@@ -133,7 +133,8 @@ TEST(LoraExperts, GradientsAreThoseOfDifferences) {
       nn::ParameterOptions{});
   layer.set_kernel(std::make_shared<LoraExperts>(layer.shared_kernel(), adapter));
   const std::vector<std::int32_t> chosen{2, 0, 0, 2, 2};  // nobody goes to expert 1
-  const autograd::ExpertRows rows = autograd::sort_rows(Tensor::from_values<std::int32_t>({5, 1}, chosen), experts, 1);
+  const autograd::TokenPermutation rows =
+      autograd::sort_tokens(Tensor::from_values<std::int32_t>({5, 1}, chosen), experts, 1);
   const auto own = adapter->parameters();
   EXPECT_EQ(own[3].pieces[2].hf_name, "mlp.experts.2.up_proj.lora_B.weight");
   const auto matrix = [](std::int64_t r, std::int64_t c, std::uint64_t s) {

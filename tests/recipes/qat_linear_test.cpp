@@ -157,7 +157,7 @@ TEST(QatLinear, InputsAreKeptOnce) {
     bool input;
     std::vector<float> dx, dw;
   };
-  const auto run = [&](const char* recipe, autograd::Recompute level, bool kept_by_producer) {
+  const auto run = [&](const char* recipe, autograd::Recompute level, bool saved_by_producer) {
     const auto kernel = testing::make_kernel(recipe, c, {});
     nn::Parameter weight, norm;
     weight.variable = Variable::leaf(c.w, DType::f32);
@@ -169,7 +169,7 @@ TEST(QatLinear, InputsAreKeptOnce) {
     {
       const autograd::TapeScope scope(tape);
       Variable x = autograd::rms_norm(in, norm.weight(), 1e-5f, {});
-      if (kept_by_producer) x.set_kept_by_producer();
+      if (saved_by_producer) x.set_saved_by_producer();
       const auto owners = x.value().storage().use_count();
       y = kernel->apply(x, weight, {});
       kept.input = x.value().storage().use_count() > owners;
@@ -184,15 +184,15 @@ TEST(QatLinear, InputsAreKeptOnce) {
     SCOPED_TRACE(recipe);
     const Kept plain = run(recipe, autograd::Recompute::none, false),
                held = run(recipe, autograd::Recompute::none, true),
-               made_again = run(recipe, autograd::Recompute::selective, false);
+               recomputed = run(recipe, autograd::Recompute::selective, false);
     // Without a format of its own, what products see of x is x.
     EXPECT_EQ(plain.input, std::string_view(recipe) == "qat_int4_weight_only");
     EXPECT_TRUE(held.input);
-    EXPECT_FALSE(made_again.input);
+    EXPECT_FALSE(recomputed.input);
     EXPECT_EQ(plain.dx, held.dx);
     EXPECT_EQ(plain.dw, held.dw);
-    EXPECT_EQ(plain.dx, made_again.dx);
-    EXPECT_EQ(plain.dw, made_again.dw);
+    EXPECT_EQ(plain.dx, recomputed.dx);
+    EXPECT_EQ(plain.dw, recomputed.dw);
   }
 }
 

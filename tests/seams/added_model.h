@@ -9,7 +9,7 @@
 
 namespace quench::testing {
 
-class RegluMlp final : public nn::LayerPart {
+class RegluMlp final : public nn::SubLayer {
  public:
   RegluMlp(const nn::ModelConfig& config, std::int64_t, const nn::ParameterOptions& options)
       : gate_up_proj_(config.hidden_size, 2 * config.intermediate_size, false, options, config.initializer_range,
@@ -21,7 +21,9 @@ class RegluMlp final : public nn::LayerPart {
   [[nodiscard]] autograd::Variable forward(const autograd::Variable& x, const nn::ForwardContext&) const override {
     return down_proj_.forward(reglu(gate_up_proj_.forward(x)));
   }
-  [[nodiscard]] autograd::QuantRequest input_request() const override { return gate_up_proj_.input_request(); }
+  [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const override {
+    return gate_up_proj_.input_quant_request();
+  }
 
  private:
   nn::Linear gate_up_proj_;
@@ -40,7 +42,7 @@ inline const Registered<nn::ModelFamily> kReglu{{"RegluForCausalLM",
                                                  apply_reglu,
                                                  write_reglu,
                                                  {"attention_bias"},
-                                                 nn::make_part<nn::Attention>,
-                                                 nn::make_part<RegluMlp>}};
+                                                 nn::make_sublayer<nn::Attention>,
+                                                 nn::make_sublayer<RegluMlp>}};
 
 }  // namespace quench::testing

@@ -1,6 +1,6 @@
 #pragma once
 // An optimizer that the table's file does not know: Lion (Chen et al. 2023, arXiv:2302.06675), on the CPU and on the
-// planning device.
+// meta device.
 
 #include <cmath>
 

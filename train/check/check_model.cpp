@@ -132,7 +132,7 @@ void check_routers(Checker& checker, const nn::ModelConfig& model) {
     checker.report(training.router_z_loss > 0 ? "training.router_z_loss" : "training.router_balance_loss",
                    "{} has no experts and so no router", model.architecture);
   if (!checker.usable({"training.router_bias_speed"}) || training.router_bias_speed.value_or(0) == 0) return;
-  if (!routes || !model.experts.choice_bias)
+  if (!routes || !model.experts.expert_bias)
     checker.report("training.router_bias_speed", "{} has no bias on a router's choice; remove the key",
                    model.architecture);
   else if (checker.config().lora)
@@ -151,7 +151,7 @@ void check_experts(Checker& checker, const nn::ModelConfig& model) {
   else if (parallel.expert > 1 && model.experts.count % parallel.expert != 0)
     checker.report("parallel.expert", "{} experts cannot be shared out to {} processes in equal numbers",
                    model.experts.count, parallel.expert);
-  if (parallel.expert_all_to_all != ParallelSection::ExpertRowsForm::mxfp8) return;
+  if (parallel.expert_all_to_all != ParallelSection::DispatchFormat::mxfp8) return;
   if (parallel.expert == 1)
     checker.report("parallel.expert_all_to_all", "\"mxfp8\", but parallel.expert is 1: no rows travel");
   else if (model.hidden_size % kMxBlockSize != 0)

@@ -5,8 +5,8 @@
 
 #include "core/system/file.h"
 #include "core/system/key_error.h"
+#include "train/config/config_format_hint.h"
 #include "train/config/fields/field.h"
-#include "train/config/foreign_syntax.h"
 #include "train/config/override.h"
 #include "train/config/presets.h"
 #include "train/config/read_config.h"

@@ -5,7 +5,7 @@
 
 #include "core/system/nearest_name.h"
 #include "train/config/fields/field.h"
-#include "train/config/gone_keys.h"
+#include "train/config/removed_keys.h"
 #include "train/config/value_codec.h"
 
 namespace quench {
@@ -139,7 +139,7 @@ class Overrider {
     const bool has_value = equals != std::string::npos;
     const std::string path = argument.substr(2, has_value ? equals - 2 : std::string::npos);
     const Field* field = find_field(path);
-    if (field == nullptr && is_gone_key(path)) {
+    if (field == nullptr && is_removed_key(path)) {
       set_gone(argument, path, has_value ? argument.substr(equals + 1) : next != nullptr ? *next : "");
     } else if (field == nullptr) {
       set_unknown(argument, path, has_value);
@@ -156,7 +156,7 @@ class Overrider {
 
   void set_gone(const std::string& argument, const std::string& path, const std::string& text) {
     const std::optional<Json> value = parse_json(text);
-    if (const std::string refusal = gone_key_refusal(path, value ? *value : Json(text)); !refusal.empty())
+    if (const std::string refusal = removed_key_refusal(path, value ? *value : Json(text)); !refusal.empty())
       report(argument, path, refusal);
   }
 
@@ -185,7 +185,7 @@ class Overrider {
   }
 
   void remove(const std::string& argument, const std::string& path) {
-    if (!is_section(path) && find_field(path) == nullptr && !is_gone_key(path)) {
+    if (!is_section(path) && find_field(path) == nullptr && !is_removed_key(path)) {
       report_unknown(argument, path);
       return;
     }

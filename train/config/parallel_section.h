@@ -12,8 +12,8 @@ struct ParallelSection {
   std::int64_t replicate = 1;  // copies
   std::int64_t expert = 1;     // ranks of those that share the experts of a copy out
   // How rows travel to their experts and back.
-  enum class ExpertRowsForm : std::uint8_t { high_precision, mxfp8 };
-  ExpertRowsForm expert_all_to_all = ExpertRowsForm::high_precision;
+  enum class DispatchFormat : std::uint8_t { high_precision, mxfp8 };
+  DispatchFormat expert_all_to_all = DispatchFormat::high_precision;
   bool reshard_after_forward = true;
   bool reduce_every_micro_batch = true;
   DType reduce_dtype = DType::f32;  // f32 or bf16: gradients on their way

@@ -6,9 +6,9 @@
 #include "export/table/format.h"
 #include "nn/model_fields.h"
 #include "train/config/fields/field.h"
-#include "train/config/foreign_keys.h"
-#include "train/config/gone_keys.h"
+#include "train/config/key_aliases.h"
 #include "train/config/recipe_choice.h"
+#include "train/config/removed_keys.h"
 #include "train/config/value_codec.h"
 
 namespace quench {
@@ -60,8 +60,8 @@ class Reader {
         read_field(*field, member);
       } else if (is_group(path)) {
         read_members(path, member);
-      } else if (is_gone_key(path)) {
-        if (const std::string refusal = gone_key_refusal(path, member); !refusal.empty())
+      } else if (is_removed_key(path)) {
+        if (const std::string refusal = removed_key_refusal(path, member); !refusal.empty())
           report(path, member, {refusal, "", member.line(), member.column()});
       } else {
         report_unknown(prefix, path, member);
@@ -83,7 +83,7 @@ class Reader {
   bool report_foreign_members(const std::string& name, const Json& value) {
     if (!value.is_object() || !nearest_name(name, section_names()).empty()) return false;
     const auto named = [&](const std::string& key) {
-      return find_foreign_key(key) != nullptr && !find_foreign_key(key)->ours.empty();
+      return find_key_alias(key) != nullptr && !find_key_alias(key)->ours.empty();
     };
     const auto& members = value.as_object();
     if (std::none_of(members.begin(), members.end(), [&](const auto& member) { return named(member.first); }))

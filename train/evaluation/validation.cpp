@@ -18,8 +18,8 @@ EvaluationMetrics validate(const nn::CausalLm& model, std::shared_ptr<const Data
   if (options.batches > 0)
     rows = std::min(rows, static_cast<std::uint64_t>(options.batches * options.micro_batch_size));
   const std::int64_t count = options.ranks != nullptr ? options.ranks->size : 1;
-  const BatchGeometry geometry{options.micro_batch_size, options.micro_batch_size * count,
-                               options.ranks != nullptr ? options.ranks->rank : 0, count};
+  const BatchSplit geometry{options.micro_batch_size, options.micro_batch_size * count,
+                            options.ranks != nullptr ? options.ranks->rank : 0, count};
   const Device device = model.options().device;
   BatchLoader loader(std::move(data), geometry, {.end_sample = rows, .device = device});
   double loss = 0;

@@ -37,7 +37,8 @@ Json to_json(const StepMetrics& metrics) {
   record.set("tflops", number_or_null(metrics.tflops));
   record.set("mfu", number_or_null(metrics.mfu));
   record.set("float8_share", metrics.float8_share);
-  record.set("light_share", number_or_null(metrics.light_share));
+  record.set("sol_fraction", number_or_null(metrics.sol_fraction));
+  record.set("light_share", number_or_null(metrics.sol_fraction));  // former name, for one release
   record.set("memory_bytes", has_memory ? Json(metrics.memory_bytes) : Json());
   record.set("memory_share", has_memory ? number_or_null(metrics.memory_share()) : Json());
   record.set("memory_reserved_bytes", metrics.memory_reserved_bytes > 0 ? Json(metrics.memory_reserved_bytes) : Json());

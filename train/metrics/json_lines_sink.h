@@ -5,8 +5,9 @@
 // Every record has every key of its kind. A value that is unknown, NaN or infinite is null; "nonfinite" tells the last
 // two from the first.
 //   metrics.jsonl      step, total_steps, time, loss, grad_norm, lr, tokens_per_second, devices, tflops, mfu,
-//                      float8_share, light_share, memory_bytes, memory_share, step_ms, data_share, eta_seconds,
-//                      tokens_seen, skipped_steps, nonfinite; expert_imbalance of models with experts
+//                      float8_share, sol_fraction, light_share (the same number under its former name), memory_bytes,
+//                      memory_share, step_ms, data_share, eta_seconds, tokens_seen, skipped_steps,
+//                      nonfinite; expert_imbalance of models with experts
 //   evaluations.jsonl  step, time, name, values {name: number}, tokens, seconds, nonfinite
 //   samples.jsonl      step, time, prompt, text, tokens [ids of the text]
 //   health.jsonl       step, time, worst_sqnr_db, most_saturated, most_underflow, nonfinite,

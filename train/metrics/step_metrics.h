@@ -22,7 +22,7 @@ struct StepMetrics {
   std::optional<double> tflops;             // model TFLOP/s of one device
   std::optional<double> mfu;                // tflops over the device's known or measured peak, 0 .. 1
   double float8_share = 0;                  // share of the model FLOPs whose operands are float8, 0 .. 1
-  std::optional<double> light_share;        // the same with every type of operands at its own peak, 0 .. 1
+  std::optional<double> sol_fraction;       // the same with every type of operands at its own peak, 0 .. 1
   std::uint64_t memory_bytes = 0;           // peak of one device: what tensors held
   std::uint64_t memory_reserved_bytes = 0;  // peak of what the allocator had from it, gaps between tensors included
   std::uint64_t memory_capacity_bytes = 0;  // what that device has; 0: unknown

@@ -46,7 +46,10 @@ void TensorBoardSink::step(const StepMetrics& metrics) {
   if (metrics.communication_share) values.push_back({"communication(%)", *metrics.communication_share * 100});
   if (metrics.tflops) values.push_back({"tflops", *metrics.tflops});
   if (metrics.mfu) values.push_back({"mfu(%)", *metrics.mfu * 100});
-  if (metrics.light_share) values.push_back({"light_share(%)", *metrics.light_share * 100});
+  if (metrics.sol_fraction) {
+    values.push_back({"sol_fraction(%)", *metrics.sol_fraction * 100});
+    values.push_back({"light_share(%)", *metrics.sol_fraction * 100});  // former name, for one release
+  }
   // Tags are views: of literals.
   const auto memory = [&](std::string_view gib, std::string_view share, std::uint64_t bytes) {
     if (bytes == 0) return;

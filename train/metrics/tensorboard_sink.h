@@ -1,9 +1,9 @@
 #pragma once
 // Metrics for TensorBoard, under torchtitan's tags so that runs of both compare on one page:
 //   loss_metrics/global_avg_loss  grad_norm  lr  throughput(tps) [of one device]  tflops  mfu(%)
-//   float8_flops(%)  light_share(%)  time_metrics/end_to_end(s)  time_metrics/data_loading(s)
-//   time_metrics/data_loading(%)  memory/max_active and memory/max_reserved, each (GiB) and (%)  n_tokens_seen
-//   skipped_steps
+//   float8_flops(%)  sol_fraction(%) [and light_share(%), its former name]  time_metrics/end_to_end(s)
+//   time_metrics/data_loading(s)  time_metrics/data_loading(%)  memory/max_active and memory/max_reserved, each (GiB)
+//   and (%)  n_tokens_seen  skipped_steps
 //   validation_metrics/<value> for the evaluation "validation", <evaluation>/<value> for others
 //   health/worst_sqnr(dB)  health/most_saturated(%)  health/most_underflow(%), and of each layer and operand
 //   health/<layer>/<operand>/amax, sqnr(dB), saturated(%), underflow(%)

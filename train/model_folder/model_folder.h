@@ -33,7 +33,7 @@ void load_weights(nn::CausalLm& model, const std::filesystem::path& folder, bool
 // What a model with adapters does with the codes of a linear layer's weight.
 using CodesKeeper = std::function<void(nn::Parameter& weight, const PackedMatrix& codes)>;
 // The same, but the decoder's linear layers whose weights are quantized are given to `keep`, on the CPU and with all
-// rows whatever part this process holds; on the planning device without values, and the others not at all.
+// rows whatever part this process holds; on the meta device without values, and the others not at all.
 void load_base(nn::CausalLm& model, const std::filesystem::path& folder, const CodesKeeper& keep);
 
 // Copies the rows of a stored tensor from `first_row` on into `destination`, as many as that has, through the host,

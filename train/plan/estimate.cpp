@@ -12,7 +12,7 @@
 #include "train/setup/model_setup.h"
 #include "train/setup/optimizer_setup.h"
 #include "train/setup/parallel_setup.h"
-#include "train/step/planning_batch.h"
+#include "train/step/meta_batch.h"
 #include "train/step/train_step.h"
 #include "train/step/training_state.h"
 
@@ -156,14 +156,14 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
   e.replicate = config.parallel.replicate;
   e.expert = config.parallel.expert;
   const std::shared_ptr<const distributed::Ranks> ranks = planned_ranks(config);
-  Allocator& plan = Allocator::of(kPlanning);
+  Allocator& plan = Allocator::of(kMeta);
   plan.trim();
   plan.reset_peak();
   {
-    const ModelSetup setup = build_model(resolved, kPlanning, target, run_sharding(ranks.get()));
+    const ModelSetup setup = build_model(resolved, kMeta, target, run_sharding(ranks.get()));
     const auto sharded = share_model(*setup.model, ranks.get(), config, setup.base.get());
     const auto optimizer = make_optimizer(*setup.model, config, ranks.get());
-    const autograd::ActivationPlan activations = activation_plan(config, setup.config);
+    const autograd::ActivationPolicy activations = activation_policy(config, setup.config);
     TrainStep step(*setup.model, *optimizer,
                    {.recompute = recompute_level(config.training.activation_checkpoint),
                     .loss = loss_options(config, setup.config.vocab_size, target),
@@ -181,7 +181,7 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     std::int64_t segments = 0, quiet = 0;
     for (std::int64_t s = 1; s <= (travels ? kMostSteps : 2) && quiet < kQuietSteps; ++s) {
       std::vector<Batch> batches;
-      for (std::int64_t i = 0; i < planned; ++i) batches.push_back(planning_batch(micro, config.data.seq_len));
+      for (std::int64_t i = 0; i < planned; ++i) batches.push_back(meta_batch(micro, config.data.seq_len));
       if (ranks != nullptr) reset_traffic(*ranks);
       (void)step.accumulate(batches, s);
       step.apply(0.0, s);
@@ -197,8 +197,8 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     const std::int64_t width = std::max(
         experts.layer_count() < setup.config.num_hidden_layers ? setup.config.intermediate_size : std::int64_t{0},
         experts.per_token * experts.intermediate_size);
-    e.offload_bytes = in_work * activations.count(autograd::LargestActivation::offloaded) * micro *
-                      config.data.seq_len * 2 * width * static_cast<std::int64_t>(byte_size(config.training.dtype));
+    e.offload_bytes = in_work * activations.count(autograd::SwigluInputPolicy::offload) * micro * config.data.seq_len *
+                      2 * width * static_cast<std::int64_t>(byte_size(config.training.dtype));
     e.state_offload_bytes = step.offloaded_state_bytes();
     const std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *optimizer);
     e.staging_bytes = snapshot_bytes(tensors);

@@ -1,5 +1,5 @@
 #pragma once
-// What a run will need, before it runs: the real model code is executed on the planning device, where the allocator
+// What a run will need, before it runs: the real model code is executed on the meta device, where the allocator
 // keeps its books but nothing has bytes (core/device/device.h), so the plan is the run's own.
 
 #include <optional>
@@ -21,16 +21,15 @@ struct RunEstimate {
   TrainingFlops flops_per_token;       // model FLOPs of a training step
   DType dtype = DType::bf16;           // of the products that are not float8
   std::int64_t tokens_per_step = 0;
-  MemoryStats device;                    // of model, gradients, optimizer, activations over two training steps
-  std::int64_t data_bytes = 0;           // batches made ahead
-  std::int64_t staging_bytes = 0;        // host copy for asynchronous checkpoints
-  std::int64_t offload_bytes = 0;        // activations that wait in host memory (GPU runs)
-  std::int64_t state_offload_bytes = 0;  // optimizer state that does
-  std::int64_t process_bytes = 0;        // program, libraries, thread stacks, generated code (CPU runs)
-  std::int64_t total_bytes = 0;          // peak of the device's memory that the run needs
-  std::optional<std::int64_t>
-      available_bytes;          // unknown for a GPU that this machine has not, and for the planning device
-  std::int64_t host_bytes = 0;  // of host memory beside the device's (GPU runs)
+  MemoryStats device;                           // of model, gradients, optimizer, activations over two training steps
+  std::int64_t data_bytes = 0;                  // batches made ahead
+  std::int64_t staging_bytes = 0;               // host copy for asynchronous checkpoints
+  std::int64_t offload_bytes = 0;               // activations that wait in host memory (GPU runs)
+  std::int64_t state_offload_bytes = 0;         // optimizer state that does
+  std::int64_t process_bytes = 0;               // program, libraries, thread stacks, generated code (CPU runs)
+  std::int64_t total_bytes = 0;                 // peak of the device's memory that the run needs
+  std::optional<std::int64_t> available_bytes;  // unknown for a GPU that this machine has not, and for the meta device
+  std::int64_t host_bytes = 0;                  // of host memory beside the device's (GPU runs)
   std::optional<std::int64_t> host_available_bytes;  // unknown with the device
   std::int64_t checkpoint_bytes = 0;                 // one saved step on disk
   // Of a run of several processes; all above but parameters and tokens_per_step are of rank 0 then, and of the

@@ -8,7 +8,7 @@
 #include "train/setup/export_model.h"
 #include "train/setup/model_setup.h"
 #include "train/setup/parallel_setup.h"
-#include "train/step/planning_batch.h"
+#include "train/step/meta_batch.h"
 
 namespace quench {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 // stream for each layer, and the batch itself.
 double least_bytes(const RunConfig& config, const nn::ModelConfig& model) {
   const auto size = [](DType dtype) { return static_cast<double>(byte_size(dtype)); };
-  const nn::ParameterOptions types = parameter_options(config, kPlanning);
+  const nn::ParameterOptions types = parameter_options(config, kMeta);
   const bool master = config.training.master_dtype && types.dtype != DType::f32;
   const nn::OptimizerEntry& optimizer = nn::find_optimizer(config.optimizer.name);
   const double moment = optimizer.moment_bytes > 0 ? optimizer.moment_bytes : size(config.optimizer.state);
@@ -42,11 +42,11 @@ void require_possible(const RunConfig& config, Device device) {
                   config.data.seq_len);
 }
 
-// Builds the model on the planning device, where it takes no memory.
+// Builds the model on the meta device, where it takes no memory.
 void require_buildable(const RunConfig& config) {
   const ResolvedConfig chosen(config);
-  require_exportable(chosen, build_model(chosen, kPlanning, Device{}));
-  Allocator::of(kPlanning).trim();
+  require_exportable(chosen, build_model(chosen, kMeta, Device{}));
+  Allocator::of(kMeta).trim();
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ TrainingFlops training_flops(const nn::ModelConfig& model, std::span<const recip
   return flops;
 }
 
-std::optional<double> light_seconds(const TrainingFlops& flops, std::string_view device_name) {
+std::optional<double> sol_seconds(const TrainingFlops& flops, std::string_view device_name) {
   const auto bf16 = bf16_peak_flops(device_name), float8 = float8_peak_flops(device_name);
   if (!bf16 || (flops.float8 > 0 && !float8)) return std::nullopt;
   return flops.high_precision / *bf16 + (flops.float8 > 0 ? flops.float8 / *float8 : 0);

@@ -27,7 +27,7 @@ struct TrainingFlops {
 
 // Seconds of these FLOPs with each type at its own peak (train/metrics/peak_flops.h); nothing on a device without a
 // known peak for a type that takes part.
-[[nodiscard]] std::optional<double> light_seconds(const TrainingFlops& flops, std::string_view device_name);
+[[nodiscard]] std::optional<double> sol_seconds(const TrainingFlops& flops, std::string_view device_name);
 
 // "60.0% float8, 40.0% bf16", or "100% bf16".
 [[nodiscard]] std::string shares(const TrainingFlops& flops, DType high_precision);

@@ -58,7 +58,7 @@ RecipeChoice probed_choice(const RunConfig& config, Device device) {
 RecipeChoice found_choice(const RunConfig& config, Device device) {
   if (std::optional<RecipeChoice> stored = stored_choice(config)) return *stored;
   if (config.recipe.emulate) return {"bf16", {}, "recipe.emulate makes every other recipe slower"};
-  if (!recipes::has_float8_products(device))
+  if (!recipes::has_float8_gemms(device))
     return {"bf16", {}, fmt::format("{} has no float8 tensor cores", device.to_string())};
   return probed_choice(config, device);
 }

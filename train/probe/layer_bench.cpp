@@ -77,9 +77,9 @@ LayerBench::LayerBench(const LayerKind& kind, const LayerWork& work, Device devi
 }
 
 std::vector<Variable> LayerBench::forward(const nn::LinearKernel& kernel) const {
-  const autograd::QuantRequest wanted = kernel.input_request(weight_);
+  const autograd::QuantOutputRequest wanted = kernel.input_quant_request(weight_);
   Variable x = activation(input_);
-  if (kind_.before == Neighbour::attention) x.set_kept_by_producer();
+  if (kind_.before == Neighbour::attention) x.set_saved_by_producer();
   if (kind_.before == Neighbour::norm)
     x = autograd::add_rms_norm(activation(residual_before_), x, norm_before_.weight(), work_.eps, wanted).second;
   else if (kind_.before == Neighbour::swiglu)

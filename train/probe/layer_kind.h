@@ -10,7 +10,7 @@
 namespace quench {
 
 // The functions that make a layer's input and read its output. Norms and SwiGLU can write what a low-precision layer
-// needs beside their results (autograd/quant_request.h); attention cannot.
+// needs beside their results (autograd/quant_output_request.h); attention cannot.
 enum class Neighbour { attention, norm, swiglu };
 
 struct LayerKind {

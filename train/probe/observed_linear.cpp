@@ -15,12 +15,12 @@ Variable ObservedLinear::apply(const Variable& x, const nn::Parameter& weight, c
     // Not y: SwiGLU's backward pass takes its memory where nobody else holds it.
     return
         [observer = observer_, x = x.value(), w = weight.weight(), bias, dy = y.gradient(), dy_of = seen.gradient()] {
-          observer({x, w.use().value(), bias.use().value(), dy_of->value()});
-          dy->contribute(dy_of->value(), dy_of->written());
+          observer({x, w.acquire().value(), bias.acquire().value(), dy_of->value()});
+          dy->contribute(dy_of->value(), dy_of->fused_outputs());
         };
   });
   if (!recorded) return y;
-  seen.gradient()->set_request(y.gradient()->request());
+  seen.gradient()->set_quant_request(y.gradient()->quant_request());
   return seen;
 }
 

@@ -78,7 +78,7 @@ class Probe {
                     model_.architecture);
     result_.device = device;
     result_.device_name = backend(device.type).device_name(device);
-    config_.recipe.emulate = config.recipe.emulate || !recipes::has_float8_products(device);
+    config_.recipe.emulate = config.recipe.emulate || !recipes::has_float8_gemms(device);
     result_.emulated = config_.recipe.emulate;
     result_.dtype = config.training.dtype;
     result_.tokens = tokens();
@@ -174,7 +174,7 @@ class Probe {
             .recompute = recompute_level(config_.training.activation_checkpoint)};
   }
 
-  // By running the model's conversion on the planning device.
+  // By running the model's conversion on the meta device.
   void find_conversions() {
     for (const LayerKind& kind : layer_kinds(model_)) result_.layers.push_back({kind, 0, {}});
     for (const std::string& recipe : probed_recipes()) {

@@ -38,9 +38,9 @@ std::vector<ChartSeries> with_average(const std::string& label, const Curve& cur
 // Against the bf16 peak, and against the recipe's own peaks where those are others.
 std::vector<ChartSeries> utilization(const RunData& run) {
   auto series = with_average("MFU", scaled(run.curve("mfu"), 100), 1);
-  if (median(run.curve("light_share")) < 0.999 * median(run.curve("mfu")))
-    for (ChartSeries& light : with_average("share of the speed of light", scaled(run.curve("light_share"), 100), 0))
-      series.push_back(std::move(light));
+  if (median(run.sol_fraction()) < 0.999 * median(run.curve("mfu")))
+    for (ChartSeries& sol : with_average("share of the speed of light", scaled(run.sol_fraction(), 100), 0))
+      series.push_back(std::move(sol));
   return series;
 }
 

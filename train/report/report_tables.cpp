@@ -127,12 +127,12 @@ std::string render_summary(const RunData& run) {
     html += card("Tokens per second", format_count(std::llround(rate)), "median, of all tokens, padding too");
   if (const double tflops = median(run.curve("tflops")); tflops > 0) {
     const double mfu = median(run.curve("mfu"));
-    const double light = median(run.curve("light_share"));
-    html += card("TFLOP/s per device", format_short(std::round(tflops * 100) / 100),
-                 light > 0 && light < 0.999 * mfu
-                     ? fmt::format("MFU {:.1f}%, of light {:.1f}%, median", mfu * 100, light * 100)
-                 : mfu > 0 ? fmt::format("MFU {:.1f}%, median", mfu * 100)
-                           : "median");
+    const double sol = median(run.sol_fraction());
+    html +=
+        card("TFLOP/s per device", format_short(std::round(tflops * 100) / 100),
+             sol > 0 && sol < 0.999 * mfu ? fmt::format("MFU {:.1f}%, of light {:.1f}%, median", mfu * 100, sol * 100)
+             : mfu > 0                    ? fmt::format("MFU {:.1f}%, median", mfu * 100)
+                                          : "median");
   }
   if (const double memory = maximum(run.curve("memory_bytes")); memory > 0 && memory < 1e18) {
     const double share = maximum(run.curve("memory_share"));

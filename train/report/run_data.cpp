@@ -240,6 +240,11 @@ const Curve& RunData::curve(std::string_view key) const {
   return found == curves.end() ? empty : found->second;
 }
 
+const Curve& RunData::sol_fraction() const {
+  const Curve& sol = curve("sol_fraction");
+  return sol.empty() ? curve("light_share") : sol;
+}
+
 Curve RunData::validation_loss() const {
   std::map<std::int64_t, double> by_step;
   for (const EvaluationMetrics& evaluation : evaluations) {

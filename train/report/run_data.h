@@ -76,6 +76,8 @@ struct RunData {
 
   // The curve of a key; empty when no record has it.
   [[nodiscard]] const Curve& curve(std::string_view key) const;
+  // The curve of "sol_fraction", or of "light_share", its name before 0.2.
+  [[nodiscard]] const Curve& sol_fraction() const;
   // Validation loss over the step: the value "loss" of evaluations named "validation".
   [[nodiscard]] Curve validation_loss() const;
 };

@@ -9,7 +9,7 @@
 #include "train/config/recipe_choice.h"
 #include "train/metrics/step_metrics.h"
 #include "train/plan/estimate.h"
-#include "train/plan/kept_inputs.h"
+#include "train/plan/saved_inputs.h"
 #include "train/plan/training_flops.h"
 #include "train/setup/adapter_setup.h"
 
@@ -83,7 +83,7 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
                         resolved.choice()->reason)
           : shown_recipe(config.recipe.name, to_string(options.dtype));
   std::vector<recipes::LayerConversion> conversion = model.conversion;
-  measure_kept_inputs(conversion, resolved, options.device);
+  measure_saved_inputs(conversion, resolved, options.device);
   name_base(model, conversion);
   if (model.adapters) text += describe_adapters(*model.adapters, m.parameter_count()) + "\n";
   text += fmt::format("recipe: {}\n{}", recipe, recipes::conversion_report(conversion));

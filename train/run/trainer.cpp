@@ -77,7 +77,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
       std::make_unique<TrainStep>(*setup.model, *optimizer,
                                   TrainStepOptions{.recompute = recompute_level(config.training.activation_checkpoint),
                                                    .loss = loss_options(config, setup.config.vocab_size, device),
-                                                   .activations = activation_plan(config, setup.config),
+                                                   .activations = activation_policy(config, setup.config),
                                                    .state_offload_ratio = config.optimizer.offload_ratio,
                                                    .max_norm = config.training.max_norm,
                                                    .sharded = sharded.get(),
@@ -159,8 +159,8 @@ void Trainer::Run::open_logs() {
 }
 
 void Trainer::Run::open_loader() {
-  const BatchGeometry geometry{config.training.micro_batch_size, global_batch_size(config),
-                               ranks != nullptr ? ranks->rank : 0, config.parallel.ranks};
+  const BatchSplit geometry{config.training.micro_batch_size, global_batch_size(config),
+                            ranks != nullptr ? ranks->rank : 0, config.parallel.ranks};
   loader = std::make_unique<BatchLoader>(
       inputs.data.train, geometry,
       LoaderOptions{.first_sample = static_cast<std::uint64_t>(progress.samples),

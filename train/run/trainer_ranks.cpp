@@ -75,7 +75,7 @@ RunInputs Trainer::Run::open_inputs() {
   RunInputs opened;
   // Rank 0 tokenizes text and reads every file to its end, once; the others find what it has left.
   first_first("training data", [&] {
-    opened.checks = std::make_unique<FileChecks>(fs::path(config.data.cache) / "file_checks.json");
+    opened.checks = std::make_unique<ValidationCache>(fs::path(config.data.cache) / "file_checks.json");
     try {
       opened.data = open_data(config, setup.config, opened.checks.get());
     } catch (const TokenizationStopped& stopped) {

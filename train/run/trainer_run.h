@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/system/signals.h"
-#include "data/formats/file_checks.h"
+#include "data/formats/validation_cache.h"
 #include "data/sampling/loader.h"
 #include "nn/optim/lr_schedule.h"
 #include "train/checkpoint/checkpoint_list.h"
@@ -34,7 +34,7 @@ namespace quench {
 
 // What the run computes from besides its config.
 struct RunInputs {
-  std::unique_ptr<FileChecks> checks;
+  std::unique_ptr<ValidationCache> checks;
   DataSetup data;
   RunIdentity identity;
 };

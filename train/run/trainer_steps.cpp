@@ -12,8 +12,8 @@
 #include "train/metrics/peak_flops.h"
 #include "train/run/step_profile.h"
 #include "train/run/trainer_run.h"
-#include "train/step/balance_choices.h"
 #include "train/step/nonfinite_origin.h"
+#include "train/step/update_expert_biases.h"
 
 namespace quench {
 
@@ -120,7 +120,7 @@ bool Trainer::Run::run_step() {
     whole = false;
     if (writer) writer->before_change();
     step->apply(lr, progress.step + 1 - guard.skipped_steps());
-    if (bias_speed > 0) balance_choices(*setup.model, *expert_load, bias_speed);
+    if (bias_speed > 0) update_expert_biases(*setup.model, *expert_load, bias_speed);
     whole = true;
   }
   const RunProgress before = progress;
@@ -166,9 +166,9 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
     m.float8_share = flops.float8 / flops.total();
     // Emulated products run in f32, whatever their operands.
     measure_ranks(m);
-    if (const auto seconds = light_seconds(flops, environment.at("device_name").as_string());
+    if (const auto seconds = sol_seconds(flops, environment.at("device_name").as_string());
         seconds && !config.recipe.emulate)
-      m.light_share = m.tokens_per_second / static_cast<double>(m.devices) * *seconds;
+      m.sol_fraction = m.tokens_per_second / static_cast<double>(m.devices) * *seconds;
     metrics.step(m);
   }
   metrics.progress(bar);

@@ -166,7 +166,7 @@ std::unique_ptr<recipes::Adapters> restore_adapted(CheckpointReader& reader, std
                   source, config.model.path);
   ModelSetup setup;
   setup.model = std::move(model);
-  setup.base = std::make_unique<recipes::StoredBase>();
+  setup.base = std::make_unique<recipes::QuantizedBase>();
   setup.adapters = make_adapters(*setup.model, config, setup.model->options());
   setup.adapters->attach();
   const std::string hash = fill_adapted(setup, config);

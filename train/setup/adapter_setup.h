@@ -31,7 +31,7 @@ namespace quench {
 // of the values of all parameters that belong to no adapter, or of their codes where those are kept as stored.
 [[nodiscard]] std::string fill_adapted(ModelSetup& setup, const RunConfig& config,
                                        const distributed::Ranks* ranks = nullptr);
-// The memory of it, on the planning device.
+// The memory of it, on the meta device.
 void plan_base(ModelSetup& setup, const RunConfig& config);
 
 // CheckpointState::extra.

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>& sources, const Tokenizer* tokenizer,
-                         const nn::ModelConfig& model, FileChecks* checks) {
+                         const nn::ModelConfig& model, ValidationCache* checks) {
   const DataSection& data = config.data;
   DatasetSpec spec;
   for (const DataSource& source : sources) spec.sources.push_back({{source.path}, source.weight});
@@ -76,7 +76,7 @@ std::int64_t global_batch_size(const RunConfig& config) {
   return config.training.global_batch_size.value_or(config.training.micro_batch_size * config.parallel.ranks);
 }
 
-DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model, FileChecks* checks) {
+DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model, ValidationCache* checks) {
   DataSetup setup;
   setup.tokenizer = run_tokenizer(config);
   if (setup.tokenizer)

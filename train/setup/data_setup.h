@@ -22,8 +22,9 @@ struct DataSetup {
 // Opens token shards; text and JSONL are tokenized first, once, into data.cache. Throws the readers' errors, and
 // bad_config with the arithmetic when the data are smaller than one batch. A stop signal while text is tokenized throws
 // TokenizationStopped (data/text/tokenize.h) with the signal's number; the same call goes on there.
-// With `checks`, every token is checked before the first is used (data/formats/file_checks.h).
-[[nodiscard]] DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model, FileChecks* checks = nullptr);
+// With `checks`, every token is checked before the first is used (data/formats/validation_cache.h).
+[[nodiscard]] DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model,
+                                  ValidationCache* checks = nullptr);
 
 // data.tokenizer, else the tokenizer of the model folder, else the one that `quench tokenize` left beside the first
 // shards that have one, or null.

@@ -12,7 +12,7 @@
 #include "nn/experts/moe.h"
 #include "nn/linear.h"
 #include "nn/whole_rows.h"
-#include "recipes/lora/stored_base.h"
+#include "recipes/lora/quantized_base.h"
 #include "recipes/sparse.h"
 #include "train/config/recipe_choice.h"
 #include "train/metrics/run_files.h"
@@ -99,23 +99,23 @@ nn::WholeRows pruned(const nn::WholeRows& whole, const std::set<nn::Parameter*>&
 
 // Of a model in parts, on the process that calibrates it: parameters that it needs whole to compute with them. Layers
 // have their kernels again in the end: the sharing of the model knows what those train.
-class BroughtUnits {
+class UnitGatherer {
  public:
-  BroughtUnits(nn::CausalLm& model, nn::WholeRows whole) : whole_(std::move(whole)) {
+  UnitGatherer(nn::CausalLm& model, nn::WholeRows whole) : whole_(std::move(whole)) {
     model.visit([this](const std::string&, nn::Module& module) {
       if (auto* linear = dynamic_cast<nn::Linear*>(&module)) kernels_[linear] = linear->shared_kernel();
       if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) expert_kernels_[experts] = experts->shared_kernel();
-      if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_exchange(nullptr);  // all experts will be here
+      if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_token_dispatcher(nullptr);  // all experts will be here
     });
   }
-  ~BroughtUnits() {
+  ~UnitGatherer() {
     for (const auto& [layer, kernel] : kernels_) layer->set_kernel(kernel);
     for (const auto& [layer, kernel] : expert_kernels_) layer->set_kernel(kernel);
   }
-  BroughtUnits(const BroughtUnits&) = delete;
-  BroughtUnits& operator=(const BroughtUnits&) = delete;
+  UnitGatherer(const UnitGatherer&) = delete;
+  UnitGatherer& operator=(const UnitGatherer&) = delete;
 
-  void bring(const std::vector<nn::Parameter*>& parameters) {
+  void gather_unit(const std::vector<nn::Parameter*>& parameters) {
     const MemoryScope scope(MemoryCategory::parameters);
     for (nn::Parameter* parameter : parameters) {
       if (parameter->adapter || parameter->scales || !brought_.insert(parameter).second) continue;
@@ -232,12 +232,14 @@ ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& re
   const auto save = [&](const nn::WholeRows& whole) {
     if (options.quantization) trained_scales(model, config, whole).choose_in(*options.quantization);
     if (whole) options.whole = pruned(merged(setup, whole), pruned_weights(model, section), section);
-    std::optional<BroughtUnits> units;
+    std::optional<UnitGatherer> units;
     if (calibration != nullptr) {
       options.quantization->calibration = std::move(calibration);
       if (whole) {
         units.emplace(model, options.whole);
-        options.quantization->bring = [&units](const std::vector<nn::Parameter*>& unit) { units->bring(unit); };
+        options.quantization->gather_unit = [&units](const std::vector<nn::Parameter*>& unit) {
+          units->gather_unit(unit);
+        };
         options.whole = [&units](const nn::Parameter& parameter) { return units->rows(parameter); };
       }
       // The inputs of layers are those of the weights as they are.

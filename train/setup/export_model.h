@@ -13,7 +13,7 @@ namespace quench {
 
 // Throws bad_config or unsupported where the model cannot be written as the section export says: patterns that match no
 // layer, a scheme that suits none, a model that the format cannot describe. Reads no weight; the model may be on the
-// planning device. The config has passed every check of train/check/check.h.
+// meta device. The config has passed every check of train/check/check.h.
 void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup);
 
 // Writes the model to export.folder with the small files that the run folder keeps (train/setup/run_model.h). Weights

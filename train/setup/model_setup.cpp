@@ -133,7 +133,7 @@ ModelSetup build_model(const ResolvedConfig& config, Device device, Device targe
   setup.model = std::make_unique<nn::CausalLm>(setup.config, options);
   if (config->metrics.health_every > 0 && !device.is_meta()) setup.health = std::make_shared<recipes::HealthRecorder>();
   setup.adapters = make_adapters(*setup.model, config, parameter_options(config, device));
-  setup.base = std::make_unique<recipes::StoredBase>();
+  setup.base = std::make_unique<recipes::QuantizedBase>();
   // A plan has no weights to come; a run stores them when they are there.
   if (device.is_meta() && config->lora) plan_base(setup, *config);
   setup.conversion = apply_run_recipe(*setup.model, config, target, false, setup.health, setup.adapters.get());
@@ -157,7 +157,7 @@ LmHeadLossOptions loss_options(const RunConfig& config, std::int64_t vocab_size,
           .f32_logits = logits == DType::f32};
 }
 
-autograd::ActivationPlan activation_plan(const RunConfig& config, const nn::ModelConfig& model) {
+autograd::ActivationPolicy activation_policy(const RunConfig& config, const nn::ModelConfig& model) {
   const TrainingSection& training = config.training;
   const std::int64_t layers = model.num_hidden_layers;
   const std::int64_t offloaded = std::min(training.offload_layers, layers);
@@ -173,7 +173,7 @@ RouterTerms router_terms(const RunConfig& config, const nn::ModelConfig& model) 
 
 float router_bias_speed(const RunConfig& config, const nn::ModelConfig& model) {
   constexpr double kSpeed = 0.001;  // DeepSeek-V3's
-  if (!model.experts.choice_bias) return 0;
+  if (!model.experts.expert_bias) return 0;
   return static_cast<float>(config.training.router_bias_speed.value_or(config.lora ? 0 : kSpeed));
 }
 

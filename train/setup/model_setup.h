@@ -8,7 +8,7 @@
 #include "nn/causal_lm.h"
 #include "recipes/convert.h"
 #include "recipes/lora/adapters.h"
-#include "recipes/lora/stored_base.h"
+#include "recipes/lora/quantized_base.h"
 #include "train/config/resolved_config.h"
 
 namespace quench {
@@ -16,8 +16,8 @@ namespace quench {
 struct ModelSetup {
   nn::ModelConfig config;
   std::unique_ptr<nn::CausalLm> model;
-  std::unique_ptr<recipes::Adapters> adapters;  // of the section lora; null: all of the model is trained
-  std::unique_ptr<recipes::StoredBase> base;    // the weights below them that lora.base keeps in few bits
+  std::unique_ptr<recipes::Adapters> adapters;   // of the section lora; null: all of the model is trained
+  std::unique_ptr<recipes::QuantizedBase> base;  // the weights below them that lora.base keeps in few bits
   std::vector<recipes::LayerConversion> conversion;
   std::shared_ptr<recipes::HealthRecorder> health;  // of the converted layers; null: metrics.health_every is 0
 };
@@ -70,7 +70,7 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
 
 // Where each layer's largest activation waits for the backward pass: training.offload_layers and, of the layers that
 // remain, training.recompute_mlp_layers, each at most all.
-[[nodiscard]] autograd::ActivationPlan activation_plan(const RunConfig& config, const nn::ModelConfig& model);
+[[nodiscard]] autograd::ActivationPolicy activation_policy(const RunConfig& config, const nn::ModelConfig& model);
 
 // The terms that the routers of a model with experts add to the loss.
 [[nodiscard]] RouterTerms router_terms(const RunConfig& config, const nn::ModelConfig& model);

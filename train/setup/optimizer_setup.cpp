@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "distributed/fsdp/group_row_exchange.h"
+#include "distributed/fsdp/group_matrix_all_to_all.h"
 #include "nn/optim/table.h"
 #include "recipes/convert.h"
 
@@ -27,20 +27,21 @@ std::function<bool(const nn::Parameter&)> matcher(const std::vector<std::string>
 std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConfig& config,
                                               const distributed::Ranks* ranks) {
   const OptimizerSection& optimizer = config.optimizer;
-  const nn::OptimizerOptions options{.beta1 = optimizer.betas[0],
-                                     .beta2 = optimizer.betas[1],
-                                     .eps = optimizer.eps,
-                                     .weight_decay = optimizer.weight_decay,
-                                     .scale_rate = optimizer.lr > 0 ? config.recipe.scale_lr / optimizer.lr : 0,
-                                     .state_dtype = optimizer.state,
-                                     .master_weights = config.training.master_dtype.has_value(),
-                                     .stochastic_rounding = optimizer.stochastic_rounding,
-                                     .seed = static_cast<std::uint64_t>(config.training.seed),
-                                     .exclude_from_decay = matcher(optimizer.decay_exclude),
-                                     .momentum = optimizer.momentum,
-                                     .nesterov = optimizer.nesterov,
-                                     .exclude_from_muon = matcher(optimizer.muon_exclude),
-                                     .rows = ranks != nullptr ? distributed::make_row_exchange(ranks->shard) : nullptr};
+  const nn::OptimizerOptions options{
+      .beta1 = optimizer.betas[0],
+      .beta2 = optimizer.betas[1],
+      .eps = optimizer.eps,
+      .weight_decay = optimizer.weight_decay,
+      .scale_lr_multiplier = optimizer.lr > 0 ? config.recipe.scale_lr / optimizer.lr : 0,
+      .state_dtype = optimizer.state,
+      .master_weights = config.training.master_dtype.has_value(),
+      .stochastic_rounding = optimizer.stochastic_rounding,
+      .seed = static_cast<std::uint64_t>(config.training.seed),
+      .exclude_from_decay = matcher(optimizer.decay_exclude),
+      .momentum = optimizer.momentum,
+      .nesterov = optimizer.nesterov,
+      .exclude_from_muon = matcher(optimizer.muon_exclude),
+      .rows = ranks != nullptr ? distributed::make_matrix_all_to_all(ranks->shard) : nullptr};
   return nn::make_optimizer(nn::find_optimizer(optimizer.name), model.parameters(), options);
 }
 

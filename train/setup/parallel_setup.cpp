@@ -122,7 +122,7 @@ ModelSharding run_sharding(const distributed::Ranks* ranks) {
 }
 
 std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model, const distributed::Ranks* ranks,
-                                                       const RunConfig& config, const recipes::StoredBase* base) {
+                                                       const RunConfig& config, const recipes::QuantizedBase* base) {
   if (ranks == nullptr) return nullptr;
   const ParallelSection& parallel = config.parallel;
   return std::make_unique<distributed::ShardedModel>(
@@ -135,7 +135,7 @@ std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model, cons
           .base = base,
           .experts = ranks->experts,
           .expert_shard = ranks->expert_shard,
-          .mxfp8_rows = parallel.expert_all_to_all == ParallelSection::ExpertRowsForm::mxfp8});
+          .mxfp8_rows = parallel.expert_all_to_all == ParallelSection::DispatchFormat::mxfp8});
 }
 
 }  // namespace quench

@@ -32,7 +32,7 @@ void share_threads(RunConfig& config, const distributed::Environment& place);
                                                                    const distributed::Environment& place,
                                                                    Device device);
 
-// Rank 0 of a run of that many, on the planning device; null where it is one.
+// Rank 0 of a run of that many, on the meta device; null where it is one.
 [[nodiscard]] std::shared_ptr<const distributed::Ranks> planned_ranks(const RunConfig& config);
 
 // Throws bad_config on every rank, with the first difference, where ranks have different configs or programs.
@@ -44,6 +44,6 @@ void require_same_run(const distributed::Ranks& ranks, const RunConfig& config);
 [[nodiscard]] std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model,
                                                                      const distributed::Ranks* ranks,
                                                                      const RunConfig& config,
-                                                                     const recipes::StoredBase* base = nullptr);
+                                                                     const recipes::QuantizedBase* base = nullptr);
 
 }  // namespace quench

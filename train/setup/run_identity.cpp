@@ -4,7 +4,7 @@
 #include <map>
 
 #include "core/system/log.h"
-#include "data/formats/file_checks.h"
+#include "data/formats/validation_cache.h"
 #include "data/sampling/open_dataset.h"
 #include "data/text/document_encoder.h"
 #include "train/config/presets.h"
@@ -18,7 +18,7 @@ using Changes = std::vector<ConfigChange>;
 constexpr std::size_t kMaxNamed = 8;  // changed files of one key
 constexpr std::string_view kAbsent = "(absent)";
 
-Sources contents_of(const std::vector<DataSource>& sources, DataSplit split, FileChecks& checks) {
+Sources contents_of(const std::vector<DataSource>& sources, DataSplit split, ValidationCache& checks) {
   Sources all;
   for (const DataSource& source : sources) {
     std::vector<FileContent>& files = all.emplace_back();
@@ -107,7 +107,7 @@ bool same_weights(const std::vector<DataSource>& a, const std::vector<DataSource
 
 }  // namespace
 
-RunIdentity run_identity(const RunConfig& config, const Tokenizer* tokenizer, FileChecks& checks) {
+RunIdentity run_identity(const RunConfig& config, const Tokenizer* tokenizer, ValidationCache& checks) {
   return {.train = contents_of(config.data.train, DataSplit::train, checks),
           .validation = contents_of(config.data.validation, DataSplit::validation, checks),
           .tokenizer = tokenizer != nullptr ? fingerprint_text(*tokenizer) : std::string(),

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/json/json.h"
-#include "data/formats/file_checks.h"
+#include "data/formats/validation_cache.h"
 #include "data/tokenizer/tokenizer.h"
 #include "train/config/config_diff.h"
 #include "train/config/run_config.h"
@@ -27,7 +27,7 @@ struct RunIdentity {
 };
 
 // `tokenizer` may be null. Throws what opening and reading the files throws.
-[[nodiscard]] RunIdentity run_identity(const RunConfig& config, const Tokenizer* tokenizer, FileChecks& checks);
+[[nodiscard]] RunIdentity run_identity(const RunConfig& config, const Tokenizer* tokenizer, ValidationCache& checks);
 
 // CheckpointState::data.
 [[nodiscard]] Json to_json(const RunIdentity& identity);

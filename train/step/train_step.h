@@ -16,7 +16,7 @@ namespace quench {
 struct TrainStepOptions {
   autograd::Recompute recompute = autograd::Recompute::none;
   LmHeadLossOptions loss;
-  autograd::ActivationPlan activations;
+  autograd::ActivationPolicy activations;
   double state_offload_ratio = 0;  // of the optimizer's state that waits in host memory (nn/optim/state_offload.h)
   double max_norm = 1.0;           // 0: no clipping
   // Of a run of several processes; both null in a run of one. They outlive the step.

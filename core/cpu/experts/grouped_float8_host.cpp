@@ -8,9 +8,9 @@
 #include "core/number/float8.h"
 #include "core/number/float_types.h"
 #include "core/ops/elementwise.h"
-#include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/grouped_float8.h"
 #include "core/ops/experts/grouped_gemm.h"
+#include "core/ops/experts/token_permutation.h"
 #include "core/ops/quantize/quantize.h"
 
 namespace quench {
@@ -23,7 +23,7 @@ constexpr std::int64_t kCastStrip = 64;
 Tensor gathered(const GroupRows& rows) {
   if (!rows.pairs.defined()) return rows.x;
   const Tensor out = Tensor::empty({rows.rows(), rows.x.size(1)}, rows.x.dtype());
-  gather_rows({.x = rows.x, .pairs = rows.pairs, .choices = rows.choices, .out = out});
+  permute_tokens({.x = rows.x, .pairs = rows.pairs, .choices = rows.choices, .out = out});
   return out;
 }
 

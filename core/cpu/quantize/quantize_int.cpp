@@ -10,10 +10,10 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-struct Rows {
+struct IntRows {
   std::int64_t rows, columns, group, groups;  // groups of a row
 
-  Rows(const Tensor& x, const IntQuantOptions& options)
+  IntRows(const Tensor& x, const IntQuantOptions& options)
       : columns(x.size(-1)), group(options.group_size == 0 ? columns : options.group_size), groups(columns / group) {
     rows = x.numel() / columns;
   }
@@ -100,7 +100,7 @@ QUENCH_INLINE void put_bits(std::uint8_t* mask, std::int64_t at, std::uint32_t b
 
 // Calls body(row, group of the row, first element, number of the group) for all groups, rows in parallel.
 template <class Body>
-void for_groups(const Rows& shape, const Body& body) {
+void for_groups(const IntRows& shape, const Body& body) {
   parallel_ranges(shape.rows, shape.rows * shape.columns, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row)
       for (std::int64_t g = 0; g < shape.groups; ++g)
@@ -109,7 +109,7 @@ void for_groups(const Rows& shape, const Body& body) {
 }
 
 void int_scales_cpu(const IntScalesArgs& args) {
-  const Rows shape(args.x, args.options);
+  const IntRows shape(args.x, args.options);
   const DType stored = args.options.scale_dtype.value_or(DType::f32);
   float* scales = args.scales.data<float>();
   float* zero_points = args.zero_points.defined() ? args.zero_points.data<float>() : nullptr;
@@ -124,7 +124,7 @@ void int_scales_cpu(const IntScalesArgs& args) {
 }
 
 void int_cast_cpu(const IntCastArgs& args) {
-  const Rows shape(args.x, args.options);
+  const IntRows shape(args.x, args.options);
   std::int8_t* codes = args.codes.data<std::int8_t>();
   dispatch<float, bfloat16>(args.x.dtype(), "int_cast", [&]<class T>() {
     const T* x = args.x.data<T>();
@@ -142,7 +142,7 @@ void int_cast_cpu(const IntCastArgs& args) {
 }
 
 void int_dequantize_cpu(const IntDequantizeArgs& args) {
-  const Rows shape(args.codes, args.options);
+  const IntRows shape(args.codes, args.options);
   const std::int8_t* codes = args.codes.data<std::int8_t>();
   dispatch<float, bfloat16>(args.out.dtype(), "int_dequantize", [&]<class T>() {
     T* out = args.out.data<T>();
@@ -158,7 +158,7 @@ void int_dequantize_cpu(const IntDequantizeArgs& args) {
 }
 
 void fake_quantize_int_cpu(const FakeQuantizeIntArgs& args) {
-  const Rows shape(args.x, args.options);
+  const IntRows shape(args.x, args.options);
   const DType stored = args.options.scale_dtype.value_or(DType::f32);
   const std::int64_t mask_bytes = (shape.columns + 7) / 8;
   std::uint8_t* mask = args.mask.defined() ? args.mask.data<std::uint8_t>() : nullptr;

@@ -1,5 +1,6 @@
 #pragma once
-// The arithmetic of SwiGLU for one piece of a row, shared by the kernels with and without a float8 sink: the same bits.
+// The arithmetic of SwiGLU for one piece of a row, shared by the kernels with and without quantization outputs: the
+// same bits.
 
 #include "core/cuda/common/pack.cuh"
 

@@ -5,7 +5,7 @@
 #include "core/cuda/common/reduce.cuh"
 #include "core/cuda/common/swiglu_math.cuh"
 #include "core/cuda/quantize/mx_rounding.cuh"
-#include "core/ops/experts/expert_rows.h"
+#include "core/ops/experts/token_permutation.h"
 #include "core/ops/quantize/round_mx.h"
 
 namespace quench::cuda {
@@ -114,9 +114,9 @@ void expert_swiglu_cuda(const ExpertSwigluArgs& args) {
       if (!is_wide) return expert_swiglu_kernel<T, false, kInput, false>;
       return args.round ? expert_swiglu_kernel<T, true, kInput, true> : expert_swiglu_kernel<T, true, kInput, false>;
     };
-    launch(args.weighs_input ? of(std::true_type()) : of(std::false_type()), static_cast<unsigned>(rows), kThreads, 0,
-           args.gate_up.data<T>(), args.weights.data<float>(), args.pairs.data<std::int32_t>(), args.out.data<T>(),
-           static_cast<int>(is_wide ? width / kVectorWidth<T> : width),
+    launch(args.score_before_experts ? of(std::true_type()) : of(std::false_type()), static_cast<unsigned>(rows),
+           kThreads, 0, args.gate_up.data<T>(), args.weights.data<float>(), args.pairs.data<std::int32_t>(),
+           args.out.data<T>(), static_cast<int>(is_wide ? width / kVectorWidth<T> : width),
            MxScale<E4m3>{args.round.value_or(MxScaleMode::rceil)});
     if (args.round && !is_wide) round_mx({.x = args.out, .out = args.out, .mode = *args.round});
   });
@@ -131,9 +131,10 @@ void expert_swiglu_backward_cuda(const ExpertSwigluBackwardArgs& args) {
     const auto of = [&]<bool kInput>(std::bool_constant<kInput>) {
       return is_wide ? expert_swiglu_backward_kernel<T, true, kInput> : expert_swiglu_backward_kernel<T, false, kInput>;
     };
-    launch(args.weighs_input ? of(std::true_type()) : of(std::false_type()), static_cast<unsigned>(rows), kThreads, 0,
-           args.dout.data<T>(), args.gate_up.data<T>(), args.weights.data<float>(), args.pairs.data<std::int32_t>(),
-           args.dgate_up.data<T>(), args.dweights.data<float>(), args.out.defined() ? args.out.data<T>() : nullptr,
+    launch(args.score_before_experts ? of(std::true_type()) : of(std::false_type()), static_cast<unsigned>(rows),
+           kThreads, 0, args.dout.data<T>(), args.gate_up.data<T>(), args.weights.data<float>(),
+           args.pairs.data<std::int32_t>(), args.dgate_up.data<T>(), args.dweights.data<float>(),
+           args.out.defined() ? args.out.data<T>() : nullptr,
            static_cast<int>(is_wide ? width / kVectorWidth<T> : width));
   });
 }

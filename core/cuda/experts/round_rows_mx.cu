@@ -3,8 +3,8 @@
 // kernel's code short.
 
 #include "core/cuda/quantize/mx_rounding.cuh"
-#include "core/ops/experts/expert_rows.h"
 #include "core/ops/experts/round_rows_mx.h"
+#include "core/ops/experts/token_permutation.h"
 #include "core/ops/quantize/round_mx.h"
 
 namespace quench::cuda {
@@ -29,10 +29,10 @@ struct RowSource {
   }
 };
 
-// along_columns may be x: a block has read what it overwrites. `chunks` of a row, `strips` of them.
+// rowwise may be x: a block has read what it overwrites. `chunks` of a row, `strips` of them.
 template <class T>
-__global__ __launch_bounds__(kThreads) void round_rows_mx_kernel(RowSource<T> source, Packed<T>* along_columns,
-                                                                 T* along_rows, std::int64_t chunks, unsigned strips,
+__global__ __launch_bounds__(kThreads) void round_rows_mx_kernel(RowSource<T> source, Packed<T>* rowwise, T* columnwise,
+                                                                 std::int64_t chunks, unsigned strips,
                                                                  MxScale<E4m3> scale) {
   constexpr int kWidth = static_cast<int>(4 / sizeof(T));
   using Word = Packed<T, kWidth>;
@@ -52,11 +52,11 @@ __global__ __launch_bounds__(kThreads) void round_rows_mx_kernel(RowSource<T> so
 #pragma unroll
   for (int i = 0; i < kRounds; ++i) *own(i) = stored[i];
   __syncthreads();
-  if (along_columns != nullptr) {
+  if (rowwise != nullptr) {
 #pragma unroll 1
     for (int i = 0; i < kRounds; ++i) {
       const Packed<T> rounded = round_packed_to_mx<T>(*own(i), scale);
-      if (inside) along_columns[row_of(i) * chunks + chunk] = rounded;
+      if (inside) rowwise[row_of(i) * chunks + chunk] = rounded;
     }
   }
   const std::int64_t columns = chunks * kVectorWidth<T>;
@@ -68,7 +68,7 @@ __global__ __launch_bounds__(kThreads) void round_rows_mx_kernel(RowSource<T> so
   round_rows_of_columns<T, kWidth>(turned, scale);
 #pragma unroll
   for (int i = 0; i < kMxBlockSize; ++i)
-    *reinterpret_cast<Word*>(along_rows + (first_row + i) * columns + column) = turned[i];
+    *reinterpret_cast<Word*>(columnwise + (first_row + i) * columns + column) = turned[i];
 }
 
 // Along the columns alone: a chunk a thread.
@@ -95,37 +95,36 @@ void round_rows_apart(const RoundRowsMxArgs& args) {
   if (args.rows.pairs.defined()) {
     const MemoryScope scope(MemoryCategory::workspace);
     x = Tensor::empty({args.rows.rows(), x.size(1)}, x.dtype(), x.device());
-    gather_rows({.x = args.rows.x, .pairs = args.rows.pairs, .choices = args.rows.choices, .out = x});
+    permute_tokens({.x = args.rows.x, .pairs = args.rows.pairs, .choices = args.rows.choices, .out = x});
   }
-  if (args.along_rows.defined())
-    round_mx({.x = x, .out = args.along_rows, .mode = args.mode, .orientation = Orientation::transposed});
-  if (args.along_columns.defined())
-    round_mx({.x = x, .out = args.along_columns, .mode = args.mode, .orientation = Orientation::natural});
+  if (args.columnwise.defined())
+    round_mx({.x = x, .out = args.columnwise, .mode = args.mode, .orientation = Orientation::transposed});
+  if (args.rowwise.defined())
+    round_mx({.x = x, .out = args.rowwise, .mode = args.mode, .orientation = Orientation::natural});
 }
 
 void round_rows_mx_cuda(const RoundRowsMxArgs& args) {
   const GroupRows& rows = args.rows;
   const auto address = [](const Tensor& t) { return t.defined() ? t.raw_data() : nullptr; };
-  const bool one_pass = rows.pairs.defined() || (args.along_columns.defined() && args.along_rows.defined());
-  if (!one_pass || !aligned(rows.x.raw_data()) || !aligned(address(args.along_columns)) ||
-      !aligned(address(args.along_rows)))
+  const bool one_pass = rows.pairs.defined() || (args.rowwise.defined() && args.columnwise.defined());
+  if (!one_pass || !aligned(rows.x.raw_data()) || !aligned(address(args.rowwise)) || !aligned(address(args.columnwise)))
     return round_rows_apart(args);
-  const OpLaunch launch("round_rows_mx", {&rows.x, &rows.pairs, &args.along_columns, &args.along_rows});
+  const OpLaunch launch("round_rows_mx", {&rows.x, &rows.pairs, &args.rowwise, &args.columnwise});
   const MxScale<E4m3> scale{args.mode};
   dispatch<float, bfloat16>(rows.x.dtype(), "round_rows_mx", [&]<class T>() {
     const RowSource<T> source{static_cast<const Packed<T>*>(rows.x.raw_data()),
                               rows.pairs.defined() ? rows.pairs.data<std::int32_t>() : nullptr,
                               static_cast<int>(rows.choices)};
-    auto* along_columns = static_cast<Packed<T>*>(address(args.along_columns));
+    auto* rowwise = static_cast<Packed<T>*>(address(args.rowwise));
     const std::int64_t chunks = rows.x.size(1) / kVectorWidth<T>, count = rows.rows() * chunks;
-    if (!args.along_rows.defined()) {
+    if (!args.columnwise.defined()) {
       launch(round_gathered_columns_kernel<T>, strided_grid(launch.device(), count, kThreads, 8, 4), kThreads, 0,
-             source, along_columns, chunks, count, scale);
+             source, rowwise, chunks, count, scale);
       return;
     }
     const auto strips = static_cast<unsigned>((chunks + kChunks - 1) / kChunks);
     launch(round_rows_mx_kernel<T>, strips * static_cast<unsigned>(rows.rows() / kMxBlockSize), kThreads, 0, source,
-           along_columns, args.along_rows.data<T>(), chunks, strips, scale);
+           rowwise, args.columnwise.data<T>(), chunks, strips, scale);
   });
 }
 

@@ -21,7 +21,7 @@
 namespace quench::cuda {
 namespace {
 
-constexpr int kTileThreads = 256, kTileWarps = kTileThreads / 32;
+constexpr int kSmallMThreads = 256, kTileWarps = kSmallMThreads / 32;
 constexpr int kBlocksPerMultiprocessor = 2;  // while those of one kernel end, the next one's are in place
 constexpr int kInFlight = 4;                 // pieces of a row that a warp waits for together
 constexpr int kAhead = 4;                    // further ones that are fetched as far as the second-level cache
@@ -94,7 +94,7 @@ struct TileRows {
 // Reads the codes once. `split` warps share a tile, a divisor of kTileWarps; a warp that has tiles alone may take
 // several. `constant`: core/device/read_only_weights.h.
 template <class Codes, bool kNormed>
-__global__ __launch_bounds__(kTileThreads,
+__global__ __launch_bounds__(kSmallMThreads,
                              kBlocksPerMultiprocessor) void packed_tiles_kernel(TileInput in, PackedView w, int tiles,
                                                                                 int pieces_per_group, int split,
                                                                                 PackedOutput out, const bfloat16* bias,
@@ -105,7 +105,7 @@ __global__ __launch_bounds__(kTileThreads,
   __shared__ RowScales row_scales;
   pdl_launch_dependents();
   if constexpr (kNormed)  // before the weights, which memory is busy with from here on
-    for (int unit = static_cast<int>(threadIdx.x) * 8; unit * 8 < w.columns; unit += kTileThreads * 8)
+    for (int unit = static_cast<int>(threadIdx.x) * 8; unit * 8 < w.columns; unit += kSmallMThreads * 8)
       prefetch_l2(in.gain + unit * 8);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4, t = lane % 4, block_tiles = kTileWarps / split, rows = in.rows;
@@ -158,9 +158,9 @@ __global__ __launch_bounds__(kTileThreads,
     pdl_wait();
   }
   if constexpr (kNormed)
-    stage_normed_row<Codes, kUnits<Codes>, kTileThreads>(in, units, staged, row_scales);
+    stage_normed_row<Codes, kUnits<Codes>, kSmallMThreads>(in, units, staged, row_scales);
   else
-    stage_rows<Codes, kUnits<Codes>, kTileThreads>(in, units, staged, row_scales);
+    stage_rows<Codes, kUnits<Codes>, kSmallMThreads>(in, units, staged, row_scales);
   __syncthreads();
 
   const auto write = [&](int row, const TileRows& tile, int r, float value, float up) {
@@ -247,7 +247,7 @@ __global__ __launch_bounds__(kTileThreads,
   for (int i = 0; i < 4; ++i)
     if (2 * t + i % 2 < rows) parts[warp][g + i / 2 * 8][2 * t + i % 2] = sums[i];
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < block_tiles * kTileRows * rows; i += kTileThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < block_tiles * kTileRows * rows; i += kSmallMThreads) {
     const int r = i % kTileRows, local = i / kTileRows % block_tiles, row = i / (kTileRows * block_tiles);
     const TileRows tile(static_cast<int>(blockIdx.x) * block_tiles + local, w.rows, gated);
     if (tile.first + r > tile.last || (gated && r >= kTileRows / 2)) continue;
@@ -287,7 +287,7 @@ void run_tiles(const Tensor& x, const PackedView& view, int pieces_per_group, co
     in.eps = norm->eps;
   }
   launch.early(rows, norm != nullptr ? packed_tiles_kernel<Codes, true> : packed_tiles_kernel<Codes, false>,
-               static_cast<unsigned>(blocks), kTileThreads,
+               static_cast<unsigned>(blocks), kSmallMThreads,
                static_cast<std::size_t>(rows * (view.columns / 8 + kStagedPad) * 16), in, view, static_cast<int>(tiles),
                pieces_per_group, split, PackedOutput{y.raw_data(), y.stride(0), y.dtype() == DType::f32},
                bias.defined() ? bias.data<bfloat16>() : nullptr, gated,

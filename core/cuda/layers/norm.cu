@@ -1,15 +1,15 @@
 // RMSNorm, forward.
 //
 // A row stays in registers between the sum of its squares and its normalisation, so that x is read once; the weight
-// stays there from row to row of a persistent block. Sinks that take more than the largest magnitude of all have a
-// kernel of their own (norm_sink.cu).
+// stays there from row to row of a persistent block. Quantization outputs that take more than the largest magnitude of
+// all have a kernel of their own (norm_quant_outputs.cu).
 
 #include "core/ops/norm.h"
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pdl.cuh"
+#include "core/cuda/layers/norm_quant_outputs.h"
 #include "core/cuda/layers/norm_rows.cuh"
-#include "core/cuda/layers/norm_sink.h"
 
 namespace quench::cuda {
 namespace {
@@ -18,14 +18,14 @@ namespace {
 constexpr int kResidentThreads = 1024;
 
 // Moves x and y, or x, residual, sum and y, once each, plus 4 bytes a row: 4 H (8 H with a residual) bytes a row in
-// bf16. A row has at most kGroup * kVectors pieces of 16 bytes. The sum over a row has the same order with every sink.
-// Sinks need bf16.
-template <class T, int kGroup, int kVectors, SinkParts kSink>
+// bf16. A row has at most kGroup * kVectors pieces of 16 bytes. The sum over a row has the same order with all
+// quantization outputs. Quantization outputs need bf16.
+template <class T, int kGroup, int kVectors, QuantOutputParts kParts>
 __global__ __launch_bounds__(kNormBlock<kGroup>,
                              kResidentThreads / kNormBlock<kGroup>) void norm_kernel(ForwardRows<T> args) {
   constexpr int kRows = kNormBlock<kGroup> / kGroup;
   pdl_sync();
-  static_assert(kSink != SinkParts::rows);
+  static_assert(kParts != QuantOutputParts::rows);
   __shared__ GroupScratch scratch;
   int turn = 0;
   const int lane = static_cast<int>(threadIdx.x) % kGroup, vectors = args.vectors;
@@ -68,12 +68,12 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
       if (lane + k * kGroup >= end) continue;
       value[k] = normalised(value[k], rstd, weight[k]);
       store_packed(y, lane + k * kGroup, value[k]);
-      if constexpr (kSink == SinkParts::amax) largest.add(value[k]);
+      if constexpr (kParts == QuantOutputParts::amax) largest.add(value[k]);
     }
   }
-  if constexpr (kSink == SinkParts::amax) {
+  if constexpr (kParts == QuantOutputParts::amax) {
     BlockMax block_max(max_scratch);
-    raise_amax(args.sink.amax, largest.word(), block_max);
+    raise_amax(args.quant_outputs.amax, largest.word(), block_max);
   }
 }
 
@@ -112,12 +112,12 @@ __global__ __launch_bounds__(kAnyThreads) void norm_any_kernel(ForwardRows<T> ar
   }
 }
 
-template <class T, SinkParts kSink>
+template <class T, QuantOutputParts kParts>
 void launch_norm(const OpLaunch& launch, const ForwardRows<T>& args) {
   const std::int64_t vectors = args.width / kVectorWidth<T>;
   const auto run = [&]<int kGroup, int kVectors>() {
     constexpr int kThreads = kNormBlock<kGroup>;
-    launch.early(args.rows, norm_kernel<T, kGroup, kVectors, kSink>,
+    launch.early(args.rows, norm_kernel<T, kGroup, kVectors, kParts>,
                  strided_grid(launch.device(), args.rows, kThreads / kGroup, kResidentThreads / kThreads), kThreads, 0,
                  args);
   };
@@ -134,8 +134,8 @@ void launch_norm(const OpLaunch& launch, const ForwardRows<T>& args) {
 void rms_norm(const RmsNormArgs& args) {
   const OpLaunch launch("rms_norm", {&args.x, &args.residual, &args.weight, &args.y, &args.sum, &args.rstd});
   check_row_count("rms_norm", args.rstd.numel());
-  const SinkParts parts = parts_of(args.sink);
-  if (parts == SinkParts::rows && rms_norm_by_rows(launch, args)) return;
+  const QuantOutputParts parts = parts_of(args.quant_outputs);
+  if (parts == QuantOutputParts::rows && rms_norm_by_rows(launch, args)) return;
   const bool fused = dispatch<float, bfloat16>(args.x.dtype(), "rms_norm", [&]<class T>() {
     const ForwardRows<T> rows(args);
     if (!rows.wide() || rows.width / kVectorWidth < T >> 4096) {
@@ -143,15 +143,15 @@ void rms_norm(const RmsNormArgs& args) {
       return false;
     }
     if constexpr (std::is_same_v<T, bfloat16>) {
-      if (parts == SinkParts::amax) {
-        launch_norm<T, SinkParts::amax>(launch, rows);
+      if (parts == QuantOutputParts::amax) {
+        launch_norm<T, QuantOutputParts::amax>(launch, rows);
         return true;
       }
     }
-    launch_norm<T, SinkParts::none>(launch, rows);
+    launch_norm<T, QuantOutputParts::none>(launch, rows);
     return false;
   });
-  if (!fused) fill_sink(args.sink, args.y);
+  if (!fused) fill_quant_outputs(args.quant_outputs, args.y);
 }
 
 QUENCH_CUDA_KERNEL(rms_norm_slot, rms_norm);

@@ -3,8 +3,8 @@
 // With xhat = x rstd and u = dy weight: dx = rstd (u - xhat mean(u xhat)) + dsum, dweight = sum over rows of dy xhat.
 // A row of dy, x and dsum stays in registers between the dot product and dx. A persistent block keeps its share of
 // dweight in registers over all its rows; the blocks' shares are then added in a fixed order, without atomics. With a
-// float8 sink dx stays in registers until its largest magnitude is known; the next row is on its way into shared memory
-// meanwhile, where there is room: each thread fetches what it reads itself.
+// quantization outputs dx stays in registers until its largest magnitude is known; the next row is on its way into
+// shared memory meanwhile, where there is room: each thread fetches what it reads itself.
 
 #include <algorithm>
 #include <cstddef>
@@ -33,34 +33,35 @@ struct BackwardRows : NormRows<T> {
 template <int kGroup, int kVectors>
 inline constexpr int kResidentBlocks = (kVectors > 2 ? 512 : 768) / kNormBlock<kGroup>;
 
-// Columns' maxima of a sink and, after the last row, shares of dweight where a block has several rows.
-template <class T, int kGroup, int kVectors, int kColumns, SinkParts kSink>
+// Columns' maxima of quantization outputs and, after the last row, shares of dweight where a block has several rows.
+template <class T, int kGroup, int kVectors, int kColumns, QuantOutputParts kParts>
 inline constexpr std::size_t kSharedBytes = std::max(
-    {kSink == SinkParts::rows ? sizeof(Packed<T>) * kNormBlock<kGroup> * kVectors : 0,
+    {kParts == QuantOutputParts::rows ? sizeof(Packed<T>) * kNormBlock<kGroup> * kVectors : 0,
      kNormBlock<kGroup> > kGroup ? sizeof(float) * (kNormBlock<kGroup> / kGroup) * kColumns : 0, sizeof(Packed<T>)});
 
 // Moves dy, x, dsum and dx once each: 8 H bytes a row in bf16 (6 H without dsum); the blocks' shares of dweight are a
 // few percent more, y 2 H bytes where it is made again, codes H bytes. dx may be dy or dsum: a thread has read what it
-// overwrites. All sums have the same order with every sink. Sinks need bf16; with SinkParts::rows a row belongs to a
-// block or a warp. kAhead: with dynamic shared memory for kStages rows of a group, [kStages][3][vectors] pieces each.
+// overwrites. All sums have the same order with all quantization outputs. Quantization outputs need bf16; with
+// QuantOutputParts::rows a row belongs to a block or a warp. kAhead: with dynamic shared memory for kStages rows of a
+// group, [kStages][3][vectors] pieces each.
 constexpr int kStages = 2;
-template <class T, int kGroup, int kVectors, SinkParts kSink, bool kAhead>
+template <class T, int kGroup, int kVectors, QuantOutputParts kParts, bool kAhead>
 __global__ __launch_bounds__(kNormBlock<kGroup>,
                              kResidentBlocks<kGroup, kVectors>) void norm_backward_kernel(BackwardRows<T> args) {
   constexpr int kWidth = kVectorWidth<T>;
   constexpr int kRows = kNormBlock<kGroup> / kGroup;
-  static_assert(kSink != SinkParts::rows || kRows == 1 || kGroup == 32);
+  static_assert(kParts != QuantOutputParts::rows || kRows == 1 || kGroup == 32);
   __shared__ GroupScratch scratch;
   int turn = 0;
   const int lane = static_cast<int>(threadIdx.x) % kGroup, vectors = args.vectors;
   __shared__ BlockMax::Scratch max_scratch;
   constexpr int kColumns = kGroup * kVectors * kWidth;
-  __shared__ alignas(16) std::byte memory[kSharedBytes<T, kGroup, kVectors, kColumns, kSink>];
+  __shared__ alignas(16) std::byte memory[kSharedBytes<T, kGroup, kVectors, kColumns, kParts>];
   auto* const columns = reinterpret_cast<Packed<T>*>(memory);
   Packed<T>* const own_columns = columns + threadIdx.x / kGroup * kGroup * kVectors + lane;  // of this thread alone
   BlockMax block_max(max_scratch);
-  RowSink<kSink, kRows == 1 ? RowOwner::block : RowOwner::warp> sink(args.sink, block_max);
-  if constexpr (kSink == SinkParts::rows)
+  RowQuantOutputs<kParts, kRows == 1 ? RowOwner::block : RowOwner::warp> quant_outputs(args.quant_outputs, block_max);
+  if constexpr (kParts == QuantOutputParts::rows)
     for (int k = 0; k < kVectors; ++k) own_columns[k * kGroup] = {};
 
   extern __shared__ uint4 dynamic[];
@@ -96,7 +97,7 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
     const RowPosition at = args.numbering(row);
     const T* dy = args.dy[at];
     const T* x = args.x[at];
-    if constexpr (kSink == SinkParts::rows)
+    if constexpr (kParts == QuantOutputParts::rows)
       for (Packed<T>& piece : weight) keep_packed(piece);
     Packed<T> gradient[kVectors], value[kVectors], past[kVectors];
     const Packed<T>* slots = own_slots;
@@ -153,16 +154,17 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
       }
       gradient[k] = pack<T>(result);
       store_packed(dx, lane + k * kGroup, gradient[k]);
-      sink.add(gradient[k], own_columns[k * kGroup]);
+      quant_outputs.add(gradient[k], own_columns[k * kGroup]);
       if (args.y.base != nullptr) store_packed(args.y[at], lane + k * kGroup, normalised(value[k], rstd, weight[k]));
     }
-    const float scale = sink.finish_row(row, end > 0);
-    if (!sink.has_codes()) continue;
+    const float scale = quant_outputs.finish_row(row, end > 0);
+    if (!quant_outputs.has_codes()) continue;
 #pragma unroll
     for (int k = 0; k < kVectors; ++k)
-      if (lane + k * kGroup < end) sink.encode(std::int64_t{row} * vectors + lane + k * kGroup, gradient[k], scale);
+      if (lane + k * kGroup < end)
+        quant_outputs.encode(std::int64_t{row} * vectors + lane + k * kGroup, gradient[k], scale);
   }
-  sink.template finish<kRows, kGroup * kVectors>(vectors, columns);
+  quant_outputs.template finish<kRows, kGroup * kVectors>(vectors, columns);
   if (args.partial == nullptr) return;
 
   float* partial = args.partial + blockIdx.x * args.width;
@@ -174,7 +176,7 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
             make_float4(share[k][j], share[k][j + 1], share[k][j + 2], share[k][j + 3]);
   } else {
     auto& shares = reinterpret_cast<float(&)[kRows][kColumns]>(memory);
-    if constexpr (kSink != SinkParts::none) __syncthreads();  // all have raised the columns' maxima
+    if constexpr (kParts != QuantOutputParts::none) __syncthreads();  // all have raised the columns' maxima
 #pragma unroll
     for (int k = 0; k < kVectors; ++k)
 #pragma unroll
@@ -257,7 +259,7 @@ Tensor launch_any(const OpLaunch& launch, BackwardRows<T> args, bool dweight_wan
   return partial;
 }
 
-template <class T, SinkParts kSink>
+template <class T, QuantOutputParts kParts>
 Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweight_wanted) {
   const std::int64_t vectors = args.width / kVectorWidth<T>;
   const auto run = [&]<int kGroup, int kVectors>() {
@@ -269,24 +271,24 @@ Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweigh
       partial = Tensor::empty(Shape{std::int64_t{blocks}, args.width}, DType::f32, launch.device());
       args.partial = partial.data<float>();
     }
-    if constexpr (kSink == SinkParts::rows && kGroup > 32) {
+    if constexpr (kParts == QuantOutputParts::rows && kGroup > 32) {
       // The blocks of a multiprocessor stay as many: the order of the sums of dweight depends on them.
       constexpr int kReserved = 1024;  // of a block's shared memory, not for our use
-      constexpr std::size_t kStatic = kSharedBytes<T, kGroup, kVectors, kGroup * kVectors * kVectorWidth<T>, kSink> +
+      constexpr std::size_t kStatic = kSharedBytes<T, kGroup, kVectors, kGroup * kVectors * kVectorWidth<T>, kParts> +
                                       sizeof(GroupScratch) + sizeof(BlockMax::Scratch) +
                                       kStages * kThreads * sizeof(float) + kReserved;
       const std::size_t shared =
           sizeof(Packed<T>) * kStages * 3 * static_cast<std::size_t>(vectors) * kThreads / kGroup;
       if (kResidentBlocks<kGroup, kVectors> * (shared + kStatic) <=
           static_cast<std::size_t>(max_shared_bytes(launch.device()) + kReserved)) {
-        launch(norm_backward_kernel<T, kGroup, kVectors, kSink, true>, blocks, kThreads, shared, args);
+        launch(norm_backward_kernel<T, kGroup, kVectors, kParts, true>, blocks, kThreads, shared, args);
         return partial;
       }
     }
-    launch(norm_backward_kernel<T, kGroup, kVectors, kSink, false>, blocks, kThreads, 0, args);
+    launch(norm_backward_kernel<T, kGroup, kVectors, kParts, false>, blocks, kThreads, 0, args);
     return partial;
   };
-  if constexpr (kSink != SinkParts::rows) {
+  if constexpr (kParts != QuantOutputParts::rows) {
     if (vectors <= 8) return run.template operator()<8, 1>();
     if (vectors <= 16) return run.template operator()<16, 1>();
     if (vectors <= 32) return run.template operator()<32, 1>();
@@ -298,13 +300,13 @@ Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweigh
   return run.template operator()<512, 4>();
 }
 
-// What of its sink a kernel can fill for these operands; with none it is left to fill_sink.
+// The quantization outputs that a kernel can fill for these operands; with none it is left to fill_quant_outputs.
 template <class T>
-SinkParts fused_parts(const BackwardRows<T>& args, const Float8Sink& sink) {
+QuantOutputParts fused_parts(const BackwardRows<T>& args, const QuantOutputs& quant_outputs) {
   const std::int64_t vectors = args.width / kVectorWidth<T>;
-  const SinkParts parts = parts_of(sink);
-  if (!std::is_same_v<T, bfloat16> || !args.wide() || vectors > 2048) return SinkParts::none;
-  if (parts == SinkParts::rows && (vectors <= 32 || !args.sink.wide())) return SinkParts::none;
+  const QuantOutputParts parts = parts_of(quant_outputs);
+  if (!std::is_same_v<T, bfloat16> || !args.wide() || vectors > 2048) return QuantOutputParts::none;
+  if (parts == QuantOutputParts::rows && (vectors <= 32 || !args.quant_outputs.wide())) return QuantOutputParts::none;
   return parts;
 }
 
@@ -314,19 +316,21 @@ void rms_norm_backward(const RmsNormBackwardArgs& args) {
   check_row_count("rms_norm_backward", args.rstd.numel());
   const MemoryScope scope(MemoryCategory::workspace);
   const bool dweight_wanted = args.dweight.defined();
-  SinkParts fused = SinkParts::none;
+  QuantOutputParts fused = QuantOutputParts::none;
   const Tensor partial = dispatch<float, bfloat16>(args.x.dtype(), "rms_norm_backward", [&]<class T>() {
     const BackwardRows<T> rows(args);
     if (!rows.wide() || rows.width / kVectorWidth < T >> 2048) return launch_any(launch, rows, dweight_wanted);
-    fused = fused_parts(rows, args.sink);
+    fused = fused_parts(rows, args.quant_outputs);
     if constexpr (std::is_same_v<T, bfloat16>) {
-      if (fused == SinkParts::amax) return launch_backward<T, SinkParts::amax>(launch, rows, dweight_wanted);
-      if (fused == SinkParts::rows) return launch_backward<T, SinkParts::rows>(launch, rows, dweight_wanted);
+      if (fused == QuantOutputParts::amax)
+        return launch_backward<T, QuantOutputParts::amax>(launch, rows, dweight_wanted);
+      if (fused == QuantOutputParts::rows)
+        return launch_backward<T, QuantOutputParts::rows>(launch, rows, dweight_wanted);
     }
-    return launch_backward<T, SinkParts::none>(launch, rows, dweight_wanted);
+    return launch_backward<T, QuantOutputParts::none>(launch, rows, dweight_wanted);
   });
   if (partial.defined()) sum_partial_rows(launch, partial, args.dweight, args.accumulate_dweight);
-  if (fused == SinkParts::none) fill_sink(args.sink, args.dx);
+  if (fused == QuantOutputParts::none) fill_quant_outputs(args.quant_outputs, args.dx);
 }
 
 QUENCH_CUDA_KERNEL(rms_norm_backward_slot, rms_norm_backward);

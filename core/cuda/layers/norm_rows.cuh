@@ -8,7 +8,7 @@
 
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/common/rows.cuh"
-#include "core/cuda/quantize/quant_sink.cuh"
+#include "core/cuda/quantize/quant_outputs.cuh"
 #include "core/ops/norm.h"
 
 namespace quench::cuda {
@@ -24,7 +24,7 @@ struct NormRows {
   RowNumbering numbering;
   std::int64_t width;
   int vectors;  // pieces of a row
-  SinkPointers sink;
+  QuantOutputPointers quant_outputs;
 
   template <class Args>
   explicit NormRows(const Args& args)
@@ -36,7 +36,7 @@ struct NormRows {
         numbering(args.x),
         width(args.x.size(-1)),
         vectors(static_cast<int>(width / kVectorWidth<T>)),
-        sink(args.sink) {}
+        quant_outputs(args.quant_outputs) {}
   // True if every row may be read in 16-byte pieces.
   [[nodiscard]] bool wide() const { return x.wide(width) && y.wide(width) && rows_are_wide<T>(weight, 0, width); }
 };

@@ -6,8 +6,8 @@
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/common/pdl.cuh"
 #include "core/cuda/common/swiglu_math.cuh"
-#include "core/cuda/layers/swiglu_sink.h"
-#include "core/cuda/quantize/quant_sink.cuh"
+#include "core/cuda/layers/swiglu_quant_outputs.h"
+#include "core/cuda/quantize/quant_outputs.cuh"
 
 namespace quench::cuda {
 namespace {
@@ -85,10 +85,11 @@ __global__ __launch_bounds__(kThreads, 5) void swiglu_backward_kernel(const T* d
   if constexpr (kAmax) finish_amax(amax, most);
 }
 
-// Calls launch_with.operator()<T, kWide, kAmax>(count, pieces) as the operands and the sink allow and ask for.
+// Calls launch_with.operator()<T, kWide, kAmax>(count, pieces) as the operands and the quantization outputs allow and
+// ask for.
 template <class LaunchWith>
 void choose(std::string_view op, const Tensor& half, std::initializer_list<const Tensor*> operands,
-            const Float8Sink& sink, const LaunchWith& launch_with) {
+            const QuantOutputs& quant_outputs, const LaunchWith& launch_with) {
   const std::int64_t n = half.size(0), width = half.size(1);
   dispatch<float, bfloat16>(half.dtype(), op, [&]<class T>() {
     const bool wide = std::all_of(operands.begin(), operands.end(),
@@ -100,42 +101,43 @@ void choose(std::string_view op, const Tensor& half, std::initializer_list<const
       else
         launch_with.template operator()<T, false, kAmax>(count, pieces);
     };
-    if (sink.amax.defined())
+    if (quant_outputs.amax.defined())
       with.template operator()<true>();
     else
       with.template operator()<false>();
   });
 }
 
-// What the kernels by elements leave of a sink.
-void fill_rest(Float8Sink sink, const Tensor& result) {
-  sink.amax = Tensor();
-  fill_sink(sink, result);
+// Quantization outputs that the kernels by elements do not fill.
+void fill_rest(QuantOutputs quant_outputs, const Tensor& result) {
+  quant_outputs.amax = Tensor();
+  fill_quant_outputs(quant_outputs, result);
 }
 
 void swiglu(const SwigluArgs& args) {
   const OpLaunch launch("swiglu", {&args.gate_up, &args.out});
-  if (parts_of(args.sink) == SinkParts::rows && swiglu_by_rows(launch, args)) return;
-  choose("swiglu", args.out, {&args.gate_up, &args.out}, args.sink,
+  if (parts_of(args.quant_outputs) == QuantOutputParts::rows && swiglu_by_rows(launch, args)) return;
+  choose("swiglu", args.out, {&args.gate_up, &args.out}, args.quant_outputs,
          [&]<class T, bool kWide, bool kAmax>(std::int64_t count, std::int64_t pieces) {
            launch.early(args.out.size(0), swiglu_kernel<T, kWide, kAmax>,
                         strided_grid(launch.device(), count, kThreads, 8, 4), kThreads, 0, args.gate_up.data<T>(),
-                        args.out.data<T>(), count, pieces, SinkPointers(args.sink).amax);
+                        args.out.data<T>(), count, pieces, QuantOutputPointers(args.quant_outputs).amax);
          });
-  fill_rest(args.sink, args.out);
+  fill_rest(args.quant_outputs, args.out);
 }
 
 void swiglu_backward(const SwigluBackwardArgs& args) {
   const OpLaunch launch("swiglu_backward", {&args.dout, &args.gate_up, &args.dgate_up, &args.out});
-  if (parts_of(args.sink) == SinkParts::rows && swiglu_backward_by_rows(launch, args)) return;
+  if (parts_of(args.quant_outputs) == QuantOutputParts::rows && swiglu_backward_by_rows(launch, args)) return;
   const Tensor& again = args.out.defined() ? args.out : args.dout;
-  choose("swiglu_backward", args.dout, {&args.dout, &args.gate_up, &args.dgate_up, &again}, args.sink,
+  choose("swiglu_backward", args.dout, {&args.dout, &args.gate_up, &args.dgate_up, &again}, args.quant_outputs,
          [&]<class T, bool kWide, bool kAmax>(std::int64_t count, std::int64_t pieces) {
            launch(swiglu_backward_kernel<T, kWide, kAmax>, strided_grid(launch.device(), count, kThreads, 5, 4),
                   kThreads, 0, args.dout.data<T>(), args.gate_up.data<T>(), args.dgate_up.data<T>(),
-                  args.out.defined() ? args.out.data<T>() : nullptr, count, pieces, SinkPointers(args.sink).amax);
+                  args.out.defined() ? args.out.data<T>() : nullptr, count, pieces,
+                  QuantOutputPointers(args.quant_outputs).amax);
          });
-  fill_rest(args.sink, args.dgate_up);
+  fill_rest(args.quant_outputs, args.dgate_up);
 }
 
 QUENCH_CUDA_KERNEL(swiglu_slot, swiglu);

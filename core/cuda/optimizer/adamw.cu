@@ -8,7 +8,7 @@
 #include "core/cuda/common/vector.cuh"
 #include "core/cuda/optimizer/adamw_math.cuh"
 #include "core/cuda/optimizer/adamw_values.cuh"
-#include "core/cuda/quantize/quant_sink.cuh"
+#include "core/cuda/quantize/quant_outputs.cuh"
 
 namespace quench::cuda {
 namespace {

@@ -9,10 +9,10 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
-struct Rows {
+struct IntRows {
   std::int64_t rows, columns, group, groups;  // groups of a row
 
-  Rows(const Tensor& x, const IntQuantOptions& options)
+  IntRows(const Tensor& x, const IntQuantOptions& options)
       : rows(x.numel() / x.size(-1)),
         columns(x.size(-1)),
         group(options.group_size == 0 ? columns : options.group_size),
@@ -59,7 +59,7 @@ __global__ __launch_bounds__(kThreads) void scales_kernel(const T* x, float* sca
 template <class T>
 void choose_scales(const OpLaunch& launch, const Tensor& x, const Tensor& scales, const Tensor& zero_points,
                    const IntQuantOptions& options) {
-  const Rows shape(x, options);
+  const IntRows shape(x, options);
   const std::int64_t count = shape.rows * shape.groups;
   launch(scales_kernel<T>, dim3(strided_grid(launch.device(), count, kWarps, 8, 4)), kThreads, 0, x.data<T>(),
          scales.data<float>(), zero_points.defined() ? zero_points.data<float>() : nullptr, count, shape.group,
@@ -126,7 +126,7 @@ __global__ __launch_bounds__(kThreads) void apply_pieces_kernel(const In* x, Out
 
 // For groups of any size and alignment: eight elements of a row a thread, a mask byte with them.
 template <class In, class Out, class Body>
-__global__ __launch_bounds__(kThreads) void apply_any_kernel(const In* x, Out* out, std::uint8_t* mask, Rows shape,
+__global__ __launch_bounds__(kThreads) void apply_any_kernel(const In* x, Out* out, std::uint8_t* mask, IntRows shape,
                                                              Parameters parameters, IntScheme scheme) {
   const std::int64_t pieces = (shape.columns + kPiece - 1) / kPiece, count = shape.rows * pieces;
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
@@ -154,7 +154,7 @@ __global__ __launch_bounds__(kThreads) void apply_any_kernel(const In* x, Out* o
 template <class In, class Out, class Body>
 void apply(const OpLaunch& launch, const Tensor& x, const Tensor& out, std::uint8_t* mask, const Tensor& scales,
            const Tensor& zero_points, const IntQuantOptions& options) {
-  const Rows shape(x, options);
+  const IntRows shape(x, options);
   const Parameters parameters = parameters_of(scales, zero_points);
   const In* from = x.data<In>();
   Out* to = out.data<Out>();
@@ -269,7 +269,7 @@ __global__ __launch_bounds__(kRowBlock<kRowThreads>,
 // False if no plan holds a group.
 template <class T>
 bool fake_rows(const OpLaunch& launch, const FakeQuantizeIntArgs& args, std::uint8_t* mask) {
-  const std::int64_t group = Rows(args.x, args.options).group, groups = args.x.numel() / group;
+  const std::int64_t group = IntRows(args.x, args.options).group, groups = args.x.numel() / group;
   return with_usual_row_plan<T>(group, [&]<class Plan>() {
     launch(fake_rows_kernel<T, Plan::kThreads, Plan::kKept>, row_grid<Plan>(groups), kRowBlock<Plan::kThreads>, 0,
            args.x.data<T>(), args.out.data<T>(), mask, groups, static_cast<int>(group), IntScheme(args.options));
@@ -281,7 +281,7 @@ void fake_any(const OpLaunch& launch, const FakeQuantizeIntArgs& args, std::uint
   Tensor scales = args.scales, zero_points = args.zero_points;
   if (!scales.defined()) {
     const MemoryScope scope(MemoryCategory::workspace);
-    const Rows shape(args.x, args.options);
+    const IntRows shape(args.x, args.options);
     scales = Tensor::empty({shape.rows * shape.groups}, DType::f32, args.x.device());
     zero_points = Tensor::empty_like(scales);
     choose_scales<T>(launch, args.x, scales, zero_points, args.options);
@@ -313,7 +313,7 @@ void int_dequantize_cuda(const IntDequantizeArgs& args) {
 void fake_quantize_int_cuda(const FakeQuantizeIntArgs& args) {
   const OpLaunch launch("fake_quantize_int", {&args.x, &args.out, &args.mask, &args.scales, &args.zero_points});
   std::uint8_t* mask = args.mask.defined() ? args.mask.data<std::uint8_t>() : nullptr;
-  const Rows shape(args.x, args.options);
+  const IntRows shape(args.x, args.options);
   const bool one_pass =
       !args.scales.defined() && shape.in_pieces() && aligned(args.x.raw_data()) && aligned(args.out.raw_data());
   dispatch<float, bfloat16>(args.x.dtype(), "fake_quantize_int", [&]<class T>() {

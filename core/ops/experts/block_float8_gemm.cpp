@@ -68,7 +68,7 @@ void emulated_wgrad(const BlockFloat8WgradArgs& args) {
   });
 }
 
-// Calls each(group, first row, rows) for the groups one after the other. The planning device, which does not know them,
+// Calls each(group, first row, rows) for the groups one after the other. The meta device, which does not know them,
 // takes all rows for those of every group: the most that there can be.
 template <class Each>
 void for_groups(const Tensor& ends, std::int64_t groups, std::int64_t rows, const Each& each) {
@@ -153,8 +153,8 @@ void grouped_gemm(const BlockFloat8GemmArgs& args) {
     QUENCH_CHECK(groups == 1, "{}: {} groups without ends", op, groups);
   check_same_device(op, {&args.c, &args.a.codes, &args.a.scales, &args.b.codes, &args.b.scales, &args.ends});
   if (args.c.numel() == 0) return;
-  if (args.products == BlockProducts::emulated) return emulated_gemm(args);
-  if (args.products == BlockProducts::emulated_by_group) return emulated_gemm_by_group(args);
+  if (args.products == BlockGemms::emulated) return emulated_gemm(args);
+  if (args.products == BlockGemms::emulated_by_group) return emulated_gemm_by_group(args);
   BlockFloat8GemmArgs whole = args;
   whole.ends = whole_group(args.ends, args.c.size(0), args.c.device());
   block_float8_gemm_slot(args.c.device().type, whole);
@@ -175,8 +175,8 @@ void grouped_wgrad(const BlockFloat8WgradArgs& args) {
     QUENCH_CHECK(groups == 1, "{}: {} groups without ends", op, groups);
   check_same_device(op, {&args.c, &args.a.codes, &args.a.scales, &args.b.codes, &args.b.scales, &args.ends});
   if (args.c.numel() == 0) return;
-  if (args.products == BlockProducts::emulated) return emulated_wgrad(args);
-  if (args.products == BlockProducts::emulated_by_group) return emulated_wgrad_by_group(args);
+  if (args.products == BlockGemms::emulated) return emulated_wgrad(args);
+  if (args.products == BlockGemms::emulated_by_group) return emulated_wgrad_by_group(args);
   BlockFloat8WgradArgs whole = args;
   whole.ends = whole_group(args.ends, args.a.codes.size(1), args.c.device());
   block_float8_wgrad_slot(args.c.device().type, whole);

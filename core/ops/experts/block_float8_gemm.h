@@ -11,11 +11,11 @@
 namespace quench {
 
 // On which units the products of blocks run.
-enum class BlockProducts : std::uint8_t {
+enum class BlockGemms : std::uint8_t {
   native,    // float8 tensor cores; the CPU emulates by group
   emulated,  // values in f32: the same up to the rounding of sums, on any device, slowly
   // The same, with the values of one group's matrix at a time: where the host sees the groups' ends, that is on the
-  // CPU, and on the planning device for it.
+  // CPU, and on the meta device for it.
   emulated_by_group,
 };
 
@@ -25,7 +25,7 @@ struct BlockFloat8GemmArgs {
   BlockFloat8 b;  // [E,N,K], squares
   Tensor ends;    // i32 [E]; undefined: one group of all rows
   Tensor c;       // [R,N], bf16 or f32, contiguous
-  BlockProducts products = BlockProducts::native;
+  BlockGemms products = BlockGemms::native;
 };
 
 // C[e] = A_e^T * B_e + beta * C[e] over the rows of group e. An empty group's is beta * C[e].
@@ -35,7 +35,7 @@ struct BlockFloat8WgradArgs {
   Tensor ends;    // i32 [E]; undefined: one group of all rows
   Tensor c;       // [E,M,N], bf16 or f32, contiguous
   float beta = 0.0f;
-  BlockProducts products = BlockProducts::native;
+  BlockGemms products = BlockGemms::native;
 };
 
 // "block float8 gemm 4096x(8x1024)x2048 bf16"

@@ -15,7 +15,7 @@ namespace quench {
 inline constexpr std::int64_t kFloat8GroupAlignment = 32;
 
 // The rows of an operand, which may be copies of tokens that nobody has made: row r is x[pairs[r] / choices], or zeros
-// where pairs[r] is -1 (core/ops/experts/expert_rows.h). Without pairs it is x[r].
+// where pairs[r] is -1 (core/ops/experts/token_permutation.h). Without pairs it is x[r].
 struct GroupRows {
   Tensor x;      // [N,C], f32 or bf16, contiguous
   Tensor ends;   // i32 [E]

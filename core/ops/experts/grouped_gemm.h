@@ -1,6 +1,6 @@
 #pragma once
 // Matrix products whose rows belong to groups: the linear layers of the experts of a mixture
-// (core/ops/experts/expert_rows.h).
+// (core/ops/experts/token_permutation.h).
 //
 // Group e of `ends` i32 [E] has the rows from ends[e-1] (0 for the first) to ends[e]; a group may be empty. `ends` does
 // not decrease, and only the device knows it: nothing here reads it on the host of a GPU.

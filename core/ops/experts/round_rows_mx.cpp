@@ -1,6 +1,6 @@
 #include "core/ops/experts/round_rows_mx.h"
 
-#include "core/ops/experts/expert_rows.h"
+#include "core/ops/experts/token_permutation.h"
 #include "core/ops/op_checks.h"
 #include "core/ops/quantize/quantize.h"
 #include "core/ops/quantize/round_mx.h"
@@ -20,17 +20,17 @@ void round_rows_mx(const RoundRowsMxArgs& args) {
     QUENCH_CHECK(rows.choices > 0, "{}: {} choices a token", op, rows.choices);
   }
   const Shape shape{rows.rows(), rows.x.size(1)};
-  QUENCH_CHECK(shape[1] % kMxBlockSize == 0 && (!args.along_rows.defined() || shape[0] % kMxBlockSize == 0),
+  QUENCH_CHECK(shape[1] % kMxBlockSize == 0 && (!args.columnwise.defined() || shape[0] % kMxBlockSize == 0),
                "{}: {} rows of {}; the axes that blocks run along must be multiples of {}", op, shape[0],
                rows.x.describe(), kMxBlockSize);
-  QUENCH_CHECK(args.along_columns.defined() || args.along_rows.defined(), "{}: no form is asked for", op);
-  for (const auto& [name, out] : {std::pair<std::string_view, const Tensor*>{"along_columns", &args.along_columns},
-                                  {"along_rows", &args.along_rows}}) {
+  QUENCH_CHECK(args.rowwise.defined() || args.columnwise.defined(), "{}: no form is asked for", op);
+  for (const auto& [name, out] :
+       {std::pair<std::string_view, const Tensor*>{"rowwise", &args.rowwise}, {"columnwise", &args.columnwise}}) {
     if (!out->defined()) continue;
     check_tensor(op, name, *out, shape, rows.x.dtype());
     check_contiguous(op, name, *out);
   }
-  check_same_device(op, {&rows.x, &rows.pairs, &args.along_columns, &args.along_rows});
+  check_same_device(op, {&rows.x, &rows.pairs, &args.rowwise, &args.columnwise});
   if (shape.numel() > 0) round_rows_mx_slot(rows.x.device().type, args);
 }
 
@@ -41,13 +41,13 @@ void round_rows_mx_host(const RoundRowsMxArgs& args) {
   Tensor x = args.rows.x;
   if (args.rows.pairs.defined()) {
     x = Tensor::empty({args.rows.rows(), x.size(1)}, x.dtype(), x.device());
-    gather_rows({.x = args.rows.x, .pairs = args.rows.pairs, .choices = args.rows.choices, .out = x});
+    permute_tokens({.x = args.rows.x, .pairs = args.rows.pairs, .choices = args.rows.choices, .out = x});
   }
   // Columns last: they may be rounded in place.
-  if (args.along_rows.defined())
-    round_mx({.x = x, .out = args.along_rows, .mode = args.mode, .orientation = Orientation::transposed});
-  if (args.along_columns.defined())
-    round_mx({.x = x, .out = args.along_columns, .mode = args.mode, .orientation = Orientation::natural});
+  if (args.columnwise.defined())
+    round_mx({.x = x, .out = args.columnwise, .mode = args.mode, .orientation = Orientation::transposed});
+  if (args.rowwise.defined())
+    round_mx({.x = x, .out = args.rowwise, .mode = args.mode, .orientation = Orientation::natural});
 }
 
 [[maybe_unused]] const bool round_rows_mx_registered = round_rows_mx_slot.fill(DeviceType::cpu, &round_rows_mx_host);

@@ -8,17 +8,17 @@
 namespace quench {
 
 struct RoundRowsMxArgs {
-  GroupRows rows;        // [R,C] of f32 or bf16, C a multiple of 32; its ends are not read
-  Tensor along_columns;  // out, or undefined: [R,C], blocks of 32 along C; may be x itself where there are no pairs
+  GroupRows rows;  // [R,C] of f32 or bf16, C a multiple of 32; its ends are not read
+  Tensor rowwise;  // out, or undefined: [R,C], blocks of 32 along C; may be x itself where there are no pairs
   // out, or undefined: [R,C], blocks of 32 rows; R is a multiple of 32 then. No block crosses the end of a group whose
   // rows are a multiple of 32.
-  Tensor along_rows;
+  Tensor columnwise;
   MxScaleMode mode = MxScaleMode::rceil;
 };
 
 extern constinit KernelSlot<RoundRowsMxArgs> round_rows_mx_slot;
 
-// The bits of gather_rows and of one round_mx for each form. Throws invalid_argument naming what does not fit.
+// The bits of permute_tokens and of one round_mx for each form. Throws invalid_argument naming what does not fit.
 void round_rows_mx(const RoundRowsMxArgs& args);
 
 }  // namespace quench

@@ -14,13 +14,13 @@ std::int64_t memory_in_use() {
   return Allocator::of(Device{}).stats().current;
 }
 
-TEST(KeptMemory, IsGivenBackAtTheEndNotBefore) {
+TEST(GraphMemory, IsGivenBackAtTheEndNotBefore) {
   const std::int64_t before = memory_in_use();
   {
-    KeptMemory kept;
+    GraphMemory kept;
     const void* address = nullptr;
     {
-      const KeptMemory::Scope scope(kept);
+      const GraphMemory::Scope scope(kept);
       address = Tensor::empty({1000}, DType::f32).raw_data();
       for (int i = 0; i < 3; ++i) EXPECT_NE(Tensor::empty({1000}, DType::f32).raw_data(), address);
     }
@@ -31,13 +31,13 @@ TEST(KeptMemory, IsGivenBackAtTheEndNotBefore) {
   EXPECT_EQ(memory_in_use(), before);
 }
 
-TEST(KeptMemory, ScopesNestAndEndWithAnException) {
+TEST(GraphMemory, ScopesNestAndEndWithAnException) {
   const std::int64_t before = memory_in_use();
   {
-    KeptMemory outer, inner;
-    const KeptMemory::Scope outer_scope(outer);
+    GraphMemory outer, inner;
+    const GraphMemory::Scope outer_scope(outer);
     try {
-      const KeptMemory::Scope inner_scope(inner);
+      const GraphMemory::Scope inner_scope(inner);
       (void)Tensor::empty({100}, DType::f32);
       throw std::runtime_error("no");
     } catch (const std::runtime_error&) {

@@ -215,7 +215,7 @@ TEST(Tensor, ToTheSameDeviceIsTheSameTensor) {
   EXPECT_EQ(t.to(Device{}).raw_data(), t.raw_data());
 }
 
-TEST(Tensor, PlanningDeviceHasShapesWithoutBytes) {
+TEST(Tensor, MetaDeviceHasShapesWithoutBytes) {
   const Tensor t = Tensor::zeros({std::int64_t{1} << 40}, DType::f32, kMeta);
   EXPECT_EQ(t.nbytes(), std::size_t{1} << 42);
   EXPECT_TRUE(t.narrow(0, 5, 10).clone().device().is_meta());

@@ -84,24 +84,24 @@ TEST(CudaRoundMx, RowsOfExpertsInBothFormsAreTheCpus) {
             const Tensor on_host = x.clone();
             round_rows_mx(
                 {.rows = {.x = on_host, .ends = {}, .pairs = pairs, .choices = std::max<std::int64_t>(choices, 1)},
-                 .along_columns = columns_form,
-                 .along_rows = rows_form,
+                 .rowwise = columns_form,
+                 .columnwise = rows_form,
                  .mode = mode});
             Tensor gpu = shifted(of_x);
             gpu.copy_from(x.clone());
             const GroupRows of_gpu{
                 .x = gpu, .ends = {}, .pairs = on_gpu(pairs), .choices = std::max<std::int64_t>(choices, 1)};
             const Tensor gpu_columns = shifted(shape), gpu_rows = shifted(shape);
-            round_rows_mx({.rows = of_gpu, .along_columns = gpu_columns, .along_rows = gpu_rows, .mode = mode});
+            round_rows_mx({.rows = of_gpu, .rowwise = gpu_columns, .columnwise = gpu_rows, .mode = mode});
             EXPECT_TRUE(equal(gpu_columns, columns_form));
             EXPECT_TRUE(equal(gpu_rows, rows_form));
             const Tensor one = shifted(shape);
-            round_rows_mx({.rows = of_gpu, .along_columns = {}, .along_rows = one, .mode = mode});
+            round_rows_mx({.rows = of_gpu, .rowwise = {}, .columnwise = one, .mode = mode});
             EXPECT_TRUE(equal(one, rows_form)) << "rows alone";
-            round_rows_mx({.rows = of_gpu, .along_columns = one, .along_rows = {}, .mode = mode});
+            round_rows_mx({.rows = of_gpu, .rowwise = one, .columnwise = {}, .mode = mode});
             EXPECT_TRUE(equal(one, columns_form)) << "columns alone";
             if (choices > 0) continue;
-            round_rows_mx({.rows = of_gpu, .along_columns = gpu, .along_rows = one, .mode = mode});
+            round_rows_mx({.rows = of_gpu, .rowwise = gpu, .columnwise = one, .mode = mode});
             EXPECT_TRUE(equal(gpu, columns_form)) << "in place";
             EXPECT_TRUE(equal(one, rows_form)) << "beside a form in place";
           }

@@ -70,7 +70,7 @@ void expect_same_rows(const std::shared_ptr<const Dataset>& dataset, std::int32_
   const auto step_rows = [&](std::uint64_t first, std::int64_t world, std::int64_t micro, std::size_t prefetch) {
     std::multiset<std::int32_t> rows;
     for (std::int64_t rank = 0; rank < world; ++rank) {
-      const BatchGeometry geometry{micro, 12, rank, world};
+      const BatchSplit geometry{micro, 12, rank, world};
       BatchLoader loader(dataset, geometry, {.first_sample = first, .prefetch = prefetch});
       for (std::int64_t m = 0; m < geometry.accumulation_steps(); ++m) {
         const auto batch = loader.next();

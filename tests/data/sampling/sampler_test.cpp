@@ -156,7 +156,7 @@ TEST(Mixture, BadWeightsAreRefused) {
 }
 
 // The set of samples of a step is the same for every world size and micro-batch size, and ranks never overlap.
-TEST(BatchGeometry, AStepsSamplesDoNotDependOnTheSplit) {
+TEST(BatchSplit, AStepsSamplesDoNotDependOnTheSplit) {
   for (const std::int64_t world : {1, 2, 3, 4, 6}) {
     for (const std::int64_t micro : {1, 2, 4}) {
       if (24 % (world * micro) != 0) continue;
@@ -164,7 +164,7 @@ TEST(BatchGeometry, AStepsSamplesDoNotDependOnTheSplit) {
         std::set<std::uint64_t> samples;
         std::int64_t total = 0;
         for (std::int64_t rank = 0; rank < world; ++rank) {
-          const BatchGeometry geometry{micro, 24, rank, world};
+          const BatchSplit geometry{micro, 24, rank, world};
           geometry.check();
           for (std::int64_t m = 0; m < geometry.accumulation_steps(); ++m)
             for (std::int64_t row = 0; row < micro; ++row, ++total)
@@ -179,11 +179,11 @@ TEST(BatchGeometry, AStepsSamplesDoNotDependOnTheSplit) {
   }
 }
 
-TEST(BatchGeometry, ImpossibleSplitsAreRefused) {
-  expect_error(ErrorCode::invalid_argument, {"10", "4", "1"}, [] { BatchGeometry{4, 10, 0, 1}.check(); });
-  expect_error(ErrorCode::invalid_argument, {"8", "2", "3"}, [] { BatchGeometry{2, 8, 0, 3}.check(); });
-  expect_error(ErrorCode::invalid_argument, {"rank 2 of world size 2"}, [] { BatchGeometry{1, 2, 2, 2}.check(); });
-  expect_error(ErrorCode::invalid_argument, {"micro-batch of 0"}, [] { BatchGeometry{0, 2, 0, 1}.check(); });
+TEST(BatchSplit, ImpossibleSplitsAreRefused) {
+  expect_error(ErrorCode::invalid_argument, {"10", "4", "1"}, [] { BatchSplit{4, 10, 0, 1}.check(); });
+  expect_error(ErrorCode::invalid_argument, {"8", "2", "3"}, [] { BatchSplit{2, 8, 0, 3}.check(); });
+  expect_error(ErrorCode::invalid_argument, {"rank 2 of world size 2"}, [] { BatchSplit{1, 2, 2, 2}.check(); });
+  expect_error(ErrorCode::invalid_argument, {"micro-batch of 0"}, [] { BatchSplit{0, 2, 0, 1}.check(); });
 }
 
 }  // namespace

@@ -5,9 +5,9 @@
 #include "config_testing.h"
 #include "core/system/nearest_name.h"
 #include "tests/testing.h"
-#include "train/config/enum_names.h"
 #include "train/config/fields/field.h"
 #include "train/config/read_config.h"
+#include "train/config/section_enum_names.h"
 #include "train/config/value_codec.h"
 
 namespace quench {

@@ -208,7 +208,7 @@ TEST(TensorBoardSink, UsesTorchtitansTags) {
   metrics.tflops = 12.5;
   metrics.mfu = 0.25;
   metrics.float8_share = 0.75;
-  metrics.light_share = 0.125;
+  metrics.sol_fraction = 0.125;
   metrics.memory_bytes = std::uint64_t{2} << 30;
   metrics.memory_reserved_bytes = std::uint64_t{3} << 30;
   metrics.memory_capacity_bytes = std::uint64_t{8} << 30;
@@ -233,6 +233,7 @@ TEST(TensorBoardSink, UsesTorchtitansTags) {
       {"tflops", 12.5f},
       {"mfu(%)", 25.0f},
       {"float8_flops(%)", 75.0f},
+      {"sol_fraction(%)", 12.5f},
       {"light_share(%)", 12.5f},
       {"time_metrics/end_to_end(s)", 0.5f},
       {"time_metrics/data_loading(s)", 0.05f},
@@ -253,8 +254,8 @@ TEST(TensorBoardSink, UnknownValuesAreLeftOut) {
   const testing::TempDir dir;
   TensorBoardSink(dir.path(), std::nullopt, 1.0).step({.step = 1});
   const auto values = scalars_of(records(testing::read_file(only_file(dir.path()))).at(1));
-  for (const char* tag : {"tflops", "mfu(%)", "light_share(%)", "memory/max_active(GiB)", "memory/max_active(%)",
-                          "memory/max_reserved(GiB)", "memory/max_reserved(%)"})
+  for (const char* tag : {"tflops", "mfu(%)", "sol_fraction(%)", "light_share(%)", "memory/max_active(GiB)",
+                          "memory/max_active(%)", "memory/max_reserved(GiB)", "memory/max_reserved(%)"})
     EXPECT_EQ(values.count(tag), 0u) << tag;
 }
 

@@ -182,7 +182,7 @@ TEST(JsonLinesSink, WritesEveryKeyOfEveryRecordAsStrictJson) {
   good.tflops = 1.5;
   good.mfu = 0.5;
   good.float8_share = 0.625;
-  good.light_share = 0.375;
+  good.sol_fraction = 0.375;
   good.memory_bytes = 512;
   good.memory_reserved_bytes = 768;
   good.memory_capacity_bytes = 1024;
@@ -194,7 +194,7 @@ TEST(JsonLinesSink, WritesEveryKeyOfEveryRecordAsStrictJson) {
   bad.loss = kNan;
   bad.grad_norm = std::numeric_limits<double>::infinity();
   bad.tflops.reset();
-  bad.light_share.reset();
+  bad.sol_fraction.reset();
   bad.memory_capacity_bytes = 0;
   {
     JsonLinesSink sink(dir.path(), std::nullopt);
@@ -211,16 +211,33 @@ TEST(JsonLinesSink, WritesEveryKeyOfEveryRecordAsStrictJson) {
   for (const auto& [key, value] : steps[0].as_object()) first_keys.push_back(key);
   for (const auto& [key, value] : steps[1].as_object()) second_keys.push_back(key);
   EXPECT_EQ(first_keys, second_keys);
-  EXPECT_EQ(first_keys,
-            (std::vector<std::string>{
-                "step",         "total_steps",       "time",         "loss",         "grad_norm",
-                "lr",           "tokens_per_second", "devices",      "tflops",       "mfu",
-                "float8_share", "light_share",       "memory_bytes", "memory_share", "memory_reserved_bytes",
-                "step_ms",      "data_share",        "eta_seconds",  "tokens_seen",  "skipped_steps",
-                "nonfinite"}));
+  EXPECT_EQ(first_keys, (std::vector<std::string>{"step",
+                                                  "total_steps",
+                                                  "time",
+                                                  "loss",
+                                                  "grad_norm",
+                                                  "lr",
+                                                  "tokens_per_second",
+                                                  "devices",
+                                                  "tflops",
+                                                  "mfu",
+                                                  "float8_share",
+                                                  "sol_fraction",
+                                                  "light_share",
+                                                  "memory_bytes",
+                                                  "memory_share",
+                                                  "memory_reserved_bytes",
+                                                  "step_ms",
+                                                  "data_share",
+                                                  "eta_seconds",
+                                                  "tokens_seen",
+                                                  "skipped_steps",
+                                                  "nonfinite"}));
   EXPECT_EQ(steps[0].at("float8_share").as_double(), 0.625);
-  EXPECT_EQ(steps[0].at("light_share").as_double(), 0.375);
-  EXPECT_TRUE(steps[1].at("light_share").is_null());
+  for (const char* name : {"sol_fraction", "light_share"}) {
+    EXPECT_EQ(steps[0].at(name).as_double(), 0.375) << name;
+    EXPECT_TRUE(steps[1].at(name).is_null()) << name;
+  }
   EXPECT_EQ(steps[0].at("loss").as_double(), 3.25);
   EXPECT_EQ(steps[0].at("memory_share").as_double(), 0.5);
   EXPECT_EQ(steps[0].at("memory_reserved_bytes").as_int(), 768);

@@ -57,13 +57,13 @@ TEST(TrainingFlops, EveryTypeHasItsOwnPeak) {
   const TrainingFlops half{.float8 = 1e12, .high_precision = 1e12}, high{.float8 = 0, .high_precision = 2e12};
   const double bf16 = *bf16_peak_flops("NVIDIA H200");
   EXPECT_EQ(float8_peak_flops("NVIDIA H200"), 2 * bf16);
-  EXPECT_DOUBLE_EQ(*light_seconds(high, "NVIDIA H200"), 2e12 / bf16);
-  EXPECT_DOUBLE_EQ(*light_seconds(half, "NVIDIA H200"), 1.5e12 / bf16);
+  EXPECT_DOUBLE_EQ(*sol_seconds(high, "NVIDIA H200"), 2e12 / bf16);
+  EXPECT_DOUBLE_EQ(*sol_seconds(half, "NVIDIA H200"), 1.5e12 / bf16);
   // No float8 tensor cores: no light for float8.
   EXPECT_EQ(float8_peak_flops("NVIDIA A100-SXM4-80GB"), std::nullopt);
-  EXPECT_EQ(light_seconds(half, "NVIDIA A100-SXM4-80GB"), std::nullopt);
-  EXPECT_DOUBLE_EQ(*light_seconds(high, "NVIDIA A100-SXM4-80GB"), 2e12 / 312e12);
-  EXPECT_EQ(light_seconds(high, "AMD EPYC 9575F"), std::nullopt);
+  EXPECT_EQ(sol_seconds(half, "NVIDIA A100-SXM4-80GB"), std::nullopt);
+  EXPECT_DOUBLE_EQ(*sol_seconds(high, "NVIDIA A100-SXM4-80GB"), 2e12 / 312e12);
+  EXPECT_EQ(sol_seconds(high, "AMD EPYC 9575F"), std::nullopt);
   EXPECT_EQ(float8_peak_flops("AMD EPYC 9575F"), std::nullopt);
 }
 

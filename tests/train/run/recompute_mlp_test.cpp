@@ -20,9 +20,9 @@
 namespace quench {
 namespace {
 
-using autograd::ActivationPlan;
-using autograd::LargestActivation;
+using autograd::ActivationPolicy;
 using autograd::Recompute;
+using autograd::SwigluInputPolicy;
 using ::testing::HasSubstr;
 using testing::TinyRun;
 using Activations = TrainingSection::ActivationCheckpoint;
@@ -57,10 +57,10 @@ class CountedLinear final : public nn::LinearKernelWrapper {
  public:
   CountedLinear(std::shared_ptr<const nn::LinearKernel> kernel, int& again)
       : LinearKernelWrapper(std::move(kernel)), again_(again) {}
-  [[nodiscard]] Tensor apply_again(const autograd::Variable& x, const nn::Parameter& weight,
-                                   const autograd::Weight& bias) const override {
+  [[nodiscard]] Tensor recompute(const autograd::Variable& x, const nn::Parameter& weight,
+                                 const autograd::Weight& bias) const override {
     ++again_;
-    return wrapped().apply_again(x, weight, bias);
+    return wrapped().recompute(x, weight, bias);
   }
 
  private:
@@ -101,7 +101,7 @@ std::string bytes(const Tensor& tensor) {
 }
 
 // Loss and gradients of two accumulated micro-batches, as bytes.
-std::map<std::string, std::string> results(nn::CausalLm& model, Recompute level, ActivationPlan plan) {
+std::map<std::string, std::string> results(nn::CausalLm& model, Recompute level, ActivationPolicy plan) {
   nn::AdamW optimizer(model.parameters(), {});
   TrainStep step(model, optimizer, {.recompute = level, .activations = std::move(plan)});
   const std::vector<Batch> batches{make_batch(3), make_batch(5)};
@@ -123,11 +123,11 @@ class RecomputedProducts : public ::testing::TestWithParam<Case> {
   [[nodiscard]] static CountedModel make() { return {GetParam().recipe, GetParam().options, GetParam().dtype}; }
 };
 
-void expect_second_runs(const CountedModel& counted, const ActivationPlan& plan, int times) {
+void expect_second_runs(const CountedModel& counted, const ActivationPolicy& plan, int times) {
   for (const auto& [name, count] : counted.again) {
     const bool first_product = name.ends_with(".mlp.gate_up_proj");
     const std::int64_t layer = std::stoll(name.substr(std::string("model.layers.").size()));
-    const bool recomputed = first_product && plan.of(layer) == LargestActivation::recomputed;
+    const bool recomputed = first_product && plan.of(layer) == SwigluInputPolicy::recompute;
     EXPECT_EQ(count, recomputed ? times : 0) << name;
   }
 }
@@ -142,7 +142,7 @@ TEST_P(RecomputedProducts, ChangeNoBit) {
       SCOPED_TRACE(::testing::Message() << wanted << " recomputed, " << away << " offloaded");
       CountedModel again = make();
       again.fill_biases();
-      const ActivationPlan plan(kLayers, away, wanted);
+      const ActivationPolicy plan(kLayers, away, wanted);
       EXPECT_EQ(results(again.model, Recompute::selective, plan), expected);
       expect_second_runs(again, plan, 2);
     }
@@ -165,7 +165,7 @@ TEST_P(RecomputedProducts, DoNotNeedTheirWeightsGradient) {
         linear->weight().variable = linear->weight().variable.detach();
     });
   };
-  const auto gradients = [](nn::CausalLm& model, const ActivationPlan& plan) {
+  const auto gradients = [](nn::CausalLm& model, const ActivationPolicy& plan) {
     const Batch batch = make_batch(3);
     nn::ForwardContext context = batch_context(model, batch);
     context.recompute = Recompute::selective;
@@ -184,7 +184,7 @@ TEST_P(RecomputedProducts, DoNotNeedTheirWeightsGradient) {
   CountedModel plain = make(), again = make();
   freeze(plain.model);
   freeze(again.model);
-  const ActivationPlan plan(kLayers, 0, 2);
+  const ActivationPolicy plan(kLayers, 0, 2);
   EXPECT_EQ(gradients(again.model, plan), gradients(plain.model, {}));
   expect_second_runs(again, plan, 1);
 }
@@ -226,15 +226,15 @@ TEST(RecomputeMlpLayers, AreTakenFromTheConfig) {
   const TinyRun tiny;
   const auto plan = [&](std::vector<std::string> options) {
     const RunConfig config = tiny.config("run", options);
-    return activation_plan(config, resolve_model_config(config.model));
+    return activation_policy(config, resolve_model_config(config.model));
   };
   const std::string selective = "--training.activation_checkpoint=selective";
-  EXPECT_EQ(plan({}).count(LargestActivation::kept), 2);
-  EXPECT_EQ(plan({selective, "--training.recompute_mlp_layers=1"}).count(LargestActivation::recomputed), 1);
-  EXPECT_EQ(plan({selective, "--training.recompute_mlp_layers=9"}).count(LargestActivation::recomputed), 2);
-  const ActivationPlan both = plan({selective, "--training.recompute_mlp_layers=9", "--training.offload_layers=1"});
-  EXPECT_EQ(both.count(LargestActivation::offloaded), 1);
-  EXPECT_EQ(both.count(LargestActivation::recomputed), 1);
+  EXPECT_EQ(plan({}).count(SwigluInputPolicy::keep), 2);
+  EXPECT_EQ(plan({selective, "--training.recompute_mlp_layers=1"}).count(SwigluInputPolicy::recompute), 1);
+  EXPECT_EQ(plan({selective, "--training.recompute_mlp_layers=9"}).count(SwigluInputPolicy::recompute), 2);
+  const ActivationPolicy both = plan({selective, "--training.recompute_mlp_layers=9", "--training.offload_layers=1"});
+  EXPECT_EQ(both.count(SwigluInputPolicy::offload), 1);
+  EXPECT_EQ(both.count(SwigluInputPolicy::recompute), 1);
 
   const auto refused = [&](const std::vector<std::string>& options) -> std::string {
     try {

@@ -1,4 +1,4 @@
-// Steps whose optimizer state waits in host memory, on the CPU and on the planning device, and what is planned for runs
+// Steps whose optimizer state waits in host memory, on the CPU and on the meta device, and what is planned for runs
 // that have them.
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include "train/setup/data_setup.h"
 #include "train/setup/model_setup.h"
 #include "train/setup/optimizer_setup.h"
-#include "train/step/planning_batch.h"
+#include "train/step/meta_batch.h"
 #include "train/step/train_step.h"
 #include "train/step/training_state.h"
 
@@ -174,7 +174,7 @@ TEST(TravellingState, EstimateFollowsStateThatTravelsUntilItSettles) {
   TrainStep step(*setup.model, *optimizer,
                  {.loss = loss_options(config, setup.config.vocab_size, planning), .state_offload_ratio = 0.6});
   for (std::int64_t s = 1; s <= 120; ++s) {
-    const std::vector<Batch> batches(2, planning_batch(config.training.micro_batch_size, config.data.seq_len));
+    const std::vector<Batch> batches(2, meta_batch(config.training.micro_batch_size, config.data.seq_len));
     (void)step.accumulate(batches, s);
     step.apply(0.0, s);
   }

@@ -5,7 +5,7 @@
 #include "nn/model_fields.h"
 #include "train/config/fields/field.h"
 #include "train/config/fields/field_builder.h"
-#include "train/config/foreign_keys.h"
+#include "train/config/key_aliases.h"
 
 namespace quench {
 namespace {
@@ -154,7 +154,7 @@ std::string nearest_field(std::string_view path) {
   if (!near.empty() && edit_distance(near, key) <= 1) return fmt::format("{}.{}", section, near);
   if (const Field* elsewhere = field_with_key(key); elsewhere != nullptr && (section.empty() || is_section(section)))
     return elsewhere->path;
-  if (const ForeignKey* foreign = find_foreign_key(key)) return std::string(foreign->ours);
+  if (const ForeignKey* foreign = find_key_alias(key)) return std::string(foreign->ours);
   if (!near.empty()) return fmt::format("{}.{}", section, near);
   if (const std::string near_section = nearest_name(section, section_names()); !near_section.empty()) {
     near = nearest_name(key, keys_of(near_section));
@@ -171,7 +171,7 @@ UnknownKey explain_unknown_key(std::string_view path) {
     if (field != nullptr && field->use == nn::FieldUse::missing)
       return {fmt::format("this version does not have {}", field->note), ""};
   }
-  const ForeignKey* foreign = find_foreign_key(key);
+  const ForeignKey* foreign = find_key_alias(key);
   UnknownKey result{"unknown key", nearest_field(path)};
   if (foreign != nullptr && !foreign->remark.empty() && foreign->ours == result.suggestion)
     result.reason += fmt::format("; {}", foreign->remark);

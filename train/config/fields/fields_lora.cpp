@@ -1,7 +1,7 @@
 // Rows of the section lora.
 
-#include "train/config/enum_names.h"
 #include "train/config/fields/field_builder.h"
+#include "train/config/section_enum_names.h"
 #include "train/config/value_codec_map.h"
 
 namespace quench {

@@ -6,8 +6,8 @@
 #include <functional>
 
 #include "nn/models/table.h"
-#include "train/config/enum_names.h"
 #include "train/config/fields/field_builder.h"
+#include "train/config/section_enum_names.h"
 
 namespace quench {
 namespace {

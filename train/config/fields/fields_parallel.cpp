@@ -1,7 +1,7 @@
 // Rows of the section parallel.
 
-#include "train/config/enum_names.h"
 #include "train/config/fields/field_builder.h"
+#include "train/config/section_enum_names.h"
 
 namespace quench {
 namespace {

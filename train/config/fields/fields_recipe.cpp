@@ -1,9 +1,9 @@
 // Rows of the section recipe.
 
 #include "recipes/recipe.h"
-#include "train/config/enum_names.h"
 #include "train/config/fields/field_builder.h"
 #include "train/config/recipe_choice.h"
+#include "train/config/section_enum_names.h"
 
 namespace quench {
 namespace {

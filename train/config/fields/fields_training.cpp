@@ -1,8 +1,8 @@
 // Rows of the sections run, training, optimizer and lr_schedule.
 
 #include "nn/optim/table.h"
-#include "train/config/enum_names.h"
 #include "train/config/fields/field_builder.h"
+#include "train/config/section_enum_names.h"
 
 namespace quench {
 namespace {

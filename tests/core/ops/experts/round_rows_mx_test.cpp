@@ -1,6 +1,6 @@
 #include "core/ops/experts/round_rows_mx.h"
 
-#include "core/ops/experts/expert_rows.h"
+#include "core/ops/experts/token_permutation.h"
 #include "core/ops/quantize/round_mx.h"
 #include "tests/core/ops/op_testing.h"
 
@@ -43,20 +43,20 @@ TEST(RoundRowsMx, IsTheCopyAndARoundingForEachForm) {
         Tensor copies = x.clone();
         if (gathered) {
           copies = Tensor::empty({kPairs, kWidth}, dtype);
-          gather_rows({.x = x, .pairs = pairs, .choices = kChoices, .out = copies});
+          permute_tokens({.x = x, .pairs = pairs, .choices = kChoices, .out = copies});
         }
         const Tensor columns = Tensor::empty_like(copies), rows = Tensor::empty_like(copies);
         const GroupRows of_x{.x = x, .ends = {}, .pairs = pairs, .choices = kChoices};
-        round_rows_mx({.rows = of_x, .along_columns = columns, .along_rows = rows, .mode = mode});
+        round_rows_mx({.rows = of_x, .rowwise = columns, .columnwise = rows, .mode = mode});
         EXPECT_TRUE(same_bits(columns, rounded(copies, Orientation::natural, mode)));
         EXPECT_TRUE(same_bits(rows, rounded(copies, Orientation::transposed, mode)));
         EXPECT_FALSE(same_bits(columns, rows));
         const Tensor alone = Tensor::empty_like(copies);
-        round_rows_mx({.rows = of_x, .along_columns = {}, .along_rows = alone, .mode = mode});
+        round_rows_mx({.rows = of_x, .rowwise = {}, .columnwise = alone, .mode = mode});
         EXPECT_TRUE(same_bits(alone, rows));
         if (gathered) continue;
         const Tensor turned = Tensor::empty_like(x);
-        round_rows_mx({.rows = of_x, .along_columns = x, .along_rows = turned, .mode = mode});
+        round_rows_mx({.rows = of_x, .rowwise = x, .columnwise = turned, .mode = mode});
         EXPECT_TRUE(same_bits(x, columns)) << "in place";
         EXPECT_TRUE(same_bits(turned, rows)) << "beside a form in place";
       }
@@ -66,9 +66,8 @@ TEST(RoundRowsMx, RefusesWhatDoesNotFit) {
   const auto matrix = [](std::int64_t rows, std::int64_t columns) {
     return Tensor::zeros({rows, columns}, DType::f32);
   };
-  const auto call = [&](const Tensor& x, const Tensor& along_columns, const Tensor& along_rows) {
-    round_rows_mx(
-        {.rows = {.x = x, .ends = {}, .pairs = {}}, .along_columns = along_columns, .along_rows = along_rows});
+  const auto call = [&](const Tensor& x, const Tensor& rowwise, const Tensor& columnwise) {
+    round_rows_mx({.rows = {.x = x, .ends = {}, .pairs = {}}, .rowwise = rowwise, .columnwise = columnwise});
   };
   EXPECT_THROW(call(matrix(32, 48), matrix(32, 48), {}), Error) << "48 columns";
   EXPECT_THROW(call(matrix(16, 32), {}, matrix(16, 32)), Error) << "16 rows";

@@ -49,7 +49,7 @@ TEST(Quantize, EmptyTensorsPassThrough) {
   EXPECT_EQ(dequantize(quantize_nvfp4(Tensor::empty({0, 64}, DType::f32)), DType::bf16).shape(), (Shape{0, 64}));
 }
 
-TEST(Quantize, PlanningDeviceHasShapesAndNoValues) {
+TEST(Quantize, MetaDeviceHasShapesAndNoValues) {
   const Tensor x = Tensor::empty({64, 96}, DType::bf16, {DeviceType::meta, 0});
   const QuantTensor rows = quantize_float8(x, {.granularity = Granularity::row});
   EXPECT_TRUE(rows.device().is_meta());

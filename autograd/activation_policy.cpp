@@ -1,0 +1,24 @@
+#include "autograd/activation_policy.h"
+
+namespace quench::autograd {
+
+ActivationPolicy::ActivationPolicy(std::int64_t layers, std::int64_t offloaded, std::int64_t recomputed)
+    : of_layer_(static_cast<std::size_t>(layers), SwigluInputPolicy::keep) {
+  mark(offloaded, SwigluInputPolicy::offload);
+  mark(recomputed, SwigluInputPolicy::recompute);
+}
+
+void ActivationPolicy::mark(std::int64_t wanted, SwigluInputPolicy as) {
+  const std::int64_t kept = count(SwigluInputPolicy::keep);
+  const bool all = wanted >= kept;
+  // The last layer is kept until all are marked: it is the last of the kept ones here.
+  const std::int64_t choice = kept - 1;
+  std::int64_t number = 0;  // among the kept ones
+  for (SwigluInputPolicy& layer : of_layer_) {
+    if (layer != SwigluInputPolicy::keep) continue;
+    if (all || (number < choice && number * wanted % choice < wanted)) layer = as;
+    ++number;
+  }
+}
+
+}  // namespace quench::autograd

@@ -1,0 +1,87 @@
+#include "core/ops/optimizer/multiplicative_update.h"
+
+#include "core/cuda/common/launch.h"
+#include "core/cuda/common/tensor_chunks.cuh"
+#include "core/cuda/optimizer/adamw_math.cuh"
+#include "core/cuda/optimizer/elements.cuh"
+
+namespace quench::cuda {
+namespace {
+
+// Scales are few: a chunk is small so that a tensor of them is spread out.
+constexpr int kThreads = 256, kChunk = 1024, kWidth = 4;
+
+struct Entry {
+  Elements param, weights, relative;  // weights: the master, or the param
+  std::int64_t numel;
+  std::uint64_t philox_key, element_offset;
+  bool has_master, rounds;
+  bool wide;  // addresses aligned for whole vectors, and element_offset for whole blocks of random numbers
+};
+constexpr int kCapacity = 256;
+using Table = ChunkTable<Entry, kCapacity>;
+static_assert(sizeof(Table) + sizeof(std::uint64_t) <= kMaxParameterBytes);
+
+template <int N>
+__device__ void update(const Entry& e, std::uint64_t step, std::int64_t i) {
+  Vector<float, N> p = e.weights.load<N>(i);
+  const Vector<float, N> d = e.relative.load<N>(i);
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    const float stepped = d[j] < 0.0f ? p[j] / (1.0f - d[j]) : p[j] * (1.0f + d[j]);
+    // fminf and fmaxf would make a number of NaN.
+    p[j] = stepped < kLeastRelativeValue  ? kLeastRelativeValue
+           : stepped > kMostRelativeValue ? kMostRelativeValue
+                                          : stepped;
+  }
+  if (e.has_master) e.weights.store(i, p);
+  if (e.rounds)
+    e.param.store_stochastic(
+        i, p, RandomBits<1u << number_of(AdamWRounding::param), N>(e.philox_key, step, e.element_offset + i),
+        AdamWRounding::param);
+  else
+    e.param.store(i, p);
+}
+
+__global__ __launch_bounds__(kThreads) void multiplicative_update_kernel(const __grid_constant__ Table table,
+                                                                         std::uint64_t step) {
+  const int chunk = static_cast<int>(blockIdx.x), index = table.entry_of(chunk);
+  const Entry& e = table.entries[index];
+  const std::int64_t begin = static_cast<std::int64_t>(chunk - table.first_chunk[index]) * kChunk;
+  const int n = static_cast<int>(min(static_cast<std::int64_t>(kChunk), e.numel - begin));
+  const int vectors = e.wide ? n / kWidth : 0;
+  for (int v = static_cast<int>(threadIdx.x); v < vectors; v += kThreads) update<kWidth>(e, step, begin + v * kWidth);
+  for (int i = vectors * kWidth + static_cast<int>(threadIdx.x); i < n; i += kThreads) update<1>(e, step, begin + i);
+}
+
+Entry entry(const MultiplicativeUpdateArgs& args, const MultiplicativeUpdateTensor& t) {
+  const bool has_master = t.master.defined();
+  const Tensor& weights = has_master ? t.master : t.param;
+  return {.param = Elements::of(t.param),
+          .weights = Elements::of(weights),
+          .relative = Elements::of(t.relative),
+          .numel = t.param.numel(),
+          .philox_key = philox_key(args.seed, t.random_stream),
+          .element_offset = static_cast<std::uint64_t>(t.element_offset),
+          .has_master = has_master,
+          .rounds = args.stochastic_rounding && !has_master && t.param.dtype() == DType::bf16,
+          .wide = are_wide({&t.param, &weights, &t.relative}) && t.element_offset % 8 == 0};
+}
+
+void multiplicative_update(const MultiplicativeUpdateArgs& args) {
+  const MultiplicativeUpdateTensor& first = args.tensors.front();
+  const OpLaunch launch("multiplicative_update", {&first.param, &first.relative, &first.master});
+  const auto flush = [&](const Table& table) {
+    launch(multiplicative_update_kernel, dim3(static_cast<unsigned>(table.chunks())), kThreads, 0, table,
+           static_cast<std::uint64_t>(args.step));
+  };
+  ChunkTableFiller<Table, decltype(flush)> filler(flush);
+  for (const MultiplicativeUpdateTensor& t : args.tensors)
+    if (t.param.numel() > 0) filler.add(entry(args, t), (t.param.numel() + kChunk - 1) / kChunk);
+  filler.finish();
+}
+
+QUENCH_CUDA_KERNEL(multiplicative_update_slot, multiplicative_update);
+
+}  // namespace
+}  // namespace quench::cuda

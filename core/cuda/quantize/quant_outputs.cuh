@@ -1,0 +1,249 @@
+#pragma once
+// Fused quantization outputs (core/ops/quantize/quant_outputs.h) in the kernels that make the result.
+//
+// Magnitudes are compared as integers: the order is that of the values, with every NaN above infinity, and a maximum
+// does not depend on the order of the atomics that raise it. Those of bf16 stay two a word: the maxima of eight columns
+// take four registers.
+
+#include <type_traits>
+
+#include "core/cuda/common/pack.cuh"
+#include "core/cuda/common/reduce.cuh"
+#include "core/cuda/quantize/quantize_common.cuh"
+#include "core/ops/quantize/quant_outputs.h"
+
+namespace quench::cuda {
+
+// Quantization outputs that a kernel fills: nothing, the maximum of all elements, or every part that is defined.
+enum class QuantOutputParts { none, amax, rows };
+
+[[nodiscard]] inline QuantOutputParts parts_of(const QuantOutputs& quant_outputs) {
+  if (quant_outputs.rows.defined() || quant_outputs.column_amax.defined()) return QuantOutputParts::rows;
+  return quant_outputs.amax.defined() ? QuantOutputParts::amax : QuantOutputParts::none;
+}
+
+// The parts of quantization outputs; null where not wanted.
+struct QuantOutputPointers {
+  std::uint32_t* amax = nullptr;
+  std::uint32_t* column_amax = nullptr;
+  std::uint8_t* codes = nullptr;
+  float* scales = nullptr;
+  bool is_e5m2 = false, power_of_two = false;
+
+  QuantOutputPointers() = default;
+  explicit QuantOutputPointers(const QuantOutputs& quant_outputs) {
+    amax = static_cast<std::uint32_t*>(quant_outputs.amax.raw_data());
+    column_amax = static_cast<std::uint32_t*>(quant_outputs.column_amax.raw_data());
+    if (!quant_outputs.rows.defined()) return;
+    codes = bytes_of(quant_outputs.rows.payload());
+    scales = quant_outputs.rows.scales().data<float>();
+    is_e5m2 = quant_outputs.rows.format().element == ElementFormat::e5m2;
+    power_of_two = quant_outputs.power_of_two;
+  }
+  // True if eight codes may be stored at a time; rows of the result are of whole 16-byte pieces.
+  [[nodiscard]] bool wide() const { return aligned(codes, 8); }
+};
+
+// The larger of a pair of bf16 magnitudes, as f32.
+__device__ inline std::uint32_t widened_max(std::uint32_t pair) {
+  return max(pair << 16, pair & 0xFFFF0000u);
+}
+
+// Makes the compiler forget what it has derived from a piece: else it keeps the unpacked values from one use to the
+// next, at twice the registers.
+template <class T>
+__device__ inline void keep_packed(Packed<T>& piece) {
+#pragma unroll
+  for (std::uint32_t& word : piece.words) asm volatile("" : "+r"(word));
+}
+
+// Largest magnitude of what a thread stores in T.
+template <class T>
+class RunningMax {
+ public:
+  template <int N>
+  __device__ void add(const Packed<T, N>& packed) {
+    if constexpr (N == 1)
+      add(packed.value);
+    else
+#pragma unroll
+      for (int i = 0; i < Packed<T, N>::kWords; ++i) add_word(packed.words[i]);
+  }
+  template <int N>
+  __device__ void add(const Vector<T, N>& values) {
+    if constexpr (N == 1)
+      add(values[0]);
+    else
+      add(reinterpret_cast<const Packed<T, N>&>(values));
+  }
+  __device__ void add(float value) {
+    add_word(__float_as_uint(value));
+  }
+  __device__ void add(bfloat16 value) {
+    add_word(value.bits);
+  }
+
+  // As f32.
+  [[nodiscard]] __device__ std::uint32_t word() const {
+    return std::is_same_v<T, bfloat16> ? widened_max(most_) : most_;
+  }
+
+ private:
+  __device__ void add_word(std::uint32_t word) {
+    most_ = larger<T>(most_, magnitudes<T>(word));
+  }
+
+  std::uint32_t most_ = 0;
+};
+
+// Maximum over the block, whole warps; every thread gets it. The block calls it together. The two halves of the scratch
+// alternate, so that one barrier a call is enough.
+class BlockMax {
+ public:
+  struct Scratch {
+    std::uint32_t words[2][32];
+  };
+  __device__ explicit BlockMax(Scratch& scratch) : scratch_(scratch) {}
+  __device__ std::uint32_t operator()(std::uint32_t value) {
+    std::uint32_t* words = scratch_.words[turn_];
+    turn_ ^= 1;
+    value = __reduce_max_sync(0xFFFFFFFFu, value);
+    const unsigned lane = threadIdx.x % 32;
+    if (lane == 0) words[threadIdx.x / 32] = value;
+    __syncthreads();
+    return __reduce_max_sync(0xFFFFFFFFu, lane < blockDim.x / 32 ? words[lane] : 0u);
+  }
+
+ private:
+  Scratch& scratch_;
+  int turn_ = 0;
+};
+
+// Raises *amax to the largest of the threads' words. The block calls it together.
+__device__ inline void raise_amax(std::uint32_t* amax, std::uint32_t word, BlockMax& block_max) {
+  word = block_max(word);
+  if (threadIdx.x == 0) atomicMax(amax, word);
+}
+
+// Stores the codes of piece number `index` of a matrix.
+__device__ inline void encode_piece(const QuantOutputPointers& quant_outputs, std::int64_t index,
+                                    Packed<bfloat16> piece, float scale) {
+  keep_packed(piece);
+  const Piece values = unpack(piece);
+  reinterpret_cast<uint2*>(quant_outputs.codes)[index] =
+      quant_outputs.is_e5m2 ? encode_piece<E5m2>(values, scale) : encode_piece<E4m3>(values, scale);
+}
+
+// Raises the columns' maxima to those in `columns`, shared memory: those of `rows` rows of `pieces` pieces, `stride`
+// apart. The block calls it together, after a barrier. Neighbours raise neighbours: the atomics of a warp are one
+// access. They move 4 bytes a column and block.
+__device__ inline void raise_columns(std::uint32_t* column_amax, int pieces, const Packed<bfloat16>* columns, int rows,
+                                     int stride) {
+  for (int column = static_cast<int>(threadIdx.x); column < kPiece * pieces; column += static_cast<int>(blockDim.x)) {
+    std::uint32_t pair = 0;
+#pragma unroll 4
+    for (int r = 0; r < rows; ++r)
+      pair = larger<bfloat16>(pair, (columns + r * stride + column / kPiece)->words[column % kPiece / 2]);
+    atomicMax(column_amax + column, column % 2 == 0 ? pair << 16 : pair & 0xFFFF0000u);
+  }
+}
+
+// Who shares a row of the result.
+enum class RowOwner { block, warp };
+
+// Quantization outputs of a result in bf16 made by whole rows. Columns' maxima are kept by the kernel: it knows where
+// there is room, in registers or in shared memory. Without parts the kernel is unchanged.
+template <QuantOutputParts kParts, RowOwner kOwner = RowOwner::block>
+class RowQuantOutputs {
+ public:
+  __device__ RowQuantOutputs(const QuantOutputPointers&, BlockMax&) {}
+  template <class T>
+  __device__ void add(const Packed<T>&, Packed<T>&) {}
+  [[nodiscard]] __device__ bool has_codes() const { return false; }
+  __device__ float finish_row(std::int64_t, bool) { return 0; }
+  template <class T>
+  __device__ void encode(std::int64_t, const Packed<T>&, float) const {}
+  template <int kRows, int kStride, class T>
+  __device__ void finish(int, const Packed<T>*) {}
+};
+
+// Needs no row at a time.
+template <RowOwner kOwner>
+class RowQuantOutputs<QuantOutputParts::amax, kOwner> : public RowQuantOutputs<QuantOutputParts::none, kOwner> {
+ public:
+  __device__ RowQuantOutputs(const QuantOutputPointers& quant_outputs, BlockMax& block_max)
+      : RowQuantOutputs<QuantOutputParts::none, kOwner>(quant_outputs, block_max),
+        quant_outputs_(quant_outputs),
+        block_max_(block_max) {}
+  __device__ void add(const Packed<bfloat16>& piece, Packed<bfloat16>&) { most_.add(piece); }
+  template <int kRows, int kStride>
+  __device__ void finish(int, const Packed<bfloat16>*) {
+    raise_amax(quant_outputs_.amax, most_.word(), block_max_);
+  }
+
+ private:
+  const QuantOutputPointers& quant_outputs_;
+  BlockMax& block_max_;
+  RunningMax<bfloat16> most_;
+};
+
+template <RowOwner kOwner>
+class RowQuantOutputs<QuantOutputParts::rows, kOwner> {
+ public:
+  __device__ RowQuantOutputs(const QuantOutputPointers& quant_outputs, BlockMax& block_max)
+      : quant_outputs_(quant_outputs), block_max_(block_max) {}
+
+  // A piece of a row, as it is stored. `columns` has the largest magnitudes of its columns so far.
+  __device__ void add(const Packed<bfloat16>& piece, Packed<bfloat16>& columns) {
+    Packed<bfloat16> most = columns;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const std::uint32_t pair = magnitudes<bfloat16>(piece.words[i]);
+      most.words[i] = larger<bfloat16>(most.words[i], pair);
+      row_ = larger<bfloat16>(row_, pair);
+    }
+    columns = most;
+  }
+
+  [[nodiscard]] __device__ bool has_codes() const {
+    return quant_outputs_.codes != nullptr;
+  }
+  // Ends a row: its scale, for encode(), which is stored where codes are wanted. The block calls it together, also its
+  // warps that are left without a row.
+  __device__ float finish_row(std::int64_t row, bool exists) {
+    std::uint32_t most = widened_max(row_);
+    row_ = 0;
+    float scale = 0;
+    if (has_codes()) {
+      most = kOwner == RowOwner::block ? block_max_(most) : __reduce_max_sync(0xFFFFFFFFu, most);
+      scale = float8_scale(__uint_as_float(most), quant_outputs_.is_e5m2 ? E5m2::kMax : E4m3::kMax,
+                           quant_outputs_.power_of_two);
+      if (exists && threadIdx.x % (kOwner == RowOwner::block ? 1024 : 32) == 0) quant_outputs_.scales[row] = scale;
+    }
+    most_ = max(most_, most);
+    return scale;
+  }
+
+  // Stores the codes of piece number `index` of the matrix.
+  __device__ void encode(std::int64_t index, const Packed<bfloat16>& piece, float scale) const {
+    encode_piece(quant_outputs_, index, piece, scale);
+  }
+
+  // After the last row: raises the maxima. `columns`, in shared memory, has those of the kRows rows of `pieces` pieces
+  // that the block takes at a time, kStride apart. The block calls it together.
+  template <int kRows, int kStride>
+  __device__ void finish(int pieces, const Packed<bfloat16>* columns) {
+    if (quant_outputs_.amax != nullptr) raise_amax(quant_outputs_.amax, most_, block_max_);
+    if (quant_outputs_.column_amax == nullptr) return;
+    __syncthreads();
+    raise_columns(quant_outputs_.column_amax, pieces, columns, kRows, kStride);
+  }
+
+ private:
+  const QuantOutputPointers& quant_outputs_;
+  BlockMax& block_max_;
+  std::uint32_t row_ = 0;   // a pair
+  std::uint32_t most_ = 0;  // as f32
+};
+
+}  // namespace quench::cuda

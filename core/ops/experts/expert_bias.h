@@ -1,0 +1,23 @@
+#pragma once
+// The bias on a router's choice of experts that evens out their load without a term of the loss (Wang et al., 2024,
+// arXiv:2408.15664; DeepSeek-V3, arXiv:2412.19437, section 2.1.2).
+
+#include "core/device/kernel_slot.h"
+#include "core/tensor/tensor.h"
+
+namespace quench {
+
+// bias[i] += speed * sign(mean of counts - counts[first + i]).
+struct ExpertBiasArgs {
+  Tensor counts;           // f32 [E]: pairs of each expert in a step
+  Tensor bias;             // in and out, f32 [n], of the experts from `first` on
+  std::int64_t first = 0;  // first + n <= E
+  float speed = 0.001f;
+};
+
+extern constinit KernelSlot<ExpertBiasArgs> expert_bias_slot;
+
+// Throws invalid_argument naming the tensor that does not fit.
+void update_expert_bias(const ExpertBiasArgs& args);
+
+}  // namespace quench

@@ -1,0 +1,52 @@
+#include "core/ops/quantize/quant_outputs.h"
+
+#include "core/ops/op_checks.h"
+#include "core/ops/quantize/quantize.h"
+
+namespace quench {
+namespace {
+
+// maximum = max(maximum, x) with NaN kept: a matrix of the two as rows, and its columns' largest magnitudes.
+void raise(const Tensor& maximum, const Tensor& x) {
+  const std::int64_t count = maximum.numel();
+  const Tensor both = Tensor::empty({2, count}, DType::f32, maximum.device());
+  both.narrow(0, 0, 1).view({count}).copy_from(maximum.view({count}));
+  both.narrow(0, 1, 1).view({count}).copy_from(x.view({count}));
+  maximum.view({count}).copy_from(amax(both, Granularity::column).view({count}));
+}
+
+}  // namespace
+
+void check_quant_outputs(std::string_view op, const QuantOutputs& quant_outputs, const Tensor& result) {
+  if (!quant_outputs.wanted()) return;
+  QUENCH_CHECK(result.rank() == 2 && result.is_contiguous(),
+               "{}: quantization outputs need a contiguous matrix, not {}", op, result.describe());
+  if (quant_outputs.amax.defined()) check_tensor(op, "quant_outputs.amax", quant_outputs.amax, {}, DType::f32);
+  if (quant_outputs.column_amax.defined()) {
+    check_tensor(op, "quant_outputs.column_amax", quant_outputs.column_amax, {1, result.size(1)}, DType::f32);
+    check_contiguous(op, "quant_outputs.column_amax", quant_outputs.column_amax);
+  }
+  if (quant_outputs.rows.defined()) {
+    const QuantFormat& format = quant_outputs.rows.format();
+    QUENCH_CHECK(quant_outputs.rows.shape() == result.shape() && format.granularity == Granularity::row &&
+                     format.orientation == Orientation::natural && format.scale_dtype == DType::f32 &&
+                     (format.element == ElementFormat::e4m3 || format.element == ElementFormat::e5m2),
+                 "{}: quant_outputs.rows is {}, expected {} as float8 by row", op, quant_outputs.rows.describe(),
+                 result.shape().to_string());
+  }
+  check_same_device(op, {&result, &quant_outputs.amax, &quant_outputs.column_amax, &quant_outputs.rows.payload()});
+}
+
+void fill_quant_outputs(const QuantOutputs& quant_outputs, const Tensor& result) {
+  if (!quant_outputs.wanted()) return;
+  const DeviceType device = result.device().type;
+  const MemoryScope scope(MemoryCategory::workspace);
+  if (quant_outputs.amax.defined()) raise(quant_outputs.amax, amax(result, Granularity::tensor));
+  if (result.size(0) == 0) return;  // no rows and no scales, and nothing that raises a maximum
+  if (quant_outputs.rows.defined())
+    float8_rows_slot(device, {result, quant_outputs.rows, quant_outputs.power_of_two, quant_outputs.column_amax});
+  else if (quant_outputs.column_amax.defined())
+    raise(quant_outputs.column_amax, amax(result, Granularity::column));
+}
+
+}  // namespace quench

@@ -1,0 +1,54 @@
+#include "recipes/float8/gemms.h"
+
+#include "core/ops/elementwise.h"
+
+namespace quench::recipes {
+namespace {
+
+std::optional<Float8Operand> left_of(const std::optional<Float8Product>& product, bool wanted = true) {
+  return product && wanted ? std::optional(product->left) : std::nullopt;
+}
+std::optional<Float8Operand> right_of(const std::optional<Float8Product>& product, bool wanted = true) {
+  return product && wanted ? std::optional(product->right) : std::nullopt;
+}
+
+}  // namespace
+
+void Float8Gemms::multiply(const QuantTensor& left, const QuantTensor& right, const Tensor& c, float beta,
+                           const Float8Product& product) const {
+  const ScaledGemmArgs args{left, right, c, beta, product.fast_accumulation};
+  emulate_ ? gemm_emulated(args) : gemm(args);
+}
+
+Float8Uses Float8Gemms::input_uses(bool training) const {
+  return {left_of(scheme_.forward), right_of(scheme_.wgrad, training), scheme_.power_of_two_scales};
+}
+Float8Uses Float8Gemms::weight_uses() const {
+  return {right_of(scheme_.forward), right_of(scheme_.dgrad), scheme_.power_of_two_scales};
+}
+Float8Uses Float8Gemms::gradient_uses(bool input_wanted, bool weight_wanted) const {
+  return {left_of(scheme_.dgrad, input_wanted), left_of(scheme_.wgrad, weight_wanted), scheme_.power_of_two_scales};
+}
+
+autograd::QuantOutputRequest request_for(const Float8Uses& uses, const Float8Rounding& rounding) {
+  const auto is = [](const std::optional<Float8Operand>& operand, Float8Scaling scaling) {
+    return operand && operand->scaling == scaling;
+  };
+  autograd::QuantOutputRequest wanted;
+  wanted.amax = is(uses.rowwise, Float8Scaling::tensor) || is(uses.columnwise, Float8Scaling::tensor);
+  wanted.rows = is(uses.rowwise, Float8Scaling::row);
+  wanted.column_amax = is(uses.columnwise, Float8Scaling::row);
+  if (wanted.rows) wanted.element = uses.rowwise->element;
+  if (wanted.rows && rounding.key) wanted.rows = wanted.column_amax = false;  // quantize_float8_rows finds them
+  wanted.power_of_two = uses.power_of_two_scales;
+  return wanted;
+}
+
+Tensor zero_padded(const Tensor& x, std::int64_t rows, std::int64_t columns) {
+  if (x.size(0) == rows && x.size(1) == columns && x.is_contiguous()) return x;
+  const Tensor result = Tensor::zeros({rows, columns}, x.dtype(), x.device());
+  copy_rows({x, result.narrow(0, 0, x.size(0)).narrow(1, 0, x.size(1))});
+  return result;
+}
+
+}  // namespace quench::recipes

@@ -1,0 +1,15 @@
+#pragma once
+// Whether a layer's input costs memory when it is saved.
+
+#include "autograd/tape.h"
+
+namespace quench::recipes {
+
+// True if x is free in the backward pass: its producer saves it, or recomputes it anyway.
+[[nodiscard]] inline bool is_free_in_backward(const autograd::Variable& x) {
+  const autograd::Tape* tape = autograd::Tape::current();
+  return x.saved_by_producer() ||
+         (x.recompute() != nullptr && tape != nullptr && tape->recompute() == autograd::Recompute::selective);
+}
+
+}  // namespace quench::recipes

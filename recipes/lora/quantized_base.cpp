@@ -1,0 +1,185 @@
+#include "recipes/lora/quantized_base.h"
+
+#include <string>
+#include <utility>
+
+#include "core/ops/packed_linear.h"
+#include "core/ops/quantize/nf4.h"
+#include "core/ops/quantize/quantize.h"
+#include "core/system/key_error.h"
+#include "nn/linear.h"
+
+namespace quench::recipes {
+
+// One weight: its parts, and what makes values of all rows of them.
+struct QuantizedBase::Matrix {
+  using Decode = std::function<Tensor(const std::vector<Tensor>& parts)>;
+  std::string form;
+  std::vector<std::unique_ptr<nn::Parameter>> parts;
+  Decode decode;
+
+  // `rows`: all rows of the part, of which the parameter holds those that it holds of the weight.
+  void add(const nn::Parameter& weight, std::string_view name, const Tensor& rows) {
+    nn::ParameterOptions options{.dtype = rows.dtype(), .device = weight.variable.value().device(), .trainable = false};
+    options.sharding = weight.sharding;
+    auto part = std::make_unique<nn::Parameter>();
+    if (weight.sharding.is_whole()) {
+      part->global_shape = rows.shape();
+      part->shard = {0, rows.size(0)};
+      part->variable = nn::Variable(rows.to(options.device));
+    } else {
+      *part = nn::make_parameter(rows.shape(), options);
+      Tensor own = part->variable.value();
+      if (own.numel() > 0 && !options.device.is_meta())
+        own.copy_from(rows.narrow(0, part->shard.row_begin, part->shard.rows));
+    }
+    part->name = fmt::format("{}.{}", weight.name, name);
+    part->in_checkpoints = false;
+    parts.push_back(std::move(part));
+  }
+};
+
+// Values that exist while somebody uses them.
+class QuantizedBase::Values final : public autograd::WeightStorage {
+ public:
+  explicit Values(std::shared_ptr<const Matrix> matrix) : matrix_(std::move(matrix)) {}
+  [[nodiscard]] Tensor acquire() override {
+    if (uses_ == 0) {
+      const MemoryScope scope(MemoryCategory::workspace);
+      std::vector<autograd::Weight::Acquired> uses;
+      std::vector<Tensor> parts;
+      for (const auto& part : matrix_->parts) parts.push_back(uses.emplace_back(part->weight().acquire()).value());
+      values_ = matrix_->decode(parts);
+    }
+    ++uses_;
+    return values_;
+  }
+  void release() noexcept override {
+    if (--uses_ == 0) values_ = Tensor();
+  }
+
+ private:
+  std::shared_ptr<const Matrix> matrix_;
+  int uses_ = 0;
+  Tensor values_;
+};
+
+namespace {
+
+// Rows of a packed tensor, as a matrix where a row is a whole number of them.
+Tensor by_rows(const Tensor& flat, std::int64_t rows, bool divides) {
+  return divides ? flat.view({rows, flat.numel() / rows}) : flat;
+}
+
+}  // namespace
+
+void QuantizedBase::put(nn::Parameter& weight, DType dtype, std::shared_ptr<Matrix> matrix) {
+  const Device device = weight.variable.value().device();
+  weight.whole = autograd::Weight(weight.global_shape, dtype, device, std::make_shared<Values>(matrix), nullptr);
+  weight.padded = Tensor();
+  weight.variable = nn::Variable(Tensor::empty({0}, dtype, device));
+  weight.mark_changed();
+  matrices_[&weight] = std::move(matrix);
+}
+
+std::string QuantizedBase::form_of(const nn::Parameter& weight) const {
+  const auto found = matrices_.find(&weight);
+  return found == matrices_.end() ? std::string() : found->second->form;
+}
+
+void QuantizedBase::keep(nn::Parameter& weight, const PackedMatrix& codes, DType dtype) {
+  QUENCH_CHECK(codes.codes().shape() == weight.global_shape, "{}: a packed weight of shape {}, expected {}",
+               weight.name, codes.codes().shape().to_string(), weight.global_shape.to_string());
+  const MemoryScope scope(MemoryCategory::parameters);
+  auto matrix = std::make_shared<Matrix>();
+  matrix->form = fmt::format("{} {}", to_string(codes.codes().dtype()),
+                             codes.group_size() < codes.columns() ? fmt::format("g{}", codes.group_size()) : "row");
+  matrix->add(weight, "codes", codes.codes());
+  matrix->add(weight, "scales", codes.scales());
+  if (codes.offsets().defined()) matrix->add(weight, "offsets", codes.offsets());
+  matrix->decode = [group = codes.group_size(), dtype](const std::vector<Tensor>& parts) {
+    const PackedMatrix packed(group, parts[0], parts[1], parts.size() > 2 ? parts[2] : Tensor());
+    Tensor out = Tensor::empty(parts[0].shape(), dtype, parts[0].device());
+    unpack({packed, out});
+    return out;
+  };
+  put(weight, dtype, std::move(matrix));
+}
+
+void QuantizedBase::store(nn::Module& root, BaseForm form, const Gather& gather) {
+  if (form == BaseForm::dense || form == BaseForm::stored) return;
+  root.visit([&](const std::string& name, nn::Module& module) {
+    auto* linear = dynamic_cast<nn::Linear*>(&module);
+    if (linear == nullptr || name == nn::kHeadName || holds(linear->weight())) return;
+    nn::Parameter& weight = linear->weight();
+    const Shape shape = weight.global_shape;
+    const DType dtype = weight.variable.value().dtype();
+    const Device device = weight.variable.value().device();
+    QUENCH_CHECK(!weight.variable.requires_grad() && !weight.whole.defined(),
+                 "store_base: {} is trained, or kept elsewhere already", weight.name);
+    const bool rows_fit = shape[1] % Nf4::kBlockSize == 0, shared = !weight.sharding.is_whole();
+    QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.base", form != BaseForm::nf4 || rows_fit || !shared,
+                     "nf4: the rows of {} have {} elements, no multiple of {}, and cannot be shared out among "
+                     "processes; choose float8",
+                     weight.name, shape[1], Nf4::kBlockSize);
+    QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.base", form != BaseForm::nf4 || shape.numel() % Nf4::kBlockSize == 0,
+                     "nf4: the {} elements of {} are no multiple of {}", shape.numel(), weight.name, Nf4::kBlockSize);
+    const MemoryScope scope(MemoryCategory::parameters);
+    Tensor values = weight.variable.value();
+    if (shared) values = device.is_meta() ? Tensor::empty(shape, dtype, device) : gather(weight);
+    auto matrix = std::make_shared<Matrix>();
+    matrix->form = form == BaseForm::nf4 ? "nf4" : "float8";
+    if (form == BaseForm::nf4) {
+      const Nf4Tensor codes = quantize_nf4(values);
+      matrix->add(weight, "codes", by_rows(codes.codes, shape[0], rows_fit));
+      matrix->add(weight, "scales", by_rows(codes.scales, shape[0], rows_fit));
+      // The second quantization is one of the whole weight: all processes keep its few numbers.
+      matrix->decode = [shape, dtype, factors = codes.factors, mean = codes.mean](const std::vector<Tensor>& parts) {
+        const Nf4Tensor stored{shape, parts[0].view({parts[0].numel()}), parts[1].view({parts[1].numel()}), factors,
+                               mean};
+        Tensor out = Tensor::empty(shape, dtype, parts[0].device());
+        dequantize_nf4({stored, out});
+        return out;
+      };
+    } else {
+      const QuantTensor codes = quantize_float8(values, {.granularity = Granularity::row, .power_of_two_scale = true});
+      matrix->add(weight, "codes", codes.payload());
+      matrix->add(weight, "scales", codes.scales());
+      matrix->decode = [shape, dtype, format = codes.format()](const std::vector<Tensor>& parts) {
+        return dequantize(QuantTensor(format, shape, dtype, parts[0], parts[1]), dtype);
+      };
+    }
+    put(weight, dtype, std::move(matrix));
+  });
+}
+
+std::vector<nn::Parameter*> QuantizedBase::parts(const nn::Parameter& weight) const {
+  std::vector<nn::Parameter*> all;
+  if (const auto found = matrices_.find(&weight); found != matrices_.end())
+    for (const auto& part : found->second->parts) all.push_back(part.get());
+  return all;
+}
+
+Tensor QuantizedBase::values(const nn::Parameter& weight, const Gather& gather) const {
+  const Matrix& matrix = *matrices_.at(&weight);
+  std::vector<Tensor> parts;
+  for (const auto& part : matrix.parts) parts.push_back(gather(*part));
+  return matrix.decode(parts);
+}
+
+void store_base(nn::Module& root, BaseForm form) {
+  QuantizedBase().store(root, form);
+}
+
+void make_dense(nn::Module& root) {
+  const MemoryScope scope(MemoryCategory::parameters);
+  for (nn::Parameter* parameter : root.parameters()) {
+    // A shard without rows has no values of its own either.
+    if (!parameter->whole.defined() || parameter->padded.defined() || parameter->variable.value().numel() > 0) continue;
+    parameter->variable = nn::Variable(parameter->whole.acquire().value().clone());
+    parameter->whole = autograd::Weight();
+    parameter->mark_changed();
+  }
+}
+
+}  // namespace quench::recipes

@@ -1,0 +1,51 @@
+#pragma once
+// The words of enums that the config alone has.
+
+#include "core/system/enum_names.h"
+#include "train/config/run_config.h"
+
+namespace quench {
+
+template <>
+struct EnumNames<ModelSection::Init> {
+  using E = ModelSection::Init;
+  static constexpr EnumTable<E, 3> values = {{{E::automatic, "auto"}, {E::random, "random"}, {E::load, "load"}}};
+};
+
+template <>
+struct EnumNames<TrainingSection::ActivationCheckpoint> {
+  using E = TrainingSection::ActivationCheckpoint;
+  static constexpr EnumTable<E, 3> values = {{{E::none, "none"}, {E::selective, "selective"}, {E::full, "full"}}};
+};
+
+template <>
+struct EnumNames<NonfinitePolicy> {
+  using E = NonfinitePolicy;
+  static constexpr EnumTable<E, 3> values = {{{E::stop, "stop"}, {E::skip, "skip"}, {E::rollback, "rollback"}}};
+};
+
+template <>
+struct EnumNames<LrDecayShape> {
+  using E = LrDecayShape;
+  static constexpr EnumTable<E, 3> values = {{{E::linear, "linear"}, {E::cosine, "cosine"}, {E::sqrt, "sqrt"}}};
+};
+
+template <>
+struct EnumNames<RecipeSection::GradientRounding> {
+  using E = RecipeSection::GradientRounding;
+  static constexpr EnumTable<E, 2> values = {{{E::nearest, "nearest"}, {E::stochastic, "stochastic"}}};
+};
+
+template <>
+struct EnumNames<ParallelSection::DispatchFormat> {
+  using E = ParallelSection::DispatchFormat;
+  static constexpr EnumTable<E, 2> values = {{{E::high_precision, "high_precision"}, {E::mxfp8, "mxfp8"}}};
+};
+
+template <>
+struct EnumNames<ProgressDisplay> {
+  using E = ProgressDisplay;
+  static constexpr EnumTable<E, 3> values = {{{E::automatic, "auto"}, {E::on, "on"}, {E::off, "off"}}};
+};
+
+}  // namespace quench

@@ -1,0 +1,97 @@
+#include "train/plan/saved_inputs.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/memory/allocator.h"
+#include "nn/linear.h"
+#include "train/step/meta_batch.h"
+#include "train/step/train_step.h"
+
+namespace quench {
+namespace {
+
+using autograd::Tape;
+using recipes::SavedInput;
+
+std::int64_t bytes_in_use() {
+  return Allocator::of(kMeta).stats().current;
+}
+
+// As the allocator counts them.
+std::int64_t bytes_like(const Tensor& t) {
+  const std::int64_t before = bytes_in_use();
+  const Tensor same = Tensor::empty_like(t);
+  return bytes_in_use() - before;
+}
+
+// Runs another kernel and notes what is kept when it has returned.
+class KeepingMeter final : public nn::LinearKernelWrapper {
+ public:
+  KeepingMeter(std::shared_ptr<const nn::LinearKernel> kernel, SavedInput& kept)
+      : LinearKernelWrapper(std::move(kernel)), kept_(kept) {}
+
+  [[nodiscard]] nn::Variable apply(const nn::Variable& x, const nn::Parameter& weight,
+                                   const nn::Weight& bias) const override {
+    const std::int64_t before = bytes_in_use();
+    const auto owners = x.value().storage().use_count();
+    nn::Variable y = wrapped().apply(x, weight, bias);
+    const bool holds_x = x.value().storage().use_count() > owners;
+    const std::int64_t own = bytes_in_use() - before - bytes_like(y.value());
+    if (Tape::current() == nullptr)
+      kept_ = {own, SavedInput::Form::layer_recomputed};
+    else if (holds_x && !x.saved_by_producer())
+      kept_ = {own + bytes_like(x.value()), SavedInput::Form::input};
+    else if (holds_x)
+      kept_ = {own, SavedInput::Form::saved_by_producer};
+    else if (x.recompute() != nullptr && Tape::current()->recompute() == autograd::Recompute::selective)
+      kept_ = {own, SavedInput::Form::recomputed};
+    else
+      kept_ = {own, SavedInput::Form::codes};
+    return y;
+  }
+
+ private:
+  SavedInput& kept_;
+};
+
+// By name of the layer.
+std::map<std::string, SavedInput> saved_inputs(const ResolvedConfig& config, Device target) {
+  std::map<std::string, SavedInput> kept;
+  const ModelSetup setup = build_model(config, kMeta, target);
+  setup.model->visit([&](const std::string& name, nn::Module& module) {
+    if (auto* linear = dynamic_cast<nn::Linear*>(&module); linear != nullptr && name != nn::kHeadName)
+      linear->set_kernel(std::make_shared<KeepingMeter>(linear->shared_kernel(), kept[name]));
+  });
+  const Batch batch = meta_batch(config->training.micro_batch_size, config->data.seq_len);
+  const std::int64_t tokens = batch.input_ids.numel();
+  nn::ForwardContext context = batch_context(*setup.model, batch);
+  context.recompute = recompute_level(config->training.activation_checkpoint);
+  // The second time counts: what belongs to the weights is there since the first.
+  for (int pass = 0; pass < 2; ++pass) {
+    Tape tape(context.recompute);
+    const autograd::TapeScope scope(tape);
+    (void)setup.model->loss(batch.input_ids.view({tokens}), batch.labels.view({tokens}), context, 1.0f,
+                            loss_options(config, setup.config.vocab_size, target));
+  }
+  return kept;
+}
+
+}  // namespace
+
+void measure_saved_inputs(std::vector<recipes::LayerConversion>& conversion, const ResolvedConfig& config,
+                          Device target) {
+  if (std::ranges::all_of(conversion, [](const auto& row) { return row.float8.empty(); })) return;
+  const auto now = saved_inputs(config, target);
+  RunConfig high_precision = *config;
+  high_precision.recipe.name = recipes::kBf16.name;
+  const auto then = saved_inputs(ResolvedConfig(high_precision), target);
+  Allocator::of(kMeta).trim();
+  for (recipes::LayerConversion& row : conversion) {
+    if (row.float8.empty() || !now.contains(row.name)) continue;
+    row.kept = now.at(row.name);
+    row.kept_in_high_precision = then.at(row.name);
+  }
+}
+
+}  // namespace quench
