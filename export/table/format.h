@@ -17,7 +17,7 @@
 
 namespace quench {
 
-// The name of a format beside those of the table: adapters alone, in the layout of PEFT.
+// Format outside the table: adapters alone, in the layout of PEFT.
 inline constexpr std::string_view kPeftFormat = "peft";
 
 struct ExportFormat {

@@ -1,4 +1,4 @@
-// Codes of GPTQ beside those of TorchAO on the same weight and inputs (tests/reference/make_gptq.py).
+// GPTQ codes compared with those of TorchAO for the same weight and inputs (tests/reference/make_gptq.py).
 
 #include "core/json/json.h"
 #include "export/methods/gptq.h"

@@ -55,7 +55,7 @@ class CalibratedModel : public ::testing::Test {
     return std::sqrt(difference / norm);
   }
 
-  // Channels of a norm's output become large, and the weights behind them small: the same model.
+  // Large channels of a norm's output, small weights that read them: the same model.
   static void add_outliers(nn::CausalLm& model) {
     const ModuleMap modules = modules_of(model);
     for (std::int64_t layer = 0; layer < 2; ++layer)
@@ -125,7 +125,7 @@ TEST_F(CalibratedModel, MethodsLoseLessThanRoundToNearest) {
   EXPECT_LT(loss_of("awq", "int3_weight_only_g32"), nearest);
 }
 
-// Weights behind large inputs are small, and lost in the steps of a row.
+// Weights that read large inputs are small, and lost in the steps of a row.
 TEST_F(CalibratedModel, AwqKeepsWeightsBehindLargeInputs) {
   EXPECT_LT(loss_of("awq", "int4_weight_only", true), 0.7 * loss_of("rtn", "int4_weight_only", true));
 }
