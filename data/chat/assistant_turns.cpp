@@ -199,40 +199,20 @@ void AssistantTurns::add_end(Turn& turn, std::size_t last_mark) const {
     last.end = next + length;
   } else if (next >= chat_.text.size()) {
     turn.ended = false;
-  } else if (last.end == last_mark) {
+  } else if (last.begin < last.end && last.end == last_mark) {
     last.end += 1;
   }
 }
 
-// Header and end of a turn without a text of the message: its calls are not written by the template. None where
-// anything but special tokens follows the header.
-std::optional<Range> AssistantTurns::empty_turn(int message) const {
-  const auto checked = [&](std::size_t begin, std::size_t end) -> std::optional<Range> {
-    end = std::max(begin, without_space(begin, end));
-    if (!chat_.special.alone(chat_.text.substr(begin, end - begin))) return std::nullopt;
-    return Range{begin, end};
-  };
-  const std::string& prompt = chat_.generation_prompt;
-  for (const auto& [owner, range] : chat_.loops)
-    if (owner == message && !prompt.empty() && chat_.text.substr(range.begin).starts_with(prompt) &&
-        range.begin + prompt.size() < range.end)
-      return checked(range.begin + prompt.size(), range.end);
-  const auto asked = prompted(message);
-  const auto alone = chat_.beginning(static_cast<std::size_t>(message) + 1, false);
-  if (asked && alone && chat_.text.starts_with(*alone) && *asked < alone->size()) return checked(*asked, alone->size());
-  return std::nullopt;
-}
-
 AssistantTurns::Turn AssistantTurns::turn(int message) const {
   const auto own = own_marks(message);
-  if (!own) {
-    const auto range = empty_turn(message);
-    return range ? Turn{.ranges = {*range}} : Turn{};
-  }
+  if (!own) return {};
   const std::size_t begin = begin_of(message, *own), end = std::max(end_of(message, *own, begin), own->last);
-  if (begin >= end) return {};
+  if (begin > end) return {};
   Turn turn{.ranges = without_others(message, {begin, end})};
-  if (!turn.ranges.empty()) add_end(turn, own->last);
+  if (turn.ranges.empty()) return turn;
+  add_end(turn, own->last);
+  if (turn.ranges.back().begin >= turn.ranges.back().end) turn.ranges.pop_back();
   return turn;
 }
 

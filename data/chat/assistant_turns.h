@@ -38,8 +38,8 @@ class AssistantTurns {
   };
   // Message `message`, which is the assistant's. The turn begins where the generation prompt ends and ends with the
   // special token that ends it, whichever message the template writes that token for; texts of other messages in
-  // between, such as a tool's result, are left out with what the template puts around them. Of a turn whose text the
-  // template does not write, the token that ends it is left.
+  // between, such as a tool's result, are left out with what the template puts around them. A turn with an empty text
+  // is the token that ends it.
   [[nodiscard]] Turn turn(int message) const;
 
  private:
@@ -52,7 +52,6 @@ class AssistantTurns {
   };
 
   [[nodiscard]] std::optional<Own> own_marks(int message) const;
-  [[nodiscard]] std::optional<jinja::Range> empty_turn(int message) const;
   [[nodiscard]] std::optional<std::size_t> prompted(int message) const;
   [[nodiscard]] std::size_t begin_of(int message, const Own& own) const;
   [[nodiscard]] std::size_t end_of(int message, const Own& own, std::size_t begin) const;

@@ -38,10 +38,10 @@ std::size_t character_size(char first) {
 
 TextMarks::TextMarks(std::string_view texts, std::span<const std::string> literals, MarkStyle style)
     : literals_(literals), style_(style) {
-  for (char last = '\x90'; last <= '\xAF' && delimiter_.empty(); ++last)
-    if (const std::string symbol{'\xEF', '\xB7', last}; texts.find(symbol) == std::string_view::npos)
+  for (char last = '\x80'; last <= '\xBF' && delimiter_.empty(); ++last)
+    if (const std::string symbol{'\xEA', '\x94', last}; texts.find(symbol) == std::string_view::npos)
       delimiter_ = symbol;
-  QUENCH_CHECK(!delimiter_.empty(), "the conversation holds all noncharacters from U+FDD0 to U+FDEF");
+  QUENCH_CHECK(!delimiter_.empty(), "the conversation holds all Vai syllables from U+A500 to U+A53F");
 }
 
 std::vector<Occurrence> TextMarks::searched_strings(std::string_view text) const {

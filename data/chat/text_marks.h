@@ -1,9 +1,10 @@
 #pragma once
 // Marks in the texts that a template is given, by which the rendered text tells whose text stands where.
 //
-// A mark is a noncharacter that no text of the conversation holds, a number and the noncharacter again. The marked
-// texts are rendered once more; where the result without its marks equals the plain rendering, the marks have changed
-// nothing and their places are those of the plain text.
+// A mark is a delimiter, a number and the delimiter again. The delimiter is a Vai syllable that the conversation does
+// not hold: a printable letter without case, which JSON and Python's repr() write as it is. The marked texts are
+// rendered once more; where the result without its marks equals the plain rendering, their places are those of the
+// plain text.
 
 #include <array>
 #include <span>
@@ -45,7 +46,7 @@ struct MarkedPlaces {
 class TextMarks {
  public:
   // `literals`: strings that the template may look for. References are kept. Throws invalid_argument when `texts` hold
-  // all noncharacters from U+FDD0 to U+FDEF.
+  // all syllables from U+A500 to U+A53F.
   TextMarks(std::string_view texts, std::span<const std::string> literals, MarkStyle style);
 
   // The text with marks. Occurrences of `plain` tokens are told from the same tokens of the template.

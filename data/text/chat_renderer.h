@@ -81,13 +81,16 @@ class ChatRenderer {
   [[nodiscard]] std::string text_of(const Json::Array& messages, bool generation_prompt) const;
   [[nodiscard]] MarkedPlaces places(const Call& call, const std::string& text) const;
   [[nodiscard]] std::vector<jinja::Range> targets(const Call& call, const jinja::Rendered& rendered,
-                                                  const MarkedPlaces& places, TrainOn train_on,
+                                                  const MarkedPlaces& written, TrainOn train_on,
                                                   RecordNotes* notes) const;
   [[nodiscard]] std::vector<jinja::Range> marked_targets(const Call& call, const jinja::Rendered& rendered,
                                                          const MarkedPlaces& places, TrainOn train_on,
                                                          RecordNotes* notes) const;
   [[nodiscard]] std::vector<jinja::Range> all_targets(const Call& call, const jinja::Rendered& rendered,
                                                       const MarkedPlaces& places) const;
+  [[nodiscard]] std::optional<std::size_t> empty_content(const Call& call, std::size_t message,
+                                                         std::string_view text) const;
+  [[nodiscard]] MarkedPlaces with_empty_contents(const Call& call, MarkedPlaces places, std::string_view text) const;
   [[nodiscard]] std::string generation_prompt(const Call& call, std::string_view text) const;
   [[nodiscard]] std::string answer_header(const Call& call) const;
   [[nodiscard]] std::vector<DocumentPiece> pieces(std::string_view text, const std::vector<jinja::Range>& ranges,

@@ -18,6 +18,10 @@ std::size_t shared_bytes(std::string_view a, std::string_view b) {
   return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
 
+std::size_t leading_space(std::string_view text) {
+  return text.size() - jinja::strip(text, {}, jinja::StripSide::left).size();
+}
+
 bool answers(const Json& message) {
   return message.at("role").as_string() == "assistant";
 }
@@ -100,9 +104,59 @@ std::string ChatRenderer::answer_header(const Call& call) const {
   return header(asked + before.size());
 }
 
-std::vector<Range> ChatRenderer::targets(const Call& call, const jinja::Rendered& rendered, const MarkedPlaces& places,
+// Byte of `text` at which the template writes the empty content of a message, from a rendering with a content; none
+// where the two differ in more than that content and white space next to it.
+std::optional<std::size_t> ChatRenderer::empty_content(const Call& call, std::size_t message,
+                                                       std::string_view text) const {
+  constexpr std::string_view kProbe = "quench-probe";
+  const auto blank = [](std::string_view part) { return jinja::strip(part, {}, jinja::StripSide::both).empty(); };
+  Conversation probed = call.conversation;
+  const Json& content = probed.messages[message].at("content");
+  if (!content.is_null() && (!content.is_string() || !blank(content.as_string()))) return std::nullopt;
+  probed.messages[message].set("content", std::string(kProbe));
+  std::string written;
+  try {
+    written = rendered({.conversation = probed,
+                        .source = call.source,
+                        .messages = call.messages,
+                        .generation_prompt = call.generation_prompt})
+                  .text;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  const std::size_t at = written.find(kProbe);
+  if (at == std::string::npos || written.find(kProbe, at + 1) != std::string::npos) return std::nullopt;
+  const std::string_view before = std::string_view(written).substr(0, at),
+                         after = std::string_view(written).substr(at + kProbe.size());
+  const std::size_t shared = shared_bytes(before, text);
+  const std::string_view rest = text.substr(shared);
+  const std::string_view end = after.substr(leading_space(after));
+  if (!blank(before.substr(shared)) || !rest.ends_with(end) || !blank(rest.substr(0, rest.size() - end.size())))
+    return std::nullopt;
+  return shared;
+}
+
+// Places of contents of the assistant that are empty added to those of texts.
+MarkedPlaces ChatRenderer::with_empty_contents(const Call& call, MarkedPlaces places, std::string_view text) const {
+  for (std::size_t i = 0; i < call.messages; ++i) {
+    const auto owner = static_cast<int>(i);
+    if (!is_trained(call.conversation, i) ||
+        std::ranges::any_of(places.places, [&](const MarkedPlaces::Place& place) { return place.owner == owner; }))
+      continue;
+    const auto at = empty_content(call, i, text);
+    if (!at) continue;
+    const auto next = std::ranges::find_if(places.places, [&](const MarkedPlaces::Place& place) {
+      return place.at > *at || (place.at == *at && place.owner > owner);
+    });
+    places.places.insert(next, {.at = *at, .owner = owner, .part = 0});
+  }
+  return places;
+}
+
+std::vector<Range> ChatRenderer::targets(const Call& call, const jinja::Rendered& rendered, const MarkedPlaces& written,
                                          TrainOn train_on, RecordNotes* notes) const {
   const Conversation& conversation = call.conversation;
+  const MarkedPlaces places = with_empty_contents(call, written, rendered.text);
   const std::string added = generation_prompt(call, rendered.text);
   const AssistantTurns turns({.text = rendered.text,
                               .places = places,

@@ -16,9 +16,9 @@ compared with those of Transformers. A pair of a template and a conversation
 
 Arguments of tool calls that are JSON texts may be those of Transformers for the text or for its object. Where a template
 renders no text of contents that are strings, because it takes lists of parts alone, QUENCH passes one part and warns: the
-ids are those of Transformers for that list. A conversation whose turns cannot be told apart is refused by QUENCH, as
-nothing of it could be trained on; those are counted under "masks" and do not count as refusals of Jinja: for them the
-comparison is repeated with --train-on all. Needs transformers, jinja2 and tokenizers from PyPI.
+ids are those of Transformers for that list. A conversation of which the template does not write a turn of the assistant
+is refused by QUENCH; those pairs are counted under "masks" and compared again with --train-on all. They count as
+refusals. Needs transformers, jinja2 and tokenizers from PyPI.
 """
 import argparse
 import collections
@@ -193,6 +193,17 @@ def with_parts(messages):
             else m for m in messages]
 
 
+def writes_answers(fast):
+    """Whether the template is one of chats: those of rerankers write no answer."""
+    for form in (lambda m: m, with_parts):
+        try:
+            if "Hello!" in fast.apply_chat_template(form(CONVERSATIONS["plain"][0]), tokenize=False):
+                return True
+        except Exception:
+            return True
+    return False
+
+
 def takes_parts_alone(fast):
     """Whether the template renders no text of a content that is a string."""
     question = [{"role": "user", "content": "quench-question"}]
@@ -269,7 +280,7 @@ def main():
     chat_template_utils.datetime = FixedDate  # for templates that ask for the date
     transformers.logging.set_verbosity_error()
     kinds = ("equal", "differs", "refused", "masks", "accepted", "neither")
-    packages, shown, unusable = {}, collections.Counter(), 0
+    packages, shown, unusable, without_answers = {}, collections.Counter(), 0, []
     for name, template in templates(args.templates).items():
         if args.match not in name:
             continue
@@ -288,6 +299,9 @@ def main():
             except jinja2.exceptions.TemplateError:
                 unusable += 1  # by Transformers too
                 continue
+            if not writes_answers(fast):
+                without_answers.append(name)
+                continue
             counts["templates"] += 1
             compare(args.quench, folder, fast, CONVERSATIONS, counts, report)
     total = sum(packages.values(), collections.Counter())
@@ -295,9 +309,11 @@ def main():
     for package, counts in [*packages.items(), ("all", total)]:
         print(f"| {package} | {counts['templates']} | " + " | ".join(str(counts[kind]) for kind in kinds) + " |")
     rendered = total["equal"] + total["differs"] + total["refused"]
-    share = total["refused"] / max(rendered, 1)
-    print(f"{rendered} pairs that Transformers renders: {total['differs']} differ, {share:.2%} refused by Quench alone; "
-          f"{unusable} templates that Transformers cannot compile")
+    refused = total["refused"] + total["masks"]
+    share = refused / max(rendered, 1)
+    print(f"{rendered} pairs that Transformers renders: {total['differs']} differ, {refused} ({share:.2%}) refused by Quench "
+          f"alone, {total['masks']} of them for a turn that the template does not write; {unusable} templates that Transformers cannot compile; "
+          f"left out, as they write no answers: {', '.join(without_answers) or 'none'}")
     raise SystemExit(1 if total["differs"] or share >= 0.01 or rendered == 0 else 0)
 
 

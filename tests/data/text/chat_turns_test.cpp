@@ -74,6 +74,38 @@ TEST_F(ChatTurns, CallsThatTheTemplateDoesNotWriteLeaveTheTokenThatEndsTheTurn) 
                [&] { (void)targets(without, record); });
 }
 
+// An empty answer is located by a rendering with a text: headers may differ from the generation prompt, and the next
+// turn may write the end. Text of other messages is never trained.
+TEST_F(ChatTurns, AnEmptyAnswerIsTheTokenThatEndsTheTurn) {
+  const std::string record = R"({"messages": [{"role": "user", "content": "Uone"},
+    {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}]},
+    {"role": "tool", "content": "Utwo"}, {"role": "assistant", "content": "Atwo"}]})";
+  const auto source = [](const std::string& answer, const std::string& result, const std::string& prompt) {
+    return "{% for m in messages %}{% if m.role == 'assistant' %}" + answer + "{% elif m.role == 'tool' %}" + result +
+           "{% else %}<|user|>{{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}" + prompt +
+           "{% endif %}";
+  };
+  const std::string result = "<|observation|>{{ m.content }}";
+  EXPECT_EQ(targets(source("<|assistant|>{{ m.content }}<|im_end|>", result, "<|assistant|><think>"), record),
+            "<|im_end|>|Atwo<|im_end|>");
+  EXPECT_EQ(targets(source("<|assistant|>{{ m.content }}", result, "<|assistant|>"), record), "<|observation|>|Atwo");
+  expect_error(ErrorCode::invalid_argument, {"message 1", "t.jinja writes nothing of this turn"}, [&] {
+    (void)targets(source("<|assistant|>{{ m.content }}", "{{ m.content }}", "<|assistant|>"), record);
+  });
+}
+
+// Python's repr() of arguments writes the marks of texts as they are.
+TEST_F(ChatTurns, ArgumentsPrintedAsPythonPrintsThem) {
+  EXPECT_EQ(
+      targets("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}"
+              "{% for k, v in c.function.arguments | items %}{{ k }}={{ v }};{% endfor %}{% endfor %}<|im_end|>\n"
+              "{% endfor %}" +
+                  std::string(kPrompt),
+              R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls":
+                      [{"type": "function", "function": {"name": "f", "arguments": {"tags": ["a", 1, null, true]}}}]}]})"),
+      "tags=['a', 1, None, True];<|im_end|>");
+}
+
 // A block after the loop, such as an end of the text, belongs to the answer before it.
 TEST_F(ChatTurns, AGenerationBlockAfterTheLoopBelongsToTheLastAnswer) {
   const std::string source =
