@@ -167,12 +167,12 @@ void diff_configs(const std::string& before, const std::string& after, bool json
   print(list.dump(2));
 }
 
-void write_reference(const std::string& page) {
+void write_reference(const std::string& page, const Command& program) {
   if (page.empty()) {
     print(config_reference());
     return;
   }
-  write_file_atomically(page, update_reference_page(read_file(page, kMaxPageBytes)));
+  write_file_atomically(page, update_reference_page(read_file(page, kMaxPageBytes), program));
 }
 
 void add_reading_verbs(const Command& config) {
@@ -247,11 +247,11 @@ void add_config_verb(const Command& app) {
   schema.add_flag("--json", "Accepted for uniformity: the output is JSON in any case");
   schema.on_run([] { print(config_schema().dump(2)); });
 
-  const Command docs = config.add_command("docs", "Write the tables of docs/config.md");
+  const Command docs = config.add_command("docs", "Write the tables of docs/reference/config.md");
   docs.hide();  // for those who change the program
   auto page = std::make_shared<std::string>();
   docs.add_option("PAGE", *page, "Page to update in place; without it, print the tables");
-  docs.on_run([page] { write_reference(*page); });
+  docs.on_run([page, app] { write_reference(*page, app); });
 }
 
 }  // namespace quench

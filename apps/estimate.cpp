@@ -30,7 +30,7 @@ void add_estimate_verb(const Command& app) {
       "--device cuda plans a GPU run on a machine without a GPU too; --world-size plans rank 0 of N processes,\n"
       "on machines of --node-size GPUs (8), each of which can send --network GB/s (50) to other machines. The step "
       "time is\n"
-      "that of a GPU whose rates are known (docs/scaling.md).");
+      "that of a GPU whose rates are known (docs/guide/scaling.md).");
   take_raw_arguments(verb, "estimate", [](ConfigArguments arguments) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, !arguments.quiet, "--quiet: an estimate says nothing but its result");
     RunConfig config = load_run_config(arguments.config, arguments.overrides, {.data = false, .files = false});

@@ -67,7 +67,7 @@ void add_train_verb(const Command& app) {
       "--json prints the result as JSON on standard output, and all else on standard error; --quiet shows warnings "
       "and\n"
       "errors only. Either way the run folder's log.txt holds everything.\n"
-      "CONFIG is a JSON file or a name that `quench config ls` shows; docs/config.md lists every key.\n"
+      "CONFIG is a JSON file or a name that `quench config ls` shows; docs/reference/config.md lists every key.\n"
       "Example: quench train shakespeare_char --data.train=input.txt --training.steps=500");
   take_raw_arguments(verb, "train", train_verb);
 }

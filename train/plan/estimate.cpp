@@ -109,7 +109,7 @@ std::string time_lines(const RunEstimate& e) {
   const StepTime& t = *e.time;
   const auto ms = [](double seconds) { return fmt::format("{:.1f}", seconds * 1e3); };
   std::string text =
-      fmt::format("\nstep time on {}, ms: {}, {} tokens/s a GPU (docs/scaling.md)\n", t.device, ms(t.total()),
+      fmt::format("\nstep time on {}, ms: {}, {} tokens/s a GPU (docs/guide/scaling.md)\n", t.device, ms(t.total()),
                   format_count(static_cast<std::int64_t>(static_cast<double>(e.tokens_per_step) /
                                                          static_cast<double>(e.ranks) / t.total())));
   const auto row = [&](std::string_view name, double seconds) {

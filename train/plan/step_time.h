@@ -1,5 +1,5 @@
 #pragma once
-// How long a training step will take on a GPU, from rates that were measured on it. docs/scaling.md explains the model
+// How long a training step will take on a GPU, from rates that were measured on it. docs/guide/scaling.md explains the model
 // and compares it with runs.
 
 #include <cstdint>

@@ -153,9 +153,9 @@ TEST(ConfigSchema, DescribesEveryKey) {
 }
 
 TEST(ConfigDocs, PageIsUpToDate) {
-  const std::string page = testing::read_file(testing::source_dir() / "docs/config.md");
+  const std::string page = testing::read_file(testing::source_dir() / "docs/reference/config.md");
   EXPECT_TRUE(replace_generated_part(page, kConfigReference, config_reference()) == page)
-      << "run: quench config docs docs/config.md";
+      << "run: quench config docs docs/reference/config.md";
 }
 
 TEST(ConfigDocs, PageWithoutMarksIsRefused) {

@@ -24,7 +24,7 @@ constexpr SectionInfo kSections[] = {
     {"lr_schedule", "How the learning rate changes over the run."},
     {"recipe", "Precision of the linear layers."},
     {"lora", "Low-rank adapters, trained in place of the model's own weights. Off unless present."},
-    {"parallel", "How several processes share the work (docs/distributed.md)."},
+    {"parallel", "How several processes share the work (docs/guide/distributed.md)."},
     {"checkpoint", "Saving and resuming."},
     {"metrics", "What is printed and recorded."},
     {"evaluation", "Loss on held-out data during training."},

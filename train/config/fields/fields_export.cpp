@@ -36,7 +36,7 @@ void add_export_fields(Fields& fields) {
   };
   add("format", QUENCH_OPTIONAL_MEMBER(export_model, format), one_of_or_null(format_names()),
       fmt::format(
-          "What is written after the last step: the model, with adapters merged, in a format of docs/export.md; "
+          "What is written after the last step: the model, with adapters merged, in a format of docs/guide/export.md; "
           "{}: the folder of the adapters alone.",
           kPeftFormat),
       "compressed-tensors with a scheme or under a qat recipe, else hf");
@@ -52,7 +52,7 @@ void add_export_fields(Fields& fields) {
   add("reader", QUENCH_OPTIONAL_MEMBER(export_model, reader), one_of_or_null(folder_readers().names()),
       "The program that the export is for: what that cannot run is refused. null: what no program can run is, and a "
       "warning names those that cannot.");
-  add("scheme", QUENCH_QUANTIZATION(scheme), optional_text(), "How weights are quantized: a scheme of docs/export.md.",
+  add("scheme", QUENCH_QUANTIZATION(scheme), optional_text(), "How weights are quantized: a scheme of docs/guide/export.md.",
       "what the qat recipe simulates, where the format stores that");
   add("method", QUENCH_QUANTIZATION(method), one_of(quantizer_names()), "How codes are chosen.");
   add("rules", QUENCH_QUANTIZATION(rules), any_value(),

@@ -21,7 +21,7 @@ void add_recipe_fields(Fields& fields) {
   using enum ResumePolicy;
   add_field(fields, "recipe.name", QUENCH_MEMBER(recipe.name), one_of(recipe_names()), guarded,
             "Precision of the linear layers; auto: the fastest on the run's device within an error bound, chosen "
-            "at the start (docs/probe.md).");
+            "at the start (docs/guide/probe.md).");
   add_field(fields, "recipe.filter.include", QUENCH_MEMBER(recipe.filter.include), any_value(), guarded,
             "Linear layers that get the recipe: glob patterns over module names; empty: all.");
   add_field(fields, "recipe.filter.exclude", QUENCH_MEMBER(recipe.filter.exclude), any_value(), guarded,
