@@ -23,9 +23,12 @@ constexpr std::string_view kVerbReference = "verbs";
 std::string table_cell(std::string_view text) {
   std::string cell;
   for (const char c : text) {
-    if (c == '|') cell += "\\|";
-    else if (c == '<') cell += "&lt;";
-    else cell += c == '\n' ? ' ' : c;
+    if (c == '|')
+      cell += "\\|";
+    else if (c == '<')
+      cell += "&lt;";
+    else
+      cell += c == '\n' ? ' ' : c;
   }
   return cell;
 }
