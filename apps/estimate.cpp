@@ -22,7 +22,7 @@ Device planned_device(const std::string& text) {
 }  // namespace
 
 void add_estimate_verb(const Command& app) {
-  const Command verb = app.add_command("estimate", "Memory, FLOPs and disk that a run will need");
+  const Command verb = app.add_command("estimate", "Predict memory, FLOPs, disk space and step time of a run");
   verb.footer(
       "Usage: quench estimate CONFIG [--device D] [--world-size N] [--node-size N] [--network GB] [--json]\n"
       "                              [--section.key=value ...]\n"
@@ -32,7 +32,7 @@ void add_estimate_verb(const Command& app) {
       "time is\n"
       "that of a GPU whose rates are known (docs/guide/scaling.md).");
   take_raw_arguments(verb, "estimate", [](ConfigArguments arguments) {
-    QUENCH_CHECK_AS(ErrorCode::bad_config, !arguments.quiet, "--quiet: an estimate says nothing but its result");
+    QUENCH_CHECK_AS(ErrorCode::bad_config, !arguments.quiet, "--quiet: an estimate prints only its result");
     RunConfig config = load_run_config(arguments.config, arguments.overrides, {.data = false, .files = false});
     set_ranks(config, arguments.world_size.value_or(1));
     Cluster cluster;

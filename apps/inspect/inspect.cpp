@@ -113,11 +113,10 @@ Json inspect(const InspectOptions& o, bool checkpoint) {
   if (is_adapter_folder(path)) return inspect_adapter(path, o.tensors);
   const fs::path checkpoints = checkpoint_folder_of(path);
   Json json = inspect_checkpoints(fs::is_directory(checkpoints) ? checkpoints : path);
-  QUENCH_CHECK_AS(
-      ErrorCode::bad_config, !json.at("checkpoints").as_array().empty(),
-      "{} is none of what can be inspected: a model folder (config.json, safetensors or GGUF), a GGUF file, a "
-      "PEFT adapter folder, a run folder, a folder of checkpoints (step-N), or one checkpoint",
-      o.path);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !json.at("checkpoints").as_array().empty(),
+                  "{} cannot be inspected; expected a model folder (config.json, safetensors or GGUF), a GGUF file, a "
+                  "PEFT adapter folder, a run folder, a folder of checkpoints (step-N), or one checkpoint",
+                  o.path);
   return json;
 }
 
@@ -198,7 +197,7 @@ void run(const InspectOptions& o) {
 void add_inspect_verb(const Command& app) {
   auto o = std::make_shared<InspectOptions>();
   const Command verb =
-      app.add_command("inspect", "What a model, an adapter, a checkpoint, a run folder or token shards hold");
+      app.add_command("inspect", "Describe a model, an adapter, a checkpoint, a run folder or token shards");
   verb.footer("Example: quench inspect runs/demo/checkpoints/step-200 --verify");
   verb.add_option(
           "path", o->path,

@@ -246,7 +246,7 @@ std::string to_string(const RunEstimate& e) {
                                format_count(e.ranks), e.shard, e.replicate, mib(e.gather_bytes), mib(e.reduce_bytes)));
   if (e.expert > 1)
     text.insert(text.find("parameters"),
-                fmt::format("experts          shared out to {} processes; {} MiB of rows sent by each in a step\n",
+                fmt::format("experts          split over {} processes; {} MiB of rows sent by each in a step\n",
                             e.expert, mib(e.exchange_bytes)));
   for (int i = 0; i < kMemoryCategoryCount; ++i) {
     const std::int64_t bytes = e.device.peak_by_category[static_cast<std::size_t>(i)];
@@ -259,7 +259,7 @@ std::string to_string(const RunEstimate& e) {
     row("batches made ahead", e.data_bytes);
     row("checkpoint staging", e.staging_bytes);
     row("activations sent away", e.offload_bytes);
-    row("optimizer state sent away", e.state_offload_bytes);
+    row("optimizer state offloaded", e.state_offload_bytes);
     row("program and libraries", e.process_bytes);
   };
   const auto totals = [&](std::int64_t needed, std::optional<std::int64_t> available) {
