@@ -50,7 +50,7 @@ TEST_F(GenerateVerb, GoesToTheEndOfTheContextUnlessAskedOtherwise) {
 TEST_F(GenerateVerb, MoreThanFitsIsExplainedWhereItWasAskedFor) {
   const Outcome many = generate({"--prompt", "The ferry", "--max-new-tokens", "128"});
   EXPECT_EQ(many.status, 2);
-  EXPECT_THAT(many.errors, HasSubstr("--max-new-tokens 128: behind the prompt of"));
+  EXPECT_THAT(many.errors, HasSubstr("--max-new-tokens 128: after the prompt of"));
   EXPECT_THAT(many.errors, HasSubstr("context of 128 has room for"));
   const Outcome full = generate({"--prompt", std::string(2000, 'x')});
   EXPECT_EQ(full.status, 2);

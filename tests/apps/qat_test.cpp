@@ -109,7 +109,7 @@ TEST_F(Qat, LearnedScalesTakeAnyRate) {
               HasSubstr("has no effect without recipe.learned_scales"));
   EXPECT_THAT(refused({"--recipe.asymmetric_weights=true"}), HasSubstr("does not go with recipe.asymmetric_weights"));
   EXPECT_THAT(refused({"--lora.rank=4"}), HasSubstr("does not go with lora"));
-  EXPECT_THAT(refused({"--recipe.start_step=2"}), HasSubstr("from the first step to the last"));
+  EXPECT_THAT(refused({"--recipe.start_step=2"}), HasSubstr("scales are trained in every step"));
 }
 
 TEST_F(Qat, OptionsOfOtherRecipesAreRefused) {

@@ -87,7 +87,7 @@ TEST_F(QuantizeVerb, AGgufFileIsReadAndWrittenByItsName) {
   EXPECT_THAT(run({"export", "--model", model_.string(), "--output", "m.gguf"}).errors,
               HasSubstr("m.gguf names a GGUF file, and format hf writes a folder"));
   testing::write_file(folder_ / "notes.gguf", "notes");
-  EXPECT_THAT(quantize("q8_0", "notes.gguf", {"--format", "gguf"}).errors, HasSubstr("is no GGUF file"));
+  EXPECT_THAT(quantize("q8_0", "notes.gguf", {"--format", "gguf"}).errors, HasSubstr("is not a GGUF file"));
   EXPECT_THAT(run({"export", "--model", "out/m.gguf", "--format", "gguf", "--output", "out/m.gguf"}).errors,
               HasSubstr("which the export must not touch"));
 }

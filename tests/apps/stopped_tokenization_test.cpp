@@ -79,7 +79,7 @@ TEST_F(StoppedTokenization, RunsAndTheVerbGoOnWhereTheyStopped) {
   EXPECT_EQ(stop_by(SIGKILL, train, cache).status, 128 + SIGKILL);
   outcome = run(train);
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
-  EXPECT_THAT(outcome.errors, HasSubstr("tokenization goes on where it was stopped, after "));
+  EXPECT_THAT(outcome.errors, HasSubstr("tokenization resumes after "));
   EXPECT_TRUE(journals(cache).empty());
   expect_no_temporaries(cache);
 
@@ -94,7 +94,7 @@ TEST_F(StoppedTokenization, RunsAndTheVerbGoOnWhereTheyStopped) {
   expect_no_temporaries(work());
   outcome = run(tokenize);
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
-  EXPECT_THAT(outcome.errors, HasSubstr("tokenization goes on where it was stopped, after "));
+  EXPECT_THAT(outcome.errors, HasSubstr("tokenization resumes after "));
   EXPECT_TRUE(journals(work()).empty());
 
   std::vector<fs::path> entries;

@@ -123,9 +123,8 @@ TEST(ConfigPresets, ValidationDataThatFallsAwayIsNamed) {
   const auto note = [](const std::string& name, std::vector<std::string> overrides) {
     return left_out_validation(name, overrides);
   };
-  EXPECT_THAT(
-      note("demo", {"--data.train=mine.txt"}),
-      HasSubstr("demo's validation data [\"shards/val.bin\"] belong to its own training data and are left out"));
+  EXPECT_THAT(note("demo", {"--data.train=mine.txt"}),
+              HasSubstr("the validation data [\"shards/val.bin\"] of demo are not used"));
   EXPECT_EQ(note("demo", {}), "");
   EXPECT_EQ(note("demo", {"--data.train=mine.txt", "--data.validation=held_out.txt"}), "");
   const testing::TempDir folder;

@@ -234,7 +234,7 @@ TEST_F(PeftGolden, WhatDoesNotFitIsNamed) {
                                             "config.json"),
                      {});
   EXPECT_THAT(refusal(other, "some_new_key", 3),
-              AllOf(HasSubstr("model.layers.1.self_attn.q_proj is no linear layer of the model"),
+              AllOf(HasSubstr("model.layers.1.self_attn.q_proj is not a linear layer of the model"),
                     HasSubstr("model.layers.0.self_attn.q_proj.lora_A.weight has shape [4, 32]")));
 }
 
