@@ -109,6 +109,7 @@ LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::Par
     restore_parameters(reader, *loaded.model);
   }
   loaded.scales = stored_scales(reader, folder.string());
+  loaded.trained = stored_scheme(reader, loaded.config, folder.string());
   if (other_work.valid()) other_work.get();
   if (wanted == stored) return loaded;
   options.dtype = wanted;

@@ -12,6 +12,7 @@
 #include "recipes/lora/adapters.h"
 #include "train/model_folder/token_ids.h"
 #include "train/setup/learned_scales.h"
+#include "train/setup/trained_scheme.h"
 
 namespace quench {
 
@@ -29,6 +30,7 @@ struct LoadedModel {
   std::string base;        // model.path of the run that trained them; may be empty
   bool quantized = false;  // the folder holds codes
   LearnedScales scales;    // of a checkpoint whose run trained them
+  TrainedScheme trained;   // of a checkpoint of a QAT run
   // Of a model whose weights stay in their checkpoint (open_model): reads a parameter, in the type that is stored.
   std::function<Tensor(const nn::Parameter&)> whole;
 };

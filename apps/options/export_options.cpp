@@ -160,7 +160,10 @@ void run_export(const ExportOptions& o) {
   target.kept = {loaded.small_files, loaded.tokenizer, o.tokenizer};
   merge_adapters(loaded);
   if (sparsity) (void)recipes::prune(*loaded.model, *sparsity, o.quantization.exclude);
-  if (style.quantization) loaded.scales.choose_in(*style.quantization);
+  if (style.quantization) {
+    loaded.trained.warn_of_others(model_tensors(*loaded.model, loaded.model->options().dtype), *style.quantization);
+    loaded.scales.choose_in(*style.quantization);
+  }
   if (style.quantization || !o.perplexity.empty()) {
     const auto tokenizer = find_model_tokenizer(loaded, o.tokenizer);
     if (tokenizer != nullptr) check_model_tokenizer(loaded, *tokenizer);

@@ -239,5 +239,31 @@ TEST_F(QuantizedRun, ExportsEvaluatesAndContinues) {
   EXPECT_NE(continuation(run(generate("int4"))), "[]");
 }
 
+TEST_F(QuantizedRun, LayersTrainedForAnotherSchemeAreNamed) {
+  expect_ok(
+      {"train", "run.json", "--recipe.name=qat_int4_weight_only", "--recipe.filter.exclude=lm_head,*.self_attn.*"});
+  const auto errors_of = [&](const std::string& verb, const std::string& scheme, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {verb, "--checkpoint", "run", "--scheme", scheme, "--output", verb + scheme});
+    if (verb == "export") more.insert(more.end(), {"--format", "compressed-tensors"});
+    const Outcome done = run(more);
+    EXPECT_EQ(done.status, 0) << done.errors;
+    return done.errors;
+  };
+  constexpr const char* kTrained = "these layers were trained for int4_weight_only_g32 (recipe qat_int4_weight_only)";
+  for (const char* verb : {"quantize", "export"}) {
+    EXPECT_THAT(errors_of(verb, "int4_weight_only_g32"), Not(HasSubstr("were trained for"))) << verb;
+    const std::string other = errors_of(verb, "int8_weight_only");
+    EXPECT_THAT(other, AllOf(HasSubstr(fmt::format("{} and are stored as int8_weight_only: ", kTrained)),
+                             HasSubstr("model.layers.*.mlp.down_proj (2)"), Not(HasSubstr("self_attn"))))
+        << verb;
+  }
+  EXPECT_THAT(
+      errors_of("quantize", "int4_weight_only_g32", {"--overwrite", "--rule", "*.down_proj=int3_weight_only"}),
+      HasSubstr(fmt::format("{} and are stored as int3_weight_only: model.layers.*.mlp.down_proj (2)", kTrained)));
+  expect_ok({"train", "run.json", "--run.folder=plain"});
+  EXPECT_THAT(run({"quantize", "--checkpoint", "plain", "--scheme", "int8_weight_only", "--output", "none"}).errors,
+              Not(HasSubstr("were trained for")));
+}
+
 }  // namespace
 }  // namespace quench

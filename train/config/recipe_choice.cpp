@@ -1,20 +1,14 @@
 #include "train/config/recipe_choice.h"
 
-#include "recipes/recipe.h"
-
 namespace quench {
 
-namespace {
-
-recipes::RecipeOptions formats_of(const RecipeSection& recipe) {
+recipes::RecipeOptions simulated_formats(const RecipeSection& recipe) {
   return {.weight_bits = recipe.weight_bits,
           .group_size = recipe.group_size,
           .asymmetric_weights = recipe.asymmetric_weights,
           .embedding_bits = recipe.embedding_bits,
           .embedding_group_size = recipe.embedding_group_size};
 }
-
-}  // namespace
 
 std::string shown_recipe(std::string_view name, std::string_view dtype) {
   if (name != recipes::kBf16.name || dtype != to_string(DType::f32)) return std::string(name);
@@ -27,14 +21,14 @@ const Scheme* simulated_scheme(const RunConfig& config) {
   // Adapters beside a quantized weight are more than it stores.
   if (config.lora && !config.lora->quantize_merged) return nullptr;
   const auto scheme = recipes::find_recipe(recipe.name).capabilities.scheme;
-  return scheme != nullptr ? find_scheme(scheme(formats_of(recipe))) : nullptr;
+  return scheme != nullptr ? find_scheme(scheme(simulated_formats(recipe))) : nullptr;
 }
 
 const Scheme* simulated_embedding_scheme(const RunConfig& config) {
   const RecipeSection& recipe = config.recipe;
   if (recipe.name == kAutoRecipe || !recipe.embedding_bits) return nullptr;
   const auto scheme = recipes::find_recipe(recipe.name).capabilities.embedding_scheme;
-  return scheme != nullptr ? find_scheme(scheme(formats_of(recipe))) : nullptr;
+  return scheme != nullptr ? find_scheme(scheme(simulated_formats(recipe))) : nullptr;
 }
 
 Json to_json(const RecipeChoice& choice) {

@@ -8,6 +8,7 @@
 
 #include "core/json/json.h"
 #include "export/scheme.h"
+#include "recipes/recipe.h"
 #include "train/config/run_config.h"
 
 namespace quench {
@@ -29,6 +30,8 @@ struct RecipeChoice {
 // Throws corrupt, naming the source, for anything else, a recipe that this program does not have included.
 [[nodiscard]] RecipeChoice recipe_choice_from_json(const Json& json, std::string_view source);
 
+// The options by which a recipe's simulated scheme follows from its config section.
+[[nodiscard]] recipes::RecipeOptions simulated_formats(const RecipeSection& recipe);
 // What the export stores of a model that is trained under the run's recipe; null where that simulates no storage that a
 // scheme has.
 [[nodiscard]] const Scheme* simulated_scheme(const RunConfig& config);

@@ -19,26 +19,10 @@
 #include "train/model_folder/peft_folder.h"
 #include "train/run_folder/run_outputs.h"
 #include "train/setup/learned_scales.h"
+#include "train/setup/trained_scheme.h"
 
 namespace quench {
 namespace {
-
-// Names of the layers that the run's recipe leaves in high precision, as checkpoints of Hugging Face name them.
-std::vector<std::string> left_out(const ModelSetup& setup, const std::vector<ModelTensor>& tensors) {
-  std::set<std::string> skipped;
-  for (const recipes::LayerConversion& row : setup.conversion)
-    if (!row.skipped_because.empty()) skipped.insert(row.name);
-  std::set<const nn::Parameter*> weights;
-  setup.model->visit([&](const std::string& name, nn::Module& module) {
-    if (!skipped.contains(name)) return;
-    if (auto* linear = dynamic_cast<nn::Linear*>(&module)) weights.insert(&linear->weight());
-    if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) weights.insert(&experts->weight());
-  });
-  std::vector<std::string> layers;
-  for (const ModelTensor& tensor : tensors)
-    if (!tensor.layer.empty() && weights.contains(tensor.parameter)) layers.push_back(tensor.layer);
-  return layers;
-}
 
 std::optional<QuantizationRules> export_rules(const RunConfig& config, const ModelSetup& setup,
                                               const std::vector<ModelTensor>& tensors) {
@@ -50,7 +34,8 @@ std::optional<QuantizationRules> export_rules(const RunConfig& config, const Mod
   const QuantizationSection& section = config.export_model->quantization;
   std::optional<QuantizationRules> rules = resolve_quantization(section, faults);
   // Exactly what training has simulated.
-  if (rules && !section.exclude && rules->scheme == simulated_scheme(config)) rules->exclude = left_out(setup, tensors);
+  if (rules && !section.exclude && rules->scheme == simulated_scheme(config))
+    rules->exclude = trained_scheme(config, *setup.model, setup.conversion).untrained_layers(tensors);
   return rules;
 }
 
@@ -170,40 +155,6 @@ void export_adapters(const ModelSetup& setup, const RunConfig& config, const dis
   distributed::with_whole_parameters(setup.adapters->parameters(), *ranks, save);
 }
 
-// "model.layers.*.mlp.down_proj (28), lm_head"
-std::string counted(const std::vector<std::string>& layers) {
-  std::vector<std::pair<std::string, int>> counts;
-  for (const std::string& layer : layers) {
-    const std::string name = recipes::without_index(layer);
-    const auto known = std::ranges::find(counts, name, &std::pair<std::string, int>::first);
-    if (known == counts.end())
-      counts.emplace_back(name, 1);
-    else
-      ++known->second;
-  }
-  std::string text;
-  for (const auto& [name, count] : counts)
-    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", name, count == 1 ? "" : fmt::format(" ({})", count));
-  return text;
-}
-
-// Names the layers that a quantization-aware recipe has trained for other codes than the export stores.
-void warn_of_other_schemes(const RunConfig& config, const ModelSetup& setup, const std::vector<ModelTensor>& tensors,
-                           const QuantizationRules& rules) {
-  const Scheme* trained = simulated_scheme(config);
-  if (trained == nullptr) return;
-  const std::vector<std::string> untrained = left_out(setup, tensors);
-  std::map<std::string, std::vector<std::string>> others;  // by the scheme that stores them
-  for (const auto& [layer, scheme] : chosen_schemes(tensors, rules)) {
-    if (scheme != nullptr && scheme->weights == trained->weights && scheme->inputs == trained->inputs) continue;
-    if (std::ranges::find(untrained, layer) != untrained.end()) continue;
-    others[scheme != nullptr ? scheme->name : "high precision"].push_back(layer);
-  }
-  for (const auto& [scheme, layers] : others)
-    QUENCH_LOG_WARN("export: these layers were trained for {} (recipe {}) and are stored as {}: {}", trained->name,
-                    config.recipe.name, scheme, counted(layers));
-}
-
 // Programs that cannot run what is written. The config's own check has thrown where none can.
 void warn_of_readers(const RunConfig& config, const ExportFormat& format, const QuantizationRules* rules,
                      std::span<const Scheme* const> of_experts) {
@@ -232,7 +183,7 @@ void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup)
       apply_format(format, *rules);
       require_quantizable(tensors, *rules);
       warn_of_readers(config, format, &*rules, schemes_of_experts(tensors, *rules));
-      warn_of_other_schemes(config, setup, tensors, *rules);
+      trained_scheme(config, *setup.model, setup.conversion).warn_of_others(tensors, *rules);
       try {
         require_readable_table(format, *rules, setup.config);
       } catch (const Error& error) {

@@ -1,0 +1,83 @@
+#include "train/setup/trained_scheme.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/system/log.h"
+#include "nn/experts/expert_linear.h"
+#include "nn/linear.h"
+#include "train/check/load.h"
+#include "train/config/recipe_choice.h"
+
+namespace quench {
+namespace {
+
+// "model.layers.*.mlp.down_proj (28), lm_head"
+std::string counted_layers(const std::vector<std::string>& layers) {
+  std::vector<std::pair<std::string, int>> counts;
+  for (const std::string& layer : layers) {
+    const std::string name = recipes::without_index(layer);
+    const auto known = std::ranges::find(counts, name, &std::pair<std::string, int>::first);
+    if (known == counts.end())
+      counts.emplace_back(name, 1);
+    else
+      ++known->second;
+  }
+  std::string text;
+  for (const auto& [name, count] : counts)
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", name, count == 1 ? "" : fmt::format(" ({})", count));
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::string> TrainedScheme::untrained_layers(const std::vector<ModelTensor>& tensors) const {
+  std::vector<std::string> layers;
+  for (const ModelTensor& tensor : tensors)
+    if (!tensor.layer.empty() && high_precision.contains(tensor.parameter->name)) layers.push_back(tensor.layer);
+  return layers;
+}
+
+void TrainedScheme::warn_of_others(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) const {
+  if (scheme == nullptr) return;
+  const std::vector<std::string> untrained = untrained_layers(tensors);
+  std::map<std::string, std::vector<std::string>> others;  // by the scheme that stores them
+  for (const auto& [layer, stored] : chosen_schemes(tensors, rules)) {
+    if (stored != nullptr && stored->weights == scheme->weights && stored->inputs == scheme->inputs) continue;
+    if (std::ranges::find(untrained, layer) != untrained.end()) continue;
+    others[stored != nullptr ? stored->name : "high precision"].push_back(layer);
+  }
+  for (const auto& [stored, layers] : others)
+    QUENCH_LOG_WARN("export: these layers were trained for {} (recipe {}) and are stored as {}: {}", scheme->name,
+                    recipe, stored, counted_layers(layers));
+}
+
+TrainedScheme trained_scheme(const RunConfig& config, nn::CausalLm& model,
+                             std::span<const recipes::LayerConversion> conversion) {
+  TrainedScheme trained{.scheme = simulated_scheme(config), .recipe = config.recipe.name, .high_precision = {}};
+  std::set<std::string> skipped;
+  for (const recipes::LayerConversion& row : conversion)
+    if (!row.skipped_because.empty()) skipped.insert(row.name);
+  model.visit([&](const std::string& name, nn::Module& module) {
+    if (!skipped.contains(name)) return;
+    if (auto* linear = dynamic_cast<nn::Linear*>(&module)) trained.high_precision.insert(linear->weight().name);
+    if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) trained.high_precision.insert(experts->weight().name);
+  });
+  return trained;
+}
+
+TrainedScheme stored_scheme(const CheckpointReader& reader, const nn::ModelConfig& model, const std::string& source) {
+  const RunConfig config = run_config_from_json(reader.state().config, source, {}, {.data = false, .files = false});
+  if (simulated_scheme(config) == nullptr) return {};
+  const RecipeSection& recipe = config.recipe;
+  const RecipeSection::Filter& filter = recipe.filter;
+  recipes::RecipeOptions formats = simulated_formats(recipe);
+  formats.target = Device{};
+  nn::CausalLm shapes(model, {.dtype = config.training.dtype, .device = {DeviceType::meta, 0}});
+  const auto conversion = recipes::apply_recipe(
+      shapes, recipes::find_recipe(recipe.name),
+      {filter.include, filter.exclude, filter.skip_first_layers, filter.skip_last_layers}, formats);
+  return trained_scheme(config, shapes, conversion);
+}
+
+}  // namespace quench
