@@ -122,7 +122,7 @@ std::int64_t allowed_tokens(const GenerateOptions& o, const nn::ModelConfig& mod
                             std::int64_t usual) {
   const std::int64_t room = room_behind(model, prompt_tokens);
   QUENCH_CHECK_AS(ErrorCode::bad_config, room > 0 || o.max_new_tokens == 0,
-                  "the prompt of {} tokens leaves no room in the model's context of {}: shorten it", prompt_tokens,
+                  "the prompt of {} tokens leaves no space in the model's context of {}: shorten it", prompt_tokens,
                   model.context_length());
   QUENCH_CHECK_AS(ErrorCode::bad_config, o.max_new_tokens.value_or(0) <= room,
                   "--max-new-tokens {}: after the prompt of {} tokens, the model's context of {} has room for {}; omit "

@@ -256,7 +256,7 @@ std::vector<EncodedDocument> encode_once(const DocumentBatch& batch, const Docum
   const std::uint64_t kept = journal != nullptr ? journal->input_bytes() : 0;
   throw TokenizationStopped(reason, fmt::format("tokenization stopped after {} of text; the same command {}",
                                                 part_of_input(kept > 0 ? kept : progress.bytes, progress.total_bytes),
-                                                kept > 0 ? "goes on there" : "begins it again"));
+                                                kept > 0 ? "resumes there" : "starts from the beginning"));
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ TEST_F(GenerateVerb, MoreThanFitsIsExplainedWhereItWasAskedFor) {
   EXPECT_THAT(many.errors, HasSubstr("context of 128 has room for"));
   const Outcome full = generate({"--prompt", std::string(2000, 'x')});
   EXPECT_EQ(full.status, 2);
-  EXPECT_THAT(full.errors, HasSubstr("leaves no room in the model's context of 128"));
+  EXPECT_THAT(full.errors, HasSubstr("leaves no space in the model's context of 128"));
 }
 
 // With both streams in one place, what is said about the text stands on a line of its own behind it.

@@ -115,7 +115,7 @@ std::string time_lines(const RunEstimate& e) {
   const auto row = [&](std::string_view name, double seconds) {
     if (seconds > 0) text += fmt::format("  {:<22}{:>12}\n", name, ms(seconds));
   };
-  row("matrix products", t.products);
+  row("GEMMs", t.products);
   row("attention", t.attention);
   row("passes over memory", t.passes);
   row("update", t.update);
@@ -324,7 +324,7 @@ void require_memory(const RunEstimate& e, Device target) {
   if (e.fits()) return;
   QUENCH_CHECK_AS(
       ErrorCode::out_of_memory, !e.fits_device(),
-      "this run needs about {} MiB of host memory beside {}, {} MiB are available\n{}set checkpoint.async to "
+      "this run needs about {} MiB of host memory in addition to {}, {} MiB are available\n{}set checkpoint.async to "
       "false, or lower training.offload_layers, optimizer.offload_ratio or data.prefetch",
       mib(e.host_bytes), target.to_string(), mib(e.host_available_bytes.value_or(0)), to_string(e));
   QUENCH_FAIL(ErrorCode::out_of_memory,

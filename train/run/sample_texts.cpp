@@ -25,7 +25,7 @@ SampleTexts::SampleTexts(const RunConfig& config, const RunModel& model)
     QUENCH_CHECK_AS(ErrorCode::bad_config, !prompt.ids.empty(),
                     "evaluation.prompts[{}] is empty, and the tokenizer adds no token before a text", i);
     QUENCH_CHECK_AS(ErrorCode::bad_config, room_behind(model.config, prompt.ids.size()) > 0,
-                    "evaluation.prompts[{}] has {} tokens, which leaves no room in the model's context of {}", i,
+                    "evaluation.prompts[{}] has {} tokens, which leaves no space in the model's context of {}", i,
                     prompt.ids.size(), model.config.context_length());
     prompts_.push_back(std::move(prompt));
   }

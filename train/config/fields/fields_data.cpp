@@ -68,7 +68,7 @@ void add_data_fields(Fields& fields) {
             "truncate to one, or drop; counted at the start.");
   add_field(fields, "data.tokenizer", QUENCH_MEMBER(data.tokenizer), optional_text(), guarded,
             fmt::format("Tokenizer for text: {}.", tokenizer_choices()),
-            "the tokenizer in model.path, else the one beside the token shards");
+            "the tokenizer in model.path, else the one next to the token shards");
   add_field(fields, "data.eos", QUENCH_MEMBER(data.eos), any_value(), guarded,
             "End-of-sequence token after each document of text; auto: append it if the tokenizer has one and does not "
             "add it.");
