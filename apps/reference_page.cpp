@@ -38,8 +38,9 @@ void add_verb_reference(const Command& verb, const std::string& name, std::strin
   std::string rows;
   for (const CommandOption& option : verb.options()) {
     if (option.hidden() || option.shown_name() == "--help") continue;
-    const std::string value = option.most_values() == 0 || option.positional() ? "" : " " + option.type_name();
-    rows += fmt::format("| `{}{}` | {} |\n", option.shown_name(), value, table_cell(option.help()));
+    const std::string shown = option.shown_name().empty() ? option.position() : option.shown_name();
+    const std::string value = option.most_values() == 0 || option.shown_name().empty() ? "" : " " + option.type_name();
+    rows += fmt::format("| `{}{}` | {} |\n", shown, value, table_cell(option.help()));
   }
   if (!rows.empty()) text += "| option | meaning |\n|---|---|\n" + rows + "\n";
   for (const Command& subcommand : verb.commands())

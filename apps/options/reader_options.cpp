@@ -37,7 +37,7 @@ void add_reader_options(const Command& verb, ReaderArguments& a, bool token_file
                   "Chat template: auto (the tokenizer's own, or the one of its special tokens), llama2, llama3, "
                   "chatml, or a .jinja file")
       .show_default();
-  verb.add_option("--chat-date", a.chat_date, "What a template that asks for today's date is told, as 2024-07-26");
+  verb.add_option("--chat-date", a.chat_date, "Date for chat templates that ask for it, as 2024-07-26");
   verb.add_option("--chat-template-kwargs", a.chat_template_kwargs,
                   "Arguments of the template, a JSON object such as {\"enable_thinking\": false}");
   verb.add_option("--train-on", a.train_on,
