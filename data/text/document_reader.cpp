@@ -72,7 +72,7 @@ std::unique_ptr<DocumentReader> open_document_reader(const std::filesystem::path
   const TextFormat* format = options.format != nullptr ? options.format : text_format_of(path);
   if (format == nullptr && path != kStandardInput) (void)TextInput(path).peek();  // refuses files of other packers
   QUENCH_CHECK_AS(ErrorCode::bad_config, format != nullptr,
-                  "{}: the name does not tell the text format; set the format to one of {}",
+                  "{}: the text format is unknown; set the format to one of {}",
                   path == kStandardInput ? "standard input" : path.string(), fmt::join(text_formats().names(), ", "));
   const TextFormat* stored = options.format != nullptr ? text_format_by_bytes(path) : nullptr;
   QUENCH_CHECK_AS(ErrorCode::bad_config, stored == nullptr || stored == format,

@@ -209,7 +209,7 @@ TEST_F(Lora, AQuantizedFolderIsABaseInItsOwnCodes) {
               HasSubstr("lora.base: stored, but the weights in base are not quantized"));
   const Outcome whole = run({"train", "run.json", "--model.path=torchao", "--run.folder=whole"});
   EXPECT_EQ(whole.status, 2);
-  EXPECT_THAT(whole.errors, HasSubstr("torchao holds quantized weights, over which only adapters are trained"));
+  EXPECT_THAT(whole.errors, HasSubstr("torchao holds quantized weights, which only adapters can train"));
 }
 
 TEST_F(Lora, MagnitudesAreTrainedResumedExportedAndMerged) {

@@ -149,7 +149,7 @@ TEST_F(QuantizeVerb, WhatNoReaderRunsIsRefusedAndTheRestWarnedAbout) {
 TEST_F(QuantizeVerb, ExpertsThatTheirReaderCannotFuseAreWarnedAbout) {
   model_ = testing::golden_dir() / "models/qwen3_moe";
   EXPECT_THAT(quantize("nvfp4_weight_only", "q", {"--dtype", "bf16"}).errors,
-              HasSubstr("computes wrong values from it: Transformers fuses experts"));
+              HasSubstr("computes wrong values from it: Transformers fuses NVFP4 experts"));
   EXPECT_THAT(quantize("int8dyn_int8", "q").errors, HasSubstr("cannot fuse experts of unpacked integers"));
   EXPECT_THAT(quantize("nvfp4_weight_only", "q", {"--dtype", "bf16", "--exclude", "lm_head,*.experts.*"}).errors,
               Not(HasSubstr("computes wrong values")))

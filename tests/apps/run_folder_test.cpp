@@ -156,7 +156,7 @@ TEST_F(RunFolder, FinishedRunSaysSo) {
   EXPECT_EQ(again.status, 0) << again.errors;
   EXPECT_THAT(again.output + again.errors,
               HasSubstr("the run in run is finished, at step 30 of 30; to continue, raise training.steps"));
-  EXPECT_THAT(again.errors, Not(HasSubstr("the recipe no longer applies")));
+  EXPECT_THAT(again.errors, Not(HasSubstr("the recipe does not apply")));
   const Outcome more = run({"train", "run.json", "--training.steps=32"});
   EXPECT_THAT(more.output, Not(HasSubstr("is finished")));
   EXPECT_THAT(more.output, HasSubstr("step 32/32"));

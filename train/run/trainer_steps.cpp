@@ -77,9 +77,10 @@ void Trainer::Run::follow_recipe() {
   in_tail = tail;
   setup.conversion = apply_run_recipe(*setup.model, chosen, device, tail, setup.health, setup.adapters.get());
   flops = training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup));
-  QUENCH_LOG_INFO("step {}: {}", progress.step + 1,
-                  tail ? "the recipe no longer applies (recipe.start_step, stop_step, high_precision_tail)"
-                       : "the recipe applies from this step on");
+  QUENCH_LOG_INFO(
+      "step {}: {}", progress.step + 1,
+      tail ? "the recipe does not apply from this step on (recipe.start_step, stop_step, high_precision_tail)"
+           : "the recipe applies from this step on");
 }
 
 bool Trainer::Run::run_step() {

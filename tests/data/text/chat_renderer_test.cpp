@@ -262,7 +262,7 @@ TEST_F(ChatRecords, BadConversationsAreNamedWithFileAndLine) {
             "message 1: tool_calls[1] names no function");
   refused(good.substr(0, good.size() - 1) + R"(, "tools": [{"name": "f"}, "g"]})",
           "tools[1] is string, expected object");
-  refused(with(R"(, "train": true)", ""), "message 0: says to train on it");
+  refused(with(R"(, "train": true)", ""), "message 0: a flag asks to train on it");
   EXPECT_EQ(text(read(with(R"(, "train": true)", ""), {.train_on = TrainOn::all}).at(0), true),
             "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n");
   refused(R"({"messages": [{"content": "a"}]})", "no field \"role\"");

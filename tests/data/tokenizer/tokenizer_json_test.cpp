@@ -210,7 +210,7 @@ TEST(TokenizerJson, TemplateSurroundsTheText) {
   json.set("post_processor", template_of({special("<x>"), sequence}));
   EXPECT_THAT(load_error(json), HasSubstr("\"<x>\" is not among its special_tokens"));
   json.set("post_processor", template_of({special("<far>"), sequence}));
-  EXPECT_THAT(load_error(json), HasSubstr("token id 258 does not exist"));
+  EXPECT_THAT(load_error(json), HasSubstr("no token has id 258"));
 }
 
 TEST(TokenizerJson, ErrorsNameTheLine) {

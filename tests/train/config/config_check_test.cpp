@@ -101,7 +101,8 @@ TEST(ConfigCheck, GradientRoundingNeedsQuantizedGradients) {
   EXPECT_EQ(complaint({"--recipe.gradient_rounding=nearest"}), "");
   for (const std::string name : {"float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp", "auto"})
     EXPECT_EQ(complaint({stochastic, "--recipe.name=" + name}), "") << name;
-  const std::string none = "recipe.gradient_rounding: stochastic, but with recipe.high_precision_gemms no product";
+  const std::string none =
+      "recipe.gradient_rounding: stochastic, but recipe.high_precision_gemms leaves no GEMM with float8 gradients";
   EXPECT_THAT(
       complaint({stochastic, "--recipe.name=float8_rowwise", "--recipe.high_precision_gemms=[\"dgrad\",\"wgrad\"]"}),
       HasSubstr(none));
@@ -245,7 +246,7 @@ TEST(ConfigCheck, ModelFieldsThatNothingExecutesAreRefused) {
               HasSubstr("num_experts: 8 is not supported: mixture-of-experts layers in this family"));
   EXPECT_THAT(complaint({"--model.final_logit_softcapping=30"}), HasSubstr("soft caps"));
   EXPECT_THAT(complaint({"--model.partial_rotary_factor=0.5"}), HasSubstr("a rotation of a part of each head"));
-  EXPECT_THAT(complaint({"--model.quantization_config={}"}), HasSubstr("use the unquantized model"));
+  EXPECT_THAT(complaint({"--model.quantization_config={}"}), HasSubstr("use the original weights"));
   EXPECT_EQ(complaint({"--model.use_cache=false", "--model.use_sliding_window=false"}), "");
 }
 
@@ -270,8 +271,10 @@ TEST(ConfigCheck, EveryModelKeyIsExecutedOrHarmless) {
 TEST(ConfigCheck, RecomputedAndOffloadedLayersNeedTheirLevel) {
   EXPECT_THAT(complaint({"--training.recompute_mlp_layers=1"}),
               HasSubstr("set activation_checkpoint to \"selective\""));
-  EXPECT_THAT(complaint({"--training.offload_layers=1", "--training.activation_checkpoint=full"}),
-              HasSubstr("training.offload_layers: 1, but training.activation_checkpoint \"full\" keeps nothing"));
+  EXPECT_THAT(
+      complaint({"--training.offload_layers=1", "--training.activation_checkpoint=full"}),
+      HasSubstr(
+          "training.offload_layers: 1, but training.activation_checkpoint \"full\" saves no activations to offload"));
 }
 
 TEST(ConfigCheck, DeviceDecidesWhatCanBeSentAway) {

@@ -169,7 +169,7 @@ UnknownKey explain_unknown_key(std::string_view path) {
   if (path.starts_with("model.")) {
     const nn::ModelField* field = nn::find_model_field(key);
     if (field != nullptr && field->use == nn::FieldUse::missing)
-      return {fmt::format("{} is not supported in this version", field->note), ""};
+      return {fmt::format("not supported: {}", field->note), ""};
   }
   const ForeignKey* foreign = find_foreign_key(key);
   UnknownKey result{"unknown key", nearest_field(path)};
