@@ -106,9 +106,9 @@ TEST(SparseRecipes, ShapesThatTheyCannotPruneAreSkippedByName) {
   const auto reason = [](const char* recipe, std::int64_t in, std::int64_t out) {
     return find_recipe(recipe).plan({.name = "layer", .in_features = in, .out_features = out}, {}).skipped_because;
   };
-  EXPECT_EQ(reason("sparse24", 62, 8), "its 62 inputs are not a multiple of 4");
+  EXPECT_EQ(reason("sparse24", 62, 8), "its 62 inputs are no multiple of 4");
   EXPECT_EQ(reason("sparse24", 64, 6), "");
-  EXPECT_EQ(reason("sparse24_transposable", 64, 6), "its 6 outputs are not a multiple of 4");
+  EXPECT_EQ(reason("sparse24_transposable", 64, 6), "its 6 outputs are no multiple of 4");
   EXPECT_EQ(reason("qat_int4_weight_only_sparse24", 48, 8),
             "recipe.group_size 32 does not divide its 48 inputs; 8, 12, 16, 24, 48 and 0 (the whole row) would fit");
 }

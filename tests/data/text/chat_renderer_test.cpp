@@ -246,7 +246,7 @@ TEST_F(ChatRecords, BadConversationsAreNamedWithFileAndLine) {
   refused(R"({"messages": [{"role": "user", "content": ""}, {"role": "assistant", "content": "b"}]})",
           "message 0: the user's message is empty");
   refused(R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}]})",
-          "message 1: the assistant's turn is empty");
+          "message 1: the assistant's message is empty");
   const auto with = [](const char* user, const char* assistant) {
     return fmt::format(
         R"({{"messages": [{{"role": "user", "content": "a"{}}}, {{"role": "assistant", "content": "b"{}}}]}})", user,

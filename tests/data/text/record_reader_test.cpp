@@ -150,7 +150,7 @@ TEST(JsonlReader, ChatRecords) {
   refuses(R"({"messages":[{"role":"user","content":null}]})", "message 0: field \"content\" is null");
   refuses(R"({"messages":[{"role":"bot","content":"Q"}]})", "role 'bot'");
   refuses(R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":" \n"}]})",
-          "message 1: the assistant's message is empty");
+          "message 1: the assistant's turn is empty");
   refuses(R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})", "not of type text");
   refuses(R"({"messages":"x"})", "is string, expected array");
   refuses(R"({"messages":["x"]})", "message 0 is string");
