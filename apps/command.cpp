@@ -80,6 +80,10 @@ std::string CommandOption::help() const {
   return option_->get_description();
 }
 
+std::string CommandOption::position() const {
+  return option_->get_positional() ? option_->get_name(true) : "";
+}
+
 std::string CommandOption::type_name() const {
   return option_->get_type_name();
 }

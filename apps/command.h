@@ -35,6 +35,7 @@ class CommandOption {
 
   [[nodiscard]] bool given() const;              // on the command line
   [[nodiscard]] std::string shown_name() const;  // "--output" where there is such a name, else "-o"
+  [[nodiscard]] std::string position() const;    // name as a positional argument, or ""
   [[nodiscard]] std::string help() const;        // what it was added with
   [[nodiscard]] std::string type_name() const;   // "TEXT", "INT", ..., or what type_name() has set
   [[nodiscard]] bool hidden() const;             // not in help

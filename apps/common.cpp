@@ -130,7 +130,7 @@ LoadedModel load_source(const ModelSource& source, const std::string& device, co
   options.dtype = chosen_dtype(dtype, loaded.config.dtype);
   if (source.is_quantized(loaded.config.source)) {
     QUENCH_CHECK_AS(ErrorCode::unsupported, !trainable,
-                    "{}: quantized weights have no gradients; use the model that they were made of", folder.string());
+                    "{}: quantized weights have no gradients; use the unquantized model", folder.string());
     loaded.quantized = true;
   }
   loaded.model = std::make_unique<nn::CausalLm>(loaded.config, options);
@@ -181,25 +181,25 @@ void merge_adapters(LoadedModel& loaded) {
 std::unique_ptr<Tokenizer> find_model_tokenizer(const LoadedModel& loaded, const std::string& name) {
   if (!name.empty()) return load_tokenizer(name);
   if (!loaded.tokenizer.empty()) {
-    QUENCH_CHECK_AS(ErrorCode::not_found, is_tokenizer_word(loaded.tokenizer) || fs::exists(loaded.tokenizer),
-                    "the run was made by an older program, which left its tokenizer at {}, not found from here; name "
-                    "it with --tokenizer",
-                    loaded.tokenizer);
+    QUENCH_CHECK_AS(
+        ErrorCode::not_found, is_tokenizer_word(loaded.tokenizer) || fs::exists(loaded.tokenizer),
+        "the run of an older version has its tokenizer at {}, which does not exist here; name it with --tokenizer",
+        loaded.tokenizer);
     return load_tokenizer(loaded.tokenizer);
   }
   if (!holds_tokenizer(loaded.small_files)) return nullptr;
   std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(loaded.small_files);
-  QUENCH_CHECK_AS(
-      ErrorCode::bad_config, loaded.fingerprint.empty() || loaded.fingerprint == fingerprint_text(*tokenizer),
-      "the tokenizer in {} is not the one that the checkpoint was trained with (fingerprint {}, expected {}); "
-      "name that one with --tokenizer",
-      loaded.small_files.string(), fingerprint_text(*tokenizer), loaded.fingerprint);
+  QUENCH_CHECK_AS(ErrorCode::bad_config,
+                  loaded.fingerprint.empty() || loaded.fingerprint == fingerprint_text(*tokenizer),
+                  "the tokenizer in {} is not the one of the checkpoint (fingerprint {}, expected {}); name that one "
+                  "with --tokenizer",
+                  loaded.small_files.string(), fingerprint_text(*tokenizer), loaded.fingerprint);
   return tokenizer;
 }
 
 void check_model_tokenizer(const LoadedModel& loaded, const Tokenizer& tokenizer) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, tokenizer.vocab_size() <= loaded.config.vocab_size,
-                  "the tokenizer has {} tokens, the model only {}: they do not belong together", tokenizer.vocab_size(),
+                  "the tokenizer has {} tokens, but the model's vocabulary only {}", tokenizer.vocab_size(),
                   loaded.config.vocab_size);
 }
 

@@ -167,21 +167,20 @@ void diff_configs(const std::string& before, const std::string& after, bool json
   print(list.dump(2));
 }
 
-void write_reference(const std::string& page) {
+void write_reference(const std::string& page, const Command& program) {
   if (page.empty()) {
     print(config_reference());
     return;
   }
-  write_file_atomically(page, update_reference_page(read_file(page, kMaxPageBytes)));
+  write_file_atomically(page, update_reference_page(read_file(page, kMaxPageBytes), program));
 }
 
 void add_reading_verbs(const Command& config) {
-  const Command check = config.add_command("check", "Say everything that is wrong with a config");
+  const Command check = config.add_command("check", "Report all errors of a config");
   check.footer(
-      "CONFIG [--section.key=value ...] stands for a file or embedded name and overrides.\n"
-      "What `train` refuses before it reads its data is refused here too; with --device what that device cannot do or\n"
-      "hold as well.\n"
-      "Example: quench config check run.json --device cpu --training.steps=100");
+      "CONFIG [--section.key=value ...] is a file or embedded name with overrides.\nReports everything that `train` "
+      "refuses before it reads its data; with --device also what that device cannot\nrun or hold.\nExample: quench "
+      "config check run.json --device cpu --training.steps=100");
   check.allow_other_words();
   auto device = std::make_shared<std::string>();
   check.add_option("--device", *device, "auto, cpu, cuda or cuda:N: check for a run there too");
@@ -195,8 +194,8 @@ void add_reading_verbs(const Command& config) {
 
   const Command show = config.add_command("print", "Print the resolved config, every key with its value, as JSON");
   show.footer(
-      "CONFIG [--section.key=value ...] stands for a file or embedded name and overrides.\n"
-      "Example: quench config print shakespeare_char --training.dtype=bf16 > my.json");
+      "CONFIG [--section.key=value ...] is a file or embedded name with overrides.\nExample: quench config print "
+      "shakespeare_char --training.dtype=bf16 > my.json");
   show.allow_other_words();
   show.add_flag("--json", "Accepted for uniformity: the output is JSON in any case");
   show.on_run([show] {
@@ -223,9 +222,9 @@ void add_config_verb(const Command& app) {
   auto copy = std::make_shared<CopyArguments>();
   cp.add_option("NAME", copy->name, "Name as `quench config ls` prints it").required().type_name(kConfigNameType);
   cp.add_option("DEST", copy->destination, "File or folder").required();
-  cp.add_flag("-n,--no-clobber", copy->no_clobber, "Leave a file that exists, without an error");
+  cp.add_flag("-n,--no-clobber", copy->no_clobber, "Keep an existing file, without an error");
   cp.add_flag("--overwrite", copy->overwrite, "Replace a file, edited copies too");
-  cp.add_flag("--make-parents", copy->make_parents, "Create the folders on the way");
+  cp.add_flag("--make-parents", copy->make_parents, "Create missing parent folders");
   cp.on_run([copy] { copy_config(*copy); });
 
   add_reading_verbs(config);
@@ -234,7 +233,7 @@ void add_config_verb(const Command& app) {
     std::string before, after;
     bool json = false;
   };
-  const Command diff = config.add_command("diff", "Show by which keys two configs differ");
+  const Command diff = config.add_command("diff", "Show the keys in which two configs differ");
   diff.footer("Example: quench config diff runs/a/config.json runs/b/config.json");
   auto compared = std::make_shared<DiffArguments>();
   diff.add_option("BEFORE", compared->before, "Config file or name").required().type_name(kConfigType);
@@ -247,11 +246,11 @@ void add_config_verb(const Command& app) {
   schema.add_flag("--json", "Accepted for uniformity: the output is JSON in any case");
   schema.on_run([] { print(config_schema().dump(2)); });
 
-  const Command docs = config.add_command("docs", "Write the tables of docs/config.md");
+  const Command docs = config.add_command("docs", "Write the tables of docs/reference/config.md");
   docs.hide();  // for those who change the program
   auto page = std::make_shared<std::string>();
   docs.add_option("PAGE", *page, "Page to update in place; without it, print the tables");
-  docs.on_run([page] { write_reference(*page); });
+  docs.on_run([page, app] { write_reference(*page, app); });
 }
 
 }  // namespace quench

@@ -22,7 +22,7 @@ Device planned_device(const std::string& text) {
 }  // namespace
 
 void add_estimate_verb(const Command& app) {
-  const Command verb = app.add_command("estimate", "Memory, FLOPs and disk that a run will need");
+  const Command verb = app.add_command("estimate", "Predict memory, FLOPs, disk space and step time of a run");
   verb.footer(
       "Usage: quench estimate CONFIG [--device D] [--world-size N] [--node-size N] [--network GB] [--json]\n"
       "                              [--section.key=value ...]\n"
@@ -30,9 +30,9 @@ void add_estimate_verb(const Command& app) {
       "--device cuda plans a GPU run on a machine without a GPU too; --world-size plans rank 0 of N processes,\n"
       "on machines of --node-size GPUs (8), each of which can send --network GB/s (50) to other machines. The step "
       "time is\n"
-      "that of a GPU whose rates are known (docs/scaling.md).");
+      "that of a GPU whose rates are known (docs/guide/scaling.md).");
   take_raw_arguments(verb, "estimate", [](ConfigArguments arguments) {
-    QUENCH_CHECK_AS(ErrorCode::bad_config, !arguments.quiet, "--quiet: an estimate says nothing but its result");
+    QUENCH_CHECK_AS(ErrorCode::bad_config, !arguments.quiet, "--quiet: an estimate prints only its result");
     RunConfig config = load_run_config(arguments.config, arguments.overrides, {.data = false, .files = false});
     set_ranks(config, arguments.world_size.value_or(1));
     Cluster cluster;

@@ -104,10 +104,9 @@ std::vector<TaskItems> read_tasks(const EvalArguments& a) {
 std::vector<Subject> subjects_of(const EvalArguments& a) {
   const bool fake = a.recipe.given();
   QUENCH_CHECK_AS(ErrorCode::bad_config, a.ptq.empty() || !a.baseline.empty(),
-                  "--ptq needs --baseline beside it: what is recovered lies between the two");
-  QUENCH_CHECK_AS(
-      ErrorCode::bad_config, a.baseline.empty() || !a.ptq.empty() || fake,
-      "--baseline needs --ptq, the same model quantized, or --recipe, under which it is evaluated for that");
+                  "--ptq needs --baseline: recovery is measured between the two");
+  QUENCH_CHECK_AS(ErrorCode::bad_config, a.baseline.empty() || !a.ptq.empty() || fake,
+                  "--baseline needs --ptq (the same model, quantized) or --recipe (to evaluate the baseline under)");
   QUENCH_CHECK_AS(ErrorCode::bad_config, a.adapters.empty() || a.models.size() == 1,
                   "--adapter goes with one --model, not with {}", a.models.size());
   std::vector<Subject> subjects;
@@ -192,17 +191,17 @@ void run(const EvalArguments& a) {
 void add_eval_verb(const Command& app) {
   auto a = std::make_shared<EvalArguments>();
   const Command verb = app.add_command(
-      "eval", "Perplexity per token, word and byte; accuracy on multiple-choice tasks; of models side by side");
+      "eval", "Perplexity per token, word and byte; accuracy on multiple-choice tasks; of one or several models");
   verb.footer(
       "Example: quench eval --model models/llama --data wikitext.txt\n"
       "         quench eval --model models/llama --task hellaswag hellaswag_val.jsonl\n"
       "         quench eval --baseline runs/tuned --ptq models/tuned-int4 --model models/qat-int4 --data wikitext.txt");
-  verb.add_option("--model", a->models, "Model folders, checkpoints or run folders; several are put side by side")
-      .required();
-  verb.add_option("--baseline", a->baseline,
-                  "The model in full precision, against which the others are compared: of what it loses through "
-                  "quantization (--ptq), each --model's recovery is told, (model - ptq) / (baseline - ptq)");
-  verb.add_option("--ptq", a->ptq, "The baseline, quantized after its training; default: the baseline under --recipe");
+  verb.add_option("--model", a->models, "Model folders, checkpoints or run folders; several are compared").required();
+  verb.add_option(
+      "--baseline", a->baseline,
+      "The model in full precision; with --ptq, recovery of each --model is (model - ptq) / (baseline - ptq)");
+  verb.add_option("--ptq", a->ptq,
+                  "The baseline after post-training quantization; default: the baseline under --recipe");
   verb.add_option("--adapter", a->adapters, "PEFT adapter folders, evaluated one after the other over the model");
   verb.add_option("--data", a->data,
                   "Files of text, records (JSON lines, Parquet, CSV, ...) or tokens, or folders of them");
@@ -220,8 +219,9 @@ void add_eval_verb(const Command& app) {
                   "lm-evaluation-harness makes them")
       .non_negative()
       .show_default();
-  verb.add_flag("--no-special-tokens", a->no_special_tokens,
-                "Score texts without what the tokenizer puts around them (lm-evaluation-harness: add_bos_token=False)");
+  verb.add_flag(
+      "--no-special-tokens", a->no_special_tokens,
+      "Score texts without the tokenizer's added special tokens (lm-evaluation-harness: add_bos_token=False)");
   a->recipe.add_to(verb);
   verb.add_option("--device", a->device, "auto, cpu, cuda or cuda:N").show_default();
   verb.add_option("--dtype", a->dtype, "auto (as stored), f32 or bf16").show_default();

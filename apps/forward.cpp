@@ -195,7 +195,7 @@ void add_forward_verb(const Command& app) {
   verb.add_option("--input", options->input, "safetensors with input_ids (and labels), I64 [B,T]; -100 is ignored")
       .required();
   verb.add_option("--output", options->output, "safetensors to write: logits, loss, grad.<name>").required();
-  verb.add_flag("--overwrite", options->overwrite, "Replace a file that is no output of this verb");
+  verb.add_flag("--overwrite", options->overwrite, "Replace a file that this verb did not write");
   verb.add_flag("--grads", options->grads, "Write gradients of the mean loss");
   options->recipe.add_to(verb);
   verb.add_option("--device", options->device, "auto, cpu, cuda or cuda:N").show_default();

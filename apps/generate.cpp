@@ -122,13 +122,12 @@ std::int64_t allowed_tokens(const GenerateOptions& o, const nn::ModelConfig& mod
                             std::int64_t usual) {
   const std::int64_t room = room_behind(model, prompt_tokens);
   QUENCH_CHECK_AS(ErrorCode::bad_config, room > 0 || o.max_new_tokens == 0,
-                  "the prompt of {} tokens leaves no room in the model's context of {}: shorten it", prompt_tokens,
+                  "the prompt of {} tokens leaves no space in the model's context of {}: shorten it", prompt_tokens,
                   model.context_length());
-  QUENCH_CHECK_AS(
-      ErrorCode::bad_config, o.max_new_tokens.value_or(0) <= room,
-      "--max-new-tokens {}: behind the prompt of {} tokens, the model's context of {} has room for {}; leave "
-      "the option away to generate to the end of the context",
-      o.max_new_tokens.value_or(0), prompt_tokens, model.context_length(), room);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, o.max_new_tokens.value_or(0) <= room,
+                  "--max-new-tokens {}: after the prompt of {} tokens, the model's context of {} has room for {}; omit "
+                  "the option to generate to the end of the context",
+                  o.max_new_tokens.value_or(0), prompt_tokens, model.context_length(), room);
   return o.max_new_tokens.value_or(std::min(usual, room));
 }
 
@@ -175,10 +174,8 @@ void add_generate_verb(const Command& app) {
                       "[...]}; prints a line of JSON for each")
           .excludes(text)
           .excludes(file);
-  verb.add_option("--batch-size", o->batch_size, "Texts that grow side by side with --prompts")
-      .between(1, 4096)
-      .show_default();
-  verb.add_flag("--interactive", o->interactive, "Answer what is typed, in a conversation (/help tells what it knows)")
+  verb.add_option("--batch-size", o->batch_size, "Batch size of --prompts").between(1, 4096).show_default();
+  verb.add_flag("--interactive", o->interactive, "Chat on the terminal (/help lists the commands)")
       .excludes(text)
       .excludes(file)
       .excludes(many);
@@ -187,7 +184,7 @@ void add_generate_verb(const Command& app) {
   verb.add_option("--chat-template", o->chat_template,
                   fmt::format("{}, or the path of a .jinja file", fmt::join(chat_template_names(), ", ")))
       .show_default();
-  verb.add_option("--chat-date", o->chat_date, "Date that a template is told, for example 2024-07-26");
+  verb.add_option("--chat-date", o->chat_date, "Date for chat templates that ask for it, for example 2024-07-26");
   verb.add_option("--chat-template-kwargs", o->chat_template_kwargs,
                   "Arguments of the template, a JSON object such as {\"enable_thinking\": false}");
   verb.add_option("--tokenizer", o->tokenizer,
@@ -203,7 +200,7 @@ void add_generate_verb(const Command& app) {
   verb.add_option("--repetition-penalty", s.repetition_penalty, "Above 1 discourages tokens already seen")
       .show_default();
   verb.add_option("--seed", s.seed, "Seed of the draws").show_default();
-  verb.add_flag("--ignore-eos", o->ignore_eos, "Go on past end-of-sequence tokens");
+  verb.add_flag("--ignore-eos", o->ignore_eos, "Continue after end-of-sequence tokens");
   verb.add_option("--device", o->device, "auto, cpu, cuda or cuda:N").show_default();
   verb.add_option("--dtype", o->dtype, "auto (as stored), f32 or bf16").show_default();
   verb.add_option("--threads", o->threads, "CPU threads; 0: all").show_default();

@@ -17,10 +17,9 @@ namespace quench {
 namespace {
 
 constexpr std::string_view kHelp =
-    "A line is a message; one that ends in \\ goes on in the next. Ctrl-C ends an answer, a second one the program.\n"
-    "  /reset    forget the conversation\n"
-    "  /exit     leave, as the end of the input does\n"
-    "  /help     this text\n";
+    "A line is a message; one that ends in \\ continues in the next. Ctrl-C ends an answer, a second one the "
+    "program.\n  /reset    forget the conversation\n  /exit     leave, as the end of the input does\n  /help     this "
+    "text\n";
 
 // While alive, SIGINT ends the answer that is being given, and a second one the program.
 class AnswerInterrupt {
@@ -115,7 +114,7 @@ void generate_interactively(GenerateOptions& o) {
   print_unchanged();
   const bool ask = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
   if (!chat->has_template())
-    std::fprintf(stderr, "the model has no chat template: it continues what is typed (--chat-template names one)\n");
+    std::fprintf(stderr, "the model has no chat template: it continues the text (--chat-template names one)\n");
   if (ask) std::fputs(kHelp.data(), stderr);
 
   History history(o, *tokenizer, *chat);
@@ -134,7 +133,7 @@ void generate_interactively(GenerateOptions& o) {
     const std::vector<std::int32_t> ids = history.with(*message);
     const std::int64_t room = room_behind(loaded.config, ids.size());
     if (room == 0) {
-      std::fprintf(stderr, "the conversation of %zu tokens fills the model's context of %lld: /reset forgets it\n",
+      std::fprintf(stderr, "the conversation of %zu tokens fills the model's context of %lld: /reset clears it\n",
                    ids.size(), static_cast<long long>(loaded.config.context_length()));
       if (!ask)
         QUENCH_FAIL(ErrorCode::bad_config, "the conversation does not fit into the model's context of {} tokens",

@@ -34,8 +34,8 @@ void warn_of_other_base(const LoadedModel& loaded, const MergeOptions& o) {
   const std::string hash = base_hash_as(*loaded.model, base.dtype);
   if (hash != base.hash)
     QUENCH_LOG_WARN(
-        "the adapter in {} was trained over other weights than those in {} (hash {}, here {}): the merged model is not "
-        "the one that was trained",
+        "the adapter in {} was trained over other weights than those in {} (hash {}, here {}): the merged model "
+        "differs from the trained one",
         o.adapter, o.model, base.hash, hash);
 }
 
@@ -64,10 +64,9 @@ void add_merge_lora_verb(const Command& app) {
   verb.add_option("--model", o->model, "Model folder, checkpoint or run folder; one of a LoRA run has its adapter")
       .required();
   verb.add_option("--adapter", o->adapter, "PEFT adapter folder");
-  verb.add_option("--output", o->output, "Folder to write; one that holds nothing but an export is replaced")
-      .required();
+  verb.add_option("--output", o->output, "Folder to write; an earlier export is replaced").required();
   verb.add_flag("--overwrite", o->overwrite,
-                "Write beside files of other kinds, replacing only files of the same names");
+                "Write into a folder with other files, replacing only files of the same names");
   verb.add_option("--dtype", o->dtype, "auto (the model's), f32 or bf16").show_default();
   verb.add_option("--tokenizer", o->tokenizer,
                   tokenizer_option_help("Tokenizer file or folder") + "; default: the model's");

@@ -94,7 +94,7 @@ void probe_verb(ConfigArguments arguments) {
 }  // namespace
 
 void add_probe_verb(const Command& app) {
-  const Command verb = app.add_command("probe", "Which layers gain from float8 on this device, and what they lose");
+  const Command verb = app.add_command("probe", "Measure speed and error of float8 recipes, layer by layer");
   verb.footer(
       "Usage: quench probe CONFIG [--device D] [--json] [--output FILE [--overwrite]] [--max-error X] [--seconds S]\n"
       "                    [--quiet] [--section.key=value ...]\n"

@@ -17,6 +17,43 @@ struct GeneratedPart {
   std::string (*text)();
 };
 
+constexpr std::string_view kVerbReference = "verbs";
+
+// Text of a table cell: on one line, bars and angle brackets escaped.
+std::string table_cell(std::string_view text) {
+  std::string cell;
+  for (const char c : text) {
+    if (c == '|')
+      cell += "\\|";
+    else if (c == '<')
+      cell += "&lt;";
+    else
+      cell += c == '\n' ? ' ' : c;
+  }
+  return cell;
+}
+
+void add_verb_reference(const Command& verb, const std::string& name, std::string& text) {
+  text += fmt::format("### {}\n\n{}.\n\n", name, verb.summary());
+  std::string rows;
+  for (const CommandOption& option : verb.options()) {
+    if (option.hidden() || option.shown_name() == "--help") continue;
+    const std::string shown = option.shown_name().empty() ? option.position() : option.shown_name();
+    const std::string value = option.most_values() == 0 || option.shown_name().empty() ? "" : " " + option.type_name();
+    rows += fmt::format("| `{}{}` | {} |\n", shown, value, table_cell(option.help()));
+  }
+  if (!rows.empty()) text += "| option | meaning |\n|---|---|\n" + rows + "\n";
+  for (const Command& subcommand : verb.commands())
+    if (!subcommand.hidden()) add_verb_reference(subcommand, name + " " + subcommand.name(), text);
+}
+
+std::string verb_reference(const Command& program) {
+  std::string text;
+  for (const Command& verb : program.commands())
+    if (!verb.hidden()) add_verb_reference(verb, "quench " + verb.name(), text);
+  return text;
+}
+
 std::string record_kind_reference() {
   std::string text = "| kind | a record | is |\n|---|---|---|\n";
   for (const RecordKind& kind : record_kinds())
@@ -46,9 +83,10 @@ constexpr std::array<GeneratedPart, 5> kParts = {{{kConfigReference, config_refe
 
 }  // namespace
 
-std::string update_reference_page(std::string_view page) {
+std::string update_reference_page(std::string_view page, const Command& program) {
   std::string text(page);
-  bool any = false;
+  bool any = has_generated_part(text, kVerbReference);
+  if (any) text = replace_generated_part(text, kVerbReference, verb_reference(program));
   for (const GeneratedPart& part : kParts) {
     if (!has_generated_part(text, part.name)) continue;
     text = replace_generated_part(text, part.name, part.text());

@@ -4,10 +4,13 @@
 #include <string>
 #include <string_view>
 
+#include "apps/command.h"
+
 namespace quench {
 
-// The page with each generated part made anew. A part stands between the lines <!-- begin generated: NAME --> and
-// <!-- end generated -->. Throws Error(corrupt) for a page without a part that is known, and where a mark is missing.
-[[nodiscard]] std::string update_reference_page(std::string_view page);
+// The page with each generated part replaced. A part stands between the lines <!-- begin generated: NAME --> and
+// <!-- end generated -->. `program` lists the verbs of the command-line reference. Throws Error(corrupt) for a page
+// without a known part, and where a mark is missing.
+[[nodiscard]] std::string update_reference_page(std::string_view page, const Command& program);
 
 }  // namespace quench

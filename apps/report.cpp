@@ -77,15 +77,15 @@ void run_report(const ReportOptions& options) {
 
 void add_report_verb(const Command& app) {
   auto options = std::make_shared<ReportOptions>();
-  const Command verb = app.add_command(
-      "report", "Write an HTML page with the curves, results and settings of a run, or of several side by side");
+  const Command verb =
+      app.add_command("report", "Write an HTML page with the curves, results and settings of one or several runs");
   verb.footer(
       "Example: quench report runs/demo --output demo.html\n"
       "         quench report runs/a runs/b --output comparison.html");
   verb.add_option("run_folder", options->run_folders, "Folder of the run; several are compared").required();
   verb.add_option("-o,--output", options->output,
                   "File to write (default: report.html in the run folder; a comparison has none)");
-  verb.add_flag("--overwrite", options->overwrite, "Replace a file that is no report");
+  verb.add_flag("--overwrite", options->overwrite, "Replace a file that is not a report");
   verb.add_flag("--json", options->json, "Print the result as JSON");
   verb.on_run([options] { run_report(*options); });
 }

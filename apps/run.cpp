@@ -42,7 +42,7 @@ bool takes_next(const Command& verb, const std::string& word) {
 void run(const Command& program, const LaunchFlags& flags) {
   std::vector<std::string> command = launched_words();
   QUENCH_CHECK_AS(ErrorCode::bad_config, !command.empty(),
-                  "quench run needs what it is to run: a verb with its arguments, or -- and a program");
+                  "quench run needs a program to run: a verb with its arguments, or -- and a program");
   const bool is_verb = program.find_command(command.front()).has_value();
   const std::string title = is_verb ? program.name() + " " + command.front() : command.front();
   if (is_verb) command.insert(command.begin(), kThisProgram);
@@ -87,18 +87,18 @@ void add_run_verb(const Command& app) {
   add("--master-addr", flags->master_addr, "Node 0, where nodes are numbered by hand");
   add("--master-port", flags->master_port, "Node 0's port (29500); alone: MASTER_PORT of the processes");
   add("--rdzv-backend", flags->rdzv_backend, "static (--master-addr) or c10d (--rdzv-endpoint)");
-  add("--rdzv-endpoint", flags->rdzv_endpoint, "HOST[:PORT] (29400) where the nodes meet");
+  add("--rdzv-endpoint", flags->rdzv_endpoint, "HOST[:PORT] (29400) of the rendezvous");
   add("--rdzv-id", flags->rdzv_id, "The job's name, the same on all nodes");
   add("--rdzv-conf", flags->rdzv_conf, "join_timeout=SECONDS (600)");
   add("--rdzv-token-file", flags->rdzv_token_file,
       "File with the job's secret, the same on all nodes (or QUENCH_RDZV_TOKEN)");
   verb.add_flag("--standalone", flags->standalone, "One node, on loopback").environment(variable_of("--standalone"));
-  add("--max-restarts", flags->max_restarts, "How often all processes may start again after a failure");
+  add("--max-restarts", flags->max_restarts, "Restarts of all processes after a failure");
   add("--restart-backoff", flags->restart_backoff,
-      "FIRST:MOST seconds before a restart (1:60): doubled each time, begun anew by an attempt longer than MOST");
-  add("--monitor-interval", flags->monitor_interval, "Seconds between looks at the processes");
+      "FIRST:MOST seconds before a restart (1:60): doubled each time, reset by an attempt longer than MOST");
+  add("--monitor-interval", flags->monitor_interval, "Seconds between checks of the processes");
   add("--shutdown-timeout", flags->shutdown_timeout, "Seconds between SIGTERM and SIGKILL");
-  add("--role", flags->role, "Name in front of the processes' lines");
+  add("--role", flags->role, "Prefix of the processes' lines");
   add("--log-dir", flags->log_dir, "Folder for the processes' output");
   add("-r,--redirects", flags->redirects,
       "Output that goes to files: 0 none, 1 stdout, 2 stderr, 3 both, or 0:3,1:2 by local rank");

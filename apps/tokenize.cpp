@@ -110,7 +110,7 @@ void require_tokenizer_folder(const std::filesystem::path& folder, bool overwrit
   std::error_code ignored;
   const fs::file_status status = fs::status(folder, ignored);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::exists(status) || fs::is_directory(status),
-                  "--output {}: it exists and is no folder", folder.string());
+                  "--output {}: it exists and is not a folder", folder.string());
   if (overwrite || !fs::exists(status)) return;
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
@@ -126,10 +126,10 @@ void run_train(const TrainArguments& a) {
   require_tokenizer_folder(a.output, a.overwrite);
   ReaderOptions reader_settings = reader_options(a.reader);
   // Any template gives a chat's text; its special tokens are left out.
-  QUENCH_CHECK_AS(ErrorCode::bad_config, reader_settings.chat_template_file.empty(),
-                  "--chat-template {}: training a tokenizer takes one of {}, as a file's special tokens are not known "
-                  "before",
-                  reader_settings.chat_template_file.string(), fmt::join(chat_template_names(), ", "));
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, reader_settings.chat_template_file.empty(),
+      "--chat-template {}: training a tokenizer needs one of {}, since the special tokens of a file are unknown",
+      reader_settings.chat_template_file.string(), fmt::join(chat_template_names(), ", "));
   if (reader_settings.chat_template == nullptr) reader_settings.chat_template = &chat_templates().front();
   const std::vector<std::filesystem::path> files = expand_data_files(a.inputs);
   std::size_t next_file = 0;
@@ -178,7 +178,7 @@ void add_tokenize_verb(const Command& app) {
           "--eos", a->eos,
           fmt::format("End-of-sequence token after each document: {}", fmt::join(enum_names<EosPolicy>(), ", ")))
       .show_default();
-  verb.add_flag("--no-special", a->no_special, "Leave out what the tokenizer puts around a text (such as BOS)");
+  verb.add_flag("--no-special", a->no_special, "Leave out the tokenizer's added special tokens (such as BOS)");
   verb.add_option("--threads", a->threads, "CPU threads; 0: all").show_default();
   verb.add_flag("--json", a->json, "Print the result as JSON");
   verb.add_flag("--quiet", a->quiet, "Show warnings and errors only");

@@ -138,15 +138,15 @@ void add_tokenize_show(const Command& tokenize) {
                   "terminal, elsewhere in [[ ]], and how many are trained and dropped");
   show.add_option("--seq-len", a->seq_len, "With --record: tokens of a sequence (data.seq_len); 0: no limit")
       .show_default();
-  show.add_option("--on-long", a->on_long,
-                  fmt::format("With --record: what becomes of longer records (data.on_long): {}",
-                              fmt::join(enum_names<LongDocuments>(), ", ")))
+  show.add_option(
+          "--on-long", a->on_long,
+          fmt::format("With --record: longer records (data.on_long): {}", fmt::join(enum_names<LongDocuments>(), ", ")))
       .show_default();
   show.add_option("--eos", a->eos,
                   fmt::format("With --record: end-of-sequence token after a text: {}",
                               fmt::join(enum_names<EosPolicy>(), ", ")))
       .show_default();
-  show.add_flag("--no-special", a->no_special, "Leave out what the tokenizer puts around a text (such as BOS)");
+  show.add_flag("--no-special", a->no_special, "Leave out the tokenizer's added special tokens (such as BOS)");
   show.add_flag("--plain", a->plain, "Special tokens that occur in the text are plain text");
   show.add_flag("--json", a->json, "Print the result as JSON");
   add_reader_options(show, a->reader, false, "--record-kind");

@@ -19,8 +19,8 @@ namespace {
 
 void train_verb(const ConfigArguments& arguments) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, !arguments.world_size && !arguments.node_size && !arguments.network,
-                  "--world-size, --node-size and --network are for `quench estimate`: how many processes a run has is "
-                  "said by what starts them");
+                  "--world-size, --node-size and --network are for `quench estimate`; the number of processes of a run "
+                  "is set by its launcher");
   RunConfig config = load_run_config(arguments.config, arguments.overrides);
   set_log_level(config.metrics.log_level);
   const distributed::Environment place = distributed::read_environment();
@@ -67,7 +67,7 @@ void add_train_verb(const Command& app) {
       "--json prints the result as JSON on standard output, and all else on standard error; --quiet shows warnings "
       "and\n"
       "errors only. Either way the run folder's log.txt holds everything.\n"
-      "CONFIG is a JSON file or a name that `quench config ls` shows; docs/config.md lists every key.\n"
+      "CONFIG is a JSON file or a name that `quench config ls` shows; docs/reference/config.md lists every key.\n"
       "Example: quench train shakespeare_char --data.train=input.txt --training.steps=500");
   take_raw_arguments(verb, "train", train_verb);
 }

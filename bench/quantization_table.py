@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Table of quantization schemes: size, perplexity, HellaSwag, speed of generation, who loads them. Markdown for
-docs/export.md.
+docs/lab/2026-11-23-quantization.md.
 
 Usage: quantization_table.py --model FOLDER --data FILE [--quench PROGRAM] [--calibration FILE] [--hellaswag FILE]
                              [--limit N] [--device cuda] [--speed cpu,cuda] [--tokens N] [--samples N] [--seq-len N]

@@ -11,7 +11,7 @@ if(TARGET quench_arrow)
   install(FILES ${ARROW_PATH}/LICENSE.txt ${ARROW_PATH}/NOTICE.txt DESTINATION ${CMAKE_INSTALL_DOCDIR}/arrow OPTIONAL)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${ARROW_PATH}/lib)
 endif()
-install(FILES README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES README.md CHANGELOG.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md")
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)
 
@@ -39,9 +39,9 @@ set(CPACK_PACKAGE_CONTACT "Quench authors <authors@quench.invalid>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "trains and fine-tunes Llama-family language models")
 set(CPACK_PACKAGE_DESCRIPTION
     "Quench pre-trains and fine-tunes Llama-family language models without Python. One
-program tokenizes text, trains on CPUs and NVIDIA GPUs, keeps checkpoints that
-survive crashes, evaluates, generates, and writes model folders that Hugging Face
-Transformers loads.")
+program tokenizes text, trains on CPUs and NVIDIA GPUs with float8, FSDP, LoRA
+and QAT, writes crash-safe checkpoints, evaluates, generates, and exports models
+for Transformers, vLLM and llama.cpp.")
 set(CPACK_RESOURCE_FILE_LICENSE ${CMAKE_SOURCE_DIR}/LICENSE)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)

@@ -204,7 +204,7 @@ std::string field_refusal(const ModelFamily* family, std::string_view name, cons
   const ModelField* field = find_model_field(name);
   if (field == nullptr || field->use != FieldUse::missing || is_neutral(*field, value)) return {};
   if (family != nullptr && std::ranges::find(family->executes, name) != family->executes.end()) return {};
-  return fmt::format("{} asks for what this version does not have: {}", value.dump(), field->note);
+  return fmt::format("{} is not supported: {}", value.dump(), field->note);
 }
 
 }  // namespace quench::nn

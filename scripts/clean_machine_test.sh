@@ -36,12 +36,12 @@ for part in "$@"; do
   started=$SECONDS
   case $part in
     demo) inside "$root" 'cd quench && ./scripts/demo.sh' ;;
-    pages) inside "$root" 'cd quench && tests/docs/run_commands.sh --literal README.md docs/getting-started.md' ;;
+    pages) inside "$root" 'cd quench && tests/docs/run_commands.sh --literal README.md docs/guide/getting-started.md' ;;
     package)
       inside "$root" 'cd quench && ./scripts/package.sh --cpu'
       cp "$root"/root/quench/build/quench_*.deb "$second/root/"
       inside "$second" 'apt-get update -qq && apt-get install -y -qq --no-install-recommends ./quench_*.deb >/dev/null'
-      inside "$second" 'mkdir -p first && cd first && cat /usr/share/doc/quench/docs/*.md > train.txt &&
+      inside "$second" 'mkdir -p first && cd first && cat /usr/share/doc/quench/docs/*/*.md > train.txt &&
         quench train shakespeare_char --data.train=train.txt --data.validation=train.txt --training.steps=200 --run.folder=run &&
         quench generate --model run --prompt "The run" --max-new-tokens 40'
       ;;

@@ -129,8 +129,8 @@ if wanted executorch; then
   executorch_environment
   "$venv-executorch/bin/python" tests/interop/check_executorch.py "$quench" "$folder" "$@" || status=1
   HF_HUB_OFFLINE=1 PATH=$(realpath "$venv-executorch/bin"):$PATH tests/docs/run_commands.sh --program "$quench" --with executorch \
-    docs/executorch.md > "$folder/page.log" 2>&1 && echo "ok   commands of docs/executorch.md" ||
-    { tail -20 "$folder/page.log"; echo "FAIL commands of docs/executorch.md"; status=1; }
+    docs/guide/executorch.md > "$folder/page.log" 2>&1 && echo "ok   commands of docs/guide/executorch.md" ||
+    { tail -20 "$folder/page.log"; echo "FAIL commands of docs/guide/executorch.md"; status=1; }
 fi
 if wanted wandb; then
   wandb_environment

@@ -37,8 +37,7 @@ void add_completion_verb(const Command& app) {
     print.footer(std::string("Example: quench completion ") + shell.name);
     print.on_run([&shell] { std::fwrite(shell.script.data(), 1, shell.script.size(), stdout); });
   }
-  const Command candidates =
-      verb.add_command("candidates", "What may stand in place of the last word; for the scripts");
+  const Command candidates = verb.add_command("candidates", "Candidates for the last word; used by the scripts");
   candidates.hide();
   candidates.pass_words();
   candidates.on_run([app, candidates] { print_candidates(app, candidates.other_words()); });

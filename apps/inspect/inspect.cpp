@@ -195,7 +195,7 @@ void run(const InspectOptions& o) {
 void add_inspect_verb(const Command& app) {
   auto o = std::make_shared<InspectOptions>();
   const Command verb =
-      app.add_command("inspect", "What a model, an adapter, a checkpoint, a run folder or token shards hold");
+      app.add_command("inspect", "Describe a model, an adapter, a checkpoint, a run folder or token shards");
   verb.footer("Example: quench inspect runs/demo/checkpoints/step-200 --verify");
   verb.add_option(
           "path", o->path,

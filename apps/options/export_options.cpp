@@ -104,9 +104,10 @@ std::function<double(nn::CausalLm&)> perplexity_meter(const LoadedModel& loaded,
 
 void ExportOptions::add_to(const Command& verb) {
   verb.add_option("--output", output,
-                  "Folder to write, or with format gguf a file *.gguf; what holds nothing but an export is replaced")
+                  "Folder to write, or with format gguf a file *.gguf; an earlier export is replaced")
       .required();
-  verb.add_flag("--overwrite", overwrite, "Write beside files of other kinds, replacing only files of the same names");
+  verb.add_flag("--overwrite", overwrite,
+                "Write into a folder with other files, replacing only files of the same names");
   verb.add_option("--format", format,
                   fmt::format("A model with adapters merged: {}; {}: the adapters alone",
                               fmt::join(export_format_names(), ", "), kPeftFormat))
@@ -114,24 +115,22 @@ void ExportOptions::add_to(const Command& verb) {
   quantization.add_to(verb);
   verb.add_option("--dtype", dtype, "auto (as trained), f32, bf16, or f16 for weights that are not quantized")
       .show_default();
-  verb.add_option(
-      "--reader", reader,
-      fmt::format("The program that the folder is for, {}: what that cannot run is refused (default: what no "
-                  "program can run is, and a warning names those that cannot)",
-                  fmt::join(folder_readers().names(), ", ")));
+  verb.add_option("--reader", reader,
+                  fmt::format("Target program, {}: schemes that it cannot run are refused (default: only schemes that "
+                              "no program can run are refused, and a warning names the programs that cannot)",
+                              fmt::join(folder_readers().names(), ", ")));
   std::string rules;
   for (const recipes::SparsityChoice& choice : recipes::sparsity_choices())
     rules += fmt::format("{}{}", rules.empty() ? "" : " or ", choice.name);
   verb.add_option(
       "--sparsity", sparsity,
-      fmt::format("{}: prune the layers that --exclude does not name, as the recipes sparse24... train them", rules));
+      fmt::format("{}: prune weights first, as the recipes sparse24... do, except those of --exclude", rules));
   verb.add_option("--tokenizer", tokenizer, tokenizer_option_help("Tokenizer file or folder") + "; default: the run's");
   verb.add_option("--max-shard-gb", max_shard_gb, "Largest file, in gigabytes").positive().show_default();
   verb.add_option("--perplexity", perplexity,
-                  "Files of text, records or tokens, or folders of them: the model's perplexity on them, before and "
-                  "after quantization, goes "
-                  "into the report and the model card");
-  verb.add_option("--device", device, "Where calibration and --perplexity run the model: auto, cpu, cuda or cuda:N")
+                  "Evaluation data (text, records or tokens): perplexity before and after quantization goes into the "
+                  "report and the model card");
+  verb.add_option("--device", device, "Device of calibration and --perplexity: auto, cpu, cuda or cuda:N")
       .show_default();
   verb.add_flag("--json", json, "Print the result as JSON");
 }
@@ -154,9 +153,9 @@ void run_export(const ExportOptions& o) {
   LoadedModel loaded = as_they_are ? open_model(o.source, dtype) : load_model(o.source, o.device, dtype);
   if (adapters_alone) return write_adapter(loaded, o, target);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !loaded.quantized || !style.quantization,
-                  "{} is quantized already: quantize the model that it was made of", o.source);
+                  "{} is quantized already: use the unquantized model", o.source);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !loaded.quantized || !sparsity,
-                  "{} is quantized already: prune the model that it was made of", o.source);
+                  "{} is quantized already: prune the unquantized model", o.source);
   check_readers_of(loaded, o, style);
   target.kept = {loaded.small_files, loaded.tokenizer, o.tokenizer};
   merge_adapters(loaded);

@@ -5,36 +5,37 @@
 namespace quench {
 
 void QuantizationOptions::add_to(const Command& verb) {
-  verb.add_option("--scheme", section.scheme, "How weights, and inputs of products, are quantized: " + scheme_names());
+  verb.add_option("--scheme", section.scheme, "Quantization scheme of weights and inputs: " + scheme_names());
   std::string methods;
   for (const Quantizer& quantizer : quantizers())
     methods += fmt::format("{}{} ({})", methods.empty() ? "" : "; ", quantizer.name, quantizer.summary);
-  verb.add_option("--method", section.method, "How codes are chosen: " + methods).show_default();
-  verb.add_option("--rule", section.rules,
-                  "PATTERN=SCHEME: another scheme for the layers whose names match the pattern, or \"none\"; may be "
-                  "given several times, the first that matches counts");
-  verb.add_option("--embeddings", section.embeddings,
-                  "A scheme for the embedding table, which stays in high precision otherwise");
+  verb.add_option("--method", section.method, "Quantization method: " + methods).show_default();
+  verb.add_option(
+      "--rule", section.rules,
+      "PATTERN=SCHEME: another scheme, or none, for the layers whose names match; repeatable, the first match applies");
+  verb.add_option("--embeddings", section.embeddings, "Scheme of the embedding table; default: high precision");
   verb.add_option("--exclude", exclude, "Patterns of layers that stay in high precision").delimiter(',').show_default();
-  verb.add_option("--calibration", section.calibration,
-                  "Files of text, records or tokens, or folders of them, for methods and schemes that are calibrated");
-  verb.add_option("--calibration-samples", section.calibration_samples, "Sequences of the calibration data")
+  verb.add_option(
+      "--calibration", section.calibration,
+      "Calibration data for methods and schemes that need it: files of text, records or tokens, or folders of them");
+  verb.add_option("--calibration-samples", section.calibration_samples, "Number of calibration sequences")
       .positive()
       .show_default();
-  verb.add_option("--calibration-seq-len", section.calibration_seq_len,
-                  fmt::format("Tokens of each; 0: {}, at most the model's context", kCalibrationTokens))
+  verb.add_option(
+          "--calibration-seq-len", section.calibration_seq_len,
+          fmt::format("Tokens of each calibration sequence; 0: {}, at most the model's context", kCalibrationTokens))
       .non_negative()
       .show_default();
-  verb.add_option("--damping", section.damping,
-                  fmt::format("GPTQ: part of the mean that is added to the diagonal of the inputs' matrix ({})",
-                              MethodOptions().damping))
-      .between(0.0, 1e6);
-  verb.add_flag("--act-order", section.act_order, "GPTQ: columns with the largest inputs first");
   verb.add_option(
-          "--smoothing", section.smoothing,
-          fmt::format("SmoothQuant: 0 leaves the inputs as they are, 1 moves all of their range into the weights "
-                      "({})",
-                      MethodOptions().smoothing))
+          "--damping", section.damping,
+          fmt::format("GPTQ: damping of the Hessian, as a share of its mean diagonal ({})", MethodOptions().damping))
+      .between(0.0, 1e6);
+  verb.add_flag("--act-order", section.act_order,
+                "GPTQ: quantize columns in order of decreasing activation (desc_act)");
+  verb.add_option("--smoothing", section.smoothing,
+                  fmt::format("SmoothQuant migration strength: 0 leaves the inputs unchanged, 1 moves their whole "
+                              "range into the weights ({})",
+                              MethodOptions().smoothing))
       .between(0.0, 1.0);
 }
 

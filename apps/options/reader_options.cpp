@@ -15,15 +15,15 @@ void add_reader_options(const Command& verb, ReaderArguments& a, bool token_file
               : fmt::format("auto (by first bytes and file name), {}", fmt::join(text_formats().names(), " or ")))
       .show_default();
   verb.add_option("--split", a.split,
-                  fmt::format("Where a text file's documents end: {} ({})", fmt::join(enum_names<TextSplit>(), ", "),
+                  fmt::format("Document separator of text files: {} ({})", fmt::join(enum_names<TextSplit>(), ", "),
                               ReaderOptions().marker))
       .show_default();
   verb.add_option(record_option, a.record,
-                  fmt::format("What a record holds: {}", fmt::join(names_with_auto(record_kinds()), ", ")))
+                  fmt::format("Kind of records: {}", fmt::join(names_with_auto(record_kinds()), ", ")))
       .show_default();
   verb.add_option("--field", a.field, "Column or JSON field with the text").show_default();
   verb.add_option("--columns", a.columns,
-                  fmt::format("Columns that have other names than {}: text=body, or prompt=question,completion=answer",
+                  fmt::format("Column names of {}: text=body, or prompt=question,completion=answer",
                               fmt::join(kColumnTargets, ", ")));
   verb.add_option("--special-text", a.special_text,
                   token_files ? fmt::format("Special tokens in texts: {}; auto: tokens",
@@ -33,12 +33,11 @@ void add_reader_options(const Command& verb, ReaderArguments& a, bool token_file
       .show_default();
   verb.add_option("--on-bad-record", a.on_bad_record, fmt::format("{}", fmt::join(enum_names<BadRecord>(), " or ")))
       .show_default();
-  verb.add_option(
-          "--chat-template", a.chat_template,
-          "For chats: auto (the tokenizer's own, or what its special tokens are made for), llama2, llama3, chatml, or "
-          "a .jinja file")
+  verb.add_option("--chat-template", a.chat_template,
+                  "Chat template: auto (the tokenizer's own, or the one of its special tokens), llama2, llama3, "
+                  "chatml, or a .jinja file")
       .show_default();
-  verb.add_option("--chat-date", a.chat_date, "What a template that asks for today's date is told, as 2024-07-26");
+  verb.add_option("--chat-date", a.chat_date, "Date for chat templates that ask for it, as 2024-07-26");
   verb.add_option("--chat-template-kwargs", a.chat_template_kwargs,
                   "Arguments of the template, a JSON object such as {\"enable_thinking\": false}");
   verb.add_option("--train-on", a.train_on,

@@ -14,8 +14,7 @@ void RecipeArguments::add_to(const Command& verb) {
       .show_default();
   verb.add_option("--weight-bits", weight_bits, "recipe.weight_bits: bits of the weights under a qat_intx recipe")
       .between(2, 8);
-  verb.add_option("--group-size", group_size,
-                  "recipe.group_size: weights that share a scale under a qat recipe; 0: a row")
+  verb.add_option("--group-size", group_size, "recipe.group_size: group size of weights under a qat recipe; 0: a row")
       .non_negative();
   verb.add_flag("--asymmetric-weights", asymmetric_weights,
                 "recipe.asymmetric_weights: integer weights with zero points under a qat recipe");
@@ -23,9 +22,9 @@ void RecipeArguments::add_to(const Command& verb) {
                   "recipe.embedding_bits: bits of the embedding table under a qat recipe")
       .between(2, 8);
   verb.add_option("--embedding-group-size", embedding_group_size,
-                  "recipe.embedding_group_size: elements of an embedding that share a scale; 0: all")
+                  "recipe.embedding_group_size: group size of the embedding table; 0: a row")
       .non_negative();
-  verb.add_flag("--emulate", emulate, "Compute the recipe's products in f32 from the dequantized operands");
+  verb.add_flag("--emulate", emulate, "Emulate the recipe: f32 GEMMs of the dequantized operands");
 }
 
 void RecipeArguments::check() const {
@@ -51,8 +50,7 @@ std::vector<recipes::LayerConversion> RecipeArguments::apply(LoadedModel& loaded
   check();
   const recipes::Recipe& recipe = recipes::find_recipe(name);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !loaded.quantized || !given(),
-                  "--recipe {}: the model is quantized already; give the folder with its weights in high precision",
-                  name);
+                  "--recipe {}: the model is quantized already; use the unquantized model", name);
   nn::CausalLm& model = *loaded.model;
   auto conversion = recipes::apply_recipe(model, recipe, {.exclude = exclude},
                                           {.emulate = emulate || model.options().device.is_cpu(),

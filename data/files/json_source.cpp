@@ -92,7 +92,7 @@ class JsonValues final : public RecordSource {
     if (blocks_.peek() == ']') {
       blocks_.take();
       blocks_.skip_blanks();
-      if (blocks_.peek() >= 0) fail("the JSON array of the file ends before this; nothing may follow it");
+      if (blocks_.peek() >= 0) fail("data after the end of the file's JSON array");
       return true;
     }
     if (!first_ && blocks_.peek() == ',') {
@@ -102,7 +102,7 @@ class JsonValues final : public RecordSource {
     } else if (!first_ && blocks_.peek() >= 0) {
       fail("expected \",\" or \"]\" after a record of the JSON array");
     }
-    if (blocks_.peek() < 0) fail("the JSON array that is the file is not closed: the file is cut off");
+    if (blocks_.peek() < 0) fail("the file's JSON array is not closed: the file is truncated");
     return false;
   }
 
@@ -123,7 +123,7 @@ class JsonValues final : public RecordSource {
     while (true) {
       const int c = blocks_.peek();
       if (c < 0) {
-        if (depth > 0 || quoted) fail("the record is not closed: the file is cut off");
+        if (depth > 0 || quoted) fail("the record is not closed: the file is truncated");
         return;
       }
       if (quoted) {

@@ -121,7 +121,7 @@ class TableRecords final : public RecordSource {
 
 std::string first_bytes_of_table(const std::filesystem::path& path, std::string_view format_name) {
   QUENCH_CHECK_AS(ErrorCode::unsupported, path != kStandardInput,
-                  "standard input: {} files are read from several places; name the file", format_name);
+                  "standard input: {} files need random access; name the file", format_name);
   const BinaryFile file(path);
   std::string start(static_cast<std::size_t>(std::min<std::uint64_t>(256, file.size())), '\0');
   file.read(0, std::as_writable_bytes(std::span(start)));
@@ -133,7 +133,7 @@ std::string first_bytes_of_table(const std::filesystem::path& path, std::string_
   std::string_view guess = file_guess(start);
   if (guess.starts_with("if ")) guess = "its first bytes are those of no known format";
   if (start.starts_with("\x1f\x8b") || start.starts_with("\x28\xb5\x2f\xfd"))
-    guess = "it is packed by gzip or zstd: unpack it, as such files are packed within";
+    guess = "it is compressed by gzip or zstd: decompress it (the format is compressed internally)";
   if (start.empty()) guess = "it is empty";
   QUENCH_FAIL(ErrorCode::corrupt, "{}: no {} file, despite its name or format; {}", path.string(), format_name, guess);
 }

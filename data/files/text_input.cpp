@@ -116,8 +116,8 @@ class TextInput::Unpacker {
   std::span<const std::byte> packed() {
     const std::span<const std::byte> bytes = source_.peek();
     QUENCH_CHECK_AS(ErrorCode::corrupt, !bytes.empty(),
-                    "{}: the {} data ends at byte {}, before the end of its text: the file is cut off", name_, format_,
-                    source_.position());
+                    "{}: the {} data ends at byte {}, before the end of its text: the file is truncated", name_,
+                    format_, source_.position());
     return bytes;
   }
   void require_sound(bool sound, std::string_view reason) {
@@ -203,9 +203,10 @@ class TextInput::ZstdUnpacker final : public Unpacker {
       source_.take(input.pos);
       if (status != 0 && output.pos == done) (void)packed();
       done = output.pos;
-      QUENCH_CHECK_AS(
-          ErrorCode::unsupported, ZSTD_getErrorCode(status) != ZSTD_error_frameParameter_windowTooLarge,
-          "{}: packed with a window above 128 MiB (zstd --long=28 or more); unpack it, or pack it with less", name_);
+      QUENCH_CHECK_AS(ErrorCode::unsupported, ZSTD_getErrorCode(status) != ZSTD_error_frameParameter_windowTooLarge,
+                      "{}: compressed with a window above 128 MiB (zstd --long=28 or more); decompress it, or compress "
+                      "it with a smaller window",
+                      name_);
       require_sound(ZSTD_isError(status) == 0, ZSTD_getErrorName(status));
       if (status == 0) next_frame();
     }
@@ -230,7 +231,7 @@ TextInput::TextInput(const std::filesystem::path& path)
   if (begins_zstd(start)) unpacker_ = std::make_unique<ZstdUnpacker>(*source_, name_);
   const std::string_view packer = foreign_packer(characters(start));
   QUENCH_CHECK_AS(ErrorCode::unsupported, packer.empty(),
-                  "{}: packed by {}, which is not read; unpack it, or pack it with gzip or zstd", name_, packer);
+                  "{}: compressed by {}, which is not supported; decompress it, or use gzip or zstd", name_, packer);
 }
 
 TextInput::~TextInput() = default;

@@ -88,10 +88,10 @@ std::string_view file_guess(std::string_view start) {
   if (start.starts_with("ARROW1")) return "it is an Arrow file";
   if (start.starts_with("GGUF")) return "it is a GGUF model";
   if (start.starts_with("\x1f\x8b") || start.starts_with("\x28\xb5\x2f\xfd"))
-    return "it is compressed, and its name does not say what it holds: name the format";
+    return "it is compressed, and its name does not tell the format: set the format";
   if (start.starts_with("BZh") || start.starts_with("\xFD"
                                                     "7zXZ"))
-    return "it is compressed: unpack it, or pack it with gzip or zstd";
+    return "it is compressed: decompress it, or use gzip or zstd";
   if (start.starts_with("<!DOCTYPE") || start.starts_with("<html")) return "it is a web page";
   const bool text = !start.empty() && std::all_of(start.begin(), start.end(), [](char c) {
     return static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\r' || c == '\t';

@@ -99,7 +99,7 @@ void ValidationCache::save() {
     if (memory_.has_parent_path()) std::filesystem::create_directories(memory_.parent_path());
     write_file_atomically(memory_, Json(Json::Object{{"files", std::move(files)}}).dump(1) + "\n");
   } catch (const std::exception& error) {
-    QUENCH_LOG_WARN("{} cannot be written, the data will be looked at again at the next start: {}", memory_.string(),
+    QUENCH_LOG_WARN("{} cannot be written, the data will be checked again at the next start: {}", memory_.string(),
                     error.what());
   }
 }

@@ -11,7 +11,7 @@ std::vector<std::string> data_format_names() {
 }
 
 std::string data_format_help() {
-  return token_formats().help(text_formats().help("Format of the files; auto looks at names and first bytes."));
+  return token_formats().help(text_formats().help("Format of the files; auto: by name and first bytes."));
 }
 
 DataFormat data_format_named(std::string_view name, std::string_view key) {

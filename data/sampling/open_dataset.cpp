@@ -22,7 +22,7 @@ std::shared_ptr<const TokenSource> open_source(const DataSourceSpec& source, con
   const bool automatic = format.text == nullptr && format.tokens == nullptr;
   QUENCH_CHECK_AS(
       ErrorCode::bad_config, !automatic || text_files == 0 || text_files == static_cast<std::ptrdiff_t>(paths.size()),
-      "{} is one of several files of a data source that mixes text and tokens; list them as sources of their own",
+      "{} is one of several files of a data source that mixes text and tokens; list them as separate sources",
       paths.front().string());
   TokenSourceOptions options{.vocab_size = spec.vocab_size, .eos_id = spec.eos_id, .checks = spec.checks};
   if (spec.tokenizer != nullptr) {
@@ -82,7 +82,7 @@ std::string describe(const Dataset& dataset) {
     if (losses.truncated_documents > 0)
       text += fmt::format("; {} documents cut, {} tokens lost", losses.truncated_documents, losses.truncated_tokens);
     if (losses.untrained_documents > 0)
-      text += fmt::format("; {} documents left out whose targets all lie behind the cut", losses.untrained_documents);
+      text += fmt::format("; {} documents left out whose targets are all after the cut", losses.untrained_documents);
     if (losses.dropped_documents > 0)
       text += fmt::format("; {} documents too long and dropped, {} tokens", losses.dropped_documents,
                           losses.dropped_tokens);

@@ -55,7 +55,7 @@ RecordView read_record(const std::filesystem::path& path, std::int64_t number, c
   std::vector<Document> parts;
   for (std::int64_t at = 0; at < number;) {
     Document document;
-    QUENCH_CHECK_AS(ErrorCode::bad_config, reader->next(document), "{}: record {} is asked for; it has {}",
+    QUENCH_CHECK_AS(ErrorCode::bad_config, reader->next(document), "{}: record {} does not exist; the file has {}",
                     path.string(), number, at);
     if (document.begins) parts.clear();
     at += document.ends ? 1 : 0;

@@ -25,7 +25,7 @@ std::tm date_of(std::string_view text) {
   const std::string copy(text);
   const char* end = strptime(copy.c_str(), "%Y-%m-%d", &date);
   QUENCH_CHECK_AS(ErrorCode::bad_config, end != nullptr && *end == '\0',
-                  "the chat date '{}' is no date of the form 2024-07-26 (data.chat_date, --chat-date)", text);
+                  "the chat date '{}' is not a date of the form 2024-07-26 (data.chat_date, --chat-date)", text);
   return date;
 }
 
@@ -143,9 +143,8 @@ void ChatRenderer::choose_forms(Source& source) const {
     source.list_contents = text_with({question}).find(kQuestion) != std::string::npos;
     if (source.list_contents)
       QUENCH_LOG_WARN(
-          "{}: the chat template takes contents as lists of parts alone: a content that is a text is passed as one "
-          "part, "
-          "where Transformers renders nothing of it",
+          "{}: the chat template reads contents as lists of parts only: a text is passed as one part (Transformers "
+          "would render nothing)",
           source.origin);
   }
   const auto text_of_call = [&](const Json& arguments) {
@@ -275,9 +274,8 @@ MarkedPlaces ChatRenderer::places(const Call& call, const std::string& text) con
   for (std::size_t i = 0; i < call.messages; ++i) {
     const Json& message = conversation.messages[i];
     QUENCH_CHECK(!holds(message, is_assistant(message) ? control_ : special_),
-                 "message {}: its text holds a special token, and {} writes texts in such a way that it cannot be told "
-                 "from the template's own",
-                 i, call.source.code.name());
+                 "message {}: its text contains a special token that cannot be distinguished from those of {}", i,
+                 call.source.code.name());
     const std::string_view content = jinja::strip(message.at("content").as_string(), {}, jinja::StripSide::both);
     const std::size_t at = content.empty() ? std::string::npos : text.find(content, from);
     if (at == std::string::npos) continue;

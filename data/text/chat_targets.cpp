@@ -183,11 +183,10 @@ std::vector<Range> ChatRenderer::targets(const Call& call, const jinja::Rendered
     const bool required =
         train_on != TrainOn::last || std::ranges::none_of(std::views::iota(i + 1, conversation.messages.size()),
                                                           [&](std::size_t k) { return is_trained(conversation, k); });
-    QUENCH_CHECK(
-        !turn.ranges.empty() || !required,
-        "message {}: {} writes nothing of this turn of the assistant, which is to be trained on; say \"train\": "
-        "false in the message, or use another template (data.chat_template, --chat-template)",
-        i, call.source.code.name());
+    QUENCH_CHECK(!turn.ranges.empty() || !required,
+                 "message {}: {} does not render this assistant turn, which is a target; set \"train\": false in the "
+                 "message, or use another template (data.chat_template, --chat-template)",
+                 i, call.source.code.name());
     ranges.insert(ranges.end(), turn.ranges.begin(), turn.ranges.end());
     ended = turn.ended;
   }
@@ -246,11 +245,11 @@ std::vector<Range> ChatRenderer::marked_targets(const Call& call, const jinja::R
         found != by_message.end() && !found->second.empty() && std::ranges::all_of(found->second, [&](const Range& r) {
           return special_.alone(std::string_view(rendered.text).substr(r.begin, r.end - r.begin));
         });
-    QUENCH_CHECK(found != by_message.end() && (written || ends_alone || !places.exact),
-                 "message {}: {} does not write this turn of the assistant in a {{% generation %}} block, and it is to "
-                 "be trained on; say \"train\": false in the message, or use another template (data.chat_template, "
-                 "--chat-template)",
-                 i, call.source.code.name());
+    QUENCH_CHECK(
+        found != by_message.end() && (written || ends_alone || !places.exact),
+        "message {}: {} does not render this assistant turn in a {{% generation %}} block, and it is a target; set "
+        "\"train\": false in the message, or use another template (data.chat_template, --chat-template)",
+        i, call.source.code.name());
     ranges.insert(ranges.begin(), found->second.begin(), found->second.end());
     if (train_on == TrainOn::last) break;
   }
@@ -281,7 +280,7 @@ std::vector<Range> ChatRenderer::all_targets(const Call& call, const jinja::Rend
     for (const auto& [at, message, part] : places.places)
       if (message == owner) marked = {marked ? marked->begin : at, at};
     if (!found && marked) remove(ranges, *marked);
-    QUENCH_CHECK(found || marked, "message {}: cannot tell where {} writes it, and it is not to be trained on", i,
+    QUENCH_CHECK(found || marked, "message {}: its position in the text of {} is unknown, and it must be masked", i,
                  call.source.code.name());
   }
   return ranges;

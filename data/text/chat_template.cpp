@@ -44,7 +44,7 @@ void render_llama2(const std::vector<ChatMessage>& messages, bool all, std::vect
     const auto& [role, content, train] = messages[i];
     const bool question = (i - (system ? 1 : 0)) % 2 == 0;
     QUENCH_CHECK(role == (question ? "user" : "assistant"),
-                 "message {}: role '{}'; with the template llama2, user and assistant alternate behind at most one "
+                 "message {}: role '{}'; with the template llama2, user and assistant alternate after at most one "
                  "system message",
                  i, role);
     if (question) {
@@ -132,18 +132,18 @@ bool fits(const ChatTemplate& known, const Tokenizer& tokenizer) {
 
 // The template, if every message can be written in it.
 const ChatTemplate& checked_template(const ChatTemplate* known, const std::vector<ChatMessage>& messages) {
-  QUENCH_CHECK_AS(
-      ErrorCode::bad_config, known != nullptr,
-      "chats need a template, and the tokenizer has the special tokens of none: set data.chat_template (on the command "
-      "line: --chat-template) to one of {} or the path of a .jinja file, or choose a tokenizer made for chats",
-      fmt::join(chat_templates().names(), ", "));
+  QUENCH_CHECK_AS(ErrorCode::bad_config, known != nullptr,
+                  "chats need a template, and the tokenizer has none, nor the special tokens of a built-in one: set "
+                  "data.chat_template (on the command line: --chat-template) to one of {} or the path of a .jinja "
+                  "file, or choose a tokenizer for chats",
+                  fmt::join(chat_templates().names(), ", "));
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const auto& [role, content, train] = messages[i];
     const bool assistant = role == "assistant";
     QUENCH_CHECK(assistant || role == "system" || role == "user" || role == "tool",
                  "message {}: role '{}'; known: system, user, assistant, tool", i, role);
     const bool blank = content.empty() || (known->trims && trim(content).empty());
-    QUENCH_CHECK(!assistant || !blank, "message {}: the assistant says nothing", i);
+    QUENCH_CHECK(!assistant || !blank, "message {}: the assistant's turn is empty", i);
   }
   return *known;
 }

@@ -135,7 +135,7 @@ void add_system(const Json& record, Json::Array& messages) {
   const Json* first = messages.empty() ? nullptr : &messages.front();
   if (first != nullptr && (first->at("role") == Json("system") || first->at("role") == Json("developer"))) {
     if (first->at("content") == *system) return;
-    reject_record("field \"system\" and the system message at the beginning differ: which of them holds?");
+    reject_record("field \"system\" and the system message at the beginning differ; keep one");
   }
   messages.insert(messages.begin(), Json::Object{{"role", "system"}, {"content", *system}});
 }
@@ -174,7 +174,7 @@ void add_history(const Json& record, Json::Array& messages) {
     const Json& turn = turns[i];
     if (!turn.is_array() || turn.as_array().size() != 2 || !turn.as_array()[0].is_string() ||
         !turn.as_array()[1].is_string())
-      reject_record(fmt::format("history[{}] is no pair of texts, a question and its answer", i));
+      reject_record(fmt::format("history[{}] is not a pair of texts (question, answer)", i));
     messages.push_back(Json::Object{{"role", "user"}, {"content", turn.as_array()[0]}});
     messages.push_back(Json::Object{{"role", "assistant"}, {"content", turn.as_array()[1]}});
   }
@@ -240,12 +240,12 @@ void check_conversation(const Conversation& conversation) {
     const Json* thought = message.find("reasoning_content");
     const bool silent = message.at("content").as_string().empty() && !calls_tools(message) &&
                         (thought == nullptr || !thought->is_string() || thought->as_string().empty());
-    QUENCH_CHECK(!silent || (role != "user" && role != "assistant"), "message {}: the {} says nothing", i, role);
+    QUENCH_CHECK(!silent || (role != "user" && role != "assistant"), "message {}: the {}'s message is empty", i, role);
     answered = answered || role == "assistant";
     trained = trained || (role == "assistant" && may_train(message));
   }
   QUENCH_CHECK(answered, "no assistant message: nothing to train on");
-  QUENCH_CHECK(trained, "no assistant message is to be trained on: their flags (\"train\", \"weight\", ...) say so");
+  QUENCH_CHECK(trained, "no assistant message is a target: flags (\"train\", \"weight\", ...) exclude all of them");
 }
 
 bool may_train(const Json& message) {
@@ -258,21 +258,21 @@ void require_assistant_targets(const Conversation& conversation) {
     const Json& message = conversation.messages[i];
     const std::string& role = message.at("role").as_string();
     QUENCH_CHECK(role == "assistant" || message.find("train") == nullptr || !may_train(message),
-                 "message {}: says to train on it, but only the assistant's messages are trained on and its role is "
-                 "'{}'; data.train_on (--train-on) all trains on every message",
+                 "message {}: a flag asks to train on it, but its role is '{}' and only assistant messages are "
+                 "targets; data.train_on (--train-on) all trains on every message",
                  i, role);
   }
 }
 
 std::vector<ChatMessage> plain_messages(const Conversation& conversation) {
   QUENCH_CHECK(conversation.tools.is_null() || conversation.tools.as_array().empty(),
-               "the conversation has tools, for which the written templates have no form; use the model's own template "
+               "the conversation has tools, which the built-in templates do not support; use the model's own template "
                "(data.chat_template, --chat-template: a .jinja file)");
   std::vector<ChatMessage> messages;
   for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
     const Json& message = conversation.messages[i];
     QUENCH_CHECK(!calls_tools(message),
-                 "message {} calls tools, for which the written templates have no form; use the model's own template "
+                 "message {} calls tools, which the built-in templates do not support; use the model's own template "
                  "(data.chat_template, --chat-template: a .jinja file)",
                  i);
     messages.push_back({message.at("role").as_string(), message.at("content").as_string(), may_train(message)});

@@ -81,7 +81,7 @@ void check_call(const Json& given, std::size_t i) {
   if (arguments == nullptr || !arguments->is_string() || is_blank(*arguments)) return;
   const std::string source = fmt::format("the arguments of tool_calls[{}]", i);
   if (const Json value = parsed(arguments->as_string(), source); !value.is_object())
-    reject_record(fmt::format("{} are the text of {}, expected that of an object", source, value.type_name()));
+    reject_record(fmt::format("{} are the JSON text of {}, expected object", source, value.type_name()));
 }
 
 }  // namespace
@@ -104,8 +104,8 @@ std::optional<bool> message_flag(const Json& message) {
     // Masked out of the loss, or the mask of the loss.
     if (name->sense == FlagSense::either && !(value.is_bool() && *given))
       reject_record(
-          "field \"mask\": data sets mean by it that a message is trained on, or that it is not; call it "
-          "\"train\" or \"masked\"");
+          "field \"mask\" is ambiguous (data sets use it for both trained and masked); rename it to \"train\" or "
+          "\"masked\"");
     if (!given) reject_record(fmt::format("field \"{}\" is {}; expected true, 1, false or 0", key, value.dump()));
     const bool trains = *given == (name->sense == FlagSense::trains);
     if (flag && *flag != trains)
@@ -153,7 +153,7 @@ Json tools_of(const Json& record) {
   const Json functions = object_list(record, "functions");
   if (functions.is_null() || functions.as_array().empty()) return tools;
   if (!tools.is_null() && !tools.as_array().empty())
-    reject_record("fields \"tools\" and \"functions\" are both there: which of them hold?");
+    reject_record("fields \"tools\" and \"functions\" are both present; keep one");
   Json::Array list;
   for (const Json& function : functions.as_array()) list.push_back(wrapped_function(function));
   return list;
@@ -169,7 +169,7 @@ Json with_tool_calls(Json message) {
     const Json given = *call;
     message.erase("function_call");
     if (!is_blank(given)) {
-      if (calls_tools(message)) reject_record("fields \"tool_calls\" and \"function_call\" are both there");
+      if (calls_tools(message)) reject_record("fields \"tool_calls\" and \"function_call\" are both present; keep one");
       const Json function = given.is_string() ? parsed(given.as_string(), "function_call") : given;
       if (message.find("tool_calls") != nullptr) message.erase("tool_calls");
       message.set("tool_calls", Json::Array{wrapped_function(function)});

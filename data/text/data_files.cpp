@@ -242,8 +242,8 @@ std::vector<fs::path> files_of_card(const fs::path& folder, DataSplit split) {
   std::vector<std::string> names;
   for (const CardConfig& config : configs) names.push_back(config.name);
   QUENCH_CHECK_AS(ErrorCode::bad_config, chosen != configs.end() || configs.size() == 1,
-                  "the card of {} names several data sets ({}) and no default; name the files of one", folder.string(),
-                  fmt::join(names, ", "));
+                  "the data-set card of {} names several data sets ({}) and no default; name the files of one",
+                  folder.string(), fmt::join(names, ", "));
   const CardConfig& config = chosen != configs.end() ? *chosen : configs.front();
   if (config.splits.empty()) return data_of_folder(folder / config.folder, split);
   for (const std::string_view wanted : {split == DataSplit::train ? "train" : "validation", "test"}) {
@@ -257,8 +257,8 @@ std::vector<fs::path> files_of_card(const fs::path& folder, DataSplit split) {
     }
     if (!splits.empty() && splits.back() != wanted)
       QUENCH_CHECK_AS(ErrorCode::bad_config, splits.size() == 1,
-                      "the card of {} names several {} splits ({}); name the files of one", folder.string(), wanted,
-                      fmt::join(splits, ", "));
+                      "the data-set card of {} names several {} splits ({}); name the files of one", folder.string(),
+                      wanted, fmt::join(splits, ", "));
     if (!found.empty()) {
       QUENCH_LOG_INFO("{}: {} files hold the split {} of its card, from {}", folder.string(), found.size(),
                       splits.back(), found.front().filename().string());

@@ -72,12 +72,12 @@ std::unique_ptr<DocumentReader> open_document_reader(const std::filesystem::path
   const TextFormat* format = options.format != nullptr ? options.format : text_format_of(path);
   if (format == nullptr && path != kStandardInput) (void)TextInput(path).peek();  // refuses files of other packers
   QUENCH_CHECK_AS(ErrorCode::bad_config, format != nullptr,
-                  "{}: cannot tell from the name what format of text this is; set the format to one of {}",
+                  "{}: the text format is unknown; set the format to one of {}",
                   path == kStandardInput ? "standard input" : path.string(), fmt::join(text_formats().names(), ", "));
   const TextFormat* stored = options.format != nullptr ? text_format_by_bytes(path) : nullptr;
   QUENCH_CHECK_AS(ErrorCode::bad_config, stored == nullptr || stored == format,
-                  "{}: the format is set to {}, but the file begins as one of {} does; leave the format to auto",
-                  path.string(), format->name, stored != nullptr ? stored->name : "");
+                  "{}: the format is set to {}, but the content looks like {}; set the format to auto", path.string(),
+                  format->name, stored != nullptr ? stored->name : "");
   if (format->open_records == nullptr) return format->open(path, options);
   return open_record_reader(format->open_records(path, {.max_record_bytes = options.max_document_bytes}),
                             path == kStandardInput ? "standard input" : path.string(), options);

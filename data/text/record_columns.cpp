@@ -121,8 +121,8 @@ RecordColumns::RecordColumns(ColumnNames names, std::string field, const std::ve
 
 std::string RecordColumns::missing_text(const std::string& target, const std::string& column) const {
   const std::string near = nearest_name(column, columns_);
-  return fmt::format("data.columns (--columns) takes {} from \"{}\", and there is no such column; there are {}{}",
-                     target, column, listed(columns_), near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near));
+  return fmt::format("data.columns (--columns) maps {} to \"{}\", which does not exist; the columns are {}{}", target,
+                     column, listed(columns_), near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near));
 }
 
 void RecordColumns::apply(Json& record) {

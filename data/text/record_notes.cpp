@@ -66,19 +66,18 @@ void note_keys(const Json& record, std::span<const std::string_view> read, Recor
 
 std::vector<std::string> RecordNotes::warnings() const {
   std::vector<std::string> lines;
-  if (!record_keys.empty())
-    lines.push_back(fmt::format("keys of records that nothing reads: {}", listed(record_keys, "record")));
+  if (!record_keys.empty()) lines.push_back(fmt::format("unused keys of records: {}", listed(record_keys, "record")));
   if (!message_keys.empty())
     lines.push_back(
         fmt::format("keys of messages that the chat template does not read: {}", listed(message_keys, "message")));
   if (!unwritten.empty())
-    lines.push_back(fmt::format("text of messages that the chat template does not write, which is not trained on: {}",
+    lines.push_back(fmt::format("text of messages that the chat template does not render (not trained): {}",
                                 listed(unwritten, "message")));
   if (!plain_tokens.empty())
     lines.push_back(fmt::format("special tokens in the text of messages are encoded as plain characters: {}",
                                 listed(plain_tokens, "occurrence")));
   if (left_out > 0)
-    lines.push_back(fmt::format("{} left out: a flag of the record says not to train on it",
+    lines.push_back(fmt::format("{} left out: a flag of the record excludes it",
                                 left_out == 1 ? "1 record is" : fmt::format("{} records are", left_out)));
   if (unended > 0)
     lines.push_back(

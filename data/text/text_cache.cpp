@@ -114,7 +114,7 @@ std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, co
   for (const std::string& warning : result.warnings) QUENCH_LOG_WARN("{}", warning);
   // Asked to stop while the shards were completed: the caller would not know.
   if (const int reason = stop ? stop() : 0; reason != 0)
-    throw TokenizationStopped(reason, "the text is tokenized; the same command goes on from there");
+    throw TokenizationStopped(reason, "the text is tokenized; the same command continues from there");
   return cached_shards(folder);
 }
 

@@ -96,7 +96,7 @@ class Corpus {
     // The first file decides whether shards have a target mask; later ones may only need one if it does.
     if (file_ == 0) has_targets_ = reader_->has_targets();
     QUENCH_CHECK_AS(ErrorCode::bad_config, has_targets_ || !reader_->has_targets(),
-                    "{} holds chats or token records, {} plain text: tokenize them apart", paths_[file_].string(),
+                    "{} holds chats or token records, {} plain text: tokenize them separately", paths_[file_].string(),
                     paths_[0].string());
   }
 
@@ -256,7 +256,7 @@ std::vector<EncodedDocument> encode_once(const DocumentBatch& batch, const Docum
   const std::uint64_t kept = journal != nullptr ? journal->input_bytes() : 0;
   throw TokenizationStopped(reason, fmt::format("tokenization stopped after {} of text; the same command {}",
                                                 part_of_input(kept > 0 ? kept : progress.bytes, progress.total_bytes),
-                                                kept > 0 ? "goes on there" : "begins it again"));
+                                                kept > 0 ? "resumes there" : "starts from the beginning"));
 }
 
 }  // namespace
@@ -307,7 +307,7 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
   const std::unique_ptr<TokenizeCheckpoint> journal =
       options.journal ? open_journal(target, tokenizer, checked) : nullptr;
   if (journal && journal->input_bytes() > 0)
-    QUENCH_LOG_INFO("tokenization goes on where it was stopped, after {} of text",
+    QUENCH_LOG_INFO("tokenization resumes after {} of text",
                     part_of_input(journal->input_bytes(), progress.total_bytes));
   std::optional<SpecialTextCounter> special_text;
   if (checked.reader.special_text == SpecialText::automatic) special_text.emplace(tokenizer);

@@ -160,7 +160,7 @@ void TokenizeCheckpoint::open(const std::string& identity) {
   if (file_ < 0) return give_up(errno_text(errno), false);
   struct stat info {};
   if (::fstat(file_, &info) != 0) return give_up(errno_text(errno), false);
-  if (!S_ISREG(info.st_mode)) return give_up("it is no regular file", false);
+  if (!S_ISREG(info.st_mode)) return give_up("it is not a regular file", false);
   if (::flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     return give_up("another process is writing it", false);
   const auto size = static_cast<std::uint64_t>(info.st_size);
@@ -169,7 +169,7 @@ void TokenizeCheckpoint::open(const std::string& identity) {
   if (!read_at(file_, 0, std::as_writable_bytes(std::span(found)))) return give_up("it cannot be read", false);
   const std::size_t compared = std::min(found.size(), kMagic.size());
   if (std::string_view(found).substr(0, compared) != kMagic.substr(0, compared))
-    return give_up("the file there is something else", false);
+    return give_up("an existing file is not a token journal", false);
   end_ = kHeaderBytes;
   if (found == header) return count_records(size);
   if (::ftruncate(file_, 0) != 0) return give_up(errno_text(errno), false);
@@ -248,7 +248,8 @@ bool TokenizeCheckpoint::write(std::span<const std::byte> bytes) {
 }
 
 void TokenizeCheckpoint::give_up(const std::string& reason, bool remove_file) {
-  QUENCH_LOG_WARN("cannot keep {}: {}; a tokenization that is stopped will begin again", path_.string(), reason);
+  QUENCH_LOG_WARN("cannot write {}: {}; a stopped tokenization will restart from the beginning", path_.string(),
+                  reason);
   if (remove_file) remove();
   if (file_ >= 0) ::close(file_);
   file_ = -1;

@@ -167,7 +167,7 @@ bool JsonTokenizer::append_text(std::int32_t id, bool at_start, std::string& tex
 
 std::string JsonTokenizer::token_text(std::int32_t id) const {
   std::string text;
-  QUENCH_CHECK(id >= 0 && append_text(id, false, text), "no token has id {}; the vocabulary has {} ids", id,
+  QUENCH_CHECK(id >= 0 && append_text(id, false, text), "token id {} does not exist; the vocabulary has {} ids", id,
                vocab_size_);
   return text;
 }

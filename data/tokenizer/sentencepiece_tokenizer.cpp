@@ -152,7 +152,7 @@ bool SentencePieceTokenizer::append_text(std::int32_t id, bool at_start, std::st
 
 std::string SentencePieceTokenizer::token_text(std::int32_t id) const {
   std::string text;
-  QUENCH_CHECK(id >= 0 && append_text(id, false, text), "no token has id {}; the vocabulary has {} ids", id,
+  QUENCH_CHECK(id >= 0 && append_text(id, false, text), "token id {} does not exist; the vocabulary has {} ids", id,
                vocab_size_);
   return text;
 }

@@ -20,7 +20,7 @@ void TokenDecoder::add_component(const Json& component) {
   const std::string& type = component_type(component);
   const std::string where = position(component);
   QUENCH_CHECK_AS(ErrorCode::unsupported, !byte_level_ && start_ == Start::whole,
-                  "{}: decoder {} behind one that must be the last is not supported", where, shortened(type));
+                  "{}: decoder {} after one that must be the last is not supported", where, shortened(type));
   if (type == "ByteLevel") {
     QUENCH_CHECK_AS(ErrorCode::unsupported, mark_.empty() && !byte_tokens_ && !fused_,
                     "{}: decoder ByteLevel is only supported alone", where);
@@ -43,11 +43,11 @@ void TokenDecoder::add_component(const Json& component) {
     fused_ = true;
   } else if (type == "Strip") {
     const std::int64_t left = component.at("start").as_int(), right = component.at("stop").as_int();
-    QUENCH_CHECK_AS(ErrorCode::unsupported,
-                    fused_ && component.at("content").as_string() == " " && left >= 0 && left <= 1 && right == 0,
-                    "{}: decoder: Strip of {} leading and {} trailing \"{}\" is not supported; one leading space "
-                    "behind Fuse is",
-                    where, left, right, shortened(component.at("content").as_string()));
+    QUENCH_CHECK_AS(
+        ErrorCode::unsupported,
+        fused_ && component.at("content").as_string() == " " && left >= 0 && left <= 1 && right == 0,
+        "{}: decoder: Strip of {} leading and {} trailing \"{}\" is not supported; one leading space after Fuse is",
+        where, left, right, shortened(component.at("content").as_string()));
     if (left == 1) start_ = Start::without_space;
   } else {
     QUENCH_FAIL(ErrorCode::unsupported,

@@ -31,7 +31,7 @@ std::vector<std::vector<std::int32_t>> Tokenizer::encode_batch(std::span<const s
 }
 
 void Tokenizer::append_decoded(std::int32_t id, bool skip_special, bool& at_start, std::string& text) const {
-  QUENCH_CHECK(id >= 0, "cannot decode {}: token ids are not negative (is it a label that is to be ignored?)", id);
+  QUENCH_CHECK(id >= 0, "cannot decode {}: token ids are not negative (is it an ignored label?)", id);
   if (skip_special && is_special(id)) return;
   if (append_text(id, at_start, text)) at_start = false;
 }

@@ -26,7 +26,7 @@ void factorize(std::vector<double>& a, std::int64_t n, std::string_view name) {
       double* row = a.data() + k * n;
       const double pivot = row[k];
       QUENCH_CHECK_AS(ErrorCode::nonfinite, pivot > 0 && std::isfinite(pivot),
-                      "{} cannot be quantized: the matrix of its inputs is not positive definite; raise the damping",
+                      "{} cannot be quantized: the Hessian of its inputs is not positive definite; raise the damping",
                       name);
       const double root = std::sqrt(pivot);
       for (std::int64_t j = 0; j <= k; ++j) row[j] /= root;

@@ -21,7 +21,7 @@ std::string gptq_scheme_problem(const Scheme& scheme) {
   return gptq_problem(scheme.weights);
 }
 std::string smoothing_problem(const Scheme& scheme) {
-  return scheme.inputs ? "" : "SmoothQuant is for schemes that round the inputs of products too";
+  return scheme.inputs ? "" : "SmoothQuant is for schemes with quantized inputs";
 }
 std::string smoothing_gptq_problem(const Scheme& scheme) {
   const std::string problem = smoothing_problem(scheme);
@@ -45,31 +45,32 @@ constexpr std::string_view kSmoothOptions[] = {kSmoothingOption};
 constexpr std::string_view kSmoothGptqOptions[] = {kSmoothingOption, kDampingOption, kActivationOrderOption};
 
 constexpr std::array kQuantizers = {
-    Quantizer{"rtn", "round to nearest, scales from the largest magnitudes", no_problem, quantize_rtn},
-    Quantizer{"hqq", "half-quadratic: scales and zero points that forgive outliers; integers only, no data",
+    Quantizer{"rtn", "round to nearest, scales from the amax", no_problem, quantize_rtn},
+    Quantizer{"hqq", "half-quadratic optimization of scales and zero points; integers only, no data",
               hqq_scheme_problem, quantize_hqq},
     Quantizer{.name = "gptq",
-              .summary = "columns make up for the rounding errors of those before; calibrated",
+              .summary = "second-order error compensation, column by column; calibrated",
               .problem = gptq_scheme_problem,
               .quantize = quantize_gptq,
               .calibrated = true,
               .options = kGptqOptions},
     Quantizer{.name = "awq",
-              .summary = "channels with large inputs are scaled up before rounding; calibrated",
+              .summary = "activation-aware channel scales; calibrated",
               .problem = no_problem,
               .quantize = quantize_rtn,
               .scales = awq_scales,
               .scales_linear_outputs = true,
               .calibrated = true},
     Quantizer{.name = "smoothquant",
-              .summary = "outliers of inputs move into the weights, for schemes with quantized inputs; calibrated",
+              .summary = "channel scales that move activation outliers into the weights, for schemes with quantized "
+                         "inputs; calibrated",
               .problem = smoothing_problem,
               .quantize = quantize_rtn,
               .scales = smoothquant_scales,
               .calibrated = true,
               .options = kSmoothOptions},
     Quantizer{.name = "smoothquant_gptq",
-              .summary = "the two one after the other",
+              .summary = "smoothquant, then gptq",
               .problem = smoothing_gptq_problem,
               .quantize = quantize_gptq,
               .scales = smoothquant_scales,

@@ -128,7 +128,7 @@ class Calibration {
             experts > 0 ? layer.tensor->piece->row_begin / (parameter.global_shape[0] / experts) : 0;
         const InputStatistics& inputs = observers.of(parameter, expert);
         if (layer.choice.scheme != nullptr && inputs.rows() == 0)
-          QUENCH_LOG_WARN("{}: no token of the calibration data came here; its weight is rounded to nearest",
+          QUENCH_LOG_WARN("{}: no calibration tokens reach this expert; its weight is rounded to nearest",
                           layer.tensor->layer);
         quantize_one(layer, &inputs);
       }

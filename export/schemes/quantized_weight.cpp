@@ -98,7 +98,7 @@ PackedMatrix pack(const QuantizedWeight& weight, std::string_view source) {
   const MemoryScope scope(MemoryCategory::parameters);
   const Tensor codes = packed_codes(weight);
   QUENCH_CHECK_AS(ErrorCode::corrupt, codes.dtype() != DType::f8_e4m3 || !has_nan_code(codes),
-                  "{}: the weight holds codes that are NaN", source);
+                  "{}: the weight has NaN values", source);
   const float global = weight.global_scale.defined() ? weight.global_scale.data<float>()[0] : 1.0f;
   const ScalePlace place{scheme, groups};
   // A power of two is exact in bf16.

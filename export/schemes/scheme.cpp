@@ -169,7 +169,7 @@ const Scheme& require_scheme(std::string_view name, std::string_view key) {
   const Scheme* scheme = find_scheme(name);
   if (scheme != nullptr) return *scheme;
   const std::string reason = missing_scheme_reason(name);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, reason.empty(), "{} '{}' is no scheme: {}", key, name, reason);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, reason.empty(), "{} '{}' is not a scheme: {}", key, name, reason);
   std::string similar;
   for (const std::string& other : similar_schemes(name))
     similar +=
@@ -187,9 +187,9 @@ std::string shape_problem(const OperandScheme& weights, std::int64_t rows, std::
   if (weights.sharing == ScaleSharing::group && columns % weights.group_size != 0)
     return fmt::format("groups of {} do not divide its {} inputs", weights.group_size, columns);
   if (inputs && inputs->sharing == ScaleSharing::group && columns % inputs->group_size != 0)
-    return fmt::format("its inputs are rounded in groups of {}, which do not divide {}", inputs->group_size, columns);
+    return fmt::format("its inputs are quantized in groups of {}, which do not divide {}", inputs->group_size, columns);
   if (weights.element == ElementFormat::e2m3 && columns % 4 != 0)
-    return fmt::format("its {} inputs are no multiple of 4", columns);
+    return fmt::format("its {} inputs are not a multiple of 4", columns);
   if (weights.bits <= 4 && columns % 2 != 0) return fmt::format("its {} inputs are odd", columns);
   return {};
 }

@@ -163,8 +163,8 @@ std::string missing_scheme_reason(std::string_view name) {
   std::string group;
   if (without_group(wanted, group) == "int1_weight_only")
     return fmt::format(
-        "one bit without a zero point has the codes -1 and 0, and every weight becomes 0; use "
-        "int1_weight_only{}_asym or int2_weight_only{}",
+        "one bit without a zero point has the values -1 and 0, and every weight becomes 0; use int1_weight_only{}_asym "
+        "or int2_weight_only{}",
         group, group);
   return {};
 }

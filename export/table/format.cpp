@@ -42,11 +42,10 @@ Json write_sparse(const ExportJob& job) {
 
 // Readers of this format look for the layers of Transformers' classes, where fused experts are none.
 void require_separate_experts(const nn::ModelConfig& config) {
-  QUENCH_CHECK_AS(
-      ErrorCode::unsupported, !config.experts.fused_storage,
-      "model type '{}' keeps all experts of a layer in one tensor, for which this format has no form; formats "
-      "hf and compressed-tensors take it",
-      config.model_type);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, !config.experts.fused_storage,
+                  "model type '{}' has all experts of a layer in one tensor, which this format cannot store; use hf or "
+                  "compressed-tensors",
+                  config.model_type);
 }
 
 }  // namespace
@@ -149,11 +148,11 @@ void apply_format(const ExportFormat& format, QuantizationRules& rules) {
 }
 
 void require_readable_table(const ExportFormat& format, const QuantizationRules& rules, const nn::ModelConfig& model) {
-  QUENCH_CHECK_AS(
-      ErrorCode::unsupported, rules.embeddings == nullptr || !model.tie_word_embeddings || format.tied_embeddings,
-      "readers of {} take codes of a table that the head shares (tie_word_embeddings) for values; use format "
-      "gguf with a scheme of its blocks, or store embeddings in high precision",
-      format.name);
+  QUENCH_CHECK_AS(ErrorCode::unsupported,
+                  rules.embeddings == nullptr || !model.tie_word_embeddings || format.tied_embeddings,
+                  "readers of {} misread a quantized embedding table that the head shares (tie_word_embeddings); use "
+                  "format gguf with a scheme of its blocks, or store embeddings in high precision",
+                  format.name);
 }
 
 }  // namespace quench

@@ -1,6 +1,6 @@
 #pragma once
 // Programs that read exported folders, and what each does with a scheme in a format: one table, from which
-// docs/export.md is written and which speaks before a model is exported.
+// docs/reference/formats.md is written and which speaks before a model is exported.
 
 #include <optional>
 #include <span>

@@ -121,7 +121,7 @@ TEST_F(ChatData, ArgumentsOfTheTemplateComeFromTheConfig) {
   ASSERT_EQ(plain.status, 0) << plain.errors;
   ASSERT_EQ(glad.status, 0) << glad.errors;
   EXPECT_GT(tokens(glad), tokens(plain));
-  EXPECT_THAT(plain.output + plain.errors, HasSubstr("keys of records that nothing reads: \"id\" (60 records)"));
+  EXPECT_THAT(plain.output + plain.errors, HasSubstr("unused keys of records: \"id\" (60 records)"));
   const Outcome unknown = train("unknown", R"({"temper": 1})");
   EXPECT_EQ(unknown.status, 2);
   EXPECT_THAT(unknown.errors, HasSubstr("reads no variable 'temper'"));

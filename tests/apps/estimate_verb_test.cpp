@@ -29,7 +29,7 @@ TEST(EstimateVerb, PlansAGpuRunAnywhere) {
   for (const char* recipe : {"bf16", "float8_tensorwise", "float8_rowwise"}) {
     const Outcome text = with({"--device=cuda", "--recipe.name=" + std::string(recipe)});
     ASSERT_EQ(text.status, 0) << text.errors;
-    for (const char* part : {"optimizer state sent away", "unknown", "fits a device with that much memory"})
+    for (const char* part : {"optimizer state offloaded", "unknown", "fits a device with that much memory"})
       EXPECT_THAT(text.output, HasSubstr(part));
   }
   const Json json = Json::parse(with({"--device=cuda", "--json"}).output);

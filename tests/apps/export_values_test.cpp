@@ -99,7 +99,7 @@ TEST_F(ExportValues, WhatADtypeOrAScaleCannotHoldIsNamed) {
 
 TEST_F(ExportValues, SymmetricOneBitIsRefusedByName) {
   EXPECT_THAT(refused({"quantize", "--model", model_.string(), "--scheme", "int1_weight_only_g32"}),
-              HasSubstr("--scheme 'int1_weight_only_g32' is no scheme: one bit without a zero point"));
+              HasSubstr("--scheme 'int1_weight_only_g32' is not a scheme: one bit without a zero point"));
 }
 
 }  // namespace

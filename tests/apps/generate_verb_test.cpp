@@ -50,11 +50,11 @@ TEST_F(GenerateVerb, GoesToTheEndOfTheContextUnlessAskedOtherwise) {
 TEST_F(GenerateVerb, MoreThanFitsIsExplainedWhereItWasAskedFor) {
   const Outcome many = generate({"--prompt", "The ferry", "--max-new-tokens", "128"});
   EXPECT_EQ(many.status, 2);
-  EXPECT_THAT(many.errors, HasSubstr("--max-new-tokens 128: behind the prompt of"));
+  EXPECT_THAT(many.errors, HasSubstr("--max-new-tokens 128: after the prompt of"));
   EXPECT_THAT(many.errors, HasSubstr("context of 128 has room for"));
   const Outcome full = generate({"--prompt", std::string(2000, 'x')});
   EXPECT_EQ(full.status, 2);
-  EXPECT_THAT(full.errors, HasSubstr("leaves no room in the model's context of 128"));
+  EXPECT_THAT(full.errors, HasSubstr("leaves no space in the model's context of 128"));
 }
 
 // With both streams in one place, what is said about the text stands on a line of its own behind it.

@@ -30,7 +30,7 @@ TEST(Install, ProgramRunsWithoutTheSourceTreeAndShellsFindTheirScripts) {
   ASSERT_EQ(shell(folder, "cmake --install '" + build_folder() + "' --prefix \"$PWD/there\""), 0)
       << read_file(folder / "out.txt");
   for (const char* file : {"share/doc/quench/README.md", "share/doc/quench/copyright",
-                           "share/doc/quench/docs/config.md", "share/bash-completion/completions/quench",
+                           "share/doc/quench/docs/reference/config.md", "share/bash-completion/completions/quench",
                            "share/zsh/site-functions/_quench", "share/fish/vendor_completions.d/quench.fish"}) {
     EXPECT_FALSE(read_file(folder / "there" / file).empty()) << file;
   }

@@ -209,7 +209,7 @@ TEST_F(Lora, AQuantizedFolderIsABaseInItsOwnCodes) {
               HasSubstr("lora.base: stored, but the weights in base are not quantized"));
   const Outcome whole = run({"train", "run.json", "--model.path=torchao", "--run.folder=whole"});
   EXPECT_EQ(whole.status, 2);
-  EXPECT_THAT(whole.errors, HasSubstr("torchao holds quantized weights, over which only adapters are trained"));
+  EXPECT_THAT(whole.errors, HasSubstr("torchao holds quantized weights, which only adapters can train"));
 }
 
 TEST_F(Lora, MagnitudesAreTrainedResumedExportedAndMerged) {
@@ -267,11 +267,11 @@ TEST_F(Lora, BadConfigsAreNamed) {
   EXPECT_THAT(refusal({"--lora.targets=w1"}), HasSubstr("lora.targets: 'w1' matches none"));
   EXPECT_THAT(refusal({"--lora.rank=1000"}), HasSubstr("lora.rank: 1000 exceeds"));
   EXPECT_THAT(refusal({"--lora.dropout=1"}), HasSubstr("lora.dropout"));
-  EXPECT_THAT(refusal({"--recipe.name=auto"}), HasSubstr("name a recipe beside lora"));
+  EXPECT_THAT(refusal({"--recipe.name=auto"}), HasSubstr("does not support lora; name a recipe"));
   EXPECT_THAT(run({"train", "run.json", "--export.format=peft"}).errors, HasSubstr("the run has no adapters"));
   const Outcome missing = run({"eval", "--model", "base", "--adapter", "base", "--data", "held_out.txt"});
   EXPECT_EQ(missing.status, 1);
-  EXPECT_THAT(missing.errors, HasSubstr("it is no adapter folder"));
+  EXPECT_THAT(missing.errors, HasSubstr("it is not an adapter folder"));
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ TEST_F(ParquetData, TrainsAndValidatesOnTheSplitsOfAFolder) {
       run({"train", "run.json", "--run.folder=e", "--evaluation.interval=0", "--data.train=questions.parquet",
            R"(--data.columns={"prompt": "questions", "completion": "meta.answer"})"});
   EXPECT_NE(refused.status, 0);
-  EXPECT_THAT(refused.errors, HasSubstr("there are \"question\", \"meta\", \"text\"; did you mean"));
+  EXPECT_THAT(refused.errors, HasSubstr("the columns are \"question\", \"meta\", \"text\"; did you mean"));
 }
 
 // A run resumes where it stopped, over the same rows.

@@ -106,7 +106,7 @@ TEST_F(ProbeVerb, TimeOnACpuIsBounded) {
   const Outcome text = run(large);
   ASSERT_EQ(text.status, 0) << text.errors;
   EXPECT_THAT(text.errors, HasSubstr("of a micro-batch's 131,072 tokens, to end within about 1 seconds (--seconds)"));
-  EXPECT_THAT(text.output, HasSubstr("tokens of a micro-batch, to end in time (--seconds 0 takes all)"));
+  EXPECT_THAT(text.output, HasSubstr("tokens of a micro-batch, within the time limit (--seconds 0: no limit)"));
   std::vector<std::string> as_json = large;
   as_json.push_back("--json");
   const Json json = Json::parse(run(as_json).output);

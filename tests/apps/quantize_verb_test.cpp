@@ -87,7 +87,7 @@ TEST_F(QuantizeVerb, AGgufFileIsReadAndWrittenByItsName) {
   EXPECT_THAT(run({"export", "--model", model_.string(), "--output", "m.gguf"}).errors,
               HasSubstr("m.gguf names a GGUF file, and format hf writes a folder"));
   testing::write_file(folder_ / "notes.gguf", "notes");
-  EXPECT_THAT(quantize("q8_0", "notes.gguf", {"--format", "gguf"}).errors, HasSubstr("is no GGUF file"));
+  EXPECT_THAT(quantize("q8_0", "notes.gguf", {"--format", "gguf"}).errors, HasSubstr("is not a GGUF file"));
   EXPECT_THAT(run({"export", "--model", "out/m.gguf", "--format", "gguf", "--output", "out/m.gguf"}).errors,
               HasSubstr("which the export must not touch"));
 }
@@ -149,8 +149,8 @@ TEST_F(QuantizeVerb, WhatNoReaderRunsIsRefusedAndTheRestWarnedAbout) {
 TEST_F(QuantizeVerb, ExpertsThatTheirReaderCannotFuseAreWarnedAbout) {
   model_ = testing::golden_dir() / "models/qwen3_moe";
   EXPECT_THAT(quantize("nvfp4_weight_only", "q", {"--dtype", "bf16"}).errors,
-              HasSubstr("computes wrong values from it: Transformers fuses experts"));
-  EXPECT_THAT(quantize("int8dyn_int8", "q").errors, HasSubstr("cannot fuse experts from integers"));
+              HasSubstr("computes wrong values from it: Transformers fuses NVFP4 experts"));
+  EXPECT_THAT(quantize("int8dyn_int8", "q").errors, HasSubstr("cannot fuse experts of unpacked integers"));
   EXPECT_THAT(quantize("nvfp4_weight_only", "q", {"--dtype", "bf16", "--exclude", "lm_head,*.experts.*"}).errors,
               Not(HasSubstr("computes wrong values")))
       << "no experts are quantized";

@@ -159,10 +159,9 @@ TEST_F(RunExport, LayersTrainedForOtherCodesThanAreStoredAreNamed) {
 }
 
 TEST_F(RunExport, WhatItsReaderCannotRunIsRefusedOrWarnedAbout) {
-  expect_refused(
-      {"--export.scheme=mxfp8_weight_only", "--export.format=torchao"},
-      "loads the folder but cannot run it: TorchAO multiplies MX weights with inputs of the same form alone; "
-      "the nearest scheme that it runs is float8_weight_only");
+  expect_refused({"--export.scheme=mxfp8_weight_only", "--export.format=torchao"},
+                 "loads the folder but cannot run it: TorchAO supports MX weights with MX inputs only; "
+                 "the nearest scheme that it runs is float8_weight_only");
   expect_refused({"--export.scheme=int3_weight_only", "--export.reader=llama.cpp"},
                  "export.reader: llama.cpp does not");
   expect_refused({"--export.scheme=int8dyn_int3_g32", "--export.reader=vllm"}, "the nearest scheme that it runs is");
@@ -201,7 +200,7 @@ TEST_F(RunExport, TooFewCalibrationTokensStopTheRunAtItsStart) {
       run(train({"--export.scheme=int4_weight_only_g32", "--export.method=gptq", "--export.calibration=held_out.txt"}));
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.errors,
-              AllOf(HasSubstr("export.calibration: the calibration data hold"), Not(HasSubstr("step 1/"))));
+              AllOf(HasSubstr("export.calibration: the calibration data have"), Not(HasSubstr("step 1/"))));
 }
 
 }  // namespace

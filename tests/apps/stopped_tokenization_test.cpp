@@ -72,14 +72,14 @@ TEST_F(StoppedTokenization, RunsAndTheVerbGoOnWhereTheyStopped) {
   Outcome outcome = stop_by(SIGTERM, train, cache);
   EXPECT_EQ(outcome.status, 128 + SIGTERM) << outcome.errors;
   EXPECT_THAT(outcome.errors, HasSubstr("stopped by signal 15: tokenization stopped after "));
-  EXPECT_THAT(outcome.errors, HasSubstr(" MB of text; the same command goes on there"));
+  EXPECT_THAT(outcome.errors, HasSubstr(" MB of text; the same command resumes there"));
   EXPECT_THAT(outcome.errors, Not(HasSubstr("error:")));
   EXPECT_THAT(read_file(work() / "run/log.txt"), HasSubstr("tokenization stopped after "));
   expect_no_temporaries(cache);
   EXPECT_EQ(stop_by(SIGKILL, train, cache).status, 128 + SIGKILL);
   outcome = run(train);
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
-  EXPECT_THAT(outcome.errors, HasSubstr("tokenization goes on where it was stopped, after "));
+  EXPECT_THAT(outcome.errors, HasSubstr("tokenization resumes after "));
   EXPECT_TRUE(journals(cache).empty());
   expect_no_temporaries(cache);
 
@@ -87,14 +87,14 @@ TEST_F(StoppedTokenization, RunsAndTheVerbGoOnWhereTheyStopped) {
                                              "--output", "long/",       "--threads", "1"};
   outcome = stop_by(SIGINT, tokenize, work());
   EXPECT_EQ(outcome.status, 128 + SIGINT) << outcome.errors;
-  EXPECT_THAT(outcome.errors, HasSubstr("the same command goes on there"));
+  EXPECT_THAT(outcome.errors, HasSubstr("the same command resumes there"));
   EXPECT_EQ(stop_by(SIGTERM, tokenize, work()).status, 128 + SIGTERM);
   EXPECT_TRUE(fs::exists(work() / "long.journal"));
   EXPECT_FALSE(fs::exists(work() / "long"));
   expect_no_temporaries(work());
   outcome = run(tokenize);
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
-  EXPECT_THAT(outcome.errors, HasSubstr("tokenization goes on where it was stopped, after "));
+  EXPECT_THAT(outcome.errors, HasSubstr("tokenization resumes after "));
   EXPECT_TRUE(journals(work()).empty());
 
   std::vector<fs::path> entries;

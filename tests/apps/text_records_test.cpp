@@ -100,7 +100,7 @@ TEST_F(TextRecords, ShowMarksTrainedTokensAndCountsThem) {
   outcome = run_program(folder_.path(),
                         {"tokenize", "show", "--tokenizer", "bytes", "--input", "pairs.jsonl", "--record", "3"});
   EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.errors, HasSubstr("record 3 is asked for; it has 2"));
+  EXPECT_THAT(outcome.errors, HasSubstr("record 3 does not exist; the file has 2"));
 }
 
 TEST_F(TextRecords, AFineTuneBeginsWithItsFirstRecord) {

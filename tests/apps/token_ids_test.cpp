@@ -100,7 +100,7 @@ TEST_F(TokenIdsOfRuns, AnotherTokenizerThanTheModelsIsReportedAndGivesTheIds) {
                              "--data.validation=", "--evaluation.interval=0", "--data.tokenizer=other",
                              "--export.format=hf", "--training.steps=2"});
   ASSERT_EQ(train.status, 0) << train.errors;
-  EXPECT_THAT(train.errors, HasSubstr("model.path base says that the end token is 278 or 12 or 13"));
+  EXPECT_THAT(train.errors, HasSubstr("model.path base has the end token 278 or 12 or 13"));
   EXPECT_THAT(train.errors, HasSubstr("268 \"<|end_of_text|>\""));
   expect_ids("run/export", "267", "268", "269");
   EXPECT_EQ(read_json("run/export/generation_config.json").at("temperature").as_double(), 0.6) << "the rest is kept";

@@ -62,7 +62,7 @@ TEST(TokenizeVerb, ACutOffGzipFileIsNamedWithItsByte) {
 TEST(TokenizeVerb, StandardInputNeedsAFormatAndHasNoLastPart) {
   TempDir folder;
   Outcome outcome = run_shell(folder, "echo x | $QUENCH tokenize --input - --tokenizer bytes --output out");
-  EXPECT_THAT(outcome.errors, HasSubstr("standard input: cannot tell"));
+  EXPECT_THAT(outcome.errors, HasSubstr("standard input: the text format is unknown"));
   outcome = run_shell(
       folder, "echo x | $QUENCH tokenize --input - --format text --tokenizer bytes --output out --validation 0.1");
   EXPECT_THAT(outcome.errors, HasSubstr("hold out by hash"));

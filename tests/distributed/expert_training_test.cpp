@@ -180,14 +180,14 @@ TEST_F(ExpertTraining, LayoutsThatDoNotFitAreNamed) {
     }
   };
   refused(2, {"--parallel.expert=4"}, "4 does not divide the 2 processes that share a copy of the model");
-  refused(3, {"--parallel.expert=3"}, "8 experts cannot be shared out to 3 processes in equal numbers");
+  refused(3, {"--parallel.expert=3"}, "8 experts are not divisible by 3 processes");
   refused(2, {"--parallel.expert=2", "--parallel.shard=1", "--parallel.replicate=2"},
           "2 does not divide the 1 process that share a copy of the model");
-  refused(1, {"--parallel.expert_all_to_all=mxfp8"}, "\"mxfp8\", but parallel.expert is 1: no rows travel");
+  refused(1, {"--parallel.expert_all_to_all=mxfp8"}, "\"mxfp8\", but with parallel.expert 1 there is no all-to-all");
   refused(2, {"--parallel.expert=2", "--parallel.expert_all_to_all=mxfp8", "--model.hidden_size=24"},
-          "the model's hidden_size 24 is no multiple of 32");
+          "the model's hidden_size 24 is not a multiple of 32");
   ShardedTraining::SetUp();
-  refused(2, {"--parallel.expert=2"}, "2 processes, but Qwen3ForCausalLM has no experts to share out");
+  refused(2, {"--parallel.expert=2"}, "2 processes, but Qwen3ForCausalLM has no experts");
 }
 
 }  // namespace

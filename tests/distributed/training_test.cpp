@@ -158,7 +158,7 @@ TEST_F(ShardedTraining, WrongNumbersOfProcessesAreNamed) {
     EXPECT_THAT(result.output, HasSubstr("5 is not divisible by micro_batch_size 1 x 2 ranks"));
   }
   EXPECT_THAT(start(1, "run", {"--parallel.replicate=2"}).front().output,
-              HasSubstr("2 copies of the model cannot be spread over 1 process"));
+              HasSubstr("2 replicas of the model are not possible with 1 process"));
 }
 
 TEST_F(ShardedTraining, DifferentConfigsAreRefusedByAll) {

@@ -32,7 +32,7 @@ check_command() {
   done
 }
 
-for page in README.md docs/*.md; do
+for page in README.md CONTRIBUTING.md docs/*.md docs/guide/*.md docs/reference/*.md; do
   while IFS= read -r span; do
     if [[ $span =~ ^(build/)?quench\  ]]; then
       check_command "$page" "$span"

@@ -10,7 +10,7 @@
 #   --program QUENCH  in a scratch folder that looks like the source tree with this program built
 #   --literal         in the current folder, without the edits, as on a fresh machine
 #   --with NAME       with the blocks that are marked so
-# Pages are paths relative to the source tree, e.g. README.md docs/getting-started.md.
+# Pages are paths relative to the source tree, e.g. README.md docs/guide/getting-started.md.
 set -euo pipefail
 
 QUENCH_SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

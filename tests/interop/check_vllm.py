@@ -3,7 +3,7 @@
 
 Usage: check_vllm.py QUENCH FOLDER [SCHEME ...]   where FOLDER holds a model folder "model" and receives everything else.
 Needs a CPU build of vllm and safetensors. Prints a line for each export and exits 1 when one differs. A scheme may be
-"hf", "peft" or any of `quench quantize`; of those that docs/export.md says vLLM refuses, it must refuse to load the folder.
+"hf", "peft" or any of `quench quantize`; of those that docs/reference/formats.md says vLLM refuses, it must refuse to load the folder.
 """
 
 import gc

@@ -89,7 +89,7 @@ CONVERSATIONS = {
     "thoughts": ([user("2+2?"), assistant("<think>\ntwo and two\n</think>\n\n4"), user("more"), assistant("no")], None, {}),
 }
 # Texts by which QUENCH says that it cannot tell what the assistant is to produce.
-MASKS = ("writes nothing of this turn", "cannot tell what", "is never trained", "which is not to be trained on", "nothing to train on", "never trained")
+MASKS = ("does not render this assistant turn", "its position in the text", "is never trained", "it must be masked", "nothing to train on", "never trained")
 SPECIAL = re.compile(r"<\|[^|<>{}' \n]{1,60}\|>|<[\uff5c][^<>\n]{1,60}[\uff5c]>|\[/?[A-Z_]{3,30}\]|</?s>|<(?:start|end)_of_turn>|<bos>|<eos>")
 
 

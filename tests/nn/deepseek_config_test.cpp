@@ -82,7 +82,7 @@ TEST(DeepseekConfig, WhatCannotBeIsRefused) {
   EXPECT_THAT(with("moe_layer_freq", 2), HasSubstr("moe_layer_freq: only 1 is supported"));
   Json llama = Json::parse(R"({"model_type": "llama", "vocab_size": 48, "hidden_size": 32, "intermediate_size": 40,
       "num_hidden_layers": 1, "num_attention_heads": 4, "kv_lora_rank": 20})");
-  EXPECT_THAT(fault_of(llama), HasSubstr("kv_lora_rank: 20 asks for what this version does not have"));
+  EXPECT_THAT(fault_of(llama), HasSubstr("kv_lora_rank: 20 is not supported"));
 }
 
 TEST(DeepseekConfig, ScoresFollowTheRescaling) {

@@ -126,7 +126,7 @@ TEST(Llama4Config, WhatCannotBeIsRefused) {
   EXPECT_THAT(fault_of(with("head_dim", 7)), HasSubstr("head_dim: 7 is odd"));
   Json llama = Json::parse(R"({"model_type": "llama", "vocab_size": 48, "hidden_size": 32, "intermediate_size": 40,
       "num_hidden_layers": 1, "num_attention_heads": 4, "attention_chunk_size": 16})");
-  EXPECT_THAT(fault_of(llama), HasSubstr("attention_chunk_size: 16 asks for what this version does not have"));
+  EXPECT_THAT(fault_of(llama), HasSubstr("attention_chunk_size: 16 is not supported"));
 }
 
 }  // namespace

@@ -161,7 +161,7 @@ TEST(ModelConfig, FieldsThatNothingExecutesAreRefusedByName) {
   for (const auto& [key, value] : cases) {
     Json json = base();
     json.set(key, Json::parse(value));
-    EXPECT_THAT(fault_of(json), HasSubstr(std::string(key) + ": " + value + " asks for what this version does not"));
+    EXPECT_THAT(fault_of(json), HasSubstr(std::string(key) + ": " + value + " is not supported: "));
   }
   Json json = base();
   json.set("rope_parameters", Json::parse(R"({"rope_type": "default", "partial_rotary_factor": 0.25})"));

@@ -45,18 +45,18 @@ void check_activations(Checker& checker) {
     return;
   if (training.offload_layers > 0 && training.activation_checkpoint == full)
     checker.report("training.offload_layers",
-                   "{}, but training.activation_checkpoint \"full\" keeps nothing to send; set one of them to its "
-                   "default",
+                   "{}, but training.activation_checkpoint \"full\" saves no activations to offload; set one of them "
+                   "to its default",
                    training.offload_layers);
   if (training.recompute_mlp_layers > 0 && training.activation_checkpoint == full)
     checker.report("training.recompute_mlp_layers",
-                   "{}, but training.activation_checkpoint \"full\" makes whole layers again; set "
-                   "recompute_mlp_layers to 0, or activation_checkpoint to \"selective\"",
+                   "{}, but training.activation_checkpoint \"full\" recomputes whole layers; set recompute_mlp_layers "
+                   "to 0, or activation_checkpoint to \"selective\"",
                    training.recompute_mlp_layers);
   if (training.recompute_mlp_layers > 0 && training.activation_checkpoint == none)
     checker.report("training.recompute_mlp_layers",
-                   "{}, but training.activation_checkpoint \"none\" makes nothing again; set activation_checkpoint to "
-                   "\"selective\", which comes first: it costs less",
+                   "{}, but training.activation_checkpoint \"none\" recomputes nothing; set activation_checkpoint to "
+                   "\"selective\", which costs less",
                    training.recompute_mlp_layers);
 }
 
@@ -126,10 +126,10 @@ void check_recipe_steps(Checker& checker) {
   const std::optional<std::int64_t> steps = checker.config().training.steps;
   if (!checker.usable({"recipe.start_step", "recipe.stop_step"})) return;
   if (recipe.stop_step && recipe.start_step >= *recipe.stop_step)
-    checker.report("recipe.start_step", "{} is not before recipe.stop_step {}: the recipe would apply in no step",
+    checker.report("recipe.start_step", "{} is not less than recipe.stop_step {}: the recipe would never apply",
                    recipe.start_step, *recipe.stop_step);
   else if (steps && checker.usable({"training.steps"}) && recipe.start_step >= *steps)
-    checker.report("recipe.start_step", "{} is not before training.steps {}: the recipe would apply in no step",
+    checker.report("recipe.start_step", "{} is not less than training.steps {}: the recipe would never apply",
                    recipe.start_step, *steps);
 }
 
@@ -145,12 +145,12 @@ void check_quantization_aware(Checker& checker) {
     checker.report("recipe.scale_lr", "has no effect without recipe.learned_scales");
   if (!recipe.learned_scales) return;
   const auto refuse = [&](bool other, std::string_view what) {
-    if (other) checker.report("recipe.learned_scales", "true does not go with {}", what);
+    if (other) checker.report("recipe.learned_scales", "true is incompatible with {}", what);
   };
-  refuse(recipe.asymmetric_weights, "recipe.asymmetric_weights: zero points are not learned");
-  refuse(config.lora.has_value(), "lora, whose base stays as it is");
+  refuse(recipe.asymmetric_weights, "recipe.asymmetric_weights (zero points are not learned)");
+  refuse(config.lora.has_value(), "lora (the base is frozen)");
   refuse(recipe.start_step > 0 || recipe.stop_step || recipe.high_precision_tail > 0,
-         "recipe.start_step, stop_step and high_precision_tail: scales are trained from the first step to the last");
+         "recipe.start_step, stop_step and high_precision_tail (scales are trained in every step)");
 }
 
 // Rounding of gradients that no product reads would do nothing.
@@ -171,7 +171,7 @@ void check_gradient_rounding(Checker& checker) {
   if (recipe.name != kAutoRecipe && !recipes::find_recipe(recipe.name).capabilities.quantizes_gradients()) return;
   if (!quantizes(recipes::LinearGemm::dgrad, "dgrad") && !quantizes(recipes::LinearGemm::wgrad, "wgrad"))
     checker.report("recipe.gradient_rounding",
-                   "stochastic, but with recipe.high_precision_gemms no product reads float8 gradients");
+                   "stochastic, but recipe.high_precision_gemms leaves no GEMM with float8 gradients");
 }
 
 void check_parallel(Checker& checker) {
@@ -179,7 +179,8 @@ void check_parallel(Checker& checker) {
     checker.report("parallel.shard", "0 processes cannot hold a model; -1 means all");
   if (checker.usable({"parallel.reduce_dtype", "training.dtype"}) &&
       checker.config().parallel.reduce_dtype == DType::bf16 && checker.config().training.dtype == DType::f32)
-    checker.report("parallel.reduce_dtype", "bf16, but training.dtype f32 makes gradients in f32; set one of the two");
+    checker.report("parallel.reduce_dtype",
+                   "bf16, but with training.dtype f32 gradients are f32; change one of the two");
 }
 
 }  // namespace

@@ -32,10 +32,10 @@ void check_weights(Checker& checker) {
     checker.report("lora.base", "stored, but the weights in {} are not quantized; set it to dense, nf4 or float8",
                    config.model.path);
   if (!config.lora && quantized)
-    checker.report("model.path",
-                   "{} holds quantized weights, over which only adapters are trained: add a section lora, or use the "
-                   "original weights",
-                   config.model.path);
+    checker.report(
+        "model.path",
+        "{} holds quantized weights, which only adapters can train: add a section lora, or use the unquantized model",
+        config.model.path);
 }
 
 }  // namespace
@@ -47,8 +47,7 @@ void check_adapters(Checker& checker) {
   if (config.lora->targets.empty() && checker.usable({"lora.targets"}))
     checker.report("lora.targets", "is empty: no layer gets an adapter");
   if (checker.usable({"recipe.name"}) && config.recipe.name == kAutoRecipe)
-    checker.report("recipe.name", "{} is chosen for runs that train all of the model; name a recipe beside lora",
-                   kAutoRecipe);
+    checker.report("recipe.name", "{} does not support lora; name a recipe", kAutoRecipe);
 }
 
 }  // namespace quench

@@ -33,7 +33,7 @@ void check_adapter_export(Checker& checker) {
     checker.report("export.scheme", "{}, but format {} stores adapters alone, which are not quantized",
                    section.quantization.scheme, kPeftFormat);
   if (!section.sparsity.empty() && checker.usable({"export.sparsity"}))
-    checker.report("export.sparsity", "is for whole models, not for format {}", kPeftFormat);
+    checker.report("export.sparsity", "applies to whole models, not to format {}", kPeftFormat);
 }
 
 // Inputs of layers that groups of the recipe's size do not divide: "; 96 does not divide the 1024 inputs of some layers

@@ -133,12 +133,10 @@ void check_routers(Checker& checker, const nn::ModelConfig& model) {
                    "{} has no experts and so no router", model.architecture);
   if (!checker.usable({"training.router_bias_speed"}) || training.router_bias_speed.value_or(0) == 0) return;
   if (!routes || !model.experts.expert_bias)
-    checker.report("training.router_bias_speed", "{} has no bias on a router's choice; remove the key",
-                   model.architecture);
+    checker.report("training.router_bias_speed", "{} has no expert bias; remove the key", model.architecture);
   else if (checker.config().lora)
     checker.report("training.router_bias_speed",
-                   "the bias belongs to the model, which is frozen beside lora: checkpoints and exports of adapters do "
-                   "not hold it; remove the key");
+                   "the expert bias is frozen under lora and not part of adapter checkpoints; remove the key");
 }
 
 // The experts, and the processes that share them out.
@@ -146,17 +144,16 @@ void check_experts(Checker& checker, const nn::ModelConfig& model) {
   const ParallelSection& parallel = checker.config().parallel;
   if (!checker.usable({"parallel.expert", "parallel.expert_all_to_all"})) return;
   if (parallel.expert > 1 && model.experts.count == 0)
-    checker.report("parallel.expert", "{} processes, but {} has no experts to share out", parallel.expert,
-                   model.architecture);
+    checker.report("parallel.expert", "{} processes, but {} has no experts", parallel.expert, model.architecture);
   else if (parallel.expert > 1 && model.experts.count % parallel.expert != 0)
-    checker.report("parallel.expert", "{} experts cannot be shared out to {} processes in equal numbers",
-                   model.experts.count, parallel.expert);
+    checker.report("parallel.expert", "{} experts are not divisible by {} processes", model.experts.count,
+                   parallel.expert);
   if (parallel.expert_all_to_all != ParallelSection::DispatchFormat::mxfp8) return;
   if (parallel.expert == 1)
-    checker.report("parallel.expert_all_to_all", "\"mxfp8\", but parallel.expert is 1: no rows travel");
+    checker.report("parallel.expert_all_to_all", "\"mxfp8\", but with parallel.expert 1 there is no all-to-all");
   else if (model.hidden_size % kMxBlockSize != 0)
     checker.report("parallel.expert_all_to_all",
-                   "\"mxfp8\", but the model's hidden_size {} is no multiple of {}, the elements that share a scale",
+                   "\"mxfp8\", but the model's hidden_size {} is not a multiple of {}, the MX block size",
                    model.hidden_size, kMxBlockSize);
 }
 

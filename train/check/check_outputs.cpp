@@ -96,10 +96,10 @@ void check_allowed_changes(Checker& checker) {
   for (const std::string& key : checker.config().checkpoint.allow_changes) {
     const Field* field = find_field(key);
     if (field == nullptr) {
-      checker.report("checkpoint.allow_changes", "\"{}\" is no key of a config", key);
+      checker.report("checkpoint.allow_changes", "\"{}\" is not a config key", key);
       checker.suggest(nearest_field(key));
     } else if (field->resume == ResumePolicy::fixed) {
-      checker.report("checkpoint.allow_changes", "{} can never change: the stored state would not fit", key);
+      checker.report("checkpoint.allow_changes", "{} can never change on resume: the stored state would not fit", key);
     }
   }
 }
@@ -112,10 +112,10 @@ void check_packing(Checker& checker) {
   if (data.multipack && !data.packing)
     checker.report("data.multipack", "true, but data.packing is false: sequences hold one document each");
   if (data.on_long != DataSection{}.on_long && data.packing && !data.multipack)
-    checker.report("data.on_long",
-                   "{}, but sequences are cut from the stream of documents, however long they are; set data.multipack "
-                   "to true, or data.packing to false",
-                   enum_name(data.on_long));
+    checker.report(
+        "data.on_long",
+        "{}, but sequences are cut from the stream of documents; set data.multipack to true, or data.packing to false",
+        enum_name(data.on_long));
 }
 
 void check_data(Checker& checker) {

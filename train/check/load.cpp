@@ -148,8 +148,7 @@ std::string left_out_validation(const std::string& file_or_name, std::span<const
   const Json* validation = data != nullptr && data->is_object() ? data->find("validation") : nullptr;
   if (validation == nullptr || !validation_is_left_out(origins)) return {};
   return fmt::format(
-      "{}'s validation data {} belong to its own training data and are left out: data.train is another one here; name "
-      "held-out data of it with --data.validation, or nothing is evaluated",
+      "the validation data {1} of {0} are not used, since data.train was overridden; set --data.validation to evaluate",
       file_or_name, validation->dump());
 }
 

@@ -45,7 +45,7 @@ void check_data_files(const fs::path& path) {
     if (error)
       QUENCH_FAIL(error == std::errc::no_such_file_or_directory ? ErrorCode::corrupt : ErrorCode::io, "{}: {}",
                   data.string(), error.message());
-    QUENCH_CHECK_AS(ErrorCode::corrupt, size == file.size, "{} has {} bytes, the manifest states {}", data.string(),
+    QUENCH_CHECK_AS(ErrorCode::corrupt, size == file.size, "{} has {} bytes, but {} in the manifest", data.string(),
                     size, file.size);
   }
 }
@@ -54,7 +54,7 @@ void check_data_files(const fs::path& path) {
 std::string no_checkpoint(const fs::path& path) {
   std::error_code error;
   const fs::file_type type = fs::status(path, error).type();
-  if (type == fs::file_type::not_found) return "it is a symbolic link to nothing: is what it points to mounted?";
+  if (type == fs::file_type::not_found) return "it is a dangling symbolic link: is its target mounted?";
   if (error) return "it cannot be inspected: " + error.message();
   if (type != fs::file_type::directory) return "it is not a folder";
   if (fs::symlink_status(path / Manifest::kFileName, error).type() == fs::file_type::not_found)
@@ -83,12 +83,12 @@ std::string joined(const Lines& lines) {
 void refuse_unjudged(const fs::path& folder, const Lines& unjudged, std::optional<std::int64_t> loadable) {
   if (unjudged.empty()) return;
   QUENCH_FAIL(ErrorCode::corrupt,
-              "{} holds what cannot be judged, so the run {}:{}\nmake it readable, restore it, or move it out of the "
-              "folder; or choose: {}",
+              "{} has entries that cannot be read, so the run {}:{}\nmake them readable, restore them, or move them "
+              "out of the folder; or choose: {}",
               folder.string(),
-              loadable ? "does not go on from an older checkpoint" : "does not start from the beginning",
+              loadable ? "does not resume from an older checkpoint" : "does not start from the beginning",
               joined(unjudged),
-              loadable ? fmt::format("--checkpoint.resume={} goes on from the newest that can be loaded", *loadable)
+              loadable ? fmt::format("--checkpoint.resume={} resumes from the newest that can be loaded", *loadable)
                        : std::string("--checkpoint.resume=never starts anew"));
 }
 
@@ -100,11 +100,11 @@ void refuse_leftovers(const fs::path& folder, const CheckpointListing& listing) 
         fmt::format("{}: superseded{}", info.path.filename().string(), info.valid ? "" : ", " + info.fault));
   for (const IgnoredEntry& entry : listing.ignored)
     if (entry.renamed) found.push_back(fmt::format("{}: {}", entry.name, entry.reason));
-  for (const std::string& name : listing.discarded) found.push_back(name + ": its deletion has begun");
+  for (const std::string& name : listing.discarded) found.push_back(name + ": its deletion was interrupted");
   QUENCH_CHECK_AS(ErrorCode::corrupt, found.empty(),
-                  "{} holds checkpoints, but none that the run goes on from by itself, and it does not start from the "
-                  "beginning:{}\nname one with --checkpoint.resume=FOLDER, rename it to step-<number>, or move them "
-                  "out of the folder; --checkpoint.resume=never starts anew",
+                  "{} holds checkpoints, but none that a resume chooses automatically:{}\nname one with "
+                  "--checkpoint.resume=FOLDER, rename it to step-<number>, or move them out of the folder; "
+                  "--checkpoint.resume=never starts anew",
                   folder.string(), joined(found));
 }
 
@@ -131,7 +131,7 @@ CheckpointInfo inspect_checkpoint(std::int64_t step, const fs::path& path) {
   info.superseded = has_marker(path, kSupersededMarker, error);
   if (error && !info.unjudged) {
     info.unjudged = true;
-    info.fault = fmt::format("whether it has a file {} cannot be told: {}", kSupersededMarker, error.message());
+    info.fault = fmt::format("cannot check whether it has a file {}: {}", kSupersededMarker, error.message());
   }
   if (info.unjudged) return info;
   try {
@@ -173,7 +173,7 @@ CheckpointListing list_checkpoints(const fs::path& folder) {
   if (error == std::errc::no_such_file_or_directory) {
     std::error_code ignored;
     QUENCH_CHECK_AS(ErrorCode::io, !fs::is_symlink(folder, ignored),
-                    "{} is a symbolic link to nothing: is what holds the checkpoints mounted?", folder.string());
+                    "{} is a dangling symbolic link: is its target mounted?", folder.string());
     return listing;
   }
   for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {

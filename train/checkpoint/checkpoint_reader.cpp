@@ -37,11 +37,10 @@ void read_verified(const DataFile& file, const TensorRecord& tensor, const Shard
     }
     at += size;
   }
-  QUENCH_CHECK_AS(
-      ErrorCode::corrupt, hash.digest() == shard.xxh3,
-      "{}: tensor '{}' (rows {} to {} of {}) is damaged: the hash of its bytes is {}, the manifest states {}",
-      file.path().string(), tensor.name, shard.slice.start, shard.slice.start + shard.slice.length, tensor.rows(),
-      format_hash(hash.digest()), format_hash(shard.xxh3));
+  QUENCH_CHECK_AS(ErrorCode::corrupt, hash.digest() == shard.xxh3,
+                  "{}: tensor '{}' (rows {} to {} of {}) is damaged: its hash is {}, {} in the manifest",
+                  file.path().string(), tensor.name, shard.slice.start, shard.slice.start + shard.slice.length,
+                  tensor.rows(), format_hash(hash.digest()), format_hash(shard.xxh3));
 }
 
 }  // namespace

@@ -90,7 +90,8 @@ void mark_superseded(const fs::path& folder, std::int64_t step) {
       file.write(fmt::format("the run went back and saved step {} after this checkpoint\n", step));
       file.close();
       sync_directory(entries->path());
-      QUENCH_LOG_WARN("{}: superseded, the run went back and now saves step {}", entries->path().string(), step);
+      QUENCH_LOG_WARN("{}: superseded, since the run resumed from an earlier step and now saves step {}",
+                      entries->path().string(), step);
     } catch (const Error& failure) {
       QUENCH_LOG_WARN("{}: cannot be marked superseded by step {}: {}", entries->path().string(), step, failure.what());
     }
@@ -235,7 +236,7 @@ SavedCheckpoint save_checkpoint(const fs::path& folder, const CheckpointState& s
     // A file whose fsync failed once may lose data silently when synced again: only new files can be trusted.
     if (error.code() != ErrorCode::io) throw;
     if (!savers.exchange(committed ? "committed" : "").front().empty()) throw;
-    QUENCH_LOG_WARN("saving step {} failed and is tried once more: {}", state.step, error.what());
+    QUENCH_LOG_WARN("saving step {} failed and is retried once: {}", state.step, error.what());
   }
   return save_once(folder, state, tensors, savers, committed);
 }

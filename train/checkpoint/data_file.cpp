@@ -125,7 +125,7 @@ DataFile::DataFile(const std::filesystem::path& folder, const Manifest& manifest
                     errno_text(errno));
     QUENCH_CHECK_AS(ErrorCode::corrupt, S_ISREG(info.st_mode), "{} is not a regular file", path_.string());
     QUENCH_CHECK_AS(ErrorCode::corrupt, static_cast<std::uint64_t>(info.st_size) == record.size,
-                    "{} has {} bytes, the manifest states {}; the file is damaged or incomplete", path_.string(),
+                    "{} has {} bytes, {} in the manifest; the file is damaged or incomplete", path_.string(),
                     info.st_size, record.size);
     check_header(manifest, record);
   } catch (...) {
@@ -147,7 +147,7 @@ void DataFile::check_header(const Manifest& manifest, const DataFileRecord& reco
   hash.update(std::as_bytes(std::span(head)));
   if (hash.digest() == record.header_xxh3) return;
   fail_if_of_other_save(head, manifest, record);
-  QUENCH_FAIL(ErrorCode::corrupt, "{}: the header is damaged: its hash is {}, the manifest states {}", path_.string(),
+  QUENCH_FAIL(ErrorCode::corrupt, "{}: the header is damaged: its hash is {}, {} in the manifest", path_.string(),
               format_hash(hash.digest()), format_hash(record.header_xxh3));
 }
 

@@ -141,8 +141,8 @@ void RunLock::lock_file() {
   const Holder holder = read_holder(path);
   if (reason == EWOULDBLOCK) fail_locked(folder_, holder, kWait);
   if (reason != 0) {
-    QUENCH_LOG_WARN("{}: this file system has no locks ({}); relying on the process named in the file", path.string(),
-                    errno_text(reason));
+    QUENCH_LOG_WARN("{}: this file system does not support locks ({}); using the process named in the file",
+                    path.string(), errno_text(reason));
     const bool here = holder.host == host_name();
     if (holder.process != 0 && (!here || (holder.process != ::getpid() && is_running(holder.process))))
       fail_locked(folder_, holder,

@@ -102,7 +102,7 @@ void require_resumable(const std::vector<ConfigChange>& changes, const RunConfig
   if (has_fixed) {
     text += "\nrestore the old values, or start anew with --checkpoint.resume=never in another --checkpoint.folder";
   } else {
-    text += fmt::format("\nto resume all the same: --checkpoint.allow_changes={}", fmt::join(guarded, ","));
+    text += fmt::format("\nto resume anyway: --checkpoint.allow_changes={}", fmt::join(guarded, ","));
   }
   throw Error(ErrorCode::bad_config, text);
 }

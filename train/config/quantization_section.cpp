@@ -61,7 +61,7 @@ std::optional<QuantizationRules> resolve_quantization(const QuantizationSection&
     known &= judge.accepts("embeddings", [&](const auto& key) {
       rules.embeddings = &require_scheme(section.embeddings, key);
       QUENCH_CHECK_AS(ErrorCode::bad_config, !rules.embeddings->inputs,
-                      "{} '{}' rounds inputs too, which an embedding has none of; use a scheme for weights only", key,
+                      "{} '{}' quantizes inputs, which an embedding does not have; use a weight-only scheme", key,
                       section.embeddings);
     });
   known &= judge.accepts("method", [&](const auto& key) { rules.quantizer = &require_quantizer(section.method, key); });

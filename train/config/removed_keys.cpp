@@ -32,10 +32,10 @@ bool is_removed_key(std::string_view path) {
 
 std::string removed_key_refusal(std::string_view path, const Json& value) {
   const Key* key = find_key(path);
-  QUENCH_CHECK(key != nullptr, "{} is no key that is gone", path);
+  QUENCH_CHECK(key != nullptr, "{} is not a removed key", path);
   const Json neutral = Json::parse(key->neutral);
   if (std::ranges::find(neutral.as_array(), value) != neutral.as_array().end()) return {};
-  return fmt::format("this version does not have {} any more", key->what);
+  return fmt::format("{} was removed in this version", key->what);
 }
 
 }  // namespace quench

@@ -64,7 +64,7 @@ std::vector<std::vector<double>> choice_log_likelihoods(const nn::CausalLm& mode
     for (const std::string& choice : items[i].choices) {
       auto [context, continuation] = encode_pair(encoder, items[i].context, std::string(kDelimiter) + choice);
       QUENCH_CHECK_AS(ErrorCode::bad_config, !context.empty() && !continuation.empty(),
-                      "item {}: the choice \"{}\" has no tokens of its own behind its context", i, choice);
+                      "item {}: the choice \"{}\" adds no tokens to its context", i, choice);
       QUENCH_CHECK_AS(ErrorCode::bad_config, static_cast<std::int64_t>(continuation.size()) <= window,
                       "item {}: a choice of {} tokens is longer than a window of {} (--seq-len, the model's context)",
                       i, continuation.size(), window);

@@ -82,8 +82,7 @@ PerplexityReport PerplexityMeter::finish() {
   report_.nll = scorer_.finish();
   report_.tokens = scorer_.targets();
   if (!text_known_) report_.words = report_.bytes = 0;
-  QUENCH_CHECK_AS(ErrorCode::bad_config, report_.tokens > 0, "{} documents hold no token that could be scored",
-                  report_.documents);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, report_.tokens > 0, "{} documents have no token to score", report_.documents);
   return report_;
 }
 

@@ -92,8 +92,8 @@ void WindowScorer::score_pass() {
     double nll = 0;
     for (std::int64_t t = 0; t < sequences[i].q_length; ++t) {
       QUENCH_CHECK_AS(ErrorCode::nonfinite, std::isfinite(loss[t]),
-                      "{} {}: the model's logits for token {} are not finite: there are NaN or infinite values "
-                      "among its weights, or its activations overflow",
+                      "{} {}: the model's logits for token {} are not finite: its weights have NaN or infinity, or its "
+                      "activations overflow",
                       unit_, waiting_[i].document, waiting_[i].window.first_target + t);
       nll += static_cast<double>(loss[t]);
     }

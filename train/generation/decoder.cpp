@@ -92,7 +92,7 @@ void Decoder::capture(std::int64_t bound) {
     });
     bound_ = bound;
   } catch (const Error& error) {
-    QUENCH_LOG_DEBUG("generation queues every token's kernels anew: {}", error.what());
+    QUENCH_LOG_DEBUG("decoding runs without a device graph: {}", error.what());
     work_ = nullptr;
   }
   capturable_ = work_ != nullptr;

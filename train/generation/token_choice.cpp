@@ -50,11 +50,10 @@ void check_sampling_options(const SamplingOptions& o) {
 }
 
 void fail_nonfinite_logit(std::int64_t token, std::int64_t position) {
-  QUENCH_FAIL(
-      ErrorCode::nonfinite,
-      "the model's logits behind {} tokens are not finite, the first that of token {}: there are NaN or infinite "
-      "values among its weights, or its activations overflow",
-      position, token);
+  QUENCH_FAIL(ErrorCode::nonfinite,
+              "the model's logits after {} tokens are not finite, the first that of token {}: its weights have NaN or "
+              "infinity, or its activations overflow",
+              position, token);
 }
 
 std::int32_t sample_token(std::span<const float> logits, std::span<const std::int32_t> seen,

@@ -55,20 +55,17 @@ std::string describe(const HealthFinding& finding) {
       fmt::format("; to keep the layer in high precision, add \"{}\" to recipe.filter.exclude", health.layer);
   switch (finding.fault) {
     case HealthFault::nonfinite:
-      return fmt::format(
-          "{} is not finite (largest magnitude {}); training.on_nonfinite decides what becomes of the step",
-          name(health), health.error.most);
+      return fmt::format("{} is not finite (amax {}); training.on_nonfinite decides about the step", name(health),
+                         health.error.most);
     case HealthFault::saturation:
-      return fmt::format(
-          "{}: {} of the elements are clipped to the largest {} value, which scales of their own would prevent{}",
-          name(health), percent(health.saturated_share()), format, remedy);
+      return fmt::format("{}: {} of the elements are clipped to the largest {} value: the scale does not fit{}",
+                         name(health), percent(health.saturated_share()), format, remedy);
     case HealthFault::underflow:
       return fmt::format("{}: {} of the elements become 0 in {}, more than {}: one scale does not span them{}",
                          name(health), percent(health.underflow_share()), format, percent(kMaxUnderflowShare), remedy);
     case HealthFault::noise:
-      return fmt::format(
-          "{}: the signal is {:.1f} dB above the quantization noise of {}, which leaves dense values {:.1f}{}",
-          name(health), health.error.sqnr(), format, recipes::dense_sqnr(health.format, health.stochastic), remedy);
+      return fmt::format("{}: SQNR {:.1f} dB in {}, where dense values have {:.1f}{}", name(health),
+                         health.error.sqnr(), format, recipes::dense_sqnr(health.format, health.stochastic), remedy);
   }
   return {};
 }
@@ -106,7 +103,7 @@ void HealthLog::warn(std::int64_t step, std::span<const OperandHealth> operands)
     if (fresh++ < kMaxWarnings) QUENCH_LOG_WARN("step {}: {}", step, describe(finding));
   }
   if (fresh > kMaxWarnings)
-    QUENCH_LOG_WARN("step {}: {} more operands are in poor health: see health.jsonl and the report", step,
+    QUENCH_LOG_WARN("step {}: {} more operands beyond the health bounds: see health.jsonl and the report", step,
                     fresh - kMaxWarnings);
 }
 

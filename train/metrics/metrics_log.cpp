@@ -33,7 +33,7 @@ void MetricsLog::open(std::string_view name, Open&& open_sink) {
   try {
     add(open_sink());
   } catch (const std::exception& error) {
-    QUENCH_LOG_WARN("no metrics go to {}: {}", name, error.what());
+    QUENCH_LOG_WARN("metrics are not written to {}: {}", name, error.what());
   }
 }
 
@@ -44,7 +44,7 @@ void MetricsLog::each(Call&& call) {
       call(*sink);
       return false;
     } catch (const std::exception& error) {
-      QUENCH_LOG_WARN("metrics no longer go to {}: {}; training goes on", sink->name(), error.what());
+      QUENCH_LOG_WARN("metrics are no longer written to {}: {}; training continues", sink->name(), error.what());
       return true;
     }
   });

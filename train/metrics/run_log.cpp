@@ -71,7 +71,7 @@ RunLog::RunLog(const std::filesystem::path& file, int console) : console_(consol
   try {
     file_ = std::make_shared<File>(file);
   } catch (const Error& error) {
-    QUENCH_LOG_WARN("the run keeps no log: {}", error.what());
+    QUENCH_LOG_WARN("the run has no log file: {}", error.what());
     return;
   }
   record(fmt::format("---- {}\n", local_time()));
@@ -92,14 +92,14 @@ void RunLog::text(std::string_view lines) {
     write_to_descriptor(console_, printable(lines));
   } catch (const Error& error) {
     console_works_ = false;
-    QUENCH_LOG_WARN("nothing more goes to the console: {}; training goes on", error.what());
+    QUENCH_LOG_WARN("no more console output: {}; training continues", error.what());
   }
 }
 
 void RunLog::record(std::string_view lines) {
   if (!file_) return;
   if (const std::string fault = file_->append(lines); !fault.empty())
-    QUENCH_LOG_WARN("the run's log ends here: {}; training goes on", fault);
+    QUENCH_LOG_WARN("the run's log ends here: {}; training continues", fault);
 }
 
 }  // namespace quench

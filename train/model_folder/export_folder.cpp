@@ -158,29 +158,28 @@ void require_export_target(const ExportTarget& target) {
                   target.folder.string(), error.message());
   if (is_file_target(target)) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::exists(status) || fs::is_regular_file(status),
-                    "the model cannot be written to {}: it exists and is no file", target.folder.string());
+                    "the model cannot be written to {}: it exists and is not a file", target.folder.string());
     QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::exists(status) || target.overwrite || is_gguf_file(target.folder),
-                    "the model cannot be written to {}: it exists and is no GGUF file; choose another name, or ask to "
+                    "the model cannot be written to {}: it exists and is not a GGUF file; choose another name, or "
                     "overwrite (--overwrite, export.overwrite)",
                     target.folder.string());
     return require_apart(target);
   }
   QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::exists(status) || fs::is_directory(status),
-                  "the model cannot be written to {}: it exists and is no folder", target.folder.string());
+                  "the model cannot be written to {}: it exists and is not a folder", target.folder.string());
   QUENCH_CHECK_AS(ErrorCode::bad_config,
                   fs::exists(status) || !fs::is_symlink(fs::symlink_status(target.folder, error)),
-                  "the model cannot be written to {}: it is a link to nothing", target.folder.string());
+                  "the model cannot be written to {}: it is a dangling link", target.folder.string());
   require_apart(target);
   const std::vector<std::string> foreign = foreign_entries(target.folder, own_in(target.folder));
   QUENCH_CHECK_AS(ErrorCode::bad_config, foreign.empty() || target.overwrite,
-                  "{} holds what no export writes and is not replaced: {}; choose another folder, or ask to overwrite "
-                  "(--overwrite, export.overwrite): files of the same names are then replaced, the others stay",
+                  "{} has files that are not part of an export: {}; choose another folder, or overwrite (--overwrite, "
+                  "export.overwrite): files of the same names are then replaced, the others stay",
                   target.folder.string(), list_names(foreign));
   for (const std::string& name : foreign) {
     const std::string bare = name.ends_with('/') ? name.substr(0, name.size() - 1) : name;
     QUENCH_CHECK_AS(ErrorCode::bad_config, !is_export_file(bare),
-                    "the model cannot be written to {}: {} stands in the way of a file of that name",
-                    target.folder.string(), name);
+                    "the model cannot be written to {}: {} exists and is not a file", target.folder.string(), name);
   }
 }
 

@@ -68,7 +68,7 @@ void check_inventory(nn::CausalLm& model, const StoredWeights& weights, const fs
   }
   for (const std::string& name : weights.names())
     if (!wanted.contains(name) && !ignorable(name, model.config()))
-      faults.push_back(fmt::format("{} belongs to no parameter of this architecture", name));
+      faults.push_back(fmt::format("{} is not a parameter of this architecture", name));
   if (faults.empty()) return;
   constexpr std::size_t kShown = 20;
   std::string message = fmt::format("the weights in {} do not fit {} ({} faults):", folder.string(),

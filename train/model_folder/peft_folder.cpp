@@ -57,7 +57,7 @@ Shape shape_of(recipes::AdapterPart part, const recipes::LinearShape& layer, std
 // What is wrong with one layer's adapter; empty: nothing.
 std::string layer_fault(const std::string& layer, const Parts& parts, const recipes::LinearShape* shape,
                         const PeftConfig& config) {
-  if (shape == nullptr) return fmt::format("{} is no linear layer of the model", layer);
+  if (shape == nullptr) return fmt::format("{} is not a linear layer of the model", layer);
   for (const auto& [part, suffix] : kPartNames) {
     const bool wanted = part != recipes::AdapterPart::magnitude || config.dora;
     if (parts.contains(part) == wanted) continue;
@@ -68,8 +68,8 @@ std::string layer_fault(const std::string& layer, const Parts& parts, const reci
   for (const auto& [part, entry] : parts) {
     const Shape expected = shape_of(part, *shape, rank);
     if (!(entry->shape == expected))
-      return fmt::format("{} has shape {}; the model and the config's rank {} ask for {}", entry->name,
-                         entry->shape.to_string(), rank, expected.to_string());
+      return fmt::format("{0} has shape {1}; expected {3} for rank {2}", entry->name, entry->shape.to_string(), rank,
+                         expected.to_string());
     if (entry->dtype != DType::f32 && entry->dtype != DType::bf16 && entry->dtype != DType::f16)
       return fmt::format("{} has dtype {}; F32, BF16 and F16 can be loaded", entry->name, entry->dtype_name);
   }
@@ -95,7 +95,7 @@ std::map<std::string, Parts> read_layers(nn::CausalLm& model, const SafetensorsR
     if (const auto name = parse_name(entry.name))
       layers[name->first][name->second] = &entry;
     else
-      faults.push_back(fmt::format("{} is no lora_A or lora_B of a linear layer", entry.name));
+      faults.push_back(fmt::format("{} is not lora_A or lora_B of a linear layer", entry.name));
   }
   for (const auto& [layer, parts] : layers) {
     const auto shape = shapes.find(layer);
@@ -123,7 +123,7 @@ std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const fs::p
                                                 const nn::ParameterOptions& options) {
   const ModelSource source = ModelSource::open(folder, "adapter folder");
   QUENCH_CHECK_AS(ErrorCode::not_found, !source.adapter().empty(),
-                  "{} has no {}: it is no adapter folder, but a {}; name one that PEFT or `quench export --format {}` "
+                  "{} has no {}: expected an adapter folder, found a {}; name one that PEFT or `quench export --format {}` "
                   "wrote",
                   folder.string(), kAdapterConfigName, to_string(source.kind()), kPeftFormat);
   const fs::path file = folder / kAdapterConfigName;

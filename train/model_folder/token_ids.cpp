@@ -144,8 +144,7 @@ TokenIdChoice choose_token_ids(const TokenIdSources& sources) {
       both.insert(both.end(), generation[i].begin(), generation[i].end());
       if (!both.empty() && !contains(both, own[i]))
         choice.disagreements.push_back(
-            fmt::format("{} says that the {} token is {}, but its tokenizer says {}: {} is used; name another one with "
-                        "model.{}",
+            fmt::format("{} has the {} token {}, but its tokenizer {}: {} is used; override with model.{}",
                         sources.model, name, shown(both), tokens, shown(both), key));
     } else {
       config[i] = generation[i] = own[i];
@@ -154,8 +153,8 @@ TokenIdChoice choose_token_ids(const TokenIdSources& sources) {
         unused += fmt::format("{}{} {}", unused.empty() ? "" : ", ", name, shown(model[i]));
       if (sources.published && !model[i].empty() && !contains(published[i], own[i]))
         choice.disagreements.push_back(
-            fmt::format("{} says that the {} token is {}, but the tokenizer in use is another one and says {}: that is "
-                        "used; name another one with model.{}",
+            fmt::format("{} has the {} token {}, but the tokenizer in use is another one with {}, which is used; "
+                        "override with model.{}",
                         sources.model, name, shown(published[i]), tokens, key));
     }
     choice.report += fmt::format("{}{} {}", i == 0 ? "" : ", ", name, shown(generation[i], sources.tokenizer));

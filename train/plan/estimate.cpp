@@ -109,13 +109,13 @@ std::string time_lines(const RunEstimate& e) {
   const StepTime& t = *e.time;
   const auto ms = [](double seconds) { return fmt::format("{:.1f}", seconds * 1e3); };
   std::string text =
-      fmt::format("\nstep time on {}, ms: {}, {} tokens/s a GPU (docs/scaling.md)\n", t.device, ms(t.total()),
+      fmt::format("\nstep time on {}, ms: {}, {} tokens/s a GPU (docs/guide/scaling.md)\n", t.device, ms(t.total()),
                   format_count(static_cast<std::int64_t>(static_cast<double>(e.tokens_per_step) /
                                                          static_cast<double>(e.ranks) / t.total())));
   const auto row = [&](std::string_view name, double seconds) {
     if (seconds > 0) text += fmt::format("  {:<22}{:>12}\n", name, ms(seconds));
   };
-  row("matrix products", t.products);
+  row("GEMMs", t.products);
   row("attention", t.attention);
   row("passes over memory", t.passes);
   row("update", t.update);
@@ -246,7 +246,7 @@ std::string to_string(const RunEstimate& e) {
                                format_count(e.ranks), e.shard, e.replicate, mib(e.gather_bytes), mib(e.reduce_bytes)));
   if (e.expert > 1)
     text.insert(text.find("parameters"),
-                fmt::format("experts          shared out to {} processes; {} MiB of rows sent by each in a step\n",
+                fmt::format("experts          split over {} processes; {} MiB of rows sent by each in a step\n",
                             e.expert, mib(e.exchange_bytes)));
   for (int i = 0; i < kMemoryCategoryCount; ++i) {
     const std::int64_t bytes = e.device.peak_by_category[static_cast<std::size_t>(i)];
@@ -259,7 +259,7 @@ std::string to_string(const RunEstimate& e) {
     row("batches made ahead", e.data_bytes);
     row("checkpoint staging", e.staging_bytes);
     row("activations sent away", e.offload_bytes);
-    row("optimizer state sent away", e.state_offload_bytes);
+    row("optimizer state offloaded", e.state_offload_bytes);
     row("program and libraries", e.process_bytes);
   };
   const auto totals = [&](std::int64_t needed, std::optional<std::int64_t> available) {
@@ -324,7 +324,7 @@ void require_memory(const RunEstimate& e, Device target) {
   if (e.fits()) return;
   QUENCH_CHECK_AS(
       ErrorCode::out_of_memory, !e.fits_device(),
-      "this run needs about {} MiB of host memory beside {}, {} MiB are available\n{}set checkpoint.async to "
+      "this run needs about {} MiB of host memory in addition to {}, {} MiB are available\n{}set checkpoint.async to "
       "false, or lower training.offload_layers, optimizer.offload_ratio or data.prefetch",
       mib(e.host_bytes), target.to_string(), mib(e.host_available_bytes.value_or(0)), to_string(e));
   QUENCH_FAIL(ErrorCode::out_of_memory,

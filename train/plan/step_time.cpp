@@ -6,7 +6,8 @@
 namespace quench {
 namespace {
 
-// From the division of a step of 8b-l8 and of its two-GPU runs (docs/lab/2026-11-20-performance.md, docs/scaling.md).
+// From the division of a step of 8b-l8 and of its two-GPU runs (docs/lab/2026-11-20-performance.md,
+// docs/guide/scaling.md).
 constexpr std::array kRates{DeviceRates{.device = "H200",
                                         .bf16_flops = 702e12,
                                         .float8_flops = 1350e12,

@@ -1,6 +1,6 @@
 #pragma once
-// How long a training step will take on a GPU, from rates that were measured on it. docs/scaling.md explains the model
-// and compares it with runs.
+// How long a training step will take on a GPU, from rates that were measured on it. docs/guide/scaling.md explains the
+// model and compares it with runs.
 
 #include <cstdint>
 #include <optional>

@@ -51,7 +51,7 @@ RecipeChoice probed_choice(const RunConfig& config, Device device) {
     return {"bf16", {}, fmt::format("{} would be faster, but does not fit the memory", choice.name)};
   } catch (const Error& error) {
     if (error.code() != ErrorCode::out_of_memory) throw;
-    return {"bf16", {}, "there is no memory to compare recipes in"};
+    return {"bf16", {}, "not enough memory to compare recipes"};
   }
 }
 

@@ -89,11 +89,10 @@ std::vector<LayerError> measure_layer_errors(nn::CausalLm& model, const Batch& b
     if (auto* linear = dynamic_cast<nn::Linear*>(&module)) linear->set_kernel(nn::high_precision_linear_kernel());
   });
   const float mean = *sum.value().to(Device{}).data<float>();
-  QUENCH_CHECK_AS(
-      ErrorCode::nonfinite, std::isfinite(mean),
-      "the model's loss on one micro-batch is {}, so that no recipe's error can be measured: there are NaN or "
-      "infinite values among its weights, or its activations overflow",
-      mean);
+  QUENCH_CHECK_AS(ErrorCode::nonfinite, std::isfinite(mean),
+                  "the model's loss on one micro-batch is {}, so errors of recipes cannot be measured: its weights "
+                  "have NaN or infinity, or its activations overflow",
+                  mean);
   return result;
 }
 

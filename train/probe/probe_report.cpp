@@ -70,9 +70,8 @@ std::string to_string(const ProbeResult& r) {
                   r.real_data ? "the run's first micro-batch" : "random tokens", r.sampled ? ", in two layers" : "");
   if (r.measured_tokens < r.tokens)
     text += fmt::format(
-        "Measured on {} tokens of a micro-batch, to end in time (--seconds 0 takes all): times are of these tokens, "
-        "and "
-        "what\ncosts the same whatever their number, such as casts of weights, weighs more in them.\n",
+        "Measured on {} tokens of a micro-batch, within the time limit (--seconds 0: no limit): fixed costs, such as "
+        "casts of\nweights, have a larger share than in the whole micro-batch.\n",
         format_count(r.measured_tokens));
   if (r.emulated)
     text +=
@@ -101,8 +100,8 @@ std::string to_string(const ProbeResult& r) {
     }
   }
   text += fmt::format(
-      "\nForward and backward of one micro-batch, the norms and SwiGLU beside the layer included. dB: median signal to "
-      "noise\nratio of the products; worst y: largest relative error, {:.1f}% is allowed (gradients {:.1f}%).\n",
+      "\nForward and backward of one micro-batch, including the adjacent norms and SwiGLU. dB: median signal to "
+      "noise\nratio of the GEMMs; worst y: largest relative error, {:.1f}% is allowed (gradients {:.1f}%).\n",
       100 * r.bound.output, 100 * r.bound.gradient());
   text +=
       fmt::format("\n{:<57}{:>10}{:>10}\n", fmt::format("training step of {} layers", r.short_layers), "ms", "of bf16");

@@ -39,7 +39,7 @@ RunProgress restore_progress(const CheckpointState& state, const RunConfig& conf
 
 std::string finished_message(const RunConfig& config, const RunProgress& progress, std::int64_t steps) {
   const bool by_epochs = config.training.epochs && (!config.training.steps || steps < *config.training.steps);
-  return fmt::format("the run in {} is finished, at step {} of {}; to train on, raise training.{}", config.run.folder,
+  return fmt::format("the run in {} is finished, at step {} of {}; to continue, raise training.{}", config.run.folder,
                      progress.step, steps, by_epochs ? "epochs" : "steps");
 }
 

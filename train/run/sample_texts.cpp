@@ -23,9 +23,9 @@ SampleTexts::SampleTexts(const RunConfig& config, const RunModel& model)
   for (std::size_t i = 0; i < texts.size(); ++i) {
     Prompt prompt{texts[i], tokenizer_->encode(texts[i])};
     QUENCH_CHECK_AS(ErrorCode::bad_config, !prompt.ids.empty(),
-                    "evaluation.prompts[{}] is empty, and the tokenizer puts no token in front of a text", i);
+                    "evaluation.prompts[{}] is empty, and the tokenizer adds no token before a text", i);
     QUENCH_CHECK_AS(ErrorCode::bad_config, room_behind(model.config, prompt.ids.size()) > 0,
-                    "evaluation.prompts[{}] has {} tokens, which leaves no room in the model's context of {}", i,
+                    "evaluation.prompts[{}] has {} tokens, which leaves no space in the model's context of {}", i,
                     prompt.ids.size(), model.config.context_length());
     prompts_.push_back(std::move(prompt));
   }
@@ -54,7 +54,7 @@ void SampleTexts::draw(const nn::CausalLm& model, std::int64_t step, MetricsLog&
                       .text = replace_invalid_utf8(text),
                       .tokens = result.tokens});
     } catch (const Error& error) {
-      QUENCH_LOG_WARN("evaluation.prompts[{}] cannot be continued at step {}: {}; training goes on", i, step,
+      QUENCH_LOG_WARN("evaluation.prompts[{}] cannot be continued at step {}: {}; training continues", i, step,
                       error.what());
     }
   }

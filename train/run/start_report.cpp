@@ -68,8 +68,8 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
                         m.experts.layer_count(), m.experts.count, m.experts.intermediate_size, m.experts.per_token,
                         format_count(m.active_parameter_count()));
   if (!m.unknown_fields.empty())
-    text += fmt::format("model: its config.json also holds what is not known here and not used: {}\n",
-                        fmt::join(m.unknown_fields, ", "));
+    text +=
+        fmt::format("model: unknown members of its config.json are ignored: {}\n", fmt::join(m.unknown_fields, ", "));
   const nn::ParameterOptions& options = model.model->options();
   const bool master = config.training.master_dtype.has_value() && options.dtype != DType::f32;
   const nn::OptimizerEntry& optimizer = nn::find_optimizer(config.optimizer.name);

@@ -77,9 +77,10 @@ void Trainer::Run::follow_recipe() {
   in_tail = tail;
   setup.conversion = apply_run_recipe(*setup.model, chosen, device, tail, setup.health, setup.adapters.get());
   flops = training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup));
-  QUENCH_LOG_INFO("step {}: {}", progress.step + 1,
-                  tail ? "without the recipe from here on (recipe.start_step, stop_step, high_precision_tail)"
-                       : "the recipe applies from here on");
+  QUENCH_LOG_INFO(
+      "step {}: {}", progress.step + 1,
+      tail ? "the recipe does not apply from this step on (recipe.start_step, stop_step, high_precision_tail)"
+           : "the recipe applies from this step on");
 }
 
 bool Trainer::Run::run_step() {
@@ -201,8 +202,7 @@ void Trainer::Run::save_before_end(const std::exception& error) {
     QUENCH_CHECK_AS(ErrorCode::nonfinite, bad.empty(), "the {} is not finite", bad);
     save();
     report_saves(writer->finish());
-    QUENCH_LOG_WARN("the run ends by an error; the state after step {} is saved in {}", progress.step,
-                    result.checkpoint);
+    QUENCH_LOG_WARN("the run failed; the state after step {} is saved in {}", progress.step, result.checkpoint);
   } catch (const std::exception& failure) {
     const auto* known = dynamic_cast<const Error*>(&error);
     QUENCH_FAIL(known != nullptr ? known->code() : ErrorCode::failed,

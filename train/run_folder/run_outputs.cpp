@@ -39,15 +39,15 @@ void judge_folder(std::vector<OutputFault>& faults, const std::string& key, cons
   std::error_code ignored;
   const fs::file_status status = fs::status(folder, ignored);
   if (fs::exists(status) && !fs::is_directory(status))
-    faults.push_back({key, fmt::format("{} exists and is no folder", folder.string())});
+    faults.push_back({key, fmt::format("{} exists and is not a folder", folder.string())});
 }
 
 void judge_run_folder(std::vector<OutputFault>& faults, const fs::path& folder) {
   judge_folder(faults, "run.folder", folder);
   if (has_foreign_model_part(folder))
-    faults.push_back({"run.folder", fmt::format("{}/{} exists and was not written by a run, which keeps config and "
-                                                "tokenizer of its model there; choose another run.folder, or rename it",
-                                                folder.string(), run_files::kModelFolder)});
+    faults.push_back(
+        {"run.folder", fmt::format("{}/{} exists and was not written by a run; choose another run.folder, or rename it",
+                                   folder.string(), run_files::kModelFolder)});
   if (was_written_by_a_run(folder)) return;
   std::vector<std::string> names;
   std::error_code ignored;
@@ -55,9 +55,10 @@ void judge_run_folder(std::vector<OutputFault>& faults, const fs::path& folder) 
     if (fs::exists(fs::symlink_status(folder / name, ignored))) names.emplace_back(name);
   if (names.empty()) return;
   faults.push_back(
-      {"run.folder", fmt::format("{} holds {}, which no run has written and this one would write to; choose "
-                                 "another folder, or move that away",
-                                 folder.string(), list_names(names))});
+      {"run.folder",
+       fmt::format(
+           "{} holds {}, which was not written by a run and would be overwritten; choose another folder, or move it",
+           folder.string(), list_names(names))});
 }
 
 }  // namespace

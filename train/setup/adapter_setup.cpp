@@ -148,10 +148,10 @@ void require_base(const CheckpointState& state, const std::string& hash, const s
   const Json* base = state.extra.find(kBaseKey);
   const Json* stored = base != nullptr && base->is_object() ? base->find("hash") : nullptr;
   QUENCH_CHECK_AS(ErrorCode::corrupt, stored != nullptr && stored->is_string(),
-                  "{} says nothing of the model that its adapters belong to", source);
+                  "{} does not name the base model of its adapters", source);
   QUENCH_CHECK_AS(ErrorCode::bad_config, stored->as_string() == hash,
-                  "the adapters in {} were trained over another base: the weights here have hash {}, those had {}; "
-                  "give the model that the run started from",
+                  "the adapters in {} were trained over another base: the weights here have hash {}, expected {}; use "
+                  "the run's base model",
                   source, hash, stored->as_string());
 }
 
@@ -161,8 +161,8 @@ std::unique_ptr<recipes::Adapters> restore_adapted(CheckpointReader& reader, std
   QUENCH_CHECK_AS(ErrorCode::corrupt, config.lora.has_value(), "{} holds adapters, but its config has no section lora",
                   source);
   QUENCH_CHECK_AS(ErrorCode::not_found, !loads_weights(config) || std::filesystem::exists(config.model.path),
-                  "{} holds adapters over the model in {}, which is not found from here; start from the folder where "
-                  "the run was started, or bring that folder back",
+                  "{} holds adapters over the model in {}, which does not exist here; start from the folder where the "
+                  "run was started, or restore that folder",
                   source, config.model.path);
   ModelSetup setup;
   setup.model = std::move(model);

@@ -46,8 +46,8 @@ void LearnedScales::choose_in(QuantizationRules& rules) const {
   if (scheme == nullptr) return;
   const bool nearest = rules.quantizer == nullptr || rules.quantizer == &quantizers().front();
   if (rules.scheme != scheme || !nearest) {
-    QUENCH_LOG_WARN("the run has learned scales for {} to the nearest codes; those of {}{} follow from the weights",
-                    scheme->name, rules.scheme->name, nearest ? "" : fmt::format(" under {}", rules.quantizer->name));
+    QUENCH_LOG_WARN("the run has learned scales for {} only; those of {}{} follow from the weights", scheme->name,
+                    rules.scheme->name, nearest ? "" : fmt::format(" under {}", rules.quantizer->name));
     return;
   }
   rules.scales = [rows = rows](const ModelTensor& tensor) {

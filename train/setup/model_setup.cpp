@@ -116,8 +116,8 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
   for (const recipes::LayerConversion& row : conversion)
     QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.targets",
                      !of_experts || !merges || row.experts == 0 || !row.skipped_because.empty(),
-                     "recipe {} quantizes the weights of {}, but not with the updates of experts' adapters; "
-                     "set lora.quantize_merged to false, or leave the experts out of lora.targets",
+                     "recipe {} cannot quantize the merged weights of experts in {}; set lora.quantize_merged to "
+                     "false, or leave the experts out of lora.targets",
                      recipe.name, row.name);
   adapters->attach();
   adapters->name_kernels(conversion);

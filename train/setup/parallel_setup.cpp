@@ -25,7 +25,7 @@ void set_ranks(RunConfig& config, std::int64_t ranks) {
     throw ConfigError({{"", key, std::move(reason), ""}});
   };
   if (parallel.shard == -1 && ranks % parallel.replicate != 0)
-    refuse("parallel.replicate", fmt::format("{} copies of the model cannot be spread over {} process{}",
+    refuse("parallel.replicate", fmt::format("{} replicas of the model are not possible with {} process{}",
                                              parallel.replicate, ranks, ranks == 1 ? "" : "es"));
   if (shard_ranks(config) * parallel.replicate != ranks)
     refuse(
@@ -54,7 +54,7 @@ Device device_of_rank(std::string_view name, const distributed::Environment& pla
 std::int8_t gpu_of_rank(const distributed::Environment& place, int gpus) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   QUENCH_CHECK_AS(ErrorCode::bad_config, place.local_rank < gpus,
-                  "rank {} is number {} of its machine, which has {} GPU{}{}; start no more processes than GPUs",
+                  "rank {} has local rank {} on a machine with {} GPU{}{}; start no more processes than GPUs",
                   place.rank, place.local_rank, gpus, gpus == 1 ? "" : "s",
                   visible != nullptr ? fmt::format(" (CUDA_VISIBLE_DEVICES={})", visible) : "");
   return static_cast<std::int8_t>(place.local_rank);
@@ -110,8 +110,9 @@ void require_same_run(const distributed::Ranks& ranks, const RunConfig& config) 
                                      there != nullptr ? there->dump() : "(unset)", rank);
       }
     }
-    QUENCH_FAIL(ErrorCode::bad_config, "the processes of the run have different configs:{}",
-                differences.empty() ? fmt::format("\n  rank {} has keys that rank 0 has not", rank) : differences);
+    QUENCH_FAIL(
+        ErrorCode::bad_config, "the processes of the run have different configs:{}",
+        differences.empty() ? fmt::format("\n  rank {} has keys that rank 0 does not have", rank) : differences);
   }
 }
 

@@ -125,8 +125,8 @@ std::vector<ConfigChange> run_changes(const Json& stored, const RunConfig& befor
                                       const RunConfig& after) {
   if (stored.find("train") == nullptr) {
     QUENCH_LOG_WARN(
-        "the checkpoint was written by an older program: whether data, tokenizer and model config hold what they held "
-        "is not known");
+        "the checkpoint of an older version has no hashes of data, tokenizer and model config: changes cannot be "
+        "detected");
     return config_diff(before, after);
   }
   Changes changes = config_diff(before, after, &stored.at("model"));

@@ -60,8 +60,7 @@ void replace_files(const fs::path& fresh, const fs::path& folder) {
   if (changed.empty() && stale.empty()) return;
   std::vector<std::string> all = changed;
   all.insert(all.end(), stale.begin(), stale.end());
-  QUENCH_LOG_WARN("{} was of another model or tokenizer than this run's; replaced: {}", folder.string(),
-                  fmt::join(all, ", "));
+  QUENCH_LOG_WARN("{} was of another model or tokenizer and is replaced: {}", folder.string(), fmt::join(all, ", "));
   // config.json tells that the rest is complete.
   fs::remove(folder / "config.json");
   for (const std::string& name : stale) fs::remove(folder / name);
@@ -85,8 +84,8 @@ StoredModel model_of_config(const CheckpointState& state, const fs::path& checkp
   const std::string& path = run.model.path;
   const auto source = path.empty() ? std::nullopt : ModelSource::find(path);
   QUENCH_CHECK_AS(ErrorCode::not_found, path.empty() || (source && !source->config_file().empty()),
-                  "{} was saved by a program that left the model's config where it was, in {}, which is not found from "
-                  "here; start from the folder where the run was started, or bring that folder back",
+                  "{} is from an older version and refers to the model's config in {}, which does not exist here; "
+                  "start from the folder where the run was started, or restore that folder",
                   checkpoint.string(), path);
   return {.config = resolve_model_config(run.model),
           .files = path,
@@ -130,9 +129,7 @@ void write_run_model(const RunConfig& config, const RunModel& model) {
   const fs::path folder = fs::path(config.run.folder) / run_files::kModelFolder;
   fs::create_directories(config.run.folder);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !has_foreign_model_part(config.run.folder),
-                  "{} exists and was not written by a run, which keeps config and tokenizer of its model there; choose "
-                  "another run.folder, or rename it",
-                  folder.string());
+                  "{} exists and was not written by a run; choose another run.folder, or rename it", folder.string());
   // First: it tells whose the model part is.
   write_file_atomically(folder.parent_path() / run_files::kSources, run_sources(config).dump(2) + "\n");
   remove_stale_temporaries(config.run.folder, run_files::kModelFolder);
@@ -176,7 +173,7 @@ StoredModel stored_model(const CheckpointState& state, const fs::path& checkpoin
     return model_of_config(state, checkpoint);
   }
   if (model.files.empty())
-    model.missing = fmt::format("{} is away from its run folder ({}), whose folder {} holds the tokenizer",
+    model.missing = fmt::format("{} was copied out of its run folder ({}), whose folder {} has the tokenizer",
                                 checkpoint.string(), recorded, run_files::kModelFolder);
   return model;
 }

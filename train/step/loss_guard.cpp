@@ -126,7 +126,7 @@ void LossGuard::decide(std::int64_t step, StepVerdict& verdict) {
       if (failed_step_) {
         verdict.action = StepAction::stop;
         verdict.message += fmt::format(
-            "; stopping, since the run was already rolled back from step {} and did not get past it", *failed_step_);
+            "; stopping, since the run was already rolled back from step {} and failed there again", *failed_step_);
         return;
       }
       failed_step_ = step;
@@ -164,8 +164,8 @@ StepVerdict LossGuard::skip_without_targets(std::int64_t step) {
   StepVerdict verdict{.action = StepAction::skip};
   if (!std::exchange(told_of_targets_, true))
     verdict.message = fmt::format(
-        "step {}: none of its tokens is a target, as in parts of long prompts (data.on_long): the step is skipped, "
-        "weights and optimizer state stay as they are; further ones are counted as skipped steps",
+        "step {}: no token is a target, as in parts of long prompts (data.on_long): the step is skipped, weights and "
+        "optimizer state are unchanged; further ones are counted as skipped steps",
         step);
   return verdict;
 }

@@ -173,7 +173,7 @@ void check_form(const CompressedGroup& group, const std::string& where) {
                     : form == mxfp6  ? element(ElementFormat::e2m3) && weights.scale == ScaleForm::e8m0
                     : form == mxfp4  ? element(ElementFormat::e2m1) && weights.scale == ScaleForm::e8m0
                                      : element(ElementFormat::e2m1) && weights.scale == ScaleForm::e4m3_two_level;
-  QUENCH_CHECK_AS(ErrorCode::unsupported, fits, "{}: its format does not go with its weights", where);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, fits, "{}: the format contradicts the weights", where);
 }
 
 }  // namespace
@@ -284,7 +284,7 @@ std::vector<CompressedGroup> read_compressed_config(const Json& config, std::str
     };
     refuse("output_activations", "rounded outputs");
     if (weights == nullptr || weights->is_null()) {
-      refuse("input_activations", "rounded inputs beside plain weights");
+      refuse("input_activations", "quantized inputs with unquantized weights");
       continue;
     }
     CompressedGroup group;

@@ -89,7 +89,7 @@ class CompressedWeights final : public StoredWeights {
     const CompressedGroup& group = group_of(name);
     const Shape shape = packed_shape(name);
     const std::string problem = shape_problem(group.weights, shape[0], shape[1], group.inputs);
-    QUENCH_CHECK_AS(ErrorCode::corrupt, problem.empty(), "{}: {} cannot be as its config says: {}",
+    QUENCH_CHECK_AS(ErrorCode::corrupt, problem.empty(), "{}: {} contradicts the quantization config: {}",
                     files_.path().string(), name, problem);
     QuantizedWeight weight{.scheme = group.weights, .shape = shape};
     read_codes(weight, group.form, name);
@@ -130,7 +130,7 @@ class CompressedWeights final : public StoredWeights {
     const std::string_view layer = name.substr(0, name.size() - kWeight.size());
     for (const Target& target : targets_)
       if (target.pattern.matches(layer)) return *target.group;
-    QUENCH_FAIL(ErrorCode::corrupt, "{}: {} is quantized, but no group of quantization_config is for it",
+    QUENCH_FAIL(ErrorCode::corrupt, "{}: {} is quantized, but no group of quantization_config matches it",
                 files_.path().string(), name);
   }
 

@@ -134,8 +134,7 @@ class SparseWeights final : public StoredWeights {
     const auto mask = part(name, kBitmask);
     const Shape expected{values.entry->shape[0], bytes};
     QUENCH_CHECK_AS(ErrorCode::corrupt, mask && mask->entry->dtype == DType::u8 && mask->entry->shape == expected,
-                    "{}: {} has no bitmask U8{} beside it", files_.path().string(), values.entry->name,
-                    expected.to_string());
+                    "{}: {} has no bitmask U8{}", files_.path().string(), values.entry->name, expected.to_string());
     QUENCH_CHECK_AS(ErrorCode::unsupported,
                     values.entry->dtype == out.dtype() && (byte_size(out.dtype()) == 4 || byte_size(out.dtype()) == 2),
                     "{}: {} has dtype {}, expected F32, BF16 or F16", files_.path().string(), values.entry->name,

@@ -176,15 +176,15 @@ GgufHead parse(Cursor in, std::uint64_t file_size) {
   for (std::uint64_t i = 0; i < tensors; ++i) {
     GgufEntry entry = read_tensor(in, offset);
     in.check(names.insert(entry.name).second, "tensor {} twice", entry.name);
-    in.check(entry.bytes <= file_size && offset <= file_size, "tensor {} ends behind the file", entry.name);
+    in.check(entry.bytes <= file_size && offset <= file_size, "tensor {} ends past the end of the file", entry.name);
     offset = gguf_padded(offset + entry.bytes, alignment);
     head.tensors.push_back(std::move(entry));
   }
   const std::uint64_t data = gguf_padded(in.position(), alignment);
   for (GgufEntry& entry : head.tensors) {
     entry.begin += data;
-    in.check(entry.begin <= file_size && entry.bytes <= file_size - entry.begin, "tensor {} ends behind the file",
-             entry.name);
+    in.check(entry.begin <= file_size && entry.bytes <= file_size - entry.begin,
+             "tensor {} ends past the end of the file", entry.name);
   }
   return head;
 }

@@ -41,8 +41,8 @@ void refuse_others(const GgufFields& fields, std::int64_t context) {
                   fields.integer(kExperts));
   const std::int64_t window = fields.find_integer(kWindow).value_or(0);
   QUENCH_CHECK_AS(ErrorCode::unsupported, window == 0 || window >= context,
-                  "{}: {} is {}; put the model's config.json beside the file", fields.source(), fields.name(kWindow),
-                  window);
+                  "{}: {} is {}; put the model's config.json into the file's folder", fields.source(),
+                  fields.name(kWindow), window);
   for (const std::string_view key : {"attention.scale", "logit_scale", "residual_scale", "embedding_scale"})
     QUENCH_CHECK_AS(ErrorCode::unsupported, fields.find(key) == nullptr, "{}: {} is not supported", fields.source(),
                     fields.name(key));

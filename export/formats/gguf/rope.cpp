@@ -123,15 +123,14 @@ Json scaling_of_divisors(const GgufFields& fields, const std::vector<float>& div
   for (const Json& candidate : candidates)
     if (gives(config, candidate, divisors, fields.source())) return candidate;
   QUENCH_FAIL(ErrorCode::unsupported,
-              "{}: the divisors of {} come from no known rescaling of rotary positions; put the model's config.json "
-              "beside the file",
-              fields.source(), kRopeDivisors);
+              "{}: {} fits no known RoPE scaling; put the model's config.json into the file's folder", fields.source(),
+              kRopeDivisors);
 }
 
 void check_keys(const GgufFields& fields) {
   for (const std::string& key : fields.keys(kScaling))
     QUENCH_CHECK_AS(ErrorCode::unsupported, std::ranges::find(kKnown, key) != kKnown.end(),
-                    "{}: {} is not known; put the model's config.json beside the file", fields.source(),
+                    "{}: {} is not supported; put the model's config.json into the file's folder", fields.source(),
                     fields.name(key));
   const double extrapolation = fields.find_number(kExtrapolation).value_or(1.0);
   QUENCH_CHECK_AS(ErrorCode::unsupported, extrapolation == 1, "{}: {} is {}, only 1 can be read", fields.source(),
@@ -143,7 +142,7 @@ void check_keys(const GgufFields& fields) {
 GgufRope gguf_rope(const nn::ModelConfig& config) {
   const nn::RopeScaling& rope = config.rope;
   using enum nn::RopeScaling::Type;
-  QUENCH_CHECK(rope.type != dynamic, "GGUF has no dynamic rescaling");
+  QUENCH_CHECK(rope.type != dynamic, "GGUF has no dynamic RoPE scaling");
   GgufRope out;
   out.metadata.emplace_back("rope.dimension_count", static_cast<std::uint32_t>(config.head_dim));
   out.metadata.emplace_back("rope.freq_base", static_cast<float>(rope.theta));
@@ -168,8 +167,9 @@ void read_gguf_rope(const GgufFields& fields, const std::vector<float>& divisors
   if (divided && (type == "none" || (type == "linear" && factor == 1))) {
     config.set("rope_scaling", scaling_of_divisors(fields, divisors, config, theta, factor));
   } else if (divided) {
-    QUENCH_FAIL(ErrorCode::unsupported, "{}: {} beside {} '{}'; put the model's config.json beside the file",
-                fields.source(), kRopeDivisors, fields.name(kType), type);
+    QUENCH_FAIL(ErrorCode::unsupported,
+                "{}: {} together with {} '{}'; put the model's config.json into the file's folder", fields.source(),
+                kRopeDivisors, fields.name(kType), type);
   } else if (type == "linear" && factor != 1) {
     config.set("rope_scaling", Json::Object{{"rope_type", "linear"}, {"factor", factor}});
   } else if (type == "yarn") {

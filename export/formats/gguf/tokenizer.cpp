@@ -66,8 +66,8 @@ void add_patterns(const Json& component, std::vector<std::string_view>& patterns
     if (flag(component, "use_regex", true)) patterns.emplace_back("gpt2");
     if (flag(component, "add_prefix_space", true))
       QUENCH_LOG_WARN(
-          "the tokenizer puts a space before a text, which a byte-level tokenizer of llama.cpp does not: the "
-          "first token differs there");
+          "the tokenizer adds a space before a text, llama.cpp's byte-level tokenizers do not: the first token differs "
+          "there");
   } else if (type == "Digits") {
     patterns.emplace_back(flag(component, "individual_digits", false) ? "individual_digits" : "digits");
   } else {
@@ -193,7 +193,7 @@ std::optional<Vocabulary> read_sentence_piece(const fs::path& folder, std::int64
   const SentencePieceSettings settings = read_sentence_piece_settings(bytes);
   if (!settings.bpe) return std::nullopt;
   if (settings.collapses_spaces || settings.normalizes)
-    QUENCH_LOG_WARN("{}: the tokenizer {}, llama.cpp keeps texts as they are: ids differ there", file.string(),
+    QUENCH_LOG_WARN("{}: the tokenizer {}, llama.cpp does not: ids differ there", file.string(),
                     settings.normalizes ? "normalizes texts" : "drops repeated spaces");
   const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(folder);
   const int pieces = processor.GetPieceSize();
@@ -247,7 +247,7 @@ Surroundings surroundings(const Tokenizer& tokenizer) {
 std::vector<std::pair<std::string, GgufValue>> gguf_tokenizer(const fs::path& folder, const nn::ModelConfig& config) {
   std::optional<Vocabulary> vocabulary = read_vocabulary(folder, config.vocab_size);
   if (!vocabulary) {
-    QUENCH_LOG_WARN("the GGUF file has no tokenizer: there is none that llama.cpp has a counterpart of");
+    QUENCH_LOG_WARN("the GGUF file has no tokenizer: llama.cpp does not support this one");
     return {{"tokenizer.ggml.model", std::string("none")}};
   }
   std::vector<std::pair<std::string, GgufValue>> metadata;

@@ -148,10 +148,10 @@ Described read_byte_level(const GgufFields& fields, const Tokens& tokens) {
       names.push_back(name);
       if (name == pre) way = &known;
     }
-  QUENCH_CHECK_AS(ErrorCode::unsupported, way != nullptr,
-                  "{}: {} is {}, which does not say how text is split; known: {}. Put the model's tokenizer.json "
-                  "beside the file",
-                  fields.source(), fields.name("pre"), pre ? Json(*pre).dump() : "absent", fmt::join(names, ", "));
+  QUENCH_CHECK_AS(
+      ErrorCode::unsupported, way != nullptr,
+      "{}: {} is {}, an unknown pre-tokenizer; known: {}. Put the model's tokenizer.json into the file's folder",
+      fields.source(), fields.name("pre"), pre ? Json(*pre).dump() : "absent", fmt::join(names, ", "));
   Json::Array merges;
   for (std::string& merge : read_list<std::string>(fields, "merges", "texts", &Json::is_string,
                                                    [](const Json& item) { return item.as_string(); }))
@@ -275,8 +275,8 @@ TokenizerFiles tokenizer_files(const GgufHead& head, const std::string& source) 
   const auto name = fields.find_text("model");
   const auto* model = std::ranges::find(kModels, name.value_or(""), &Model::name);
   QUENCH_CHECK_AS(ErrorCode::unsupported, model != std::end(kModels),
-                  "{}: {} is {}; gpt2 and llama can be read. Put the model's tokenizer.json beside the file", source,
-                  fields.name("model"), name ? Json(*name).dump() : "absent");
+                  "{}: {} is {}; gpt2 and llama can be read. Put the model's tokenizer.json into the file's folder",
+                  source, fields.name("model"), name ? Json(*name).dump() : "absent");
   const Tokens tokens = read_tokens(fields);
   auto [json, begins] = model->read(fields, tokens);
   json.insert(json.begin(), {{"version", "1.0"}, {"added_tokens", added_tokens(tokens)}});

@@ -163,20 +163,20 @@ void require_gguf_model(const nn::ModelConfig& config) {
   QUENCH_CHECK_AS(ErrorCode::unsupported, architecture != nullptr, "GGUF export of model type '{}' is not supported",
                   config.model_type);
   QUENCH_CHECK_AS(ErrorCode::unsupported, config.rope.type != nn::RopeScaling::Type::dynamic,
-                  "GGUF has no dynamic rescaling of rotary positions");
+                  "GGUF has no dynamic RoPE scaling");
   QUENCH_CHECK_AS(ErrorCode::unsupported,
                   config.sliding_window == 0 || config.sliding_window >= config.context_length(),
-                  "GGUF cannot say the sliding window of {} keys", config.sliding_window);
+                  "GGUF cannot store the sliding window of {} tokens", config.sliding_window);
   QUENCH_CHECK_AS(ErrorCode::unsupported, architecture->rope_divisors || gguf_rope(config).divisors.empty(),
-                  "llama.cpp's architecture {} cannot compute these rotary positions: of rescalings it has linear, and "
-                  "yarn with beta_fast 32, beta_slow 1 and whole bounds",
+                  "llama.cpp's architecture {} does not support this RoPE scaling; it has linear, and yarn with "
+                  "beta_fast 32, beta_slow 1 and whole bounds",
                   architecture->name);
   QUENCH_CHECK_AS(ErrorCode::unsupported,
                   architecture->free_head_dim || config.num_attention_heads * config.head_dim == config.hidden_size,
-                  "llama.cpp's architecture {} wants heads that make up hidden_size {}, here {} of {}",
+                  "llama.cpp's architecture {} needs heads that add up to hidden_size {}, here {} of {}",
                   architecture->name, config.hidden_size, config.num_attention_heads, config.head_dim);
   QUENCH_CHECK_AS(ErrorCode::unsupported, architecture->output_bias || !config.output_bias,
-                  "llama.cpp's architecture {} has no bias behind attention (attention_bias)", architecture->name);
+                  "llama.cpp's architecture {} has no attention output bias (attention_bias)", architecture->name);
 }
 
 Json write_gguf(const ExportJob& job) {

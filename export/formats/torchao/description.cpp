@@ -181,7 +181,8 @@ constexpr std::array kReaders = {
 
 std::string type_of(const Json& description, std::string_view source) {
   const Json* type = description.is_object() ? description.find("_type") : nullptr;
-  QUENCH_CHECK_AS(ErrorCode::corrupt, type != nullptr && type->is_string(), "{}: its metadata name no class", source);
+  QUENCH_CHECK_AS(ErrorCode::corrupt, type != nullptr && type->is_string(), "{}: the metadata have no class name",
+                  source);
   return type->as_string();
 }
 

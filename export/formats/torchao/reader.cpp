@@ -59,7 +59,7 @@ class TorchaoWeights final : public StoredWeights {
     const TorchaoWeight described_as = described(name);
     QuantizedWeight weight{.scheme = described_as.weights, .shape = shape_of(name, described_as)};
     const std::string problem = shape_problem(weight.scheme, weight.shape[0], weight.shape[1], described_as.inputs);
-    QUENCH_CHECK_AS(ErrorCode::corrupt, problem.empty(), "{} cannot be as its metadata say: {}", named(name), problem);
+    QUENCH_CHECK_AS(ErrorCode::corrupt, problem.empty(), "{} contradicts its metadata: {}", named(name), problem);
     const MemoryScope scope(MemoryCategory::workspace);
     read_codes(weight, name, described_as);
     read_scales(weight, name);

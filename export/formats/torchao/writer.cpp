@@ -268,7 +268,7 @@ const TorchaoClass* class_of(const Scheme& scheme) {
 }  // namespace
 
 std::string torchao_problem(const Scheme& scheme) {
-  return class_of(scheme) != nullptr ? "" : "none of TorchAO's classes that can be saved as safetensors holds it";
+  return class_of(scheme) != nullptr ? "" : "no TorchAO class with safetensors support stores it";
 }
 
 Json write_torchao(const std::vector<ModelTensor>& tensors, const std::filesystem::path& folder,

@@ -48,12 +48,12 @@ TEST(JsonSource, AnArrayThatIsNoneIsRefusedWithItsLine) {
   const auto refused = [](const std::string& text, const std::string& line, const std::string& reason) {
     expect_error(ErrorCode::corrupt, {"a.json:" + line + ": ", reason}, [&] { (void)json_records(text); });
   };
-  refused("[{\"a\":1},\n", "2", "cut off");
-  refused("[{\"a\":1},\n{\"b\": \"", "2", "cut off");
+  refused("[{\"a\":1},\n", "2", "truncated");
+  refused("[{\"a\":1},\n{\"b\": \"", "2", "truncated");
   refused("[{\"a\":1}\n{\"b\":2}]", "2", "expected \",\" or \"]\"");
   refused("[{\"a\":1},\n]", "2", "after the comma");
-  refused("[{\"a\":1}]\n\n{}", "3", "nothing may follow");
-  refused("{\n\"a\": 1", "2", "cut off");
+  refused("[{\"a\":1}]\n\n{}", "3", "data after the end of");
+  refused("{\n\"a\": 1", "2", "truncated");
 }
 
 TEST(JsonSource, RecordsKnowTheLineTheyBeginOn) {

@@ -104,7 +104,7 @@ TEST(TableSource, OtherFilesAreRefused) {
   refused("{\"text\": 1}\n", {"no Parquet file", "looks like text"});
   refused("version https://git-lfs.github.com/spec/v1\n", {"Git LFS pointer", "git lfs pull"});
   refused("PARE1234", {"encrypted Parquet file"});
-  refused("\x1f\x8b\x08...", {"packed by gzip or zstd", "unpack it"});
+  refused("\x1f\x8b\x08...", {"compressed by gzip or zstd", "decompress it"});
   refused(std::string("\x01\0\x02\0", 4), {"no known format"});
   const std::string parquet = read_file(table("chats.parquet"), 1 << 20);
   refused(parquet.substr(0, parquet.size() / 2), {"Parquet file cannot be read"});

@@ -100,7 +100,7 @@ TEST(TextInput, BrokenGzipDataNamesTheByte) {
   };
   EXPECT_THAT(error(packed.substr(0, 500)),
               AllOf(StartsWith("corrupt"), HasSubstr("a.gz: the gzip data ends at byte 500")));
-  EXPECT_THAT(error(packed.substr(0, packed.size() - 1)), HasSubstr("the file is cut off"));
+  EXPECT_THAT(error(packed.substr(0, packed.size() - 1)), HasSubstr("the file is truncated"));
   EXPECT_THAT(error(packed + "rest"),
               HasSubstr(fmt::format("something other than gzip data at byte {}", packed.size())));
   std::string damaged = packed;
@@ -185,8 +185,8 @@ TEST(TextInput, DamagedZstdDataIsRefusedWithItsPlace) {
     write_file(folder / "a.zst", bytes);
     return error_of([&] { (void)read_all(folder / "a.zst"); });
   };
-  EXPECT_THAT(refused(packed.substr(0, packed.size() / 2)), AllOf(HasSubstr("zstd data ends"), HasSubstr("cut off")));
-  EXPECT_THAT(refused(packed.substr(0, packed.size() - 1)), HasSubstr("cut off"));
+  EXPECT_THAT(refused(packed.substr(0, packed.size() / 2)), AllOf(HasSubstr("zstd data ends"), HasSubstr("truncated")));
+  EXPECT_THAT(refused(packed.substr(0, packed.size() - 1)), HasSubstr("truncated"));
   EXPECT_THAT(refused(packed + "text"), HasSubstr("something other than zstd data"));
   std::string damaged = packed;
   damaged[damaged.size() / 2] = static_cast<char>(damaged[damaged.size() / 2] ^ 0xFF);

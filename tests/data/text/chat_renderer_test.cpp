@@ -244,15 +244,15 @@ TEST_F(ChatRecords, BadConversationsAreNamedWithFileAndLine) {
   refused(R"({"messages": [{"role": "bot", "content": "a"}]})", "message 0: role 'bot'");
   refused(R"({"messages": [{"role": "user", "content": "a"}]})", "no assistant message");
   refused(R"({"messages": [{"role": "user", "content": ""}, {"role": "assistant", "content": "b"}]})",
-          "message 0: the user says nothing");
+          "message 0: the user's message is empty");
   refused(R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}]})",
-          "message 1: the assistant says nothing");
+          "message 1: the assistant's message is empty");
   const auto with = [](const char* user, const char* assistant) {
     return fmt::format(
         R"({{"messages": [{{"role": "user", "content": "a"{}}}, {{"role": "assistant", "content": "b"{}}}]}})", user,
         assistant);
   };
-  refused(with("", R"(, "weight": 0)"), "no assistant message is to be trained on");
+  refused(with("", R"(, "weight": 0)"), "no assistant message is a target");
   refused(with("", R"(, "weight": 0.5)"), "message 1: field \"weight\" is 0.5");
   refused(with("", R"(, "train": "yes")"), "message 1: field \"train\" is \"yes\"; expected true, 1, false or 0");
   refused(with("", R"(, "train": true, "weight": 0)"), "contradict each other");
@@ -262,7 +262,7 @@ TEST_F(ChatRecords, BadConversationsAreNamedWithFileAndLine) {
             "message 1: tool_calls[1] names no function");
   refused(good.substr(0, good.size() - 1) + R"(, "tools": [{"name": "f"}, "g"]})",
           "tools[1] is string, expected object");
-  refused(with(R"(, "train": true)", ""), "message 0: says to train on it");
+  refused(with(R"(, "train": true)", ""), "message 0: a flag asks to train on it");
   EXPECT_EQ(text(read(with(R"(, "train": true)", ""), {.train_on = TrainOn::all}).at(0), true),
             "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n");
   refused(R"({"messages": [{"content": "a"}]})", "no field \"role\"");

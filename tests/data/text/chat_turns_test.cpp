@@ -51,7 +51,7 @@ TEST_F(ChatTurns, TemplatesThatTakeListsOfPartsAloneGetTextsAsOnePart) {
       "{% endif %}{% endfor %}<|im_end|>\n{% endfor %}";
   const testing::CapturedLog log;
   EXPECT_EQ(targets(parts + kPrompt, kTwoTurns), kBoth);
-  EXPECT_THAT(log.text(), ::testing::HasSubstr("t.jinja: the chat template takes contents as lists of parts alone"));
+  EXPECT_THAT(log.text(), ::testing::HasSubstr("t.jinja: the chat template reads contents as lists of parts only"));
 }
 
 // A template that knows no tools: the answer of calls alone is its end, and a warning counts what is not written.
@@ -70,7 +70,7 @@ TEST_F(ChatTurns, CallsThatTheTemplateDoesNotWriteLeaveTheTokenThatEndsTheTurn) 
   // Nothing of the turn is there.
   const std::string without =
       "{% for m in messages if m.content %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
-  expect_error(ErrorCode::invalid_argument, {"message 1", "t.jinja writes nothing of this turn"},
+  expect_error(ErrorCode::invalid_argument, {"message 1", "t.jinja does not render this assistant turn"},
                [&] { (void)targets(without, record); });
 }
 

@@ -86,7 +86,7 @@ TEST(JsonlReader, NothingUsableIsAnError) {
   expect_error(ErrorCode::corrupt, {"a.jsonl: no record", "a.jsonl:2: the record is null"},
                [] { read("\nnull\n{}\n", {.on_bad_record = BadRecord::skip}); });
   expect_error(ErrorCode::corrupt, {"a.jsonl:1", "no field \"text\", \"messages\""}, [] { read("{\"a\":1}\n"); });
-  expect_error(ErrorCode::corrupt, {"a.jsonl:3", "array", "cut off"}, [] { read("[\r\n{\"text\": \"a\"}\n"); });
+  expect_error(ErrorCode::corrupt, {"a.jsonl:3", "array", "truncated"}, [] { read("[\r\n{\"text\": \"a\"}\n"); });
 }
 
 // A line far above the limit costs a block of memory, not its size.
@@ -150,7 +150,7 @@ TEST(JsonlReader, ChatRecords) {
   refuses(R"({"messages":[{"role":"user","content":null}]})", "message 0: field \"content\" is null");
   refuses(R"({"messages":[{"role":"bot","content":"Q"}]})", "role 'bot'");
   refuses(R"({"messages":[{"role":"user","content":"Q"},{"role":"assistant","content":" \n"}]})",
-          "message 1: the assistant says nothing");
+          "message 1: the assistant's turn is empty");
   refuses(R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})", "not of type text");
   refuses(R"({"messages":"x"})", "is string, expected array");
   refuses(R"({"messages":["x"]})", "message 0 is string");

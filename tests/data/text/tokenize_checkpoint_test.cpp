@@ -125,7 +125,7 @@ TEST_F(TokenizeCheckpointTest, AStoppedTokenizationGoesOnWithTheSameResult) {
   for (const std::int32_t first_id : {0, 70000}) {  // ids of two bytes, and of four
     const CountingTokenizer tokenizer(first_id);
     const std::string message = stop_after(4, options("out"), tokenizer);
-    EXPECT_THAT(message, ::testing::HasSubstr("the same command goes on there"));
+    EXPECT_THAT(message, ::testing::HasSubstr("the same command resumes there"));
     EXPECT_FALSE(fs::exists(folder_ / "out"));
     EXPECT_TRUE(fs::exists(journal()));
     const int before = tokenizer.encoded - kFraming;
@@ -144,7 +144,7 @@ TEST_F(TokenizeCheckpointTest, AStoppedTokenizationGoesOnWithTheSameResult) {
 }
 
 TEST_F(TokenizeCheckpointTest, NothingIsLeftWhereNothingWasEncoded) {
-  EXPECT_THAT(stop_after(0, options("out"), tokenizer_), ::testing::HasSubstr("begins it again"));
+  EXPECT_THAT(stop_after(0, options("out"), tokenizer_), ::testing::HasSubstr("starts from the beginning"));
   EXPECT_FALSE(fs::exists(journal()));
   EXPECT_EQ(complete(options("out")), kDocuments);
 }
@@ -152,7 +152,7 @@ TEST_F(TokenizeCheckpointTest, NothingIsLeftWhereNothingWasEncoded) {
 TEST_F(TokenizeCheckpointTest, WithoutAJournalItBeginsAgain) {
   TokenizeOptions plain = options("out");
   plain.journal = false;
-  EXPECT_THAT(stop_after(3, plain, tokenizer_), ::testing::HasSubstr("begins it again"));
+  EXPECT_THAT(stop_after(3, plain, tokenizer_), ::testing::HasSubstr("starts from the beginning"));
   EXPECT_EQ(complete(plain), kDocuments);
 }
 
@@ -223,7 +223,7 @@ TEST_F(TokenizeCheckpointTest, AChangedInputIsEncodedAgainFromTheChangeOn) {
 
 TEST_F(TokenizeCheckpointTest, AFileOfSomeoneElseStaysAsItIs) {
   write_file(journal(), "my diary");
-  EXPECT_THAT(stop_after(4, options("out"), tokenizer_), ::testing::HasSubstr("begins it again"));
+  EXPECT_THAT(stop_after(4, options("out"), tokenizer_), ::testing::HasSubstr("starts from the beginning"));
   EXPECT_EQ(complete(options("out")), kDocuments);
   EXPECT_EQ(read_file(journal()), "my diary");
 }
@@ -246,7 +246,7 @@ TEST_F(TokenizeCheckpointTest, AFullDiskCostsTheJournalOnly) {
     (void)tokenize_files(tokenizer_, limited);
     EXPECT_FALSE(fs::exists(journal()));
     limited.output = folder_ / "stopped";
-    EXPECT_THAT(stop_after(10, limited, tokenizer_), ::testing::HasSubstr("begins it again"));
+    EXPECT_THAT(stop_after(10, limited, tokenizer_), ::testing::HasSubstr("starts from the beginning"));
   }
   EXPECT_EQ(contents(folder_ / "out"), contents(folder_ / "whole"));
 }

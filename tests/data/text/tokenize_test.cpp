@@ -265,7 +265,7 @@ TEST(Tokenize, BadRequestsAreRefused) {
   refuses(ErrorCode::bad_config, "no output folder", [](auto& o) { o.output = ""; });
   refuses(ErrorCode::bad_config, "holds other files", [&](auto& o) { o.output = folder.path(); });
   refuses(ErrorCode::bad_config, "not a folder", [&](auto& o) { o.output = folder / "a.txt"; });
-  refuses(ErrorCode::bad_config, "tokenize them apart", [&](auto& o) {
+  refuses(ErrorCode::bad_config, "tokenize them separately", [&](auto& o) {
     o.inputs = {(folder / "a.txt").string(), (folder / "chat.jsonl").string()};
   });
   refuses(ErrorCode::invalid_argument, "1 were blank", [&](auto& o) { o.inputs = {(folder / "blank.txt").string()}; });

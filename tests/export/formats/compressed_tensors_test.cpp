@@ -196,7 +196,7 @@ TEST_F(ConfigRefusal, NamesTheKey) {
   EXPECT_THAT(after([](Json&, Json& w) { w.set("type", "complex"); }), HasSubstr("weights.type: complex"));
   EXPECT_THAT(after([](Json&, Json& w) { w.set("strategy", "attn_head"); }), HasSubstr("weights.strategy"));
   EXPECT_THAT(after([](Json&, Json& w) { w.set("actorder", "group"); }), HasSubstr("weights.actorder"));
-  EXPECT_THAT(after([](Json&, Json& w) { w.set("type", "float"); }), HasSubstr("does not go with its weights"));
+  EXPECT_THAT(after([](Json&, Json& w) { w.set("type", "float"); }), HasSubstr("the format contradicts the weights"));
   const auto group = [](Json& c) { return c.find("config_groups")->find("group_0"); };
   EXPECT_THAT(after([&](Json& c, Json& w) { group(c)->set("output_activations", w); }),
               HasSubstr("group_0.output_activations: rounded outputs are not supported"));
@@ -205,7 +205,7 @@ TEST_F(ConfigRefusal, NamesTheKey) {
                 group(c)->set("input_activations", inputs);
                 group(c)->set("weights", nullptr);
               }),
-              HasSubstr("group_0.input_activations: rounded inputs beside plain weights are not supported"));
+              HasSubstr("group_0.input_activations: quantized inputs with unquantized weights are not supported"));
   EXPECT_THAT(after([](Json& c, Json&) { c.find("config_groups")->find("group_0")->set("format", "marlin-24"); }),
               HasSubstr("format 'marlin-24' is not supported"));
 }

@@ -120,7 +120,7 @@ TEST(GgufModel, WhatLlamaCppCannotComputeIsRefused) {
   const auto refused = [](const std::string& architecture, const std::string& more) {
     return refusal_of([&] { require_gguf_model(model_of_gguf(architecture, more)); });
   };
-  EXPECT_THAT(refused("Qwen2ForCausalLM", kLlama3), HasSubstr("architecture qwen2 cannot compute these rotary"));
+  EXPECT_THAT(refused("Qwen2ForCausalLM", kLlama3), HasSubstr("architecture qwen2 does not support this RoPE scaling"));
   EXPECT_THAT(refused("Qwen3ForCausalLM", std::string(kYarn) + R"(, "beta_slow": 2.0})"), HasSubstr("beta_fast 32"));
   EXPECT_THAT(refused("Qwen2ForCausalLM", R"("head_dim": 16)"), HasSubstr("hidden_size 64, here 2 of 16"));
   EXPECT_THAT(refused("Qwen3ForCausalLM", R"("head_dim": 16, "attention_bias": true)"), HasSubstr("attention_bias"));
@@ -214,7 +214,7 @@ TEST_F(GgufMetadata, FaultsAreNamedByFileAndKey) {
            Fault{"llama.expert_count", std::uint32_t{8}, "llama.expert_count is 8"},
            Fault{"llama.attention.scale", 0.5f, "llama.attention.scale is not supported"},
            Fault{"llama.rope.scaling.type", std::string("longrope"), "llama.rope.scaling.type is 'longrope'"},
-           Fault{"llama.rope.scaling.alpha", 1000.0f, "llama.rope.scaling.alpha is not known"},
+           Fault{"llama.rope.scaling.alpha", 1000.0f, "llama.rope.scaling.alpha is not supported"},
            Fault{"llama.rope.freq_base", std::string("x"), "llama.rope.freq_base is \"x\", expected a number"},
            Fault{"general.architecture", std::string("gemma"), "'gemma' is not supported; known: llama, qwen2, qwen3"},
            Fault{"general.architecture", std::uint32_t{1}, "general.architecture is 1, expected a string"},
@@ -226,7 +226,7 @@ TEST_F(GgufMetadata, FaultsAreNamedByFileAndKey) {
   EXPECT_THAT(refused("general.name", std::string("x"), 13),
               HasSubstr("tensor token_embd.weight has type Q5_K; known:"));
   divisors_ = {1, 7};
-  EXPECT_THAT(refused("general.name", std::string("x")), HasSubstr("rope_freqs.weight come from no known rescaling"));
+  EXPECT_THAT(refused("general.name", std::string("x")), HasSubstr("rope_freqs.weight fits no known RoPE scaling"));
   divisors_ = {1, -1};
   EXPECT_THAT(refused("general.name", std::string("x")), HasSubstr("rope_freqs.weight holds -1"));
 }

@@ -126,7 +126,7 @@ TEST(GgufTokenizerReader, FaultsAreNamedByFileAndKey) {
   for (const Fault& fault : {
            Fault{"model", std::string("t5"), "tokenizer.ggml.model is \"t5\"; gpt2 and llama can be read"},
            Fault{"model", 3u, "tokenizer.ggml.model is 3, expected a string"},
-           Fault{"pre", std::string("chatglm"), "tokenizer.ggml.pre is \"chatglm\", which does not say how"},
+           Fault{"pre", std::string("chatglm"), "tokenizer.ggml.pre is \"chatglm\", an unknown pre-tokenizer"},
            Fault{"pre", std::nullopt, "tokenizer.ggml.pre is absent"},
            Fault{"tokens", std::nullopt, "tokenizer.ggml.tokens names no tokens"},
            Fault{"tokens", std::string("a"), "tokenizer.ggml.tokens is string, expected a list of texts"},

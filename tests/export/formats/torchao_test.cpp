@@ -80,7 +80,7 @@ TEST_F(TorchaoRefusal, NamesTheAttribute) {
   EXPECT_EQ(after(int4, [](Json&, Json&) {}), "");
   EXPECT_THAT(after(int4, [](Json& d, Json&) { d.set("_type", "Int4Tensor"); }),
               HasSubstr("m: w: weights of TorchAO's class Int4Tensor are not supported; known: Int8Tensor"));
-  EXPECT_THAT(after(int4, [](Json& d, Json&) { d.erase("_type"); }), HasSubstr("name no class"));
+  EXPECT_THAT(after(int4, [](Json& d, Json&) { d.erase("_type"); }), HasSubstr("the metadata have no class name"));
   EXPECT_THAT(after(int4, [](Json& d, Json&) { d.erase("_tensor_data_names"); }), HasSubstr("_tensor_data_names"));
   EXPECT_THAT(after(int4,
                     [](Json& d, Json&) {

@@ -144,7 +144,7 @@ TEST(Gptq, SaysWhatItCannotDo) {
     (void)gptq(w, find_scheme("int4_weight_only_g32")->weights, "layers.1.down_proj", {}, one, {.damping = 0});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("layers.1.down_proj cannot be quantized: the matrix of its inputs"));
+    EXPECT_THAT(error.what(), HasSubstr("layers.1.down_proj cannot be quantized: the Hessian of its inputs"));
   }
 }
 

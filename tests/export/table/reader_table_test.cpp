@@ -114,7 +114,7 @@ TEST(ReaderTable, TheReferenceNamesFamiliesAndReasons) {
     EXPECT_THAT(text, HasSubstr("| " + std::string(format.name) + " |"));
   for (const char* names : {"`int<2-8>_weight_only[_g32\\|_g64\\|_g128]`", "`float8dyn_int4<_g32\\|_g64>`",
                             "`mxfp8_weight_only`, `mxfp4_weight_only` | loads, cannot run: TorchAO",
-                            "refused: MXFP6 has no scheme in vLLM", "`q8_0`, `q4_0`, `q4_k`, `q6_k`, `mxfp4_gguf`"})
+                            "refused: vLLM does not support MXFP6", "`q8_0`, `q4_0`, `q4_k`, `q6_k`, `mxfp4_gguf`"})
     EXPECT_THAT(text, HasSubstr(names));
 }
 

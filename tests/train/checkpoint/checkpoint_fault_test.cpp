@@ -188,7 +188,7 @@ TEST_F(CheckpointFault, InterruptedAndShortCallsAreCompleted) {
     sweep([&] { return fresh(); }, action, {"keep=2"},
           [&](const fs::path& folder, const Finished& run, int call) {
             ASSERT_EQ(run.status, 0) << action << " call " << call << "\n" << run.output;
-            EXPECT_FALSE(run.printed("tried once more")) << run.output;
+            EXPECT_FALSE(run.printed("is retried once")) << run.output;
             EXPECT_EQ(restart_from(folder), 3);
             EXPECT_TRUE(verify_checkpoint(folder / "step-3").ok());
           });
@@ -298,7 +298,7 @@ TEST_F(CheckpointFault, BackgroundErrorEndsTheRunUnlessToldToGoOn) {
   const Finished stop = Process(driver(folder, 8, {"async", "pause=20000"}), broken_step_3).wait();
   EXPECT_EQ(stop.status, 1);
   EXPECT_THAT(stop.output, HasSubstr("error input/output error: cannot write"));
-  EXPECT_THAT(stop.output, HasSubstr("tried once more"));
+  EXPECT_THAT(stop.output, HasSubstr("is retried once"));
   EXPECT_LE(restart_from(folder), 4);  // surfaced at the next step
   folder = fresh();
   const Finished go_on = Process(driver(folder, 8, {"async", "keep-going", "keep=2"}), broken_step_3).wait();

@@ -114,9 +114,9 @@ TEST_F(CheckpointList, JunkIsListedWithOneReasonEach) {
   std::vector<std::string> found;
   for (const CheckpointInfo& info : listing.checkpoints)
     found.push_back(fmt::format("{} {}{}", info.step, info.unjudged ? "?" : "", info.fault));
-  EXPECT_THAT(found, ElementsAre("70 ", "12 ?it has no manifest.json",
-                                 "11 ?it is a symbolic link to nothing: is what it points to mounted?",
-                                 "5 ?it is not a folder"));
+  EXPECT_THAT(found,
+              ElementsAre("70 ", "12 ?it has no manifest.json",
+                          "11 ?it is a dangling symbolic link: is its target mounted?", "5 ?it is not a folder"));
   std::vector<std::string> ignored;
   for (const IgnoredEntry& entry : listing.ignored) {
     EXPECT_EQ(entry.reason, "its name is not step-<number>");

@@ -76,20 +76,20 @@ const std::vector<Way> kWays = {
     {"FoldersMayNotBeEntered", "Permission denied", nothing, "do=EACCES;ops=open,stat;path=/step-"},
     {"ContentMayNotBeSeen", "Permission denied", nothing, "do=EACCES;ops=open,stat;path=/step-3/"},
     {"FoldersHaveReadErrors", "Input/output error", nothing, "do=EIO;ops=stat;path=/step-"},
-    {"MarkersHaveReadErrors", "whether it has a file SUPERSEDED cannot be told", nothing,
+    {"MarkersHaveReadErrors", "cannot check whether it has a file SUPERSEDED", nothing,
      "do=EIO;ops=stat;path=SUPERSEDED"},
-    {"MarkersMayNotBeSeen", "whether it has a file SUPERSEDED cannot be told", nothing,
+    {"MarkersMayNotBeSeen", "cannot check whether it has a file SUPERSEDED", nothing,
      "do=EACCES;ops=stat;path=SUPERSEDED"},
     {"DataMayNotBeRead", "Permission denied", nothing, "do=EACCES;ops=open;path=rank-00000"},
     {"NewestDataHasAReadError", "Input/output error", nothing, "do=EIO;ops=open;path=step-3/rank-00000"},
-    {"LinksToAnArchiveThatIsNotThere", "is what it points to mounted?",
+    {"LinksToAnArchiveThatIsNotThere", "is its target mounted?",
      [](const fs::path& folder) {
        for_each_step(folder, [](const fs::path& step) {
          fs::remove_all(step);
          fs::create_directory_symlink("/archive/that/is/not/mounted" / step.filename(), step);
        });
      }},
-    {"NewestIsALinkToNothing", "is what it points to mounted?",
+    {"NewestIsALinkToNothing", "is its target mounted?",
      [](const fs::path& folder) {
        fs::remove_all(folder / "step-3");
        fs::create_directory_symlink("nowhere", folder / "step-3");
@@ -141,9 +141,9 @@ const std::vector<Way> kWays = {
          testing::write_file(step.string() + ".tar.gz", "packed");
        });
      }},
-    {"OnTheirWayToDeletion", "its deletion has begun",
+    {"OnTheirWayToDeletion", "its deletion was interrupted",
      rename_each([](const std::string& name) { return ".trash-" + name + ".tmp-1-2"; })},
-    {"FolderIsALinkToNothing", "is what holds the checkpoints mounted?",
+    {"FolderIsALinkToNothing", "is its target mounted?",
      [](const fs::path& folder) {
        fs::remove_all(folder);
        fs::create_directory_symlink("/archive/that/is/not/mounted", folder);
@@ -254,7 +254,7 @@ TEST_F(ResumeDecided, TheErrorSaysHowToGoOn) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::corrupt);
     EXPECT_THAT(error.what(), HasSubstr("--checkpoint.resume=2"));
-    EXPECT_THAT(error.what(), HasSubstr("move it out of the folder"));
+    EXPECT_THAT(error.what(), HasSubstr("move them out of the folder"));
   }
 }
 

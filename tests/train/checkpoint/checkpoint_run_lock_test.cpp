@@ -106,7 +106,7 @@ TEST(RunLock, FileSystemWithoutLocks) {
   };
   const auto fresh = Process(driver(dir.path(), 1), no_flock).wait();
   EXPECT_EQ(fresh.status, 0) << fresh.output;
-  EXPECT_THAT(fresh.output, HasSubstr("this file system has no locks"));
+  EXPECT_THAT(fresh.output, HasSubstr("this file system does not support locks"));
   const auto alive = attempt(::getpid(), host());
   EXPECT_EQ(alive.status, 1);
   EXPECT_THAT(alive.output, HasSubstr(fmt::format("locked by process {}", ::getpid())));

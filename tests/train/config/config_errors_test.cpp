@@ -144,8 +144,9 @@ TEST(ConfigErrors, NamesOfOtherProgramsLeadToOurs) {
 TEST(ConfigErrors, NamesOfOtherProgramsAreAnswered) {
   const std::pair<std::string, std::string> cases[] = {
       {"bf16", "unknown section; \"bf16\" is its default (did you mean \"training.dtype\"?)"},
-      {"training.fp16", "f16 needs loss scaling, which Quench has not: bf16 or f32 (did you mean \"training.dtype\"?)"},
-      {"training.compile", "unknown key; kernels are compiled ahead of time, so there is nothing to switch on"},
+      {"training.fp16",
+       "f16 needs loss scaling, which is not supported: bf16 or f32 (did you mean \"training.dtype\"?)"},
+      {"training.compile", "unknown key; kernels are compiled ahead of time; nothing to enable"},
       {"compile", "unknown section; kernels are compiled ahead of time"},
       {"warmup_ratio", "a number of steps, not a share of them (did you mean \"lr_schedule.warmup_steps\"?)"},
       {"n_layer", "(did you mean \"model.num_hidden_layers\"?)"},

@@ -123,9 +123,8 @@ TEST(ConfigPresets, ValidationDataThatFallsAwayIsNamed) {
   const auto note = [](const std::string& name, std::vector<std::string> overrides) {
     return left_out_validation(name, overrides);
   };
-  EXPECT_THAT(
-      note("demo", {"--data.train=mine.txt"}),
-      HasSubstr("demo's validation data [\"shards/val.bin\"] belong to its own training data and are left out"));
+  EXPECT_THAT(note("demo", {"--data.train=mine.txt"}),
+              HasSubstr("the validation data [\"shards/val.bin\"] of demo are not used"));
   EXPECT_EQ(note("demo", {}), "");
   EXPECT_EQ(note("demo", {"--data.train=mine.txt", "--data.validation=held_out.txt"}), "");
   const testing::TempDir folder;
@@ -153,9 +152,9 @@ TEST(ConfigSchema, DescribesEveryKey) {
 }
 
 TEST(ConfigDocs, PageIsUpToDate) {
-  const std::string page = testing::read_file(testing::source_dir() / "docs/config.md");
+  const std::string page = testing::read_file(testing::source_dir() / "docs/reference/config.md");
   EXPECT_TRUE(replace_generated_part(page, kConfigReference, config_reference()) == page)
-      << "run: quench config docs docs/config.md";
+      << "run: quench config docs docs/reference/config.md";
 }
 
 TEST(ConfigDocs, PageWithoutMarksIsRefused) {

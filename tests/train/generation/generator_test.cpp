@@ -107,7 +107,7 @@ TEST_F(Generator, LogitsThatAreNotFiniteAreAnErrorThatNamesTheToken) {
         FAIL() << "no error";
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::nonfinite);
-        EXPECT_THAT(error.what(), HasSubstr("logits behind 5 tokens are not finite, the first that of token 9"));
+        EXPECT_THAT(error.what(), HasSubstr("logits after 5 tokens are not finite, the first that of token 9"));
       }
     }
   }

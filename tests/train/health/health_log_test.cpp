@@ -112,7 +112,7 @@ TEST(HealthFaults, AScaleThatIsTooSmallDrownsTheSignal) {
   const OperandHealth health = measured(x, codes(x, 0x1p-16f));
   EXPECT_EQ(faults(health), (std::vector{HealthFault::underflow, HealthFault::noise}));
   const std::string text = describe({HealthFault::noise, &health});
-  EXPECT_THAT(text, HasSubstr("dB above the quantization noise of e4m3, which leaves dense values 32.2"));
+  EXPECT_THAT(text, HasSubstr("dB in e4m3, where dense values have 32.2"));
   EXPECT_THAT(text, HasSubstr("recipe.filter.exclude"));
 }
 

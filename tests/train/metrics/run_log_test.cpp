@@ -79,7 +79,7 @@ TEST(RunLog, WhatCannotBeWrittenCostsOneWarning) {
   const CapturedLog messages;
   RunLog log(folder / "file/log.txt", -1);
   for (int i = 0; i < 3; ++i) log.text("step\n");
-  EXPECT_THAT(messages.text(), AllOf(HasSubstr("the run keeps no log"), HasSubstr("nothing more goes to the console")));
+  EXPECT_THAT(messages.text(), AllOf(HasSubstr("the run has no log file"), HasSubstr("no more console output")));
   EXPECT_EQ(messages.lines(), 2u);
 }
 

@@ -99,11 +99,11 @@ TEST_F(ExportFolder, LinksAndFilesAreNotReplaced) {
   fs::create_directory(out_);
   fs::create_symlink(dir_ / "blob", out_ / "model.safetensors");
   EXPECT_THAT(refusal({out_}), HasSubstr("model.safetensors"));
-  EXPECT_THAT(refusal({.folder = out_, .overwrite = true}), HasSubstr("stands in the way"));
+  EXPECT_THAT(refusal({.folder = out_, .overwrite = true}), HasSubstr("exists and is not a file"));
   EXPECT_EQ(read_file(dir_ / "blob"), "cached");
-  EXPECT_THAT(refusal({dir_ / "blob"}), HasSubstr("no folder"));
+  EXPECT_THAT(refusal({dir_ / "blob"}), HasSubstr("it exists and is not a folder"));
   fs::create_directory_symlink(dir_ / "absent", dir_ / "dangling");
-  EXPECT_THAT(refusal({dir_ / "dangling"}), HasSubstr("link to nothing"));
+  EXPECT_THAT(refusal({dir_ / "dangling"}), HasSubstr("dangling link"));
   EXPECT_THAT(refusal({""}), HasSubstr("the name of the folder to write to is empty"));
   EXPECT_THAT(refusal({dir_ / std::string(300, 'x')}), HasSubstr("xxx: File name too long"));
 }

@@ -97,7 +97,7 @@ TEST_P(FusedExperts, StayInHighPrecisionInTorchaosLayout) {
   for (const LayerReport& row : report.layers) {
     const bool expert = row.layer.find(".experts.") != std::string::npos;
     EXPECT_EQ(row.scheme, expert || row.layer == "lm_head" ? "" : "int8_weight_only") << row.layer;
-    EXPECT_EQ(expert, row.kept_because.find("codes of experts") != std::string::npos) << row.kept_because;
+    EXPECT_EQ(expert, row.kept_because.find("quantized experts") != std::string::npos) << row.kept_because;
   }
   const SafetensorsReader file(folder_ / "torchao/model.safetensors");
   for (const nn::Parameter* p : model_.parameters()) {

@@ -76,7 +76,7 @@ TEST(ModelFolder, MissingExtraAndMisshapenTensorsAreAllNamedAtOnce) {
   const std::string message = error_of([&] { f.load(); }, ErrorCode::corrupt);
   EXPECT_THAT(message, HasSubstr("model.norm.weight is missing"));
   EXPECT_THAT(message, HasSubstr("model.layers.0.self_attn.k_proj.weight has shape [8, 4], expected [4, 8]"));
-  EXPECT_THAT(message, HasSubstr("model.layers.7.mlp.up_proj.weight belongs to no parameter"));
+  EXPECT_THAT(message, HasSubstr("model.layers.7.mlp.up_proj.weight is not a parameter of this architecture"));
 }
 
 TEST(ModelFolder, WrongDtypeIsNamed) {

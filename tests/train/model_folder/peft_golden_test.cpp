@@ -221,7 +221,7 @@ TEST_F(PeftGolden, WhatDoesNotFitIsNamed) {
   EXPECT_THAT(refusal(model_, "modules_to_save", Json(Json::Array{Json("lm_head")})), HasSubstr("modules_to_save"));
   EXPECT_THAT(refusal(model_, "peft_type", "IA3"), HasSubstr("peft_type is \"IA3\"; LORA is read"));
   EXPECT_THAT(refusal(model_, "r", 8),
-              AllOf(HasSubstr("6 faults"), HasSubstr("has shape [4, 32]"), HasSubstr("rank 8 ask for [8, 32]")));
+              AllOf(HasSubstr("6 faults"), HasSubstr("has shape [4, 32]"), HasSubstr("expected [8, 32] for rank 8")));
   EXPECT_THAT(refusal(model_, "target_modules", Json(Json::Array{Json("k_proj")})),
               HasSubstr("names k_proj, which has no weights"));
   EXPECT_THAT(refusal(model_, "alpha_pattern", Json(Json::Object{{"*.q_proj", 4}})),
@@ -234,7 +234,7 @@ TEST_F(PeftGolden, WhatDoesNotFitIsNamed) {
                                             "config.json"),
                      {});
   EXPECT_THAT(refusal(other, "some_new_key", 3),
-              AllOf(HasSubstr("model.layers.1.self_attn.q_proj is no linear layer of the model"),
+              AllOf(HasSubstr("model.layers.1.self_attn.q_proj is not a linear layer of the model"),
                     HasSubstr("model.layers.0.self_attn.q_proj.lora_A.weight has shape [4, 32]")));
 }
 

@@ -54,7 +54,7 @@ TEST_F(TokenIdChoiceTest, PublishedModelThatContradictsItsTokenizerIsReported) {
   const TokenIdChoice choice = choose_token_ids(sources_);
   EXPECT_EQ(choice.config, kPublished);
   ASSERT_EQ(choice.disagreements.size(), 2u);
-  EXPECT_THAT(choice.disagreements[1], HasSubstr("the model says that the end token is 2 or 7"));
+  EXPECT_THAT(choice.disagreements[1], HasSubstr("the model has the end token 2 or 7"));
   EXPECT_THAT(choice.disagreements[1], HasSubstr("257 \"<|end_of_text|>\""));
 }
 

@@ -1,4 +1,4 @@
-// Predicted and measured step times (docs/scaling.md, docs/lab/2026-11-20-performance.md).
+// Predicted and measured step times (docs/guide/scaling.md, docs/lab/2026-11-20-performance.md).
 
 #include "train/plan/step_time.h"
 

@@ -31,10 +31,10 @@ TEST(GpuOfRank, MoreRanksThanGpusAreRefused) {
     return std::string();
   };
   ::unsetenv("CUDA_VISIBLE_DEVICES");
-  EXPECT_EQ(message(2), "rank 6 is number 2 of its machine, which has 2 GPUs; start no more processes than GPUs");
-  EXPECT_THAT(message(0), ::testing::HasSubstr("which has 0 GPUs;"));
+  EXPECT_EQ(message(2), "rank 6 has local rank 2 on a machine with 2 GPUs; start no more processes than GPUs");
+  EXPECT_THAT(message(0), ::testing::HasSubstr("on a machine with 0 GPUs;"));
   ::setenv("CUDA_VISIBLE_DEVICES", "0,,x", 1);
-  EXPECT_THAT(message(1), ::testing::HasSubstr("which has 1 GPU (CUDA_VISIBLE_DEVICES=0,,x); start no more"));
+  EXPECT_THAT(message(1), ::testing::HasSubstr("on a machine with 1 GPU (CUDA_VISIBLE_DEVICES=0,,x); start no more"));
   ::unsetenv("CUDA_VISIBLE_DEVICES");
 }
 

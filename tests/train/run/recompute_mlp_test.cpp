@@ -247,7 +247,7 @@ TEST(RecomputeMlpLayers, AreTakenFromTheConfig) {
   };
   EXPECT_THAT(refused({"--training.recompute_mlp_layers=1"}), HasSubstr("set activation_checkpoint to \"selective\""));
   EXPECT_THAT(refused({"--training.recompute_mlp_layers=1", "--training.activation_checkpoint=full"}),
-              HasSubstr("\"full\" makes whole layers again"));
+              HasSubstr("\"full\" recomputes whole layers"));
   EXPECT_THROW((void)tiny.config("run", {"--training.recompute_mlp_layers=-1"}), Error);
 }
 

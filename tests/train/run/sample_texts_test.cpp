@@ -72,7 +72,7 @@ TEST_F(SampleRun, PromptsThatCannotBeContinuedAreRefusedAtTheStart) {
   refused({R"(--evaluation.prompts=["a", ""])"},
           "evaluation.prompts: element 2 of the list: expected non-empty string");
   refused({R"(--evaluation.prompts=["0123456789012345678901234567890123456789"])"},
-          "evaluation.prompts[0] has 41 tokens, which leaves no room in the model's context of 32");
+          "evaluation.prompts[0] has 41 tokens, which leaves no space in the model's context of 32");
   refused({"--evaluation.prompts=[[1,2]]"}, "evaluation.prompts");
 }
 

@@ -154,7 +154,7 @@ TEST(TrainerOutputs, ABadExportFolderIsReportedBeforeTraining) {
   EXPECT_THAT(refusal([&] { tiny.run(config("thesis")); }), HasSubstr("chapter.tex"));
   EXPECT_THAT(refusal([&] { tiny.run(config("run")); }), HasSubstr("export.folder"));
   EXPECT_THAT(refusal([&] { tiny.run(config("run/checkpoints")); }), HasSubstr("export.folder"));
-  EXPECT_THAT(refusal([&] { tiny.run(config("train.bin")); }), HasSubstr("no folder"));
+  EXPECT_THAT(refusal([&] { tiny.run(config("train.bin")); }), HasSubstr("it exists and is not a folder"));
   EXPECT_FALSE(fs::exists(tiny.folder("run"))) << "refused before anything was written";
 
   // What came into the folder after the config was read is seen before training, too.

@@ -234,9 +234,9 @@ TEST(RunIdentity, CheckpointsWithoutTheRecordGoOnWithOneNotice) {
   const CapturedLog log;
   EXPECT_EQ(run.run(4), "");
   const std::string text = log.text();
-  const auto first = text.find("written by an older program");
+  const auto first = text.find("the checkpoint of an older version has no hashes");
   EXPECT_NE(first, std::string::npos) << text;
-  EXPECT_EQ(text.find("written by an older program", first + 1), std::string::npos) << text;
+  EXPECT_EQ(text.find("the checkpoint of an older version has no hashes", first + 1), std::string::npos) << text;
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ TEST_F(RunModelTest, ModelPartIsFoundAroundTheCheckpointThenWhereTheRunWas) {
   stored = stored_model(state, alone);
   EXPECT_EQ(stored.files, "");
   EXPECT_EQ(stored.config.hidden_size, 64) << "the checkpoint holds the config";
-  EXPECT_THAT(stored.missing, HasSubstr("is away from its run folder (" + (temp_ / "run").string()));
+  EXPECT_THAT(stored.missing, HasSubstr("was copied out of its run folder (" + (temp_ / "run").string()));
   EXPECT_EQ(fs::canonical(stored_model(state, checkpoint("moved")).files), fs::canonical(temp_ / "moved/model"));
 }
 

@@ -17,18 +17,18 @@ struct SectionInfo {
 
 constexpr SectionInfo kSections[] = {
     {"run", "The run as a whole."},
-    {"model", "The model: exactly one of preset, path, or the fields of a Hugging Face config.json written here."},
-    {"data", "What the model reads."},
-    {"training", "Steps, batches, precision, safety."},
-    {"optimizer", "How gradients change parameters."},
-    {"lr_schedule", "How the learning rate changes over the run."},
+    {"model", "The model: exactly one of preset, path, or the fields of a Hugging Face config.json."},
+    {"data", "Training and validation data."},
+    {"training", "Steps, batches, precision, memory, non-finite values."},
+    {"optimizer", "The update of parameters from gradients."},
+    {"lr_schedule", "Learning-rate schedule."},
     {"recipe", "Precision of the linear layers."},
-    {"lora", "Low-rank adapters, trained in place of the model's own weights. Off unless present."},
-    {"parallel", "How several processes share the work (docs/distributed.md)."},
+    {"lora", "Low-rank adapters over frozen weights (LoRA, DoRA, QLoRA). Off unless present."},
+    {"parallel", "FSDP, HSDP and expert parallelism (docs/guide/distributed.md)."},
     {"checkpoint", "Saving and resuming."},
-    {"metrics", "What is printed and recorded."},
+    {"metrics", "Console output and records."},
     {"evaluation", "Loss on held-out data during training."},
-    {"export", "A model folder written at the end. Off unless present."},
+    {"export", "Model folder written at the end of the run. Off unless present."},
 };
 
 // Sections that may be absent.
@@ -169,7 +169,7 @@ UnknownKey explain_unknown_key(std::string_view path) {
   if (path.starts_with("model.")) {
     const nn::ModelField* field = nn::find_model_field(key);
     if (field != nullptr && field->use == nn::FieldUse::missing)
-      return {fmt::format("this version does not have {}", field->note), ""};
+      return {fmt::format("not supported: {}", field->note), ""};
   }
   const ForeignKey* foreign = find_key_alias(key);
   UnknownKey result{"unknown key", nearest_field(path)};

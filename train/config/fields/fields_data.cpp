@@ -52,55 +52,53 @@ void add_data_fields(Fields& fields) {
   add_field(fields, "data.train", QUENCH_MEMBER(data.train), any_value(), guarded,
             "Training data: files, glob patterns or folders of a data set, each with an optional weight in the mix.");
   add_field(fields, "data.validation", QUENCH_MEMBER(data.validation), any_value(), free,
-            "Held-out data in the same forms.");
+            "Held-out data, in the same forms.");
   add_field(fields, "data.seq_len", QUENCH_MEMBER(data.seq_len), between(1, 1 << 24), guarded,
             "Tokens of one training sequence.");
   add_field(fields, "data.format", QUENCH_MEMBER(data.format), one_of(data_format_names()), guarded,
             data_format_help());
   add_field(fields, "data.packing", QUENCH_MEMBER(data.packing), any_value(), guarded,
-            "Fill sequences with several documents, attention separated; false: one a sequence, "
-            "padded.");
+            "Pack several documents into a sequence, with attention within documents only; false: one document a "
+            "sequence, padded.");
   add_field(fields, "data.multipack", QUENCH_MEMBER(data.multipack), any_value(), guarded,
-            "With packing: fill sequences with whole documents, chosen by their lengths so that "
-            "little padding is left; false: cut the stream of documents where a sequence is full.");
+            "With packing: pack whole documents by best-fit decreasing; false: cut the stream of documents at sequence "
+            "ends.");
   add_field(fields, "data.on_long", QUENCH_MEMBER(data.on_long), any_value(), guarded,
-            "What becomes of documents that are longer than a sequence, with multipack or without "
-            "packing: split over several sequences, truncate to one, or drop; counted at the "
-            "start.");
+            "Documents longer than a sequence, with multipack or without packing: split over several sequences, "
+            "truncate to one, or drop; counted at the start.");
   add_field(fields, "data.tokenizer", QUENCH_MEMBER(data.tokenizer), optional_text(), guarded,
             fmt::format("Tokenizer for text: {}.", tokenizer_choices()),
-            "the tokenizer in model.path, else the one beside the token shards");
+            "the tokenizer in model.path, else the one next to the token shards");
   add_field(fields, "data.eos", QUENCH_MEMBER(data.eos), any_value(), guarded,
-            "End-of-sequence token after each document of text; auto: where the tokenizer has one "
-            "and has not put it there itself.");
+            "End-of-sequence token after each document of text; auto: append it if the tokenizer has one and does not "
+            "add it.");
   add_field(fields, "data.special_text", QUENCH_MEMBER(data.special_text), any_value(), guarded,
-            "Special tokens that occur in texts, such as <|im_end|>: tokens, or text, of which they are characters "
-            "like others; auto: tokens in records, text in text files, with a warning that counts them.");
+            "Special tokens in texts, such as <|im_end|>: encode them as tokens or as plain text; auto: tokens in "
+            "records, text in text files with a warning that counts them.");
   add_field(fields, "data.text_field", QUENCH_MEMBER(data.text_field), any_value(), guarded,
             "Key of the text in records.");
   add_field(fields, "data.columns", QUENCH_MEMBER(data.columns), any_value(), guarded,
-            "Names that the data's own columns have, where they are others: {\"text\": \"body\"}, {\"prompt\": "
-            "\"question\", \"completion\": \"answer\"}, {\"messages\": \"conversation\", \"tools\": "
-            "\"functions\"}; dots lead into nested objects.");
+            "Column names of the data: {\"text\": \"body\"}, {\"prompt\": \"question\", \"completion\": \"answer\"}, "
+            "{\"messages\": \"conversation\", \"tools\": \"functions\"}; dots lead into nested objects.");
   add_field(fields, "data.chat_template", QUENCH_MEMBER(data.chat_template), any_value(), guarded,
-            fmt::format("How chats become tokens: {}, or the path of a Jinja template (.jinja); auto: the one that "
-                        "came with the tokenizer, else that whose special tokens the tokenizer has.",
+            fmt::format("Chat template: {}, or the path of a Jinja template (.jinja); auto: the tokenizer's own, else "
+                        "the one whose special tokens the tokenizer has.",
                         fmt::join(chat_template_names(), ", ")));
   add_field(fields, "data.chat_date", QUENCH_MEMBER(data.chat_date), optional_text(), guarded,
-            "Date that a Jinja template is told when it asks for today's, as 2024-07-26.",
+            "Date for Jinja templates that ask for today's, as 2024-07-26.",
             "none: such templates use their own default, or are refused");
   add_field(fields, "data.chat_template_kwargs", QUENCH_MEMBER(data.chat_template_kwargs), any_value(), guarded,
-            "Arguments of a Jinja template, as {\"enable_thinking\": false}; a record's own take their place. "
+            "Arguments of the chat template, as {\"enable_thinking\": false}; a record's own override them. "
             "\"chat_template\" names one of the tokenizer's templates.");
   add_field(fields, "data.train_on", QUENCH_MEMBER(data.train_on), any_value(), guarded,
-            "Which tokens of chats and of prompts with completions are trained on: the assistant's "
-            "turns, the last of them, or all.");
+            "Loss mask of chats and of prompts with completions: train on the assistant's turns, the last of them, or "
+            "all tokens.");
   add_field(fields, "data.on_bad_record", QUENCH_MEMBER(data.on_bad_record), any_value(), guarded,
-            "What to do with a text record that cannot be read; skipped ones are counted.");
+            "Reaction to an unreadable record; skipped ones are counted.");
   add_field(fields, "data.prefetch", QUENCH_MEMBER(data.prefetch), between(0, 1024), free,
             "Batches prepared ahead of the training step; 0: none.");
   add_field(fields, "data.shuffle", QUENCH_MEMBER(data.shuffle), any_value(), guarded,
-            "Visit the sequences of an epoch in random order, a new one each epoch.");
+            "Shuffle the sequences, differently in each epoch.");
   add_field(fields, "data.cache", QUENCH_MEMBER(data.cache), optional_text(), free, "Folder for tokenized text.",
             "<run.folder>/cache");
 }

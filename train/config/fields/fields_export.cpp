@@ -35,51 +35,51 @@ void add_export_fields(Fields& fields) {
     add_field(fields, fmt::format("export.{}", key), access, rule, free, help, derived);
   };
   add("format", QUENCH_OPTIONAL_MEMBER(export_model, format), one_of_or_null(format_names()),
-      fmt::format(
-          "What is written after the last step: the model, with adapters merged, in a format of docs/export.md; "
-          "{}: the folder of the adapters alone.",
-          kPeftFormat),
+      fmt::format("Format of the model written after the last step, with adapters merged (docs/reference/formats.md); "
+                  "{}: the adapters alone.",
+                  kPeftFormat),
       "compressed-tensors with a scheme or under a qat recipe, else hf");
   add("folder", QUENCH_OPTIONAL_MEMBER(export_model, folder), optional_text(),
-      "Folder of the exported model, or with format gguf a file *.gguf; what holds nothing but an export is replaced.",
+      "Folder of the exported model, or with format gguf a file *.gguf; an earlier export is replaced.",
       "<run.folder>/export");
   add("overwrite", QUENCH_OPTIONAL_MEMBER(export_model, overwrite), any_value(),
-      "Write beside files of other kinds, replacing only files of the same names.");
+      "Write into a folder with other files, replacing only files of the same names.");
   add("dtype", QUENCH_OPTIONAL_MEMBER(export_model, dtype), one_of_or_null({"f32", "bf16", "f16"}),
-      "Dtype of the written weights, and of the scales of those that are quantized: the values stay those of training. "
-      "f16 is for weights that are not quantized, f32 for ExecuTorch.",
+      "Dtype of unquantized weights and of scales; values stay those of training. f16 is for unquantized models, f32 "
+      "for ExecuTorch.",
       "<training.dtype>");
   add("reader", QUENCH_OPTIONAL_MEMBER(export_model, reader), one_of_or_null(folder_readers().names()),
-      "The program that the export is for: what that cannot run is refused. null: what no program can run is, and a "
-      "warning names those that cannot.");
-  add("scheme", QUENCH_QUANTIZATION(scheme), optional_text(), "How weights are quantized: a scheme of docs/export.md.",
+      "Target program: schemes that it cannot run are refused. null: only schemes that no program can run are refused, "
+      "and a warning names the programs that cannot.");
+  add("scheme", QUENCH_QUANTIZATION(scheme), optional_text(),
+      "Quantization scheme of the weights (docs/reference/formats.md).",
       "what the qat recipe simulates, where the format stores that");
-  add("method", QUENCH_QUANTIZATION(method), one_of(quantizer_names()), "How codes are chosen.");
+  add("method", QUENCH_QUANTIZATION(method), one_of(quantizer_names()), "Quantization method.");
   add("rules", QUENCH_QUANTIZATION(rules), any_value(),
-      "\"PATTERN=SCHEME\": another scheme, or none, for the layers whose names match; the first that matches counts.");
+      "\"PATTERN=SCHEME\": another scheme, or none, for the layers whose names match; the first match applies.");
   add("embeddings", QUENCH_QUANTIZATION(embeddings), optional_text(),
-      "A scheme for the embedding table; null: it stays in high precision.",
+      "Scheme of the embedding table; null: high precision.",
       "what recipe.embedding_bits simulates, under the scheme of the recipe");
   add("exclude", QUENCH_QUANTIZATION(exclude), any_value(),
-      "Patterns of layers that stay in high precision; null: under the scheme of the qat recipe what that leaves out, "
-      "else lm_head.");
+      "Patterns of layers that stay in high precision; null: the layers that the qat recipe leaves out, if its scheme "
+      "is used, else lm_head.");
   add("sparsity", QUENCH_OPTIONAL_MEMBER(export_model, sparsity), one_of_or_null(sparsity_names()),
-      "Prune weights before, but those of export.exclude, as the recipes sparse24... see them.");
+      "Prune weights first, as the recipes sparse24... do, except those of export.exclude.");
   add("calibration", QUENCH_QUANTIZATION(calibration), any_value(),
-      "Files of text, records or tokens, or folders of them, for methods and schemes that are calibrated, read at the "
-      "start of the run.");
+      "Calibration data for methods and schemes that need it: files of text, records or tokens, or folders of them, "
+      "read at the start of the run.");
   add("calibration_samples", QUENCH_QUANTIZATION(calibration_samples), between(1, 1 << 24),
-      "Sequences of the calibration data.");
+      "Number of calibration sequences.");
   add("calibration_seq_len", QUENCH_QUANTIZATION(calibration_seq_len), between(0, 1 << 24),
-      fmt::format("Tokens of each; 0: {}, at most the model's context.", kCalibrationTokens));
+      fmt::format("Tokens of each calibration sequence; 0: {}, at most the model's context.", kCalibrationTokens));
   add("damping", QUENCH_QUANTIZATION(damping), between(0, 1e6),
-      fmt::format("GPTQ: part of the mean that is added to the diagonal of the inputs' matrix; null: {}.",
-                  MethodOptions().damping));
-  add("act_order", QUENCH_QUANTIZATION(act_order), any_value(), "GPTQ: columns with the largest inputs first.");
+      fmt::format("GPTQ: damping of the Hessian, as a share of its mean diagonal; null: {}.", MethodOptions().damping));
+  add("act_order", QUENCH_QUANTIZATION(act_order), any_value(),
+      "GPTQ: quantize columns in order of decreasing activation (desc_act).");
   add("smoothing", QUENCH_QUANTIZATION(smoothing), between(0, 1),
-      fmt::format(
-          "SmoothQuant: 0 leaves the inputs as they are, 1 moves all of their range into the weights; null: {}.",
-          MethodOptions().smoothing));
+      fmt::format("SmoothQuant migration strength: 0 leaves the inputs unchanged, 1 moves their whole range into the "
+                  "weights; null: {}.",
+                  MethodOptions().smoothing));
 }
 
 #undef QUENCH_QUANTIZATION

@@ -18,26 +18,26 @@ void add_lora_fields(Fields& fields) {
   add_field(fields, "lora.rank", QUENCH_OPTIONAL_MEMBER(lora, rank), between(1, 1 << 16), fixed,
             "Rank of each layer's update.");
   add_field(fields, "lora.alpha", QUENCH_OPTIONAL_MEMBER(lora, alpha), above(0), guarded,
-            "The update is scaled by alpha / rank.");
+            "Scale of the update: alpha / rank.");
   add_field(fields, "lora.dropout", QUENCH_OPTIONAL_MEMBER(lora, dropout), from_below(0, 1), guarded,
-            "Probability with which an element of an adapter's input is dropped in training.");
+            "Dropout probability of an adapter's input.");
   add_field(fields, "lora.targets", QUENCH_OPTIONAL_MEMBER(lora, targets), any_value(), fixed,
-            "Layers that get an adapter: last component or end of their names, or glob patterns. The "
-            "default means all projections, whatever a family calls them.");
+            "Layers with an adapter: last component or end of their names, or glob patterns. The default means all "
+            "projections, under any family's names.");
   add_field(fields, "lora.rank_pattern", QUENCH_OPTIONAL_MEMBER(lora, rank_pattern), between(1, 1 << 16), fixed,
-            "Ranks of some of them, by such patterns; the others have lora.rank.");
+            "Ranks by pattern, in place of lora.rank.");
   add_field(fields, "lora.alpha_pattern", QUENCH_OPTIONAL_MEMBER(lora, alpha_pattern), above(0), guarded,
-            "Alphas of some of them, by such patterns; the others have lora.alpha.");
+            "Alphas by pattern, in place of lora.alpha.");
   add_field(fields, "lora.rslora", QUENCH_OPTIONAL_MEMBER(lora, rslora), any_value(), guarded,
             "Scale by alpha / sqrt(rank) instead (rsLoRA).");
   add_field(fields, "lora.dora", QUENCH_OPTIONAL_MEMBER(lora, dora), any_value(), fixed,
-            "Train the lengths of the adapted weights' rows as well (DoRA).");
+            "DoRA: train the row norms of the adapted weights too.");
   add_field(fields, "lora.base", QUENCH_OPTIONAL_MEMBER(lora, base), any_value(), guarded,
-            "How the frozen weights of linear layers are kept: dense, in training.dtype; nf4, in 4.13 "
-            "bits (QLoRA); float8, in 8; stored, as the codes of the quantized folder in model.path.");
+            "Storage of the frozen weights of linear layers: dense, in training.dtype; nf4, in 4.13 bits (QLoRA); "
+            "float8, in 8; stored, the quantized values of the folder in model.path.");
   add_field(fields, "lora.quantize_merged", QUENCH_OPTIONAL_MEMBER(lora, quantize_merged), any_value(), guarded,
-            "Under a qat recipe, quantize each weight with its update, as merging and quantizing "
-            "will; false: the weight alone, the update beside it.");
+            "Under a qat recipe, fake-quantize the merged weight W + scale B A, as an export will; false: "
+            "fake-quantize W and add the update.");
 }
 
 }  // namespace quench

@@ -97,12 +97,12 @@ void add_shape_fields(Fields& fields) {
   const ValueRule extent = between(1, kMaxExtent);
   using Int = std::int64_t;
   add_typed<std::string>(fields, "model_type", one_of(model_types()), fixed,
-                         "Architecture family; architectures must be of the same.");
+                         "Model family; architectures must belong to it.");
   add_typed<std::vector<std::string>>(fields, "architectures", any_value(), free,
                                       "Class names, e.g. LlamaForCausalLM.");
-  add_typed<Int>(fields, "vocab_size", extent, fixed, "Rows of the embedding.");
-  add_typed<Int>(fields, "hidden_size", extent, fixed, "Width of the residual stream.");
-  add_typed<Int>(fields, "intermediate_size", extent, fixed, "Width of the MLP.");
+  add_typed<Int>(fields, "vocab_size", extent, fixed, "Vocabulary size: rows of the embedding table.");
+  add_typed<Int>(fields, "hidden_size", extent, fixed, "Width of the hidden states.");
+  add_typed<Int>(fields, "intermediate_size", extent, fixed, "Width of the feed-forward layer.");
   add_typed<Int>(fields, "num_hidden_layers", between(1, 65536), fixed, "Decoder layers.");
   add_typed<Int>(fields, "num_attention_heads", between(1, 65536), fixed, "Query heads.");
   add_typed<Int>(fields, "num_key_value_heads", between(1, 65536), fixed,
@@ -110,7 +110,8 @@ void add_shape_fields(Fields& fields) {
   add_typed<Int>(fields, "head_dim", between(2, 65536), fixed,
                  "Width of one head; unset: hidden_size / num_attention_heads.");
   add_typed<std::string>(fields, "hidden_act", one_of({"silu"}), guarded, "Activation of the gated MLP.");
-  add_typed<bool>(fields, "tie_word_embeddings", any_value(), fixed, "The output projection is the embedding matrix.");
+  add_typed<bool>(fields, "tie_word_embeddings", any_value(), fixed,
+                  "The head (lm_head) shares the weight of the embedding table.");
   add_typed<bool>(fields, "attention_bias", any_value(), fixed, "Biases in the attention projections.");
   add_typed<bool>(fields, "mlp_bias", any_value(), fixed, "Biases in the MLP projections.");
 }
@@ -130,15 +131,16 @@ void add_expert_fields(Fields& fields) {
   const ValueRule extent = between(1, kMaxExtent);
   add_typed<Int>(fields, "num_local_experts", extent, fixed, "Experts of a layer (Mixtral, Llama 4).");
   add_typed<Int>(fields, "num_experts", extent, fixed, "Experts of a layer (Qwen3-MoE).");
-  add_typed<Int>(fields, "num_experts_per_tok", extent, guarded, "Experts that a token goes to.");
+  add_typed<Int>(fields, "num_experts_per_tok", extent, guarded, "Experts a token (top k of the router).");
   add_typed<Int>(fields, "moe_intermediate_size", extent, fixed, "Width of one expert (Qwen3-MoE, DeepSeek-V3).");
   add_typed<bool>(fields, "norm_topk_prob", any_value(), guarded,
-                  "The weights of a token's experts sum to 1 (Qwen3-MoE, DeepSeek-V3).");
-  add_typed<Int>(fields, "decoder_sparse_step", extent, fixed, "Every such layer has experts (Qwen3-MoE).");
-  add_index_list(fields, "mlp_only_layers", fixed, "Layers without experts all the same (Qwen3-MoE).");
+                  "Normalize the top-k router weights to sum to 1 (Qwen3-MoE, DeepSeek-V3).");
+  add_typed<Int>(fields, "decoder_sparse_step", extent, fixed, "Every n-th layer has experts (Qwen3-MoE).");
+  add_index_list(fields, "mlp_only_layers", fixed, "Indices of dense layers among them (Qwen3-MoE).");
   add_typed<double>(fields, "router_aux_loss_coef", at_least(0), free,
-                    "Factor of the load-balancing loss where output_router_logits is true.");
-  add_typed<bool>(fields, "output_router_logits", any_value(), free, "Training adds the load-balancing loss.");
+                    "Factor of the auxiliary load-balancing loss, if output_router_logits is true.");
+  add_typed<bool>(fields, "output_router_logits", any_value(), free,
+                  "Add the auxiliary load-balancing loss in training.");
 }
 
 void add_deepseek_fields(Fields& fields) {
@@ -146,24 +148,28 @@ void add_deepseek_fields(Fields& fields) {
   using Int = std::int64_t;
   const ValueRule extent = between(1, kMaxExtent), count = between(0, kMaxExtent);
   add_typed<Int>(fields, "n_routed_experts", extent, fixed, "Experts of a layer (DeepSeek-V3).");
-  add_typed<Int>(fields, "n_shared_experts", count, fixed,
-                 "Experts that every token goes to, as one block of so many widths (DeepSeek-V3).");
-  add_typed<Int>(fields, "first_k_dense_replace", count, fixed, "First layers without experts (DeepSeek-V3).");
-  add_typed<Int>(fields, "n_group", extent, guarded,
-                 "Groups of experts, of which a token chooses first (DeepSeek-V3).");
-  add_typed<Int>(fields, "topk_group", extent, guarded, "Groups that a token's experts come from (DeepSeek-V3).");
+  add_typed<Int>(
+      fields, "n_shared_experts", count, fixed,
+      "Shared experts, computed for every token as one feed-forward layer of n times the expert width (DeepSeek-V3).");
+  add_typed<Int>(fields, "first_k_dense_replace", count, fixed, "Number of dense layers at the input (DeepSeek-V3).");
+  add_typed<Int>(fields, "n_group", extent, guarded, "Expert groups of group-limited routing (DeepSeek-V3).");
+  add_typed<Int>(fields, "topk_group", extent, guarded,
+                 "Expert groups that a token selects before its experts (DeepSeek-V3).");
   add_typed<double>(fields, "routed_scaling_factor", above(0), guarded,
-                    "What the weights of a token's experts are multiplied by (DeepSeek-V3).");
+                    "Factor of the router weights of a token's experts (DeepSeek-V3).");
   add_typed<Int>(fields, "kv_lora_rank", extent, fixed,
-                 "Width of the vector that keys and values come from (DeepSeek-V3).");
+                 "Multi-head latent attention: rank of the compressed key-value latent (DeepSeek-V3).");
   add_typed<Int>(fields, "q_lora_rank", extent, fixed,
-                 "Width of the vector that queries come from; null: the hidden state itself (DeepSeek-V3).");
+                 "Multi-head latent attention: rank of the compressed query latent; null: queries are projected from "
+                 "the hidden state (DeepSeek-V3).");
   add_typed<Int>(fields, "qk_nope_head_dim", count, fixed,
-                 "Part of a query's or key's head without a position (DeepSeek-V3).");
-  add_typed<Int>(fields, "qk_rope_head_dim", between(2, 65536), fixed, "Rotated part of it (DeepSeek-V3).");
-  add_typed<Int>(fields, "v_head_dim", extent, fixed, "Width of a value's head (DeepSeek-V3).");
+                 "Multi-head latent attention: query and key dimensions of a head without RoPE (DeepSeek-V3).");
+  add_typed<Int>(fields, "qk_rope_head_dim", between(2, 65536), fixed,
+                 "Multi-head latent attention: query and key dimensions of a head with RoPE (DeepSeek-V3).");
+  add_typed<Int>(fields, "v_head_dim", extent, fixed,
+                 "Multi-head latent attention: value dimensions of a head (DeepSeek-V3).");
   add_typed<bool>(fields, "rope_interleave", any_value(), guarded,
-                  "Neighbours are rotated together, not halves of the rotated part (DeepSeek-V3).");
+                  "RoPE rotates adjacent pairs of dimensions instead of the two halves (DeepSeek-V3).");
 }
 
 void add_llama4_fields(Fields& fields) {
@@ -171,38 +177,37 @@ void add_llama4_fields(Fields& fields) {
   using Int = std::int64_t;
   const ValueRule extent = between(1, kMaxExtent);
   add_typed<Int>(fields, "intermediate_size_mlp", extent, fixed,
-                 "Width of the MLP in layers without experts; intermediate_size is that of an expert "
-                 "(Llama 4).");
-  add_typed<Int>(fields, "interleave_moe_layer_step", extent, fixed, "Every such layer has experts (Llama 4).");
-  add_index_list(fields, "moe_layers", fixed, "Layers with experts; unset: by interleave_moe_layer_step (Llama 4).");
+                 "Width of the feed-forward layer of dense layers; intermediate_size is that of an expert (Llama 4).");
+  add_typed<Int>(fields, "interleave_moe_layer_step", extent, fixed, "Every n-th layer has experts (Llama 4).");
+  add_index_list(fields, "moe_layers", fixed,
+                 "Indices of layers with experts; unset: by interleave_moe_layer_step (Llama 4).");
   add_index_list(fields, "no_rope_layers", guarded,
-                 "For each layer 1 with rotary positions, 0 without (Llama 4); unset or empty: by "
-                 "no_rope_layer_interval.");
-  add_typed<Int>(fields, "no_rope_layer_interval", extent, guarded,
-                 "Every such layer has no rotary positions (Llama 4).");
+                 "One entry a layer: 1 with RoPE, 0 without (Llama 4); unset or empty: by no_rope_layer_interval.");
+  add_typed<Int>(fields, "no_rope_layer_interval", extent, guarded, "Every n-th layer has no RoPE (Llama 4).");
   add_typed<Int>(fields, "attention_chunk_size", extent, guarded,
-                 "Tokens that attend among themselves in layers of chunked_attention (Llama 4).");
-  add_typed<bool>(fields, "use_qk_norm", any_value(), guarded,
-                  "Rotated queries and keys are divided by their root mean square (Llama 4).");
+                 "Chunk length of chunked_attention layers: tokens attend within their chunk (Llama 4).");
+  add_typed<bool>(fields, "use_qk_norm", any_value(), guarded, "L2 norm of queries and keys after RoPE (Llama 4).");
   add_typed<bool>(fields, "attn_temperature_tuning", any_value(), guarded,
-                  "Layers without rotary positions scale queries by position (Llama 4).");
-  add_typed<double>(fields, "attn_scale", at_least(0), guarded,
-                    "That scale at position p is 1 + attn_scale * log(1 + floor((p + 1) / floor_scale)).");
+                  "Layers without RoPE scale queries by position (Llama 4).");
+  add_typed<double>(
+      fields, "attn_scale", at_least(0), guarded,
+      "Query scale of attn_temperature_tuning at position p: 1 + attn_scale * log(1 + floor((p + 1) / floor_scale)).");
   add_typed<Int>(fields, "floor_scale", extent, guarded, "See attn_scale (Llama 4).");
 }
 
 void add_numeric_fields(Fields& fields) {
   using enum ResumePolicy;
   using Int = std::int64_t;
-  add_typed<Int>(fields, "max_position_embeddings", between(1, kMaxExtent), free, "Longest sequence.");
-  add_typed<double>(fields, "rms_norm_eps", between(0, 1), guarded, "Added to the mean square in the norms.");
-  add_typed<double>(fields, "rope_theta", above(0), guarded, "Base of the rotary frequencies.");
-  add_object(fields, "rope_scaling", guarded, "Rescaling of the rotary frequencies: linear, dynamic, yarn or llama3.");
+  add_typed<Int>(fields, "max_position_embeddings", between(1, kMaxExtent), free, "Longest sequence (context length).");
+  add_typed<double>(fields, "rms_norm_eps", between(0, 1), guarded, "Epsilon of RMSNorm.");
+  add_typed<double>(fields, "rope_theta", above(0), guarded, "Base of the RoPE frequencies.");
+  add_object(fields, "rope_scaling", guarded, "RoPE scaling: linear, dynamic, yarn or llama3.");
   add_object(fields, "rope_parameters", guarded, "rope_theta and rope_scaling in one object (transformers 5).");
   add_typed<double>(fields, "attention_dropout", from_below(0, 1), guarded, "Dropout on attention weights.");
   add_typed<double>(fields, "initializer_range", between(0, 10), free,
                     "Standard deviation of randomly initialised weights.");
-  add_typed<Int>(fields, "sliding_window", between(1, kMaxExtent), guarded, "Tokens that attention looks back.");
+  add_typed<Int>(fields, "sliding_window", between(1, kMaxExtent), guarded,
+                 "Sliding-window attention: tokens that a query attends to.");
   add_typed<bool>(fields, "use_sliding_window", any_value(), guarded, "Whether sliding_window applies (Qwen).");
   add_typed<Int>(fields, "max_window_layers", between(0, 65536), guarded,
                  "First layer that uses the sliding window (Qwen).");
@@ -217,9 +222,9 @@ void add_metadata_fields(Fields& fields) {
   const std::string unused = "Accepted from a pasted config.json; not used.";
   add_token_ids(fields, "bos_token_id", "Token that begins a sequence.");
   add_token_ids(fields, "eos_token_id", "Token that ends a sequence; several are allowed.");
-  add_token_ids(fields, "pad_token_id", "Token that fills batches.");
+  add_token_ids(fields, "pad_token_id", "Padding token.");
   add_typed<std::string>(fields, "torch_dtype", any_value(), free,
-                         "Dtype of the stored weights; training.dtype decides how the run computes.");
+                         "Dtype of the stored weights; training.dtype is that of the run.");
   add_typed<std::string>(fields, "dtype", any_value(), free, "torch_dtype under its name in transformers 5.");
   add_typed<bool>(fields, "use_cache", any_value(), free, unused);
   add_typed<std::int64_t>(fields, "pretraining_tp", between(1, 65536), free, unused);
@@ -232,7 +237,7 @@ void add_metadata_fields(Fields& fields) {
 void add_model_fields(Fields& fields) {
   using enum ResumePolicy;
   add_field(fields, "model.preset", QUENCH_MEMBER(model.preset), optional_text(), free,
-            "Architecture by name (quench config ls); fields given beside it win.");
+            "Architecture by name (quench config ls); other fields of this section override it.");
   add_field(fields, "model.path", QUENCH_MEMBER(model.path), optional_text(), free,
             "Hugging Face model folder: config.json, safetensors, tokenizer.");
   add_field(fields, "model.init", QUENCH_MEMBER(model.init), any_value(), free,

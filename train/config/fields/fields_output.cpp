@@ -7,7 +7,7 @@ namespace quench {
 void add_output_fields(Fields& fields) {
   using enum ResumePolicy;
   add_field(fields, "checkpoint.enable", QUENCH_MEMBER(checkpoint.enable), any_value(), free,
-            "Save checkpoints; false: the run leaves none, also when a signal ends it.");
+            "Save checkpoints; false: none, not even when a signal ends the run.");
   add_field(fields, "checkpoint.folder", QUENCH_MEMBER(checkpoint.folder), optional_text(), free,
             "Folder of the run's checkpoints.", "<run.folder>/checkpoints");
   add_field(fields, "checkpoint.interval", QUENCH_MEMBER(checkpoint.interval), between(0, kMaxSteps), free,
@@ -15,40 +15,40 @@ void add_output_fields(Fields& fields) {
   add_field(fields, "checkpoint.keep_latest", QUENCH_MEMBER(checkpoint.keep_latest), between(0, 1e6), free,
             "Valid checkpoints to keep; 0: all.");
   add_field(fields, "checkpoint.async", QUENCH_MEMBER(checkpoint.async), any_value(), free,
-            "Write while training goes on, from a copy taken at the step.");
+            "Asynchronous saves: write from a copy in host memory while training continues.");
   add_field(fields, "checkpoint.resume", QUENCH_MEMBER(checkpoint.resume), any_value(), free,
             "auto: from the latest valid checkpoint if there is one; must: fail if there is none; "
             "never: start anew; or the number of a step in checkpoint.folder; or the path of a "
             "checkpoint.");
   add_field(fields, "checkpoint.save_final", QUENCH_MEMBER(checkpoint.save_final), any_value(), free,
-            "Save after the last step whatever the interval.");
+            "Save after the last step, independent of the interval.");
   add_field(fields, "checkpoint.on_save_error", QUENCH_MEMBER(checkpoint.on_save_error), any_value(), free,
-            "When a save fails (a full disk): train on and end with a failure status, or stop.");
+            "Reaction to a failed save (a full disk): continue and end with a failure status, or stop.");
   add_field(fields, "checkpoint.verify", QUENCH_MEMBER(checkpoint.verify), any_value(), free,
             "Check the stored hashes of every tensor when loading.");
-  add_field(fields, "checkpoint.allow_changes", QUENCH_MEMBER(checkpoint.allow_changes), any_value(), free,
-            "Keys that may differ from the checkpoint's config although they change what the rest "
-            "of the run computes.");
+  add_field(
+      fields, "checkpoint.allow_changes", QUENCH_MEMBER(checkpoint.allow_changes), any_value(), free,
+      "Keys that may differ from the checkpoint's config although they change the results of the rest of the run.");
 
   add_field(fields, "metrics.log_every", QUENCH_MEMBER(metrics.log_every), between(1, kMaxSteps), free,
             "Steps between printed and recorded metrics.");
   add_field(fields, "metrics.health_every", QUENCH_MEMBER(metrics.health_every), between(0, kMaxSteps), free,
-            "Steps between measurements of what quantization loses in each layer (health.jsonl, "
-            "TensorBoard, report, warnings); 0: never.");
+            "Steps between measurements of each layer's quantization error (health.jsonl, TensorBoard, report, "
+            "warnings); 0: never.");
   add_field(fields, "metrics.profile_step", QUENCH_MEMBER(metrics.profile_step), between(0, kMaxSteps), free,
-            "Step whose ops are timed one by one on the device: a table on the screen and in "
-            "profile.txt of the run's folder; 0: none.");
+            "Step whose ops are timed one by one on the device: a table on the console and in profile.txt of the run "
+            "folder; 0: none.");
   add_field(fields, "metrics.tensorboard", QUENCH_MEMBER(metrics.tensorboard), any_value(), free,
             "Write TensorBoard event files.");
   add_field(fields, "metrics.jsonl", QUENCH_MEMBER(metrics.jsonl), any_value(), free, "Write metrics.jsonl.");
   add_field(fields, "metrics.progress", QUENCH_MEMBER(metrics.progress), any_value(), free,
-            "Progress bar; auto: where standard error is a terminal.");
+            "Progress bar; auto: if standard error is a terminal.");
   add_field(fields, "metrics.folder", QUENCH_MEMBER(metrics.folder), optional_text(), free,
             "Folder of the files above.", "<run.folder>/metrics");
   add_field(fields, "metrics.log_level", QUENCH_MEMBER(metrics.log_level),
             one_of({"trace", "debug", "info", "warn", "error", "off"}), free,
-            "Least severe message on the console, where a run's own lines are info; log.txt of the "
-            "run's folder holds info in any case.");
+            "Lowest log level on the console, where a run's own lines are info; log.txt of the run folder always holds "
+            "info.");
 
   add_field(fields, "evaluation.interval", QUENCH_MEMBER(evaluation.interval), between(0, kMaxSteps), free,
             "Steps between evaluations: the loss on data.validation, the continuations of evaluation.prompts; 0: "
@@ -62,8 +62,7 @@ void add_output_fields(Fields& fields) {
             "Texts that the model continues at every evaluation, for samples.jsonl, TensorBoard and "
             "the report.");
   add_field(fields, "evaluation.sample_tokens", QUENCH_MEMBER(evaluation.sample_tokens), between(1, 1 << 24), free,
-            "New tokens of each continuation, at most: an end-of-sequence token or the end of the "
-            "model's context ends it too.");
+            "Maximum number of new tokens of each continuation.");
   add_field(fields, "evaluation.sample_temperature", QUENCH_MEMBER(evaluation.sample_temperature), between(0, 100),
             free, "Temperature of the draws, which depend on training.seed and the step; 0: greedy.");
 }

@@ -18,7 +18,7 @@ void add_run_fields(Fields& fields) {
   add_field(fields, "run.name", QUENCH_MEMBER(run.name), optional_text(), free,
             "Name of the run, used for its folder and in logs.", "the config's file name without extension");
   add_field(fields, "run.folder", QUENCH_MEMBER(run.folder), optional_text(), free,
-            "Folder that holds everything the run writes, unless a section names its own.", "runs/<run.name>");
+            "Folder of all outputs of the run, unless a section names its own.", "runs/<run.name>");
 }
 
 void add_training_fields(Fields& fields) {
@@ -36,51 +36,51 @@ void add_training_fields(Fields& fields) {
             "Sequences of one optimizer step over all ranks and accumulation steps; null: "
             "micro_batch_size x ranks, no accumulation.");
   add_field(fields, "training.max_norm", QUENCH_MEMBER(training.max_norm), at_least(0), free,
-            "Limit of the global gradient norm (clipping); 0 turns clipping off.");
+            "Gradient clipping by global L2 norm; 0: off.");
   add_field(fields, "training.seed", QUENCH_MEMBER(training.seed), between(0, kMaxExactInteger), guarded,
-            "Seed of initialisation, data order, dropout and stochastic rounding.");
+            "Seed of initialization, data order, dropout and stochastic rounding.");
   add_field(fields, "training.dtype", QUENCH_MEMBER(training.dtype), one_of({"bf16", "f32"}), guarded,
-            "Parameters and activations of the forward and backward pass.");
+            "Dtype of parameters and activations in the forward and backward pass.");
   ValueRule master = one_of({"f32"});
   master.unset_word = "none";
-  add_field(fields, "training.master_dtype", QUENCH_MEMBER(training.master_dtype), master, guarded,
-            "Copy of the parameters that the optimizer updates; none: it updates the parameters "
-            "themselves, with stochastic rounding where they are bf16.");
+  add_field(
+      fields, "training.master_dtype", QUENCH_MEMBER(training.master_dtype), master, guarded,
+      "Master weights of the optimizer; none: it updates the parameters directly, with stochastic rounding for bf16.");
   ValueRule gradient = one_of({"f32", "bf16"});
   gradient.unset_word = "auto";
   add_field(fields, "training.grad_dtype", QUENCH_MEMBER(training.grad_dtype), gradient, free,
-            "Gradients of the parameters as they accumulate over micro-batches.");
+            "Dtype of parameter gradients while they accumulate over micro-batches.");
   add_field(fields, "training.activation_checkpoint", QUENCH_MEMBER(training.activation_checkpoint), any_value(), free,
-            "Recompute activations in the backward pass: selective keeps what is costly to "
-            "recompute, full keeps one tensor a layer.");
+            "Activation checkpointing: selective recomputes norms and SwiGLU, full recomputes whole layers and saves "
+            "one tensor a layer.");
   add_field(fields, "training.deterministic", QUENCH_MEMBER(training.deterministic), any_value(), free,
-            "Bit-equal results for the same config on the same machine type, at some speed.");
+            "Bit-identical results for the same config on the same machine type; slower.");
   add_field(fields, "training.on_nonfinite", QUENCH_MEMBER(training.on_nonfinite), any_value(), free,
-            "When the loss or the gradient norm is NaN or Inf: end the run, skip the update, or "
-            "go back to the last checkpoint and skip the batches that led there.");
+            "Reaction to a loss or gradient norm of NaN or Inf: end the run, skip the update, or roll back to the last "
+            "checkpoint and skip the batches since.");
   add_field(fields, "training.max_consecutive_skips", QUENCH_MEMBER(training.max_consecutive_skips),
-            between(1, kMaxSteps), free, "Skipped updates or rollbacks in a row after which the run ends as failed.");
+            between(1, kMaxSteps), free, "Consecutive skipped updates or rollbacks after which the run fails.");
   add_field(fields, "training.loss_chunk_size", QUENCH_MEMBER(training.loss_chunk_size), between(0, 1 << 30), free,
-            "Tokens whose logits exist at once in the loss; 0: chosen from the vocabulary size.");
+            "Tokens a chunk of the fused head and cross-entropy; 0: chosen from the vocabulary size.");
   add_field(fields, "training.logits_dtype", QUENCH_MEMBER(training.logits_dtype), gradient, free,
-            "Logits of the loss when training in bf16; auto: f32 on a CPU, bf16 on a GPU.");
+            "Dtype of the logits when training in bf16; auto: f32 on a CPU, bf16 on a GPU.");
   add_field(fields, "training.offload_layers", QUENCH_MEMBER(training.offload_layers), between(0, 1 << 20), free,
-            "On a GPU: layers, evenly spaced, whose largest activation waits for the backward pass "
-            "in host memory.");
+            "Activation offload on a GPU: layers, evenly spaced, whose SwiGLU input is kept in pinned host memory "
+            "until the backward pass.");
   add_field(fields, "training.recompute_mlp_layers", QUENCH_MEMBER(training.recompute_mlp_layers), between(0, 1 << 20),
             free,
-            "With activation_checkpoint selective: layers, evenly spaced among those that are not "
-            "offloaded, whose largest activation is made again by the product it came from.");
+            "With activation_checkpoint selective: layers, evenly spaced among those not offloaded, that recompute the "
+            "SwiGLU input with its GEMM.");
   add_field(fields, "training.threads", QUENCH_MEMBER(training.threads), between(0, 4096), free,
             "CPU threads of one rank; 0: as many as the process may use.");
   add_field(fields, "training.router_balance_loss", QUENCH_MEMBER(training.router_balance_loss), at_least(0), free,
-            "Factor of the load-balancing loss of a model with experts; null: the model's "
-            "router_aux_loss_coef where its output_router_logits is true, else 0.");
+            "Factor of the auxiliary load-balancing loss; null: the model's router_aux_loss_coef if its "
+            "output_router_logits is true, else 0.");
   add_field(fields, "training.router_z_loss", QUENCH_MEMBER(training.router_z_loss), at_least(0), free,
-            "Factor of the loss that keeps the router's logits of a model with experts small.");
+            "Factor of the router z-loss (ST-MoE), which keeps router logits small.");
   add_field(fields, "training.router_bias_speed", QUENCH_MEMBER(training.router_bias_speed), at_least(0), free,
-            "What the bias on a router's choice of an expert changes by in a step, towards even loads "
-            "(DeepSeek-V3); null: 0.001 where the model has such a bias and all of it is trained.");
+            "Update rate of the router's expert bias (auxiliary-loss-free load balancing, DeepSeek-V3); null: 0.001 if "
+            "the model has such a bias and is trained in full.");
 }
 
 void add_optimizer_fields(Fields& fields) {
@@ -89,27 +89,26 @@ void add_optimizer_fields(Fields& fields) {
             nn::optimizer_table().help("Update rule."));
   add_field(fields, "optimizer.lr", QUENCH_MEMBER(optimizer.lr), between(0, 1e3), free, "Peak learning rate.");
   add_field(fields, "optimizer.betas", QUENCH_MEMBER(optimizer.betas), from_below(0, 1), free,
-            "Decay rates of the running mean and of the running mean square.");
-  add_field(fields, "optimizer.eps", QUENCH_MEMBER(optimizer.eps), between(0, 1), free,
-            "Added to the root of the mean square.");
+            "Decay rates of the first and second moment.");
+  add_field(fields, "optimizer.eps", QUENCH_MEMBER(optimizer.eps), between(0, 1), free, "Epsilon of AdamW.");
   add_field(fields, "optimizer.weight_decay", QUENCH_MEMBER(optimizer.weight_decay), between(0, 1e3), free,
             "Decoupled weight decay, scaled by the learning rate.");
   add_field(fields, "optimizer.state", QUENCH_MEMBER(optimizer.state), one_of({"f32", "bf16"}), guarded,
-            "Storage of the two running means.");
+            "Dtype of the moments.");
   add_field(fields, "optimizer.stochastic_rounding", QUENCH_MEMBER(optimizer.stochastic_rounding), any_value(), guarded,
-            "Round stochastically where the optimizer writes bf16 (parameters without an f32 "
-            "master, bf16 state); false: to nearest.");
+            "Stochastic rounding of bf16 writes of the optimizer (parameters without f32 master weights, bf16 "
+            "moments); false: to nearest.");
   add_field(fields, "optimizer.offload_ratio", QUENCH_MEMBER(optimizer.offload_ratio), between(0, 1), free,
-            "On a GPU: share of the optimizer's state (running means and f32 master weights) that "
-            "waits in host memory while gradients are computed.");
+            "Optimizer offload on a GPU: share of moments and master weights in pinned host memory while gradients are "
+            "computed.");
   add_field(fields, "optimizer.decay_exclude", QUENCH_MEMBER(optimizer.decay_exclude), any_value(), free,
             "Parameters without weight decay: glob patterns over Hugging Face tensor names.");
   add_field(fields, "optimizer.momentum", QUENCH_MEMBER(optimizer.momentum), from_below(0, 1), free,
-            "Decay rate of the momentum of sgd and muon.", "0.9 for sgd, 0.95 for muon");
-  add_field(fields, "optimizer.nesterov", QUENCH_MEMBER(optimizer.nesterov), any_value(), free,
-            "Whether the step looks ahead along the momentum.", "false for sgd, true for muon");
+            "Momentum of sgd and muon.", "0.9 for sgd, 0.95 for muon");
+  add_field(fields, "optimizer.nesterov", QUENCH_MEMBER(optimizer.nesterov), any_value(), free, "Nesterov momentum.",
+            "false for sgd, true for muon");
   add_field(fields, "optimizer.muon_exclude", QUENCH_MEMBER(optimizer.muon_exclude), any_value(), fixed,
-            "Matrices that muon leaves to AdamW: glob patterns over Hugging Face tensor names.");
+            "Matrices that AdamW updates instead of muon: glob patterns over Hugging Face tensor names.");
 
   add_field(fields, "lr_schedule.name", QUENCH_MEMBER(lr_schedule.name), one_of(lr_schedules().names()), free,
             lr_schedules().help("Learning rate after the linear warmup."));
