@@ -122,10 +122,11 @@ std::map<std::string, Parts> read_layers(nn::CausalLm& model, const SafetensorsR
 std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const fs::path& folder,
                                                 const nn::ParameterOptions& options) {
   const ModelSource source = ModelSource::open(folder, "adapter folder");
-  QUENCH_CHECK_AS(ErrorCode::not_found, !source.adapter().empty(),
-                  "{} has no {}: expected an adapter folder, found a {}; name one that PEFT or `quench export --format {}` "
-                  "wrote",
-                  folder.string(), kAdapterConfigName, to_string(source.kind()), kPeftFormat);
+  QUENCH_CHECK_AS(
+      ErrorCode::not_found, !source.adapter().empty(),
+      "{} has no {}: expected an adapter folder, found a {}; name one that PEFT or `quench export --format {}` "
+      "wrote",
+      folder.string(), kAdapterConfigName, to_string(source.kind()), kPeftFormat);
   const fs::path file = folder / kAdapterConfigName;
   const PeftConfig config = parse_peft_config(Json::parse_file(file), file.string());
   QUENCH_CHECK_AS(ErrorCode::not_found, fs::exists(folder / kAdapterWeightsName), "{} has no {}", folder.string(),

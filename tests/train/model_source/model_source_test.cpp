@@ -286,7 +286,7 @@ TEST_F(ModelSourceTest, FoldersThatCannotBeReadAreNamed) {
 TEST_F(ModelSourceTest, AdaptersAreRefusedByKind) {
   nn::CausalLm model(read_model_config(golden_model()), nn::ParameterOptions{});
   EXPECT_THAT(error_of([&] { (void)load_adapter(model, golden_model(), {}); }, ErrorCode::not_found),
-              AllOf(HasSubstr("it is no adapter folder, but a model folder"), HasSubstr("--format peft")));
+              AllOf(HasSubstr("expected an adapter folder, found a model folder"), HasSubstr("--format peft")));
   EXPECT_THAT(error_of([&] { (void)load_adapter(model, temp_ / "none", {}); }, ErrorCode::not_found),
               HasSubstr("adapter folder " + (temp_ / "none").string() + " does not exist"));
 }
