@@ -1,5 +1,5 @@
-// The kernels of a training step at the shapes of three decoders. Each benchmark reports its best iteration, which is
-// what the kernel can do; the mean also shows what else the machine was doing.
+// CPU kernels of a training step at the shapes of three decoders. Reports the best iteration (the mean includes other
+// load on the machine).
 
 #include <benchmark/benchmark.h>
 
@@ -54,7 +54,7 @@ Tensor random_ids(std::int64_t n, std::int64_t bound) {
   return ids;
 }
 
-// Runs `body` once an iteration; reports the rate of the fastest one for the work it does.
+// Runs `body` once per iteration; reports the rate of the fastest one.
 template <class Body>
 void measure(benchmark::State& state, double flops, double bytes, const Body& body) {
   using Clock = std::chrono::steady_clock;
@@ -152,7 +152,7 @@ void bench_elementwise(const Model& model, DType dtype, const std::string& suffi
 }
 
 void bench_attention(const Model& model, DType dtype, const std::string& suffix) {
-  // Causal: half of the pairs. Two products forward, five backward.
+  // Causal: half of the pairs. Two GEMMs forward, five backward.
   const double product = static_cast<double>(model.tokens() * model.context * model.heads * model.head_dim);
   for (const bool backward : {false, true})
     add_benchmark((backward ? "attention_backward" : "attention") + suffix, [=](benchmark::State& state) {
@@ -214,7 +214,7 @@ void bench_loss(const Model& model, DType dtype, const std::string& suffix) {
 }
 
 void bench_optimizer(const Model& model, DType dtype, const std::string& suffix) {
-  // The matrices of two layers.
+  // Matrices of two layers.
   const Shape shapes[] = {{model.projections(), model.width},
                           {model.width, model.heads * model.head_dim},
                           {2 * model.intermediate, model.width},

@@ -1,4 +1,4 @@
-// Attention through the op, forward and backward, and decoding over a cache.
+// Attention op: forward, backward, and decode over a KV cache.
 
 #include <chrono>
 #include <functional>
@@ -9,7 +9,7 @@
 namespace quench::bench {
 namespace {
 
-// Seconds a call, from the host's clock around enough calls that queueing does not show.
+// Seconds per call by host clock, over enough calls to hide queueing.
 double seconds(const std::function<void()>& call, int calls) {
   const Stream stream = current_stream(kGpu);
   Backend& gpu = backend(DeviceType::cuda);
@@ -26,7 +26,7 @@ double seconds(const std::function<void()>& call, int calls) {
   return best;
 }
 
-// Not zeros: they run faster than real data.
+// Random data: zeros run faster.
 Tensor noise(const Shape& shape, DType dtype) {
   Generator random(1);
   const Tensor piece = random.normal({1 << 16}, dtype), whole = Tensor::empty(shape, dtype);

@@ -1,4 +1,4 @@
-// Casts to low precision and the maxima that their scales need.
+// Quantization casts and amax reductions.
 
 #include <functional>
 #include <string_view>
@@ -17,7 +17,7 @@
 namespace quench::bench {
 namespace {
 
-// bf16: activations and gradients of 16384 tokens, and a weight.
+// bf16 shapes: activations and gradients of 16384 tokens, and a weight.
 constexpr std::pair<std::int64_t, std::int64_t> kShapes[] = {
     {16384, 4096}, {16384, 6144}, {16384, 14336}, {16384, 28672}, {28672, 4096}};
 
@@ -44,7 +44,7 @@ void measure_float8(std::int64_t rows, std::int64_t columns) {
   line("float8 transposed, given scales of columns", 3 * n,
        [&] { (void)cast_float8(x, of_columns, kElement, Granularity::column, Orientation::transposed); });
   line("float8 by row", 3 * n, [&] { (void)quantize_float8_rows(x, kElement, false, Tensor()); });
-  // As a step has it: the maxima begin at 0.
+  // As in a training step: amax is zeroed first.
   const Tensor most = Tensor::zeros({1, columns}, DType::f32, kGpu);
   line("float8 by row, and amax of columns", 3 * n, [&] {
     Tensor(most).zero();
@@ -70,8 +70,7 @@ void measure_blocks(std::int64_t rows, std::int64_t columns) {
   report_rate(name("nvfp4"), 2 * n + n / 2 + n / 16, [&] { (void)quantize_nvfp4(x); });
 }
 
-// Fake quantization as layers under quantization-aware training have it: bf16 activations by token and weights in
-// groups, with a bit an element for the gradient.
+// QAT fake quantization: bf16 activations by token and weights in groups, with a mask bit per element for the gradient.
 void measure_fake_integers(std::int64_t rows, std::int64_t columns) {
   const std::int64_t n = rows * columns;
   const Tensor x = random_on_gpu({rows, columns}, DType::bf16, 1.0), out = Tensor::empty_like(x);
@@ -87,7 +86,7 @@ void measure_fake_integers(std::int64_t rows, std::int64_t columns) {
     fake_quantize_int({x, out, mask, {}, {}, group});
   });
   report_rate(name("fake int4 in groups of 32"), 4 * n, [&] { fake_quantize_int({x, out, {}, {}, {}, group}); });
-  // Their mask has a 0 in every other group.
+  // Mask with a 0 in every other group.
   report_rate(name("zeros where the mask of groups has them"), n / 8, [&] { zero_masked({out, mask}); });
   const IntQuantized codes = quantize_int(x, group);
   const Tensor& scales = codes.scales.scales;
@@ -104,7 +103,7 @@ void measure_fake_integers(std::int64_t rows, std::int64_t columns) {
               [&] { (void)dequantize_int(codes.codes, codes.scales, DType::bf16, group); });
 }
 
-// The same for the other formats of such layers.
+// QAT fake quantization of the other formats.
 void measure_fake_floats(std::int64_t rows, std::int64_t columns) {
   const std::int64_t n = rows * columns;
   const Tensor x = random_on_gpu({rows, columns}, DType::bf16, 1.0), out = Tensor::empty_like(x);

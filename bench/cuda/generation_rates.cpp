@@ -1,4 +1,4 @@
-// The layers of a token of generation, captured as generate captures them, and what each of their kernels adds.
+// Decode step of one token under device-graph capture, and the cost of each kernel in it.
 
 #include <cuda_runtime.h>
 
@@ -65,10 +65,10 @@ enum Part : unsigned {
   kO = 8,
   kGateUp = 16,
   kDown = 32,
-  kNormWithin = 64,  // the product that reads it
+  kNormWithin = 64,  // fused into the GEMM that reads it
   kAll = kNormWithin | (kDown * 2 - 2)
 };
-// What follows the last layer.
+// Ops after the last layer.
 enum Tail : unsigned { kLastNorm = 1, kHead = 2, kChoice = 4, kWholeTail = 7 };
 
 class Token {
@@ -86,15 +86,15 @@ class Token {
     head_ = make_weight(kVocabulary, kWidth, dtype, group > 0 ? group : kWidth);
   }
 
-  // Microseconds of a layer with these parts.
+  // Microseconds per layer with these parts.
   double measure(unsigned parts) {
     return microseconds([&] { run(parts); }) / kLayers;
   }
-  // Of these parts behind the last layer.
+  // Microseconds of these parts after the last layer.
   double measure_tail(unsigned parts) {
     return microseconds([&] { run_tail(parts); });
   }
-  // Of all layers with what follows.
+  // Microseconds of all layers and the tail.
   double measure_all() {
     return microseconds([&] {
       run(kAll);
@@ -166,7 +166,7 @@ class Token {
     }
   }
 
-  // A product of the norm, with those of both that are wanted.
+  // GEMM of the norm's output, fused or separate, each if requested.
   void project(unsigned parts, const Layer& layer, const Weight& w, bool product, const Tensor& y, bool gated) {
     if (product && (parts & kNormWithin)) {
       normed_linear({.x = delta_,

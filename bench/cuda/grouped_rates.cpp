@@ -1,5 +1,4 @@
-// Grouped products: TFLOP/s of the forward product and of both gradients, with groups of uneven sizes; float8 ones with
-// the casts of their operands.
+// Grouped GEMMs: TFLOP/s of forward, dgrad and wgrad with uneven groups; float8 with operand casts.
 
 #include <cuda_runtime.h>
 
@@ -20,7 +19,7 @@
 namespace quench::bench {
 namespace {
 
-// Median of batches of calls, after some to warm up.
+// Median over batches, after warm-up.
 double seconds_of(const std::function<void()>& call) {
   constexpr int kBatches = 7, kCalls = 8;
   const auto require = [](cudaError_t status) { cuda::check(status, "measurement", kGpu); };
@@ -44,7 +43,7 @@ double seconds_of(const std::function<void()>& call) {
   return 1e-3 * static_cast<double>(times[kBatches / 2]) / kCalls;
 }
 
-// Ends of groups whose sizes differ by up to half the mean, multiples of 128, which every format takes.
+// Group ends, multiples of 128 (valid for every format); sizes vary by up to half the mean.
 Tensor uneven_ends(std::int64_t rows, std::int64_t groups) {
   Generator random(5);
   std::vector<std::int32_t> ends;
@@ -74,7 +73,7 @@ struct Case {
   }
 };
 
-// Of a cast that reads and writes so many bytes.
+// A cast that moves `bytes`.
 void print_rate(std::string_view name, double bytes, const std::function<void()>& call) {
   const double seconds = seconds_of(call);
   fmt::print("    {:<24} {:>7.3f} ms {:>6.2f} TB/s\n", name, 1e3 * seconds, 1e-12 * bytes / seconds);
@@ -87,8 +86,8 @@ void measure_bf16(const Case& c) {
   c.print("bf16", forward, dgrad, wgrad, 0);
 }
 
-// Products of bf16 on rounded operands, as recipes/rounded makes them: x and the weights once for each product that
-// reads them, dy once for both.
+// MX emulation: bf16 GEMMs on rounded operands. x and the weights are rounded once per GEMM that reads them, dy once
+// for both.
 void measure_mx(const Case& c) {
   const GroupRows x{.x = c.x, .ends = c.ends, .pairs = {}}, dy{.x = c.dy, .ends = c.ends, .pairs = {}};
   const Tensor x_form = Tensor::empty_like(c.x), w_form = Tensor::empty_like(c.w);
@@ -117,7 +116,7 @@ void measure_mx(const Case& c) {
     cast_dgrad();
   });
   c.print("mxfp8", forward, dgrad, wgrad, casts);
-  // In the order of a step: what one kernel leaves in the cache and in the power budget, the next one has.
+  // In step order: L2 state and power budget as in training.
   const double in_turn = seconds_of([&] {
     cast_forward();
     multiply_forward();
@@ -146,8 +145,7 @@ void measure_mx(const Case& c) {
              [&] { round_mx({.x = c.w, .out = w_form, .orientation = Orientation::transposed}); });
 }
 
-// What one training step of a layer casts: each of x, the weights and dy once by row with the columns' maxima on the
-// way, and once by column.
+// Casts of one training step of a layer: x, weights and dy rowwise with column amax, and columnwise.
 void measure_float8(const Case& c) {
   const auto rows = [&](const Tensor& x) { return GroupRows{.x = x, .ends = c.ends, .pairs = {}}; };
   const auto weight_columns = [](const Tensor& x, const Tensor& scales) {
@@ -183,7 +181,7 @@ void measure_float8(const Case& c) {
   print_rate("weight by column", bytes(c.w), [&] { w_columns = weight_columns(c.w, w_scales); });
 }
 
-// x and dy both ways; the weights' squares for each product that reads them.
+// x and dy in both orientations; weight blocks once per GEMM that reads them.
 void measure_block_float8(const Case& c) {
   constexpr Orientation kNatural = Orientation::natural, kTransposed = Orientation::transposed;
   BlockFloat8 x, x_columns, dy, dy_columns, w, w_transposed;

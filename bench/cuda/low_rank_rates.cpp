@@ -1,6 +1,5 @@
-// Products with a low-rank update, those of a layer of Llama 3.2 1B with adapters of rank 16 on 16,384 tokens: the
-// product alone, by gemm()s that write the update, and in one. By turns, so that all of them have the card at its power
-// limit.
+// LoRA GEMMs of a Llama 3.2 1B layer, rank 16, 16,384 tokens: base GEMM, separate update, and fused. Alternating runs,
+// all at the GPU's power limit.
 
 #include <cuda_runtime.h>
 
@@ -41,7 +40,7 @@ void take_turn(Way& way, int calls) {
   require(cudaEventDestroy(end));
 }
 
-// Of the turns behind the contest of the library's algorithms.
+// Median of the rounds after autotuning.
 double median(std::vector<double> times) {
   constexpr int kLast = 7;
   times.erase(times.begin(), times.end() - kLast);
@@ -49,7 +48,7 @@ double median(std::vector<double> times) {
   return times[kLast / 2];
 }
 
-// `widths`: columns of each projection, with an adapter of its own.
+// `widths`: columns of each projection, each with its own adapter.
 void measure_product(std::int64_t n, std::int64_t k, const std::vector<std::int64_t>& widths, bool transpose) {
   constexpr std::int64_t kRows = 16384, kRank = 16;
   constexpr int kTurns = 18;
@@ -86,7 +85,7 @@ void measure_product(std::int64_t n, std::int64_t k, const std::vector<std::int6
   std::fflush(stdout);
 }
 
-// Gate and up with SwiGLU behind them, and with it in the same pass.
+// Gate and up GEMM followed by SwiGLU, and fused.
 void measure_gated(std::int64_t inner, std::int64_t k) {
   constexpr std::int64_t kRows = 16384, kRank = 16;
   constexpr int kTurns = 18;
@@ -112,7 +111,7 @@ void measure_gated(std::int64_t inner, std::int64_t k) {
   std::fflush(stdout);
 }
 
-// The gradient of what SwiGLU made with SwiGLU's behind it, and with it in the same pass.
+// dgrad followed by SwiGLU backward, and fused.
 void measure_gradient_of_gates(std::int64_t inner, std::int64_t k) {
   constexpr std::int64_t kRows = 16384, kRank = 16;
   constexpr int kTurns = 18;
@@ -139,7 +138,7 @@ void measure_gradient_of_gates(std::int64_t inner, std::int64_t k) {
   std::fflush(stdout);
 }
 
-// Both gradients of the adapters of projections, of whose output the gradient is read: by gemm()s and in one pass.
+// Both adapter gradients of the projections from dY: by gemm() calls, and in one pass.
 void measure_gradients(const std::vector<std::int64_t>& widths, std::int64_t rank) {
   constexpr std::int64_t kRows = 16384;
   constexpr int kTurns = 18;

@@ -1,7 +1,6 @@
-// Speed of the GPU kernels alone, as tables: attention in TFLOP/s, the memory-bound kernels as a share of the rate of a
-// device-to-device copy measured in the same process.
-//   quench_cuda_bench [attention] [casts] [experts] [fused] [gemm8] [generation] [low_rank] [optimizer]   all of them
-//   without arguments
+// GPU kernel benchmarks: attention and GEMMs in TFLOP/s, memory-bound kernels as a share of the device-to-device copy
+// rate of the same process.
+//   quench_cuda_bench [attention] [casts] [experts] [fused] [gemm8] [generation] [low_rank] [optimizer]   default: all
 
 #include <cstdio>
 #include <string_view>

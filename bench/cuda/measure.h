@@ -1,5 +1,5 @@
 #pragma once
-// Operands for the measurements of GPU kernels, and the measurements themselves. Each prints a table.
+// Operands and entry points of the GPU kernel benchmarks.
 
 #include <random>
 #include <vector>
@@ -19,7 +19,7 @@ void measure_experts();
 void measure_generation();
 void measure_low_rank();
 
-// Random CPU tensors of a seed.
+// Random CPU tensors from a seed.
 class Generator {
  public:
   explicit Generator(std::uint32_t seed) : engine_(seed) {}

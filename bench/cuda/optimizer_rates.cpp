@@ -38,7 +38,7 @@ void report_adamw(std::string_view name, std::int64_t bytes_an_element, const st
   });
 }
 
-// Bytes an element: gradient 2, param read and written 4, moments read and written.
+// Bytes per element: gradient 2, param read and written 4, moments read and written.
 void report_low_bit(std::string_view name, MomentFormat format, double moment_bytes) {
   std::vector<LowBitAdamWTensor> tensors;
   const std::int64_t pieces = 64, rows = kParameters / pieces / 4096, block = moment_block(format);
@@ -97,7 +97,7 @@ void measure_embedding() {
     return static_cast<std::int64_t>(std::unique(list.begin(), list.end()) - list.begin());
   };
   const Tensor uniform = random.integers(n, vocab), natural = Tensor::empty({n}, DType::i32);
-  for (std::int64_t i = 0; i < n; ++i) {  // Zipf's law, as text has it
+  for (std::int64_t i = 0; i < n; ++i) {  // Zipf-distributed ids, as in text
     const double u = static_cast<double>(random.below(1 << 30)) / (1 << 30);
     natural.data<std::int32_t>()[i] = static_cast<std::int32_t>(std::pow(static_cast<double>(vocab), u)) - 1;
   }

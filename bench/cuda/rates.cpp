@@ -15,8 +15,7 @@ void require(cudaError_t status) {
   cuda::check(status, "measurement", kGpu);
 }
 
-// Median over batches of the microseconds of a call. Calls of a batch follow each other as they do in a step: the
-// host's part of one runs beside the GPU's part of another.
+// Median over batches of microseconds per call, enqueued back to back: host work overlaps GPU work.
 double microseconds(const std::function<void()>& call) {
   constexpr int kCalls = 8;
   auto* stream = static_cast<cudaStream_t>(current_stream(kGpu).handle);
@@ -44,7 +43,7 @@ void print_line(std::string_view name, std::int64_t bytes, double time, double c
              100 * rate / copy);
 }
 
-// Bytes a microsecond, read and written, of a copy of 4 GiB.
+// Copy rate of 4 GiB, read plus write, in bytes per microsecond.
 double copy_rate() {
   static const double rate = [] {
     const std::int64_t n = std::int64_t{1} << 32;

@@ -1,5 +1,5 @@
 #pragma once
-// Rates of calls that are bound by memory, as shares of the rate of a copy.
+// Rates of memory-bound calls, as shares of the copy rate.
 
 #include <functional>
 #include <string_view>
@@ -8,10 +8,10 @@
 
 namespace quench::bench {
 
-// Random values of ordinary size, made on the GPU by repeating what the CPU made.
+// Random values, a CPU block repeated on the GPU.
 [[nodiscard]] Tensor random_on_gpu(const Shape& shape, DType dtype, double scale);
 
-// Prints a line: `bytes` that a call must move, its time, and the rate of that. Operands should exceed the L2 cache.
+// Prints a line: `bytes` that a call must move, its time and rate. Operands should exceed L2.
 void report_rate(std::string_view name, std::int64_t bytes, const std::function<void()>& call);
 
 }  // namespace quench::bench

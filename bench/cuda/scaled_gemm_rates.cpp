@@ -1,4 +1,4 @@
-// Matrix products of float8 operands beside those of bf16: TFLOP/s with the algorithms that a run would choose.
+// float8 GEMMs compared with bf16: TFLOP/s with autotuned algorithms.
 
 #include <cuda_runtime.h>
 
@@ -19,7 +19,7 @@ void require(cudaError_t status) {
   cuda::check(status, "measurement", kGpu);
 }
 
-// Random values everywhere: zeros draw less power, and a large GPU runs at its power limit.
+// Random values: zeros draw less power, and a large GPU is power-limited.
 Tensor random_on_gpu(const Shape& shape) {
   static const Tensor block = on_gpu(Generator(1).normal({(std::int64_t{1} << 20) + 7}, DType::bf16));
   const Tensor result = Tensor::empty({shape.numel()}, DType::bf16, kGpu);
@@ -43,7 +43,7 @@ class Clock {
   Clock(const Clock&) = delete;
   Clock& operator=(const Clock&) = delete;
 
-  // Median over batches of the seconds of a call, after enough calls for a contest of algorithms to be over.
+  // Median over batches of seconds per call, after enough calls to finish autotuning.
   [[nodiscard]] double seconds(const std::function<void()>& call) const {
     constexpr int kContest = 16, kBatches = 7, kCalls = 12;
     for (int i = 0; i < kContest; ++i) (void)batch(call, 16);
@@ -68,7 +68,7 @@ class Clock {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-// A product of a linear: which operands bf16 reads transposed, and which gradients tensorwise scaling makes e5m2.
+// GEMM of a linear layer: transposed operands in bf16, and e5m2 gradients under tensorwise scaling.
 enum class Role { forward, dgrad, wgrad };
 
 struct Product {
@@ -131,7 +131,7 @@ void measure_float8_products() {
                                 {8192, 8192, 2048},
                                 {16384, 28672, 4096}})
     measure(clock, {"square and wide", m, n, k});
-  // The linears of Llama-3.1-8B, queries, keys and values in one, gate and up in one.
+  // Linears of Llama-3.1-8B, with fused qkv and fused gate/up.
   constexpr std::int64_t kTokens = 16384;
   struct Linear {
     std::string_view name;

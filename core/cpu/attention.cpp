@@ -12,7 +12,7 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Operands of one thread: keys and values of a whole sequence, queries and results of one tile.
+// Per-thread operands: keys and values of a sequence, queries and outputs of one tile.
 template <class Operand>
 struct Scratch {
   Operand *keys, *values, *queries, *weights;
@@ -67,7 +67,7 @@ class QueryTile {
     return std::max<std::int64_t>(0, first_visible_key(s_, args_.window, first_ + row) - key);
   }
 
-  // A block of rows against one tile of keys.
+  // A row block against one key tile.
   void fold_block(std::int64_t row, std::int64_t key) {
     const std::int64_t count = std::min<std::int64_t>(kMicroRows, rows_ - row), columns = reach(row + count - 1, key);
     if (columns <= 0 || hidden(row, key) >= kKeyTile) return;
@@ -156,7 +156,7 @@ void forward(const AttentionArgs& args) {
   if (covered == 0) return;
   if (std::ranges::all_of(args.sequences, [](const SequenceRange& s) { return s.q_length <= 1; }))
     return single_queries<T>(args, work);
-  // Few heads for many threads: cut the queries, at the price of packing the keys once more for each cut.
+  // Few heads for many threads: split the queries, repacking the keys per split.
   const std::int64_t threads = omp_get_max_threads(), cuts = std::max<std::int64_t>(1, 4 * threads / pairs);
 
   const MemoryScope scope(MemoryCategory::workspace);
@@ -165,7 +165,7 @@ void forward(const AttentionArgs& args) {
   float* scratch_base = scratch_memory.data<float>();
 
   parallel_items(pairs * cuts, work, [&](std::int64_t item, int thread) {
-    // Later queries see more keys: start with them.
+    // Longest items first: later queries see more keys.
     const std::int64_t cut = cuts - 1 - item / pairs, kv_head = item % kv_heads;
     const SequenceRange& s = args.sequences[static_cast<std::size_t>(item % pairs / kv_heads)];
     const std::int64_t tiles = (s.q_length + kQueryTile - 1) / kQueryTile;

@@ -1,4 +1,4 @@
-// With P = exp(scale Q K^T - lse) and delta = rowsum(dO * O):
+// Attention backward. With P = exp(scale Q K^T - lse) and delta = rowsum(dO * O):
 //   dV = P^T dO,  dS = P * (dO V^T - delta),  dQ = scale dS K,  dK = scale dS^T Q.
 
 #include <cmath>
@@ -12,17 +12,17 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// The gradients of one kv head are summed over its query heads and query tiles by one thread in a fixed order. When
-// there are few kv heads the queries are cut into parts with sums of their own; the number of parts follows from the
-// shapes alone, so that the bits do not depend on the threads.
+// Gradients of a KV head are summed over query heads and tiles by one thread in order. With few KV heads queries are
+// split into parts with separate sums; the part count depends on the shapes alone: results are independent of the
+// thread count.
 constexpr std::int64_t kWantedItems = 16;
 constexpr std::int64_t kMinPartTiles = 4;
 
 template <class Operand>
 struct BackwardScratch {
-  // Of the whole sequence.
+  // of the whole sequence
   Operand *keys_transposed, *values_transposed, *keys;
-  // Of one query tile. Those named _depth have the depth along the queries; with f32 operands they are the same arrays.
+  // Of one query tile. _depth: K axis along the queries; the same arrays for f32 operands.
   Operand *queries, *queries_depth, *dout, *dout_depth, *ds, *ds_depth, *p_depth;
   float *scores, *dscores, *dqueries, *lse, *delta;
 
@@ -58,8 +58,7 @@ struct BackwardScratch {
   }
 };
 
-// P and dS of one row of a tile, which sees keys [hidden, visible), from the scores in p and dO V^T in ds; scale and
-// lse are for exponents to base 2.
+// P and dS of one row, visible keys [hidden, visible), from scores in p and dO V^T in ds; scale and lse to base 2.
 QUENCH_INLINE void row_gradient(float* p, float* ds, std::int64_t hidden, std::int64_t visible, float scale, float lse,
                                 float delta) {
   const I32 lanes = lane_numbers();
@@ -86,7 +85,7 @@ QUENCH_INLINE void row_gradient(float* p, float* ds, std::int64_t hidden, std::i
   }
 }
 
-// Rounds two rows of a tile to bf16 and interleaves them.
+// Rounds two tile rows to bf16 and interleaves them.
 QUENCH_INLINE void interleave_rows(const float* low, const float* high, Bf16Pair* to) {
   for (std::int64_t i = 0; i < kKeyTile; i += kLanes) {
     const U32 pair = (as_u32(round_to<bfloat16>(load(low + i, FullVector{}))) >> 16) |
@@ -148,7 +147,6 @@ class BackwardQueryTile {
     return std::max<std::int64_t>(0, first_visible_key(s_, args_.window, first_ + row) - key);
   }
 
-  // P and dS of a block of rows against one tile of keys, and its share of dQ.
   void score_gradients(std::int64_t row, std::int64_t key) {
     const std::int64_t count = std::min<std::int64_t>(kMicroRows, rows_ - row);
     const std::int64_t columns = hidden(row, key) < kKeyTile ? reach(row + count - 1, key) : 0;
@@ -187,7 +185,7 @@ class BackwardQueryTile {
                        count, layout_.padded / kLanes);
   }
 
-  // P and dS as operands. A row block holds whole pairs of rows; the partner of a last odd row is zero.
+  // P and dS as operands. Row blocks hold whole pairs of rows; an odd last row is paired with zeros.
   void round_block(std::int64_t row, std::int64_t count) {
     float* p = scratch_.scores + row * kKeyTile;
     float* ds = scratch_.dscores + row * kKeyTile;
@@ -208,9 +206,8 @@ class BackwardQueryTile {
   }
   static Bf16Pair* pairs(Operand* p) { return reinterpret_cast<Bf16Pair*>(p); }
 
-  // Adds P^T dO and dS^T Q to the gradients of `columns` keys from `key` on.
   void key_gradients(std::int64_t key, std::int64_t columns, float* dkeys, float* dvalues) {
-    std::int64_t row = 0;  // the first query that sees any key of the block
+    std::int64_t row = 0;  // first query with a visible key in the block
     for (std::int64_t c = 0; c < columns; c += kMicroRows) {
       const std::int64_t count = std::min<std::int64_t>(kMicroRows, columns - c);
       while (row < rows_ && reach(row, key) <= c) ++row;
@@ -271,7 +268,7 @@ void backward(const AttentionBackwardArgs& args) {
   const std::int64_t parts = std::clamp<std::int64_t>((kWantedItems + pairs - 1) / pairs, 1,
                                                       std::max<std::int64_t>(1, max_tiles / kMinPartTiles));
 
-  // One part: its sums are written out at once, so they can live in the thread's scratch.
+  // One part: sums stay in the thread's scratch.
   const std::int64_t threads = omp_get_max_threads(), half = max_keys * layout.padded, sums_size = 2 * half;
   const std::int64_t scratch_size = round_up(BackwardScratch<Operand>::size(max_keys, layout), 16);
   const MemoryScope scope(MemoryCategory::workspace);

@@ -1,5 +1,5 @@
 #pragma once
-// The softmax of the attention kernels, tile of keys by tile.
+// Online softmax of the attention kernels.
 
 #include <cmath>
 
@@ -7,15 +7,15 @@
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 
-// The running softmax of one row of queries, with exponents to base 2 of the scaled scores.
+// Online softmax state of one query row; exponents to base 2 of scaled scores.
 struct SoftmaxRow {
   float* maximum;
-  float* sum;  // one partial sum a lane
-  float* out;  // weighted sum of values so far, `padded` columns
+  float* sum;  // one partial sum per lane
+  float* out;  // unnormalized output, `padded` columns
   std::int64_t padded;
 
-  // Folds in the scores of keys [hidden, visible), of which there is one at least; leaves their weights in `weights`,
-  // zeros before them and up to `written` lanes.
+  // Adds the scores of keys [hidden, visible), at least one; stores their weights in `weights`, zero-filled before them
+  // and up to `written` lanes.
   template <class Weight>
   QUENCH_INLINE void fold(const float* scores, std::int64_t hidden, std::int64_t visible, std::int64_t written,
                           float scale, Weight* weights) const {

@@ -1,6 +1,6 @@
 #pragma once
-// What the forward and the backward attention kernels share: tile sizes, the mask, and packing of heads into operands
-// of the micro kernels (core/cpu/micro_gemm.h): f32, or pairs of bf16.
+// Shared by forward and backward attention: tile sizes, mask, and packing into micro-kernel operands
+// (core/cpu/micro_gemm.h).
 
 #include <algorithm>
 
@@ -18,7 +18,7 @@ QUENCH_INLINE constexpr std::int64_t round_up(std::int64_t n, std::int64_t multi
   return (n + multiple - 1) / multiple * multiple;
 }
 
-// How many keys of a sequence its query number `query` sees.
+// Number of keys visible to query `query` of a sequence.
 QUENCH_INLINE std::int64_t visible_keys(const SequenceRange& s, bool causal, std::int64_t query) {
   return causal ? std::clamp<std::int64_t>(query + 1 + s.k_length - s.q_length, 0, s.k_length) : s.k_length;
 }
@@ -33,19 +33,19 @@ struct HeadView {
   T* row(std::int64_t i) const { return base + i * stride; }
 };
 
-// How a head of `dim` columns is laid out as operands of type Operand.
+// Packed layout of a head of `dim` columns.
 template <class Operand>
 struct HeadLayout {
   std::int64_t dim;
-  std::int64_t padded;  // columns as whole vectors: width of sums, and of operands with the depth along the rows
-  std::int64_t depth;   // operands that hold the columns when they are the depth
+  std::int64_t padded;  // columns in whole vectors: width of sums, and of operands with K along the rows
+  std::int64_t depth;   // operands per row with K along the columns
   explicit HeadLayout(std::int64_t head_dim)
       : dim(head_dim), padded(round_up(head_dim, kLanes)), depth(round_up(head_dim, kPack<Operand>) / kPack<Operand>) {}
-  // Width of a row that serves as both.
+  // Row width that serves both layouts.
   [[nodiscard]] std::int64_t row() const { return kPack<Operand> == 1 ? padded : depth; }
 };
 
-// Rows [first, first + count) side by side, the depth along the columns.
+// Packs rows [first, first + count), K along the columns.
 template <class T>
 void pack_rows(const HeadView<T>& from, std::int64_t first, std::int64_t count, const HeadLayout<float>& layout,
                float* to) {
@@ -60,12 +60,12 @@ void pack_rows(const HeadView<T>& from, std::int64_t first, std::int64_t count, 
                Bf16Pair* to) {
   for (std::int64_t i = 0; i < count; ++i) {
     Bf16Pair* target = to + i * layout.row();
-    target[layout.depth - 1] = {};  // the missing half of an odd dimension
+    target[layout.depth - 1] = {};  // zero half of an odd dimension
     std::memcpy(target, from.row(first + i), static_cast<std::size_t>(layout.dim) * 2);
   }
 }
 
-// The same rows with the depth along the rows: operands that a row of `padded` columns of C is a sum of.
+// Packs the same rows with K along the rows: B operands for `padded` columns of C.
 template <class T>
 void pack_depth_rows(const HeadView<T>& from, std::int64_t first, std::int64_t count, const HeadLayout<float>& layout,
                      float* to) {
@@ -86,7 +86,7 @@ void pack_depth_rows(const HeadView<T>& from, std::int64_t first, std::int64_t c
   }
 }
 
-// Loads kLanes operands of a row from operand d on; elements beyond dim are 0.
+// kLanes operands of a row from operand d; zero-filled past dim.
 template <class T>
 QUENCH_INLINE F32 load_row(const T* row, std::int64_t d, std::int64_t dim, const float*) {
   return d + kLanes <= dim ? load(row + d, FullVector{}) : load(row + d, dim - d);
@@ -102,8 +102,8 @@ QUENCH_INLINE F32 load_row(const T* row, std::int64_t d, std::int64_t dim, const
   return result;
 }
 
-// Rows [first, first + count) transposed into tiles of kKeyTile columns: operand (row, d) at
-// to[row / kKeyTile][d][row % kKeyTile]. Columns of the last tile beyond count are 0 up to a whole vector.
+// Packs rows [first, first + count) transposed: operand (row, d) at to[row / kKeyTile][d][row % kKeyTile]. Last tile
+// zero-filled to a whole vector.
 template <class T, class Operand>
 void pack_transposed(const HeadView<T>& from, std::int64_t first, std::int64_t count, const HeadLayout<Operand>& layout,
                      Operand* to) {
@@ -130,7 +130,7 @@ void pack_transposed(const HeadView<T>& from, std::int64_t first, std::int64_t c
   }
 }
 
-// Writes rows of f32 sums, times a factor, to a head.
+// Stores f32 rows, times a factor, to a head.
 template <class T>
 void unpack_rows(const float* from, std::int64_t padded, float factor, const HeadView<T>& to, std::int64_t first,
                  std::int64_t count, std::int64_t dim) {
@@ -151,7 +151,7 @@ void zero_rows(const Tensor& t) {
     }
 }
 
-// Hands out 32-bit arrays from one block of memory, each aligned to a cache line if the block is.
+// Bump allocator of 32-bit arrays, cache-line aligned if the base is.
 class Arena {
  public:
   explicit Arena(float* base) : next_(base) {}

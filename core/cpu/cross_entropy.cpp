@@ -8,7 +8,7 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Accumulators per reduction: enough to hide the latency of the additions.
+// Independent accumulators per reduction, to hide the add latency.
 constexpr int kRowChains = 4;
 
 template <class T>
@@ -19,12 +19,11 @@ float row_max(const T* row, std::int64_t width) {
     F32 value = load(row + i, count);
     if (count < kLanes) value = select(lane_numbers() < static_cast<std::int32_t>(count), value, broadcast(-INFINITY));
     F32& b = best[i / kLanes % kRowChains];
-    b = max(value, b);  // a NaN is skipped here and shows in the sum
+    b = max(value, b);  // ignores NaN, which the sum propagates
   });
   return reduce_max(max(max(best[0], best[1]), max(best[2], best[3])));
 }
 
-// Sum of exp(row - shift); writes each term to `terms` if that is not null.
 template <class T>
 float sum_exp(const T* row, std::int64_t width, float shift, float* terms) {
   F32 sums[kRowChains] = {};

@@ -19,11 +19,11 @@ void embedding_kernel(const EmbeddingArgs& args) {
   });
 }
 
-// Positions grouped by id (a stable counting sort), so that each row of the table is summed by one thread in order.
+// Positions grouped by id (stable counting sort): each table row is summed by one thread in order.
 struct PositionsById {
   Tensor storage;
   const std::int32_t* ids;
-  const std::int32_t* order;  // positions, ascending within an id
+  const std::int32_t* order;  // ascending within an id
 
   PositionsById(const Tensor& id_tensor, std::int64_t rows) : ids(id_tensor.data<std::int32_t>()) {
     const std::int64_t n = id_tensor.size(0);
@@ -49,7 +49,7 @@ void scatter_add(const EmbeddingBackwardArgs& args) {
   const auto id_at = [&](std::int64_t i) { return by_id.ids[by_id.order[i]]; };
 
   parallel_ranges(n, n * width, [&](std::int64_t begin, std::int64_t end) {
-    // A run of equal ids belongs to the range in which it starts.
+    // A run of equal ids belongs to the range with its start.
     while (begin > 0 && begin < end && id_at(begin) == id_at(begin - 1)) ++begin;
     if (begin == end) return;
     while (end < n && id_at(end) == id_at(end - 1)) ++end;

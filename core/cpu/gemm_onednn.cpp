@@ -1,5 +1,5 @@
-// Matrix products through oneDNN's matmul primitive. Making a primitive generates code, so each thread keeps those it
-// has made, keyed by everything that distinguishes them; running one allocates nothing.
+// GEMMs through oneDNN's matmul primitive. Primitive creation generates code: each thread caches primitives by key;
+// execution allocates nothing.
 
 #include <omp.h>
 
@@ -91,7 +91,7 @@ Entry make_entry(const Key& key) {
   return entry;
 }
 
-// What one thread needs to run primitives.
+// Per-thread primitive cache and execution.
 class Runner {
  public:
   void run(const GemmArgs& args, const Key& key) {
@@ -116,7 +116,7 @@ class Runner {
   }
 
  private:
-  // Bounds the memory of generated code when shapes keep changing.
+  // Bounds generated code for varying shapes.
   static constexpr std::size_t kMaxEntries = 1024;
 
   Entry& find(const Key& key) {
@@ -140,13 +140,13 @@ class Runner {
   Tensor scratchpad_;
 };
 
-// Between f32 and bf16; rows may be strided.
+// f32 <-> bf16; rows may be strided.
 void copy_converted(const Tensor& from, const Tensor& to) {
   if (from.is_contiguous() && to.is_contiguous()) return cast({from, to});
   for (std::int64_t i = 0; i < from.size(0); ++i) cast({from.select(0, i), to.select(0, i)});
 }
 
-// Without a product: C = beta * C + bias.
+// K = 0: C = beta * C + bias.
 template <class C, class Bias>
 void scale_and_bias(const GemmArgs& args) {
   const Bias* bias = args.bias.defined() ? args.bias.data<Bias>() : nullptr;
@@ -160,7 +160,7 @@ void scale_and_bias(const GemmArgs& args) {
 }
 
 void multiply_at_once(const GemmArgs& args) {
-  // The stride of a single row is free: one spelling for each, so that views share primitives.
+  // The stride of a single row is arbitrary: normalized, so that views share primitives.
   const auto row_stride = [](const Tensor& t) { return t.size(0) == 1 ? t.size(1) : t.stride(0); };
   const Key key{.m = args.c.size(0),
                 .n = args.c.size(1),
@@ -185,7 +185,7 @@ void multiply_at_once(const GemmArgs& args) {
   }
 }
 
-// oneDNN's calls run in the calling thread.
+// Single-threaded oneDNN calls for a scope.
 class OneThread {
  public:
   OneThread() noexcept : threads_(omp_get_max_threads()) { omp_set_num_threads(1); }
@@ -197,7 +197,7 @@ class OneThread {
   int threads_;
 };
 
-// Threads take panels of C, whose sizes follow from the shape alone.
+// Panels of C per thread; panel sizes depend on the shape alone.
 void multiply_in_panels(const GemmArgs& args) {
   constexpr std::int64_t kLongest = 512, kShortest = 64, kMostPanels = 64, kPanelProducts = 1 << 22;
   const std::int64_t m = args.c.size(0), n = args.c.size(1), k = args.a.size(args.transpose_a ? 0 : 1);
@@ -230,19 +230,17 @@ void multiply_in_panels(const GemmArgs& args) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// Without AVX-512, how oneDNN cuts a product, and so its bits, depends on the number of threads.
+// Without AVX-512, oneDNN's blocking, and so the result's bits, depend on the thread count.
 void multiply(const GemmArgs& args) {
   if (cpu_supports_level(4)) return multiply_at_once(args);
   multiply_in_panels(args);
 }
 
-// The longest depth that is given to oneDNN in one piece, a function of the shape alone; longer ones are cut.
+// Longest K of one oneDNN call, a function of the shape alone; longer K is split.
 std::int64_t max_depth(const GemmArgs& args) {
-  // For A^T B with a long depth and too few columns to keep every thread busy, oneDNN cuts the depth by the number of
-  // threads, so that the bits would depend on it.
+  // A^T B with long K and few columns: oneDNN splits K by the thread count, which would change the bits.
   if (args.transpose_a && args.c.size(1) <= 1024) return 1024;
-  // Beyond this it loses a sixth of its speed in f32 (the gradient of the hidden states, whose depth is the
-  // vocabulary).
+  // Beyond it f32 loses 1/6 of its speed (dgrad of the head, K = vocabulary).
   return 8192;
 }
 
@@ -275,8 +273,8 @@ Tensor widened(const Tensor& values) {
 
 void gemm_kernel(const GemmArgs& args);
 
-// oneDNN multiplies bf16 on AVX-512 only. Elsewhere operands become f32, which holds them exactly, and sums are f32 as
-// they are there. Panels of rows of A and columns of B bound the memory of the copies.
+// oneDNN supports bf16 on AVX-512 only. Elsewhere operands are converted to f32 (exact), accumulation is f32 in both.
+// Panels of A and B bound the copies.
 void multiply_widened(const GemmArgs& args) {
   constexpr std::int64_t kPanelElements = 1 << 24;
   const MemoryScope scope(MemoryCategory::workspace);
@@ -304,7 +302,7 @@ void multiply_widened(const GemmArgs& args) {
 }
 
 void gemm_kernel(const GemmArgs& args) {
-  if (args.addend.defined()) {  // the primitive adds to its result
+  if (args.addend.defined()) {  // the primitive accumulates in place
     GemmArgs in_place = args;
     in_place.addend = Tensor();
     if (args.beta != 0.0f) copy_rows({args.addend, args.c});

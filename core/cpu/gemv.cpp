@@ -6,14 +6,14 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Most rows of B that are walked side by side.
+// Rows of B in flight, at most.
 constexpr int kMaxStreams = 4;
 
 // out[stream][row] = dot product of a row of B and a row of A.
 template <int kRows, int kCount, class T>
 void dot_products(const float* a, std::int64_t a_stride, const T* b, std::int64_t b_stride, std::int64_t depth,
                   float (&out)[kMaxStreams][kGemvRows]) {
-  // Fewer sums would wait for each other.
+  // Fewer accumulators would stall on latency.
   constexpr int kChains = kRows * kCount >= 4 ? 1 : 4 / (kRows * kCount);
   F32 sums[kCount][kRows][kChains] = {};
   std::int64_t k = 0;
@@ -47,7 +47,7 @@ void multiply(const GemmArgs& args) {
   const std::int64_t c_stride = args.c.stride(0);
   const T* bias = args.bias.defined() ? args.bias.data<T>() : nullptr;
 
-  // A in f32, so that the inner loop converts B only.
+  // A in f32: the inner loop converts B only.
   const MemoryScope scope(MemoryCategory::workspace);
   Tensor wide;
   const float* a = nullptr;
@@ -73,8 +73,8 @@ void multiply(const GemmArgs& args) {
       target = C(value);
     }
   };
-  // One row at a time reads B as one stream, which memory likes best; but while A does not fit into the first-level
-  // cache, or has several rows, each of its vectors is used for several rows of B.
+  // One row at a time streams B sequentially; if A exceeds L1 or has several rows, its vectors are reused for several
+  // rows of B.
   const auto walk = [&]<int kCount>() {
     const std::int64_t groups = (n + kCount - 1) / kCount;
     parallel_ranges(groups, n * depth, [&](std::int64_t begin, std::int64_t end) {

@@ -1,6 +1,6 @@
 #pragma once
-// C = alpha * A B^T + beta * C (+ bias) with at most kGemvRows rows in A: one token at a time, as when text is
-// generated. Bound by reading B once.
+// GEMV kernels for decode: C = alpha * A B^T + beta * C (+ bias), at most kGemvRows rows in A. Memory bound: reads B
+// once.
 
 #include "core/ops/gemm.h"
 
@@ -8,7 +8,7 @@ namespace quench::cpu {
 
 inline constexpr std::int64_t kGemvRows = 4;
 
-// Arguments as checked by gemm(), with transpose_b and not transpose_a, 1 <= M <= kGemvRows, N > 0 and K > 0.
+// Arguments validated by gemm(): transpose_b, not transpose_a, 1 <= M <= kGemvRows, N > 0, K > 0.
 extern constinit KernelSlot<GemmArgs> gemv_slot;
 
 }  // namespace quench::cpu

@@ -25,7 +25,7 @@ double chunk_squares(const T* x, std::int64_t n) {
   for_vectors(n, [&](std::int64_t i, auto count) {
     const auto halves = std::bit_cast<Halves>(load(x + i, count));
     const F64 a = __builtin_convertvector(halves.low, F64), b = __builtin_convertvector(halves.high, F64);
-    low += a * a;  // exact products: 24 bits squared fit into 53
+    low += a * a;  // exact: 24-bit mantissas squared fit into 53 bits
     high += b * b;
   });
   double sum = 0;
@@ -43,7 +43,7 @@ void squared_norm_kernel(const SquaredNormArgs& args) {
   const Tensor partial = Tensor::empty({std::max<std::int64_t>(chunks, 1)}, DType::f64);
   auto* sums = partial.data<double>();
   parallel_ranges(chunks, elements, [&](std::int64_t begin, std::int64_t end) {
-    std::int64_t first = 0;  // number of this tensor's first chunk
+    std::int64_t first = 0;  // index of the tensor's first chunk
     for (const Tensor& t : args.tensors) {
       const std::int64_t n = t.numel(), count = (n + kChunk - 1) / kChunk;
       for (std::int64_t chunk = std::max(begin, first); chunk < std::min(end, first + count); ++chunk) {

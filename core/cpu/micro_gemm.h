@@ -1,20 +1,17 @@
 #pragma once
-// Products of small matrices that lie in cache: C (+)= A B in f32 with B and C row-major and A strided either way, so
-// that one kernel serves A and A^T. A block of C rows stays in registers while the depth is walked once.
-//
-// Operands are f32, or, where the processor has the instruction, pairs of bf16 that are neighbours along the depth:
-// twice the depth at the same cost. Products and sums are f32 either way.
+// Micro-kernels for in-cache GEMMs: C (+)= A B, f32 accumulators, B and C row-major, A with any strides. C row blocks
+// stay in registers over K. Operands are f32, or bf16 pairs adjacent along K where the CPU has the instruction.
 
 #include "core/cpu/simd.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 
-// Two bf16: the element of the lower depth in the lower half.
+// Two bf16, the lower K index in the lower half.
 struct Bf16Pair {
   std::uint32_t bits;
 };
 
-// Elements along the depth in one operand.
+// K elements per operand.
 template <class Operand>
 inline constexpr std::int64_t kPack = 1;
 template <>
@@ -47,7 +44,7 @@ QUENCH_INLINE F32 multiply_add(__m512bh a, __m512bh b, F32 c) {
 inline constexpr bool kHasBf16Products = false;
 #endif
 
-// Rows of C per register block, and vectors per row: 24 accumulators of 32 registers with AVX-512, 12 of 16 with AVX2.
+// Rows per register block, and vectors per row: 24 accumulators of 32 registers with AVX-512, 12 of 16 with AVX2.
 inline constexpr int kMicroRows = 6;
 #if defined(__AVX512F__)
 inline constexpr int kMicroVectors = 4;
@@ -55,14 +52,14 @@ inline constexpr int kMicroVectors = 4;
 inline constexpr int kMicroVectors = 2;
 #endif
 
-// Strides and depth count operands.
+// Strides and depth in operands.
 template <class Operand>
 struct MicroGemm {
   const Operand* a;  // element (row, k) at a[row * a_row + k * a_depth]
   std::int64_t a_row, a_depth;
   const Operand* b;  // [depth, columns]
   std::int64_t b_row;
-  float* c;  // [rows, columns]; columns are padded to whole vectors
+  float* c;  // [rows, columns]; columns padded to whole vectors
   std::int64_t c_row;
   std::int64_t depth;
 };

@@ -8,7 +8,7 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Rows of a [N,H] or [N,heads,H] tensor whose last axis is contiguous, numbered 0 .. N*heads-1.
+// Rows of a [N,H] or [N,heads,H] tensor with a contiguous last axis, indexed 0 .. N*heads-1.
 template <class T>
 class NormView {
  public:

@@ -1,5 +1,5 @@
 #pragma once
-// x beside a packed weight, in the order of a way (packed_ways.h).
+// Activations arranged for a block dot product (packed_ways.h).
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Whether x becomes integers under scales.
+// True if x is quantized to fixed point.
 template <class Way>
 inline constexpr bool kFixedPoint = requires {
   Way::kUnit;
@@ -25,12 +25,11 @@ std::int64_t blocks_of(std::int64_t depth) {
 
 template <class Way>
 struct Inputs {
-  static constexpr std::int64_t kBlock = kFixedPoint<Way> ? 2 * Way::kBlock : Way::kBlock;  // what stands for a block
+  static constexpr std::int64_t kBlock = kFixedPoint<Way> ? 2 * Way::kBlock : Way::kBlock;  // elements of x per block
 
   const typename Way::X* x;  // [rows][blocks][kBlock]
   std::int64_t blocks;
-  // Of fixed-point inputs: a scale for each lane of a block [rows][blocks][kLanes], and whether low parts are more than
-  // zeros [rows][blocks].
+  // Fixed point: scales per lane [rows][blocks][kLanes]; nonzero low parts [rows][blocks].
   const float* scales;
   const std::uint8_t* low;
 
@@ -42,7 +41,7 @@ struct Inputs {
   }
 };
 
-// What `count` elements are multiplied with so that the largest of them has 15 bits; NaN where one is not finite.
+// Factor that scales the amax of `count` elements to 15 bits; NaN if any is not finite.
 template <class T>
 float fixed_point_factor(const T* x, std::int64_t count) {
   float largest = 0;
@@ -52,7 +51,7 @@ float fixed_point_factor(const T* x, std::int64_t count) {
     finite = finite && magnitude < std::numeric_limits<float>::infinity();
     largest = std::max(largest, magnitude);
   }
-  // Below 2^-100 there are fewer bits, which bounds the factor: 2^(14 - the exponent).
+  // Below 2^-100 the precision drops, which bounds the factor 2^(14 - exponent).
   const int exponent = static_cast<int>(std::bit_cast<std::uint32_t>(std::max(largest, 0x1p-100f)) >> 23);
   return finite ? std::bit_cast<float>(static_cast<std::uint32_t>(2 * 127 + 14 - exponent) << 23)
                 : std::numeric_limits<float>::quiet_NaN();

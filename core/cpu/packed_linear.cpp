@@ -1,4 +1,4 @@
-// Products with packed weights for few rows: a row of the weight is read once for all rows of x.
+// Dequantizing GEMM of few rows: each weight row is read once for all rows of x.
 
 #include <functional>
 #include <type_traits>
@@ -12,30 +12,30 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Rows of the weight that are walked side by side, so that sums do not wait for each other.
+// Weight rows in flight, to hide latency.
 template <int kRows>
 inline constexpr int kStreams = kRows == 1 ? 4 : 2;
 constexpr int kMaxStreams = 4;
-// Least distance of the codes that are fetched ahead, into the second-level cache.
+// Prefetch distance in bytes, to L2.
 constexpr std::int64_t kAhead = 4096;
 
-// Products of one call before its epilogue: out[r, n] of f32 in [rows of x, rows of the weight].
+// GEMM before its epilogue: out[r, n], f32, [rows of x, rows of the weight].
 struct Products {
   PackedRows weight;
   const Tensor& scales;
   float* out;
-  const float* x_sums;  // [rows][groups] of x by group; where there are offsets
-  // Called with the columns of `out` that are done, by whoever has made them.
+  const float* x_sums;  // [rows][groups]: sums of x by group, if there are offsets
+  // Epilogue of finished columns, called by the computing thread.
   std::function<void(std::int64_t begin, std::int64_t end)> finish;
 };
 
-// How lanes find their scales.
+// Mapping of lanes to scales.
 template <class Way>
 struct ScaleWalk {
-  bool by_lane = false;     // several groups in a block
-  std::int64_t run = 0;     // blocks of a group; else 1
-  std::int64_t groups = 0;  // of a block, by lane
-  I32 group_of_lane{};      // of the block's groups, by lane
+  bool by_lane = false;     // several groups per block
+  std::int64_t run = 0;     // blocks per group; else 1
+  std::int64_t groups = 0;  // groups per block, if by_lane
+  I32 group_of_lane{};      // lane to group of the block, if by_lane
   bool possible = true;
 
   ScaleWalk(std::int64_t group, std::int64_t groups_of_row, std::int64_t blocks) {
@@ -56,15 +56,15 @@ QUENCH_INLINE F32 permute(F32 x, I32 index) {
   return __builtin_shuffle(x, index);
 }
 
-// out[stream][row] = product of a row of the weight and one of x. scales: [kCount][groups], readable kLanes beyond.
+// scales: [kCount][groups], readable kLanes past the end.
 template <class Way, int kRows, int kCount, bool kByLane>
 void dot_products(const PackedRows& w, const Inputs<Way>& in, const ScaleWalk<Way>& walk, std::int64_t first,
                   const float* scales, float (&out)[kMaxStreams][kPackedRows]) {
   const std::int64_t blocks = blocks_of<Way>(w.depth), whole = w.row_bytes / Way::kBlockBytes;
   const std::int64_t run = kByLane ? 1 : walk.run;
   const std::uint8_t* rows = w.codes + first * w.row_bytes;
-  // Rows side by side hide from the processor that memory is read from end to end. What is fetched ahead is not those
-  // rows' own codes but the next in memory, one after the other: the rows that follow.
+  // Interleaved rows defeat the hardware prefetcher. Software prefetch follows memory order: the next rows,
+  // sequentially.
   const std::uint8_t* next = rows + std::max(kAhead, kCount * w.row_bytes);
   F32 sums[kCount][kRows];
   typename Way::Part parts[kCount][kRows][2];
@@ -87,7 +87,7 @@ void dot_products(const PackedRows& w, const Inputs<Way>& in, const ScaleWalk<Wa
       });
       add(codes, w.row_bytes, block);
     }
-    if (begin + run > whole && blocks > whole) [[unlikely]] {  // the codes behind a row's end are 0
+    if (begin + run > whole && blocks > whole) [[unlikely]] {  // zero-filled tail of a row
       std::uint8_t tail[kCount][Way::kBlockBytes] = {};
       for (int s = 0; s < kCount; ++s)
         std::memcpy(tail[s], rows + s * w.row_bytes + whole * Way::kBlockBytes,
@@ -107,8 +107,8 @@ void dot_products(const PackedRows& w, const Inputs<Way>& in, const ScaleWalk<Wa
     for (int r = 0; r < kRows; ++r) out[s][r] = reduce_add(sums[s][r]);
 }
 
-// The same for inputs with scales of their own in each block, one row of the weight after the other: integer sums do
-// not wait for each other, and all stay in registers.
+// Fixed-point version, scales per block: one weight row at a time, since integer accumulators do not stall, and all
+// stay in registers.
 template <class Way, int kRows, int kCount, bool kByLane>
 void fixed_dot_products(const PackedRows& w, const Inputs<Way>& in, const ScaleWalk<Way>& walk, std::int64_t first,
                         const float* scales, float (&out)[kMaxStreams][kPackedRows]) {
@@ -134,15 +134,15 @@ void fixed_dot_products(const PackedRows& w, const Inputs<Way>& in, const ScaleW
       });
     });
   };
-  const auto add_block = [&](const std::uint8_t* codes, std::int64_t stride, std::int64_t block,
-                             std::int64_t group) QUENCH_INLINE_LAMBDA {
-    bool low = false;  // the same for every row of the weight, so that the processor foresees it
-    for (int r = 0; r < kRows; ++r) low |= in.low[r * in.blocks + block] != 0;
-    if (low)
-      add(std::true_type{}, codes, stride, block, group);
-    else
-      add(std::false_type{}, codes, stride, block, group);
-  };
+  const auto add_block = [&](const std::uint8_t* codes, std::int64_t stride, std::int64_t block, std::int64_t group)
+                             QUENCH_INLINE_LAMBDA {
+                               bool low = false;  // uniform over weight rows: well predicted
+                               for (int r = 0; r < kRows; ++r) low |= in.low[r * in.blocks + block] != 0;
+                               if (low)
+                                 add(std::true_type{}, codes, stride, block, group);
+                               else
+                                 add(std::false_type{}, codes, stride, block, group);
+                             };
   std::int64_t group = 0, left = walk.run;
   for (std::int64_t block = 0; block < whole; ++block) {
     unrolled<kCount>(
@@ -153,7 +153,7 @@ void fixed_dot_products(const PackedRows& w, const Inputs<Way>& in, const ScaleW
       group += kByLane ? walk.groups : 1;
     }
   }
-  if (in.blocks > whole) [[unlikely]] {  // the codes behind a row's end are 0
+  if (in.blocks > whole) [[unlikely]] {  // zero-filled tail of a row
     std::uint8_t tail[kCount][Way::kBlockBytes] = {};
     for (int s = 0; s < kCount; ++s)
       std::memcpy(tail[s], rows + s * w.row_bytes + whole * Way::kBlockBytes,
@@ -173,7 +173,7 @@ void dot_products_of(const PackedRows& w, const Inputs<Way>& in, const ScaleWalk
     dot_products<Way, kRows, kCount, kByLane>(w, in, walk, first, scales, out);
 }
 
-// What the offsets of a row of the weight add.
+// Contribution of a weight row's offsets.
 float offset_product(const Products& p, std::int64_t column, std::int64_t row) {
   if (p.weight.offsets == nullptr) return 0.0f;
   F32 sum{};
@@ -196,7 +196,7 @@ void multiply(const Products& p, const Inputs<Way>& all, const ScaleWalk<Way>& w
     float dots[kMaxStreams][kPackedRows];
     const std::int64_t last = std::min(end * kCount, n);
     for (std::int64_t column = begin * kCount; column < last; column += kCount) {
-      const std::int64_t from = std::min(column, n - kCount);  // the last ones together with those before them
+      const std::int64_t from = std::min(column, n - kCount);  // the last tile overlaps the previous one
       widen_scales(p.scales, groups, from, kCount, scales.data());
       if (walk.by_lane)
         dot_products_of<Way, kRows, kCount, true>(p.weight, in, walk, from, scales.data(), dots);
@@ -210,7 +210,7 @@ void multiply(const Products& p, const Inputs<Way>& all, const ScaleWalk<Way>& w
   });
 }
 
-// False where groups do not come out even with lanes, or the weight has too few rows to walk side by side.
+// False if groups do not align with lanes, or the weight has too few rows.
 template <class Way, class T>
 bool multiply_by(const Products& p, const T* x, std::int64_t rows) {
   const std::int64_t depth = p.weight.depth;
@@ -231,7 +231,7 @@ bool multiply_by(const Products& p, const T* x, std::int64_t rows) {
   return true;
 }
 
-// Any groups: a row's values, then their product with x.
+// Fallback for any groups: dequantizes a row, then multiplies.
 template <class Codes, class T>
 void multiply_values(const Products& p, const T* x, std::int64_t rows) {
   const PackedRows& w = p.weight;
@@ -252,7 +252,7 @@ void multiply_values(const Products& p, const T* x, std::int64_t rows) {
   });
 }
 
-// The sums of x [rows, depth] by group of the weight.
+// Sums of x [rows, depth] by group of the weight.
 template <class T>
 std::vector<float> group_sums(const PackedRows& w, const T* x, std::int64_t rows) {
   std::vector<float> sums(static_cast<std::size_t>(rows * w.groups));
@@ -266,7 +266,7 @@ std::vector<float> group_sums(const PackedRows& w, const T* x, std::int64_t rows
   return sums;
 }
 
-// y[:, begin..end) = convert(row, column) of the products.
+// y[:, begin..end) = convert(row, column).
 template <class Y, class Convert>
 void write_columns(const Tensor& y, std::int64_t begin, std::int64_t end, const Convert& convert) {
   for (std::int64_t r = 0; r < y.size(0); ++r)
@@ -274,7 +274,7 @@ void write_columns(const Tensor& y, std::int64_t begin, std::int64_t end, const 
       y.data<Y>()[r * y.stride(0) + column] = Y(convert(r, column));
 }
 
-// The ways of bf16 inputs beside codes of a dtype, faster than those of f32; false where there is none.
+// bf16 inputs: faster dot products where available for the dtype; else false.
 template <class T>
 bool multiply_in_bf16([[maybe_unused]] const Products& p, [[maybe_unused]] DType codes, [[maybe_unused]] const T* x,
                       [[maybe_unused]] std::int64_t rows) {
@@ -333,7 +333,7 @@ void packed_linear_kernel(const PackedLinearArgs& args) {
   });
 }
 
-// Inputs become u8, code + 128: with the zero point z and the scale s of a row, x = s (u - 128 - z).
+// Inputs as u8, value + 128: x = s (u - 128 - z), with zero point z and scale s per row.
 void packed_integer_linear_kernel(const PackedIntegerLinearArgs& args) {
   const PackedMatrix& weight = args.weight;
   const MemoryScope scope(MemoryCategory::workspace);

@@ -1,5 +1,4 @@
 #pragma once
-// Rows of a packed weight as kernels see them, and the values of one in order.
 
 #include <algorithm>
 
@@ -12,7 +11,7 @@ struct PackedRows {
   std::int64_t rows, depth, group, groups;
   std::int64_t row_bytes;
   const std::uint8_t* codes;
-  const float* offsets;  // or null
+  const float* offsets;  // may be null
 };
 
 inline PackedRows rows_of(const PackedMatrix& m) {
@@ -25,7 +24,7 @@ inline PackedRows rows_of(const PackedMatrix& m) {
           m.offsets().defined() ? m.offsets().data<float>() : nullptr};
 }
 
-// The scales of `count` rows from `first` on, in f32.
+// Scales of `count` rows from `first`, in f32.
 inline void widen_scales(const Tensor& scales, std::int64_t groups, std::int64_t first, std::int64_t count, float* to) {
   dispatch<float, bfloat16, float16>(scales.dtype(), "scales", [&]<class S>() {
     for_vectors(count * groups,
@@ -33,8 +32,8 @@ inline void widen_scales(const Tensor& scales, std::int64_t groups, std::int64_t
   });
 }
 
-// value = scale * code + offset, the product and the sum rounded to f32 each, then to T. Without offsets nothing is
-// added: a negative zero stays one.
+// value = scale * q + offset, multiply and add each rounded to f32, then to T. No addition without offsets: -0 is
+// preserved.
 template <class Codes, class T>
 void unpack_row(const PackedRows& p, std::int64_t row, const float* scales, T* out) {
   const std::uint8_t* codes = p.codes + row * p.row_bytes;

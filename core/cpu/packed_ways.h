@@ -1,20 +1,19 @@
 #pragma once
-// Ways to multiply blocks of packed codes with x. A block is one vector of bytes of a row of the weight. Each lane of
-// 32 bits holds kPerLane neighbouring elements, and its products go to one lane of the sum, so that a lane has one
-// scale wherever groups are multiples of kPerLane elements. Codes are shifted into place within their lanes and never
-// move to others; x is arranged for that once (element()).
+// Dot products of packed blocks with x. A block is one byte vector of a weight row. Each 32-bit lane holds kPerLane
+// adjacent elements and accumulates into one lane, so a lane has one scale if groups are multiples of kPerLane. Values
+// are shifted within their lane only; x is arranged accordingly (element()).
 //
-// A way has
-//   X                      the type of x's elements
-//   Part                   a vector of sums
-//   kPerLane, kBlock, kBlockBytes   elements of a lane and of a block, bytes of a block
-//   kVectors, kWidth       vectors of x beside a block, and elements of each
-//   element(vector, position)       which of the block's elements stands there in x
-//   add<kRows>(codes, x, stride, part)   part[row][0] + part[row][1] += the block's products with rows of x
-//   sum(part)              both together, in f32
-// and where x becomes integers under a scale for each lane of a block (packed_inputs.h)
-//   kUnit, kLowParts       what a code of 1 stands for; parts of a high part's unit that a low part counts
-//   add<kRows, kLow>(), sum<kLow>()   x holds a block's high parts, then its low ones, which count if kLow
+// Interface:
+//   X                      element type of x
+//   Part                   accumulator vector
+//   kPerLane, kBlock, kBlockBytes   elements per lane and block, bytes per block
+//   kVectors, kWidth       vectors of x per block, elements per vector
+//   element(vector, position)       block element at this position of x
+//   add<kRows>(codes, x, stride, part)   part[row][0] + part[row][1] += dot product of the block with rows of x
+//   sum(part)              sum of both, in f32
+// Fixed point, with a scale per lane and block (packed_inputs.h):
+//   kUnit, kLowParts       value of integer 1; low parts per unit of a high part
+//   add<kRows, kLow>(), sum<kLow>()   x holds high parts, then low parts, used if kLow
 
 #include <array>
 #include <utility>
@@ -25,7 +24,7 @@ namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 
 #define QUENCH_INLINE_LAMBDA __attribute__((always_inline))
 
-// body(0), body(1), ... with constants, so that arrays of vectors indexed by them stay in registers.
+// Compile-time loop body(0), body(1), ...: indexed vector arrays stay in registers.
 template <int kCount, class Body>
 QUENCH_INLINE void unrolled(const Body& body) {
   [&]<int... i>(std::integer_sequence<int, i...>) QUENCH_INLINE_LAMBDA {
@@ -40,7 +39,7 @@ QUENCH_INLINE U32 load_words(const std::uint8_t* p) {
   return words;
 }
 
-// Codes become f32, as x is: exact products.
+// Dequantized to f32, f32 x: exact products.
 template <class Value, int kBits>
 struct F32Way {
   using X = float;
@@ -63,8 +62,7 @@ struct F32Way {
 };
 
 #if defined(__AVX512BF16__)
-// Codes become bf16, which holds all their values; x is bf16 as well, so that products are exact and sums are f32. Two
-// elements meet a lane at a time.
+// Dequantized to bf16 (exact), bf16 x, f32 accumulation: two elements per lane and instruction.
 struct Bf16Way {
   using X = bfloat16;
   using Part = F32;
@@ -72,9 +70,9 @@ struct Bf16Way {
   static QUENCH_INLINE F32 sum(const Part (&part)[2]) { return part[0] + part[1]; }
 
  protected:
-  static constexpr int kTable = 32;  // entries of a table in a register: five bits choose
+  static constexpr int kTable = 32;  // register table entries: five index bits
   using Table = std::array<std::uint16_t, kTable>;
-  // A table by the four low bits: the fifth, of the next code, makes no difference.
+  // 16-entry table, duplicated: the fifth index bit belongs to the next value.
   static constexpr Table table(const std::array<float, 16>& values) {
     Table result{};
     for (std::size_t i = 0; i < kTable; ++i)
@@ -113,7 +111,7 @@ struct Bf16Bytes : Bf16Way {
   static constexpr int element(int vector, int position) { return 2 * position + vector; }
 };
 
-// An integer is the sum of what its two halves stand for.
+// int8 as the sum of its two nibbles' values.
 struct Bf16SignedBytes : Bf16Bytes {
   static constexpr Table kLow = table({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
   static constexpr Table kHigh = table({0, 16, 32, 48, 64, 80, 96, 112, -128, -112, -96, -80, -64, -48, -32, -16});
@@ -127,7 +125,7 @@ struct Bf16SignedBytes : Bf16Bytes {
   }
 };
 
-// Exponent and mantissa of e4m3 move into place, the bias from 7 to 127; numbers below 2^-6 come from a table.
+// e4m3: exponent and mantissa are shifted and rebiased from 7 to 127; subnormals (below 2^-6) from a table.
 struct Bf16Float8 : Bf16Bytes {
   static constexpr Table kSmall =
       table({0, 0x1p-9f, 0x2p-9f, 0x3p-9f, 0x4p-9f, 0x5p-9f, 0x6p-9f, 0x7p-9f, 0, 0, 0, 0, 0, 0, 0, 0});
@@ -153,9 +151,8 @@ inline constexpr std::array<float, 16> kFloat4Values = {0,     0.5f,  1,  1.5f, 
 #endif
 
 #if defined(__AVX2__) && !defined(__AVX512F__)
-// Codes become integers of 16 bits, and so does x: a high part of 15 bits, and a low part of as many where bf16
-// elements are so much smaller than others of their lane that the high one does not hold them. Products and sums of a
-// block are exact, twice as many at a time as in f32.
+// int16 values and int16 x: a 15-bit high part, and a low part where bf16 elements are too small relative to their
+// lane. Exact products and block sums, twice the f32 rate.
 struct FixedWay {
   using X = std::int16_t;
   using Part = I32;
@@ -168,7 +165,7 @@ struct FixedWay {
   }
 
  protected:
-  // The products of vector j of kVectors.
+  // Vector j of kVectors.
   template <int kRows, bool kLow, int kVectors>
   static QUENCH_INLINE void multiply(__m256i w, int j, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
     unrolled<kRows>([&](auto row) QUENCH_INLINE_LAMBDA {
@@ -177,7 +174,7 @@ struct FixedWay {
       if constexpr (kLow) part[row][1] += products(w, high + kVectors * kWidth);
     });
   }
-  // The low byte of every 16 bits, and the high one.
+  // Low and high byte of each 16 bits.
   static QUENCH_INLINE __m256i low_bytes(__m256i x) { return _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8); }
   static QUENCH_INLINE __m256i high_bytes(__m256i x) { return _mm256_srai_epi16(x, 8); }
 
@@ -211,7 +208,7 @@ struct FixedBytes : FixedWay {
   }
 };
 
-// Twice their values are integers.
+// e2m1 times two is an integer.
 struct FixedFloat4 : FixedWay {
   static constexpr float kUnit = 0.5f;
   static constexpr int kPerLane = 8, kVectors = 4, kBlock = kPerLane * kLanes;
@@ -232,7 +229,7 @@ struct FixedFloat4 : FixedWay {
 };
 #endif
 
-// Integers beside 8-bit inputs (u8): exact products and sums.
+// Integer weights with u8 inputs: exact products and sums.
 #if defined(__AVX512VNNI__)
 QUENCH_INLINE I32 add_byte_products(I32 sum, U32 x, U32 w) {
   return std::bit_cast<I32>(
@@ -240,7 +237,7 @@ QUENCH_INLINE I32 add_byte_products(I32 sum, U32 x, U32 w) {
 }
 #elif defined(__AVX512BW__)
 QUENCH_INLINE I32 add_byte_products(I32 sum, U32 x, U32 w) {
-  // In 16 bits, even elements and odd ones: sums of two products of bytes may exceed them.
+  // Even and odd elements separately in 16 bits: a pair of byte products may overflow.
   const __m512i a = std::bit_cast<__m512i>(x), b = std::bit_cast<__m512i>(w);
   const __m512i even =
       _mm512_madd_epi16(_mm512_and_si512(a, _mm512_set1_epi16(255)), _mm512_srai_epi16(_mm512_slli_epi16(b, 8), 8));
@@ -280,7 +277,7 @@ struct IntegerNibbles : IntegerWay {
   static constexpr int kPerLane = 8, kVectors = 2, kBlock = kPerLane * kLanes;
   static constexpr int element(int vector, int position) { return 2 * position + vector; }
 #if defined(__AVX2__) && !defined(__AVX512F__)
-  // Sums of four products of a byte and four bits fit 16 bits.
+  // Sums of four u8 x int4 products fit into 16 bits.
   template <int kRows>
   static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
     const auto words = std::bit_cast<__m256i>(load_words(codes));
@@ -298,7 +295,7 @@ struct IntegerNibbles : IntegerWay {
     });
   }
 #else
-  // The bytes' low four bits, extended by their sign: (n ^ 8) - 8, with no carry between bytes.
+  // Sign extension of low nibbles: (n ^ 8) - 8, without carries between bytes.
   static QUENCH_INLINE U32 extend(U32 words) {
     const U32 flipped = (words & 0x0F0F0F0Fu) ^ 0x08080808u;
     return ((flipped | 0x80808080u) - 0x08080808u) ^ 0x80808080u;

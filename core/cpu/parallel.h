@@ -1,5 +1,5 @@
 #pragma once
-// Parallel loops over rows or chunks. Work is split so that no result depends on the number of threads.
+// Parallel loops over rows or chunks; results do not depend on the thread count.
 
 #include <omp.h>
 
@@ -10,10 +10,10 @@
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 
-// Elements of memory-bound work below which waking other threads costs more than it saves.
+// Parallel threshold of memory-bound work, in elements.
 inline constexpr std::int64_t kParallelElements = 16 * 1024;
 
-// Calls body(begin, end) on disjoint ranges that cover [0, n), in parallel when `elements` of work are worth it.
+// Calls body(begin, end) on disjoint ranges that cover [0, n), in parallel if `elements` exceed the threshold.
 template <class Body>
 void parallel_ranges(std::int64_t n, std::int64_t elements, const Body& body) {
   if (elements < kParallelElements || n < 2 || omp_in_parallel() != 0 || omp_get_max_threads() == 1) {
@@ -28,8 +28,7 @@ void parallel_ranges(std::int64_t n, std::int64_t elements, const Body& body) {
   }
 }
 
-// The same, handing out items 0..n-1 one at a time to whichever thread is free: for items of unequal cost.
-// body(item, thread) with thread below omp_get_max_threads().
+// Dynamic schedule of items 0..n-1, for unequal costs. body(item, thread), thread < omp_get_max_threads().
 template <class Body>
 void parallel_items(std::int64_t n, std::int64_t elements, const Body& body) {
   if (elements < kParallelElements || n < 2 || omp_in_parallel() != 0 || omp_get_max_threads() == 1) {
@@ -40,7 +39,7 @@ void parallel_items(std::int64_t n, std::int64_t elements, const Body& body) {
   for (std::int64_t i = 0; i < n; ++i) body(i, omp_get_thread_num());
 }
 
-// Splits [0, n) for sums over rows: how many partial sums there are depends on n only.
+// Partition of [0, n) for row sums; the part count depends on n only.
 struct RowParts {
   std::int64_t rows = 0;
   std::int64_t count = 0;

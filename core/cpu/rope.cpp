@@ -8,7 +8,7 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Pairs of neighbours.
+// Interleaved pairs.
 template <class T>
 void rotate_neighbours(const RopeArgs& args) {
   const std::int64_t n = args.x.size(0), heads = args.x.size(1), half = args.x.size(2) / 2;

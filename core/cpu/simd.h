@@ -1,10 +1,9 @@
 #pragma once
-// Vectors of f32 for the kernels of core/cpu, which are compiled once per instruction set: 16 lanes with AVX-512, 8
-// with AVX2, 4 elsewhere. Everything here lives in a namespace named after the level, so that the linker never merges
-// code of two levels.
+// f32 vectors for core/cpu, compiled per instruction set: 16 lanes with AVX-512, 8 with AVX2, else 4. Namespaced by
+// level against merging by the linker.
 //
-// Loads and stores take a count: FullVector for whole vectors, or a number of lanes below kLanes for the tail of a row;
-// lanes beyond it read as 0 and are not written. Memory needs only the alignment of its element type.
+// Loads and stores take a count: FullVector, or fewer than kLanes for a tail (zero-filled, masked). Element alignment
+// suffices.
 
 #include <bit>
 #include <cstdint>
@@ -53,7 +52,7 @@ QUENCH_INLINE F32 as_f32(U32 x) {
 QUENCH_INLINE U32 as_u32(F32 x) {
   return std::bit_cast<U32>(x);
 }
-// mask ? a : b, lane by lane; masks come from comparisons and are all ones or all zeros.
+// mask ? a : b by lane; mask lanes are all ones or all zeros.
 QUENCH_INLINE F32 select(I32 mask, F32 a, F32 b) {
   return mask ? a : b;
 }
@@ -68,7 +67,7 @@ QUENCH_INLINE I32 lane_numbers() {
   return result;
 }
 
-// a * b + c with one rounding.
+// a * b + c, rounded once.
 QUENCH_INLINE F32 fma(F32 a, F32 b, F32 c) {
 #if defined(__AVX512F__)
   return _mm512_fmadd_ps(a, b, c);
@@ -80,7 +79,7 @@ QUENCH_INLINE F32 fma(F32 a, F32 b, F32 c) {
 #endif
 }
 
-// The larger (smaller) of both; b where either is NaN.
+// Maximum (minimum); b if either is NaN.
 QUENCH_INLINE F32 max(F32 a, F32 b) {
   return a > b ? a : b;
 }
@@ -99,7 +98,7 @@ QUENCH_INLINE F32 sqrt(F32 x) {
 #endif
 }
 
-// To the nearest integer, ties to even.
+// Round to integer, ties to even.
 QUENCH_INLINE F32 round_even(F32 x) {
 #if defined(__AVX512F__)
   return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -111,7 +110,7 @@ QUENCH_INLINE F32 round_even(F32 x) {
 #endif
 }
 
-// Sum and maximum over the lanes, as a balanced tree: lane i meets lane i + half.
+// Sum and maximum over lanes as a balanced tree: lane i with lane i + half.
 QUENCH_INLINE float reduce_add(F32 x) {
   for (int half = kLanes / 2; half > 0; half /= 2)
     for (int i = 0; i < half; ++i) x[i] += x[i + half];
@@ -168,14 +167,14 @@ QUENCH_INLINE F32 widen_bfloat16(U16 bits) {
   return as_f32(widen_u16(bits) << 16);
 }
 
-// Round to nearest even; NaN stays NaN. The bits are in the low half of each lane.
+// Round to nearest even; NaN stays NaN. Bits in the low half of each lane.
 QUENCH_INLINE U32 round_to_bfloat16(F32 x) {
   const U32 word = as_u32(x);
   const U32 rounded = (word + 0x7FFFu + ((word >> 16) & 1u)) >> 16;
   return select(x == x, rounded, (word >> 16) | 0x0040u);
 }
 
-QUENCH_INLINE U16 narrow_to_u16(U32 x) {  // lanes are below 65536
+QUENCH_INLINE U16 narrow_to_u16(U32 x) {  // lanes below 65536
 #if defined(__AVX512F__)
   return std::bit_cast<U16>(_mm512_cvtepi32_epi16(std::bit_cast<__m512i>(x)));
 #elif defined(__AVX2__)
@@ -215,7 +214,7 @@ template <class Count>
 QUENCH_INLINE F32 load(const bfloat16* p, Count count) {
   return widen_bfloat16(load_u16(p, count));
 }
-// The bf16 instruction takes subnormal numbers for 0, which changes no result above 1.2e-38.
+// The bf16 instruction flushes subnormals to 0: no effect on results above 1.2e-38.
 template <class Count>
 QUENCH_INLINE void store(bfloat16* p, F32 x, Count count) {
 #if defined(__AVX512BF16__)
@@ -252,7 +251,7 @@ QUENCH_INLINE void store(float16* p, F32 x, Count count) {
   store_u16(p, bits, count);
 }
 
-// The value an activation of type T would hold.
+// Round trip through T.
 template <class T>
 QUENCH_INLINE F32 round_to(F32 x) {
   if constexpr (std::is_same_v<T, bfloat16>) {
@@ -265,7 +264,7 @@ QUENCH_INLINE F32 round_to(F32 x) {
   return x;
 }
 
-// Calls body(i, count) for i = 0, kLanes, ... with FullVector, then once with the lanes that are left, if any.
+// Calls body(i, count) for i = 0, kLanes, ... with FullVector, then once for the remaining lanes, if any.
 template <class Body>
 QUENCH_INLINE void for_vectors(std::int64_t n, Body&& body) {
   std::int64_t i = 0;

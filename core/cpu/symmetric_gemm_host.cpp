@@ -1,5 +1,5 @@
-// Symmetric products by panels of rows: each is a plain product with the columns up to its last row, in f32, and what
-// it has left of its diagonal block is stored above the diagonal as well.
+// Symmetric GEMM in f32: one GEMM per row panel with the columns up to its last row; elements left of the diagonal
+// block are also stored transposed.
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Transposition of a square block of kLanes vectors in registers.
+// In-register transpose of a square block of kLanes vectors.
 
 #include <utility>
 
@@ -7,7 +7,7 @@
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 
-// One step: the off-diagonal quarters of every 2 kHalf x 2 kHalf block change places.
+// One step: swaps the off-diagonal quarters of every 2 kHalf x 2 kHalf block.
 template <int kHalf, std::size_t... kLane>
 QUENCH_INLINE void exchange_quarters(F32& upper, F32& lower, std::index_sequence<kLane...>) {
   constexpr int half = kHalf;

@@ -1,4 +1,4 @@
-// What `quench --version` says of oneDNN.
+// oneDNN version for `quench --version`.
 
 #include <fmt/core.h>
 #include <oneapi/dnnl/dnnl.h>

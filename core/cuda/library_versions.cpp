@@ -1,4 +1,4 @@
-// What `quench --version` says of CUDA and its libraries.
+// CUDA versions for `quench --version`.
 
 #include "core/device/library_versions.h"
 
@@ -14,7 +14,7 @@
 namespace quench::cuda {
 namespace {
 
-// "13.0" of 13000.
+// 13000 -> "13.0".
 std::string cuda_version(int number) {
   return number == 0 ? "(none)" : fmt::format("{}.{}", number / 1000, number % 1000 / 10);
 }
@@ -28,7 +28,7 @@ std::string runtime() {
   return cudaRuntimeGetVersion(&version) == cudaSuccess ? cuda_version(version) : "(unknown)";
 }
 
-// The newest CUDA that the installed driver serves.
+// Newest CUDA version supported by the driver.
 std::string driver() {
   int version = 0;
   return cudaDriverGetVersion(&version) == cudaSuccess ? cuda_version(version) : "(none)";

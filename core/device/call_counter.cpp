@@ -4,7 +4,7 @@
 
 namespace quench {
 namespace {
-constinit const CallCounter* first_counter = nullptr;  // written during static initialisation only
+constinit const CallCounter* first_counter = nullptr;  // written during static initialization only
 }
 
 CallCounter::CallCounter(std::string_view name) noexcept : name_(name), next_(first_counter) {

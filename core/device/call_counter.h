@@ -1,5 +1,5 @@
 #pragma once
-// Counts of the calls that took each implementation of an op that has several, for tests and the run report.
+// Calls per implementation of an op, for tests and the run report.
 
 #include <atomic>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace quench {
 
-// For namespace scope: registers itself under its name ("attention.cudnn") when the program starts.
+// Namespace-scope object, registered under its name ("attention.cudnn") at startup.
 class CallCounter {
  public:
   explicit CallCounter(std::string_view name) noexcept;
@@ -27,9 +27,9 @@ class CallCounter {
   const CallCounter* next_;
 };
 
-// Every counter of the program, by name.
+// All counters, sorted by name.
 [[nodiscard]] std::vector<std::pair<std::string_view, std::int64_t>> call_counts();
-// One of them; 0 for a name that no back end of this build counts under.
+// 0 for an unknown name.
 [[nodiscard]] std::int64_t call_count(std::string_view name);
 
 }  // namespace quench

@@ -1,10 +1,10 @@
 #pragma once
-// Whether kernels must give the same bits on every run and in every process. On: no algorithm is chosen by timing, and
-// none sums in an order that varies. CPU kernels are deterministic in any case.
+// Deterministic mode: bit-identical results across runs and processes; no autotuning and no order-varying sums. CPU
+// kernels are always deterministic.
 
 namespace quench {
 
-// For the whole process; set before the first op. Off at start.
+// Process-wide; set before the first op. Default: off.
 void set_deterministic(bool on) noexcept;
 [[nodiscard]] bool deterministic() noexcept;
 

@@ -16,7 +16,7 @@ std::array<Backend*, kDeviceTypeCount>& backends() noexcept {
 
 constinit std::array<int, kDeviceTypeCount> kernel_counts{};
 
-// At most 16 devices of a type; a default-constructed entry is the default stream.
+// Devices per type; a null entry is the default stream.
 constexpr int kMaxDevices = 16;
 constexpr std::string_view kNoCuda =
     "this build has no CUDA back end; build with the CUDA toolkit installed, or use --device cpu";
@@ -108,7 +108,7 @@ Device parse_device(std::string_view text) {
 }
 
 namespace {
-// The environment may lower the level, so that every set of kernels can be tested on one machine.
+// QUENCH_CPU_LEVEL lowers the level, to test every kernel set on one machine.
 [[maybe_unused]] int level_limit() noexcept {
   const char* text = std::getenv("QUENCH_CPU_LEVEL");
   return text != nullptr && *text != '\0' ? std::atoi(text) : std::numeric_limits<int>::max();
@@ -125,7 +125,7 @@ bool cpu_supports_level([[maybe_unused]] int level) noexcept {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (level >= 3)  // F16C, the level's other part that kernels use, is older than AVX2; Clang 16 cannot ask for it
+  if (level >= 3)  // F16C predates AVX2; Clang 16 cannot query it
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
   return true;
 #else

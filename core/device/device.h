@@ -1,9 +1,9 @@
 #pragma once
-// Devices, streams, events, and the small interface a back end implements for memory and ordering.
+// Devices, streams, events, and the backend interface for memory and ordering.
 //
-// A back end is a Backend object registered at link time plus any subset of kernel slots (core/device/kernel_slot.h).
-// `meta` is the meta device: storage has addresses but no bytes and every kernel is a no-op, so that running the
-// real model code on it measures the exact memory plan of a step (used by `quench estimate`).
+// A backend is a Backend registered at link time plus kernel slots (core/device/kernel_slot.h). The meta device has
+// addresses but no bytes, and kernels are no-ops: model code run on it gives the exact memory plan of a step (`quench
+// estimate`).
 
 #include <cstddef>
 #include <cstdint>
@@ -28,10 +28,10 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-// An ordered queue of work on one device. On the CPU and meta devices work is done when the call returns.
+// In-order work queue of a device; CPU and meta calls are synchronous.
 struct Stream {
   Device device;
-  void* handle = nullptr;  // cudaStream_t on CUDA; null is the device's default stream
+  void* handle = nullptr;  // cudaStream_t on CUDA; null: default stream
   friend bool operator==(const Stream&, const Stream&) = default;
 };
 
@@ -40,7 +40,7 @@ struct Event {
   void* handle = nullptr;
 };
 
-// Work that was captured instead of run; launching it runs it.
+// Captured graph.
 struct Graph {
   Device device;
   void* handle = nullptr;
@@ -51,68 +51,67 @@ struct DeviceMemory {
   std::int64_t total_bytes = 0;
 };
 
-// Memory, streams, events and copies of one device type. Every call throws Error naming the device on failure.
+// Memory, streams, events and copies of a device type. Calls throw Error naming the device on failure.
 class Backend {
  public:
   virtual ~Backend() = default;
-  // Devices that this build can use.
   [[nodiscard]] virtual int device_count() const = 0;
-  // Why there are none, in words for a user; empty where there are some.
+  // User-facing reason for device_count() == 0, else empty.
   [[nodiscard]] virtual std::string unavailable_reason() const { return {}; }
   [[nodiscard]] virtual std::string device_name(Device device) const = 0;
   [[nodiscard]] virtual DeviceMemory memory(Device device) const = 0;
 
-  // Raw segments for the caching allocator; at least 64-byte aligned. nullptr when the device is out of memory.
+  // Segment for the caching allocator, at least 64-byte aligned; nullptr if out of memory.
   virtual void* allocate(Device device, std::size_t bytes) = 0;
-  // The same right behind what the last such call for the device gave, so that a block may lie across the two; whole
-  // multiples of 2 MiB. nullptr also where the back end cannot do it.
+  // Segment contiguous with the previous one of this call, so that blocks may span both; multiples of 2 MiB. nullptr
+  // also if unsupported.
   virtual void* allocate_behind(Device, std::size_t) { return nullptr; }
-  // What one of the two gave, as a whole.
+  // Frees a whole segment.
   virtual void deallocate(Device device, void* pointer, std::size_t bytes) noexcept = 0;
 
-  // Page-locked host memory; nullptr when there is no more. Only for devices whose copies run asynchronously.
+  // Pinned host memory, for devices with asynchronous copies; nullptr if exhausted.
   virtual void* allocate_pinned(Device device, std::size_t bytes);
 
   virtual Stream create_stream(Device device) = 0;
   virtual void destroy_stream(Stream stream) noexcept = 0;
   virtual void synchronize(Stream stream) = 0;
   virtual Event create_event(Device device) = 0;
-  // One that elapsed_milliseconds takes. On the CPU, where it is not needed, an event without time.
+  // Event for elapsed_milliseconds; no timing on the CPU.
   virtual Event create_timing_event(Device device) { return create_event(device); }
   virtual void destroy_event(Event event) noexcept = 0;
-  // Between the last records of two timing events, both done.
+  // Between the last records of two completed timing events.
   [[nodiscard]] virtual double elapsed_milliseconds(Event, Event) { return 0; }
   virtual void record(Event event, Stream stream) = 0;
   virtual void wait(Stream stream, Event event) = 0;
-  // True if all work before the event's last record is done.
+  // True if the event's last record has completed.
   [[nodiscard]] virtual bool is_done(Event) { return true; }
   virtual void synchronize(Event event) = 0;
 
-  // From here to end_capture, what the calling thread queues on a stream of create_stream is captured, not run. False
-  // where the back end has no graphs; end_capture is not called then.
+  // Captures the calling thread's work on a created stream until end_capture. False if graphs are unsupported;
+  // end_capture must not be called then.
   virtual bool begin_capture(Stream) { return false; }
-  // Throws failed where something among the work cannot be captured.
+  // Throws failed if an op cannot be captured.
   virtual Graph end_capture(Stream) { return {}; }
   virtual void launch(Graph, Stream) {}
   virtual void destroy_graph(Graph) noexcept {}
 
-  // Asynchronous with respect to the host on CUDA; ordered on `stream`. Either side may be host memory.
+  // Asynchronous on CUDA, ordered on `stream`. Either side may be host memory.
   virtual void copy(void* to, Device to_device, const void* from, Device from_device, std::size_t bytes,
                     Stream stream) = 0;
   virtual void fill_zero(void* pointer, std::size_t bytes, Stream stream) = 0;
 
-  // Names the work that follows, up to range_end, in a profiler's timeline; nothing where there is no profiler.
+  // Profiler range until range_end; no-op without a profiler.
   virtual void range_begin(std::string_view) {}
   virtual void range_end() {}
 };
 
-// The back end of a device type; throws unsupported ("this build has no CUDA back end") when none is linked in.
+// Throws unsupported ("this build has no CUDA back end") if not linked in.
 [[nodiscard]] Backend& backend(DeviceType type);
 [[nodiscard]] bool has_backend(DeviceType type) noexcept;
-// Called by a back end's object file during static initialisation. Keeps a pointer.
+// Called during static initialization; keeps the pointer.
 bool register_backend(DeviceType type, Backend* implementation) noexcept;
 
-// The stream that ops of the calling thread use on a device; the default stream unless a StreamGuard is alive.
+// Calling thread's stream for ops: the default stream unless a StreamGuard is alive.
 [[nodiscard]] Stream current_stream(Device device);
 
 class StreamGuard {
@@ -126,8 +125,7 @@ class StreamGuard {
   Stream previous_;
 };
 
-// "cpu", "cuda", "cuda:1", "meta" or "auto": the first CUDA device when there is one and this build has kernels for it,
-// else the CPU.
+// "cpu", "cuda", "cuda:1", "meta" or "auto" (first CUDA device with kernels in this build, else CPU).
 [[nodiscard]] Device parse_device(std::string_view text);
 
 }  // namespace quench

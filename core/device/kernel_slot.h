@@ -1,9 +1,8 @@
 #pragma once
-// One slot per op and device type, filled by back ends' object files during static initialisation.
+// Kernel slot: one per op and device type, filled during static initialization.
 //
-// A back end may fill a slot several times for different instruction sets (core/cpu is compiled once per x86-64
-// level); the highest level the machine supports wins. An empty slot throws "op x has no CUDA kernel in this build".
-// On the meta device every op is a no-op: shapes and memory are real, values are not.
+// CPU slots are filled per x86-64 level; the highest supported level wins. An empty slot throws "op x has no CUDA
+// kernel in this build". Meta device: no-op.
 
 #include <array>
 
@@ -12,11 +11,11 @@
 
 namespace quench {
 
-// True if this machine can run code of the given level: 0 = any, 3 = x86-64-v3 (AVX2), 4 = x86-64-v4 (AVX-512),
-// 5 = that with bf16 instructions. QUENCH_CPU_LEVEL in the environment sets an upper bound.
+// True if the machine supports a level: 0 any, 3 x86-64-v3 (AVX2), 4 x86-64-v4 (AVX-512), 5 AVX-512 with bf16 and VNNI.
+// QUENCH_CPU_LEVEL in the environment is an upper bound.
 [[nodiscard]] bool cpu_supports_level(int level) noexcept;
 
-// How many slots the back ends linked into this program have filled for a device type.
+// Filled slots of a device type.
 [[nodiscard]] int kernel_count(DeviceType type) noexcept;
 void count_kernel(DeviceType type) noexcept;
 
@@ -41,7 +40,7 @@ class KernelSlot {
     function(args);
   }
 
-  // For back ends only; returns true so that it can initialise a namespace-scope constant.
+  // For backends; always true, to initialize a namespace-scope constant.
   bool fill(DeviceType type, Function function, int level = 0) noexcept {
     const auto i = static_cast<std::size_t>(type);
     if (functions_[i] == nullptr) count_kernel(type);
@@ -58,7 +57,7 @@ class KernelSlot {
   [[nodiscard]] std::string_view op() const noexcept { return op_; }
 
  private:
-  // What a profile calls the call: an op may say more than its name (`std::string op_label(const Args&)`).
+  // Profile label: op_label(args) if defined, else the op's name.
   [[nodiscard]] std::string label(const Args& args) const {
     if constexpr (requires { op_label(args); })
       return op_label(args);
@@ -73,7 +72,7 @@ class KernelSlot {
 
 }  // namespace quench
 
-// Registers a CPU kernel at the level this object file is compiled for.
+// Registers a CPU kernel at this object file's level.
 #ifndef QUENCH_CPU_LEVEL
 #define QUENCH_CPU_LEVEL 0
 #endif

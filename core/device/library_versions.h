@@ -1,5 +1,5 @@
 #pragma once
-// The libraries that this program works with, for `quench --version` and the records of a run.
+// Library versions for `quench --version` and run records.
 
 #include <optional>
 #include <string>
@@ -15,12 +15,11 @@ struct LibraryVersion {
   std::string version;
 };
 
-// Those that register_library has been told of, by name; for a device, those that work on it. A library that is opened
-// when first used is opened for this.
+// Registered libraries by name, all or those of a device. Loads lazily opened libraries.
 [[nodiscard]] std::vector<LibraryVersion> library_versions(std::optional<DeviceType> device = {});
 
-// Called during static initialisation by the part of the program that uses a library. `version` returns the library's
-// version, or in brackets why there is none. `device`: the only one that the library works on.
+// Called during static initialization. `version` returns the version, or in brackets the reason for none. `device`: the
+// only device type of the library.
 bool register_library(std::string_view name, std::string (*version)(), std::optional<DeviceType> device = {});
 
 }  // namespace quench

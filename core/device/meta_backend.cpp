@@ -1,5 +1,4 @@
-// The meta device: addresses without bytes. Segments take ranges of an address space that is never touched, so the
-// allocator's bookkeeping, and with it the memory plan, is the real one.
+// Meta device: segments are addresses that are never accessed; allocator and memory plan are the real ones.
 
 #include <atomic>
 #include <cstdint>
@@ -35,7 +34,7 @@ class MetaBackend final : public Backend {
 
  private:
   static constexpr std::uintptr_t kPage = std::uintptr_t{2} << 20;
-  // Above any user-space address, so that an accidental access faults at once.
+  // Above user space: accidental accesses fault.
   std::atomic<std::uintptr_t> next_{std::uintptr_t{1} << 60};
   AddressRange growing_{std::uintptr_t{1} << 61, std::uintptr_t{1} << 62};
 };

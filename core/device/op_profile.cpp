@@ -16,7 +16,7 @@ struct Recording {
     std::chrono::steady_clock::time_point host_begin{}, host_end{};
   };
   std::vector<Entry> entries;
-  int depth = 0;  // ops called by ops count for the outer one
+  int depth = 0;  // nested ops count for the outermost
 };
 
 thread_local std::unique_ptr<Recording> recording;
@@ -61,7 +61,7 @@ OpProfile::Call::Call(std::string label) {
     b.record(begin, current_stream(recording->device));
     recording->entries.push_back({std::move(label), begin, end, std::chrono::steady_clock::now()});
   }
-  ++recording->depth;  // after all that may throw: no destructor would count down
+  ++recording->depth;  // after everything that may throw: the destructor decrements
 }
 
 OpProfile::Call::~Call() {
@@ -70,7 +70,7 @@ OpProfile::Call::~Call() {
   try {
     backend(recording->device.type).record(recording->entries.back().end, current_stream(recording->device));
   } catch (const Error&) {
-    // The device is lost: the profile is too, and stop() says so.
+    // Device lost; stop() throws.
   }
 }
 

@@ -1,8 +1,6 @@
 #pragma once
-// Device time of every op call over a stretch of a run, by op and shape.
-//
-// While a profile is on, each call of a kernel slot is bracketed by two events on its stream. The host does
-// not wait, so the times are those of calls back to back.
+// Device time per op and shape, from event pairs around every kernel slot call. The host does not synchronize: times
+// are of back-to-back calls.
 
 #include <cstdint>
 #include <string>
@@ -13,20 +11,19 @@
 namespace quench {
 
 struct OpTime {
-  std::string label;  // the op, with shapes where the op gives them
+  std::string label;  // op_label of the call
   std::int64_t calls = 0;
   double milliseconds = 0;
 };
 
 class OpProfile {
  public:
-  // Profiles ops of this device by the calling thread until stop(). One at a time.
+  // Profiles ops of the calling thread on `device` until stop(). Not nestable.
   static void start(Device device);
-  // Waits for the device. Longest first; empty when no profile was on.
+  // Synchronizes. Sorted by descending time; empty without a profile.
   static std::vector<OpTime> stop();
   [[nodiscard]] static bool active() noexcept { return active_; }
 
-  // Brackets one call; for KernelSlot.
   class Call {
    public:
     explicit Call(std::string label);
@@ -39,7 +36,7 @@ class OpProfile {
   static thread_local constinit bool active_;
 };
 
-// A table, one row an op: calls, milliseconds, share of the total, and of `wall_ms` what no op accounts for.
+// Table of calls, milliseconds and share of `wall_ms` per op, and of the time between ops.
 [[nodiscard]] std::string profile_table(const std::vector<OpTime>& times, double wall_ms);
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// A named stretch of work in a profiler's timeline (NVTX ranges on NVIDIA GPUs).
+// Profiler range (NVTX on NVIDIA GPUs).
 
 #include "core/device/device.h"
 
@@ -7,7 +7,7 @@ namespace quench {
 
 class TraceRange {
  public:
-  // `name` begins a range that ends with this object; ranges nest. Free where the device has no profiler.
+  // Ends with this object; nestable. No overhead without a profiler.
   TraceRange(Device device, std::string_view name) : backend_(device.is_cpu() ? nullptr : &backend(device.type)) {
     if (backend_ != nullptr) backend_->range_begin(name);
   }

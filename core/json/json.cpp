@@ -17,7 +17,7 @@ namespace {
   QUENCH_FAIL(ErrorCode::corrupt, "expected {}, got {}", expected, got);
 }
 
-// The members' addresses in order of their keys.
+// Member pointers sorted by key.
 std::vector<const Json::Member*> sorted(const Json::Object& object) {
   std::vector<const Json::Member*> members;
   members.reserve(object.size());
@@ -35,11 +35,11 @@ bool equal_objects(const Json::Object& a, const Json::Object& b) {
   });
 }
 
-// A double and an integer are equal if the double is that integer exactly, not merely after rounding the integer.
+// True if the double is exactly that integer.
 template <class Integer>
 bool equal_numbers(double real, Integer integer) {
   if (real != static_cast<double>(integer)) return false;
-  // The largest integers round up to 2^63 or 2^64 as doubles, which do not convert back.
+  // Large integers round up to 2^63 or 2^64, which do not convert back.
   const double limit = std::ldexp(1.0, std::is_signed_v<Integer> ? 63 : 64);
   return real < limit && static_cast<Integer>(real) == integer;
 }

@@ -1,9 +1,8 @@
 #pragma once
-// JSON values that remember where they stood in the file, so that every error about a value can name its line.
+// JSON values with source positions for error messages.
 //
-// Parsing goes through nlohmann/json's SAX interface with the guards that untrusted files need: size and depth caps,
-// duplicate keys rejected, integers kept exact (never converted through double), UTF-8 checked. Comments
-// (// and /* */) are accepted only where the caller says so.
+// Hardened for untrusted files: size and depth limits, no duplicate keys, exact integers (never through double),
+// validated UTF-8. Comments (// and /* */) are opt-in.
 
 #include <concepts>
 #include <cstddef>
@@ -24,17 +23,17 @@ class Json {
  public:
   using Array = std::vector<Json>;
   using Member = std::pair<std::string, Json>;
-  using Object = std::vector<Member>;  // in file order; keys are unique
+  using Object = std::vector<Member>;  // file order, unique keys
 
-  // No value that parse returns or dump accepts nests deeper, so neither can exhaust the stack.
+  // Maximum depth of parse and dump, bounding recursion.
   static constexpr std::size_t kMaxDepth = 512;
 
   struct ParseOptions {
-    bool allow_comments = false;  // files that people write: a leading UTF-8 byte order mark is accepted as well
+    bool allow_comments = false;  // also a leading UTF-8 byte order mark; for hand-written files
     std::size_t max_bytes = std::size_t{64} << 20;
-    std::size_t max_depth = 64;                     // nested arrays and objects; kMaxDepth at most
-    std::size_t max_values = std::size_t{8} << 20;  // nodes in the whole document, 48 bytes each
-    std::string_view source = "<json>";             // file name used in errors
+    std::size_t max_depth = 64;                     // arrays and objects; at most kMaxDepth
+    std::size_t max_values = std::size_t{8} << 20;  // nodes per document, 48 bytes each
+    std::string_view source = "<json>";             // file name in errors
   };
 
   Json() = default;  // null
@@ -57,16 +56,16 @@ class Json {
   static Json array() { return Json(Array{}); }
   static Json object() { return Json(Object{}); }
 
-  // Throws Error(corrupt) "<source>:<line>:<column>: <what>" for anything that is not one well-formed document.
+  // Throws Error(corrupt) "<source>:<line>:<column>: <what>" unless text is one well-formed document.
   static Json parse(std::string_view text, const ParseOptions& options);
   static Json parse(std::string_view text) { return parse(text, ParseOptions{}); }
-  // Reads and parses a file; errors name the path. `options.source` is replaced by the path.
+  // Errors name the path, which replaces `options.source`.
   static Json parse_file(const std::filesystem::path& path, ParseOptions options);
   static Json parse_file(const std::filesystem::path& path) { return parse_file(path, ParseOptions{}); }
 
   [[nodiscard]] bool is_null() const noexcept { return std::holds_alternative<std::monostate>(value_); }
   [[nodiscard]] bool is_bool() const noexcept { return std::holds_alternative<bool>(value_); }
-  // Integers are what was written without fraction or exponent and fits int64 or uint64.
+  // Written without fraction or exponent, fits int64 or uint64.
   [[nodiscard]] bool is_integer() const noexcept {
     return std::holds_alternative<std::int64_t>(value_) || std::holds_alternative<std::uint64_t>(value_);
   }
@@ -77,7 +76,7 @@ class Json {
   // "null", "bool", "integer", "number", "string", "array", "object"
   [[nodiscard]] std::string_view type_name() const noexcept;
 
-  // Checked access; throws Error(corrupt) naming the expected and actual type and the position.
+  // Checked access; throws Error(corrupt) naming expected type, actual type and position.
   [[nodiscard]] bool as_bool() const;
   [[nodiscard]] std::int64_t as_int() const;    // integer within int64
   [[nodiscard]] std::uint64_t as_uint() const;  // integer >= 0
@@ -88,18 +87,17 @@ class Json {
   [[nodiscard]] Array& as_array();
   [[nodiscard]] Object& as_object();
 
-  // Object lookup: nullptr when absent (find), or an error naming the key (at).
+  // find: nullptr if absent; at: throws naming the key.
   [[nodiscard]] const Json* find(std::string_view key) const;
   [[nodiscard]] Json* find(std::string_view key);
   [[nodiscard]] const Json& at(std::string_view key) const;
-  // Inserts or replaces a member, keeping order.
+  // Inserts or replaces, keeping order.
   Json& set(std::string_view key, Json value);
-  // Removes a member; false if it was absent.
+  // False if absent.
   bool erase(std::string_view key);
   void push_back(Json value) { as_array().push_back(std::move(value)); }
 
-  // Position of the value's first character in the parsed text, counted from 1 in lines and Unicode characters;
-  // 0 when built in memory.
+  // 1-based line and column (Unicode characters) of the value's first character; 0 if built in memory.
   [[nodiscard]] int line() const noexcept { return line_; }
   [[nodiscard]] int column() const noexcept { return column_; }
   void set_position(int line, int column) noexcept {
@@ -107,12 +105,11 @@ class Json {
     column_ = column;
   }
 
-  // indent < 0: one line; otherwise that many spaces a level. NaN and infinities are written as null (a strict reader
-  // must accept the output); doubles use the shortest form that reads back as an equal double; bytes that are not UTF-8
-  // become \ufffd. Does not depend on the locale. Throws invalid_argument beyond kMaxDepth.
+  // indent < 0: single line, else spaces per level. NaN and infinities become null; doubles are shortest round-trip;
+  // invalid UTF-8 becomes \ufffd. Locale-independent. Throws invalid_argument beyond kMaxDepth.
   [[nodiscard]] std::string dump(int indent = -1) const;
 
-  // Same value, ignoring positions; object order does not matter, and 1 equals 1.0.
+  // Value equality without positions or object order; 1 equals 1.0.
   friend bool operator==(const Json& a, const Json& b);
 
  private:

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-// Walks the text behind the parser, one token for each event, so that every value gets its position in one linear pass.
+// Cursor that follows the parser token by token: positions of all values in one linear pass.
 class TokenCursor {
  public:
   explicit TokenCursor(std::string_view text) : text_(text) {}
@@ -18,7 +18,7 @@ class TokenCursor {
   [[nodiscard]] int line() const noexcept { return line_; }
   [[nodiscard]] int column() const noexcept { return column_; }
   [[nodiscard]] std::size_t offset() const noexcept { return offset_; }
-  // The character at the cursor; NUL at the end (the text holds none).
+  // NUL at the end (absent from the text).
   [[nodiscard]] char peek() const noexcept { return offset_ < text_.size() ? text_[offset_] : '\0'; }
 
   void move_to(std::size_t offset) {
@@ -33,7 +33,7 @@ class TokenCursor {
     }
   }
 
-  // To the first character of the next token that is not punctuation between values.
+  // Skips white space, commas and colons.
   void skip_to_token() {
     while (offset_ < text_.size()) {
       if (const char c = peek(); c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == ',' || c == ':') {
@@ -49,7 +49,7 @@ class TokenCursor {
     }
   }
 
-  // Past a token that the parser has accepted.
+  // Skips a token accepted by the parser.
   void skip_token() {
     if (peek() == '"') {
       std::size_t end = offset_ + 1;
@@ -116,14 +116,14 @@ class TreeBuilder final : public JsonSax {
     const std::size_t offending = position > 0 ? position - 1 : 0;
     TokenCursor token = cursor_;
     token.skip_to_token();
-    // Inside a string the offending character helps more than the opening quote; elsewhere the token's start.
+    // Position of the offending character inside strings, of the token elsewhere.
     const bool inside_string = token.peek() == '"' && text.find("invalid string") != std::string::npos;
     cursor_.move_to(inside_string ? offending : std::min(token.offset(), offending));
     return fail(text);
   }
 
  private:
-  // Takes the next value's place in the tree and its position.
+  // Appends a value to the open container and sets its position.
   Json& place(Json value) {
     cursor_.skip_to_token();
     if (++values_ > options_.max_values) fail(fmt::format("more than {} values", options_.max_values));
@@ -140,7 +140,7 @@ class TreeBuilder final : public JsonSax {
     return true;
   }
 
-  // Addresses in open_ stay valid: only the innermost open container grows.
+  // Pointers in open_ stay valid: only the innermost container grows.
   bool open(Json value) {
     cursor_.skip_to_token();
     if (open_.size() >= options_.max_depth) fail(fmt::format("nested deeper than {} levels", options_.max_depth));
@@ -187,7 +187,7 @@ Json Json::parse(std::string_view text, const ParseOptions& options) {
   }
   if (const auto bad = find_invalid_utf8(text); bad != std::string_view::npos)
     fail_at(bad, fmt::format("byte 0x{:02X} is not valid UTF-8 here", static_cast<unsigned char>(text[bad])));
-  // The parser would take a NUL for the end of the input and leave the rest unread.
+  // The parser takes NUL for the end of input.
   if (const auto nul = text.find('\0'); nul != std::string_view::npos) fail_at(nul, "NUL byte");
   TreeBuilder builder(text, options);
   nlohmann::json::sax_parse(text.begin(), text.end(), &builder, nlohmann::json::input_format_t::json, true,

@@ -1,5 +1,5 @@
 #pragma once
-// For the parsers inside core that read JSON as a stream of events, without building a tree.
+// JSON event (SAX) interface for parsers inside core.
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -11,8 +11,8 @@ namespace quench {
 
 using JsonSax = nlohmann::json_sax<nlohmann::json>;
 
-// What the parser found wrong, from the text of its exception: "[json.exception.parse_error.101] parse error at line 1,
-// column 2: syntax error ..." without its number and position, and short even if it quotes a long token.
+// Reason in a parser error, without number and position, shortened: "[json.exception.parse_error.101] parse error at
+// line 1, column 2: syntax error ..." -> "syntax error ...".
 inline std::string json_error_reason(const char* what) {
   std::string_view text(what);
   if (const auto end = text.find("] "); text.starts_with("[json.exception.") && end != std::string_view::npos)

@@ -54,7 +54,7 @@ class Writer {
     }
     const std::string_view text = digits(number);
     out_ += text;
-    // A reader that tells integers from reals must get back what was written.
+    // Reals stay distinguishable from integers.
     if (text.find_first_of(".e") == std::string_view::npos) out_ += ".0";
   }
 

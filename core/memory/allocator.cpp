@@ -11,11 +11,11 @@ namespace quench {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kSegmentGranularity = std::size_t{2} << 20;  // huge pages, and cudaMalloc's own granularity
-// Requests below this share segments of kSmallSegment bytes, so that small tensors never pin a large segment.
+constexpr std::size_t kSegmentGranularity = std::size_t{2} << 20;  // huge pages; granularity of cudaMalloc
+// Smaller requests share kSmallSegment segments, so that small tensors never pin a large segment.
 constexpr std::size_t kSmallRequest = std::size_t{1} << 20;
 constexpr std::size_t kSmallSegment = std::size_t{2} << 20;
-// A larger request gets a segment of at least this size, for its neighbours to share.
+// Minimum segment of larger requests, shared with later ones.
 constexpr std::size_t kMinLargeSegment = std::size_t{16} << 20;
 
 std::size_t round_up(std::size_t value, std::size_t multiple) {
@@ -27,14 +27,14 @@ std::size_t round_up(std::size_t value, std::size_t multiple) {
 struct Allocator::State {
   struct Block {
     std::size_t size = 0;
-    std::size_t used = 0;          // bytes charged to the statistics while in use
-    std::byte* segment = nullptr;  // nullptr: somewhere in the segments that lie behind one another
-    void* stream = nullptr;        // last stream that freed it
+    std::size_t used = 0;          // bytes charged to the statistics
+    std::byte* segment = nullptr;  // nullptr: contiguous segments
+    void* stream = nullptr;        // stream of the last free
     bool free = false;
     bool small = false;
   };
 
-  using Blocks = std::map<std::byte*, Block>;  // by address: neighbours are adjacent entries
+  using Blocks = std::map<std::byte*, Block>;  // by address, so neighbours are adjacent
 
   struct FreeKey {
     std::size_t size;
@@ -48,7 +48,7 @@ struct Allocator::State {
   Blocks blocks;
   std::array<std::set<FreeKey>, 2> free_lists;  // [small]
   std::map<std::byte*, std::size_t> segments;   // address -> bytes
-  std::byte* growing_end = nullptr;             // where the next segment behind others will begin, if it is ours
+  std::byte* growing_end = nullptr;             // end of the contiguous segments, if ours
   MemoryStats stats;
   std::int64_t limit = 0;
 
@@ -61,7 +61,7 @@ struct Allocator::State {
     it->second.free = false;
   }
 
-  // Best fit for `size` among blocks this stream may reuse; end() if none.
+  // Best fit among free blocks of this stream; end() if none.
   Blocks::iterator find_free(std::size_t size, bool small, void* stream) {
     auto& list = free_lists[small];
     for (auto key = list.lower_bound({size, nullptr}); key != list.end(); ++key) {
@@ -71,7 +71,7 @@ struct Allocator::State {
     return blocks.end();
   }
 
-  // Cuts the tail off a block that is larger than needed.
+  // Splits off the unused tail.
   void split(Blocks::iterator it, std::size_t size) {
     const std::size_t rest = it->second.size - size;
     if (rest < kAlignment) return;
@@ -103,7 +103,7 @@ struct Allocator::State {
     ++stats.segment_count;
   }
 
-  // A free block of `bytes` or more in a segment of its own; end() where the limit or the device has no room.
+  // Free block of `bytes` in a new segment; end() at the limit or out of memory.
   Blocks::iterator new_segment(Device device, std::size_t bytes, bool small, void* stream) {
     if (!within_limit(bytes)) return blocks.end();
     auto* address = static_cast<std::byte*>(backend(device.type).allocate(device, bytes));
@@ -114,7 +114,7 @@ struct Allocator::State {
     return it;
   }
 
-  // The last of the blocks behind one another, if it is free and this stream may have it.
+  // Last block of the contiguous segments, if free and of this stream.
   Blocks::iterator last_growing(void* stream) {
     if (growing_end == nullptr) return blocks.end();
     auto last = blocks.lower_bound(growing_end);
@@ -125,8 +125,7 @@ struct Allocator::State {
     return usable ? last : blocks.end();
   }
 
-  // The same at the end of the segments that lie behind one another: a block there is lengthened by what it lacks,
-  // otherwise `bytes` are added.
+  // Extends the contiguous segments: by the bytes that a free last block lacks, else by `bytes`.
   Blocks::iterator grow(Device device, std::size_t size, std::size_t bytes, void* stream) {
     const auto last = last_growing(stream);
     if (last != blocks.end()) bytes = round_up(size - last->second.size, kSegmentGranularity);
@@ -134,7 +133,7 @@ struct Allocator::State {
     Backend& b = backend(device.type);
     auto* address = static_cast<std::byte*>(b.allocate_behind(device, bytes));
     if (address == nullptr) return blocks.end();
-    if (last != blocks.end() && address != growing_end) {  // another allocator's segment lies between
+    if (last != blocks.end() && address != growing_end) {  // another allocator's segment is in between
       b.deallocate(device, address, bytes);
       return blocks.end();
     }
@@ -150,7 +149,7 @@ struct Allocator::State {
     return it;
   }
 
-  // Room for a request that no free block holds, with slack for its neighbours to share where there is enough.
+  // Free block for a request: large minimum segment first, then the exact size.
   Blocks::iterator make_room(Device device, std::size_t size, bool small, void* stream) {
     if (small) return new_segment(device, kSmallSegment, true, stream);
     const std::size_t exact = round_up(size, kSegmentGranularity);
@@ -162,7 +161,7 @@ struct Allocator::State {
     return blocks.end();
   }
 
-  // Takes [first, first + bytes) out of the free block that holds it; false where there is no such block.
+  // Removes [first, first + bytes) from the free block that contains it; false if none.
   bool cut_free(std::byte* first, std::size_t bytes) {
     auto it = blocks.upper_bound(first);
     if (it == blocks.begin()) return false;
@@ -185,8 +184,7 @@ struct Allocator::State {
     return true;
   }
 
-  // Returns wholly free segments, which on CUDA waits for the work that may still use them. True if there were any.
-  // From the last one on, so that the back end can give out the same addresses again.
+  // Frees unused segments (synchronizes on CUDA), last first so that the backend can reuse addresses. True if any.
   bool trim(Device device) {
     const std::size_t count_before = segments.size();
     for (auto segment = segments.end(); segment != segments.begin();) {
@@ -221,7 +219,7 @@ Allocator::~Allocator() {
 
 Allocator& Allocator::of(Device device) {
   static std::mutex mutex;
-  // Never destroyed: tensors with static lifetime may be released after this function's statics would be.
+  // Leaked: tensors of static lifetime may outlive function statics.
   static auto& table = *new std::map<std::pair<DeviceType, int>, std::unique_ptr<Allocator>>;
   const std::lock_guard lock(mutex);
   auto& slot = table[{device.type, device.index}];
@@ -237,7 +235,7 @@ void* Allocator::allocate(std::size_t bytes, MemoryCategory category, Stream str
   auto it = s.find_free(size, small, stream.handle);
   if (it == s.blocks.end()) it = s.make_room(device_, size, small, stream.handle);
   if (it == s.blocks.end()) {
-    // What lies idle in other segments, or belongs to another stream, may make the room.
+    // Retry after freeing unused segments, including other streams'.
     if (s.trim(device_)) it = s.make_room(device_, size, small, stream.handle);
     if (it == s.blocks.end()) {
       const DeviceMemory memory = backend(device_.type).memory(device_);

@@ -1,12 +1,10 @@
 #pragma once
-// Caching, stream-aware allocator of one device. It asks the operating system or driver for large segments, and splits,
-// reuses and merges blocks of them. A training step in steady state asks for nothing (with optimizer state in host
-// memory: after some tens of steps). Where the back end can place a segment behind the one before
-// (Backend::allocate_behind), blocks may span contiguous segments, and a free block at the end of the last one is
-// extended by what a request lacks.
+// Caching, stream-aware allocator of a device: splits, reuses and merges blocks of large segments. No segment is
+// requested in steady state (with optimizer offload: after tens of steps). With Backend::allocate_behind, blocks may
+// span contiguous segments and the last free block grows.
 //
-// Placement is best fit, lowest address first, so that the resident set stays near the true peak. On CUDA a freed
-// block is reused only by the stream that freed it (kernels may still read it).
+// Best fit, lowest address first: keeps the resident set near the peak. On CUDA only the stream that freed a block
+// reuses it, since kernels may still read it.
 
 #include <array>
 #include <cstddef>
@@ -20,30 +18,29 @@
 namespace quench {
 
 struct MemoryStats {
-  std::int64_t current = 0;   // bytes handed out
-  std::int64_t peak = 0;      // highest `current` since reset_peak
+  std::int64_t current = 0;   // allocated bytes
+  std::int64_t peak = 0;      // maximum since reset_peak
   std::int64_t reserved = 0;  // bytes in segments
   std::int64_t peak_reserved = 0;
-  std::int64_t segment_count = 0;  // number of segments requested so far: flat in steady state
+  std::int64_t segment_count = 0;  // segments requested so far
   std::array<std::int64_t, kMemoryCategoryCount> current_by_category{};
-  std::array<std::int64_t, kMemoryCategoryCount> peak_by_category{};  // each category's share at the total peak
+  std::array<std::int64_t, kMemoryCategoryCount> peak_by_category{};  // at the total peak
 };
 
 class Allocator {
  public:
-  // The allocator of a device; created on first use, lives until the program ends.
+  // Created on first use; process lifetime.
   static Allocator& of(Device device);
 
-  // At least 64-byte aligned. Where a new segment does not fit, the wholly free ones are returned first. Throws
-  // out_of_memory with the table of categories and what to change.
+  // 64-byte aligned. Frees unused segments before failing. Throws out_of_memory with the category table and advice.
   void* allocate(std::size_t bytes, MemoryCategory category, Stream stream);
   void release(void* pointer, MemoryCategory category, Stream stream) noexcept;
 
   [[nodiscard]] MemoryStats stats() const;
   void reset_peak();
-  // Returns wholly free segments to the system.
+  // Frees unused segments.
   void trim();
-  // Bytes of the device that may be used at most; allocate fails beyond. 0: no limit.
+  // Limit on reserved bytes, beyond which allocate throws; 0: none.
   void set_limit(std::int64_t bytes);
 
   explicit Allocator(Device device);
@@ -57,7 +54,7 @@ class Allocator {
   std::unique_ptr<State> state_;
 };
 
-// The table of categories that estimate and the out-of-memory message print, one row a category, in MiB.
+// Table of categories in MiB, for estimate and out-of-memory messages.
 [[nodiscard]] std::string memory_table(const MemoryStats& stats);
 
 }  // namespace quench

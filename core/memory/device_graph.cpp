@@ -6,7 +6,7 @@
 namespace quench {
 namespace {
 
-// The default stream cannot be captured. One for each device, kept: the allocator remembers who freed a block.
+// Capture stream, one per device for the process: the default stream cannot be captured, and freed blocks remember it.
 Stream capture_stream(Device device) {
   static std::mutex mutex;
   static auto& streams = *new std::map<int, Stream>;
@@ -31,7 +31,7 @@ std::unique_ptr<DeviceGraph> DeviceGraph::capture(Device device, const std::func
   } catch (...) {
     try {
       owner.destroy_graph(owner.end_capture(stream));
-    } catch (const Error&) {  // the first error says more
+    } catch (const Error&) {  // the first error is reported
     }
     throw;
   }
@@ -44,7 +44,7 @@ DeviceGraph::~DeviceGraph() {
   Backend& owner = backend(graph_.device.type);
   try {
     owner.synchronize(current_stream(graph_.device));
-  } catch (const Error&) {  // whoever uses the device next will hear of it
+  } catch (const Error&) {  // sticky errors surface at the next use of the device
   }
   owner.destroy_graph(graph_);
 }

@@ -15,7 +15,7 @@ constexpr std::size_t kGranularity = std::size_t{64} << 10;
 struct PinnedBlock {
   void* pointer;
   std::size_t bytes;
-  Event released;  // done when the block may be written again
+  Event released;  // completed once the block may be rewritten
 };
 
 }  // namespace
@@ -52,7 +52,7 @@ void* PinnedMemory::allocate(std::size_t bytes) {
     state_->used.emplace(block.pointer, block);
     return block.pointer;
   }
-  lock.unlock();  // page-locking takes long
+  lock.unlock();  // pinning is slow
   void* pointer = gpu.allocate_pinned(device_, size);
   QUENCH_CHECK_AS(ErrorCode::out_of_memory, pointer != nullptr,
                   "{} bytes of page-locked host memory for {} do not fit; lower training.offload_layers, "
@@ -71,7 +71,7 @@ void PinnedMemory::release(void* pointer) noexcept {
     backend(device_.type).record(it->second.released, current_stream(device_));
     state_->free.push_back(it->second);
   } catch (...) {
-    // The device is lost: the block is not reused.
+    // Device lost: the block is not reused.
   }
   state_->used.erase(it);
 }

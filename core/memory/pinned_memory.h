@@ -1,8 +1,8 @@
 #pragma once
-// Page-locked host memory of a device: copies between it and the device run while the host goes on.
+// Caching allocator of pinned host memory for asynchronous copies of a device.
 //
-// Blocks are kept and reused. A released block may still be the source of a copy in flight, so it is handed out again
-// only when the work queued on the device's current stream at the time of release is done.
+// A released block is reused once work queued on the current stream at release has completed, since a copy may still
+// read it.
 
 #include <cstddef>
 
@@ -12,7 +12,7 @@ namespace quench {
 
 class PinnedMemory {
  public:
-  // The pool of a device; lives until the program ends.
+  // Pool of a device; process lifetime.
   static PinnedMemory& of(Device device);
 
   // 64-byte aligned. Throws out_of_memory.
@@ -26,7 +26,7 @@ class PinnedMemory {
  private:
   struct State;
   Device device_;
-  State* state_;  // never freed: tensors with static lifetime may be released after it
+  State* state_;  // leaked: tensors of static lifetime may outlive it
 };
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// Reference-counted bytes on a device, tagged with what they are for.
+// Reference-counted device memory, tagged with a category.
 
 #include <cstddef>
 #include <memory>
@@ -9,13 +9,13 @@
 
 namespace quench {
 
-// What a block of memory is for. `estimate`, the metrics line and the out-of-memory table report by category.
+// Category in estimates, metrics and out-of-memory tables.
 enum class MemoryCategory : std::uint8_t {
   parameters,
   gradients,
   optimizer,
   activations,
-  workspace,  // scratch inside an op
+  workspace,  // op scratch
   data,       // batches
   other,
 };
@@ -23,7 +23,7 @@ inline constexpr int kMemoryCategoryCount = 7;
 
 [[nodiscard]] std::string_view to_string(MemoryCategory category) noexcept;
 
-// Sets the category of allocations made by this thread while it is alive; scopes nest. Default: `other`.
+// Category of this thread's allocations in a scope; nestable. Default: other.
 class MemoryScope {
  public:
   explicit MemoryScope(MemoryCategory category) noexcept;
@@ -36,8 +36,8 @@ class MemoryScope {
   MemoryCategory previous_;
 };
 
-// Keeps the memory of tensors that end while a GraphMemory::Scope of it is alive on the calling thread: work captured
-// in a graph uses their addresses whenever it is launched.
+// Retains memory of tensors freed on the calling thread during a Scope: captured graphs reuse the addresses at every
+// launch.
 class GraphMemory {
  public:
   GraphMemory() = default;
@@ -68,11 +68,11 @@ class GraphMemory {
 
 class Storage {
  public:
-  // Bytes from the device's caching allocator, 64-byte aligned, uninitialised. Throws out_of_memory.
+  // From the caching allocator, 64-byte aligned, uninitialized. Throws out_of_memory.
   static std::shared_ptr<Storage> allocate(Device device, std::size_t bytes);
-  // Page-locked host bytes for copies from and to `peer`, a GPU; plain host bytes where peer is another kind.
+  // Pinned host memory for copies with GPU `peer`; pageable for other devices.
   static std::shared_ptr<Storage> allocate_pinned(Device peer, std::size_t bytes);
-  // Borrows bytes that outlive the storage (host memory only).
+  // Non-owning host memory; must outlive the storage.
   static std::shared_ptr<Storage> borrow(void* pointer, std::size_t bytes);
   ~Storage();
   Storage(const Storage&) = delete;
@@ -88,7 +88,7 @@ class Storage {
   std::size_t nbytes_ = 0;
   Device device_;
   MemoryCategory category_ = MemoryCategory::other;
-  Device pinned_for_;  // not the CPU: the bytes come from that device's pool of page-locked memory
+  Device pinned_for_;  // not CPU: from that device's pinned pool
   bool owned_ = false;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// Integer codes of floats: value ~ (code - zero_point) * scale, with codes of 1 to 8 bits in two's complement. The
-// formulas are TorchAO's (quant_primitives.py: choose_qparams_affine, quantize_affine) for dynamic scales.
+// Affine integer quantization, 1 to 8 bits, two's complement: value ~ (code - zero_point) * scale. TorchAO's formulas
+// for dynamic scales (quant_primitives.py: choose_qparams_affine, quantize_affine).
 
 #include <cstdint>
 
@@ -9,16 +9,15 @@
 
 namespace quench {
 
-// How scale and zero point follow from the smallest and the largest value of a group. lowest and highest are the ends
-// of the codes' range; "with 0": 0 counts as one of the group's values.
+// Scale and zero point from a group's minimum and maximum. lowest, highest: code range; "with 0": range includes 0.
 enum class IntMapping : std::uint8_t {
-  symmetric,              // scale = largest magnitude / ((highest - lowest) / 2); the largest positive value may clip
-  symmetric_no_clipping,  // scale = the larger of min / lowest and max / highest
-  asymmetric,             // scale = (max - min) / (highest - lowest) with 0; an integer zero point
-  float_zero_point,       // scale = (max - min) / (highest - lowest) without 0, at least 1e-6; the zero point is the
-                          // value of code 0 (tinygemm): value ~ code * scale + zero_point
-  // TorchAO 0.19's IntxFakeQuantizeConfig with an asymmetric mapping, which makes an integer of the zero point above:
-  // always 0. For comparison with models that were trained with it.
+  symmetric,              // scale = amax / ((highest - lowest) / 2); the largest positive value may clip
+  symmetric_no_clipping,  // scale = max(min / lowest, max / highest)
+  asymmetric,             // scale = (max - min) / (highest - lowest) with 0; integer zero point
+  float_zero_point,  // scale = (max - min) / (highest - lowest) without 0, >= 1e-6; zero point is the value of code 0
+                     // (tinygemm): value ~ code * scale + zero_point
+  // TorchAO 0.19's IntxFakeQuantizeConfig with an asymmetric mapping: float zero point truncated to 0. For parity with
+  // models trained that way.
   truncated_zero_point,
 };
 
@@ -31,10 +30,10 @@ struct IntRange {
 
 struct IntParameters {
   float scale;
-  float zero_point;  // an integer, but for float_zero_point
+  float zero_point;  // integer except for float_zero_point
 };
 
-// A scale as it is stored; never 0.
+// Scale rounded to `dtype`; at least the smallest normal.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr float stored_scale(float scale, DType dtype) noexcept {
   constexpr float kSmallestNormal = 0x1p-126f, kSmallestNormalF16 = 0x1p-14f;
   if (dtype == DType::f16) return scale < kSmallestNormalF16 ? kSmallestNormalF16 : float(float16(scale));
@@ -42,8 +41,8 @@ struct IntParameters {
   return dtype == DType::bf16 ? float(bfloat16(scale)) : scale;
 }
 
-// `smallest` and `largest` of a group; one that is NaN makes both results NaN. Each step is rounded to the dtype of the
-// values, T; `stored` is the dtype that the scale is kept in. An all-zero group has codes 0.
+// Parameters from a group's minimum and maximum; NaN in either makes both results NaN. Each step is rounded to T, the
+// values' dtype; `stored`: dtype of the scale. An all-zero group gets codes 0.
 template <class T, class RoundEven>
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr IntParameters int_parameters(float smallest, float largest,
                                                                         IntMapping mapping, int bits, DType stored,
@@ -57,13 +56,13 @@ template <class T, class RoundEven>
     const float scale = stored_scale(spread < least ? least : spread, stored);
     return {scale, mapping == IntMapping::truncated_zero_point ? 0.0f : round(smallest - round(lowest * scale))};
   }
-  // A comparison with NaN is false: NaN stays.
+  // Comparisons propagate NaN.
   const float low = smallest > 0.0f ? 0.0f : smallest, high = largest < 0.0f ? 0.0f : largest;
   float scale = 0.0f;
   if (mapping == IntMapping::symmetric) {
     scale = round((-low > high ? -low : high) / (steps / 2));
   } else if (mapping == IntMapping::symmetric_no_clipping) {
-    // One bit has no positive code.
+    // 1 bit: no positive code.
     const float negative = round(low / lowest), positive = highest > 0.0f ? round(high / highest) : 0.0f;
     scale = negative > positive ? negative : positive;
   } else {
@@ -75,7 +74,7 @@ template <class T, class RoundEven>
     zero_point = round(lowest - round_even(round(low / scale)));
     zero_point = zero_point < lowest ? lowest : zero_point > highest ? highest : zero_point;
   }
-  // NaN on one side only is lost in a maximum.
+  // A maximum may drop a one-sided NaN.
   if (low != low || high != high) scale = zero_point = low + high;
   return {scale, zero_point};
 }

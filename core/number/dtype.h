@@ -1,5 +1,5 @@
 #pragma once
-// Element types of tensors: sizes, names, and the helper that turns a runtime type into a C++ type.
+// Tensor dtypes: sizes, names, and runtime-to-type dispatch.
 
 #include <cstdint>
 #include <optional>
@@ -18,8 +18,8 @@ enum class DType : std::uint8_t {
   f8_e4m3,  // OCP e4m3fn: no infinities, NaN 0x7F/0xFF, max 448
   f8_e5m2,  // OCP e5m2: infinities, max 57344
   f8_e8m0,  // OCP scale: power of two, bias 127, 255 = NaN
-  f4_e2m1,  // two codes a byte along the last axis, even index in the low nibble
-  i4,       // two signed codes a byte, same packing
+  f4_e2m1,  // two per byte along the last axis, even index in the low nibble
+  i4,       // signed, same packing
   i8,
   u8,
   i16,
@@ -31,15 +31,14 @@ enum class DType : std::uint8_t {
   boolean,
 };
 
-// Width of one element in bits (4 for the packed types).
+// 4 for packed types.
 [[nodiscard]] int bit_width(DType dtype) noexcept;
-// Bytes of one element; throws invalid_argument for packed 4-bit types.
+// Throws invalid_argument for packed 4-bit types.
 [[nodiscard]] std::int64_t byte_size(DType dtype);
 // "f32", "bf16", "f8_e4m3", ...
 [[nodiscard]] std::string_view to_string(DType dtype) noexcept;
-// The inverse; also accepts the long spellings float32, bfloat16, float16. nullopt if unknown.
+// Also accepts float32, bfloat16, float16 and other long names. nullopt if unknown.
 [[nodiscard]] std::optional<DType> dtype_from_string(std::string_view name) noexcept;
-// True for f64, f32, f16, bf16 and the 8-bit and 4-bit floats.
 [[nodiscard]] bool is_floating(DType dtype) noexcept;
 
 template <class T>
@@ -112,8 +111,7 @@ struct DTypeOf<bool> {
 template <class T>
 inline constexpr DType dtype_of = DTypeOf<T>::value;
 
-// Calls body.template operator()<T>() with the T among Types whose dtype matches; otherwise throws an error
-// that names the op and the dtype. The list of types at the call is the list of what the op accepts.
+// Calls body.template operator()<T>() for the T of dtype; throws unsupported naming op and dtype if it is not in Types.
 template <class... Types, class Body>
 decltype(auto) dispatch(DType dtype, std::string_view op, Body&& body) {
   using Result = decltype((body.template operator()<Types>(), ...));

@@ -1,6 +1,5 @@
 #pragma once
-// e8m0, the power-of-two block scale of OCP MX: value 2^(byte - 127), 255 is NaN, no zero; and the four rules that
-// derive it from the amax of a block. Usable in host and device code.
+// E8M0, the block scale of OCP MX: 2^(byte - 127), 255 is NaN, no zero. Host and device code.
 
 #include <cstdint>
 #include <string_view>
@@ -11,7 +10,7 @@ namespace quench {
 
 inline constexpr std::uint8_t kE8m0Nan = 255;
 
-// 2^(byte - 127): byte 0 is the f32 subnormal 2^-127.
+// 2^(byte - 127); byte 0 is subnormal.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr float decode_e8m0(std::uint8_t byte) noexcept {
   const std::uint32_t word = byte == 0 ? 0x00400000u : static_cast<std::uint32_t>(byte) << 23;
   return bit_cast<float>(byte == kE8m0Nan ? kF32QuietNan : word);
@@ -22,8 +21,7 @@ inline constexpr std::uint8_t kE8m0Nan = 255;
   return decode_e8m0(byte == kE8m0Nan ? kE8m0Nan : static_cast<std::uint8_t>(254 - byte));
 }
 
-// The smallest power of two that is not below `value` (at least 2^-127), for value >= 0; Inf and NaN give NaN.
-// The same as cvt.rp.ue8m0x2.f32 of PTX.
+// Smallest power of two >= value (at least 2^-127), value >= 0; Inf and NaN give NaN. Equals PTX cvt.rp.ue8m0x2.f32.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint8_t encode_e8m0_up(float value) noexcept {
   const auto word = bit_cast<std::uint32_t>(value);
   const std::uint32_t exponent = word >> 23;
@@ -32,12 +30,12 @@ inline constexpr std::uint8_t kE8m0Nan = 255;
   return static_cast<std::uint8_t>(exponent >= 255 ? kE8m0Nan : exponent + up);
 }
 
-// How the scale of an MX block follows from its amax; max is the largest value of the element format.
+// MX scale from a block's amax; max: largest value of the element format.
 enum class MxScaleMode : std::uint8_t {
-  floor,  // exponent of amax less exponent of max (OCP MX 1.0, 6.3): up to the last step above max is clipped
-  rceil,  // smallest power of two with max * scale >= amax (NVIDIA): never clips
-  ceil,   // floor, plus one unless amax is a power of two: never clips
-  even,   // floor of amax rounded to the element's mantissa width
+  floor,  // exponent of amax - exponent of max (OCP MX 1.0, 6.3): may clip
+  rceil,  // smallest power of two with max * scale >= amax (NVIDIA): no clipping
+  ceil,   // floor, plus one unless amax is a power of two: no clipping
+  even,   // floor of amax rounded to the element's mantissa
 };
 inline constexpr int kMxScaleModeCount = 4;
 
@@ -46,8 +44,8 @@ inline constexpr int kMxScaleModeCount = 4;
   return kNames[static_cast<int>(mode)];
 }
 
-// The scale byte of a block of `Element`s (core/number/float8.h, float6.h, float4.h) with this amax >= 0. A zero block
-// has byte 0; amax = Inf or NaN, and an amax that `even` rounds to infinity, give NaN.
+// Scale byte of a block of Elements (core/number/float8.h, float6.h, float4.h), amax >= 0. Zero block: 0. Inf, NaN, and
+// amax that `even` rounds to infinity: NaN.
 template <class Element>
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint8_t mx_scale(float amax, MxScaleMode mode) noexcept {
   if (mode == MxScaleMode::rceil) {

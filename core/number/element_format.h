@@ -1,5 +1,5 @@
 #pragma once
-// The element formats of quantized tensors, and the helper that turns a runtime format into its encoder type.
+// Element formats of quantized tensors, and runtime-to-type dispatch.
 
 #include <cstdint>
 #include <optional>
@@ -16,16 +16,15 @@ namespace quench {
 enum class ElementFormat : std::uint8_t {
   e4m3,
   e5m2,
-  e2m3,  // 6 bits, stored one code a byte
-  e3m2,  // 6 bits, stored one code a byte
-  e2m1,  // 4 bits, stored two codes a byte
+  e2m3,  // 6 bits, one per byte
+  e3m2,  // 6 bits, one per byte
+  e2m1,  // 4 bits, two per byte
 };
 inline constexpr int kElementFormatCount = 5;
 
 // "e4m3", ...
 [[nodiscard]] std::string_view to_string(ElementFormat format) noexcept;
 [[nodiscard]] std::optional<ElementFormat> element_format_from_string(std::string_view name) noexcept;
-// f8_e4m3, f8_e5m2, u8 for the 6-bit formats, f4_e2m1.
 [[nodiscard]] DType payload_dtype(ElementFormat format) noexcept;
 
 template <class Element>
@@ -51,8 +50,8 @@ struct ElementFormatOf<E2m1> {
   static constexpr ElementFormat value = ElementFormat::e2m1;
 };
 
-// Calls body.template operator()<Element>() with the encoder type among Elements of this format; otherwise throws an
-// error that names the op and the format. The list at the call is the list of what the op accepts.
+// Calls body.template operator()<Element>() for the encoder of format; throws unsupported naming op and format if it is
+// not in Elements.
 template <class... Elements, class Body>
 void dispatch_element(ElementFormat format, std::string_view op, Body&& body) {
   const bool matched =

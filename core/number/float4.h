@@ -1,5 +1,5 @@
 #pragma once
-// e2m1, the 4-bit element format of OCP MX and of NVFP4: +-{0, 0.5, 1, 1.5, 2, 3, 4, 6} in code order, bit 3 the sign.
+// E2M1 of OCP MX and NVFP4: +-{0, 0.5, 1, 1.5, 2, 3, 4, 6} in code order, bit 3 is the sign.
 
 #include <cstdint>
 
@@ -12,7 +12,7 @@ struct E2m1 {
   static constexpr float kMax = 6.0f;
   static constexpr int kMaxExponent = 2;  // floor(log2(kMax))
   static constexpr int kMantissaBits = 1;
-  static constexpr std::uint8_t kNanCode = 0x3;  // what NaN becomes
+  static constexpr std::uint8_t kNanCode = 0x3;  // encoding of NaN
 
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint8_t encode(float value) noexcept {
     return encode_finite_only<2, 1>(value);
@@ -22,7 +22,7 @@ struct E2m1 {
   }
 };
 
-// Two codes a byte: the element of even index in the low nibble.
+// Even element in the low nibble.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint8_t pack_nibbles(std::uint8_t even, std::uint8_t odd) noexcept {
   return static_cast<std::uint8_t>((even & 0xF) | (odd << 4));
 }

@@ -1,6 +1,5 @@
 #pragma once
-// The 6-bit element formats of the OCP Microscaling (MX) specification 1.0: no infinities and no NaN. One code a byte,
-// in the low six bits.
+// 6-bit OCP MX 1.0 formats: no infinities, no NaN; one per byte, low six bits.
 
 #include <cstdint>
 
@@ -8,8 +7,8 @@
 
 namespace quench {
 
-// Nearest code of a format without special values: ties to even, overflow and infinities saturate, -0 keeps its sign.
-// NaN has no code and becomes +-1.5; the scale of an MX block that holds one is NaN, which is what marks it.
+// Round to nearest even, saturating, infinities included; -0 keeps its sign. NaN becomes +-1.5; its MX block has a NaN
+// scale.
 template <int E, int M>
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint8_t encode_finite_only(float value) noexcept {
   using Grid = Minifloat<E, M>;
@@ -33,7 +32,7 @@ struct E2m3 {
   static constexpr float kMax = 7.5f;
   static constexpr int kMaxExponent = 2;  // floor(log2(kMax))
   static constexpr int kMantissaBits = 3;
-  static constexpr std::uint8_t kNanCode = 0x0C;  // what NaN becomes
+  static constexpr std::uint8_t kNanCode = 0x0C;  // encoding of NaN
 
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint8_t encode(float value) noexcept {
     return encode_finite_only<2, 3>(value);

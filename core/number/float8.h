@@ -1,6 +1,6 @@
 #pragma once
-// The OCP 8-bit floats (OFP8 revision 1.0; Micikevicius et al., "FP8 formats for deep learning", 2022) and the scale of
-// a float8 tensor. Usable in host and device code; branch-free, so that loops over them vectorise.
+// OCP float8 (OFP8 1.0; Micikevicius et al., "FP8 formats for deep learning", 2022) and float8 scales. Host and device
+// code, branch-free for vectorization.
 
 #include <cstdint>
 
@@ -8,7 +8,7 @@
 
 namespace quench {
 
-// Nearest code of an 8-bit format, ties to even; `overflow` stands for what lies beyond its largest finite value.
+// Round to nearest even; `overflow` is the code beyond the largest finite value.
 template <class Format>
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint8_t round_to_float8(float value, std::uint32_t overflow) noexcept {
   const auto word = bit_cast<std::uint32_t>(value);
@@ -18,7 +18,7 @@ template <class Format>
   return static_cast<std::uint8_t>(Format::Grid::sign_of(word) | (magnitude > kF32Infinity ? Format::kNanCode : code));
 }
 
-// Bias 7, subnormals down to 2^-9, no infinities, NaN is 0x7F and 0xFF.
+// Bias 7, subnormals to 2^-9, no infinities, NaN 0x7F and 0xFF.
 struct E4m3 {
   using Grid = Minifloat<4, 3>;
   static constexpr int kBits = 8;
@@ -28,11 +28,11 @@ struct E4m3 {
   static constexpr std::uint8_t kMaxCode = 0x7E;
   static constexpr std::uint8_t kNanCode = 0x7F;
 
-  // Nearest code, ties to even; overflow and infinities saturate to +-448; NaN keeps its sign.
+  // Round to nearest even, saturating to +-448, infinities included; NaN keeps its sign.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint8_t encode(float value) noexcept {
     return round_to_float8<E4m3>(value, kMaxCode);
   }
-  // Without saturation: what rounds beyond 448, and infinities, become NaN.
+  // Without saturation: overflow and infinities become NaN.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint8_t encode_ieee(float value) noexcept {
     return round_to_float8<E4m3>(value, kNanCode);
   }
@@ -42,7 +42,7 @@ struct E4m3 {
   }
 };
 
-// Bias 15, subnormals down to 2^-16, infinities 0x7C and 0xFC, NaN above them.
+// Bias 15, subnormals to 2^-16, infinities 0x7C and 0xFC, NaN above.
 struct E5m2 {
   using Grid = Minifloat<5, 2>;
   static constexpr int kBits = 8;
@@ -53,11 +53,11 @@ struct E5m2 {
   static constexpr std::uint8_t kInfinityCode = 0x7C;
   static constexpr std::uint8_t kNanCode = 0x7F;
 
-  // Nearest code, ties to even; overflow and infinities saturate to +-57344; NaN keeps its sign.
+  // Round to nearest even, saturating to +-57344, infinities included; NaN keeps its sign.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint8_t encode(float value) noexcept {
     return round_to_float8<E5m2>(value, kMaxCode);
   }
-  // Without saturation: what rounds beyond 57344, and infinities, become infinite.
+  // Without saturation: overflow becomes infinity.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint8_t encode_ieee(float value) noexcept {
     return round_to_float8<E5m2>(value, kInfinityCode);
   }
@@ -68,9 +68,8 @@ struct E5m2 {
   }
 };
 
-// The multiplier high precision -> float8 of dynamic scaling: max / max(amax, 1e-12), one IEEE f32 division (the same
-// bits as TorchAO's f64 quotient rounded to f32). An all-zero tensor thus has the finite scale max * 1e12; NaN stays
-// NaN and amax = Inf gives 0. `power_of_two` rounds down to a power of two by clearing the mantissa.
+// Encode scale of dynamic scaling: max / max(amax, 1e-12), one IEEE f32 division (bit-identical to TorchAO's f64
+// quotient rounded to f32). All-zero: max * 1e12; NaN: NaN; Inf: 0. power_of_two clears the mantissa (rounds down).
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr float float8_scale(float amax, float max, bool power_of_two) noexcept {
   const float scale = max / (amax < 1e-12f ? 1e-12f : amax);
   const auto word = bit_cast<std::uint32_t>(scale);

@@ -1,7 +1,6 @@
 #pragma once
-// Storage types of the 16-bit and 8-bit floats. Conversions from f32 round to nearest, ties to even, and overflow to
-// infinity as IEEE 754 asks. The 8-bit types are bytes with a name: their encoders are in core/number/float8.h and
-// core/number/e8m0.h.
+// Storage types of 16-bit and 8-bit floats. f32 conversions round to nearest even and overflow to infinity (IEEE 754).
+// 8-bit encoders: core/number/float8.h, core/number/e8m0.h.
 
 #include <cstdint>
 
@@ -14,7 +13,7 @@ struct bfloat16 {
   std::uint16_t bits;
 
   bfloat16() = default;
-  // NaN stays NaN, made quiet.
+  // NaN becomes quiet.
   QUENCH_HOST_DEVICE explicit constexpr bfloat16(float value) noexcept : bits(round(value)) {}
   QUENCH_HOST_DEVICE constexpr operator float() const noexcept {  // NOLINT(google-explicit-constructor): exact
     return bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
@@ -39,7 +38,7 @@ struct float16 {
   std::uint16_t bits;
 
   float16() = default;
-  // NaN stays NaN, made quiet.
+  // NaN becomes quiet.
   QUENCH_HOST_DEVICE explicit constexpr float16(float value) noexcept : bits(round(value)) {}
   QUENCH_HOST_DEVICE constexpr operator float() const noexcept {  // NOLINT(google-explicit-constructor): exact
     return widen(bits);

@@ -1,7 +1,7 @@
 #pragma once
-// Lets one definition of a number format serve host code and CUDA device code, so that both produce the same bits.
+// One definition of number formats for host and CUDA device code, bit-identical.
 
-// Goes in front of functions that device code calls: __host__ __device__ under nvcc, nothing elsewhere.
+// __host__ __device__ under nvcc, else empty.
 #if defined(__CUDACC__)
 #define QUENCH_HOST_DEVICE __host__ __device__
 #else
@@ -10,7 +10,7 @@
 
 namespace quench {
 
-// std::bit_cast, callable in device code without -expt-relaxed-constexpr.
+// std::bit_cast for device code without -expt-relaxed-constexpr.
 template <class To, class From>
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr To bit_cast(From from) noexcept {
   static_assert(sizeof(To) == sizeof(From));

@@ -10,13 +10,13 @@
 namespace quench {
 namespace {
 
-// Element j of n from 0.1 to 1, evaluated from both ends and fused, as PyTorch does: other ways move last bits.
+// Element j of n of linspace(0.1, 1), from both ends with FMA: bit-identical to PyTorch.
 float linspace_element(int j, int n) {
   const float step = (1.0f - 0.1f) / static_cast<float>(n - 1);
   return j < n / 2 ? std::fma(step, static_cast<float>(j), 0.1f) : std::fma(-step, static_cast<float>(n - 1 - j), 1.0f);
 }
 
-// Decades 10^-(decades-1)..10^0 with twice as many values each as the one below, the signs if asked for, 0 and 1.
+// Dynamic map: decades 10^-(decades-1)..10^0, each with twice the values of the one below, optional negatives, 0 and 1.
 void fill_dynamic(MomentTable& table, bool is_signed, int decades, int bits) {
   int count = 0;
   for (int i = 0; i < decades; ++i) {
@@ -34,7 +34,7 @@ void fill_dynamic(MomentTable& table, bool is_signed, int decades, int bits) {
   std::sort(table.values, table.values + count);
 }
 
-// Integers in the order of the floats.
+// Order-preserving map from floats to integers.
 std::int32_t ordered(float x) {
   const auto bits = std::bit_cast<std::int32_t>(x);
   return bits >= 0 ? bits : std::numeric_limits<std::int32_t>::min() - bits;
@@ -43,9 +43,9 @@ float from_ordered(std::int32_t key) {
   return std::bit_cast<float>(key >= 0 ? key : std::numeric_limits<std::int32_t>::min() - key);
 }
 
-// The least y for which the upper of two neighbours is the nearer one, as f32 arithmetic sees it.
+// Smallest y nearer to the upper of two neighbours in f32.
 float upper_threshold(float down, float up) {
-  std::int32_t low = ordered(down), high = ordered(up);  // no at low, yes at high
+  std::int32_t low = ordered(down), high = ordered(up);  // invariant: false at low, true at high
   while (high - low > 1) {
     const std::int32_t middle = low + (high - low) / 2;
     if (from_ordered(middle) - down >= 0.5f * (up - down))

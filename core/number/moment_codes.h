@@ -1,8 +1,6 @@
 #pragma once
-// Codes in which low-bit optimizers keep their moments: entries of a table times the scale of a block of elements.
-//
-// The tables are the dynamic maps of Dettmers et al., "8-bit Optimizers via Block-wise Quantization" (2022,
-// arXiv:2110.02861), in the form that TorchAO's optimizers use.
+// Quantized optimizer moments: table entry times block scale. Dynamic maps of Dettmers et al., "8-bit Optimizers via
+// Block-wise Quantization" (2022, arXiv:2110.02861), as in TorchAO.
 
 #include <cstdint>
 
@@ -11,25 +9,24 @@
 namespace quench {
 
 enum class MomentFormat : std::uint8_t {
-  int8,  // 256 entries, a byte an element
-  int4,  // 16 entries, two elements a byte, even index in the high nibble
-  fp8,   // float8 e4m3 itself, no table
+  int8,  // 256 entries, one byte per element
+  int4,  // 16 entries, two per byte, even index in the high nibble
+  fp8,   // e4m3, no table
 };
 
-// Neighbouring elements that share a scale.
+// Elements per scale.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::int64_t moment_block(MomentFormat format) noexcept {
   return format == MomentFormat::int4 ? 128 : 256;
 }
 
-// A number y in [-1, 1] gets the largest code whose threshold is not above y: that of the nearest value, the upper one
-// in the middle between two.
+// y in [-1, 1] gets the largest code with threshold <= y: nearest value, ties up.
 struct MomentTable {
   int size = 0;
   float values[256] = {};      // ascending
   float thresholds[256] = {};  // thresholds[0] is -infinity
 };
 
-// The largest of `size` (a power of two) codes whose threshold is not above y; 0 for NaN.
+// Largest code with threshold <= y; size is a power of two; 0 for NaN.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr int search_moment(const float* thresholds, int size, float y) noexcept {
   int code = 0;
   for (int half = size / 2; half > 0; half /= 2)
@@ -37,15 +34,14 @@ struct MomentTable {
   return code;
 }
 
-// A shorter way to the code of a y in [-1, 1]: one entry of a table and an addition. Numbers of one sign, exponent and
-// first seven bits of the mantissa share a key, so many that at most one threshold lies between them. Magnitudes below
-// 2^-24, which no threshold divides, count as 2^-24.
+// Code of y in [-1, 1] by one table lookup and an addition. Sign, exponent and seven mantissa bits form a key; at most
+// one threshold falls within a key. Magnitudes below 2^-24 (no thresholds) count as 2^-24.
 struct MomentKeys {
-  static constexpr int kShift = 16;                            // bits of a word that do not tell its key
-  static constexpr std::uint32_t kLeast = (127u - 24u) << 23;  // the word of 2^-24
-  static constexpr int kCount = (24 << 7) + 1;                 // of magnitudes up to 1: keys are in [-kCount, kCount)
+  static constexpr int kShift = 16;                            // word bits below the key
+  static constexpr std::uint32_t kLeast = (127u - 24u) << 23;  // word of 2^-24
+  static constexpr int kCount = (24 << 7) + 1;                 // keys of magnitudes up to 1: [-kCount, kCount)
 
-  // What stands for a number in the sum: its magnitude's word from kLeast on, or the complement of that.
+  // Magnitude word minus kLeast, complemented if negative.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::int32_t place(float magnitude, bool negative) noexcept {
     const std::int32_t above =
         static_cast<std::int32_t>(bit_cast<std::uint32_t>(magnitude)) - static_cast<std::int32_t>(kLeast);
@@ -53,8 +49,7 @@ struct MomentKeys {
     return negative ? ~place : place;
   }
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr int key(std::int32_t place) noexcept { return place >> kShift; }
-  // entry(key) + place has the code in its bits from kShift on: numbers beyond the threshold of their key, seen from 0,
-  // carry or borrow one.
+  // Code in the bits from kShift up of entry(key) + place: magnitudes past the key's threshold carry or borrow.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint32_t code(std::uint32_t entry,
                                                                        std::int32_t place) noexcept {
     return (entry + static_cast<std::uint32_t>(place)) >> kShift;
@@ -69,8 +64,8 @@ struct MomentKeys {
     const auto outwards = static_cast<std::uint32_t>(negative ? ~key : key) << kShift;
     const float least = least_magnitude(key);
     const int nearer = search_moment(thresholds, size, negative ? -least : least);
-    // The low bits from which on a magnitude has the next code outwards, or more than there are. A negative threshold
-    // itself has the nearer code.
+    // Low bits from which the next code outwards applies, 2^kShift if none. A negative threshold itself has the nearer
+    // code.
     std::uint32_t limit = 1u << kShift;
     if (const int border = negative ? nearer : nearer + 1; border > 0 && border < size) {
       const float threshold = thresholds[border];
@@ -83,13 +78,13 @@ struct MomentKeys {
   }
 };
 
-// For int8 and int4: signed for the first moment, unsigned for the second, which is never negative. The unsigned table
-// of int4 has no zero, so that no denominator vanishes.
+// int8 and int4: signed (first moment) or unsigned (second moment). The unsigned int4 table has no zero, so
+// denominators do not vanish.
 [[nodiscard]] const MomentTable& moment_table(MomentFormat format, bool is_signed);
 
-// The scale of a block is its largest magnitude, at least this, times moment_scale_factor.
+// Block scale = max(amax, this) * moment_scale_factor.
 inline constexpr float kLeastMomentMagnitude = 1e-12f;
-// fp8: the largest magnitude becomes e4m3's 448.
+// fp8 maps amax to 448.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr float moment_scale_factor(MomentFormat format) noexcept {
   return format == MomentFormat::fp8 ? 1.0f / 448.0f : 1.0f;
 }

@@ -1,6 +1,5 @@
 #pragma once
-// NF4 (Dettmers et al., "QLoRA", 2023, appendix E): 16 quantiles of a normal distribution within [-1, 1]. The values
-// are those of bitsandbytes.
+// NF4 (Dettmers et al., "QLoRA", 2023, appendix E): 16 normal quantiles in [-1, 1]; values of bitsandbytes.
 
 #include <cstdint>
 
@@ -9,8 +8,8 @@
 namespace quench {
 
 struct Nf4 {
-  static constexpr int kBlockSize = 64;        // elements that share a scale, their largest magnitude
-  static constexpr int kScaleBlockSize = 256;  // scales that share a factor when they are quantized themselves
+  static constexpr int kBlockSize = 64;        // elements per scale (amax)
+  static constexpr int kScaleBlockSize = 256;  // scales per factor in double quantization
 
   // Code 0 is -1, code 7 is 0, code 15 is 1.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr float decode(std::uint8_t code) noexcept {
@@ -33,8 +32,7 @@ struct Nf4 {
     return kValues[code & 15];
   }
 
-  // The nearest value's code, of the lower one where two are as near. x is within [-1, 1] or a rounding beyond; NaN
-  // becomes 0.
+  // Nearest value, ties to the lower. x in [-1, 1] up to rounding; NaN becomes 0.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint8_t encode(float x) noexcept {
     std::uint8_t code = 0;
     for (std::uint8_t next = 1; next < 16; ++next)

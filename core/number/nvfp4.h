@@ -1,7 +1,7 @@
 #pragma once
-// Scales of NVFP4 as TorchAO computes them for inference and quantization-aware training: blocks of 16 e2m1 codes with
-// an e4m3 scale and, at two levels, one f32 scale for the whole tensor. All scales are decode multipliers.
-// Every quotient below is one IEEE f32 division, in this order: results differ on decision points otherwise.
+// NVFP4 scales as in TorchAO's inference and QAT: blocks of 16 e2m1 values with an e4m3 decode scale, and an f32 global
+// scale in two-level mode. Quotients are single IEEE f32 divisions in this order, since rounding decisions depend on
+// it.
 
 #include <cstdint>
 
@@ -12,16 +12,16 @@ namespace quench {
 
 inline constexpr int kNvfp4BlockSize = 16;
 
-// amax / (448 * 6). Where the multiplier of a zero block would overflow (amax below 5.1e-34, an all-zero tensor above
-// all) it is 1: such a tensor gets zero codes, where TorchAO's formula gives NaN.
+// amax / (448 * 6); 1 where the multiplier of a zero block would overflow (amax < 5.1e-34, all-zero tensors): values
+// become 0, where TorchAO gives NaN.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr float nvfp4_global_scale(float amax) noexcept {
   const float scale = amax / (E4m3::kMax * E2m1::kMax);
   return scale <= 0x1p-122f ? 1.0f : scale;
 }
 
 struct Nvfp4BlockScale {
-  std::uint8_t code;  // e4m3, at least 2^-6 (its smallest normal): never zero
-  float multiplier;   // high precision -> e2m1
+  std::uint8_t code;  // e4m3, >= 2^-6 (smallest normal)
+  float multiplier;   // encode scale
 };
 
 // clamp(t, 2^-6, 448) in e4m3; NaN stays NaN.

@@ -1,9 +1,8 @@
 #pragma once
-// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11).
+// Counter-based RNG: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11).
 //
-// A draw is a pure function of (seed, stream, step, element), so results depend neither on how a tensor is sharded nor
-// on thread or tile shape, and a GPU kernel produces the same bits. `stream` names the purpose, usually hash64 of
-// the tensor's name; `element` is the global element index.
+// Draws are functions of (seed, stream, step, element): independent of sharding, threads and tiles, bit-identical on
+// GPUs. stream: purpose, usually hash64 of the tensor's name; element: global index.
 
 #include <cstdint>
 #include <span>
@@ -19,7 +18,7 @@ struct RandomKey {
   std::uint64_t step = 0;
 };
 
-// FNV-1a, 64 bits: stable across builds and machines; used to key streams by name.
+// FNV-1a, 64 bits, platform-independent.
 [[nodiscard]] constexpr std::uint64_t hash64(std::string_view text) noexcept {
   std::uint64_t h = 0xcbf29ce484222325ull;
   for (const char c : text) h = (h ^ static_cast<std::uint8_t>(c)) * 0x100000001b3ull;
@@ -34,7 +33,6 @@ struct PhiloxBlock {
   friend constexpr bool operator==(const PhiloxBlock&, const PhiloxBlock&) = default;
 };
 
-// One Philox4x32-10 block of this counter and key.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::uint32_t key0,
                                                                   std::uint32_t key1) noexcept {
   for (int round = 0; round < 10; ++round) {
@@ -48,14 +46,14 @@ struct PhiloxBlock {
   return counter;
 }
 
-// Finaliser of MurmurHash3: spreads every input bit over the word.
+// MurmurHash3 finalizer.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint64_t mix64(std::uint64_t x) noexcept {
   x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdull;
   x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53ull;
   return x ^ (x >> 33);
 }
 
-// The four 32-bit words that belong to elements 4*block .. 4*block+3.
+// Words of elements 4*block .. 4*block+3.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr PhiloxBlock random_block(const RandomKey& key,
                                                                     std::uint64_t block) noexcept {
   const std::uint64_t k = mix64(key.seed) ^ mix64(key.stream + 0x9E3779B97F4A7C15ull);
@@ -64,7 +62,6 @@ struct PhiloxBlock {
                     static_cast<std::uint32_t>(k), static_cast<std::uint32_t>(k >> 32));
 }
 
-// The 32-bit word of one element.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint32_t random_word(const RandomKey& key,
                                                                      std::uint64_t element) noexcept {
   return random_block(key, element / 4)[element % 4];
@@ -75,14 +72,14 @@ struct PhiloxBlock {
   return static_cast<float>(word >> 8) * 0x1.0p-24f;
 }
 
-// Standard normal of one element (Box-Muller on the element's pair of words). Host only: uses libm, so the bits are
-// those of this machine's libm; initialisation runs on the host on every device for that reason.
+// Standard normal (Box-Muller). Host only: bits depend on this machine's libm; initialization runs on the host for
+// every device.
 [[nodiscard]] float random_normal(const RandomKey& key, std::uint64_t element) noexcept;
 
 // out[i] = random_normal(key, first + i), at a quarter of the cost.
 void fill_random_normal(const RandomKey& key, std::uint64_t first, std::span<float> out) noexcept;
 
-// Uniform integer in [0, bound): a 64-bit word scaled down, so that no value is favoured by more than bound / 2^64.
+// Uniform integer in [0, bound), 64-bit multiply-shift; bias <= bound / 2^64.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint64_t random_below(const RandomKey& key, std::uint64_t element,
                                                                       std::uint64_t bound) noexcept {
   const auto block = random_block(key, element);

@@ -1,6 +1,6 @@
 #pragma once
-// 2:4 sparsity: of every four neighbouring elements of a row at most two are not 0, which tensor cores can skip. Which
-// ones stay is decided by the bits of magnitudes, so that every device decides alike; NaN counts as the largest.
+// 2:4 sparsity: at most two nonzeros in four neighbouring elements of a row. Selection compares magnitude bits, so it
+// is identical on every device; NaN ranks highest.
 
 #include <cstdint>
 
@@ -9,12 +9,12 @@
 namespace quench {
 
 enum class Sparsity24 : std::uint8_t {
-  magnitude,     // the two largest magnitudes of each four, of equal ones those in front
-  transposable,  // of each tile of 4 x 4, greedily from the largest magnitude on (of equal ones in row-major order),
-                 // what leaves at most two in its row and its column: the transpose is 2:4 as well
+  magnitude,     // two largest of each four, ties to the lower index
+  transposable,  // greedy by magnitude in each 4x4 tile (ties in row-major order), at most two per row and column: the
+                 // transpose is 2:4 too
 };
 
-// One bit an element: it stays.
+// Bit mask of kept elements.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint32_t kept_of_four(const std::uint32_t (&magnitudes)[4]) noexcept {
   std::uint32_t kept = 0;
   for (int i = 0; i < 4; ++i) {
@@ -26,7 +26,7 @@ enum class Sparsity24 : std::uint8_t {
   return kept;
 }
 
-// Of a tile in row-major order.
+// Bit mask of kept elements of a row-major tile.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint32_t kept_of_tile(const std::uint32_t (&magnitudes)[16]) noexcept {
   std::uint32_t kept = 0, seen = 0;
   int rows[4] = {}, columns[4] = {};

@@ -10,12 +10,12 @@ constinit KernelSlot<CachedAttentionArgs> cached_attention_slot("cached_attentio
 
 namespace {
 
-// [rows, heads, D] in rows of `matrix`, from column `begin` on.
+// [rows, heads, D] view of columns from `begin`.
 Tensor heads_of(const Tensor& matrix, std::int64_t begin, std::int64_t heads, std::int64_t dim) {
   return matrix.strided({matrix.size(0), heads, dim}, {matrix.size(1), dim, 1}, begin);
 }
 
-// Whether the kernel in one pass takes them: halves of heads that are whole pieces of 16 bytes.
+// Requirements of the fused decode kernel: 16-byte vectors within half heads.
 bool is_one_token(const CachedAttentionArgs& args, std::int64_t dim) {
   constexpr std::int64_t kMostDim = 256, kPieceElements = 8;
   const auto aligned = [](const Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.raw_data()) % 16 == 0; };

@@ -1,6 +1,6 @@
 #pragma once
-// Attention of tokens behind those of a key-value cache: queries and keys are rotated (core/ops/rope.h, halves of a
-// head), keys and values go to the cache, and the queries attend to it.
+// Attention over a KV cache: RoPE of queries and keys (core/ops/rope.h, half-split), append of keys and values,
+// attention.
 
 #include <span>
 
@@ -11,25 +11,25 @@
 namespace quench {
 
 struct CachedAttentionArgs {
-  // [N, (heads + 2 kv_heads) * D]: queries, keys, values; f32 or bf16, contiguous. Its
-  // queries and keys may be rotated in place: not to be read afterwards.
+  // [N, (heads + 2 kv_heads) * D]: queries, keys, values; f32 or bf16, contiguous. Contents are undefined afterwards
+  // (RoPE in place).
   Tensor qkv;
-  Tensor cos, sin;   // f32 [positions, D/2], or undefined: no rotation
-  Tensor positions;  // i32 [N]: rows of the tables, and of the cache
-  Tensor cache;      // [capacity, 2 kv_heads * D] in the dtype of qkv: keys and values side by side
+  Tensor cos, sin;   // f32 [positions, D/2], or undefined: no RoPE
+  Tensor positions;  // i32 [N]: rows of cos and sin, and of the cache
+  Tensor cache;      // [capacity, 2 kv_heads * D], dtype of qkv: keys, then values
   Tensor out;        // out, [N, heads * D], contiguous
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
-  std::span<const SequenceRange> sequences;  // keys are rows of the cache
+  std::span<const SequenceRange> sequences;  // k_begin and k_length count cache rows
   std::int64_t window = 0;
   float scale = 1.0f;
-  bool length_on_device = false;  // AttentionArgs::last_key is positions
+  bool length_on_device = false;  // positions is AttentionArgs::last_key
 };
 
-// A kernel in one pass, for the one token of generation: queries and keys are read from qkv and left there.
+// Fused decode kernel of one token; does not write qkv.
 extern constinit KernelSlot<CachedAttentionArgs> cached_attention_slot;
 
-// Where there is no kernel for the operands, the ops one after the other; the same bits.
+// Falls back to rope, copy_rows and attention with bit-identical results.
 void cached_attention(const CachedAttentionArgs& args);
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// Dropout (Srivastava et al., 2014), inverted: what stays is scaled up.
+// Inverted dropout (Srivastava et al., 2014).
 
 #include "core/device/kernel_slot.h"
 #include "core/number/random.h"
@@ -7,9 +7,8 @@
 
 namespace quench {
 
-// out = x / (1 - probability) where the draw of the element, to_uniform(random_word(key, number of the element)), is
-// at least `probability`, else 0. f32 or bf16 of any shape, contiguous; out may be x; probability in [0, 1). Throws
-// invalid_argument naming the tensor that does not fit.
+// out = x / (1 - probability) if to_uniform(random_word(key, element index)) >= probability, else 0. f32 or bf16, any
+// shape, contiguous; out may alias x; probability in [0, 1). Throws invalid_argument naming the mismatched tensor.
 struct DropoutArgs {
   Tensor x, out;
   float probability = 0;

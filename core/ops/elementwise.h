@@ -1,5 +1,5 @@
 #pragma once
-// The few elementwise ops that are not part of a fused kernel. f32 and bf16; arithmetic in f32.
+// Elementwise ops outside fused kernels: f32 and bf16, arithmetic in f32.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/tensor.h"
@@ -8,7 +8,7 @@ namespace quench {
 
 struct CastArgs {
   Tensor from, to;
-};  // same shape; f32, bf16, f16 in any combination; contiguous
+};  // same shape; f32, bf16 or f16 each; contiguous
 struct AddArgs {
   Tensor a, b, out;
 };  // out = a + b; same shape and dtype; out may alias
@@ -21,14 +21,14 @@ struct ScaleArgs {
   float factor = 1.0f;
 };  // x *= factor
 struct CopyRowsArgs {
-  Tensor from, to;  // [N,W] to [N,W], rows strided on either side, any 8-, 16- or 32-bit dtype
-  // i32 [N], or undefined: row i goes to row rows[i] of to, [M,W], each at most once; nowhere if to has no such row.
+  Tensor from, to;  // [N,W] each, contiguous columns; 8-, 16- or 32-bit dtype
+  // i32 [N], or undefined: row i is copied to row rows[i] of to [M,W], each at most once; skipped if out of range.
   Tensor rows{};
 };
 struct ColumnSumArgs {
   Tensor x, out;
   bool accumulate = false;
-};  // [N,M] -> [M]; out f32 or dtype of x; fixed order
+};  // [N,M] -> [M]; out f32 or dtype of x; deterministic
 
 extern constinit KernelSlot<CastArgs> cast_slot;
 extern constinit KernelSlot<AddArgs> add_slot;

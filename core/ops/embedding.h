@@ -1,5 +1,5 @@
 #pragma once
-// Token embedding: rows of a table, and the scatter-add of their gradients in a fixed order.
+// Token embedding: row gather, and a deterministic scatter-add of gradients.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/tensor.h"
@@ -15,15 +15,15 @@ struct EmbeddingArgs {
 struct EmbeddingBackwardArgs {
   Tensor dout;    // [N,H]
   Tensor ids;     // i32 [N]
-  Tensor dtable;  // in and out, [V,H], f32 or dtype of dout: the gradient is added to it
+  Tensor dtable;  // in and out (accumulates), [V,H], f32 or dtype of dout
 };
 
 extern constinit KernelSlot<EmbeddingArgs> embedding_slot;
 extern constinit KernelSlot<EmbeddingBackwardArgs> embedding_backward_slot;
 
-// Throws invalid_argument naming the position and the id when an id is outside the table (host tensors).
+// Throws invalid_argument naming position and id outside the table (CPU only).
 void embedding(const EmbeddingArgs& args);
-// Rows of one id are summed in f32 in the order of their positions: no float atomics, same bits on every run.
+// f32 sums per id in position order, no atomics: bit-identical across runs.
 void embedding_backward(const EmbeddingBackwardArgs& args);
 
 }  // namespace quench

@@ -1,4 +1,3 @@
-// The linear layers of generation that stand for several ops: gated and normed.
 
 #include "core/ops/gated_linear.h"
 
@@ -22,8 +21,7 @@ bool rows_are_aligned(const Tensor& matrix) {
          matrix.size(1) * byte_size(matrix.dtype()) % kBytes == 0;
 }
 
-// As the kernel reads codes and x: 16 bytes at a time, of groups that are whole words, or of pieces that are whole
-// groups.
+// Requirements of the packed kernel: 16-byte vectors, groups that are whole words or whole vectors.
 bool reads_whole_pieces(const Tensor& x, const PackedMatrix& weight) {
   const std::int64_t word = 32 / bit_width(weight.codes().dtype()), piece = 4 * word, group = weight.group_size();
   const auto aligned = [](const Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.raw_data()) % 16 == 0; };
@@ -37,7 +35,7 @@ void check_output(std::string_view op, const Tensor& x, std::int64_t weight_rows
   check_contiguous(op, "y", y);
 }
 
-// SwiGLU of what multiply(into) writes.
+// multiply(gate_up), then SwiGLU.
 template <class Multiply>
 void in_two_steps(const Tensor& y, const Multiply& multiply) {
   const MemoryScope scope(MemoryCategory::workspace);

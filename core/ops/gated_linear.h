@@ -1,7 +1,6 @@
 #pragma once
-// A linear layer whose output SwiGLU takes (core/ops/swiglu.h), for results that nothing differentiates:
-// y = silu(gate) * up with [gate, up] = x W^T (+ bias). The product is rounded to the dtype of x before SwiGLU: the
-// bits of the two ops one after the other.
+// Fused linear + SwiGLU for inference: y = silu(gate) * up, [gate, up] = x W^T (+ bias). gate and up are rounded to the
+// dtype of x first: bit-identical to the two ops.
 
 #include "core/device/kernel_slot.h"
 #include "core/ops/packed_linear.h"
@@ -11,18 +10,17 @@ namespace quench {
 
 struct GatedLinearArgs {
   Tensor x;       // [M,K], contiguous; f32 or bf16
-  Tensor weight;  // [2I,K] in the dtype of x: rows 0..I-1 make gates, I..2I-1 what they let through
-  Tensor y;       // out, [M,I], contiguous, in the dtype of x
-  Tensor bias;    // [2I] in the dtype of x, or undefined
+  Tensor weight;  // [2I,K], dtype of x: gate, then up projection
+  Tensor y;       // out, [M,I], contiguous, dtype of x
+  Tensor bias;    // [2I], dtype of x, or undefined
 };
 
-// Kernels in one pass for one row of x, the token of generation. The rows of x and of the weight begin at multiples of
-// 16 bytes.
+// Decode kernels (M = 1); rows of x and weight are 16-byte aligned.
 extern constinit KernelSlot<GatedLinearArgs> gated_linear_slot;
-// With a packed weight [2I,K], y as above.
+// Packed weight [2I,K].
 extern constinit KernelSlot<PackedLinearArgs> gated_packed_linear_slot;
 
-// Where there is no kernel for the operands, a product and SwiGLU. Throw invalid_argument naming what does not fit.
+// Fall back to GEMM and SwiGLU. Throw invalid_argument naming the mismatch.
 void gated_linear(const GatedLinearArgs& args);
 void gated_packed_linear(const PackedLinearArgs& args);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Global L2 norm of a set of tensors and the factor that clips it, both left on the device.
+// Global gradient norm and clipping factor, both on the device.
 
 #include <span>
 
@@ -10,13 +10,13 @@ namespace quench {
 
 struct SquaredNormArgs {
   std::span<const Tensor> tensors;  // contiguous; f32 or bf16
-  Tensor result;                    // out, f64 [1]: sum of squares over all tensors, in a fixed order
+  Tensor result;                    // out, f64 [1]: sum of squares, deterministic
 };
 
 struct ClipScaleArgs {
   Tensor squared_norm;    // f64 [1]
   float max_norm = 0.0f;  // <= 0: no clipping
-  Tensor norm;            // out, f32 [1]: sqrt(squared_norm)
+  Tensor norm;
   Tensor scale;  // out, f32 [1]: min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; NaN if norm is
                  // not finite
 };
@@ -24,7 +24,7 @@ struct ClipScaleArgs {
 extern constinit KernelSlot<SquaredNormArgs> squared_norm_slot;
 extern constinit KernelSlot<ClipScaleArgs> clip_scale_slot;
 
-// The order of summation depends neither on the thread count nor on how the tensors are listed in memory.
+// Summation order is independent of thread count and of the tensors' order in memory.
 void squared_norm(const SquaredNormArgs& args);
 void clip_scale(const ClipScaleArgs& args);
 

@@ -11,13 +11,12 @@
 namespace quench {
 
 std::int64_t default_loss_chunk_rows(std::int64_t vocab_size, DeviceType device) {
-  // Fewer rows would make the sum of the weight's gradients, which visits all of it once a chunk, the larger cost.
+  // Lower bound: each chunk reads and writes the whole dweight.
   constexpr std::int64_t kMinRows = 256;
   const std::int64_t logits = (std::int64_t{device == DeviceType::cuda ? 1024 : 64} << 20) / 4;
   const std::int64_t rows = std::max(kMinRows, logits / std::max<std::int64_t>(vocab_size, 1));
   if (device != DeviceType::cuda) return rows;
-  // The hidden states' gradient has few tiles in a chunk: those of a power of two rows leave fewer multiprocessors
-  // without one.
+  // Powers of two leave fewer idle SMs in the last wave of dgrad tiles.
   const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(rows)));
   return power <= rows + rows / 6 ? power : rows;
 }
@@ -65,7 +64,7 @@ void lm_head_loss(const LmHeadLossArgs& args) {
   const bool gradients = args.dhidden.defined() || args.dweight.defined();
   const std::int64_t wanted =
       args.options.chunk_rows > 0 ? args.options.chunk_rows : default_loss_chunk_rows(vocab, args.hidden.device().type);
-  // Chunks of nearly equal size, since a short last one would run at low efficiency, and large ones of whole tiles.
+  // Nearly equal chunks of whole tiles: a short last chunk is inefficient.
   constexpr std::int64_t kTile = 128;
   const std::int64_t even = (rows + wanted - 1) / wanted, equal = (rows + even - 1) / even;
   const std::int64_t chunk = equal > 4 * kTile ? std::min(rows, (equal + kTile - 1) / kTile * kTile) : equal;

@@ -1,7 +1,7 @@
 #pragma once
-// A linear layer whose input is RMSNorm of a residual stream (core/ops/norm.h), for results that nothing
-// differentiates: sum = x + residual, y = RMSNorm(sum) W^T (+ bias), or gated (core/ops/gated_linear.h). The norm is
-// rounded to the dtype of x before the product: the bits of the ops one after the other.
+// Fused residual add, RMSNorm (core/ops/norm.h) and linear for inference: sum = x + residual, y = RMSNorm(sum) W^T (+
+// bias), optionally with SwiGLU (core/ops/gated_linear.h). The norm is rounded to the dtype of x: bit-identical to the
+// separate ops.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/packed_matrix.h"
@@ -10,28 +10,28 @@
 namespace quench {
 
 struct AddedNorm {
-  Tensor residual;  // [M,K] as x
+  Tensor residual;  // [M,K], dtype of x
   Tensor weight;    // [K], dtype of x
   float eps = 1e-5f;
-  Tensor sum;  // out, [M,K] contiguous. No memory of x or residual
+  Tensor sum;  // out, [M,K] contiguous; aliases neither x nor residual
 };
 
 struct NormedLinearArgs {
   Tensor x;  // [M,K], contiguous; f32 or bf16
   AddedNorm norm;
-  Tensor values;        // [N,K] in the dtype of x, contiguous, or
+  Tensor values;        // [N,K], dtype of x, contiguous; or
   PackedMatrix packed;  // [N,K]
-  Tensor y;             // out, contiguous, in the dtype of x: [M,N], gated [M,N/2]
-  Tensor bias;          // [N] in the dtype of x, or undefined
+  Tensor y;             // out, contiguous, dtype of x: [M,N], gated [M,N/2]
+  Tensor bias;          // [N], dtype of x, or undefined
   bool gated = false;
 };
 
-// Kernels in one pass for one row of x; what one does not take it gives to normed_linear_apart().
+// Decode kernels (M = 1); unsupported operands fall back to normed_linear_apart().
 extern constinit KernelSlot<NormedLinearArgs> normed_linear_slot;
 
-// Throws invalid_argument naming what does not fit.
+// Throws invalid_argument naming the mismatch.
 void normed_linear(const NormedLinearArgs& args);
-// The norm and the product, one after the other.
+// Separate norm and linear.
 void normed_linear_apart(const NormedLinearArgs& args);
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// Argument checks shared by the ops' entry points. Messages name the op and the tensor.
+// Argument checks of op entry points; messages name op and tensor.
 
 #include <initializer_list>
 
@@ -11,7 +11,6 @@ inline bool is_f32_or_bf16(DType dtype) noexcept {
   return dtype == DType::f32 || dtype == DType::bf16;
 }
 
-// Defined, of a rank, f32 or bf16.
 inline void check_float_tensor(std::string_view op, std::string_view name, const Tensor& tensor, int rank) {
   QUENCH_CHECK(tensor.defined() && tensor.rank() == rank && is_f32_or_bf16(tensor.dtype()),
                "{}: {} is {}, expected f32 or bf16 of rank {}", op, name, tensor.describe(), rank);
@@ -22,13 +21,13 @@ inline void check_contiguous(std::string_view op, std::string_view name, const T
                tensor.strides().to_string());
 }
 
-// The last axis may not have gaps; the others may.
+// The last axis must be contiguous.
 inline void check_contiguous_rows(std::string_view op, std::string_view name, const Tensor& tensor) {
   QUENCH_CHECK(tensor.size(-1) <= 1 || tensor.stride(-1) == 1, "{}: the last axis of {} ({} with strides {}) has gaps",
                op, name, tensor.describe(), tensor.strides().to_string());
 }
 
-// An output that sums gradients: contiguous, of a shape, f32 or the dtype of the activations.
+// Accumulated gradient: contiguous, f32 or the activations' dtype.
 inline void check_gradient_sum(std::string_view op, std::string_view name, const Tensor& tensor, const Shape& shape,
                                DType dtype) {
   check_tensor(op, name, tensor, shape, tensor.defined() && tensor.dtype() == DType::f32 ? DType::f32 : dtype);

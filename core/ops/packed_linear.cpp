@@ -14,14 +14,14 @@ constinit KernelSlot<UnpackArgs> unpack_slot("unpack");
 
 namespace {
 
-// Bytes of unpacked weights that exist at once.
+// Workspace for dequantized weights.
 constexpr std::int64_t kUnpackedBytes = std::int64_t{64} << 20;
-// Times that codes are read before it is better to unpack them.
+// Passes over the quantized values, above which dequantizing is faster.
 constexpr std::int64_t kPackedPasses = 4;
-// Inputs up to which 32 bits hold a lane's sum of integer products.
+// Largest K for which a lane's integer sum fits 32 bits.
 constexpr std::int64_t kIntegerColumns = std::int64_t{1} << 16;
-constexpr std::int64_t kIntegerRows = 4;  // that are walked side by side
-// Groups divide what a vector kernel takes at a time, in lanes of so many elements, or are multiples of it.
+constexpr std::int64_t kIntegerRows = 4;  // rows per kernel iteration
+// Group sizes of the vector kernel: divisors of 128 that are multiples of 8, or multiples of 128.
 constexpr std::int64_t kIntegerGroup = 8, kIntegerBlock = 128;
 
 void multiply_unpacked(const PackedLinearArgs& args) {

@@ -1,6 +1,6 @@
 #pragma once
-// Products with weights that stay packed (core/tensor/packed_matrix.h), and their values. Activations and sums are in
-// high precision: the codes are only another form of the weight.
+// Weight-only quantized linear (core/tensor/packed_matrix.h) and dequantization. Activations and accumulators are in
+// high precision.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/packed_matrix.h"
@@ -10,41 +10,40 @@ namespace quench {
 struct PackedLinearArgs {
   Tensor x;             // [M,K], contiguous; f32 or bf16
   PackedMatrix weight;  // [N,K]
-  Tensor y;             // [M,N]; dtype of x, or f32; rows may be strided
-  Tensor bias;          // [N] in the dtype of x, or undefined
+  Tensor y;             // [M,N]; dtype of x or f32; contiguous columns
+  Tensor bias;          // [N], dtype of x, or undefined
 };
-// For 1 <= M <= kPackedRows: bound by reading the codes once. Accumulates in f32, one rounding to y's dtype.
+// 1 <= M <= kPackedRows, memory-bound on the quantized values. f32 accumulators, one rounding to y's dtype.
 extern constinit KernelSlot<PackedLinearArgs> packed_linear_slot;
 inline constexpr std::int64_t kPackedRows = 4;
 
-// For 1 <= M <= kPackedRows beside inputs that are 8-bit integers by row: products of codes, with exact sums in each
-// group of the weight, before scales and zero points are applied in f32.
+// Integer GEMM of dynamically quantized int8 inputs, 1 <= M <= kPackedRows: exact integer sums within each weight
+// group, then scales and zero points in f32.
 struct PackedIntegerLinearArgs {
   Tensor x;             // i8 [M,K], contiguous
-  Tensor scales;        // f32 [M,1] of x
-  Tensor zero_points;   // f32 [M,1], or undefined: 0. A value of x is (code - zero point) * scale
+  Tensor scales;        // f32 [M,1], of x
+  Tensor zero_points;   // f32 [M,1], or undefined: 0. x = (code - zero point) * scale
   PackedMatrix weight;  // [N,K]
-  Tensor weight_sums;   // f32 [N]: the sums of the weight's rows, packed_row_sums()
-  Tensor y;             // f32 or bf16 [M,N]; rows may be strided
-  Tensor bias;          // [N] in the dtype of y, or undefined
+  Tensor weight_sums;   // f32 [N]: packed_row_sums()
+  Tensor y;             // f32 or bf16 [M,N]; contiguous columns
+  Tensor bias;          // [N], dtype of y, or undefined
 };
 extern constinit KernelSlot<PackedIntegerLinearArgs> packed_integer_linear_slot;
-// Whether there is such a kernel for a weight: its device, integer codes, groups that are multiples of 8 elements, at
-// least four rows.
+// True if the device has a kernel: i4 or i8 values, supported group size (multiple of 8), at least four rows.
 [[nodiscard]] bool has_integer_products(const PackedMatrix& weight);
 void packed_integer_linear(const PackedIntegerLinearArgs& args);
 // f32 [N]
 [[nodiscard]] Tensor packed_row_sums(const PackedMatrix& weight);
 
-// out [N,K] contiguous, f32 or bf16: the weight's values, computed in f32.
+// Dequantized weight: out [N,K] contiguous, f32 or bf16, computed in f32.
 struct UnpackArgs {
   PackedMatrix weight;
   Tensor out;
 };
 extern constinit KernelSlot<UnpackArgs> unpack_slot;
 
-// y = x W^T (+ bias). A few times kPackedRows are computed piece by piece; more rows take the weight's values in the
-// dtype of x, unpacked piece by piece, and a plain product of those. Throws invalid_argument naming what does not fit.
+// y = x W^T (+ bias). Small M runs kPackedRows at a time; larger M dequantizes slices of the weight to the dtype of x
+// for a GEMM. Throws invalid_argument naming the mismatch.
 void packed_linear(const PackedLinearArgs& args);
 void unpack(const UnpackArgs& args);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Sum of an f32 vector, in f64 and in a fixed order, times a factor.
+// Scaled sum of an f32 vector, accumulated in f64, deterministic.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/tensor.h"

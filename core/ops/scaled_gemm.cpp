@@ -24,7 +24,7 @@ void check_operand(std::string_view name, const QuantTensor& x, std::int64_t row
                name, x.describe(), rows);
 }
 
-// False when there is nothing to compute.
+// False if c is empty.
 bool check(const ScaledGemmArgs& args) {
   const auto& [a, b, c, beta, fast] = args;
   QUENCH_CHECK(c.defined() && c.rank() == 2 && (c.dtype() == DType::bf16 || c.dtype() == DType::f32) &&

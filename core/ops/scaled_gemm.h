@@ -1,8 +1,7 @@
 #pragma once
-// Matrix product of quantized operands: C[M,N] = A * B^T + beta * C.
+// Float8 GEMM: C[M,N] = A * B^T + beta * C.
 //
-// Both payloads have the contraction axis last, which is what the tensor cores read: an operand quantized along its
-// other axis is stored transposed and passed as its transposed_view().
+// Payloads are K-major: columnwise operands are stored transposed and passed as transposed_view().
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/quant_tensor.h"
@@ -10,12 +9,11 @@
 namespace quench {
 
 struct ScaledGemmArgs {
-  QuantTensor a;      // [M,K] e4m3 or e5m2, natural orientation, f32 encode scales by tensor or row
-  QuantTensor b;      // [N,K] likewise; granularity and element format may differ from a's, not both e5m2
+  QuantTensor a;      // [M,K] e4m3 or e5m2, natural orientation, f32 encode scales, tensorwise or rowwise
+  QuantTensor b;      // [N,K], as a; format may differ, not both e5m2
   Tensor c;           // [M,N] bf16 or f32, contiguous columns
   float beta = 0.0f;  // 0: c is write-only
-  // Keep partial sums in the tensor core's own accumulator, which holds fewer bits than f32: faster. Otherwise they are
-  // promoted to f32 at fixed steps along K. CPUs accumulate in f32 either way.
+  // No promoted accumulation: faster, fewer accumulator bits than f32. CPUs always accumulate in f32.
   bool fast_accumulation = false;
 };
 
@@ -24,13 +22,13 @@ struct ScaledGemmArgs {
 
 extern constinit KernelSlot<ScaledGemmArgs> scaled_gemm_slot;
 
-// Sum of code products, times the reciprocals of both scales in f32, one rounding to c's dtype (a GPU with beta and
-// bf16 c rounds the product before it adds). GPUs want K and N to be multiples of 16; M, N or K of 0 are allowed.
-// Throws invalid_argument naming the operand that does not fit, unsupported for a GPU without float8 tensor cores.
+// Accumulators times the reciprocals of both scales in f32, one rounding to c's dtype (GPUs with beta and bf16 c round
+// before the addition). GPUs need K and N % 16 == 0; M, N or K may be 0. Throws invalid_argument naming the mismatched
+// operand, unsupported on GPUs without float8 tensor cores.
 void gemm(const ScaledGemmArgs& args);
 
-// The same on any device: both operands dequantized to f32 (code / scale), an f32 product, one rounding to c's dtype
-// after beta * C has been added. What the CPU runs, and the oracle of the GPU's kernel (TorchAO's `emulate`).
+// Emulation on any device: f32 GEMM of dequantized operands, one rounding after beta * C. CPU kernel, and reference of
+// the GPU kernel (TorchAO's `emulate`).
 void gemm_emulated(const ScaledGemmArgs& args);
 
 }  // namespace quench

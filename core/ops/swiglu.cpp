@@ -42,7 +42,7 @@ void swiglu_backward(const SwigluBackwardArgs& args) {
   check_same_device(op, {&args.dout, &args.gate_up, &args.dgate_up, &args.out});
   check_quant_outputs(op, args.quant_outputs, args.dgate_up);
   if (args.dout.numel() == 0) return fill_quant_outputs(args.quant_outputs, args.dgate_up);
-  // CPU kernels leave it to the forward kernel; first, since dgate_up may be gate_up.
+  // CPU: recomputed first, since dgate_up may alias gate_up.
   if (args.out.defined() && args.dout.device().is_cpu()) swiglu_slot(DeviceType::cpu, {args.gate_up, args.out});
   swiglu_backward_slot(args.dout.device().type, args);
 }

@@ -1,14 +1,14 @@
 #pragma once
-// Strict reader and writer of the safetensors format (u64 little-endian header length, JSON header, byte buffer).
+// Strict reader and writer of safetensors (u64 little-endian header length, JSON header, byte buffer).
 //
-// The reader enforces the format's rules before it looks at any data: header size cap of 100,000,000 bytes, valid
-// UTF-8 JSON object, no duplicate names, known dtypes, checked products, offsets that tile the buffer exactly with no
-// hole, overlap or trailing byte. Data is read with pread, never mapped, so a file truncated by somebody else is an
-// error and not a SIGBUS. Files of other kinds (Git LFS pointers, pickles, GGUF, HTML) are named in the error.
+// Validation before any data access: header limit of 100,000,000 bytes, UTF-8 JSON object, unique names, known dtypes,
+// overflow-checked sizes, offsets that tile the buffer without hole, overlap or trailing bytes. Data is read with
+// pread, not mapped: concurrent truncation is an error, not a SIGBUS. Other file kinds (Git LFS pointers, pickles,
+// GGUF, HTML) are named in errors.
 //
-// Beyond the format: at most 1,000,000 tensors of rank 8 or less, dimensions up to 2^48, names of 1 to 512 bytes
-// without control characters, no white space before the header, no duplicate keys anywhere. Source: README of the
-// safetensors project, section "Format".
+// Stricter than the format: at most 1,000,000 tensors, rank <= 8, dimensions < 2^48, names of 1 to 512 bytes without
+// control characters, no white space before the header, no duplicate keys. Source: README of safetensors, section
+// "Format".
 
 #include <cstdint>
 #include <filesystem>
@@ -25,26 +25,25 @@
 
 namespace quench {
 
-// One distinct reason per way in which a file can be wrong.
 enum class SafetensorsFault {
   header_too_small,       // fewer than 8 bytes
-  header_too_large,       // header length beyond the cap
-  invalid_header_length,  // header length beyond the end of the file
+  header_too_large,       // beyond the limit
+  invalid_header_length,  // beyond the end of the file
   invalid_utf8,
-  invalid_start,   // the header's first byte is not '{'
-  invalid_json,    // not JSON, or not of the structure that the format prescribes
-  duplicate_name,  // of a tensor
+  invalid_start,  // first header byte is not '{'
+  invalid_json,   // invalid JSON or structure
+  duplicate_name,
   unknown_dtype,
-  invalid_shape,      // more dimensions than we support
-  invalid_offset,     // a hole, an overlap, or an end before its begin
-  size_overflow,      // element or bit count beyond 64 bits, or a dimension beyond 2^48
-  misaligned,         // 4-bit and 6-bit tensors that do not fill whole bytes
-  size_mismatch,      // offsets that do not span the shape's bytes
-  incomplete_buffer,  // a file shorter or longer than its tensors
+  invalid_shape,      // rank too large
+  invalid_offset,     // hole, overlap, or end before begin
+  size_overflow,      // beyond 64 bits, or a dimension above 2^48 - 1
+  misaligned,         // 4-bit or 6-bit tensor that does not fill whole bytes
+  size_mismatch,      // offsets do not match shape and dtype
+  incomplete_buffer,  // file shorter or longer than its tensors
   too_many_tensors,
   invalid_name,
   invalid_metadata,
-  wrong_file_type,  // recognised as something else
+  wrong_file_type,  // recognized as another kind
 };
 [[nodiscard]] std::string_view to_string(SafetensorsFault fault) noexcept;
 
@@ -60,10 +59,10 @@ class SafetensorsError : public Error {
 
 struct SafetensorsEntry {
   std::string name;
-  std::string dtype_name;      // as in the file: "F32", "BF16", "F8_E4M3", ...
-  std::optional<DType> dtype;  // empty for valid dtypes that Quench does not compute with (F6_*, C64, fnuz)
-  Shape shape;                 // logical; for F4 the number of 4-bit elements
-  std::uint64_t begin = 0;     // byte range within the data buffer
+  std::string dtype_name;      // file name of the dtype: "F32", "BF16", "F8_E4M3", ...
+  std::optional<DType> dtype;  // empty for unsupported dtypes (F6_*, C64, fnuz)
+  Shape shape;                 // logical; F4 counts 4-bit elements
+  std::uint64_t begin = 0;     // byte range in the data buffer
   std::uint64_t end = 0;
 
   [[nodiscard]] std::uint64_t nbytes() const noexcept { return end - begin; }
@@ -73,27 +72,26 @@ struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries;        // sorted by offset
   std::map<std::string, std::string> metadata;  // __metadata__
   std::uint64_t data_start = 0;                 // file offset of the data buffer
-  std::vector<std::string> warnings;            // what is outside the format's schema but harmless
+  std::vector<std::string> warnings;            // harmless deviations from the schema
 };
 
-// Bytes of a file's front that name its type, and more than its header length takes.
+// Leading bytes that identify a file kind and contain the header length.
 inline constexpr std::size_t kSafetensorsProbeBytes = 512;
 
-// The header's length in bytes, from the first min(file_size, kSafetensorsProbeBytes) bytes of a file of file_size
-// bytes. The result is at most 100,000,000 and 8 + length <= file_size. Throws SafetensorsError.
+// Header length from the first min(file_size, kSafetensorsProbeBytes) bytes: at most 100,000,000, and 8 + length <=
+// file_size. Throws SafetensorsError.
 [[nodiscard]] std::uint64_t safetensors_header_length(std::span<const std::uint8_t> probe, std::uint64_t file_size,
                                                       std::string_view source);
 
-// Validates `head` (the first bytes of a file: at least 8 + header length of them) against a file of file_size bytes.
-// Pure function of its arguments, the fuzz target. Throws SafetensorsError; `source` names the file in messages.
+// Validates the first 8 + header length (or more) bytes against the file size. Pure function, fuzz target; `source`
+// names the file in messages. Throws SafetensorsError.
 [[nodiscard]] SafetensorsHeader parse_safetensors_header(std::span<const std::uint8_t> head, std::uint64_t file_size,
                                                          std::string_view source);
 
-// Reads may run concurrently.
+// Thread-safe reads.
 class SafetensorsReader {
  public:
-  // Opens a regular file (a symbolic link to one will do) and validates its header. Throws SafetensorsError, or
-  // not_found or io from the operating system.
+  // Opens a regular file or a symbolic link to one and validates its header. Throws SafetensorsError, not_found or io.
   explicit SafetensorsReader(const std::filesystem::path& path);
   ~SafetensorsReader();
   SafetensorsReader(SafetensorsReader&& other) noexcept;
@@ -102,9 +100,9 @@ class SafetensorsReader {
   [[nodiscard]] const SafetensorsHeader& header() const noexcept { return header_; }
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
   [[nodiscard]] const SafetensorsEntry* find(std::string_view name) const noexcept;
-  // Throws not_found naming the file and the tensor.
+  // Throws not_found naming file and tensor.
   [[nodiscard]] const SafetensorsEntry& at(std::string_view name) const;
-  // Reads bytes [offset, offset + out.size()) of the tensor's data. Throws io if the file shrank.
+  // Reads bytes [offset, offset + out.size()) of a tensor. Throws io if the file shrank.
   void read(const SafetensorsEntry& entry, std::span<std::byte> out, std::uint64_t offset = 0) const;
 
  private:
@@ -113,40 +111,38 @@ class SafetensorsReader {
   std::filesystem::path path_;
   int file_ = -1;
   SafetensorsHeader header_;
-  std::vector<std::uint32_t> by_name_;  // indices of header_.entries in order of their names
+  std::vector<std::uint32_t> by_name_;  // indices of header_.entries sorted by name
 };
 
 struct SafetensorsItem {
   std::string name;
   DType dtype = DType::f32;
   Shape shape;
-  std::span<const std::byte> data = {};  // contiguous, row-major, exactly the tensor's bytes
-  // If set, called once for those bytes when their turn to be written comes, instead of `data`: a model larger than
-  // memory is written one tensor at a time.
+  std::span<const std::byte> data = {};  // contiguous, row-major
+  // Alternative to `data`, called once when the tensor is written: models larger than memory are written tensor by
+  // tensor.
   std::function<std::vector<std::byte>()> produce = {};
 };
 
-// The file-format name of a dtype ("F32", "F8_E4M3", "BOOL", ...); i4 has none and throws unsupported.
+// Dtype name in the file ("F32", "F8_E4M3", "BOOL", ...); throws unsupported for i4.
 [[nodiscard]] std::string_view safetensors_name(DType dtype);
 
-// A file before it is written.
+// Layout of an unwritten file.
 struct SafetensorsLayout {
-  std::string header;                // all bytes before the data: length prefix and padded JSON
-  std::vector<std::size_t> order;    // indices of the items in the order of their data
-  std::vector<std::uint64_t> sizes;  // bytes of each item, in the items' own order
+  std::string header;                // length prefix and padded JSON
+  std::vector<std::size_t> order;    // item indices in data order
+  std::vector<std::uint64_t> sizes;  // bytes per item, in item order
   std::uint64_t file_size = 0;
 };
 
-// The layout that write_safetensors gives these items, whose data are not looked at. Throws invalid_argument for items
-// that no reader would accept.
+// Layout of write_safetensors; does not read the data. Throws invalid_argument for items that readers reject.
 [[nodiscard]] SafetensorsLayout layout_safetensors(std::span<const SafetensorsItem> items,
                                                    const std::map<std::string, std::string>& metadata);
 
-// Writes one file: items sorted by dtype, widest first, then name; header padded with spaces to a multiple of 8.
-// The bytes are those that the format's reference implementation writes for the same tensors.
-// Goes to a temporary file in the same folder (fallocate, write, fsync), then renames over `path` and fsyncs the
-// folder; an existing file is never truncated in place. Throws invalid_argument for items that no reader would accept,
-// no_space or io; the old file is then intact.
+// Writes one file: items sorted by descending dtype width, then name; header space-padded to a multiple of 8.
+// Bit-identical to the reference implementation. Atomic: temporary file in the same folder (fallocate, write, fsync),
+// rename over `path`, fsync of the folder. Throws invalid_argument for items that readers reject, no_space or io; the
+// old file stays intact.
 void write_safetensors(const std::filesystem::path& path, const std::vector<SafetensorsItem>& items,
                        const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 

@@ -9,7 +9,7 @@
 namespace quench {
 namespace {
 
-// The items in their order, cut where the next one would exceed the limit.
+// Greedy split in order under the size limit.
 std::vector<std::vector<SafetensorsItem>> split(std::vector<SafetensorsItem> items,
                                                 const std::vector<std::uint64_t>& sizes,
                                                 std::uint64_t max_shard_bytes) {
@@ -41,7 +41,7 @@ bool is_shard_name(std::string_view name) noexcept {
          is_digits(name.substr(middle + kMiddle.size()));
 }
 
-// Files under temporary names, removed with the object unless they got their final ones.
+// Temporary files, removed on destruction unless published.
 class StagedFiles {
  public:
   explicit StagedFiles(const std::filesystem::path& folder) : folder_(folder) {}
@@ -52,12 +52,12 @@ class StagedFiles {
   StagedFiles(const StagedFiles&) = delete;
   StagedFiles& operator=(const StagedFiles&) = delete;
 
-  // Where to write the file that will be `name`.
+  // Temporary path of the future `name`.
   std::filesystem::path add(const std::string& name) {
     return files_.emplace_back(temporary_name(folder_ / name), name).first;
   }
 
-  // Renames all; the last one only when the others are durable.
+  // Renames all; the last after the others are durable.
   void publish() {
     for (std::size_t i = 0; i < files_.size(); ++i) {
       const auto& [temporary, name] = files_[i];
@@ -96,7 +96,7 @@ bool is_weights_file(std::string_view name) noexcept {
 
 void write_safetensors_folder(const std::filesystem::path& folder, std::vector<SafetensorsItem> items,
                               std::uint64_t max_shard_bytes, const std::map<std::string, std::string>& metadata) {
-  // Checks all items before anything is written, their names across shards included.
+  // Validates all items before writing, unique names across shards included.
   const SafetensorsLayout layout = layout_safetensors(items, metadata);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -104,7 +104,7 @@ void write_safetensors_folder(const std::filesystem::path& folder, std::vector<S
   const auto index_path = folder / kModelIndexName;
   const auto shards = split(std::move(items), layout.sizes, max_shard_bytes);
   if (shards.size() == 1) {
-    // The single file is looked for first, so that from its renaming on it is the model.
+    // Readers prefer the single file, so its rename switches models.
     write_safetensors(folder / kModelFileName, shards[0], metadata);
     remove_file(index_path);
     remove_shards(folder);

@@ -18,7 +18,6 @@ template <class... Args>
   throw SafetensorsError(fault, fmt::format("{}: ", source) + fmt::format(format, std::forward<Args>(args)...));
 }
 
-// A name from the file, fit for a message.
 std::string_view as_text(std::span<const std::uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -29,7 +28,7 @@ std::uint64_t read_length(std::span<const std::uint8_t> head) {
   return length;
 }
 
-// Fails with wrong_file_type if the probe shows another kind of file, else with the fault found.
+// Throws wrong_file_type if the probe matches another file kind, else the given fault.
 template <class... Args>
 [[noreturn]] void fail_recognised(SafetensorsFault fault, std::string_view probe, std::string_view source,
                                   fmt::format_string<Args...> format, Args&&... args) {
@@ -38,7 +37,7 @@ template <class... Args>
   fail(fault, source, format, std::forward<Args>(args)...);
 }
 
-// Collects entries and metadata from the header's JSON, refusing every structure the format does not have.
+// SAX reader of entries and metadata; rejects any other structure.
 class HeaderReader final : public JsonSax {
  public:
   HeaderReader(std::string_view source, SafetensorsHeader& header) : source_(source), header_(header) {}
@@ -153,16 +152,16 @@ class HeaderReader final : public JsonSax {
 
  private:
   enum class State {
-    start,        // before the object and after it
-    names,        // between the members of the object
+    start,        // outside the object
+    names,        // between members
     tensor,       // before a tensor's object
-    fields,       // between its members
+    fields,       // between a tensor's members
     dtype,        // before the value of "dtype"
     shape_start,  // before the array
-    dimensions,   // in it
+    dimensions,   // in the array
     offsets_start,
     offsets,
-    unknown,  // in a member of a tensor that the format does not know, nesting_ levels deep
+    unknown,  // in an unknown member, nesting_ levels deep
     metadata_start,
     metadata,
   };
@@ -213,7 +212,7 @@ class HeaderReader final : public JsonSax {
 
   bool nested(std::string_view what) {
     if (state_ != State::unknown) fail_structure(what);
-    // As deep as the reference implementation's parser goes.
+    // Limit of the reference implementation's parser.
     if (++nesting_ > 125) fail(SafetensorsFault::invalid_json, source_, "nested deeper than 128 levels");
     return true;
   }
@@ -268,10 +267,10 @@ void check_unique_names(const std::vector<SafetensorsEntry>& entries, std::strin
     fail(SafetensorsFault::duplicate_name, source, "tensor {} occurs twice", in_quotes(entries[*twice].name));
 }
 
-// Bytes of the tensor by its shape and dtype.
+// Tensor bytes from shape and dtype.
 std::uint64_t checked_bytes(const SafetensorsEntry& entry, std::string_view source) {
   std::uint64_t bits = find_safetensors_dtype(entry.dtype_name)->bits;
-  // A zero ends the matter: the wrapped product of other dimensions must not be mistaken for one.
+  // Zero first: a wrapped product must not be mistaken for zero.
   if (std::find(entry.shape.begin(), entry.shape.end(), 0) != entry.shape.end()) return 0;
   for (const std::int64_t dimension : entry.shape)
     if (__builtin_mul_overflow(bits, static_cast<std::uint64_t>(dimension), &bits))
@@ -283,7 +282,7 @@ std::uint64_t checked_bytes(const SafetensorsEntry& entry, std::string_view sour
   return bits / 8;
 }
 
-// The tensors must cover the data buffer from its first to its last byte, each byte once.
+// Tensors tile the data buffer: every byte exactly once.
 void check_layout(const SafetensorsHeader& header, std::uint64_t file_size, std::string_view source) {
   std::uint64_t position = 0;
   for (const SafetensorsEntry& entry : header.entries) {
@@ -340,10 +339,10 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::uint8_t> head, s
   }
   if (const auto bad = find_invalid_utf8(text); bad != std::string_view::npos)
     fail(invalid_utf8, source, "byte {} of the header is not valid UTF-8", bad + 1);
-  // The parser would take a NUL for the end of the header and leave the rest unread.
+  // The parser takes NUL for the end of input.
   if (const auto nul = text.find('\0'); nul != std::string_view::npos)
     fail(invalid_json, source, "byte {} of the header is NUL", nul + 1);
-  // Padding may make up most of the header; the parser would keep a copy of it.
+  // Padding may dominate the header, and the parser copies its input.
   text = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
   SafetensorsHeader header;
   header.data_start = 8 + length;

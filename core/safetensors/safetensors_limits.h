@@ -1,5 +1,5 @@
 #pragma once
-// What the safetensors reader and writer must agree on: the table of dtypes and the limits.
+// Dtype table and limits shared by safetensors reader and writer.
 
 #include <cstdint>
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace quench {
 
-inline constexpr std::uint64_t kSafetensorsMaxHeaderBytes = 100'000'000;  // the reference implementation's
+inline constexpr std::uint64_t kSafetensorsMaxHeaderBytes = 100'000'000;  // as the reference implementation
 inline constexpr std::size_t kSafetensorsMaxTensors = 1'000'000;
 inline constexpr std::size_t kSafetensorsMaxMetadata = 1'000'000;
 inline constexpr std::size_t kSafetensorsMaxNameBytes = 512;
@@ -22,20 +22,19 @@ inline constexpr std::string_view kSafetensorsMetadataKey = "__metadata__";
 struct SafetensorsDType {
   std::string_view name;
   std::uint64_t bits;
-  std::optional<DType> dtype;  // empty if Quench does not compute with it
+  std::optional<DType> dtype;  // empty if unsupported
 };
 
-// In the reference implementation's order: a file holds the tensors of later rows first, so that wider elements keep
-// their alignment.
+// Reference implementation's order; files store later rows first, which keeps wider elements aligned.
 [[nodiscard]] std::span<const SafetensorsDType> safetensors_dtypes() noexcept;
 
-// nullptr if the format has no such dtype.
+// nullptr if unknown.
 [[nodiscard]] const SafetensorsDType* find_safetensors_dtype(std::string_view name) noexcept;
 
-// Why a tensor may not have this name; empty if it may.
+// Reason that a tensor name is invalid, else empty.
 [[nodiscard]] std::string_view safetensors_name_problem(std::string_view name) noexcept;
 
-// A name for an error message: escaped as in JSON, and shortened.
+// Name for messages: JSON-escaped, shortened.
 [[nodiscard]] std::string in_quotes(std::string_view name);
 
 }  // namespace quench

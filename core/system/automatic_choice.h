@@ -1,5 +1,5 @@
 #pragma once
-// "auto" beside the names of a table: the choice is made later, from what is known then. In code it is a null pointer.
+// "auto" as a choice of a table, resolved later; a null pointer in code.
 
 #include <string>
 #include <string_view>
@@ -19,8 +19,7 @@ template <class Entry>
   return names;
 }
 
-// Null for "auto". Throws bad_config with the list of names for an unknown one; `key` names the config key or option in
-// the message.
+// Null for "auto". Throws bad_config listing the names for an unknown one; `key`: config key or option in the message.
 template <class Entry>
 [[nodiscard]] const Entry* require_or_auto(const ChoiceTable<Entry>& table, std::string_view name,
                                            std::string_view key) {
@@ -31,7 +30,6 @@ template <class Entry>
   return entry;
 }
 
-// "auto" for null.
 template <class Entry>
 [[nodiscard]] std::string_view name_or_auto(const Entry* entry) noexcept {
   return entry == nullptr ? kAutomaticChoice : std::string_view(entry->name);

@@ -1,8 +1,8 @@
 #pragma once
-// The one error type of the program, and the checks that raise it.
+// Error type of the program, and checks that throw it.
 //
-// Every API edge states what it expected and what it got; loaders give a distinct code per failure; nothing
-// below apps/ ends the process. Messages are formatted with {fmt} so that they carry the values.
+// API edges report expected and actual values; loaders use a distinct code per failure; only apps/ ends the process.
+// Messages use {fmt}.
 
 #if !defined(__CUDACC__)
 #include <fmt/format.h>
@@ -20,17 +20,17 @@
 namespace quench {
 
 enum class ErrorCode {
-  failed,            // an operation that should have worked did not
-  invalid_argument,  // a caller broke an API contract (shape, dtype, range)
-  bad_config,        // the user's config or command line is wrong: exit status 2
-  not_found,         // a file, key or tensor that must exist does not
-  corrupt,           // stored bytes break their format or their hash
-  io,                // the operating system refused to read or write
-  no_space,          // a device or quota is full
-  out_of_memory,     // host or device memory
-  unsupported,       // valid, but not by this build, device or format version
-  nonfinite,         // a NaN or Inf where the run may not go on
-  locked,            // another process holds the resource
+  failed,            // unexpected failure
+  invalid_argument,  // violated API contract (shape, dtype, range)
+  bad_config,        // invalid config or command line: exit status 2
+  not_found,         // missing file, key or tensor
+  corrupt,           // stored bytes violate their format or hash
+  io,                // operating system error
+  no_space,          // device or quota full
+  out_of_memory,     // host or device
+  unsupported,       // valid, but not supported by this build, device or format version
+  nonfinite,         // NaN or Inf that stops the run
+  locked,            // resource held by another process
 };
 
 [[nodiscard]] std::string_view to_string(ErrorCode code) noexcept;
@@ -41,7 +41,7 @@ class Error : public std::runtime_error {
       : std::runtime_error(message), code_(code), where_(where) {}
 
   [[nodiscard]] ErrorCode code() const noexcept { return code_; }
-  // Where in Quench the error was raised: for logs at debug level, not for users.
+  // Source location of the throw, for debug logs.
   [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
 
  private:
@@ -49,7 +49,7 @@ class Error : public std::runtime_error {
   std::source_location where_;
 };
 
-// nvcc's front end does not take {fmt}'s headers: CUDA sources hand the values of a message over by kind.
+// nvcc cannot compile {fmt}'s headers: CUDA sources pass message values as variants.
 using FormatValue = std::variant<long long, unsigned long long, double, std::string_view>;
 [[nodiscard]] std::string format_values(std::string_view format, std::initializer_list<FormatValue> values);
 
@@ -78,17 +78,17 @@ std::string format_message(fmt::format_string<T...> format, T&&... values) {
 
 }  // namespace quench
 
-// Throws Error(code, message), the message in the format of {fmt}.
+// Throws Error(code, message) with a {fmt} message.
 #define QUENCH_FAIL(code, ...) throw ::quench::Error((code), ::quench::format_message(__VA_ARGS__))
 
-// Throws Error(invalid_argument, message) unless the condition holds. The message is built only on failure.
+// Throws Error(invalid_argument, message) unless the condition holds. The message is built on failure only.
 #define QUENCH_CHECK(condition, ...)                                   \
   do {                                                                 \
     if (!(condition)) [[unlikely]]                                     \
       QUENCH_FAIL(::quench::ErrorCode::invalid_argument, __VA_ARGS__); \
   } while (false)
 
-// The same with a code of the caller's choice.
+// As QUENCH_CHECK, with an error code.
 #define QUENCH_CHECK_AS(code, condition, ...) \
   do {                                        \
     if (!(condition)) [[unlikely]]            \

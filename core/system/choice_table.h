@@ -1,9 +1,8 @@
 #pragma once
 // Tables of named choices: recipes, optimizers, model families, schedules, file formats.
 //
-// The entries of a table stand in one file, in the order of documents, the default first. Config fields, help,
-// documents and errors read the names from the table. Code that the table's file does not know, such as a test or a
-// program that links these libraries, adds entries with Registered<Entry>; they come last.
+// A table's entries are in one file, in documentation order, default first; config fields, help, docs and errors read
+// it. Tests and programs that link the libraries append entries with Registered<Entry>.
 
 #include <algorithm>
 #include <span>
@@ -30,11 +29,11 @@ AddedEntries<Entry>& added_entries() {
 
 }  // namespace detail
 
-// Adds an entry during static initialisation, to the table of its type:
+// Adds an entry to its type's table during static initialization:
 //
 //   const Registered<recipes::Recipe> kMine{{.name = "mine", ...}};
 //
-// Throws invalid_argument after the table's first use: what was made from the table before would miss the entry.
+// Throws invalid_argument after the table's first use.
 template <class Entry>
 class Registered {
  public:
@@ -45,8 +44,7 @@ class Registered {
   }
 };
 
-// A table's own entries, then the registered ones. For the table alone, which keeps the result: entries are added until
-// the first call.
+// Own entries, then registered ones. Called once by the table; later registrations throw.
 template <class Entry>
 [[nodiscard]] std::vector<Entry> with_registered(std::vector<Entry> own) {
   auto& added = detail::added_entries<Entry>();
@@ -55,11 +53,11 @@ template <class Entry>
   return own;
 }
 
-// Entries with a member `name`, which is unique.
+// Entries with a unique member `name`.
 template <class Entry>
 class ChoiceTable {
  public:
-  // `what` is the word for a choice in messages: "recipe".
+  // what: noun for a choice in messages ("recipe").
   ChoiceTable(std::string_view what, std::vector<Entry> own) : what_(what), entries_(with_registered(std::move(own))) {
     for (const Entry& entry : entries_)
       QUENCH_CHECK(find(entry.name) == &entry, "the name '{}' stands for more than one {}", entry.name, what_);
@@ -72,14 +70,13 @@ class ChoiceTable {
   [[nodiscard]] const Entry& operator[](std::size_t i) const { return entries_[i]; }
   [[nodiscard]] const Entry& front() const { return entries_.front(); }
 
-  // Null for an unknown name.
   [[nodiscard]] const Entry* find(std::string_view name) const noexcept {
     const auto found = std::ranges::find_if(entries_, [&](const Entry& entry) { return entry.name == name; });
     return found == entries_.end() ? nullptr : &*found;
   }
-  // Throws bad_config with the list of names for an unknown one.
+  // Throws bad_config listing the names for an unknown one.
   [[nodiscard]] const Entry& require(std::string_view name) const { return require(name, what_); }
-  // The same; `key` names the config key or option in the message.
+  // key: config key or option in the message.
   [[nodiscard]] const Entry& require(std::string_view name, std::string_view key) const {
     const Entry* entry = find(name);
     QUENCH_CHECK_AS(ErrorCode::bad_config, entry != nullptr, "{} '{}' is unknown; known: {}", key, name,
@@ -91,7 +88,7 @@ class ChoiceTable {
     for (const Entry& entry : entries_) names.emplace_back(entry.name);
     return names;
   }
-  // "Update rule." -> "Update rule. adamw: AdamW with decoupled weight decay. sgd: ...", for the help of a config key.
+  // Help text of a config key: "Update rule." -> "Update rule. adamw: AdamW with decoupled weight decay. sgd: ...".
   [[nodiscard]] std::string help(std::string_view first_sentence) const {
     std::string text(first_sentence);
     for (const Entry& entry : entries_) text += fmt::format(" {}: {}.", entry.name, entry.summary);

@@ -1,5 +1,5 @@
 #pragma once
-// Words of enums: one table each, which config keys, options, documents and errors read.
+// Enum names: one table per enum, read by config keys, options, docs and errors.
 //
 //   template <>
 //   struct EnumNames<Colour> {
@@ -19,7 +19,7 @@ namespace quench {
 template <class E, std::size_t N>
 using EnumTable = std::array<std::pair<E, std::string_view>, N>;
 
-// `values`: a row for each word, in the order of documents. Of several words of an enumerator the first is written.
+// values: rows in documentation order; aliases follow the name that is written.
 template <class E>
 struct EnumNames;
 
@@ -37,7 +37,7 @@ template <class E>
   return names;
 }
 
-// Throws bad_config with the list of words for an unknown one; `key` names the config key or option in the message.
+// Throws bad_config listing the names for an unknown one; `key`: config key or option in the message.
 template <class E>
 [[nodiscard]] E require_enum(std::string_view name, std::string_view key) {
   for (const auto& [value, known] : EnumNames<E>::values)

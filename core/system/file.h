@@ -1,6 +1,6 @@
 #pragma once
-// Durable file output and bounded file input. Every return value of the operating system is checked; errors name the
-// path. Writes go through write(2), never through a mapping, so that a full disk is an error and not a signal.
+// Durable file output and bounded input. System calls are checked; errors name the path. Writes use write(2), not a
+// mapping: a full disk is an error, not a signal.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,21 +11,20 @@
 
 namespace quench {
 
-// A new file, written front to back.
+// Sequentially written new file.
 class OutputFile {
  public:
-  // Creates `path` (fails if it exists) and, when planned_bytes > 0, reserves that space first so that a full disk
-  // is reported (no_space, with the bytes needed and free) before anything is written. File systems without
-  // fallocate are written to directly.
+  // Creates `path` (fails if it exists). planned_bytes > 0 reserves space: a full disk is reported first (no_space with
+  // bytes needed and free). Without fallocate, writes directly.
   explicit OutputFile(const std::filesystem::path& path, std::uint64_t planned_bytes = 0);
-  ~OutputFile();  // closes without syncing if close() was not reached
+  ~OutputFile();  // closes without sync unless close() was called
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
   [[nodiscard]] std::uint64_t written() const noexcept { return written_; }
-  // Cuts the file to what was written, fsyncs and closes it. Throws no_space or io.
+  // Truncates to the written size, fsyncs, closes. Throws no_space or io.
   void close();
 
  private:
@@ -35,32 +34,32 @@ class OutputFile {
   std::uint64_t planned_ = 0;
 };
 
-// The folder that holds the path; "." for a plain name.
+// Parent folder; "." for a plain name.
 [[nodiscard]] std::filesystem::path folder_of(const std::filesystem::path& path);
 
-// fsyncs a folder, making the creation, renaming or removal of its entries durable.
+// fsync of a folder: makes created, renamed and removed entries durable.
 void sync_directory(const std::filesystem::path& folder);
 
-// rename(2) followed by a sync of the target's folder.
+// rename(2), then sync of the target's folder.
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// The regular file that a new one at `path` replaces or becomes: `path`, or what it links to. Throws io for anything
-// else that stands there (a folder, a device), and for a link to nothing.
+// Regular file that a new file at `path` replaces or creates, symbolic links resolved. Throws io for other file types
+// and dangling links.
 [[nodiscard]] std::filesystem::path file_to_replace(const std::filesystem::path& path);
 
-// Replaces `path` by a file with these bytes: temporary file beside it, fsync, rename, fsync of the folder. A link
-// stays, what it leads to is replaced. Character devices and pipes (/dev/null, /dev/stdout) are written to as they are.
+// Atomic replace: temporary file in the same folder, fsync, rename, fsync of the folder. Symbolic links are kept and
+// their target replaced. Character devices and pipes (/dev/null, /dev/stdout) are written directly.
 void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
 
-// The whole of a regular file; throws not_found, io, or corrupt ("larger than N bytes").
+// Throws not_found, io, or corrupt ("larger than N bytes").
 [[nodiscard]] std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes);
 
-// Bytes that an unprivileged process may still write to the file system that holds `path`.
+// Bytes available to an unprivileged process on the file system of `path`.
 [[nodiscard]] std::uint64_t free_disk_bytes(const std::filesystem::path& path);
 
-// "no such file or directory" and the like, for an errno value.
+// "no such file or directory" and the like.
 [[nodiscard]] std::string errno_text(int number);
-// Whether an errno value means that no more bytes may be written: disk full, quota, limit on file sizes.
+// True for disk full, quota and file size limits.
 [[nodiscard]] bool is_no_space(int number) noexcept;
 
 }  // namespace quench

@@ -1,7 +1,6 @@
 #pragma once
-// Levelled log on standard error, with an optional rank prefix.
-// Use QUENCH_LOG_INFO("loaded {} tensors", n). Coloured on a terminal unless NO_COLOR is set. The level comes from
-// QUENCH_LOG_LEVEL (trace..off) or set_log_level.
+// Leveled log on standard error, with optional rank prefix: QUENCH_LOG_INFO("loaded {} tensors", n). Coloured on a
+// terminal unless NO_COLOR is set. Level: QUENCH_LOG_LEVEL (trace..off) or set_log_level.
 
 #include <string_view>
 
@@ -11,22 +10,21 @@ namespace quench {
 
 enum class LogLevel { trace, debug, info, warn, error, off };
 
-// Installs the program's format; rank < 0 means a single process. Call once from main.
+// Installs the format; rank < 0: single process. Call once from main.
 void init_logging(int rank = -1);
-// What the console shows: "trace", "debug", "info", "warn", "error", "off"; throws bad_config otherwise. Other
-// destinations keep their own level.
+// Console level: "trace", "debug", "info", "warn", "error", "off"; else throws bad_config. Other sinks keep theirs.
 void set_log_level(std::string_view level);
 [[nodiscard]] LogLevel console_log_level();
-// Leaves warnings and errors of what the console shows.
+// Reduces the console to warnings and errors.
 void quieten_log();
 
-// Whether any destination takes messages of a level.
+// True if any sink accepts the level.
 [[nodiscard]] bool is_logged(LogLevel level);
 void write_log(LogLevel level, std::string_view message);
 
 }  // namespace quench
 
-// Formatted by {fmt}'s library: the log's own template would compile all of {fmt} into every file that logs.
+// Formatted out of line: spdlog's template would compile {fmt} into every file.
 #define QUENCH_LOG(level, ...)                                                                           \
   do {                                                                                                   \
     if (::quench::is_logged(level)) ::quench::write_log((level), ::quench::format_message(__VA_ARGS__)); \

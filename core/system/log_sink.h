@@ -1,5 +1,5 @@
 #pragma once
-// Further destinations of the log (core/system/log.h).
+// Additional log sinks (core/system/log.h).
 
 #include <spdlog/sinks/sink.h>
 
@@ -7,7 +7,7 @@
 
 namespace quench {
 
-// Adds a destination of all messages, with a level of its own. Not while other threads log.
+// Adds a sink with its own level. Not thread-safe against logging.
 void add_log_sink(const spdlog::sink_ptr& sink);
 void remove_log_sink(const spdlog::sink_ptr& sink);
 

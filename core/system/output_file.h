@@ -1,5 +1,5 @@
 #pragma once
-// Files that a verb is asked to write: judged before it begins its work, so that nothing is lost and no work is wasted.
+// Validation of output files before a command starts its work.
 
 #include <filesystem>
 #include <functional>
@@ -9,20 +9,20 @@
 namespace quench {
 
 struct OutputFileRules {
-  std::string option = "--output";  // how messages call it
-  bool overwrite = false;           // any file may be replaced that is not an input
-  bool stream = true;               // a character device or a pipe may be written to
-  // Files that the verb reads, or would read if they existed. Never written, whatever `overwrite` says.
+  std::string option = "--output";  // name in messages
+  bool overwrite = false;           // any existing file except inputs may be replaced
+  bool stream = true;               // character devices and pipes are allowed
+  // Files that the command reads or may read; never overwritten.
   std::vector<std::filesystem::path> inputs{};
-  // Whether an existing file is an earlier output of the verb, which may be replaced; none: no file may.
+  // True for an earlier output, which may be replaced; empty: none.
   std::function<bool(const std::filesystem::path&)> is_own{};
 };
 
-// Throws bad_config unless a file may be written at `path`: nothing stands there and its folder exists; or an empty
-// file, an earlier output, or any file with `overwrite`.
+// Throws bad_config unless `path` is writable: absent in an existing folder, an empty file, an earlier output, or any
+// file with `overwrite`.
 void require_output_file(const std::filesystem::path& path, const OutputFileRules& rules);
 
-// The first bytes of a file; empty where it cannot be read.
+// First bytes of a file; empty if unreadable.
 [[nodiscard]] std::string read_beginning(const std::filesystem::path& path, std::size_t bytes);
 
 }  // namespace quench

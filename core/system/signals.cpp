@@ -19,7 +19,7 @@ namespace {
 
 std::atomic<bool> installed{false};
 std::atomic<int> stop_requested{0};
-std::atomic<std::int64_t> stop_requested_at{0};  // nanoseconds of the monotonic clock
+std::atomic<std::int64_t> stop_requested_at{0};  // monotonic clock, ns
 std::atomic<bool> save_requested{false};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free &&
                   std::atomic<bool>::is_always_lock_free,
@@ -38,7 +38,7 @@ std::int64_t monotonic_nanoseconds() {
 void on_stop(int signal) {
   const std::int64_t now = monotonic_nanoseconds();
   std::int64_t never = 0;
-  // The time comes first: a second signal that interrupts this handler finds when the first was.
+  // Time first: a second signal that interrupts this handler needs it.
   if (stop_requested_at.compare_exchange_strong(never, now)) {
     stop_requested.store(signal);
     return;
@@ -50,8 +50,8 @@ void on_save(int) {
   save_requested.store(true);
 }
 
-// Handlers of this thread, to which the kernel gives the process's signals, run on a stack of their own: kernels of
-// oneDNN work with the stack pointer elsewhere, and the frame of a handler below it would overwrite what lies there.
+// Alternate signal stack: oneDNN kernels repurpose the stack pointer, so a handler frame on the normal stack would
+// overwrite data.
 void give_handlers_a_stack() {
   stack_t stack{};
   if (::sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_DISABLE) == 0) return;
@@ -72,7 +72,7 @@ SignalHandlers::SignalHandlers() {
   save_requested.store(false);
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     struct sigaction action {};
-    // Reads and writes in progress go on after the handler; nothing outside the trainer needs to know about EINTR.
+    // Interrupted reads and writes restart; only the trainer handles EINTR.
     action.sa_flags = SA_RESTART | SA_ONSTACK;
     ::sigemptyset(&action.sa_mask);
     switch (kSignals[i]) {

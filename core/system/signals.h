@@ -1,16 +1,15 @@
 #pragma once
-// What a training run does with signals.
+// Signals of a training run.
 //
-//   SIGTERM, SIGINT,  ask for a stop: the trainer finishes the step, saves, and the program exits with 143, 130 or 129
+//   SIGTERM, SIGINT,  stop: the trainer finishes the step and saves; exit status 143, 130 or 129
 //   SIGHUP
-//   any of them, again, at least kSecondStopSeconds after the first
-//                     ends the process at once with 128 + the signal's number, saving nothing more
-//   SIGUSR1           asks for a checkpoint; training goes on
-//   SIGPIPE           ignored, so that a closed terminal or `| head` makes a write fail instead of killing the run
+//   any of them again, at least kSecondStopSeconds later
+//                     exits at once with 128 + signal number, without saving
+//   SIGUSR1           checkpoint; training continues
+//   SIGPIPE           ignored: writes to a closed terminal or `| head` fail instead
 //
-// The handlers only set lock-free flags (async-signal-safe); the trainer reads them between steps. In a run of several
-// ranks a signal may reach one rank only: combine stop_signal() over the ranks (maximum) before acting on it, so that
-// all save the same step.
+// Handlers set lock-free flags (async-signal-safe) that the trainer reads between steps. With several ranks, reduce
+// stop_signal() (maximum) over ranks first, so that all save the same step.
 
 #include <signal.h>
 
@@ -19,24 +18,23 @@
 
 namespace quench {
 
-// One request to stop may come as several signals: timeout(1) and terminals signal a process and its group, batch
-// systems send SIGCONT, SIGTERM and SIGTERM again. Sooner than this after the first they are the same request.
+// Signals within this time of the first are one request: timeout(1) and terminals signal process and group, batch
+// systems repeat SIGTERM.
 inline constexpr int kSecondStopSeconds = 1;
 
 class SignalHandlers {
  public:
-  // Installs the handlers and clears the flags. One object at a time; throws Error(invalid_argument) for a second.
-  // A disposition inherited as "ignore" (a background job of a script) is replaced too: a run that is asked to stop
-  // stops. But SIGHUP stays ignored where it was: that is what nohup(1) asks for.
+  // Installs handlers and clears flags. Throws Error(invalid_argument) for a second object. Inherited "ignore"
+  // dispositions are replaced (background jobs must stop), except SIGHUP for nohup(1).
   SignalHandlers();
-  // Restores the dispositions found at construction.
+  // Restores previous dispositions.
   ~SignalHandlers();
   SignalHandlers(const SignalHandlers&) = delete;
   SignalHandlers& operator=(const SignalHandlers&) = delete;
 
-  // The first SIGTERM, SIGINT or SIGHUP since construction; 0 when there was none.
+  // First SIGTERM, SIGINT or SIGHUP since construction, or 0.
   [[nodiscard]] int stop_signal() const noexcept;
-  // Whether a SIGUSR1 arrived since the last call; several count once.
+  // True if SIGUSR1 arrived since the last call.
   [[nodiscard]] bool take_save_request() noexcept;
 
  private:
@@ -44,11 +42,11 @@ class SignalHandlers {
   std::array<struct sigaction, kSignals.size()> previous_{};
 };
 
-// Installs handlers that live as long as the function, which gives the first SIGTERM, SIGINT or SIGHUP, or 0: for work
-// before the first step that can be left between its pieces.
+// Handlers that live as long as the returned function, which gives the first stop signal or 0; for interruptible work
+// before the first step.
 [[nodiscard]] std::function<int()> poll_stop_signals();
 
-// Exit status of a program stopped by a signal: 143 for SIGTERM, 130 for SIGINT, 129 for SIGHUP.
+// 143 for SIGTERM, 130 for SIGINT, 129 for SIGHUP.
 [[nodiscard]] constexpr int exit_status_of_signal(int signal) noexcept {
   return 128 + signal;
 }

@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kMark = ".tmp-";
-constexpr std::time_t kFileSeconds = 60;  // a file is unlocked for an instant between its closing and its renaming
+constexpr std::time_t kFileSeconds = 60;  // files are briefly unlocked between close and rename
 
 // FNV-1a; parameters from draft-eastlake-fnv.
 std::string hash_text(std::string_view text) {
@@ -55,15 +55,15 @@ const Machine& this_machine() {
 }
 
 struct TemporaryName {
-  std::string_view name;  // of what is written
+  std::string_view name;  // of the final file
   std::string_view host;
   std::string_view boot;
 };
 
-// The part of `text` up to the next '-', which must be made of these digits.
+// Field up to the next '-', of the given digits.
 std::optional<std::string_view> take_field(std::string_view& text, std::string_view digits) {
   const std::string_view field = text.substr(0, text.find('-'));
-  const bool ends = text.size() == field.size() + 1;  // in a '-' with nothing behind it
+  const bool ends = text.size() == field.size() + 1;  // trailing '-'
   if (ends || field.empty() || field.find_first_not_of(digits) != std::string_view::npos) return std::nullopt;
   text.remove_prefix(std::min(field.size() + 1, text.size()));
   return field;
@@ -89,7 +89,7 @@ bool is_at(int descriptor, const fs::path& path) {
          held.st_ino == named.st_ino;
 }
 
-// Whether the writer of a temporary is gone; the lock in `descriptor` then keeps others away.
+// True if the writer has exited; the lock in `descriptor` is then ours.
 bool is_abandoned(int descriptor) {
   struct stat info {};
   if (::fstat(descriptor, &info) != 0) return false;
@@ -160,7 +160,7 @@ StagingFolder::StagingFolder(const fs::path& target) {
     QUENCH_CHECK_AS(reason == ENOSPC || reason == EDQUOT ? ErrorCode::no_space : ErrorCode::io, made == 0,
                     "cannot create the folder {}: {}", path_.string(), errno_text(reason));
     lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    // Until it is locked, another process may take it for a leftover and remove it.
+    // Not yet locked: another process may remove it as stale.
     if (lock_ >= 0 && lock_temporary(lock_) && is_at(lock_, path_)) return;
     if (lock_ >= 0) ::close(lock_);
     lock_ = -1;

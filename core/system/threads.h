@@ -1,5 +1,5 @@
 #pragma once
-// How many threads the CPU kernels of this process use. A build without OpenMP (the fuzz targets') has one.
+// CPU kernel threads of this process; one without OpenMP (fuzz targets).
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -7,7 +7,7 @@
 
 namespace quench {
 
-// More than any machine has; OpenMP ends the process where it cannot start what it is asked for.
+// Upper bound: OpenMP aborts if it cannot start a thread.
 inline constexpr int kMaxThreads = 4096;
 
 [[nodiscard]] inline int thread_count() noexcept {
@@ -18,7 +18,7 @@ inline constexpr int kMaxThreads = 4096;
 #endif
 }
 
-// 0 or less keeps what it is.
+// threads <= 0: no change.
 inline void set_thread_count([[maybe_unused]] int threads) noexcept {
 #ifdef _OPENMP
   if (threads > 0) omp_set_num_threads(threads);

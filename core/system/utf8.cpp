@@ -28,7 +28,7 @@ std::size_t utf8_sequence_length(std::string_view text, std::size_t offset) noex
 std::size_t find_invalid_utf8(std::string_view text) noexcept {
   std::size_t i = 0;
   while (i < text.size()) {
-    // Eight ASCII bytes at once: headers and configs hold little else.
+    // Fast path: eight ASCII bytes.
     std::uint64_t word = 0;
     if (i + sizeof(word) <= text.size()) {
       std::memcpy(&word, text.data() + i, sizeof(word));
@@ -46,11 +46,11 @@ std::size_t find_invalid_utf8(std::string_view text) noexcept {
 
 namespace {
 
-// Bytes of the beginning of a character at text[offset], where no whole one stands; at least 1.
+// Length of an incomplete character at text[offset], at least 1; no well-formed sequence starts there.
 std::size_t subpart_length(std::string_view text, std::size_t offset) noexcept {
   for (std::size_t length = 3; length > 1; --length) {
     if (offset + length > text.size()) continue;
-    // A beginning of two bytes or more becomes a character with 0x80 for each byte that is missing.
+    // An incomplete character of two or more bytes becomes well-formed with 0x80 for each missing byte.
     std::string whole(text.substr(offset, length));
     while (whole.size() < 4) {
       whole += '\x80';
@@ -60,7 +60,7 @@ std::size_t subpart_length(std::string_view text, std::size_t offset) noexcept {
   return 1;
 }
 
-// `length_at`: of what one U+FFFD replaces.
+// length_at: bytes replaced by one U+FFFD.
 template <class Length>
 std::string replaced(std::string_view text, Length&& length_at) {
   std::string result;
@@ -87,7 +87,7 @@ std::string replace_invalid_subparts(std::string_view text) {
 
 std::string shorten_utf8(std::string_view text, std::size_t limit) {
   if (text.size() <= limit) return replace_invalid_utf8(text);
-  // Never cut inside a character, nor search further for its edge than a character is long.
+  // Cut positions at character boundaries, searched within a character's length.
   const auto is_inside = [&](std::size_t i) { return (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80; };
   std::size_t head = limit / 2;
   for (int i = 0; i < 3 && head > 0 && is_inside(head); ++i) --head;

@@ -1,5 +1,5 @@
 #pragma once
-// A copy of a small device tensor that the host reads later: queued at once, waited for when it is read.
+// Asynchronous device-to-host copy of a small tensor; waits on first read.
 
 #include <optional>
 #include <utility>
@@ -10,8 +10,7 @@ namespace quench {
 
 class HostCopy {
  public:
-  // `source` is contiguous. The copy is queued on the device's current stream; the source may be released right after
-  // this call.
+  // `source` is contiguous; may be released right after this call. Queued on the device's current stream.
   explicit HostCopy(const Tensor& source);
   ~HostCopy();
   HostCopy(HostCopy&& other) noexcept { swap(other); }
@@ -20,8 +19,7 @@ class HostCopy {
     return *this;
   }
 
-  // The copy on the CPU: the source's values at the point in the stream where the copy was queued. Waits for the copy,
-  // not for work queued after it.
+  // CPU tensor with the source's values at the copy's position in the stream. Waits for the copy only.
   [[nodiscard]] const Tensor& get() const;
 
  private:

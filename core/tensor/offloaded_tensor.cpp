@@ -29,11 +29,11 @@ OffloadedTensor::OffloadedTensor(Tensor tensor, MemoryCategory category, Stream 
 
 OffloadedTensor::~OffloadedTensor() {
   Backend& b = backend_of(device_);
-  // A block that a copy still uses may not be handed out again.
+  // A block in use by a copy must not be reused.
   try {
     if (on_device_.defined()) b.wait(current_stream(device_), fetched_ ? returned_ : sent_);
   } catch (const Error&) {
-    // The device is lost, and the error that says so is on its way.
+    // Device lost; the error is already propagating.
   }
   b.destroy_event(sent_);
   b.destroy_event(returned_);
@@ -49,7 +49,7 @@ void OffloadedTensor::prefetch(Stream link) {
   Backend& b = backend_of(device_);
   const MemoryScope scope(category_);
   Tensor block = Tensor::empty(shape_, dtype_, device_);
-  // What used the block before must be done with it.
+  // Previous work on the block must complete first.
   b.record(returned_, current_stream(device_));
   b.wait(link, returned_);
   if (on_host_.defined()) b.copy(block.raw_data(), device_, on_host_.raw_data(), Device{}, block.nbytes(), link);

@@ -1,5 +1,5 @@
 #pragma once
-// A tensor of a device that waits in page-locked host memory until it is needed again.
+// Tensor offloaded to pinned host memory until it is needed.
 
 #include <cstdint>
 
@@ -7,24 +7,24 @@
 
 namespace quench {
 
-// One tensor on its way out and back. Values on the meta device are never copied; its memory is.
+// Offload and prefetch of one tensor. On the meta device only memory is accounted for.
 class OffloadedTensor {
  public:
-  // Sends a tensor that nobody writes to any more, after the work queued on the current stream. `category` is of the
-  // memory it comes back to. `host`, where defined, is the previous host buffer of the tensor (host()). It is reusable
-  // at once, because copies are ordered on the device; the pool would hold it back until the host has seen them end.
+  // Offloads after work queued on the current stream; the tensor must not be written any more. category: memory of the
+  // prefetched tensor. host: previous host buffer (host()) if defined, reusable at once because copies are ordered on
+  // the device (the pool would wait for the host to see them complete).
   OffloadedTensor(Tensor tensor, MemoryCategory category, Stream link, Tensor host = {});
   ~OffloadedTensor();
   OffloadedTensor(const OffloadedTensor&) = delete;
   OffloadedTensor& operator=(const OffloadedTensor&) = delete;
 
-  // Lets the device's copy go; the current stream waits until it has been sent.
+  // Frees the device copy; the current stream waits until it has been sent.
   void drop_device_copy();
-  // Starts the way back.
+  // Starts the host-to-device copy.
   void prefetch(Stream link);
-  // The tensor on the device, for work queued on the current stream from now on.
+  // Device tensor, for work queued on the current stream from now on.
   [[nodiscard]] Tensor get(Stream link);
-  // Where it waits; undefined for the meta device.
+  // Host buffer; undefined on the meta device.
   [[nodiscard]] const Tensor& host() const noexcept { return on_host_; }
   [[nodiscard]] std::int64_t nbytes() const { return shape_.numel() * byte_size(dtype_); }
 

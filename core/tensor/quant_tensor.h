@@ -1,6 +1,5 @@
 #pragma once
-// A quantized tensor: element codes, scales, and what they mean. Ops that make and undo one:
-// core/ops/quantize/quantize.h.
+// Quantized tensor: payload, scales and format. Ops: core/ops/quantize/quantize.h.
 
 #include <string>
 
@@ -9,24 +8,24 @@
 
 namespace quench {
 
-// Which elements of the logical tensor [.., R, C] share a scale.
+// Elements of the logical tensor [.., R, C] that share a scale.
 enum class Granularity : std::uint8_t {
-  tensor,  // all: scales []
-  row,     // each row: scales [.., R, 1]
-  column,  // each column: scales [.., 1, C]
-  block,   // runs of block_size along the payload's last axis: scales [.., R, C / block_size] of the payload's R and C
+  tensor,  // tensorwise: scales []
+  row,     // rowwise: scales [.., R, 1]
+  column,  // columnwise: scales [.., 1, C]
+  block,   // block_size elements of the payload's last axis: scales [.., R, C / block_size] of the payload
 };
 [[nodiscard]] std::string_view to_string(Granularity granularity) noexcept;
 
-// How the payload lies in memory. Blocks and packed codes run along its last axis, so the operand of a matrix product
-// that contracts over R is stored transposed.
+// Payload layout. Blocks and packed values run along the last axis: operands of GEMMs that reduce over R are stored
+// transposed.
 enum class Orientation : std::uint8_t {
   natural,     // [.., R, C]
   transposed,  // [.., C, R]
 };
 
 enum class ScaleDirection : std::uint8_t {
-  encode,  // code = cast(x * scale): float8 training
+  encode,  // code = cast(x * scale): float8
   decode,  // x ~ code * scale: MX and NVFP4
 };
 
@@ -34,30 +33,28 @@ struct QuantFormat {
   ElementFormat element = ElementFormat::e4m3;
   Granularity granularity = Granularity::tensor;
   Orientation orientation = Orientation::natural;
-  int block_size = 0;              // elements; 0 unless granularity is block
-  DType scale_dtype = DType::f32;  // f32; for blocks also f8_e8m0 (MX) and f8_e4m3 (NVFP4)
+  int block_size = 0;              // 0 unless granularity is block
+  DType scale_dtype = DType::f32;  // f32; blocks also f8_e8m0 (MX), f8_e4m3 (NVFP4)
   ScaleDirection scale_direction = ScaleDirection::encode;
 
   // "e4m3 by row", "e2m1 by block of 32, transposed"
   [[nodiscard]] std::string to_string() const;
-  // Shapes that a logical tensor of this shape has. Throw invalid_argument if the format does not fit it: rank too
-  // small, or an axis that blocks do not divide.
+  // Shapes for a logical shape. Throw invalid_argument if the rank is too small or blocks do not divide the axis.
   [[nodiscard]] Shape payload_shape(const Shape& logical) const;
   [[nodiscard]] Shape scales_shape(const Shape& logical) const;
 
   friend bool operator==(const QuantFormat&, const QuantFormat&) = default;
 };
 
-// Copying copies the views, never the bytes.
+// Copies are views.
 class QuantTensor {
  public:
-  QuantTensor() = default;  // undefined
-  // Wraps existing tensors; `logical` is the shape of the tensor that was quantized and `source_dtype` its dtype.
-  // `global_scale`, a decode multiplier f32 [1], belongs to two-level formats (scale_dtype f8_e4m3). Throws
-  // invalid_argument naming the part whose shape, dtype or device does not fit.
+  QuantTensor() = default;
+  // logical: shape of the source tensor; global_scale: f32 [1] decode scale of two-level formats (scale_dtype f8_e4m3).
+  // Throws invalid_argument naming the mismatched shape, dtype or device.
   QuantTensor(const QuantFormat& format, const Shape& logical, DType source_dtype, Tensor payload, Tensor scales,
               Tensor global_scale = {});
-  // Uninitialised payload and scales.
+  // Uninitialized.
   static QuantTensor empty(const QuantFormat& format, const Shape& logical, DType source_dtype, Device device = {});
 
   [[nodiscard]] bool defined() const noexcept { return payload_.defined(); }
@@ -67,12 +64,11 @@ class QuantTensor {
   [[nodiscard]] Device device() const { return payload_.device(); }
   [[nodiscard]] const Tensor& payload() const noexcept { return payload_; }
   [[nodiscard]] const Tensor& scales() const noexcept { return scales_; }
-  [[nodiscard]] const Tensor& global_scale() const noexcept { return global_scale_; }  // undefined at one level
+  [[nodiscard]] const Tensor& global_scale() const noexcept { return global_scale_; }  // undefined with one level
   [[nodiscard]] std::size_t nbytes() const;
 
-  // The same bytes seen as the transposed logical matrix: natural and transposed orientation change places, row and
-  // column scales too. A matrix product wants its contraction axis last in the payload: an operand that was stored
-  // transposed for it is passed as this view. Rank 2 or more; throws invalid_argument for two-level formats.
+  // Transposed logical matrix over the same bytes: swaps natural and transposed, row and column scales. Passes an
+  // operand stored transposed to a K-major GEMM. Rank >= 2; throws invalid_argument for two-level formats.
   [[nodiscard]] QuantTensor transposed_view() const;
 
   [[nodiscard]] std::string describe() const;  // "[128, 64] as e4m3 by row on cpu"

@@ -1,5 +1,5 @@
 #pragma once
-// Dimensions and strides of a tensor: a fixed-capacity list of at most eight 64-bit integers.
+// Dimensions or strides: at most eight 64-bit integers.
 
 #include <array>
 #include <cstdint>
@@ -15,7 +15,7 @@ class Shape {
  public:
   static constexpr int kMaxRank = 8;
 
-  Shape() = default;  // rank 0: a scalar, one element
+  Shape() = default;  // scalar
   Shape(std::initializer_list<std::int64_t> dims) : Shape(std::span(dims.begin(), dims.size())) {}
   explicit Shape(std::span<const std::int64_t> dims) {
     QUENCH_CHECK(dims.size() <= kMaxRank, "Shape: rank {} exceeds {}", dims.size(), kMaxRank);
@@ -33,7 +33,7 @@ class Shape {
     dims_[static_cast<std::size_t>(rank_++)] = dim;
   }
 
-  // Product of the dimensions (1 for rank 0); throws on a negative dimension or 64-bit overflow.
+  // Number of elements (1 for rank 0); throws on negative dimensions or 64-bit overflow.
   [[nodiscard]] std::int64_t numel() const;
   // Row-major strides, in elements.
   [[nodiscard]] Shape contiguous_strides() const;

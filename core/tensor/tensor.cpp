@@ -17,7 +17,7 @@ void* offset_bytes(void* base, std::int64_t elements, DType dtype) {
   return static_cast<std::byte*>(base) + elements * bit_width(dtype) / 8;
 }
 
-// Packed types: every row of the last axis must start and end on a byte.
+// Packed types: rows of the last axis are whole bytes.
 void check_packing(std::string_view op, DType dtype, const Shape& shape, const Shape& strides, std::int64_t offset) {
   if (bit_width(dtype) >= 8 || shape.numel() == 0) return;
   bool whole_bytes = shape.rank() > 0 && shape[-1] % 2 == 0 && strides[-1] == 1 && offset % 2 == 0;
@@ -123,7 +123,7 @@ Tensor Tensor::transpose(int a, int b) const {
 
 Tensor Tensor::strided(const Shape& shape, const Shape& strides, std::int64_t offset) const {
   QUENCH_CHECK(is_contiguous() && shape.rank() == strides.rank(), "strided: needs a contiguous tensor and equal ranks");
-  // The lowest and the highest element that the view reaches; strides may be zero or negative.
+  // First and last reachable element; strides may be zero or negative.
   std::int64_t first = offset, last = offset;
   bool in_range = offset >= 0 && offset <= numel();
   for (int i = 0; shape.numel() > 0 && i < shape.rank(); ++i) {
@@ -173,7 +173,7 @@ void Tensor::copy_from(const Tensor& source) {
   QUENCH_CHECK(shape_ == source.shape_ && dtype_ == source.dtype_ && is_contiguous() && source.is_contiguous(),
                "copy_from: {} into {}", source.describe(), describe());
   if (nbytes() == 0 || device().is_meta() || source.device().is_meta()) return;
-  const Device owner = device().is_cpu() ? source.device() : device();  // the GPU side orders the copy
+  const Device owner = device().is_cpu() ? source.device() : device();  // the GPU orders the copy
   backend(owner.type).copy(data_, device(), source.data_, source.device(), nbytes(), current_stream(owner));
   if (device().is_cpu() && !source.device().is_cpu()) backend(owner.type).synchronize(current_stream(owner));
 }

@@ -1,8 +1,8 @@
 #pragma once
-// A typed, strided view of a storage. No arithmetic: that is what ops are for.
+// Typed, strided view of a storage.
 //
-// Copying a Tensor copies the view, never the bytes. Views made by narrow/view/transpose share the storage and keep it
-// alive. Packed 4-bit types are allowed only where the last axis is contiguous and even.
+// Copies and views (narrow, view, transpose) share the storage and keep it alive. Packed 4-bit types need a contiguous,
+// even last axis.
 
 #include <memory>
 #include <string>
@@ -15,18 +15,18 @@ namespace quench {
 
 class Tensor {
  public:
-  Tensor() = default;  // undefined: defined() is false
+  Tensor() = default;  // undefined
 
-  // Uninitialised, contiguous; memory category of the enclosing MemoryScope.
+  // Uninitialized, contiguous; memory category of the MemoryScope.
   static Tensor empty(const Shape& shape, DType dtype, Device device = {});
   static Tensor zeros(const Shape& shape, DType dtype, Device device = {});
-  // On the CPU, in page-locked memory of `peer` where that is a GPU: copies to and from it do not hold up the host.
+  // CPU tensor in pinned memory of GPU `peer`, for asynchronous copies; pageable for other peers.
   static Tensor empty_pinned(const Shape& shape, DType dtype, Device peer);
   static Tensor empty_like(const Tensor& other) { return empty(other.shape(), other.dtype(), other.device()); }
-  // Wraps host bytes that outlive the tensor.
+  // Borrows host bytes, which must outlive the tensor.
   static Tensor from_host(void* data, const Shape& shape, DType dtype);
   template <class T>
-  static Tensor from_values(const Shape& shape, std::span<const T> values);  // copies to a CPU tensor
+  static Tensor from_values(const Shape& shape, std::span<const T> values);  // CPU copy
 
   [[nodiscard]] bool defined() const noexcept { return storage_ != nullptr; }
   [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
@@ -35,14 +35,14 @@ class Tensor {
   [[nodiscard]] std::int64_t stride(int axis) const { return strides_[axis]; }
   [[nodiscard]] int rank() const noexcept { return shape_.rank(); }
   [[nodiscard]] std::int64_t numel() const { return shape_.numel(); }
-  [[nodiscard]] std::size_t nbytes() const;  // numel x element width, rounded up to whole bytes
+  [[nodiscard]] std::size_t nbytes() const;  // rounded up to whole bytes
   [[nodiscard]] DType dtype() const noexcept { return dtype_; }
   [[nodiscard]] Device device() const { return storage_ ? storage_->device() : Device{}; }
   [[nodiscard]] bool is_contiguous() const;
   [[nodiscard]] const std::shared_ptr<Storage>& storage() const noexcept { return storage_; }
 
   [[nodiscard]] void* raw_data() const noexcept { return data_; }
-  // Typed pointer to element 0; throws if T is not the dtype.
+  // Pointer to element 0; throws if T is not the dtype.
   template <class T>
   [[nodiscard]] T* data() const {
     QUENCH_CHECK(dtype_ == dtype_of<T>, "tensor of dtype {} read as {}", to_string(dtype_), to_string(dtype_of<T>));
@@ -55,11 +55,11 @@ class Tensor {
   [[nodiscard]] Tensor select(int axis, std::int64_t index) const;  // drops the axis
   [[nodiscard]] Tensor transpose(int a, int b) const;
   [[nodiscard]] Tensor strided(const Shape& shape, const Shape& strides, std::int64_t offset) const;  // bounds-checked
-  [[nodiscard]] Tensor reinterpret(DType dtype) const;  // same width; or packed 4-bit as bytes [.., n / 2], and back
+  [[nodiscard]] Tensor reinterpret(DType dtype) const;  // same width; or packed 4-bit to and from bytes [.., n / 2]
 
-  // Copies. `to` returns *this when nothing changes.
+  // `to` returns *this if already on the device.
   [[nodiscard]] Tensor to(Device device) const;
-  [[nodiscard]] Tensor clone() const;    // contiguous copy on the same device
+  [[nodiscard]] Tensor clone() const;    // contiguous, same device
   void copy_from(const Tensor& source);  // same shape and dtype, both contiguous, any devices
   void zero();                           // contiguous only
 
@@ -75,8 +75,8 @@ class Tensor {
   DType dtype_ = DType::f32;
 };
 
-// Throws invalid_argument "<op>: <name> is f32[2, 3] on cpu, expected ..." unless the tensor is as asked.
-// A dimension of -1 in `shape` matches anything.
+// Throws invalid_argument "<op>: <name> is f32[2, 3] on cpu, expected ..." on a mismatch. Dimension -1 matches any
+// size.
 void check_tensor(std::string_view op, std::string_view name, const Tensor& tensor, const Shape& shape, DType dtype);
 
 template <class T>

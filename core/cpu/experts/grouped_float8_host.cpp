@@ -1,4 +1,4 @@
-// Grouped products of float8 operands in f32, group by group, and their casts.
+// Grouped float8 GEMMs in f32, group by group, and their operand casts.
 
 #include <omp.h>
 
@@ -16,10 +16,10 @@
 namespace quench {
 namespace {
 
-// Columns that one thread takes at a time.
+// Columns per thread and iteration.
 constexpr std::int64_t kCastStrip = 64;
 
-// The operand itself, of copied tokens.
+// Operand rows; copies token rows if gathered.
 Tensor gathered(const GroupRows& rows) {
   if (!rows.pairs.defined()) return rows.x;
   const Tensor out = Tensor::empty({rows.rows(), rows.x.size(1)}, rows.x.dtype());
@@ -27,7 +27,7 @@ Tensor gathered(const GroupRows& rows) {
   return out;
 }
 
-// Calls body(group, begin, end) for every group; returns where the last one ends.
+// body(group, begin, end); returns the end of the last group.
 template <class Body>
 std::int64_t for_cast_groups(const Tensor& ends, std::int64_t rows, const Body& body) {
   std::int64_t begin = 0;
@@ -41,7 +41,7 @@ std::int64_t for_cast_groups(const Tensor& ends, std::int64_t rows, const Body& 
   return begin;
 }
 
-// Calls body(first, width) for strips of columns, side by side.
+// Calls body(first, width) for column strips, in parallel.
 template <class Body>
 void for_strips(std::int64_t columns, std::int64_t elements, const Body& body) {
 #pragma omp parallel for schedule(static) if (elements > 16384 && omp_in_parallel() == 0)
@@ -58,7 +58,7 @@ void raise_maxima(const Tensor& x, const Tensor& ends, const Tensor& column_amax
         const T* row = x.data<T>() + r * columns + first;
         for (std::int64_t c = 0; c < width; ++c) {
           const float magnitude = std::abs(static_cast<float>(row[c]));
-          // NaN stays: it loses no comparison once it is there.
+          // NaN propagates.
           if (!(magnitude <= most[c]) && most[c] == most[c]) most[c] = magnitude;
         }
       }
@@ -100,7 +100,7 @@ void group_columns_cast_kernel(const GroupColumnsCastArgs& args) {
                             [&]<class T>() { cast_columns<T>(x, args.rows.ends, args.out); });
 }
 
-// A result in f32, and its rounding to c where c is not.
+// Computes in f32, rounds to c unless c is f32.
 template <class Product>
 void into(const Tensor& c, bool adds, const Product& product) {
   if (c.dtype() == DType::f32) return product(c);
@@ -118,7 +118,7 @@ void grouped_float8_gemm_kernel(const GroupedFloat8GemmArgs& args) {
   });
 }
 
-// [R,C] in f32; rows behind the last group are 0.
+// Dequantized [R,C] in f32; rows past the last group are 0.
 Tensor undone(const GroupColumns& x, const Tensor& ends) {
   const std::int64_t columns = x.codes.size(0), rows = x.codes.size(1);
   const Tensor out = Tensor::zeros({rows, columns}, DType::f32);

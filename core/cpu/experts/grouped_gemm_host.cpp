@@ -1,7 +1,5 @@
-// Grouped products as plain ones, group by group: on the CPU everybody can read the sizes.
-//
-// The number of rows of an expert changes from step to step, and oneDNN makes code for every shape: rows are taken in
-// powers of two, so that few shapes occur.
+// Grouped GEMMs as one GEMM per group, rows split into powers of two: oneDNN generates code per shape, and row counts
+// vary per step.
 
 #include <algorithm>
 #include <bit>
@@ -15,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kLargestPiece = 4096;
 
-// Calls body(begin, rows) for pieces of [begin, end) of falling powers of two.
+// Calls body(begin, rows) for descending powers of two that cover [begin, end).
 template <class Body>
 void for_pieces(std::int64_t begin, std::int64_t end, const Body& body) {
   while (begin < end) {
@@ -26,7 +24,7 @@ void for_pieces(std::int64_t begin, std::int64_t end, const Body& body) {
   }
 }
 
-// Calls body(group, begin, end) for every group, empty ones too; returns where the last one ends.
+// body(group, begin, end), empty groups included; returns the end of the last group.
 template <class Body>
 std::int64_t for_groups(const Tensor& ends, std::int64_t rows, const Body& body) {
   std::int64_t begin = 0;
@@ -55,7 +53,7 @@ void grouped_gemm_kernel(const GroupedGemmArgs& args) {
 
 void grouped_wgrad_kernel(const GroupedWgradArgs& args) {
   const MemoryScope scope(MemoryCategory::workspace);
-  // Sums of several pieces are rounded once.
+  // Split sums are accumulated in f32 and rounded once.
   Tensor sum;
   for_groups(args.ends, args.a.size(0), [&](std::int64_t group, std::int64_t begin, std::int64_t end) {
     Tensor c = args.c.select(0, group);

@@ -1,4 +1,4 @@
-// Scales by column of a group, in two passes over its rows.
+// Columnwise scales per group, in two passes over its rows.
 
 #include <omp.h>
 
@@ -12,7 +12,7 @@
 namespace quench {
 namespace {
 
-// Columns that one thread takes at a time.
+// Columns per thread and iteration.
 constexpr std::int64_t kStrip = 64;
 
 template <class Element, class T>
@@ -29,7 +29,7 @@ void round_strip(const RoundGroupsArgs& args, std::int64_t first, std::int64_t w
     for (std::int64_t r = begin; r < end; ++r)
       for (std::int64_t c = 0; c < width; ++c) {
         const float magnitude = std::abs(static_cast<float>(x[r * stride + c]));
-        // NaN stays: it loses no comparison once it is there.
+        // NaN propagates.
         if (!(magnitude <= scales[c]) && scales[c] == scales[c]) scales[c] = magnitude;
       }
     for (std::int64_t c = 0; c < width; ++c) scales[c] = float8_scale(scales[c], Element::kMax, args.power_of_two);

@@ -10,7 +10,7 @@ namespace {
 constexpr std::int64_t kMaxBlock = 256;
 static_assert(kChunk % kMaxBlock == 0 && kMaxBlock % kLanes == 0 && kMaxBlock <= kBatch);
 
-// A moment of one block as numbers, from and to its codes.
+// Dequantized moment of one block.
 class Moment {
  public:
   Moment(const MomentCodes& codes, MomentFormat format, bool is_signed)
@@ -49,7 +49,7 @@ class Moment {
       for (std::int64_t i = 0; i < n; ++i) codes_[block * n + i] = E4m3::encode(y[i]);
       return;
     }
-    // A binary search of all elements at once: one gather a level.
+    // Vectorized binary search: one gather per level.
     std::int32_t codes[kMaxBlock] = {};
     for (std::int32_t half = table_->size / 2; half > 0; half /= 2)
       for (std::int64_t i = 0; i < n; ++i) codes[i] += y[i] >= table_->thresholds[codes[i] + half] ? half : 0;

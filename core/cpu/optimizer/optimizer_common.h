@@ -1,6 +1,5 @@
 #pragma once
-// What the kernels of the optimizers share: elements of f32 or bf16, random bits for their rounding, AdamW's scalars,
-// and the division of a list of tensors among threads. For kernel files alone (core/cpu is compiled once a level).
+// Shared by the optimizer kernels. For kernel files only (core/cpu is compiled per instruction set).
 
 #include <bit>
 #include <cmath>
@@ -14,11 +13,11 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Elements per unit of parallel work, and per batch of random numbers.
+// Elements per parallel work item, and per random batch.
 constexpr std::int64_t kChunk = 16 * 1024;
 constexpr std::int64_t kBatch = 512;
 
-// A tensor of f32 or bf16. The branch on the dtype is cheaper than a kernel for each of the combinations.
+// f32 or bf16 tensor; a branch on the dtype is cheaper than a kernel per combination.
 class Elements {
  public:
   explicit Elements(const Tensor& t) : data_(t.raw_data()), is_bf16_(t.dtype() == DType::bf16) {}
@@ -34,7 +33,7 @@ class Elements {
     else
       store(static_cast<float*>(data_) + i, x, count);
   }
-  // Stochastic rounding (stochastic_round_bf16) with 16 random bits for each lane.
+  // Stochastic rounding (stochastic_round_bf16) with 16 random bits per lane.
   template <class Count>
   QUENCH_INLINE void set(std::int64_t i, F32 x, Count count, U32 random) const {
     if (!is_bf16_) return set(i, x, count);
@@ -53,7 +52,7 @@ class RandomBits {
   RandomBits(std::uint64_t seed, std::uint64_t stream, std::int64_t step, AdamWRounding what)
       : key_{seed, stream, random_step(static_cast<std::uint64_t>(step), what)} {}
   void fill(std::uint64_t first, std::int64_t n) {
-    // Halves of words in memory are in the order of the elements that they belong to.
+    // Word halves in memory follow the element order.
     static_assert(std::endian::native == std::endian::little);
     shift_ = static_cast<std::int64_t>(first % kRoundingsPerBlock);
     const std::int64_t blocks = (shift_ + n + kBlock - 1) / kBlock;
@@ -88,7 +87,7 @@ inline Coefficients coefficients(const AdamWArgs& args, double weight_decay, flo
           .grad_scale = grad_scale};
 }
 
-// body(tensor, from, to) for chunks of elements that cover all tensors (structs with a param), in parallel.
+// body(tensor, from, to) for chunks of all tensors, in parallel.
 template <class List, class Body>
 void for_chunks(const List& tensors, const Body& body) {
   std::int64_t chunks = 0, elements = 0;
@@ -97,7 +96,7 @@ void for_chunks(const List& tensors, const Body& body) {
     elements += t.param.numel();
   }
   parallel_ranges(chunks, elements, [&](std::int64_t begin, std::int64_t end) {
-    std::int64_t first = 0;  // number of this tensor's first chunk
+    std::int64_t first = 0;  // index of the tensor's first chunk
     for (const auto& t : tensors) {
       const std::int64_t n = t.param.numel(), count = (n + kChunk - 1) / kChunk;
       const std::int64_t from = (std::max(begin, first) - first) * kChunk;

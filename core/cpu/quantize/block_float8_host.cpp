@@ -1,4 +1,4 @@
-// Blockwise float8: tiles of 128 lines by 128 of their elements, copied so that lines are rows.
+// Block-scaled float8: 128x128 tiles, copied with lines as rows.
 
 #include "core/cpu/quantize/quantize_common.h"
 #include "core/number/float8.h"
@@ -7,10 +7,10 @@
 namespace quench {
 namespace {
 
-// How the elements of lines lie in memory.
+// Memory layout of the quantized lines.
 struct LineLayout {
-  std::int64_t batch = 1, lines, length;  // matrices, lines of each, elements of a line
-  std::int64_t line_step, step;           // between neighbouring lines, and within a line
+  std::int64_t batch = 1, lines, length;  // matrices, lines per matrix, elements per line
+  std::int64_t line_step, step;           // stride between lines, and within a line
   LineLayout(const Shape& shape, Orientation orientation)
       : lines(shape[-2]), length(shape[-1]), line_step(shape[-1]), step(1) {
     if (shape.rank() == 3) batch = shape[0];
@@ -24,7 +24,7 @@ struct Tile {
   float values[kFloat8Block][kFloat8Block];
 };
 
-// Zeros stand for what lies outside.
+// Zero-filled out of bounds.
 template <class T>
 void load_tile(const T* matrix, const LineLayout& at, std::int64_t line, std::int64_t first, Tile& tile) {
   const std::int64_t lines = std::min(kFloat8Block, at.lines - line),

@@ -1,6 +1,5 @@
 #pragma once
-// Shared by the quantization kernels: loops over magnitudes, the batch-of-matrices view, and type dispatch. Internal to
-// each kernel file, which is compiled once per instruction set: hence the unnamed namespace.
+// Shared by the quantization kernels. Compiled per instruction set: hence the unnamed namespace.
 
 #include <algorithm>
 #include <bit>
@@ -15,7 +14,7 @@ namespace {
 
 using cpu::QUENCH_CPU_NAMESPACE::kParallelElements;
 
-// Kernels for blocks take this many of them, or columns of them, together.
+// Blocks, or columns of blocks, per iteration.
 constexpr std::int64_t kBlocksAtOnce = 64, kStripColumns = 64;
 
 // [.., R, C] as `batch` matrices; a vector is one row.
@@ -29,7 +28,7 @@ struct MatrixBatch {
   [[nodiscard]] std::int64_t numel() const noexcept { return batch * rows * columns; }
 };
 
-// Magnitudes are compared as integers: the order is that of the values, with every NaN above infinity.
+// Magnitudes as integers: value order, NaN above infinity.
 inline std::uint16_t magnitude(bfloat16 x) noexcept {
   return x.bits & 0x7FFFu;
 }
@@ -53,10 +52,10 @@ inline Magnitude<T> max_magnitude(const T* x, std::int64_t count) noexcept {
   return most;
 }
 
-// Byte order in words matters to the three functions below.
+// Byte order matters below.
 static_assert(std::endian::native == std::endian::little);
 
-// One code a byte to two codes a byte and back, for an even number of codes: 16-bit pairs, so that loops vectorise.
+// Packs one value per byte to two, and back; even counts. 16-bit pairs, so that loops vectorize.
 inline void pack_codes(const std::uint8_t* codes, std::int64_t count, std::uint8_t* packed) noexcept {
   for (std::int64_t i = 0; i < count / 2; ++i) {
     std::uint16_t pair = 0;
@@ -72,8 +71,7 @@ inline void unpack_codes(const std::uint8_t* packed, std::int64_t count, std::ui
   }
 }
 
-// to[c][r] = from[r][c], in squares of 8 by 8: each stage swaps half of what remains of a word with another row's
-// (Warren, "Hacker's Delight", 7-3).
+// to[c][r] = from[r][c] in 8x8 blocks by word swaps (Warren, "Hacker's Delight", 7-3).
 template <int rows, int columns>
 inline void transpose_bytes(const std::uint8_t (&from)[rows][columns], std::uint8_t (&to)[columns][rows]) noexcept {
   static_assert(rows % 8 == 0 && columns % 8 == 0);
@@ -96,7 +94,6 @@ inline void transpose_bytes(const std::uint8_t (&from)[rows][columns], std::uint
   }
 }
 
-// Calls body.template operator()<T, Element>() for x's dtype (f32, bf16) and an element format among Elements.
 template <class... Elements, class Body>
 void dispatch_quantize(std::string_view op, DType dtype, ElementFormat element, const Body& body) {
   dispatch<float, bfloat16>(dtype, op, [&]<class T>() {

@@ -1,4 +1,4 @@
-// float8 casts with one f32 encode scale per tensor, row or column.
+// float8 casts with one f32 quantization scale per tensor, row or column.
 
 #include "core/cpu/quantize/quantize_common.h"
 #include "core/number/stochastic_float8.h"
@@ -53,7 +53,7 @@ void cast_by_tensor(const T* x, std::uint8_t* out, float scale, std::int64_t cou
     cast_run<Element>(x + first, out + first, std::min(kPiece, count - first), scale);
 }
 
-// Codes of the transposed matrix, by strips of rows that fit the cache. kByColumn: a scale for each column of x.
+// Transposed cast in row strips that fit the cache. kByColumn: a scale per column of x.
 template <class Element, bool kByColumn, class T>
 void cast_transposed(const T* x, std::uint8_t* out, const float* scale, const MatrixBatch& shape) {
   constexpr std::int64_t kStrip = 64;
@@ -73,7 +73,8 @@ void cast_transposed(const T* x, std::uint8_t* out, const float* scale, const Ma
   }
 }
 
-// Row `row` of the matrix that draws are for. The scale of column c is scale[c * scale_step]; store(c, code) for each.
+// Stochastic rounding; `row`: row of the matrix for the random stream. Scale of column c: scale[c * scale_step];
+// store(c, code) for each.
 template <class Element, class T, class Store>
 inline void round_row(const T* x, std::int64_t columns, const float* scale, std::int64_t scale_step,
                       const RandomKey& key, std::uint64_t row, const Store& store) {
@@ -86,7 +87,7 @@ inline void round_row(const T* x, std::int64_t columns, const float* scale, std:
   }
 }
 
-// Both orientations, with scales of any granularity.
+// Both orientations, any scale granularity.
 template <class Element, class T>
 void cast_stochastically(const Float8CastArgs& args, const MatrixBatch& shape) {
   const QuantTensor& any = args.out.defined() ? args.out : args.transposed;
@@ -162,7 +163,7 @@ void float8_rows_cpu(const Float8RowsArgs& args) {
   const Tensor here = Tensor::empty_like(args.column_amax);
   amax_slot(DeviceType::cpu, {args.x, here, Granularity::column});
   float* most = args.column_amax.data<float>();
-  // Not std::max: NaN stays.
+  // Not std::max: NaN propagates.
   for (std::int64_t i = 0, count = here.numel(); i < count; ++i)
     if (const float value = here.data<float>()[i]; !(value <= most[i]) && most[i] == most[i]) most[i] = value;
 }

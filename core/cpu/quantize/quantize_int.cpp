@@ -11,7 +11,7 @@ namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
 struct IntRows {
-  std::int64_t rows, columns, group, groups;  // groups of a row
+  std::int64_t rows, columns, group, groups;  // groups per row
 
   IntRows(const Tensor& x, const IntQuantOptions& options)
       : columns(x.size(-1)), group(options.group_size == 0 ? columns : options.group_size), groups(columns / group) {
@@ -43,7 +43,7 @@ IntParameters choose(const T* x, std::int64_t n, const IntQuantOptions& options,
                            [](float v) { return __builtin_nearbyintf(v); });
 }
 
-// The conversion of one group's elements.
+// Conversion of one group's elements.
 struct Converter {
   F32 scale, reciprocal, zero_point, lowest, highest, bottom;
   bool floats, divides;
@@ -58,13 +58,13 @@ struct Converter {
         floats(options.mapping == IntMapping::float_zero_point),
         divides(options.division == IntDivision::quotient) {}
 
-  // Rounded, not yet clamped. The sum turns -0 into 0.
+  // Rounded, not clamped; the addition maps -0 to 0.
   [[nodiscard]] QUENCH_INLINE F32 rounded(F32 x) const {
     if (floats) return round_even((x - bottom) / scale) + lowest;
     if (divides) return round_even(x / scale + zero_point) + F32{};
     return round_even(x * reciprocal) + zero_point;
   }
-  // NaN stays.
+  // NaN propagates.
   [[nodiscard]] QUENCH_INLINE F32 clamped(F32 code) const {
     return select(code < lowest, lowest, select(code > highest, highest, code));
   }
@@ -77,7 +77,7 @@ IntParameters given(const Tensor& scales, const Tensor& zero_points, std::int64_
   return {scales.data<float>()[at], zero_points.defined() ? zero_points.data<float>()[at] : 0.0f};
 }
 
-// Lanes that are all ones, as bits.
+// All-ones lanes as a bit mask.
 QUENCH_INLINE std::uint32_t lane_bits(I32 lanes) {
 #if defined(__AVX512F__)
   return _mm512_test_epi32_mask(std::bit_cast<__m512i>(lanes), std::bit_cast<__m512i>(lanes));
@@ -90,7 +90,7 @@ QUENCH_INLINE std::uint32_t lane_bits(I32 lanes) {
 #endif
 }
 
-// Sets the bits from `at` on in a mask that holds zeros there.
+// Sets mask bits from `at`; they are zero before.
 QUENCH_INLINE void put_bits(std::uint8_t* mask, std::int64_t at, std::uint32_t bits, std::int64_t count) {
   const auto shift = static_cast<int>(at % 8);
   const std::uint32_t shifted = (bits & ((1u << count) - 1u)) << shift;
@@ -98,7 +98,7 @@ QUENCH_INLINE void put_bits(std::uint8_t* mask, std::int64_t at, std::uint32_t b
   for (int byte = 0; 8 * byte < shift + count; ++byte) to[byte] |= static_cast<std::uint8_t>(shifted >> (8 * byte));
 }
 
-// Calls body(row, group of the row, first element, number of the group) for all groups, rows in parallel.
+// body(row, group in the row, first element, group index) for all groups, rows in parallel.
 template <class Body>
 void for_groups(const IntRows& shape, const Body& body) {
   parallel_ranges(shape.rows, shape.rows * shape.columns, [&](std::int64_t begin, std::int64_t end) {
@@ -132,7 +132,7 @@ void int_cast_cpu(const IntCastArgs& args) {
       const Converter convert(given(args.scales, args.zero_points, at), args.options);
       for_vectors(shape.group, [&](std::int64_t i, auto count) {
         const F32 code = convert.clamped(convert.rounded(load(x + first + i, count)));
-        // NaN, which no integer stands for, is 0: its scale is NaN.
+        // NaN becomes 0; its scale is NaN.
         const I32 integers = __builtin_convertvector(select(code == code, code, F32{}), I32);
         for (std::int64_t lane = 0; lane < count; ++lane)
           codes[first + i + lane] = static_cast<std::int8_t>(integers[lane]);

@@ -1,4 +1,4 @@
-// NVFP4 casts: blocks of 16 along the last axis.
+// NVFP4 casts: rowwise blocks of 16.
 
 #include <cmath>
 
@@ -13,7 +13,7 @@ void nvfp4_global_scale_cpu(const Nvfp4GlobalScaleArgs& args) {
   *args.scale.data<float>() = nvfp4_global_scale(*args.amax.data<float>());
 }
 
-// Scales are computed for many blocks at once, so that their divisions vectorise.
+// Scales of many blocks at once: vectorized divisions.
 template <class T>
 void cast_group(const T* x, std::uint8_t* out, std::uint8_t* scales, std::int64_t blocks, const float* global) {
   float amax[kBlocksAtOnce], multiplier[kBlocksAtOnce];

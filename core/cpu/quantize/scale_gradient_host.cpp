@@ -1,4 +1,4 @@
-// Gradients of trained scales: once a step for each weight.
+// Gradients of trained scales, once per step and weight.
 
 #include <cmath>
 

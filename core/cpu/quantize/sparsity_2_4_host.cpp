@@ -1,4 +1,4 @@
-// 2:4 sparsity. Weights are pruned once a step: decisions by table and vectors would gain little.
+// 2:4 sparsity. Pruning runs once per step: not worth vectorizing.
 
 #include "core/ops/quantize/sparsity_2_4.h"
 

@@ -1,4 +1,4 @@
-// Bytes of a matrix, transposed by squares that fit the cache.
+// Byte transpose in cache-sized blocks.
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// Rows of an attention call that lie in no sequence: zeroes, so that every row of a result is written.
+// Zero fill of the rows outside every sequence, so that outputs are fully written.
 
 #include <algorithm>
 
@@ -17,7 +17,7 @@ struct RowRanges {
   RowRange ranges[kRangesPerLaunch] = {};
 };
 
-// One row and head at a time. Writes D elements for each, and 4 bytes of lse.
+// One row and head per iteration. Writes D elements each, and 4 bytes of lse.
 template <class T>
 __global__ __launch_bounds__(kThreads) void clear_rows_kernel(const __grid_constant__ RowRanges rows, T* x,
                                                               std::int64_t row_stride, std::int64_t head_stride,

@@ -1,8 +1,9 @@
 #pragma once
-// Tiles of heads in shared memory as f32, and the products between them, for the tiled attention kernels.
+// f32 head tiles in shared memory and tile GEMMs of the tiled attention kernels.
 //
-// 256 threads as 16 x 16 over a square of kTile x kTile scores: thread (y, x) holds rows y * R .. y * R + R - 1 and
-// columns x, x + 16, ..., with R = kTile / 16. The 16 threads of a row are half a warp.
+// 16 x 16 threads over a kTile x kTile score tile: thread (y, x) holds rows y * R .. y * R + R - 1 and columns x, x +
+// 16,
+// ..., R = kTile / 16. The 16 threads of a row are half a warp.
 
 #include <cmath>
 
@@ -20,11 +21,11 @@ struct Head {
   T* base;
   std::int64_t row_stride;  // in elements
   int dim;
-  bool wide;  // rows may be read in 16-byte pieces
+  bool wide;  // 16-byte loads allowed
   __device__ T* row(std::int64_t i) const { return base + i * row_stride; }
 };
 
-// A [N,heads,D] tensor as kernel parameter.
+// [N,heads,D] tensor as a kernel parameter.
 template <class T>
 struct Heads {
   T* base;
@@ -41,17 +42,15 @@ Heads<T> heads_of(const Tensor& t) {
               t.stride(1) % kVectorWidth<T> == 0};
 }
 
-// Sizes of one instance of the kernels: kDim columns, a multiple of 64 of at least D; rows are padded by 16 bytes so
-// that threads reading 16 bytes each of consecutive rows meet different banks.
+// Tile sizes: kDim is a multiple of 64, at least D; rows are padded by 16 bytes against bank conflicts.
 template <int kTileSize, int kDimension>
 struct TileShape {
   static constexpr int kTile = kTileSize, kDim = kDimension, kRow = kDim + 4, kScoreRow = kTile + 4;
-  static constexpr int kRows = kTile / 16, kColumns = kDim / 64;  // of a thread; columns in pieces of 4
+  static constexpr int kRows = kTile / 16, kColumns = kDim / 64;  // per thread; columns in vectors of 4
   static constexpr int kTileFloats = kTile * kRow, kScoreFloats = kTile * kScoreRow;
   static_assert(kTile % 32 == 0 && kDim % 64 == 0);
 };
 
-// Rows [first, first + count) into a tile; the rest of it is zero.
 template <class Shape, class T>
 __device__ void load_tile(float* tile, const Head<const T>& from, std::int64_t first, int count) {
   constexpr int kWidth = kVectorWidth<T>, kPieces = Shape::kDim / kWidth;
@@ -106,7 +105,7 @@ template <class Shape>
 struct TileSums {  // rows y * R + i, columns 4 * x + 64 * j + c
   float values[Shape::kRows][Shape::kColumns][4] = {};
 
-  // += weights [kTile rows of this][kTile] times tile, or with kTransposed weights [kTile][kTile rows of this].
+  // += weights [own kTile rows][kTile] times tile; kTransposed: weights [kTile][own kTile rows].
   template <bool kTransposed>
   __device__ void add_product(const float* weights, const float* tile) {
     constexpr int R = Shape::kRows;
@@ -136,7 +135,7 @@ struct TileSums {  // rows y * R + i, columns 4 * x + 64 * j + c
       for (int c = 0; c < 4; ++c) values[i][j][c] *= factor;
   }
 
-  // Row i of the thread, times a factor, to a row of a head.
+  // Stores row i of the thread, times a factor, to a row of a head.
   template <class T>
   __device__ void store_row(int i, float factor, T* to, int dim) const {
     const int x = static_cast<int>(threadIdx.x) % 16;
@@ -160,7 +159,6 @@ __device__ void store_scores(float* scores, const float (&values)[Shape::kRows][
       scores[(y * Shape::kRows + i) * Shape::kScoreRow + x + 16 * j] = values[i][j];
 }
 
-// Calls body(Shape()) with the kernel shape for a head dimension.
 template <class Body>
 void with_tile_shape(std::int64_t dim, const Body& body) {
   QUENCH_CHECK_AS(ErrorCode::unsupported, dim <= 256, "attention on CUDA takes head dimensions up to 256, not {}", dim);

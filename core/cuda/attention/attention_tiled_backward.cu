@@ -1,7 +1,6 @@
-// Gradients of attention for any shape. With P = exp(scale Q K^T - lse) and delta = rowsum(dO * O):
+// Backward of attention for any shape. With P = exp(scale Q K^T - lse) and delta = rowsum(dO * O):
 //   dV = P^T dO,  dS = P * (dO V^T - delta),  dQ = scale dS K,  dK = scale dS^T Q.
-// Queries and keys each have a kernel that owns their rows and recomputes the scores: seven products of a tile instead
-// of five, but no sum is shared between blocks, so that the bits do not depend on their order.
+// Deterministic: separate dQ and dK/dV kernels recompute the scores (seven GEMMs per tile, not five), without atomics.
 
 #include "core/cuda/attention/attention_kernels.h"
 #include "core/cuda/attention/attention_tile.cuh"
@@ -16,7 +15,7 @@ struct BackwardOperands {
   Heads<const T> dout, q, k, v, out;
   Heads<T> dq, dk, dv;
   const float* lse;
-  float* delta;  // laid out as lse
+  float* delta;  // layout of lse
   LseLayout lse_at;
   std::int64_t group;
   bool causal;
@@ -30,7 +29,7 @@ struct BackwardOperands {
 
 constexpr int kDeltaRows = kTileThreads / 32;
 
-// A warp a row; moves 2 * D elements and writes 4 bytes for each row and head.
+// One warp per row; reads 2 * D elements and writes 4 bytes per row and head.
 template <class T>
 __global__ __launch_bounds__(kTileThreads) void delta_kernel(const __grid_constant__ SequenceTiles tiles,
                                                              const BackwardOperands<T> x) {
@@ -46,7 +45,7 @@ __global__ __launch_bounds__(kTileThreads) void delta_kernel(const __grid_consta
   if (threadIdx.x % 32 == 0) x.delta[x.lse_index(s, head, query)] = sum;
 }
 
-// lse (to base 2) and delta of a tile of queries; rows beyond it are not read by score_gradients.
+// Loads lse (base 2) and delta of a query tile; rows past it are not read by score_gradients.
 template <class Shape, class T>
 __device__ void load_statistics(const BackwardOperands<T>& x, const SequenceRange& s, std::int64_t head,
                                 std::int64_t first, int rows, float* lse, float* delta) {
@@ -57,7 +56,6 @@ __device__ void load_statistics(const BackwardOperands<T>& x, const SequenceRang
   }
 }
 
-// P and dS of a tile of queries (from `query` on, `rows` of them) against a tile of keys (from `key` on).
 template <class Shape, class T>
 __device__ void score_gradients(const BackwardOperands<T>& x, const SequenceRange& s, std::int64_t query, int rows,
                                 std::int64_t key, const float* queries, const float* keys, const float* douts,
@@ -80,7 +78,7 @@ __device__ void score_gradients(const BackwardOperands<T>& x, const SequenceRang
   }
 }
 
-// One block a tile of queries of one head: dQ. Bound by arithmetic, as the forward kernel.
+// dQ: one CTA per query tile and head. Arithmetic bound, as the forward kernel.
 template <class Shape, class T>
 __global__ __launch_bounds__(kTileThreads) void query_gradient_kernel(const __grid_constant__ SequenceTiles tiles,
                                                                       const BackwardOperands<T> x) {
@@ -123,7 +121,7 @@ __global__ __launch_bounds__(kTileThreads) void query_gradient_kernel(const __gr
     if (thread_row + i < rows) dq.store_row(i, x.scale, to.row(s.q_begin + first + thread_row + i), to.dim);
 }
 
-// One block a tile of keys of one kv head: dK and dV, summed over its query heads and tiles of queries in order.
+// dK and dV: one CTA per key tile and KV head, summed over its query heads and query tiles in order.
 template <class Shape, class T>
 __global__ __launch_bounds__(kTileThreads) void key_gradient_kernel(const __grid_constant__ SequenceTiles tiles,
                                                                     const BackwardOperands<T> x) {
@@ -143,9 +141,9 @@ __global__ __launch_bounds__(kTileThreads) void key_gradient_kernel(const __grid
   load_tile<Shape>(keys, x.k.head(kv_head), s.k_begin + first, columns);
   load_tile<Shape>(values, x.v.head(kv_head), s.k_begin + first, columns);
 
-  // The first query that sees the tile's first key.
+  // First query that sees the tile's first key.
   const std::int64_t from = x.causal ? max(std::int64_t{0}, first - (s.k_length - s.q_length)) / kTile * kTile : 0;
-  // The first query whose window begins behind the tile's last key.
+  // First query whose window begins past the tile's last key.
   const std::int64_t last_key = first + columns - 1;
   const std::int64_t until =
       x.window == 0 ? s.q_length

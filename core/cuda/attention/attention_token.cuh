@@ -1,8 +1,7 @@
 #pragma once
-// Attention of one row (query, head) a block over few keys: the token of generation. Bound by the time that a load and
-// a sum across a block take, so everything is asked for at once, and the block comes together once: groups of lanes
-// that share a key have running maxima of their own ("online softmax", as in Dao et al., 2022, arXiv:2205.14135), which
-// are merged at the end.
+// Decode attention over few keys, one CTA per row (query, head). Latency bound: loads are issued upfront, the CTA
+// synchronizes once. Lane groups keep separate online-softmax states (Dao et al., 2022, arXiv:2205.14135), merged at
+// the end.
 
 #include <cmath>
 
@@ -14,7 +13,7 @@
 
 namespace quench::cuda {
 
-// A lane's part of a row of keys or values (LaneRow), as words.
+// Lane's slice of a key or value row (LaneRow), packed.
 template <class Shape>
 struct PackedLaneRow {
   using T = typename Shape::Element;
@@ -38,7 +37,7 @@ struct PackedLaneRow {
   }
 };
 
-// Grid: (sequence, row of a kv head), kv head. Reads 2 * D elements a key.
+// Grid: (sequence, row of a KV head), KV head. Reads 2 * D elements per key.
 template <class Shape>
 __global__ __launch_bounds__(Shape::kThreads) void token_kernel(const __grid_constant__ SequenceTiles tiles,
                                                                 const DecodeOperands<typename Shape::Element> x) {
@@ -58,7 +57,7 @@ __global__ __launch_bounds__(Shape::kThreads) void token_kernel(const __grid_con
                : max(std::int64_t{0},
                      min(s.k_length, std::int64_t{*static_cast<const volatile std::int32_t*>(x.last_key)} + 1));
   };
-  // Towards the second-level cache; the length may not be there yet, and the last key is not.
+  // L2 prefetch before pdl_wait(): the length may be stale, and the last key is not written yet.
   if (lane % (128 / 16) == 0) {
     const auto keys = static_cast<int>(known_length());
     for (int key = group; key < keys; key += Shape::kGroups)
@@ -129,7 +128,7 @@ __global__ __launch_bounds__(Shape::kThreads) void token_kernel(const __grid_con
     for (int u = 0; u < kUnroll; ++u) {
       const int key = base + u * Shape::kGroups + group;
       scores[u] = 0;
-      const bool is_fresh = x.fresh.key != nullptr && key == keys - 1;  // it was not there yet
+      const bool is_fresh = x.fresh.key != nullptr && key == keys - 1;  // not in the cache at load time
       k_rows[u].take_if(is_fresh, fresh_key);
       v_rows[u].take_if(is_fresh, fresh_value);
 #pragma unroll
@@ -145,7 +144,7 @@ __global__ __launch_bounds__(Shape::kThreads) void token_kernel(const __grid_con
       if (base + u * Shape::kGroups + group >= keys) scores[u] = -INFINITY;
       best = fmaxf(best, scores[u]);
     }
-    // Without a key yet, there is nothing to scale.
+    // Nothing to rescale before the first key.
     const float factor = maximum == -INFINITY ? 1.0f : exp2f(maximum - best);
     maximum = best;
     weight_sum *= factor;
@@ -166,7 +165,7 @@ __global__ __launch_bounds__(Shape::kThreads) void token_kernel(const __grid_con
     }
   }
 
-  // Over the groups of a warp, then over the warps. Who has seen no key, or nothing but NaN, has no maximum.
+  // Merge over the lane groups of a warp, then over warps. No visible key, or only NaN: the maximum is -inf.
   const auto share = [](float own, float all) { return own == -INFINITY ? 0.0f : exp2f(own - all); };
   float best = maximum;
 #pragma unroll

@@ -1,5 +1,5 @@
 #pragma once
-// Operands of the attention of few queries (attention_decode.cu), and how the threads of a block hold rows of them.
+// Operands of the decode kernels, and the register layout of key and value rows.
 
 #include "core/cuda/attention/new_token.cuh"
 #include "core/cuda/common/vector.cuh"
@@ -14,33 +14,33 @@ struct DecodeOperands {
   T* out;
   std::int64_t q_row, q_head, k_row, k_head, v_row, v_head;  // strides in elements
   int heads, group, dim;
-  int row_blocks;  // blocks that share the rows of a kv head
+  int row_blocks;  // CTAs per KV head
   int parts, part_size;
   bool causal, q_is_wide;
   std::int64_t window;
-  float scale;                   // for exponents to base 2
+  float scale;                   // softmax scale times log2(e)
   const std::int32_t* last_key;  // AttentionArgs::last_key
-  // Of each part and row (query, head): weighted sum of values, and maximum and sum of the weights. Null for one part.
+  // Per part and row (query, head): unnormalized output, maximum and sum of weights. Null for one part.
   float* partial_out;
   float2* partial_weight;
   std::int64_t rows;  // queries * heads
   NewTokenOperands<T> fresh;
 };
 
-// kLanes threads hold a row of keys, 16 bytes times kPieces each.
+// kLanes threads hold a key row, kPieces vectors of 16 bytes each.
 template <class T, int kLaneCount, int kPieceCount, int kThreadCount = kPartThreads>
 struct DecodeShape {
   using Element = T;
   using Whole = DecodeShape<T, kLaneCount, kPieceCount, kWholeThreads>;
   static constexpr int kThreads = kThreadCount, kWarps = kThreads / 32;
   static constexpr int kLanes = kLaneCount, kPieces = kPieceCount, kWidth = kVectorWidth<T>;
-  static constexpr int kElements = kPieces * kWidth;                                 // of a thread
-  static constexpr int kUnroll = kThreads == kWholeThreads && kPieces == 1 ? 8 : 4;  // keys in flight together
-  static constexpr int kGroups = kThreads / kLanes;                                  // keys read at a time by a block
+  static constexpr int kElements = kPieces * kWidth;                                 // per thread
+  static constexpr int kUnroll = kThreads == kWholeThreads && kPieces == 1 ? 8 : 4;  // keys in flight
+  static constexpr int kGroups = kThreads / kLanes;                                  // keys per CTA iteration
   static constexpr int kDim = kLanes * kElements;                                    // at least D
 };
 
-// Element e of piece p of a lane is column (p * kLanes + lane) * kWidth + e, so that a piece of a row is contiguous.
+// Element e of vector p of a lane is column (p * kLanes + lane) * kWidth + e: accesses are coalesced.
 template <class Shape>
 struct LaneRow {
   Vector<typename Shape::Element> pieces[Shape::kPieces];
@@ -55,7 +55,7 @@ struct LaneRow {
         pieces[p] = {};
     }
   }
-  // A row at any address.
+  // Unaligned row.
   __device__ void load_each(const typename Shape::Element* row, int lane, int dim) {
 #pragma unroll
     for (int e = 0; e < Shape::kElements; ++e) {
@@ -68,7 +68,7 @@ struct LaneRow {
   }
 };
 
-// Sum or maximum over the threads of a row of keys.
+// Reduction over the lanes of a key row.
 template <int kLanes, class Op>
 __device__ float lane_reduce(float value, Op op) {
 #pragma unroll

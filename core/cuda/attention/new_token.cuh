@@ -35,9 +35,9 @@ struct NewTokenOperands {
         table_rows(token.cos.defined() ? token.cos.size(0) : 0),
         position(token.position.data<std::int32_t>()) {}
 
-  // Rotation of elements d to d + kWidth - 1 of a head. A position outside the tables gives NaN, without an access.
+  // Rotation of elements d to d + kWidth - 1 of a head. NaN, without an access, for a position outside the tables.
   struct Angles {
-    Vector<float, kVectorWidth<T>> cosine, sine;  // signed, for the element of the other half
+    Vector<float, kVectorWidth<T>> cosine, sine;  // sign of the rotate-half partner included
   };
   __device__ Angles angles(int d, int dim) const {
     constexpr int kWidth = kVectorWidth<T>, kLoad = 4;

@@ -1,7 +1,6 @@
-// NVIDIA GPUs through the CUDA runtime: memory, streams, events, copies.
+// CUDA backend: memory, streams, events, copies.
 //
-// The runtime library is linked statically, so that one binary runs on machines without CUDA; there device_count() is
-// 0 and nothing else is ever called.
+// The runtime is linked statically: the binary also starts on machines without CUDA, with device_count() == 0.
 
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
@@ -22,12 +21,11 @@ using cuda::check;
 using cuda::DeviceGuard;
 using cuda::native;
 
-// The devices that run this build's kernels: all up to the first that does not (the runtime lists the fastest first, a
-// display's small GPU last).
+// Devices that can run this build's kernels: all up to the first that cannot (the runtime lists the fastest first).
 struct Devices {
   int count = 0;
-  std::string problem;  // why there are none, or no more
-  bool absent = false;  // there is nothing that could run them
+  std::string problem;  // reason for no, or no further, devices
+  bool absent = false;  // no CUDA device at all
 };
 
 Devices find_devices() {
@@ -44,7 +42,7 @@ Devices find_devices() {
     return {0, "this machine has no CUDA device", true};
   if (status != cudaSuccess) return {0, fmt::format("CUDA does not start: {}", cudaGetErrorString(status))};
   Devices devices;
-  std::set<std::pair<int, int>> known;  // capabilities that have kernels: one context answers for all alike
+  std::set<std::pair<int, int>> known;  // capabilities with kernels; probed once each
   for (; devices.count < present; ++devices.count) {
     const int i = devices.count;
     cudaDeviceProp properties{};
@@ -67,8 +65,7 @@ Devices find_devices() {
   return devices;
 }
 
-// Asked once: it takes long, and the answer does not change while the program runs. A GPU that stays idle should not go
-// unseen where the choice of the device was left to the program.
+// Cached: the probe is slow and constant. Warns about unusable GPUs.
 const Devices& devices() {
   static const Devices found = [] {
     Devices all = find_devices();
@@ -104,7 +101,7 @@ class CudaBackend final : public Backend {
     void* pointer = nullptr;
     const cudaError_t status = cudaMalloc(&pointer, bytes);
     if (status == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // the error is not sticky; clear it so that later calls do not report it
+      cudaGetLastError();  // clears the non-sticky error for later calls
       return nullptr;
     }
     check(status, "cudaMalloc", device);
@@ -119,7 +116,7 @@ class CudaBackend final : public Backend {
     int previous = 0;
     cudaGetDevice(&previous);
     cudaSetDevice(device.index);
-    cudaDeviceSynchronize();  // work of any stream may still use it
+    cudaDeviceSynchronize();  // any stream may still use it
     if (!cuda::GrowingMemory::of(device).remove(pointer, bytes)) cudaFree(pointer);
     cudaSetDevice(previous);
   }
@@ -167,7 +164,7 @@ class CudaBackend final : public Backend {
   }
   void destroy_event(Event event) noexcept override { cudaEventDestroy(native(event)); }
   void record(Event event, Stream stream) override {
-    const DeviceGuard guard(stream.device);  // the default stream is the current device's
+    const DeviceGuard guard(stream.device);  // the default stream belongs to the current device
     check(cudaEventRecord(native(event), native(stream)), "cudaEventRecord", stream.device);
   }
   void wait(Stream stream, Event event) override {
@@ -186,7 +183,7 @@ class CudaBackend final : public Backend {
 
   bool begin_capture(Stream stream) override {
     const DeviceGuard guard(stream.device);
-    // Relaxed: the allocator may ask for memory meanwhile.
+    // Relaxed: the allocator may call cudaMalloc during capture.
     check(cudaStreamBeginCapture(native(stream), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture", stream);
     return true;
   }
@@ -212,7 +209,7 @@ class CudaBackend final : public Backend {
             Stream stream) override {
     const DeviceGuard guard(stream.device);
     if (!to_device.is_cpu() && !from_device.is_cpu() && to_device != from_device) {
-      // Mapped memory is open to its own device only.
+      // Mapped memory is not peer-accessible.
       check(cudaMemcpyPeerAsync(to, to_device.index, from, from_device.index, bytes, native(stream)),
             "cudaMemcpyPeerAsync", stream.device);
       return;

@@ -3,7 +3,7 @@
 namespace quench::cuda {
 namespace {
 
-// Faults of a kernel show at some later call and stay until the process ends.
+// Kernel faults surface at a later call and are sticky.
 std::string_view hint(cudaError_t status) {
   switch (status) {
     case cudaErrorIllegalAddress:

@@ -1,5 +1,5 @@
 #pragma once
-// Failed CUDA calls as errors that name what failed, on which device and stream.
+// CUDA errors with the call, device and stream.
 
 #include <cuda_runtime_api.h>
 
@@ -22,7 +22,6 @@ inline void check(cudaError_t status, std::string_view what, Device device) {
   return static_cast<cudaEvent_t>(event.handle);
 }
 
-// Makes a device current for the calls of one scope. Costs nothing where it already is.
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device);

@@ -10,7 +10,7 @@
 namespace quench::cuda {
 namespace {
 
-constexpr int kWordsPerLaunch = 960;  // kernel parameters hold 4 KiB
+constexpr int kWordsPerLaunch = 960;  // 4 KiB of kernel parameters
 constexpr std::size_t kKeptTables = 32;
 
 struct WordBatch {
@@ -47,11 +47,11 @@ struct Entry {
 
 struct Cache {
   std::mutex mutex;
-  std::list<Entry> entries;  // the last used first
+  std::list<Entry> entries;  // most recently used first
 };
 
 Cache& cache() {
-  static Cache& instance = *new Cache;  // its memory belongs to an allocator that may end first
+  static Cache& instance = *new Cache;  // never destroyed: its allocator may be destroyed first
   return instance;
 }
 
@@ -69,7 +69,7 @@ Tensor device_table(std::span<const std::int32_t> words, Stream stream) {
   }
   tables.entries.push_front({stream, {words.begin(), words.end()}, upload(words, stream)});
   if (tables.entries.size() > kKeptTables) {
-    // Its memory goes back to the stream that may still read it.
+    // Freed on the stream that may still read it.
     const StreamGuard guard(tables.entries.back().stream);
     tables.entries.pop_back();
   }

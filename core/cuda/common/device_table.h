@@ -1,5 +1,5 @@
 #pragma once
-// Small tables of integers on the device, kept by content: the layers of one step share one upload.
+// Cache of small device tables, keyed by content: one upload for the layers of a step.
 
 #include <cstdint>
 #include <span>
@@ -8,8 +8,8 @@
 
 namespace quench::cuda {
 
-// An i32 tensor with these words, ready for work enqueued on `stream` from now on. The words travel as kernel
-// parameters: the host neither waits nor keeps them.
+// i32 tensor with these words, usable on `stream`. Passed as kernel parameters: no host synchronization, and the words
+// may be freed on return.
 [[nodiscard]] Tensor device_table(std::span<const std::int32_t> words, Stream stream);
 
 }  // namespace quench::cuda

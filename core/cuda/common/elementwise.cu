@@ -1,4 +1,4 @@
-// cast, add, accumulate, scale: the same loop with another body.
+// cast, add, accumulate, scale.
 
 #include "core/ops/elementwise.h"
 
@@ -12,7 +12,7 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kUnroll = 2;  // pieces of a thread in flight
+constexpr int kUnroll = 2;  // vectors in flight per thread
 constexpr int kResident = 6;
 
 template <int N, class T>
@@ -20,9 +20,8 @@ __device__ inline Vector<float, N> read(const T* pointer, std::int64_t index) {
   return unpack(load_packed<T, N>(pointer, index));
 }
 
-// Reads and writes each operand once: the sum of their element sizes, times n, in bytes. A body has the values of piece
-// `index`, N elements, in compute<N>(index) and stores them in `out`; all of a thread's pieces are computed before the
-// first is stored, so that the loads overlap although operands may alias.
+// Memory bound: reads and writes each operand once. compute<N>(index): the N elements of vector `index`, into `out`. A
+// thread computes all its vectors before the first store: loads overlap although operands may alias.
 template <int N, class Body>
 __global__ __launch_bounds__(kThreads, kResident) void map_kernel(Body body, std::int64_t n) {
   const std::int64_t pieces = n / N;
@@ -94,7 +93,7 @@ struct Scale {
   }
 };
 
-// kWidest is the size in bytes of the widest element: a piece is 16 bytes of those, where all addresses allow that.
+// kWidest: bytes of the widest element; vectors are 16 bytes of it if all operands are aligned.
 template <int kWidest, class Body>
 void launch_map(const OpLaunch& launch, const Body& body, std::int64_t n,
                 std::initializer_list<const Tensor*> operands) {

@@ -1,5 +1,5 @@
 #pragma once
-// Tile lookup of grouped GEMMs, on the device, from the group ends.
+// Tile lookup of grouped GEMMs from the group ends.
 
 #include <cstdint>
 
@@ -13,8 +13,8 @@ struct GroupTile {
   std::int64_t begin = 0;  // first row of the group
 };
 
-// Tile `tile` of all groups, each cut into tiles of kRows from its first row. By all 32 lanes of a warp; same result in
-// each. Tiles after the last group cover the rows of no group, with group == groups.
+// Tile `tile` of all groups, each cut into kRows-row tiles. By all 32 lanes of a warp; same result in each. Tiles after
+// the last group have group == groups.
 template <int kRows>
 __device__ inline GroupTile find_group_tile(const std::int32_t* ends, int groups, std::int64_t rows,
                                             std::int64_t tile) {
@@ -49,7 +49,6 @@ __device__ inline GroupTile find_group_tile(const std::int32_t* ends, int groups
   return {};
 }
 
-// Upper bound of the number of tiles over all group sizes.
 [[nodiscard]] inline std::int64_t max_group_tiles(std::int64_t rows, std::int64_t groups, std::int64_t tile_rows) {
   return (rows + tile_rows - 1) / tile_rows + groups;
 }

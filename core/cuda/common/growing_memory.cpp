@@ -12,12 +12,12 @@
 namespace quench::cuda {
 namespace {
 
-// Addresses cost nothing; enough that holes left by pieces which went back never matter.
+// Virtual addresses are free; large enough that fragmentation of the range does not matter.
 constexpr std::size_t kRangeOverMemory = 16;
 constexpr std::size_t kPiece = std::size_t{2} << 20;
 constexpr unsigned kApiVersion = 12000;
 
-// The driver's functions, found at run time: the program starts on machines without a driver too.
+// Driver functions resolved at run time: the binary starts without a driver.
 struct Driver {
   decltype(&cuMemAddressReserve) reserve = nullptr;
   decltype(&cuMemCreate) create = nullptr;
@@ -63,7 +63,7 @@ struct GrowingMemory::State {
   CUmemAllocationProp properties{};
   CUmemAccessDesc access{};
   std::uintptr_t begin = 0, end = 0;
-  std::unique_ptr<AddressRange> range;  // nullptr: not possible here
+  std::unique_ptr<AddressRange> range;  // nullptr: not supported
   std::mutex mutex;
   std::map<std::uintptr_t, CUmemGenericAllocationHandle> pieces;
 };
@@ -74,7 +74,7 @@ GrowingMemory::GrowingMemory(Device device) : state_(std::make_unique<State>()) 
   if (!driver().complete) return;
   const DeviceGuard guard(device);
   std::size_t free = 0, total = 0, granularity = 0;
-  if (cudaMemGetInfo(&free, &total) != cudaSuccess) return;  // whoever asks for memory will hear of it
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) return;  // reported by the next allocation
   s.properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   s.properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, device.index};
   s.access = {s.properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -93,7 +93,7 @@ GrowingMemory::~GrowingMemory() = default;
 
 GrowingMemory& GrowingMemory::of(Device device) {
   static std::mutex mutex;
-  // Never destroyed: tensors with static lifetime may be released after it would be.
+  // Never destroyed: tensors with static lifetime may be released later.
   static auto& table = *new std::map<int, std::unique_ptr<GrowingMemory>>;
   const std::lock_guard lock(mutex);
   auto& slot = table[device.index];

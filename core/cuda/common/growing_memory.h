@@ -1,6 +1,6 @@
 #pragma once
-// Device memory that grows at its end: physical memory mapped piece by piece into one range of addresses (the driver's
-// virtual memory management). Only its own device may use it: other devices take copies, and it has no IPC handles.
+// Growable device memory: physical memory mapped into one reserved address range (CUDA virtual memory management). No
+// peer access, no IPC handles.
 
 #include <cstddef>
 #include <memory>
@@ -11,13 +11,13 @@ namespace quench::cuda {
 
 class GrowingMemory {
  public:
-  // Of a device; lives until the program ends.
+  // Per device; lives until exit.
   static GrowingMemory& of(Device device);
 
-  // `bytes`, a multiple of 2 MiB, right behind the last ones; nullptr when out of memory, or where the driver or the
-  // device has no virtual memory management.
+  // Appends `bytes`, a multiple of 2 MiB, contiguous with the previous append; nullptr when out of memory or not
+  // supported.
   void* append(std::size_t bytes);
-  // Unmaps a whole piece, after all work of the device is done. False if `pointer` did not come from append().
+  // Unmaps a whole append once the device is idle. False if `pointer` did not come from append().
   bool remove(void* pointer, std::size_t bytes) noexcept;
 
   explicit GrowingMemory(Device device);

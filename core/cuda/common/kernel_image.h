@@ -1,12 +1,11 @@
 #pragma once
-// Whether the kernels compiled into this program run on a device.
+// Probe for kernels compiled for a device.
 
 #include <cuda_runtime_api.h>
 
 namespace quench::cuda {
 
-// cudaErrorNoKernelImageForDevice where they do not; another error where the device does not start. Makes a context on
-// the device.
+// cudaErrorNoKernelImageForDevice if there are none; another error if the device fails to start. Creates a context.
 [[nodiscard]] cudaError_t probe_kernels(int device) noexcept;
 
 }  // namespace quench::cuda

@@ -13,7 +13,7 @@ Device device_of(std::initializer_list<const Tensor*> operands) {
   return {DeviceType::cuda, 0};
 }
 
-// An attribute of each device, asked once if it is positive.
+// Device attribute, cached once positive.
 struct PerDevice {
   std::array<std::atomic<int>, 16> values{};
 

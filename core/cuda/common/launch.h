@@ -1,6 +1,5 @@
 #pragma once
-// Kernel launches on the calling thread's current stream, with errors that name the op and its operands.
-// For .cu files.
+// Kernel launches on the current stream; errors name the op and its operands. For .cu files.
 
 #include <cuda_runtime.h>
 
@@ -13,21 +12,20 @@
 
 namespace quench::cuda {
 
-// What the launches of one op share: device, stream, and the operands for messages. Keeps references: use it within
-// the op's function.
+// Device, stream and operands of an op's launches. Holds references.
 class OpLaunch {
  public:
   OpLaunch(std::string_view op, std::initializer_list<const Tensor*> operands);
 
-  // Launches and checks. Dynamic shared memory above 48 KiB is allowed for.
+  // Launches and checks. Opts in to dynamic shared memory above 48 KiB.
   template <class... Parameters, class... Arguments>
   void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
                   Arguments&&... arguments) const {
     run(kernel, grid, block, shared_bytes, false, std::forward<Arguments>(arguments)...);
   }
 
-  // Launch with PDL, for kernels that call pdl_wait() (core/cuda/common/pdl.cuh). With many output `rows` the launch
-  // latency does not matter and the launch is an ordinary one.
+  // Launch with PDL, for kernels that call pdl_wait() (core/cuda/common/pdl.cuh); without PDL above kFewRows output
+  // `rows`.
   template <class... Parameters, class... Arguments>
   void early(std::int64_t rows, void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
              Arguments&&... arguments) const {
@@ -42,8 +40,7 @@ class OpLaunch {
   [[nodiscard]] Device device() const noexcept { return stream_.device; }
 
  private:
-  // A block gets 48 KiB without asking for more, what the kernel declares statically included: no kernel of ours
-  // declares more than the difference.
+  // The 48 KiB default includes static shared memory; no kernel declares more than the difference.
   static constexpr std::size_t kDefaultSharedBytes = std::size_t{32} << 10;
   static constexpr std::int64_t kFewRows = 64;
 #if defined(QUENCH_CUDA_PDL)
@@ -79,20 +76,18 @@ class OpLaunch {
   std::size_t operand_count_ = 0;
 };
 
-// Multiprocessors of a device, and the shared memory in bytes that one block may ask for.
 [[nodiscard]] int sm_count(Device device);
 [[nodiscard]] int max_shared_bytes(Device device);
 
 // 90 for compute capability 9.0.
 [[nodiscard]] int compute_capability(Device device);
 
-// Grid for a loop over n items, `per_block` each, that strides by the grid: at most `waves` full waves of
-// `blocks_per_multiprocessor` resident blocks.
+// Grid-stride launch over n items, `per_block` each: at most `waves` full waves of `blocks_per_multiprocessor` resident
+// CTAs.
 [[nodiscard]] unsigned strided_grid(Device device, std::int64_t n, std::int64_t per_block,
                                     int blocks_per_multiprocessor = 8, int waves = 1);
 
 }  // namespace quench::cuda
 
-// Registers a CUDA kernel launcher, `void function(const Args&)`, in its slot.
 #define QUENCH_CUDA_KERNEL(slot, function) \
   [[maybe_unused]] const bool function##_cuda_registered = (slot).fill(::quench::DeviceType::cuda, &(function))

@@ -1,6 +1,5 @@
 #pragma once
-// Ampere-style MMA building blocks: cp.async, ldmatrix, mma.sync m16n8k16 (bf16 operands, f32 accumulators). SM80 and
-// later.
+// Ampere MMA building blocks (SM80 and later).
 
 #include <cstdint>
 

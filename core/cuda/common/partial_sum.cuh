@@ -1,5 +1,5 @@
 #pragma once
-// The second half of sums over rows: adds the blocks' partial rows in a fixed order.
+// Second pass of column sums; deterministic.
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/vector.cuh"
@@ -9,9 +9,8 @@ namespace quench::cuda {
 inline constexpr int kPartialSumColumns = 32;
 inline constexpr int kPartialSumSlices = 32;
 
-// A thread adds every 32nd partial row of one column, four at a time in flight; the 32 results of a column are then
-// added in order.
-// Moves 4 bytes a partial value, most of them from L2, where the first half has just left them.
+// One thread adds every 32nd partial row of a column, four in flight; the 32 results are added in order. Reads 4 bytes
+// per value, mostly from L2.
 template <class G>
 __global__ __launch_bounds__(kPartialSumColumns* kPartialSumSlices) void partial_sum_kernel(const float* partial,
                                                                                             int count,
@@ -35,7 +34,7 @@ __global__ __launch_bounds__(kPartialSumColumns* kPartialSumSlices) void partial
   out[column] = from_float<G>(total);
 }
 
-// out = sum of the rows of `partial` (f32 [count,width], contiguous), plus what out held if `accumulate`.
+// out = sum over rows of `partial` (f32 [count,width], contiguous), plus out if `accumulate`.
 inline void sum_partial_rows(const OpLaunch& launch, const Tensor& partial, const Tensor& out, bool accumulate) {
   const std::int64_t width = partial.size(1);
   const auto blocks = static_cast<unsigned>((width + kPartialSumColumns - 1) / kPartialSumColumns);

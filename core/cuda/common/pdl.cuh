@@ -1,7 +1,7 @@
 #pragma once
 // Programmatic dependent launch (PDL, compute capability 9.0): the next kernel's CTAs start while the previous kernel
-// drains, hiding launch latency. OpLaunch::early() launches with the attribute, for short kernels (generation); under
-// an ordinary launch these calls do nothing. Builds with code for older GPUs leave it out (QUENCH_CUDA_PDL).
+// drains, hiding launch latency. Launched by OpLaunch::early(); no effect under an ordinary launch. Absent in builds
+// for older GPUs (QUENCH_CUDA_PDL).
 
 namespace quench::cuda {
 
@@ -12,9 +12,8 @@ __device__ inline void pdl_launch_dependents() {
 #endif
 }
 
-// Waits for completion of all preceding work of the stream. Every thread of a kernel launched with the attribute calls
-// it before its first global access. Earlier loads are safe only for weights under core/device/read_only_weights.h; L2
-// prefetch is always safe.
+// Waits for all preceding work of the stream. Every thread of a PDL kernel calls it before its first global access.
+// Earlier loads: only weights under core/device/read_only_weights.h, and L2 prefetch.
 __device__ inline void pdl_wait() {
 #if defined(QUENCH_CUDA_PDL)
   asm volatile("griddepcontrol.wait;" ::: "memory");

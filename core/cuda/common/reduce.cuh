@@ -1,5 +1,5 @@
 #pragma once
-// Sums and maxima over a warp and a block, in a fixed order: the same bits on every run.
+// Warp and CTA reductions in a fixed order; deterministic.
 
 namespace quench::cuda {
 
@@ -20,8 +20,8 @@ __device__ T warp_reduce(T value, Op op) {
   return value;
 }
 
-// Every thread gets the result. kThreads is a multiple of 32, at most 1024; `scratch` is shared memory for 33 values.
-// All threads of the block call it; it begins and ends with a barrier where that is needed for reuse of `scratch`.
+// Result in every thread. kThreads: multiple of 32, at most 1024; `scratch`: 33 values of shared memory. Called by all
+// threads; synchronizes as needed for reuse of `scratch`.
 template <int kThreads, class T, class Op>
 __device__ T block_reduce(T value, T identity, T* scratch, Op op) {
   static_assert(kThreads % 32 == 0 && kThreads <= 1024);

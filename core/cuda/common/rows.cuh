@@ -1,5 +1,5 @@
 #pragma once
-// Rows of [N,H] and [N,heads,H] tensors for kernels that give each row to a group of threads.
+// Row indexing of [N,H] and [N,heads,H] tensors.
 
 #include <cstdint>
 
@@ -9,8 +9,8 @@
 
 namespace quench::cuda {
 
-// Rows are numbered 0 .. N*heads-1. Row numbers are 32 bits: divisions by the number of heads are cheap, and a number
-// takes one register. They stay below 2^31, so that a loop may step beyond the last without wrapping around.
+// Row index in 0 .. N*heads-1. 32 bits: cheap division by heads, one register. Below 2^31, so that a stride past the
+// end cannot wrap.
 struct RowPosition {
   std::uint32_t token, head;
 };
@@ -25,10 +25,10 @@ struct RowNumbering {
   }
 };
 
-// One operand's rows; their last axis is contiguous.
+// Rows of one operand; the last axis is contiguous.
 template <class T>
 struct Rows {
-  T* base = nullptr;  // null for an operand that is not given
+  T* base = nullptr;  // null: operand absent
   std::int64_t token_stride = 0;
   std::int64_t head_stride = 0;
 
@@ -40,7 +40,7 @@ struct Rows {
     if (t.rank() == 3 && t.size(1) > 1) head_stride = t.stride(1);
   }
 
-  // True if every row may be read in 16-byte pieces.
+  // True if every row allows 16-byte accesses.
   [[nodiscard]] bool wide(std::int64_t width) const {
     return base == nullptr || (rows_are_wide<T>(base, token_stride, width) && head_stride % kVectorWidth<T> == 0);
   }
@@ -52,15 +52,13 @@ inline void check_row_count(std::string_view op, std::int64_t rows) {
                   op, rows);
 }
 
-// Waits for the block.
+// CTA barrier.
 struct BlockBarrier {
   __device__ void operator()() const { __syncthreads(); }
 };
 
-// Sum over the kGroup threads that share a row; every thread gets it. kGroup is a power of two: groups of at most 32
-// lie within a warp, a larger one is the whole block, or those that `barrier` waits for. They call it together.
-// `scratch` belongs to them and `turn` to the thread: the two halves of the scratch alternate, so that one barrier a
-// call is enough.
+// Sum over the kGroup threads of a row, in every thread. kGroup: a power of two within a warp (<= 32), else the CTA or
+// the threads of `barrier`. `scratch` is per group and double-buffered by the thread's `turn`: one barrier per call.
 struct GroupScratch {
   float values[2][32];
 };

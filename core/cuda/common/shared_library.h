@@ -1,5 +1,5 @@
 #pragma once
-// A shared library of the CUDA toolkit, found at run time.
+// CUDA toolkit library loaded at run time.
 
 #include <initializer_list>
 #include <string>
@@ -9,11 +9,11 @@ namespace quench::cuda {
 
 class SharedLibrary {
  public:
-  // The first of `names` that the dynamic linker finds, in its own order (LD_LIBRARY_PATH, the system's cache) or in
-  // the toolkit's usual folder. Throws unsupported naming `product` and what to do.
+  // Loads the first of `names` found by the dynamic linker or in the toolkit's default folder. Throws unsupported,
+  // naming `product`.
   SharedLibrary(std::string_view product, std::initializer_list<const char*> names);
 
-  // Throws unsupported when the library has no such function (it is older than the headers).
+  // Throws unsupported for a missing symbol (library older than the headers).
   template <class Function>
   void bind(Function& function, const char* name) const {
     function = reinterpret_cast<Function>(symbol(name));
@@ -23,7 +23,7 @@ class SharedLibrary {
   [[nodiscard]] void* symbol(const char* name) const;
 
   std::string product_;
-  void* handle_ = nullptr;  // never closed: functions of it may run at exit
+  void* handle_ = nullptr;  // never closed: its functions may run at exit
 };
 
 }  // namespace quench::cuda

@@ -1,13 +1,13 @@
 #pragma once
-// The arithmetic of SwiGLU for one piece of a row, shared by the kernels with and without quantization outputs: the
-// same bits.
+// SwiGLU arithmetic of one vector; shared by all kernels, hence bit-identical with and without fused quantization
+// outputs.
 
 #include "core/cuda/common/pack.cuh"
 
 namespace quench::cuda {
 
-// 1 / (1 + e^-x) to a few ulp; 0 and 1 at the infinities, NaN stays NaN. The approximate reciprocal (1 ulp, and 0 for
-// results below the normal numbers) saves the exact one's dozen instructions.
+// 1 / (1 + e^-x) to a few ulp; 0 and 1 at the infinities, NaN propagates. rcp.approx (1 ulp, flushes subnormals) saves
+// a dozen instructions.
 __device__ inline float sigmoid(float x) {
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(1.0f + expf(-x)));

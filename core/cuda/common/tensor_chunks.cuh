@@ -1,9 +1,6 @@
 #pragma once
-// Chunks of a list of tensors as the blocks of one launch.
-//
-// The list travels in the kernel's parameters (up to 32764 bytes since CUDA 12.1): the driver copies them when it
-// queues the launch, so there is no device table to fill, to keep alive or to find out of date when tensors move, and
-// a launch can be captured in a graph. A list that does not fit is cut into several launches, hundreds of tensors each.
+// Chunks of a tensor list as the CTAs of one launch. The list is passed as kernel parameters (up to 32764 bytes since
+// CUDA 12.1): no device table, and capturable in a device graph. Longer lists take several launches.
 
 #include <cstdint>
 
@@ -11,11 +8,11 @@ namespace quench::cuda {
 
 inline constexpr std::size_t kMaxParameterBytes = 32764;
 
-// Entries with the number of their first chunk. A block is one chunk of one entry.
+// Entries with their first chunk index. One CTA per chunk.
 template <class Entry, int kCapacity>
 struct ChunkTable {
   int count = 0;
-  int first_chunk[kCapacity + 1] = {};  // ends with the number of chunks of all entries
+  int first_chunk[kCapacity + 1] = {};  // last entry: total chunks
   Entry entries[kCapacity] = {};
 
   [[nodiscard]] bool full() const { return count == kCapacity; }
@@ -24,7 +21,7 @@ struct ChunkTable {
     entries[count++] = entry;
     first_chunk[count] = first_chunk[count - 1] + static_cast<int>(chunk_count);
   }
-  // The entry that a chunk belongs to. The same for all threads of a block: constant-cache reads.
+  // Entry of a chunk. Uniform over a CTA: constant-cache reads.
   [[nodiscard]] __device__ int entry_of(int chunk) const {
     int low = 0, high = count;
     while (high - low > 1) {
@@ -38,7 +35,7 @@ struct ChunkTable {
   }
 };
 
-// Adds entries in order and hands a table over whenever it is full or its chunks would not fit one grid: flush(table).
+// Adds entries in order; calls flush(table) when the table is full or its chunks exceed one grid.
 template <class Table, class Flush>
 class ChunkTableFiller {
  public:

@@ -1,12 +1,8 @@
 #pragma once
-// Wide memory access and conversions for device code. Kernels read and write 16 bytes a thread where the addresses
-// allow it, and element by element elsewhere.
-//
-// What a thread holds in registers:
-//   Vector<T, N>    N elements that are computed with
-//   Packed<T, N>    N elements as they are stored, in 32-bit words (pack.cuh)
-// N is what 16 bytes hold unless it is given. Piece and PackedPiece<T> are the eight elements of the quantization
-// kernels (quantize_common.cuh).
+// Vectorized memory access and conversions: 16 bytes per thread where alignment allows, else element-wise.
+//   Vector<T, N>    N elements for arithmetic
+//   Packed<T, N>    N stored elements in 32-bit words (pack.cuh)
+//   Piece, PackedPiece<T>   8 elements, in the quantization kernels (quantize_common.cuh)
 
 #include <cuda_bf16.h>
 
@@ -20,7 +16,6 @@ namespace quench::cuda {
 template <class T>
 inline constexpr int kVectorWidth = static_cast<int>(16 / sizeof(T));
 
-// N elements that are loaded and stored as one access of N * sizeof(T) bytes (at most 16).
 template <class T, int N = kVectorWidth<T>>
 struct alignas(sizeof(T) * N) Vector {
   T values[N];
@@ -28,8 +23,7 @@ struct alignas(sizeof(T) * N) Vector {
   __device__ const T& operator[](int i) const { return values[i]; }
 };
 
-// True if every row of a matrix that starts at `pointer` may be read in 16-byte pieces. `row_stride` and `width` are
-// in elements.
+// True if every row of a matrix at `pointer` allows 16-byte accesses. `row_stride` and `width` in elements.
 template <class T>
 [[nodiscard]] inline bool rows_are_wide(const void* pointer, std::int64_t row_stride, std::int64_t width) {
   return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0 && row_stride % kVectorWidth<T> == 0 &&
@@ -43,7 +37,7 @@ __device__ inline float to_float(bfloat16 value) {
   return __uint_as_float(static_cast<std::uint32_t>(value.bits) << 16);
 }
 
-// Round to nearest even, one instruction. NaN becomes the canonical NaN.
+// Round to nearest even; NaN becomes the canonical NaN.
 template <class T>
 __device__ inline T from_float(float value);
 template <>
@@ -55,13 +49,13 @@ __device__ inline bfloat16 from_float<bfloat16>(float value) {
   return bfloat16::from_bits(__bfloat16_as_ushort(__float2bfloat16_rn(value)));
 }
 
-// A value as it is after being stored in T.
+// Round trip through T.
 template <class T>
 __device__ inline float rounded(float value) {
   return to_float(from_float<T>(value));
 }
 
-// Reads that will not be repeated and writes that will not be read soon leave the caches to others.
+// Streaming (evict-first) loads and stores.
 template <class V>
 __device__ inline V load_streaming(const V* pointer) {
   static_assert(sizeof(V) == 16);

@@ -16,18 +16,18 @@ namespace {
 
 using Sequences = std::span<const SequenceRange>;
 
-// Deterministic, cuDNN keeps the gradients of all scores in memory. Sequences are taken a few at a time so that they
-// stay below this; a single one that does not goes to the tiled kernels.
+// cuDNN's deterministic backward stores all score gradients: sequences run in batches below this limit, larger ones on
+// the tiled kernels.
 constexpr std::int64_t kDeterministicBytes = std::int64_t{8} << 30;
 
-// Plans of packed sequences are made for rounded sizes, so that few serve every step of a run.
+// Packed plans use rounded sizes, so that few plans serve a run.
 std::int64_t rounded_length(std::int64_t n) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(n, 128))));
 }
 std::int64_t rounded_count(std::int64_t n) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(n)));
 }
-std::int64_t rounded_rows(std::int64_t n) {  // at most an eighth more
+std::int64_t rounded_rows(std::int64_t n) {  // at most 1/8 more
   const std::int64_t step = std::max<std::int64_t>(1024, rounded_count(n) / 16);
   return (n + step - 1) / step * step;
 }
@@ -36,12 +36,12 @@ HeadStrides strides_of(const Tensor& t) {
   return {t.stride(0), t.stride(1)};
 }
 
-// An operand and where its rows are counted.
+// Operand and its row axis.
 struct Operand {
   AttentionOperand id;
   const Tensor* tensor;
   [[nodiscard]] bool of_keys() const { return id == kK || id == kV || id == kDk || id == kDv; }
-  // Elements from one row to the next; a row of the packed lse holds all heads.
+  // Row stride in elements; a row of the packed lse holds all heads.
   [[nodiscard]] std::int64_t row() const { return id == kLse ? tensor->size(0) : tensor->stride(0); }
   [[nodiscard]] std::size_t width() const { return id == kLse ? sizeof(float) : sizeof(bfloat16); }
 };
@@ -52,7 +52,7 @@ bool is_aligned(const Operand& x, const void* address) {
          (x.id == kLse || (x.tensor->stride(0) % kStep == 0 && x.tensor->stride(1) % kStep == 0));
 }
 
-// Lengths and offsets of packed sequences, as one table.
+// Lengths and offsets of packed sequences, in one table.
 class PackedTable {
  public:
   PackedTable(Sequences sequences, const AttentionGraphKey& key) : sequences_(sequences), key_(key) {
@@ -79,7 +79,7 @@ class PackedTable {
     places_.push_back({kOffsets + x.id, place});
   }
 
-  // Keeps the device's copy alive.
+  // The returned tensor owns the device copy.
   Tensor place(Stream stream, std::unordered_map<std::int64_t, void*>& addresses) const {
     const Tensor table = device_table(words_, stream);
     for (const auto& [id, at] : places_) addresses[id] = table.data<std::int32_t>() + at;
@@ -101,7 +101,7 @@ class PackedTable {
     words_.push_back(static_cast<std::int32_t>(value));
     if (key_.wide_offsets) words_.push_back(static_cast<std::int32_t>(value >> 32));
   }
-  // Rounding the number of sequences up adds empty ones.
+  // Padding of the sequence count adds empty sequences.
   std::size_t add_lengths(std::int64_t SequenceRange::*length) {
     const std::size_t place = begin_part();
     for (const SequenceRange& s : sequences_) words_.push_back(static_cast<std::int32_t>(s.*length));
@@ -144,8 +144,7 @@ AttentionGraphKey key_of(const Tensor& q, const Tensor& k, const Tensor& v, cons
   return key;
 }
 
-// The backward pass sums in f32 rows of its own: as many as there are rows, or as the rounded sequences would have if
-// that is less.
+// Backward workspace of f32 rows: the row count, or that of the rounded sequences if smaller.
 void choose_workspace(AttentionGraphKey& key, const Tensor& q, const Tensor& k) {
   if (!key.packed) return;
   const std::int64_t query_rows = rounded_rows(q.size(0)), key_rows = rounded_rows(k.size(0));
@@ -160,7 +159,7 @@ bool run(AttentionGraphKey key, Sequences sequences, std::initializer_list<Opera
   std::unordered_map<std::int64_t, void*> addresses;
   for (const Operand& x : operands) {
     const SequenceRange& first = sequences[0];
-    // Packed, the offsets count from the tensor's start. Uniform, the graph's tensors start at the first sequence.
+    // Packed: offsets count from the tensor's start. Uniform: graph tensors start at the first sequence.
     const std::int64_t row = key.packed ? 0 : x.of_keys() ? first.k_begin : first.q_begin;
     void* address = static_cast<std::byte*>(x.tensor->raw_data()) + static_cast<std::size_t>(row * x.row()) * x.width();
     if (!is_aligned(x, address)) {
@@ -168,7 +167,7 @@ bool run(AttentionGraphKey key, Sequences sequences, std::initializer_list<Opera
       return false;
     }
     addresses[x.id] = address;
-    // Offsets of gradients summed over query heads are multiplied by the group.
+    // Offsets of gradients summed over query heads are multiplied by the group size.
     const std::int64_t rows = x.id == kLse ? x.tensor->size(1) : x.tensor->size(0);
     key.wide_offsets |= key.packed && rows * x.row() * (key.heads / key.kv_heads) > INT32_MAX;
   }
@@ -182,7 +181,7 @@ bool run(AttentionGraphKey key, Sequences sequences, std::initializer_list<Opera
   std::optional<CudnnSession> session;
   try {
     session.emplace(stream);
-  } catch (const Error& error) {  // parts of the library missing, say
+  } catch (const Error& error) {  // for example, missing sub-libraries
     reason = error.what();
     return false;
   }
@@ -196,7 +195,7 @@ bool run(AttentionGraphKey key, Sequences sequences, std::initializer_list<Opera
   return graph->run(*session, addresses, workspace.raw_data(), reason);
 }
 
-// How many sequences a deterministic backward pass may take at once; 0: not even one.
+// Sequences per deterministic backward call; 0: none fits.
 std::size_t deterministic_batch(const AttentionGraphKey& key) {
   const std::int64_t bytes = key.heads * key.queries * key.keys * 2;
   const auto fitting = static_cast<std::uint64_t>(kDeterministicBytes / std::max<std::int64_t>(1, bytes));

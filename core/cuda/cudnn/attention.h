@@ -1,5 +1,5 @@
 #pragma once
-// Attention through cuDNN's graphs.
+// Attention through cuDNN graphs.
 
 #include <string>
 
@@ -7,8 +7,8 @@
 
 namespace quench::cuda {
 
-// False, with the reason, where cuDNN does not take the call; nothing has been written then. `layout` is uniform or
-// packed. Rows in no sequence are left alone.
+// False, with the reason and no output written, if cuDNN does not support the call. `layout`: uniform or packed. Rows
+// outside every sequence are not written.
 [[nodiscard]] bool cudnn_attention(const AttentionArgs& args, AttentionLayout layout, std::string& reason);
 [[nodiscard]] bool cudnn_attention_backward(const AttentionBackwardArgs& args, AttentionLayout layout,
                                             std::string& reason);

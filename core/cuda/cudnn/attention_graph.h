@@ -1,5 +1,5 @@
 #pragma once
-// Graphs of cuDNN for attention, built once for everything that shapes them.
+// Cache of cuDNN attention graphs.
 
 #include <array>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace quench::cuda {
 
-// Operands of a graph, as cuDNN names them in the table of addresses.
+// Tensor ids of a graph.
 enum AttentionOperand : std::int64_t {
   kQ = 1,
   kK,
@@ -24,7 +24,7 @@ enum AttentionOperand : std::int64_t {
   kDv,
   kQueryLengths,
   kKeyLengths,
-  kOffsets = 100,  // of operand x in a packed graph: kOffsets + x
+  kOffsets = 100,  // packed: offsets of operand x are kOffsets + x
 };
 
 struct HeadStrides {  // in elements
@@ -32,7 +32,7 @@ struct HeadStrides {  // in elements
   auto operator<=>(const HeadStrides&) const = default;
 };
 
-// Everything that shapes a graph.
+// Cache key of a graph.
 struct AttentionGraphKey {
   int device = 0;
   bool backward = false, packed = false, causal = false, bottom_right = false, lse = false, deterministic = false;
@@ -40,16 +40,16 @@ struct AttentionGraphKey {
   std::int64_t window = 0;    // AttentionArgs::window
   float scale = 1;
   std::int64_t heads = 0, kv_heads = 0, dim = 0;
-  std::int64_t batch = 0, queries = 0, keys = 0;   // sequences, and the longest of them
-  std::int64_t total_queries = 0, total_keys = 0;  // rows that workspace is sized for; 0: batch times the longest
+  std::int64_t batch = 0, queries = 0, keys = 0;   // sequences, and their maximum lengths
+  std::int64_t total_queries = 0, total_keys = 0;  // rows of the workspace; 0: batch times maximum length
   HeadStrides q, k, v, out, dq, dk, dv;
   auto operator<=>(const AttentionGraphKey&) const = default;
 };
 
 class AttentionGraph {
  public:
-  // Never null; refused() tells why cuDNN takes no such graph. The session is of the key's device. A new graph is
-  // compiled, which takes a few tenths of a second.
+  // Never null; refused(): reason of an unsupported graph. The session is of the key's device. A new graph compiles for
+  // a few tenths of a second.
   static std::shared_ptr<const AttentionGraph> get(const AttentionGraphKey& key, const CudnnSession& session);
 
   [[nodiscard]] const std::string& refused() const noexcept { return refused_; }

@@ -5,10 +5,9 @@
 namespace quench::cuda {
 namespace {
 
-// cuDNN takes head dimensions in 16-byte pieces.
+// Head dimensions are multiples of 16 bytes.
 constexpr std::int64_t kDimStep = 8, kMaxDim = 256;
-// The dense form makes a plan for each length. Lengths that vary from step to step are seldom multiples of this, and
-// share the plans of the ragged form.
+// The dense form compiles a plan per length. Varying lengths are seldom multiples of this, and share the ragged plans.
 constexpr std::int64_t kUniformStep = 128;
 
 bool is_uniform(std::span<const SequenceRange> sequences) {
@@ -31,7 +30,7 @@ AttentionLayout attention_layout(const Tensor& q, const Tensor& k, std::span<con
   if (q.dtype() != DType::bf16 || dim == 0 || dim % kDimStep != 0 || dim > kMaxDim || k.size(0) == 0 ||
       sequences.empty())
     return AttentionLayout::general;
-  // Every query must see a key: cuDNN leaves the results of others to chance.
+  // Every query needs a visible key: cuDNN leaves other outputs undefined.
   const bool every_query_sees = std::all_of(sequences.begin(), sequences.end(), [&](const SequenceRange& s) {
     return (s.q_length > 0) == (s.k_length > 0) && (!causal || s.q_length <= s.k_length);
   });

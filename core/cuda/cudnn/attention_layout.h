@@ -1,6 +1,6 @@
 #pragma once
-// How the sequences of an attention call lie in memory, and where each row's logarithm goes: pure functions of the
-// shapes, so that the forward and the backward pass agree whichever kernels serve them.
+// Sequence layout and lse layout of an attention call: pure functions of the shapes, so that forward and backward agree
+// for any choice of kernels.
 
 #include <span>
 
@@ -9,9 +9,9 @@
 namespace quench::cuda {
 
 enum class AttentionLayout {
-  general,  // anything; for the kernels of this program
-  uniform,  // cuDNN's dense form: sequences of one length, queries as keys, end to end
-  packed,   // cuDNN's ragged form: documents of any lengths
+  general,  // any; tiled and decode kernels
+  uniform,  // cuDNN dense: equal lengths, queries as keys, contiguous
+  packed,   // cuDNN ragged: any lengths
 };
 
 [[nodiscard]] AttentionLayout attention_layout(const Tensor& q, const Tensor& k,
@@ -21,9 +21,9 @@ enum class AttentionLayout {
 struct LseLayout {
   std::int64_t sequence, head, row;
 };
-// general: [heads,Nq]. uniform: [sequences,heads,length], as cuDNN's backward pass wants it. packed: [Nq,heads].
+// general: [heads,Nq]. uniform: [sequences,heads,length], required by cuDNN's backward. packed: [Nq,heads].
 [[nodiscard]] LseLayout lse_layout(AttentionLayout layout, const Tensor& q, std::span<const SequenceRange> sequences);
-// The same for runs of rows in no sequence.
+// lse layout of row ranges outside every sequence.
 [[nodiscard]] LseLayout gap_lse_layout(AttentionLayout layout, const Tensor& q);
 
 }  // namespace quench::cuda

@@ -56,7 +56,7 @@ CudnnSession::CudnnSession(Stream stream) {
     std::mutex mutex;
     cudnnHandle_t handle = nullptr;
   };
-  static std::array<Slot, 16>& slots = *new std::array<Slot, 16>;  // outlives every thread that may still use it
+  static std::array<Slot, 16>& slots = *new std::array<Slot, 16>;  // never destroyed: outlives all threads
   const DeviceGuard guard(stream.device);
   Slot& slot = slots.at(static_cast<std::size_t>(stream.device.index));
   lock_ = std::unique_lock(slot.mutex);
@@ -71,7 +71,7 @@ CudnnSession::CudnnSession(Stream stream) {
 
 }  // namespace quench::cuda
 
-// What cuDNN's header-only front end and the code above call, passed on to the opened library. Declared by cuDNN.
+// cuDNN symbols of the header-only frontend and of this folder, forwarded to the loaded library. Declared by cuDNN.
 #define QUENCH_CUDNN_FORWARD(result, name, parameters, ...)           \
   result name parameters {                                            \
     static auto* const function = ::quench::cuda::find(&name, #name); \
@@ -102,7 +102,7 @@ QUENCH_CUDNN_FORWARD(cudnnStatus_t, cudnnBackendExecute,
                      (cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t operands), handle,
                      plan, operands)
 
-// The front end compiles kernels of its own for other ops and chips. None of the graphs built here asks for them.
+// NVRTC stubs: the frontend compiles kernels for ops and GPUs that no graph here uses.
 nvrtcResult nvrtcCreateProgram(nvrtcProgram*, const char*, const char*, int, const char* const*, const char* const*) {
   return NVRTC_ERROR_INVALID_INPUT;
 }

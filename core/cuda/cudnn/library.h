@@ -1,5 +1,5 @@
 #pragma once
-// cuDNN as a library that may be missing: opened when first needed, so that the program also starts without it.
+// cuDNN, loaded on first use; optional.
 
 #include <cudnn.h>
 
@@ -10,12 +10,11 @@
 
 namespace quench::cuda {
 
-// Empty if cuDNN is there, else why it is not. Opens the library on the first call: QUENCH_CUDNN_LIBRARY of the
-// environment, else libcudnn of the compiled-for major version where the loader finds it or in the CUDA toolkit.
+// Empty if cuDNN is available, else the reason. Loads $QUENCH_CUDNN_LIBRARY on the first call, else libcudnn of the
+// compiled major version from the loader's path or the CUDA toolkit.
 [[nodiscard]] const std::string& cudnn_missing();
 
-// The one handle of a device, bound to a stream for as long as this is alive. Handles and plans are not safe to share
-// between threads, hence the lock; work is only enqueued under it.
+// Exclusive use of a device's cuDNN handle, bound to a stream; not thread-safe, hence the lock. Only enqueues under it.
 class CudnnSession {
  public:
   explicit CudnnSession(Stream stream);

@@ -1,4 +1,4 @@
-// The bias on a router's choice: a block sums the counts of all experts, in an order of its own, and moves each bias.
+// Expert bias update: one CTA sums the counts in a fixed order and updates each bias.
 
 #include "core/cuda/common/launch.h"
 #include "core/ops/experts/expert_bias.h"

@@ -1,4 +1,4 @@
-// Casts of the operands of grouped float8 products. Rows may be copies of tokens that are read where they are.
+// Casts of grouped float8 GEMM operands. Rows may be gathered from token rows by index (fused permute).
 
 #include "core/cuda/common/group_tiles.cuh"
 #include "core/cuda/quantize/code_tiles.cuh"
@@ -8,7 +8,7 @@
 namespace quench::cuda {
 namespace {
 
-// Where the rows of an operand are.
+// Row source: contiguous, or gathered by pair.
 template <class T>
 struct RowSource {
   const T* x;
@@ -21,7 +21,7 @@ struct RowSource {
         pairs(rows.pairs.defined() ? rows.pairs.data<std::int32_t>() : nullptr),
         choices(static_cast<int>(rows.choices)),
         columns(rows.x.size(1)) {}
-  // Null for a row of zeros.
+  // Null for a padding row (zeros).
   __device__ const T* operator()(std::int64_t row) const {
     if (pairs == nullptr) return x + row * columns;
     const std::int32_t pair = pairs[row];
@@ -29,7 +29,7 @@ struct RowSource {
   }
 };
 
-// The group of a row, `groups` behind the last one. All lanes of a warp call it with the same row.
+// Group of a row, `groups` past the last. Warp-uniform row.
 __device__ int group_of(const std::int32_t* ends, int groups, std::int64_t row) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int first = 0; first < groups; first += 32) {
@@ -40,7 +40,7 @@ __device__ int group_of(const std::int32_t* ends, int groups, std::int64_t row) 
   return groups;
 }
 
-// Maximum over the block, for every thread: one barrier, since the two halves of the scratch take turns.
+// CTA maximum in every thread: double-buffered scratch, one barrier.
 template <int kThreads>
 struct BlockMaxScratch {
   std::uint32_t words[2][kThreads / 32];
@@ -56,9 +56,9 @@ __device__ std::uint32_t block_max(std::uint32_t word, BlockMaxScratch<kThreads>
 
 constexpr int kRowThreads = 256;
 
-// Blocks take runs of rows, each thread kKept groups of eight columns of a row, and read a row while they cast the one
-// before. The columns' largest magnitudes stay in registers until the group or the run ends. Reads x once; writes a
-// byte an element, a scale a row, and raises maxima where they are not there yet.
+// CTAs take runs of rows, kKept vectors of eight columns per thread, and load the next row during the cast. Column amax
+// stays in registers until the group or run ends, then atomics only where it rises. Reads x once; writes a byte per
+// element and a scale per row.
 template <class T, int kThreads, int kKept>
 __global__ __launch_bounds__(kThreads) void cast_group_rows_kernel(RowSource<T> source, const std::int32_t* ends,
                                                                    int groups, std::uint8_t* out, float* scales,
@@ -83,7 +83,7 @@ __global__ __launch_bounds__(kThreads) void cast_group_rows_kernel(RowSource<T> 
     group = group_of(ends, groups, first);
     if (group < groups) end = ends[group];
   }
-  // By way of shared memory, so that neighbouring threads raise neighbouring columns.
+  // Through shared memory, for coalesced atomics.
   const auto flush = [&] {
 #pragma unroll
     for (int k = 0; k < kKept; ++k) {
@@ -129,7 +129,7 @@ __global__ __launch_bounds__(kThreads) void cast_group_rows_kernel(RowSource<T> 
   if (group < groups) flush();
 }
 
-// For rows of any length and alignment: a block a row, which it reads twice; an atomic for every element.
+// Fallback for any length and alignment: one CTA per row, two reads, one atomic per element.
 template <class T>
 __global__ __launch_bounds__(kRowThreads) void cast_any_group_rows_kernel(RowSource<T> source, const std::int32_t* ends,
                                                                           int groups, std::uint8_t* out, float* scales,
@@ -166,7 +166,7 @@ void group_rows_cast_cuda(const GroupRowsCastArgs& args) {
     const std::int64_t count = rows.rows(), columns = source.columns;
     if (rows_are_wide<T>(source.x, columns, columns) && aligned(out, 8) && columns % kPiece == 0) {
       const auto run = [&]<int kThreads, int kKept>() {
-        constexpr int kWords = kKept * PackedPiece<T>::kWords;  // of a row, of which a thread holds three
+        constexpr int kWords = kKept * PackedPiece<T>::kWords;  // words per row and thread; three rows in registers
         constexpr int kBlocks = std::max(1, (kWords <= 4    ? 1536
                                              : kWords <= 8  ? 1280
                                              : kWords <= 16 ? 768
@@ -190,8 +190,8 @@ void group_rows_cast_cuda(const GroupRowsCastArgs& args) {
   });
 }
 
-// A block takes a tile, as cast_tiles_kernel does; the eight rows of a thread belong to one group. Reads x once, and
-// the scales of a group a few times from the caches; writes a byte an element.
+// One CTA per tile, as cast_tiles_kernel; a thread's eight rows lie in one group. Reads x once and the group scales
+// from cache; writes a byte per element.
 template <class T, bool kWide>
 __global__ __launch_bounds__(kCodeThreads, sizeof(T) == 4 ? 2 : 4) void cast_group_columns_kernel(
     RowSource<T> source, const std::int32_t* ends, int groups, const float* scales, std::uint8_t* transposed,

@@ -1,5 +1,5 @@
-// Grouped GEMM for devices and shapes that core/cuda/sm90/grouped_gemm_bf16.cu does not take: mma.sync for bf16
-// operands with rows of a multiple of 16 bytes, else f32 FMA. Each CTA finds its group; CTAs without rows exit at once.
+// Grouped GEMM where core/cuda/sm90/grouped_gemm_bf16.cu is not supported: mma.sync for bf16 rows of a multiple of 16
+// bytes, else f32 FMA. Each CTA finds its group; CTAs without rows exit.
 
 #include "core/cuda/common/group_tiles.cuh"
 #include "core/cuda/common/launch.h"
@@ -11,7 +11,7 @@
 namespace quench::cuda {
 namespace {
 
-constexpr int kPlainTile = 32;  // of the kernels without tensor cores, a thread each result
+constexpr int kPlainTile = 32;  // CUDA-core kernels, one thread per output
 
 struct GroupedShape {
   int groups;
@@ -123,7 +123,7 @@ bool has_mma(const Tensor& t) {
   return t.dtype() == DType::bf16 && rows_are_wide<bfloat16>(t.raw_data(), t.size(-1), t.size(-1));
 }
 
-// Rows of blocks that a grid can have.
+// Limit of gridDim.y.
 constexpr std::int64_t kMaxGridRows = 65535;
 
 void grouped_gemm_cuda(const GroupedGemmArgs& args) {

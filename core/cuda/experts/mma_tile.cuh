@@ -1,11 +1,9 @@
 #pragma once
-// One 128 x 128 tile of a product of bf16 matrices with f32 sums, on tensor cores by mma.sync (compute capability 8.0
-// and later).
+// One 128x128 bf16 GEMM tile with f32 accumulators, by mma.sync (SM80 and later).
 //
-// 256 threads, eight warps in two rows of four; a warp has 64 x 32 of the tile. The contraction goes in steps of 64,
-// whose operands are copied to shared memory kStages - 1 steps ahead. An operand lies with its contraction axis last
-// ("k inner": rows of 128 bytes) or first ("k outer": 64 rows of 256 bytes). Pieces of 16 bytes change places with the
-// lowest three bits of their row, so that eight rows read at one place meet different banks.
+// 256 threads: 2x4 warps of 64x32. K steps of 64, loaded by cp.async kStages - 1 steps ahead. Shared-memory operands
+// are K-major ("k inner": rows of 128 bytes) or MN-major ("k outer": 64 rows of 256 bytes); 16-byte chunks are
+// XOR-swizzled with the low three bits of the row, so ldmatrix has no bank conflicts.
 
 #include "core/cuda/common/mma.cuh"
 #include "core/cuda/common/vector.cuh"
@@ -16,15 +14,15 @@ inline constexpr int kMmaTile = 128, kMmaDepth = 64, kMmaThreads = 256, kMmaStag
 inline constexpr int kMmaOperandBytes = kMmaTile * kMmaDepth * 2;
 inline constexpr int kMmaSharedBytes = kMmaStages * 2 * kMmaOperandBytes;
 
-// A matrix of bf16 in global memory as the tile reads it.
+// bf16 GEMM operand in global memory.
 struct MmaOperand {
-  const bfloat16* base;  // of the tile's first row (k inner) or column (k outer), contraction index 0
-  std::int64_t stride;   // elements between rows
-  std::int64_t extent;   // rows or columns from `base` on that exist
-  std::int64_t depth;    // of the contraction
+  const bfloat16* base;  // tile's first row (K-major) or column (MN-major), at k = 0
+  std::int64_t stride;   // row stride in elements
+  std::int64_t extent;   // valid rows or columns from `base`
+  std::int64_t depth;    // K
 };
 
-// Queues the copies of step `step`.
+// cp.async of K step `step`.
 template <bool kInner>
 __device__ inline void load_operand(std::uint32_t shared, const MmaOperand& operand, std::int64_t step) {
   constexpr int kPieces = kInner ? kMmaDepth / 8 : kMmaTile / 8, kRows = kInner ? kMmaTile : kMmaDepth;
@@ -39,13 +37,12 @@ __device__ inline void load_operand(std::uint32_t shared, const MmaOperand& oper
   }
 }
 
-// The 16 x 16 piece at (row, k) of an operand as mma.m16n8k16 wants its left operand; `kLeft` false: as two right
-// operands of 8 columns.
+// ldmatrix of the 16x16 block at (row, k) as an A fragment of mma.m16n8k16; `kLeft` false: as two B fragments of 8
+// columns.
 template <bool kInner, bool kLeft>
 __device__ inline void load_fragment(std::uint32_t (&words)[4], std::uint32_t shared, int row, int k) {
   const int lane = static_cast<int>(threadIdx.x) % 32, matrix = lane / 8, line = lane % 8;
-  // Matrices 0..3 of the left operand: (row, k), (row + 8, k), (row, k + 8), (row + 8, k + 8); of the right one rows
-  // and k change places.
+  // A: matrices 0..3 at (row, k), (row + 8, k), (row, k + 8), (row + 8, k + 8); B: rows and k swapped.
   const int row_half = kLeft ? matrix & 1 : matrix >> 1, k_half = kLeft ? matrix >> 1 : matrix & 1;
   if constexpr (kInner) {
     const int r = row + row_half * 8 + line, piece = k / 8 + k_half;
@@ -56,13 +53,12 @@ __device__ inline void load_fragment(std::uint32_t (&words)[4], std::uint32_t sh
   }
 }
 
-// The sums of a warp: rows 16 i + lane / 4 (+ 8), columns 8 j + 2 (lane % 4) (+ 1) of its 64 x 32.
+// Accumulators of a warp: rows 16 i + lane / 4 (+ 8), columns 8 j + 2 (lane % 4) (+ 1) of its 64x32 tile.
 struct MmaSums {
   float values[4][4][4] = {};
 };
 
-// sums += left * right over the whole contraction. All threads of the block; `shared` is the address of
-// kMmaSharedBytes of shared memory, aligned to 128.
+// sums += left * right over K. Collective over the CTA; `shared`: kMmaSharedBytes of shared memory, aligned to 128.
 template <bool kLeftInner, bool kRightInner>
 __device__ inline void multiply_tile(MmaSums& sums, std::uint32_t shared, const MmaOperand& left,
                                      const MmaOperand& right) {
@@ -82,7 +78,7 @@ __device__ inline void multiply_tile(MmaSums& sums, std::uint32_t shared, const 
   for (int step = 0; step < kMmaStages - 1; ++step) queue(step);
   for (std::int64_t step = 0; step < steps; ++step) {
     cp_async_wait<kMmaStages - 2>();
-    __syncthreads();  // the step's operands are there for all, and all have read those of the step before
+    __syncthreads();  // step loaded; previous step consumed
     queue(step + kMmaStages - 1);
     const std::uint32_t a = left_at(step), b = a + kMmaOperandBytes;
 #pragma unroll
@@ -104,7 +100,6 @@ __device__ inline void multiply_tile(MmaSums& sums, std::uint32_t shared, const 
   __syncthreads();
 }
 
-// Calls store(row, column, first, second) for pairs of neighbouring columns of the tile.
 template <class Store>
 __device__ inline void for_sums(const MmaSums& sums, const Store& store) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;

@@ -1,6 +1,5 @@
-// A block takes 32 rows of a strip of columns to shared memory: from there it rounds along the columns, 16 bytes a
-// thread, and then along the rows, a word of each row a thread. The first loop is not unrolled, which keeps the
-// kernel's code short.
+// MX rounding of expert rows: a CTA loads 32 rows of a column strip to shared memory and rounds rowwise (16 bytes per
+// thread), then columnwise (a word per row and thread). First loop not unrolled: code size.
 
 #include "core/cuda/quantize/mx_rounding.cuh"
 #include "core/ops/experts/round_rows_mx.h"
@@ -11,17 +10,17 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-// Of 16 bytes: of a row of the strip, and of a thread.
+// In 16 bytes: per row of the strip, and per thread.
 constexpr int kChunks = kThreads / 4, kRounds = kMxBlockSize * kChunks / kThreads;
 
-// Where the rows stand; without pairs each by itself.
+// Row source; without pairs contiguous.
 template <class T>
 struct RowSource {
   const Packed<T>* x;
   const std::int32_t* pairs;
   int choices;
 
-  // A chunk of row r of `chunks`, zeros in rows without a pair.
+  // Vector `chunk` of row r; zeros for padding rows.
   __device__ Packed<T> load(std::int64_t r, std::int64_t chunk, std::int64_t chunks) const {
     if (pairs == nullptr) return x[r * chunks + chunk];
     const std::int32_t pair = pairs[r];
@@ -29,7 +28,7 @@ struct RowSource {
   }
 };
 
-// rowwise may be x: a block has read what it overwrites. `chunks` of a row, `strips` of them.
+// rowwise may alias x. `chunks` per row, `strips` of them.
 template <class T>
 __global__ __launch_bounds__(kThreads) void round_rows_mx_kernel(RowSource<T> source, Packed<T>* rowwise, T* columnwise,
                                                                  std::int64_t chunks, unsigned strips,
@@ -71,13 +70,13 @@ __global__ __launch_bounds__(kThreads) void round_rows_mx_kernel(RowSource<T> so
     *reinterpret_cast<Word*>(columnwise + (first_row + i) * columns + column) = turned[i];
 }
 
-// Along the columns alone: a chunk a thread.
+// Rowwise only: one vector per thread.
 template <class T>
 __global__ __launch_bounds__(kThreads) void round_gathered_columns_kernel(RowSource<T> source, Packed<T>* out,
                                                                           std::int64_t chunks, std::int64_t count,
                                                                           MxScale<E4m3> scale) {
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
-  // The bound is the same for a whole warp: its lanes take part in the exchange together.
+  // Uniform trip count over a warp, for the shuffles.
   for (std::int64_t first = std::int64_t{blockIdx.x} * kThreads + threadIdx.x / 32 * 32; first < count; first += step) {
     const std::int64_t i = first + threadIdx.x % 32;
     const bool inside = i < count;
@@ -89,7 +88,7 @@ __global__ __launch_bounds__(kThreads) void round_gathered_columns_kernel(RowSou
   }
 }
 
-// Where addresses are no multiples of 16 bytes: pass by pass.
+// Unaligned fallback: one pass per output.
 void round_rows_apart(const RoundRowsMxArgs& args) {
   Tensor x = args.rows.x;
   if (args.rows.pairs.defined()) {

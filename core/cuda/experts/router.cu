@@ -1,4 +1,4 @@
-// A warp takes a token; its scores stand in shared memory.
+// Router: one warp per token, scores in shared memory.
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/reduce.cuh"
@@ -29,7 +29,7 @@ struct Best {
   int index;  // -1: none
 };
 
-// The largest of n values in shared memory, the first of equal ones; NaN counts as -inf. All lanes get it.
+// argmax over n shared-memory values, first among equals, NaN as -inf. Result in all lanes.
 __device__ Best best_of(const float* values, int n, int lane) {
   Best best{-INFINITY, -1};
   for (int i = lane; i < n; i += 32)
@@ -44,7 +44,7 @@ __device__ Best best_of(const float* values, int n, int lane) {
   return best;
 }
 
-// Softmax of a row into p; returns its log-sum-exp.
+// Softmax of a row into p; returns the log-sum-exp.
 __device__ float softmax(const float* logits, int n, int lane, float* p) {
   float largest = -INFINITY;
   for (int e = lane; e < n; e += 32) largest = Max()(largest, logits[e]);
@@ -66,7 +66,7 @@ __device__ void scores_of(const float* logits, int n, int lane, bool sigmoid, fl
   __syncwarp();
 }
 
-// Experts outside the best groups become -inf. `group_scores` has room for as many floats as there are groups.
+// Sets experts outside the best groups to -inf. `group_scores`: one float per group.
 __device__ void keep_best_groups(const Rule& rule, int experts, int lane, float* choice, float* group_scores) {
   const int size = experts / rule.groups;
   for (int g = lane; g < rule.groups; g += 32) {
@@ -98,7 +98,7 @@ __device__ void keep_best_groups(const Rule& rule, int experts, int lane, float*
 __global__ __launch_bounds__(kThreads) void router_kernel(const float* logits, const float* bias,
                                                           std::int32_t* experts_out, float* weights_out,
                                                           std::int64_t tokens, int experts, int chosen, Rule rule) {
-  extern __shared__ float memory[];  // scores, choice, marks, group scores of each warp
+  extern __shared__ float memory[];  // per warp: scores, choice, marks, group scores
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const std::int64_t token = std::int64_t{blockIdx.x} * kWarps + warp;
   if (token >= tokens) return;
@@ -119,7 +119,7 @@ __global__ __launch_bounds__(kThreads) void router_kernel(const float* logits, c
   float sum = 0;
   for (int j = 0; j < chosen; ++j) {
     int best = best_of(choice, experts, lane).index;
-    // Nothing but NaN is left: the first expert that is free.
+    // Only NaN left: the first free expert.
     if (best < 0)
       for (best = 0; marks[best] != 0.0f;) ++best;
     __syncwarp();
@@ -140,7 +140,7 @@ __global__ __launch_bounds__(kThreads) void router_backward_kernel(const float* 
                                                                    const std::int32_t* ids, const float* counts,
                                                                    float* dlogits, std::int64_t tokens, int experts,
                                                                    int chosen, Rule rule, float balance, float z) {
-  extern __shared__ float memory[];  // scores, their gradients, probabilities of each warp
+  extern __shared__ float memory[];  // per warp: scores, their gradients, probabilities
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const std::int64_t token = std::int64_t{blockIdx.x} * kWarps + warp;
   if (token >= tokens) return;
@@ -165,7 +165,7 @@ __global__ __launch_bounds__(kThreads) void router_backward_kernel(const float* 
     dscores[ids[token * chosen + j]] = rule.factor * (rule.normalize ? (d - product / sum) / sum : d);
   }
   __syncwarp();
-  // Of the probabilities: what comes by way of softmax scores, and the balance term.
+  // Gradient of the probabilities: softmax scores and balance loss.
   const auto dp = [&](int e) {
     return (rule.sigmoid ? 0.0f : dscores[e]) + (counts != nullptr ? balance * counts[e] : 0.0f);
   };
@@ -180,10 +180,10 @@ __global__ __launch_bounds__(kThreads) void router_backward_kernel(const float* 
   }
 }
 
-// partial[block][e]: sum over the block's tokens of p_e; the last column of the squared log-sum-exp.
+// partial[block][e]: sum of p_e over the CTA's tokens; last column: sum of squared log-sum-exp (z-loss).
 __global__ __launch_bounds__(kThreads) void router_loss_kernel(const float* logits, std::int64_t tokens, int experts,
                                                                float* partial) {
-  extern __shared__ float memory[];  // probabilities and their sums of each warp
+  extern __shared__ float memory[];  // per warp: probabilities and their sums
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   float* p = memory + warp * (2 * experts + 1);
   float* sums = p + experts;

@@ -1,5 +1,5 @@
 #pragma once
-// cuBLASLt, loaded when the first matrix product runs on a GPU: the program starts where there is no CUDA.
+// cuBLASLt, loaded at the first GEMM on a GPU; the binary starts without CUDA.
 
 #include <cublasLt.h>
 
@@ -27,7 +27,7 @@ struct CublasLtLibrary {
   void check(cublasStatus_t status, std::string_view what) const;
 };
 
-// Throws unsupported, saying where it was looked for, when the library is not there.
+// Throws unsupported, with the searched places, if the library is missing.
 [[nodiscard]] const CublasLtLibrary& cublaslt();
 
 }  // namespace quench::cuda

@@ -83,7 +83,7 @@ void GemmAlgoCache::insert(const std::string& problem, const cublasLtMatmulAlgo_
   choices_.insert_or_assign(problem, algorithm);
   if (path_.empty() || warned_) return;
   try {
-    read();  // what another process chose meanwhile
+    read();  // entries written by other processes since
     write();
   } catch (const std::exception& error) {
     QUENCH_LOG_WARN("the chosen matrix product algorithms are not kept: {}", error.what());

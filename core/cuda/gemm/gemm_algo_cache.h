@@ -1,5 +1,5 @@
 #pragma once
-// File of autotuned cuBLASLt algorithms, so that a later run uses them from its first step.
+// Persistent cache of autotuned cuBLASLt algorithms.
 
 #include <filesystem>
 #include <mutex>
@@ -11,18 +11,18 @@
 
 namespace quench::cuda {
 
-// $QUENCH_GEMM_CACHE as a folder, else $XDG_CACHE_HOME/quench, else ~/.cache/quench; empty if that variable is set and
-// empty, or without a home directory.
+// $QUENCH_GEMM_CACHE, else $XDG_CACHE_HOME/quench, else ~/.cache/quench; empty if the first is set to the empty string,
+// or without a home directory.
 [[nodiscard]] std::filesystem::path gemm_algo_cache_folder();
 
 class GemmAlgoCache {
  public:
-  // Reads "gemm-<device>-<library version>.json" of the folder. An unreadable file is ignored
-  // with a warning. With an empty folder the cache lives in memory only.
+  // Reads "gemm-<device>-<library version>.json" of the folder; warns about an unreadable file and ignores it. In
+  // memory only for an empty folder.
   GemmAlgoCache(const std::filesystem::path& folder, std::string_view device, std::size_t library_version);
 
   [[nodiscard]] std::optional<cublasLtMatmulAlgo_t> find(const std::string& problem) const;
-  // Also writes the file (whole, replacing it atomically); a file that cannot be written is a warning, once.
+  // Also replaces the file atomically; warns once if it cannot be written.
   void insert(const std::string& problem, const cublasLtMatmulAlgo_t& algorithm);
 
  private:

@@ -5,7 +5,7 @@
 namespace quench::cuda {
 namespace {
 
-// Calls before the first trial: the clocks of an idle GPU have to ramp up.
+// Calls before the first trial, while the clocks of an idle GPU ramp up.
 constexpr std::int64_t kWarmUpCalls = 6;
 
 }  // namespace
@@ -59,8 +59,8 @@ void GemmAutotuner::end(cudaStream_t stream) {
   if (!open_) return;
   Running& call = running_.back();
   check(cudaEventRecord(call.end, stream), "cudaEventRecord", device_);
-  // If the device has already reached the first event, it may have idled for up to the host's time in the call: the
-  // first call of an algorithm loads its kernel.
+  // If the first event has already completed, the GPU may have idled for the host time of this call: an algorithm's
+  // first call loads its kernel.
   if (cudaEventQuery(call.begin) == cudaSuccess)
     call.doubt_ms = std::chrono::duration<float, std::milli>(Clock::now() - call.called).count();
   cudaGetLastError();  // clears cudaErrorNotReady
@@ -68,7 +68,7 @@ void GemmAutotuner::end(cudaStream_t stream) {
 }
 
 void GemmAutotuner::failed() {
-  if (open_) {  // the trial has no time
+  if (open_) {  // trial without a time
     spare_.push_back(running_.back().begin);
     spare_.push_back(running_.back().end);
     running_.pop_back();

@@ -1,9 +1,7 @@
 #pragma once
-// GEMM autotuning during training: the cuBLASLt candidates of a problem run in turn as the calls of the run itself,
-// each timed with CUDA events, until one has won (core/device/online_autotuner.h).
-//
-// Timings thus include the run's data, L2 state and clocks. A GPU under sustained load is power-limited and ranks
-// algorithms differently from an isolated trial. The host never waits for a timing; no output is computed twice.
+// Online GEMM autotuner: each training call of a problem runs one cuBLASLt candidate, timed with CUDA events, until one
+// wins (core/device/online_autotuner.h). Timings include the run's data, L2 state and power limit. The host never waits
+// for a timing; no output is computed twice.
 
 #include <chrono>
 #include <deque>
@@ -23,12 +21,12 @@ class GemmAutotuner {
   GemmAutotuner(const GemmAutotuner&) = delete;
   GemmAutotuner& operator=(const GemmAutotuner&) = delete;
 
-  // Algorithm of the next call, which is issued between begin() and end(). failed() drops the algorithm of the call.
+  // Algorithm of the call issued between begin() and end(). failed() drops that algorithm.
   [[nodiscard]] const cublasLtMatmulAlgo_t& begin(cudaStream_t stream);
   void end(cudaStream_t stream);
   void failed();
 
-  // The winner, once; nothing before and after.
+  // The winner, returned once; else nullopt.
   [[nodiscard]] std::optional<cublasLtMatmulAlgo_t> take_winner();
 
  private:
@@ -37,7 +35,7 @@ class GemmAutotuner {
     std::size_t candidate;
     cudaEvent_t begin, end;
     Clock::time_point called;
-    float doubt_ms = 0;  // part of the time in which the device may have been idle
+    float doubt_ms = 0;  // time in which the GPU may have idled
   };
 
   void collect();
@@ -48,11 +46,11 @@ class GemmAutotuner {
   Device device_;
   std::vector<cublasLtMatmulAlgo_t> candidates_;
   OnlineAutotuner autotuner_;
-  std::deque<Running> running_;  // calls with an outstanding time, oldest first
+  std::deque<Running> running_;  // calls with an outstanding timing, oldest first
   std::vector<cudaEvent_t> spare_;
   std::int64_t calls_ = 0;
-  std::size_t current_ = 0;  // the candidate of the call between begin() and end()
-  bool open_ = false;        // that call is timed
+  std::size_t current_ = 0;  // candidate of the open call
+  bool open_ = false;        // the open call is timed
   bool announced_ = false;
 };
 

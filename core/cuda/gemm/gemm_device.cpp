@@ -15,13 +15,12 @@
 namespace quench::cuda {
 namespace {
 
-constexpr int kCandidates = 16;  // cuBLASLt knows 8 for most problems
-// Below this a product takes about as long as its launch, and the order of its algorithms does not matter.
+constexpr int kCandidates = 16;  // cuBLASLt returns 8 for most problems
+// Launch-bound below this: the algorithm does not matter.
 constexpr double kMinFlops = 5e8;
 
 CallCounter plans_made("gemm.plans");
 
-// The library's handle on one device, with what was chosen for each problem.
 class DeviceGemm {
  public:
   explicit DeviceGemm(Device device)
@@ -52,12 +51,12 @@ class DeviceGemm {
  private:
   struct Chosen {
     std::unique_ptr<GemmPlan> plan;
-    std::unique_ptr<GemmAutotuner> autotuner;  // null if there is no algorithm
-    bool kept = false;                         // the algorithm is in the file, or not worth keeping
+    std::unique_ptr<GemmAutotuner> autotuner;  // null: no algorithm
+    bool kept = false;                         // algorithm written to the cache file, or not worth caching
   };
 
   Chosen& chosen_for(const GemmProblem& problem, const GemmCall& call, Device device) {
-    // Outside GemmTuning shapes may come once and never again: trials would only slow them down.
+    // Outside GemmTuning shapes may not recur: no trials.
     const bool autotuned = GemmTuning::wanted() && !deterministic();
     auto& table = chosen_[autotuned];
     const auto it = table.find(problem);
@@ -81,7 +80,7 @@ class DeviceGemm {
     return table.emplace(problem, std::move(chosen)).first->second;
   }
 
-  // One per stream, kept: products on one stream run one after the other.
+  // One per stream: GEMMs of a stream are serialized.
   void* workspace(Stream stream) {
     Tensor& scratch = workspaces_[stream.handle];
     if (!scratch.defined()) {
@@ -100,7 +99,7 @@ class DeviceGemm {
 
 DeviceGemm& device_gemm(Device device) {
   static std::mutex mutex;
-  // Never destroyed: the driver may be gone when statics are.
+  // Never destroyed: the driver may be unloaded before static destructors.
   static auto& table = *new std::map<int, std::unique_ptr<DeviceGemm>>;
   const std::lock_guard lock(mutex);
   auto& entry = table[device.index];

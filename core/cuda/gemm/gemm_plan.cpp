@@ -3,7 +3,7 @@
 namespace quench::cuda {
 namespace {
 
-// f32 products of f32 operands: TF32 would keep 10 bits of mantissa.
+// Full f32 for f32 operands: TF32 has a 10-bit mantissa.
 constexpr cublasComputeType_t kComputeType = CUBLAS_COMPUTE_32F;
 constexpr cudaDataType_t kScaleType = CUDA_R_32F;
 

@@ -1,5 +1,5 @@
 #pragma once
-// A matrix product as cuBLASLt sees it: descriptors of one problem, made once, and a run with an algorithm.
+// cuBLASLt descriptors of one GEMM problem.
 
 #include <vector>
 
@@ -9,16 +9,16 @@
 
 namespace quench::cuda {
 
-// Scratch that every algorithm may use, in bytes: what NVIDIA recommends for Hopper.
+// Workspace limit in bytes: NVIDIA's recommendation for Hopper.
 inline constexpr std::size_t kGemmWorkspaceBytes = std::size_t{32} << 20;
 
-// Addresses on the device and factors of one call.
+// Device addresses and factors of one call.
 struct GemmCall {
   const void *a = nullptr, *b = nullptr;
   void* c = nullptr;
-  const void* addend = nullptr;  // what beta multiplies: c's address where the problem has no other
+  const void* addend = nullptr;  // matrix of the beta term; c's address unless the problem has a separate addend
   const void* bias = nullptr;
-  // What code products are multiplied by, as many as GemmProblem::scales says.
+  // Dequantization scales, counts as in GemmProblem::scales.
   const float *scale_a = nullptr, *scale_b = nullptr;
   float alpha = 1.0f, beta = 0.0f;
 };
@@ -28,17 +28,17 @@ class GemmPlan {
  public:
   explicit GemmPlan(const GemmProblem& problem);
 
-  // cuBLASLt finds algorithms for scaled operands only where it sees addresses of scales: called before the two below.
+  // Required before candidates() and supports(): cuBLASLt checks scaled operands with scale addresses set.
   void bind_scales(const GemmCall& call) const;
 
-  // Candidates, best first by cuBLASLt's own estimate. Sums are combined in f32 only.
+  // Candidates, best first by cuBLASLt's estimate. Split-K reduction in f32 only.
   [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtHandle_t handle, int most) const;
-  // Algorithm `id` for operands of these types, nothing of it chosen yet. False if there is none.
+  // Default-initialized algorithm `id` for these types. False if there is none.
   [[nodiscard]] bool init(cublasLtHandle_t handle, int id, cublasLtMatmulAlgo_t& algorithm) const;
-  // False if the algorithm cannot run this problem.
+  // False if the algorithm does not support the problem.
   [[nodiscard]] bool supports(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm) const;
 
-  // Returns cuBLASLt's status.
+  // cuBLASLt status.
   cublasStatus_t run(cublasLtHandle_t handle, const GemmCall& call, const cublasLtMatmulAlgo_t& algorithm,
                      void* workspace, cudaStream_t stream) const;
 
@@ -46,7 +46,7 @@ class GemmPlan {
 
  private:
   GemmProblem problem_;
-  // Live as long as the process.
+  // Never destroyed.
   cublasLtMatmulDesc_t operation_ = nullptr;
   cublasLtMatrixLayout_t first_ = nullptr;
   cublasLtMatrixLayout_t second_ = nullptr;

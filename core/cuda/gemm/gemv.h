@@ -1,11 +1,11 @@
 #pragma once
-// Matrix products with few rows, which only read the weight: the linears of token-by-token generation.
+// GEMV kernels: GEMMs of few rows, bound by reading the weight (decode).
 
 #include "core/ops/gemm.h"
 
 namespace quench::cuda {
 
-// True if gemv takes the product: at most 4 rows of a, b transposed, 16-byte aligned rows.
+// Support of gemv(): at most 4 rows of a, b transposed, 16-byte aligned rows.
 [[nodiscard]] bool is_gemv(const GemmArgs& args);
 void gemv(const GemmArgs& args);
 

@@ -1,6 +1,6 @@
 #pragma once
-// Codes of packed weights (core/tensor/packed_matrix.h) to f32 in registers, one or a word of 32 bits at a time, and to
-// pairs of Pair, bf16 or f16, whichever takes fewer instructions: both hold every one of them.
+// In-register dequantization of packed values (core/tensor/packed_matrix.h): single values or words to f32, words to
+// Pair (bf16x2 or f16x2, the cheaper; both exact).
 
 #include <cuda_fp8.h>
 
@@ -12,10 +12,10 @@
 
 namespace quench::cuda {
 
-// An integer from 0 to 2^23 - 1 without a conversion: it becomes the mantissa of a float between 2^23 and 2^24.
+// Integer 0 to 2^23 - 1 to float without a conversion: mantissa of a float in [2^23, 2^24).
 inline constexpr std::uint32_t kTwoTo23 = 0x4B000000u;
 
-// codes * factor + addend, all pairs of bf16.
+// codes * factor + addend, in bf16x2.
 __device__ inline void fused(const Packed<bfloat16>& codes, std::uint32_t factor, std::uint32_t addend,
                              std::uint32_t (&out)[4]) {
   const Packed<bfloat16> result = fused(codes, {factor, factor, factor, factor}, {addend, addend, addend, addend});
@@ -29,7 +29,7 @@ struct Int4 {
   static __device__ float decode(std::uint32_t code) {
     return __uint_as_float(kTwoTo23 | ((code & 15u) ^ 8u)) - 8388616.0f;
   }
-  // Nibble i of the lower half stands in the mantissa where a bit 4 i has weight 1: no shifts but one of the upper
+  // Nibble i of the lower half is used in place: the exponent gives bit 4 i the weight 1. One shift, for the upper
   // half.
   static __device__ void decode_word(std::uint32_t word, float (&out)[8]) {
     word ^= 0x88888888u;
@@ -42,7 +42,7 @@ struct Int4 {
       out[i + 4] = __uint_as_float((upper & mask) | one) - zero;
     }
   }
-  // Pair i holds codes i and i + 4: as the last bits of 128 to 143, which bf16 holds exactly.
+  // Pair i: values i and i + 4, as low bits of 128 to 143, exact in bf16.
   static __device__ void decode_pairs(std::uint32_t word, std::uint32_t (&out)[4]) {
     Packed<bfloat16> codes;
 #pragma unroll
@@ -59,10 +59,10 @@ struct Int8 {
   static __device__ void decode_word(std::uint32_t word, float (&out)[4]) {
     word ^= 0x80808080u;
 #pragma unroll
-    for (std::uint32_t i = 0; i < 4; ++i)  // byte i under the upper bytes of 2^23
+    for (std::uint32_t i = 0; i < 4; ++i)  // byte i below the upper bytes of 2^23
       out[i] = __uint_as_float(__byte_perm(word, kTwoTo23, 0x7540u + i)) - 8388736.0f;
   }
-  // Pair i holds codes 2 i and 2 i + 1: as the last bits of 1,024 to 1,279, which f16 holds exactly.
+  // Pair i: values 2 i and 2 i + 1, as low bits of 1,024 to 1,279, exact in f16.
   static __device__ void decode_pairs(std::uint32_t word, std::uint32_t (&out)[2]) {
     word ^= 0x80808080u;
 #pragma unroll
@@ -81,8 +81,8 @@ struct Float4 {
 #pragma unroll
     for (int i = 0; i < 8; ++i) out[i] = decode(word >> (4 * i));
   }
-  // Pair i holds codes i and i + 4: exponent and mantissa stand at the ends of bf16's, which makes numbers that are
-  // 2^126 times too small, the smallest one subnormal.
+  // Pair i: values i and i + 4. Exponent and mantissa bits are placed in bf16's fields: 2^126 times too small, the
+  // smallest one subnormal.
   static __device__ void decode_pairs(std::uint32_t word, std::uint32_t (&out)[4]) {
     Packed<bfloat16> codes;
 #pragma unroll
@@ -99,14 +99,14 @@ struct Float8 {
   static __device__ float decode(std::uint32_t code) { return E4m3::decode(static_cast<std::uint8_t>(code)); }
   static __device__ void decode_word(std::uint32_t word, float (&out)[4]) {
 #pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {  // f16 holds every value of e4m3
+    for (int pair = 0; pair < 2; ++pair) {  // e4m3 is exact in f16
       const auto codes = static_cast<__nv_fp8x2_storage_t>(word >> (16 * pair));
       const float2 values = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3)));
       out[2 * pair] = values.x;
       out[2 * pair + 1] = values.y;
     }
   }
-  // Pair i holds codes 2 i and 2 i + 1.
+  // Pair i: values 2 i and 2 i + 1.
   static __device__ void decode_pairs(std::uint32_t word, std::uint32_t (&out)[2]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

@@ -1,5 +1,5 @@
-// Products with packed weights for few rows, and their values. A warp takes one or two rows of the weight: codes are
-// read once and become f32 in registers, sums are f32.
+// Dequantizing GEMM of few rows, and dequantization. One or two weight rows per warp, dequantized in registers; f32
+// accumulators.
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pdl.cuh"
@@ -17,10 +17,10 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
-constexpr int kPieceBytes = 16;  // of codes that a lane reads at a time
+constexpr int kPieceBytes = 16;  // quantized bytes per lane and load
 constexpr int kWords = kPieceBytes / 4;
 
-// kCount neighbouring elements, on an address that is a multiple of their bytes.
+// kCount consecutive elements at an aligned address.
 template <int kCount, class T>
 __device__ void load_values(const T* from, float (&to)[kCount]) {
   constexpr int kWidth = kCount < kVectorWidth<T> ? kCount : kVectorWidth<T>;
@@ -32,9 +32,8 @@ __device__ void load_values(const T* from, float (&to)[kCount]) {
   }
 }
 
-// Pieces of 16 bytes, each of one group, or of groups of whole words (words_per_group below kWords). Rows of the weight
-// are on their way to the second-level cache while the kernel before, which makes x, still runs. kGated: a warp takes
-// two rows, gate and up, and writes silu(gate) * up.
+// 16-byte vectors lie in one quantization group, or groups are whole words (words_per_group below kWords). L2 prefetch
+// of the weight before pdl_wait(). kGated: a gate and an up row per warp, output silu(gate) * up.
 template <class Codes, int kRows, int kColumns, bool kOffsets, bool kGated, class T>
 __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, PackedView w, int words_per_group,
                                                                  PackedOutput out, const T* bias) {
@@ -44,7 +43,7 @@ __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, Pac
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t outputs = kGated ? w.rows / 2 : w.rows;
   const std::int64_t first = (std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32) * (kGated ? 1 : kColumns);
-  const auto row_of = [&](int c) {  // rows behind the last one are not written
+  const auto row_of = [&](int c) {  // rows past the last are clamped and not stored
     return kGated ? min(first, outputs - 1) + c * outputs : min(first + c, outputs - 1);
   };
   const std::uint8_t* codes[kColumns];
@@ -81,7 +80,6 @@ __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, Pac
           for (int c = 0; c < kColumns; ++c) parts[c][row] = fmaf(values[c][i], in[i], parts[c][row]);
         }
       }
-      // The group ends with the piece, or with the word.
       if (q + 1 < kWords && words_per_group >= kWords) continue;
       const int group = (piece * kWords + q) / words_per_group;
 #pragma unroll
@@ -104,7 +102,7 @@ __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, Pac
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       const float sum = warp_reduce(sums[c][0], Sum());
-      // The bits of a product by itself and SwiGLU behind it.
+      // Rounded as unfused: bit-identical to the GEMM then SwiGLU.
       values[c][0] = to_float(from_float<T>(sum + (bias != nullptr ? to_float(bias[row_of(c)]) : 0.0f)));
     }
     if (lane == 0) out.write<T>(0, first, swiglu_of(values[0], values[1])[0]);
@@ -120,7 +118,7 @@ __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, Pac
   }
 }
 
-// Any groups and addresses: element by element.
+// Fallback for any group size and alignment: element by element.
 template <class Codes, class T>
 __global__ __launch_bounds__(kThreads) void packed_elements_kernel(const T* x, int rows, PackedView w, PackedOutput out,
                                                                    const T* bias) {
@@ -146,13 +144,13 @@ __global__ __launch_bounds__(kThreads) void packed_elements_kernel(const T* x, i
   }
 }
 
-// The value of a code, product and sum rounded to f32 each.
+// Dequantized value; multiply and add each rounded to f32.
 __device__ inline float value_of(float code, float scale, const float* offset) {
   const float product = __fmul_rn(code, scale);
   return offset != nullptr ? __fadd_rn(product, *offset) : product;
 }
 
-// Values of a row, a word of codes at a time, which has one group.
+// Dequantizes a row, one word (one group) at a time.
 template <class Codes, class T>
 __global__ __launch_bounds__(kThreads) void unpack_words_kernel(PackedView w, T* out) {
   constexpr int kCount = kPerWord<Codes>, kWidth = kCount < kVectorWidth<T> ? kCount : kVectorWidth<T>;
@@ -202,7 +200,7 @@ bool aligned(const Tensor& tensor) {
   return reinterpret_cast<std::uintptr_t>(tensor.raw_data()) % 16 == 0;
 }
 
-// Words of codes that share a scale, for rows that are whole pieces with groups of whole words; 0 for others.
+// Words per scale, for rows of whole vectors with groups of whole words; else 0.
 template <class Codes>
 int words_per_group(const PackedMatrix& m) {
   constexpr std::int64_t kPiece = kWords * kPerWord<Codes>;
@@ -233,7 +231,7 @@ void multiply(const PackedLinearArgs& args, const OpLaunch& launch) {
                  x, view, words, out, bias);
   };
   const auto columns = [&]<int kRows, bool kOffsets>() {
-    // Two rows of a large weight share what is read of x; small ones need all the warps that there can be.
+    // Large weights: two rows per warp share the reads of x. Small ones: one, for more warps.
     constexpr std::int64_t kManyRows = 4096;
     if constexpr (kRows == 1)
       if (m.rows() >= kManyRows) return run.template operator()<kRows, 2, kOffsets>();

@@ -1,16 +1,15 @@
 #pragma once
-// Scales of float8 operands as cuBLASLt wants them: multipliers of codes, while a QuantTensor holds multipliers of
-// values.
+// Dequantization scales for cuBLASLt: reciprocals of QuantTensor's quantization scales.
 
 #include "core/cuda/gemm/gemm_problem.h"
 
 namespace quench::cuda {
 
-// Lives on the stream until it is destroyed.
+// Stream-ordered memory, freed on destruction.
 class DecodeScales {
  public:
-  // Reciprocals of the scales of both operands, one or one a row as `mode` says: among rows an operand's only scale is
-  // repeated. IEEE division.
+  // Reciprocals (IEEE division) for both operands, tensorwise or rowwise by `mode`; a tensorwise scale is broadcast
+  // over the rows in rowwise mode.
   DecodeScales(const ScaledGemmArgs& args, GemmScales mode);
 
   [[nodiscard]] const float* a() const { return values_.data<float>(); }

@@ -1,6 +1,6 @@
 #pragma once
-// Small-M GEMMs on tensor cores for decode: bf16 activations of few rows, weights in bf16 or packed quantized values.
-// Bound by reading the weight once.
+// Small-M GEMMs on tensor cores for decode: bf16 activations, weights in bf16 or packed quantized values. Memory bound:
+// reads the weight once.
 
 #include "core/ops/packed_linear.h"
 
@@ -10,7 +10,7 @@ struct AddedNorm;
 
 namespace quench::cuda {
 
-// Support of small_m_gemm(): x in bf16; 64-byte chunks of a weight row lie in one quantization group.
+// Support of small_m_gemm(): bf16 x; each 64-byte chunk of a weight row lies in one quantization group.
 [[nodiscard]] bool small_m_gemm_supports(const Tensor& x, const PackedMatrix& weight);
 // `gated`: gated_packed_linear, `norm`: normed_linear; both for one row of x.
 void small_m_gemm(const PackedLinearArgs& args, bool gated, const AddedNorm* norm = nullptr);

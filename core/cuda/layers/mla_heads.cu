@@ -1,5 +1,4 @@
-// Heads of latent attention. Every element of the result is one read, or two for a rotated one; the shared key is read
-// once for each head, from the caches.
+// MLA heads. One read per output element, two if rotated; the shared key is read once per head, from cache.
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
@@ -21,7 +20,7 @@ struct Shape {
         value(static_cast<int>(s.value)),
         width(static_cast<int>(s.width())),
         interleaved(s.interleaved) {}
-  // Where pair i stands before the rotation: its first and second half.
+  // Index of the first and second half of pair i before the rotation.
   [[nodiscard]] __device__ int first(int i) const { return interleaved ? 2 * i : i; }
   [[nodiscard]] __device__ int second(int i) const { return interleaved ? 2 * i + 1 : i + rotary / 2; }
 };
@@ -58,7 +57,7 @@ __global__ __launch_bounds__(kThreads) void heads_kernel(const T* q, const T* kv
   }
 }
 
-// The derivative of element `column` of what was rotated.
+// Gradient of element `column` before the rotation.
 template <class T>
 __device__ inline float rotated_back(const T* dout, const Shape& s, const float* cos, const float* sin, int column) {
   const int half = s.rotary / 2;
@@ -93,7 +92,7 @@ __global__ __launch_bounds__(kThreads) void heads_backward_kernel(const T* dout,
   }
 }
 
-// Sums over the heads in their order.
+// Sums over heads in order.
 template <class T>
 __global__ __launch_bounds__(kThreads) void key_backward_kernel(const T* dout, const float* cos, const float* sin,
                                                                 const std::int32_t* positions, T* dkey, Shape s,

@@ -1,8 +1,5 @@
-// RMSNorm, forward.
-//
-// A row stays in registers between the sum of its squares and its normalisation, so that x is read once; the weight
-// stays there from row to row of a persistent block. Quantization outputs that take more than the largest magnitude of
-// all have a kernel of their own (norm_quant_outputs.cu).
+// RMSNorm forward. Rows stay in registers between reduction and normalization: x is read once. Persistent CTAs keep the
+// weight in registers. Fused quantization outputs beyond a tensor amax: norm_quant_outputs.cu.
 
 #include "core/ops/norm.h"
 
@@ -14,12 +11,12 @@
 namespace quench::cuda {
 namespace {
 
-// Resident threads of a multiprocessor: 64 registers each.
+// Resident threads per SM, at 64 registers.
 constexpr int kResidentThreads = 1024;
 
-// Moves x and y, or x, residual, sum and y, once each, plus 4 bytes a row: 4 H (8 H with a residual) bytes a row in
-// bf16. A row has at most kGroup * kVectors pieces of 16 bytes. The sum over a row has the same order with all
-// quantization outputs. Quantization outputs need bf16.
+// Memory bound: moves x and y, or x, residual, sum and y, once: 4 H (8 H with a residual) bytes per row in bf16, plus
+// 4. At most kGroup * kVectors 16-byte vectors per row. Summation order is independent of the quantization outputs;
+// quantization outputs require bf16.
 template <class T, int kGroup, int kVectors, QuantOutputParts kParts>
 __global__ __launch_bounds__(kNormBlock<kGroup>,
                              kResidentThreads / kNormBlock<kGroup>) void norm_kernel(ForwardRows<T> args) {
@@ -35,11 +32,11 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
   Packed<T> weight[kVectors];
   load_weight<kGroup>(weight, args.weight, lane, vectors);
 
-  // The block stays together to the last row: group_sum has barriers and shuffles.
+  // Uniform trip count over the CTA: group_sum has barriers and shuffles.
   for (std::uint32_t first = blockIdx.x * kRows; first < args.rows; first += gridDim.x * kRows) {
     const std::uint32_t number = first + threadIdx.x / kGroup;
     const std::uint32_t row = number < args.rows ? number : 0;
-    const int end = number < args.rows ? vectors : 0;  // pieces of this row
+    const int end = number < args.rows ? vectors : 0;  // vectors of this row
     const RowPosition at = args.numbering(row);
     Packed<T> value[kVectors];
     load_row<kGroup>(value, args.x[at], lane, end);
@@ -79,8 +76,8 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
 
 constexpr int kAnyThreads = 256;
 
-// Rows of any width and alignment. Reads the row twice, the second time from the caches; a thread meets only what it
-// wrote itself, so that outputs may alias inputs as in the other kernel.
+// Fallback for any width and alignment: reads rows twice, the second time from cache. Threads re-read only their own
+// writes: outputs may alias inputs.
 template <class T>
 __global__ __launch_bounds__(kAnyThreads) void norm_any_kernel(ForwardRows<T> args) {
   pdl_sync();

@@ -1,10 +1,9 @@
-// RMSNorm, backward.
+// RMSNorm backward.
 //
 // With xhat = x rstd and u = dy weight: dx = rstd (u - xhat mean(u xhat)) + dsum, dweight = sum over rows of dy xhat.
-// A row of dy, x and dsum stays in registers between the dot product and dx. A persistent block keeps its share of
-// dweight in registers over all its rows; the blocks' shares are then added in a fixed order, without atomics. With a
-// quantization outputs dx stays in registers until its largest magnitude is known; the next row is on its way into
-// shared memory meanwhile, where there is room: each thread fetches what it reads itself.
+// A row stays in registers between the dot product and dx. Persistent CTAs accumulate dweight in registers; partial
+// sums are added in a fixed order, without atomics. With quantization outputs dx stays in registers until the row amax
+// is known; if shared memory allows, the next row is prefetched by cp.async, each thread its own elements.
 
 #include <algorithm>
 #include <cstddef>
@@ -20,7 +19,7 @@ template <class T>
 struct BackwardRows : NormRows<T> {
   Rows<const T> dy, dsum;
   Rows<T> dx;
-  float* partial = nullptr;  // [blocks,width]; null when dweight is not wanted
+  float* partial = nullptr;  // [blocks,width]; null: no dweight
 
   explicit BackwardRows(const RmsNormBackwardArgs& args)
       : NormRows<T>(args), dy(args.dy), dsum(args.dsum), dx(args.dx) {}
@@ -29,21 +28,20 @@ struct BackwardRows : NormRows<T> {
   }
 };
 
-// Blocks that a multiprocessor holds.
+// Resident CTAs per SM.
 template <int kGroup, int kVectors>
 inline constexpr int kResidentBlocks = (kVectors > 2 ? 512 : 768) / kNormBlock<kGroup>;
 
-// Columns' maxima of quantization outputs and, after the last row, shares of dweight where a block has several rows.
+// Column amax of quantization outputs; after the last row, partial dweight of CTAs with several rows.
 template <class T, int kGroup, int kVectors, int kColumns, QuantOutputParts kParts>
 inline constexpr std::size_t kSharedBytes = std::max(
     {kParts == QuantOutputParts::rows ? sizeof(Packed<T>) * kNormBlock<kGroup> * kVectors : 0,
      kNormBlock<kGroup> > kGroup ? sizeof(float) * (kNormBlock<kGroup> / kGroup) * kColumns : 0, sizeof(Packed<T>)});
 
-// Moves dy, x, dsum and dx once each: 8 H bytes a row in bf16 (6 H without dsum); the blocks' shares of dweight are a
-// few percent more, y 2 H bytes where it is made again, codes H bytes. dx may be dy or dsum: a thread has read what it
-// overwrites. All sums have the same order with all quantization outputs. Quantization outputs need bf16; with
-// QuantOutputParts::rows a row belongs to a block or a warp. kAhead: with dynamic shared memory for kStages rows of a
-// group, [kStages][3][vectors] pieces each.
+// Memory bound: moves dy, x, dsum and dx once: 8 H bytes per row in bf16 (6 H without dsum), 2 H for a recomputed y, H
+// for float8 values, a few percent for partial dweight. dx may alias dy or dsum. Summation order is independent of the
+// quantization outputs. Quantization outputs require bf16; QuantOutputParts::rows: one CTA or warp per row. kAhead:
+// prefetch to dynamic shared memory, [kStages][3][vectors] per group.
 constexpr int kStages = 2;
 template <class T, int kGroup, int kVectors, QuantOutputParts kParts, bool kAhead>
 __global__ __launch_bounds__(kNormBlock<kGroup>,
@@ -58,7 +56,7 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
   constexpr int kColumns = kGroup * kVectors * kWidth;
   __shared__ alignas(16) std::byte memory[kSharedBytes<T, kGroup, kVectors, kColumns, kParts>];
   auto* const columns = reinterpret_cast<Packed<T>*>(memory);
-  Packed<T>* const own_columns = columns + threadIdx.x / kGroup * kGroup * kVectors + lane;  // of this thread alone
+  Packed<T>* const own_columns = columns + threadIdx.x / kGroup * kGroup * kVectors + lane;  // private to the thread
   BlockMax block_max(max_scratch);
   RowQuantOutputs<kParts, kRows == 1 ? RowOwner::block : RowOwner::warp> quant_outputs(args.quant_outputs, block_max);
   if constexpr (kParts == QuantOutputParts::rows)
@@ -66,10 +64,10 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
 
   extern __shared__ uint4 dynamic[];
   auto* const ahead = reinterpret_cast<Packed<T>*>(dynamic);
-  __shared__ float rstd_ahead[kAhead ? kStages : 1][kAhead ? kNormBlock<kGroup> : 1];  // of each thread
+  __shared__ float rstd_ahead[kAhead ? kStages : 1][kAhead ? kNormBlock<kGroup> : 1];  // per thread
   Packed<T>* const own_slots = ahead + threadIdx.x / kGroup * kStages * 3 * vectors + lane;
   int stage = 0;
-  // An empty group of copies past the last row keeps their count.
+  // Empty cp.async group past the last row, so that group counts match.
   const auto fetch = [&](std::uint32_t row, int to) {
     if (row < args.rows) {
       const RowPosition at = args.numbering(row);
@@ -89,11 +87,11 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
   Vector<float, kWidth> share[kVectors] = {};
   load_weight<kGroup>(weight, args.weight, lane, vectors);
 
-  // The block stays together to the last row: group_sum has barriers and shuffles.
+  // Uniform trip count over the CTA: group_sum has barriers and shuffles.
   for (std::uint32_t first = blockIdx.x * kRows; first < args.rows; first += gridDim.x * kRows) {
     const std::uint32_t number = first + threadIdx.x / kGroup;
     const std::uint32_t row = number < args.rows ? number : 0;
-    const int end = number < args.rows ? vectors : 0;  // pieces of this row
+    const int end = number < args.rows ? vectors : 0;  // vectors of this row
     const RowPosition at = args.numbering(row);
     const T* dy = args.dy[at];
     const T* x = args.x[at];
@@ -103,7 +101,7 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
     const Packed<T>* slots = own_slots;
     float rstd = 0;
     if constexpr (kAhead) {
-      fetch(number + gridDim.x * kRows, stage ^ 1);  // where the thread is done with the row before
+      fetch(number + gridDim.x * kRows, stage ^ 1);  // the stage is free: this thread has consumed it
       __pipeline_wait_prior(kStages - 1);
       slots += stage * 3 * vectors;
       rstd = rstd_ahead[stage][threadIdx.x];
@@ -176,7 +174,7 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
             make_float4(share[k][j], share[k][j + 1], share[k][j + 2], share[k][j + 3]);
   } else {
     auto& shares = reinterpret_cast<float(&)[kRows][kColumns]>(memory);
-    if constexpr (kParts != QuantOutputParts::none) __syncthreads();  // all have raised the columns' maxima
+    if constexpr (kParts != QuantOutputParts::none) __syncthreads();  // column amax complete
 #pragma unroll
     for (int k = 0; k < kVectors; ++k)
 #pragma unroll
@@ -193,7 +191,7 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
 
 constexpr int kAnyThreads = 256;
 
-// dx for rows of any width and alignment; reads its operands twice, the second time from the caches.
+// dx for any width and alignment; reads operands twice, the second time from cache.
 template <class T>
 __global__ __launch_bounds__(kAnyThreads) void norm_backward_any_kernel(BackwardRows<T> args) {
   __shared__ GroupScratch scratch;
@@ -220,8 +218,8 @@ __global__ __launch_bounds__(kAnyThreads) void norm_backward_any_kernel(Backward
 
 constexpr int kColumnLanes = 32, kColumnSlices = 8;
 
-// Shares of dweight for rows of any width and alignment: a block adds 32 columns of the rows that are its y coordinate
-// modulo the grid's. Runs before dx is written, which may take the place of dy.
+// Partial dweight for any width and alignment: a CTA sums 32 columns over rows congruent to its y. Runs before dx is
+// written, which may alias dy.
 template <class T>
 __global__ __launch_bounds__(kColumnLanes* kColumnSlices) void norm_dweight_any_kernel(BackwardRows<T> args) {
   __shared__ float shares[kColumnSlices][kColumnLanes];
@@ -242,7 +240,7 @@ __global__ __launch_bounds__(kColumnLanes* kColumnSlices) void norm_dweight_any_
   args.partial[blockIdx.y * args.width + column] = total;
 }
 
-// Both launchers return the blocks' shares of dweight if it is wanted.
+// Both launchers return the partial dweight, if requested.
 template <class T>
 Tensor launch_any(const OpLaunch& launch, BackwardRows<T> args, bool dweight_wanted) {
   Tensor partial;
@@ -272,8 +270,8 @@ Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweigh
       args.partial = partial.data<float>();
     }
     if constexpr (kParts == QuantOutputParts::rows && kGroup > 32) {
-      // The blocks of a multiprocessor stay as many: the order of the sums of dweight depends on them.
-      constexpr int kReserved = 1024;  // of a block's shared memory, not for our use
+      // CTAs per SM stay unchanged: the summation order of dweight depends on them.
+      constexpr int kReserved = 1024;  // shared memory reserved by the system per CTA
       constexpr std::size_t kStatic = kSharedBytes<T, kGroup, kVectors, kGroup * kVectors * kVectorWidth<T>, kParts> +
                                       sizeof(GroupScratch) + sizeof(BlockMax::Scratch) +
                                       kStages * kThreads * sizeof(float) + kReserved;
@@ -300,7 +298,7 @@ Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweigh
   return run.template operator()<512, 4>();
 }
 
-// The quantization outputs that a kernel can fill for these operands; with none it is left to fill_quant_outputs.
+// Quantization outputs parts that the fused kernel supports for these operands; none: fill_quant_outputs.
 template <class T>
 QuantOutputParts fused_parts(const BackwardRows<T>& args, const QuantOutputs& quant_outputs) {
   const std::int64_t vectors = args.width / kVectorWidth<T>;

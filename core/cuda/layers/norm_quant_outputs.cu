@@ -1,10 +1,8 @@
-// RMSNorm, forward, by whole rows, with the row's float8 codes and the columns' largest magnitudes on the way.
+// RMSNorm forward with fused float8 rows and column amax.
 //
-// A row waits twice for the threads that share it: for the sum of its squares, and for its largest result. So one block
-// fills a multiprocessor with groups of threads that work on rows of their own, each with a barrier of its own, and a
-// group's next row is on its way into shared memory while it works on one. A thread reads only what it has fetched
-// itself, so that the fetches need no barriers. The columns' maxima stay in registers to the last row; a multiprocessor
-// raises those in memory once.
+// One CTA per SM, of thread groups with a row and a named barrier each; two reductions per row (sum of squares, amax).
+// The next row is prefetched by cp.async; threads read only their own copies, so copies need no barrier. Column amax
+// stays in registers until the last row, then one atomic update per SM.
 
 #include "core/cuda/layers/norm_quant_outputs.h"
 
@@ -16,16 +14,16 @@ namespace quench::cuda {
 namespace {
 
 using T = bfloat16;
-constexpr int kThreads = 768;  // of a block at most: 80 registers each
-constexpr int kVectors = 4;    // pieces of 16 bytes of a thread, as in the kernel without rows: the sums agree
-constexpr int kStages = 2;     // rows of a group in shared memory
+constexpr int kThreads = 768;  // per CTA, at most: 80 registers each
+constexpr int kVectors = 4;    // 16-byte vectors per thread, as in norm.cu: same summation order
+constexpr int kStages = 2;     // row buffers per group
 
-// Waits for the threads of one group.
+// Named barrier of a group.
 template <int kGroup>
 struct GroupBarrier {
   int group;
   __device__ void operator()() const {
-    // Number 0 is the whole block's.
+    // Barrier 0 is __syncthreads().
     asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(kGroup) : "memory");
   }
 };
@@ -34,13 +32,13 @@ constexpr int kMostBarriers = 15;
 template <int kGroup>
 inline constexpr int kMostGroups = kThreads / kGroup;
 
-// Bytes a row in bf16, with codes: 5 H, with a residual 9 H. kGroup threads a row; x has rank 2, y and sum have no
-// gaps. `sum` may be x or residual: a row is read and written by one group, and read first.
+// Bytes per row in bf16, float8 output included: 5 H, with a residual 9 H. kGroup threads per row; x has rank 2, y and
+// sum are contiguous. `sum` may alias x or residual.
 template <int kGroup, bool kResidual>
 __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_constant__ ForwardRows<T> args) {
   constexpr int kInputs = kResidual ? 2 : 1, kWarps = kGroup / 32;
   static_assert(kWarps == 1 || kMostGroups<kGroup> <= kMostBarriers);
-  extern __shared__ Packed<T> memory[];  // [groups][kStages][kInputs][vectors], in the end [groups][vectors]
+  extern __shared__ Packed<T> memory[];  // [groups][kStages][kInputs][vectors]; finally [groups][vectors]
   __shared__ GroupScratch sum_scratch[kWarps == 1 ? 1 : kMostGroups<kGroup>];
   __shared__ std::uint32_t max_scratch[kMostGroups<kGroup>][kWarps];
   __shared__ BlockMax::Scratch amax_scratch;
@@ -51,7 +49,7 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
   int turn = 0;
   Packed<T>* const own = memory + group * kStages * kInputs * vectors + lane;
 
-  // An empty group of copies past the last row keeps their count.
+  // Empty cp.async group past the last row, so that group counts match.
   const auto fetch = [&](std::uint32_t row, int stage) {
     if (row < args.rows) {
       const RowPosition at{row, 0};
@@ -62,7 +60,7 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
     __pipeline_commit();
   };
 
-  // Neighbouring rows go to different multiprocessors, so that the last ones do as well.
+  // Consecutive rows go to different SMs, to balance the tail.
   const std::uint32_t step = gridDim.x * (blockDim.x / kGroup), first = blockIdx.x + gridDim.x * group;
   int stage = 0;
   fetch(first, stage);
@@ -71,7 +69,7 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
   std::uint32_t largest_of_all = 0;
 
   for (std::uint32_t row = first; row < args.rows; row += step, stage ^= 1) {
-    fetch(row + step, stage ^ 1);  // where the thread is done with the row before
+    fetch(row + step, stage ^ 1);  // the stage is free: this thread has consumed it
     __pipeline_wait_prior(kStages - 1);
     for (Packed<T>& piece : weight) keep_packed(piece);
     const std::int64_t begin = std::int64_t{row} * vectors + lane;
@@ -92,7 +90,7 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
     const float rstd = reciprocal_root_mean(squares, static_cast<float>(vectors * kVectorWidth<T>), args.eps);
     if (lane == 0) args.rstd[row] = rstd;
 
-    std::uint32_t pair = 0;  // the largest magnitudes of the row
+    std::uint32_t pair = 0;  // row amax, bf16x2
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if (lane + k * kGroup >= vectors) continue;
@@ -110,7 +108,7 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
     if (args.quant_outputs.codes != nullptr) {
       most = __reduce_max_sync(0xFFFFFFFFu, most);
       if constexpr (kWarps > 1) {
-        // One barrier is enough: that of the next row's sum lies between its writes and these reads.
+        // The barrier of the next row's sum orders these reads before the next writes.
         if (lane % 32 == 0) max_scratch[group][lane / 32] = most;
         barrier();
         most = max_scratch[group][0];
@@ -132,7 +130,7 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
     raise_amax(args.quant_outputs.amax, largest_of_all, block_max);
   }
   if (args.quant_outputs.column_amax == nullptr) return;
-  __syncthreads();  // all are done with the rows
+  __syncthreads();  // all rows complete
 #pragma unroll
   for (int k = 0; k < kVectors; ++k)
     if (lane + k * kGroup < vectors) memory[group * vectors + lane + k * kGroup] = columns[k];
@@ -143,7 +141,7 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
 template <bool kResidual>
 bool launch_rows(const OpLaunch& launch, const ForwardRows<T>& args) {
   const int row_bytes = static_cast<int>(sizeof(Packed<T>)) * kStages * (kResidual ? 2 : 1) * args.vectors;
-  constexpr int kStatic = 8192;  // shared memory that the kernel declares, and more than that
+  constexpr int kStatic = 8192;  // upper bound of static shared memory
   const int most = (max_shared_bytes(launch.device()) - kStatic) / row_bytes;
   if (most == 0) return false;
   const auto run = [&]<int kGroup>() {
@@ -158,7 +156,7 @@ bool launch_rows(const OpLaunch& launch, const ForwardRows<T>& args) {
   return run.template operator()<256>();
 }
 
-// Rows of fewer pieces are summed in another order, and so are wider ones.
+// Narrower and wider rows have another summation order.
 constexpr std::int64_t kFewestVectors = 33, kMostVectors = 256 * kVectors;
 
 }  // namespace

@@ -1,14 +1,14 @@
 #pragma once
-// RMSNorm with quantization outputs that include rows, or the largest magnitudes of columns.
+// RMSNorm with fused float8 rows or column amax.
 
 #include "core/cuda/common/launch.h"
 #include "core/ops/norm.h"
 
 namespace quench::cuda {
 
-// The forward pass with every part of its quantization outputs, in one reading. False, and nothing is done, where it
-// cannot: operands that are not bf16 in whole 16-byte pieces, rows that are too narrow or too wide. The bits are those
-// of the kernel without quantization outputs.
+// Forward with all quantization outputs parts in one read of x; bit-identical to the kernel without quantization
+// outputs. False, with nothing launched, if unsupported: not bf16 in whole 16-byte vectors, or rows too narrow or too
+// wide.
 [[nodiscard]] bool rms_norm_by_rows(const OpLaunch& launch, const RmsNormArgs& args);
 
 }  // namespace quench::cuda

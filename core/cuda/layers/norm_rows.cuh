@@ -1,8 +1,6 @@
 #pragma once
-// Rows of RMSNorm as its kernels take them: operands, a row's way into registers, and the arithmetic of a row.
-//
-// kGroup threads share a row, kVectors pieces of 16 bytes each: thread `lane` has the pieces lane + k * kGroup. A sum
-// over a row has the same order in every kernel with the same kGroup and kVectors.
+// RMSNorm building blocks. kGroup threads share a row, kVectors 16-byte vectors each: thread `lane` has vectors lane +
+// k * kGroup. The summation order is fixed by kGroup and kVectors.
 
 #include <cuda_pipeline.h>
 
@@ -13,7 +11,7 @@
 
 namespace quench::cuda {
 
-// What both passes read and write.
+// Operands of forward and backward.
 template <class T>
 struct NormRows {
   Rows<const T> x;
@@ -23,7 +21,7 @@ struct NormRows {
   std::uint32_t rows;
   RowNumbering numbering;
   std::int64_t width;
-  int vectors;  // pieces of a row
+  int vectors;  // per row
   QuantOutputPointers quant_outputs;
 
   template <class Args>
@@ -37,7 +35,7 @@ struct NormRows {
         width(args.x.size(-1)),
         vectors(static_cast<int>(width / kVectorWidth<T>)),
         quant_outputs(args.quant_outputs) {}
-  // True if every row may be read in 16-byte pieces.
+  // True if every row allows 16-byte accesses.
   [[nodiscard]] bool wide() const { return x.wide(width) && y.wide(width) && rows_are_wide<T>(weight, 0, width); }
 };
 
@@ -52,11 +50,11 @@ struct ForwardRows : NormRows<T> {
   [[nodiscard]] bool wide() const { return NormRows<T>::wide() && residual.wide(this->width) && sum.wide(this->width); }
 };
 
-// Threads of a block in which kGroup threads share a row.
+// Threads per CTA for kGroup threads per row.
 template <int kGroup>
 inline constexpr int kNormBlock = kGroup > 32 ? kGroup : 256;
 
-// The thread's pieces below `end`. Rows are read once, and leave the caches to others; the weight is not.
+// Streaming loads for rows, cached loads for the weight.
 template <int kGroup, class T, int kVectors>
 __device__ inline void load_row(Packed<T> (&pieces)[kVectors], const T* row, int lane, int end) {
 #pragma unroll
@@ -69,7 +67,6 @@ __device__ inline void load_weight(Packed<T> (&pieces)[kVectors], const T* weigh
   for (int k = 0; k < kVectors; ++k)
     if (lane + k * kGroup < end) pieces[k] = load_packed(weight, lane + k * kGroup);
 }
-// Queues copies of the thread's pieces to slots[k * kGroup] in shared memory.
 template <int kGroup, int kVectors, class T>
 __device__ inline void fetch_row(Packed<T>* slots, const T* row, int lane, int end) {
   const auto* from = reinterpret_cast<const Packed<T>*>(row) + lane;
@@ -78,7 +75,7 @@ __device__ inline void fetch_row(Packed<T>* slots, const T* row, int lane, int e
     if (lane + k * kGroup < end) __pipeline_memcpy_async(slots + k * kGroup, from + k * kGroup, sizeof(Packed<T>));
 }
 
-// Of f32, as those of bf16 in pack.cuh.
+// f32 counterparts of the bf16 functions in pack.cuh.
 __device__ inline Packed<float> sum(const Packed<float>& a, const Packed<float>& b) {
   Vector<float> result = unpack(a);
   const Vector<float> addend = unpack(b);
@@ -107,7 +104,7 @@ __device__ inline float reciprocal_root_mean(float squares, float width, float e
   return 1.0f / sqrtf(squares / width + eps);
 }
 
-// x rstd, rounded, times the weight.
+// round(x rstd) * weight.
 template <class T>
 __device__ inline Packed<T> normalised(const Packed<T>& x, float rstd, const Packed<T>& weight) {
   auto result = unpack(x);

@@ -1,8 +1,5 @@
-// SwiGLU by whole rows, with the row's float8 codes and the columns' largest magnitudes on the way.
-//
-// The codes of a row wait for its maximum, so a block takes a row at a time. While it works on one, the next is on its
-// way into shared memory: the barrier of the maximum stops nobody's loads. A thread reads and overwrites only what it
-// has fetched itself, so that the fetches need no barriers.
+// SwiGLU with fused float8 rows and column amax. One CTA per row, since float8 values need the row amax. The next row
+// is prefetched by cp.async, hiding the barrier. Threads access only their own copies, so copies need no barrier.
 
 #include "core/cuda/layers/swiglu_quant_outputs.h"
 
@@ -17,30 +14,29 @@ namespace quench::cuda {
 namespace {
 
 using T = bfloat16;
-// Threads of a block at most. Shared memory ends the backward kernel's rows before three pieces a thread need more than
-// 832 threads, which may have 72 registers.
+// Maximum threads per CTA. The backward kernel runs out of shared memory before three vectors per thread need more than
+// 832 threads (72 registers each).
 constexpr int kMaxThreads = 1024;
 template <bool kBackward, int kPieces>
 inline constexpr int kBlock = kPieces == 3 && kBackward ? 832 : kMaxThreads;
-constexpr int kStages = 2;  // rows in shared memory
+constexpr int kStages = 2;  // row buffers
 
 struct SwigluRows {
   const T* dout = nullptr;  // backward only
   const T* gate_up = nullptr;
-  T* out = nullptr;  // of the backward pass: may be null
+  T* out = nullptr;  // backward: may be null
   T* dgate_up = nullptr;
   std::int64_t rows = 0;
-  int pieces = 0;  // of 16 bytes in I elements
+  int pieces = 0;  // 16-byte vectors of I elements
   QuantOutputPointers quant_outputs;
 };
 
-// Pieces of a row in shared memory: gate, up, and dout in the backward pass.
+// Input rows in shared memory: gate, up, and dout in backward.
 template <bool kBackward>
 inline constexpr int kInputs = kBackward ? 3 : 2;
 
-// With kPieces times as many pieces as threads at most. Bytes a row in bf16, with codes: forward 4 I read, 2 I and I
-// written; backward 6 I read, 4 I and 2 I written, and 2 I more where `out` is made again. dgate_up may be gate_up: a
-// row is read and written by one block, and read first.
+// At most kPieces vectors per thread. Bytes per row in bf16, float8 output included: forward 4 I read, 3 I written;
+// backward 6 I read, 6 I written, 2 I more for a recomputed `out`. dgate_up may alias gate_up.
 template <bool kBackward, int kPieces>
 __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel(
     const __grid_constant__ SwigluRows args) {
@@ -48,7 +44,7 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
   __shared__ BlockMax::Scratch scratch;
   const int pieces = args.pieces, threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
 
-  // An empty group past the last row keeps the count of groups.
+  // Empty cp.async group past the last row, so that group counts match.
   const auto fetch = [&](std::int64_t row, int stage) {
     if (row < args.rows) {
       const auto* gate_up = reinterpret_cast<const Packed<T>*>(args.gate_up) + row * 2 * pieces;
@@ -73,7 +69,7 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
   int stage = 0;
   fetch(blockIdx.x, stage);
   for (std::int64_t row = blockIdx.x; row < args.rows; row += gridDim.x, stage ^= 1) {
-    fetch(row + gridDim.x, stage ^ 1);  // where the thread is done with the row before
+    fetch(row + gridDim.x, stage ^ 1);  // the stage is free: this thread has consumed it
     __pipeline_wait_prior(kStages - 1);
     Packed<T>* const slots = memory + stage * kInputs<kBackward> * pieces + thread;
 #pragma unroll
@@ -110,7 +106,7 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
         quant_outputs.encode((row * kOutputs + output) * pieces + piece, slots[k * threads + output * pieces], scale);
     }
   }
-  __syncthreads();  // all are done with the rows
+  __syncthreads();  // all rows complete
 #pragma unroll
   for (int k = 0; k < kPieces; ++k) {
     const int piece = thread + k * threads;
@@ -129,14 +125,14 @@ bool launch_rows(const OpLaunch& launch, const SwigluRows& args) {
   if (shared > most) return false;
   const auto run = [&]<int kPieces>() {
     if (pieces > kPieces * kBlock<kBackward, kPieces>) return false;
-    constexpr int kReserved = 1536;  // of a block's shared memory, not for our use, and more than that
+    constexpr int kReserved = 1536;  // upper bound of static and system-reserved shared memory
     const int threads = ((pieces + kPieces - 1) / kPieces + 31) / 32 * 32;
     const int blocks = std::clamp(most / (shared + kReserved), 1, kMaxThreads / threads);
     launch(swiglu_rows_kernel<kBackward, kPieces>, strided_grid(launch.device(), args.rows, 1, blocks), threads,
            static_cast<std::size_t>(shared), args);
     return true;
   };
-  // Up to half of the threads two blocks fit on a multiprocessor, which fill each other's gaps.
+  // Two CTAs per SM up to half of the threads.
   if (pieces <= kMaxThreads / 2) return run.template operator()<1>();
   if (pieces <= 2 * kMaxThreads) return run.template operator()<2>();
   if constexpr (kBackward)
@@ -145,7 +141,7 @@ bool launch_rows(const OpLaunch& launch, const SwigluRows& args) {
     return run.template operator()<3>() || run.template operator()<4>();
 }
 
-// True if all operands are bf16 in rows of whole 16-byte pieces.
+// True for bf16 operands in rows of whole 16-byte vectors.
 bool takes(const Tensor& half, const QuantOutputs& quant_outputs, std::initializer_list<const Tensor*> operands) {
   const std::int64_t width = half.size(1);
   return half.dtype() == DType::bf16 && width <= 8 * 4 * kMaxThreads && QuantOutputPointers(quant_outputs).wide() &&

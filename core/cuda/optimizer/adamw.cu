@@ -14,9 +14,9 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kChunk = 16 * 1024;  // elements of a block: 64 a thread
+constexpr int kChunk = 16 * 1024;  // elements per CTA: 64 per thread
 constexpr int kPerThread = 8;      // elements in flight
-constexpr int kBlocks = 4;         // of a multiprocessor, at least: many threads' loads hide the latency
+constexpr int kBlocks = 4;         // min CTAs per SM; enough loads in flight to hide latency
 
 struct Entry {
   void* param;
@@ -24,12 +24,12 @@ struct Entry {
   void* exp_avg;
   void* exp_avg_sq;
   float* master;
-  std::uint32_t* amax;  // null in the tables of kernels that do not make it
+  std::uint32_t* amax;  // null unless kAmax
   std::int64_t numel;
   std::uint64_t philox_key;
   std::uint64_t element_offset;
   float decay;
-  bool wide;  // addresses aligned for whole vectors, and element_offset for whole blocks of random numbers
+  bool wide;  // vector-aligned addresses; element_offset aligned to random blocks
 };
 constexpr int kCapacity = 320;
 using Table = ChunkTable<Entry, kCapacity>;
@@ -41,7 +41,7 @@ struct Coefficients {
 };
 static_assert(sizeof(Table) + sizeof(Coefficients) <= kMaxParameterBytes);
 
-// A combination of dtypes: bit 0 param, 1 grad, 2 moments are bf16, bit 3 there is a master.
+// Dtype combination: bits 0 to 2: param, grad, moments in bf16; bit 3: master weight.
 template <unsigned kBits>
 struct Layout {
   template <unsigned kBit>
@@ -50,16 +50,16 @@ struct Layout {
   using Grad = Type<1>;
   using Moment = Type<2>;
   static constexpr bool kMaster = (kBits >> 3 & 1u) != 0;
-  using Weight = std::conditional_t<kMaster, float, Param>;  // what the update is added to
+  using Weight = std::conditional_t<kMaster, float, Param>;  // target of the update
   static constexpr bool kAllBf16 = kBits == 7u;
-  // What may be rounded stochastically, by AdamWRounding.
+  // Operands rounded stochastically, by AdamWRounding.
   static constexpr unsigned kRounded =
       (std::is_same_v<Weight, bfloat16> ? 1u << number_of(AdamWRounding::param) : 0u) |
       (std::is_same_v<Moment, bfloat16>
            ? 1u << number_of(AdamWRounding::exp_avg) | 1u << number_of(AdamWRounding::exp_avg_sq)
            : 0u);
 };
-// Only a bf16 param has a master.
+// A master weight exists only for bf16 params.
 using Layouts = std::integer_sequence<unsigned, 0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15>;
 
 unsigned layout_of(const AdamWTensor& t) {
@@ -68,7 +68,7 @@ unsigned layout_of(const AdamWTensor& t) {
          bit(t.exp_avg.dtype() == DType::bf16, 2) | bit(t.master.defined(), 3);
 }
 
-// One access of 16 or 8 bytes, or of one element. Everything here is read or written once in a step.
+// One access of 16 or 8 bytes, or of one element. All data is read or written once per step.
 template <class V>
 using Bits = std::conditional_t<sizeof(V) == 16, int4, int2>;
 
@@ -92,13 +92,13 @@ __device__ void write(T* pointer, const Vector<T, N>& value) {
     __stcs(reinterpret_cast<Bits<V>*>(pointer), *reinterpret_cast<const Bits<V>*>(&value));
 }
 
-// In place of RunningMax where it is not wanted.
+// No-op counterpart of RunningMax.
 struct NoMax {
   template <class V>
   __device__ void add(const V&) {}
 };
 
-// What a thread holds of N neighbouring elements.
+// Per-thread operands of N consecutive elements.
 template <class L, int N>
 struct Slice {
   Vector<typename L::Grad, N> grad;
@@ -115,7 +115,7 @@ struct Slice {
       weight = read<typename L::Param, N>(static_cast<const typename L::Param*>(e.param) + i);
   }
 
-  // `most` takes note of the params that are stored.
+  // `most`: amax of the stored params.
   template <bool kStochastic, class Most>
   __device__ void update(const Entry& e, const Coefficients& c, float grad_scale, std::int64_t i, Most& most) const {
     Vector<float, N> p = widen(weight), m = widen(exp_avg), v = widen(exp_avg_sq);
@@ -145,13 +145,13 @@ struct Slice {
     }
   }
 
-  // Computes again what fast_step_weight may have wrong.
+  // Recomputes elements for which fast_step_weight may be inexact.
   __device__ void check_group(const Entry& e, const Coefficients& c, Vector<float, N>& p, Vector<float, N>& m,
                               Vector<float, N>& v) const {
     const Vector<float, N> start = widen(weight);
     bool ordinary = c.arithmetic.ordinary;
 #pragma unroll
-    for (int j = 0; j < N; ++j)  // NaN in a moment is NaN in the weight too
+    for (int j = 0; j < N; ++j)  // NaN moments imply a NaN weight
       ordinary = ordinary & ordinary_moments(m[j], v[j]) & (p[j] == p[j]);
     if (ordinary) return;
 #pragma unroll
@@ -181,9 +181,9 @@ struct Slice {
   }
 };
 
-// Bytes an element: grad, exp_avg, exp_avg_sq and weight read; exp_avg, exp_avg_sq, param and master written. 14 with
-// all in bf16; 28 with bf16 param and grad, f32 states and master; 28 with all in f32. With kAmax the largest
-// magnitudes of the params, zero before, are raised on the way.
+// Memory bound. Reads grad, exp_avg, exp_avg_sq and weight, writes exp_avg, exp_avg_sq, param and master. Bytes per
+// element: 14 all in bf16; 28 with bf16 param and grad, f32 states and master; 28 all in f32. kAmax: atomic maximum on
+// the params' amax, initially zero.
 template <unsigned kBits, bool kStochastic, bool kAmax>
 __global__ __launch_bounds__(kThreads, kBlocks) void adamw_kernel(const __grid_constant__ Table table,
                                                                   const __grid_constant__ Coefficients c) {
@@ -197,7 +197,7 @@ __global__ __launch_bounds__(kThreads, kBlocks) void adamw_kernel(const __grid_c
   const int n = static_cast<int>(min(static_cast<std::int64_t>(kChunk), e.numel - begin));
   std::conditional_t<kAmax, RunningMax<typename L::Param>, NoMax> most;
 
-  // The widest type of the layout is accessed 16 bytes at a time; the threads of a warp are neighbours.
+  // 16-byte accesses of the widest dtype, coalesced.
   constexpr int kWidth = L::kAllBf16 ? 8 : 4, kVectors = kPerThread / kWidth;
   const int vectors = e.wide && updates ? n / kWidth : 0;
   for (int base = static_cast<int>(threadIdx.x); base < vectors; base += kThreads * kVectors) {
@@ -256,8 +256,6 @@ Entry entry(const AdamWArgs& args, const AdamWTensor& t) {
           .wide = addresses % 16 == 0 && (t.element_offset % 8 == 0 || !args.stochastic_rounding)};
 }
 
-// Updates the tensors of one combination of dtypes, those with an amax or those without: one launch for hundreds of
-// them.
 template <unsigned kBits, bool kAmax>
 void update_layout(const AdamWArgs& args, const OpLaunch& launch) {
   const Coefficients c = coefficients(args);

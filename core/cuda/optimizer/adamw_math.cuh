@@ -1,9 +1,7 @@
 #pragma once
-// The arithmetic of AdamW with IEEE results and few instructions.
-//
-// nvcc's square root and division test every operand and branch around a slow path: three branches an element, which
-// zero gradients (rows of an embedding that no token names) take each time. Here one test covers a group of elements,
-// and in the range it admits the same sequences of fused operations as nvcc's are exact.
+// AdamW arithmetic: IEEE-exact results with few instructions. nvcc's sqrt and division branch to a slow path per
+// operand, taken for zero gradients. Here one test covers a group of elements; within its range the same FMA sequences
+// are exact.
 
 #include <cmath>
 #include <cstdint>
@@ -16,7 +14,7 @@ namespace quench::cuda {
 
 struct AdamWCoefficients {
   float weight1, beta2, weight2, bias2, inverse_bias2, eps, step_size;
-  bool ordinary;  // bias2 and eps are in the range that the fast path is exact for
+  bool ordinary;  // bias2 and eps within the exact range of the fast path
 };
 
 // bias2 in [2^-12, 1] and eps 0 or in [2^-80, 2^30].
@@ -24,7 +22,7 @@ struct AdamWCoefficients {
   return bias2 >= 0x1p-12f && bias2 <= 1.0f && (eps == 0.0f || (eps >= 0x1p-80f && eps <= 0x1p30f));
 }
 
-// The scalars of a step: computed in f64 and rounded once.
+// Scalars of a step: computed in f64, rounded once.
 [[nodiscard]] inline AdamWCoefficients adamw_coefficients(const AdamWArgs& args) {
   const auto step = static_cast<double>(args.step);
   const auto bias2 = static_cast<float>(std::sqrt(1 - std::pow(args.beta2, step))), eps = static_cast<float>(args.eps);
@@ -38,39 +36,37 @@ struct AdamWCoefficients {
           .ordinary = ordinary_coefficients(bias2, eps)};
 }
 
-// The moments after this step; `g` is scaled.
+// Updated moments; `g` is scaled.
 __device__ inline void update_moments(const AdamWCoefficients& c, float g, float& m, float& v) {
   m = fmaf(c.weight1, g - m, m);
   v = fmaf(c.weight2, g * g, v * c.beta2);
 }
 
-// p + step_size * m / (sqrt(v) / bias2 + eps), each operation rounded once; p is decayed.
+// p + step_size * m / (sqrt(v) / bias2 + eps), each operation rounded once; p after weight decay.
 __device__ inline float step_weight(const AdamWCoefficients& c, float p, float m, float v) {
   return fmaf(c.step_size, m / (sqrtf(v) / c.bias2 + c.eps), p);
 }
 
-// Where fast_step_weight is exact. v: from 2^-101 (below, the remainder of the square root is not representable) to
-// 2^40. m: from 2^-90, so that the quotient by a denominator of at most 2^33 is normal and its remainder representable.
+// Exact range of fast_step_weight. v: 2^-101 (below, the square root's remainder is not representable) to 2^40. m: at
+// least 2^-90, for a normal quotient by a denominator of at most 2^33 with a representable remainder.
 inline constexpr float kLeastM = 0x1p-90f, kLeastV = 0x1p-101f, kLargestV = 0x1p40f;
 
-// True unless fast_step_weight may be inexact for these moments without giving NaN: zeros are exact as well, except -0.
-// Inf, NaN and what overflows give NaN.
+// False if fast_step_weight may be inexact and not NaN. Zeros, except -0, are exact; Inf, NaN and overflow give NaN.
 __device__ inline bool ordinary_moments(float m, float v) {
-  const std::uint32_t rotated = __funnelshift_l(__float_as_uint(m), __float_as_uint(m), 1);  // the sign comes last
+  const std::uint32_t rotated = __funnelshift_l(__float_as_uint(m), __float_as_uint(m), 1);  // sign bit last
   constexpr std::uint32_t kRotatedLeastM = bit_cast<std::uint32_t>(kLeastM) << 1;
-  // No short cuts: a branch costs more than a comparison.
+  // Branchless: a branch costs more than a comparison.
   return (rotated - 1u >= kRotatedLeastM - 1u) & ((__float_as_uint(v) == 0u) | (v >= kLeastV)) & !(v > kLargestV);
 }
 
-// The same test for a group of elements in half the instructions, half of those in the pipes of the multiplications; it
-// says no to zeros.
+// Group test in half the instructions, half of them on the FMA pipe; rejects zeros.
 class UsualMoments {
  public:
-  // `p` is what fast_step_weight gives for m and v.
+  // `p`: fast_step_weight of m and v.
   __device__ void add(float p, float m, float v) {
     least_m_ = fminf(least_m_, fabsf(m));
     least_v_ = fminf(least_v_, v);
-    sum_ = fmaf(p, 0.0f, sum_ + v);  // an Inf or a NaN of either stays
+    sum_ = fmaf(p, 0.0f, sum_ + v);  // Inf and NaN propagate
   }
   __device__ bool all() const { return (least_m_ >= kLeastM) & (least_v_ >= kLeastV) & (sum_ <= kLargestV); }
 
@@ -78,23 +74,20 @@ class UsualMoments {
   float least_m_ = kLeastM, least_v_ = kLeastV, sum_ = 0.0f;
 };
 
-// As step_weight where the moments and the coefficients are ordinary, or NaN.
+// Equals step_weight for ordinary moments and coefficients, else possibly NaN.
 __device__ inline float fast_step_weight(const AdamWCoefficients& c, float p, float m, float v) {
-  // Square root: an estimate of 1 / sqrt(v) and one correction with the exact remainder, operation by operation what
-  // sqrtf is in its own fast range: how close the estimate is decides whether that is exact. Zero stays zero.
-  // What is added is lost in any v but zero.
+  // Square root: rsqrt estimate and one exact-remainder correction, the operations of sqrtf's fast path, whose
+  // exactness depends on that estimate. The addend only affects v = 0, which stays zero.
   float inverse_root;
   asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse_root) : "f"(v + 0x1p-126f));
   float root = v * inverse_root;
   root = fmaf(fmaf(-root, root, v), 0.5f * inverse_root, root);
-  // Division by bias2, whose reciprocal is correctly rounded: one correction with the exact remainder gives the
-  // quotient rounded to nearest (Markstein, "Computation of elementary functions on the IBM RISC System/6000
-  // processor", 1990).
+  // Division by bias2 with its correctly rounded reciprocal and one exact-remainder correction: correctly rounded
+  // (Markstein, "Computation of elementary functions on the IBM RISC System/6000 processor", 1990).
   float denominator = root * c.inverse_bias2;
   denominator = fmaf(fmaf(-c.bias2, denominator, root), c.inverse_bias2, denominator);
   denominator += c.eps;
-  // Division by the denominator, operation by operation what nvcc emits: the same with a reciprocal from an estimate
-  // and one Newton step.
+  // Division by the denominator, nvcc's sequence: reciprocal from an estimate and one Newton step.
   float inverse;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(denominator));
   inverse = fmaf(fmaf(-denominator, inverse, 1.0f), inverse, inverse);
@@ -103,13 +96,13 @@ __device__ inline float fast_step_weight(const AdamWCoefficients& c, float p, fl
   return fmaf(c.step_size, quotient, p);
 }
 
-// Words of random_block (core/number/random.h) by AdamWRounding.
+// Words of random_block (core/number/random.h), indexed by AdamWRounding.
 struct RoundingBlocks {
   std::uint32_t words[3][4];
 };
 
-// The blocks for what is set in kWanted (bit 0 is AdamWRounding{0}), for the key that random_block derives: the rounds
-// of philox4x32 side by side, which share the round keys.
+// Random blocks of the bits set in kWanted (bit 0: AdamWRounding{0}), for random_block's key: interleaved philox4x32
+// rounds with shared round keys.
 template <unsigned kWanted>
 __device__ RoundingBlocks rounding_blocks(std::uint64_t block, std::uint64_t step, std::uint64_t key) {
   RoundingBlocks result;
@@ -132,14 +125,13 @@ __device__ RoundingBlocks rounding_blocks(std::uint64_t block, std::uint64_t ste
   return result;
 }
 
-// NaN as the one whose lower half is zero, which adding a 16-bit number to does not turn into something else.
+// Canonical NaN with a zero lower half: stays NaN under the addition of 16 random bits.
 __device__ inline float canonical_nan(float x) {
   return x != x ? __uint_as_float(kF32QuietNan) : x;
 }
 
-// stochastic_round_bf16 (core/number/stochastic_rounding.h) of two neighbours that are not NaN, or canonical_nan, with
-// the word that serves both. `first`, which takes the lower half, is in the lower half of the result. Adding a half is
-// one instruction: the dot product with (1, 0), and a shift with addition.
+// stochastic_round_bf16 (core/number/stochastic_rounding.h) of two values, not NaN or canonical_nan, with one random
+// word; `first` in the low half. One instruction per addition: dp2a with (1, 0), shift-add.
 __device__ inline std::uint32_t stochastic_round_pair(float first, float second, std::uint32_t random) {
   return __byte_perm(__dp2a_lo(random, 1u, __float_as_uint(first)), __float_as_uint(second) + (random >> 16), 0x7632);
 }

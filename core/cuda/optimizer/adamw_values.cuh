@@ -1,5 +1,5 @@
 #pragma once
-// Neighbouring elements of AdamW's tensors as a thread computes with them, and their rounding to what is stored.
+// Per-thread vectors of AdamW operands, and rounding on store.
 
 #include <cstdint>
 #include <type_traits>
@@ -14,7 +14,7 @@ QUENCH_HOST_DEVICE constexpr unsigned number_of(AdamWRounding what) {
   return static_cast<unsigned>(what);
 }
 
-// Pairs of bf16 as words: one instruction an element, where nvcc spends two on every second one.
+// bf16 pairs as words: one instruction per element, where nvcc emits two for every second one.
 template <class T, int N>
 __device__ Vector<float, N> widen(const Vector<T, N>& value) {
   Vector<float, N> result;
@@ -40,13 +40,13 @@ __device__ Vector<T, N> nearest(const Vector<float, N>& value) {
   return result;
 }
 
-// Random bits of N neighbouring elements for each of kWanted (as in rounding_blocks): a word for a pair of elements, or
-// the bits of the one.
+// Random bits of N consecutive elements for each of kWanted (as in rounding_blocks): one word per pair, or the bits of
+// a single element.
 template <unsigned kWanted, int N>
 class RandomBits {
  public:
   RandomBits() = default;
-  // From element `first` on, a multiple of N: a whole block of random words, or a part of one.
+  // From element `first`, a multiple of N: a random block, or a part of one.
   __device__ RandomBits(std::uint64_t key, std::uint64_t step, std::uint64_t first) {
     const RoundingBlocks blocks = rounding_blocks<kWanted>(first / kRoundingsPerBlock, step, key);
 #pragma unroll
@@ -69,7 +69,7 @@ class RandomBits {
     }
   }
 
-  // With several elements no value is NaN, or it is canonical_nan.
+  // For N > 1, NaN inputs are canonical_nan.
   template <class T>
   __device__ Vector<T, N> round(const Vector<float, N>& value, AdamWRounding what) const {
     const std::uint32_t(&words)[kWords] = words_[number_of(what)];
@@ -91,7 +91,7 @@ class RandomBits {
   std::uint32_t words_[3][kWords];
 };
 
-// Rounding to nearest in the same terms.
+// Round to nearest even, same interface.
 template <int N>
 struct Nearest {
   template <class T>

@@ -1,6 +1,6 @@
 #pragma once
-// Neighbouring elements of a tensor of f32 or bf16 whose dtype is known at run time: the branch is the same for all
-// threads, and cheaper than a kernel for each combination of dtypes.
+// Consecutive elements of an f32 or bf16 tensor, dtype known at run time: a uniform branch, cheaper than a kernel per
+// dtype combination.
 
 #include <initializer_list>
 
@@ -9,7 +9,7 @@
 
 namespace quench::cuda {
 
-// Whether all addresses allow accesses of 16 bytes.
+// True if all addresses are 16-byte aligned.
 [[nodiscard]] inline bool are_wide(std::initializer_list<const Tensor*> tensors) {
   std::uintptr_t addresses = 0;
   for (const Tensor* x : tensors)
@@ -23,12 +23,12 @@ struct Elements {
 
   [[nodiscard]] static Elements of(const Tensor& t) { return {t.raw_data(), t.dtype() == DType::bf16}; }
 
-  // From element i on, a multiple of N where the address allows whole vectors; `wide` says whether it does.
+  // Elements from i, a multiple of N where the address allows vectors (`wide`).
   template <int N>
   [[nodiscard]] __device__ Vector<float, N> load(std::int64_t i, bool wide = true) const {
     return is_bf16 ? load_as<bfloat16, N>(i, wide) : load_as<float, N>(i, wide);
   }
-  // To nearest.
+  // Round to nearest even.
   template <int N>
   __device__ void store(std::int64_t i, const Vector<float, N>& x, bool wide = true) const {
     if (is_bf16)
@@ -36,7 +36,7 @@ struct Elements {
     else
       store_as(i, nearest<float>(x), wide);
   }
-  // Of a bf16 tensor.
+  // Stochastic rounding, bf16 tensors only.
   template <unsigned kWanted, int N>
   __device__ void store_stochastic(std::int64_t i, Vector<float, N> x, const RandomBits<kWanted, N>& random,
                                    AdamWRounding what, bool wide = true) const {
@@ -46,7 +46,7 @@ struct Elements {
   }
 
  private:
-  // One store, by an intrinsic: nvcc makes several of an assignment.
+  // Single store, by intrinsic: nvcc splits an assignment.
   template <class T, int N>
   __device__ static void write(T* to, const Vector<T, N>& piece) {
     using Word = std::conditional_t<sizeof(piece) == 16, int4, std::conditional_t<sizeof(piece) == 8, int2, int>>;
@@ -54,7 +54,7 @@ struct Elements {
     if constexpr (N > 1) __stcs(reinterpret_cast<Word*>(to), *reinterpret_cast<const Word*>(&piece));
   }
 
-  // Elements of one access.
+  // Elements per access.
   template <class T, int N>
   static constexpr int kPart = N * sizeof(T) <= 16 ? N : static_cast<int>(16 / sizeof(T));
 

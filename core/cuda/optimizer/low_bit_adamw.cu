@@ -15,8 +15,8 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
-constexpr int kBlocks = 2;         // of a multiprocessor
-constexpr int kBlocksPerWarp = 8;  // quantization blocks of a chunk, one after the other
+constexpr int kBlocks = 2;         // CTAs per SM
+constexpr int kBlocksPerWarp = 8;  // consecutive quantization blocks per warp
 
 struct MomentPointers {
   std::uint8_t* codes;
@@ -24,14 +24,14 @@ struct MomentPointers {
 };
 
 struct Entry {
-  Elements param, grad, weights;  // weights: the master, or the param
+  Elements param, grad, weights;  // weights: master, or param
   MomentPointers exp_avg, exp_avg_sq;
   std::int64_t blocks;
   std::uint64_t philox_key;
   std::uint64_t element_offset;
   float decay;  // -lr wd
   bool has_master, stochastic;
-  bool wide;  // addresses aligned for whole vectors
+  bool wide;  // vector-aligned addresses
 };
 constexpr int kCapacity = 240;
 using Table = ChunkTable<Entry, kCapacity>;
@@ -47,7 +47,7 @@ struct Format {
   static constexpr bool kHasTable = kFormat != MomentFormat::fp8;
   static constexpr int kEntries = kFormat == MomentFormat::int4 ? 16 : kFormat == MomentFormat::int8 ? 256 : 1;
   static constexpr int kBlock = static_cast<int>(moment_block(kFormat));
-  static constexpr int kEach = kBlock / 32;  // elements of a lane
+  static constexpr int kEach = kBlock / 32;  // elements per lane
 };
 
 template <int kEntries>
@@ -55,16 +55,15 @@ struct SmallTable {
   float values[kEntries];
   float thresholds[kEntries];
 };
-// The tables of both moments, as parameters of a launch.
+// Quantization tables of both moments, as kernel parameters.
 template <int kEntries>
 struct Tables {
   SmallTable<kEntries> first, second;
 };
 static_assert(sizeof(Table) + sizeof(Coefficients) + sizeof(Tables<256>) <= kMaxParameterBytes);
 
-// A table as a block reads it. The lanes of a warp want values of any codes at once: each has a copy in a bank of
-// shared memory of its own. Codes are found by key: a search of eight steps would be eight reads that compete for the
-// banks.
+// Shared-memory codebook, replicated per bank: lookups without conflicts. Codes are found by key: a binary search would
+// conflict at each of eight steps.
 template <MomentFormat kFormat, bool kSigned>
 struct Codebook {
   static constexpr int kEntries = Format<kFormat>::kEntries;
@@ -73,7 +72,7 @@ struct Codebook {
   std::uint32_t keys[kNegativeKeys + MomentKeys::kCount];
   float thresholds[kEntries];
 
-  // The block calls it together, and waits.
+  // Collective over the CTA; synchronizes.
   __device__ void fill(const SmallTable<kEntries>& from) {
     const int thread = static_cast<int>(threadIdx.x);
     for (int i = thread; i < kEntries; i += kThreads) thresholds[i] = from.thresholds[i];
@@ -84,18 +83,18 @@ struct Codebook {
     __syncthreads();
   }
   __device__ float value(std::uint32_t code) const { return values[code * 32 + threadIdx.x % 32]; }
-  // Of a number with this magnitude, at most 1, and sign.
+  // Code of a normalized magnitude (at most 1) and sign.
   __device__ std::uint32_t code(float magnitude, bool negative) const {
     const std::int32_t place = MomentKeys::place(magnitude, negative);
     return MomentKeys::code(keys[kNegativeKeys + MomentKeys::key(place)], place);
   }
-  // Of any y, NaN too.
+  // Code of any y, including NaN.
   __device__ std::uint32_t searched_code(float y) const {
     return static_cast<std::uint32_t>(search_moment(thresholds, kEntries, y));
   }
 };
 
-// Codes that are numbers by themselves: both moments share the copies of the values.
+// fp8 needs no table search: both moments share the replicated values.
 template <bool kSigned>
 struct Codebook<MomentFormat::fp8, kSigned> {
   float values[256 * 32];
@@ -122,7 +121,7 @@ struct Codebooks {
   }
 };
 
-// A lane's part of a moment's block.
+// Lane's slice of a quantization block of a moment.
 template <MomentFormat kFormat, bool kSigned>
 struct Moment {
   static constexpr int kEach = Format<kFormat>::kEach;
@@ -130,7 +129,7 @@ struct Moment {
   using Bytes = Vector<std::uint8_t, kBytes>;
   using Book = Codebook<kFormat, kSigned>;
 
-  // The lane's codes are at `place`, a multiple of kBytes.
+  // `place`: the lane's first code, a multiple of kBytes.
   __device__ static Vector<float, kEach> load(const MomentPointers& at, std::int64_t block, std::int64_t place,
                                               const Book& book) {
     const Bytes codes = *reinterpret_cast<const Bytes*>(at.codes + place);
@@ -146,12 +145,12 @@ struct Moment {
     return result;
   }
 
-  // `most`: the lane's largest magnitude, or NaN if there is one.
+  // `most`: the lane's amax, NaN if any element is NaN.
   __device__ static void store(const MomentPointers& at, std::int64_t block, std::int64_t place, const Book& book,
                                const Vector<float, kEach>& x, float most) {
     most = warp_max(most);
     const bool ordinary = most <= kLargestMost;
-    if (!ordinary) [[unlikely]] {  // NaN counts for no scale
+    if (!ordinary) [[unlikely]] {  // NaN does not contribute to the scale
       most = 0;
 #pragma unroll
       for (int j = 0; j < kEach; ++j) most = fmaxf(most, fabsf(x[j]));
@@ -167,7 +166,7 @@ struct Moment {
         codes[j] = static_cast<std::uint8_t>(code);
     };
     if (ordinary) [[likely]] {
-      // Division as in fast_step_weight. An x so small that its remainder is not representable has the code of 0.
+      // Division as in fast_step_weight. An x too small for a representable remainder has code 0.
       float inverse;
       asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(scale));
       inverse = fmaf(fmaf(-scale, inverse, 1.0f), inverse, inverse);
@@ -186,13 +185,13 @@ struct Moment {
 
  private:
   static constexpr float kLargestMost = 0x1p100f;
-  // Of magnitudes: as words they are in their order, NaN above all.
+  // Warp maximum of magnitudes as integers; NaN is largest.
   __device__ static float warp_max(float magnitude) {
     return __uint_as_float(__reduce_max_sync(0xFFFFFFFFu, __float_as_uint(magnitude)));
   }
 };
 
-// The larger magnitude, or NaN.
+// Maximum of magnitudes; NaN propagates.
 __device__ inline float larger_magnitude(float most, float x) {
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(most), "f"(fabsf(x)));
   return most;
@@ -202,7 +201,7 @@ struct LargestMoments {
   float m = 0, v = 0;
 };
 
-// A lane's part of a block: moments and weights after the step. `weights` is where the weights came from.
+// Update of a lane's slice: moments and weights. `weights`: source of p.
 template <int kEach>
 __device__ LargestMoments update_lane(const AdamWCoefficients& c, float decay, const Elements& weights, std::int64_t i,
                                       bool wide, const Vector<float, kEach>& g, Vector<float, kEach>& p,
@@ -217,13 +216,13 @@ __device__ LargestMoments update_lane(const AdamWCoefficients& c, float decay, c
     least_m = fminf(least_m, fabsf(m[j]));
     least_v = fminf(least_v, v[j]);
   }
-  // As UsualMoments, whose sum the largest magnitudes stand in for.
+  // As UsualMoments, with the amax in place of its sum.
   if (c.ordinary & (least_m >= kLeastM) & (least_v >= kLeastV) & (most.m <= 0x1p100f) & (most.v <= kLargestV))
       [[likely]]
     return most;
   bool ordinary = c.ordinary;
 #pragma unroll
-  for (int j = 0; j < kEach; ++j)  // NaN in a moment is NaN in the weight too
+  for (int j = 0; j < kEach; ++j)  // NaN moments imply a NaN weight
     ordinary = ordinary & ordinary_moments(m[j], v[j]) & (p[j] == p[j]);
   if (ordinary) return most;
   p = weights.load<kEach>(i, wide);
@@ -232,9 +231,8 @@ __device__ LargestMoments update_lane(const AdamWCoefficients& c, float decay, c
   return most;
 }
 
-// A warp takes a block of elements: its moments become numbers, are updated and become codes under new scales. Bytes an
-// element with bf16 params and gradients and 8-bit moments: 10; 18 with an f32 master. kPlain: the entries that
-// is_plain() names.
+// One warp per quantization block: dequantizes the moments, updates, requantizes. Bytes per element with bf16 params
+// and gradients and 8-bit moments: 10; 18 with an f32 master. kPlain: is_plain() entries only.
 template <MomentFormat kFormat, bool kPlain>
 __global__ __launch_bounds__(kThreads, kBlocks) void low_bit_adamw_kernel(
     const __grid_constant__ Table table, const __grid_constant__ Coefficients c,
@@ -281,7 +279,7 @@ __global__ __launch_bounds__(kThreads, kBlocks) void low_bit_adamw_kernel(
   }
 }
 
-// What most parameters are: bf16 params and gradients without a master, in whole vectors.
+// Common case: bf16 params and gradients, no master, vector-aligned.
 bool is_plain(const Entry& e) {
   return e.param.is_bf16 && e.grad.is_bf16 && !e.has_master && e.wide;
 }

@@ -8,15 +8,15 @@
 namespace quench::cuda {
 namespace {
 
-// Scales are few: a chunk is small so that a tensor of them is spread out.
+// Small chunks: tensors of scales are small, and are spread over CTAs.
 constexpr int kThreads = 256, kChunk = 1024, kWidth = 4;
 
 struct Entry {
-  Elements param, weights, relative;  // weights: the master, or the param
+  Elements param, weights, relative;  // weights: master, or param
   std::int64_t numel;
   std::uint64_t philox_key, element_offset;
   bool has_master, rounds;
-  bool wide;  // addresses aligned for whole vectors, and element_offset for whole blocks of random numbers
+  bool wide;  // vector-aligned addresses; element_offset aligned to random blocks
 };
 constexpr int kCapacity = 256;
 using Table = ChunkTable<Entry, kCapacity>;
@@ -29,7 +29,7 @@ __device__ void update(const Entry& e, std::uint64_t step, std::int64_t i) {
 #pragma unroll
   for (int j = 0; j < N; ++j) {
     const float stepped = d[j] < 0.0f ? p[j] / (1.0f - d[j]) : p[j] * (1.0f + d[j]);
-    // fminf and fmaxf would make a number of NaN.
+    // Comparisons propagate NaN, unlike fminf and fmaxf.
     p[j] = stepped < kLeastRelativeValue  ? kLeastRelativeValue
            : stepped > kMostRelativeValue ? kMostRelativeValue
                                           : stepped;

@@ -17,7 +17,7 @@ const float* address_of(const Tensor& grad_scale) {
   return grad_scale.defined() ? grad_scale.data<float>() : nullptr;
 }
 
-// A grid whose threads take kWidth elements each, and what is left one by one.
+// kWidth elements per thread, the tail one by one.
 dim3 grid_for(std::int64_t n) {
   return dim3(static_cast<unsigned>((n + kThreads * kWidth - 1) / (kThreads * kWidth)));
 }
@@ -31,7 +31,7 @@ __device__ void for_elements(std::int64_t n, bool wide, const Body& body) {
   }
 }
 
-// 12 bytes an element with bf16 gradients and f32 momentum.
+// 12 bytes per element with bf16 gradients and f32 momentum.
 __global__ __launch_bounds__(kThreads) void momentum_kernel(Elements grad, Elements momentum, Elements update,
                                                             std::int64_t n, bool wide, float beta, bool nesterov,
                                                             const float* grad_scale) {
@@ -54,7 +54,7 @@ __global__ __launch_bounds__(kThreads) void momentum_kernel(Elements grad, Eleme
   });
 }
 
-// One block a matrix.
+// One CTA per matrix.
 __global__ __launch_bounds__(kThreads) void inverse_norms_kernel(const bfloat16* grams, std::int64_t n, float least,
                                                                  float* inverse_norms) {
   __shared__ double scratch[33];

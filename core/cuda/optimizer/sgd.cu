@@ -11,12 +11,12 @@ namespace {
 constexpr int kThreads = 256, kChunk = 16 * 1024, kWidth = 4;
 
 struct Entry {
-  Elements param, grad, momentum, weights;  // weights: the master, or the param
+  Elements param, grad, momentum, weights;  // weights: master, or param
   std::int64_t numel;
   std::uint64_t philox_key, element_offset;
   float decay;
   bool has_master, has_momentum, param_rounds, momentum_rounds;
-  bool wide;  // addresses aligned for whole vectors, and element_offset for whole blocks of random numbers
+  bool wide;  // vector-aligned addresses; element_offset aligned to random blocks
 };
 constexpr int kCapacity = 256;
 using Table = ChunkTable<Entry, kCapacity>;
@@ -58,7 +58,7 @@ __device__ void update(const Entry& e, const Coefficients& c, float grad_scale, 
     e.param.store(i, p);
 }
 
-// Bytes an element with bf16 params and gradients, f32 momentum and master: 20.
+// Bytes per element with bf16 params and gradients, f32 momentum and master: 20.
 __global__ __launch_bounds__(kThreads) void sgd_kernel(const __grid_constant__ Table table,
                                                        const __grid_constant__ Coefficients c) {
   const float grad_scale = c.grad_scale != nullptr ? *c.grad_scale : 1.0f;

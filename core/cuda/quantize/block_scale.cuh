@@ -1,12 +1,11 @@
 #pragma once
-// Scales of MX and NVFP4 blocks in kernels.
+// Block scales of MX and NVFP4.
 
 #include "core/cuda/quantize/quantize_common.cuh"
 
 namespace quench::cuda {
 
-// How a block's scale follows from its largest magnitude, what its elements are multiplied by, and whether the block
-// is NaN as a whole.
+// Scale code, quantization multiplier and NaN flag of a block, from its amax.
 struct BlockScale {
   std::uint8_t code;
   float multiplier;
@@ -23,19 +22,19 @@ struct MxScale {
 };
 
 struct Nvfp4Scale {
-  const float* global;  // nullptr at one level
+  const float* global;  // nullptr: one-level scaling
   __device__ BlockScale operator()(float amax) const {
     const Nvfp4BlockScale scale = global != nullptr ? nvfp4_block_scale(amax, *global) : nvfp4_block_scale(amax);
     return {scale.code, scale.multiplier, isnan(scale.multiplier)};
   }
 };
 
-// What the values of a block's codes are multiplied by, from the code of its scale.
+// Dequantization factor of a block, from its scale code.
 struct MxFactor {
   __device__ float operator()(std::uint8_t code) const { return decode_e8m0(code); }
 };
 struct Nvfp4Factor {
-  const float* global;  // nullptr at one level
+  const float* global;  // nullptr: one-level scaling
   __device__ float operator()(std::uint8_t code) const {
     return (global != nullptr ? *global : 1.0f) * E4m3::decode(code);
   }

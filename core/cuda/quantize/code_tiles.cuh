@@ -1,22 +1,22 @@
 #pragma once
-// Tiles of float8 codes that are stored transposed: what casts along the rows of a matrix share.
+// Transposed stores of float8 tiles, shared by the columnwise casts.
 
 #include "core/cuda/quantize/quantize_common.cuh"
 
 namespace quench::cuda {
 
-// A block takes a tile, a thread eight rows by eight columns of it.
+// One CTA per tile, 8x8 elements per thread.
 inline constexpr int kCodeTile = 128;
 inline constexpr int kTileParts = kCodeTile / kPiece;
 inline constexpr int kCodeThreads = kTileParts * kTileParts;
-// Blocks that run together: eight tiles below each other, so that they write neighbouring pieces of the same rows of
-// x^T, 1 KiB in all, and then the next eight to the right, which read neighbouring pieces of the same rows of x.
+// Raster order for L2: eight tiles down a column write adjacent segments of x^T rows, 1 KiB in all; the next eight to
+// the right read adjacent segments of x rows.
 inline constexpr unsigned kCodeBand = 8;
 
 struct CodeTiles {
-  unsigned rows, columns;  // tiles
+  unsigned rows, columns;  // in tiles
   struct Position {
-    std::int64_t batch, row, column;  // of the tile's first element
+    std::int64_t batch, row, column;  // first element of the tile
   };
   explicit CodeTiles(const MatrixBatch& shape)
       : rows(static_cast<unsigned>((shape.rows + kCodeTile - 1) / kCodeTile)),
@@ -30,7 +30,7 @@ struct CodeTiles {
   }
 };
 
-// Four words of four bytes, transposed.
+// Transposes 4x4 bytes.
 __device__ inline void transpose_bytes(std::uint32_t (&words)[4]) {
   const std::uint32_t low01 = __byte_perm(words[0], words[1], 0x5140), high01 = __byte_perm(words[0], words[1], 0x7362),
                       low23 = __byte_perm(words[2], words[3], 0x5140), high23 = __byte_perm(words[2], words[3], 0x7362);
@@ -40,9 +40,9 @@ __device__ inline void transpose_bytes(std::uint32_t (&words)[4]) {
   words[3] = __byte_perm(high01, high23, 0x7632);
 }
 
-// Eight rows of eight codes, transposed.
+// Transposes 8x8 bytes.
 __device__ inline void transpose_codes(uint2 (&codes)[kPiece]) {
-  std::uint32_t blocks[2][2][4];  // [half of the columns][half of the rows][row]
+  std::uint32_t blocks[2][2][4];  // [column half][row half][row]
 #pragma unroll
   for (int r = 0; r < kPiece; ++r) {
     blocks[0][r / 4][r % 4] = codes[r].x;
@@ -60,15 +60,14 @@ __device__ inline int clamped(std::int64_t rest, int most) {
   return static_cast<int>(max(std::int64_t{0}, min(rest, static_cast<std::int64_t>(most))));
 }
 
-// Eight codes of a column, from the rows of one thread, are a unit. A column has as many units as there are banks of
-// eight bytes. Its unit u lies at u ^ (column / 8): the 16 threads that write units together differ in column / 8, and
-// 16 codes of a column stay neighbours, in either order.
+// Shared-memory tile in 8-byte units, one per column and thread. Unit u of a column is XOR-swizzled to u ^ (column /
+// 8), against bank conflicts of the 16 threads that store together; 16 values of a column stay adjacent.
 struct CodeUnits {
   alignas(16) uint2 of_column[kCodeTile][kTileParts];
 };
 
-// Stores a tile's codes transposed: those of thread t's eight rows and columns in, [columns, rows] of the matrix out.
-// The block calls it together, once. kWide: `transposed` and its rows begin at multiples of 16 bytes.
+// Stores a tile transposed, to [columns, rows] of the matrix, 8x8 values per thread. Collective over the CTA, once.
+// kWide: `transposed` and its rows are 16-byte aligned.
 template <bool kWide>
 __device__ inline void store_transposed(uint2 (&codes)[kPiece], CodeUnits& units, std::uint8_t* transposed,
                                         const MatrixBatch& shape, std::int64_t tile_row, std::int64_t tile_column) {
@@ -78,7 +77,7 @@ __device__ inline void store_transposed(uint2 (&codes)[kPiece], CodeUnits& units
 #pragma unroll
   for (int c = 0; c < kPiece; ++c) units.of_column[part_column * kPiece + c][part_row ^ part_column] = codes[c];
   __syncthreads();
-  // Eight threads write the codes of a column, 16 each.
+  // Eight threads per column, 16 values each.
   constexpr int kPieces = kCodeTile / 16;
   const int piece = static_cast<int>(threadIdx.x) % kPieces;
   const std::int64_t out_row = tile_row + piece * 16;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// through_e4m3(x, scale) of each element, with the instructions for two.
+// through_e4m3(x, scale) by element, with paired conversions.
 __device__ void round_piece(Piece& piece, float scale) {
 #pragma unroll
   for (int i = 0; i < kPiece; i += 2) {
@@ -21,7 +21,7 @@ __device__ void round_piece(Piece& piece, float scale) {
   }
 }
 
-// With amax given, a block some rows. Reads x, writes out.
+// Fake quantization with a given amax. Reads x, writes out.
 template <class T>
 __global__ __launch_bounds__(kThreads) void fake_quantize_float8_kernel(const T* x, T* out, const float* amax,
                                                                         std::int64_t rows, std::int64_t columns,
@@ -38,7 +38,7 @@ __global__ __launch_bounds__(kThreads) void fake_quantize_float8_kernel(const T*
   }
 }
 
-// The largest magnitude of a row of which each thread has seen some, for every thread that shares it.
+// Row maximum, in every thread of the row.
 template <int kRowThreads>
 __device__ std::uint32_t largest_of_row(std::uint32_t own) {
   own = __reduce_max_sync(0xFFFFFFFFu, own);
@@ -52,14 +52,14 @@ __device__ std::uint32_t largest_of_row(std::uint32_t own) {
   return own;
 }
 
-// With the amax of a row found while its threads hold it in registers. Reads x once, writes out.
+// Rowwise fake quantization; rows stay in registers during the amax reduction. Reads x once, writes out.
 template <class T, int kRowThreads, int kKept>
 __global__ __launch_bounds__(kRowBlock<kRowThreads>,
                              kRowBlocks<kRowThreads>) void fake_float8_rows_kernel(const T* x, T* out,
                                                                                    std::int64_t rows, int columns,
                                                                                    bool to_bf16) {
   const std::int64_t row = row_number<kRowThreads>();
-  if (row >= rows) return;  // whole warps where several rows share a block
+  if (row >= rows) return;  // exits by whole warps
   RowPieces<T, kRowThreads, kKept> kept;
   kept.load(x + row * columns, columns);
   PackedPiece<T> most = {};

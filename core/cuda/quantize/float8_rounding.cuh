@@ -1,6 +1,6 @@
 #pragma once
-// How casts to float8 choose codes, as a type of their kernels: to nearest by instruction, or stochastically
-// (core/number/stochastic_float8.h) with the CPU's draws.
+// Rounding policies of float8 casts: nearest by instruction, or stochastic (core/number/stochastic_float8.h),
+// bit-identical to the CPU.
 
 #include "core/cuda/common/philox.cuh"
 #include "core/cuda/quantize/quantize_common.cuh"
@@ -8,7 +8,7 @@
 
 namespace quench::cuda {
 
-// For the codes of eight neighbours of a row, the first at a multiple of eight columns. `scale`: one, or a Piece.
+// Encodes eight consecutive elements of a row, column a multiple of eight. `scale`: scalar or Piece.
 struct NearestRounding {
   template <class Element, class Scale>
   __device__ uint2 encode(const Piece& x, const Scale& scale, std::int64_t, std::int64_t) const {
@@ -17,7 +17,7 @@ struct NearestRounding {
 };
 
 struct StochasticRounding {
-  std::uint64_t key;  // that random_block derives
+  std::uint64_t key;  // random_block's key
   std::uint64_t step;
   std::uint64_t first_row;
 
@@ -60,7 +60,7 @@ struct StochasticRounding {
 };
 static_assert(kRoundingsPerBlock == kPiece);
 
-// Calls body with the rounding that an op asks for.
+// Calls body with the rounding policy of an op.
 template <class Body>
 void with_rounding(const Float8Rounding& rounding, const Body& body) {
   if (rounding.key)

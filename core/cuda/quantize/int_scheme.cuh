@@ -1,13 +1,12 @@
 #pragma once
-// Integer casts in kernels: the range of a group, the scale that follows from it, and the conversion of its elements
-// (core/ops/quantize/quantize_int.h).
+// Integer quantization (core/ops/quantize/quantize_int.h).
 
 #include "core/cuda/quantize/quantize_common.cuh"
 #include "core/ops/quantize/quantize_int.h"
 
 namespace quench::cuda {
 
-// The smaller and the larger of two values; NaN if one is. Zeros of both signs give either: no scale tells them apart.
+// Minimum and maximum, NaN propagates. The sign of zero is unspecified and does not affect scales.
 __device__ inline float lesser_or_nan(float a, float b) {
   float result;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
@@ -19,8 +18,7 @@ __device__ inline float greater_or_nan(float a, float b) {
   return result;
 }
 
-// Smallest and largest of some values of T, as words of them as they are stored: those of the even and of the odd ones
-// where a word holds two bf16.
+// Minimum and maximum of stored words; for bf16, of the even and the odd elements separately.
 template <class T>
 struct Extremes {
   std::uint32_t least, most;
@@ -61,7 +59,7 @@ struct Extremes {
   }
 };
 
-// Over kLanes neighbouring lanes, for each of them. The whole warp takes part.
+// Reduction over kLanes adjacent lanes, result in each. Collective over the warp.
 template <int kLanes, class T>
 __device__ Extremes<T> over_lanes(Extremes<T> own) {
 #pragma unroll
@@ -88,7 +86,7 @@ struct IntScheme {
   }
 };
 
-// The conversion of one group's elements.
+// Conversion of one group's elements.
 struct IntConverter {
   float scale, reciprocal, zero_point, lowest, highest, bottom;
   bool floats, divides;
@@ -103,33 +101,33 @@ struct IntConverter {
         floats(scheme.mapping == IntMapping::float_zero_point),
         divides(scheme.divides) {}
 
-  // Rounded, not yet clamped. The sum turns -0 into 0.
+  // Rounded, not clamped; the addition maps -0 to 0.
   template <bool kFloats>
   __device__ float rounded(float x) const {
     if constexpr (kFloats) return rintf((x - bottom) / scale) + lowest;
     if (divides) return rintf(quotient(x) + zero_point) + 0.0f;
     return rintf(x * reciprocal) + zero_point;
   }
-  // x / scale, correctly rounded (Markstein): nvcc's division would branch for every element. Where the rest is NaN the
-  // scale is infinite or something is NaN.
+  // x / scale, correctly rounded (Markstein), without nvcc's branch. The remainder is NaN for an infinite scale or a
+  // NaN operand.
   __device__ float quotient(float x) const {
     const float near = x * reciprocal, rest = __fmaf_rn(-near, scale, x);
     return rest == rest ? __fmaf_rn(rest, reciprocal, near) : near;
   }
-  // NaN stays.
+  // NaN propagates.
   __device__ float clamped(float code) const { return lesser_or_nan(greater_or_nan(code, lowest), highest); }
   template <bool kFloats>
   __device__ float value(float code) const {
     return kFloats ? code * scale + zero_point : (code - zero_point) * scale;
   }
 
-  // What becomes of x: its code, 0 for NaN, which no integer stands for (its scale is NaN); or the value of its code.
+  // Quantized value of x, 0 for NaN (whose scale is NaN).
   template <bool kFloats>
   __device__ float code(float x) const {
     const float code = clamped(rounded<kFloats>(x));
     return code != code ? 0.0f : code;
   }
-  // True: the code was within the range.
+  // Replaces x by its dequantized value; true if it was within the range.
   template <bool kFloats>
   __device__ bool fake(float& x) const {
     const float code = rounded<kFloats>(x), inside = clamped(code);
@@ -138,7 +136,7 @@ struct IntConverter {
   }
 };
 
-// Bodies of kernels: what each element x becomes; false where the mask has a 0.
+// Kernel bodies, element by element; false: mask bit 0.
 struct ToCode {
   template <bool kFloats>
   __device__ static bool apply(const IntConverter& convert, float& x) {
@@ -160,7 +158,7 @@ struct ToFake {
   }
 };
 
-// Of a piece within one group; bit i of the result is that of element i.
+// Applies a body to a vector within one group; bit i of the result is element i's mask.
 template <class Body, bool kFloats>
 __device__ std::uint32_t apply_as(const IntConverter& convert, Piece& piece) {
   std::uint32_t bits = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// What MX and NVFP4 make of values: codes under a block's scale, and back.
+// Quantize-dequantize of MX and NVFP4 blocks.
 
 #include <cuda_fp16.h>
 
@@ -7,8 +7,8 @@
 
 namespace quench::cuda {
 
-// decode(encode(x)) of e2m1, whose values lie 0.5 apart up to 2, 1 up to 4 and 2 up to 6: ties go to even multiples of
-// the step, which have the even codes.
+// decode(encode(x)) of e2m1: step 0.5 up to 2, 1 up to 4, 2 up to 6; ties to even multiples of the step, whose codes
+// are even.
 __device__ inline float through_e2m1(float x) {
   const float size = fminf(fabsf(x), E2m1::kMax);
   const float step = size < 2.0f ? 0.5f : size < 4.0f ? 1.0f : 2.0f;
@@ -16,17 +16,17 @@ __device__ inline float through_e2m1(float x) {
   return copysignf(rintf(size * inverse) * step, x);
 }
 
-// How a block is rounded; its codes are worth `factor` times their value.
+// Quantize-dequantize under a block scale; `factor` dequantizes.
 template <class Element>
 struct BlockRounder {
   BlockScale by;
   float factor;
 
-  // What two elements of the block are worth.
+  // Quantize-dequantize of two elements.
   __device__ float2 operator()(float a, float b) const {
     float2 values;
     if constexpr (std::is_same_v<Element, E4m3>) {
-      // A block that is NaN has a multiplier that is.
+      // A NaN block has a NaN multiplier.
       const auto codes = static_cast<__nv_fp8x2_storage_t>(encode_pair<E4m3>(a * by.multiplier, b * by.multiplier));
       values = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3)));
     } else {
@@ -38,16 +38,15 @@ struct BlockRounder {
   }
 };
 
-// Of a block with the given largest magnitude, the bits of an f32. `scale` and `factor` are of MX or NVFP4
-// (block_scale.cuh).
+// Rounder of a block from its amax (f32 bits). `scale` and `factor`: MX or NVFP4 (block_scale.cuh).
 template <class Element, class Scale, class Factor>
 __device__ BlockRounder<Element> block_rounder(std::uint32_t most, const Scale& scale, const Factor& factor) {
   const BlockScale by = scale(__uint_as_float(most));
   return {by, factor(by.code)};
 }
 
-// N elements of a block of kBlock along the columns that neighbouring lanes share; `most`: the largest of their
-// magnitudes, the bits of an f32. All lanes of a warp call it.
+// N elements of a rowwise block of kBlock shared by adjacent lanes; `most`: their amax, f32 bits. Collective over the
+// warp.
 template <class Element, int kBlock, int N, class Scale, class Factor>
 __device__ Vector<float, N> round_among_lanes(Vector<float, N> values, std::uint32_t most, const Scale& scale,
                                               const Factor& factor) {
@@ -62,14 +61,14 @@ __device__ Vector<float, N> round_among_lanes(Vector<float, N> values, std::uint
   }
   return values;
 }
-// Of eight elements as they are stored.
+// Eight stored elements.
 template <class Element, int kBlock, class T, class Scale, class Factor>
 __device__ Piece round_piece(const PackedPiece<T>& stored, const Scale& scale, const Factor& factor) {
   PackedPiece<T> magnitudes = {};
   raise(magnitudes, stored);
   return round_among_lanes<Element, kBlock, kPiece>(unpack(stored), largest(magnitudes), scale, factor);
 }
-// Of sixteen bytes of values, to MX.
+// 16 stored bytes, to MX.
 template <class T>
 __device__ Packed<T> round_packed_to_mx(const Packed<T>& stored, const MxScale<E4m3>& scale) {
   std::uint32_t word = 0;
@@ -79,7 +78,7 @@ __device__ Packed<T> round_packed_to_mx(const Packed<T>& stored, const MxScale<E
   return pack<T>(round_among_lanes<E4m3, kMxBlockSize, kVectorWidth<T>>(unpack(stored), most, scale, MxFactor()));
 }
 
-// MX blocks of 32 rows of kWidth neighbouring columns, in place.
+// Columnwise MX blocks: 32 rows of kWidth adjacent columns, in place.
 template <class T, int kWidth, class Element>
 __device__ void round_rows_of_columns(Packed<T, kWidth> (&rows)[kMxBlockSize], const MxScale<Element>& scale) {
   std::uint32_t most[kWidth] = {};

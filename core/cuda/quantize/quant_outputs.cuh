@@ -1,9 +1,6 @@
 #pragma once
-// Fused quantization outputs (core/ops/quantize/quant_outputs.h) in the kernels that make the result.
-//
-// Magnitudes are compared as integers: the order is that of the values, with every NaN above infinity, and a maximum
-// does not depend on the order of the atomics that raise it. Those of bf16 stay two a word: the maxima of eight columns
-// take four registers.
+// Fused quantization outputs (core/ops/quantize/quant_outputs.h) in producer kernels. Magnitudes are compared as
+// integers: value order, NaN above infinity; atomic maxima are order-independent. bf16 magnitudes stay packed.
 
 #include <type_traits>
 
@@ -14,7 +11,6 @@
 
 namespace quench::cuda {
 
-// Quantization outputs that a kernel fills: nothing, the maximum of all elements, or every part that is defined.
 enum class QuantOutputParts { none, amax, rows };
 
 [[nodiscard]] inline QuantOutputParts parts_of(const QuantOutputs& quant_outputs) {
@@ -22,7 +18,7 @@ enum class QuantOutputParts { none, amax, rows };
   return quant_outputs.amax.defined() ? QuantOutputParts::amax : QuantOutputParts::none;
 }
 
-// The parts of quantization outputs; null where not wanted.
+// Quantization outputs outputs; null if not requested.
 struct QuantOutputPointers {
   std::uint32_t* amax = nullptr;
   std::uint32_t* column_amax = nullptr;
@@ -40,24 +36,23 @@ struct QuantOutputPointers {
     is_e5m2 = quant_outputs.rows.format().element == ElementFormat::e5m2;
     power_of_two = quant_outputs.power_of_two;
   }
-  // True if eight codes may be stored at a time; rows of the result are of whole 16-byte pieces.
+  // True if eight quantized values may be stored at once; rows are whole 16-byte vectors.
   [[nodiscard]] bool wide() const { return aligned(codes, 8); }
 };
 
-// The larger of a pair of bf16 magnitudes, as f32.
+// Maximum of a bf16 magnitude pair, as f32 bits.
 __device__ inline std::uint32_t widened_max(std::uint32_t pair) {
   return max(pair << 16, pair & 0xFFFF0000u);
 }
 
-// Makes the compiler forget what it has derived from a piece: else it keeps the unpacked values from one use to the
-// next, at twice the registers.
+// Compiler barrier for a packed vector: prevents keeping its unpacked values live, at twice the registers.
 template <class T>
 __device__ inline void keep_packed(Packed<T>& piece) {
 #pragma unroll
   for (std::uint32_t& word : piece.words) asm volatile("" : "+r"(word));
 }
 
-// Largest magnitude of what a thread stores in T.
+// amax of the values that a thread stores in T.
 template <class T>
 class RunningMax {
  public:
@@ -83,7 +78,7 @@ class RunningMax {
     add_word(value.bits);
   }
 
-  // As f32.
+  // As f32 bits.
   [[nodiscard]] __device__ std::uint32_t word() const {
     return std::is_same_v<T, bfloat16> ? widened_max(most_) : most_;
   }
@@ -96,8 +91,7 @@ class RunningMax {
   std::uint32_t most_ = 0;
 };
 
-// Maximum over the block, whole warps; every thread gets it. The block calls it together. The two halves of the scratch
-// alternate, so that one barrier a call is enough.
+// CTA maximum in every thread. Collective over the CTA, whole warps. Double-buffered scratch: one barrier per call.
 class BlockMax {
  public:
   struct Scratch {
@@ -119,13 +113,13 @@ class BlockMax {
   int turn_ = 0;
 };
 
-// Raises *amax to the largest of the threads' words. The block calls it together.
+// Atomic maximum of the threads' words on *amax. Collective over the CTA.
 __device__ inline void raise_amax(std::uint32_t* amax, std::uint32_t word, BlockMax& block_max) {
   word = block_max(word);
   if (threadIdx.x == 0) atomicMax(amax, word);
 }
 
-// Stores the codes of piece number `index` of a matrix.
+// Stores the quantized values of vector `index`.
 __device__ inline void encode_piece(const QuantOutputPointers& quant_outputs, std::int64_t index,
                                     Packed<bfloat16> piece, float scale) {
   keep_packed(piece);
@@ -134,9 +128,8 @@ __device__ inline void encode_piece(const QuantOutputPointers& quant_outputs, st
       quant_outputs.is_e5m2 ? encode_piece<E5m2>(values, scale) : encode_piece<E4m3>(values, scale);
 }
 
-// Raises the columns' maxima to those in `columns`, shared memory: those of `rows` rows of `pieces` pieces, `stride`
-// apart. The block calls it together, after a barrier. Neighbours raise neighbours: the atomics of a warp are one
-// access. They move 4 bytes a column and block.
+// Atomic maximum on column_amax of column maxima in shared memory: `rows` rows of `pieces` vectors, `stride` apart.
+// Collective over the CTA, after a barrier. Coalesced: 4 bytes per column and CTA.
 __device__ inline void raise_columns(std::uint32_t* column_amax, int pieces, const Packed<bfloat16>* columns, int rows,
                                      int stride) {
   for (int column = static_cast<int>(threadIdx.x); column < kPiece * pieces; column += static_cast<int>(blockDim.x)) {
@@ -148,11 +141,11 @@ __device__ inline void raise_columns(std::uint32_t* column_amax, int pieces, con
   }
 }
 
-// Who shares a row of the result.
+// Thread group that shares an output row.
 enum class RowOwner { block, warp };
 
-// Quantization outputs of a result in bf16 made by whole rows. Columns' maxima are kept by the kernel: it knows where
-// there is room, in registers or in shared memory. Without parts the kernel is unchanged.
+// Fused outputs of a bf16 result computed row by row. The kernel holds the column maxima, in registers or shared
+// memory. QuantOutputParts::none compiles to nothing.
 template <QuantOutputParts kParts, RowOwner kOwner = RowOwner::block>
 class RowQuantOutputs {
  public:
@@ -167,7 +160,7 @@ class RowQuantOutputs {
   __device__ void finish(int, const Packed<T>*) {}
 };
 
-// Needs no row at a time.
+// Tensor amax only; rows may be split.
 template <RowOwner kOwner>
 class RowQuantOutputs<QuantOutputParts::amax, kOwner> : public RowQuantOutputs<QuantOutputParts::none, kOwner> {
  public:
@@ -193,7 +186,7 @@ class RowQuantOutputs<QuantOutputParts::rows, kOwner> {
   __device__ RowQuantOutputs(const QuantOutputPointers& quant_outputs, BlockMax& block_max)
       : quant_outputs_(quant_outputs), block_max_(block_max) {}
 
-  // A piece of a row, as it is stored. `columns` has the largest magnitudes of its columns so far.
+  // Adds a stored vector to the row amax and to its column maxima, `columns`.
   __device__ void add(const Packed<bfloat16>& piece, Packed<bfloat16>& columns) {
     Packed<bfloat16> most = columns;
 #pragma unroll
@@ -208,8 +201,8 @@ class RowQuantOutputs<QuantOutputParts::rows, kOwner> {
   [[nodiscard]] __device__ bool has_codes() const {
     return quant_outputs_.codes != nullptr;
   }
-  // Ends a row: its scale, for encode(), which is stored where codes are wanted. The block calls it together, also its
-  // warps that are left without a row.
+  // Ends a row: returns its scale for encode(), and stores it if quantized values are requested. Collective over the
+  // CTA, warps without a row included.
   __device__ float finish_row(std::int64_t row, bool exists) {
     std::uint32_t most = widened_max(row_);
     row_ = 0;
@@ -224,13 +217,13 @@ class RowQuantOutputs<QuantOutputParts::rows, kOwner> {
     return scale;
   }
 
-  // Stores the codes of piece number `index` of the matrix.
+  // Stores the quantized values of vector `index`.
   __device__ void encode(std::int64_t index, const Packed<bfloat16>& piece, float scale) const {
     encode_piece(quant_outputs_, index, piece, scale);
   }
 
-  // After the last row: raises the maxima. `columns`, in shared memory, has those of the kRows rows of `pieces` pieces
-  // that the block takes at a time, kStride apart. The block calls it together.
+  // After the last row: updates the global maxima. `columns` (shared memory): maxima of kRows concurrent rows of
+  // `pieces` vectors, kStride apart. Collective over the CTA.
   template <int kRows, int kStride>
   __device__ void finish(int pieces, const Packed<bfloat16>* columns) {
     if (quant_outputs_.amax != nullptr) raise_amax(quant_outputs_.amax, most_, block_max_);
@@ -242,8 +235,8 @@ class RowQuantOutputs<QuantOutputParts::rows, kOwner> {
  private:
   const QuantOutputPointers& quant_outputs_;
   BlockMax& block_max_;
-  std::uint32_t row_ = 0;   // a pair
-  std::uint32_t most_ = 0;  // as f32
+  std::uint32_t row_ = 0;   // bf16 pair
+  std::uint32_t most_ = 0;  // f32 bits
 };
 
 }  // namespace quench::cuda

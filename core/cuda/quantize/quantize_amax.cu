@@ -1,4 +1,4 @@
-// Largest magnitudes. A maximum of integers does not depend on the order, so atomics are safe here.
+// amax reductions. Integer atomic maxima: deterministic.
 
 #include "core/cuda/common/reduce.cuh"
 #include "core/cuda/quantize/quantize_common.cuh"
@@ -9,7 +9,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
-constexpr int kInFlight = 4;  // groups of a thread on their way
+constexpr int kInFlight = 4;  // vectors in flight per thread
 
 // Reads x once.
 template <class T, bool kWide>
@@ -19,7 +19,7 @@ __global__ __launch_bounds__(kThreads) void amax_of_tensor_kernel(const T* x, st
                      thread = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   PackedPiece<T> own = {};
   for (std::int64_t first = thread; first < groups; first += kInFlight * stride) {
-    PackedPiece<T> stored[kInFlight] = {};  // zeros past the end
+    PackedPiece<T> stored[kInFlight] = {};  // zero-filled past the end
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k)
       if (const std::int64_t g = first + k * stride; g < groups) stored[k] = load_packed_piece(x + g * kPiece, kWide);
@@ -32,13 +32,13 @@ __global__ __launch_bounds__(kThreads) void amax_of_tensor_kernel(const T* x, st
   if (threadIdx.x == 0) atomicMax(amax, most);
 }
 
-// A warp or a block a row; reads x once.
+// One warp or CTA per row; reads x once.
 template <class T, int kRowThreads>
 __global__ __launch_bounds__(kThreads) void amax_of_rows_kernel(const T* x, std::int64_t rows, std::int64_t columns,
                                                                 bool wide, float* amax) {
   __shared__ std::uint32_t scratch[33];
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kThreads / kRowThreads) + threadIdx.x / kRowThreads;
-  if (row >= rows) return;  // whole rows of threads: none is left waiting
+  if (row >= rows) return;  // exits by whole rows
   PackedPiece<T> own = {};
 #pragma unroll 4
   for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x % kRowThreads) * kPiece; c < columns;
@@ -49,11 +49,11 @@ __global__ __launch_bounds__(kThreads) void amax_of_rows_kernel(const T* x, std:
   if (threadIdx.x % kRowThreads == 0) amax[row] = __uint_as_float(most);
 }
 
-// A block takes a strip of 32 groups of columns by `part_rows` rows, a warp every eighth of them; reads x once.
+// One CTA per strip of 32 column vectors by `part_rows` rows, every eighth row per warp; reads x once.
 constexpr int kStripColumns = 32 * kPiece;
-constexpr int kResidentStrips = 4;  // of a multiprocessor
+constexpr int kResidentStrips = 4;  // per SM
 template <class T>
-inline constexpr int kRowsInFlight = 32 / PackedPiece<T>::kWords;  // of a warp: 128 bytes a thread
+inline constexpr int kRowsInFlight = 32 / PackedPiece<T>::kWords;  // per warp: 128 bytes per thread
 
 template <class T, bool kWide>
 __global__ __launch_bounds__(kThreads,
@@ -87,9 +87,9 @@ __global__ __launch_bounds__(kThreads,
   for (int k = 0; k < kRows; ++k) raise(own, last[k]);
   const Piece piece = unpack(own);
 #pragma unroll
-  for (int i = 0; i < kPiece; ++i) most[warp][i * 32 + lane] = __float_as_uint(piece[i]);  // one bank a lane
+  for (int i = 0; i < kPiece; ++i) most[warp][i * 32 + lane] = __float_as_uint(piece[i]);  // no bank conflicts
   __syncthreads();
-  // Slot s holds column s % 32 * kPiece + s / 32 of the strip.
+  // Slot s: column s % 32 * kPiece + s / 32 of the strip.
   const int slot = static_cast<int>(threadIdx.x);
   std::uint32_t word = 0;
 #pragma unroll
@@ -108,7 +108,7 @@ void amax_of(const AmaxArgs& args, const OpLaunch& launch) {
   auto* words = reinterpret_cast<std::uint32_t*>(amax);
   const bool wide = aligned(x), wide_rows = rows_are_wide<T>(x, shape.columns, shape.columns);
   if (args.granularity == Granularity::row) {
-    constexpr std::int64_t kWarpRow = 1024;  // columns up to which a warp takes a row
+    constexpr std::int64_t kWarpRow = 1024;  // widest row for one warp
     if (shape.columns <= kWarpRow)
       launch(amax_of_rows_kernel<T, 32>, dim3(static_cast<unsigned>((rows + kWarps - 1) / kWarps)), kThreads, 0, x,
              rows, shape.columns, wide_rows, amax);
@@ -142,8 +142,7 @@ void raise_column_amax(const OpLaunch& launch, const Tensor& x, const Tensor& am
   if (shape.numel() == 0) return;
   const std::int64_t strips = (shape.columns + kStripColumns - 1) / kStripColumns, across = shape.batch * strips,
                      resident = std::int64_t{sm_count(launch.device())} * kResidentStrips;
-  // As many parts as are in work at a time: all blocks begin and end together. Where the strips alone are more, small
-  // parts leave little for a last wave.
+  // One full wave of parts. With more strips than resident CTAs: small parts, for a short last wave.
   constexpr std::int64_t kFewestRows = 4 * kWarps, kRowsOfMany = 512;
   const std::int64_t wanted = across <= resident ? resident / across : (shape.rows + kRowsOfMany - 1) / kRowsOfMany,
                      part_rows = std::max((shape.rows + wanted - 1) / wanted, kFewestRows),

@@ -1,8 +1,6 @@
 #pragma once
-// Shared by the quantization kernels: pieces of eight elements, casts to float8 by instruction, type dispatch.
-//
-// Codes equal those of the shared encoders (core/number/float8.h, float6.h, float4.h), except that a NaN that
-// arithmetic has touched is positive: the GPU's NaN has no sign.
+// Shared by the quantization kernels: 8-element vectors, hardware float8 conversion, dtype dispatch. Bit-identical to
+// core/number (float8.h, float6.h, float4.h), except that a computed NaN is positive.
 
 #include <cuda_fp8.h>
 
@@ -28,7 +26,7 @@ struct MatrixBatch {
   [[nodiscard]] std::int64_t numel() const noexcept { return batch * rows * columns; }
 };
 
-// Elements that a thread takes at a time: 16 or 32 bytes of input, 8 or 4 bytes of codes.
+// Elements per thread and access: 16 or 32 bytes of input, 8 or 4 bytes of quantized values.
 inline constexpr int kPiece = 8;
 
 [[nodiscard]] inline bool aligned(const void* pointer, std::uintptr_t bytes = 16) {
@@ -39,7 +37,7 @@ using Piece = Vector<float, kPiece>;
 template <class T>
 using PackedPiece = Packed<T, kPiece>;
 
-// Eight elements, or `count` of them and zeros. `wide`: the address is a multiple of 16 bytes.
+// Loads eight elements, or `count` and zeros. `wide`: 16-byte aligned.
 template <class T>
 __device__ PackedPiece<T> load_packed_piece(const T* from, bool wide, int count = kPiece) {
   PackedPiece<T> stored;
@@ -84,7 +82,7 @@ __device__ void store_piece(T* to, const Piece& piece, bool wide, int count = kP
   }
 }
 
-// Magnitudes are compared as integers: the order is that of the values, with every NaN above infinity.
+// Magnitudes as integers: value order, NaN above infinity.
 __device__ inline std::uint32_t magnitude(float x) {
   return __float_as_uint(x) & kF32MagnitudeMask;
 }
@@ -99,8 +97,7 @@ __device__ inline std::uint32_t max_magnitude(const Piece& piece) {
   return most;
 }
 
-// The same on words of stored elements: the magnitudes in a word, and the larger of two words, each half by itself if
-// the elements have 16 bits.
+// Magnitudes of stored words, and their maximum; per half for 16-bit elements.
 template <class T>
 __device__ std::uint32_t magnitudes(std::uint32_t word) {
   return word & (sizeof(T) == 4 ? kF32MagnitudeMask : 0x7FFF7FFFu);
@@ -112,13 +109,13 @@ __device__ std::uint32_t larger(std::uint32_t a, std::uint32_t b) {
   else
     return __vmaxu2(a, b);
 }
-// most = the larger of itself and x's magnitude, element by element. Begins with zeros.
+// Element-wise running maximum of magnitudes; zero-initialized.
 template <class T>
 __device__ void raise(PackedPiece<T>& most, const PackedPiece<T>& x) {
 #pragma unroll
   for (int i = 0; i < PackedPiece<T>::kWords; ++i) most.words[i] = larger<T>(most.words[i], magnitudes<T>(x.words[i]));
 }
-// The largest of eight magnitudes, as that of an f32.
+// Maximum of eight magnitudes, f32 bits.
 template <class T>
 __device__ std::uint32_t largest(const PackedPiece<T>& magnitudes) {
   std::uint32_t word = magnitudes.words[0];
@@ -130,8 +127,7 @@ __device__ std::uint32_t largest(const PackedPiece<T>& magnitudes) {
 template <class Element>
 inline constexpr bool kIsFloat8 = std::is_same_v<Element, E4m3> || std::is_same_v<Element, E5m2>;
 
-// Two codes, the first in the low byte. The float8 formats have an instruction that rounds to nearest even and
-// saturates, as their encoders do.
+// Two quantized values, the first in the low byte. float8: hardware conversion, round to nearest even with saturation.
 template <class Element>
 __device__ std::uint32_t encode_pair(float a, float b) {
   if constexpr (kIsFloat8<Element>)
@@ -141,7 +137,7 @@ __device__ std::uint32_t encode_pair(float a, float b) {
     return std::uint32_t{Element::encode(a)} | std::uint32_t{Element::encode(b)} << 8;
 }
 
-// Codes of x * scale, one a byte: a scale for each, or one for all.
+// Quantized values of x * scale, one per byte; scale per element, or one for all.
 template <class Element>
 __device__ uint2 encode_piece(const Piece& piece, const Piece& scale) {
   std::uint32_t pairs[kPiece / 2];
@@ -161,10 +157,10 @@ __device__ uint2 encode_piece(const Piece& piece, float scale) {
   return encode_piece<Element>(piece, repeated(scale));
 }
 
-// Eight codes of four bits, a byte each, as two a byte with the even index in the low nibble; and back.
+// Eight 4-bit values, one per byte, packed two per byte (even index in the low nibble); and the inverse.
 __device__ inline std::uint32_t pack_nibbles(uint2 codes) {
   const auto half = [](std::uint32_t word) {
-    const std::uint32_t pairs = word | word >> 4;  // bytes 0 and 2 hold two codes each
+    const std::uint32_t pairs = word | word >> 4;  // bytes 0 and 2 hold two values each
     return (pairs & 0xFFu) | (pairs >> 8 & 0xFF00u);
   };
   return half(codes.x) | half(codes.y) << 16;
@@ -180,7 +176,7 @@ __device__ inline std::uint8_t code_at(uint2 codes, int i) {
   return static_cast<std::uint8_t>((i < 4 ? codes.x : codes.y) >> (i % 4 * 8));
 }
 
-// Codes of one byte, `count` of them and zeros. `wide`: the address is a multiple of 8 bytes.
+// Loads eight bytes, or `count` and zeros. `wide`: 8-byte aligned.
 __device__ inline uint2 load_codes(const std::uint8_t* from, bool wide, int count = kPiece) {
   if (wide && count == kPiece) return *reinterpret_cast<const uint2*>(from);
   std::uint32_t words[2] = {};
@@ -190,7 +186,7 @@ __device__ inline uint2 load_codes(const std::uint8_t* from, bool wide, int coun
   return make_uint2(words[0], words[1]);
 }
 
-// Stores one code a byte, `count` of them. `wide`: the address is a multiple of 8 bytes.
+// Stores `count` bytes. `wide`: 8-byte aligned.
 __device__ inline void store_codes(std::uint8_t* to, uint2 codes, bool wide, int count = kPiece) {
   if (wide && count == kPiece) {
     *reinterpret_cast<uint2*>(to) = codes;
@@ -201,7 +197,6 @@ __device__ inline void store_codes(std::uint8_t* to, uint2 codes, bool wide, int
   }
 }
 
-// Calls body.template operator()<T, Element>() for a dtype (f32, bf16) and an element format among Elements.
 template <class... Elements, class Body>
 void dispatch_quantize(std::string_view op, DType dtype, ElementFormat element, const Body& body) {
   dispatch<float, bfloat16>(dtype, op, [&]<class T>() {
@@ -213,12 +208,11 @@ void dispatch_quantize(std::string_view op, DType dtype, ElementFormat element, 
   return static_cast<std::uint8_t*>(tensor.raw_data());
 }
 
-// The parts of ops that lie in files of their own.
+// Parts of ops in separate files.
 
-// float8_cast where scales are by column or the codes of x^T are wanted.
+// float8_cast with columnwise scales or transposed output.
 void cast_float8_tiles(const Float8CastArgs& args);
-// Each element of `amax` (f32 [.., 1, C], 0 or a magnitude) becomes the larger of itself and the largest magnitude of
-// its column of x.
+// In-place column amax: amax (f32 [.., 1, C], non-negative) = max(amax, column amax of x).
 void raise_column_amax(const OpLaunch& launch, const Tensor& x, const Tensor& amax);
 
 }  // namespace quench::cuda

@@ -1,4 +1,4 @@
-// float8 scales, and casts with a scale made before, one for the tensor or for each row.
+// float8 scales, and casts with given tensorwise or rowwise scales.
 
 #include "core/cuda/quantize/float8_rounding.cuh"
 
@@ -23,10 +23,10 @@ void float8_scale_cuda(const Float8ScaleArgs& args) {
          args.amax.data<float>(), args.scale.data<float>(), count, max_of(args.element), args.power_of_two);
 }
 
-constexpr int kInFlight = 4;  // groups of a thread on their way
+constexpr int kInFlight = 4;  // vectors in flight per thread
 
-// `chunks` blocks a row, each with one scale: a row, or the whole tensor as one. Reads x, writes a byte an element.
-// kWide: rows begin at multiples of 16 bytes in x and of 8 in `out`.
+// `chunks` CTAs per scale: a row, or the tensor as one row. Reads x, writes a byte per element. kWide: rows aligned to
+// 16 bytes in x, 8 in `out`.
 template <class T, class Element, class Rounding, bool kWide>
 __global__ __launch_bounds__(kThreads) void cast_rows_kernel(const T* x, std::uint8_t* out, const float* scales,
                                                              std::int64_t columns, unsigned chunks, Rounding rounding) {
@@ -74,7 +74,7 @@ void cast_float8_rows(const Float8CastArgs& args) {
 }
 
 void float8_cast_cuda(const Float8CastArgs& args) {
-  // Draws ask for the row of an element, which a tensor taken as one long row does not tell.
+  // Stochastic rounding needs the row index, which a flattened tensor lacks.
   const Granularity granularity = args.out.format().granularity;
   if (args.transposed.defined() || granularity == Granularity::column ||
       (granularity == Granularity::tensor && args.rounding.key))

@@ -1,4 +1,4 @@
-// amax, scale and cast of each row in one pass over x, with the columns' largest magnitudes on the way.
+// Fused rowwise float8 quantization: amax, scale and cast in one pass over x, optionally with column amax.
 
 #include "core/cuda/quantize/float8_rounding.cuh"
 #include "core/cuda/quantize/row_pieces.cuh"
@@ -6,7 +6,7 @@
 namespace quench::cuda {
 namespace {
 
-// Maximum over the block, for every thread: one barrier, since the two halves of the scratch take turns.
+// CTA maximum in every thread: double-buffered scratch, one barrier.
 template <int kThreads>
 struct BlockMax {
   std::uint32_t words[2][kThreads / 32];
@@ -21,7 +21,6 @@ __device__ std::uint32_t block_max(std::uint32_t word, BlockMax<kThreads>& scrat
   return __reduce_max_sync(0xFFFFFFFFu, lane < kWarps ? scratch.words[turn][lane] : 0u);
 }
 
-// Writes a byte an element of the row, and its scale.
 template <class Element, class T, class Rounding, int kThreads, int kKept>
 __device__ void cast_row(const RowPieces<T, kThreads, kKept>& row, std::int64_t number, std::uint8_t* out, float* scale,
                          int columns, bool power_of_two, const Rounding& rounding, BlockMax<kThreads>& scratch,
@@ -37,7 +36,7 @@ __device__ void cast_row(const RowPieces<T, kThreads, kKept>& row, std::int64_t 
       store_codes(out + c, rounding.template encode<Element>(unpack(row.pieces[k]), by, number, c), true);
 }
 
-// A block a row of at most kKept * kThreads whole groups: reads x once, writes a byte an element and a scale a row.
+// One CTA per row of at most kKept * kThreads whole vectors: reads x once, writes a byte per element and a scale.
 template <class T, class Element, class Rounding, int kThreads, int kKept, int kBlocks>
 __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_kernel(const T* x, std::uint8_t* out, float* scales,
                                                                         int columns, bool power_of_two,
@@ -49,10 +48,8 @@ __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_kernel(const T*
   cast_row<Element>(row, r, out + r * columns, scales + r, columns, power_of_two, rounding, scratch, 0);
 }
 
-// The same with blocks that stay, each for every gridDim.x-th row, and read a row while they cast the one before. The
-// columns' largest magnitudes among its rows stay in registers; at the end a block raises `column_amax`, where it does
-// not already hold as much: few of the columns of most blocks. blockIdx.y is the matrix of a batch. Moves what the
-// other kernel moves.
+// Persistent CTAs, every gridDim.x-th row each; the next row is loaded during the cast. Column amax stays in registers,
+// then atomics only where `column_amax` rises. blockIdx.y: matrix of the batch. Same traffic as float8_rows_kernel.
 template <class T, class Element, class Rounding, int kThreads, int kKept, int kBlocks>
 __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_columns_kernel(const T* x, std::uint8_t* out,
                                                                                 float* scales,
@@ -78,7 +75,7 @@ __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_columns_kernel(
                       turn);
     turn ^= 1;
   }
-  // By way of shared memory, so that neighbouring threads raise neighbouring columns.
+  // Through shared memory, for coalesced atomics.
 #pragma unroll
   for (int k = 0; k < kKept; ++k) {
     __shared__ alignas(16) float columns_of_group[kThreads * kPiece];
@@ -98,7 +95,7 @@ __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_columns_kernel(
 
 constexpr int kAnyThreads = 256;
 
-// For rows of any length and alignment: reads x twice, the second time mostly from the caches.
+// Fallback for any length and alignment: reads x twice, the second time mostly from cache.
 template <class T, class Element, class Rounding>
 __global__ __launch_bounds__(kAnyThreads) void float8_any_rows_kernel(const T* x, std::uint8_t* out, float* scales,
                                                                       std::int64_t columns, bool power_of_two,
@@ -121,8 +118,7 @@ __global__ __launch_bounds__(kAnyThreads) void float8_any_rows_kernel(const T* x
                 here(c));
 }
 
-// How many blocks of a plan fit the registers of a multiprocessor; in the kernel for columns a row takes three times as
-// many registers.
+// CTAs per SM by register count; column amax triples the registers of a row.
 template <class T, int kRowThreads, int kKeptPieces>
 struct Plan : RowPlan<kRowThreads, kKeptPieces> {
   static constexpr int kWords = kKeptPieces * PackedPiece<T>::kWords;
@@ -134,7 +130,7 @@ struct Plan : RowPlan<kRowThreads, kKeptPieces> {
                                                        kRowThreads);
 };
 
-constexpr std::int64_t kMostMatrices = 65535;  // rows of a grid
+constexpr std::int64_t kMostMatrices = 65535;  // limit of gridDim.y
 
 template <class T, class Element, class Rounding>
 struct RowsLaunch {

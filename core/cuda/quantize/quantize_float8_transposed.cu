@@ -1,5 +1,5 @@
-// float8 casts by tiles: the codes of x^T, which a product over x's rows reads, in one pass with those of x or alone;
-// and scales by column, which a thread reads once for all its rows.
+// Tiled float8 casts: columnwise (transposed) output, optionally the rowwise one in the same pass; and columnwise
+// scales.
 
 #include "core/cuda/quantize/code_tiles.cuh"
 #include "core/cuda/quantize/float8_rounding.cuh"
@@ -7,16 +7,16 @@
 namespace quench::cuda {
 namespace {
 
-// Blocks whose registers a multiprocessor holds; draws take some.
+// CTAs per SM by register count; stochastic rounding takes more.
 template <class T, class Rounding, bool kWide>
 inline constexpr int kBlocks = sizeof(T) == 4                              ? 2
                                : std::is_same_v<Rounding, NearestRounding> ? 4
                                : kWide                                     ? 3
                                                                            : 2;
 
-// Reads x once and the scales a few times from the caches; writes a byte an element to each of `natural` and
-// `transposed` that is not null. kWide: the rows of x and of both results begin at multiples of 16, 8 and 16 bytes and
-// are of whole pieces of 8, 8 and 16 elements, and the scales of a column begin at a multiple of 16 bytes.
+// Reads x once and the scales from cache; writes a byte per element to each of `natural` and `transposed` that is not
+// null. kWide: rows of x and of the outputs are aligned to 16, 8 and 16 bytes and whole vectors of 8, 8 and 16
+// elements; columnwise scales are 16-byte aligned.
 template <class T, class Element, class Rounding, bool kWide>
 __global__ __launch_bounds__(kCodeThreads, kBlocks<T, Rounding, kWide>) void cast_tiles_kernel(
     const T* x, std::uint8_t* natural, std::uint8_t* transposed, const float* scale, bool by_column, MatrixBatch shape,

@@ -10,18 +10,18 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
 struct IntRows {
-  std::int64_t rows, columns, group, groups;  // groups of a row
+  std::int64_t rows, columns, group, groups;  // groups per row
 
   IntRows(const Tensor& x, const IntQuantOptions& options)
       : rows(x.numel() / x.size(-1)),
         columns(x.size(-1)),
         group(options.group_size == 0 ? columns : options.group_size),
         groups(columns / group) {}
-  // Groups are whole pieces, those of the tensor one behind the other. So are the bytes of a mask then.
+  // Groups and mask bytes are whole vectors, contiguous over the tensor.
   [[nodiscard]] bool in_pieces() const { return group % kPiece == 0; }
 };
 
-// Scales, given or made.
+// Scales and zero points.
 struct Parameters {
   const float* scales;
   const float* zero_points;  // null: 0
@@ -33,7 +33,7 @@ Parameters parameters_of(const Tensor& scales, const Tensor& zero_points) {
   return {scales.data<float>(), zero_points.defined() ? zero_points.data<float>() : nullptr};
 }
 
-// A warp a group. Reads x, writes a scale and, if wanted, a zero point.
+// One warp per group. Reads x, writes a scale and, if defined, a zero point.
 template <class T>
 __global__ __launch_bounds__(kThreads) void scales_kernel(const T* x, float* scales, float* zero_points,
                                                           std::int64_t count, std::int64_t group, bool wide,
@@ -66,7 +66,6 @@ void choose_scales(const OpLaunch& launch, const Tensor& x, const Tensor& scales
          shape.in_pieces() && aligned(x.raw_data()), IntScheme(options));
 }
 
-// Elements as floats: values, or codes. `wide`: the address is a multiple of the piece's bytes.
 template <class In>
 __device__ Piece load_elements(const In* from, bool wide, int count = kPiece) {
   if constexpr (sizeof(In) > 1) {
@@ -96,15 +95,15 @@ bool elements_are_wide(const Element* pointer) {
   return aligned(pointer, kPiece * std::min<std::size_t>(sizeof(Element), 2));
 }
 
-constexpr int kInFlight = 2;  // pieces of a thread on their way
+constexpr int kInFlight = 2;  // vectors in flight per thread
 
-// With scales given, for groups of whole pieces: reads and writes each element once.
+// Given scales, groups of whole vectors: reads and writes each element once.
 template <class In, class Out, class Body>
 __global__ __launch_bounds__(kThreads) void apply_pieces_kernel(const In* x, Out* out, std::uint8_t* mask,
                                                                 std::int64_t count, std::int64_t group_pieces,
                                                                 Parameters parameters, IntScheme scheme) {
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
-  const bool narrow = count <= std::int64_t{0xFFFFFFFF};  // a division of 64 bits costs as much as the rest
+  const bool narrow = count <= std::int64_t{0xFFFFFFFF};  // avoids 64-bit division, as expensive as the rest
   for (std::int64_t first = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; first < count;
        first += kInFlight * step) {
     Piece pieces[kInFlight];
@@ -124,7 +123,7 @@ __global__ __launch_bounds__(kThreads) void apply_pieces_kernel(const In* x, Out
   }
 }
 
-// For groups of any size and alignment: eight elements of a row a thread, a mask byte with them.
+// Fallback for any group size and alignment: eight elements of a row and a mask byte per thread.
 template <class In, class Out, class Body>
 __global__ __launch_bounds__(kThreads) void apply_any_kernel(const In* x, Out* out, std::uint8_t* mask, IntRows shape,
                                                              Parameters parameters, IntScheme scheme) {
@@ -169,16 +168,16 @@ void apply(const OpLaunch& launch, const Tensor& x, const Tensor& out, std::uint
          to, mask, shape, parameters, IntScheme(options));
 }
 
-// Groups of kLanes pieces: neighbouring threads share a group, each has a piece of it and a mask byte, of kKept groups
-// at a time. Reads x once, writes out and mask.
+// Groups of kLanes adjacent threads, one vector and one mask byte each, kKept groups at a time. Reads x once, writes
+// out and mask.
 template <class T, int kLanes>
 __global__ __launch_bounds__(kThreads) void fake_groups_kernel(const T* x, T* out, std::uint8_t* mask,
                                                                std::int64_t pieces, IntScheme scheme) {
-  // Choosing a scale costs as much as converting a piece: each thread does it for one of the groups that it shares.
+  // Scale computation costs as much as a vector's conversion: each thread does it for one of its shared groups.
   constexpr int kKept = kLanes < 4 ? kLanes : 4;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t step = std::int64_t{gridDim.x} * kWarps * 32 * kKept;
-  // The bound is the same for a whole warp: its lanes take part in the exchange together.
+  // Uniform trip count over a warp, for the shuffles.
   for (std::int64_t first = (std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32) * 32 * kKept; first < pieces;
        first += step) {
     PackedPiece<T> kept[kKept] = {};
@@ -217,7 +216,6 @@ void fake_groups(const OpLaunch& launch, const FakeQuantizeIntArgs& args, std::u
          args.x.data<T>(), args.out.data<T>(), mask, pieces, IntScheme(args.options));
 }
 
-// The parameters of a row of which each thread has seen some, for every thread that shares it.
 template <int kRowThreads, class T>
 __device__ IntParameters parameters_of_row(Extremes<T> own, const IntScheme& scheme) {
   own = over_lanes<32>(own);
@@ -230,7 +228,7 @@ __device__ IntParameters parameters_of_row(Extremes<T> own, const IntScheme& sch
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
     if (lane == 0) of_warps[warp] = own;
     __syncthreads();
-    if (warp == 0) {  // one warp does what all would do alike
+    if (warp == 0) {  // one warp; redundant work in the others
       const IntParameters p = scheme.choose(over_lanes<kRowWarps>(of_warps[lane % kRowWarps]));
       if (lane == 0) chosen = p;
     }
@@ -239,14 +237,14 @@ __device__ IntParameters parameters_of_row(Extremes<T> own, const IntScheme& sch
   }
 }
 
-// A group is a row that its threads hold in registers. Reads x once, writes out and mask.
+// One group per row, held in registers. Reads x once, writes out and mask.
 template <class T, int kRowThreads, int kKept>
 __global__ __launch_bounds__(kRowBlock<kRowThreads>,
                              kRowBlocks<kRowThreads>) void fake_rows_kernel(const T* x, T* out, std::uint8_t* mask,
                                                                             std::int64_t rows, int columns,
                                                                             IntScheme scheme) {
   const std::int64_t row = row_number<kRowThreads>();
-  if (row >= rows) return;  // whole warps where several rows share a block
+  if (row >= rows) return;  // exits by whole warps
   RowPieces<T, kRowThreads, kKept> kept;
   kept.load(x + row * columns, columns);
   Extremes<T> own = Extremes<T>::none();

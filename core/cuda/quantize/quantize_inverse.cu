@@ -1,4 +1,4 @@
-// Dequantization of every format that the quantization ops produce.
+// Dequantization of all quantization formats.
 
 #include "core/cuda/quantize/block_scale.cuh"
 
@@ -7,8 +7,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// code / scale, a block a row; `count` elements in all, so that the last row may be short. The scale is at scales[row *
-// row_step], or with kByColumn there is one for each column. Reads a byte an element and writes it as T.
+// code / scale, one CTA per row; `count` elements, the last row may be short. Scale at scales[row * row_step], or per
+// column with kByColumn. Reads a byte per element, writes T.
 template <class T, class Element, bool kByColumn>
 __global__ __launch_bounds__(kThreads) void divide_by_scales_kernel(const std::uint8_t* payload, const float* scales,
                                                                     T* out, std::int64_t count, std::int64_t rows,
@@ -28,7 +28,7 @@ __global__ __launch_bounds__(kThreads) void divide_by_scales_kernel(const std::u
   }
 }
 
-// code * factor(scale byte) of blocks along the last axis, a thread eight elements. Reads codes and scales, writes T.
+// code * factor(scale byte), rowwise blocks, eight elements per thread. Reads quantized values and scales, writes T.
 template <class T, class Element, int kBlock, class Factor>
 __global__ __launch_bounds__(kThreads) void multiply_blocks_kernel(const std::uint8_t* payload,
                                                                    const std::uint8_t* scales, T* out,
@@ -48,7 +48,7 @@ __global__ __launch_bounds__(kThreads) void multiply_blocks_kernel(const std::ui
   }
 }
 
-// The same for a payload [C, R] of blocks along R, into [R, C]: a thread a block, the columns of a warp are neighbours.
+// Columnwise blocks: payload [C, R] into [R, C], one thread per block, adjacent columns over a warp.
 template <class T, class Element, int kBlock, class Factor>
 __global__ __launch_bounds__(kThreads) void multiply_transposed_blocks_kernel(const std::uint8_t* payload,
                                                                               const std::uint8_t* scales, T* out,
@@ -104,7 +104,7 @@ void divide_by_scales(const DequantizeArgs& args, const OpLaunch& launch) {
   const Granularity granularity = args.x.format().granularity;
   const std::uint8_t* payload = bytes_of(args.x.payload());
   T* out = args.out.data<T>();
-  // One scale for the whole tensor: any cut into rows will do, as long as the blocks are many.
+  // Tensorwise: any split into rows, for enough CTAs.
   constexpr std::int64_t kPiece = 8192;
   const std::int64_t count = shape.numel(), columns = granularity == Granularity::tensor ? kPiece : shape.columns;
   const bool wide = aligned(payload, 8) && aligned(out) && columns % kPiece == 0;

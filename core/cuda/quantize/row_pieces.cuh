@@ -1,16 +1,16 @@
 #pragma once
-// Rows that threads hold in registers while they find what the row's scale follows from: memory is read once.
+// Rows held in registers during the reduction for their scale: one read of memory.
 
 #include "core/cuda/quantize/quantize_common.cuh"
 
 namespace quench::cuda {
 
-// Threads of a block whose rows are shared by kRowThreads threads each.
+// Threads per CTA for kRowThreads threads per row.
 template <int kRowThreads>
 inline constexpr int kRowBlock = kRowThreads < 128 ? 128 : kRowThreads;
 
-// A row of at most kKept * kThreads whole pieces. Of the kThreads neighbouring threads that share it, thread t has
-// pieces t, t + kThreads, .., and zeros past the row's end.
+// Row of at most kKept * kThreads whole vectors over kThreads adjacent threads: thread t has vectors t, t + kThreads,
+// ..; zero-filled past the end.
 template <class T, int kThreads, int kKept>
 struct RowPieces {
   PackedPiece<T> pieces[kKept];
@@ -26,20 +26,20 @@ struct RowPieces {
   }
 };
 
-// How many threads take a row, and how many pieces of it a thread keeps.
+// Threads per row, and vectors per thread.
 template <int kRowThreads, int kKeptPieces>
 struct RowPlan {
   static constexpr int kThreads = kRowThreads, kKept = kKeptPieces, kColumns = kThreads * kKept * kPiece;
 };
 
-// Calls body.template operator()<Plan>() with the first plan that holds a row; false if none does.
+// Calls body with the first plan that holds a row; false if none does.
 template <class... Plans, class Body>
 bool with_row_plan(std::int64_t columns, const Body& body) {
   return ((columns <= Plans::kColumns && (body.template operator()<Plans>(), true)) || ...);
 }
 
-// Plans for kernels that read and write rows of T: 64 to 128 bytes of a row in flight a thread. A warp shares a short
-// row, so that nothing waits at a barrier.
+// Plans for kernels that read and write rows of T: 64 to 128 bytes in flight per thread. Short rows use one warp,
+// without barriers.
 template <class T, class Body>
 bool with_usual_row_plan(std::int64_t columns, const Body& body) {
   if constexpr (sizeof(T) == 2)
@@ -50,11 +50,11 @@ bool with_usual_row_plan(std::int64_t columns, const Body& body) {
                                                                                                              body);
 }
 
-// Blocks on a multiprocessor: as many as leave a thread 64 registers. Some rows arrive while others are worked on.
+// CTAs per SM at 64 registers per thread; loads of one CTA overlap the work of others.
 template <int kRowThreads>
 inline constexpr int kRowBlocks = 1024 / kRowBlock<kRowThreads>;
 
-// The row of a thread, and the grid for all rows.
+// Row of a thread, and the grid for all rows.
 template <int kRowThreads>
 __device__ std::int64_t row_number() {
   constexpr int kRows = kRowBlock<kRowThreads> / kRowThreads;

@@ -1,5 +1,5 @@
-// Zeros where a mask has them (core/ops/quantize/quantize_int.h). Few bits of a mask are 0: it is read, the tensor
-// hardly touched.
+// Zero fill by mask (core/ops/quantize/quantize_int.h). Zero bits are rare: the mask is read, the tensor mostly
+// untouched.
 
 #include "core/cuda/quantize/quantize_common.cuh"
 #include "core/ops/quantize/quantize_int.h"
@@ -8,11 +8,10 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kWords = 4;            // of a mask, read at once
-constexpr int kChunk = kWords * 32;  // elements that they stand for
+constexpr int kWords = 4;            // mask words per read
+constexpr int kChunk = kWords * 32;  // elements per read
 constexpr int kChunkBytes = kWords * 4;
 
-// Zeros where `bits` has them, of the elements from x on.
 template <class T>
 __device__ void zero_where(T* x, std::uint32_t zeros) {
   while (zeros != 0) {
@@ -21,8 +20,7 @@ __device__ void zero_where(T* x, std::uint32_t zeros) {
   }
 }
 
-// Rows are whole bytes of the mask, so that bit i of it is element i of x. `chunks` of the mask's bytes are read
-// together, where it is aligned to them; the bytes behind them one by one.
+// Rows are whole mask bytes: bit i is element i of x. `chunks` aligned reads, then the remaining bytes.
 template <class T>
 __global__ __launch_bounds__(kThreads) void zero_masked_kernel(T* x, const std::uint8_t* mask, std::int64_t chunks,
                                                                std::int64_t bytes) {
@@ -41,7 +39,7 @@ __global__ __launch_bounds__(kThreads) void zero_masked_kernel(T* x, const std::
     zero_where(x + b * 8, ~std::uint32_t{mask[b]} & 0xFFu);
 }
 
-// For rows of any length: a byte of the mask a thread. The bits behind a row's end are not looked at.
+// Any row length: one mask byte per thread; bits past the row's end are ignored.
 template <class T>
 __global__ __launch_bounds__(kThreads) void zero_masked_rows_kernel(T* x, const std::uint8_t* mask, std::int64_t rows,
                                                                     std::int64_t columns) {

@@ -6,7 +6,7 @@
 
 namespace quench::cuda {
 
-// Launch and return true. False, without a launch: another device, shape or alignment, or no sm_90a code in the build.
+// False, without a launch, for unsupported devices, shapes or alignments, or without sm_90a code.
 [[nodiscard]] bool grouped_gemm_sm90(const OpLaunch& launch, const GroupedGemmArgs& args);
 [[nodiscard]] bool grouped_wgrad_sm90(const OpLaunch& launch, const GroupedWgradArgs& args);
 

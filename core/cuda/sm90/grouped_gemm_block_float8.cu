@@ -1,9 +1,8 @@
-// SM90 grouped GEMMs of float8 operands with block scales (DeepSeek-V3): 1x128 activations x 128x128 weights; wgrad
-// 1x128 x 1x128.
+// SM90 grouped float8 GEMMs with block scaling (DeepSeek-V3): 1x128 activations x 128x128 weights; wgrad 1x128 x 1x128.
 //
-// One pipeline stage is one scale block of K. Its partial sums are scaled and promoted to f32 accumulators in
-// registers. A warpgroup holds 64x256 accumulators and 64x128 partial sums, so the two column halves alternate;
-// promotion of one warpgroup overlaps wgmma of the other.
+// One pipeline stage per scale block of K; its partial sums are scaled and promoted to f32 accumulators. A warpgroup
+// holds 64x256 accumulators and 64x128 partial sums: column halves alternate, promotion overlaps the other warpgroup's
+// wgmma.
 
 #include "core/cuda/sm90/epilogue.cuh"
 #include "core/cuda/sm90/tensor_map.h"
@@ -20,8 +19,8 @@ struct BlockScales {
   std::int64_t blocks;         // along K
 };
 
-// Column scales of the current K block. 128x128 blocks: one scalar per column half. kEach (1x128): one per column, in
-// the warp's shared memory; a lane prefetches eight of them one block ahead.
+// Column scales of the current K block. 128x128: a scalar per column half. kEach (1x128): one per column in shared
+// memory, eight per lane prefetched one block ahead.
 template <bool kEach>
 class ColumnScales {
  public:
@@ -32,10 +31,10 @@ class ColumnScales {
       const std::int64_t column = work.column + 8 * (threadIdx.x % 32);
       from_ = scales.columns + column;
       step_ = s.columns;
-      inside_ = column < s.columns;  // a multiple of 8, as the columns are
+      inside_ = column < s.columns;  // a multiple of 8, as N
     } else {
       from_ = scales.columns + (work.group * scales.column_blocks + work.column / kFloat8Block) * scales.blocks;
-      inside_ = work.column + kFloat8Block < s.columns;  // of the second half
+      inside_ = work.column + kFloat8Block < s.columns;  // second half
     }
   }
   __device__ void fetch(std::int64_t block) {
@@ -64,7 +63,7 @@ class ColumnScales {
       halves_ = make_float2(next_[0].x, next_[0].y);
     }
   }
-  // Scales of the thread's two columns in block `eight` of 8 columns.
+  // Scales of the thread's two columns in column block `eight`.
   __device__ float2 of(int side, int eight) const {
     if constexpr (kEach) {
       float2 result;
@@ -165,7 +164,7 @@ __global__ __cluster_dims__(kCluster, 1, 1)
       });
 }
 
-// N is a multiple of 8 (16-byte stores); operands are whole blocks, as their quantization made them.
+// N is a multiple of 8 (16-byte stores); operands are whole quantization blocks.
 void check_product(std::string_view op, Device device, const Tensor& c, std::initializer_list<const Tensor*> codes) {
   QUENCH_CHECK_AS(ErrorCode::unsupported, has_sm90_code(device),
                   "{}: blockwise float8 products need compute capability 9.0; {} has {}; recipe.emulate computes them "
@@ -215,7 +214,7 @@ void block_float8_wgrad_cuda(const BlockFloat8WgradArgs& args) {
   using Layout = OperandLayout<GemmKind::wgrad, E4m3>;
   const Tensor &a = args.a.codes, &b = args.b.codes;
   const OpLaunch launch("block_float8_wgrad", {&a, &b, &args.a.scales, &args.b.scales, &args.c, &args.ends});
-  if (a.size(1) == 0) {  // no rows: a tensor map would have no bytes
+  if (a.size(1) == 0) {  // empty: no valid tensor map
     QUENCH_CHECK_AS(ErrorCode::unsupported, args.beta == 0.0f || args.beta == 1.0f,
                     "block_float8_wgrad: no rows with beta {}", args.beta);
     if (args.beta == 0.0f) launch.check(cudaMemsetAsync(args.c.raw_data(), 0, args.c.nbytes(), launch.stream()));

@@ -1,8 +1,8 @@
 // SM90 grouped GEMMs of rowwise-scaled float8 operands.
 //
 // wgmma keeps about 14 bits of a float8 accumulator. Accumulation::promoted adds partial sums over 256 elements of K to
-// f32 accumulators (two-level accumulation). A warpgroup holds 64x256 accumulators and 64x128 partial sums, so the two
-// column halves alternate; promotion of one warpgroup overlaps wgmma of the other.
+// f32 accumulators. A warpgroup holds 64x256 accumulators and 64x128 partial sums: column halves alternate, promotion
+// overlaps the other warpgroup's wgmma.
 
 #include "core/cuda/sm90/epilogue.cuh"
 #include "core/cuda/sm90/mainloop.cuh"
@@ -21,7 +21,7 @@ struct Scales {
   const float* columns;  // [E,N]
 };
 
-// Two-level accumulation: f32 accumulators, promoted every kPromoteInterval stages.
+// Promoted (two-level) accumulation, every kPromoteInterval stages.
 template <GemmKind kKind, int kCluster>
 __device__ void mainloop_promoted(const SharedStorage& shared, const WorkTile& work, PipelineState& pipe,
                                   float (&acc)[128]) {
@@ -32,7 +32,7 @@ __device__ void mainloop_promoted(const SharedStorage& shared, const WorkTile& w
   for (std::int64_t k = 0; k < work.k_extent; k += kPromoteInterval * Layout::kTileK) {
     const PipelineState first = pipe;
 #pragma unroll
-    for (int side = 0; side < 2; ++side) {  // of the columns
+    for (int side = 0; side < 2; ++side) {  // column half
       float part[64];
       pipe = first;
 #pragma unroll
@@ -100,7 +100,7 @@ __device__ void consume(const SharedStorage& shared, C* c, const Scales& scales,
   }
 }
 
-// Fast accumulation leaves registers free for the overlapped epilogue.
+// Fast accumulation: registers suffice for the overlapped epilogue.
 template <GemmKind kKind, int kCluster>
 __device__ void overlapped_consumer(const SharedStorage& shared, const GroupedOutput& results, const Scales& scales,
                                     const std::int32_t* ends, const ProblemShape& s, std::uint32_t rank) {
@@ -162,7 +162,7 @@ void launch_float8(const OpLaunch& launch, std::int64_t tiles, const CUtensorMap
   });
 }
 
-// TMA needs rows of a multiple of 16 bytes; stores are 8 elements wide.
+// TMA requires rows of a multiple of 16 bytes; stores are 8 elements wide.
 void check_operands(std::string_view op, Device device, const Tensor& c,
                     std::initializer_list<const Tensor*> operands) {
   QUENCH_CHECK_AS(ErrorCode::unsupported, has_sm90_code(device),
@@ -213,7 +213,7 @@ void grouped_float8_wgrad_cuda(const GroupedFloat8WgradArgs& args) {
   using Layout = OperandLayout<GemmKind::wgrad, E4m3>;
   const Tensor &a = args.a.codes, &b = args.b.codes;
   const OpLaunch launch("grouped_float8_wgrad", {&a, &b, &args.c, &args.ends});
-  if (a.size(1) == 0) {  // no rows: a tensor map would have no bytes
+  if (a.size(1) == 0) {  // empty: no valid tensor map
     QUENCH_CHECK_AS(ErrorCode::unsupported, args.beta == 0.0f || args.beta == 1.0f,
                     "grouped_float8_wgrad: no rows with beta {}", args.beta);
     if (args.beta == 0.0f) launch.check(cudaMemsetAsync(args.c.raw_data(), 0, args.c.nbytes(), launch.stream()));

@@ -1,6 +1,6 @@
-// SM90 GEMM with a fused low-rank update (LoRA): C = A B + U V. The mainloop runs extra K iterations over the rank
-// blocks, so the update is never materialised. Epilogues: plain; SwiGLU, with 128 gate and 128 up columns in a tile so
-// that both are in the same thread; SwiGLU backward (swiglu_backward_epilogue.cuh), where C itself is not stored.
+// SM90 GEMM with a fused LoRA update: C = A B + U V, as extra K iterations over the rank blocks. Epilogues: plain;
+// SwiGLU, 128 gate and 128 up columns per tile, both in one thread; SwiGLU backward (swiglu_backward_epilogue.cuh),
+// which does not store C.
 
 #include "core/ops/adapters/low_rank_gemm.h"
 
@@ -18,10 +18,10 @@ constexpr int kClusterSize = 2, kMaxBlocks = 4;
 template <bool kMnMajorB>
 using LoraLayout = OperandLayout<kMnMajorB ? GemmKind::dgrad : GemmKind::forward, bfloat16>;
 
-// Epilogue: C; C and swiglu(C); or the gradient of gate and up in place of C.
+// Outputs: C; C and swiglu(C); or d_gate and d_up in place of C.
 enum class Output { result, gated, gradient };
 
-// Output descriptors. A plain tile covers kTileN adjacent columns of C, a SwiGLU tile half of them in each half of C.
+// A plain tile covers kTileN adjacent columns of C, a SwiGLU tile half of them in each half of C.
 struct Results {
   CUtensorMap c, gated;
   SwigluGradientOutput gradient;
@@ -69,7 +69,7 @@ __device__ __forceinline__ void for_update_steps(const UpdateBlocks& update, con
   }
 }
 
-// Issues the TMA loads of one stage; elements outside a tensor are 0.
+// TMA loads of one stage; out-of-bounds elements are 0.
 template <bool kMnMajorB>
 __device__ void issue_lora_stage(const SharedStorage& shared, int stage, const CUtensorMap* map_a, int k_a, int row,
                                  const CUtensorMap* map_b, int k_b, int column, int second_half, std::uint32_t rank) {
@@ -115,7 +115,7 @@ __device__ void lora_producer_loop(const SharedStorage& shared, const CUtensorMa
   }
 }
 
-// Slices of the tile, followed by those of swiglu(C) computed from the rounded values.
+// Slices of the tile, then those of swiglu(C), computed from rounded values.
 template <bool kGated>
 using LoraEpilogue = OverlappedEpilogue<kTileSlices + (kGated ? kTileSlices / 2 : 0)>;
 
@@ -185,7 +185,7 @@ __device__ void lora_consumer_loop(const SharedStorage& shared, const Results& r
     }
     for_update_steps(update, work, results.second_half, Layout::kTileK, [&](const UpdateBlock& block, int k) {
       mbarrier_wait(shared.full(pipe.stage), pipe.phase);
-      // Beyond the rank of the block, V is 0 and U belongs to another block.
+      // Past the block's rank V is 0, and U belongs to another block.
       const int slices = min(kInstructions, (block.rank - k + Layout::kInstructionK - 1) / Layout::kInstructionK);
 #pragma unroll 1
       for (int i = 0; i < slices; ++i) {
@@ -260,7 +260,7 @@ void launch_lora(const OpLaunch& launch, const LowRankGemmArgs& args) {
          make_tensor_map(args.a, kTileM, kTileK), map_of_right(args.b), update, results, shape);
 }
 
-// A store slice lies in either gate or up: the width is a multiple of kSliceColumns.
+// A store slice lies in either gate or up.
 bool supports_swiglu_backward(const LowRankGemmArgs& args) {
   const std::int64_t width = args.dgate_up.size(1) / 2;
   return !args.transpose_b && width % kSliceColumns == 0 &&

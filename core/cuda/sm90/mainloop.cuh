@@ -1,13 +1,12 @@
 #pragma once
-// Mainloop of the SM90 GEMM kernels: wgmma from the shared-memory pipeline into f32 accumulators in registers.
+// Mainloop of the SM90 GEMMs: wgmma from the shared-memory pipeline into f32 register accumulators.
 
 #include "core/cuda/sm90/pipeline.cuh"
 
 namespace quench::cuda {
 
-// Accumulates the calling warpgroup's 64 rows of the tile (fragment layout: wgmma.cuh). One wgmma group stays in
-// flight: a stage is released when the next one has been issued. Calls overlap() after issuing each stage and last()
-// after the final one, while wgmma runs.
+// Accumulates the warpgroup's 64 tile rows (fragment layout: wgmma.cuh). One wgmma group in flight: a stage is released
+// once the next is issued. Calls overlap() after issuing each stage and last() after the final one, during wgmma.
 template <GemmKind kKind, class Operand, int kCluster, class Overlap, class Last>
 __device__ __forceinline__ void mainloop(float (&acc)[128], PipelineState& pipe, const SharedStorage& shared,
                                          const WorkTile& work, const Overlap& overlap, const Last& last) {

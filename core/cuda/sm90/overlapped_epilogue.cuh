@@ -1,6 +1,6 @@
 #pragma once
 // bf16 epilogue overlapped with the next tile's mainloop. Each consumer warp packs its 16x256 accumulators to bf16 (64
-// registers), starts the next tile, and after each of its first stages stores one 64-column slice by TMA. Only the
+// registers), starts the next tile, and after each of its first stages stores a 64-column slice by TMA. Only the
 // packing stalls the tensor cores.
 
 #include "core/cuda/common/pack.cuh"
@@ -9,7 +9,7 @@
 
 namespace quench::cuda {
 
-// Store slice of a warp: 16 rows x 64 columns; two shared-memory buffers per warp.
+// Store slice of a warp: 16 rows x 64 columns, double-buffered.
 inline constexpr int kSliceRows = 16, kSliceColumns = kSwizzleBytes / sizeof(bfloat16), kSliceBuffers = 2;
 inline constexpr int kTileSlices = kTileN / kSliceColumns;
 inline constexpr std::uint32_t kSliceBytes = kSliceRows * kSwizzleBytes,
@@ -25,11 +25,11 @@ __device__ inline std::uint32_t epilogue_smem(const SharedStorage& shared) {
 template <int kCount = kTileSlices>
 struct OverlappedEpilogue {
   static constexpr int kSlicePairs = 16;
-  std::uint32_t pairs[kTileSlices * kSlicePairs];  // accumulator fragment layout (wgmma.cuh)
-  int next = kCount;                               // slice to be stored next
-  int row = 0, column = 0, end = 0;  // first row of the warp and first column in C; end of the tile's rows
+  std::uint32_t pairs[kTileSlices * kSlicePairs];  // fragment layout: wgmma.cuh
+  int next = kCount;                               // next slice
+  int row = 0, column = 0, end = 0;                // in C: first row of the warp, first column, end of the tile's rows
 
-  // Packs a tile; pair(i): accumulators 2 i and 2 i + 1. first_row: row of C where the group's matrix starts.
+  // Packs a tile; pair(i): accumulators 2 i and 2 i + 1. first_row: row in C of the group's matrix.
   template <class Pair>
   __device__ __forceinline__ void pack(const WorkTile& work, std::int64_t first_row, const Pair& pair) {
 #pragma unroll
@@ -45,8 +45,7 @@ struct OverlappedEpilogue {
   [[nodiscard]] __device__ bool pending() const {
     return next < kCount;
   }
-  // Calls store(slice) for the next slice. The slice is a compile-time constant after unrolling, as register indices
-  // have to be.
+  // Calls store(slice) for the next slice, a compile-time constant after unrolling (register indexing).
   template <class Store>
   __device__ __forceinline__ void step(const Store& store) {
     const int slice = next++;
@@ -60,7 +59,6 @@ struct OverlappedEpilogue {
   }
 };
 
-// Writes pair(i) to the next slice buffer and calls store(address) in all lanes, then commits the TMA group.
 template <class Pair, class Store>
 __device__ __forceinline__ void tma_store_slice(const SharedStorage& shared, int slice, const Pair& pair,
                                                 const Store& store) {
@@ -71,7 +69,7 @@ __device__ __forceinline__ void tma_store_slice(const SharedStorage& shared, int
   __syncwarp();
 #pragma unroll
   for (int j = 0; j < kSliceColumns / 8; j += 2) {
-    const std::uint32_t chunk = (static_cast<std::uint32_t>(j) + lane / 16) ^ lane % 8;  // the 128-byte swizzle
+    const std::uint32_t chunk = (static_cast<std::uint32_t>(j) + lane / 16) ^ lane % 8;  // 128-byte swizzle
     stmatrix_x4(line + chunk * 16, pair(2 * j), pair(2 * j + 1), pair(2 * j + 2), pair(2 * j + 3));
   }
   fence_proxy_async();
@@ -80,12 +78,12 @@ __device__ __forceinline__ void tma_store_slice(const SharedStorage& shared, int
   if (lane == 0) tma_store_commit();
 }
 
-// Output of a grouped GEMM: row groups of one matrix [R,N], or one matrix per group [E,M,N].
+// Row groups of [R,N], or one matrix per group [E,M,N].
 struct GroupedOutput {
   CUtensorMap map;  // of C as a matrix
   bfloat16* c;
   std::int64_t columns;
-  std::int64_t group_rows;  // rows of a group's matrix; 0: row groups of one matrix
+  std::int64_t group_rows;  // rows per group's matrix; 0: row groups
 };
 [[nodiscard]] inline GroupedOutput grouped_output(const Tensor& c) {
   const std::int64_t columns = c.size(-1);
@@ -93,7 +91,7 @@ struct GroupedOutput {
           columns, c.rank() == 3 ? c.size(1) : 0};
 }
 
-// TMA store of a full slice. A partial one is stored by the threads: the following rows belong to the next group.
+// TMA store of a full slice; thread stores for a partial one, followed by the next group's rows.
 template <int kCount>
 __device__ __forceinline__ void store_output_slice(const SharedStorage& shared, const OverlappedEpilogue<kCount>& tile,
                                                    int slice, const GroupedOutput& results) {

@@ -1,10 +1,10 @@
 #pragma once
-// Pipeline and warp specialisation of the persistent SM90 GEMM kernels (grouped, symmetric, LoRA).
+// Pipeline and warp specialisation of the persistent SM90 GEMMs (grouped, symmetric, LoRA).
 //
-// One CTA per SM, 384 threads: a producer warp issues TMA loads into a 4-stage shared-memory pipeline guarded by
-// mbarriers; two consumer warpgroups run wgmma, 64 rows of the tile each. A cluster computes tiles below each other;
-// the B tile is loaded once per cluster by TMA multicast, each CTA issuing its share. Mainloop: mainloop.cuh.
-// Epilogues: epilogue.cuh, overlapped_epilogue.cuh, swiglu_backward_epilogue.cuh.
+// One CTA per SM, 384 threads: a producer warp issues TMA loads into a 4-stage mbarrier pipeline; two consumer
+// warpgroups run wgmma, 64 tile rows each. A cluster computes vertically adjacent tiles with B multicast, each CTA
+// issuing its share. Mainloop: mainloop.cuh. Epilogues: epilogue.cuh, overlapped_epilogue.cuh,
+// swiglu_backward_epilogue.cuh.
 
 #include <algorithm>
 
@@ -19,18 +19,18 @@ inline constexpr std::uint32_t kStageBytesA = kTileM * kSwizzleBytes, kStageByte
 inline constexpr std::uint32_t kStageBytes = kStageBytesA + kStageBytesB;
 // TMA box of an MN-major operand: 64 rows of the swizzle width.
 inline constexpr std::uint32_t kBoxBytes = 64 * kSwizzleBytes;
-// Epilogue staging of one consumer warp: 16 rows, padded by 16 bytes against bank conflicts.
+// Epilogue staging per consumer warp: 16 rows, padded against bank conflicts.
 inline constexpr std::uint32_t kEpilogueRowBytes = kSwizzleBytes + 16, kEpilogueWarpBytes = 16 * kEpilogueRowBytes;
-// Column scales of the tile, one copy per consumer warp.
+// Column scales of the tile, per consumer warp.
 inline constexpr std::uint32_t kScaleWarpBytes = kTileN * 4;
 inline constexpr std::uint32_t kEpilogueBytes = kConsumerWarps * (kEpilogueWarpBytes + kScaleWarpBytes);
-// Dynamic shared memory with `epilogue_bytes` after the stages; 1,024 bytes of slack for alignment.
+// Dynamic shared memory with `epilogue_bytes` after the stages; 1,024 bytes of alignment slack.
 [[nodiscard]] constexpr std::size_t smem_bytes(std::uint32_t epilogue_bytes) {
   return kStages * kStageBytes + epilogue_bytes + 1024 + (2 * kStages + kConsumerWarps) * 8;
 }
 inline constexpr std::size_t kSmemBytes = smem_bytes(kEpilogueBytes);
 static_assert(kSmemBytes <= 227 * 1024);
-// Below this many rows of A a GEMM is bound by reading the weights, and smaller tiles are as fast.
+// Below it a GEMM is bound by reading the weights, and smaller tiles are as fast.
 inline constexpr std::int64_t kMinTiledRows = 512;
 
 // Stage index and mbarrier phase.
@@ -50,7 +50,7 @@ struct SharedStorage {
   __device__ std::uint32_t b(int stage) const { return a(stage) + kStageBytesA; }
   __device__ std::uint32_t full(int stage) const { return barriers + 8 * static_cast<std::uint32_t>(stage); }
   __device__ std::uint32_t empty(int stage) const { return full(stage) + 8 * kStages; }
-  // mbarrier of the calling consumer warp, for loads of its own.
+  // mbarrier of the calling consumer warp, for its own loads.
   __device__ std::uint32_t fetched() const { return barriers + 8 * (2 * kStages + threadIdx.x / 32 - 4); }
 };
 
@@ -76,7 +76,7 @@ __device__ void issue_stage(const SharedStorage& shared, int stage, const CUtens
   } else {
     load_a(shared.a(stage), at, row);
   }
-  // B of wgrad is one matrix, otherwise a batch.
+  // wgrad: B is one matrix, else a batch.
   const auto load_b = [&](std::uint32_t to, int x, int y) {
     constexpr auto kAll = static_cast<std::uint16_t>((1 << kCluster) - 1);
     if constexpr (kCluster > 1) {
@@ -102,7 +102,7 @@ __device__ void issue_stage(const SharedStorage& shared, int stage, const CUtens
   }
 }
 
-// Body of the producer warp; lane 0 issues.
+// Producer warp; lane 0 issues.
 template <GemmKind kKind, class Operand, int kCluster>
 __device__ void producer_loop(const SharedStorage& shared, const CUtensorMap* map_a, const CUtensorMap* map_b,
                               const std::int32_t* ends, const ProblemShape& s, std::uint32_t rank) {
@@ -121,7 +121,7 @@ __device__ void producer_loop(const SharedStorage& shared, const CUtensorMap* ma
   }
 }
 
-// Signals that the calling warp has read a stage, in every CTA that writes to it.
+// Releases a stage, in every CTA that writes to it.
 template <int kCluster>
 __device__ void consumer_release(const SharedStorage& shared, int stage) {
   const std::uint32_t lane = threadIdx.x % 32;
@@ -132,8 +132,8 @@ __device__ void consumer_release(const SharedStorage& shared, int stage) {
   }
 }
 
-// Skeleton of a warp-specialised kernel: produce(shared, rank) runs in the producer warp, consume(shared, rank) in the
-// consumer warpgroups. rank: of the CTA in its cluster. kBytes: epilogue storage after the stages.
+// Warp-specialised kernel body: produce(shared, rank) in the producer warp, consume(shared, rank) in the consumer
+// warpgroups. rank: in the cluster. kBytes: epilogue storage.
 template <int kCluster, std::uint32_t kBytes, class Produce, class Consume>
 __device__ void run_warp_specialized(unsigned char* memory, const Produce& produce, const Consume& consume) {
   SharedStorage shared;
@@ -163,14 +163,14 @@ __device__ void run_warp_specialized(unsigned char* memory, const Produce& produ
     warpgroup_reg_alloc<232>();
     consume(shared, rank);
   }
-  // A CTA exits only when no CTA of its cluster writes to its shared memory any more.
+  // No CTA exits while its cluster may write to its shared memory.
   if constexpr (kCluster > 1) {
     __syncwarp();
     cluster_sync();
   }
 }
 
-// Grouped and symmetric GEMMs: the producer walks the tiles of work_tile().
+// Grouped and symmetric GEMMs, tiles in work_tile() order.
 template <GemmKind kKind, class Operand, int kCluster, std::uint32_t kBytes = kEpilogueBytes, class Consume>
 __device__ void run_persistent_gemm(unsigned char* memory, const CUtensorMap* map_a, const CUtensorMap* map_b,
                                     const std::int32_t* ends, const ProblemShape& s, const Consume& consume) {
@@ -186,13 +186,13 @@ __device__ void run_persistent_gemm(unsigned char* memory, const CUtensorMap* ma
   return static_cast<int>((n + tile - 1) / tile);
 }
 
-// Grid of whole clusters, at most as many as are resident at once.
+// Whole clusters, at most the resident number.
 [[nodiscard]] inline unsigned persistent_grid(const OpLaunch& launch, std::int64_t most_tiles, int cluster) {
   const std::int64_t clusters = std::min<std::int64_t>(sm_count(launch.device()) / cluster, most_tiles);
   return static_cast<unsigned>(clusters * cluster);
 }
 
-// Clusters of two share the B tile by multicast. They need enough rows per group, or the second CTA idles.
+// Clusters of two multicast B, given rows for both CTAs.
 inline constexpr std::int64_t kClusterRows = 2048;
 [[nodiscard]] inline int cluster_size_for(std::int64_t rows, std::int64_t groups) {
   return rows >= kClusterRows * groups ? 2 : 1;

@@ -1,5 +1,5 @@
 #pragma once
-// PTX wrappers of SM90 GEMM kernels: mbarrier, TMA (cp.async.bulk.tensor), clusters, setmaxnreg. PTX ISA 8.x.
+// PTX wrappers for SM90. PTX ISA 8.x.
 
 #include <cuda.h>
 
@@ -23,7 +23,7 @@ __device__ inline void fence_mbarrier_init() {
 __device__ inline void mbarrier_arrive(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// Arrives on the same mbarrier of CTA `rank` of the cluster.
+// Arrives on the mbarrier at the same offset in CTA `rank`.
 __device__ inline void mbarrier_arrive_remote(std::uint32_t barrier, std::uint32_t rank) {
   asm volatile(
       "{\n"
@@ -34,7 +34,7 @@ __device__ inline void mbarrier_arrive_remote(std::uint32_t barrier, std::uint32
       "r"(rank)
       : "memory");
 }
-// Arrives, and adds `bytes` to the transaction count of the phase.
+// Arrives and adds `bytes` to the phase's transaction count.
 __device__ inline void mbarrier_arrive_expect_tx(std::uint32_t barrier, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
@@ -58,7 +58,7 @@ __device__ inline void mbarrier_wait(std::uint32_t barrier, std::uint32_t phase)
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-// Cluster-wide barrier with release / acquire; by all threads of all CTAs.
+// Cluster barrier with release / acquire; by all threads.
 __device__ inline void cluster_sync() {
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n"
@@ -66,7 +66,7 @@ __device__ inline void cluster_sync() {
           : "memory");
 }
 
-// TMA load of a box of a 2-D or 3-D tensor; out-of-bounds elements are 0.
+// TMA load of a 2-D or 3-D box; zero-filled out of bounds.
 __device__ inline void tma_load(std::uint32_t shared, const CUtensorMap* map, std::uint32_t barrier, int x, int y) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::
@@ -82,7 +82,7 @@ __device__ inline void tma_load(std::uint32_t shared, const CUtensorMap* map, st
       "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
       : "memory");
 }
-// Multicast to the same offset in every CTA of the mask `ctas`; each CTA's mbarrier counts the bytes.
+// Multicast to the same offset in every CTA of the mask; each CTA's mbarrier counts the bytes.
 __device__ inline void tma_load_multicast(std::uint16_t blocks, std::uint32_t shared, const CUtensorMap* map,
                                           std::uint32_t barrier, int x, int y) {
   asm volatile(
@@ -104,7 +104,7 @@ __device__ inline void tma_load_multicast(std::uint16_t blocks, std::uint32_t sh
 __device__ inline void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-// TMA store of a box; out-of-bounds elements are not written. Joins the thread's open bulk group.
+// TMA store of a box, clipped to the tensor. Joins the open bulk group.
 __device__ inline void tma_store(const CUtensorMap* map, std::uint32_t shared, int x, int y) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
                "r"(shared), "r"(x), "r"(y)
@@ -113,14 +113,13 @@ __device__ inline void tma_store(const CUtensorMap* map, std::uint32_t shared, i
 __device__ inline void tma_store_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-// Waits until the shared memory of all but the last kPending bulk groups has been read.
+// Waits until all but the last kPending bulk groups have read their shared memory.
 template <int kPending>
 __device__ inline void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
-// stmatrix: four 8x8 matrices of 16-bit values in accumulator fragment layout; lane 8 i + j addresses row j of matrix
-// i.
+// stmatrix: four 8x8 b16 matrices in fragment layout; lane 8 i + j addresses row j of matrix i.
 __device__ inline void stmatrix_x4(std::uint32_t shared, std::uint32_t a, std::uint32_t b, std::uint32_t c,
                                    std::uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(a), "r"(b),

@@ -1,7 +1,6 @@
 #pragma once
-// dgrad epilogue with fused SwiGLU backward: stores d_gate and d_up instead of d_out, overlapped with the next tile's
-// mainloop. Each warp loads gate and up of its slice into its slice buffers by TMA, overwrites them with their
-// gradients and stores those.
+// dgrad epilogue with fused SwiGLU backward, overlapped with the next tile's mainloop: stores d_gate and d_up instead
+// of d_out. Each warp loads gate and up of its slice by TMA and overwrites them in place.
 
 #include "core/cuda/common/mma.cuh"
 #include "core/cuda/common/swiglu_math.cuh"
@@ -9,7 +8,7 @@
 
 namespace quench::cuda {
 
-// Mainloop stages per slice: gate and up are loaded at kFetchStep, computed in the last four, 16 columns each.
+// Mainloop stages per slice: gate and up load at kFetchStep; the last four compute 16 columns each.
 inline constexpr int kSliceSteps = 8, kFetchStep = 1, kQuarters = 4, kFirstQuarter = kSliceSteps - kQuarters;
 using SwigluBackwardEpilogue = OverlappedEpilogue<kTileSlices * kSliceSteps>;
 
@@ -19,7 +18,7 @@ struct SwigluGradientOutput {
   int width;
 };
 
-// Gradients of two adjacent elements, in place (d_gate in `gate`, d_up in `up`); rounds as swiglu_backward() does.
+// Gradients of two adjacent elements, in place (gate: d_gate, up: d_up); rounds as swiglu_backward().
 __device__ __forceinline__ void swiglu_gradient_pair(std::uint32_t d, std::uint32_t& gate, std::uint32_t& up) {
   const float2 of_result = unpack_pair<bfloat16>(d), g = unpack_pair<bfloat16>(gate), u = unpack_pair<bfloat16>(up);
   const SwigluGradient<2> gradient = swiglu_gradient(Vector<float, 2>{of_result.x, of_result.y},
@@ -28,8 +27,7 @@ __device__ __forceinline__ void swiglu_gradient_pair(std::uint32_t d, std::uint3
   up = pack_pair<bfloat16>(gradient.dup.values[0], gradient.dup.values[1]);
 }
 
-// to = condition ? from : to, as predicated moves: a select in C++ becomes a dynamically indexed load, which spills the
-// tile to local memory.
+// to = condition ? from : to by predicated moves: a C++ select spills the tile to local memory (dynamic indexing).
 __device__ __forceinline__ void select_if(bool condition, const std::uint32_t* from, std::uint32_t (&to)[4]) {
   asm("{\n"
       ".reg .pred is;\n"
@@ -43,7 +41,7 @@ __device__ __forceinline__ void select_if(bool condition, const std::uint32_t* f
       : "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]), "r"(static_cast<int>(condition)));
 }
 
-// One step of the calling warp. `phases`: number of loads waited for.
+// One step of the calling warp. `phases`: completed load waits.
 __device__ __forceinline__ void swiglu_backward_step(const SharedStorage& shared, SwigluBackwardEpilogue& tile,
                                                      std::uint32_t& phases, const SwigluGradientOutput& results) {
   const int step = tile.next++, box = step / kSliceSteps, part = step % kSliceSteps;

@@ -1,5 +1,5 @@
-// Batched symmetric GEMM (Muon's Gram matrices). SM90: 256x256 tiles up to the diagonal by the persistent kernels, each
-// tile below the diagonal also stored transposed above it. Other devices: full GEMM.
+// Batched symmetric GEMM (Muon's Gram matrices). SM90: persistent kernel over 256x256 tiles up to the diagonal, those
+// below it also stored transposed. Other devices: full GEMM.
 
 #include "core/ops/optimizer/symmetric_gemm.h"
 
@@ -26,8 +26,7 @@ __device__ std::uint32_t load_word(std::uint32_t from) {
   return word;
 }
 
-// Calls body(smem, row, column) for each 16-byte chunk that a lane moves of a warp's 16x64 slice; adjacent lanes have
-// adjacent chunks.
+// Calls body(smem, row, column) for each 16-byte chunk of a warp's 16x64 slice; coalesced.
 template <class Body>
 __device__ void for_chunks(std::uint32_t out, const ProblemShape& s, const WorkTile& work, std::int64_t first_row,
                            std::int64_t first, const Body& body) {
@@ -67,7 +66,7 @@ __device__ void store_transposed(std::uint32_t out, bfloat16* c, const ProblemSh
   }
 }
 
-// L2 prefetch of a warp's part of the addend during the mainloop: two 128-byte lines per lane.
+// L2 prefetch of a warp's addend during the mainloop: two 128-byte lines per lane.
 __device__ void prefetch_addend(const ProblemShape& s, const WorkTile& work, const SymmetricEpilogue& params) {
   if (params.addend == nullptr) return;
   const int consumer = static_cast<int>(threadIdx.x) / 32 - 4, lane = static_cast<int>(threadIdx.x) % 32;
@@ -81,7 +80,7 @@ __device__ void prefetch_addend(const ProblemShape& s, const WorkTile& work, con
   }
 }
 
-// Epilogue of a warp's 16x256 accumulators, 64 columns at a time; the addend is staged in the same shared memory.
+// Epilogue of a warp, 64 columns at a time; the addend shares the staging memory.
 __device__ void store_symmetric(const SharedStorage& shared, const float (&acc)[128], bfloat16* batch,
                                 const ProblemShape& s, const WorkTile& work, const SymmetricEpilogue& params) {
   const int consumer = static_cast<int>(threadIdx.x) / 32 - 4, lane = static_cast<int>(threadIdx.x) % 32;

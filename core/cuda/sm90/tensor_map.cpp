@@ -7,7 +7,7 @@ namespace {
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
 
-// Resolved at run time: the program also starts without a driver.
+// Resolved at run time: the binary starts without a driver.
 Encode find_encode() {
   constexpr unsigned kApiVersion = 12000;
   void* entry = nullptr;
@@ -33,7 +33,7 @@ CUtensorMap make_tensor_map(const Tensor& tensor, int box_rows, int box_columns)
   for (cuuint32_t axis = 0; axis < rank; ++axis) {  // innermost first
     sizes[axis] = static_cast<cuuint64_t>(tensor.size(static_cast<int>(rank - 1 - axis)));
     stride *= sizes[axis];
-    strides[axis] = stride;  // of the next outer axis
+    strides[axis] = stride;  // next outer axis
   }
   const std::array<cuuint32_t, 3> box{static_cast<cuuint32_t>(box_columns), static_cast<cuuint32_t>(box_rows), 1};
   const std::array<cuuint32_t, 3> steps{1, 1, 1};

@@ -1,10 +1,6 @@
 #pragma once
-// Tile scheduler of the persistent SM90 GEMM kernels (grouped, symmetric, LoRA): tile shape, problem shape, and the
-// tile of a cluster. Tiles are found on the device from the group ends, without a table and without host
-// synchronisation.
-//
-// Rasterisation: within a group, tiles go down kRasterRows rows of C, then to the next column, so that concurrently
-// running CTAs share operand tiles in L2.
+// Tile scheduler of the persistent SM90 GEMMs (grouped, symmetric, LoRA): tiles from the group ends on the device,
+// without host synchronisation. Raster order: kRasterRows tile rows of a group's C, then the next column, for L2 reuse.
 
 #include <cstdint>
 #include <type_traits>
@@ -14,46 +10,46 @@
 
 namespace quench::cuda {
 
-// Tile of C computed by one CTA; a cluster computes a column of them.
+// CTA tile; a cluster computes a column of them.
 inline constexpr int kTileM = 128, kTileN = 256, kRasterRows = 12;
-// Row of a shared-memory tile: the width of the 128-byte swizzle.
+// Shared-memory tile row: width of the 128-byte swizzle.
 inline constexpr std::uint32_t kSwizzleBytes = 128;
 
-// GEMM variants of the kernels. The symmetric ones compute 256x256 tiles up to the diagonal (symmetric_gemm.cu).
+// GEMM variants; symmetric ones compute 256x256 tiles up to the diagonal (symmetric_gemm.cu).
 enum class GemmKind { forward, dgrad, wgrad, symmetric, symmetric_mn_major };
 
 template <GemmKind kKind>
 inline constexpr bool kIsSymmetric = kKind == GemmKind::symmetric || kKind == GemmKind::symmetric_mn_major;
 
-// Shared-memory layout of the operands. MN-major: K is not the contiguous axis; float8 wgmma takes K-major only.
+// Shared-memory operand layout. MN-major: K is not the contiguous axis; float8 wgmma requires K-major.
 template <GemmKind kKind, class Operand>
 struct OperandLayout {
   static constexpr bool kFloat8 = std::is_same_v<Operand, E4m3>;
   static constexpr bool kMnMajorA = !kFloat8 && (kKind == GemmKind::wgrad || kKind == GemmKind::symmetric_mn_major);
   static constexpr bool kMnMajorB = !kFloat8 && kKind != GemmKind::forward && kKind != GemmKind::symmetric;
-  // K elements per pipeline stage and per wgmma.
+  // K per pipeline stage and per wgmma.
   static constexpr int kTileK = kFloat8 ? 128 : 64, kInstructionK = kTileK / 4;
-  // Bytes between the operands of consecutive wgmma in a stage.
+  // Byte offset between consecutive wgmma of a stage.
   static constexpr std::uint32_t kStepA = kMnMajorA ? 16 * kSwizzleBytes : 32,
                                  kStepB = kMnMajorB ? 16 * kSwizzleBytes : 32;
 };
 
 struct ProblemShape {
-  // tiles_m: cluster tiles per group, of wgrad and symmetric GEMMs. Symmetric GEMMs: one group per matrix.
+  // tiles_m: cluster tiles per group (wgrad, symmetric). Symmetric: one group per matrix.
   int groups, tiles_m, tiles_n;
-  std::int64_t rows, columns, k;  // of C (wgrad, symmetric: per group); k: extent of K, unused for wgrad
+  std::int64_t rows, columns, k;  // of C (wgrad, symmetric: per group); k: unused for wgrad
 };
 
 struct WorkTile {
   int group = -1;        // -1: no tile left
-  std::int64_t row = 0;  // first row of the CTA's tile in C (wgrad: in the group's C)
+  std::int64_t row = 0;  // first row of the tile in C (wgrad: in the group's C)
   std::int64_t end = 0;  // end of the group's rows
   std::int64_t column = 0;
   std::int64_t k_begin = 0;
   std::int64_t k_extent = 0;
 };
 
-// Work tile of one CTA of a cluster for linear tile index `tile` (32-bit). By all lanes of a warp.
+// Work tile of one CTA of a cluster for tile index `tile`. By all lanes of a warp.
 template <GemmKind kKind, int kCluster>
 requires(!kIsSymmetric<kKind>) __device__ WorkTile
     work_tile(const std::int32_t* ends, const ProblemShape& s, int tile, std::uint32_t rank) {
@@ -96,7 +92,7 @@ requires(kIsSymmetric<kKind>) __device__ WorkTile
   const int tiles_per_matrix = s.tiles_m * (s.tiles_m + 1) / 2, group = tile / tiles_per_matrix;
   if (group >= s.groups) return work;
   const int local = tile - group * tiles_per_matrix;
-  int line = 0;  // line (line + 1) / 2 tiles are above it
+  int line = 0;  // line (line + 1) / 2 tiles precede it
   while ((line + 1) * (line + 2) / 2 <= local) ++line;
   work.group = group;
   work.end = s.rows;

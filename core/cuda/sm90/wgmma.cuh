@@ -1,8 +1,8 @@
 #pragma once
-// wgmma wrappers: 64-row warpgroup MMA, operands in shared memory (PTX ISA 8.x, wgmma.mma_async).
+// wgmma wrappers: 64-row warpgroup MMA, shared-memory operands (PTX ISA 8.x, wgmma.mma_async).
 //
-// Accumulator fragment: thread t holds, of row 16 (t / 32) + t % 32 / 4, columns 8 j + 2 (t % 4) (+ 1) in d[4 j]
-// (d[4 j + 1]), and of row + 8 the same columns in d[4 j + 2], d[4 j + 3].
+// Accumulator fragment: of row 16 (t / 32) + t % 32 / 4, thread t holds columns 8 j + 2 (t % 4) (+ 1) in d[4 j]
+// (d[4 j + 1]); of row + 8 the same columns in d[4 j + 2], d[4 j + 3].
 
 #include <cstdint>
 
@@ -12,8 +12,8 @@
 
 namespace quench::cuda {
 
-// Shared-memory matrix descriptor, 128-byte swizzle (8 rows of 128 bytes per 1,024-byte atom). block_bytes: stride
-// between blocks of 64 rows or columns of an MN-major operand; ignored for K-major.
+// Shared-memory matrix descriptor, 128-byte swizzle (1,024-byte atoms of 8 rows). block_bytes: stride between 64-row or
+// 64-column blocks of an MN-major operand; ignored for K-major.
 __device__ inline std::uint64_t smem_descriptor(std::uint32_t shared, std::uint32_t block_bytes) {
   constexpr std::uint64_t kPattern = 1024 >> 4, kSwizzle128 = 1;
   return static_cast<std::uint64_t>((shared & 0x3FFFFu) >> 4) | static_cast<std::uint64_t>(block_bytes >> 4) << 16 |
@@ -78,7 +78,7 @@ __device__ inline void wgmma_m64n256k16_bf16(float (&d)[128], std::uint64_t a, s
 #endif
 }
 
-// m64n256k32 and m64n128k32, e4m3 operands, both K-major. The accumulator keeps about 14 bits.
+// e4m3 operands, both K-major. The accumulator keeps about 14 bits.
 __device__ inline void wgmma_m64k32_e4m3(float (&d)[128], std::uint64_t a, std::uint64_t b, bool add) {
 #ifdef QUENCH_HAS_WGMMA
   asm volatile(

@@ -11,7 +11,7 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr unsigned kPart = 4096;  // elements of a row for one block, about
+constexpr unsigned kPart = 4096;  // row elements per CTA, about
 
 using Key = unsigned long long;
 
@@ -22,17 +22,17 @@ struct SmallerIndex {
   __device__ unsigned operator()(unsigned a, unsigned b) const { return a < b ? a : b; }
 };
 
-// Larger for larger values, and among equal ones for smaller indices; above 0, the key of no element.
+// Order-preserving key: larger for larger values, then for smaller indices; 0 is the identity.
 __device__ Key key_of(float value, std::uint32_t index) {
-  const std::uint32_t bits = __float_as_uint(value + 0.0f);  // -0 is 0
+  const std::uint32_t bits = __float_as_uint(value + 0.0f);  // maps -0 to 0
   const std::uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
   return Key{ordered} << 32 | ~index;
 }
 
-// What is known of a part of a row.
+// Partial result of a row.
 struct Found {
   Key best;
-  unsigned nonfinite;  // index, kNone without one
+  unsigned nonfinite;  // index of the first non-finite value, or kNone
 };
 constexpr unsigned kNone = ~0u;
 
@@ -67,7 +67,7 @@ __global__ __launch_bounds__(kThreads) void argmax_kernel(const T* x, std::uint3
   if (threadIdx.x == 0) found[std::size_t{blockIdx.y} * gridDim.x + blockIdx.x] = mine;
 }
 
-// A block a row.
+// One CTA per row.
 __global__ __launch_bounds__(kThreads) void argmax_merge_kernel(const Found* found, unsigned parts, std::int32_t* index,
                                                                 std::int32_t* first_nonfinite) {
   pdl_sync();

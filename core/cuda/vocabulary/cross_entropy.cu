@@ -1,12 +1,9 @@
-// Cross-entropy and its gradient.
+// Fused cross-entropy forward and backward.
 //
-// A row of logits (513 KB in f32 for a vocabulary of 128,256) is more than a multiprocessor holds, and the rows in work
-// on all of them are more than the L2 cache holds, so that a block that read its row twice would fetch most of it twice
-// from memory. Instead a cluster of up to eight blocks shares a row, each thread with up to ten pieces of it in
-// registers, and the blocks exchange one maximum and one sum through distributed shared memory: the row is read
-// once, in loads that are all in flight together. Two blocks a multiprocessor, mostly of different clusters,
-// keep reads and writes overlapping. Longer rows and those that are not aligned to 16 bytes are read twice. Rows of
-// bf16 that are long have a kernel of their own (cross_entropy_stream.cu).
+// A row of f32 logits (513 KB for a vocabulary of 128,256) exceeds an SM, and the rows in flight exceed L2. A cluster
+// of up to eight CTAs shares a row, read once into up to ten 16-byte vectors per thread, and reduces maximum and sum
+// through distributed shared memory. Two CTAs per SM overlap reads and writes. Longer or unaligned rows are read twice.
+// Long bf16 rows: cross_entropy_stream.cu.
 
 #include "core/ops/cross_entropy.h"
 
@@ -18,12 +15,12 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int kMaxCluster = 8;    // the largest that every device of this generation schedules
-constexpr int kFewVectors = 8;    // pieces of 16 bytes a thread holds,
-constexpr int kMostVectors = 10;  // and for the longest rows
+constexpr int kMaxCluster = 8;    // portable cluster size
+constexpr int kFewVectors = 8;    // 16-byte vectors per thread
+constexpr int kMostVectors = 10;  // for the longest rows
 
-// Reads the logits and writes the gradients once: 6 bytes an element for f32 and bf16, 4 for bf16 alone.
-// One cluster a row; a row has at most kThreads * kVectors pieces for each block of the cluster.
+// Reads logits and writes gradients once: 6 bytes per element for f32 and bf16, 4 for bf16. One cluster per row; at
+// most kThreads * kVectors vectors per CTA.
 template <class T, class G, int kVectors>
 __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G> args) {
   constexpr int kWidth = kVectorWidth<T>;
@@ -31,7 +28,7 @@ __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G
   const cg::cluster_group cluster = cg::this_cluster();
   const unsigned blocks = cluster.num_blocks(), rank = cluster.block_rank();
   __shared__ float scratch[33];
-  __shared__ float2 share;  // this block's largest logit and sum of terms
+  __shared__ float2 share;  // this CTA's maximum logit and sum of exponentials
 
   const std::int64_t row = blockIdx.x / blocks;
   const T* logits = args.logits + row * args.vocab;
@@ -40,7 +37,7 @@ __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G
   const int begin = static_cast<int>(rank * kThreads + threadIdx.x), step = static_cast<int>(blocks * kThreads);
   const bool first = rank == 0 && threadIdx.x == 0;
   const std::int32_t label = args.labels[row];
-  if (label == kIgnoreLabel) {  // every block of the cluster leaves: no barrier waits for it
+  if (label == kIgnoreLabel) {  // uniform over the cluster: no barrier pending
     if (first) args.losses[row] = 0.0f;
     if (gradients != nullptr)
       for (int v = begin; v < end; v += step) store_values(gradients, v, Vector<float, kWidth>{});
@@ -84,10 +81,10 @@ __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G
   cluster.sync();
   const unsigned lane = threadIdx.x % 32;
   const float2 other = lane < blocks ? *cluster.map_shared_rank(&share, lane) : make_float2(-INFINITY, 0.0f);
-  cluster.barrier_arrive();  // no block may leave before all have read its share
+  cluster.barrier_arrive();  // CTAs stay resident until all have read their shared memory
   const float row_largest = warp_reduce(other.x, LargestNumber());
   float row_sum = warp_reduce(other.y * expf(other.x - row_largest), Sum());
-  if (!label_exists) row_sum = __int_as_float(0x7FC00000);  // the run's guard against NaN stops at this row
+  if (!label_exists) row_sum = __int_as_float(0x7FC00000);  // NaN loss for an invalid label
   if (first) args.losses[row] = logf(row_sum) + (row_largest - label_logit);
 
   if (gradients != nullptr) {
@@ -107,7 +104,7 @@ __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G
   cluster.barrier_wait();
 }
 
-// Rows of any length and alignment, a block each: maximum and sum in one reading, gradients in a second.
+// Fallback for any length and alignment, one CTA per row, read twice.
 template <class T, class G, bool kWide>
 __global__ __launch_bounds__(kThreads) void two_pass_loss_kernel(LossRows<T, G> args) {
   constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
@@ -150,7 +147,7 @@ __global__ __launch_bounds__(kThreads) void two_pass_loss_kernel(LossRows<T, G> 
     }
     const float row_largest = block_reduce<kThreads>(largest, -INFINITY, scratch, LargestNumber());
     float row_sum = block_reduce<kThreads>(sum * expf(largest - row_largest), 0.0f, scratch, Sum());
-    if (!label_exists) row_sum = __int_as_float(0x7FC00000);  // the run's guard against NaN stops at this row
+    if (!label_exists) row_sum = __int_as_float(0x7FC00000);  // NaN loss for an invalid label
     if (threadIdx.x == 0) args.losses[row] = logf(row_sum) + (row_largest - label_logit);
     if (gradients == nullptr) continue;
     const float factor = args.scale / row_sum;

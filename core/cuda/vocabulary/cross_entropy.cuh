@@ -1,5 +1,5 @@
 #pragma once
-// Shared by the kernels of cross-entropy: rows, and the terms of the softmax.
+// Shared by the cross-entropy kernels: operands and softmax terms.
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
@@ -12,17 +12,17 @@ struct LossRows {
   const T* logits;
   const std::int32_t* labels;
   float* losses;
-  G* dlogits;  // null when not wanted; may be logits
+  G* dlogits;  // null: loss only; may alias logits
   std::int64_t rows, vocab;
   float scale;
 };
 
-struct LargestNumber {  // skips NaN, which shows in the sum
+struct LargestNumber {  // ignores NaN, which the sum propagates
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-// e^x for x <= 0. For logits of f32 to 2 ulp. For logits of bf16 the bare instruction on a rounded product, within
-// |x| 2^-23 relative: what is lost where x is far below 0 is far below the rounding of the sum.
+// e^x for x <= 0. f32 logits: within 2 ulp. bf16 logits: bare ex2 on a rounded argument, relative error |x| 2^-23,
+// negligible in the sum.
 template <class T>
 __device__ inline float exp_term(float x) {
   if constexpr (sizeof(T) == 4) {
@@ -34,17 +34,17 @@ __device__ inline float exp_term(float x) {
   }
 }
 
-// What is subtracted before the exponential: without the infinities' difference where there is no number yet.
+// Softmax shift; 0 for a maximum of -inf, which would give NaN.
 __device__ inline float shift_of(float largest) {
   return largest == -INFINITY ? 0.0f : largest;
 }
 
-// The gradients of one piece of a row from its terms e^(logit - shift), which times `factor` are scale * softmax.
+// Gradients of one vector from its terms e^(logit - shift); terms * factor = scale * softmax.
 template <class G, int N>
 __device__ inline void store_gradients(G* row, std::int64_t piece, Vector<float, N> terms, float factor, float scale,
                                        std::int32_t label) {
   const std::int64_t at = label - piece * N;
-  if (at >= 0 && at < N) {  // one thread of the row
+  if (at >= 0 && at < N) {  // true in one thread of the row
 #pragma unroll
     for (int j = 0; j < N; ++j) terms[j] = fmaf(terms[j], factor, at == j ? -scale : -0.0f);
   } else {
@@ -54,7 +54,7 @@ __device__ inline void store_gradients(G* row, std::int64_t piece, Vector<float,
   store_values(row, piece, terms);
 }
 
-// Long rows of bf16 in whole 16-byte pieces, aligned. False, and nothing is done, where it cannot.
+// Long, 16-byte aligned bf16 rows. False, with nothing launched, if unsupported.
 [[nodiscard]] bool stream_loss(const OpLaunch& launch, const LossRows<bfloat16, float>& args);
 [[nodiscard]] bool stream_loss(const OpLaunch& launch, const LossRows<bfloat16, bfloat16>& args);
 

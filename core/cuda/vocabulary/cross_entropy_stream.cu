@@ -1,10 +1,8 @@
-// Cross-entropy and its gradient for long rows of bf16 logits.
+// Fused cross-entropy forward and backward for long rows of bf16 logits.
 //
-// A cluster of blocks shares a row and takes one row after the other. While it works on one, the next is on its way
-// into the blocks' shared memory, so that the memory is busy while maxima and sums are made and exchanged; two blocks
-// of a multiprocessor, mostly of different clusters, fill each other's gaps. A thread reads only what it has fetched
-// itself. A row has one barrier, the cluster's: each warp sums its terms against its own largest logit, and all warps
-// of the cluster learn all warps' pairs of the two.
+// Persistent clusters, one row at a time; cp.async prefetches the next row, so that HBM stays busy during the
+// reductions. Two CTAs per SM fill each other's stalls. A thread reads only its own copies. One cluster barrier per
+// row: each warp sums against its own maximum and sends both to every CTA.
 
 #include <cooperative_groups.h>
 #include <cuda_pipeline.h>
@@ -23,30 +21,29 @@ using T = bfloat16;
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
 constexpr int kStages = 2;           // rows in shared memory
-constexpr unsigned kMaxCluster = 8;  // the largest that every device of this generation schedules
-constexpr int kFewestVectors = 4;    // pieces of 16 bytes of a thread,
-constexpr int kMostVectors = 6;      // so that two blocks have room on a multiprocessor
+constexpr unsigned kMaxCluster = 8;  // portable cluster size
+constexpr int kFewestVectors = 4;    // 16-byte vectors per thread
+constexpr int kMostVectors = 6;      // limit for two CTAs per SM
 constexpr std::size_t kDevices = 16;
 
-// The larger of each of two bf16, numbers before NaN.
+// bf16x2 maximum; ignores NaN.
 __device__ inline std::uint32_t larger_numbers(std::uint32_t a, std::uint32_t b) {
   std::uint32_t result;
   asm("max.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
   return result;
 }
 
-// What the blocks of a cluster tell each other about a row: 8 bytes of every warp to every block, and the label's logit
-// to the first block. Two rows' boxes in turns are enough: who sends for a row has all of the row before, so that every
-// warp has sent for that one and has read what came for the row before it.
+// Cluster reduction by mbarrier: every warp sends 8 bytes to every CTA; the label's logit goes to the first CTA. Two
+// boxes suffice: a sender has received the previous row, so every warp has read the row before that.
 class Exchange {
  public:
   struct Box {
     float2 of_warps[kMaxCluster * kWarps];
-    float2 of_label;  // the logit; in the first block
+    float2 of_label;  // the label's logit; first CTA only
     std::uint64_t barrier;
   };
 
-  // The cluster calls it together and waits for itself before it sends.
+  // Collective over the cluster; requires a cluster sync before the first send.
   __device__ Exchange(Box (&boxes)[2], unsigned blocks, unsigned rank)
       : boxes_(boxes), blocks_(blocks), rank_(rank), bytes_((blocks * kWarps + (rank == 0 ? 1 : 0)) * sizeof(float2)) {
     if (threadIdx.x != 0) return;
@@ -57,18 +54,18 @@ class Exchange {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
 
-  // The warp calls it together.
+  // Collective over the warp.
   __device__ void send(float largest, float sum) {
     const unsigned lane = threadIdx.x % 32;
     Box& box = boxes_[rows_ % 2];
     if (lane < blocks_) push(box, box.of_warps[rank_ * kWarps + threadIdx.x / 32], make_float2(largest, sum), lane);
   }
-  // One thread of the cluster does.
+  // By one thread of the cluster.
   __device__ void send_label(float logit) {
     Box& box = boxes_[rows_ % 2];
     push(box, box.of_label, make_float2(logit, 0.0f), 0);
   }
-  // Waits for all of a row and ends it.
+  // Waits for all messages of a row and advances to the next.
   __device__ const Box& receive() {
     Box& box = boxes_[rows_ % 2];
     std::uint32_t done = 0;
@@ -95,7 +92,7 @@ class Exchange {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&box.barrier)), "r"(bytes_)
                  : "memory");
   }
-  // To the same place in another block.
+  // st.async to the same shared-memory offset in CTA `rank`.
   __device__ static void push(Box& box, float2& place, float2 value, unsigned rank) {
     const std::uint64_t bits = std::uint64_t{__float_as_uint(value.x)} | std::uint64_t{__float_as_uint(value.y)} << 32;
     asm volatile(
@@ -111,12 +108,12 @@ class Exchange {
 
   Box (&boxes_)[2];
   unsigned blocks_, rank_;
-  std::uint32_t bytes_;     // that come for a row
-  std::uint32_t rows_ = 0;  // exchanged so far
+  std::uint32_t bytes_;     // expected per row
+  std::uint32_t rows_ = 0;  // completed
 };
 
-// Reads the logits and writes the gradients once: 6 or 4 bytes an element. A cluster takes every so many rows; all but
-// the last of a thread's pieces exist.
+// Reads logits and writes gradients once: 6 or 4 bytes per element. Rows strided by the cluster count; only a thread's
+// last vector may be absent.
 template <class G, int kVectors>
 __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid_constant__ LossRows<T, G> args) {
   constexpr int kWidth = kVectorWidth<T>;
@@ -131,7 +128,7 @@ __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid
   const std::int64_t clusters = gridDim.x / static_cast<unsigned>(blocks);
   const auto exists = [last_exists](int k) { return k < kVectors - 1 || last_exists; };
 
-  // An empty group of copies past the last row, and for a row without a label, keeps their count.
+  // Empty cp.async group past the last row and for ignored labels, so that group counts match.
   const auto fetch = [&](std::int64_t row, std::int32_t label, int stage) {
     if (row < args.rows && label != kIgnoreLabel) {
       const auto* logits = reinterpret_cast<const Packed<T>*>(args.logits + row * args.vocab) + begin;
@@ -150,14 +147,14 @@ __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid
   int stage = 0;
   fetch(row, label, stage);
   Exchange exchange(boxes, static_cast<unsigned>(blocks), static_cast<unsigned>(rank));
-  cluster.sync();  // the other blocks' shared memory is there
+  cluster.sync();  // shared memory of the cluster initialized
   for (; row < args.rows; row += clusters, stage ^= 1) {
     const std::int32_t own_label = label;
-    fetch(row + clusters, next_label, stage ^ 1);  // where the thread is done with the row before
+    fetch(row + clusters, next_label, stage ^ 1);  // the stage is free: this thread has consumed it
     label = next_label;
     next_label = label_of(row + 2 * clusters);
     G* gradients = args.dlogits != nullptr ? args.dlogits + row * args.vocab : nullptr;
-    if (own_label == kIgnoreLabel) {  // for every block of the cluster
+    if (own_label == kIgnoreLabel) {  // uniform over the cluster
       if (first) args.losses[row] = 0.0f;
 #pragma unroll
       for (int k = 0; k < kVectors; ++k)
@@ -167,12 +164,12 @@ __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid
     const bool label_exists = own_label >= 0 && own_label < args.vocab;
     __pipeline_wait_prior(kStages - 1);
     const Packed<T>* const slots = memory + stage * kVectors * kThreads + thread;
-    // From shared memory: the gradients may take the logits' place in global memory at any time after the exchange.
+    // From shared memory: in-place gradients may overwrite the logits once the exchange completes.
     const int label_piece = label_exists ? own_label / kWidth : 0;
     if (label_piece % step == begin)
       exchange.send_label(
           to_float(reinterpret_cast<const T*>(slots + label_piece / step * kThreads)[own_label & (kWidth - 1)]));
-    std::uint32_t most = 0xFF80FF80;  // infinities, negative
+    std::uint32_t most = 0xFF80FF80;  // -inf, -inf
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if (!exists(k)) continue;
@@ -209,7 +206,7 @@ __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid
     for (int i = 0; i < kShares; ++i)
       if (32 * i < blocks * kWarps) row_sum += shares[i].y * expf(shares[i].x - row_largest);
     row_sum = warp_reduce(row_sum, Sum());
-    if (!label_exists) row_sum = __int_as_float(0x7FC00000);  // the run's guard against NaN stops at this row
+    if (!label_exists) row_sum = __int_as_float(0x7FC00000);  // NaN loss for an invalid label
     if (first) args.losses[row] = logf(row_sum) + (row_largest - box.of_label.x);
 
     if (gradients == nullptr) continue;
@@ -239,7 +236,7 @@ bool launch_streamed(const OpLaunch& launch, const LossRows<T, G>& args, unsigne
   config.stream = launch.stream();
   config.attrs = &attribute;
   config.numAttrs = 1;
-  // Clusters that a device holds at a time, plus one, once they are known.
+  // Resident clusters per device plus one; 0: unknown.
   static std::array<std::array<std::atomic<int>, kMaxCluster + 1>, kDevices> known{};
   std::atomic<int>& held = known.at(static_cast<std::size_t>(launch.device().index)).at(cluster);
   if (held.load(std::memory_order_relaxed) == 0) {
@@ -258,8 +255,8 @@ bool launch_streamed(const OpLaunch& launch, const LossRows<T, G>& args, unsigne
   return true;
 }
 
-// The smallest cluster whose blocks have room for their shares of two rows: of those of half the size there are twice
-// as many. It depends on the length of a row alone, and with it the order of the sums.
+// Smallest cluster whose CTAs hold two rows, for the most clusters in flight. Depends on the row length alone, and so
+// does the summation order.
 template <class G>
 bool stream(const OpLaunch& launch, const LossRows<T, G>& args) {
   const std::int64_t pieces = args.vocab / kVectorWidth<T>;

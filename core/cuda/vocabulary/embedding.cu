@@ -12,9 +12,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Copies rows in pieces of type Piece; `columns` pieces a row. Reads each row of the table that occurs and writes out.
-// The host cannot look at ids that live on the device: an id outside the table makes its row NaN, which the guard
-// against non-finite losses reports.
+// Row gather in vectors of Piece, `columns` per row. Memory bound. Ids are not validated on the host: one outside the
+// table gives a NaN row, caught by the non-finite loss check.
 template <class Piece>
 __global__ __launch_bounds__(kThreads) void gather_rows_kernel(const Piece* table, std::int64_t table_rows,
                                                                const std::int32_t* ids, Piece* out, std::int64_t rows,

@@ -1,5 +1,5 @@
-// Gradient rows are summed id by id, in the order of their positions: a stable sort of (id, position) makes each id a
-// run, and one thread owns a column of a run. The same bits on every run, without atomics.
+// Deterministic embedding gradient: a stable sort of (id, position) makes each id a run, summed in order by one thread
+// per column. No atomics.
 
 #include <algorithm>
 #include <bit>
@@ -13,12 +13,12 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-// Runs longer than this take a path of their own: an id that fills the batch would keep few threads busy for long.
+// Longer runs have a separate kernel: a frequent id would occupy few threads.
 constexpr int kLongRun = 64;
-constexpr int kBatch = 32;  // rows in flight there; a warp's lanes hold their positions
+constexpr int kBatch = 32;  // rows in flight; a warp's lanes hold their positions
 
 struct Runs {
-  const std::uint32_t* ids;       // ascending; ids outside the table come last, as `table_rows`
+  const std::uint32_t* ids;       // ascending; ids outside the table are last, as `table_rows`
   const std::int32_t* positions;  // ascending within an id
   std::int64_t count;
   std::uint32_t table_rows;
@@ -28,13 +28,13 @@ __global__ void number_positions_kernel(const std::int32_t* ids, std::int64_t co
                                         std::uint32_t* keys, std::int32_t* positions) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= count) return;
-  const auto id = static_cast<std::uint32_t>(ids[i]);  // a negative id is a large one
+  const auto id = static_cast<std::uint32_t>(ids[i]);  // negative ids wrap to large ones
   keys[i] = id < table_rows ? id : table_rows;
   positions[i] = static_cast<std::int32_t>(i);
 }
 
-// Runs of at most kLongRun rows: a block for each position in sorted order, idle unless a run starts there. Reads each
-// row of dout once, reads and writes each row of dtable that occurs.
+// Runs of at most kLongRun rows: one CTA per sorted position, idle unless a run starts there. Reads dout once, updates
+// the occurring rows of dtable.
 template <class T, class G, int kWidth>
 __global__ __launch_bounds__(kThreads) void add_short_runs_kernel(Runs runs, const T* dout, G* dtable,
                                                                   std::int64_t width) {
@@ -62,7 +62,6 @@ __global__ __launch_bounds__(kThreads) void add_short_runs_kernel(Runs runs, con
   }
 }
 
-// The first position of [low, high) in sorted order whose id is not below `id`, or high.
 __device__ std::int64_t lower_bound(const Runs& runs, std::int64_t low, std::int64_t high, std::uint32_t id) {
   while (low < high) {
     const std::int64_t middle = (low + high) / 2;
@@ -74,9 +73,8 @@ __device__ std::int64_t lower_bound(const Runs& runs, std::int64_t low, std::int
   return low;
 }
 
-// Runs of more than kLongRun rows. Such a run covers a multiple of kLongRun; the blocks of the first one it covers add
-// it, each kThreads columns of it, a thread one column, with kBatch rows on their way: asking for few resident blocks
-// leaves the compiler the registers to load them all before it waits for the first. Reads each row once.
+// Runs of more than kLongRun rows: the CTAs of the first covered multiple of kLongRun sum it, one column per thread,
+// kBatch rows in flight. Low occupancy leaves registers for the loads. Reads each row once.
 template <class T, class G>
 __global__ __launch_bounds__(kThreads, 4) void add_long_runs_kernel(Runs runs, const T* dout, G* dtable,
                                                                     std::int64_t width, unsigned slices) {
@@ -110,7 +108,7 @@ __global__ __launch_bounds__(kThreads, 4) void add_long_runs_kernel(Runs runs, c
   *target = from_float<G>(to_float(*target) + sum);
 }
 
-// Ids and positions sorted by id, in one block of scratch memory.
+// Ids and positions sorted by id, in one allocation.
 struct SortedPositions {
   Tensor storage, scratch;
   Runs runs;
@@ -146,7 +144,7 @@ void add_runs(const EmbeddingBackwardArgs& args, const OpLaunch& launch) {
   const std::int64_t count = args.ids.numel(), width = args.dout.size(1);
   const T* dout = args.dout.data<T>();
   G* dtable = args.dtable.data<G>();
-  // 16 bytes of the wider type: neighbouring threads are neighbours in memory for both.
+  // 16 bytes of the wider type: coalesced for both.
   constexpr int kWidth = std::min(kVectorWidth<T>, kVectorWidth<G>);
   const auto addresses = reinterpret_cast<std::uintptr_t>(dout) | reinterpret_cast<std::uintptr_t>(dtable);
   const bool wide = addresses % 16 == 0 && width % kWidth == 0;
@@ -160,7 +158,7 @@ void add_runs(const EmbeddingBackwardArgs& args, const OpLaunch& launch) {
 
 void embedding_backward(const EmbeddingBackwardArgs& args) {
   const OpLaunch launch("embedding_backward", {&args.dout, &args.ids, &args.dtable});
-  if (args.dtable.size(0) == 0) return;  // every id is outside the table
+  if (args.dtable.size(0) == 0) return;  // every id is out of range
   QUENCH_CHECK(args.ids.numel() <= 0x7FFFFFFF - kLongRun, "embedding_backward: {} positions, at most 2^31 - 65 fit",
                args.ids.numel());
   dispatch<float, bfloat16>(args.dout.dtype(), "embedding_backward", [&]<class T>() {

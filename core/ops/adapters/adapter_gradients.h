@@ -1,8 +1,6 @@
 #pragma once
-// Gradients of a low-rank update of a linear layer's weight (LoRA). Of piece p, with columns c of the layer's output
-// and columns r of its hidden values:
+// LoRA gradients. Adapter p owns columns c of the layer's output and columns r (its rank) of the hidden values:
 //   dhidden[:, r] = scale * dY[:, c] B_p            dB_p (+)= gradient_scale * dY[:, c]^T hidden[:, r]
-// Both read the same columns of dY, the largest operand by far.
 
 #include <vector>
 
@@ -12,20 +10,20 @@
 namespace quench {
 
 struct AdapterGradientPiece {
-  Tensor b;                     // [n,rank] in the dtype of dy, contiguous
-  Tensor db;                    // out, [n,rank] in the dtype of dy or f32, contiguous; undefined: not wanted
-  std::int64_t column = 0;      // the first of n columns of dy
-  std::int64_t rank_begin = 0;  // the first of `rank` columns of hidden and dhidden
+  Tensor b;                     // [n,rank], dtype of dy, contiguous
+  Tensor db;                    // out, [n,rank], dtype of dy or f32, contiguous; may be undefined
+  std::int64_t column = 0;      // first of n columns of dy
+  std::int64_t rank_begin = 0;  // first of rank columns of hidden and dhidden
   float scale = 1.0f;
   float gradient_scale = 1.0f;
-  bool accumulate = false;  // db's old values are added
+  bool accumulate = false;  // adds to db
 };
 
 struct AdapterGradientsArgs {
-  Tensor dy;                                 // [M,N], f32 or bf16; rows may be strided, columns contiguous
-  Tensor hidden;                             // [M,R], dtype of dy, likewise
-  Tensor dhidden;                            // out, [M,R], dtype of dy, likewise; columns of no piece are left alone
-  std::vector<AdapterGradientPiece> pieces;  // in the order of their columns, apart from each other, as are their ranks
+  Tensor dy;                                 // [M,N], f32 or bf16; contiguous columns, as hidden and dhidden
+  Tensor hidden;                             // [M,R], dtype of dy
+  Tensor dhidden;                            // out, [M,R], dtype of dy; columns of no adapter are not written
+  std::vector<AdapterGradientPiece> pieces;  // columns and ranks ascending, disjoint
 };
 
 // "adapter gradients 16384x3072+48 bf16": M x N + R, dtype of dy.
@@ -33,11 +31,11 @@ struct AdapterGradientsArgs {
 
 extern constinit KernelSlot<AdapterGradientsArgs> adapter_gradients_slot;
 
-// Accumulates in f32, one rounding to each output's dtype, where a device has a kernel for the operands; elsewhere as
-// adapter_gradients_in_products(). Throws invalid_argument naming the shapes when they do not fit.
+// f32 accumulators, one rounding per output where the device has a kernel; else adapter_gradients_in_products(). Throws
+// invalid_argument on mismatched shapes.
 void adapter_gradients(const AdapterGradientsArgs& args);
 
-// The same by gemm(), two for each piece, with its roundings. For checked operands.
+// Two GEMMs per adapter, each rounded. Operands are not checked.
 void adapter_gradients_in_products(const AdapterGradientsArgs& args);
 
 }  // namespace quench

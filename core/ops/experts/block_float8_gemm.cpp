@@ -13,7 +13,7 @@ constinit KernelSlot<BlockFloat8WgradArgs> block_float8_wgrad_slot("block_float8
 
 namespace {
 
-// [N,128*Kb] with scales [Kb,N].
+// 1x128 groups: [N,128*Kb] with scales [Kb,N].
 void check_lines(std::string_view op, std::string_view name, const BlockFloat8& x, std::int64_t lines) {
   check_tensor(op, name, x.codes, {lines, -1}, DType::f8_e4m3);
   const std::int64_t length = x.codes.size(1);
@@ -24,14 +24,14 @@ void check_lines(std::string_view op, std::string_view name, const BlockFloat8& 
   check_contiguous(op, name, x.scales);
 }
 
-// i32 [1] that ends behind all rows.
+// Ends of one group of all rows, i32 [1].
 Tensor whole_group(const Tensor& ends, std::int64_t rows, Device device) {
   if (ends.defined()) return ends;
   if (device.is_meta()) return Tensor::empty({1}, DType::i32, device);
   return Tensor::from_values<std::int32_t>({1}, std::array{static_cast<std::int32_t>(rows)}).to(device);
 }
 
-// A result in f32, and its rounding to c where c is not.
+// Computes in f32, then rounds to c.
 template <class Product>
 void into(const Tensor& c, bool adds, const Product& product) {
   if (c.dtype() == DType::f32) return product(c);
@@ -68,8 +68,7 @@ void emulated_wgrad(const BlockFloat8WgradArgs& args) {
   });
 }
 
-// Calls each(group, first row, rows) for the groups one after the other. The meta device, which does not know them,
-// takes all rows for those of every group: the most that there can be.
+// Calls each(group, first row, rows). The meta device takes all rows for every group: an upper bound for memory plans.
 template <class Each>
 void for_groups(const Tensor& ends, std::int64_t groups, std::int64_t rows, const Each& each) {
   QUENCH_CHECK(!ends.defined() || ends.device().is_cpu() || ends.device().is_meta(),

@@ -1,38 +1,35 @@
 #pragma once
-// Grouped products of blockwise float8 operands (core/ops/quantize/block_float8.h, grouped_gemm.h): lines of
-// activations times squares of weights, and lines times lines for the weights' gradients.
+// Grouped float8 GEMMs with block scaling (DeepSeek-V3): 1x128 groups of activations by 128x128 blocks of weights;
+// wgrad is 1x128 by 1x128. Partial sums over each 128 of K are multiplied by both scales and added to f32 accumulators.
 //
-// The sum over each 128 of the contraction is multiplied by both operands' scales and added to a sum in f32. Groups are
-// as in grouped_gemm.h; the ends that a weight's gradient reads are multiples of 128, so that no block has rows of two
-// groups.
+// Groups as in grouped_gemm.h; wgrad needs ends that are multiples of 128.
 
 #include "core/ops/quantize/block_float8.h"
 
 namespace quench {
 
-// On which units the products of blocks run.
+// GEMM implementation.
 enum class BlockGemms : std::uint8_t {
-  native,    // float8 tensor cores; the CPU emulates by group
-  emulated,  // values in f32: the same up to the rounding of sums, on any device, slowly
-  // The same, with the values of one group's matrix at a time: where the host sees the groups' ends, that is on the
-  // CPU, and on the meta device for it.
+  native,    // float8 tensor cores; the CPU uses emulated_by_group
+  emulated,  // emulation in f32 on any device: equal up to accumulation order
+  // Emulation that dequantizes one group at a time: CPU and meta device, where the host reads the ends.
   emulated_by_group,
 };
 
-// C[r] = A[r] * B[e]^T for every row r of group e; rows behind the last group become 0.
+// C[r] = A[r] * B[e]^T for row r of group e; rows after the last group become 0.
 struct BlockFloat8GemmArgs {
-  BlockFloat8 a;  // [R,K], lines
-  BlockFloat8 b;  // [E,N,K], squares
-  Tensor ends;    // i32 [E]; undefined: one group of all rows
+  BlockFloat8 a;  // [R,K], 1x128
+  BlockFloat8 b;  // [E,N,K], 128x128
+  Tensor ends;    // i32 [E]; undefined: one group
   Tensor c;       // [R,N], bf16 or f32, contiguous
   BlockGemms products = BlockGemms::native;
 };
 
-// C[e] = A_e^T * B_e + beta * C[e] over the rows of group e. An empty group's is beta * C[e].
+// C[e] = A_e^T * B_e + beta * C[e] over the rows of group e, empty groups included.
 struct BlockFloat8WgradArgs {
-  BlockFloat8 a;  // lines: the columns of [R,M]
-  BlockFloat8 b;  // lines: the columns of [R,N]
-  Tensor ends;    // i32 [E]; undefined: one group of all rows
+  BlockFloat8 a;  // columns of [R,M], 1x128
+  BlockFloat8 b;  // columns of [R,N], 1x128
+  Tensor ends;    // i32 [E]; undefined: one group
   Tensor c;       // [E,M,N], bf16 or f32, contiguous
   float beta = 0.0f;
   BlockGemms products = BlockGemms::native;
@@ -45,8 +42,8 @@ struct BlockFloat8WgradArgs {
 extern constinit KernelSlot<BlockFloat8GemmArgs> block_float8_gemm_slot;
 extern constinit KernelSlot<BlockFloat8WgradArgs> block_float8_wgrad_slot;
 
-// One rounding to c's dtype. Throw invalid_argument naming the tensor that does not fit. Native products of GPUs want
-// compute capability 9.0 and N to be a multiple of 8, and throw unsupported otherwise.
+// One rounding to c's dtype. Throw invalid_argument naming the mismatched tensor. Native GEMMs on GPUs need compute
+// capability 9.0 and N % 8 == 0, else throw unsupported.
 void grouped_gemm(const BlockFloat8GemmArgs& args);
 void grouped_wgrad(const BlockFloat8WgradArgs& args);
 

@@ -1,21 +1,19 @@
 #pragma once
-// Grouped products of float8 operands (core/ops/experts/grouped_gemm.h), and the casts that make them.
+// Grouped float8 GEMMs (core/ops/experts/grouped_gemm.h) and their quantization; semantics of TorchAO's MoE training.
 //
-// Operands are e4m3 with f32 encode scales (core/number/float8.h) along the contraction axis, which comes last in the
-// codes because tensor cores read it there: each row of x and of the weights in products along their columns; each
-// column of each group of rows in the weights' gradient. Groups are as in grouped_gemm.h; their ends are multiples of
-// kFloat8GroupAlignment. Semantics are TorchAO's for experts.
+// Operands are e4m3 with f32 encode scales (core/number/float8.h) along K, stored K-major: rowwise for forward and
+// dgrad, columnwise per group for wgrad. Ends are multiples of kFloat8GroupAlignment.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/quant_tensor.h"
 
 namespace quench {
 
-// Of the rows of a group: what one instruction of the tensor cores contracts. Rows of zeros change no scale.
+// Row alignment of groups: K of one tensor core instruction. Zero rows change no scale.
 inline constexpr std::int64_t kFloat8GroupAlignment = 32;
 
-// The rows of an operand, which may be copies of tokens that nobody has made: row r is x[pairs[r] / choices], or zeros
-// where pairs[r] is -1 (core/ops/experts/token_permutation.h). Without pairs it is x[r].
+// Rows of an operand, dispatched on the fly: row r is x[pairs[r] / choices], or 0 if pairs[r] is -1
+// (core/ops/experts/token_permutation.h); x[r] without pairs.
 struct GroupRows {
   Tensor x;      // [N,C], f32 or bf16, contiguous
   Tensor ends;   // i32 [E]
@@ -25,38 +23,38 @@ struct GroupRows {
   [[nodiscard]] std::int64_t rows() const { return pairs.defined() ? pairs.size(0) : x.size(0); }
 };
 
-// [R,C] transposed, by column of each group.
+// Columnwise per group: [R,C] transposed.
 struct GroupColumns {
-  Tensor codes;   // f8_e4m3 [C,R]; codes of rows behind the last group are 0
+  Tensor codes;   // f8_e4m3 [C,R]; 0 after the last group
   Tensor scales;  // f32 [E,C]
 
   [[nodiscard]] bool defined() const noexcept { return codes.defined(); }
 };
 
-// Codes by row, with the largest magnitude of each column of each group on the way.
+// Rowwise quantization, with the amax of each column per group in the same pass.
 struct GroupRowsCastArgs {
   GroupRows rows;
-  QuantTensor out;     // [R,C], e4m3 by row
-  Tensor column_amax;  // f32 [E,C], starts at 0 or at maxima so far; or undefined
+  QuantTensor out;     // [R,C], e4m3 rowwise
+  Tensor column_amax;  // f32 [E,C], in and out: maximum with its old values; may be undefined
   bool power_of_two = false;
 };
-// Codes by column of each group; its scales are read.
+// Columnwise quantization per group with the given scales.
 struct GroupColumnsCastArgs {
   GroupRows rows;
   GroupColumns out;
 };
 
-// C[r] = A[r] * B[e]^T for every row r of group e; rows behind the last group become 0.
+// C[r] = A[r] * B[e]^T for row r of group e; rows after the last group become 0.
 struct GroupedFloat8GemmArgs {
-  QuantTensor a;  // [R,K], e4m3 by row
-  QuantTensor b;  // [E,N,K], e4m3 by row
+  QuantTensor a;  // [R,K], e4m3 rowwise
+  QuantTensor b;  // [E,N,K], e4m3 rowwise
   Tensor ends;    // i32 [E]
   Tensor c;       // [R,N], bf16 or f32, contiguous
-  // As in core/ops/scaled_gemm.h; otherwise sums are carried over to f32 every 256 products.
+  // As in core/ops/scaled_gemm.h; false: promoted accumulation every 256 of K.
   bool fast_accumulation = false;
 };
 
-// C[e] = A_e^T * B_e + beta * C[e] over the rows of group e. An empty group's is beta * C[e].
+// C[e] = A_e^T * B_e + beta * C[e] over the rows of group e, empty groups included.
 struct GroupedFloat8WgradArgs {
   GroupColumns a;  // of [R,M]
   GroupColumns b;  // of [R,N]
@@ -75,12 +73,12 @@ extern constinit KernelSlot<GroupColumnsCastArgs> group_columns_cast_slot;
 extern constinit KernelSlot<GroupedFloat8GemmArgs> grouped_float8_gemm_slot;
 extern constinit KernelSlot<GroupedFloat8WgradArgs> grouped_float8_wgrad_slot;
 
-// Throw invalid_argument naming the tensor that does not fit. A NaN makes its row, or its column of the group, NaN.
+// Throw invalid_argument naming the mismatched tensor. A NaN makes its row, or its column of the group, NaN.
 [[nodiscard]] QuantTensor quantize_group_rows(const GroupRows& rows, bool power_of_two, const Tensor& column_amax = {});
 [[nodiscard]] GroupColumns quantize_group_columns(const GroupRows& rows, const Tensor& scales);
 
-// Sums of products of codes, times the reciprocals of both scales in f32, one rounding to c's dtype. CPUs sum in f32.
-// GPUs want compute capability 9.0, K and N (M) to be multiples of 16, and throw unsupported otherwise.
+// Accumulators times the reciprocals of both scales in f32, one rounding to c's dtype; f32 accumulators on CPUs. GPUs
+// need compute capability 9.0 and K and N (M) % 16 == 0, else throw unsupported.
 void grouped_gemm(const GroupedFloat8GemmArgs& args);
 void grouped_wgrad(const GroupedFloat8WgradArgs& args);
 

@@ -13,7 +13,6 @@ constinit KernelSlot<ExpertSwigluBackwardArgs> expert_swiglu_backward_slot("expe
 
 namespace {
 
-// Contiguous i32 of a rank.
 void check_indices(std::string_view op, std::string_view name, const Tensor& tensor, int rank) {
   QUENCH_CHECK(tensor.defined() && tensor.rank() == rank && tensor.dtype() == DType::i32,
                "{}: {} is {}, expected i32 of rank {}", op, name, tensor.describe(), rank);

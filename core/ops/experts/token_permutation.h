@@ -1,10 +1,9 @@
 #pragma once
-// Tokens sorted by expert: the rows that the products of a mixture of experts work on.
+// Token dispatch and combine of a mixture of experts (permute / unpermute).
 //
-// A token with k experts makes k pairs (token, choice), numbered token * k + choice. Each pair gets a row of its own;
-// the rows of one expert lie together, in the order of the pairs, and begin at a multiple of an alignment. Rows without
-// a pair hold zeros. How many rows an expert has is known to the device alone: buffers have as many rows as the worst
-// case needs.
+// Token t with k experts makes pairs t * k + choice, one row each. An expert's rows are contiguous, in pair order, and
+// start at a multiple of `alignment`; padding rows are 0. Row counts are known on the device only: buffers have the
+// worst-case size.
 
 #include <optional>
 
@@ -14,12 +13,11 @@
 
 namespace quench {
 
-// Rows that suffice for any distribution, a multiple of `alignment`; never none, so that the products behind them have
-// rows even where no token came (experts on several processes).
+// Worst-case rows, a multiple of `alignment`. At least one `alignment`, since an EP rank may receive no token.
 [[nodiscard]] constexpr std::int64_t permuted_row_capacity(std::int64_t pairs, std::int64_t experts,
                                                            std::int64_t alignment) noexcept {
   if (pairs == 0) return alignment;
-  // An expert without a pair needs no padding.
+  // Empty experts need no padding.
   const std::int64_t used = pairs < experts ? pairs : experts;
   return (pairs + used * (alignment - 1)) / alignment * alignment;
 }
@@ -27,13 +25,13 @@ namespace quench {
 struct TokenPermutationArgs {
   Tensor experts;  // i32 [N,k], each in 0..E-1
   std::int64_t alignment = 1;
-  Tensor counts;  // out, f32 [E]: pairs of each expert
-  Tensor ends;    // out, i32 [E]: where the rows of each expert end, padding included; multiples of `alignment`
-  Tensor rows;    // out, i32 [N,k]: the row of each pair
-  Tensor pairs;   // out, i32 [permuted_row_capacity(N*k, E, alignment)]: the pair of each row; -1: none
+  Tensor counts;  // out, f32 [E]: pairs per expert
+  Tensor ends;    // out, i32 [E]: end of each expert's rows, padding included
+  Tensor rows;    // out, i32 [N,k]: row of each pair
+  Tensor pairs;   // out, i32 [permuted_row_capacity(N*k, E, alignment)]: pair of each row, or -1
 };
 
-// out[r] = x[pairs[r] / k]; zeros in rows without a pair.
+// Dispatch: out[r] = x[pairs[r] / k]; 0 in padding rows.
 struct PermuteTokensArgs {
   Tensor x;      // [N,H], f32 or bf16, contiguous
   Tensor pairs;  // i32 [R]
@@ -41,25 +39,24 @@ struct PermuteTokensArgs {
   Tensor out;  // [R,H]
 };
 
-// out[n] = sum over the choices j of y[rows[n,j]], in the order of j in f32, one rounding. Its derivative is
-// permute_tokens, and this is the derivative of that.
+// Combine: out[n] = sum over j of y[rows[n,j]], f32 in the order of j, one rounding. Backward of permute_tokens, and
+// vice versa.
 struct UnpermuteTokensArgs {
   Tensor y;     // [R,H], f32 or bf16, contiguous
   Tensor rows;  // i32 [N,k]
   Tensor out;   // [N,H]
 };
 
-// SwiGLU of each row, times the weight of its pair: out[r] = weights[pairs[r]] * silu(gate) * up; zeros in rows without
-// a pair. The weight stands here because the product behind it is linear: its result need not be kept for the weight's
-// derivative. With `score_before_experts` it multiplies gate and up, which is the same as the input of the product in
-// front: out[r] = silu(weight * gate) * (weight * up).
+// SwiGLU with router weights: out[r] = weights[pairs[r]] * silu(gate) * up; 0 in padding rows. Weighted before the down
+// projection, whose output need not be saved for dweights. With score_before_experts: out[r] = silu(weight * gate) *
+// (weight * up), as if the weight scaled the expert's input.
 struct ExpertSwigluArgs {
-  Tensor gate_up;  // [R,2I]: columns 0..I-1 gate, I..2I-1 up; f32 or bf16, contiguous
+  Tensor gate_up;  // [R,2I]: gate, then up; f32 or bf16, contiguous
   Tensor weights;  // f32 [N,k]
   Tensor pairs;    // i32 [R]
   Tensor out;      // [R,I]
   bool score_before_experts = false;
-  // If set, `out` is rounded to MX along its columns (core/ops/quantize/round_mx.h); 32 divides I then.
+  // MX format to round `out` to, rowwise (core/ops/quantize/round_mx.h); needs I % 32 == 0.
   std::optional<MxScaleMode> round = std::nullopt;
 };
 
@@ -68,9 +65,9 @@ struct ExpertSwigluBackwardArgs {
   Tensor gate_up;   // [R,2I]
   Tensor weights;   // f32 [N,k]
   Tensor pairs;     // i32 [R]
-  Tensor dgate_up;  // out, [R,2I]; may alias gate_up; zeros in rows without a pair
+  Tensor dgate_up;  // out, [R,2I]; may alias gate_up; 0 in padding rows
   Tensor dweights;  // out, f32 [N,k], every element written
-  Tensor out;       // out, [R,I], or undefined: the forward result once more
+  Tensor out;       // out, [R,I], or undefined: recomputed forward output
   bool score_before_experts = false;
 };
 
@@ -80,7 +77,7 @@ extern constinit KernelSlot<UnpermuteTokensArgs> unpermute_tokens_slot;
 extern constinit KernelSlot<ExpertSwigluArgs> expert_swiglu_slot;
 extern constinit KernelSlot<ExpertSwigluBackwardArgs> expert_swiglu_backward_slot;
 
-// Deterministic: equal input gives equal bits. Throw invalid_argument naming the tensor that does not fit.
+// Deterministic. Throw invalid_argument naming the mismatched tensor.
 void token_permutation(const TokenPermutationArgs& args);
 void permute_tokens(const PermuteTokensArgs& args);
 void unpermute_tokens(const UnpermuteTokensArgs& args);

@@ -1,9 +1,8 @@
 #pragma once
-// Steps of positive parameters, relative to their values: for scales, whose size differs from tensor to tensor by
-// orders of magnitude.
+// Multiplicative updates of positive parameters (scales), whose size differs by orders of magnitude between tensors.
 //
-// A step d multiplies a value by 1 + d where d >= 0 and by 1 / (1 - d) below: e^d to first order. No step reaches zero,
-// and one forth and the same one back cancel.
+// Step d multiplies by 1 + d (d >= 0) or 1 / (1 - d) (d < 0): e^d to first order. Values never reach zero; d then -d
+// cancel.
 
 #include <span>
 
@@ -15,7 +14,7 @@ namespace quench {
 struct MultiplicativeUpdateTensor {
   Tensor param;                     // f32 or bf16, positive
   Tensor relative;                  // d: f32, same shape
-  Tensor master;                    // f32 copy of a bf16 param that is updated and then rounded into it, or undefined
+  Tensor master;                    // f32 master weights of a bf16 param, or undefined
   std::uint64_t random_stream = 0;  // as for sgd()
   std::int64_t element_offset = 0;
 };
@@ -23,17 +22,17 @@ struct MultiplicativeUpdateTensor {
 struct MultiplicativeUpdateArgs {
   std::span<const MultiplicativeUpdateTensor> tensors;  // all contiguous
   std::int64_t step = 1;                                // 1-based
-  bool stochastic_rounding = false;                     // for bf16 params without master
+  bool stochastic_rounding = false;                     // of bf16 params without master
   std::uint64_t seed = 0;
 };
 
 extern constinit KernelSlot<MultiplicativeUpdateArgs> multiplicative_update_slot;
 
-// Values stay between these two, where bf16 has normal numbers; NaN stays NaN.
+// Clamping range: normal bf16 numbers. NaN stays NaN.
 inline constexpr float kLeastRelativeValue = 0x1p-126f, kMostRelativeValue = 0x1p127f;
 
-// Per element in f32. Random bits are those of adamw(): AdamWRounding::param. Throws invalid_argument naming the tensor
-// that does not fit.
+// Arithmetic in f32. Random bits as adamw() with AdamWRounding::param. Throws invalid_argument naming the mismatched
+// tensor.
 void multiplicative_update(const MultiplicativeUpdateArgs& args);
 
 }  // namespace quench

@@ -1,6 +1,6 @@
 #pragma once
-// The elementwise parts of Muon (Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024), as
-// torch.optim.Muon defines them. The products between them are gemms.
+// Elementwise parts of Muon (Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024), as in
+// torch.optim.Muon. The rest is GEMMs.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/tensor.h"
@@ -13,7 +13,7 @@ struct MuonMomentumArgs {
   Tensor update;    // out, bf16, same shape
   float beta = 0.95f;
   bool nesterov = true;
-  Tensor grad_scale;  // f32 [1] on the device, or undefined; non-finite: momentum stays, update is zero
+  Tensor grad_scale;  // f32 [1] on the device, or undefined; non-finite: momentum is unchanged, update 0
 };
 
 struct NormalizeGramArgs {
@@ -24,11 +24,11 @@ struct NormalizeGramArgs {
 
 struct MuonApplyArgs {
   Tensor param;   // f32 or bf16, contiguous
-  Tensor master;  // f32 copy of a bf16 param that is updated and then rounded into it, or undefined
+  Tensor master;  // f32 master weights of a bf16 param, or undefined
   Tensor update;  // bf16, same shape
   float decay = 1.0f;
   float step_size = 0.0f;
-  Tensor grad_scale;                 // as above; non-finite: nothing changes
+  Tensor grad_scale;                 // as above; non-finite: no update
   bool stochastic_rounding = false;  // of a bf16 param without master
   std::uint64_t seed = 0, random_stream = 0;
   std::int64_t step = 1, element_offset = 0;  // as for adamw()
@@ -40,8 +40,8 @@ extern constinit KernelSlot<MuonApplyArgs> muon_apply_slot;
 
 // m = m + (1 - beta) (g - m); update = nesterov ? g + beta (m - g) : m.
 void muon_momentum(const MuonMomentumArgs& args);
-// Of the Gram matrices of some matrices, those of the matrices divided by their norms, whose squares are the traces:
-// inverse_norm = 1 / max(sqrt(trace), least), gram = gram inverse_norm^2.
+// Gram matrices of matrices divided by their Frobenius norms: inverse_norm = 1 / max(sqrt(trace), least), gram = gram
+// inverse_norm^2.
 void normalize_gram(const NormalizeGramArgs& args);
 // p = p decay + step_size update.
 void muon_apply(const MuonApplyArgs& args);

@@ -9,7 +9,7 @@ constinit KernelSlot<BlockFloat8ValuesArgs> block_float8_values_slot("block_floa
 
 namespace {
 
-// Lines and elements of a line of matrices of this shape.
+// Number and length (K) of the rows to quantize.
 struct Lines {
   std::int64_t count, length;
   Lines(const Shape& shape, Orientation orientation) : count(shape[-2]), length(shape[-1]) {

@@ -1,16 +1,15 @@
 #pragma once
-// Values as they come back from float8 codes under the scales of post-training quantization.
+// Float8 fake quantization with PTQ scales.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/tensor.h"
 
 namespace quench {
 
-// out = e4m3(x / scale) * scale with scale = amax / 448 (1 for an amax of 0), rounded to `scale_dtype` (f32 or bf16);
-// quotient, saturation and product in f32, one rounding to the dtype of x. x f32 or bf16 [R,C], contiguous; amax f32
-// [R,1] of rows or [] of the tensor (core/ops/quantize/quantize.h), undefined: that of each row, found on the way; out
-// like x, may be x. A NaN or infinity makes the
-// values under its scale NaN. Throws invalid_argument naming the tensor that does not fit.
+// out = e4m3(x / scale) * scale, scale = amax / 448 (1 if amax is 0) rounded to scale_dtype (f32 or bf16); arithmetic
+// in f32, one rounding to the dtype of x. x: f32 or bf16 [R,C], contiguous. amax: f32 [R,1] rowwise or [] tensorwise
+// (core/ops/quantize/quantize.h); undefined: rowwise, computed here. out like x, may alias x. NaN or infinity makes
+// values under its scale NaN. Throws invalid_argument naming the mismatched tensor.
 struct FakeQuantizeFloat8Args {
   Tensor x, amax, out;
   DType scale_dtype = DType::f32;

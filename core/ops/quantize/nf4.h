@@ -1,6 +1,6 @@
 #pragma once
-// Weights in NF4 with double quantization: 4 bits an element and 8 a block of 64 (4.13 bits in all). Formulas of the
-// scales: TorchAO's NF4Tensor.
+// NF4 with double quantization: 4 bits per element, 8 per block of 64 (4.13 in all). Scale formulas of TorchAO's
+// NF4Tensor.
 
 #include "core/device/kernel_slot.h"
 #include "core/number/nf4.h"
@@ -8,23 +8,22 @@
 
 namespace quench {
 
-// The value of element i is decode(code i) * s, with the scale s = scales[i / 64] / factors[i / 64 / 256] + mean.
+// Element i is decode(code i) * s, s = scales[i / 64] / factors[i / 64 / 256] + mean.
 struct Nf4Tensor {
   Shape shape;
-  Tensor codes;    // u8 [numel / 2], the even element in the high nibble
+  Tensor codes;    // u8 [numel / 2], even element in the high nibble
   Tensor scales;   // i8 [numel / 64]
   Tensor factors;  // f32 [ceil(numel / 64 / 256)]
-  Tensor mean;     // f32 [1], of the scales before they were quantized
+  Tensor mean;     // f32 [1], mean of the scales
 
   [[nodiscard]] std::size_t nbytes() const {
     return codes.nbytes() + scales.nbytes() + factors.nbytes() + mean.nbytes();
   }
 };
 
-// Of f32 or bf16 in blocks of 64 along the flattened tensor, in f32: codes are those of x / (largest magnitude of the
-// block), scales become integers round((s - mean) * factor), factor = 128 / (largest magnitude of s - mean among 256).
-// Runs on the host whatever the device of x; the result is on that. Throws invalid_argument where 64 does not divide
-// the number of elements, nonfinite where x holds NaN or infinity.
+// x (f32 or bf16, flattened, blocks of 64) in f32: quantized values of x / amax; scales round((s - mean) * factor),
+// factor = 128 / (maximum of |s - mean| among 256). Runs on the host; the result is on x's device. Throws
+// invalid_argument if 64 does not divide numel, nonfinite on NaN or infinity.
 [[nodiscard]] Nf4Tensor quantize_nf4(const Tensor& x);
 
 struct Nf4DequantizeArgs {

@@ -1,5 +1,5 @@
 #pragma once
-// What a float8 cast lost: the health of a run in numbers.
+// Quantization error statistics of a float8 cast, for the health log.
 
 #include <cmath>
 #include <limits>
@@ -10,9 +10,8 @@
 
 namespace quench {
 
-// Whether rounding x * scale to nearest would go beyond the format's largest value, so that the code is that of a value
-// further off. The largest element under a dynamic scale is not: its rounding may put it above that value by an ulp of
-// f32, but not by half a step of the format. NaN is not.
+// True if x * scale rounds beyond the format's maximum and saturates. False for the amax under a dynamic scale (at most
+// an f32 ulp above) and for NaN.
 template <class Element>
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr bool is_clipped(float scaled) noexcept {
   const std::uint32_t magnitude = bit_cast<std::uint32_t>(scaled) & kF32MagnitudeMask;
@@ -21,21 +20,21 @@ template <class Element>
 
 struct QuantErrorArgs {
   Tensor x;       // [R,C] f32 or bf16, contiguous
-  QuantTensor q;  // the codes of x: e4m3 or e5m2, natural orientation, f32 encode scales by tensor, row or column
-  Tensor out;     // f64 [5], the fields of QuantError in their order
+  QuantTensor q;  // x quantized: e4m3 or e5m2, natural orientation, f32 encode scales tensorwise, rowwise or columnwise
+  Tensor out;     // f64 [5]: fields of QuantError in order
 };
 
 struct QuantError {
   double signal = 0;      // sum of x^2
   double noise = 0;       // sum of (x - code / scale)^2, the difference in f32
-  double saturated = 0;   // elements that the cast clipped (is_clipped)
-  double underflows = 0;  // elements that are not 0, nor NaN or infinite, with the code of 0
-  double most = 0;        // largest |x|; NaN if an element is NaN
+  double saturated = 0;   // is_clipped elements
+  double underflows = 0;  // finite nonzero elements quantized to 0
+  double most = 0;        // amax; NaN if an element is NaN
 
   static constexpr int kFields = 5;
-  // Waits for the device.
+  // Synchronizes with the device.
   static QuantError read(const Tensor& out);
-  // Signal to quantization noise ratio in decibels; infinite where nothing is lost.
+  // SQNR in dB; infinite without noise.
   [[nodiscard]] double sqnr() const noexcept {
     return noise == 0 ? std::numeric_limits<double>::infinity() : 10 * std::log10(signal / noise);
   }
@@ -43,8 +42,8 @@ struct QuantError {
 
 extern constinit KernelSlot<QuantErrorArgs> quant_error_slot;
 
-// Leaves the result on the device. Sums are taken in f64 in an order that the shape alone decides. NaN and infinity
-// reach signal and noise. Throws invalid_argument naming the tensor that does not fit.
+// Result stays on the device. f64 sums in an order that depends on the shape only. NaN and infinity propagate to signal
+// and noise. Throws invalid_argument naming the mismatched tensor.
 void quant_error(const QuantErrorArgs& args);
 
 }  // namespace quench

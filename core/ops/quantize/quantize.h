@@ -1,10 +1,9 @@
 #pragma once
-// Casts to the low-precision formats and back. The formulas are TorchAO's, bit for bit on finite input: division is
-// IEEE f32 division on every device, a product is never fused with a sum, and results do not depend on threads or
-// tiles.
+// Quantization and dequantization. TorchAO's formulas, bit-identical on finite input: IEEE f32 division on every
+// device, no FMA contraction, independent of threads and tiles.
 //
-// Inputs are f32 or bf16 and contiguous; bf16 is widened exactly and all arithmetic is f32. A tensor of rank above 2
-// is a batch of matrices over its last two axes. Every op throws invalid_argument naming the tensor that does not fit.
+// Inputs are contiguous f32 or bf16, arithmetic is f32; rank > 2 is a batch of matrices. Ops throw invalid_argument
+// naming the mismatched tensor.
 
 #include <optional>
 
@@ -19,7 +18,7 @@ namespace quench {
 
 // float8: one f32 encode scale per tensor, row or column.
 
-// Largest magnitude per tensor, row or column, f32 in the shape of the scales; NaN if an element is NaN; 0 if empty.
+// amax tensorwise, rowwise or columnwise, f32, shape of the scales; NaN if an element is NaN; 0 if empty.
 struct AmaxArgs {
   Tensor x, amax;
   Granularity granularity = Granularity::tensor;
@@ -27,7 +26,7 @@ struct AmaxArgs {
 extern constinit KernelSlot<AmaxArgs> amax_slot;
 [[nodiscard]] Tensor amax(const Tensor& x, Granularity granularity);
 
-// scale = float8_scale(amax) (core/number/float8.h), element by element; any shape.
+// scale = float8_scale(amax) (core/number/float8.h), elementwise; any shape.
 struct Float8ScaleArgs {
   Tensor amax, scale;
   ElementFormat element = ElementFormat::e4m3;
@@ -36,27 +35,26 @@ struct Float8ScaleArgs {
 extern constinit KernelSlot<Float8ScaleArgs> float8_scale_slot;
 [[nodiscard]] Tensor float8_scale(const Tensor& amax, ElementFormat element, bool power_of_two);
 
-// Which of the two codes next to a scaled value a cast takes: the nearest, ties to the even one, or with a key one at
-// random (core/number/stochastic_float8.h). Draws belong to rows and columns of x, batches of matrices being one below
-// the other: the codes of x^T are those of x where their scales are the same.
+// Rounding of a float8 cast: to nearest even, or stochastic with a key (core/number/stochastic_float8.h). Draws are
+// indexed by row and column of x, batched matrices stacked: x^T gets the quantized values of x under equal scales.
 struct Float8Rounding {
   std::optional<RandomKey> key = std::nullopt;
-  std::uint64_t first_row = 0;  // of x, in the matrix that it is a piece of
+  std::uint64_t first_row = 0;  // global row index of x's first row
 };
 
-// codes = saturating cast of x * scale, with a scale made before (delayed, or reduced over ranks). A matrix product
-// needs its contraction axis last: `transposed` has the codes of x^T, made in the same pass over x.
+// Saturating cast of x * scale with a given scale (delayed, or reduced over ranks). `transposed` has the values of x^T
+// from the same pass, for GEMMs that reduce over the rows.
 struct Float8CastArgs {
   Tensor x;
-  QuantTensor out;         // natural orientation; its scales are read. Undefined: not wanted
-  QuantTensor transposed;  // transposed orientation, granularity tensor or column; scales as in `out`, or read here
+  QuantTensor out;         // natural orientation; reads its scales; may be undefined
+  QuantTensor transposed;  // transposed orientation, tensorwise or columnwise; scales as in `out`, or read here
   Float8Rounding rounding = {};
 };
 extern constinit KernelSlot<Float8CastArgs> float8_cast_slot;
 [[nodiscard]] QuantTensor cast_float8(const Tensor& x, const Tensor& scale, ElementFormat element,
                                       Granularity granularity, Orientation orientation = Orientation::natural,
                                       const Float8Rounding& rounding = {});
-// Both orientations under one scale of the tensor, from one read of x.
+// Both orientations, tensorwise, in one pass.
 struct Float8Pair {
   QuantTensor natural, transposed;
 };
@@ -69,21 +67,19 @@ struct Float8Options {
   bool power_of_two_scale = false;
   Float8Rounding rounding = {};
 };
-// amax, scale and cast of each row while it is in cache: what quantize_float8 runs for granularity row.
+// Rowwise amax, scale and cast in one pass.
 struct Float8RowsArgs {
   Tensor x;
   QuantTensor out;
   bool power_of_two = false;
-  // f32 [.., 1, C], or undefined: each element becomes the larger of itself and the largest magnitude of its column,
-  // which the cast of the columns needs next. NaN stays NaN.
+  // f32 [.., 1, C], or undefined; in and out: maximum with the columnwise amax. NaN propagates.
   Tensor column_amax;
   Float8Rounding rounding = {};
 };
 extern constinit KernelSlot<Float8RowsArgs> float8_rows_slot;
-// amax, scale and cast. A NaN makes every code under its scale NaN; Inf gives scale 0, and code NaN where x is Inf.
+// amax, scale and cast. A NaN makes every value under its scale NaN; Inf gives scale 0, and NaN where x is Inf.
 [[nodiscard]] QuantTensor quantize_float8(const Tensor& x, const Float8Options& options);
-// Granularity row, with the columns' largest magnitudes on the way (see Float8RowsArgs; defined, and 0 or a maximum so
-// far).
+// Rowwise; column_amax as in Float8RowsArgs.
 [[nodiscard]] QuantTensor quantize_float8_rows(const Tensor& x, ElementFormat element, bool power_of_two_scale,
                                                const Tensor& column_amax, const Float8Rounding& rounding = {});
 
@@ -94,7 +90,7 @@ inline constexpr int kMxBlockSize = 32;
 struct MxOptions {
   ElementFormat element = ElementFormat::e4m3;
   MxScaleMode mode = MxScaleMode::rceil;
-  Orientation orientation = Orientation::natural;  // transposed: blocks of 32 rows; the payload is that of x^T
+  Orientation orientation = Orientation::natural;  // transposed: blocks of 32 rows, payload of x^T
 };
 struct MxCastArgs {
   Tensor x;
@@ -102,13 +98,12 @@ struct MxCastArgs {
   MxScaleMode mode = MxScaleMode::rceil;
 };
 extern constinit KernelSlot<MxCastArgs> mx_cast_slot;
-// The axis that blocks run along must be a multiple of 32. A NaN or Inf makes its whole block NaN (scale byte 255,
-// codes Element::kNanCode).
+// The blocked axis must be a multiple of 32. NaN or Inf makes its block NaN (scale byte 255, Element::kNanCode).
 [[nodiscard]] QuantTensor quantize_mx(const Tensor& x, const MxOptions& options);
 
-// NVFP4: blocks of 16 e2m1 codes with an e4m3 scale (core/number/nvfp4.h).
+// NVFP4: blocks of 16 e2m1 values with an e4m3 scale (core/number/nvfp4.h).
 
-// scale = nvfp4_global_scale(amax) (core/number/nvfp4.h), f32 [1], of an amax of one element.
+// scale = nvfp4_global_scale(amax), f32 [1]; amax has one element.
 struct Nvfp4GlobalScaleArgs {
   Tensor amax, scale;
 };
@@ -118,16 +113,14 @@ extern constinit KernelSlot<Nvfp4GlobalScaleArgs> nvfp4_global_scale_slot;
 struct Nvfp4CastArgs {
   Tensor x;
   QuantTensor out;
-};  // two levels when out.global_scale() is defined; it is read
+};  // two-level scaling if out.global_scale() is defined
 extern constinit KernelSlot<Nvfp4CastArgs> nvfp4_cast_slot;
-// One level, or two levels with a global scale f32 [1]. The last axis must be a multiple of 16. A NaN makes its block
-// NaN; at one level Inf saturates.
+// One or two levels (global scale f32 [1]). The last axis must be a multiple of 16. A NaN makes its block NaN; Inf
+// saturates with one level.
 [[nodiscard]] QuantTensor quantize_nvfp4(const Tensor& x, const Tensor& global_scale = {});
 
-// Back to f32 or bf16.
-
-// f32 or bf16 of the logical shape. f32 encode scales: code / scale. E8M0: code * 2^(byte - 127). NVFP4:
-// code * (global * scale). One rounding to `to` after the f32 arithmetic.
+// f32 or bf16, logical shape. f32 encode scales: code / scale. E8M0: code * 2^(byte - 127). NVFP4: code * (global *
+// scale). f32, one rounding.
 struct DequantizeArgs {
   QuantTensor x;
   Tensor out;

@@ -1,5 +1,5 @@
 #pragma once
-// Rounding to NVFP4 and back in one pass: the values that quantization-aware training multiplies.
+// NVFP4 fake quantization in one pass, for QAT.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/tensor.h"
@@ -15,7 +15,7 @@ struct RoundNvfp4Args {
 
 extern constinit KernelSlot<RoundNvfp4Args> round_nvfp4_slot;
 
-// The last axis must be a multiple of 16. Throws invalid_argument naming what does not fit.
+// The last axis must be a multiple of 16. Throws invalid_argument naming the mismatch.
 void round_nvfp4(const RoundNvfp4Args& args);
 
 }  // namespace quench
