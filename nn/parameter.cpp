@@ -10,7 +10,7 @@ Tensor allocate_rows(Parameter& parameter, const Sharding& sharding, DType dtype
   const MemoryScope scope(MemoryCategory::parameters);
   Shape shape = parameter.global_shape;
   QUENCH_CHECK(sharding.parts == 1 || (parameter.experts > 0 && parameter.experts % sharding.parts == 0),
-               "parameter {}: {} experts cannot be shared out in {} parts", parameter.name, parameter.experts,
+               "parameter {}: {} experts cannot be split into {} shards", parameter.name, parameter.experts,
                sharding.parts);
   parameter.shard = sharding.of(shape[0]);
   parameter.sharding = sharding;
@@ -44,7 +44,7 @@ Parameter make_parameter(const Shape& shape, const ParameterOptions& options, In
 }
 
 void shard_parameter(Parameter& parameter, const Sharding& sharding) {
-  QUENCH_CHECK(parameter.sharding.is_whole(), "parameter {} is shared out already", parameter.name);
+  QUENCH_CHECK(parameter.sharding.is_whole(), "parameter {} is sharded already", parameter.name);
   const Tensor whole = parameter.variable.value();
   const auto gradient = parameter.variable.gradient();
   parameter.variable = Variable();

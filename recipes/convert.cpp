@@ -174,7 +174,7 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
       if (recipe.plan_experts != nullptr)
         plan = recipe.plan_experts(info, options);
       else
-        plan.skipped_because = fmt::format("{} has no products of experts", recipe.name);
+        plan.skipped_because = fmt::format("{} has no grouped GEMMs for experts", recipe.name);
       row.skipped_because = plan.skipped_because;
       row.unfit = plan.kernel == nullptr;
       row.unfit_key = plan.key;

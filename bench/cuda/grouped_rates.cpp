@@ -206,7 +206,7 @@ void measure_block_float8(const Case& c) {
 
 void measure_experts() {
   fmt::print(
-      "grouped products, TFLOP/s\n{:<12}   rows      n      k    E    forward    dgrad    wgrad      casts          "
+      "grouped GEMMs, TFLOP/s\n{:<12}   rows      n      k    E    forward    dgrad    wgrad      casts          "
       "all\n",
       "");
   for (const auto& [rows, n, k, groups] : {std::array<std::int64_t, 4>{32768, 8192, 5120, 8},

@@ -121,9 +121,8 @@ void measure(const Clock& clock, const Product& p) {
 void measure_float8_products() {
   const GemmTuning tuning;
   const Clock clock;
-  fmt::print(
-      "\nTFLOP/s of matrix products; float8 with the reciprocals of its scales\n{:<46} {:>7} {:>8} {:>17} {:>17}\n",
-      "M x N x K", "result", "bf16", "tensor fast, not", "row fast, not");
+  fmt::print("\nTFLOP/s of GEMMs; float8 with the reciprocals of its scales\n{:<46} {:>7} {:>8} {:>17} {:>17}\n",
+             "M x N x K", "result", "bf16", "tensor fast, not", "row fast, not");
   for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{8192, 8192, 8192},
                                 {16384, 4096, 4096},
                                 {16384, 14336, 4096},

@@ -46,7 +46,7 @@ std::string Device::to_string() const {
 }
 
 void* Backend::allocate_pinned(Device device, std::size_t) {
-  QUENCH_FAIL(ErrorCode::unsupported, "{} has no page-locked host memory", device.to_string());
+  QUENCH_FAIL(ErrorCode::unsupported, "{} has no pinned host memory", device.to_string());
 }
 
 Backend& backend(DeviceType type) {

@@ -55,7 +55,7 @@ void* PinnedMemory::allocate(std::size_t bytes) {
   lock.unlock();  // pinning is slow
   void* pointer = gpu.allocate_pinned(device_, size);
   QUENCH_CHECK_AS(ErrorCode::out_of_memory, pointer != nullptr,
-                  "{} bytes of page-locked host memory for {} do not fit; lower training.offload_layers, "
+                  "{} bytes of pinned host memory for {} do not fit; lower training.offload_layers, "
                   "optimizer.offload_ratio or data.prefetch, or set checkpoint.async=false",
                   size, device_.to_string());
   lock.lock();

@@ -23,7 +23,7 @@ ExpertParallelDispatcher::ExpertParallelDispatcher(std::shared_ptr<ProcessGroup>
 std::vector<std::int64_t> ExpertParallelDispatcher::exchange_counts(const Tensor& counts, std::int64_t pairs,
                                                                     std::vector<std::int64_t>& own) const {
   const std::int64_t experts = counts.numel();
-  QUENCH_CHECK(experts % size() == 0, "{} experts cannot be shared out to {} processes", experts, size());
+  QUENCH_CHECK(experts % size() == 0, "{} experts cannot be split over {} processes", experts, size());
   const MemoryScope scope(MemoryCategory::workspace);
   // Of this process, then for this process: one copy to the host for both.
   const Tensor both = Tensor::empty({2, experts}, DType::f32, counts.device());

@@ -27,7 +27,7 @@ std::string describe(const Failure& failure) {
     text += fmt::format("  rank      : {} (local_rank: {}, node: {})\n  exitcode  : {} (pid: {}), {}\n", failure.rank,
                         failure.local_rank, failure.node, failure.status, failure.process, failure.ending);
   if (failure.status == kKilled && failure.rank >= 0 && failure.message.empty())
-    text += "  hint      : nobody is known to have sent SIGKILL: the kernel does when memory runs out; see dmesg\n";
+    text += "  hint      : the sender of SIGKILL is unknown; the kernel sends it when memory runs out, see dmesg\n";
   if (!failure.early_ranks.empty())
     text += fmt::format("  before    : rank {} left early, with status 0\n", failure.early_ranks);
   if (!failure.logs.empty()) text += fmt::format("  logs      : {}\n", failure.logs);

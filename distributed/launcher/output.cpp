@@ -71,7 +71,7 @@ void TeedStream::take(std::string_view bytes) {
     const ssize_t written = ::write(file_.descriptor(), rest.data(), rest.size());
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
-      QUENCH_LOG_WARN("cannot write {}: {}; it ends here, the run goes on", path_.string(), errno_text(errno));
+      QUENCH_LOG_WARN("cannot write {}: {}; the log ends here, the run continues", path_.string(), errno_text(errno));
       file_.close();
       break;
     }

@@ -41,7 +41,7 @@ std::optional<std::string> Store::wait(const std::string& key, std::chrono::mill
 
 std::string Store::get(const std::string& key, std::chrono::milliseconds timeout) {
   std::optional<std::string> value = wait(key, timeout);
-  QUENCH_CHECK_AS(ErrorCode::failed, value.has_value(), "nobody has set '{}' in the store on {} within {} s", key,
+  QUENCH_CHECK_AS(ErrorCode::failed, value.has_value(), "'{}' was not set in the store on {} within {} s", key,
                   endpoint_.to_string(), static_cast<double>(timeout.count()) / 1000);
   return *std::move(value);
 }

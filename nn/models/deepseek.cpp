@@ -41,7 +41,7 @@ void apply_experts(ConfigReader& in, ModelConfig& config) {
   if (const std::string scoring = in.string("scoring_func", "sigmoid"); scoring != "sigmoid")
     in.fault("scoring_func", fmt::format("'{}' is not supported; known: sigmoid", scoring));
   if (in.integer("moe_layer_freq", 1, 0, kMaxDimension) != 1)
-    in.fault("moe_layer_freq", "only 1 is supported: every layer behind the dense ones has experts");
+    in.fault("moe_layer_freq", "only 1 is supported: every layer after the dense ones has experts");
 }
 
 void read_deepseek(ConfigReader& in, ModelConfig& config) {

@@ -119,7 +119,7 @@ void QuantizedBase::store(nn::Module& root, BaseForm form, const Gather& gather)
                  "store_base: {} is trained, or kept elsewhere already", weight.name);
     const bool rows_fit = shape[1] % Nf4::kBlockSize == 0, shared = !weight.sharding.is_whole();
     QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.base", form != BaseForm::nf4 || rows_fit || !shared,
-                     "nf4: the rows of {} have {} elements, no multiple of {}, and cannot be shared out among "
+                     "nf4: the rows of {} have {} elements, no multiple of {}, and cannot be sharded over "
                      "processes; choose float8",
                      weight.name, shape[1], Nf4::kBlockSize);
     QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.base", form != BaseForm::nf4 || shape.numel() % Nf4::kBlockSize == 0,

@@ -32,7 +32,7 @@ class ExportFaultSlow : public ::testing::TestWithParam<std::vector<std::string>
     return Process(command, fault).wait();
   }
 
-  // Every file with its bytes, but the card, which names the folder.
+  // Every file with its bytes, but the model card, which names the folder.
   static std::map<std::string, std::string> files_of(const fs::path& folder) {
     std::map<std::string, std::string> files;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder))
@@ -56,7 +56,7 @@ class ExportFaultSlow : public ::testing::TestWithParam<std::vector<std::string>
       ++faults;
       check(run, output);
       if (HasFatalFailure()) return faults;
-      // What was left behind is in nobody's way.
+      // Leftovers of an earlier export do not disturb the next one.
       if (faults % 8 == 0) {
         EXPECT_EQ(quantize(output, "").status, 0);
         EXPECT_EQ(files_of(output), files_of(whole_ / "out"));

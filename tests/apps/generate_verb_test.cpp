@@ -57,7 +57,7 @@ TEST_F(GenerateVerb, MoreThanFitsIsExplainedWhereItWasAskedFor) {
   EXPECT_THAT(full.errors, HasSubstr("leaves no space in the model's context of 128"));
 }
 
-// With both streams in one place, what is said about the text stands on a line of its own behind it.
+// With both streams in one place, what is said about the text stands on a line of its own after it.
 TEST_F(GenerateVerb, StatisticsFollowTheTextOnALineOfTheirOwn) {
   const std::string command = testing::program_path() + " generate --device cpu --model " + model_.string() +
                               " --prompt 'The ferry' --max-new-tokens 5 --ignore-eos > " +
@@ -120,7 +120,7 @@ TEST_F(GenerateFromInput, APromptThatIsNoUtf8IsShownAsValidText) {
   EXPECT_EQ(shown.output.rfind("caf\uFFFD ", 0), 0u) << shown.output;
 }
 
-// Without a chat template a text goes on; answers are those of the whole text behind one prompt.
+// Without a chat template a text continues; answers are those of the whole text after one prompt.
 TEST_F(GenerateFromInput, ABaseModelContinuesWhatIsTyped) {
   const std::string prompt = "The ferry";
   const Outcome once = generate({"--prompt", prompt, "--max-new-tokens", "8"});

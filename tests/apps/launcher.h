@@ -41,7 +41,7 @@ class Launcher : public ::testing::Test {
     return fs::exists(folder_ / name);
   }
   [[nodiscard]] pid_t pid_in(const std::string& name) const { return std::atoi(read_file(folder_ / name).c_str()); }
-  // Gone, or dead and not yet taken away by whoever has to.
+  // Gone, or a zombie.
   static bool has_ended(pid_t process) {
     const std::string stat = read_file(fmt_stat(process));
     return stat.empty() || stat.find(") Z") != std::string::npos;

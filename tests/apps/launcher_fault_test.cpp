@@ -27,7 +27,7 @@ sockaddr_in loopback(int port) {
 
 class LauncherFault : public Launcher {
  protected:
-  // quench run FLAGS -- /bin/sh -c SCRIPT behind shell commands.
+  // quench run FLAGS -- /bin/sh -c SCRIPT after shell commands.
   Outcome run_behind(const std::string& commands, const std::string& flags, const std::string& script) {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -82,7 +82,7 @@ TEST_F(LauncherFault, EndpointsThatCannotServeAreOneErrorAndStatus2) {
   }
 }
 
-// D10: the job goes on, and the launcher takes no more memory.
+// D10: the job continues, and the launcher takes no more memory.
 TEST_F(LauncherFault, StrangersAtTheStoresPortCostNothing) {
   const pid_t launcher = start({"--nproc-per-node", "2"},
                                "echo ${QUENCH_STORE##*:} > port.$RANK; touch ready.$RANK; "
@@ -150,7 +150,8 @@ TEST_F(LauncherFault, AFullDiskEndsALogAndNotTheRun) {
       run_with_fault("do=ENOSPC;ops=write;sticky;at=3;path=0/stdout.log", "--nproc-per-node 2 --tee 1 --log-dir logs",
                      "for i in 1 2 3 4 5 6; do echo line $i; sleep 0.05; done");
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
-  EXPECT_THAT(outcome.errors, HasSubstr("/0/stdout.log: No space left on device; it ends here, the run goes on"));
+  EXPECT_THAT(outcome.errors,
+              HasSubstr("/0/stdout.log: No space left on device; the log ends here, the run continues"));
   EXPECT_EQ(outcome.errors.find("No space"), outcome.errors.rfind("No space"));
   for (const char* rank : {"0", "1"})
     EXPECT_THAT(outcome.output, HasSubstr(std::string("[default") + rank + "]:line 6\n"));

@@ -35,7 +35,7 @@ int free_port() {
 
 class LauncherNodes : public ::testing::Test {
  protected:
-  // Starts node i, in a folder of its own, with these flags behind the common ones.
+  // Starts node i, in a folder of its own, with these flags after the common ones.
   void start(const Words& flags, const std::string& script, const std::string& workers = "1") {
     folders_.push_back(std::make_unique<TempDir>());
     Words words = {"run", "--nnodes", "2", "--nproc-per-node", workers};

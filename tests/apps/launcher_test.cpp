@@ -205,7 +205,7 @@ TEST_F(Launcher, KillsWhatDoesNotEnd) {
   EXPECT_EQ(finish(launcher).status, 143);
   EXPECT_LT(Seconds(std::chrono::steady_clock::now() - begin).count(), 2.5);
   EXPECT_TRUE(has_ended(pid_in("pid.0")) && has_ended(pid_in("pid.1")));
-  // The same behind a failure.
+  // The same after a failure.
   const Outcome outcome = run(flags, "[ $RANK = 1 ] && exit 6; " + stubborn);
   EXPECT_EQ(outcome.status, 6);
   EXPECT_LT(seconds_, 5);

@@ -193,7 +193,7 @@ TEST_F(Lora, AQuantizedFolderIsABaseInItsOwnCodes) {
         return train(std::move(more));
       };
       expect_ok(with({"--training.steps=5"}));
-      expect_ok(with({"--training.steps=10"}));  // goes on over the same base
+      expect_ok(with({"--training.steps=10"}));  // continues over the same base
       return read_file(work() / (base + "-adapter") / "adapter_model.safetensors");
     };
     EXPECT_EQ(adapter_over(codes, "stored") == adapter_over(dense, "dense"), true);

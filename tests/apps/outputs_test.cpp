@@ -169,7 +169,7 @@ TEST_F(Outputs, DevicesAreWrittenToAndNotReplaced) {
   EXPECT_TRUE(fs::is_character_file(folder_ / "null"));
 }
 
-// Every verb that prints, and help: what nobody could read is no success.
+// Every verb that prints, and help: lost output is a failure.
 TEST_F(Outputs, AFullStandardOutputIsAFailureOfEveryVerb) {
   for (const std::string command : {"--help",
                                     "--version",
@@ -212,7 +212,7 @@ TEST_F(Outputs, AClosedPipeIsNoReasonForAMessage) {
     EXPECT_EQ(read_file(folder_ / "errors.txt"), "");
     EXPECT_EQ(read_file(folder_ / "status.txt"), "141\n");
   }
-  // A run goes on, and says by its status that it did.
+  // A run continues, and says by its status that it did.
   EXPECT_EQ(
       shell("(sleep 0.2; quench train run.json --run.folder=again --export.folder=again/export; echo $? > status.txt) "
             "2> errors.txt | true"),

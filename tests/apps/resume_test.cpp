@@ -131,7 +131,7 @@ TEST_F(ResumeShards, ARunWhoseDataAreReplacedSavesWhatItHas) {
   EXPECT_THAT(outcome.errors, HasSubstr("is saved in"));
   const int saved = newest();
   EXPECT_GE(saved, 3);
-  // The file holds the same bytes: the run goes on.
+  // The file holds the same bytes: the run continues.
   std::vector<std::string> more = on_shards_;
   more.push_back("--training.steps=" + std::to_string(saved + 5));
   const Outcome next = train(more);

@@ -1,4 +1,4 @@
-// Tokenization that is stopped, and goes on when the same command is given again.
+// Tokenization that is stopped, and continues when the same command is given again.
 
 #include <gmock/gmock.h>
 

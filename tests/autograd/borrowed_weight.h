@@ -1,5 +1,5 @@
 #pragma once
-// A weight whose values are there only while somebody uses them.
+// A weight whose values exist only while it is acquired.
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 namespace quench::testing {
 
-// Gives a fresh copy of a CPU variable's value to whoever comes first and spoils it when the last one is done: a
+// Gives a fresh copy of a CPU variable's value to the first user and spoils it after the last release: a
 // function that keeps the bytes, or reads them late, computes with 0xFF bytes, which are NaN.
 class BorrowedValues final : public autograd::WeightStorage {
  public:

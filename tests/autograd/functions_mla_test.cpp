@@ -22,7 +22,7 @@ TEST(MlaFunctions, GradientsOfColumns) {
   EXPECT_TRUE(result.ok) << result.failure;
 }
 
-// A part that nobody uses has no gradient.
+// An unused part has no gradient.
 TEST(MlaFunctions, UnusedColumnsGetZeros) {
   Generator random(3);
   const Variable x = Variable::leaf(random.normal({2, 6}, DType::f32));

@@ -46,7 +46,7 @@ TEST(CudaAttentionDecode, TheLastKeyMayBeKnownToTheDeviceAlone) {
             << keys << " of " << bound;
       }
     }
-  // Nobody else takes it.
+  // No other backend takes it.
   const SequenceRange many{0, 30, 0, 30};
   const Tensor x = on_gpu(random.normal({30, 2, 64}, DType::bf16)), last = Tensor::zeros({1}, DType::i32, kGpu);
   EXPECT_THROW(
@@ -115,7 +115,7 @@ TEST(CudaAttentionDecode, DecodesSeveralSequences) {
                           .lengths = {{1, 900}, {4, 100}, {1, 7}, {5, 3}, {0, 50}, {8, 2000}},
                           .gap = 1})
         .check_without_lse();
-    // More rows than multiprocessors: those of a kv head, two to eight, share a block.
+    // More rows than SMs: those of a kv head, two to eight, share a block.
     for (const std::int64_t kv_heads : {1, 2, 4}) {
       AttentionProblem many{.heads = 8, .kv_heads = kv_heads, .dtype = DType::f32, .causal = causal};
       for (int i = 0; i < 130; ++i) many.lengths.emplace_back(1, random.between(1, 300));

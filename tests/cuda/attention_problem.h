@@ -35,7 +35,7 @@ struct AttentionProblem {
   std::int64_t window = 0;
   Views views = Views::plain;
   Lengths lengths;
-  std::int64_t gap = 0;  // rows in no sequence, in front of each and at the end
+  std::int64_t gap = 0;  // rows in no sequence, before each and at the end
 };
 
 struct AttentionTensors {

@@ -43,7 +43,7 @@ TEST(CudaAttentionWindow, TiledRandomShapes) {
   }
 }
 
-// Whoever serves them: cuDNN where it takes a window.
+// Any backend: cuDNN where it takes a window.
 TEST(CudaAttentionWindow, UniformAndPackedSequences) {
   Generator random(21);
   for (const std::int64_t window : {1, 64, 100, 255, 256, 4096})

@@ -1,4 +1,4 @@
-// Float8 products of experts on the GPU: casts bit for bit as on the CPU, products within the noise of the sums.
+// Float8 expert GEMMs on the GPU: casts bit for bit as on the CPU, products within the noise of the sums.
 
 #include "core/ops/experts/grouped_float8.h"
 #include "core/ops/experts/token_permutation.h"
@@ -185,7 +185,7 @@ TEST(CudaExpertsFloat8, ScalesOfKeptIndicesPassThrough) {
       list.push_back(std::ldexp(1.0f, static_cast<int>(random.between(-20, 20))));
     return list;
   };
-  // t times a factor for each index of `axis`, of all matrices in front of it.
+  // t times a factor for each index of `axis`, of all matrices before it.
   const auto times = [](const Tensor& t, const std::vector<float>& factors, bool by_row) {
     const Tensor result = t.clone();
     const std::int64_t columns = t.size(-1);

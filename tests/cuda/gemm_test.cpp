@@ -55,7 +55,7 @@ void check_against_f64(const GemmCase& c, std::uint32_t seed) {
       // With bf16 c and beta, cuBLASLt rounds the product, with its bias, before it adds c.
       const double added = c.bias ? std::abs(vbias[static_cast<std::size_t>(j)]) : 0.0;
       const double product = c.beta != 0.0f && c.c_dtype == DType::bf16 ? std::abs(c.alpha * sum) + added : 0.0;
-      // Beside an addend, or with unaligned rows, its errors are as if what stands before the bias were rounded too.
+      // Next to an addend, or with unaligned rows, its errors are as if what stands before the bias were rounded too.
       const double without_bias = c.addend && c.bias && c.c_dtype == DType::bf16
                                       ? std::abs(c.alpha * sum + (c.beta != 0.0f ? c.beta * old[at] : 0.0))
                                       : 0.0;

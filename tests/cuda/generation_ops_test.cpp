@@ -139,7 +139,7 @@ TEST(CudaNormedLinear, WarpsOfManyRowsTakeTilesInTurn) {
     }
 }
 
-// Kernels that read their weights before the one in front of them is done see what it wrote all the same.
+// Kernels that read their weights before the one before them is done see what it wrote all the same.
 TEST(CudaGatedLinear, HasTheSameBitsBesideAPromiseOfConstantWeights) {
   constexpr std::int64_t kWidth = 512, kInner = 2048, kTurns = 40;
   Generator random(9);
@@ -181,7 +181,7 @@ TEST(CudaGatedLinear, HasTheSameBitsBesideAPromiseOfConstantWeights) {
 
 TEST(CudaCachedAttention, HasTheBitsOfRotationCopyAndAttention) {
   constexpr std::int64_t kHeads = 8, kCapacity = 3000,
-                         kFirst = 7;  // the sequence begins behind other rows of the cache
+                         kFirst = 7;  // the sequence begins after other rows of the cache
   Generator random(7);
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const auto& [dim, kv_heads] :

@@ -29,7 +29,7 @@ struct Problem {
 };
 
 // One rounding: whole tiles and parts of them, blocks that begin and end within tiles, ranks of several steps, more
-// tiles than multiprocessors.
+// tiles than SMs.
 TEST(CudaLowRankGemm, GivesTheProductAndTheUpdate) {
   for (const Problem& p : {Problem{512, 256, 64, 16, {{0, 256, 0, 16}}},
                            {600, 520, 200, 64, {{0, 40, 0, 8}, {40, 320, 8, 24}, {360, 160, 32, 32}}},
@@ -62,7 +62,7 @@ TEST(CudaLowRankGemm, WritesSwigluOfTheResult) {
 }
 
 // The bits of the ops one after the other, in a matrix of its own and in place: parts of tiles, more stages than a
-// tile's results need and fewer, more tiles than multiprocessors, and halves that are no boxes.
+// tile's results need and fewer, more tiles than SMs, and halves that are no boxes.
 TEST(CudaLowRankGemm, WritesTheGradientOfGateAndUp) {
   Generator random(11);
   for (const Problem& p : {Problem{512, 256, 64, 16, {{0, 256, 0, 16}}},

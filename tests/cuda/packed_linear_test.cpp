@@ -77,7 +77,7 @@ TEST(CudaPackedLinear, RowsHaveTheirOwnMagnitude) {
         at[k] = bfloat16(static_cast<float>(at[k]) * size);
         at[kColumns + k] = bfloat16(0.0f);
       }
-      at[2 * kColumns + 7] = bfloat16(size);  // beside values of about 1
+      at[2 * kColumns + 7] = bfloat16(size);  // next to values of about 1
       at[3 * kColumns + 5] = bfloat16(NAN);
       const Tensor y = Tensor::empty({kM, kRows}, DType::f32), gpu_y = Tensor::empty({kM, kRows}, DType::f32, kGpu);
       packed_linear({x, weight, y, {}});

@@ -80,7 +80,7 @@ Tensor with_gap(const Tensor& c, std::int64_t gap) {
 // What a sum of K products may be off by. The tensor core adds 32 of them at a time to a sum of 13 fraction bits, cut
 // off: products lose what lies below the sum's last bit, and the sum loses up to one bit a step. Without fast
 // accumulation such sums end after 128 products and are added in f32. Partial sums of random terms grow with sqrt(K),
-// and so does what a long one loses beside `magnitude`, the sum of |terms|.
+// and so does what a long one loses next to `magnitude`, the sum of |terms|.
 double accumulation_error(std::int64_t k, bool fast, double product, double magnitude) {
   const double in_one_sum = static_cast<double>(fast ? k : std::min<std::int64_t>(k, 128));
   const double terms = fast ? 0x1.0p-11 * std::max(1.0, std::sqrt(in_one_sum / 4096)) : 0x1.0p-12;

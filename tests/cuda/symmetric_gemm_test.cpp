@@ -6,7 +6,7 @@
 namespace quench::testing {
 namespace {
 
-// Whole tiles and parts of them, fewer tiles than multiprocessors and more.
+// Whole tiles and parts of them, fewer tiles than SMs and more.
 TEST(CudaSymmetricGemm, GivesTheProducts) {
   for (const bool transpose : {false, true})
     for (const auto& [batch, n, k] : {std::array<std::int64_t, 3>{1, 256, 64},

@@ -52,7 +52,7 @@ TEST(CudaDecoder, CapturedPassesGiveTheLogitsOfTheCpu) {
   EXPECT_EQ(call_count("generation.captured") - before, 1100 - 3 - 1);  // the first one runs as it comes
 }
 
-// Several tokens at once between single ones: the captured pass goes on behind them.
+// Several tokens at once between single ones: the captured pass continues after them.
 TEST(CudaDecoder, PassesOfSeveralTokensMayComeBetween) {
   const TinyModel model(kGpu);
   const std::vector<std::int32_t> ids = text(40);

@@ -84,7 +84,7 @@ TEST(CudaProbe, AutoTrainsAsItsChoiceAndResumesIt) {
            kGpu);
   EXPECT_EQ(tiny.losses("auto"), tiny.losses("named"));
   expect_same_tensors(tiny.checkpoint("auto", 20), tiny.checkpoint("named", 20));
-  // On a machine without such a GPU the run goes on as it was.
+  // On a machine without such a GPU the run continues as it was.
   const RunConfig elsewhere = tiny.config("auto", with(twenty, {"--recipe.name=auto"}));
   EXPECT_EQ(resolve_auto_recipe(elsewhere, Device{}).name, recipe.at("name").as_string());
   set_deterministic(before);

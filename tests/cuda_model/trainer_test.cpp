@@ -63,7 +63,7 @@ TEST(CudaTrainer, ResumeIsExactInBf16WithStochasticRounding) {
   expect_exact_resume({"--training.dtype=bf16", "--training.master_dtype=none", "--optimizer.state=bf16"});
 }
 
-// A GPU run goes on from a CPU run's checkpoint, and the other way round.
+// A GPU run continues from a CPU run's checkpoint, and the other way round.
 TEST(CudaTrainer, CheckpointsMoveBetweenDevices) {
   const TinyRun tiny;
   tiny.run(tiny.config("moved", {"--training.steps=10"}));

@@ -38,7 +38,7 @@ TEST(CudaWarmUp, FirstPassesFindEverythingMade) {
   std::int64_t before = made();
   (void)continue_text(model, 41);
   EXPECT_GT(made(), before) << "a prompt without rehearsal makes plans";
-  // Beside a thread that writes the weights.
+  // Next to a thread that writes the weights.
   nn::CausalLm other(warm_up_config(), nn::ParameterOptions{.dtype = DType::bf16, .device = kGpu});
   std::thread beside([&] { warm_up_generation(other, 333); });
   other.initialize(3);

@@ -46,7 +46,7 @@ class AdapterExport : public ShardedTraining {
         names.push_back(std::move(file));
     return names;
   }
-  // Until it is written, behind the last checkpoint. The start of a run tries whether the folder can be made.
+  // Until it is written, after the last checkpoint. The start of a run tries whether the folder can be made.
   void wait_for_export(const std::string& name) const {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (!fs::exists(folder_ / name / "checkpoints/step-3") || entries_of_export(name).empty()) {

@@ -27,7 +27,7 @@ struct ChildResult {
 
 class Child {
  public:
-  // `variables` ("NAME=value") come in front of the test's own environment. Output goes to a file: nobody waits for a
+  // `variables` ("NAME=value") come before the test's own environment. Output goes to a file: no reader waits for a
   // reader, and the test may look at any time.
   Child(std::vector<std::string> command, std::vector<std::string> variables) {
     std::vector<std::string> names;

@@ -1,4 +1,4 @@
-// Experts shared out among processes: the same losses and weights as in one, from any checkpoint.
+// Experts sharded among processes: the same losses and weights as in one, from any checkpoint.
 
 #include <gmock/gmock.h>
 

@@ -254,7 +254,7 @@ Work start_operation(ProcessGroup& group, const std::string& name) {
   return group.broadcast(local, 1, "tensor");
 }
 
-// Rank 1 ends before, inside or behind an operation.
+// Rank 1 ends before, inside or after an operation.
 void dies_at(World& world, const Options& options) {
   const auto end = [&](const char* moment) {
     if (world.rank() == 1 && options[1] == moment) ::_exit(7);

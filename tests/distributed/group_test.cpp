@@ -212,8 +212,8 @@ INSTANTIATE_TEST_SUITE_P(AtEachMoment, DyingRank,
                                                               "all_to_all", "broadcast"),
                                             ::testing::Values("before", "inside", "behind")));
 
-// A rank that throws where the others wait for it, and lives: its error is the one that all name, and nobody waits for
-// the time limit.
+// A rank that throws where the others wait for it, and lives: its error is the one that all name, and no rank waits
+// for the time limit.
 TEST(GroupFault, ARankThatFailsInAGatherEndsTheOthersAtOnce) {
   for (const int victim : {0, 1, 2}) {
     Ranks ranks(3);
@@ -281,7 +281,7 @@ TEST(GroupStart, AMissingRankIsNamed) {
   }
 }
 
-// Without a launcher nobody else would tell the others.
+// Without a launcher the ranks tell each other.
 TEST(GroupStart, ARankThatDiesBeforeAllHaveMetEndsTheOthersSoon) {
   Ranks ranks(3);
   for (const int rank : {0, 1}) ranks.start(rank, {group_driver_path(), "late"});  // rank 2 is still to come

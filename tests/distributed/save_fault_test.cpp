@@ -82,7 +82,7 @@ class SaveFault : public ::testing::Test {
     }
     EXPECT_EQ(status, 137) << results[static_cast<std::size_t>(rank)].output;
     const std::vector<int> saved = whole_steps(name);
-    // Behind the last save rank 0 deletes what is not kept and releases its lock, alone. The other waits for nothing
+    // After the last save rank 0 deletes what is not kept and releases its lock, alone. The other waits for nothing
     // then, and ends well: with all that the run was to save.
     if (other.status == 0)
       EXPECT_THAT(saved, ::testing::Contains(kSteps)) << name << ": " << other.output;

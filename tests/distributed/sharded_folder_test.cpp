@@ -73,7 +73,7 @@ TEST_F(ShardedFolder, VerbsUseItLikeAnyOther) {
   EXPECT_THAT(page, HasSubstr("Step time of each process"));
 }
 
-// Runs that leave more than weights: scales of codes, adapters over a base in few bits, experts that are shared out.
+// Runs that leave more than weights: scales of codes, adapters over a base in few bits, experts that are sharded.
 TEST_F(ShardedFolder, VerbsUseRunsOfEveryKind) {
   struct Kind {
     std::string name;

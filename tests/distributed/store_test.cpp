@@ -100,7 +100,7 @@ TEST_F(StoreTest, WaitsForOthers) {
     (void)store->get("never", milliseconds(10));
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("nobody has set 'never' in the store on 127.0.0.1:"));
+    EXPECT_THAT(error.what(), HasSubstr("'never' was not set in the store on 127.0.0.1:"));
   }
 }
 

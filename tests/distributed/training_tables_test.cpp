@@ -36,7 +36,7 @@ INSTANTIATE_TEST_SUITE_P(Table, ShardedRecipe, ::testing::Range<std::size_t>(0, 
 
 class ShardedOptimizer : public ShardedTraining, public ::testing::WithParamInterface<std::size_t> {};
 
-// What two processes saved goes on in one and in three, too.
+// What two processes saved continues in one and in three, too.
 TEST_P(ShardedOptimizer, TrainsTheSameAndGoesOnInAnyNumberOfProcesses) {
   const nn::OptimizerEntry& optimizer = nn::optimizer_table()[GetParam()];
   // Rows of 256 elements have low-bit moments; the parts of fused projections are matrices of their own for muon.
@@ -78,7 +78,7 @@ TEST_F(ShardedTraining, AdaptersAndRoundedSumsTrainTheSame) {
   }
 }
 
-// A base in few bits is shared out by the rows of its codes and scales, and is the same as in one process.
+// A base in few bits is sharded by the rows of its codes and scales, and is the same as in one process.
 TEST_F(ShardedTraining, QuantizedBasesTrainTheSameAndGoOnInAnyNumberOfProcesses) {
   write_config(R"("model_type": "qwen3", "vocab_size": 509, "hidden_size": 64, "intermediate_size": 192,
       "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16)");

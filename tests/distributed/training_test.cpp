@@ -83,7 +83,7 @@ TEST_F(ShardedTraining, ARunEndsWithoutBreakingOffWhatIsOnItsWay) {
   }
 }
 
-// What several processes saved goes on in any number of them.
+// What several processes saved continues in any number of them.
 TEST_F(ShardedTraining, CheckpointsGoOnInAnyNumberOfProcesses) {
   train(1, "whole");
   for (const int saved : {1, 2, 3, 4}) {
@@ -191,7 +191,7 @@ TEST_F(ShardedTraining, FoldersThatCannotBeMadeAreNamedByAll) {
   }
 }
 
-// Whoever says it first: the error is the one of the rank that has it.
+// In any order of arrival the error is that of the failing rank.
 TEST_F(ShardedTraining, TheRootCauseIsNotAnEcho) {
   testing::Child launcher({testing::program_path(), "run", "--standalone", "--nproc-per-node", "4", "train",
                            (folder_ / "run.json").string(), "--device=cpu",

@@ -73,7 +73,7 @@ struct Path {
   char text[kMaxPath];
 };
 
-// The path behind a descriptor opened here; empty otherwise.
+// The path after a descriptor opened here; empty otherwise.
 Path path_of(int file) {
   Path path{};
   if (file >= 0 && file < kMaxFiles) {

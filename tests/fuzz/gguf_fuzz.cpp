@@ -1,4 +1,4 @@
-// Heads of GGUF files: no input crashes the parser, the tensors of what it accepts lie within the file, one behind the
+// Heads of GGUF files: no input crashes the parser, the tensors of what it accepts lie within the file, one after the
 // other, and a tokenizer that is accepted encodes to ids in range.
 
 #include <cstdint>

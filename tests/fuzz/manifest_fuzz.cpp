@@ -25,7 +25,7 @@ void parse(const std::string& text) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::string text(reinterpret_cast<const char*>(data), size);
   parse(text);
-  // A right hash lets the input reach what lies behind that check.
+  // A right hash lets the input reach what lies after that check.
   if (!text.starts_with(kStart.substr(0, kStart.find('0')))) text.insert(0, kStart);
   try {
     quench::stamp_manifest_hash(text);

@@ -43,7 +43,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // The input as a whole file.
   const std::span<const std::uint8_t> input(data, size);
   try_file(input, size);
-  // The input as a header with a right length in front and, by its last two bytes, some amount of data behind.
+  // The input as a header with a right length in front and, by its last two bytes, some amount of data after.
   std::vector<std::uint8_t> head(8);
   const std::size_t length = size < 2 ? size : size - 2;
   for (std::size_t i = 0; i < 8; ++i) head[i] = static_cast<std::uint8_t>(length >> (8 * i));

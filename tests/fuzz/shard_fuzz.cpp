@@ -1,6 +1,6 @@
 // Token file readers on arbitrary bytes: the first byte picks the format, and for Megatron-LM the next two bytes say
 // how long the index is (the rest is the .bin file). The hash of a Quench shard's trailer is set right so that the
-// checks behind it are reached. Anything but a quench::Error or a successful read is a bug.
+// checks after it are reached. Anything but a quench::Error or a successful read is a bug.
 
 #include <unistd.h>
 #include <xxhash.h>

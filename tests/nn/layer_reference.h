@@ -176,7 +176,7 @@ inline void expect_near(const Tensor& ours, const Matrix& exact, double toleranc
   EXPECT_LT(std::sqrt(error / norm), tolerance);
 }
 
-// A pass over sequences of these lengths, one behind the other.
+// A pass over sequences of these lengths, in sequence.
 inline ForwardContext make_context(const ModelConfig& config, const std::vector<std::int64_t>& lengths) {
   ForwardContext context;
   std::vector<std::int32_t> positions;

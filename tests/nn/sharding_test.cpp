@@ -45,7 +45,7 @@ TEST(Sharding, InitialValuesAreThoseOfTheWhole) {
     const Tensor expected = whole.variable.value().narrow(0, part.shard.row_begin, part.shard.rows);
     ASSERT_EQ(part.variable.value().shape(), expected.shape());
     EXPECT_EQ(std::memcmp(part.variable.value().raw_data(), expected.raw_data(), expected.nbytes()), 0);
-    // What is exchanged has as many rows on every process; those behind the shard are zeros.
+    // What is exchanged has as many rows on every process; those after the shard are zeros.
     ASSERT_EQ(part.padded.size(0), 2);
     for (std::int64_t i = part.shard.rows * 3; i < 6; ++i) EXPECT_EQ(part.padded.data<float>()[i], 0.0f);
   }

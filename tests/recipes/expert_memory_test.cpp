@@ -32,7 +32,7 @@ nn::ModelConfig model_of(int hidden, int width, int experts, int choices) {
 class ExpertMemory : public ::testing::TestWithParam<const Recipe*> {};
 
 // One layer forward and backward on the CPU; under selective recompute every operand is made of values again. Widths
-// with whole blocks of MX, where SwiGLU rounds for the product behind it, and without.
+// with whole blocks of MX, where SwiGLU rounds for the product after it, and without.
 TEST_P(ExpertMemory, KeptCodesChangeNoGradient) {
   for (const nn::ModelConfig& config : {model_of(48, 40, 4, 2), model_of(64, 96, 4, 2)})
     for (const DType dtype : {DType::f32, DType::bf16}) {

@@ -1,4 +1,4 @@
-// Products of experts against TorchAO's grouped products (tests/golden/README.md), tolerances of numerics section 12.1.
+// Expert GEMMs against TorchAO's grouped GEMMs (tests/golden/README.md), tolerances of numerics section 12.1.
 
 #include <gtest/gtest.h>
 

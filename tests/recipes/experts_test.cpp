@@ -1,4 +1,4 @@
-// Products of experts under low-precision recipes: scales stand where the recipe says, exactly; the walk converts
+// Expert GEMMs under low-precision recipes: scales stand where the recipe says, exactly; the walk converts
 // experts like other layers.
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ constexpr std::int64_t kExperts = 3, kRows = 192, kIn = 64, kOut = 96;
 autograd::TokenPermutation rows_of() {
   autograd::TokenPermutation rows;
   rows.choices = 1;
-  // Uneven, one group empty, 32 rows behind the last.
+  // Uneven, one group empty, 32 rows after the last.
   rows.ends = Tensor::from_values<std::int32_t>({kExperts}, std::vector<std::int32_t>{64, 64, 160});
   return rows;
 }
@@ -169,7 +169,7 @@ TEST_P(ExpertRecipe, CopiesAndSumsOfOthersChangeNothing) {
           y = apply(in, weight);
         }
         const Tensor made = y.value();
-        // Nobody else holds the gradient, as in a model.
+        // No other variable holds the gradient, as in a model.
         y.gradient()->contribute(gradient.clone());
         tape.backward();
         return ExpertResult{made, in.grad(), weight.variable.grad()};
@@ -200,7 +200,7 @@ TEST_P(ExpertRecipe, CopiesAndSumsOfOthersChangeNothing) {
 INSTANTIATE_TEST_SUITE_P(Recipes, ExpertRecipe, ::testing::Values(&kFloat8Rowwise, &kMxfp8),
                          [](const auto& recipe) { return std::string(recipe.param->name); });
 
-// SwiGLU writes the operand of the product behind it; the weight's gradient reads the values, which are made again.
+// SwiGLU writes the operand of the product after it; the weight's gradient reads the values, which are recomputed.
 TEST(MxExperts, SwigluRoundsForTheProductBehindIt) {
   constexpr std::int64_t kTokens = 50, kWidth = 64;
   std::vector<std::int32_t> chosen;
@@ -364,7 +364,7 @@ TEST(ConvertExperts, RecipesWithoutGroupedProductsSaySo) {
   nn::CausalLm model(moe(), {});
   const auto rows = apply_recipe(model, kFloat8Tensorwise, {{}, {"lm_head"}}, {.emulate = true});
   EXPECT_EQ(conversion_of(rows, "model.layers.1.mlp.experts.down_proj").skipped_because,
-            "float8_tensorwise has no products of experts");
+            "float8_tensorwise has no grouped GEMMs for experts");
   EXPECT_EQ(conversion_of(rows, "model.layers.1.self_attn.qkv_proj").kernel, "float8_tensorwise");
 }
 
@@ -383,7 +383,7 @@ TEST(ConvertExperts, ThoseThatGroupsDoNotDivideAreRefused) {
   EXPECT_THAT(refusal(kQatInt4WeightOnly, {.group_size = 24}),
               HasSubstr("model.layers.*.mlp.experts.down_proj in layers 1, 32 inputs: recipe.group_size 24 does not "
                         "divide its 32 inputs; 8, 16, 32"));
-  EXPECT_THAT(refusal(find_recipe("sparse24"), {}), HasSubstr("sparse24 has no products of experts"));
+  EXPECT_THAT(refusal(find_recipe("sparse24"), {}), HasSubstr("sparse24 has no grouped GEMMs for experts"));
   EXPECT_EQ(refusal(kQatInt4WeightOnly, {.group_size = 16}), "taken");
 }
 

@@ -87,7 +87,7 @@ TEST_P(Float8Recipe, ProductsAreAddedToWhatIsThere) {
   expect_adds_onto(GetParam(), 16, 32, 48, {});
 }
 
-// norm -> linear -> swiglu -> linear, with what producers write beside their results and with values made again in the
+// norm -> linear -> swiglu -> linear, with what producers write next to their results and with values recomputed in the
 // backward pass: the same bits in every combination.
 TEST_P(Float8Recipe, QuantOutputsAndRecomputeChangeNoBit) {
   constexpr std::int64_t kTokens = 40, kWidth = 32, kInner = 48;
@@ -198,7 +198,7 @@ TEST_P(Float8Recipe, AForwardPassAloneMakesWhatItReads) {
   expect_same_values(weight.variable.grad(), expected.dw, "dw");
 }
 
-// A frozen weight has no gradient: nobody contracts x over its rows.
+// A frozen weight has no wgrad GEMM.
 TEST_P(Float8Recipe, FrozenWeightsAskForLess) {
   const LinearCase c{random_matrix(16, 32, 84), random_matrix(16, 32, 85), random_matrix(16, 16, 86)};
   const auto kernel = make_kernel(GetParam(), c, {});

@@ -141,7 +141,7 @@ TEST_P(GradientRounding, ProducersAreAskedForMaximaAtMost) {
   }
 }
 
-// Under scales by row a chunk of rows is scaled like the whole: the draws must go on from chunk to chunk too.
+// Under scales by row a chunk of rows is scaled like the whole: the draws must continue from chunk to chunk too.
 TEST(GradientRoundingOfTheHead, DrawsDoNotDependOnTheChunks) {
   const std::int64_t tokens = 48, width = 32, vocabulary = 64;
   const LinearCase c{

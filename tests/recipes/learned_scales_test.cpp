@@ -157,7 +157,7 @@ TEST(LearnedScales, MicroBatchesAddUp) {
   EXPECT_LT(distance(Tensor::from_values<float>({static_cast<std::int64_t>(sum.size())}, sum), scales[0]), 1e-6);
 }
 
-// Scales are neither decayed nor made orthogonal: without a gradient they stay, whoever updates them.
+// Scales are neither decayed nor made orthogonal: without a gradient they stay, under every optimizer.
 TEST(LearnedScales, OptimizersDoNotDecayThem) {
   for (const nn::OptimizerEntry& entry : nn::optimizer_table()) {
     SCOPED_TRACE(entry.name);

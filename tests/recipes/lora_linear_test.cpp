@@ -71,7 +71,7 @@ TEST(LoraLinear, OneProductHasTheGradientsOfDifferences) {
     const auto result = autograd::gradcheck(function, at);
     EXPECT_TRUE(result.ok) << result.failure;
     EXPECT_LT(result.worst, 1e-3);
-    // The same by a base that is not known to be a plain product, and made again.
+    // The same by a base that is not known to be a plain product, and recomputed.
     struct Other final : nn::LinearKernelWrapper {
       Other() : LinearKernelWrapper(nn::high_precision_linear_kernel()) {}
     };
@@ -83,7 +83,7 @@ TEST(LoraLinear, OneProductHasTheGradientsOfDifferences) {
   }
 }
 
-// Behind SwiGLU the product writes the gradient of gate and up; where the value is made again, or read by two, SwiGLU
+// After SwiGLU the product writes the gradient of gate and up; where the value is recomputed, or read by two, SwiGLU
 // does.
 TEST(LoraLinear, OneProductHasTheGradientsOfGateAndUp) {
   const auto adapter = two_pieces(8, true, 0.5f);
@@ -177,7 +177,7 @@ TEST(LoraLinear, MagnitudesScaleTheMergedWeight) {
     }
 }
 
-// Whoever adds first: a base that cannot add its product to the update has the update added to its output.
+// In either order: a base that cannot add its product to the update has the update added to its output.
 TEST(LoraLinear, TheOrderOfBaseAndUpdateDoesNotMatter) {
   struct Plain final : nn::LinearKernelWrapper {
     Plain() : LinearKernelWrapper(nn::high_precision_linear_kernel()) {}

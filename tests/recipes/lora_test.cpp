@@ -132,7 +132,7 @@ TEST(LoraExperts, GradientsAreThoseOfDifferences) {
       layer, std::vector<ExpertPiece>{{"gate_proj", 0, 4, 2, 0.5f}, {"up_proj", 4, 4, 3, 2.0f}},
       nn::ParameterOptions{});
   layer.set_kernel(std::make_shared<LoraExperts>(layer.shared_kernel(), adapter));
-  const std::vector<std::int32_t> chosen{2, 0, 0, 2, 2};  // nobody goes to expert 1
+  const std::vector<std::int32_t> chosen{2, 0, 0, 2, 2};  // expert 1 has no tokens
   const autograd::TokenPermutation rows =
       autograd::sort_tokens(Tensor::from_values<std::int32_t>({5, 1}, chosen), experts, 1);
   const auto own = adapter->parameters();

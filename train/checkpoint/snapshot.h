@@ -2,7 +2,7 @@
 // A consistent host copy of tensors, taken before the optimizer changes them again.
 //
 // Copies of a GPU's tensors are queued on a stream of their own and run beside the next step's forward and backward
-// pass: the host waits for none of them. Their host memory is page-locked, which takes a second for some gigabytes, so
+// pass: the host waits for none of them. Their host memory is pinned, which takes a second for some gigabytes, so
 // that reserve() has it made in the background before the first snapshot.
 
 #include <cstdint>

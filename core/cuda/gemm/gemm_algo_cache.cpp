@@ -57,7 +57,7 @@ void GemmAlgoCache::read() {
       choices_.try_emplace(problem, algorithm);
     }
   } catch (const Error& error) {
-    QUENCH_LOG_WARN("matrix product algorithms are chosen again: {}", error.what());
+    QUENCH_LOG_WARN("GEMM algorithms are tuned again: {}", error.what());
   }
 }
 
@@ -86,7 +86,7 @@ void GemmAlgoCache::insert(const std::string& problem, const cublasLtMatmulAlgo_
     read();  // entries written by other processes since
     write();
   } catch (const std::exception& error) {
-    QUENCH_LOG_WARN("the chosen matrix product algorithms are not kept: {}", error.what());
+    QUENCH_LOG_WARN("the tuned GEMM algorithms are not saved: {}", error.what());
     warned_ = true;
   }
 }

@@ -13,7 +13,7 @@ cudaDataType_t data_type(DType dtype) {
     case DType::bf16: return CUDA_R_16BF;
     case DType::f8_e4m3: return CUDA_R_8F_E4M3;
     case DType::f8_e5m2: return CUDA_R_8F_E5M2;
-    default: QUENCH_FAIL(ErrorCode::unsupported, "gemm: no matrix products of {}", to_string(dtype));
+    default: QUENCH_FAIL(ErrorCode::unsupported, "gemm: dtype {} is not supported", to_string(dtype));
   }
 }
 

@@ -166,7 +166,7 @@ void launch_float8(const OpLaunch& launch, std::int64_t tiles, const CUtensorMap
 void check_operands(std::string_view op, Device device, const Tensor& c,
                     std::initializer_list<const Tensor*> operands) {
   QUENCH_CHECK_AS(ErrorCode::unsupported, has_sm90_code(device),
-                  "{}: float8 products of experts need compute capability 9.0; {} has {}; recipe.emulate computes them "
+                  "{}: grouped float8 GEMMs need compute capability 9.0; {} has {}; recipe.emulate computes them "
                   "of bf16",
                   op, device.to_string(), compute_capability(device));
   for (const Tensor* t : operands)

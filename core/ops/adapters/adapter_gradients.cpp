@@ -33,7 +33,7 @@ void adapter_gradients(const AdapterGradientsArgs& args) {
         piece.column >= next_column && piece.column + n <= dy.size(1) && piece.rank_begin >= next_rank &&
             piece.rank_begin + rank <= hidden.size(1),
         "{}: a piece of columns {} to {} of dy and {} to {} of hidden, where dy is {}, hidden {} and the piece "
-        "in front of it ends at {} and {}",
+        "before it ends at {} and {}",
         op, piece.column, piece.column + n, piece.rank_begin, piece.rank_begin + rank, dy.describe(), hidden.describe(),
         next_column, next_rank);
     next_column = piece.column + n;

@@ -55,7 +55,7 @@ void low_rank_gemm(const LowRankGemmArgs& args) {
         block.column >= next && block.column + width <= n && block.rank_begin >= 0 &&
             block.rank_begin + rank <= u.size(1),
         "{}: a block of columns {} to {} and of columns {} to {} of u, where u is {}, c has {} columns and the "
-        "block in front of it ends at {}",
+        "block before it ends at {}",
         op, block.column, block.column + width, block.rank_begin, block.rank_begin + rank, u.describe(), n, next);
     next = block.column + width;
   }

@@ -37,9 +37,9 @@ TEST(AdapterGradients, RefusesWhatDoesNotFit) {
   refused([](AdapterGradientsArgs& args) { args.hidden = Tensor::zeros({4, 6}, DType::f32); });
   refused([](AdapterGradientsArgs& args) { args.hidden = Tensor::zeros({5, 6}, DType::bf16); });
   refused([](AdapterGradientsArgs& args) { args.dhidden = Tensor::zeros({5, 5}, DType::f32); });
-  refused([](AdapterGradientsArgs& args) { args.pieces[1].column = 7; });      // over the piece in front of it
+  refused([](AdapterGradientsArgs& args) { args.pieces[1].column = 7; });      // over the piece before it
   refused([](AdapterGradientsArgs& args) { args.pieces[1].column = 9; });      // beyond dY
-  refused([](AdapterGradientsArgs& args) { args.pieces[1].rank_begin = 2; });  // over the piece in front of it
+  refused([](AdapterGradientsArgs& args) { args.pieces[1].rank_begin = 2; });  // over the piece before it
   refused([](AdapterGradientsArgs& args) { args.pieces[1].rank_begin = 4; });  // beyond the hidden values
   refused([](AdapterGradientsArgs& args) { args.pieces[0].b = Tensor(); });
   refused([](AdapterGradientsArgs& args) { args.pieces[0].db = Tensor::zeros({3, 8}, DType::f32); });

@@ -58,7 +58,7 @@ TEST(LowRankGemm, RefusesWhatDoesNotFit) {
   refused([](LowRankGemmArgs& args) { args.u = Tensor::zeros({5, 6}, DType::bf16); });
   refused([](LowRankGemmArgs& args) { args.c = Tensor::zeros({5, 15}, DType::f32); });
   refused([](LowRankGemmArgs& args) { args.transpose_b = false; });
-  refused([](LowRankGemmArgs& args) { args.blocks[1].column = 7; });      // over the block in front of it
+  refused([](LowRankGemmArgs& args) { args.blocks[1].column = 7; });      // over the block before it
   refused([](LowRankGemmArgs& args) { args.blocks[1].column = 9; });      // beyond C
   refused([](LowRankGemmArgs& args) { args.blocks[1].rank_begin = 4; });  // beyond U
   refused([](LowRankGemmArgs& args) { args.blocks[0].rank_begin = -1; });

@@ -56,7 +56,7 @@ TEST(SafetensorsGolden, WritingTheSameTensorsGivesTheSameBytes) {
   int compared = 0;
   for (const auto& path : golden_files()) {
     const SafetensorsReader reader(path);
-    // The reference implementation writes an empty table where it was given one; nobody reads it.
+    // The reference implementation writes an empty table where it was given one; it is never read.
     if (testing::read_file(path).substr(8, 18) == R"({"__metadata__":{})") continue;
     ++compared;
     write_safetensors(folder / "copy", read_all(reader).items, reader.header().metadata);

@@ -72,7 +72,7 @@ TEST(OutputFileRules, PipesOnlyWhereTheVerbCanStream) {
   EXPECT_THAT(message_of([&] { require_output_file(dir / "pipe", {.stream = false}); }), HasSubstr("a device"));
 }
 
-// A device of the test's own, so that a program that replaces it harms nobody.
+// A device of the test's own, so that a program that replaces it does no harm.
 TEST(WriteFileAtomically, WritesToADeviceAndDoesNotReplaceIt) {
   const TempDir dir;
   const fs::path null = dir / "null";

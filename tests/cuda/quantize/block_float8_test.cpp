@@ -47,7 +47,7 @@ struct Groups {
 };
 
 // The tensor cores keep about 14 bits of a block's sum: off by 2^-12 of the magnitudes at most, the CPU's by nothing
-// beside it.
+// next to it.
 void expect_close(const Tensor& gpu, const Tensor& cpu, const Tensor& magnitudes) {
   const auto actual = values(on_cpu(gpu)), expected = values(cpu), most = values(magnitudes);
   const double relative = gpu.dtype() == DType::bf16 ? 0x1.0p-7 : 0x1.0p-20;

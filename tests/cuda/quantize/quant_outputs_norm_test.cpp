@@ -32,7 +32,7 @@ TEST(CudaQuantOutputs, RmsNormAtTypicalWidths) {
   }
 }
 
-// Every size of a group of threads with its narrowest and widest rows; one row, fewer rows than multiprocessors, and
+// Every size of a group of threads with its narrowest and widest rows; one row, fewer rows than SMs, and
 // groups that take one row more than others.
 TEST(CudaQuantOutputs, RmsNormGroupsOfThreads) {
   std::uint32_t seed = 350;

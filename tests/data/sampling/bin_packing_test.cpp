@@ -13,7 +13,7 @@ using testing::expect_error;
 using Indices = std::vector<std::uint64_t>;
 
 TEST(BinPacking, EachItemGoesWhereItLeavesTheLeastRoom) {
-  // 7 and 6 open bins of 10; 4 fits beside 6 alone; 3 fits beside 7 exactly; 2 opens the third.
+  // 7 and 6 open bins of 10; 4 fits next to 6 alone; 3 fits next to 7 exactly; 2 opens the third.
   const Bins bins = pack_bins(Indices{2, 6, 3, 7, 4}, 10);
   EXPECT_EQ(bins.items, (Indices{0, 1, 4, 2, 3}));
   EXPECT_EQ(bins.starts, (Indices{0, 1, 3, 5}));

@@ -175,7 +175,7 @@ TEST_F(TokenizeCheckpointTest, ATornTailIsCutOff) {
   int most = 0;
   for (std::size_t size = 0; size < all.size(); size += 97) {
     write_file(journal(), all.substr(0, size));
-    (void)stop_after(5, options("out"), tokenizer_);  // appended behind the cut
+    (void)stop_after(5, options("out"), tokenizer_);  // appended after the cut
     const int rest = complete(options("out"));
     EXPECT_GT(rest, 0);
     EXPECT_LT(rest, kDocuments);
@@ -276,7 +276,7 @@ class TextCacheJournal : public TokenizeCheckpointTest {
 TEST_F(TextCacheJournal, AStoppedEntryGoesOn) {
   EXPECT_THROW((void)shards(tokenizer_, 4), TokenizationStopped);
   ASSERT_EQ(journals().size(), 1u);
-  // Other text: its own journal, beside this one.
+  // Other text: its own journal, next to this one.
   write_file(folder_ / "a.jsonl", documents_from(1000));
   EXPECT_THROW((void)shards(tokenizer_, 1), TokenizationStopped);
   EXPECT_EQ(journals().size(), 2u);

@@ -130,7 +130,7 @@ TEST(GgufModel, WhatLlamaCppCannotComputeIsRefused) {
 
 class GgufMetadata : public ::testing::Test {
  protected:
-  // What is said of a file with a value in place of one, or beside the others.
+  // What is said of a file with a value in place of one, or next to the others.
   std::string refused(const std::string& key, std::optional<GgufValue> value, std::uint32_t type = 0) {
     std::vector<std::pair<std::string, GgufValue>> metadata = {
         {"general.architecture", std::string("llama")},
@@ -172,7 +172,7 @@ TEST_F(GgufMetadata, AllIdsThatEndATextAreRead) {
 
 // An item takes many times its byte in memory.
 TEST(GgufHeadParser, ArraysMustNotFillTheMemory) {
-  constexpr std::size_t kCountAt = 4 + 4 + 8 + 8 + (8 + 1) + 4 + 4;  // behind the head's numbers, the key, two types
+  constexpr std::size_t kCountAt = 4 + 4 + 8 + 8 + (8 + 1) + 4 + 4;  // after the head's numbers, the key, two types
   constexpr std::uint64_t kMost = std::uint64_t{1} << 22;
   std::string head = gguf_head({{"a", std::vector<std::int32_t>(1)}}, {});
   for (const std::uint64_t count : {kMost, kMost + 1}) {

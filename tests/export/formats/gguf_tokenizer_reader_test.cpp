@@ -173,7 +173,7 @@ TEST(GgufTokenizerReader, TheFileIsAFoldersTokenizerWhereNoOtherIs) {
   const TempDir saved;
   load_tokenizer(folder.path())->save(saved.path());
   EXPECT_EQ(load_tokenizer(saved.path())->encode("the dogs"), load_tokenizer(source.path())->encode("the dogs"));
-  // A tokenizer.json beside it goes first.
+  // A tokenizer.json next to it goes first.
   write_file(folder / "tokenizer.json", "{}");
   EXPECT_THAT(refused([&] { (void)load_tokenizer(folder.path()); }), HasSubstr("tokenizer.json"));
 }

@@ -1,4 +1,4 @@
-// Inputs of products as the readers of our folders round them: values beside those of compressed-tensors and TorchAO
+// Inputs of products as the readers of our folders round them: values next to those of compressed-tensors and TorchAO
 // (tests/reference/make_rounded_inputs.py).
 
 #include "export/ptq/quantize_inputs.h"

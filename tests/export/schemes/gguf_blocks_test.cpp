@@ -1,4 +1,4 @@
-// Blocks of GGUF beside the codes of ggml's Python package (tests/reference/make_gguf_blocks.py).
+// Blocks of GGUF next to the codes of ggml's Python package (tests/reference/make_gguf_blocks.py).
 
 #include "export/schemes/gguf_blocks.h"
 

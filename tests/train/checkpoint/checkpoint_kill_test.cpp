@@ -29,7 +29,7 @@ TEST(CheckpointKillAtRandom, EveryRestartContinuesFromTheLastCompletedSave) {
   const testing::StepTensors tensors(kBulk);
   std::mt19937 random(7);
   std::int64_t completed = 0;
-  int partial = 0;  // kills that left a half written save behind
+  int partial = 0;  // kills that left a half written save after
   for (int kill = 0; kill < kKills; ++kill) {
     const std::vector<std::string> options = {"keep=2", "pause=1000", fmt::format("bulk={}", kBulk),
                                               kill % 2 == 0 ? "async" : "sync"};

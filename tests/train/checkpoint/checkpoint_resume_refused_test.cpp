@@ -1,5 +1,5 @@
-// Ways in which the checkpoints of a run stop being usable. A run neither starts from the beginning nor goes on from an
-// older state because of any of them: it ends with an error that names what it found, and touches nothing.
+// Ways in which the checkpoints of a run stop being usable. A run neither starts from the beginning nor continues from
+// an older state because of any of them: it ends with an error that names what it found, and touches nothing.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -234,7 +234,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, ResumeGoesOn, ::testing::ValuesIn(kHarmless),
 
 class ResumeDecided : public ResumeRefused {};
 
-// The user goes on from an older step: what stood in the way stays, also under the number of a new save.
+// The user continues from an older step: what stood in the way stays, also under the number of a new save.
 TEST_F(ResumeDecided, WhatCannotBeJudgedIsKeptWhenItsNumberIsSaved) {
   fs::remove(folder_ / "step-3" / "manifest.json");
   save_checkpoint(folder_, tensors_.state(3), tensors_.at(3));

@@ -57,7 +57,7 @@ TEST_P(CheckpointWriterModes, SavesWhatTheTensorsHeldAtTheCall) {
   };
   for (const std::int64_t step : {1, 2, 3, 4}) {
     checkpoints->save(tensors_.state(step), tensors_.at(step));
-    tensors_.at(1000 + step);  // training goes on at once
+    tensors_.at(1000 + step);  // training continues at once
     collect(checkpoints->poll());
   }
   collect(checkpoints->finish());

@@ -85,7 +85,7 @@ TEST(ConfigRead, EvaluationIsOffWithoutValidationData) {
   EXPECT_EQ(minimal({R"(--evaluation.prompts=["once"])", "--evaluation.interval=10"}).evaluation.interval, 10);
 }
 
-// What nobody asked for is off where it cannot be; what was asked for is an error.
+// Defaults switch off where they cannot apply; explicit requests are errors.
 TEST(ConfigRead, EvaluationsOfAnEmbeddedConfigNeedNoValidationData) {
   const auto load = [](const std::vector<std::string>& overrides) {
     return load_run_config("finetune_llama-3.2-1b", overrides, testing::kNoFiles);

@@ -24,7 +24,7 @@ std::vector<BatchPrompt> prompts() {
   return all;
 }
 
-// Each text as if it were alone, however many grow beside it.
+// Each text as if it were alone, however many grow next to it.
 TEST(BatchGenerator, TextsAreThoseOfOneByOne) {
   for (const char* more : {"", R"(, "sliding_window": 6, "architectures": ["MistralForCausalLM"])",
                            R"(, "rope_scaling": {"rope_type": "dynamic", "factor": 4.0})"}) {

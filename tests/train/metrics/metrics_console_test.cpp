@@ -263,7 +263,7 @@ TEST(OneLine, CutsOnCharacterBoundaries) {
   EXPECT_EQ(one_line("\xff", 20), "\xEF\xBF\xBD");
 }
 
-// `quench train | head -1` and `quench train >&-`: the run goes on to its end.
+// `quench train | head -1` and `quench train >&-`: the run continues to its end.
 TEST(TrainingConsole, SurvivesAClosedPipeOnBothStreams) {
   for (const bool closed_from_the_start : {false, true}) {
     Pipe out;

@@ -1,5 +1,5 @@
 // Folders whose experts are fused as Transformers 5 has them in memory (save_original_format=False): of a layer one
-// tensor [E, 2 * width, hidden] and one [E, hidden, width], beside a router of one name in all families.
+// tensor [E, 2 * width, hidden] and one [E, hidden, width], next to a router of one name in all families.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -27,7 +27,7 @@ constexpr const char* kWhole = R"({"architectures": ["Llama4ForConditionalGenera
     "interleave_moe_layer_step": 2, "attention_chunk_size": 16, "eos_token_id": [5, 6]},
   "vision_config": {"model_type": "llama4_vision_model", "hidden_size": 16}})";
 
-// The text model's weights under their prefix, beside those of other parts.
+// The text model's weights under their prefix, next to those of other parts.
 struct WholeFolder {
   TempDir temp;
   nn::CausalLm model{nn::parse_model_config(text_model_config(Json::parse(kWhole)), "config.json"), {}};

@@ -85,7 +85,7 @@ TEST(StepTime, TransfersInPartHiddenByComputation) {
                         {{.ranks = 16, .calls = 1, .bytes = static_cast<std::int64_t>(gigabytes * 1e9)}});
   };
   EXPECT_DOUBLE_EQ(predict_step(*rates, cluster, work, {}).total(), 1);
-  EXPECT_LT(with(0.5).exposed, 1e-9);  // half a second beside a second
+  EXPECT_LT(with(0.5).exposed, 1e-9);  // half a second next to a second
   EXPECT_NEAR(with(3).total(), 3, 1e-6);
 }
 

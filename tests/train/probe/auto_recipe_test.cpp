@@ -60,7 +60,7 @@ TEST(AutoRecipe, IsBf16OnACpuBitForBitAndSaysSo) {
               HasSubstr("recipe: auto, which is f32 (recipe bf16, no low precision): cpu has no float8 tensor cores"));
   EXPECT_EQ(tiny.losses("auto"), tiny.losses("plain"));
   expect_same_tensors(tiny.checkpoint("auto", 10), tiny.checkpoint("plain", 10));
-  // The config stays what the user wrote; what it became stands beside it.
+  // The config stays what the user wrote; what it became stands next to it.
   const std::filesystem::path folder = tiny.folder("auto");
   EXPECT_EQ(Json::parse_file(folder / "config.json").at("recipe").at("name").as_string(), "auto");
   EXPECT_EQ(Json::parse_file(folder / "recipe.json").at("recipe").at("name").as_string(), "bf16");

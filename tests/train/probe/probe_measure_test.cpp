@@ -87,7 +87,7 @@ TEST(ObservedLinear, ChangesNoBitOfTheModel) {
       std::map<std::string, int> calls;
       observe(*observed, [&](const std::string& name, const LinearOperands& operands) {
         ++calls[name];
-        // What the probe does beside the model.
+        // What the probe does next to the model.
         for (const recipes::Recipe& recipe : recipes::recipe_table()) {
           const recipes::LinearPlan plan =
               recipe.plan({name, operands.w.size(1), operands.w.size(0), false, Device{}}, {.emulate = true});

@@ -1,4 +1,4 @@
-// training.recompute_mlp_layers: the feed-forward's first product made again in the backward pass.
+// training.recompute_mlp_layers: the feed-forward's first product recomputed in the backward pass.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -251,7 +251,7 @@ TEST(RecomputeMlpLayers, AreTakenFromTheConfig) {
   EXPECT_THROW((void)tiny.config("run", {"--training.recompute_mlp_layers=-1"}), Error);
 }
 
-// Each layer but the last saves its tensor at the peak of a step, whatever is offloaded beside it; FLOPs are the
+// Each layer but the last saves its tensor at the peak of a step, whatever is offloaded next to it; FLOPs are the
 // model's.
 TEST(RecomputeMlpLayers, EstimateFallsByTheTensorOfEachLayer) {
   const TinyRun tiny;

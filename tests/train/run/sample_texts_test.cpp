@@ -76,7 +76,7 @@ TEST_F(SampleRun, PromptsThatCannotBeContinuedAreRefusedAtTheStart) {
   refused({"--evaluation.prompts=[[1,2]]"}, "evaluation.prompts");
 }
 
-// A run that has diverged goes on as its guard says; its texts are no reason to end it.
+// A run that has diverged continues as its guard says; its texts are no reason to end it.
 TEST_F(SampleRun, AModelThatIsNotFiniteIsNoError) {
   const RunConfig run_config = config("run");
   const RunModel model{.config = resolve_model_config(run_config.model), .tokenizer = load_tokenizer("bytes")};

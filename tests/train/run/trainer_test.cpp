@@ -216,7 +216,7 @@ TEST(Trainer, StopSignalSavesAndReportsItself) {
   EXPECT_TRUE(verify_checkpoint(tiny.checkpoint("run", static_cast<int>(result.step))).ok());
 }
 
-// The state before the failing step is saved, and the run goes on from there as if it had been stopped.
+// The state before the failing step is saved, and the run continues from there as if it had been stopped.
 TEST(Trainer, ARunThatEndsByANonfiniteStepSavesWhatWasGood) {
   const TinyRun tiny;
   const std::vector<std::string> base{"--lr_schedule.decay_steps=36", "--checkpoint.interval=0"};

@@ -1,4 +1,4 @@
-// Grouped products against torch._grouped_mm (tests/golden/README.md), within the tolerance of its f32 accumulation:
+// Grouped GEMMs against torch._grouped_mm (tests/golden/README.md), within the tolerance of its f32 accumulation:
 // one bf16 ulp, or 1e-4 of the tensor's maximum.
 
 #include <cmath>

@@ -9,7 +9,7 @@ namespace {
 
 using namespace testing;
 
-// Uneven and empty groups; rows behind the last one.
+// Uneven and empty groups; rows after the last one.
 const std::vector<std::vector<std::int32_t>> kEnds = {
     {32, 32, 96, 160}, {0, 0, 0, 160}, {1, 38, 39, 150}, {0, 0, 0, 0}, {160, 160, 160, 160}};
 constexpr std::int64_t kRows = 160, kN = 24, kK = 40, kGroups = 4;
