@@ -25,7 +25,7 @@ class CommandOption {
   CommandOption type_name(const std::string& name) const;  // help shows it in place of TEXT, INT, ...
   CommandOption environment(const std::string& variable) const;
   CommandOption delimiter(char c) const;  // a word may hold several values
-  // Refused beside `other`.
+  // Refused together with `other`.
   CommandOption excludes(const CommandOption& other) const;
   // Numbers outside are refused; help shows the bounds.
   CommandOption positive() const;
@@ -60,14 +60,14 @@ class Command {
   CommandOption add_flag(const std::string& names, bool& target, const std::string& help) const;
   // A flag that changes nothing.
   CommandOption add_flag(const std::string& names, const std::string& help) const;
-  void footer(const std::string& text) const;  // behind the options in help
+  void footer(const std::string& text) const;  // after the options in help
   void hide() const;                           // from help, completion and the lists of errors
   // How many subcommands a command line names; any number if this is not called.
   void require_commands(int minimum, int maximum) const;
   // The command hands on words that it does not know, as other_words(): all from the first of them, or those alone.
   void pass_words() const;
   void allow_other_words() const;
-  // Called when the command line has been read and names the command, behind its subcommands. What it throws leaves
+  // Called when the command line has been read and names the command, after its subcommands. What it throws leaves
   // CommandLine::run().
   void on_run(std::function<void()> run) const;
 
@@ -109,7 +109,7 @@ class CommandLine {
   ~CommandLine();
 
   [[nodiscard]] Command program() const;
-  // Reads the words behind the program's name and runs the commands that they name.
+  // Reads the words after the program's name and runs the commands that they name.
   [[nodiscard]] Outcome run(std::vector<std::string> words);
 
  private:

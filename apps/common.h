@@ -36,8 +36,8 @@ struct LoadedModel {
 };
 
 // Called when the layers of the model that is being loaded exist, with everything but their weights known. The work
-// that it returns, if any, runs beside the reading of the weights, on a thread of its own; the weights hold anything
-// then.
+// that it returns, if any, runs in parallel with the reading of the weights, on its own thread; the weights hold
+// anything then.
 using BesideLoading = std::function<std::function<void()>(const LoadedModel&)>;
 
 // Loads a Hugging Face folder, a training checkpoint (step-N), or the newest checkpoint of a run folder onto a device
@@ -58,8 +58,8 @@ void use_adapter(LoadedModel& loaded, const std::filesystem::path& folder, bool 
 // The model with its adapters' updates added to its weights, if it has any.
 void merge_adapters(LoadedModel& loaded);
 
-// The named tokenizer if `name` is not empty, else the run's, else the one beside the weights; null if there is none.
-// Throws bad_config if the one beside a checkpoint is not the one that it was trained with.
+// The named tokenizer if `name` is not empty, else the run's, else the one next to the weights; null if there is none.
+// Throws bad_config if the one next to a checkpoint is not the one that it was trained with.
 [[nodiscard]] std::unique_ptr<Tokenizer> find_model_tokenizer(const LoadedModel& loaded, const std::string& name);
 // Throws bad_config if the tokenizer has more tokens than the model.
 void check_model_tokenizer(const LoadedModel& loaded, const Tokenizer& tokenizer);

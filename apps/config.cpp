@@ -76,7 +76,7 @@ const EmbeddedConfig& find_by_name(const std::string& name) {
   throw ConfigError({{name, "", "no embedded config has that name; `quench config ls` lists them", nearest}});
 }
 
-// A copy of an embedded config that nobody has edited.
+// An unedited copy of an embedded config.
 bool is_unedited_copy(const fs::path& file) {
   const std::string text = read_file(file, kMaxPageBytes);
   return std::ranges::any_of(embedded_configs(), [&](const EmbeddedConfig& config) { return config.text == text; });

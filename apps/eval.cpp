@@ -177,7 +177,7 @@ void run(const EvalArguments& a) {
   std::vector<EvalResult> results;
   std::vector<std::string> heads;
   for (const Subject& subject : subjects) evaluate(a, subject, tasks, results, heads);
-  // Behind the measurements: a model that fails prints nothing.
+  // After the measurements: a model that fails prints nothing.
   if (a.json) return print_json(eval_json(results));
   for (const std::string& head : heads) std::printf("%s", head.c_str());
   if (results.size() == 1)

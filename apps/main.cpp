@@ -49,7 +49,7 @@ void print_error(const char* message, bool is_echo = false) {
   quench::distributed::write_error_file(message, is_echo);
 }
 
-// Results that nobody got are no success. A pipe whose reader has gone is not worth a message; a training run does not
+// Lost output is a failure. A pipe whose reader has gone is not worth a message; a training run does not
 // care.
 int finish_output(const quench::CommandLine& command_line, int status) {
   const int error = quench::finish_standard_output();

@@ -16,7 +16,7 @@ using distributed::LaunchFlags;
 constexpr const char* kVerb = "run";
 constexpr const char* kThisProgram = "/proc/self/exe";
 
-// What stands behind the launcher's own words. The parser would take the name of a verb there for the end of this
+// Words after the launcher's own. The parser would take the name of a verb there for the end of this
 // one's words.
 std::vector<std::string>& launched_words() {
   static std::vector<std::string> words;
@@ -31,7 +31,7 @@ std::string with_dashes(std::string word) {
   return word;
 }
 
-// Whether the word behind this one is its value.
+// True if the next word is its value.
 bool takes_next(const Command& verb, const std::string& word) {
   if (word.find('=') != std::string::npos) return false;
   if (!word.starts_with("--") && word.size() > 2) return false;  // -t3

@@ -1,10 +1,10 @@
 #pragma once
-// Standard output, whoever prints to it: text from files cannot command the terminal, and a write that failed is
+// Standard output of all verbs: text from files cannot command the terminal, and a write that failed is
 // noticed at the end.
 
 namespace quench {
 
-// Puts a stream of our own behind `stdout`. What goes through it is shown as core/system/printable.h says. Call once,
+// Redirects `stdout` to a stream of our own. What goes through it is shown as core/system/printable.h says. Call once,
 // first in main, after open_standard_streams().
 void install_standard_output();
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kSpinCount = "GOMP_SPINCOUNT";
 // Rounds of a loop of some ten nanoseconds: three times what the runtime itself takes where threads outnumber cores.
-// With 10,000 generation beside other programs takes two to three times as long.
+// With 10,000 generation next to other programs takes two to three times as long.
 constexpr const char* kSpins = "3000";
 constexpr const char* kChosen = "QUENCH_SPINCOUNT_CHOSEN";
 

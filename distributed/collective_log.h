@@ -66,8 +66,8 @@ class CollectiveLog {
   std::uint64_t last_finished_ = 0;  // operations of a group end in order
 };
 
-// Writes it beside the error file of the launcher (TORCHELASTIC_ERROR_FILE), as collectives-GROUP-RANK.json, for
-// whoever looks for what each rank did last. Nothing without a launcher; never throws.
+// Writes it next to the error file of the launcher (TORCHELASTIC_ERROR_FILE), as collectives-GROUP-RANK.json, for
+// post-mortem analysis. Nothing without a launcher; never throws.
 void write_collective_log(const CollectiveLog& log, std::string_view group, int rank) noexcept;
 
 }  // namespace quench::distributed

@@ -15,7 +15,7 @@ struct GroupOptions {
   std::chrono::milliseconds join_timeout{600'000};  // until all ranks of a group are there
   std::chrono::milliseconds timeout{300'000};       // of one operation
   bool check_collectives = true;             // Gloo: ranks compare what they were asked for before they move anything
-  std::shared_ptr<const Watchdog> watchdog;  // of the world; null: nobody watches while groups meet
+  std::shared_ptr<const Watchdog> watchdog;  // of the world; null: no watchdog during the rendezvous of groups
 };
 
 // A group's name is the same on all its ranks and no other group's.

@@ -4,7 +4,7 @@
 // All ranks of a group call the same operations in the same order. Calls return at once; the operation is done when its
 // Work has been waited for. Until then its tensors stay alive (the group holds them) and may not be touched: inputs may
 // not be written, outputs neither read nor written. Operations of one group run in the order of their calls; those of
-// different groups side by side. On a GPU an operation starts behind what the current stream has been given so far.
+// different groups side by side. On a GPU an operation is ordered after the current stream.
 //
 // Tensors are contiguous, on the group's device, and of the same dtype and sizes on all ranks. Every operation carries
 // a label, the name of what it moves, which the log of collectives and messages show. Errors (a rank that has ended,
@@ -40,8 +40,8 @@ class Work {
   Work() = default;  // nothing to wait for
   explicit Work(std::shared_ptr<PendingCollective> pending) : pending_(std::move(pending)) {}
 
-  // The calling thread goes on when the operation is done (CPU); what is queued on the current stream from now on runs
-  // when it is done (GPU: the host does not wait). Nothing the second time.
+  // The calling thread continues when the operation is done (CPU); what is queued on the current stream from now on
+  // runs when it is done (GPU: the host does not wait). Nothing the second time.
   void wait() {
     if (const std::shared_ptr<PendingCollective> pending = std::move(pending_)) pending->wait();
   }
@@ -72,18 +72,19 @@ class ProcessGroup {
   // In place. Numbers: f32, f64, bf16, i32, i64; bf16 is summed in f32 where the engine can (Gloo does, and adds in the
   // order of ranks; NCCL rounds each partial sum). NaN wins max and min on Gloo.
   [[nodiscard]] Work all_reduce(const Tensor& tensor, ReduceOp op, std::string_view label);
-  // whole = the ranks' `local`, one behind the other: size() times its elements. `local` may be its place in `whole`.
+  // whole = concatenation of every rank's `local`, in rank order: size() times its elements. `local` may be its place
+  // in `whole`.
   [[nodiscard]] Work all_gather(const Tensor& local, const Tensor& whole, std::string_view label);
   // local = this rank's part of the sum over the ranks' `whole`. `local` may be its place in `whole`.
   [[nodiscard]] Work reduce_scatter(const Tensor& whole, const Tensor& local, ReduceOp op, std::string_view label);
   // Part j of rank i's input becomes part i of rank j's output; equal parts.
   [[nodiscard]] Work all_to_all(const Tensor& input, const Tensor& output, std::string_view label);
-  // The same with parts of `send_counts[j]` elements for rank j and `receive_counts[j]` from it, one behind the other.
+  // The same with parts of `send_counts[j]` elements for rank j and `receive_counts[j]` from it, in rank order.
   [[nodiscard]] Work all_to_all(const Tensor& input, const Tensor& output, std::span<const std::int64_t> send_counts,
                                 std::span<const std::int64_t> receive_counts, std::string_view label);
   [[nodiscard]] Work broadcast(const Tensor& tensor, int root, std::string_view label);
   // Between two ranks; the n-th send meets the n-th recv between the same two. They have their place in the order of
-  // the group's operations: in a ring somebody receives first.
+  // the group's operations: in a ring one rank receives first.
   [[nodiscard]] Work send(const Tensor& tensor, int to, std::string_view label);
   [[nodiscard]] Work recv(const Tensor& tensor, int from, std::string_view label);
   // Waits for all ranks, on the host.
@@ -116,9 +117,9 @@ class ProcessGroup {
  protected:
   // Runs a checked operation. Its sequence number is set and in the log. Null when it is done already.
   virtual std::shared_ptr<PendingCollective> start(const Collective& collective) = 0;
-  // First in the destructor of every group that can be aborted: from here on nobody else touches it.
+  // First in the destructor of every group that can be aborted: no other thread uses it afterwards.
   void unwatch() noexcept;
-  // What all ranks together know about an operation that is not done in time, behind `message`. May take some seconds.
+  // `message` and the state of a timed-out operation on all ranks. May take some seconds.
   [[nodiscard]] std::string with_diagnosis(const std::string& message, std::uint64_t sequence);
 
  private:

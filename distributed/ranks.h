@@ -19,7 +19,7 @@ struct Ranks {
   // On the run's device: all ranks, those that share one copy of the model, those that hold the same part of it.
   std::shared_ptr<ProcessGroup> world, shard, replicate;
   // Of the ranks of a copy: those that share out its experts, each with a part of them, and those that hold the same
-  // experts together. Where nobody shares them out, this rank alone and `shard`.
+  // experts together. Without expert parallelism, this rank alone and `shard`.
   std::shared_ptr<ProcessGroup> experts, expert_shard;
   // On the CPU: for what the host agrees on between steps, and for the thread that saves.
   std::shared_ptr<ProcessGroup> host, saving;

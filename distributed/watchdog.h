@@ -11,7 +11,7 @@
 //
 // A process that has not ended some time after its groups were aborted hangs, and is ended (kTimeoutStatus).
 //
-// Keys in the store, behind the world's prefix: "alarm" is the first thing that went wrong, "state/RANK" how far a rank
+// Keys in the store, after the world's prefix: "alarm" is the first thing that went wrong, "state/RANK" how far a rank
 // is.
 
 #include <chrono>
@@ -62,7 +62,7 @@ class Watchdog {
   [[nodiscard]] std::string report_late(const ProcessGroup& group, std::uint64_t collective,
                                         const std::string& message);
 
-  // This rank cannot go on, for this reason, while the others wait for it in an operation: they abort, and so does it.
+  // This rank fails with this reason while the others wait for it in an operation: they abort, and so does it.
   void give_up(const std::string& reason) noexcept;
 
   // Throws CommunicationError once a rank has ended: for waits that no group knows of.
@@ -73,7 +73,7 @@ class Watchdog {
  private:
   void run();
   void handle(const Json& alarm);
-  // The latest operations of all groups beside the logs; how far they are.
+  // The latest operations of all groups, in addition to the logs; their progress.
   [[nodiscard]] Json write_state();
   [[nodiscard]] std::string diagnose(const Json& alarm);
   void abort_groups(AbortCause cause, const std::string& reason);
@@ -89,7 +89,7 @@ class Watchdog {
   std::vector<std::string> members_;
   std::condition_variable changed_;
   std::vector<ProcessGroup*> groups_;
-  std::string lost_;                      // empty: nobody
+  std::string lost_;                      // empty: none
   std::optional<std::string> diagnosis_;  // of an operation that is late
   bool stopping_ = false;
   std::thread thread_;

@@ -56,7 +56,7 @@ class World {
 
   // Null for a world of one and a planned one.
   [[nodiscard]] Store* store() noexcept { return store_.get(); }
-  // In front of all keys of this attempt.
+  // Prefix of all keys of this attempt.
   [[nodiscard]] const std::string& prefix() const noexcept { return prefix_; }
 
  private:

@@ -19,7 +19,7 @@ struct Completions {
   bool files = false;  // names of files fit too
 };
 
-// `words`: what stands behind the program's name, the last one unfinished (empty where the cursor follows a blank).
+// `words`: words after the program's name, the last one unfinished (empty where the cursor follows a blank).
 [[nodiscard]] Completions complete_words(const Command& program, std::span<const std::string> words);
 
 }  // namespace quench

@@ -1,7 +1,7 @@
 #pragma once
 // What shells run to complete command lines of the program. The scripts hold no list of anything: they ask the program
 // whose command line it is, `PROGRAM completion candidates WORD...`, which prints one candidate a line with its help
-// behind a tab, and the line ":files" where files fit.
+// after a tab, and the line ":files" where files fit.
 
 #include <string_view>
 

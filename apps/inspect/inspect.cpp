@@ -123,7 +123,7 @@ std::string size_text(const Json& bytes) {
   return size >= 1 << 20 ? fmt::format("{:.1f} MiB", size / (1 << 20)) : fmt::format("{:.1f} KiB", size / 1024);
 }
 
-// Members that get lines of their own behind the others.
+// Members with lines of their own, after the others.
 bool is_list(const std::string& key, const Json& value) {
   return value.is_array() && (key == "tensors" || key == "checkpoints" || key == "files");
 }

@@ -40,7 +40,7 @@ ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments
   std::vector<std::string> rest;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
-    // Behind this flag, as --flag=value or as the next word.
+    // Value of this flag, as --flag=value or as the next word.
     const auto value = [&](std::string_view flag) -> std::optional<std::string> {
       if (argument == flag) return i + 1 < arguments.size() ? arguments[++i] : std::string();
       if (!argument.starts_with(flag) || argument[flag.size()] != '=') return std::nullopt;

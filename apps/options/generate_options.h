@@ -36,14 +36,14 @@ struct GenerateOptions {
 
 inline constexpr std::int64_t kUsualTokens = 128;
 
-// New tokens behind a prompt: as many as the user asks for, which must fit; else `usual`, or what fits. Throws
+// New tokens after a prompt: as many as the user asks for, which must fit; else `usual`, or what fits. Throws
 // bad_config naming the numbers.
 [[nodiscard]] std::int64_t allowed_tokens(const GenerateOptions& o, const nn::ModelConfig& model,
                                           std::size_t prompt_tokens, std::int64_t usual = kUsualTokens);
 [[nodiscard]] std::string end_reason(const GenerateOptions& o, const GenerationResult& result,
                                      const nn::ModelConfig& model, std::size_t prompt_tokens, std::int64_t limit);
 
-// Sets the tokens that end a text: the model's, and with a chat template that behind an answer.
+// Sets the tokens that end a text: the model's, and with a chat template the one after an answer.
 void set_stop_tokens(GenerateOptions& o, const LoadedModel& loaded, const Tokenizer& tokenizer, const ChatPrompt* chat);
 // The system message, if there is one, as the beginning of a conversation.
 [[nodiscard]] Conversation begin_conversation(const GenerateOptions& o);

@@ -24,9 +24,9 @@ struct ChatTemplate {
   std::vector<std::string> special_tokens;  // that it needs from a tokenizer
   // Adds the messages' pieces: targets are answers and their ends, with `all` every token.
   void (*render)(const std::vector<ChatMessage>& messages, bool all, std::vector<DocumentPiece>& pieces);
-  // Adds what stands in front of an answer; targets or not.
+  // Adds the header of an answer; targets or not.
   void (*begin_answer)(std::vector<DocumentPiece>& pieces, bool target);
-  std::string end_of_turn;  // the special token behind an answer
+  std::string end_of_turn;  // the special token after an answer
   std::string jinja;        // the same for model folders: what is rendered with it has the same tokens
   bool trims = true;        // contents lose the white space at their ends
   // For special tokens that have other uses too: whether they are the template's. Null: they are.
@@ -59,7 +59,7 @@ struct ChatTemplate {
 [[nodiscard]] std::vector<DocumentPiece> render_chat(const ChatTemplate* chat_template,
                                                      const std::vector<ChatMessage>& messages, bool all = false);
 
-// What stands in front of the assistant's next answer: the messages so far, the last of them not the assistant's, and
+// Text before the assistant's next answer: the messages so far, the last of them not the assistant's, and
 // the header of that answer. Throws as render_chat() does; an answer among the messages is not needed.
 [[nodiscard]] std::vector<DocumentPiece> render_chat_prompt(const ChatTemplate* chat_template,
                                                             const std::vector<ChatMessage>& messages);

@@ -17,7 +17,7 @@ class BufferPool {
   // Contiguous, uninitialised. It may be used by what is queued from now on, on the stream on which it was given back.
   [[nodiscard]] Tensor acquire(const Shape& shape, DType dtype);
   void give_back(const Tensor& buffer);
-  // Gives the allocator what nobody uses now.
+  // Returns unused buffers to the allocator.
   void trim() noexcept { free_.clear(); }
 
   [[nodiscard]] MemoryCategory category() const noexcept { return category_; }

@@ -18,7 +18,7 @@ class ColumnAmax {
   [[nodiscard]] Tensor begin(std::size_t parameter);
   // begin(), from a pass over the rows.
   void find(std::size_t parameter);
-  // Begins to reduce what was begun, behind what the current stream has been given. Collective.
+  // Starts the all-reduce of the recorded amax, ordered after the current stream. Collective.
   void share();
   // f32 [1, columns]: the encode scales of the whole parameter's columns, current() and shared.
   [[nodiscard]] Tensor scale(std::size_t parameter, const autograd::WeightFormat& form);

@@ -28,7 +28,7 @@ inline constexpr std::size_t kSmallBytes = std::size_t{1} << 20;
 
 // What the units of a model share.
 struct FsdpContext {
-  std::shared_ptr<ProcessGroup> shard;         // of all parameters but those of experts that are shared out
+  std::shared_ptr<ProcessGroup> shard;         // of all parameters except those of experts under expert parallelism
   std::shared_ptr<ProcessGroup> expert_shard;  // of those
   Device device;
   DType reduce_dtype;        // of gradients on their way

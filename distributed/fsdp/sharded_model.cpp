@@ -146,7 +146,7 @@ void ShardedModel::after_forward(std::int64_t layer) {
     for (Unit* unit : head_units_) unit->sharded->attach_gradients();
   if (!options_.reshard_after_forward) return;
   FsdpUnitWeights& weights = layer_unit(layer).sharded->weights();
-  // The last layer is the first of the backward pass: what that reads arrives behind the head.
+  // The last layer is the first of the backward pass: its weights are gathered after the head's.
   if (autograd::Tape::current() != nullptr && layer + 1 == layers_) return weights.gather(Phase::backward);
   weights.free();
 }

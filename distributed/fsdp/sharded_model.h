@@ -3,11 +3,11 @@
 // optimizer keeps for it, and all of them compute on different sequences.
 //
 // Ranks form a grid of replicas x shards. Within a shard group, units (nn::CausalLm::units) are gathered ahead of
-// their use and freed after it, and their gradients are summed and scattered behind the backward pass, while other
-// units compute. Replicas hold the same parts; sums of gradients cross over to them once a step. (Rajbhandari et al.
-// 2020, ZeRO; Zhao et al. 2023, PyTorch FSDP.)
+// their use and freed after it, and their gradients are reduce-scattered, overlapped with the backward pass, while
+// other units compute. Replicas hold the same parts; sums of gradients cross over to them once a step. (Rajbhandari et
+// al. 2020, ZeRO; Zhao et al. 2023, PyTorch FSDP.)
 //
-// Experts may be shared out among some ranks of a shard group (Lepikhin et al. 2020, arXiv:2006.16668): each computes
+// Experts may be split over some ranks of a shard group (Lepikhin et al. 2020, arXiv:2006.16668): each computes
 // with its own experts alone, on the rows that all of these ranks send it, so that only the ranks that hold the same
 // experts gather and sum them. Gradients are sums over the sequences of all ranks in either case.
 //
@@ -32,7 +32,7 @@ struct ShardedModelOptions {
   bool gather_codes = true;              // weights of float8 layers travel as codes (FsdpUnitWeights), not as values
   // Weights that are stored in another form: what that consists of is gathered in their place. Null: none.
   const recipes::QuantizedBase* base = nullptr;
-  // Ranks of the shard group that share out the experts, and those that hold the same ones; null: nobody shares them.
+  // Expert-parallel ranks of the shard group, and the ranks that hold the same experts; null: no expert parallelism.
   std::shared_ptr<ProcessGroup> experts, expert_shard;
   bool mxfp8_rows = false;  // activations on their way to experts and back are rounded (distributed/experts/)
 };
@@ -40,7 +40,7 @@ struct ShardedModelOptions {
 class ShardedModel {
  public:
   // `model` was made with the sharding of its options that belongs to the groups; parameters that were not (adapters of
-  // a recipe) are shared out here. It must outlive this object and computes as before in the meantime.
+  // a recipe) are sharded here. It must outlive this object and computes as before in the meantime.
   ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> shard, std::shared_ptr<ProcessGroup> replicate,
                const ShardedModelOptions& options);
   ~ShardedModel();
@@ -58,7 +58,7 @@ class ShardedModel {
   // After an update: magnitudes that the optimizer has kept up of its shards become those of the whole parameters.
   void parameters_changed() { shared_->weight_amax->refresh(); }
   // How many of the trained parameters, in the order of the model, a pass reads first; and once these have been
-  // updated: begins to gather them for the next pass, behind the update of the others.
+  // updated: starts their all-gather for the next pass, ordered after the update of the others.
   [[nodiscard]] std::size_t leading_parameters() const;
   void gather_leading();
   // No pass follows: what is on its way for one has arrived, and is given up. All processes call it.
@@ -93,7 +93,7 @@ class ShardedModel {
   Device device_;
   std::int64_t layers_;
   std::shared_ptr<FsdpContext> shared_;
-  std::unique_ptr<ExpertParallelDispatcher> dispatcher_;  // null: experts are not shared out
+  std::unique_ptr<ExpertParallelDispatcher> dispatcher_;  // null: no expert parallelism
   std::vector<Unit> units_;                               // embedding, layers, final norm, head
   std::vector<Unit*> head_units_;                         // of the final norm and of the logits
   std::deque<Unit*> reducing_;                            // oldest first

@@ -105,7 +105,7 @@ void TeedStream::write_queued() {
     const std::size_t end = queued_.find('\n') + 1;
     const ssize_t written = ::write(console_, queued_.data(), end);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {  // nobody looks any more
+    if (written < 0) {  // no reader is left
       queued_.clear();
       console_ = -1;
       return;

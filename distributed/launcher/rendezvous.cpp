@@ -92,7 +92,7 @@ Rendezvous::Rendezvous(const LaunchOptions& options)
                                             store_secret(options.token, options.job), connections);
     endpoint_.port = server_->port();
   } catch (const Error&) {
-    // Another node on this machine may serve it already; if it is somebody else, the handshake says so.
+    // Another node on this machine may serve it already; the handshake tells a foreign job.
     if (options.node_rank == 0 || options.nodes == 1) throw;
   }
 }

@@ -32,7 +32,7 @@ struct Round {
 
 class Rendezvous {
  public:
-  // Serves the job's store where the endpoint is of this machine and nobody does.
+  // Serves the job's store where the endpoint is of this machine and not served yet.
   explicit Rendezvous(const LaunchOptions& options);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
@@ -49,7 +49,7 @@ class Rendezvous {
   // within the join timeout, and when the store is lost; until the next call or the end.
   void watch(const Round& round, std::function<void(const Failure&)> failed);
   void stop_watching();
-  // This node ends after a failure: whoever serves the store stays until the others know of it, for a while.
+  // Exit after a failure: the node that serves the store stays until the others have read it, or for a limited time.
   void leave(const Round& round);
   // This node's workers have all ended well: waits for the others. Nothing, or the failure of another: its own, or that
   // its launcher has given no sign of life for the join timeout.

@@ -78,7 +78,7 @@ pid_t start_worker(const WorkerStart& start) {
   const pid_t launcher = ::getpid();
   const pid_t worker = fork_process();
   if (worker == 0) become(program.c_str(), arguments.data(), environment.data(), start, launcher, ends[1]);
-  ::setpgid(worker, worker);  // here as well: whoever comes first
+  ::setpgid(worker, worker);  // in parent and child: either may be first
   other.close();
   int error = 0;
   ssize_t got = 0;

@@ -139,7 +139,7 @@ void WorkerSet::reap() {
 void WorkerSet::end(Worker& worker, int local_rank, int status) {
   worker.running = false;
   worker.status = status;
-  // What it has started and left behind ends with it; its output is what has come by now.
+  // Its remaining descendants end with it; its output is complete here.
   ::kill(-worker.process, SIGKILL);
   reaper_.forget(worker.process);
   for (const auto& stream : worker.output.streams) stream->finish();

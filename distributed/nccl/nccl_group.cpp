@@ -1,5 +1,5 @@
-// Process groups of GPU tensors over NCCL. Operations run on a stream of the group's own, behind what the current
-// stream has when they are called; wait() puts the current stream behind them. A thread of the group looks for
+// Process groups of GPU tensors over NCCL. Operations run on the group's own stream, ordered after the current
+// stream at the call; wait() orders the current stream after them. A thread of the group looks for
 // operations that do not end, and for errors that NCCL meets in the background, and aborts.
 
 #include <atomic>
@@ -52,7 +52,7 @@ ncclRedOp_t nccl_op(ReduceOp op) {
   return ncclSum;
 }
 
-// An event that goes back to its group when nobody holds it.
+// An event that returns to its group after its last use.
 class EventPool {
  public:
   explicit EventPool(Device device) : device_(device) {}
@@ -85,7 +85,7 @@ class EventPool {
   std::vector<Event> free_;
 };
 
-// Blocks of its kernels go before those of computation that waits for room: what arrives early is waited for by nobody.
+// High-priority stream: CTAs of collectives are scheduled before those of compute kernels.
 Stream make_urgent_stream(Device device) {
   const cuda::DeviceGuard guard(device);
   int least = 0, greatest = 0;
@@ -96,7 +96,7 @@ Stream make_urgent_stream(Device device) {
   return {device, stream};
 }
 
-// Holds the tensors until the current stream is behind the operation, also where nobody waits.
+// Holds the tensors until the current stream has passed the operation, also without a wait().
 class Queued final : public PendingCollective {
  public:
   Queued(Collective collective, std::shared_ptr<Event> done)

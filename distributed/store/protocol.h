@@ -85,7 +85,7 @@ struct StoreRequest {
 // With the frame's length in front.
 [[nodiscard]] std::string encode_request(const StoreRequest& request);
 [[nodiscard]] std::string encode_answer(StoreStatus status, std::string_view value);
-// The bytes behind the frame's length. False where they are no request.
+// The bytes after the frame's length. False where they are no request.
 [[nodiscard]] bool decode_request(std::string_view bytes, StoreRequest& request);
 [[nodiscard]] std::uint32_t read_u32(const char* bytes) noexcept;
 

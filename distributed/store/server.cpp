@@ -32,7 +32,7 @@ struct Connection {
   bool ended = false;
   std::string received;
   std::string unsent;
-  // A request that waits for its key. Requests behind it wait in `received`.
+  // A request that waits for its key. Later requests wait in `received`.
   bool waits = false;
   std::string awaited;
   Deadline wait_ends;

@@ -1,5 +1,5 @@
 #pragma once
-// A connection to the key-value store of a job (server.h). Calls of several threads go one behind the other: a thread
+// A connection to the key-value store of a job (server.h). Calls of several threads are serialized: a thread
 // that waits long has a connection of its own (connect_again).
 //
 // Every call throws Error(failed) naming the store's endpoint when the connection is lost.
@@ -31,7 +31,7 @@ class Store {
   [[nodiscard]] std::unique_ptr<Store> connect_again() const;
 
   void set(const std::string& key, std::string_view value);
-  // Waits until somebody has set it; nothing when that has not happened within the timeout.
+  // Waits until it is set; absent after the timeout.
   [[nodiscard]] std::optional<std::string> wait(const std::string& key, std::chrono::milliseconds timeout);
   // The same; throws failed naming the key when the time is over.
   [[nodiscard]] std::string get(const std::string& key, std::chrono::milliseconds timeout);

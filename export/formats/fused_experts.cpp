@@ -14,7 +14,7 @@ using Names = nn::ExpertsConfig::Names;
 
 constexpr std::string_view kExperts = ".experts.", kRouter = "gate.weight";
 
-// What a fused tensor is called behind kExperts, and the matrices that stand side by side in it.
+// Suffix of a fused tensor's name after kExperts, and the matrices that it concatenates.
 struct Fusion {
   std::string_view name;
   std::array<std::string_view Names::*, 2> parts;
@@ -129,7 +129,7 @@ class SplitExperts final : public StoredWeights {
   }
 
  private:
-  // Beside fused experts Transformers 5 has routers of one name in all families but Llama 4, whose own is the stored
+  // With fused experts Transformers 5 has routers of one name in all families but Llama 4, whose own is the stored
   // one.
   void rename_routers() {
     std::erase_if(renamed_, [&](const auto& names) { return !weights_->find(names.second); });
@@ -154,7 +154,7 @@ class SplitExperts final : public StoredWeights {
   }
 
   std::unique_ptr<StoredWeights> weights_;
-  int columns_;  // the dimension of the fused tensors along which outputs lie, gate in front of up
+  int columns_;  // the dimension of the fused tensors along which outputs lie, gate before up
   std::vector<std::string> names_;
   std::map<std::string, Place, std::less<>> places_;
   std::map<std::string, std::string, std::less<>> renamed_;  // the name as stored
@@ -178,7 +178,7 @@ ModelTensor fused(const std::vector<ModelTensor>& pieces) {
     const MemoryScope scope(MemoryCategory::workspace);
     const Tensor out = Tensor::empty(shape, dtype);
     const std::int64_t wide = shape[2];
-    std::int64_t column = 0;  // of all experts, one behind the other
+    std::int64_t column = 0;  // of all experts, concatenated
     for (const ModelTensor& piece : pieces) {
       const Tensor rows = piece.value();
       transpose_bytes(static_cast<std::size_t>(byte_size(dtype)), rows, 0, shape[1], rows.size(0), shape[1], out,

@@ -18,7 +18,7 @@ struct StoredTensor {
   Shape shape;
   bool packed = false;         // codes: read_packed(); else values: read()
   std::string dtype_name;      // of values, as in the file
-  std::optional<DType> dtype;  // of values; empty for types that nobody here computes with
+  std::optional<DType> dtype;  // of values; empty for unsupported types
 };
 
 class StoredWeights {

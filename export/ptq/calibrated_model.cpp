@@ -14,7 +14,7 @@ bool quantized(std::span<const QuantizedLayer> layers) {
   return std::ranges::any_of(layers, [](const QuantizedLayer& layer) { return layer.choice.scheme != nullptr; });
 }
 
-// In front of the names of a decoder layer's layers.
+// Prefix of the names of a decoder layer's linear layers.
 std::string layer_prefix(std::int64_t layer) {
   return fmt::format("model.layers.{}.", layer);
 }

@@ -13,7 +13,7 @@ namespace quench {
 // float8 under the largest magnitude of a token, a group or the tensor as fake_quantize_float8 does with scales in the
 // dtype of the input, MX blocks, NVFP4; or under a scale that calibration found, `scale` (input_scale()). `division` is
 // that of integers. Throws corrupt naming `name` where the scale is missing or no positive number, unsupported for
-// formats that nobody here rounds to.
+// formats without a rounding kernel.
 [[nodiscard]] recipes::InputRounding input_rounding(const OperandScheme& inputs, std::string_view name,
                                                     std::optional<float> scale = std::nullopt,
                                                     IntDivision division = IntDivision::quotient);

@@ -1,6 +1,6 @@
 #pragma once
 // Quantization schemes: values that say how weights, and the inputs of products with them, are stored and served. A
-// scheme is a line of the table; writers say which ones they can store, and nobody compares names.
+// scheme is a line of the table; writers declare those they can store; names are never compared.
 
 #include <optional>
 #include <span>

@@ -195,7 +195,7 @@ CompressedForm compressed_form(const Scheme& scheme) {
   const OperandScheme& w = scheme.weights;
   using enum CompressedForm;
   if (!w.element) {
-    // The project's own choice is unpacked integers wherever inputs are quantized; servers want them packed beside
+    // The project's own choice is unpacked integers wherever inputs are quantized; servers want them packed next to
     // float8 inputs.
     const bool integer_inputs = scheme.inputs && !scheme.inputs->element;
     return integer_inputs ? integers : packed_integers;

@@ -14,10 +14,10 @@ namespace quench {
 namespace {
 
 constexpr std::string_view kWeight = ".weight";
-// What belongs to a weight, behind its name.
+// Suffixes of a weight's tensors.
 constexpr std::array<std::string_view, 6> kParts = {"_packed",     "_scale",        "_shape",
                                                     "_zero_point", "_global_scale", "_g_idx"};
-// Beside weights, of static inputs.
+// In addition, of static inputs.
 constexpr std::string_view kInputScale = ".input_scale", kInputGlobalScale = ".input_global_scale";
 constexpr std::array kInputParts = {kInputScale, std::string_view(".input_zero_point"), kInputGlobalScale};
 

@@ -1,6 +1,6 @@
 #pragma once
 // Strict parser of the head of a GGUF file. Files are untrusted: every length is checked against what the file can hold
-// before anything is allocated, and tensors must lie one behind the other within the file.
+// before anything is allocated, and tensors must lie in sequence within the file.
 
 #include <cstdint>
 #include <map>

@@ -20,7 +20,7 @@ class GgufFields {
   [[nodiscard]] const std::string& source() const noexcept { return source_; }
   // The whole key.
   [[nodiscard]] std::string name(std::string_view key) const { return prefix_ + std::string(key); }
-  // Those that begin so, behind the prefix.
+  // Names with this prefix, without it.
   [[nodiscard]] std::vector<std::string> keys(std::string_view beginning) const;
 
   [[nodiscard]] const Json* find(std::string_view key) const;

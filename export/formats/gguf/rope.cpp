@@ -23,7 +23,7 @@ constexpr std::array kKnown = {kType,     kFactor,      kOriginal,      kAttenti
                                kBetaSlow, kHfAttention, kExtrapolation, kFinetuned};
 constexpr std::string_view kOldLinear = "rope.scale_linear";
 
-// Of a tensor beside the divisors that a description gives.
+// Divisors of a tensor in addition to those of a description.
 constexpr double kTolerance = 1e-5;
 
 std::vector<float> frequencies_of(nn::ModelConfig config, const nn::RopeScaling& rope) {

@@ -18,7 +18,7 @@ namespace quench {
 inline constexpr std::string_view kRopeDivisors = "rope_freqs.weight";
 
 struct GgufRope {
-  std::vector<std::pair<std::string, GgufValue>> metadata;  // keys behind the architecture's prefix
+  std::vector<std::pair<std::string, GgufValue>> metadata;  // keys after the architecture's prefix
   std::vector<float> divisors;                              // [head_dim / 2], in the order of pairs; empty: none
 };
 

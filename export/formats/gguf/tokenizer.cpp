@@ -211,7 +211,7 @@ std::optional<Vocabulary> read_sentence_piece(const fs::path& folder, std::int64
     vocabulary.set(static_cast<std::size_t>(id), processor.IdToPiece(id), kind);
     vocabulary.scores[static_cast<std::size_t>(id)] = processor.GetScore(id);
   }
-  // Added behind the model's pieces.
+  // Appended to the model's pieces.
   for (std::int32_t id = pieces; id < tokenizer->vocab_size(); ++id)
     vocabulary.set(static_cast<std::size_t>(id), tokenizer->token_text(id),
                    tokenizer->is_special(id) ? kControl : kUserDefined);

@@ -216,7 +216,7 @@ Described read_sentence_piece(const GgufFields& fields, const Tokens& tokens) {
           true};
 }
 
-// What stands before and behind a text.
+// Tokens before and after a text.
 Json surroundings(const GgufFields& fields, const Tokens& tokens, bool begins) {
   Json::Array single;
   Json::Object special;

@@ -24,7 +24,7 @@ struct TorchaoWeight {
 [[nodiscard]] std::optional<std::vector<std::string>> torchao_parts(const Json& description, std::string_view source);
 
 // Of a weight whose codes are stored as a tensor of `stored`, [N,K] or, in pairs, [N,K/2]. Throws unsupported naming
-// the class or the attribute that nobody here computes with, corrupt for what no class says.
+// the class or the attribute that is not supported, corrupt for what no class says.
 [[nodiscard]] TorchaoWeight describe_torchao_weight(const Json& description, const Shape& stored,
                                                     std::string_view source);
 
