@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Style checks that need no build: formatting, direction of includes, file lengths, unfinished marks, machine paths.
+# Style checks that need no build: formatting, direction of includes, file lengths, wording (scripts/language.py),
+# unfinished marks, machine paths.
 # Prints one line a finding and exits 1 when there is any. Runs in seconds; scripts/format.sh mends the formatting.
 #   scripts/check.sh [--no-format]
 set -uo pipefail
@@ -9,7 +10,7 @@ check_format=1
 for argument in "$@"; do
   case "$argument" in
     --no-format) check_format=0 ;;
-    -h | --help) sed -n '2,4s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "check.sh: unknown argument '$argument'" >&2; exit 2 ;;
   esac
 done
@@ -110,6 +111,9 @@ awk '
   { file = FILENAME; lines = FNR }
   function check() { if (lines > 400 && lines <= 600) printf "warning: %s: %d lines (better under 400)\n", file, lines }
   END { check() }' "${sources[@]}"
+
+# Wording of comments, messages and documentation.
+report < <(python3 scripts/language.py --check)
 
 # Unfinished marks, and paths of the machine it was written on. The bracketed letters keep this file out of its own
 # findings.
