@@ -1,4 +1,4 @@
-// What `quench --version` says of the tokenizers' libraries.
+// Library versions of `quench --version` for tokenizers.
 
 #include "core/device/library_versions.h"
 

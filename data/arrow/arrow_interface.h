@@ -1,7 +1,7 @@
 #pragma once
-// The functions of the module libquench_arrow.so, which reads Parquet and Arrow files with Apache Arrow. The program
-// opens it when it meets the first such file. Only C types cross: record batches as the structures of the Arrow C data
-// interface (https://arrow.apache.org/docs/format/CDataInterface.html), whose layout that specification fixes.
+// C ABI of the plug-in libquench_arrow.so, which reads Parquet and Arrow files with Apache Arrow; loaded at the first
+// such file. Record batches cross as Arrow C data interface structures
+// (https://arrow.apache.org/docs/format/CDataInterface.html).
 
 #include <cstddef>
 #include <cstdint>
@@ -38,26 +38,26 @@ struct ArrowArray {
 
 #endif
 
-// Of the functions below; a module of another version is refused.
+// ABI version; a module of another version is rejected.
 #define QUENCH_ARROW_INTERFACE 1
 
 enum QuenchArrowFormat { quench_parquet = 0, quench_arrow_file = 1, quench_arrow_stream = 2 };
 
 struct QuenchArrowTable;
 
-// Texts of errors go to `error`, which holds `error_size` bytes and is always terminated.
+// Error texts are written to `error` of `error_size` bytes, always null-terminated.
 struct QuenchArrowFunctions {
   int interface;        // QUENCH_ARROW_INTERFACE
-  const char* version;  // of Apache Arrow
-  // Null with an error. On success `schema` is to be released by the caller.
+  const char* version;  // Apache Arrow version
+  // Null with an error. On success the caller releases `schema`.
   QuenchArrowTable* (*open)(const char* path, int format, ArrowSchema* schema, char* error, std::size_t error_size);
-  // 1: `batch` holds the next record batch, a struct array that is to be released by the caller, and `position` the
-  // bytes of the file up to its end; for Parquet in proportion to the rows. 0: the end. -1: an error.
+  // 1: `batch` is the next record batch, a struct array released by the caller; `position`: bytes of the file up to its
+  // end (for Parquet in proportion to the rows). 0: end. -1: error.
   int (*next)(QuenchArrowTable* table, ArrowArray* batch, std::uint64_t* position, char* error, std::size_t error_size);
   void (*close)(QuenchArrowTable* table);
 };
 
-// The module's one exported function.
+// The only exported function.
 using QuenchArrowEntry = const QuenchArrowFunctions* (*)();
 #define QUENCH_ARROW_ENTRY "quench_arrow_functions"
 

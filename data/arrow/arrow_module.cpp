@@ -1,4 +1,4 @@
-// The module: Parquet files, Arrow IPC files and Arrow IPC streams as record batches of bounded size.
+// Plug-in with Apache Arrow: Parquet files, Arrow IPC files and IPC streams as record batches.
 
 #include <arrow/api.h>
 #include <arrow/c/bridge.h>
@@ -23,18 +23,18 @@ struct QuenchArrowTable {
   // Null at the end.
   virtual arrow::Result<std::shared_ptr<arrow::RecordBatch>> next() = 0;
   virtual std::uint64_t position() const = 0;
-  // Batches that are stored as they are have to be checked before their offsets are followed.
+  // True: offsets are trusted. Batches stored in IPC form must be validated before use.
   virtual bool is_checked() const { return false; }
 };
 
 namespace {
 
-// Decoded bytes that a batch of a Parquet file should hold, so that large documents come in batches of few rows.
+// Target of decoded bytes per Parquet batch: large documents give few rows per batch.
 constexpr std::int64_t kBatchBytes = std::int64_t{4} << 20;
 constexpr std::int64_t kMaxBatchRows = 4096;
 
-// Rows in batches, a row group after the other. Pages are read as they are needed: the size of a row group does not
-// matter.
+// Row batches, one row group after another. Pages are read on demand, so that memory does not depend on the row group
+// size.
 class ParquetTable final : public QuenchArrowTable {
  public:
   static arrow::Result<std::unique_ptr<QuenchArrowTable>> open(const std::string& path) {
@@ -42,7 +42,7 @@ class ParquetTable final : public QuenchArrowTable {
     reading.enable_buffered_stream();
     parquet::ArrowReaderProperties decoding(/*use_threads=*/false);
     decoding.set_pre_buffer(false);
-    decoding.set_arrow_extensions_enabled(true);  // so that JSON columns are told from text
+    decoding.set_arrow_extensions_enabled(true);  // distinguishes JSON columns from text
     auto table = std::make_unique<ParquetTable>();
     ARROW_ASSIGN_OR_RAISE(table->file_, arrow::io::ReadableFile::Open(path, arrow::system_memory_pool()));
     ARROW_ASSIGN_OR_RAISE(table->bytes_, table->file_->GetSize());
@@ -83,16 +83,16 @@ class ParquetTable final : public QuenchArrowTable {
     return static_cast<std::uint64_t>(static_cast<double>(bytes_) * static_cast<double>(rows_) /
                                       static_cast<double>(rows));
   }
-  [[nodiscard]] bool is_checked() const override { return true; }  // the decoder made the offsets
+  [[nodiscard]] bool is_checked() const override { return true; }  // offsets are from the decoder
 
  private:
   std::shared_ptr<arrow::io::ReadableFile> file_;
   std::unique_ptr<parquet::arrow::FileReader> reader_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
   std::shared_ptr<arrow::Schema> schema_;
-  std::shared_ptr<arrow::RecordBatchReader> batches_;  // of the row group before group_; null: none is open
+  std::shared_ptr<arrow::RecordBatchReader> batches_;  // of row group group_ - 1; null: none open
   int group_ = 0;
-  std::int64_t rows_ = 0;  // that have been read
+  std::int64_t rows_ = 0;  // rows read
   std::int64_t bytes_ = 0;
 };
 
@@ -103,7 +103,7 @@ arrow::ipc::IpcReadOptions ipc_options() {
   return options;
 }
 
-// The record batches of the file, which are as large as they were written.
+// Record batches of an IPC file, of the size written.
 class IpcFileTable final : public QuenchArrowTable {
  public:
   static arrow::Result<std::unique_ptr<QuenchArrowTable>> open(const std::string& path) {
@@ -131,7 +131,7 @@ class IpcFileTable final : public QuenchArrowTable {
   std::int64_t bytes_ = 0;
 };
 
-// A stream of record batches in a file, as the library `datasets` writes.
+// IPC stream in a file, as written by the library `datasets`.
 class IpcStreamTable final : public QuenchArrowTable {
  public:
   static arrow::Result<std::unique_ptr<QuenchArrowTable>> open(const std::string& path) {

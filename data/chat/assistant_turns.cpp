@@ -23,7 +23,7 @@ std::size_t leading_space(std::string_view text) {
 
 }  // namespace
 
-// Marks outside of the loop's ranges count only where none stand inside: a tool's turn may repeat a call's name.
+// Marks outside of the loop's ranges count only if there are none inside: a tool turn may repeat a call's name.
 std::optional<AssistantTurns::Own> AssistantTurns::own_marks(int message) const {
   std::vector<Range> loop;
   for (const auto& [owner, range] : chat_.loops)
@@ -36,7 +36,7 @@ std::optional<AssistantTurns::Own> AssistantTurns::own_marks(int message) const 
   const bool looped = std::ranges::any_of(
       places, [&](const auto& place) { return place.owner == message && loop_of(place.at).has_value(); });
   std::optional<Own> own;
-  std::size_t first = 0, last = 0;  // indices
+  std::size_t first = 0, last = 0;
   for (std::size_t i = 0; i < places.size(); ++i) {
     if (places[i].owner != message || (looped && !loop_of(places[i].at))) continue;
     if (!own) {
@@ -58,7 +58,7 @@ std::optional<AssistantTurns::Own> AssistantTurns::own_marks(int message) const 
   return own;
 }
 
-// Where the template's text in [begin, end) has its last special token, tag or line end; `begin`: it has none.
+// End of the last special token, tag or line of the template's text in [begin, end); `begin`: none.
 std::size_t AssistantTurns::header_end(std::size_t begin, std::size_t end) const {
   std::size_t header = begin;
   for (std::size_t i = begin; i < end;) {
@@ -69,20 +69,20 @@ std::size_t AssistantTurns::header_end(std::size_t begin, std::size_t end) const
   return header;
 }
 
-// [begin, end) without the white space that follows its last special token.
+// [begin, end) without white space after its last special token.
 std::size_t AssistantTurns::without_space(std::size_t begin, std::size_t end) const {
   const std::string_view text = chat_.text.substr(begin, end - begin);
   return chat_.special.ends(text) ? begin + jinja::strip(text, {}, jinja::StripSide::right).size() : end;
 }
 
-// The length of what is generated from for this answer, if the text begins with it.
+// Length of the generation prompt of this answer, if the text starts with it.
 std::optional<std::size_t> AssistantTurns::prompted(int message) const {
   if (!chat_.has_generation_prompt) return std::nullopt;
   const auto asked = chat_.beginning(static_cast<std::size_t>(message), true);
   return asked && chat_.text.starts_with(*asked) ? std::optional(asked->size()) : std::nullopt;
 }
 
-// The end of the generation prompt in the template's text before the turn's first mark.
+// End of the generation prompt in the template's text before the turn's first mark.
 std::optional<std::size_t> AssistantTurns::found_prompt(const Own& own) const {
   const std::string& prompt = chat_.generation_prompt;
   const std::size_t at = chat_.text.substr(own.before, own.first - own.before).rfind(prompt);
@@ -90,8 +90,8 @@ std::optional<std::size_t> AssistantTurns::found_prompt(const Own& own) const {
   return own.before + at + prompt.size();
 }
 
-// A turn begins as the generation prompt does. That may continue differently, with an opened thought for example: then
-// the header ends with its last line or special token.
+// Start of a turn: end of the generation prompt. If that continues differently (an opened reasoning block), the header
+// ends with its last line or special token.
 std::size_t AssistantTurns::begin_of(int message, const Own& own) const {
   const std::string& prompt = chat_.generation_prompt;
   if (own.loop_begin && own.before <= own.loop_begin->begin) {
@@ -109,7 +109,7 @@ std::size_t AssistantTurns::begin_of(int message, const Own& own) const {
 }
 
 std::size_t AssistantTurns::end_of(int message, const Own& own, std::size_t begin) const {
-  // All that the loop has written for the message, unless it has written others' texts there too.
+  // All loop output for the message, unless it contains texts of other messages.
   const bool looped = own.loop_end.has_value();
   const std::size_t stop = looped ? std::max(own.loop_stop, own.last) : chat_.text.size();
   if (looped && own.after >= stop) return without_space(begin, stop);
@@ -124,7 +124,7 @@ std::size_t AssistantTurns::end_of(int message, const Own& own, std::size_t begi
   return own.after == std::string::npos ? chat_.text.size() : own.last;
 }
 
-// The part of a turn that is there because of the messages that follow, told by the rendering without them.
+// Part of a turn that depends on following messages, found by rendering without them.
 std::optional<Range> AssistantTurns::inserted(int message, Range turn) const {
   const auto alone = chat_.beginning(static_cast<std::size_t>(message) + 1, false);
   if (!alone || common_prefix(chat_.text, *alone) < turn.begin) return std::nullopt;
@@ -158,7 +158,7 @@ std::vector<Range> AssistantTurns::without_others(int message, Range turn) const
   if (others.empty()) return {turn};
   std::vector<Range> cuts;
   auto between = inserted(message, turn);
-  // Text of the message after that of the others is its own.
+  // Text of the message after texts of others belongs to the message.
   for (const auto& [at, owner, part] : chat_.places.places)
     if (between && owner == message && at >= others.back().end) between->end = std::min(between->end, at);
   if (between && between->begin <= others.front().begin && between->end >= others.back().end) {
@@ -171,7 +171,7 @@ std::vector<Range> AssistantTurns::without_others(int message, Range turn) const
         if (at <= other.begin) around.begin = std::max(around.begin, at);
         if (at >= other.end) around.end = std::min(around.end, at);
       }
-      if (around.end == turn.end)  // the token that ends the turn stays
+      if (around.end == turn.end)  // the end token of the turn stays
         for (const auto& token : chat_.special.find(chat_.text.substr(other.end, turn.end - other.end)))
           around.end = other.end + token.begin;
       cuts.push_back(around);
@@ -180,7 +180,7 @@ std::vector<Range> AssistantTurns::without_others(int message, Range turn) const
   std::vector<Range> ranges;
   std::size_t begin = turn.begin;
   for (Range cut : cuts) {
-    // A special token that begins a tool's result ends what the model says.
+    // A special token at the start of a tool result is the end of the assistant's output.
     cut.begin += chat_.special.at(chat_.text, cut.begin).size();
     if (begin < cut.begin) ranges.push_back({begin, cut.begin});
     begin = std::max(begin, cut.end);
@@ -189,8 +189,8 @@ std::vector<Range> AssistantTurns::without_others(int message, Range turn) const
   return ranges;
 }
 
-// Where no special token ends the turn, the one that the next turn begins with does; failing that, whatever text
-// follows the answer at once.
+// Without a closing special token, the turn ends with the one that starts the next turn, else with the text directly
+// after the answer.
 void AssistantTurns::add_end(Turn& turn, std::size_t last_mark) const {
   Range& last = turn.ranges.back();
   if (chat_.special.ends(chat_.text.substr(last.begin, last.end - last.begin))) return;

@@ -1,5 +1,5 @@
 #pragma once
-// The texts of a tokenizer's special tokens, to be found in other texts.
+// Search for the texts of a tokenizer's special tokens.
 
 #include <cstddef>
 #include <string>
@@ -14,27 +14,26 @@ class SpecialTokens {
  public:
   SpecialTokens() = default;
   explicit SpecialTokens(std::vector<std::string> tokens);
-  // All special tokens of the tokenizer.
   explicit SpecialTokens(const Tokenizer& tokenizer);
 
-  // The token that begins at byte `at`, the longest of several; empty: none. Refers to this object.
+  // Longest token at byte `at`; empty: none. View into this object.
   [[nodiscard]] std::string_view at(std::string_view text, std::size_t at) const;
   struct Occurrence {
     std::size_t begin = 0, end = 0;
   };
-  // Leftmost, longest occurrences, which do not overlap.
+  // Leftmost-longest, non-overlapping occurrences.
   [[nodiscard]] std::vector<Occurrence> find(std::string_view text) const;
-  // The occurrence with `byte` strictly inside; begin == end: none.
+  // Occurrence with `byte` strictly inside; begin == end: none.
   [[nodiscard]] Occurrence around(std::string_view text, std::size_t byte) const;
-  // Whether the text, without white space at its end, ends with one.
+  // True if the text, trailing white space removed, ends with a special token.
   [[nodiscard]] bool ends(std::string_view text) const;
-  // Whether the text ends with one and holds nothing but special tokens and white space.
+  // True if the text ends with a special token and consists of special tokens and white space only.
   [[nodiscard]] bool alone(std::string_view text) const;
   [[nodiscard]] bool contains(std::string_view token) const;
 
  private:
   std::vector<std::string> tokens_;
-  std::string starts_;  // first bytes
+  std::string starts_;
   std::size_t longest_ = 0;
 };
 

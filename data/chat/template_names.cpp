@@ -98,7 +98,7 @@ class NameCollector {
         bound_.insert(name);
       return;
     }
-    // The attribute of a namespace is set, not a variable.
+    // Assignment to a namespace attribute binds no variable.
     if (targets_ && statement_ == "set" && !symbol_at(at_ + 1, ".")) {
       pending_.insert(name);
       return;
@@ -114,7 +114,7 @@ class NameCollector {
       pending_.insert(name);
       return;
     }
-    // Filters, tests and keywords of calls.
+    // Filters, tests and keyword arguments.
     const bool filter = at_ > 0 && symbol_at(at_ - 1, "|");
     const bool test =
         at_ > 0 && (name_at(at_ - 1, "is") || (name_at(at_ - 1, "not") && at_ > 1 && name_at(at_ - 2, "is")));
@@ -125,10 +125,10 @@ class NameCollector {
 
   std::vector<Token> tokens_;
   std::size_t at_ = 0;
-  std::string statement_;                 // the word that begins the tag
+  std::string statement_;
   bool targets_ = false;                  // names are bound here
   int depth_ = 0;                         // of brackets
-  TemplateNames::Names bound_, pending_;  // pending: from the end of the tag
+  TemplateNames::Names bound_, pending_;  // pending: bound at the end of the tag
   TemplateNames names_;
 };
 

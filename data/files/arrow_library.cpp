@@ -31,7 +31,7 @@ ArrowLibrary open_arrow_library() {
       if (library.missing.empty()) library.missing = fmt::format("there is no {}", path.string());
       continue;
     }
-    void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: functions of it may run at exit
+    void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // never closed: its functions may run at exit
     if (handle == nullptr) {
       library.missing = dlerror();
       continue;

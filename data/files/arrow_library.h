@@ -1,5 +1,5 @@
 #pragma once
-// The module that reads Parquet and Arrow files, opened when it is first asked for (data/arrow/arrow_interface.h).
+// Lazy loading of the plug-in for Parquet and Arrow files (data/arrow/arrow_interface.h).
 
 #include <string>
 
@@ -7,8 +7,8 @@
 
 namespace quench {
 
-// "libquench_arrow.so": next to the program, in ../lib/quench from there, or what QUENCH_ARROW_LIBRARY names. Null with
-// the reason in `missing` where there is none, or one of another version.
+// "libquench_arrow.so": in the program's folder, ../lib/quench, or at QUENCH_ARROW_LIBRARY. Null with the reason in
+// `missing` if absent or of another version.
 [[nodiscard]] const QuenchArrowFunctions* arrow_functions(std::string& missing);
 
 }  // namespace quench

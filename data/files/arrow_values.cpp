@@ -14,7 +14,6 @@ using Kind = ArrowType::Kind;
 
 constexpr int kMaxArrowDepth = 64;
 
-// Kinds whose format is one letter.
 struct PlainFormat {
   char letter;
   Kind kind;
@@ -58,8 +57,7 @@ void set_kind(ArrowType& type) {
   if (format.starts_with("+w:")) set(Kind::fixed_list, number_after_colon(format));
 }
 
-// The value of a key of a schema's metadata, which is a count, then keys and values, each after its length; empty where
-// there is none.
+// Value of a key in schema metadata (count, then length-prefixed keys and values); empty if absent.
 std::string_view metadata_value(const char* metadata, std::string_view key) {
   if (metadata == nullptr) return {};
   const auto take_length = [&] {
@@ -110,7 +108,6 @@ bool bit(const ArrowArray& array, int buffer, std::int64_t index) {
   return (static_cast<const std::uint8_t*>(array.buffers[buffer])[index / 8] >> (index % 8) & 1) != 0;
 }
 
-// An offset of 4 or 8 bytes.
 std::int64_t offset_at(const ArrowArray& array, int buffer, std::int64_t index, int width) {
   return width == 4 ? load<std::int32_t>(array, buffer, index) : load<std::int64_t>(array, buffer, index);
 }
@@ -167,7 +164,6 @@ Json text_value(const ArrowType& type, const ArrowArray& array, std::int64_t ind
   return {};
 }
 
-// Elements [begin, end) of the child.
 Json list_value(const ArrowType& type, const ArrowArray& array, std::int64_t begin, std::int64_t end) {
   Json::Array list;
   list.reserve(static_cast<std::size_t>(end - begin));
@@ -224,7 +220,7 @@ Json arrow_value(const ArrowType& type, const ArrowArray& array, std::int64_t ro
       return object;
     }
     case Kind::dictionary: {
-      // The index has no child arrays: the array is its own.
+      // Dictionary indices have no child arrays: a copy of the array itself.
       ArrowArray indices = array;
       indices.dictionary = nullptr;
       return arrow_value(type.children[1], *array.dictionary, arrow_value(type.children[0], indices, row).as_int());

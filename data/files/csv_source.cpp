@@ -9,11 +9,10 @@
 namespace quench {
 namespace {
 
-constexpr std::size_t kMaxCells = 65536;  // of a row
+constexpr std::size_t kMaxCells = 65536;  // per row
 
-// The character that separates the cells of the first line.
 char separator_of(std::string_view start) {
-  std::string outside;  // of quotes
+  std::string outside;
   bool quoted = false;
   for (const char c : start) {
     if (c == '"') quoted = !quoted;
@@ -55,7 +54,7 @@ class CsvRecords final : public RecordSource {
   [[nodiscard]] const std::vector<std::string>& columns() const override { return columns_; }
 
  private:
-  // The cells of the next row that is no empty line; false at the end.
+  // Cells of the next non-empty row; false at the end.
   bool read_row() {
     while (blocks_.peek() == '\n' || blocks_.peek() == '\r') blocks_.take();
     if (blocks_.peek() < 0) return false;
@@ -81,7 +80,7 @@ class CsvRecords final : public RecordSource {
     cell = std::string();
   }
 
-  // Reads a cell and what ends it; false where that is the end of the row.
+  // Reads a cell and its separator; false at the end of the row.
   bool read_cell() {
     std::string cell;
     if (blocks_.peek() == '"') read_quoted(cell);
@@ -135,7 +134,7 @@ class CsvRecords final : public RecordSource {
   std::vector<std::string> columns_, cells_;
   std::string row_fault_;
   std::uint64_t row_line_ = 0;
-  std::uint64_t bytes_ = 0;                      // of the row's cells
+  std::uint64_t bytes_ = 0;
   std::size_t after_quote_ = std::string::npos;  // length of the cell at its closing quote
 };
 

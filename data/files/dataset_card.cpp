@@ -7,8 +7,8 @@ namespace {
 
 struct CardLine {
   std::size_t indent = 0;  // of the text, after "- "
-  bool item = false;       // begins with "- "
-  std::string key, value;  // "key: value"; a line without ": " has a value alone
+  bool item = false;
+  std::string key, value;  // "key: value"; without ": " only a value
 };
 
 std::string_view trimmed(std::string_view text) {
@@ -40,7 +40,7 @@ CardLine card_line(std::string_view text) {
   return line;
 }
 
-// The lines of the card's front matter under "configs:".
+// Front matter lines under "configs:".
 std::vector<CardLine> config_lines(std::string_view card) {
   std::vector<CardLine> lines;
   bool front = false, inside = false;
@@ -90,7 +90,7 @@ std::vector<CardConfig> card_configs(std::string_view card) {
       if (config.splits.empty()) return {};
       in_path = line.value.empty();
       if (!in_path) config.splits.back().second.push_back(line.value);
-    } else if (in_files && line.item && line.key.empty()) {  // of a list of paths
+    } else if (in_files && line.item && line.key.empty()) {  // item of a path list
       if (!in_path && config.splits.empty()) config.splits.push_back({"train", {}});
       config.splits.back().second.push_back(line.value);
     }

@@ -1,5 +1,5 @@
 #pragma once
-// The data files that the card of a data set on the Hugging Face Hub (README.md) names.
+// Data files declared by a Hugging Face Hub dataset card (README.md).
 
 #include <string>
 #include <string_view>
@@ -8,17 +8,16 @@
 
 namespace quench {
 
-// One data set of a card: an entry of the list `configs` in the YAML at the beginning of the card.
+// Entry of the YAML list `configs` of a card.
 struct CardConfig {
   std::string name;
-  bool is_default = false;  // says so, or is called "default"
-  std::string folder{};     // data_dir: where its files lie, if no files are named
-  // Splits in the order of the card, each with glob patterns relative to the card's folder. Files named without a split
-  // are the train split.
+  bool is_default = false;  // declared, or named "default"
+  std::string folder{};     // data_dir: folder of the files, if none are declared
+  // Splits in order, with glob patterns relative to the folder of README.md. Files without a split: train.
   std::vector<std::pair<std::string, std::vector<std::string>>> splits{};
 };
 
-// Reads the block form of YAML that cards are written in; other forms, and cards without `configs`, give none.
+// Parser of block-style YAML; other forms, and cards without `configs`, return none.
 [[nodiscard]] std::vector<CardConfig> card_configs(std::string_view card);
 
 }  // namespace quench

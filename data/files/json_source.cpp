@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kBlanks = " \t\r\n";
 
-// A message of the JSON parser is "<origin>:<line>:<column>: what", as if the record were a file of its own.
+// Parser messages are "<origin>:<line>:<column>: what", relative to the record.
 std::string parse_fault(const std::string& message, const std::string& origin) {
   if (!message.starts_with(origin + ":")) return message;
   const std::string_view rest = std::string_view(message).substr(origin.size() + 1);
@@ -54,7 +54,7 @@ class JsonLines final : public RecordSource {
   std::uint64_t limit_;
 };
 
-// The elements of one array, or values one after the other.
+// Elements of one array, or concatenated values.
 class JsonValues final : public RecordSource {
  public:
   JsonValues(std::unique_ptr<TextInput> input, const RecordSourceOptions& options)
@@ -87,7 +87,7 @@ class JsonValues final : public RecordSource {
     QUENCH_FAIL(ErrorCode::corrupt, "{}:{}: {}", input_->name(), blocks_.line(), reason);
   }
 
-  // Moves to the next element, over the comma before it; true at the end of the array, which must be that of the file.
+  // Advances to the next element, past the comma; true at the end of the array, which must be the end of the file.
   bool at_array_end() {
     if (blocks_.peek() == ']') {
       blocks_.take();
@@ -114,7 +114,7 @@ class JsonValues final : public RecordSource {
     if (too_long_) text_ = std::string();
   }
 
-  // The text of one value. Its brackets and quotes are matched; all else is left to the parser.
+  // Text of one value. Only brackets and quotes are matched; validation is the parser's.
   void scan_value() {
     text_.clear();
     too_long_ = false;
@@ -154,7 +154,7 @@ class JsonValues final : public RecordSource {
   bool too_long_ = false;
 };
 
-// An array, or a first record of more than one line.
+// True for an array, or a multi-line first record.
 bool is_json_values(std::string_view start) {
   if (start.starts_with("\xEF\xBB\xBF")) start.remove_prefix(3);
   start.remove_prefix(std::min(start.size(), start.find_first_not_of(kBlanks)));

@@ -1,13 +1,13 @@
 #pragma once
-// Records in JSON: one a line, one array of them, or one after the other, each over several lines. The beginning of the
-// file tells which.
+// JSON records: one per line (JSON Lines), one array, or concatenated multi-line values. Detected from the beginning of
+// the file.
 
 #include "data/files/record_source.h"
 
 namespace quench {
 
-// Blank lines are passed over. Throws what TextInput throws; reading throws corrupt "file:line: reason" for an array
-// that is not closed, or that has something between or after its records.
+// Blank lines are skipped. Throws the errors of TextInput; reading throws corrupt "file:line: reason" for an unclosed
+// array, or text between or after its records.
 [[nodiscard]] std::unique_ptr<RecordSource> open_json_source(const std::filesystem::path& path,
                                                              const RecordSourceOptions& options);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Lines of a text in bounded memory: a line above the limit is reported and skipped without being held.
+// Line reader in bounded memory: a line above the limit is reported and skipped.
 
 #include <cstdint>
 #include <string>
@@ -10,17 +10,17 @@ namespace quench {
 
 class LineReader {
  public:
-  // `input`, nothing of which has been read, must outlive the reader.
+  // `input` must be unread and outlive the reader.
   LineReader(TextInput& input, std::uint64_t max_line_bytes);
 
-  // Moves to the next line, without its "\n" or "\r\n"; a last line without one counts. A UTF-8 byte order mark at the
-  // start of the file is left out. False at the end. Throws what TextInput::read throws.
+  // Next line, without "\n" or "\r\n"; an unterminated last line counts. A leading UTF-8 byte order mark is skipped.
+  // False at the end. Throws the errors of TextInput::read.
   bool next();
-  // The line; empty when too_long().
+  // Empty if too_long().
   [[nodiscard]] const std::string& text() const noexcept { return line_; }
   [[nodiscard]] bool too_long() const noexcept { return too_long_; }
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }  // 1-based
-  // Bytes of the stored file up to the end of the line; where it is packed, in proportion to the block's text.
+  // Bytes of the stored file up to the end of the line; for compressed files interpolated within the block.
   [[nodiscard]] std::uint64_t consumed() const noexcept { return span_.at(position_, block_.size()); }
 
  private:
@@ -28,7 +28,7 @@ class LineReader {
 
   TextInput& input_;
   std::uint64_t limit_;
-  StoredSpan span_;  // of the block
+  StoredSpan span_;
   std::string block_;
   std::size_t position_ = 0;
   std::string line_;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kParquetMagic = "PAR1", kArrowFileMagic = "ARROW1", kStreamMagic = "\xFF\xFF\xFF\xFF";
 
-// Owns what the module hands out.
+// Owner of the plug-in's objects.
 template <class T>
 struct ArrowOwner : T {
   ArrowOwner() : T{} {}
@@ -114,7 +114,7 @@ class TableRecords final : public RecordSource {
   std::vector<std::string> columns_;
   ArrowOwner<ArrowArray> batch_;
   std::int64_t row_ = 0, rows_ = 0, rows_before_ = 0;  // of the batch
-  std::uint64_t begin_ = 0, end_ = 0;                  // of the batch in the file
+  std::uint64_t begin_ = 0, end_ = 0;
   bool ended_ = false;
   std::array<char, 1024> error_{};
 };

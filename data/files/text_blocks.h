@@ -1,5 +1,5 @@
 #pragma once
-// The characters of a text one after the other, in bounded memory, with the line of each and its place in the file.
+// Character reader in bounded memory, with line numbers and file positions.
 
 #include <cstdint>
 #include <string>
@@ -10,14 +10,13 @@ namespace quench {
 
 class TextBlocks {
  public:
-  // `input`, nothing of which has been read, must outlive the object. A UTF-8 byte order mark is left out.
+  // `input` must be unread and outlive the object. A UTF-8 byte order mark is skipped.
   explicit TextBlocks(TextInput& input) : input_(input) {
     if (peek() >= 0 && block_.starts_with("\xEF\xBB\xBF")) at_ = 3;
   }
 
-  // The next byte; -1 at the end. Throws what TextInput::read throws.
+  // Next byte; -1 at the end. Throws the errors of TextInput::read.
   [[nodiscard]] int peek() { return at_ < block_.size() || fill() ? static_cast<unsigned char>(block_[at_]) : -1; }
-  // Passes over the byte that peek() gave.
   void take() {
     if (block_[at_] == '\n') ++line_;
     ++at_;
@@ -25,8 +24,8 @@ class TextBlocks {
   void skip_blanks() {
     for (int c = peek(); c == ' ' || c == '\t' || c == '\r' || c == '\n'; c = peek()) take();
   }
-  [[nodiscard]] std::uint64_t line() const noexcept { return line_; }  // of the next byte, counted from 1
-  // Bytes of the stored file up to the next byte; where it is packed, in proportion to the block's text.
+  [[nodiscard]] std::uint64_t line() const noexcept { return line_; }  // of the next byte, 1-based
+  // Bytes of the stored file up to the next byte; for compressed files interpolated within the block.
   [[nodiscard]] std::uint64_t consumed() const noexcept { return span_.at(at_, block_.size()); }
 
  private:
@@ -40,7 +39,7 @@ class TextBlocks {
   }
 
   TextInput& input_;
-  StoredSpan span_;  // of the block
+  StoredSpan span_;
   std::string block_;
   std::size_t at_ = 0;
   std::uint64_t line_ = 1;

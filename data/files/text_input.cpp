@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kStoredBlockBytes = std::size_t{1} << 18;
 
-constexpr std::size_t kMagicBytes = 8;  // that tell how a file is packed
+constexpr std::size_t kMagicBytes = 8;
 constexpr std::size_t kPeekedBytes = 65536;
 
 std::string_view characters(std::span<const std::byte> bytes) {
@@ -31,7 +31,6 @@ bool begins_gzip(std::span<const std::byte> bytes) {
   return characters(bytes).starts_with("\x1F\x8B");
 }
 
-// A frame, or one to be skipped, which the first of a file may be.
 bool begins_zstd(std::span<const std::byte> bytes) {
   const std::string_view start = characters(bytes);
   if (start.size() < 4) return false;
@@ -41,7 +40,7 @@ bool begins_zstd(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-// The stored bytes, a block at a time.
+// Stored bytes, in blocks.
 class TextInput::Source {
  public:
   explicit Source(const std::filesystem::path& path) {
@@ -49,12 +48,12 @@ class TextInput::Source {
     block_.resize(kStoredBlockBytes);
   }
 
-  // What has been read and not been taken; reads on if that is nothing. Empty at the end.
+  // Unconsumed bytes; reads the next block if there are none. Empty at the end.
   std::span<const std::byte> peek() {
     if (begin_ == end_) refill();
     return std::span(block_).subspan(begin_, end_ - begin_);
   }
-  // The same with at least so many bytes, unless there are no more.
+  // Same with at least so many bytes, fewer only at the end.
   std::span<const std::byte> peek(std::size_t least) {
     if (end_ - begin_ < least && begin_ > 0) {
       std::copy(block_.begin() + static_cast<std::ptrdiff_t>(begin_),
@@ -98,8 +97,8 @@ class TextInput::Source {
 
   std::optional<BinaryFile> file_;  // none: standard input
   std::vector<std::byte> block_;
-  std::size_t begin_ = 0, end_ = 0;  // of what is left in the block
-  std::uint64_t fetched_ = 0;        // of the file
+  std::size_t begin_ = 0, end_ = 0;  // unconsumed part of the block
+  std::uint64_t fetched_ = 0;
   std::uint64_t position_ = 0;
 };
 
@@ -112,7 +111,7 @@ class TextInput::Unpacker {
   Unpacker(Source& source, const std::string& name, std::string_view format)
       : source_(source), name_(name), format_(format) {}
 
-  // Packed bytes; throws corrupt where there are none.
+  // Compressed bytes; throws corrupt at the end.
   std::span<const std::byte> packed() {
     const std::span<const std::byte> bytes = source_.peek();
     QUENCH_CHECK_AS(ErrorCode::corrupt, !bytes.empty(),
@@ -124,7 +123,7 @@ class TextInput::Unpacker {
     QUENCH_CHECK_AS(ErrorCode::corrupt, sound, "{}: damaged {} data at byte {}: {}", name_, format_, source_.position(),
                     reason);
   }
-  // After the packed text lies nothing but zeros.
+  // Only zero padding may follow the compressed data.
   void require_end() {
     for (auto rest = source_.peek(); !rest.empty(); rest = source_.peek()) {
       const auto other = std::ranges::find_if(rest, [](std::byte byte) { return byte != std::byte{0}; });
@@ -143,7 +142,7 @@ class TextInput::Unpacker {
 class TextInput::GzipUnpacker final : public Unpacker {
  public:
   GzipUnpacker(Source& source, const std::string& name) : Unpacker(source, name, "gzip") {
-    constexpr int kGzipOnly = 16;  // added to the window's bits
+    constexpr int kGzipOnly = 16;  // added to the window bits
     QUENCH_CHECK_AS(ErrorCode::out_of_memory, inflateInit2(&stream_, MAX_WBITS + kGzipOnly) == Z_OK,
                     "{}: no memory to unpack gzip data", name);
   }
@@ -170,7 +169,7 @@ class TextInput::GzipUnpacker final : public Unpacker {
   }
 
  private:
-  // After a member comes another one, or the end, which may be padded with zeros.
+  // After a member: another one, or the end, possibly zero-padded.
   void next_member() {
     if (begins_gzip(source_.peek(2))) {
       inflateReset(&stream_);
@@ -195,7 +194,7 @@ class TextInput::ZstdUnpacker final : public Unpacker {
   std::size_t read(std::span<std::byte> out) override {
     std::size_t done = 0;
     while (done < out.size() && !ended_) {
-      // Text may be left over of bytes that have been taken.
+      // Output may be pending for consumed input.
       const std::span<const std::byte> rest = source_.peek();
       ZSTD_inBuffer input{rest.data(), rest.size(), 0};
       ZSTD_outBuffer output{out.data(), out.size(), done};
@@ -214,7 +213,7 @@ class TextInput::ZstdUnpacker final : public Unpacker {
   }
 
  private:
-  // After a frame comes another one, or the end.
+  // After a frame: another one, or the end.
   void next_frame() {
     if (begins_zstd(source_.peek(4))) return;
     ended_ = true;

@@ -1,8 +1,6 @@
 #pragma once
-// The bytes of a text input from its beginning to its end: a file as it is, a gzip or zstd file unpacked as it is read
-// (told by its first bytes, not by its name), or standard input, which may be either.
-//
-// Whatever the packed bytes claim, no more is unpacked than is asked for.
+// Sequential bytes of a text input: plain, gzip or zstd (detected by magic bytes) file, or standard input.
+// Decompression is on demand and bounded by the requested bytes.
 
 #include <cstdint>
 #include <filesystem>
@@ -13,27 +11,26 @@
 
 namespace quench {
 
-// The name of standard input among data files.
 inline constexpr const char* kStandardInput = "-";
 
 class TextInput {
  public:
-  // Throws what BinaryFile throws, and unsupported for a file that another program packed.
+  // Throws the errors of BinaryFile, and unsupported for other compression formats.
   explicit TextInput(const std::filesystem::path& path);
   ~TextInput();
   TextInput(const TextInput&) = delete;
   TextInput& operator=(const TextInput&) = delete;
 
-  // How errors call it: the path, or "standard input".
+  // In errors: path, or "standard input".
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  // The beginning of the text, 64 KiB of it or more unless it is shorter; read() gives them again. To be called before
-  // read(), and valid until then. Throws what read() throws.
+  // At least the first 64 KiB of the text, if it is that long; read() returns them again. Call before read(); valid
+  // until then. Throws the errors of read().
   [[nodiscard]] std::string_view peek();
-  // Fills `out`, or less of it at the end; 0 at the end only. Several gzip members or zstd frames follow each other as
-  // one text. Throws corrupt, naming the byte of the packed file, where packed data is damaged, cut off or followed by
-  // something else, and what BinaryFile::read throws.
+  // Fills `out`, partially only at the end; 0 only at the end. Gzip members and zstd frames are concatenated. Throws
+  // corrupt, with the byte position in the compressed file, for damaged, truncated or trailing data, and the errors of
+  // BinaryFile::read.
   std::size_t read(std::span<std::byte> out);
-  // Bytes of the file, as it is stored, that have been read; 0 until the text that peek() unpacked has been.
+  // Stored bytes read; 0 until the text decompressed by peek() is consumed.
   [[nodiscard]] std::uint64_t position() const noexcept;
 
  private:
@@ -44,15 +41,15 @@ class TextInput {
 
   std::string name_;
   std::unique_ptr<Source> source_;
-  std::unique_ptr<Unpacker> unpacker_;  // null: not packed
-  std::string peeked_;                  // text that is unpacked already
-  std::size_t peeked_at_ = 0;           // of it, what has been read
+  std::unique_ptr<Unpacker> unpacker_;  // null: not compressed
+  std::string peeked_;                  // decompressed text of peek()
+  std::size_t peeked_at_ = 0;           // consumed bytes of peeked_
 };
 
-// Which bytes of the stored file a block of text came from.
+// Stored bytes of a block of text.
 struct StoredSpan {
   std::uint64_t begin = 0, end = 0;
-  // The byte that belongs to `offset` of `size` bytes of text.
+  // Stored byte of `offset` in `size` bytes of text.
   [[nodiscard]] std::uint64_t at(std::uint64_t offset, std::uint64_t size) const noexcept {
     if (size == 0 || end - begin == size) return begin + offset;
     return begin + static_cast<std::uint64_t>(static_cast<double>(end - begin) * static_cast<double>(offset) /
@@ -60,13 +57,13 @@ struct StoredSpan {
   }
 };
 
-// Bytes of the file as it is stored; 0 for standard input.
+// Stored bytes of the file; 0 for standard input.
 [[nodiscard]] std::uint64_t stored_size(const std::filesystem::path& path);
 
-// The program that packed a file that begins so, which TextInput does not read ("bzip2"); empty for any other.
+// Unsupported compression program, by first bytes ("bzip2"); empty: none.
 [[nodiscard]] std::string_view foreign_packer(std::string_view start);
 
-// The extension that tells what the text is, in lower case: ".jsonl" of a.jsonl, A.JSONL, a.jsonl.gz and a.jsonl.zst.
+// Extension without compression suffix, in lower case: ".jsonl" of a.jsonl, A.JSONL, a.jsonl.gz and a.jsonl.zst.
 [[nodiscard]] std::string text_extension(const std::filesystem::path& path);
 
 }  // namespace quench

@@ -1,7 +1,6 @@
 #pragma once
-// A regular file read at random offsets with pread(2), never through a mapping: a file that is cut, overwritten,
-// deleted or replaced while a job reads it is an Error that names it, where a mapping would raise SIGBUS or serve other
-// bytes.
+// Random access to a regular file with pread(2), not mmap: a file truncated, overwritten, deleted or replaced while in
+// use throws an Error naming it, instead of SIGBUS or changed bytes.
 
 #include <sys/stat.h>
 
@@ -17,24 +16,23 @@ namespace quench {
 
 class BinaryFile {
  public:
-  // Throws not_found, io, or unsupported (a folder, a pipe or a device). When the process runs out of descriptors, the
-  // soft limit is raised to the hard limit once, so that corpora of thousands of shards open on a stock system.
+  // Throws not_found, io, or unsupported (folder, pipe, device). On EMFILE the soft descriptor limit is raised to the
+  // hard limit once.
   explicit BinaryFile(const std::filesystem::path& path);
   ~BinaryFile();
   BinaryFile(const BinaryFile&) = delete;
   BinaryFile& operator=(const BinaryFile&) = delete;
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
-  // Bytes, as when the file was opened.
+  // Size in bytes at open.
   [[nodiscard]] std::uint64_t size() const noexcept { return static_cast<std::uint64_t>(opened_.st_size); }
-  // As the file was opened.
   [[nodiscard]] const struct stat& status() const noexcept { return opened_; }
 
-  // Fills `out` from byte `offset`. Thread-safe. Throws corrupt when the range ends past the file, io when the file is
-  // no longer the one that was opened (size, modification time, or no name left) or cannot be read.
+  // Fills `out` from byte `offset`. Thread-safe. Throws corrupt past the end of the file; io if the file changed since
+  // open (size, modification time, unlinked) or the read fails.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
-  // One little-endian value.
+  // Little-endian value at byte `offset`.
   template <class T>
   [[nodiscard]] T value(std::uint64_t offset) const {
     static_assert(std::is_trivially_copyable_v<T>);

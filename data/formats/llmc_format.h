@@ -1,6 +1,6 @@
 #pragma once
-// llm.c token files (karpathy/llm.c, dev/data/data_common.py): 256 int32 of header, of which [0] is the magic, [1] the
-// version and [2] the token count, then the tokens: magic 20240520 version 1 holds u16, 20240801 version 7 holds u32.
+// llm.c token files (karpathy/llm.c, dev/data/data_common.py): header of 256 int32 ([0] magic, [1] version, [2] token
+// count), then tokens. Magic 20240520 version 1: u16; 20240801 version 7: u32.
 
 #include "data/formats/token_layout.h"
 
@@ -8,9 +8,9 @@ namespace quench {
 
 inline constexpr std::int32_t kLlmcMagicU16 = 20240520;
 inline constexpr std::int32_t kLlmcMagicU32 = 20240801;
-inline constexpr std::int32_t kLlmcEvalMagic = 20240522;  // multiple-choice evaluation data, not a token stream
+inline constexpr std::int32_t kLlmcEvalMagic = 20240522;  // multiple-choice evaluation data, not tokens
 
-// Throws corrupt (wrong magic or count, or a file size that the count does not explain) or unsupported (version).
+// Throws corrupt (magic, count, file size inconsistent with the count) or unsupported (version).
 [[nodiscard]] TokenLayout read_llmc_layout(const BinaryFile& file);
 
 }  // namespace quench

@@ -23,7 +23,6 @@ DType element_of(std::uint8_t code, const std::string& name) {
   }
 }
 
-// An array of a file, visited front to back in blocks.
 template <class T>
 class ArrayReader {
  public:
@@ -99,7 +98,7 @@ TokenLayout read_megatron_layout(const BinaryFile& index, const BinaryFile& toke
                     "{}: sequence {} ends at byte {}, past the end of {} ({} bytes)", name, i,
                     (total + static_cast<std::uint64_t>(length)) * width, tokens.path().string(), tokens.size());
     total += static_cast<std::uint64_t>(length);
-    // Several bounds may name the same sequence: documents without tokens.
+    // Several bounds may equal one sequence index: empty documents.
     while (bounds_read < bounds && bound <= static_cast<std::int64_t>(i)) {
       const std::int64_t next = document_bounds.next();
       QUENCH_CHECK_AS(ErrorCode::corrupt, next >= bound && next <= static_cast<std::int64_t>(sequences),

@@ -1,10 +1,10 @@
 #pragma once
-// Quench token shards: tokens in one file that says all that is needed to use it. Little-endian.
+// Quench token shards: self-contained token files. Little-endian.
 //
 //   bytes 0-63   header: "QTOKENS\n", u32 version 1, u32 bytes per token (2 or 4), zeros
 //   from 64      tokens, u16 or u32; padded with zeros to a multiple of 8 bytes
 //                u64 end of each document (exclusive, in tokens; strictly increasing, the last is the token count)
-//                target mask, if any: one bit a token, least significant first, 1 = the token may be a target;
+//                target mask, if any: one bit per token, least significant first, 1 = the token may be a target;
 //                padded with zero bits to a multiple of 8 bytes
 //   last 256     trailer: u64 token count, u64 vocabulary size (0 unknown), u64 document count (0: no table),
 //                i64 EOS id (-1 none), u32 flags (1 = target mask), u32 fingerprint length, u64 XXH3-64 of all bytes
@@ -40,11 +40,11 @@ struct ShardTrailer {
 static_assert(sizeof(ShardTrailer) == 256);
 inline constexpr std::uint32_t kShardHasMask = 1;
 
-// Throws corrupt (unfinished, trailer hash, counts that do not match the size, a document table out of order) or
-// unsupported (version). Checks the trailer's hash, not the payload's.
+// Throws corrupt (unfinished, trailer hash, counts inconsistent with the size, document table not increasing) or
+// unsupported (version). Verifies the trailer's hash, not the payload's.
 [[nodiscard]] TokenLayout read_shard_layout(const BinaryFile& file);
 
-// Reads the whole file and compares the payload with its hash; throws corrupt.
+// Reads the whole file and verifies the payload hash; throws corrupt.
 void verify_shard(const BinaryFile& file);
 
 }  // namespace quench

@@ -1,6 +1,6 @@
 #pragma once
-// Writes one token shard (data/formats/shard_format.h), front to back, in bounded memory: 8 bytes a document and, with
-// a target mask, one bit a token. The file appears under its name only when it is complete and on disk.
+// Sequential writer of one token shard (data/formats/shard_format.h). Memory: 8 bytes per document, plus one bit per
+// token with a target mask. The file is renamed to its final name only when complete and synced.
 
 #include <cstdint>
 #include <filesystem>
@@ -15,29 +15,29 @@
 namespace quench {
 
 struct ShardOptions {
-  std::uint64_t vocab_size = 0;          // > 0; tokens are stored in 2 bytes up to 65,536, else in 4
-  std::optional<std::int32_t> eos_id{};  // recorded only
+  std::uint64_t vocab_size = 0;          // > 0; tokens of 2 bytes up to 65,536, else 4
+  std::optional<std::int32_t> eos_id{};  // metadata only
   std::string tokenizer_fingerprint{};   // at most 160 bytes
-  bool target_mask = false;              // store one flag a token
+  bool target_mask = false;              // store one flag per token
 };
 
 class ShardWriter {
  public:
-  // Replaces `path` when finished.
+  // Replaces an existing `path` in finish().
   ShardWriter(const std::filesystem::path& path, const ShardOptions& options);
-  ~ShardWriter();  // removes the unfinished file
+  ~ShardWriter();  // removes an unfinished file
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
 
-  // Adds tokens to the current document. `targets` (1: the token may be a target) has one flag a token when the shard
-  // has a mask; empty means all are targets. Throws invalid_argument for an id outside the vocabulary.
+  // Appends tokens to the current document. `targets`: one flag per token (1: loss target) if the shard has a mask;
+  // empty: all targets. Throws invalid_argument for ids outside the vocabulary.
   void append(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> targets = {});
-  // Ends the current document; nothing happens if it has no tokens.
+  // End of the current document; no-op for an empty one.
   void end_document();
   [[nodiscard]] std::uint64_t token_count() const noexcept { return token_count_; }
   [[nodiscard]] std::uint64_t document_count() const noexcept { return document_ends_.size(); }
 
-  // Ends the last document, writes the trailer, syncs and renames. Throws invalid_argument for a shard of no tokens.
+  // Ends the last document, writes the trailer, syncs and renames. Throws invalid_argument for an empty shard.
   void finish();
 
  private:

@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
-// Widens or narrows to int32 and returns the index of the first value outside [0, limit), or kNone. The test is folded
-// into the conversion without a branch so that the loop vectorises; the index is looked for only on failure.
+// Converts to int32 and returns the index of the first value outside [0, limit), or kNone. The range check is
+// branch-free so that the loop vectorises; the index is searched only on failure.
 template <class T>
 std::size_t convert_ids(const T* values, std::span<std::int32_t> out, std::uint64_t limit) {
   using Wide = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
@@ -80,7 +80,7 @@ class TokenFile final : public TokenSource {
       return;
     }
     if (layout_.mask_at_input && begin == 0 && !out.empty()) {
-      out[0] = 0;  // nothing precedes the first token, so nothing predicts it
+      out[0] = 0;  // the first token has no context to be predicted from
       out = out.subspan(1);
       begin = 1;
     }
@@ -120,7 +120,7 @@ class TokenFile final : public TokenSource {
 
  private:
   static constexpr std::uint64_t kIdLimit = std::uint64_t{1} << 31;
-  static constexpr std::uint64_t kLargeFile = std::uint64_t{1} << 30;  // whose check takes a second or more
+  static constexpr std::uint64_t kLargeFile = std::uint64_t{1} << 30;  // validation takes a second or more
 
   void check_range(std::uint64_t begin, std::size_t count) const {
     QUENCH_CHECK(begin <= layout_.token_count && count <= layout_.token_count - begin,

@@ -1,5 +1,5 @@
 #pragma once
-// The token file formats that can be read, and how a file is recognised.
+// Registry of readable token file formats, and their detection.
 
 #include <cstdint>
 #include <filesystem>
@@ -12,7 +12,6 @@
 
 namespace quench {
 
-// A token file, open: the file that holds the tokens, and where they are in it.
 struct OpenTokens {
   std::unique_ptr<BinaryFile> file;
   TokenLayout layout;
@@ -21,31 +20,31 @@ struct OpenTokens {
 struct TokenFormat {
   std::string_view name;
   std::string_view summary;
-  // Throws what the format's header reader throws.
+  // Throws the errors of the format's header reader.
   OpenTokens (*open)(const std::filesystem::path& path);
-  // Whether a file that begins with `start`, at most 256 bytes, is of the format; `start` is empty where no file is
-  // called `path`. Null: files must be named to be of it.
+  // True for a file of the format, given `start`, at most its first 256 bytes (empty if `path` does not exist). Null:
+  // the format must be named.
   bool (*recognises)(const std::filesystem::path& path, std::string_view start) = nullptr;
-  std::uint64_t largest_vocab = 0;                   // that its ids can count; 0: any
+  std::uint64_t largest_vocab = 0;                   // vocabulary limit of its ids; 0: none
   void (*verify)(const BinaryFile& file) = nullptr;  // reads the whole file; throws corrupt
 };
 
 [[nodiscard]] const ChoiceTable<TokenFormat>& token_formats();
 
-// The format that recognises a file. Throws not_found; unsupported with what the file looks like (an evaluation file, a
-// model file, text, a headerless file) and what to do.
+// Detected format. Throws not_found; unsupported with the likely content (evaluation file, model, text, headerless
+// file) and a remedy.
 [[nodiscard]] const TokenFormat& detect_token_format(const std::filesystem::path& path);
 
-// A sentence on what a file of no known format most likely is, from its first bytes, and what to do about it.
+// Message on the likely content of a file of unknown format, from its first bytes, with a remedy.
 [[nodiscard]] std::string_view file_guess(std::string_view start);
 
-// The .bin and .idx files of a Megatron-LM dataset, from the path of either or their common prefix.
+// .bin and .idx files of a Megatron-LM dataset, from either path or the common prefix.
 struct MegatronPaths {
   std::filesystem::path bin;
   std::filesystem::path idx;
 };
 [[nodiscard]] MegatronPaths megatron_paths(const std::filesystem::path& path);
-// The .bin file of the pair whose common prefix `path` is, if there is such a pair and `path` itself is no file.
+// .bin file of the pair with the common prefix `path`, if the pair exists and `path` is not a file.
 [[nodiscard]] std::optional<std::filesystem::path> megatron_pair(const std::filesystem::path& path);
 
 }  // namespace quench

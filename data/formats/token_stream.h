@@ -1,5 +1,5 @@
 #pragma once
-// Several token files as one stream, in the order given. A file's end always ends a document.
+// Concatenation of token files in the given order. The end of a file always ends a document.
 
 #include <memory>
 #include <string>
@@ -9,22 +9,22 @@
 
 namespace quench {
 
-// The files that a list of glob(7) patterns (* ? [...] {a,b}) names, each pattern's matches in byte order. A path that
-// exists and a pattern without wildcards stand for themselves. Throws not_found for a pattern that matches nothing,
-// bad_config for an empty list, a folder, or a file that is named twice.
+// Expansion of glob(7) patterns (* ? [...] {a,b}); matches of a pattern are in byte order. Existing paths and patterns
+// without wildcards are literal. Throws not_found for a pattern without matches, bad_config for an empty list, a
+// folder, or a duplicate file.
 [[nodiscard]] std::vector<std::filesystem::path> expand_file_patterns(const std::vector<std::string>& patterns);
 
 class TokenStream final : public TokenSource {
  public:
-  // At least one source. Throws invalid_argument when two of them were made with different tokenizers.
+  // At least one source. Throws invalid_argument for sources of different tokenizers.
   explicit TokenStream(std::vector<std::unique_ptr<TokenSource>> sources);
 
-  // Opens every file that the patterns name, a Megatron-LM pair once.
+  // A Megatron-LM pair is opened once.
   static std::unique_ptr<TokenStream> open(const std::vector<std::string>& patterns,
                                            const TokenSourceOptions& options = {});
 
   [[nodiscard]] std::uint64_t size() const override { return starts_.back(); }
-  [[nodiscard]] std::string describe() const override;  // one line a file
+  [[nodiscard]] std::string describe() const override;  // one line per file
   [[nodiscard]] bool has_target_mask() const override;
   [[nodiscard]] std::string tokenizer_fingerprint() const override { return fingerprint_; }
   [[nodiscard]] std::size_t file_count() const noexcept { return sources_.size(); }
@@ -35,7 +35,7 @@ class TokenStream final : public TokenSource {
                             std::vector<std::uint64_t>& starts) const override;
 
  private:
-  // Calls visit(source, first token within it, first token within the range, count) for each file of the range.
+  // Calls visit(source, first token in the source, first token in the range, count) per file of the range.
   template <class Visit>
   void for_each_part(std::uint64_t begin, std::uint64_t count, Visit visit) const;
 

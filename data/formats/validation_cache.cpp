@@ -18,8 +18,8 @@ std::string key_of(const BinaryFile& file) {
                      s.st_ctim.tv_sec, s.st_ctim.tv_nsec);
 }
 
-// Whether a later change would show in the times: they have advanced by more than their resolution since the last one,
-// which is some milliseconds, or seconds on file systems without fractions.
+// True if a later change would alter the timestamps: more than their resolution (milliseconds, or seconds on file
+// systems without fractions) has passed since the last change.
 bool is_settled(const BinaryFile& file) {
   const struct stat& s = file.status();
   timespec now{};

@@ -1,7 +1,6 @@
 #pragma once
-// What reading a data file from end to end has shown, remembered in a file, so that a run that starts again does not
-// read its data again. A data file is known by device, inode, size and the times of its last change; what is not known
-// is looked at anew.
+// Persistent cache of data file validation, so that a restarted run does not read its data again. Cache key: device,
+// inode, size and change times; files without an entry are validated again.
 
 #include <cstdint>
 #include <filesystem>
@@ -15,23 +14,21 @@ namespace quench {
 
 class ValidationCache {
  public:
-  // Of the tokens of a file.
   struct Tokens {
-    std::string format;          // as which the file was read
-    std::uint64_t id_bound = 0;  // every id is below it
+    std::string format;
+    std::uint64_t id_bound = 0;  // exclusive upper bound of all ids
   };
 
-  // `memory`: the file that remembers; it need not exist, and one that cannot be read is taken as empty. Without a name
-  // nothing outlives the object.
+  // `memory`: cache file; missing or unreadable files count as empty. Empty path: in-memory only.
   explicit ValidationCache(std::filesystem::path memory = {});
 
-  // The hash of the file's content, computed where it is not known.
+  // Content hash of the file, computed if not cached.
   [[nodiscard]] ContentHash content(const BinaryFile& file);
-  // What an earlier check of its tokens has found; a Quench shard also had its hash compared then.
+  // Result of an earlier token validation; for a Quench shard it included the payload hash.
   [[nodiscard]] std::optional<Tokens> tokens(const BinaryFile& file) const;
   void set_tokens(const BinaryFile& file, Tokens tokens);
 
-  // Writes what is new. A failure is a warning: the next start looks again.
+  // Writes new entries. Failure is a warning.
   void save();
 
  private:
@@ -39,8 +36,7 @@ class ValidationCache {
     std::optional<ContentHash> content;
     std::optional<Tokens> tokens;
   };
-  // Where it can be remembered: a file that was changed a moment ago may change again within the resolution of its
-  // time.
+  // Skips files changed within the timestamp resolution, whose next change might go undetected.
   void remember(const BinaryFile& file, Record record);
 
   std::filesystem::path memory_;

@@ -1,4 +1,4 @@
-// Letter case and classes of characters, as Python's str has them.
+// Letter case and character classes of Python's str.
 
 #include <utf8proc.h>
 
@@ -16,7 +16,7 @@ struct SpecialCase {
   std::string_view upper, title;
 };
 
-// Characters whose upper or title case is several characters (Unicode's SpecialCasing.txt).
+// Characters with multi-character upper or title case (Unicode's SpecialCasing.txt).
 constexpr SpecialCase kSpecialCases[] = {
     {0x00DF, "SS", "Ss"}, {0x0149, "ʼN", "ʼN"}, {0x01F0, "J̌", "J̌"},   {0x0390, "Ϊ́", "Ϊ́"},     {0x03B0, "Ϋ́", "Ϋ́"},
     {0x0587, "ԵՒ", "Եւ"}, {0x1E96, "H̱", "H̱"},   {0x1E97, "T̈", "T̈"},   {0x1E98, "W̊", "W̊"},     {0x1E99, "Y̊", "Y̊"},
@@ -54,7 +54,7 @@ bool is_cased_letter(char32_t code) {
          utf8proc_tolower(c) != utf8proc_toupper(c);
 }
 
-// Marks and modifiers, over which Unicode's condition for a final sigma looks.
+// Case-ignorable marks and modifiers, skipped by Unicode's final sigma condition.
 bool is_case_ignorable(char32_t code) {
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(code))) {
     case UTF8PROC_CATEGORY_MN:
@@ -76,7 +76,7 @@ void append_upper(std::string& out, char32_t code, bool title) {
   append_code_point(out, static_cast<char32_t>(title ? utf8proc_totitle(c) : utf8proc_toupper(c)));
 }
 
-// A text's code points; bytes that are not well-formed stand as kNone.
+// Code points of a text; kNone for bytes that are not well-formed.
 class CodePoints {
  public:
   static constexpr char32_t kNone = 0xFFFFFFFF;
@@ -128,7 +128,7 @@ bool is_of(char32_t code, CharacterClass character_class) {
   const utf8proc_category_t category = utf8proc_category(c);
   const bool alpha = category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
   const bool decimal = category == UTF8PROC_CATEGORY_ND;
-  // Superscripts, subscripts, circled and other digits that are no decimals.
+  // Superscripts, subscripts, circled and other non-decimal digits.
   const bool digit =
       decimal || (category == UTF8PROC_CATEGORY_NO &&
                   (code == 0xB2 || code == 0xB3 || code == 0xB9 || (code >= 0x2070 && code <= 0x2089) ||

@@ -9,7 +9,7 @@
 namespace quench::jinja {
 namespace {
 
-// How an error calls a token.
+// Name of a token in errors.
 std::string described(const Token& token) {
   switch (token.kind) {
     case TokenKind::end: return "the end of the template";

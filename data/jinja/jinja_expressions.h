@@ -1,5 +1,5 @@
 #pragma once
-// The parser of expressions, from the lowest precedence to the highest.
+// Recursive-descent parser of expressions, lowest to highest precedence.
 
 #include <string_view>
 #include <vector>
@@ -15,14 +15,14 @@ class ExpressionParser {
 
   ExpressionParser(std::vector<Token> tokens, std::string_view name) : tokens_(std::move(tokens)), name_(name) {}
 
-  // An expression; without `ternary` an "if" after it is left alone. Several with commas between are a tuple.
+  // Expression, or a tuple of several; without `ternary` a following "if" is not consumed.
   ExpressionPtr parse_expression(bool ternary = true);
   ExpressionPtr parse_tuple(bool ternary = true);
-  // The filters, if any, that follow `input`.
+  // Filters applied to `input`, if any.
   ExpressionPtr parse_filters(ExpressionPtr input);
-  // The name and the arguments of a filter, and the filters that follow.
+  // Filter name and arguments, and further filters.
   ExpressionPtr parse_filter(ExpressionPtr input);
-  // How often a name has been read as a variable; of varargs, kwargs and caller, by which macros take more arguments.
+  // Number of reads of a variable; of varargs, kwargs and caller for macros with extra arguments.
   [[nodiscard]] std::size_t uses(std::string_view name) const;
 
   [[nodiscard]] const Token& current() const { return tokens_[at_]; }
@@ -37,7 +37,7 @@ class ExpressionParser {
   std::string expect_name(std::string_view what);
   [[noreturn]] void fail(std::string_view what) const { fail_at(current().line, what); }
   [[noreturn]] void fail_at(int line, std::string_view what) const;
-  // Counts a level for its lifetime; fails beyond kMaxDepth.
+  // Nesting level for its lifetime; throws beyond kMaxDepth.
   class Level {
    public:
     explicit Level(ExpressionParser& parser) : parser_(parser) {
@@ -69,7 +69,7 @@ class ExpressionParser {
   void parse_arguments(Expression& call);
   ExpressionPtr parse_list(std::string_view end, ExpressionKind kind);
   ExpressionPtr parse_map();
-  // left, then `next` again behind each of these symbols.
+  // Left-associative chain: left, then `next` after each of the symbols.
   template <class Next>
   ExpressionPtr parse_binary(std::initializer_list<std::string_view> symbols, const Next& next);
 

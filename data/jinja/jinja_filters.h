@@ -1,5 +1,5 @@
 #pragma once
-// The tables of filters and of methods, one for each kind of input.
+// Tables of filters and methods, by input type.
 
 #include <span>
 #include <string_view>
@@ -14,8 +14,8 @@ struct NamedFunction {
 };
 
 [[nodiscard]] std::span<const NamedFunction> text_filters();
-[[nodiscard]] std::span<const NamedFunction> item_filters();    // of sequences and mappings
-[[nodiscard]] std::span<const NamedFunction> number_filters();  // and of single values
+[[nodiscard]] std::span<const NamedFunction> item_filters();    // sequences and mappings
+[[nodiscard]] std::span<const NamedFunction> number_filters();  // scalars
 [[nodiscard]] std::span<const NamedFunction> string_methods();
 
 }  // namespace quench::jinja

@@ -71,7 +71,7 @@ Value filter_join(const Value& input, const Arguments& a, Meter& meter) {
   return text;
 }
 
-// Nothing of a value that is false, as Jinja2 has it: none, 0, undefined.
+// Empty for falsy values (none, 0, undefined), as in Jinja2.
 List items_if_true(const Value& input, Meter& meter) {
   return input.truthy() ? items_of(input, meter) : List{};
 }
@@ -95,7 +95,7 @@ Value filter_map(const Value& input, const Arguments& a, Meter& meter) {
   return {std::move(out), SequenceKind::iterator};
 }
 
-// select, reject, selectattr, rejectattr: by a test, or by truth.
+// select, reject, selectattr, rejectattr: by a test or truthiness.
 template <bool kAttribute, bool kKeep>
 Value filter_select(const Value& input, const Arguments& a, Meter& meter) {
   const List items = items_if_true(input, meter);
@@ -126,8 +126,7 @@ Value folded(const Value& value, bool case_sensitive) {
   return value.is_string() && !case_sensitive ? Value(with_case(value.string(), LetterCase::lower)) : value;
 }
 
-// By attributes with commas between them. Keys in a list: equal ones, undefined ones too, are not asked for their
-// order.
+// Comma-separated attributes as a list key; equal keys, also undefined ones, need no ordering.
 Value sort_key(const Value& item, const Value* attribute, bool case_sensitive) {
   if (attribute == nullptr || !attribute->is_string()) return folded(attribute_path(item, attribute), case_sensitive);
   List keys;
@@ -138,7 +137,7 @@ Value sort_key(const Value& item, const Value* attribute, bool case_sensitive) {
   return keys;
 }
 
-// The order of the items by their keys; equal ones keep theirs.
+// Stable sort of the items by their keys.
 List sorted(const List& items, const List& keys, bool reverse) {
   std::vector<std::size_t> order(items.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -248,7 +247,7 @@ Value filter_slice(const Value& input, const Arguments& a, Meter& meter) {
   return {std::move(rows), SequenceKind::iterator};
 }
 
-// Pairs of a key and the items that have it, in the keys' order.
+// Pairs of key and items, in key order.
 Value filter_groupby(const Value& input, const Arguments& a, Meter& meter) {
   a.check({"attribute", "default", "case_sensitive"}, 1);
   const List items = items_of(input, meter);

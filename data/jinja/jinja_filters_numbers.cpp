@@ -1,4 +1,4 @@
-// Filters of numbers and of single values.
+// Filters of numbers and scalars.
 
 #include <charconv>
 #include <cmath>
@@ -13,8 +13,8 @@ namespace {
 
 constexpr double kBeyondIntegers = 9223372036854775808.0;
 
-// The digits of a Python literal as int() and float() read it: without white space at the ends and without single
-// underscores between digits; empty where there is no such number.
+// Digits of a Python literal as for int() and float(): stripped, without single underscores between digits; empty if
+// not a number.
 std::string number_text(const std::string& text) {
   std::string out(strip(text, {}, StripSide::both));
   const auto alphanumeric = [&](std::size_t i) {
@@ -32,7 +32,7 @@ std::string number_text(const std::string& text) {
 bool read_float(const std::string& text, double& number) {
   const std::string digits = number_text(text);
   if (digits.empty() || digits[0] == '+') return false;
-  // Python's names of what is not finite, without the form "nan(...)" of C.
+  // Python's names of non-finite values, without C's "nan(...)".
   if (digits.find('(') != std::string::npos) return false;
   const auto [stop, wrong] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (wrong == std::errc::result_out_of_range) number = std::strtod(digits.c_str(), nullptr);
@@ -141,7 +141,7 @@ Value filter_default(const Value& input, const Arguments& a, Meter&) {
   return other != nullptr ? *other : Value("");
 }
 
-// An attribute, never an item: of a mapping, its methods.
+// Attribute only, never an item; of a mapping, its methods.
 Value filter_attr(const Value& input, const Arguments& a, Meter&) {
   a.check({"name"}, 1);
   const std::string name = a.text(0, "name", "");

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kMaxWidth = 1 << 20;
 
-// format % values: the conversions one after the other.
+// format % values, conversion by conversion.
 class Printf {
  public:
   Printf(const Value& format, const Value& values, Meter& meter)
@@ -51,7 +51,7 @@ class Printf {
     return values_.items()[next_++];
   }
 
-  // A number in the format, or '*' for the next argument.
+  // Number in the format, or '*' for the next argument.
   std::int64_t count() {
     if (peek() == '*') {
       ++at_;
@@ -159,7 +159,7 @@ class Printf {
     }
   }
 
-  // A precision is the least number of digits.
+  // Precision: minimum number of digits.
   static std::string integer(std::int64_t value, FormatSpec spec) {
     const std::int64_t digits = std::exchange(spec.precision, -1);
     if (spec.zero && spec.align == '>') spec.align = '\0';
@@ -274,7 +274,7 @@ class Formatter {
   const Arguments& arguments_;
   Meter& meter_;
   std::size_t next_ = 0;
-  int automatic_ = -1;  // 1: fields without numbers, 0: with numbers; below 0: none yet
+  int automatic_ = -1;  // 1: unnumbered fields, 0: numbered; < 0: none yet
 };
 
 }  // namespace

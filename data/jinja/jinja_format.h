@@ -1,5 +1,5 @@
 #pragma once
-// Format specifications of Python: the part after ":" in "{:>8.2f}" and, in other order, in "%8.2f".
+// Python format specifications: the part after ":" in "{:>8.2f}", and the variant of "%8.2f".
 
 #include <cstdint>
 #include <string>
@@ -11,7 +11,7 @@ namespace quench::jinja {
 
 struct FormatSpec {
   std::string fill{};      // empty: a space, or a zero for `zero`
-  char align = '\0';       // '<', '>', '^', '='; none: by the value's type
+  char align = '\0';       // '<', '>', '^', '='; none: by type
   char sign = '-';         // '+', '-', ' '
   bool alternate = false;  // '#'
   bool zero = false;
@@ -25,7 +25,7 @@ struct FormatSpec {
   }
 };
 
-// Throws invalid_argument for a specification that Python refuses too.
+// Throws invalid_argument for specifications that Python rejects.
 [[nodiscard]] FormatSpec parse_format_spec(std::string_view text);
 // Python's format(value, spec).
 [[nodiscard]] std::string formatted(const Value& value, const FormatSpec& spec);

@@ -1,7 +1,7 @@
 #pragma once
-// The text of a Jinja template as tokens, with white space controlled as Transformers sets it for chat templates:
-// trim_blocks (a newline right behind a block or comment is left out), lstrip_blocks (so is the white space in front of
-// one that begins a line), "-" and "+" at either end, and no newline at the template's end.
+// Lexer of Jinja templates, with the white space control of Transformers' chat templates: trim_blocks (the newline
+// after a block or comment is removed), lstrip_blocks (also white space before one at the start of a line), "-" and "+"
+// at either end, no newline at the template's end.
 
 #include <cstdint>
 #include <string>
@@ -17,10 +17,10 @@ enum class TokenKind : std::uint8_t {
   block_begin,     // {%
   block_end,       // %}
   name,
-  string,  // `text` holds what it stands for
+  string,  // `text`: unescaped value
   integer,
   number,
-  symbol,  // an operator or a bracket
+  symbol,  // operator or bracket
   end,
 };
 
@@ -30,10 +30,10 @@ struct Token {
   int line = 0;
 };
 
-// "<name>:<line>: <what>": how all errors about a template begin.
+// "<name>:<line>: <what>": prefix of all template errors.
 [[nodiscard]] std::string located(std::string_view name, int line, std::string_view what);
 
-// `name` is what errors call the template. Throws Error(unsupported) "<name>:<line>: <what>".
+// `name`: template in errors. Throws Error(unsupported) "<name>:<line>: <what>".
 [[nodiscard]] std::vector<Token> tokenize(std::string_view source, std::string_view name);
 
 }  // namespace quench::jinja

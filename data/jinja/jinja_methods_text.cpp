@@ -1,4 +1,4 @@
-// Methods of Python's str. Of markup they give markup, and escape what they take.
+// Methods of Python's str. On markup they return markup and escape their arguments.
 
 #include <algorithm>
 
@@ -21,7 +21,7 @@ List texts(const Value& self, std::vector<std::string> parts, Meter& meter) {
   return list;
 }
 
-// A string argument, escaped where it goes into markup.
+// String argument, escaped for markup.
 std::string argument(const Value& self, const Arguments& a, std::size_t place, std::string_view name) {
   const Value* value = a.find(place, name);
   QUENCH_CHECK(value != nullptr && value->is_string(), "{}: the argument '{}' is {}, expected string", a.called, name,
@@ -55,11 +55,10 @@ Value string_is(const Value& self, const Arguments& a, Meter&) {
   return is_all(self.string(), kClass);
 }
 
-// The bytes between the characters `start` and `stop`, which count from the end where they are negative; where there
-// is nothing between them, npos and 0.
+// Bytes of the characters [start, stop), negative indices from the end; npos and 0 for an empty range.
 struct Window {
   std::size_t begin = 0, end = 0;
-  std::size_t first = 0;  // the character at `begin`
+  std::size_t first = 0;  // character index of `begin`
   bool valid = true;
 };
 
@@ -78,7 +77,7 @@ Window window_of(const std::string& text, const Arguments& a) {
   return {offset(start), offset(stop), static_cast<std::size_t>(start)};
 }
 
-// startswith, endswith: a string or a tuple of them.
+// startswith, endswith: a string or a tuple of strings.
 template <bool kStart>
 Value string_affix(const Value& self, const Arguments& a, Meter& meter) {
   a.check({kStart ? "prefix" : "suffix", "start", "end"}, 1);
@@ -199,7 +198,7 @@ Value string_justify(const Value& self, const Arguments& a, Meter& meter) {
     for (std::int64_t i = 0; i < count; ++i) out += fill;
     return out;
   };
-  // Of an odd number of characters, Python puts one more to the left if the width is odd.
+  // Python pads odd widths with one more on the left for an odd number of fill characters.
   const std::int64_t left = kSide == Side::left    ? 0
                             : kSide == Side::right ? missing
                                                    : missing / 2 + (missing & width & 1);

@@ -1,4 +1,4 @@
-// Binary operators, as Python's numbers, strings and lists have them.
+// Binary operators with Python semantics for numbers, strings and lists.
 
 #include <algorithm>
 #include <cmath>
@@ -76,7 +76,7 @@ Value float_arithmetic(std::string_view symbol, double a, double b) {
 
 constexpr std::int64_t kMaxRepeats = std::int64_t{1} << 32;
 
-// A text or a list times a number.
+// Text or list times a number.
 Value repeated(const Value& value, std::int64_t count, Meter& meter) {
   count = std::max<std::int64_t>(count, 0);
   QUENCH_CHECK(count <= kMaxRepeats, "the template makes too much text");

@@ -19,7 +19,7 @@ class Parser {
   }
 
  private:
-  // Up to one of these words at the beginning of a tag, which is then current; with none, up to the end.
+  // Up to a tag starting with one of these words, left current; without words, to the end.
   Block parse_block(std::initializer_list<std::string_view> ends) {
     const ExpressionParser::Level level(in_);
     Block block;
@@ -48,7 +48,7 @@ class Parser {
   }
 
   void end_tag() { in_.expect(TokenKind::block_end, "'%}'"); }
-  // The word that closes a block, and its tag's end.
+  // Closing word and the end of its tag.
   void close(std::string_view word) {
     if (!in_.take_name(word)) in_.fail(fmt::format("expected {{% {} %}}", word));
     end_tag();
@@ -98,7 +98,7 @@ class Parser {
     }
   }
 
-  // A name, a namespace's attribute if `attributes`, or a tuple of targets in brackets.
+  // Name, namespace attribute (with `attributes`), or bracketed tuple of targets.
   Target parse_target(bool attributes) {
     const ExpressionParser::Level level(in_);
     Target target;
@@ -143,7 +143,7 @@ class Parser {
     close("endfor");
   }
 
-  // The block up to `end`, which a generation mark may not stand in, as its text does not go to the output at once.
+  // Captured block up to `end`; {% generation %} is not allowed in it, as its output is not written directly.
   void parse_captured(Statement& statement, std::string_view end) {
     end_tag();
     ++nested_;
@@ -152,7 +152,7 @@ class Parser {
     close(end);
   }
 
-  // A name without text, which stands for the block's text.
+  // Empty name, a placeholder for the block's text.
   static ExpressionPtr block_text(const Statement& statement) {
     auto input = std::make_unique<Expression>();
     input->kind = ExpressionKind::name;
@@ -226,7 +226,7 @@ class Parser {
     statement.macro->name = in_.expect_name("the macro's name");
     parse_parameters(*statement.macro);
     parse_macro_body(statement, "endmacro");
-    if (in_.at(TokenKind::name)) in_.take();  // the macro's name again
+    if (in_.at(TokenKind::name)) in_.take();  // optional repeated macro name
     end_tag();
   }
 
@@ -241,7 +241,7 @@ class Parser {
     end_tag();
   }
 
-  // Without inheritance a block is written where it stands. It sees the template's variables only.
+  // Without inheritance a block is rendered in place, with the template's variables only.
   void parse_block_statement(Block& block) {
     Statement& statement = add(block, StatementKind::scope);
     if (loops_ + nested_ > 0) in_.fail("a {% block %} within a loop, a macro or a block is not supported");

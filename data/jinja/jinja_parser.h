@@ -1,6 +1,6 @@
 #pragma once
-// Jinja's grammar: output, set, if, for, with, macro, call, filter, block, break, continue, raw, comments, and
-// Transformers' {% generation %}. Statements that need other templates or extensions are refused by their names.
+// Jinja grammar: output, set, if, for, with, macro, call, filter, block, break, continue, raw, comments, and
+// Transformers' {% generation %}. Statements that require other templates or extensions are rejected by name.
 
 #include <string_view>
 
@@ -8,7 +8,7 @@
 
 namespace quench::jinja {
 
-// Throws Error(unsupported) "<name>:<line>: <what>", also for templates nested too deeply.
+// Throws Error(unsupported) "<name>:<line>: <what>", also for excessive nesting.
 [[nodiscard]] Block parse(std::string_view source, std::string_view name);
 
 }  // namespace quench::jinja

@@ -1,5 +1,5 @@
 #pragma once
-// One rendering of a template: its variables, its output and its limits.
+// State of one rendering: variables, output and limits.
 
 #include <ctime>
 #include <deque>
@@ -14,15 +14,15 @@
 
 namespace quench::jinja {
 
-// Variables that a block has set. A macro sees those of the block that defines it.
+// Variables set in a block. A macro captures the scopes of its definition.
 struct Scope {
   const Scope* outer = nullptr;
   std::vector<std::pair<std::string_view, Value>> variables{};
-  mutable bool kept = false;  // to the end of the rendering, as a macro is defined in it or further in
+  mutable bool kept = false;  // lives to the end of the rendering, captured by a macro
   void set(std::string_view name, Value value);
 };
 
-// The variable "loop".
+// Variable "loop".
 struct LoopState {
   List items;
   std::size_t index = 0;
@@ -30,7 +30,7 @@ struct LoopState {
   const Statement* statement = nullptr;
   const Scope* outer = nullptr;
   bool running = true;
-  std::optional<List> changed{};  // what loop.changed() was called with last
+  std::optional<List> changed{};  // last arguments of loop.changed()
 };
 [[nodiscard]] Value loop_attribute(const LoopState& loop, std::string_view name);
 
@@ -40,7 +40,7 @@ class Rendering {
       : meter_(limits.steps, limits.bytes), variables_(variables), date_(date) {}
 
   Rendered run(const Block& block);
-  // The line of the template at which it is.
+  // Current template line.
   [[nodiscard]] int line() const noexcept { return line_; }
 
  private:
@@ -90,13 +90,13 @@ class Rendering {
   std::deque<Namespace> namespaces_{};
   std::vector<std::unique_ptr<Scope>> kept_{};
   Rendered out_{};
-  std::string* target_ = &out_.text;  // where output goes: the text, or what a block or macro makes
-  int message_ = -1;                  // whose loop body is running
+  std::string* target_ = &out_.text;  // current output: the text, or a block or macro capture
+  int message_ = -1;                  // message of the running loop body
   int line_ = 0;
   int depth_ = 0;
 };
 
-// The limit of nested evaluations, which bounds the stack.
+// Nesting limit of evaluations, bounds the stack.
 class Rendering::Level {
  public:
   explicit Level(Rendering& rendering);
@@ -108,7 +108,7 @@ class Rendering::Level {
   Rendering& rendering_;
 };
 
-// Puts a value into a variable for its lifetime.
+// Assigns a variable for its lifetime.
 template <class T>
 class Exchanged {
  public:
@@ -122,7 +122,7 @@ class Exchanged {
   T before_;
 };
 
-// A scope of a block within another, kept by the rendering if a macro needs it.
+// Nested block scope, kept alive if a macro captures it.
 class Rendering::InnerScope {
  public:
   InnerScope(Rendering& rendering, const Scope& outer)

@@ -136,7 +136,7 @@ Rendering::Flow Rendering::run_with(const Statement& statement, Scope& scope) {
   return run_block(statement.blocks[0], *inner);
 }
 
-// Variables for the items of a value, or one for the value itself.
+// Assigns a value, or unpacks its items into several variables.
 void Rendering::bind(const Target& target, const Value& value, Scope& scope) {
   if (target.parts.empty()) {
     if (target.attribute.empty()) return scope.set(target.name, value);
@@ -151,7 +151,7 @@ void Rendering::bind(const Target& target, const Value& value, Scope& scope) {
   for (std::size_t i = 0; i < items.size(); ++i) bind(target.parts[i], items[i], scope);
 }
 
-// A captured block's text goes through filters, and to the output or to a variable.
+// Captured text through filters, to the output or a variable.
 Rendering::Flow Rendering::run_capture(const Statement& statement, Scope& scope) {
   std::string text;
   {

@@ -1,9 +1,8 @@
 #pragma once
-// A Jinja template as Transformers renders chat templates: the part of Jinja2 that published templates use, with
-// Transformers' settings (trim_blocks, lstrip_blocks, tojson, raise_exception, strftime_now, {% generation %}). What is
-// not supported is refused by its name.
-//
-// Templates are untrusted: their size, nesting, steps and output are limited, and they see nothing but their variables.
+// Jinja templates as rendered by Transformers: the subset of Jinja2 in published chat templates, with Transformers'
+// settings (trim_blocks, lstrip_blocks, tojson, raise_exception, strftime_now, {% generation %}). Other features are
+// rejected by name. Templates are untrusted: size, nesting, steps and output are limited, and they access only their
+// variables.
 
 #include <cstdint>
 #include <ctime>
@@ -21,7 +20,7 @@ namespace quench::jinja {
 struct Limits {
   std::size_t source_bytes = std::size_t{1} << 20;
   std::uint64_t steps = 5'000'000;                 // operations, items, bytes / 16
-  std::uint64_t bytes = std::uint64_t{256} << 20;  // of all texts that are made on the way
+  std::uint64_t bytes = std::uint64_t{256} << 20;  // of all intermediate texts
 };
 
 // Bytes [begin, end) of the rendered text.
@@ -32,26 +31,26 @@ struct Range {
 
 struct Rendered {
   std::string text;
-  // What loops over messages (Map::message) wrote, in order.
+  // Output of loops over messages (Map::message), in order.
   struct MessageRange {
     int message = 0;
     Range range;
   };
   std::vector<MessageRange> messages;
-  // What stands between {% generation %} and {% endgeneration %}.
+  // Output between {% generation %} and {% endgeneration %}.
   std::vector<Range> generations;
 };
 
 class Template {
  public:
-  // `name` is what errors call it, a path for example. Throws Error(unsupported) "<name>:<line>: <what>".
+  // `name`: template in errors, e.g. a path. Throws Error(unsupported) "<name>:<line>: <what>".
   Template(std::string_view source, std::string name, const Limits& limits = {});
 
-  // Throws Error "<name>:<line>: <what>": unsupported for what the template needs and is not there, invalid_argument
-  // for what it does with these variables: raise_exception, undefined values, wrong types, limits.
+  // Throws Error "<name>:<line>: <what>": unsupported for missing features; invalid_argument for raise_exception,
+  // undefined values, wrong types, limits.
   [[nodiscard]] Rendered render(const Map& variables) const;
 
-  // What strftime_now tells; without it, that function is not defined.
+  // Date of strftime_now; unset: the function is undefined.
   void set_date(const std::tm& date) { date_ = date; }
 
   [[nodiscard]] bool marks_generation() const noexcept { return marks_generation_; }

@@ -1,5 +1,5 @@
 #pragma once
-// Python's string methods on UTF-8. Bytes that are not well-formed count as one character each.
+// Python string methods on UTF-8. Each byte that is not well-formed counts as a character.
 
 #include <cstdint>
 #include <string>
@@ -10,13 +10,13 @@ namespace quench::jinja {
 
 enum class StripSide : std::uint8_t { left, right, both };
 
-// Without white space, or without the characters of `characters` if there are any, at the ends.
+// str.strip(): white space, or the given `characters`.
 [[nodiscard]] std::string_view strip(std::string_view text, std::string_view characters, StripSide side);
 [[nodiscard]] std::size_t character_count(std::string_view text) noexcept;
 [[nodiscard]] std::vector<std::string_view> characters_of(std::string_view text);
-// str.split(separator, limit); an empty separator splits at runs of white space. limit below 0: none.
+// str.split(separator, limit); empty separator: runs of white space. limit < 0: none.
 [[nodiscard]] std::vector<std::string> split(std::string_view text, std::string_view separator, std::int64_t limit);
-// str.rsplit(separator, limit): splits from the end, in the text's order.
+// str.rsplit(separator, limit), parts in text order.
 [[nodiscard]] std::vector<std::string> split_from_end(std::string_view text, std::string_view separator,
                                                       std::int64_t limit);
 // str.splitlines(keep_ends)
@@ -30,7 +30,7 @@ enum class LetterCase : std::uint8_t { lower, upper, title, capitalize, swap, fo
 [[nodiscard]] std::string with_case(std::string_view text, LetterCase letter_case);
 
 enum class CharacterClass : std::uint8_t { alpha, decimal, digit, numeric, alphanumeric, space, printable, ascii };
-// str.isalpha() and the like: true where all characters are of the class and, but for printable and ascii, there is
+// str.isalpha() etc.: true if all characters are of the class and, except for printable and ascii, there is at least
 // one.
 [[nodiscard]] bool is_all(std::string_view text, CharacterClass character_class);
 // str.islower(), isupper(), istitle()

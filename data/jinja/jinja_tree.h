@@ -1,5 +1,5 @@
 #pragma once
-// A parsed template.
+// AST of a template.
 
 #include <cstdint>
 #include <memory>
@@ -22,14 +22,14 @@ enum class ExpressionKind : std::uint8_t {
   map,         // operands: key, value, key, value, ...
   attribute,   // operands[0].text
   item,        // operands[0][operands[1]]
-  slice,       // operands[0][operands[1]:operands[2]:operands[3]], null where left out
+  slice,       // operands[0][operands[1]:operands[2]:operands[3]], null if omitted
   call,        // operands[0](operands[1...], keywords, *spread, **keyword_spread)
   filter,      // operands[0] | text(arguments as of a call)
   test,        // operands[0] is text(arguments as of a call)
   unary,       // text: "not", "-", "+"
   binary,      // text: "and", "or", "+", "-", "*", "/", "//", "%", "**", "~"
-  comparison,  // operands with `operators` between them: "==", "in", "not in", ...
-  condition,   // operands[0] if operands[1] else operands[2], which may be null
+  comparison,  // operands joined by `operators`: "==", "in", "not in", ...
+  condition,   // operands[0] if operands[1] else operands[2] (nullable)
 };
 
 struct Expression {
@@ -43,7 +43,7 @@ struct Expression {
   std::vector<std::string> operators{};
 };
 
-// A variable, a namespace's attribute, or several targets that a value's items go to.
+// Assignment target: variable, namespace attribute, or unpacking into several.
 struct Target {
   std::string name{};
   std::string attribute{};
@@ -57,22 +57,22 @@ struct Macro {
   std::string name;
   std::vector<std::string> parameters{};
   std::vector<ExpressionPtr> defaults{};                                  // of the last parameters
-  bool takes_more = false, takes_keywords = false, takes_caller = false;  // names varargs, kwargs, caller
+  bool takes_more = false, takes_keywords = false, takes_caller = false;  // reads varargs, kwargs, caller
   Block* body = nullptr;
 };
 
 enum class StatementKind : std::uint8_t {
   text,         // text
   output,       // expressions[0]
-  conditional,  // if expressions[i]: blocks[i] ...; a further block is the else's
+  conditional,  // if expressions[i]: blocks[i] ...; an extra block is the else
   loop,         // for target in expressions[0] (if expressions[1]): blocks[0], else blocks[1]
   assign,       // set target = expressions[0]
-  capture,      // set target: blocks[0], through the filters of expressions[0], whose input is the name ""
-  filter,       // blocks[0] through the filters of expressions[0], written
+  capture,      // set target: blocks[0] through the filters of expressions[0], with input name ""
+  filter,       // output of blocks[0] through the filters of expressions[0]
   with,         // targets.parts[i] = expressions[i], for blocks[0]
   call,         // expressions[0], a call, with `macro` as its caller
   macro,        // macro, blocks[0]
-  generation,   // blocks[0] is what the assistant is to produce
+  generation,   // blocks[0]: assistant output
   scope,        // blocks[0]
   leave,        // break
   next,         // continue
@@ -83,7 +83,7 @@ struct Statement {
   int line = 0;
   std::string text{};
   Target target{};
-  bool recursive = false;  // a loop that its body calls
+  bool recursive = false;  // recursive loop
   std::vector<ExpressionPtr> expressions{};
   std::vector<Block> blocks{};
   std::unique_ptr<Macro> macro{};

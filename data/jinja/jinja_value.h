@@ -1,6 +1,6 @@
 #pragma once
-// Values of a Jinja template: what Python's None, bool, int, float, str, list, tuple and dict are to Jinja2. Strings,
-// sequences and maps are shared and never change; only a namespace and the position of an iterator do.
+// Values of a Jinja template: Python's None, bool, int, float, str, list, tuple and dict. Strings, sequences and maps
+// are shared and immutable; only namespaces and iterator positions are mutable.
 
 #include <cstdint>
 #include <memory>
@@ -23,36 +23,35 @@ using List = std::vector<Value>;
 
 struct Map {
   std::vector<std::pair<Value, Value>> members;  // in order; keys are unique
-  // Which message of a conversation this is; -1: none. Output of a loop body belongs to the message that the loop
-  // stands at.
+  // Message index in the conversation; -1: none. Output of a loop body is attributed to the current message.
   int message = -1;
   [[nodiscard]] const Value* find(std::string_view key) const noexcept;
   [[nodiscard]] const Value* find(const std::string& key) const noexcept { return find(std::string_view(key)); }
   [[nodiscard]] const Value* find(const char* key) const noexcept { return find(std::string_view(key)); }
-  // Python's equality of keys: 1, 1.0 and True are one key.
+  // Python key equality: 1, 1.0 and True are one key.
   [[nodiscard]] const Value* find(const Value& key) const;
-  // Replaces the member of an equal key or appends one.
+  // Replaces the member of an equal key, or appends.
   void set(const Value& key, Value value);
 };
 
-// The Python types that hold items in order. Iterators are read once, have no length and are always true.
-// `group` is the tuple (grouper, list) of the filter groupby.
+// Python's ordered types. Iterators are single-pass, have no length and are truthy. `group`: tuple (grouper, list) of
+// the filter groupby.
 enum class SequenceKind : std::uint8_t { list, tuple, group, range, keys, values, items, iterator };
 
 struct Sequence {
   List items;
   SequenceKind kind = SequenceKind::list;
-  mutable std::size_t taken = 0;  // items of an iterator that have been read
+  mutable std::size_t taken = 0;  // consumed items of an iterator
 };
 
-// A string; markup (the filters safe and escape) escapes what is added to it, as MarkupSafe does.
+// String; markup (filters safe and escape) escapes appended text, as MarkupSafe.
 struct Text {
   std::string text;
   bool markup = false;
 };
 
-// The one value that {% set %} can change in place. Owned by the rendering. A cycler and a joiner are called, and keep
-// what they hold in the same form.
+// The only value mutable by {% set %}. Owned by the rendering. Callable cyclers and joiners keep their state in the
+// same form.
 enum class NamespaceKind : std::uint8_t { plain, cycler, joiner };
 struct Namespace {
   Map members;
@@ -60,18 +59,18 @@ struct Namespace {
 };
 
 struct Undefined {
-  std::string name;  // what was looked up, for errors
+  std::string name;  // looked-up name, for errors
 };
 struct None {};
 struct Builtin {
   std::string_view name;  // of a global function
 };
-// A macro and the variables where it was defined. Both outlive the rendering's values.
+// Macro and its definition scope. Both outlive the rendering's values.
 struct MacroValue {
   const Macro* macro = nullptr;
   const Scope* scope = nullptr;
 };
-// A method of a value, not called yet.
+// Bound method.
 struct Method;
 
 class Value {
@@ -104,14 +103,14 @@ class Value {
   [[nodiscard]] bool is_number() const noexcept { return is_integer() || is_float() || is_bool(); }
   [[nodiscard]] bool is_string() const noexcept { return holds<SharedText>(); }
   [[nodiscard]] bool is_markup() const noexcept { return is_string() && std::get<SharedText>(value_)->markup; }
-  [[nodiscard]] bool is_sequence() const noexcept { return holds<SharedSequence>(); }  // of any kind
+  [[nodiscard]] bool is_sequence() const noexcept { return holds<SharedSequence>(); }  // any kind
   [[nodiscard]] bool is_sequence(SequenceKind kind) const noexcept { return is_sequence() && this->kind() == kind; }
   [[nodiscard]] bool is_list() const noexcept { return is_sequence(SequenceKind::list); }
   [[nodiscard]] bool is_tuple() const noexcept {
     return is_sequence(SequenceKind::tuple) || is_sequence(SequenceKind::group);
   }
   [[nodiscard]] bool is_iterator() const noexcept { return is_sequence(SequenceKind::iterator); }
-  // Whether indices and slices read it: list, tuple, range.
+  // True for indexable and sliceable kinds: list, tuple, range.
   [[nodiscard]] bool is_indexed() const noexcept { return is_sequence() && kind() <= SequenceKind::range; }
   [[nodiscard]] bool is_map() const noexcept { return holds<SharedMap>(); }
   [[nodiscard]] bool is_namespace() const noexcept { return holds<Namespace*>(); }
@@ -124,16 +123,16 @@ class Value {
   [[nodiscard]] std::size_t& taken() const { return std::get<SharedSequence>(value_)->taken; }
   [[nodiscard]] const Map& map() const { return *std::get<SharedMap>(value_); }
   [[nodiscard]] Namespace* name_space() const { return std::get<Namespace*>(value_); }
-  [[nodiscard]] MacroValue macro() const noexcept;          // of null: another value
+  [[nodiscard]] MacroValue macro() const noexcept;          // null members: another value
   [[nodiscard]] std::string_view builtin() const noexcept;  // empty: another value
   [[nodiscard]] const Method* method() const noexcept;      // null: another value
   [[nodiscard]] LoopState* loop() const noexcept;           // null: another value
   [[nodiscard]] bool boolean() const { return std::get<bool>(value_); }
-  [[nodiscard]] std::int64_t integer() const;  // of a bool too
+  [[nodiscard]] std::int64_t integer() const;  // also of a bool
   [[nodiscard]] double number() const;         // of any number
 
   [[nodiscard]] bool truthy() const noexcept;
-  [[nodiscard]] std::string_view type_name() const noexcept;  // as errors call it: "string", "list", ...
+  [[nodiscard]] std::string_view type_name() const noexcept;  // for errors: "string", "list", ...
 
  private:
   using SharedText = std::shared_ptr<const Text>;
@@ -154,21 +153,21 @@ struct Method {
   std::string name;
 };
 
-// Python's ==: 1 == 1.0 == True; a list is no tuple; values of other types differ. Like the functions below, throws
-// invalid_argument for values nested deeper than kMaxNesting, and for those of more than kMaxParts parts or
-// kMaxTextBytes: lists that hold a list twice, again and again, take little memory and have no end.
+// Python's ==: 1 == 1.0 == True; a list never equals a tuple; values of other types differ. Like the functions below,
+// throws invalid_argument beyond kMaxNesting levels, kMaxParts parts or kMaxTextBytes: shared sublists can grow
+// exponentially in little memory.
 [[nodiscard]] bool equal(const Value& a, const Value& b);
-// Python's str(): "None", "True", 1.0, and repr() within lists and maps. Undefined is empty. Throws unsupported for
-// values whose text holds an address: macros, iterators, ...
+// Python's str(): "None", "True", 1.0, and repr() within lists and maps. Undefined: empty. Throws unsupported for
+// values whose text would contain an address: macros, iterators, ...
 [[nodiscard]] std::string text_of(const Value& value);
-// Python's repr(); `ascii` as Python's ascii().
+// Python's repr(); `ascii`: Python's ascii().
 [[nodiscard]] std::string repr_of(const Value& value, bool ascii = false);
-// Python's repr(float): the shortest digits that read back equal, with a point or an exponent.
+// Python's repr(float): shortest round-trip digits, with a point or an exponent.
 [[nodiscard]] std::string float_text(double value);
 
 struct JsonStyle {
-  bool lines = false;  // a line for each value
-  std::string indent;  // of a level
+  bool lines = false;  // one line per value
+  std::string indent;  // per level
   std::string item_separator = ", ", key_separator = ": ";
   bool sort_keys = false;
   bool ascii = false;  // code points above 0x7F as \u escapes

@@ -11,13 +11,13 @@ namespace {
 
 constexpr std::uint64_t kUnnumbered = ~std::uint64_t{0};
 
-// The bin of each item, numbered as bins are opened; returns their number.
+// Assigns each item a bin, numbered in order of creation; returns the bin count.
 std::uint64_t choose_bins(std::span<const std::uint64_t> sizes, std::uint64_t capacity,
                           std::vector<std::uint64_t>& bin_of) {
   std::vector<std::uint64_t> order(sizes.size());
   std::iota(order.begin(), order.end(), std::uint64_t{0});
   std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::uint64_t item) { return sizes[item]; });
-  std::map<std::uint64_t, std::vector<std::uint64_t>> with_room;  // bins by the room that they have left
+  std::map<std::uint64_t, std::vector<std::uint64_t>> with_room;
   std::uint64_t bins = 0;
   for (const std::uint64_t item : order) {
     std::uint64_t bin = bins, room = capacity;
@@ -42,7 +42,6 @@ Bins pack_bins(std::span<const std::uint64_t> sizes, std::uint64_t capacity) {
     QUENCH_CHECK(size > 0 && size <= capacity, "an item of size {} for bins of {}", size, capacity);
   std::vector<std::uint64_t> bin_of(sizes.size());
   const std::uint64_t count = choose_bins(sizes, capacity, bin_of);
-  // Numbered anew by their first items, and counted.
   std::vector<std::uint64_t> number(count, kUnnumbered);
   Bins bins;
   bins.starts.assign(count + 1, 0);

@@ -1,7 +1,7 @@
 #pragma once
-// Items of given sizes into bins of one capacity: best-fit decreasing (Johnson, 1974). From the largest item on, each
-// goes into the bin with the least room that still holds it, or opens a new one. At most 11/9 of the fewest bins plus
-// four; for documents in training sequences, little padding (Ding et al., 2024, https://arxiv.org/abs/2404.10830).
+// Best-fit-decreasing bin packing (Johnson, 1974): items by decreasing size, each into the fullest bin it fits, else a
+// new one. At most 11/9 OPT + 4 bins; packs documents into training sequences (Ding et al., 2024,
+// https://arxiv.org/abs/2404.10830).
 
 #include <cstdint>
 #include <span>
@@ -10,13 +10,12 @@
 namespace quench {
 
 struct Bins {
-  std::vector<std::uint64_t> items;   // indices, bin after bin, ascending within each
-  std::vector<std::uint64_t> starts;  // bin b holds items[starts[b]] .. items[starts[b + 1] - 1]
+  std::vector<std::uint64_t> items;   // indices, grouped by bin, ascending within a bin
+  std::vector<std::uint64_t> starts;  // bin b: items[starts[b]] .. items[starts[b + 1] - 1]
 };
 
-// Equal arguments give equal bins on every machine: items of one size go in their order, bins are numbered by their
-// first items. Sizes are in [1, capacity]; throws invalid_argument for others. Time N log N; memory 24 bytes an item
-// and 8 a bin.
+// Deterministic on every machine: equal sizes in index order, bins numbered by their first items. Sizes in [1,
+// capacity], else throws invalid_argument. O(N log N) time; 24 bytes per item and 8 per bin.
 [[nodiscard]] Bins pack_bins(std::span<const std::uint64_t> sizes, std::uint64_t capacity);
 
 }  // namespace quench

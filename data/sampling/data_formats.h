@@ -1,5 +1,5 @@
 #pragma once
-// The formats of training data by name: those of text and those of tokens.
+// Registry of training data formats: text and token formats.
 
 #include <string>
 #include <string_view>
@@ -10,17 +10,16 @@
 
 namespace quench {
 
-// "auto", the formats of text, those of tokens.
+// "auto", text formats, token formats.
 [[nodiscard]] std::vector<std::string> data_format_names();
-// The same with a summary each, for help.
 [[nodiscard]] std::string data_format_help();
 
-// One of the two, or none for "auto".
+// One of the two; none for "auto".
 struct DataFormat {
   const TextFormat* text = nullptr;
   const TokenFormat* tokens = nullptr;
 };
-// Throws bad_config with the list of names for an unknown one; `key` names the config key or option in the message.
+// Throws bad_config listing the names; `key`: config key or option in the message.
 [[nodiscard]] DataFormat data_format_named(std::string_view name, std::string_view key = "data format");
 
 }  // namespace quench

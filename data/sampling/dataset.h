@@ -1,5 +1,5 @@
 #pragma once
-// The rows of one or several sources in training order.
+// Rows of one or several weighted sources in training order.
 
 #include <memory>
 #include <vector>
@@ -11,25 +11,24 @@ namespace quench {
 
 struct WeightedRows {
   std::shared_ptr<const PackedRows> rows;
-  double weight = 1;  // relative; counts rows (data/sampling/sampler.h)
+  double weight = 1;  // relative, in rows (data/sampling/sampler.h)
 };
 
 class Dataset {
  public:
-  // At least one source, all of the same seq_len.
+  // At least one source, all of equal seq_len.
   Dataset(std::vector<WeightedRows> sources, const SamplerOptions& options);
 
   [[nodiscard]] std::int64_t seq_len() const { return sources_.front().rows->seq_len(); }
-  // Rows of all sources: an epoch when there is one source.
   [[nodiscard]] std::uint64_t row_count() const noexcept { return row_count_; }
   [[nodiscard]] const std::vector<WeightedRows>& sources() const noexcept { return sources_; }
   [[nodiscard]] const Sampler& sampler() const noexcept { return sampler_; }
 
-  // Writes the sample of a global index (see PackedRows::read). An error names the sample's source, row and epoch.
+  // Writes the sample of a global index (PackedRows::read). Errors name source, row and epoch.
   std::int64_t read(std::uint64_t sample, const RowView& out, std::int64_t first_token,
                     std::vector<SequenceRange>& sequences) const;
 
-  // Throws invalid_argument, with the arithmetic, when one global batch is more than all rows.
+  // Throws invalid_argument, with the arithmetic, if a global batch exceeds the row count.
   void check_batch(const BatchSplit& geometry) const;
 
  private:

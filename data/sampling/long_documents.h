@@ -1,5 +1,5 @@
 #pragma once
-// What becomes of documents that are longer than a row.
+// Policy for documents longer than a row.
 
 #include <cstdint>
 
@@ -8,9 +8,9 @@
 namespace quench {
 
 enum class LongDocuments : std::uint8_t {
-  split,     // further rows continue the document: every token but its first is a target once
-  truncate,  // the first seq_len + 1 tokens are used; a document that has no target there is left out
-  drop,      // documents of more than seq_len + 1 tokens are left out
+  split,     // continued in further rows: every token but the first is a target once
+  truncate,  // cut to seq_len + 1 tokens; dropped if no target remains
+  drop,      // dropped above seq_len + 1 tokens
 };
 template <>
 struct EnumNames<LongDocuments> {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kMaxBlock = 65536;
 
-// Whole-number shares of a block, or empty if some source is more than a rounding error off.
+// Integer shares of a block; empty if any differs from its weight by more than rounding error.
 std::vector<std::uint64_t> exact_shares(std::span<const double> weights, double total, std::uint64_t block) {
   std::vector<std::uint64_t> shares;
   std::uint64_t sum = 0;

@@ -22,7 +22,7 @@ PackedRows::PackedRows(std::shared_ptr<const TokenSource> source, const PackingO
 void PackedRows::index_stream() {
   const auto seq_len = static_cast<std::uint64_t>(options_.seq_len);
   const std::uint64_t tokens = source_->size();
-  // A row needs one token more than it has inputs: the last label.
+  // A row needs one token more than inputs: the last label.
   const std::uint64_t full = tokens > 0 ? (tokens - 1) / seq_len : 0;
   const std::uint64_t rest = tokens - full * seq_len;  // includes the token after the last full row
   row_count_ = full + (!options_.drop_last && rest > 1 ? 1 : 0);
@@ -38,7 +38,7 @@ void PackedRows::index_documents() {
   std::vector<std::int32_t> tokens;
   std::vector<std::uint64_t> starts;
   std::uint64_t document = 0;
-  // Blocks share a token, because a block's own first token is never reported.
+  // Blocks overlap by one token, as the first token of a block is never reported.
   for (std::uint64_t begin = 0; begin < total; begin += kBlock) {
     tokens.resize(static_cast<std::size_t>(std::min(kBlock + 1, total - begin)));
     source_->read(begin, tokens);
@@ -154,8 +154,8 @@ void PackedRows::write(const Span& span, std::size_t at, const RowView& out, std
   std::copy(tokens.begin() + 1, tokens.end(), labels.begin());
   std::ranges::fill(labels.subspan(length - 1), kIgnoreLabel);
 
-  // Borders of the sequences: document starts within the span, with the end of its inputs last. A start at index
-  // `inputs` (the token of the last label) closes no sequence but masks that label.
+  // Sequence boundaries: document starts within the span, then the end of its inputs. A start at index `inputs` (the
+  // last label's token) ends no sequence but masks that label.
   std::vector<std::uint64_t> borders;
   if (cuts_stream() && options_.document_mask) source_->find_document_starts(span.begin, tokens, borders);
   for (std::uint64_t& border : borders) {

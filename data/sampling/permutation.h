@@ -1,7 +1,7 @@
 #pragma once
-// A pseudo-random permutation of 0 .. size-1 that is evaluated at any index in constant time and memory: a balanced
-// Feistel network (Luby and Rackoff, 1988) on the smallest even number of bits that holds the size, walked along its
-// cycles until the value is in range (Black and Rogaway, 2002), fewer than four steps on average.
+// Pseudo-random permutation of 0 .. size-1 with O(1) random access and memory: balanced Feistel network (Luby and
+// Rackoff, 1988) over the smallest even number of bits, with cycle walking (Black and Rogaway, 2002), fewer than four
+// steps on average.
 
 #include <array>
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace quench {
 
 class Permutation {
  public:
-  // size > 0. Equal arguments give equal permutations on every machine.
+  // size > 0. Deterministic on every machine.
   Permutation(std::uint64_t size, std::uint64_t key);
 
   // index < size.

@@ -28,7 +28,7 @@ void count_tokens(const RowLimit& limit, RecordView& record) {
     return count;
   };
   record.trained = trained(record.tokens - record.dropped);
-  // A truncated record without a target is left out.
+  // A truncated record without a target is dropped.
   if (record.dropped > 0 && record.trained == 0) record.dropped = record.tokens;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// A record of a data file as training reads it: its text, and which of its tokens are trained on.
+// Record of a data file as seen by training.
 
 #include <cstdint>
 #include <filesystem>
@@ -16,14 +16,14 @@ namespace quench {
 struct RecordView {
   std::string origin;  // "file:line"
   EncodedDocument encoded;
-  // Counts of tokens. A target is predicted from the tokens before it, so that the first token is none.
+  // Token counts. The first token is never a target.
   std::int64_t tokens = 0, trained = 0;
   std::int64_t dropped = 0;  // by data.on_long
-  // Whether training predicts token i of what is left of the record.
+  // True if token i of the remaining record is a target.
   [[nodiscard]] bool is_trained(std::size_t i) const;
 };
 
-// Of the rows that records are packed into; seq_len 0: of any length.
+// Row length of packing; seq_len 0: unlimited.
 struct RowLimit {
   std::int64_t seq_len = 0;
   LongDocuments on_long = LongDocuments::split;
@@ -31,19 +31,17 @@ struct RowLimit {
 
 [[nodiscard]] RecordView make_record_view(std::string origin, EncodedDocument encoded, const RowLimit& limit);
 
-// Record `number` of a file, counted from 1 over the records that can be used. Throws what the reader throws,
-// bad_config where the file has fewer.
+// Record `number` of a file, 1-based over valid records. Throws the reader's errors, bad_config past the last record.
 [[nodiscard]] RecordView read_record(const std::filesystem::path& path, std::int64_t number, const Tokenizer& tokenizer,
                                      const ReaderOptions& reader, const EncoderOptions& encoder, const RowLimit& limit);
 
-// The record's decoded text, printable (core/system/printable.h), with `begin` and `end` around runs of trained tokens.
-// Marks stand between whole characters. A text of more than `max_bytes` ends with "...".
+// Decoded text of the record, printable (core/system/printable.h), with `begin` and `end` around runs of target tokens,
+// at character boundaries. Truncated after `max_bytes` with "...".
 [[nodiscard]] std::string marked_text(const Tokenizer& tokenizer, const RecordView& record, std::string_view begin,
                                       std::string_view end, std::size_t max_bytes = SIZE_MAX);
-// "46 tokens, 12 trained, 0 dropped"
 [[nodiscard]] std::string record_counts(const RecordView& record, const RowLimit& limit);
 
-// How trained tokens are marked where there are no colours.
+// Marks of target tokens on output without colours.
 inline constexpr std::string_view kTrainedBegin = "[[", kTrainedEnd = "]]";
 
 }  // namespace quench

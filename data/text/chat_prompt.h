@@ -1,5 +1,5 @@
 #pragma once
-// Conversations as the tokens in front of the assistant's next answer: what generation continues.
+// Generation prompt of a conversation as token ids.
 
 #include <cstdint>
 #include <optional>
@@ -14,16 +14,15 @@ namespace quench {
 
 class ChatPrompt {
  public:
-  // `chat_template`, `date` and `kwargs` as in the config section data. Keeps a reference to the tokenizer. Throws what
-  // set_chat_template and resolve_chats throw.
+  // `chat_template`, `date`, `kwargs`: as in config section data. Keeps a reference to the tokenizer. Throws the errors
+  // of set_chat_template and resolve_chats.
   ChatPrompt(const Tokenizer& tokenizer, const std::string& chat_template, const std::string& date,
              const Json& kwargs = {});
 
-  // Whether there is a template: without one encode() throws bad_config.
+  // False: no template, and encode() throws bad_config.
   [[nodiscard]] bool has_template() const noexcept;
-  // Text that looks like a special token stays text. Throws what ChatRenderer::prompt and render_chat_prompt throw.
+  // Special token texts in messages stay plain. Throws the errors of ChatRenderer::prompt and render_chat_prompt.
   [[nodiscard]] std::vector<std::int32_t> encode(const Conversation& conversation) const;
-  // The token behind an answer, by the template.
   [[nodiscard]] std::optional<std::int32_t> end_of_turn() const;
 
  private:

@@ -16,7 +16,7 @@ namespace {
 using jinja::Range;
 
 constexpr std::string_view kDefault = "default", kToolUse = "tool_use", kChosen = "chat_template";
-// Texts of a message that templates write out.
+// Message texts that templates output.
 constexpr std::array<std::string_view, 5> kWritten = {"content", "reasoning_content", "thinking", "reasoning",
                                                       "tool_calls"};
 
@@ -43,7 +43,6 @@ void set(jinja::Map& map, const std::string& key, jinja::Value value) {
     map.members.emplace_back(key, std::move(value));
 }
 
-// Does a value hold a string with one of the tokens?
 bool holds(const Json& value, const SpecialTokens& tokens) {
   if (value.is_string()) return !tokens.find(value.as_string()).empty();
   if (value.is_array()) return std::ranges::any_of(value.as_array(), [&](const Json& v) { return holds(v, tokens); });
@@ -100,7 +99,7 @@ void ChatRenderer::add_source(const std::string& name, std::string_view text, co
   sources_.insert_or_assign(name, std::move(source));
 }
 
-// Tokens with which turns begin and end. A template may write others in answers, such as those around a thought.
+// Turn delimiter tokens. Other special tokens of a template, such as reasoning tags, may occur in answers.
 void ChatRenderer::find_control_tokens() {
   constexpr std::string_view kQuestion = "quench-question", kAnswer = "quench-answer";
   const Json question = Json::Object{{"role", "user"}, {"content", kQuestion}};
@@ -112,7 +111,7 @@ void ChatRenderer::find_control_tokens() {
   }
   std::vector<std::string> control;
   for (const auto& [variable, token] : named_tokens_) control.push_back(token);
-  // From an answer to the end of the next question: a system message of the template's own may name other tokens.
+  // From an answer to the end of the next question; a system message of the template may contain other special tokens.
   const std::string chat = text_of({question, answer, question}, false);
   const std::size_t answered = chat.rfind(kAnswer);
   const std::string turn = answered == std::string::npos ? text : chat.substr(answered);
@@ -123,8 +122,8 @@ void ChatRenderer::find_control_tokens() {
   control_ = SpecialTokens(std::move(control));
 }
 
-// Arguments of calls are objects, unless the template refuses them or prints them as Python prints a dict and prints a
-// text as it is. Contents are texts, unless it writes only lists of parts.
+// Call arguments are objects, unless the template rejects them or prints them as a Python dict and prints text
+// verbatim. Contents are texts, unless it outputs only lists of parts.
 void ChatRenderer::choose_forms(Source& source) const {
   constexpr std::string_view kName = "quench_argument", kQuestion = "quench-question";
   const auto text_with = [&](const Json::Array& messages) -> std::string {
@@ -265,10 +264,10 @@ MarkedPlaces ChatRenderer::places(const Call& call, const std::string& text) con
       places.exact = true;
       if (again == text) return places;
     } catch (const Error&) {
-      // A template that refuses marked texts: the next style has fewer marks.
+      // Marked texts rejected by the template: the next style has fewer marks.
     }
   }
-  // Without marks texts are looked for, and special tokens in them cannot be told from the template's.
+  // Without marks texts are located by search, and special tokens in them are indistinguishable from the template's.
   MarkedPlaces places;
   std::size_t from = 0;
   for (std::size_t i = 0; i < call.messages; ++i) {
@@ -291,7 +290,7 @@ void ChatRenderer::note(const Call& call, std::string_view text, const MarkedPla
   note_keys(call.conversation, &call.source.names, *notes);
   for (std::size_t i = 0; places.exact && i < call.messages; ++i)
     for (std::size_t part = 0; part < kWritten.size(); ++part) {
-      // Thoughts before an earlier answer are often left out on purpose.
+      // Reasoning before earlier answers is often omitted by design.
       const Json* said = kWritten[part] == "content" || kWritten[part] == "tool_calls"
                              ? call.conversation.messages[i].find(kWritten[part])
                              : nullptr;
@@ -335,7 +334,7 @@ std::string ChatRenderer::end_of_turn() const {
   constexpr std::string_view kAnswer = "quench-answer";
   Json::Array example{Json::Object{{"role", "user"}, {"content", "question"}},
                       Json::Object{{"role", "assistant"}, {"content", kAnswer}}};
-  // The next turn may write the token.
+  // The token may be output by the next turn.
   for (const bool asks_again : {false, true}) {
     if (asks_again) example.push_back(Json::Object{{"role", "user"}, {"content", "question"}});
     const std::string text = text_of(example, false);
@@ -348,7 +347,7 @@ std::string ChatRenderer::end_of_turn() const {
   return {};
 }
 
-// The text in stretches that are encoded at once: those between special tokens that hold a plain one, and all others.
+// Segments encoded as a unit: split around plain special tokens.
 std::vector<DocumentPiece> ChatRenderer::pieces(std::string_view text, const std::vector<Range>& ranges,
                                                 const std::vector<SpecialTokens::Occurrence>& plain) const {
   std::vector<DocumentPiece> pieces;
@@ -362,7 +361,7 @@ std::vector<DocumentPiece> ChatRenderer::pieces(std::string_view text, const std
     pieces.push_back(std::move(piece));
   };
   std::size_t done = 0, stretch = 0, next = 0;
-  const auto close = [&](std::size_t end) {  // the stretch that ends here
+  const auto close = [&](std::size_t end) {  // current segment ends here
     if (next == plain.size() || plain[next].begin >= end) return;
     add(done, stretch, true);
     add(stretch, end, false);

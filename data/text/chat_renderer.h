@@ -1,5 +1,5 @@
 #pragma once
-// A tokenizer's own chat templates, evaluated as Transformers' apply_chat_template does.
+// Renders a tokenizer's own chat templates as Transformers' apply_chat_template.
 
 #include <filesystem>
 #include <map>
@@ -22,51 +22,46 @@ namespace quench {
 
 class ChatRenderer {
  public:
-  // `templates`: the default one and those that have names; of several, "tool_use" is taken where there are tools, and
-  // the one that the argument "chat_template" names. `date` ("2024-07-26", or empty) is what their strftime_now tells;
-  // `kwargs`, an object or null, are their arguments where a record says nothing else. Throws unsupported for a
-  // template that cannot be read, bad_config for a date that is none and for kwargs that are no object or hold
-  // messages.
+  // `templates`: default and named; the argument "chat_template" selects one, conversations with tools use "tool_use".
+  // `date` ("2024-07-26", or empty): for strftime_now. `kwargs` (object or null): template arguments, overridden by the
+  // record's. Throws unsupported for invalid templates, bad_config for invalid dates, and kwargs that are not an object
+  // or contain messages.
   ChatRenderer(const Tokenizer::ChatTemplateText& templates, const Tokenizer& tokenizer, std::string_view date,
                const Json& kwargs = {});
   ChatRenderer(std::string_view source, const std::string& name, const Tokenizer& tokenizer, std::string_view date);
 
-  // The text of the whole conversation in one piece, or in several where plain characters look like a special token.
+  // Rendered conversation, in several pieces if plain text contains special token texts. Special tokens in assistant
+  // text are parsed, except turn delimiters; in other messages they stay plain. `notes` (nullable) counts the latter,
+  // unused keys, and turns without an end token.
   //
-  // Special tokens in the text of the assistant are these tokens, but for those with which turns begin and end; in all
-  // other text of the conversation they are plain characters. `notes`, which may be null, counts the latter, keys that
-  // nothing reads, and turns that no token ends.
-  //
-  // Targets of `assistant` and `last` are what stands between the template's {% generation %} marks, as in
-  // Transformers; without marks, a turn of the assistant is a target from where its generation prompt ends to the token
-  // that ends it (AssistantTurns). Throws invalid_argument for conversations that the template refuses, and naming the
-  // message where a message to be trained on has no target; unsupported for templates that need what there is not.
+  // Targets of `assistant` and `last`: {% generation %} blocks, as in Transformers; without them, an assistant turn
+  // from the end of the generation prompt through its end token (AssistantTurns). Throws invalid_argument for
+  // conversations that the template rejects and, naming the message, for a message to train on without a target;
+  // unsupported for missing template features.
   [[nodiscard]] std::vector<DocumentPiece> render(const Conversation& conversation, TrainOn train_on,
                                                   RecordNotes* notes = nullptr) const;
 
-  // The text before the assistant's next answer, with the generation prompt: nothing in it is a target. Throws as
-  // render() does.
+  // Generation prompt of the conversation; no targets. Throws as render().
   [[nodiscard]] std::vector<DocumentPiece> prompt(const Conversation& conversation) const;
-  // The special token that the template puts after an answer, at its end or at the beginning of the next turn; empty:
-  // none, or the template refuses the examples that are rendered to find out.
+  // Special token after an answer, or at the start of the next turn; empty: none, or the probe conversations are
+  // rejected.
   [[nodiscard]] std::string end_of_turn() const;
 
-  // All that decides the text, for caches.
+  // Cache key: everything that affects the rendering.
   [[nodiscard]] const std::string& identity() const noexcept { return identity_; }
 
  private:
   struct Source {
     jinja::Template code;
-    std::string origin;  // for messages
+    std::string origin;
     TemplateNames names;
-    bool text_arguments = false;  // takes the arguments of calls as text, not as objects
-    bool list_contents = false;   // takes contents as lists of parts alone
+    bool text_arguments = false;  // call arguments as text instead of objects
+    bool list_contents = false;   // contents only as lists of parts
   };
-  // Which part of a conversation is rendered, and how.
   struct Call {
     const Conversation& conversation;
     const Source& source;
-    std::size_t messages = 0;  // so many of them
+    std::size_t messages = 0;  // number of leading messages
     bool generation_prompt = false;
     TextMarks* marks = nullptr;
   };
@@ -100,7 +95,7 @@ class ChatRenderer {
   std::map<std::string, Source, std::less<>> sources_;  // "default" and others
   std::string identity_;
   Json::Object kwargs_;
-  SpecialTokens special_, control_;                                // all; those that begin and end turns
+  SpecialTokens special_, control_;                                // all; turn delimiters
   std::vector<std::pair<std::string, std::string>> named_tokens_;  // bos_token, eos_token, pad_token
 };
 

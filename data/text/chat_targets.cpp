@@ -1,4 +1,4 @@
-// Targets of chats that a tokenizer's own template renders.
+// Target masks of chats rendered by a tokenizer's own template.
 
 #include <algorithm>
 #include <map>
@@ -26,7 +26,6 @@ bool answers(const Json& message) {
   return message.at("role").as_string() == "assistant";
 }
 
-// Whether the message is one whose tokens are targets.
 bool is_trained(const Conversation& conversation, std::size_t i) {
   return i >= conversation.prompt_messages && answers(conversation.messages[i]) && may_train(conversation.messages[i]);
 }
@@ -43,7 +42,7 @@ void remove(std::vector<Range>& ranges, Range out) {
 
 }  // namespace
 
-// Bytes with which both texts begin, without a part of a special token.
+// Common prefix in bytes, without partial special tokens.
 std::size_t ChatRenderer::shared_prefix(std::string_view a, std::string_view b) const {
   std::size_t shared = shared_bytes(a, b);
   for (const std::string_view text : {a, b})
@@ -51,7 +50,6 @@ std::size_t ChatRenderer::shared_prefix(std::string_view a, std::string_view b) 
   return shared;
 }
 
-// Text that the template adds to the messages before an answer.
 std::string ChatRenderer::generation_prompt(const Call& call, std::string_view text) const {
   const auto beginning = [&](std::size_t messages, bool prompt) -> std::optional<std::string> {
     Call part = call;
@@ -73,7 +71,7 @@ std::string ChatRenderer::generation_prompt(const Call& call, std::string_view t
   return prompted ? prompted->substr(shared_prefix(text, *prompted)) : std::string();
 }
 
-// Text that a template without a generation prompt writes before that of the first answer.
+// Text before the first answer's content, for templates without a generation prompt.
 std::string ChatRenderer::answer_header(const Call& call) const {
   constexpr std::string_view kAnswer = "quench-answer";
   const Json::Array& messages = call.conversation.messages;
@@ -89,7 +87,7 @@ std::string ChatRenderer::answer_header(const Call& call) const {
   }
   const std::size_t at = answered.text.rfind(kAnswer);
   if (at == std::string::npos) return {};
-  // White space alone belongs to the answer.
+  // A header of only white space belongs to the answer.
   const auto header = [&](std::size_t begin) {
     const std::string text = answered.text.substr(begin, at - begin);
     return jinja::strip(text, {}, jinja::StripSide::both).empty() ? std::string() : text;
@@ -104,8 +102,8 @@ std::string ChatRenderer::answer_header(const Call& call) const {
   return header(asked + before.size());
 }
 
-// Byte of `text` at which the template writes the empty content of a message, from a rendering with a content; none
-// where the two differ in more than that content and white space next to it.
+// Byte of `text` at the empty content of a message, from a rendering with a non-empty content; nullopt if the two
+// differ in more than that content and adjacent white space.
 std::optional<std::size_t> ChatRenderer::empty_content(const Call& call, std::size_t message,
                                                        std::string_view text) const {
   constexpr std::string_view kProbe = "quench-probe";
@@ -136,7 +134,7 @@ std::optional<std::size_t> ChatRenderer::empty_content(const Call& call, std::si
   return shared;
 }
 
-// Places of contents of the assistant that are empty added to those of texts.
+// `places` plus those of the assistant's empty contents.
 MarkedPlaces ChatRenderer::with_empty_contents(const Call& call, MarkedPlaces places, std::string_view text) const {
   for (std::size_t i = 0; i < call.messages; ++i) {
     const auto owner = static_cast<int>(i);
@@ -213,12 +211,12 @@ std::vector<Range> ChatRenderer::marked_targets(const Call& call, const jinja::R
         if (loop.begin <= range.begin && range.end <= loop.end) add(owner);
     return owners;
   };
-  std::map<std::size_t, std::vector<Range>> by_message;  // only messages that are trained on
-  std::optional<std::size_t> latest;                     // owner of the generation before
+  std::map<std::size_t, std::vector<Range>> by_message;  // target messages only
+  std::optional<std::size_t> latest;                     // owner of the previous generation block
   for (const Range& generation : rendered.generations) {
     if (generation.begin >= generation.end) continue;
     std::vector<std::size_t> owners = owners_of(generation);
-    if (owners.empty() && latest) owners.push_back(*latest);  // an end of the text, written after the loop
+    if (owners.empty() && latest) owners.push_back(*latest);  // end of the text, output after the loop
     if (!owners.empty()) latest = owners.back();
     std::vector<Range> ranges{generation};
     for (const std::size_t owner : owners) {
@@ -240,7 +238,7 @@ std::vector<Range> ChatRenderer::marked_targets(const Call& call, const jinja::R
     const auto found = by_message.find(i);
     const bool written = std::ranges::any_of(
         places.places, [&](const MarkedPlaces::Place& place) { return place.owner == static_cast<int>(i); });
-    // Calls that the template does not write leave the token that ends the turn.
+    // If the template omits the calls, only the end token of the turn is left.
     const bool ends_alone =
         found != by_message.end() && !found->second.empty() && std::ranges::all_of(found->second, [&](const Range& r) {
           return special_.alone(std::string_view(rendered.text).substr(r.begin, r.end - r.begin));

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant", "tool"};
 
-// How data sets in ShareGPT's form name roles. A call of a function is an assistant's turn.
+// Role names of ShareGPT data. A function call is an assistant turn.
 constexpr std::string_view kCall = "function_call";
 constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kSpeakers = {{{"human", "user"},
                                                                                       {"user", "user"},
@@ -26,7 +26,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kSpeaker
                                                                                       {"function_response", "tool"},
                                                                                       {"observation", "tool"}}};
 
-// A string, or the text of a list of parts.
+// String, or concatenated text of a list of parts.
 std::string content_of(const Json& message, std::string_view key) {
   const Json* content = message.find(key);
   if (content == nullptr || !content->is_array()) return typed_field(message, key, "string").as_string();
@@ -39,11 +39,10 @@ std::string content_of(const Json& message, std::string_view key) {
   return text;
 }
 
-// Names that data sets have for what was thought before an answer; templates read the first two. Transformers fills
-// them likewise.
+// Reasoning keys of data sets; templates read the first two. Filled as in Transformers.
 constexpr std::array<std::string_view, 3> kReasoning = {"reasoning_content", "thinking", "reasoning"};
 
-// The message with its flag in place of the fields that said it.
+// Message with a normalized flag in place of the flag fields.
 Json with_flag(Json message, const Json& given) {
   const std::optional<bool> flag = message_flag(given);
   std::vector<std::string> names;
@@ -56,7 +55,6 @@ Json with_flag(Json message, const Json& given) {
 
 Json message_of(const Json& given);
 
-// Adds which message it is to an error about one.
 Json::Array messages_of(const Json::Array& list) {
   Json::Array messages;
   for (std::size_t i = 0; i < list.size(); ++i) {
@@ -75,7 +73,7 @@ Json openai_message(const Json& given) {
   Json message = with_tool_calls(given);
   const Json* content = given.find("content");
   const bool absent = content == nullptr || content->is_null();
-  // Calls and thoughts need no content.
+  // Calls and reasoning need no content.
   const bool thinks = std::ranges::any_of(kReasoning, [&](std::string_view key) {
     const Json* reasoning = given.find(key);
     return reasoning != nullptr && !reasoning->is_null();
@@ -84,7 +82,7 @@ Json openai_message(const Json& given) {
     message.set("content", "");
   else
     message.set("content", content_of(given, "content"));
-  // A column that other records use.
+  // Null fields: columns of other records.
   for (const char* key : {"name", "tool_call_id", "reasoning_content"})
     if (const Json* value = message.find(key); value != nullptr && value->is_null()) message.erase(key);
   for (const std::string_view key : kReasoning) {
@@ -112,7 +110,7 @@ Json sharegpt_message(const Json& given) {
   std::string content = content_of(given, "value");
   const auto known =
       std::ranges::find(kSpeakers, std::string_view(from), [](const auto& entry) { return entry.first; });
-  // An unknown role is named, as it stands, by check_conversation().
+  // Unknown roles are kept for the error of check_conversation().
   Json message = from == kCall
                      ? call_message(content)
                      : Json(Json::Object{{"role", known != kSpeakers.end() ? known->second : std::string_view(from)},
@@ -122,13 +120,12 @@ Json sharegpt_message(const Json& given) {
   return with_flag(std::move(message), given);
 }
 
-// Data sets have messages of either form under either key.
+// Either message form may occur under either key.
 Json message_of(const Json& given) {
   return given.find("from") != nullptr && given.find("role") == nullptr ? sharegpt_message(given)
                                                                         : openai_message(given);
 }
 
-// The record's "system" as the first message.
 void add_system(const Json& record, Json::Array& messages) {
   const Json* system = record.find("system");
   if (system == nullptr || system->is_null() || typed_field(record, "system", "string").as_string().empty()) return;
@@ -140,7 +137,7 @@ void add_system(const Json& record, Json::Array& messages) {
   messages.insert(messages.begin(), Json::Object{{"role", "system"}, {"content", *system}});
 }
 
-// An object, or the text of one.
+// Object, or JSON text of one.
 Json::Object kwargs_of(const Json& record) {
   const Json* given = record.find("chat_template_kwargs");
   if (given == nullptr || given->is_null()) return {};
@@ -151,7 +148,7 @@ Json::Object kwargs_of(const Json& record) {
   return kwargs.as_object();
 }
 
-// All but the messages; `own` are the keys that hold those.
+// All columns except `own`, the keys of the messages.
 void add_columns(const Json& record, std::initializer_list<std::string_view> own, Conversation& conversation) {
   add_system(record, conversation.messages);
   conversation.tools = tools_of(record);
@@ -226,7 +223,7 @@ Conversation completion_conversation(const Json& record) {
   for (Json& message : messages_of(completion)) conversation.messages.push_back(std::move(message));
   const std::size_t messages = conversation.messages.size();
   add_columns(record, {"prompt", "completion"}, conversation);
-  conversation.prompt_messages += conversation.messages.size() - messages;  // a system message
+  conversation.prompt_messages += conversation.messages.size() - messages;
   return conversation;
 }
 

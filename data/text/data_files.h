@@ -1,5 +1,5 @@
 #pragma once
-// The files that a list of files, patterns and folders stands for.
+// Expansion of files, patterns and folders to data files.
 
 #include <cstdint>
 #include <filesystem>
@@ -8,22 +8,20 @@
 
 namespace quench {
 
-// Which part of a data set in a folder is asked for.
 enum class DataSplit : std::uint8_t {
   train,
-  validation,  // its validation split, else its test split
+  validation,  // validation split, else test split
 };
 
-// Files and patterns as expand_file_patterns() does; a folder stands for the files in it and below it that hold the
-// split, in byte order of their paths:
-//   - a folder that quench tokenize wrote: its train or validation shards;
-//   - the files that the card of a data set (README.md) names for its only or default configuration;
-//   - files of records (JSON lines, Parquet, ...), else files of text. Hidden files, READMEs and files that describe a
-//     data set are left out. As on the Hugging Face Hub, a split is told by the file's name
-//     (train-00000-of-00003.parquet, test.jsonl) or by a folder's (validation/a.parquet); where no name tells one, all
-//     files are either split.
-// Throws what expand_file_patterns() throws, not_found for a folder without such files or without the split, and
-// bad_config for a folder that holds several data sets or files of several formats, naming what to choose from.
+// Files and patterns as in expand_file_patterns(). A folder expands to the files of the split in its tree, in byte
+// order:
+// - output of quench tokenize: train or validation shards;
+// - data set card (README.md): files of the only or default configuration;
+// - otherwise record files (JSON lines, Parquet, ...), else text files, without hidden files, READMEs and metadata. As
+// on the Hugging Face Hub, file names (train-00000-of-00003.parquet, test.jsonl) or folder names (validation/a.parquet)
+// give the split; without any, files belong to both.
+// Throws the errors of expand_file_patterns(); not_found for a folder without such files or split; bad_config, with the
+// choices, for several data sets or formats.
 [[nodiscard]] std::vector<std::filesystem::path> expand_data_files(const std::vector<std::string>& patterns,
                                                                    DataSplit split = DataSplit::train);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Documents to token ids, in parallel.
+// Parallel encoding of documents to token ids.
 
 #include <cstdint>
 #include <optional>
@@ -15,23 +15,22 @@ namespace quench {
 
 struct EncoderOptions {
   EosPolicy eos = EosPolicy::automatic;
-  bool add_special_tokens = true;  // what the tokenizer puts before and after one sequence, such as BOS
+  bool add_special_tokens = true;  // tokens of the tokenizer's post-processor, such as BOS
 };
 
 struct EncodedDocument {
   std::vector<std::int32_t> ids;
-  std::vector<std::uint8_t> targets;  // one flag an id, or empty: all may be targets
+  std::vector<std::uint8_t> targets;  // one flag per id, or empty: all may be targets
 };
 
 class DocumentEncoder {
  public:
-  // Keeps a reference to the tokenizer. Throws bad_config when an EOS is asked for and the tokenizer has none.
+  // Keeps a reference to the tokenizer. Throws bad_config for an EOS policy without an EOS token.
   DocumentEncoder(const Tokenizer& tokenizer, const EncoderOptions& options);
 
-  // One result a document, in order; independent of the number of threads. A document that `begins` gets what the
-  // tokenizer puts first, one that `ends` what it puts last and the EOS, unless it is `complete` or its text begins or
-  // ends with these tokens. White space after an EOS in the text is not looked at. Throws bad_config for a special
-  // token that the tokenizer does not have.
+  // One result per document, in order, independent of the number of threads. A document with `begins` gets the prefix
+  // tokens, one with `ends` the suffix and EOS, unless `complete` or already present in the text. White space after an
+  // EOS is ignored. Throws bad_config for unknown special tokens.
   [[nodiscard]] std::vector<EncodedDocument> encode(std::span<const Document> documents) const;
 
   [[nodiscard]] std::optional<std::int32_t> eos_id() const noexcept { return eos_; }
@@ -40,10 +39,8 @@ class DocumentEncoder {
   void append_piece(const DocumentPiece& piece, std::vector<std::int32_t>&& encoded, bool keep_targets,
                     EncodedDocument& out) const;
 
-  // Whether the document has what stands at its end already.
   [[nodiscard]] bool has_end(std::span<const std::int32_t> ids) const;
 
-  // One flag an id of the piece's text.
   [[nodiscard]] std::vector<std::uint8_t> flags_of(const DocumentPiece& piece, std::span<const std::int32_t> ids) const;
 
   const Tokenizer& tokenizer_;
@@ -52,7 +49,7 @@ class DocumentEncoder {
   std::vector<std::int32_t> prefix_, suffix_;
 };
 
-// The tokenizer's fingerprint as shards and sidecars store it: 16 hexadecimal digits.
+// Tokenizer fingerprint as stored in shards and sidecars: 16 hex digits.
 [[nodiscard]] std::string fingerprint_text(const Tokenizer& tokenizer);
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// What is done with documents where there is a choice, and the words for it.
+// Document policies and their config values.
 
 #include <cstdint>
 
@@ -7,11 +7,11 @@
 
 namespace quench {
 
-// Where a document of a text file ends.
+// Document boundaries of text files.
 enum class TextSplit : std::uint8_t {
-  file,        // at the end of the file
-  blank_line,  // at one or more lines that are empty or hold only spaces and tabs
-  marker,      // at every occurrence of a marker such as <|endoftext|>
+  file,
+  blank_line,  // one or more lines that are empty or only spaces and tabs
+  marker,      // every occurrence of a marker such as <|endoftext|>
 };
 template <>
 struct EnumNames<TextSplit> {
@@ -19,22 +19,21 @@ struct EnumNames<TextSplit> {
       {{TextSplit::file, "file"}, {TextSplit::blank_line, "blank_line"}, {TextSplit::marker, "marker"}}};
 };
 
-// Of a record that cannot be read.
 enum class BadRecord : std::uint8_t {
   error,
-  skip,  // counted
+  skip,  // skipped and counted
 };
 template <>
 struct EnumNames<BadRecord> {
-  // "stop" stands in the configs of earlier runs.
+  // "stop": alias in older configs.
   static constexpr EnumTable<BadRecord, 3> values = {
       {{BadRecord::error, "error"}, {BadRecord::skip, "skip"}, {BadRecord::error, "stop"}}};
 };
 
-// Which tokens of a conversation are targets. Nothing of a message that its record says not to train on is one.
+// Target tokens of a conversation. Messages excluded by their record are never targets.
 enum class TrainOn : std::uint8_t {
-  assistant,  // what the assistant is to produce: its messages and the tokens that end them
-  last,       // of those, the last message's
+  assistant,  // assistant messages and their end tokens
+  last,       // the last assistant message only
   all,        // every token
 };
 template <>
@@ -43,10 +42,10 @@ struct EnumNames<TrainOn> {
       {{TrainOn::assistant, "assistant"}, {TrainOn::last, "last"}, {TrainOn::all, "all"}}};
 };
 
-// Whether the text of special tokens, such as "<|im_end|>", in a text becomes those tokens. Chats do not ask: their
-// templates write special tokens.
+// Parsing of special token texts, such as "<|im_end|>", in data. Not applied to chats: their templates emit special
+// tokens.
 enum class SpecialText : std::uint8_t {
-  automatic,  // in records: what a Transformers tokenizer does; in text files it stays text, and is counted
+  automatic,  // records: as a Transformers tokenizer; text files: plain text, counted
   tokens,
   text,
 };
@@ -56,10 +55,9 @@ struct EnumNames<SpecialText> {
       {{SpecialText::automatic, "auto"}, {SpecialText::tokens, "tokens"}, {SpecialText::text, "text"}}};
 };
 
-// The end-of-sequence token after a document.
 enum class EosPolicy : std::uint8_t {
-  automatic,  // appended where the tokenizer has one
-  append,     // the same, but a tokenizer without one is an error
+  automatic,  // appended if the tokenizer has one
+  append,     // error for a tokenizer without one
   none,
 };
 template <>
@@ -68,10 +66,10 @@ struct EnumNames<EosPolicy> {
       {{EosPolicy::automatic, "auto"}, {EosPolicy::append, "append"}, {EosPolicy::none, "none"}}};
 };
 
-// Which documents are held out.
+// Selection of held-out documents.
 enum class ValidationSplit : std::uint8_t {
-  tail,  // those that start in the last `validation_fraction` of the input's bytes
-  hash,  // those whose content's hash falls below the fraction: the same document always lands on the same side
+  tail,  // documents starting in the last `validation_fraction` of the input bytes
+  hash,  // documents with a content hash below the fraction: stable per document
 };
 template <>
 struct EnumNames<ValidationSplit> {

@@ -10,10 +10,10 @@
 namespace quench {
 namespace {
 
-constexpr std::size_t kMaxListed = 40;  // columns that an error names
-// Columns that hold messages, where they are no text.
+constexpr std::size_t kMaxListed = 40;
+// Columns of messages, unless text.
 constexpr std::array<std::string_view, 4> kChatColumns = {"messages", "conversations", "prompt", "completion"};
-// Without these a record has nothing to train on.
+// Required targets: without them a record has no training text.
 constexpr std::array<std::string_view, 4> kNeeded = {"text", "prompt", "completion", "messages"};
 
 std::string listed(const std::vector<std::string>& columns) {
@@ -23,7 +23,7 @@ std::string listed(const std::vector<std::string>& columns) {
   return columns.size() > kMaxListed ? text + ", ..." : text;
 }
 
-// The value of a column or of a path of names; null where there is none.
+// Value of a column or path; null: absent.
 Json* find_column(Json& record, std::string_view path) {
   if (Json* value = record.find(path)) return value;
   for (std::size_t dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.', dot + 1)) {
@@ -33,8 +33,8 @@ Json* find_column(Json& record, std::string_view path) {
   return nullptr;
 }
 
-// {"role": [a, b], "content": [c, d]} -> [{"role": a, "content": c}, {"role": b, "content": d}]. Nothing for an object
-// of another form.
+// {"role": [a, b], "content": [c, d]} -> [{"role": a, "content": c}, {"role": b, "content": d}]; nullopt for other
+// objects.
 std::optional<Json> rows_of_lists(const Json& value) {
   if (!value.is_object() || value.as_object().empty()) return std::nullopt;
   std::size_t rows = 0;

@@ -11,14 +11,14 @@
 namespace quench {
 namespace {
 
-// Whether the record says that nothing of it is trained on; counts it then.
+// True, and counted, if the record excludes itself from training.
 bool is_left_out(const Json& record, const ReaderOptions& options) {
   if (record_flag(record).value_or(true)) return false;
   if (options.notes) ++options.notes->left_out;
   return true;
 }
 
-// Counts the keys of a record without messages that are not among `read`, nor flags.
+// Counts keys of a record without messages outside `read` and flags.
 void note_keys_of(const Json& record, std::span<const std::string_view> read, const ReaderOptions& options) {
   if (!options.notes) return;
   std::vector<std::string_view> names(read.begin(), read.end());
@@ -40,8 +40,8 @@ std::int64_t integer_at(const Json::Array& list, std::size_t i, std::string_view
   return list[i].as_int();
 }
 
-// Tokens whose attention mask is 0 are padding and left out. Labels follow the Hugging Face convention: not shifted,
-// equal to the id or kIgnoreLabel.
+// Tokens with attention mask 0 are padding and dropped. Labels in Hugging Face convention: unshifted, the id or
+// kIgnoreLabel.
 std::vector<DocumentPiece> token_pieces(const Json& record, const ReaderOptions& options) {
   const Json::Array& ids = typed_field(record, "input_ids", "array").as_array();
   if (is_left_out(record, options)) return {};
@@ -72,7 +72,7 @@ std::vector<DocumentPiece> token_pieces(const Json& record, const ReaderOptions&
   return {std::move(piece)};
 }
 
-// Keeps of several runs of targets the last one.
+// Keeps only the last run of targets.
 void keep_last_targets(std::vector<DocumentPiece>& pieces) {
   auto piece = pieces.rbegin();
   while (piece != pieces.rend() && !piece->target) ++piece;
@@ -80,7 +80,7 @@ void keep_last_targets(std::vector<DocumentPiece>& pieces) {
   for (; piece != pieces.rend(); ++piece) piece->target = false;
 }
 
-// Counts the special tokens in the messages of a written template, which stay plain characters; and all other keys.
+// Counts plain special token texts in messages of a built-in template, and unused keys.
 void note_conversation(const Conversation& conversation, const ReaderOptions& options) {
   if (!options.notes) return;
   note_keys(conversation, nullptr, *options.notes);
@@ -114,12 +114,11 @@ std::vector<DocumentPiece> chat_pieces(const Json& record, const ReaderOptions& 
   return conversation_pieces(std::move(conversation), options);
 }
 
-// Lists of messages, of which those of the completion are trained on.
+// Message lists; the completion's are targets.
 bool is_chat_pair(const Json& record) {
   return record.at("prompt").is_array() || record.at("completion").is_array();
 }
 
-// Text: the prompt and its continuation.
 std::vector<DocumentPiece> completion_pieces(const Json& record, const ReaderOptions& options) {
   if (is_left_out(record, options)) return {};
   note_keys_of(record, std::array<std::string_view, 2>{"prompt", "completion"}, options);

@@ -28,7 +28,6 @@ std::string conversations(std::uint64_t count) {
   return count == 1 ? "1 conversation" : fmt::format("{} conversations", count);
 }
 
-// The names of one thing, which a template reads under any of them.
 constexpr std::array<std::string_view, 3> kThoughts = {"reasoning_content", "thinking", "reasoning"};
 
 bool reads_key(const TemplateNames* names, std::string_view key) {

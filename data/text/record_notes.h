@@ -1,6 +1,5 @@
 #pragma once
-// Counts of what a user should know about records that are read: keys without effect, text that stays plain, turns
-// without an end.
+// Counters for warnings about records: unused keys, plain special tokens, unterminated turns.
 
 #include <cstdint>
 #include <map>
@@ -15,22 +14,21 @@ namespace quench {
 
 struct RecordNotes {
   using Counts = std::map<std::string, std::uint64_t>;
-  Counts record_keys;                    // keys of records that nothing reads: how many records hold them
-  Counts message_keys;                   // of messages
-  Counts plain_tokens;                   // special tokens in texts where they are plain characters: occurrences
-  Counts unwritten;                      // texts that the chat template leaves out, by their key: messages
-  std::uint64_t left_out = 0;            // records that say not to train on them
-  std::uint64_t unended = 0;             // conversations whose last trained turn no token ends
-  std::uint64_t unended_generation = 0;  // the same where the template's {% generation %} block leaves that token out
+  Counts record_keys;  // unused record keys: number of records
+  Counts message_keys;
+  Counts plain_tokens;  // special token texts kept as plain text: occurrences
+  Counts unwritten;     // texts not rendered by the chat template, by key: messages
+  std::uint64_t left_out = 0;
+  std::uint64_t unended = 0;             // conversations whose last target turn has no end token
+  std::uint64_t unended_generation = 0;  // the same, excluded by the template's {% generation %} block
 
-  // One warning for each that has been counted.
   [[nodiscard]] std::vector<std::string> warnings() const;
 };
 
-// Counts the keys of a conversation that have no effect. `names`: those of its template; null: a written template,
-// which reads roles and contents alone.
+// Counts unused keys of a conversation. `names`: of its template; null: a built-in template, which reads only roles and
+// contents.
 void note_keys(const Conversation& conversation, const TemplateNames* names, RecordNotes& notes);
-// Counts the keys of a record that are not among `read`.
+// Counts the keys of a record outside `read`.
 void note_keys(const Json& record, std::span<const std::string_view> read, RecordNotes& notes);
 
 }  // namespace quench

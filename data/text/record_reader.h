@@ -1,13 +1,12 @@
 #pragma once
-// Documents from records: each record is of one kind (data/text/record_kind.h) and makes one document.
+// Documents from records: one kind per file (data/text/record_kind.h), one document per record.
 
 #include "data/files/record_source.h"
 #include "data/text/document_reader.h"
 
 namespace quench {
 
-// Reads as far as the first usable record when the kind is automatic. `name` is that of the file in errors. Throws
-// corrupt when there is none.
+// Reads up to the first valid record if the kind is automatic. `name`: file in errors. Throws corrupt if there is none.
 [[nodiscard]] std::unique_ptr<DocumentReader> open_record_reader(std::unique_ptr<RecordSource> source,
                                                                  const std::string& name, const ReaderOptions& options);
 

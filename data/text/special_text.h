@@ -1,5 +1,5 @@
 #pragma once
-// Special tokens that occur in texts as characters.
+// Special token texts in documents.
 
 #include <cstdint>
 #include <map>
@@ -16,11 +16,10 @@ class SpecialTextCounter {
  public:
   explicit SpecialTextCounter(const Tokenizer& tokenizer);
 
-  // Counts those in pieces whose text does not become special tokens.
+  // Counts occurrences in pieces without special token parsing.
   void count(std::span<const Document> documents);
-  // How often each was met.
   [[nodiscard]] const std::map<std::string, std::uint64_t>& found() const noexcept { return found_; }
-  // A warning for all of them. At most ten are named.
+  // At most ten are named.
   [[nodiscard]] std::string warning() const;
 
  private:

@@ -12,7 +12,7 @@
 namespace quench {
 namespace {
 
-// The first bytes of a regular file; empty for anything else.
+// Empty unless a regular file.
 std::string first_bytes(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return {};

@@ -1,5 +1,5 @@
 #pragma once
-// The formats of files that hold text or records, as a table.
+// Registry of text and record file formats.
 
 #include <filesystem>
 #include <memory>
@@ -15,22 +15,20 @@ namespace quench {
 struct TextFormat {
   std::string_view name;
   std::string_view summary;
-  std::vector<std::string_view> extensions;  // of the files' names, in lower case: ".jsonl"
-  // One of the two: documents, or records, each of which makes one.
+  std::vector<std::string_view> extensions;  // file extensions in lower case: ".jsonl"
+  // Exactly one is set: reader of documents, or of records with one document each.
   std::unique_ptr<DocumentReader> (*open)(const std::filesystem::path& path, const ReaderOptions& options) = nullptr;
   std::unique_ptr<RecordSource> (*open_records)(const std::filesystem::path& path,
                                                 const RecordSourceOptions& options) = nullptr;
-  std::vector<std::string_view> magics =
-      {};  // a file that begins with one of these is of the format, whatever its name
+  std::vector<std::string_view> magics = {};  // magic bytes, overriding the file name
 };
 
 [[nodiscard]] const ChoiceTable<TextFormat>& text_formats();
-// By the file's first bytes, else its name; null if neither says.
+// By magic bytes, else by name; null: unknown.
 [[nodiscard]] const TextFormat* text_format_of(const std::filesystem::path& path);
-// By the file's first bytes alone; null if they do not say.
+// By magic bytes only; null: unknown.
 [[nodiscard]] const TextFormat* text_format_by_bytes(const std::filesystem::path& path);
-// The records of a file; JSON lines where neither its bytes nor its name say, or the name says text. Throws what the
-// format's reader throws.
+// Records of a file; JSON lines for unknown or text formats. Throws the errors of the format's reader.
 [[nodiscard]] std::unique_ptr<RecordSource> open_records(const std::filesystem::path& path,
                                                          const RecordSourceOptions& options = {});
 

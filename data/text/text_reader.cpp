@@ -19,8 +19,8 @@ bool is_space(char c) {
   return is_blank(c) || c == '\n' || c == '\v' || c == '\f';
 }
 
-// Where to end a part of a document that is too large: before the last line that starts with a visible character, else
-// before the last space, else before the last whole character. Tokenizers end a token at such places, the last apart.
+// Split point of an oversized document: before the last line that starts with a visible character, else the last space,
+// else the last whole character. The first two are token boundaries.
 std::size_t find_cut(std::string_view text) {
   for (std::size_t i = text.size() - 1; i > 0; --i)
     if (text[i - 1] == '\n' && !is_space(text[i])) return i;
@@ -35,7 +35,7 @@ std::uint64_t count_lines(std::string_view text) {
   return static_cast<std::uint64_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
-// Bytes of the lines at the start of the text that hold nothing or only spaces and tabs.
+// Bytes of leading lines that are empty or only spaces and tabs.
 std::size_t leading_blank_lines(std::string_view text) {
   std::size_t length = 0;
   for (std::size_t i = 0; i < text.size() && (is_blank(text[i]) || text[i] == '\n'); ++i)
@@ -75,7 +75,7 @@ class TextReader final : public DocumentReader {
         if (options_.split != TextSplit::blank_line) ++report_.empty;
         continue;
       }
-      // A bad part of a document leaves a gap in it: its other parts are handed out already or not read yet.
+      // A bad part leaves a gap: other parts of the document were returned already or are unread.
       if (!check(text, line)) {
         if (whole) continue;
         text = {};
@@ -91,7 +91,7 @@ class TextReader final : public DocumentReader {
   }
 
   [[nodiscard]] std::uint64_t consumed() const override {
-    // Of the last block, or, before it, of those that are held still.
+    // Position in the last block, or in the bytes held before it.
     const std::size_t block = buffer_.size() - block_begin_;
     return start_ < block_begin_ ? held_.at(start_, block_begin_) : span_.at(start_ - block_begin_, block);
   }
@@ -102,14 +102,14 @@ class TextReader final : public DocumentReader {
     std::size_t begin = 0;  // of the text, in the buffer
     std::size_t length = 0;
     std::size_t end = 0;  // after the separator
-    bool ends = true;     // the document ends here
+    bool ends = true;
   };
   struct Separator {
     std::size_t begin = 0;
     std::size_t end = 0;
   };
 
-  // Appends a block of the text; notes its end.
+  // Appends a block of the text, or sets at_end_.
   void fill() {
     const std::uint64_t consumed = this->consumed();
     if (start_ >= kTextBlockBytes) {
@@ -126,8 +126,7 @@ class TextReader final : public DocumentReader {
     at_end_ = buffer_.size() == block_begin_;
   }
 
-  // The text up to the next separator, the end of the file, or the limit, whichever comes first; where blocks of the
-  // file end makes no difference.
+  // Text up to the next separator, end of file, or limit; independent of block boundaries.
   std::optional<Part> next_part() {
     const auto limit = static_cast<std::size_t>(options_.max_document_bytes);
     scanned_ = std::max(scanned_, start_);
@@ -151,7 +150,7 @@ class TextReader final : public DocumentReader {
     }
   }
 
-  // The first separator at or after scanned_. If there is none, moves scanned_ to where the next may begin.
+  // First separator at or after scanned_; without one, scanned_ advances to the earliest possible start.
   std::optional<Separator> find_separator() {
     if (options_.split == TextSplit::blank_line) return find_blank_line();
     if (options_.split == TextSplit::marker) {
@@ -163,8 +162,8 @@ class TextReader final : public DocumentReader {
     return std::nullopt;
   }
 
-  // A line break and the blank lines after it. More blank lines may follow where the buffer ends: the next document's
-  // first lines are left out if they are blank. A line of more blanks than the limit does not count as blank.
+  // Line break and following blank lines. More may follow in the next block: leading blank lines of a document are
+  // dropped. A blank line above the limit counts as text.
   std::optional<Separator> find_blank_line() {
     for (std::size_t at = buffer_.find('\n', scanned_); at != std::string::npos; at = buffer_.find('\n', at + 1)) {
       std::size_t end = at, line = at + 1, i = line;
@@ -201,13 +200,13 @@ class TextReader final : public DocumentReader {
   TextInput input_;
   ReaderOptions options_;
   std::string buffer_;
-  std::size_t block_begin_ = 0;  // of the block that was read last, in the buffer
-  StoredSpan held_, span_;       // of what stands before it, and of it
-  bool at_end_ = false;          // there are no more blocks
-  std::size_t start_ = 0;        // first byte not handed out
-  std::size_t scanned_ = 0;      // no separator begins before
-  std::uint64_t line_ = 1;       // of start_
-  bool inside_ = false;          // the last part did not end its document
+  std::size_t block_begin_ = 0;  // start of the last block in the buffer
+  StoredSpan held_, span_;       // stored bytes of earlier buffer content, and of the block
+  bool at_end_ = false;
+  std::size_t start_ = 0;    // first byte not returned
+  std::size_t scanned_ = 0;  // no separator starts before
+  std::uint64_t line_ = 1;
+  bool inside_ = false;  // within a document, after a partial one
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kMagic = "QNCHJRN1";  // the last character is the version
+constexpr std::string_view kMagic = "QNCHJRN1";  // last character: version
 constexpr std::size_t kIdentityBytes = 32;
 constexpr std::size_t kHeaderBytes = kMagic.size() + kIdentityBytes;
 
@@ -31,7 +31,7 @@ std::uint64_t hash_values(const std::vector<T>& values, std::uint64_t seed) {
   return XXH3_64bits_withSeed(values.data(), values.size() * sizeof(T), seed);
 }
 
-// Of all that decides the documents' ids.
+// Hash of everything in the documents that affects ids.
 std::uint64_t hash_documents(std::span<const Document> documents) {
   std::uint64_t hash = documents.size();
   for (const Document& document : documents) {
@@ -56,7 +56,7 @@ void put(std::vector<std::byte>& out, std::span<const T> values) {
   out.insert(out.end(), bytes.begin(), bytes.end());
 }
 
-// Counts of ids and flags, then ids (in two bytes where all fit), then flags.
+// Counts of ids and flags, then ids (u16 if all fit), then flags.
 std::vector<std::byte> pack(std::span<const EncodedDocument> encoded) {
   constexpr std::int32_t kLargest = std::numeric_limits<std::uint16_t>::max();
   std::vector<std::byte> out;
@@ -85,7 +85,7 @@ std::vector<std::byte> pack(std::span<const EncodedDocument> encoded) {
   return out;
 }
 
-// Takes values from the front of `bytes`; false when there are fewer.
+// Reads values from the front of `bytes`; false if too short.
 template <class T>
 bool take_values(std::span<const std::byte>& bytes, std::uint64_t count, std::vector<T>& values) {
   if (count > bytes.size() / sizeof(T)) return false;
@@ -95,7 +95,7 @@ bool take_values(std::span<const std::byte>& bytes, std::uint64_t count, std::ve
   return true;
 }
 
-// Nothing unless the bytes are what pack() makes of so many documents.
+// Inverse of pack() for so many documents; nullopt for other bytes.
 std::optional<std::vector<EncodedDocument>> unpack(std::span<const std::byte> bytes, std::size_t documents) {
   std::vector<std::uint64_t> counts;
   if (!take_values(bytes, 2 * documents + 1, counts)) return std::nullopt;
@@ -218,7 +218,7 @@ std::optional<std::vector<EncodedDocument>> TokenizeCheckpoint::take(std::span<c
 void TokenizeCheckpoint::append(std::span<const Document> documents, std::span<const EncodedDocument> encoded,
                                 std::uint64_t input_bytes) {
   if (file_ < 0) return;
-  // What stands behind the last good record: a torn one, or those that take() refused.
+  // Truncates torn or rejected records.
   if (::ftruncate(file_, static_cast<off_t>(end_)) != 0) return give_up(errno_text(errno), true);
   stored_ = 0;
   const std::vector<std::byte> payload = pack(encoded);
@@ -238,7 +238,7 @@ bool TokenizeCheckpoint::write(std::span<const std::byte> bytes) {
     const ssize_t count = ::pwrite(file_, bytes.data(), bytes.size(), static_cast<off_t>(end_));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
-      give_up(errno_text(count < 0 ? errno : ENOSPC), true);  // the space is of more use to the shards
+      give_up(errno_text(count < 0 ? errno : ENOSPC), true);  // free the space for the shards
       return false;
     }
     bytes = bytes.subspan(static_cast<std::size_t>(count));

@@ -82,7 +82,7 @@ PieceCounts count_pieces(const DocumentSource& documents, const SplitPattern* pa
   return counts;
 }
 
-// Appends up to `token_count` tokens, and the merges that make them, to the 256 bytes.
+// Appends up to `token_count` tokens and their merges to the 256 bytes.
 void merge_pairs(PieceCounts counts, std::int64_t token_count, std::int64_t min_frequency, NewTokenizer& tokenizer) {
   PairCounter pairs;
   for (const auto& [piece, count] : counts) pairs.add_piece(piece, count);
@@ -97,7 +97,7 @@ void merge_pairs(PieceCounts counts, std::int64_t token_count, std::int64_t min_
     const std::string& left = tokenizer.tokens[static_cast<std::size_t>(best->left)];
     const std::string& right = tokenizer.tokens[static_cast<std::size_t>(best->right)];
     tokenizer.merges.emplace_back(left, right);
-    // Two pairs may make the same token ("a" "bc" and "ab" "c").
+    // Two pairs may form the same token ("a" "bc" and "ab" "c").
     const auto [token, is_new] = ids.emplace(left + right, static_cast<std::int32_t>(tokenizer.tokens.size()));
     if (is_new) tokenizer.tokens.push_back(token->first);
     pairs.merge(best->left, best->right, token->second);

@@ -1,5 +1,5 @@
 #pragma once
-// The tokenizer without a vocabulary file: byte i is id i, 256 <|begin_of_text|>, 257 <|end_of_text|>, 258 <|pad|>.
+// Tokenizer without a vocabulary file: byte i is id i, 256 <|begin_of_text|>, 257 <|end_of_text|>, 258 <|pad|>.
 
 #include <memory>
 
@@ -7,7 +7,7 @@
 
 namespace quench {
 
-// A byte-level BPE tokenizer without merges; saved, it is a tokenizer.json that Hugging Face tokenizers reads.
+// Byte-level BPE tokenizer without merges; saved as a tokenizer.json for Hugging Face tokenizers.
 [[nodiscard]] std::unique_ptr<Tokenizer> make_byte_tokenizer();
 
 }  // namespace quench

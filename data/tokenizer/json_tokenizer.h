@@ -1,6 +1,6 @@
 #pragma once
-// A tokenizer as described by a tokenizer.json: byte-level BPE (Llama 3 and 4, Qwen, GPT-2, Mistral's Tekken and
-// others) and what SentencePiece models are converted to, BPE over characters (Llama 2, Mistral 7B) and unigram models.
+// Tokenizer of a tokenizer.json: byte-level BPE (Llama 3 and 4, Qwen, GPT-2, Mistral's Tekken and others), and
+// converted SentencePiece models: character-level BPE (Llama 2, Mistral 7B) and unigram.
 
 #include <memory>
 #include <mutex>
@@ -18,7 +18,7 @@ namespace quench {
 
 class JsonTokenizer final : public Tokenizer {
  public:
-  // The vocabulary file is a tokenizer.json. Throws what read_tokenizer_json throws.
+  // Vocabulary file: tokenizer.json. Throws the errors of read_tokenizer_json.
   explicit JsonTokenizer(TokenizerFiles files);
   ~JsonTokenizer() override;
 
@@ -38,12 +38,12 @@ class JsonTokenizer final : public Tokenizer {
  private:
   class WorkspaceLease;
 
-  // By reference: the description is read from the files before they are taken.
+  // By reference: the description is read before the files are moved.
   JsonTokenizer(TokenizerFiles&& files, TokenizerDescription description);
   void add_tokens(std::vector<AddedToken> tokens);
   void choose_special_ids();
   [[nodiscard]] std::optional<std::int32_t> first_of(std::initializer_list<std::string_view> contents) const;
-  // Well-formed text between added tokens that were found in the text as it is.
+  // Well-formed text between added tokens matched in raw text.
   void encode_text(std::string_view text, PreTokenizer::Place place, const EncodeOptions& options,
                    TokenModel::Workspace& workspace, std::vector<std::int32_t>& ids) const;
 
@@ -54,7 +54,7 @@ class JsonTokenizer final : public Tokenizer {
   std::unordered_map<std::string, std::int32_t> ids_by_text_;
   std::int64_t vocab_size_ = 0;
 
-  mutable std::mutex mutex_;  // guards idle_workspaces_
+  mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<TokenModel::Workspace>> idle_workspaces_;
 };
 

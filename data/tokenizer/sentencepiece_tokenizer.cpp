@@ -10,9 +10,9 @@
 namespace quench {
 namespace {
 
-constexpr std::string_view kMetaSpace = "\u2581";  // stands for a space in pieces
+constexpr std::string_view kMetaSpace = "\u2581";  // replaces a space in pieces
 
-// tiktoken's format, which Meta ships for Llama 3 under the same name: lines of a base64 token and its rank.
+// tiktoken format, shipped by Meta for Llama 3 under the same name: lines of base64 token and rank.
 bool looks_like_tiktoken(std::string_view text) {
   const std::string_view line = text.substr(0, text.substr(0, 200).find('\n'));
   const std::size_t space = line.find(' ');
@@ -22,7 +22,7 @@ bool looks_like_tiktoken(std::string_view text) {
 }
 
 // ModelProto { normalizer_spec (field 3) { add_dummy_prefix (field 3): false } }. Appended to a serialized model it
-// overrides that one field: messages that occur twice are merged (Protocol Buffers encoding, "Last One Wins").
+// overrides that field: repeated messages are merged (Protocol Buffers encoding, "Last One Wins").
 constexpr std::string_view kNoDummyPrefix("\x1A\x02\x18\x00", 4);
 
 }  // namespace

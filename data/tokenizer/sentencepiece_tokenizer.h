@@ -1,10 +1,7 @@
 #pragma once
-// A SentencePiece model (tokenizer.model), as Llama 2, TinyLlama and Mistral 7B use it, with the conventions of
-// Hugging Face's LlamaTokenizer.
-//
-// Text between special tokens goes through the SentencePiece library. The space that the model puts before a text (its
-// dummy prefix) is put only where the text itself begins; with `legacy` in tokenizer_config.json, after every special
-// token too. Encoding begins with the begin-of-text id unless the settings say otherwise.
+// SentencePiece model (tokenizer.model) of Llama 2, TinyLlama and Mistral 7B, with the conventions of Hugging Face's
+// LlamaTokenizer: the dummy prefix (space) is added only at the start of the text, with `legacy` in
+// tokenizer_config.json also after every special token; BOS is prepended by default.
 
 #include <sentencepiece_processor.h>
 
@@ -20,7 +17,7 @@ namespace quench {
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  // Throws corrupt if the library does not accept the model, or an added token contradicts it.
+  // Throws corrupt for a model rejected by the library, or an added token that contradicts it.
   explicit SentencePieceTokenizer(TokenizerFiles files);
 
   using Tokenizer::encode;
@@ -39,15 +36,14 @@ class SentencePieceTokenizer final : public Tokenizer {
  private:
   void load_processors();
   void collect_added_tokens();
-  // Text between special tokens.
   void encode_text(std::string_view text, bool with_prefix, std::vector<std::int32_t>& ids) const;
   [[nodiscard]] bool is_piece(std::int32_t id) const { return id >= 0 && id < processor_.GetPieceSize(); }
 
   TokenizerFiles files_;
-  sentencepiece::SentencePieceProcessor processor_;             // as the model says
-  sentencepiece::SentencePieceProcessor prefixless_processor_;  // the same without the dummy prefix
+  sentencepiece::SentencePieceProcessor processor_;
+  sentencepiece::SentencePieceProcessor prefixless_processor_;  // without the dummy prefix
   bool has_dummy_prefix_ = false;
-  std::vector<std::int32_t> byte_ids_;  // of the pieces <0x00> to <0xFF>; empty if the model does not have them all
+  std::vector<std::int32_t> byte_ids_;  // of the pieces <0x00> to <0xFF>; empty unless all exist
   AddedTokens added_;
   std::unordered_map<std::int32_t, AddedToken> added_by_id_;
   std::int64_t vocab_size_ = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Decodes ids one at a time, as generation yields them, without cutting a character in two.
+// Incremental decoder for generation; never splits a character.
 
 #include <cstdint>
 #include <span>
@@ -16,19 +16,18 @@ class StreamDecoder {
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = false)
       : tokenizer_(&tokenizer), skip_special_(skip_special) {}
 
-  // The text that is complete with this id: all bytes not returned before, except a suffix that may still become a
-  // character. Bytes that cannot are returned as they are. What push and finish return is together what
-  // Tokenizer::decode returns for the ids.
+  // Text completed by this id: all pending bytes except a suffix that may still become a character. Invalid bytes are
+  // returned verbatim. The concatenated results of push and finish equal Tokenizer::decode.
   [[nodiscard]] std::string push(std::int32_t id);
-  // The same as valid UTF-8: bytes that are no part of a character become U+FFFD as Tokenizer::has_byte_fallback()
-  // says, across calls as in the text as a whole.
+  // Same as valid UTF-8: invalid bytes become U+FFFD (Tokenizer::has_byte_fallback()), independent of the split into
+  // calls.
   [[nodiscard]] std::string push_text(std::int32_t id) { return valid(push(id)); }
   [[nodiscard]] std::string finish_text() { return valid(finish()); }
-  // Goes on behind these ids without returning their text.
+  // Consumes these ids without returning their text.
   void skip(std::span<const std::int32_t> ids) {
     for (const std::int32_t id : ids) (void)push(id);
   }
-  // What was held back. The decoder is then at the start of a new text.
+  // Pending bytes; resets the decoder to the start of a text.
   [[nodiscard]] std::string finish();
 
  private:

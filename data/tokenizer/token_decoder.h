@@ -1,8 +1,8 @@
 #pragma once
-// The decoder of a tokenizer.json: how tokens become text again.
+// Decoder of a tokenizer.json: tokens to text.
 //
-// Accepted: ByteLevel; Metaspace; a Sequence of Replace, ByteFallback and Fuse in the order that SentencePiece models
-// are converted to, with a Strip of at most one leading space at its end.
+// Supported: ByteLevel; Metaspace; the Sequence of converted SentencePiece models: Replace, ByteFallback and Fuse, then
+// an optional Strip of at most one leading space.
 
 #include <string>
 #include <string_view>
@@ -13,25 +13,24 @@ namespace quench {
 
 class TokenDecoder {
  public:
-  // Throws unsupported for a decoder that is not accepted, naming it and its line. null is none, and not accepted.
+  // Throws unsupported with the component and its line; null (none) is unsupported.
   explicit TokenDecoder(const Json* description);
 
-  // Tokens are bytes, not text in which something stands for a space.
+  // Tokens are bytes, not text with a space replacement.
   [[nodiscard]] bool is_byte_level() const noexcept { return byte_level_; }
 
-  // Appends what a token stands for; `at_start`: no token stands before it.
+  // Appends the text of a token; `at_start`: no token before it.
   void append(std::string_view token, bool at_start, std::string& text) const;
 
  private:
   void add_component(const Json& component);
 
-  // What is left out at the beginning of a text.
   enum class Start : std::uint8_t { whole, without_space, without_marks };
 
   bool byte_level_ = false;
-  bool byte_tokens_ = false;  // <0x0A> is a byte
+  bool byte_tokens_ = false;
   bool fused_ = false;
-  std::string mark_, replacement_;  // each mark becomes the replacement; empty: none
+  std::string mark_, replacement_;  // mark -> replacement; empty: none
   Start start_ = Start::whole;
 };
 

@@ -23,7 +23,7 @@ Json parse(const std::string& name, const std::string& text) {
   return Json::parse(text, options);
 }
 
-// A token named in a settings file: a string, or an object with its content. Absent or null: none.
+// Token in a settings file: string, or object with its content. Absent or null: none.
 std::optional<std::string> token_name(const Json& settings, std::string_view key) {
   const Json* value = optional_field(settings, key);
   if (value == nullptr) return std::nullopt;
@@ -49,7 +49,7 @@ void add_special(const Json& token, TokenizerSettings& result) {
     result.special_tokens.push_back(name);
 }
 
-// Lists of tokens, or, in newer files, objects that name each.
+// Lists of tokens, or, in newer files, objects.
 void read_special_tokens(const Json& settings, TokenizerSettings& result) {
   for (const std::string_view key : kNamedTokens)
     if (const Json* token = settings.find(key); token != nullptr) add_special(*token, result);
@@ -90,7 +90,7 @@ constexpr std::string_view kDefaultTemplate = "default", kTemplateFolder = "addi
 
 void add_template(std::optional<Tokenizer::ChatTemplateText>& templates, std::string_view name, const std::string& text,
                   const std::string& source) {
-  if (!templates) templates = Tokenizer::ChatTemplateText{};  // Clang 16 knows no default constructor of it here
+  if (!templates) templates = Tokenizer::ChatTemplateText{};  // Clang 16: no default constructor found here
   if (name == kDefaultTemplate) {
     templates->text = text;
     templates->source = source;
@@ -99,7 +99,7 @@ void add_template(std::optional<Tokenizer::ChatTemplateText>& templates, std::st
   }
 }
 
-// A string, or a list of {"name": ..., "template": ...}.
+// String, or a list of {"name": ..., "template": ...}.
 void read_templates(const Json& config, std::optional<Tokenizer::ChatTemplateText>& templates) {
   const Json* value = optional_field(config, "chat_template");
   if (value == nullptr) return;
@@ -108,7 +108,7 @@ void read_templates(const Json& config, std::optional<Tokenizer::ChatTemplateTex
     add_template(templates, entry.at("name").as_string(), entry.at("template").as_string(), "");
 }
 
-// "tool_use" of additional_chat_templates/tool_use.jinja; empty for other files.
+// "tool_use" from additional_chat_templates/tool_use.jinja; empty for other files.
 std::string_view template_name(std::string_view file) {
   if (!file.starts_with(kTemplateFolder) || !file.ends_with(kTemplateEnding)) return {};
   file.remove_prefix(kTemplateFolder.size());
@@ -136,7 +136,7 @@ void read_config(const Json& config, TokenizerSettings& result) {
   }
 }
 
-// The older list of added tokens: {"content": id}.
+// Legacy list of added tokens: {"content": id}.
 void read_added_tokens(const Json& list, TokenizerSettings& result) {
   if (!result.added_tokens.empty()) return;
   for (const auto& [content, id] : list.as_object()) {
@@ -195,7 +195,7 @@ void TokenizerFiles::read_settings() {
     settings_.chat_template->source = source;
     for (Tokenizer::NamedTemplate& named : settings_.chat_template->named) named.source = source;
   }
-  // Files take the place of all templates in the config.
+  // Template files override all templates of the config.
   std::optional<Tokenizer::ChatTemplateText> in_files;
   for (const auto& [name, text] : files_) {
     const std::string_view named = name == "chat_template.jinja" ? kDefaultTemplate : template_name(name);
@@ -229,7 +229,7 @@ std::uint64_t TokenizerFiles::fingerprint() const {
 void TokenizerFiles::save(const std::filesystem::path& folder) const {
   namespace fs = std::filesystem;
   std::error_code error;
-  std::vector<fs::path> made;  // the folder and those above it that are not there yet
+  std::vector<fs::path> made;
   for (fs::path path = folder; !path.empty() && !fs::exists(path, error); path = path.parent_path())
     made.push_back(path);
   fs::create_directories(folder, error);
@@ -244,13 +244,13 @@ void TokenizerFiles::save(const std::filesystem::path& folder) const {
     for (std::size_t i = 0; i < files_.size(); ++i) {
       const auto& [name, contents] = files_[i];
       if (several && (name == kTemplateFile || name == kConfigFile || !template_name(name).empty())) continue;
-      // The vocabulary may have been read from a file of any name; readers look for these.
+      // Canonical name for readers, whatever the file was called.
       const bool model = fs::path(name).extension() == ".model";
       write(i > 0 ? name : model ? "tokenizer.model" : "tokenizer.json", contents);
     }
     if (several) write(std::string(kConfigFile), config_with_templates());
   } catch (const Error&) {
-    // A folder without a whole tokenizer is of no use. One that was there before keeps what it has.
+    // Rollback: an incomplete new folder is removed, an existing one kept.
     if (!made.empty())
       for (const fs::path& path : written) fs::remove(path, error);
     for (const fs::path& path : made) fs::remove(path, error);
@@ -258,7 +258,7 @@ void TokenizerFiles::save(const std::filesystem::path& folder) const {
   }
 }
 
-// tokenizer_config.json with all chat templates in it.
+// tokenizer_config.json including all chat templates.
 std::string TokenizerFiles::config_with_templates() const {
   const auto file = std::ranges::find(files_, kConfigFile, [](const auto& f) -> std::string_view { return f.first; });
   Json config = file != files_.end() ? parse(source_, file->second) : Json::object();

@@ -1,5 +1,5 @@
 #pragma once
-// The files that make up a tokenizer, held as they were read, and what the small ones beside the vocabulary say.
+// Tokenizer files, kept verbatim, and the settings of the companion files.
 
 #include <filesystem>
 #include <optional>
@@ -14,13 +14,13 @@
 
 namespace quench {
 
-// tokenizer_config.json, special_tokens_map.json and added_tokens.json, as far as ids depend on them, and the chat
+// tokenizer_config.json, special_tokens_map.json and added_tokens.json: settings that affect ids, and the chat
 // template.
 struct TokenizerSettings {
   std::optional<std::string> bos_token, eos_token, pad_token, unk_token;
   std::optional<bool> add_bos_token, add_eos_token, legacy, add_prefix_space;
-  std::vector<AddedToken> added_tokens;  // of tokenizers without a tokenizer.json
-  // All that the settings call special, by any of Transformers' names; each once, in order.
+  std::vector<AddedToken> added_tokens;  // for tokenizers without a tokenizer.json
+  // Special tokens under any of Transformers' names; unique, in order.
   std::vector<std::string> special_tokens;
   std::optional<Tokenizer::ChatTemplateText> chat_template;
 };
@@ -30,21 +30,19 @@ class TokenizerFiles {
   static constexpr std::uint64_t kMaxVocabularyBytes = std::uint64_t{64} << 20;
   static constexpr std::uint64_t kMaxOtherBytes = std::uint64_t{16} << 20;
 
-  // Reads `vocabulary` and those of the usual companions, and of `others`, that stand beside it.
+  // Reads `vocabulary` and, from its folder, the usual companions and `others`.
   static TokenizerFiles read(const std::filesystem::path& vocabulary, const std::vector<std::string>& others = {});
-  // Files made in memory: names and contents, the vocabulary first. `source` names them in errors.
+  // In-memory files: names and contents, vocabulary first. `source`: name in errors.
   TokenizerFiles(std::string source, std::vector<std::pair<std::string, std::string>> files);
 
-  // How errors call the vocabulary file.
   [[nodiscard]] const std::string& source() const noexcept { return source_; }
-  // The vocabulary file's contents.
   [[nodiscard]] const std::string& vocabulary() const noexcept { return files_.front().second; }
   [[nodiscard]] const TokenizerSettings& settings() const noexcept { return settings_; }
 
-  // Of all bytes on which ids depend: the vocabulary, and the settings file by file.
+  // Hash of all bytes that affect ids: vocabulary and settings, per file.
   [[nodiscard]] std::uint64_t fingerprint() const;
-  // The vocabulary as tokenizer.json or tokenizer.model, whatever its file was called; the others by their names. Chat
-  // templates of additional_chat_templates/ are written into tokenizer_config.json, with all others.
+  // Writes the vocabulary as tokenizer.json or tokenizer.model, the others by name. All chat templates, including
+  // additional_chat_templates/, are written into tokenizer_config.json.
   void save(const std::filesystem::path& folder) const;
 
  private:
@@ -52,15 +50,14 @@ class TokenizerFiles {
   [[nodiscard]] std::string config_with_templates() const;
 
   std::string source_;
-  std::vector<std::pair<std::string, std::string>> files_;  // name, contents
+  std::vector<std::pair<std::string, std::string>> files_;
   TokenizerSettings settings_;
 };
 
-// One warning that names the tokens which the settings call special and the vocabulary does not: Transformers encodes
-// them as one token each, and here they are text.
+// One warning for tokens that the settings declare special but the vocabulary does not: Transformers encodes each as
+// one token, here they are text.
 void warn_of_unmarked_tokens(const Tokenizer& tokenizer, const TokenizerFiles& files);
 
-// Whether files of this name are read and saved with a vocabulary.
 [[nodiscard]] bool is_tokenizer_companion(std::string_view name) noexcept;
 
 }  // namespace quench

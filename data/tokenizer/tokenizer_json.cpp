@@ -11,8 +11,8 @@
 namespace quench {
 namespace {
 
-// Hugging Face tokenizers numbers tokens that are not in the vocabulary itself, from the vocabulary's size upwards,
-// whatever the file says. A file that says otherwise describes no tokenizer that exists.
+// Hugging Face tokenizers numbers tokens outside the vocabulary consecutively from its size, ignoring the file's ids;
+// other ids are rejected.
 std::vector<AddedToken> read_added_tokens(const Json& json, const Vocabulary& vocabulary,
                                           const std::vector<std::string>& vocabulary_tokens) {
   std::vector<AddedToken> tokens;
@@ -46,7 +46,7 @@ std::vector<AddedToken> read_added_tokens(const Json& json, const Vocabulary& vo
   return tokens;
 }
 
-// The template for one sequence: special tokens, the sequence, special tokens.
+// Single-sequence template: special tokens, the sequence, special tokens.
 void read_template(const Json& processor, TokenizerDescription& description, std::int64_t vocab_size) {
   bool after_sequence = false;
   const Json& special_tokens = processor.at("special_tokens");
@@ -73,7 +73,7 @@ void read_template(const Json& processor, TokenizerDescription& description, std
 
 void read_post_processor(const Json& processor, TokenizerDescription& description, std::int64_t vocab_size) {
   const std::string& type = component_type(processor);
-  if (type == "ByteLevel") return;  // concerns offsets only
+  if (type == "ByteLevel") return;  // affects offsets only
   if (type == "Sequence") {
     for (const Json& component : processor.at("processors").as_array()) {
       QUENCH_CHECK_AS(ErrorCode::unsupported, component_type(component) != "Sequence",
@@ -98,7 +98,7 @@ TokenizerDescription read_description(const Json& root) {
   const Json& model = root.at("model");
   const Json* normalizer = optional_field(root, "normalizer");
   const Json* pre_tokenizer = root.find("pre_tokenizer");
-  // The pipeline first: it tells soonest whether this is a tokenizer of another kind.
+  // Pipeline first: earliest detection of an unsupported kind.
   TokenDecoder decoder(optional_field(root, "decoder"));
   TokenizerDescription description{
       .model = {},

@@ -1,5 +1,5 @@
 #pragma once
-// Reads the description of a tokenizer from a tokenizer.json (Hugging Face tokenizers).
+// Parser of tokenizer.json (Hugging Face tokenizers).
 
 #include <cstdint>
 #include <memory>
@@ -17,21 +17,19 @@ namespace quench {
 
 struct TokenizerDescription {
   std::unique_ptr<TokenModel> model;
-  std::vector<std::string> tokens;       // of the model, by id, as the decoder reads them; empty: no token has this id
-  std::vector<AddedToken> added_tokens;  // contents are unique; ids agree with the vocabulary or lie beyond it
+  std::vector<std::string> tokens;       // model tokens by id, as decoder input; empty: no token
+  std::vector<AddedToken> added_tokens;  // unique contents; ids agree with the vocabulary or follow it
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   TokenDecoder decoder;
-  // What the post-processor puts around one sequence.
   std::vector<std::int32_t> prefix, suffix;
 };
 
-// What is checked: every id is used once, and the highest is below twice the number of tokens; merges join tokens of
-// the vocabulary into one, and none is repeated; added tokens have the ids that Hugging Face tokenizers would give
-// them. Truncation and padding are ignored, as transformers does unless asked for them.
+// Validation: unique ids, the highest below twice the token count; merges join two vocabulary tokens into a third,
+// without duplicates; added tokens have the ids of Hugging Face tokenizers. Truncation and padding are ignored, the
+// default of transformers.
 //
-// Throws corrupt or unsupported naming `source`, the line and the component. A component that is not supported is
-// never skipped.
+// Throws corrupt or unsupported with `source`, line and component. Unsupported components are never skipped.
 [[nodiscard]] TokenizerDescription read_tokenizer_json(std::string_view text, std::string_view source);
 
 }  // namespace quench

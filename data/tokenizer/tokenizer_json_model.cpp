@@ -12,7 +12,6 @@
 namespace quench {
 namespace {
 
-// Fills tokens from model.vocab of BPE.
 Vocabulary read_vocabulary(const Json& json, bool byte_level, std::vector<BpeDefinition::Token>& tokens) {
   const auto& members = json.as_object();
   QUENCH_CHECK_AS(ErrorCode::corrupt, !members.empty(), "{}: model.vocab is empty", position(json));
@@ -37,7 +36,7 @@ Vocabulary read_vocabulary(const Json& json, bool byte_level, std::vector<BpeDef
   return vocabulary;
 }
 
-// One merge: "left right", or ["left", "right"].
+// Merge: "left right", or ["left", "right"].
 std::pair<std::string_view, std::string_view> merge_texts(const Json& merge) {
   if (merge.is_array()) {
     const auto& pair = merge.as_array();
@@ -60,7 +59,7 @@ std::vector<BpeMerge> read_merges(const Json& json, const Vocabulary& vocabulary
   seen.reserve(json.as_array().size());
   std::string joined;
   for (const Json& merge : json.as_array()) {
-    if (merge.is_string() && merge.as_string().starts_with("#version")) continue;  // a header of merges.txt
+    if (merge.is_string() && merge.as_string().starts_with("#version")) continue;  // header of merges.txt
     const auto [left, right] = merge_texts(merge);
     joined = left;
     joined += right;
@@ -158,7 +157,7 @@ std::unique_ptr<TokenModel> open_unigram(const Json& model, bool, Vocabulary& vo
   return std::make_unique<UnigramModel>(definition);
 }
 
-// Early files leave the type out; a model is then known by a key that no other has.
+// Early files omit the type; the model is then detected by a unique key.
 bool is_untyped(const Json& model, const TokenModelKind& kind) {
   return !kind.own_key.empty() && model.find(kind.own_key) != nullptr;
 }

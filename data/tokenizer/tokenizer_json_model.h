@@ -1,5 +1,5 @@
 #pragma once
-// Reads the model of a tokenizer.json: its vocabulary and how text becomes tokens of it.
+// Parser of the model of a tokenizer.json: vocabulary and algorithm.
 
 #include <cstdint>
 #include <memory>
@@ -14,24 +14,24 @@
 
 namespace quench {
 
-using Vocabulary = std::unordered_map<std::string_view, std::int32_t>;  // text as written in the file, to id
+using Vocabulary = std::unordered_map<std::string_view, std::int32_t>;  // text as in the file, to id
 
-// Throws corrupt unless the value is an id.
+// Throws corrupt for invalid ids.
 [[nodiscard]] std::int32_t read_token_id(const Json& value);
 
-// How text becomes tokens: the types of model in tokenizer.json, as a table.
+// Registry of model types in tokenizer.json.
 struct TokenModelKind {
-  std::string_view name;  // the model's "type"
+  std::string_view name;
   // As read_token_model().
   std::unique_ptr<TokenModel> (*read)(const Json& model, bool byte_level, Vocabulary& vocabulary,
                                       std::vector<std::string>& tokens);
-  bool takes_byte_level = false;  // its tokens may be bytes written in the byte alphabet
-  std::string_view own_key{};     // which tells the type where the file leaves it out; empty: nothing does
+  bool takes_byte_level = false;  // tokens may be bytes in the byte alphabet
+  std::string_view own_key{};     // identifying key if "type" is absent; empty: none
 };
 [[nodiscard]] const ChoiceTable<TokenModelKind>& token_model_kinds();
 
-// Reads the model of a tokenizer.json over bytes written in the byte alphabet, or over characters. Fills the
-// vocabulary, whose texts lie in `model`, and the tokens by id. Throws as read_tokenizer_json does.
+// Reads the model, over bytes in the byte alphabet or over characters. Fills the vocabulary, whose texts are views into
+// `model`, and the tokens by id. Throws as read_tokenizer_json.
 [[nodiscard]] std::unique_ptr<TokenModel> read_token_model(const Json& model, bool byte_level, Vocabulary& vocabulary,
                                                            std::vector<std::string>& tokens);
 

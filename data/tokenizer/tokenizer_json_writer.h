@@ -1,5 +1,5 @@
 #pragma once
-// Writes byte-level BPE tokenizers that Hugging Face tokenizers and transformers load.
+// Writer of byte-level BPE tokenizers for Hugging Face tokenizers and transformers.
 
 #include <cstdint>
 #include <string>
@@ -12,15 +12,14 @@
 namespace quench {
 
 struct NewTokenizer {
-  std::vector<std::string> tokens;                          // bytes, by id
-  std::vector<std::string> special_tokens;                  // their ids follow
-  std::vector<std::pair<std::string, std::string>> merges;  // bytes, in order of rank
-  std::string_view split_expression;                        // empty: text is not split
-  // Contents of special tokens; empty: none. Encoding puts the first before every sequence.
+  std::vector<std::string> tokens;  // bytes, by id
+  std::vector<std::string> special_tokens;
+  std::vector<std::pair<std::string, std::string>> merges;  // bytes, in rank order
+  std::string_view split_expression;                        // empty: no pre-tokenization
+  // Special token contents; empty: none. BOS is prepended to every sequence.
   std::string bos_token, eos_token, pad_token;
 };
 
-// tokenizer.json and tokenizer_config.json.
 [[nodiscard]] TokenizerFiles write_tokenizer_json(const NewTokenizer& tokenizer);
 
 }  // namespace quench

@@ -36,7 +36,7 @@ fs::path file_in(const fs::path& folder, const TokenizerKind& kind) {
   return fs::exists(file) ? file : fs::path();
 }
 
-// A file that is not read here still serves others: it is kept along.
+// Unsupported files are kept along for other programs.
 std::unique_ptr<Tokenizer> load_folder(const fs::path& folder) {
   std::exception_ptr refused;
   for (const TokenizerKind& kind : tokenizer_kinds()) {

@@ -13,7 +13,7 @@ namespace quench {
 namespace {
 
 constexpr std::uint32_t kEnd = std::numeric_limits<std::uint32_t>::max();
-constexpr std::size_t kKeptSymbols = std::size_t{1} << 16;  // what a workspace keeps between pieces
+constexpr std::size_t kKeptSymbols = std::size_t{1} << 16;  // retained workspace capacity between pieces
 
 std::uint64_t heap_entry(std::uint32_t rank, std::size_t left) {
   return static_cast<std::uint64_t>(rank) << 32 | left;
@@ -23,16 +23,16 @@ std::uint64_t heap_entry(std::uint32_t rank, std::size_t left) {
 
 struct BpeModel::Symbol {
   std::int32_t id;
-  std::uint32_t previous, next;  // neighbours among the symbols left; kEnd at the ends
-  std::uint32_t rank;            // of the pair with `next`; kNoRank if it does not merge, or this symbol is gone
-  std::int32_t merged;           // what that pair becomes
+  std::uint32_t previous, next;  // linked list of remaining symbols; kEnd at the ends
+  std::uint32_t rank;            // of the pair with `next`; kNoRank: no merge, or symbol removed
+  std::int32_t merged;
 };
 
 class BpeModel::Memory final : public Workspace {
  public:
   std::vector<std::int32_t> unmerged;  // ids of a piece before merging
   std::vector<Symbol> symbols;
-  std::vector<std::uint64_t> heap;  // rank << 32 | index of the left symbol: smallest first
+  std::vector<std::uint64_t> heap;  // rank << 32 | index of the left symbol; min-heap
   WordCache cache;
 };
 
@@ -117,8 +117,8 @@ void BpeModel::split_to_bytes(std::string_view piece, Memory& memory) const {
   }
 }
 
-// As Hugging Face tokenizers does it, an unknown character waits until one with a token follows, and the bytes of
-// others pass it.
+// As in Hugging Face tokenizers, an unknown character is deferred until one with a token follows, and byte fallback
+// tokens are emitted before it.
 void BpeModel::split_to_characters(std::string_view piece, Memory& memory) const {
   auto& ids = memory.unmerged;
   bool unknown_waits = false;
@@ -157,7 +157,7 @@ void BpeModel::merge(std::string_view piece, Memory& memory, std::vector<std::in
   }
   if (!symbols.empty()) symbols.back().next = kEnd;
 
-  // Looks up the pair of symbols[left] and its right neighbour; true if it merges.
+  // True if symbols[left] and its right neighbour merge.
   const auto update_pair = [&](std::uint32_t left) {
     auto& symbol = symbols[left];
     const auto found = symbol.next == kEnd ? PairTable::Entry{} : pairs_.find(symbol.id, symbols[symbol.next].id);
@@ -181,7 +181,7 @@ void BpeModel::merge(std::string_view piece, Memory& memory, std::vector<std::in
     const auto left = static_cast<std::uint32_t>(heap.back());
     heap.pop_back();
     auto& symbol = symbols[left];
-    if (symbol.rank != rank) continue;  // the pair has changed since it was pushed
+    if (symbol.rank != rank) continue;  // stale: the pair changed since the push
     auto& gone = symbols[symbol.next];
     symbol.id = symbol.merged;
     symbol.next = gone.next;
@@ -192,7 +192,7 @@ void BpeModel::merge(std::string_view piece, Memory& memory, std::vector<std::in
   }
   for (std::uint32_t i = symbols.empty() ? kEnd : 0; i != kEnd; i = symbols[i].next) ids.push_back(symbols[i].id);
 
-  if (symbols.capacity() > kKeptSymbols) {  // one long piece must not hold its memory for good
+  if (symbols.capacity() > kKeptSymbols) {  // release the memory of an unusually long piece
     symbols = {};
     heap = {};
     memory.unmerged = {};

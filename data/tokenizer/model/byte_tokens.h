@@ -1,5 +1,5 @@
 #pragma once
-// The tokens <0x00> to <0xFF> of vocabularies of text: each stands for one byte of what has no token of its own.
+// Byte fallback tokens <0x00> to <0xFF> of text vocabularies.
 
 #include <array>
 #include <cstdint>
@@ -13,17 +13,16 @@ namespace quench {
 
 [[nodiscard]] std::string byte_token(std::uint8_t byte);  // "<0x0A>"
 
-// The byte that "<0x0A>" or "<0x0a>" stands for; nullopt for any other text.
+// Byte value of "<0x0A>" or "<0x0a>"; nullopt for other texts.
 [[nodiscard]] std::optional<std::uint8_t> byte_of_token(std::string_view text) noexcept;
 
 class ByteTokens {
  public:
-  // No byte has a token.
   ByteTokens() { ids_.fill(-1); }
-  // `id_of` gives the id of a token's text, -1 if there is none.
+  // `id_of`: id of a token text, -1: none.
   explicit ByteTokens(const std::function<std::int32_t(const std::string&)>& id_of);
 
-  // Appends the ids of the bytes; false, appending nothing, if one of them has no token.
+  // Appends the ids of the bytes; returns false and appends nothing if one has no token.
   bool append(std::string_view bytes, std::vector<std::int32_t>& ids) const;
   [[nodiscard]] std::vector<std::uint8_t> missing() const;
 

@@ -73,7 +73,7 @@ void PairCounter::merge(std::int32_t left, std::int32_t right, std::int32_t resu
     }
     if (symbol.previous != kEnd) add_occurrence(symbol.previous);
   }
-  // Overlapping occurrences ("aaa") have been counted anew under the merged pair's own key; none is left.
+  // Overlapping occurrences ("aaa") were counted again under the merged pair's key; none is left.
   pairs_.erase(key(left, right));
 }
 

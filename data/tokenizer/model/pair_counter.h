@@ -1,7 +1,6 @@
 #pragma once
-// The inner loop of BPE training: pieces of text as chains of token ids, with the count and the places of every pair of
-// neighbours kept up to date as pairs are merged. A merge costs time in the number of its places, whatever their
-// pieces.
+// Inner loop of BPE training: pieces as linked lists of token ids, with incremental counts and positions of all
+// adjacent pairs. A merge costs time proportional to its occurrences.
 
 #include <cstdint>
 #include <optional>
@@ -19,11 +18,10 @@ class PairCounter {
     std::int64_t count;
   };
 
-  // Adds a piece that occurs `count` times; its symbols are its bytes, with ids 0 to 255.
+  // Adds a piece with frequency `count`; its symbols are bytes, ids 0 to 255.
   void add_piece(std::string_view piece, std::int64_t count);
 
-  // The most frequent pair, the one of smaller ids among equals; nullopt if none occurs min_count (> 0) times.
-  // All pieces must have been added.
+  // Most frequent pair, ties by smaller ids; nullopt if none reaches min_count (> 0). Requires all pieces added.
   [[nodiscard]] std::optional<Pair> most_frequent(std::int64_t min_count);
 
   // Replaces every occurrence of the pair by `result`, leftmost first within a piece.
@@ -40,7 +38,7 @@ class PairCounter {
   };
   struct Occurrences {
     std::int64_t count = 0;
-    std::vector<std::uint32_t> places;  // left symbols, some of which may have changed since
+    std::vector<std::uint32_t> places;  // left symbols; may be stale
   };
   struct LessFrequent {
     bool operator()(const Pair& a, const Pair& b) const {
@@ -58,8 +56,8 @@ class PairCounter {
   std::vector<Symbol> symbols_;
   std::vector<std::int64_t> piece_counts_;
   std::unordered_map<std::uint64_t, Occurrences> pairs_;
-  std::vector<std::uint64_t> grown_;  // keys of pairs that are more frequent than the queue knows
-  // Holds, for every pair, an entry with a count not below its own; entries that are wrong are corrected when met.
+  std::vector<std::uint64_t> grown_;  // keys of pairs with a count above their queue entry
+  // Upper bounds: every pair has an entry with at least its count; stale entries are corrected on pop.
   std::priority_queue<Pair, std::vector<Pair>, LessFrequent> queue_;
 };
 

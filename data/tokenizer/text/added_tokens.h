@@ -1,6 +1,6 @@
 #pragma once
-// Tokens that are found in the text itself before any splitting or merging: special tokens such as <|begin_of_text|>
-// and whatever else a tokenizer lists under added_tokens. Semantics of Hugging Face tokenizers.
+// Added tokens, matched in the text before splitting and merging: special tokens such as <|begin_of_text|> and other
+// entries of added_tokens. Semantics of Hugging Face tokenizers.
 
 #include <cstdint>
 #include <string>
@@ -12,36 +12,36 @@ namespace quench {
 struct AddedToken {
   std::int32_t id = 0;
   std::string content;
-  bool single_word = false;  // only where no word character stands directly before or after it
-  bool lstrip = false;       // takes the white space before it along
-  bool rstrip = false;       // and after it
-  bool normalized = false;   // its normalized form is looked for, in normalized text
-  bool special = false;      // a control token: not looked for in untrusted text, left out when decoding if asked
+  bool single_word = false;  // no word character directly before or after
+  bool lstrip = false;       // includes preceding white space
+  bool rstrip = false;       // includes following white space
+  bool normalized = false;   // matched in normalized text, by its normalized form
+  bool special = false;      // control token: not matched in untrusted text, skipped in decoding on request
 };
 
-// Finds the leftmost, then longest, of a set of tokens, in time linear in the text for any fixed set.
+// Leftmost-longest matcher, linear time in the text for a fixed token set.
 class AddedTokens {
  public:
   AddedTokens() = default;
-  // Contents are looked for as they are given; they must not be empty, and no longer than kMaxContent bytes.
+  // Contents are matched verbatim: non-empty, at most kMaxContent bytes.
   explicit AddedTokens(std::vector<AddedToken> tokens);
 
   static constexpr std::size_t kMaxContent = 1024;
 
   struct Segment {
-    std::string_view text;  // bytes between tokens, or the token with the white space that it took along
-    std::int32_t id = -1;   // the token's id; -1 for text between tokens
+    std::string_view text;  // bytes between tokens, or a token with its stripped white space
+    std::int32_t id = -1;   // -1: text between tokens
   };
 
   [[nodiscard]] bool empty() const noexcept { return tokens_.empty(); }
 
-  // Splits any bytes at the tokens. `parse_special` false: occurrences of special tokens are plain text.
+  // Splits any bytes at the tokens. `parse_special` false: special tokens are plain text.
   [[nodiscard]] std::vector<Segment> split(std::string_view text, bool parse_special) const;
 
  private:
   struct Node {
     std::vector<std::pair<std::uint8_t, std::uint32_t>> children;  // byte, node
-    std::int32_t token = -1;                                       // index into tokens_
+    std::int32_t token = -1;
   };
   struct Match {
     std::size_t start, end;
@@ -52,8 +52,8 @@ class AddedTokens {
   [[nodiscard]] static bool stands_alone(std::string_view text, const Match& match);
 
   std::vector<AddedToken> tokens_;
-  std::vector<Node> nodes_;                   // a trie; node 0 is the root
-  std::vector<std::uint32_t> by_first_byte_;  // the root's children, 0 for none
+  std::vector<Node> nodes_;
+  std::vector<std::uint32_t> by_first_byte_;  // 0: none
 };
 
 }  // namespace quench

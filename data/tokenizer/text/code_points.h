@@ -1,5 +1,5 @@
 #pragma once
-// Code points of UTF-8 text (core/system/utf8.h tells well-formed text from other bytes).
+// Code points of UTF-8 text (core/system/utf8.h finds well-formed text).
 
 #include <algorithm>
 #include <cstddef>
@@ -10,17 +10,15 @@
 
 namespace quench {
 
-// The code point of the well-formed sequence at text[offset].
 [[nodiscard]] char32_t decode_code_point(std::string_view text, std::size_t offset) noexcept;
 
-// Bytes of the well-formed sequence whose lead byte is text[offset].
+// Bytes of the well-formed sequence at text[offset].
 [[nodiscard]] std::size_t code_point_length(std::string_view text, std::size_t offset) noexcept;
 
-// Appends a Unicode scalar value.
 void append_code_point(std::string& text, char32_t code_point);
 
-// Calls on_text with each longest well-formed stretch of `bytes` and on_other with each run of bytes between them, in
-// order; none is empty.
+// Calls on_text with each maximal well-formed range of `bytes` and on_other with the bytes between, in order; none
+// empty.
 template <class OnText, class OnOther>
 void for_each_stretch(std::string_view bytes, const OnText& on_text, const OnOther& on_other) {
   while (!bytes.empty()) {
@@ -33,7 +31,7 @@ void for_each_stretch(std::string_view bytes, const OnText& on_text, const OnOth
   }
 }
 
-// Length (0 to 3) of the suffix that begins a well-formed sequence without completing it.
+// Length (0 to 3) of a suffix that is an incomplete sequence.
 [[nodiscard]] std::size_t incomplete_utf8_suffix(std::string_view bytes) noexcept;
 
 }  // namespace quench

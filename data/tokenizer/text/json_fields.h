@@ -1,5 +1,5 @@
 #pragma once
-// Small helpers for reading the JSON files of a tokenizer.
+// Field helpers for tokenizer JSON files.
 
 #include <cstdint>
 #include <string>
@@ -10,29 +10,27 @@
 
 namespace quench {
 
-// "line 12" for a parsed value.
+// "line 12" of a parsed value.
 inline std::string position(const Json& value) {
   return fmt::format("line {}", value.line());
 }
 
-// Text of a file for an error message: at most 200 bytes of it.
+// Excerpt for error messages: at most 200 bytes.
 inline std::string shortened(std::string_view text) {
   constexpr std::size_t kShown = 200;
   return text.size() <= kShown ? std::string(text) : replace_invalid_utf8(text.substr(0, kShown)) + "...";
 }
 
-// The member `type` of a pipeline component.
 inline const std::string& component_type(const Json& component) {
   return component.at("type").as_string();
 }
 
-// A member that may be absent or null.
 inline const Json* optional_field(const Json& object, std::string_view key) {
   const Json* value = object.find(key);
   return value == nullptr || value->is_null() ? nullptr : value;
 }
 
-// The fixed string that a Replace looks for; `what` names the component in errors.
+// Fixed string of a Replace; `what`: the component in errors.
 inline const std::string& fixed_pattern(const Json& component, std::string_view what) {
   const Json* pattern = component.at("pattern").find("String");
   QUENCH_CHECK_AS(ErrorCode::unsupported, pattern != nullptr && !pattern->as_string().empty(),
@@ -46,16 +44,14 @@ inline bool bool_field(const Json& object, std::string_view key, bool fallback) 
   return value == nullptr ? fallback : value->as_bool();
 }
 
-// Before which pieces of text Metaspace puts its mark.
 enum class PrependScheme : std::uint8_t { first, never, always };
 
 struct MetaspaceFields {
-  std::string replacement;  // stands for a space
+  std::string replacement;
   PrependScheme scheme = PrependScheme::always;
   bool split = true;
 };
 
-// A Metaspace pre-tokenizer or decoder.
 inline MetaspaceFields read_metaspace(const Json& component) {
   MetaspaceFields fields{.replacement = component.at("replacement").as_string(),
                          .split = bool_field(component, "split", true)};

@@ -1,8 +1,6 @@
 #pragma once
-// The normalizer of a tokenizer.json: what happens to text before it is cut into pieces.
-//
-// Accepted: NFC, Prepend, Replace of a fixed string, and a Sequence of them, as long as they make no text more than
-// kMaxGrowth times as long.
+// Normalizer of a tokenizer.json. Supported: NFC, Prepend, Replace of a fixed string, Sequence; total growth of a text
+// at most kMaxGrowth.
 
 #include <string>
 #include <string_view>
@@ -18,13 +16,12 @@ class Normalizer {
   static constexpr std::size_t kMaxSteps = 32;
   static constexpr std::size_t kMaxContent = 1024;  // bytes of a Prepend or Replace
 
-  // Changes nothing.
   Normalizer() = default;
-  // Throws unsupported for a component that is not accepted, naming it and its line.
+  // Throws unsupported with the component and its line.
   explicit Normalizer(const Json& description);
 
-  // The normalized form of well-formed UTF-8: `text` itself where nothing changes, otherwise it lies in `storage`.
-  // `at_start` false: text stands before this one that is not seen here, so nothing is prepended.
+  // Normalized form of well-formed UTF-8: `text` itself if unchanged, else a view into `storage`. `at_start` false:
+  // continuation of a text, nothing is prepended.
   [[nodiscard]] std::string_view apply(std::string_view text, bool at_start, std::string& storage) const;
 
  private:
@@ -39,7 +36,7 @@ class Normalizer {
   std::size_t growth_ = 1;
 };
 
-// `text` with each occurrence of `from`, which is not empty, replaced, from left to right.
+// `text` with each occurrence of non-empty `from` replaced, left to right.
 [[nodiscard]] std::string replaced(std::string_view text, std::string_view from, std::string_view to);
 
 }  // namespace quench

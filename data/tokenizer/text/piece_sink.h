@@ -1,6 +1,5 @@
 #pragma once
-// A non-owning reference to what receives the pieces of a text. The callable must outlive the call it is passed to;
-// a piece is valid only until the callable returns.
+// Non-owning reference to a callable, which must outlive the call; pieces are valid only during the callback.
 
 #include <memory>
 #include <string_view>

@@ -1,9 +1,8 @@
 #pragma once
-// The pre_tokenizer of a tokenizer.json: what cuts text into pieces that no token crosses.
-//
-// Accepted: any number of Split (published expressions, behavior Isolated; also Removed with invert where nothing lies
-// between matches) and Digits; behind them ByteLevel (add_prefix_space, use_regex) where tokens are bytes, Metaspace or
-// nothing where they are text. The byte alphabet is no concern here: pieces are bytes.
+// Pre-tokenizer of a tokenizer.json: splits text into pieces that no token crosses. Supported: Split (published
+// expressions, behavior Isolated; Removed with invert if gapless) and Digits, any number; then ByteLevel
+// (add_prefix_space, use_regex) for byte-level tokens, Metaspace or none for text tokens. Pieces are bytes, without the
+// byte alphabet.
 
 #include <optional>
 #include <string>
@@ -19,17 +18,16 @@ namespace quench {
 
 class PreTokenizer {
  public:
-  // Where a stretch of text begins.
   enum class Place : std::uint8_t {
-    text,     // where the whole text does
-    segment,  // behind a special token
-    inside,   // behind other text
+    text,
+    segment,  // after a special token
+    inside,   // after other text
   };
 
-  // Throws unsupported for a component that is not accepted, naming it and its line. null: text is not cut.
+  // Throws unsupported with the component and its line. null: no splitting.
   PreTokenizer(const Json& description, bool byte_level);
 
-  // Passes on the pieces of well-formed UTF-8 in order; a prefix space appears in them where one is asked for.
+  // Emits the pieces of well-formed UTF-8 in order, including a prefix space if configured.
   void split(std::string_view text, Place place, const PieceSink& sink) const;
 
  private:
@@ -37,7 +35,7 @@ class PreTokenizer {
   void split_from(std::size_t step, std::string_view text, Place place, const PieceSink& sink) const;
   void split_metaspace(std::string_view text, Place place, const PieceSink& sink) const;
 
-  std::vector<const SplitPattern*> steps_;  // before what is last
+  std::vector<const SplitPattern*> steps_;  // before the last component
   bool has_byte_level_ = false;
   std::optional<MetaspaceFields> metaspace_;
   bool add_prefix_space_ = false;

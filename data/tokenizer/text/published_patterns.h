@@ -1,5 +1,5 @@
 #pragma once
-// Published split expressions, spelled exactly as tokenizer.json files spell them.
+// Published split expressions, as in tokenizer.json files.
 
 #include <array>
 #include <string_view>
@@ -9,18 +9,18 @@ namespace quench {
 struct PublishedPattern {
   std::string_view name;
   std::string_view expression;
-  bool matches_everything;  // no text has a stretch between two matches
+  bool matches_everything;  // matches of any text are gapless
 };
 
 inline constexpr std::array kPublishedPatterns{
-    // Radford et al. 2019; the ByteLevel pre-tokenizer's own expression.
+    // Radford et al. 2019; also the ByteLevel pre-tokenizer's.
     PublishedPattern{"gpt2", R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", true},
     // Llama 3, GLM-4 and others: cl100k in Hugging Face spelling.
     PublishedPattern{"llama3",
                      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
                      R"(\s*[\r\n]+|\s+(?!\S)|\s+)",
                      true},
-    // tiktoken's own spelling of cl100k.
+    // tiktoken's spelling of cl100k.
     PublishedPattern{"cl100k",
                      R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|)"
                      R"(\s*[\r\n]|\s+(?!\S)|\s+)",
@@ -30,7 +30,7 @@ inline constexpr std::array kPublishedPatterns{
                      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
                      R"(\s*[\r\n]+|\s+(?!\S)|\s+)",
                      true},
-    // Qwen3.5: marks belong to words.
+    // Qwen3.5: words include marks.
     PublishedPattern{"qwen3.5",
                      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|)"
                      R"( ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
@@ -49,7 +49,7 @@ inline constexpr std::array kPublishedPatterns{
                      R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
                      R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
                      true},
-    // DeepSeek-V3 applies three, one after the other.
+    // DeepSeek-V3: three in sequence.
     PublishedPattern{"digit_groups", R"(\p{N}{1,3})", false},
     PublishedPattern{"han_kana", "[\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF]+", false},
     PublishedPattern{"deepseek_v3",
@@ -58,7 +58,7 @@ inline constexpr std::array kPublishedPatterns{
                      false},
     PublishedPattern{"numbers", R"(\p{N}+)", false},
     PublishedPattern{"single_numbers", R"(\p{N})", false},
-    // What the Digits pre-tokenizer does, together or one by one. It goes by the Rust library, which knows Unicode 17.
+    // Digits pre-tokenizer, grouped or individual; Unicode 17, as in the Rust library.
     PublishedPattern{"digits", R"([\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}]+)", false},
     PublishedPattern{"individual_digits", R"([\p{N}\x{11DE0}-\x{11DE9}\x{16FF4}-\x{16FF6}])", false},
 };

@@ -19,8 +19,8 @@ std::uint8_t combining_class(std::int32_t code_point) {
   return static_cast<std::uint8_t>(utf8proc_get_property(code_point)->combining_class);
 }
 
-// Blocks in which every character is in NFC whatever stands around it, as long as what stands there is in such a
-// block too: no combining marks, no conjoining jamo, nothing that decomposes to something else.
+// Blocks of characters that are in NFC in any context of such blocks: no combining marks, no conjoining jamo, no
+// decompositions.
 bool is_inert(char32_t c) {
   return c < 0x300 || (c >= 0x400 && c < 0x483) || (c >= 0x2010 && c < 0x2028) || (c >= 0x3000 && c < 0x302A) ||
          (c >= 0x3041 && c < 0x3097) || (c >= 0x30A0 && c < 0x3100) || (c >= 0x4E00 && c < 0xA000) ||
@@ -40,7 +40,7 @@ bool is_all_inert(std::string_view text) {
   return true;
 }
 
-// Sorts each run of characters with a non-zero combining class by that class, stably (UAX #15, D109).
+// Stable sort of each run of characters with non-zero combining class by that class (UAX #15, D109).
 void order_canonically(std::vector<std::int32_t>& characters) {
   auto run = characters.begin();
   while (run != characters.end()) {
@@ -79,11 +79,11 @@ bool is_word_character(char32_t c) noexcept {
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
     case UTF8PROC_CATEGORY_PC: return true;
-    case UTF8PROC_CATEGORY_CN:  // not assigned in the version of Unicode that utf8proc knows
+    case UTF8PROC_CATEGORY_CN:  // unassigned in utf8proc's Unicode version
       return contains(kUppercaseLetters, c) || contains(kLowercaseLetters, c) || contains(kModifierLetters, c) ||
              contains(kOtherLetters, c) || contains(kMarks, c) || contains(kNumbers, c);
     default:
-      // Join controls, and the circled and squared letters, which are symbols with the Alphabetic property.
+      // Join controls, and circled and squared letters: symbols with the Alphabetic property.
       return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
              (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
   }

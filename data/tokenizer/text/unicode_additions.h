@@ -1,6 +1,6 @@
 #pragma once
-// Letters, marks, numbers, punctuation and symbols that Unicode 15.0, 15.1 and 16.0 added to the general categories of
-// Unicode 14.0, the version that PCRE2 10.42 knows (Unicode Character Database, UnicodeData.txt). Ranges are closed.
+// Letters, marks, numbers, punctuation and symbols added to the general categories by Unicode 15.0, 15.1 and 16.0,
+// after Unicode 14.0 of PCRE2 10.42 (Unicode Character Database, UnicodeData.txt). Closed ranges.
 
 namespace quench {
 
