@@ -10,7 +10,7 @@
 namespace quench {
 namespace {
 
-// For messages and completion: all, in the order in which they were added.
+// Filter for messages and completion: all commands, in order of addition.
 bool every_app(const CLI::App*) {
   return true;
 }
@@ -224,7 +224,7 @@ Command CommandLine::program() const {
 }
 
 CommandLine::Outcome CommandLine::run(std::vector<std::string> words) {
-  std::ranges::reverse(words);  // CLI11 takes them from the end
+  std::ranges::reverse(words);  // CLI11 reads words in reverse order
   try {
     app_->parse(std::move(words));
     return {};

@@ -13,7 +13,7 @@ std::string unknown_verb(const Command& app, int count, const char* const* argum
   for (int i = 1; i < count; ++i) {
     const std::string word = arguments[i];
     const std::vector<Command> verbs = at.commands();
-    // Words after an option may be its value; verbs without subcommands read the rest themselves.
+    // A word after an option may be its value; verbs without subcommands parse the rest themselves.
     if (verbs.empty() || word.starts_with('-')) return {};
     std::vector<std::string> names;
     for (const Command& verb : verbs)

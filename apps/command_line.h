@@ -1,5 +1,5 @@
 #pragma once
-// What the whole command line has in common, before one verb reads it.
+// Checks of the whole command line, before a verb's own parsing.
 
 #include <string>
 
@@ -7,8 +7,8 @@
 
 namespace quench {
 
-// Why the words that should name a verb, or a subcommand of one, name none: with the nearest and all that there are.
-// Empty where they do, or where there is none.
+// Error message for an unknown verb or subcommand, with the nearest name and the list of all. Empty if the name is
+// known or absent.
 [[nodiscard]] std::string unknown_verb(const Command& app, int count, const char* const* arguments);
 
 }  // namespace quench

@@ -30,20 +30,20 @@ DType chosen_dtype(const std::string& name, DType stored) {
   return *parsed;
 }
 
-// The type of a checkpoint's parameters.
+// Parameter dtype of a checkpoint.
 DType stored_dtype(const Manifest& manifest) {
   for (const TensorRecord& record : manifest.tensors)
     if (!record.name.starts_with("optimizer.")) return record.dtype;
   QUENCH_FAIL(ErrorCode::corrupt, "the checkpoint of step {} holds no parameters", manifest.state.step);
 }
 
-// Not valid where there is nothing to do. get() waits and passes errors on; so does the end of the object wait.
+// Starts the concurrent work. Invalid future if there is none. get() waits and rethrows; the destructor waits too.
 std::future<void> begin_beside(const BesideLoading& beside, const LoadedModel& loaded) {
   const std::function<void()> work = beside ? beside(loaded) : std::function<void()>();
   return work ? std::async(std::launch::async, work) : std::future<void>();
 }
 
-// Reads parameters when they are asked for.
+// On-demand reader of parameters.
 nn::WholeRows read_on_demand(std::shared_ptr<CheckpointReader> reader) {
   return [reader = std::move(reader)](const nn::Parameter& parameter) {
     const Tensor values = Tensor::empty(parameter.global_shape, reader->at(parameter.name).dtype);
@@ -52,7 +52,7 @@ nn::WholeRows read_on_demand(std::shared_ptr<CheckpointReader> reader) {
   };
 }
 
-// The model of a checkpoint, all but its weights.
+// Model of a checkpoint, without weights.
 LoadedModel describe_checkpoint(const CheckpointReader& reader, const fs::path& folder, const fs::path& run) {
   StoredModel description = stored_model(reader.state(), folder, run);
   LoadedModel loaded;
@@ -65,20 +65,21 @@ LoadedModel describe_checkpoint(const CheckpointReader& reader, const fs::path& 
   return loaded;
 }
 
-// Of a run's config; restore_adapted() has read it.
+// model.path of a run's config, already validated by restore_adapted().
 std::string model_path(const Json& config) {
   const Json* path = config.at("model").find("path");
   return path != nullptr && path->is_string() ? path->as_string() : std::string();
 }
 
-// Whether the base of a run's adapters is kept in the codes of its folder: a hash of codes says nothing of values.
+// True if the run's adapters have a base quantized in its folder: the hash of stored values does not identify the
+// weights.
 bool trains_over_codes(const Json& config) {
   const Json* lora = config.find("lora");
   const Json* base = lora != nullptr && lora->is_object() ? lora->find("base") : nullptr;
   return base != nullptr && *base == Json("stored");
 }
 
-// `run` is the run folder that the checkpoint was looked up in; may be empty.
+// `run`: run folder that contained the checkpoint; may be empty.
 LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::ParameterOptions options,
                             const std::string& dtype, const BesideLoading& beside) {
   CheckpointReader reader(folder);
@@ -214,10 +215,10 @@ std::unique_ptr<Tokenizer> require_model_tokenizer(const LoadedModel& loaded, co
 TokenIdChoice model_token_ids(const LoadedModel& loaded, const Tokenizer* tokenizer) {
   TokenIdSources sources = token_id_sources(loaded.small_files, loaded.config, tokenizer);
   sources.named = loaded.named_ids;
-  // A checkpoint away from its run folder knows its ids, but not the tokenizer that they came from.
+  // A checkpoint outside its run folder has token ids but no reference to their tokenizer.
   if (tokenizer != nullptr && !loaded.missing.empty()) sources.models_tokenizer = end_among(sources.config, *tokenizer);
   TokenIdChoice ids = choose_token_ids(sources);
-  // What a model folder says with its own tokenizer is its author's business.
+  // No warning for a model folder's own tokenizer.
   if (!sources.models_tokenizer)
     for (const std::string& disagreement : ids.disagreements) QUENCH_LOG_WARN("token ids: {}", disagreement);
   return ids;

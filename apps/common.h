@@ -1,5 +1,5 @@
 #pragma once
-// What several verbs share: loading a model and its tokenizer, threads, JSON results.
+// Functions shared by verbs: loading a model and its tokenizer, threads, JSON output.
 
 #include <filesystem>
 #include <functional>
@@ -20,61 +20,57 @@ struct LoadedModel {
   nn::ModelConfig config;
   std::unique_ptr<nn::CausalLm> model;
   std::filesystem::path small_files;            // folder with tokenizer and other small files; may be empty
-  std::string tokenizer;                        // what the config of an older run names; may be empty
-  std::string fingerprint;                      // of the tokenizer that a checkpoint was trained with; may be empty
-  Json named_ids = Json::object();              // token ids that such a config names
-  std::string missing;                          // why there may be no tokenizer; may be empty
-  std::shared_ptr<recipes::Adapters> adapters;  // over the model's weights; null: none
-  std::string base_hash;  // of the weights that they were trained over, in base_dtype; empty: not known
+  std::string tokenizer;                        // from the config of an older run; may be empty
+  std::string fingerprint;                      // of the tokenizer in training, from a checkpoint; may be empty
+  Json named_ids = Json::object();              // token ids in such a config
+  std::string missing;                          // reason for a missing tokenizer; may be empty
+  std::shared_ptr<recipes::Adapters> adapters;  // applied to the model; null: none
+  std::string base_hash;                        // hash of the adapters' base weights, in base_dtype; empty: unknown
   DType base_dtype = DType::f32;
-  std::string base;        // model.path of the run that trained them; may be empty
-  bool quantized = false;  // the folder holds codes
-  LearnedScales scales;    // of a checkpoint whose run trained them
-  TrainedScheme trained;   // of a checkpoint of a QAT run
-  // Of a model whose weights stay in their checkpoint (open_model): reads a parameter, in the type that is stored.
+  std::string base;        // model.path of the adapters' run; may be empty
+  bool quantized = false;  // quantized weights in the folder
+  LearnedScales scales;    // of a QAT checkpoint with trained scales
+  TrainedScheme trained;   // of a QAT checkpoint
+  // Reads a parameter in its stored dtype, for a model with weights on disk (open_model).
   std::function<Tensor(const nn::Parameter&)> whole;
 };
 
-// Called when the layers of the model that is being loaded exist, with everything but their weights known. The work
-// that it returns, if any, runs in parallel with the reading of the weights, on its own thread; the weights hold
-// anything then.
+// Callback with the model after construction, before its weights are read. The returned work, if any, runs on its own
+// thread, concurrently with reading: weights are undefined until then.
 using BesideLoading = std::function<std::function<void()>(const LoadedModel&)>;
 
-// Loads a Hugging Face folder, a training checkpoint (step-N), or the newest checkpoint of a run folder onto a device
-// (a run folder without one is not_found, saying what to do), over its base where a checkpoint holds adapters alone;
-// ("auto", "cpu", ...). dtype "auto" keeps the stored one (f16 becomes f32 on the CPU), else "f32" or "bf16". Without
-// `trainable` no gradients are kept.
+// Loads a Hugging Face folder, a checkpoint (step-N), or a run folder's newest checkpoint (not_found with a hint if
+// none) onto `device` ("auto", "cpu", ...); adapter checkpoints are applied to their base. dtype "auto": the stored one
+// (f16 becomes f32 on the CPU), else "f32" or "bf16". Without `trainable` no gradients are allocated.
 [[nodiscard]] LoadedModel load_model(const std::filesystem::path& folder, const std::string& device,
                                      const std::string& dtype, bool trainable = false,
                                      const BesideLoading& beside = {});
 
-// The same on the CPU, for a verb that writes one tensor after the other: of a checkpoint of a whole model the
-// parameters are on the device meta, and `whole` reads them, so that no two are in memory. Else as load_model.
+// load_model on the CPU for verbs that write one tensor at a time: the parameters of a full-model checkpoint are on the
+// meta device and read by `whole`.
 [[nodiscard]] LoadedModel open_model(const std::filesystem::path& folder, const std::string& dtype);
 
-// Puts the PEFT adapter in `folder` over the model, in place of the one before; an empty name changes nothing.
-// With `trainable` its parameters have gradients and nothing else has.
+// Applies the PEFT adapter in `folder`, replacing a previous one; no-op for an empty name. `trainable`: only adapter
+// parameters have gradients.
 void use_adapter(LoadedModel& loaded, const std::filesystem::path& folder, bool trainable = false);
-// The model with its adapters' updates added to its weights, if it has any.
+// Merges the adapters into the weights, if any.
 void merge_adapters(LoadedModel& loaded);
 
-// The named tokenizer if `name` is not empty, else the run's, else the one next to the weights; null if there is none.
-// Throws bad_config if the one next to a checkpoint is not the one that it was trained with.
+// Tokenizer `name` if nonempty, else the run's, else that of the model's folder; null if none. Throws bad_config if a
+// checkpoint's tokenizer differs from the one used in training.
 [[nodiscard]] std::unique_ptr<Tokenizer> find_model_tokenizer(const LoadedModel& loaded, const std::string& name);
 // Throws bad_config if the tokenizer has more tokens than the model.
 void check_model_tokenizer(const LoadedModel& loaded, const Tokenizer& tokenizer);
-// Both; throws not_found if there is no tokenizer.
+// find_model_tokenizer() and check_model_tokenizer(); throws not_found without a tokenizer.
 [[nodiscard]] std::unique_ptr<Tokenizer> require_model_tokenizer(const LoadedModel& loaded, const std::string& name);
 
-// The model's token ids with a tokenizer (null: none), which may be another than its own; logs a warning where the two
-// disagree.
+// Token ids of the model with a tokenizer (null: none), possibly not its own; warns of a mismatch.
 [[nodiscard]] TokenIdChoice model_token_ids(const LoadedModel& loaded, const Tokenizer* tokenizer);
 
-// Uses this many CPU threads; 0 keeps the default (all the process may use). Throws bad_config for numbers that no
-// machine has.
+// Number of CPU threads; 0: default (all available). Throws bad_config for implausible numbers.
 void set_threads(int threads);
 
-// One JSON document and a line break on standard output.
+// Prints one JSON document and a line break to stdout.
 void print_json(const Json& json);
 
 }  // namespace quench

@@ -27,12 +27,12 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kMaxPageBytes = std::uint64_t{16} << 20;
 
 void print(std::string_view text) {
-  // Not fmt::print, which throws where nothing can be written: that is noticed at the end, for every verb alike.
+  // fmt::print throws on a failed write; write errors are reported at exit for all verbs.
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fputc('\n', stdout);
 }
 
-// "1.24B" parameters and the like for model configs; for run configs what they train.
+// Model configs: parameter count, such as "1.24B"; run configs: the trained model.
 std::string summary(const EmbeddedConfig& config) {
   if (config.kind == "models") {
     const nn::ModelConfig model = nn::parse_model_config(Json::parse(config.text), config.name);
@@ -76,7 +76,7 @@ const EmbeddedConfig& find_by_name(const std::string& name) {
   throw ConfigError({{name, "", "no embedded config has that name; `quench config ls` lists them", nearest}});
 }
 
-// An unedited copy of an embedded config.
+// True for an unmodified copy of an embedded config.
 bool is_unedited_copy(const fs::path& file) {
   const std::string text = read_file(file, kMaxPageBytes);
   return std::ranges::any_of(embedded_configs(), [&](const EmbeddedConfig& config) { return config.text == text; });
@@ -105,7 +105,7 @@ void copy_config(const CopyArguments& arguments) {
   print(fmt::format("copied {}/{} to {}", config.kind, config.name, target.string()));
 }
 
-// The one config among the words of the command line, and the overrides.
+// Config and overrides of the command line.
 struct Request {
   std::string config;
   std::vector<std::string> overrides;
@@ -133,7 +133,7 @@ Json to_json(const std::vector<ConfigIssue>& issues) {
 void check_config(const Request& request, const CheckOptions& options, const std::string& device, bool json) {
   try {
     const RunConfig config = load_run_config(request.config, request.overrides, options);
-    // Without looking at files there is no architecture to look at either where a folder holds it.
+    // Without file access the architecture of a model folder is unknown.
     if (options.files || config.model.path.empty() || !device.empty())
       with_origins(request.config, request.overrides, [&] {
         require_startable(config, device.empty() ? std::nullopt : std::optional(parse_device(device)));
@@ -247,7 +247,7 @@ void add_config_verb(const Command& app) {
   schema.on_run([] { print(config_schema().dump(2)); });
 
   const Command docs = config.add_command("docs", "Write the tables of docs/reference/config.md");
-  docs.hide();  // for those who change the program
+  docs.hide();  // developer command
   auto page = std::make_shared<std::string>();
   docs.add_option("PAGE", *page, "Page to update in place; without it, print the tables");
   docs.on_run([page, app] { write_reference(*page, app); });

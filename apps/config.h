@@ -4,8 +4,8 @@
 
 namespace quench {
 
-// Adds `config` with its subcommands ls, cp, check, print, diff, schema (and docs, hidden). Their callbacks print to
-// standard output and throw Error on failure.
+// Adds `config` with its subcommands ls, cp, check, print, diff, schema (and docs, hidden). Callbacks print to stdout
+// and throw Error on failure.
 void add_config_verb(const Command& app);
 
 }  // namespace quench

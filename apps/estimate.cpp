@@ -1,4 +1,4 @@
-// quench estimate: memory, FLOPs and disk that a run will need.
+// quench estimate: memory, FLOPs and disk space of a run.
 
 #include <cstdio>
 
@@ -13,7 +13,7 @@ namespace quench {
 
 namespace {
 
-// A run on a GPU can be planned where there is none.
+// GPU runs can be planned on machines without a GPU.
 Device planned_device(const std::string& text) {
   constexpr Device kGpu{DeviceType::cuda, 0};
   return text == "cuda" && !is_present(kGpu) ? kGpu : parse_device(text);

@@ -1,4 +1,4 @@
-// quench eval: perplexity on texts and token files, and accuracy on multiple-choice tasks, of one model or several.
+// quench eval: perplexity of texts and token files, and accuracy on multiple-choice tasks, for one or several models.
 
 #include <algorithm>
 #include <cstdio>
@@ -15,7 +15,7 @@
 namespace quench {
 namespace {
 
-constexpr std::string_view kPerplexity = "ppl";  // what --metric may name
+constexpr std::string_view kPerplexity = "ppl";  // a value of --metric
 
 struct EvalArguments {
   std::vector<std::string> models;
@@ -24,7 +24,7 @@ struct EvalArguments {
   std::vector<std::string> adapters;
   std::vector<std::string> data;
   std::string metric{kPerplexity};
-  std::vector<std::pair<std::string, std::string>> tasks;  // name, file
+  std::vector<std::pair<std::string, std::string>> tasks;  // task name, file
   std::optional<std::int64_t> limit;
   std::string tokenizer;
   std::string device = "auto";
@@ -38,17 +38,17 @@ struct EvalArguments {
   int threads = 0;
 };
 
-// The items of one --task.
+// Items of one --task.
 struct TaskItems {
   std::string_view name;
   std::vector<ChoiceItem> items;
 };
 
-// A model to be evaluated.
+// Model to evaluate.
 struct Subject {
   EvalRole role = EvalRole::model;
   std::string model;
-  std::vector<std::string> adapters;  // one after the other over it; empty: the model alone
+  std::vector<std::string> adapters;  // each evaluated separately on the model; empty: model only
   bool with_recipe = true;
 };
 
@@ -122,7 +122,7 @@ void add_head(std::vector<std::string>& heads, std::string head) {
   if (std::ranges::find(heads, head) == heads.end()) heads.push_back(std::move(head));
 }
 
-// Evaluates a subject. What is printed above the results is appended to `heads`.
+// Evaluates a subject. Appends its heading for the results to `heads`.
 void evaluate(const EvalArguments& a, const Subject& subject, const std::vector<TaskItems>& tasks,
               std::vector<EvalResult>& results, std::vector<std::string>& heads) {
   EvaluationData data{.files = a.data,
@@ -156,7 +156,7 @@ void evaluate(const EvalArguments& a, const Subject& subject, const std::vector<
     results.push_back(std::move(result));
   };
   if (subject.adapters.empty()) measure({});
-  // One after the other over the same weights.
+  // Adapters are applied in turn to the same weights.
   for (const std::string& adapter : subject.adapters) {
     use_adapter(loaded, adapter);
     measure(adapter);
@@ -177,7 +177,7 @@ void run(const EvalArguments& a) {
   std::vector<EvalResult> results;
   std::vector<std::string> heads;
   for (const Subject& subject : subjects) evaluate(a, subject, tasks, results, heads);
-  // After the measurements: a model that fails prints nothing.
+  // After all measurements: no output if a model fails.
   if (a.json) return print_json(eval_json(results));
   for (const std::string& head : heads) std::printf("%s", head.c_str());
   if (results.size() == 1)

@@ -7,8 +7,7 @@
 namespace quench {
 namespace {
 
-// The least relative loss of a figure through quantization of which a recovered part means anything: seeds differ by as
-// much.
+// Minimum relative PTQ loss of a metric for a recovery value: below it, seeds differ as much.
 constexpr double kLeastLoss = 1e-3;
 
 bool larger_is_better(std::string_view figure) {
@@ -50,7 +49,7 @@ const EvalResult* find_role(const std::vector<EvalResult>& results, EvalRole rol
   return found == results.end() ? nullptr : &*found;
 }
 
-// Null unless both ends of the loss through quantization are there.
+// Null unless both baseline and ptq are present.
 const EvalResult* ptq_beside_baseline(const std::vector<EvalResult>& results) {
   return find_role(results, EvalRole::baseline) != nullptr ? find_role(results, EvalRole::ptq) : nullptr;
 }
@@ -133,7 +132,7 @@ void print_comparison(const std::vector<EvalResult>& results) {
   const EvalResult* const ptq = ptq_beside_baseline(results);
   const EvalResult* const baseline = find_role(results, EvalRole::baseline);
   std::vector<std::vector<std::string>> columns{{"", ""}};
-  std::vector<bool> has_recovery;  // of the figures
+  std::vector<bool> has_recovery;  // by metric
   if (ptq != nullptr)
     for (const EvalFigure& figure : recovery(*baseline, *baseline, *ptq))
       has_recovery.push_back(!std::isnan(figure.value));

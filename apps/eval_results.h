@@ -1,5 +1,5 @@
 #pragma once
-// What `quench eval` has measured of models, one or several side by side, as text and as JSON.
+// Results of `quench eval` for one or several models, as text and JSON.
 
 #include <cstdint>
 #include <optional>
@@ -14,42 +14,40 @@
 
 namespace quench {
 
-// What a model is in a comparison.
+// Role of a model in a comparison.
 enum class EvalRole : std::uint8_t {
   model,
-  baseline,  // in full precision
-  ptq,       // the baseline, quantized after its training
+  baseline,  // unquantized
+  ptq,       // PTQ of the baseline
 };
 
 struct EvalResult {
   EvalRole role = EvalRole::model;
-  std::string model{};    // as given
-  std::string adapter{};  // over it; may be empty
-  std::string recipe{};   // that its layers ran; empty: none
-  Json convention{};      // how texts were scored; null without texts
+  std::string model{};    // as given on the command line
+  std::string adapter{};  // may be empty
+  std::string recipe{};   // recipe of the layers; empty: none
+  Json convention{};      // scoring convention of texts; null without texts
   std::optional<PerplexityReport> perplexity{};
-  std::vector<std::pair<std::string_view, ChoiceReport>> tasks{};  // by name
+  std::vector<std::pair<std::string_view, ChoiceReport>> tasks{};  // by task name
 };
 
-// One figure of a result: "word_perplexity", "hellaswag.acc_norm".
+// One metric: "word_perplexity", "hellaswag.acc_norm".
 struct EvalFigure {
   std::string name;
-  double value = 0;  // NaN: not known
+  double value = 0;  // NaN: unknown
 };
 [[nodiscard]] std::vector<EvalFigure> figures_of(const EvalResult& result);
 
-// What of the loss through quantization after training a model has recovered, figure by figure:
-// (model - ptq) / (baseline - ptq). NaN where a figure is not known and where quantization has cost less than 0.1% of
-// it.
+// Recovered fraction of the PTQ loss per metric: (model - ptq) / (baseline - ptq). NaN if a metric is unknown or the
+// PTQ loss is below 0.1% of it.
 [[nodiscard]] std::vector<EvalFigure> recovery(const EvalResult& model, const EvalResult& baseline,
                                                const EvalResult& ptq);
 
-// A result of its own.
+// Prints a single result.
 void print_result(const EvalResult& result);
-// A column for each result; below each figure of a model, with a baseline and a ptq among the results, what it has
-// recovered, where that means something.
+// Prints one column per result. With a baseline and a ptq result: recovery per metric, if defined.
 void print_comparison(const std::vector<EvalResult>& results);
-// An object for one result, else an array.
+// JSON object for one result, else an array.
 [[nodiscard]] Json eval_json(const std::vector<EvalResult>& results);
 
 }  // namespace quench

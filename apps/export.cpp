@@ -1,4 +1,4 @@
-// quench export: a training checkpoint or model folder as a deployable model folder.
+// quench export: deployable model folder from a training checkpoint or model folder.
 
 #include "apps/options/export_options.h"
 #include "apps/verbs.h"

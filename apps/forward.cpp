@@ -1,4 +1,4 @@
-// quench forward: logits, loss and gradients of one batch, as files; the parity tool.
+// quench forward: logits, loss and gradients of one batch, written to files, for parity tests.
 
 #include <algorithm>
 #include <cmath>
@@ -33,7 +33,7 @@ struct ForwardOptions {
   int threads = 0;
 };
 
-// i64 [B,T] of a safetensors file, range-checked, as i32.
+// i64 [B,T] of a safetensors file, range-checked and converted to i32.
 Tensor read_ids(const SafetensorsReader& reader, std::string_view name, std::int64_t vocab_size, bool ignore_allowed) {
   const SafetensorsEntry& entry = reader.at(name);
   QUENCH_CHECK_AS(ErrorCode::bad_config, entry.dtype == DType::i64 && entry.shape.rank() == 2,
@@ -51,8 +51,7 @@ Tensor read_ids(const SafetensorsReader& reader, std::string_view name, std::int
   return ids;
 }
 
-// Hugging Face labels stand at the token they name; the model predicts the next one. Returns the shifted labels and
-// counts those that are scored.
+// Shift of Hugging Face labels (unshifted) to next-token targets. `valid` receives the number of scored labels.
 Tensor shift_labels(const Tensor& labels, std::int64_t& valid) {
   const std::int64_t batch = labels.size(0), length = labels.size(1);
   const Tensor shifted = Tensor::empty({batch * length}, DType::i32);
@@ -70,7 +69,7 @@ std::span<const std::byte> bytes_of(const Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.raw_data()), tensor.nbytes()};
 }
 
-// Gradients of all parameters that have one (with an adapter, its own) in f32 under their Hugging Face names.
+// Gradients of all trainable parameters (with an adapter, its own) in f32 under Hugging Face names.
 void add_gradients(nn::CausalLm& model, std::vector<Tensor>& kept, std::vector<SafetensorsItem>& items) {
   for (const nn::Parameter* parameter : model.parameters()) {
     if (!parameter->variable.requires_grad()) continue;
@@ -84,7 +83,7 @@ void add_gradients(nn::CausalLm& model, std::vector<Tensor>& kept, std::vector<S
   }
 }
 
-// Items, all f32, that hold a NaN or an infinity.
+// Names of f32 items with NaN or infinity.
 std::vector<std::string> nonfinite_names(const std::vector<SafetensorsItem>& items) {
   std::vector<std::string> names;
   for (const SafetensorsItem& item : items) {
@@ -94,7 +93,7 @@ std::vector<std::string> nonfinite_names(const std::vector<SafetensorsItem>& ite
   return names;
 }
 
-// Written by this verb: logits, loss, gradients, nothing else.
+// True for a file written by this verb: logits, loss and gradients only.
 bool is_forward_output(const std::filesystem::path& file) {
   try {
     const SafetensorsReader reader(file);

@@ -1,4 +1,4 @@
-// quench generate: continues a prompt, many prompts, or a conversation.
+// quench generate: continuation of a prompt, several prompts, or a conversation.
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -42,8 +42,7 @@ void generate_for_prompt(GenerateOptions& o) {
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<ChatPrompt> chat;
   std::vector<std::int32_t> ids;
-  // Before the weights are read: what is wrong with the prompt is said at once, and a GPU is ready for it when they are
-  // there.
+  // Prompt checks before the weights are read; initialises the GPU concurrently.
   const auto prepare = [&](const LoadedModel& model) -> std::function<void()> {
     tokenizer = require_model_tokenizer(model, o.tokenizer);
     if (o.chat) {
@@ -66,7 +65,7 @@ void generate_for_prompt(GenerateOptions& o) {
   std::string text;
   print_unchanged();
   if (!o.json && !o.chat) {
-    // The rest of a character that the prompt begins comes with the continuation.
+    // An incomplete UTF-8 character at the end of the prompt is completed by the continuation.
     const std::string shown =
         replace_invalid_utf8(std::string_view(prompt).substr(0, prompt.size() - unfinished_utf8(prompt)));
     std::fwrite(shown.data(), 1, shown.size(), stdout);
@@ -76,17 +75,17 @@ void generate_for_prompt(GenerateOptions& o) {
     text += piece;
     if (o.json) return true;
     std::fwrite(piece.data(), 1, piece.size(), stdout);
-    return std::fflush(stdout) == 0;  // a closed pipe ends the generation
+    return std::fflush(stdout) == 0;  // a closed pipe ends generation
   });
-  const std::string rest = decoder.finish_text();  // of a character that did not become whole
+  const std::string rest = decoder.finish_text();  // incomplete UTF-8 character
   text += rest;
   if (!o.json) std::fwrite(rest.data(), 1, rest.size(), stdout);
   const auto decoded = static_cast<double>(result.tokens.size());
   const double rate = result.decode_seconds > 0 ? decoded / result.decode_seconds : 0;
   if (!o.json) {
     std::printf("\n");
-    std::fflush(stdout);  // the text is out before what is said about it
-    // What another program passes on to the same terminal may still end without a line break.
+    std::fflush(stdout);  // the text precedes messages about it
+    // A downstream program on the same terminal may not end its output with a line break.
     if (is_pipe(STDOUT_FILENO) && ::isatty(STDERR_FILENO) == 1) std::fputc('\n', stderr);
     std::fprintf(stderr, "%zu prompt tokens in %.2f s, %zu new tokens at %.1f tok/s; ended by %s\n", ids.size(),
                  result.prompt_seconds, result.tokens.size(), rate,

@@ -1,4 +1,4 @@
-// quench generate --prompts: a line of JSON for each prompt of a file, in their order.
+// quench generate --prompts: one JSON line per prompt of a file, in order.
 
 #include <cstdio>
 #include <map>
@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t kMaxPromptBytes = std::uint64_t{64} << 20;
 
 struct Prompt {
-  std::optional<std::string> text;  // as it is, else messages
+  std::optional<std::string> text;  // raw text; else messages
   Conversation conversation;
   std::optional<std::int64_t> max_new_tokens;
   std::string origin;  // "file:line"
@@ -50,7 +50,7 @@ Prompt record_prompt(const Json& record, const GenerateOptions& o) {
   return prompt;
 }
 
-// A prompt a line.
+// One prompt per line.
 std::vector<Prompt> text_prompts(const std::string& file) {
   TextInput input(file);
   LineReader lines(input, kMaxPromptBytes);
@@ -132,7 +132,7 @@ void generate_for_prompts(GenerateOptions& o) {
   set_stop_tokens(o, loaded, *tokenizer, chat ? &*chat : nullptr);
   print_unchanged();
 
-  // Texts end in any order; lines wait for those before them.
+  // Sequences finish in any order; output lines are kept in prompt order.
   std::map<std::size_t, std::string> waiting;
   std::size_t next = 0;
   generate_batch(

@@ -1,4 +1,4 @@
-// quench generate --interactive: a conversation on standard input and output.
+// quench generate --interactive: a conversation on stdin and stdout.
 
 #include <signal.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ constexpr std::string_view kHelp =
     "program.\n  /reset    forget the conversation\n  /exit     leave, as the end of the input does\n  /help     this "
     "text\n";
 
-// While alive, SIGINT ends the answer that is being given, and a second one the program.
+// Scope in which SIGINT ends the current answer, and a second SIGINT the program.
 class AnswerInterrupt {
  public:
   AnswerInterrupt() {
@@ -42,7 +42,7 @@ class AnswerInterrupt {
   struct sigaction previous_ {};
 };
 
-// A message; absent at the end of the input.
+// One message; absent at the end of input.
 std::optional<std::string> read_message(bool ask) {
   std::string message, line;
   bool more = true;
@@ -60,7 +60,7 @@ std::optional<std::string> read_message(bool ask) {
   return message;
 }
 
-// What has been said, as the tokens that the next answer follows.
+// Conversation as the token prefix of the next answer.
 class History {
  public:
   History(const GenerateOptions& o, const Tokenizer& tokenizer, const ChatPrompt& chat)
@@ -72,7 +72,7 @@ class History {
     conversation_ = begin_conversation(options_);
     text_.clear();
   }
-  // With a message more than has been said.
+  // Token prefix with one more message.
   [[nodiscard]] std::vector<std::int32_t> with(const std::string& message) const {
     if (!chat_.has_template()) return tokenizer_.encode(text_ + message, {});
     Conversation conversation = conversation_;
@@ -82,7 +82,7 @@ class History {
   void add(const std::string& message, const std::string& answer) {
     text_ += message + answer;
     add_message(conversation_, "user", message);
-    // An answer that was ended at once says nothing, which templates refuse.
+    // Empty answers (interrupted at once) are dropped: templates reject them.
     if (answer.empty())
       conversation_.messages.pop_back();
     else
@@ -94,7 +94,7 @@ class History {
   const Tokenizer& tokenizer_;
   const ChatPrompt& chat_;
   Conversation conversation_;
-  std::string text_;  // without a template
+  std::string text_;  // without a chat template
 };
 
 }  // namespace
@@ -140,7 +140,7 @@ void generate_interactively(GenerateOptions& o) {
                     loaded.config.context_length());
       continue;
     }
-    // An answer ends by itself, or where the context does.
+    // Default answer length with a chat template: the rest of the context.
     o.generation.max_new_tokens = std::min(o.max_new_tokens.value_or(chat->has_template() ? room : kUsualTokens), room);
     StreamDecoder decoder(*tokenizer, true);
     decoder.skip(ids);
@@ -148,7 +148,7 @@ void generate_interactively(GenerateOptions& o) {
     const auto show = [&](const std::string& piece) {
       answer += piece;
       std::fwrite(piece.data(), 1, piece.size(), stdout);
-      return std::fflush(stdout) == 0;  // a closed pipe ends the generation
+      return std::fflush(stdout) == 0;  // a closed pipe ends generation
     };
     bool open = true;
     {

@@ -1,4 +1,4 @@
-// quench VERB ...: parses the command line, runs one verb, turns errors into messages and exit statuses.
+// quench VERB ...: parses the command line, runs one verb, maps errors to messages and exit statuses.
 
 #include <cerrno>
 #include <csignal>
@@ -31,8 +31,8 @@
 
 namespace {
 
-// 0 done, 1 failed, 2 bad usage or config, 3 stored data are damaged, 4 the run folder is in use, 75 another rank
-// hangs; 128 + signal when one stopped it.
+// Exit status: 0 success, 1 failure, 2 bad usage or config, 3 corrupt data, 4 run folder in use, 75 another rank hangs,
+// 128 + signal.
 int exit_status(quench::ErrorCode code) {
   switch (code) {
     case quench::ErrorCode::bad_config: return 2;
@@ -42,15 +42,14 @@ int exit_status(quench::ErrorCode code) {
   }
 }
 
-// Messages quote names and values from files, and arguments. A launcher is told as well; `is_echo`: another rank failed
-// first.
+// Prints the message, escaped: it may quote files and arguments. Also reported to the launcher; `is_echo`: caused by
+// another rank's failure.
 void print_error(const char* message, bool is_echo = false) {
   std::fprintf(stderr, "error: %s\n", quench::printable(message).c_str());
   quench::distributed::write_error_file(message, is_echo);
 }
 
-// Lost output is a failure. A pipe whose reader has gone is not worth a message; a training run does not
-// care.
+// A failed write of results is an error; no message for a closed pipe, and no failure of a training run.
 int finish_output(const quench::CommandLine& command_line, int status) {
   const int error = quench::finish_standard_output();
   if (error == 0 || status != 0) return status;
@@ -67,7 +66,7 @@ int run(quench::CommandLine& command_line, int argc, char** argv) {
   try {
     quench::open_standard_streams();
     quench::install_standard_output();
-    std::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no further is an error of the write, which names it
+    std::signal(SIGXFSZ, SIG_IGN);  // A file size limit is reported as a write error, which names the file.
     quench::init_logging();
     quench::add_train_verb(app);
     quench::add_run_verb(app);

@@ -1,4 +1,4 @@
-// quench merge-lora: a model with the updates of an adapter added to its weights.
+// quench merge-lora: merges an adapter's updates into the model's weights.
 
 #include "apps/common.h"
 #include "apps/verbs.h"
@@ -22,13 +22,12 @@ struct MergeOptions {
   bool overwrite = false;
 };
 
-// Warns of a base with other weights than those that the adapter was trained over, where the adapter's folder says
-// which those were.
+// Warns if the base weights differ from those recorded in the adapter's folder.
 void warn_of_other_base(const LoadedModel& loaded, const MergeOptions& o) {
   if (o.adapter.empty() || loaded.quantized || loaded.adapters != nullptr) return;
   const AdapterBase base = adapter_base(o.adapter);
   const DType stored = loaded.config.dtype, dtype = loaded.model->options().dtype;
-  // The bits of training can be told from no narrower weights.
+  // The hash of the trained weights cannot be verified against a narrower dtype.
   const bool narrower = dtype == DType::bf16 && base.dtype == DType::f32 && stored != DType::bf16;
   if (base.hash.empty() || narrower) return;
   const std::string hash = base_hash_as(*loaded.model, base.dtype);
@@ -44,7 +43,7 @@ void run(const MergeOptions& o) {
   ExportTarget target{
       .folder = o.output, .overwrite = o.overwrite, .sources = {source, checkpoint_folder_of(source), o.adapter}};
   if (o.adapter.empty()) target.sources.pop_back();
-  require_export_target(target);  // before the model is read
+  require_export_target(target);  // before reading the model
   LoadedModel loaded = load_model(o.model, "cpu", o.dtype);
   warn_of_other_base(loaded, o);
   use_adapter(loaded, o.adapter);

@@ -1,4 +1,4 @@
-// quench probe: times and errors of the float8 recipes on a run's own layers, and the recipe to take.
+// quench probe: time and error of the float8 recipes on a run's own layers, and a recommended recipe.
 
 #include <cstdio>
 
@@ -17,7 +17,7 @@
 namespace quench {
 namespace {
 
-// The verb's own options, taken out of what would else be config overrides.
+// Options of the verb, extracted before the config overrides.
 struct OwnOptions {
   std::string output;
   bool overwrite = false;
@@ -68,7 +68,7 @@ OwnOptions take_options(std::vector<std::string>& arguments) {
 
 void probe_verb(ConfigArguments arguments) {
   const OwnOptions own = take_options(arguments.overrides);
-  // Before the work, whose result would be lost.
+  // Output check before the measurement, whose result would otherwise be lost.
   if (!own.output.empty()) require_output_file(own.output, {.overwrite = own.overwrite, .inputs = {arguments.config}});
   RunConfig config = load_run_config(arguments.config, arguments.overrides, {.data = false, .files = false});
   set_log_level(config.metrics.log_level);

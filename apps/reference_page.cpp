@@ -19,7 +19,7 @@ struct GeneratedPart {
 
 constexpr std::string_view kVerbReference = "verbs";
 
-// Text of a table cell: on one line, bars and angle brackets escaped.
+// Table cell: one line, bars and angle brackets escaped.
 std::string table_cell(std::string_view text) {
   std::string cell;
   for (const char c : text) {

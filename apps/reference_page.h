@@ -1,5 +1,5 @@
 #pragma once
-// The parts of documentation pages that are written from the program's tables.
+// Generated parts of documentation pages, from the program's tables.
 
 #include <string>
 #include <string_view>
@@ -8,9 +8,9 @@
 
 namespace quench {
 
-// The page with each generated part replaced. A part stands between the lines <!-- begin generated: NAME --> and
-// <!-- end generated -->. `program` lists the verbs of the command-line reference. Throws Error(corrupt) for a page
-// without a known part, and where a mark is missing.
+// The page with each generated part replaced. Markers: <!-- begin generated: NAME --> and <!-- end generated -->.
+// `program` lists the verbs of the CLI reference. Throws Error(corrupt) for a page without a known part or with a
+// missing marker.
 [[nodiscard]] std::string update_reference_page(std::string_view page, const Command& program);
 
 }  // namespace quench

@@ -1,4 +1,4 @@
-// quench report: one HTML page with the curves, results and settings of a run, or of several side by side.
+// quench report: HTML page with curves, results and settings of one or several runs.
 
 #include <cstdio>
 #include <memory>
@@ -50,7 +50,7 @@ void run_report(const ReportOptions& options) {
   OutputFileRules rules{.overwrite = options.overwrite, .is_own = is_report};
   for (const fs::path& folder : folders)
     for (const char* name : {run_files::kConfig, run_files::kEnvironment}) rules.inputs.push_back(folder / name);
-  // A run folder that is not there is for the reader of the run to report.
+  // A missing run folder is reported by the run's reader.
   if (std::error_code ignored; !options.output.empty() || fs::is_directory(folders.front(), ignored))
     require_output_file(output, rules);
   std::vector<RunData> runs;

@@ -1,4 +1,4 @@
-// quench run: starts the processes of a run, on one node or on several, and watches them.
+// quench run: launcher of a run's processes on one or several nodes.
 
 #include <cctype>
 #include <memory>
@@ -16,14 +16,13 @@ using distributed::LaunchFlags;
 constexpr const char* kVerb = "run";
 constexpr const char* kThisProgram = "/proc/self/exe";
 
-// Words after the launcher's own. The parser would take the name of a verb there for the end of this
-// one's words.
+// Words of the launched command, kept from the parser, which would interpret verb names among them.
 std::vector<std::string>& launched_words() {
   static std::vector<std::string> words;
   return words;
 }
 
-// torchrun spells its options with dashes and with underscores.
+// torchrun accepts dashes and underscores in options.
 std::string with_dashes(std::string word) {
   if (!word.starts_with("--")) return word;
   for (std::size_t i = 0; i < word.size() && word[i] != '='; ++i)
@@ -31,7 +30,7 @@ std::string with_dashes(std::string word) {
   return word;
 }
 
-// True if the next word is its value.
+// True if the next word is this option's value.
 bool takes_next(const Command& verb, const std::string& word) {
   if (word.find('=') != std::string::npos) return false;
   if (!word.starts_with("--") && word.size() > 2) return false;  // -t3
@@ -50,7 +49,7 @@ void run(const Command& program, const LaunchFlags& flags) {
   if (status != 0) throw ExitRequest{status};
 }
 
-// torchrun's variable for an option: "-t,--tee" is PET_TEE.
+// torchrun's environment variable of an option: PET_TEE for "-t,--tee".
 std::string variable_of(std::string_view names) {
   std::string variable = "PET_";
   for (const char c : names.substr(names.find("--") + 2))

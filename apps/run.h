@@ -1,5 +1,5 @@
 #pragma once
-// The command line of `quench run`: the launcher's own words, then those of what it launches.
+// Command line of `quench run`: launcher options, then the launched command.
 
 #include <string>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace quench {
 
-// The words that the parser is to see: all of them, but of `run` only its own. The others are kept for the verb.
+// Words for the parser: all, except for `run`, where the launched command's words are kept for the verb.
 [[nodiscard]] std::vector<std::string> split_launched_words(const Command& program, std::vector<std::string> words);
 
 }  // namespace quench

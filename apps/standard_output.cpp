@@ -19,10 +19,10 @@ namespace {
 struct State {
   bool unchanged = false;
   int first_error = 0;
-  std::string unfinished;  // the beginning of a character whose rest is still to come
+  std::string unfinished;  // incomplete UTF-8 character
 };
 
-// Never destroyed: the C library may flush the stream after static objects are gone.
+// Never destroyed: the C library may flush the stream after static destructors.
 State& state() {
   static State& instance = *new State;
   return instance;
@@ -33,7 +33,7 @@ void send(std::string_view text) {
   if (state().first_error == 0) state().first_error = error;
 }
 
-// As fopencookie(3) asks: the bytes taken, 0 for an error.
+// fopencookie(3) write function: number of bytes accepted, 0 on an error.
 ssize_t write_cookie(void*, const char* data, std::size_t size) {
   try {
     State& s = state();
@@ -58,7 +58,7 @@ void install_standard_output() {
       ::fopencookie(nullptr, "w", {.read = nullptr, .write = write_cookie, .seek = nullptr, .close = nullptr});
   QUENCH_CHECK_AS(ErrorCode::io, stream != nullptr, "cannot open standard output: {}", errno_text(errno));
   std::setvbuf(stream, nullptr, ::isatty(STDOUT_FILENO) == 1 ? _IOLBF : _IOFBF, BUFSIZ);
-  stdout = stream;  // the C library documents its standard streams as variables that may be set
+  stdout = stream;  // glibc documents stdout as an assignable variable
 }
 
 void print_unchanged() {
@@ -72,7 +72,7 @@ int finish_standard_output() {
   if (!state().unfinished.empty()) send(printable(std::exchange(state().unfinished, {})));
   if (state().first_error != 0) return state().first_error;
   if (!flushed) return reason != 0 ? reason : EIO;
-  // A file on a server may report a full disk only when a descriptor is closed.
+  // Network file systems may report a full disk only on close.
   const int copy = ::dup(STDOUT_FILENO);
   return copy >= 0 && ::close(copy) != 0 && errno != EINTR ? errno : 0;
 }

@@ -10,12 +10,12 @@ namespace quench {
 namespace {
 
 constexpr const char* kSpinCount = "GOMP_SPINCOUNT";
-// Rounds of a loop of some ten nanoseconds: three times what the runtime itself takes where threads outnumber cores.
-// With 10,000 generation next to other programs takes two to three times as long.
+// Spin iterations of about ten nanoseconds each: three times the runtime's own value for oversubscribed cores. With
+// 10,000, generation takes two to three times as long on a loaded machine.
 constexpr const char* kSpins = "3000";
 constexpr const char* kChosen = "QUENCH_SPINCOUNT_CHOSEN";
 
-// The program's file; empty where the system does not tell or the file is gone.
+// Path of the executable; empty if unknown or deleted.
 std::string program_file() {
   std::string path(PATH_MAX, '\0');
   const ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size());
@@ -35,7 +35,7 @@ void choose_thread_waiting(char** arguments) {
   ::setenv(kSpinCount, kSpins, 0);
   ::setenv(kChosen, "1", 0);
   ::execv(program_file().c_str(), arguments);
-  // Not possible here: the runtime's own choice holds.
+  // Re-execution failed: the runtime's default applies.
   ::unsetenv(kChosen);
   ::unsetenv(kSpinCount);
 }

@@ -1,13 +1,12 @@
 #pragma once
-// How the threads of a parallel loop wait for the next one.
+// Wait policy of OpenMP threads between parallel loops.
 
 namespace quench {
 
-// Call first in main. By default OpenMP's threads spin for milliseconds, which is cheap alone and ruins every program
-// on a machine whose cores are shared. The runtime reads its settings when it is loaded, before main, so the program
-// starts itself once more with a short spin (docs/lab/2026-11-20-performance.md has the figures). Settings of the
-// user's own, OMP_WAIT_POLICY or GOMP_SPINCOUNT, stay as they are, and processes started from here see the user's
-// environment.
+// Call first in main. OpenMP threads spin for milliseconds by default, which degrades all programs on shared cores. The
+// runtime reads its settings at load time, so the program re-executes itself with a short spin (figures:
+// docs/lab/2026-11-20-performance.md). User settings of OMP_WAIT_POLICY or GOMP_SPINCOUNT are kept; child processes see
+// the user's environment.
 void choose_thread_waiting(char** arguments);
 
 }  // namespace quench

@@ -1,5 +1,5 @@
-// quench tokenize: text, records and chats to token shards; quench tokenize train: a BPE tokenizer from text; quench
-// tokenize show: the ids of a text.
+// quench tokenize: token shards from text, records and chats; quench tokenize train: a BPE tokenizer from text; quench
+// tokenize show: token ids of a text.
 
 #include <algorithm>
 #include <cstdio>
@@ -74,7 +74,7 @@ void run_tokenize(TokenizeArguments& a) {
     TokenizeOptions options = a.options;
     options.progress = [&](const TokenizeProgress& progress) { line.update(progress.bytes, progress.total_bytes); };
     options.journal = true;
-    // A read of standard input may wait forever: there a signal ends the process at once. The journal is kept anyway.
+    // Reads of stdin may block forever: signals then terminate the process at once. The journal is kept.
     if (std::find(options.inputs.begin(), options.inputs.end(), kStandardInput) == options.inputs.end())
       options.stop = poll_stop_signals();
     return tokenize_files(*tokenizer, options);
@@ -104,7 +104,7 @@ struct TrainArguments {
   BpeTrainingOptions options;
 };
 
-// A folder with a tokenizer or a model in it: the new file would change what the others mean.
+// Rejects a folder that holds a tokenizer or model, whose meaning a new file would change.
 void require_tokenizer_folder(const std::filesystem::path& folder, bool overwrite) {
   namespace fs = std::filesystem;
   std::error_code ignored;
@@ -125,7 +125,7 @@ void require_tokenizer_folder(const std::filesystem::path& folder, bool overwrit
 void run_train(const TrainArguments& a) {
   require_tokenizer_folder(a.output, a.overwrite);
   ReaderOptions reader_settings = reader_options(a.reader);
-  // Any template gives a chat's text; its special tokens are left out.
+  // Any template yields a chat's text; its special tokens are omitted.
   QUENCH_CHECK_AS(
       ErrorCode::bad_config, reader_settings.chat_template_file.empty(),
       "--chat-template {}: training a tokenizer needs one of {}, since the special tokens of a file are unknown",
@@ -134,7 +134,7 @@ void run_train(const TrainArguments& a) {
   const std::vector<std::filesystem::path> files = expand_data_files(a.inputs);
   std::size_t next_file = 0;
   std::unique_ptr<DocumentReader> reader;
-  // One document after the other, over all files.
+  // Documents of all files, in order.
   const DocumentSource documents = [&](std::string& text) {
     Document document;
     while (true) {

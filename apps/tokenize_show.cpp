@@ -1,4 +1,4 @@
-// quench tokenize show: the ids of a text and what each stands for; which tokens of a record are trained on.
+// quench tokenize show: token ids and pieces of a text; trained tokens of a record.
 
 #include <unistd.h>
 
@@ -49,7 +49,7 @@ std::string hexadecimal(std::string_view bytes) {
   return text;
 }
 
-// Colours where standard output is a terminal that has them.
+// True if stdout is a terminal with colours.
 bool shows_colours() {
   const char* no_color = std::getenv("NO_COLOR");
   return is_interactive(STDOUT_FILENO) && (no_color == nullptr || *no_color == '\0');
@@ -90,7 +90,7 @@ void show_record(const ShowArguments& a) {
     std::printf("%s\n%s\n", marked_text(*tokenizer, record, kTrainedBegin, kTrainedEnd).c_str(), counts.c_str());
     return;
   }
-  // Past the standard output that writes out control characters: the text itself is printable already.
+  // Bypasses the escaping of stdout: the text is already printable.
   (void)std::fflush(stdout);
   write_to_descriptor(STDOUT_FILENO, marked_text(*tokenizer, record, "\033[32m", "\033[0m") + "\n" + counts + "\n");
 }
@@ -109,7 +109,7 @@ void run_show(const ShowArguments& a, bool has_text) {
     const bool is_text = find_invalid_utf8(piece) == std::string::npos;
     const bool special = tokenizer->is_special(id);
     if (!a.json) {
-      // Quoted as in JSON, so that spaces and control characters are seen.
+      // Quoted as in JSON: spaces and control characters are visible.
       const std::string shown = is_text ? Json(piece).dump() : "bytes " + hexadecimal(piece);
       std::printf("%8d  %s%s\n", id, shown.c_str(), special ? "  special" : "");
       continue;

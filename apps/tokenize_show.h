@@ -1,5 +1,5 @@
 #pragma once
-// The subcommand `show` of `quench tokenize`.
+// Subcommand `show` of `quench tokenize`.
 
 #include "apps/command.h"
 

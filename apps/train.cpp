@@ -1,4 +1,4 @@
-// quench train: pre-trains or fine-tunes as a config says.
+// quench train: pre-training or fine-tuning from a config.
 
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ void train_verb(const ConfigArguments& arguments) {
   RunConfig config = load_run_config(arguments.config, arguments.overrides);
   set_log_level(config.metrics.log_level);
   const distributed::Environment place = distributed::read_environment();
-  // Rank 0 speaks for all.
+  // Only rank 0 logs.
   if (arguments.quiet || place.rank > 0) quieten_log();
   if (const std::string note = left_out_validation(arguments.config, arguments.overrides);
       place.rank == 0 && !note.empty())
@@ -36,7 +36,7 @@ void train_verb(const ConfigArguments& arguments) {
   TrainResult result;
   {
     const std::shared_ptr<const distributed::Ranks> ranks = join_ranks(config, place, device);
-    // Standard output is for the result alone where that is asked for as JSON.
+    // With --json stdout holds only the result.
     Trainer trainer(config, device, arguments.json ? STDERR_FILENO : STDOUT_FILENO, ranks);
     result = trainer.run();
   }

@@ -1,5 +1,5 @@
 #pragma once
-// The verbs of the program; each file apps/<verb>.cpp defines one.
+// Verbs of the program, defined in apps/<verb>.cpp.
 
 #include "apps/command.h"
 

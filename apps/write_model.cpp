@@ -54,7 +54,7 @@ void write_model(const LoadedModel& loaded, const std::string& named_tokenizer, 
   nn::ModelConfig config = loaded.config;
   if (tokenizer != nullptr || loaded.small_files.empty()) set_token_ids(config, ids.config);
   options.config = &config;
-  // A tokenizer that is named brings its own small files, if it is a folder.
+  // A named tokenizer folder provides its own small files.
   std::filesystem::path tokenizer_folder = named_tokenizer.empty() ? loaded.tokenizer : named_tokenizer;
   if (tokenizer_folder.empty()) {
     tokenizer_folder = loaded.small_files;

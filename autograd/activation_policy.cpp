@@ -11,9 +11,9 @@ ActivationPolicy::ActivationPolicy(std::int64_t layers, std::int64_t offloaded, 
 void ActivationPolicy::mark(std::int64_t wanted, SwigluInputPolicy as) {
   const std::int64_t kept = count(SwigluInputPolicy::keep);
   const bool all = wanted >= kept;
-  // The last layer is kept until all are marked: it is the last of the kept ones here.
+  // The last layer, here the last kept one, is marked only if all are.
   const std::int64_t choice = kept - 1;
-  std::int64_t number = 0;  // among the kept ones
+  std::int64_t number = 0;  // index among kept layers
   for (SwigluInputPolicy& layer : of_layer_) {
     if (layer != SwigluInputPolicy::keep) continue;
     if (all || (number < choice && number * wanted % choice < wanted)) layer = as;

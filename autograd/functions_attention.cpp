@@ -6,7 +6,7 @@
 namespace quench::autograd {
 namespace {
 
-// Heads [first, first + count) of a fused matrix [N, width] as [N,count,D].
+// View [N,count,D].
 Tensor head_view(const Tensor& qkv, const QkvLayout& layout, std::int64_t first, std::int64_t count) {
   QUENCH_CHECK(qkv.rank() == 2 && qkv.size(1) == layout.width() && qkv.is_contiguous(),
                "fused qkv is {}, expected contiguous [N,{}]", qkv.describe(), layout.width());
@@ -38,7 +38,7 @@ Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, c
                 .interleaved = interleaved});
   Tape::record("rope", {qkv}, std::array{&out}, [&] {
     return [layout, rotated, cos, sin, positions, interleaved, dqkv = qkv.gradient(), dout_of = out.gradient()] {
-      // Rotated back in place, unless another gradient shares the buffer (the gradient object and this are two).
+      // In place unless another gradient shares the buffer.
       Tensor dout = dout_of->value();
       if (dout.storage().use_count() > 2) dout = dout.clone();
       quench::rope({.x = head_view(dout, layout, 0, rotated),

@@ -7,7 +7,7 @@
 namespace quench::autograd {
 namespace {
 
-// Into some columns of a gradient; zeros where no function wrote one.
+// Undefined `from`: zeros.
 void put_columns(const Tensor& from, const Tensor& to) {
   copy_rows({from.defined() ? from : Tensor::zeros(to.shape(), to.dtype(), to.device()), to});
 }

@@ -1,5 +1,5 @@
 #pragma once
-// The differentiable functions of latent attention (nn/attention/latent_attention.h).
+// Differentiable functions of MLA.
 
 #include <utility>
 
@@ -8,13 +8,13 @@
 
 namespace quench::autograd {
 
-// The first `width` columns of x [N,C], and the rest: copies.
+// Copies of the first `width` columns of x [N,C], and of the rest.
 std::pair<Variable, Variable> split_columns(const Variable& x, std::int64_t width);
 
-// The first `width` columns of every head of x [N, heads * C]: [N, heads * width]. x itself where that is all of them.
+// First `width` columns of every head of x [N, heads * C]: [N, heads * width]; x itself if width equals C.
 Variable head_columns(const Variable& x, std::int64_t heads, std::int64_t width);
 
-// Queries, keys and values as attention reads them (core/ops/mla_heads.h): [N, 3 * heads * width].
+// Fused QKV for attention (core/ops/mla_heads.h): [N, 3 * heads * width].
 Variable mla_heads(const Variable& q, const Variable& kv, const Variable& key, const MlaHeadsShape& shape,
                    const Tensor& cos, const Tensor& sin, const Tensor& positions);
 

@@ -12,13 +12,13 @@ struct SwigluBackward {
   Saved saved;
   std::shared_ptr<RecomputeHandle> handle;
   std::shared_ptr<Gradient> din, dout_of;
-  GateUpTarget written = {};  // by the function that made the output's gradient
+  GateUpTarget written = {};  // by the producer of the output's gradient
 
-  // Nothing reads the saved tensor after this: the gradient takes its place, unless somebody else holds it too.
+  // Last read of the saved tensor: its buffer is reused for the gradient, unless shared.
   [[nodiscard]] GateUpTarget take_saved() const {
     const Tensor kept = saved.get();
     handle->recompute = nullptr;
-    const bool alone = kept.storage().use_count() <= 2;  // what was saved, and `kept`
+    const bool alone = kept.storage().use_count() <= 2;  // the saved tensor and `kept`
     return {kept, alone ? kept : Tensor::empty_like(kept)};
   }
 

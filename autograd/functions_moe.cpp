@@ -202,7 +202,7 @@ Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const T
   const Tensor in = gate_up.value();
   Variable out(Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device()));
   const Tensor factors = weights.value(), pairs = rows.pairs;
-  // Whoever wants the matrix itself in the backward pass has it made again, which what is recorded can do.
+  // Rounded output requires recompute of the unrounded matrix in the backward pass.
   const bool recomputes = gate_up.requires_grad() || weights.requires_grad() || Tape::current() == nullptr;
   const bool rounds = request.mx && recomputes && out.value().size(1) % kMxBlockSize == 0;
   if (rounds) out.set_rounded_to_mx();
@@ -232,9 +232,9 @@ Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const T
             dweights = weights.gradient(), dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor kept = saved.get(), dout = dout_of->value();
-      // Nothing reads the saved tensor after this: the gradient takes its place, unless somebody else holds it too.
+      // Last read of the saved tensor: its buffer is reused for the gradient, unless shared.
       handle->recompute = nullptr;
-      const bool alone = kept.storage().use_count() <= 2;  // what was saved, and `kept`
+      const bool alone = kept.storage().use_count() <= 2;  // the saved tensor and `kept`
       const Tensor dx = alone ? kept : Tensor::empty_like(kept);
       Tensor value;
       if (!handle->waiting.empty()) value = Tensor::empty(shape, kept.dtype(), kept.device());

@@ -1,31 +1,26 @@
 #pragma once
-// The differentiable functions of a mixture of experts: router, dispatch, the experts' linear layers, combination.
-//
-// N tokens choose k of E experts each; their copies stand in R rows sorted by expert
-// (core/ops/experts/token_permutation.h).
+// Differentiable functions of MoE. N tokens choose k of E experts; their copies are R rows sorted by expert.
 
 #include "autograd/tape.h"
 #include "core/ops/experts/router.h"
 
 namespace quench::autograd {
 
-// x [N,H] times weight [E,H] transposed, as f32 [N,E] whatever the dtype of x.
+// x [N,H] * weight [E,H]^T: f32 [N,E] for any dtype of x.
 Variable router_logits(const Variable& x, const Weight& weight);
 
-// Which rows the tokens take.
 struct TokenPermutation {
   std::int64_t choices = 0;    // k
-  std::int64_t alignment = 1;  // of the rows of an expert
+  std::int64_t alignment = 1;  // of an expert's row count
   Tensor counts;               // f32 [E]
   Tensor ends;                 // i32 [E]
   Tensor rows;                 // i32 [N,k]
   Tensor pairs;                // i32 [R]
 };
 
-// Rows for `chosen` i32 [N,k], whose entries are of 0..experts-1, sorted by them.
+// `chosen` i32 [N,k] in 0..experts-1.
 [[nodiscard]] TokenPermutation sort_tokens(const Tensor& chosen, std::int64_t experts, std::int64_t alignment);
 
-// The same elements in another shape.
 Variable reshape(const Variable& x, const Shape& shape);
 
 struct Routing {
@@ -36,25 +31,23 @@ struct Routing {
 struct RoutingOptions {
   RouterRule rule;
   std::int64_t choices = 1;    // k
-  std::int64_t alignment = 1;  // of the rows of an expert
+  std::int64_t alignment = 1;  // of an expert's row count
   Tensor bias;                 // f32 [E] or undefined
-  RouterTerms terms;           // whose gradient enters with the logits'; their value is no part of the tape's root
+  RouterTerms terms;           // added to the gradient of the logits; not part of the tape's root value
 };
 
-// The choice of each token from logits f32 [N,E].
 Routing route(const Variable& logits, const RoutingOptions& options);
 
-// Each token's copies in the rows of its experts: [R,H]. Under selective recompute they are copied again.
+// [R,H]; recomputed under selective recompute.
 Variable permute_tokens(const Variable& x, const TokenPermutation& rows);
-// The sum of each token's rows: [N,H].
+// Sum of each token's rows, [N,H].
 Variable unpermute_tokens(const Variable& y, const TokenPermutation& rows);
 
-// x [R,K] times the expert's part of weight [E*M,K] transposed: [R,M].
+// Grouped GEMM: x [R,K] * (the expert's part of weight [E*M,K])^T: [R,M].
 Variable expert_linear(const Variable& x, const Weight& weight, const TokenPermutation& rows);
 
-// SwiGLU of each row of gate_up [R,2I] times the weight f32 [N,k] of its pair: [R,I]. `score_before_experts`: of
-// gate_up times the weight (core/ops/experts/token_permutation.h). Of the consumer's `request` its `mx` is honoured
-// where 32 divides I.
+// SwiGLU of gate_up [R,2I] times the router weight f32 [N,k]: [R,I]; with `score_before_experts` SwiGLU of the weighted
+// gate_up. Of `request` only `mx` is supported, if 32 divides I.
 Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const TokenPermutation& rows,
                        bool score_before_experts = false, const QuantOutputRequest& request = {});
 

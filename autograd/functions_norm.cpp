@@ -7,14 +7,14 @@
 namespace quench::autograd {
 namespace {
 
-// dx of a norm, written over `dsum` when nobody else holds that buffer, else into a fresh one.
+// `dsum` if it has no other references, else a new tensor.
 Tensor norm_dx_buffer(const Tensor& like, const Tensor& dsum) {
   // Two references: the gradient object's and the caller's.
   if (dsum.defined() && dsum.storage().use_count() <= 2) return dsum;
   return Tensor::empty_like(like);
 }
 
-// `y` is made again on the way where uses of it have waited.
+// Recomputes `y` in the same pass if deferred uses are waiting.
 void norm_backward(const Tensor& dy, const Tensor& x, const Weight& weight, const Tensor& rstd, Tensor dsum,
                    const Tensor& dx, RecomputeHandle* handle = nullptr, const QuantOutputs& quant_outputs = {}) {
   const Weight::Acquired values = weight.acquire();
@@ -105,7 +105,7 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor dsum = dsum_of->value();
       Tensor dx;
-      QuantOutputs fused_outputs;  // for the layer that made delta
+      QuantOutputs fused_outputs;
       if (!dy_of->has_value()) {
         dx = dsum;
       } else {

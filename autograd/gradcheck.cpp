@@ -23,7 +23,7 @@ double weighted_sum(const Tensor& tensor, const std::vector<double>& weights) {
   return sum;
 }
 
-// L of the inputs, one of them moved by h along a direction.
+// L with input `moved` displaced by h along `direction`.
 double evaluate(const Function& function, const std::vector<Tensor>& inputs, std::size_t moved,
                 const std::vector<double>& direction, double h, const std::vector<double>& weights) {
   const NoGrad no_grad;
@@ -77,7 +77,7 @@ GradcheckResult gradcheck(const Function& function, const std::vector<Tensor>& i
       for (const double x : direction) length += x * x;
       length = std::sqrt(std::max(length, 1e-30));
       for (double& x : direction) x *= std::sqrt(static_cast<double>(direction.size())) / length;
-      // Along the gradient's own direction first: a random direction can be nearly orthogonal to it.
+      // The gradient's direction first, as random ones can be nearly orthogonal to it.
       if (d == 0 && norm > 0)
         for (std::size_t j = 0; j < direction.size(); ++j)
           direction[j] =

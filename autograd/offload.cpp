@@ -9,8 +9,7 @@ Backend& backend_of(Device device) {
   return backend(device.type);
 }
 
-// Tensors on their way out whose memory is not yet given back: more let a link that is slower than a layer catch up
-// during others, and cost their size.
+// Maximum tensors in flight, with device memory not yet freed.
 constexpr std::size_t kInFlight = 2;
 
 }  // namespace

@@ -1,10 +1,6 @@
 #pragma once
-// Saved activations that wait for the backward pass in host memory.
-//
-// The largest saved tensor of some layers is copied to page-locked host memory while later layers compute, and copied
-// back one layer before it is needed, on streams of their own. The layers (autograd/activation_policy.h) are spread
-// over the model, so that the copies out have the whole forward pass. The GPU waits only where the link is slower than
-// the forward pass.
+// Activation offload: the SwiGLU inputs of selected layers are copied to pinned host memory during later layers, and
+// prefetched one layer ahead in the backward pass, on separate streams.
 
 #include <cstdint>
 #include <deque>
@@ -23,13 +19,12 @@ class ActivationOffloader {
   ActivationOffloader(const ActivationOffloader&) = delete;
   ActivationOffloader& operator=(const ActivationOffloader&) = delete;
 
-  // Around the layers of one forward and backward pass, in order.
+  // Calls around the layers of one forward and backward pass, in order.
   void begin_forward(std::int64_t layer);
-  void end_forward();  // of all layers: what has been sent leaves the device
+  void end_forward();  // frees device memory of sent tensors
   void begin_backward(std::int64_t layer);
-  // Whether the layer that runs forward now is offloaded.
   [[nodiscard]] bool wanted() const noexcept { return plan_.of(layer_) == SwigluInputPolicy::offload; }
-  // Sends a tensor of the current layer; nobody may write to it any more.
+  // The tensor must not be written any more.
   [[nodiscard]] std::shared_ptr<OffloadedTensor> send(const Tensor& tensor);
   [[nodiscard]] Tensor get(OffloadedTensor& tensor) const { return tensor.get(in_); }
 
@@ -41,7 +36,7 @@ class ActivationOffloader {
   std::int64_t layer_ = -1;
   Stream out_, in_;
   std::vector<std::vector<std::weak_ptr<OffloadedTensor>>> sent_;  // by layer
-  std::deque<std::shared_ptr<OffloadedTensor>> leaving_;           // still on the device, oldest first
+  std::deque<std::shared_ptr<OffloadedTensor>> leaving_;           // oldest first
 };
 
 }  // namespace quench::autograd

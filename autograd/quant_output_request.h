@@ -1,10 +1,6 @@
 #pragma once
-// Quantization outputs (amax, float8 rows, column amax) that a consumer asks the producer of a value or gradient to
-// fuse.
-//
-// The consumer of an activation hands its request to the function that makes it; the consumer of a gradient leaves it
-// with the Gradient. Producers that can fill a QuantOutputs on the way do; the others ignore the request, and the
-// consumer makes a pass of its own.
+// Fused quantization outputs (amax, float8 rows, column amax) requested by the consumer of a value or gradient.
+// Producers may ignore requests; the consumer then runs its own pass.
 
 #include <optional>
 
@@ -14,19 +10,19 @@
 namespace quench::autograd {
 
 struct QuantOutputRequest {
-  bool amax = false;                            // largest magnitude of the matrix
-  bool rows = false;                            // the matrix as float8 by row
-  bool column_amax = false;                     // largest magnitude of each column
+  bool amax = false;                            // tensorwise amax
+  bool rows = false;                            // rowwise float8
+  bool column_amax = false;                     // amax of each column
   ElementFormat element = ElementFormat::e4m3;  // of `rows`
   bool power_of_two = false;
-  // Not beside the matrix but in its place: the values rounded to MX along the columns (core/ops/quantize/round_mx.h),
-  // if the producer can make the matrix itself again (Variable::rounded_to_mx).
+  // In place of the matrix: its values rounded to MX along the columns, if the producer can recompute the matrix
+  // (Variable::rounded_to_mx).
   std::optional<MxScaleMode> mx = std::nullopt;
 
   [[nodiscard]] bool wanted() const noexcept { return amax || rows || column_amax; }
 };
 
-// Quantization outputs for a result of the given matrix's shape, dtype and device, maxima at 0.
+// amax starts at 0.
 [[nodiscard]] QuantOutputs make_quant_outputs(const QuantOutputRequest& request, const Tensor& result);
 
 }  // namespace quench::autograd

@@ -6,7 +6,6 @@ std::vector<Variable> recompute(const Region& region, std::vector<Variable> inpu
   if (Tape::current() == nullptr) return region(inputs);
 
   std::vector<Variable> outputs;
-  // What the outer record must wait for: inputs and used leaves.
   std::vector<Tape::Input> dependencies(inputs.begin(), inputs.end());
   {
     std::vector<Variable> detached;
@@ -28,7 +27,7 @@ std::vector<Variable> recompute(const Region& region, std::vector<Variable> inpu
       std::vector<Variable> fresh;
       for (const Variable& input : inputs) {
         Variable copy = input.detach();
-        // Gradients flow straight into the outer variable: no copy when the region ends.
+        // Accumulates directly into the outer variable.
         if (input.requires_grad()) copy.set_gradient(input.gradient());
         fresh.push_back(copy);
       }

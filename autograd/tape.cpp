@@ -53,12 +53,12 @@ void Tape::backward() {
   while (!nodes_.empty()) {
     Node node = std::move(nodes_.back());
     nodes_.pop_back();
-    // A branch whose outputs nobody used contributes nothing. (Marks have no outputs and always run.)
+    // Marks have no outputs and always run.
     const bool reached =
         node.outputs.empty() || std::ranges::any_of(node.outputs, [](const auto& g) { return g->valid_; });
     if (reached) node.backward();
     for (const auto& output : node.outputs) output->release();
-    node.backward = nullptr;  // frees what was saved before hooks run
+    node.backward = nullptr;  // frees saved tensors before hooks run
     for (const auto& input : node.inputs) input->end_use();
   }
 }

@@ -5,7 +5,7 @@
 namespace quench::autograd {
 
 GateUpTarget Gradient::gate_up_target() {
-  constexpr int kThis = 1;  // the use that asks
+  constexpr int kThis = 1;  // the caller's own use
   if (!gate_up_target_ || valid_ || pending_uses_ != kThis) return {};
   GateUpTarget target = gate_up_target_();
   passed_ = valid_ = target.gradient.defined();
@@ -17,7 +17,7 @@ GradientTarget Gradient::target() {
   const bool accumulate = valid_;
   fused_outputs_ = {};
   if (valid_ && !leaf_ && tensor_.storage().use_count() > 1) {
-    tensor_ = tensor_.clone();  // shared with another gradient: an in-place sum would change both
+    tensor_ = tensor_.clone();  // shared with another gradient
   }
   if (!tensor_.defined()) {
     const MemoryScope scope(leaf_ ? MemoryCategory::gradients : MemoryCategory::activations);

@@ -1,9 +1,6 @@
 #pragma once
-// A weight as differentiable functions see it: a handle to values that may be elsewhere between uses.
-//
-// A function acquires values before it queues work that reads them and releases them when the last of it is queued. Its
-// backward function keeps the handle and acquires them again. Between uses the storage may shard the values, hold them
-// in host memory, or store them in another format.
+// Handle to a weight, which may be sharded, offloaded or quantized between uses. Values are acquired before queueing
+// work that reads them and released after it, again in the backward pass.
 
 #include <memory>
 #include <utility>
@@ -12,8 +9,7 @@
 
 namespace quench::autograd {
 
-// Format of a float8 matrix in natural orientation, as of quantize_float8 (core/ops/quantize/quantize.h), that a GEMM
-// may read in place of values.
+// Float8 format of a matrix as stored, as of quantize_float8().
 struct WeightFormat {
   ElementFormat element = ElementFormat::e4m3;
   Granularity granularity = Granularity::tensor;  // tensor, row or column
@@ -21,24 +17,22 @@ struct WeightFormat {
   friend bool operator==(const WeightFormat&, const WeightFormat&) = default;
 };
 
-// Storage of a weight's values.
 class WeightStorage {
  public:
   virtual ~WeightStorage() = default;
-  // Values of the weight's shape and dtype on its device, for work queued on the current stream until release(). Uses
-  // may nest. Throws what gathering the values may throw.
+  // Values on the weight's device, valid for work queued on the current stream until release(). Nests. Throws errors of
+  // the all-gather.
   [[nodiscard]] virtual Tensor acquire() = 0;
-  // The values quantized, from a storage that gathers them so. Undefined, and nothing is acquired, if it does not: the
-  // caller quantizes the values.
+  // Quantized values, if the storage gathers them so. Otherwise undefined, and nothing is acquired.
   [[nodiscard]] virtual QuantTensor acquire_quantized(const WeightFormat& /*form*/) { return {}; }
-  // Ends one use: one call for each acquired tensor.
+  // One call per acquired tensor.
   virtual void release() noexcept = 0;
 };
 
 class Weight {
  public:
   Weight() = default;  // undefined: an absent bias
-  // Values that stay where they are. Implicit: every variable is a weight.
+  // Implicit: every variable is a weight.
   Weight(const Variable& variable);  // NOLINT(google-explicit-constructor)
   // `gradient` is null for a frozen weight.
   Weight(const Shape& shape, DType dtype, Device device, std::shared_ptr<WeightStorage> storage,
@@ -53,7 +47,6 @@ class Weight {
   // "bf16[4096, 1024] on cuda:0", for messages.
   [[nodiscard]] std::string describe() const;
 
-  // Values, as long as this object lives.
   class Acquired {
    public:
     explicit Acquired(std::shared_ptr<WeightStorage> storage) : storage_(std::move(storage)) {
@@ -66,7 +59,6 @@ class Weight {
       value_ = Tensor();
       if (storage_) storage_->release();
     }
-    // Undefined for an undefined weight.
     [[nodiscard]] const Tensor& value() const noexcept { return value_; }
 
    private:
@@ -75,7 +67,6 @@ class Weight {
   };
   [[nodiscard]] Acquired acquire() const { return Acquired(storage_); }
 
-  // Quantized values, as long as this object lives.
   class AcquiredQuantized {
    public:
     AcquiredQuantized() = default;  // none
@@ -90,7 +81,6 @@ class Weight {
       codes_ = QuantTensor();
       if (storage_) storage_->release();
     }
-    // Undefined if the storage has values only.
     [[nodiscard]] const QuantTensor& codes() const noexcept { return codes_; }
 
    private:

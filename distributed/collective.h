@@ -1,5 +1,5 @@
 #pragma once
-// One collective operation as its group sees it: what engines run, what the log keeps, what messages name.
+// Description of one collective operation: input of the engines, the collective log and error messages.
 
 #include <cstdint>
 #include <string>
@@ -34,19 +34,19 @@ inline constexpr int kCollectiveKindCount = 8;
 struct Collective {
   CollectiveKind kind = CollectiveKind::barrier;
   ReduceOp op = ReduceOp::sum;
-  int peer = 0;   // root of a broadcast, the other end of send and receive
-  Tensor input;   // contiguous; for operations in place the same as `output`; undefined for barrier and receive
+  int peer = 0;   // root of a broadcast, peer of send and recv
+  Tensor input;   // contiguous; equal to `output` for in-place operations; undefined for barrier and recv
   Tensor output;  // contiguous; undefined for barrier and send
-  std::vector<std::int64_t> send_counts;     // all_to_all: elements for each rank
-  std::vector<std::int64_t> receive_counts;  // all_to_all: elements from each rank
-  std::string label;                         // the name of a tensor, for messages
-  std::uint64_t sequence = 0;                // of its group, from 1
+  std::vector<std::int64_t> send_counts;     // all_to_all: elements per destination rank
+  std::vector<std::int64_t> receive_counts;  // all_to_all: elements per source rank
+  std::string label;
+  std::uint64_t sequence = 0;
 
   [[nodiscard]] const Tensor& payload() const noexcept { return input.defined() ? input : output; }
   [[nodiscard]] std::string describe() const;
 };
 
-// Bytes that rank `rank` of `size` ranks has to send at least (ring algorithms): what the interconnect carries.
+// Minimum bytes sent by `rank` of `size` ranks (ring algorithms).
 [[nodiscard]] std::int64_t wire_bytes(const Collective& collective, int rank, int size);
 
 }  // namespace quench::distributed

@@ -1,6 +1,5 @@
 #pragma once
-// The latest collective operations of a group: a ring buffer that tells, when something hangs, what every rank was
-// doing.
+// Ring buffer of the latest collective operations of a group (flight recorder), for the diagnosis of hangs.
 
 #include <chrono>
 #include <cstdint>
@@ -21,12 +20,12 @@ class CollectiveLog {
 
   struct Entry {
     std::uint64_t sequence = 0;    // 0: no entry
-    std::uint64_t collective = 0;  // which of the group's operations of all ranks it is, from 1; 0: send or recv
+    std::uint64_t collective = 0;  // 1-based index among operations of all ranks; 0: send or recv
     CollectiveKind kind = CollectiveKind::barrier;
     ReduceOp op = ReduceOp::sum;
     DType dtype = DType::u8;
     std::int64_t elements = 0;
-    int peer = -1;  // of send and recv
+    int peer = -1;
     std::string label;
     Time enqueued{};
     std::optional<Time> started;
@@ -40,19 +39,19 @@ class CollectiveLog {
   void started(std::uint64_t sequence);
   void finished(std::uint64_t sequence);
 
-  // The oldest operation that has been asked for and has not ended.
+  // Oldest operation that is enqueued and not finished.
   [[nodiscard]] std::optional<Entry> oldest_unfinished() const;
   [[nodiscard]] std::optional<Entry> latest_enqueued() const;
-  // The n-th operation of all ranks (Entry::collective), while it is kept.
+  // The n-th operation of all ranks (Entry::collective), if still in the buffer.
   [[nodiscard]] std::optional<Entry> collective(std::uint64_t number) const;
-  // How many operations of all ranks have been asked for, and how many of them have ended.
+  // Enqueued operations of all ranks, and finished ones.
   [[nodiscard]] std::uint64_t collectives() const;
   [[nodiscard]] std::uint64_t finished_collectives() const;
   [[nodiscard]] std::uint64_t last_enqueued() const;
   [[nodiscard]] std::uint64_t last_finished() const;
-  [[nodiscard]] std::vector<Entry> entries() const;  // oldest first
-  // [{"sequence", "op", "label", "dtype", "elements", "bytes", "enqueued", "started", "finished"}, ...], times in
-  // seconds since 1970.
+  [[nodiscard]] std::vector<Entry> entries() const;
+  // [{"sequence", "op", "label", "dtype", "elements", "bytes", "enqueued", "started", "finished"}, ...]; seconds since
+  // 1970.
   [[nodiscard]] Json to_json() const;
 
  private:
@@ -63,11 +62,11 @@ class CollectiveLog {
   std::vector<Entry> entries_;
   std::uint64_t last_enqueued_ = 0;
   std::uint64_t collectives_ = 0;
-  std::uint64_t last_finished_ = 0;  // operations of a group end in order
+  std::uint64_t last_finished_ = 0;  // operations of a group finish in order
 };
 
-// Writes it next to the error file of the launcher (TORCHELASTIC_ERROR_FILE), as collectives-GROUP-RANK.json, for
-// post-mortem analysis. Nothing without a launcher; never throws.
+// Writes collectives-GROUP-RANK.json to the folder of the launcher's error file (TORCHELASTIC_ERROR_FILE). No-op
+// without a launcher; never throws.
 void write_collective_log(const CollectiveLog& log, std::string_view group, int rank) noexcept;
 
 }  // namespace quench::distributed

@@ -17,18 +17,18 @@ namespace {
 
 constexpr int kMaxWorld = 1 << 20;
 constexpr std::uint64_t kTokenFileBytes = 4096;
-constexpr int kFirstDerivedPort = 20000;  // below the ports that systems give to outgoing connections
+constexpr int kFirstDerivedPort = 20000;  // below the usual ephemeral port range
 constexpr int kDerivedPorts = 10000;
 
-// The variables of one launcher; nullptr where it has none.
+// Environment variables of one launcher; nullptr if it has none.
 struct Launcher {
   const char* name;
   const char* rank;
   const char* size;
   const char* local_rank;
   const char* local_size;
-  const char* proof;   // set only where the launcher has started this very process; nullptr: `rank` is enough
-  const char* job[2];  // names of its job, tried in order
+  const char* proof;   // set only in processes that the launcher started; nullptr: `rank` is enough
+  const char* job[2];  // job name variables, in order of precedence
 };
 
 constexpr std::array<Launcher, 4> kLaunchers = {{
@@ -40,7 +40,7 @@ constexpr std::array<Launcher, 4> kLaunchers = {{
      "OMPI_COMM_WORLD_LOCAL_SIZE",
      nullptr,
      {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
-    // A batch script has the counts of its job as well, but is no task of it: only steps have tasks.
+    // A batch script also has SLURM_NTASKS but is not a task; only job steps have tasks.
     {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, "SLURM_STEP_ID", {"SLURM_JOB_ID"}},
     {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", nullptr, {nullptr, nullptr}},
 }};
@@ -49,7 +49,7 @@ class Reader {
  public:
   explicit Reader(const GetVariable& variable) : variable_(variable) {}
 
-  // Empty where it is not set.
+  // Empty if unset.
   [[nodiscard]] std::string text(const char* name) const {
     const char* value = name == nullptr ? nullptr : variable_(name);
     return value == nullptr ? std::string() : std::string(value);
@@ -75,7 +75,7 @@ struct Place {
   int size = 1;
 };
 
-// What one launcher says; nothing where it has not started this process.
+// Values of one launcher; nothing if it has not started this process.
 std::optional<Place> place_by(const Launcher& launcher, const Reader& read) {
   if (launcher.proof != nullptr && read.text(launcher.proof).empty()) return std::nullopt;
   const std::optional<int> rank = read.number(launcher.rank, 0, kMaxWorld);
@@ -89,8 +89,8 @@ std::optional<Place> place_by(const Launcher& launcher, const Reader& read) {
   return Place{&launcher, *rank, *size};
 }
 
-// The one that counts, and a check that variables set by hand do not contradict the launcher that started us. What a
-// launcher of processes sets (it has a run id) stands in a task of Slurm or MPI, one a node, on purpose.
+// Selected launcher; checks that variables set by hand do not contradict it. Variables of a process launcher (with a
+// run id) take precedence inside a Slurm or MPI task, one per node.
 Place find_place(const Reader& read) {
   Place place;
   const bool by_agent = !read.text("TORCHELASTIC_RUN_ID").empty();
@@ -102,7 +102,7 @@ Place find_place(const Reader& read) {
       if (by_agent) break;
       continue;
     }
-    // mpirun starts its daemons as tasks of Slurm: those counts are the daemons'.
+    // mpirun starts its daemons as Slurm tasks: those counts describe the daemons.
     if (place.launcher != &kLaunchers.front()) continue;
     QUENCH_CHECK_AS(ErrorCode::bad_config, said->rank == place.rank && said->size == place.size,
                     "the environment contradicts itself: {}={} and {}={}, but {}={} and {}={} ({}); unset one pair",
@@ -118,7 +118,7 @@ std::string job_name(const Launcher& launcher, const Reader& read) {
   return {};
 }
 
-// All ranks of a job take the same one; FNV-1a, because std::hash may differ between machines.
+// Equal on all ranks of a job: FNV-1a, since std::hash may differ between machines.
 int derived_port(std::string_view job) {
   std::uint32_t hash = 2166136261u;
   for (const char c : job) hash = (hash ^ static_cast<std::uint8_t>(c)) * 16777619u;
@@ -134,7 +134,7 @@ std::string read_token(const Reader& read) {
 
 void find_local_place(Environment& environment, const Launcher& launcher, const Reader& read) {
   std::optional<int> size = read.number(launcher.local_size, 1, kMaxWorld);
-  if (!size && launcher.local_size == nullptr) {  // Slurm: tasks of each node, compressed
+  if (!size && launcher.local_size == nullptr) {  // Slurm: compressed tasks per node
     std::string counts = read.text("SLURM_STEP_TASKS_PER_NODE");
     if (counts.empty()) counts = read.text("SLURM_TASKS_PER_NODE");
     size = std::max(1, count_of_node(counts, read.number("SLURM_NODEID", 0, kMaxWorld).value_or(0)));

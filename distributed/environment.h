@@ -1,8 +1,8 @@
 #pragma once
-// Which rank of a run this process is, as its launcher says through the environment.
+// Rank and world size of this process, from the launcher's environment variables.
 //
-// Known, in this order: RANK and its companions (quench run, torchrun, or set by hand), Open MPI's mpirun, srun of
-// Slurm, MPICH's mpiexec. Without any of them the process is alone.
+// Precedence: RANK and related variables (quench run, torchrun, or set by hand), Open MPI mpirun, Slurm srun, MPICH
+// mpiexec. Default: one rank.
 
 #include <functional>
 #include <string>
@@ -12,33 +12,33 @@ namespace quench::distributed {
 struct Environment {
   int rank = 0;
   int world_size = 1;
-  int local_rank = 0;        // among the ranks of this machine: the GPU that it takes
-  int local_world_size = 1;  // of this machine
-  std::string master_host;   // where rank 0 is; empty for one rank
+  int local_rank = 0;  // rank within the node: GPU index
+  int local_world_size = 1;
+  std::string master_host;  // host of rank 0; empty for one rank
   int master_port = 0;
-  std::string store;     // host:port of the launcher's store; empty: rank 0 serves one at master_host:master_port
-  std::string token;     // the secret of the job
-  std::string job;       // its name
-  int restart = 0;       // how often the launcher has started the ranks before
-  std::string launcher;  // for messages: "RANK and WORLD_SIZE", "Open MPI", ...; empty when alone
+  std::string store;  // host:port of the launcher's store; empty: rank 0 serves one at master_host:master_port
+  std::string token;
+  std::string job;
+  int restart = 0;       // restart count of the launcher
+  std::string launcher;  // for messages: "RANK and WORLD_SIZE", "Open MPI", ...; empty for one rank
 
   [[nodiscard]] bool is_distributed() const noexcept { return world_size > 1; }
 };
 
 using GetVariable = std::function<const char*(const char*)>;
 
-// Throws bad_config naming the variables: half a set, no numbers, a rank outside the world, two launchers that say
-// different things, no way to find rank 0.
+// Throws bad_config naming the variables: incomplete set, non-numeric values, rank out of range, contradictory
+// launchers, unknown address of rank 0.
 [[nodiscard]] Environment read_environment();
 [[nodiscard]] Environment read_environment(const GetVariable& variable);
 
-// The job's secret from a file, without the line break at its end. Warns where users other than its owner may read it.
-// Throws bad_config naming `what` (the flag or variable it comes from) where it is empty.
+// Job secret from a file, without the final line break. Warns if other users can read the file. Throws bad_config
+// naming `what` (flag or variable) if it is empty.
 [[nodiscard]] std::string read_token_file(const std::string& file, std::string_view what);
 
-// The first host of Slurm's compressed list: "n[03-05,9],m1" is "n03". Empty for an empty list.
+// First host of a Slurm compressed host list: "n[03-05,9],m1" gives "n03". Empty for an empty list.
 [[nodiscard]] std::string first_host(std::string_view host_list);
-// The entry of Slurm's compressed list of counts: "2(x3),1" is 2, 2, 2, 1. 0 where there is none.
+// Entry `node` of a Slurm compressed count list: "2(x3),1" is 2, 2, 2, 1. 0 if out of range.
 [[nodiscard]] int count_of_node(std::string_view counts, int node);
 
 }  // namespace quench::distributed

@@ -1,13 +1,13 @@
 #pragma once
-// How long ranks wait for each other: seconds in QUENCH_INIT_TIMEOUT (until all have met) and QUENCH_TIMEOUT (an
-// operation of all). The environment says it, as it says who the ranks are: a cluster's own, not the run's.
+// Timeouts from the environment, in seconds: QUENCH_INIT_TIMEOUT (all ranks have joined) and QUENCH_TIMEOUT (one
+// operation). A property of the cluster, not of the run's config.
 
 #include "distributed/engine.h"
 #include "distributed/environment.h"
 
 namespace quench::distributed {
 
-// Throws bad_config naming the variable where it holds no number of seconds from 1 to 1000000.
+// Throws bad_config naming the variable unless it is a number of seconds in 1..1000000.
 [[nodiscard]] GroupOptions read_group_options(const GetVariable& variable);
 [[nodiscard]] GroupOptions read_group_options();
 

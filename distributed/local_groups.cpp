@@ -1,11 +1,11 @@
-// Groups without communication: one rank alone, and one rank of many on the meta device.
+// Groups without communication: a single rank, and one rank of many on the meta device.
 
 #include "distributed/process_group.h"
 
 namespace quench::distributed {
 namespace {
 
-// `source` into `target` of the same number of elements, unless they are the same bytes.
+// Copies `source` to `target` (equal number of elements) unless they alias.
 void copy_elements(const Tensor& source, const Tensor& target) {
   if (source.raw_data() == target.raw_data() || source.numel() == 0) return;
   Tensor flat = target.view({target.numel()});

@@ -1,14 +1,14 @@
 #pragma once
-// Ranks that communicate, and their collective operations.
+// Process group and its collective operations.
 //
-// All ranks of a group call the same operations in the same order. Calls return at once; the operation is done when its
-// Work has been waited for. Until then its tensors stay alive (the group holds them) and may not be touched: inputs may
-// not be written, outputs neither read nor written. Operations of one group run in the order of their calls; those of
-// different groups side by side. On a GPU an operation is ordered after the current stream.
+// All ranks of a group call the same operations in the same order. Calls are asynchronous: an operation is complete
+// after Work::wait(). Until then the group holds its tensors; inputs must not be written, outputs neither read nor
+// written. Operations of one group run in order; different groups run concurrently. GPU operations are ordered after
+// the work queued so far on the current stream.
 //
-// Tensors are contiguous, on the group's device, and of the same dtype and sizes on all ranks. Every operation carries
-// a label, the name of what it moves, which the log of collectives and messages show. Errors (a rank that has ended,
-// another operation on another rank) come out of wait(), as Error(failed) naming group, rank, operation and label.
+// Tensors are contiguous, on the group's device, with equal dtype and sizes on all ranks. Each operation has a label
+// (tensor name) for the collective log and for messages. Errors (lost rank, mismatched operation) are thrown by wait()
+// as Error(failed) naming group, rank, operation and label.
 
 #include <array>
 #include <chrono>
@@ -28,7 +28,7 @@ namespace quench::distributed {
 
 class Watchdog;
 
-// What an engine returns for an operation under way.
+// Pending operation of an engine.
 class PendingCollective {
  public:
   virtual ~PendingCollective() = default;
@@ -37,11 +37,10 @@ class PendingCollective {
 
 class Work {
  public:
-  Work() = default;  // nothing to wait for
+  Work() = default;  // already complete
   explicit Work(std::shared_ptr<PendingCollective> pending) : pending_(std::move(pending)) {}
 
-  // The calling thread continues when the operation is done (CPU); what is queued on the current stream from now on
-  // runs when it is done (GPU: the host does not wait). Nothing the second time.
+  // CPU: blocks until complete. GPU: the current stream waits; the host does not block. No-op on a second call.
   void wait() {
     if (const std::shared_ptr<PendingCollective> pending = std::move(pending_)) pending->wait();
   }
@@ -50,10 +49,10 @@ class Work {
   std::shared_ptr<PendingCollective> pending_;
 };
 
-// What a group has been asked to move since its start.
+// Totals of a group since its start.
 struct Traffic {
   std::int64_t calls = 0;
-  std::int64_t bytes = 0;  // that this rank has to send at least (wire_bytes)
+  std::int64_t bytes = 0;  // minimum bytes sent by this rank (wire_bytes)
 };
 using TrafficByKind = std::array<Traffic, kCollectiveKindCount>;
 
@@ -69,57 +68,56 @@ class ProcessGroup {
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] Device device() const noexcept { return device_; }
 
-  // In place. Numbers: f32, f64, bf16, i32, i64; bf16 is summed in f32 where the engine can (Gloo does, and adds in the
-  // order of ranks; NCCL rounds each partial sum). NaN wins max and min on Gloo.
+  // In place. dtypes: f32, f64, bf16, i32, i64. bf16 sums: Gloo accumulates in f32 in rank order; NCCL rounds each
+  // partial sum. max and min propagate NaN on Gloo.
   [[nodiscard]] Work all_reduce(const Tensor& tensor, ReduceOp op, std::string_view label);
-  // whole = concatenation of every rank's `local`, in rank order: size() times its elements. `local` may be its place
-  // in `whole`.
+  // whole = concatenation of every rank's `local`, in rank order: size() times its elements. `local` may be its slice
+  // of `whole`.
   [[nodiscard]] Work all_gather(const Tensor& local, const Tensor& whole, std::string_view label);
-  // local = this rank's part of the sum over the ranks' `whole`. `local` may be its place in `whole`.
+  // local = this rank's slice of the reduction over all ranks' `whole`. `local` may be its slice of `whole`.
   [[nodiscard]] Work reduce_scatter(const Tensor& whole, const Tensor& local, ReduceOp op, std::string_view label);
   // Part j of rank i's input becomes part i of rank j's output; equal parts.
   [[nodiscard]] Work all_to_all(const Tensor& input, const Tensor& output, std::string_view label);
-  // The same with parts of `send_counts[j]` elements for rank j and `receive_counts[j]` from it, in rank order.
+  // Variable parts: `send_counts[j]` elements to rank j, `receive_counts[j]` from it, concatenated in rank order.
   [[nodiscard]] Work all_to_all(const Tensor& input, const Tensor& output, std::span<const std::int64_t> send_counts,
                                 std::span<const std::int64_t> receive_counts, std::string_view label);
   [[nodiscard]] Work broadcast(const Tensor& tensor, int root, std::string_view label);
-  // Between two ranks; the n-th send meets the n-th recv between the same two. They have their place in the order of
-  // the group's operations: in a ring one rank receives first.
+  // Point-to-point: the n-th send matches the n-th recv between two ranks. Ordered with the group's other operations:
+  // in a ring, one rank must receive first.
   [[nodiscard]] Work send(const Tensor& tensor, int to, std::string_view label);
   [[nodiscard]] Work recv(const Tensor& tensor, int from, std::string_view label);
-  // Waits for all ranks, on the host.
+  // Host barrier over all ranks.
   void barrier(std::string_view label);
 
-  // Between the two calls an engine may put operations off, to start them as one (NCCL: one kernel in place of one
-  // each). Nothing else may be called meanwhile but operations of this group, and nothing waited for
-  // (CollectiveBatch).
+  // Batch scope: an engine may defer operations and start them together (NCCL: one kernel). Only operations of this
+  // group are allowed inside, and no wait (CollectiveBatch).
   virtual void begin_batch() {}
   virtual void end_batch() {}
 
   [[nodiscard]] const TrafficByKind& traffic() const noexcept { return traffic_; }
   void reset_traffic() noexcept { traffic_ = {}; }
 
-  // The latest operations, for the watchdog and for reports.
+  // Latest operations, for the watchdog and reports.
   [[nodiscard]] CollectiveLog& log() noexcept { return log_; }
-  // Brings the log up to date where operations end without the host.
+  // Updates the log for operations that complete without the host.
   virtual void poll() {}
-  // Makes operations under way and later ones fail with this message; from any thread.
+  // Fails pending and later operations with this message. Thread-safe.
   virtual void abort(AbortCause cause, const std::string& reason) = 0;
-  // For an error that only this rank has while the others are in an operation of theirs, where nothing can be agreed
-  // on: operations of all groups fail soon, on all ranks, with this reason.
+  // Reports a local error while the other ranks are in an operation: operations of all groups fail on all ranks with
+  // this reason.
   void give_up(const std::string& reason) noexcept;
-  // Has the group watched from now on (watchdog.h).
+  // Registers the group with the watchdog (watchdog.h).
   void watch(std::shared_ptr<Watchdog> watchdog);
-  // How long one operation may take, from the next one on.
+  // Timeout per operation, from the next one on.
   virtual void set_timeout(std::chrono::milliseconds) {}
   [[nodiscard]] virtual std::chrono::milliseconds timeout() const { return {}; }
 
  protected:
-  // Runs a checked operation. Its sequence number is set and in the log. Null when it is done already.
+  // Starts a validated operation, whose sequence number is set and logged. Null if it is complete on return.
   virtual std::shared_ptr<PendingCollective> start(const Collective& collective) = 0;
-  // First in the destructor of every group that can be aborted: no other thread uses it afterwards.
+  // Unregisters from the watchdog; first call in the destructor of every abortable group.
   void unwatch() noexcept;
-  // `message` and the state of a timed-out operation on all ranks. May take some seconds.
+  // `message` followed by all ranks' diagnosis of a late operation. May take several seconds.
   [[nodiscard]] std::string with_diagnosis(const std::string& message, std::uint64_t sequence);
 
  private:
@@ -138,11 +136,11 @@ class ProcessGroup {
   std::shared_ptr<Watchdog> watchdog_;
 };
 
-// Operations of a group that are called while this object lives start together, at its end.
+// Scope whose operations of a group start together at its end.
 class CollectiveBatch {
  public:
   explicit CollectiveBatch(ProcessGroup& group) : group_(group) { group_.begin_batch(); }
-  // An error of a call within is the one to know.
+  // An exception thrown inside the scope takes precedence.
   ~CollectiveBatch() noexcept(false) {
     if (std::uncaught_exceptions() == unwinding_) {
       group_.end_batch();
@@ -161,9 +159,9 @@ class CollectiveBatch {
   int unwinding_ = std::uncaught_exceptions();
 };
 
-// One rank, any device: operations copy where they must.
+// Group of one rank, any device: operations are copies.
 [[nodiscard]] std::unique_ptr<ProcessGroup> single_group(std::string name, Device device);
-// Rank `rank` of `size` on Device{meta}: operations check, count bytes and do nothing.
+// Rank `rank` of `size` on Device{meta}: operations validate and count bytes only.
 [[nodiscard]] std::unique_ptr<ProcessGroup> meta_group(std::string name, int rank, int size);
 
 }  // namespace quench::distributed

@@ -1,5 +1,5 @@
 #pragma once
-// The processes of a run as one of them sees them: its place, and the groups it is in.
+// Ranks of a run: this process's place and its groups.
 
 #include <cstdint>
 #include <functional>
@@ -16,39 +16,38 @@ namespace quench::distributed {
 struct Ranks {
   int rank = 0;
   int size = 1;
-  // On the run's device: all ranks, those that share one copy of the model, those that hold the same part of it.
+  // Device groups: all ranks; ranks of one model replica; ranks that hold the same shard.
   std::shared_ptr<ProcessGroup> world, shard, replicate;
-  // Of the ranks of a copy: those that share out its experts, each with a part of them, and those that hold the same
-  // experts together. Without expert parallelism, this rank alone and `shard`.
+  // Within a replica: expert-parallel group, and ranks with the same experts. Without expert parallelism: this rank
+  // alone, and `shard`.
   std::shared_ptr<ProcessGroup> experts, expert_shard;
-  // On the CPU: for what the host agrees on between steps, and for the thread that saves.
+  // CPU groups: host-side agreement between steps, and the checkpoint thread.
   std::shared_ptr<ProcessGroup> host, saving;
 
   [[nodiscard]] bool is_first() const noexcept { return rank == 0; }
 };
 
-// Shards of one copy of the model are ranks that follow one another: on one machine as far as possible. Of these again
-// `expert` ranks that follow one another share out the experts. `shard` times `replicate` is the size of the world,
-// `expert` divides `shard`. Collective.
+// Mesh: shards of a replica are consecutive ranks (same node where possible); within them, `expert` consecutive ranks
+// form an expert-parallel group. Requires shard * replicate == world size, and `expert` divides `shard`. Collective.
 [[nodiscard]] Ranks make_ranks(const std::shared_ptr<World>& world, int shard, int replicate, int expert = 1);
 
-// Every rank's text, in order of the ranks. Texts are small: they pass through one buffer.
+// All-gather of short texts, in rank order, through one buffer.
 [[nodiscard]] std::vector<std::string> exchange_texts(ProcessGroup& group, std::string_view mine,
                                                       std::string_view label);
 
-// Sums, or takes maxima of, whole numbers over the ranks of a CPU group.
+// All-reduce (sum or max) of integers over a CPU group.
 void all_reduce_numbers(ProcessGroup& group, std::span<std::int64_t> numbers, ReduceOp op, std::string_view label);
 
-// How long this rank waits for the others in an operation.
+// Timeout policy of an operation.
 enum class Patience {
-  usual,  // they come at once
-  files,  // for what they may be reading or writing, however long that takes
+  usual,  // default timeout
+  files,  // long timeout: other ranks may be reading or writing files
 };
-// Runs `work` on every rank of a CPU group. Where it throws on any, all ranks throw: their own error, or the first of
-// the others' (RelayedError), with its code and the rank in front. So what all ranks do next, they do together.
+// Runs `work` on every rank of a CPU group. If it throws on any rank, all ranks throw: their own error, or the first of
+// the others' (RelayedError) with its code and rank.
 void together(ProcessGroup& group, std::string_view label, const std::function<void()>& work,
               Patience patience = Patience::files);
-// The same where rank 0 does it first, and the others after it has succeeded.
+// together() with rank 0 first; the other ranks run after its success.
 void first_rank_first(ProcessGroup& group, std::string_view label, const std::function<void()>& work);
 
 }  // namespace quench::distributed

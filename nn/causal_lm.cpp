@@ -48,12 +48,12 @@ std::pair<Variable, Variable> CausalLm::run_layer(std::size_t index, const Varia
   const DecoderLayer& layer = *model_.layers[index];
   if (context.recompute != Recompute::full || Tape::current() == nullptr)
     return layer.forward(residual, delta, context);
-  // The region keeps one hidden state, so the pair is summed before it.
+  // The region saves one hidden state, so the pair is summed first.
   const Variable input = delta.defined() ? autograd::add(residual, delta) : residual;
   auto outputs = autograd::recompute(
       [&layer, context = context](const std::vector<Variable>& in) mutable {
         auto [stream, update] = layer.forward(in[0], Variable(), context);
-        context.expert_load = nullptr;  // the tokens count once, not when the layer runs again
+        context.expert_load = nullptr;  // not counted again in the recompute
         return std::vector<Variable>{stream, update};
       },
       {input});
@@ -69,7 +69,7 @@ Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) cons
     if (offloader != nullptr) offloader->begin_forward(unit);
     for (const UnitHooks* hooks : context.hooks) {
       if (hooks->before_forward) hooks->before_forward(unit);
-      // The tape runs backwards: what is marked first runs last.
+      // The tape runs in reverse: the first mark runs last.
       if (hooks->after_backward) Tape::mark([hooks, unit] { hooks->after_backward(unit); });
     }
     std::tie(residual, delta) = run_layer(i, residual, delta, context);
@@ -113,7 +113,7 @@ ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, std:
 ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, const Tensor& positions) const {
   std::int64_t longest = 0;
   for (const SequenceRange& s : sequences) longest = std::max(longest, s.k_length);
-  // In powers of two, so that sequences that grow step by step remake the table rarely.
+  // Power-of-two sizes: rarely rebuilt.
   const std::int64_t effective = rope_effective_length(config_, longest);
   if (!rope_.cos.defined() || rope_.cos.size(0) < longest || rope_length_ != effective) {
     const auto rows = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(longest)));

@@ -1,5 +1,4 @@
 #pragma once
-// Reads members of a config.json, for the common decoder and for the model families.
 
 #include <cmath>
 #include <cstdint>
@@ -15,7 +14,7 @@ namespace quench::nn {
 
 inline constexpr std::int64_t kMaxDimension = std::int64_t{1} << 31;
 
-// Remembers every fault, so that one message lists them all.
+// Reader of config.json; collects all faults for one error message.
 class ConfigReader {
  public:
   ConfigReader(const Json& json, std::string_view source) : json_(json), source_(source) {}
@@ -23,7 +22,7 @@ class ConfigReader {
   [[nodiscard]] const Json& json() const noexcept { return json_; }
   [[nodiscard]] std::string_view source() const noexcept { return source_; }
 
-  // nullptr when absent or null: the two mean the same in Hugging Face configs.
+  // nullptr if absent or null.
   [[nodiscard]] const Json* find(std::string_view key) const {
     const Json* value = json_.find(key);
     return value == nullptr || value->is_null() ? nullptr : value;
@@ -90,7 +89,6 @@ class ConfigReader {
     return value->as_string();
   }
 
-  // A token id, a list of them, or nothing.
   std::vector<std::int64_t> ids(std::string_view key) {
     const Json* value = find(key);
     std::vector<std::int64_t> result;

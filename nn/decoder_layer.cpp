@@ -40,7 +40,7 @@ std::pair<Variable, Variable> DecoderLayer::forward(const Variable& residual, co
 std::pair<Variable, Variable> DecoderLayer::run_part(const SubLayer& part, const RmsNorm& norm,
                                                      const Variable& residual, const Variable& delta,
                                                      const ForwardContext& context) {
-  // The token of generation, where a launch less counts.
+  // Decode of one token: saves a kernel launch.
   if (context.cache != nullptr && delta.value().size(0) == 1 && autograd::Tape::current() == nullptr) {
     const MemoryScope scope(MemoryCategory::activations);
     const Tensor sum = Tensor::empty_like(residual.value());

@@ -1,5 +1,5 @@
 #pragma once
-// One pre-norm decoder layer. Its parts are those of the model family (nn/models/table.h).
+// Pre-norm decoder layer.
 
 #include <utility>
 
@@ -12,13 +12,13 @@ class DecoderLayer final : public Module {
  public:
   DecoderLayer(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options);
 
-  // The residual stream travels as a pair whose sum is the hidden state, so that each addition is fused into the norm
-  // that follows it. `delta` is undefined before the first layer.
+  // The hidden state is the sum of the pair; each addition is fused into the following norm. `delta` is undefined
+  // before the first layer.
   [[nodiscard]] std::pair<Variable, Variable> forward(const Variable& residual, const Variable& delta,
                                                       const ForwardContext& context) const;
 
  private:
-  // The stream residual + delta, and the part's output for its norm.
+  // Returns residual + delta, and the sublayer's output.
   [[nodiscard]] static std::pair<Variable, Variable> run_part(const SubLayer& part, const RmsNorm& norm,
                                                               const Variable& residual, const Variable& delta,
                                                               const ForwardContext& context);

@@ -1,6 +1,5 @@
 #pragma once
-// The table of token embeddings [vocabulary, hidden], and how its rows are looked up: nn::Embedding asks, precision
-// recipes answer (recipes/).
+// Token embedding table [vocabulary, hidden] and its lookup kernel.
 
 #include <memory>
 #include <string>
@@ -16,13 +15,11 @@ class EmbeddingKernel {
   virtual ~EmbeddingKernel() = default;
   // Rows of table [V,H] for ids i32 [N]: [N,H], differentiable in the table.
   [[nodiscard]] virtual Variable apply(const Parameter& table, const Tensor& ids) const = 0;
-  // The products of a head that has the same table, for one loss; null: plain gemms.
+  // GEMMs of a tied head, for one loss; null: plain GEMMs.
   [[nodiscard]] virtual std::unique_ptr<HeadGemms> head_gemms(const Parameter&) const { return nullptr; }
-  // For the conversion report.
   [[nodiscard]] virtual std::string_view name() const = 0;
 };
 
-// Rows as they are.
 [[nodiscard]] std::shared_ptr<const EmbeddingKernel> high_precision_embedding_kernel();
 
 class Embedding final : public Module {
@@ -34,7 +31,7 @@ class Embedding final : public Module {
 
   void set_kernel(std::shared_ptr<const EmbeddingKernel> kernel) { kernel_ = std::move(kernel); }
   [[nodiscard]] const EmbeddingKernel& kernel() const noexcept { return *kernel_; }
-  // in is the width of a row, out the number of rows.
+  // in: width of a row; out: number of rows.
   [[nodiscard]] LinearInfo info(std::string name) const;
   [[nodiscard]] const Parameter& weight() const noexcept { return weight_; }
 

@@ -23,11 +23,10 @@ Variable Linear::forward_with_recompute(const Variable& x) const {
   Variable y = forward(x);
   if (!y.requires_grad()) return y;
   QuantOutputs known;
-  known.amax = x.fused_outputs().amax;  // spares a pass over x; what else was written is too large to keep
+  known.amax = x.fused_outputs().amax;  // spares an amax pass over x; other fused outputs are too large to save
   const std::uint64_t pass = autograd::Tape::current() != nullptr ? autograd::Tape::current()->pass() : 0;
   const auto handle = std::make_shared<autograd::RecomputeHandle>();
   handle->recompute = [this, kernel = kernel_, saved = autograd::Saved(x), known, pass] {
-    // Random draws of the kernel are those of the pass.
     autograd::Tape tape;
     tape.set_pass(pass);
     const autograd::TapeScope scope(tape);

@@ -25,14 +25,14 @@ Mlp::Mlp(const ModelConfig& config, std::int64_t layer, const ParameterOptions& 
 }
 
 Variable Mlp::forward(const Variable& x, const ForwardContext& context) const {
-  // The token of generation, where a launch less counts.
+  // Decode of one token: saves a kernel launch.
   if (context.cache != nullptr && x.value().size(0) == 1 && autograd::Tape::current() == nullptr)
     if (const Tensor inner = gate_up_proj_.gated_product(x.value()); inner.defined())
       return down_proj_.forward(Variable(inner));
   const bool recompute_gate_up = context.activations.of(layer_) == autograd::SwigluInputPolicy::recompute;
   Variable inner;
   {
-    // Where it is not saved, its memory is free before the second product.
+    // If recomputed, gate_up is freed before the down GEMM.
     const autograd::QuantOutputRequest wanted = down_proj_.input_quant_request();
     Tensor gated;
     const Variable gate_up = recompute_gate_up ? gate_up_proj_.forward_with_recompute(x)

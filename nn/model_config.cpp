@@ -11,7 +11,7 @@
 namespace quench::nn {
 namespace {
 
-// By the class name, which model_type must not contradict; by model_type where there is none.
+// By class name, which model_type must not contradict; by model_type without one.
 const ModelFamily& family_of(const Json& json, std::string_view source) {
   std::string name;
   const Json* architectures = json.find("architectures");
@@ -36,8 +36,7 @@ const ModelFamily& family_of(const Json& json, std::string_view source) {
   return *family;
 }
 
-// The member that holds the rotary settings: as in Transformers, rope_scaling unless it is absent, null or empty, else
-// rope_parameters. Empty: neither is there.
+// As in Transformers: rope_scaling unless absent, null or empty, else rope_parameters. Empty if neither exists.
 std::string_view rope_key(const Json& json) {
   const Json* scaling = json.find("rope_scaling");
   if (scaling != nullptr && !scaling->is_null() && !(scaling->is_object() && scaling->as_object().empty()))
@@ -46,7 +45,7 @@ std::string_view rope_key(const Json& json) {
   return parameters != nullptr && !parameters->is_null() ? "rope_parameters" : "";
 }
 
-// What would be ignored but changes what the model computes is refused; what nobody knows is remembered.
+// Rejects unsupported members that change the computation; records unknown ones.
 void check_fields(ConfigReader& in, const Json& json, const ModelFamily& family, ModelConfig& config) {
   for (const auto& [name, value] : json.as_object()) {
     if (find_model_field(name) == nullptr) config.unknown_fields.push_back(name);
@@ -71,7 +70,7 @@ constexpr std::array<std::pair<std::string_view, RopeScaling::Type>, 5> kRopeTyp
      {"yarn", RopeScaling::Type::yarn},
      {"llama3", RopeScaling::Type::llama3}}};
 
-// A number that may be absent, null or, as Transformers reads it, zero.
+// Absent, null or, as in Transformers, zero.
 std::optional<double> optional_number(ConfigReader& in, std::string_view key) {
   const Json* value = in.find(key);
   if (value == nullptr || (value->is_number() && value->as_double() == 0)) return std::nullopt;
@@ -91,7 +90,7 @@ void read_yarn(ConfigReader& in, std::int64_t max_positions, RopeScaling& rope) 
     rope.factor = static_cast<double>(max_positions) / static_cast<double>(rope.original_max_position_embeddings);
 }
 
-// Without them a rescaling would be none; yarn's factor follows from the two lengths.
+// yarn derives the factor from the two lengths.
 void require_rope_members(ConfigReader& in, RopeScaling::Type type, std::string_view name) {
   using enum RopeScaling::Type;
   const auto require = [&](std::string_view key) {
@@ -103,8 +102,8 @@ void require_rope_members(ConfigReader& in, RopeScaling::Type type, std::string_
   require("high_freq_factor");
 }
 
-// rope_scaling replaces all of rope_parameters, in Transformers the base frequency too: one that is lost by that is
-// refused.
+// rope_scaling replaces rope_parameters including the base frequency, as in Transformers; losing a frequency is an
+// error.
 void check_overridden_theta(ConfigReader& top, const Json& json, double theta) {
   const Json* lost = json.find("rope_parameters");
   if (lost == nullptr || !lost->is_object()) return;
@@ -164,7 +163,7 @@ RopeScaling read_rope(ConfigReader& top, const Json& json, std::string_view sour
   if (rope.type == RopeScaling::Type::llama3) {
     rope.low_freq_factor = inner.number("low_freq_factor", 1.0, true);
     rope.high_freq_factor = inner.number("high_freq_factor", 4.0, true);
-    // Equal ones (Llama 4 Scout) leave nothing to blend between.
+    // Equal values (Llama 4 Scout): no blending range.
     if (rope.high_freq_factor < rope.low_freq_factor)
       inner.fault("high_freq_factor", "must not be smaller than low_freq_factor");
   } else if (rope.type == RopeScaling::Type::yarn) {
@@ -313,7 +312,7 @@ Json to_hf_json(const ModelConfig& c, DType dtype) {
   json.set("tie_word_embeddings", c.tie_word_embeddings);
   if (const ModelFamily* family = find_model_family(c.architecture); family != nullptr && family->write != nullptr)
     family->write(c, json);
-  // Old readers take rope_theta and rope_scaling, Transformers 5 takes rope_parameters: both are written.
+  // Transformers 5 uses rope_parameters, older readers rope_theta and rope_scaling.
   json.set("rope_theta", c.rope.theta);
   Json scaling = rope_json(c.rope);
   if (c.rope.type != RopeScaling::Type::standard) {

@@ -28,7 +28,7 @@ constexpr FieldUse kExecuted = FieldUse::executed;
 constexpr FieldUse kHarmless = FieldUse::harmless;
 constexpr FieldUse kMissing = FieldUse::missing;
 
-// Names as transformers' configuration classes have them.
+// Names of transformers' configuration classes.
 constexpr ModelField kFields[] = {
     {"architectures", kExecuted},
     {"model_type", kExecuted},
@@ -48,7 +48,7 @@ constexpr ModelField kFields[] = {
     {"rope_parameters", kExecuted},
     {"initializer_range", kExecuted},
     {"layer_types", kExecuted},
-    {"attention_dropout", kExecuted},  // refused above 0 where it would apply: in training
+    {"attention_dropout", kExecuted},  // rejected above 0 in training
     {"bos_token_id", kExecuted},
     {"eos_token_id", kExecuted},
     {"pad_token_id", kExecuted},

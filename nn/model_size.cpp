@@ -1,4 +1,3 @@
-// Parameters and floating-point operations of a model.
 
 #include "nn/model_config.h"
 
@@ -6,7 +5,7 @@ namespace quench::nn {
 
 namespace {
 
-// Weights of the feed-forward parts of all layers, with `experts` experts in those that have some.
+// Weights in all layers, with `experts` experts in MoE layers.
 std::int64_t feed_forward_weights(const ModelConfig& c, std::int64_t experts) {
   const std::int64_t sparse = c.experts.layer_count(), dense = c.num_hidden_layers - sparse;
   const std::int64_t expert = 3 * c.hidden_size * c.experts.intermediate_size;
@@ -15,7 +14,7 @@ std::int64_t feed_forward_weights(const ModelConfig& c, std::int64_t experts) {
          sparse * (experts * expert + shared + c.experts.count * c.hidden_size);
 }
 
-// Weights of the attention of one layer that a token's products run over.
+// Weights of one layer.
 std::int64_t attention_weights(const ModelConfig& c) {
   if (!c.mla.enabled()) return c.qkv_rows() * c.hidden_size + c.hidden_size * c.num_attention_heads * c.head_dim;
   const MlaConfig& l = c.mla;
@@ -26,7 +25,7 @@ std::int64_t attention_weights(const ModelConfig& c) {
          heads * l.value_dim * c.hidden_size;
 }
 
-// Biases and norms of the attention of one layer.
+// Biases and norms of one layer.
 std::int64_t attention_vectors(const ModelConfig& c) {
   if (!c.mla.enabled())
     return (c.qkv_bias ? c.qkv_rows() : 0) + (c.output_bias ? c.hidden_size : 0) + (c.qk_norm ? 2 * c.head_dim : 0);
@@ -42,7 +41,7 @@ std::int64_t parameters(const ModelConfig& c, std::int64_t experts) {
          feed_forward_weights(c, experts) + expert_bias + tables + c.hidden_size;
 }
 
-// Twice the mean number of keys that a query sees in chunks: each leaves the triangle of its own.
+// Twice the mean number of keys per query with chunks: one causal triangle per chunk.
 double chunk_reach(std::int64_t length, std::int64_t chunk) {
   if (chunk == 0 || length <= chunk) return static_cast<double>(length);
   const auto whole = static_cast<double>(length / chunk), rest = static_cast<double>(length % chunk);
@@ -61,14 +60,14 @@ std::int64_t ModelConfig::active_parameter_count() const {
 
 double ModelConfig::training_flops_per_token(std::int64_t seq_len) const {
   const auto h = static_cast<double>(hidden_size);
-  // Scores take the width of keys, their sums that of values.
+  // Scores have the width of keys, outputs that of values.
   const std::int64_t value_dim = mla.enabled() ? mla.value_dim : head_dim;
   const double heads_width = static_cast<double>(num_attention_heads * (attention_dim() + value_dim)) / 2;
   const double products = static_cast<double>(num_hidden_layers * attention_weights(*this)) +
                           static_cast<double>(feed_forward_weights(*this, experts.per_token)) +
                           h * static_cast<double>(vocab_size);
-  // Two products of 2*D*T per head and token, halved by the mask, times 3 for forward and backward.
-  // A window leaves of the triangle of T^2/2 scores what lies no further than it from the diagonal.
+  // Two GEMMs of 2*D*T FLOPs per head and token, halved by the causal mask, times 3. A window keeps the scores within
+  // its distance from the diagonal.
   const auto length = static_cast<double>(seq_len);
   double attention = 0;
   for (std::int64_t layer = 0; layer < num_hidden_layers; ++layer) {

@@ -5,7 +5,6 @@
 namespace quench::nn {
 namespace {
 
-// Memory for the local rows, and the parameter's fields that follow from it.
 Tensor allocate_rows(Parameter& parameter, const Sharding& sharding, DType dtype, Device device) {
   const MemoryScope scope(MemoryCategory::parameters);
   Shape shape = parameter.global_shape;

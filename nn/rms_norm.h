@@ -1,5 +1,4 @@
 #pragma once
-// The weight of an RMSNorm; the function is in autograd/functions.h.
 
 #include "nn/module.h"
 

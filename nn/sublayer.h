@@ -1,6 +1,5 @@
 #pragma once
-// One of the two parts of a decoder layer, attention or feed-forward. A model family's table entry makes them
-// (nn/models/table.h), so that layers of one model may differ.
+// Attention or feed-forward part of a decoder layer.
 
 #include <memory>
 
@@ -15,13 +14,12 @@ class SubLayer : public Module {
  public:
   // x [N,H] (normalised) -> [N,H].
   [[nodiscard]] virtual Variable forward(const Variable& x, const ForwardContext& context) const = 0;
-  // forward() of RMSNorm of x + norm.residual, one row, which writes norm.sum (core/ops/normed_linear.h), for results
-  // that nothing differentiates. Undefined: the part has no such pass, and nothing is written.
+  // Fused RMSNorm of x + norm.residual and forward(), for one row without gradient. Writes norm.sum. If not supported:
+  // undefined, and nothing is written.
   [[nodiscard]] virtual Variable forward_unnormed(const Tensor& /*x*/, const AddedNorm& /*norm*/,
                                                   const ForwardContext& /*context*/) const {
     return {};
   }
-  // For the function that makes x.
   [[nodiscard]] virtual autograd::QuantOutputRequest input_quant_request() const = 0;
 };
 

@@ -1,5 +1,4 @@
 #pragma once
-// Parameters outside of passes: merging and exporting read them whole, whatever part of them this process holds.
 
 #include <functional>
 
@@ -7,7 +6,7 @@
 
 namespace quench::nn {
 
-// Brings the values of all rows of a parameter. Empty: this process holds all rows of all.
+// All-gathers a parameter, for merging and export. Empty: not sharded.
 using WholeRows = std::function<Tensor(const Parameter&)>;
 
 [[nodiscard]] inline Weight whole_weight(const Parameter& parameter, const WholeRows& whole) {

@@ -1,5 +1,4 @@
-// The recipe without quantization: every product in the dtype of the weights and activations (training.dtype, bf16 or
-// f32), accumulated in f32.
+// High-precision recipe: GEMMs in training.dtype (bf16 or f32), accumulated in f32.
 
 #include "recipes/recipe.h"
 

@@ -14,7 +14,6 @@
 namespace quench::recipes {
 namespace {
 
-// The layer's path, and those of its parts.
 std::vector<std::string> names_of(const std::string& name, const auto& layer) {
   std::vector<std::string> names{name};
   for (const auto& part : layer.parts()) names.push_back(name.substr(0, name.rfind('.') + 1) + part.name);
@@ -25,7 +24,7 @@ bool matches_layer(std::string_view pattern, const std::vector<std::string>& nam
   return std::ranges::any_of(names, [&](const std::string& name) { return glob_matches(pattern, name); });
 }
 
-// N of "model.layers.N.mlp.down_proj"; -1 for a layer outside the stack.
+// -1 outside the decoder layers.
 std::int64_t stack_index(const std::string& name) {
   constexpr std::string_view kStack = "layers.";
   const std::size_t at = name.find(kStack);
@@ -36,7 +35,6 @@ std::int64_t stack_index(const std::string& name) {
   return error == std::errc() && end != first ? index : -1;
 }
 
-// Layers of the stack.
 std::int64_t stack_size(nn::Module& root) {
   std::int64_t size = 0;
   root.visit([&](const std::string& name, nn::Module&) { size = std::max(size, stack_index(name) + 1); });
@@ -79,7 +77,6 @@ std::string kept_text(const LayerConversion& layer) {
                      bytes_text(layer.kept_in_high_precision.bytes));
 }
 
-// A line for those of one name, width and reason.
 std::string unfit_layers(const std::vector<LayerConversion>& layers) {
   using Key = std::tuple<std::string, std::int64_t, std::string>;
   std::map<Key, std::vector<std::int64_t>> indices;
@@ -98,7 +95,7 @@ std::string unfit_layers(const std::vector<LayerConversion>& layers) {
 }  // namespace
 
 bool glob_matches(std::string_view pattern, std::string_view text) noexcept {
-  // Iterative matching with one backtracking point: linear in practice, never exponential.
+  // One backtracking point: at most quadratic.
   std::size_t p = 0, t = 0, star = std::string_view::npos, resume = 0;
   while (t < text.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
@@ -135,7 +132,7 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
     }
     return any;
   };
-  // Why the filter leaves a layer out; empty: it does not.
+  // Reason of a skip; empty: not skipped.
   const auto left_out = [&](const std::string& name, const std::vector<std::string>& names) -> std::string {
     const bool included = filter.include.empty() || matches_any(filter.include, include_used, names);
     const bool excluded = matches_any(filter.exclude, exclude_used, names);
@@ -146,7 +143,7 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
     if (at >= 0 && at >= layers - filter.skip_last_layers) return "among recipe.filter.skip_last_layers";
     return {};
   };
-  // A skipped layer loses what an earlier recipe gave it.
+  // A skipped layer is reset to high precision.
   const auto convert = [&](const std::string& name, nn::Linear& linear) {
     const nn::LinearInfo info = linear.info(name);
     LayerConversion row{name, info.in_features, info.out_features, {}, left_out(name, names_of(name, linear)), {}};
@@ -183,7 +180,7 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
     row.kernel = layer.kernel().name();
     report.push_back(std::move(row));
   };
-  // The filter is for linear layers: an embedding is named by the option that asks for it.
+  // The filter covers linear layers only; embeddings are converted by their own option.
   const auto convert_embedding = [&](const std::string& name, nn::Embedding& table) {
     EmbeddingPlan plan;
     if (recipe.plan_embedding != nullptr && options.embedding_bits) {
@@ -205,7 +202,7 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
   const auto require_used = [](const std::vector<std::string>& patterns, const std::vector<bool>& used,
                                const std::string& key) {
     for (std::size_t i = 0; i < patterns.size(); ++i)
-      // A tied head is no layer of its own, but configs that name it are meant for every model of a family.
+      // Accepts "lm_head" without a match: a tied head is not a layer.
       QUENCH_CHECK_KEY(ErrorCode::bad_config, key, used[i] || glob_matches(patterns[i], nn::kHeadName),
                        "'{}' matches no linear layer of this model", patterns[i]);
   };

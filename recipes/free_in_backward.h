@@ -1,5 +1,4 @@
 #pragma once
-// Whether a layer's input costs memory when it is saved.
 
 #include "autograd/tape.h"
 

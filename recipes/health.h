@@ -1,12 +1,7 @@
 #pragma once
-// What quantization loses in every operand of every converted layer, measured in the steps that ask for it.
-//
-// A run owns one recorder and hands it to its kernels (RecipeOptions::health). Armed for a step, kernels send the
-// operands that they have quantized anyway through quant_error, whose result stays on the device: nothing waits, and
-// nothing that the step computes changes. Measured is the form that the first product of an operand reads: x and W as
-// in the forward product, dy as in dgrad (the forms for other products hold the same values under scales of their own);
-// an operand whose first product is in high precision is not. The first use of an operand in a step counts: further
-// micro-batches, a forward pass that runs again for the backward pass and further chunks of a head are left out.
+// Quantization error of operands of converted layers in armed steps, measured without synchronisation or change of
+// numerics on the form of an operand's first GEMM (x and W in forward, dy in dgrad), if quantized. Later micro-batches,
+// recompute and later chunks of the head are skipped.
 
 #include <cmath>
 #include <cstdint>
@@ -31,12 +26,12 @@ struct OperandHealth {
   LayerOperand operand = LayerOperand::input;
   ElementFormat format = ElementFormat::e4m3;
   std::int64_t elements = 0;
-  bool stochastic = false;  // how they were rounded
-  std::int64_t order = 0;   // 0: measured first in its step
+  bool stochastic = false;
+  std::int64_t order = 0;  // 0: measured first
   QuantError error;
 
   [[nodiscard]] bool finite() const noexcept { return std::isfinite(error.most); }
-  // Of the elements: 0 .. 1.
+  // Fractions of the elements, 0 .. 1.
   [[nodiscard]] double saturated_share() const noexcept { return share(error.saturated); }
   [[nodiscard]] double underflow_share() const noexcept { return share(error.underflows); }
 
@@ -46,38 +41,33 @@ struct OperandHealth {
   }
 };
 
-// The signal to noise ratio, in decibels, of rounding to nearest while every value is a normal number of the format:
-// an error spread evenly over the step 2^-m of a significand with m bits has the variance 4^-m / 12, and significands
-// spread evenly in the logarithm over [1,2) have the mean square 3 / (2 ln 2), together 10 log10(18 / ln 2 * 4^m).
-// 32.2 for e4m3 and 26.2 for e5m2 (normally distributed values: 31.5 and 25.5); significands near 1 lose 3.3 more,
-// those near 2 lose 2.7 less. Stochastic rounding, whose error has the variance f (1 - f) of a step at the distance f,
-// 4^-m / 6 in the mean, has twice the noise: 3 less.
+// Signal-to-noise ratio in dB of round to nearest for normal values of the format: error variance 4^-m / 12 (m mantissa
+// bits), mean square of log-uniform significands in [1,2) 3 / (2 ln 2), hence 10 log10(18 / ln 2 * 4^m): 32.2 for e4m3,
+// 26.2 for e5m2 (normally distributed values: 31.5 and 25.5). Significands near 1 lose 3.3 dB more, near 2 2.7 dB less.
+// Stochastic rounding (mean variance 4^-m / 6): 3 dB less.
 [[nodiscard]] double dense_sqnr(ElementFormat format, bool stochastic = false);
 
 class HealthRecorder {
  public:
-  // The number by which a layer records. The same name gets the same number.
   std::size_t add_layer(const std::string& name);
 
   [[nodiscard]] std::size_t layer_count() const noexcept { return layers_.size(); }
 
-  // Starts a step's record; what is left of an earlier one is dropped.
+  // Starts the record of a step; drops an unread one.
   void arm();
   [[nodiscard]] bool armed() const noexcept { return armed_; }
-  // Whether record() of this operand would measure.
   [[nodiscard]] bool wants(std::size_t layer, LayerOperand operand) const {
     return armed_ && entries_.at(place(layer, operand)).row < 0;
   }
-  // `codes` are those of x, natural orientation. `elements` of x count, where others are padding. No effect without
-  // codes, unless armed, and for an operand that has been recorded already.
+  // `codes`: quantized x. `elements`: unpadded count. No effect without codes, unless armed, or if already recorded.
   void record(std::size_t layer, LayerOperand operand, const Tensor& x, const QuantTensor& codes, std::int64_t elements,
               bool stochastic = false);
-  // Ends the record and reads it with one copy, which waits for the device. By layer in order of add_layer().
+  // One device-to-host copy, which synchronises. Ordered by layer number.
   [[nodiscard]] std::vector<OperandHealth> collect();
 
  private:
   struct Entry {
-    std::int64_t row = -1;  // of results_
+    std::int64_t row = -1;  // row of results_
     ElementFormat format = ElementFormat::e4m3;
     std::int64_t elements = 0;
     bool stochastic = false;
@@ -88,21 +78,20 @@ class HealthRecorder {
   }
 
   std::vector<std::string> layers_;
-  std::vector<Entry> entries_;  // kLayerOperandCount a layer
+  std::vector<Entry> entries_;  // kLayerOperandCount per layer
   std::int64_t recorded_ = 0;
   bool armed_ = false;
-  Tensor results_;  // f64 [entries, QuantError::kFields], in order of recording
+  Tensor results_;  // f64 [entries, QuantError::kFields]
 };
 
-// A layer's end of its run's recorder; made without one, it records nothing.
+// Default-constructed, it records nothing.
 class LayerHealth {
  public:
   LayerHealth() = default;
   LayerHealth(std::shared_ptr<HealthRecorder> recorder, const std::string& name);
 
-  // Whether record() would measure: for operands whose values have to be brought for it.
+  // For operands that must be materialised for record().
   [[nodiscard]] bool wants(LayerOperand operand) const { return recorder_ && recorder_->wants(layer_, operand); }
-  // Whether the next record is measured.
   [[nodiscard]] bool armed() const noexcept { return recorder_ != nullptr && recorder_->armed(); }
   void record(LayerOperand operand, const Tensor& x, const QuantTensor& codes, std::int64_t elements,
               bool stochastic = false) const {
@@ -114,7 +103,7 @@ class LayerHealth {
   std::size_t layer_ = 0;
 };
 
-// The operand that was the first to hold NaN or an infinity; null where all are finite.
+// In measurement order; null if all are finite.
 [[nodiscard]] const OperandHealth* first_nonfinite(std::span<const OperandHealth> operands);
 
 }  // namespace quench::recipes

@@ -1,5 +1,4 @@
 #pragma once
-// The products of a linear layer.
 
 #include "core/system/enum_names.h"
 

@@ -1,4 +1,4 @@
-// MX recipes: blocks of 32 elements with a power-of-two scale, semantics of TorchAO's MXFP8 training.
+// MX recipes: 32 elements share an E8M0 scale, semantics of TorchAO's MXFP8 training.
 
 #include <array>
 
@@ -25,7 +25,7 @@ ExpertPlan plan_experts(const nn::LinearInfo&, const RecipeOptions& options) {
 
 }  // namespace
 
-// Elements as in the float8 recipes (recipes/float8/recipes.cpp).
+// Error bounds as in recipes/float8/recipes.cpp.
 const Recipe kMxfp8{"mxfp8",
                     "e4m3 with a power-of-two scale for every 32 elements; products on bf16 operands",
                     plan_mx,

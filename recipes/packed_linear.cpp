@@ -15,7 +15,6 @@ using autograd::Tape;
 using autograd::Variable;
 using autograd::Weight;
 
-// The values, made for each use.
 class PackedValues final : public autograd::WeightStorage {
  public:
   PackedValues(PackedMatrix weight, DType dtype) : weight_(std::move(weight)), dtype_(dtype) {}
@@ -38,7 +37,6 @@ class PackedValues final : public autograd::WeightStorage {
   int uses_ = 0;
 };
 
-// The weight, and how inputs of products with it are rounded.
 class PackedGemms {
  public:
   PackedGemms(PackedMatrix weight, InputRounding rounding)
@@ -51,7 +49,7 @@ class PackedGemms {
   [[nodiscard]] const PackedMatrix& weight() const noexcept { return weight_; }
   [[nodiscard]] bool rounds_inputs() const { return static_cast<bool>(rounding_); }
 
-  // y = x W^T + bias. Many tokens: of values, as a rounding to the dtype of x leaves them.
+  // Many tokens: a floating-point GEMM over fake-quantized x in its dtype.
   void multiply(const Tensor& x, const Tensor& y, const Tensor& bias) const {
     const MemoryScope scope(MemoryCategory::workspace);
     if (row_sums_.defined() && x.size(0) <= kPackedRows && (!bias.defined() || bias.dtype() == y.dtype())) {
@@ -70,7 +68,7 @@ class PackedGemms {
  private:
   PackedMatrix weight_;
   InputRounding rounding_;
-  Tensor row_sums_;  // where products are those of integers
+  Tensor row_sums_;  // for integer GEMMs
 };
 
 class PackedHead final : public HeadGemms {

@@ -1,6 +1,5 @@
 #pragma once
-// Linear layers whose weight stays in codes (core/tensor/packed_matrix.h): models that were quantized before they are
-// served, or that carry adapters over a quantized base. The weight itself is frozen.
+// Linear layers with frozen packed weights (core/tensor/packed_matrix.h).
 
 #include <functional>
 #include <optional>
@@ -12,12 +11,12 @@
 
 namespace quench::recipes {
 
-// What a product's input is rounded to first. Empty: to nothing, x itself is used.
+// Fake quantization of a GEMM's input; empty: none.
 class InputRounding {
  public:
   InputRounding() = default;
-  // `values` rounds: values of x's shape and dtype. `integers`: the same as 8-bit codes by token; the products of few
-  // tokens are then those of codes, where there is a kernel for them.
+  // `values` returns quantize-dequantized x. `integers`: the equivalent int8 tokenwise format, used by GEMMs of few
+  // tokens if supported.
   template <class Values>
   InputRounding(Values values, std::optional<IntQuantOptions> integers = std::nullopt)  // NOLINT
       : values_(std::move(values)), integers_(integers) {}
@@ -31,16 +30,13 @@ class InputRounding {
   std::optional<IntQuantOptions> integers_;
 };
 
-// The layer's weight is the packed matrix from now on, of the layer's shape and on its device; `dtype` is that of the
-// values which others ask the weight for. Gradients flow to inputs, straight through their rounding, and to the bias.
-// The parameter's own storage is not read any more.
+// Replaces the layer's weight by a packed matrix of its shape and device; `dtype`: dequantized. Gradients:
+// straight-through to inputs, and to the bias. The parameter's own storage is no longer read.
 void use_packed_weight(nn::Linear& layer, PackedMatrix weight, DType dtype, InputRounding rounding = {});
 
-// Puts the values of such a weight into the parameter's own storage, for somebody who changes them; the layer computes
-// in high precision from then on. Nothing for other layers.
+// Dequantizes into the parameter's own storage; the layer then runs in high precision. No-op for other layers.
 void unpack_weight(nn::Linear& layer);
 
-// Whether the layer has such a weight: recipes leave it as it is.
 [[nodiscard]] bool has_packed_weight(const nn::Linear& layer);
 
 }  // namespace quench::recipes

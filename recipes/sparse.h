@@ -1,7 +1,6 @@
 #pragma once
-// 2:4 sparsity of linear layers. The recipes of sparse fine-tuning are in recipes/qat/recipes.cpp: the products see
-// pruned weights, gradients go straight through to all elements, and which ones stay is decided anew whenever the
-// weights change.
+// 2:4 sparsity: GEMMs use pruned weights, gradients are straight-through, the mask follows the current weights.
+// Recipes: recipes/qat/recipes.cpp.
 
 #include <set>
 #include <string>
@@ -18,21 +17,19 @@ extern const Recipe kSparse24;
 extern const Recipe kSparse24Transposable;
 extern const Recipe kQatInt4WeightOnlySparse24;
 
-// By name, for options.
 struct SparsityChoice {
   std::string_view name;
   Sparsity24 rule;
 };
 [[nodiscard]] std::vector<SparsityChoice> sparsity_choices();
-// Throws bad_config with the list of names for an unknown one; `key` names the option in the message.
+// Throws bad_config for an unknown name; `key`: option in the message.
 [[nodiscard]] Sparsity24 require_sparsity(std::string_view name, std::string_view key);
 
-// The weights of the linear layers that can be pruned: not those of layers whose names match one of the patterns, nor
-// those whose shape does not go. Throws bad_config where there is none.
+// Weights outside `exclude` with a supported shape. Throws bad_config if there are none.
 [[nodiscard]] std::set<nn::Parameter*> prunable_weights(nn::Module& root, Sparsity24 rule,
                                                         const std::vector<std::string>& exclude);
 
-// Prunes them for good, as the recipes see them. Returns how many.
+// In place; returns their number.
 std::int64_t prune(nn::Module& root, Sparsity24 rule, const std::vector<std::string>& exclude);
 
 }  // namespace quench::recipes

@@ -1,4 +1,4 @@
-// quench completion: scripts that let shells complete the program's verbs, options, config names and keys.
+// quench completion: shell completion of verbs, options, config names and keys.
 
 #include <cstdio>
 

@@ -9,7 +9,7 @@
 namespace quench {
 namespace {
 
-// Values of a key that has a fixed list of them.
+// Values of an enumerated key.
 std::vector<std::string> choices_of(const Field& field) {
   std::vector<std::string> choices;
   if (field.kind == ValueKind::boolean) return {"true", "false"};
@@ -29,7 +29,7 @@ std::vector<std::string> choices_of(const Field& field) {
   return choices;
 }
 
-// Follows a command line word by word.
+// State of the command line, word by word.
 class Completer {
  public:
   explicit Completer(const Command& program) : verb_(program) {}
@@ -65,11 +65,11 @@ class Completer {
   }
 
  private:
-  // What takes the next word as its value: an option of the verb, or a config key.
+  // Option or config key whose value is the next word.
   struct Taker {
     std::optional<CommandOption> option{};
     const Field* key = nullptr;
-    int left = 1;  // words that it may still take
+    int left = 1;  // remaining values
   };
 
   [[nodiscard]] std::optional<Taker> taker_of(const std::string& name) const {
@@ -114,7 +114,7 @@ class Completer {
     add_values_of_type(prefix, wanted_->option->type_name());
   }
 
-  // Numbers cannot be listed; any other value may be a file.
+  // No candidates for numbers; files for other types.
   void add_values_of_type(const std::string& prefix, const std::string& type) {
     if (type == kConfigType) add_configs(prefix, false);
     if (type == kConfigNameType) add_configs(prefix, true);
@@ -130,7 +130,7 @@ class Completer {
       add_keys("--no-", "", [](const Field& field) { return field.kind == ValueKind::boolean; });
   }
 
-  // Sections first, their keys once a section stands: there are too many keys for one list.
+  // Sections first, then a section's keys: the full list is too long.
   template <class Filter>
   void add_keys(const std::string& before, const std::string& after, Filter&& fits) {
     const bool section_stands = unfinished_.find('.') != std::string::npos;

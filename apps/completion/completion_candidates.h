@@ -1,5 +1,5 @@
 #pragma once
-// What may stand at the end of an unfinished command line, read off the program's own verbs, options and config keys.
+// Shell completion candidates from the program's verbs, options and config keys.
 
 #include <span>
 #include <string>
@@ -10,16 +10,16 @@
 namespace quench {
 
 struct Completion {
-  std::string word;  // the whole word; ends with '=' or '.' where more of it follows
+  std::string word;  // whole word; ends with '=' or '.' if incomplete
   std::string help;  // one line, may be empty
 };
 
 struct Completions {
   std::vector<Completion> words;
-  bool files = false;  // names of files fit too
+  bool files = false;  // file names are candidates too
 };
 
-// `words`: words after the program's name, the last one unfinished (empty where the cursor follows a blank).
+// `words`: the words after the program's name, the last one incomplete (empty after a blank).
 [[nodiscard]] Completions complete_words(const Command& program, std::span<const std::string> words);
 
 }  // namespace quench

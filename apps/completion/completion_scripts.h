@@ -1,7 +1,6 @@
 #pragma once
-// What shells run to complete command lines of the program. The scripts hold no list of anything: they ask the program
-// whose command line it is, `PROGRAM completion candidates WORD...`, which prints one candidate a line with its help
-// after a tab, and the line ":files" where files fit.
+// Shell completion scripts. They contain no lists: they call `PROGRAM completion candidates WORD...`, which prints one
+// candidate per line with tab-separated help, and ":files" if file names are candidates.
 
 #include <string_view>
 

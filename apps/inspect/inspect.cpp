@@ -1,4 +1,4 @@
-// quench inspect: what a model folder or a training checkpoint holds.
+// quench inspect: contents of a model folder or training checkpoint.
 
 #include <cstdio>
 
@@ -33,7 +33,7 @@ void print_tensors(const Json& json) {
                 t.at("shape").dump().c_str());
 }
 
-// "nf4 base + lora r16", of a run's config; the checkpoint holds nothing else.
+// "nf4 base + lora r16", from a run's config; not stored in the checkpoint.
 std::string adapters_of(const Json& config) {
   const Json* lora = config.find("lora");
   const auto word = [&](const char* key) {
@@ -74,7 +74,7 @@ Json inspect_checkpoint(const InspectOptions& o) {
   return json;
 }
 
-// Lists the checkpoints of a folder of them.
+// List of a folder's checkpoints.
 Json inspect_checkpoints(const fs::path& folder) {
   Json json = Json::object();
   json.set("kind", "checkpoint folder");
@@ -123,7 +123,7 @@ std::string size_text(const Json& bytes) {
   return size >= 1 << 20 ? fmt::format("{:.1f} MiB", size / (1 << 20)) : fmt::format("{:.1f} KiB", size / 1024);
 }
 
-// Members with lines of their own, after the others.
+// True for members printed as separate lines after the others.
 bool is_list(const std::string& key, const Json& value) {
   return value.is_array() && (key == "tensors" || key == "checkpoints" || key == "files");
 }

@@ -36,7 +36,7 @@ std::vector<StoredEntry> gguf_entries(const fs::path& file) {
   return entries;
 }
 
-// Tensors of a safetensors folder or a GGUF file (ModelSource::weights()), as the files have them.
+// Stored tensors of a safetensors folder or a GGUF file (ModelSource::weights()).
 std::vector<StoredEntry> stored_entries(const fs::path& weights) {
   if (is_gguf_path(weights)) return gguf_entries(weights);
   std::vector<StoredEntry> entries;
@@ -90,7 +90,7 @@ void add_config(Json& json, const nn::ModelConfig& config) {
   json.set("token_ids", to_string(token_ids_of(config)));
 }
 
-// "model.layers.*.mlp.up_proj" of "model.layers.3.mlp.up_proj.weight".
+// Layer kind: "model.layers.*.mlp.up_proj" for "model.layers.3.mlp.up_proj.weight".
 std::string kind_of(const std::string& weight) {
   std::string kind;
   for (std::size_t begin = 0; begin <= weight.size();) {
@@ -109,15 +109,15 @@ std::string form_of(const PackedMatrix& packed) {
                                                             : std::string("one scale a row"));
 }
 
-// A line for each form of quantized weights, with the layers that have it; one weight of each kind of layer is read.
+// One line per quantized format with its layers; reads one weight per layer kind.
 std::vector<std::string> packed_forms(const StoredWeights& weights) {
-  std::map<std::string, std::pair<std::string, std::size_t>> forms;  // of a kind: its form, and how many
+  std::map<std::string, std::pair<std::string, std::size_t>> forms;  // by layer kind: format, count
   for (const std::string& name : weights.names()) {
     if (!weights.find(name)->packed) continue;
     auto& [form, count] = forms[kind_of(name)];
     if (count++ == 0) form = form_of(weights.read_packed(name)) + (weights.inputs(name) ? ", inputs quantized" : "");
   }
-  std::map<std::string, std::pair<std::size_t, std::set<std::string>>> kinds;  // of a form
+  std::map<std::string, std::pair<std::size_t, std::set<std::string>>> kinds;  // by format
   for (const auto& [kind, of_kind] : forms) {
     kinds[of_kind.first].first += of_kind.second;
     kinds[of_kind.first].second.insert(kind);
@@ -137,7 +137,7 @@ std::string gguf_types(const std::vector<StoredEntry>& entries) {
   return text;
 }
 
-// Quantization of the stored weights; "none" for dense ones.
+// Quantization of the stored weights; "none" if unquantized.
 Json quantization_of(const ModelSource& source, const Json& config) {
   const Json* section = config.find(kQuantizationConfig);
   if (section == nullptr || section->is_null()) {
@@ -161,7 +161,7 @@ Json quantization_of(const ModelSource& source, const Json& config) {
   return lines;
 }
 
-// Tokenizer and chat template of a folder, or why they cannot be read. `folder` is ModelSource::tokenizer().
+// Tokenizer and chat template of a folder (ModelSource::tokenizer()), or the error of reading them.
 void add_tokenizer(Json& json, const fs::path& folder) {
   if (folder.empty()) {
     json.set("tokenizer", "none");

@@ -1,5 +1,5 @@
 #pragma once
-// Descriptions by `quench inspect` of models and adapters on disk.
+// `quench inspect` for models and adapters.
 
 #include <filesystem>
 
@@ -11,15 +11,14 @@ namespace quench {
 
 [[nodiscard]] Json shape_json(const Shape& shape);
 
-// Architecture, how the weights are quantized, tokenizer, chat template and files of a Hugging Face or GGUF folder;
-// `tensors`: every stored tensor too. Throws what the readers of its files throw.
+// Architecture, quantization, tokenizer, chat template and files of a Hugging Face or GGUF folder; `tensors`: includes
+// every stored tensor. Throws like the readers of its files.
 [[nodiscard]] Json inspect_model(const ModelSource& source, bool tensors);
 
-// The same of one GGUF file. An architecture that cannot be computed here is described as far as its metadata go.
+// inspect_model for one GGUF file. Unsupported architectures are described from their metadata.
 [[nodiscard]] Json inspect_gguf(const std::filesystem::path& file, bool tensors);
 
-// Base, ranks, targets and sizes of a PEFT adapter folder. What its config asks for and cannot be computed here is
-// named.
+// Base, ranks, targets and sizes of a PEFT adapter folder, with unsupported settings of its config.
 [[nodiscard]] Json inspect_adapter(const std::filesystem::path& folder, bool tensors);
 
 }  // namespace quench

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSummary = "dataset.json";  // of what quench tokenize writes
+constexpr const char* kSummary = "dataset.json";  // written by quench tokenize
 
 std::vector<fs::path> token_files(const fs::path& path) {
   if (!fs::is_directory(path)) return {path};

@@ -1,5 +1,5 @@
 #pragma once
-// What `quench inspect` says of training data.
+// `quench inspect` for training data.
 
 #include <filesystem>
 
@@ -7,12 +7,12 @@
 
 namespace quench {
 
-// Whether a path is a folder that `quench tokenize` wrote, or a file.
+// True for a folder written by `quench tokenize`, or a file.
 [[nodiscard]] bool is_token_data(const std::filesystem::path& path);
 
-// Kind, tokens, and each file with its format and size. With `verify` every token is read: ids must be in the file's
-// vocabulary, and Quench shards must match their hash; else throws corrupt naming all files at fault. Throws
-// unsupported for a file that holds no tokens.
+// Kind, token count, and format and size of each file. `verify` reads every token: throws corrupt, naming all invalid
+// files, for ids outside the file's vocabulary or a hash mismatch of a Quench shard. Throws unsupported for a file
+// without tokens.
 [[nodiscard]] Json inspect_tokens(const std::filesystem::path& path, bool verify);
 
 }  // namespace quench

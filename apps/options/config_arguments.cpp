@@ -40,7 +40,7 @@ ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments
   std::vector<std::string> rest;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
-    // Value of this flag, as --flag=value or as the next word.
+    // Value of the flag, as --flag=value or the next word.
     const auto value = [&](std::string_view flag) -> std::optional<std::string> {
       if (argument == flag) return i + 1 < arguments.size() ? arguments[++i] : std::string();
       if (!argument.starts_with(flag) || argument[flag.size()] != '=') return std::nullopt;
@@ -70,7 +70,7 @@ ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments
   SplitArguments split = split_arguments(rest);
   result.overrides = std::move(split.overrides);
   if (!split.words.empty()) result.config = split.words.front();
-  // Further words are no overrides, which the reader of overrides says.
+  // Extra words are rejected by the parser of overrides.
   for (std::size_t i = 1; i < split.words.size(); ++i) result.overrides.push_back(split.words[i]);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !result.config.empty(),
                   "quench {} needs a config first: a JSON file, or a name that `quench config ls` shows", verb);

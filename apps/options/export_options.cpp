@@ -29,7 +29,7 @@ const FolderReader* reader_of(const ExportOptions& o) {
   return o.reader.empty() ? nullptr : &folder_readers().require(o.reader, "--reader");
 }
 
-// Warns of programs that cannot run the folder; throws where none can, or the named one cannot.
+// Warns of inference engines that cannot run the folder; throws if none can, or the named one cannot.
 void check_readers_of(const LoadedModel& loaded, const ExportOptions& o, const WriteStyle& style) {
   const DType dtype = style.dtype.value_or(loaded.model->options().dtype);
   std::vector<const Scheme*> of_experts;
@@ -43,7 +43,7 @@ void check_readers_of(const LoadedModel& loaded, const ExportOptions& o, const W
     QUENCH_LOG_WARN("{}", warning);
 }
 
-// Refuses before the model is read what no dtype makes runnable.
+// Early check, before the model is read, for exports that no dtype makes runnable.
 void refuse_unreadable(const ExportOptions& o, const WriteStyle& style) {
   const auto check = [&](DType dtype) {
     (void)check_readers(*style.format, style.quantization ? &*style.quantization : nullptr, dtype, {}, reader_of(o));
@@ -56,14 +56,14 @@ void refuse_unreadable(const ExportOptions& o, const WriteStyle& style) {
   }
 }
 
-// How the model is written; of a format for models.
+// Write style for a model format.
 WriteStyle style_of(const ExportOptions& o) {
   WriteStyle style{.format = &require_export_format(o.format, "--format"),
                    .quantization = o.quantization.resolve(),
                    .dtype = std::nullopt,
                    .json = o.json};
   check_format_and_rules(*style.format, style.quantization ? &*style.quantization : nullptr);
-  if (o.dtype == "f16") style.dtype = DType::f16;  // a type of files alone
+  if (o.dtype == "f16") style.dtype = DType::f16;  // storage dtype only
   refuse_unreadable(o, style);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !style.dtype || !style.quantization,
                   "--dtype f16 is for weights that are not quantized; use bf16 or f32 with a scheme");
@@ -76,7 +76,7 @@ std::vector<std::string> file_names(const std::vector<std::string>& paths) {
   return names;
 }
 
-// Token perplexity in rolling windows, as `quench eval` measures it. The tokenizer is only used now.
+// Token perplexity in rolling windows, as in `quench eval`. The tokenizer is only used during this call.
 std::function<double(nn::CausalLm&)> perplexity_meter(const LoadedModel& loaded, const ExportOptions& o,
                                                       const Tokenizer* tokenizer) {
   EvaluationData data{.files = o.perplexity};
@@ -144,11 +144,11 @@ void run_export(const ExportOptions& o) {
   const std::filesystem::path source = o.source;
   ExportTarget target{.folder = o.output,
                       .overwrite = o.overwrite,
-                      .sources = {source, checkpoint_folder_of(source)}};  // which may lie elsewhere
+                      .sources = {source, checkpoint_folder_of(source)}};  // possibly in another folder
   require_file_format(target, o.format, adapters_alone ? "" : style.format->weights_file);
-  require_export_target(target);  // before the model is read
+  require_export_target(target);  // before reading the model
   const std::string dtype = style.dtype ? "auto" : o.dtype;
-  // Weights that are written as they are pass through one after the other.
+  // Unmodified weights are streamed one tensor at a time.
   const bool as_they_are = !adapters_alone && !style.quantization && !sparsity && o.perplexity.empty();
   LoadedModel loaded = as_they_are ? open_model(o.source, dtype) : load_model(o.source, o.device, dtype);
   if (adapters_alone) return write_adapter(loaded, o, target);

@@ -1,5 +1,5 @@
 #pragma once
-// From a checkpoint or model folder to a new folder: what the verbs export and quantize have in common.
+// Options shared by the verbs export and quantize: from a checkpoint or model folder to a new folder.
 
 #include <string>
 
@@ -15,19 +15,19 @@ struct ExportOptions {
   std::string dtype = "auto";
   std::string reader;  // a name of folder_readers(); empty: any
   std::string tokenizer;
-  std::string sparsity;  // that weights are pruned to before; empty: none
+  std::string sparsity;  // pruning before export; empty: none
   double max_shard_gb = 5;
   bool overwrite = false;
   bool json = false;
   std::string device = "cpu";
-  std::vector<std::string> perplexity;  // files that the model's perplexity is measured on
+  std::vector<std::string> perplexity;  // files for the perplexity measurement
   QuantizationOptions quantization;
 
-  // All options but the one that names the source.
+  // Adds all options except the source.
   void add_to(const Command& verb);
 };
 
-// Writes the folder and prints what was done. Throws bad_config before the weights are read where that is possible.
+// Writes the folder and prints a summary. Throws bad_config before reading weights where possible.
 void run_export(const ExportOptions& options);
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// What the verb generate is asked for, and what its ways of asking share.
+// Options of the verb generate, and functions shared by its modes.
 
 #include <memory>
 #include <optional>
@@ -17,7 +17,7 @@ struct GenerateOptions {
   std::string tokenizer;
   std::string prompt;
   std::string prompt_file;
-  std::string prompts;  // file with many
+  std::string prompts;  // file with several prompts
   bool interactive = false;
   bool chat = false;
   std::string system;
@@ -36,22 +36,22 @@ struct GenerateOptions {
 
 inline constexpr std::int64_t kUsualTokens = 128;
 
-// New tokens after a prompt: as many as the user asks for, which must fit; else `usual`, or what fits. Throws
+// Number of new tokens: the user's value, which must fit in the context; else `usual`, clipped to the context. Throws
 // bad_config naming the numbers.
 [[nodiscard]] std::int64_t allowed_tokens(const GenerateOptions& o, const nn::ModelConfig& model,
                                           std::size_t prompt_tokens, std::int64_t usual = kUsualTokens);
 [[nodiscard]] std::string end_reason(const GenerateOptions& o, const GenerationResult& result,
                                      const nn::ModelConfig& model, std::size_t prompt_tokens, std::int64_t limit);
 
-// Sets the tokens that end a text: the model's, and with a chat template the one after an answer.
+// Sets the stop tokens: the model's, and with a chat template its end-of-turn token.
 void set_stop_tokens(GenerateOptions& o, const LoadedModel& loaded, const Tokenizer& tokenizer, const ChatPrompt* chat);
-// The system message, if there is one, as the beginning of a conversation.
+// Conversation with the system message, if any.
 [[nodiscard]] Conversation begin_conversation(const GenerateOptions& o);
 void add_message(Conversation& conversation, std::string_view role, std::string_view content);
 
-// Answers what standard input says, line by line, until it ends.
+// Answers stdin line by line until its end.
 void generate_interactively(GenerateOptions& o);
-// Continues the prompts of a file, and prints a line of JSON for each.
+// Continues the prompts of a file; prints one JSON line each.
 void generate_for_prompts(GenerateOptions& o);
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// How verbs that write models are told to quantize them.
+// Quantization options of verbs that write models.
 
 #include <optional>
 #include <string>
@@ -15,7 +15,7 @@ struct QuantizationOptions {
   std::vector<std::string> exclude = excluded_layers({});
 
   void add_to(const Command& verb);
-  // Absent without a scheme; without calibration data, whose files it does not read. Throws bad_config.
+  // Absent without a scheme. Does not read the calibration files. Throws bad_config.
   [[nodiscard]] std::optional<QuantizationRules> resolve() const;
 };
 

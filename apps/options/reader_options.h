@@ -1,5 +1,5 @@
 #pragma once
-// Command-line options of verbs that read documents from files of text and records.
+// Options of verbs that read documents from text and record files.
 
 #include <memory>
 #include <string>
@@ -23,12 +23,13 @@ struct ReaderArguments {
   std::string special_text = "auto";
 };
 
-// `token_files`: the verb reads those too, and --format may name theirs. `record_option` names what a JSON line holds.
+// `token_files`: token files are accepted, and --format includes theirs. `record_option` names the content of a JSON
+// line.
 void add_reader_options(const Command& verb, ReaderArguments& arguments, bool token_files = false,
                         const std::string& record_option = "--record");
-// The object of --chat-template-kwargs, null for an empty text. Throws bad_config for anything else.
+// JSON object of --chat-template-kwargs, null for an empty text. Throws bad_config otherwise.
 [[nodiscard]] Json chat_template_kwargs(const std::string& text);
-// Throws bad_config naming the option's values. The name of a token format leaves the reader's automatic.
+// Throws bad_config naming the option's values. For a token format the reader stays automatic.
 [[nodiscard]] ReaderOptions reader_options(const ReaderArguments& arguments, bool token_files = false);
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// Command-line options of verbs that run a model under a recipe: its linear layers compute as they do in training.
+// Options of verbs that run a model's linear layers under a recipe, as in training.
 
 #include <cstdint>
 #include <optional>
@@ -16,7 +16,7 @@ struct RecipeArguments {
   std::string name{recipes::kBf16.name};
   std::vector<std::string> exclude = {"lm_head"};
   bool emulate = false;
-  // Of the weights in quantization-aware training; absent: the recipe's own.
+  // QAT weight bits; absent: the recipe's default.
   std::optional<std::int64_t> weight_bits;
   std::optional<std::int64_t> group_size;
   bool asymmetric_weights = false;
@@ -24,11 +24,11 @@ struct RecipeArguments {
   std::optional<std::int64_t> embedding_group_size;
 
   void add_to(const Command& verb);
-  // Whether a recipe other than bf16 is asked for.
+  // True for a recipe other than bf16.
   [[nodiscard]] bool given() const { return name != recipes::kBf16.name; }
-  // Throws bad_config for an unknown recipe, "auto", and an option that the recipe does not use.
+  // Throws bad_config for an unknown recipe, "auto", and an option not used by the recipe.
   void check() const;
-  // Converts the model's layers, its adapters lying over them. Throws bad_config for a model that is quantized already.
+  // Converts the model's layers, with adapters applied on top. Throws bad_config for a quantized model.
   std::vector<recipes::LayerConversion> apply(LoadedModel& loaded) const;
 };
 

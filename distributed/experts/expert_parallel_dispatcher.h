@@ -1,6 +1,5 @@
 #pragma once
-// The exchange of rows between the processes that share out a model's experts (autograd/token_dispatcher.h), by
-// all-to-all operations of a process group.
+// Token dispatch and combine for expert parallelism (autograd/token_dispatcher.h), by all-to-all.
 
 #include <memory>
 
@@ -12,8 +11,8 @@ namespace quench::distributed {
 
 class ExpertParallelDispatcher final : public autograd::TokenDispatcher {
  public:
-  // `mxfp8`: activations and their gradients travel as e4m3 codes with an E8M0 scale for every 32 elements of a row
-  // (core/ops/quantize/quantize.h, rounding up as in training), about half the bytes of bf16. Widths must be multiples
+  // `mxfp8`: activations and their gradients are sent in MXFP8 (e4m3 with one E8M0 scale per 32 elements of a row,
+  // core/ops/quantize/quantize.h, rounding as in training), about half the bytes of bf16. Row widths must be multiples
   // of 32.
   ExpertParallelDispatcher(std::shared_ptr<ProcessGroup> group, bool mxfp8, std::shared_ptr<ExposedCommTimer> clock);
 

@@ -12,21 +12,20 @@ class CoalescedGather {
   CoalescedGather() = default;
   explicit CoalescedGather(DType dtype) : dtype_(dtype) {}
 
-  // A piece of `target`, contiguous and of the gather's dtype: an equal part of it from each process. Returns the
-  // piece's number.
+  // Adds a piece: an equal chunk of `target` from each process; contiguous, of the gather's dtype. Returns its index.
   std::size_t add(const Tensor& target, std::int64_t processes);
-  // A piece that lies at this place of `sent`, where this process has its parts of all pieces contiguous already.
+  // Adds a piece at offset `place` of `sent`, the contiguous send buffer of this process.
   void add_in_place(const Tensor& target, std::int64_t place, const Tensor& sent, std::int64_t processes);
   [[nodiscard]] bool empty() const noexcept { return pieces_.empty(); }
 
-  // After the last piece: memory for all processes' parts.
+  // Sets the gather buffer for all processes' chunks; call after the last piece.
   void pack(Tensor buffer) { buffer_ = std::move(buffer); }
   [[nodiscard]] std::int64_t elements() const noexcept { return elements_; }
   [[nodiscard]] DType dtype() const noexcept { return dtype_; }
-  // Where this process writes its part of a piece: contiguous, flat.
+  // Send slot of this process for a piece: contiguous, 1-D.
   [[nodiscard]] Tensor own(std::size_t piece, int rank) const;
   [[nodiscard]] Work gather(ProcessGroup& group, std::string_view label) const;
-  // Puts the pieces in their targets, and lets go of everything. Returns the buffer.
+  // Copies the pieces to their targets and clears the list. Returns the buffer.
   Tensor unpack(std::int64_t processes);
 
  private:
@@ -36,7 +35,7 @@ class CoalescedGather {
   };
 
   DType dtype_ = DType::u8;
-  std::int64_t elements_ = 0;  // of one process
+  std::int64_t elements_ = 0;
   std::vector<Piece> pieces_;
   Tensor buffer_, sent_;
 };

@@ -31,7 +31,7 @@ Tensor ColumnAmax::begin(std::size_t parameter) {
     const MemoryScope scope(MemoryCategory::parameters);
     amax_ = Tensor::zeros({elements_}, DType::f32, shared_->device);
   }
-  shared_->clock->wait(sharing_);  // of an earlier version
+  shared_->clock->wait(sharing_);  // pending reduction of an earlier version
   Entry& entry = entries_[parameter];
   entry.found = begun_ = true;
   entry.version = layout_.parameters[parameter].parameter->version;

@@ -1,6 +1,6 @@
 #pragma once
-// The largest magnitudes of the columns of a unit's weights, of which every process holds some rows. A product over the
-// rows scales by column; the pass that casts the rows for the forward product finds the maxima on its way.
+// Column amax of a unit's row-sharded weights, for the per-column scales of dgrad GEMMs. Computed in the same pass as
+// the cast for the forward GEMM.
 
 #include <vector>
 
@@ -12,24 +12,24 @@ class ColumnAmax {
  public:
   ColumnAmax(const FlatLayout& layout, std::shared_ptr<FsdpContext> shared);
 
-  // Whether the maxima of the parameter's present version are there, or on their way.
+  // True if the amax of the parameter's present version is computed or being reduced.
   [[nodiscard]] bool current(std::size_t parameter) const;
-  // f32 [1, columns] of zeros, for those of this process's rows; share() follows.
+  // f32 [1, columns] of zeros for the amax of the local rows; share() follows.
   [[nodiscard]] Tensor begin(std::size_t parameter);
-  // begin(), from a pass over the rows.
+  // begin() plus an amax pass over the local rows.
   void find(std::size_t parameter);
-  // Starts the all-reduce of the recorded amax, ordered after the current stream. Collective.
+  // Starts the all-reduce of all columns begun, ordered after the current stream. Collective.
   void share();
-  // f32 [1, columns]: the encode scales of the whole parameter's columns, current() and shared.
+  // f32 [1, columns]: encode scales of the full parameter's columns. Requires current() and share().
   [[nodiscard]] Tensor scale(std::size_t parameter, const autograd::WeightFormat& form);
 
  private:
   struct Entry {
-    std::int64_t place = -1;  // in elements; -1: no matrix
-    bool found = false;       // of a version
+    std::int64_t place = -1;  // offset in elements; -1: not a matrix
+    bool found = false;       // version is valid
     std::uint64_t version = 0;
     Tensor scale;
-    autograd::WeightFormat form;  // of the scale
+    autograd::WeightFormat form;  // format of the scale
   };
   [[nodiscard]] Tensor place(std::size_t parameter) const;
 
@@ -37,7 +37,7 @@ class ColumnAmax {
   std::shared_ptr<FsdpContext> shared_;
   std::vector<Entry> entries_;
   std::int64_t elements_ = 0;
-  Tensor amax_;  // f32, one place a matrix
+  Tensor amax_;  // f32, all matrices concatenated
   bool begun_ = false;
   std::vector<Work> sharing_;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// Exposed communication: time in which compute waits for a collective.
+// Exposed communication: time during which compute waits for collectives.
 
 #include <utility>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace quench::distributed {
 
-// On the CPU the time in which the calling thread waited; on a GPU the time in which the current stream did.
+// CPU: wait time of the calling thread. GPU: wait time of the current stream.
 class ExposedCommTimer {
  public:
   explicit ExposedCommTimer(Device device) : device_(device) {}
@@ -16,9 +16,9 @@ class ExposedCommTimer {
   ExposedCommTimer(const ExposedCommTimer&) = delete;
   ExposedCommTimer& operator=(const ExposedCommTimer&) = delete;
 
-  // Waits for all of them, and forgets them.
+  // Waits for all works and clears the vector.
   void wait(std::vector<Work>& works);
-  // Of the waits since the last call; those that the device has not reached yet count next time.
+  // Seconds since the last call. Waits not yet complete on the device count in a later call.
   [[nodiscard]] double take_seconds();
 
  private:
@@ -28,7 +28,7 @@ class ExposedCommTimer {
 
   Device device_;
   double seconds_ = 0;
-  std::vector<Span> open_;  // waits whose time is not known yet, in order
+  std::vector<Span> open_;  // waits not yet measured, in order
   std::vector<Span> free_;
 };
 

@@ -1,9 +1,9 @@
 #pragma once
 // Parameters of one FSDP unit and their layout in flat buffers.
 //
-// Large parameters are gathered individually, in place. Small ones of equal element width share a flat buffer and are
-// gathered in one collective; packed codes of four bits count as bytes. Experts of expert parallelism have a group of
-// their own, in which each parameter is a large one.
+// Large parameters are gathered individually, in place. Small ones of equal element width share a flat buffer and one
+// collective; packed 4-bit values count as bytes. Expert-parallel parameters use their own group and are always
+// gathered individually.
 
 #include <functional>
 #include <memory>
@@ -18,58 +18,60 @@
 
 namespace quench::distributed {
 
-// A chunk of fewer bytes costs more to start than to send.
+// Size limit of small parameters: below it, latency exceeds transfer time.
 inline constexpr std::size_t kSmallBytes = std::size_t{1} << 20;
-// Places in a common buffer are multiples of 128 bytes of the widest type.
+// Offsets in a flat buffer: multiples of 128 bytes of the widest type.
 [[nodiscard]] constexpr std::int64_t place_elements(std::int64_t elements) {
   constexpr std::int64_t kPlace = 32;
   return (elements + kPlace - 1) / kPlace * kPlace;
 }
 
-// What the units of a model share.
+// State shared by the units of a model.
 struct FsdpContext {
-  std::shared_ptr<ProcessGroup> shard;         // of all parameters except those of experts under expert parallelism
-  std::shared_ptr<ProcessGroup> expert_shard;  // of those
+  std::shared_ptr<ProcessGroup> shard;         // all parameters except expert-parallel ones
+  std::shared_ptr<ProcessGroup> expert_shard;  // expert-parallel parameters
   Device device;
-  DType reduce_dtype;        // of gradients on their way
-  bool keeps_whole = false;  // weights stay gathered between the forward and the backward pass
+  DType reduce_dtype;        // dtype of gradient reduction
+  bool keeps_whole = false;  // weights stay gathered between forward and backward pass
   BufferPool weights;
   BufferPool gradients;
-  Stream stream;  // where collectives are queued
-  Event reached;  // on the current stream: what they follow
+  Stream stream;
+  Event reached;  // recorded on the current stream; dependency of the next collectives
   std::shared_ptr<ExposedCommTimer> clock;
   std::shared_ptr<WeightAmax> weight_amax;
 
   [[nodiscard]] std::int64_t processes() const { return shard->size(); }
-  // Runs `work`, which queues collectives, for each group that holds parameters: what a group starts, starts together.
+  // Runs `work`, which queues collectives, once per group that holds parameters, as one batch per group.
   void for_each_group(const std::function<void(ProcessGroup&)>& work) const;
-  // Collectives queued from now on follow what is queued on the current stream.
+  // Orders later collectives after the work queued on the current stream.
   void follow() const;
 };
 
 struct FsdpParameter {
   nn::Parameter* parameter;
-  ProcessGroup* group;      // that holds it together
-  const nn::Linear* layer;  // whose weight it is and who may read it as codes; null: it travels as values
-  Shape shape;              // of the whole: of what the group holds
-  Shape padded_shape;       // the same in rows of equal chunks
-  std::optional<std::size_t> buffer = {};  // of FlatLayout::small, with its chunk; absent: travels alone
-  std::int64_t place = 0;                  // of its chunk there, in elements of the buffer
+  ProcessGroup* group;      // group of its shards
+  const nn::Linear* layer;  // layer of this weight, which may read quantized values; null: gathered unquantized
+  Shape shape;              // full shape within the group
+  Shape padded_shape;       // full shape padded to equal chunks of rows
+  std::optional<std::size_t> buffer =
+      {};                  // index of its flat buffer in FlatLayout::small; absent: gathered individually
+  std::int64_t place = 0;  // offset of its chunk, in elements
 
   [[nodiscard]] bool small() const noexcept { return buffer.has_value(); }
   [[nodiscard]] std::int64_t chunk_elements() const { return parameter->padded.numel(); }
 };
 
 struct FlatLayout {
-  // Moves the shards of small parameters into `small`. `layers` are those whose weights may travel as codes.
+  // Moves the shards of small parameters into `small`. `layers`: layers whose weights may be gathered as quantized
+  // values.
   FlatLayout(const std::vector<nn::Parameter*>& unit_parameters, const std::vector<const nn::Linear*>& layers,
              const FsdpContext& shared);
 
-  // The chunks of all processes, [processes, elements], of what they sent together in places like those of a buffer.
+  // [processes, elements]: chunks of one parameter from a gathered buffer with the layout of a flat buffer.
   [[nodiscard]] Tensor chunks(const Tensor& sent, const FsdpParameter& parameter, std::int64_t processes) const;
 
   std::vector<FsdpParameter> parameters;
-  std::vector<Tensor> small;  // chunks of small parameters, in the dtype of one of them; a buffer for each width
+  std::vector<Tensor> small;  // shards of small parameters: one flat buffer per element width
 };
 
 }  // namespace quench::distributed

@@ -1,5 +1,5 @@
 #pragma once
-// One unit of a sharded model: parameters that are gathered, freed and reduced together.
+// FSDP unit: parameters gathered, resharded and reduced together.
 
 #include <memory>
 #include <string>
@@ -11,9 +11,8 @@ namespace quench::distributed {
 
 class FsdpUnit {
  public:
-  // Gives every parameter its handle to the whole values (nn::Parameter::whole). The weights of `layers` may travel as
-  // codes. `double_buffered`: there are more units of the same sizes, which share buffers; else memory comes from the
-  // allocator each time.
+  // Sets nn::Parameter::whole of every parameter. Weights of `layers` may be gathered as quantized values.
+  // `double_buffered`: buffers are shared with other units of equal sizes; else allocated per use.
   FsdpUnit(const std::string& name, const std::vector<nn::Parameter*>& parameters,
            const std::vector<const nn::Linear*>& layers, bool double_buffered, std::shared_ptr<FsdpContext> shared);
   ~FsdpUnit();
@@ -23,33 +22,32 @@ class FsdpUnit {
   [[nodiscard]] FsdpUnitWeights& weights() noexcept { return weights_; }
   [[nodiscard]] bool trainable() const noexcept { return trainable_count_ > 0; }
 
-  // Memory for the gradients of the whole parameters, before the first function that writes into one.
+  // Allocates the gradients of the full parameters; call before the first backward function of the unit.
   void attach_gradients();
-  // Whether all gradients of this pass are complete; counts the parameters' own notices.
+  // True once all gradients of this pass are complete, by the parameters' ready hooks.
   [[nodiscard]] bool gradients_ready() const noexcept { return ready_ == trainable_count_; }
   void expect_gradients() noexcept { ready_ = 0; }
-  // Begins to sum the gradients of the whole parameters over the group; each process gets its rows. Where no function
-  // wrote a gradient, it counts as zeros.
+  // Starts the reduce-scatter of the full gradients. Missing gradients count as zeros.
   void begin_reduce();
-  // Adds the rows that arrived to the gradients of the shards, and gives the memory of the whole ones back.
+  // Accumulates the reduced rows into the shards' gradients and releases the full ones.
   void end_reduce();
 
  private:
   class Source;
-  // Of the small trainable parameters of a buffer, while they travel; undefined where it has none.
+  // In-flight gradients of one flat buffer; undefined if it has no trainable parameter.
   struct SmallGradients {
-    Tensor all;      // of all processes
-    Tensor reduced;  // this process's sums
+    Tensor all;      // all processes' chunks
+    Tensor reduced;  // sum for this process
   };
   struct Entry {
-    std::shared_ptr<autograd::Gradient> gradient;  // of the whole; null where frozen
-    Tensor gradient_values;                        // of the padded shape, while it is wanted
-    Tensor reduced;                                // this process's chunk of it, while it arrives
+    std::shared_ptr<autograd::Gradient> gradient;  // of the full parameter; null if frozen
+    Tensor gradient_values;                        // padded shape; released after the reduction
+    Tensor reduced;                                // chunk of this process, during the reduction
   };
 
   [[nodiscard]] Tensor acquire(const Shape& shape) const;
   void give_back(Tensor& buffer) const;
-  // Brings the gradients of small parameters together.
+  // Copies the gradients of small parameters into flat buffers.
   void pack_gradients();
 
   std::string name_;
@@ -57,9 +55,9 @@ class FsdpUnit {
   std::shared_ptr<FsdpContext> shared_;
   FlatLayout layout_;
   FsdpUnitWeights weights_;
-  std::vector<Entry> entries_;  // of the layout's parameters
+  std::vector<Entry> entries_;
   Works reducing_;
-  std::vector<SmallGradients> small_;  // as the layout's buffers
+  std::vector<SmallGradients> small_;
   int ready_ = 0;
   int trainable_count_ = 0;
 };

@@ -8,13 +8,13 @@
 
 namespace quench::distributed {
 
-// One gather: what of this process's own goes where.
+// One all-gather of several contents: local sources and their targets.
 struct FsdpUnitWeights::PendingGather {
   explicit PendingGather(const FlatLayout& layout) : codes(DType::u8), scales(DType::f32) {
     for (const Tensor& small : layout.small) values.emplace_back(small.dtype());
   }
 
-  // Those that hold anything.
+  // Nonempty coalesced gathers.
   [[nodiscard]] std::vector<CoalescedGather*> parcels() {
     std::vector<CoalescedGather*> all;
     for (CoalescedGather& coalesced : values) all.push_back(&coalesced);
@@ -28,10 +28,10 @@ struct FsdpUnitWeights::PendingGather {
     Tensor own, whole;
     std::string_view label;
   };
-  std::vector<CoalescedGather> values;  // of the layout's buffers
+  std::vector<CoalescedGather> values;  // one per flat buffer of the layout
   CoalescedGather codes, scales;
   std::vector<Large> large;
-  std::vector<std::function<void()>> fills;  // write this process's part, once the parcels have memory
+  std::vector<std::function<void()>> fills;  // write the local chunks once the buffers are allocated
 };
 
 FsdpUnitWeights::FsdpUnitWeights(std::string name, const FlatLayout& layout, bool double_buffered,
@@ -57,7 +57,7 @@ void FsdpUnitWeights::give_back(Tensor& buffer) {
 }
 
 FsdpUnitWeights::Contents FsdpUnitWeights::bit_of(const nn::WeightFormats& forms, const autograd::WeightFormat& form) {
-  if (forms.forward == form) return kForwardCodes;  // serves both where they are the same
+  if (forms.forward == form) return kForwardCodes;  // equal formats: one copy for both phases
   return forms.backward == form ? kBackwardCodes : 0;
 }
 
@@ -67,7 +67,7 @@ const autograd::WeightFormat& FsdpUnitWeights::form_of(const Entry& entry, Conte
 
 void FsdpUnitWeights::begin_part(Phase part) {
   if (part == part_) return;
-  // What one process reads depends on nothing but the passes that all of them make, so all learn the same.
+  // Usage depends only on the passes, which are the same on all processes: all learn the same formats.
   for (Entry& entry : entries_)
     if (const Contents used = std::exchange(entry.used, 0); used != 0)
       entry.wanted[static_cast<std::size_t>(part_)] = used;
@@ -79,7 +79,7 @@ void FsdpUnitWeights::take_forms() {
     const FsdpParameter& parameter = layout_.parameters[i];
     if (parameter.layer == nullptr) continue;
     nn::WeightFormats forms = parameter.layer->kernel().preferred_weight_formats(parameter.layer->weight());
-    // Values that stay serve both passes; two forms of codes would take as much, and more to send.
+    // Values kept gathered serve both passes; two quantized formats would use as much memory and more traffic.
     if (shared_->keeps_whole && forms.forward != forms.backward) forms = {};
     Entry& entry = entries_[i];
     if (forms == entry.forms) continue;
@@ -123,7 +123,7 @@ void FsdpUnitWeights::gather(Phase part) {
 
 void FsdpUnitWeights::start_gather(const std::vector<Contents>& contents) {
   std::vector<Contents> missing;
-  // Small parameters whose buffer goes as it lies there: all of them are missing.
+  // Flat buffers sent in place: all of their parameters are missing.
   std::vector<bool> together(layout_.small.size(), true);
   Contents any = 0;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
@@ -144,7 +144,7 @@ void FsdpUnitWeights::start_gather(const std::vector<Contents>& contents) {
     for (const Contents bit : {kForwardCodes, kBackwardCodes})
       if ((missing[i] & bit) != 0) load_codes(i, bit, *pending_gather);
   }
-  columns_.share();  // those that a cast of this gather needs
+  columns_.share();  // amax needed by a cast of this gather
   const std::int64_t processes = shared_->processes();
   for (CoalescedGather* coalesced : pending_gather->parcels())
     coalesced->pack(allocate({coalesced->elements() * processes}, coalesced->dtype()));
@@ -162,7 +162,7 @@ void FsdpUnitWeights::start_gather(const std::vector<Contents>& contents) {
     });
     pending_gather->large.clear();
   }
-  columns_.share();  // those that the casts have found for the backward pass
+  columns_.share();  // amax found by the casts, for the backward pass
   pending_gathers_.push_back(std::move(pending_gather));
 }
 
@@ -230,7 +230,7 @@ void FsdpUnitWeights::cast_own_rows(std::size_t parameter, Contents bit, const T
     float8_cast_slot(shared_->device.type, {rows, out, {}});
     return;
   }
-  // The backward pass will want the columns' maxima: they are found on the way.
+  // Column amax of the backward pass, fused into this cast.
   const bool finds_columns =
       entry.forms.backward && entry.forms.backward->granularity == Granularity::column && !columns_.current(parameter);
   float8_rows_slot(shared_->device.type,

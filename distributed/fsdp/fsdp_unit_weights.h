@@ -1,12 +1,12 @@
 #pragma once
-// The weights of one unit of a sharded model, gathered for the time in which they are used: as values, or as the
-// float8 codes that the layers' kernels read, one byte an element in place of two or four.
+// Gathered weights of one FSDP unit: unquantized values, or the float8 values read by the layers' kernels (1 byte per
+// element).
 //
-// Each process casts its own rows, so that nothing is cast twice; the scales are those of the whole weights (by tensor
-// and by column from maxima that are reduced, by row each process's own, gathered with the codes). Codes are the bits
-// that a cast of the whole weight gives. The forward and the backward pass gather what each of them reads: the forms
-// that the kernels declare (nn::LinearKernel::preferred_weight_formats), then what the last such part of a pass has
-// asked for. Something else is gathered when it is asked for.
+// Each process casts its own rows with scales of the full weight: tensorwise and columnwise from reduced amax; rowwise
+// scales are local and gathered with the values. Bit-identical to a cast of the full weight.
+//
+// Forward and backward gather the formats declared by the kernels (nn::LinearKernel::preferred_weight_formats), then
+// those used in the last such phase. Other formats are gathered on demand.
 
 #include <array>
 #include <memory>
@@ -18,64 +18,63 @@
 
 namespace quench::distributed {
 
-// Work of one kind that several tensors of a unit wait for.
+// Pending collectives of one kind for several tensors.
 using Works = std::vector<Work>;
 
 enum class Phase : std::uint8_t { forward, backward };
 
 class FsdpUnitWeights {
  public:
-  // `double_buffered`: there are more units of the same sizes, which share buffers; else memory comes from the
-  // allocator each time. The layout outlives this object.
+  // `double_buffered`: buffers are shared with other units of equal sizes; else allocated per use. The layout must
+  // outlive this object.
   FsdpUnitWeights(std::string name, const FlatLayout& layout, bool double_buffered,
                   std::shared_ptr<FsdpContext> shared);
   ~FsdpUnitWeights();
   FsdpUnitWeights(const FsdpUnitWeights&) = delete;
   FsdpUnitWeights& operator=(const FsdpUnitWeights&) = delete;
 
-  // Begins to gather what this part of a pass reads, unless it is there or on its way in the parameters' present
-  // versions. Gives back what it does not read.
+  // Starts the all-gather of the contents read in this phase unless current or pending for the parameters' present
+  // versions. Releases contents that the phase does not read.
   void gather(Phase part);
-  // Gives the memory of everything back.
   void free();
-  // Whether everything is freed after the last use.
+  // Reshard automatically after the last use.
   void set_frees_itself(bool frees) noexcept { frees_itself_ = frees; }
 
-  // Of the parameter with this number in the layout (autograd::WeightStorage).
+  // By index in the layout (autograd::WeightStorage).
   [[nodiscard]] Tensor acquire(std::size_t parameter);
   [[nodiscard]] QuantTensor acquire_quantized(std::size_t parameter, const autograd::WeightFormat& form);
   void release() noexcept;
 
  private:
-  // What of a parameter is gathered: bits.
+  // Bit mask of gathered contents of a parameter.
   using Contents = unsigned;
   static constexpr Contents kValues = 1, kForwardCodes = 2, kBackwardCodes = 4;
 
   struct Codes {
-    Tensor payload;  // of the padded shape
-    Tensor scales;   // of its rows or columns, or one
+    Tensor payload;  // padded shape
+    Tensor scales;   // per row, per column, or one
   };
   struct Entry {
     nn::WeightFormats forms;
-    std::array<Contents, 2> wanted{kValues, kValues};  // by Phase
-    Contents used = 0;                                 // in this part of the pass
-    Contents there = 0;                                // or on its way
-    std::uint64_t version = 0;                         // of what is there
-    Tensor values;                                     // of the padded shape
-    std::array<Codes, 2> codes;                        // forward, backward
+    std::array<Contents, 2> wanted{kValues, kValues};
+    Contents used = 0;
+    Contents there = 0;          // gathered or pending
+    std::uint64_t version = 0;   // version of `there`
+    Tensor values;               // padded shape
+    std::array<Codes, 2> codes;  // by Phase: forward, backward
   };
   struct PendingGather;
 
   void begin_part(Phase part);
   void take_forms();
-  // The bit of a form, 0 where the parameter is not gathered in it.
+  // Bit of a format; 0 if the parameter is not gathered in it.
   [[nodiscard]] static Contents bit_of(const nn::WeightFormats& forms, const autograd::WeightFormat& form);
   [[nodiscard]] static std::size_t codes_index(Contents bit) { return bit == kForwardCodes ? 0 : 1; }
   [[nodiscard]] static const autograd::WeightFormat& form_of(const Entry& entry, Contents bit);
   void drop(std::size_t parameter, Contents contents);
-  // Makes sure that a parameter's contents are there, for a use that begins.
+  // Ensures that a parameter's contents are gathered before a use.
   void need(std::size_t parameter, Contents bit);
-  // Begins to gather the contents of each parameter that are not there.
+  // Starts the all-gather of missing contents of each parameter.
   void start_gather(const std::vector<Contents>& contents);
   void load_values(std::size_t parameter, bool together, PendingGather& pending_gather);
   void load_codes(std::size_t parameter, Contents bit, PendingGather& pending_gather);

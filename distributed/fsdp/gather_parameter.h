@@ -1,5 +1,5 @@
 #pragma once
-// Whole parameters of a sharded model, one at a time: for exports.
+// Full parameters of a sharded model, one at a time, for export.
 
 #include <functional>
 #include <vector>
@@ -9,12 +9,12 @@
 
 namespace quench::distributed {
 
-// The values of a parameter of which every rank of a copy of the model holds a part. Collective over these.
+// Full values of a parameter. Collective over the ranks of one model replica.
 [[nodiscard]] Tensor gather_parameter(const nn::Parameter& parameter, const Ranks& ranks);
 
-// Runs `work` on rank 0, which may ask for any of these parameters whole, in any order, while the other ranks give
-// their parts. Where it throws, all ranks throw; where a rank fails in the middle of a gather, it tells the others,
-// which end soon. Collective; the parameters are the same ones on all ranks.
+// Runs `work` on rank 0, which may gather any of these parameters in any order while the other ranks serve their
+// shards. If it throws, all ranks throw; a rank that fails during a gather notifies the others. Collective;
+// `parameters` must be equal on all ranks.
 void with_whole_parameters(const std::vector<nn::Parameter*>& parameters, const Ranks& ranks,
                            const std::function<void(const nn::WholeRows& whole)>& work);
 

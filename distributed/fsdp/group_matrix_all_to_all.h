@@ -1,5 +1,5 @@
 #pragma once
-// The exchange of rows between the processes that share one copy of a model.
+// All-to-all of matrix rows among the processes of one model replica.
 
 #include <memory>
 
@@ -8,7 +8,7 @@
 
 namespace quench::distributed {
 
-// Null for a group of one process: every parameter is whole there.
+// Null for a group of one process.
 [[nodiscard]] std::shared_ptr<nn::MatrixAllToAll> make_matrix_all_to_all(std::shared_ptr<ProcessGroup> shard);
 
 }  // namespace quench::distributed

@@ -7,9 +7,9 @@
 namespace quench::distributed {
 namespace {
 
-// Reductions on their way while the next unit computes: each holds the whole gradients of a unit.
+// Reductions in flight during the next unit's compute; each holds the full gradients of a unit.
 constexpr std::size_t kReductionsInFlight = 1;
-// Embedding and first layer: nothing computes while they are gathered in the pass.
+// Embedding and first layer: their gather in the pass is not overlapped by compute.
 constexpr std::size_t kLeadingUnits = 2;
 
 std::vector<const nn::Linear*> linear_layers(nn::CausalLm& model) {
@@ -55,17 +55,18 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
     for (nn::Parameter* parameter : unit.parameters) {
       if (parameter->sharding.is_whole())
         nn::shard_parameter(*parameter, parameter->experts > 0 ? of_experts : sharding);
-      // Experts that are wholly here need no other process.
+      // Unsharded experts need no gather.
       if (parameter->padded.defined()) gathered.push_back(parameter);
       if (options_.base == nullptr) continue;
       for (nn::Parameter* stored : options_.base->parts(*parameter)) gathered.push_back(stored);
     }
     const bool is_layer = part.layer >= 0;
-    // The loss takes the head's weight as values.
+    // The loss reads the LM head's weight unquantized.
     unit.sharded = std::make_unique<FsdpUnit>(
         part.name, gathered, is_layer && options_.gather_codes ? linear : std::vector<const nn::Linear*>(), is_layer,
         shared_);
-    // Embedding and head are used at one place of a pass each; hooks free layers. The norm is small and stays.
+    // Embedding and LM head are used once per pass and reshard themselves; layers by hooks. The final norm is small and
+    // stays gathered.
     unit.sharded->weights().set_frees_itself(!is_layer && (part.makes_logits || units_.size() == 1));
   }
   const auto parts = model_.units();
@@ -135,7 +136,7 @@ void ShardedModel::before_forward(std::int64_t layer) {
     layer_unit(layer + 1).sharded->weights().gather(Phase::forward);
     return;
   }
-  // The loss needs most memory of a pass, and one layer's buffers at most.
+  // The loss is the peak of memory use and needs at most one layer's buffers.
   shared_->weights.trim();
   for (Unit* unit : head_units_) unit->sharded->weights().gather(Phase::forward);
 }
@@ -146,7 +147,7 @@ void ShardedModel::after_forward(std::int64_t layer) {
     for (Unit* unit : head_units_) unit->sharded->attach_gradients();
   if (!options_.reshard_after_forward) return;
   FsdpUnitWeights& weights = layer_unit(layer).sharded->weights();
-  // The last layer is the first of the backward pass: its weights are gathered after the head's.
+  // The backward pass starts with the last layer: its backward contents are gathered during the LM head.
   if (autograd::Tape::current() != nullptr && layer + 1 == layers_) return weights.gather(Phase::backward);
   weights.free();
 }

@@ -1,17 +1,16 @@
 #pragma once
-// Training of one model by several processes: each holds a part of every parameter, of its gradient and of what the
-// optimizer keeps for it, and all of them compute on different sequences.
+// FSDP / HSDP with a replicate x shard mesh. Parameters, gradients and optimizer state are sharded; each rank trains on
+// its own sequences.
 //
-// Ranks form a grid of replicas x shards. Within a shard group, units (nn::CausalLm::units) are gathered ahead of
-// their use and freed after it, and their gradients are reduce-scattered, overlapped with the backward pass, while
-// other units compute. Replicas hold the same parts; sums of gradients cross over to them once a step. (Rajbhandari et
-// al. 2020, ZeRO; Zhao et al. 2023, PyTorch FSDP.)
+// Units (nn::CausalLm::units) are all-gathered one ahead and resharded after use. Gradients are reduce-scattered,
+// overlapped with the backward pass, and all-reduced over replicas once a step. (Rajbhandari et al. 2020, ZeRO; Zhao et
+// al. 2023, PyTorch FSDP.)
 //
-// Experts may be split over some ranks of a shard group (Lepikhin et al. 2020, arXiv:2006.16668): each computes
-// with its own experts alone, on the rows that all of these ranks send it, so that only the ranks that hold the same
-// experts gather and sum them. Gradients are sums over the sequences of all ranks in either case.
+// Expert parallelism (Lepikhin et al. 2020, arXiv:2006.16668) splits the experts over ranks of a shard group: tokens
+// are exchanged by all-to-all, and expert parameters are gathered and reduced over ranks with equal experts. Gradients
+// are sums over the sequences of all ranks.
 //
-// Every process must make the same passes in the same order.
+// All processes must run the same passes in the same order.
 
 #include <cstdint>
 #include <deque>
@@ -26,53 +25,53 @@
 namespace quench::distributed {
 
 struct ShardedModelOptions {
-  bool reshard_after_forward = true;     // false: layers stay whole until the backward pass has used them
-  bool reduce_every_micro_batch = true;  // false: whole gradients are kept until the last micro-batch
-  DType reduce_dtype = DType::f32;       // f32 or bf16: of gradients summed within a shard group
-  bool gather_codes = true;              // weights of float8 layers travel as codes (FsdpUnitWeights), not as values
-  // Weights that are stored in another form: what that consists of is gathered in their place. Null: none.
+  bool reshard_after_forward = true;     // false: layers stay gathered from forward to backward
+  bool reduce_every_micro_batch = true;  // false: full gradients are accumulated until the last micro-batch
+  DType reduce_dtype = DType::f32;       // f32 or bf16: gradient reduction within a shard group
+  bool gather_codes = true;              // float8 layers gather quantized values (FsdpUnitWeights)
+  // Quantized base weights, gathered in their stored format. Null: none.
   const recipes::QuantizedBase* base = nullptr;
-  // Expert-parallel ranks of the shard group, and the ranks that hold the same experts; null: no expert parallelism.
+  // Expert-parallel group, and group of ranks with equal experts; null: no expert parallelism.
   std::shared_ptr<ProcessGroup> experts, expert_shard;
-  bool mxfp8_rows = false;  // activations on their way to experts and back are rounded (distributed/experts/)
+  bool mxfp8_rows = false;  // token all-to-all in MXFP8 (distributed/experts/)
 };
 
 class ShardedModel {
  public:
-  // `model` was made with the sharding of its options that belongs to the groups; parameters that were not (adapters of
-  // a recipe) are sharded here. It must outlive this object and computes as before in the meantime.
+  // `model` must be sharded according to the groups; parameters without sharding (adapters of a recipe) are sharded
+  // here. It must outlive this object.
   ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> shard, std::shared_ptr<ProcessGroup> replicate,
                const ShardedModelOptions& options);
   ~ShardedModel();
   ShardedModel(const ShardedModel&) = delete;
   ShardedModel& operator=(const ShardedModel&) = delete;
 
-  // Around the forward and backward pass of a micro-batch; `last` of its step. After the end of the last one the
-  // gradients of the shards are sums over all processes.
+  // Begin and end of a micro-batch's forward and backward pass; `last`: last micro-batch of the step, after which the
+  // shards' gradients are sums over all processes.
   void begin_pass(bool last);
   void end_pass();
-  // `norm`, f64 [1], of the shards' gradients becomes that of the whole model.
+  // Turns the squared norm of the local gradients, f64 [1], into that of the full model. In place.
   void sum_squared_norm(const Tensor& norm);
-  // Seconds in which computation stood still for communication, since the last call.
+  // Seconds of exposed communication since the last call.
   [[nodiscard]] double take_waiting_seconds() { return shared_->clock->take_seconds(); }
-  // After an update: magnitudes that the optimizer has kept up of its shards become those of the whole parameters.
+  // After an optimizer step: reduces the amax kept by the optimizer for local rows over the shard group.
   void parameters_changed() { shared_->weight_amax->refresh(); }
-  // How many of the trained parameters, in the order of the model, a pass reads first; and once these have been
-  // updated: starts their all-gather for the next pass, ordered after the update of the others.
+  // Count of trained parameters, in model order, read first in a pass; and the prefetch of these for the next pass,
+  // called once they are updated, overlapped with the update of the others.
   [[nodiscard]] std::size_t leading_parameters() const;
   void gather_leading();
-  // No pass follows: what is on its way for one has arrived, and is given up. All processes call it.
+  // Completes and drops pending prefetches when no pass follows. Collective.
   void end_gathers();
 
  private:
   struct Unit {
     std::vector<nn::Parameter*> parameters;
     std::unique_ptr<FsdpUnit> sharded;  // null: the group has one rank
-    bool reduced = false;               // in this pass
+    bool reduced = false;
   };
 
   [[nodiscard]] nn::Sharding expert_sharding() const;
-  // Gives layers with experts the way to those of the other ranks.
+  // Installs the token dispatcher in MoE layers.
   void share_experts();
   void before_forward(std::int64_t layer);
   void after_forward(std::int64_t layer);
@@ -81,10 +80,10 @@ class ShardedModel {
   [[nodiscard]] Unit& layer_unit(std::int64_t layer) { return units_[static_cast<std::size_t>(layer) + 1]; }
   [[nodiscard]] bool reduces() const noexcept { return last_ || options_.reduce_every_micro_batch; }
   void begin_reduce(Unit& unit);
-  // Ends reductions until `keep` are on their way.
+  // Completes reductions until at most `keep` are in flight.
   void end_reductions(std::size_t keep);
   void begin_replica_sum(Unit& unit);
-  // Units outside the layers whose gradients are complete.
+  // Reduces units outside the layers with complete gradients.
   void reduce_ready();
 
   nn::CausalLm& model_;
@@ -94,9 +93,9 @@ class ShardedModel {
   std::int64_t layers_;
   std::shared_ptr<FsdpContext> shared_;
   std::unique_ptr<ExpertParallelDispatcher> dispatcher_;  // null: no expert parallelism
-  std::vector<Unit> units_;                               // embedding, layers, final norm, head
-  std::vector<Unit*> head_units_;                         // of the final norm and of the logits
-  std::deque<Unit*> reducing_;                            // oldest first
+  std::vector<Unit> units_;
+  std::vector<Unit*> head_units_;
+  std::deque<Unit*> reducing_;
   Works replica_sums_;
   nn::UnitHooks hooks_;
   bool last_ = true;

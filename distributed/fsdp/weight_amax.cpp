@@ -21,7 +21,7 @@ Tensor WeightAmax::place(std::size_t index) const {
 }
 
 void WeightAmax::refresh() {
-  if (group_->size() == 1) return;  // every parameter is whole
+  if (group_->size() == 1) return;  // no sharding
   bool changed = false;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
@@ -40,7 +40,7 @@ void WeightAmax::refresh() {
         target.zero();
       else if (parameter.amax.raw_data() != target.raw_data())
         target.copy_from(parameter.amax);
-      parameter.amax = target;  // where the optimizer writes it from now on
+      parameter.amax = target;  // destination of the optimizer's amax from now on
     } else {
       amax_slot(device_.type, {parameter.padded, target, Granularity::tensor});
     }

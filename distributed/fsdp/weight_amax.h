@@ -1,5 +1,5 @@
 #pragma once
-// Global amax of sharded weights: one all-reduce a step for all parameters.
+// Global amax of sharded weights: one all-reduce per step for all parameters.
 
 #include <map>
 #include <memory>
@@ -14,29 +14,28 @@ namespace quench::distributed {
 
 class WeightAmax {
  public:
-  // Of these parameters, which outlive it.
+  // `parameters` must outlive this object.
   WeightAmax(std::vector<nn::Parameter*> parameters, std::shared_ptr<ProcessGroup> group, Device device,
              std::shared_ptr<ExposedCommTimer> clock);
 
-  // The magnitudes that the optimizer has kept up of this process's rows (Parameter::amax), and those that scale() has
-  // been asked for, become those of the whole parameters' present versions. Collective unless all are so already.
+  // All-reduce (max) of the local amax kept by the optimizer (Parameter::amax) and of amax requested by scale(), for
+  // the present versions. Collective unless all are current.
   void refresh();
-  // f32 []: the encode scale of the whole parameter under a form with one scale for the tensor. Collective where its
-  // version is a new one.
+  // f32 []: tensorwise encode scale of the full parameter. Collective if its version is new.
   [[nodiscard]] Tensor scale(const nn::Parameter& parameter, const autograd::WeightFormat& form);
 
  private:
   struct Entry {
     nn::Parameter* parameter;
-    bool asked = false;    // for a scale
-    bool reduced = false;  // a version was
+    bool asked = false;    // a scale was requested
+    bool reduced = false;  // `version` is reduced
     std::uint64_t version = 0;
   };
-  // Scales of all places under one formula.
+  // Scales of all parameters under one formula.
   struct Scales {
     ElementFormat element;
     bool power_of_two;
-    Tensor values;  // undefined: maxima have changed
+    Tensor values;  // undefined: amax has changed
   };
   [[nodiscard]] Tensor place(std::size_t index) const;
 

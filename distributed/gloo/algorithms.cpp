@@ -9,24 +9,24 @@
 namespace quench::distributed {
 namespace {
 
-constexpr std::size_t kSegmentBytes = std::size_t{1} << 20;  // of one rank's part, received and reduced at a time
-constexpr std::size_t kSmallBytes = std::size_t{16} << 10;   // gathered whole and reduced by everybody
+constexpr std::size_t kSegmentBytes = std::size_t{1}
+                                      << 20;  // segment of one rank's part, received and reduced at a time
+constexpr std::size_t kSmallBytes = std::size_t{16} << 10;  // below: all-gathered and reduced by every rank
 constexpr std::uint64_t kComparisonSlot = 0;
-constexpr std::uint64_t kReduceSlot = 1;  // and one a segment
+constexpr std::uint64_t kReduceSlot = 1;  // plus one per segment
 constexpr std::uint64_t kGatherSlot = kSlotsPerOperation - 1;
 
 std::byte* bytes_of(const Tensor& tensor) {
   return static_cast<std::byte*>(tensor.raw_data());
 }
 
-// What a rank tells another about an operation. Plain bytes: all ranks run the same program on the same kind of
-// machine.
+// Description of an operation sent to other ranks. Plain bytes: same program and architecture on all ranks.
 struct Announcement {
   std::uint64_t sequence;
   std::uint8_t kind, op, dtype, unused;
   std::int32_t root;
   std::int64_t elements;
-  std::int64_t to_you;  // of an all_to_all
+  std::int64_t to_you;
   std::int64_t from_you;
   std::array<char, 88> label;
 };
@@ -41,7 +41,7 @@ Announcement announce(const Collective& collective, int to) {
   result.op = static_cast<std::uint8_t>(collective.op);
   result.dtype = collective.payload().defined() ? static_cast<std::uint8_t>(collective.payload().dtype()) : 0;
   result.root = collective.peer;
-  // Sizes of an all_to_all may differ between ranks; what two of them move between each other may not.
+  // all_to_all sizes may differ between ranks, but not between sender and receiver of a part.
   result.elements = parts || !collective.payload().defined() ? 0 : collective.payload().numel();
   result.to_you = parts ? collective.send_counts[peer] : 0;
   result.from_you = parts ? collective.receive_counts[peer] : 0;
@@ -61,7 +61,7 @@ std::string describe(const Announcement& said) {
                              label, parts ? said.to_you : said.elements, static_cast<DType>(said.dtype));
 }
 
-// Every rank's `count` bytes at `parts` + rank * stride, from every rank; the own part lies there already.
+// All-gather of `count` bytes per rank at `parts` + rank * stride; the local part is in place.
 void gather(Exchange& exchange, std::byte* parts, std::size_t stride, std::size_t total, std::uint64_t slot) {
   const auto part_bytes = [&](int rank) {
     const std::size_t begin = std::min(total, static_cast<std::size_t>(rank) * stride);
@@ -79,14 +79,13 @@ void gather(Exchange& exchange, std::byte* parts, std::size_t stride, std::size_
   transfers.wait_sends();
 }
 
-// Segments of this rank's part as the others send them: one set is received while the other is reduced.
+// Double buffer of segments received from the other ranks: receive overlaps reduction.
 struct Stage {
   std::vector<std::byte> bytes;
   std::unique_ptr<Transfers> transfers;
 };
 
-// Rank r's part of `input` is elements [r * stride, (r + 1) * stride) as far as they exist; the reduced part goes to
-// `output`.
+// Rank r's part of `input`: elements [r * stride, (r + 1) * stride), clipped; the reduced part is written to `output`.
 void reduce_parts(Exchange& exchange, const Collective& collective, std::int64_t stride, std::byte* output,
                   std::uint64_t slot) {
   const DType dtype = collective.input.dtype();
@@ -225,7 +224,7 @@ void compare_collectives(Exchange& exchange, const Collective& collective, std::
   std::vector<Announcement> mine, theirs(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) mine.push_back(announce(collective, rank));
   Transfers sends(exchange, mine.data(), mine.size() * sizeof(Announcement));
-  std::vector<std::unique_ptr<Transfers>> receives;  // one a rank: a rank that does not come is named
+  std::vector<std::unique_ptr<Transfers>> receives;  // one per rank, so that a missing rank can be named
   for (int step = 1; step < size; ++step) {
     const int rank = (own + step) % size;
     receives.push_back(

@@ -1,5 +1,5 @@
 #pragma once
-// Messages between the ranks of a Gloo context, with deadlines and a way out.
+// Messages between the ranks of a Gloo context, with deadlines and abort.
 
 #include <gloo/context.h>
 #include <gloo/transport/unbound_buffer.h>
@@ -17,8 +17,7 @@
 
 namespace quench::distributed {
 
-// The memory of one side of some transfers. Transfers are told apart by their slot: a send meets the receive of the
-// same slot on the other rank.
+// Memory region of one side of some transfers. A send matches the receive with the same slot on the other rank.
 class Transfers;
 
 class Exchange {
@@ -26,7 +25,7 @@ class Exchange {
   Exchange(std::shared_ptr<gloo::Context> context, std::shared_ptr<LoopCalls> calls, std::chrono::milliseconds timeout)
       : context_(std::move(context)), calls_(std::move(calls)), timeout_(timeout) {}
 
-  // Waits under way and later ones throw CommunicationError(reason), or CollectiveTimeout. From any thread.
+  // Pending and later waits throw CommunicationError(reason) or CollectiveTimeout. Thread-safe.
   void abort(AbortCause cause, const std::string& reason);
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
@@ -55,11 +54,11 @@ class Transfers {
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
 
-  // Queued, in order; an error is thrown by the wait. Nothing for zero bytes.
+  // Queued in order; errors are thrown by the wait. No-op for zero bytes.
   void send(int to, std::uint64_t slot, std::size_t offset, std::size_t bytes);
   void receive(int from, std::uint64_t slot, std::size_t offset, std::size_t bytes);
-  // Until all are done; throw CommunicationError naming the ranks that are waited for. Gloo does not tell which of them
-  // have come: who wants to know waits for each with a Transfers of its own.
+  // Wait for all transfers; throw CommunicationError naming the pending ranks. Gloo does not report which peers
+  // completed: use one Transfers per peer to know.
   void wait_sends();
   void wait_receives();
 
@@ -72,7 +71,7 @@ class Transfers {
   Exchange& exchange_;
   std::unique_ptr<gloo::transport::UnboundBuffer> buffer_;
   std::mutex mutex_;
-  std::string failure_;  // of a transfer that could not be started
+  std::string failure_;  // transfer that failed to start
   std::vector<int> sends_;
   std::vector<int> receives_;
 };

@@ -1,4 +1,4 @@
-// Process groups of CPU tensors over TCP: Gloo's connections and messages, our order of sums.
+// CPU process groups over TCP: Gloo connections and messages, reductions in rank order.
 
 #include <gloo/transport/tcp/device.h>
 #include <signal.h>
@@ -104,7 +104,7 @@ class GlooGroup final : public ProcessGroup {
       log().finished(collective.sequence);
       return nullptr;
     } catch (const std::exception& error) {
-      // Messages of an operation that has failed may still come: no further one can be trusted.
+      // Messages of a failed operation may still arrive: later operations fail too.
       if (failure_.empty()) {
         failure_ = fmt::format("{} in group '{}' on rank {} of {} failed: {}", collective.describe(), name(), rank(),
                                size(), error.what());
@@ -140,18 +140,18 @@ class GlooGroup final : public ProcessGroup {
   std::deque<std::shared_ptr<Job>> jobs_;
   bool stopping_ = false;
   bool busy_ = false;
-  // Of the thread alone.
+  // Used by the group's thread only.
   std::uint64_t collectives_ = 0;
   std::map<int, std::uint64_t> sent_, received_;
   std::string failure_;
-  std::vector<Collective> kept_;  // the memory of failed operations
+  std::vector<Collective> kept_;  // memory of failed operations
   std::thread thread_;
 };
 
 class GlooEngine final : public GroupEngine {
  public:
   explicit GlooEngine(const GroupOptions& options) : options_(options) {
-    // Gloo writes to connections whose other end may have gone: that is to be an error, not the end of the process.
+    // SIGPIPE is ignored: a write of Gloo to a closed connection must be an error.
     struct sigaction found {};
     if (::sigaction(SIGPIPE, nullptr, &found) == 0 && found.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
     gloo::transport::tcp::attr attributes;

@@ -1,10 +1,9 @@
 #pragma once
-// Work for the thread of Gloo's event loop.
+// Work queue of the thread of Gloo's event loop.
 //
-// Gloo's loop does not wait for a connection's lock: it polls until the thread that holds it lets go. A thread that
-// starts a transfer holds it during a system call, and may lose its core there to the loop itself, which then polls for
-// a whole time slice. With more threads than cores that is most of the run. So the loop's own thread starts every
-// transfer: it is the only one that takes these locks.
+// Gloo's loop spins on a connection's lock. A thread that starts a transfer holds it during a system call and may be
+// preempted by the loop, which then spins for a whole time slice; this dominates with more threads than cores. All
+// transfers are therefore started on the loop's thread, the only one to take these locks.
 
 #include <gloo/transport/tcp/device.h>
 
@@ -17,15 +16,15 @@ namespace quench::distributed {
 
 class LoopCalls final : public gloo::transport::tcp::Handler {
  public:
-  // Throws failed where no event descriptor can be had.
+  // Throws failed if no eventfd is available.
   explicit LoopCalls(std::shared_ptr<gloo::transport::tcp::Device> device);
   ~LoopCalls() override;
   LoopCalls(const LoopCalls&) = delete;
   LoopCalls& operator=(const LoopCalls&) = delete;
 
-  // Calls are made in order. They may not throw. From any thread.
+  // Calls run in order and must not throw. Thread-safe.
   void post(const void* owner, std::function<void()> call);
-  // Drops the owner's calls that have not been made; waits for one that is being made.
+  // Drops the owner's queued calls; waits for a running one.
   void cancel(const void* owner);
 
   void handleEvents(int events) override;
@@ -38,7 +37,7 @@ class LoopCalls final : public gloo::transport::tcp::Handler {
 
   std::shared_ptr<gloo::transport::tcp::Device> device_;
   int event_;
-  std::mutex mutex_;  // also held while a call is made
+  std::mutex mutex_;
   std::deque<Call> calls_;
 };
 

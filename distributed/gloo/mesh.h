@@ -1,9 +1,9 @@
 #pragma once
-// All ranks of a group, connected to each other over TCP.
+// Full TCP mesh of a group's ranks.
 //
-// Gloo's own pairs listen on a port each and take the first connection that comes, from anywhere, for their peer. Here
-// the connections are made, and both ends proved, before Gloo gets them: of two ranks the higher one connects to the
-// lower one's PeerListener, whose address travels through the store. Gloo itself sees loopback addresses alone.
+// Gloo's pairs accept any incoming connection as their peer. Here connections are made and authenticated first: the
+// higher rank connects to the PeerListener of the lower one, whose address is in the store. Gloo itself binds to
+// loopback only.
 
 #include <gloo/context.h>
 #include <gloo/transport/tcp/device.h>
@@ -15,14 +15,14 @@
 
 namespace quench::distributed {
 
-// The address that a device for Mesh is made with.
+// Bind address of a device for Mesh.
 inline constexpr const char* kPairAddress = "127.0.0.2";
 
 class Mesh final : public gloo::Context {
  public:
   using gloo::Context::Context;
 
-  // Throws CommunicationError when a rank ends meanwhile or does not come in time.
+  // Throws CommunicationError if a rank ends or does not connect in time.
   void connect(const std::shared_ptr<gloo::transport::tcp::Device>& device, Store& store, const std::string& prefix,
                const GroupOptions& options);
 };

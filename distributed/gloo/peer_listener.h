@@ -1,6 +1,6 @@
 #pragma once
-// The connections that the ranks of a group make to this one: each proves that it knows the group's secret, and says
-// its rank. Connections of others are closed (distributed/store/handshakes.h) and change nothing.
+// Listener for the connections of a group's ranks. Each peer proves the group's secret and sends its rank; other
+// connections are closed (distributed/store/handshakes.h).
 
 #include <condition_variable>
 #include <map>
@@ -15,15 +15,14 @@ namespace quench::distributed {
 
 class PeerListener {
  public:
-  // Listens at once, on a thread of its own, until its end.
+  // Listens on its own thread until destruction.
   PeerListener(Socket listener, std::string secret);
   ~PeerListener();
   PeerListener(const PeerListener&) = delete;
   PeerListener& operator=(const PeerListener&) = delete;
 
   [[nodiscard]] int port() const noexcept { return port_; }
-  // The connection of that rank; nothing where none comes within the time. A rank that has connected again, because its
-  // first attempt was lost, has its latest connection here.
+  // Connection of that rank; nothing on a timeout. After a reconnect, the latest connection.
   [[nodiscard]] std::optional<Socket> wait(int rank, std::chrono::milliseconds timeout);
 
  private:

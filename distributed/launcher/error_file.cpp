@@ -34,7 +34,7 @@ void write_error_file(std::string_view message, bool is_echo) noexcept {
     outer.set("message", std::move(inner));
     write_file_atomically(path, outer.dump());
   } catch (const std::exception&) {
-    // The message stands on standard error as well.
+    // The message is also on stderr.
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// The file through which a worker tells its launcher why it fails: torchrun's format, at $TORCHELASTIC_ERROR_FILE.
+// Error file of a worker for its launcher, in torchrun's format, at $TORCHELASTIC_ERROR_FILE.
+//
 //   {"message": {"message": "Error: text", "extraInfo": {"timestamp": "1763800000"}}}
 
 #include <filesystem>
@@ -12,15 +13,15 @@ namespace quench::distributed {
 struct WorkerError {
   std::string message;
   double time = 0;         // seconds since 1970
-  bool is_echo = false;    // of another rank's error or end
-  std::int64_t step = -1;  // of training; 0: before the first; -1: the program does not say
+  bool is_echo = false;    // caused by another rank's error or exit
+  std::int64_t step = -1;  // training step; 0: before the first; -1: unknown
 };
 
-// The step of training that error files of this process name from now on; 0 before.
+// Sets the training step of later error files of this process; default 0.
 void set_error_step(std::int64_t step) noexcept;
-// Where the environment names such a file; never throws.
+// No-op without such a file in the environment; never throws.
 void write_error_file(std::string_view message, bool is_echo) noexcept;
-// Nothing where there is none, or none that can be read.
+// Nothing if the file is missing or unreadable.
 [[nodiscard]] std::optional<WorkerError> read_error_file(const std::filesystem::path& path) noexcept;
 
 }  // namespace quench::distributed

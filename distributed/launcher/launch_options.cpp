@@ -78,7 +78,7 @@ int read_workers(const std::string& text) {
   return *count;
 }
 
-// "3", or "0:3,1:2": streams for all workers, or for some.
+// "3", or "0:3,1:2": streams of all workers, or per worker.
 std::vector<unsigned> read_streams(const std::string& text, int workers, std::string_view flag) {
   std::vector<unsigned> result(static_cast<std::size_t>(workers), kNoStream);
   const auto streams = [&](std::string_view word) {
@@ -135,7 +135,7 @@ void read_backoff(const std::string& text, LaunchOptions& options) {
                   "--restart-backoff: '{}' begins with more than its most", text);
 }
 
-// --rdzv-conf's keys that mean something here.
+// Supported keys of --rdzv-conf.
 void read_conf(const std::string& text, LaunchOptions& options) {
   for (const std::string_view part : split(text, ',')) {
     const std::string_view key = part.substr(0, part.find('='));
@@ -153,7 +153,7 @@ std::string read_token(const std::string& file) {
   return given == nullptr ? "" : given;
 }
 
-// Which of the three ways nodes find each other, and where.
+// Rendezvous backend and endpoint, from one of three sets of flags.
 void read_rendezvous(const LaunchFlags& flags, LaunchOptions& options) {
   const bool is_static = flags.rdzv_backend == "static" || (flags.rdzv_backend.empty() && flags.rdzv_endpoint.empty());
   QUENCH_CHECK_AS(ErrorCode::bad_config,

@@ -1,5 +1,5 @@
 #pragma once
-// What the launcher is asked to do, in torchrun's terms.
+// Launcher options, in torchrun's terms.
 
 #include <chrono>
 #include <filesystem>
@@ -14,7 +14,7 @@ namespace quench::distributed {
 inline constexpr int kDefaultMasterPort = 29500;
 inline constexpr int kDefaultRendezvousPort = 29400;
 
-// As they stand on the command line; empty texts were not given.
+// Raw command-line values; empty if not given.
 struct LaunchFlags {
   std::string nnodes = "1";
   std::string nproc_per_node = "1";
@@ -38,33 +38,33 @@ struct LaunchFlags {
   std::string local_ranks_filter;
 };
 
-// Where the output of a worker goes.
+// Output streams of a worker (bit mask).
 enum Streams : unsigned { kNoStream = 0, kStdout = 1, kStderr = 2 };
 
 struct LaunchOptions {
   int nodes = 1;
-  int workers = 1;     // of this node
-  int node_rank = -1;  // -1: in the order in which nodes arrive
-  Endpoint endpoint;   // of the rendezvous; no host: this node alone, on loopback
-  std::string job;     // its id
+  int workers = 1;
+  int node_rank = -1;  // -1: order of arrival
+  Endpoint endpoint;   // of the rendezvous; empty host: single node on loopback
+  std::string job;
   std::string token;
-  int master_port = 0;  // of MASTER_PORT; 0: a free one
+  int master_port = 0;  // MASTER_PORT; 0: a free port
   std::chrono::milliseconds join_timeout{600'000};
   int max_restarts = 0;
-  std::chrono::milliseconds first_backoff{1'000};  // before the first restart; twice as long before each further one
-  std::chrono::milliseconds most_backoff{60'000};  // at most so long; an attempt that ran longer starts anew
+  std::chrono::milliseconds first_backoff{1'000};  // before the first restart; doubled for each further one
+  std::chrono::milliseconds most_backoff{60'000};  // upper limit; reset after an attempt that ran longer
   std::chrono::milliseconds monitor_interval{100};
   std::chrono::milliseconds shutdown_timeout{30'000};
   std::string role = "default";
-  std::filesystem::path log_dir;    // empty: a temporary one, kept if something fails
-  std::vector<unsigned> redirects;  // Streams of each worker that go to files
-  std::vector<unsigned> tee;        // Streams of each worker that go to files and, with a prefix, to the console
-  std::vector<bool> on_console;     // which workers' other streams go to the console
+  std::filesystem::path log_dir;    // empty: temporary folder, kept on failure
+  std::vector<unsigned> redirects;  // Streams redirected to files, per worker
+  std::vector<unsigned> tee;        // Streams to files and, with a prefix, to the console, per worker
+  std::vector<bool> on_console;     // workers whose other streams use the console
 
   [[nodiscard]] bool alone() const noexcept { return endpoint.host.empty(); }
 };
 
-// Throws bad_config naming the flag, its value and what it takes.
+// Throws bad_config naming the flag, its value and the accepted values.
 [[nodiscard]] LaunchOptions read_launch_flags(const LaunchFlags& flags);
 
 }  // namespace quench::distributed

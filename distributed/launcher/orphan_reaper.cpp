@@ -19,12 +19,12 @@ namespace {
 constexpr int kFirstInherited = 3;
 constexpr int kLastInherited = 1023;
 
-// Runs in the forked process, whose threads are all gone but this: system calls only. Never returns.
+// Body of the forked process (single thread): system calls only. Never returns.
 [[noreturn]] void guard(int pipe) {
   ::setsid();
   ::prctl(PR_SET_NAME, "quench-reaper");
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(signal, SIG_IGN);
-  // What it inherited would keep files, ports and the console open.
+  // Inherited descriptors would keep files, ports and the console open.
   for (int file = kFirstInherited; file <= kLastInherited; ++file)
     if (file != pipe) ::close(file);
   for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {

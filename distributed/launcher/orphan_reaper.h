@@ -1,7 +1,6 @@
 #pragma once
-// A small process that outlives its launcher by a moment: when the launcher's end of a pipe closes, however that came,
-// it kills what the launcher has started and not reported as ended. (PR_SET_PDEATHSIG reaches the workers themselves,
-// not what they have started.)
+// Process that kills the launcher's remaining workers when the launcher's end of a pipe closes, for any reason.
+// (PR_SET_PDEATHSIG covers direct children only.)
 
 #include <sys/types.h>
 
@@ -11,7 +10,7 @@ namespace quench::distributed {
 
 class OrphanReaper {
  public:
-  // Starts the process, in a session of its own. Throws failed.
+  // Starts the process in its own session. Throws failed.
   OrphanReaper();
   ~OrphanReaper();
   OrphanReaper(const OrphanReaper&) = delete;

@@ -15,7 +15,7 @@
 namespace quench::distributed {
 namespace {
 
-constexpr std::size_t kLongestLine = std::size_t{64} << 10;  // longer ones are shown in pieces
+constexpr std::size_t kLongestLine = std::size_t{64} << 10;  // longer lines are split
 constexpr std::size_t kMostQueued = std::size_t{4} << 20;
 
 Socket open_log(const std::filesystem::path& path) {
@@ -100,12 +100,12 @@ void TeedStream::show(std::string_view line) {
 }
 
 void TeedStream::write_queued() {
-  // Up to the end of a line at a time: whole lines of several workers stand below one another.
+  // Writes whole lines only, so that workers' lines do not interleave.
   while (!queued_.empty() && takes_bytes(console_)) {
     const std::size_t end = queued_.find('\n') + 1;
     const ssize_t written = ::write(console_, queued_.data(), end);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {  // no reader is left
+    if (written < 0) {  // console closed
       queued_.clear();
       console_ = -1;
       return;

@@ -1,5 +1,5 @@
 #pragma once
-// The output of workers: into files, to the console, or both with a prefix to each line.
+// Worker output: to files, to the console, or both with a prefix per line.
 
 #include <filesystem>
 #include <memory>
@@ -11,24 +11,23 @@
 
 namespace quench::distributed {
 
-// One stream of a worker that passes through the launcher. Its file gets the bytes as they come; the console whole
-// lines, each in one write, so that lines of different workers do not mix. A console that does not take them (a stopped
-// pager) never holds the worker up: what does not fit the queue is left out there, and said. A full disk ends the file,
-// not the run.
+// One worker stream that passes through the launcher. The file receives raw bytes; the console whole lines, one write
+// each, so that workers' lines do not interleave. A blocked console never blocks the worker: lines over the queue limit
+// are dropped, with a note. A full disk closes the file only.
 class TeedStream {
  public:
-  // `console`: a descriptor, -1 for none.
+  // `console`: a file descriptor, -1 for none.
   TeedStream(std::filesystem::path path, Socket file, int console, std::string prefix);
 
-  // The end for the worker; closed by close_worker_end once it has been started.
+  // Write end for the worker; close with close_worker_end after its start.
   [[nodiscard]] int worker_end() const noexcept { return worker_end_.descriptor(); }
   void close_worker_end() noexcept { worker_end_.close(); }
-  // To poll for reading; -1 when it has ended.
+  // File descriptor for poll(); -1 after the end of the stream.
   [[nodiscard]] int descriptor() const noexcept { return reader_.descriptor(); }
 
-  // What is there now.
+  // Reads the available bytes.
   void pump();
-  // What is there now, and the rest of a line; nothing more comes.
+  // Reads the available bytes and flushes an incomplete line; end of the stream.
   void finish();
 
  private:
@@ -47,15 +46,15 @@ class TeedStream {
   std::int64_t left_out_ = 0;
 };
 
-// Where the two streams of a worker go.
+// Destinations of a worker's two streams.
 struct WorkerOutput {
   int stdout_to = -1;  // for WorkerStart
   int stderr_to = -1;
-  std::vector<Socket> files;  // kept open until it has been started
+  std::vector<Socket> files;  // kept open until the worker has started
   std::vector<std::unique_ptr<TeedStream>> streams;
 };
 
-// Opens what options ask for of worker `local_rank`, with files in `folder`.
+// Opens the outputs of worker `local_rank` according to the options, with files in `folder`.
 [[nodiscard]] WorkerOutput open_worker_output(const LaunchOptions& options, int local_rank,
                                               const std::filesystem::path& folder);
 

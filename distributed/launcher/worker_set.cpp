@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kErrorFile = "error.json";
 
-// Threads that a worker takes where the user has not said: its share of the cores.
+// Default OMP threads per worker: its share of the cores.
 int threads_of_worker(int workers) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -32,7 +32,7 @@ int threads_of_worker(int workers) {
   return std::max(1, cores / workers);
 }
 
-// torchrun's variables, and where our own workers meet.
+// torchrun's variables, and the store of Quench workers.
 std::map<std::string, std::string> worker_variables(const LaunchOptions& options, const Round& round, int local_rank,
                                                     const std::string& store, const std::string& error_file) {
   const std::string rank = std::to_string(round.first_rank + local_rank), world = std::to_string(round.world_size);
@@ -50,7 +50,7 @@ std::map<std::string, std::string> worker_variables(const LaunchOptions& options
           {"TORCHELASTIC_RESTART_COUNT", std::to_string(round.number)},
           {"TORCHELASTIC_MAX_RESTARTS", std::to_string(options.max_restarts)},
           {"TORCHELASTIC_RUN_ID", options.job},
-          {"TORCHELASTIC_USE_AGENT_STORE", "False"},  // PyTorch's own protocol is not ours
+          {"TORCHELASTIC_USE_AGENT_STORE", "False"},  // PyTorch's store protocol is not supported
           {"TORCHELASTIC_ERROR_FILE", error_file},
           {"QUENCH_STORE", store},
           {"QUENCH_RDZV_TOKEN", options.token}};
@@ -139,7 +139,7 @@ void WorkerSet::reap() {
 void WorkerSet::end(Worker& worker, int local_rank, int status) {
   worker.running = false;
   worker.status = status;
-  // Its remaining descendants end with it; its output is complete here.
+  // Remaining descendants are killed; output received so far is kept.
   ::kill(-worker.process, SIGKILL);
   reaper_.forget(worker.process);
   for (const auto& stream : worker.output.streams) stream->finish();

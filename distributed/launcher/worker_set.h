@@ -1,5 +1,5 @@
 #pragma once
-// The workers of one attempt on one node.
+// Workers of one attempt on one node.
 
 #include <functional>
 #include <memory>
@@ -18,32 +18,32 @@ namespace quench::distributed {
 
 class WorkerSet {
  public:
-  // Starts them, with output and error files in `folder`/attempt_<round>/<local rank>. Throws what start_worker does;
-  // what has been started is killed then.
+  // Starts the workers, with output and error files in `folder`/attempt_<round>/<local rank>. Throws like start_worker,
+  // after killing the workers already started.
   WorkerSet(const LaunchOptions& options, const std::vector<std::string>& command, const Round& round,
             const std::string& store, const std::filesystem::path& folder, OrphanReaper& reaper);
-  ~WorkerSet();  // kills what runs
+  ~WorkerSet();
   WorkerSet(const WorkerSet&) = delete;
   WorkerSet& operator=(const WorkerSet&) = delete;
 
-  // To poll for reading, and what to do then.
+  // File descriptors for poll(), and their handler.
   void add_descriptors(std::vector<pollfd>& entries) const;
   void pump();
-  // Notes which have ended. Call when a child of the process has.
+  // Collects exited workers. Call on SIGCHLD.
   void reap();
   void signal(int number) noexcept;
 
   [[nodiscard]] bool all_ended() const;
   [[nodiscard]] bool any_running() const { return !all_ended(); }
   [[nodiscard]] const std::vector<Failure>& failures() const noexcept { return failures_; }
-  // Ends that were asked for are no failures from now on.
+  // Requested exits are not failures from now on.
   void expect_ends() noexcept { expected_ = true; }
 
  private:
   struct Worker {
     pid_t process = -1;
     bool running = false;
-    int status = 0;  // of waitpid
+    int status = 0;
     std::filesystem::path folder;
     WorkerOutput output;
   };
@@ -55,7 +55,7 @@ class WorkerSet {
   OrphanReaper& reaper_;
   std::vector<Worker> workers_;
   std::vector<Failure> failures_;
-  std::vector<int> early_;  // ranks that have ended with 0
+  std::vector<int> early_;  // ranks that have exited with 0
   bool expected_ = false;
 };
 

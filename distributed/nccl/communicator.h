@@ -1,5 +1,5 @@
 #pragma once
-// A non-blocking NCCL communicator: calls that do not end in time, or after an abort, throw instead of hanging.
+// Non-blocking NCCL communicator: calls throw after a timeout or an abort instead of hanging.
 
 #include <nccl.h>
 
@@ -16,21 +16,21 @@ namespace quench::distributed {
 
 class Communicator {
  public:
-  // Collective over `size` ranks with the same id. Throws failed when they are not all there within `join_timeout`, and
-  // what `check` throws, which is asked while they are awaited.
+  // Collective over `size` ranks with the same id. Throws failed if a rank does not join within `join_timeout`. `check`
+  // is polled meanwhile; its exceptions propagate.
   Communicator(const ncclUniqueId& id, int rank, int size, Device device, std::chrono::milliseconds join_timeout,
                const std::function<void()>& check);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  // Queues what `calls` does with the communicator, as one group of NCCL. Throws CommunicationError where NCCL reports
-  // an error, the time is over, or the communicator has been aborted.
+  // Queues the NCCL calls of `calls` as one group (ncclGroupStart/End). Throws CommunicationError on an NCCL error, a
+  // timeout, or after an abort.
   void run(const std::function<ncclResult_t(ncclComm_t)>& calls, std::chrono::milliseconds timeout);
-  // What is queued ends, with any values, and later calls throw CommunicationError(reason), or CollectiveTimeout. From
-  // any thread.
+  // Aborts queued operations (results undefined); later calls throw CommunicationError(reason) or CollectiveTimeout.
+  // Thread-safe.
   void abort(AbortCause cause, const std::string& reason);
-  // What went wrong in the background: another rank that is gone, say. Empty: nothing.
+  // Asynchronous error, for example the loss of a rank. Empty: none.
   [[nodiscard]] std::string background_error();
 
  private:
@@ -40,7 +40,7 @@ class Communicator {
 
   Device device_;
   ncclComm_t comm_ = nullptr;
-  std::mutex mutex_;  // of reason_, and of destroying comm_
+  std::mutex mutex_;  // guards reason_ and the destruction of comm_
   std::string reason_;
   AbortCause cause_ = AbortCause::lost;
   std::atomic<bool> aborted_{false};

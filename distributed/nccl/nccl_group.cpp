@@ -1,6 +1,6 @@
-// Process groups of GPU tensors over NCCL. Operations run on the group's own stream, ordered after the current
-// stream at the call; wait() orders the current stream after them. A thread of the group looks for
-// operations that do not end, and for errors that NCCL meets in the background, and aborts.
+// GPU process groups over NCCL. Operations run on the group's stream, ordered after the current stream at the call;
+// wait() orders the current stream after them. A group thread detects timeouts and asynchronous NCCL errors, and
+// aborts.
 
 #include <atomic>
 #include <condition_variable>
@@ -28,10 +28,10 @@ constexpr auto kLook = Milliseconds(200);
 
 struct NcclType {
   ncclDataType_t type;
-  std::size_t scale;  // elements of `type` for one of ours; 0: two of ours are one
+  std::size_t scale;  // NCCL elements per element; 0: two elements form one
 };
 
-// Numbers as they are; what is only moved as bytes.
+// Numeric types map directly; others are moved as bytes.
 NcclType nccl_type(DType dtype) {
   switch (dtype) {
     case DType::f32: return {ncclFloat32, 1};
@@ -52,7 +52,7 @@ ncclRedOp_t nccl_op(ReduceOp op) {
   return ncclSum;
 }
 
-// An event that returns to its group after its last use.
+// Pool of events, returned on release of the last reference.
 class EventPool {
  public:
   explicit EventPool(Device device) : device_(device) {}
@@ -85,7 +85,7 @@ class EventPool {
   std::vector<Event> free_;
 };
 
-// High-priority stream: CTAs of collectives are scheduled before those of compute kernels.
+// High-priority stream: communication CTAs are scheduled before compute CTAs.
 Stream make_urgent_stream(Device device) {
   const cuda::DeviceGuard guard(device);
   int least = 0, greatest = 0;
@@ -96,7 +96,7 @@ Stream make_urgent_stream(Device device) {
   return {device, stream};
 }
 
-// Holds the tensors until the current stream has passed the operation, also without a wait().
+// Holds the tensors until the current stream is ordered after the operation, even without a wait.
 class Queued final : public PendingCollective {
  public:
   Queued(Collective collective, std::shared_ptr<Event> done)
@@ -129,7 +129,7 @@ class NcclGroup final : public ProcessGroup {
         watcher_([this] { watch(); }) {}
   ~NcclGroup() override {
     unwatch();
-    // The watcher looks on until what is queued has ended, or ends it.
+    // The watcher runs until queued work has completed, or aborts it.
     try {
       backend(device().type).synchronize(stream_);
     } catch (const Error& error) {
@@ -188,13 +188,13 @@ class NcclGroup final : public ProcessGroup {
     std::chrono::steady_clock::time_point since;
   };
 
-  // What is put off until the end of the batch.
+  // Operations deferred to the end of the batch.
   struct Batch {
     std::vector<Collective> collectives;
-    std::shared_ptr<Event> done;  // of all of them
+    std::shared_ptr<Event> done;  // shared by all of them
   };
 
-  // Queues the operations as one kernel of NCCL's.
+  // Queues the operations as one NCCL kernel.
   void launch(std::span<const Collective> collectives, const std::shared_ptr<Event>& done) {
     poll();
     Backend& gpu = backend(device().type);
@@ -225,7 +225,7 @@ class NcclGroup final : public ProcessGroup {
       in_flight_.push_back({collective.sequence, done, std::chrono::steady_clock::now()});
   }
 
-  // An error, else what is not done yet.
+  // First error, else ncclInProgress, else ncclSuccess.
   static ncclResult_t worse(ncclResult_t worst, ncclResult_t result) {
     return result != ncclSuccess && (worst == ncclSuccess || worst == ncclInProgress) ? result : worst;
   }
@@ -304,7 +304,7 @@ class NcclGroup final : public ProcessGroup {
   Communicator communicator_;
   Stream stream_;
   std::shared_ptr<EventPool> events_;
-  Tensor token_;  // what a barrier reduces
+  Tensor token_;
   std::optional<Batch> batch_;
   std::mutex mutex_;
   std::condition_variable changed_;

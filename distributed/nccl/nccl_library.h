@@ -1,5 +1,5 @@
 #pragma once
-// NCCL, loaded when the first group of GPU ranks is made: the program starts where there is none.
+// NCCL, loaded at run time for the first GPU group: the program starts on machines without it.
 
 #include <nccl.h>
 
@@ -26,7 +26,7 @@ struct NcclLibrary {
   decltype(&ncclGetLastError) get_last_error;
 };
 
-// Throws unsupported, saying where it was looked for, when the library is not there.
+// Throws unsupported, naming the searched paths, if the library is missing.
 [[nodiscard]] const NcclLibrary& nccl();
 
 }  // namespace quench::distributed

@@ -1,10 +1,9 @@
 #pragma once
-// Both ends of the proof that two processes belong to the same job; see protocol.h for the messages.
+// Mutual authentication of two processes of a job; messages in protocol.h.
 //
-// Connections that have proved nothing are strangers', or of processes of the job that have not answered yet. Every one
-// of them has Limits::least to prove itself: until then no later connection from the same address takes its place,
-// later ones wait in the system's queue. Where all places are taken, the address with the most connections gives way:
-// at once for a connection from another address, else with its oldest connection once that has had its time.
+// Each unauthenticated connection has Limits::least to complete the handshake; meanwhile no later connection from the
+// same address replaces it, and later ones stay in the listen backlog. When all slots are used, the address with the
+// most connections loses one: at once for a connection from another address, else its oldest after that time.
 
 #include <poll.h>
 
@@ -19,10 +18,9 @@
 
 namespace quench::distributed {
 
-// Connects and proves that we know the secret; `number` is for the listener. A connection that is lost in the handshake
-// is retried, with longer and longer pauses, until the deadline; each handshake has kHandshakeSeconds at least.
-// Throws bad_config where the listener refuses the secret and where it does not know it, failed with the last reason
-// else.
+// Connects and authenticates; `number` is passed to the listener. A lost handshake is retried with growing delays until
+// the deadline; each attempt has at least kHandshakeSeconds. Throws bad_config if either side rejects the secret, else
+// failed with the last reason.
 [[nodiscard]] Socket connect_with_proof(const Endpoint& endpoint, const std::string& secret, std::uint32_t number,
                                         Deadline deadline);
 
@@ -30,7 +28,7 @@ class Handshakes {
  public:
   struct Limits {
     int connections =
-        256;  // at a time; one more while it is decided which gives way; a quarter of the open files at most
+        256;  // simultaneous connections, plus one during replacement; at most a quarter of the open-file limit
     std::chrono::milliseconds least{1'000};
     std::chrono::milliseconds most{kHandshakeSeconds * 1000};
   };
@@ -38,25 +36,24 @@ class Handshakes {
     Socket socket;
     std::string peer;
     std::uint32_t number = 0;
-    std::string answer;  // to be sent: the listener's own proof
+    std::string answer;  // pending reply: the listener's proof
   };
-  // `closed` hears of connections that are closed without proof, with the reason; with an empty `peer`, why none is
-  // taken.
+  // Callback for connections closed without authentication, with the reason; empty `peer`: reason why none is accepted.
   using Closed = std::function<void(const std::string& peer, std::string_view reason)>;
 
   Handshakes(std::string secret, Limits limits, Closed closed);
 
-  // The descriptor to poll, -1 while there is no place.
+  // File descriptor for poll(); -1 while no slot is free.
   [[nodiscard]] int listening(const Socket& listener, Deadline now) const;
   void accept_all(const Socket& listener);
-  // Appends what is to be polled; `handle` takes the same entries afterwards.
+  // Appends entries for poll(); `handle` takes the same entries.
   void add_descriptors(std::vector<pollfd>& entries) const;
   void handle(const pollfd* entries);
   void expire(Deadline now);
   [[nodiscard]] Deadline next_deadline(Deadline latest);
-  // Those that have proved themselves since the last call.
+  // Connections authenticated since the last call.
   [[nodiscard]] std::vector<Proved> take_proved();
-  // Addresses of processes that know the job's name and have another token, since the last call.
+  // Addresses of processes with the job's name and another token, since the last call.
   [[nodiscard]] std::vector<std::string> take_other_tokens();
 
  private:
@@ -74,7 +71,7 @@ class Handshakes {
   void send_unsent(Stranger& stranger);
   void end(Stranger& stranger, std::string_view reason);
   void remove_ended();
-  // The oldest connection of the address that has the most; there is one.
+  // Oldest connection of the address with the most connections. Requires a nonempty list.
   [[nodiscard]] Stranger& next_to_go();
   void make_place(Deadline now);
   void out_of_descriptors(int error);
@@ -84,7 +81,7 @@ class Handshakes {
   Limits limits_;
   Closed closed_;
   Deadline accept_again_{};
-  std::list<Stranger> strangers_;  // in the order of their arrival
+  std::list<Stranger> strangers_;
   std::vector<Proved> proved_;
   std::vector<std::string> other_tokens_;
 };

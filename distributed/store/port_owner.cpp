@@ -16,14 +16,14 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kListening = "0A";  // TCP_LISTEN in /proc/net/tcp
 
-// "socket:[12345]" of every socket that listens on the port, as /proc/PID/fd shows them.
+// "socket:[12345]" of every socket listening on the port, as in /proc/PID/fd.
 std::vector<std::string> listening_sockets(int port) {
   std::vector<std::string> result;
   const std::string wanted = fmt::format(":{:04X}", port);
   for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
     std::ifstream file(table);
     std::string line;
-    std::getline(file, line);  // the heading
+    std::getline(file, line);
     while (std::getline(file, line)) {
       // sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode
       std::istringstream words(line);

@@ -1,11 +1,11 @@
 #pragma once
-// Who listens on a port of this machine.
+// Process that listens on a local port.
 
 #include <string>
 
 namespace quench::distributed {
 
-// "process 1234 (python3)"; empty where it cannot be seen (another user's process, no /proc).
+// "process 1234 (python3)"; empty if not visible (another user's process, no /proc).
 [[nodiscard]] std::string port_owner(int port);
 
 }  // namespace quench::distributed

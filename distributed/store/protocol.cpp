@@ -29,7 +29,7 @@ Sha256Digest proof(std::string_view secret, std::string_view role, std::string_v
   return hmac_sha256(secret, text);
 }
 
-// The part of a secret that is no secret: the job's name.
+// Public part of a secret: the job's name.
 std::string_view job_of(std::string_view secret) {
   return secret.substr(secret.rfind('\n') + 1);
 }

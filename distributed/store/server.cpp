@@ -23,8 +23,8 @@
 namespace quench::distributed {
 namespace {
 
-constexpr std::size_t kMaxUnsent = 4 * (kMaxValueBytes + 1024);  // answers to a peer that does not read
-constexpr auto kWarningPause = std::chrono::seconds(1);          // a flood of strangers is none of warnings
+constexpr std::size_t kMaxUnsent = 4 * (kMaxValueBytes + 1024);  // replies to a peer that does not read
+constexpr auto kWarningPause = std::chrono::seconds(1);          // rate limit of warnings
 
 struct Connection {
   Socket socket;
@@ -36,7 +36,6 @@ struct Connection {
   bool waits = false;
   std::string awaited;
   Deadline wait_ends;
-  // The will.
   std::string will_key;
   std::string will_value;
 };
@@ -91,8 +90,8 @@ class StoreServer::Loop {
   int port_;
   Socket stop_;
   Deadline warn_again_{};
-  int unsaid_ = 0;                     // connections closed since the last warning
-  std::list<Connection> connections_;  // in the order of their arrival
+  int unsaid_ = 0;  // connections closed since the last warning
+  std::list<Connection> connections_;
   std::map<std::string, std::string> values_;
   std::size_t stored_bytes_ = 0;
   std::thread thread_;
@@ -110,7 +109,8 @@ void StoreServer::Loop::run() {
     const std::size_t first = entries.size();
     owners.clear();
     for (Connection& connection : connections_) {
-      // A connection that waits for a key is not read from: what it sends stays in its own buffers. Its end shows.
+      // No reads from a connection that waits for a key; its bytes stay in the socket buffers. A disconnect is still
+      // detected.
       const short events =
           static_cast<short>((connection.waits ? 0 : POLLIN) | POLLRDHUP | (connection.unsent.empty() ? 0 : POLLOUT));
       entries.push_back({connection.socket.descriptor(), events, 0});

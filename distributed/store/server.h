@@ -1,10 +1,9 @@
 #pragma once
-// The key-value store of a job, served over TCP from a thread of its own.
+// Key-value store of a job: TCP server on its own thread.
 //
-// It holds strings under keys, for processes that want to find each other; see protocol.h for messages and limits. A
-// connection that does not prove within kHandshakeSeconds that it knows the secret is closed (handshakes.h), as is one
-// that breaks the format; neither disturbs the others. Memory is bounded: kMaxStoredBytes of values, one frame a proved
-// connection, the handshake's bytes for any other.
+// Connections without a valid proof within kHandshakeSeconds (handshakes.h) and connections with malformed frames are
+// closed; others are unaffected. Bounded memory: kMaxStoredBytes of values, one frame per authenticated connection, the
+// handshake bytes of any other.
 
 #include <cstddef>
 #include <memory>
@@ -15,15 +14,15 @@
 
 namespace quench::distributed {
 
-// Under this key stands the address of the first process that was refused because it has another token of the same job.
+// Key with the address of the first process refused for another token of the same job.
 inline constexpr const char* kOtherTokenKey = "store/other token";
 
 class StoreServer {
  public:
-  // Serves at once. `max_connections` counts proved ones; `limits` are those of the others, which never take a place
-  // from them.
+  // Serves from construction. `max_connections`: authenticated ones; `limits`: unauthenticated ones, which use separate
+  // slots.
   StoreServer(Socket listener, std::string secret, int max_connections, Handshakes::Limits limits = {});
-  ~StoreServer();  // closes all connections
+  ~StoreServer();
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 

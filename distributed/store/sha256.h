@@ -1,5 +1,5 @@
 #pragma once
-// SHA-256 (FIPS 180-4) and HMAC (RFC 2104), for proofs that both ends of a connection know the job's token.
+// SHA-256 (FIPS 180-4) and HMAC (RFC 2104), for connection authentication.
 
 #include <array>
 #include <cstdint>
@@ -11,7 +11,7 @@ using Sha256Digest = std::array<std::uint8_t, 32>;
 
 [[nodiscard]] Sha256Digest sha256(std::string_view bytes);
 [[nodiscard]] Sha256Digest hmac_sha256(std::string_view key, std::string_view bytes);
-// In a time that does not depend on where the two differ.
+// Constant-time comparison.
 [[nodiscard]] bool equal_digests(const Sha256Digest& a, std::string_view b) noexcept;
 
 }  // namespace quench::distributed

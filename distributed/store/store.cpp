@@ -93,7 +93,7 @@ std::string Store::call(StoreOp op, const std::string& key, std::string_view val
   } catch (const Error& error) {
     {
       const std::scoped_lock closing(socket_mutex_);
-      socket_.close();  // an answer that is still to come belongs to no request
+      socket_.close();  // a late reply would be matched to the wrong request
     }
     QUENCH_FAIL(ErrorCode::failed, "the store on {}, '{}': {}", endpoint_.to_string(), key, error.what());
   }

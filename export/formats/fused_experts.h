@@ -1,8 +1,8 @@
 #pragma once
-// Checkpoints that hold the matrices of all experts of a layer in one tensor: of Llama 4 gate_up_proj [E, in, 2 * out],
-// gate in front, and down_proj [E, in, out], transposed as against linear layers; of other families, where Transformers
-// 5 saves what it has in memory (save_original_format=False), [E, 2 * out, in] and [E, out, in]. The rest of Quench has
-// a matrix an expert, under the names that linear layers would have: "experts.3.gate_proj.weight".
+// Checkpoints with one tensor for all experts of a layer. Llama 4: gate_up_proj [E, in, 2 * out] (gate first) and
+// down_proj [E, in, out], transposed against linear layers. Other families saved by Transformers 5 with
+// save_original_format=False: [E, 2 * out, in] and [E, out, in]. Quench uses one matrix per expert, under linear-layer
+// names: "experts.3.gate_proj.weight".
 
 #include <memory>
 #include <vector>
@@ -12,13 +12,11 @@
 
 namespace quench {
 
-// The same weights with a matrix for each expert, under the names of the model's family; `weights` itself where nothing
-// is fused.
+// The weights with one matrix per expert, under the family's names; `weights` unchanged if nothing is fused.
 [[nodiscard]] std::unique_ptr<StoredWeights> split_experts(std::unique_ptr<StoredWeights> weights,
                                                            const nn::ExpertsConfig& experts);
 
-// The same tensors, those of a layer's experts fused where the model's family stores them so. Experts of which some are
-// quantized stay as they are, a tensor each.
+// The tensors with a layer's experts fused if the family stores them so. Layers with any quantized expert stay unfused.
 [[nodiscard]] std::vector<ModelTensor> fuse_experts(const std::vector<ModelTensor>& tensors,
                                                     const nn::ModelConfig& config);
 

@@ -15,8 +15,8 @@
 namespace quench {
 namespace {
 
-// Brings each parameter once where its pieces are asked for in the order of their names, as files hold them. Those of
-// experts take turns there: each expert has rows of two parameters.
+// Cache of gathered parameters: each is gathered once for pieces requested in name order. Two entries, since experts
+// alternate between two parameters.
 nn::WholeRows keeping_latest(nn::WholeRows whole) {
   constexpr std::size_t kKept = 2;
   if (!whole) return whole;
@@ -26,7 +26,7 @@ nn::WholeRows keeping_latest(nn::WholeRows whole) {
     if (found != latest->end()) {
       std::rotate(found, found + 1, latest->end());
     } else {
-      if (latest->size() == kKept) latest->erase(latest->begin());  // before the next one takes memory
+      if (latest->size() == kKept) latest->erase(latest->begin());  // freed before the next gather
       latest->emplace_back(&parameter, whole(parameter));
     }
     return latest->back().second;
@@ -53,7 +53,7 @@ Tensor rows_as(const nn::Parameter& parameter, const nn::ParameterPiece& piece, 
 std::vector<ModelTensor> model_tensors(nn::CausalLm& model, DType dtype, nn::WholeRows whole) {
   whole = keeping_latest(std::move(whole));
   std::set<const nn::Parameter*> linear_weights, tables;
-  // A bf16 bias would lose the steps that balance the load: Transformers keeps it in f32 too.
+  // Router bias in f32, as in Transformers: bf16 would round away the load-balancing updates.
   std::set<const nn::Parameter*> kept_f32;
   model.visit([&](const std::string&, nn::Module& module) {
     if (auto* linear = dynamic_cast<nn::Linear*>(&module)) linear_weights.insert(&linear->weight());

@@ -1,5 +1,5 @@
 #pragma once
-// The tensors of a model as they stand in Hugging Face checkpoints, ready to be written one after the other.
+// Tensors of a model with Hugging Face checkpoint names, in write order.
 
 #include <functional>
 #include <memory>
@@ -13,23 +13,23 @@ namespace quench {
 
 struct ModelTensor {
   std::string name;        // "model.layers.0.self_attn.q_proj.weight"
-  std::string layer;       // of a linear layer's weight: "model.layers.0.self_attn.q_proj"; else ""
-  bool embedding = false;  // the table of embeddings; its layer is named where it is quantized
+  std::string layer;       // linear layers: "model.layers.0.self_attn.q_proj"; else ""
+  bool embedding = false;  // embedding table; `layer` is set if quantized
   Shape shape;
-  DType dtype = DType::f32;  // of value()
-  // Its values on the CPU, contiguous. Throws nonfinite, naming the tensor, for NaN, infinity, and values that the
-  // dtype cannot hold.
+  DType dtype = DType::f32;  // dtype of value()
+  // Values on the CPU, contiguous. Throws nonfinite, naming the tensor, for NaN, infinity, and values out of the
+  // dtype's range.
   std::function<Tensor()> value;
-  // Whose rows they are; both as long as the model.
+  // Parameter that contains the rows; both live as long as the model.
   nn::Parameter* parameter = nullptr;
   const nn::ParameterPiece* piece = nullptr;
-  // Set: stored as these codes.
+  // Set: stored quantized under this scheme.
   const Scheme* scheme = nullptr;
   std::shared_ptr<const QuantizedWeight> quantized;
 };
 
-// In the model's order, fused projections split. `dtype` f32, bf16 or f16. What `whole` brings (nn/whole_rows.h) is
-// kept for the pieces that follow, of two parameters at most, as long as the tensors. The model outlives the result.
+// In model order, fused projections split. `dtype`: f32, bf16 or f16. Parameters gathered by `whole` (nn/whole_rows.h)
+// are cached, at most two, for the lifetime of the tensors. The model must outlive the result.
 [[nodiscard]] std::vector<ModelTensor> model_tensors(nn::CausalLm& model, DType dtype,
                                                      std::function<Tensor(const nn::Parameter&)> whole = {});
 

@@ -1,5 +1,5 @@
 #pragma once
-// Collects tensors for write_safetensors_folder and keeps their bytes alive until they are written.
+// List of tensors for write_safetensors_folder; holds their bytes until written.
 
 #include <functional>
 #include <string>
@@ -12,16 +12,16 @@ namespace quench {
 
 class SafetensorsItems {
  public:
-  // A contiguous tensor on the CPU.
+  // Adds a contiguous CPU tensor.
   void add(std::string name, const Tensor& tensor);
-  // Its bytes as u8 of another shape.
+  // Adds the tensor's bytes as u8 of shape `shape`.
   void add_bytes(std::string name, const Shape& shape, const Tensor& tensor);
-  // A tensor that is made when its turn to be written comes.
+  // Adds a tensor computed at write time.
   void add(std::string name, DType dtype, const Shape& shape, std::function<Tensor()> make);
-  // A tensor of the model in high precision.
+  // Adds an unquantized tensor of the model.
   void add(const ModelTensor& tensor);
 
-  // Valid as long as the object and what it was given.
+  // Valid as long as this object and its inputs.
   [[nodiscard]] std::vector<SafetensorsItem> take() { return std::move(items_); }
 
  private:

@@ -1,15 +1,15 @@
 #pragma once
-// Stored tensors as tensors on the CPU, for the readers of safetensors folders.
+// Stored tensors as CPU tensors, for readers of safetensors folders.
 
 #include "core/safetensors/safetensors_folder.h"
 #include "core/tensor/tensor.h"
 
 namespace quench {
 
-// Values as stored, rows from `first_row` on and as many as `out` has: a contiguous CPU tensor of the stored dtype.
+// Stored values, from row `first_row`, as many rows as `out`: a contiguous CPU tensor of the stored dtype.
 void read_rows(const SafetensorsFolder::Location& stored, const Tensor& out, std::int64_t first_row);
 
-// All of a tensor. Throws corrupt, naming folder and tensor, unless it has this shape and dtype.
+// Whole tensor. Throws corrupt, naming folder and tensor, on another shape or dtype.
 [[nodiscard]] Tensor read_entry(const SafetensorsFolder& folder, const SafetensorsFolder::Location& stored,
                                 const Shape& shape, DType dtype);
 

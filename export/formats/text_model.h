@@ -1,20 +1,19 @@
 #pragma once
-// The text model of a folder that holds a larger one: of Llama4ForConditionalGeneration, which reads images too, its
-// Llama4ForCausalLM.
+// Text model of a multimodal folder: Llama4ForCausalLM of Llama4ForConditionalGeneration.
 
 #include "export/formats/stored_weights.h"
 
 namespace quench {
 
-// The config.json that the text model alone would have: `config`'s text_config, with its dtype and the way its weights
-// are stored where that says nothing. `config` itself, if its class is none of the above.
+// config.json of the text model: text_config of `config`, which inherits dtype and quantization_config where it has
+// none. `config` unchanged for other classes.
 [[nodiscard]] Json text_model_config(Json config);
 
-// The same of the weights: those under language_model. without that prefix; left_out() has the others. Weights of which
-// none has the prefix are returned as they are.
+// Weights under language_model., without that prefix; left_out() lists the others. Unchanged if no weight has the
+// prefix.
 [[nodiscard]] std::unique_ptr<StoredWeights> text_model_weights(std::unique_ptr<StoredWeights> weights);
 
-// "multi_modal_projector (1 tensor), vision_model (34 tensors)": names by their first part.
+// Names grouped by first component: "multi_modal_projector (1 tensor), vision_model (34 tensors)".
 [[nodiscard]] std::string summary_of(const std::vector<std::string>& left_out);
 
 }  // namespace quench

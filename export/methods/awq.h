@@ -5,9 +5,10 @@
 
 namespace quench {
 
-// s = mean|x|^r, normalised by sqrt(max s * min s), with the r of 20 from 0 to 0.95 for which the quantized weights
-// change the layer's outputs least. f32 [K], positive and finite; absent where no factor lowers the error. Needs the
-// Gram matrix.
+// s = mean
+// x
+// ^r, normalised by sqrt(max s * min s); r minimises the layer's output error over a grid of 20 values from 0 to 0.95.
+// f32 [K], positive and finite; absent if no factor lowers the error. Requires the Gram matrix.
 [[nodiscard]] std::optional<Tensor> awq_scales(const ScaleChoiceArgs& args);
 
 }  // namespace quench

@@ -12,23 +12,23 @@
 
 namespace quench {
 
-// One of the weights that read the same inputs.
+// One of the weights with the same input.
 struct ScaledWeight {
   std::string name;
   Tensor weight;                          // f32 [N,K] on the CPU
-  const OperandScheme* scheme = nullptr;  // null: stays in high precision
+  const OperandScheme* scheme = nullptr;  // null: unquantized
 };
 
 struct ScaleChoiceArgs {
   const std::vector<ScaledWeight>& weights;
   const InputStatistics& inputs;
-  // Columns with the same number share a factor; empty: each has its own.
+  // Columns with equal entries share a factor; empty: one factor per column.
   std::vector<std::int64_t> shared = {};
   std::optional<DType> scale_dtype = std::nullopt;
-  double smoothing = 0.5;  // of smoothquant_scales
+  double smoothing = 0.5;  // alpha of smoothquant_scales
 };
 
-// Gives columns of one group the maximum over the group. `values` f32 [K] in place; `shared` as in ScaleChoiceArgs.
+// Maximum over columns of equal group. `values` f32 [K], in place; `shared` as in ScaleChoiceArgs.
 void share_columns(const Tensor& values, const std::vector<std::int64_t>& shared);
 [[nodiscard]] bool any_quantized(const std::vector<ScaledWeight>& weights);
 

@@ -95,7 +95,7 @@ float CodeGrid::round(std::int64_t row, std::int64_t column, float value, const 
     weight_.codes.data<std::int8_t>()[at] = static_cast<std::int8_t>(code);
     return (code - scale.zero_point) * scale.scale;
   }
-  // Powers of two and NVFP4 multiply, float8 divides (rtn.h).
+  // Powers of two and NVFP4 multiply; float8 divides (rtn.h).
   const float scaled = scheme.scale == ScaleForm::high_precision ? value / scale.scale : value * scale.multiplier;
   float result = 0;
   auto* codes = static_cast<std::uint8_t*>(weight_.codes.raw_data());

@@ -1,29 +1,28 @@
 #pragma once
-// The codes of a quantized weight, element by element: what algorithms need that choose codes one at a time.
+// Element-wise access to quantized values, for methods that quantize one element at a time.
 
 #include "export/schemes/quantized_weight.h"
 
 namespace quench {
 
-// The values that codes of one group may have.
+// Quantization parameters of one group.
 struct GroupScale {
   float scale = 1;       // value = (code - zero_point) * scale
-  float multiplier = 1;  // to the scaled value that is rounded; 1 / scale up to rounding
-  float zero_point = 0;  // of integers
+  float multiplier = 1;  // factor before rounding; 1 / scale up to rounding
+  float zero_point = 0;  // integer types
 };
 
-// Writes into the codes and scales of a QuantizedWeight by rows and columns. Different rows may be written at once.
+// Writer into a QuantizedWeight's values and scales by row and column. Thread-safe for different rows.
 class CodeGrid {
  public:
-  // `weight` has its final scheme, shape and scales (those of rtn()), and outlives the grid. No blocks of
-  // GGUF, no zero points that are floats.
+  // `weight` must have its final scheme, shape and scales (as of rtn()) and outlive the grid. No GGUF blocks, no
+  // floating-point zero points.
   explicit CodeGrid(QuantizedWeight& weight);
 
   [[nodiscard]] GroupScale scale_of(std::int64_t row, std::int64_t column) const;
-  // Chooses and stores the scale of a group of a row as rtn() does, from `count` values. For
-  // ScaleSharing::group alone.
+  // Chooses and stores the scale of a row's group as rtn() does, from `count` values. ScaleSharing::group only.
   GroupScale choose(std::int64_t row, std::int64_t group, const float* values, std::int64_t count);
-  // Stores the code nearest to `value` and returns the value that it stands for.
+  // Stores the nearest quantized value and returns it dequantized.
   float round(std::int64_t row, std::int64_t column, float value, const GroupScale& scale);
 
  private:
@@ -31,7 +30,7 @@ class CodeGrid {
 
   QuantizedWeight& weight_;
   std::int64_t columns_;
-  std::int64_t across_;  // scales of a row
+  std::int64_t across_;  // scales per row
   float global_ = 1;
 };
 

@@ -13,12 +13,12 @@
 namespace quench {
 namespace {
 
-constexpr std::int64_t kLazyBlock = 128;  // columns whose errors reach the others together
+constexpr std::int64_t kLazyBlock = 128;  // columns per lazy batch update
 
-// Order of the columns, and the matrix of the inputs in it.
+// Column order, and the inverse factor in that order.
 struct Inputs {
-  std::vector<std::int64_t> order;  // order[i]: the i-th column to be rounded
-  std::vector<bool> dead;           // by column: no input was ever different from 0
+  std::vector<std::int64_t> order;  // i-th column to be quantized
+  std::vector<bool> dead;           // by column: all inputs are zero
   Tensor factor;                    // inverse_factor() in this order
 };
 
@@ -39,7 +39,7 @@ Inputs prepare(const InputStatistics& statistics, const GptqOptions& options, st
     in.dead[static_cast<std::size_t>(c)] = !(diagonal(c) > 0);
     mean += static_cast<double>(diagonal(c)) / static_cast<double>(columns);
   }
-  // A column without input: an error there costs nothing, and nothing is known of its neighbours.
+  // Dead column: no output error, no correlation with other columns.
   std::vector<double> matrix(static_cast<std::size_t>(columns * columns));
 #pragma omp parallel for schedule(static)
   for (std::int64_t i = 0; i < columns; ++i)
@@ -55,7 +55,7 @@ Inputs prepare(const InputStatistics& statistics, const GptqOptions& options, st
   return in;
 }
 
-// The weight in f32, its columns in the order of rounding.
+// Weight in f32, columns permuted to quantization order.
 Tensor ordered(const Tensor& weight, const Inputs& in) {
   const std::int64_t rows = weight.size(0), columns = weight.size(1);
   Tensor wide = weight;
@@ -86,14 +86,14 @@ class Rounding {
         w_(w.data<float>()),
         u_(in.factor.data<float>()) {}
 
-  // Columns begin..end of one row; errors [end - begin], divided by the diagonal, go to `errors`.
+  // Quantizes columns begin..end of one row; `errors` [end - begin] receives errors divided by the diagonal.
   void row(std::int64_t row, std::int64_t begin, std::int64_t end, float* errors) {
     float* w = w_ + row * columns_;
     GroupScale scale;
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t column = in_.order[static_cast<std::size_t>(i)];
       if (choose_) {
-        // A group never crosses the end of a block.
+        // Groups do not cross block boundaries.
         if (column % group_ == 0) scale = grid_.choose(row, column / group_, w + i, group_);
       } else {
         scale = grid_.scale_of(row, column);
@@ -135,7 +135,7 @@ QuantizedWeight gptq(const Tensor& weight, const OperandScheme& scheme, std::str
   const Tensor w = ordered(weight, in);
   const std::int64_t rows = w.size(0), columns = w.size(1);
   const bool choose = scheme.sharing == ScaleSharing::group && !options.activation_order;
-  // Whole groups, at least kLazyBlock columns.
+  // Block size: whole groups, at least kLazyBlock columns.
   const std::int64_t group = choose ? scheme.group_size : 1;
   const std::int64_t block = std::min(columns, (kLazyBlock + group - 1) / group * group);
   Rounding rounding(out, in, w, choose);

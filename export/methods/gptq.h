@@ -1,6 +1,6 @@
 #pragma once
-// GPTQ (Frantar et al., 2022, arXiv:2210.17323): column by column, the rounding error of a weight is made up for by the
-// columns that are not rounded yet, so that the layer's outputs on the calibration data change least.
+// GPTQ (Frantar et al., 2022, arXiv:2210.17323): columns are quantized in order; each column's rounding error is
+// compensated in the remaining columns, minimising the layer's output error on calibration data.
 
 #include <optional>
 #include <string_view>
@@ -11,20 +11,19 @@
 
 namespace quench {
 
-// Why a scheme's weights cannot be quantized so, or "": blocks of GGUF cannot.
+// Reason why the scheme is not supported, or "": GGUF blocks are not.
 [[nodiscard]] std::string gptq_problem(const OperandScheme& scheme);
 
 struct GptqOptions {
-  // Added to the diagonal of the Gram matrix, as a part of its mean.
+  // Damping: fraction of the mean diagonal added to the Gram matrix's diagonal.
   double damping = 0.01;
-  // Columns with the largest inputs first; the scales of groups then come from the weight as it was, and codes keep
-  // their places, so that readers need not know. Else the scales of a group are chosen when its first column comes.
+  // Columns in order of decreasing input magnitude (act_order); group scales are then computed from the original
+  // weight, and the storage order is unchanged. Otherwise a group's scales are computed at its first column.
   bool activation_order = false;
 };
 
-// As rtn(), whose scales it uses for everything but groups of a row. Columns without input are 0. Without
-// inputs at all (an expert that no token was sent to) it is rtn(). Throws nonfinite naming `name` where
-// the matrix of inputs is singular in spite of the damping.
+// rtn() with error compensation; all scales except row groups are those of rtn(). Columns without input are 0. Without
+// any inputs (an expert without tokens): rtn(). Throws nonfinite naming `name` if the damped Gram matrix is singular.
 [[nodiscard]] QuantizedWeight gptq(const Tensor& weight, const OperandScheme& scheme, std::string_view name,
                                    std::optional<DType> scale_dtype, const InputStatistics& inputs,
                                    const GptqOptions& options = {});

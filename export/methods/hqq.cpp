@@ -14,7 +14,9 @@ namespace {
 constexpr int kSteps = 20;
 constexpr float kPower = 0.7f, kFirstBeta = 10.0f, kGrowth = 1.01f;
 
-// What the error would be if it were sparse: the proximal step of |e|^p.
+// Shrinkage: proximal operator of
+// e
+// ^p.
 float shrink(float error, float beta) {
   const float magnitude = std::abs(error);
   if (magnitude == 0) return 0;
@@ -31,14 +33,15 @@ struct Group {
     return std::clamp(std::nearbyint(x / scale) + zero, static_cast<float>(range.lowest),
                       static_cast<float>(range.highest));
   }
-  // Sum of |w - value|, by which the steps are judged.
+  // Sum of
+  // w - value
+  // , the selection criterion.
   [[nodiscard]] double error() const {
     double sum = 0;
     for (std::int64_t i = 0; i < count; ++i) sum += std::abs(w[i] - (code(w[i]) - zero) * scale);
     return sum;
   }
-  // One least-squares step towards what the weight would be without its sparse error: of the scale, then of the zero
-  // point where there is one.
+  // One least-squares step against the weight minus its sparse error: scale, then zero point if any.
   void improve(bool symmetric, float beta) {
     double cw = 0, cc = 0, codes = 0, targets = 0;
     for (std::int64_t i = 0; i < count; ++i) {
@@ -55,7 +58,7 @@ struct Group {
   }
 };
 
-// The error is judged in units of the weight, whose size beta must follow.
+// Errors are normalised by the weight's magnitude, which sets beta.
 void optimize(Group& group, bool symmetric, DType stored) {
   Group best = group;
   double least = group.error();

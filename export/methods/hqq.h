@@ -1,7 +1,7 @@
 #pragma once
-// Half-quadratic quantization (Badri and Shaji, "Half-Quadratic Quantization of Large Machine Learning Models", 2023):
-// scales and zero points of integers that minimise the p-norm (p = 0.7) of the weight's error, which forgives outliers,
-// by alternating a shrinkage of the error with a least-squares step. No data is needed.
+// HQQ, half-quadratic quantization (Badri and Shaji, "Half-Quadratic Quantization of Large Machine Learning Models",
+// 2023): integer scales and zero points that minimise the p-norm (p = 0.7) of the weight error, robust to outliers, by
+// alternating shrinkage and least squares. Data-free.
 
 #include <optional>
 #include <string_view>
@@ -10,12 +10,11 @@
 
 namespace quench {
 
-// Why a scheme's weights cannot be quantized so, or "": only integers by row or group can.
+// Reason why the scheme is not supported, or "": integers by row or group only.
 [[nodiscard]] std::string hqq_problem(const OperandScheme& scheme);
 
-// As rtn(), from whose scales and zero points it starts. Symmetric schemes adapt the scale, asymmetric
-// ones also the zero point, which stays an integer of the codes' range. The step with the least
-// mean magnitude of errors counts, at worst what a group started with.
+// Starts from rtn()'s scales and zero points. Symmetric schemes adapt the scale, asymmetric ones also the zero point
+// (an integer in range). The iteration with the smallest mean absolute error per group is kept, including the start.
 [[nodiscard]] QuantizedWeight hqq(const Tensor& weight, const OperandScheme& scheme, std::string_view name,
                                   std::optional<DType> scale_dtype = {});
 

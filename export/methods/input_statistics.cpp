@@ -24,7 +24,7 @@ void InputStatistics::add(const Tensor& x, std::string_view layer) {
   double* magnitude = magnitude_.data<double>();
   dispatch<float, bfloat16>(host.dtype(), "InputStatistics", [&]<class T>() {
     const T* values = host.data<T>();
-    constexpr std::int64_t kColumns = 64;  // of one thread at a time
+    constexpr std::int64_t kColumns = 64;  // per thread
 #pragma omp parallel for schedule(static)
     for (std::int64_t first = 0; first < columns; first += kColumns) {
       const std::int64_t last = std::min(first + kColumns, columns);
@@ -32,7 +32,7 @@ void InputStatistics::add(const Tensor& x, std::string_view layer) {
         for (std::int64_t c = first; c < last; ++c) {
           const float size = std::abs(static_cast<float>(values[row * columns + c]));
           largest[c] = size > largest[c] ? size : largest[c];
-          magnitude[c] += size;  // also carries NaN
+          magnitude[c] += size;  // propagates NaN
         }
     }
   });

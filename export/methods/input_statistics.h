@@ -1,5 +1,5 @@
 #pragma once
-// What calibration learns of the inputs of one linear layer.
+// Calibration statistics of one linear layer's inputs.
 
 #include <cstdint>
 #include <string_view>
@@ -10,22 +10,22 @@ namespace quench {
 
 class InputStatistics {
  public:
-  // Of inputs [M,columns]. The Gram matrix takes columns^2 f32 numbers; without `with_gram` it is not made.
+  // For inputs [M,columns]. `with_gram`: also accumulates the Gram matrix, columns^2 f32.
   InputStatistics(std::int64_t columns, bool with_gram);
 
-  // x f32 or bf16 [M,columns], contiguous, on any device. Throws nonfinite naming `layer` for NaN or infinity.
+  // x f32 or bf16 [M,columns], contiguous, any device. Throws nonfinite naming `layer` for NaN or infinity.
   void add(const Tensor& x, std::string_view layer);
-  // The inputs are divided by these factors, f32 [columns], all above 0: they move into the weight.
+  // Divides the inputs by factors f32 [columns], all > 0, which are folded into the weight.
   void divide(const Tensor& factors);
 
   [[nodiscard]] std::int64_t rows() const noexcept { return rows_; }
   [[nodiscard]] std::int64_t columns() const noexcept { return largest_.size(0); }
-  // f32 [columns] on the CPU: the largest magnitude of each column, and the mean of its magnitudes.
+  // f32 [columns] on the CPU: amax and mean absolute value per column.
   [[nodiscard]] const Tensor& largest() const noexcept { return largest_; }
   [[nodiscard]] Tensor mean_magnitude() const;
-  // The largest magnitude of all.
+  // amax over all columns.
   [[nodiscard]] float amax() const;
-  // f32 [columns,columns] on the CPU: x^T x summed over all inputs. Undefined where it is not made.
+  // f32 [columns,columns] on the CPU: x^T x summed over all inputs. Undefined without `with_gram`.
   [[nodiscard]] Tensor gram() const;
 
  private:
@@ -36,7 +36,7 @@ class InputStatistics {
   bool with_gram_;
 };
 
-// tr(D gram D^T), D f32 [N,K]: the squared error that a weight's error D makes in the outputs of all inputs.
+// tr(D gram D^T), D f32 [N,K]: squared output error caused by the weight error D.
 [[nodiscard]] double output_error(const Tensor& difference, const Tensor& gram);
 
 }  // namespace quench

@@ -1,6 +1,6 @@
 #pragma once
-// Table of quantization methods: RTN, HQQ, GPTQ, AWQ, SmoothQuant. Each chooses codes, scales and zero points of a
-// weight.
+// Table of quantization methods: RTN, HQQ, GPTQ, AWQ, SmoothQuant. Each computes quantized values, scales and zero
+// points of a weight.
 
 #include <optional>
 #include <span>
@@ -14,7 +14,7 @@
 
 namespace quench {
 
-// What methods let choose; each names the options that act on it.
+// Options of methods; each method lists those it uses.
 struct MethodOptions {
   double damping = GptqOptions().damping;
   bool activation_order = GptqOptions().activation_order;
@@ -28,31 +28,31 @@ struct WeightJob {
   const Tensor& weight;  // finite, f32 or bf16 [N,K] on the CPU
   const OperandScheme& scheme;
   std::string_view name;
-  std::optional<DType> scale_dtype;         // of scales in high precision; absent: the weight's
-  const InputStatistics* inputs = nullptr;  // of the layer, with a Gram matrix; set for calibrated methods
+  std::optional<DType> scale_dtype;         // dtype of high-precision scales; absent: the weight's
+  const InputStatistics* inputs = nullptr;  // with a Gram matrix; set for calibrated methods
   MethodOptions options = {};
 };
 
 struct Quantizer {
   std::string_view name;
   std::string_view summary;
-  // Why it cannot quantize so, or "".
+  // Reason why the method does not support the scheme, or "".
   std::string (*problem)(const Scheme& scheme);
-  // Throws what rtn() throws.
+  // Throws like rtn().
   QuantizedWeight (*quantize)(const WeightJob& job);
-  // Factors of input channels that move into weights before; null: none.
+  // Channel scales applied before quantization; null: none.
   std::optional<Tensor> (*scales)(const ScaleChoiceArgs& args) = nullptr;
-  bool scales_linear_outputs = false;  // those factors may also go into linear layers, not only into norms
-  bool calibrated = false;             // needs the inputs of layers
+  bool scales_linear_outputs = false;  // channel scales may be fused into linear layers as well as norms
+  bool calibrated = false;             // requires calibration data
   std::span<const std::string_view> options = {};
 };
 
-// The default first.
+// Default first.
 [[nodiscard]] std::span<const Quantizer> quantizers();
 [[nodiscard]] std::vector<std::string> quantizer_names();
-// Throws bad_config with the list of names for an unknown one; `key` names the option in the message.
+// Throws bad_config with the list of names if unknown; `key` names the option in the message.
 [[nodiscard]] const Quantizer& require_quantizer(std::string_view name, std::string_view key);
-// Throws bad_config unless the option acts on the method; `key` names it in the message.
+// Throws bad_config if the method does not use the option; `key` names it in the message.
 void require_method_option(const Quantizer& quantizer, std::string_view option, std::string_view key);
 
 }  // namespace quench

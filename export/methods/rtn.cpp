@@ -12,7 +12,7 @@
 namespace quench {
 namespace {
 
-// Scales in the dtype that they are stored in.
+// Scales rounded to their stored dtype.
 Tensor stored(const Tensor& scales, DType dtype) {
   if (dtype == DType::f32) return scales;
   const Tensor rounded = Tensor::empty(scales.shape(), dtype);

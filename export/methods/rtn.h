@@ -1,21 +1,19 @@
 #pragma once
-// Quantization of a weight to the nearest codes, the scales from the largest magnitudes alone.
+// RTN, round-to-nearest quantization with amax scales.
 
 #include "core/tensor/tensor.h"
 #include "export/schemes/quantized_weight.h"
 
 namespace quench {
 
-// `weight` f32 or bf16 [N,K] on the CPU. Integers as quantize_int chooses them (core/ops/quantize/quantize_int.h),
-// which quantization-aware training simulates; scales are stored in `scale_dtype`, by default the weight's. Float8:
-// scale = amax / 448 rounded to that dtype, code = e4m3(w / scale), saturating; a zero group has scale 1. MX scales by
-// the rule rceil; NVFP4 with a scale of the tensor. Throws nonfinite naming `name` for a weight that holds NaN or
-// infinity, unsupported where shape_problem() has one.
+// `weight` f32 or bf16 [N,K] on the CPU. Integers: quantize_int (core/ops/quantize/quantize_int.h), as simulated by
+// QAT; scales stored in `scale_dtype` (default: the weight's). Float8: scale = amax / 448 rounded to that dtype, e4m3(w
+// / scale) saturating; scale 1 for an all-zero group. MX: rule rceil. NVFP4: with a per-tensor scale. Throws nonfinite
+// naming `name` for NaN or infinity, unsupported as shape_problem().
 [[nodiscard]] QuantizedWeight rtn(const Tensor& weight, const OperandScheme& scheme, std::string_view name,
                                   std::optional<DType> scale_dtype = {});
 
-// The same with given scales f32 [N, groups] of integer codes with a symmetric mapping; they are rounded to the dtype
-// that they are stored in first.
+// RTN with given scales f32 [N, groups], symmetric integers; the scales are first rounded to their stored dtype.
 [[nodiscard]] QuantizedWeight round_under_scales(const Tensor& weight, const OperandScheme& scheme,
                                                  const Tensor& scales, std::string_view name,
                                                  std::optional<DType> scale_dtype = {});

@@ -23,7 +23,7 @@ std::optional<Tensor> smoothquant_scales(const ScaleChoiceArgs& args) {
   const Tensor factors = Tensor::empty({columns}, DType::f32);
   for (std::int64_t c = 0; c < columns; ++c) {
     const float x = inputs.data<float>()[c];
-    // A channel without input has nothing to give away.
+    // Factor 1 for channels without input.
     factors.data<float>()[c] =
         x > 0 ? std::clamp(std::pow(x + kTiny, a) / std::pow(largest[c] + kTiny, 1 - a), 1e-5f, 1e5f) : 1.0f;
   }

@@ -14,7 +14,7 @@ bool quantized(std::span<const QuantizedLayer> layers) {
   return std::ranges::any_of(layers, [](const QuantizedLayer& layer) { return layer.choice.scheme != nullptr; });
 }
 
-// Prefix of the names of a decoder layer's linear layers.
+// Name prefix of a decoder layer.
 std::string layer_prefix(std::int64_t layer) {
   return fmt::format("model.layers.{}.", layer);
 }
@@ -59,7 +59,7 @@ class Calibration {
   }
 
  private:
-  // Recipes' kernels see other values than the quantized model will.
+  // Recipe kernels are removed: their inputs differ from the quantized model's.
   static nn::CausalLm& prepared(nn::CausalLm& model) {
     model.visit([](const std::string&, nn::Module& module) {
       if (auto* linear = dynamic_cast<nn::Linear*>(&module)) linear->set_kernel(nn::high_precision_linear_kernel());
@@ -69,7 +69,7 @@ class Calibration {
     return model;
   }
 
-  // Makes the parameters of units whole.
+  // Gathers the parameters of units.
   template <class Choice>
   void gather_units(const Choice& choice) {
     if (!rules_.gather_unit) return;
@@ -77,7 +77,7 @@ class Calibration {
       if (choice(unit)) rules_.gather_unit(unit.parameters);
   }
 
-  // Of a layer's weights whose codes are all that is written.
+  // Releases values of a layer's weights that are written only quantized.
   void give_up_values(std::int64_t layer) {
     const std::string prefix = layer_prefix(layer);
     for_each_parameter([&](std::span<QuantizedLayer> group) {
@@ -89,7 +89,7 @@ class Calibration {
     });
   }
 
-  // The layers whose weights are rows of one parameter, in the order of `layers_`.
+  // Groups of layers that are rows of one parameter, in the order of `layers_`.
   template <class Body>
   void for_each_parameter(Body&& body) {
     for (std::size_t first = 0; first < layers_.size();) {
@@ -144,7 +144,7 @@ class Calibration {
     return 0;
   }
 
-  // The head, which reads the final states.
+  // LM head, with the final states as input.
   void quantize_rest() {
     for_each_parameter([&](std::span<QuantizedLayer> group) {
       if (!group.front().report.layer.empty()) return;

@@ -1,12 +1,12 @@
 #pragma once
-// Quantization of a model layer by layer on calibration data.
+// Layer-by-layer quantization of a model with calibration data.
 
 #include "export/ptq/quantized_layer.h"
 
 namespace quench {
 
-// Quantizes `layers`, all linear layers of the model in its order, as quantize_model() describes. The model holds whole
-// parameters. Linear layers compute in high precision until they are quantized.
+// Quantizes `layers`, all linear layers in model order, as quantize_model() describes. Parameters must be unsharded.
+// Linear layers compute unquantized until they are processed.
 void quantize_calibrated(nn::CausalLm& model, std::vector<QuantizedLayer>& layers, const QuantizationRules& rules,
                          const QuantizationProgress& progress);
 

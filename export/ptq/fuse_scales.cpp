@@ -10,10 +10,10 @@
 namespace quench {
 namespace {
 
-// Producers and consumers in a decoder layer. Layers without these modules (experts, MLA) have no such fusion.
+// Producer and consumer paths in a decoder layer. Layers without these modules (MoE, MLA) have no such fusion.
 struct FusionPath {
   std::string_view producer;
-  std::string_view part;  // of a linear producer
+  std::string_view part;  // rows of a linear producer
   std::string_view consumer;
 };
 constexpr std::array kPaths = {
@@ -29,8 +29,7 @@ T* find_module(const ModuleMap& modules, const std::string& path) {
   return found == modules.end() ? nullptr : dynamic_cast<T*>(found->second);
 }
 
-// The rows of the producer that make the consumer's columns; empty where they do not match. Heads that share a value
-// head read the same rows.
+// Producer rows per consumer column; empty on a mismatch. With GQA, heads of one KV head share rows.
 std::vector<std::int64_t> producer_rows(const nn::Linear& producer, std::string_view part, std::int64_t columns,
                                         const nn::ModelConfig& config) {
   std::int64_t first = 0;
@@ -54,7 +53,7 @@ std::vector<std::int64_t> producer_rows(const nn::Linear& producer, std::string_
 }
 
 void scale_rows(nn::Module& producer, const std::vector<std::int64_t>& rows, const float* factors) {
-  for (nn::Parameter* parameter : producer.parameters()) {  // weight, and bias where there is one
+  for (nn::Parameter* parameter : producer.parameters()) {  // weight and optional bias
     const Tensor values = values_of(*parameter);
     const std::int64_t width = values.numel() / values.size(0);
     std::set<std::int64_t> done;

@@ -1,5 +1,5 @@
 #pragma once
-// Fusion of channel scales into the norm or linear layer that produces a linear layer's input.
+// Fusion of channel scales into the norm or linear layer that produces a layer's input.
 
 #include <map>
 #include <optional>
@@ -10,29 +10,29 @@
 
 namespace quench {
 
-// The modules of a model by their paths.
+// Modules by path.
 using ModuleMap = std::map<std::string, nn::Module*>;
 [[nodiscard]] ModuleMap modules_of(nn::CausalLm& model);
 
-// A producer whose output is the input of one linear layer (the consumer) and of nothing else.
+// Producer whose output is read by one linear layer (the consumer) only.
 struct ScaleFusion {
   nn::Module* producer = nullptr;
-  // Rows of the producer's weight, one for each column of the consumer in this order; empty: a norm.
+  // Row of the producer's weight per consumer column; empty: a norm.
   std::vector<std::int64_t> rows;
   nn::Linear* consumer = nullptr;
   std::string consumer_name;
 };
 
-// Scale fusions that the modules of decoder layer `layer` allow: norm and following projection; with `linear_producers`
-// also rows of v_proj and o_proj, rows of up_proj and down_proj.
+// Scale fusions in decoder layer `layer`: norm and following projection; with `linear_producers` also v_proj and
+// o_proj, up_proj and down_proj.
 [[nodiscard]] std::vector<ScaleFusion> scale_fusions_of_layer(const ModuleMap& modules, const nn::ModelConfig& config,
                                                               std::int64_t layer, bool linear_producers);
 
-// Divides the producer's outputs by the factors f32 [K] and multiplies the consumer's columns. Returns the factors that
-// the producer's dtype could hold: those that were used.
+// Divides the producer's outputs by f32 [K] factors and multiplies the consumer's columns. Returns the factors after
+// rounding to the producer's dtype, which were applied.
 Tensor fuse_scales(const ScaleFusion& fusion, const Tensor& factors);
 
-// A parameter's values in f32 on the CPU, and back.
+// Parameter values in f32 on the CPU, and the inverse.
 [[nodiscard]] Tensor values_of(const nn::Parameter& parameter);
 void set_values(nn::Parameter& parameter, const Tensor& values);
 

@@ -7,7 +7,7 @@
 namespace quench {
 namespace {
 
-constexpr std::size_t kTokensOfPass = 4096;  // or one sequence
+constexpr std::size_t kTokensOfPass = 4096;  // per pass, or one sequence
 
 }  // namespace
 

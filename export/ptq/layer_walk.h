@@ -1,5 +1,5 @@
 #pragma once
-// Passes of a model over calibration data, one decoder layer at a time.
+// Layer-by-layer forward pass over calibration data.
 
 #include <cstdint>
 #include <span>
@@ -11,16 +11,16 @@ namespace quench {
 
 class LayerWalk {
  public:
-  // Embeds the sequences, which are not empty and within the model's vocabulary. Between layers it holds one hidden
-  // state for each token, in the model's dtype on the model's device. The model outlives the walk.
+  // Embeds the sequences (nonempty, within the vocabulary). Holds one hidden state per token, in the model's dtype on
+  // its device. The model must outlive the walk.
   LayerWalk(nn::CausalLm& model, std::span<const std::vector<std::int32_t>> sequences);
 
   [[nodiscard]] std::int64_t layers() const noexcept { return static_cast<std::int64_t>(layers_.size()); }
-  // Runs the next layer over all tokens, as often as wanted: its kernels see their inputs.
+  // Runs the next layer over all tokens for its observers; may be repeated.
   void observe() const;
-  // The same, and what comes out is what the layer after it gets.
+  // Runs the next layer and replaces the hidden states by its output.
   void advance();
-  // What the head reads; all layers have been passed.
+  // Inputs of the LM head; requires that all layers have run.
   [[nodiscard]] std::vector<Tensor> final_states() const;
 
  private:

@@ -32,7 +32,7 @@ class ObservedExperts final : public nn::ExpertKernel {
     std::int64_t begin = 0;
     for (std::size_t expert = 0; expert < statistics_->size(); ++expert) {
       const auto at = static_cast<std::int64_t>(expert);
-      const auto count = static_cast<std::int64_t>(counts.data<float>()[at]);  // without padding
+      const auto count = static_cast<std::int64_t>(counts.data<float>()[at]);  // excludes padding
       if (count > 0)
         (*statistics_)[expert].add(x.value().narrow(0, begin, count), fmt::format("expert {} of {}", expert, name_));
       begin = ends.data<std::int32_t>()[at];

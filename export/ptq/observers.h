@@ -1,5 +1,5 @@
 #pragma once
-// Kernels that show the inputs of linear layers to calibration.
+// Observers of linear layers' inputs for calibration.
 
 #include <map>
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace quench {
 
-// What is known of the inputs of some linear layers, by their weights: one entry, or one for each expert.
+// Input statistics by weight: one entry, or one per expert.
 class InputObservers {
  public:
   explicit InputObservers(bool with_gram) : with_gram_(with_gram) {}
@@ -20,10 +20,10 @@ class InputObservers {
   InputObservers(const InputObservers&) = delete;
   InputObservers& operator=(const InputObservers&) = delete;
 
-  // The layer's inputs are counted from now on, until the object ends; products are in high precision.
+  // Observes the layer's inputs until destruction; GEMMs run unquantized.
   void observe(const std::string& name, nn::Linear& layer);
   void observe(const std::string& name, nn::ExpertLinear& layer);
-  // Of the layer with this weight, or of its expert.
+  // Statistics of the layer with this weight, or of one expert.
   [[nodiscard]] InputStatistics& of(const nn::Parameter& weight, std::int64_t expert = 0) const;
 
  private:

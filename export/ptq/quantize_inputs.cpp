@@ -42,7 +42,7 @@ Tensor round_mx(const Tensor& x, const OperandScheme& scheme) {
   return dequantize(quantize_mx(x, {.element = *scheme.element}), x.dtype());
 }
 
-// A number where products are computed.
+// Scalar on the GEMM's device.
 class ScaleTensor {
  public:
   ScaleTensor(float value, Shape shape) : value_(Tensor::empty(shape, DType::f32)) { *value_.data<float>() = value; }
@@ -55,8 +55,7 @@ class ScaleTensor {
   Tensor value_;
 };
 
-// The magnitude of which fake_quantize_float8 makes this scale; of a scale that is no quotient of f32 by 448, a
-// neighbour's.
+// An amax for which fake_quantize_float8 computes this scale; if no f32 quotient by 448 equals it, the nearest.
 float amax_of_scale(float scale) {
   const float near = std::min(scale * E4m3::kMax, std::numeric_limits<float>::max());
   for (const float amax : {near, std::nextafter(near, 0.0f), std::nextafter(near, 2.0f * near)})
@@ -64,7 +63,7 @@ float amax_of_scale(float scale) {
   return near;
 }
 
-// One scale for all inputs.
+// Static scale.
 recipes::InputRounding calibrated_rounding(const OperandScheme& scheme, float scale, IntDivision division) {
   if (scheme.element) {
     return [most = std::make_shared<ScaleTensor>(amax_of_scale(scale), Shape{})](const Tensor& x) {

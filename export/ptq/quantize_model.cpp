@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kNone = "none";
 
-// Remembers which patterns have matched a layer.
+// Scheme selection; records which patterns matched.
 class Chooser {
  public:
   explicit Chooser(const QuantizationRules& rules)
@@ -45,7 +45,7 @@ class Chooser {
     return rules_.quantizer != nullptr ? *rules_.quantizer : quantizers().front();
   }
 
-  // A tied head has no layer of that name.
+  // A tied LM head has no layer of that name.
   static bool is_default(const std::string& pattern) {
     const std::vector<std::string> patterns = QuantizationRules{}.exclude;
     return std::ranges::find(patterns, pattern) != patterns.end();
@@ -68,7 +68,7 @@ std::string bytes_text(std::uint64_t bytes) {
   return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
-// Tables of embeddings that are to be quantized, and are named as layers from now on.
+// Embedding tables to quantize; sets their layer names.
 std::vector<QuantizedLayer> chosen_tables(std::vector<ModelTensor>& tensors, const QuantizationRules& rules) {
   std::vector<QuantizedLayer> tables;
   if (rules.embeddings == nullptr) return tables;
@@ -83,7 +83,7 @@ std::vector<QuantizedLayer> chosen_tables(std::vector<ModelTensor>& tensors, con
   return tables;
 }
 
-// The linear layers, with a scheme or the reason for none.
+// Linear layers, with a scheme or the reason for none.
 std::vector<QuantizedLayer> chosen_layers(std::vector<ModelTensor>& tensors, const QuantizationRules& rules) {
   Chooser chooser(rules);
   std::vector<QuantizedLayer> layers;
@@ -186,7 +186,7 @@ std::string to_text(const std::vector<LayerReport>& report) {
   struct Row {
     std::string layer, scheme, kept_because;
     std::size_t count = 0;
-    double least = 0, most = 0;  // signal to noise
+    double least = 0, most = 0;  // SQNR range
     std::uint64_t bytes = 0;
   };
   std::vector<Row> rows;

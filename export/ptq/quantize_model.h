@@ -1,5 +1,5 @@
 #pragma once
-// Which layers of a model are quantized how, and a row of report for each.
+// Quantization rules of a model, PTQ, and a report per layer.
 
 #include <functional>
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace quench {
 
-// Token sequences that the model runs on, to see the inputs of its layers.
+// Token sequences for calibration.
 struct CalibrationData {
   std::vector<std::vector<std::int32_t>> sequences;
   std::string source;  // for messages and model cards: "128 sequences of 2048 tokens from a.txt"
@@ -21,75 +21,70 @@ struct CalibrationData {
 
 struct QuantizationRules {
   const Scheme* scheme = nullptr;
-  // Globs over layer names ("*" matches any run of characters): the first rule that matches takes the place of
-  // `scheme`; a rule without a scheme keeps the layer in high precision.
+  // Globs over layer names ("*": any characters); the first match replaces `scheme`. Null scheme: unquantized.
   std::vector<std::pair<std::string, const Scheme*>> rules;
-  // Globs of layers that stay in high precision, unless a rule gives their name in full.
+  // Globs of unquantized layers; a rule with the exact name takes precedence.
   std::vector<std::string> exclude = {"lm_head"};
-  // Of the embedding table, which the other rules are not for; null: it stays in high precision. Always to nearest.
+  // Scheme of the embedding table, always RTN; null: unquantized.
   const Scheme* embeddings = nullptr;
-  const Quantizer* quantizer = nullptr;  // null: round to nearest
+  const Quantizer* quantizer = nullptr;  // null: RTN
   MethodOptions options = {};
-  // Of a tensor under `scheme`: the scales f32 [N, groups] of its integer codes, where training has found them;
-  // undefined: they follow from its values. Codes are the nearest then. Null: none are known.
+  // Trained scales f32 [N, groups] of a tensor's integers under `scheme`; undefined: computed from its values. Values
+  // are then rounded to nearest. Null: none.
   std::function<Tensor(const ModelTensor&)> scales = nullptr;
-  // Of scales in high precision; absent: that of the weights.
+  // dtype of high-precision scales; absent: that of the weights.
   std::optional<DType> scale_dtype = std::nullopt;
-  // In which weights are rounded, and their scales found, where that is not the dtype that they are stored in: a model
-  // that was trained for codes keeps the values that it was trained with. f32 or bf16.
+  // dtype of the weights during quantization, if different from the stored dtype (QAT models keep their training
+  // dtype). f32 or bf16.
   std::optional<DType> values_dtype = std::nullopt;
-  bool experts = true;  // false: those of a mixture stay in high precision, whatever the rules say
+  bool experts = true;  // false: experts stay unquantized regardless of the rules
   std::shared_ptr<const CalibrationData> calibration = nullptr;
-  // Of a model that several processes hold in parts: makes the parameters of a unit (nn::CausalLm::units) whole here,
-  // before calibration runs the unit. Null: all are.
+  // Gathers the parameters of a unit (nn::CausalLm::units) of a sharded model before calibration runs it. Null:
+  // unsharded.
   std::function<void(const std::vector<nn::Parameter*>&)> gather_unit = nullptr;
 };
 
-// Whether method or schemes need calibration data.
+// True if method or schemes require calibration data.
 [[nodiscard]] bool needs_calibration(const QuantizationRules& rules);
 
-// "PATTERN=SCHEME", where the scheme "none" keeps layers in high precision. Throws bad_config naming `key`.
+// "PATTERN=SCHEME"; scheme "none": unquantized. Throws bad_config naming `key`.
 [[nodiscard]] std::pair<std::string, const Scheme*> parse_rule(std::string_view text, std::string_view key);
 
-// Throws bad_config as quantize_model() does, before any value is read: for a pattern that matches no layer, and where
-// no layer can be quantized.
+// Throws bad_config for a pattern that matches no layer, or if no layer can be quantized; reads no values.
 void require_quantizable(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules);
 
 struct LayerReport {
   std::string layer;
-  std::string scheme;        // "" for a layer in high precision
-  std::string kept_because;  // why it is
-  double sqnr = 0;           // signal to quantization noise of the weight, dB
-  std::uint64_t bytes = 0;   // in the files, once they are written (stored_bytes() of export/table/format.h)
+  std::string scheme;        // "" for an unquantized layer
+  std::string kept_because;  // reason for no quantization
+  double sqnr = 0;           // signal-to-quantization-noise ratio of the weight, dB
+  std::uint64_t bytes = 0;   // in the written files (stored_bytes() of export/table/format.h)
   std::uint64_t dense_bytes = 0;
 };
 
-// The scheme of each linear layer under the rules, null for one in high precision. Throws as require_quantizable().
+// Scheme per linear layer, null for unquantized. Throws like require_quantizable().
 [[nodiscard]] std::vector<std::pair<std::string, const Scheme*>> chosen_schemes(const std::vector<ModelTensor>& tensors,
                                                                                 const QuantizationRules& rules);
 
-// The schemes under which layers of experts are quantized, each once.
+// Distinct schemes of expert layers.
 [[nodiscard]] std::vector<const Scheme*> schemes_of_experts(const std::vector<ModelTensor>& tensors,
                                                             const QuantizationRules& rules);
 
-// Told done and all.
+// Arguments: completed, total.
 using QuantizationProgress = std::function<void(std::uint64_t, std::uint64_t)>;
 
-// Quantizes the linear layers' weights of `tensors` (model_tensors()), those of experts included, one after the other,
-// and the embedding table before them.
-// Throws bad_config for a pattern that matches no layer, where no layer is quantized, and where calibration data are
-// needed and absent; what rtn() throws.
+// Quantizes linear weights of `tensors` (model_tensors()), including experts, in order, after the embedding table.
+// Throws like require_quantizable() and rtn(), and bad_config for missing calibration data.
 //
-// With calibration data the model runs on them layer by layer: each layer sees what the quantized layers before it make
-// of the data. The model gives up its values on the way: it computes with the quantized ones afterwards, from their
-// codes where it can. So does a model with `replace`, without calibration. A model whose units are brought here
-// computes no more: what has become codes gives up its memory.
+// With calibration data the model runs layer by layer; each layer receives the outputs of the quantized layers before
+// it. The model's values are released: it computes with quantized weights afterwards, packed where supported. The same
+// holds for `replace` without calibration. A model with gathered units cannot compute afterwards: quantized parameters
+// are released.
 std::vector<LayerReport> quantize_model(nn::CausalLm& model, std::vector<ModelTensor>& tensors,
                                         const QuantizationRules& rules, const QuantizationProgress& progress = {},
                                         bool replace = false);
 
-// One line for layers that differ in nothing but their place in the stack, with their number and the range of their
-// signal to noise.
+// One line per group of layers that differ only in depth, with their count and SQNR range.
 [[nodiscard]] std::string to_text(const std::vector<LayerReport>& report);
 [[nodiscard]] Json to_json(const std::vector<LayerReport>& report);
 

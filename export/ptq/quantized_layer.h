@@ -1,5 +1,5 @@
 #pragma once
-// One linear layer on its way from its weight to codes.
+// Quantization of one linear layer.
 
 #include <span>
 #include <string>
@@ -11,7 +11,7 @@ namespace quench {
 
 struct LayerChoice {
   const Scheme* scheme = nullptr;
-  std::string kept_because;  // without a scheme
+  std::string kept_because;  // if without a scheme
 };
 
 struct QuantizedLayer {
@@ -20,15 +20,15 @@ struct QuantizedLayer {
   LayerReport report = {};
 };
 
-// Those from `first` on that are rows of one parameter.
+// Layers from `first` that are rows of the same parameter.
 [[nodiscard]] std::span<QuantizedLayer> same_parameter(std::vector<QuantizedLayer>& layers, std::size_t first);
 
-// Quantizes the layer, if a scheme was chosen, and fills its report. `inputs` for calibrated methods and schemes, else
+// Quantizes the layer, if it has a scheme, and fills its report. `inputs`: for calibrated methods and schemes, else
 // null.
 void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const InputStatistics* inputs);
 
-// The model computes with the quantized weights of a parameter from now on: from their codes, inputs rounded as the
-// scheme says, where all pieces of a linear layer agree; else, and for experts, with their values.
+// Replaces a parameter's weight in the model by its quantized weights: packed, with input quantization, if all pieces
+// of a linear layer have the same scheme; else, and for experts, dequantized.
 void use_quantized(nn::CausalLm& model, std::span<const QuantizedLayer> layers);
 
 }  // namespace quench

@@ -9,7 +9,7 @@
 namespace quench {
 namespace {
 
-// The number of values before the first that is not finite.
+// Index of the first non-finite value.
 template <class Bits>
 std::int64_t finite_count(const void* values, std::int64_t count, Bits exponent) {
   const auto* bits = static_cast<const Bits*>(values);

@@ -16,7 +16,7 @@ struct Line {
   float scale = 0, minimum = 0;  // x ~ code * scale - minimum
 };
 
-// Large elements count more, the rest by the group's mean.
+// Error weights: magnitude plus the RMS of the elements.
 void error_weights(const float* x, int n, float* weights) {
   float squares = 0;
   for (int i = 0; i < n; ++i) squares += x[i] * x[i];
@@ -36,8 +36,8 @@ double line_error(const float* x, const float* weights, double scale, double min
   return error;
 }
 
-// Starts from the line through the smallest and the largest element (or 0), so that elements which all have one code,
-// for which least squares has no solution, keep their value.
+// Initial line through the smallest and largest element (or 0): groups with a single code, for which least squares is
+// singular, keep their value.
 Line fit_line(const float* x) {
   float weights[kFour];
   error_weights(x, kFour, weights);
@@ -73,8 +73,8 @@ Line fit_line(const float* x) {
   return best;
 }
 
-// Scale and minimum of a group as 6-bit multiples of the block's units: of the multiples next to the line's, those of
-// the smallest error. A multiple rounded down clips the largest elements, to 0 where it becomes 0.
+// 6-bit scale and minimum of a group in the block's units: the neighbouring multiples with the smallest error. Rounding
+// down clips the largest elements.
 struct SixBitLine {
   int scale = 0, minimum = 0;
 };
@@ -99,13 +99,13 @@ SixBitLine round_line(const float* x, const Line& line, float unit, float minimu
   return best;
 }
 
-// A block's unit in f16: not 0 where a group has a scale.
+// f16 unit of a block; not 0 if any group has a scale.
 float stored_unit(float largest, float steps) {
   constexpr float kSmallestHalf = 0x1p-24f;
   return largest > 0 ? std::max(float(float16(largest / steps)), kSmallestHalf) : 0.0f;
 }
 
-// Eight 6-bit numbers of each kind in 12 bytes.
+// Packs eight 6-bit scales and minima in 12 bytes.
 void put_six_bits(const int* scales, const int* minima, std::uint8_t* out) {
   for (int j = 0; j < 4; ++j) {
     out[j] = static_cast<std::uint8_t>(scales[j] | (scales[j + 4] >> 4) << 6);
@@ -129,7 +129,7 @@ int six_bit_code(float x, float scale) {
   return scale != 0 ? std::clamp(nearest(x / scale), -32, 31) : 0;
 }
 
-// A scale as a multiple of the block's unit: of the two next to it the one of the smaller error.
+// Multiple of the block's unit nearest to a scale: of two neighbours, the one with the smaller error.
 int round_scale(const float* x, float scale, float unit) {
   const auto below = static_cast<int>(std::clamp(scale / unit, -128.0f, 127.0f));
   int best = 0;
@@ -166,7 +166,7 @@ float fit_scale(const float* x) {
       cx += weight * x[i] * code;
       cc += weight * code * code;
     }
-    // With the best scale for these codes the squared error falls by cx^2 / cc.
+    // With the least-squares scale of these codes, the squared error falls by cx^2 / cc.
     if (cc > 0 && cx * cx > most * cc) {
       most = cx * cx / cc;
       best = static_cast<float>(cx / cc);

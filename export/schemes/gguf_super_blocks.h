@@ -1,5 +1,5 @@
 #pragma once
-// Blocks of 256 elements with scales under scales: Q4_K and Q6_K of ggml.
+// ggml Q4_K and Q6_K: blocks of 256 elements with two-level scales.
 
 #include <cstdint>
 #include <cstring>
@@ -9,7 +9,8 @@
 namespace quench {
 
 inline constexpr int kSuperBlock = 256;
-inline constexpr int kQ4kBytes = 144;  // f16 scale, f16 scale of minima, 12 bytes of 6-bit numbers, 128 of codes
+inline constexpr int kQ4kBytes =
+    144;  // f16 scale, f16 scale of minima, 12 bytes of 6-bit scales and minima, 128 of values
 inline constexpr int kQ6kBytes = 210;  // 128 bytes of low bits, 64 of high bits, 16 scales, f16 scale
 
 inline void store_half(std::uint8_t* to, float value) {
@@ -22,14 +23,13 @@ inline void store_half(std::uint8_t* to, float value) {
   return static_cast<float>(float16::from_bits(bits));
 }
 
-// x ~ code * scale - minimum by groups of 32, codes 0 to 15; scales and minima have 6 bits. Scale and minimum of a
-// group are those of the smallest weighted squared error among a range of starting scales, each refined by least
-// squares.
+// x ~ code * scale - minimum by groups of 32, codes 0 to 15, 6-bit scales and minima. Minimises the weighted squared
+// error over a range of initial scales, each refined by least squares.
 void quantize_q4_k(const float* x, std::uint8_t* block);
-// Codes, and of each of eight groups scale and offset (the negative minimum).
+// Unpacks codes, and scale and offset (negative minimum) of each of eight groups.
 void unpack_q4_k(const std::uint8_t* block, std::uint8_t* codes, float* scales, float* offsets);
 
-// x ~ code * scale by groups of 16, codes -32 to 31; scales have 8 bits. The scale of a group is chosen alike.
+// x ~ code * scale by groups of 16, codes -32 to 31, 8-bit scales; the same scale search.
 void quantize_q6_k(const float* x, std::uint8_t* block);
 void unpack_q6_k(const std::uint8_t* block, std::int8_t* codes, float* scales);
 

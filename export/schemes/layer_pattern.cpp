@@ -9,8 +9,8 @@ namespace quench {
 namespace {
 
 constexpr std::string_view kExpression = "re:";
-constexpr std::string_view kEmbedding = "embed_tokens";  // the only layer of that class
-// Names are short: what needs more steps was written to need them.
+constexpr std::string_view kEmbedding = "embed_tokens";  // only layer of that class
+// Step limit of regular expressions, against adversarial patterns.
 constexpr std::uint32_t kMostSteps = 1'000'000;
 
 }  // namespace

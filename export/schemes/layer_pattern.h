@@ -1,6 +1,6 @@
 #pragma once
-// How quantization configs name layers: a layer's full name, "re:" and a regular expression that matches from the
-// beginning of the name, or a class of modules ("Linear", "Embedding").
+// Layer pattern of quantization configs: full layer name, "re:" plus a regular expression anchored at the start, or a
+// module class ("Linear", "Embedding").
 
 #include <memory>
 #include <string>
@@ -10,13 +10,12 @@ namespace quench {
 
 class LayerPattern {
  public:
-  // Throws unsupported for an expression that does not compile.
+  // Throws unsupported for an invalid expression.
   explicit LayerPattern(std::string_view text);
 
   [[nodiscard]] bool matches(std::string_view layer) const;
   [[nodiscard]] const std::string& text() const noexcept { return text_; }
-  // Where several match, the first in this order counts, and of expressions the first by their text
-  // (compressed-tensors, match_targets).
+  // Precedence among matches: this order; regular expressions by their text (compressed-tensors, match_targets).
   [[nodiscard]] bool goes_before(const LayerPattern& other) const;
 
  private:

@@ -12,7 +12,7 @@
 namespace quench {
 namespace {
 
-// Two codes a byte, the even element in the low nibble.
+// Two values per byte, the even element in the low nibble.
 Tensor pack_nibble_codes(const Tensor& codes) {
   const Tensor packed = Tensor::empty(codes.shape(), DType::i4);
   const auto* in = codes.data<std::int8_t>();
@@ -24,7 +24,7 @@ Tensor pack_nibble_codes(const Tensor& codes) {
   return packed;
 }
 
-// Every value of the 6-bit formats is one of float8 too.
+// 6-bit values are exactly representable in float8.
 Tensor as_float8(const Tensor& codes, ElementFormat element) {
   std::uint8_t table[256] = {};
   for (int code = 0; code < 64; ++code) {
@@ -52,7 +52,7 @@ Tensor packed_codes(const QuantizedWeight& weight) {
   }
 }
 
-// One group's scale or zero point.
+// Scale or zero point of one group.
 float value_at(const Tensor& tensor, std::int64_t i) {
   switch (tensor.dtype()) {
     case DType::f32: return tensor.data<float>()[i];
@@ -64,10 +64,10 @@ float value_at(const Tensor& tensor, std::int64_t i) {
   }
 }
 
-// Where the scale of a row's group is stored.
+// Index of a row group's scale.
 struct ScalePlace {
   const OperandScheme& scheme;
-  std::int64_t groups;  // of a row
+  std::int64_t groups;  // per row
   [[nodiscard]] std::int64_t at(std::int64_t row, std::int64_t group) const {
     switch (scheme.sharing) {
       case ScaleSharing::tensor: return 0;
@@ -101,7 +101,7 @@ PackedMatrix pack(const QuantizedWeight& weight, std::string_view source) {
                   "{}: the weight has NaN values", source);
   const float global = weight.global_scale.defined() ? weight.global_scale.data<float>()[0] : 1.0f;
   const ScalePlace place{scheme, groups};
-  // A power of two is exact in bf16.
+  // Powers of two are exact in bf16.
   const bool exact_in_f32_only = scheme.scale == ScaleForm::e4m3_two_level;
   const DType stored = exact_in_f32_only                         ? DType::f32
                        : weight.scales.dtype() == DType::f8_e8m0 ? DType::bf16

@@ -10,7 +10,7 @@
 namespace quench {
 namespace {
 
-// Letters in lower case, words joined by "_"; without what other programs put around a name.
+// Normalised name: lower case, words joined by "_", without other programs' affixes.
 std::string plain(std::string_view name) {
   std::string text;
   for (const char c : name) {
@@ -25,12 +25,12 @@ std::string plain(std::string_view name) {
 }
 
 struct Alias {
-  std::string_view name;  // plain()
+  std::string_view name;  // normalised
   std::array<std::string_view, 3> schemes;
 };
 
 constexpr std::array kAliases = {
-    // Presets of compressed-tensors and llm-compressor, and what vLLM's documents call them.
+    // compressed-tensors and llm-compressor presets, vLLM names.
     Alias{"w4a16", {"int4_weight_only_g128", "int4_weight_only_g32"}},
     Alias{"w4a16_asym", {"int4_weight_only_g128_asym", "int4_weight_only_g32_asym"}},
     Alias{"w8a16", {"int8_weight_only", "int8_weight_only_g128"}},
@@ -64,7 +64,7 @@ constexpr std::array kAliases = {
     Alias{"mxfp4a16", {"mxfp4_weight_only"}},
     Alias{"mxfp8a16", {"mxfp8_weight_only"}},
     Alias{"mxfp6a16", {"mxfp6_weight_only"}},
-    // TorchAO, torchtune, axolotl.
+    // TorchAO, torchtune, axolotl names.
     Alias{"int4", {"int4_weight_only_g128", "int4_weight_only_g32", "int8dyn_int4_g32"}},
     Alias{"int8", {"int8_weight_only", "int8dyn_int8"}},
     Alias{"int4_weight_only_group", {"int4_weight_only_g128", "int4_weight_only_g32"}},
@@ -86,7 +86,7 @@ constexpr std::array kAliases = {
     Alias{"float8dynamicactivationfloat8weight", {"float8_dynamic"}},
     Alias{"float8_dynamic_activation_float8_weight", {"float8_dynamic"}},
     Alias{"float8_dynamic_activation_int4_weight", {"float8dyn_int4_g128"}},
-    // Methods and programs that stand for a number of bits.
+    // Methods and programs that imply a bit width.
     Alias{"awq", {"int4_weight_only_g128_asym", "int4_weight_only_g128"}},
     Alias{"gptq", {"int4_weight_only_g128", "int4_weight_only_g32"}},
     Alias{"hqq", {"int4_weight_only_g64_asym", "int4_weight_only_g128_asym"}},
@@ -95,7 +95,7 @@ constexpr std::array kAliases = {
     Alias{"nf4", {"int4_weight_only_g64", "int4_weight_only_g32"}},
     Alias{"4bit", {"int4_weight_only_g128", "int4_weight_only_g32", "q4_k"}},
     Alias{"8bit", {"int8_weight_only", "int8dyn_int8", "q8_0"}},
-    // llama.cpp: mixtures of types stand for the type of most weights, types without a writer for the next ones.
+    // llama.cpp: mixtures map to the type of most weights, unsupported types to the nearest.
     Alias{"q8", {"q8_0"}},
     Alias{"q4", {"q4_k", "q4_0"}},
     Alias{"q4_1", {"q4_k", "q4_0"}},
@@ -116,7 +116,7 @@ constexpr std::array kAliases = {
     Alias{"mxfp4_moe", {"mxfp4_gguf"}},
 };
 
-// "int4_g128", "int4_128", "w4a16_g128": a group at the end.
+// "int4_g128", "int4_128", "w4a16_g128": splits a group suffix.
 std::string without_group(const std::string& name, std::string& group) {
   const std::size_t bar = name.rfind('_');
   if (bar == std::string::npos) return name;
@@ -127,7 +127,7 @@ std::string without_group(const std::string& name, std::string& group) {
   return name.substr(0, bar);
 }
 
-// The schemes of one name, those of a group first where the name has one.
+// Schemes of an alias; those with the requested group first.
 std::vector<std::string> aliased(const std::string& name) {
   std::string group;
   for (const std::string& key : {name, without_group(name, group)}) {
@@ -136,7 +136,7 @@ std::vector<std::string> aliased(const std::string& name) {
     std::vector<std::string> schemes;
     for (const std::string_view scheme : alias->schemes)
       if (!scheme.empty()) schemes.emplace_back(scheme);
-    if (key != name) {  // the same schemes with the group that is asked for
+    if (key != name) {  // replaces the group of each scheme
       std::string ignored;
       const std::string grouped = without_group(schemes.front(), ignored) + group;
       if (find_scheme(grouped) != nullptr) return {grouped};

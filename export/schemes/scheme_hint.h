@@ -1,5 +1,5 @@
 #pragma once
-// "Did you mean" for names of schemes: other programs' names, and misspelled ones.
+// Suggestions for unknown scheme names: aliases of other programs, and misspellings.
 
 #include <string>
 #include <string_view>
@@ -7,11 +7,11 @@
 
 namespace quench {
 
-// Names of scheme_table() that are meant by a name of vLLM, llm-compressor, TorchAO, bitsandbytes or llama.cpp, the
-// usual one first; else the nearest by spelling; empty where none is near.
+// Names of scheme_table() for an alias of vLLM, llm-compressor, TorchAO, bitsandbytes or llama.cpp, the most common
+// first; else the nearest by spelling; may be empty.
 [[nodiscard]] std::vector<std::string> similar_schemes(std::string_view name);
 
-// Why there is no scheme of a name that the pattern of names suggests, or "".
+// Reason why a plausible scheme name does not exist, or "".
 [[nodiscard]] std::string missing_scheme_reason(std::string_view name);
 
 }  // namespace quench

@@ -17,7 +17,8 @@ std::string stores_no_codes(const Scheme&) {
   return "it stores values in high precision";
 }
 
-// "model.layers.0.mlp.up_proj" of ".weight", ".weight_scale", "._weight_qdata", ".input_scale".
+// Layer name of a tensor: "model.layers.0.mlp.up_proj" for suffixes ".weight", ".weight_scale", "._weight_qdata",
+// ".input_scale".
 std::string layer_of(std::string_view name) {
   return std::string(name.substr(0, name.rfind('.')));
 }
@@ -40,7 +41,7 @@ Json write_sparse(const ExportJob& job) {
   return write_sparse_24(job.tensors, job.folder, job.max_shard_bytes);
 }
 
-// Readers of this format look for the layers of Transformers' classes, where fused experts are none.
+// Readers of this format look up Transformers classes, in which fused experts are not linear layers.
 void require_separate_experts(const nn::ModelConfig& config) {
   QUENCH_CHECK_AS(ErrorCode::unsupported, !config.experts.fused_storage,
                   "model type '{}' has all experts of a layer in one tensor, which this format cannot store; use hf or "
@@ -65,7 +66,7 @@ const ChoiceTable<ExportFormat>& export_formats() {
         .quantized = true,
         .problem = torchao_problem,
         .write = write_torchao_folder,
-        .experts = false},  // Transformers 5 has fused ones, and takes codes of a matrix each for another model's
+        .experts = false},  // Transformers 5 fuses experts; separate quantized ones do not match its model
        {.name = "sparse24",
         .summary = "2:4 sparse safetensors of compressed-tensors (sparse-24-bitmask)",
         .quantized = false,
@@ -103,7 +104,7 @@ StoredBytes stored_bytes(const std::filesystem::path& folder) {
     return stored;
   }
   namespace fs = std::filesystem;
-  if (!fs::exists(folder / kModelFileName) && !fs::exists(folder / kModelIndexName)) {  // a format added from outside
+  if (!fs::exists(folder / kModelFileName) && !fs::exists(folder / kModelIndexName)) {  // external format
     for (const fs::directory_entry& entry : fs::directory_iterator(folder))
       if (entry.is_regular_file() && entry.path().extension() != ".json") stored.files += entry.file_size();
     return stored;

@@ -1,5 +1,5 @@
 #pragma once
-// Formats of exported models: a line of the table each.
+// Table of export formats.
 
 #include <filesystem>
 #include <map>
@@ -17,27 +17,26 @@
 
 namespace quench {
 
-// Format outside the table: adapters alone, in the layout of PEFT.
+// Adapter-only format outside the table: PEFT layout.
 inline constexpr std::string_view kPeftFormat = "peft";
 
 struct ExportFormat {
   std::string_view name;
   std::string_view summary;
-  bool quantized;                         // stores codes: a scheme is needed
-  std::optional<DType> scale_dtype;       // of scales in high precision; absent: that of the weights
-  std::string (*problem)(const Scheme&);  // why it cannot store a scheme, or ""
+  bool quantized;                         // quantized: requires a scheme
+  std::optional<DType> scale_dtype;       // dtype of high-precision scales; absent: that of the weights
+  std::string (*problem)(const Scheme&);  // reason why a scheme is not supported, or ""
   Json (*write)(const ExportJob&);        // returns the quantization_config for config.json, or null
-  std::string_view weights_file = {};     // its name, where the weights are not in safetensors files
-  // Throws unsupported for a model that it cannot describe; null: it takes all.
+  std::string_view weights_file = {};     // file name if the weights are not in safetensors files
+  // Throws unsupported for models that the format cannot describe; null: none.
   void (*require_model)(const nn::ModelConfig&) = nullptr;
-  bool sparse = false;           // stores pruned weights alone
-  bool experts = true;           // its readers take codes of a mixture's experts
-  bool embeddings = false;       // may store the embedding table in codes,
-  bool tied_embeddings = false;  // also where the head has the same one
+  bool sparse = false;           // stores pruned weights only
+  bool experts = true;           // its readers support quantized experts
+  bool embeddings = false;       // may store a quantized embedding table
+  bool tied_embeddings = false;  // also if tied to the LM head
 };
 
-// Bytes of the files of a written folder: of each tensor of a linear layer or table, codes with their scales, by the
-// layer's name; and of all weights files together.
+// File sizes of a written folder in bytes: per layer (quantized values with scales), and all weights files together.
 struct StoredBytes {
   std::map<std::string, std::uint64_t, std::less<>> layers;
   std::uint64_t files = 0;
@@ -45,19 +44,18 @@ struct StoredBytes {
 [[nodiscard]] StoredBytes stored_bytes(const std::filesystem::path& folder);
 
 [[nodiscard]] const ChoiceTable<ExportFormat>& export_formats();
-// Throws bad_config with the list of names for an unknown one; `key` names the option in the message.
+// Throws bad_config with the list of names if unknown; `key` names the option in the message.
 [[nodiscard]] const ExportFormat& require_export_format(std::string_view name, std::string_view key);
 [[nodiscard]] std::vector<std::string> export_format_names();
-// Whether a format other than safetensors keeps weights in a file of this name.
+// True if a non-safetensors format uses this name for its weights file.
 [[nodiscard]] bool is_format_file(std::string_view name);
-// Throws bad_config unless format and scheme go together. `scheme` may be null.
+// Throws bad_config unless format and scheme are compatible. `scheme` may be null.
 void check_format_and_scheme(const ExportFormat& format, const Scheme* scheme);
-// The same for all schemes of the rules; null: none.
+// Check of all schemes of the rules; null: none.
 void check_format_and_rules(const ExportFormat& format, const QuantizationRules* rules);
-// Adds to the rules what the format alone decides.
+// Adds the format's requirements to the rules.
 void apply_format(const ExportFormat& format, QuantizationRules& rules);
-// Throws unsupported where the rules quantize the table of a tied model, and readers of the format take it for the
-// head's values.
+// Throws unsupported if the rules quantize the table of a tied model whose readers use it unquantized as LM head.
 void require_readable_table(const ExportFormat& format, const QuantizationRules& rules, const nn::ModelConfig& model);
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// Opens the weights of a model folder by the table of quantization methods that can be read.
+// Readers of model folders' weights, by the table of supported quantization methods.
 
 #include <filesystem>
 #include <memory>
@@ -10,23 +10,21 @@
 
 namespace quench {
 
-// A folder below may also be a path to a GGUF file (is_gguf_path() of export/formats/gguf/reader.h): config.json is the
-// one in its folder, if there is one.
-// train/model_source/model_source.h decides what a path holds.
+// A `folder` may also be the path of a GGUF file (is_gguf_path() of export/formats/gguf/reader.h); config.json is then
+// looked up in its folder. Path kinds: train/model_source/model_source.h.
 //
-// The folder where it holds safetensors, else its GGUF file; empty: no weights. Throws bad_config for several GGUF
+// Result: the folder if it holds safetensors, else its GGUF file; empty: no weights. Throws bad_config for several GGUF
 // files.
 [[nodiscard]] std::filesystem::path stored_weights_path(const std::filesystem::path& folder);
-// Whether the folder's weights are quantized: by `config`, its config.json, or by the blocks of its GGUF file.
+// True if the weights are quantized, by `config` (the folder's config.json) or the GGUF block types.
 [[nodiscard]] bool is_quantized(const std::filesystem::path& folder, const Json& config);
-// The file that describes the model of a folder: config.json, or a GGUF file that stands alone. Empty where there is
-// neither.
+// File with the model's config: config.json, or a GGUF file without one. Empty if neither exists.
 [[nodiscard]] std::filesystem::path stored_config_file(const std::filesystem::path& folder);
-// The folder's config.json, or what the metadata of its GGUF file amount to where that stands alone. Absent where there
-// is neither. Of a model that reads images too, what its text model would have (export/formats/text_model.h).
+// The folder's config.json, or the equivalent of the GGUF metadata. Absent if neither exists. For multimodal models:
+// that of the text model (export/formats/text_model.h).
 [[nodiscard]] std::optional<Json> stored_model_config(const std::filesystem::path& folder);
-// By the quantization_config of `config`, the folder's config.json; without one safetensors, else a GGUF file. Throws
-// unsupported for methods that are not known, not_found without weights, what the format's reader throws.
+// Reader by the quantization_config of `config`, the folder's config.json; without one: safetensors, else GGUF. Throws
+// unsupported for unknown methods, not_found without weights, and like the format's reader.
 [[nodiscard]] std::unique_ptr<StoredWeights> open_stored_weights(const std::filesystem::path& folder,
                                                                  const Json& config);
 

@@ -1,4 +1,4 @@
-// The table of export/table/reader_table.h as Markdown.
+// Markdown rendering of export/table/reader_table.h.
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 namespace quench {
 namespace {
 
-// The verdicts of all readers of a format, as cells of a row.
+// Table cells: verdicts of all readers of a format.
 std::string cells(const ExportFormat& format, const ExportedWeights& weights) {
   std::string text;
   for (const FolderReader& reader : folder_readers()) {
@@ -26,11 +26,10 @@ struct Condition {
 constexpr Condition kConditions[] = {
     {"", DType::bf16, false}, {"in f32", DType::f32, false}, {"experts", DType::bf16, true}};
 
-// A scheme's name in two parts that families share: bits and group stand apart. "int8dyn_int4_g32" is {"int8dyn_int",
-// "4", "_{}", "g32"}.
+// Scheme name without bits and group, which families share: "int8dyn_int4_g32" is {"int8dyn_int", "4", "_{}", "g32"}.
 struct NameParts {
-  std::string before, after;  // of the bits; `after` has a mark in place of the group
-  int bits = 0;               // 0: the name has none
+  std::string before, after;  // around the bits; `after` has a placeholder for the group
+  int bits = 0;               // 0: none
   std::string group;          // "_g32", "_row", or ""
 
   [[nodiscard]] bool same_family(const NameParts& other) const {
@@ -73,7 +72,9 @@ std::string ranges_of(const std::vector<int>& bits) {  // ascending
   return bits.size() == 1 ? text : "<" + text + ">";
 }
 
-// Names of one row, those of a family as one: "`int<2-8>_weight_only[_g32|_g64|_g128]`".
+// Row label, families abbreviated: "`int<2-8>_weight_only[_g32
+// _g64
+// _g128]`".
 std::string names_text(const std::vector<std::string>& names) {
   struct Family {
     NameParts parts;
@@ -81,7 +82,7 @@ std::string names_text(const std::vector<std::string>& names) {
     std::vector<std::string> groups;
   };
   std::vector<Family> families;
-  for (const std::string& name : names) {  // of one family and bits, the groups
+  for (const std::string& name : names) {  // merges groups of equal family and bits
     NameParts parts = parts_of(name);
     const auto known = std::ranges::find_if(families, [&](const Family& family) {
       return family.parts.same_family(parts) && family.parts.bits == parts.bits;
@@ -91,7 +92,7 @@ std::string names_text(const std::vector<std::string>& names) {
     else
       families.push_back({parts, {parts.bits}, {parts.group}});
   }
-  std::vector<Family> merged;  // of the same groups, the bits
+  std::vector<Family> merged;  // merges bits of equal groups
   for (Family& family : families) {
     const auto known = std::ranges::find_if(merged, [&](const Family& other) {
       return family.parts.bits != 0 && other.parts.same_family(family.parts) && other.groups == family.groups;
@@ -119,7 +120,7 @@ std::string names_text(const std::vector<std::string>& names) {
   return text;
 }
 
-// Rows of one format: schemes with equal cells are one row; a condition has a row where it changes something.
+// Rows of one format: schemes with equal cells share a row; conditions have rows if they change a verdict.
 void add_format(const ExportFormat& format, std::string& text) {
   std::string head = "| " + std::string(format.name) + " |", line = "|---|";
   for (const FolderReader& reader : folder_readers()) {
@@ -130,7 +131,7 @@ void add_format(const ExportFormat& format, std::string& text) {
   struct Row {
     std::string cells;
     std::string_view condition;
-    std::vector<std::string> schemes;  // empty: high precision
+    std::vector<std::string> schemes;  // empty: unquantized
   };
   std::vector<Row> rows;
   const auto add = [&](const Scheme* scheme, std::string_view condition, const std::string& cells_of_row) {

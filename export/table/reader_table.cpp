@@ -30,7 +30,7 @@ bool has_integers(const ExportedWeights& w) {
 bool has_scales(const ExportedWeights& w, ScaleForm form) {
   return w.scheme != nullptr && w.scheme->weights.scale == form;
 }
-// Inputs as 8-bit integers with a scale for each token.
+// 8-bit integer inputs with per-token scales.
 bool integer_tokens(const ExportedWeights& w) {
   return w.scheme != nullptr && w.scheme->inputs && is_integer(*w.scheme->inputs) && !w.scheme->inputs->calibrated;
 }
@@ -71,7 +71,7 @@ bool nvfp4_experts(const ExportedWeights& w) {
 bool mxfp8_experts(const ExportedWeights& w) {
   return w.experts && mx(w) && w.scheme->weights.bits == 8;
 }
-// Stored as plain bytes, not packed.
+// Stored unpacked, one value per byte.
 bool integer_experts_with_integer_inputs(const ExportedWeights& w) {
   return w.experts && has_integers(w) && w.scheme->inputs && is_integer(*w.scheme->inputs);
 }
@@ -108,9 +108,9 @@ struct Rule {
 
 using enum ReaderResult;
 
-// The first that applies counts; where none does, the reader runs it.
+// The first matching rule applies; without one the reader runs the scheme.
 constexpr std::array kRules = {
-    // vLLM: by the schemes that CompressedTensorsConfig chooses from.
+    // vLLM: schemes of CompressedTensorsConfig.
     Rule{kVllm, kCompressed, one_bit, {refused, "vLLM supports weights of 2 to 8 bits, not 1"}},
     Rule{kVllm, kCompressed, mxfp6, {refused, "vLLM does not support MXFP6"}},
     Rule{kVllm,
@@ -129,7 +129,7 @@ constexpr std::array kRules = {
     Rule{kVllm, kCompressed, mx_weight_only, {runs, "on GPUs; with MX tensor cores, inputs are quantized too"}},
     Rule{kVllm, kCompressed, mx_or_nvfp4, {runs, "on GPUs"}},
     Rule{kVllm, kSparse, always, {refused, "vLLM has removed 2:4 sparse weights (sparsity_config)"}},
-    // Transformers with the package compressed-tensors, which decompresses to bf16 or keeps codes.
+    // Transformers with compressed-tensors: decompressed to bf16, or kept quantized.
     Rule{kTransformers,
          kCompressed,
          nvfp4_experts,
@@ -156,7 +156,7 @@ constexpr std::array kRules = {
     Rule{kTransformers, kTorchao, mx_weight_only, {cannot_run, "TorchAO supports MX weights with MX inputs only"}},
     Rule{kTransformers, kTorchao, float8_by_row_with_inputs, {runs, "GPUs need compute capability 8.9 or later"}},
     Rule{kTransformers, kTorchao, mx, {runs, "emulated"}},
-    // ExecuTorch through optimum-executorch's exporter, XNNPACK.
+    // ExecuTorch with optimum-executorch, XNNPACK backend.
     Rule{kExecutorch, kHf, not_in_f32, {cannot_run, "its CPU kernels need f32; write f32 (dtype)"}},
     Rule{kExecutorch, kTorchao, not_in_f32, {cannot_run, "its CPU kernels need f32; write f32 (dtype)"}},
     Rule{kExecutorch, kTorchao, int4_with_integer_inputs, {runs, "whole on XNNPACK"}},
@@ -193,7 +193,7 @@ std::string complaint(const FolderReader& reader, const ExportFormat& format, co
                          ? fmt::format("scheme {} in format {}", weights.scheme->name, format.name)
                          : fmt::format("format {} in {}", format.name, to_string(weights.dtype));
   text += fmt::format(": {} {} {}: {}", reader.title, reader.release, does, verdict.reason);
-  // Where another dtype helps, the reason names it.
+  // The reason names the dtype if another dtype would run.
   const bool dtype_alone = !reader_verdict(reader, format, {weights.scheme, DType::bf16, weights.experts}).fails() ||
                            !reader_verdict(reader, format, {weights.scheme, DType::f32, weights.experts}).fails();
   if (const Scheme* near = nearest_runnable(reader, format, weights); near != nullptr && !dtype_alone)
@@ -256,12 +256,11 @@ std::vector<std::string> check_readers(const ExportFormat& format, const Exporte
     return {};
   }
   std::vector<std::string> complaints;
-  std::size_t readers = 0, hopeless = 0;  // those that fail whatever the dtype
+  std::size_t readers = 0, hopeless = 0;  // failing for every dtype
   ExportedWeights usual = weights;
   usual.dtype = DType::bf16;
   for (const FolderReader& reader : folder_readers()) {
-    if (!reader.reads(format) || reader.name == kExecutorch)
-      continue;  // of programs for devices only one that is named
+    if (!reader.reads(format) || reader.name == kExecutorch) continue;  // on-device engines count only if named
     const ReaderVerdict verdict = reader_verdict(reader, format, weights);
     ++readers;
     if (verdict.fails()) complaints.push_back(complaint(reader, format, weights, verdict));

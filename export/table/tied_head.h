@@ -1,5 +1,5 @@
 #pragma once
-// Model folders whose config ties the head to the embedding table although their weights hold a head of its own.
+// Model folders whose config ties the LM head although the weights hold a separate one.
 
 #include <filesystem>
 
@@ -7,10 +7,9 @@
 
 namespace quench {
 
-// Sets tie_word_embeddings of `config`, the folder's config.json, to false where it is true and the folder's
-// lm_head.weight holds other values than its embedding table, and logs a warning, once for a folder: Transformers loads
-// such folders untied. Equal weights, and folders without weights, leave `config` as it is. Throws what the reader of
-// the weights throws.
+// Sets tie_word_embeddings of `config` (the folder's config.json) to false, with one warning per folder, if it is true
+// and lm_head.weight differs from the embedding table: Transformers loads such folders untied. No change for equal
+// weights or without weights. Throws like the weights' reader.
 void untie_other_head(const std::filesystem::path& folder, Json& config);
 
 }  // namespace quench

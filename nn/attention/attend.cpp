@@ -10,11 +10,11 @@ using autograd::Variable;
 
 namespace {
 
-// Chunks are sequences of their own: the queries at positions of one chunk, and its keys up to the last of them.
+// Chunks as separate sequences.
 std::vector<SequenceRange> chunks_of(const std::vector<SequenceRange>& sequences, std::int64_t chunk) {
   std::vector<SequenceRange> parts;
   for (const SequenceRange& s : sequences) {
-    const std::int64_t first = s.k_length - s.q_length;  // position of the first query
+    const std::int64_t first = s.k_length - s.q_length;
     for (std::int64_t position = first; position < s.k_length;) {
       const std::int64_t begin = position / chunk * chunk, end = std::min(begin + chunk, s.k_length);
       parts.push_back({s.q_begin + position - first, end - position, s.k_begin + begin, end - begin});
@@ -35,7 +35,7 @@ Variable attend_cached(const Variable& qkv, const AttendOptions& options, const 
   const Tensor in = qkv.value();
   std::int64_t keys = 0;
   for (const SequenceRange& sequence : context.sequences) keys = std::max(keys, sequence.k_begin + sequence.k_length);
-  // k_length is a bound there: the chunk of a query is known where all keys are in the first one.
+  // k_length is an upper bound here: the query's chunk is known only if there is a single one.
   QUENCH_CHECK(!context.length_on_device || options.chunk == 0 || keys <= options.chunk,
                "attention: {} keys, of a number that the device alone knows, in chunks of {}", keys, options.chunk);
   const std::vector<SequenceRange> ranges = visible_ranges(options, context);

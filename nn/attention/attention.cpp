@@ -8,8 +8,8 @@
 namespace quench::nn {
 
 namespace {
-// Projections that write into the residual stream start smaller, so that its variance does not grow with depth
-// (Radford et al., 2019, section 2.3).
+// Smaller initialisation of projections into the residual stream: variance independent of depth (Radford et al., 2019,
+// section 2.3).
 float residual_std(const ModelConfig& config) {
   return config.initializer_range / std::sqrt(2.0f * static_cast<float>(config.num_hidden_layers));
 }
@@ -62,7 +62,7 @@ Variable Attention::forward_unnormed(const Tensor& x, const AddedNorm& norm, con
 Variable Attention::mix(Variable qkv, const ForwardContext& context) const {
   const autograd::QkvLayout& layout = attend_.layout;
   if (q_norm_) qkv = autograd::qk_norm(qkv, q_norm_->weight.weight(), k_norm_->weight.weight(), layout, eps_);
-  // Behind a cache, attention rotates by halves of a head on the way.
+  // With a KV cache, RoPE with half-split pairs is fused into the attention kernel.
   const bool rotates_on_the_way = rotated_ && context.cache != nullptr && !interleaved_ && !unit_.defined();
   if (rotates_on_the_way) return o_proj_.forward(attend(qkv, attend_, context, context.rope));
   if (rotated_) {
@@ -70,7 +70,7 @@ Variable Attention::mix(Variable qkv, const ForwardContext& context) const {
                          {.interleaved = interleaved_});
     if (unit_.defined()) qkv = autograd::qk_norm(qkv, unit_, unit_, layout, eps_);
   } else if (context.query_scales.cos.defined()) {
-    // A rotation by the angle 0 that scales.
+    // Scaling as a rotation by angle 0.
     qkv = autograd::rope(qkv, layout, context.query_scales.cos, context.query_scales.sin, context.positions,
                          {.keys = false});
   }

@@ -1,6 +1,5 @@
 #pragma once
-// Grouped-query self-attention with fused qkv projection, rotary positions and optional per-head norms; what layers
-// differ in is LayerAttention's (nn/model_config.h).
+// Grouped-query attention with fused QKV projection, RoPE and optional per-head norms.
 
 #include <optional>
 
@@ -21,14 +20,12 @@ class Attention final : public SubLayer {
   }
 
  private:
-  // What follows the first projection.
   [[nodiscard]] Variable mix(Variable qkv, const ForwardContext& context) const;
 
   AttendOptions attend_;
   float eps_;
   Linear qkv_proj_;
   Linear o_proj_;
-  // Qwen3's q_norm and k_norm are modules with one weight each.
   struct HeadNorm final : Module {
     HeadNorm(std::int64_t head_dim, const ParameterOptions& options)
         : weight(make_parameter({head_dim}, options, Initializer::ones)) {
@@ -40,7 +37,7 @@ class Attention final : public SubLayer {
   std::optional<HeadNorm> k_norm_;
   bool rotated_;
   bool interleaved_;
-  Weight unit_;  // [head_dim] of ones, for norms without a weight; undefined: none
+  Weight unit_;  // ones [head_dim], for norms without a weight; undefined: no such norm
 };
 
 }  // namespace quench::nn

@@ -1,5 +1,4 @@
 #pragma once
-// Keys and values of all tokens seen so far, for generation.
 
 #include <vector>
 
@@ -8,20 +7,19 @@
 
 namespace quench::nn {
 
-// One sequence. A layer keeps the rotated keys and the values of a token side by side, as its fused projection makes
-// them: one copy takes both.
+// KV cache of one sequence. Rotated keys and values of a token are adjacent.
 class KvCache {
  public:
   KvCache(const ModelConfig& config, std::int64_t capacity, DType dtype, Device device);
 
-  // Once after all layers.
+  // Call once after all layers.
   void advance(std::int64_t tokens) { length_ += tokens; }
-  // Throws invalid_argument where `tokens` more do not fit behind the length() already there.
+  // Throws invalid_argument if length() + tokens exceeds the capacity.
   void check_room(std::int64_t tokens) const;
 
   [[nodiscard]] std::int64_t length() const noexcept { return length_; }
   [[nodiscard]] std::int64_t capacity() const noexcept { return capacity_; }
-  // [capacity, 2 * kv_heads*head_dim]: the rotated keys of a token, and its values behind them.
+  // [capacity, 2 * kv_heads*head_dim]: keys, then values.
   [[nodiscard]] const Tensor& rows(std::int64_t layer) const { return layers_[static_cast<std::size_t>(layer)]; }
 
  private:

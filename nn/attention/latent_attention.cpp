@@ -8,7 +8,7 @@
 namespace quench::nn {
 namespace {
 
-// Of the norms of the narrow vectors, whatever rms_norm_eps says: Transformers' DeepseekV3Attention.
+// Independent of rms_norm_eps, as in Transformers' DeepseekV3Attention.
 constexpr float kLatentEps = 1e-6f;
 
 }  // namespace

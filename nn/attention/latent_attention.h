@@ -1,7 +1,6 @@
 #pragma once
-// Attention whose keys and values come from one narrow vector a token, and queries from another (DeepSeek-V2,
-// arXiv:2405.04434, section 2.1): the weights of those projections, not their products, are what is trained. The cache
-// of a generation holds whole keys and values.
+// MLA (DeepSeek-V2, arXiv:2405.04434, section 2.1). Training uses the low-rank projections unmerged; the KV cache holds
+// full keys and values.
 
 #include <optional>
 
@@ -17,7 +16,6 @@ class LatentAttention final : public SubLayer {
  public:
   LatentAttention(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options);
   [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const override;
-  // Two projections read x, which may want it in different forms.
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const override { return {}; }
 
  private:
@@ -26,7 +24,6 @@ class LatentAttention final : public SubLayer {
   MlaHeadsShape shape_;
   AttendOptions attend_;
   std::int64_t kv_rank_;
-  // Queries come from a narrow vector, or straight from x.
   std::optional<Linear> q_a_proj_;
   std::optional<RmsNorm> q_a_norm_;
   Linear q_proj_;

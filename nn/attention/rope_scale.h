@@ -1,5 +1,4 @@
 #pragma once
-// What the rescaling of rotary embeddings says of attention scores.
 
 #include "nn/model_config.h"
 
@@ -8,8 +7,8 @@ namespace quench::nn {
 // Yarn's 0.1 * mscale * log(factor) + 1; 1 for factors up to 1 (Peng et al., 2023, arXiv:2309.00071, section 3.4).
 [[nodiscard]] double yarn_mscale(double factor, double mscale);
 
-// What the scale of scores is multiplied by in latent attention: 1 but for yarn with mscale_all_dim (Hugging Face
-// Transformers, DeepseekV3Attention).
+// Factor on the score scale in MLA: 1 except for yarn with mscale_all_dim (Hugging Face Transformers,
+// DeepseekV3Attention).
 [[nodiscard]] double rope_score_factor(const RopeScaling& rope);
 
 }  // namespace quench::nn

@@ -20,8 +20,7 @@ double llama3_frequency(double f, const RopeScaling& rope) {
   return (1 - smooth) * f / rope.factor + smooth * f;
 }
 
-// The indices between which yarn goes over from kept to divided frequencies: those that turn beta_fast and beta_slow
-// times over the original length.
+// Index range in which yarn blends: beta_fast to beta_slow rotations over the original length.
 std::pair<double, double> yarn_range(const RopeScaling& rope, double dim) {
   const auto index = [&](double turns) {
     const auto original = static_cast<double>(rope.original_max_position_embeddings);

@@ -1,5 +1,5 @@
 #pragma once
-// The linear layers of all experts of one kind (gate and up, or down) as one layer with one weight.
+// One projection of all experts, with one weight.
 
 #include <memory>
 #include <string>
@@ -12,30 +12,29 @@ namespace quench::nn {
 
 class ExpertLinear final : public Module {
  public:
-  // One part of an expert's rows: the last component of its Hugging Face name and its rows.
+  // Last component of the Hugging Face name, and row count.
   struct Part {
     std::string name;
     std::int64_t rows;
   };
-  // The weight is [experts * out, in]: the rows of expert 0, in the order of `parts`, then those of expert 1, ...
-  // `hf_path`: the experts' path within the decoder layer, "mlp.experts".
+  // Weight [experts * out, in]: rows of expert 0 in the order of `parts`, then of expert 1, ... `hf_path`:
+  // "mlp.experts".
   ExpertLinear(std::int64_t experts, std::int64_t in_features, std::string hf_path, std::vector<Part> parts,
                const ParameterOptions& options, float init_std);
 
-  // x [R,in] in the rows of its experts -> [R,out].
+  // x [R,in] -> [R,out].
   [[nodiscard]] Variable forward(const Variable& x, const autograd::TokenPermutation& rows) const {
     return kernel_->apply(x, weight_, rows);
   }
-  // The same of tokens x [N,in], copied to the rows of their experts.
+  // x [N,in] in token order.
   [[nodiscard]] Variable forward_tokens(const Variable& x, const autograd::TokenPermutation& rows) const {
     return kernel_->apply_to_tokens(x, weight_, rows);
   }
-  // x [R,in] in the rows of its experts -> [N,out], each token the sum over its rows.
+  // x [R,in] -> [N,out], unpermuted.
   [[nodiscard]] Variable forward_and_sum(const Variable& x, const autograd::TokenPermutation& rows) const {
     return kernel_->apply_and_sum(x, weight_, rows);
   }
-  // Of tokens, and the backward pass can make the result again from what is saved of x
-  // (Linear::forward_with_recompute).
+  // Recomputable in the backward pass (Linear::forward_with_recompute).
   [[nodiscard]] Variable forward_tokens_with_recompute(const Variable& x, const autograd::TokenPermutation& rows) const;
 
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const { return kernel_->input_quant_request(); }
@@ -43,7 +42,6 @@ class ExpertLinear final : public Module {
   void set_kernel(std::shared_ptr<const ExpertKernel> kernel);
   [[nodiscard]] const ExpertKernel& kernel() const noexcept { return *kernel_; }
   [[nodiscard]] std::shared_ptr<const ExpertKernel> shared_kernel() const noexcept { return kernel_; }
-  // in and out of one expert.
   [[nodiscard]] LinearInfo info(std::string name) const;
   [[nodiscard]] std::int64_t experts() const noexcept { return experts_; }
   [[nodiscard]] Parameter& weight() noexcept { return weight_; }

@@ -17,14 +17,14 @@ std::string layer_path(std::string path) {
   return path;
 }
 
-// Values that no gradient trains: f32 whatever the weights are, since a step of the bias is small beside its value.
+// f32 for any weight dtype: updates of the expert bias are relatively small.
 ParameterOptions bias_options(ParameterOptions options) {
   options.dtype = DType::f32;
   options.trainable = false;
   return options;
 }
 
-// For each row that arrived, in the order of the processes, the expert among those of this process: i32 [R,1].
+// Local expert index of each received row: i32 [R,1].
 Tensor expert_of_rows(const std::vector<std::int64_t>& received, std::int64_t experts_here, std::int64_t rows,
                       Device device) {
   const MemoryScope scope(MemoryCategory::workspace);
@@ -36,7 +36,6 @@ Tensor expert_of_rows(const std::vector<std::int64_t>& received, std::int64_t ex
   return host.to(device);
 }
 
-// Sums of runs of `size` counts.
 std::vector<std::int64_t> sums_of(const std::vector<std::int64_t>& counts, std::size_t size) {
   std::vector<std::int64_t> sums;
   for (std::size_t begin = 0; begin < counts.size(); begin += size)
@@ -122,7 +121,7 @@ Variable MoE::run_experts(const Variable& x, const Variable& weights, const auto
                           bool recompute_gate_up) const {
   Variable inner;
   {
-    // Where they are not saved, their memory is free before the second product.
+    // If recomputed, gate_up is freed before the down GEMM.
     const Variable gate_up = recompute_gate_up ? experts_.gate_up_proj.forward_tokens_with_recompute(x, rows)
                                                : experts_.gate_up_proj.forward_tokens(x, rows);
     inner = autograd::expert_swiglu(gate_up, weights, rows, score_before_experts_,
@@ -140,7 +139,6 @@ Variable MoE::run_expert_parallel(const Variable& x, const autograd::Routing& ro
   const std::size_t experts_here = own.size() / static_cast<std::size_t>(dispatcher_->size());
   const autograd::RowCounts counts{sums_of(own, experts_here), sums_of(received, experts_here)};
 
-  // A pair's weight travels with its row.
   autograd::TokenPermutation single = rows;
   single.choices = 1;
   single.rows = rows.rows.view({pairs, 1});
@@ -149,7 +147,7 @@ Variable MoE::run_expert_parallel(const Variable& x, const autograd::Routing& ro
       autograd::all_to_all_rows(autograd::permute_tokens(x, rows), *dispatcher_, counts, true, "dispatch");
   const Variable weights_here = autograd::all_to_all_rows(weights, *dispatcher_, counts, false, "experts' weights");
 
-  // Every row that arrived is a token of its own with one choice.
+  // Each received row is a token with one expert.
   const autograd::TokenPermutation sorted = autograd::sort_tokens(
       expert_of_rows(received, static_cast<std::int64_t>(experts_here), counts.received_rows(), device),
       static_cast<std::int64_t>(experts_here), alignment(device));

@@ -1,5 +1,5 @@
-// DeepSeek-V3 and R1: latent attention; after some dense layers, experts in groups with sigmoid scores, a bias on the
-// choice, and a shared expert (arXiv:2412.19437).
+// DeepSeek-V3 and R1 (arXiv:2412.19437): MLA; after some dense layers, MoE with grouped experts, sigmoid scores, expert
+// bias and a shared expert.
 
 #include "nn/attention/latent_attention.h"
 #include "nn/experts/moe.h"
@@ -34,8 +34,8 @@ void apply_experts(ConfigReader& in, ModelConfig& config) {
     in.fault("num_experts_per_tok",
              fmt::format("{} experts for each token, of {} in its {} groups", experts.per_token,
                          experts.count / experts.groups * experts.groups_per_token, experts.groups_per_token));
-  // num_nextn_predict_layers: as in Transformers, layers that predict further tokens are no part of the model, and
-  // their weights in a checkpoint are passed over. What the class computes whatever these members say.
+  // num_nextn_predict_layers: multi-token prediction layers are ignored, as in Transformers. The checks below pin
+  // members to the behaviour of that class.
   if (const std::string method = in.string("topk_method", "noaux_tc"); method != "noaux_tc")
     in.fault("topk_method", fmt::format("'{}' is not supported; known: noaux_tc", method));
   if (const std::string scoring = in.string("scoring_func", "sigmoid"); scoring != "sigmoid")
@@ -47,7 +47,7 @@ void apply_experts(ConfigReader& in, ModelConfig& config) {
 void read_deepseek(ConfigReader& in, ModelConfig& config) {
   MlaConfig& mla = config.mla;
   mla.kv_rank = in.integer("kv_lora_rank", 512, 1, kMaxDimension);
-  // null: queries straight from the hidden state; absent: the class's default.
+  // null: no low-rank query projection; absent: the class's default.
   const Json* query_rank = in.json().find("q_lora_rank");
   mla.query_rank =
       query_rank != nullptr && query_rank->is_null() ? 0 : in.integer("q_lora_rank", 1536, 1, kMaxDimension);
@@ -64,7 +64,7 @@ void read_deepseek(ConfigReader& in, ModelConfig& config) {
   if (config.num_key_value_heads != config.num_attention_heads)
     in.fault("num_key_value_heads", fmt::format("{}, but latent attention has as many as num_attention_heads, {}",
                                                 config.num_key_value_heads, config.num_attention_heads));
-  // In Transformers this member is what is rotated of a head.
+  // head_dim is the rotated width in Transformers.
   config.head_dim = mla.rotary_dim;
   apply_experts(in, config);
 }

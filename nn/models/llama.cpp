@@ -1,4 +1,3 @@
-// Llama 2, 3, 3.1, 3.2, 3.3 and the many models that share the architecture (TinyLlama, SmolLM2, ...).
 
 #include "nn/attention/attention.h"
 #include "nn/mlp.h"
@@ -8,7 +7,7 @@ namespace quench::nn {
 namespace {
 
 void read_llama(ConfigReader& in, ModelConfig& config) {
-  // transformers: attention_bias covers all four projections.
+  // attention_bias covers all four projections, as in Transformers.
   config.qkv_bias = config.output_bias = in.boolean("attention_bias", false);
   config.mlp_bias = in.boolean("mlp_bias", false);
 }

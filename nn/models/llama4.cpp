@@ -1,6 +1,5 @@
-// Llama 4 (Scout, Maverick), its text model: experts of which each reads its tokens times sigmoids of their scores,
-// beside a shared one; in most layers rotary positions and attention within chunks, in the others neither (Hugging Face
-// Transformers, modeling_llama4).
+// Llama 4 (Scout, Maverick), text model (Hugging Face Transformers, modeling_llama4): MoE with sigmoid scores on expert
+// inputs and a shared expert; RoPE and chunked attention in most layers, neither in the others.
 
 #include <algorithm>
 
@@ -13,14 +12,14 @@ namespace {
 
 constexpr std::string_view kFull = "full_attention", kChunked = "chunked_attention";
 
-// A switch of which Meta's first files hold a number: 0 is off.
+// Boolean that early Meta files store as a number: 0 is false.
 bool switched_on(ConfigReader& in, std::string_view key, bool fallback) {
   const Json* value = in.find(key);
   if (value != nullptr && value->is_integer()) return value->as_double() != 0;
   return in.boolean(key, fallback);
 }
 
-// The layers that a list names; null: there is no list.
+// nullopt if null.
 std::optional<std::vector<bool>> layers_named(ConfigReader& in, std::string_view key, std::int64_t count) {
   const Json* list = in.find(key);
   if (list == nullptr) return std::nullopt;
@@ -44,7 +43,7 @@ std::vector<bool> every(std::int64_t step, std::int64_t count) {
   return layers;
 }
 
-// no_rope_layers has, whatever its name says, a 1 for each layer that is rotated; an empty list counts as none.
+// no_rope_layers holds 1 for layers WITH rotation; an empty list counts as absent.
 std::vector<bool> read_rotated(ConfigReader& in, std::int64_t count) {
   const std::int64_t interval = in.integer("no_rope_layer_interval", 4, 1, kMaxDimension);
   const Json* list = in.find("no_rope_layers");
@@ -70,7 +69,7 @@ std::vector<bool> read_rotated(ConfigReader& in, std::int64_t count) {
   return rotated;
 }
 
-// Unset: the rotated layers.
+// Layers of chunked attention; without layer_types the rotated ones.
 std::vector<bool> read_chunked(ConfigReader& in, const std::vector<bool>& rotated) {
   const Json* list = in.find("layer_types");
   if (list == nullptr) return rotated;
@@ -94,7 +93,7 @@ void apply_layer_attention(ConfigReader& in, ModelConfig& config) {
   layers.rotated = read_rotated(in, config.num_hidden_layers);
   layers.chunked = read_chunked(in, layers.rotated);
   layers.chunk = in.integer("attention_chunk_size", 8192, 1, kMaxDimension);
-  // As in Transformers, whose masks need a size.
+  // As in Transformers.
   if (const Json* size = in.json().find("attention_chunk_size"); size != nullptr && size->is_null())
     in.fault("attention_chunk_size",
              "null is not supported: name a size, or full_attention for each layer in layer_types");
@@ -117,10 +116,9 @@ void apply_llama4_experts(ConfigReader& in, ModelConfig& config) {
   const std::int64_t step = in.integer("interleave_moe_layer_step", 1, 1, kMaxDimension);
   const auto named = layers_named(in, "moe_layers", config.num_hidden_layers);
   experts.layers = named ? *named : every(step, config.num_hidden_layers);
-  // The class adds no loss for the router, whatever output_router_logits and router_aux_loss_coef say.
+  // Transformers' class adds no router loss, regardless of output_router_logits and router_aux_loss_coef.
 }
 
-// Behind the defaults of Transformers' Llama4TextConfig.
 void read_llama4(ConfigReader& in, ModelConfig& config) {
   if (in.find("head_dim") == nullptr) config.head_dim = 128;
   if (in.json().find("num_key_value_heads") == nullptr) config.num_key_value_heads = 8;

@@ -1,4 +1,4 @@
-// Mistral 7B and its relatives: Llama whose queries see the last sliding_window keys only, where there is one.
+// Mistral: Llama with an optional sliding window.
 
 #include "nn/attention/attention.h"
 #include "nn/mlp.h"
@@ -8,7 +8,7 @@
 namespace quench::nn {
 namespace {
 
-// What Transformers' MistralConfig takes where config.json says nothing.
+// Defaults of Transformers' MistralConfig.
 constexpr std::int64_t kDefaultWindow = 4096, kDefaultKvHeads = 8;
 
 void read_mistral(ConfigReader& in, ModelConfig& config) {

@@ -1,4 +1,4 @@
-// Mixtral 8x7B, 8x22B: Mistral with experts in every layer.
+// Mixtral: Mistral with MoE in every layer.
 
 #include "nn/attention/attention.h"
 #include "nn/experts/moe.h"
@@ -10,7 +10,7 @@ namespace {
 
 void read_mixtral(ConfigReader& in, ModelConfig& config) {
   read_sliding_window(in, 0, config);
-  // What Transformers' MixtralConfig takes where config.json says nothing.
+  // Default of Transformers' MixtralConfig.
   if (in.find("num_key_value_heads") == nullptr) config.num_key_value_heads = 8;
   ExpertsConfig& experts = config.experts;
   experts.count = in.integer("num_local_experts", 8, 1, kMaxExperts);

@@ -1,4 +1,4 @@
-// Qwen2 and Qwen2.5: Llama with a bias on query, key and value.
+// Qwen2: Llama with QKV bias.
 
 #include "nn/attention/attention.h"
 #include "nn/mlp.h"

@@ -1,5 +1,4 @@
-// Qwen3: Llama with RMSNorm on every query and key head before the rotation, and a head_dim of its own. Dense, and with
-// experts (Qwen3-30B-A3B, Qwen3-235B-A22B).
+// Qwen3, dense and MoE: Llama with RMSNorm of query and key heads before RoPE.
 
 #include <algorithm>
 
@@ -15,7 +14,7 @@ namespace {
 void read_attention(ConfigReader& in, ModelConfig& config) {
   config.qkv_bias = config.output_bias = in.boolean("attention_bias", false);
   config.qk_norm = true;
-  if (in.find("head_dim") == nullptr) config.head_dim = 128;  // the class default, not hidden/heads
+  if (in.find("head_dim") == nullptr) config.head_dim = 128;  // class default, not hidden/heads
 }
 
 void read_qwen3(ConfigReader& in, ModelConfig& config) {
@@ -28,9 +27,9 @@ void write_qwen3(const ModelConfig& config, Json& json) {
   write_layer_windows(config, json);
 }
 
-// Every decoder_sparse_step-th layer has experts, unless mlp_only_layers names it.
+// Every decoder_sparse_step-th layer is MoE, except those in mlp_only_layers.
 void read_qwen3_moe(ConfigReader& in, ModelConfig& config) {
-  // Transformers' Qwen3MoeConfig: its own defaults of the heads and the experts.
+  // Defaults of Transformers' Qwen3MoeConfig.
   const bool has_head_dim = in.find("head_dim") != nullptr;
   read_switched_window(in, config);
   read_attention(in, config);
@@ -66,7 +65,6 @@ void write_qwen3_moe(const ModelConfig& config, Json& json) {
   json.set("num_experts_per_tok", config.experts.per_token);
   json.set("moe_intermediate_size", config.experts.intermediate_size);
   json.set("norm_topk_prob", config.experts.normalize);
-  // A list of the dense layers says it for every step.
   Json dense = Json::array();
   for (std::size_t layer = 0; layer < config.experts.layers.size(); ++layer)
     if (!config.experts.layers[layer]) dense.push_back(static_cast<std::int64_t>(layer));

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::string_view kFullAttention = "full_attention", kSlidingAttention = "sliding_attention";
 
-// What the configuration classes of Qwen2, Qwen3 and Qwen3-MoE take where config.json says nothing.
+// Defaults of Transformers' Qwen2, Qwen3 and Qwen3-MoE.
 constexpr std::int64_t kQwenWindow = 4096, kQwenFullLayers = 28;
 
 }  // namespace

@@ -1,5 +1,4 @@
 #pragma once
-// The sliding windows of Mistral, Qwen and their relatives.
 
 #include "nn/config_reader.h"
 #include "nn/model_config.h"
@@ -20,12 +19,11 @@ inline void read_sliding_window(ConfigReader& in, std::int64_t fallback, ModelCo
   }
 }
 
-// Of Qwen2 and Qwen3, as their classes in Transformers: sliding_window applies where use_sliding_window is true, in the
-// layers that layer_types names; without a list, in those from max_window_layers on.
+// Qwen2 and Qwen3, as in Transformers: if use_sliding_window, sliding_window applies in the layers of layer_types, by
+// default from max_window_layers.
 void read_layer_windows(ConfigReader& in, ModelConfig& config);
-// The same of Qwen3-MoE: in all layers.
+// Qwen3-MoE: in all layers.
 void read_switched_window(ConfigReader& in, ModelConfig& config);
-// Sets the members that the two read, of a model with a window.
 void write_layer_windows(const ModelConfig& config, Json& json);
 
 inline void write_sliding_window(const ModelConfig& config, Json& json) {

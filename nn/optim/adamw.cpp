@@ -23,7 +23,7 @@ AdamW::AdamW(const std::vector<Parameter*>& all, OptimizerOptions options)
 void AdamW::step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) {
   for (std::size_t i = part.begin; i < part.end; ++i) {
     tensors_[i].grad = gradient_of(i);
-    tensors_[i].amax = parameters()[i]->amax;  // a layer's kernel may have changed
+    tensors_[i].amax = parameters()[i]->amax;  // may change with the layer's kernel
   }
   adamw({.tensors = std::span(tensors_).subspan(part.begin, part.end - part.begin),
          .lr = lr,

@@ -1,5 +1,4 @@
 #pragma once
-// AdamW over a model's parameters: owns the moments and, where asked, f32 master weights.
 
 #include <vector>
 
@@ -11,8 +10,7 @@ namespace quench::nn {
 
 class AdamW final : public Optimizer {
  public:
-  // Moments start at zero, master weights from the parameters' current values: create it after initialisation or
-  // loading. Frozen parameters are skipped.
+  // Moments start at zero, master weights at the parameters' values: construct after initialisation or loading.
   AdamW(const std::vector<Parameter*>& parameters, OptimizerOptions options);
 
   using Optimizer::step;
@@ -22,7 +20,7 @@ class AdamW final : public Optimizer {
   [[nodiscard]] std::vector<KeptTensor> kept(std::size_t index) override;
 
   OptimizerOptions options_;
-  std::vector<AdamWTensor> tensors_;  // of parameters()
+  std::vector<AdamWTensor> tensors_;  // by parameters() index
 };
 
 }  // namespace quench::nn

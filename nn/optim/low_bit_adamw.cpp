@@ -15,7 +15,7 @@ MomentCodes zero_moment(const Tensor& value, MomentFormat format) {
 }  // namespace
 
 bool has_low_bit_moments(const Parameter& parameter, MomentFormat format) {
-  constexpr std::int64_t kLeastElements = 4096;  // below it the scales and tables are no gain
+  constexpr std::int64_t kLeastElements = 4096;  // below, scales and tables outweigh the savings
   const Shape& shape = parameter.global_shape;
   return shape.rank() == 2 && !parameter.scales && parameter.numel() >= kLeastElements &&
          shape[1] % moment_block(format) == 0;

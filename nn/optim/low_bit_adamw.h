@@ -1,5 +1,5 @@
 #pragma once
-// AdamW with moments of 8 or 4 bits (core/ops/optimizer/low_bit_adamw.h), for the matrices that can have them.
+// AdamW with 8-bit or 4-bit moments.
 
 #include <vector>
 
@@ -9,13 +9,13 @@
 
 namespace quench::nn {
 
-// Whether a parameter's moments can be codes: a matrix of at least 4096 elements whose rows are whole blocks. The
-// global shape decides, so that shards of whole rows have the codes of the whole.
+// True for matrices of at least 4096 elements whose rows are whole quantization blocks. Decided on the global shape:
+// independent of sharding.
 [[nodiscard]] bool has_low_bit_moments(const Parameter& parameter, MomentFormat format);
 
 class LowBitAdamW final : public Optimizer {
  public:
-  // All of the parameters can have such moments; they start at zero. Otherwise as AdamW.
+  // All parameters must be eligible; moments start at zero.
   LowBitAdamW(const std::vector<Parameter*>& parameters, MomentFormat format, OptimizerOptions options);
 
   using Optimizer::step;
@@ -26,7 +26,7 @@ class LowBitAdamW final : public Optimizer {
 
   MomentFormat format_;
   OptimizerOptions options_;
-  std::vector<LowBitAdamWTensor> tensors_;  // of parameters()
+  std::vector<LowBitAdamWTensor> tensors_;  // by parameters() index
 };
 
 }  // namespace quench::nn

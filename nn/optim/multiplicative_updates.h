@@ -1,6 +1,5 @@
 #pragma once
-// Parameters that move by factors (core/ops/optimizer/multiplicative_update.h): learned scales, which must stay
-// positive and differ in size from tensor to tensor.
+// Multiplicative updates of learned scales, which must stay positive.
 
 #include <functional>
 #include <memory>
@@ -12,12 +11,11 @@
 
 namespace quench::nn {
 
-// Another optimizer makes the steps, with the parameters' gradients, and sees zeros in place of the parameters: its
-// steps are the relative ones, and nothing is decayed. Its state is the parameters', and is named after them.
+// Wraps an optimizer that gets the gradients, and zeros as values: its steps are relative, without weight decay.
 class MultiplicativeUpdates final : public Optimizer {
  public:
   using Make = std::function<std::unique_ptr<Optimizer>(const std::vector<Parameter*>&)>;
-  // Steps are made at options.scale_lr_multiplier times the learning rate. Master weights as for AdamW.
+  // Learning rate scaled by options.scale_lr_multiplier. Master weights as in AdamW.
   MultiplicativeUpdates(const std::vector<Parameter*>& parameters, OptimizerOptions options, const Make& make);
 
   using Optimizer::step;
@@ -29,8 +27,8 @@ class MultiplicativeUpdates final : public Optimizer {
   [[nodiscard]] std::vector<KeptTensor> kept(std::size_t index) override;
 
   OptimizerOptions options_;
-  std::vector<MultiplicativeUpdateTensor> tensors_;    // of parameters()
-  std::vector<std::unique_ptr<Parameter>> relatives_;  // of parameters(): what the other optimizer updates
+  std::vector<MultiplicativeUpdateTensor> tensors_;    // by parameters() index
+  std::vector<std::unique_ptr<Parameter>> relatives_;  // by parameters() index: updated by the inner optimizer
   std::unique_ptr<Optimizer> steps_;
 };
 

@@ -13,12 +13,11 @@
 namespace quench::nn {
 namespace {
 
-// Of the updates that are made orthogonal together on one process; twice as much and their Gram matrices are held with
-// them. Nine matrices of 2048 x 8192 are few tiles short of whole rounds on 132 multiprocessors.
+// Bytes of updates orthogonalised per batch and rank; temporaries take twice as much, plus the Gram matrices. Nine
+// matrices of 2048 x 8192 nearly fill whole waves of tiles on 132 SMs.
 constexpr std::int64_t kBatchBytes = std::int64_t{288} << 20;
 
-// What a process holds of a parameter of which this one holds `own`. Neighbours hold different experts
-// (distributed/ranks.cpp).
+// Neighbouring ranks hold different experts (distributed/ranks.cpp).
 Sharding share_of(std::int64_t process, const Sharding& own) {
   return {process / own.parts, own.count, process % own.parts, own.parts};
 }
@@ -93,12 +92,12 @@ void Muon::apply(const Matrix& matrix, const Step& step, const Tensor& update) {
               .element_offset = (p.shard.row_begin + rows.row_begin) * matrix.columns});
 }
 
-// Matrix j of a round belongs to process j: what this process has of each, and what each has of this process's.
+// A round assigns matrix j to rank j.
 struct Muon::Round {
   std::span<const Matrix> matrices;
-  std::vector<std::int64_t> of_round, of_whole;  // elements, by process
+  std::vector<std::int64_t> of_round, of_whole;  // elements per rank
   Tensor updates;                                // of_round
-  Tensor whole;                                  // of_whole; empty without a matrix of its own
+  Tensor whole;                                  // empty if this rank has no matrix
 
   [[nodiscard]] Tensor update(std::size_t j) const {
     const auto end = of_round.begin() + static_cast<std::ptrdiff_t>(j);
@@ -158,8 +157,7 @@ void Muon::step(double lr, std::int64_t number, const Tensor& grad_scale, Parame
   const Step step{lr, number, grad_scale};
   std::vector<Matrix> all = matrices(part);
   const auto shape = [](const Matrix& matrix) { return std::pair(matrix.piece.rows * matrix.columns, matrix.columns); };
-  // Those of one shape follow each other: they are made orthogonal together, and no process waits for another's larger
-  // one.
+  // Equal shapes in sequence, for batches and equal work per rank.
   std::ranges::stable_sort(all, std::ranges::greater(), shape);
   const std::size_t processes = options_.rows ? static_cast<std::size_t>(options_.rows->sharding().count) : 1;
   for (std::size_t first = 0; first < all.size();) {
@@ -169,7 +167,7 @@ void Muon::step(double lr, std::int64_t number, const Tensor& grad_scale, Parame
     const std::size_t most = std::min(all.size() - first, rounds * processes);
     std::size_t count = 1;
     while (count < most && shape(all[first + count]) == shape(all[first])) ++count;
-    // A round of several shapes goes alone.
+    // A round of mixed shapes is a batch of its own.
     if (count < std::min(processes, most))
       count = std::min(processes, most);
     else if (first + count < all.size())

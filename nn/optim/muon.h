@@ -1,10 +1,7 @@
 #pragma once
-// Muon (Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024): momentum whose matrices are
-// made orthogonal by a Newton-Schulz iteration (nn/optim/orthogonalize.h), as torch.optim.Muon computes it.
-//
-// Each piece of a fused projection is a matrix of its own. The step of an [R, C] matrix is scaled by 0.2 sqrt(max(R,
-// C)), which gives it the root mean square of AdamW's steps (Liu et al., "Muon is scalable for LLM training", 2025), so
-// that one learning rate serves both.
+// Muon (Jordan et al., 2024): momentum orthogonalised by Newton-Schulz iterations (nn/optim/orthogonalize.h), as
+// torch.optim.Muon. Pieces of fused projections are separate matrices. The step of an [R, C] matrix is scaled by 0.2
+// sqrt(max(R, C)), the RMS of AdamW steps (Liu et al., "Muon is scalable for LLM training", 2025).
 
 #include <span>
 #include <vector>
@@ -14,13 +11,11 @@
 
 namespace quench::nn {
 
-// What Muon is for: a matrix that the options do not leave to AdamW.
 [[nodiscard]] bool suits_muon(const Parameter& parameter, const OptimizerOptions& options);
 
 class Muon final : public Optimizer {
  public:
-  // Every parameter is a whole matrix on this process, or options.rows brings it together; throws unsupported
-  // otherwise. Momentum starts at zero.
+  // Throws unsupported for parameters that are neither whole nor gathered by options.rows. Momentum starts at zero.
   Muon(const std::vector<Parameter*>& parameters, OptimizerOptions options);
 
   using Optimizer::step;
@@ -32,7 +27,6 @@ class Muon final : public Optimizer {
   struct Entry {
     Tensor momentum, master;
   };
-  // One matrix: a piece of a parameter.
   struct Matrix {
     std::size_t parameter;
     ParameterPiece piece;
@@ -45,20 +39,18 @@ class Muon final : public Optimizer {
   };
 
   [[nodiscard]] std::vector<Matrix> matrices(ParameterRange part) const;
-  // The rows of the matrix that this process holds: within the parameter's local tensors.
   [[nodiscard]] ShardSpec own_rows(const Matrix& matrix) const;
-  // The momentum of this process's rows, stepped and as the update starts from it, to `update`, bf16.
+  // `update`, bf16: input of the orthogonalisation.
   void step_momentum(const Matrix& matrix, const Step& step, const Tensor& update);
   void apply(const Matrix& matrix, const Step& step, const Tensor& update);
-  // Of one shape, or as many as there are processes, or fewer: rounds of as many as there are processes, matrix j of a
-  // round to process j.
+  // Matrices of one shape, or at most as many as ranks. In rounds of one matrix per rank.
   void step_rounds(std::span<const Matrix> matrices, const Step& step);
   struct Round;
-  // `whole`: the place of this process's matrix, flat; without one it is empty.
+  // `whole`: flat buffer of this rank's matrix, or empty.
   [[nodiscard]] Round make_round(std::span<const Matrix> matrices, const Tensor& whole) const;
 
   OptimizerOptions options_;
-  std::vector<Entry> entries_;  // of parameters()
+  std::vector<Entry> entries_;  // by parameters() index
 };
 
 }  // namespace quench::nn

@@ -1,5 +1,5 @@
 #pragma once
-// What a training loop asks of an optimizer. It owns its state; gradients belong to the parameters.
+// Optimizer; owns its state.
 
 #include <string>
 #include <string_view>
@@ -12,52 +12,48 @@ namespace quench::nn {
 
 class Optimizer {
  public:
-  // Keeps pointers to the parameters that are not frozen.
+  // Keeps pointers to unfrozen parameters.
   explicit Optimizer(const std::vector<Parameter*>& parameters);
   virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // Updates some of parameters() with their gradients multiplied by grad_scale (f32 [1] on the device; non-finite:
-  // nothing changes). Parameters whose gradient got no contribution are treated as having a zero gradient. `step` is
-  // 1-based. The parts of an update may come in any order, and leave the bits of one call.
+  // Updates a range of parameters() with gradients multiplied by grad_scale (f32 [1] on the device; non-finite: no
+  // change). Missing gradients count as zero. `step` is 1-based. Results are independent of the order of ranges.
   virtual void step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) = 0;
   void step(double lr, std::int64_t step, const Tensor& grad_scale) {
     this->step(lr, step, grad_scale, {0, parameters_.size()});
   }
-  // Copies the parameters' values into their f32 master weights (after loading a checkpoint without state).
+  // After loading a checkpoint without state.
   virtual void refresh_master();
 
-  // State tensors for checkpoints, "optimizer.<what>.<parameter>", with the parameter that they belong to.
+  // State tensors for checkpoints, "optimizer.<what>.<parameter>", with their parameter.
   struct StateTensor {
     std::string name;
     Tensor tensor;
     const Parameter* parameter;
   };
   [[nodiscard]] virtual std::vector<StateTensor> state();
-  // What a parameter's f32 master weights are called among them.
   [[nodiscard]] static std::string master_name(const Parameter& parameter) { return state_name(kMaster, parameter); }
-  // Where the tensors of state() are kept, by parameter, for code that offloads them. They must be back, unchanged,
-  // when the parameter is updated, and for state() and refresh_master().
+  // For offload; must be resident and unchanged for step() of the parameter, state() and refresh_master().
   [[nodiscard]] virtual std::vector<ParameterState> parameter_states();
 
-  // Squared L2 norm of all gradients, f64 [1] on the device.
+  // f64 [1] on the device.
   void squared_grad_norm(const Tensor& result) const;
-  // Forgets the gradients and gives their memory back.
   void zero_grad() { zero_grad({0, parameters_.size()}); }
   void zero_grad(ParameterRange part);
   [[nodiscard]] const std::vector<Parameter*>& parameters() const noexcept { return parameters_; }
 
  protected:
   static constexpr std::string_view kMaster = "master";
-  // A tensor that is kept for a parameter: "exp_avg", kMaster, ... Undefined: not kept.
+  // A state tensor: "exp_avg", kMaster, ... Undefined: absent.
   struct KeptTensor {
     std::string_view what;
     Tensor* tensor;
   };
-  // What is kept for parameters()[index], in the order of state(). Axis 0 of each tensor is that of the parameter.
+  // Axis 0 of each tensor is that of the parameter.
   [[nodiscard]] virtual std::vector<KeptTensor> kept(std::size_t index) = 0;
-  // The gradient of a parameter, zeros where it got no contribution.
+  // Zeros if missing.
   [[nodiscard]] Tensor gradient_of(std::size_t index) const;
 
  private:

@@ -1,6 +1,4 @@
 #pragma once
-// What a run may choose about its optimizer (config section optimizer). Each optimizer reads what its table entry
-// names.
 
 #include <cstdint>
 #include <functional>
@@ -17,30 +15,30 @@ struct OptimizerOptions {
   double beta2 = 0.95;
   double eps = 1e-8;
   double weight_decay = 0.1;
-  double scale_lr_multiplier = 1;   // of learned scales (multiplicative_updates.h), relative to the learning rate
-  DType state_dtype = DType::f32;   // f32 or bf16 running means
-  bool master_weights = false;      // keep an f32 copy of bf16 parameters
-  bool stochastic_rounding = true;  // where bf16 parameters without master, or bf16 running means, are written
+  double scale_lr_multiplier = 1;   // for learned scales (multiplicative_updates.h)
+  DType state_dtype = DType::f32;   // moments: f32 or bf16
+  bool master_weights = false;      // f32 copy of bf16 parameters
+  bool stochastic_rounding = true;  // on writes of bf16 parameters without master weights, and of bf16 moments
   std::uint64_t seed = 0;
-  // Parameters that are not decayed; empty: all are.
+  // Parameters excluded from weight decay; empty: none.
   std::function<bool(const Parameter&)> exclude_from_decay = {};
   std::optional<double> momentum = {};  // unset: 0.9 for sgd, 0.95 for muon
   std::optional<bool> nesterov = {};    // unset: no for sgd, yes for muon
-  // Matrices that muon leaves to AdamW (embeddings, the head); empty: none.
+  // Matrices that Muon hands to AdamW (embeddings, head); empty: none.
   std::function<bool(const Parameter&)> exclude_from_muon = {};
-  // Where processes hold the parameters by rows: how muon brings a matrix together. Null: every parameter is whole.
+  // All-to-all of row-sharded matrices for Muon; null: parameters are whole.
   std::shared_ptr<MatrixAllToAll> rows = nullptr;
 
-  // As f32, the way the kernels take it.
+  // Rounded to f32, as in the kernels.
   [[nodiscard]] double weight_decay_of(const Parameter& parameter) const {
     const bool decayed = !exclude_from_decay || !exclude_from_decay(parameter);
     return decayed ? static_cast<double>(static_cast<float>(weight_decay)) : 0.0;
   }
 };
 
-// An f32 copy of a bf16 parameter, not yet filled, if the options ask for one; else undefined.
+// Unfilled; undefined if not requested.
 [[nodiscard]] Tensor make_master(const Parameter& parameter, const OptimizerOptions& options);
-// Global index of the first element that this process holds: where its random bits begin.
+// Global index of the first local element, for random bits.
 [[nodiscard]] std::int64_t element_offset(const Parameter& parameter);
 
 }  // namespace quench::nn

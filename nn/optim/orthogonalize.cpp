@@ -14,18 +14,18 @@ namespace quench::nn {
 namespace {
 
 constexpr float kA = 3.4445f, kB = -4.7750f, kC = 2.0315f;
-// Iterations between products with x.
+// Iterations between GEMMs with x.
 constexpr std::array kPlain{1, 1, 1, 1, 1};
 constexpr std::array kOnGram{3, 2};
 
-// On Gram matrices: where that is less work, and they are large enough that their rounding errors average out.
+// Gram-matrix iterations if cheaper and large enough for rounding errors to average out.
 std::span<const int> schedule(std::int64_t n, std::int64_t other) {
   constexpr std::int64_t kFewestRows = 256;
   if (n >= kFewestRows && 2 * other >= 3 * n) return kOnGram;
   return kPlain;
 }
 
-// Applies the polynomials of some iterations to Gram matrices; all that is made of one commutes.
+// Polynomials of one matrix commute.
 class Polynomials {
  public:
   Polynomials(std::int64_t batch, std::int64_t n, Device device)
@@ -34,8 +34,7 @@ class Polynomials {
         product_(Tensor::empty_like(gram_)),
         inverse_norms_(Tensor::empty({batch}, DType::f32, device)) {}
 
-  // What `iterations` of them multiply x with: [batch, n, n], valid until the next call. The first call's x is divided
-  // by its norm on the way.
+  // Factor on x: [batch, n, n], valid until the next call. In the first call it includes 1 / |x|.
   const Tensor& of(const Tensor& x, bool tall, int iterations) {
     symmetric_gemm({.a = x, .b = x, .c = gram_, .transpose = tall});
     const Tensor norms = std::exchange(inverse_norms_, Tensor());
@@ -77,7 +76,7 @@ void orthogonalize(const Tensor& x) {
   const MemoryScope scope(MemoryCategory::workspace);
   const Tensor all = x.rank() == 2 ? x.view({1, x.size(0), x.size(1)}) : x;
   const std::int64_t batch = all.size(0), rows = all.size(1), columns = all.size(2);
-  const bool tall = rows > columns;  // the smaller Gram matrix is taken
+  const bool tall = rows > columns;
   const std::int64_t n = std::min(rows, columns), other = std::max(rows, columns);
   Polynomials polynomials(batch, n, x.device());
   Tensor now = all, next = Tensor::empty_like(all);

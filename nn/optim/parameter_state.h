@@ -1,5 +1,4 @@
 #pragma once
-// An optimizer's parameters and what it keeps for them, for code that offloads the state.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +8,7 @@
 
 namespace quench::nn {
 
-// Places in an optimizer's list of parameters: from `begin` to before `end`.
+// [begin, end) of an optimizer's parameters.
 struct ParameterRange {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -17,7 +16,7 @@ struct ParameterRange {
 };
 
 struct ParameterState {
-  std::vector<Tensor*> tensors;  // where the state of the parameter is kept
+  std::vector<Tensor*> tensors;
 };
 
 }  // namespace quench::nn

@@ -1,5 +1,4 @@
 #pragma once
-// SGD with momentum (core/ops/optimizer/sgd.h) over a model's parameters.
 
 #include <vector>
 
@@ -11,7 +10,7 @@ namespace quench::nn {
 
 class Sgd final : public Optimizer {
  public:
-  // Momentum, where asked for, starts at zero; master weights as for AdamW.
+  // Momentum, if any, starts at zero; master weights as in AdamW.
   Sgd(const std::vector<Parameter*>& parameters, OptimizerOptions options);
 
   using Optimizer::step;
@@ -22,7 +21,7 @@ class Sgd final : public Optimizer {
 
   OptimizerOptions options_;
   double momentum_;
-  std::vector<SgdTensor> tensors_;  // of parameters()
+  std::vector<SgdTensor> tensors_;  // by parameters() index
 };
 
 }  // namespace quench::nn

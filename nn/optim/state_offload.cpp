@@ -12,7 +12,7 @@ StateOffloader::StateOffloader(std::span<const ParameterState> state, double rat
   for (const ParameterState& parameter : state) {
     for (Tensor* tensor : parameter.tensors) {
       const auto size = static_cast<std::int64_t>(tensor->nbytes());
-      // The last one that begins within the share goes whole.
+      // The last tensor starting within the ratio is included whole.
       if (size == 0 || static_cast<double>(bytes_) >= ratio * all) continue;
       bytes_ += size;
       entries_.push_back({tensor, bytes_});
@@ -63,7 +63,7 @@ void StateOffloader::restore_quietly() noexcept {
   try {
     restore();
   } catch (const Error&) {
-    // The device is lost or out of memory, and the error that says so is on its way; the run ends with it.
+    // That error is already propagating and ends the run.
   }
 }
 
@@ -77,7 +77,7 @@ const UnitHooks* StateOffloader::Step::hooks(bool first, bool last) {
   if (first) {
     o.send_all();
     o.hooks_.before_forward = [&o, slots](std::int64_t layer) { o.drop(layer, slots); };
-    // What follows the last layer, the head, is where memory is shortest.
+    // Peak memory is in the head, after the last layer.
     o.hooks_.after_forward = [&o, slots, layers](std::int64_t layer) {
       if (layer == layers - 1) o.drop(layers, slots);
     };

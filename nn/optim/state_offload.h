@@ -1,12 +1,7 @@
 #pragma once
-// Optimizer state that waits in host memory while gradients are computed.
-//
-// Nobody reads moments and master weights between two updates. A part of them leaves during the first forward pass of a
-// step, layer by layer as the activations need the room, and comes back during the last backward pass as they give it
-// up. Where a step has several micro-batches, half of that part has the first backward pass to leave.
-//
-// Copies run on streams of their own; the device computes on and waits only where the link is slower. Between steps all
-// of the state is on the device, so that checkpoints and the choice of what to offload know nothing of it.
+// Optimizer state offload to host memory. A part of moments and master weights is copied out layer by layer in the
+// first forward pass of a step (half of it in the first backward pass, if there are several micro-batches), and copied
+// back in the last backward pass, on separate streams. Between steps all state is on the device.
 
 #include <cstdint>
 #include <functional>
@@ -22,24 +17,22 @@ namespace quench::nn {
 
 class StateOffloader {
  public:
-  // Of `state`, in this order, as many tensors as hold `ratio` (0 to 1) of its bytes. Keeps the pointers; a tensor that
-  // is away is undefined there. `layers` of the model give the moments at which tensors go and return.
+  // Offloads the first tensors of `state` up to `ratio` (0 to 1) of its bytes. Keeps the pointers; an offloaded tensor
+  // is undefined meanwhile.
   StateOffloader(std::span<const ParameterState> state, double ratio, Device device, std::int64_t layers);
-  // Brings back what is away.
   ~StateOffloader();
   StateOffloader(const StateOffloader&) = delete;
   StateOffloader& operator=(const StateOffloader&) = delete;
 
-  // One step's forward and backward passes. All state is on the device before and after, also in an exception.
+  // All state is on the device before and after a step, also on exceptions.
   class Step {
    public:
-    // `offloader` may be nullptr: nothing happens then.
+    // nullptr: no-op.
     explicit Step(StateOffloader* offloader);
     ~Step();
     Step(const Step&) = delete;
     Step& operator=(const Step&) = delete;
-    // To be called around the layers of a micro-batch, of which `first` and `last` of the step; nullptr: nothing to do.
-    // Good until the next call.
+    // Hooks of a micro-batch; nullptr: none. Valid until the next call.
     [[nodiscard]] const UnitHooks* hooks(bool first, bool last);
     void end();
 
@@ -47,22 +40,21 @@ class StateOffloader {
     StateOffloader* offloader_;
   };
 
-  [[nodiscard]] std::int64_t bytes() const noexcept { return bytes_; }  // of what goes
+  [[nodiscard]] std::int64_t bytes() const noexcept { return bytes_; }  // offloaded bytes
 
  private:
   struct Entry {
     Tensor* place;
-    std::int64_t end;  // bytes of the entries up to this one
+    std::int64_t end;  // cumulative bytes including this entry
     std::shared_ptr<OffloadedTensor> away = {};
-    Tensor host = {};  // kept: the next copy out may use it, since copies are ordered on the device
+    Tensor host = {};  // reused by the next copy out
   };
 
   void send_all();
-  // Gives back the device memory of the first slot/slots of the bytes.
+  // First slot/slots of the bytes.
   void drop(std::int64_t slot, std::int64_t slots);
-  // Begins to bring back the first slot/slots of the bytes.
+  // First slot/slots of the bytes.
   void fetch(std::int64_t slot, std::int64_t slots);
-  // Puts all entries in their places, for work queued from now on.
   void restore();
   void restore_quietly() noexcept;
 
@@ -70,8 +62,8 @@ class StateOffloader {
   std::int64_t layers_;
   std::int64_t bytes_ = 0;
   std::vector<Entry> entries_;
-  std::size_t dropped_ = 0;  // entries whose device memory is given back
-  std::size_t fetched_ = 0;  // entries on their way back
+  std::size_t dropped_ = 0;
+  std::size_t fetched_ = 0;  // entries being copied back
   bool sent_ = false;
   UnitHooks hooks_;
   Stream out_, in_;

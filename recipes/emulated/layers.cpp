@@ -87,7 +87,6 @@ class EmulatedLinear final : public nn::LinearKernel {
   static void weight_gradient(const Emulated& r, const Tensor& dy, const Saved& saved_x,
                               const std::shared_ptr<autograd::Gradient>& dw) {
     dw->begin_use();
-    // All rows as one group, continued with zeros.
     const auto round = [r](const Tensor& t) {
       if (!r.products.wgrad) return t;
       const std::int64_t rows = t.size(0), unit = r.rounding->alignment();
@@ -132,11 +131,10 @@ class EmulatedExperts final : public nn::ExpertKernel {
   }
 
  private:
-  // What stands at the two ends of a layer.
   struct Ends {
     TokenPermutation rows;
-    bool tokens;  // x is tokens, whose copies are the rows
-    bool sums;    // the output is the sum over each token's rows
+    bool tokens;  // x is in token order
+    bool sums;    // the output is unpermuted
 
     [[nodiscard]] GroupRows of_x(const Tensor& x) const { return rows_of(x, rows, tokens); }
     [[nodiscard]] GroupRows of_dy(const Tensor& dy) const { return rows_of(dy, rows, sums); }
@@ -147,14 +145,14 @@ class EmulatedExperts final : public nn::ExpertKernel {
     Weight weight;
     Shape of_each;  // [E,N,K]
     Ends ends;
-    Saved saved_x;                   // where kept_x is empty
-    std::function<Tensor()> kept_x;  // the operand of wgrad
+    Saved saved_x;                   // if kept_x is empty
+    std::function<Tensor()> kept_x;  // operand of wgrad
     std::shared_ptr<autograd::Gradient> dx, dw, dy_of;
 
     void operator()() const {
       const MemoryScope workspace(MemoryCategory::workspace);
       const Tensor dy = dy_of->value();
-      const bool alone = dy.storage().use_count() <= 2;  // the gradient's, and `dy`
+      const bool alone = dy.storage().use_count() <= 2;  // two references: the gradient's and `dy`
       const GroupRows of_dy = ends.of_dy(dy);
       const WantedForms wanted{.rowwise = dx && r.products.dgrad,
                                .grouped_columnwise = dw && r.products.wgrad,

@@ -10,7 +10,7 @@
 namespace quench::recipes {
 namespace {
 
-// The first rows and columns of each matrix of a batch, or zeros behind them.
+// Crops or zero-pads.
 Tensor resized(const Tensor& x, std::int64_t rows, std::int64_t columns) {
   const std::int64_t batch = x.size(0);
   if (x.size(1) == rows && x.size(2) == columns) return x;
@@ -39,11 +39,11 @@ class MxRounding final : public OperandEmulation {
     const Tensor whole = resized(x, in_blocks(x.size(1)), x.size(2));
     return resized(round(whole, Orientation::transposed), x.size(1), x.size(2));
   }
-  // No block crosses the end of a group.
+  // Groups are whole blocks.
   [[nodiscard]] Tensor grouped_columnwise(const Tensor& x, const Tensor&) const override {
     return columnwise(x.view({1, x.size(0), x.size(1)})).view(x.shape());
   }
-  // The rows are read once, and copies of tokens are not made.
+  // One pass; permuted copies are not materialised.
   [[nodiscard]] RowForms forms(const GroupRows& rows, const WantedForms& wanted, const CodesSeen& seen) const override {
     const Shape shape{rows.rows(), rows.x.size(1)};
     const auto whole_blocks = [](std::int64_t n) { return n % kMxBlockSize == 0; };
@@ -82,7 +82,7 @@ class MxRounding final : public OperandEmulation {
 class Float8RowRounding final : public OperandEmulation {
  public:
   [[nodiscard]] std::string_view name() const override { return "float8_rowwise"; }
-  // Of float8 tensor cores, so that a run gives the same groups wherever it is made.
+  // As float8 tensor cores, on every device.
   [[nodiscard]] std::int64_t alignment() const override { return 16; }
 
   [[nodiscard]] Tensor rowwise(const Tensor& x, const CodesSeen& seen) const override {

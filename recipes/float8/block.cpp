@@ -20,16 +20,15 @@ using autograd::Weight;
 
 constexpr std::string_view kName = "float8_blockwise";
 
-// The three products of rows of groups, in float8 or in high precision.
 struct Products {
   BlockFloat8Options options;
-  TokenPermutation rows;  // of a dense layer: without ends, so that all rows are one group
-  bool tokens = false;    // x is tokens, whose copies are the rows
+  TokenPermutation rows;  // without ends for a dense layer: one group
+  bool tokens = false;    // x is in token order
 
-  // One group: products in high precision go to the library's kernels.
+  // One group: high-precision GEMMs use the library.
   [[nodiscard]] bool dense() const { return !rows.ends.defined(); }
 
-  // x [R,K], w [E,N,K] -> y [R,N]. A copy of tokens ends when its codes are there.
+  // x [R,K], w [E,N,K] -> y [R,N]. Frees x after quantization.
   void forward(Tensor x, const Tensor& w, const Tensor& y) const {
     if (options.float8.forward) {
       const BlockFloat8 codes = quantize_block_lines(x, Orientation::natural);
@@ -58,9 +57,8 @@ struct Products {
     else
       grouped_gemm(GroupedGemmArgs{.a = dy, .b = w, .ends = rows.ends, .c = dx});
   }
-  // What the products read of x.
   [[nodiscard]] Tensor rows_in(const Tensor& x) const { return copied(rows_of(x, rows, tokens)); }
-  // dw [E,N,K] += dy^T x, of codes.
+  // dw [E,N,K] = beta * dw + dy^T x.
   void wgrad(const BlockFloat8& dy, const BlockFloat8& x, const Tensor& dw, float beta) const {
     grouped_wgrad(
         BlockFloat8WgradArgs{.a = dy, .b = x, .ends = rows.ends, .c = dw, .beta = beta, .products = options.products});
@@ -78,8 +76,8 @@ struct Backward {
   Products products;
   Weight weight;
   Shape of_each;        // [E,N,K]
-  Saved saved_x;        // where no codes of it are kept
-  BlockFloat8 x_lines;  // of its columns
+  Saved saved_x;        // if x_lines is undefined
+  BlockFloat8 x_lines;  // columnwise
   std::shared_ptr<Gradient> dx, dw, dy_of;
 
   void operator()() const {
@@ -92,7 +90,7 @@ struct Backward {
         [&](const Tensor& of_rows) { products.dgrad(dy, weight.acquire().value().view(of_each), of_rows); }));
   }
 
-  // Waits for x where it is made again anyway; until then the codes of dy are kept, not dy itself.
+  // Deferred if the producer recomputes x; captures quantized dy.
   void weight_gradient(const Tensor& dy) const {
     dw->begin_use();
     const auto target = [dw = dw, of_each = of_each](const auto& product) {
@@ -129,7 +127,6 @@ Variable run(const Products& products, const Variable& x, const Weight& weight) 
   const GroupRows of_x = rows_of(in, products.rows, products.tokens);
   const MemoryScope scope(MemoryCategory::activations);
   Variable y(Tensor::empty({of_x.rows(), of_each[1]}, in.dtype(), in.device()));
-  // Codes of the columns, which the weight's gradient reads, are made while the rows are there.
   const bool recomputed = !products.dense() && is_recomputed_by_producer(x, products.tokens);
   const bool keeps_codes = Tape::current() != nullptr && weight.requires_grad() && products.options.float8.wgrad &&
                            !recomputed && codes_save_memory(x, of_x);

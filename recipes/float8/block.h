@@ -1,12 +1,7 @@
 #pragma once
-// Linear layers in blockwise float8, dense ones and those of experts (core/ops/quantize/block_float8.h):
-//
-//   y  = x W^T   x in blocks of 128 along in, W in squares of 128 x 128
-//   dx = dy W    dy in blocks along out, the same squares of W
-//   dW = dy^T x  both in blocks of 128 rows, of one expert each
-//
-// Blocks at the edges are continued with zeros. For the backward pass a layer keeps the codes of x that dW reads,
-// unless x is there again anyway.
+// Linear and expert layers with float8 block scaling (core/ops/quantize/block_float8.h): x and dy in 1x128 groups along
+// the reduction axis (wgrad: within one expert), W in 128x128 blocks. Partial blocks are zero-padded. Saved for the
+// backward pass: the columnwise quantized x, unless x is free.
 
 #include <memory>
 
@@ -18,7 +13,7 @@
 namespace quench::recipes {
 
 struct BlockFloat8Options {
-  EmulatedGemms float8;  // the products of float8 operands; the others run in high precision
+  EmulatedGemms float8;
   BlockGemms products = BlockGemms::native;
 };
 

@@ -21,7 +21,6 @@ using autograd::Weight;
 
 constexpr Float8Operand kByRow{ElementFormat::e4m3, Float8Scaling::row};
 
-// Codes by row, and the scales of those by column of each group.
 struct Operand {
   QuantTensor rows;
   Tensor column_scales;  // f32 [E,C]
@@ -31,19 +30,18 @@ Operand quantized(const GroupRows& rows, bool codes_wanted, bool columns_wanted)
   Operand result;
   Tensor amax;
   if (columns_wanted) amax = Tensor::zeros({rows.ends.size(0), rows.x.size(1)}, DType::f32, rows.x.device());
-  // One pass finds the maxima on the way to the codes; where only they are wanted it is the same pass.
+  // amax is computed in the quantization pass.
   if (codes_wanted || columns_wanted) result.rows = quantize_group_rows(rows, true, amax);
   if (columns_wanted) result.column_scales = float8_scale(amax, ElementFormat::e4m3, true);
   return result;
 }
 
-// The rows of all matrices of a batch as those of one.
 QuantTensor flat(const QuantTensor& x) {
   const Shape shape{x.shape()[0] * x.shape()[1], x.shape()[2]};
   return {x.format(), shape, x.source_dtype(), x.payload().view(shape), x.scales().view({shape[0], 1})};
 }
 
-// Copies are made for it: it is asked in few steps.
+// Materialises permuted rows: only in armed steps.
 void record_rows(const LayerHealth& health, LayerOperand operand, const GroupRows& rows, const QuantTensor& codes) {
   if (!health.armed()) return;
   const Tensor x = copied(rows);
@@ -77,7 +75,7 @@ class Float8Experts final : public nn::ExpertKernel {
 
  private:
   struct Backward;
-  // `tokens`: x is tokens, whose copies are the rows; `sums`: the output is the sum over each token's rows.
+  // `tokens`: x is in token order; `sums`: the output is unpermuted.
   [[nodiscard]] Variable run(const Variable& x, const nn::Parameter& parameter, const TokenPermutation& rows,
                              bool tokens, bool sums) const;
 
@@ -93,8 +91,8 @@ struct Float8Experts::Backward {
   Shape of_each;  // [E,N,K]
   TokenPermutation rows;
   bool tokens, sums;
-  Saved saved_x;           // where no codes of it are kept
-  GroupColumns x_columns;  // where wgrad is float8; without codes, if they are made of saved_x
+  Saved saved_x;           // if x_columns has no quantized values
+  GroupColumns x_columns;  // for float8 wgrad; only scales if saved_x is used
   std::shared_ptr<Gradient> dx, dw, dy_of;
 
   void operator()() const {
@@ -122,7 +120,7 @@ struct Float8Experts::Backward {
     }));
   }
 
-  // Waits for x where it is made again anyway; until then the codes of dy are kept, not dy itself.
+  // Deferred if the producer recomputes x; captures quantized dy.
   void weight_gradient(const GroupRows& of_dy, const GroupColumns& dy_codes) const {
     dw->begin_use();
     const auto finish = [dw = dw, dy = dy_codes.defined() ? Tensor() : copied(of_dy), dy_codes, rows = rows,

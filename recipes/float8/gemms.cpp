@@ -39,7 +39,7 @@ autograd::QuantOutputRequest request_for(const Float8Uses& uses, const Float8Rou
   wanted.rows = is(uses.rowwise, Float8Scaling::row);
   wanted.column_amax = is(uses.columnwise, Float8Scaling::row);
   if (wanted.rows) wanted.element = uses.rowwise->element;
-  if (wanted.rows && rounding.key) wanted.rows = wanted.column_amax = false;  // quantize_float8_rows finds them
+  if (wanted.rows && rounding.key) wanted.rows = wanted.column_amax = false;  // computed by quantize_float8_rows
   wanted.power_of_two = uses.power_of_two_scales;
   return wanted;
 }

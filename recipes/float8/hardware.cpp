@@ -11,8 +11,8 @@ namespace quench::recipes {
 
 void require_float8_gemms(Device device, Granularity scales) {
   if (device.is_cpu() || device.is_meta()) return;
-  if (!has_backend(device.type) || backend(device.type).device_count() == 0) return;  // a plan for another machine
-  // What refuses a small product would refuse the first step.
+  if (!has_backend(device.type) || backend(device.type).device_count() == 0) return;  // planning for another machine
+  // Probe GEMM.
   const MemoryScope scope(MemoryCategory::workspace);
   const auto operand = [&](std::int64_t rows) {
     return quantize_float8(Tensor::zeros({rows, 96}, DType::bf16, device), {.granularity = scales});
@@ -33,7 +33,8 @@ bool has_float8_gemms(Device device) {
 
 bool has_float8_experts(Device device) {
   if (device.is_cpu() || device.is_meta()) return true;
-  if (!has_backend(device.type) || backend(device.type).device_count() == 0) return true;  // a plan for another machine
+  // planning for another machine
+  if (!has_backend(device.type) || backend(device.type).device_count() == 0) return true;
   const MemoryScope scope(MemoryCategory::workspace);
   const auto zeros = [&](const Shape& shape) { return Tensor::zeros(shape, DType::bf16, device); };
   const Tensor ends = Tensor::from_values<std::int32_t>({1}, std::array<std::int32_t, 1>{64}).to(device);
@@ -52,7 +53,7 @@ bool has_float8_experts(Device device) {
 
 void require_block_float8_gemms(Device device) {
   if (device.is_cpu() || device.is_meta()) return;
-  if (!has_backend(device.type) || backend(device.type).device_count() == 0) return;  // a plan for another machine
+  if (!has_backend(device.type) || backend(device.type).device_count() == 0) return;  // planning for another machine
   const MemoryScope scope(MemoryCategory::workspace);
   const auto zeros = [&](const Shape& shape) { return Tensor::zeros(shape, DType::bf16, device); };
   grouped_gemm(BlockFloat8GemmArgs{.a = quantize_block_lines(zeros({64, 96}), Orientation::natural),

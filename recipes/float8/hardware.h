@@ -1,24 +1,21 @@
 #pragma once
-// Whether a device multiplies float8 matrices.
 
 #include "core/device/device.h"
 #include "core/tensor/quant_tensor.h"
 
 namespace quench::recipes {
 
-// Returns on a GPU that multiplies float8 matrices with scales by tensor (compute capability 8.9 or higher) or by row
-// (9.0; not every later one): it multiplies a small pair. Throws unsupported, naming what is missing and
-// recipe.emulate, on another one. Nothing is asked of the CPU, which emulates, and of the meta device.
+// Throws unsupported, naming recipe.emulate, unless the GPU runs float8 GEMMs with tensorwise (compute capability 8.9
+// or higher) or rowwise scales (9.0; not all later ones). Probes with a small GEMM. No check for CPU and meta device.
 void require_float8_gemms(Device device, Granularity scales);
 
-// The same as an answer, for scales by tensor; false for the CPU.
+// Tensorwise scales; false for the CPU.
 [[nodiscard]] bool has_float8_gemms(Device device);
 
-// Whether float8 products of experts run on float8 tensor cores there (compute capability 9.0), on the CPU (true: it
-// sums in f32), or would on the meta device's target (true).
+// Float8 grouped GEMMs (compute capability 9.0); true for the CPU (f32 accumulation) and the meta device.
 [[nodiscard]] bool has_float8_experts(Device device);
 
-// As require_float8_gemms, for blockwise products (compute capability 9.0).
+// Block scaling (compute capability 9.0), as require_float8_gemms().
 void require_block_float8_gemms(Device device);
 
 }  // namespace quench::recipes

@@ -24,7 +24,7 @@ void Float8Head::gradients(const Tensor& dlogits, const Tensor& hidden, const Te
                            float beta) {
   const auto& [name, forward, dgrad, wgrad, power_of_two] = products_.scheme();
   const MemoryScope scope(MemoryCategory::workspace);
-  // The rows are contracted in dweight: a last chunk of odd size gets zeros.
+  // wgrad reduces over the rows: zero-padded.
   const std::int64_t rows = products_.size(dlogits.size(0));
   const Tensor source = zero_padded(dlogits, rows, dlogits.size(1));
   const Float8Matrix codes(source, products_.gradient_uses(dhidden.defined(), dweight.defined()), {}, true, rounding_);

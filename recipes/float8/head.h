@@ -1,5 +1,4 @@
 #pragma once
-// The language-model head's products in float8, chunk by chunk of rows (core/ops/lm_head_loss.h).
 
 #include "core/ops/lm_head_loss.h"
 #include "recipes/float8/gemms.h"
@@ -8,11 +7,11 @@
 
 namespace quench::recipes {
 
-// Lives for one loss: the weight's codes, one or two bytes an element, are made once and serve every chunk. Hidden
-// states and logit gradients are scaled by chunk, since the whole of them never exists.
+// Float8 GEMMs of the LM head (core/ops/lm_head_loss.h). Lifetime: one loss. The weight is quantized once for all
+// chunks; hidden states and logit gradients are scaled per chunk.
 class Float8Head final : public HeadGemms {
  public:
-  // `training`: gradients() will be asked for. `rounding` is that of the logits' gradients.
+  // `training`: gradients() will be called. `rounding` applies to logit gradients.
   Float8Head(const Float8Gemms& products, const nn::Parameter& weight, LayerHealth health, bool training,
              const Float8Rounding& rounding)
       : products_(products),
@@ -29,12 +28,12 @@ class Float8Head final : public HeadGemms {
  private:
   Float8Gemms products_;
   autograd::Weight::Acquired weight_;  // [V,H]
-  QuantOutputs known_;                 // of the weight
+  QuantOutputs known_;                 // amax of the weight
   Float8Matrix weight_codes_;
   bool weight_made_ = false;
   LayerHealth health_;
   bool training_;
-  Float8Rounding rounding_;  // of the chunk that comes next
+  Float8Rounding rounding_;
 };
 
 }  // namespace quench::recipes

@@ -18,14 +18,13 @@ using autograd::Tape;
 using autograd::Variable;
 using autograd::Weight;
 
-// bias on every row, rounded after the product has been rounded: an empty product with beta 1.
+// Adds bias to the rounded GEMM result: an empty GEMM with beta 1.
 void add_bias(const Tensor& y, const Tensor& bias) {
   const Tensor none = Tensor::empty({y.size(0), 0}, y.dtype(), y.device());
   const Tensor nothing = Tensor::empty({0, y.size(1)}, y.dtype(), y.device());
   gemm({.a = none, .b = nothing, .c = y, .beta = 1.0f, .bias = bias});
 }
 
-// Runs `product` into a gradient: straight into its buffer, or by way of a padded one.
 template <class Product>
 void into_gradient(Gradient& gradient, const Shape& shape, const Shape& padded_shape, DType dtype, Device device,
                    const Product& product) {
@@ -43,18 +42,17 @@ void into_gradient(Gradient& gradient, const Shape& shape, const Shape& padded_s
 
 }  // namespace
 
-// What the backward function needs of the forward pass.
 struct Float8Linear::Backward {
   Float8Gemms products;
   std::shared_ptr<Float8Weight> weight;
   const nn::Parameter* parameter;
   Weight w;
   std::int64_t rows, in, out;  // M, K, N
-  Saved saved_x;               // where wgrad makes its operand of x again, or runs in high precision
+  Saved saved_x;               // if wgrad casts x again, or runs in high precision
   Float8Matrix x;
   std::shared_ptr<Gradient> dx, dw, db, dy_of;
   LayerHealth health;
-  Float8Rounding rounding;  // of dy
+  Float8Rounding rounding;  // rounding of dy
 
   void operator()() const {
     const MemoryScope scope(MemoryCategory::workspace);
@@ -85,7 +83,7 @@ struct Float8Linear::Backward {
                   [&](const Tensor& c, float beta) { products.multiply(codes, transposed, c, beta, *scheme.dgrad); });
   }
 
-  // Waits for x where it is made again anyway.
+  // Deferred if the producer recomputes x.
   void weight_gradient(const Tensor& dy, const QuantTensor& dy_codes) const {
     dw->begin_use();
     const auto finish = [dw = dw, product = wgrad(dy, dy_codes)](const Tensor& recomputed_x) {
@@ -103,7 +101,6 @@ struct Float8Linear::Backward {
         gemm(
             {.a = dy, .b = recomputed_x, .c = into.tensor, .transpose_a = true, .beta = into.accumulate ? 1.0f : 0.0f});
       };
-    // Holds the codes of dy, not dy itself.
     return [products = products, dy_codes, x = x, dw = dw, m = rows, k = in, n = out](const Tensor& recomputed_x) {
       const MemoryScope scope(MemoryCategory::workspace);
       const QuantTensor x_codes =
@@ -137,7 +134,7 @@ Float8Rounding Float8Linear::gradient_rounding() const {
 struct Float8Linear::Input {
   Float8Gemms products;
   Tensor x;       // [M,K]
-  Tensor source;  // x, or a copy with zeros behind its rows and columns
+  Tensor source;  // zero-padded
   Float8Matrix codes;
 };
 
@@ -145,7 +142,7 @@ Float8Linear::Input Float8Linear::quantized(const Variable& x, bool training, bo
                                             bool transpose_now) const {
   const Tensor in = x.value();
   Float8Gemms products(scheme_, options_.emulate, in.device());
-  // Along the rows, M is contracted: that copy is padded there too, and all products take the same rows.
+  // wgrad reduces over M, which is then padded as well.
   const std::int64_t rows = training && scheme_.wgrad ? products.size(in.size(0)) : in.size(0);
   const Tensor source = zero_padded(in, rows, products.size(in.size(1)));
   const bool pads = source.shape() != in.shape();
@@ -233,8 +230,7 @@ Variable Float8Linear::product(const Variable& x, const nn::Parameter& weight, c
 Tensor Float8Linear::recompute(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
   const MemoryScope scope(MemoryCategory::activations);
   Tensor y = Tensor::empty({x.value().size(0), weight.global_shape[0]}, x.value().dtype(), x.value().device());
-  // Products of the same sizes, so that a library takes the same way; what the weight's gradient needs is kept from the
-  // recorded pass.
+  // Same sizes as the recorded GEMM, so that a library selects the same kernel.
   multiply(quantized(x, weight.weight().requires_grad(), false, false), weight, bias, y, 0.0f, true, LayerHealth());
   return y;
 }
@@ -242,8 +238,7 @@ Tensor Float8Linear::recompute(const Variable& x, const nn::Parameter& weight, c
 nn::WeightFormats Float8Linear::preferred_weight_formats(const nn::Parameter& weight) const {
   const Float8Gemms products(scheme_, options_.emulate, weight.variable.value().device());
   for (const std::int64_t size : {weight.global_shape[0], weight.global_shape[1]})
-    if (products.size(size) != size) return {};  // values are padded before they are quantized
-  // What is kept needs no bringing.
+    if (products.size(size) != size) return {};  // padding precedes quantization
   return options_.keep_weight ? nn::WeightFormats() : recipes::preferred_weight_formats(products.weight_uses());
 }
 

@@ -1,5 +1,4 @@
 #pragma once
-// A linear layer whose products run in float8 under a scheme.
 
 #include <memory>
 
@@ -10,22 +9,18 @@
 namespace quench::recipes {
 
 struct Float8LinearOptions {
-  // Dequantize the operands and multiply in f32 (any device) instead of running on float8 tensor cores.
+  // In f32, on any device.
   bool emulate = false;
-  // Keep the weight's codes between the micro-batches of a step (Float8Weight).
+  // Across micro-batches (Float8Weight).
   bool keep_weight = false;
-  // Records what quantization loses.
   LayerHealth health = {};
-  // Seed and stream of the draws that output gradients are rounded with, stochastically, in every pass with others
-  // (autograd::Tape::pass); absent: they are rounded to nearest.
+  // Key of stochastic rounding of output gradients, with new draws in every pass; absent: round to nearest.
   std::optional<RandomKey> gradient_draws = std::nullopt;
 };
 
-// Differentiable in x, weight and bias. What is saved for the backward pass: under selective recompute an x that its
-// producer makes again is not saved, only its scales are; otherwise its codes along the rows are (one byte an element
-// in place of two). x itself is saved where its producer keeps it too (attention's output: no more memory) and where
-// the scheme's wgrad runs in high precision. Tensor cores contract over multiples of 16: other sizes are padded with
-// zeros, which change no sum. The parameter must outlive the backward pass.
+// Saved for the backward pass: the columnwise quantized x; under selective recompute only its scales if the producer
+// recomputes x; x itself where its producer saves it anyway or wgrad runs in high precision. Sizes that are not
+// multiples of 16 are zero-padded for tensor cores. The parameter must outlive the backward pass.
 class Float8Linear final : public nn::LinearKernel {
  public:
   Float8Linear(const Float8Scheme& scheme, const Float8LinearOptions& options);
@@ -46,22 +41,20 @@ class Float8Linear final : public nn::LinearKernel {
  private:
   struct Input;
   struct Backward;
-  // Of the current pass.
   [[nodiscard]] Float8Rounding gradient_rounding() const;
 
-  // The layer's input as its products take it. `training`: their use for the weight's gradient counts, which decides
-  // about padding too. `uses_rows`: codes for it are made, or (with `transpose_now` false) their scales.
+  // `training`: wgrad counts as a use. `uses_rows`: the columnwise form is made, or only its scales if `transpose_now`
+  // is false.
   [[nodiscard]] Input quantized(const autograd::Variable& x, bool training, bool uses_rows, bool transpose_now) const;
-  // y = x * weight^T + bias + beta * y. `backward_follows`: its use of the weight is prepared too.
+  // y = x * weight^T + bias + beta * y. `backward_follows`: also prepares the weight for dgrad.
   void multiply(const Input& input, const nn::Parameter& weight, const autograd::Weight& bias, const Tensor& y,
                 float beta, bool backward_follows, const LayerHealth& health) const;
-  // apply(), or with a beta of 1 apply_onto(), into `y`.
   [[nodiscard]] autograd::Variable product(const autograd::Variable& x, const nn::Parameter& weight,
                                            const autograd::Weight& bias, const Tensor& y, float beta) const;
 
   Float8Scheme scheme_;
   Float8LinearOptions options_;
-  // Shared with the backward functions, which may outlive a layer whose recipe changes.
+  // Shared with backward functions, which may outlive this layer's kernel.
   std::shared_ptr<Float8Weight> weight_;
 };
 

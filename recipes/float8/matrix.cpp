@@ -22,7 +22,7 @@ Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const QuantO
   const auto& rows = uses.columnwise;
   const bool power_of_two = uses.power_of_two_scales;
 
-  Tensor scale;  // of the whole tensor; e4m3 and e5m2 have different ones
+  Tensor scale;  // tensorwise scale; differs between e4m3 and e5m2
   ElementFormat scale_element = ElementFormat::e4m3;
   const auto tensor_scale = [&](ElementFormat element) {
     if (scale.defined() && scale_element == element) return scale;

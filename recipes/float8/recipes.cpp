@@ -1,7 +1,5 @@
-// The float8 recipes: dynamic scaling, e4m3 for activations and weights, semantics of TorchAO's float8 training.
-//
-// Fused projections (query, key and value; gate and up) are one matrix here: where a scheme has one scale for a tensor,
-// theirs is that of the whole, and their gradient is cast once.
+// Float8 recipes: dynamic scaling, semantics of TorchAO's float8 training. Fused projections (QKV; gate and up) are one
+// matrix with one tensorwise scale.
 
 #include <algorithm>
 #include <array>
@@ -19,7 +17,7 @@ namespace {
 
 constexpr Float8Operand kTensor{ElementFormat::e4m3, Float8Scaling::tensor};
 constexpr Float8Operand kRow{ElementFormat::e4m3, Float8Scaling::row};
-// Gradients span more binades than one scale of e4m3 covers.
+// Gradients span more binades than one e4m3 scale covers.
 constexpr Float8Operand kGradientTensor{ElementFormat::e5m2, Float8Scaling::tensor};
 
 constexpr Float8Scheme kTensorwise{
@@ -55,7 +53,6 @@ bool named(const std::vector<LinearGemm>& list, LinearGemm which) {
   return std::ranges::find(list, which) != list.end();
 }
 
-// The scheme as a run's options change it.
 Float8Scheme chosen(Float8Scheme scheme, const RecipeOptions& options) {
   const auto choose = [&](LinearGemm which, std::optional<Float8Product>& product) {
     if (named(options.high_precision, which)) product.reset();
@@ -75,7 +72,7 @@ std::vector<LinearGemm> float8_gemms(const Float8Scheme& scheme) {
   return result;
 }
 
-// Whether a product has scales by row, which tensor cores offer apart from those by tensor.
+// Tensor core support differs between rowwise and tensorwise scales.
 bool scales_by_row(const Float8Scheme& scheme) {
   const auto by_row = [](const std::optional<Float8Product>& product) {
     return product && (product->left.scaling == Float8Scaling::row || product->right.scaling == Float8Scaling::row);
@@ -83,7 +80,7 @@ bool scales_by_row(const Float8Scheme& scheme) {
   return by_row(scheme.forward) || by_row(scheme.dgrad) || by_row(scheme.wgrad);
 }
 
-// A stream of its own for every layer, apart from those of its parameters.
+// Distinct from the streams of parameters.
 std::optional<RandomKey> gradient_draws(const nn::LinearInfo& layer, const RecipeOptions& options) {
   if (!options.stochastic_gradients) return std::nullopt;
   return RandomKey{.seed = *options.stochastic_gradients, .stream = hash64(layer.name + ".output_gradient")};
@@ -92,7 +89,7 @@ std::optional<RandomKey> gradient_draws(const nn::LinearInfo& layer, const Recip
 template <const Float8Scheme& kScheme>
 LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
   constexpr std::int64_t kMultiple = 16;
-  // A head's logits are used where they are written: no padding there.
+  // Logits are used in place, without padding.
   const bool head = layer.name == nn::kHeadName;
   if ((!options.pad || head) && (layer.in_features % kMultiple != 0 || layer.out_features % kMultiple != 0))
     return {nullptr,
@@ -113,7 +110,7 @@ LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
           float8_gemms(scheme)};
 }
 
-// Without tensor cores for them, and emulated, products of operands in the values of the scheme read bf16.
+// Emulation if float8 tensor cores are missing or emulate is set.
 template <const Float8Scheme& kScheme>
 ExpertPlan plan_experts(const nn::LinearInfo& layer, const RecipeOptions& options) {
   const EmulatedGemms left = EmulatedGemms::without(options.high_precision);
@@ -134,12 +131,12 @@ ExpertPlan plan_experts(const nn::LinearInfo& layer, const RecipeOptions& option
 
 constexpr std::array<std::string_view, 2> kBlockKeys{"emulate", "high_precision_gemms"};
 
-// What a layer runs with; nothing: no product is left.
+// nullopt if no float8 GEMM remains.
 std::optional<BlockFloat8Options> block_options(const nn::LinearInfo& layer, const RecipeOptions& options) {
   const EmulatedGemms products = EmulatedGemms::without(options.high_precision);
   if (!products.any()) return std::nullopt;
   if (!options.emulate) require_block_float8_gemms(options.target.value_or(layer.device));
-  // Tensor cores write eight results of a row at a time.
+  // The epilogue stores eight results of a row at a time.
   constexpr std::int64_t kMultiple = 8;
   const bool fits = layer.in_features % kMultiple == 0 && layer.out_features % kMultiple == 0;
   if (!options.emulate && fits) return BlockFloat8Options{.float8 = products};
@@ -168,8 +165,8 @@ ExpertPlan plan_blockwise_experts(const nn::LinearInfo& layer, const RecipeOptio
 
 }  // namespace
 
-// An element has 3 bits of mantissa (2 in e5m2 gradients): relative rounding errors of 2^-4 (2^-3) at most, about 2.6%
-// (5.2%) in the mean square; an output sums two such operands' independent errors.
+// 3 mantissa bits (2 in e5m2 gradients): relative rounding error at most 2^-4 (2^-3), about 2.6% (5.2%) RMS; an output
+// sums two independent operand errors.
 const Recipe kFloat8Tensorwise{"float8_tensorwise",
                                "e4m3 with one scale a tensor, e5m2 gradients; the fastest float8 recipe",
                                plan<kTensorwise>,

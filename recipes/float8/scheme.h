@@ -1,6 +1,5 @@
 #pragma once
-// A float8 scheme: which operands of a linear layer's three products are quantized, to which format, under how many
-// scales. Scales are made anew from each tensor (dynamic scaling); semantics are those of TorchAO's float8 training.
+// Float8 scheme of a linear layer's three GEMMs: dynamic scaling with the semantics of TorchAO's float8 training.
 
 #include <optional>
 #include <string_view>
@@ -9,8 +8,7 @@
 
 namespace quench::recipes {
 
-// How many scales an operand has: one, or one for each index that the product keeps (every row of x in x W^T, every
-// column of x in dy^T x).
+// Tensorwise, or one scale per index that is not reduced.
 enum class Float8Scaling { tensor, row };
 
 struct Float8Operand {
@@ -20,16 +18,16 @@ struct Float8Operand {
 
 struct Float8Product {
   Float8Operand left, right;
-  // Partial sums in the tensor core's own accumulator (core/ops/scaled_gemm.h). A run's options set it.
+  // Accumulation in the tensor core's own accumulator.
   bool fast_accumulation = false;
 };
 
-// y [M,N] = x [M,K] W [N,K]^T. A product without a value runs in high precision.
+// y [M,N] = x [M,K] W [N,K]^T. A GEMM without a value runs in high precision.
 struct Float8Scheme {
   std::string_view name;
-  std::optional<Float8Product> forward;  // x W^T, along K
-  std::optional<Float8Product> dgrad;    // dy W, along N
-  std::optional<Float8Product> wgrad;    // dy^T x, along M
+  std::optional<Float8Product> forward;  // reduction over K
+  std::optional<Float8Product> dgrad;    // reduction over N
+  std::optional<Float8Product> wgrad;    // reduction over M
   bool power_of_two_scales = false;
 };
 

@@ -19,7 +19,7 @@ nn::WeightFormats preferred_weight_formats(const Float8Uses& uses) {
                                   operand->scaling == Float8Scaling::tensor ? Granularity::tensor : by_row,
                                   uses.power_of_two_scales};
   };
-  // A scale for each row of W^T is one for each column of W.
+  // Rowwise scales of W^T are columnwise scales of W.
   return {form(uses.rowwise, Granularity::row), form(uses.columnwise, Granularity::column)};
 }
 
@@ -37,7 +37,7 @@ void Float8Weight::refresh(const nn::Parameter& parameter, const Tensor& value, 
   const bool rows_there = !rows_wanted || !uses_.columnwise || matrix_.can_make_columnwise();
   if (current && columns_there && rows_there) return;
   Float8Uses uses = uses_;
-  // What is kept will be wanted in both uses; else what is not wanted now would be dropped.
+  // Kept values serve both uses; otherwise an unrequested use is not made.
   if (!columns_wanted && !keep_) uses.rowwise.reset();
   if (!rows_wanted && !keep_) uses.columnwise.reset();
   matrix_ = Float8Matrix(value, uses, known_maxima(parameter), keep_);

@@ -1,5 +1,4 @@
 #pragma once
-// The name of an adapter's update in tables of layers.
 
 #include <fmt/format.h>
 
@@ -11,8 +10,7 @@
 
 namespace quench::recipes {
 
-// "lora r16" of pieces with that rank; where a fused layer's pieces differ, each rank once, in their order: "lora
-// r16/r8".
+// "lora r16"; a fused layer with different ranks lists each once, in order: "lora r16/r8".
 template <class Piece>
 [[nodiscard]] std::string adapter_name(std::string_view kind, const std::vector<Piece>& pieces) {
   std::string name(kind);

@@ -11,9 +11,9 @@
 namespace quench::recipes {
 namespace {
 
-// The Hugging Face layers of a linear one, fused or not: name and rows.
+// A Hugging Face layer within a linear layer.
 struct Part {
-  std::string name;   // whole
+  std::string name;   // full name
   std::string layer;  // last component
   std::int64_t row_begin;
   std::int64_t rows;
@@ -32,12 +32,12 @@ std::vector<Part> parts_of(const std::string& name, const nn::Linear& linear) {
   return parts;
 }
 
-// Calls visit(name, layer) for the linear layers that may have an adapter: those of the decoder.
+// Linear layers of the decoder.
 template <class Visitor>
 void visit_linear(nn::Module& root, const Visitor& visitor) {
   root.visit([&](const std::string& name, nn::Module& module) {
     auto* linear = dynamic_cast<nn::Linear*>(&module);
-    // The head's products are those of its loss (nn/causal_lm.h), not of its kernel's apply().
+    // The head's GEMMs belong to its loss (nn/causal_lm.h).
     if (linear != nullptr && name != nn::kHeadName) visitor(name, *linear);
   });
 }
@@ -52,7 +52,7 @@ auto first_match(const Map& patterns, const std::string& name, std::set<std::str
   return std::optional<typename Map::mapped_type>();
 }
 
-// "model.layers.1.mlp.experts.", the prefix of each expert's number, of a layer "model.layers.1.mlp.experts.down_proj".
+// "model.layers.1.mlp.experts." of "model.layers.1.mlp.experts.down_proj".
 std::string experts_prefix(const std::string& name, const nn::ExpertLinear& layer) {
   std::string decoder_layer = name;
   for (int level = 0; level < 3; ++level) decoder_layer.resize(decoder_layer.rfind('.'));
@@ -66,13 +66,12 @@ void visit_experts(nn::Module& root, const Visitor& visitor) {
   });
 }
 
-// The adapter of one projection of all experts of a layer, of the entries in `left`, which leave it. No rank: none has
-// one.
+// Removes the adapters of one projection from `left`. Rank 0: none.
 ExpertPiece take_piece(std::map<std::string, const LoraLayer*>& left, const std::string& prefix, std::int64_t experts,
                        const nn::ExpertLinear::Part& part) {
   ExpertPiece piece{.layer = part.name, .rows = part.rows};
   const LoraLayer* first = nullptr;
-  std::string without;  // an adapter
+  std::string without;  // an expert without adapter
   for (std::int64_t expert = 0; expert < experts; ++expert) {
     const std::string name = fmt::format("{}{}.{}", prefix, expert, part.name);
     const auto found = left.find(name);
@@ -102,7 +101,7 @@ void require_used(const Patterns& patterns, const std::set<std::string>& used, c
                      "'{}' matches none of the layers that {}", name(pattern), layers);
 }
 
-// "q_proj, k_proj, o_proj": the last components of the names, each once.
+// "q_proj, k_proj, o_proj": distinct last components.
 std::string last_components(const std::vector<LinearShape>& shapes) {
   std::vector<std::string_view> names;
   for (const LinearShape& shape : shapes) {
@@ -292,7 +291,6 @@ std::vector<AdapterTensor> Adapters::tensors(const Whole& whole) const {
   };
   for (const Entry& entry : entries_) {
     const std::string parent = entry.name.substr(0, entry.name.rfind('.') + 1);
-    // A, then the B of each piece, then their magnitudes.
     const std::vector<nn::KernelParameter> own = entry.adapter->parameters();
     const auto& pieces = entry.adapter->pieces();
     const Tensor of_all_a = values_of(*own.front().parameter);

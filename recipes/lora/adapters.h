@@ -1,5 +1,4 @@
 #pragma once
-// Low-rank adapters of a model: which of its linear layers have one, and giving their kernels to the layers.
 
 #include <cstdint>
 #include <functional>
@@ -18,32 +17,30 @@ namespace quench::recipes {
 
 struct LoraOptions {
   std::int64_t rank = 16;
-  double alpha = 32;  // the update is scaled by alpha / rank, or with `rslora` by alpha / sqrt(rank)
+  double alpha = 32;  // scaled by alpha / rank, with `rslora` by alpha / sqrt(rank)
   double dropout = 0;
-  // Layers by the last component of their names ("q_proj"), by a path ("layers.0.self_attn.q_proj": whatever ends in
-  // it), or by a glob over the whole path ("*.layers.1?.*").
+  // Last name component ("q_proj"), path suffix ("layers.0.self_attn.q_proj"), or glob over the whole path
+  // ("*.layers.1?.*").
   std::vector<std::string> targets;
-  // By the same patterns, ranks and alphas of some of them; the first pattern in alphabetical order counts.
+  // The alphabetically first matching pattern applies.
   std::map<std::string, std::int64_t> rank_pattern;
   std::map<std::string, double> alpha_pattern;
   bool rslora = false;
-  bool dora = false;            // magnitudes are trained as well (nn/low_rank_adapter.h)
-  bool quantize_merged = true;  // where the layer's recipe can, what it quantizes is the weight with its update
+  bool dora = false;            // trained magnitudes (nn/low_rank_adapter.h)
+  bool quantize_merged = true;  // quantize W + update, if the recipe supports it
   std::uint64_t seed = 0;       // of dropout
 };
 
-// One adapted layer under its Hugging Face name, "model.layers.0.self_attn.q_proj".
+// Hugging Face name, "model.layers.0.self_attn.q_proj".
 struct LoraLayer {
   std::string name;
   std::int64_t rank = 0;
   double scale = 1;
 };
 
-// Whether a pattern of LoraOptions means the layer.
 [[nodiscard]] bool lora_pattern_matches(std::string_view pattern, std::string_view layer);
 
-// The linear layers of the model's decoder by their Hugging Face names, with [out, in] of each; those of experts are
-// layers of their own, "model.layers.0.mlp.experts.3.gate_proj".
+// Each expert is a layer, "model.layers.0.mlp.experts.3.gate_proj".
 struct LinearShape {
   std::string name;
   std::int64_t out_features = 0;
@@ -51,14 +48,12 @@ struct LinearShape {
 };
 [[nodiscard]] std::vector<LinearShape> adaptable_layers(nn::Module& root);
 
-// The layers that the options choose. Throws bad_config naming a pattern that matches none (lora.targets,
-// lora.rank_pattern, lora.alpha_pattern) and a rank that exceeds a layer's size.
+// Throws bad_config for a pattern without match (lora.targets, lora.rank_pattern, lora.alpha_pattern) and for a rank
+// that exceeds a layer's size.
 [[nodiscard]] std::vector<LoraLayer> lora_layers(nn::Module& root, const LoraOptions& options);
 
-// What an adapted layer trains.
 enum class AdapterPart : std::uint8_t { a, b, magnitude };
 
-// A part of one adapted layer's adapter: rows of the parameter that holds it.
 struct AdapterTensor {
   std::string layer;  // Hugging Face name
   AdapterPart part = AdapterPart::a;
@@ -66,28 +61,24 @@ struct AdapterTensor {
   nn::Parameter* parameter = nullptr;
 };
 
-// Owns the adapters' parameters. While attached they belong to the layers, and so to the model's parameters.
+// Adapters' parameters; while attached, they are parameters of the model.
 class Adapters {
  public:
-  // Parameters of these layers of the model, which lives longer. Of `options`, dropout, dora, seed and quantize_merged
-  // are read; the rest describes how the layers were chosen. Throws bad_config for a name that is no layer of the
-  // model, and where the experts of a layer do not all have an adapter of one rank and scale for a projection;
+  // `root` must outlive this. Throws bad_config for an unknown layer, and where experts differ in rank or scale;
   // unsupported for dropout and magnitudes of experts.
   Adapters(nn::Module& root, const std::vector<LoraLayer>& layers, const LoraOptions& options,
            const nn::ParameterOptions& parameters);
 
-  // Puts the adapters over the kernels that the layers have now; after each change of those, once more.
+  // Wraps the current kernels; to be repeated after each change of kernels.
   void attach() const;
-  // Writes the layers' kernels into a conversion's report.
   void name_kernels(std::vector<LayerConversion>& layers) const;
-  // Gives the layers their kernels from before attach() back.
+  // Restores the kernels from before attach().
   void detach() const;
-  // Adds the updates to the layers' weights, and detaches. Packed weights become dense.
+  // Packed weights become dense.
   void merge() const;
-  // The same for the values of all rows of one weight of the model, without changing the model. `whole` brings the
-  // adapter's parameters. Nothing for a weight without adapter.
+  // Adds the update to `values`, all rows of a weight. `whole` gathers the adapter. No-op without adapter.
   void merge_into(const nn::Parameter& weight, const Tensor& values, const nn::WholeRows& whole) const;
-  // Magnitudes become those of the layers' weights as they are, which `whole` brings.
+  // Sets magnitudes to the norms of the current weights.
   void set_magnitudes(const nn::WholeRows& whole = {}) const;
 
   [[nodiscard]] const std::vector<LoraLayer>& layers() const noexcept { return layers_; }
@@ -99,14 +90,14 @@ class Adapters {
 
  private:
   struct Entry {
-    std::string name;  // of the layer, fused or not
+    std::string name;
     nn::Linear* linear;
     std::shared_ptr<nn::LowRankAdapter> adapter;
     mutable std::shared_ptr<const nn::LinearKernel> base;  // null: not attached
   };
 
   struct ExpertEntry {
-    std::string name;  // of the experts' layer, fused or not
+    std::string name;
     nn::ExpertLinear* linear;
     std::shared_ptr<ExpertAdapter> adapter;
     mutable std::shared_ptr<const nn::ExpertKernel> base;  // null: not attached
@@ -118,7 +109,7 @@ class Adapters {
   std::vector<ExpertEntry> experts_;
 };
 
-// Nothing of the model but its adapters is trained, or held by checkpoints.
+// Frozen parameters are not in checkpoints.
 void freeze_base(nn::Module& root);
 
 }  // namespace quench::recipes

@@ -16,7 +16,7 @@ using autograd::Weight;
 
 namespace {
 
-// y[:, first:] += factor * update, in place: nobody else reads what the base has made.
+// y[:, first:] += factor * update, in place: y has no other reader.
 Variable add_to_columns(const Variable& y, const Variable& update, std::int64_t first, float factor) {
   const MemoryScope scope(MemoryCategory::workspace);
   const std::int64_t count = update.value().size(1);

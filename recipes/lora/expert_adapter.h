@@ -1,6 +1,5 @@
 #pragma once
-// Low-rank updates of the linear layers of experts: each expert has an A and a B of its own for each of its
-// projections, as PEFT has them for experts that are modules (Mixtral, Qwen3-MoE).
+// LoRA of expert layers: A and B per expert and projection, as PEFT.
 
 #include <cstdint>
 #include <memory>
@@ -12,7 +11,6 @@
 
 namespace quench::recipes {
 
-// Of one projection of all experts: rows of each expert's part of the weight.
 struct ExpertPiece {
   std::string layer;  // "gate_proj"
   std::int64_t row_begin = 0;
@@ -23,19 +21,17 @@ struct ExpertPiece {
 
 class ExpertAdapter {
  public:
-  // Of a layer's experts, which share the rank and the scale of a projection. A is uniform within 1 / sqrt(in), B is 0.
+  // A is uniform in +-1 / sqrt(in), B is 0.
   ExpertAdapter(const nn::ExpertLinear& layer, std::vector<ExpertPiece> pieces, const nn::ParameterOptions& options);
 
-  // Of each piece A, then B: named lora_A.<piece>.weight and lora_B.<piece>.weight, with PEFT's names for the parts of
-  // each expert.
+  // lora_A.<piece>.weight, then lora_B.<piece>.weight, with PEFT's names per expert.
   [[nodiscard]] std::vector<nn::KernelParameter> parameters() const;
   [[nodiscard]] const std::vector<ExpertPiece>& pieces() const noexcept { return pieces_; }
   [[nodiscard]] std::int64_t experts() const noexcept { return experts_; }
   [[nodiscard]] nn::Parameter& a(std::size_t piece) const { return *a_[piece]; }  // [experts * rank, in]
   [[nodiscard]] nn::Parameter& b(std::size_t piece) const { return *b_[piece]; }  // [experts * rows, rank]
 
-  // weight [experts * out, in] += scale * B A of each expert, rounded as LowRankAdapter::add_to(). `whole` brings A and
-  // B.
+  // Rounded as LowRankAdapter::add_to().
   void add_to(const Tensor& weight, const nn::WholeRows& whole = {}) const;
 
  private:
@@ -45,7 +41,7 @@ class ExpertAdapter {
   std::vector<std::unique_ptr<nn::Parameter>> a_, b_;
 };
 
-// y = base(x) + scale * B (A x) of each row's expert. The products of the update are grouped ones in the dtype of x.
+// y = base(x) + scale * B (A x): grouped GEMMs in the dtype of x.
 class LoraExperts final : public nn::ExpertKernel {
  public:
   LoraExperts(std::shared_ptr<const nn::ExpertKernel> base, std::shared_ptr<ExpertAdapter> adapter);
@@ -59,7 +55,6 @@ class LoraExperts final : public nn::ExpertKernel {
   [[nodiscard]] std::string_view name() const override { return name_; }
 
  private:
-  // The base's output with the updates of x in rows.
   [[nodiscard]] nn::Variable with_updates(nn::Variable y, const nn::Variable& x,
                                           const autograd::TokenPermutation& rows) const;
 

@@ -42,14 +42,13 @@ float common_scale(const std::vector<nn::LowRankPiece>& pieces) {
 
 }  // namespace
 
-// Of the update alone where the base has a backward function of its own; of both, but for the gradient of the frozen
-// weight, where they are one product.
+// Gradients of the update; also dgrad of the frozen base if both are one GEMM.
 struct LoraLinear::Backward {
   std::shared_ptr<nn::LowRankAdapter> adapter;
   double probability;
   std::optional<RandomKey> key;
   float hidden_scale;
-  Weight weight;  // the base's, where both are one product
+  Weight weight;  // if base and update are one GEMM
   Saved saved_x;
   Tensor hidden;
   std::shared_ptr<Gradient> dx, da, base, dy_of;
@@ -80,7 +79,7 @@ struct LoraLinear::Backward {
     if (dx) weight.defined() ? whole_input_gradient(dy, dhidden) : input_gradient(dhidden);
   }
 
-  // Waits for x where it is made again anyway.
+  // Deferred if the producer recomputes x.
   void gradient_of_a(const Tensor& dhidden) const {
     da->begin_use();
     const auto finish = [da = da, dhidden, p = probability, key = key](const Tensor& recomputed_x) {
@@ -205,7 +204,7 @@ bool LoraLinear::update_is_first(const nn::Parameter& weight) const {
 
 namespace {
 
-// y of u, by the norms of the merged rows; columns without an adapter get the bias alone.
+// Columns without adapter get only the bias.
 void scale_outputs(const nn::LowRankAdapter& adapter, const Tensor& u, const Tensor& norms, const Tensor& bias,
                    const Tensor& y) {
   const auto scale_columns = [&](std::int64_t first, std::int64_t end, const Weight& magnitude) {
@@ -319,7 +318,7 @@ Variable LoraLinear::apply_update(const Variable& x, const nn::Parameter& weight
                       {}};
     for (std::size_t i = 0; i < adapter_->pieces().size(); ++i)
       backward.db.push_back(adapter_->b(i).weight().gradient());
-    // What the base would like to find beside the gradient that comes to it through this function.
+    // The base's quantization request applies to the gradient of y.
     if (base.gradient()) y.gradient()->set_quant_request(base.gradient()->quant_request());
     return backward;
   });

@@ -11,14 +11,13 @@
 
 namespace quench::recipes {
 
-// One weight: its parts, and what makes values of all rows of them.
 struct QuantizedBase::Matrix {
   using Decode = std::function<Tensor(const std::vector<Tensor>& parts)>;
   std::string form;
   std::vector<std::unique_ptr<nn::Parameter>> parts;
   Decode decode;
 
-  // `rows`: all rows of the part, of which the parameter holds those that it holds of the weight.
+  // `rows`: all rows of the part; local ones are kept.
   void add(const nn::Parameter& weight, std::string_view name, const Tensor& rows) {
     nn::ParameterOptions options{.dtype = rows.dtype(), .device = weight.variable.value().device(), .trainable = false};
     options.sharding = weight.sharding;
@@ -39,7 +38,7 @@ struct QuantizedBase::Matrix {
   }
 };
 
-// Values that exist while somebody uses them.
+// Freed when unused.
 class QuantizedBase::Values final : public autograd::WeightStorage {
  public:
   explicit Values(std::shared_ptr<const Matrix> matrix) : matrix_(std::move(matrix)) {}
@@ -66,7 +65,7 @@ class QuantizedBase::Values final : public autograd::WeightStorage {
 
 namespace {
 
-// Rows of a packed tensor, as a matrix where a row is a whole number of them.
+// One row per weight row, if bytes divide evenly.
 Tensor by_rows(const Tensor& flat, std::int64_t rows, bool divides) {
   return divides ? flat.view({rows, flat.numel() / rows}) : flat;
 }
@@ -133,7 +132,7 @@ void QuantizedBase::store(nn::Module& root, BaseForm form, const Gather& gather)
       const Nf4Tensor codes = quantize_nf4(values);
       matrix->add(weight, "codes", by_rows(codes.codes, shape[0], rows_fit));
       matrix->add(weight, "scales", by_rows(codes.scales, shape[0], rows_fit));
-      // The second quantization is one of the whole weight: all processes keep its few numbers.
+      // Second-level factors are replicated on all ranks.
       matrix->decode = [shape, dtype, factors = codes.factors, mean = codes.mean](const std::vector<Tensor>& parts) {
         const Nf4Tensor stored{shape, parts[0].view({parts[0].numel()}), parts[1].view({parts[1].numel()}), factors,
                                mean};
@@ -174,7 +173,7 @@ void store_base(nn::Module& root, BaseForm form) {
 void make_dense(nn::Module& root) {
   const MemoryScope scope(MemoryCategory::parameters);
   for (nn::Parameter* parameter : root.parameters()) {
-    // A shard without rows has no values of its own either.
+    // Shards without rows have no values.
     if (!parameter->whole.defined() || parameter->padded.defined() || parameter->variable.value().numel() > 0) continue;
     parameter->variable = nn::Variable(parameter->whole.acquire().value().clone());
     parameter->whole = autograd::Weight();

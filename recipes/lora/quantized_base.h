@@ -1,5 +1,4 @@
 #pragma once
-// A frozen model whose linear layers keep their weights in few bits (QLoRA, Dettmers et al., 2023).
 
 #include <functional>
 #include <map>
@@ -13,28 +12,25 @@
 
 namespace quench::recipes {
 
-// The stored weights of a model. Each becomes values where a product asks for them (autograd::WeightStorage), in the
-// dtype that it had. What a form consists of (codes, scales) are frozen parameters with a row for each row of the
-// weight, so that several processes share it out like any other: in place of the weight, whose own storage is given up
-// (distributed/fsdp/). Outlives whoever shares the model out.
+// Quantized weights of a frozen model (QLoRA, Dettmers et al., 2023), dequantized on use to the original dtype.
+// Quantized values and scales are frozen parameters with one row per weight row, sharded in place of the weight, whose
+// storage is freed. Must outlive the sharded model.
 class QuantizedBase {
  public:
-  // Brings a parameter of which this process holds a part, the same on all processes. Absent: it holds all.
+  // All-gathers a sharded parameter, with equal results on all ranks. Absent: not sharded.
   using Gather = std::function<Tensor(const nn::Parameter&)>;
 
-  // Keeps the weights of the decoder's linear layers in this form from now on, but for those that keep() has taken.
-  // Their parameters must be frozen. Nothing for BaseForm::dense and BaseForm::stored. Throws unsupported naming a
-  // weight that the form cannot hold, nonfinite for one that is not finite.
+  // Quantizes the frozen decoder weights, except those passed to keep(). No-op for BaseForm::dense and
+  // BaseForm::stored. Throws unsupported naming a weight that the format cannot hold, nonfinite for non-finite values.
   void store(nn::Module& root, BaseForm form, const Gather& gather = {});
-  // The parameter's values are those of these codes, of all rows; `dtype` is that of the values.
+  // Uses these quantized values, of all rows; `dtype`: dequantized.
   void keep(nn::Parameter& weight, const PackedMatrix& codes, DType dtype);
 
   [[nodiscard]] bool holds(const nn::Parameter& weight) const { return matrices_.contains(&weight); }
-  // "nf4", "float8", or the codes of a quantized folder as "i4 g32"; empty for a weight that is not stored.
+  // "nf4", "float8", or e.g. "i4 g32"; empty for a weight not stored here.
   [[nodiscard]] std::string form_of(const nn::Parameter& weight) const;
-  // What stands for a weight, this process's rows; empty for one that is not stored.
+  // Local rows of the parts; empty for a weight not stored here.
   [[nodiscard]] std::vector<nn::Parameter*> parts(const nn::Parameter& weight) const;
-  // The values of all rows.
   [[nodiscard]] Tensor values(const nn::Parameter& weight, const Gather& gather) const;
 
  private:
@@ -45,10 +41,10 @@ class QuantizedBase {
   std::map<const nn::Parameter*, std::shared_ptr<Matrix>> matrices_;
 };
 
-// QuantizedBase::store() for a model that one process holds.
+// Unsharded models only.
 void store_base(nn::Module& root, BaseForm form);
 
-// The weights that are stored are dense values again, rounded as their form has them. One process holds them.
+// Unsharded models only.
 void make_dense(nn::Module& root);
 
 }  // namespace quench::recipes

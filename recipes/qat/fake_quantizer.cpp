@@ -11,11 +11,10 @@
 namespace quench::recipes {
 namespace {
 
-// Group sizes that an error proposes: below, scales take more than the codes save; above, few formats go.
+// Group sizes suggested in errors: smaller ones spend more on scales than they save, larger ones suit few formats.
 constexpr std::int64_t kLeastNamedGroup = 8;
 constexpr std::int64_t kMostNamedGroup = 256;
 
-// nvfp4, whose scale of the tensor follows from x.
 void round_under_own_scale(const Tensor& x, const Tensor& out) {
   round_nvfp4({.x = x, .global_scale = nvfp4_global_scale(amax(x, Granularity::tensor)), .out = out});
 }
@@ -77,7 +76,7 @@ FakeQuantized fake_quantize(const Tensor& dense, const FakeFormat& format, bool 
 }
 
 FakeQuantized fake_quantize_each(const Tensor& x, std::int64_t matrices, const FakeFormat& format, bool with_mask) {
-  // Of the formats with a mask, rows have scales of their own.
+  // Formats with a mask scale per row.
   if (matrices == 1 || format.kind != FakeFormat::Kind::nvfp4) return fake_quantize(x, format, with_mask);
   const Tensor values = Tensor::empty_like(x);
   const std::int64_t rows = x.size(0) / matrices;

@@ -1,5 +1,4 @@
 #pragma once
-// Fake quantization of one operand of a linear layer: its values as they are after being stored in few bits.
 
 #include <memory>
 #include <optional>
@@ -13,48 +12,46 @@
 
 namespace quench::recipes {
 
-// How an operand [R,C] is quantized along its last axis, which a product contracts over.
+// Fake quantization of [R,C] along its last axis, the reduction axis.
 struct FakeFormat {
   enum class Kind {
     none,     // high precision
     integer,  // `integers`
-    float8,   // e4m3 with scale amax / 448 of a row
+    float8,   // e4m3 with scale amax / 448 per row
     mx,       // blocks of 32 of `element` with E8M0 scales, rule rceil
-    nvfp4,    // blocks of 16 e2m1 with e4m3 scales and a scale of the tensor
+    nvfp4,    // blocks of 16 e2m1 with e4m3 scales and a tensorwise scale
   };
   Kind kind = Kind::none;
   IntQuantOptions integers = {};
   ElementFormat element = ElementFormat::e2m1;
-  std::optional<Sparsity24> sparsity = std::nullopt;  // of weights: what stays is quantized, gradients reach all
+  // of weights; all elements get gradients
+  std::optional<Sparsity24> sparsity = std::nullopt;
 
   struct Problem {
     std::string reason;
-    std::string_view key = {};  // of the config, where one is the reason
+    std::string_view key = {};
   };
-  // Why an operand of this shape cannot be quantized so, if it cannot. Rows count for weights only. `key` is what
-  // chose the size of groups.
+  // Reason, if not supported. Rows matter for weights only. `key`: config key of the group size.
   [[nodiscard]] std::optional<Problem> problem(std::int64_t rows, std::int64_t columns,
                                                std::string_view key = "recipe.group_size") const;
 };
 
-// `values` as they come back from their codes. `mask` of integers, whose range clips some elements: where the gradient
-// passes (core/ops/quantize/quantize_int.h); undefined for formats that clip none.
+// `mask`: 0 where the integer range clips, so no gradient; undefined for formats that do not clip.
 struct FakeQuantized {
   Tensor values;
   Tensor mask;
 };
 
-// Bit-equal to quantizing with the ops that exports use, and dequantizing. x is f32 or bf16 [R,C]; without `with_mask`
-// no mask is made.
-// `scales`, of integers with a symmetric mapping: f32 [R, groups], given; undefined: they follow from x.
+// Bit-identical to the export's quantize and dequantize ops. x f32 or bf16 [R,C]. `scales` f32 [R, groups], for
+// symmetric integers; undefined: from x.
 [[nodiscard]] FakeQuantized fake_quantize(const Tensor& x, const FakeFormat& format, bool with_mask,
                                           const Tensor& scales = {});
 
-// The same of that many matrices of the same size, one behind the other in x, each by itself.
+// Matrices stacked in x, each quantized separately.
 [[nodiscard]] FakeQuantized fake_quantize_each(const Tensor& x, std::int64_t matrices, const FakeFormat& format,
                                                bool with_mask);
 
-// dx = 0 where the mask has 0; nothing for an undefined mask.
+// dx = 0 where the mask is 0; no-op for an undefined mask.
 void stop_gradient(const Tensor& dx, const Tensor& mask);
 
 }  // namespace quench::recipes

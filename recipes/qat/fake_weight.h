@@ -1,5 +1,4 @@
 #pragma once
-// The quantized weight of a layer, made for each pass or kept until the weight changes.
 
 #include <memory>
 
@@ -8,19 +7,19 @@
 
 namespace quench::recipes {
 
-// q(W), or q(W + update) with an adapter.
+// q(W), or q(W + update) under an adapter.
 class FakeWeight {
  public:
-  // `scales` [N, groups], if any, are a parameter of the layer's: those of the codes.
+  // `scales` [N, groups]: learned scales, or null.
   FakeWeight(const FakeFormat& format, bool keep, std::shared_ptr<nn::LowRankAdapter> adapter = nullptr,
              std::shared_ptr<nn::Parameter> scales = nullptr)
       : format_(format), keep_(keep), adapter_(std::move(adapter)), scales_(std::move(scales)) {}
 
-  // `parameter` holds that many matrices of the same size, one behind the other: each is quantized by itself.
+  // Matrices stacked in `parameter`, each quantized separately.
   [[nodiscard]] FakeQuantized get(const nn::Parameter& parameter, bool with_mask, std::int64_t matrices = 1);
 
  private:
-  // What the values are made of is written in steps of the optimizer, all of it, or not at all.
+  // Valid because an optimizer step writes all inputs or none.
   [[nodiscard]] std::uint64_t version_of(const nn::Parameter& parameter) const;
   [[nodiscard]] FakeQuantized make(const nn::Parameter& parameter, bool with_mask, std::int64_t matrices) const;
 

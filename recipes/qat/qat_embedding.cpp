@@ -31,7 +31,7 @@ class QatEmbedding final : public nn::EmbeddingKernel {
     Tape::record("qat_embedding", {table}, std::array{&out}, [&] {
       return [ids, mask = made.mask, dtable = table.gradient(), dout_of = out.gradient()] {
         const MemoryScope workspace(MemoryCategory::workspace);
-        // Others may read the gradient of the rows too.
+        // The gradient may have other readers.
         const Tensor dout = dout_of->value().clone();
         stop_gradient(dout, mask);
         GradientTarget into = dtable->target();

@@ -1,5 +1,4 @@
 #pragma once
-// Embeddings that the model sees as they will be when their table is stored in few bits.
 
 #include <memory>
 
@@ -8,8 +7,8 @@
 
 namespace quench::recipes {
 
-// The rows that are looked up are quantized, not the table: `format` has a scale for a row or for parts of it. An
-// element that its range clips has no gradient. A head that has the same table multiplies with the quantized one.
+// Fake-quantizes the looked-up rows, with scales per row or group. Clipped elements get no gradient. A tied head uses
+// the fake-quantized table.
 [[nodiscard]] std::shared_ptr<const nn::EmbeddingKernel> qat_embedding(const FakeFormat& format);
 
 }  // namespace quench::recipes

@@ -36,7 +36,7 @@ class QatExperts final : public nn::ExpertKernel {
                              bool tokens) const;
 
   QatScheme scheme_;
-  // Shared with the backward functions, which may outlive a layer whose recipe changes.
+  // Shared with backward functions, which may outlive this layer's kernel.
   std::shared_ptr<FakeWeight> weight_;
 };
 
@@ -68,14 +68,14 @@ struct QatExperts::Backward {
     dx->contribute(gradient);
   }
 
-  // Waits for x where it is made again anyway.
+  // Deferred if the producer recomputes x.
   void weight_gradient(const Tensor& dy, const Tensor& mask) const {
     dw->begin_use();
     const auto finish = [dw = dw, dy, mask, rows = rows, tokens = tokens, of_each = of_each,
                          format = scheme.input](const Tensor& recomputed_x) {
       const MemoryScope workspace(MemoryCategory::workspace);
       const Tensor x = fake_quantize(recomputed_x, format, false).values;
-      // The micro-batches before this one had the same mask.
+      // Earlier micro-batches of the step had the same mask.
       finish_weight_gradient(
           *dw, of_each,
           [&](const Tensor& c, float beta) {

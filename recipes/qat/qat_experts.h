@@ -1,5 +1,4 @@
 #pragma once
-// The linear layers of experts whose products see their operands as they will be when they are stored in few bits.
 
 #include <memory>
 
@@ -8,9 +7,8 @@
 
 namespace quench::recipes {
 
-// As QatLinear, with the weight of each expert quantized by itself. Tokens are quantized before they are copied to
-// their experts' rows. The rows of a second product come with the router's weight of their token in them
-// (core/ops/experts/token_permutation.h), which scales of a row take up: codes are those without it.
+// As QatLinear, each expert's weight quantized separately, and tokens quantized before the permutation. Rows of the
+// down projection include the router weight, which rowwise scales absorb.
 [[nodiscard]] std::shared_ptr<const nn::ExpertKernel> qat_experts(const QatScheme& scheme, bool keep_weight);
 
 }  // namespace quench::recipes

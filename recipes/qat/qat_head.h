@@ -1,5 +1,5 @@
 #pragma once
-// The language-model head's products with fake-quantized operands, chunk by chunk of rows (core/ops/lm_head_loss.h).
+// Fake-quantized GEMMs of the LM head (core/ops/lm_head_loss.h).
 
 #include "core/ops/gemm.h"
 #include "core/ops/lm_head_loss.h"
@@ -7,7 +7,7 @@
 
 namespace quench::recipes {
 
-// Lives for one loss, and holds the quantized weight as long.
+// Lifetime: one loss.
 class QatHead final : public HeadGemms {
  public:
   QatHead(const QatScheme& scheme, FakeQuantized weight) : input_(scheme.input), weight_(std::move(weight)) {}

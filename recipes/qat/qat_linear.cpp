@@ -20,7 +20,6 @@ using autograd::Weight;
 
 namespace {
 
-// x as products see it, of what was saved of it.
 struct SeenInput {
   FakeFormat format;
   bool saved_quantized;
@@ -65,28 +64,28 @@ struct QatLinear::Backward {
       gemm({.a = dy, .b = w, .c = into.tensor, .beta = into.accumulate ? 1.0f : 0.0f});
       return;
     }
-    // What others have contributed is not clipped here.
+    // Contributions of other functions are not masked.
     const Tensor own = Tensor::empty({dy.size(0), w.size(1)}, dy.dtype(), dy.device());
     gemm({.a = dy, .b = w, .c = own});
     stop_gradient(own, input_mask);
     dx->contribute(own);
   }
 
-  // Waits for x where it is made again anyway.
+  // Deferred if the producer recomputes x.
   void weight_gradient(const Tensor& dy, const Tensor& mask) const {
     dw->begin_use();
     const auto finish = [dw = dw, dy, mask, seen = seen](const Tensor& saved) {
       const Tensor x = seen(saved);
       const GradientTarget into = dw->target();
       gemm({.a = dy, .b = x, .c = into.tensor, .transpose_a = true, .beta = into.accumulate ? 1.0f : 0.0f});
-      // Of the micro-batches before this one too, which had the same mask.
+      // Earlier micro-batches of the step had the same mask.
       stop_gradient(into.tensor, mask);
       dw->end_use();
     };
     if (!saved_x.defer(finish)) finish(saved_x.get());
   }
 
-  // The gradient of the scales is made of all elements of that of q(W), those that are clipped too.
+  // Uses all elements of the gradient of q(W), clipped ones included.
   void weight_and_scale_gradients(const Tensor& dy, const Tensor& mask) const {
     dw->begin_use();
     dscales->begin_use();
@@ -94,7 +93,7 @@ struct QatLinear::Backward {
                          integers = scheme.weight.integers](const Tensor& saved) {
       const MemoryScope scope(MemoryCategory::workspace);
       const Tensor x = seen(saved);
-      // Apart from what earlier micro-batches have contributed, which the scales have seen.
+      // Earlier micro-batches have already contributed to the scales.
       const bool first = !dw->has_value();
       const Tensor own = first ? dw->target().tensor : Tensor::empty({dy.size(1), x.size(1)}, dw->dtype(), dy.device());
       gemm({.a = dy, .b = x, .c = own, .transpose_a = true});
@@ -191,7 +190,7 @@ Variable QatLinear::apply(const Variable& x, const nn::Parameter& weight, const 
         .c = y.value(),
         .transpose_b = true,
         .bias = bias.acquire().value()});
-  // Where x would be kept for this layer, what products see of it is kept in its place.
+  // Fake-quantized x is saved unless x is free.
   const bool keep_quantized = !is_free_in_backward(x);
   if (!keep_quantized) input.values = Tensor();
 

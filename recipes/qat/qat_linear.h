@@ -1,6 +1,5 @@
 #pragma once
-// A linear layer whose product sees its operands as they will be when they are stored in few bits: quantization-aware
-// training (Jacob et al., 2018), with gradients straight through the rounding.
+// QAT linear layer (Jacob et al., 2018) with straight-through gradients.
 
 #include <memory>
 #include <string>
@@ -16,17 +15,12 @@ struct QatScheme {
   FakeFormat weight;
 };
 
-// y = q(x) q(W)^T + bias in the dtype of x. Gradients of x and W are those of q(x) and q(W), without the elements that
-// their range of codes clipped; none flows into a scale. Saved for the backward pass: q(x), or the way to x where it
-// will be there again anyway, and a bit an element of x where the input's format clips. q(W) is made anew in each pass,
-// or kept until W changes.
-//
-// With an adapter the quantized weight is W + its update, so that the layer trains what its merged form will be. W is
-// frozen then, and the gradients of A and B are those of the product without the mask of the clipped weights, which
-// would take the gradient of all of W.
-//
-// With `scales` those of W's codes are that parameter (scale_parameter.h), which begins as what follows from W; there
-// is no adapter then.
+// y = q(x) q(W)^T + bias in the dtype of x. Gradients of x and W are zero where clipped. Saved for the backward pass:
+// q(x), or x where it is free, and one mask bit per element of x if its format clips. q(W) is made per pass or cached
+// until W changes.
+// With an adapter the quantized weight is W + update, W is frozen, and gradients of A and B ignore the clipping mask,
+// which would need the full gradient of W.
+// With `scales` (scale_parameter.h) the scales of W are that parameter; adapters are excluded.
 class QatLinear final : public nn::LinearKernel {
  public:
   QatLinear(const QatScheme& scheme, bool keep_weight, std::shared_ptr<nn::LowRankAdapter> adapter = nullptr,
@@ -51,7 +45,7 @@ class QatLinear final : public nn::LinearKernel {
   std::shared_ptr<nn::LowRankAdapter> adapter_;
   std::shared_ptr<nn::Parameter> scales_;
   std::string name_;
-  // Shared with the backward functions, which may outlive a layer whose recipe changes.
+  // Shared with backward functions, which may outlive this layer's kernel.
   std::shared_ptr<FakeWeight> weight_;
 };
 

@@ -1,5 +1,4 @@
-// The recipes of quantization-aware training. Each names the storage that it simulates; what is trained under one is
-// exported under a scheme of the same format.
+// QAT recipes; exported under a scheme of the simulated format.
 
 #include "core/system/check.h"
 #include "recipes/qat/qat_embedding.h"
@@ -43,7 +42,6 @@ constexpr QatScheme kSparse{"sparse24", {}, sparse({}, Sparsity24::magnitude)};
 constexpr QatScheme kSparseTransposable{"sparse24_transposable", {}, sparse({}, Sparsity24::transposable)};
 constexpr QatScheme kInt4Sparse{"qat_int4_weight_only_sparse24", {}, sparse(kIntGroups, Sparsity24::magnitude)};
 
-// The scheme as a run's options change it.
 QatScheme chosen(QatScheme scheme, const RecipeOptions& options) {
   IntQuantOptions& integers = scheme.weight.integers;
   if (options.weight_bits) integers.bits = static_cast<int>(*options.weight_bits);
@@ -52,7 +50,6 @@ QatScheme chosen(QatScheme scheme, const RecipeOptions& options) {
   return scheme;
 }
 
-// Why a layer cannot be trained so, if it cannot.
 std::optional<FakeFormat::Problem> problem(const QatScheme& scheme, const nn::LinearInfo& layer) {
   for (const FakeFormat& format : {scheme.input, scheme.weight})
     if (auto found = format.problem(layer.out_features, layer.in_features)) return found;
@@ -63,7 +60,7 @@ template <const QatScheme& kScheme>
 LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
   const QatScheme scheme = chosen(kScheme, options);
   if (const auto found = problem(scheme, layer)) return {nullptr, found->reason, {}, found->key};
-  // The head's loss has no gradient for scales.
+  // The loss of the head provides no gradient for scales.
   std::shared_ptr<nn::Parameter> scales;
   if (options.learned_scales && layer.name != nn::kHeadName)
     scales = make_scale_parameter(layer, scheme.weight.integers);
@@ -119,7 +116,7 @@ constexpr std::string_view kGroupKeys[] = {"keep_weights",       "group_size",  
                                            "asymmetric_weights", "embedding_bits", "embedding_group_size"};
 constexpr std::string_view kInt8Keys[] = {"keep_weights", "learned_scales", "scale_lr", "embedding_bits",
                                           "embedding_group_size"};
-// A zero point would make other values than 0 of what does not stay.
+// No asymmetric_weights: a zero point would dequantize pruned elements to non-zero values.
 constexpr std::string_view kSparseKeys[] = {"keep_weights"};
 constexpr std::string_view kSparseGroupKeys[] = {"keep_weights", "group_size"};
 constexpr std::string_view kBitsKeys[] = {"keep_weights",   "learned_scales",      "scale_lr",
@@ -128,9 +125,8 @@ constexpr std::string_view kBitsKeys[] = {"keep_weights",   "learned_scales",   
 
 }  // namespace
 
-// Of normal values, a group of 32 in 4 bits loses 8% (root mean square) to steps of a 7.5th of its largest magnitude, a
-// row in 8 bits 1%, blocks of mxfp4 and nvfp4 11% and 9%. Clipped elements of a weight have no gradient: where the
-// largest value of a group is positive and just rounds up, one of 32.
+// RMS error of normal values: 8% in int4 groups of 32 (step amax / 7.5), 1% in int8 rows, 11% in mxfp4, 9% in nvfp4
+// blocks. Clipped weights get no gradient: one of 32 where the largest value of a group is positive and just rounds up.
 const Recipe kQatInt8DynInt4{"qat_int8dyn_int4",
                              "trains for int8 activations (per token) and int4 weights (in groups)",
                              plan<kInt8DynInt4>,
@@ -222,8 +218,7 @@ const Recipe kQatIntxWeightOnly{"qat_intx_weight_only",
                                 plan_expert_layers<kIntxWeightOnly>,
                                 plan_table};
 
-// Of normal values, the two smaller magnitudes of four hold a root mean square of 0.36 of all, what a greedy
-// transposable mask leaves out 0.42. Gradients of the weight are those of the dense one.
+// Normal values: the two smaller magnitudes of four hold 0.36 of the RMS; 0.42 is lost to a greedy transposable mask.
 const Recipe kSparse24{"sparse24",
                        "trains for 2:4 sparse weights: of every four, the two largest magnitudes",
                        plan<kSparse>,

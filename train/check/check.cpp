@@ -26,7 +26,7 @@ void check_batch(Checker& checker) {
                  *training.global_batch_size, unit, near);
 }
 
-// Kernels count the tokens of a pass with 32 bits.
+// Kernels count tokens per pass in 32 bits.
 void check_tokens(Checker& checker) {
   if (!checker.usable({"training.micro_batch_size", "data.seq_len"})) return;
   const std::int64_t rows = checker.config().training.micro_batch_size, length = checker.config().data.seq_len;
@@ -82,7 +82,7 @@ void check_schedule(Checker& checker) {
                    *steps);
     return;
   }
-  // A decay that begins after the warm-up may end after the run.
+  // A decay after the warm-up may exceed the run.
   if (entry == nullptr || entry->decay != Decay::at_end ||
       !checker.usable({"lr_schedule.decay_steps", "lr_schedule.decay_ratio"}))
     return;
@@ -95,8 +95,7 @@ void check_schedule(Checker& checker) {
                  "{} after {} of warmup exceed training.steps {}", what, schedule.warmup_steps, *steps);
 }
 
-// Keys of a section that what its name chooses does not read would be silently ignored. `general` act whatever is
-// chosen.
+// Reports keys of a section that the chosen `name` does not use and would silently ignore. `general` keys always apply.
 void check_used_keys(Checker& checker, std::string_view section, std::string_view chosen,
                      std::initializer_list<std::string_view> general, std::span<const std::string_view> keys) {
   const RunConfig& config = checker.config();
@@ -111,7 +110,7 @@ void check_used_keys(Checker& checker, std::string_view section, std::string_vie
 
 void check_choices(Checker& checker) {
   const RunConfig& config = checker.config();
-  if (checker.usable({"recipe.name"}) && config.recipe.name != kAutoRecipe)  // which may choose any
+  if (checker.usable({"recipe.name"}) && config.recipe.name != kAutoRecipe)  // may resolve to any recipe
     check_used_keys(checker, "recipe", config.recipe.name, {"name", "high_precision_tail", "start_step", "stop_step"},
                     recipes::find_recipe(config.recipe.name).capabilities.keys);
   if (checker.usable({"optimizer.name"}))
@@ -120,7 +119,7 @@ void check_choices(Checker& checker) {
                     nn::find_optimizer(config.optimizer.name).keys);
 }
 
-// A recipe that would apply in no step.
+// A recipe that applies in no step.
 void check_recipe_steps(Checker& checker) {
   const RecipeSection& recipe = checker.config().recipe;
   const std::optional<std::int64_t> steps = checker.config().training.steps;
@@ -133,7 +132,6 @@ void check_recipe_steps(Checker& checker) {
                    recipe.start_step, *steps);
 }
 
-// Options of quantization-aware training that need or exclude each other.
 void check_quantization_aware(Checker& checker) {
   const RunConfig& config = checker.config();
   const RecipeSection& recipe = config.recipe;
@@ -153,7 +151,7 @@ void check_quantization_aware(Checker& checker) {
          "recipe.start_step, stop_step and high_precision_tail (scales are trained in every step)");
 }
 
-// Rounding of gradients that no product reads would do nothing.
+// Gradient rounding without a GEMM of quantized gradients has no effect.
 void check_gradient_rounding(Checker& checker) {
   const RecipeSection& recipe = checker.config().recipe;
   if (!checker.usable({"recipe.gradient_rounding", "recipe.name", "recipe.high_precision_gemms"}) ||

@@ -1,5 +1,3 @@
-// Checks of the section lora against the rest of the run.
-
 #include "train/check/checker.h"
 #include "train/config/recipe_choice.h"
 #include "train/model_source/model_source.h"
@@ -7,7 +5,7 @@
 namespace quench {
 namespace {
 
-// Whether the folder in model.path, whose weights are loaded, holds quantized ones; false where that cannot be known.
+// True if the weights loaded from model.path are quantized; false if unknown.
 bool loads_quantized(const RunConfig& config) {
   if (config.model.path.empty() || config.model.init == ModelSection::Init::random) return false;
   try {

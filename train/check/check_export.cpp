@@ -1,5 +1,3 @@
-// Checks of the section export.
-
 #include "export/table/format.h"
 #include "export/table/reader_table.h"
 #include "train/check/checker.h"
@@ -15,7 +13,7 @@ std::string key_of(std::string_view member) {
   return fmt::format("export.{}", member);
 }
 
-// Reports what `work` throws.
+// Reports errors thrown by `work`.
 template <class Work>
 void judge(Checker& checker, const char* key, const Work& work) {
   try {
@@ -36,7 +34,7 @@ void check_adapter_export(Checker& checker) {
     checker.report("export.sparsity", "applies to whole models, not to format {}", kPeftFormat);
 }
 
-// Inputs of layers that groups of the recipe's size do not divide: "; 96 does not divide the 1024 inputs of some layers
+// Layer input sizes not divisible by the recipe's group size: "; 96 does not divide the 1024 inputs of some layers
 // either".
 std::string unfit_group(const RunConfig& config) {
   const std::int64_t group = config.recipe.group_size.value_or(0);
@@ -46,19 +44,18 @@ std::string unfit_group(const RunConfig& config) {
     for (const std::int64_t inputs : {model.hidden_size, model.intermediate_size, model.attention_dim()})
       if (inputs % group != 0)
         return fmt::format("; {} does not divide the {} inputs of some layers either", group, inputs);
-  } catch (const Error&) {  // reported where the model is checked
+  } catch (const Error&) {  // reported by the model check
   }
   return {};
 }
 
-// A quantization-aware recipe whose options no scheme stores, with a format that stores codes alone. True where that
-// was reported.
+// QAT recipe whose options no scheme stores, with a format of quantized weights only. True if reported.
 bool report_unstorable_recipe(Checker& checker, const ExportFormat& format) {
   const RunConfig& config = checker.config();
   if (!format.quantized || !config.export_model->quantization.scheme.empty() || config.recipe.name == kAutoRecipe ||
       !checker.usable({"export.scheme", "recipe.name", "recipe.group_size"}))
     return false;
-  if (config.lora && !config.lora->quantize_merged) return false;  // adapters in high precision are trained
+  if (config.lora && !config.lora->quantize_merged) return false;  // trains high-precision adapters
   if (recipes::find_recipe(config.recipe.name).capabilities.scheme == nullptr || simulated_scheme(config) != nullptr)
     return false;
   const std::string group = config.recipe.group_size

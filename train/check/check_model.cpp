@@ -1,5 +1,3 @@
-// Checks of the section model: one origin, and an architecture whose extents fit together.
-
 #include <array>
 #include <filesystem>
 #include <optional>
@@ -19,7 +17,7 @@ namespace {
 constexpr std::array<std::string_view, 6> kRequired = {"model_type",        "vocab_size",        "hidden_size",
                                                        "intermediate_size", "num_hidden_layers", "num_attention_heads"};
 
-// Positive integer of a config.json, or nullopt where it is absent or something else (the model loader's business).
+// Positive integer of a config.json; nullopt if absent or invalid (reported by the model loader).
 std::optional<std::int64_t> extent(const Json& config, std::string_view key) {
   const Json* value = config.find(key);
   if (value == nullptr || !value->is_integer() || value->as_double() < 1 || value->as_double() > 2147483647.0)
@@ -50,7 +48,7 @@ void check_origin(Checker& checker) {
     checker.report("model.init", "load needs model.path; a preset or an inline architecture has no weights");
 }
 
-// False where model.path holds no model, which is reported.
+// False, with a report, if model.path holds no model.
 bool check_source(Checker& checker) {
   const ModelSection& model = checker.config().model;
   if (model.path.empty() || !checker.options().files || !checker.usable({"model.path"})) return true;
@@ -65,7 +63,7 @@ bool check_source(Checker& checker) {
   }
 }
 
-// Weights that are loaded decide their own shapes.
+// Loaded weights determine their shapes.
 void check_changed_shapes(Checker& checker) {
   const ModelSection& model = checker.config().model;
   if (model.path.empty() || model.init != ModelSection::Init::load) return;
@@ -95,7 +93,6 @@ void check_heads(Checker& checker, const Json& config) {
                    "heads are {} wide; rotary embedding needs an even width", *width);
 }
 
-// What the run asks of the architecture.
 void check_use(Checker& checker, const Json& config) {
   const Json* dropout = config.find("attention_dropout");
   if (dropout != nullptr && dropout->is_number() && dropout->as_double() > 0)
@@ -109,7 +106,7 @@ void check_use(Checker& checker, const Json& config) {
                    format->largest_vocab, vocab->dump());
 }
 
-// False where a field of the architecture is missing or was refused, which has been reported.
+// False if an architecture field is missing or was rejected, which has been reported.
 bool fields_usable(const Checker& checker) {
   const ModelSection& model = checker.config().model;
   if (model.preset.empty() && model.path.empty()) {
@@ -123,7 +120,6 @@ bool fields_usable(const Checker& checker) {
   return true;
 }
 
-// What the training section asks of routers.
 void check_routers(Checker& checker, const nn::ModelConfig& model) {
   const TrainingSection& training = checker.config().training;
   const bool routes = model.experts.layer_count() > 0;
@@ -139,7 +135,6 @@ void check_routers(Checker& checker, const nn::ModelConfig& model) {
                    "the expert bias is frozen under lora and not part of adapter checkpoints; remove the key");
 }
 
-// The experts, and the processes that share them out.
 void check_experts(Checker& checker, const nn::ModelConfig& model) {
   const ParallelSection& parallel = checker.config().parallel;
   if (!checker.usable({"parallel.expert", "parallel.expert_all_to_all"})) return;
@@ -177,7 +172,7 @@ void check_model(Checker& checker) {
   try {
     config = model_config(model);
   } catch (const Error& error) {
-    // Without file checks the loader reports it.
+    // Without file checks, reported by the loader.
     if (checker.options().files) checker.report("model.path", "{}", error.what());
     return;
   }

@@ -1,5 +1,3 @@
-// Checks of the sections data, checkpoint and run.
-
 #include <algorithm>
 #include <filesystem>
 
@@ -24,7 +22,7 @@ namespace fs = std::filesystem;
 bool looks_like_text(const DataSource& source) {
   std::error_code ignored;
   if (!fs::is_directory(source.path, ignored)) return text_format_of(source.path) != nullptr;
-  return !fs::exists(fs::path(source.path) / "dataset.json", ignored);  // of shards
+  return !fs::exists(fs::path(source.path) / "dataset.json", ignored);  // shard folder
 }
 
 void check_sources(Checker& checker, const std::string& key, const std::vector<DataSource>& sources) {
@@ -32,7 +30,7 @@ void check_sources(Checker& checker, const std::string& key, const std::vector<D
   for (const DataSource& source : sources) {
     if (!expand_pattern(source.path).empty()) continue;
     checker.report(key, "no file matches \"{}\"", source.path);
-    // A run that goes on from another folder than it was started in.
+    // Run resumed from another working directory.
     const fs::path before = working_directory_of(checker.config().run.folder) / source.path;
     if (!expand_pattern(before.string()).empty()) checker.suggest(before.string());
   }

@@ -1,5 +1,5 @@
 #pragma once
-// What the checks between keys share. check.h is the interface for callers.
+// Shared state of the config checks. Public interface: check.h.
 
 #include <functional>
 #include <initializer_list>
@@ -20,7 +20,7 @@ class Checker {
   [[nodiscard]] const RunConfig& config() const noexcept { return config_; }
   [[nodiscard]] const CheckOptions& options() const noexcept { return options_; }
 
-  // True if every one of these keys was read without error, so that checking them against each other makes sense.
+  // True if all keys were parsed without error.
   [[nodiscard]] bool usable(std::initializer_list<std::string_view> keys) const {
     for (const std::string_view key : keys) {
       if (skip_(key)) return false;
@@ -44,11 +44,10 @@ class Checker {
   std::vector<ConfigIssue> issues_;
 };
 
-// <run.folder>/model where an earlier start of the run left it, else empty: what may stand in for a model folder or a
-// tokenizer that is gone.
+// <run.folder>/model if an earlier start of the run wrote it, else empty: fallback for a missing model folder or
+// tokenizer.
 [[nodiscard]] std::string kept_model_part(const RunConfig& config);
 
-// One function for each file of checks.
 void check_model(Checker& checker);
 void check_data(Checker& checker);
 void check_training(Checker& checker);

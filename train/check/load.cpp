@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{16} << 20;
 
-// Key, then section, then the file as a whole: whatever of these the issue's key can be traced to.
+// Origin of the issue's key, else of its section, else of the file.
 std::string origin_of(const std::string& key, const Json& document, const Origins& origins) {
   if (const auto argument = origins.arguments.find(key); argument != origins.arguments.end()) return argument->second;
   const Json* value = &document;
@@ -30,8 +30,8 @@ std::string origin_of(const std::string& key, const Json& document, const Origin
   return value == &document ? origins.source : origins.of(key, value->line(), value->column());
 }
 
-// What an embedded config says of held-out data belongs to its training data: where the command line names other ones
-// it has none unless that names some too.
+// An embedded config's validation data belong to its training data: overriding the training data drops them, unless the
+// overrides set validation data.
 bool validation_is_left_out(const Origins& origins) {
   return origins.arguments.contains("data.train") && !origins.arguments.contains("data.validation");
 }
@@ -50,7 +50,7 @@ RunConfig resolve(Json document, Origins origins, const std::string& name, std::
   ReadResult result = read_config(document, origins);
   issues.insert(issues.end(), result.issues.begin(), result.issues.end());
 
-  // Asked for by the user: an embedded config's evaluations are off where there is nothing to evaluate on.
+  // Set by the user; an embedded config's evaluation is off without validation data.
   const bool asked = from == Origin::user ? result.given.contains("evaluation.interval")
                                           : origins.arguments.contains("evaluation.interval");
   const bool wants_evaluation = asked && result.config.evaluation.interval > 0;
@@ -63,7 +63,7 @@ RunConfig resolve(Json document, Origins origins, const std::string& name, std::
                       ""});
   }
   derive_values(result.config, name);
-  // What was meant by a misspelled key is as good as given.
+  // The intended key of a misspelled one counts as given.
   const auto skip = [&](std::string_view key) {
     return result.bad.contains(key) || std::any_of(issues.begin(), issues.end(), [&](const ConfigIssue& issue) {
              return !issue.suggestion.empty() && (key == issue.suggestion || key.starts_with(issue.suggestion + "."));
@@ -91,12 +91,11 @@ Json parse_document(std::string_view text, const std::string& source) {
                         other->language),
             ""}});
     }
-    // The parser has put "<source>:<line>:<column>: " in front; there is nothing to add.
+    // The parser's message has the prefix "<source>:<line>:<column>: ".
     throw ConfigError({{"", "", error.what(), ""}});
   }
 }
 
-// The document that load_run_config() has read, and where its values come from.
 std::pair<Json, Origins> read_again(const std::string& file_or_name, std::span<const std::string> overrides) {
   std::error_code ignored;
   const EmbeddedConfig* embedded =
@@ -108,7 +107,7 @@ std::pair<Json, Origins> read_again(const std::string& file_or_name, std::span<c
   return {std::move(document), std::move(origins)};
 }
 
-// The file's name without its extension; embedded names have none but may hold dots.
+// File name without extension; embedded names have none but may contain dots.
 std::string stem(const std::string& source) {
   const std::filesystem::path name = std::filesystem::path(source).filename();
   return name.extension() == ".json" || name.extension() == ".jsonc" ? name.stem().string() : name.string();

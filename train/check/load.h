@@ -1,8 +1,7 @@
 #pragma once
-// From a config file and command-line overrides to a checked RunConfig, and back to JSON.
+// Config file plus command-line overrides to a checked RunConfig, and RunConfig to JSON.
 //
-// Precedence: overrides, then the file, then the defaults of run_config.h. Relative paths are relative to the working
-// directory of the process.
+// Precedence: overrides, file, defaults of run_config.h. Relative paths are relative to the working directory.
 
 #include <filesystem>
 #include <functional>
@@ -16,35 +15,33 @@
 
 namespace quench {
 
-// Reads a config file, or the embedded run config of that name where no such file exists; `overrides` are arguments
-// as override.h describes them. An embedded config's data.validation belongs to its data.train and goes when the
-// overrides name other training data; its evaluations are off where there is no held-out data. Throws ConfigError with
-// everything that is wrong with any of it, or that there is neither file nor embedded config; io when the file cannot
-// be read.
+// Reads a config file, or the embedded run config of that name if no such file exists. Syntax of `overrides`:
+// override.h. Overriding data.train of an embedded config drops its data.validation; evaluation is off without
+// validation data. Throws ConfigError with all issues, or if neither file nor embedded config exists; io when the file
+// cannot be read.
 [[nodiscard]] RunConfig load_run_config(const std::string& file_or_name, std::span<const std::string> overrides = {},
                                         const CheckOptions& options = {});
 
-// An embedded config's validation data, of arguments as load_run_config() takes them, that is left out because they
-// name other training data: a line for people; empty where none is.
+// One-line notice that an embedded config's validation data are dropped because the overrides set other training data;
+// else empty.
 [[nodiscard]] std::string left_out_validation(const std::string& file_or_name,
                                               std::span<const std::string> overrides = {});
 
-// The same for text in memory (JSON with comments); `source` names it in messages and names the run.
+// The same for text in memory (JSON with comments); `source` is used in messages and as the run's name.
 [[nodiscard]] RunConfig parse_run_config(std::string_view text, const std::string& source,
                                          std::span<const std::string> overrides = {}, const CheckOptions& options = {});
 
-// The same for a document, for example the config stored in a checkpoint.
+// The same for a parsed document, e.g. the config in a checkpoint.
 [[nodiscard]] RunConfig run_config_from_json(Json document, const std::string& source,
                                              std::span<const std::string> overrides = {},
                                              const CheckOptions& options = {});
 
-// Runs `work` on what load_run_config() has made of the same arguments. An error of it that is about a key of the
-// config says where the key is set, as those of load_run_config() do: "run.json:12:5: " in front.
+// Runs `work` on the result of load_run_config(). Adds the origin of the key ("run.json:12:5: ") to config errors that
+// it throws.
 void with_origins(const std::string& file_or_name, std::span<const std::string> overrides,
                   const std::function<void()>& work);
 
-// The resolved config: every key in table order, section export only where present. Reading the result
-// again gives an equal RunConfig.
+// Resolved config: every key in table order, section export only if present. Round-trips to an equal RunConfig.
 [[nodiscard]] Json to_json(const RunConfig& config);
 
 }  // namespace quench

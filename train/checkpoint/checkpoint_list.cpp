@@ -13,14 +13,13 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kStepPrefix = "step-";
 
-// Files that belong to the folder, and leftovers that the next writer removes: no news.
+// Expected files, and leftovers that the next writer removes; not reported.
 bool is_expected(std::string_view name) {
   return name == "LATEST" || name.starts_with('.') || name.starts_with(kEarlierPrefix) ||
          name.starts_with("LATEST.tmp-") ||
          (name.starts_with(kStepPrefix) && name.find(".tmp-") != std::string_view::npos);
 }
 
-// Whether a name has "step-" and a digit in it.
 bool names_a_step(std::string_view name) {
   for (auto at = name.find(kStepPrefix); at != std::string_view::npos; at = name.find(kStepPrefix, at + 1)) {
     const auto digit = at + kStepPrefix.size();
@@ -29,7 +28,7 @@ bool names_a_step(std::string_view name) {
   return false;
 }
 
-// Whether a checkpoint holds a marker; an error where that cannot be found out.
+// True if a checkpoint has the marker; sets `error` if unknown.
 bool has_marker(const fs::path& checkpoint, std::string_view marker, std::error_code& error) {
   const fs::file_type type = fs::symlink_status(checkpoint / marker, error).type();
   if (type == fs::file_type::not_found) error.clear();
@@ -50,7 +49,7 @@ void check_data_files(const fs::path& path) {
   }
 }
 
-// Why an entry is no folder with a manifest; empty if it is one, or if opening the manifest will tell.
+// Reason why an entry is no folder with a manifest; empty if it is one, or if opening the manifest will report it.
 std::string no_checkpoint(const fs::path& path) {
   std::error_code error;
   const fs::file_type type = fs::status(path, error).type();
@@ -79,7 +78,7 @@ std::string joined(const Lines& lines) {
   return fmt::format("\n  {}", fmt::join(lines, "\n  "));
 }
 
-// `loadable`: the newest step that could be loaded instead.
+// `loadable`: newest loadable step.
 void refuse_unjudged(const fs::path& folder, const Lines& unjudged, std::optional<std::int64_t> loadable) {
   if (unjudged.empty()) return;
   QUENCH_FAIL(ErrorCode::corrupt,
@@ -92,7 +91,7 @@ void refuse_unjudged(const fs::path& folder, const Lines& unjudged, std::optiona
                        : std::string("--checkpoint.resume=never starts anew"));
 }
 
-// Nothing is called step-N and can be gone on from: what else the folder has of checkpoints.
+// Without a resumable step-N: reports other checkpoint entries of the folder.
 void refuse_leftovers(const fs::path& folder, const CheckpointListing& listing) {
   Lines found;
   for (const CheckpointInfo& info : listing.checkpoints)
@@ -108,7 +107,7 @@ void refuse_leftovers(const fs::path& folder, const CheckpointListing& listing) 
                   folder.string(), joined(found));
 }
 
-// The newest step at or after `from` that is valid and on the run's line.
+// First valid, not superseded step at or after `from`.
 std::optional<std::int64_t> next_valid(const CheckpointListing& listing, std::size_t from) {
   for (std::size_t i = from; i < listing.checkpoints.size(); ++i)
     if (listing.checkpoints[i].valid && !listing.checkpoints[i].superseded) return listing.checkpoints[i].step;
@@ -126,7 +125,7 @@ CheckpointInfo inspect_checkpoint(std::int64_t step, const fs::path& path) {
   info.fault = no_checkpoint(path);
   info.unjudged = !info.fault.empty();
   std::error_code error;
-  // What may be pinned is treated as pinned.
+  // An unknown pin counts as pinned.
   info.pinned = has_marker(path, kPinnedMarker, error) || error;
   info.superseded = has_marker(path, kSupersededMarker, error);
   if (error && !info.unjudged) {
@@ -202,7 +201,7 @@ CheckpointListing list_checkpoints(const fs::path& folder) {
 
 std::optional<CheckpointInfo> latest_valid(const fs::path& folder) {
   CheckpointListing listing = list_checkpoints(folder);
-  // Of a folder that holds no checkpoint at all, the other files are no news.
+  // In a folder without checkpoints, other files are not reported.
   if (listing.checkpoints.empty())
     std::erase_if(listing.ignored, [](const IgnoredEntry& entry) { return !entry.renamed; });
   warn_ignored(listing, folder);
@@ -219,7 +218,7 @@ std::optional<CheckpointInfo> load_latest(const fs::path& folder, const std::fun
   for (std::size_t i = 0; i < listing.checkpoints.size(); ++i) {
     const CheckpointInfo& info = listing.checkpoints[i];
     if (info.superseded) continue;
-    // Going on from an older step would abandon what the newer program trained.
+    // Resuming from an older step would abandon the newer program's progress.
     QUENCH_CHECK_AS(ErrorCode::unsupported, !info.unsupported, "{}", info.fault);
     if (info.unjudged) {
       unjudged.push_back(fmt::format("{}: {}", info.path.string(), info.fault));

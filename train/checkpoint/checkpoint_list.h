@@ -1,8 +1,8 @@
 #pragma once
-// Finds the checkpoints of a run and picks the one to resume from.
+// Discovery of a run's checkpoints and selection of the one to resume from.
 //
-// The truth is the folder's content: directories named step-<N> (no leading zeros) whose manifest is whole and whose
-// data files have the sizes it states. The file LATEST is a hint for people and scripts and is never read.
+// Valid: a directory step-<N> (no leading zeros) with an intact manifest and data files of the recorded sizes. The file
+// LATEST is informative and never read.
 
 #include <cstdint>
 #include <filesystem>
@@ -16,30 +16,29 @@
 
 namespace quench {
 
-// Checkpoints of a run in whose place another one was started: folders of this name and a number.
+// Folder prefix, followed by a number, of the checkpoints of a replaced run.
 inline constexpr std::string_view kEarlierPrefix = "earlier-";
 
-// Marker files inside a checkpoint. PINNED: retention never deletes it; people create it. SUPERSEDED: the run went
-// back to an earlier step and saved again, so that this checkpoint belongs to an abandoned line of training and is
-// neither resumed from nor deleted automatically.
+// Marker files inside a checkpoint. PINNED (set by users): exempt from retention. SUPERSEDED: the run rolled back to an
+// earlier step and saved again; the checkpoint is neither resumed from nor deleted.
 inline constexpr std::string_view kPinnedMarker = "PINNED";
 inline constexpr std::string_view kSupersededMarker = "SUPERSEDED";
 
-// Before the name of a checkpoint that is being deleted.
+// Name prefix of a checkpoint being deleted.
 inline constexpr std::string_view kTrashPrefix = ".trash-";
-// Appended to the name of a temporary folder by a save that moves an earlier step-N out of its way.
+// Suffix of the temporary folder that holds a replaced step-N during a save.
 inline constexpr std::string_view kReplacedSuffix = "-replaced";
 
-// An entry called step-N, whatever it turns out to be.
+// An entry named step-N, valid or not.
 struct CheckpointInfo {
   std::int64_t step = 0;
   std::filesystem::path path;
-  bool valid = false;        // manifest whole, data files present with the right sizes; data not read
-  bool unsupported = false;  // not valid here because a newer program wrote it
-  // Not valid, and nobody can tell what it holds: unreadable, without a manifest, a link to nothing, no folder. Other
-  // invalid ones are known to be damaged.
+  bool valid = false;        // manifest intact, data files present with the right sizes; data not read
+  bool unsupported = false;  // invalid because of a newer format version
+  // Invalid with unknown content: unreadable, no manifest, dangling link, or no folder. Other invalid entries are
+  // damaged.
   bool unjudged = false;
-  std::string fault;  // why not valid
+  std::string fault;
   bool pinned = false;
   bool superseded = false;
   bool symlink = false;  // the entry itself is a symbolic link
@@ -48,41 +47,42 @@ struct CheckpointInfo {
 struct IgnoredEntry {
   std::string name;
   std::string reason;
-  bool renamed = false;  // the name holds that of a checkpoint: "step-10.bak", "pinned-step-10-...", "step-000010"
+  bool renamed = false;  // name contains a checkpoint name: "step-10.bak", "pinned-step-10-...", "step-000010"
 };
 
 struct CheckpointListing {
-  std::vector<CheckpointInfo> checkpoints;  // descending step
-  std::vector<IgnoredEntry> ignored;        // not called step-N; sorted by name
-  std::vector<std::string> discarded;       // whole checkpoints whose deletion has begun (.trash-...)
+  std::vector<CheckpointInfo> checkpoints;  // in descending step order
+  std::vector<IgnoredEntry> ignored;        // names other than step-N; sorted by name
+  std::vector<std::string> discarded;       // intact checkpoints with begun deletion (.trash-...)
 };
 
-// "step-120" -> 120; nullopt for anything else, leading zeros and numbers beyond int64 included.
+// "step-120" -> 120; nullopt for anything else, including leading zeros and int64 overflow.
 [[nodiscard]] std::optional<std::int64_t> parse_step_name(std::string_view name) noexcept;
 [[nodiscard]] std::string step_name(std::int64_t step);
 
-// "step-120.tmp-<uuid>-replaced" -> 120: an earlier step-120, moved away by a save whose own step-120 was to follow.
+// "step-120.tmp-<uuid>-replaced" -> 120: an earlier step-120, moved by a save that replaces it.
 [[nodiscard]] std::optional<std::int64_t> parse_replaced_name(std::string_view name) noexcept;
 
-// What the folder of a checkpoint, or what has its name, turns out to be.
+// Validity of one step-N entry.
 [[nodiscard]] CheckpointInfo inspect_checkpoint(std::int64_t step, const std::filesystem::path& path);
 
-// An absent folder lists nothing. A checkpoint that was moved away for one that never came is listed where it is.
-// Throws io when the folder cannot be read, or is a link to nothing.
+// Empty for an absent folder. A replaced checkpoint whose successor is missing is listed under its current path. Throws
+// io when the folder is unreadable or a dangling link.
 [[nodiscard]] CheckpointListing list_checkpoints(const std::filesystem::path& folder);
 
-// The newest valid checkpoint that is not superseded. Warns once for each ignored and each invalid entry; of a folder
-// without any entry called step-N, only for ignored ones whose names hold that of a checkpoint.
+// Newest valid, not superseded checkpoint. Warns once per ignored and invalid entry; in a folder without step-N entries
+// only for ignored names that contain a checkpoint name.
 [[nodiscard]] std::optional<CheckpointInfo> latest_valid(const std::filesystem::path& folder);
 
-// Calls `load` with the newest valid checkpoint; where its data turn out damaged (Error corrupt), logs that as an error
-// and calls `load` again with the one before, and so on. `load` must overwrite all it restores. Returns the checkpoint
-// that was loaded, nullopt when the folder holds nothing that is or was called a checkpoint. Throws corrupt
-//   - when an entry newer than the one to load cannot be judged, or cannot be read (Error io): going on from an older
-//     one would abandon it;
-//   - when there are checkpoints, but none can be loaded, or only superseded, renamed or discarded ones;
-// and unsupported when the newest was written by a newer program. Other errors of `load` pass through. To insist on one
-// checkpoint, use CheckpointReader directly: it never falls back.
+// Calls `load` with the newest valid checkpoint. On Error corrupt: logs an error and retries with the previous one;
+// `load` must overwrite all restored state. Returns the loaded checkpoint; nullopt when the folder has no checkpoint
+// entries.
+// Throws
+// - corrupt when an entry newer than the one to load is of unknown content or unreadable (Error io), since resuming
+// from an older one would abandon it;
+// - corrupt when checkpoints exist but none is loadable, or all are superseded, renamed or discarded;
+// - unsupported when the newest has a newer format version.
+// Other errors of `load` propagate. CheckpointReader opens one checkpoint without fallback.
 std::optional<CheckpointInfo> load_latest(const std::filesystem::path& folder,
                                           const std::function<void(CheckpointReader&)>& load,
                                           Verify verify = Verify::hashes);

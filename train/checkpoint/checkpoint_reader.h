@@ -1,5 +1,5 @@
 #pragma once
-// Reads tensors of a checkpoint by global coordinates, whatever number of processes wrote it.
+// Checkpoint reader by global tensor coordinates; independent of the number of ranks that saved.
 
 #include <filesystem>
 #include <memory>
@@ -15,19 +15,19 @@ namespace quench {
 
 class DataFile;
 
-// Reads and checks the manifest of the checkpoint in `folder`. Throws not_found, corrupt, unsupported or io naming the
-// file; corrupt as well when the folder is called step-N and the manifest is of another step.
+// Reads and validates the manifest in `folder`. Throws not_found, corrupt, unsupported or io naming the file; corrupt
+// when the step of a folder step-N differs from the manifest's.
 [[nodiscard]] Manifest read_manifest(const std::filesystem::path& folder);
 
 enum class Verify {
-  hashes,  // every byte that is returned has been compared with its hash
+  hashes,  // every returned byte is verified by hash
   none,    // sizes and structure only
 };
 
 class CheckpointReader {
  public:
-  // Opens step-N: checks the manifest, and of each data file the size, the save it belongs to and its header.
-  // Throws Error: not_found (no manifest), corrupt (naming the file and what differs), unsupported (newer format), io.
+  // Opens step-N: validates the manifest, and size, save UUID and header of each data file. Throws not_found (no
+  // manifest), corrupt (naming file and difference), unsupported (newer format), io.
   explicit CheckpointReader(std::filesystem::path folder, Verify verify = Verify::hashes);
   ~CheckpointReader();
   CheckpointReader(const CheckpointReader&) = delete;
@@ -40,14 +40,13 @@ class CheckpointReader {
   // Throws not_found naming the checkpoint and the tensor.
   [[nodiscard]] const TensorRecord& at(std::string_view name) const;
 
-  // Fills `destination` (contiguous, any device) with the whole tensor, or with the rows of `slice`. Its dtype and
-  // shape must be the stored ones (invalid_argument). Throws corrupt naming tensor, rows and file when the stored
-  // bytes do not match their hash; the destination's content is then unspecified.
-  // Part of a stored shard costs one pass over the whole shard the first time, for its hash.
+  // Reads the whole tensor, or the rows of `slice`, into `destination` (contiguous, any device, stored dtype and shape,
+  // else invalid_argument). Throws corrupt naming tensor, rows and file on a hash mismatch; destination is then
+  // unspecified. The first partial read of a stored shard hashes the whole shard.
   void read(std::string_view name, const Tensor& destination);
   void read(std::string_view name, const Tensor& destination, ShardSlice slice);
 
-  // Compares every stored byte of one tensor with its hash.
+  // Verifies the hash of every stored byte of one tensor.
   void verify(std::string_view name);
 
  private:
@@ -58,18 +57,18 @@ class CheckpointReader {
   Manifest manifest_;
   std::vector<std::unique_ptr<DataFile>> files_;
   std::unordered_map<std::string, std::size_t> index_;  // into manifest_.tensors
-  std::vector<std::vector<bool>> verified_;             // [tensor][shard]: its hash was compared
+  std::vector<std::vector<bool>> verified_;             // [tensor][shard]: hash verified
 };
 
 struct VerifyReport {
   std::size_t files = 0;
   std::size_t tensors = 0;
   std::uint64_t bytes = 0;
-  std::vector<std::string> faults;  // each names the file and, where there is one, the tensor
+  std::vector<std::string> faults;  // each names the file and, if known, the tensor
   [[nodiscard]] bool ok() const noexcept { return faults.empty(); }
 };
 
-// Reads every byte of a checkpoint and reports all that is wrong with it. Throws only when `folder` is no folder.
+// Verifies every byte of a checkpoint and collects all faults. Throws only when `folder` is not a folder.
 [[nodiscard]] VerifyReport verify_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace quench

@@ -49,9 +49,9 @@ void rename_folder(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) fail_errno("rename " + from.string() + " to " + to.string(), errno);
 }
 
-// Creates missing folders so that they outlive a power cut.
+// Creates missing folders and syncs them.
 void make_folders_durably(const fs::path& path) {
-  std::error_code ignored;  // what cannot be inspected cannot be created either, and says why
+  std::error_code ignored;  // an uninspectable path fails on creation, with the reason
   if (path.empty() || fs::exists(path, ignored)) return;
   const fs::path parent = path.parent_path();
   make_folders_durably(parent);
@@ -75,7 +75,7 @@ void check_free_space(const fs::path& folder, std::int64_t step, std::uint64_t b
                   step, needed, folder.string(), bytes, available);
 }
 
-// Before the new checkpoint appears, so that at no moment a later one of the abandoned line counts as the latest.
+// Before the new checkpoint is published, so that a later abandoned one is never the latest.
 void mark_superseded(const fs::path& folder, std::int64_t step) {
   std::error_code error;
   fs::directory_iterator entries(folder, error);
@@ -98,9 +98,8 @@ void mark_superseded(const fs::path& folder, std::int64_t step) {
   }
 }
 
-// Gives `temporary` the name `target`. A checkpoint that had the name is swapped out in the same instant, and its new
-// path is returned for removal; a pinned or superseded one, one that cannot be loaded and a link are renamed and
-// stay.
+// Renames `temporary` to `target`. An existing checkpoint is exchanged atomically and its new path returned for
+// removal; pinned, superseded and unloadable ones and links are renamed and kept.
 fs::path publish(const fs::path& temporary, const fs::path& target, std::int64_t step, const std::string& uuid) {
   std::error_code ignored;
   if (!fs::exists(fs::symlink_status(target, ignored))) {
@@ -123,7 +122,7 @@ fs::path publish(const fs::path& temporary, const fs::path& target, std::int64_t
   if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return temporary;
   if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP)
     fail_errno("exchange " + temporary.string() + " and " + target.string(), errno);
-  // No exchange on this file system (NFS): between the two renames only other steps can be resumed from.
+  // Without atomic exchange (NFS), this step is not resumable between the two renames.
   const fs::path replaced = temporary.string() + std::string(kReplacedSuffix);
   rename_folder(target, replaced);
   try {
@@ -137,7 +136,7 @@ fs::path publish(const fs::path& temporary, const fs::path& target, std::int64_t
   return replaced;
 }
 
-// The processes of a save, as one of them. A single one passes straight through.
+// Ranks of a save; pass-through for a single process.
 class Savers {
  public:
   explicit Savers(distributed::ProcessGroup* peers) : peers_(peers) {}
@@ -149,7 +148,7 @@ class Savers {
     if (peers_ == nullptr) return {std::string(mine)};
     return distributed::exchange_texts(*peers_, mine, "checkpoint");
   }
-  // What one cannot do, none has done.
+  // Runs `work` on all ranks; an error on one is raised on all.
   void together(const std::function<void()>& work) const {
     if (peers_ == nullptr) return work();
     distributed::together(*peers_, "checkpoint", work);
@@ -171,7 +170,7 @@ Manifest joined_manifest(const Savers& savers, const SaveIdentity& identity, con
   return manifest;
 }
 
-// The manifest, then the name: from here on the checkpoint exists. By the first process.
+// Rank 0: writes the manifest, then renames; the checkpoint exists from here on.
 void complete(const fs::path& folder, const fs::path& temporary, const Manifest& manifest, bool& committed) {
   const std::int64_t step = manifest.state.step;
   const fs::path target = folder / step_name(step);
@@ -203,7 +202,7 @@ SavedCheckpoint save_once(const fs::path& folder, const CheckpointState& state,
   const fs::path temporary = folder / fmt::format("{}.tmp-{}", step_name(state.step), uuid);
   savers.together([&] {
     if (!savers.first()) return;
-    // Hashes have a fixed width: the manifest's size is known, and its rules are checked, before anything is written.
+    // Hashes have fixed width: size and rules of the manifest are known before writing.
     bytes = planned.dump().size();
     for (const DataFileRecord& record : planned.files) bytes += record.size;
     make_folders_durably(folder);
@@ -233,7 +232,7 @@ SavedCheckpoint save_checkpoint(const fs::path& folder, const CheckpointState& s
   try {
     return save_once(folder, state, tensors, savers, committed);
   } catch (const Error& error) {
-    // A file whose fsync failed once may lose data silently when synced again: only new files can be trusted.
+    // After a failed fsync, a second fsync may lose data silently; retry with new files.
     if (error.code() != ErrorCode::io) throw;
     if (!savers.exchange(committed ? "committed" : "").front().empty()) throw;
     QUENCH_LOG_WARN("saving step {} failed and is retried once: {}", state.step, error.what());

@@ -38,7 +38,7 @@ CheckpointWriter::CheckpointWriter(std::filesystem::path folder, const RunLock* 
 CheckpointWriter::~CheckpointWriter() {
   try {
     collect();
-  } catch (...) {  // collect has logged it
+  } catch (...) {  // logged by collect
   }
 }
 
@@ -93,7 +93,7 @@ std::vector<SaveReport> CheckpointWriter::finish() {
   return std::exchange(reports_, {});
 }
 
-// Runs on the worker when async. Leaves either a report or an error.
+// On the worker thread if async. Produces a report or an error.
 void CheckpointWriter::write(const CheckpointState& state, std::span<const CheckpointTensor> tensors,
                              Clock::time_point called) {
   try {
@@ -114,7 +114,7 @@ void CheckpointWriter::write(const CheckpointState& state, std::span<const Check
   }
 }
 
-// Joins the worker and deals with its error as the policy says.
+// Joins the worker and handles its error by policy.
 void CheckpointWriter::collect() {
   if (worker_.joinable()) worker_.join();
   if (!error_) return;

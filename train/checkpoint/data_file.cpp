@@ -16,9 +16,8 @@
 namespace quench {
 namespace {
 
-constexpr std::size_t kWritePiece = std::size_t{4} << 20;  // hashed while still in the cache, then written
+constexpr std::size_t kWritePiece = std::size_t{4} << 20;  // hashed in cache, then written
 
-// How a tensor appears in the safetensors header.
 SafetensorsItem stored_form(const CheckpointTensor& tensor) {
   const DType dtype = tensor.data.dtype();
   if (dtype != DType::i4) return {tensor.name, dtype, tensor.data.shape()};
@@ -48,7 +47,7 @@ std::uint64_t write_tensor(OutputFile& file, const Tensor& tensor) {
   StreamHash hash;
   const bool on_host = tensor.device().is_cpu();
   const std::size_t total = tensor.nbytes();
-  Tensor host;  // reused for every piece of a device tensor
+  Tensor host;  // staging for chunks of device tensors
   for (std::size_t done = 0; done < total;) {
     const std::size_t size = std::min(kWritePiece, total - done);
     const std::byte* source = static_cast<const std::byte*>(tensor.raw_data()) + done;
@@ -116,7 +115,7 @@ void write_data_file(const std::filesystem::path& folder, DataFilePlan& plan,
 DataFile::DataFile(const std::filesystem::path& folder, const Manifest& manifest, std::size_t index) {
   const DataFileRecord& record = manifest.files.at(index);
   path_ = folder / record.name;
-  file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO must not hang; it is refused below
+  file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // do not block on a FIFO; rejected below
   QUENCH_CHECK_AS(errno == ENOENT ? ErrorCode::corrupt : ErrorCode::io, file_ >= 0,
                   "cannot open {}, which the manifest lists: {}", path_.string(), errno_text(errno));
   try {
@@ -151,7 +150,7 @@ void DataFile::check_header(const Manifest& manifest, const DataFileRecord& reco
               format_hash(hash.digest()), format_hash(record.header_xxh3));
 }
 
-// A whole file of another save deserves a better message than a wrong hash.
+// Specific error for a complete file of another save, instead of a hash mismatch.
 void DataFile::fail_if_of_other_save(std::span<const std::uint8_t> head, const Manifest& manifest,
                                      const DataFileRecord& record) const {
   SafetensorsHeader header;

@@ -1,5 +1,5 @@
 #pragma once
-// One process's data file of a checkpoint: a safetensors file whose metadata names the save it belongs to.
+// Data file of one rank in a checkpoint: safetensors with the save UUID in its metadata.
 
 #include <cstdint>
 #include <filesystem>
@@ -11,7 +11,7 @@
 
 namespace quench {
 
-// Which save a data file belongs to; stored in its metadata.
+// Identity of the save, stored in the data file's metadata.
 struct SaveIdentity {
   std::string uuid;
   std::int64_t step = 0;
@@ -19,37 +19,37 @@ struct SaveIdentity {
   int world_size = 1;
 };
 
-// The layout of a data file, known before anything is written.
+// Precomputed layout of a data file.
 struct DataFilePlan {
-  DataFileRecord record;            // name, rank, sizes, hash of the header
-  std::string header;               // the file's first bytes
-  std::vector<std::size_t> order;   // of the tensors in the file
-  std::vector<ShardRecord> shards;  // one a tensor, in the order given; hashes are zero until written
+  DataFileRecord record;  // name, rank, sizes, header hash
+  std::string header;
+  std::vector<std::size_t> order;   // file order, as tensor indices
+  std::vector<ShardRecord> shards;  // one per tensor, in input order; hashes are zero until written
 };
 
 // "rank-00003.safetensors"
 [[nodiscard]] std::string data_file_name(int rank);
 
-// Checks the tensors (names, slices, shapes, contiguity; throws invalid_argument naming the tensor) and lays them out:
-// widest elements first, then by name. i4 has no safetensors type and is stored as its bytes, U8.
+// Validates the tensors (names, slices, shapes, contiguity; invalid_argument naming the tensor) and lays them out:
+// widest elements first, then by name. i4 has no safetensors dtype and is stored as U8 bytes.
 [[nodiscard]] DataFilePlan plan_data_file(const SaveIdentity& identity, std::span<const CheckpointTensor> tensors);
 
-// Writes folder/<record.name>, synced, and fills the hashes of plan.shards. Tensors on other devices are copied to the
-// host a piece at a time. Throws no_space or io.
+// Writes and syncs folder/<record.name>, and fills the hashes of plan.shards. Device tensors are copied to the host in
+// chunks. Throws no_space or io.
 void write_data_file(const std::filesystem::path& folder, DataFilePlan& plan,
                      std::span<const CheckpointTensor> tensors);
 
-// An open data file whose size, header and identity agree with the manifest.
+// Open data file with size, header and identity checked against the manifest.
 class DataFile {
  public:
-  // Throws corrupt, not_found or io, naming the file.
+  // Throws corrupt, not_found or io naming the file.
   DataFile(const std::filesystem::path& folder, const Manifest& manifest, std::size_t index);
   ~DataFile();
   DataFile(const DataFile&) = delete;
   DataFile& operator=(const DataFile&) = delete;
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
-  // Reads bytes [offset, offset + out.size()) of the file; throws io, also when the file became shorter.
+  // Reads bytes [offset, offset + out.size()). Throws io, also for a truncated file.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// What a manifest says of one process's data file, as that process describes it to the one that writes the manifest.
+// Manifest entries of one rank's data file, serialized for the rank that writes the manifest.
 
 #include <span>
 #include <string>
@@ -15,7 +15,7 @@ struct DataFilePart {
   struct Tensor {
     std::string name;
     DType dtype = DType::f32;
-    Shape shape;  // global
+    Shape shape;  // global shape
     ShardRecord shard;
   };
   DataFileRecord record;
@@ -25,13 +25,13 @@ struct DataFilePart {
 [[nodiscard]] DataFilePart describe(const DataFilePlan& plan, std::span<const CheckpointTensor> tensors);
 
 [[nodiscard]] std::string to_text(const DataFilePart& part);
-// The inverse, between processes of one program.
+// Inverse; same program version only.
 [[nodiscard]] DataFilePart data_file_part(std::string_view text);
 
-// Adds one process's file and shards to the manifest, merging the parts of each tensor by global row. Throws
-// invalid_argument naming the tensor when dtype or global shape differ between processes.
+// Merges one rank's file and shards into the manifest by global row. Throws invalid_argument naming the tensor when
+// dtype or global shape differ between ranks.
 void append_part(Manifest& manifest, const DataFilePart& part);
-// The same for a file of this process.
+// The same for a data file of this rank.
 void append_data_file(Manifest& manifest, const DataFilePlan& plan, std::span<const CheckpointTensor> tensors);
 
 }  // namespace quench

@@ -124,7 +124,7 @@ Json to_json(const TensorRecord& tensor) {
                       {"shards", std::move(shards)}};
 }
 
-// One record a line: readable, and diffs of two manifests show the tensors that changed.
+// One record per line: readable and diffable.
 template <class Record>
 void append_records(std::string& text, std::string_view key, const std::vector<Record>& records) {
   text += fmt::format(",\n  \"{}\": [", key);
@@ -166,7 +166,7 @@ Manifest Manifest::parse(std::string_view text, std::string_view source) {
   Json::ParseOptions options;
   options.max_bytes = kMaxBytes;
   options.max_depth = Json::kMaxDepth;
-  options.max_values = 16 * kMaxTensors;  // a record of one shard has 14
+  options.max_values = 16 * kMaxTensors;  // a record with one shard has 14
   options.source = source;
   const Json root = Json::parse(text, options);
   try {

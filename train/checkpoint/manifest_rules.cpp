@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kMaxDimension = std::int64_t{1} << 48;
 constexpr std::size_t kMaxNameBytes = 512;
 
-// nullopt when not whole bytes, or beyond 63 bits.
+// nullopt for a fraction of a byte, or beyond 63 bits.
 std::optional<std::uint64_t> checked_row_bytes(const Shape& shape, DType dtype, std::int64_t rows) {
   std::int64_t bits = 0;
   if (rows < 0 || __builtin_mul_overflow(rows, std::int64_t{bit_width(dtype)}, &bits)) return std::nullopt;

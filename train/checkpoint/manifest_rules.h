@@ -1,5 +1,5 @@
 #pragma once
-// What must hold between the records of a manifest, for the writer and the reader alike.
+// Manifest invariants, shared by writer and reader.
 
 #include <string>
 
@@ -7,15 +7,14 @@
 
 namespace quench {
 
-// Empty when all rules hold, else the first breach:
-//  - names of data files are plain ([A-Za-z0-9._-], no leading dot), distinct, not the manifest's; ranks are distinct
-//    and below world_size;
-//  - names of tensors are distinct, 1..512 bytes of UTF-8 without control characters; dimensions lie in [0, 2^48];
-//  - the shards of a tensor tile its rows in ascending order, each of the size its rows have;
-//  - the shards in a data file tile it from the end of its header to its end, so that every byte has a hash.
+// First violated rule, or empty:
+// - data file names are plain ([A-Za-z0-9._-], no leading dot), distinct, not the manifest's; ranks are distinct and <
+// world_size;
+// - tensor names are distinct, 1..512 bytes of UTF-8 without control characters; dimensions are in [0, 2^48];
+// - the shards of a tensor tile its rows in ascending order, each with the size of its rows;
+// - the shards in a data file tile it from header end to file end, so that every byte is hashed.
 [[nodiscard]] std::string find_manifest_fault(const Manifest& manifest);
 
-// True for the names that data files may have.
 [[nodiscard]] bool is_plain_file_name(std::string_view name) noexcept;
 
 }  // namespace quench

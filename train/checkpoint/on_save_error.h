@@ -1,13 +1,13 @@
 #pragma once
-// What becomes of a run whose checkpoint cannot be written.
+// Policy for failed checkpoint saves.
 
 #include "core/system/enum_names.h"
 
 namespace quench {
 
 enum class OnSaveError {
-  keep_training,  // the error is logged, training goes on, and CheckpointWriter::finish() throws at the end
-  stop,           // the error is thrown by the next call
+  keep_training,  // log the error and continue training; CheckpointWriter::finish() throws
+  stop,           // throw from the next call
 };
 template <>
 struct EnumNames<OnSaveError> {

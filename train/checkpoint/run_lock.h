@@ -1,24 +1,24 @@
 #pragma once
-// Keeps two trainers out of one run folder.
+// Exclusive lock of a run folder.
 
 #include <filesystem>
 
 namespace quench {
 
-// Holds <folder>/.lock (flock) while alive; the file names the holder's process and host. The kernel drops the lock
-// with the process, so a dead trainer's lock is taken over. Where the file system has no locks, the process and host in
-// the file decide: a dead process of this host is taken over, one of another host is refused. The folder itself is
-// locked too, where that is possible: deleting the file lets nobody in.
+// Holds <folder>/.lock (flock) for its lifetime; the file records process and host. The kernel releases the lock at
+// process exit. On file systems without locks, the recorded process decides: a dead process of this host is replaced,
+// one of another host is refused. The folder is locked too where supported, so that deleting the file does not release
+// the lock.
 class RunLock {
  public:
-  // Creates the folder if need be. Throws Error(locked) "run folder ... is locked by process P on host H", or io.
+  // Creates the folder if absent. Throws Error(locked) "run folder ... is locked by process P on host H", or io.
   explicit RunLock(const std::filesystem::path& folder);
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
-  // Makes sure that the file at <folder>/.lock is still the one that is held, and takes a new one if it was deleted.
-  // Throws Error(locked) when another process has the folder now. Call before what must have no other writer.
+  // Checks that <folder>/.lock is still the locked file; recreates and locks it if deleted. Throws Error(locked) if
+  // another process holds the folder. Call before operations that require a single writer.
   void confirm();
 
   [[nodiscard]] const std::filesystem::path& folder() const noexcept { return folder_; }

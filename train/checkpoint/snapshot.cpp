@@ -9,34 +9,34 @@ namespace quench {
 namespace {
 
 constexpr std::int64_t kAlignment = 64;
-// Page-locking holds up other calls of the driver: a block of this size does for some 50 ms.
+// Pinning blocks other driver calls: about 50 ms for a block of this size.
 constexpr std::int64_t kBlockBytes = std::int64_t{128} << 20;
 
 std::int64_t padded(std::size_t bytes) {
   return (static_cast<std::int64_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// The device whose copies are asynchronous, else the CPU.
+// Device with asynchronous copies, else the CPU.
 Device device_of(std::span<const CheckpointTensor> tensors) {
   for (const CheckpointTensor& tensor : tensors)
     if (tensor.data.device().type == DeviceType::cuda) return tensor.data.device();
   return {};
 }
 
-// Next fit: a tensor goes behind the one before it while the block has room, and opens a new block otherwise.
+// Next fit: a tensor is appended to the last block if it fits, else opens a new block.
 class Layout {
  public:
-  // Whether a tensor of these bytes opens a new block.
+  // True if a tensor of this size opens a new block.
   bool opens_block(std::int64_t bytes) {
     const bool opens = used_ < 0 || used_ + bytes > std::max(kBlockBytes, bytes);
     offset_ = opens ? 0 : used_;
     used_ = offset_ + bytes;
     return opens;
   }
-  [[nodiscard]] std::int64_t offset() const noexcept { return offset_; }  // of the last one in its block
+  [[nodiscard]] std::int64_t offset() const noexcept { return offset_; }  // of the last tensor in its block
 
  private:
-  std::int64_t used_ = -1;  // of the block; no block yet
+  std::int64_t used_ = -1;  // of the last block; -1: no block
   std::int64_t offset_ = 0;
 };
 
@@ -54,7 +54,7 @@ Snapshot::~Snapshot() {
   Backend& owner = backend(link_->device.type);
   try {
     owner.synchronize(copied_);
-  } catch (const Error&) {  // whoever uses the device next will hear of it
+  } catch (const Error&) {  // a device error is reported by the next device call
   }
   owner.destroy_event(copied_);
   owner.destroy_stream(*link_);
@@ -98,11 +98,11 @@ void Snapshot::reserve(std::span<const CheckpointTensor> tensors) {
     maker_ = std::thread([this, sizes = blocks_for(tensors), device] {
       try {
         make_room(sizes, device);
-      } catch (const std::exception& error) {  // the save will try once more, and fail with the reason
+      } catch (const std::exception& error) {  // the save retries and reports the reason
         QUENCH_LOG_WARN("host memory for checkpoints: {}", error.what());
       }
     });
-  } catch (const std::system_error&) {  // no thread: the first save makes the room
+  } catch (const std::system_error&) {  // no thread: the first save allocates
   }
 }
 

@@ -1,9 +1,8 @@
 #pragma once
-// A consistent host copy of tensors, taken before the optimizer changes them again.
+// Consistent host copy of tensors, taken before the next optimizer update.
 //
-// Copies of a GPU's tensors are queued on a stream of their own and run beside the next step's forward and backward
-// pass: the host waits for none of them. Their host memory is pinned, which takes a second for some gigabytes, so
-// that reserve() has it made in the background before the first snapshot.
+// GPU copies use a separate stream and overlap the next forward and backward pass without blocking the host. Pinning
+// host memory takes about a second for several GB; reserve() does it in the background before the first snapshot.
 
 #include <cstdint>
 #include <optional>
@@ -15,10 +14,9 @@
 
 namespace quench {
 
-// Host bytes that a snapshot of these tensors occupies.
 [[nodiscard]] std::int64_t snapshot_bytes(std::span<const CheckpointTensor> tensors);
 
-// Not thread-safe but for wait(). The host memory (category `other`) is kept for the next snapshot.
+// Not thread-safe except wait(). Host memory (category `other`) is reused by later snapshots.
 class Snapshot {
  public:
   Snapshot() = default;
@@ -26,21 +24,20 @@ class Snapshot {
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
 
-  // Makes room for a snapshot of a GPU's tensors in the background; nothing to do for others. take() waits for it.
+  // Allocates pinned memory for GPU tensors in the background; no-op for others. take() waits for it.
   void reserve(std::span<const CheckpointTensor> tensors);
-  // Begins to copy the values that the tensors have after the work queued on the current stream. The copies are valid
-  // until the next call, and hold the values once wait() has returned. Throws out_of_memory naming the bytes; tensors
-  // must be contiguous, and those that are not on the CPU on one device.
+  // Starts copying the values as of the work queued on the current stream. The result is filled after wait() and valid
+  // until the next call. Throws out_of_memory naming the bytes. Tensors must be contiguous; those not on the CPU must
+  // share one device.
   std::span<const CheckpointTensor> take(std::span<const CheckpointTensor> tensors);
-  // Work queued on the current stream from here on may change the tensors of the last take().
+  // Orders later work on the current stream after the copies of the last take().
   void before_change();
-  // Until the copies hold the values. Any thread.
+  // Blocks until the copies are complete. Thread-safe.
   void wait() const;
-  // Bytes held.
   [[nodiscard]] std::int64_t capacity() const noexcept { return capacity_; }
 
  private:
-  // Sizes of the blocks that these tensors are laid into, in order.
+  // Block sizes for these tensors, in order.
   static std::vector<std::int64_t> blocks_for(std::span<const CheckpointTensor> tensors);
   void make_room(const std::vector<std::int64_t>& sizes, Device device);
   void join();
@@ -49,9 +46,9 @@ class Snapshot {
   std::int64_t capacity_ = 0;
   std::thread maker_;
   std::vector<CheckpointTensor> copies_;
-  std::optional<Stream> link_;  // of the tensors' device, where copies are asynchronous
+  std::optional<Stream> link_;  // copy stream of the tensors' device
   Event copied_;
-  std::vector<Tensor> sources_;  // that the device may still read
+  std::vector<Tensor> sources_;  // kept alive until their copies complete
 };
 
 }  // namespace quench

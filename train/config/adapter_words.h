@@ -1,5 +1,5 @@
 #pragma once
-// Adapters of a run or a folder in a few words.
+// Short description of adapters.
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 namespace quench {
 
-// "nf4 base + lora r16"; "lora r16" over a dense base. `base` is a word of lora.base.
+// "nf4 base + lora r16", or "lora r16" for a dense base. `base`: a value of lora.base.
 [[nodiscard]] inline std::string adapter_words(std::string_view base, std::string_view rank, bool dora) {
   std::string text;
   if (base == "stored")

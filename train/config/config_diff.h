@@ -1,5 +1,5 @@
 #pragma once
-// What changed between the config of a checkpoint and the config of the run that resumes from it, and whether it may.
+// Differences between a checkpoint's config and the resuming run's config, with the resume policy of each key.
 
 #include <string>
 #include <vector>
@@ -10,32 +10,31 @@ namespace quench {
 
 enum class ResumePolicy {
   free,     // may change: learning rate, steps, logging, checkpoint interval, ...
-  guarded,  // changes what the remaining steps compute; must be named in checkpoint.allow_changes
-  fixed,    // the stored state does not fit any more: never
+  guarded,  // changes the remaining steps; must be listed in checkpoint.allow_changes
+  fixed,    // incompatible with the stored state; never allowed
 };
 
 struct ConfigChange {
   std::string key;
-  std::string before;  // JSON text; "(unset)" where the key is absent
+  std::string before;  // JSON text; "(unset)" if absent
   std::string after;
   ResumePolicy policy = ResumePolicy::free;
 };
 
-// Differences key by key in table order. The architecture is compared by the fields of the models' config.json, so that
-// a preset equals the same model given inline or as a folder; where a model folder is not readable, only its path is
-// compared, and the loader's shape checks decide. `before_model`, if given, is what the model's config held at the time
-// of `before`: what a folder or preset of that name holds now may be another.
+// Differences by key in table order. Architectures are compared by config.json fields, so that a preset equals the same
+// model inline or in a folder; for an unreadable model folder only the path is compared and weight loading checks
+// shapes. `before_model`: the model's config at the time of `before`; the preset or folder may have changed since.
 [[nodiscard]] std::vector<ConfigChange> config_diff(const RunConfig& before, const RunConfig& after,
                                                     const Json* before_model = nullptr);
 
-// The changes that forbid resuming: fixed ones, and guarded ones that after.checkpoint.allow_changes does not name.
+// Changes that forbid resuming: fixed ones, and guarded ones not in after.checkpoint.allow_changes.
 [[nodiscard]] std::vector<ConfigChange> refused_changes(const std::vector<ConfigChange>& changes,
                                                         const RunConfig& after);
 
-// Throws Error(bad_config) naming each refused key, its old and new value and the flag that allows it.
+// Throws bad_config naming each refused key, its old and new value and the flag that allows it.
 void require_resumable(const std::vector<ConfigChange>& changes, const RunConfig& after);
 
-// "training.steps: 1000 -> 2000", one change a line; empty when there is none.
+// "training.steps: 1000 -> 2000", one per line; empty without changes.
 [[nodiscard]] std::string to_string(const std::vector<ConfigChange>& changes);
 
 }  // namespace quench

@@ -14,7 +14,7 @@ std::string_view trimmed(std::string_view line) {
   return line.substr(begin, line.find_last_not_of(kBlanks) - begin + 1);
 }
 
-// Letters, digits and what else bare keys of either language hold.
+// Length of a bare key in either language.
 std::size_t key_length(std::string_view line) {
   const auto in_key = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.'; };
   return static_cast<std::size_t>(std::find_if_not(line.begin(), line.end(), in_key) - line.begin());
@@ -22,7 +22,7 @@ std::size_t key_length(std::string_view line) {
 
 std::optional<std::string_view> language_of(std::string_view line) {
   if (line.starts_with("---") || line.starts_with("%YAML") || line.starts_with("- ")) return "YAML";
-  if (line.starts_with('[')) {  // a table's header; a JSON list of names has them in quotes
+  if (line.starts_with('[')) {  // table header; a JSON list of names has quotes
     const std::size_t brackets = line.starts_with("[[") ? 2 : 1;
     const std::size_t length = key_length(line.substr(brackets));
     const bool letter = length > 0 && std::isalpha(static_cast<unsigned char>(line[brackets])) != 0;

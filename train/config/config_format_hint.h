@@ -1,5 +1,5 @@
 #pragma once
-// Config files in another language than JSON.
+// Detection of config files that are not JSON.
 
 #include <optional>
 #include <string_view>
@@ -8,10 +8,10 @@ namespace quench {
 
 struct ForeignSyntax {
   std::string_view language;  // "YAML", "TOML"
-  int line = 0;               // of the first line that shows it
+  int line = 0;               // first line with that syntax
 };
 
-// By the first line that is neither blank nor a comment; nullopt where that may be JSON.
+// Decided by the first line that is neither blank nor a comment; nullopt if it may be JSON.
 [[nodiscard]] std::optional<ForeignSyntax> recognise_syntax(std::string_view text);
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// What is wrong with a config: every finding of one reading, reported together.
+// Config errors, collected over one read and reported together.
 
 #include <string>
 #include <vector>
@@ -10,9 +10,9 @@ namespace quench {
 
 struct ConfigIssue {
   std::string origin;      // "run.json:12:5", or the command-line argument that set the value; may be empty
-  std::string key;         // "training.steps"; empty for findings about the document as a whole
+  std::string key;         // "training.steps"; empty for the whole document
   std::string reason;      // "expected integer >= 1, got 0"
-  std::string suggestion;  // nearest known key or value, or empty
+  std::string suggestion;  // nearest known key or value; may be empty
 
   // "<origin>: <key>: <reason> (did you mean "<suggestion>"?)"
   [[nodiscard]] std::string to_string() const;
@@ -20,7 +20,7 @@ struct ConfigIssue {
   friend bool operator==(const ConfigIssue&, const ConfigIssue&) = default;
 };
 
-// Error(bad_config) whose message holds one issue a line.
+// Error(bad_config) with one issue per line.
 class ConfigError : public Error {
  public:
   explicit ConfigError(std::vector<ConfigIssue> issues);

@@ -49,7 +49,7 @@ std::string_view policy_text(ResumePolicy policy) {
   return "";
 }
 
-// | separates the cells of a Markdown table.
+// Markdown table cell: escapes |.
 std::string cell(std::string_view text) {
   std::string result;
   for (const char c : text) {

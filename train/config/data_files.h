@@ -1,5 +1,5 @@
 #pragma once
-// The files behind data.train and data.validation.
+// File lists of data.train and data.validation.
 
 #include <string>
 #include <vector>
@@ -8,17 +8,17 @@
 
 namespace quench {
 
-// The files that one path or glob pattern (*, ?, [...], {a,b}) stands for, in byte order of their names: the same on
-// every machine and locale. A path that exists stands for itself, whatever characters it has. Empty if there is none.
+// Files of a path or glob pattern (*, ?, [...], {a,b}), sorted by bytes: independent of machine and locale. An existing
+// path is taken literally. Empty without matches.
 [[nodiscard]] std::vector<std::string> expand_pattern(const std::string& pattern);
 
-// One source of a mix; the weight belongs to all its files together.
+// One source of a mix; the weight applies to all of its files together.
 struct DataFiles {
   std::vector<std::string> files;
   double weight = 1.0;
 };
 
-// Throws Error(not_found) naming the first pattern without files.
+// Throws not_found naming the first pattern without files.
 [[nodiscard]] std::vector<DataFiles> expand_sources(const std::vector<DataSource>& sources);
 
 }  // namespace quench

@@ -1,18 +1,18 @@
 #pragma once
-// Keys as other training programs call them.
+// Aliases of config keys from other frameworks.
 
 #include <string_view>
 
 namespace quench {
 
 struct ForeignKey {
-  std::string_view theirs;  // without their section
-  std::string_view ours;    // path of the key to use; empty where none is needed
-  std::string_view remark;  // what differs; may be empty
+  std::string_view theirs;  // key without section
+  std::string_view ours;    // path of the equivalent key; empty if unnecessary
+  std::string_view remark;  // differences; may be empty
 };
 
-// Of torchtitan, torchtune, axolotl, Hugging Face's TrainingArguments and configs, nanoGPT, LLM.Q; nullptr for a name
-// that none of them has.
+// Aliases of torchtitan, torchtune, axolotl, Hugging Face TrainingArguments and configs, nanoGPT, LLM.Q; nullptr for an
+// unknown name.
 [[nodiscard]] const ForeignKey* find_key_alias(std::string_view name);
 
 }  // namespace quench

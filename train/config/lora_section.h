@@ -1,5 +1,5 @@
 #pragma once
-// The section lora of a run's config: low-rank adapters over a frozen model.
+// Config section lora: low-rank adapters over a frozen base.
 
 #include <cstdint>
 #include <map>
@@ -18,9 +18,9 @@ struct LoraSection {
   std::map<std::string, std::int64_t> rank_pattern;
   std::map<std::string, double> alpha_pattern;
   bool rslora = false;
-  bool dora = false;                                  // magnitudes are trained beside the update
-  recipes::BaseForm base = recipes::BaseForm::dense;  // how the frozen weights are kept
-  bool quantize_merged = true;                        // under quantization-aware training, the weight with its update
+  bool dora = false;                                  // DoRA: trained magnitudes in addition to the low-rank update
+  recipes::BaseForm base = recipes::BaseForm::dense;  // storage of the frozen base weights
+  bool quantize_merged = true;                        // QAT: fake-quantize the merged weight
 
   friend bool operator==(const LoraSection&, const LoraSection&) = default;
 };

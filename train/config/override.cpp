@@ -11,7 +11,7 @@
 namespace quench {
 namespace {
 
-// Text that is one JSON value, or nullopt.
+// Text as one JSON value, or nullopt.
 std::optional<Json> parse_json(std::string_view text) {
   try {
     return Json::parse(text);
@@ -20,7 +20,7 @@ std::optional<Json> parse_json(std::string_view text) {
   }
 }
 
-// A value parsed from an argument has a position inside that argument, which is not a place in a file.
+// Positions inside an argument are not file positions.
 void clear_positions(Json& value) {
   value.set_position(0, 0);
   if (value.is_array()) {
@@ -46,8 +46,8 @@ Json split_list(std::string_view text, bool numbers) {
   return list;
 }
 
-// The value that `text` stands for in a field of this kind. Text that cannot be one stays a string, which the field
-// then refuses with its usual message. Throws the parser's error for a broken JSON list, object or quoted string.
+// Value of `text` in a field of this kind. Unparsable text stays a string, which the field rejects with its usual
+// message. Throws the parser's error for an invalid JSON list, object or quoted string.
 Json value_from_text(const Field& field, std::string_view text) {
   if (text == "null" && field.nullable) return {};
   const char first = text.empty() ? '\0' : text.front();
@@ -88,7 +88,7 @@ bool is_override(std::string_view argument) {
   return argument.starts_with('~') || (argument.starts_with("--") && argument.size() > 2);
 }
 
-// Whether `argument`, an override that starts with "--", has its value in the next argument.
+// True if the value of `argument`, a "--" override, is the next argument.
 bool takes_next(std::string_view argument, const std::string* next) {
   if (next == nullptr || argument.find('=') != std::string_view::npos) return false;
   const std::string_view path = argument.substr(2);
@@ -133,7 +133,7 @@ class Overrider {
   [[nodiscard]] std::vector<ConfigIssue> take_issues() { return std::move(issues_); }
 
  private:
-  // `next` is the value in an argument of its own, or null.
+  // `next`: value as a separate argument, or null.
   void set(const std::string& argument, const std::string* next) {
     const std::size_t equals = argument.find('=');
     const bool has_value = equals != std::string::npos;
@@ -160,7 +160,7 @@ class Overrider {
       report(argument, path, refusal);
   }
 
-  // --no-section.flag, or a name that is none.
+  // --no-section.flag, or an unknown name.
   void set_unknown(const std::string& argument, const std::string& path, bool has_value) {
     const std::string flag = path.starts_with("no-") ? path.substr(3) : "";
     const Field* negated = find_field(flag);
@@ -212,7 +212,7 @@ class Overrider {
     Json* parent = &document_;
     const std::vector<std::string_view> parts = split_path(field.path);
     for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
-      if (!parent->is_object()) return;  // the reader reports what stands there instead of an object
+      if (!parent->is_object()) return;  // a non-object is reported by the reader
       Json* child = parent->find(parts[i]);
       if (child == nullptr || child->is_null()) child = &parent->set(parts[i], Json::object());
       parent = child;

@@ -1,14 +1,14 @@
 #pragma once
 // Command-line overrides of config keys.
 //
-//   --section.key=value      sets; the value may contain '='
-//   --section.key value      the same; a value that starts with "--" needs the form above
-//   --section.flag           true, for keys that hold a boolean; --no-section.flag is false
-//   --unset=section.key      removes what the file says of a key, several (a,b) or a section: the default applies
+//   --section.key=value      sets the key; the value may contain '='
+//   --section.key value      the same; not for values that start with "--"
+//   --section.flag           true, for boolean keys; --no-section.flag is false
+//   --unset=section.key      resets a key, several (a,b) or a section to the default
 //   ~section.key, ~section   the same; some shells expand an unquoted ~
 //
-// A value is read by the type of its key. null unsets a key that may be unset. Lists are a,b,c or JSON ([...]). Strings
-// need no quotes; a value in double quotes is a JSON string, so that "\"null\"" is the four letters.
+// Values are parsed by the key's type. null unsets an optional key. Lists: a,b,c or JSON ([...]). Strings need no
+// quotes; a value in double quotes is a JSON string, so that "\"null\"" is the text null.
 
 #include <map>
 #include <span>
@@ -20,15 +20,15 @@
 
 namespace quench {
 
-// Arguments of a verb that takes a config: its plain words (the config's name), and the overrides with their values.
+// Arguments of a command that takes a config: positional words, and overrides with values.
 struct SplitArguments {
   std::vector<std::string> words;
   std::vector<std::string> overrides;
 };
 [[nodiscard]] SplitArguments split_arguments(std::span<const std::string> arguments);
 
-// Applies `arguments` in order to `document` and returns what is wrong with them: unknown keys, missing values, words
-// that are no override. Records for each key set the argument that set it.
+// Applies `arguments` in order to `document`; returns unknown keys, missing values and stray words as issues. Records
+// the argument that set each key.
 std::vector<ConfigIssue> apply_overrides(Json& document, std::span<const std::string> arguments,
                                          std::map<std::string, std::string>& origins);
 

@@ -1,5 +1,5 @@
 #pragma once
-// How the processes of a run share its work and its memory.
+// Config section parallel: FSDP, HSDP and expert parallelism.
 
 #include <cstdint>
 
@@ -8,18 +8,18 @@
 namespace quench {
 
 struct ParallelSection {
-  std::int64_t shard = -1;     // ranks that share one copy of the model; -1: as many as replicate leaves
-  std::int64_t replicate = 1;  // copies
-  std::int64_t expert = 1;     // ranks of those that share the experts of a copy out
-  // How rows travel to their experts and back.
+  std::int64_t shard = -1;     // FSDP shard group size; -1: ranks / replicate
+  std::int64_t replicate = 1;  // HSDP replicas
+  std::int64_t expert = 1;     // expert-parallel size within a shard group
+  // Format of token rows in the expert-parallel all-to-all.
   enum class DispatchFormat : std::uint8_t { high_precision, mxfp8 };
   DispatchFormat expert_all_to_all = DispatchFormat::high_precision;
   bool reshard_after_forward = true;
   bool reduce_every_micro_batch = true;
-  DType reduce_dtype = DType::f32;  // f32 or bf16: gradients on their way
-  bool float8_all_gather = true;    // weights of float8 layers are cast before they are gathered
+  DType reduce_dtype = DType::f32;  // f32 or bf16: gradient reduce-scatter
+  bool float8_all_gather = true;    // cast weights of float8 layers before the all-gather
 
-  // Processes of the run: no key, what starts the run says. 1 for whoever only reads the config.
+  // World size; set by the launcher, not a config key. 1 when only reading a config.
   std::int64_t ranks = 1;
 
   friend bool operator==(const ParallelSection&, const ParallelSection&) = default;

@@ -1,6 +1,6 @@
 #pragma once
-// How a model is quantized where it is written. Options of verbs and keys of the config's section export fill the same
-// members; resolve_quantization() is the one judgement of both.
+// Quantization settings of exports. Shared by command options and the config section export; validated by
+// resolve_quantization().
 
 #include <functional>
 #include <optional>
@@ -13,17 +13,17 @@
 namespace quench {
 
 inline constexpr std::int64_t kCalibrationSamples = 128;
-inline constexpr std::int64_t kCalibrationTokens = 2048;  // of a sequence, where the model's context is that long
+inline constexpr std::int64_t kCalibrationTokens = 2048;  // sequence length, capped by the model's context
 
 struct QuantizationSection {
   std::string scheme;  // a name of scheme_table(); empty: none
   std::string method{quantizers().front().name};
   std::vector<std::string> rules;                   // "PATTERN=SCHEME"
-  std::string embeddings;                           // a scheme for the embedding table; empty: none
-  std::optional<std::vector<std::string>> exclude;  // patterns; absent: those of QuantizationRules
-  std::vector<std::string> calibration;             // files
+  std::string embeddings;                           // scheme of the embedding table; empty: none
+  std::optional<std::vector<std::string>> exclude;  // patterns; unset: QuantizationRules defaults
+  std::vector<std::string> calibration;
   std::int64_t calibration_samples = kCalibrationSamples;
-  std::int64_t calibration_seq_len = 0;  // 0: kCalibrationTokens, at most the model's context
+  std::int64_t calibration_seq_len = 0;  // 0: kCalibrationTokens, capped by the model's context
   std::optional<double> damping;
   bool act_order = false;
   std::optional<double> smoothing;
@@ -31,18 +31,18 @@ struct QuantizationSection {
   friend bool operator==(const QuantizationSection&, const QuantizationSection&) = default;
 };
 
-// Where faults go. A member is named as above.
+// Error sink; members are named as above.
 struct QuantizationFaults {
-  std::function<std::string(std::string_view member)> key;  // what the user calls it: "--scheme", "export.scheme"
+  std::function<std::string(std::string_view member)> key;  // user-visible name: "--scheme", "export.scheme"
   std::function<void(std::string_view member, std::string reason)> report;
 };
 
-// The patterns of layers that stay in high precision.
+// Patterns of layers kept in high precision.
 [[nodiscard]] std::vector<std::string> excluded_layers(const QuantizationSection& section);
 
-// Absent without a scheme; without calibration data, whose files it does not read. Reports unknown names, options that
-// do not act on the method, and calibration files that are missing or of no use; the result counts only where nothing
-// was reported.
+// nullopt without a scheme. Does not read calibration files; the result has no calibration data. Reports unknown names,
+// options without effect on the method, and missing or unusable calibration files; the result is valid only without
+// reports.
 [[nodiscard]] std::optional<QuantizationRules> resolve_quantization(const QuantizationSection& section,
                                                                     const QuantizationFaults& faults);
 

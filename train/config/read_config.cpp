@@ -14,7 +14,7 @@
 namespace quench {
 namespace {
 
-// Enough for any honest mistake; a hostile file of a million unknown keys must not cost minutes.
+// Limit for hostile files with very many unknown keys.
 constexpr std::size_t kMaxIssues = 100;
 
 class Reader {
@@ -79,7 +79,7 @@ class Reader {
     report(name, value, {unknown.reason, unknown.suggestion, value.line(), value.column()});
   }
 
-  // A section of another program whose keys have names here. False, and nothing reported, where none has.
+  // Section of another framework with known keys. False without a report if it has none.
   bool report_foreign_members(const std::string& name, const Json& value) {
     if (!value.is_object() || !nearest_name(name, section_names()).empty()) return false;
     const auto named = [&](const std::string& key) {
@@ -103,14 +103,14 @@ class Reader {
     }
   }
 
-  // True for a path between a section and its keys, such as recipe.filter.
+  // True for an intermediate path such as recipe.filter.
   static bool is_group(const std::string& path) {
     return std::any_of(field_table().begin(), field_table().end(),
                        [&](const Field& field) { return field.path.starts_with(path + "."); });
   }
 
   void report_unknown(const std::string& prefix, const std::string& path, const Json& value) {
-    if (path.starts_with("model.")) {  // of a config.json, with nothing to say
+    if (path.starts_with("model.")) {  // config.json field without a remark
       const std::string_view name = std::string_view(path).substr(6);
       const nn::ModelField* field = nn::find_model_field(name);
       if (field != nullptr && nn::field_refusal(nullptr, name, value).empty()) return;
@@ -156,7 +156,7 @@ ReadResult read_config(const Json& document, const Origins& origins) {
 
 namespace {
 
-// A run that trains for few bits is exported in those, where the format stores them.
+// QAT runs default to an export in the simulated scheme, if the format supports it.
 void derive_export(RunConfig& config) {
   ExportSection& section = *config.export_model;
   std::string& scheme = section.quantization.scheme;

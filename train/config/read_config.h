@@ -1,5 +1,5 @@
 #pragma once
-// The walk from a JSON document to a RunConfig by the field table. load.h is the interface for callers.
+// Traversal of a JSON document to a RunConfig by the field table. Public interface: load.h.
 
 #include <map>
 #include <set>
@@ -15,24 +15,23 @@ namespace quench {
 struct ReadResult {
   RunConfig config;
   std::vector<ConfigIssue> issues;
-  std::set<std::string, std::less<>> given;  // paths of the keys that the document holds
-  std::set<std::string, std::less<>> bad;    // those among them whose value was refused
+  std::set<std::string, std::less<>> given;  // paths present in the document
+  std::set<std::string, std::less<>> bad;    // subset of `given` with rejected values
 };
 
-// Where values come from: the file's name, and the command-line argument of each key that one has set.
+// Origins of values: file name, and the command-line argument that set a key.
 struct Origins {
   std::string source;
   std::map<std::string, std::string> arguments;
 
-  // "run.json:3:7", "--training.steps=0", or the source alone for a value without a position.
+  // "run.json:3:7", "--training.steps=0", or the source alone without a position.
   [[nodiscard]] std::string of(const std::string& path, int line, int column) const;
 };
 
-// Reads every key of every section; unknown keys, wrong types and values out of range become issues. A "$schema"
-// member at the top, which editors read, is ignored.
+// Reads all keys; unknown keys, wrong types and out-of-range values become issues. A top-level "$schema" is ignored.
 [[nodiscard]] ReadResult read_config(const Json& document, const Origins& origins);
 
-// Fills in what depends on other keys (the `derived` fields of the table). `name` is used where the run has none.
+// Computes `derived` fields. `name`: default run name.
 void derive_values(RunConfig& config, const std::string& name);
 
 }  // namespace quench

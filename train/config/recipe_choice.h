@@ -1,6 +1,6 @@
 #pragma once
-// What recipe.name "auto" became in a run (train/config/resolved_config.h): part of its state, since another choice
-// would be another run.
+// Resolution of recipe.name "auto" (train/config/resolved_config.h). Part of the run state, since another choice
+// changes the run.
 
 #include <string>
 #include <string_view>
@@ -15,27 +15,26 @@ namespace quench {
 
 inline constexpr std::string_view kAutoRecipe = "auto";
 
-// A recipe as people read it: the one that keeps all products in high precision by the dtype that they have, "f32
-// (recipe bf16, no low precision)" for f32 parameters; others by their names.
+// Display name of a recipe: the recipe's name; for full high precision named by dtype, "f32 (recipe bf16, no low
+// precision)" for f32 parameters.
 [[nodiscard]] std::string shown_recipe(std::string_view name, std::string_view dtype);
 
 struct RecipeChoice {
   std::string name = "bf16";
-  std::vector<std::string> exclude;  // globs beside those of the run's own filter
-  std::string reason;                // for people
+  std::vector<std::string> exclude;  // globs, in addition to the run's filter
+  std::string reason;
 };
 
 // {"name", "exclude", "reason"}
 [[nodiscard]] Json to_json(const RecipeChoice& choice);
-// Throws corrupt, naming the source, for anything else, a recipe that this program does not have included.
+// Throws corrupt naming the source for invalid content, including an unknown recipe.
 [[nodiscard]] RecipeChoice recipe_choice_from_json(const Json& json, std::string_view source);
 
-// The options by which a recipe's simulated scheme follows from its config section.
+// Recipe options that determine the simulated scheme.
 [[nodiscard]] recipes::RecipeOptions simulated_formats(const RecipeSection& recipe);
-// What the export stores of a model that is trained under the run's recipe; null where that simulates no storage that a
-// scheme has.
+// Export scheme simulated by the run's recipe (QAT); null if it simulates no storage scheme.
 [[nodiscard]] const Scheme* simulated_scheme(const RunConfig& config);
-// The same of the embedding table; null too where that stays in high precision.
+// The same for the embedding table; null if it stays in high precision.
 [[nodiscard]] const Scheme* simulated_embedding_scheme(const RunConfig& config);
 
 }  // namespace quench

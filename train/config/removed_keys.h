@@ -1,5 +1,5 @@
 #pragma once
-// Keys that earlier versions had. Resolved configs of those versions, in checkpoints too, hold them.
+// Keys of earlier versions, present in their resolved configs and checkpoints.
 
 #include <string>
 #include <string_view>
@@ -10,7 +10,7 @@ namespace quench {
 
 [[nodiscard]] bool is_removed_key(std::string_view path);
 
-// Why the value is refused; "" for one that asks for nothing.
+// Reason for refusal; empty if the value has no effect.
 [[nodiscard]] std::string removed_key_refusal(std::string_view path, const Json& value);
 
 }  // namespace quench

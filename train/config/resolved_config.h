@@ -1,5 +1,5 @@
 #pragma once
-// A run's config with nothing left to choose.
+// Run config with recipe.name resolved.
 
 #include <optional>
 
@@ -8,21 +8,19 @@
 
 namespace quench {
 
-// A RunConfig is what was written: recipe.name may be "auto". It is what a run stores, compares and is checked by.
-// Models are built and planned from a ResolvedConfig, whose recipe.name is always the name of a recipe. It does not
-// change.
+// Immutable. RunConfig is as written, may have recipe.name "auto", and is stored, compared and validated. Models are
+// built and planned from ResolvedConfig, whose recipe.name is always a recipe.
 class ResolvedConfig {
  public:
-  // `choice` takes the place of "auto"; a config that names its recipe stays as it is. Without a choice "auto" is bf16,
-  // for what comes before one is made.
+  // `choice` replaces "auto"; no effect on a named recipe. Default for "auto": bf16.
   explicit ResolvedConfig(RunConfig written, const RecipeChoice& choice = {});
 
   const RunConfig& operator*() const noexcept { return config_; }
   const RunConfig* operator->() const noexcept { return &config_; }
-  // For what takes any config.
+  // Conversion for functions of any config.
   operator const RunConfig&() const noexcept { return config_; }
 
-  // What "auto" became; nothing where the config named its recipe.
+  // Resolution of "auto"; nullopt for a named recipe.
   [[nodiscard]] const std::optional<RecipeChoice>& choice() const noexcept { return choice_; }
 
  private:
@@ -30,7 +28,7 @@ class ResolvedConfig {
   std::optional<RecipeChoice> choice_;
 };
 
-// {"recipe": {"name", "filter": {...}}}: what a choice decides, to paste into a config.
+// {"recipe": {"name", "filter": {...}}}: the choice as config text.
 [[nodiscard]] Json recipe_section(const ResolvedConfig& config);
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// The words of enums that the config alone has.
+// Names of config-only enums.
 
 #include "core/system/enum_names.h"
 #include "train/config/run_config.h"

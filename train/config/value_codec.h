@@ -1,6 +1,6 @@
 #pragma once
-// Reading and writing the C++ types that config fields have. Nothing is converted silently: true is not 1, 16.7 is
-// not 16, "3" is not 3; only an integer stands for the same floating-point number.
+// Parsing and serialization of config value types. No implicit conversion: true is not 1, 16.7 is not 16, "3" is not 3;
+// only integers are accepted as floating-point numbers.
 
 #include <array>
 #include <optional>
@@ -17,18 +17,18 @@ namespace quench {
 
 using ReadError = std::optional<ValueError>;
 
-// `3 (integer)`, `"3" (string)`, `null`, `an array`, ... for messages; long strings are cut.
+// `3 (integer)`, `"3" (string)`, `null`, `an array`, ... for messages; long strings are truncated.
 [[nodiscard]] std::string describe(const Json& value);
 // "expected <type>, got <describe(value)>"
 [[nodiscard]] ValueError wrong_value(const std::string& type, const Json& value, std::string suggestion = {});
 // "a, b, c"
 [[nodiscard]] std::string join(const std::vector<std::string>& words, std::string_view separator = ", ");
 
-// Codec<T> holds, for one type under one rule:
-//   type(rule)                 the words used in messages and documents
-//   kind                       how override text is read
+// Codec<T> of a type under a rule:
+//   type(rule)                 type name in messages and documents
+//   kind                       parsing of override text
 //   schema(rule)               JSON Schema
-//   read(value, rule, target)  nullopt and target set, or what is wrong
+//   read(value, rule, target)  sets target and returns nullopt, or the error
 //   write(value, rule)
 template <class T>
 struct Codec;
@@ -96,7 +96,7 @@ struct Codec<std::vector<DataSource>> {
   static Json write(const std::vector<DataSource>& value, const ValueRule& rule);
 };
 
-// A JSON object of any members.
+// JSON object with any members.
 template <>
 struct Codec<Json::Object> {
   static constexpr ValueKind kind = ValueKind::json;
@@ -124,7 +124,7 @@ struct Codec<DType> {
   static Json write(DType value, const ValueRule& rule);
 };
 
-// Unset is the rule's unset_word.
+// Unset: the rule's unset_word.
 template <>
 struct Codec<std::optional<DType>> {
   static constexpr ValueKind kind = ValueKind::text;
@@ -134,7 +134,7 @@ struct Codec<std::optional<DType>> {
   static Json write(std::optional<DType> value, const ValueRule& rule);
 };
 
-// Unset is null.
+// Unset: null.
 template <class T>
 struct Codec<std::optional<T>> {
   static constexpr ValueKind kind = Codec<T>::kind;
@@ -159,7 +159,7 @@ struct Codec<std::optional<T>> {
   }
 };
 
-// Enums have the words of core/system/enum_names.h.
+// Names from core/system/enum_names.h.
 template <class E>
 requires std::is_enum_v<E>
 struct Codec<E> {

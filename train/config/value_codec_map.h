@@ -1,5 +1,5 @@
 #pragma once
-// Objects whose keys are patterns and whose values are all of one type: {"o_proj": 8, "*.layers.0.*": 4}.
+// Objects with pattern keys and values of one type: {"o_proj": 8, "*.layers.0.*": 4}.
 
 #include <map>
 

@@ -1,4 +1,4 @@
-// Values that may be written in more than one form: data sources and the checkpoint to resume from.
+// Values with several forms: data sources and the checkpoint to resume from.
 
 #include <limits>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Token sequences for calibration, read as evaluation reads its documents.
+// Calibration token sequences, read like evaluation documents.
 
 #include <memory>
 
@@ -8,10 +8,10 @@
 
 namespace quench {
 
-// The first section.calibration_samples sequences of the documents, which follow one another in one stream; each has
-// all its tokens. Null where the section names no files. `no_tokenizer` says why there is none, where that is not for
-// want of one in the model folder. Throws bad_config where the data hold fewer, saying how many they hold, and for
-// sequences longer than the context; what read_evaluation_data() throws.
+// First section.calibration_samples sequences of the concatenated documents, all of full length. Null if the section
+// names no files. `no_tokenizer`: reason for a missing tokenizer, if not absent from the model folder. Throws
+// bad_config for too few sequences (with their number) or sequences longer than the context, and errors of
+// read_evaluation_data().
 [[nodiscard]] std::shared_ptr<const CalibrationData> read_calibration_data(const QuantizationSection& section,
                                                                            const Tokenizer* tokenizer,
                                                                            const nn::ModelConfig& model,

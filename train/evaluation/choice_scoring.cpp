@@ -12,10 +12,10 @@
 namespace quench {
 namespace {
 
-// What stands between a context and its continuation.
+// Delimiter between context and continuation.
 constexpr std::string_view kDelimiter = " ";
 
-// The last window + 1 tokens of both, of which those of the continuation are scored.
+// Last window + 1 tokens of context and continuation; only the continuation is scored.
 ScoringWindow window_of(std::vector<std::int32_t> context, const std::vector<std::int32_t>& continuation,
                         std::int64_t window) {
   context.insert(context.end(), continuation.begin(), continuation.end());
@@ -34,7 +34,7 @@ struct Mean {
   double error = std::numeric_limits<double>::quiet_NaN();
 };
 
-// Of `hits` ones among `count` zeros and ones; the error from the sample's standard deviation.
+// Mean of `hits` ones among `count` zeros and ones; error from the sample standard deviation.
 Mean mean_of(std::int64_t hits, std::int64_t count) {
   const auto n = static_cast<double>(count);
   Mean mean{.value = static_cast<double>(hits) / n};
@@ -83,7 +83,7 @@ ChoiceReport choice_report(std::span<const ChoiceItem> items, std::span<const st
     std::vector<double> normalized;
     for (std::size_t c = 0; c < likelihoods.size(); ++c)
       normalized.push_back(likelihoods[c] / static_cast<double>(jinja::character_count(items[i].choices[c])));
-    // The first of several that are largest.
+    // First of the largest values.
     const auto best = [](const std::vector<double>& values) {
       return static_cast<std::size_t>(std::ranges::max_element(values) - values.begin());
     };

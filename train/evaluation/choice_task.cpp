@@ -30,7 +30,7 @@ std::vector<std::string> texts_at(const Json& record, std::string_view key) {
   return texts;
 }
 
-// An integer, or as the hub's HellaSwag has it, the text of one.
+// An integer, or its text as in the hub's HellaSwag.
 std::size_t index_at(const Json& record, std::string_view key, std::size_t choices) {
   const Json* value = record.find(key);
   if (value == nullptr) reject(fmt::format("no field \"{}\"", key));
@@ -50,7 +50,7 @@ std::size_t index_at(const Json& record, std::string_view key, std::size_t choic
   return static_cast<std::size_t>(index);
 }
 
-// re.sub(r"\[.*?\]", "", text): brackets that close on their line.
+// re.sub(r"\[.*?\]", "", text): brackets closed on the same line.
 std::string without_brackets(const std::string& text) {
   std::string kept;
   for (std::size_t i = 0; i < text.size();) {
@@ -64,7 +64,7 @@ std::string without_brackets(const std::string& text) {
   return kept;
 }
 
-// The texts of WikiHow have marks in brackets.
+// WikiHow texts have bracketed marks.
 std::string clean(std::string_view text) {
   const std::string titled = jinja::replace(jinja::strip(text, "", jinja::StripSide::both), " [title]", ". ", -1);
   return jinja::replace(without_brackets(titled), "  ", " ", -1);
@@ -82,8 +82,8 @@ std::string question(std::string_view text) {
   return fmt::format("Question: {}\nAnswer:", text);
 }
 
-// On the hub {"question": "...", "choices": {"text": [...], "label": [...]}}, in the original files
-// {"question": {"stem": "...", "choices": [{"text": "...", "label": "..."}, ...]}}.
+// Hub: {"question": "...", "choices": {"text": [...], "label": [...]}}; original files: {"question": {"stem": "...",
+// "choices": [{"text": "...", "label": "..."}, ...]}}.
 ChoiceItem arc(const Json& record) {
   ChoiceItem item;
   std::vector<std::string> labels;

@@ -12,16 +12,16 @@ namespace {
 
 using DocumentSink = std::function<void(const ScoredDocument&)>;
 
-// Tokens that are read from a file at once.
+// Tokens per file read.
 constexpr std::uint64_t kBlockTokens = std::uint64_t{1} << 20;
 
-// Records of token ids, which need no tokenizer.
+// Token id records; no tokenizer needed.
 void read_token_records(const std::filesystem::path& path, const EvaluationData& data, const nn::ModelConfig& model,
                         const DocumentSink& each) {
   ReaderOptions options = data.reader;
   options.format = data_format_named(data.format).text;
   options.vocab_size = model.vocab_size;
-  // Only to tell chats from ids: none of their text is read.
+  // Distinguishes chats from ids; text is not read.
   if (options.chat_template == nullptr && !options.chat_renderer) options.chat_template = &chat_templates().front();
   const auto require_ids = [&](bool ids) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, ids, "{} is text, but {}; name one with --tokenizer", path.string(),
@@ -71,7 +71,7 @@ void read_documents(const std::filesystem::path& path, const EvaluationData& dat
   }
 }
 
-// The documents of token files, whatever their length.
+// Documents of token files, of any length.
 class ShardDocuments {
  public:
   ShardDocuments(const std::vector<std::string>& files, const EvaluationData& data, const Tokenizer* tokenizer,
@@ -89,7 +89,7 @@ class ShardDocuments {
       source_->read(begin, block);
       starts.clear();
       source_->find_document_starts(begin, block, starts);
-      // A block's first token is not among its starts, whether a document begins there or not.
+      // A block's first token is not among its starts, even if a document begins there.
       if (begin > 0 && starts_at(begin)) starts.insert(starts.begin(), begin);
       std::size_t done = 0;
       for (const std::uint64_t start : starts) {
@@ -152,7 +152,7 @@ class ShardDocuments {
   const DocumentSink& each_;
   const std::function<bool()>& enough_;
   std::unique_ptr<TokenStream> source_;
-  std::vector<std::int32_t> tokens_;  // of the document that is being read
+  std::vector<std::int32_t> tokens_;  // current document
   std::vector<std::uint8_t> targets_;
   std::uint64_t first_ = 0;  // its first token in the stream
 };

@@ -1,5 +1,5 @@
 #pragma once
-// The documents of an evaluation as tokens: from texts, records and token files.
+// Tokenized evaluation documents from text, records and token files.
 
 #include <functional>
 #include <string>
@@ -15,24 +15,24 @@
 namespace quench {
 
 struct EvaluationData {
-  std::vector<std::string> files;           // glob patterns and folders
-  DataSplit split = DataSplit::validation;  // of folders
-  // One of data_format_names() (data/sampling/data_formats.h). Automatic takes files by their first
-  // bytes or names for text or records, else by their first bytes for tokens.
+  std::vector<std::string> files;  // glob patterns and folders
+  DataSplit split = DataSplit::validation;
+  // One of data_format_names() (data/sampling/data_formats.h). Automatic: text, records or tokens by the first bytes or
+  // the file name.
   std::string format = "auto";
-  ReaderOptions reader{};  // its format is taken from `format`
-  // A text gets what its tokenizer puts around one, unless it begins with the prefix token's text already: what
-  // lm-evaluation-harness does unless told otherwise.
+  ReaderOptions reader{};  // its format is overridden by `format`
+  // Adds the tokenizer's special tokens to texts, except to texts that already begin with the prefix token's text
+  // (lm-evaluation-harness default).
   bool special_tokens = true;
-  // Why there is no tokenizer, for the error about text without one.
+  // Reason for a missing tokenizer, for the error on text input.
   std::string no_tokenizer = no_tokenizer_text();
-  // Asked after each document: true ends the reading. Empty: all are read.
+  // Polled after each document; true stops reading. Empty: read all.
   std::function<bool()> enough = {};
 };
 
-// Hands on every document, those of token files last. Chats and token records keep their targets, as in training. Token
-// files need no tokenizer; where there is one, it tells their text. Throws the readers' errors, bad_config for text
-// without a tokenizer.
+// Emits every document, those of token files last. Chats and token records keep their target masks, as in training.
+// Token files need no tokenizer; with one, their text is decoded. Throws readers' errors, bad_config for text without a
+// tokenizer.
 void read_evaluation_data(const EvaluationData& data, const Tokenizer* tokenizer, const nn::ModelConfig& model,
                           const std::function<void(const ScoredDocument&)>& each);
 

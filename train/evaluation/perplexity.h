@@ -1,5 +1,5 @@
 #pragma once
-// Perplexity of documents: per token, per word and per byte.
+// Document perplexity per token, word and byte.
 
 #include <cstdint>
 #include <optional>
@@ -14,11 +14,11 @@ namespace quench {
 struct PerplexityReport {
   std::int64_t documents = 0;
   std::int64_t tokens = 0;  // predicted tokens
-  std::int64_t words = 0;   // of the documents' texts, as count_words; 0: a document's text is not known
-  std::int64_t bytes = 0;   // of UTF-8; the same
+  std::int64_t words = 0;   // words of the documents' texts (count_words); 0: unknown
+  std::int64_t bytes = 0;   // UTF-8 bytes; 0: unknown
   double nll = 0;           // sum of -log p over all tokens, nats
 
-  // NaN where the count is 0.
+  // NaN if the count is 0.
   [[nodiscard]] double loss() const;              // nll / tokens
   [[nodiscard]] double token_perplexity() const;  // exp(nll / tokens)
   [[nodiscard]] double word_perplexity() const;   // exp(nll / words): independent of the tokenizer
@@ -27,28 +27,26 @@ struct PerplexityReport {
 };
 
 struct PerplexityOptions {
-  std::int64_t window = 0;  // tokens that the model sees at once
-  // 0: rolling windows as lm-evaluation-harness makes them. Above: windows that far apart, as in the guide to
-  // perplexity of Transformers' documentation.
+  std::int64_t window = 0;  // context length in tokens
+  // 0: rolling windows of lm-evaluation-harness. > 0: strided windows of the Transformers perplexity guide.
   std::int64_t stride = 0;
-  // What stands before a document's first token in rolling windows. Without, that token is not scored.
+  // Token before a document's first token in rolling windows; unset: the first token is not scored.
   std::optional<std::int32_t> prefix;
 };
 
-// A document as tokens.
 struct ScoredDocument {
   std::span<const std::int32_t> tokens;
-  std::span<const std::uint8_t> targets;  // one flag a token, 0: context only; or empty: all are scored
-  std::optional<std::string_view> text;   // what the tokens stand for, as far as it is known
+  std::span<const std::uint8_t> targets;  // one flag per token, 0: context only; empty: all are scored
+  std::optional<std::string_view> text;   // decoded text, if known
 };
 
 class PerplexityMeter {
  public:
   PerplexityMeter(const nn::CausalLm& model, const PerplexityOptions& options) : options_(options), scorer_(model) {}
 
-  // Throws nonfinite where the model's loss is NaN or infinite, naming document (from 0) and token.
+  // Throws nonfinite naming document (from 0) and token for a NaN or infinite loss.
   void add(const ScoredDocument& document);
-  // Throws bad_config when no token could be scored.
+  // Throws bad_config if no token was scored.
   [[nodiscard]] PerplexityReport finish();
 
  private:
@@ -58,7 +56,7 @@ class PerplexityMeter {
   bool text_known_ = true;
 };
 
-// Words as lm-evaluation-harness counts them: the pieces of re.split(r"\s+", text).
+// Word count of lm-evaluation-harness: pieces of re.split(r"\s+", text).
 [[nodiscard]] std::int64_t count_words(std::string_view text);
 
 }  // namespace quench

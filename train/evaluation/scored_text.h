@@ -1,5 +1,5 @@
 #pragma once
-// Texts as the tokens that an evaluation scores.
+// Tokenized evaluation documents.
 
 #include <cstdint>
 #include <optional>
@@ -12,18 +12,18 @@
 
 namespace quench {
 
-// What a tokenizer's model has seen in front of a text: the beginning-of-sequence token, else the end-of-sequence
-// token; without a tokenizer the model's; nullopt where none of them is known.
+// Token before a text in training: BOS, else EOS of the tokenizer; without a tokenizer those of the model; nullopt if
+// unknown.
 [[nodiscard]] std::optional<std::int32_t> prefix_token(const Tokenizer* tokenizer, const nn::ModelConfig& model);
 
-// Encodes texts with what the tokenizer puts around one, unless a text begins with the prefix token's text already:
-// what lm-evaluation-harness does. The tokenizer must outlive it.
+// Encodes texts with the tokenizer's special tokens, except texts that already begin with the prefix token's text (as
+// lm-evaluation-harness). The tokenizer must outlive it.
 class ScoredText {
  public:
-  // Without `special_tokens` nothing is put around texts (add_bos_token=False there).
+  // Without `special_tokens` no tokens are added (add_bos_token=False in lm-evaluation-harness).
   ScoredText(const Tokenizer& tokenizer, const nn::ModelConfig& model, bool special_tokens);
 
-  // Without `parse_special` the text of special tokens in a text stays text.
+  // Without `parse_special`, special-token text is encoded as plain text.
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text, bool parse_special = true) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace quench {
 namespace {
 
-// The window that predicts tokens[begin, end) from what stands before each; targets before `scored` are context only.
+// Window that predicts tokens[begin, end); targets before `scored` are context only.
 ScoringWindow window_of(std::span<const std::int32_t> tokens, std::int64_t begin, std::int64_t end,
                         std::int64_t scored) {
   ScoringWindow w;

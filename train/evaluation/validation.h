@@ -1,5 +1,5 @@
 #pragma once
-// Validation loss of the model as it is.
+// Validation loss during training.
 
 #include <memory>
 
@@ -12,12 +12,12 @@ namespace quench {
 
 struct ValidationOptions {
   std::int64_t micro_batch_size = 1;
-  std::int64_t batches = 0;  // from the start of the set, always the same; 0: all of it
+  std::int64_t batches = 0;  // leading batches of the set; 0: all
   std::int64_t loss_chunk_rows = 0;
-  const distributed::Ranks* ranks = nullptr;  // not null: they share out the batches, and all get the result
+  const distributed::Ranks* ranks = nullptr;  // not null: batches are split over ranks, all get the result
 };
 
-// Mean cross-entropy over all valid tokens, and its exponential. Changes nothing in the model.
+// Mean cross-entropy over all valid tokens, and its exponential. Does not modify the model.
 [[nodiscard]] EvaluationMetrics validate(const nn::CausalLm& model, std::shared_ptr<const Dataset> data,
                                          const ValidationOptions& options);
 

@@ -13,8 +13,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The key-value caches of several texts are one cache: text i has rows [i * room, (i + 1) * room). Positions count
-// these rows, and the rope table has the rows of one text over and over.
+// KV caches of several texts in one cache: text i has rows [i * R, (i + 1) * R), R rows per text. Positions count these
+// rows; the RoPE table repeats the rows of one text.
 class SharedCache {
  public:
   SharedCache(const nn::CausalLm& model, std::int64_t width, std::int64_t room)
@@ -22,17 +22,17 @@ class SharedCache {
         width_(width),
         room_(room),
         cache_(model.config(), width * room, model.options().dtype, model.options().device) {
-    // The whole table at once, so that decoding does not remake it token by token.
+    // Builds the full table once instead of token by token.
     (void)model.make_context({{0, 0, 0, room}}, 0);
   }
 
-  // One stretch of tokens of a text, behind `length` tokens that are there.
+  // Consecutive tokens of a text, after `length` cached tokens.
   struct Stretch {
     std::int64_t text = 0, length = 0;
     std::span<const std::int32_t> tokens;
   };
 
-  // f32 [stretches, V]: the logits behind each stretch, on the host.
+  // f32 [stretches, V]: logits after each stretch, on the host.
   HostCopy logits(std::span<const Stretch> stretches) {
     const autograd::NoGrad no_grad;
     std::int64_t total = 0, longest = 0;
@@ -68,7 +68,7 @@ class SharedCache {
   }
 
  private:
-  // The model makes another table where it needs other angles.
+  // The model returns another table for other angles.
   const nn::RopeTable& repeated(const nn::RopeTable& table) {
     if (table_of_ == table.cos.raw_data()) return repeated_;
     const auto repeat = [&](const Tensor& one) {
@@ -77,7 +77,7 @@ class SharedCache {
       for (std::int64_t i = 0; i < width_; ++i) all.narrow(0, i * room_, rows).copy_from(one.narrow(0, 0, rows));
       return all;
     };
-    original_ = table;  // its memory is not given to another
+    original_ = table;  // keeps its memory from reuse
     repeated_ = {repeat(table.cos), repeat(table.sin)};
     table_of_ = table.cos.raw_data();
     return repeated_;
@@ -133,7 +133,7 @@ class BatchGeneration {
     accept(slot, logits.get(), 0);
   }
 
-  // A token more of each text.
+  // Decodes one token per text.
   void step() {
     std::vector<std::size_t> slots;
     std::vector<SharedCache::Stretch> stretches;
@@ -196,7 +196,7 @@ void generate_batch(const nn::CausalLm& model, std::span<const BatchPrompt> prom
     room = std::max(room, static_cast<std::int64_t>(prompts[i].tokens.size()) + own.max_new_tokens);
   }
   if (prompts.empty()) return;
-  // Angles that depend on the length of the text are another table for each.
+  // Length-dependent angles need a table per text.
   if (nn::rope_effective_length(model.config(), room) != nn::rope_effective_length(model.config(), 1)) width = 1;
   width = std::min(width, static_cast<std::int64_t>(prompts.size()));
   BatchGeneration(model, prompts, options, width, room, on_result).run();

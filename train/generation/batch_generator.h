@@ -1,5 +1,5 @@
 #pragma once
-// Generation behind many prompts: several texts grow side by side, and a pass of the model serves all of them.
+// Batched generation for many prompts.
 
 #include <cstdint>
 #include <functional>
@@ -15,10 +15,10 @@ struct BatchPrompt {
   std::int64_t max_new_tokens = 128;
 };
 
-// Continues each prompt as generate() does with these options, but for max_new_tokens, which is the prompt's own, and
-// for the order of sums where a pass has other sizes. At most `width` texts grow at a time; where one ends, the next
-// prompt takes its place. `on_result` is told each result, in the order in which texts end. Throws what generate()
-// throws; its first message is that of the first prompt that does not fit.
+// Continues each prompt as generate() with these options, except for max_new_tokens, set per prompt, and for the
+// summation order at other batch sizes. Continuous batching: at most `width` sequences; a finished one is replaced by
+// the next prompt. Calls `on_result` in order of completion. Throws as generate(), for the first prompt that does not
+// fit.
 void generate_batch(const nn::CausalLm& model, std::span<const BatchPrompt> prompts, const GenerationOptions& options,
                     std::int64_t width,
                     const std::function<void(std::size_t prompt, const GenerationResult& result)>& on_result);

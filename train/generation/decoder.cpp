@@ -11,12 +11,12 @@
 namespace quench {
 namespace {
 
-// Fewer keys than this are not worth a pass of their own.
+// Smaller key bounds are not worth a separate capture.
 constexpr std::int64_t kMinBound = 1024;
 
 CallCounter captured_passes("generation.captured");
 
-// Where its weights in values begin.
+// Data pointers of the weights.
 std::vector<const void*> weight_addresses(const nn::CausalLm& model) {
   std::vector<const void*> all;
   for (const nn::Parameter* parameter : model.parameters())
@@ -28,9 +28,9 @@ std::vector<const void*> weight_addresses(const nn::CausalLm& model) {
 
 Decoder::Decoder(const nn::CausalLm& model, std::int64_t capacity)
     : model_(model), cache_(model.config(), capacity, model.options().dtype, model.options().device) {
-  // The whole table at once, so that decoding does not remake it token by token.
+  // Builds the full table once instead of token by token.
   (void)model.make_context({{0, 0, 0, capacity}}, 0);
-  // A pass whose rotation depends on the sequence's length is another one for every token.
+  // Length-dependent RoPE changes the pass at every token.
   capturable_ = model.weights_stay() &&
                 nn::rope_effective_length(model.config(), capacity) == nn::rope_effective_length(model.config(), 1);
   const Device device = model.options().device;
@@ -68,11 +68,11 @@ Tensor Decoder::logits(const Tensor& ids) {
 }
 
 bool Decoder::captured() {
-  // The first single token runs as it comes: what is made on first use, kernels' code among it, is there for the
+  // The first single-token pass runs uncaptured, so that lazy initialization, including kernel loading, precedes the
   // capture.
   if (single_passes_++ == 0 || !capturable_) return false;
   const std::int64_t keys = cache_.length() + 1;
-  // Behind its first chunk, where a query's keys begin depends on its position.
+  // After the first attention chunk, a query's first key depends on its position.
   const std::int64_t chunk = model_.config().layer_attention.smallest_chunk();
   const std::int64_t most = chunk > 0 ? std::min(chunk, cache_.capacity()) : cache_.capacity();
   if (keys > most) return false;

@@ -17,14 +17,14 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// The token with the largest logit, chosen on the device: the pass behind it is queued before the host has seen it.
+// Greedy token selected on the device: the next pass is queued before the host reads it.
 class GreedyToken {
  public:
   explicit GreedyToken(const Tensor& logits) : found_(find(logits)), on_host_(found_) {}
 
   // i32 [1]
   [[nodiscard]] Tensor on_device() const { return found_.narrow(0, 0, 1); }
-  // Waits for it. `position` is the number of tokens in front.
+  // Synchronizes. `position`: number of preceding tokens.
   [[nodiscard]] std::int32_t get(std::size_t position) const {
     const auto* found = on_host_.get().data<std::int32_t>();
     if (found[1] >= 0) fail_nonfinite_logit(found[1], static_cast<std::int64_t>(position));
@@ -38,7 +38,7 @@ class GreedyToken {
     return found;
   }
 
-  Tensor found_;  // index, first that is not finite
+  Tensor found_;  // index, first non-finite one
   HostCopy on_host_;
 };
 
@@ -48,7 +48,7 @@ bool is_greedy(const SamplingOptions& options) {
 
 class Generation {
  public:
-  // The decoder has seen the beginning of the prompt, or nothing.
+  // The decoder holds a prefix of the prompt, or nothing.
   Generation(Decoder& decoder, std::span<const std::int32_t> prompt, const GenerationOptions& options,
              const std::function<bool(std::int32_t)>& on_token)
       : options_(options), on_token_(on_token), decoder_(decoder), seen_(prompt.begin(), prompt.end()) {}
@@ -62,7 +62,7 @@ class Generation {
     result_.decode_seconds = seconds_since(start_);
     return std::move(result_);
   }
-  // Prompt and generated tokens; the decoder has seen all of them but for the last at most.
+  // Prompt and generated tokens; the decoder holds all but at most the last.
   [[nodiscard]] std::vector<std::int32_t> take_text() { return std::move(seen_); }
 
  private:
@@ -75,7 +75,7 @@ class Generation {
     (void)token.get(seen_.size());
     begin_decoding();
     for (std::int64_t left = options_.max_new_tokens - 1; left >= 0; --left) {
-      // A pass too many behind a token that ends the text.
+      // One surplus pass after a stop token.
       std::optional<GreedyToken> following;
       if (left > 0) following.emplace(decoder_.logits(token.on_device()));
       if (!accept(token.get(seen_.size())) || left == 0) return;
@@ -83,7 +83,7 @@ class Generation {
     }
   }
 
-  // The host draws from the logits.
+  // Sampling on the host.
   void sampled() {
     HostCopy logits(prompt_logits());
     (void)logits.get();
@@ -102,7 +102,7 @@ class Generation {
     start_ = Clock::now();
   }
 
-  // False where the text ends.
+  // False at the end of the text.
   bool accept(std::int32_t token) {
     result_.tokens.push_back(token);
     seen_.push_back(token);
@@ -115,7 +115,7 @@ class Generation {
   Decoder& decoder_;
   std::vector<std::int32_t> seen_;
   GenerationResult result_;
-  Clock::time_point start_ = Clock::now();  // of the prompt's pass, then of decoding
+  Clock::time_point start_ = Clock::now();  // prompt pass, then decoding
 };
 
 }  // namespace
@@ -140,7 +140,7 @@ GenerationSession::~GenerationSession() = default;
 GenerationResult GenerationSession::generate(std::span<const std::int32_t> prompt, const GenerationOptions& options,
                                              const std::function<bool(std::int32_t)>& on_token) {
   check_generation(model_, prompt, options);
-  // Where anything throws, nothing is known about the decoder.
+  // Decoder state is unknown after an exception.
   std::unique_ptr<Decoder> decoder = std::move(decoder_);
   const std::vector<std::int32_t> seen = std::move(seen_);
   seen_.clear();
@@ -152,7 +152,7 @@ GenerationResult GenerationSession::generate(std::span<const std::int32_t> promp
         model_, std::max(needed, std::min<std::int64_t>(twice, model_.config().context_length())));
     reused_ = 0;
   } else {
-    // The last token's pass gives the logits.
+    // The last token must be run for its logits.
     const auto common = static_cast<std::size_t>(std::ranges::mismatch(seen, prompt).in1 - seen.begin());
     reused_ = std::min(common, prompt.size() - 1);
     decoder->rewind(static_cast<std::int64_t>(reused_));

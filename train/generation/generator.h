@@ -1,5 +1,5 @@
 #pragma once
-// Text generation with a key-value cache.
+// Text generation with a KV cache.
 
 #include <functional>
 #include <memory>
@@ -16,28 +16,27 @@ class Decoder;
 struct GenerationOptions {
   std::int64_t max_new_tokens = 128;
   SamplingOptions sampling;
-  std::vector<std::int64_t> stop_tokens;  // end-of-sequence ids: generation ends when one is produced
+  std::vector<std::int64_t> stop_tokens;  // EOS ids
 };
 
 struct GenerationResult {
-  std::vector<std::int32_t> tokens;  // generated ones, the stop token included
-  bool stopped = false;              // by a stop token rather than by max_new_tokens
+  std::vector<std::int32_t> tokens;  // generated tokens, including the stop token
+  bool stopped = false;              // ended by a stop token, not by max_new_tokens
   double prompt_seconds = 0;
   double decode_seconds = 0;
 };
 
-// Continues `prompt` (at least one token). `on_token`, if set, sees every token as it is produced and returns false to
-// stop. Throws bad_config when prompt and new tokens exceed the model's max_position_embeddings, nonfinite when the
-// model's logits are NaN or infinite.
+// Continues `prompt` (at least one token). `on_token`, if set, is called per token; false stops. Throws bad_config if
+// prompt plus new tokens exceed max_position_embeddings, nonfinite for NaN or infinite logits.
 [[nodiscard]] GenerationResult generate(const nn::CausalLm& model, std::span<const std::int32_t> prompt,
                                         const GenerationOptions& options,
                                         const std::function<bool(std::int32_t)>& on_token = {});
 
-// The same for texts that have much in common, such as the turns of a conversation: tokens that a prompt shares with
-// the text before it, from the first on, are not computed again.
+// Generation with prefix reuse, e.g. for the turns of a conversation: the common token prefix with the previous text
+// stays in the KV cache.
 class GenerationSession {
  public:
-  // The model outlives the session.
+  // The model must outlive the session.
   explicit GenerationSession(const nn::CausalLm& model);
   ~GenerationSession();
   GenerationSession(const GenerationSession&) = delete;
@@ -45,21 +44,21 @@ class GenerationSession {
 
   [[nodiscard]] GenerationResult generate(std::span<const std::int32_t> prompt, const GenerationOptions& options,
                                           const std::function<bool(std::int32_t)>& on_token = {});
-  // Tokens of the last prompt that were there already.
+  // Reused tokens of the last prompt.
   [[nodiscard]] std::size_t reused() const noexcept { return reused_; }
 
  private:
   const nn::CausalLm& model_;
   std::unique_ptr<Decoder> decoder_;
-  std::vector<std::int32_t> seen_;  // by the decoder
+  std::vector<std::int32_t> seen_;  // tokens in the decoder's KV cache
   std::size_t reused_ = 0;
 };
 
-// Throws what generate() throws about them.
+// Throws generate()'s argument errors.
 void check_generation(const nn::CausalLm& model, std::span<const std::int32_t> prompt,
                       const GenerationOptions& options);
 
-// Tokens that fit behind a prompt of `prompt_tokens` in the model's context.
+// Context length left after `prompt_tokens` tokens.
 [[nodiscard]] std::int64_t room_behind(const nn::ModelConfig& model, std::size_t prompt_tokens);
 
 }  // namespace quench

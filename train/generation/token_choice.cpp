@@ -26,7 +26,7 @@ void apply_repetition_penalty(std::vector<Candidate>& candidates, std::span<cons
   }
 }
 
-// Probabilities of candidates sorted by descending logit.
+// Probabilities of candidates in descending order of logits.
 std::vector<double> softmax(const std::vector<Candidate>& sorted) {
   std::vector<double> p(sorted.size());
   double sum = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Choosing the next token from logits.
+// Token sampling from logits.
 
 #include <cstdint>
 #include <span>
@@ -7,25 +7,25 @@
 
 namespace quench {
 
-// Applied in Hugging Face's order: repetition penalty, temperature, top-k, top-p, min-p, softmax, draw.
+// Order of Hugging Face: repetition penalty, temperature, top-k, top-p, min-p, softmax, draw.
 struct SamplingOptions {
-  double temperature = 0.0;         // 0: greedy, the largest logit (first index on ties)
+  double temperature = 0.0;         // 0: greedy (lowest index on ties)
   std::int64_t top_k = 0;           // keep the k largest; 0: all
-  double top_p = 1.0;               // keep the smallest set of most likely tokens whose probability reaches top_p
-  double min_p = 0.0;               // drop tokens less likely than min_p times the most likely
-  double repetition_penalty = 1.0;  // positive logits of tokens already seen are divided by it, negative multiplied
+  double top_p = 1.0;               // nucleus: smallest set of most likely tokens with probability >= top_p
+  double min_p = 0.0;               // drop tokens below min_p times the top probability
+  double repetition_penalty = 1.0;  // for seen tokens: divides positive logits, multiplies negative ones
   std::uint64_t seed = 0;
 };
 
-// Throws bad_config naming the option for values outside their range.
+// Throws bad_config naming an out-of-range option.
 void check_sampling_options(const SamplingOptions& options);
 
-// The next token. `seen` are prompt and generated tokens, for the penalty. The draw depends on (seed, position) only.
-// Throws as fail_nonfinite_logit does when a logit is NaN or infinite.
+// Next token. `seen`: prompt and generated tokens, for the penalty. Deterministic in (seed, position). Throws as
+// fail_nonfinite_logit for a NaN or infinite logit.
 [[nodiscard]] std::int32_t sample_token(std::span<const float> logits, std::span<const std::int32_t> seen,
                                         const SamplingOptions& options, std::int64_t position);
 
-// Throws nonfinite: the logit of `token` behind a text of `position` tokens is NaN or infinite.
+// Throws nonfinite: NaN or infinite logit of `token` after `position` tokens.
 [[noreturn]] void fail_nonfinite_logit(std::int64_t token, std::int64_t position);
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// What a model's first passes pay once, paid ahead of them.
+// Generation warm-up.
 
 #include <cstdint>
 
@@ -7,9 +7,9 @@
 
 namespace quench {
 
-// Runs the pass of a prompt of `tokens` tokens and of one token behind it, and drops the results: libraries are opened,
-// their plans for these shapes made and kernels loaded (on a GPU some tenths of a second). The weights may hold
-// anything and may be written meanwhile by another thread. Returns when the device is done.
+// Runs a prompt pass of `tokens` tokens and one decode pass, results discarded: loads libraries and kernels and creates
+// plans for these shapes (tenths of a second on a GPU). Weights may be uninitialized or concurrently written.
+// Synchronizes the device.
 void warm_up_generation(const nn::CausalLm& model, std::int64_t tokens);
 
 }  // namespace quench

@@ -1,7 +1,6 @@
 #pragma once
-// A log file that only grows. Every append is one write(2), handed to the operating system before the call returns, so
-// a killed process loses nothing that was logged; an append that fails is taken back, so the file never ends in half a
-// record.
+// Append-only log file. Each append is one write(2) that completes before the call returns, so that a killed process
+// loses no record. A failed append is rolled back; no partial record remains.
 
 #include <cstdint>
 #include <filesystem>
@@ -11,15 +10,15 @@ namespace quench {
 
 class AppendFile {
  public:
-  // Opens `path` for appending, creating it and its folders. Throws Error (no_space, not_found or io) naming the path.
+  // Opens `path` for appending; creates it and its folders. Throws no_space, not_found or io naming the path.
   explicit AppendFile(const std::filesystem::path& path);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  // All of `bytes` or none. Throws Error (no_space or io).
+  // Atomic: all of `bytes` or none. Throws no_space or io.
   void append(std::string_view bytes);
-  // Makes what was appended durable and closes the file; later appends throw.
+  // Syncs and closes the file; later appends throw.
   void close();
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }

@@ -1,6 +1,6 @@
 #pragma once
-// Metrics for people: one line a record on standard output, and a progress bar on standard error while a terminal is
-// there to show it. Nothing is coloured and no escape sequence is written, so output is the same piped or not.
+// Console metrics: one line per record on standard output, progress bar on standard error if it is a terminal. No
+// colour and no escape sequences, so that piped output is identical.
 
 #include <chrono>
 #include <functional>
@@ -13,10 +13,10 @@ namespace quench {
 enum class ProgressDisplay { automatic, on, off };
 
 struct ConsoleOptions {
-  int output = 1;  // descriptor of the lines, unless `print` takes them
+  int output = 1;  // descriptor for lines, unless `print` is set
   std::function<void(std::string_view)> print = {};
-  int terminal = 2;  // descriptor of the bar
-  // automatic: where `terminal` is one. A launcher that prefixes ranks hands its workers pipes, hence no bar.
+  int terminal = 2;  // descriptor for the progress bar
+  // automatic: on if `terminal` is a terminal. Launcher workers write to pipes, hence no bar.
   ProgressDisplay progress = ProgressDisplay::automatic;
 };
 
@@ -29,9 +29,9 @@ class ConsoleSink final : public MetricsSink {
   void step(const StepMetrics& metrics) override;
   void evaluation(const EvaluationMetrics& metrics) override;
   void sample(const SampleRecord& sample) override;
-  // Redraws at most ten times a second. A terminal that goes away ends the bar, not the run.
+  // At most 10 redraws per second. A lost terminal ends the bar, not the run.
   void progress(const Progress& progress) override;
-  void rewind(std::int64_t) override {}  // what is printed stays printed
+  void rewind(std::int64_t) override {}  // printed lines stay
   void finish() override;
 
  private:
@@ -42,12 +42,12 @@ class ConsoleSink final : public MetricsSink {
   ConsoleOptions options_;
   bool show_bar_ = false;
   bool unicode_ = false;
-  std::string bar_;  // as it stands on the terminal; empty when erased
+  std::string bar_;  // current terminal content; empty when erased
   std::chrono::steady_clock::time_point drawn_{};
 };
 
-// A text on one terminal line: line breaks and control characters become blanks, invalid UTF-8 U+FFFD, and what
-// exceeds max_bytes an ellipsis.
+// Single-line text: line breaks and control characters become blanks, invalid UTF-8 U+FFFD; truncated to max_bytes with
+// an ellipsis.
 [[nodiscard]] std::string one_line(std::string_view text, std::size_t max_bytes);
 
 }  // namespace quench

@@ -10,8 +10,7 @@ namespace quench {
 // crc32c("123456789") == 0xE3069283
 [[nodiscard]] std::uint32_t crc32c(std::string_view bytes) noexcept;
 
-// The form that TFRecord files store: rotated right by 15 bits plus 0xA282EAD8, so that a checksum of data that itself
-// holds checksums stays useful.
+// Masked form of TFRecord files: rotated right by 15 bits plus 0xA282EAD8, for data that contain checksums.
 [[nodiscard]] constexpr std::uint32_t mask_crc32c(std::uint32_t crc) noexcept {
   return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u;
 }

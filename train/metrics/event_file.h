@@ -1,10 +1,10 @@
 #pragma once
-// TensorBoard event files: TFRecord framing around protobuf `Event` messages, encoded here by hand.
+// TensorBoard event files: TFRecord framing of protobuf `Event` messages, without a protobuf dependency.
 //
-// Record: u64 length, u32 masked CRC-32C of the length's bytes, payload, u32 masked CRC-32C of the payload; all
-// little-endian (tensorflow/core/lib/io/record_writer.h). The first payload carries file_version "brain.Event:2"
-// (tensorflow/core/util/event.proto, framework/summary.proto). Every call appends whole records with one write, so a
-// file cut short by a crash is readable up to its last complete record.
+// Record: u64 length, u32 masked CRC-32C of the length bytes, payload, u32 masked CRC-32C of the payload; little-endian
+// (tensorflow/core/lib/io/record_writer.h). The first payload has file_version "brain.Event:2"
+// (tensorflow/core/util/event.proto, framework/summary.proto). Each call appends whole records in one write; a
+// truncated file is readable up to its last complete record.
 
 #include <cstdint>
 #include <filesystem>
@@ -18,11 +18,10 @@ namespace quench {
 
 struct ScalarSummary {
   std::string_view tag;
-  double value = 0;  // stored as float; NaN and infinities are allowed
+  double value = 0;  // stored as f32; NaN and infinities allowed
 };
 
-// "events.out.tfevents.<unix time>.<host>.<process id>.<n>": TensorBoard recognises "tfevents"; the rest makes the name
-// unique.
+// "events.out.tfevents.<unix time>.<host>.<process id>.<n>": unique; TensorBoard recognises "tfevents".
 [[nodiscard]] std::string event_file_name(double unix_time);
 
 class EventFile {
@@ -30,11 +29,11 @@ class EventFile {
   // Creates `path` and writes the version record.
   EventFile(const std::filesystem::path& path, double unix_time);
 
-  // All scalars of one step in one record.
+  // All scalars of a step in one record.
   void scalars(std::int64_t step, double unix_time, std::span<const ScalarSummary> values);
-  // A text for TensorBoard's text panel, which renders Markdown.
+  // Markdown for TensorBoard's text panel.
   void text(std::int64_t step, double unix_time, std::string_view tag, std::string_view markdown);
-  // Tells TensorBoard to drop what earlier files of the folder hold for this step and later ones.
+  // Makes TensorBoard drop data of earlier files from this step on.
   void restart(std::int64_t step, double unix_time);
   void close() { file_.close(); }
 

@@ -1,5 +1,5 @@
 #pragma once
-// How the tokens of one logged step spread over the experts.
+// Expert load of one logged step.
 
 #include <algorithm>
 #include <cstdint>
@@ -15,7 +15,7 @@ struct ExpertMetrics {
   std::vector<nn::ExpertLoad::Layer> layers;
   double unix_time = 0;  // as in StepMetrics
 
-  // Load of the busiest expert over the mean, of the worst layer: 1 where loads are even.
+  // Max/mean expert load of the worst layer; 1 when balanced.
   [[nodiscard]] double imbalance() const {
     double worst = 0;
     for (const nn::ExpertLoad::Layer& layer : layers) worst = std::max(worst, layer.imbalance());
@@ -23,7 +23,7 @@ struct ExpertMetrics {
   }
 };
 
-// A record of experts.jsonl (json_lines_sink.h).
+// Record of experts.jsonl (json_lines_sink.h).
 [[nodiscard]] Json to_json(const ExpertMetrics& metrics);
 
 }  // namespace quench

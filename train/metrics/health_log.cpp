@@ -11,7 +11,7 @@ namespace {
 
 using recipes::OperandHealth;
 
-constexpr std::size_t kMaxWarnings = 8;  // a step
+constexpr std::size_t kMaxWarnings = 8;  // per step
 
 std::string_view words(recipes::LayerOperand operand) {
   switch (operand) {
@@ -38,10 +38,10 @@ std::vector<HealthFinding> find_faults(std::span<const OperandHealth> operands) 
     if (!health.finite()) findings.push_back({HealthFault::nonfinite, &health});
   std::ranges::sort(findings, {}, [](const HealthFinding& finding) { return finding.operand->order; });
   for (const OperandHealth& health : operands) {
-    if (!health.finite()) continue;  // the other numbers mean nothing
+    if (!health.finite()) continue;  // other values are undefined
     if (health.saturated_share() > kMaxSaturatedShare) findings.push_back({HealthFault::saturation, &health});
     if (health.underflow_share() > kMaxUnderflowShare) findings.push_back({HealthFault::underflow, &health});
-    // Also where the noise has swallowed everything, NaN included.
+    // Also if noise exceeds the signal, including NaN.
     const bool enough = health.error.sqnr() >= recipes::dense_sqnr(health.format, health.stochastic) - kMaxSqnrLoss;
     if (!enough && health.error.noise != 0) findings.push_back({HealthFault::noise, &health});
   }
@@ -97,7 +97,7 @@ std::string HealthLog::first_nonfinite(std::int64_t step, MetricsLog& log, const
 void HealthLog::warn(std::int64_t step, std::span<const OperandHealth> operands) {
   std::size_t fresh = 0, nonfinite = 0;
   for (const HealthFinding& finding : find_faults(operands)) {
-    // What follows the first non-finite operand is its consequence.
+    // Non-finite operands after the first are consequences.
     if (finding.fault == HealthFault::nonfinite && nonfinite++ > 0) continue;
     if (!reported_.emplace(finding.operand->layer, finding.operand->operand, finding.fault).second) continue;
     if (fresh++ < kMaxWarnings) QUENCH_LOG_WARN("step {}: {}", step, describe(finding));

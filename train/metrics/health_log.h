@@ -1,5 +1,5 @@
 #pragma once
-// The health of a low-precision run: when it is measured, where it goes, and when it is worth a warning.
+// Quantization health of a low-precision run: measurement schedule, logging and warnings.
 
 #include <cstdint>
 #include <functional>
@@ -17,22 +17,22 @@ namespace quench {
 
 enum class HealthFault {
   nonfinite,   // NaN or infinite values
-  saturation,  // values clipped to the format's largest
-  underflow,   // values that become 0
-  noise,       // a poor signal to noise ratio
+  saturation,  // values clipped to the format's maximum
+  underflow,   // values rounded to 0
+  noise,       // low SQNR
 };
 
-// Dynamic scaling maps the largest element of a scale's group to the format's largest value: none is clipped. More than
-// this share is a fault: the scale belongs to other values.
+// Maximum saturated fraction. Dynamic scaling maps the group amax to the format's maximum, so nothing is clipped; more
+// indicates a stale or wrong scale.
 inline constexpr double kMaxSaturatedShare = 1e-3;
 
-// When the standard deviation of the bulk of an operand has sunk to the smallest normal number of e4m3, 2^-6, half the
-// smallest subnormal, 2^-10, is 1/16 of it: 5% of normally distributed values are below and become 0 (10% in e5m2).
-// From there on the bulk loses bits, which its SQNR does not show while a few large elements dominate the signal.
+// Maximum underflow fraction. If the standard deviation of an operand's bulk is the smallest normal of e4m3, 2^-6, half
+// the smallest subnormal, 2^-10, is 1/16 of it: 5% of normally distributed values round to 0 (10% in e5m2). Beyond that
+// the bulk loses bits that SQNR does not show while outliers dominate the signal.
 inline constexpr double kMaxUnderflowShare = 0.05;
 
-// An operand that is this many decibels below dense_sqnr() has lost one bit of its significands in the mean, more than
-// any distribution of normal numbers but a lattice of ties explains (they are within 3.3): subnormals carry the signal.
+// Maximum SQNR below dense_sqnr(), in dB: one significand bit on average. Distributions of normal numbers other than a
+// lattice of ties stay within 3.3; more means subnormals carry the signal.
 inline constexpr double kMaxSqnrLoss = 6.02;
 
 struct HealthFinding {
@@ -42,22 +42,21 @@ struct HealthFinding {
 
 // All faults of a step: non-finite operands first, in order of measurement, then the others by layer.
 [[nodiscard]] std::vector<HealthFinding> find_faults(std::span<const recipes::OperandHealth> operands);
-// One line that names the layer, its operand, what is wrong and what to do.
+// One line: layer, operand, fault and remedy.
 [[nodiscard]] std::string describe(const HealthFinding& finding);
 
 class HealthLog {
  public:
-  // Without a recorder, and with `every` 0, nothing is measured. Else steps 1, every, 2 every, ... are.
+  // No measurement without a recorder or with `every` 0; else at steps 1, every, 2 every, ...
   HealthLog(std::shared_ptr<recipes::HealthRecorder> recorder, std::int64_t every)
       : recorder_(every > 0 ? std::move(recorder) : nullptr), every_(every) {}
 
-  // Before the forward pass of a step, counted from 1.
+  // Call before the forward pass; steps are 1-based.
   void begin_step(std::int64_t step);
-  // After its backward pass: what was measured goes to the log, and new faults to the screen.
+  // Call after the backward pass: logs measurements, and warns of new faults.
   void end_step(std::int64_t step, MetricsLog& log);
-  // After end_step(), of a step whose loss or gradient is not finite: "input of model.layers.3.mlp.down_proj", the
-  // operand that was the first not to be finite. A step that was not measured is repeated by `again` for that. Empty
-  // when no measured operand is at fault.
+  // Call after end_step() for a step with non-finite loss or gradient: first non-finite operand, e.g. "input of
+  // model.layers.3.mlp.down_proj". Repeats an unmeasured step with `again`. Empty if all measured operands are finite.
   [[nodiscard]] std::string first_nonfinite(std::int64_t step, MetricsLog& log, const std::function<void()>& again);
 
  private:
@@ -65,8 +64,8 @@ class HealthLog {
 
   std::shared_ptr<recipes::HealthRecorder> recorder_;
   std::int64_t every_ = 0;
-  std::vector<recipes::OperandHealth> measured_;  // of this step
-  // Each fault of an operand is reported once a run.
+  std::vector<recipes::OperandHealth> measured_;  // current step
+  // Faults are reported once per operand and run.
   std::set<std::tuple<std::string, recipes::LayerOperand, HealthFault>> reported_;
 };
 

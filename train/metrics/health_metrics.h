@@ -1,5 +1,5 @@
 #pragma once
-// What one step's operands lost to quantization, for the sinks of metrics.
+// Quantization errors of one step's operands, for metrics sinks.
 
 #include <cstdint>
 #include <vector>
@@ -10,10 +10,10 @@ namespace quench {
 
 struct HealthMetrics {
   std::int64_t step = 0;
-  std::vector<recipes::OperandHealth> operands;  // by layer
+  std::vector<recipes::OperandHealth> operands;  // ordered by layer
   double unix_time = 0;                          // as in StepMetrics
 
-  // Over all operands. The worst ratio is infinite where nothing is lost, and NaN where an operand is not finite.
+  // Over all operands; infinite if lossless, NaN for a non-finite operand.
   [[nodiscard]] double worst_sqnr() const noexcept;
   [[nodiscard]] double most_saturated() const noexcept;
   [[nodiscard]] double most_underflow() const noexcept;

@@ -13,7 +13,7 @@
 namespace quench {
 namespace {
 
-// Longer lines are no records of ours; the cap bounds what a damaged file can make a reader hold.
+// Line length limit: bounds memory for a corrupt file.
 constexpr std::size_t kMaxLineBytes = std::size_t{16} << 20;
 constexpr std::size_t kWriteBytes = std::size_t{1} << 20;
 
@@ -31,7 +31,7 @@ bool is_blank(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
-// The record on a line, or nothing for anything else.
+// Record of a line; nullopt if invalid.
 std::optional<Json> parse_record(std::string_view line) {
   if (line.size() > kMaxLineBytes) return std::nullopt;
   try {
@@ -47,14 +47,14 @@ std::optional<Json> parse_record(std::string_view line) {
 }
 
 struct Survey {
-  std::size_t later = 0;    // records beyond the resumed step
-  std::size_t invalid = 0;  // lines that are no records
-  bool torn = false;        // the last line has no line break: what is appended would join it
+  std::size_t later = 0;
+  std::size_t invalid = 0;
+  bool torn = false;  // last line without line break: an append would join it
 
   [[nodiscard]] bool clean() const { return later == 0 && invalid == 0 && !torn; }
 };
 
-// Sends the lines to keep to `keep`, each with its line break.
+// Passes lines to keep, with their line breaks, to `keep`.
 Survey survey(const std::filesystem::path& path, std::int64_t resume_step,
               const std::function<void(std::string_view line)>& keep) {
   Survey result;
@@ -115,7 +115,7 @@ void set_aside(const std::filesystem::path& path) {
   }
 }
 
-// Brings the file into the state in which it can be appended to, and returns its path.
+// Makes the file appendable; returns its path.
 const std::filesystem::path& prepare(const std::filesystem::path& path, std::optional<std::int64_t> resume_step) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return path;
@@ -138,7 +138,7 @@ void JsonLines::append(const Json& record) {
 
 void JsonLines::rewind(std::int64_t step) {
   file_->close();
-  // The file is replaced: the descriptor in hand would lead to the old one.
+  // Reopen: the file was replaced.
   file_ = std::make_unique<AppendFile>(prepare(path(), step));
 }
 

@@ -95,7 +95,7 @@ Json to_json(const HealthMetrics& metrics) {
     values.set("underflow", health.underflow_share());
     values.set("nonfinite", !health.finite());
     nonfinite |= !health.finite();
-    // A layer's operands follow one another.
+    // Operands of a layer are consecutive.
     if (layers.empty() || layers.back().first != health.layer) layers.emplace_back(health.layer, Json::object());
     layers.back().second.set(to_string(health.operand), std::move(values));
   }

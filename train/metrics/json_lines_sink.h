@@ -1,23 +1,21 @@
 #pragma once
-// Metrics for programs: metrics.jsonl, evaluations.jsonl, samples.jsonl, health.jsonl, experts.jsonl and events.jsonl
-// in one folder.
+// Machine-readable metrics: JSON Lines files in one folder.
 //
-// Every record has every key of its kind. A value that is unknown, NaN or infinite is null; "nonfinite" tells the last
-// two from the first.
+// Every record has all keys of its kind. Unknown, NaN and infinite values are null; "nonfinite" marks the last two.
 //   metrics.jsonl      step, total_steps, time, loss, grad_norm, lr, tokens_per_second, devices, tflops, mfu,
-//                      float8_share, sol_fraction, light_share (the same number under its former name), memory_bytes,
+//                      float8_share, sol_fraction, light_share (former name, same value), memory_bytes,
 //                      memory_share, step_ms, data_share, eta_seconds, tokens_seen, skipped_steps,
-//                      nonfinite; expert_imbalance of models with experts
+//                      nonfinite; expert_imbalance of MoE models
 //   evaluations.jsonl  step, time, name, values {name: number}, tokens, seconds, nonfinite
 //   samples.jsonl      step, time, prompt, text, tokens [ids of the text]
 //   health.jsonl       step, time, worst_sqnr_db, most_saturated, most_underflow, nonfinite,
 //                      layers {name: {operand: {format, rounding if stochastic, amax, sqnr_db, saturated, underflow,
 //                      nonfinite}}} with operands
-//                      input, weight, output_gradient; sqnr_db is null too where nothing was lost
-//   experts.jsonl      step, time, imbalance, balance_loss, z_loss, layers {number: [share of each expert]}; only of
-//                      models with experts, and the losses only where they take part in training
-//   events.jsonl       step, time, event ("resume", "rollback", "skip", "spike"), message; only of runs that had any
-// time is in seconds since 1970; shares and mfu are fractions; total_steps is null when unknown.
+//                      input, weight, output_gradient; sqnr_db is null if lossless
+//   experts.jsonl      step, time, imbalance, balance_loss, z_loss, layers {number: [share of each expert]}; MoE
+//                      models only, losses only if trained on
+//   events.jsonl       step, time, event ("resume", "rollback", "skip", "spike"), message; only if there are any
+// time: seconds since 1970; shares and mfu: fractions; total_steps: null if unknown.
 
 #include <filesystem>
 #include <optional>
@@ -35,7 +33,7 @@ namespace quench {
 
 class JsonLinesSink final : public MetricsSink {
  public:
-  // resume_step: see JsonLines. Throws Error when a file cannot be opened.
+  // resume_step: see JsonLines. Throws when a file cannot be opened.
   JsonLinesSink(const std::filesystem::path& folder, std::optional<std::int64_t> resume_step);
 
   [[nodiscard]] std::string_view name() const noexcept override { return name_; }
@@ -56,7 +54,7 @@ class JsonLinesSink final : public MetricsSink {
   JsonLines evaluations_;
   JsonLines samples_;
   JsonLines health_;
-  // Opened with the first record, or where an earlier start left some.
+  // Opened at the first record, or if the file exists.
   std::optional<JsonLines> experts_;
   std::optional<JsonLines> events_;
 };

@@ -1,8 +1,8 @@
 #pragma once
-// Sends what a run measures to every sink, and keeps a sink's trouble away from training: one that fails, at opening or
-// later (disk full, closed terminal), is dropped with one warning.
+// Fan-out of metrics to all sinks. A sink that fails to open or write (disk full, closed terminal) is dropped with one
+// warning; training continues.
 //
-// Used from the training thread of rank 0; an empty log, as on the other ranks, drops everything.
+// For the training thread of rank 0; an empty log, as on other ranks, drops everything.
 
 #include <filesystem>
 #include <memory>
@@ -16,13 +16,13 @@
 namespace quench {
 
 struct MetricsLogOptions {
-  std::filesystem::path folder;  // of the .jsonl files; event files go to "tensorboard" below it
+  std::filesystem::path folder;  // .jsonl files; event files in its subfolder "tensorboard"
   bool jsonl = true;
   bool tensorboard = true;
   std::optional<ConsoleOptions> console = ConsoleOptions{};
-  // Updates that the loaded checkpoint had done; nullopt for a new run. What the logs hold of later steps is dropped.
+  // Steps completed in the loaded checkpoint; nullopt for a new run. Later log records are dropped.
   std::optional<std::int64_t> resume_step;
-  std::string config;  // the resolved config's text, for TensorBoard
+  std::string config;  // resolved config text, for TensorBoard
 };
 
 class MetricsLog {
@@ -31,10 +31,9 @@ class MetricsLog {
   explicit MetricsLog(const MetricsLogOptions& options);
 
   void add(std::unique_ptr<MetricsSink> sink) { sinks_.push_back(std::move(sink)); }
-  // Sinks still working.
   [[nodiscard]] std::size_t size() const noexcept { return sinks_.size(); }
 
-  // A unix_time of 0 is replaced by the present. Never throw for a sink's failure.
+  // A unix_time of 0 is set to now. Sink failures do not throw.
   void step(StepMetrics metrics);
   void evaluation(EvaluationMetrics metrics);
   void sample(SampleRecord sample);
@@ -44,7 +43,7 @@ class MetricsLog {
   void progress(const Progress& progress);
   // After a rollback to the checkpoint of `step`.
   void rewind(std::int64_t step);
-  // Call at the end of the run, also when it ends with an error.
+  // Call at the end of the run, also after an error.
   void finish();
 
  private:

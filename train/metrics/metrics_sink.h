@@ -1,7 +1,7 @@
 #pragma once
-// A destination of training metrics: the console, a JSON Lines file, a TensorBoard event file.
+// Metrics sink interface: console, JSON Lines, TensorBoard.
 //
-// Sinks throw Error when they cannot write; MetricsLog turns that into one warning and a run without the sink.
+// Sinks throw Error on write failure; MetricsLog logs one warning and drops the sink.
 
 #include <cstdint>
 #include <optional>
@@ -14,9 +14,9 @@
 
 namespace quench {
 
-// How far the run is, for displays that move with every step.
+// Progress of the run, for displays updated every step.
 struct Progress {
-  std::int64_t step = 0;  // updates done
+  std::int64_t step = 0;  // optimizer steps completed
   std::int64_t total_steps = 0;
   double loss = 0;
   double tokens_per_second = 0;
@@ -26,7 +26,7 @@ struct Progress {
 class MetricsSink {
  public:
   virtual ~MetricsSink() = default;
-  // "the console", "runs/x/metrics/metrics.jsonl": how the warning calls the sink.
+  // Sink name in warnings: "the console", "runs/x/metrics/metrics.jsonl".
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
 
   virtual void step(const StepMetrics& metrics) = 0;
@@ -36,9 +36,9 @@ class MetricsSink {
   virtual void experts(const ExpertMetrics&) {}
   virtual void event(const RunEvent&) {}
   virtual void progress(const Progress&) {}
-  // The run went back to the state after `step` (a rollback): what was recorded of later steps does not count.
+  // Rollback to the state after `step`: discards records of later steps.
   virtual void rewind(std::int64_t step) = 0;
-  // The run is over: whatever is still open is completed.
+  // End of the run: completes pending output.
   virtual void finish() {}
 };
 

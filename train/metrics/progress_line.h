@@ -1,5 +1,5 @@
 #pragma once
-// A line on a terminal that shows how far something long is; nothing where there is no terminal.
+// Terminal progress line of a long operation; none without a terminal.
 
 #include <chrono>
 #include <cstdint>
@@ -10,15 +10,14 @@ namespace quench {
 
 class ProgressLine {
  public:
-  // `what` is done, in words: "tokenizing"; shown as core/system/printable.h says. Shown on standard error while
-  // messages of level info are.
+  // `what`: e.g. "tokenizing", escaped as in core/system/printable.h. On standard error if level info is enabled.
   explicit ProgressLine(std::string_view what);
-  // Leaves nothing on the line.
+  // Erases the line.
   ~ProgressLine();
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  // Bytes; a total of 0 is unknown. Redraws at most ten times a second, and not before the first half second is over.
+  // Bytes; total 0: unknown. At most 10 redraws per second, none within the first 0.5 s.
   void update(std::uint64_t done, std::uint64_t total);
 
  private:

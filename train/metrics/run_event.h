@@ -1,5 +1,5 @@
 #pragma once
-// Events of a run at a step, besides its metrics.
+// Step events of a run, logged in addition to metrics.
 
 #include <cstdint>
 #include <string>
@@ -8,16 +8,16 @@
 namespace quench {
 
 namespace run_events {
-inline constexpr std::string_view kResume = "resume";      // training started again from the state after `step`
-inline constexpr std::string_view kRollback = "rollback";  // training went back to the state after `step`
-inline constexpr std::string_view kSkip = "skip";          // the update of `step` was dropped
-inline constexpr std::string_view kSpike = "spike";  // loss or gradient norm of `step` was far above the ones before
+inline constexpr std::string_view kResume = "resume";      // resumed from the state after `step`
+inline constexpr std::string_view kRollback = "rollback";  // rolled back to the state after `step`
+inline constexpr std::string_view kSkip = "skip";          // update of `step` skipped
+inline constexpr std::string_view kSpike = "spike";        // loss or gradient norm spike at `step`
 }  // namespace run_events
 
 struct RunEvent {
   std::int64_t step = 0;
-  std::string_view name;  // of run_events
-  std::string message;    // a line for people; may be empty
+  std::string_view name;  // name from run_events
+  std::string message;    // display text; may be empty
   double unix_time = 0;   // seconds since 1970, set by MetricsLog when 0
 };
 

@@ -26,12 +26,12 @@ std::string local_time() {
 
 }  // namespace
 
-// Lines from several threads; nothing after the first that could not be written.
+// Thread-safe line writer; stops after the first failed write.
 class RunLog::File {
  public:
   explicit File(const std::filesystem::path& path) { file_.emplace(path); }
 
-  // What went wrong, once.
+  // Error text, reported once.
   std::string append(std::string_view lines) {
     const std::lock_guard lock(mutex_);
     if (!file_) return {};
@@ -49,8 +49,7 @@ class RunLog::File {
   std::optional<AppendFile> file_;
 };
 
-// The program's messages on their way to the file. A failure here is not reported by a message of its own, which would
-// come by here again.
+// Log sink of the file. Failures are not logged, since the message would reach this sink again.
 class RunLog::Sink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit Sink(std::shared_ptr<File> file) : file_(std::move(file)) {}

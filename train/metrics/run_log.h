@@ -1,7 +1,7 @@
 #pragma once
-// What a run says: on the console, and in a file of the run folder that grows over all starts of the run.
+// Console output of a run, also appended to a log file over all starts.
 //
-// The file holds everything from level info up, whatever --quiet, metrics.log_level and a closed console leave of it.
+// The file has everything from level info up, independent of --quiet, metrics.log_level and a closed console.
 
 #include <filesystem>
 #include <memory>
@@ -11,19 +11,18 @@ namespace quench {
 
 class RunLog {
  public:
-  // Opens the file (a file that cannot be opened costs one warning) and takes the program's log messages from now on.
-  // Text goes to the descriptor `console` while messages of level info are shown.
+  // Opens the file (one warning on failure) and redirects log messages. Text goes to descriptor `console` if level info
+  // is enabled.
   RunLog(const std::filesystem::path& file, int console);
-  // Gives the messages back to the console alone.
+  // Restores console-only logging.
   ~RunLog();
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
 
-  // Whole lines for people: to the console and the file, with what a terminal would obey written out
-  // (core/system/printable.h). Never throws for a console or file that cannot be written:
-  // that costs one warning.
+  // Writes whole lines to console and file, control characters escaped (core/system/printable.h). Never throws; a write
+  // failure costs one warning.
   void text(std::string_view lines);
-  // To the file alone.
+  // File only.
   void record(std::string_view lines);
 
  private:

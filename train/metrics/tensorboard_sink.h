@@ -1,13 +1,13 @@
 #pragma once
-// Metrics for TensorBoard, under torchtitan's tags so that runs of both compare on one page:
-//   loss_metrics/global_avg_loss  grad_norm  lr  throughput(tps) [of one device]  tflops  mfu(%)
+// TensorBoard metrics with torchtitan's tags, for comparison of runs:
+//   loss_metrics/global_avg_loss  grad_norm  lr  throughput(tps) [per device]  tflops  mfu(%)
 //   float8_flops(%)  sol_fraction(%) [and light_share(%), its former name]  time_metrics/end_to_end(s)
 //   time_metrics/data_loading(s)  time_metrics/data_loading(%)  memory/max_active and memory/max_reserved, each (GiB)
 //   and (%)  n_tokens_seen  skipped_steps
 //   validation_metrics/<value> for the evaluation "validation", <evaluation>/<value> for others
-//   health/worst_sqnr(dB)  health/most_saturated(%)  health/most_underflow(%), and of each layer and operand
+//   health/worst_sqnr(dB)  health/most_saturated(%)  health/most_underflow(%), and per layer and operand
 //   health/<layer>/<operand>/amax, sqnr(dB), saturated(%), underflow(%)
-// Unknown values are left out, and so is the ratio of what lost nothing. Samples and the config go to the text panel.
+// Unknown values and the SQNR of lossless operands are omitted. Samples and config: text panel.
 
 #include <filesystem>
 #include <optional>
@@ -19,8 +19,8 @@ namespace quench {
 
 class TensorBoardSink final : public MetricsSink {
  public:
-  // A new event file in `folder`. resume_step: TensorBoard is told to forget what earlier files say of later steps.
-  // config: shown in the text panel when not empty. Throws Error when the file cannot be created.
+  // New event file in `folder`. resume_step: data of earlier files from later steps are dropped. config: for the text
+  // panel if not empty. Throws when the file cannot be created.
   TensorBoardSink(const std::filesystem::path& folder, std::optional<std::int64_t> resume_step, double unix_time,
                   std::string_view config = {});
 

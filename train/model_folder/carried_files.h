@@ -1,5 +1,5 @@
 #pragma once
-// The small files of a model folder: all but the weights.
+// Model folder files other than weights.
 
 #include <filesystem>
 
@@ -8,26 +8,26 @@
 
 namespace quench {
 
-// Where they come from. Folders may be empty paths.
+// Source folders; paths may be empty.
 struct SmallFiles {
-  std::filesystem::path model;             // has the licences and a generation_config.json
-  std::filesystem::path tokenizer_folder;  // has the chat template and other forms of the tokenizer's vocabulary
-  const Tokenizer* tokenizer = nullptr;    // writes its own files; null: those of tokenizer_folder are copied
-  std::string chat_template;               // Jinja; takes the place of the tokenizer's own; empty: that
-  // Of generation_config.json, whose other members are the model's; unset: those of `model`, else of config.json.
+  std::filesystem::path model;             // licences and generation_config.json
+  std::filesystem::path tokenizer_folder;  // chat template and other tokenizer files
+  const Tokenizer* tokenizer = nullptr;    // writes its own files; null: copies those of tokenizer_folder
+  std::string chat_template;               // Jinja; overrides the tokenizer's template; empty: no override
+  // Token ids of generation_config.json, other members from `model`; unset: ids of `model`, else of config.json.
   std::optional<TokenIds> generation_ids;
 };
 
-// Writes config.json and the small files into the folder `to`.
+// Writes config.json and the small files to `to`.
 void write_small_files(const Json& config, const SmallFiles& files, const std::filesystem::path& to);
 
-// Gives a tokenizer.json that has no tokenizer_config.json one that names its special tokens: without it Transformers
-// takes those of the architecture's usual tokenizer. Only for others: it counts in the tokenizer's fingerprint.
+// Adds a tokenizer_config.json with the special tokens to a lone tokenizer.json; otherwise Transformers assumes the
+// architecture's defaults. For exports only: it changes the tokenizer fingerprint.
 void name_special_tokens(const Tokenizer& tokenizer, const std::filesystem::path& folder);
 
-// Whether write_small_files may write a file of this name.
+// True for file names that write_small_files may write.
 [[nodiscard]] bool is_small_file(std::string_view name);
-// Whether that is one of the files that make up a tokenizer. Readers choose among them.
+// True for tokenizer file names. Readers select among them.
 [[nodiscard]] bool is_tokenizer_part(std::string_view name);
 
 }  // namespace quench

@@ -20,12 +20,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A file of an older export that misleads readers of a newer one that has no such file.
+// Stale file of an older export that would mislead readers.
 bool misleads(std::string_view name) {
   return is_weights_file(name) || is_format_file(name) || is_tokenizer_part(name);
 }
 
-// Files of an export in the folder: a README.md that somebody has written is none.
+// Export files in the folder; excludes a README.md that is no model card.
 OwnEntry own_in(const fs::path& folder) {
   return [folder](std::string_view entry) {
     return is_export_file(entry) || (entry == kModelCardName && is_model_card(folder / entry));
@@ -58,7 +58,7 @@ void require_apart(const ExportTarget& target) {
   for (const fs::path& path : target.kept) judge(path, false);
 }
 
-// Moves files between folders and takes all moves back unless they are kept.
+// File moves, rolled back unless committed.
 class Moves {
  public:
   ~Moves() {
@@ -87,7 +87,7 @@ bool is_gguf_file(const fs::path& file) {
   return stream.good() && std::string_view(magic, sizeof magic) == "GGUF";
 }
 
-// Where the old model's files wait until the new one's are in place.
+// Holds the old model's files until the new ones are in place.
 fs::path make_replaced_folder(const fs::path& folder) {
   fs::path replaced;
   for (int number = 1; replaced.empty() || !fs::create_directory(replaced); ++number)
@@ -95,7 +95,7 @@ fs::path make_replaced_folder(const fs::path& folder) {
   return replaced;
 }
 
-// Readers that look at the folder meanwhile see no weights, then all of them: those that complete the model come last.
+// Readers see no weights, then all: files that complete the model come last.
 void order_for_readers(std::vector<std::string>& names) {
   const auto rank = [](const std::string& name) {
     return name == kModelIndexName || name == kModelFileName ? 2 : is_weights_file(name) ? 1 : 0;
@@ -105,7 +105,7 @@ void order_for_readers(std::vector<std::string>& names) {
 
 void publish_beside(const fs::path& fresh, const fs::path& folder) {
   std::vector<std::string> arriving = file_names(fresh);
-  // Somebody's own README.md stays.
+  // A README.md that is no model card is kept.
   if (fs::exists(folder / kModelCardName) && !is_model_card(folder / kModelCardName))
     std::erase(arriving, kModelCardName);
   order_for_readers(arriving);

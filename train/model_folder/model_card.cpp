@@ -9,7 +9,6 @@ namespace {
 constexpr std::string_view kMark = "<!-- written by quench: an export replaces this file -->";
 constexpr std::uint64_t kMaxCardBytes = std::uint64_t{1} << 20;
 
-// Text in a cell of a table.
 std::string cell(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -54,7 +53,7 @@ std::string size_text(std::uint64_t bytes) {
 
 std::string to_markdown(const ModelCard& card) {
   std::string text = "---\n";
-  // A path means nothing to others.
+  // Local paths are omitted.
   if (!card.source.empty() && !std::filesystem::exists(card.source))
     text += "base_model: " + Json(card.source).dump() + "\n";
   text += fmt::format("pipeline_tag: text-generation\ntags:\n- quench\n- {}\n---\n{}\n\n# {}\n\n", card.format.name,

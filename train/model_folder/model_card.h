@@ -1,5 +1,5 @@
 #pragma once
-// README.md of an exported folder: what the model is, how it was quantized and what that cost.
+// Model card (README.md) of an export: model, quantization and its error.
 
 #include <filesystem>
 #include <optional>
@@ -15,25 +15,25 @@ namespace quench {
 inline constexpr std::string_view kModelCardName = "README.md";
 
 struct ModelCard {
-  std::string title;   // of the folder
-  std::string source;  // the model that was exported: a path or a name; may be empty
+  std::string title;
+  std::string source;  // exported model, path or name; may be empty
   const nn::ModelConfig& config;
   const ExportFormat& format;
   DType dtype;
   const QuantizationRules* quantization = nullptr;  // null: high precision
   const std::vector<LayerReport>& layers;
-  std::string perplexity_data;  // what the perplexities were measured on; empty: they were not
+  std::string perplexity_data;  // data of the perplexities; empty: not measured
   std::optional<double> perplexity_before, perplexity;
   std::uint64_t weight_bytes = 0;  // on disk
 };
 
-// Markdown with the metadata block that the Hugging Face Hub reads.
+// Markdown with Hugging Face Hub metadata.
 [[nodiscard]] std::string to_markdown(const ModelCard& card);
 
-// "1.23 GB" or "4.56 MB": powers of ten, as file managers count.
+// "1.23 GB" or "4.56 MB", decimal units.
 [[nodiscard]] std::string size_text(std::uint64_t bytes);
 
-// Whether the file is a card that an export wrote, and not somebody's own.
+// True if the file is a card written by an export.
 [[nodiscard]] bool is_model_card(const std::filesystem::path& file);
 
 }  // namespace quench

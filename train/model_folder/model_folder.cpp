@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The rows of a parameter that a piece covers, with the shape the Hugging Face tensor must have.
+// Rows of a parameter covered by a piece, and the required shape of the Hugging Face tensor.
 Shape piece_shape(const nn::Parameter& parameter, const nn::ParameterPiece& piece) {
   Shape shape = parameter.global_shape;
   shape[0] = piece.rows;
@@ -38,7 +38,7 @@ Shape piece_shape(const nn::Parameter& parameter, const nn::ParameterPiece& piec
 
 bool ignorable(const std::string& name, const nn::ModelConfig& config) {
   if (name.ends_with("rotary_emb.inv_freq")) return true;
-  // Layers behind the last one predict further tokens (DeepSeek-V3).
+  // Layers after the last one are multi-token-prediction layers (DeepSeek-V3).
   if (const Json* more = config.source.find("num_nextn_predict_layers"); more != nullptr && more->is_integer())
     for (std::int64_t i = 0; i < more->as_int(); ++i)
       if (name.starts_with(fmt::format("model.layers.{}.", config.num_hidden_layers + i))) return true;
@@ -78,7 +78,6 @@ void check_inventory(nn::CausalLm& model, const StoredWeights& weights, const fs
   QUENCH_FAIL(ErrorCode::corrupt, "{}", message);
 }
 
-// Copies a tensor on the CPU, converting if need be.
 void copy_values(const Tensor& raw, Tensor destination) {
   if (raw.dtype() == destination.dtype()) return destination.copy_from(raw);
   if (destination.device().is_cpu()) return cast({raw, destination});
@@ -87,8 +86,8 @@ void copy_values(const Tensor& raw, Tensor destination) {
   destination.copy_from(converted);
 }
 
-// Copies rows of one stored tensor, from `first_row` on, into rows of a parameter, through the host, converting if need
-// be.
+// Copies rows of a stored tensor, from `first_row` on, into rows of a parameter, through the host, with dtype
+// conversion.
 void load_piece(const StoredWeights& weights, const std::string& name, Tensor destination, std::int64_t first_row) {
   const MemoryScope scope(MemoryCategory::workspace);
   const StoredTensor stored = *weights.find(name);
@@ -105,7 +104,7 @@ void load_piece(const StoredWeights& weights, const std::string& name, Tensor de
   copy_values(raw, destination);
 }
 
-// The weight of a layer whose pieces are all packed in one form and treat their inputs alike; undefined for others.
+// Packed weight of a layer whose pieces have the same packed format and input handling; else undefined.
 PackedMatrix packed_weight(const nn::Parameter& parameter, const StoredWeights& weights) {
   std::vector<PackedMatrix> parts;
   for (const nn::ParameterPiece& piece : parameter.pieces) {
@@ -119,7 +118,7 @@ PackedMatrix packed_weight(const nn::Parameter& parameter, const StoredWeights& 
   return concatenate_rows(parts);
 }
 
-// Keeps the codes of linear layers. True for a parameter that needs no values.
+// Loader of packed linear weights. True for a parameter that needs no values.
 class PackedLoader {
  public:
   PackedLoader(nn::CausalLm& model, const StoredWeights& weights) : weights_(weights), options_(model.options()) {
@@ -142,7 +141,7 @@ class PackedLoader {
   }
 
  private:
-  // The pieces of a parameter read the same inputs.
+  // All pieces of a parameter share their inputs.
   std::optional<float> input_scale(const nn::Parameter& parameter) const {
     const auto scale = weights_.input_scale(parameter.pieces[0].hf_name);
     for (const nn::ParameterPiece& piece : parameter.pieces)
@@ -172,7 +171,7 @@ void load_tensor(const SafetensorsReader& reader, const SafetensorsEntry& entry,
 nn::ModelConfig read_model_config(const ModelSource& source) {
   Json config = source.config();
   untie_other_head(source.path(), config);
-  // Storage of the weights is left to their reader.
+  // Weight storage is handled by the weight reader.
   Json architecture = config;
   architecture.erase(kQuantizationConfig);
   nn::ModelConfig model = nn::parse_model_config(architecture, source.config_file().string());
@@ -186,7 +185,7 @@ nn::ModelConfig read_model_config(const fs::path& folder) {
 
 namespace {
 
-// `take` says of a parameter that it needs no values.
+// `take`: true if the parameter needs no values.
 void load(nn::CausalLm& model, const fs::path& folder,
           const std::function<std::function<bool(nn::Parameter&)>(const StoredWeights&)>& make_take) {
   const nn::ModelConfig config = read_model_config(folder);
@@ -275,7 +274,7 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
   }
   const nn::ModelConfig& config = options.config != nullptr ? *options.config : model.config();
   Json json = nn::to_hf_json(config, options.dtype);
-  json.erase(kQuantizationConfig);  // of the source
+  json.erase(kQuantizationConfig);  // of the source model
   write_small_files(json, options.small_files, temporary);
   if (options.small_files.tokenizer != nullptr) name_special_tokens(*options.small_files.tokenizer, temporary);
   const Json quantization = format.write(

@@ -16,63 +16,59 @@
 
 namespace quench {
 
-// Config of a model folder or GGUF file. A head that holds other values than the embedding table is not tied to it,
-// whatever config.json says (export/table/tied_head.h). Throws as ModelSource::config(), and corrupt, bad_config or
-// unsupported naming the file.
+// Config of a model folder or GGUF file. A head with values other than the embedding table is untied, regardless of
+// config.json (export/table/tied_head.h). Throws as ModelSource::config(), and corrupt, bad_config or unsupported
+// naming the file.
 [[nodiscard]] nn::ModelConfig read_model_config(const ModelSource& source);
-// The same of ModelSource::open(folder).
+// The same for ModelSource::open(folder).
 [[nodiscard]] nn::ModelConfig read_model_config(const std::filesystem::path& folder);
 
-// Fills every parameter of the model, but those of adapters, from the folder's weights, dense or quantized
-// (export/formats/stored_weights.h), splitting Hugging Face tensors into fused parameters and converting f32, bf16 and
-// f16 to the parameters' dtype. With `keep_packed` linear layers keep quantized weights packed, frozen; all other
-// parameters get the values. All missing, extra and wrongly shaped tensors are named in one error, before anything is
-// read. Rotary buffers of old checkpoints, and a head beside tied embeddings, are ignored.
+// Loads all parameters except adapters from dense or quantized weights (export/formats/stored_weights.h), splitting
+// Hugging Face tensors into fused parameters and converting f32, bf16 and f16. `keep_packed`: linear layers keep
+// quantized weights packed and frozen. Missing, extra and misshaped tensors are reported in one error before any read.
+// Ignores rotary buffers of old checkpoints and a head stored with tied embeddings.
 void load_weights(nn::CausalLm& model, const std::filesystem::path& folder, bool keep_packed = false);
 
-// What a model with adapters does with the codes of a linear layer's weight.
+// Handler for the quantized weight of a linear layer in a model with adapters.
 using CodesKeeper = std::function<void(nn::Parameter& weight, const PackedMatrix& codes)>;
-// The same, but the decoder's linear layers whose weights are quantized are given to `keep`, on the CPU and with all
-// rows whatever part this process holds; on the meta device without values, and the others not at all.
+// The same, but quantized weights of the decoder's linear layers go to `keep`, on the CPU and unsharded. On the meta
+// device: quantized ones without values, others not at all.
 void load_base(nn::CausalLm& model, const std::filesystem::path& folder, const CodesKeeper& keep);
 
-// Copies the rows of a stored tensor from `first_row` on into `destination`, as many as that has, through the host,
-// converting f32, bf16 and f16.
+// Copies rows of a stored tensor from `first_row` on into `destination`, through the host, converting f32, bf16 and
+// f16.
 void load_tensor(const SafetensorsReader& reader, const SafetensorsEntry& entry, Tensor destination,
                  std::int64_t first_row = 0);
 
 struct ModelFolderOptions {
-  DType dtype = DType::bf16;                             // of the stored weights: f32, bf16 or f16
-  std::int64_t max_shard_bytes = std::int64_t{5} << 30;  // one file if the weights fit
-  const nn::ModelConfig* config = nullptr;               // written as config.json; null: the model's own
-  SmallFiles small_files;                                // what is written beside it
-  // Brings the whole value of a parameter, of which this process holds a part; null: it holds all of it. Called in the
-  // order in which tensors are written (model_tensors()).
+  DType dtype = DType::bf16;                             // stored dtype: f32, bf16 or f16
+  std::int64_t max_shard_bytes = std::int64_t{5} << 30;  // a single file if the weights fit
+  const nn::ModelConfig* config = nullptr;               // for config.json; null: the model's own
+  SmallFiles small_files;                                // files written with the weights
+  // Gathers the whole value of a sharded parameter; null: unsharded. Called in write order (model_tensors()).
   std::function<Tensor(const nn::Parameter&)> whole;
-  const ExportFormat* format = nullptr;           // null: Hugging Face's, dense
-  std::optional<QuantizationRules> quantization;  // for formats that store codes
-  // For the model card; unset: the folder has none.
+  const ExportFormat* format = nullptr;           // null: Hugging Face, dense
+  std::optional<QuantizationRules> quantization;  // for quantized formats
+  // Model card inputs; unset: no card.
   struct Card {
-    std::string source;           // what was exported
-    std::string perplexity_data;  // what `perplexity` is measured on
-    // Of the model as it is now; called before and after quantization. Empty: not measured.
+    std::string source;
+    std::string perplexity_data;  // data of `perplexity`
+    // Perplexity of the model in its current state; called before and after quantization. Empty: not measured.
     std::function<double(nn::CausalLm&)> perplexity;
   };
   std::optional<Card> card;
 };
 
 struct ModelFolderReport {
-  std::vector<LayerReport> layers;  // a row for each linear layer of a quantized model
-  std::uint64_t file_bytes = 0;     // of the weights files
+  std::vector<LayerReport> layers;  // one row per linear layer of a quantized model
+  std::uint64_t file_bytes = 0;     // size of the weights files
   std::optional<double> perplexity_before, perplexity;
 };
 
-// Writes a folder that Transformers, vLLM and this program load. The folder appears under its name only when it is
-// complete, and one tensor at a time is converted; what may stand there before, and what becomes of it, export_folder.h
-// says. Throws bad_config for a target that is refused, before anything is computed; no_space or io; what existed
-// before is then intact. With
-// calibration data, or where the quantized model's perplexity is measured, the model computes with the quantized
-// weights afterwards (export/ptq/quantize_model.h).
+// Writes a folder for Transformers, vLLM and Quench, one tensor at a time; published atomically (export_folder.h).
+// Throws bad_config for a refused target before any computation, no_space or io with the target unchanged. With
+// calibration data or a measured quantized perplexity, the model has the quantized weights afterwards
+// (export/ptq/quantize_model.h).
 ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& target, const ModelFolderOptions& options);
 
 }  // namespace quench

@@ -10,7 +10,7 @@
 namespace quench {
 namespace {
 
-// Keys for what this program does not do, with the values that ask for nothing.
+// Unsupported PEFT keys with their values without effect.
 struct Foreign {
   std::string_view key;
   std::string_view what;
@@ -32,21 +32,21 @@ constexpr Foreign kForeign[] = {
     {"velora_config", "VeLoRA", "[null]"},
     {"monteclora_config", "MonteCLoRA", "[null]"},
     {"kasa_config", "KaSA", "[null]"},
-    // Others take a part of the base weight out when PEFT loads the adapter (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA).
+    // Other values modify the base weight when PEFT loads the adapter (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA).
     {"init_lora_weights",
      "adapters over a base that their initialisation changes (convert the adapter with PEFT's "
      "path_initial_model_for_weight_conversion)",
      R"([null, true, false, "gaussian", "eva", "orthogonal"])"},
 };
 
-// A name, or the end of one, as a regular expression.
+// Regular expression for a name or name suffix.
 std::string end_of_name(std::string_view name) {
   std::string text = "(.*\\.)?";
   for (const char c : name) text += c == '.' ? "\\." : std::string(1, c);
   return text + "$";
 }
 
-// A regular expression of the config's, as PEFT puts it into one.
+// Regular expression of the config, with PEFT's matching.
 LayerPattern pattern(const std::string& expression, std::string_view key, std::string_view source) {
   try {
     return LayerPattern("re:" + expression);
@@ -133,7 +133,7 @@ PeftConfig parse_peft_config(const Json& json, std::string_view source) {
 Json peft_config_json(const std::vector<recipes::LoraLayer>& layers, const std::vector<recipes::LinearShape>& all,
                       const recipes::LoraOptions& options, const std::string& base) {
   const auto last = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
-  std::map<std::string, std::int64_t> missing;  // layers of a kind without adapter
+  std::map<std::string, std::int64_t> missing;  // layers without adapter, by kind
   for (const recipes::LinearShape& shape : all) ++missing[last(shape.name)];
   for (const recipes::LoraLayer& layer : layers) --missing[last(layer.name)];
   std::set<std::string> targets;

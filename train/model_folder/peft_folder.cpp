@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "base_model.model.";
 
-// What a layer's adapter is called behind the layer's name.
+// Name suffixes of adapter parts.
 constexpr std::array<std::pair<recipes::AdapterPart, std::string_view>, 3> kPartNames = {
     {{recipes::AdapterPart::a, "lora_A.weight"},
      {recipes::AdapterPart::b, "lora_B.weight"},
@@ -31,10 +31,9 @@ std::string_view name_of(recipes::AdapterPart part) {
   return std::ranges::find(kPartNames, part, [](const auto& row) { return row.first; })->second;
 }
 
-// The stored tensors of one layer's adapter.
 using Parts = std::map<recipes::AdapterPart, const SafetensorsEntry*>;
 
-// Layer and part of "base_model.model.<layer>.lora_A.weight"; absent for other names.
+// Layer and part of "base_model.model.<layer>.lora_A.weight"; nullopt for other names.
 std::optional<std::pair<std::string, recipes::AdapterPart>> parse_name(std::string_view name) {
   for (const auto& [part, suffix] : kPartNames)
     if (name.starts_with(kPrefix) && name.ends_with(suffix) && name.size() > kPrefix.size() + suffix.size()) {
@@ -54,7 +53,7 @@ Shape shape_of(recipes::AdapterPart part, const recipes::LinearShape& layer, std
   return {};
 }
 
-// What is wrong with one layer's adapter; empty: nothing.
+// Fault of one layer's adapter; empty: none.
 std::string layer_fault(const std::string& layer, const Parts& parts, const recipes::LinearShape* shape,
                         const PeftConfig& config) {
   if (shape == nullptr) return fmt::format("{} is not a linear layer of the model", layer);
@@ -178,7 +177,7 @@ void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters,
   const fs::path folder = resolved_path(target.folder);
   remove_stale_temporaries(folder.parent_path(), folder.filename().string());
   StagingFolder staging(folder);
-  std::vector<Tensor> kept;  // the bytes, until they are written
+  std::vector<Tensor> kept;  // keeps the bytes until written
   std::vector<SafetensorsItem> items;
   for (const recipes::AdapterTensor& tensor : adapters.tensors(options.whole)) {
     const Tensor host = tensor.value.to(Device{});

@@ -1,5 +1,5 @@
 #pragma once
-// Adapter folders of Hugging Face PEFT: adapter_config.json and adapter_model.safetensors.
+// Hugging Face PEFT adapter folders: adapter_config.json and adapter_model.safetensors.
 
 #include <filesystem>
 #include <memory>
@@ -14,33 +14,31 @@
 namespace quench {
 
 inline constexpr std::string_view kAdapterWeightsName = "adapter_model.safetensors";
-inline constexpr std::string_view kAdapterBaseName = "adapter_base.json";  // PEFT passes it over
+inline constexpr std::string_view kAdapterBaseName = "adapter_base.json";  // ignored by PEFT
 
-// Reads a LoRA adapter for the model, in the dtypes and on the device of `options`; it is not attached. The layers are
-// those that the weights name. Throws not_found, corrupt or unsupported naming the file: what PEFT can and this program
-// cannot (trained biases, ...), a layer without its A or B, ranks and shapes that do not fit config or model,
-// tensors of other kinds; all faults of the weights in one error.
+// Loads a LoRA adapter with the dtypes and device of `options`, unattached. Layers are those in the weights file.
+// Throws not_found, corrupt or unsupported naming the file: unsupported PEFT features (trained biases, ...), a missing
+// A or B, mismatched ranks and shapes, unknown tensors; all faults of the weights in one error.
 [[nodiscard]] std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const std::filesystem::path& folder,
                                                               const nn::ParameterOptions& options);
 
-// The model that adapters were trained over: a hash of its weights in the dtype of training
-// (train/setup/adapter_setup.h).
+// Base model of adapters: hash of its weights in the training dtype (train/setup/adapter_setup.h).
 struct AdapterBase {
-  std::string hash;  // empty: not known
+  std::string hash;  // empty: unknown
   DType dtype = DType::f32;
 };
-// What a folder of this program says of it, in adapter_base.json; of others' folders nothing. Throws corrupt.
+// Content of adapter_base.json; empty for folders of other programs. Throws corrupt.
 [[nodiscard]] AdapterBase adapter_base(const std::filesystem::path& folder);
 
 struct AdapterFolderOptions {
-  DType dtype = DType::f32;  // of the stored weights
+  DType dtype = DType::f32;  // stored dtype
   std::string base;          // base_model_name_or_path
   AdapterBase trained_over = {};
-  // Brings the parts of adapters that other processes hold; absent: there are none.
+  // Gathers sharded adapters; unset: unsharded.
   recipes::Adapters::Whole whole{};
 };
 
-// Writes a folder that PEFT loads; it appears under its name only when it is complete. Throws as save_model_folder().
+// Writes a PEFT folder, published atomically. Throws as save_model_folder().
 void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters, const ExportTarget& target,
                          const AdapterFolderOptions& options);
 

@@ -11,16 +11,15 @@ namespace fs = std::filesystem;
 
 using Ids = std::vector<std::int64_t>;
 
-// The roles a token may have, in the order of to_string.
 struct Role {
   const char* name;
-  const char* key;  // in config.json and in the run's section model
+  const char* key;  // key in config.json and the section model
 };
 constexpr std::array<Role, 3> kRoles = {
     {{"begin", "bos_token_id"}, {"end", "eos_token_id"}, {"padding", "pad_token_id"}}};
 constexpr std::size_t kBegin = 0, kEnd = 1, kPadding = 2;
 
-// One id, a list of them, or nothing.
+// One id, a list, or none.
 Ids ids_at(const Json& json, std::string_view key) {
   Ids ids;
   const Json* value = json.is_object() ? json.find(key) : nullptr;
@@ -62,7 +61,7 @@ std::string shown(const Ids& ids) {
   return ids.empty() ? "none" : fmt::format("{}", fmt::join(ids, " or "));
 }
 
-// An id with its token: 257 "<|end_of_text|>".
+// Id with token: 257 "<|end_of_text|>".
 std::string shown(const Ids& ids, const Tokenizer* tokenizer) {
   if (ids.size() != 1 || tokenizer == nullptr || ids.front() >= tokenizer->vocab_size()) return shown(ids);
   const std::array<std::int32_t, 1> id = {static_cast<std::int32_t>(ids.front())};
@@ -77,7 +76,7 @@ bool holds_this_tokenizer(const fs::path& folder, const Tokenizer& tokenizer) {
   try {
     return load_tokenizer(folder)->fingerprint() == tokenizer.fingerprint();
   } catch (const Error&) {
-    return false;  // a tokenizer that cannot be read here is not the one in use
+    return false;  // unreadable, hence not the tokenizer in use
   }
 }
 
@@ -124,7 +123,7 @@ TokenIdChoice choose_token_ids(const TokenIdSources& sources) {
   const std::array<Ids, 3> published = by_role(sources.generation.value_or(sources.config));
   std::array<Ids, 3> config, generation;
   TokenIdChoice choice;
-  std::string unused;  // what a preset would have had
+  std::string unused;  // ignored ids of a preset
   for (std::size_t i = 0; i < kRoles.size(); ++i) {
     const auto& [name, key] = kRoles[i];
     const Ids named = ids_at(sources.named, key);

@@ -1,13 +1,12 @@
 #pragma once
-// Names of models that are not on this machine.
+// Hub names of models that are not on disk.
 
 #include <string>
 #include <string_view>
 
 namespace quench {
 
-// What to add to "X does not exist" where X looks like a model of the Hugging Face Hub (owner/name): how to download
-// it. Else empty.
+// Download hint for "X does not exist" if X looks like a Hugging Face Hub name (owner/name). Else empty.
 [[nodiscard]] std::string hub_hint(std::string_view path);
 
 }  // namespace quench

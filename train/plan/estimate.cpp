@@ -19,7 +19,7 @@
 namespace quench {
 namespace {
 
-// Resident bytes of this process now: the program, its libraries and what they keep.
+// Resident bytes of this process: program and libraries.
 std::int64_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
   std::int64_t pages = 0, resident = 0;
@@ -27,18 +27,18 @@ std::int64_t resident_bytes() {
   return resident * 4096;
 }
 
-// How long a run whose optimizer state travels is followed: until it has asked for no memory for so many steps.
+// With offloaded optimizer state: simulate until this many steps without new allocations.
 constexpr std::int64_t kQuietSteps = 16;
 constexpr std::int64_t kMostSteps = 96;
 constexpr std::int64_t kPlannedMicroBatches = 4;
-// Without travelling state: as many as any honest step has, so that an absurd one is planned in time all the same.
+// Without offloaded state: limit of simulated micro-batches, bounding the planning time of absurd configs.
 constexpr std::int64_t kMostMicroBatches = 256;
 
-// What the first steps add to a CPU process besides tensors: generated code of the matrix products, thread stacks,
-// buffers of the logs. Measured on models from 0.9 to 110 million parameters, where it was 3.5 to 4.5 MiB.
+// Non-tensor memory of a CPU process's first steps: JIT code of GEMMs, thread stacks, log buffers. Measured 3.5 to 4.5
+// MiB on models of 0.9 to 110 million parameters.
 constexpr std::int64_t kFirstStepBytes = std::int64_t{4} << 20;
 
-// Some may be the same one.
+// Groups may coincide.
 std::set<std::shared_ptr<distributed::ProcessGroup>> device_groups(const distributed::Ranks& ranks) {
   return {ranks.world, ranks.shard, ranks.replicate, ranks.experts, ranks.expert_shard};
 }
@@ -47,7 +47,7 @@ void reset_traffic(const distributed::Ranks& ranks) {
   for (const auto& group : device_groups(ranks)) group->reset_traffic();
 }
 
-// Since the last reset, all-gathers and sums of each group. Experts' rows go to e.exchange_bytes alone.
+// All-gathers and reductions per group since the last reset. Expert all-to-all bytes go to e.exchange_bytes only.
 std::vector<GroupTraffic> count_traffic(const distributed::Ranks& ranks, const Cluster& cluster, RunEstimate& e) {
   using distributed::CollectiveKind;
   std::vector<GroupTraffic> all;
@@ -73,7 +73,7 @@ std::vector<GroupTraffic> count_traffic(const distributed::Ranks& ranks, const C
   return all;
 }
 
-// What a process does in a step, for the prediction of its time.
+// Work per rank and step, for the time prediction.
 StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<const CheckpointTensor> state,
                    std::int64_t micro_batches, const RunEstimate& e) {
   StepWork work;
@@ -84,14 +84,14 @@ StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<c
   if (config.training.activation_checkpoint == TrainingSection::ActivationCheckpoint::full) work.recomputed = 1;
   work.tokens = static_cast<double>(config.training.micro_batch_size * config.data.seq_len * micro_batches);
   add_activation_work(model, e.flops_per_token, work.tokens, work);
-  // Parameters and moments are read and written, gradients read for the norm and for the update.
+  // Parameters and moments: read and written; gradients: read for norm and update.
   work.update_bytes = 2 * static_cast<double>(snapshot_bytes(state));
   for (const nn::Parameter* parameter : setup.model->parameters())
     if (parameter->variable.requires_grad())
       work.update_bytes += 2.0 * static_cast<double>(parameter->variable.value().numel()) *
                            static_cast<double>(byte_size(e.ranks > 1 ? config.parallel.reduce_dtype
                                                                      : config.training.grad_dtype.value_or(e.dtype)));
-  // The embedding is gathered first and its gradient summed last.
+  // The embedding is all-gathered first, its gradient reduced last.
   const double sent = static_cast<double>(model.vocab_size * model.hidden_size * (e.shard - 1)) /
                       static_cast<double>(std::max<std::int64_t>(e.shard, 1));
   work.first_bytes = sent * static_cast<double>(byte_size(config.training.dtype));
@@ -99,7 +99,7 @@ StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<c
   return work;
 }
 
-// The GPU whose rates count: the target where it is here, else the one that has been measured.
+// GPU of the rates: the target if present, else the measured one.
 std::string gpu_name(Device target) {
   return is_present(target) ? backend(target.type).device_name(target) : std::string(kPlannedGpu);
 }
@@ -173,8 +173,8 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
                     .sharded = sharded.get(),
                     .ranks = ranks.get(),
                     .router_terms = router_terms(config, setup.config)});
-    // The first step differs from all others. With offloaded state, allocations settle after several steps.
-    // Micro-batches between the first and the last are alike.
+    // The first step differs from all others; with offloaded state, allocations settle after several steps. Inner
+    // micro-batches are identical.
     const bool travels = step.offloaded_state_bytes() > 0;
     const std::int64_t planned = std::min(micro_batches, travels ? kPlannedMicroBatches : kMostMicroBatches);
     planned_micro_batches = planned;
@@ -190,8 +190,8 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     }
     e.device = plan.stats();
     if (ranks != nullptr) traffic = count_traffic(*ranks, cluster, e);
-    // Of each such layer, the input of swiglu. The host queues a micro-batch while the device works on the one before
-    // it, whose blocks are not free yet.
+    // Input of SwiGLU per offloaded layer. The host queues a micro-batch while the previous one, whose blocks are not
+    // yet free, runs on the device.
     const std::int64_t in_work = std::min<std::int64_t>(micro_batches, 2);
     const nn::ExpertsConfig& experts = setup.config.experts;
     const std::int64_t width = std::max(
@@ -213,7 +213,7 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
   }
   if (const DeviceRates* rates = target.type == DeviceType::cuda ? device_rates(gpu_name(target)) : nullptr;
       rates != nullptr && e.dtype == DType::bf16) {
-    // Micro-batches between the first and the last that was planned are alike.
+    // Inner micro-batches are identical.
     if (micro_batches > planned_micro_batches)
       for (GroupTraffic& group : traffic) {
         group.bytes = group.bytes / planned_micro_batches * micro_batches;
@@ -227,7 +227,7 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
   const bool saves = config.checkpoint.enable && config.checkpoint.async;
   if (!saves) e.staging_bytes = 0;
   if (target.is_cpu()) e.process_bytes = resident_bytes() + kFirstStepBytes;
-  // Segments, not blocks: what splitting and merging leave unused is resident too.
+  // Segments, not blocks: fragmentation is resident too.
   e.total_bytes = e.device.peak_reserved + (target.is_cpu() ? e.data_bytes + e.staging_bytes + e.process_bytes : 0);
   if (!target.is_meta() && is_present(target)) e.available_bytes = backend(target.type).memory(target).free_bytes;
   if (!target.is_cpu()) e.host_bytes = e.data_bytes + e.staging_bytes + e.offload_bytes + e.state_offload_bytes;

@@ -13,8 +13,7 @@
 namespace quench {
 namespace {
 
-// What no way of running the config goes below: weights, gradients and optimizer state, one tensor of the residual
-// stream for each layer, and the batch itself.
+// Lower bound of memory: weights, gradients and optimizer state, one residual-stream tensor per layer, and the batch.
 double least_bytes(const RunConfig& config, const nn::ModelConfig& model) {
   const auto size = [](DType dtype) { return static_cast<double>(byte_size(dtype)); };
   const nn::ParameterOptions types = parameter_options(config, kMeta);
@@ -42,7 +41,7 @@ void require_possible(const RunConfig& config, Device device) {
                   config.data.seq_len);
 }
 
-// Builds the model on the meta device, where it takes no memory.
+// Builds the model on the meta device, without memory.
 void require_buildable(const RunConfig& config) {
   const ResolvedConfig chosen(config);
   require_exportable(chosen, build_model(chosen, kMeta, Device{}));

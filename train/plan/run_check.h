@@ -1,5 +1,6 @@
 #pragma once
-// The one judgement of `quench train` and `quench config check` on a config that load_run_config has accepted.
+// Pre-run validation shared by `quench train` and `quench config check`, for a config that load_run_config has
+// accepted.
 
 #include <optional>
 
@@ -8,10 +9,9 @@
 
 namespace quench {
 
-// Throws what speaks against starting the run, before anything of it is read, written or allocated: a recipe, filter or
-// export that does not fit the model (bad_config, or unsupported by the device or the format) and, where a device is
-// given, what it cannot do (bad_config) and a run that does not fit its memory (out_of_memory). An impossible size is
-// refused without a plan.
+// Throws before anything is read, written or allocated: bad_config or unsupported for a recipe, filter or export that
+// does not fit the model; with a device, bad_config for unsupported settings and out_of_memory for a run exceeding its
+// memory. Impossible sizes are refused without an estimate.
 void require_startable(const RunConfig& config, const std::optional<Device>& device);
 
 }  // namespace quench

@@ -18,14 +18,14 @@ std::int64_t bytes_in_use() {
   return Allocator::of(kMeta).stats().current;
 }
 
-// As the allocator counts them.
+// Allocator-rounded bytes.
 std::int64_t bytes_like(const Tensor& t) {
   const std::int64_t before = bytes_in_use();
   const Tensor same = Tensor::empty_like(t);
   return bytes_in_use() - before;
 }
 
-// Runs another kernel and notes what is kept when it has returned.
+// Kernel wrapper that measures the tensors saved after its return.
 class KeepingMeter final : public nn::LinearKernelWrapper {
  public:
   KeepingMeter(std::shared_ptr<const nn::LinearKernel> kernel, SavedInput& kept)
@@ -55,7 +55,6 @@ class KeepingMeter final : public nn::LinearKernelWrapper {
   SavedInput& kept_;
 };
 
-// By name of the layer.
 std::map<std::string, SavedInput> saved_inputs(const ResolvedConfig& config, Device target) {
   std::map<std::string, SavedInput> kept;
   const ModelSetup setup = build_model(config, kMeta, target);
@@ -67,7 +66,7 @@ std::map<std::string, SavedInput> saved_inputs(const ResolvedConfig& config, Dev
   const std::int64_t tokens = batch.input_ids.numel();
   nn::ForwardContext context = batch_context(*setup.model, batch);
   context.recompute = recompute_level(config->training.activation_checkpoint);
-  // The second time counts: what belongs to the weights is there since the first.
+  // The second pass counts: the first creates the weights' cached tensors.
   for (int pass = 0; pass < 2; ++pass) {
     Tape tape(context.recompute);
     const autograd::TapeScope scope(tape);

@@ -6,8 +6,7 @@
 namespace quench {
 namespace {
 
-// From the division of a step of 8b-l8 and of its two-GPU runs (docs/lab/2026-11-20-performance.md,
-// docs/guide/scaling.md).
+// From step profiles of 8b-l8 and its two-GPU runs (docs/lab/2026-11-20-performance.md, docs/guide/scaling.md).
 constexpr std::array kRates{DeviceRates{.device = "H200",
                                         .bf16_flops = 702e12,
                                         .float8_flops = 1350e12,
@@ -19,11 +18,11 @@ constexpr std::array kRates{DeviceRates{.device = "H200",
                                         .seconds_per_sent_byte = 0.75 / 213e9}};
 
 constexpr std::int64_t kWideHead = 128;
-// Bytes that passes read and write for a value of a bf16 activation, forward and backward.
-constexpr double kMlpBytes = 18;     // SwiGLU, a column of the feed-forward layer
-constexpr double kStreamBytes = 49;  // two norms with the residual stream, rotary embedding: a column of the width
-constexpr double kLogitBytes = 6;    // cross-entropy, an entry of the vocabulary
-constexpr double kCastBytes = 20;    // casts to float8 of a layer's products, a column of their inputs and outputs
+// Memory traffic per bf16 activation value, forward and backward, in bytes.
+constexpr double kMlpBytes = 18;     // SwiGLU, per FFN column
+constexpr double kStreamBytes = 49;  // two norms with residual, RoPE; per hidden column
+constexpr double kLogitBytes = 6;    // cross-entropy, per vocabulary entry
+constexpr double kCastBytes = 20;    // float8 casts of a layer's GEMM operands, per input and output column
 
 bool crosses_machines(const Cluster& cluster, const GroupTraffic& traffic) {
   return traffic.ranks > 1 && (traffic.ranks > cluster.node_size || !traffic.neighbours);
@@ -32,7 +31,7 @@ bool crosses_machines(const Cluster& cluster, const GroupTraffic& traffic) {
 }  // namespace
 
 const DeviceRates* device_rates(std::string_view device_name) noexcept {
-  if (device_name.find("H200 NVL") != std::string_view::npos) return nullptr;  // slower, and not measured
+  if (device_name.find("H200 NVL") != std::string_view::npos) return nullptr;  // slower, not measured
   for (const DeviceRates& rates : kRates)
     if (device_name.find(rates.device) != std::string_view::npos) return &rates;
   return nullptr;
@@ -91,7 +90,7 @@ StepTime predict_step(const DeviceRates& rates, const Cluster& cluster, const St
   last.bytes = static_cast<std::int64_t>(work.last_bytes);
   first.calls = last.calls = 1;
   const double ends = communication_seconds(rates, cluster, first) + communication_seconds(rates, cluster, last);
-  // The update waits for the last sum: nothing is beside it.
+  // The update waits for the last reduction and is not overlapped.
   const double beside = time.computation() - time.update;
   time.exposed = std::min(ends, time.communication) + std::max(0.0, time.communication - ends - beside);
   return time;

@@ -1,6 +1,5 @@
 #pragma once
-// How long a training step will take on a GPU, from rates that were measured on it. docs/guide/scaling.md explains the
-// model and compares it with runs.
+// Predicted step time on a GPU from measured rates. Model and validation: docs/guide/scaling.md.
 
 #include <cstdint>
 #include <optional>
@@ -14,69 +13,68 @@
 
 namespace quench {
 
-// What a training step gets from a device, in the middle of a step: not what each kind of work gets alone.
+// Rates of a device within a training step, lower than those of isolated kernels.
 struct DeviceRates {
-  std::string_view device;  // part of the driver's name
-  double bf16_flops;        // products of linear layers and of the head, FLOP/s
+  std::string_view device;  // substring of the driver name
+  double bf16_flops;        // GEMMs of linear layers and head, FLOP/s
   double float8_flops;
-  double attention_flops;        // with heads of 128 and more, causal products counted once
-  double narrow_attention;       // the same with narrower heads
-  double memory_bytes;           // passes over memory, read and written, bytes/s
-  double gather_bytes;           // all-gather within a node: bytes that a process sends, bytes/s
+  double attention_flops;        // head dim >= 128, causal FLOPs counted once
+  double narrow_attention;       // the same with smaller head dims
+  double memory_bytes;           // memory-bound kernels, read plus write, bytes/s
+  double gather_bytes;           // intra-node all-gather: bytes sent per rank, bytes/s
   double reduce_bytes;           // reduce-scatter and all-reduce
-  double seconds_per_sent_byte;  // that computation loses beside a transfer: NCCL's blocks, memory, power
+  double seconds_per_sent_byte;  // slowdown of overlapped computation by NCCL: CTAs, memory, power
 };
 
-// Nothing for a device that nobody has measured.
+// nullptr for a device without measurements.
 [[nodiscard]] const DeviceRates* device_rates(std::string_view device_name) noexcept;
-// What is planned for where there is no GPU.
+// Planning target on a machine without a GPU.
 inline constexpr std::string_view kPlannedGpu = "NVIDIA H200";
 
-// How processes are spread over machines. The network between them cannot be measured on one.
+// Nodes and network. The inter-node rates are assumptions, not measurements.
 struct Cluster {
-  std::int64_t node_size = 8;   // GPUs of a machine
-  double network_bytes = 50e9;  // bytes/s that a GPU sends to other machines: 400 Gbit/s each
-  double hop_seconds = 4e-6;    // of one step of a ring between machines
+  std::int64_t node_size = 8;   // GPUs per node
+  double network_bytes = 50e9;  // inter-node bytes/s per GPU: 400 Gbit/s
+  double hop_seconds = 4e-6;    // latency per inter-node ring step
   double local_hop_seconds = 2e-6;
 };
 
-// What the processes of one kind of group send in a step: all-gathers or sums.
+// Traffic of one group kind in a step: all-gathers or reductions.
 struct GroupTraffic {
   std::int64_t ranks = 1;
-  bool neighbours = true;  // the ranks follow one another; else each is on another machine as far as possible
+  bool neighbours = true;  // consecutive ranks; else as many nodes as possible
   std::int64_t calls = 0;
-  std::int64_t bytes = 0;  // of one process
+  std::int64_t bytes = 0;  // bytes per rank
   bool reduces = false;
 };
 
 struct StepWork {
   TrainingFlops flops_per_token;
-  double attention_flops_per_token = 0;  // of flops_per_token
-  double recomputed = 0;                 // share of the layers' forward pass that runs twice
-  double tokens = 0;                     // of one process in a step
-  double activation_bytes = 0;           // passes over activations in a step, read and written
-  double update_bytes = 0;               // of parameters, gradients and moments
+  double attention_flops_per_token = 0;  // part of flops_per_token
+  double recomputed = 0;                 // fraction of the layers' forward pass that is recomputed
+  double tokens = 0;                     // tokens per rank and step
+  double activation_bytes = 0;           // memory traffic over activations per step, read plus write
+  double update_bytes = 0;               // parameters, gradients and moments
   bool narrow_heads = false;
-  double first_bytes = 0;  // gathered before anything can be computed, of one process
-  double last_bytes = 0;   // reduced after everything has been
+  double first_bytes = 0;  // all-gathered before any computation, per rank
+  double last_bytes = 0;   // reduced after all computation
 };
 
-// Seconds of a step.
+// Seconds per step.
 struct StepTime {
   std::string device;
-  double products = 0;  // of linear layers
+  double products = 0;
   double attention = 0;
-  double passes = 0;         // over activations
-  double update = 0;         // and the gradients' norm
-  double communication = 0;  // all of it; beside computation as far as that lasts
-  double slowed = 0;         // what computation loses beside it
-  double exposed = 0;        // communication that nothing hides
+  double passes = 0;         // memory-bound kernels over activations
+  double update = 0;         // including the gradient norm
+  double communication = 0;  // total, including overlapped
+  double slowed = 0;         // slowdown of overlapped computation
+  double exposed = 0;        // not overlapped
   [[nodiscard]] double computation() const noexcept { return products + attention + passes + update + slowed; }
   [[nodiscard]] double total() const noexcept { return computation() + exposed; }
 };
 
-// Bytes of the passes over activations, and whether heads are narrow, of `model` for that many tokens. Dense layers;
-// of experts those that a token goes to.
+// Adds activation traffic and head width of `model` for that many tokens. MoE layers: only active experts.
 void add_activation_work(const nn::ModelConfig& model, const TrainingFlops& flops, double tokens, StepWork& work);
 
 [[nodiscard]] double communication_seconds(const DeviceRates& rates, const Cluster& cluster,

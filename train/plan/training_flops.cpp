@@ -10,9 +10,9 @@ TrainingFlops training_flops(const nn::ModelConfig& model, std::span<const recip
                              std::int64_t seq_len, std::optional<std::int64_t> adapters) {
   TrainingFlops flops;
   flops.high_precision = model.training_flops_per_token(seq_len);
-  double gradients = 0;  // of the weights
+  double gradients = 0;  // wgrad
   for (const recipes::LayerConversion& layer : layers) {
-    // Of the experts, those that a token goes to.
+    // Active experts only.
     const double uses = layer.experts > 0 ? static_cast<double>(model.experts.per_token) : 1.0;
     const double product = 2 * uses * static_cast<double>(layer.in_features) * static_cast<double>(layer.out_features);
     gradients += product;
@@ -23,7 +23,7 @@ TrainingFlops training_flops(const nn::ModelConfig& model, std::span<const recip
   }
   flops.high_precision -= flops.float8;
   if (!adapters) return flops;
-  if (model.tie_word_embeddings)  // the head, which is no layer of its own
+  if (model.tie_word_embeddings)  // the head, not a separate layer
     gradients += 2 * static_cast<double>(model.vocab_size) * static_cast<double>(model.hidden_size);
   flops.high_precision += 6 * static_cast<double>(*adapters) - gradients;
   return flops;

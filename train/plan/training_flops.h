@@ -1,5 +1,5 @@
 #pragma once
-// The arithmetic of a training step by the type of its operands, and the time it takes at a device's peak rates.
+// Training FLOPs by operand dtype, and the time at a device's peak rates.
 
 #include <optional>
 #include <span>
@@ -12,21 +12,20 @@
 
 namespace quench {
 
-// Model FLOPs of one token of a training step, forward and backward; recomputation is not counted.
+// Model FLOPs per token of a training step, forward and backward, without recompute.
 struct TrainingFlops {
-  double float8 = 0;          // products of linear layers whose operands are float8
-  double high_precision = 0;  // the other products of linear layers, the head where it is not converted, attention
+  double float8 = 0;          // GEMMs of linear layers with float8 operands
+  double high_precision = 0;  // other GEMMs of linear layers, unconverted head, attention
 
   [[nodiscard]] double total() const noexcept { return float8 + high_precision; }
 };
 
-// With `adapters`, the number of their parameters, the model is frozen: its weights have no gradients.
+// `adapters`: their parameter count; the base is frozen and has no wgrad.
 [[nodiscard]] TrainingFlops training_flops(const nn::ModelConfig& model,
                                            std::span<const recipes::LayerConversion> layers, std::int64_t seq_len,
                                            std::optional<std::int64_t> adapters = std::nullopt);
 
-// Seconds of these FLOPs with each type at its own peak (train/metrics/peak_flops.h); nothing on a device without a
-// known peak for a type that takes part.
+// Seconds at the peak of each dtype (train/metrics/peak_flops.h); nullopt without a known peak for a dtype in use.
 [[nodiscard]] std::optional<double> sol_seconds(const TrainingFlops& flops, std::string_view device_name);
 
 // "60.0% float8, 40.0% bf16", or "100% bf16".

@@ -21,7 +21,7 @@ std::optional<RecipeChoice> choice_of(const fs::path& checkpoint) {
   return recipe_choice_from_json(*json, checkpoint.string());
 }
 
-// Of the checkpoint that the run will resume from; nothing where there is none or it was written without "auto".
+// Choice in the checkpoint to resume from; nullopt without one, or if saved without "auto".
 std::optional<RecipeChoice> stored_choice(const RunConfig& config) {
   using Mode = ResumeFrom::Mode;
   const fs::path folder = config.checkpoint.folder;
@@ -33,7 +33,7 @@ std::optional<RecipeChoice> stored_choice(const RunConfig& config) {
     case Mode::automatic:
     case Mode::must: break;
   }
-  // The newest; where its data turn out to be damaged the one before is taken, which is of the same run.
+  // Newest first; if its data are damaged the previous one, of the same run, is used.
   for (const CheckpointInfo& checkpoint : list_checkpoints(folder).checkpoints)
     if (checkpoint.valid && !checkpoint.superseded) return choice_of(checkpoint.path);
   return std::nullopt;

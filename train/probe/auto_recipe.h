@@ -1,5 +1,5 @@
 #pragma once
-// recipe.name "auto" in a run.
+// Resolution of recipe.name "auto".
 
 #include "core/device/device.h"
 #include "train/checkpoint/checkpoint_state.h"
@@ -7,12 +7,12 @@
 
 namespace quench {
 
-// What "auto" stands for: what the checkpoint that the run resumes from says; else, on a GPU with float8 tensor cores,
-// the fastest within the default error bound and the device's memory (train/probe/probe.h); else bf16. The reason
-// says why. Any other recipe is its own choice.
+// Choice for "auto": that of the checkpoint to resume from; else, on a GPU with float8 tensor cores, the fastest recipe
+// within the default error bound and device memory (train/probe/probe.h); else bf16. Includes the reason. A named
+// recipe is returned as is.
 [[nodiscard]] RecipeChoice resolve_auto_recipe(const RunConfig& config, Device device);
 
-// The choice, where there was one, in the checkpoint's extra state.
+// Stores the choice, if any, in the checkpoint's extra state.
 void store_choice(CheckpointState& state, const ResolvedConfig& config);
 
 }  // namespace quench

@@ -9,7 +9,7 @@ bool contains(const std::vector<std::string>& list, const std::string& value) {
   return std::ranges::find(list, value) != list.end();
 }
 
-// Whether the recipe converts a layer of this kind when these patterns are excluded.
+// True if the recipe converts layers of this kind under these exclusions.
 bool remains(const LayerTimes& layer, std::string_view recipe, const std::vector<std::string>& exclude) {
   const RecipeTime* time = layer.find(recipe);
   return time != nullptr && time->skipped_because.empty() && !contains(exclude, layer.kind.pattern());

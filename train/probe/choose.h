@@ -1,5 +1,5 @@
 #pragma once
-// From what was measured to a recipe and its filter. Pure functions.
+// Recipe and filter selection from measurements. Pure functions.
 
 #include <string>
 #include <string_view>
@@ -11,11 +11,10 @@
 
 namespace quench {
 
-// One kind of layer under one recipe.
 struct RecipeTime {
   std::string recipe;
   double milliseconds = 0;
-  std::string skipped_because;  // not empty: the recipe converts no such layer, and there is no time
+  std::string skipped_because;  // reason for no conversion and no time; else empty
 };
 
 struct LayerTimes {
@@ -23,20 +22,20 @@ struct LayerTimes {
   double high_precision = 0;  // milliseconds
   std::vector<RecipeTime> recipes;
 
-  // Null for a recipe that was not looked at.
+  // Null for a recipe that was not measured.
   [[nodiscard]] const RecipeTime* find(std::string_view recipe) const noexcept;
 };
 
-// What a recipe may lose. Rounding alone costs e4m3 operands 3.7% of y in the mean square (2.6% each); the default
-// allows as much again for what single scales do to outliers and small values. Gradients may have twice that: e5m2 has
-// one bit less.
+// Error bound of a recipe. Rounding alone costs e4m3 operands 3.7% of y in the mean square (2.6% each); the default
+// doubles that, for outliers and small values under per-tensor scales. Gradients: twice the bound, since e5m2 has one
+// bit less.
 struct ErrorBound {
   double output = 0.08;
   [[nodiscard]] double gradient() const noexcept { return 2 * output; }
-  [[nodiscard]] bool allows(const ProductErrors& errors) const noexcept;  // not NaN
+  [[nodiscard]] bool allows(const ProductErrors& errors) const noexcept;  // false for NaN
 };
 
-// Why layers are left out of a recipe.
+// Reason for excluding layers from a recipe.
 enum class Excluded { by_error, by_time };
 
 struct Exclusion {
@@ -44,35 +43,35 @@ struct Exclusion {
   Excluded why = Excluded::by_error;
 };
 
-// What to leave out of a recipe. Errors: the layers beyond the bound by name, or all of a kind where more than half of
-// them are; where `errors` are of a part of the model only (`sampled`), a kind whose worst layer is beyond it. Times:
-// the kinds that are not faster than in high precision. By error first, each in the order of the layers.
+// Layers to exclude from a recipe. By error: layers beyond the bound by name, or the whole kind if more than half are;
+// with `sampled` errors (part of the model) a kind whose worst layer is beyond it. By time: kinds not faster than in
+// high precision. Errors first, each in layer order.
 [[nodiscard]] std::vector<Exclusion> exclusions(std::string_view recipe, const std::vector<LayerTimes>& layers,
                                                 const std::vector<LayerError>& errors, const ErrorBound& bound,
                                                 bool sampled);
 
-// A recipe with a filter, to be timed as a whole.
+// Recipe and filter, timed as a whole.
 struct Candidate {
   std::string recipe;
   std::vector<std::string> exclude;
   double milliseconds = 0;
 };
 
-// bf16; then each recipe without the layers it may not have, and without the slow ones too where there are any and
-// something remains. Recipes that convert nothing are left out.
+// bf16; then each recipe with error exclusions, and additionally with time exclusions if there are any and layers
+// remain. Recipes without converted layers are omitted.
 [[nodiscard]] std::vector<Candidate> make_candidates(const std::vector<std::string>& recipes,
                                                      const std::vector<LayerTimes>& layers,
                                                      const std::vector<LayerError>& errors, const ErrorBound& bound,
                                                      bool sampled);
 
-// Less is noise, and not worth a bit of precision.
+// Minimum relative gain over bf16; less is noise.
 inline constexpr double kLeastGain = 0.01;
 
-// The fastest candidate, the first of equals; bf16, the first candidate, unless another takes at most 1 - kLeastGain of
-// its time.
+// Fastest candidate, the first on ties; bf16 (the first candidate) unless another takes at most 1 - kLeastGain of its
+// time.
 [[nodiscard]] const Candidate& fastest(const std::vector<Candidate>& candidates);
 
-// The fastest as a choice, "lm_head" excluded: the head is not measured.
+// Fastest candidate as a choice, with "lm_head" excluded, since it is not measured.
 [[nodiscard]] RecipeChoice choose(const std::vector<Candidate>& candidates);
 
 }  // namespace quench

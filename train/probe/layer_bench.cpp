@@ -16,7 +16,7 @@ using autograd::Recompute;
 using autograd::Tape;
 using autograd::Variable;
 
-// As one that another function has made: its gradient is handed on, not accumulated.
+// Non-leaf variable: its gradient is passed on, not accumulated.
 Variable activation(const Tensor& value) {
   Variable variable(value);
   variable.set_gradient(std::make_shared<Gradient>(value.shape(), value.dtype(), value.device(), false));
@@ -87,7 +87,7 @@ std::vector<Variable> LayerBench::forward(const nn::LinearKernel& kernel) const 
   const Variable y = kernel.apply(x, weight_, bias_.weight());
   if (kind_.after == Neighbour::swiglu) return {autograd::swiglu(y)};
   if (kind_.after == Neighbour::attention) return {y};
-  // A layer that runs again for the backward pass ends here, and its gradient arrives without what a norm would write.
+  // A recomputed layer ends here: its gradient arrives without the norm's fused outputs.
   if (work_.recompute == Recompute::full && kind_.before == Neighbour::swiglu) return {y};
   const auto [sum, normed] = autograd::add_rms_norm(activation(residual_after_), y, norm_after_.weight(), work_.eps);
   return {sum, normed};
@@ -107,7 +107,7 @@ void LayerBench::forward_backward(const nn::LinearKernel& kernel) const {
 }
 
 void LayerBench::run(const nn::LinearKernel& kernel) {
-  // As after an optimizer's step.
+  // As after an optimizer step.
   weight_.mark_changed();
   weight_.amax_version = weight_.version;
   for (nn::Parameter* parameter : {&weight_, &bias_, &norm_before_, &norm_after_})

@@ -1,8 +1,8 @@
 #pragma once
-// One linear layer with its neighbours, run forwards and backwards as a training step runs it.
+// Benchmark of one linear layer with its neighbours, forward and backward as in a training step.
 //
-// The neighbours belong to the measurement: they write the maxima and codes that a float8 layer asks for, which costs
-// them something and saves the layer a pass over memory.
+// Neighbours are included because they produce the amax and quantized values for a float8 layer in fused epilogues, at
+// some cost, saving the layer a pass over memory.
 
 #include "nn/linear_kernel.h"
 #include "train/probe/layer_kind.h"
@@ -11,11 +11,11 @@
 namespace quench {
 
 struct LayerWork {
-  std::int64_t tokens = 0;         // of a micro-batch
-  std::int64_t micro_batches = 1;  // between two changes of the weight
+  std::int64_t tokens = 0;         // tokens per micro-batch
+  std::int64_t micro_batches = 1;  // micro-batches per weight update
   DType dtype = DType::bf16;
   DType grad_dtype = DType::bf16;
-  float eps = 1e-6f;  // of the norms
+  float eps = 1e-6f;  // epsilon of the norms
   autograd::Recompute recompute = autograd::Recompute::none;
 };
 
@@ -23,9 +23,9 @@ class LayerBench {
  public:
   LayerBench(const LayerKind& kind, const LayerWork& work, Device device);
 
-  // Milliseconds of a micro-batch.
+  // Milliseconds per micro-batch.
   [[nodiscard]] double milliseconds(const nn::LinearKernel& kernel, const TimingOptions& timing);
-  // The micro-batches between two changes of the weight.
+  // The micro-batches of one weight update.
   void run(const nn::LinearKernel& kernel);
 
  private:
@@ -36,10 +36,10 @@ class LayerBench {
   LayerWork work_;
   nn::Parameter weight_, bias_, norm_before_, norm_after_;
   Tensor input_, residual_before_, residual_after_;
-  Tensor gradient_;  // of each result
+  Tensor gradient_;  // gradient of each result
 };
 
-// Values of a normal distribution: some rows, repeated.
+// Normally distributed values: a few rows, repeated.
 [[nodiscard]] Tensor random_rows(const Shape& shape, DType dtype, float deviation, Device device);
 
 }  // namespace quench

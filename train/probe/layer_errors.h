@@ -1,5 +1,5 @@
 #pragma once
-// What recipes lose, layer by layer, on one micro-batch of a run.
+// Per-layer errors of recipes on one micro-batch of a run.
 
 #include <map>
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace quench {
 
-// Relative L2 errors of a layer's products against the same in high precision; NaN where one is not finite.
+// Relative L2 errors of a layer's GEMM results against high precision; NaN if not finite.
 struct ProductErrors {
   double y = 0;
   double dx = 0;
@@ -26,18 +26,18 @@ struct LayerError {
   ProductErrors errors;
 };
 
-// Signal to noise ratio in decibels of a relative L2 error.
+// Relative L2 error as SQNR in decibels.
 [[nodiscard]] double decibels(double relative_error);
 
 // ||x - exact|| / ||exact||.
 [[nodiscard]] double relative_error(const Tensor& x, const Tensor& exact);
 
-// Under the name of a recipe the linear layers that it converts: by path, or by last component for all of a kind.
+// Converted linear layers by recipe name: by path, or by last component for a whole kind.
 using ConvertedLayers = std::map<std::string, std::vector<std::string>>;
 
-// Runs the model forwards and backwards in high precision, every product of the named layers beside it under each
-// recipe. Uses what one decoder layer needs beside the weights: layers run again in the backward pass, and gradients of
-// parameters are dropped as they come, from then on too. Throws nonfinite when the model's own loss is NaN or infinite.
+// Runs forward and backward in high precision, and additionally every GEMM of the named layers under each recipe. Peak
+// memory: weights plus one decoder layer (full recompute; parameter gradients are dropped as they are produced, also
+// after this call). Throws nonfinite for a NaN or infinite loss of the model itself.
 [[nodiscard]] std::vector<LayerError> measure_layer_errors(nn::CausalLm& model, const Batch& batch,
                                                            const LmHeadLossOptions& loss, const ConvertedLayers& layers,
                                                            const recipes::RecipeOptions& options);

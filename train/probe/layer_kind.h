@@ -1,5 +1,5 @@
 #pragma once
-// The linear layers of a decoder layer: their shapes, and what stands on either side of each.
+// Linear layers of a decoder layer: shapes and adjacent functions.
 
 #include <string>
 #include <string_view>
@@ -9,8 +9,8 @@
 
 namespace quench {
 
-// The functions that make a layer's input and read its output. Norms and SwiGLU can write what a low-precision layer
-// needs beside their results (autograd/quant_output_request.h); attention cannot.
+// Producer of a layer's input and consumer of its output. Norms and SwiGLU can fuse quantization outputs for
+// low-precision layers (autograd/quant_output_request.h); attention cannot.
 enum class Neighbour { attention, norm, swiglu };
 
 struct LayerKind {
@@ -21,11 +21,11 @@ struct LayerKind {
   Neighbour before = Neighbour::norm;
   Neighbour after = Neighbour::norm;
 
-  // The glob that names these layers in recipe.filter.
+  // Glob for recipe.filter.
   [[nodiscard]] std::string pattern() const { return "*." + name; }
 };
 
-// In the order of the forward pass.
+// In forward order.
 [[nodiscard]] std::vector<LayerKind> layer_kinds(const nn::ModelConfig& model);
 
 // "down_proj" of "model.layers.3.mlp.down_proj".

@@ -9,10 +9,10 @@ using autograd::Variable;
 
 Variable ObservedLinear::apply(const Variable& x, const nn::Parameter& weight, const autograd::Weight& bias) const {
   const Variable y = wrapped().apply(x, weight, bias);
-  // The gradient passes through a second variable of the same value, on its way to the layer's own backward function.
+  // A second variable of the same value receives the gradient before the layer's backward function.
   Variable seen(y.value());
   const bool recorded = Tape::record("observed linear", {y}, std::array{&seen}, [&] {
-    // Not y: SwiGLU's backward pass takes its memory where nobody else holds it.
+    // Not y: SwiGLU's backward reuses its memory if unshared.
     return
         [observer = observer_, x = x.value(), w = weight.weight(), bias, dy = y.gradient(), dy_of = seen.gradient()] {
           observer({x, w.acquire().value(), bias.acquire().value(), dy_of->value()});

@@ -1,5 +1,5 @@
 #pragma once
-// A linear layer whose operands somebody else sees: what recipes lose on the activations and gradients of a real model.
+// Linear layer wrapper with an operand observer, for recipe errors on the activations and gradients of a real model.
 
 #include <functional>
 
@@ -7,7 +7,7 @@
 
 namespace quench {
 
-// The operands of one layer's three products.
+// Operands of a layer's forward, dgrad and wgrad GEMMs.
 struct LinearOperands {
   Tensor x;   // [M,K]
   Tensor w;   // [N,K]
@@ -15,8 +15,7 @@ struct LinearOperands {
   Tensor dy;  // [M,N]
 };
 
-// Runs another kernel, whose results it hands on bit for bit, and calls the observer in the backward pass. x is kept
-// until then.
+// Delegates to another kernel, bit-identical, and calls the observer in the backward pass. Saves x until then.
 class ObservedLinear final : public nn::LinearKernelWrapper {
  public:
   using Observer = std::function<void(const LinearOperands&)>;
@@ -30,10 +29,10 @@ class ObservedLinear final : public nn::LinearKernelWrapper {
   Observer observer_;
 };
 
-// What a layer computes from its operands.
+// Results of a layer's three GEMMs.
 struct LinearProducts {
-  Tensor y;   // [M,N] in the dtype of x
-  Tensor dx;  // [M,K] likewise
+  Tensor y;   // [M,N], dtype of x
+  Tensor dx;  // [M,K], dtype of x
   Tensor dw;  // [N,K] f32
 };
 [[nodiscard]] LinearProducts run_products(const nn::LinearKernel& kernel, const LinearOperands& operands);

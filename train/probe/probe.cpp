@@ -16,19 +16,19 @@
 namespace quench {
 namespace {
 
-// Micro-batches of a step that are run: more make the share of the weights' casts no smaller worth mentioning.
+// Limit of micro-batches per step: more do not reduce the share of weight casts noticeably.
 constexpr std::int64_t kMostMicroBatches = 4;
-// Rounds over all candidates, the best of which counts: what disturbs only adds.
+// Rounds over all candidates; the minimum counts, since disturbances only add time.
 constexpr int kRounds = 2;
 
-// A part of a micro-batch that stands for it: the share of the allowed time that the count of FLOPs may fill, as they
-// do not count everything; the fewest tokens that still tell something; those of the first look at the speed.
+// Partial micro-batch: fraction of the time budget for the counted FLOPs (the count is incomplete); minimum tokens for
+// a meaningful result; tokens of the initial speed measurement.
 constexpr double kShareOfTime = 0.5;
 constexpr std::int64_t kLeastTokens = 64;
 constexpr std::int64_t kSampleTokens = 128;
 
 TimingOptions layer_timing(Device device) {
-  // A matrix product's algorithms take some sixty calls to compare.
+  // GEMM autotuning takes about sixty calls.
   if (device.is_cpu()) return {.warm_up = 1, .repetitions = 5, .seconds = 0.2};
   return {.warm_up = 64, .warm_up_seconds = 1.5, .repetitions = 15, .seconds = 0.1};
 }
@@ -38,7 +38,7 @@ TimingOptions step_timing(Device device) {
   return {.warm_up = 3, .warm_up_seconds = 0.3, .repetitions = 15, .seconds = 0.4};
 }
 
-// Rows of random tokens, each one sequence.
+// Rows of random tokens, one sequence each.
 Batch random_batch(const RunConfig& config, std::int64_t vocabulary, Device device) {
   const std::int64_t rows = config.training.micro_batch_size, length = config.data.seq_len;
   Batch batch;
@@ -59,7 +59,7 @@ Batch random_batch(const RunConfig& config, std::int64_t vocabulary, Device devi
   return batch;
 }
 
-// The run's first micro-batch; one without targets where there is none that trains.
+// First micro-batch of the run with targets; else one without.
 Batch first_batch(const RunConfig& config, const nn::ModelConfig& model, Device device) {
   if (config.data.train.empty()) return {};
   const DataSetup data = open_data(config, model);
@@ -110,7 +110,7 @@ class Probe {
 
   [[nodiscard]] std::int64_t tokens() const { return config_.training.micro_batch_size * config_.data.seq_len; }
 
-  // Leaves as much of the micro-batch as can be measured in the time there is.
+  // Truncates the micro-batch to the time budget.
   void fit_into_time() {
     if (!options_.seconds || !device_.is_cpu()) return;
     const double rate = slowest_rate();
@@ -127,7 +127,7 @@ class Probe {
                     format_count(tokens()), format_count(result_.tokens), *options_.seconds));
   }
 
-  // FLOPs that time_layers, measure_errors and time_candidates spend on each token of a micro-batch, about.
+  // Approximate FLOPs per token of time_layers, measure_errors and time_candidates.
   [[nodiscard]] double flops_per_token() const {
     double layer = 0;
     for (const LayerTimes& times : result_.layers) layer += layer_flops(times.kind);
@@ -139,7 +139,7 @@ class Probe {
     const auto head = [&](const nn::ModelConfig& model) {
       return 6.0 * static_cast<double>(model.hidden_size) * static_cast<double>(model.vocab_size);
     };
-    // Forwards, again and backwards, and beside that in high precision and under each recipe.
+    // Forward, recompute and backward, plus high precision and each recipe.
     const double errors =
         static_cast<double>(shape.num_hidden_layers) * layer * (4.0 / 3 + 1 + recipes) + 2 * head(shape);
     const double step = static_cast<double>(cut_.num_hidden_layers) * layer + head(cut_);
@@ -151,7 +151,7 @@ class Probe {
     return 6.0 * static_cast<double>(kind.in_features) * static_cast<double>(kind.out_features);
   }
 
-  // FLOPs a second of one kind of layer under the recipe that comes first.
+  // FLOP/s of one layer kind under the first recipe.
   [[nodiscard]] double slowest_rate() const {
     const LayerKind& kind = result_.layers.back().kind;
     const std::int64_t sample = std::min(tokens(), kSampleTokens);
@@ -174,7 +174,7 @@ class Probe {
             .recompute = recompute_level(config_.training.activation_checkpoint)};
   }
 
-  // By running the model's conversion on the meta device.
+  // Runs the model conversion on the meta device.
   void find_conversions() {
     for (const LayerKind& kind : layer_kinds(model_)) result_.layers.push_back({kind, 0, {}});
     for (const std::string& recipe : probed_recipes()) {
@@ -225,7 +225,7 @@ class Probe {
   void measure_errors() {
     say(fmt::format("errors on one micro-batch of {}", result_.real_data ? "the run" : "random tokens"));
     ConvertedLayers layers = converted_;
-    if (result_.sampled) {  // any layer stands for all of its kind
+    if (result_.sampled) {  // one layer represents its kind
       layers.clear();
       for (const LayerTimes& layer : result_.layers)
         for (const RecipeTime& time : layer.recipes)
@@ -253,8 +253,8 @@ class Probe {
     }
   }
 
-  // The candidate's filter with what the run's own filter says of whole kinds; names of single layers mean others
-  // there.
+  // Candidate's filter plus whole-kind patterns of the run's filter; single-layer names do not apply to the short
+  // model.
   [[nodiscard]] recipes::LayerFilter short_filter(const Candidate& candidate) const {
     recipes::LayerFilter filter{.include = {}, .exclude = {"lm_head"}};
     for (const LayerTimes& layer : result_.layers) {
@@ -297,7 +297,7 @@ std::vector<std::string> probed_recipes() {
 
 ProbeResult run_probe(const RunConfig& config, Device device, const ProbeOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  // What is not used any more, also after an error.
+  // Releases cached memory, also after an error.
   struct Trim {
     Device device;
     ~Trim() {

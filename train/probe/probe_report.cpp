@@ -7,19 +7,18 @@
 namespace quench {
 namespace {
 
-// The errors of one kind of layer under one recipe.
 struct ErrorSummary {
   std::size_t layers = 0;
   ProductErrors median;
   ProductErrors worst;
-  std::string worst_layer;  // by y
+  std::string worst_layer;  // by error of y
 
   [[nodiscard]] Json json(const ProductErrors& errors) const {
     return Json(Json::Object{{"y", errors.y}, {"dx", errors.dx}, {"dw", errors.dw}});
   }
 };
 
-// NaN counts as the largest.
+// NaN compares as largest.
 bool less(double a, double b) {
   return std::isnan(b) ? !std::isnan(a) : a < b;
 }
@@ -40,7 +39,7 @@ ErrorSummary summarize(const ProbeResult& result, const std::string& kind, const
   return summary;
 }
 
-// "float8", or why not.
+// "float8", or the reason against it.
 std::string decision(const ProbeResult& result, const LayerTimes& layer, const RecipeTime& time) {
   if (!time.skipped_because.empty()) return "bf16: " + time.skipped_because;
   std::size_t single = 0;

@@ -18,7 +18,7 @@ Batch cut_vocabulary(const Batch& batch, std::int64_t vocabulary, Device device)
   const auto cut = [&](const Tensor& ids) {
     const Tensor result = Tensor::empty_pinned(ids.shape(), DType::i32, device);
     const auto* from = ids.data<std::int32_t>();
-    // Negative labels are not scored.
+    // Negative labels are ignored.
     std::transform(from, from + ids.numel(), result.data<std::int32_t>(),
                    [&](std::int32_t id) { return id < 0 ? id : static_cast<std::int32_t>(id % vocabulary); });
     return result;
@@ -40,7 +40,7 @@ double ShortModel::milliseconds(const recipes::Recipe& recipe, const recipes::La
                                 const TimingOptions& timing) {
   (void)recipes::apply_recipe(*model_, recipes::kBf16, {});
   (void)recipes::apply_recipe(*model_, recipe, filter, recipe_options(config_, device_));
-  // Made anew: it looks at what the layers' kernels want of it.
+  // New optimizer: depends on the layers' kernels.
   const std::unique_ptr<nn::Optimizer> optimizer = make_optimizer(*model_, config_);
   TrainStep step(*model_, *optimizer,
                  {.recompute = recompute_level(config_.training.activation_checkpoint),

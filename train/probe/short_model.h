@@ -1,6 +1,5 @@
 #pragma once
-// Training steps of a model that is the run's, cut to a few layers and a small vocabulary: what a recipe gains as a
-// whole, with all that stands between the layers.
+// Training steps of the run's model reduced to a few layers and a small vocabulary: end-to-end gain of a recipe.
 
 #include <memory>
 
@@ -19,16 +18,16 @@ struct ShortModelSize {
 
 [[nodiscard]] nn::ModelConfig cut_model(nn::ModelConfig model, const ShortModelSize& size);
 
-// The same batch with token ids below `vocabulary`.
+// The batch with token ids < `vocabulary`.
 [[nodiscard]] Batch cut_vocabulary(const Batch& batch, std::int64_t vocabulary, Device device);
 
 class ShortModel {
  public:
-  // Random weights. `batch` has ids of the cut vocabulary; a step accumulates over `micro_batches` of it.
+  // Random weights. `batch` has ids of the reduced vocabulary; a step accumulates `micro_batches` of it.
   ShortModel(const RunConfig& config, const nn::ModelConfig& cut, Batch batch, std::int64_t micro_batches,
              Device device);
 
-  // Milliseconds of a training step, optimizer included.
+  // Milliseconds per training step, including the optimizer.
   [[nodiscard]] double milliseconds(const recipes::Recipe& recipe, const recipes::LayerFilter& filter,
                                     const TimingOptions& timing);
 

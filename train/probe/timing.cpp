@@ -13,7 +13,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Moments of a device's current stream.
+// Time stamps on a device's current stream.
 class Marks {
  public:
   explicit Marks(Device device) : backend_(backend(device.type)), stream_(current_stream(device)) {}
@@ -32,7 +32,7 @@ class Marks {
     backend_.record(events_.back(), stream_);
   }
 
-  // Milliseconds between neighbours. Waits for the device.
+  // Milliseconds between consecutive marks. Synchronizes.
   [[nodiscard]] std::vector<double> intervals() {
     std::vector<double> result;
     for (std::size_t i = 1; i < times_.size(); ++i)
@@ -62,7 +62,7 @@ double median_milliseconds(Device device, const TimingOptions& options, const st
     body();
     back.synchronize(stream);
     last = seconds_since(before);
-    // The first one builds what the others find.
+    // The first call initializes caches.
     if (i > 0 && seconds_since(start) > options.warm_up_seconds) break;
   }
   const double fitting = options.seconds / std::max(last, 1e-6);

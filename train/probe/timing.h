@@ -1,5 +1,5 @@
 #pragma once
-// Times of work on a device, as a run sees them: repetition after repetition, without waiting in between.
+// Device timing of back-to-back repetitions without synchronization.
 
 #include <functional>
 
@@ -8,17 +8,16 @@
 namespace quench {
 
 struct TimingOptions {
-  // Repetitions before the measurement, at most so many and, from the second on, for so long: matrix products
-  // choose their algorithms.
+  // Untimed repetitions: at most this many and, from the second on, for this long; GEMMs autotune in them.
   int warm_up = 1;
   double warm_up_seconds = 1;
-  // Timed repetitions: what fits into the seconds, between 3 and so many.
+  // Timed repetitions: as many as fit into the seconds, between 3 and this.
   int repetitions = 15;
   double seconds = 0.5;
 };
 
-// Median milliseconds of one call, from its work's end to the end of the next one's: by events of the current stream on
-// a GPU, by the clock on a CPU.
+// Median milliseconds per call, from the end of one call's work to the end of the next: CUDA events of the current
+// stream on a GPU, clock on a CPU.
 [[nodiscard]] double median_milliseconds(Device device, const TimingOptions& options,
                                          const std::function<void()>& body);
 

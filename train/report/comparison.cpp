@@ -20,12 +20,12 @@
 namespace quench {
 namespace {
 
-// Settings that differ between any two runs and tell nothing, and facts of one process.
+// Always differing, uninformative settings and process facts.
 constexpr std::array<std::string_view, 9> kOfEveryRunItsOwn = {
     "run.name",      "run.folder", "data.cache", "checkpoint.folder", "metrics.folder",
     "export.folder", "process",    "host",       "checkpoint.resume"};
 
-using Column = std::vector<std::string>;  // one value a run
+using Column = std::vector<std::string>;  // one value per run
 
 std::string row(const std::string& name, const Column& values, const char* cell_class) {
   std::string html = "<tr><td class=\"key\">" + escape_html(name) + "</td>";
@@ -84,7 +84,6 @@ std::string charts(std::span<const RunData> runs) {
   return html.empty() ? "" : "<div class=\"charts\">\n" + html + "</div>\n";
 }
 
-// What each run came to.
 std::string figures(std::span<const RunData> runs) {
   std::string rows;
   const auto add = [&](const std::string& name, const std::function<std::string(const RunData&)>& value) {
@@ -140,7 +139,7 @@ std::string figures(std::span<const RunData> runs) {
   return table(runs, rows);
 }
 
-// One row for each leaf in which not all objects agree; what an object lacks is empty.
+// One row per leaf that differs between objects; missing leaves are empty.
 std::string differences(std::span<const RunData> runs, const std::function<const Json&(const RunData&)>& object) {
   std::vector<std::string> names;  // in order of first appearance
   std::map<std::string, Column> values;

@@ -1,5 +1,5 @@
 #pragma once
-// Several runs on one page: their curves in the same charts, their last figures, the settings in which they differ.
+// Comparison page of several runs: shared charts, final metrics, differing settings.
 
 #include <filesystem>
 #include <span>
@@ -10,15 +10,14 @@
 
 namespace quench {
 
-// As many as the palette has colours.
+// Palette size.
 inline constexpr std::size_t kMaxComparedRuns = 8;
 
-// The whole page, as self-contained as a run's report. 2 to kMaxComparedRuns runs with names that differ.
+// Self-contained page of 2 to kMaxComparedRuns runs with distinct names.
 [[nodiscard]] std::string render_comparison(std::span<const RunData> runs);
 
-// Reads the run folders and replaces `output` atomically. Runs of the same name are called by their folders. Returns
-// what was read. Throws bad_config for too few or too many folders, or one that is named twice, and what load_run
-// throws.
+// Reads the run folders and replaces `output` atomically. Runs of equal name are named by folder. Returns the data
+// read. Throws bad_config for too few, too many or duplicate folders, and errors of load_run.
 std::vector<RunData> write_comparison(std::span<const std::filesystem::path> folders,
                                       const std::filesystem::path& output);
 

@@ -39,7 +39,7 @@ std::string render_heat_map(const HeatMapOptions& options, const std::vector<Hea
   };
   print("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\">", kMapWidth, floor + kMapBottom,
         escape_html(options.title));
-  // Where rows are lower than their labels, every n-th one is named.
+  // Rows lower than their labels: every n-th is labelled.
   const auto stride = static_cast<std::size_t>(std::ceil(kLabelHeight / row_height));
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const double top = kMapTop + row_height * static_cast<double>(r);

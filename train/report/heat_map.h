@@ -1,6 +1,6 @@
 #pragma once
-// Heat maps as inline SVG: named rows over columns, cells in a few shades from good to bad. Colours come from
-// page_style.h; what a cell says stands in its <title>.
+// Heat maps as inline SVG: named rows, columns, cells in shades from good to bad. Colours: page_style.h; cell text:
+// <title>.
 
 #include <cstddef>
 #include <string>
@@ -9,34 +9,34 @@
 
 namespace quench {
 
-// Shades 0 .. kHeatShades - 1: those below kHeatBad are of one colour and grow denser, the others warn, and the last is
-// for what is broken.
+// Shades 0 .. kHeatShades - 1: below kHeatBad of one hue with increasing density, then warnings; the last is for
+// failures.
 inline constexpr int kHeatShades = 8;
 inline constexpr int kHeatBad = 5;
 
-inline constexpr std::size_t kHeatTicks = 6;  // labels below a map that has enough columns
+inline constexpr std::size_t kHeatTicks = 6;  // labels below a map with enough columns
 
-// Neighbouring cells of a row that look alike.
+// Adjacent cells of a row with the same shade.
 struct HeatSpan {
-  std::size_t first = 0, last = 0;  // columns, both included
+  std::size_t first = 0, last = 0;  // columns, inclusive
   int shade = 0;
   std::string text;
 };
 
 struct HeatRow {
   std::string label;
-  std::vector<HeatSpan> spans;  // columns without one stay empty
+  std::vector<HeatSpan> spans;  // uncovered columns are empty
 };
 
 struct HeatMapOptions {
   std::string title;
-  std::string unit;  // behind the title
+  std::string unit;
   std::size_t columns = 0;
-  std::vector<std::pair<std::size_t, std::string>> ticks;  // labels of columns
-  std::vector<std::string> legend;                         // of the shades
+  std::vector<std::pair<std::size_t, std::string>> ticks;
+  std::vector<std::string> legend;
 };
 
-// A <figure>; empty without rows or columns.
+// <figure> element; empty without rows or columns.
 [[nodiscard]] std::string render_heat_map(const HeatMapOptions& options, const std::vector<HeatRow>& rows);
 
 }  // namespace quench

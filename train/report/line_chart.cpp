@@ -14,11 +14,11 @@
 namespace quench {
 namespace {
 
-// Geometry in user units; the picture scales to the width of its column.
+// Geometry in user units; scaled to the column width.
 constexpr double kWidth = 640, kHeight = 300;
 constexpr double kLeft = 56, kRight = 14, kTop = 26, kBottom = 34;
 constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - kTop - kBottom;
-constexpr std::size_t kBuckets = 500;  // drawn spans of x: about one a unit of the plot
+constexpr std::size_t kBuckets = 500;  // drawn spans of x: about one per unit
 constexpr std::size_t kHoverSpots = 100;
 constexpr std::size_t kMaxFlags = 200;
 
@@ -72,7 +72,7 @@ class ChartView {
     flags();
     for (const ChartSeries& series : series_) line(series);
     hover();
-    marks();  // above the columns of the readout, so that their titles are found
+    marks();  // above the hover columns, so that their titles are reachable
     out_ += "</svg>";
     return std::move(out_);
   }
@@ -105,7 +105,7 @@ class ChartView {
           floor + 29);
   }
 
-  // Non-finite values have no height: they are ticks along the floor.
+  // Non-finite values: ticks along the bottom.
   void flags() {
     const std::size_t stride = options_.flagged.size() / kMaxFlags + 1;
     for (std::size_t i = 0; i < options_.flagged.size(); i += stride)
@@ -154,7 +154,7 @@ class ChartView {
         continue;
       }
       fmt::format_to(std::back_inserter(path), "{}{:.1f} {:.1f}", pen_down ? "L" : "M", px(point.x), py(point.y));
-      // A value between two gaps makes no line and would not be seen.
+      // A single value between gaps draws no visible line.
       const bool alone = !pen_down && (i + 1 == points.size() || !drawable(points[i + 1].y, scale_));
       if (alone || series.look == ChartSeries::Look::dotted)
         fmt::format_to(std::back_inserter(dots), "<circle class=\"dot s{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\"/>",
@@ -166,7 +166,7 @@ class ChartView {
 
   static std::string format_step(double step) { return format_count(std::llround(step)); }
 
-  // Invisible columns side by side, each with what its nearest points say; CSS shows the column under the pointer.
+  // Invisible adjacent columns with the text of their nearest points; CSS shows the one under the pointer.
   void hover() {
     const auto longest =
         std::max_element(series_.begin(), series_.end(),
@@ -210,7 +210,7 @@ class ChartView {
 };
 
 std::string legend(const std::vector<ChartSeries>& series, const std::vector<ChartMark>& marks) {
-  // The place stays where there is nothing to tell apart: charts side by side line up.
+  // An empty legend keeps its space, so that adjacent charts align.
   std::string text = "<div class=\"legend\">";
   for (const ChartSeries& entry : series)
     if (series.size() > 1)

@@ -9,7 +9,7 @@
 namespace quench {
 namespace {
 
-// In the head of every page: by it a report is known again.
+// Identifies report pages.
 constexpr std::string_view kGenerator = "<meta name=\"generator\" content=\"Quench\">";
 constexpr std::size_t kHeadBytes = 4096;
 

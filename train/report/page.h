@@ -1,5 +1,5 @@
 #pragma once
-// The frame of an HTML page of the report: one file without scripts or outside references.
+// HTML page frame of reports: one file without scripts or external references.
 
 #include <filesystem>
 #include <string>
@@ -16,15 +16,15 @@ struct PageSection {
 struct PageHead {
   std::string title;  // plain text, like `lead`
   std::string lead;
-  std::string facts{};               // HTML below it
+  std::string facts{};               // HTML after the lead
   std::string top{};                 // HTML before the sections
-  std::vector<std::string> notes{};  // what could not be read; plain text
+  std::vector<std::string> notes{};  // plain text on unreadable inputs
 };
 
-// The page with the sections that have a body.
+// Page with the non-empty sections.
 [[nodiscard]] std::string render_page(const PageHead& head, std::vector<PageSection> sections);
 
-// Whether a file begins like such a page.
+// True if a file starts like a report page.
 [[nodiscard]] bool is_report(const std::filesystem::path& file);
 
 }  // namespace quench

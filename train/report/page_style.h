@@ -1,5 +1,5 @@
 #pragma once
-// The report's style sheet: light and dark after the reader's preference, nothing loaded from anywhere.
+// Style sheet of reports: light and dark by user preference, no external resources.
 
 #include <string_view>
 

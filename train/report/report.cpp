@@ -27,7 +27,7 @@ Curve scaled(Curve curve, double factor) {
   return curve;
 }
 
-// Raw values, and their average where it helps.
+// Raw values, with their average if useful.
 std::vector<ChartSeries> with_average(const std::string& label, const Curve& curve, int color) {
   if (curve.size() < kMinPointsToSmooth) return {{.label = label, .points = curve, .color = color}};
   const double steps = (curve.back().x - curve.front().x) * kSmoothShare;
@@ -35,7 +35,7 @@ std::vector<ChartSeries> with_average(const std::string& label, const Curve& cur
           {.label = label + ", averaged", .points = smooth(curve, steps), .color = color}};
 }
 
-// Against the bf16 peak, and against the recipe's own peaks where those are others.
+// Against the bf16 peak, and the recipe's own peaks if different.
 std::vector<ChartSeries> utilization(const RunData& run) {
   auto series = with_average("MFU", scaled(run.curve("mfu"), 100), 1);
   if (median(run.sol_fraction()) < 0.999 * median(run.curve("mfu")))
@@ -44,8 +44,7 @@ std::vector<ChartSeries> utilization(const RunData& run) {
   return series;
 }
 
-// What each process computes for, without its waiting; of more processes than a chart can tell apart the slowest, the
-// fastest and the mean at each step. Empty: there is one.
+// Computation time per rank, without waiting; for many ranks slowest, fastest and mean per step. Empty for one rank.
 std::vector<ChartSeries> rank_times(const RunData& run) {
   constexpr int kMostLines = 8;
   std::vector<Curve> ranks;
@@ -61,7 +60,7 @@ std::vector<ChartSeries> rank_times(const RunData& run) {
           {.label = fmt::format("rank {}", rank), .points = ranks[static_cast<std::size_t>(rank)], .color = rank});
     return series;
   }
-  // By step: a run may have gone on in another number of processes.
+  // By step: the world size may change on resume.
   std::map<double, std::vector<double>> times;
   for (const Curve& rank : ranks)
     for (const Point& point : rank) times[point.x].push_back(point.y);
@@ -78,7 +77,7 @@ std::vector<ChartSeries> rank_times(const RunData& run) {
           {.label = "fastest rank", .points = fastest, .color = 2}};
 }
 
-// Of all curves: checkpoints, resumes and rollbacks; with `spikes`, the steps of those and skipped ones too.
+// Marks of all curves: checkpoints, resumes and rollbacks; `spikes` adds spikes and skipped steps.
 std::vector<ChartMark> marks(const RunData& run, bool spikes) {
   std::vector<ChartMark> marks;
   for (const CheckpointEntry& checkpoint : run.checkpoints)

@@ -1,6 +1,6 @@
 #pragma once
-// The HTML report of a run: one file without scripts or outside references, readable anywhere and safe to open even
-// when the run folder's texts are not.
+// HTML report of a run: one file without scripts or external references. Texts of the run folder are untrusted and
+// escaped.
 
 #include <filesystem>
 #include <string>
@@ -9,11 +9,10 @@
 
 namespace quench {
 
-// The whole page.
 [[nodiscard]] std::string render_report(const RunData& run);
 
-// Reads `run_folder` and replaces `output` atomically. Returns what was read, with notes on what could not be. Throws
-// what load_run throws, io or no_space when the page cannot be written.
+// Reads `run_folder` and replaces `output` atomically. Returns the data read, with notes on unreadable parts. Throws
+// errors of load_run, io or no_space for the page.
 RunData write_report(const std::filesystem::path& run_folder, const std::filesystem::path& output);
 
 }  // namespace quench

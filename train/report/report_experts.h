@@ -1,5 +1,5 @@
 #pragma once
-// How tokens spread over the experts of each layer, as a heat map. HTML, empty for models without experts.
+// Expert load per layer as a heat map. HTML, empty for dense models.
 
 #include <string>
 

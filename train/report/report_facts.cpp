@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kMaxFactBytes = 200;
 
-// The member at a path of keys, or null.
+// Member at a key path, or null.
 const Json* member(const Json& object, std::initializer_list<const char*> path) {
   const Json* value = &object;
   for (const char* key : path) {
@@ -35,7 +35,7 @@ std::string text_at(const Json& object, std::initializer_list<const char*> path)
   return shorten(value->is_string() ? value->as_string() : value->dump(), kMaxFactBytes);
 }
 
-// The Hugging Face config as the run folder has it, else as its config describes it without another file.
+// Hugging Face config in the run folder, else from the config without other files.
 Json model_fields(const RunData& run) {
   if (run.model.is_object()) return run.model;
   const Json* section = member(run.config, {"model"});
@@ -64,7 +64,7 @@ std::string model_fact(const RunData& run) {
                    fmt::format("{} layers of width {}", m.num_hidden_layers, m.hidden_size)});
     }
   } catch (const Error&) {
-    // A folder may hold anything; the name is what is left.
+    // Folder content is arbitrary; fall back to the name.
   }
   return name;
 }
@@ -94,7 +94,7 @@ std::string adapters_fact(const RunData& run) {
        alpha.empty() ? "" : "alpha " + alpha});
 }
 
-// Bits of quantization-aware training, and what the run's export stores.
+// QAT bits, and the scheme of the export.
 std::string quantization_fact(const RunData& run) {
   std::vector<std::string> parts;
   const std::string bits = text_at(run.config, {"recipe", "weight_bits"});
@@ -117,7 +117,7 @@ std::string hardware_fact(const RunData& run) {
   return join({device, threads.empty() ? "" : threads + " threads", host.empty() ? "" : "on " + host});
 }
 
-// Which rank computes longest: the others wait for it.
+// Slowest rank, which the others wait for.
 std::string ranks_fact(const RunData& run) {
   double sum = 0, slowest = 0;
   int count = 0, which = 0;

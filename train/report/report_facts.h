@@ -1,5 +1,5 @@
 #pragma once
-// What a run was: model, precision, hardware, versions.
+// Run facts: model, precision, hardware, versions.
 
 #include <string>
 #include <utility>
@@ -9,10 +9,10 @@
 
 namespace quench {
 
-// (name, value) pairs as plain text, in order of display; what the run folder does not tell is left out.
+// (name, value) pairs of plain text in display order; unknown ones are omitted.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> run_facts(const RunData& run);
 
-// The same as HTML for the head of the page; empty when nothing is known.
+// HTML for the page head; empty without facts.
 [[nodiscard]] std::string render_facts(const RunData& run);
 
 }  // namespace quench

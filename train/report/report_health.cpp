@@ -17,8 +17,7 @@ namespace {
 constexpr std::size_t kMaxColumns = 120;
 constexpr std::size_t kMaxHealthRows = 512;
 
-// Decibels below the ratio of dense values: upper limits of the shades but the last, which is for what is not finite.
-// Warnings begin where the colour changes.
+// dB below the dense SQNR: upper limits of the shades; the last is for non-finite. Warnings begin at the colour change.
 constexpr std::array<double, kHeatShades - 2> kHealthLimits{1, 2, 3, 4.5, kMaxSqnrLoss, 12};
 static_assert(kHealthLimits[kHeatBad - 1] == kMaxSqnrLoss);
 
@@ -27,12 +26,12 @@ const std::vector<std::string>& legend() {
   return texts;
 }
 
-// A format that this program does not write is taken for e4m3.
+// Unknown formats count as e4m3.
 double dense_ratio(const HealthSeries& series) {
   return recipes::dense_sqnr(series.format == "e5m2" ? ElementFormat::e5m2 : ElementFormat::e4m3, series.stochastic);
 }
 
-// Points of one cell, or of neighbours that look alike.
+// Points of one cell, or of equal neighbours.
 struct Summary {
   std::int64_t first_step = 0, last_step = 0;
   bool finite = true;
@@ -58,7 +57,7 @@ struct Summary {
   }
   [[nodiscard]] int shade(double dense) const {
     if (!finite) return kHeatShades - 1;
-    const double loss = dense - low;  // below every limit where nothing was lost
+    const double loss = dense - low;  // below all limits if lossless
     const auto limit = std::ranges::find_if(kHealthLimits, [&](double l) { return loss < l; });
     return static_cast<int>(limit - kHealthLimits.begin());
   }
@@ -77,7 +76,7 @@ struct Summary {
   }
 };
 
-// Columns over the measured steps: one a step, or equal shares of them.
+// Columns over the measured steps: one per step, or equal shares.
 class Columns {
  public:
   explicit Columns(const std::vector<const HealthSeries*>& all) {
@@ -96,7 +95,7 @@ class Columns {
     const std::size_t wanted = std::min(kHeatTicks, count());
     for (std::size_t i = 0; i < wanted; ++i) {
       const std::size_t column = wanted == 1 ? 0 : i * (count() - 1) / (wanted - 1);
-      // The first step of the column.
+      // First step of the column.
       const std::size_t index = (column * steps_.size() + count() - 1) / count();
       result.emplace_back(column, format_count(steps_[index]));
     }

@@ -1,5 +1,5 @@
 #pragma once
-// What quantization lost in each layer over the run, as heat maps. HTML, empty when nothing was measured.
+// Quantization errors per layer over the run, as heat maps. HTML, empty without measurements.
 
 #include <string>
 
@@ -9,13 +9,13 @@ namespace quench {
 
 [[nodiscard]] std::string render_health(const RunData& run);
 
-// The operand with the lowest ratio of the run, or one that was not finite; nullptr when nothing was measured.
+// Operand with the lowest SQNR of the run, or a non-finite one; nullptr without measurements.
 struct WorstHealth {
   const HealthSeries* series = nullptr;
   const HealthPoint* point = nullptr;
 };
 [[nodiscard]] WorstHealth worst_health(const RunData& run);
-// Whether the point is one that training warns of by its ratio.
+// True if training warns of the point's SQNR.
 [[nodiscard]] bool is_poor(const HealthSeries& series, const HealthPoint& point);
 
 // "model.layers.3.mlp.down_proj" -> "3.down_proj"

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kMaxJsonBytes = std::size_t{16} << 20;
 constexpr int kMaxCheckpointFiles = 10000;
-constexpr double kMaxDecibels = 1000;            // beyond that it is no ratio of ours
+constexpr double kMaxDecibels = 1000;            // larger values are invalid
 constexpr std::size_t kMaxHealthSeries = 16384;  // operands of layers
 constexpr std::size_t kMaxExpertLayers = 512, kMaxExpertColumns = 1024;
 constexpr std::size_t kMaxEvents = 10000;
@@ -43,7 +43,7 @@ std::filesystem::path find_log(const std::filesystem::path& folder, const char* 
   return std::filesystem::exists(inside, ignored) ? inside : folder / name;
 }
 
-// A folder of a run, or the logs of one.
+// Run folder, or folder of its logs.
 bool holds_run(const std::filesystem::path& folder) {
   std::error_code ignored;
   for (const char* log : {run_files::kMetrics, run_files::kEvaluations, run_files::kSamples, run_files::kHealth})
@@ -51,7 +51,7 @@ bool holds_run(const std::filesystem::path& folder) {
   return is_run_folder(folder);
 }
 
-// Hands every record of a log to `each`; a log that is absent is no problem, one that is damaged is noted.
+// Passes each record of a log to `each`; an absent log is allowed, a damaged one is noted.
 template <class Each>
 void read_log(const std::filesystem::path& folder, const char* name, RunData& run, Each&& each) {
   const auto path = find_log(folder, name);
@@ -82,10 +82,10 @@ Json read_object(const std::filesystem::path& folder, const char* name, RunData&
   }
 }
 
-// Curves for more ranks would be no picture.
+// Limit of plotted ranks.
 constexpr std::size_t kMaxRanks = 512;
 
-// Drops what was logged at `step` and after it: the run went back there.
+// Rollback: drops records at and after `step`.
 void rewind(RunData& run, double step) {
   for (auto& [key, curve] : run.curves)
     curve.erase(std::partition_point(curve.begin(), curve.end(), [&](const Point& point) { return point.x < step; }),
@@ -132,7 +132,6 @@ class HealthReader {
   explicit HealthReader(RunData& run) : run_(run) {}
 
   void add(const Json& record, std::int64_t step) {
-    // The run went back there.
     if (step <= last_step_)
       for (HealthSeries& series : run_.health)
         std::erase_if(series.points, [&](const HealthPoint& point) { return point.step >= step; });
@@ -174,7 +173,7 @@ class HealthReader {
   }
 
   RunData& run_;
-  std::map<std::pair<std::string, std::string>, std::size_t> places_;  // of (layer, operand) in run_.health
+  std::map<std::pair<std::string, std::string>, std::size_t> places_;  // index of (layer, operand) in run_.health
   std::int64_t last_step_ = 0;
 };
 
@@ -198,7 +197,6 @@ void read_experts(RunData& run, const Json& record, std::int64_t step) {
   }
 }
 
-// The number of a folder named "step-<digits>".
 std::optional<std::int64_t> checkpoint_step(const std::string& name) {
   constexpr std::string_view kPrefix = "step-";
   if (name.rfind(kPrefix, 0) != 0) return std::nullopt;

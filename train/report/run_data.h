@@ -1,8 +1,8 @@
 #pragma once
-// What a run left in its folder, read for the report.
+// Run folder data for the report.
 //
-// Everything in the folder is untrusted: damaged lines are counted and skipped, missing files leave their part empty,
-// and texts are handed on as they are, for the page to escape.
+// Folder content is untrusted: invalid lines are counted and skipped, missing files leave their part empty, texts are
+// passed unescaped to the page, which escapes them.
 
 #include <cstdint>
 #include <filesystem>
@@ -19,71 +19,70 @@ namespace quench {
 struct CheckpointEntry {
   std::string name;  // "step-500"
   std::int64_t step = 0;
-  std::uint64_t bytes = 0;  // of all its files
-  std::string saved;        // "2026-03-01 12:30 UTC"
+  std::uint64_t bytes = 0;
+  std::string saved;  // "2026-03-01 12:30 UTC"
 };
 
-// What one operand of one layer lost to quantization.
+// Quantization error of one operand of one layer.
 struct HealthPoint {
   std::int64_t step = 0;
   bool finite = true;
-  double sqnr = 0;                      // dB; NaN: nothing was lost, or the operand is not finite
-  double saturated = 0, underflow = 0;  // shares of the elements
+  double sqnr = 0;                      // dB; NaN: lossless or non-finite
+  double saturated = 0, underflow = 0;  // fractions of elements
 };
 struct HealthSeries {
   std::string layer, operand, format;
-  bool stochastic = false;          // rounding
+  bool stochastic = false;          // rounding mode
   std::vector<HealthPoint> points;  // by step
 };
 
-// The share of a layer's tokens that each expert got in the last step on record.
+// Token fraction of each expert of a layer, in the last record.
 struct ExpertShares {
   std::int64_t layer = 0;
   std::vector<double> shares;
 };
 
-// A resume, rollback, skipped step or spike (train/metrics/run_event.h).
+// Resume, rollback, skipped step or spike (train/metrics/run_event.h).
 struct EventEntry {
   std::int64_t step = 0;
   std::string name, message;
 };
 
 struct RunData {
-  std::string name;  // the config's run.name, or that of the folder
+  std::string name;  // run.name, or the folder name
 
-  // One curve for each numeric key of metrics.jsonl ("loss", "grad_norm", ...), over the step, ascending; null values
-  // are NaN; of rank_ms one for each rank, "rank_ms.0" and so on. Where a step was logged again after a restart, the
-  // later record counts.
+  // One curve per numeric key of metrics.jsonl ("loss", "grad_norm", ...) by ascending step; null is NaN; rank_ms gives
+  // one per rank, "rank_ms.0" etc. For steps logged again after a restart, the later record counts.
   std::map<std::string, Curve, std::less<>> curves;
   std::vector<double> nonfinite_steps;
   std::int64_t last_step = 0;
   std::int64_t total_steps = 0;  // 0: unknown
-  double first_time = 0;         // seconds since 1970, of the first and last record; 0: none
+  double first_time = 0;         // seconds since 1970, first and last record; 0: none
   double last_time = 0;
 
-  std::vector<EvaluationMetrics> evaluations;  // in order of writing
+  std::vector<EvaluationMetrics> evaluations;
   std::vector<SampleRecord> samples;
-  std::vector<HealthSeries> health;          // in order of first appearance
-  std::vector<ExpertShares> experts;         // of models with experts
-  std::int64_t experts_step = 0;             // the step of `experts`
-  std::vector<EventEntry> events;            // in order of writing
+  std::vector<HealthSeries> health;   // in order of first appearance
+  std::vector<ExpertShares> experts;  // MoE models
+  std::int64_t experts_step = 0;      // the step of `experts`
+  std::vector<EventEntry> events;
   std::vector<CheckpointEntry> checkpoints;  // by step
-  Json config;                               // null when there is none
-  Json environment;                          // the same
-  Json recipe;                               // what recipe.name "auto" became; the same
-  Json model;                                // the model's Hugging Face config; the same
-  std::vector<std::string> notes;            // what could not be read
+  Json config;                               // null if absent
+  Json environment;                          // null if absent
+  Json recipe;                               // choice for recipe.name "auto"; null if absent
+  Json model;                                // the model's Hugging Face config; null if absent
+  std::vector<std::string> notes;            // unreadable parts
 
-  // The curve of a key; empty when no record has it.
+  // Curve of a key; empty without records.
   [[nodiscard]] const Curve& curve(std::string_view key) const;
-  // The curve of "sol_fraction", or of "light_share", its name before 0.2.
+  // Curve of "sol_fraction", or of "light_share", its name before 0.2.
   [[nodiscard]] const Curve& sol_fraction() const;
-  // Validation loss over the step: the value "loss" of evaluations named "validation".
+  // Validation loss by step: value "loss" of evaluations named "validation".
   [[nodiscard]] Curve validation_loss() const;
 };
 
-// Reads the files that train/metrics/run_files.h names, the .jsonl ones from `folder`/metrics or `folder` itself.
-// Throws Error(not_found) when there is no such folder, or nothing in it that a run leaves.
+// Reads the files of train/metrics/run_files.h, the .jsonl ones from `folder`/metrics or `folder`. Throws not_found for
+// a missing folder or one without run files.
 [[nodiscard]] RunData load_run(const std::filesystem::path& folder);
 
 // "2026-03-01 12:30 UTC"

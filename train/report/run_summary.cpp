@@ -38,7 +38,7 @@ std::string text(const Json& json, std::initializer_list<const char*> path) {
   return value != nullptr && value->is_string() ? value->as_string() : std::string();
 }
 
-// Regular files below a folder; links are not followed.
+// Total size of regular files; links are not followed.
 std::int64_t bytes_in(const fs::path& folder) {
   std::int64_t bytes = 0;
   std::error_code error;
@@ -50,7 +50,7 @@ std::int64_t bytes_in(const fs::path& folder) {
   return bytes;
 }
 
-// Whether the process that the folder's lock names is alive. Where it ran on another host, that cannot be known here.
+// True if the process in the folder's lock is alive; false if unknown (another host).
 bool is_running(const fs::path& folder) {
   try {
     const Json holder = Json::parse_file(folder / ".lock");
@@ -59,14 +59,14 @@ bool is_running(const fs::path& folder) {
     const auto process = static_cast<pid_t>(holder.at("process").as_int());
     return holder.at("host").as_string() == host.data() && process > 0 && (::kill(process, 0) == 0 || errno == EPERM);
   } catch (const Error&) {
-    return false;  // released: the file is empty
+    return false;  // released: empty file
   }
 }
 
 void add_model(Json& json, const fs::path& folder, const Json& config, std::vector<std::string>& notes) {
   const fs::path kept = folder / run_files::kModelFolder;
   try {
-    // Older runs kept no model part.
+    // Older runs have no model part.
     const nn::ModelConfig model =
         fs::exists(kept / "config.json")
             ? read_model_config(kept)
@@ -95,7 +95,7 @@ void add_model(Json& json, const fs::path& folder, const Json& config, std::vect
   }
 }
 
-// A model or an adapter; false where that cannot be read.
+// True for a readable model or adapter.
 bool holds_export(const fs::path& folder) {
   if (folder.empty()) return false;
   try {
@@ -122,7 +122,7 @@ Json list_of_checkpoints(const std::vector<CheckpointInfo>& checkpoints) {
   return list;
 }
 
-// What the config says now, which may be more than what was logged; epochs are known in steps only from the log.
+// Steps of the current config, possibly more than logged; epochs are converted only in the log.
 std::int64_t planned_steps(const RunData& run) {
   const Json* steps = present_member(run.config, {"training", "steps"});
   const bool known =

@@ -1,5 +1,5 @@
 #pragma once
-// What a run folder tells at a glance: how far the run is, what it trains, what it left.
+// Run folder summary: progress, config and outputs.
 
 #include <filesystem>
 
@@ -7,12 +7,11 @@
 
 namespace quench {
 
-// An object with the members, in this order and as far as they are known:
-//   kind "run", name, folder, state ("running", "finished", "interrupted", "not started"), step, total_steps,
-//   last_saved_step, tokens_seen, last_loss, validation {step, loss}, model, parameters, recipe, adapters, dtype,
-//   tokenizer, started and last_record (UTC), bytes of the whole folder, checkpoint_bytes, exports [path], notes [what
-//   could not be read], checkpoints [{step, path, bytes, valid, fault, pinned, superseded}], newest first.
-// Throws not_found when there is no such folder.
+// Object with these members, in order, if known: kind "run", name, folder, state ("running", "finished", "interrupted",
+// "not started"), step, total_steps, last_saved_step, tokens_seen, last_loss, validation {step, loss}, model,
+// parameters, recipe, adapters, dtype, tokenizer, started and last_record (UTC), bytes of the whole folder,
+// checkpoint_bytes, exports [path], notes [unreadable parts], checkpoints [{step, path, bytes, valid, fault, pinned,
+// superseded}], newest first. Throws not_found for a missing folder.
 [[nodiscard]] Json run_summary(const std::filesystem::path& folder);
 
 }  // namespace quench

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One word of a command for a POSIX shell; control characters as $'\x1b'.
+// POSIX shell word; control characters as $'\x1b'.
 std::string shell_word(std::string_view text) {
   const auto plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -114,7 +114,7 @@ ValidationLosses read_validation_losses(const std::string& metrics, std::int64_t
         losses.add({step, loss->as_double()});
     });
   } catch (const Error&) {
-    return {};  // a run that keeps no such log
+    return {};  // run without this log
   }
   return losses;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// The summary that a run ends with: its figures, where its results are, and the commands that use them.
+// Final summary of a run: metrics, output paths and follow-up commands.
 
 #include <cstdint>
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace quench {
 
-// Validation losses of a run over all its starts; steps later than the one that a start resumes from do not count.
+// Validation losses over all starts of a run; steps after a resume point are dropped.
 struct ValidationLosses {
   struct Entry {
     std::int64_t step = 0;
@@ -17,32 +17,31 @@ struct ValidationLosses {
   };
   std::optional<Entry> best, last;
 
-  // Losses that are not finite count as last alone.
+  // Non-finite losses only count as last.
   void add(Entry entry);
 };
 
-// Of `metrics`/evaluations.jsonl, up to `last_step`; empty where there is no such file, or it cannot be read.
+// Losses of `metrics`/evaluations.jsonl up to `last_step`; empty for a missing or unreadable file.
 [[nodiscard]] ValidationLosses read_validation_losses(const std::string& metrics, std::int64_t last_step);
 
 struct RunEnd {
-  std::int64_t first_step = 0;   // this start began after it
-  std::int64_t step = 0;         // done
-  std::int64_t steps = 0;        // in all
-  int stop_signal = 0;           // that ended the run early; 0: none did
-  double seconds = 0;            // of this start, from its first batch
+  std::int64_t first_step = 0;  // this start began after this step
+  std::int64_t step = 0;
+  std::int64_t steps = 0;
+  int stop_signal = 0;           // signal that ended the run; 0: none
+  double seconds = 0;            // this start, from its first batch
   std::int64_t tokens = 0;       // target tokens of this start
-  std::int64_t tokens_seen = 0;  // of all starts
-  double loss = 0;               // of the last step
+  std::int64_t tokens_seen = 0;  // over all starts
+  double loss = 0;
   ValidationLosses validation;
-  std::string checkpoint;      // the newest one; empty: none was written
-  std::string exported;        // folder; empty: none was written
+  std::string checkpoint;      // newest checkpoint; empty: none
+  std::string exported;        // export folder; empty: none
   bool has_tokenizer = false;  // text can be generated
   bool chats = false;          // the tokenizer has a chat template
   int ranks = 1;
 };
 
-// Several lines, the last with a line break. Paths are as the config has them, quoted for a shell where they need to
-// be.
+// Several lines with a final line break. Paths as in the config, shell-quoted if needed.
 [[nodiscard]] std::string end_report(const RunConfig& config, const RunEnd& end);
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// The first record of a fine-tune, as it is trained on.
+// First training record of a fine-tune, with its loss mask.
 
 #include <string>
 
@@ -8,9 +8,8 @@
 
 namespace quench {
 
-// The text of the first document of the training data, with its trained tokens in [[ ]], and its counts; several lines,
-// ending in a line break. Empty for runs that are no fine-tune (model.path names no folder and every token is a target)
-// and without a tokenizer.
+// Text of the first training document, trained tokens in [[ ]], with token counts; several lines with a final line
+// break. Empty without a tokenizer and for pre-training (model.path names no folder and every token is a target).
 [[nodiscard]] std::string first_record(const RunConfig& config, const DataSetup& data);
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// The counters of a run that a checkpoint restores.
+// Run counters restored from a checkpoint.
 
 #include <cstdint>
 #include <string>
@@ -12,22 +12,22 @@
 namespace quench {
 
 struct RunProgress {
-  std::int64_t step = 0;         // optimizer steps done, skipped ones included
-  std::int64_t tokens_seen = 0;  // valid target tokens consumed
+  std::int64_t step = 0;         // optimizer steps completed, including skipped ones
+  std::int64_t tokens_seen = 0;  // valid target tokens
   std::int64_t samples = 0;      // position in the sample order
-  double loss = 0;               // of the last step
+  double loss = 0;
 };
 
-// The state that a checkpoint of this moment stores besides tensors.
+// Current non-tensor state for a checkpoint.
 [[nodiscard]] CheckpointState checkpoint_state(const RunConfig& config, const RunIdentity& identity,
                                                const RunProgress& progress, const LossGuard& guard);
 
-// The inverse; `guard` gets its windows back. Throws bad_config when the stored config, or the content of what it
-// points to, forbids resuming with `config`, naming key, old and new value.
+// Inverse; restores the windows of `guard`. Throws bad_config naming key, old and new value if the stored config or the
+// content that it refers to forbids resuming with `config`.
 [[nodiscard]] RunProgress restore_progress(const CheckpointState& state, const RunConfig& config,
                                            const RunIdentity& identity, LossGuard& guard);
 
-// What a run says that is started again when all its steps are done: that, and how to train on.
+// Message for restarting a finished run, including how to train further.
 [[nodiscard]] std::string finished_message(const RunConfig& config, const RunProgress& progress, std::int64_t steps);
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// Texts that a run's model continues at every evaluation, to see what it has learnt.
+// Sample generation at every evaluation.
 
 #include <functional>
 #include <memory>
@@ -15,13 +15,13 @@ namespace quench {
 
 class SampleTexts {
  public:
-  // Encodes evaluation.prompts. Throws bad_config for a prompt that cannot be continued: no tokenizer, no token, or as
-  // long as the model's context.
+  // Encodes evaluation.prompts. Throws bad_config for an unusable prompt: no tokenizer, no tokens, or context length
+  // reached.
   SampleTexts(const RunConfig& config, const RunModel& model);
 
-  // Records one continuation of each prompt. The draws depend on training.seed, the step and the prompt's number alone.
-  // Changes nothing in the model. A text that `stopped` ends is not recorded. What cannot be generated (logits that are
-  // not finite, no memory left) is a warning, no end of the run.
+  // Records one continuation per prompt, deterministic in training.seed, step and prompt index. Does not modify the
+  // model. A text ended by `stopped` is not recorded. Generation failures (non-finite logits, out of memory) are
+  // warnings.
   void draw(const nn::CausalLm& model, std::int64_t step, MetricsLog& metrics,
             const std::function<bool()>& stopped) const;
 

@@ -16,7 +16,7 @@
 namespace quench {
 namespace {
 
-// What the run leaves at its end.
+// Output at the end of the run.
 std::string export_line(const RunConfig& config) {
   const ExportSection& section = *config.export_model;
   const std::string& scheme = section.quantization.scheme;
@@ -30,7 +30,7 @@ std::string export_line(const RunConfig& config) {
                          : "");
 }
 
-// The kernels of layers over weights that lora.base keeps in few bits name that form: "nf4 base + lora r16".
+// Layers over weights quantized by lora.base: "nf4 base + lora r16".
 void name_base(const ModelSetup& model, std::vector<recipes::LayerConversion>& conversion) {
   if (!model.base) return;
   std::map<std::string, std::string> forms;

@@ -1,5 +1,5 @@
 #pragma once
-// The op table of the step that metrics.profile_step names.
+// Op table of the step metrics.profile_step.
 
 #include <chrono>
 #include <functional>
@@ -10,8 +10,8 @@
 
 namespace quench {
 
-// Lives for one step. Where that is the step to profile, its end waits for the device, hands the table to `print` and
-// writes it to profile.txt in the run's folder; else it does nothing.
+// Scope of one step. At the end of the profiled step: synchronizes the device, passes the table to `print` and writes
+// profile.txt to the run folder. No-op for other steps.
 class StepProfile {
  public:
   StepProfile(const RunConfig& config, Device device, std::int64_t step, std::function<void(std::string_view)> print);

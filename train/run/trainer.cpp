@@ -91,7 +91,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
 
 void Trainer::Run::load(CheckpointReader& reader) {
   whole = false;
-  // What is damaged for one process is passed over by all.
+  // A checkpoint damaged on one rank is skipped by all.
   together("checkpoint", [&] {
     if (setup.adapters) require_base(reader.state(), base, reader.path().string());
     progress = restore_progress(reader.state(), config, inputs.identity, guard);
@@ -136,7 +136,7 @@ void Trainer::Run::write_run_files() const {
   remove_stale_temporaries(folder);
   remove_stale_temporaries(config.metrics.folder);
   set_aside_edited(folder / run_files::kConfig);
-  // First: by this file the folder is known as a run's.
+  // First: this file identifies a run folder.
   write_file_atomically(folder / run_files::kEnvironment, environment.dump(2) + "\n");
   write_run_model(config, run_model);
   write_file_atomically(folder / run_files::kConfig, to_json(config).dump(2) + "\n");
@@ -188,15 +188,15 @@ void Trainer::Run::save() {
 }
 
 std::vector<CheckpointTensor> Trainer::Run::tensors_to_save() const {
-  // Replicas hold the same: the first one's processes give it.
+  // Replicas hold the same values: those of replicate rank 0 are saved.
   const bool gives = ranks == nullptr || ranks->replicate->rank() == 0;
   return gives ? training_tensors(*setup.model, *optimizer) : std::vector<CheckpointTensor>();
 }
 
 TrainResult Trainer::Run::train() {
-  SignalHandlers signals;  // before the first output: a closed pipe must not end the run
+  SignalHandlers signals;  // before the first output: SIGPIPE must not end the run
   resume_or_fill();
-  follow_recipe();  // before the report says what applies
+  follow_recipe();  // before the report of active kernels
   together("run folder", [this] {
     if (!first()) return;
     write_run_files();
@@ -247,7 +247,7 @@ TrainResult Trainer::Run::train() {
       saved_step = progress.step;
     }
   }
-  if (sharded) sharded->end_gathers();  // the end of a process breaks off what is on its way to the others
+  if (sharded) sharded->end_gathers();  // exiting would abort collectives of other ranks
   metrics.finish();
   const bool stopped = asked.stop_signal != 0 && progress.step < steps;
   if (writer && saved_step != progress.step && (config.checkpoint.save_final || stopped)) save();
@@ -292,7 +292,7 @@ TrainResult Trainer::run() {
   try {
     return run_->train();
   } catch (const std::exception& error) {
-    if (run_->log) run_->log->record(fmt::format("error: {}\n", error.what()));  // the caller tells the console
+    if (run_->log) run_->log->record(fmt::format("error: {}\n", error.what()));  // printed by the caller
     throw;
   }
 }

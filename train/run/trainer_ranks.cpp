@@ -1,4 +1,4 @@
-// What the processes of a run do together: inputs, decisions, requests. A run of one process passes straight through.
+// Collective parts of a run: inputs, decisions, requests. Pass-through for a single process.
 
 #include <algorithm>
 #include <utility>
@@ -42,7 +42,7 @@ std::unique_ptr<RunLock> Trainer::Run::lock_checkpoints() const {
   std::unique_ptr<RunLock> held;
   together("checkpoint folder", [&] {
     if (!first()) return;
-    require_outputs(config);  // judged again now that nobody else writes there
+    require_outputs(config);  // repeated under the lock
     if (config.export_model) const StagingFolder can_be_made(export_target(config).folder);
     const fs::path& folder = config.checkpoint.folder;
     if (config.checkpoint.enable && resolved_path(folder) != lock->folder()) held = std::make_unique<RunLock>(folder);
@@ -52,7 +52,7 @@ std::unique_ptr<RunLock> Trainer::Run::lock_checkpoints() const {
 
 RecipeChoice Trainer::Run::choose_recipe() const {
   if (ranks == nullptr) return resolve_auto_recipe(config, device);
-  // Rank 0 may measure: all take its choice.
+  // Rank 0 may measure; all use its choice.
   std::string written;
   together("recipe", [&] {
     if (first()) written = to_json(resolve_auto_recipe(config, device)).dump();
@@ -66,20 +66,20 @@ void Trainer::Run::fill_base() {
   try {
     base = fill_adapted(setup, config, ranks.get());
   } catch (const std::exception& error) {
-    if (log) log->record(fmt::format("error: {}\n", error.what()));  // the caller tells the console
+    if (log) log->record(fmt::format("error: {}\n", error.what()));  // printed by the caller
     throw;
   }
 }
 
 RunInputs Trainer::Run::open_inputs() {
   RunInputs opened;
-  // Rank 0 tokenizes text and reads every file to its end, once; the others find what it has left.
+  // Rank 0 tokenizes and validates files once; the others use its output.
   first_first("training data", [&] {
     opened.checks = std::make_unique<ValidationCache>(fs::path(config.data.cache) / "file_checks.json");
     try {
       opened.data = open_data(config, setup.config, opened.checks.get());
     } catch (const TokenizationStopped& stopped) {
-      if (log) log->record(fmt::format("{}\n", stopped.what()));  // the caller tells the console
+      if (log) log->record(fmt::format("{}\n", stopped.what()));  // printed by the caller
       throw;
     }
     opened.identity = run_identity(config, opened.data.tokenizer.get(), *opened.checks);

@@ -1,4 +1,4 @@
-// The steps of a run: batches, gradients, the guard's verdict, update, log and evaluation.
+// Training steps: batches, gradients, loss guard verdict, update, logging and evaluation.
 
 #include <algorithm>
 #include <cmath>
@@ -56,10 +56,10 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
 }
 
 std::string Trainer::Run::first_nonfinite(const std::vector<Batch>& batches) {
-  // First, since repeating the step makes the gradients again.
+  // First, since repeating the step overwrites the gradients.
   const std::string gradient = first_nonfinite_gradient(*setup.model);
   std::string operand;
-  if (!in_tail)  // where no layer has operands to look at
+  if (!in_tail)  // no quantized layers to inspect
     operand =
         health.first_nonfinite(progress.step + 1, metrics, [&] { (void)step->accumulate(batches, progress.step + 1); });
   const std::string forward =
@@ -95,7 +95,7 @@ bool Trainer::Run::run_step() {
   const bool counted = watched || bias_speed > 0;
   if (counted) expert_load->reset();
   step->watch_experts(counted ? expert_load.get() : nullptr);
-  // A save may still be reading the state; where that leaves for host memory, its place on the device is given up.
+  // A save may still read the state, whose device memory is released when it is offloaded.
   if (writer && step->offloaded_state_bytes() > 0) writer->before_change();
   const GradientReport report = step->accumulate(batches, progress.step + 1);
   step->watch_experts(nullptr);
@@ -110,13 +110,13 @@ bool Trainer::Run::run_step() {
     metrics.experts(std::move(experts));
   }
   const bool finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
-  const bool targets = report.valid_tokens > 0;  // of all ranks
+  const bool targets = report.valid_tokens > 0;  // over all ranks
   const StepVerdict verdict =
       targets ? guard.check(progress.step + 1, report.loss, report.grad_norm, finite ? "" : first_nonfinite(batches))
               : guard.skip_without_targets(progress.step + 1);
   if (!handle_verdict(verdict)) return false;
   const double lr = schedule->lr(progress.step);
-  // Bias correction counts the updates that were applied.
+  // Bias correction counts applied updates.
   if (verdict.action == StepAction::apply) {
     whole = false;
     if (writer) writer->before_change();
@@ -132,7 +132,7 @@ bool Trainer::Run::run_step() {
   const std::int64_t tokens = global_batch_size(config) * config.data.seq_len;
   timer->end_step(tokens, flops.total() * static_cast<double>(tokens) / static_cast<double>(config.parallel.ranks));
   log_step(report, verdict, lr);
-  if (verdict.action == StepAction::stop) {  // after the log has the step that ended the run
+  if (verdict.action == StepAction::stop) {  // after the final step is logged
     metrics.finish();
     progress = before;
     QUENCH_FAIL(ErrorCode::nonfinite, "{}", verdict.message);
@@ -148,7 +148,7 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
   Progress bar{.step = progress.step, .total_steps = steps, .loss = progress.loss};
   bar.eta_seconds = timer->eta_seconds();
   bar.tokens_per_second = timer->last_tokens_per_second();
-  // A step without targets has no loss to log.
+  // No loss to log without targets.
   if (report.valid_tokens > 0 && (log_due(progress.step) || verdict.nonfinite)) {
     const MemoryStats memory = Allocator::of(device).stats();
     StepMetrics m;
@@ -165,7 +165,7 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
     m.expert_imbalance = expert_imbalance;
     timer->fill(m, bf16_peak_flops(environment.at("device_name").as_string()));
     m.float8_share = flops.float8 / flops.total();
-    // Emulated products run in f32, whatever their operands.
+    // Emulated GEMMs run in f32 for any operand dtype.
     measure_ranks(m);
     if (const auto seconds = sol_seconds(flops, environment.at("device_name").as_string());
         seconds && !config.recipe.emulate)
@@ -176,7 +176,7 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
 }
 
 void Trainer::Run::evaluate(SignalHandlers& signals) {
-  // Several processes gather each layer together, so that none may leave early.
+  // FSDP all-gathers are collective: no rank may stop early.
   samples.draw(*setup.model, progress.step, metrics, [&] { return ranks == nullptr && signals.stop_signal() != 0; });
   if (!inputs.data.validation) return;
   EvaluationMetrics evaluation =
@@ -193,7 +193,7 @@ void Trainer::Run::evaluate(SignalHandlers& signals) {
 
 void Trainer::Run::save_before_end(const std::exception& error) {
   if (!writer || !whole || progress.step == saved_step || progress.step == resumed_step.value_or(0)) return;
-  // The processes save together: only an error that all of them have at the same place lets them.
+  // Saves are collective: possible only if all ranks have the error at the same place.
   const auto* ending = dynamic_cast<const Error*>(&error);
   if (ranks != nullptr && (ending == nullptr || ending->code() != ErrorCode::nonfinite)) return;
   try {

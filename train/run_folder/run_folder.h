@@ -1,5 +1,5 @@
 #pragma once
-// Records of a run's inputs in its folder.
+// Records of a run's inputs in the run folder.
 
 #include <filesystem>
 
@@ -8,11 +8,11 @@
 
 namespace quench {
 
-// Absolute paths of all that a config names, for sources.json: the working directory, to which relative paths of the
-// config refer, model, tokenizer, and each pattern of the data with the files that it stands for.
+// Absolute paths of all inputs for sources.json: working directory (base of relative paths), model, tokenizer, and each
+// data pattern with its files.
 [[nodiscard]] Json run_sources(const RunConfig& config);
 
-// Whether <run>/model is there and is no run's: it stood there before the run, whose sources.json is not beside it.
+// True if <run>/model exists without the sources.json of a run, i.e. is not a run's output.
 [[nodiscard]] bool has_foreign_model_part(const std::filesystem::path& run);
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// What a run writes, judged before it starts: nothing that others made may be in its way, or be lost by it.
+// Pre-run checks of output paths: existing files of others must not block or be overwritten.
 
 #include <filesystem>
 #include <string>
@@ -10,23 +10,23 @@
 
 namespace quench {
 
-// Where the run exports to, and what of the run must not be in the way. The config has an export section.
+// Export target, with the run's paths excluded. Requires an export section.
 [[nodiscard]] ExportTarget export_target(const RunConfig& config);
 
 struct OutputFault {
-  std::string key;  // of the config
+  std::string key;  // config key
   std::string reason;
 };
 
-// Everything that forbids the run to write where its config says: files where folders must be, an export folder that
-// may not be replaced, a run folder that holds a config.json which no run has written.
+// Blocked outputs: files in place of folders, an export folder that must not be replaced, a run folder with a
+// config.json of another program.
 [[nodiscard]] std::vector<OutputFault> output_faults(const RunConfig& config);
 
-// Throws bad_config with all of them, if there are any.
+// Throws bad_config with all faults.
 void require_outputs(const RunConfig& config);
 
-// Keeps a run's config.json that somebody has edited by hand as config.json.1 and so on, since it is going to be
-// replaced. Files as the program writes them, and absent ones, are left alone.
+// Backs up a manually edited config.json as config.json.1 etc. before replacement. No-op for absent files and for files
+// in the written format.
 void set_aside_edited(const std::filesystem::path& file);
 
 }  // namespace quench

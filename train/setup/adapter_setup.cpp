@@ -18,7 +18,7 @@ namespace {
 constexpr std::string_view kBaseKey = "base";  // of CheckpointState::extra: {"hash"}
 
 using Whole = std::function<Tensor(const nn::Parameter&)>;
-// Of weights that are kept as codes: their hashes.
+// Hashes of quantized base weights.
 using CodesHashes = std::map<const nn::Parameter*, std::string>;
 
 void update(StreamHash& hash, const Tensor& tensor) {
@@ -56,7 +56,7 @@ bool keeps_codes(const RunConfig& config) {
 
 recipes::LoraOptions lora_options(const RunConfig& config) {
   const LoraSection& lora = config.lora.value();
-  // The default means all projections, also of families that call them otherwise (Mixtral, DeepSeek-V3).
+  // Default targets: all projections, also under other names (Mixtral, DeepSeek-V3).
   const bool all = lora.targets == LoraSection().targets;
   return {.rank = lora.rank,
           .alpha = lora.alpha,
@@ -172,7 +172,7 @@ std::unique_ptr<recipes::Adapters> restore_adapted(CheckpointReader& reader, std
   const std::string hash = fill_adapted(setup, config);
   model = std::move(setup.model);
   require_base(reader.state(), hash, source);
-  recipes::make_dense(*model);  // the rounded weights, in the form that everything else takes
+  recipes::make_dense(*model);  // rounded weights in dense form
   restore_parameters(reader, *model);
   return std::move(setup.adapters);
 }

@@ -1,8 +1,8 @@
 #pragma once
-// The adapters of a run (config section lora), and checkpoints that hold adapters alone.
+// Adapters of a run (config section lora), and adapter-only checkpoints.
 //
-// Such a checkpoint names its base by a hash of the base's weights, which come from where the run's config says: a
-// model folder, or random draws of its seed.
+// Such a checkpoint identifies its base by a hash of the base weights, which come from the config's model folder or
+// random seed.
 
 #include <functional>
 #include <memory>
@@ -18,35 +18,34 @@
 
 namespace quench {
 
-// Of the section lora, which the config has, with the run's seed.
+// Options of the section lora, which must be present, with the run's seed.
 [[nodiscard]] recipes::LoraOptions lora_options(const RunConfig& config);
 
-// Makes the adapters that the config asks for, not attached yet, and freezes the rest of the model; null without the
-// section lora. `parameters`: where and in which types.
+// Creates unattached adapters and freezes the rest of the model; null without the section lora. `parameters`: device
+// and dtypes.
 [[nodiscard]] std::unique_ptr<recipes::Adapters> make_adapters(nn::CausalLm& model, const RunConfig& config,
                                                                const nn::ParameterOptions& parameters);
 
-// Fills a model with adapters, before it is shared out among `ranks`, if any: the weights of the base, which are kept
-// as lora.base says, and the adapters' initial values. Returns the hash of the base, on all processes: 16 hex digits,
-// of the values of all parameters that belong to no adapter, or of their codes where those are kept as stored.
+// Fills a model with adapters, before sharding over `ranks`, if any: base weights stored as lora.base says, and initial
+// adapter values. Returns the base hash on all ranks: 16 hex digits, over the values of all non-adapter parameters, or
+// over quantized values kept as stored.
 [[nodiscard]] std::string fill_adapted(ModelSetup& setup, const RunConfig& config,
                                        const distributed::Ranks* ranks = nullptr);
-// The memory of it, on the meta device.
+// Its memory, on the meta device.
 void plan_base(ModelSetup& setup, const RunConfig& config);
 
-// CheckpointState::extra.
-// The hash of a model's weights, adapters aside, as fill_adapted() makes it of a base whose parameters have this dtype:
-// f32 or bf16. No weight is kept as codes.
+// Hash of a model's non-adapter weights in `dtype` (f32 or bf16), as fill_adapted() computes it for such a base; stored
+// in CheckpointState::extra. No weight may be quantized.
 [[nodiscard]] std::string base_hash_as(nn::CausalLm& model, DType dtype);
-// Of a checkpoint that holds adapters alone.
+// Base hash of an adapter-only checkpoint.
 [[nodiscard]] std::string stored_base_hash(const CheckpointState& state);
 void store_base(CheckpointState& state, const std::string& hash);
 [[nodiscard]] bool holds_adapters_alone(const CheckpointState& state);
-// Throws bad_config, naming `source`, where the adapters of a checkpoint were trained over another base.
+// Throws bad_config naming `source` if the checkpoint's adapters have another base.
 void require_base(const CheckpointState& state, const std::string& hash, const std::string& source);
 
-// Makes a model of the base and the adapters of a checkpoint that holds adapters alone. `model` has the checkpoint's
-// dtype. Throws not_found where the base is not found from here, and what require_base() throws.
+// Restores base and adapters of an adapter-only checkpoint. `model` has the checkpoint's dtype. Throws not_found for a
+// missing base, and errors of require_base().
 [[nodiscard]] std::unique_ptr<recipes::Adapters> restore_adapted(CheckpointReader& reader,
                                                                  std::unique_ptr<nn::CausalLm>& model,
                                                                  const std::string& source);

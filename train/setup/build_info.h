@@ -1,5 +1,5 @@
 #pragma once
-// What this program is and what it was built with and works with.
+// Version and build information of the program and its libraries.
 
 #include <optional>
 #include <string>
@@ -11,20 +11,19 @@
 namespace quench {
 
 struct BuildInfo {
-  std::string_view version;  // "0.2.0"
-  std::string_view commit;   // "fee0d8f1a2b3", with "-dirty" behind it where files differed; empty outside a repository
+  std::string_view version;   // "0.2.0"
+  std::string_view commit;    // "fee0d8f1a2b3", "-dirty" appended for modified files; empty outside git
   std::string_view compiler;  // "GNU 12.2.0"
   std::string_view type;      // "Release"
 };
 extern const BuildInfo kBuildInfo;
 
-// The version of the program, "0.2.0".
+// Program version, "0.2.0".
 [[nodiscard]] std::string_view program_version() noexcept;
 
-// {"version", "commit", "compiler", "build_type", "libraries": {name: version}}, of the libraries that work on a
-// device.
+// {"version", "commit", "compiler", "build_type", "libraries": {name: version}}, with the libraries of a device.
 [[nodiscard]] Json build_info(std::optional<DeviceType> device = {});
-// The same in lines, for people, of all libraries.
+// Display text, with all libraries.
 [[nodiscard]] std::string build_info_text();
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// From a run's config to its training and validation rows.
+// Training and validation data of a run.
 
 #include <memory>
 #include <string>
@@ -14,30 +14,28 @@ namespace quench {
 
 struct DataSetup {
   std::shared_ptr<const Dataset> train;
-  std::shared_ptr<const Dataset> validation;   // null when the config has none
-  std::shared_ptr<const Tokenizer> tokenizer;  // null when the data are token shards and no tokenizer is named
-  std::vector<std::string> plan;               // lines for the start of the run
+  std::shared_ptr<const Dataset> validation;   // null if not configured
+  std::shared_ptr<const Tokenizer> tokenizer;  // null for token shards without a named tokenizer
+  std::vector<std::string> plan;               // lines of the start report
 };
 
-// Opens token shards; text and JSONL are tokenized first, once, into data.cache. Throws the readers' errors, and
-// bad_config with the arithmetic when the data are smaller than one batch. A stop signal while text is tokenized throws
-// TokenizationStopped (data/text/tokenize.h) with the signal's number; the same call goes on there.
-// With `checks`, every token is checked before the first is used (data/formats/validation_cache.h).
+// Opens token shards; text and JSONL are first tokenized into data.cache, once. Throws readers' errors, and bad_config
+// with the arithmetic for less data than one batch. A stop signal during tokenization throws TokenizationStopped
+// (data/text/tokenize.h); the same call resumes it. `checks`: validates all tokens before use
+// (data/formats/validation_cache.h).
 [[nodiscard]] DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model,
                                   ValidationCache* checks = nullptr);
 
-// data.tokenizer, else the tokenizer of the model folder, else the one that `quench tokenize` left beside the first
-// shards that have one, or null.
+// data.tokenizer, else the model folder's, else that of the first shards with one from `quench tokenize`, or null.
 [[nodiscard]] std::shared_ptr<const Tokenizer> run_tokenizer(const RunConfig& config);
 
-// Sequences of one optimizer step: global_batch_size, or one micro-batch of each process.
+// Sequences per optimizer step: global_batch_size, or one micro-batch per rank.
 [[nodiscard]] std::int64_t global_batch_size(const RunConfig& config);
 
-// What makes the validation loss tell little: data of fewer tokens than one sequence; empty: nothing does.
+// Warning for validation data shorter than one sequence; else empty.
 [[nodiscard]] std::string validation_warning(const DataSetup& data);
 
-// Optimizer steps of the run: training.steps, or as many as training.epochs passes over the data need, whichever is
-// smaller.
+// Optimizer steps of the run: minimum of training.steps and the steps of training.epochs.
 [[nodiscard]] std::int64_t total_steps(const RunConfig& config, const Dataset& train);
 
 }  // namespace quench

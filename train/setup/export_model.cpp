@@ -33,7 +33,7 @@ std::optional<QuantizationRules> export_rules(const RunConfig& config, const Mod
                                       }};
   const QuantizationSection& section = config.export_model->quantization;
   std::optional<QuantizationRules> rules = resolve_quantization(section, faults);
-  // Exactly what training has simulated.
+  // Exactly the simulated scheme.
   if (rules && !section.exclude && rules->scheme == simulated_scheme(config))
     rules->exclude = trained_scheme(config, *setup.model, setup.conversion).untrained_layers(tensors);
   return rules;
@@ -51,8 +51,7 @@ bool writes_adapters(const RunConfig& config) {
   return config.export_model->format == kPeftFormat;
 }
 
-// What the processes of a run hold parts of: the model's parameters, and what stands for those that are kept in few
-// bits.
+// Sharded parameters: the model's, and those of quantized base weights.
 std::vector<nn::Parameter*> shared_parameters(const ModelSetup& setup) {
   std::vector<nn::Parameter*> all = setup.model->parameters();
   for (nn::Parameter* parameter : setup.model->parameters())
@@ -60,7 +59,7 @@ std::vector<nn::Parameter*> shared_parameters(const ModelSetup& setup) {
   return all;
 }
 
-// Parameters dense, with the updates of their adapters. `whole` brings those of shared_parameters().
+// Dense parameters with merged adapters. `whole` gathers shared_parameters().
 nn::WholeRows merged(const ModelSetup& setup, const nn::WholeRows& whole) {
   if (setup.adapters == nullptr) return whole;
   return [&setup, whole](const nn::Parameter& parameter) {
@@ -70,20 +69,20 @@ nn::WholeRows merged(const ModelSetup& setup, const nn::WholeRows& whole) {
       return values;
     }
     const Tensor rows = whole(parameter);
-    const Tensor values = parameter.sharding.is_whole() ? rows.clone() : rows;  // the model's own, or gathered ones
+    const Tensor values = parameter.sharding.is_whole() ? rows.clone() : rows;  // clone the model's own values
     setup.adapters->merge_into(parameter, values, whole);
     return values;
   };
 }
 
-// The weights that the section prunes; none where it says nothing.
+// Weights pruned by the section; may be empty.
 std::set<nn::Parameter*> pruned_weights(nn::CausalLm& model, const ExportSection& section) {
   if (section.sparsity.empty()) return {};
   return recipes::prunable_weights(model, recipes::require_sparsity(section.sparsity, "export.sparsity"),
                                    excluded_layers(section.quantization));
 }
 
-// What `whole` brings, and of these weights what pruning leaves.
+// Result of `whole`, pruned for these weights.
 nn::WholeRows pruned(const nn::WholeRows& whole, const std::set<nn::Parameter*>& weights,
                      const ExportSection& section) {
   if (weights.empty()) return whole;
@@ -97,15 +96,15 @@ nn::WholeRows pruned(const nn::WholeRows& whole, const std::set<nn::Parameter*>&
   };
 }
 
-// Of a model in parts, on the process that calibrates it: parameters that it needs whole to compute with them. Layers
-// have their kernels again in the end: the sharing of the model knows what those train.
+// Gathers whole parameters of a sharded model on the calibrating rank. Layer kernels are restored at the end, since
+// FSDP depends on which parameters train.
 class UnitGatherer {
  public:
   UnitGatherer(nn::CausalLm& model, nn::WholeRows whole) : whole_(std::move(whole)) {
     model.visit([this](const std::string&, nn::Module& module) {
       if (auto* linear = dynamic_cast<nn::Linear*>(&module)) kernels_[linear] = linear->shared_kernel();
       if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) expert_kernels_[experts] = experts->shared_kernel();
-      if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_token_dispatcher(nullptr);  // all experts will be here
+      if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_token_dispatcher(nullptr);  // all experts are gathered
     });
   }
   ~UnitGatherer() {
@@ -127,7 +126,7 @@ class UnitGatherer {
       parameter->mark_changed();
     }
   }
-  // As calibration has left it.
+  // Values after calibration.
   [[nodiscard]] Tensor rows(const nn::Parameter& parameter) const {
     return brought_.contains(&parameter) ? parameter.variable.value() : whole_(parameter);
   }
@@ -139,10 +138,9 @@ class UnitGatherer {
   std::map<nn::ExpertLinear*, std::shared_ptr<const nn::ExpertKernel>> expert_kernels_;
 };
 
-// Writes the adapters alone.
 void export_adapters(const ModelSetup& setup, const RunConfig& config, const distributed::Ranks* ranks,
                      const std::string& base_hash) {
-  // A hash of codes is not one of values that other programs, or the folder in another form, have.
+  // A hash of quantized values does not match those of other programs or of the dense folder.
   const bool values = config.lora.has_value() && config.lora->base != recipes::BaseForm::stored;
   const AdapterBase base{values ? base_hash : std::string(), config.training.dtype};
   QUENCH_CHECK(setup.adapters != nullptr, "export.format {} without adapters", kPeftFormat);
@@ -155,7 +153,7 @@ void export_adapters(const ModelSetup& setup, const RunConfig& config, const dis
   distributed::with_whole_parameters(setup.adapters->parameters(), *ranks, save);
 }
 
-// Programs that cannot run what is written. The config's own check has thrown where none can.
+// Warns of programs that cannot run the export. The config check throws if none can.
 void warn_of_readers(const RunConfig& config, const ExportFormat& format, const QuantizationRules* rules,
                      std::span<const Scheme* const> of_experts) {
   const ExportSection& section = *config.export_model;
@@ -192,7 +190,7 @@ void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup)
     }
   } catch (const KeyError&) {
     throw;
-  } catch (const Error& error) {  // what the section asks for does not go with this model
+  } catch (const Error& error) {  // section does not fit this model
     const bool refused = error.code() == ErrorCode::unsupported || error.code() == ErrorCode::invalid_argument;
     throw Error(refused ? ErrorCode::bad_config : error.code(), fmt::format("export: {}", error.what()));
   }
@@ -242,7 +240,7 @@ ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& re
         };
         options.whole = [&units](const nn::Parameter& parameter) { return units->rows(parameter); };
       }
-      // The inputs of layers are those of the weights as they are.
+      // Calibration uses layer inputs of the unconverted weights.
       (void)recipes::apply_recipe(model, recipes::kBf16, {});
     }
     report = save_model_folder(model, export_target(config), options);

@@ -20,7 +20,7 @@ Tensor in_f32(const Tensor& scales) {
   return wide;
 }
 
-// `row` is that of the first one here.
+// `row`: index of the first local scale.
 void require_positive(const Tensor& scales, std::string_view weight, std::int64_t row, std::string_view source) {
   const auto* values = scales.data<float>();
   const auto* end = values + scales.numel();
@@ -31,7 +31,6 @@ void require_positive(const Tensor& scales, std::string_view weight, std::int64_
               source.empty() ? "" : fmt::format("{}: ", source), weight, row + at / groups, at % groups, *bad);
 }
 
-// Every layer whose kernel has trained scales.
 template <class Visit>
 void visit_scales(nn::CausalLm& model, const Visit& visit) {
   model.visit([&](const std::string&, nn::Module& module) {

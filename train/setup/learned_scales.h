@@ -1,5 +1,5 @@
 #pragma once
-// Scales of weights that a run under recipe.learned_scales has trained, on their way into its exports.
+// Learned weight scales of a run under recipe.learned_scales, for its exports.
 
 #include <functional>
 #include <map>
@@ -12,23 +12,22 @@
 namespace quench {
 
 struct LearnedScales {
-  const Scheme* scheme = nullptr;      // that they belong to; null: there are none
-  std::map<std::string, Tensor> rows;  // by the name of the weight's parameter: f32 [N, groups] on the CPU
+  const Scheme* scheme = nullptr;      // scheme of the scales; null: none
+  std::map<std::string, Tensor> rows;  // by weight parameter name: f32 [N, groups] on the CPU
 
-  // Lets codes be those that training has simulated. Warns where the rules ask for others.
+  // Makes the rules use the trained scales. Warns if the rules have another scheme.
   void choose_in(QuantizationRules& rules) const;
 };
 
-// Those of a checkpoint. Throws nonfinite naming the layer whose scales are not all positive numbers.
+// Scales in a checkpoint. Throws nonfinite naming a layer with scales that are not positive numbers.
 [[nodiscard]] LearnedScales stored_scales(CheckpointReader& reader, const std::string& source);
-// Those of a model in training; `whole` brings the whole value of a parameter of which this process holds a part; none:
-// it holds all of it. Throws the same.
+// Scales of a model in training; `whole` gathers sharded parameters, unset: unsharded. Throws the same.
 [[nodiscard]] LearnedScales trained_scales(nn::CausalLm& model, const RunConfig& config,
                                            const std::function<Tensor(const nn::Parameter&)>& whole = {});
 
-// Writes the first scales of a model that has its weights (LinearKernel::begin_with).
+// Initializes scales from the model's weights (LinearKernel::begin_with).
 void begin_learned_scales(nn::CausalLm& model);
-// Throws nonfinite naming the first layer whose scales, of the rows here, are not all positive numbers.
+// Throws nonfinite naming the first layer with local scales that are not positive numbers.
 void require_positive_scales(nn::CausalLm& model);
 
 }  // namespace quench

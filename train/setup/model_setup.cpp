@@ -22,7 +22,7 @@ nn::ModelConfig resolve_model_config(const ModelSection& section) {
 
 std::optional<std::int64_t> trained_adapters(const ModelSetup& setup) {
   if (!setup.adapters) return std::nullopt;
-  std::int64_t count = 0;  // of experts' adapters, those that a token goes through
+  std::int64_t count = 0;  // for adapters of experts, active ones
   for (const nn::Parameter* parameter : setup.adapters->parameters())
     count += parameter->experts > 0 ? parameter->numel() * setup.config.experts.per_token / parameter->experts
                                     : parameter->numel();
@@ -54,15 +54,15 @@ MxScaleMode mx_scale_mode(std::string_view name) {
   throw KeyError(ErrorCode::bad_config, "recipe.mx_scale", fmt::format("'{}' is unknown", name));
 }
 
-// Casting a weight for every micro-batch takes 6 bytes of memory traffic a parameter; its three products take
-// 6 FLOPs a parameter and token. Below this many tokens the casts would be several per cent of them, which is worth two
-// bytes a parameter; above it the memory is worth more.
+// Casting a weight per micro-batch moves 6 bytes per parameter; its three GEMMs take 6 FLOPs per parameter and token.
+// Below this many tokens the casts cost several per cent of the GEMMs, worth two bytes per parameter; above it memory
+// is worth more.
 constexpr std::int64_t kFewTokens = 4096;
 
 bool keeps_weights(const RunConfig& config) {
   const bool few = config.training.micro_batch_size * config.data.seq_len <= kFewTokens;
   const ParallelSection& parallel = config.parallel;
-  // Codes that are gathered are cast by the process that has the rows: the others save nothing.
+  // With float8 all-gather the owning rank casts; caching saves nothing.
   const bool gathers_codes = parallel.float8_all_gather && parallel.ranks > parallel.replicate;
   return config.recipe.keep_weights.value_or(few && !gathers_codes && accumulation_steps(config, parallel.ranks) > 1);
 }
@@ -134,7 +134,7 @@ ModelSetup build_model(const ResolvedConfig& config, Device device, Device targe
   if (config->metrics.health_every > 0 && !device.is_meta()) setup.health = std::make_shared<recipes::HealthRecorder>();
   setup.adapters = make_adapters(*setup.model, config, parameter_options(config, device));
   setup.base = std::make_unique<recipes::QuantizedBase>();
-  // A plan has no weights to come; a run stores them when they are there.
+  // Estimates have no weights to load; runs store them on load.
   if (device.is_meta() && config->lora) plan_base(setup, *config);
   setup.conversion = apply_run_recipe(*setup.model, config, target, false, setup.health, setup.adapters.get());
   return setup;
@@ -172,7 +172,7 @@ RouterTerms router_terms(const RunConfig& config, const nn::ModelConfig& model) 
 }
 
 float router_bias_speed(const RunConfig& config, const nn::ModelConfig& model) {
-  constexpr double kSpeed = 0.001;  // DeepSeek-V3's
+  constexpr double kSpeed = 0.001;  // DeepSeek-V3
   if (!model.experts.expert_bias) return 0;
   return static_cast<float>(config.training.router_bias_speed.value_or(config.lora ? 0 : kSpeed));
 }

@@ -10,7 +10,7 @@ namespace quench {
 
 namespace {
 
-// Whether the Hugging Face name of any of a parameter's pieces matches one of the globs.
+// True if the Hugging Face name of any piece of a parameter matches a glob.
 std::function<bool(const nn::Parameter&)> matcher(const std::vector<std::string>& patterns) {
   return [patterns](const nn::Parameter& parameter) {
     return std::ranges::any_of(patterns, [&](const std::string& pattern) {

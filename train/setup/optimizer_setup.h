@@ -1,5 +1,5 @@
 #pragma once
-// From a run's config to its optimizer.
+// Optimizer construction from a run's config.
 
 #include <memory>
 
@@ -10,7 +10,7 @@
 
 namespace quench {
 
-// `ranks`: of a run of several processes, whose parameters are shards; null: one process.
+// `ranks`: sharded parameters; null: single process.
 [[nodiscard]] std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConfig& config,
                                                             const distributed::Ranks* ranks = nullptr);
 

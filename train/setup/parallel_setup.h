@@ -1,5 +1,5 @@
 #pragma once
-// From a run's config and its processes to how they share the work.
+// Parallelism setup from a run's config and ranks.
 
 #include <memory>
 
@@ -11,36 +11,36 @@
 
 namespace quench {
 
-// Writes the number of processes into the config, and the global batch size that follows from it where none is given.
-// Throws ConfigError when the section parallel, or the batch, does not fit that number.
+// Sets the world size, and the default global batch size derived from it. Throws ConfigError if section parallel or the
+// batch does not fit it.
 void set_ranks(RunConfig& config, std::int64_t ranks);
 
-// Of config.parallel.ranks: those that share one copy of the model.
+// Shard group size for config.parallel.ranks.
 [[nodiscard]] std::int64_t shard_ranks(const RunConfig& config);
 
-// The device that --device asks for: of several GPUs of a machine, each rank takes the one of its own number.
+// Device of --device; with several GPUs per node, each rank takes the GPU of its local rank.
 [[nodiscard]] Device device_of_rank(std::string_view name, const distributed::Environment& place);
 
-// The same among `gpus` GPUs that a rank sees. Throws bad_config where there are more ranks than GPUs.
+// The same for `gpus` visible GPUs. Throws bad_config for more ranks than GPUs.
 [[nodiscard]] std::int8_t gpu_of_rank(const distributed::Environment& place, int gpus);
 
-// Ranks on the CPU of one machine share its threads, where the config does not say how many each has.
+// Divides CPU threads over the ranks of a node, unless configured.
 void share_threads(RunConfig& config, const distributed::Environment& place);
 
-// Meets the other processes. Null where there are none. Collective.
+// Joins the process group; null for a single process. Collective.
 [[nodiscard]] std::shared_ptr<const distributed::Ranks> join_ranks(const RunConfig& config,
                                                                    const distributed::Environment& place,
                                                                    Device device);
 
-// Rank 0 of a run of that many, on the meta device; null where it is one.
+// Rank 0 of a planned multi-rank run, on the meta device; null for a single process.
 [[nodiscard]] std::shared_ptr<const distributed::Ranks> planned_ranks(const RunConfig& config);
 
-// Throws bad_config on every rank, with the first difference, where ranks have different configs or programs.
+// Throws bad_config on all ranks, with the first difference, for different configs or programs.
 void require_same_run(const distributed::Ranks& ranks, const RunConfig& config);
 
-// The part of each parameter that this rank holds; all of it where `ranks` is null.
+// This rank's shards; whole parameters if `ranks` is null.
 [[nodiscard]] ModelSharding run_sharding(const distributed::Ranks* ranks);
-// Null where `ranks` is. `base`: weights that are stored in another form; absent: none.
+// Null if `ranks` is. `base`: weights stored in another form; unset: none.
 [[nodiscard]] std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model,
                                                                      const distributed::Ranks* ranks,
                                                                      const RunConfig& config,

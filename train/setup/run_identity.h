@@ -1,6 +1,6 @@
 #pragma once
-// What a run computes from that its config only points to: the content of data files, tokenizer and model config.
-// Stored in every checkpoint; a resume compares it with what is there now.
+// Content referenced by a run's config: data files, tokenizer, model config. Stored in checkpoints and compared on
+// resume.
 
 #include <string>
 #include <vector>
@@ -19,24 +19,23 @@ struct FileContent {
 };
 
 struct RunIdentity {
-  // The files of each source in order.
+  // Files of each source, in order.
   std::vector<std::vector<FileContent>> train;
   std::vector<std::vector<FileContent>> validation;
-  std::string tokenizer;        // its fingerprint; empty: none
-  Json model = Json::object();  // its Hugging Face config: preset or config.json, and the inline fields
+  std::string tokenizer;        // fingerprint; empty: none
+  Json model = Json::object();  // Hugging Face config: preset or config.json with inline fields
 };
 
-// `tokenizer` may be null. Throws what opening and reading the files throws.
+// `tokenizer` may be null. Throws errors of opening and reading the files.
 [[nodiscard]] RunIdentity run_identity(const RunConfig& config, const Tokenizer* tokenizer, ValidationCache& checks);
 
 // CheckpointState::data.
 [[nodiscard]] Json to_json(const RunIdentity& identity);
 
-// What differs between the run that saved `stored` (CheckpointState::data) under the config `before`, and this one: the
-// differences of the configs and those of content. Each change of content is of the key that points to it and must be
-// allowed by that name. What a changed path leads to may be the same content, which is no change. A checkpoint without
-// such a record, by an older program, is compared by its config alone, with a warning. Throws corrupt for anything that
-// to_json() does not write.
+// Changes since the run that saved `stored` (CheckpointState::data) with config `before`: of config and of content. A
+// content change belongs to the key that refers to it, and must be allowed by that key. A changed path with equal
+// content is no change. Checkpoints of older programs without this record are compared by config, with a warning.
+// Throws corrupt for content not written by to_json().
 [[nodiscard]] std::vector<ConfigChange> run_changes(const Json& stored, const RunConfig& before,
                                                     const RunIdentity& identity, const RunConfig& after);
 

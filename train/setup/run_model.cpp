@@ -25,13 +25,12 @@ namespace fs = std::filesystem;
 constexpr std::string_view kModelKey = "model";  // of CheckpointState::extra: {"config", "tokenizer", "run_folder"}
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{256} << 20;
 
-// How messages call what the model came from.
 std::string origin_of(const ModelSection& model) {
   if (!model.path.empty()) return fmt::format("model.path {}", model.path);
   return model.preset.empty() ? "the section model" : fmt::format("model.preset {}", model.preset);
 }
 
-// The folder that data.tokenizer names, or that of the model where nothing is named.
+// Folder of data.tokenizer, else of the model.
 fs::path tokenizer_folder(const RunConfig& config) {
   if (config.data.tokenizer.empty()) return config.model.path;
   return fs::is_directory(config.data.tokenizer) ? fs::path(config.data.tokenizer) : fs::path();
@@ -49,8 +48,8 @@ bool same_file(const fs::path& a, const fs::path& b) {
          read_file(a, kMaxFileBytes) == read_file(b, kMaxFileBytes);
 }
 
-// Files of `fresh` take the place of those in `folder`; those of the model before that have no successor go, since
-// another form of its vocabulary would be read in place of the new one.
+// Replaces files in `folder` by those of `fresh`; the old model's files without successor are removed, since stale
+// tokenizer files would be read instead.
 void replace_files(const fs::path& fresh, const fs::path& folder) {
   std::vector<std::string> changed, stale;
   for (const std::string& name : names_in(fresh))
@@ -61,7 +60,7 @@ void replace_files(const fs::path& fresh, const fs::path& folder) {
   std::vector<std::string> all = changed;
   all.insert(all.end(), stale.begin(), stale.end());
   QUENCH_LOG_WARN("{} was of another model or tokenizer and is replaced: {}", folder.string(), fmt::join(all, ", "));
-  // config.json tells that the rest is complete.
+  // config.json marks completeness.
   fs::remove(folder / "config.json");
   for (const std::string& name : stale) fs::remove(folder / name);
   for (const std::string& name : changed)
@@ -69,16 +68,16 @@ void replace_files(const fs::path& fresh, const fs::path& folder) {
   rename_durably(fresh / "config.json", folder / "config.json");
 }
 
-// The model part that belongs to a checkpoint: in the run folder around it, or where the run was.
+// Model part of a checkpoint: in its run folder, or at the run's recorded path.
 fs::path find_model_part(const fs::path& checkpoint, const fs::path& run, const fs::path& recorded) {
   const fs::path around = fs::absolute(checkpoint / ".").lexically_normal().parent_path().parent_path().parent_path();
   for (const fs::path& candidate : {run, around, recorded})
-    if (!candidate.empty() && fs::is_regular_file(candidate / run_files::kModelFolder / "config.json"))  // complete
+    if (!candidate.empty() && fs::is_regular_file(candidate / run_files::kModelFolder / "config.json"))
       return candidate / run_files::kModelFolder;
   return {};
 }
 
-// Of a checkpoint whose program did not store the model.
+// Checkpoint without a stored model.
 StoredModel model_of_config(const CheckpointState& state, const fs::path& checkpoint) {
   const RunConfig run = run_config_from_json(state.config, checkpoint.string(), {}, {.data = false, .files = false});
   const std::string& path = run.model.path;
@@ -94,8 +93,7 @@ StoredModel model_of_config(const CheckpointState& state, const fs::path& checkp
           .missing = {}};
 }
 
-// A chat model's answers end where its template ends a turn, which need not be where a text ends. Ids that the config
-// names stay.
+// Chat answers end at the template's end of turn, which may differ from EOS. Ids of the config are kept.
 void add_end_of_turn(const RunConfig& config, const Tokenizer& tokenizer, TokenIdChoice& ids) {
   const std::string& name = config.data.chat_template;
   if (chat_template_text(name).empty() || config.model.fields.find("eos_token_id") != nullptr) return;
@@ -116,7 +114,7 @@ RunModel make_run_model(const RunConfig& config, nn::ModelConfig model, std::sha
   TokenIdChoice ids = choose_token_ids(sources);
   if (tokenizer != nullptr) add_end_of_turn(config, *tokenizer, ids);
   for (const std::string& disagreement : ids.disagreements) QUENCH_LOG_WARN("token ids: {}", disagreement);
-  // Without a tokenizer nothing is known beyond what the model's folder says.
+  // Without a tokenizer only the model folder's ids are known.
   if (tokenizer != nullptr || config.model.path.empty()) set_token_ids(model, ids.config);
   return {.config = std::move(model),
           .generation_ids = ids.generation,
@@ -130,7 +128,7 @@ void write_run_model(const RunConfig& config, const RunModel& model) {
   fs::create_directories(config.run.folder);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !has_foreign_model_part(config.run.folder),
                   "{} exists and was not written by a run; choose another run.folder, or rename it", folder.string());
-  // First: it tells whose the model part is.
+  // First: identifies the run of the model part.
   write_file_atomically(folder.parent_path() / run_files::kSources, run_sources(config).dump(2) + "\n");
   remove_stale_temporaries(config.run.folder, run_files::kModelFolder);
   StagingFolder fresh(folder);

@@ -41,7 +41,7 @@ std::vector<std::string> TrainedScheme::untrained_layers(const std::vector<Model
 void TrainedScheme::warn_of_others(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) const {
   if (scheme == nullptr) return;
   const std::vector<std::string> untrained = untrained_layers(tensors);
-  std::map<std::string, std::vector<std::string>> others;  // by the scheme that stores them
+  std::map<std::string, std::vector<std::string>> others;  // by storing scheme
   for (const auto& [layer, stored] : chosen_schemes(tensors, rules)) {
     if (stored != nullptr && stored->weights == scheme->weights && stored->inputs == scheme->inputs) continue;
     if (std::ranges::find(untrained, layer) != untrained.end()) continue;

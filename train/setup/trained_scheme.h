@@ -1,5 +1,5 @@
 #pragma once
-// Comparison of the scheme that a QAT run has simulated with the schemes that an export stores.
+// Comparison of the scheme simulated by a QAT run with the schemes of an export.
 
 #include <set>
 #include <span>
@@ -15,20 +15,20 @@
 namespace quench {
 
 struct TrainedScheme {
-  const Scheme* scheme = nullptr;        // null: the run has simulated none
+  const Scheme* scheme = nullptr;        // null: no simulated scheme
   std::string recipe;                    // recipe.name
-  std::set<std::string> high_precision;  // names of the weights that the recipe has left in high precision
+  std::set<std::string> high_precision;  // weight names left in high precision by the recipe
 
-  // Layers among `tensors`, by the names of Hugging Face checkpoints, that the recipe has left in high precision.
+  // Layers of `tensors` (Hugging Face names) left in high precision by the recipe.
   [[nodiscard]] std::vector<std::string> untrained_layers(const std::vector<ModelTensor>& tensors) const;
-  // Logs one warning per scheme of `rules` that stores layers which were trained for another one.
+  // One warning per scheme in `rules` that stores layers trained for another one.
   void warn_of_others(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) const;
 };
 
-// Scheme of a model in training, from the outcome of its conversion.
+// Scheme of a model in training, from its conversion.
 [[nodiscard]] TrainedScheme trained_scheme(const RunConfig& config, nn::CausalLm& model,
                                            std::span<const recipes::LayerConversion> conversion);
-// Scheme of the run that wrote the checkpoint. `source` names the checkpoint in errors of its stored config.
+// Scheme of the run that wrote the checkpoint. `source` names it in config errors.
 [[nodiscard]] TrainedScheme stored_scheme(const CheckpointReader& reader, const nn::ModelConfig& model,
                                           const std::string& source);
 

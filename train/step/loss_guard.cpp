@@ -10,7 +10,7 @@
 namespace quench {
 namespace {
 
-// Values that hardly move would make any change a spike: the deviation counts as at least this share of the mean.
+// Floor of the standard deviation relative to the mean: near-constant values would make any change a spike.
 constexpr double kRelativeDeviationFloor = 1e-3;
 
 struct Moments {
@@ -18,7 +18,7 @@ struct Moments {
   double deviation = 0;
 };
 
-// Two passes over the window each time: a running sum would drift and would not survive a restart bit for bit.
+// Two passes per call: a running sum drifts and is not bit-identical after a restart.
 Moments moments(const std::deque<double>& values) {
   const auto count = static_cast<double>(values.size());
   Moments result;

@@ -1,5 +1,5 @@
 #pragma once
-// The meta device: runs there allocate what they would allocate, and compute nothing.
+// Meta device helpers: allocation accounting without computation.
 
 #include "core/device/device.h"
 #include "data/sampling/loader.h"
@@ -8,7 +8,7 @@ namespace quench {
 
 inline constexpr Device kMeta{DeviceType::meta, 0};
 
-// A batch of rows of one sequence each on the meta device; its values are never read.
+// Batch of rows with one sequence each on the meta device; values are undefined.
 [[nodiscard]] Batch meta_batch(std::int64_t rows, std::int64_t length);
 
 }  // namespace quench

@@ -11,7 +11,7 @@
 namespace quench {
 namespace {
 
-// The sum of squares is taken in f64: finite values have a finite one.
+// f64 sum of squares: finite for finite values.
 bool is_finite(const Tensor& tensor) {
   const Tensor square = Tensor::empty({1}, DType::f64, tensor.device());
   squared_norm({.tensors = std::span(&tensor, 1), .result = square});
@@ -25,7 +25,7 @@ std::string words(const std::string& parameter) {
                                   : fmt::format("{} of {}", parameter.substr(dot + 1), parameter.substr(0, dot));
 }
 
-// Runs another kernel and notes the first operand that is not finite.
+// Kernel wrapper that records the first non-finite operand.
 class FiniteWatch final : public nn::LinearKernelWrapper {
  public:
   FiniteWatch(std::shared_ptr<const nn::LinearKernel> kernel, std::string layer, std::string& first)
@@ -48,7 +48,7 @@ class FiniteWatch final : public nn::LinearKernelWrapper {
   std::string& first_;
 };
 
-// Watches every linear layer of a model while it lives.
+// Watches all linear layers of a model during its lifetime.
 class WatchedModel {
  public:
   WatchedModel(nn::CausalLm& model, std::string& first) {
@@ -83,7 +83,7 @@ std::string first_nonfinite_forward(nn::CausalLm& model, std::span<const Batch> 
   const autograd::NoGrad no_grad;
   const WatchedModel watched(model, first);
   const Device device = model.options().device;
-  // Where processes gather layers together, all make the same passes, whatever they have found.
+  // FSDP all-gathers are collective: all ranks run the same passes.
   const bool alone = model.weights_stay();
   for (const Batch& batch : batches) {
     if (alone && !first.empty()) break;

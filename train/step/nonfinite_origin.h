@@ -1,6 +1,6 @@
 #pragma once
-// Where the first NaN or infinity of a step came from. A backward pass spreads it to the gradient of every parameter,
-// so it is looked for where the step began: in the weights, then in the forward pass, which is made again for that.
+// Origin of the first NaN or infinity of a step. The backward pass spreads it to all gradients; the search therefore
+// checks the weights, then a repeated forward pass.
 
 #include <span>
 #include <string>
@@ -10,16 +10,16 @@
 
 namespace quench {
 
-// The first parameter in forward order that is not finite, as "weight of model.layers.3.mlp.down_proj"; empty: all are.
+// First non-finite parameter in forward order, e.g. "weight of model.layers.3.mlp.down_proj"; empty: none.
 [[nodiscard]] std::string first_nonfinite_weight(nn::CausalLm& model);
 
-// The first weight, or operand of the forward pass of these micro-batches, that is not finite: "input of ...",
-// "output of ...", "logits". Empty where the forward pass is finite. Gradients stay as they are.
+// First non-finite weight or forward operand of these micro-batches: "input of ...", "output of ...", "logits". Empty
+// if the forward pass is finite. Gradients are unchanged.
 [[nodiscard]] std::string first_nonfinite_forward(nn::CausalLm& model, std::span<const Batch> batches,
                                                   const LmHeadLossOptions& loss);
 
-// "gradient of ...": of the parameters whose gradients are not finite the last in forward order, where the backward
-// pass came first. Empty: all are finite.
+// "gradient of ...": the last parameter in forward order with non-finite gradients, i.e. the first of the backward
+// pass. Empty: none.
 [[nodiscard]] std::string first_nonfinite_gradient(nn::CausalLm& model);
 
 }  // namespace quench

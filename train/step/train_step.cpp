@@ -51,7 +51,7 @@ void TrainStep::run_micro_batch(const Batch& batch, std::uint64_t pass, float sc
   if (options_.sharded != nullptr) options_.sharded->begin_pass(last);
   context.expert_load = expert_load_;
   if (const std::int64_t layers = model_.config().experts.layer_count(); layers > 0) {
-    // A micro-batch counts by its share of the step's tokens.
+    // Micro-batches are weighted by their share of the step's tokens.
     const float share = scale * static_cast<float>(batch.valid_tokens) / static_cast<float>(layers);
     context.router_terms = {.balance = options_.router_terms.balance * share, .z = options_.router_terms.z * share};
   }
@@ -78,14 +78,14 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::
   const std::vector<std::int64_t> valid = valid_tokens(micro_batches);
   report.valid_tokens = std::accumulate(valid.begin(), valid.end(), std::int64_t{0});
   if (report.valid_tokens == 0) {
-    scale_.zero();  // apply() reads it
+    scale_.zero();  // read by apply()
     return report;
   }
   const float scale = 1.0f / static_cast<float>(report.valid_tokens);
   const auto count = static_cast<std::int64_t>(micro_batches.size());
   make_report_buffers(count);
   const GemmTuning tuning;
-  // Micro-batches are counted over all processes, so that one process draws what several do.
+  // Global micro-batch index: random draws are independent of the world size.
   const std::int64_t first_pass = options_.ranks != nullptr ? options_.ranks->rank * count : 0;
   std::int64_t done_tokens = 0;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -112,8 +112,8 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::
               .scale = scale_});
   state.end();
   if (device_report_.device().is_meta()) return report;
-  // The one place where the host waits for the device in a step: everything before it is queued ahead, and the
-  // optimizer's work, queued right after, covers the launches of the next step.
+  // Single host synchronization per step: earlier work is queued ahead, and the optimizer's work, queued right after,
+  // hides the next step's launches.
   host_report_.copy_from(device_report_);
   const float* values = host_report_.data<float>();
   for (std::int64_t i = 0; i < count; ++i) report.loss += static_cast<double>(values[i]);
@@ -127,7 +127,7 @@ void TrainStep::apply(double lr, std::int64_t step) {
     optimizer_.step(lr, step, scale_, part);
     optimizer_.zero_grad(part);
   };
-  // What the next pass reads first is updated first, and gathered while the rest is updated.
+  // Parameters that the next pass reads first are updated first, and all-gathered during the remaining update.
   const std::size_t leading = options_.sharded != nullptr ? options_.sharded->leading_parameters() : 0;
   if (leading > 0) {
     update({0, leading});

@@ -5,14 +5,14 @@
 namespace quench {
 namespace {
 
-// What belongs to a parameter has its rows; a row may be shorter (codes, scales).
+// Tensors of a parameter are sharded like it by rows; row length may differ (quantized values, scales).
 CheckpointTensor entry(std::string name, const Tensor& tensor, const nn::Parameter& parameter) {
   Shape whole = tensor.shape();
   if (whole.rank() > 0) whole[0] = parameter.global_shape[0];
   return {std::move(name), whole, {parameter.shard.row_begin, parameter.shard.rows}, tensor};
 }
 
-// Reads the stored tensor `name` into the rows of `tensor`, converting its dtype.
+// Reads stored tensor `name` into the rows of `tensor` with dtype conversion.
 void read_into(CheckpointReader& reader, const std::string& name, const CheckpointTensor& tensor) {
   const DType stored = reader.at(name).dtype;
   if (stored == tensor.data.dtype()) {
@@ -48,7 +48,7 @@ void restore_training_tensors(CheckpointReader& reader, nn::CausalLm& model, nn:
     read_into(reader, from_master ? master : p->name, entry(p->name, value, *p));
   }
   for (const auto& state : optimizer.state()) {
-    // A run that kept no master weights updated the parameters themselves.
+    // Without master weights the parameters were updated directly.
     const bool new_master =
         reader.find(state.name) == nullptr && state.name == nn::Optimizer::master_name(*state.parameter);
     read_into(reader, new_master ? state.parameter->name : state.name,

@@ -1,5 +1,5 @@
 #pragma once
-// The tensors of a training run as checkpoints store them.
+// Tensors of a training checkpoint.
 
 #include <string>
 #include <vector>
@@ -11,16 +11,15 @@
 
 namespace quench {
 
-// Parameters under their names ("model.layers.0...."), then moments and master weights ("optimizer.exp_avg....").
+// Parameters by name ("model.layers.0...."), then moments and master weights ("optimizer.exp_avg....").
 [[nodiscard]] std::vector<CheckpointTensor> training_tensors(nn::CausalLm& model, nn::Optimizer& optimizer);
 
-// Overwrites all of them. What is stored in another dtype is converted: widened exactly, or rounded to nearest even.
-// f32 parameters take the values of stored master weights, new master weights those of the stored parameters; moments
-// of another dtype are converted alike. Throws not_found or invalid_argument naming the tensor when the checkpoint is
-// of another model or optimizer, corrupt when its bytes are damaged.
+// Overwrites all tensors. Other dtypes are converted: widened exactly, or rounded to nearest even; moments likewise.
+// f32 parameters take stored master weights; new master weights take stored parameters. Throws not_found or
+// invalid_argument naming the tensor for another model or optimizer, corrupt for damaged data.
 void restore_training_tensors(CheckpointReader& reader, nn::CausalLm& model, nn::Optimizer& optimizer);
 
-// Parameters only: for evaluation and export of a checkpoint.
+// Parameters only, for evaluation and export.
 void restore_parameters(CheckpointReader& reader, nn::CausalLm& model);
 
 }  // namespace quench

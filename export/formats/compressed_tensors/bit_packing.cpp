@@ -7,7 +7,7 @@ std::int64_t words_of(std::int64_t elements, int bits) {
   return (elements * bits + 31) / 32;
 }
 
-// Elements of a stream whose words are `stride` apart.
+// Bit stream with a word stride of `stride`.
 struct BitStream {
   std::uint32_t* words;
   std::int64_t stride;

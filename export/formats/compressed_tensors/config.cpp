@@ -10,7 +10,7 @@
 namespace quench {
 namespace {
 
-constexpr std::string_view kVersion = "0.20.0";  // of the project whose format is written
+constexpr std::string_view kVersion = "0.20.0";  // version of the written format
 
 std::string_view strategy_name(const OperandScheme& scheme, bool inputs) {
   switch (scheme.sharing) {
@@ -31,7 +31,7 @@ Json args_json(const OperandScheme& scheme, bool inputs) {
   json.set("group_size", scheme.sharing == ScaleSharing::group ? Json(scheme.group_size) : Json());
   json.set("block_structure",
            scheme.sharing == ScaleSharing::block ? Json(Json::Array{scheme.group_size, scheme.group_size}) : Json());
-  // The block scales of NVFP4 inputs are made for each input, the scale above them is calibrated.
+  // NVFP4 inputs: dynamic block scales, calibrated global scale.
   const bool local = inputs && scheme.scale == ScaleForm::e4m3_two_level;
   json.set("dynamic", local ? Json("local") : Json(inputs && !scheme.calibrated));
   json.set("actorder", Json());
@@ -44,7 +44,7 @@ Json args_json(const OperandScheme& scheme, bool inputs) {
   return json;
 }
 
-// One object of arguments; errors name where it stands.
+// Reader of one args object; errors name its path.
 class ArgsReader {
  public:
   ArgsReader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
@@ -145,7 +145,7 @@ struct FormName {
   CompressedForm form;
 };
 
-// As the file says it. What is stored as plain codes has three names, by what readers compute with.
+// Format names. Unpacked values have three names, by the readers' compute type.
 constexpr std::array kForms = {
     FormName{"pack-quantized", CompressedForm::packed_integers},
     FormName{"mxfp8-quantized", CompressedForm::mxfp8},
@@ -195,7 +195,7 @@ CompressedForm compressed_form(const Scheme& scheme) {
   const OperandScheme& w = scheme.weights;
   using enum CompressedForm;
   if (!w.element) {
-    // The project's own choice is unpacked integers wherever inputs are quantized; servers want them packed next to
+    // compressed-tensors stores integers unpacked for quantized inputs; inference engines require packed integers with
     // float8 inputs.
     const bool integer_inputs = scheme.inputs && !scheme.inputs->element;
     return integer_inputs ? integers : packed_integers;
@@ -271,7 +271,7 @@ std::vector<CompressedGroup> read_compressed_config(const Json& config, std::str
                     where);
   std::vector<CompressedGroup> groups;
   const Json* stored_groups = config.find("config_groups");
-  if (stored_groups == nullptr && has_kv_cache_scheme(config)) return groups;  // nothing but the cache is quantized
+  if (stored_groups == nullptr && has_kv_cache_scheme(config)) return groups;  // KV cache quantization only
   for (const auto& [name, json] : config.at("config_groups").as_object()) {
     const std::string place = fmt::format("{}.config_groups.{}", where, name);
     QUENCH_CHECK_AS(ErrorCode::unsupported, json.is_object(), "{}: expected an object, got {}", place,

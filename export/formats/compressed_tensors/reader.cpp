@@ -17,11 +17,11 @@ constexpr std::string_view kWeight = ".weight";
 // Suffixes of a weight's tensors.
 constexpr std::array<std::string_view, 6> kParts = {"_packed",     "_scale",        "_shape",
                                                     "_zero_point", "_global_scale", "_g_idx"};
-// In addition, of static inputs.
+// Tensors of static input quantization.
 constexpr std::string_view kInputScale = ".input_scale", kInputGlobalScale = ".input_global_scale";
 constexpr std::array kInputParts = {kInputScale, std::string_view(".input_zero_point"), kInputGlobalScale};
 
-// Scales of a quantized KV cache, stored next to attention's weights.
+// Scales of a quantized KV cache, stored with attention's weights.
 constexpr std::array<std::string_view, 9> kCacheParts = {".k_scale",       ".v_scale",       ".q_scale",
                                                          ".k_zero_point",  ".v_zero_point",  ".q_zero_point",
                                                          ".k_cache_scale", ".v_cache_scale", ".output_scale"};
@@ -54,7 +54,7 @@ class CompressedWeights final : public StoredWeights {
         quantized_cache_(has_kv_cache_scheme(quantization)) {
     for (const CompressedGroup& group : groups_)
       for (const std::string& target : group.targets) {
-        // Of groups with the same target the last counts.
+        // The last group with the same target takes precedence.
         std::erase_if(targets_, [&](const Target& known) { return known.pattern.text() == target; });
         targets_.push_back({LayerPattern(target), &group});
       }
@@ -134,7 +134,7 @@ class CompressedWeights final : public StoredWeights {
                 files_.path().string(), name);
   }
 
-  // Without any check of the group, which the inventory of a folder does not need.
+  // No validation of the group: enough for the folder's inventory.
   [[nodiscard]] Shape packed_shape(std::string_view name) const {
     if (const auto plain = files_.find(name)) return plain->entry->shape;
     const CompressedGroup& group = group_of(name);
@@ -205,7 +205,7 @@ class CompressedWeights final : public StoredWeights {
     }
   }
 
-  // Codes of fewer than eight bits are stored in whole bytes too.
+  // Range check: values of fewer than eight bits are stored in whole bytes.
   void check_range(const QuantizedWeight& weight, std::string_view name) const {
     const IntRange range = int_range(weight.scheme.bits);
     const auto* codes = weight.codes.data<std::int8_t>();
@@ -242,7 +242,7 @@ class CompressedWeights final : public StoredWeights {
     QUENCH_CHECK_AS(ErrorCode::corrupt, dtype && is_scale_dtype(*dtype),
                     "{}: {} has dtype {}, expected F32, BF16 or F16", files_.path().string(), found.entry->name,
                     found.entry->dtype_name);
-    // Some writers leave the axis of length 1 away.
+    // Some writers omit the axis of length 1.
     const bool flat = weight.scheme.sharing == ScaleSharing::row && found.entry->shape == Shape{weight.shape[0]};
     const bool scalar = weight.scheme.sharing == ScaleSharing::tensor && found.entry->shape == Shape{};
     weight.scales = read_entry(found, flat || scalar ? found.entry->shape : shape, *dtype).view(shape);
@@ -264,12 +264,12 @@ class CompressedWeights final : public StoredWeights {
 
   SafetensorsFolder files_;
   std::vector<CompressedGroup> groups_;
-  bool quantized_cache_;  // its scales are no weights
+  bool quantized_cache_;  // its scales are not weights
   struct Target {
     LayerPattern pattern;
     const CompressedGroup* group;
   };
-  std::vector<Target> targets_;  // the first that matches a layer is for it
+  std::vector<Target> targets_;  // the first match applies
 };
 
 }  // namespace

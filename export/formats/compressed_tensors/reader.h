@@ -1,5 +1,5 @@
 #pragma once
-// Reads model folders of the compressed-tensors format (config.h), those of other programs too.
+// Reader of compressed-tensors model folders (config.h), including those of other programs.
 
 #include "export/formats/stored_weights.h"
 

@@ -1,5 +1,5 @@
 #pragma once
-// Weights in the tensors of compressed-tensors, which vLLM, SGLang and Transformers load.
+// Writer of compressed-tensors weights, for vLLM, SGLang and Transformers.
 
 #include <filesystem>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace quench {
 
-// Writes the tensors to safetensors files in `folder`, which exists. Returns the quantization_config for config.json.
+// Writes safetensors files to an existing `folder`. Returns the quantization_config for config.json.
 [[nodiscard]] Json write_compressed_tensors(const std::vector<ModelTensor>& tensors,
                                             const std::filesystem::path& folder, std::uint64_t max_shard_bytes);
 

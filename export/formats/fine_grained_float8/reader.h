@@ -1,7 +1,6 @@
 #pragma once
-// Folders of Transformers' quant_method "fp8", in which DeepSeek-V3 and R1 are published: weights in e4m3 with a scale
-// for each block, NAME.weight_scale_inv, which the codes are multiplied by; inputs in e4m3 by groups of a block's
-// width.
+// Reader of Transformers' quant_method "fp8" (DeepSeek-V3, R1): e4m3 weights with block scales NAME.weight_scale_inv (a
+// multiplier of the values); inputs in e4m3 with groups of the block's width.
 
 #include <filesystem>
 #include <memory>
@@ -10,8 +9,8 @@
 
 namespace quench {
 
-// Throws unsupported, naming config.json and the member, for other blocks than square ones of 128 and inputs that are
-// not quantized dynamically.
+// Throws unsupported, naming config.json and the key, for blocks other than 128 x 128 and for static input
+// quantization.
 [[nodiscard]] std::unique_ptr<StoredWeights> open_fine_grained_float8(const std::filesystem::path& folder,
                                                                       const Json& quantization);
 

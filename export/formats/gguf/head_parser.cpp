@@ -12,14 +12,14 @@
 namespace quench {
 namespace {
 
-// Items of arrays count together: in memory each takes many times its bytes in the file.
+// Limit on the total number of array items: their memory is many times their file size.
 constexpr std::uint64_t kMostItems = 1'000'000, kMostInArrays = std::uint64_t{1} << 22,
                         kMostText = std::uint64_t{1} << 26;
 constexpr int kMostAxes = 4;
 
 enum class ValueType : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
 
-struct NeedMore {};  // the bytes at hand end too early
+struct NeedMore {};  // incomplete header
 
 class Cursor {
  public:
@@ -43,12 +43,12 @@ class Cursor {
     return value;
   }
 
-  // Items of at least `width` bytes each can follow.
+  // Throws unless `count` items of at least `width` bytes fit in the file.
   void check_count(std::uint64_t count, std::uint64_t width, std::string_view what) {
     check(count <= left() / width, "{} {} at {}: more than the file can hold", count, what, position_);
   }
 
-  // Whether so many more items of arrays may follow.
+  // True while the array item limit is not exceeded.
   bool spend_items(std::uint64_t count) {
     if (count > kMostInArrays - items_) return false;
     items_ += count;
@@ -123,7 +123,7 @@ std::uint64_t alignment_of(Cursor& in, const GgufHead& head) {
   return value.as_uint();
 }
 
-// Shape, type and size; the offset is checked against those before.
+// Shape, type and size; the offset is checked against the tensors before.
 GgufEntry read_tensor(Cursor& in, std::uint64_t& offset) {
   GgufEntry entry;
   entry.name = in.text("a tensor's name", kGgufMaxName);

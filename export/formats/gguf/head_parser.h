@@ -1,6 +1,6 @@
 #pragma once
-// Strict parser of the head of a GGUF file. Files are untrusted: every length is checked against what the file can hold
-// before anything is allocated, and tensors must lie in sequence within the file.
+// Strict parser of a GGUF header. Files are untrusted: lengths are checked against the file size before allocation;
+// tensors must be contiguous within the file.
 
 #include <cstdint>
 #include <map>
@@ -18,9 +18,9 @@ namespace quench {
 
 struct GgufEntry {
   std::string name;
-  Shape shape;  // the slowest axis first
+  Shape shape;  // slowest axis first
   std::uint32_t type = 0;
-  std::uint64_t begin = 0;  // of its bytes in the file
+  std::uint64_t begin = 0;  // byte offset in the file
   std::uint64_t bytes = 0;
 };
 
@@ -29,10 +29,10 @@ struct GgufHead {
   std::vector<GgufEntry> tensors;
 };
 
-// `head` is the beginning of a file of file_size bytes. Empty if it ends before the head does: try again with more.
-// Accepted: versions 2 and 3, at most 1,000,000 keys and tensors, 4,194,304 items in all arrays, strings up to 64 MiB,
+// `head`: first bytes of a file of file_size bytes. Empty if `head` ends before the header does: retry with more bytes.
+// Limits: versions 2 and 3, at most 1,000,000 keys and tensors, 4,194,304 items in all arrays, strings up to 64 MiB,
 // names of 1 to 63 bytes, up to 4 axes, the types of block_formats() and f32, f16, bf16. Throws corrupt or unsupported
-// naming `source` and what is wrong. Pure function of its arguments, the fuzz target.
+// naming `source` and the cause. Pure function; fuzz target.
 [[nodiscard]] std::optional<GgufHead> parse_gguf_head(std::span<const std::uint8_t> head, std::uint64_t file_size,
                                                       std::string_view source);
 

@@ -9,7 +9,7 @@
 namespace quench {
 namespace {
 
-// Numbers of the types of values.
+// Type numbers.
 constexpr std::uint32_t kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7, kString = 8, kArray = 9;
 
 class Bytes {

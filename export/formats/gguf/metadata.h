@@ -1,5 +1,5 @@
 #pragma once
-// The head of a GGUF file: metadata and the list of tensors. Source: docs/gguf.md of ggml, version 3, little-endian.
+// GGUF header: metadata and tensor list. Source: docs/gguf.md of ggml, version 3, little-endian.
 
 #include <cstdint>
 #include <map>
@@ -12,23 +12,22 @@
 namespace quench {
 
 inline constexpr std::uint32_t kGgufVersion = 3;
-inline constexpr std::uint64_t kGgufAlignment = 32;  // of tensors, where the file does not say another one
+inline constexpr std::uint64_t kGgufAlignment = 32;  // default tensor alignment
 inline constexpr std::size_t kGgufMaxName = 63;
 
-// What a file may say, as the types that are written: integers are u32 or i32, reals f32. A reader keeps all integers
-// in 64 bits.
+// Metadata values, with the written types: integers u32 or i32, reals f32. Readers hold integers in 64 bits.
 using GgufValue = std::variant<bool, std::uint32_t, std::int32_t, float, std::string, std::vector<std::string>,
                                std::vector<std::int32_t>, std::vector<float>>;
 
 struct GgufTensor {
   std::string name;
-  std::vector<std::uint64_t> dimensions;  // the fastest first
-  std::uint32_t type = 0;                 // of ggml
+  std::vector<std::uint64_t> dimensions;  // fastest first
+  std::uint32_t type = 0;                 // ggml type
   std::uint64_t bytes = 0;
 };
 
-// All bytes before the data, padded to the alignment. Tensors follow in this order, each padded to the alignment.
-// Throws unsupported for a name that readers refuse.
+// Header bytes, padded to the alignment. Tensors follow in this order, each padded to the alignment. Throws unsupported
+// for a name that readers reject.
 [[nodiscard]] std::string gguf_head(const std::vector<std::pair<std::string, GgufValue>>& metadata,
                                     std::span<const GgufTensor> tensors);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Typed access to the metadata of one architecture.
+// Typed access to GGUF metadata of one architecture.
 
 #include <cstdint>
 #include <optional>
@@ -13,32 +13,31 @@ namespace quench {
 
 class GgufFields {
  public:
-  // `head` outlives the object. `source` names the file in errors.
+  // `head` must outlive the object. `source` names the file in errors.
   GgufFields(const GgufHead& head, std::string prefix, std::string_view source)
       : head_(head), prefix_(std::move(prefix)), source_(source) {}
 
   [[nodiscard]] const std::string& source() const noexcept { return source_; }
-  // The whole key.
+  // Full key.
   [[nodiscard]] std::string name(std::string_view key) const { return prefix_ + std::string(key); }
-  // Names with this prefix, without it.
+  // Keys with this prefix, without the architecture's prefix.
   [[nodiscard]] std::vector<std::string> keys(std::string_view beginning) const;
 
   [[nodiscard]] const Json* find(std::string_view key) const;
-  // Absent, or of that type; else throws corrupt naming file and key. Integers are from 0 to 2^31; a number may be an
-  // integer, and is finite. A list of one value for each layer counts as that value where all are equal; throws
-  // unsupported for others.
+  // Value of the type, or absent; else throws corrupt naming file and key. Integers: 0 to 2^31. Reals: finite; integers
+  // accepted. Per-layer lists are accepted if all entries are equal, else throws unsupported.
   [[nodiscard]] std::optional<std::int64_t> find_integer(std::string_view key) const;
   [[nodiscard]] std::optional<double> find_number(std::string_view key) const;
   [[nodiscard]] std::optional<std::string> find_text(std::string_view key) const;
   [[nodiscard]] std::optional<bool> find_flag(std::string_view key) const;
-  // The same, positive. Throws unsupported where there is none.
+  // Required, positive value. Throws unsupported if absent.
   [[nodiscard]] std::int64_t integer(std::string_view key) const;
   [[nodiscard]] double number(std::string_view key) const;
 
  private:
   [[noreturn]] void refuse(std::string_view key, const Json& value, std::string_view expected) const;
   [[noreturn]] void refuse_missing(std::string_view key) const;
-  // The one value of a list.
+  // Common value of a list.
   [[nodiscard]] const Json* find_single(std::string_view key) const;
 
   const GgufHead& head_;

@@ -1,5 +1,5 @@
 #pragma once
-// What a GGUF file's metadata and tensors say of its model.
+// Model config from a GGUF file's metadata and tensors.
 
 #include <filesystem>
 
@@ -7,8 +7,8 @@
 
 namespace quench {
 
-// The config.json that they amount to. Throws what read_gguf_head throws; corrupt for values that are impossible or
-// contradict each other, unsupported for what no config.json of a known family says; both name file and key.
+// Equivalent config.json. Throws like read_gguf_head; corrupt for invalid or contradictory values, unsupported for
+// models outside the known families; both name file and key.
 [[nodiscard]] Json gguf_model_config(const std::filesystem::path& file);
 
 }  // namespace quench

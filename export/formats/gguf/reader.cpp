@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kFirstBytes = std::uint64_t{1} << 20, kMostBytes = std::uint64_t{1} << 28;  // of a head
+constexpr std::uint64_t kFirstBytes = std::uint64_t{1} << 20, kMostBytes = std::uint64_t{1} << 28;  // of a header
 
 std::vector<std::uint8_t> read_front(std::ifstream& file, std::uint64_t bytes) {
   std::vector<std::uint8_t> front(bytes);
@@ -36,7 +36,7 @@ class GgufWeights final : public StoredWeights {
                     config_.model_type);
     interleaved_ = known->interleaved_rotation;
     for (const GgufEntry& entry : head_.tensors) {
-      if (entry.name == kRopeDivisors) continue;  // they follow from the config
+      if (entry.name == kRopeDivisors) continue;  // derived from the config
       const auto name = hf_tensor_name(entry.name);
       tensors_.emplace(name.value_or(entry.name), &entry);
     }
@@ -114,7 +114,7 @@ fs::path find_gguf_file(const fs::path& folder) {
 GgufHead read_gguf_head(const fs::path& path) {
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
-  // Opening a FIFO would wait for a writer.
+  // Opening a FIFO would block.
   QUENCH_CHECK_AS(ErrorCode::io, !fs::exists(status) || fs::is_regular_file(status), "{} is not a regular file",
                   path.string());
   std::ifstream file(path, std::ios::binary);

@@ -16,14 +16,14 @@ constexpr std::string_view kScaling = "rope.scaling.";
 constexpr std::string_view kType = "rope.scaling.type", kFactor = "rope.scaling.factor",
                            kOriginal = "rope.scaling.original_context_length", kAttention = "rope.scaling.attn_factor",
                            kBetaFast = "rope.scaling.yarn_beta_fast", kBetaSlow = "rope.scaling.yarn_beta_slow",
-                           // Hugging Face's attention_factor, as llama.cpp's converter writes it.
+                           // Hugging Face's attention_factor, in llama.cpp's converter.
     kHfAttention = "rope.scaling.yarn_attn_factor", kExtrapolation = "rope.scaling.yarn_ext_factor",
                            kFinetuned = "rope.scaling.finetuned";
 constexpr std::array kKnown = {kType,     kFactor,      kOriginal,      kAttention, kBetaFast,
                                kBetaSlow, kHfAttention, kExtrapolation, kFinetuned};
 constexpr std::string_view kOldLinear = "rope.scale_linear";
 
-// Divisors of a tensor in addition to those of a description.
+// Relative tolerance between the tensor and divisors from a config.
 constexpr double kTolerance = 1e-5;
 
 std::vector<float> frequencies_of(nn::ModelConfig config, const nn::RopeScaling& rope) {
@@ -38,7 +38,7 @@ std::vector<float> divisors_of(const nn::ModelConfig& config) {
   return divisors;
 }
 
-// As llama.cpp has it under type "yarn".
+// YaRN with llama.cpp's fixed settings.
 bool is_plain_yarn(const nn::ModelConfig& config) {
   nn::RopeScaling plain = config.rope;
   const nn::RopeScaling defaults;
@@ -72,12 +72,12 @@ Json yarn_json(const GgufFields& fields, double factor) {
   return scaling;
 }
 
-// Llama 3's settings that give such divisors. In between the kept and the divided ones the share that is kept is linear
-// in the number of turns over the original length, so two divisors tell all; low_freq_factor is set to 1.
+// Llama 3 settings equivalent to the divisors. Between unscaled and scaled frequencies the unscaled share is linear in
+// the number of turns over the original context, so two divisors determine it; low_freq_factor is set to 1.
 std::optional<Json> llama3_json(const std::vector<float>& divisors, double theta) {
   const double factor = *std::ranges::max_element(divisors);
   struct Point {
-    double turns, kept;  // turns of one position
+    double turns, kept;  // turns of one pair
   };
   std::vector<Point> points;
   for (std::size_t i = 0; i < divisors.size(); ++i) {
@@ -106,7 +106,7 @@ bool gives(Json config, const Json& scaling, const std::vector<float>& divisors,
   return std::ranges::equal(given, divisors, [](double a, double b) { return std::abs(a - b) <= kTolerance * b; });
 }
 
-// What the divisors of the tensor come from.
+// rope_scaling equivalent to the tensor of divisors.
 Json scaling_of_divisors(const GgufFields& fields, const std::vector<float>& divisors, const Json& config, double theta,
                          double factor) {
   std::vector<Json> candidates;

@@ -1,14 +1,14 @@
 #pragma once
-// The order of query and key rows: Hugging Face rotates element i of a head with element i + D/2, llama.cpp's
-// interleaved rotation element 2i with 2i + 1.
+// Row order of query and key: Hugging Face rotates element i of a head with i + D/2; llama.cpp's interleaved RoPE
+// rotates 2i with 2i + 1.
 
 #include "core/tensor/tensor.h"
 
 namespace quench {
 
-// Rows of [heads * D, ..] or elements of [heads * D], contiguous, on the CPU, reordered within each head.
+// Reorders rows of [heads * D, ..] or elements of [heads * D] within each head; contiguous, CPU.
 [[nodiscard]] Tensor interleave_heads(const Tensor& rows, std::int64_t heads);
-// The inverse.
+// Inverse of interleave_heads.
 [[nodiscard]] Tensor separate_heads(const Tensor& rows, std::int64_t heads);
 
 }  // namespace quench

@@ -9,18 +9,18 @@ namespace {
 
 enum WireType : std::uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
-// Numbers of fields.
+// Field numbers.
 constexpr std::uint64_t kTrainer = 2, kNormalizer = 3;                          // of ModelProto
 constexpr std::uint64_t kModelType = 3;                                         // of TrainerSpec
 constexpr std::uint64_t kCharacterMap = 2, kDummyPrefix = 3, kExtraSpaces = 4;  // of NormalizerSpec
 constexpr std::uint64_t kBpe = 2;                                               // of ModelType
 
 struct Field {
-  std::uint64_t number = 0, value = 0;  // value of numbers
+  std::uint64_t number = 0, value = 0;  // value of integer fields
   std::string_view bytes;               // of messages and strings
 };
 
-// The fields of a message, one after the other.
+// Iterator over the fields of a message.
 class Message {
  public:
   explicit Message(std::string_view bytes) : rest_(bytes) {}

@@ -1,6 +1,6 @@
 #pragma once
-// Ids of special tokens as llama.cpp's converter writes them: the tokenizer's own count before those of config.json,
-// and the other ids that end a text have keys of their own.
+// Special token ids as in llama.cpp's converter: the tokenizer's take precedence over config.json; additional
+// end-of-text ids have their own keys.
 
 #include <filesystem>
 #include <optional>
@@ -12,12 +12,12 @@ namespace quench {
 
 struct GgufSpecialTokens {
   std::optional<std::int64_t> bos, eos, pad;
-  std::optional<std::int64_t> eot;  // the end of a turn
-  std::optional<std::int64_t> eom;  // the end of a message after which the model continues (tool calls of Llama 3)
+  std::optional<std::int64_t> eot;  // end of turn
+  std::optional<std::int64_t> eom;  // end of message with continuation (tool calls of Llama 3)
 };
 
-// `folder` holds the tokenizer's files and generation_config.json. Warns of an id that ends a text, has no key left and
-// is not one that llama.cpp knows by its text.
+// `folder` holds the tokenizer's files and generation_config.json. Warns of an end-of-text id without a key and with a
+// text unknown to llama.cpp.
 [[nodiscard]] GgufSpecialTokens gguf_special_tokens(const std::filesystem::path& folder, const Tokenizer& tokenizer,
                                                     const nn::ModelConfig& config);
 

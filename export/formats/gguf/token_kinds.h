@@ -1,5 +1,5 @@
 #pragma once
-// What GGUF metadata call tokens and ways to split text.
+// Token types and pre-tokenizer names of GGUF metadata.
 
 #include <cstdint>
 #include <string_view>
@@ -11,13 +11,13 @@ namespace quench {
 enum TokenKind : std::int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
 struct GgufPreTokenizer {
-  std::vector<std::string_view> patterns;  // data/tokenizer/text/published_patterns.h, one after the other
+  std::vector<std::string_view> patterns;  // data/tokenizer/text/published_patterns.h, applied in order
   std::vector<std::string_view> names;     // tokenizer.ggml.pre; the first is written
-  bool ignores_merges = false;             // a piece that is a token becomes that token
-  bool begins = false;                     // with the begin token, where no tokenizer.ggml.add_bos_token says otherwise
+  bool ignores_merges = false;             // a piece in the vocabulary bypasses the merges
+  bool begins = false;                     // default of tokenizer.ggml.add_bos_token
 };
 
-// The ways to split text that llama.cpp and we have.
+// Pre-tokenizers supported by both llama.cpp and Quench.
 [[nodiscard]] const std::vector<GgufPreTokenizer>& gguf_pre_tokenizers();
 
 }  // namespace quench

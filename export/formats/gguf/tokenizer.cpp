@@ -31,7 +31,7 @@ struct Vocabulary {
   std::vector<std::int32_t> kinds;
   std::vector<std::string> merges;
   std::vector<float> scores;
-  bool space_prefix = true;  // texts begin with a space that is not theirs; for models with scores
+  bool space_prefix = true;  // add_space_prefix; for models with scores
 
   void set(std::size_t id, std::string text, TokenKind kind) {
     tokens.at(id) = std::move(text);
@@ -39,7 +39,7 @@ struct Vocabulary {
   }
 };
 
-// Every id has some token, those without one in the tokenizer an unused one.
+// Vocabulary of unused tokens, one per id.
 Vocabulary empty_vocabulary(std::string model, std::int64_t size) {
   Vocabulary vocabulary{.model = std::move(model)};
   for (std::int64_t id = 0; id < size; ++id) vocabulary.tokens.push_back(fmt::format("[PAD{}]", id));
@@ -57,7 +57,7 @@ bool flag(const Json& component, std::string_view key, bool fallback) {
   return value == nullptr || value->is_null() ? fallback : value->as_bool();
 }
 
-// Adds the patterns of a component of a pre_tokenizer, "" for what has none; ByteLevel's own is GPT-2's.
+// Patterns of a pre_tokenizer component, "" if unsupported; ByteLevel uses GPT-2's.
 void add_patterns(const Json& component, std::vector<std::string_view>& patterns) {
   const std::string& type = component.at("type").as_string();
   if (type == "Sequence") {
@@ -107,7 +107,7 @@ void add_added_tokens(const Json& json, Vocabulary& vocabulary) {
   }
 }
 
-// Two texts that become one.
+// Both texts of a merge.
 std::pair<std::string, std::string> merged_pair(const Json& merge) {
   if (!merge.is_string()) return {merge.as_array().at(0).as_string(), merge.as_array().at(1).as_string()};
   const std::string& text = merge.as_string();
@@ -135,13 +135,13 @@ std::optional<Vocabulary> read_byte_level(const Json& json, std::int64_t size) {
 
 constexpr float kNoScore = -10000.0f;
 
-// SentencePiece merges by the scores of what comes out, whatever it is made of; tokenizer.json by a list of pairs. They
-// agree where all pairs that make one token stand together, and none is left out. Gives tokens scores by their place in
-// the list, later ones lower; false where they do not agree.
+// SentencePiece merges by the score of the resulting token; tokenizer.json by a list of pairs. Both agree if all pairs
+// of one token are adjacent in the list and complete. Assigns scores by list position, descending; false if they do not
+// agree.
 bool score_by_merges(const Json::Array& merges, const Json::Object& vocab, Vocabulary& vocabulary) {
   std::unordered_map<std::string_view, std::size_t> ids;
   for (const auto& [text, id] : vocab) ids.emplace(text, checked_id(id, vocabulary));
-  std::unordered_map<std::string, std::size_t> pairs;  // that make a token
+  std::unordered_map<std::string, std::size_t> pairs;  // pairs per token
   std::string last;
   for (const Json& merge : merges) {
     const auto [first, second] = merged_pair(merge);
@@ -162,7 +162,7 @@ bool score_by_merges(const Json::Array& merges, const Json::Object& vocab, Vocab
   });
 }
 
-// BPE over characters with tokens for bytes, as SentencePiece models become in tokenizer.json.
+// Character-level BPE with byte fallback: SentencePiece models converted to tokenizer.json.
 std::optional<Vocabulary> read_characters(const fs::path& folder, const Json& json, std::int64_t size) {
   const Json& model = json.at("model");
   const bool bytes = model.at("type") == Json("BPE") && flag(model, "byte_fallback", false);
@@ -177,7 +177,7 @@ std::optional<Vocabulary> read_characters(const fs::path& folder, const Json& js
   }
   add_added_tokens(json, vocabulary);
   if (!score_by_merges(model.at("merges").as_array(), model.at("vocab").as_object(), vocabulary)) return std::nullopt;
-  // Whether a text's words begin with a mark for the space before them.
+  // Detects whether words start with a space marker.
   const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(folder);
   const auto ids = tokenizer->encode("a", {.add_special_tokens = false});
   vocabulary.space_prefix = !ids.empty() && tokenizer->token_text(ids.front()).starts_with(' ');
@@ -211,7 +211,7 @@ std::optional<Vocabulary> read_sentence_piece(const fs::path& folder, std::int64
     vocabulary.set(static_cast<std::size_t>(id), processor.IdToPiece(id), kind);
     vocabulary.scores[static_cast<std::size_t>(id)] = processor.GetScore(id);
   }
-  // Appended to the model's pieces.
+  // Tokens added after the model's pieces.
   for (std::int32_t id = pieces; id < tokenizer->vocab_size(); ++id)
     vocabulary.set(static_cast<std::size_t>(id), tokenizer->token_text(id),
                    tokenizer->is_special(id) ? kControl : kUserDefined);
@@ -232,7 +232,7 @@ std::optional<Vocabulary> read_vocabulary(const fs::path& folder, std::int64_t s
   return json ? read_characters(folder, *json, size) : std::nullopt;
 }
 
-// What the tokenizer puts around a text.
+// Tokens added by the tokenizer before and after a text.
 struct Surroundings {
   bool begin = false, end = false;
 };

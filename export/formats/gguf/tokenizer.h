@@ -1,5 +1,5 @@
 #pragma once
-// The tokenizer of a model folder as GGUF metadata (tokenizer.ggml.*), which llama.cpp builds its own from.
+// GGUF tokenizer metadata (tokenizer.ggml.*) from a model folder.
 
 #include <filesystem>
 #include <utility>
@@ -10,9 +10,9 @@
 
 namespace quench {
 
-// Of the files in `folder`: a byte-level BPE in tokenizer.json, a SentencePiece BPE in tokenizer.model or as
-// tokenizer.json has it; padded with unused tokens to the model's vocabulary. Without one that llama.cpp has a
-// counterpart of the result says so (tokenizer.ggml.model = "none"), and a warning does.
+// Source files in `folder`: byte-level BPE in tokenizer.json, SentencePiece BPE in tokenizer.model or tokenizer.json.
+// Padded with unused tokens to the model's vocabulary. Without a llama.cpp equivalent: tokenizer.ggml.model = "none",
+// with a warning.
 [[nodiscard]] std::vector<std::pair<std::string, GgufValue>> gguf_tokenizer(const std::filesystem::path& folder,
                                                                             const nn::ModelConfig& config);
 

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kSpace = "\u2581";  // SentencePiece's
+constexpr std::string_view kSpace = "\u2581";  // SentencePiece's space marker
 
 struct Tokens {
   std::vector<std::string> texts;
@@ -28,7 +28,7 @@ struct Tokens {
   [[nodiscard]] bool is_added(std::size_t id) const { return kinds[id] == kControl || kinds[id] == kUserDefined; }
 };
 
-// A list of the tokenizer, of one type; absent: empty.
+// Typed list of the tokenizer; empty if absent.
 template <class Item, class Read>
 std::vector<Item> read_list(const GgufFields& fields, std::string_view key, std::string_view expected,
                             bool (Json::*is)() const, const Read& read) {
@@ -65,7 +65,7 @@ Tokens read_tokens(const GgufFields& fields) {
   return tokens;
 }
 
-// The text of the token that a key names by its id.
+// Text of the token whose id is the key's value.
 std::optional<std::string> named_token(const GgufFields& fields, const Tokens& tokens, std::string_view key) {
   const auto id = fields.find_integer(key);
   if (!id) return std::nullopt;
@@ -74,7 +74,7 @@ std::optional<std::string> named_token(const GgufFields& fields, const Tokens& t
   return tokens.texts[static_cast<std::size_t>(*id)];
 }
 
-// Without unused tokens, which only pad to the model's vocabulary size.
+// Without unused tokens, which only pad the vocabulary.
 Json vocabulary(const GgufFields& fields, const Tokens& tokens) {
   Json::Object entries;
   std::unordered_map<std::string_view, std::size_t> ids;
@@ -111,7 +111,7 @@ Json byte_level(bool use_regex) {
 Json pre_tokenizer(const GgufPreTokenizer& way) {
   Json::Array parts;
   for (const std::string_view name : way.patterns) {
-    if (name == "gpt2" || name == "individual_digits") continue;  // components of their own
+    if (name == "gpt2" || name == "individual_digits") continue;  // separate pre_tokenizer components
     const auto* pattern = std::ranges::find(kPublishedPatterns, name, &PublishedPattern::name);
     parts.push_back(Json::Object{{"type", "Split"},
                                  {"pattern", Json::Object{{"Regex", pattern->expression}}},
@@ -135,7 +135,7 @@ Json bpe(Json vocab, Json merges, bool ignore_merges, std::optional<std::string>
 }
 
 struct Described {
-  Json::Object json;  // members of tokenizer.json
+  Json::Object json;  // of tokenizer.json
   bool begins = false;
 };
 
@@ -163,13 +163,12 @@ Described read_byte_level(const GgufFields& fields, const Tokens& tokens) {
           way->begins};
 }
 
-// SentencePiece joins the neighbours whose joint token has the highest score: pairs in the order of the scores of what
-// they make.
+// SentencePiece merges the adjacent pair with the highest score: pairs sorted by the score of their result.
 Json merges_of_scores(const Tokens& tokens) {
   std::unordered_map<std::string_view, std::size_t> ids;
   for (std::size_t id = 0; id < tokens.texts.size(); ++id)
     if (tokens.kinds[id] == kNormal) ids.emplace(tokens.texts[id], id);
-  using Merge = std::tuple<double, std::size_t, std::size_t, std::size_t>;  // - score, token, its parts
+  using Merge = std::tuple<double, std::size_t, std::size_t, std::size_t>;  // negative score, token, its parts
   std::vector<Merge> merges;
   for (const auto& [text, id] : ids)
     for (std::size_t cut = 1; cut < text.size(); ++cut) {
@@ -185,7 +184,7 @@ Json merges_of_scores(const Tokens& tokens) {
 }
 
 Described read_sentence_piece(const GgufFields& fields, const Tokens& tokens) {
-  constexpr std::size_t kLongest = 1 << 10;  // bytes; pieces have tens
+  constexpr std::size_t kLongest = 1 << 10;  // bytes; limit of a piece
   QUENCH_CHECK_AS(ErrorCode::corrupt, !tokens.scores.empty(), "{}: it has no {}", fields.source(),
                   fields.name("scores"));
   for (std::size_t id = 0; id < tokens.texts.size(); ++id) {
@@ -292,7 +291,7 @@ TokenizerFiles tokenizer_files(const GgufHead& head, const std::string& source) 
                     chat->second.type_name());
     config.set("chat_template", chat->second);
   }
-  // So errors read "model.gguf/tokenizer.json: ...".
+  // For errors of the form "model.gguf/tokenizer.json: ...".
   return {(fs::path(source) / "tokenizer.json").string(),
           {{"tokenizer.json", Json(std::move(json)).dump() + "\n"}, {"tokenizer_config.json", config.dump(2) + "\n"}}};
 }

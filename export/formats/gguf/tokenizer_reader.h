@@ -1,19 +1,19 @@
 #pragma once
-// The tokenizer in a GGUF file's metadata (tokenizer.ggml.*), as the files that load_tokenizer() reads.
+// Tokenizer of GGUF metadata (tokenizer.ggml.*), as files for load_tokenizer().
 //
-// Byte-level BPE ("gpt2") with the splits of token_kinds.h, and SentencePiece's BPE ("llama"). As in llama.cpp, which
-// such files are made for, texts are not normalized.
+// Byte-level BPE ("gpt2") with the pre-tokenizers of token_kinds.h, and SentencePiece BPE ("llama"). No text
+// normalization, as in llama.cpp.
 
 #include "data/tokenizer/tokenizer_files.h"
 #include "export/formats/gguf/head_parser.h"
 
 namespace quench {
 
-// Whether the metadata name a tokenizer, of whatever kind.
+// True if the metadata name any tokenizer.
 [[nodiscard]] bool holds_tokenizer(const GgufHead& head);
 
-// tokenizer.json and tokenizer_config.json. `source` names the file in errors. Throws unsupported for tokenizers of
-// other kinds, corrupt for metadata that do not fit each other, naming the key.
+// tokenizer.json and tokenizer_config.json. `source` names the file in errors. Throws unsupported for other tokenizer
+// types, corrupt for inconsistent metadata, naming the key.
 [[nodiscard]] TokenizerFiles tokenizer_files(const GgufHead& head, const std::string& source);
 
 }  // namespace quench

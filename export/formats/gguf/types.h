@@ -1,5 +1,5 @@
 #pragma once
-// Types of ggml by number: plain ones and blocks.
+// ggml types by number: scalar and block types.
 
 #include <cstdint>
 #include <optional>
@@ -11,18 +11,18 @@
 namespace quench {
 
 struct GgufTypeLayout {
-  std::optional<DType> plain;       // of single elements
-  std::optional<BlockType> blocks;  // of quantized ones
-  std::uint64_t elements = 1;       // of a block
+  std::optional<DType> plain;       // scalar types
+  std::optional<BlockType> blocks;  // quantized block types
+  std::uint64_t elements = 1;       // per block
   std::uint64_t bytes = 0;
-  std::uint32_t file_type = 0;  // general.file_type of a file that holds mainly these
+  std::uint32_t file_type = 0;  // general.file_type of a file of mainly this type
 };
 
-// Absent for numbers that are not known.
+// Absent for unknown numbers.
 [[nodiscard]] std::optional<GgufTypeLayout> gguf_type_layout(std::uint32_t type);
-// The number of a dtype: f32, f16 or bf16.
+// ggml type of f32, f16 or bf16.
 [[nodiscard]] std::uint32_t gguf_type_of(DType dtype);
-// What ggml calls a type, known here or not: "Q5_K", or "99 of ggml".
+// ggml name, for any number: "Q5_K", or "99 of ggml".
 [[nodiscard]] std::string gguf_type_name(std::uint32_t type);
 // "F32, F16, ..."
 [[nodiscard]] std::string gguf_type_names();

@@ -9,7 +9,7 @@
 namespace quench {
 namespace {
 
-// The attributes of a class's value, with errors that name them.
+// Attributes of a class instance; errors name them.
 class Attributes {
  public:
   Attributes(const Json& data, std::string source) : data_(data), source_(std::move(source)) {
@@ -25,7 +25,7 @@ class Attributes {
     const Json* found = data_.find(key);
     return found == nullptr || found->is_null();
   }
-  // The data of {"_type": type, "_data": ...}, a value of a Python class.
+  // Data of {"_type": type, "_data": ...}, a Python object.
   [[nodiscard]] const Json& typed(std::string_view key, std::string_view type) const {
     const Json& value = at(key);
     const Json* name = value.is_object() ? value.find("_type") : nullptr;
@@ -55,7 +55,7 @@ class Attributes {
   std::string source_;
 };
 
-// By which elements share a scale: [rows, columns] of them.
+// Scale granularity from a block size [rows, columns].
 void set_sharing(OperandScheme& scheme, const Attributes& attributes, std::int64_t rows, std::int64_t columns) {
   const Json& size = attributes.at("block_size");
   const bool two = size.is_array() && size.as_array().size() == 2 && size.as_array()[0].is_integer() &&
@@ -78,7 +78,7 @@ void set_sharing(OperandScheme& scheme, const Attributes& attributes, std::int64
   }
 }
 
-// Of inputs that are quantized as they come.
+// Granularity of dynamic input quantization.
 ScaleSharing input_sharing(const Attributes& inputs) {
   const Json& value = inputs.at("granularity");
   const Json* type = value.is_object() ? value.find("_type") : nullptr;
@@ -168,7 +168,7 @@ void read_nvfp4(const Attributes& a, const Shape&, TorchaoWeight& weight) {
 struct TorchaoReader {
   std::string_view name;
   void (*read)(const Attributes& attributes, const Shape& stored, TorchaoWeight& weight);
-  std::array<std::string_view, 4> parts;  // those that are understood
+  std::array<std::string_view, 4> parts;  // supported parts
 };
 
 constexpr std::array kReaders = {

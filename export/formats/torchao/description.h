@@ -1,5 +1,5 @@
 #pragma once
-// What the metadata of TorchAO's safetensors layout say of one weight (writer.h names the source).
+// Metadata of one weight in TorchAO's safetensors layout (source: writer.h).
 
 #include <optional>
 #include <string>
@@ -14,17 +14,17 @@ namespace quench {
 struct TorchaoWeight {
   OperandScheme weights;
   std::optional<OperandScheme> inputs;
-  std::vector<std::string> parts;  // tensors that hold it: "qdata", "scale", ...
-  bool codes_in_pairs = false;     // two of a row in a byte
+  std::vector<std::string> parts;  // stored tensors: "qdata", "scale", ...
+  bool codes_in_pairs = false;     // two values per byte, packed along a row
 
   [[nodiscard]] bool has(std::string_view part) const;
 };
 
-// The class and the parts; the scheme needs the shape. Absent for a plain tensor. `source` names file and weight.
+// Class and parts; the scheme requires the shape. Absent for a plain tensor. `source` names file and weight.
 [[nodiscard]] std::optional<std::vector<std::string>> torchao_parts(const Json& description, std::string_view source);
 
-// Of a weight whose codes are stored as a tensor of `stored`, [N,K] or, in pairs, [N,K/2]. Throws unsupported naming
-// the class or the attribute that is not supported, corrupt for what no class says.
+// Description of a weight with quantized values of shape `stored`: [N,K] or, packed, [N,K/2]. Throws unsupported naming
+// an unsupported class or attribute, corrupt for invalid metadata.
 [[nodiscard]] TorchaoWeight describe_torchao_weight(const Json& description, const Shape& stored,
                                                     std::string_view source);
 

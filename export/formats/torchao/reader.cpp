@@ -137,7 +137,7 @@ class TorchaoWeights final : public StoredWeights {
       QUENCH_CHECK_AS(ErrorCode::corrupt, dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16,
                       "{}: its scales have dtype {}, expected F32, BF16 or F16", named(name), stored.entry->dtype_name);
     }
-    // Axes of length 1 come and go among TorchAO's classes.
+    // TorchAO classes differ in axes of length 1.
     const bool same_count = stored.entry->shape.numel() == shape.numel();
     weight.scales = read_entry(files_, stored, same_count ? stored.entry->shape : shape, dtype).view(shape);
   }
@@ -158,8 +158,8 @@ class TorchaoWeights final : public StoredWeights {
   }
 
   SafetensorsFolder files_;
-  std::map<std::string, Json, std::less<>> descriptions_;  // of quantized weights
-  std::set<std::string> parts_;                            // stored names of their parts
+  std::map<std::string, Json, std::less<>> descriptions_;  // by quantized weight
+  std::set<std::string> parts_;                            // stored part names
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// Makes a Field from a member of RunConfig: everything but the words follows from the member's type.
+// Builds a Field from a RunConfig member; type-dependent parts follow from the member's type.
 
 #include <string>
 #include <utility>
@@ -11,7 +11,6 @@ namespace quench {
 
 using Fields = std::vector<Field>;
 
-// The rows of the table, in order; one function for each file of rows.
 void add_run_fields(Fields& fields);
 void add_model_fields(Fields& fields);
 void add_data_fields(Fields& fields);
@@ -23,7 +22,7 @@ void add_parallel_fields(Fields& fields);
 void add_output_fields(Fields& fields);
 void add_export_fields(Fields& fields);
 
-inline constexpr double kMaxSteps = 1e12;  // of every count of steps
+inline constexpr double kMaxSteps = 1e12;  // limit for all step counts
 
 inline ValueRule any_value() {
   return {};
@@ -48,13 +47,12 @@ inline ValueRule optional_text() {
   return {.nullable = true};
 }
 
-// Where a member lies in a config; null where its section is absent.
 struct MemberAccess {
   void* (*of)(RunConfig& config);
   const void* (*in)(const RunConfig& config);
 };
 
-// A row for a member of type T.
+// Table row for a member of type T.
 template <class T>
 [[gnu::noinline]] void add_member(Fields& fields, std::string_view path, MemberAccess member, const ValueRule& rule,
                                   ResumePolicy resume, std::string_view help, std::string_view derived) {
@@ -79,8 +77,8 @@ template <class T>
   };
 }
 
-// `Access` maps a RunConfig (const or not) to a pointer to the member, null where the member's section is absent. Only
-// the access is instantiated for each of the many members, the rest for each type.
+// `Access` maps a RunConfig (const or not) to a member pointer, null if the section is absent. Only the accessor is
+// instantiated per member, the rest per type.
 template <class Access>
 void add_field(Fields& fields, std::string_view path, Access, const ValueRule& rule, ResumePolicy resume,
                std::string_view help, std::string_view derived = {}) {
@@ -91,7 +89,7 @@ void add_field(Fields& fields, std::string_view path, Access, const ValueRule& r
                 rule, resume, help, derived);
 }
 
-// Member access for add_field, for sections that are always there and for those that may be absent.
+// Member accessors for add_field: of required and of optional sections.
 #define QUENCH_MEMBER(member) [](auto& config) { return &config.member; }
 #define QUENCH_OPTIONAL_MEMBER(section, member) \
   [](auto& config) { return config.section ? &config.section->member : nullptr; }

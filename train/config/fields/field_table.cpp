@@ -31,7 +31,7 @@ constexpr SectionInfo kSections[] = {
     {"export", "Model folder written at the end of the run. Off unless present."},
 };
 
-// Sections that may be absent.
+// Optional sections.
 struct OptionalSection {
   std::string_view name;
   bool (*present)(const RunConfig&);
@@ -54,7 +54,7 @@ const OptionalSection* find_optional_section(std::string_view name) {
   return found == std::end(kOptionalSections) ? nullptr : found;
 }
 
-// Keys of one section, or of all: what follows the first dot of the path.
+// Keys of one section, or of all: path after the first dot.
 std::vector<std::string> keys_of(std::string_view section) {
   std::vector<std::string> keys;
   for (const Field& field : field_table()) {
@@ -67,7 +67,7 @@ bool is_section(std::string_view name) {
   return std::find(section_names().begin(), section_names().end(), name) != section_names().end();
 }
 
-// The field of any section whose key is `key`, or ends in it (exclude for filter.exclude).
+// Field of any section whose key is or ends in `key` (exclude for filter.exclude).
 const Field* field_with_key(std::string_view key) {
   for (const Field& field : field_table()) {
     if (field.key() == key || field.key().ends_with(fmt::format(".{}", key))) return &field;
@@ -150,7 +150,7 @@ std::string nearest_field(std::string_view path) {
 
   std::string near;
   if (is_section(section)) near = nearest_name(key, keys_of(section));
-  // A neighbour at distance one is a slip; one farther away may be another program's name for something else.
+  // Edit distance one is a typo; a larger one may be another framework's key.
   if (!near.empty() && edit_distance(near, key) <= 1) return fmt::format("{}.{}", section, near);
   if (const Field* elsewhere = field_with_key(key); elsewhere != nullptr && (section.empty() || is_section(section)))
     return elsewhere->path;

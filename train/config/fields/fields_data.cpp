@@ -1,5 +1,3 @@
-// Rows of the section data.
-
 #include <fmt/format.h>
 
 #include "data/sampling/data_formats.h"
@@ -13,7 +11,7 @@
 
 namespace quench {
 
-// {"text": "body"}: names of columns.
+// {"text": "body"}: column names.
 template <>
 struct Codec<ColumnNames> {
   static constexpr ValueKind kind = ValueKind::json;

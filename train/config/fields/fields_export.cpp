@@ -1,5 +1,3 @@
-// Rows of the section export.
-
 #include "export/table/format.h"
 #include "export/table/reader_table.h"
 #include "recipes/sparse.h"

@@ -1,5 +1,3 @@
-// Rows of the section lora.
-
 #include "train/config/fields/field_builder.h"
 #include "train/config/section_enum_names.h"
 #include "train/config/value_codec_map.h"

@@ -1,5 +1,3 @@
-// Rows of the sections checkpoint, metrics and evaluation.
-
 #include "train/config/fields/field_builder.h"
 #include "train/config/section_enum_names.h"
 

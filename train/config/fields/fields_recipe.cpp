@@ -1,5 +1,3 @@
-// Rows of the section recipe.
-
 #include "recipes/recipe.h"
 #include "train/config/fields/field_builder.h"
 #include "train/config/recipe_choice.h"

@@ -1,5 +1,3 @@
-// Rows of the sections run, training, optimizer and lr_schedule.
-
 #include "nn/optim/table.h"
 #include "train/config/fields/field_builder.h"
 #include "train/config/section_enum_names.h"
@@ -9,7 +7,7 @@ namespace {
 
 constexpr double kMaxBatch = 1 << 24;
 constexpr double kMaxMicroBatch = 1 << 20;
-constexpr double kMaxExactInteger = 9007199254740991.0;  // what every JSON reader keeps exactly
+constexpr double kMaxExactInteger = 9007199254740991.0;  // largest integer exact in all JSON readers
 
 }  // namespace
 
