@@ -172,7 +172,7 @@ void run(const InspectOptions& o) {
   const std::optional<ModelSource> source = tokens ? std::nullopt : ModelSource::find(path);
   QUENCH_CHECK_AS(
       ErrorCode::bad_config, tokens || source,
-      "{} is none of what can be inspected: a model folder (config.json, safetensors or GGUF), a GGUF file, a "
+      "{} cannot be inspected; expected a model folder (config.json, safetensors or GGUF), a GGUF file, a "
       "PEFT adapter folder, a run folder, a folder of checkpoints (step-N), one checkpoint, or token shards",
       o.path);
   if (o.verify && !tokens) {

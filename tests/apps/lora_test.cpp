@@ -271,7 +271,7 @@ TEST_F(Lora, BadConfigsAreNamed) {
   EXPECT_THAT(run({"train", "run.json", "--export.format=peft"}).errors, HasSubstr("the run has no adapters"));
   const Outcome missing = run({"eval", "--model", "base", "--adapter", "base", "--data", "held_out.txt"});
   EXPECT_EQ(missing.status, 1);
-  EXPECT_THAT(missing.errors, HasSubstr("it is not an adapter folder"));
+  EXPECT_THAT(missing.errors, HasSubstr("expected an adapter folder, found a model folder"));
 }
 
 }  // namespace

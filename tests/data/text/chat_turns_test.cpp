@@ -89,7 +89,7 @@ TEST_F(ChatTurns, AnEmptyAnswerIsTheTokenThatEndsTheTurn) {
   EXPECT_EQ(targets(source("<|assistant|>{{ m.content }}<|im_end|>", result, "<|assistant|><think>"), record),
             "<|im_end|>|Atwo<|im_end|>");
   EXPECT_EQ(targets(source("<|assistant|>{{ m.content }}", result, "<|assistant|>"), record), "<|observation|>|Atwo");
-  expect_error(ErrorCode::invalid_argument, {"message 1", "t.jinja writes nothing of this turn"}, [&] {
+  expect_error(ErrorCode::invalid_argument, {"message 1", "t.jinja does not render this assistant turn"}, [&] {
     (void)targets(source("<|assistant|>{{ m.content }}", "{{ m.content }}", "<|assistant|>"), record);
   });
 }
