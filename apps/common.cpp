@@ -38,8 +38,8 @@ DType stored_dtype(const Manifest& manifest) {
 }
 
 // Starts the concurrent work. Invalid future if there is none. get() waits and rethrows; the destructor waits too.
-std::future<void> begin_beside(const BesideLoading& beside, const LoadedModel& loaded) {
-  const std::function<void()> work = beside ? beside(loaded) : std::function<void()>();
+std::future<void> begin_loading_work(const LoadingWork& start, const LoadedModel& loaded) {
+  const std::function<void()> work = start ? start(loaded) : std::function<void()>();
   return work ? std::async(std::launch::async, work) : std::future<void>();
 }
 
@@ -81,14 +81,14 @@ bool trains_over_codes(const Json& config) {
 
 // `run`: run folder that contained the checkpoint; may be empty.
 LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::ParameterOptions options,
-                            const std::string& dtype, const BesideLoading& beside) {
+                            const std::string& dtype, const LoadingWork& work) {
   CheckpointReader reader(folder);
   LoadedModel loaded = describe_checkpoint(reader, folder, run);
   const DType stored = stored_dtype(reader.manifest()), wanted = chosen_dtype(dtype, stored);
   options.dtype = stored;
   loaded.model = std::make_unique<nn::CausalLm>(loaded.config, options);
   std::future<void> other_work;
-  if (wanted == stored) other_work = begin_beside(beside, loaded);
+  if (wanted == stored) other_work = begin_loading_work(work, loaded);
   if (holds_adapters_alone(reader.state())) {
     loaded.adapters = restore_adapted(reader, loaded.model, folder.string());
     loaded.base = model_path(reader.state().config);
@@ -113,17 +113,17 @@ LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::Par
   for (std::size_t i = 0; i < from.size(); ++i) cast({from[i]->variable.value(), to[i]->variable.value()});
   loaded.model = std::move(converted);
   loaded.adapters = std::move(adapters);
-  if (other_work = begin_beside(beside, loaded); other_work.valid()) other_work.get();
+  if (other_work = begin_loading_work(work, loaded); other_work.valid()) other_work.get();
   return loaded;
 }
 
 LoadedModel load_source(const ModelSource& source, const std::string& device, const std::string& dtype, bool trainable,
-                        const BesideLoading& beside) {
+                        const LoadingWork& work) {
   nn::ParameterOptions options;
   options.device = parse_device(device);
   options.grad_dtype = DType::f32;
   options.trainable = trainable;
-  if (source.is_trained()) return load_checkpoint(source.checkpoint(), source.run(), options, dtype, beside);
+  if (source.is_trained()) return load_checkpoint(source.checkpoint(), source.run(), options, dtype, work);
   const fs::path& folder = source.path();
   LoadedModel loaded;
   loaded.config = read_model_config(source);
@@ -135,7 +135,7 @@ LoadedModel load_source(const ModelSource& source, const std::string& device, co
     loaded.quantized = true;
   }
   loaded.model = std::make_unique<nn::CausalLm>(loaded.config, options);
-  std::future<void> other_work = begin_beside(beside, loaded);
+  std::future<void> other_work = begin_loading_work(work, loaded);
   load_weights(*loaded.model, folder, loaded.quantized);
   if (other_work.valid()) other_work.get();
   return loaded;
@@ -144,8 +144,8 @@ LoadedModel load_source(const ModelSource& source, const std::string& device, co
 }  // namespace
 
 LoadedModel load_model(const fs::path& folder, const std::string& device, const std::string& dtype, bool trainable,
-                       const BesideLoading& beside) {
-  return load_source(ModelSource::open(folder), device, dtype, trainable, beside);
+                       const LoadingWork& work) {
+  return load_source(ModelSource::open(folder), device, dtype, trainable, work);
 }
 
 LoadedModel open_model(const fs::path& folder, const std::string& dtype) {

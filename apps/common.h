@@ -37,14 +37,13 @@ struct LoadedModel {
 
 // Callback with the model after construction, before its weights are read. The returned work, if any, runs on its own
 // thread, concurrently with reading: weights are undefined until then.
-using BesideLoading = std::function<std::function<void()>(const LoadedModel&)>;
+using LoadingWork = std::function<std::function<void()>(const LoadedModel&)>;
 
 // Loads a Hugging Face folder, a checkpoint (step-N), or a run folder's newest checkpoint (not_found with a hint if
 // none) onto `device` ("auto", "cpu", ...); adapter checkpoints are applied to their base. dtype "auto": the stored one
 // (f16 becomes f32 on the CPU), else "f32" or "bf16". Without `trainable` no gradients are allocated.
 [[nodiscard]] LoadedModel load_model(const std::filesystem::path& folder, const std::string& device,
-                                     const std::string& dtype, bool trainable = false,
-                                     const BesideLoading& beside = {});
+                                     const std::string& dtype, bool trainable = false, const LoadingWork& work = {});
 
 // load_model on the CPU for verbs that write one tensor at a time: the parameters of a full-model checkpoint are on the
 // meta device and read by `whole`.

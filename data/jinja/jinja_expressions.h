@@ -9,6 +9,12 @@
 
 namespace quench::jinja {
 
+// The node with one more operand.
+inline ExpressionPtr with_operand(ExpressionPtr node, ExpressionPtr operand) {
+  node->operands.push_back(std::move(operand));
+  return node;
+}
+
 class ExpressionParser {
  public:
   static constexpr int kMaxDepth = 100;  // of nested expressions and blocks

@@ -152,7 +152,7 @@ class Parser {
     close(end);
   }
 
-  // Empty name, a placeholder for the block's text.
+  // The empty name stands for the block's text.
   static ExpressionPtr block_text(const Statement& statement) {
     auto input = std::make_unique<Expression>();
     input->kind = ExpressionKind::name;

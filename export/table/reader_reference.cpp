@@ -28,7 +28,7 @@ constexpr Condition kConditions[] = {
 
 // Scheme name without bits and group, which families share: "int8dyn_int4_g32" is {"int8dyn_int", "4", "_{}", "g32"}.
 struct NameParts {
-  std::string before, after;  // around the bits; `after` has a placeholder for the group
+  std::string before, after;  // around the bits; `after` has "{}" in place of the group
   int bits = 0;               // 0: none
   std::string group;          // "_g32", "_row", or ""
 

@@ -40,9 +40,9 @@ TEST(CudaWarmUp, FirstPassesFindEverythingMade) {
   EXPECT_GT(made(), before) << "a prompt without rehearsal makes plans";
   // Next to a thread that writes the weights.
   nn::CausalLm other(warm_up_config(), nn::ParameterOptions{.dtype = DType::bf16, .device = kGpu});
-  std::thread beside([&] { warm_up_generation(other, 333); });
+  std::thread warm_up([&] { warm_up_generation(other, 333); });
   other.initialize(3);
-  beside.join();
+  warm_up.join();
   before = made();
   const std::vector<std::int32_t> text = continue_text(other, 333);
   EXPECT_EQ(made(), before);

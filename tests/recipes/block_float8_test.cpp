@@ -274,7 +274,7 @@ TEST_P(BlockGemmsOf, CanStayInHighPrecision) {
   }
 }
 
-// Three products of four experts, one of which has no rows, with rows after the last one.
+// Forward, dgrad and wgrad GEMMs of four experts, one without rows, with rows after the last one.
 TEST(BlockFloat8, GroupByGroupIsTheSameToTheBit) {
   constexpr std::int64_t kRows = 640, kCount = 4, kOut = 72, kIn = 200;
   const Tensor ends = Tensor::from_values<std::int32_t>({kCount}, std::array<std::int32_t, 4>{128, 128, 384, 512});

@@ -6,7 +6,7 @@
 namespace quench {
 namespace {
 
-// maximum = max(maximum, x) with NaN kept: a matrix of the two as rows, and its columns' largest magnitudes.
+// maximum = max(maximum, x) with NaN kept: a matrix of the two as rows, and the amax of its columns.
 void raise(const Tensor& maximum, const Tensor& x) {
   const std::int64_t count = maximum.numel();
   const Tensor both = Tensor::empty({2, count}, DType::f32, maximum.device());

@@ -1,5 +1,5 @@
 #pragma once
-// Quantization outputs that kernels fill on the way against the casts of what the kernels have stored, bit for bit:
+// Fused quantization outputs of kernels against the casts of what the kernels have stored, bit for bit:
 // operands, and the check of one op.
 
 #include <functional>

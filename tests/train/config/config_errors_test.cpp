@@ -386,16 +386,5 @@ TEST(ConfigErrors, LongStringsAreCutInMessages) {
   EXPECT_LT(list[0].reason.size(), 200u);
 }
 
-TEST(ConfigErrors, MissingFileNamesTheNearestEmbeddedConfig) {
-  try {
-    (void)load_run_config("shakespeare_chra");
-    FAIL() << "accepted";
-  } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(),
-                 "shakespeare_chra: no such file, and no embedded run config has that name "
-                 "(did you mean \"shakespeare_char\"?)");
-  }
-}
-
 }  // namespace
 }  // namespace quench

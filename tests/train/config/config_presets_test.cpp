@@ -164,5 +164,16 @@ TEST(ConfigDocs, PageWithoutMarksIsRefused) {
                Error);
 }
 
+TEST(ConfigPresets, MissingFileNamesTheNearestEmbeddedConfig) {
+  try {
+    (void)load_run_config("shakespeare_chra");
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "shakespeare_chra: no such file, and no embedded run config has that name "
+                 "(did you mean \"shakespeare_char\"?)");
+  }
+}
+
 }  // namespace
 }  // namespace quench

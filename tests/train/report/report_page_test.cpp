@@ -6,62 +6,18 @@
 
 #include "core/system/check.h"
 #include "tests/testing.h"
+#include "tests/train/report/page_checks.h"
 #include "train/report/html.h"
-#include "train/report/line_chart.h"
 #include "train/report/report.h"
 
 namespace quench {
 namespace {
 
+using testing::check_self_contained;
+using testing::check_tags;
+using testing::count_of;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
-
-std::size_t count_of(const std::string& text, const std::string& part) {
-  std::size_t count = 0;
-  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) ++count;
-  return count;
-}
-
-// Fails unless every tag is closed in order; returns the number of elements. The page is also valid as XML but for
-// its void elements.
-std::size_t check_tags(const std::string& html) {
-  std::vector<std::string> open;
-  std::size_t elements = 0;
-  for (std::size_t at = html.find('<'); at != std::string::npos; at = html.find('<', at + 1)) {
-    const std::size_t end = html.find('>', at);
-    if (end == std::string::npos) {
-      ADD_FAILURE() << "a tag is not closed: " << html.substr(at, 80);
-      return elements;
-    }
-    std::string tag = html.substr(at + 1, end - at - 1);
-    if (tag[0] == '!') continue;
-    const bool closing = tag[0] == '/';
-    if (closing) tag.erase(0, 1);
-    const std::string name = tag.substr(0, tag.find_first_of(" /\n"));
-    if (closing) {
-      if (open.empty() || open.back() != name) {
-        ADD_FAILURE() << "</" << name << "> closes " << (open.empty() ? "nothing" : open.back());
-        return elements;
-      }
-      open.pop_back();
-    } else {
-      ++elements;
-      if (tag.back() != '/' && name != "meta" && name != "input") open.push_back(name);
-    }
-  }
-  EXPECT_TRUE(open.empty()) << open.back() << " is left open";
-  return elements;
-}
-
-// Nothing in the page may load, run or point outside.
-void check_self_contained(const std::string& html) {
-  for (const char* forbidden : {"<script", "<img", "<link", "<iframe", "<object", "http://", "https://", "url(",
-                                "@import", " src=", "javascript:", " onload", " onclick"})
-    EXPECT_THAT(html, Not(HasSubstr(forbidden)));
-  EXPECT_EQ(count_of(html, "href="), count_of(html, "href=\"#"));
-}
 
 TEST(ReportHtml, EscapesEverythingThatMarkupReads) {
   EXPECT_EQ(escape_html("<a href=\"x\">'&'</a>"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;");
@@ -72,61 +28,6 @@ TEST(ReportHtml, EscapesEverythingThatMarkupReads) {
   EXPECT_EQ(escape_html("äöü 東京 🦙"), "äöü 東京 🦙");
   EXPECT_EQ(shorten("äöü", 3), "ä…");
   EXPECT_EQ(shorten("abc", 3), "abc");
-}
-
-ChartSeries series(const Curve& points, ChartSeries::Look look = ChartSeries::Look::line) {
-  return {.label = "x", .points = points, .look = look};
-}
-
-TEST(ReportChart, AGapInterruptsTheLine) {
-  const std::string chart =
-      render_chart({.title = "t"}, {series({{1, 1}, {2, 2}, {3, kNoValue}, {4, 3}, {5, 4}})}, "a");
-  check_tags(chart);
-  const std::size_t at = chart.find("<path class=\"line");
-  const std::string path = chart.substr(at, chart.find("/>", at) - at);
-  EXPECT_EQ(count_of(path, "M"), 2u) << path;
-  EXPECT_EQ(count_of(path, "L"), 2u) << path;
-  EXPECT_THAT(chart, Not(HasSubstr("nan")));
-}
-
-TEST(ReportChart, ASingleValueIsADot) {
-  const std::string chart = render_chart({.title = "t"}, {series({{7, 3.5}})}, "a");
-  check_tags(chart);
-  EXPECT_THAT(chart, HasSubstr("<circle class=\"dot s0\""));
-  EXPECT_THAT(chart, HasSubstr("<title>step 7  ·  x 3.5</title>"));
-}
-
-TEST(ReportChart, NothingToShowIsNothing) {
-  EXPECT_EQ(render_chart({.title = "t"}, {}, "a"), "");
-  EXPECT_EQ(render_chart({.title = "t"}, {series({})}, "a"), "");
-  EXPECT_EQ(render_chart({.title = "t"}, {series({{1, kNoValue}, {2, kNoValue}})}, "a"), "");
-}
-
-TEST(ReportChart, TheLogViewExistsWhereThereAreValuesForIt) {
-  const ChartOptions options{.title = "t", .log_switch = true};
-  const std::string both = render_chart(options, {series({{1, 0}, {2, 10}, {3, 1000}, {4, -1}})}, "a");
-  check_tags(both);
-  EXPECT_EQ(count_of(both, "<svg"), 2u);
-  EXPECT_EQ(count_of(both, "id=\"a-log\""), 1u);
-  EXPECT_THAT(both, Not(HasSubstr("inf")));
-  EXPECT_EQ(count_of(render_chart(options, {series({{1, -1}, {2, 0}})}, "a"), "<svg"), 1u);
-}
-
-TEST(ReportChart, LabelsAreEscapedAndNonFiniteStepsMarked) {
-  const std::string chart = render_chart({.title = "<t>", .unit = "&", .flagged = {3}},
-                                         {{.label = "<b>", .points = {{1, 1}, {2, 2}}}, series({{1, 2}})}, "a");
-  check_tags(chart);
-  EXPECT_THAT(chart, HasSubstr("&lt;t&gt;"));
-  EXPECT_THAT(chart, HasSubstr("&lt;b&gt; 1"));
-  EXPECT_THAT(chart, HasSubstr("step 3: not finite"));
-}
-
-TEST(ReportChart, ManyPointsStaySmall) {
-  Curve curve;
-  for (int i = 0; i < 100000; ++i) curve.push_back({static_cast<double>(i), std::sin(i * 0.7) + i * 1e-5});
-  const std::string chart = render_chart({.title = "t", .log_switch = true}, {series(curve)}, "a");
-  EXPECT_LT(chart.size(), 200000u);
-  check_tags(chart);
 }
 
 class ReportFolder : public ::testing::Test {
