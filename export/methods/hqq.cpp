@@ -14,9 +14,7 @@ namespace {
 constexpr int kSteps = 20;
 constexpr float kPower = 0.7f, kFirstBeta = 10.0f, kGrowth = 1.01f;
 
-// Shrinkage: proximal operator of
-// e
-// ^p.
+// Shrinkage: proximal operator of |e|^p.
 float shrink(float error, float beta) {
   const float magnitude = std::abs(error);
   if (magnitude == 0) return 0;
@@ -33,9 +31,7 @@ struct Group {
     return std::clamp(std::nearbyint(x / scale) + zero, static_cast<float>(range.lowest),
                       static_cast<float>(range.highest));
   }
-  // Sum of
-  // w - value
-  // , the selection criterion.
+  // Sum of |w - value|, the selection criterion.
   [[nodiscard]] double error() const {
     double sum = 0;
     for (std::int64_t i = 0; i < count; ++i) sum += std::abs(w[i] - (code(w[i]) - zero) * scale);

@@ -64,9 +64,7 @@ struct Scheme {
 // Throws bad_config with similar names (export/schemes/scheme_hint.h) and the list of names if unknown; `key` names the
 // option in the message.
 [[nodiscard]] const Scheme& require_scheme(std::string_view name, std::string_view key);
-// Names for help and messages, by family: "int<2-8>_weight_only[_g32
-// _g64
-// _g128][_asym], ...".
+// Names for help and messages, by family: "int<2-8>_weight_only[_g32|_g64|_g128][_asym], ...".
 [[nodiscard]] std::string scheme_names();
 
 // Reason why a weight [N,K], or the inputs [.., K] of its GEMMs, cannot be quantized, or "".

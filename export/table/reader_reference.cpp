@@ -72,9 +72,7 @@ std::string ranges_of(const std::vector<int>& bits) {  // ascending
   return bits.size() == 1 ? text : "<" + text + ">";
 }
 
-// Row label, families abbreviated: "`int<2-8>_weight_only[_g32
-// _g64
-// _g128]`".
+// Row label, families abbreviated: "`int<2-8>_weight_only[_g32|_g64|_g128]`".
 std::string names_text(const std::vector<std::string>& names) {
   struct Family {
     NameParts parts;

@@ -200,7 +200,7 @@ TEST_F(RunExport, TooFewCalibrationTokensStopTheRunAtItsStart) {
       run(train({"--export.scheme=int4_weight_only_g32", "--export.method=gptq", "--export.calibration=held_out.txt"}));
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.errors,
-              AllOf(HasSubstr("export.calibration: the calibration data have"), Not(HasSubstr("step 1/"))));
+              AllOf(HasSubstr("export.calibration: the calibration data hold"), Not(HasSubstr("step 1/"))));
 }
 
 }  // namespace

@@ -34,13 +34,13 @@ std::shared_ptr<const CalibrationData> read_calibration_data(const QuantizationS
   });
   const std::string files = fmt::format("{}", fmt::join(section.calibration, ", "));
   QUENCH_CHECK_AS(ErrorCode::bad_config, result->sequences.size() == wanted,
-                  "the calibration data have {} tokens, {} sequences of {}, but {} sequences are needed: {}; add data, "
+                  "the calibration data hold {} tokens, {} sequences of {}, but {} sequences are needed: {}; add data, "
                   "or use fewer or shorter sequences",
                   seen, result->sequences.size(), length, wanted, files);
   for (const std::vector<std::int32_t>& sequence : result->sequences)
     for (const std::int32_t token : sequence)
       QUENCH_CHECK_AS(ErrorCode::bad_config, token >= 0 && token < model.vocab_size,
-                      "the calibration data have token {}, the model's vocabulary {}", token, model.vocab_size);
+                      "the calibration data hold token {}, the model's vocabulary {}", token, model.vocab_size);
   std::string names;
   for (const std::string& file : section.calibration)
     names += (names.empty() ? "" : ", ") + std::filesystem::path(file).filename().string();

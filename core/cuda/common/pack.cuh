@@ -90,10 +90,8 @@ __device__ inline Vector<float, N> rounded(const Vector<float, N>& values) {
 }
 
 // bf16x2 FMA and multiply, rounded once. Bit-identical to f32 arithmetic rounded to bf16:
-// - f32 holds a bf16 product (16 bits) exactly, except below 2^-134, which is 0 in bf16.
-// - A sum inexact in f32 has one addend of at most 2^-14 of the other: at least 2^-10 from a bf16 midpoint, so both
-// round
-//   alike.
+// f32 holds a bf16 product (16 bits) exactly, except below 2^-134, which is 0 in bf16. A sum inexact in f32 has one
+// addend of at most 2^-14 of the other: it is at least 2^-10 from a bf16 midpoint, so both round alike.
 __device__ inline Packed<bfloat16> fused(const Packed<bfloat16>& a, const Packed<bfloat16>& b,
                                          const Packed<bfloat16>& c) {
   Packed<bfloat16> result;
