@@ -124,6 +124,7 @@ void ChatRenderer::find_control_tokens() {
 
 // Call arguments are objects, unless the template rejects them or prints them as a Python dict and prints text
 // verbatim. Contents are texts, unless it outputs only lists of parts.
+// A null content is absent, as in Transformers, if the template renders calls and thoughts without one; else empty.
 void ChatRenderer::choose_forms(Source& source) const {
   constexpr std::string_view kName = "quench_argument", kQuestion = "quench-question";
   const auto text_with = [&](const Json::Array& messages) -> std::string {
@@ -146,6 +147,13 @@ void ChatRenderer::choose_forms(Source& source) const {
           "would render nothing)",
           source.origin);
   }
+  source.absent_contents = true;
+  const Json calling = Json::Object{{"id", "call00001"},
+                                    {"type", "function"},
+                                    {"function", Json::Object{{"name", "f"}, {"arguments", Json::object()}}}};
+  const Json calls = Json::Object{{"role", "assistant"}, {"content", Json()}, {"tool_calls", Json::Array{calling}}};
+  const Json thinks = Json::Object{{"role", "assistant"}, {"content", Json()}, {"reasoning_content", "x"}};
+  source.absent_contents = !text_with({question, calls}).empty() && !text_with({question, thinks}).empty();
   const auto text_of_call = [&](const Json& arguments) {
     Json call = Json::Object{
         {"id", "call00001"}, {"type", "function"}, {"function", Json::Object{{"name", "f"}, {"arguments", arguments}}}};
@@ -189,6 +197,7 @@ jinja::Map ChatRenderer::variables(const Call& call) const {
   const Conversation& conversation = call.conversation;
   TextMarks* marks = call.marks;
   const auto contents = [&](const Json& text) {
+    if (text.is_null()) return Json("");
     if (!call.source.list_contents || !text.is_string() || text.as_string().empty()) return text;
     return Json(Json::Array{Json::Object{{"type", "text"}, {"text", text}}});
   };
@@ -203,6 +212,7 @@ jinja::Map ChatRenderer::variables(const Call& call) const {
     jinja::Map message;
     message.message = static_cast<int>(i);
     for (const auto& [key, given_item] : said.as_object()) {
+      if (key == "content" && given_item.is_null() && call.source.absent_contents) continue;
       const Json item = key == "content" ? contents(given_item) : given_item;
       const auto part = std::ranges::find(kWritten, std::string_view(key)) - kWritten.begin();
       const bool written = part < std::ssize(kWritten);
@@ -275,7 +285,7 @@ MarkedPlaces ChatRenderer::places(const Call& call, const std::string& text) con
     QUENCH_CHECK(!holds(message, is_assistant(message) ? control_ : special_),
                  "message {}: its text contains a special token that cannot be distinguished from those of {}", i,
                  call.source.code.name());
-    const std::string_view content = jinja::strip(message.at("content").as_string(), {}, jinja::StripSide::both);
+    const std::string_view content = jinja::strip(content_text(message), {}, jinja::StripSide::both);
     const std::size_t at = content.empty() ? std::string::npos : text.find(content, from);
     if (at == std::string::npos) continue;
     from = at + content.size();

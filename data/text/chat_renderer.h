@@ -55,8 +55,9 @@ class ChatRenderer {
     jinja::Template code;
     std::string origin;
     TemplateNames names;
-    bool text_arguments = false;  // call arguments as text instead of objects
-    bool list_contents = false;   // contents only as lists of parts
+    bool text_arguments = false;   // call arguments as text instead of objects
+    bool absent_contents = false;  // null contents are left out of their messages
+    bool list_contents = false;    // contents only as lists of parts
   };
   struct Call {
     const Conversation& conversation;

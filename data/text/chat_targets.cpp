@@ -95,8 +95,7 @@ std::string ChatRenderer::answer_header(const Call& call) const {
   for (const auto& [message, range] : answered.messages)
     if (message == static_cast<int>(first) && range.begin <= at && at < range.end) return header(range.begin);
   if (first == 0) return header(0);
-  const std::string_view before =
-      jinja::strip(messages[first - 1].at("content").as_string(), {}, jinja::StripSide::both);
+  const std::string_view before = jinja::strip(content_text(messages[first - 1]), {}, jinja::StripSide::both);
   const std::size_t asked = before.empty() ? std::string::npos : answered.text.rfind(before, at);
   if (asked == std::string::npos || asked + before.size() > at) return {};
   return header(asked + before.size());

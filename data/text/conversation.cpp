@@ -79,7 +79,7 @@ Json openai_message(const Json& given) {
     return reasoning != nullptr && !reasoning->is_null();
   });
   if (absent && (calls_tools(message) || thinks))
-    message.set("content", "");
+    message.set("content", Json());
   else
     message.set("content", content_of(given, "content"));
   // Null fields: columns of other records.
@@ -102,7 +102,7 @@ Json call_message(const std::string& text) {
   if (arguments == nullptr) reject_record("the call has no field \"arguments\"");
   Json function = Json::Object{{"name", call.at("name")}, {"arguments", *arguments}};
   Json::Array calls{Json::Object{{"type", "function"}, {"function", std::move(function)}}};
-  return Json::Object{{"role", "assistant"}, {"content", ""}, {"tool_calls", std::move(calls)}};
+  return Json::Object{{"role", "assistant"}, {"content", Json()}, {"tool_calls", std::move(calls)}};
 }
 
 Json sharegpt_message(const Json& given) {
@@ -235,7 +235,7 @@ void check_conversation(const Conversation& conversation) {
     QUENCH_CHECK(std::ranges::find(kRoles, std::string_view(role)) != kRoles.end(), "message {}: role '{}'; known: {}",
                  i, role, fmt::join(kRoles, ", "));
     const Json* thought = message.find("reasoning_content");
-    const bool silent = message.at("content").as_string().empty() && !calls_tools(message) &&
+    const bool silent = content_text(message).empty() && !calls_tools(message) &&
                         (thought == nullptr || !thought->is_string() || thought->as_string().empty());
     QUENCH_CHECK(!silent || (role != "user" && role != "assistant"), "message {}: the {}'s message is empty", i, role);
     answered = answered || role == "assistant";
@@ -243,6 +243,11 @@ void check_conversation(const Conversation& conversation) {
   }
   QUENCH_CHECK(answered, "no assistant message: nothing to train on");
   QUENCH_CHECK(trained, "no assistant message is a target: flags (\"train\", \"weight\", ...) exclude all of them");
+}
+
+std::string_view content_text(const Json& message) {
+  const Json& content = message.at("content");
+  return content.is_null() ? std::string_view() : std::string_view(content.as_string());
 }
 
 bool may_train(const Json& message) {
@@ -272,7 +277,7 @@ std::vector<ChatMessage> plain_messages(const Conversation& conversation) {
                  "message {} calls tools, which the built-in templates do not support; use the model's own template "
                  "(data.chat_template, --chat-template: a .jinja file)",
                  i);
-    messages.push_back({message.at("role").as_string(), message.at("content").as_string(), may_train(message)});
+    messages.push_back({message.at("role").as_string(), std::string(content_text(message)), may_train(message)});
   }
   return messages;
 }

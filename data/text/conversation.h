@@ -12,7 +12,8 @@
 namespace quench {
 
 struct Conversation {
-  // {"role": "system" | "developer" | "user" | "assistant" | "tool", "content": "..."} and the record's other keys.
+  // {"role": "system" | "developer" | "user" | "assistant" | "tool", "content": "..." or null} and the record's other
+  // keys; null only with calls or reasoning.
   // "train": boolean, if flagged (is_train_flag).
   Json::Array messages;
   Json tools{};      // array of function descriptions, or null
@@ -40,6 +41,8 @@ struct Conversation {
 void check_conversation(const Conversation& conversation);
 // False if the record excludes the message from training.
 [[nodiscard]] bool may_train(const Json& message);
+// Content of a message; empty if null.
+[[nodiscard]] std::string_view content_text(const Json& message);
 // Throws invalid_argument "message <i>: ..." if a message of another role than assistant is flagged for training.
 void require_assistant_targets(const Conversation& conversation);
 // For the built-in templates, which have no tool format: throws invalid_argument for tools.

@@ -85,7 +85,7 @@ void note_conversation(const Conversation& conversation, const ReaderOptions& op
   if (!options.notes) return;
   note_keys(conversation, nullptr, *options.notes);
   for (const Json& message : conversation.messages) {
-    const std::string& text = message.at("content").as_string();
+    const std::string text(content_text(message));
     for (const auto& [begin, end] : options.special_tokens.find(text))
       if (!reads_special_tokens(options.chat_template, message.at("role").as_string(), text))
         ++options.notes->plain_tokens[text.substr(begin, end - begin)];

@@ -94,6 +94,21 @@ TEST_F(ChatTurns, AnEmptyAnswerIsTheTokenThatEndsTheTurn) {
   });
 }
 
+// As in Transformers a null content is absent where the template renders that, and empty elsewhere.
+TEST_F(ChatTurns, ANullContentIsAbsent) {
+  const std::string record = R"({"messages": [{"role": "user", "content": "Uone"},
+    {"role": "assistant", "content": null, "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}]},
+    {"role": "assistant", "content": "Atwo"}]})";
+  const auto text = [&](const std::string& content) {
+    return targets("{% for m in messages %}" + content + "<|im_end|>{% endfor %}", record, TrainOn::all);
+  };
+  EXPECT_EQ(text("{% if m.content is string %}S{{ m.content }}{% endif %}"),
+            "SUone<|im_end|><|im_end|>SAtwo<|im_end|>");
+  EXPECT_EQ(text("{% if m.content is defined %}D{{ m.content }}{% endif %}"),
+            "DUone<|im_end|><|im_end|>DAtwo<|im_end|>");
+  EXPECT_EQ(text("S{{ m.content + '' }}"), "SUone<|im_end|>S<|im_end|>SAtwo<|im_end|>");
+}
+
 // Python's repr() of arguments writes the marks of texts as they are.
 TEST_F(ChatTurns, ArgumentsPrintedAsPythonPrintsThem) {
   EXPECT_EQ(
