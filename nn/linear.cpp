@@ -32,10 +32,21 @@ Variable Linear::forward_with_recompute(const Variable& x) const {
     const autograd::TapeScope scope(tape);
     Variable recomputed_x(saved.get());
     recomputed_x.set_fused_outputs(known);
-    return kernel->recompute(recomputed_x, weight_, has_bias_ ? bias_.weight() : Weight());
+    return kernel->recompute(recomputed_x, weight_, bias());
   };
   y.set_recompute(handle);
   return y;
+}
+
+std::optional<LinearOutput> Linear::run_fused(const LinearCall& call) const {
+  const Weight b = bias();
+  if (!kernel_->supports(call, weight_, b)) return std::nullopt;
+  return kernel_->run(call, weight_, b);
+}
+
+LinearOutput Linear::forward_gated(const Variable& x) const {
+  const auto fused = run_fused({.x = x, .epilogue = LinearEpilogue::gated_activation});
+  return fused ? *fused : LinearOutput{forward(x)};
 }
 
 void Linear::set_kernel(std::shared_ptr<const LinearKernel> kernel) {
@@ -43,8 +54,9 @@ void Linear::set_kernel(std::shared_ptr<const LinearKernel> kernel) {
   kernel_ = std::move(kernel);
   for (const KernelParameter& own : kernel_->parameters()) add_parameter(own.name, *own.parameter);
   if (named()) name_kernel_pieces(path_prefix());
-  weight_.amax =
-      kernel_->uses_weight_amax() ? Tensor::zeros({}, DType::f32, weight_.variable.value().device()) : Tensor();
+  weight_.amax = kernel_->weight_requirements(weight_).amax
+                     ? Tensor::zeros({}, DType::f32, weight_.variable.value().device())
+                     : Tensor();
   weight_.amax_version = 0;
 }
 

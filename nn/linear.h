@@ -2,6 +2,7 @@
 // Linear layer: weight [out,in], optional bias [out]; may fuse Hugging Face layers along `out`.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,21 +22,14 @@ class Linear final : public Module {
   Linear(std::int64_t in_features, std::int64_t out_features, bool bias, const ParameterOptions& options,
          float init_std, std::vector<Part> parts = {});
 
-  [[nodiscard]] Variable forward(const Variable& x) const {
-    return kernel_->apply(x, weight_, has_bias_ ? bias_.weight() : Weight());
-  }
+  [[nodiscard]] Variable forward(const Variable& x) const { return kernel_->apply(x, weight_, bias()); }
   // forward() whose result can be recomputed in the backward pass with one more GEMM (autograd::RecomputeHandle); not
   // saved under selective recompute. The layer must outlive the backward pass.
   [[nodiscard]] Variable forward_with_recompute(const Variable& x) const;
-  [[nodiscard]] Variable forward_gated(const Variable& x, Tensor& gated) const {
-    return kernel_->apply_gated(x, weight_, has_bias_ ? bias_.weight() : Weight(), gated);
-  }
-  [[nodiscard]] Tensor gated_product(const Tensor& x) const {
-    return kernel_->gated_product(x, weight_, has_bias_ ? bias_.weight() : Weight());
-  }
-  [[nodiscard]] Tensor normed_product(const Tensor& x, const AddedNorm& norm, bool gated) const {
-    return kernel_->normed_product(x, norm, gated, weight_, has_bias_ ? bias_.weight() : Weight());
-  }
+  // forward(), and its gated activation if the kernel fuses it; else `gated` is undefined.
+  [[nodiscard]] LinearOutput forward_gated(const Variable& x) const;
+  // The call in one pass (LinearKernel::run); absent if the kernel does not support it.
+  [[nodiscard]] std::optional<LinearOutput> run_fused(const LinearCall& call) const;
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const {
     return kernel_->input_quant_request(weight_);
   }
@@ -53,6 +47,7 @@ class Linear final : public Module {
   void name_pieces(const std::string& prefix) override;
 
  private:
+  [[nodiscard]] Weight bias() const { return has_bias_ ? bias_.weight() : Weight(); }
   void name_kernel_pieces(const std::string& prefix) const;
 
   ParameterOptions options_;

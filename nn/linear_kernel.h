@@ -1,6 +1,7 @@
 #pragma once
 // Kernel interface of linear layers, selected by the recipe.
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,48 +46,67 @@ struct WeightFormats {
   friend bool operator==(const WeightFormats&, const WeightFormats&) = default;
 };
 
+struct WeightRequirements {
+  WeightFormats gathered;  // preferred formats
+  bool amax = false;       // maintained by the optimizer (Parameter::amax)
+};
+
+enum class LinearEpilogue : std::uint8_t {
+  none,
+  gated_activation,  // silu(gate) * up of y = [gate, up] (core/ops/gated_linear.h)
+  accumulate,        // y = out + x * weight^T (+ bias) in place; `out` is a constant
+};
+
+enum class LinearMode : std::uint8_t {
+  recorded,   // on the current tape, if any
+  inference,  // without a tape; y before a gated activation is not returned
+  recompute,  // y of a recorded call bit for bit; nothing is recorded on the tape or in the health log
+};
+
+struct LinearCall {
+  Variable x = {};                  // [N,in]
+  const AddedNorm* norm = nullptr;  // prologue: RMSNorm of x + norm->residual, one row; writes norm->sum
+  LinearEpilogue epilogue = LinearEpilogue::none;
+  Tensor out = {};  // [N,out], of `accumulate`
+  LinearMode mode = LinearMode::recorded;
+
+  // With a prologue or an epilogue.
+  [[nodiscard]] bool is_fused() const noexcept { return norm != nullptr || epilogue != LinearEpilogue::none; }
+};
+
+// Bit-identical to separate ops.
+struct LinearOutput {
+  Variable y = {};    // [N,out]; undefined for inference with a gated activation
+  Tensor gated = {};  // [N,out/2]: result of a gated activation
+};
+
 class LinearKernel {
  public:
   virtual ~LinearKernel() = default;
-  // y [N,out] = x [N,in] * weight [out,in]^T (+ bias [out]), differentiable in all three.
-  [[nodiscard]] virtual Variable apply(const Variable& x, const Parameter& weight, const Weight& bias) const = 0;
-  // Recomputes the value of a recorded apply() in the backward pass, bit for bit; records nothing on the tape or in the
-  // health log.
-  [[nodiscard]] virtual Tensor recompute(const Variable& x, const Parameter& weight, const Weight& bias) const;
-  // Fused linear + SwiGLU for inference: silu(gate) * up of [gate, up], [N,out/2]; bit-identical to the unfused
-  // functions. Undefined if not supported.
-  [[nodiscard]] virtual Tensor gated_product(const Tensor& /*x*/, const Parameter& /*weight*/,
-                                             const Weight& /*bias*/) const {
-    return {};
+  // y [N,out] = x [N,in] * weight [out,in]^T (+ bias [out]), differentiable in all three. Throws unsupported unless
+  // supports(); nothing is written then.
+  [[nodiscard]] LinearOutput run(const LinearCall& call, const Parameter& weight, const Weight& bias) const;
+  // Whether run() does the call in one pass; independent of call.x and call.out. True for calls that are neither fused
+  // nor a recompute.
+  [[nodiscard]] virtual bool supports(const LinearCall& call, const Parameter& /*weight*/,
+                                      const Weight& /*bias*/) const {
+    return !call.is_fused() && call.mode != LinearMode::recompute;
   }
-  // Fused RMSNorm of x + norm.residual and apply() (gated_product() if `gated`) of one row, for inference. Writes
-  // norm.sum. If not supported: undefined, and nothing is written.
-  [[nodiscard]] virtual Tensor normed_product(const Tensor& /*x*/, const AddedNorm& /*norm*/, bool /*gated*/,
-                                              const Parameter& /*weight*/, const Weight& /*bias*/) const {
-    return {};
-  }
-  // apply() before SwiGLU. If fused, writes `gated` [N,out/2], bit-identical to SwiGLU of the result; else leaves it
-  // undefined.
-  [[nodiscard]] virtual Variable apply_gated(const Variable& x, const Parameter& weight, const Weight& bias,
-                                             Tensor& /*gated*/) const {
-    return apply(x, weight, bias);
-  }
-  [[nodiscard]] virtual bool adds_onto() const { return false; }
-  // apply() accumulated in place onto `y` [N,out], a constant. recompute() excludes y. Throws unsupported unless
-  // adds_onto().
-  [[nodiscard]] virtual Variable apply_onto(const Variable& x, const Parameter& weight, const Weight& bias,
-                                            const Tensor& y) const;
+  // y of a recorded call that is not fused.
+  [[nodiscard]] Variable apply(const Variable& x, const Parameter& weight, const Weight& bias) const;
+  // Recomputes y of apply(); if not supported, by apply() without a tape.
+  [[nodiscard]] Tensor recompute(const Variable& x, const Parameter& weight, const Weight& bias) const;
+
   [[nodiscard]] virtual autograd::QuantOutputRequest input_quant_request(const Parameter&) const { return {}; }
+  // Changes only with the recipe.
+  [[nodiscard]] virtual WeightRequirements weight_requirements(const Parameter&) const { return {}; }
   // Trained like the layer's own parameters.
   [[nodiscard]] virtual std::vector<KernelParameter> parameters() const { return {}; }
+  // Learned scales [out, groups] of the weight among parameters(), or null.
+  [[nodiscard]] const Parameter* weight_scales() const;
   // Sets parameters() derived from an initialised weight. A sharded weight has local rows only, as do kernel parameters
   // with equal row counts.
   virtual void begin_with(const Parameter& /*weight*/) const {}
-  // Learned scales [out, groups] of the weight, or null.
-  [[nodiscard]] virtual const Parameter* weight_scales() const { return nullptr; }
-  [[nodiscard]] virtual bool uses_weight_amax() const { return false; }
-  // Changes only with the recipe.
-  [[nodiscard]] virtual WeightFormats preferred_weight_formats(const Parameter&) const { return {}; }
   // Kernel that quantizes W + adapter update; null if not supported: the adapter's output is then added to the layer's.
   [[nodiscard]] virtual std::shared_ptr<const LinearKernel> with_adapter(
       const std::shared_ptr<LowRankAdapter>& /*adapter*/) const {
@@ -96,26 +116,31 @@ class LinearKernel {
   [[nodiscard]] virtual std::unique_ptr<HeadGemms> head_gemms(const Parameter&) const { return nullptr; }
   // For the conversion report: "bf16", "float8_rowwise", ...
   [[nodiscard]] virtual std::string_view name() const = 0;
+
+ protected:
+  // run() of a supported call.
+  [[nodiscard]] virtual LinearOutput do_run(const LinearCall& call, const Parameter& weight,
+                                            const Weight& bias) const = 0;
 };
 
+// Forwards everything.
 class LinearKernelWrapper : public LinearKernel {
  public:
   explicit LinearKernelWrapper(std::shared_ptr<const LinearKernel> kernel) : kernel_(std::move(kernel)) {}
-  [[nodiscard]] Variable apply(const Variable& x, const Parameter& weight, const Weight& bias) const override {
-    return kernel_->apply(x, weight, bias);
-  }
-  [[nodiscard]] Tensor recompute(const Variable& x, const Parameter& weight, const Weight& bias) const override {
-    return kernel_->recompute(x, weight, bias);
+  [[nodiscard]] bool supports(const LinearCall& call, const Parameter& weight, const Weight& bias) const override {
+    return kernel_->supports(call, weight, bias);
   }
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request(const Parameter& weight) const override {
     return kernel_->input_quant_request(weight);
   }
+  [[nodiscard]] WeightRequirements weight_requirements(const Parameter& weight) const override {
+    return kernel_->weight_requirements(weight);
+  }
   [[nodiscard]] std::vector<KernelParameter> parameters() const override { return kernel_->parameters(); }
   void begin_with(const Parameter& weight) const override { kernel_->begin_with(weight); }
-  [[nodiscard]] const Parameter* weight_scales() const override { return kernel_->weight_scales(); }
-  [[nodiscard]] bool uses_weight_amax() const override { return kernel_->uses_weight_amax(); }
-  [[nodiscard]] WeightFormats preferred_weight_formats(const Parameter& weight) const override {
-    return kernel_->preferred_weight_formats(weight);
+  [[nodiscard]] std::shared_ptr<const LinearKernel> with_adapter(
+      const std::shared_ptr<LowRankAdapter>& adapter) const override {
+    return kernel_->with_adapter(adapter);
   }
   [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms(const Parameter& weight) const override {
     return kernel_->head_gemms(weight);
@@ -123,10 +148,33 @@ class LinearKernelWrapper : public LinearKernel {
   [[nodiscard]] std::string_view name() const override { return kernel_->name(); }
 
  protected:
+  [[nodiscard]] LinearOutput do_run(const LinearCall& call, const Parameter& weight,
+                                    const Weight& bias) const override {
+    return kernel_->run(call, weight, bias);
+  }
   [[nodiscard]] const LinearKernel& wrapped() const noexcept { return *kernel_; }
 
  private:
   std::shared_ptr<const LinearKernel> kernel_;
+};
+
+// Wrapper that observes calls. Supports no fused calls: x is the normalised input, y the whole output. Recompute calls
+// are forwarded without observation.
+class LinearObserver : public LinearKernelWrapper {
+ public:
+  using LinearKernelWrapper::LinearKernelWrapper;
+  [[nodiscard]] bool supports(const LinearCall& call, const Parameter& weight, const Weight& bias) const final;
+  [[nodiscard]] std::shared_ptr<const LinearKernel> with_adapter(
+      const std::shared_ptr<LowRankAdapter>& /*adapter*/) const final {
+    return nullptr;
+  }
+
+ protected:
+  // Returns y.
+  [[nodiscard]] virtual Variable observe(const Variable& x, const Parameter& weight, const Weight& bias) const = 0;
+
+ private:
+  [[nodiscard]] LinearOutput do_run(const LinearCall& call, const Parameter& weight, const Weight& bias) const final;
 };
 
 [[nodiscard]] std::shared_ptr<const LinearKernel> high_precision_linear_kernel();

@@ -27,25 +27,26 @@ Mlp::Mlp(const ModelConfig& config, std::int64_t layer, const ParameterOptions& 
 Variable Mlp::forward(const Variable& x, const ForwardContext& context) const {
   // Decode of one token: saves a kernel launch.
   if (context.cache != nullptr && x.value().size(0) == 1 && autograd::Tape::current() == nullptr)
-    if (const Tensor inner = gate_up_proj_.gated_product(x.value()); inner.defined())
-      return down_proj_.forward(Variable(inner));
+    if (const auto fused = gate_up_proj_.run_fused(
+            {.x = x, .epilogue = LinearEpilogue::gated_activation, .mode = LinearMode::inference}))
+      return down_proj_.forward(Variable(fused->gated));
   const bool recompute_gate_up = context.activations.of(layer_) == autograd::SwigluInputPolicy::recompute;
   Variable inner;
   {
     // If recomputed, gate_up is freed before the down GEMM.
     const autograd::QuantOutputRequest wanted = down_proj_.input_quant_request();
-    Tensor gated;
-    const Variable gate_up = recompute_gate_up ? gate_up_proj_.forward_with_recompute(x)
-                             : wanted.wanted() ? gate_up_proj_.forward(x)
-                                               : gate_up_proj_.forward_gated(x, gated);
-    inner = autograd::swiglu(gate_up, wanted, gated);
+    const LinearOutput gate_up = recompute_gate_up ? LinearOutput{gate_up_proj_.forward_with_recompute(x)}
+                                 : wanted.wanted() ? LinearOutput{gate_up_proj_.forward(x)}
+                                                   : gate_up_proj_.forward_gated(x);
+    inner = autograd::swiglu(gate_up.y, wanted, gate_up.gated);
   }
   return down_proj_.forward(inner);
 }
 
 Variable Mlp::forward_unnormed(const Tensor& x, const AddedNorm& norm, const ForwardContext&) const {
-  const Tensor inner = gate_up_proj_.normed_product(x, norm, true);
-  return inner.defined() ? down_proj_.forward(Variable(inner)) : Variable();
+  const auto fused = gate_up_proj_.run_fused(
+      {.x = Variable(x), .norm = &norm, .epilogue = LinearEpilogue::gated_activation, .mode = LinearMode::inference});
+  return fused ? down_proj_.forward(Variable(fused->gated)) : Variable();
 }
 
 }  // namespace quench::nn

@@ -89,7 +89,26 @@ class PackedLinear final : public nn::LinearKernel {
  public:
   PackedLinear(PackedMatrix weight, InputRounding rounding) : products_(std::move(weight), std::move(rounding)) {}
 
-  [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& weight, const Weight& bias) const override {
+  [[nodiscard]] bool supports(const nn::LinearCall& call, const nn::Parameter&, const Weight&) const override {
+    if (!call.is_fused()) return call.mode != nn::LinearMode::recompute;
+    return call.mode == nn::LinearMode::inference && call.epilogue != nn::LinearEpilogue::accumulate &&
+           !products_.rounds_inputs();
+  }
+  [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms(const nn::Parameter& weight) const override {
+    return std::make_unique<PackedHead>(products_, weight.weight());
+  }
+  [[nodiscard]] std::string_view name() const override { return "packed"; }
+
+ private:
+  [[nodiscard]] nn::LinearOutput do_run(const nn::LinearCall& call, const nn::Parameter& weight,
+                                        const Weight& bias) const override {
+    if (!call.is_fused()) return {plain(call.x, weight, bias)};
+    const bool gated = call.epilogue == nn::LinearEpilogue::gated_activation;
+    const Tensor y =
+        call.norm != nullptr ? normed(call.x.value(), *call.norm, gated, bias) : activated(call.x.value(), bias);
+    return gated ? nn::LinearOutput{{}, y} : nn::LinearOutput{Variable(y)};
+  }
+  [[nodiscard]] Variable plain(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
     const MemoryScope scope(MemoryCategory::activations);
     const Tensor in = x.value();
     Variable y(Tensor::empty({in.size(0), products_.weight().rows()}, in.dtype(), in.device()));
@@ -109,16 +128,13 @@ class PackedLinear final : public nn::LinearKernel {
     });
     return y;
   }
-  [[nodiscard]] Tensor gated_product(const Tensor& x, const nn::Parameter&, const Weight& bias) const override {
-    if (products_.rounds_inputs()) return {};
+  [[nodiscard]] Tensor activated(const Tensor& x, const Weight& bias) const {
     const MemoryScope scope(MemoryCategory::activations);
     const Tensor y = Tensor::empty({x.size(0), products_.weight().rows() / 2}, x.dtype(), x.device());
     gated_packed_linear({.x = x, .weight = products_.weight(), .y = y, .bias = bias.acquire().value()});
     return y;
   }
-  [[nodiscard]] Tensor normed_product(const Tensor& x, const AddedNorm& norm, bool gated, const nn::Parameter&,
-                                      const Weight& bias) const override {
-    if (products_.rounds_inputs()) return {};
+  [[nodiscard]] Tensor normed(const Tensor& x, const AddedNorm& norm, bool gated, const Weight& bias) const {
     const MemoryScope scope(MemoryCategory::activations);
     const Tensor y = Tensor::empty({x.size(0), products_.weight().rows() / (gated ? 2 : 1)}, x.dtype(), x.device());
     normed_linear({.x = x,
@@ -130,12 +146,7 @@ class PackedLinear final : public nn::LinearKernel {
                    .gated = gated});
     return y;
   }
-  [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms(const nn::Parameter& weight) const override {
-    return std::make_unique<PackedHead>(products_, weight.weight());
-  }
-  [[nodiscard]] std::string_view name() const override { return "packed"; }
 
- private:
   PackedGemms products_;
 };
 

@@ -78,7 +78,7 @@ void FsdpUnitWeights::take_forms() {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const FsdpParameter& parameter = layout_.parameters[i];
     if (parameter.layer == nullptr) continue;
-    nn::WeightFormats forms = parameter.layer->kernel().preferred_weight_formats(parameter.layer->weight());
+    nn::WeightFormats forms = parameter.layer->kernel().weight_requirements(parameter.layer->weight()).gathered;
     // Values kept gathered serve both passes; two quantized formats would use as much memory and more traffic.
     if (shared_->keeps_whole && forms.forward != forms.backward) forms = {};
     Entry& entry = entries_[i];

@@ -5,7 +5,7 @@
 // Each process casts its own rows with scales of the full weight: tensorwise and columnwise from reduced amax; rowwise
 // scales are local and gathered with the values. Bit-identical to a cast of the full weight.
 //
-// Forward and backward gather the formats declared by the kernels (nn::LinearKernel::preferred_weight_formats), then
+// Forward and backward gather the formats declared by the kernels (nn::LinearKernel::weight_requirements), then
 // those used in the last such phase. Other formats are gathered on demand.
 
 #include <array>

@@ -5,19 +5,20 @@
 namespace quench {
 namespace {
 
-class ObservedLinear final : public nn::LinearKernelWrapper {
+class ObservedLinear final : public nn::LinearObserver {
  public:
   ObservedLinear(std::string name, std::shared_ptr<std::vector<InputStatistics>> statistics)
-      : LinearKernelWrapper(nn::high_precision_linear_kernel()),
+      : LinearObserver(nn::high_precision_linear_kernel()),
         name_(std::move(name)),
         statistics_(std::move(statistics)) {}
-  [[nodiscard]] nn::Variable apply(const nn::Variable& x, const nn::Parameter& weight,
-                                   const nn::Weight& bias) const override {
+
+ private:
+  [[nodiscard]] nn::Variable observe(const nn::Variable& x, const nn::Parameter& weight,
+                                     const nn::Weight& bias) const override {
     statistics_->front().add(x.value(), name_);
     return wrapped().apply(x, weight, bias);
   }
 
- private:
   std::string name_;
   std::shared_ptr<std::vector<InputStatistics>> statistics_;
 };

@@ -55,8 +55,8 @@ Variable Attention::forward(const Variable& x, const ForwardContext& context) co
 }
 
 Variable Attention::forward_unnormed(const Tensor& x, const AddedNorm& norm, const ForwardContext& context) const {
-  const Tensor qkv = qkv_proj_.normed_product(x, norm, false);
-  return qkv.defined() ? mix(Variable(qkv), context) : Variable();
+  const auto qkv = qkv_proj_.run_fused({.x = Variable(x), .norm = &norm, .mode = LinearMode::inference});
+  return qkv ? mix(qkv->y, context) : Variable();
 }
 
 Variable Attention::mix(Variable qkv, const ForwardContext& context) const {

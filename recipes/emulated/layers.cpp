@@ -43,7 +43,10 @@ class EmulatedLinear final : public nn::LinearKernel {
   explicit EmulatedLinear(Emulated rounded) : r_(std::move(rounded)) {}
   [[nodiscard]] std::string_view name() const override { return r_.rounding->name(); }
 
-  [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& parameter, const Weight& bias) const override {
+ private:
+  [[nodiscard]] nn::LinearOutput do_run(const nn::LinearCall& call, const nn::Parameter& parameter,
+                                        const Weight& bias) const override {
+    const Variable& x = call.x;
     const Weight weight = parameter.weight();
     const Tensor in = x.value();
     QUENCH_CHECK(in.rank() == 2 && weight.shape().rank() == 2 && in.size(1) == weight.shape()[1],
@@ -80,10 +83,9 @@ class EmulatedLinear final : public nn::LinearKernel {
         gemm({.a = left, .b = right, .c = into.tensor, .beta = beta_of(into)});
       };
     });
-    return y;
+    return {y};
   }
 
- private:
   static void weight_gradient(const Emulated& r, const Tensor& dy, const Saved& saved_x,
                               const std::shared_ptr<autograd::Gradient>& dw) {
     dw->begin_use();

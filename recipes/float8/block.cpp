@@ -118,7 +118,7 @@ struct Backward {
   }
 };
 
-Variable run(const Products& products, const Variable& x, const Weight& weight) {
+Variable run_block_float8(const Products& products, const Variable& x, const Weight& weight) {
   const Tensor in = x.value();
   const std::int64_t experts = products.dense() ? 1 : products.rows.ends.size(0);
   const Shape of_each = expert_matrices(kName, in, weight, experts);
@@ -152,12 +152,14 @@ class BlockFloat8Linear final : public nn::LinearKernel {
  public:
   explicit BlockFloat8Linear(const BlockFloat8Options& options) : options_(options) {}
   [[nodiscard]] std::string_view name() const override { return kName; }
-  [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& weight, const Weight& bias) const override {
-    QUENCH_CHECK(!bias.defined(), "{}: layers with a bias are not converted", kName);
-    return run({options_, {}}, x, weight.weight());
-  }
 
  private:
+  [[nodiscard]] nn::LinearOutput do_run(const nn::LinearCall& call, const nn::Parameter& weight,
+                                        const Weight& bias) const override {
+    QUENCH_CHECK(!bias.defined(), "{}: layers with a bias are not converted", kName);
+    return {run_block_float8({options_, {}}, call.x, weight.weight())};
+  }
+
   BlockFloat8Options options_;
 };
 
@@ -168,11 +170,11 @@ class BlockFloat8Experts final : public nn::ExpertKernel {
   [[nodiscard]] std::int64_t alignment() const override { return kFloat8Block; }
   [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& weight,
                                const TokenPermutation& rows) const override {
-    return run({options_, rows, false}, x, weight.weight());
+    return run_block_float8({options_, rows, false}, x, weight.weight());
   }
   [[nodiscard]] Variable apply_to_tokens(const Variable& x, const nn::Parameter& weight,
                                          const TokenPermutation& rows) const override {
-    return run({options_, rows, true}, x, weight.weight());
+    return run_block_float8({options_, rows, true}, x, weight.weight());
   }
 
  private:

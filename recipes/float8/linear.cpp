@@ -177,16 +177,20 @@ void Float8Linear::multiply(const Input& input, const nn::Parameter& weight, con
   if (bias.defined()) add_bias(y, bias.acquire().value());
 }
 
-Variable Float8Linear::apply(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
-  const MemoryScope scope(MemoryCategory::activations);
-  const Tensor in = x.value();
-  return product(x, weight, bias, Tensor::empty({in.size(0), weight.weight().shape()[0]}, in.dtype(), in.device()),
-                 0.0f);
+bool Float8Linear::supports(const nn::LinearCall& call, const nn::Parameter&, const Weight&) const {
+  return !call.is_fused() || (call.norm == nullptr && call.epilogue == nn::LinearEpilogue::accumulate &&
+                              call.mode != nn::LinearMode::recompute);
 }
 
-Variable Float8Linear::apply_onto(const Variable& x, const nn::Parameter& weight, const Weight& bias,
-                                  const Tensor& y) const {
-  return product(x, weight, bias, y, 1.0f);
+nn::LinearOutput Float8Linear::do_run(const nn::LinearCall& call, const nn::Parameter& weight,
+                                      const Weight& bias) const {
+  const Variable& x = call.x;
+  if (call.mode == nn::LinearMode::recompute) return {Variable(recomputed(x, weight, bias))};
+  if (call.epilogue == nn::LinearEpilogue::accumulate) return {product(x, weight, bias, call.out, 1.0f)};
+  const MemoryScope scope(MemoryCategory::activations);
+  const Tensor& in = x.value();
+  return {
+      product(x, weight, bias, Tensor::empty({in.size(0), weight.weight().shape()[0]}, in.dtype(), in.device()), 0.0f)};
 }
 
 Variable Float8Linear::product(const Variable& x, const nn::Parameter& weight, const Weight& bias, const Tensor& result,
@@ -227,7 +231,7 @@ Variable Float8Linear::product(const Variable& x, const nn::Parameter& weight, c
   return y;
 }
 
-Tensor Float8Linear::recompute(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
+Tensor Float8Linear::recomputed(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
   const MemoryScope scope(MemoryCategory::activations);
   Tensor y = Tensor::empty({x.value().size(0), weight.global_shape[0]}, x.value().dtype(), x.value().device());
   // Same sizes as the recorded GEMM, so that a library selects the same kernel.
@@ -235,15 +239,15 @@ Tensor Float8Linear::recompute(const Variable& x, const nn::Parameter& weight, c
   return y;
 }
 
-nn::WeightFormats Float8Linear::preferred_weight_formats(const nn::Parameter& weight) const {
+nn::WeightRequirements Float8Linear::weight_requirements(const nn::Parameter& weight) const {
   const Float8Gemms products(scheme_, options_.emulate, weight.variable.value().device());
-  for (const std::int64_t size : {weight.global_shape[0], weight.global_shape[1]})
-    if (products.size(size) != size) return {};  // padding precedes quantization
-  return options_.keep_weight ? nn::WeightFormats() : recipes::preferred_weight_formats(products.weight_uses());
-}
-
-bool Float8Linear::uses_weight_amax() const {
-  return request_for(Float8Gemms(scheme_, options_.emulate, Device{}).weight_uses()).amax;
+  const Float8Uses uses = products.weight_uses();
+  nn::WeightRequirements wanted{.amax = request_for(uses).amax};
+  // Padding precedes quantization.
+  const auto pads = [&](std::int64_t size) { return products.size(size) != size; };
+  if (!options_.keep_weight && !pads(weight.global_shape[0]) && !pads(weight.global_shape[1]))
+    wanted.gathered = preferred_weight_formats(uses);
+  return wanted;
 }
 
 std::unique_ptr<HeadGemms> Float8Linear::head_gemms(const nn::Parameter& weight) const {

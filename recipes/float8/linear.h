@@ -25,22 +25,19 @@ class Float8Linear final : public nn::LinearKernel {
  public:
   Float8Linear(const Float8Scheme& scheme, const Float8LinearOptions& options);
 
-  [[nodiscard]] autograd::Variable apply(const autograd::Variable& x, const nn::Parameter& weight,
-                                         const autograd::Weight& bias) const override;
-  [[nodiscard]] bool adds_onto() const override { return true; }
-  [[nodiscard]] autograd::Variable apply_onto(const autograd::Variable& x, const nn::Parameter& weight,
-                                              const autograd::Weight& bias, const Tensor& y) const override;
-  [[nodiscard]] Tensor recompute(const autograd::Variable& x, const nn::Parameter& weight,
-                                 const autograd::Weight& bias) const override;
+  // Accumulates, and recomputes calls that did not.
+  [[nodiscard]] bool supports(const nn::LinearCall& call, const nn::Parameter& weight,
+                              const autograd::Weight& bias) const override;
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request(const nn::Parameter& weight) const override;
-  [[nodiscard]] bool uses_weight_amax() const override;
-  [[nodiscard]] nn::WeightFormats preferred_weight_formats(const nn::Parameter& weight) const override;
+  [[nodiscard]] nn::WeightRequirements weight_requirements(const nn::Parameter& weight) const override;
   [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms(const nn::Parameter& weight) const override;
   [[nodiscard]] std::string_view name() const override { return scheme_.name; }
 
  private:
   struct Input;
   struct Backward;
+  [[nodiscard]] nn::LinearOutput do_run(const nn::LinearCall& call, const nn::Parameter& weight,
+                                        const autograd::Weight& bias) const override;
   [[nodiscard]] Float8Rounding gradient_rounding() const;
 
   // `training`: wgrad counts as a use. `uses_rows`: the columnwise form is made, or only its scales if `transpose_now`
@@ -51,6 +48,8 @@ class Float8Linear final : public nn::LinearKernel {
                 float beta, bool backward_follows, const LayerHealth& health) const;
   [[nodiscard]] autograd::Variable product(const autograd::Variable& x, const nn::Parameter& weight,
                                            const autograd::Weight& bias, const Tensor& y, float beta) const;
+  [[nodiscard]] Tensor recomputed(const autograd::Variable& x, const nn::Parameter& weight,
+                                  const autograd::Weight& bias) const;
 
   Float8Scheme scheme_;
   Float8LinearOptions options_;

@@ -195,11 +195,12 @@ Tensor LoraLinear::in_one_product(const Tensor& x, const nn::Parameter& weight, 
   return y;
 }
 
-bool LoraLinear::update_is_first(const nn::Parameter& weight) const {
+bool LoraLinear::update_is_first(const nn::Parameter& weight, const Weight& bias) const {
   std::int64_t covered = 0;
   for (const nn::LowRankPiece& piece : adapter_->pieces())
     if (piece.row_begin == covered) covered += piece.rows;
-  return wrapped().adds_onto() && covered == weight.global_shape[0];
+  return covered == weight.global_shape[0] &&
+         wrapped().supports({.epilogue = nn::LinearEpilogue::accumulate}, weight, bias);
 }
 
 namespace {
@@ -267,14 +268,20 @@ Variable LoraLinear::with_magnitudes(const Variable& u, const nn::Parameter& wei
   return y;
 }
 
-Variable LoraLinear::apply(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
-  if (!adapter_->has_magnitudes()) return apply_update(x, weight, bias);
-  return with_magnitudes(apply_update(x, weight, {}), weight, bias);
+bool LoraLinear::supports(const nn::LinearCall& call, const nn::Parameter& weight, const Weight& bias) const {
+  if (!call.is_fused()) return true;
+  return call.norm == nullptr && call.epilogue == nn::LinearEpilogue::gated_activation &&
+         call.mode == nn::LinearMode::recorded && !adapter_->has_magnitudes() && is_one_product(weight, bias, draws());
 }
 
-Variable LoraLinear::apply_gated(const Variable& x, const nn::Parameter& weight, const Weight& bias,
-                                 Tensor& gated) const {
-  return adapter_->has_magnitudes() ? apply(x, weight, bias) : apply_update(x, weight, bias, &gated);
+nn::LinearOutput LoraLinear::do_run(const nn::LinearCall& call, const nn::Parameter& weight, const Weight& bias) const {
+  const Variable& x = call.x;
+  if (call.mode == nn::LinearMode::recompute) return {Variable(recomputed(x, weight, bias))};
+  if (adapter_->has_magnitudes()) return {with_magnitudes(apply_update(x, weight, {}), weight, bias)};
+  if (call.epilogue == nn::LinearEpilogue::none) return {apply_update(x, weight, bias)};
+  nn::LinearOutput out;
+  out.y = apply_update(x, weight, bias, &out.gated);
+  return out;
 }
 
 Variable LoraLinear::apply_update(const Variable& x, const nn::Parameter& weight, const Weight& bias,
@@ -290,14 +297,14 @@ Variable LoraLinear::apply_update(const Variable& x, const nn::Parameter& weight
         *gated = Tensor::empty({x.value().size(0), weight.global_shape[0] / 2}, x.value().dtype(), x.value().device());
       return Variable(in_one_product(x.value(), weight, hidden, gated != nullptr ? *gated : Tensor()));
     }
-    if (!update_is_first(weight)) {
+    if (!update_is_first(weight, bias)) {
       Variable u = wrapped().apply(x, weight, bias);
       hidden = add_update(x.value(), u.value(), key, 1.0f);
       return u;
     }
     const Tensor u = output_of(x.value(), weight);
     hidden = add_update(x.value(), u, key, 0.0f);
-    return wrapped().apply_onto(x, weight, bias, u);
+    return wrapped().run({.x = x, .epilogue = nn::LinearEpilogue::accumulate, .out = u}, weight, bias).y;
   }();
   Variable y(base.value());
   std::vector<Tape::Input> inputs{x, one_product ? Tape::Input(weight.weight()) : Tape::Input(base),
@@ -325,7 +332,7 @@ Variable LoraLinear::apply_update(const Variable& x, const nn::Parameter& weight
   return y;
 }
 
-Tensor LoraLinear::recompute(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
+Tensor LoraLinear::recomputed(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
   const std::optional<RandomKey> key = draws();
   const bool scales = adapter_->has_magnitudes();
   const Weight of_product = scales ? Weight() : bias;
@@ -335,10 +342,10 @@ Tensor LoraLinear::recompute(const Variable& x, const nn::Parameter& weight, con
   Tensor y;
   if (one_product) {
     y = in_one_product(x.value(), weight, hidden_of(x.value(), key));
-  } else if (update_is_first(weight)) {
+  } else if (update_is_first(weight, of_product)) {
     y = output_of(x.value(), weight);
     (void)add_update(x.value(), y, key, 0.0f);
-    y = wrapped().apply_onto(x, weight, of_product, y).value();
+    y = wrapped().run({.x = x, .epilogue = nn::LinearEpilogue::accumulate, .out = y}, weight, of_product).y.value();
   } else {
     y = wrapped().recompute(x, weight, of_product);
     (void)add_update(x.value(), y, key, 1.0f);

@@ -24,17 +24,20 @@ class LoraLinear final : public nn::LinearKernelWrapper {
   LoraLinear(std::shared_ptr<const nn::LinearKernel> base, std::shared_ptr<nn::LowRankAdapter> adapter,
              LoraDropout dropout);
 
-  [[nodiscard]] nn::Variable apply(const nn::Variable& x, const nn::Parameter& weight,
-                                   const nn::Weight& bias) const override;
-  [[nodiscard]] nn::Variable apply_gated(const nn::Variable& x, const nn::Parameter& weight, const nn::Weight& bias,
-                                         Tensor& gated) const override;
-  [[nodiscard]] Tensor recompute(const nn::Variable& x, const nn::Parameter& weight,
-                                 const nn::Weight& bias) const override;
+  // Recomputes; fuses a gated activation into one GEMM of base and update.
+  [[nodiscard]] bool supports(const nn::LinearCall& call, const nn::Parameter& weight,
+                              const nn::Weight& bias) const override;
   [[nodiscard]] std::vector<nn::KernelParameter> parameters() const override;
+  [[nodiscard]] std::shared_ptr<const nn::LinearKernel> with_adapter(
+      const std::shared_ptr<nn::LowRankAdapter>& /*adapter*/) const override {
+    return nullptr;
+  }
   [[nodiscard]] std::string_view name() const override { return name_; }
 
  private:
   struct Backward;
+  [[nodiscard]] nn::LinearOutput do_run(const nn::LinearCall& call, const nn::Parameter& weight,
+                                        const nn::Weight& bias) const override;
   // Absent without dropout.
   [[nodiscard]] std::optional<RandomKey> draws() const;
   // hidden_scale() * A x [N, rank].
@@ -42,18 +45,19 @@ class LoraLinear final : public nn::LinearKernelWrapper {
   // y = beta * y + update of x; returns hidden_of(x).
   Tensor add_update(const Tensor& x, const Tensor& y, const std::optional<RandomKey>& key, float beta) const;
   // True if the base can accumulate onto the update, which covers all columns; y is then not read.
-  [[nodiscard]] bool update_is_first(const nn::Parameter& weight) const;
+  [[nodiscard]] bool update_is_first(const nn::Parameter& weight, const nn::Weight& bias) const;
   // One fused GEMM for base and update.
   [[nodiscard]] bool is_one_product(const nn::Parameter& weight, const nn::Weight& bias,
                                     const std::optional<RandomKey>& key) const;
-  // u of x and hidden_of(x), with SwiGLU into `gated` if defined.
+  // u of x and hidden_of(x), with the gated activation into `gated` if defined.
   [[nodiscard]] Tensor in_one_product(const Tensor& x, const nn::Parameter& weight, const Tensor& hidden,
                                       const Tensor& gated = {}) const;
-  // u; without the bias if DoRA. `gated`: as apply_gated(), or null.
+  // u; without the bias if DoRA. `gated`: result of the gated activation, or null; requires is_one_product().
   [[nodiscard]] nn::Variable apply_update(const nn::Variable& x, const nn::Parameter& weight, const nn::Weight& bias,
                                           Tensor* gated = nullptr) const;
   [[nodiscard]] nn::Variable with_magnitudes(const nn::Variable& u, const nn::Parameter& weight,
                                              const nn::Weight& bias) const;
+  [[nodiscard]] Tensor recomputed(const nn::Variable& x, const nn::Parameter& weight, const nn::Weight& bias) const;
 
   std::shared_ptr<nn::LowRankAdapter> adapter_;
   LoraDropout dropout_;

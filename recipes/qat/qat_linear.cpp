@@ -176,7 +176,8 @@ std::unique_ptr<HeadGemms> QatLinear::head_gemms(const nn::Parameter& weight) co
       scheme_, fake_quantize(weight.weight().acquire().value(), scheme_.weight, Tape::current() != nullptr));
 }
 
-Variable QatLinear::apply(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
+nn::LinearOutput QatLinear::do_run(const nn::LinearCall& call, const nn::Parameter& weight, const Weight& bias) const {
+  const Variable& x = call.x;
   const Weight w = weight.weight();
   QUENCH_CHECK(x.value().rank() == 2 && w.shape().rank() == 2 && x.value().size(1) == w.shape()[1],
                "{} linear: x is {}, weight is {}; expected [M,K] and [N,K]", scheme_.name, x.value().describe(),
@@ -220,7 +221,7 @@ Variable QatLinear::apply(const Variable& x, const nn::Parameter& weight, const 
                     scales_ ? scales_->weight().gradient() : nullptr,
                     y.gradient()};
   });
-  return y;
+  return {y};
 }
 
 }  // namespace quench::recipes

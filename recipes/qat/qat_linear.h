@@ -27,18 +27,17 @@ class QatLinear final : public nn::LinearKernel {
             std::shared_ptr<nn::Parameter> scales = nullptr);
   ~QatLinear() override;
 
-  [[nodiscard]] nn::Variable apply(const nn::Variable& x, const nn::Parameter& weight,
-                                   const nn::Weight& bias) const override;
   [[nodiscard]] std::vector<nn::KernelParameter> parameters() const override;
   [[nodiscard]] std::shared_ptr<const nn::LinearKernel> with_adapter(
       const std::shared_ptr<nn::LowRankAdapter>& adapter) const override;
   void begin_with(const nn::Parameter& weight) const override;
-  [[nodiscard]] const nn::Parameter* weight_scales() const override { return scales_.get(); }
   [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms(const nn::Parameter& weight) const override;
   [[nodiscard]] std::string_view name() const override { return name_; }
 
  private:
   struct Backward;
+  [[nodiscard]] nn::LinearOutput do_run(const nn::LinearCall& call, const nn::Parameter& weight,
+                                        const nn::Weight& bias) const override;
 
   QatScheme scheme_;
   bool keep_weight_;

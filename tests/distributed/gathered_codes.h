@@ -65,7 +65,7 @@ struct GatheredCodes {
   }
   void check_layer(const nn::Linear& gathered, const nn::Linear& expected) const {
     const nn::Parameter &part = gathered.weight(), &whole = expected.weight();
-    const nn::WeightFormats forms = gathered.kernel().preferred_weight_formats(part);
+    const nn::WeightFormats forms = gathered.kernel().weight_requirements(part).gathered;
     QUENCH_CHECK_AS(ErrorCode::failed, forms.forward && forms.backward, "{}: {} reads values", part.name, recipe);
     // Both at once, and each alone.
     const autograd::Weight weight = part.weight();

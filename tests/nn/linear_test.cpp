@@ -34,13 +34,15 @@ class WithSecondMatrix final : public LinearKernel {
       : second_(make_parameter({6, 4}, {.trainable = trainable}, Initializer::zeros)) {
     Tensor(second_.variable.value()).zero();
   }
-  [[nodiscard]] Variable apply(const Variable& x, const Parameter& weight, const Weight& bias) const override {
-    return autograd::add(high_precision_linear_kernel()->apply(x, weight, bias), autograd::linear(x, second_.weight()));
-  }
   [[nodiscard]] std::vector<KernelParameter> parameters() const override { return {{"second.weight", &second_}}; }
   [[nodiscard]] std::string_view name() const override { return "second"; }
 
  private:
+  [[nodiscard]] LinearOutput do_run(const LinearCall& call, const Parameter& weight,
+                                    const Weight& bias) const override {
+    return {autograd::add(high_precision_linear_kernel()->apply(call.x, weight, bias),
+                          autograd::linear(call.x, second_.weight()))};
+  }
   mutable Parameter second_;
 };
 

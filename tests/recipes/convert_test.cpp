@@ -24,10 +24,13 @@ nn::ModelConfig tiny(bool tied) {
 // A recipe that takes layers of 16 inputs and says why it leaves the others.
 class NamedKernel final : public nn::LinearKernel {
  public:
-  [[nodiscard]] nn::Variable apply(const nn::Variable& x, const nn::Parameter& w, const nn::Weight& b) const override {
-    return nn::high_precision_linear_kernel()->apply(x, w, b);
-  }
   [[nodiscard]] std::string_view name() const override { return "narrow"; }
+
+ private:
+  [[nodiscard]] nn::LinearOutput do_run(const nn::LinearCall& call, const nn::Parameter& w,
+                                        const nn::Weight& b) const override {
+    return nn::high_precision_linear_kernel()->run(call, w, b);
+  }
 };
 
 const Recipe kNarrow{"narrow",

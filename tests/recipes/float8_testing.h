@@ -108,23 +108,25 @@ inline void expect_same_values(const Tensor& a, const Tensor& b, std::string_vie
                        << " against " << right.data<float>()[std::max<std::int64_t>(first, 0)];
 }
 
-// apply_onto() gives what was there plus what apply() gives, but for roundings to bf16, and the same gradient of x,
-// where a library may sum in another order: rows are padded for the weight's gradient alone.
+// An accumulating call gives what was there plus what apply() gives, but for roundings to bf16, and the same gradient
+// of x, where a library may sum in another order: rows are padded for the weight's gradient alone.
 inline void expect_adds_onto(std::string_view recipe, std::int64_t m, std::int64_t k, std::int64_t n, Device device) {
   const LinearCase c{random_matrix(m, k, 91), random_matrix(n, k, 92, 0.1f), random_matrix(m, n, 93),
                      random_matrix(1, n, 94).view({n})};
   const auto kernel = make_kernel(recipe, c, device, {.pad = true, .fast_accumulation = {}});
-  ASSERT_TRUE(kernel->adds_onto());
   const LinearResult apart = run_linear(*kernel, c, device);
   const Tensor before = random_matrix(m, n, 95, 4.0f), y = before.to(device).clone();
   nn::Parameter weight;
   weight.variable = autograd::Variable(c.w.to(device));
   const autograd::Variable x = autograd::Variable::leaf(c.x.to(device));
+  const autograd::Variable bias_on_device(c.bias.to(device));
+  const nn::LinearCall onto{.x = x, .epilogue = nn::LinearEpilogue::accumulate, .out = y};
+  ASSERT_TRUE(kernel->supports(onto, weight, bias_on_device));
   autograd::Tape tape;
   autograd::Variable sum;
   {
     const autograd::TapeScope scope(tape);
-    sum = kernel->apply_onto(x, weight, autograd::Variable(c.bias.to(device)), y);
+    sum = kernel->run(onto, weight, bias_on_device).y;
   }
   EXPECT_EQ(sum.value().raw_data(), y.raw_data());
   const Tensor got = as_f32(y.to(Device{})), there = as_f32(before), product = as_f32(apart.y), bias = as_f32(c.bias);

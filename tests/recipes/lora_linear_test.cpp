@@ -181,14 +181,20 @@ TEST(LoraLinear, MagnitudesScaleTheMergedWeight) {
 TEST(LoraLinear, TheOrderOfBaseAndUpdateDoesNotMatter) {
   struct Plain final : nn::LinearKernelWrapper {
     Plain() : LinearKernelWrapper(nn::high_precision_linear_kernel()) {}
+    [[nodiscard]] bool supports(const nn::LinearCall& call, const nn::Parameter& w,
+                                const nn::Weight& b) const override {
+      return LinearKernel::supports(call, w, b);
+    }
   };
-  EXPECT_FALSE(Plain().adds_onto());
   nn::Parameter weight = nn::make_parameter({14, 8}, {}), bias = nn::make_parameter({1, 14}, {});
   fill(weight, 9, 1.0f);
   fill(bias, 10, 1.0f);
   const Variable x(random_matrix(7, 8, 1, 1.0f, DType::f32));
   const nn::Weight of_bias(Variable(bias.variable.value().view({14})));
-  EXPECT_THROW((void)Plain().apply_onto(x, weight, of_bias, Tensor::zeros({7, 14}, DType::f32)), Error);
+  const nn::LinearCall onto{
+      .x = x, .epilogue = nn::LinearEpilogue::accumulate, .out = Tensor::zeros({7, 14}, DType::f32)};
+  EXPECT_FALSE(Plain().supports(onto, weight, of_bias));
+  EXPECT_THROW((void)Plain().run(onto, weight, of_bias), Error);
   for (const bool all : {false, true}) {
     const auto adapter = two_pieces(8, all);
     for (const nn::KernelParameter& own : adapter->parameters()) fill(*own.parameter, 11, 1.0f);

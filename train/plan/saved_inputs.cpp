@@ -26,13 +26,14 @@ std::int64_t bytes_like(const Tensor& t) {
 }
 
 // Kernel wrapper that measures the tensors saved after its return.
-class KeepingMeter final : public nn::LinearKernelWrapper {
+class KeepingMeter final : public nn::LinearObserver {
  public:
   KeepingMeter(std::shared_ptr<const nn::LinearKernel> kernel, SavedInput& kept)
-      : LinearKernelWrapper(std::move(kernel)), kept_(kept) {}
+      : LinearObserver(std::move(kernel)), kept_(kept) {}
 
-  [[nodiscard]] nn::Variable apply(const nn::Variable& x, const nn::Parameter& weight,
-                                   const nn::Weight& bias) const override {
+ private:
+  [[nodiscard]] nn::Variable observe(const nn::Variable& x, const nn::Parameter& weight,
+                                     const nn::Weight& bias) const override {
     const std::int64_t before = bytes_in_use();
     const auto owners = x.value().storage().use_count();
     nn::Variable y = wrapped().apply(x, weight, bias);
@@ -51,7 +52,6 @@ class KeepingMeter final : public nn::LinearKernelWrapper {
     return y;
   }
 
- private:
   SavedInput& kept_;
 };
 

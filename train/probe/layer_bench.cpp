@@ -117,7 +117,8 @@ void LayerBench::run(const nn::LinearKernel& kernel) {
 
 double LayerBench::milliseconds(const nn::LinearKernel& kernel, const TimingOptions& timing) {
   const GemmTuning tuning;
-  weight_.amax = kernel.uses_weight_amax() ? amax(weight_.variable.value(), Granularity::tensor) : Tensor();
+  weight_.amax =
+      kernel.weight_requirements(weight_).amax ? amax(weight_.variable.value(), Granularity::tensor) : Tensor();
   const double all = median_milliseconds(weight_.variable.value().device(), timing, [&] { run(kernel); });
   return all / static_cast<double>(work_.micro_batches);
 }

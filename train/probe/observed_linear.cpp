@@ -7,7 +7,7 @@ namespace quench {
 using autograd::Tape;
 using autograd::Variable;
 
-Variable ObservedLinear::apply(const Variable& x, const nn::Parameter& weight, const autograd::Weight& bias) const {
+Variable ObservedLinear::observe(const Variable& x, const nn::Parameter& weight, const autograd::Weight& bias) const {
   const Variable y = wrapped().apply(x, weight, bias);
   // A second variable of the same value receives the gradient before the layer's backward function.
   Variable seen(y.value());

@@ -16,16 +16,16 @@ struct LinearOperands {
 };
 
 // Delegates to another kernel, bit-identical, and calls the observer in the backward pass. Saves x until then.
-class ObservedLinear final : public nn::LinearKernelWrapper {
+class ObservedLinear final : public nn::LinearObserver {
  public:
   using Observer = std::function<void(const LinearOperands&)>;
   ObservedLinear(std::shared_ptr<const nn::LinearKernel> kernel, Observer observer)
-      : LinearKernelWrapper(std::move(kernel)), observer_(std::move(observer)) {}
-
-  [[nodiscard]] autograd::Variable apply(const autograd::Variable& x, const nn::Parameter& weight,
-                                         const autograd::Weight& bias) const override;
+      : LinearObserver(std::move(kernel)), observer_(std::move(observer)) {}
 
  private:
+  [[nodiscard]] autograd::Variable observe(const autograd::Variable& x, const nn::Parameter& weight,
+                                           const autograd::Weight& bias) const override;
+
   Observer observer_;
 };
 

@@ -26,20 +26,19 @@ std::string words(const std::string& parameter) {
 }
 
 // Kernel wrapper that records the first non-finite operand.
-class FiniteWatch final : public nn::LinearKernelWrapper {
+class FiniteWatch final : public nn::LinearObserver {
  public:
   FiniteWatch(std::shared_ptr<const nn::LinearKernel> kernel, std::string layer, std::string& first)
-      : LinearKernelWrapper(std::move(kernel)), layer_(std::move(layer)), first_(first) {}
+      : LinearObserver(std::move(kernel)), layer_(std::move(layer)), first_(first) {}
 
-  [[nodiscard]] nn::Variable apply(const nn::Variable& x, const nn::Parameter& weight,
-                                   const nn::Weight& bias) const override {
+ private:
+  [[nodiscard]] nn::Variable observe(const nn::Variable& x, const nn::Parameter& weight,
+                                     const nn::Weight& bias) const override {
     look_at(x.value(), "input");
     nn::Variable y = wrapped().apply(x, weight, bias);
     look_at(y.value(), "output");
     return y;
   }
-
- private:
   void look_at(const Tensor& operand, std::string_view what) const {
     if (first_.empty() && !is_finite(operand)) first_ = fmt::format("{} of {}", what, layer_);
   }

@@ -57,13 +57,19 @@ class CountedLinear final : public nn::LinearKernelWrapper {
  public:
   CountedLinear(std::shared_ptr<const nn::LinearKernel> kernel, int& again)
       : LinearKernelWrapper(std::move(kernel)), again_(again) {}
-  [[nodiscard]] Tensor recompute(const autograd::Variable& x, const nn::Parameter& weight,
-                                 const autograd::Weight& bias) const override {
-    ++again_;
-    return wrapped().recompute(x, weight, bias);
+  [[nodiscard]] bool supports(const nn::LinearCall& call, const nn::Parameter& weight,
+                              const autograd::Weight& bias) const override {
+    return call.mode == nn::LinearMode::recompute || LinearKernelWrapper::supports(call, weight, bias);
   }
 
  private:
+  [[nodiscard]] nn::LinearOutput do_run(const nn::LinearCall& call, const nn::Parameter& weight,
+                                        const autograd::Weight& bias) const override {
+    if (call.mode != nn::LinearMode::recompute) return LinearKernelWrapper::do_run(call, weight, bias);
+    ++again_;
+    return {nn::Variable(wrapped().recompute(call.x, weight, bias))};
+  }
+
   int& again_;
 };
 
