@@ -1,5 +1,5 @@
 #pragma once
-// Token embedding: row gather, and a deterministic scatter-add of gradients.
+// Token embedding; its backward pass is a deterministic scatter-add.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/tensor.h"
@@ -15,15 +15,15 @@ struct EmbeddingArgs {
 struct EmbeddingBackwardArgs {
   Tensor dout;    // [N,H]
   Tensor ids;     // i32 [N]
-  Tensor dtable;  // in and out (accumulates), [V,H], f32 or dtype of dout
+  Tensor dtable;  // accumulates, [V,H], f32 or dtype of dout
 };
 
 extern constinit KernelSlot<EmbeddingArgs> embedding_slot;
 extern constinit KernelSlot<EmbeddingBackwardArgs> embedding_backward_slot;
 
-// Throws invalid_argument naming position and id outside the table (CPU only).
+// Names position and id outside the table (CPU only).
 void embedding(const EmbeddingArgs& args);
-// f32 sums per id in position order, no atomics: bit-identical across runs.
+// f32 sums per id in position order, no atomics: bit-reproducible.
 void embedding_backward(const EmbeddingBackwardArgs& args);
 
 }  // namespace quench

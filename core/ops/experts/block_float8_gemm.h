@@ -1,18 +1,17 @@
 #pragma once
-// Grouped float8 GEMMs with block scaling (DeepSeek-V3): 1x128 groups of activations by 128x128 blocks of weights;
-// wgrad is 1x128 by 1x128. Partial sums over each 128 of K are multiplied by both scales and added to f32 accumulators.
+// Grouped float8 GEMMs with block scaling (DeepSeek-V3): 1x128 activations by 128x128 weights; wgrad is 1x128 by 1x128.
+// Partial sums over 128 of K are scaled and added to f32 accumulators.
 //
-// Groups as in grouped_gemm.h; wgrad needs ends that are multiples of 128.
+// Groups as in grouped_gemm.h; wgrad needs multiples of 128.
 
 #include "core/ops/quantize/block_float8.h"
 
 namespace quench {
 
-// GEMM implementation.
 enum class BlockGemms : std::uint8_t {
   native,    // float8 tensor cores; the CPU uses emulated_by_group
-  emulated,  // emulation in f32 on any device: equal up to accumulation order
-  // Emulation that dequantizes one group at a time: CPU and meta device, where the host reads the ends.
+  emulated,  // f32 on any device: equal up to accumulation order
+  // Dequantizes one group at a time: CPU and meta device, where the host reads the ends.
   emulated_by_group,
 };
 
@@ -25,7 +24,7 @@ struct BlockFloat8GemmArgs {
   BlockGemms products = BlockGemms::native;
 };
 
-// C[e] = A_e^T * B_e + beta * C[e] over the rows of group e, empty groups included.
+// C[e] = A_e^T * B_e + beta * C[e] over the rows of group e, possibly none.
 struct BlockFloat8WgradArgs {
   BlockFloat8 a;  // columns of [R,M], 1x128
   BlockFloat8 b;  // columns of [R,N], 1x128
@@ -42,8 +41,7 @@ struct BlockFloat8WgradArgs {
 extern constinit KernelSlot<BlockFloat8GemmArgs> block_float8_gemm_slot;
 extern constinit KernelSlot<BlockFloat8WgradArgs> block_float8_wgrad_slot;
 
-// One rounding to c's dtype. Throw invalid_argument naming the mismatched tensor. Native GEMMs on GPUs need compute
-// capability 9.0 and N % 8 == 0, else throw unsupported.
+// One rounding to c's dtype. Native GEMMs on GPUs: compute capability 9.0 and N % 8 == 0, else throw unsupported.
 void grouped_gemm(const BlockFloat8GemmArgs& args);
 void grouped_wgrad(const BlockFloat8WgradArgs& args);
 

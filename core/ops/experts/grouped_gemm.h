@@ -1,15 +1,14 @@
 #pragma once
-// Grouped GEMM: linear layers of experts (core/ops/experts/token_permutation.h).
+// Grouped GEMM: linear layers of experts (token_permutation.h).
 //
-// Group e has rows ends[e-1] (0 for the first) to ends[e] of `ends` i32 [E], nondecreasing. `ends` is never read on the
-// host of a GPU.
+// Group e has rows ends[e-1] (0 for the first) to ends[e] of `ends` i32 [E], nondecreasing; never read on a GPU's host.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/tensor.h"
 
 namespace quench {
 
-// Row alignment of groups that fast kernels need.
+// Row alignment of groups for fast kernels.
 [[nodiscard]] inline std::int64_t group_alignment(Device device) noexcept {
   return device.is_cpu() ? 1 : 16;
 }
@@ -23,7 +22,7 @@ struct GroupedGemmArgs {
   bool transpose_b = false;
 };
 
-// wgrad of the experts: C[e] = A_e^T * B_e + beta * C[e] over the rows of group e, empty groups included.
+// Experts' wgrad: C[e] = A_e^T * B_e + beta * C[e] over the rows of group e, possibly none.
 struct GroupedWgradArgs {
   Tensor a;     // [R,M], f32 or bf16, contiguous
   Tensor b;     // [R,N], dtype of a, contiguous
@@ -41,7 +40,7 @@ struct GroupedWgradArgs {
 extern constinit KernelSlot<GroupedGemmArgs> grouped_gemm_slot;
 extern constinit KernelSlot<GroupedWgradArgs> grouped_wgrad_slot;
 
-// f32 accumulators, one rounding to c's dtype. Throw invalid_argument on mismatched shapes.
+// f32 accumulators, one rounding to c's dtype.
 void grouped_gemm(const GroupedGemmArgs& args);
 void grouped_wgrad(const GroupedWgradArgs& args);
 

@@ -8,7 +8,7 @@
 
 namespace quench {
 
-// Quantized moment of a [R, C] param; blocks of moment_block(format) elements of a row.
+// Moment of a [R, C] param; blocks of moment_block(format) elements of a row.
 struct MomentCodes {
   Tensor codes;   // int8: u8 [R, C]; int4: u8 [R, C/2]; fp8: f8_e4m3 [R, C]
   Tensor scales;  // f32 [R, C/block]; 0 means moments of 0
@@ -16,25 +16,25 @@ struct MomentCodes {
 
 struct LowBitAdamWTensor {
   Tensor param;  // f32 or bf16 [R, C]; C % block == 0
-  Tensor grad;   // f32 or bf16, same shape
+  Tensor grad;   // f32 or bf16
   MomentCodes exp_avg, exp_avg_sq;
-  Tensor master;  // f32 master weights of a bf16 param, or undefined
+  Tensor master;  // f32 master weights of a bf16 param, optional
   double weight_decay = 0.0;
   std::uint64_t random_stream = 0;  // as in AdamWTensor
   std::int64_t element_offset = 0;
-  Tensor amax;  // out, f32 [], or undefined: amax of the new param as stored
+  Tensor amax;  // out, f32 [], optional: amax of the stored new param
 };
 
 struct LowBitAdamWArgs {
   std::span<const LowBitAdamWTensor> tensors;  // all contiguous
   MomentFormat format = MomentFormat::int8;
-  AdamWArgs adamw;  // all but tensors; stochastic rounding of bf16 params without master
+  AdamWArgs adamw;  // all but tensors; stochastic rounding: bf16 params without master
 };
 
 extern constinit KernelSlot<LowBitAdamWArgs> low_bit_adamw_slot;
 
 // adamw() on dequantized moments, with decay p = p - (lr wd) p in TorchAO's order (1 - lr wd loses bits in f32). The
-// update uses moments before requantization.
+// update uses unquantized moments.
 void low_bit_adamw(const LowBitAdamWArgs& args);
 
 }  // namespace quench

@@ -1,8 +1,7 @@
 #pragma once
-// Multiplicative updates of positive parameters (scales), whose size differs by orders of magnitude between tensors.
+// Multiplicative updates of positive parameters (scales) of any order of magnitude.
 //
-// Step d multiplies by 1 + d (d >= 0) or 1 / (1 - d) (d < 0): e^d to first order. Values never reach zero; d then -d
-// cancel.
+// Step d multiplies by 1 + d (d >= 0) or 1 / (1 - d) (d < 0): e^d to first order, never zero; d then -d cancel.
 
 #include <span>
 
@@ -13,8 +12,8 @@ namespace quench {
 
 struct MultiplicativeUpdateTensor {
   Tensor param;                     // f32 or bf16, positive
-  Tensor relative;                  // d: f32, same shape
-  Tensor master;                    // f32 master weights of a bf16 param, or undefined
+  Tensor relative;                  // d, f32
+  Tensor master;                    // f32 master weights of a bf16 param, optional
   std::uint64_t random_stream = 0;  // as for sgd()
   std::int64_t element_offset = 0;
 };
@@ -31,8 +30,7 @@ extern constinit KernelSlot<MultiplicativeUpdateArgs> multiplicative_update_slot
 // Clamping range: normal bf16 numbers. NaN stays NaN.
 inline constexpr float kLeastRelativeValue = 0x1p-126f, kMostRelativeValue = 0x1p127f;
 
-// Arithmetic in f32. Random bits as adamw() with AdamWRounding::param. Throws invalid_argument naming the mismatched
-// tensor.
+// f32 arithmetic. Random bits as adamw() with AdamWRounding::param.
 void multiplicative_update(const MultiplicativeUpdateArgs& args);
 
 }  // namespace quench

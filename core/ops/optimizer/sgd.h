@@ -10,12 +10,12 @@ namespace quench {
 
 struct SgdTensor {
   Tensor param;     // f32 or bf16
-  Tensor grad;      // f32 or bf16, same shape
-  Tensor momentum;  // f32 or bf16, same shape; undefined if momentum is 0
-  Tensor master;    // f32 master weights of a bf16 param, or undefined
+  Tensor grad;      // f32 or bf16
+  Tensor momentum;  // f32 or bf16; undefined if momentum is 0
+  Tensor master;    // f32 master weights of a bf16 param, optional
   double weight_decay = 0.0;
-  std::uint64_t random_stream = 0;  // hash64 of the parameter's name
-  std::int64_t element_offset = 0;  // global index of the shard's first element
+  std::uint64_t random_stream = 0;  // hash64 of the parameter name
+  std::int64_t element_offset = 0;  // global index of the shard's start
 };
 
 struct SgdArgs {
@@ -24,7 +24,7 @@ struct SgdArgs {
   double momentum = 0.0;  // in [0, 1)
   bool nesterov = false;
   std::int64_t step = 1;  // 1-based
-  // f32 [1] on the device, or undefined: gradient factor (clipping). Non-finite: no update.
+  // f32 [1] on the device, optional: gradient factor. Non-finite: no update.
   Tensor grad_scale;
   bool stochastic_rounding = false;  // of bf16 params without master, and bf16 momentum
   std::uint64_t seed = 0;
@@ -32,8 +32,8 @@ struct SgdArgs {
 
 extern constinit KernelSlot<SgdArgs> sgd_slot;
 
-// Per element in f32: g = g + wd p; b = momentum b + g; p = p - lr (nesterov ? g + momentum b : b). Random bits as
-// adamw() with AdamWRounding::param and ::exp_avg.
+// In f32: g = g + wd p; b = momentum b + g; p = p - lr (nesterov ? g + momentum b : b). Random bits as adamw() with
+// AdamWRounding::param and ::exp_avg.
 void sgd(const SgdArgs& args);
 
 }  // namespace quench
