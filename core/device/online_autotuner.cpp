@@ -8,8 +8,8 @@
 namespace quench {
 namespace {
 
-// A candidate slower than the best by this factor after `trials` trials is dropped. Below three trials, which may be
-// disturbed, its smallest time with little doubt counts and the margin is wide; from three on, its median.
+// Drops candidates slower than the best by this factor after `trials` trials: by the smallest time with little doubt
+// below three trials (possibly disturbed, wide margin), from then on by the median.
 struct Rule {
   std::size_t trials;
   float slack;
@@ -42,7 +42,7 @@ bool OnlineAutotuner::decided() const {
 
 std::optional<std::size_t> OnlineAutotuner::next() const {
   if (decided()) return std::nullopt;
-  // Every candidate reaches the trials of the next rule before any exceeds them.
+  // All candidates reach a rule's trials before any exceeds them.
   std::size_t least = kTrials;
   for (const Candidate& e : candidates_)
     if (!e.out) least = std::min(least, e.times.size());
