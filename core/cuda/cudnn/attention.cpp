@@ -166,7 +166,7 @@ bool run(AttentionGraphKey key, Sequences sequences, std::initializer_list<Opera
       return false;
     }
     addresses[x.id] = address;
-    // Offsets of gradients summed over query heads count all of them.
+    // Gradients summed over query heads: offsets times the group size.
     const std::int64_t rows = x.id == kLse ? x.tensor->size(1) : x.tensor->size(0);
     key.wide_offsets |= key.packed && rows * x.row() * (key.heads / key.kv_heads) > INT32_MAX;
   }

@@ -23,7 +23,7 @@ enum AttentionOperand : std::int64_t {
   kDv,
   kQueryLengths,
   kKeyLengths,
-  kOffsets = 100,  // packed: offsets of operand x are at + x
+  kOffsets = 100,  // packed: offsets of operand x at kOffsets + x
 };
 
 struct HeadStrides {  // elements
