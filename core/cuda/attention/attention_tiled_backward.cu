@@ -1,5 +1,5 @@
 // Attention backward for any shape. With P = exp(scale Q K^T - lse) and delta = rowsum(dO * O):
-// dV = P^T dO,  dS = P * (dO V^T - delta),  dQ = scale dS K,  dK = scale dS^T Q.
+//   dV = P^T dO,  dS = P * (dO V^T - delta),  dQ = scale dS K,  dK = scale dS^T Q.
 // Deterministic, no atomics: dQ and dK/dV kernels each recompute the scores (seven GEMMs per tile, not five).
 
 #include "core/cuda/attention/attention_kernels.h"

@@ -1,8 +1,8 @@
 #pragma once
 // Vectorized access, 16 bytes per thread where aligned, and conversions.
-// Vector<T, N>    N elements for arithmetic
-// Packed<T, N>    N stored elements in words (pack.cuh)
-// Piece, PackedPiece<T>   8 elements (quantize_common.cuh)
+//   Vector<T, N>    N elements for arithmetic
+//   Packed<T, N>    N stored elements in words (pack.cuh)
+//   Piece, PackedPiece<T>   8 elements (quantize_common.cuh)
 
 #include <cuda_bf16.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 // LoRA gradients. Adapter p owns columns c of the output and columns r (its rank) of the hidden values:
-// dhidden[:, r] = scale * dY[:, c] B_p            dB_p (+)= gradient_scale * dY[:, c]^T hidden[:, r]
+//   dhidden[:, r] = scale * dY[:, c] B_p            dB_p (+)= gradient_scale * dY[:, c]^T hidden[:, r]
 
 #include <vector>
 

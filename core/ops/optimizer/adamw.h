@@ -44,8 +44,8 @@ enum class AdamWRounding : std::uint64_t { param, exp_avg, exp_avg_sq };
 extern constinit KernelSlot<AdamWArgs> adamw_slot;
 
 // In f32:
-// p = p (1 - lr wd); m = m + (1-b1)(g-m); v = b2 v + (1-b2) g^2;
-// p = p - lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps).
+//   p = p (1 - lr wd); m = m + (1-b1)(g-m); v = b2 v + (1-b2) g^2;
+//   p = p - lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps).
 // f64 scalars, rounded once. The update uses unrounded m and v. Stochastic rounding of element i: stochastic_round_bf16
 // with key {seed, random_stream, random_step(step, what)} at element_offset + i.
 void adamw(const AdamWArgs& args);
