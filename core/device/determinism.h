@@ -1,7 +1,6 @@
 #pragma once
 // Deterministic mode: bit-identical across runs and processes, without autotuning and order-varying sums. CPU kernels
 // always are.
-// kernels are always deterministic.
 
 namespace quench {
 

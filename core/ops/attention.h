@@ -9,8 +9,8 @@
 
 namespace quench {
 
-// One sequence of a batch. Causal: query i sees keys up to i + (k_length - q_length), so the last query sees the whole
-// KV cache. Disjoint in q; rows outside every sequence give 0.
+// Causal: query i sees keys up to i + (k_length - q_length), so the last sees the whole KV cache. Disjoint in q; rows
+// outside every sequence give 0.
 struct SequenceRange {
   std::int64_t q_begin = 0;
   std::int64_t q_length = 0;
@@ -18,7 +18,7 @@ struct SequenceRange {
   std::int64_t k_length = 0;
 };
 
-// First key within the causal window of a query.
+// Within the causal window.
 [[gnu::always_inline]] QUENCH_HOST_DEVICE constexpr std::int64_t first_visible_key(const SequenceRange& s,
                                                                                    std::int64_t window,
                                                                                    std::int64_t query) {
@@ -28,12 +28,12 @@ struct SequenceRange {
 }
 
 struct AttentionArgs {
-  Tensor q;    // [Nq,heads,D], f32 or bf16; contiguous last axis
+  Tensor q;    // [Nq,heads,D], f32/bf16; contiguous last axis
   Tensor k;    // [Nk,kv_heads,D]; query head h reads h / (heads / kv_heads)
   Tensor v;    // like k
   Tensor out;  // [Nq,heads,D], contiguous
   // f32 [heads,Nq], optional: log-sum-exp of scaled scores, for the backward pass of the same device and sequences;
-  // CUDA uses cuDNN's element order (core/cuda/cudnn/attention_layout.h).
+  // CUDA: cuDNN's element order (attention_layout.h).
   Tensor lse;
   std::span<const SequenceRange> sequences;
   bool causal = true;
@@ -46,11 +46,11 @@ struct AttentionArgs {
 };
 
 struct AttentionBackwardArgs {
-  Tensor dout;               // [Nq,heads,D], contiguous
-  Tensor q, k, v, out, lse;  // as in the forward pass
-  Tensor dq;                 // out, like q, may be a view of a fused gradient; every row is written
-  Tensor dk;                 // out, like k
-  Tensor dv;                 // out, like v
+  Tensor dout;
+  Tensor q, k, v, out, lse;
+  Tensor dq;  // out, may be a view of a fused gradient; every row is written
+  Tensor dk;
+  Tensor dv;
   std::span<const SequenceRange> sequences;
   bool causal = true;
   std::int64_t window = 0;

@@ -10,7 +10,7 @@
 namespace quench {
 
 struct CachedAttentionArgs {
-  // [N, (heads + 2 kv_heads) * D]: q, k, v; f32 or bf16, contiguous; undefined afterwards.
+  // [N, (heads + 2 kv_heads) * D]: q, k, v; f32/bf16, contiguous; undefined afterwards.
   Tensor qkv;
   Tensor cos, sin;   // f32 [positions, D/2]; undefined: no RoPE
   Tensor positions;  // i32 [N]: rows of cos, sin and cache
@@ -18,10 +18,10 @@ struct CachedAttentionArgs {
   Tensor out;        // out, [N, heads * D], contiguous
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
-  std::span<const SequenceRange> sequences;  // k_begin and k_length count cache rows
+  std::span<const SequenceRange> sequences;  // keys count cache rows
   std::int64_t window = 0;
   float scale = 1.0f;
-  bool length_on_device = false;  // positions is AttentionArgs::last_key
+  bool length_on_device = false;  // by AttentionArgs::last_key, positions
 };
 
 // Fused decode of one token; does not write qkv.

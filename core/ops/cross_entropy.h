@@ -9,16 +9,16 @@ namespace quench {
 inline constexpr std::int32_t kIgnoreLabel = -100;
 
 struct CrossEntropyArgs {
-  Tensor logits;   // [N,V], contiguous; f32 or bf16
+  Tensor logits;   // [N,V], contiguous; f32/bf16
   Tensor labels;   // i32 [N]; kIgnoreLabel: loss and gradient 0
   Tensor losses;   // out, f32 [N]: logsumexp(logits) - logits[label]
-  Tensor dlogits;  // out, optional, [N,V], f32 or bf16: grad_scale * (softmax - onehot); may alias logits
+  Tensor dlogits;  // out, optional, [N,V], f32/bf16: grad_scale * (softmax - onehot); may alias logits
   float grad_scale = 1.0f;
 };
 
 extern constinit KernelSlot<CrossEntropyArgs> cross_entropy_slot;
 
-// f32 softmax. Names row and label outside [0,V) (CPU only).
+// f32 softmax. Names row and label outside [0,V) (CPU).
 void cross_entropy(const CrossEntropyArgs& args);
 
 }  // namespace quench

@@ -9,7 +9,7 @@
 namespace quench {
 
 struct GatedLinearArgs {
-  Tensor x;       // [M,K], contiguous; f32 or bf16
+  Tensor x;       // [M,K], contiguous; f32/bf16
   Tensor weight;  // [2I,K], dtype of x: gate, up
   Tensor y;       // out, [M,I], like x
   Tensor bias;    // [2I], dtype of x, optional

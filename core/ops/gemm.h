@@ -7,7 +7,7 @@
 namespace quench {
 
 struct GemmArgs {
-  Tensor a;  // [M,K], or [K,M] with transpose_a; f32 or bf16; contiguous columns, as b, c, addend
+  Tensor a;  // [M,K], or [K,M] with transpose_a; f32/bf16; contiguous columns, as b, c, addend
   Tensor b;  // [K,N], or [N,K] with transpose_b; dtype of a
   Tensor c;  // [M,N], dtype of a or f32
   bool transpose_a = false;
@@ -24,12 +24,11 @@ struct GemmArgs {
 
 extern constinit KernelSlot<GemmArgs> gemm_slot;
 
-// f32 accumulators, one rounding to c's dtype. Exception: cuBLASLt with bf16 c and beta rounds the GEMM, then the sum;
-// a bias with an addend or unaligned rows rounds the value before the bias too. M, N or K may be 0.
+// f32 accumulators, one rounding. Exception: cuBLASLt with bf16 c and beta rounds the GEMM, then the sum; a bias with
+// an addend or unaligned rows rounds the value before the bias too. M, N or K may be 0.
 void gemm(const GemmArgs& args);
 
-// Scope in which this thread's GEMM shapes repeat every step, enabling autotuning; elsewhere algorithm choice is
-// independent of timing.
+// Scope in which this thread's GEMM shapes repeat, enabling autotuning; elsewhere algorithms are independent of timing.
 class GemmTuning {
  public:
   GemmTuning() noexcept;

@@ -9,7 +9,7 @@
 namespace quench {
 
 struct SquaredNormArgs {
-  std::span<const Tensor> tensors;  // contiguous; f32 or bf16
+  std::span<const Tensor> tensors;  // contiguous; f32/bf16
   Tensor result;                    // out, f64 [1]: sum of squares
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// Fused LM head (gemm) and cross_entropy over chunks of rows: [N,V] logits are never materialized.
+// Fused LM head and cross_entropy by chunks of rows: [N,V] logits are never materialized.
 
 #include "core/tensor/tensor.h"
 
@@ -8,7 +8,7 @@ namespace quench {
 struct LmHeadLossOptions {
   std::int64_t chunk_rows = 0;  // 0: default_loss_chunk_rows
   // f32 logits, and f32 accumulation of a bf16 dweight. False: dtype of hidden, half the traffic, one more rounding per
-  // logit and chunk. Evaluation always uses f32 logits.
+  // logit and chunk (not in evaluation).
   bool f32_logits = true;
 };
 
@@ -17,14 +17,14 @@ class HeadGemms {
   virtual ~HeadGemms() = default;
   // out [n,V] = hidden [n,H] * weight^T; f32 or dtype of hidden.
   virtual void logits(const Tensor& hidden, const Tensor& out) = 0;
-  // Of the latest logits() chunk: dhidden [n,H] = dlogits [n,V] * weight, dweight [V,H] = dlogits^T * hidden + beta *
+  // Of the latest logits(): dhidden [n,H] = dlogits [n,V] * weight, dweight [V,H] = dlogits^T * hidden + beta *
   // dweight; each optional.
   virtual void gradients(const Tensor& dlogits, const Tensor& hidden, const Tensor& dhidden, const Tensor& dweight,
                          float beta) = 0;
 };
 
 struct LmHeadLossArgs {
-  Tensor hidden;            // [N,H]; f32 or bf16
+  Tensor hidden;            // [N,H]; f32/bf16
   Tensor weight;            // [V,H], dtype of hidden
   Tensor labels;            // i32 [N]
   Tensor losses;            // out, f32 [N]

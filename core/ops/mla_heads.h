@@ -11,7 +11,7 @@ struct MlaHeadsShape {
   std::int64_t plain = 0;   // columns of q and k without RoPE
   std::int64_t rotary = 0;  // RoPE columns; even
   std::int64_t value = 0;   // <= width()
-  // RoPE pairs of q and key are adjacent, else rotary / 2 apart. Output pairs are rotary / 2 apart; q k^T is unchanged.
+  // RoPE pairs of q and key are adjacent, else rotary / 2 apart; always so in the output, which keeps q k^T.
   bool interleaved = true;
 
   [[nodiscard]] std::int64_t width() const noexcept { return plain + rotary; }
@@ -20,7 +20,7 @@ struct MlaHeadsShape {
 // Head h: query = q with RoPE; key = plain part of kv, then `key` with RoPE, shared by all heads; value zero-padded. In
 // f32, one rounding.
 struct MlaHeadsArgs {
-  Tensor q;          // [N, heads * (plain + rotary)], f32 or bf16, contiguous
+  Tensor q;          // [N, heads * (plain + rotary)], f32/bf16, contiguous
   Tensor kv;         // [N, heads * (plain + value)]
   Tensor key;        // [N, rotary]
   Tensor cos, sin;   // f32 [positions, rotary / 2]
@@ -30,9 +30,9 @@ struct MlaHeadsArgs {
 };
 
 struct MlaHeadsBackwardArgs {
-  Tensor dout;           // [N, 3 * heads * width]
-  Tensor cos, sin;       // f32 [positions, rotary / 2]
-  Tensor positions;      // i32 [N]
+  Tensor dout;
+  Tensor cos, sin;
+  Tensor positions;
   Tensor dq, dkv, dkey;  // out, like q, kv, key; dkey sums heads in order
   MlaHeadsShape shape;
 };

@@ -11,7 +11,7 @@
 namespace quench {
 
 struct RmsNormArgs {
-  Tensor x;         // [N,H] or [N,heads,H]; f32 or bf16
+  Tensor x;         // [N,H] or [N,heads,H]; f32/bf16
   Tensor residual;  // [N,H], optional: normalizes sum = x + residual
   Tensor weight;    // [H], dtype of x
   float eps = 1e-5f;
@@ -22,10 +22,10 @@ struct RmsNormArgs {
 };
 
 struct RmsNormBackwardArgs {
-  Tensor dy;       // like x
-  Tensor x;        // normalized input (sum, with a residual)
-  Tensor weight;   // [H]
-  Tensor rstd;     // f32
+  Tensor dy;
+  Tensor x;  // of the norm (sum, with a residual)
+  Tensor weight;
+  Tensor rstd;
   Tensor dsum;     // optional, contiguous: gradient of sum, added to dx
   Tensor dx;       // out, like x; may alias dy or dsum
   Tensor dweight;  // [H], f32 or dtype of x; optional

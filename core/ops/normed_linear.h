@@ -16,7 +16,7 @@ struct AddedNorm {
 };
 
 struct NormedLinearArgs {
-  Tensor x;  // [M,K], contiguous; f32 or bf16
+  Tensor x;  // [M,K], contiguous; f32/bf16
   AddedNorm norm;
   Tensor values;        // [N,K], dtype of x, contiguous; or
   PackedMatrix packed;  // [N,K]

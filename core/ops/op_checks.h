@@ -1,5 +1,6 @@
 #pragma once
-// Argument checks of ops. Every op throws invalid_argument naming op and mismatched tensor.
+// Argument checks. Every op throws invalid_argument naming op and mismatched tensor. A field without a comment is as in
+// the struct above it (forward, AdamWTensor).
 
 #include <initializer_list>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Weight-only quantized linear (core/tensor/packed_matrix.h), accumulated in f32, and dequantization.
+// Weight-only quantized linear (core/tensor/packed_matrix.h), f32 accumulators.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/packed_matrix.h"
@@ -7,7 +7,7 @@
 namespace quench {
 
 struct PackedLinearArgs {
-  Tensor x;             // [M,K], contiguous; f32 or bf16
+  Tensor x;             // [M,K], contiguous; f32/bf16
   PackedMatrix weight;  // [N,K]
   Tensor y;             // [M,N]; dtype of x or f32; contiguous columns
   Tensor bias;          // [N], dtype of x, optional
@@ -16,24 +16,24 @@ struct PackedLinearArgs {
 extern constinit KernelSlot<PackedLinearArgs> packed_linear_slot;
 inline constexpr std::int64_t kPackedRows = 4;
 
-// Integer GEMM of dynamically quantized int8 inputs, 1 <= M <= kPackedRows: exact integer sums per weight group; scales
-// and zero points in f32.
+// GEMM of dynamically quantized int8 inputs, 1 <= M <= kPackedRows: exact integer sums per weight group; scales and
+// zero points in f32.
 struct PackedIntegerLinearArgs {
-  Tensor x;             // i8 [M,K], contiguous
-  Tensor scales;        // f32 [M,1]
-  Tensor zero_points;   // f32 [M,1]; undefined: 0. x = (code - zero point) * scale
-  PackedMatrix weight;  // [N,K]
-  Tensor weight_sums;   // f32 [N]: packed_row_sums()
-  Tensor y;             // f32 or bf16 [M,N]; contiguous columns
-  Tensor bias;          // [N], dtype of y, optional
+  Tensor x;            // i8 [M,K], contiguous
+  Tensor scales;       // f32 [M,1]
+  Tensor zero_points;  // f32 [M,1]; undefined: 0. x = (code - zero point) * scale
+  PackedMatrix weight;
+  Tensor weight_sums;  // f32 [N]: packed_row_sums()
+  Tensor y;            // f32/bf16 [M,N]; contiguous columns
+  Tensor bias;         // [N], dtype of y, optional
 };
 extern constinit KernelSlot<PackedIntegerLinearArgs> packed_integer_linear_slot;
-// i4 or i8 values, supported group size (multiple of 8), at least four rows, and a kernel on the device.
+// i4/i8 values, group size a multiple of 8, at least four rows, and a device kernel.
 [[nodiscard]] bool has_integer_products(const PackedMatrix& weight);
 void packed_integer_linear(const PackedIntegerLinearArgs& args);
 [[nodiscard]] Tensor packed_row_sums(const PackedMatrix& weight);
 
-// Dequantization: out [N,K] contiguous, f32 or bf16, computed in f32.
+// out [N,K] contiguous, f32/bf16, computed in f32.
 struct UnpackArgs {
   PackedMatrix weight;
   Tensor out;

@@ -7,9 +7,9 @@
 namespace quench {
 
 struct RopeArgs {
-  Tensor x;                  // in and out, [N,heads,D], contiguous last axis; f32 or bf16
-  Tensor cos;                // f32 [positions,D/2], contiguous
-  Tensor sin;                // like cos
+  Tensor x;    // in/out, [N,heads,D], contiguous last axis; f32/bf16
+  Tensor cos;  // f32 [positions,D/2], contiguous
+  Tensor sin;
   Tensor positions;          // i32 [N], each < positions
   bool inverse = false;      // backward pass
   bool interleaved = false;  // pairs 2i and 2i+1 (Llama 4), not i and i + D/2 ("NeoX")

@@ -9,7 +9,7 @@
 namespace quench {
 
 struct ScaledGemmArgs {
-  QuantTensor a;      // [M,K] e4m3 or e5m2, natural orientation, f32 encode scales, tensorwise or rowwise
+  QuantTensor a;      // [M,K] e4m3/e5m2, natural orientation, f32 encode scales, tensorwise or rowwise
   QuantTensor b;      // [N,K], as a; not both e5m2
   Tensor c;           // [M,N] bf16 or f32, contiguous columns
   float beta = 0.0f;  // 0: c is write-only
@@ -22,11 +22,11 @@ struct ScaledGemmArgs {
 
 extern constinit KernelSlot<ScaledGemmArgs> scaled_gemm_slot;
 
-// Accumulators times reciprocals of both scales in f32, one rounding to c's dtype (GPUs with beta and bf16 c also round
-// before the addition). GPUs: K and N % 16 == 0; unsupported without float8 tensor cores. M, N or K may be 0.
+// Accumulators times reciprocals of both scales in f32, one rounding (GPUs with beta and bf16 c also round before the
+// addition). GPUs: K and N % 16 == 0; unsupported without float8 tensor cores. M, N or K may be 0.
 void gemm(const ScaledGemmArgs& args);
 
-// Emulation on any device: f32 GEMM of dequantized operands, one rounding after beta * C (TorchAO's `emulate`).
+// Emulation on any device (TorchAO's `emulate`): f32 GEMM of dequantized operands, one rounding after beta * C.
 void gemm_emulated(const ScaledGemmArgs& args);
 
 }  // namespace quench

@@ -8,16 +8,16 @@
 namespace quench {
 
 struct SwigluArgs {
-  Tensor gate_up;                // [N,2I]: gate, up; f32 or bf16, contiguous
+  Tensor gate_up;                // [N,2I]: gate, up; f32/bf16, contiguous
   Tensor out;                    // [N,I]
   QuantOutputs quant_outputs{};  // of out
 };
 
 struct SwigluBackwardArgs {
-  Tensor dout;                   // [N,I]
-  Tensor gate_up;                // [N,2I]
+  Tensor dout;
+  Tensor gate_up;
   Tensor dgate_up;               // out, [N,2I]; may alias gate_up
-  Tensor out;                    // out, [N,I], optional: recomputed forward output
+  Tensor out;                    // optional: recomputed forward output
   QuantOutputs quant_outputs{};  // of dgate_up
 };
 

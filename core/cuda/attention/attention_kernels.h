@@ -4,7 +4,7 @@
 
 namespace quench::cuda {
 
-// D <= 256, f32 or bf16. Deterministic.
+// D <= 256, f32/bf16. Deterministic.
 void tiled_attention(const AttentionArgs& args, const LseLayout& lse);
 void tiled_attention_backward(const AttentionBackwardArgs& args, const LseLayout& lse);
 

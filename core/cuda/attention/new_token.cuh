@@ -1,6 +1,6 @@
 #pragma once
-// Decode: fused RoPE of the new token's q and k, appended to the KV cache. Bit-identical to the RoPE kernel
-// (rotate-half layout).
+// Decode: RoPE of the new token's q and k fused into the attention kernel; append of k and v to the KV cache.
+// Bit-identical to the RoPE kernel (rotate-half layout).
 
 #include "core/cuda/attention/attention_kernels.h"
 #include "core/cuda/common/vector.cuh"

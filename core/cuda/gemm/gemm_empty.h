@@ -5,7 +5,7 @@
 
 namespace quench::cuda {
 
-// f32 or bf16 each.
+// f32/bf16 each.
 void gemm_empty(const Tensor& c, float beta, const Tensor& bias = {});
 
 }  // namespace quench::cuda

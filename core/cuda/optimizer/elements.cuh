@@ -1,5 +1,5 @@
 #pragma once
-// Consecutive f32 or bf16 elements; a uniform branch on the dtype, cheaper than a kernel per combination.
+// Consecutive f32/bf16 elements; a uniform branch on the dtype, cheaper than a kernel per combination.
 
 #include <initializer_list>
 

@@ -12,15 +12,15 @@ namespace quench {
 struct AdapterGradientPiece {
   Tensor b;                     // [n,rank], dtype of dy, contiguous
   Tensor db;                    // out, [n,rank], dtype of dy or f32, contiguous; optional
-  std::int64_t column = 0;      // first of n columns of dy
-  std::int64_t rank_begin = 0;  // first of rank columns of hidden and dhidden
+  std::int64_t column = 0;      // first of n in dy
+  std::int64_t rank_begin = 0;  // first of rank in hidden and dhidden
   float scale = 1.0f;
   float gradient_scale = 1.0f;
   bool accumulate = false;  // of db
 };
 
 struct AdapterGradientsArgs {
-  Tensor dy;                                 // [M,N], f32 or bf16; contiguous columns, as all operands
+  Tensor dy;                                 // [M,N], f32/bf16; contiguous columns, as all operands
   Tensor hidden;                             // [M,R], dtype of dy
   Tensor dhidden;                            // out, [M,R], dtype of dy; other columns are not written
   std::vector<AdapterGradientPiece> pieces;  // columns and ranks ascending, disjoint
@@ -31,10 +31,10 @@ struct AdapterGradientsArgs {
 
 extern constinit KernelSlot<AdapterGradientsArgs> adapter_gradients_slot;
 
-// f32 accumulators, one rounding where the device has a kernel; else adapter_gradients_in_products().
+// f32 accumulators, one rounding, with a device kernel; else adapter_gradients_in_products().
 void adapter_gradients(const AdapterGradientsArgs& args);
 
-// Two GEMMs per adapter, each rounded. Unchecked operands.
+// Two GEMMs per adapter, each rounded; unchecked operands.
 void adapter_gradients_in_products(const AdapterGradientsArgs& args);
 
 }  // namespace quench

@@ -1,6 +1,6 @@
 #pragma once
-// DoRA (Liu et al., 2024, arXiv:2402.09353): trained magnitudes of an adapted weight's rows. f32 arithmetic; x, out and
-// bias share a dtype, f32 or bf16.
+// DoRA (Liu et al., 2024, arXiv:2402.09353): trained magnitudes of weight rows. f32 arithmetic; x, out and bias share a
+// dtype, f32/bf16.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/tensor.h"
@@ -16,14 +16,14 @@ struct RowNormsArgs {
 // out = x * f (+ bias), f = magnitude / norms per column, or per row with by_row.
 struct ScaleByMagnitudeArgs {
   Tensor x;          // [N,M], contiguous columns
-  Tensor magnitude;  // f32 or bf16, [M]; by_row [N]; undefined: f = 1
+  Tensor magnitude;  // f32/bf16, [M]; by_row [N]; undefined: f = 1
   Tensor norms;      // f32, like magnitude
   Tensor bias;       // [M], optional
   Tensor out;        // [N,M], contiguous columns; may alias x
   bool by_row = false;
 };
 
-// Magnitude gradient with constant norms, deterministic: out[m] = (sum over n of dy[n,m] * x[n,m]) / norms[m].
+// Deterministic magnitude gradient, norms constant: out[m] = (sum over n of dy[n,m] * x[n,m]) / norms[m].
 struct MagnitudeGradientArgs {
   Tensor dy, x;             // [N,M], one dtype, contiguous columns
   Tensor norms;             // f32 [M]

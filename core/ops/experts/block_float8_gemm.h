@@ -15,7 +15,7 @@ enum class BlockGemms : std::uint8_t {
   emulated_by_group,
 };
 
-// C[r] = A[r] * B[e]^T for row r of group e; rows after the last group become 0.
+// C[r] = A[r] * B[e]^T for row r of group e; 0 after the last group.
 struct BlockFloat8GemmArgs {
   BlockFloat8 a;  // [R,K], 1x128
   BlockFloat8 b;  // [E,N,K], 128x128
@@ -24,12 +24,12 @@ struct BlockFloat8GemmArgs {
   BlockGemms products = BlockGemms::native;
 };
 
-// C[e] = A_e^T * B_e + beta * C[e] over the rows of group e, possibly none.
+// C[e] = A_e^T * B_e + beta * C[e] over group e's rows, possibly none.
 struct BlockFloat8WgradArgs {
   BlockFloat8 a;  // columns of [R,M], 1x128
   BlockFloat8 b;  // columns of [R,N], 1x128
-  Tensor ends;    // i32 [E]; undefined: one group
-  Tensor c;       // [E,M,N], bf16 or f32, contiguous
+  Tensor ends;
+  Tensor c;  // [E,M,N], bf16 or f32, contiguous
   float beta = 0.0f;
   BlockGemms products = BlockGemms::native;
 };
@@ -41,7 +41,7 @@ struct BlockFloat8WgradArgs {
 extern constinit KernelSlot<BlockFloat8GemmArgs> block_float8_gemm_slot;
 extern constinit KernelSlot<BlockFloat8WgradArgs> block_float8_wgrad_slot;
 
-// One rounding to c's dtype. Native GEMMs on GPUs: compute capability 9.0 and N % 8 == 0, else throw unsupported.
+// One rounding. Native on GPUs: compute capability 9.0 and N % 8 == 0, else throws unsupported.
 void grouped_gemm(const BlockFloat8GemmArgs& args);
 void grouped_wgrad(const BlockFloat8WgradArgs& args);
 

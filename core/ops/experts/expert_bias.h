@@ -9,8 +9,8 @@ namespace quench {
 
 // bias[i] += speed * sign(mean of counts - counts[first + i]).
 struct ExpertBiasArgs {
-  Tensor counts;           // f32 [E]: tokens per expert and step
-  Tensor bias;             // in and out, f32 [n]: experts first .. first + n - 1
+  Tensor counts;           // f32 [E]: tokens per step
+  Tensor bias;             // in/out, f32 [n]: of expert first + i
   std::int64_t first = 0;  // first + n <= E
   float speed = 0.001f;
 };

@@ -7,10 +7,9 @@
 
 namespace quench {
 
-// Columnwise per group: out = cast(x * scale) / scale, float8_scale of the amax (core/number/float8.h). Rows after the
-// last group become 0.
+// Columnwise per group: out = cast(x * scale) / scale, float8_scale of the amax; 0 after the last group.
 struct RoundGroupsArgs {
-  Tensor x;                                     // [R,C], f32 or bf16, contiguous
+  Tensor x;                                     // [R,C], f32/bf16, contiguous
   Tensor ends;                                  // i32 [E]
   Tensor out;                                   // [R,C], dtype of x; must not alias x
   ElementFormat element = ElementFormat::e4m3;  // or e5m2

@@ -17,7 +17,7 @@ struct RouterRule {
   RouterScoring scoring = RouterScoring::softmax;
   bool normalize = false;  // weights sum to `factor`
   float factor = 1.0f;
-  // Group-limited routing: the best groups_per_token of equal groups, ranked by the sum of their two best scores.
+  // The best groups_per_token of equal groups, by the sum of their two best scores.
   std::int64_t groups = 1;
   std::int64_t groups_per_token = 1;
 };
@@ -32,17 +32,17 @@ inline bool chooses_by_logits(const RouterRule& rule, bool has_bias) noexcept {
 
 struct RouterArgs {
   Tensor logits;  // f32 [N,E]
-  Tensor bias;    // f32 [E], optional: expert bias, for top-k only
+  Tensor bias;    // f32 [E], optional: for top-k only
   // out, i32 [N,k], best first; ties: lower index. chooses_by_logits() avoids ties of saturated sigmoids.
   Tensor experts;
   Tensor weights;  // out, f32 [N,k]: factor * score (/ sum of the chosen scores)
   RouterRule rule;
 };
 
-// Auxiliary losses: N tokens, n_e choices of expert e, p = softmax of the logits.
+// N tokens, n_e choices of expert e, p = softmax of the logits.
 struct RouterTerms {
   // balance * E * sum over e of (n_e / N) * (mean of p_e): Fedus et al., 2021, arXiv:2101.03961, equation 4, summed
-  // over choices as Transformers' load_balancing_loss_func.
+  // over choices as in Transformers.
   float balance = 0.0f;
   // z * mean of squared log-sum-exp: Zoph et al., 2022, arXiv:2202.08906, equation 5.
   float z = 0.0f;
@@ -52,17 +52,17 @@ struct RouterTerms {
 
 struct RouterBackwardArgs {
   Tensor dweights;  // f32 [N,k]
-  Tensor logits;    // f32 [N,E]
-  Tensor experts;   // i32 [N,k]
-  Tensor counts;    // f32 [E]: choices per expert, for terms.balance
-  Tensor dlogits;   // out, f32 [N,E]; top-k has no gradient
+  Tensor logits;
+  Tensor experts;
+  Tensor counts;   // f32 [E]: choices, for terms.balance
+  Tensor dlogits;  // out, f32 [N,E]; top-k has no gradient
   RouterRule rule;
   RouterTerms terms;  // added with loss weight 1
 };
 
 struct RouterLossArgs {
-  Tensor logits;  // f32 [N,E]
-  Tensor counts;  // f32 [E]
+  Tensor logits;
+  Tensor counts;
   Tensor losses;  // out, f32 [2]: balance and z, unscaled
 };
 
@@ -70,7 +70,7 @@ extern constinit KernelSlot<RouterArgs> router_slot;
 extern constinit KernelSlot<RouterBackwardArgs> router_backward_slot;
 extern constinit KernelSlot<RouterLossArgs> router_loss_slot;
 
-// f32 arithmetic; NaN scores rank last. Invalid: k above the eligible experts, groups that do not divide the experts.
+// f32; NaN ranks last. Invalid: k above the eligible experts, groups that do not divide the experts.
 void router(const RouterArgs& args);
 void router_backward(const RouterBackwardArgs& args);
 void router_loss(const RouterLossArgs& args);

@@ -1,8 +1,8 @@
 #pragma once
 // MoE token dispatch and combine (permute / unpermute).
 //
-// Token t with k experts makes pairs t * k + choice, one row each. An expert's rows are contiguous, in pair order,
-// start at a multiple of `alignment`, padded with 0. Counts stay on the device: buffers have worst-case size.
+// Pair t * k + choice of token t has one row. An expert's rows are contiguous, in pair order, start at a multiple of
+// `alignment`, padded with 0. Counts stay on the device: buffers have worst-case size.
 
 #include <optional>
 
@@ -12,7 +12,7 @@
 
 namespace quench {
 
-// Worst case, a multiple of `alignment`; never 0, since an EP rank may receive no token.
+// Multiple of `alignment`, never 0: an EP rank may receive no token.
 [[nodiscard]] constexpr std::int64_t permuted_row_capacity(std::int64_t pairs, std::int64_t experts,
                                                            std::int64_t alignment) noexcept {
   if (pairs == 0) return alignment;
@@ -31,41 +31,41 @@ struct TokenPermutationArgs {
 
 // Dispatch: out[r] = x[pairs[r] / k]; 0 in padding rows.
 struct PermuteTokensArgs {
-  Tensor x;      // [N,H], f32 or bf16, contiguous
+  Tensor x;      // [N,H], f32/bf16, contiguous
   Tensor pairs;  // i32 [R]
   std::int64_t choices = 1;
   Tensor out;  // [R,H]
 };
 
-// Combine: out[n] = sum over j of y[rows[n,j]], f32 in the order of j, one rounding. Permute and unpermute are each
-// other's backward.
+// Combine: out[n] = sum over j of y[rows[n,j]], f32 in the order of j, one rounding; backward of permute, and vice
+// versa.
 struct UnpermuteTokensArgs {
-  Tensor y;     // [R,H], f32 or bf16, contiguous
+  Tensor y;     // [R,H], f32/bf16, contiguous
   Tensor rows;  // i32 [N,k]
   Tensor out;   // [N,H]
 };
 
-// SwiGLU with router weights: out[r] = weights[pairs[r]] * silu(gate) * up; 0 in padding rows. Weighting before the
-// down projection: its output need not be saved for dweights. With score_before_experts: out[r] = silu(weight * gate) *
-// (weight * up).
+// SwiGLU with router weights, before the down projection (its output is not saved for dweights): out[r] =
+// weights[pairs[r]] * silu(gate) * up; 0 in padding rows. With score_before_experts: silu(weight * gate) * (weight *
+// up).
 struct ExpertSwigluArgs {
-  Tensor gate_up;  // [R,2I]: gate, up; f32 or bf16, contiguous
+  Tensor gate_up;  // [R,2I]: gate, up; f32/bf16, contiguous
   Tensor weights;  // f32 [N,k]
   Tensor pairs;    // i32 [R]
   Tensor out;      // [R,I]
   bool score_before_experts = false;
-  // Optional rowwise MX rounding of `out` (core/ops/quantize/round_mx.h); I % 32 == 0.
+  // Rowwise MX rounding of `out`; I % 32 == 0.
   std::optional<MxScaleMode> round = std::nullopt;
 };
 
 struct ExpertSwigluBackwardArgs {
-  Tensor dout;      // [R,I]
-  Tensor gate_up;   // [R,2I]
-  Tensor weights;   // f32 [N,k]
-  Tensor pairs;     // i32 [R]
+  Tensor dout;  // [R,I]
+  Tensor gate_up;
+  Tensor weights;
+  Tensor pairs;
   Tensor dgate_up;  // out, [R,2I]; may alias gate_up; 0 in padding rows
   Tensor dweights;  // out, f32 [N,k], all written
-  Tensor out;       // out, [R,I], optional: recomputed forward output
+  Tensor out;       // optional: recomputed forward output
   bool score_before_experts = false;
 };
 

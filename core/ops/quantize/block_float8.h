@@ -1,6 +1,6 @@
 #pragma once
-// Float8 block scaling of DeepSeek-V3 (arXiv:2412.19437, section 3.3), semantics of TorchAO: e4m3, a f32 scale per
-// 1x128 group or 128x128 block.
+// Float8 block scaling of DeepSeek-V3 (arXiv:2412.19437, section 3.3), as TorchAO: e4m3, f32 scales of 1x128 groups or
+// 128x128 blocks.
 //
 // K-major, zero-padded to 128 along K.
 
@@ -24,13 +24,13 @@ struct BlockFloat8 {
 };
 
 struct BlockFloat8CastArgs {
-  Tensor x;  // [R,C] for 1x128, [E,R,C] for 128x128; f32 or bf16, contiguous
+  Tensor x;  // [R,C] for 1x128, [E,R,C] for 128x128; f32/bf16, contiguous
   BlockFloat8 out;
   Orientation orientation = Orientation::natural;  // natural: rowwise; transposed: columnwise
   bool squares = false;
 };
 
-// Dequantization: code * scale in f32; K is the last axis of `out` (natural) or the one before (transposed).
+// Dequantization; K is the last axis of `out` (natural) or the one before (transposed).
 struct BlockFloat8ValuesArgs {
   BlockFloat8 x;
   Tensor out;  // f32, original shape, contiguous
@@ -40,8 +40,7 @@ struct BlockFloat8ValuesArgs {
 extern constinit KernelSlot<BlockFloat8CastArgs> block_float8_cast_slot;
 extern constinit KernelSlot<BlockFloat8ValuesArgs> block_float8_values_slot;
 
-// Encode scale: float8_scale of the block's amax (core/number/float8.h); its f32 reciprocal is stored. NaN or infinity
-// makes its block NaN.
+// The f32 reciprocal of float8_scale(amax) is stored. NaN/Inf makes its block NaN.
 [[nodiscard]] BlockFloat8 quantize_block_lines(const Tensor& x, Orientation orientation);
 [[nodiscard]] BlockFloat8 quantize_block_squares(const Tensor& x, Orientation orientation);
 void block_float8_values(const BlockFloat8ValuesArgs& args);

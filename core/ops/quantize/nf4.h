@@ -20,14 +20,14 @@ struct Nf4Tensor {
   }
 };
 
-// x (f32 or bf16, flattened, blocks of 64): x / amax in f32; scales round((s - mean) * factor), factor = 128 / (maximum
+// x (f32/bf16, flattened, blocks of 64): x / amax in f32; scales round((s - mean) * factor), factor = 128 / (maximum
 // of |s - mean| among 256). Runs on the host; the result is on x's device. Throws invalid_argument if 64 does not
-// divide numel, nonfinite on NaN or infinity.
+// divide numel, nonfinite on NaN/Inf.
 [[nodiscard]] Nf4Tensor quantize_nf4(const Tensor& x);
 
 struct Nf4DequantizeArgs {
   Nf4Tensor x;
-  Tensor out;  // f32 or bf16 of x.shape, contiguous
+  Tensor out;  // f32/bf16 of x.shape, contiguous
 };
 extern constinit KernelSlot<Nf4DequantizeArgs> nf4_dequantize_slot;
 void dequantize_nf4(const Nf4DequantizeArgs& args);

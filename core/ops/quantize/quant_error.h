@@ -10,8 +10,7 @@
 
 namespace quench {
 
-// x * scale rounds beyond the maximum and saturates. False for the amax under a dynamic scale (at most an f32 ulp
-// above) and for NaN.
+// x * scale saturates. False for the amax under a dynamic scale (at most an f32 ulp above) and for NaN.
 template <class Element>
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr bool is_clipped(float scaled) noexcept {
   const std::uint32_t magnitude = bit_cast<std::uint32_t>(scaled) & kF32MagnitudeMask;
@@ -19,8 +18,8 @@ template <class Element>
 }
 
 struct QuantErrorArgs {
-  Tensor x;       // [R,C] f32 or bf16, contiguous
-  QuantTensor q;  // of x: e4m3 or e5m2, natural orientation, f32 encode scales
+  Tensor x;       // [R,C] f32/bf16, contiguous
+  QuantTensor q;  // of x: e4m3/e5m2, natural orientation, f32 encode scales
   Tensor out;     // f64 [5]: QuantError's fields
 };
 
@@ -42,7 +41,7 @@ struct QuantError {
 
 extern constinit KernelSlot<QuantErrorArgs> quant_error_slot;
 
-// Result on the device; f64 sums, order by shape only. NaN and infinity propagate to signal and noise.
+// On the device; f64 sums, order by shape only. NaN/Inf propagates to signal and noise.
 void quant_error(const QuantErrorArgs& args);
 
 }  // namespace quench

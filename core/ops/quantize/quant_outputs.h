@@ -8,12 +8,12 @@
 namespace quench {
 
 struct QuantOutputs {
-  // f32 [], in and out: maximum with the result's amax; NaN if an element is.
+  // f32 [], in/out: maximum with the result's amax; NaN if an element is.
   Tensor amax;
   // Rowwise quantized result [N,C].
   QuantTensor rows;
   bool power_of_two = false;  // scales of `rows`
-  // f32 [1,C], in and out: columnwise amax.
+  // f32 [1,C], in/out: columnwise amax.
   Tensor column_amax;
 
   [[nodiscard]] bool wanted() const noexcept { return amax.defined() || rows.defined() || column_amax.defined(); }
@@ -21,7 +21,7 @@ struct QuantOutputs {
 
 void check_quant_outputs(std::string_view op, const QuantOutputs& quant_outputs, const Tensor& result);
 
-// Unfused fallback on a contiguous result [N,C].
+// Unfused, on a contiguous result [N,C].
 void fill_quant_outputs(const QuantOutputs& quant_outputs, const Tensor& result);
 
 }  // namespace quench

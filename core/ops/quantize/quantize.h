@@ -1,8 +1,8 @@
 #pragma once
-// Quantization and dequantization: TorchAO's formulas, bit-identical on finite input. IEEE f32 division on every
-// device, no FMA contraction, independent of threads and tiles.
+// TorchAO's formulas, bit-identical on finite input: IEEE f32 division on every device, no FMA contraction, independent
+// of threads and tiles.
 //
-// Inputs: contiguous f32 or bf16; rank > 2 is a batch of matrices. f32 arithmetic.
+// Inputs: contiguous f32/bf16; rank > 2 is a batch of matrices. f32 arithmetic.
 
 #include <optional>
 
@@ -17,7 +17,7 @@ namespace quench {
 
 // float8: one f32 encode scale per tensor, row or column.
 
-// f32, shape of the scales; NaN if an element is NaN; 0 if empty.
+// f32, shape of the scales; NaN if an element is; 0 if empty.
 struct AmaxArgs {
   Tensor x, amax;
   Granularity granularity = Granularity::tensor;
@@ -25,7 +25,7 @@ struct AmaxArgs {
 extern constinit KernelSlot<AmaxArgs> amax_slot;
 [[nodiscard]] Tensor amax(const Tensor& x, Granularity granularity);
 
-// float8_scale() (core/number/float8.h), elementwise; any shape.
+// float8_scale() of core/number/float8.h, elementwise.
 struct Float8ScaleArgs {
   Tensor amax, scale;
   ElementFormat element = ElementFormat::e4m3;
@@ -41,19 +41,18 @@ struct Float8Rounding {
   std::uint64_t first_row = 0;  // global index
 };
 
-// Saturating cast of x * scale, scale given (delayed, or reduced over ranks). `transposed`: x^T in the same pass, for
-// GEMMs that reduce over the rows.
+// Saturating cast of x * scale, scale given (delayed, or reduced over ranks). `transposed`: x^T, for GEMMs that reduce
+// over the rows.
 struct Float8CastArgs {
   Tensor x;
   QuantTensor out;         // natural orientation, optional; reads its scales
-  QuantTensor transposed;  // tensorwise or columnwise; scales as in `out`, or read here
+  QuantTensor transposed;  // tensorwise or columnwise; scales of `out`, or read here
   Float8Rounding rounding = {};
 };
 extern constinit KernelSlot<Float8CastArgs> float8_cast_slot;
 [[nodiscard]] QuantTensor cast_float8(const Tensor& x, const Tensor& scale, ElementFormat element,
                                       Granularity granularity, Orientation orientation = Orientation::natural,
                                       const Float8Rounding& rounding = {});
-// Tensorwise, one pass.
 struct Float8Pair {
   QuantTensor natural, transposed;
 };
@@ -71,14 +70,13 @@ struct Float8RowsArgs {
   Tensor x;
   QuantTensor out;
   bool power_of_two = false;
-  // f32 [.., 1, C], optional, in and out: maximum with the columnwise amax. NaN propagates.
+  // f32 [.., 1, C], optional, in/out: maximum. NaN propagates.
   Tensor column_amax;
   Float8Rounding rounding = {};
 };
 extern constinit KernelSlot<Float8RowsArgs> float8_rows_slot;
 // A NaN makes values under its scale NaN; Inf gives scale 0, and NaN where x is Inf.
 [[nodiscard]] QuantTensor quantize_float8(const Tensor& x, const Float8Options& options);
-// Rowwise; column_amax as in Float8RowsArgs.
 [[nodiscard]] QuantTensor quantize_float8_rows(const Tensor& x, ElementFormat element, bool power_of_two_scale,
                                                const Tensor& column_amax, const Float8Rounding& rounding = {});
 
@@ -97,7 +95,7 @@ struct MxCastArgs {
   MxScaleMode mode = MxScaleMode::rceil;
 };
 extern constinit KernelSlot<MxCastArgs> mx_cast_slot;
-// The blocked axis is a multiple of 32. NaN or Inf makes its block NaN (scale byte 255, Element::kNanCode).
+// The blocked axis is a multiple of 32. NaN/Inf makes its block NaN (scale byte 255, Element::kNanCode).
 [[nodiscard]] QuantTensor quantize_mx(const Tensor& x, const MxOptions& options);
 
 // NVFP4: blocks of 16 e2m1 values with an e4m3 scale (core/number/nvfp4.h).
@@ -114,12 +112,11 @@ struct Nvfp4CastArgs {
   QuantTensor out;
 };  // two levels with out.global_scale()
 extern constinit KernelSlot<Nvfp4CastArgs> nvfp4_cast_slot;
-// One or two levels (global scale f32 [1]). Last axis: a multiple of 16. A NaN makes its block NaN; Inf saturates with
-// one level.
+// Global scale f32 [1], optional. Last axis: a multiple of 16. A NaN makes its block NaN; Inf saturates with one level.
 [[nodiscard]] QuantTensor quantize_nvfp4(const Tensor& x, const Tensor& global_scale = {});
 
-// f32 or bf16, logical shape. f32 encode scales: code / scale. E8M0: code * 2^(byte - 127). NVFP4: code * (global *
-// scale). f32, one rounding.
+// f32/bf16, logical shape; f32, one rounding. f32 encode scales: code / scale. E8M0: code * 2^(byte - 127). NVFP4: code
+// * (global * scale).
 struct DequantizeArgs {
   QuantTensor x;
   Tensor out;

@@ -1,11 +1,10 @@
 #pragma once
-// Integer (1 to 8 bits) quantization, dequantization and fake quantization by groups of the last axis
-// (core/number/affine_int.h), shared by PTQ and QAT.
+// Integer quantization (1 to 8 bits) by groups of the last axis (core/number/affine_int.h), shared by PTQ and QAT.
 //
-// Values: f32 or bf16, contiguous, rank >= 1. Scales are computed in the dtype of x, each step rounded, and stored in
-// f32. Codes per IntDivision; value = (code - zero_point) * scale in f32, rounded once, to nearest even.
-// IntMapping::float_zero_point: code = clamp(round((x - (zero_point + lowest * scale)) / scale) + lowest), value = code
-// * scale + zero_point. NaN or infinity makes its group NaN. The group size divides the last axis.
+// Values: f32/bf16, contiguous, rank >= 1. Scales: each step rounded to the dtype of x, stored in f32. Codes per
+// IntDivision; value = (code - zero_point) * scale in f32, rounded once, to nearest even. IntMapping::float_zero_point:
+// code = clamp(round((x - (zero_point + lowest * scale)) / scale) + lowest), value = code * scale + zero_point. NaN/Inf
+// makes its group NaN. The group size divides the last axis.
 
 #include <optional>
 
@@ -32,7 +31,7 @@ struct IntQuantOptions {
 
 [[nodiscard]] std::int64_t int_groups(std::string_view op, std::int64_t columns, const IntQuantOptions& options);
 
-// f32 [.., C / group_size] for a tensor [.., C].
+// f32 [.., C / group_size].
 struct IntScales {
   Tensor scales;
   Tensor zero_points;  // undefined if always 0
@@ -44,7 +43,6 @@ struct IntScalesArgs {
 extern constinit KernelSlot<IntScalesArgs> int_scales_slot;
 [[nodiscard]] IntScales int_scales(const Tensor& x, const IntQuantOptions& options);
 
-// i8, shape of x.
 struct IntCastArgs {
   Tensor x, scales, zero_points, codes;
   IntQuantOptions options;
@@ -58,7 +56,6 @@ struct IntQuantized {
 };
 [[nodiscard]] IntQuantized quantize_int(const Tensor& x, const IntQuantOptions& options);
 
-// f32 or bf16.
 struct IntDequantizeArgs {
   Tensor codes, scales, zero_points, out;
   IntQuantOptions options;
@@ -67,8 +64,8 @@ extern constinit KernelSlot<IntDequantizeArgs> int_dequantize_slot;
 [[nodiscard]] Tensor dequantize_int(const Tensor& codes, const IntScales& scales, DType to,
                                     const IntQuantOptions& options);
 
-// out = dequantized quantized x, dtype of x; may alias x. mask: u8 [.., ceil(C / 8)], optional; bit i % 8 of byte i / 8
-// is set if element i's rounded code is in range (straight-through estimator).
+// out: dequantized, dtype of x; may alias x. mask: u8 [.., ceil(C / 8)], optional; bit i % 8 of byte i / 8 is set if
+// element i's rounded code is in range (straight-through estimator).
 struct FakeQuantizeIntArgs {
   Tensor x, out, mask;
   Tensor scales, zero_points;  // undefined: computed here
@@ -76,10 +73,9 @@ struct FakeQuantizeIntArgs {
 };
 extern constinit KernelSlot<FakeQuantizeIntArgs> fake_quantize_int_slot;
 void fake_quantize_int(const FakeQuantizeIntArgs& args);
-// Shape of the mask.
 [[nodiscard]] Shape range_mask_shape(const Shape& x);
 
-// x = 0 where the mask's bit is 0; f32 or bf16 [.., C].
+// 0 where the mask's bit is; f32/bf16 [.., C].
 struct ZeroMaskedArgs {
   Tensor x, mask;
 };

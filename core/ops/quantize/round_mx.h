@@ -9,7 +9,7 @@ namespace quench {
 
 // out = dequantize(quantize_mx(x, {element, mode, orientation})).
 struct RoundMxArgs {
-  Tensor x;                                     // f32 or bf16 [.., R, C], contiguous
+  Tensor x;                                     // f32/bf16 [.., R, C], contiguous
   Tensor out;                                   // like x; may be x
   ElementFormat element = ElementFormat::e4m3;  // or e2m1
   MxScaleMode mode = MxScaleMode::rceil;

@@ -8,7 +8,7 @@ namespace quench {
 
 // out = dequantize(quantize_nvfp4(x, global_scale)).
 struct RoundNvfp4Args {
-  Tensor x;             // f32 or bf16 [.., C], contiguous
+  Tensor x;             // f32/bf16 [.., C], contiguous
   Tensor global_scale;  // f32 [1]; undefined: one level
   Tensor out;           // like x; may be x
 };

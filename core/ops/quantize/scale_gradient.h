@@ -9,15 +9,15 @@
 namespace quench {
 
 struct ScaleGradientArgs {
-  Tensor w;       // [N,K], f32 or bf16, contiguous
-  Tensor dvalue;  // [N,K], f32 or bf16, contiguous
+  Tensor w;       // [N,K], f32/bf16, contiguous
+  Tensor dvalue;  // [N,K], f32/bf16, contiguous
   Tensor scales;  // f32 [N,G]
   Tensor out;     // f32 [N,G]
   IntQuantOptions options;
   float factor = 1.0f;  // of the sum
 };
 extern constinit KernelSlot<ScaleGradientArgs> scale_gradient_slot;
-// Deterministic f32 sums. Mappings with zero points are invalid.
+// Deterministic f32 sums; no zero points.
 void scale_gradient(const ScaleGradientArgs& args);
 
 // LSQ's factor.
