@@ -19,7 +19,7 @@ constexpr std::int64_t kMinPartTiles = 4;
 
 template <class Operand>
 struct BackwardScratch {
-  // of the whole sequence
+  // Whole sequence.
   Operand *keys_transposed, *values_transposed, *keys;
   // One query tile. _depth: K axis along the queries; the same arrays for f32.
   Operand *queries, *queries_depth, *dout, *dout_depth, *ds, *ds_depth, *p_depth;
@@ -235,7 +235,6 @@ class BackwardQueryTile {
   std::int64_t first_ = 0, rows_ = 0;
 };
 
-// In order.
 void add_parts(float* sums, std::int64_t parts, std::int64_t step, std::int64_t size) {
   for (std::int64_t part = 1; part < parts; ++part)
     for_vectors(size, [&](std::int64_t i, auto count) {

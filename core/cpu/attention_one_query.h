@@ -13,7 +13,7 @@ namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 template <class T>
 class OneQuery {
  public:
-  // In floats.
+  // Floats.
   static std::int64_t scratch_size(std::int64_t dim) { return 2 * round_up(dim, kLanes) + kKeyTile; }
 
   OneQuery(const AttentionArgs& args, const SequenceRange& s, std::int64_t head, float* scratch)

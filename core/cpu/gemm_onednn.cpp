@@ -91,7 +91,7 @@ Entry make_entry(const Key& key) {
   return entry;
 }
 
-// Per thread.
+// Primitive cache of a thread.
 class Runner {
  public:
   void run(const GemmArgs& args, const Key& key) {

@@ -6,7 +6,7 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// At most, in flight.
+// Limit of rows in flight.
 constexpr int kMaxStreams = 4;
 
 // out[stream][row] = row of B . row of A.

@@ -51,7 +51,7 @@ inline constexpr int kMicroVectors = 4;
 inline constexpr int kMicroVectors = 2;
 #endif
 
-// In operands.
+// Strides count operands.
 template <class Operand>
 struct MicroGemm {
   const Operand* a;  // (row, k) at a[row * a_row + k * a_depth]

@@ -25,7 +25,7 @@ std::int64_t blocks_of(std::int64_t depth) {
 
 template <class Way>
 struct Inputs {
-  static constexpr std::int64_t kBlock = kFixedPoint<Way> ? 2 * Way::kBlock : Way::kBlock;  // of x
+  static constexpr std::int64_t kBlock = kFixedPoint<Way> ? 2 * Way::kBlock : Way::kBlock;  // elements of x
 
   const typename Way::X* x;  // [rows][blocks][kBlock]
   std::int64_t blocks;

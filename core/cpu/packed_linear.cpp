@@ -248,7 +248,7 @@ void multiply_values(const Products& p, const T* x, std::int64_t rows) {
   });
 }
 
-// [rows, groups]
+// Sums of x, [rows, groups].
 template <class T>
 std::vector<float> group_sums(const PackedRows& w, const T* x, std::int64_t rows) {
   std::vector<float> sums(static_cast<std::size_t>(rows * w.groups));
@@ -262,7 +262,6 @@ std::vector<float> group_sums(const PackedRows& w, const T* x, std::int64_t rows
   return sums;
 }
 
-// convert(row, column).
 template <class Y, class Convert>
 void write_columns(const Tensor& y, std::int64_t begin, std::int64_t end, const Convert& convert) {
   for (std::int64_t r = 0; r < y.size(0); ++r)

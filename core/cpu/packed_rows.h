@@ -24,7 +24,6 @@ inline PackedRows rows_of(const PackedMatrix& m) {
           m.offsets().defined() ? m.offsets().data<float>() : nullptr};
 }
 
-// f32.
 inline void widen_scales(const Tensor& scales, std::int64_t groups, std::int64_t first, std::int64_t count, float* to) {
   dispatch<float, bfloat16, float16>(scales.dtype(), "scales", [&]<class S>() {
     for_vectors(count * groups,

@@ -173,7 +173,7 @@ struct FixedWay {
       if constexpr (kLow) part[row][1] += products(w, high + kVectors * kWidth);
     });
   }
-  // Of each 16 bits.
+  // Bytes of 16 bits, sign-extended.
   static QUENCH_INLINE __m256i low_bytes(__m256i x) { return _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8); }
   static QUENCH_INLINE __m256i high_bytes(__m256i x) { return _mm256_srai_epi16(x, 8); }
 

@@ -166,7 +166,7 @@ QUENCH_INLINE F32 widen_bfloat16(U16 bits) {
   return as_f32(widen_u16(bits) << 16);
 }
 
-// To nearest even; NaN stays NaN. Bits in the low half of each lane.
+// Round to nearest even, NaN kept; bits in the low half of each lane.
 QUENCH_INLINE U32 round_to_bfloat16(F32 x) {
   const U32 word = as_u32(x);
   const U32 rounded = (word + 0x7FFFu + ((word >> 16) & 1u)) >> 16;

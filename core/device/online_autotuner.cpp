@@ -16,7 +16,7 @@ struct Rule {
 };
 constexpr std::array kRules{Rule{1, 3.0f}, Rule{2, 1.15f}, Rule{3, 1.04f}, Rule{5, 1.02f}};
 constexpr std::size_t kMedianTrials = 3;
-constexpr float kLittleDoubt = 0.25f;  // of the time
+constexpr float kLittleDoubt = 0.25f;  // fraction of the time
 
 }  // namespace
 

@@ -53,7 +53,7 @@ class Allocator {
   std::unique_ptr<State> state_;
 };
 
-// In MiB.
+// MiB.
 [[nodiscard]] std::string memory_table(const MemoryStats& stats);
 
 }  // namespace quench

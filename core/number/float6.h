@@ -7,7 +7,7 @@
 
 namespace quench {
 
-// To nearest even, saturating, infinities included; -0 keeps its sign. NaN becomes +-1.5 (its MX block has a NaN
+// Round to nearest even, saturating, infinities included; -0 keeps its sign. NaN becomes +-1.5 (its MX block has a NaN
 // scale).
 template <int E, int M>
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint8_t encode_finite_only(float value) noexcept {

@@ -7,7 +7,7 @@
 
 namespace quench {
 
-// To nearest even; `overflow`: code beyond the largest finite value.
+// Round to nearest even; `overflow`: code beyond the largest finite value.
 template <class Format>
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint8_t round_to_float8(float value, std::uint32_t overflow) noexcept {
   const auto word = bit_cast<std::uint32_t>(value);

@@ -17,8 +17,8 @@ class HeadGemms {
   virtual ~HeadGemms() = default;
   // out [n,V] = hidden [n,H] * weight^T; f32 or dtype of hidden.
   virtual void logits(const Tensor& hidden, const Tensor& out) = 0;
-  // Of the latest logits(): dhidden [n,H] = dlogits [n,V] * weight, dweight [V,H] = dlogits^T * hidden + beta *
-  // dweight; each optional.
+  // Gradients of the latest logits(): dhidden [n,H] = dlogits [n,V] * weight, dweight [V,H] = dlogits^T * hidden + beta
+  // * dweight; each optional.
   virtual void gradients(const Tensor& dlogits, const Tensor& hidden, const Tensor& dhidden, const Tensor& dweight,
                          float beta) = 0;
 };

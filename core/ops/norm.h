@@ -18,12 +18,12 @@ struct RmsNormArgs {
   Tensor y;                      // out, like x
   Tensor sum;                    // out, [N,H] contiguous, with residual; may alias x or residual
   Tensor rstd;                   // out, f32 [N] or [N,heads]
-  QuantOutputs quant_outputs{};  // of y; rank 2, contiguous
+  QuantOutputs quant_outputs{};  // y: rank 2, contiguous
 };
 
 struct RmsNormBackwardArgs {
   Tensor dy;
-  Tensor x;  // of the norm (sum, with a residual)
+  Tensor x;  // normalized input (sum, with a residual)
   Tensor weight;
   Tensor rstd;
   Tensor dsum;     // optional, contiguous: gradient of sum, added to dx
@@ -31,7 +31,7 @@ struct RmsNormBackwardArgs {
   Tensor dweight;  // [H], f32 or dtype of x; optional
   bool accumulate_dweight = false;
   Tensor y;                      // out, optional: recomputed forward output
-  QuantOutputs quant_outputs{};  // of dx; rank 2, contiguous
+  QuantOutputs quant_outputs{};  // dx: rank 2, contiguous
 };
 
 extern constinit KernelSlot<RmsNormArgs> rms_norm_slot;

@@ -10,7 +10,7 @@ namespace quench {
 struct SwigluArgs {
   Tensor gate_up;                // [N,2I]: gate, up; f32/bf16, contiguous
   Tensor out;                    // [N,I]
-  QuantOutputs quant_outputs{};  // of out
+  QuantOutputs quant_outputs{};  // out
 };
 
 struct SwigluBackwardArgs {
@@ -18,7 +18,7 @@ struct SwigluBackwardArgs {
   Tensor gate_up;
   Tensor dgate_up;               // out, [N,2I]; may alias gate_up
   Tensor out;                    // optional: recomputed forward output
-  QuantOutputs quant_outputs{};  // of dgate_up
+  QuantOutputs quant_outputs{};  // dgate_up
 };
 
 extern constinit KernelSlot<SwigluArgs> swiglu_slot;

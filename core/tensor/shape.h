@@ -35,7 +35,7 @@ class Shape {
 
   // 1 for rank 0; throws on negative dimensions or 64-bit overflow.
   [[nodiscard]] std::int64_t numel() const;
-  // In elements.
+  // Elements.
   [[nodiscard]] Shape contiguous_strides() const;
   // "[2, 3]"
   [[nodiscard]] std::string to_string() const;

@@ -46,7 +46,7 @@ class Elements {
   bool is_bf16_;
 };
 
-// Of elements [first, first + n).
+// Elements [first, first + n).
 class RandomBits {
  public:
   RandomBits(std::uint64_t seed, std::uint64_t stream, std::int64_t step, AdamWRounding what)
@@ -86,7 +86,7 @@ inline Coefficients coefficients(const AdamWArgs& args, double weight_decay, flo
           .grad_scale = grad_scale};
 }
 
-// In parallel.
+// Parallel over chunks.
 template <class List, class Body>
 void for_chunks(const List& tensors, const Body& body) {
   std::int64_t chunks = 0, elements = 0;

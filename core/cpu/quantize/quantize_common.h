@@ -14,7 +14,7 @@ namespace {
 
 using cpu::QUENCH_CPU_NAMESPACE::kParallelElements;
 
-// Per iteration.
+// Blocks or columns per iteration.
 constexpr std::int64_t kBlocksAtOnce = 64, kStripColumns = 64;
 
 // [.., R, C] as `batch` matrices; a vector: one row.

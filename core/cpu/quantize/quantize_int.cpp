@@ -43,7 +43,6 @@ IntParameters choose(const T* x, std::int64_t n, const IntQuantOptions& options,
                            [](float v) { return __builtin_nearbyintf(v); });
 }
 
-// One group.
 struct Converter {
   F32 scale, reciprocal, zero_point, lowest, highest, bottom;
   bool floats, divides;

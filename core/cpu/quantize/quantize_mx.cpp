@@ -5,7 +5,6 @@
 namespace quench {
 namespace {
 
-// Per block.
 template <class Element>
 inline constexpr std::int64_t kBlockBytes = Element::kBits == 4 ? kMxBlockSize / 2 : kMxBlockSize;
 

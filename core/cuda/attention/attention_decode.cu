@@ -45,7 +45,7 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_co
   const int sequence_rows = static_cast<int>(s.q_length) * x.group;
   if (first_row >= sequence_rows) return;
 
-  // From the first key visible to the first row.
+  // First key visible to the first row.
   const std::int64_t begin = std::int64_t{part} * x.part_size + first_visible_key(s, x.window, first_row / x.group);
   // Causal: the last row sees most keys.
   const int last_query = min(first_row + kRows, sequence_rows) - 1;

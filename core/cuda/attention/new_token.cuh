@@ -72,7 +72,7 @@ struct NewTokenOperands {
     return own;
   }
 
-  // By all threads of the CTA.
+  // CTA collective.
   __device__ void store(int kv_head, int dim) const {
     constexpr int kWidth = kVectorWidth<T>;
     const std::int64_t row = *position;

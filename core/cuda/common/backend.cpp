@@ -40,7 +40,7 @@ Devices find_devices() {
     return {0, "this machine has no CUDA device", true};
   if (status != cudaSuccess) return {0, fmt::format("CUDA does not start: {}", cudaGetErrorString(status))};
   Devices devices;
-  std::set<std::pair<int, int>> known;  // with kernels; probed once each
+  std::set<std::pair<int, int>> known;  // capabilities with kernels; probed once each
   for (; devices.count < present; ++devices.count) {
     const int i = devices.count;
     cudaDeviceProp properties{};

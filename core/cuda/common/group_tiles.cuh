@@ -10,16 +10,15 @@ struct GroupTile {
   std::int64_t row = 0;    // first row
   std::int64_t end = 0;    // end of the group
   std::int64_t first = 0;  // index of the group's first tile
-  std::int64_t begin = 0;  // of the group
+  std::int64_t begin = 0;  // first row of the group
 };
 
-// Tile `tile` of groups cut into kRows-row tiles, by all lanes of a warp. Tiles after the last group have group ==
-// groups.
+// Tile `tile` of groups cut into kRows-row tiles; warp collective. Past the last group: group == groups.
 template <int kRows>
 __device__ inline GroupTile find_group_tile(const std::int32_t* ends, int groups, std::int64_t rows,
                                             std::int64_t tile) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  std::int64_t before = 0;  // tiles
+  std::int64_t before = 0;  // tiles of earlier groups
   for (int first = 0; first <= groups; first += 32) {
     const int group = first + lane;
     const std::int64_t begin = group > 0 && group <= groups ? ends[group - 1] : 0;

@@ -25,7 +25,6 @@ __device__ inline void pdl_sync() {
   pdl_wait();
 }
 
-// 128-byte line.
 __device__ inline void prefetch_l2(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }

@@ -7,7 +7,6 @@
 
 namespace quench::cuda {
 
-// random_block's.
 inline std::uint64_t philox_key(std::uint64_t seed, std::uint64_t stream) {
   return mix64(seed) ^ mix64(stream + 0x9E3779B97F4A7C15ull);
 }

@@ -36,7 +36,7 @@ __device__ inline float to_float(bfloat16 value) {
   return __uint_as_float(static_cast<std::uint32_t>(value.bits) << 16);
 }
 
-// To nearest even; NaN becomes canonical.
+// Round to nearest even; NaN becomes canonical.
 template <class T>
 __device__ inline T from_float(float value);
 template <>

@@ -35,7 +35,7 @@ struct AttentionGraphKey {
   int device = 0;
   bool backward = false, packed = false, causal = false, bottom_right = false, lse = false, deterministic = false;
   bool wide_offsets = false;  // 64-bit
-  std::int64_t window = 0;    // as AttentionArgs
+  std::int64_t window = 0;    // AttentionArgs::window
   float scale = 1;
   std::int64_t heads = 0, kv_heads = 0, dim = 0;
   std::int64_t batch = 0, queries = 0, keys = 0;   // sequences, maximum lengths

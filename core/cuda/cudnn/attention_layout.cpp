@@ -5,7 +5,7 @@
 namespace quench::cuda {
 namespace {
 
-// 16 bytes.
+// Multiples of 16 bytes.
 constexpr std::int64_t kDimStep = 8, kMaxDim = 256;
 // Dense plans are per length; varying lengths are seldom multiples of this, and share ragged plans.
 constexpr std::int64_t kUniformStep = 128;

@@ -14,7 +14,6 @@ inline constexpr int kMmaTile = 128, kMmaDepth = 64, kMmaThreads = 256, kMmaStag
 inline constexpr int kMmaOperandBytes = kMmaTile * kMmaDepth * 2;
 inline constexpr int kMmaSharedBytes = kMmaStages * 2 * kMmaOperandBytes;
 
-// Global memory.
 struct MmaOperand {
   const bfloat16* base;  // first row (K-major) or column (MN-major), at k = 0
   std::int64_t stride;   // in elements
@@ -56,7 +55,7 @@ struct MmaSums {
   float values[4][4][4] = {};
 };
 
-// sums += left * right, by the CTA; `shared`: kMmaSharedBytes, aligned to 128.
+// CTA collective: sums += left * right; `shared`: kMmaSharedBytes, aligned to 128.
 template <bool kLeftInner, bool kRightInner>
 __device__ inline void multiply_tile(MmaSums& sums, std::uint32_t shared, const MmaOperand& left,
                                      const MmaOperand& right) {

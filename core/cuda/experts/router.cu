@@ -44,7 +44,7 @@ __device__ Best best_of(const float* values, int n, int lane) {
   return best;
 }
 
-// Into p; returns the log-sum-exp.
+// Row softmax into p; returns the log-sum-exp.
 __device__ float softmax(const float* logits, int n, int lane, float* p) {
   float largest = -INFINITY;
   for (int e = lane; e < n; e += 32) largest = Max()(largest, logits[e]);
@@ -165,7 +165,7 @@ __global__ __launch_bounds__(kThreads) void router_backward_kernel(const float* 
     dscores[ids[token * chosen + j]] = rule.factor * (rule.normalize ? (d - product / sum) / sum : d);
   }
   __syncwarp();
-  // Of the probabilities: softmax scores and balance loss.
+  // Gradient of probabilities: softmax scores and balance loss.
   const auto dp = [&](int e) {
     return (rule.sigmoid ? 0.0f : dscores[e]) + (counts != nullptr ? balance * counts[e] : 0.0f);
   };

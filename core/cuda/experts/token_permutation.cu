@@ -34,7 +34,7 @@ __global__ __launch_bounds__(kScanThreads) void place_chunks_kernel(std::int32_t
                                                                     int alignment, float* counts, std::int32_t* ends) {
   __shared__ std::int32_t sums[kScanThreads / 32 + 1];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  std::int32_t before = 0;  // of earlier experts
+  std::int32_t before = 0;  // rows of earlier experts
   for (int first = 0; first < experts; first += kScanThreads) {
     const int e = first + static_cast<int>(threadIdx.x);
     std::int32_t total = 0;

@@ -15,7 +15,7 @@ namespace quench::cuda {
 
 class GemmAutotuner {
  public:
-  // At least one; the cuBLASLt heuristic's first, in its order.
+  // One or more; the cuBLASLt heuristic's first, in its order.
   GemmAutotuner(const GemmProblem& problem, std::vector<cublasLtMatmulAlgo_t> candidates, Device device);
   ~GemmAutotuner();
   GemmAutotuner(const GemmAutotuner&) = delete;
@@ -49,8 +49,8 @@ class GemmAutotuner {
   std::deque<Running> running_;  // oldest first
   std::vector<cudaEvent_t> spare_;
   std::int64_t calls_ = 0;
-  std::size_t current_ = 0;  // of the open call
-  bool open_ = false;        // timed
+  std::size_t current_ = 0;  // candidate of the open call
+  bool open_ = false;        // open call is timed
   bool announced_ = false;
 };
 

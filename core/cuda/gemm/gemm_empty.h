@@ -5,7 +5,7 @@
 
 namespace quench::cuda {
 
-// f32/bf16 each.
+// C = beta * C + bias, f32/bf16 each.
 void gemm_empty(const Tensor& c, float beta, const Tensor& bias = {});
 
 }  // namespace quench::cuda

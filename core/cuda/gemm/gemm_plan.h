@@ -16,7 +16,7 @@ inline constexpr std::size_t kGemmWorkspaceBytes = std::size_t{32} << 20;
 struct GemmCall {
   const void *a = nullptr, *b = nullptr;
   void* c = nullptr;
-  const void* addend = nullptr;  // of the beta term; c unless separate
+  const void* addend = nullptr;  // beta term; c unless separate
   const void* bias = nullptr;
   // Dequantization scales, as in GemmProblem::scales.
   const float *scale_a = nullptr, *scale_b = nullptr;

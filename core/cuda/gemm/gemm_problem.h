@@ -25,7 +25,7 @@ struct GemmProblem {
   bool accumulate = false;  // beta != 0
   GemmScales scales = GemmScales::none;
   bool fast_accumulation = false;  // float8 only
-  // At most 16 bytes.
+  // Alignments of addresses in bytes, at most 16.
   std::uint8_t align_a = 16, align_b = 16, align_c = 16, align_addend = 16;
 
   // Throws invalid_argument for overlapping rows.

@@ -85,7 +85,7 @@ __global__ __launch_bounds__(kThreads) void gemv_kernel(const T* a, const T* b, 
       values[o][0] = s.alpha * sum;
       if (kOperands == 1 && s.beta != 0.0f) values[o][0] += s.beta * to_float(out);
       if (bias != nullptr) values[o][0] += to_float(bias[column + o * s.n]);
-      // As unfused: bit-identical to gemv() then SwiGLU.
+      // Rounding of the unfused GEMM: bit-identical to gemv() then SwiGLU.
       if constexpr (kOperands > 1) values[o][0] = to_float(from_float<C>(values[o][0]));
     }
     if constexpr (kOperands > 1) values[0] = swiglu_of(values[0], values[1]);

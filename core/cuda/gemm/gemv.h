@@ -5,7 +5,7 @@
 
 namespace quench::cuda {
 
-// At most 4 rows of a, b transposed, 16-byte aligned rows.
+// Limits: 4 rows of a, b transposed, 16-byte aligned rows.
 [[nodiscard]] bool is_gemv(const GemmArgs& args);
 void gemv(const GemmArgs& args);
 

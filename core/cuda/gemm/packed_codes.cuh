@@ -15,7 +15,6 @@ namespace quench::cuda {
 // Integers below 2^23 as mantissa of a float in [2^23, 2^24): no conversion.
 inline constexpr std::uint32_t kTwoTo23 = 0x4B000000u;
 
-// bf16x2.
 __device__ inline void fused(const Packed<bfloat16>& codes, std::uint32_t factor, std::uint32_t addend,
                              std::uint32_t (&out)[4]) {
   const Packed<bfloat16> result = fused(codes, {factor, factor, factor, factor}, {addend, addend, addend, addend});

@@ -101,7 +101,7 @@ __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, Pac
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       const float sum = warp_reduce(sums[c][0], Sum());
-      // As unfused: bit-identical to GEMM then SwiGLU.
+      // Rounding of the unfused GEMM: bit-identical to GEMM then SwiGLU.
       values[c][0] = to_float(from_float<T>(sum + (bias != nullptr ? to_float(bias[row_of(c)]) : 0.0f)));
     }
     if (lane == 0) out.write<T>(0, first, swiglu_of(values[0], values[1])[0]);

@@ -26,7 +26,6 @@ struct PackedView {
         group(m.group_size()),
         groups(m.groups()) {}
 
-  // bf16 weight.
   explicit PackedView(const Tensor& values)
       : codes(static_cast<const std::uint8_t*>(values.raw_data())),
         scales(nullptr),

@@ -22,7 +22,7 @@ constexpr int kSmallMThreads = 256, kTileWarps = kSmallMThreads / 32;
 constexpr int kBlocksPerMultiprocessor = 2;  // the next kernel's start while the last ones drain
 constexpr int kInFlight = 4;                 // chunks per warp and row
 constexpr int kAhead = 4;                    // further chunks prefetched to L2
-constexpr int kTileRows = 16;                // of the weight
+constexpr int kTileRows = 16;                // weight rows
 constexpr int kPieceBytes = 64;              // per chunk: 16 for each of four lanes
 
 template <class Codes>
@@ -82,7 +82,7 @@ struct TileRows {
       : first(tile * (gated ? kTileRows / 2 : kTileRows)),
         half(gated ? static_cast<int>(rows / 2) : 0),
         last((gated ? half : static_cast<int>(rows)) - 1) {}
-  // Clamped.
+  // Past the last row: clamped.
   [[nodiscard]] __device__ int operator[](int r) const {
     return half == 0 ? min(first + r, last) : min(first + r % 8, last) + r / 8 * half;
   }
@@ -112,7 +112,7 @@ __global__ __launch_bounds__(kSmallMThreads,
   // Next tile's first chunks during the last MMAs.
   const bool runs_on = share % kInFlight == 0;
   int tile_number = static_cast<int>(blockIdx.x) * block_tiles + warp / split;
-  const uint4* codes[2];  // of the next tile
+  const uint4* codes[2];  // next tile
   int groups[2];
   const auto enter_tile = [&](int number) {
     const TileRows tile(number, w.rows, gated);
@@ -168,7 +168,7 @@ __global__ __launch_bounds__(kSmallMThreads,
     };
     Vector<float, 1> result;
     result[0] = biased(value, r);
-    if (gated) {  // as unfused: bit-identical to GEMM then SwiGLU
+    if (gated) {  // unfused rounding: bit-identical to GEMM then SwiGLU
       Vector<float, 1> of_up;
       of_up[0] = rounded<bfloat16>(biased(up, r + kTileRows / 2));
       result[0] = rounded<bfloat16>(result[0]);

@@ -33,7 +33,6 @@ __device__ inline void stage_unit(uint4* staged, int unit, uint4 v) {
   staged[unit - within + within % kUnits * 4 + within / kUnits] = v;
 }
 
-// As bf16 bits.
 __device__ inline std::uint32_t largest_magnitude(const Packed<bfloat16>& values, std::uint32_t largest) {
 #pragma unroll
   for (const std::uint32_t word : values.words) largest = max(largest, max(word & 0x7FFFu, word >> 16 & 0x7FFFu));

@@ -16,7 +16,7 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kStepRows = 32, kStages = 3, kMostPieces = 4;
-constexpr int kLineColumns = 64, kLineBytes = kLineColumns * 2;  // of dY
+constexpr int kLineColumns = 64, kLineBytes = kLineColumns * 2;  // dY line
 constexpr std::int64_t kFewestRows = 256;
 
 template <int kPieceRank, int kBlockWarps, int kColumnsOfWarp, int kBlocks>
@@ -64,7 +64,7 @@ __device__ void load_step(std::uint32_t stage, const PieceView& piece, const Pas
   }
 }
 
-// Of the slab's rows.
+// cp.async of the slab's rows.
 template <class P>
 __device__ void load_b(std::uint32_t stage, const PieceView& piece, int column) {
   static_assert(P::kSlab * P::kRank * 2 <= P::kStageBytes);
@@ -84,7 +84,6 @@ __device__ std::uint32_t piece_offset(int first_line, int row_bit) {
   return static_cast<std::uint32_t>((first_line * kStepRows + row_half * 8 + row) * kLineBytes +
                                     (column_half ^ row) * 16);
 }
-// From the address of block (0, 0).
 __device__ std::uint32_t piece_address(std::uint32_t first, int r, int i) {
   constexpr int kLinePieces = kLineColumns / 16;
   return (first ^ static_cast<std::uint32_t>(i % kLinePieces * 32)) +

@@ -26,7 +26,6 @@ struct BackwardRows : NormRows<T> {
   }
 };
 
-// Per SM.
 template <int kGroup, int kVectors>
 inline constexpr int kResidentBlocks = (kVectors > 2 ? 512 : 768) / kNormBlock<kGroup>;
 

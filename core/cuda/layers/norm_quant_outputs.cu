@@ -12,7 +12,7 @@ namespace quench::cuda {
 namespace {
 
 using T = bfloat16;
-constexpr int kThreads = 768;  // at most: 80 registers each
+constexpr int kThreads = 768;  // limit: 80 registers each
 constexpr int kVectors = 4;    // 16-byte, per thread, as in norm.cu: same summation order
 constexpr int kStages = 2;     // per group
 

@@ -74,7 +74,7 @@ __device__ inline void fetch_row(Packed<T>* slots, const T* row, int lane, int e
     if (lane + k * kGroup < end) __pipeline_memcpy_async(slots + k * kGroup, from + k * kGroup, sizeof(Packed<T>));
 }
 
-// As for bf16 in pack.cuh.
+// f32 versions of pack.cuh's bf16 functions.
 __device__ inline Packed<float> sum(const Packed<float>& a, const Packed<float>& b) {
   Vector<float> result = unpack(a);
   const Vector<float> addend = unpack(b);

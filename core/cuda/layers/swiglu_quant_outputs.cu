@@ -62,7 +62,7 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
   };
 
   BlockMax block_max(scratch);
-  constexpr int kOutputs = kBackward ? 2 : 1;  // of I elements
+  constexpr int kOutputs = kBackward ? 2 : 1;  // times I elements
   RowQuantOutputs<QuantOutputParts::rows> quant_outputs(args.quant_outputs, block_max);
   Packed<T> columns[kOutputs][kPieces] = {};
   int stage = 0;

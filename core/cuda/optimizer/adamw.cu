@@ -24,7 +24,7 @@ struct Entry {
   void* exp_avg;
   void* exp_avg_sq;
   float* master;
-  std::uint32_t* amax;  // with kAmax
+  std::uint32_t* amax;  // null unless kAmax
   std::int64_t numel;
   std::uint64_t philox_key;
   std::uint64_t element_offset;
@@ -50,7 +50,7 @@ struct Layout {
   using Grad = Type<1>;
   using Moment = Type<2>;
   static constexpr bool kMaster = (kBits >> 3 & 1u) != 0;
-  using Weight = std::conditional_t<kMaster, float, Param>;  // of the update
+  using Weight = std::conditional_t<kMaster, float, Param>;  // updated weight
   static constexpr bool kAllBf16 = kBits == 7u;
   // Stochastically rounded, by AdamWRounding.
   static constexpr unsigned kRounded =

@@ -60,7 +60,7 @@ __device__ inline bool ordinary_moments(float m, float v) {
 // Half the instructions, half of them on the FMA pipe; rejects zeros.
 class UsualMoments {
  public:
-  // `p`: fast_step_weight.
+  // `p`: result of fast_step_weight.
   __device__ void add(float p, float m, float v) {
     least_m_ = fminf(least_m_, fabsf(m));
     least_v_ = fminf(least_v_, v);

@@ -90,7 +90,7 @@ class RandomBits {
   std::uint32_t words_[3][kWords];
 };
 
-// To nearest even.
+// Round to nearest even.
 template <int N>
 struct Nearest {
   template <class T>

@@ -26,7 +26,7 @@ struct Elements {
   [[nodiscard]] __device__ Vector<float, N> load(std::int64_t i, bool wide = true) const {
     return is_bf16 ? load_as<bfloat16, N>(i, wide) : load_as<float, N>(i, wide);
   }
-  // To nearest even.
+  // Round to nearest even.
   template <int N>
   __device__ void store(std::int64_t i, const Vector<float, N>& x, bool wide = true) const {
     if (is_bf16)
@@ -34,7 +34,7 @@ struct Elements {
     else
       store_as(i, nearest<float>(x), wide);
   }
-  // bf16 only.
+  // bf16 tensors only.
   template <unsigned kWanted, int N>
   __device__ void store_stochastic(std::int64_t i, Vector<float, N> x, const RandomBits<kWanted, N>& random,
                                    AdamWRounding what, bool wide = true) const {

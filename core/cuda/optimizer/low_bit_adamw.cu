@@ -72,7 +72,7 @@ struct Codebook {
   std::uint32_t keys[kNegativeKeys + MomentKeys::kCount];
   float thresholds[kEntries];
 
-  // By the CTA; synchronizes.
+  // CTA collective; synchronizes.
   __device__ void fill(const SmallTable<kEntries>& from) {
     const int thread = static_cast<int>(threadIdx.x);
     for (int i = thread; i < kEntries; i += kThreads) thresholds[i] = from.thresholds[i];
@@ -165,7 +165,7 @@ struct Moment {
         codes[j] = static_cast<std::uint8_t>(code);
     };
     if (ordinary) [[likely]] {
-      // As in fast_step_weight. An x too small for a representable remainder has code 0.
+      // Division of fast_step_weight. An x too small for a representable remainder has code 0.
       float inverse;
       asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(scale));
       inverse = fmaf(fmaf(-scale, inverse, 1.0f), inverse, inverse);
@@ -184,7 +184,7 @@ struct Moment {
 
  private:
   static constexpr float kLargestMost = 0x1p100f;
-  // As integers; NaN is largest.
+  // Integer comparison; NaN is largest.
   __device__ static float warp_max(float magnitude) {
     return __uint_as_float(__reduce_max_sync(0xFFFFFFFFu, __float_as_uint(magnitude)));
   }
@@ -215,7 +215,7 @@ __device__ LargestMoments update_lane(const AdamWCoefficients& c, float decay, c
     least_m = fminf(least_m, fabsf(m[j]));
     least_v = fminf(least_v, v[j]);
   }
-  // As UsualMoments, with amax for the sum.
+  // Test of UsualMoments, with amax for the sum.
   if (c.ordinary & (least_m >= kLeastM) & (least_v >= kLeastV) & (most.m <= 0x1p100f) & (most.v <= kLargestV))
       [[likely]]
     return most;

@@ -146,7 +146,7 @@ __global__ __launch_bounds__(kThreads) void values_kernel(const std::uint8_t* co
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads, of_matrix = at.lines * at.length;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += step) {
     const std::int64_t matrix = i / of_matrix, rest = i % of_matrix;
-    const std::int64_t row = at.natural ? at.length : at.lines;  // of out
+    const std::int64_t row = at.natural ? at.length : at.lines;  // row length of out
     const std::int64_t line = at.natural ? rest / row : rest % row, k = at.natural ? rest % row : rest / row;
     const float scale = squares ? scales[(matrix * line_blocks + line / kTile) * blocks + k / kTile]
                                 : scales[k / kTile * at.lines + line];

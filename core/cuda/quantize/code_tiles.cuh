@@ -64,7 +64,7 @@ struct CodeUnits {
   alignas(16) uint2 of_column[kCodeTile][kTileParts];
 };
 
-// To [columns, rows], 8x8 values per thread, by the CTA, once. kWide: `transposed` and its rows are 16-byte aligned.
+// CTA collective, once: 8x8 values per thread to [columns, rows]. kWide: `transposed` and its rows are 16-byte aligned.
 template <bool kWide>
 __device__ inline void store_transposed(uint2 (&codes)[kPiece], CodeUnits& units, std::uint8_t* transposed,
                                         const MatrixBatch& shape, std::int64_t tile_row, std::int64_t tile_column) {

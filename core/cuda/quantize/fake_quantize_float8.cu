@@ -21,7 +21,6 @@ __device__ void round_piece(Piece& piece, float scale) {
   }
 }
 
-// Given amax.
 template <class T>
 __global__ __launch_bounds__(kThreads) void fake_quantize_float8_kernel(const T* x, T* out, const float* amax,
                                                                         std::int64_t rows, std::int64_t columns,

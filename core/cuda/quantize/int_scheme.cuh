@@ -1,5 +1,5 @@
 #pragma once
-// core/ops/quantize/quantize_int.h.
+// Integer quantization (core/ops/quantize/quantize_int.h).
 
 #include "core/cuda/quantize/quantize_common.cuh"
 #include "core/ops/quantize/quantize_int.h"
@@ -18,7 +18,7 @@ __device__ inline float greater_or_nan(float a, float b) {
   return result;
 }
 
-// Of stored words; bf16: even and odd elements apart.
+// Stored words; bf16: even and odd elements apart.
 template <class T>
 struct Extremes {
   std::uint32_t least, most;
@@ -59,7 +59,7 @@ struct Extremes {
   }
 };
 
-// Over kLanes adjacent lanes, in each; by the warp.
+// Warp collective over kLanes adjacent lanes, result in each.
 template <int kLanes, class T>
 __device__ Extremes<T> over_lanes(Extremes<T> own) {
 #pragma unroll
@@ -86,7 +86,6 @@ struct IntScheme {
   }
 };
 
-// One group.
 struct IntConverter {
   float scale, reciprocal, zero_point, lowest, highest, bottom;
   bool floats, divides;

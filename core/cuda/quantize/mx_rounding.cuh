@@ -15,7 +15,6 @@ __device__ inline float through_e2m1(float x) {
   return copysignf(rintf(size * inverse) * step, x);
 }
 
-// `factor` dequantizes.
 template <class Element>
 struct BlockRounder {
   BlockScale by;
@@ -36,14 +35,14 @@ struct BlockRounder {
   }
 };
 
-// From a block's amax (f32 bits); MX or NVFP4 (block_scale.cuh).
+// Rounder from a block's amax (f32 bits); MX or NVFP4 (block_scale.cuh).
 template <class Element, class Scale, class Factor>
 __device__ BlockRounder<Element> block_rounder(std::uint32_t most, const Scale& scale, const Factor& factor) {
   const BlockScale by = scale(__uint_as_float(most));
   return {by, factor(by.code)};
 }
 
-// N elements of a rowwise block of kBlock over adjacent lanes; `most`: own amax, f32 bits. By the warp.
+// Warp collective: N elements of a rowwise block of kBlock over adjacent lanes; `most`: own amax, f32 bits.
 template <class Element, int kBlock, int N, class Scale, class Factor>
 __device__ Vector<float, N> round_among_lanes(Vector<float, N> values, std::uint32_t most, const Scale& scale,
                                               const Factor& factor) {
@@ -64,7 +63,6 @@ __device__ Piece round_piece(const PackedPiece<T>& stored, const Scale& scale, c
   raise(magnitudes, stored);
   return round_among_lanes<Element, kBlock, kPiece>(unpack(stored), largest(magnitudes), scale, factor);
 }
-// 16 bytes.
 template <class T>
 __device__ Packed<T> round_packed_to_mx(const Packed<T>& stored, const MxScale<E4m3>& scale) {
   std::uint32_t word = 0;

@@ -40,7 +40,7 @@ struct QuantOutputPointers {
   [[nodiscard]] bool wide() const { return aligned(codes, 8); }
 };
 
-// As f32 bits.
+// Result as f32 bits.
 __device__ inline std::uint32_t widened_max(std::uint32_t pair) {
   return max(pair << 16, pair & 0xFFFF0000u);
 }
@@ -113,7 +113,7 @@ class BlockMax {
   int turn_ = 0;
 };
 
-// By the CTA.
+// CTA collective.
 __device__ inline void raise_amax(std::uint32_t* amax, std::uint32_t word, BlockMax& block_max) {
   word = block_max(word);
   if (threadIdx.x == 0) atomicMax(amax, word);
@@ -184,7 +184,7 @@ class RowQuantOutputs<QuantOutputParts::rows, kOwner> {
   __device__ RowQuantOutputs(const QuantOutputPointers& quant_outputs, BlockMax& block_max)
       : quant_outputs_(quant_outputs), block_max_(block_max) {}
 
-  // To the row amax and to `columns`.
+  // Row amax and `columns`.
   __device__ void add(const Packed<bfloat16>& piece, Packed<bfloat16>& columns) {
     Packed<bfloat16> most = columns;
 #pragma unroll

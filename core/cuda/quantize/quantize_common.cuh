@@ -97,7 +97,7 @@ __device__ inline std::uint32_t max_magnitude(const Piece& piece) {
   return most;
 }
 
-// Of stored words, and their maximum; per half for 16-bit elements.
+// Stored words, and their maximum; per half for 16-bit elements.
 template <class T>
 __device__ std::uint32_t magnitudes(std::uint32_t word) {
   return word & (sizeof(T) == 4 ? kF32MagnitudeMask : 0x7FFF7FFFu);
@@ -115,7 +115,6 @@ __device__ void raise(PackedPiece<T>& most, const PackedPiece<T>& x) {
 #pragma unroll
   for (int i = 0; i < PackedPiece<T>::kWords; ++i) most.words[i] = larger<T>(most.words[i], magnitudes<T>(x.words[i]));
 }
-// f32 bits.
 template <class T>
 __device__ std::uint32_t largest(const PackedPiece<T>& magnitudes) {
   std::uint32_t word = magnitudes.words[0];

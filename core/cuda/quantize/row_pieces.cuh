@@ -47,7 +47,7 @@ bool with_usual_row_plan(std::int64_t columns, const Body& body) {
                                                                                                              body);
 }
 
-// At 64 registers per thread; CTAs overlap.
+// 64 registers per thread; CTAs overlap.
 template <int kRowThreads>
 inline constexpr int kRowBlocks = 1024 / kRowBlock<kRowThreads>;
 

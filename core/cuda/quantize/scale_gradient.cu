@@ -31,7 +31,6 @@ __global__ __launch_bounds__(kThreads) void scale_gradient_kernel(const T* w, co
       }
     }
   }
-  // By the warp.
 #pragma unroll
   for (int offset = kLanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, offset);
   if (lane == 0 && group < groups) out[group] = sum * factor;

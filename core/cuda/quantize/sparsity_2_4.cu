@@ -38,7 +38,7 @@ __global__ __launch_bounds__(kThreads) void wide_fours_kernel(const Word* x, Wor
   }
 }
 
-// Unaligned.
+// Unaligned fallback.
 template <class Word>
 __global__ __launch_bounds__(kThreads) void fours_kernel(const Word* x, Word* out, std::int64_t fours) {
   const std::int64_t at = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;

@@ -27,7 +27,7 @@ struct RowColumnScales {
       columns[i] = column < s.columns ? column_scales[column] : 1.0f;
     }
   }
-  // By all lanes.
+  // Warp collective.
   __device__ void stage_columns(std::uint32_t to) {
     const std::uint32_t lane = threadIdx.x % 32;
 #pragma unroll
@@ -37,7 +37,7 @@ struct RowColumnScales {
     for (float& row : rows) row = __frcp_rn(row);
     __syncwarp();
   }
-  // Of the thread's two columns in column block `eight`.
+  // Thread's two columns in column block `eight`.
   static __device__ float2 column_scales(std::uint32_t placed, int eight) {
     float2 result;
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"

@@ -62,7 +62,7 @@ class ColumnScales {
       halves_ = make_float2(next_[0].x, next_[0].y);
     }
   }
-  // Of the thread's two columns in column block `eight`.
+  // Thread's two columns in column block `eight`.
   __device__ float2 of(int side, int eight) const {
     if constexpr (kEach) {
       float2 result;

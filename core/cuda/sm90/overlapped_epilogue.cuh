@@ -16,7 +16,7 @@ inline constexpr std::uint32_t kSliceBytes = kSliceRows * kSwizzleBytes,
                                kSliceStorageBytes = kConsumerWarps * kSliceBuffers * kSliceBytes;
 static_assert(smem_bytes(kSliceStorageBytes) <= 227 * 1024);
 
-// Of the calling warp.
+// Buffers of the calling warp.
 __device__ inline std::uint32_t epilogue_smem(const SharedStorage& shared) {
   return shared.out + (threadIdx.x / 32 - 4) * kSliceBuffers * kSliceBytes;
 }
@@ -80,7 +80,7 @@ __device__ __forceinline__ void tma_store_slice(const SharedStorage& shared, int
 
 // [R,N] by row groups, or [E,M,N].
 struct GroupedOutput {
-  CUtensorMap map;  // of C as a matrix
+  CUtensorMap map;  // C as a matrix
   bfloat16* c;
   std::int64_t columns;
   std::int64_t group_rows;  // rows per matrix; 0: row groups

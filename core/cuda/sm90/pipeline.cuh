@@ -23,7 +23,7 @@ inline constexpr std::uint32_t kEpilogueRowBytes = kSwizzleBytes + 16, kEpilogue
 // Column scales per consumer warp.
 inline constexpr std::uint32_t kScaleWarpBytes = kTileN * 4;
 inline constexpr std::uint32_t kEpilogueBytes = kConsumerWarps * (kEpilogueWarpBytes + kScaleWarpBytes);
-// With 1,024 bytes of alignment slack.
+// Includes 1,024 bytes of alignment slack.
 [[nodiscard]] constexpr std::size_t smem_bytes(std::uint32_t epilogue_bytes) {
   return kStages * kStageBytes + epilogue_bytes + 1024 + (2 * kStages + kConsumerWarps) * 8;
 }

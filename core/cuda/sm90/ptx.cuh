@@ -58,7 +58,7 @@ __device__ inline void mbarrier_wait(std::uint32_t barrier, std::uint32_t phase)
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-// Release / acquire; by all threads.
+// Release / acquire; all threads.
 __device__ inline void cluster_sync() {
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n"

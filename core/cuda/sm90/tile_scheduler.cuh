@@ -36,7 +36,7 @@ struct OperandLayout {
 struct ProblemShape {
   // tiles_m: cluster tiles per group (wgrad, symmetric). Symmetric: a group per matrix.
   int groups, tiles_m, tiles_n;
-  std::int64_t rows, columns, k;  // of C (wgrad, symmetric: per group); k: not wgrad
+  std::int64_t rows, columns, k;  // C (wgrad, symmetric: per group); k: not wgrad
 };
 
 struct WorkTile {
@@ -48,7 +48,7 @@ struct WorkTile {
   std::int64_t k_extent = 0;
 };
 
-// CTA's tile for index `tile`, by all lanes of a warp.
+// Warp collective: the CTA's tile for index `tile`.
 template <GemmKind kKind, int kCluster>
 requires(!kIsSymmetric<kKind>) __device__ WorkTile
     work_tile(const std::int32_t* ends, const ProblemShape& s, int tile, std::uint32_t rank) {

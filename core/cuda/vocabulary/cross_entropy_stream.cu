@@ -41,7 +41,7 @@ class Exchange {
     std::uint64_t barrier;
   };
 
-  // By the cluster; cluster sync before the first send.
+  // Cluster collective; cluster sync before the first send.
   __device__ Exchange(Box (&boxes)[2], unsigned blocks, unsigned rank)
       : boxes_(boxes), blocks_(blocks), rank_(rank), bytes_((blocks * kWarps + (rank == 0 ? 1 : 0)) * sizeof(float2)) {
     if (threadIdx.x != 0) return;
@@ -52,13 +52,13 @@ class Exchange {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
 
-  // By the warp.
+  // Warp collective.
   __device__ void send(float largest, float sum) {
     const unsigned lane = threadIdx.x % 32;
     Box& box = boxes_[rows_ % 2];
     if (lane < blocks_) push(box, box.of_warps[rank_ * kWarps + threadIdx.x / 32], make_float2(largest, sum), lane);
   }
-  // By one thread of the cluster.
+  // One thread of the cluster.
   __device__ void send_label(float logit) {
     Box& box = boxes_[rows_ % 2];
     push(box, box.of_label, make_float2(logit, 0.0f), 0);

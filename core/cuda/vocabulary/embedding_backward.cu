@@ -107,7 +107,6 @@ __global__ __launch_bounds__(kThreads, 4) void add_long_runs_kernel(Runs runs, c
   *target = from_float<G>(to_float(*target) + sum);
 }
 
-// One allocation.
 struct SortedPositions {
   Tensor storage, scratch;
   Runs runs;

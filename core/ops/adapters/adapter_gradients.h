@@ -16,7 +16,7 @@ struct AdapterGradientPiece {
   std::int64_t rank_begin = 0;  // first of rank in hidden and dhidden
   float scale = 1.0f;
   float gradient_scale = 1.0f;
-  bool accumulate = false;  // of db
+  bool accumulate = false;  // adds to db
 };
 
 struct AdapterGradientsArgs {

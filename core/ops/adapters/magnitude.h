@@ -28,7 +28,7 @@ struct MagnitudeGradientArgs {
   Tensor dy, x;             // [N,M], one dtype, contiguous columns
   Tensor norms;             // f32 [M]
   Tensor out;               // [M], f32 or dtype of x
-  bool accumulate = false;  // of out
+  bool accumulate = false;  // adds to out
 };
 
 extern constinit KernelSlot<RowNormsArgs> row_norms_slot;

@@ -56,8 +56,8 @@ struct GroupedFloat8GemmArgs {
 
 // C[e] = A_e^T * B_e + beta * C[e] over group e's rows, possibly none.
 struct GroupedFloat8WgradArgs {
-  GroupColumns a;  // of [R,M]
-  GroupColumns b;  // of [R,N]
+  GroupColumns a;  // [R,M]
+  GroupColumns b;  // [R,N]
   Tensor ends;
   Tensor c;  // [E,M,N], bf16 or f32, contiguous
   float beta = 0.0f;

@@ -43,7 +43,7 @@ enum class AdamWRounding : std::uint64_t { param, exp_avg, exp_avg_sq };
 
 extern constinit KernelSlot<AdamWArgs> adamw_slot;
 
-// In f32:
+// f32 arithmetic:
 //   p = p (1 - lr wd); m = m + (1-b1)(g-m); v = b2 v + (1-b2) g^2;
 //   p = p - lr/(1-b1^t) * m / (sqrt(v)/sqrt(1-b2^t) + eps).
 // f64 scalars, rounded once. The update uses unrounded m and v. Element i: stochastic_round_bf16 with key {seed,

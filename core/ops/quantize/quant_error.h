@@ -19,7 +19,7 @@ template <class Element>
 
 struct QuantErrorArgs {
   Tensor x;       // [R,C] f32/bf16, contiguous
-  QuantTensor q;  // of x: e4m3/e5m2, natural orientation, f32 encode scales
+  QuantTensor q;  // quantized x: e4m3/e5m2, natural orientation, f32 encode scales
   Tensor out;     // f64 [5]: QuantError's fields
 };
 

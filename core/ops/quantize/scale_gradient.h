@@ -14,7 +14,7 @@ struct ScaleGradientArgs {
   Tensor scales;  // f32 [N,G]
   Tensor out;     // f32 [N,G]
   IntQuantOptions options;
-  float factor = 1.0f;  // of the sum
+  float factor = 1.0f;  // multiplies the sum
 };
 extern constinit KernelSlot<ScaleGradientArgs> scale_gradient_slot;
 // Deterministic f32 sums; no zero points.
