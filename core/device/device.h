@@ -61,7 +61,7 @@ class Backend {
 
   // Allocator segment, at least 64-byte aligned; nullptr if out of memory.
   virtual void* allocate(Device device, std::size_t bytes) = 0;
-  // Segment contiguous with this call's previous one, so that blocks may span both; multiples of 2 MiB. nullptr also if
+  // Segment contiguous with this call's previous one (blocks may span both); multiples of 2 MiB. nullptr also if
   // unsupported.
   virtual void* allocate_behind(Device, std::size_t) { return nullptr; }
   virtual void deallocate(Device device, void* pointer, std::size_t bytes) noexcept = 0;
@@ -82,7 +82,7 @@ class Backend {
   [[nodiscard]] virtual bool is_done(Event) { return true; }
   virtual void synchronize(Event event) = 0;
 
-  // Captures the calling thread's work on a created stream until end_capture. False: unsupported, end_capture must not
+  // Captures the calling thread's work on a created stream until end_capture. False: unsupported; end_capture must not
   // be called.
   virtual bool begin_capture(Stream) { return false; }
   // Throws failed if an op cannot be captured.

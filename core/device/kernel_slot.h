@@ -1,8 +1,7 @@
 #pragma once
 // One kernel per op and device type, filled during static initialization.
 //
-// CPU: the highest supported x86-64 level wins. An empty slot throws "op x has no CUDA kernel in this build". Meta
-// device: no-op.
+// CPU: the highest supported x86-64 level wins. An empty slot throws unsupported; meta device: no-op.
 
 #include <array>
 

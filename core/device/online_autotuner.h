@@ -27,7 +27,7 @@ class OnlineAutotuner {
   // Several trials may be in flight and finish in any order.
   void started(std::size_t candidate);
   // Time in [time - doubt, time], any unit; ignored for dropped candidates. A doubt above a quarter of the time drops
-  // no candidate by itself.
+  // none.
   void finished(std::size_t candidate, float time, float doubt = 0.0f);
   // Drops a failed candidate. Precondition: another remains.
   void withdraw(std::size_t candidate);

@@ -1,6 +1,6 @@
 #pragma once
 // Thread-local guarantee for captured ops: no op writes the weights, and earlier writes are complete. PDL kernels may
-// then read weights while the preceding kernel runs (core/cuda/common/pdl.cuh).
+// then read weights while the preceding kernel runs (pdl.cuh).
 
 #include <algorithm>
 #include <utility>

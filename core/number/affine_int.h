@@ -1,6 +1,5 @@
 #pragma once
-// Affine integer quantization, 1 to 8 bits, two's complement: value ~ (code - zero_point) * scale. TorchAO's formulas
-// for dynamic scales (choose_qparams_affine, quantize_affine).
+// Affine integer quantization, 1 to 8 bits: value ~ (code - zero_point) * scale. TorchAO's formulas for dynamic scales.
 
 #include <cstdint>
 
@@ -11,7 +10,7 @@ namespace quench {
 
 // lowest, highest: code range; "with 0": range includes 0.
 enum class IntMapping : std::uint8_t {
-  symmetric,              // scale = amax / ((highest - lowest) / 2); the largest positive value may clip
+  symmetric,              // scale = amax / ((highest - lowest) / 2); may clip the largest positive value
   symmetric_no_clipping,  // scale = max(min / lowest, max / highest)
   asymmetric,             // scale = (max - min) / (highest - lowest) with 0; integer zero point
   float_zero_point,       // as asymmetric without 0, >= 1e-6; zero point is the value of code 0
@@ -40,8 +39,8 @@ struct IntParameters {
   return dtype == DType::bf16 ? float(bfloat16(scale)) : scale;
 }
 
-// NaN in either bound makes both results NaN. Each step is rounded to T, the values' dtype; `stored`: dtype of the
-// scale. All-zero groups get codes 0.
+// NaN in either bound makes both results NaN. Each step is rounded to T, the values' dtype; `stored`: scale dtype.
+// All-zero groups get codes 0.
 template <class T, class RoundEven>
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr IntParameters int_parameters(float smallest, float largest,
                                                                         IntMapping mapping, int bits, DType stored,
@@ -72,7 +71,7 @@ template <class T, class RoundEven>
     zero_point = round(lowest - round_even(round(low / scale)));
     zero_point = zero_point < lowest ? lowest : zero_point > highest ? highest : zero_point;
   }
-  // A maximum may drop a one-sided NaN.
+  // A maximum may drop NaN.
   if (low != low || high != high) scale = zero_point = low + high;
   return {scale, zero_point};
 }

@@ -33,7 +33,7 @@ enum class DType : std::uint8_t {
 
 // 4 for packed types.
 [[nodiscard]] int bit_width(DType dtype) noexcept;
-// Throws invalid_argument for packed types.
+// Packed types are invalid.
 [[nodiscard]] std::int64_t byte_size(DType dtype);
 [[nodiscard]] std::string_view to_string(DType dtype) noexcept;
 // Also long names (float32, bfloat16).

@@ -21,7 +21,7 @@ inline constexpr std::uint8_t kE8m0Nan = 255;
   return decode_e8m0(byte == kE8m0Nan ? kE8m0Nan : static_cast<std::uint8_t>(254 - byte));
 }
 
-// Smallest power of two >= value, at least 2^-127; Inf and NaN give NaN. As PTX cvt.rp.ue8m0x2.f32.
+// Smallest power of two >= value, at least 2^-127; Inf and NaN give NaN (PTX cvt.rp.ue8m0x2.f32).
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint8_t encode_e8m0_up(float value) noexcept {
   const auto word = bit_cast<std::uint32_t>(value);
   const std::uint32_t exponent = word >> 23;
@@ -44,7 +44,7 @@ inline constexpr int kMxScaleModeCount = 4;
   return kNames[static_cast<int>(mode)];
 }
 
-// Scale byte of a block, amax >= 0. Zero block: 0. Inf, NaN, and amax that `even` rounds to infinity: NaN.
+// Block scale, amax >= 0. Zero block: 0. Inf, NaN, and amax that `even` rounds to infinity: NaN.
 template <class Element>
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint8_t mx_scale(float amax, MxScaleMode mode) noexcept {
   if (mode == MxScaleMode::rceil) {

@@ -67,8 +67,8 @@ struct E5m2 {
   }
 };
 
-// Dynamic encode scale: max / max(amax, 1e-12), one IEEE f32 division (bit-identical to TorchAO's f64 quotient rounded
-// to f32). NaN: NaN; Inf: 0. power_of_two clears the mantissa.
+// Dynamic encode scale: max / max(amax, 1e-12), one IEEE f32 division (TorchAO's f64 quotient rounds to the same bits).
+// NaN: NaN; Inf: 0. power_of_two clears the mantissa.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr float float8_scale(float amax, float max, bool power_of_two) noexcept {
   const float scale = max / (amax < 1e-12f ? 1e-12f : amax);
   const auto word = bit_cast<std::uint32_t>(scale);

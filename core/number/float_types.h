@@ -1,6 +1,5 @@
 #pragma once
-// Storage types of 16- and 8-bit floats. f32 conversions round to nearest even; overflow gives infinity. 8-bit
-// encoders: float8.h, e8m0.h.
+// Storage types of 16- and 8-bit floats. f32 conversions round to nearest even; overflow gives infinity.
 
 #include <cstdint>
 

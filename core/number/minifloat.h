@@ -1,6 +1,6 @@
 #pragma once
-// Rounding and widening of floats with sign, E exponent bits (bias 2^(E-1) - 1), M mantissa bits and subnormals.
-// Callers handle values beyond the largest finite one. Branch-free.
+// Rounding and widening of floats with E exponent bits (bias 2^(E-1) - 1), M mantissa bits and subnormals, branch-free.
+// Callers handle values beyond the largest finite one.
 
 #include <cstdint>
 
@@ -19,8 +19,7 @@ struct Minifloat {
   // Smallest normal, 2^(1 - bias), as f32 bits.
   static constexpr std::uint32_t kMinNormalWord = static_cast<std::uint32_t>(128 - kBias) << 23;
 
-  // f32 magnitude bits to the nearest code, ties to even, without an upper bound: overflow, Inf and NaN give larger
-  // codes.
+  // Nearest code of f32 magnitude bits, ties to even, without an upper bound: overflow, Inf and NaN give larger codes.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint32_t round(std::uint32_t magnitude) noexcept {
     constexpr int kShift = 23 - M;
     constexpr std::uint32_t kRebias = static_cast<std::uint32_t>(127 - kBias) << 23;
@@ -42,7 +41,6 @@ struct Minifloat {
     return code < (1u << M) ? subnormal : bit_cast<float>(normal);
   }
 
-  // Sign bit, shifted to the format's position.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint32_t sign_of(std::uint32_t word) noexcept {
     return (word >> 31) << kSignShift;
   }

@@ -1,6 +1,5 @@
 #pragma once
-// Quantized optimizer moments: table entry times block scale. Dynamic maps of Dettmers et al., 2022, arXiv:2110.02861,
-// as in TorchAO.
+// Quantized optimizer moments: table entry times block scale. Dynamic maps of Dettmers et al., 2022, arXiv:2110.02861.
 
 #include <cstdint>
 
@@ -34,8 +33,8 @@ struct MomentTable {
   return code;
 }
 
-// Code of y in [-1, 1] by a table lookup and an addition. Key: sign, exponent and seven mantissa bits, with at most one
-// threshold each. Magnitudes below 2^-24 (no thresholds) count as 2^-24.
+// Code by table lookup and addition. Key: sign, exponent and seven mantissa bits, with at most one threshold each.
+// Magnitudes below 2^-24 count as 2^-24.
 struct MomentKeys {
   static constexpr int kShift = 16;
   static constexpr std::uint32_t kLeast = (127u - 24u) << 23;  // word of 2^-24
@@ -48,7 +47,7 @@ struct MomentKeys {
     return negative ? ~place : place;
   }
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr int key(std::int32_t place) noexcept { return place >> kShift; }
-  // Code bits of entry(key) + place: magnitudes past the threshold carry or borrow.
+  // Magnitudes past the key's threshold carry or borrow.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint32_t code(std::uint32_t entry,
                                                                        std::int32_t place) noexcept {
     return (entry + static_cast<std::uint32_t>(place)) >> kShift;
@@ -77,7 +76,7 @@ struct MomentKeys {
   }
 };
 
-// int8 and int4; signed: first moment. The unsigned int4 table has no zero: denominators do not vanish.
+// int8 and int4; signed: first moment. Unsigned int4 has no zero: denominators do not vanish.
 [[nodiscard]] const MomentTable& moment_table(MomentFormat format, bool is_signed);
 
 // Block scale = max(amax, this) * moment_scale_factor.

@@ -1,6 +1,6 @@
 #pragma once
-// NVFP4 scales of TorchAO's inference and QAT: blocks of 16 e2m1 values with an e4m3 decode scale, and an f32 global
-// scale with two levels. Quotients are single IEEE f32 divisions in this order: rounding depends on it.
+// NVFP4 scales as TorchAO's: blocks of 16 e2m1 values with an e4m3 decode scale, and an f32 global scale with two
+// levels. Quotients are single IEEE f32 divisions in this order: rounding depends on it.
 
 #include <cstdint>
 
@@ -11,7 +11,7 @@ namespace quench {
 
 inline constexpr int kNvfp4BlockSize = 16;
 
-// amax / (448 * 6); 1 where a zero block's multiplier would overflow (amax < 5.1e-34): values become 0, in TorchAO NaN.
+// amax / (448 * 6); 1 where a zero block's multiplier would overflow (amax < 5.1e-34): values become 0 (TorchAO: NaN).
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr float nvfp4_global_scale(float amax) noexcept {
   const float scale = amax / (E4m3::kMax * E2m1::kMax);
   return scale <= 0x1p-122f ? 1.0f : scale;

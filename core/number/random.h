@@ -1,8 +1,8 @@
 #pragma once
 // Counter-based RNG: Philox4x32-10 (Salmon et al., SC'11).
 //
-// Draws depend on (seed, stream, step, element) only: independent of sharding, threads and tiles, bit-identical on
-// GPUs. stream: usually hash64 of a name; element: global index.
+// Draws depend on (seed, stream, step, element) only, not on sharding, threads or device. stream: usually hash64 of a
+// name; element: global index.
 
 #include <cstdint>
 #include <span>

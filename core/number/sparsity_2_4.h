@@ -1,6 +1,5 @@
 #pragma once
-// 2:4 sparsity: at most two nonzeros per four neighbours. Magnitude bits are compared, identically on every device; NaN
-// ranks highest.
+// 2:4 sparsity: at most two nonzeros per four neighbours, by magnitude bits on every device; NaN ranks highest.
 
 #include <cstdint>
 

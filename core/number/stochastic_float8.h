@@ -1,8 +1,8 @@
 #pragma once
 // Stochastic rounding f32 -> float8 for gradients: unbiased (Gupta et al., 2015).
 //
-// Draws are indexed by row and column, independent of slicing, orientation, order and padding: columns 8c to 8c + 7 of
-// row r take the halves of block (r << 32) + c.
+// Draws by row and column, independent of slicing, orientation, order and padding: columns 8c to 8c + 7 of row r take
+// the halves of block (r << 32) + c.
 
 #include "core/number/float8.h"
 #include "core/number/stochastic_rounding.h"

@@ -1,5 +1,5 @@
 #pragma once
-// Stochastic rounding f32 -> bf16: unbiased, so updates below half an ulp are not lost (Gupta et al., 2015).
+// Unbiased stochastic rounding f32 -> bf16: updates below half an ulp are not lost (Gupta et al., 2015).
 //
 // Element e takes half of word e % 8 / 2 of Philox block e / 8, the lower one if even.
 
@@ -13,8 +13,8 @@ namespace quench {
 
 inline constexpr std::uint64_t kRoundingsPerBlock = 8;
 
-// Truncates value + `random`, uniform in [0, 65536): away from zero with probability f / 65536, f the dropped bits.
-// Overflow gives infinity; NaN stays NaN.
+// Away from zero with probability f / 65536, f the dropped bits; `random` uniform in [0, 65536). Overflow gives
+// infinity; NaN stays NaN.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr bfloat16 stochastic_round_bf16(float value, std::uint32_t random) noexcept {
   const auto word = bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (word + random) >> 16;

@@ -1,5 +1,5 @@
 #pragma once
-// MLA heads (nn/attention/latent_attention.h) in the fused q, k, v layout.
+// MLA heads (latent_attention.h) in the fused q, k, v layout.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/tensor.h"

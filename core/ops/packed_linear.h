@@ -1,5 +1,5 @@
 #pragma once
-// Weight-only quantized linear (core/tensor/packed_matrix.h), f32 accumulators.
+// Weight-only quantized linear (packed_matrix.h), f32 accumulators.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/packed_matrix.h"

@@ -1,5 +1,5 @@
 #pragma once
-// Quantized tensor: payload, scales and format (core/ops/quantize/quantize.h).
+// Quantized tensor: payload, scales and format (quantize.h).
 
 #include <string>
 

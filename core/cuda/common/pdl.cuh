@@ -13,7 +13,7 @@ __device__ inline void pdl_launch_dependents() {
 }
 
 // Waits for all preceding work of the stream. Every thread of a PDL kernel calls it before its first global access,
-// except weights under core/device/read_only_weights.h, L2 prefetches, and values that only steer one.
+// except weights under read_only_weights.h, L2 prefetches, and values that only steer one.
 __device__ inline void pdl_wait() {
 #if defined(QUENCH_CUDA_PDL)
   asm volatile("griddepcontrol.wait;" ::: "memory");

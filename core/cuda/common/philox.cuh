@@ -1,5 +1,5 @@
 #pragma once
-// Philox (core/number/random.h) for several blocks in flight or a shared key.
+// Philox (random.h) for several blocks in flight or a shared key.
 
 #include <cstdint>
 

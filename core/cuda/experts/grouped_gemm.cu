@@ -1,4 +1,4 @@
-// Fallback of core/cuda/sm90/grouped_gemm_bf16.cu: mma.sync for bf16 rows of a multiple of 16 bytes, else f32 FMA. CTAs
+// Fallback of grouped_gemm_bf16.cu: mma.sync for bf16 rows of a multiple of 16 bytes, else f32 FMA. CTAs
 // without rows exit.
 
 #include "core/cuda/common/group_tiles.cuh"

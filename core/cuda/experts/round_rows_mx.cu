@@ -76,7 +76,7 @@ __global__ __launch_bounds__(kThreads) void round_gathered_columns_kernel(RowSou
                                                                           std::int64_t chunks, std::int64_t count,
                                                                           MxScale<E4m3> scale) {
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
-  // Uniform trip count over a warp, for the shuffles.
+  // Warp-uniform trip count for the shuffles.
   for (std::int64_t first = std::int64_t{blockIdx.x} * kThreads + threadIdx.x / 32 * 32; first < count; first += step) {
     const std::int64_t i = first + threadIdx.x % 32;
     const bool inside = i < count;

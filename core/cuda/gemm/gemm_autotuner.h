@@ -1,6 +1,6 @@
 #pragma once
 // Online GEMM autotuner: each training call of a problem runs one cuBLASLt candidate, timed with CUDA events, until one
-// wins (core/device/online_autotuner.h), under the run's data, L2 state and power limit. The host never waits; no
+// wins (online_autotuner.h), under the run's data, L2 state and power limit. The host never waits; no
 // output is computed twice.
 
 #include <chrono>

@@ -1,5 +1,5 @@
 #pragma once
-// In-register dequantization (core/tensor/packed_matrix.h) to f32, or of words to Pair (bf16x2 or f16x2, the cheaper;
+// In-register dequantization (packed_matrix.h) to f32, or of words to Pair (bf16x2 or f16x2, the cheaper;
 // both exact).
 
 #include <cuda_fp8.h>

@@ -1,5 +1,5 @@
 #pragma once
-// Packed weight (core/tensor/packed_matrix.h) and GEMM output in kernels.
+// Packed weight (packed_matrix.h) and GEMM output in kernels.
 
 #include <cuda_fp16.h>
 

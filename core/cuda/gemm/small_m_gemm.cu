@@ -89,7 +89,7 @@ struct TileRows {
 };
 
 // `split` warps (divisor of kTileWarps) share a tile; unsplit warps may take several. `constant`:
-// core/device/read_only_weights.h.
+// read_only_weights.h.
 template <class Codes, bool kNormed>
 __global__ __launch_bounds__(kSmallMThreads,
                              kBlocksPerMultiprocessor) void packed_tiles_kernel(TileInput in, PackedView w, int tiles,

@@ -63,7 +63,7 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
   __shared__ float rstd_ahead[kAhead ? kStages : 1][kAhead ? kNormBlock<kGroup> : 1];  // per thread
   Packed<T>* const own_slots = ahead + threadIdx.x / kGroup * kStages * 3 * vectors + lane;
   int stage = 0;
-  // Empty cp.async groups past the last row keep counts equal.
+  // Empty cp.async groups keep counts equal.
   const auto fetch = [&](std::uint32_t row, int to) {
     if (row < args.rows) {
       const RowPosition at = args.numbering(row);

@@ -46,7 +46,7 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
   int turn = 0;
   Packed<T>* const own = memory + group * kStages * kInputs * vectors + lane;
 
-  // Empty cp.async groups past the last row keep counts equal.
+  // Empty cp.async groups keep counts equal.
   const auto fetch = [&](std::uint32_t row, int stage) {
     if (row < args.rows) {
       const RowPosition at{row, 0};

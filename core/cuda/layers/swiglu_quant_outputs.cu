@@ -43,7 +43,7 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
   __shared__ BlockMax::Scratch scratch;
   const int pieces = args.pieces, threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
 
-  // Empty cp.async groups past the last row keep counts equal.
+  // Empty cp.async groups keep counts equal.
   const auto fetch = [&](std::int64_t row, int stage) {
     if (row < args.rows) {
       const auto* gate_up = reinterpret_cast<const Packed<T>*>(args.gate_up) + row * 2 * pieces;

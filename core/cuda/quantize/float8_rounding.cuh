@@ -1,5 +1,5 @@
 #pragma once
-// Rounding policies of float8 casts: nearest by instruction, or stochastic (core/number/stochastic_float8.h),
+// Rounding policies of float8 casts: nearest by instruction, or stochastic (stochastic_float8.h),
 // bit-identical to the CPU.
 
 #include "core/cuda/common/philox.cuh"

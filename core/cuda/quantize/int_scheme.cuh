@@ -1,5 +1,5 @@
 #pragma once
-// Integer quantization (core/ops/quantize/quantize_int.h).
+// Integer quantization (quantize_int.h).
 
 #include "core/cuda/quantize/quantize_common.cuh"
 #include "core/ops/quantize/quantize_int.h"

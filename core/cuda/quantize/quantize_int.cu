@@ -175,7 +175,7 @@ __global__ __launch_bounds__(kThreads) void fake_groups_kernel(const T* x, T* ou
   constexpr int kKept = kLanes < 4 ? kLanes : 4;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t step = std::int64_t{gridDim.x} * kWarps * 32 * kKept;
-  // Uniform trip count over a warp, for the shuffles.
+  // Warp-uniform trip count for the shuffles.
   for (std::int64_t first = (std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32) * 32 * kKept; first < pieces;
        first += step) {
     PackedPiece<T> kept[kKept] = {};

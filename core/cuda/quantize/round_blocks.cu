@@ -14,7 +14,7 @@ template <class T, class Element, int kBlock, class Scale, class Factor>
 __global__ __launch_bounds__(kThreads) void round_columns_kernel(const T* x, T* out, std::int64_t groups, Scale scale,
                                                                  Factor factor, bool wide) {
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  // Uniform trip count over a warp, for the shuffles.
+  // Warp-uniform trip count for the shuffles.
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x / 32 * 32; first < groups;
        first += stride) {
     const std::int64_t g = first + threadIdx.x % 32;

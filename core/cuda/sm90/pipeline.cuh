@@ -119,7 +119,7 @@ __device__ void producer_loop(const SharedStorage& shared, const CUtensorMap* ma
   }
 }
 
-// In every CTA that writes to it.
+// Release in every CTA that writes to the stage.
 template <int kCluster>
 __device__ void consumer_release(const SharedStorage& shared, int stage) {
   const std::uint32_t lane = threadIdx.x % 32;

@@ -1,7 +1,7 @@
-// Fused cross-entropy forward and backward. A row of f32 logits (513 KB for 128,256 tokens) exceeds an SM, rows in
-// flight exceed L2. A cluster of up to eight CTAs shares a row, read once into up to ten 16-byte vectors per thread,
-// reduced through distributed shared memory; two CTAs per SM overlap reads and writes. Longer or unaligned rows are
-// read twice; long bf16 rows: cross_entropy_stream.cu.
+// Fused cross-entropy. A row of f32 logits (513 KB for 128,256 tokens) exceeds an SM, rows in flight exceed L2: a
+// cluster of up to eight CTAs shares a row, read once into up to ten 16-byte vectors per thread, reduced through
+// distributed shared memory; two CTAs per SM overlap reads and writes. Longer or unaligned rows are read twice; long
+// bf16 rows: cross_entropy_stream.cu.
 
 #include "core/ops/cross_entropy.h"
 

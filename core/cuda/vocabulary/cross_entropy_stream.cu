@@ -1,6 +1,6 @@
-// Fused cross-entropy for long rows of bf16 logits. Persistent clusters, one row at a time; cp.async prefetches the
-// next row, so HBM stays busy during reductions; two CTAs per SM fill each other's stalls. A thread reads only its own
-// copies. One cluster barrier per row: each warp sums against its own maximum and sends both to every CTA.
+// Cross-entropy for long bf16 rows. Persistent clusters, one row at a time; cp.async prefetches the next row, so HBM
+// stays busy during reductions; two CTAs per SM. A thread reads only its own copies. One cluster barrier per row: each
+// warp sums against its own maximum and sends both to every CTA.
 
 #include <cooperative_groups.h>
 #include <cuda_pipeline.h>
@@ -147,7 +147,7 @@ __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid
   cluster.sync();  // initialized
   for (; row < args.rows; row += clusters, stage ^= 1) {
     const std::int32_t own_label = label;
-    fetch(row + clusters, next_label, stage ^ 1);  // consumed by this thread
+    fetch(row + clusters, next_label, stage ^ 1);  // stage consumed by this thread
     label = next_label;
     next_label = label_of(row + 2 * clusters);
     G* gradients = args.dlogits != nullptr ? args.dlogits + row * args.vocab : nullptr;

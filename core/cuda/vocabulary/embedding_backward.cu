@@ -72,8 +72,8 @@ __device__ std::int64_t lower_bound(const Runs& runs, std::int64_t low, std::int
   return low;
 }
 
-// Longer runs: summed by the CTAs of the first covered multiple of kLongRun, one column per thread, kBatch rows in
-// flight. Low occupancy leaves registers for the loads.
+// Longer runs: by the CTAs of the first covered multiple of kLongRun, one column per thread, kBatch rows in flight, at
+// low occupancy.
 template <class T, class G>
 __global__ __launch_bounds__(kThreads, 4) void add_long_runs_kernel(Runs runs, const T* dout, G* dtable,
                                                                     std::int64_t width, unsigned slices) {

@@ -15,7 +15,7 @@ enum class BlockGemms : std::uint8_t {
   emulated_by_group,
 };
 
-// C[r] = A[r] * B[e]^T for row r of group e; 0 after the last group.
+// GroupedGemmArgs with transpose_b.
 struct BlockFloat8GemmArgs {
   BlockFloat8 a;  // [R,K], 1x128
   BlockFloat8 b;  // [E,N,K], 128x128
@@ -24,7 +24,7 @@ struct BlockFloat8GemmArgs {
   BlockGemms products = BlockGemms::native;
 };
 
-// C[e] = A_e^T * B_e + beta * C[e] over group e's rows, possibly none.
+// As GroupedWgradArgs.
 struct BlockFloat8WgradArgs {
   BlockFloat8 a;  // columns of [R,M], 1x128
   BlockFloat8 b;  // columns of [R,N], 1x128

@@ -44,7 +44,7 @@ struct GroupColumnsCastArgs {
   GroupColumns out;
 };
 
-// C[r] = A[r] * B[e]^T for row r of group e; 0 after the last group.
+// GroupedGemmArgs with transpose_b.
 struct GroupedFloat8GemmArgs {
   QuantTensor a;  // [R,K], e4m3 rowwise
   QuantTensor b;  // [E,N,K], e4m3 rowwise
@@ -54,7 +54,7 @@ struct GroupedFloat8GemmArgs {
   bool fast_accumulation = false;
 };
 
-// C[e] = A_e^T * B_e + beta * C[e] over group e's rows, possibly none.
+// As GroupedWgradArgs.
 struct GroupedFloat8WgradArgs {
   GroupColumns a;  // [R,M]
   GroupColumns b;  // [R,N]

@@ -1,5 +1,5 @@
 #pragma once
-// MX emulation (core/ops/quantize/round_mx.h) of expert rows, both ways in one pass.
+// MX emulation (round_mx.h) of expert rows, both ways in one pass.
 
 #include "core/number/e8m0.h"
 #include "core/ops/experts/grouped_float8.h"

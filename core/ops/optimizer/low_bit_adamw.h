@@ -1,5 +1,5 @@
 #pragma once
-// Multi-tensor AdamW with 8- or 4-bit moments (core/number/moment_codes.h). Other fields: AdamWTensor.
+// Multi-tensor AdamW with 8- or 4-bit moments (moment_codes.h). Other fields: AdamWTensor.
 
 #include <span>
 

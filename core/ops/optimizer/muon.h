@@ -1,6 +1,5 @@
 #pragma once
-// Elementwise parts of Muon (Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024), as in
-// torch.optim.Muon. Other fields: AdamWTensor.
+// Elementwise parts of Muon (Jordan et al., 2024), as in torch.optim.Muon. Other fields: AdamWTensor.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/tensor.h"

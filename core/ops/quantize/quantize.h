@@ -25,7 +25,7 @@ struct AmaxArgs {
 extern constinit KernelSlot<AmaxArgs> amax_slot;
 [[nodiscard]] Tensor amax(const Tensor& x, Granularity granularity);
 
-// float8_scale() of core/number/float8.h, elementwise.
+// float8_scale() of float8.h, elementwise.
 struct Float8ScaleArgs {
   Tensor amax, scale;
   ElementFormat element = ElementFormat::e4m3;
@@ -34,7 +34,7 @@ struct Float8ScaleArgs {
 extern constinit KernelSlot<Float8ScaleArgs> float8_scale_slot;
 [[nodiscard]] Tensor float8_scale(const Tensor& amax, ElementFormat element, bool power_of_two);
 
-// To nearest even, or stochastic with a key (core/number/stochastic_float8.h). Draws are indexed by row and column of
+// To nearest even, or stochastic with a key (stochastic_float8.h). Draws are indexed by row and column of
 // x, batches stacked: x^T gets the values of x under equal scales.
 struct Float8Rounding {
   std::optional<RandomKey> key = std::nullopt;
@@ -98,7 +98,7 @@ extern constinit KernelSlot<MxCastArgs> mx_cast_slot;
 // The blocked axis is a multiple of 32. NaN/Inf makes its block NaN (scale byte 255, Element::kNanCode).
 [[nodiscard]] QuantTensor quantize_mx(const Tensor& x, const MxOptions& options);
 
-// NVFP4: blocks of 16 e2m1 values with an e4m3 scale (core/number/nvfp4.h).
+// NVFP4: blocks of 16 e2m1 values with an e4m3 scale (nvfp4.h).
 
 // f32 [1]; amax has one element.
 struct Nvfp4GlobalScaleArgs {

@@ -1,5 +1,5 @@
 #pragma once
-// Integer quantization (1 to 8 bits) by groups of the last axis (core/number/affine_int.h), shared by PTQ and QAT.
+// Integer quantization (1 to 8 bits) by groups of the last axis (affine_int.h), shared by PTQ and QAT.
 //
 // Values: f32/bf16, contiguous, rank >= 1. Scales: each step rounded to the dtype of x, stored in f32. Codes per
 // IntDivision; value = (code - zero_point) * scale in f32, rounded once, to nearest even. IntMapping::float_zero_point:
