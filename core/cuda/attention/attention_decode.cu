@@ -1,6 +1,6 @@
-// Split-KV decode attention (Dao et al., "Flash-Decoding for long-context inference"), memory bound. Query heads of a
-// KV head share one read of the cache. Long caches are split into parts to occupy every SM, a part's scores in shared
-// memory (no running maximum), combined in order by a second kernel. Short caches: one part of a larger CTA.
+// Split-KV decode attention (Flash-Decoding), memory bound. Query heads of a KV head share one read of the cache. Long
+// caches are split into parts to occupy every SM, a part's scores in shared memory (no running maximum), combined in
+// order by a second kernel. Short caches: one part of a larger CTA.
 
 #include <algorithm>
 #include <cmath>

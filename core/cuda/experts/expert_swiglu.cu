@@ -52,7 +52,6 @@ __global__ __launch_bounds__(kThreads) void expert_swiglu_kernel(const T* gate_u
   }
 }
 
-// dgate_up may alias gate_up.
 template <class T, bool kWide, bool kInput>
 __global__ __launch_bounds__(kThreads) void expert_swiglu_backward_kernel(const T* dout, const T* gate_up,
                                                                           const float* weights,

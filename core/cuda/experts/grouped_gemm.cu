@@ -1,5 +1,5 @@
-// Fallback of grouped_gemm_bf16.cu: mma.sync for bf16 rows of a multiple of 16 bytes, else f32 FMA. CTAs
-// without rows exit.
+// Fallback of grouped_gemm_bf16.cu: mma.sync for bf16 rows of a multiple of 16 bytes, else f32 FMA. CTAs without rows
+// exit.
 
 #include "core/cuda/common/group_tiles.cuh"
 #include "core/cuda/common/launch.h"

@@ -1,7 +1,7 @@
 #pragma once
 // Online GEMM autotuner: each training call of a problem runs one cuBLASLt candidate, timed with CUDA events, until one
-// wins (online_autotuner.h), under the run's data, L2 state and power limit. The host never waits; no
-// output is computed twice.
+// wins (online_autotuner.h), under the run's data, L2 state and power limit. The host never waits; no output is
+// computed twice.
 
 #include <chrono>
 #include <deque>

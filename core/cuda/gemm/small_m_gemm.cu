@@ -19,7 +19,7 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kSmallMThreads = 256, kTileWarps = kSmallMThreads / 32;
-constexpr int kBlocksPerMultiprocessor = 2;  // the next kernel's start while the last ones drain
+constexpr int kBlocksPerMultiprocessor = 2;  // CTAs per SM; the next kernel's start while the last ones drain
 constexpr int kInFlight = 4;                 // chunks per warp and row
 constexpr int kAhead = 4;                    // further chunks prefetched to L2
 constexpr int kTileRows = 16;                // weight rows
@@ -205,7 +205,7 @@ __global__ __launch_bounds__(kSmallMThreads,
           if constexpr (Codes::kBits < 16) factors[h] = w.scale_of(scales[u][h]);
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums[i] = fmaf(factors[i / 2], c[0][i] + c[1][i], sums[i]);
-        if (Codes::kBits < 16 && w.offsets != nullptr) {  // times the sum of x, an MMA with ones
+        if (Codes::kBits < 16 && w.offsets != nullptr) {  // offset times the sum of x, an MMA with ones
           constexpr std::uint32_t kOnes = std::is_same_v<Pair, bfloat16> ? 0x3F803F80 : 0x3C003C00;
           float totals[4] = {};
 #pragma unroll

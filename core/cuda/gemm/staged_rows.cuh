@@ -92,8 +92,8 @@ __device__ inline void stage_rows(const TileInput& in, int units, uint4* staged,
   }
 }
 
-// Bit-identical to norm.cu by its summation order: `lanes` threads with a unit in each of kNormedParts
-// iterations, a tree over each warp, then over warps.
+// Bit-identical to norm.cu by its summation order: `lanes` threads with a unit in each of kNormedParts iterations, a
+// tree over each warp, then over warps.
 template <class Codes, int kUnits, int kThreads>
 __device__ inline void stage_normed_row(const TileInput& in, int units, uint4* staged, RowScales& row_scales) {
   constexpr bool kScales = std::is_same_v<typename Codes::Pair, float16>;

@@ -25,7 +25,7 @@ struct Shape {
   [[nodiscard]] __device__ int second(int i) const { return interleaved ? 2 * i + 1 : i + rotary / 2; }
 };
 
-// Column `column` under RoPE.
+// Element `column` of a RoPE part.
 template <class T>
 __device__ inline T rotated(const T* x, const Shape& s, const float* cos, const float* sin, int column) {
   const int half = s.rotary / 2, i = column < half ? column : column - half;

@@ -75,8 +75,8 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
 
 constexpr int kAnyThreads = 256;
 
-// Any width and alignment: rows are read twice, then from cache. Threads re-read only their own writes: outputs may
-// alias inputs.
+// Any width and alignment: rows are read twice, the second time from cache. Threads re-read only their own writes:
+// outputs may alias inputs.
 template <class T>
 __global__ __launch_bounds__(kAnyThreads) void norm_any_kernel(ForwardRows<T> args) {
   pdl_sync();

@@ -35,9 +35,9 @@ inline constexpr std::size_t kSharedBytes = std::max(
     {kParts == QuantOutputParts::rows ? sizeof(Packed<T>) * kNormBlock<kGroup> * kVectors : 0,
      kNormBlock<kGroup> > kGroup ? sizeof(float) * (kNormBlock<kGroup> / kGroup) * kColumns : 0, sizeof(Packed<T>)});
 
-// Memory bound: 8 H bytes per row in bf16 (6 H without dsum), 2 H for a recomputed y, H for float8 values. dx may alias
-// dy or dsum. Summation order is independent of the quantization outputs, which require bf16; QuantOutputParts::rows:
-// one CTA or warp per row. kAhead: prefetch to dynamic shared memory, [kStages][3][vectors] per group.
+// Memory bound: 8 H bytes per row in bf16 (6 H without dsum), 2 H for a recomputed y, H for float8 values. Summation
+// order is independent of the quantization outputs, which require bf16; QuantOutputParts::rows: one CTA or warp per
+// row. kAhead: prefetch to dynamic shared memory, [kStages][3][vectors] per group.
 constexpr int kStages = 2;
 template <class T, int kGroup, int kVectors, QuantOutputParts kParts, bool kAhead>
 __global__ __launch_bounds__(kNormBlock<kGroup>,
@@ -187,7 +187,7 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
 
 constexpr int kAnyThreads = 256;
 
-// Any width and alignment; operands are read twice, then from cache.
+// Any width and alignment; operands are read twice, the second time from cache.
 template <class T>
 __global__ __launch_bounds__(kAnyThreads) void norm_backward_any_kernel(BackwardRows<T> args) {
   __shared__ GroupScratch scratch;

@@ -29,8 +29,7 @@ constexpr int kMostBarriers = 15;
 template <int kGroup>
 inline constexpr int kMostGroups = kThreads / kGroup;
 
-// Bytes per row in bf16: 5 H, with a residual 9 H. kGroup threads per row; rank 2, y and sum contiguous. `sum` may
-// alias x or residual.
+// Bytes per row in bf16: 5 H, with a residual 9 H. kGroup threads per row; rank 2, y and sum contiguous.
 template <int kGroup, bool kResidual>
 __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_constant__ ForwardRows<T> args) {
   constexpr int kInputs = kResidual ? 2 : 1, kWarps = kGroup / 32;

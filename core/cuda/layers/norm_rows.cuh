@@ -49,7 +49,7 @@ struct ForwardRows : NormRows<T> {
   [[nodiscard]] bool wide() const { return NormRows<T>::wide() && residual.wide(this->width) && sum.wide(this->width); }
 };
 
-// For kGroup threads per row.
+// Threads per CTA for kGroup threads per row.
 template <int kGroup>
 inline constexpr int kNormBlock = kGroup > 32 ? kGroup : 256;
 

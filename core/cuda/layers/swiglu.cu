@@ -64,7 +64,7 @@ __global__ __launch_bounds__(kThreads, 8) void swiglu_kernel(const T* gate_up, T
   if constexpr (kAmax) finish_amax(amax, most);
 }
 
-// 10 I bytes per row in bf16; 2 I more with `out` (recomputed forward output). dgate_up may alias gate_up.
+// 10 I bytes per row in bf16; 2 I more with `out` (recomputed forward output).
 template <class T, bool kWide, bool kAmax>
 __global__ __launch_bounds__(kThreads, 5) void swiglu_backward_kernel(const T* dout, const T* gate_up, T* dgate_up,
                                                                       T* out, std::int64_t count, std::int64_t pieces,

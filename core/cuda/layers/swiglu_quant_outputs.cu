@@ -35,7 +35,7 @@ template <bool kBackward>
 inline constexpr int kInputs = kBackward ? 3 : 2;
 
 // At most kPieces vectors per thread. Bytes per row in bf16: forward 4 I read, 3 I written; backward 6 I read, 6 I
-// written, 2 I more for a recomputed `out`. dgate_up may alias gate_up.
+// written, 2 I more for a recomputed `out`.
 template <bool kBackward, int kPieces>
 __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel(
     const __grid_constant__ SwigluRows args) {

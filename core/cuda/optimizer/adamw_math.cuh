@@ -80,8 +80,7 @@ __device__ inline float fast_step_weight(const AdamWCoefficients& c, float p, fl
   asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse_root) : "f"(v + 0x1p-126f));
   float root = v * inverse_root;
   root = fmaf(fmaf(-root, root, v), 0.5f * inverse_root, root);
-  // Correctly rounded reciprocal and one exact-remainder correction: correctly rounded division (Markstein,
-  // "Computation of elementary functions on the IBM RISC System/6000 processor", 1990).
+  // Correctly rounded reciprocal and one exact-remainder correction: correctly rounded division (Markstein, 1990).
   float denominator = root * c.inverse_bias2;
   denominator = fmaf(fmaf(-c.bias2, denominator, root), c.inverse_bias2, denominator);
   denominator += c.eps;

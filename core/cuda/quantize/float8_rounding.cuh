@@ -1,6 +1,6 @@
 #pragma once
-// Rounding policies of float8 casts: nearest by instruction, or stochastic (stochastic_float8.h),
-// bit-identical to the CPU.
+// Rounding policies of float8 casts: nearest by instruction, or stochastic (stochastic_float8.h), bit-identical to the
+// CPU.
 
 #include "core/cuda/common/philox.cuh"
 #include "core/cuda/quantize/quantize_common.cuh"

@@ -20,9 +20,9 @@ struct Nf4Tensor {
   }
 };
 
-// x (f32/bf16, flattened, blocks of 64): x / amax in f32; scales round((s - mean) * factor), factor = 128 / (maximum
-// of |s - mean| among 256). Runs on the host; the result is on x's device. Throws invalid_argument if 64 does not
-// divide numel, nonfinite on NaN/Inf.
+// x (f32/bf16, flattened, blocks of 64): x / amax in f32; scales round((s - mean) * factor), factor = 128 / (maximum of
+// |s - mean| among 256). Runs on the host; the result is on x's device. Throws invalid_argument if 64 does not divide
+// numel, nonfinite on NaN/Inf.
 [[nodiscard]] Nf4Tensor quantize_nf4(const Tensor& x);
 
 struct Nf4DequantizeArgs {

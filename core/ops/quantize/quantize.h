@@ -34,8 +34,8 @@ struct Float8ScaleArgs {
 extern constinit KernelSlot<Float8ScaleArgs> float8_scale_slot;
 [[nodiscard]] Tensor float8_scale(const Tensor& amax, ElementFormat element, bool power_of_two);
 
-// To nearest even, or stochastic with a key (stochastic_float8.h). Draws are indexed by row and column of
-// x, batches stacked: x^T gets the values of x under equal scales.
+// To nearest even, or stochastic with a key (stochastic_float8.h). Draws are indexed by row and column of x, batches
+// stacked: x^T gets the values of x under equal scales.
 struct Float8Rounding {
   std::optional<RandomKey> key = std::nullopt;
   std::uint64_t first_row = 0;  // global index

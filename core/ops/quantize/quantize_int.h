@@ -14,7 +14,7 @@
 
 namespace quench {
 
-// The two differ near ties, such as the largest negative value of a symmetric group.
+// The two differ near ties.
 enum class IntDivision : std::uint8_t {
   reciprocal,  // clamp(round(x * (1 / scale)) + zero_point): TorchAO
   quotient,    // clamp(round(x / scale + zero_point)): compressed-tensors
