@@ -1,4 +1,5 @@
 #pragma once
+// Online softmax of attention.
 
 #include <cmath>
 

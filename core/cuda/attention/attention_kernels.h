@@ -1,4 +1,5 @@
 #pragma once
+// Tiled and decode attention kernels.
 
 #include "core/cuda/cudnn/attention_layout.h"
 

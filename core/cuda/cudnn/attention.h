@@ -1,4 +1,5 @@
 #pragma once
+// Attention through cuDNN graphs.
 
 #include <string>
 

@@ -1,4 +1,5 @@
 #pragma once
+// Persistent cache of autotuned cuBLASLt algorithms.
 
 #include <filesystem>
 #include <mutex>

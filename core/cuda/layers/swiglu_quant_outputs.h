@@ -1,4 +1,5 @@
 #pragma once
+// SwiGLU with fused float8 rows or column amax.
 
 #include "core/cuda/common/launch.h"
 #include "core/ops/swiglu.h"

@@ -1,4 +1,5 @@
 #pragma once
+// wgmma mainloop of the SM90 GEMMs.
 
 #include "core/cuda/sm90/pipeline.cuh"
 
