@@ -55,7 +55,8 @@ class ScaleTensor {
   Tensor value_;
 };
 
-// An amax for which fake_quantize_float8 computes this scale; if no f32 quotient by 448 equals it, the nearest.
+// amax for which fake_quantize_float8 computes this scale: 448 * scale (at most FLT_MAX) or a neighbouring f32; if none
+// does, 448 * scale.
 float amax_of_scale(float scale) {
   const float near = std::min(scale * E4m3::kMax, std::numeric_limits<float>::max());
   for (const float amax : {near, std::nextafter(near, 0.0f), std::nextafter(near, 2.0f * near)})
