@@ -64,7 +64,6 @@ float amax_of_scale(float scale) {
   return near;
 }
 
-// Static scale.
 recipes::InputRounding calibrated_rounding(const OperandScheme& scheme, float scale, IntDivision division) {
   if (scheme.element) {
     return [most = std::make_shared<ScaleTensor>(amax_of_scale(scale), Shape{})](const Tensor& x) {
@@ -76,7 +75,7 @@ recipes::InputRounding calibrated_rounding(const OperandScheme& scheme, float sc
   }
   return [scheme, division, one = std::make_shared<ScaleTensor>(scale, Shape{1, 1})](const Tensor& x) {
     const MemoryScope scope(MemoryCategory::activations);
-    // All values as one row.
+    // As one row.
     const Tensor out = Tensor::empty_like(x);
     const Shape row{1, x.numel()};
     fake_quantize_int({.x = x.view(row),
