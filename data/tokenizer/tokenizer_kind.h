@@ -15,8 +15,8 @@ namespace quench {
 struct TokenizerKind {
   std::string_view name;     // file name, or keyword
   std::string_view summary;  // "a SentencePiece tokenizer.model"
-  // Empty path for a keyword. Second argument: further files kept with the tokenizer. Throws the errors of load_tokenizer();
-  // on unsupported the folder's next file is tried.
+  // Empty path for a keyword. Second argument: further files kept with the tokenizer. Throws the errors of
+  // load_tokenizer(); on unsupported the folder's next file is tried.
   std::unique_ptr<Tokenizer> (*open)(const std::filesystem::path& file, const std::vector<std::string>& beside);
   // Other file names: by extension, else the table's first.
   std::string_view extension{};

@@ -32,8 +32,8 @@ class FsdpUnitWeights {
   FsdpUnitWeights(const FsdpUnitWeights&) = delete;
   FsdpUnitWeights& operator=(const FsdpUnitWeights&) = delete;
 
-  // Starts the all-gather of the phase's contents unless current or pending for the parameters' versions; releases
-  // others.
+  // Starts the all-gather of the phase's contents unless current or pending for the parameters' versions. Releases
+  // outdated contents and, unless in use, those that the phase does not read.
   void gather(Phase part);
   void free();
   // Reshards after the last use.

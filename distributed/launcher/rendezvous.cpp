@@ -252,7 +252,7 @@ void Rendezvous::watch(const Round& round, std::function<void(const Failure&)> f
     try {
       const std::unique_ptr<Store> store = store_->connect_again();
       const Deadline first_signs_by = Clock::now() + options_.join_timeout;
-      int heard = 0;  // lower-numbered nodes with a heartbeat
+      int heard = 0;  // nodes 0 to heard - 1 have a heartbeat or are done
       Deadline next_sign{};
       for (std::int64_t signs = 0; *watching;) {
         const std::optional<std::string> text = store->wait(round_prefix(round.number) + "failed", kLook);

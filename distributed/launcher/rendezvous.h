@@ -51,7 +51,7 @@ class Rendezvous {
   // After a failure: the process that serves the store waits, with a time limit, until the other nodes have read it.
   void leave(const Round& round);
   // After success of this node's workers: waits for the other nodes. Returns another node's failure, including a
-  // launcher without a heartbeat for the join timeout.
+  // launcher without a heartbeat for the join timeout; nothing if `stopped` returns true.
   [[nodiscard]] std::optional<Failure> finish(const Round& round, const std::function<bool()>& stopped);
 
   [[nodiscard]] std::string store_endpoint() const { return endpoint_.to_string(); }

@@ -18,8 +18,8 @@ namespace quench::distributed {
 
 class WorkerSet {
  public:
-  // Starts the workers, with files in `folder`/attempt_<round>/<local rank>. Throws like start_worker, after killing
-  // those started.
+  // Starts the workers, with files in `folder`/attempt_<round>/<local rank>. Throws io for the files, and like
+  // start_worker, after killing those started.
   WorkerSet(const LaunchOptions& options, const std::vector<std::string>& command, const Round& round,
             const std::string& store, const std::filesystem::path& folder, OrphanReaper& reaper);
   ~WorkerSet();

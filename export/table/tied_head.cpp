@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kHead = "lm_head.weight", kTable = "model.embed_tokens.weight";
 constexpr std::int64_t kRowsAtOnce = 256;
 
-// f32.
+// Rows of a stored matrix, in f32.
 class StoredRows {
  public:
   StoredRows(const StoredWeights& weights, std::string_view name)

@@ -18,7 +18,7 @@ struct RetentionPolicy {
 // call.
 void apply_retention(const std::filesystem::path& folder, const RetentionPolicy& policy);
 
-// Moves all checkpoints to a new sibling folder earlier-1 (or -2, ...) and logs it: a new run neither replaces nor
+// Moves all checkpoints to a new subfolder earlier-1 (or -2, ...) and logs it: a new run neither replaces nor
 // counts them. Requires the run lock and no save in flight.
 void set_aside_checkpoints(const std::filesystem::path& folder);
 

@@ -31,7 +31,8 @@ class StepTimer {
   // the first step.
   void fill(StepMetrics& metrics, std::optional<double> peak_flops = std::nullopt);
 
-  // Mean wall time of this process's steps; nullopt before the first, which is excluded (warm-up) from the second on.
+  // Mean wall time of this process's steps, without the first (warm-up) once there is a second; nullopt before it, and
+  // for an unknown total.
   [[nodiscard]] std::optional<double> eta_seconds() const;
   [[nodiscard]] std::int64_t steps_done() const noexcept { return steps_done_; }
   // 0 before the first step.

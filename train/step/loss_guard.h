@@ -51,7 +51,7 @@ struct StepVerdict {
 
 class LossGuard {
  public:
-  // Throws bad_config for a negative limit, an empty window, or a z-score that is not positive.
+  // Throws bad_config for a negative limit, a z-score that is not positive, or unless 2 <= min_samples <= window.
   explicit LossGuard(const LossGuardOptions& options);
 
   // `first_bad`: first non-finite tensor, if known; for the message.
