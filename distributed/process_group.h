@@ -71,7 +71,7 @@ class ProcessGroup {
   [[nodiscard]] Work all_reduce(const Tensor& tensor, ReduceOp op, std::string_view label);
   // whole = concatenation of the ranks' `local` in rank order; `local` may be its slice of `whole`.
   [[nodiscard]] Work all_gather(const Tensor& local, const Tensor& whole, std::string_view label);
-  // local = this rank's slice of the reduced `whole`; may alias it.
+  // local = this rank's slice of the reduced `whole`, or stored in that slice of `whole`.
   [[nodiscard]] Work reduce_scatter(const Tensor& whole, const Tensor& local, ReduceOp op, std::string_view label);
   // Part j of rank i's input becomes part i of rank j's output; equal parts.
   [[nodiscard]] Work all_to_all(const Tensor& input, const Tensor& output, std::string_view label);

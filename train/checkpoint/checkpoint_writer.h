@@ -71,8 +71,8 @@ class CheckpointWriter {
   // Non-blocking. Saves completed since the last call; throws a failed save's error under OnSaveError::stop.
   std::vector<SaveReport> poll();
 
-  // Waits for the save in flight, then as poll(). Under keep_going throws one error for all saves failed since the last
-  // finish().
+  // Waits for the save in flight, then as poll(). Under OnSaveError::keep_training throws one error for all saves
+  // failed since the last finish().
   std::vector<SaveReport> finish();
 
   [[nodiscard]] const std::filesystem::path& folder() const noexcept { return folder_; }
