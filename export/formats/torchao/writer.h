@@ -3,7 +3,7 @@
 // prototype/safetensors/safetensors_support.py, quantization/quantize_/workflows, prototype/mx_formats).
 //
 // "a.b.weight" is stored as "a.b._weight_qdata", "a.b._weight_scale", ...; file metadata hold class and attributes.
-// Classes: torchao_classes() in writer.cpp.
+// Classes: kClasses in writer.cpp.
 
 #include <filesystem>
 #include <vector>
