@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "autograd/functions.h"
+#include "autograd/swiglu.h"
 
 namespace quench::nn {
 
@@ -29,7 +29,7 @@ Variable Mlp::forward(const Variable& x, const ForwardContext& context) const {
   if (context.cache != nullptr && x.value().size(0) == 1 && autograd::Tape::current() == nullptr)
     if (const Tensor inner = gate_up_proj_.gated_product(x.value()); inner.defined())
       return down_proj_.forward(Variable(inner));
-  const bool recompute_gate_up = context.activations.of(layer_) == autograd::SwigluInputPolicy::recompute;
+  const bool recompute_gate_up = context.activations.of(layer_) == autograd::SavePolicy::recompute;
   Variable inner;
   {
     // If recomputed, gate_up is freed before the down GEMM.
