@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "autograd/functions.h"
+#include "autograd/swiglu.h"
 
 namespace quench::nn {
 
@@ -30,7 +30,7 @@ Variable Mlp::forward(const Variable& x, const ForwardContext& context) const {
     if (const auto fused = gate_up_proj_.run_fused(
             {.x = x, .epilogue = LinearEpilogue::gated_activation, .mode = LinearMode::inference}))
       return down_proj_.forward(Variable(fused->gated));
-  const bool recompute_gate_up = context.activations.of(layer_) == autograd::SwigluInputPolicy::recompute;
+  const bool recompute_gate_up = context.activations.of(layer_) == autograd::SavePolicy::recompute;
   Variable inner;
   {
     // If recomputed, gate_up is freed before the down GEMM.

@@ -8,8 +8,8 @@ std::vector<LayerKind> layer_kinds(const nn::ModelConfig& model) {
       {"qkv_proj", hidden, model.qkv_rows(), model.qkv_bias, Neighbour::norm, Neighbour::attention},
       {"o_proj", model.num_attention_heads * model.head_dim, hidden, model.output_bias, Neighbour::attention,
        Neighbour::norm},
-      {"gate_up_proj", hidden, 2 * inner, model.mlp_bias, Neighbour::norm, Neighbour::swiglu},
-      {"down_proj", inner, hidden, model.mlp_bias, Neighbour::swiglu, Neighbour::norm},
+      {"gate_up_proj", hidden, 2 * inner, model.mlp_bias, Neighbour::norm, Neighbour::activation},
+      {"down_proj", inner, hidden, model.mlp_bias, Neighbour::activation, Neighbour::norm},
   };
 }
 

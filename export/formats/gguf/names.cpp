@@ -61,7 +61,6 @@ constexpr std::array kOfLayer = {
 };
 constexpr std::string_view kHfLayer = "model.layers.", kGgufLayer = "blk.";
 
-// Name translation from side `from` to side `to`.
 std::optional<std::string> translate(std::string_view name, std::string_view Pair::*from, std::string_view Pair::*to,
                                      std::string_view layer_from, std::string_view layer_to) {
   const std::size_t dot = name.rfind('.');
