@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "autograd/functions.h"
+#include "autograd/swiglu.h"
 #include "nn/linear.h"
 #include "nn/low_rank_adapter.h"
 #include "tests/nn/layer_reference.h"
