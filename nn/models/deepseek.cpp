@@ -1,8 +1,12 @@
 // DeepSeek-V3 and R1 (arXiv:2412.19437): MLA; after some dense layers, MoE with grouped experts, sigmoid scores, expert
 // bias and a shared expert.
 
+#include <cmath>
+
 #include "nn/attention/latent_attention.h"
+#include "nn/attention/rope_scale.h"
 #include "nn/experts/moe.h"
+#include "nn/models/decoder_block.h"
 #include "nn/models/table.h"
 
 namespace quench::nn {
@@ -92,35 +96,48 @@ void write_deepseek(const ModelConfig& config, Json& json) {
   json.set("first_k_dense_replace", config.num_hidden_layers - experts.layer_count());
 }
 
+BlockSpec deepseek_block(const ModelConfig& config, std::int64_t layer) {
+  BlockSpec block = decoder_block(config, layer);
+  AttentionSpec& attention = block.attention;
+  const MlaSpec& mla = attention.mla.emplace(config.mla);
+  attention.make = make_sublayer<LatentAttention>;
+  attention.key_dim = mla.key_dim();
+  attention.value_dim = mla.value_dim;
+  attention.scale = static_cast<float>(rope_score_factor(config.rope) / std::sqrt(static_cast<double>(mla.key_dim())));
+  attention.rotary->dim = mla.rotary_dim;
+  attention.rotary->interleaved = config.mla.interleaved;
+  return block;
+}
+
 }  // namespace
 
-const ModelFamily kDeepseekV3{"DeepseekV3ForCausalLM",
-                              "deepseek_v3",
-                              read_deepseek,
-                              write_deepseek,
-                              {"kv_lora_rank",
-                               "q_lora_rank",
-                               "qk_nope_head_dim",
-                               "qk_rope_head_dim",
-                               "v_head_dim",
-                               "qk_head_dim",
-                               "attention_bias",
-                               "rope_interleave",
-                               "n_routed_experts",
-                               "n_shared_experts",
-                               "num_experts_per_tok",
-                               "moe_intermediate_size",
-                               "norm_topk_prob",
-                               "routed_scaling_factor",
-                               "n_group",
-                               "topk_group",
-                               "first_k_dense_replace",
-                               "topk_method",
-                               "scoring_func",
-                               "moe_layer_freq",
-                               "num_nextn_predict_layers"},
-                              make_sublayer<LatentAttention>,
-                              make_feed_forward,
-                              {.max_position_embeddings = 4096}};
+extern const ModelFamily kDeepseekV3;
+const ModelFamily kDeepseekV3{.architecture = "DeepseekV3ForCausalLM",
+                              .model_type = "deepseek_v3",
+                              .apply = read_deepseek,
+                              .write = write_deepseek,
+                              .executes = {"kv_lora_rank",
+                                           "q_lora_rank",
+                                           "qk_nope_head_dim",
+                                           "qk_rope_head_dim",
+                                           "v_head_dim",
+                                           "qk_head_dim",
+                                           "attention_bias",
+                                           "rope_interleave",
+                                           "n_routed_experts",
+                                           "n_shared_experts",
+                                           "num_experts_per_tok",
+                                           "moe_intermediate_size",
+                                           "norm_topk_prob",
+                                           "routed_scaling_factor",
+                                           "n_group",
+                                           "topk_group",
+                                           "first_k_dense_replace",
+                                           "topk_method",
+                                           "scoring_func",
+                                           "moe_layer_freq",
+                                           "num_nextn_predict_layers"},
+                              .block = deepseek_block,
+                              .defaults = {.max_position_embeddings = 4096}};
 
 }  // namespace quench::nn

@@ -4,6 +4,8 @@
 
 namespace quench::nn {
 
+extern const ModelFamily kDeepseekV3, kLlama, kLlama4, kMistral, kMixtral, kQwen2, kQwen3, kQwen3Moe;
+
 std::span<const ModelFamily> model_families() {
   static const std::vector<ModelFamily> families =
       with_registered<ModelFamily>({kDeepseekV3, kLlama, kLlama4, kMistral, kMixtral, kQwen2, kQwen3, kQwen3Moe});

@@ -82,6 +82,14 @@ std::vector<std::string> model_types() {
   return types;
 }
 
+std::vector<std::string> activations() {
+  std::vector<std::string> names;
+  for (const nn::ModelFamily& family : nn::model_families())
+    if (const std::string name(family.defaults.hidden_act); std::ranges::find(names, name) == names.end())
+      names.push_back(name);
+  return names;
+}
+
 void add_token_ids(Fields& fields, const char* key, std::string_view help) {
   const std::string type = "integer >= 0 or list of them";
   Json schema(Json::Object{{"anyOf", Json::Array{index_schema(), index_list_schema()}}});
@@ -109,7 +117,7 @@ void add_shape_fields(Fields& fields) {
                  "Key and value heads; unset: num_attention_heads.");
   add_typed<Int>(fields, "head_dim", between(2, 65536), fixed,
                  "Width of one head; unset: hidden_size / num_attention_heads.");
-  add_typed<std::string>(fields, "hidden_act", one_of({"silu"}), guarded, "Activation of the gated MLP.");
+  add_typed<std::string>(fields, "hidden_act", one_of(activations()), guarded, "Activation of the gated MLP.");
   add_typed<bool>(fields, "tie_word_embeddings", any_value(), fixed,
                   "The head (lm_head) shares the weight of the embedding table.");
   add_typed<bool>(fields, "attention_bias", any_value(), fixed, "Biases in the attention projections.");
