@@ -245,7 +245,7 @@ ModelConfig parse_model_config(const Json& json, std::string_view source) {
   c.eos_token_ids = in.ids("eos_token_id");
   if (const auto ids = in.ids("bos_token_id"); !ids.empty()) c.bos_token_id = ids.front();
   if (const auto ids = in.ids("pad_token_id"); !ids.empty()) c.pad_token_id = ids.front();
-  const bool kinds_of_layers = std::ranges::find(family.executes, "layer_types") != family.executes.end();
+  const bool kinds_of_layers = family.has_member("layer_types");
   if (const Json* layers = in.find("layer_types"); !kinds_of_layers && layers != nullptr && layers->is_array()) {
     for (const Json& layer : layers->as_array())
       if (!layer.is_string() || layer.as_string() != "full_attention")

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "nn/config_reader.h"
+#include "nn/models/config_member.h"
 #include "nn/models/gguf_architecture.h"
 #include "nn/sublayer.h"
 
@@ -27,7 +28,8 @@ struct ModelFamily {
   void (*apply)(ConfigReader& in, ModelConfig& config) = nullptr;
   // Writes the members that apply() reads; may be null.
   void (*write)(const ModelConfig& config, Json& json) = nullptr;
-  // Family-specific members that apply() reads.
+  // Members of config.json that apply() reads: of this family alone, and known to all families but not executed by all.
+  std::vector<ConfigMember> members = {};
   std::vector<std::string_view> executes = {};
   // Layer `layer` of the model; decoder_block (nn/models/decoder_block.h) makes the common one.
   BlockSpec (*block)(const ModelConfig& config, std::int64_t layer) = nullptr;
@@ -35,6 +37,8 @@ struct ModelFamily {
   // Class of multimodal checkpoints whose text_config is of this family; "": none.
   std::string_view multimodal_architecture = {};
   GgufArchitecture gguf = {};
+
+  [[nodiscard]] bool has_member(std::string_view name) const;
 };
 
 [[nodiscard]] std::span<const ModelFamily> model_families();
