@@ -1,5 +1,5 @@
 #pragma once
-// Checks of the whole command line, before a verb's own parsing.
+// Before a verb's own parsing.
 
 #include <string>
 
@@ -7,8 +7,7 @@
 
 namespace quench {
 
-// Error message for an unknown verb or subcommand, with the nearest name and the list of all. Empty if the name is
-// known or absent.
+// With the nearest name and the list of all. Empty if the name is known or absent.
 [[nodiscard]] std::string unknown_verb(const Command& app, int count, const char* const* arguments);
 
 }  // namespace quench

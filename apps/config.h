@@ -4,8 +4,7 @@
 
 namespace quench {
 
-// Adds `config` with its subcommands ls, cp, check, print, diff, schema (and docs, hidden). Callbacks print to stdout
-// and throw Error on failure.
+// Subcommands ls, cp, check, print, diff, schema (and docs, hidden). Callbacks print to stdout; throw Error on failure.
 void add_config_verb(const Command& app);
 
 }  // namespace quench

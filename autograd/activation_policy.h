@@ -1,5 +1,6 @@
 #pragma once
-// Activation policy: handling of each layer's SwiGLU input until the backward pass.
+// Activation policy: handling of each layer's largest saved tensor, the input of its activation function, until the
+// backward pass.
 
 #include <algorithm>
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 namespace quench::autograd {
 
-enum class SwigluInputPolicy {
+enum class SavePolicy {
   keep,       // in device memory
   offload,    // in pinned host memory (autograd/offload.h)
   recompute,  // its GEMM is repeated in the backward pass; requires selective recompute
@@ -22,17 +23,15 @@ class ActivationPolicy {
   ActivationPolicy(std::int64_t layers, std::int64_t offloaded, std::int64_t recomputed);
 
   [[nodiscard]] std::int64_t layers() const noexcept { return static_cast<std::int64_t>(of_layer_.size()); }
-  [[nodiscard]] SwigluInputPolicy of(std::int64_t layer) const noexcept {
-    return layer >= 0 && layer < layers() ? of_layer_[static_cast<std::size_t>(layer)] : SwigluInputPolicy::keep;
+  [[nodiscard]] SavePolicy of(std::int64_t layer) const noexcept {
+    return layer >= 0 && layer < layers() ? of_layer_[static_cast<std::size_t>(layer)] : SavePolicy::keep;
   }
-  [[nodiscard]] std::int64_t count(SwigluInputPolicy what) const noexcept {
-    return std::ranges::count(of_layer_, what);
-  }
+  [[nodiscard]] std::int64_t count(SavePolicy what) const noexcept { return std::ranges::count(of_layer_, what); }
 
  private:
-  void mark(std::int64_t wanted, SwigluInputPolicy as);
+  void mark(std::int64_t wanted, SavePolicy as);
 
-  std::vector<SwigluInputPolicy> of_layer_;
+  std::vector<SavePolicy> of_layer_;
 };
 
 }  // namespace quench::autograd

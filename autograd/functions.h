@@ -28,9 +28,6 @@ Variable rms_norm(const Variable& x, const Weight& weight, float eps, const Quan
 std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Variable& delta, const Weight& weight,
                                            float eps, const QuantOutputRequest& wanted = {});
 
-// SwiGLU of gate_up [N,2I]: [N,I]. `known`: the value, if already computed and `wanted` is empty.
-Variable swiglu(const Variable& gate_up, const QuantOutputRequest& wanted = {}, const Tensor& known = {});
-
 // Geometry of a fused QKV matrix [N, (heads + 2*kv_heads) * head_dim], heads in the order q, k, v.
 struct QkvLayout {
   std::int64_t heads = 0;

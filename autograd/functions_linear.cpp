@@ -2,6 +2,7 @@
 
 #include "autograd/functions.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/embedding.h"
 #include "core/ops/gemm.h"
 
 namespace quench::autograd {
@@ -63,6 +64,20 @@ Variable add(const Variable& a, const Variable& b) {
     };
   });
   return sum;
+}
+
+Variable embedding(const Weight& table, const Tensor& ids) {
+  const MemoryScope scope(MemoryCategory::activations);
+  Variable out(Tensor::empty({ids.size(0), table.shape()[1]}, table.dtype(), table.device()));
+  quench::embedding({table.acquire().value(), ids, out.value()});
+  Tape::record("embedding", {table}, std::array{&out}, [&] {
+    return [ids, dtable = table.gradient(), dout = out.gradient()] {
+      GradientTarget into = dtable->target();
+      if (!into.accumulate) into.tensor.zero();
+      embedding_backward({.dout = dout->value(), .ids = ids, .dtable = into.tensor});
+    };
+  });
+  return out;
 }
 
 }  // namespace quench::autograd

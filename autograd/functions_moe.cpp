@@ -6,7 +6,6 @@
 #include "core/ops/experts/grouped_gemm.h"
 #include "core/ops/experts/token_permutation.h"
 #include "core/ops/gemm.h"
-#include "core/ops/quantize/quantize.h"
 
 namespace quench::autograd {
 
@@ -194,66 +193,6 @@ Variable expert_linear(const Variable& x, const Weight& weight, const TokenPermu
     };
   });
   return y;
-}
-
-Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const TokenPermutation& rows,
-                       bool score_before_experts, const QuantOutputRequest& request) {
-  const MemoryScope scope(MemoryCategory::activations);
-  const Tensor in = gate_up.value();
-  Variable out(Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device()));
-  const Tensor factors = weights.value(), pairs = rows.pairs;
-  // Rounded output requires recompute of the unrounded matrix in the backward pass.
-  const bool recomputes = gate_up.requires_grad() || weights.requires_grad() || Tape::current() == nullptr;
-  const bool rounds = request.mx && recomputes && out.value().size(1) % kMxBlockSize == 0;
-  if (rounds) out.set_rounded_to_mx();
-  quench::expert_swiglu({.gate_up = in,
-                         .weights = factors,
-                         .pairs = pairs,
-                         .out = out.value(),
-                         .score_before_experts = score_before_experts,
-                         .round = rounds ? request.mx : std::nullopt});
-  const auto handle = std::make_shared<RecomputeHandle>();
-  const bool recorded = Tape::record("expert_swiglu", {gate_up, weights}, std::array{&out}, [&] {
-    const Saved saved = Saved::large(gate_up);
-    const Shape shape = out.value().shape();
-    handle->recompute = [saved, shape, factors, pairs, score_before_experts] {
-      const MemoryScope again_scope(MemoryCategory::workspace);
-      const Tensor kept = saved.get();
-      const Tensor value = Tensor::empty(shape, kept.dtype(), kept.device());
-      quench::expert_swiglu({.gate_up = kept,
-                             .weights = factors,
-                             .pairs = pairs,
-                             .out = value,
-                             .score_before_experts = score_before_experts});
-      return value;
-    };
-    handle->recomputes = true;
-    return [saved, shape, factors, pairs, score_before_experts, handle, din = gate_up.gradient(),
-            dweights = weights.gradient(), dout_of = out.gradient()] {
-      const MemoryScope backward_scope(MemoryCategory::activations);
-      const Tensor kept = saved.get(), dout = dout_of->value();
-      // Last read of the saved tensor: its buffer is reused for the gradient, unless shared.
-      handle->recompute = nullptr;
-      const bool alone = kept.storage().use_count() <= 2;  // the saved tensor and `kept`
-      const Tensor dx = alone ? kept : Tensor::empty_like(kept);
-      Tensor value;
-      if (!handle->waiting.empty()) value = Tensor::empty(shape, kept.dtype(), kept.device());
-      const Tensor df = Tensor::empty_like(factors);
-      expert_swiglu_backward({.dout = dout,
-                              .gate_up = kept,
-                              .weights = factors,
-                              .pairs = pairs,
-                              .dgate_up = dx,
-                              .dweights = df,
-                              .out = value,
-                              .score_before_experts = score_before_experts});
-      handle->run_waiting(value);
-      if (dweights) dweights->contribute(df);
-      if (din) din->contribute(dx);
-    };
-  });
-  if (recorded) out.set_recompute(handle);
-  return out;
 }
 
 }  // namespace quench::autograd

@@ -46,9 +46,4 @@ Variable unpermute_tokens(const Variable& y, const TokenPermutation& rows);
 // Grouped GEMM: x [R,K] * (the expert's part of weight [E*M,K])^T: [R,M].
 Variable expert_linear(const Variable& x, const Weight& weight, const TokenPermutation& rows);
 
-// SwiGLU of gate_up [R,2I] times the router weight f32 [N,k]: [R,I]; with `score_before_experts` SwiGLU of the weighted
-// gate_up. Of `request` only `mx` is supported, if 32 divides I.
-Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const TokenPermutation& rows,
-                       bool score_before_experts = false, const QuantOutputRequest& request = {});
-
 }  // namespace quench::autograd

@@ -1,6 +1,6 @@
 #pragma once
-// Activation offload: the SwiGLU inputs of selected layers are copied to pinned host memory during later layers, and
-// prefetched one layer ahead in the backward pass, on separate streams.
+// Activation offload: the large saved tensors (Saved::large) of selected layers are copied to pinned host memory during
+// later layers, and prefetched one layer ahead in the backward pass, on separate streams.
 
 #include <cstdint>
 #include <deque>
@@ -23,7 +23,7 @@ class ActivationOffloader {
   void begin_forward(std::int64_t layer);
   void end_forward();  // frees device memory of sent tensors
   void begin_backward(std::int64_t layer);
-  [[nodiscard]] bool wanted() const noexcept { return plan_.of(layer_) == SwigluInputPolicy::offload; }
+  [[nodiscard]] bool wanted() const noexcept { return plan_.of(layer_) == SavePolicy::offload; }
   // The tensor must not be written any more.
   [[nodiscard]] std::shared_ptr<OffloadedTensor> send(const Tensor& tensor);
   [[nodiscard]] Tensor get(OffloadedTensor& tensor) const { return tensor.get(in_); }

@@ -2,12 +2,21 @@
 // Fused quantization outputs (amax, float8 rows, column amax) requested by the consumer of a value or gradient.
 // Producers may ignore requests; the consumer then runs its own pass.
 
-#include <optional>
+#include <memory>
 
-#include "core/number/e8m0.h"
 #include "core/ops/quantize/quant_outputs.h"
 
 namespace quench::autograd {
+
+// Base class of a request for another value in place of the result, of its shape and dtype (e.g. rounded to the format
+// of the consumer's GEMM). Producers find a kind that they support by its type.
+class ValueSubstitution {
+ public:
+  ValueSubstitution() = default;
+  ValueSubstitution(const ValueSubstitution&) = delete;
+  ValueSubstitution& operator=(const ValueSubstitution&) = delete;
+  virtual ~ValueSubstitution() = default;
+};
 
 struct QuantOutputRequest {
   bool amax = false;                            // tensorwise amax
@@ -15,11 +24,16 @@ struct QuantOutputRequest {
   bool column_amax = false;                     // amax of each column
   ElementFormat element = ElementFormat::e4m3;  // of `rows`
   bool power_of_two = false;
-  // In place of the matrix: its values rounded to MX along the columns, if the producer can recompute the matrix
-  // (Variable::rounded_to_mx).
-  std::optional<MxScaleMode> mx = std::nullopt;
+  // For the sole consumer, if the producer can recompute the result. The answer is the same object, in
+  // Variable::substitution(); nullptr: the value is the result.
+  std::shared_ptr<const ValueSubstitution> substitution = nullptr;
 
   [[nodiscard]] bool wanted() const noexcept { return amax || rows || column_amax; }
+  // The requested substitution, if of type `Kind`; else nullptr.
+  template <class Kind>
+  [[nodiscard]] std::shared_ptr<const Kind> substitution_as() const {
+    return std::dynamic_pointer_cast<const Kind>(substitution);
+  }
 };
 
 // amax starts at 0.

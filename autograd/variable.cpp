@@ -4,16 +4,14 @@
 
 namespace quench::autograd {
 
-GateUpTarget Gradient::gate_up_target() {
+bool Gradient::begin_fused(FusedBackward& op) {
   constexpr int kThis = 1;  // the caller's own use
-  if (!gate_up_target_ || valid_ || pending_uses_ != kThis) return {};
-  GateUpTarget target = gate_up_target_();
-  passed_ = valid_ = target.gradient.defined();
-  return target;
+  if (valid_ || pending_uses_ != kThis || !op.begin()) return false;
+  return fused_ = valid_ = true;
 }
 
 GradientTarget Gradient::target() {
-  QUENCH_CHECK(!passed_, "a contribution to a gradient that has gone on as that of gate and up");
+  QUENCH_CHECK(!fused_, "contribution to a gradient that a fused backward has consumed");
   const bool accumulate = valid_;
   fused_outputs_ = {};
   if (valid_ && !leaf_ && tensor_.storage().use_count() > 1) {
@@ -30,7 +28,7 @@ GradientTarget Gradient::target() {
 void Gradient::contribute(const Tensor& tensor, QuantOutputs fused_outputs) {
   QUENCH_CHECK(tensor.shape() == shape_, "gradient of shape {} contributed to a variable of shape {}",
                tensor.shape().to_string(), shape_.to_string());
-  QUENCH_CHECK(!passed_, "a contribution to a gradient that has gone on as that of gate and up");
+  QUENCH_CHECK(!fused_, "contribution to a gradient that a fused backward has consumed");
   if (!valid_ && !leaf_ && tensor.dtype() == dtype_) {
     tensor_ = tensor;
     fused_outputs_ = std::move(fused_outputs);
@@ -60,8 +58,8 @@ void Gradient::reset() noexcept {
 }
 
 void Gradient::release() noexcept {
-  valid_ = passed_ = false;
-  gate_up_target_ = nullptr;
+  valid_ = fused_ = false;
+  fused_backward_.reset();
   set_outside_ = false;
   tensor_ = Tensor();
   fused_outputs_ = {};

@@ -1,11 +1,13 @@
 #pragma once
 // Tensor of a differentiable computation. The tape holds only Gradient objects and saved tensors, not values.
 
+#include <concepts>
 #include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "autograd/fused_backward.h"
 #include "autograd/quant_output_request.h"
 #include "core/tensor/tensor.h"
 
@@ -15,11 +17,6 @@ namespace quench::autograd {
 struct GradientTarget {
   Tensor tensor;
   bool accumulate = false;
-};
-
-// Input of SwiGLU [N,2I] and destination of its gradient; undefined: not to be written.
-struct GateUpTarget {
-  Tensor gate_up, gradient;
 };
 
 class Gradient {
@@ -38,10 +35,15 @@ class Gradient {
   // gradients. `fused_outputs`, as requested by the consumer, are dropped by a further contribution.
   void contribute(const Tensor& tensor, QuantOutputs fused_outputs = {});
 
-  // For a gradient read only by SwiGLU: its sole producer may write the gradient of gate and up instead, in a fused
-  // dgrad GEMM. The call takes the target; no contribution may follow.
-  [[nodiscard]] GateUpTarget gate_up_target();
-  void set_gate_up_target(std::function<GateUpTarget()> target) { gate_up_target_ = std::move(target); }
+  // For the sole producer of this gradient: the backward function of the op that reads it, begun, if of type `Op`. The
+  // producer then computes that instead of this gradient; no contribution may follow. nullptr: contribute.
+  template <std::derived_from<FusedBackward> Op>
+  [[nodiscard]] std::shared_ptr<const Op> fused_backward() {
+    std::shared_ptr<Op> op = std::dynamic_pointer_cast<Op>(fused_backward_.lock());
+    return op != nullptr && begin_fused(*op) ? op : nullptr;
+  }
+  // By the op that reads this gradient. Not owned: its record on the tape does.
+  void set_fused_backward(std::weak_ptr<FusedBackward> op) noexcept { fused_backward_ = std::move(op); }
 
   void set_quant_request(const QuantOutputRequest& request) noexcept { request_ = request; }
   [[nodiscard]] const QuantOutputRequest& quant_request() const noexcept { return request_; }
@@ -65,18 +67,20 @@ class Gradient {
 
  private:
   friend class Tape;
+  [[nodiscard]] bool begin_fused(FusedBackward& op);
+
   Shape shape_;
   DType dtype_;
   Device device_;
   bool leaf_;
   bool set_outside_ = false;  // tensor_ came from set_buffer
   bool valid_ = false;
-  bool passed_ = false;   // as the gradient of gate and up
+  bool fused_ = false;    // computed within a fused backward, without a value
   int pending_uses_ = 0;  // recorded functions that have not run yet
   Tensor tensor_;
   QuantOutputRequest request_;
   QuantOutputs fused_outputs_;  // of tensor_
-  std::function<GateUpTarget()> gate_up_target_;
+  std::weak_ptr<FusedBackward> fused_backward_;
   std::vector<std::function<void()>> ready_hooks_;
 };
 
@@ -111,9 +115,9 @@ class Variable {
   void set_fused_outputs(QuantOutputs fused_outputs) { fused_outputs_ = std::move(fused_outputs); }
   [[nodiscard]] const QuantOutputs& fused_outputs() const noexcept { return fused_outputs_; }
 
-  // Recompute returns the unrounded matrix.
-  void set_rounded_to_mx() noexcept { rounded_to_mx_ = true; }
-  [[nodiscard]] bool rounded_to_mx() const noexcept { return rounded_to_mx_; }
+  // The request that the value answers; nullptr: the op's result. Recompute returns the result.
+  void set_substitution(std::shared_ptr<const ValueSubstitution> request) { substitution_ = std::move(request); }
+  [[nodiscard]] const std::shared_ptr<const ValueSubstitution>& substitution() const noexcept { return substitution_; }
 
   // Saving the value again costs no memory.
   void set_saved_by_producer() noexcept { saved_by_producer_ = true; }
@@ -128,8 +132,8 @@ class Variable {
   QuantOutputs fused_outputs_;
   std::shared_ptr<Gradient> gradient_;
   std::shared_ptr<RecomputeHandle> recompute_;
+  std::shared_ptr<const ValueSubstitution> substitution_;
   bool saved_by_producer_ = false;
-  bool rounded_to_mx_ = false;
 };
 
 }  // namespace quench::autograd

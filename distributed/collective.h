@@ -1,5 +1,5 @@
 #pragma once
-// Description of one collective operation: input of the engines, the collective log and error messages.
+// One collective operation, for engines, the collective log and messages.
 
 #include <cstdint>
 #include <string>

@@ -128,7 +128,7 @@ void write_collective_log(const CollectiveLog& log, std::string_view group, int 
     write_file_atomically(path, log.to_json().dump(1));
     QUENCH_LOG_ERROR("the latest operations of group '{}' are in {}", group, path.string());
   } catch (const std::exception&) {
-    // The failure's own message takes precedence.
+    // the failure's own message takes precedence
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Ring buffer of the latest collective operations of a group (flight recorder), for the diagnosis of hangs.
+// Ring buffer of a group's latest collective operations (flight recorder), for the diagnosis of hangs.
 
 #include <chrono>
 #include <cstdint>
@@ -39,12 +39,11 @@ class CollectiveLog {
   void started(std::uint64_t sequence);
   void finished(std::uint64_t sequence);
 
-  // Oldest operation that is enqueued and not finished.
   [[nodiscard]] std::optional<Entry> oldest_unfinished() const;
   [[nodiscard]] std::optional<Entry> latest_enqueued() const;
-  // The n-th operation of all ranks (Entry::collective), if still in the buffer.
+  // Nothing if it has left the buffer.
   [[nodiscard]] std::optional<Entry> collective(std::uint64_t number) const;
-  // Enqueued operations of all ranks, and finished ones.
+  // Counts of operations of all ranks: enqueued, finished.
   [[nodiscard]] std::uint64_t collectives() const;
   [[nodiscard]] std::uint64_t finished_collectives() const;
   [[nodiscard]] std::uint64_t last_enqueued() const;
@@ -62,11 +61,11 @@ class CollectiveLog {
   std::vector<Entry> entries_;
   std::uint64_t last_enqueued_ = 0;
   std::uint64_t collectives_ = 0;
-  std::uint64_t last_finished_ = 0;  // operations of a group finish in order
+  std::uint64_t last_finished_ = 0;  // operations finish in order
 };
 
-// Writes collectives-GROUP-RANK.json to the folder of the launcher's error file (TORCHELASTIC_ERROR_FILE). No-op
-// without a launcher; never throws.
+// Writes collectives-GROUP-RANK.json next to the launcher's error file (TORCHELASTIC_ERROR_FILE). No-op without a
+// launcher; never throws.
 void write_collective_log(const CollectiveLog& log, std::string_view group, int rank) noexcept;
 
 }  // namespace quench::distributed

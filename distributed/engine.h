@@ -12,13 +12,13 @@
 namespace quench::distributed {
 
 struct GroupOptions {
-  std::chrono::milliseconds join_timeout{600'000};  // for all ranks of a group to join
+  std::chrono::milliseconds join_timeout{600'000};  // for all ranks to join
   std::chrono::milliseconds timeout{300'000};       // per operation
   bool check_collectives = true;             // Gloo: ranks compare operation, dtype and sizes before each transfer
-  std::shared_ptr<const Watchdog> watchdog;  // of the world; null: group creation is not watched
+  std::shared_ptr<const Watchdog> watchdog;  // null: group creation is not watched
 };
 
-// Place of this rank in a group. The group's name is equal on all its ranks and unique.
+// The name is equal on all ranks of the group and unique.
 struct GroupPlace {
   std::string name;
   int rank = 0;
@@ -28,14 +28,13 @@ struct GroupPlace {
 class GroupEngine {
  public:
   virtual ~GroupEngine() = default;
-  // Collective over the group's ranks; rendezvous under `prefix` in the store. Throws failed, naming the group, on a
-  // join timeout.
+  // Collective over the group's ranks; rendezvous under `prefix` in the store. Throws failed on a join timeout.
   [[nodiscard]] virtual std::unique_ptr<ProcessGroup> make_group(const GroupPlace& place, Store& store,
                                                                  const std::string& prefix) = 0;
 };
 
 using EngineFactory = std::function<std::unique_ptr<GroupEngine>(Device, const Store&, const GroupOptions&)>;
-// Called by each engine during static initialisation.
+// During static initialisation.
 bool register_engine(DeviceType type, EngineFactory factory);
 // Throws unsupported if this build has no engine for the device.
 [[nodiscard]] std::unique_ptr<GroupEngine> make_engine(Device device, const Store& store, const GroupOptions& options);

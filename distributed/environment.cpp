@@ -17,18 +17,18 @@ namespace {
 
 constexpr int kMaxWorld = 1 << 20;
 constexpr std::uint64_t kTokenFileBytes = 4096;
-constexpr int kFirstDerivedPort = 20000;  // below the usual ephemeral port range
+constexpr int kFirstDerivedPort = 20000;  // below usual ephemeral ports
 constexpr int kDerivedPorts = 10000;
 
-// Environment variables of one launcher; nullptr if it has none.
+// Environment variables of one launcher; nullptr: none.
 struct Launcher {
   const char* name;
   const char* rank;
   const char* size;
   const char* local_rank;
   const char* local_size;
-  const char* proof;   // set only in processes that the launcher started; nullptr: `rank` is enough
-  const char* job[2];  // job name variables, in order of precedence
+  const char* proof;   // set only for processes of the launcher; nullptr: `rank` suffices
+  const char* job[2];  // job name, in order of precedence
 };
 
 constexpr std::array<Launcher, 4> kLaunchers = {{
@@ -40,7 +40,7 @@ constexpr std::array<Launcher, 4> kLaunchers = {{
      "OMPI_COMM_WORLD_LOCAL_SIZE",
      nullptr,
      {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
-    // A batch script also has SLURM_NTASKS but is not a task; only job steps have tasks.
+    // A batch script also has SLURM_NTASKS, but no step.
     {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, "SLURM_STEP_ID", {"SLURM_JOB_ID"}},
     {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", nullptr, {nullptr, nullptr}},
 }};
@@ -49,7 +49,6 @@ class Reader {
  public:
   explicit Reader(const GetVariable& variable) : variable_(variable) {}
 
-  // Empty if unset.
   [[nodiscard]] std::string text(const char* name) const {
     const char* value = name == nullptr ? nullptr : variable_(name);
     return value == nullptr ? std::string() : std::string(value);
@@ -75,7 +74,7 @@ struct Place {
   int size = 1;
 };
 
-// Values of one launcher; nothing if it has not started this process.
+// Nothing if this launcher has not started the process.
 std::optional<Place> place_by(const Launcher& launcher, const Reader& read) {
   if (launcher.proof != nullptr && read.text(launcher.proof).empty()) return std::nullopt;
   const std::optional<int> rank = read.number(launcher.rank, 0, kMaxWorld);
@@ -89,8 +88,8 @@ std::optional<Place> place_by(const Launcher& launcher, const Reader& read) {
   return Place{&launcher, *rank, *size};
 }
 
-// Selected launcher; checks that variables set by hand do not contradict it. Variables of a process launcher (with a
-// run id) take precedence inside a Slurm or MPI task, one per node.
+// Variables set by hand must not contradict the launcher's. A process launcher (with a run id) takes precedence inside
+// a Slurm or MPI task, one per node.
 Place find_place(const Reader& read) {
   Place place;
   const bool by_agent = !read.text("TORCHELASTIC_RUN_ID").empty();
@@ -102,7 +101,7 @@ Place find_place(const Reader& read) {
       if (by_agent) break;
       continue;
     }
-    // mpirun starts its daemons as Slurm tasks: those counts describe the daemons.
+    // mpirun starts its daemons as Slurm tasks: counts are the daemons'.
     if (place.launcher != &kLaunchers.front()) continue;
     QUENCH_CHECK_AS(ErrorCode::bad_config, said->rank == place.rank && said->size == place.size,
                     "the environment contradicts itself: {}={} and {}={}, but {}={} and {}={} ({}); unset one pair",
@@ -118,7 +117,7 @@ std::string job_name(const Launcher& launcher, const Reader& read) {
   return {};
 }
 
-// Equal on all ranks of a job: FNV-1a, since std::hash may differ between machines.
+// FNV-1a: equal on all ranks; std::hash may differ between machines.
 int derived_port(std::string_view job) {
   std::uint32_t hash = 2166136261u;
   for (const char c : job) hash = (hash ^ static_cast<std::uint8_t>(c)) * 16777619u;

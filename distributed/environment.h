@@ -1,8 +1,6 @@
 #pragma once
-// Rank and world size of this process, from the launcher's environment variables.
-//
-// Precedence: RANK and related variables (quench run, torchrun, or set by hand), Open MPI mpirun, Slurm srun, MPICH
-// mpiexec. Default: one rank.
+// Rank and world size from the launcher's environment variables. Precedence: RANK etc. (quench run, torchrun, or by
+// hand), Open MPI, Slurm, MPICH; default: one rank.
 
 #include <functional>
 #include <string>
@@ -12,14 +10,14 @@ namespace quench::distributed {
 struct Environment {
   int rank = 0;
   int world_size = 1;
-  int local_rank = 0;  // rank within the node: GPU index
+  int local_rank = 0;  // within the node: GPU index
   int local_world_size = 1;
-  std::string master_host;  // host of rank 0; empty for one rank
+  std::string master_host;  // of rank 0; empty for one rank
   int master_port = 0;
-  std::string store;  // host:port of the launcher's store; empty: rank 0 serves one at master_host:master_port
+  std::string store;  // host:port of the launcher's store; empty: served by rank 0 at master_host:master_port
   std::string token;
   std::string job;
-  int restart = 0;       // restart count of the launcher
+  int restart = 0;       // restart count
   std::string launcher;  // for messages: "RANK and WORLD_SIZE", "Open MPI", ...; empty for one rank
 
   [[nodiscard]] bool is_distributed() const noexcept { return world_size > 1; }
@@ -27,18 +25,18 @@ struct Environment {
 
 using GetVariable = std::function<const char*(const char*)>;
 
-// Throws bad_config naming the variables: incomplete set, non-numeric values, rank out of range, contradictory
-// launchers, unknown address of rank 0.
+// Throws bad_config naming the variables: incomplete or contradictory, non-numeric, rank out of range, unknown address
+// of rank 0.
 [[nodiscard]] Environment read_environment();
 [[nodiscard]] Environment read_environment(const GetVariable& variable);
 
-// Job secret from a file, without the final line break. Warns if other users can read the file. Throws bad_config
-// naming `what` (flag or variable) if it is empty.
+// Job secret without the final line break. Warns if other users can read the file. Throws bad_config naming `what`
+// (flag or variable) if empty.
 [[nodiscard]] std::string read_token_file(const std::string& file, std::string_view what);
 
-// First host of a Slurm compressed host list: "n[03-05,9],m1" gives "n03". Empty for an empty list.
+// First host of a Slurm host list: "n[03-05,9],m1" gives "n03"; empty if none.
 [[nodiscard]] std::string first_host(std::string_view host_list);
-// Entry `node` of a Slurm compressed count list: "2(x3),1" is 2, 2, 2, 1. 0 if out of range.
+// Entry `node` of a Slurm count list: "2(x3),1" is 2, 2, 2, 1. 0 if out of range.
 [[nodiscard]] int count_of_node(std::string_view counts, int node);
 
 }  // namespace quench::distributed

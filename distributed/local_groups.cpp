@@ -1,11 +1,11 @@
-// Groups without communication: a single rank, and one rank of many on the meta device.
+// Groups without communication: one rank, or one of many on the meta device.
 
 #include "distributed/process_group.h"
 
 namespace quench::distributed {
 namespace {
 
-// Copies `source` to `target` (equal number of elements) unless they alias.
+// Unless they alias.
 void copy_elements(const Tensor& source, const Tensor& target) {
   if (source.raw_data() == target.raw_data() || source.numel() == 0) return;
   Tensor flat = target.view({target.numel()});

@@ -1,14 +1,14 @@
 #pragma once
-// Process group and its collective operations.
+// Process group and its collectives.
 //
-// All ranks of a group call the same operations in the same order. Calls are asynchronous: an operation is complete
-// after Work::wait(). Until then the group holds its tensors; inputs must not be written, outputs neither read nor
-// written. Operations of one group run in order; different groups run concurrently. GPU operations are ordered after
-// the work queued so far on the current stream.
+// All ranks of a group call the same operations in the same order. An operation is complete after Work::wait(); until
+// then the group holds its tensors, inputs must not be written, outputs neither read nor written. Operations of one
+// group run in order, different groups concurrently. GPU operations are ordered after the work queued on the current
+// stream.
 //
-// Tensors are contiguous, on the group's device, with equal dtype and sizes on all ranks. Each operation has a label
-// (tensor name) for the collective log and for messages. Errors (lost rank, mismatched operation) are thrown by wait()
-// as Error(failed) naming group, rank, operation and label.
+// Tensors are contiguous, on the group's device, with equal dtype and sizes on all ranks. Labels (tensor names) are for
+// the collective log and messages. wait() throws Error(failed) on a lost rank or a mismatch, naming group, rank,
+// operation and label.
 
 #include <array>
 #include <chrono>
@@ -28,7 +28,6 @@ namespace quench::distributed {
 
 class Watchdog;
 
-// Pending operation of an engine.
 class PendingCollective {
  public:
   virtual ~PendingCollective() = default;
@@ -37,10 +36,10 @@ class PendingCollective {
 
 class Work {
  public:
-  Work() = default;  // already complete
+  Work() = default;  // complete
   explicit Work(std::shared_ptr<PendingCollective> pending) : pending_(std::move(pending)) {}
 
-  // CPU: blocks until complete. GPU: the current stream waits; the host does not block. No-op on a second call.
+  // CPU: blocks until complete. GPU: the current stream waits, the host does not. No-op on a second call.
   void wait() {
     if (const std::shared_ptr<PendingCollective> pending = std::move(pending_)) pending->wait();
   }
@@ -49,10 +48,9 @@ class Work {
   std::shared_ptr<PendingCollective> pending_;
 };
 
-// Totals of a group since its start.
 struct Traffic {
   std::int64_t calls = 0;
-  std::int64_t bytes = 0;  // minimum bytes sent by this rank (wire_bytes)
+  std::int64_t bytes = 0;  // sent by this rank, at least (wire_bytes)
 };
 using TrafficByKind = std::array<Traffic, kCollectiveKindCount>;
 
@@ -68,56 +66,52 @@ class ProcessGroup {
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] Device device() const noexcept { return device_; }
 
-  // In place. dtypes: f32, f64, bf16, i32, i64. bf16 sums: Gloo accumulates in f32 in rank order; NCCL rounds each
-  // partial sum. max and min propagate NaN on Gloo.
+  // In place; f32, f64, bf16, i32, i64. bf16 sums: Gloo accumulates in f32 in rank order; NCCL rounds partial sums. max
+  // and min propagate NaN on Gloo.
   [[nodiscard]] Work all_reduce(const Tensor& tensor, ReduceOp op, std::string_view label);
-  // whole = concatenation of every rank's `local`, in rank order: size() times its elements. `local` may be its slice
-  // of `whole`.
+  // whole = concatenation of the ranks' `local` in rank order; `local` may be its slice of `whole`.
   [[nodiscard]] Work all_gather(const Tensor& local, const Tensor& whole, std::string_view label);
-  // local = this rank's slice of the reduction over all ranks' `whole`. `local` may be its slice of `whole`.
+  // local = this rank's slice of the reduced `whole`, or stored in that slice of `whole`.
   [[nodiscard]] Work reduce_scatter(const Tensor& whole, const Tensor& local, ReduceOp op, std::string_view label);
   // Part j of rank i's input becomes part i of rank j's output; equal parts.
   [[nodiscard]] Work all_to_all(const Tensor& input, const Tensor& output, std::string_view label);
-  // Variable parts: `send_counts[j]` elements to rank j, `receive_counts[j]` from it, concatenated in rank order.
+  // `send_counts[j]` elements to rank j, `receive_counts[j]` from it, concatenated in rank order.
   [[nodiscard]] Work all_to_all(const Tensor& input, const Tensor& output, std::span<const std::int64_t> send_counts,
                                 std::span<const std::int64_t> receive_counts, std::string_view label);
   [[nodiscard]] Work broadcast(const Tensor& tensor, int root, std::string_view label);
-  // Point-to-point: the n-th send matches the n-th recv between two ranks. Ordered with the group's other operations:
-  // in a ring, one rank must receive first.
+  // Point-to-point: the n-th send matches the n-th recv between two ranks. Ordered with other operations: in a ring,
+  // one rank must receive first.
   [[nodiscard]] Work send(const Tensor& tensor, int to, std::string_view label);
   [[nodiscard]] Work recv(const Tensor& tensor, int from, std::string_view label);
-  // Host barrier over all ranks.
+  // Blocks the host.
   void barrier(std::string_view label);
 
-  // Batch scope: an engine may defer operations and start them together (NCCL: one kernel). Only operations of this
-  // group are allowed inside, and no wait (CollectiveBatch).
+  // Batch scope: an engine may defer operations and start them together (NCCL: one kernel). No wait and no other group
+  // inside.
   virtual void begin_batch() {}
   virtual void end_batch() {}
 
   [[nodiscard]] const TrafficByKind& traffic() const noexcept { return traffic_; }
   void reset_traffic() noexcept { traffic_ = {}; }
 
-  // Latest operations, for the watchdog and reports.
   [[nodiscard]] CollectiveLog& log() noexcept { return log_; }
   // Updates the log for operations that complete without the host.
   virtual void poll() {}
   // Fails pending and later operations with this message. Thread-safe.
   virtual void abort(AbortCause cause, const std::string& reason) = 0;
-  // Reports a local error while the other ranks are in an operation: operations of all groups fail on all ranks with
-  // this reason.
+  // Local error while other ranks are in an operation: fails operations of all groups on all ranks.
   void give_up(const std::string& reason) noexcept;
-  // Registers the group with the watchdog (watchdog.h).
   void watch(std::shared_ptr<Watchdog> watchdog);
-  // Timeout per operation, from the next one on.
+  // For later operations.
   virtual void set_timeout(std::chrono::milliseconds) {}
   [[nodiscard]] virtual std::chrono::milliseconds timeout() const { return {}; }
 
  protected:
-  // Starts a validated operation, whose sequence number is set and logged. Null if it is complete on return.
+  // Starts a validated, logged operation. Null if complete on return.
   virtual std::shared_ptr<PendingCollective> start(const Collective& collective) = 0;
-  // Unregisters from the watchdog; first call in the destructor of every abortable group.
+  // First call in the destructor of every abortable group.
   void unwatch() noexcept;
-  // `message` followed by all ranks' diagnosis of a late operation. May take several seconds.
+  // `message` with all ranks' diagnosis of a late operation. May take several seconds.
   [[nodiscard]] std::string with_diagnosis(const std::string& message, std::uint64_t sequence);
 
  private:
@@ -136,11 +130,11 @@ class ProcessGroup {
   std::shared_ptr<Watchdog> watchdog_;
 };
 
-// Scope whose operations of a group start together at its end.
+// Operations inside the scope start together at its end.
 class CollectiveBatch {
  public:
   explicit CollectiveBatch(ProcessGroup& group) : group_(group) { group_.begin_batch(); }
-  // An exception thrown inside the scope takes precedence.
+  // An exception from the scope takes precedence.
   ~CollectiveBatch() noexcept(false) {
     if (std::uncaught_exceptions() == unwinding_) {
       group_.end_batch();
@@ -159,9 +153,9 @@ class CollectiveBatch {
   int unwinding_ = std::uncaught_exceptions();
 };
 
-// Group of one rank, any device: operations are copies.
+// One rank, any device: operations are copies.
 [[nodiscard]] std::unique_ptr<ProcessGroup> single_group(std::string name, Device device);
-// Rank `rank` of `size` on Device{meta}: operations validate and count bytes only.
+// Rank `rank` of `size` on Device{meta}: operations only validate and count bytes.
 [[nodiscard]] std::unique_ptr<ProcessGroup> meta_group(std::string name, int rank, int size);
 
 }  // namespace quench::distributed

@@ -7,7 +7,7 @@
 namespace quench::distributed {
 namespace {
 
-// Limit for phases in which one rank reads, tokenizes or writes files. A lost rank is still detected.
+// One rank may read, tokenize or write files. A lost rank is still detected.
 constexpr auto kFilesTime = std::chrono::hours(12);
 
 class LongWait {
@@ -24,7 +24,7 @@ class LongWait {
   std::chrono::milliseconds before_;
 };
 
-// Error as text: code, then message. Empty: none.
+// Code, then message. Empty: none.
 std::string to_text(const std::exception_ptr& error) {
   if (!error) return {};
   try {
@@ -41,7 +41,7 @@ void agree(ProcessGroup& group, std::string_view label, const std::exception_ptr
   try {
     errors = exchange_texts(group, to_text(own), label);
   } catch (const std::exception&) {
-    if (!own) throw;  // a local error may have caused the failed exchange
+    if (!own) throw;  // a local error may have caused it
   }
   if (own) std::rethrow_exception(own);
   for (std::size_t rank = 0; rank < errors.size(); ++rank) {
@@ -61,7 +61,6 @@ Ranks make_ranks(const std::shared_ptr<World>& world, int shard, int replicate, 
   Ranks ranks{world->rank(), world->size(), {}, {}, {}, {}, {}, {}, {}};
   ranks.world = {world, &world->all()};
   ranks.host = {world, &world->host()};
-  // Group of `count` ranks with stride `step`.
   const auto group = [&](const std::string& name, int first, int count, int step) -> std::shared_ptr<ProcessGroup> {
     if (count == ranks.size) return ranks.world;
     std::vector<int> members;

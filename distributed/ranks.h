@@ -1,5 +1,5 @@
 #pragma once
-// Ranks of a run: this process's place and its groups.
+// Rank of this process and its groups.
 
 #include <cstdint>
 #include <functional>
@@ -16,38 +16,37 @@ namespace quench::distributed {
 struct Ranks {
   int rank = 0;
   int size = 1;
-  // Device groups: all ranks; ranks of one model replica; ranks that hold the same shard.
+  // Device groups: all ranks; one model replica; ranks with the same shard.
   std::shared_ptr<ProcessGroup> world, shard, replicate;
-  // Within a replica: expert-parallel group, and ranks with the same experts. Without expert parallelism: this rank
-  // alone, and `shard`.
+  // Within a replica: expert-parallel group, and ranks with the same experts. Without expert parallelism: this rank,
+  // and `shard`.
   std::shared_ptr<ProcessGroup> experts, expert_shard;
-  // CPU groups: host-side agreement between steps, and the checkpoint thread.
+  // CPU groups: host-side agreement, and the checkpoint thread.
   std::shared_ptr<ProcessGroup> host, saving;
 
   [[nodiscard]] bool is_first() const noexcept { return rank == 0; }
 };
 
-// Mesh: shards of a replica are consecutive ranks (same node where possible); within them, `expert` consecutive ranks
-// form an expert-parallel group. Requires shard * replicate == world size, and `expert` divides `shard`. Collective.
+// Mesh: shards of a replica are consecutive ranks; within them, `expert` consecutive ranks form an expert-parallel
+// group. Requires shard * replicate == world size; `expert` divides `shard`. Collective.
 [[nodiscard]] Ranks make_ranks(const std::shared_ptr<World>& world, int shard, int replicate, int expert = 1);
 
-// All-gather of short texts, in rank order, through one buffer.
+// All-gather of short texts, in rank order.
 [[nodiscard]] std::vector<std::string> exchange_texts(ProcessGroup& group, std::string_view mine,
                                                       std::string_view label);
 
-// All-reduce (sum or max) of integers over a CPU group.
+// All-reduce (sum or max) over a CPU group.
 void all_reduce_numbers(ProcessGroup& group, std::span<std::int64_t> numbers, ReduceOp op, std::string_view label);
 
-// Timeout policy of an operation.
 enum class Patience {
   usual,  // default timeout
-  files,  // long timeout: other ranks may be reading or writing files
+  files,  // long timeout: other ranks may read or write files
 };
-// Runs `work` on every rank of a CPU group. If it throws on any rank, all ranks throw: their own error, or the first of
-// the others' (RelayedError) with its code and rank.
+// Runs `work` on every rank of a CPU group. If any throws, all throw: their own error, or the first of the others' as
+// RelayedError.
 void together(ProcessGroup& group, std::string_view label, const std::function<void()>& work,
               Patience patience = Patience::files);
-// together() with rank 0 first; the other ranks run after its success.
+// together(), rank 0 first.
 void first_rank_first(ProcessGroup& group, std::string_view label, const std::function<void()>& work);
 
 }  // namespace quench::distributed

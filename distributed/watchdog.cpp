@@ -13,8 +13,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr auto kLook = std::chrono::seconds(60);  // timeout of one store request
-constexpr auto kSlice = milliseconds(200);        // poll interval of the alarm
+constexpr auto kLook = std::chrono::seconds(60);  // of one store request
+constexpr auto kSlice = milliseconds(200);        // alarm polling
 constexpr const char* kEnded = "ended";
 constexpr const char* kLate = "late";
 constexpr const char* kOver = "over";
@@ -31,11 +31,11 @@ std::string state_key(const std::string& prefix, int rank) {
   return fmt::format("{}state/{}", prefix, rank);
 }
 
-// Progress of one rank in one group.
+// Of a rank in a group.
 struct Progress {
   std::uint64_t collectives = 0;  // enqueued
   std::uint64_t finished = 0;
-  std::string latest;   // latest enqueued; empty: none
+  std::string latest;   // empty: none
   std::string pending;  // oldest unfinished; empty: none
 };
 
@@ -55,7 +55,7 @@ Json to_json(const CollectiveLog& log) {
   return json;
 }
 
-// Pending operation of the rank in another group; empty: none.
+// In another group; empty: none.
 std::string waiting_elsewhere(const Json& state, const std::string& group) {
   for (const auto& [name, json] : state.as_object()) {
     if (name == group) continue;
@@ -234,7 +234,7 @@ std::string Watchdog::report_late(const ProcessGroup& group, std::uint64_t colle
     json.set("group", group.name());
     json.set("collective", static_cast<std::int64_t>(collective));
     const Json first = Json::parse(store_->connect_again()->set_if_absent(key(prefix_), json.dump()));
-    // Another rank may have reported first, with another operation.
+    // Another rank may have reported another operation first.
     if (first.at("kind").as_string() != kLate || first.at("group") != json.at("group") ||
         first.at("collective") != json.at("collective"))
       return message;

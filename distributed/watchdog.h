@@ -1,16 +1,13 @@
 #pragma once
-// Watchdog of a world: propagates failures, so that all ranks abort with the same message.
+// Watchdog: propagates failures, so that all ranks abort with the same message.
 //
-//   Lost rank: the store sets the alarm as the last will of its connection. After a delay, in which pending operations
-//   may fail with a better message, the other ranks' groups are aborted. A rank that fails while others wait for it
-// sets the alarm itself.
-//   Timeout of an operation: the waiting rank sets the alarm. Every rank, even with a blocked main thread, writes its
-//   collective log (write_collective_log) and publishes its progress, from which all ranks derive the late rank, and
-// abort.
+//   Lost rank: the store sets the alarm as the last will of its connection; after a delay, in which operations may fail
+//   with a better message, the other ranks' groups are aborted. A rank that fails while others wait sets the alarm.
+//   Timeout: the waiting rank sets the alarm. Every rank, even with a blocked main thread, writes its collective log
+//   and publishes its progress, from which all derive the late rank, and abort.
 //
-// A process that is still alive some time after the abort is terminated (kTimeoutStatus).
-//
-// Store keys, under the world's prefix: "alarm": first failure; "state/RANK": progress of a rank.
+// A process still alive some time after the abort exits with kTimeoutStatus. Store keys, under the world's prefix:
+// "alarm": first failure; "state/RANK": progress.
 
 #include <chrono>
 #include <condition_variable>
@@ -37,46 +34,44 @@ struct WatchdogOptions {
 
 class Watchdog {
  public:
-  // Takes its own store connection.
   Watchdog(std::unique_ptr<Store> store, std::string prefix, int rank, int size, const WatchdogOptions& options = {});
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // Key and values of the alarm: rank `rank` has exited; the run is complete.
+  // Alarm key and values: rank has exited; run complete.
   [[nodiscard]] static std::string key(const std::string& prefix) { return prefix + "alarm"; }
   [[nodiscard]] static std::string ended(int rank, const std::string& what);
   [[nodiscard]] static std::string over();
 
-  // Rank names for messages: "process 17 on node3".
+  // For messages: "process 17 on node3".
   void set_members(std::vector<std::string> members);
 
-  // Groups to abort on an alarm. `remove` returns when the group is no longer in use.
+  // Groups to abort. `remove` returns when the group is no longer in use.
   void add(ProcessGroup& group);
   void remove(ProcessGroup& group) noexcept;
 
-  // Reports the timeout of operation `collective` of `group` (index over all ranks; 0: point-to-point). Returns
-  // `message` with the joint diagnosis; all ranks abort. Call from a thread of the group, while it is registered.
+  // Timeout of operation `collective` of `group` (index over all ranks; 0: point-to-point). Returns `message` with the
+  // joint diagnosis; all ranks abort. Call from a thread of the registered group.
   [[nodiscard]] std::string report_late(const ProcessGroup& group, std::uint64_t collective,
                                         const std::string& message);
 
-  // Reports a local failure while other ranks wait in an operation: all ranks abort.
+  // Local failure while other ranks wait in an operation: all ranks abort.
   void give_up(const std::string& reason) noexcept;
 
-  // Throws CommunicationError after the loss of a rank: for waits outside groups.
+  // Throws CommunicationError after the loss of a rank.
   void check() const;
-  // Ignores later alarms. Called by the world before destruction.
+  // Ignores later alarms.
   void stop() noexcept;
 
  private:
   void run();
   void handle(const Json& alarm);
-  // Writes the collective logs of all groups to the log folder; returns their progress.
+  // Writes all groups' collective logs; returns their progress.
   [[nodiscard]] Json write_state();
   [[nodiscard]] std::string diagnose(const Json& alarm);
   void abort_groups(AbortCause cause, const std::string& reason);
   void end_process_in_time();
-  // False if stopped.
   [[nodiscard]] bool pause(std::chrono::milliseconds time);
 
   std::unique_ptr<Store> store_;
@@ -93,7 +88,7 @@ class Watchdog {
   std::thread thread_;
 };
 
-// Waits for a key of the store; ends early if `watchdog` (may be null) has seen a lost rank. Nothing on a timeout.
+// Waits for a key; throws if `watchdog` (may be null) has seen a lost rank. Nothing on a timeout.
 [[nodiscard]] std::optional<std::string> wait_watched(Store& store, const std::string& key,
                                                       std::chrono::milliseconds timeout, const Watchdog* watchdog);
 

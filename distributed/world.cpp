@@ -14,15 +14,15 @@ namespace {
 constexpr auto kLeaveTime = std::chrono::seconds(10);
 constexpr auto kNoticeTime = std::chrono::seconds(3);
 constexpr int kConnectionsPerRank = 4;
-constexpr int kLeastPerRank = 2;  // minimum lines per rank
+constexpr int kLeastPerRank = 2;  // store connections per rank, at least
 constexpr int kOwnFiles = 8;
 constexpr std::size_t kMaxDifferences = 10;
-constexpr auto kRefusalPoll = std::chrono::milliseconds(500);  // poll interval for refused processes
-// Delay from the refusal of a process with another token of this job until its possible rank is given up. The rank may
-// still arrive: a refused process has no proven identity.
+constexpr auto kRefusalPoll = std::chrono::milliseconds(500);
+// From the refusal of a process with another token to giving up its possible rank, which may still arrive: a refused
+// process has no proven identity.
 constexpr auto kRefusedTime = std::chrono::seconds(5);
 
-// Differing lines of `a` and `b`, at most kMaxDifferences.
+// At most kMaxDifferences lines.
 std::string difference(std::string_view a, std::string_view b) {
   std::istringstream left{std::string(a)}, right{std::string(b)};
   std::string result, x, y;
@@ -86,7 +86,7 @@ std::unique_ptr<World> World::join(const Environment& environment, Device device
 }
 
 void World::meet() {
-  // Consistency check before engines connect, which could only report a missing rank.
+  // Before engines connect, which could only report a missing rank.
   const std::string place = fmt::format("world size {}", size());
   const std::string first = store_->set_if_absent(prefix_ + "size", place);
   if (first != place) {
@@ -94,14 +94,14 @@ void World::meet() {
         fmt::format("rank {} was started with {}, but another rank of the same job with {}", rank(), place, first);
     // Other ranks would wait for ranks that cannot arrive.
     (void)store_->set_if_absent(Watchdog::key(prefix_), Watchdog::ended(rank(), reason));
-    // The store closes with the rank that serves it: the others read the reason first.
+    // The store closes with its rank: the others read the reason first.
     if (server_) (void)store_->wait(prefix_ + "left", kNoticeTime);
     QUENCH_FAIL(ErrorCode::bad_config, "{}", reason);
   }
   const std::string own = fmt::format("process {} on {}", ::getpid(), host_name());
   const std::string there = store_->set_if_absent(fmt::format("{}rank/{}", prefix_, rank()), own);
   QUENCH_CHECK_AS(ErrorCode::bad_config, there == own, "rank {} exists twice: {} and {}", rank(), there, own);
-  // From now on rank failures are propagated in both directions.
+  // Rank failures propagate in both directions from now on.
   store_->set_last_will(Watchdog::key(prefix_),
                         Watchdog::ended(rank(), fmt::format("rank {} ({}) has ended", rank(), own)));
   watchdog_ = std::make_shared<Watchdog>(store_->connect_again(), prefix_, rank(), size());
@@ -117,7 +117,7 @@ std::unique_ptr<ProcessGroup> World::watched(std::unique_ptr<ProcessGroup> group
 World::~World() {
   if (!store_) return;
   try {
-    // On an error there is no wait: the other ranks may never reach this point.
+    // No wait on an error: others may never reach this point.
     const bool fails = std::uncaught_exceptions() > 0;
     if (watchdog_ && !fails) store_->set_last_will(Watchdog::key(prefix_), "");
     const std::int64_t left = store_->add(prefix_ + "left", 1);
@@ -148,7 +148,7 @@ std::unique_ptr<ProcessGroup> World::make_host_group(const std::string& name) {
 }
 
 std::optional<std::string> World::wait_for_rank(int rank, const std::string& key, std::chrono::milliseconds timeout) {
-  // A launcher that serves the store detects refusals itself. After the first meeting refusals are ignored.
+  // A launcher that serves the store detects refusals. After the first meeting refusals are ignored.
   if (!server_ || all_) return wait_watched(*store_, key, timeout, watchdog_.get());
   const Deadline deadline = Clock::now() + timeout;
   std::optional<Deadline> refused;
@@ -190,7 +190,7 @@ std::vector<std::string> World::exchange(const std::string& what, std::string_vi
     const std::string reason =
         fmt::format("{}: {} of {} ranks did not come within {} s: rank {}", what, missing.size(), size(),
                     static_cast<double>(options_.join_timeout.count()) / 1000, fmt::join(missing, ", "));
-    // Last will with the same reason for ranks still within their timeout.
+    // Same reason for ranks still within their timeout.
     if (watchdog_) store_->set_last_will(Watchdog::key(prefix_), Watchdog::ended(rank(), reason));
     QUENCH_FAIL(ErrorCode::failed, "{}", reason);
   }

@@ -19,16 +19,16 @@ namespace quench::distributed {
 
 class World {
  public:
-  // Collective over the ranks of the environment. Throws after options.join_timeout, naming the missing ranks. Rank 0
-  // serves the store unless the launcher does. `device`: CPU or this rank's GPU.
+  // Collective. Throws after options.join_timeout, naming the missing ranks. Rank 0 serves the store unless the
+  // launcher does. `device`: CPU or this rank's GPU.
   [[nodiscard]] static std::unique_ptr<World> join(const Environment& environment, Device device,
                                                    const GroupOptions& options = {});
-  // Rank 0 of 1, without communication.
+  // Rank 0 of 1, no communication.
   [[nodiscard]] static std::unique_ptr<World> alone(Device device);
-  // Rank `rank` of `size` on the meta device.
+  // On the meta device.
   [[nodiscard]] static std::unique_ptr<World> planned(int rank, int size);
-  // Rank 0 waits, with a time limit, for the other ranks if it serves the store. During stack unwinding, the other
-  // ranks are notified of a failure.
+  // Rank 0, if it serves the store, waits with a time limit for the others. Stack unwinding notifies the other ranks of
+  // a failure.
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -38,30 +38,29 @@ class World {
   [[nodiscard]] Device device() const noexcept { return device_; }
   [[nodiscard]] const Environment& environment() const noexcept { return environment_; }
 
-  // All ranks, device tensors.
+  // Device tensors.
   [[nodiscard]] ProcessGroup& all() noexcept { return *all_; }
-  // All ranks, CPU tensors: flags, sizes, hashes.
+  // CPU tensors: flags, sizes, hashes.
   [[nodiscard]] ProcessGroup& host() noexcept { return *host_; }
-  // Group of these world ranks, in this order, for device tensors. Collective over them only. The name must be equal on
-  // all of them and unique.
+  // Device group of these world ranks, in this order. Collective over them only; the name is equal on all and unique.
   [[nodiscard]] std::unique_ptr<ProcessGroup> make_group(const std::string& name, std::span<const int> ranks);
 
-  // Additional group of all ranks for CPU tensors, for use on another thread than host(). Collective.
+  // CPU group of all ranks, for another thread than host()'s. Collective.
   [[nodiscard]] std::unique_ptr<ProcessGroup> make_host_group(const std::string& name);
 
-  // All-gather of strings, by rank. Collective; at most 1 MiB each. `what` is for messages.
+  // All-gather of strings of at most 1 MiB, by rank. Collective.
   [[nodiscard]] std::vector<std::string> exchange(const std::string& what, std::string_view text);
-  // Collective: throws bad_config on every rank, with the differing lines, unless all ranks pass the same text.
+  // Collective: throws bad_config with the differing lines unless all ranks pass the same text.
   void require_equal(const std::string& what, std::string_view text);
 
-  // Null for a world of one rank and on the meta device.
+  // Null for one rank and on the meta device.
   [[nodiscard]] Store* store() noexcept { return store_.get(); }
   // Key prefix of this attempt.
   [[nodiscard]] const std::string& prefix() const noexcept { return prefix_; }
 
  private:
   World(Environment environment, Device device, const GroupOptions& options);
-  // Checks consistency of all ranks, starts the watchdog, and waits for all ranks.
+  // Checks consistency, starts the watchdog, waits for all ranks.
   void meet();
   // Description of a rank; nothing on a timeout. Throws CommunicationError on a lost rank; bad_config before the first
   // meeting if a process that may be this rank was refused for its token.

@@ -1,6 +1,6 @@
 #include "nn/mlp.h"
 
-#include "autograd/functions.h"
+#include "autograd/swiglu.h"
 #include "nn/initialize.h"
 
 namespace quench::nn {
@@ -19,7 +19,7 @@ Variable Mlp::forward(const Variable& x, const ForwardContext& context) const {
   if (context.cache != nullptr && x.value().size(0) == 1 && autograd::Tape::current() == nullptr)
     if (const Tensor inner = gate_up_proj_.gated_product(x.value()); inner.defined())
       return down_proj_.forward(Variable(inner));
-  const bool recompute_gate_up = context.activations.of(layer_) == autograd::SwigluInputPolicy::recompute;
+  const bool recompute_gate_up = context.activations.of(layer_) == autograd::SavePolicy::recompute;
   Variable inner;
   {
     // If recomputed, gate_up is freed before the down GEMM.

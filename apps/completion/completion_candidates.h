@@ -1,5 +1,5 @@
 #pragma once
-// Shell completion candidates from the program's verbs, options and config keys.
+// Candidates from verbs, options and config keys.
 
 #include <span>
 #include <string>
@@ -10,16 +10,16 @@
 namespace quench {
 
 struct Completion {
-  std::string word;  // whole word; ends with '=' or '.' if incomplete
-  std::string help;  // one line, may be empty
+  std::string word;  // ends with '=' or '.' if incomplete
+  std::string help;  // one line, or empty
 };
 
 struct Completions {
   std::vector<Completion> words;
-  bool files = false;  // file names are candidates too
+  bool files = false;  // also file names
 };
 
-// `words`: the words after the program's name, the last one incomplete (empty after a blank).
+// `words`: after the program's name, the last one incomplete (empty after a blank).
 [[nodiscard]] Completions complete_words(const Command& program, std::span<const std::string> words);
 
 }  // namespace quench

@@ -1,6 +1,6 @@
 #pragma once
-// Shell completion scripts. They contain no lists: they call `PROGRAM completion candidates WORD...`, which prints one
-// candidate per line with tab-separated help, and ":files" if file names are candidates.
+// Scripts without lists: they call `PROGRAM completion candidates WORD...`: one candidate per line with tab-separated
+// help, and ":files" for file names.
 
 #include <string_view>
 

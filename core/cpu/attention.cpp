@@ -12,7 +12,7 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Per-thread operands: keys and values of a sequence, queries and outputs of one tile.
+// Per thread: keys and values of a sequence, queries and outputs of a tile.
 template <class Operand>
 struct Scratch {
   Operand *keys, *values, *queries, *weights;
@@ -67,7 +67,6 @@ class QueryTile {
     return std::max<std::int64_t>(0, first_visible_key(s_, args_.window, first_ + row) - key);
   }
 
-  // A row block against one key tile.
   void fold_block(std::int64_t row, std::int64_t key) {
     const std::int64_t count = std::min<std::int64_t>(kMicroRows, rows_ - row), columns = reach(row + count - 1, key);
     if (columns <= 0 || hidden(row, key) >= kKeyTile) return;
@@ -156,7 +155,7 @@ void forward(const AttentionArgs& args) {
   if (covered == 0) return;
   if (std::ranges::all_of(args.sequences, [](const SequenceRange& s) { return s.q_length <= 1; }))
     return single_queries<T>(args, work);
-  // Few heads for many threads: split the queries, repacking the keys per split.
+  // Few heads: queries are split, and keys repacked per split.
   const std::int64_t threads = omp_get_max_threads(), cuts = std::max<std::int64_t>(1, 4 * threads / pairs);
 
   const MemoryScope scope(MemoryCategory::workspace);
@@ -165,7 +164,7 @@ void forward(const AttentionArgs& args) {
   float* scratch_base = scratch_memory.data<float>();
 
   parallel_items(pairs * cuts, work, [&](std::int64_t item, int thread) {
-    // Longest items first: later queries see more keys.
+    // Longest items (late queries) first.
     const std::int64_t cut = cuts - 1 - item / pairs, kv_head = item % kv_heads;
     const SequenceRange& s = args.sequences[static_cast<std::size_t>(item % pairs / kv_heads)];
     const std::int64_t tiles = (s.q_length + kQueryTile - 1) / kQueryTile;

@@ -12,17 +12,16 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Gradients of a KV head are summed over query heads and tiles by one thread in order. With few KV heads queries are
-// split into parts with separate sums; the part count depends on the shapes alone: results are independent of the
-// thread count.
+// One thread sums a KV head's gradients over query heads and tiles in order. With few KV heads, queries are split into
+// parts with separate sums; the part count depends on the shapes alone.
 constexpr std::int64_t kWantedItems = 16;
 constexpr std::int64_t kMinPartTiles = 4;
 
 template <class Operand>
 struct BackwardScratch {
-  // of the whole sequence
+  // Whole sequence.
   Operand *keys_transposed, *values_transposed, *keys;
-  // Of one query tile. _depth: K axis along the queries; the same arrays for f32 operands.
+  // One query tile. _depth: K axis along the queries; the same arrays for f32.
   Operand *queries, *queries_depth, *dout, *dout_depth, *ds, *ds_depth, *p_depth;
   float *scores, *dscores, *dqueries, *lse, *delta;
 
@@ -58,7 +57,7 @@ struct BackwardScratch {
   }
 };
 
-// P and dS of one row, visible keys [hidden, visible), from scores in p and dO V^T in ds; scale and lse to base 2.
+// One row, visible keys [hidden, visible), from scores in p and dO V^T in ds; base 2.
 QUENCH_INLINE void row_gradient(float* p, float* ds, std::int64_t hidden, std::int64_t visible, float scale, float lse,
                                 float delta) {
   const I32 lanes = lane_numbers();
@@ -85,7 +84,7 @@ QUENCH_INLINE void row_gradient(float* p, float* ds, std::int64_t hidden, std::i
   }
 }
 
-// Rounds two tile rows to bf16 and interleaves them.
+// Two tile rows, in bf16.
 QUENCH_INLINE void interleave_rows(const float* low, const float* high, Bf16Pair* to) {
   for (std::int64_t i = 0; i < kKeyTile; i += kLanes) {
     const U32 pair = (as_u32(round_to<bfloat16>(load(low + i, FullVector{}))) >> 16) |
@@ -185,7 +184,7 @@ class BackwardQueryTile {
                        count, layout_.padded / kLanes);
   }
 
-  // P and dS as operands. Row blocks hold whole pairs of rows; an odd last row is paired with zeros.
+  // Whole pairs of rows; an odd last row is paired with zeros.
   void round_block(std::int64_t row, std::int64_t count) {
     float* p = scratch_.scores + row * kKeyTile;
     float* ds = scratch_.dscores + row * kKeyTile;
@@ -207,7 +206,7 @@ class BackwardQueryTile {
   static Bf16Pair* pairs(Operand* p) { return reinterpret_cast<Bf16Pair*>(p); }
 
   void key_gradients(std::int64_t key, std::int64_t columns, float* dkeys, float* dvalues) {
-    std::int64_t row = 0;  // first query with a visible key in the block
+    std::int64_t row = 0;  // first with a visible key in the block
     for (std::int64_t c = 0; c < columns; c += kMicroRows) {
       const std::int64_t count = std::min<std::int64_t>(kMicroRows, columns - c);
       while (row < rows_ && reach(row, key) <= c) ++row;
@@ -236,7 +235,6 @@ class BackwardQueryTile {
   std::int64_t first_ = 0, rows_ = 0;
 };
 
-// sums[0] += sums[1] + ... + sums[parts - 1], in order.
 void add_parts(float* sums, std::int64_t parts, std::int64_t step, std::int64_t size) {
   for (std::int64_t part = 1; part < parts; ++part)
     for_vectors(size, [&](std::int64_t i, auto count) {
@@ -268,7 +266,7 @@ void backward(const AttentionBackwardArgs& args) {
   const std::int64_t parts = std::clamp<std::int64_t>((kWantedItems + pairs - 1) / pairs, 1,
                                                       std::max<std::int64_t>(1, max_tiles / kMinPartTiles));
 
-  // One part: sums stay in the thread's scratch.
+  // One part: sums stay in scratch.
   const std::int64_t threads = omp_get_max_threads(), half = max_keys * layout.padded, sums_size = 2 * half;
   const std::int64_t scratch_size = round_up(BackwardScratch<Operand>::size(max_keys, layout), 16);
   const MemoryScope scope(MemoryCategory::workspace);

@@ -1,6 +1,6 @@
 #pragma once
-// Decode attention, one query per sequence: keys and values are read in place, since packing them would cost more than
-// the arithmetic.
+// Decode attention, one query per sequence: keys and values are read in place, since packing costs more than the
+// arithmetic.
 
 #include <array>
 #include <numbers>
@@ -13,7 +13,7 @@ namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 template <class T>
 class OneQuery {
  public:
-  // Scratch size in floats for a head dimension.
+  // Floats.
   static std::int64_t scratch_size(std::int64_t dim) { return 2 * round_up(dim, kLanes) + kKeyTile; }
 
   OneQuery(const AttentionArgs& args, const SequenceRange& s, std::int64_t head, float* scratch)
@@ -50,12 +50,12 @@ class OneQuery {
   }
 
  private:
-  // kLanes columns of a row from column d; zero-filled past dim.
+  // Zero-filled past dim.
   QUENCH_INLINE F32 load_f32(const T* row, std::int64_t d) const {
     return load_row(row, d, dim_, static_cast<const float*>(nullptr));
   }
 
-  // Unscaled scores of kLanes keys, or of `count`, zero-filled.
+  // Unscaled, zero-filled past `count`.
   template <bool kAll>
   QUENCH_INLINE F32 scores(const T* rows, std::int64_t stride, std::int64_t count = kLanes) const {
     F32 sums[kLanes] = {};
@@ -102,8 +102,8 @@ class OneQuery {
   const AttentionArgs& args_;
   const SequenceRange& s_;
   std::int64_t head_, dim_, padded_;
-  float *query_, *sums_;  // [padded_] each; sums_: weighted sum of values
-  float* weights_;        // [kKeyTile]: scores of a key tile, then weights
+  float *query_, *sums_;  // [padded_] each
+  float* weights_;        // [kKeyTile]: scores, then weights
   float maximum_ = -INFINITY;
   alignas(64) std::array<float, kLanes> sum_{};
 };

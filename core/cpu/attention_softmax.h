@@ -1,5 +1,5 @@
 #pragma once
-// Online softmax of the attention kernels.
+// Online softmax of attention.
 
 #include <cmath>
 
@@ -7,15 +7,14 @@
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 
-// Online softmax state of one query row; exponents to base 2 of scaled scores.
+// State of one query row; exponents to base 2 of scaled scores.
 struct SoftmaxRow {
   float* maximum;
-  float* sum;  // one partial sum per lane
-  float* out;  // unnormalized output, `padded` columns
+  float* sum;  // per lane
+  float* out;  // unnormalized, `padded` columns
   std::int64_t padded;
 
-  // Adds the scores of keys [hidden, visible), at least one; stores their weights in `weights`, zero-filled before them
-  // and up to `written` lanes.
+  // Keys [hidden, visible), at least one; `weights` is zero-filled before them and up to `written`.
   template <class Weight>
   QUENCH_INLINE void fold(const float* scores, std::int64_t hidden, std::int64_t visible, std::int64_t written,
                           float scale, Weight* weights) const {

@@ -1,6 +1,5 @@
 #pragma once
-// Shared by forward and backward attention: tile sizes, mask, and packing into micro-kernel operands
-// (core/cpu/micro_gemm.h).
+// Tile sizes, mask, and packing into micro-kernel operands (micro_gemm.h).
 
 #include <algorithm>
 
@@ -18,12 +17,10 @@ QUENCH_INLINE constexpr std::int64_t round_up(std::int64_t n, std::int64_t multi
   return (n + multiple - 1) / multiple * multiple;
 }
 
-// Number of keys visible to query `query` of a sequence.
 QUENCH_INLINE std::int64_t visible_keys(const SequenceRange& s, bool causal, std::int64_t query) {
   return causal ? std::clamp<std::int64_t>(query + 1 + s.k_length - s.q_length, 0, s.k_length) : s.k_length;
 }
 
-// One head of a [N,heads,D] tensor.
 template <class T>
 struct HeadView {
   T* base;
@@ -33,7 +30,7 @@ struct HeadView {
   T* row(std::int64_t i) const { return base + i * stride; }
 };
 
-// Packed layout of a head of `dim` columns.
+// Packed head of `dim` columns.
 template <class Operand>
 struct HeadLayout {
   std::int64_t dim;
@@ -41,11 +38,11 @@ struct HeadLayout {
   std::int64_t depth;   // operands per row with K along the columns
   explicit HeadLayout(std::int64_t head_dim)
       : dim(head_dim), padded(round_up(head_dim, kLanes)), depth(round_up(head_dim, kPack<Operand>) / kPack<Operand>) {}
-  // Row width that serves both layouts.
+  // Serves both layouts.
   [[nodiscard]] std::int64_t row() const { return kPack<Operand> == 1 ? padded : depth; }
 };
 
-// Packs rows [first, first + count), K along the columns.
+// K along the columns.
 template <class T>
 void pack_rows(const HeadView<T>& from, std::int64_t first, std::int64_t count, const HeadLayout<float>& layout,
                float* to) {
@@ -60,12 +57,12 @@ void pack_rows(const HeadView<T>& from, std::int64_t first, std::int64_t count, 
                Bf16Pair* to) {
   for (std::int64_t i = 0; i < count; ++i) {
     Bf16Pair* target = to + i * layout.row();
-    target[layout.depth - 1] = {};  // zero half of an odd dimension
+    target[layout.depth - 1] = {};  // second half of an odd dimension
     std::memcpy(target, from.row(first + i), static_cast<std::size_t>(layout.dim) * 2);
   }
 }
 
-// Packs the same rows with K along the rows: B operands for `padded` columns of C.
+// K along the rows: B operands for `padded` columns of C.
 template <class T>
 void pack_depth_rows(const HeadView<T>& from, std::int64_t first, std::int64_t count, const HeadLayout<float>& layout,
                      float* to) {
@@ -86,7 +83,7 @@ void pack_depth_rows(const HeadView<T>& from, std::int64_t first, std::int64_t c
   }
 }
 
-// kLanes operands of a row from operand d; zero-filled past dim.
+// Zero-filled past dim.
 template <class T>
 QUENCH_INLINE F32 load_row(const T* row, std::int64_t d, std::int64_t dim, const float*) {
   return d + kLanes <= dim ? load(row + d, FullVector{}) : load(row + d, dim - d);
@@ -102,8 +99,7 @@ QUENCH_INLINE F32 load_row(const T* row, std::int64_t d, std::int64_t dim, const
   return result;
 }
 
-// Packs rows [first, first + count) transposed: operand (row, d) at to[row / kKeyTile][d][row % kKeyTile]. Last tile
-// zero-filled to a whole vector.
+// Operand (row, d) at to[row / kKeyTile][d][row % kKeyTile]; the last tile is zero-filled to a whole vector.
 template <class T, class Operand>
 void pack_transposed(const HeadView<T>& from, std::int64_t first, std::int64_t count, const HeadLayout<Operand>& layout,
                      Operand* to) {
@@ -130,7 +126,6 @@ void pack_transposed(const HeadView<T>& from, std::int64_t first, std::int64_t c
   }
 }
 
-// Stores f32 rows, times a factor, to a head.
 template <class T>
 void unpack_rows(const float* from, std::int64_t padded, float factor, const HeadView<T>& to, std::int64_t first,
                  std::int64_t count, std::int64_t dim) {
@@ -151,7 +146,7 @@ void zero_rows(const Tensor& t) {
     }
 }
 
-// Bump allocator of 32-bit arrays, cache-line aligned if the base is.
+// 32-bit arrays, cache-line aligned if the base is.
 class Arena {
  public:
   explicit Arena(float* base) : next_(base) {}

@@ -1,4 +1,4 @@
-// Host backend: anonymous mappings with transparent huge pages; streams execute in the calling thread.
+// Host backend: anonymous mappings with transparent huge pages; synchronous streams.
 
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
@@ -16,7 +16,7 @@
 namespace quench {
 namespace {
 
-// Available bytes without swapping (MemAvailable); sysinfo without /proc.
+// Without swapping (MemAvailable); sysinfo without /proc.
 std::int64_t available_bytes() {
   std::ifstream file("/proc/meminfo");
   std::string key;
@@ -28,7 +28,7 @@ std::int64_t available_bytes() {
   return ::sysinfo(&info) == 0 ? static_cast<std::int64_t>(info.freeram) * info.mem_unit : 0;
 }
 
-// cgroup memory limit, or the machine's memory.
+// cgroup limit, or the machine's memory.
 std::int64_t total_bytes() {
   struct sysinfo info {};
   std::int64_t total = ::sysinfo(&info) == 0 ? static_cast<std::int64_t>(info.totalram) * info.mem_unit : 0;
@@ -56,7 +56,7 @@ class HostBackend final : public Backend {
   }
 
   void* allocate(Device, std::size_t bytes) override {
-    // Over-reserves to align to 2 MiB, for huge pages.
+    // Aligned to 2 MiB, for huge pages.
     constexpr std::size_t kHuge = std::size_t{2} << 20;
     void* raw =
         ::mmap(nullptr, bytes + kHuge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -91,7 +91,7 @@ class HostBackend final : public Backend {
       ::munmap(pointer, bytes);
       return;
     }
-    // Frees the memory, keeps the address range reserved.
+    // The address range stays reserved.
     ::mmap(pointer, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     range.give_back(address, bytes);
   }
@@ -120,7 +120,7 @@ class HostBackend final : public Backend {
   }
 
  private:
-  // Reserved address range, made once; empty under an address limit (ulimit -v).
+  // Reserved once; empty under an address limit (ulimit -v).
   AddressRange& growing_range() {
     std::call_once(reserved_, [this] {
       constexpr std::size_t kHuge = std::size_t{2} << 20;

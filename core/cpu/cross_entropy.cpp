@@ -8,7 +8,7 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Independent accumulators per reduction, to hide the add latency.
+// Independent accumulators hide the add latency.
 constexpr int kRowChains = 4;
 
 template <class T>

@@ -8,10 +8,10 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Calls body(i, count) for the vectors of [0, n), in parallel for large n.
+// body(i, count) for the vectors of [0, n), in parallel for large n.
 template <class Body>
 void for_elements(std::int64_t n, const Body& body) {
-  // Ranges begin at multiples of an f32 page: no false sharing between threads.
+  // Multiples of an f32 page: no false sharing.
   constexpr std::int64_t kBlock = 1024;
   parallel_ranges((n + kBlock - 1) / kBlock, n, [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t first = begin * kBlock;

@@ -19,7 +19,7 @@ void embedding_kernel(const EmbeddingArgs& args) {
   });
 }
 
-// Positions grouped by id (stable counting sort): each table row is summed by one thread in order.
+// Stable counting sort by id: each table row is summed by one thread in order.
 struct PositionsById {
   Tensor storage;
   const std::int32_t* ids;
@@ -49,7 +49,7 @@ void scatter_add(const EmbeddingBackwardArgs& args) {
   const auto id_at = [&](std::int64_t i) { return by_id.ids[by_id.order[i]]; };
 
   parallel_ranges(n, n * width, [&](std::int64_t begin, std::int64_t end) {
-    // A run of equal ids belongs to the range with its start.
+    // A run of equal ids belongs to the range of its start.
     while (begin > 0 && begin < end && id_at(begin) == id_at(begin - 1)) ++begin;
     if (begin == end) return;
     while (end < n && id_at(end) == id_at(end - 1)) ++end;

@@ -1,5 +1,5 @@
-// GEMMs through oneDNN's matmul primitive. Primitive creation generates code: each thread caches primitives by key;
-// execution allocates nothing.
+// GEMMs through oneDNN's matmul. Primitive creation generates code: each thread caches primitives; execution allocates
+// nothing.
 
 #include <omp.h>
 
@@ -75,7 +75,7 @@ Entry make_entry(const Key& key) {
   if (key.alpha != 1.0f) attributes.set_output_scales(0, {key.alpha});
   dnnl::post_ops post;
   if (key.beta != 0.0f) post.append_sum(key.beta);
-  // The primitive's own bias would be scaled by alpha.
+  // alpha would scale the primitive's own bias.
   if (key.bias) post.append_binary(dnnl::algorithm::binary_add, bias);
   attributes.set_post_ops(post);
 
@@ -91,7 +91,7 @@ Entry make_entry(const Key& key) {
   return entry;
 }
 
-// Per-thread primitive cache and execution.
+// Primitive cache of a thread.
 class Runner {
  public:
   void run(const GemmArgs& args, const Key& key) {
@@ -116,7 +116,7 @@ class Runner {
   }
 
  private:
-  // Bounds generated code for varying shapes.
+  // Bounds generated code.
   static constexpr std::size_t kMaxEntries = 1024;
 
   Entry& find(const Key& key) {
@@ -140,7 +140,7 @@ class Runner {
   Tensor scratchpad_;
 };
 
-// f32 <-> bf16; rows may be strided.
+// f32 <-> bf16; strided rows.
 void copy_converted(const Tensor& from, const Tensor& to) {
   if (from.is_contiguous() && to.is_contiguous()) return cast({from, to});
   for (std::int64_t i = 0; i < from.size(0); ++i) cast({from.select(0, i), to.select(0, i)});
@@ -160,7 +160,7 @@ void scale_and_bias(const GemmArgs& args) {
 }
 
 void multiply_at_once(const GemmArgs& args) {
-  // The stride of a single row is arbitrary: normalized, so that views share primitives.
+  // A single row's stride is arbitrary: normalized, so that views share primitives.
   const auto row_stride = [](const Tensor& t) { return t.size(0) == 1 ? t.size(1) : t.stride(0); };
   const Key key{.m = args.c.size(0),
                 .n = args.c.size(1),
@@ -185,7 +185,6 @@ void multiply_at_once(const GemmArgs& args) {
   }
 }
 
-// Single-threaded oneDNN calls for a scope.
 class OneThread {
  public:
   OneThread() noexcept : threads_(omp_get_max_threads()) { omp_set_num_threads(1); }
@@ -230,17 +229,17 @@ void multiply_in_panels(const GemmArgs& args) {
   if (failure) std::rethrow_exception(failure);
 }
 
-// Without AVX-512, oneDNN's blocking, and so the result's bits, depend on the thread count.
+// Without AVX-512, oneDNN's blocking, and so the bits, depend on the thread count.
 void multiply(const GemmArgs& args) {
   if (cpu_supports_level(4)) return multiply_at_once(args);
   multiply_in_panels(args);
 }
 
-// Longest K of one oneDNN call, a function of the shape alone; longer K is split.
+// Longest K of one call, by shape alone.
 std::int64_t max_depth(const GemmArgs& args) {
-  // A^T B with long K and few columns: oneDNN splits K by the thread count, which would change the bits.
+  // A^T B with few columns: oneDNN splits long K by the thread count, changing the bits.
   if (args.transpose_a && args.c.size(1) <= 1024) return 1024;
-  // Beyond it f32 loses 1/6 of its speed (dgrad of the head, K = vocabulary).
+  // Beyond it f32 loses 1/6 of its speed (dgrad of the head).
   return 8192;
 }
 
@@ -273,8 +272,7 @@ Tensor widened(const Tensor& values) {
 
 void gemm_kernel(const GemmArgs& args);
 
-// oneDNN supports bf16 on AVX-512 only. Elsewhere operands are converted to f32 (exact), accumulation is f32 in both.
-// Panels of A and B bound the copies.
+// oneDNN supports bf16 on AVX-512 only; elsewhere operands become f32 (exact), in panels that bound the copies.
 void multiply_widened(const GemmArgs& args) {
   constexpr std::int64_t kPanelElements = 1 << 24;
   const MemoryScope scope(MemoryCategory::workspace);
@@ -302,7 +300,7 @@ void multiply_widened(const GemmArgs& args) {
 }
 
 void gemm_kernel(const GemmArgs& args) {
-  if (args.addend.defined()) {  // the primitive accumulates in place
+  if (args.addend.defined()) {  // in-place accumulation
     GemmArgs in_place = args;
     in_place.addend = Tensor();
     if (args.beta != 0.0f) copy_rows({args.addend, args.c});

@@ -6,14 +6,14 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Rows of B in flight, at most.
+// Limit of rows in flight.
 constexpr int kMaxStreams = 4;
 
-// out[stream][row] = dot product of a row of B and a row of A.
+// out[stream][row] = row of B . row of A.
 template <int kRows, int kCount, class T>
 void dot_products(const float* a, std::int64_t a_stride, const T* b, std::int64_t b_stride, std::int64_t depth,
                   float (&out)[kMaxStreams][kGemvRows]) {
-  // Fewer accumulators would stall on latency.
+  // Fewer accumulators stall.
   constexpr int kChains = kRows * kCount >= 4 ? 1 : 4 / (kRows * kCount);
   F32 sums[kCount][kRows][kChains] = {};
   std::int64_t k = 0;
@@ -47,7 +47,7 @@ void multiply(const GemmArgs& args) {
   const std::int64_t c_stride = args.c.stride(0);
   const T* bias = args.bias.defined() ? args.bias.data<T>() : nullptr;
 
-  // A in f32: the inner loop converts B only.
+  // The inner loop converts B only.
   const MemoryScope scope(MemoryCategory::workspace);
   Tensor wide;
   const float* a = nullptr;
@@ -73,8 +73,7 @@ void multiply(const GemmArgs& args) {
       target = C(value);
     }
   };
-  // One row at a time streams B sequentially; if A exceeds L1 or has several rows, its vectors are reused for several
-  // rows of B.
+  // One row streams B sequentially; if A exceeds L1 or has several rows, its vectors are reused for several rows of B.
   const auto walk = [&]<int kCount>() {
     const std::int64_t groups = (n + kCount - 1) / kCount;
     parallel_ranges(groups, n * depth, [&](std::int64_t begin, std::int64_t end) {

@@ -9,10 +9,10 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Elements per partial sum.
+// Per partial sum.
 constexpr std::int64_t kChunk = 16 * 1024;
 
-// Half as many lanes as F32.
+// Half of F32's lanes.
 using F64 = double __attribute__((vector_size(kLanes * 4)));
 using HalfF32 = float __attribute__((vector_size(kLanes * 2)));
 struct Halves {
@@ -43,7 +43,7 @@ void squared_norm_kernel(const SquaredNormArgs& args) {
   const Tensor partial = Tensor::empty({std::max<std::int64_t>(chunks, 1)}, DType::f64);
   auto* sums = partial.data<double>();
   parallel_ranges(chunks, elements, [&](std::int64_t begin, std::int64_t end) {
-    std::int64_t first = 0;  // index of the tensor's first chunk
+    std::int64_t first = 0;  // index of the first chunk
     for (const Tensor& t : args.tensors) {
       const std::int64_t n = t.numel(), count = (n + kChunk - 1) / kChunk;
       for (std::int64_t chunk = std::max(begin, first); chunk < std::min(end, first + count); ++chunk) {

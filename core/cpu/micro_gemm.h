@@ -1,17 +1,16 @@
 #pragma once
-// Micro-kernels for in-cache GEMMs: C (+)= A B, f32 accumulators, B and C row-major, A with any strides. C row blocks
-// stay in registers over K. Operands are f32, or bf16 pairs adjacent along K where the CPU has the instruction.
+// Micro-kernels for in-cache GEMMs: C (+)= A B, f32 accumulators in registers over K; B and C row-major, A with any
+// strides. Operands are f32, or bf16 pairs adjacent along K where the CPU has the instruction.
 
 #include "core/cpu/simd.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 
-// Two bf16, the lower K index in the lower half.
+// Lower K index in the lower half.
 struct Bf16Pair {
   std::uint32_t bits;
 };
 
-// K elements per operand.
 template <class Operand>
 inline constexpr std::int64_t kPack = 1;
 template <>
@@ -44,7 +43,7 @@ QUENCH_INLINE F32 multiply_add(__m512bh a, __m512bh b, F32 c) {
 inline constexpr bool kHasBf16Products = false;
 #endif
 
-// Rows per register block, and vectors per row: 24 accumulators of 32 registers with AVX-512, 12 of 16 with AVX2.
+// 24 accumulators of 32 registers with AVX-512, 12 of 16 with AVX2.
 inline constexpr int kMicroRows = 6;
 #if defined(__AVX512F__)
 inline constexpr int kMicroVectors = 4;
@@ -52,14 +51,14 @@ inline constexpr int kMicroVectors = 4;
 inline constexpr int kMicroVectors = 2;
 #endif
 
-// Strides and depth in operands.
+// Strides count operands.
 template <class Operand>
 struct MicroGemm {
-  const Operand* a;  // element (row, k) at a[row * a_row + k * a_depth]
+  const Operand* a;  // (row, k) at a[row * a_row + k * a_depth]
   std::int64_t a_row, a_depth;
   const Operand* b;  // [depth, columns]
   std::int64_t b_row;
-  float* c;  // [rows, columns]; columns padded to whole vectors
+  float* c;  // [rows, columns], padded to whole vectors
   std::int64_t c_row;
   std::int64_t depth;
 };
@@ -84,7 +83,6 @@ QUENCH_INLINE void micro_block(const MicroGemm<Operand>& g, std::int64_t column)
     for (int v = 0; v < kVectors; ++v) store(c + r * g.c_row + v * kLanes, sums[r][v], FullVector{});
 }
 
-// kRows rows of C by `vectors` vectors.
 template <bool kAccumulate, int kRows, class Operand>
 void micro_rows(const MicroGemm<Operand>& g, std::int64_t vectors) {
   std::int64_t v = 0;

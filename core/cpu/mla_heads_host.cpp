@@ -7,7 +7,7 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Indices of the halves of pair i before the rotation.
+// Halves of pair i before RoPE.
 struct Pair {
   std::int64_t first, second;
 };
@@ -27,7 +27,7 @@ void rotate(const T* x, const float* cos, const float* sin, const MlaHeadsShape&
   }
 }
 
-// Backward: inverse rotation, added in f32.
+// Inverse RoPE, added in f32.
 template <class T>
 void rotate_back(const T* dout, const float* cos, const float* sin, const MlaHeadsShape& shape, float* dx) {
   const std::int64_t half = shape.rotary / 2;

@@ -8,7 +8,7 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Rows of a [N,H] or [N,heads,H] tensor with a contiguous last axis, indexed 0 .. N*heads-1.
+// Rows of [N,H] or [N,heads,H], contiguous last axis, indexed 0 .. N*heads-1.
 template <class T>
 class NormView {
  public:

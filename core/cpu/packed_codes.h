@@ -1,13 +1,12 @@
 #pragma once
-// Packed quantized values to f32 vectors. A block is one load of kLanes bytes; 4-bit values give two vectors, even and
-// odd elements.
+// Packed values to f32 vectors: a block is one load of kLanes bytes; 4-bit values give two vectors, even and odd.
 
 #include "core/cpu/simd.h"
 #include "core/number/dtype.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 
-// kLanes bytes, one per lane.
+// One per lane.
 QUENCH_INLINE U32 load_bytes(const std::uint8_t* p) {
 #if defined(__AVX512F__)
   return std::bit_cast<U32>(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
@@ -24,7 +23,7 @@ QUENCH_INLINE F32 to_f32(I32 x) {
   return __builtin_convertvector(x, F32);
 }
 
-// Interleaves even and odd elements to the two halves of a block.
+// Even and odd elements to two halves.
 QUENCH_INLINE void interleave(F32 (&pair)[2]) {
   I32 low, high;
   for (int i = 0; i < kLanes; ++i) {
@@ -36,7 +35,7 @@ QUENCH_INLINE void interleave(F32 (&pair)[2]) {
   pair[0] = first;
 }
 
-// Two values per byte, the even element in the low nibble. Value::of reads the low four bits of each lane.
+// Even element in the low nibble. Value::of reads the low four bits of each lane.
 template <class Value>
 struct NibbleCodes {
   using ValueOf = Value;
@@ -61,7 +60,7 @@ struct SignedNibble {
   static QUENCH_INLINE F32 of(U32 code) {
 #if defined(__AVX512F__)
     const F32 values = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
-    return _mm512_permutexvar_ps(std::bit_cast<__m512i>(code), values);  // uses four bits
+    return _mm512_permutexvar_ps(std::bit_cast<__m512i>(code), values);  // four bits
 #else
     return to_f32(std::bit_cast<I32>(code << 28) >> 28);
 #endif
@@ -78,7 +77,7 @@ struct Float4Value {
     const F32 values = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
     return _mm512_permutexvar_ps(std::bit_cast<__m512i>(code), values);
 #else
-    // Magnitudes 0.5 * {0, 1, 2, 3, 4, 6, 8, 12}: above 1, mantissa and exponent bits map to those of f32.
+    // Magnitudes 0.5 * {0, 1, 2, 3, 4, 6, 8, 12}: above 1, mantissa and exponent map to f32's.
     const U32 magnitude = code & 7u;
     const F32 normal = as_f32((magnitude << 22) + (126u << 23));
     const F32 small = to_f32(std::bit_cast<I32>(magnitude)) * broadcast(0.5f);
@@ -88,7 +87,7 @@ struct Float4Value {
   }
 };
 
-// float8, no NaN.
+// No NaN.
 struct Float8Value {
   static QUENCH_INLINE F32 of(U32 code) {
     const U32 magnitude = code & 0x7Fu;

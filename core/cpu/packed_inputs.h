@@ -1,5 +1,5 @@
 #pragma once
-// Activations arranged for a block dot product (packed_ways.h).
+// Activations arranged for packed_ways.h.
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// True if x is quantized to fixed point.
+// x in fixed point.
 template <class Way>
 inline constexpr bool kFixedPoint = requires {
   Way::kUnit;
@@ -25,7 +25,7 @@ std::int64_t blocks_of(std::int64_t depth) {
 
 template <class Way>
 struct Inputs {
-  static constexpr std::int64_t kBlock = kFixedPoint<Way> ? 2 * Way::kBlock : Way::kBlock;  // elements of x per block
+  static constexpr std::int64_t kBlock = kFixedPoint<Way> ? 2 * Way::kBlock : Way::kBlock;  // elements of x
 
   const typename Way::X* x;  // [rows][blocks][kBlock]
   std::int64_t blocks;
@@ -41,7 +41,7 @@ struct Inputs {
   }
 };
 
-// Factor that scales the amax of `count` elements to 15 bits; NaN if any is not finite.
+// Scales the amax to 15 bits; NaN if any element is not finite.
 template <class T>
 float fixed_point_factor(const T* x, std::int64_t count) {
   float largest = 0;
@@ -51,7 +51,7 @@ float fixed_point_factor(const T* x, std::int64_t count) {
     finite = finite && magnitude < std::numeric_limits<float>::infinity();
     largest = std::max(largest, magnitude);
   }
-  // Below 2^-100 the precision drops, which bounds the factor 2^(14 - exponent).
+  // Less precision below 2^-100 bounds the factor 2^(14 - exponent).
   const int exponent = static_cast<int>(std::bit_cast<std::uint32_t>(std::max(largest, 0x1p-100f)) >> 23);
   return finite ? std::bit_cast<float>(static_cast<std::uint32_t>(2 * 127 + 14 - exponent) << 23)
                 : std::numeric_limits<float>::quiet_NaN();

@@ -1,4 +1,4 @@
-// Dequantizing GEMM of few rows: each weight row is read once for all rows of x.
+// Dequantizing GEMM of few rows: weight rows are read once.
 
 #include <functional>
 #include <type_traits>
@@ -12,30 +12,29 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Weight rows in flight, to hide latency.
+// In flight, to hide latency.
 template <int kRows>
 inline constexpr int kStreams = kRows == 1 ? 4 : 2;
 constexpr int kMaxStreams = 4;
-// Prefetch distance in bytes, to L2.
+// In bytes, to L2.
 constexpr std::int64_t kAhead = 4096;
 
-// GEMM before its epilogue: out[r, n], f32, [rows of x, rows of the weight].
+// f32 out[r, n] before the epilogue.
 struct Products {
   PackedRows weight;
   const Tensor& scales;
   float* out;
-  const float* x_sums;  // [rows][groups]: sums of x by group, if there are offsets
-  // Epilogue of finished columns, called by the computing thread.
+  const float* x_sums;  // [rows][groups] of x, with offsets
+  // Epilogue of finished columns, by the computing thread.
   std::function<void(std::int64_t begin, std::int64_t end)> finish;
 };
 
-// Mapping of lanes to scales.
 template <class Way>
 struct ScaleWalk {
   bool by_lane = false;     // several groups per block
-  std::int64_t run = 0;     // blocks per group; else 1
-  std::int64_t groups = 0;  // groups per block, if by_lane
-  I32 group_of_lane{};      // lane to group of the block, if by_lane
+  std::int64_t run = 0;     // blocks per group, else 1
+  std::int64_t groups = 0;  // per block, if by_lane
+  I32 group_of_lane{};      // group in the block, if by_lane
   bool possible = true;
 
   ScaleWalk(std::int64_t group, std::int64_t groups_of_row, std::int64_t blocks) {
@@ -56,15 +55,14 @@ QUENCH_INLINE F32 permute(F32 x, I32 index) {
   return __builtin_shuffle(x, index);
 }
 
-// scales: [kCount][groups], readable kLanes past the end.
+// [kCount][groups], readable kLanes past the end.
 template <class Way, int kRows, int kCount, bool kByLane>
 void dot_products(const PackedRows& w, const Inputs<Way>& in, const ScaleWalk<Way>& walk, std::int64_t first,
                   const float* scales, float (&out)[kMaxStreams][kPackedRows]) {
   const std::int64_t blocks = blocks_of<Way>(w.depth), whole = w.row_bytes / Way::kBlockBytes;
   const std::int64_t run = kByLane ? 1 : walk.run;
   const std::uint8_t* rows = w.codes + first * w.row_bytes;
-  // Interleaved rows defeat the hardware prefetcher. Software prefetch follows memory order: the next rows,
-  // sequentially.
+  // Interleaved rows defeat the hardware prefetcher: software prefetch of the next rows, in memory order.
   const std::uint8_t* next = rows + std::max(kAhead, kCount * w.row_bytes);
   F32 sums[kCount][kRows];
   typename Way::Part parts[kCount][kRows][2];
@@ -87,7 +85,7 @@ void dot_products(const PackedRows& w, const Inputs<Way>& in, const ScaleWalk<Wa
       });
       add(codes, w.row_bytes, block);
     }
-    if (begin + run > whole && blocks > whole) [[unlikely]] {  // zero-filled tail of a row
+    if (begin + run > whole && blocks > whole) [[unlikely]] {  // zero-filled tail
       std::uint8_t tail[kCount][Way::kBlockBytes] = {};
       for (int s = 0; s < kCount; ++s)
         std::memcpy(tail[s], rows + s * w.row_bytes + whole * Way::kBlockBytes,
@@ -107,8 +105,7 @@ void dot_products(const PackedRows& w, const Inputs<Way>& in, const ScaleWalk<Wa
     for (int r = 0; r < kRows; ++r) out[s][r] = reduce_add(sums[s][r]);
 }
 
-// Fixed-point version, scales per block: one weight row at a time, since integer accumulators do not stall, and all
-// stay in registers.
+// Fixed point, scales per block: one weight row at a time; integer accumulators do not stall, and stay in registers.
 template <class Way, int kRows, int kCount, bool kByLane>
 void fixed_dot_products(const PackedRows& w, const Inputs<Way>& in, const ScaleWalk<Way>& walk, std::int64_t first,
                         const float* scales, float (&out)[kMaxStreams][kPackedRows]) {
@@ -136,7 +133,7 @@ void fixed_dot_products(const PackedRows& w, const Inputs<Way>& in, const ScaleW
   };
   const auto add_block = [&](const std::uint8_t* codes, std::int64_t stride, std::int64_t block, std::int64_t group)
                              QUENCH_INLINE_LAMBDA {
-                               bool low = false;  // uniform over weight rows: well predicted
+                               bool low = false;  // uniform: well predicted
                                for (int r = 0; r < kRows; ++r) low |= in.low[r * in.blocks + block] != 0;
                                if (low)
                                  add(std::true_type{}, codes, stride, block, group);
@@ -153,7 +150,7 @@ void fixed_dot_products(const PackedRows& w, const Inputs<Way>& in, const ScaleW
       group += kByLane ? walk.groups : 1;
     }
   }
-  if (in.blocks > whole) [[unlikely]] {  // zero-filled tail of a row
+  if (in.blocks > whole) [[unlikely]] {  // zero-filled tail
     std::uint8_t tail[kCount][Way::kBlockBytes] = {};
     for (int s = 0; s < kCount; ++s)
       std::memcpy(tail[s], rows + s * w.row_bytes + whole * Way::kBlockBytes,
@@ -173,7 +170,6 @@ void dot_products_of(const PackedRows& w, const Inputs<Way>& in, const ScaleWalk
     dot_products<Way, kRows, kCount, kByLane>(w, in, walk, first, scales, out);
 }
 
-// Contribution of a weight row's offsets.
 float offset_product(const Products& p, std::int64_t column, std::int64_t row) {
   if (p.weight.offsets == nullptr) return 0.0f;
   F32 sum{};
@@ -184,7 +180,7 @@ float offset_product(const Products& p, std::int64_t column, std::int64_t row) {
   return reduce_add(sum);
 }
 
-// Rows [first_row, first_row + kRows) of x.
+// Rows [first_row, first_row + kRows).
 template <class Way, int kRows>
 void multiply(const Products& p, const Inputs<Way>& all, const ScaleWalk<Way>& walk, std::int64_t first_row,
               bool finish) {
@@ -196,7 +192,7 @@ void multiply(const Products& p, const Inputs<Way>& all, const ScaleWalk<Way>& w
     float dots[kMaxStreams][kPackedRows];
     const std::int64_t last = std::min(end * kCount, n);
     for (std::int64_t column = begin * kCount; column < last; column += kCount) {
-      const std::int64_t from = std::min(column, n - kCount);  // the last tile overlaps the previous one
+      const std::int64_t from = std::min(column, n - kCount);  // the last tile overlaps
       widen_scales(p.scales, groups, from, kCount, scales.data());
       if (walk.by_lane)
         dot_products_of<Way, kRows, kCount, true>(p.weight, in, walk, from, scales.data(), dots);
@@ -210,7 +206,7 @@ void multiply(const Products& p, const Inputs<Way>& all, const ScaleWalk<Way>& w
   });
 }
 
-// False if groups do not align with lanes, or the weight has too few rows.
+// False if groups do not align with lanes, or rows are too few.
 template <class Way, class T>
 bool multiply_by(const Products& p, const T* x, std::int64_t rows) {
   const std::int64_t depth = p.weight.depth;
@@ -218,7 +214,7 @@ bool multiply_by(const Products& p, const T* x, std::int64_t rows) {
   if (!walk.possible || p.weight.rows < kMaxStreams) return false;
   const ArrangedInputs<Way> arranged(x, rows, depth);
   const Inputs<Way> in = arranged.view();
-  for (std::int64_t row = 0; row < rows;) {  // three rows: two, then one
+  for (std::int64_t row = 0; row < rows;) {  // three: two, then one
     const std::int64_t left = rows - row, count = left == 3 ? 2 : left;
     const bool finish = row + count == rows;
     switch (count) {
@@ -231,7 +227,7 @@ bool multiply_by(const Products& p, const T* x, std::int64_t rows) {
   return true;
 }
 
-// Fallback for any groups: dequantizes a row, then multiplies.
+// Any groups: dequantizes a row, then multiplies.
 template <class Codes, class T>
 void multiply_values(const Products& p, const T* x, std::int64_t rows) {
   const PackedRows& w = p.weight;
@@ -252,7 +248,7 @@ void multiply_values(const Products& p, const T* x, std::int64_t rows) {
   });
 }
 
-// Sums of x [rows, depth] by group of the weight.
+// Sums of x, [rows, groups].
 template <class T>
 std::vector<float> group_sums(const PackedRows& w, const T* x, std::int64_t rows) {
   std::vector<float> sums(static_cast<std::size_t>(rows * w.groups));
@@ -266,7 +262,6 @@ std::vector<float> group_sums(const PackedRows& w, const T* x, std::int64_t rows
   return sums;
 }
 
-// y[:, begin..end) = convert(row, column).
 template <class Y, class Convert>
 void write_columns(const Tensor& y, std::int64_t begin, std::int64_t end, const Convert& convert) {
   for (std::int64_t r = 0; r < y.size(0); ++r)
@@ -274,7 +269,7 @@ void write_columns(const Tensor& y, std::int64_t begin, std::int64_t end, const 
       y.data<Y>()[r * y.stride(0) + column] = Y(convert(r, column));
 }
 
-// bf16 inputs: faster dot products where available for the dtype; else false.
+// bf16 inputs: faster dot products if available for the dtype, else false.
 template <class T>
 bool multiply_in_bf16([[maybe_unused]] const Products& p, [[maybe_unused]] DType codes, [[maybe_unused]] const T* x,
                       [[maybe_unused]] std::int64_t rows) {
@@ -333,7 +328,7 @@ void packed_linear_kernel(const PackedLinearArgs& args) {
   });
 }
 
-// Inputs as u8, value + 128: x = s (u - 128 - z), with zero point z and scale s per row.
+// u8 inputs, value + 128: x = s (u - 128 - z), zero point z and scale s per row.
 void packed_integer_linear_kernel(const PackedIntegerLinearArgs& args) {
   const PackedMatrix& weight = args.weight;
   const MemoryScope scope(MemoryCategory::workspace);

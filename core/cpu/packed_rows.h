@@ -11,7 +11,7 @@ struct PackedRows {
   std::int64_t rows, depth, group, groups;
   std::int64_t row_bytes;
   const std::uint8_t* codes;
-  const float* offsets;  // may be null
+  const float* offsets;  // optional
 };
 
 inline PackedRows rows_of(const PackedMatrix& m) {
@@ -24,7 +24,6 @@ inline PackedRows rows_of(const PackedMatrix& m) {
           m.offsets().defined() ? m.offsets().data<float>() : nullptr};
 }
 
-// Scales of `count` rows from `first`, in f32.
 inline void widen_scales(const Tensor& scales, std::int64_t groups, std::int64_t first, std::int64_t count, float* to) {
   dispatch<float, bfloat16, float16>(scales.dtype(), "scales", [&]<class S>() {
     for_vectors(count * groups,
@@ -32,8 +31,7 @@ inline void widen_scales(const Tensor& scales, std::int64_t groups, std::int64_t
   });
 }
 
-// value = scale * q + offset, multiply and add each rounded to f32, then to T. No addition without offsets: -0 is
-// preserved.
+// scale * q + offset, each step rounded to f32, then to T. Without offsets no addition: -0 is kept.
 template <class Codes, class T>
 void unpack_row(const PackedRows& p, std::int64_t row, const float* scales, T* out) {
   const std::uint8_t* codes = p.codes + row * p.row_bytes;

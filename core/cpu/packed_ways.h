@@ -1,7 +1,7 @@
 #pragma once
-// Dot products of packed blocks with x. A block is one byte vector of a weight row. Each 32-bit lane holds kPerLane
-// adjacent elements and accumulates into one lane, so a lane has one scale if groups are multiples of kPerLane. Values
-// are shifted within their lane only; x is arranged accordingly (element()).
+// Dot products of packed blocks with x. A block is one byte vector of a weight row. A 32-bit lane holds kPerLane
+// adjacent elements and accumulates into one lane: one scale per lane if groups are multiples of kPerLane. Values are
+// shifted within their lane only; x is arranged accordingly (element()).
 //
 // Interface:
 //   X                      element type of x
@@ -9,9 +9,9 @@
 //   kPerLane, kBlock, kBlockBytes   elements per lane and block, bytes per block
 //   kVectors, kWidth       vectors of x per block, elements per vector
 //   element(vector, position)       block element at this position of x
-//   add<kRows>(codes, x, stride, part)   part[row][0] + part[row][1] += dot product of the block with rows of x
-//   sum(part)              sum of both, in f32
-// Fixed point, with a scale per lane and block (packed_inputs.h):
+//   add<kRows>(codes, x, stride, part)   part[row][0] + part[row][1] += block . rows of x
+//   sum(part)              of both, in f32
+// Fixed point, with a scale per lane and block:
 //   kUnit, kLowParts       value of integer 1; low parts per unit of a high part
 //   add<kRows, kLow>(), sum<kLow>()   x holds high parts, then low parts, used if kLow
 
@@ -24,7 +24,7 @@ namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 
 #define QUENCH_INLINE_LAMBDA __attribute__((always_inline))
 
-// Compile-time loop body(0), body(1), ...: indexed vector arrays stay in registers.
+// Compile-time loop: indexed vector arrays stay in registers.
 template <int kCount, class Body>
 QUENCH_INLINE void unrolled(const Body& body) {
   [&]<int... i>(std::integer_sequence<int, i...>) QUENCH_INLINE_LAMBDA {
@@ -39,7 +39,7 @@ QUENCH_INLINE U32 load_words(const std::uint8_t* p) {
   return words;
 }
 
-// Dequantized to f32, f32 x: exact products.
+// f32 values and x: exact products.
 template <class Value, int kBits>
 struct F32Way {
   using X = float;
@@ -62,7 +62,7 @@ struct F32Way {
 };
 
 #if defined(__AVX512BF16__)
-// Dequantized to bf16 (exact), bf16 x, f32 accumulation: two elements per lane and instruction.
+// bf16 values (exact) and x, f32 accumulation: two elements per lane and instruction.
 struct Bf16Way {
   using X = bfloat16;
   using Part = F32;
@@ -70,9 +70,9 @@ struct Bf16Way {
   static QUENCH_INLINE F32 sum(const Part (&part)[2]) { return part[0] + part[1]; }
 
  protected:
-  static constexpr int kTable = 32;  // register table entries: five index bits
+  static constexpr int kTable = 32;  // register table: five index bits
   using Table = std::array<std::uint16_t, kTable>;
-  // 16-entry table, duplicated: the fifth index bit belongs to the next value.
+  // 16 entries, duplicated: the fifth index bit is the next value's.
   static constexpr Table table(const std::array<float, 16>& values) {
     Table result{};
     for (std::size_t i = 0; i < kTable; ++i)
@@ -111,7 +111,7 @@ struct Bf16Bytes : Bf16Way {
   static constexpr int element(int vector, int position) { return 2 * position + vector; }
 };
 
-// int8 as the sum of its two nibbles' values.
+// int8: sum of two nibbles' values.
 struct Bf16SignedBytes : Bf16Bytes {
   static constexpr Table kLow = table({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
   static constexpr Table kHigh = table({0, 16, 32, 48, 64, 80, 96, 112, -128, -112, -96, -80, -64, -48, -32, -16});
@@ -125,7 +125,7 @@ struct Bf16SignedBytes : Bf16Bytes {
   }
 };
 
-// e4m3: exponent and mantissa are shifted and rebiased from 7 to 127; subnormals (below 2^-6) from a table.
+// Exponent and mantissa are shifted, the bias 7 becomes 127; subnormals (below 2^-6) from a table.
 struct Bf16Float8 : Bf16Bytes {
   static constexpr Table kSmall =
       table({0, 0x1p-9f, 0x2p-9f, 0x3p-9f, 0x4p-9f, 0x5p-9f, 0x6p-9f, 0x7p-9f, 0, 0, 0, 0, 0, 0, 0, 0});
@@ -151,8 +151,8 @@ inline constexpr std::array<float, 16> kFloat4Values = {0,     0.5f,  1,  1.5f, 
 #endif
 
 #if defined(__AVX2__) && !defined(__AVX512F__)
-// int16 values and int16 x: a 15-bit high part, and a low part where bf16 elements are too small relative to their
-// lane. Exact products and block sums, twice the f32 rate.
+// int16 values and x: a 15-bit high part, and a low part where bf16 elements are small relative to their lane. Exact
+// products and block sums, twice the f32 rate.
 struct FixedWay {
   using X = std::int16_t;
   using Part = I32;
@@ -165,7 +165,6 @@ struct FixedWay {
   }
 
  protected:
-  // Vector j of kVectors.
   template <int kRows, bool kLow, int kVectors>
   static QUENCH_INLINE void multiply(__m256i w, int j, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
     unrolled<kRows>([&](auto row) QUENCH_INLINE_LAMBDA {
@@ -174,7 +173,7 @@ struct FixedWay {
       if constexpr (kLow) part[row][1] += products(w, high + kVectors * kWidth);
     });
   }
-  // Low and high byte of each 16 bits.
+  // Bytes of 16 bits, sign-extended.
   static QUENCH_INLINE __m256i low_bytes(__m256i x) { return _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8); }
   static QUENCH_INLINE __m256i high_bytes(__m256i x) { return _mm256_srai_epi16(x, 8); }
 
@@ -208,7 +207,7 @@ struct FixedBytes : FixedWay {
   }
 };
 
-// e2m1 times two is an integer.
+// e2m1 times two.
 struct FixedFloat4 : FixedWay {
   static constexpr float kUnit = 0.5f;
   static constexpr int kPerLane = 8, kVectors = 4, kBlock = kPerLane * kLanes;
@@ -229,7 +228,7 @@ struct FixedFloat4 : FixedWay {
 };
 #endif
 
-// Integer weights with u8 inputs: exact products and sums.
+// u8 inputs: exact products and sums.
 #if defined(__AVX512VNNI__)
 QUENCH_INLINE I32 add_byte_products(I32 sum, U32 x, U32 w) {
   return std::bit_cast<I32>(
@@ -237,7 +236,7 @@ QUENCH_INLINE I32 add_byte_products(I32 sum, U32 x, U32 w) {
 }
 #elif defined(__AVX512BW__)
 QUENCH_INLINE I32 add_byte_products(I32 sum, U32 x, U32 w) {
-  // Even and odd elements separately in 16 bits: a pair of byte products may overflow.
+  // Even and odd apart, in 16 bits: a pair of byte products may overflow.
   const __m512i a = std::bit_cast<__m512i>(x), b = std::bit_cast<__m512i>(w);
   const __m512i even =
       _mm512_madd_epi16(_mm512_and_si512(a, _mm512_set1_epi16(255)), _mm512_srai_epi16(_mm512_slli_epi16(b, 8), 8));
@@ -277,7 +276,7 @@ struct IntegerNibbles : IntegerWay {
   static constexpr int kPerLane = 8, kVectors = 2, kBlock = kPerLane * kLanes;
   static constexpr int element(int vector, int position) { return 2 * position + vector; }
 #if defined(__AVX2__) && !defined(__AVX512F__)
-  // Sums of four u8 x int4 products fit into 16 bits.
+  // Four u8 x int4 products fit into 16 bits.
   template <int kRows>
   static QUENCH_INLINE void add(const std::uint8_t* codes, const X* x, std::int64_t stride, Part (&part)[kRows][2]) {
     const auto words = std::bit_cast<__m256i>(load_words(codes));
@@ -295,7 +294,7 @@ struct IntegerNibbles : IntegerWay {
     });
   }
 #else
-  // Sign extension of low nibbles: (n ^ 8) - 8, without carries between bytes.
+  // (n ^ 8) - 8, without carries between bytes.
   static QUENCH_INLINE U32 extend(U32 words) {
     const U32 flipped = (words & 0x0F0F0F0Fu) ^ 0x08080808u;
     return ((flipped | 0x80808080u) - 0x08080808u) ^ 0x80808080u;

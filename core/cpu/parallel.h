@@ -1,5 +1,5 @@
 #pragma once
-// Parallel loops over rows or chunks; results do not depend on the thread count.
+// Parallel loops; results do not depend on the thread count.
 
 #include <omp.h>
 
@@ -10,10 +10,10 @@
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 
-// Parallel threshold of memory-bound work, in elements.
+// Memory-bound work below it is serial.
 inline constexpr std::int64_t kParallelElements = 16 * 1024;
 
-// Calls body(begin, end) on disjoint ranges that cover [0, n), in parallel if `elements` exceed the threshold.
+// body(begin, end) on disjoint ranges of [0, n); parallel if `elements` exceed the threshold.
 template <class Body>
 void parallel_ranges(std::int64_t n, std::int64_t elements, const Body& body) {
   if (elements < kParallelElements || n < 2 || omp_in_parallel() != 0 || omp_get_max_threads() == 1) {
@@ -28,7 +28,7 @@ void parallel_ranges(std::int64_t n, std::int64_t elements, const Body& body) {
   }
 }
 
-// Dynamic schedule of items 0..n-1, for unequal costs. body(item, thread), thread < omp_get_max_threads().
+// Dynamic schedule, for unequal costs. body(item, thread), thread < omp_get_max_threads().
 template <class Body>
 void parallel_items(std::int64_t n, std::int64_t elements, const Body& body) {
   if (elements < kParallelElements || n < 2 || omp_in_parallel() != 0 || omp_get_max_threads() == 1) {
@@ -39,7 +39,7 @@ void parallel_items(std::int64_t n, std::int64_t elements, const Body& body) {
   for (std::int64_t i = 0; i < n; ++i) body(i, omp_get_thread_num());
 }
 
-// Partition of [0, n) for row sums; the part count depends on n only.
+// Part count by n only.
 struct RowParts {
   std::int64_t rows = 0;
   std::int64_t count = 0;

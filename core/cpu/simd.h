@@ -1,9 +1,8 @@
 #pragma once
-// f32 vectors for core/cpu, compiled per instruction set: 16 lanes with AVX-512, 8 with AVX2, else 4. Namespaced by
-// level against merging by the linker.
+// f32 vectors, compiled per instruction set: 16 lanes with AVX-512, 8 with AVX2, else 4. Namespaced by level against
+// merging by the linker.
 //
-// Loads and stores take a count: FullVector, or fewer than kLanes for a tail (zero-filled, masked). Element alignment
-// suffices.
+// Count of loads and stores: FullVector, or fewer than kLanes (zero-filled, masked). Element alignment suffices.
 
 #include <bit>
 #include <cstdint>
@@ -52,7 +51,7 @@ QUENCH_INLINE F32 as_f32(U32 x) {
 QUENCH_INLINE U32 as_u32(F32 x) {
   return std::bit_cast<U32>(x);
 }
-// mask ? a : b by lane; mask lanes are all ones or all zeros.
+// Mask lanes: all ones or all zeros.
 QUENCH_INLINE F32 select(I32 mask, F32 a, F32 b) {
   return mask ? a : b;
 }
@@ -67,7 +66,7 @@ QUENCH_INLINE I32 lane_numbers() {
   return result;
 }
 
-// a * b + c, rounded once.
+// Rounded once.
 QUENCH_INLINE F32 fma(F32 a, F32 b, F32 c) {
 #if defined(__AVX512F__)
   return _mm512_fmadd_ps(a, b, c);
@@ -79,7 +78,7 @@ QUENCH_INLINE F32 fma(F32 a, F32 b, F32 c) {
 #endif
 }
 
-// Maximum (minimum); b if either is NaN.
+// b if either is NaN.
 QUENCH_INLINE F32 max(F32 a, F32 b) {
   return a > b ? a : b;
 }
@@ -98,7 +97,7 @@ QUENCH_INLINE F32 sqrt(F32 x) {
 #endif
 }
 
-// Round to integer, ties to even.
+// Ties to even.
 QUENCH_INLINE F32 round_even(F32 x) {
 #if defined(__AVX512F__)
   return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -110,7 +109,7 @@ QUENCH_INLINE F32 round_even(F32 x) {
 #endif
 }
 
-// Sum and maximum over lanes as a balanced tree: lane i with lane i + half.
+// Balanced tree: lane i with lane i + half.
 QUENCH_INLINE float reduce_add(F32 x) {
   for (int half = kLanes / 2; half > 0; half /= 2)
     for (int i = 0; i < half; ++i) x[i] += x[i + half];
@@ -167,7 +166,7 @@ QUENCH_INLINE F32 widen_bfloat16(U16 bits) {
   return as_f32(widen_u16(bits) << 16);
 }
 
-// Round to nearest even; NaN stays NaN. Bits in the low half of each lane.
+// Round to nearest even, NaN kept; bits in the low half of each lane.
 QUENCH_INLINE U32 round_to_bfloat16(F32 x) {
   const U32 word = as_u32(x);
   const U32 rounded = (word + 0x7FFFu + ((word >> 16) & 1u)) >> 16;
@@ -214,7 +213,7 @@ template <class Count>
 QUENCH_INLINE F32 load(const bfloat16* p, Count count) {
   return widen_bfloat16(load_u16(p, count));
 }
-// The bf16 instruction flushes subnormals to 0: no effect on results above 1.2e-38.
+// The bf16 instruction flushes subnormals: no effect above 1.2e-38.
 template <class Count>
 QUENCH_INLINE void store(bfloat16* p, F32 x, Count count) {
 #if defined(__AVX512BF16__)
@@ -224,7 +223,6 @@ QUENCH_INLINE void store(bfloat16* p, F32 x, Count count) {
 #endif
 }
 
-// IEEE half precision.
 template <class Count>
 QUENCH_INLINE F32 load(const float16* p, Count count) {
   const U16 bits = load_u16(p, count);
@@ -251,7 +249,6 @@ QUENCH_INLINE void store(float16* p, F32 x, Count count) {
   store_u16(p, bits, count);
 }
 
-// Round trip through T.
 template <class T>
 QUENCH_INLINE F32 round_to(F32 x) {
   if constexpr (std::is_same_v<T, bfloat16>) {
@@ -264,7 +261,7 @@ QUENCH_INLINE F32 round_to(F32 x) {
   return x;
 }
 
-// Calls body(i, count) for i = 0, kLanes, ... with FullVector, then once for the remaining lanes, if any.
+// body(i, count) for i = 0, kLanes, ... with FullVector, then the remaining lanes.
 template <class Body>
 QUENCH_INLINE void for_vectors(std::int64_t n, Body&& body) {
   std::int64_t i = 0;

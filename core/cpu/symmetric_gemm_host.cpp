@@ -1,5 +1,5 @@
-// Symmetric GEMM in f32: one GEMM per row panel with the columns up to its last row; elements left of the diagonal
-// block are also stored transposed.
+// f32 symmetric GEMM: one GEMM per row panel with the columns up to its last row; elements left of the diagonal block
+// are mirrored.
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 #pragma once
-// In-register transpose of a square block of kLanes vectors.
+// In-register transpose of kLanes vectors.
 
 #include <utility>
 
@@ -7,7 +7,7 @@
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 
-// One step: swaps the off-diagonal quarters of every 2 kHalf x 2 kHalf block.
+// Off-diagonal quarters of every 2 kHalf x 2 kHalf block.
 template <int kHalf, std::size_t... kLane>
 QUENCH_INLINE void exchange_quarters(F32& upper, F32& lower, std::index_sequence<kLane...>) {
   constexpr int half = kHalf;
@@ -22,7 +22,6 @@ QUENCH_INLINE void transpose_step(F32 (&rows)[kLanes], std::index_sequence<kRow.
   if constexpr (kHalf > 1) transpose_step<kHalf / 2>(rows, all);
 }
 
-// Lane j of row i becomes lane i of row j.
 QUENCH_INLINE void transpose_lanes(F32 (&rows)[kLanes]) {
   transpose_step<kLanes / 2>(rows, std::make_index_sequence<kLanes>());
 }

@@ -1,23 +1,23 @@
 #pragma once
-// Elementary functions on f32 vectors. Minimax polynomials with a relative error below 4e-9.
+// Minimax polynomials, relative error below 4e-9.
 
 #include "core/cpu/simd.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 
-// p * 2^n for an integer n within +-300.
+// p * 2^n, integer n within +-300.
 QUENCH_INLINE F32 scale_by_power(F32 p, F32 n) {
 #if defined(__AVX512F__)
   return _mm512_scalef_ps(p, n);
 #else
-  // Two factors: 2^n may be outside the normal range.
+  // 2^n may be outside the normal range.
   const I32 whole = __builtin_convertvector(n, I32), half = whole >> 1;
   return p * as_f32(std::bit_cast<U32>(half + 127) << 23) * as_f32(std::bit_cast<U32>(whole - half + 127) << 23);
 #endif
 }
 
-// e^x to about 1 ulp: exp(-inf) = 0, exp(inf) = inf, NaN propagates, 0 below the smallest subnormal. x = n ln2 + r with
-// |r| <= ln2 / 2 and ln2 in two parts.
+// To about 1 ulp: exp(-inf) = 0, exp(inf) = inf, NaN propagates, 0 below the smallest subnormal. x = n ln2 + r, |r| <=
+// ln2 / 2, ln2 in two parts.
 QUENCH_INLINE F32 exp(F32 x) {
   x = min(broadcast(89.0f), max(broadcast(-104.0f), x));
   const F32 n = round_even(x * 0x1.715476p+0f);
@@ -33,7 +33,7 @@ QUENCH_INLINE F32 exp(F32 x) {
   return scale_by_power(p, n);
 }
 
-// 2^x for x <= 127, to about 1 ulp: exp2(-inf) = 0, NaN propagates.
+// x <= 127, to about 1 ulp: exp2(-inf) = 0, NaN propagates.
 QUENCH_INLINE F32 exp2(F32 x) {
   x = max(broadcast(-150.0f), x);
   const F32 n = round_even(x), r = x - n;
@@ -47,7 +47,6 @@ QUENCH_INLINE F32 exp2(F32 x) {
   return scale_by_power(p, n);
 }
 
-// 1 / (1 + e^-x).
 QUENCH_INLINE F32 sigmoid(F32 x) {
   return 1.0f / (1.0f + exp(-x));
 }

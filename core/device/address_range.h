@@ -1,5 +1,5 @@
 #pragma once
-// Bump allocator of an address range, for growing segments of a backend.
+// Bump allocator for growing segments.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@ class AddressRange {
   AddressRange() = default;
   AddressRange(std::uintptr_t begin, std::uintptr_t end) noexcept : next_(begin), end_(end) {}
 
-  // Next `bytes` addresses; 0 if exhausted.
+  // 0 if exhausted.
   [[nodiscard]] std::uintptr_t take(std::size_t bytes) noexcept {
     const std::lock_guard lock(mutex_);
     if (bytes > end_ - next_) return 0;
@@ -20,7 +20,7 @@ class AddressRange {
     next_ += bytes;
     return first;
   }
-  // Frees the last taken addresses; others are leaked.
+  // Frees the last taken range; others leak.
   void give_back(std::uintptr_t first, std::size_t bytes) noexcept {
     const std::lock_guard lock(mutex_);
     if (first + bytes == next_) next_ = first;

@@ -1,5 +1,5 @@
 #pragma once
-// Calls per implementation of an op, for tests and the run report.
+// Calls per op implementation, for tests and the run report.
 
 #include <atomic>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace quench {
 
-// Namespace-scope object, registered under its name ("attention.cudnn") at startup.
+// Namespace-scope object, registered by name ("attention.cudnn").
 class CallCounter {
  public:
   explicit CallCounter(std::string_view name) noexcept;
@@ -27,7 +27,7 @@ class CallCounter {
   const CallCounter* next_;
 };
 
-// All counters, sorted by name.
+// Sorted by name.
 [[nodiscard]] std::vector<std::pair<std::string_view, std::int64_t>> call_counts();
 // 0 for an unknown name.
 [[nodiscard]] std::int64_t call_count(std::string_view name);

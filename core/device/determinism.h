@@ -1,10 +1,10 @@
 #pragma once
-// Deterministic mode: bit-identical results across runs and processes; no autotuning and no order-varying sums. CPU
-// kernels are always deterministic.
+// Deterministic mode: bit-identical across runs and processes, without autotuning and order-varying sums. CPU kernels
+// always are.
 
 namespace quench {
 
-// Process-wide; set before the first op. Default: off.
+// Set before the first op.
 void set_deterministic(bool on) noexcept;
 [[nodiscard]] bool deterministic() noexcept;
 

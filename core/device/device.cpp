@@ -16,7 +16,7 @@ std::array<Backend*, kDeviceTypeCount>& backends() noexcept {
 
 constinit std::array<int, kDeviceTypeCount> kernel_counts{};
 
-// Devices per type; a null entry is the default stream.
+// Per type; a null entry is the default stream.
 constexpr int kMaxDevices = 16;
 constexpr std::string_view kNoCuda =
     "this build has no CUDA back end; build with the CUDA toolkit installed, or use --device cpu";
@@ -108,7 +108,6 @@ Device parse_device(std::string_view text) {
 }
 
 namespace {
-// QUENCH_CPU_LEVEL lowers the level, to test every kernel set on one machine.
 [[maybe_unused]] int level_limit() noexcept {
   const char* text = std::getenv("QUENCH_CPU_LEVEL");
   return text != nullptr && *text != '\0' ? std::atoi(text) : std::numeric_limits<int>::max();

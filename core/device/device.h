@@ -1,9 +1,8 @@
 #pragma once
-// Devices, streams, events, and the backend interface for memory and ordering.
+// Devices, streams, events, and the backend interface.
 //
-// A backend is a Backend registered at link time plus kernel slots (core/device/kernel_slot.h). The meta device has
-// addresses but no bytes, and kernels are no-ops: model code run on it gives the exact memory plan of a step (`quench
-// estimate`).
+// A Backend is registered at link time, with kernel slots (kernel_slot.h). On the meta device, addresses have no bytes
+// and kernels are no-ops: model code gives a step's exact memory plan (`quench estimate`).
 
 #include <cstddef>
 #include <cstdint>
@@ -28,10 +27,10 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-// In-order work queue of a device; CPU and meta calls are synchronous.
+// In-order queue; CPU and meta calls are synchronous.
 struct Stream {
   Device device;
-  void* handle = nullptr;  // cudaStream_t on CUDA; null: default stream
+  void* handle = nullptr;  // cudaStream_t; null: default stream
   friend bool operator==(const Stream&, const Stream&) = default;
 };
 
@@ -40,7 +39,6 @@ struct Event {
   void* handle = nullptr;
 };
 
-// Captured graph.
 struct Graph {
   Device device;
   void* handle = nullptr;
@@ -51,67 +49,64 @@ struct DeviceMemory {
   std::int64_t total_bytes = 0;
 };
 
-// Memory, streams, events and copies of a device type. Calls throw Error naming the device on failure.
+// Failures throw Error naming the device.
 class Backend {
  public:
   virtual ~Backend() = default;
   [[nodiscard]] virtual int device_count() const = 0;
-  // User-facing reason for device_count() == 0, else empty.
+  // User-facing, empty with devices.
   [[nodiscard]] virtual std::string unavailable_reason() const { return {}; }
   [[nodiscard]] virtual std::string device_name(Device device) const = 0;
   [[nodiscard]] virtual DeviceMemory memory(Device device) const = 0;
 
-  // Segment for the caching allocator, at least 64-byte aligned; nullptr if out of memory.
+  // Allocator segment, at least 64-byte aligned; nullptr if out of memory.
   virtual void* allocate(Device device, std::size_t bytes) = 0;
-  // Segment contiguous with the previous one of this call, so that blocks may span both; multiples of 2 MiB. nullptr
-  // also if unsupported.
+  // Segment contiguous with this call's previous one (blocks may span both); multiples of 2 MiB. nullptr also if
+  // unsupported.
   virtual void* allocate_behind(Device, std::size_t) { return nullptr; }
-  // Frees a whole segment.
   virtual void deallocate(Device device, void* pointer, std::size_t bytes) noexcept = 0;
 
-  // Pinned host memory, for devices with asynchronous copies; nullptr if exhausted.
+  // For asynchronous copies; nullptr if exhausted.
   virtual void* allocate_pinned(Device device, std::size_t bytes);
 
   virtual Stream create_stream(Device device) = 0;
   virtual void destroy_stream(Stream stream) noexcept = 0;
   virtual void synchronize(Stream stream) = 0;
   virtual Event create_event(Device device) = 0;
-  // Event for elapsed_milliseconds; no timing on the CPU.
   virtual Event create_timing_event(Device device) { return create_event(device); }
   virtual void destroy_event(Event event) noexcept = 0;
-  // Between the last records of two completed timing events.
+  // Between two completed timing events; CPU: 0.
   [[nodiscard]] virtual double elapsed_milliseconds(Event, Event) { return 0; }
   virtual void record(Event event, Stream stream) = 0;
   virtual void wait(Stream stream, Event event) = 0;
-  // True if the event's last record has completed.
   [[nodiscard]] virtual bool is_done(Event) { return true; }
   virtual void synchronize(Event event) = 0;
 
-  // Captures the calling thread's work on a created stream until end_capture. False if graphs are unsupported;
-  // end_capture must not be called then.
+  // Captures the calling thread's work on a created stream until end_capture. False: unsupported; end_capture must not
+  // be called.
   virtual bool begin_capture(Stream) { return false; }
   // Throws failed if an op cannot be captured.
   virtual Graph end_capture(Stream) { return {}; }
   virtual void launch(Graph, Stream) {}
   virtual void destroy_graph(Graph) noexcept {}
 
-  // Asynchronous on CUDA, ordered on `stream`. Either side may be host memory.
+  // Ordered on `stream`, asynchronous on CUDA; also from and to host memory.
   virtual void copy(void* to, Device to_device, const void* from, Device from_device, std::size_t bytes,
                     Stream stream) = 0;
   virtual void fill_zero(void* pointer, std::size_t bytes, Stream stream) = 0;
 
-  // Profiler range until range_end; no-op without a profiler.
+  // No-op without a profiler.
   virtual void range_begin(std::string_view) {}
   virtual void range_end() {}
 };
 
-// Throws unsupported ("this build has no CUDA back end") if not linked in.
+// Throws unsupported if not linked in.
 [[nodiscard]] Backend& backend(DeviceType type);
 [[nodiscard]] bool has_backend(DeviceType type) noexcept;
-// Called during static initialization; keeps the pointer.
+// During static initialization; keeps the pointer.
 bool register_backend(DeviceType type, Backend* implementation) noexcept;
 
-// Calling thread's stream for ops: the default stream unless a StreamGuard is alive.
+// Calling thread's; the default stream without a StreamGuard.
 [[nodiscard]] Stream current_stream(Device device);
 
 class StreamGuard {
@@ -125,7 +120,7 @@ class StreamGuard {
   Stream previous_;
 };
 
-// "cpu", "cuda", "cuda:1", "meta" or "auto" (first CUDA device with kernels in this build, else CPU).
+// "cpu", "cuda", "cuda:1", "meta", "auto" (first CUDA device with kernels, else CPU).
 [[nodiscard]] Device parse_device(std::string_view text);
 
 }  // namespace quench

@@ -1,8 +1,7 @@
 #pragma once
-// Kernel slot: one per op and device type, filled during static initialization.
+// One kernel per op and device type, filled during static initialization.
 //
-// CPU slots are filled per x86-64 level; the highest supported level wins. An empty slot throws "op x has no CUDA
-// kernel in this build". Meta device: no-op.
+// CPU: the highest supported x86-64 level wins. An empty slot throws unsupported; meta device: no-op.
 
 #include <array>
 
@@ -11,11 +10,10 @@
 
 namespace quench {
 
-// True if the machine supports a level: 0 any, 3 x86-64-v3 (AVX2), 4 x86-64-v4 (AVX-512), 5 AVX-512 with bf16 and VNNI.
-// QUENCH_CPU_LEVEL in the environment is an upper bound.
+// Levels: 0 any, 3 x86-64-v3 (AVX2), 4 x86-64-v4 (AVX-512), 5 AVX-512 with bf16 and VNNI; at most the environment's
+// QUENCH_CPU_LEVEL.
 [[nodiscard]] bool cpu_supports_level(int level) noexcept;
 
-// Filled slots of a device type.
 [[nodiscard]] int kernel_count(DeviceType type) noexcept;
 void count_kernel(DeviceType type) noexcept;
 
@@ -57,7 +55,7 @@ class KernelSlot {
   [[nodiscard]] std::string_view op() const noexcept { return op_; }
 
  private:
-  // Profile label: op_label(args) if defined, else the op's name.
+  // op_label(args), else the op's name.
   [[nodiscard]] std::string label(const Args& args) const {
     if constexpr (requires { op_label(args); })
       return op_label(args);
@@ -72,7 +70,6 @@ class KernelSlot {
 
 }  // namespace quench
 
-// Registers a CPU kernel at this object file's level.
 #ifndef QUENCH_CPU_LEVEL
 #define QUENCH_CPU_LEVEL 0
 #endif

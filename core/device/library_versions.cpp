@@ -21,7 +21,6 @@ Registry& registry() {
   return libraries;
 }
 
-// "10.2.1" from an encoded version number.
 std::string dotted(unsigned number, unsigned major, unsigned minor) {
   return fmt::format("{}.{}.{}", number / major, number % major / minor, number % minor);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Library versions for `quench --version` and run records.
+// For `quench --version` and run records.
 
 #include <optional>
 #include <string>
@@ -15,11 +15,11 @@ struct LibraryVersion {
   std::string version;
 };
 
-// Registered libraries by name, all or those of a device. Loads lazily opened libraries.
+// By name; loads lazily opened libraries.
 [[nodiscard]] std::vector<LibraryVersion> library_versions(std::optional<DeviceType> device = {});
 
-// Called during static initialization. `version` returns the version, or in brackets the reason for none. `device`: the
-// only device type of the library.
+// During static initialization. `version`: the version, or in brackets the reason for none. `device`: the library's
+// only device type.
 bool register_library(std::string_view name, std::string (*version)(), std::optional<DeviceType> device = {});
 
 }  // namespace quench

@@ -1,4 +1,4 @@
-// Meta device: segments are addresses that are never accessed; allocator and memory plan are the real ones.
+// Meta device: addresses are never accessed; allocator and memory plan are real.
 
 #include <atomic>
 #include <cstdint>

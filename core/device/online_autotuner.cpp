@@ -8,15 +8,15 @@
 namespace quench {
 namespace {
 
-// A candidate slower than the best by this factor after `trials` trials is dropped. Below three trials, which may be
-// disturbed, its smallest time with little doubt counts and the margin is wide; from three on, its median.
+// Drops candidates slower than the best by this factor after `trials` trials: by the smallest time with little doubt
+// below three trials (possibly disturbed, wide margin), from then on by the median.
 struct Rule {
   std::size_t trials;
   float slack;
 };
 constexpr std::array kRules{Rule{1, 3.0f}, Rule{2, 1.15f}, Rule{3, 1.04f}, Rule{5, 1.02f}};
 constexpr std::size_t kMedianTrials = 3;
-constexpr float kLittleDoubt = 0.25f;  // of the time
+constexpr float kLittleDoubt = 0.25f;  // fraction of the time
 
 }  // namespace
 
@@ -42,7 +42,7 @@ bool OnlineAutotuner::decided() const {
 
 std::optional<std::size_t> OnlineAutotuner::next() const {
   if (decided()) return std::nullopt;
-  // Every candidate reaches the trials of the next rule before any exceeds them.
+  // All candidates reach a rule's trials before any exceeds them.
   std::size_t least = kTrials;
   for (const Candidate& e : candidates_)
     if (!e.out) least = std::min(least, e.times.size());

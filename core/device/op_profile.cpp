@@ -61,7 +61,7 @@ OpProfile::Call::Call(std::string label) {
     b.record(begin, current_stream(recording->device));
     recording->entries.push_back({std::move(label), begin, end, std::chrono::steady_clock::now()});
   }
-  ++recording->depth;  // after everything that may throw: the destructor decrements
+  ++recording->depth;  // after everything that may throw
 }
 
 OpProfile::Call::~Call() {

@@ -1,6 +1,5 @@
 #pragma once
-// Device time per op and shape, from event pairs around every kernel slot call. The host does not synchronize: times
-// are of back-to-back calls.
+// Device time per op and shape, from event pairs around kernel slot calls; the host does not synchronize.
 
 #include <cstdint>
 #include <string>
@@ -18,9 +17,9 @@ struct OpTime {
 
 class OpProfile {
  public:
-  // Profiles ops of the calling thread on `device` until stop(). Not nestable.
+  // Ops of the calling thread on `device` until stop(). Not nestable.
   static void start(Device device);
-  // Synchronizes. Sorted by descending time; empty without a profile.
+  // Synchronizes. Descending times; empty without a profile.
   static std::vector<OpTime> stop();
   [[nodiscard]] static bool active() noexcept { return active_; }
 
@@ -36,7 +35,7 @@ class OpProfile {
   static thread_local constinit bool active_;
 };
 
-// Table of calls, milliseconds and share of `wall_ms` per op, and of the time between ops.
+// Calls, milliseconds and share of `wall_ms` per op and between ops.
 [[nodiscard]] std::string profile_table(const std::vector<OpTime>& times, double wall_ms);
 
 }  // namespace quench

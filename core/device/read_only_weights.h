@@ -1,7 +1,6 @@
 #pragma once
-// Thread-local guarantee for the ops queued in its scope: no op writes the weights, and earlier writes are complete. A
-// kernel launched with PDL may then read its weight while the preceding kernel runs (core/cuda/common/pdl.cuh). For
-// work captured in a graph (core/memory/device_graph.h).
+// Thread-local guarantee for captured ops: no op writes the weights, and earlier writes are complete. PDL kernels may
+// then read weights while the preceding kernel runs (pdl.cuh).
 
 #include <algorithm>
 #include <utility>
@@ -11,7 +10,7 @@ namespace quench {
 
 class ReadOnlyWeightsScope {
  public:
-  // Covers all packed weights, and unpacked weights that start at these addresses; others may be written by queued ops.
+  // All packed weights, and unpacked ones at these addresses.
   explicit ReadOnlyWeightsScope(std::vector<const void*> values = {}) : values_(std::move(values)), before_(promise_) {
     std::sort(values_.begin(), values_.end());
     promise_ = this;

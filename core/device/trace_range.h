@@ -1,5 +1,5 @@
 #pragma once
-// Profiler range (NVTX on NVIDIA GPUs).
+// Profiler range (NVTX).
 
 #include "core/device/device.h"
 
@@ -7,7 +7,7 @@ namespace quench {
 
 class TraceRange {
  public:
-  // Ends with this object; nestable. No overhead without a profiler.
+  // Nestable.
   TraceRange(Device device, std::string_view name) : backend_(device.is_cpu() ? nullptr : &backend(device.type)) {
     if (backend_ != nullptr) backend_->range_begin(name);
   }

@@ -17,7 +17,6 @@ namespace {
   QUENCH_FAIL(ErrorCode::corrupt, "expected {}, got {}", expected, got);
 }
 
-// Member pointers sorted by key.
 std::vector<const Json::Member*> sorted(const Json::Object& object) {
   std::vector<const Json::Member*> members;
   members.reserve(object.size());
@@ -35,7 +34,7 @@ bool equal_objects(const Json::Object& a, const Json::Object& b) {
   });
 }
 
-// True if the double is exactly that integer.
+// True if exactly that integer.
 template <class Integer>
 bool equal_numbers(double real, Integer integer) {
   if (real != static_cast<double>(integer)) return false;

@@ -1,8 +1,6 @@
 #pragma once
-// JSON values with source positions for error messages.
-//
-// Hardened for untrusted files: size and depth limits, no duplicate keys, exact integers (never through double),
-// validated UTF-8. Comments (// and /* */) are opt-in.
+// JSON values with source positions, hardened for untrusted files: size and depth limits, no duplicate keys, exact
+// integers (never through double), validated UTF-8. Comments (// and /* */) are opt-in.
 
 #include <concepts>
 #include <cstddef>
@@ -25,15 +23,15 @@ class Json {
   using Member = std::pair<std::string, Json>;
   using Object = std::vector<Member>;  // file order, unique keys
 
-  // Maximum depth of parse and dump, bounding recursion.
+  // Bounds the recursion of parse and dump.
   static constexpr std::size_t kMaxDepth = 512;
 
   struct ParseOptions {
-    bool allow_comments = false;  // also a leading UTF-8 byte order mark; for hand-written files
+    bool allow_comments = false;  // also a leading UTF-8 byte order mark
     std::size_t max_bytes = std::size_t{64} << 20;
-    std::size_t max_depth = 64;                     // arrays and objects; at most kMaxDepth
-    std::size_t max_values = std::size_t{8} << 20;  // nodes per document, 48 bytes each
-    std::string_view source = "<json>";             // file name in errors
+    std::size_t max_depth = 64;                     // at most kMaxDepth
+    std::size_t max_values = std::size_t{8} << 20;  // 48 bytes each
+    std::string_view source = "<json>";             // in errors
   };
 
   Json() = default;  // null
@@ -56,16 +54,16 @@ class Json {
   static Json array() { return Json(Array{}); }
   static Json object() { return Json(Object{}); }
 
-  // Throws Error(corrupt) "<source>:<line>:<column>: <what>" unless text is one well-formed document.
+  // Throws Error(corrupt) "<source>:<line>:<column>: <what>" unless one well-formed document.
   static Json parse(std::string_view text, const ParseOptions& options);
   static Json parse(std::string_view text) { return parse(text, ParseOptions{}); }
-  // Errors name the path, which replaces `options.source`.
+  // `path` replaces `options.source`.
   static Json parse_file(const std::filesystem::path& path, ParseOptions options);
   static Json parse_file(const std::filesystem::path& path) { return parse_file(path, ParseOptions{}); }
 
   [[nodiscard]] bool is_null() const noexcept { return std::holds_alternative<std::monostate>(value_); }
   [[nodiscard]] bool is_bool() const noexcept { return std::holds_alternative<bool>(value_); }
-  // Written without fraction or exponent, fits int64 or uint64.
+  // No fraction or exponent, fits int64 or uint64.
   [[nodiscard]] bool is_integer() const noexcept {
     return std::holds_alternative<std::int64_t>(value_) || std::holds_alternative<std::uint64_t>(value_);
   }
@@ -76,10 +74,10 @@ class Json {
   // "null", "bool", "integer", "number", "string", "array", "object"
   [[nodiscard]] std::string_view type_name() const noexcept;
 
-  // Checked access; throws Error(corrupt) naming expected type, actual type and position.
+  // Throws Error(corrupt) naming expected type, actual type and position.
   [[nodiscard]] bool as_bool() const;
-  [[nodiscard]] std::int64_t as_int() const;    // integer within int64
-  [[nodiscard]] std::uint64_t as_uint() const;  // integer >= 0
+  [[nodiscard]] std::int64_t as_int() const;    // within int64
+  [[nodiscard]] std::uint64_t as_uint() const;  // >= 0
   [[nodiscard]] double as_double() const;       // any number
   [[nodiscard]] const std::string& as_string() const;
   [[nodiscard]] const Array& as_array() const;
@@ -87,17 +85,17 @@ class Json {
   [[nodiscard]] Array& as_array();
   [[nodiscard]] Object& as_object();
 
-  // find: nullptr if absent; at: throws naming the key.
+  // at(): throws naming the key; find(): nullptr.
   [[nodiscard]] const Json* find(std::string_view key) const;
   [[nodiscard]] Json* find(std::string_view key);
   [[nodiscard]] const Json& at(std::string_view key) const;
-  // Inserts or replaces, keeping order.
+  // Keeps the order.
   Json& set(std::string_view key, Json value);
   // False if absent.
   bool erase(std::string_view key);
   void push_back(Json value) { as_array().push_back(std::move(value)); }
 
-  // 1-based line and column (Unicode characters) of the value's first character; 0 if built in memory.
+  // Of the first character, 1-based (columns: Unicode characters); 0 if built in memory.
   [[nodiscard]] int line() const noexcept { return line_; }
   [[nodiscard]] int column() const noexcept { return column_; }
   void set_position(int line, int column) noexcept {
@@ -105,11 +103,11 @@ class Json {
     column_ = column;
   }
 
-  // indent < 0: single line, else spaces per level. NaN and infinities become null; doubles are shortest round-trip;
+  // indent < 0: one line, else spaces per level. NaN and infinities become null; doubles are shortest round-trip;
   // invalid UTF-8 becomes \ufffd. Locale-independent. Throws invalid_argument beyond kMaxDepth.
   [[nodiscard]] std::string dump(int indent = -1) const;
 
-  // Value equality without positions or object order; 1 equals 1.0.
+  // Without positions and object order; 1 equals 1.0.
   friend bool operator==(const Json& a, const Json& b);
 
  private:

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-// Cursor that follows the parser token by token: positions of all values in one linear pass.
+// Follows the parser by token: all positions in one linear pass.
 class TokenCursor {
  public:
   explicit TokenCursor(std::string_view text) : text_(text) {}
@@ -18,7 +18,7 @@ class TokenCursor {
   [[nodiscard]] int line() const noexcept { return line_; }
   [[nodiscard]] int column() const noexcept { return column_; }
   [[nodiscard]] std::size_t offset() const noexcept { return offset_; }
-  // NUL at the end (absent from the text).
+  // NUL at the end.
   [[nodiscard]] char peek() const noexcept { return offset_ < text_.size() ? text_[offset_] : '\0'; }
 
   void move_to(std::size_t offset) {
@@ -33,7 +33,7 @@ class TokenCursor {
     }
   }
 
-  // Skips white space, commas and colons.
+  // White space, commas and colons.
   void skip_to_token() {
     while (offset_ < text_.size()) {
       if (const char c = peek(); c == ' ' || c == '\t' || c == '\r' || c == '\n' || c == ',' || c == ':') {
@@ -49,7 +49,7 @@ class TokenCursor {
     }
   }
 
-  // Skips a token accepted by the parser.
+  // Accepted by the parser.
   void skip_token() {
     if (peek() == '"') {
       std::size_t end = offset_ + 1;
@@ -116,14 +116,14 @@ class TreeBuilder final : public JsonSax {
     const std::size_t offending = position > 0 ? position - 1 : 0;
     TokenCursor token = cursor_;
     token.skip_to_token();
-    // Position of the offending character inside strings, of the token elsewhere.
+    // Offending character in a string, else its token.
     const bool inside_string = token.peek() == '"' && text.find("invalid string") != std::string::npos;
     cursor_.move_to(inside_string ? offending : std::min(token.offset(), offending));
     return fail(text);
   }
 
  private:
-  // Appends a value to the open container and sets its position.
+  // Appends to the open container, with position.
   Json& place(Json value) {
     cursor_.skip_to_token();
     if (++values_ > options_.max_values) fail(fmt::format("more than {} values", options_.max_values));
@@ -187,7 +187,7 @@ Json Json::parse(std::string_view text, const ParseOptions& options) {
   }
   if (const auto bad = find_invalid_utf8(text); bad != std::string_view::npos)
     fail_at(bad, fmt::format("byte 0x{:02X} is not valid UTF-8 here", static_cast<unsigned char>(text[bad])));
-  // The parser takes NUL for the end of input.
+  // The parser ends at NUL.
   if (const auto nul = text.find('\0'); nul != std::string_view::npos) fail_at(nul, "NUL byte");
   TreeBuilder builder(text, options);
   nlohmann::json::sax_parse(text.begin(), text.end(), &builder, nlohmann::json::input_format_t::json, true,

@@ -1,5 +1,5 @@
 #pragma once
-// JSON event (SAX) interface for parsers inside core.
+// JSON events (SAX) for parsers inside core.
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -11,8 +11,8 @@ namespace quench {
 
 using JsonSax = nlohmann::json_sax<nlohmann::json>;
 
-// Reason in a parser error, without number and position, shortened: "[json.exception.parse_error.101] parse error at
-// line 1, column 2: syntax error ..." -> "syntax error ...".
+// "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ..." -> "syntax error ...",
+// shortened.
 inline std::string json_error_reason(const char* what) {
   std::string_view text(what);
   if (const auto end = text.find("] "); text.starts_with("[json.exception.") && end != std::string_view::npos)

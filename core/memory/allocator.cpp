@@ -12,10 +12,9 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kSegmentGranularity = std::size_t{2} << 20;  // huge pages; granularity of cudaMalloc
-// Smaller requests share kSmallSegment segments, so that small tensors never pin a large segment.
+// Smaller requests share kSmallSegment segments: they never pin a large one.
 constexpr std::size_t kSmallRequest = std::size_t{1} << 20;
 constexpr std::size_t kSmallSegment = std::size_t{2} << 20;
-// Minimum segment of larger requests, shared with later ones.
 constexpr std::size_t kMinLargeSegment = std::size_t{16} << 20;
 
 std::size_t round_up(std::size_t value, std::size_t multiple) {
@@ -29,7 +28,7 @@ struct Allocator::State {
     std::size_t size = 0;
     std::size_t used = 0;          // bytes charged to the statistics
     std::byte* segment = nullptr;  // nullptr: contiguous segments
-    void* stream = nullptr;        // stream of the last free
+    void* stream = nullptr;        // last free
     bool free = false;
     bool small = false;
   };
@@ -61,7 +60,7 @@ struct Allocator::State {
     it->second.free = false;
   }
 
-  // Best fit among free blocks of this stream; end() if none.
+  // Best fit of this stream; end() if none.
   Blocks::iterator find_free(std::size_t size, bool small, void* stream) {
     auto& list = free_lists[small];
     for (auto key = list.lower_bound({size, nullptr}); key != list.end(); ++key) {
@@ -71,7 +70,6 @@ struct Allocator::State {
     return blocks.end();
   }
 
-  // Splits off the unused tail.
   void split(Blocks::iterator it, std::size_t size) {
     const std::size_t rest = it->second.size - size;
     if (rest < kAlignment) return;
@@ -103,7 +101,7 @@ struct Allocator::State {
     ++stats.segment_count;
   }
 
-  // Free block of `bytes` in a new segment; end() at the limit or out of memory.
+  // end() at the limit or out of memory.
   Blocks::iterator new_segment(Device device, std::size_t bytes, bool small, void* stream) {
     if (!within_limit(bytes)) return blocks.end();
     auto* address = static_cast<std::byte*>(backend(device.type).allocate(device, bytes));
@@ -114,7 +112,7 @@ struct Allocator::State {
     return it;
   }
 
-  // Last block of the contiguous segments, if free and of this stream.
+  // Last contiguous block, if free and of this stream.
   Blocks::iterator last_growing(void* stream) {
     if (growing_end == nullptr) return blocks.end();
     auto last = blocks.lower_bound(growing_end);
@@ -125,7 +123,7 @@ struct Allocator::State {
     return usable ? last : blocks.end();
   }
 
-  // Extends the contiguous segments: by the bytes that a free last block lacks, else by `bytes`.
+  // By the bytes that a free last block lacks, else by `bytes`.
   Blocks::iterator grow(Device device, std::size_t size, std::size_t bytes, void* stream) {
     const auto last = last_growing(stream);
     if (last != blocks.end()) bytes = round_up(size - last->second.size, kSegmentGranularity);
@@ -149,7 +147,7 @@ struct Allocator::State {
     return it;
   }
 
-  // Free block for a request: large minimum segment first, then the exact size.
+  // Large minimum segment first, then the exact size.
   Blocks::iterator make_room(Device device, std::size_t size, bool small, void* stream) {
     if (small) return new_segment(device, kSmallSegment, true, stream);
     const std::size_t exact = round_up(size, kSegmentGranularity);
@@ -184,7 +182,7 @@ struct Allocator::State {
     return true;
   }
 
-  // Frees unused segments (synchronizes on CUDA), last first so that the backend can reuse addresses. True if any.
+  // Synchronizes on CUDA; last first, so that the backend can reuse addresses. True if any.
   bool trim(Device device) {
     const std::size_t count_before = segments.size();
     for (auto segment = segments.end(); segment != segments.begin();) {
@@ -219,7 +217,7 @@ Allocator::~Allocator() {
 
 Allocator& Allocator::of(Device device) {
   static std::mutex mutex;
-  // Leaked: tensors of static lifetime may outlive function statics.
+  // Leaked: static tensors may outlive function statics.
   static auto& table = *new std::map<std::pair<DeviceType, int>, std::unique_ptr<Allocator>>;
   const std::lock_guard lock(mutex);
   auto& slot = table[{device.type, device.index}];

@@ -1,9 +1,9 @@
 #pragma once
-// Caching, stream-aware allocator of a device: splits, reuses and merges blocks of large segments. No segment is
-// requested in steady state (with optimizer offload: after tens of steps). With Backend::allocate_behind, blocks may
-// span contiguous segments and the last free block grows.
+// Caching, stream-aware device allocator: splits, reuses and merges blocks of large segments. No segment is requested
+// in steady state (with optimizer offload: after tens of steps). With Backend::allocate_behind, blocks may span
+// contiguous segments and the last free block grows.
 //
-// Best fit, lowest address first: keeps the resident set near the peak. On CUDA only the stream that freed a block
+// Best fit, lowest address first: the resident set stays near the peak. On CUDA only the stream that freed a block
 // reuses it, since kernels may still read it.
 
 #include <array>
@@ -19,17 +19,17 @@ namespace quench {
 
 struct MemoryStats {
   std::int64_t current = 0;   // allocated bytes
-  std::int64_t peak = 0;      // maximum since reset_peak
+  std::int64_t peak = 0;      // since reset_peak
   std::int64_t reserved = 0;  // bytes in segments
   std::int64_t peak_reserved = 0;
-  std::int64_t segment_count = 0;  // segments requested so far
+  std::int64_t segment_count = 0;  // requested so far
   std::array<std::int64_t, kMemoryCategoryCount> current_by_category{};
   std::array<std::int64_t, kMemoryCategoryCount> peak_by_category{};  // at the total peak
 };
 
 class Allocator {
  public:
-  // Created on first use; process lifetime.
+  // Process lifetime.
   static Allocator& of(Device device);
 
   // 64-byte aligned. Frees unused segments before failing. Throws out_of_memory with the category table and advice.
@@ -38,9 +38,8 @@ class Allocator {
 
   [[nodiscard]] MemoryStats stats() const;
   void reset_peak();
-  // Frees unused segments.
   void trim();
-  // Limit on reserved bytes, beyond which allocate throws; 0: none.
+  // Reserved bytes beyond which allocate throws; 0: none.
   void set_limit(std::int64_t bytes);
 
   explicit Allocator(Device device);
@@ -54,7 +53,7 @@ class Allocator {
   std::unique_ptr<State> state_;
 };
 
-// Table of categories in MiB, for estimate and out-of-memory messages.
+// MiB.
 [[nodiscard]] std::string memory_table(const MemoryStats& stats);
 
 }  // namespace quench

@@ -6,7 +6,7 @@
 namespace quench {
 namespace {
 
-// Capture stream, one per device for the process: the default stream cannot be captured, and freed blocks remember it.
+// One per device and process: the default stream cannot be captured; freed blocks remember it.
 Stream capture_stream(Device device) {
   static std::mutex mutex;
   static auto& streams = *new std::map<int, Stream>;

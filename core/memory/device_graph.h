@@ -1,6 +1,5 @@
 #pragma once
-// CUDA graph: ops captured once and launched many times with one call. Pays off for sequences of short kernels, where
-// launch latency dominates.
+// CUDA graph: captured ops, launched with one call; pays off for short kernels.
 
 #include <functional>
 #include <memory>
@@ -11,17 +10,15 @@ namespace quench {
 
 class DeviceGraph {
  public:
-  // Calls `work`, capturing its ops on `device` without running them. Launches reuse the addresses: tensors from
-  // outside must outlive this object; memory of tensors freed within `work` is retained. `work` may not synchronise or
-  // copy from the host. Null if the device has no graphs. Throws what `work` throws, and failed for an op that cannot
-  // be captured.
+  // Captures the ops of `work` on `device` without running them. Launches reuse addresses: outside tensors must outlive
+  // this object; memory freed within `work` is retained. `work` may not synchronize or copy from the host. Null without
+  // graph support. Throws what `work` throws, failed for an op that cannot be captured.
   [[nodiscard]] static std::unique_ptr<DeviceGraph> capture(Device device, const std::function<void()>& work);
-  // Waits for launches in flight.
+  // Waits for launches.
   ~DeviceGraph();
   DeviceGraph(const DeviceGraph&) = delete;
   DeviceGraph& operator=(const DeviceGraph&) = delete;
 
-  // Queues the graph on the current stream.
   void launch() const;
 
  private:

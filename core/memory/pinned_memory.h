@@ -1,8 +1,7 @@
 #pragma once
-// Caching allocator of pinned host memory for asynchronous copies of a device.
+// Caching allocator of pinned host memory.
 //
-// A released block is reused once work queued on the current stream at release has completed, since a copy may still
-// read it.
+// A released block is reused once work queued on the current stream at release has completed.
 
 #include <cstddef>
 
@@ -12,7 +11,7 @@ namespace quench {
 
 class PinnedMemory {
  public:
-  // Pool of a device; process lifetime.
+  // Process lifetime.
   static PinnedMemory& of(Device device);
 
   // 64-byte aligned. Throws out_of_memory.
@@ -26,7 +25,7 @@ class PinnedMemory {
  private:
   struct State;
   Device device_;
-  State* state_;  // leaked: tensors of static lifetime may outlive it
+  State* state_;  // leaked: static tensors may outlive it
 };
 
 }  // namespace quench

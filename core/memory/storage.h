@@ -1,5 +1,5 @@
 #pragma once
-// Reference-counted device memory, tagged with a category.
+// Reference-counted device memory with a category.
 
 #include <cstddef>
 #include <memory>
@@ -9,21 +9,20 @@
 
 namespace quench {
 
-// Category in estimates, metrics and out-of-memory tables.
 enum class MemoryCategory : std::uint8_t {
   parameters,
   gradients,
   optimizer,
   activations,
   workspace,  // op scratch
-  data,       // batches
+  data,
   other,
 };
 inline constexpr int kMemoryCategoryCount = 7;
 
 [[nodiscard]] std::string_view to_string(MemoryCategory category) noexcept;
 
-// Category of this thread's allocations in a scope; nestable. Default: other.
+// Nestable, per thread. Default: other.
 class MemoryScope {
  public:
   explicit MemoryScope(MemoryCategory category) noexcept;
@@ -36,8 +35,7 @@ class MemoryScope {
   MemoryCategory previous_;
 };
 
-// Retains memory of tensors freed on the calling thread during a Scope: captured graphs reuse the addresses at every
-// launch.
+// Retains memory freed on the calling thread during a Scope: captured graphs reuse the addresses.
 class GraphMemory {
  public:
   GraphMemory() = default;
@@ -68,11 +66,11 @@ class GraphMemory {
 
 class Storage {
  public:
-  // From the caching allocator, 64-byte aligned, uninitialized. Throws out_of_memory.
+  // 64-byte aligned, uninitialized. Throws out_of_memory.
   static std::shared_ptr<Storage> allocate(Device device, std::size_t bytes);
-  // Pinned host memory for copies with GPU `peer`; pageable for other devices.
+  // For copies with GPU `peer`; pageable for other devices.
   static std::shared_ptr<Storage> allocate_pinned(Device peer, std::size_t bytes);
-  // Non-owning host memory; must outlive the storage.
+  // Host memory, must outlive the storage.
   static std::shared_ptr<Storage> borrow(void* pointer, std::size_t bytes);
   ~Storage();
   Storage(const Storage&) = delete;
@@ -88,7 +86,7 @@ class Storage {
   std::size_t nbytes_ = 0;
   Device device_;
   MemoryCategory category_ = MemoryCategory::other;
-  Device pinned_for_;  // not CPU: from that device's pinned pool
+  Device pinned_for_;  // unless CPU, the pinned pool's device
   bool owned_ = false;
 };
 

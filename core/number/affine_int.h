@@ -1,6 +1,5 @@
 #pragma once
-// Affine integer quantization, 1 to 8 bits, two's complement: value ~ (code - zero_point) * scale. TorchAO's formulas
-// for dynamic scales (quant_primitives.py: choose_qparams_affine, quantize_affine).
+// Affine integer quantization, 1 to 8 bits: value ~ (code - zero_point) * scale. TorchAO's formulas for dynamic scales.
 
 #include <cstdint>
 
@@ -9,15 +8,14 @@
 
 namespace quench {
 
-// Scale and zero point from a group's minimum and maximum. lowest, highest: code range; "with 0": range includes 0.
+// lowest, highest: code range; "with 0": range includes 0.
 enum class IntMapping : std::uint8_t {
-  symmetric,              // scale = amax / ((highest - lowest) / 2); the largest positive value may clip
+  symmetric,              // scale = amax / ((highest - lowest) / 2); may clip the largest positive value
   symmetric_no_clipping,  // scale = max(min / lowest, max / highest)
   asymmetric,             // scale = (max - min) / (highest - lowest) with 0; integer zero point
-  float_zero_point,  // scale = (max - min) / (highest - lowest) without 0, >= 1e-6; zero point is the value of code 0
-                     // (tinygemm): value ~ code * scale + zero_point
-  // TorchAO 0.19's IntxFakeQuantizeConfig with an asymmetric mapping: float zero point truncated to 0. For parity with
-  // models trained that way.
+  float_zero_point,       // as asymmetric without 0, >= 1e-6; zero point is the value of code 0
+                          // (tinygemm): value ~ code * scale + zero_point
+  // Float zero point truncated to 0: TorchAO 0.19's IntxFakeQuantizeConfig with an asymmetric mapping.
   truncated_zero_point,
 };
 
@@ -30,7 +28,7 @@ struct IntRange {
 
 struct IntParameters {
   float scale;
-  float zero_point;  // integer except for float_zero_point
+  float zero_point;  // integer except float_zero_point
 };
 
 // Scale rounded to `dtype`; at least the smallest normal.
@@ -41,8 +39,8 @@ struct IntParameters {
   return dtype == DType::bf16 ? float(bfloat16(scale)) : scale;
 }
 
-// Parameters from a group's minimum and maximum; NaN in either makes both results NaN. Each step is rounded to T, the
-// values' dtype; `stored`: dtype of the scale. An all-zero group gets codes 0.
+// NaN in either bound makes both results NaN. Each step is rounded to T, the values' dtype; `stored`: scale dtype.
+// All-zero groups get codes 0.
 template <class T, class RoundEven>
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr IntParameters int_parameters(float smallest, float largest,
                                                                         IntMapping mapping, int bits, DType stored,
@@ -56,7 +54,6 @@ template <class T, class RoundEven>
     const float scale = stored_scale(spread < least ? least : spread, stored);
     return {scale, mapping == IntMapping::truncated_zero_point ? 0.0f : round(smallest - round(lowest * scale))};
   }
-  // Comparisons propagate NaN.
   const float low = smallest > 0.0f ? 0.0f : smallest, high = largest < 0.0f ? 0.0f : largest;
   float scale = 0.0f;
   if (mapping == IntMapping::symmetric) {
@@ -74,7 +71,7 @@ template <class T, class RoundEven>
     zero_point = round(lowest - round_even(round(low / scale)));
     zero_point = zero_point < lowest ? lowest : zero_point > highest ? highest : zero_point;
   }
-  // A maximum may drop a one-sided NaN.
+  // A maximum may drop NaN.
   if (low != low || high != high) scale = zero_point = low + high;
   return {scale, zero_point};
 }

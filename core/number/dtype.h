@@ -1,5 +1,5 @@
 #pragma once
-// Tensor dtypes: sizes, names, and runtime-to-type dispatch.
+// Tensor dtypes and their dispatch.
 
 #include <cstdint>
 #include <optional>
@@ -15,11 +15,11 @@ enum class DType : std::uint8_t {
   f64,
   f16,
   bf16,
-  f8_e4m3,  // OCP e4m3fn: no infinities, NaN 0x7F/0xFF, max 448
+  f8_e4m3,  // OCP e4m3fn: no infinities, max 448
   f8_e5m2,  // OCP e5m2: infinities, max 57344
-  f8_e8m0,  // OCP scale: power of two, bias 127, 255 = NaN
-  f4_e2m1,  // two per byte along the last axis, even index in the low nibble
-  i4,       // signed, same packing
+  f8_e8m0,  // OCP: power of two, bias 127, 255 = NaN
+  f4_e2m1,  // two per byte along the last axis, even index low
+  i4,       // packed likewise
   i8,
   u8,
   i16,
@@ -33,16 +33,15 @@ enum class DType : std::uint8_t {
 
 // 4 for packed types.
 [[nodiscard]] int bit_width(DType dtype) noexcept;
-// Throws invalid_argument for packed 4-bit types.
+// Packed types are invalid.
 [[nodiscard]] std::int64_t byte_size(DType dtype);
-// "f32", "bf16", "f8_e4m3", ...
 [[nodiscard]] std::string_view to_string(DType dtype) noexcept;
-// Also accepts float32, bfloat16, float16 and other long names. nullopt if unknown.
+// Also long names (float32, bfloat16).
 [[nodiscard]] std::optional<DType> dtype_from_string(std::string_view name) noexcept;
 [[nodiscard]] bool is_floating(DType dtype) noexcept;
 
 template <class T>
-struct DTypeOf;  // DTypeOf<float>::value == DType::f32, ...
+struct DTypeOf;
 template <>
 struct DTypeOf<float> {
   static constexpr DType value = DType::f32;
@@ -111,7 +110,7 @@ struct DTypeOf<bool> {
 template <class T>
 inline constexpr DType dtype_of = DTypeOf<T>::value;
 
-// Calls body.template operator()<T>() for the T of dtype; throws unsupported naming op and dtype if it is not in Types.
+// Calls body.template operator()<T>(); throws unsupported naming op and dtype outside Types.
 template <class... Types, class Body>
 decltype(auto) dispatch(DType dtype, std::string_view op, Body&& body) {
   using Result = decltype((body.template operator()<Types>(), ...));

@@ -1,5 +1,5 @@
 #pragma once
-// E8M0, the block scale of OCP MX: 2^(byte - 127), 255 is NaN, no zero. Host and device code.
+// E8M0, the block scale of OCP MX: 2^(byte - 127), 255 is NaN, no zero.
 
 #include <cstdint>
 #include <string_view>
@@ -10,18 +10,18 @@ namespace quench {
 
 inline constexpr std::uint8_t kE8m0Nan = 255;
 
-// 2^(byte - 127); byte 0 is subnormal.
+// Byte 0 is subnormal.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr float decode_e8m0(std::uint8_t byte) noexcept {
   const std::uint32_t word = byte == 0 ? 0x00400000u : static_cast<std::uint32_t>(byte) << 23;
   return bit_cast<float>(byte == kE8m0Nan ? kF32QuietNan : word);
 }
 
-// 1 / 2^(byte - 127), exact for every byte; NaN for 255.
+// Exact for every byte; NaN for 255.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr float e8m0_reciprocal(std::uint8_t byte) noexcept {
   return decode_e8m0(byte == kE8m0Nan ? kE8m0Nan : static_cast<std::uint8_t>(254 - byte));
 }
 
-// Smallest power of two >= value (at least 2^-127), value >= 0; Inf and NaN give NaN. Equals PTX cvt.rp.ue8m0x2.f32.
+// Smallest power of two >= value, at least 2^-127; Inf and NaN give NaN (PTX cvt.rp.ue8m0x2.f32).
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint8_t encode_e8m0_up(float value) noexcept {
   const auto word = bit_cast<std::uint32_t>(value);
   const std::uint32_t exponent = word >> 23;
@@ -30,11 +30,11 @@ inline constexpr std::uint8_t kE8m0Nan = 255;
   return static_cast<std::uint8_t>(exponent >= 255 ? kE8m0Nan : exponent + up);
 }
 
-// MX scale from a block's amax; max: largest value of the element format.
+// MX scale of a block's amax; max: the format's maximum.
 enum class MxScaleMode : std::uint8_t {
   floor,  // exponent of amax - exponent of max (OCP MX 1.0, 6.3): may clip
-  rceil,  // smallest power of two with max * scale >= amax (NVIDIA): no clipping
-  ceil,   // floor, plus one unless amax is a power of two: no clipping
+  rceil,  // smallest power of two with max * scale >= amax (NVIDIA)
+  ceil,   // floor, plus one unless amax is a power of two
   even,   // floor of amax rounded to the element's mantissa
 };
 inline constexpr int kMxScaleModeCount = 4;
@@ -44,8 +44,7 @@ inline constexpr int kMxScaleModeCount = 4;
   return kNames[static_cast<int>(mode)];
 }
 
-// Scale byte of a block of Elements (core/number/float8.h, float6.h, float4.h), amax >= 0. Zero block: 0. Inf, NaN, and
-// amax that `even` rounds to infinity: NaN.
+// Block scale, amax >= 0. Zero block: 0. Inf, NaN, and amax that `even` rounds to infinity: NaN.
 template <class Element>
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint8_t mx_scale(float amax, MxScaleMode mode) noexcept {
   if (mode == MxScaleMode::rceil) {

@@ -1,5 +1,5 @@
 #pragma once
-// Element formats of quantized tensors, and runtime-to-type dispatch.
+// Element formats of quantized tensors, and their dispatch.
 
 #include <cstdint>
 #include <optional>
@@ -16,19 +16,18 @@ namespace quench {
 enum class ElementFormat : std::uint8_t {
   e4m3,
   e5m2,
-  e2m3,  // 6 bits, one per byte
-  e3m2,  // 6 bits, one per byte
-  e2m1,  // 4 bits, two per byte
+  e2m3,  // one per byte
+  e3m2,  // one per byte
+  e2m1,  // two per byte
 };
 inline constexpr int kElementFormatCount = 5;
 
-// "e4m3", ...
 [[nodiscard]] std::string_view to_string(ElementFormat format) noexcept;
 [[nodiscard]] std::optional<ElementFormat> element_format_from_string(std::string_view name) noexcept;
 [[nodiscard]] DType payload_dtype(ElementFormat format) noexcept;
 
 template <class Element>
-struct ElementFormatOf;  // ElementFormatOf<E4m3>::value == ElementFormat::e4m3, ...
+struct ElementFormatOf;
 template <>
 struct ElementFormatOf<E4m3> {
   static constexpr ElementFormat value = ElementFormat::e4m3;
@@ -50,8 +49,7 @@ struct ElementFormatOf<E2m1> {
   static constexpr ElementFormat value = ElementFormat::e2m1;
 };
 
-// Calls body.template operator()<Element>() for the encoder of format; throws unsupported naming op and format if it is
-// not in Elements.
+// Calls body.template operator()<Element>(); throws unsupported naming op and format outside Elements.
 template <class... Elements, class Body>
 void dispatch_element(ElementFormat format, std::string_view op, Body&& body) {
   const bool matched =

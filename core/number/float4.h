@@ -1,5 +1,5 @@
 #pragma once
-// E2M1 of OCP MX and NVFP4: +-{0, 0.5, 1, 1.5, 2, 3, 4, 6} in code order, bit 3 is the sign.
+// E2M1: +-{0, 0.5, 1, 1.5, 2, 3, 4, 6} in code order, sign in bit 3.
 
 #include <cstdint>
 
@@ -12,7 +12,7 @@ struct E2m1 {
   static constexpr float kMax = 6.0f;
   static constexpr int kMaxExponent = 2;  // floor(log2(kMax))
   static constexpr int kMantissaBits = 1;
-  static constexpr std::uint8_t kNanCode = 0x3;  // encoding of NaN
+  static constexpr std::uint8_t kNanCode = 0x3;
 
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint8_t encode(float value) noexcept {
     return encode_finite_only<2, 1>(value);

@@ -1,5 +1,5 @@
 #pragma once
-// 6-bit OCP MX 1.0 formats: no infinities, no NaN; one per byte, low six bits.
+// 6-bit OCP MX 1.0 formats: no infinities, no NaN; low bits of a byte.
 
 #include <cstdint>
 
@@ -7,8 +7,8 @@
 
 namespace quench {
 
-// Round to nearest even, saturating, infinities included; -0 keeps its sign. NaN becomes +-1.5; its MX block has a NaN
-// scale.
+// Round to nearest even, saturating, infinities included; -0 keeps its sign. NaN becomes +-1.5 (its MX block has a NaN
+// scale).
 template <int E, int M>
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint8_t encode_finite_only(float value) noexcept {
   using Grid = Minifloat<E, M>;
@@ -32,7 +32,7 @@ struct E2m3 {
   static constexpr float kMax = 7.5f;
   static constexpr int kMaxExponent = 2;  // floor(log2(kMax))
   static constexpr int kMantissaBits = 3;
-  static constexpr std::uint8_t kNanCode = 0x0C;  // encoding of NaN
+  static constexpr std::uint8_t kNanCode = 0x0C;
 
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint8_t encode(float value) noexcept {
     return encode_finite_only<2, 3>(value);

@@ -1,6 +1,5 @@
 #pragma once
-// OCP float8 (OFP8 1.0; Micikevicius et al., "FP8 formats for deep learning", 2022) and float8 scales. Host and device
-// code, branch-free for vectorization.
+// OCP float8 (OFP8 1.0) and its scales, branch-free for vectorization.
 
 #include <cstdint>
 
@@ -8,7 +7,7 @@
 
 namespace quench {
 
-// Round to nearest even; `overflow` is the code beyond the largest finite value.
+// Round to nearest even; `overflow`: code beyond the largest finite value.
 template <class Format>
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint8_t round_to_float8(float value, std::uint32_t overflow) noexcept {
   const auto word = bit_cast<std::uint32_t>(value);
@@ -18,7 +17,7 @@ template <class Format>
   return static_cast<std::uint8_t>(Format::Grid::sign_of(word) | (magnitude > kF32Infinity ? Format::kNanCode : code));
 }
 
-// Bias 7, subnormals to 2^-9, no infinities, NaN 0x7F and 0xFF.
+// Bias 7, subnormals to 2^-9, no infinities.
 struct E4m3 {
   using Grid = Minifloat<4, 3>;
   static constexpr int kBits = 8;
@@ -28,11 +27,11 @@ struct E4m3 {
   static constexpr std::uint8_t kMaxCode = 0x7E;
   static constexpr std::uint8_t kNanCode = 0x7F;
 
-  // Round to nearest even, saturating to +-448, infinities included; NaN keeps its sign.
+  // Saturating, infinities included; NaN keeps its sign.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint8_t encode(float value) noexcept {
     return round_to_float8<E4m3>(value, kMaxCode);
   }
-  // Without saturation: overflow and infinities become NaN.
+  // Overflow and infinities become NaN.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint8_t encode_ieee(float value) noexcept {
     return round_to_float8<E4m3>(value, kNanCode);
   }
@@ -53,11 +52,11 @@ struct E5m2 {
   static constexpr std::uint8_t kInfinityCode = 0x7C;
   static constexpr std::uint8_t kNanCode = 0x7F;
 
-  // Round to nearest even, saturating to +-57344, infinities included; NaN keeps its sign.
+  // Saturating, infinities included; NaN keeps its sign.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint8_t encode(float value) noexcept {
     return round_to_float8<E5m2>(value, kMaxCode);
   }
-  // Without saturation: overflow becomes infinity.
+  // Overflow becomes infinity.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint8_t encode_ieee(float value) noexcept {
     return round_to_float8<E5m2>(value, kInfinityCode);
   }
@@ -68,8 +67,8 @@ struct E5m2 {
   }
 };
 
-// Encode scale of dynamic scaling: max / max(amax, 1e-12), one IEEE f32 division (bit-identical to TorchAO's f64
-// quotient rounded to f32). All-zero: max * 1e12; NaN: NaN; Inf: 0. power_of_two clears the mantissa (rounds down).
+// Dynamic encode scale: max / max(amax, 1e-12), one IEEE f32 division (TorchAO's f64 quotient rounds to the same bits).
+// NaN: NaN; Inf: 0. power_of_two clears the mantissa.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr float float8_scale(float amax, float max, bool power_of_two) noexcept {
   const float scale = max / (amax < 1e-12f ? 1e-12f : amax);
   const auto word = bit_cast<std::uint32_t>(scale);

@@ -6,14 +6,13 @@
 
 namespace quench {
 
-// amax / 448, optionally rounded to bf16; 1 for amax 0, infinite for Inf, NaN for NaN.
+// amax / 448, optionally in bf16; 1 for amax 0; Inf and NaN propagate.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr float float8_decode_scale(float amax, bool to_bf16) noexcept {
   const float scale = amax / E4m3::kMax;
   const float stored = to_bf16 ? static_cast<float>(bfloat16(scale)) : scale;
   return stored == 0.0f ? 1.0f : stored;
 }
 
-// Fake quantization of x.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr float through_e4m3(float x, float scale) noexcept {
   return E4m3::decode(E4m3::encode(x / scale)) * scale;
 }

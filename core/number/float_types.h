@@ -1,6 +1,5 @@
 #pragma once
-// Storage types of 16-bit and 8-bit floats. f32 conversions round to nearest even and overflow to infinity (IEEE 754).
-// 8-bit encoders: core/number/float8.h, core/number/e8m0.h.
+// Storage types of 16- and 8-bit floats. f32 conversions round to nearest even; overflow gives infinity.
 
 #include <cstdint>
 

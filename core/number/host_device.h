@@ -1,7 +1,6 @@
 #pragma once
-// One definition of number formats for host and CUDA device code, bit-identical.
+// Number formats, bit-identical on host and CUDA device.
 
-// __host__ __device__ under nvcc, else empty.
 #if defined(__CUDACC__)
 #define QUENCH_HOST_DEVICE __host__ __device__
 #else
@@ -10,7 +9,7 @@
 
 namespace quench {
 
-// std::bit_cast for device code without -expt-relaxed-constexpr.
+// Usable in device code without -expt-relaxed-constexpr.
 template <class To, class From>
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr To bit_cast(From from) noexcept {
   static_assert(sizeof(To) == sizeof(From));

@@ -1,6 +1,6 @@
 #pragma once
-// Rounding and widening of small floats with sign, E exponent bits (bias 2^(E-1) - 1), M mantissa bits and subnormals:
-// IEEE half, OFP8, OCP MX 6- and 4-bit elements. Values beyond the largest finite one are the caller's part.
+// Rounding and widening of floats with E exponent bits (bias 2^(E-1) - 1), M mantissa bits and subnormals, branch-free.
+// Callers handle values beyond the largest finite one.
 
 #include <cstdint>
 
@@ -16,25 +16,24 @@ template <int E, int M>
 struct Minifloat {
   static constexpr int kBias = (1 << (E - 1)) - 1;
   static constexpr int kSignShift = E + M;
-  // f32 bits of the smallest normal, 2^(1 - bias).
+  // Smallest normal, 2^(1 - bias), as f32 bits.
   static constexpr std::uint32_t kMinNormalWord = static_cast<std::uint32_t>(128 - kBias) << 23;
 
-  // Rounds f32 magnitude bits to the nearest code, ties to even, on the format's grid without an upper bound: overflow,
-  // Inf and NaN give larger codes. Branch-free.
+  // Nearest code of f32 magnitude bits, ties to even, without an upper bound: overflow, Inf and NaN give larger codes.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint32_t round(std::uint32_t magnitude) noexcept {
     constexpr int kShift = 23 - M;
     constexpr std::uint32_t kRebias = static_cast<std::uint32_t>(127 - kBias) << 23;
     const std::uint32_t lsb = (magnitude >> kShift) & 1u;
     const std::uint32_t normal = (magnitude - kRebias + ((1u << (kShift - 1)) - 1u) + lsb) >> kShift;
-    // Its ulp is the smallest subnormal, so the f32 addition rounds to the grid. Integer origin prevents FMA
-    // contraction with the caller's product.
+    // Its ulp is the smallest subnormal, so f32 addition rounds to the grid. The integer origin prevents FMA
+    // contraction.
     constexpr std::uint32_t kMagicWord = static_cast<std::uint32_t>(151 - kBias - M) << 23;
     const float shifted = bit_cast<float>(magnitude) + bit_cast<float>(kMagicWord);
     const std::uint32_t subnormal = bit_cast<std::uint32_t>(shifted) - kMagicWord;
     return magnitude < kMinNormalWord ? subnormal : normal;
   }
 
-  // Inverse of round, exact. Branch-free.
+  // Exact inverse of round.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr float widen(std::uint32_t code) noexcept {
     const std::uint32_t normal = (code << (23 - M)) + (static_cast<std::uint32_t>(127 - kBias) << 23);
     constexpr float kMinSubnormal = bit_cast<float>(static_cast<std::uint32_t>(128 - kBias - M) << 23);
@@ -42,11 +41,9 @@ struct Minifloat {
     return code < (1u << M) ? subnormal : bit_cast<float>(normal);
   }
 
-  // Sign bit of an f32 word, in the format's position.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint32_t sign_of(std::uint32_t word) noexcept {
     return (word >> 31) << kSignShift;
   }
-  // `magnitude` with the sign of `code`.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr float with_sign(float magnitude, std::uint32_t code) noexcept {
     return bit_cast<float>(bit_cast<std::uint32_t>(magnitude) | ((code >> kSignShift) & 1u) << 31);
   }

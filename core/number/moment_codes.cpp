@@ -10,13 +10,13 @@
 namespace quench {
 namespace {
 
-// Element j of n of linspace(0.1, 1), from both ends with FMA: bit-identical to PyTorch.
+// linspace(0.1, 1)[j], from both ends with FMA: bit-identical to PyTorch.
 float linspace_element(int j, int n) {
   const float step = (1.0f - 0.1f) / static_cast<float>(n - 1);
   return j < n / 2 ? std::fma(step, static_cast<float>(j), 0.1f) : std::fma(-step, static_cast<float>(n - 1 - j), 1.0f);
 }
 
-// Dynamic map: decades 10^-(decades-1)..10^0, each with twice the values of the one below, optional negatives, 0 and 1.
+// Decades 10^-(decades-1)..10^0, each with twice the values of the one below, optional negatives, 0 and 1.
 void fill_dynamic(MomentTable& table, bool is_signed, int decades, int bits) {
   int count = 0;
   for (int i = 0; i < decades; ++i) {
@@ -34,7 +34,7 @@ void fill_dynamic(MomentTable& table, bool is_signed, int decades, int bits) {
   std::sort(table.values, table.values + count);
 }
 
-// Order-preserving map from floats to integers.
+// Order-preserving.
 std::int32_t ordered(float x) {
   const auto bits = std::bit_cast<std::int32_t>(x);
   return bits >= 0 ? bits : std::numeric_limits<std::int32_t>::min() - bits;
@@ -43,7 +43,7 @@ float from_ordered(std::int32_t key) {
   return std::bit_cast<float>(key >= 0 ? key : std::numeric_limits<std::int32_t>::min() - key);
 }
 
-// Smallest y nearer to the upper of two neighbours in f32.
+// Smallest f32 nearer to `up`.
 float upper_threshold(float down, float up) {
   std::int32_t low = ordered(down), high = ordered(up);  // invariant: false at low, true at high
   while (high - low > 1) {

@@ -1,6 +1,5 @@
 #pragma once
-// Quantized optimizer moments: table entry times block scale. Dynamic maps of Dettmers et al., "8-bit Optimizers via
-// Block-wise Quantization" (2022, arXiv:2110.02861), as in TorchAO.
+// Quantized optimizer moments: table entry times block scale. Dynamic maps of Dettmers et al., 2022, arXiv:2110.02861.
 
 #include <cstdint>
 
@@ -9,8 +8,8 @@
 namespace quench {
 
 enum class MomentFormat : std::uint8_t {
-  int8,  // 256 entries, one byte per element
-  int4,  // 16 entries, two per byte, even index in the high nibble
+  int8,  // 256 entries
+  int4,  // 16 entries, even index in the high nibble
   fp8,   // e4m3, no table
 };
 
@@ -19,7 +18,7 @@ enum class MomentFormat : std::uint8_t {
   return format == MomentFormat::int4 ? 128 : 256;
 }
 
-// y in [-1, 1] gets the largest code with threshold <= y: nearest value, ties up.
+// y in [-1, 1] gets the nearest value, ties up.
 struct MomentTable {
   int size = 0;
   float values[256] = {};      // ascending
@@ -34,14 +33,13 @@ struct MomentTable {
   return code;
 }
 
-// Code of y in [-1, 1] by one table lookup and an addition. Sign, exponent and seven mantissa bits form a key; at most
-// one threshold falls within a key. Magnitudes below 2^-24 (no thresholds) count as 2^-24.
+// Code by table lookup and addition. Key: sign, exponent and seven mantissa bits, with at most one threshold each.
+// Magnitudes below 2^-24 count as 2^-24.
 struct MomentKeys {
-  static constexpr int kShift = 16;                            // word bits below the key
+  static constexpr int kShift = 16;
   static constexpr std::uint32_t kLeast = (127u - 24u) << 23;  // word of 2^-24
-  static constexpr int kCount = (24 << 7) + 1;                 // keys of magnitudes up to 1: [-kCount, kCount)
+  static constexpr int kCount = (24 << 7) + 1;                 // [-kCount, kCount)
 
-  // Magnitude word minus kLeast, complemented if negative.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::int32_t place(float magnitude, bool negative) noexcept {
     const std::int32_t above =
         static_cast<std::int32_t>(bit_cast<std::uint32_t>(magnitude)) - static_cast<std::int32_t>(kLeast);
@@ -49,7 +47,7 @@ struct MomentKeys {
     return negative ? ~place : place;
   }
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr int key(std::int32_t place) noexcept { return place >> kShift; }
-  // Code in the bits from kShift up of entry(key) + place: magnitudes past the key's threshold carry or borrow.
+  // Magnitudes past the key's threshold carry or borrow.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint32_t code(std::uint32_t entry,
                                                                        std::int32_t place) noexcept {
     return (entry + static_cast<std::uint32_t>(place)) >> kShift;
@@ -64,7 +62,7 @@ struct MomentKeys {
     const auto outwards = static_cast<std::uint32_t>(negative ? ~key : key) << kShift;
     const float least = least_magnitude(key);
     const int nearer = search_moment(thresholds, size, negative ? -least : least);
-    // Low bits from which the next code outwards applies, 2^kShift if none. A negative threshold itself has the nearer
+    // Low bits from which the next code outwards applies, else 2^kShift. A negative threshold itself has the nearer
     // code.
     std::uint32_t limit = 1u << kShift;
     if (const int border = negative ? nearer : nearer + 1; border > 0 && border < size) {
@@ -78,13 +76,12 @@ struct MomentKeys {
   }
 };
 
-// int8 and int4: signed (first moment) or unsigned (second moment). The unsigned int4 table has no zero, so
-// denominators do not vanish.
+// int8 and int4; signed: first moment. Unsigned int4 has no zero: denominators do not vanish.
 [[nodiscard]] const MomentTable& moment_table(MomentFormat format, bool is_signed);
 
 // Block scale = max(amax, this) * moment_scale_factor.
 inline constexpr float kLeastMomentMagnitude = 1e-12f;
-// fp8 maps amax to 448.
+// fp8: amax becomes 448.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr float moment_scale_factor(MomentFormat format) noexcept {
   return format == MomentFormat::fp8 ? 1.0f / 448.0f : 1.0f;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// NF4 (Dettmers et al., "QLoRA", 2023, appendix E): 16 normal quantiles in [-1, 1]; values of bitsandbytes.
+// NF4 (Dettmers et al., "QLoRA", 2023, appendix E) with bitsandbytes' values.
 
 #include <cstdint>
 
@@ -8,10 +8,9 @@
 namespace quench {
 
 struct Nf4 {
-  static constexpr int kBlockSize = 64;        // elements per scale (amax)
-  static constexpr int kScaleBlockSize = 256;  // scales per factor in double quantization
+  static constexpr int kBlockSize = 64;        // per amax
+  static constexpr int kScaleBlockSize = 256;  // scales per factor
 
-  // Code 0 is -1, code 7 is 0, code 15 is 1.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr float decode(std::uint8_t code) noexcept {
     constexpr float kValues[16] = {-1.0f,
                                    -0.6961928009986877f,
@@ -32,7 +31,7 @@ struct Nf4 {
     return kValues[code & 15];
   }
 
-  // Nearest value, ties to the lower. x in [-1, 1] up to rounding; NaN becomes 0.
+  // Nearest, ties to the lower; NaN becomes 0.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint8_t encode(float x) noexcept {
     std::uint8_t code = 0;
     for (std::uint8_t next = 1; next < 16; ++next)

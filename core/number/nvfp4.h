@@ -1,7 +1,6 @@
 #pragma once
-// NVFP4 scales as in TorchAO's inference and QAT: blocks of 16 e2m1 values with an e4m3 decode scale, and an f32 global
-// scale in two-level mode. Quotients are single IEEE f32 divisions in this order, since rounding decisions depend on
-// it.
+// NVFP4 scales as TorchAO's: blocks of 16 e2m1 values with an e4m3 decode scale, and an f32 global scale with two
+// levels. Quotients are single IEEE f32 divisions in this order: rounding depends on it.
 
 #include <cstdint>
 
@@ -12,19 +11,18 @@ namespace quench {
 
 inline constexpr int kNvfp4BlockSize = 16;
 
-// amax / (448 * 6); 1 where the multiplier of a zero block would overflow (amax < 5.1e-34, all-zero tensors): values
-// become 0, where TorchAO gives NaN.
+// amax / (448 * 6); 1 where a zero block's multiplier would overflow (amax < 5.1e-34): values become 0 (TorchAO: NaN).
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr float nvfp4_global_scale(float amax) noexcept {
   const float scale = amax / (E4m3::kMax * E2m1::kMax);
   return scale <= 0x1p-122f ? 1.0f : scale;
 }
 
 struct Nvfp4BlockScale {
-  std::uint8_t code;  // e4m3, >= 2^-6 (smallest normal)
+  std::uint8_t code;  // e4m3, >= 2^-6
   float multiplier;   // encode scale
 };
 
-// clamp(t, 2^-6, 448) in e4m3; NaN stays NaN.
+// clamp(value, 2^-6, 448); NaN stays NaN.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint8_t nvfp4_scale_code(float value) noexcept {
   return E4m3::encode(value < 0x1p-6f ? 0x1p-6f : value);
 }

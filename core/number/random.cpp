@@ -11,8 +11,7 @@ struct NormalPair {
   float values[2];
 };
 
-// Box and Muller, "A note on the generation of random normal deviates" (1958). Radius from (0, 1], so the logarithm is
-// finite; |value| < 6.7.
+// Radius from (0, 1]: the logarithm is finite, |value| < 6.7.
 NormalPair box_muller(std::uint32_t radius_word, std::uint32_t angle_word) noexcept {
   const double radius = std::sqrt(-2.0 * std::log((radius_word + 1.0) * 0x1p-32));
   const double angle = 2.0 * std::numbers::pi * (angle_word * 0x1p-32);

@@ -1,8 +1,8 @@
 #pragma once
-// Counter-based RNG: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11).
+// Counter-based RNG: Philox4x32-10 (Salmon et al., SC'11).
 //
-// Draws are functions of (seed, stream, step, element): independent of sharding, threads and tiles, bit-identical on
-// GPUs. stream: purpose, usually hash64 of the tensor's name; element: global index.
+// Draws depend on (seed, stream, step, element) only, not on sharding, threads or device. stream: usually hash64 of a
+// name; element: global index.
 
 #include <cstdint>
 #include <span>
@@ -18,7 +18,7 @@ struct RandomKey {
   std::uint64_t step = 0;
 };
 
-// FNV-1a, 64 bits, platform-independent.
+// FNV-1a.
 [[nodiscard]] constexpr std::uint64_t hash64(std::string_view text) noexcept {
   std::uint64_t h = 0xcbf29ce484222325ull;
   for (const char c : text) h = (h ^ static_cast<std::uint8_t>(c)) * 0x100000001b3ull;
@@ -67,19 +67,18 @@ struct PhiloxBlock {
   return random_block(key, element / 4)[element % 4];
 }
 
-// Uniform in [0, 1) with 24 bits.
+// [0, 1), 24 bits.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr float to_uniform(std::uint32_t word) noexcept {
   return static_cast<float>(word >> 8) * 0x1.0p-24f;
 }
 
-// Standard normal (Box-Muller). Host only: bits depend on this machine's libm; initialization runs on the host for
-// every device.
+// Standard normal (Box-Muller), on the host: bits depend on libm.
 [[nodiscard]] float random_normal(const RandomKey& key, std::uint64_t element) noexcept;
 
-// out[i] = random_normal(key, first + i), at a quarter of the cost.
+// random_normal(key, first + i), at a quarter of the cost.
 void fill_random_normal(const RandomKey& key, std::uint64_t first, std::span<float> out) noexcept;
 
-// Uniform integer in [0, bound), 64-bit multiply-shift; bias <= bound / 2^64.
+// [0, bound), by 64-bit multiply-shift; bias <= bound / 2^64.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint64_t random_below(const RandomKey& key, std::uint64_t element,
                                                                       std::uint64_t bound) noexcept {
   const auto block = random_block(key, element);

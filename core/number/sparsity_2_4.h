@@ -1,6 +1,5 @@
 #pragma once
-// 2:4 sparsity: at most two nonzeros in four neighbouring elements of a row. Selection compares magnitude bits, so it
-// is identical on every device; NaN ranks highest.
+// 2:4 sparsity: at most two nonzeros per four neighbours, by magnitude bits on every device; NaN ranks highest.
 
 #include <cstdint>
 
@@ -10,11 +9,10 @@ namespace quench {
 
 enum class Sparsity24 : std::uint8_t {
   magnitude,     // two largest of each four, ties to the lower index
-  transposable,  // greedy by magnitude in each 4x4 tile (ties in row-major order), at most two per row and column: the
+  transposable,  // greedy per 4x4 tile (ties in row-major order), two per row and column: the
                  // transpose is 2:4 too
 };
 
-// Bit mask of kept elements.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint32_t kept_of_four(const std::uint32_t (&magnitudes)[4]) noexcept {
   std::uint32_t kept = 0;
   for (int i = 0; i < 4; ++i) {
@@ -26,7 +24,7 @@ enum class Sparsity24 : std::uint8_t {
   return kept;
 }
 
-// Bit mask of kept elements of a row-major tile.
+// Bit mask of a row-major tile.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint32_t kept_of_tile(const std::uint32_t (&magnitudes)[16]) noexcept {
   std::uint32_t kept = 0, seen = 0;
   int rows[4] = {}, columns[4] = {};

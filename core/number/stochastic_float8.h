@@ -1,17 +1,16 @@
 #pragma once
-// Stochastic rounding f32 -> float8 for gradients: unbiased (Gupta et al., "Deep learning with limited numerical
-// precision", 2015).
+// Stochastic rounding f32 -> float8 for gradients: unbiased (Gupta et al., 2015).
 //
-// Draws are indexed by row and column, independent of slicing, orientation, order and padding. One Philox block serves
-// eight elements: columns 8c to 8c + 7 of row r take the halves of block (r << 32) + c.
+// Draws by row and column, independent of slicing, orientation, order and padding: columns 8c to 8c + 7 of row r take
+// the halves of block (r << 32) + c.
 
 #include "core/number/float8.h"
 #include "core/number/stochastic_rounding.h"
 
 namespace quench {
 
-// Rounds to a neighbouring code with probability proportional to proximity, in multiples of 2^-16; `random` uniform in
-// [0, 65536). Exact values are unchanged. Saturating, infinities included; NaN keeps its sign. Branch-free.
+// Probability is proportional to proximity, in multiples of 2^-16; `random` uniform in [0, 65536). Exact values are
+// unchanged. Saturating, infinities included; NaN keeps its sign.
 template <class Element>
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint8_t stochastic_round_float8(float value,
                                                                                 std::uint32_t random) noexcept {
@@ -20,11 +19,10 @@ template <class Element>
   constexpr std::uint32_t kLeastBinade = Grid::kMinNormalWord >> 23;
   const auto word = bit_cast<std::uint32_t>(value);
   const std::uint32_t magnitude = word & kF32MagnitudeMask, exponent = magnitude >> 23;
-  // Subnormal results: significands are shifted to units of the smallest step (the implicit bit added to f32 subnormals
-  // is shifted out).
+  // Subnormal results: units of the smallest step (f32 subnormals lose the implicit bit).
   const std::uint32_t binade = exponent < kLeastBinade ? kLeastBinade : exponent, below = binade - exponent;
   const std::uint32_t significand = ((magnitude & 0x007FFFFFu) | 0x00800000u) >> (below > 31u ? 31u : below);
-  // (random + 1/2) / 65536 of a step: the half centres the 16-bit error and never rounds up alone.
+  // (random + 1/2) / 65536 of a step: the half centres the error and never rounds up alone.
   const std::uint32_t draw = (2 * random + 1) << (kDropped - 17);
   const std::uint32_t rounded =
       ((binade - kLeastBinade) << Element::kMantissaBits) + ((significand + draw) >> kDropped);
@@ -32,7 +30,6 @@ template <class Element>
   return static_cast<std::uint8_t>(Grid::sign_of(word) | (magnitude > kF32Infinity ? Element::kNanCode : code));
 }
 
-// Block of an element; bits are rounding_bits(block, column).
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr PhiloxBlock matrix_rounding_block(const RandomKey& key, std::uint64_t row,
                                                                              std::uint64_t column) noexcept {
   return random_block(key, row << 32 | column / kRoundingsPerBlock);

@@ -1,8 +1,7 @@
 #pragma once
-// Stochastic rounding f32 -> bf16 for bf16 parameters: unbiased, so updates below half an ulp are not lost (Gupta et
-// al., "Deep learning with limited numerical precision", 2015).
+// Unbiased stochastic rounding f32 -> bf16: updates below half an ulp are not lost (Gupta et al., 2015).
 //
-// Element e takes half of word e % 8 / 2 of Philox block e / 8: the lower half if e is even, else the upper.
+// Element e takes half of word e % 8 / 2 of Philox block e / 8, the lower one if even.
 
 #include <cstdint>
 #include <span>
@@ -12,11 +11,10 @@
 
 namespace quench {
 
-// Elements per random_block.
 inline constexpr std::uint64_t kRoundingsPerBlock = 8;
 
-// Adds `random` (uniform in [0, 65536)) and truncates: away from zero with probability f / 65536, f the dropped 16
-// bits. bf16 values are unchanged. Overflow gives infinity; NaN stays NaN.
+// Away from zero with probability f / 65536, f the dropped bits; `random` uniform in [0, 65536). Overflow gives
+// infinity; NaN stays NaN.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr bfloat16 stochastic_round_bf16(float value, std::uint32_t random) noexcept {
   const auto word = bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (word + random) >> 16;
@@ -24,20 +22,18 @@ inline constexpr std::uint64_t kRoundingsPerBlock = 8;
   return bfloat16::from_bits(static_cast<std::uint16_t>((word & kF32MagnitudeMask) > kF32Infinity ? quiet : rounded));
 }
 
-// Random bits of an element from its block.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint32_t rounding_bits(const PhiloxBlock& block,
                                                                        std::uint64_t element) noexcept {
   return block[element % kRoundingsPerBlock / 2] >> (element % 2 * 16) & 0xFFFFu;
 }
 
-// Rounding of an element of tensor key.stream.
+// `element` of tensor key.stream.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr bfloat16 stochastic_round_bf16(float value, const RandomKey& key,
                                                                           std::uint64_t element) noexcept {
   return stochastic_round_bf16(value, rounding_bits(random_block(key, element / kRoundingsPerBlock), element));
 }
 
-// out[i] = stochastic_round_bf16(in[i], key, first + i), at an eighth of the cost, independent of slicing. Equal
-// lengths, else invalid_argument; no overlap.
+// Elements first + i, at an eighth of the cost. Equal lengths, else invalid_argument; no overlap.
 void stochastic_round_bf16(std::span<const float> in, std::span<bfloat16> out, const RandomKey& key,
                            std::uint64_t first);
 

@@ -25,7 +25,6 @@ void check_operands(std::string_view op, const Tensor& q, const Tensor& k, const
                q.size(1), k.size(1));
 }
 
-// Sequences ascend in their queries and, with keys_disjoint, in their keys.
 void check_sequences(std::string_view op, std::span<const SequenceRange> sequences, std::int64_t queries,
                      std::int64_t keys, bool keys_disjoint) {
   std::int64_t end = 0, key_end = 0;
@@ -49,14 +48,14 @@ void check_window(std::string_view op, bool causal, std::int64_t window) {
                causal ? "" : " without a causal mask");
 }
 
-// 0 (no window) if no query reaches beyond the window.
+// 0 if no query reaches beyond the window.
 std::int64_t effective_window(std::int64_t window, std::span<const SequenceRange> sequences) {
   const bool reached = std::any_of(sequences.begin(), sequences.end(),
                                    [&](const SequenceRange& s) { return s.q_length > 0 && s.k_length > window; });
   return reached ? window : 0;
 }
 
-// Sequences without the keys before every query's window: decode reads only the window.
+// Sequences trimmed to the keys within some query's window.
 std::vector<SequenceRange> within_window(std::span<const SequenceRange> sequences, std::int64_t window) {
   std::vector<SequenceRange> trimmed(sequences.begin(), sequences.end());
   for (SequenceRange& s : trimmed) {
@@ -104,7 +103,7 @@ void attention(const AttentionArgs& args) {
   AttentionArgs call = args;
   call.window = effective_window(args.window, args.sequences);
   std::vector<SequenceRange> trimmed;
-  // With lse, a backward pass uses the same sequences: not trimmed.
+  // With lse, the backward pass uses the same sequences: not trimmed.
   if (call.window > 0 && !args.last_key.defined() && !args.lse.defined())
     call.sequences = trimmed = within_window(args.sequences, call.window);
   attention_slot(args.q.device().type, call);

@@ -10,7 +10,6 @@ constinit KernelSlot<CachedAttentionArgs> cached_attention_slot("cached_attentio
 
 namespace {
 
-// [rows, heads, D] view of columns from `begin`.
 Tensor heads_of(const Tensor& matrix, std::int64_t begin, std::int64_t heads, std::int64_t dim) {
   return matrix.strided({matrix.size(0), heads, dim}, {matrix.size(1), dim, 1}, begin);
 }

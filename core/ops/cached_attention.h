@@ -1,6 +1,5 @@
 #pragma once
-// Attention over a KV cache: RoPE of queries and keys (core/ops/rope.h, half-split), append of keys and values,
-// attention.
+// Attention over a KV cache: half-split RoPE (core/ops/rope.h), append of k and v, attention.
 
 #include <span>
 
@@ -11,25 +10,24 @@
 namespace quench {
 
 struct CachedAttentionArgs {
-  // [N, (heads + 2 kv_heads) * D]: queries, keys, values; f32 or bf16, contiguous. Contents are undefined afterwards
-  // (RoPE in place).
+  // [N, (heads + 2 kv_heads) * D]: q, k, v; f32/bf16, contiguous; undefined afterwards.
   Tensor qkv;
-  Tensor cos, sin;   // f32 [positions, D/2], or undefined: no RoPE
-  Tensor positions;  // i32 [N]: rows of cos and sin, and of the cache
-  Tensor cache;      // [capacity, 2 kv_heads * D], dtype of qkv: keys, then values
+  Tensor cos, sin;   // f32 [positions, D/2]; undefined: no RoPE
+  Tensor positions;  // i32 [N]: rows of cos, sin and cache
+  Tensor cache;      // [capacity, 2 kv_heads * D], dtype of qkv: k, v
   Tensor out;        // out, [N, heads * D], contiguous
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
-  std::span<const SequenceRange> sequences;  // k_begin and k_length count cache rows
+  std::span<const SequenceRange> sequences;  // keys count cache rows
   std::int64_t window = 0;
   float scale = 1.0f;
-  bool length_on_device = false;  // positions is AttentionArgs::last_key
+  bool length_on_device = false;  // by AttentionArgs::last_key, positions
 };
 
-// Fused decode kernel of one token; does not write qkv.
+// Fused decode of one token; does not write qkv.
 extern constinit KernelSlot<CachedAttentionArgs> cached_attention_slot;
 
-// Falls back to rope, copy_rows and attention with bit-identical results.
+// Falls back to rope, copy_rows and attention, bit-identical.
 void cached_attention(const CachedAttentionArgs& args);
 
 }  // namespace quench

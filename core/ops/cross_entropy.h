@@ -1,5 +1,5 @@
 #pragma once
-// Cross-entropy of logits, with its gradient in the same pass.
+// Cross-entropy and its gradient in one pass.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/tensor.h"
@@ -9,17 +9,16 @@ namespace quench {
 inline constexpr std::int32_t kIgnoreLabel = -100;
 
 struct CrossEntropyArgs {
-  Tensor logits;   // [N,V], contiguous; f32 or bf16
+  Tensor logits;   // [N,V], contiguous; f32/bf16
   Tensor labels;   // i32 [N]; kIgnoreLabel: loss and gradient 0
   Tensor losses;   // out, f32 [N]: logsumexp(logits) - logits[label]
-  Tensor dlogits;  // out, [N,V], f32 or bf16: grad_scale * (softmax - onehot); may alias logits of the same dtype; may
-                   // be undefined
+  Tensor dlogits;  // out, optional, [N,V], f32/bf16: grad_scale * (softmax - onehot); may alias logits
   float grad_scale = 1.0f;
 };
 
 extern constinit KernelSlot<CrossEntropyArgs> cross_entropy_slot;
 
-// Softmax in f32. Throws invalid_argument naming row and label outside [0,V) (CPU only).
+// f32 softmax. Names row and label outside [0,V) (CPU).
 void cross_entropy(const CrossEntropyArgs& args);
 
 }  // namespace quench

@@ -7,8 +7,8 @@
 
 namespace quench {
 
-// out = x / (1 - probability) if to_uniform(random_word(key, element index)) >= probability, else 0. f32 or bf16, any
-// shape, contiguous; out may alias x; probability in [0, 1). Throws invalid_argument naming the mismatched tensor.
+// out = x / (1 - probability) if to_uniform(random_word(key, element index)) >= probability, else 0. f32/bf16,
+// contiguous; out may alias x; probability in [0, 1).
 struct DropoutArgs {
   Tensor x, out;
   float probability = 0;

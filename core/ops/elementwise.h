@@ -1,5 +1,5 @@
 #pragma once
-// Elementwise ops outside fused kernels: f32 and bf16, arithmetic in f32.
+// Unfused elementwise ops: f32 and bf16, arithmetic in f32.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/tensor.h"
@@ -8,10 +8,10 @@ namespace quench {
 
 struct CastArgs {
   Tensor from, to;
-};  // same shape; f32, bf16 or f16 each; contiguous
+};  // same shape; f32, bf16 or f16; contiguous
 struct AddArgs {
   Tensor a, b, out;
-};  // out = a + b; same shape and dtype; out may alias
+};  // out = a + b; one shape and dtype; may alias
 struct AccumulateArgs {
   Tensor x, out;
   float scale = 1.0f;
@@ -21,8 +21,8 @@ struct ScaleArgs {
   float factor = 1.0f;
 };  // x *= factor
 struct CopyRowsArgs {
-  Tensor from, to;  // [N,W] each, contiguous columns; 8-, 16- or 32-bit dtype
-  // i32 [N], or undefined: row i is copied to row rows[i] of to [M,W], each at most once; skipped if out of range.
+  Tensor from, to;  // [N,W], contiguous columns; 8-, 16- or 32-bit dtype
+  // i32 [N], optional: row i is copied to row rows[i] of to [M,W], at most once each; out of range: skipped.
   Tensor rows{};
 };
 struct ColumnSumArgs {

@@ -1,5 +1,5 @@
 #pragma once
-// Token embedding: row gather, and a deterministic scatter-add of gradients.
+// Token embedding; backward: deterministic scatter-add.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/tensor.h"
@@ -7,23 +7,23 @@
 namespace quench {
 
 struct EmbeddingArgs {
-  Tensor table;  // [V,H]; f32 or bf16
+  Tensor table;  // [V,H]; f32/bf16
   Tensor ids;    // i32 [N], each in [0,V)
   Tensor out;    // [N,H]
 };
 
 struct EmbeddingBackwardArgs {
-  Tensor dout;    // [N,H]
-  Tensor ids;     // i32 [N]
-  Tensor dtable;  // in and out (accumulates), [V,H], f32 or dtype of dout
+  Tensor dout;
+  Tensor ids;
+  Tensor dtable;  // accumulates, [V,H], f32 or dtype of dout
 };
 
 extern constinit KernelSlot<EmbeddingArgs> embedding_slot;
 extern constinit KernelSlot<EmbeddingBackwardArgs> embedding_backward_slot;
 
-// Throws invalid_argument naming position and id outside the table (CPU only).
+// Names position and id outside the table (CPU).
 void embedding(const EmbeddingArgs& args);
-// f32 sums per id in position order, no atomics: bit-identical across runs.
+// f32 sums per id in position order, no atomics.
 void embedding_backward(const EmbeddingBackwardArgs& args);
 
 }  // namespace quench

@@ -21,7 +21,7 @@ bool rows_are_aligned(const Tensor& matrix) {
          matrix.size(1) * byte_size(matrix.dtype()) % kBytes == 0;
 }
 
-// Requirements of the packed kernel: 16-byte vectors, groups that are whole words or whole vectors.
+// 16-byte vectors; groups are whole words or whole vectors.
 bool reads_whole_pieces(const Tensor& x, const PackedMatrix& weight) {
   const std::int64_t word = 32 / bit_width(weight.codes().dtype()), piece = 4 * word, group = weight.group_size();
   const auto aligned = [](const Tensor& t) { return reinterpret_cast<std::uintptr_t>(t.raw_data()) % 16 == 0; };
@@ -35,7 +35,6 @@ void check_output(std::string_view op, const Tensor& x, std::int64_t weight_rows
   check_contiguous(op, "y", y);
 }
 
-// multiply(gate_up), then SwiGLU.
 template <class Multiply>
 void in_two_steps(const Tensor& y, const Multiply& multiply) {
   const MemoryScope scope(MemoryCategory::workspace);

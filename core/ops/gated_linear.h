@@ -1,6 +1,6 @@
 #pragma once
-// Fused linear + SwiGLU for inference: y = silu(gate) * up, [gate, up] = x W^T (+ bias). gate and up are rounded to the
-// dtype of x first: bit-identical to the two ops.
+// Fused linear + SwiGLU for inference: y = silu(gate) * up, [gate, up] = x W^T (+ bias), rounded to the dtype of x:
+// bit-identical to the two ops.
 
 #include "core/device/kernel_slot.h"
 #include "core/ops/packed_linear.h"
@@ -9,18 +9,17 @@
 namespace quench {
 
 struct GatedLinearArgs {
-  Tensor x;       // [M,K], contiguous; f32 or bf16
-  Tensor weight;  // [2I,K], dtype of x: gate, then up projection
-  Tensor y;       // out, [M,I], contiguous, dtype of x
-  Tensor bias;    // [2I], dtype of x, or undefined
+  Tensor x;       // [M,K], contiguous; f32/bf16
+  Tensor weight;  // [2I,K], dtype of x: gate, up
+  Tensor y;       // out, [M,I], like x
+  Tensor bias;    // [2I], dtype of x, optional
 };
 
-// Decode kernels (M = 1); rows of x and weight are 16-byte aligned.
+// Decode (M = 1); rows of x and weight are 16-byte aligned.
 extern constinit KernelSlot<GatedLinearArgs> gated_linear_slot;
-// Packed weight [2I,K].
 extern constinit KernelSlot<PackedLinearArgs> gated_packed_linear_slot;
 
-// Fall back to GEMM and SwiGLU. Throw invalid_argument naming the mismatch.
+// Fall back to GEMM and SwiGLU.
 void gated_linear(const GatedLinearArgs& args);
 void gated_packed_linear(const PackedLinearArgs& args);
 

@@ -1,5 +1,5 @@
 #pragma once
-// GEMM: C[M,N] = alpha * op(A) * op(B) + beta * addend (+ bias[N] per row); addend defaults to C.
+// GEMM: C[M,N] = alpha * op(A) * op(B) + beta * addend (+ bias[N]); addend defaults to C.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/tensor.h"
@@ -7,30 +7,28 @@
 namespace quench {
 
 struct GemmArgs {
-  Tensor a;  // [M,K], or [K,M] with transpose_a; f32 or bf16; contiguous columns, as b and c
+  Tensor a;  // [M,K], or [K,M] with transpose_a; f32/bf16; contiguous columns, as b, c, addend
   Tensor b;  // [K,N], or [N,K] with transpose_b; dtype of a
   Tensor c;  // [M,N], dtype of a or f32
   bool transpose_a = false;
   bool transpose_b = false;
   float alpha = 1.0f;
   float beta = 0.0f;  // 0: c is write-only, NaN included
-  Tensor bias;        // [N], dtype of a, or undefined
-  // [M,N], dtype of c, contiguous columns, not overlapping c; undefined: c.
+  Tensor bias;        // [N], dtype of a, optional
+  // [M,N], dtype of c, not overlapping c; undefined: c.
   Tensor addend{};
 };
 
-// "gemm NT 16384x4096x14336 bf16": transposes, M x N x K, dtype of c; "+=" if beta != 0, "+" with an addend.
+// "gemm NT 16384x4096x14336 bf16": transposes, MxNxK, dtype of c; "+=" with beta, "+" with addend.
 [[nodiscard]] std::string op_label(const GemmArgs& args);
 
 extern constinit KernelSlot<GemmArgs> gemm_slot;
 
-// f32 accumulators, one rounding to c's dtype. Exception: cuBLASLt with bf16 c and beta rounds the GEMM, then the sum;
-// a bias together with an addend or unaligned rows gives errors as if the value before the bias were rounded too. M, N
-// or K may be 0 (K = 0: beta * addend + bias). Throws invalid_argument on mismatched shapes.
+// f32 accumulators, one rounding. Exception: cuBLASLt with bf16 c and beta rounds the GEMM, then the sum; a bias with
+// an addend or unaligned rows rounds the value before the bias too. M, N or K may be 0.
 void gemm(const GemmArgs& args);
 
-// Scope in which this thread's GEMM shapes repeat every step, so a backend may autotune. Outside it, algorithm choice
-// is independent of timing.
+// Scope in which this thread's GEMM shapes repeat, enabling autotuning; elsewhere algorithms are independent of timing.
 class GemmTuning {
  public:
   GemmTuning() noexcept;

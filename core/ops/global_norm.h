@@ -1,5 +1,5 @@
 #pragma once
-// Global gradient norm and clipping factor, both on the device.
+// Global gradient norm and clipping factor, on the device.
 
 #include <span>
 
@@ -9,22 +9,21 @@
 namespace quench {
 
 struct SquaredNormArgs {
-  std::span<const Tensor> tensors;  // contiguous; f32 or bf16
-  Tensor result;                    // out, f64 [1]: sum of squares, deterministic
+  std::span<const Tensor> tensors;  // contiguous; f32/bf16
+  Tensor result;                    // out, f64 [1]: sum of squares
 };
 
 struct ClipScaleArgs {
   Tensor squared_norm;    // f64 [1]
   float max_norm = 0.0f;  // <= 0: no clipping
   Tensor norm;
-  Tensor scale;  // out, f32 [1]: min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; NaN if norm is
-                 // not finite
+  Tensor scale;  // out, f32 [1]: min(1, max_norm / (norm + 1e-6)), as clip_grad_norm_; NaN if norm is not finite
 };
 
 extern constinit KernelSlot<SquaredNormArgs> squared_norm_slot;
 extern constinit KernelSlot<ClipScaleArgs> clip_scale_slot;
 
-// Summation order is independent of thread count and of the tensors' order in memory.
+// Deterministic for any thread count and memory order of tensors.
 void squared_norm(const SquaredNormArgs& args);
 void clip_scale(const ClipScaleArgs& args);
 

@@ -16,7 +16,7 @@ std::int64_t default_loss_chunk_rows(std::int64_t vocab_size, DeviceType device)
   const std::int64_t logits = (std::int64_t{device == DeviceType::cuda ? 1024 : 64} << 20) / 4;
   const std::int64_t rows = std::max(kMinRows, logits / std::max<std::int64_t>(vocab_size, 1));
   if (device != DeviceType::cuda) return rows;
-  // Powers of two leave fewer idle SMs in the last wave of dgrad tiles.
+  // Powers of two: fewer idle SMs in the last wave of dgrad tiles.
   const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(rows)));
   return power <= rows + rows / 6 ? power : rows;
 }
@@ -64,7 +64,7 @@ void lm_head_loss(const LmHeadLossArgs& args) {
   const bool gradients = args.dhidden.defined() || args.dweight.defined();
   const std::int64_t wanted =
       args.options.chunk_rows > 0 ? args.options.chunk_rows : default_loss_chunk_rows(vocab, args.hidden.device().type);
-  // Nearly equal chunks of whole tiles: a short last chunk is inefficient.
+  // Nearly equal chunks of whole tiles.
   constexpr std::int64_t kTile = 128;
   const std::int64_t even = (rows + wanted - 1) / wanted, equal = (rows + even - 1) / even;
   const std::int64_t chunk = equal > 4 * kTile ? std::min(rows, (equal + kTile - 1) / kTile * kTile) : equal;

@@ -9,7 +9,6 @@ constinit KernelSlot<RmsNormBackwardArgs> rms_norm_backward_slot("rms_norm_backw
 
 namespace {
 
-// x is [N,H] or [N,heads,H].
 void check_input(std::string_view op, const Tensor& x, const Tensor& weight, const Tensor& rstd) {
   const int rank = x.rank() == 3 ? 3 : 2;
   check_float_tensor(op, "x", x, rank);

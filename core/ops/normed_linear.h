@@ -1,7 +1,6 @@
 #pragma once
-// Fused residual add, RMSNorm (core/ops/norm.h) and linear for inference: sum = x + residual, y = RMSNorm(sum) W^T (+
-// bias), optionally with SwiGLU (core/ops/gated_linear.h). The norm is rounded to the dtype of x: bit-identical to the
-// separate ops.
+// Fused residual add, RMSNorm and linear for inference: sum = x + residual, y = RMSNorm(sum) W^T (+ bias), optionally
+// SwiGLU. The norm is rounded to the dtype of x: bit-identical to the separate ops.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/packed_matrix.h"
@@ -13,25 +12,23 @@ struct AddedNorm {
   Tensor residual;  // [M,K], dtype of x
   Tensor weight;    // [K], dtype of x
   float eps = 1e-5f;
-  Tensor sum;  // out, [M,K] contiguous; aliases neither x nor residual
+  Tensor sum;  // out, [M,K] contiguous; aliases no input
 };
 
 struct NormedLinearArgs {
-  Tensor x;  // [M,K], contiguous; f32 or bf16
+  Tensor x;  // [M,K], contiguous; f32/bf16
   AddedNorm norm;
   Tensor values;        // [N,K], dtype of x, contiguous; or
   PackedMatrix packed;  // [N,K]
   Tensor y;             // out, contiguous, dtype of x: [M,N], gated [M,N/2]
-  Tensor bias;          // [N], dtype of x, or undefined
+  Tensor bias;          // [N], dtype of x, optional
   bool gated = false;
 };
 
-// Decode kernels (M = 1); unsupported operands fall back to normed_linear_apart().
+// Decode (M = 1); otherwise normed_linear_apart().
 extern constinit KernelSlot<NormedLinearArgs> normed_linear_slot;
 
-// Throws invalid_argument naming the mismatch.
 void normed_linear(const NormedLinearArgs& args);
-// Separate norm and linear.
 void normed_linear_apart(const NormedLinearArgs& args);
 
 }  // namespace quench

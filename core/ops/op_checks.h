@@ -1,5 +1,6 @@
 #pragma once
-// Argument checks of op entry points; messages name op and tensor.
+// Argument checks. Every op throws invalid_argument naming op and mismatched tensor. A field without a comment is as in
+// the struct above it (forward, AdamWTensor).
 
 #include <initializer_list>
 
@@ -21,13 +22,12 @@ inline void check_contiguous(std::string_view op, std::string_view name, const T
                tensor.strides().to_string());
 }
 
-// The last axis must be contiguous.
 inline void check_contiguous_rows(std::string_view op, std::string_view name, const Tensor& tensor) {
   QUENCH_CHECK(tensor.size(-1) <= 1 || tensor.stride(-1) == 1, "{}: the last axis of {} ({} with strides {}) has gaps",
                op, name, tensor.describe(), tensor.strides().to_string());
 }
 
-// Accumulated gradient: contiguous, f32 or the activations' dtype.
+// Accumulated gradient: f32 or the activations' dtype.
 inline void check_gradient_sum(std::string_view op, std::string_view name, const Tensor& tensor, const Shape& shape,
                                DType dtype) {
   check_tensor(op, name, tensor, shape, tensor.defined() && tensor.dtype() == DType::f32 ? DType::f32 : dtype);

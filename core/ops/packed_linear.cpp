@@ -16,12 +16,12 @@ namespace {
 
 // Workspace for dequantized weights.
 constexpr std::int64_t kUnpackedBytes = std::int64_t{64} << 20;
-// Passes over the quantized values, above which dequantizing is faster.
+// More passes over the quantized values than this: dequantizing is faster.
 constexpr std::int64_t kPackedPasses = 4;
 // Largest K for which a lane's integer sum fits 32 bits.
 constexpr std::int64_t kIntegerColumns = std::int64_t{1} << 16;
 constexpr std::int64_t kIntegerRows = 4;  // rows per kernel iteration
-// Group sizes of the vector kernel: divisors of 128 that are multiples of 8, or multiples of 128.
+// Divisors of 128 that are multiples of 8, or multiples of 128.
 constexpr std::int64_t kIntegerGroup = 8, kIntegerBlock = 128;
 
 void multiply_unpacked(const PackedLinearArgs& args) {

@@ -1,6 +1,5 @@
 #pragma once
-// Weight-only quantized linear (core/tensor/packed_matrix.h) and dequantization. Activations and accumulators are in
-// high precision.
+// Weight-only quantized linear (packed_matrix.h), f32 accumulators.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/packed_matrix.h"
@@ -8,42 +7,40 @@
 namespace quench {
 
 struct PackedLinearArgs {
-  Tensor x;             // [M,K], contiguous; f32 or bf16
+  Tensor x;             // [M,K], contiguous; f32/bf16
   PackedMatrix weight;  // [N,K]
   Tensor y;             // [M,N]; dtype of x or f32; contiguous columns
-  Tensor bias;          // [N], dtype of x, or undefined
+  Tensor bias;          // [N], dtype of x, optional
 };
-// 1 <= M <= kPackedRows, memory-bound on the quantized values. f32 accumulators, one rounding to y's dtype.
+// 1 <= M <= kPackedRows; one rounding to y's dtype.
 extern constinit KernelSlot<PackedLinearArgs> packed_linear_slot;
 inline constexpr std::int64_t kPackedRows = 4;
 
-// Integer GEMM of dynamically quantized int8 inputs, 1 <= M <= kPackedRows: exact integer sums within each weight
-// group, then scales and zero points in f32.
+// GEMM of dynamically quantized int8 inputs, 1 <= M <= kPackedRows: exact integer sums per weight group; scales and
+// zero points in f32.
 struct PackedIntegerLinearArgs {
-  Tensor x;             // i8 [M,K], contiguous
-  Tensor scales;        // f32 [M,1], of x
-  Tensor zero_points;   // f32 [M,1], or undefined: 0. x = (code - zero point) * scale
-  PackedMatrix weight;  // [N,K]
-  Tensor weight_sums;   // f32 [N]: packed_row_sums()
-  Tensor y;             // f32 or bf16 [M,N]; contiguous columns
-  Tensor bias;          // [N], dtype of y, or undefined
+  Tensor x;            // i8 [M,K], contiguous
+  Tensor scales;       // f32 [M,1]
+  Tensor zero_points;  // f32 [M,1]; undefined: 0. x = (code - zero point) * scale
+  PackedMatrix weight;
+  Tensor weight_sums;  // f32 [N]: packed_row_sums()
+  Tensor y;            // f32/bf16 [M,N]; contiguous columns
+  Tensor bias;         // [N], dtype of y, optional
 };
 extern constinit KernelSlot<PackedIntegerLinearArgs> packed_integer_linear_slot;
-// True if the device has a kernel: i4 or i8 values, supported group size (multiple of 8), at least four rows.
+// i4/i8 values, group size a multiple of 8, at least four rows, and a device kernel.
 [[nodiscard]] bool has_integer_products(const PackedMatrix& weight);
 void packed_integer_linear(const PackedIntegerLinearArgs& args);
-// f32 [N]
 [[nodiscard]] Tensor packed_row_sums(const PackedMatrix& weight);
 
-// Dequantized weight: out [N,K] contiguous, f32 or bf16, computed in f32.
+// out [N,K] contiguous, f32/bf16, computed in f32.
 struct UnpackArgs {
   PackedMatrix weight;
   Tensor out;
 };
 extern constinit KernelSlot<UnpackArgs> unpack_slot;
 
-// y = x W^T (+ bias). Small M runs kPackedRows at a time; larger M dequantizes slices of the weight to the dtype of x
-// for a GEMM. Throws invalid_argument naming the mismatch.
+// y = x W^T (+ bias). Small M runs kPackedRows at a time; larger M dequantizes slices to the dtype of x for a GEMM.
 void packed_linear(const PackedLinearArgs& args);
 void unpack(const UnpackArgs& args);
 

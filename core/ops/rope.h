@@ -1,6 +1,5 @@
 #pragma once
-// RoPE (Su et al., 2021, arXiv:2104.09864): (x1 cos - x2 sin, x2 cos + x1 sin) in f32, in place. x1, x2: halves of a
-// head ("NeoX", most Hugging Face checkpoints) or neighbours.
+// RoPE (Su et al., 2021, arXiv:2104.09864): (x1 cos - x2 sin, x2 cos + x1 sin) in f32, in place.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/tensor.h"
@@ -8,12 +7,12 @@
 namespace quench {
 
 struct RopeArgs {
-  Tensor x;                  // in and out, [N,heads,D] (contiguous last axis); f32 or bf16
-  Tensor cos;                // f32 [positions,D/2], contiguous
-  Tensor sin;                // f32 [positions,D/2]
+  Tensor x;    // in/out, [N,heads,D], contiguous last axis; f32/bf16
+  Tensor cos;  // f32 [positions,D/2], contiguous
+  Tensor sin;
   Tensor positions;          // i32 [N], each < positions
-  bool inverse = false;      // negative angle: backward pass
-  bool interleaved = false;  // pairs 2i and 2i+1 (Llama 4) instead of i and i + D/2
+  bool inverse = false;      // backward pass
+  bool interleaved = false;  // pairs 2i and 2i+1 (Llama 4), not i and i + D/2 ("NeoX")
 };
 
 extern constinit KernelSlot<RopeArgs> rope_slot;

@@ -1,7 +1,7 @@
 #pragma once
 // Float8 GEMM: C[M,N] = A * B^T + beta * C.
 //
-// Payloads are K-major: columnwise operands are stored transposed and passed as transposed_view().
+// Payloads are K-major: columnwise operands are passed as transposed_view().
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/quant_tensor.h"
@@ -9,11 +9,11 @@
 namespace quench {
 
 struct ScaledGemmArgs {
-  QuantTensor a;      // [M,K] e4m3 or e5m2, natural orientation, f32 encode scales, tensorwise or rowwise
-  QuantTensor b;      // [N,K], as a; format may differ, not both e5m2
+  QuantTensor a;      // [M,K] e4m3/e5m2, natural orientation, f32 encode scales, tensorwise or rowwise
+  QuantTensor b;      // [N,K], as a; not both e5m2
   Tensor c;           // [M,N] bf16 or f32, contiguous columns
   float beta = 0.0f;  // 0: c is write-only
-  // No promoted accumulation: faster, fewer accumulator bits than f32. CPUs always accumulate in f32.
+  // No promoted accumulation: faster, fewer accumulator bits. CPUs ignore it.
   bool fast_accumulation = false;
 };
 
@@ -22,13 +22,11 @@ struct ScaledGemmArgs {
 
 extern constinit KernelSlot<ScaledGemmArgs> scaled_gemm_slot;
 
-// Accumulators times the reciprocals of both scales in f32, one rounding to c's dtype (GPUs with beta and bf16 c round
-// before the addition). GPUs need K and N % 16 == 0; M, N or K may be 0. Throws invalid_argument naming the mismatched
-// operand, unsupported on GPUs without float8 tensor cores.
+// Accumulators times reciprocals of both scales in f32, one rounding (GPUs with beta and bf16 c also round before the
+// addition). GPUs: K and N % 16 == 0; unsupported without float8 tensor cores. M, N or K may be 0.
 void gemm(const ScaledGemmArgs& args);
 
-// Emulation on any device: f32 GEMM of dequantized operands, one rounding after beta * C. CPU kernel, and reference of
-// the GPU kernel (TorchAO's `emulate`).
+// Emulation on any device (TorchAO's `emulate`): f32 GEMM of dequantized operands, one rounding after beta * C.
 void gemm_emulated(const ScaledGemmArgs& args);
 
 }  // namespace quench

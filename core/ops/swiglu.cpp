@@ -9,7 +9,6 @@ constinit KernelSlot<SwigluBackwardArgs> swiglu_backward_slot("swiglu_backward")
 
 namespace {
 
-// [N,I] for gate_up [N,2I].
 Shape check_gate_up(std::string_view op, const Tensor& gate_up) {
   check_float_tensor(op, "gate_up", gate_up, 2);
   check_contiguous(op, "gate_up", gate_up);
@@ -42,7 +41,7 @@ void swiglu_backward(const SwigluBackwardArgs& args) {
   check_same_device(op, {&args.dout, &args.gate_up, &args.dgate_up, &args.out});
   check_quant_outputs(op, args.quant_outputs, args.dgate_up);
   if (args.dout.numel() == 0) return fill_quant_outputs(args.quant_outputs, args.dgate_up);
-  // CPU: recomputed first, since dgate_up may alias gate_up.
+  // CPU: first, since dgate_up may alias gate_up.
   if (args.out.defined() && args.dout.device().is_cpu()) swiglu_slot(DeviceType::cpu, {args.gate_up, args.out});
   swiglu_backward_slot(args.dout.device().type, args);
 }

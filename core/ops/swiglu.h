@@ -8,23 +8,23 @@
 namespace quench {
 
 struct SwigluArgs {
-  Tensor gate_up;                // [N,2I]: gate, then up; f32 or bf16, contiguous
+  Tensor gate_up;                // [N,2I]: gate, up; f32/bf16, contiguous
   Tensor out;                    // [N,I]
-  QuantOutputs quant_outputs{};  // of out
+  QuantOutputs quant_outputs{};  // out
 };
 
 struct SwigluBackwardArgs {
-  Tensor dout;                   // [N,I]
-  Tensor gate_up;                // [N,2I]
+  Tensor dout;
+  Tensor gate_up;
   Tensor dgate_up;               // out, [N,2I]; may alias gate_up
-  Tensor out;                    // out, [N,I], or undefined: recomputed forward output
-  QuantOutputs quant_outputs{};  // of dgate_up
+  Tensor out;                    // optional: recomputed forward output
+  QuantOutputs quant_outputs{};  // dgate_up
 };
 
 extern constinit KernelSlot<SwigluArgs> swiglu_slot;
 extern constinit KernelSlot<SwigluBackwardArgs> swiglu_backward_slot;
 
-// Arithmetic in f32, one rounding to the activation dtype.
+// Arithmetic in f32, one rounding.
 void swiglu(const SwigluArgs& args);
 void swiglu_backward(const SwigluBackwardArgs& args);
 

@@ -20,7 +20,7 @@ constexpr std::size_t kReadPiece = std::size_t{64} << 20;
 }  // namespace
 
 SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : path_(path) {
-  // O_NONBLOCK: opening a FIFO must not block; it is rejected below.
+  // FIFOs do not block and are rejected below.
   file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file_ < 0)
     QUENCH_FAIL(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io, "cannot open {}: {}", path.string(),
@@ -33,7 +33,7 @@ SafetensorsReader::SafetensorsReader(const std::filesystem::path& path) : path_(
     const auto size = static_cast<std::uint64_t>(info.st_size);
     std::vector<std::uint8_t> head(std::min<std::uint64_t>(size, kSafetensorsProbeBytes));
     read_at(0, std::as_writable_bytes(std::span(head)));
-    // The length is validated against the file size before allocation.
+    // Length validated before allocation.
     const std::uint64_t length = 8 + safetensors_header_length(head, size, path.string());
     if (head.size() < length) {
       const std::size_t probed = head.size();

@@ -1,14 +1,13 @@
 #pragma once
-// Strict reader and writer of safetensors (u64 little-endian header length, JSON header, byte buffer).
+// Strict safetensors reader and writer (u64 little-endian header length, JSON header, byte buffer; README of
+// safetensors, "Format").
 //
-// Validation before any data access: header limit of 100,000,000 bytes, UTF-8 JSON object, unique names, known dtypes,
-// overflow-checked sizes, offsets that tile the buffer without hole, overlap or trailing bytes. Data is read with
-// pread, not mapped: concurrent truncation is an error, not a SIGBUS. Other file kinds (Git LFS pointers, pickles,
-// GGUF, HTML) are named in errors.
+// Validated before any data access: header of at most 100,000,000 bytes, UTF-8 JSON object, unique names, known dtypes,
+// overflow-checked sizes, offsets that tile the buffer. pread, not mmap: concurrent truncation is an error, not a
+// SIGBUS. Other kinds (Git LFS pointers, pickles, GGUF, HTML) are named in errors.
 //
 // Stricter than the format: at most 1,000,000 tensors, rank <= 8, dimensions < 2^48, names of 1 to 512 bytes without
-// control characters, no white space before the header, no duplicate keys. Source: README of safetensors, section
-// "Format".
+// control characters, no white space before the header, no duplicate keys.
 
 #include <cstdint>
 #include <filesystem>
@@ -28,22 +27,22 @@ namespace quench {
 enum class SafetensorsFault {
   header_too_small,       // fewer than 8 bytes
   header_too_large,       // beyond the limit
-  invalid_header_length,  // beyond the end of the file
+  invalid_header_length,  // beyond the file's end
   invalid_utf8,
-  invalid_start,  // first header byte is not '{'
-  invalid_json,   // invalid JSON or structure
+  invalid_start,  // not '{'
+  invalid_json,   // or structure
   duplicate_name,
   unknown_dtype,
   invalid_shape,      // rank too large
   invalid_offset,     // hole, overlap, or end before begin
   size_overflow,      // beyond 64 bits, or a dimension above 2^48 - 1
-  misaligned,         // 4-bit or 6-bit tensor that does not fill whole bytes
-  size_mismatch,      // offsets do not match shape and dtype
+  misaligned,         // 4-bit or 6-bit tensor, not whole bytes
+  size_mismatch,      // against shape and dtype
   incomplete_buffer,  // file shorter or longer than its tensors
   too_many_tensors,
   invalid_name,
   invalid_metadata,
-  wrong_file_type,  // recognized as another kind
+  wrong_file_type,  // another kind
 };
 [[nodiscard]] std::string_view to_string(SafetensorsFault fault) noexcept;
 
@@ -59,10 +58,10 @@ class SafetensorsError : public Error {
 
 struct SafetensorsEntry {
   std::string name;
-  std::string dtype_name;      // file name of the dtype: "F32", "BF16", "F8_E4M3", ...
-  std::optional<DType> dtype;  // empty for unsupported dtypes (F6_*, C64, fnuz)
+  std::string dtype_name;      // "F32", "BF16", "F8_E4M3", ...
+  std::optional<DType> dtype;  // empty if unsupported (F6_*, C64, fnuz)
   Shape shape;                 // logical; F4 counts 4-bit elements
-  std::uint64_t begin = 0;     // byte range in the data buffer
+  std::uint64_t begin = 0;     // byte range in the buffer
   std::uint64_t end = 0;
 
   [[nodiscard]] std::uint64_t nbytes() const noexcept { return end - begin; }
@@ -71,27 +70,27 @@ struct SafetensorsEntry {
 struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries;        // sorted by offset
   std::map<std::string, std::string> metadata;  // __metadata__
-  std::uint64_t data_start = 0;                 // file offset of the data buffer
+  std::uint64_t data_start = 0;                 // file offset of the buffer
   std::vector<std::string> warnings;            // harmless deviations from the schema
 };
 
-// Leading bytes that identify a file kind and contain the header length.
+// Identify a file kind, contain the header length.
 inline constexpr std::size_t kSafetensorsProbeBytes = 512;
 
-// Header length from the first min(file_size, kSafetensorsProbeBytes) bytes: at most 100,000,000, and 8 + length <=
-// file_size. Throws SafetensorsError.
+// `probe`: first min(file_size, kSafetensorsProbeBytes) bytes. At most 100,000,000, and 8 + length <= file_size. Throws
+// SafetensorsError.
 [[nodiscard]] std::uint64_t safetensors_header_length(std::span<const std::uint8_t> probe, std::uint64_t file_size,
                                                       std::string_view source);
 
-// Validates the first 8 + header length (or more) bytes against the file size. Pure function, fuzz target; `source`
-// names the file in messages. Throws SafetensorsError.
+// `head`: first 8 + header length bytes or more. Pure function, fuzz target; `source`: for messages. Throws
+// SafetensorsError.
 [[nodiscard]] SafetensorsHeader parse_safetensors_header(std::span<const std::uint8_t> head, std::uint64_t file_size,
                                                          std::string_view source);
 
 // Thread-safe reads.
 class SafetensorsReader {
  public:
-  // Opens a regular file or a symbolic link to one and validates its header. Throws SafetensorsError, not_found or io.
+  // Regular file or symbolic link to one. Throws SafetensorsError, not_found or io.
   explicit SafetensorsReader(const std::filesystem::path& path);
   ~SafetensorsReader();
   SafetensorsReader(SafetensorsReader&& other) noexcept;
@@ -102,7 +101,7 @@ class SafetensorsReader {
   [[nodiscard]] const SafetensorsEntry* find(std::string_view name) const noexcept;
   // Throws not_found naming file and tensor.
   [[nodiscard]] const SafetensorsEntry& at(std::string_view name) const;
-  // Reads bytes [offset, offset + out.size()) of a tensor. Throws io if the file shrank.
+  // Bytes [offset, offset + out.size()) of a tensor. Throws io if the file shrank.
   void read(const SafetensorsEntry& entry, std::span<std::byte> out, std::uint64_t offset = 0) const;
 
  private:
@@ -111,7 +110,7 @@ class SafetensorsReader {
   std::filesystem::path path_;
   int file_ = -1;
   SafetensorsHeader header_;
-  std::vector<std::uint32_t> by_name_;  // indices of header_.entries sorted by name
+  std::vector<std::uint32_t> by_name_;  // header_.entries by name
 };
 
 struct SafetensorsItem {
@@ -119,30 +118,27 @@ struct SafetensorsItem {
   DType dtype = DType::f32;
   Shape shape;
   std::span<const std::byte> data = {};  // contiguous, row-major
-  // Alternative to `data`, called once when the tensor is written: models larger than memory are written tensor by
-  // tensor.
+  // Instead of `data`, called once on write: models larger than memory.
   std::function<std::vector<std::byte>()> produce = {};
 };
 
-// Dtype name in the file ("F32", "F8_E4M3", "BOOL", ...); throws unsupported for i4.
+// "F32", "F8_E4M3", "BOOL", ...; throws unsupported for i4.
 [[nodiscard]] std::string_view safetensors_name(DType dtype);
 
-// Layout of an unwritten file.
 struct SafetensorsLayout {
-  std::string header;                // length prefix and padded JSON
-  std::vector<std::size_t> order;    // item indices in data order
-  std::vector<std::uint64_t> sizes;  // bytes per item, in item order
+  std::string header;                // length prefix, padded JSON
+  std::vector<std::size_t> order;    // items in data order
+  std::vector<std::uint64_t> sizes;  // in item order
   std::uint64_t file_size = 0;
 };
 
-// Layout of write_safetensors; does not read the data. Throws invalid_argument for items that readers reject.
+// Does not read the data. Throws invalid_argument for items that readers reject.
 [[nodiscard]] SafetensorsLayout layout_safetensors(std::span<const SafetensorsItem> items,
                                                    const std::map<std::string, std::string>& metadata);
 
-// Writes one file: items sorted by descending dtype width, then name; header space-padded to a multiple of 8.
-// Bit-identical to the reference implementation. Atomic: temporary file in the same folder (fallocate, write, fsync),
-// rename over `path`, fsync of the folder. Throws invalid_argument for items that readers reject, no_space or io; the
-// old file stays intact.
+// Items by descending dtype width, then name; header space-padded to a multiple of 8: bit-identical to the reference
+// implementation. Atomic: temporary file (fallocate, write, fsync), rename, fsync of the folder. Throws
+// invalid_argument for items that readers reject, no_space or io; the old file stays intact.
 void write_safetensors(const std::filesystem::path& path, const std::vector<SafetensorsItem>& items,
                        const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 

@@ -23,7 +23,7 @@ bool is_plain_file_name(std::string_view name) {
 
 bool is_present(const std::filesystem::path& path) {
   std::error_code error;
-  // True for broken links: opening them reports the reason.
+  // True for broken links: opening reports the reason.
   return std::filesystem::symlink_status(path, error).type() != std::filesystem::file_type::not_found;
 }
 
@@ -48,7 +48,7 @@ std::map<std::string, std::string> parse_safetensors_index(std::string_view text
   Json::ParseOptions options;
   options.source = source;
   options.max_bytes = kMaxIndexBytes;
-  options.max_values = kSafetensorsMaxTensors + 1000;  // tensors plus some metadata
+  options.max_values = kSafetensorsMaxTensors + 1000;  // and some metadata
   Json index = Json::parse(text, options);
   const auto fail = [&](const Json& at, const std::string& what) {
     QUENCH_FAIL(ErrorCode::corrupt, "{}:{}:{}: {}", source, at.line(), at.column(), what);
@@ -102,7 +102,7 @@ void SafetensorsFolder::open_shards(const std::filesystem::path& index) {
       QUENCH_FAIL(ErrorCode::not_found, "{} (listed in {}); copy or download the missing shard", error.what(),
                   index.string());
     }
-    // Checked per shard, so that memory is bounded by the index.
+    // Per shard: memory is bounded by the index.
     for (const SafetensorsEntry& entry : files_.back().header().entries) {
       const auto expected = listed.find(entry.name);
       QUENCH_CHECK_AS(ErrorCode::corrupt, expected != listed.end() && expected->second == name,

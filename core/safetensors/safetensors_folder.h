@@ -1,9 +1,7 @@
 #pragma once
-// Hugging Face model folder: tensors of `model.safetensors` or of the shards in `model.safetensors.index.json`, by
-// name.
-//
-// The index is untrusted: it may only name plain files of the folder, and index and shards must list exactly the same
-// tensors. Source: "Sharded checkpoints" in the documentation of Hugging Face Transformers.
+// Tensors of a Hugging Face model folder by name: `model.safetensors`, or the shards in `model.safetensors.index.json`
+// (Transformers: "Sharded checkpoints"). The index is untrusted: it may only name plain files of the folder, and must
+// list exactly the shards' tensors.
 
 #include <cstdint>
 #include <deque>
@@ -22,15 +20,15 @@ namespace quench {
 inline constexpr std::string_view kModelFileName = "model.safetensors";
 inline constexpr std::string_view kModelIndexName = "model.safetensors.index.json";
 
-// Tensor name -> file name. At most 1,000,000 tensors; file names: 1 to 255 characters of [A-Za-z0-9._-] without "..".
-// Throws Error(corrupt) naming source, line and column.
+// Tensor -> file. At most 1,000,000 tensors; file names: 1 to 255 characters of [A-Za-z0-9._-] without "..". Throws
+// Error(corrupt) naming source, line and column.
 [[nodiscard]] std::map<std::string, std::string> parse_safetensors_index(std::string_view text,
                                                                          std::string_view source);
 
 class SafetensorsFolder {
  public:
-  // Opens model.safetensors, else the shards of the index (Transformers' order). Throws not_found without either, and
-  // errors of SafetensorsReader and parse_safetensors_index.
+  // model.safetensors, else the shards. Throws not_found without either, and errors of SafetensorsReader and
+  // parse_safetensors_index.
   explicit SafetensorsFolder(const std::filesystem::path& folder);
 
   struct Location {
@@ -54,21 +52,20 @@ class SafetensorsFolder {
   void open_shards(const std::filesystem::path& index);
 
   std::filesystem::path path_;
-  std::deque<SafetensorsReader> files_;  // deque: stable addresses for tensors_
+  std::deque<SafetensorsReader> files_;  // stable addresses
   std::map<std::string, Location, std::less<>> tensors_;
 };
 
-// Writes items in order to shards of at most max_shard_bytes of data (larger tensors get their own shard):
-// `model.safetensors` if one suffices, else `model-00001-of-0000N.safetensors` ... and an index. Creates the folder.
+// Items in order, in shards of at most max_shard_bytes of data (a larger tensor has its own): `model.safetensors` if
+// one suffices, else `model-00001-of-0000N.safetensors` ... and an index. Creates the folder.
 //
-// Replaces an existing model: new bytes are durable before an old file is removed, stale files are removed, and readers
-// never see a mixture (briefly possibly no model). A failed write leaves the old model intact. Throws as
-// write_safetensors.
+// Replaces an existing model: new bytes are durable before an old file is removed; readers never see a mixture (briefly
+// possibly no model). A failed write leaves the old model intact. Throws as write_safetensors.
 void write_safetensors_folder(const std::filesystem::path& folder, std::vector<SafetensorsItem> items,
                               std::uint64_t max_shard_bytes = 5'000'000'000,
                               const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
-// True for model.safetensors, the index and shards.
+// model.safetensors, index, shards.
 [[nodiscard]] bool is_weights_file(std::string_view name) noexcept;
 
 }  // namespace quench

@@ -9,7 +9,7 @@
 namespace quench {
 namespace {
 
-// Greedy split in order under the size limit.
+// Greedy, in order.
 std::vector<std::vector<SafetensorsItem>> split(std::vector<SafetensorsItem> items,
                                                 const std::vector<std::uint64_t>& sizes,
                                                 std::uint64_t max_shard_bytes) {
@@ -41,7 +41,7 @@ bool is_shard_name(std::string_view name) noexcept {
          is_digits(name.substr(middle + kMiddle.size()));
 }
 
-// Temporary files, removed on destruction unless published.
+// Removed on destruction unless published.
 class StagedFiles {
  public:
   explicit StagedFiles(const std::filesystem::path& folder) : folder_(folder) {}
@@ -52,12 +52,11 @@ class StagedFiles {
   StagedFiles(const StagedFiles&) = delete;
   StagedFiles& operator=(const StagedFiles&) = delete;
 
-  // Temporary path of the future `name`.
   std::filesystem::path add(const std::string& name) {
     return files_.emplace_back(temporary_name(folder_ / name), name).first;
   }
 
-  // Renames all; the last after the others are durable.
+  // The last rename follows durable others.
   void publish() {
     for (std::size_t i = 0; i < files_.size(); ++i) {
       const auto& [temporary, name] = files_[i];
@@ -96,7 +95,7 @@ bool is_weights_file(std::string_view name) noexcept {
 
 void write_safetensors_folder(const std::filesystem::path& folder, std::vector<SafetensorsItem> items,
                               std::uint64_t max_shard_bytes, const std::map<std::string, std::string>& metadata) {
-  // Validates all items before writing, unique names across shards included.
+  // Validates all items first, with unique names across shards.
   const SafetensorsLayout layout = layout_safetensors(items, metadata);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -104,7 +103,7 @@ void write_safetensors_folder(const std::filesystem::path& folder, std::vector<S
   const auto index_path = folder / kModelIndexName;
   const auto shards = split(std::move(items), layout.sizes, max_shard_bytes);
   if (shards.size() == 1) {
-    // Readers prefer the single file, so its rename switches models.
+    // Readers prefer the single file: its rename switches models.
     write_safetensors(folder / kModelFileName, shards[0], metadata);
     remove_file(index_path);
     remove_shards(folder);

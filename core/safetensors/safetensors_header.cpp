@@ -28,7 +28,7 @@ std::uint64_t read_length(std::span<const std::uint8_t> head) {
   return length;
 }
 
-// Throws wrong_file_type if the probe matches another file kind, else the given fault.
+// wrong_file_type if the probe is of another kind, else the given fault.
 template <class... Args>
 [[noreturn]] void fail_recognised(SafetensorsFault fault, std::string_view probe, std::string_view source,
                                   fmt::format_string<Args...> format, Args&&... args) {
@@ -37,7 +37,7 @@ template <class... Args>
   fail(fault, source, format, std::forward<Args>(args)...);
 }
 
-// SAX reader of entries and metadata; rejects any other structure.
+// Rejects any other structure.
 class HeaderReader final : public JsonSax {
  public:
   HeaderReader(std::string_view source, SafetensorsHeader& header) : source_(source), header_(header) {}
@@ -152,16 +152,16 @@ class HeaderReader final : public JsonSax {
 
  private:
   enum class State {
-    start,        // outside the object
+    start,        // outside of the object
     names,        // between members
-    tensor,       // before a tensor's object
-    fields,       // between a tensor's members
-    dtype,        // before the value of "dtype"
+    tensor,       // before its object
+    fields,       // between its members
+    dtype,        // before the value
     shape_start,  // before the array
     dimensions,   // in the array
     offsets_start,
     offsets,
-    unknown,  // in an unknown member, nesting_ levels deep
+    unknown,  // unknown member, nesting_ levels deep
     metadata_start,
     metadata,
   };
@@ -212,7 +212,7 @@ class HeaderReader final : public JsonSax {
 
   bool nested(std::string_view what) {
     if (state_ != State::unknown) fail_structure(what);
-    // Limit of the reference implementation's parser.
+    // The reference implementation's limit.
     if (++nesting_ > 125) fail(SafetensorsFault::invalid_json, source_, "nested deeper than 128 levels");
     return true;
   }
@@ -267,10 +267,9 @@ void check_unique_names(const std::vector<SafetensorsEntry>& entries, std::strin
     fail(SafetensorsFault::duplicate_name, source, "tensor {} occurs twice", in_quotes(entries[*twice].name));
 }
 
-// Tensor bytes from shape and dtype.
 std::uint64_t checked_bytes(const SafetensorsEntry& entry, std::string_view source) {
   std::uint64_t bits = find_safetensors_dtype(entry.dtype_name)->bits;
-  // Zero first: a wrapped product must not be mistaken for zero.
+  // Zero first: a product may wrap to zero.
   if (std::find(entry.shape.begin(), entry.shape.end(), 0) != entry.shape.end()) return 0;
   for (const std::int64_t dimension : entry.shape)
     if (__builtin_mul_overflow(bits, static_cast<std::uint64_t>(dimension), &bits))
@@ -282,7 +281,7 @@ std::uint64_t checked_bytes(const SafetensorsEntry& entry, std::string_view sour
   return bits / 8;
 }
 
-// Tensors tile the data buffer: every byte exactly once.
+// Every byte exactly once.
 void check_layout(const SafetensorsHeader& header, std::uint64_t file_size, std::string_view source) {
   std::uint64_t position = 0;
   for (const SafetensorsEntry& entry : header.entries) {
@@ -339,10 +338,10 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::uint8_t> head, s
   }
   if (const auto bad = find_invalid_utf8(text); bad != std::string_view::npos)
     fail(invalid_utf8, source, "byte {} of the header is not valid UTF-8", bad + 1);
-  // The parser takes NUL for the end of input.
+  // The parser ends at NUL.
   if (const auto nul = text.find('\0'); nul != std::string_view::npos)
     fail(invalid_json, source, "byte {} of the header is NUL", nul + 1);
-  // Padding may dominate the header, and the parser copies its input.
+  // Padding may dominate; the parser copies its input.
   text = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
   SafetensorsHeader header;
   header.data_start = 8 + length;

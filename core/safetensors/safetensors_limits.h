@@ -1,5 +1,5 @@
 #pragma once
-// Dtype table and limits shared by safetensors reader and writer.
+// Dtypes and limits.
 
 #include <cstdint>
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace quench {
 
-inline constexpr std::uint64_t kSafetensorsMaxHeaderBytes = 100'000'000;  // as the reference implementation
+inline constexpr std::uint64_t kSafetensorsMaxHeaderBytes = 100'000'000;  // reference implementation
 inline constexpr std::size_t kSafetensorsMaxTensors = 1'000'000;
 inline constexpr std::size_t kSafetensorsMaxMetadata = 1'000'000;
 inline constexpr std::size_t kSafetensorsMaxNameBytes = 512;
@@ -25,16 +25,16 @@ struct SafetensorsDType {
   std::optional<DType> dtype;  // empty if unsupported
 };
 
-// Reference implementation's order; files store later rows first, which keeps wider elements aligned.
+// In the reference implementation's order; files store later rows first, which keeps wider elements aligned.
 [[nodiscard]] std::span<const SafetensorsDType> safetensors_dtypes() noexcept;
 
 // nullptr if unknown.
 [[nodiscard]] const SafetensorsDType* find_safetensors_dtype(std::string_view name) noexcept;
 
-// Reason that a tensor name is invalid, else empty.
+// Empty if valid.
 [[nodiscard]] std::string_view safetensors_name_problem(std::string_view name) noexcept;
 
-// Name for messages: JSON-escaped, shortened.
+// JSON-escaped, shortened.
 [[nodiscard]] std::string in_quotes(std::string_view name);
 
 }  // namespace quench

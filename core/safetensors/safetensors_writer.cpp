@@ -13,7 +13,7 @@
 namespace quench {
 namespace {
 
-// Bytes of a tensor; throws if readers reject name, dtype or shape.
+// Throws if readers reject name, dtype or shape.
 std::uint64_t checked_bytes(const SafetensorsItem& item) {
   const std::string_view problem = safetensors_name_problem(item.name);
   QUENCH_CHECK(problem.empty(), "write_safetensors: tensor name {} {}", in_quotes(item.name), problem);
@@ -34,7 +34,7 @@ void check_data(const SafetensorsItem& item, std::size_t bytes, std::uint64_t ex
                item.name, item.shape.to_string(), to_string(item.dtype), expected, bytes);
 }
 
-// Data order: later rows of the dtype table first, then name.
+// Later rows of the dtype table first, then name.
 std::vector<std::size_t> file_order(std::span<const SafetensorsItem> items) {
   const auto row = [&](std::size_t i) { return find_safetensors_dtype(safetensors_name(items[i].dtype)); };
   std::vector<std::size_t> order(items.size());
@@ -54,7 +54,6 @@ void check_unique_names(std::span<const SafetensorsItem> items) {
   QUENCH_CHECK(twice == names.end(), "write_safetensors: two tensors are named \"{}\"", *twice);
 }
 
-// Length prefix and padded JSON.
 std::string header_bytes(std::span<const SafetensorsItem> items, const SafetensorsLayout& layout,
                          const std::map<std::string, std::string>& metadata) {
   std::string json(8, '\0');

@@ -1,5 +1,5 @@
 #pragma once
-// "auto" as a choice of a table, resolved later; a null pointer in code.
+// "auto" as a choice, resolved later; null in code.
 
 #include <string>
 #include <string_view>
@@ -11,7 +11,6 @@ namespace quench {
 
 inline constexpr std::string_view kAutomaticChoice = "auto";
 
-// "auto" first.
 template <class Entry>
 [[nodiscard]] std::vector<std::string> names_with_auto(const ChoiceTable<Entry>& table) {
   std::vector<std::string> names = table.names();
@@ -19,7 +18,7 @@ template <class Entry>
   return names;
 }
 
-// Null for "auto". Throws bad_config listing the names for an unknown one; `key`: config key or option in the message.
+// Null for "auto". Throws bad_config listing the names; `key`: config key or option.
 template <class Entry>
 [[nodiscard]] const Entry* require_or_auto(const ChoiceTable<Entry>& table, std::string_view name,
                                            std::string_view key) {

@@ -1,8 +1,6 @@
 #pragma once
-// Error type of the program, and checks that throw it.
-//
-// API edges report expected and actual values; loaders use a distinct code per failure; only apps/ ends the process.
-// Messages use {fmt}.
+// Error type, and checks that throw it; {fmt} messages. API edges report expected and actual values; loaders use a
+// distinct code per failure; only apps/ ends the process.
 
 #if !defined(__CUDACC__)
 #include <fmt/format.h>
@@ -20,17 +18,17 @@
 namespace quench {
 
 enum class ErrorCode {
-  failed,            // unexpected failure
-  invalid_argument,  // violated API contract (shape, dtype, range)
-  bad_config,        // invalid config or command line: exit status 2
-  not_found,         // missing file, key or tensor
-  corrupt,           // stored bytes violate their format or hash
-  io,                // operating system error
-  no_space,          // device or quota full
+  failed,
+  invalid_argument,  // API contract: shape, dtype, range
+  bad_config,        // config or command line: exit status 2
+  not_found,         // file, key or tensor
+  corrupt,           // format or hash violated
+  io,                // operating system
+  no_space,          // or quota
   out_of_memory,     // host or device
-  unsupported,       // valid, but not supported by this build, device or format version
-  nonfinite,         // NaN or Inf that stops the run
-  locked,            // resource held by another process
+  unsupported,       // by this build, device or format version
+  nonfinite,         // NaN or Inf
+  locked,            // by another process
 };
 
 [[nodiscard]] std::string_view to_string(ErrorCode code) noexcept;
@@ -41,7 +39,7 @@ class Error : public std::runtime_error {
       : std::runtime_error(message), code_(code), where_(where) {}
 
   [[nodiscard]] ErrorCode code() const noexcept { return code_; }
-  // Source location of the throw, for debug logs.
+  // For debug logs.
   [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
 
  private:
@@ -49,7 +47,7 @@ class Error : public std::runtime_error {
   std::source_location where_;
 };
 
-// nvcc cannot compile {fmt}'s headers: CUDA sources pass message values as variants.
+// nvcc cannot compile {fmt}: CUDA sources pass variants.
 using FormatValue = std::variant<long long, unsigned long long, double, std::string_view>;
 [[nodiscard]] std::string format_values(std::string_view format, std::initializer_list<FormatValue> values);
 
@@ -78,17 +76,16 @@ std::string format_message(fmt::format_string<T...> format, T&&... values) {
 
 }  // namespace quench
 
-// Throws Error(code, message) with a {fmt} message.
+// {fmt} message.
 #define QUENCH_FAIL(code, ...) throw ::quench::Error((code), ::quench::format_message(__VA_ARGS__))
 
-// Throws Error(invalid_argument, message) unless the condition holds. The message is built on failure only.
+// Throws Error(invalid_argument) unless the condition holds; the message is built on failure only.
 #define QUENCH_CHECK(condition, ...)                                   \
   do {                                                                 \
     if (!(condition)) [[unlikely]]                                     \
       QUENCH_FAIL(::quench::ErrorCode::invalid_argument, __VA_ARGS__); \
   } while (false)
 
-// As QUENCH_CHECK, with an error code.
 #define QUENCH_CHECK_AS(code, condition, ...) \
   do {                                        \
     if (!(condition)) [[unlikely]]            \

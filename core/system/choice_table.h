@@ -1,8 +1,7 @@
 #pragma once
-// Tables of named choices: recipes, optimizers, model families, schedules, file formats.
-//
-// A table's entries are in one file, in documentation order, default first; config fields, help, docs and errors read
-// it. Tests and programs that link the libraries append entries with Registered<Entry>.
+// Tables of named choices: recipes, optimizers, model families, schedules, file formats. Entries in documentation
+// order, default first; read by config fields, help, docs and errors. Linking programs append entries with
+// Registered<Entry>.
 
 #include <algorithm>
 #include <span>
@@ -29,11 +28,9 @@ AddedEntries<Entry>& added_entries() {
 
 }  // namespace detail
 
-// Adds an entry to its type's table during static initialization:
+// Adds an entry during static initialization; throws invalid_argument after the table's first use.
 //
 //   const Registered<recipes::Recipe> kMine{{.name = "mine", ...}};
-//
-// Throws invalid_argument after the table's first use.
 template <class Entry>
 class Registered {
  public:
@@ -44,7 +41,7 @@ class Registered {
   }
 };
 
-// Own entries, then registered ones. Called once by the table; later registrations throw.
+// Called once by the table; later registrations throw.
 template <class Entry>
 [[nodiscard]] std::vector<Entry> with_registered(std::vector<Entry> own) {
   auto& added = detail::added_entries<Entry>();
@@ -53,11 +50,11 @@ template <class Entry>
   return own;
 }
 
-// Entries with a unique member `name`.
+// Unique member `name`.
 template <class Entry>
 class ChoiceTable {
  public:
-  // what: noun for a choice in messages ("recipe").
+  // what: noun for messages ("recipe").
   ChoiceTable(std::string_view what, std::vector<Entry> own) : what_(what), entries_(with_registered(std::move(own))) {
     for (const Entry& entry : entries_)
       QUENCH_CHECK(find(entry.name) == &entry, "the name '{}' stands for more than one {}", entry.name, what_);
@@ -74,9 +71,9 @@ class ChoiceTable {
     const auto found = std::ranges::find_if(entries_, [&](const Entry& entry) { return entry.name == name; });
     return found == entries_.end() ? nullptr : &*found;
   }
-  // Throws bad_config listing the names for an unknown one.
+  // Throws bad_config listing the names.
   [[nodiscard]] const Entry& require(std::string_view name) const { return require(name, what_); }
-  // key: config key or option in the message.
+  // key: config key or option.
   [[nodiscard]] const Entry& require(std::string_view name, std::string_view key) const {
     const Entry* entry = find(name);
     QUENCH_CHECK_AS(ErrorCode::bad_config, entry != nullptr, "{} '{}' is unknown; known: {}", key, name,
@@ -88,7 +85,7 @@ class ChoiceTable {
     for (const Entry& entry : entries_) names.emplace_back(entry.name);
     return names;
   }
-  // Help text of a config key: "Update rule." -> "Update rule. adamw: AdamW with decoupled weight decay. sgd: ...".
+  // "Update rule." -> "Update rule. adamw: AdamW with decoupled weight decay. sgd: ...".
   [[nodiscard]] std::string help(std::string_view first_sentence) const {
     std::string text(first_sentence);
     for (const Entry& entry : entries_) text += fmt::format(" {}: {}.", entry.name, entry.summary);

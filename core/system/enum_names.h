@@ -1,5 +1,5 @@
 #pragma once
-// Enum names: one table per enum, read by config keys, options, docs and errors.
+// Enum names: one table for config keys, options, docs and errors.
 //
 //   template <>
 //   struct EnumNames<Colour> {
@@ -19,7 +19,7 @@ namespace quench {
 template <class E, std::size_t N>
 using EnumTable = std::array<std::pair<E, std::string_view>, N>;
 
-// values: rows in documentation order; aliases follow the name that is written.
+// Rows in documentation order; aliases follow the written name.
 template <class E>
 struct EnumNames;
 
@@ -37,7 +37,7 @@ template <class E>
   return names;
 }
 
-// Throws bad_config listing the names for an unknown one; `key`: config key or option in the message.
+// Throws bad_config listing the names; `key`: config key or option.
 template <class E>
 [[nodiscard]] E require_enum(std::string_view name, std::string_view key) {
   for (const auto& [value, known] : EnumNames<E>::values)

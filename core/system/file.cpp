@@ -24,7 +24,6 @@ namespace {
   QUENCH_FAIL(code, "cannot {} {}: {}{}", action, path.string(), errno_text(error), advice);
 }
 
-// Retries on EINTR.
 template <class Call>
 int retry_interrupted(const Call& call) {
   int result = 0;
@@ -124,14 +123,14 @@ void OutputFile::close() {
   const int result = ::close(file_);
   const int error = errno;
   file_ = -1;
-  if (result != 0 && error != EINTR) fail_io("close", path_, error);  // Linux closes the descriptor on EINTR too
+  if (result != 0 && error != EINTR) fail_io("close", path_, error);  // Linux closes on EINTR too
 }
 
 void sync_directory(const std::filesystem::path& folder) {
   const Descriptor directory(
       retry_interrupted([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
   if (directory.get() < 0) fail_io("open folder", folder, errno);
-  // Some network file systems cannot sync a folder but order metadata themselves.
+  // Some network file systems cannot sync folders.
   if (retry_interrupted([&] { return ::fsync(directory.get()); }) != 0 && errno != EINVAL && errno != ENOTSUP)
     fail_io("sync folder", folder, errno);
 }
@@ -172,7 +171,7 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view b
 }
 
 std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
-  // O_NONBLOCK: opening a FIFO must not block; it is rejected below.
+  // FIFOs do not block and are rejected below.
   const Descriptor file(retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));
   if (file.get() < 0) fail_io("open", path, errno);
   struct stat info {};

@@ -12,7 +12,7 @@ bool starts_with_nocase(std::string_view text, std::string_view lower) noexcept 
 }
 
 bool is_pickle(std::string_view front) noexcept {
-  // Protocol number, then opcode; 0 instead belongs to a safetensors header of 640 bytes.
+  // Protocol number, opcode; 0 instead: a safetensors header of 640 bytes.
   return front.size() > 2 && front[0] == '\x80' && front[1] >= 2 && front[1] <= 5 && front[2] != '\0';
 }
 

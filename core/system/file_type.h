@@ -1,12 +1,11 @@
 #pragma once
-// Detection of files commonly mistaken for model files.
 
 #include <string_view>
 
 namespace quench {
 
-// Completes "this is ...": kind of a file from its first few hundred bytes, with advice. Empty if unknown; safetensors
-// is not detected.
+// Kind of a file by its first few hundred bytes, with advice, to complete "this is ...". Empty if unknown, and for
+// safetensors.
 [[nodiscard]] std::string_view recognise_file(std::string_view front) noexcept;
 
 }  // namespace quench

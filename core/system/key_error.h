@@ -1,5 +1,5 @@
 #pragma once
-// Errors about a config key found where the config is used.
+// Error of a config key, found where the config is used.
 
 #include <string>
 
@@ -9,7 +9,7 @@ namespace quench {
 
 class KeyError : public Error {
  public:
-  // key: as in docs, "lora.rank"; message: "<key>: <reason>"; code: bad_config or unsupported.
+  // key: "lora.rank"; message: "<key>: <reason>"; code: bad_config or unsupported.
   KeyError(ErrorCode code, const std::string& key, const std::string& reason,
            std::source_location where = std::source_location::current())
       : Error(code, key + ": " + reason, where), key_(key) {}
@@ -22,7 +22,7 @@ class KeyError : public Error {
 
 }  // namespace quench
 
-// Throws KeyError(code, key, reason) unless the condition holds; {fmt} message.
+// Throws KeyError unless the condition holds; {fmt} message.
 #define QUENCH_CHECK_KEY(code, key, condition, ...)                                   \
   do {                                                                                \
     if (!(condition)) [[unlikely]]                                                    \

@@ -16,13 +16,13 @@
 namespace quench {
 namespace {
 
-// https://no-color.org: any non-empty value disables colours.
+// https://no-color.org
 spdlog::color_mode color_mode() {
   const char* no_color = std::getenv("NO_COLOR");
   return no_color != nullptr && *no_color != '\0' ? spdlog::color_mode::never : spdlog::color_mode::automatic;
 }
 
-// Escaped message, since it may quote names and values from files.
+// Names and values from files are escaped.
 class PrintableMessage : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
@@ -49,7 +49,7 @@ void init_logging(int rank) {
 
 namespace {
 
-// Logger level = lowest sink level; the console sink comes first.
+// Lowest sink level; the console sink is first.
 void open_logger_for_its_sinks() {
   spdlog::logger& logger = *spdlog::default_logger();
   auto level = spdlog::level::off;
@@ -60,7 +60,6 @@ void open_logger_for_its_sinks() {
 spdlog::level::level_enum console_level() {
   const auto& sinks = spdlog::default_logger()->sinks();
   if (sinks.empty()) return spdlog::level::off;
-  // A single sink may rely on the logger's level.
   const auto level = sinks.front()->level();
   return sinks.size() == 1 ? std::max(level, spdlog::default_logger()->level()) : level;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Leveled log on standard error, with optional rank prefix: QUENCH_LOG_INFO("loaded {} tensors", n). Coloured on a
-// terminal unless NO_COLOR is set. Level: QUENCH_LOG_LEVEL (trace..off) or set_log_level.
+// Log on standard error, with optional rank prefix: QUENCH_LOG_INFO("loaded {} tensors", n). Coloured on a terminal
+// without NO_COLOR. Level: QUENCH_LOG_LEVEL (trace..off) or set_log_level.
 
 #include <string_view>
 
@@ -10,21 +10,21 @@ namespace quench {
 
 enum class LogLevel { trace, debug, info, warn, error, off };
 
-// Installs the format; rank < 0: single process. Call once from main.
+// rank < 0: single process. Once, from main.
 void init_logging(int rank = -1);
-// Console level: "trace", "debug", "info", "warn", "error", "off"; else throws bad_config. Other sinks keep theirs.
+// "trace", "debug", "info", "warn", "error", "off"; else throws bad_config. Other sinks keep theirs.
 void set_log_level(std::string_view level);
 [[nodiscard]] LogLevel console_log_level();
-// Reduces the console to warnings and errors.
+// Console: warnings and errors only.
 void quieten_log();
 
-// True if any sink accepts the level.
+// By any sink.
 [[nodiscard]] bool is_logged(LogLevel level);
 void write_log(LogLevel level, std::string_view message);
 
 }  // namespace quench
 
-// Formatted out of line: spdlog's template would compile {fmt} into every file.
+// Out of line: spdlog's template would compile {fmt} into every file.
 #define QUENCH_LOG(level, ...)                                                                           \
   do {                                                                                                   \
     if (::quench::is_logged(level)) ::quench::write_log((level), ::quench::format_message(__VA_ARGS__)); \

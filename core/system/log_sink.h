@@ -1,5 +1,4 @@
 #pragma once
-// Additional log sinks (core/system/log.h).
 
 #include <spdlog/sinks/sink.h>
 
@@ -7,7 +6,7 @@
 
 namespace quench {
 
-// Adds a sink with its own level. Not thread-safe against logging.
+// With its own level. Not thread-safe against logging.
 void add_log_sink(const spdlog::sink_ptr& sink);
 void remove_log_sink(const spdlog::sink_ptr& sink);
 

@@ -23,7 +23,7 @@ std::size_t common_prefix(std::string_view a, std::string_view b) {
   return static_cast<std::size_t>(end.first - a.begin());
 }
 
-// True if name is a prefix or suffix of `longer` at an underscore.
+// Prefix or suffix at an underscore.
 bool is_part(std::string_view name, std::string_view longer) {
   if (name.size() < 3 || name.size() >= longer.size()) return false;
   return (longer.starts_with(name) && longer[name.size()] == '_') ||
@@ -33,7 +33,7 @@ bool is_part(std::string_view name, std::string_view longer) {
 }  // namespace
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  // Three rows of the dynamic programme; transpositions need two rows back.
+  // Transpositions need two rows back.
   std::vector<std::size_t> before_last(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {

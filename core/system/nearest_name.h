@@ -1,5 +1,5 @@
 #pragma once
-// "Did you mean": nearest known name of a misspelling.
+// Nearest known name of a misspelling.
 
 #include <cstddef>
 #include <span>
@@ -8,12 +8,11 @@
 
 namespace quench {
 
-// Restricted Damerau-Levenshtein distance (insertions, deletions, substitutions, transpositions; Damerau 1964) of
-// bytes, O(|a| |b|) time.
+// Restricted Damerau-Levenshtein distance of bytes (Damerau 1964), O(|a| |b|).
 [[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
 
-// Candidate with the smallest case-insensitive distance, at most max(1, min(3, |name| / 3)); ties: longer common
-// prefix, then first. Empty if none, or for names over 256 bytes.
+// Smallest case-insensitive distance, at most max(1, min(3, |name| / 3)); ties: longer common prefix, then first. Empty
+// if none, or for names over 256 bytes.
 [[nodiscard]] std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 
 }  // namespace quench

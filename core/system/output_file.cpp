@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Also compares paths: an input may not exist yet.
+// Also by path: an input may not exist yet.
 bool is_same(const fs::path& path, const fs::path& input) {
   std::error_code absent;
   return fs::equivalent(path, input, absent) || resolved_path(path) == resolved_path(input);

@@ -18,8 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kNamesShown = 5;
 
-// Calls `each` with the relative path of every entry, folders with a trailing slash; descends into folders for which it
-// returns true.
+// `each`: relative path, folders with a trailing slash; true to descend.
 void walk(const fs::path& folder, const std::string& prefix,
           const std::function<bool(const fs::directory_entry&, const std::string&)>& each) {
   std::error_code error;
@@ -40,7 +39,7 @@ bool is_own_entry(const fs::directory_entry& entry, const std::string& name, con
   return (type == fs::file_type::regular || type == fs::file_type::directory) && is_own(name);
 }
 
-// Deletes own files and then-empty folders; true if nothing is left.
+// Own files and then-empty folders; true if nothing is left.
 bool remove_own(const fs::path& folder, const OwnEntry& is_own) {
   std::vector<fs::path> files, folders{folder};
   walk(folder, "", [&](const fs::directory_entry& entry, const std::string& name) {
@@ -54,7 +53,7 @@ bool remove_own(const fs::path& folder, const OwnEntry& is_own) {
   return !fs::exists(folder, ignored);
 }
 
-// Exchanges the folders; returns the old one's new path.
+// Returns the old folder's new path.
 fs::path exchange(const fs::path& fresh, const fs::path& target) {
   if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
     sync_directory(target.parent_path());

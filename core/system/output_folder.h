@@ -1,5 +1,5 @@
 #pragma once
-// Replacement of output folders. Only files that the command itself writes are deleted.
+// Replacement of output folders; deletes only files that the command writes.
 
 #include <filesystem>
 #include <functional>
@@ -11,26 +11,25 @@
 
 namespace quench {
 
-// True if the command writes an entry: relative file path ("tokenizer/tokenizer.json"), or folder with trailing slash
-// ("tokenizer/").
+// Written by the command: relative path ("tokenizer/tokenizer.json"), folders with a trailing slash.
 using OwnEntry = std::function<bool(std::string_view entry)>;
 
-// Sorted entries that are not the command's: unknown files and folders, links, devices. Ignores temporaries; empty for
-// an absent folder. Throws io if a folder is unreadable.
+// Others, sorted: unknown files and folders, links, devices. Ignores temporaries; empty for an absent folder. Throws io
+// if unreadable.
 [[nodiscard]] std::vector<std::string> foreign_entries(const std::filesystem::path& folder, const OwnEntry& is_own);
 
 // "a, b, c and 4 more"
 [[nodiscard]] std::string list_names(const std::vector<std::string>& names);
 
-// Replaces `target` (absent, empty, or without foreign entries) by the complete folder `fresh`, atomically (file
-// systems without exchange: briefly absent, the old one at <target>.replaced-...). Own files of the old folder are
-// deleted; others remain in a folder named in a warning. Throws io with the old folder in place.
+// Replaces `target` (absent, empty, or without foreign entries) by `fresh`, atomically (without exchange: briefly
+// absent, the old one at <target>.replaced-...). Own files of the old folder are deleted; others remain in a folder
+// named in a warning. Throws io with the old folder in place.
 void replace_folder(StagingFolder& fresh, const std::filesystem::path& target, const OwnEntry& is_own);
 
-// Absolute path; links resolved as far as it exists.
+// Links resolved as far as it exists.
 [[nodiscard]] std::filesystem::path resolved_path(const std::filesystem::path& path);
 
-// True if `path` is `folder` or below, links resolved.
+// `folder` or below, links resolved.
 [[nodiscard]] bool is_within(const std::filesystem::path& path, const std::filesystem::path& folder);
 
 }  // namespace quench

@@ -10,14 +10,14 @@
 namespace quench {
 namespace {
 
-// C0 except line break and tab, DEL, C1, and bidirectional controls (UAX 9).
+// C0 except line break and tab, DEL, C1, bidirectional controls (UAX 9).
 bool is_obeyed(std::uint32_t c) {
   if (c < 0x20) return c != '\n' && c != '\t';
   return (c >= 0x7F && c < 0xA0) || c == 0x061C || c == 0x200E || c == 0x200F || (c >= 0x202A && c <= 0x202E) ||
          (c >= 0x2066 && c <= 0x2069);
 }
 
-// Code point of a well-formed sequence.
+// Of a well-formed sequence.
 std::uint32_t code_point(std::string_view sequence) {
   const auto lead = static_cast<unsigned char>(sequence[0]);
   if (sequence.size() == 1) return lead;

@@ -1,5 +1,4 @@
 #pragma once
-// Terminal-safe text from untrusted files.
 
 #include <cstddef>
 #include <string>
@@ -7,11 +6,11 @@
 
 namespace quench {
 
-// Escapes control characters except line break and tab (\x1b), C1 and bidirectional controls (\u202e), invalid UTF-8
-// (\xff).
+// Terminal-safe text: escapes control characters except line break and tab (\x1b), C1 and bidirectional controls
+// (\u202e), invalid UTF-8 (\xff).
 [[nodiscard]] std::string printable(std::string_view text);
 
-// Trailing bytes of a possibly incomplete character: 0 to 3.
+// Of a possibly incomplete character: 0 to 3.
 [[nodiscard]] std::size_t unfinished_utf8(std::string_view text) noexcept;
 
 }  // namespace quench

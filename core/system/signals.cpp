@@ -19,7 +19,7 @@ namespace {
 
 std::atomic<bool> installed{false};
 std::atomic<int> stop_requested{0};
-std::atomic<std::int64_t> stop_requested_at{0};  // monotonic clock, ns
+std::atomic<std::int64_t> stop_requested_at{0};  // monotonic, ns
 std::atomic<bool> save_requested{false};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free &&
                   std::atomic<bool>::is_always_lock_free,
@@ -38,7 +38,7 @@ std::int64_t monotonic_nanoseconds() {
 void on_stop(int signal) {
   const std::int64_t now = monotonic_nanoseconds();
   std::int64_t never = 0;
-  // Time first: a second signal that interrupts this handler needs it.
+  // Time first, for a second signal that interrupts this handler.
   if (stop_requested_at.compare_exchange_strong(never, now)) {
     stop_requested.store(signal);
     return;
@@ -50,8 +50,7 @@ void on_save(int) {
   save_requested.store(true);
 }
 
-// Alternate signal stack: oneDNN kernels repurpose the stack pointer, so a handler frame on the normal stack would
-// overwrite data.
+// oneDNN kernels repurpose the stack pointer: a handler frame on the normal stack would overwrite data.
 void give_handlers_a_stack() {
   stack_t stack{};
   if (::sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_DISABLE) == 0) return;
@@ -72,7 +71,7 @@ SignalHandlers::SignalHandlers() {
   save_requested.store(false);
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     struct sigaction action {};
-    // Interrupted reads and writes restart; only the trainer handles EINTR.
+    // Only the trainer handles EINTR.
     action.sa_flags = SA_RESTART | SA_ONSTACK;
     ::sigemptyset(&action.sa_mask);
     switch (kSignals[i]) {

@@ -26,9 +26,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kMark = ".tmp-";
-constexpr std::time_t kFileSeconds = 60;  // files are briefly unlocked between close and rename
+constexpr std::time_t kFileSeconds = 60;  // briefly unlocked between close and rename
 
-// FNV-1a; parameters from draft-eastlake-fnv.
+// FNV-1a, draft-eastlake-fnv.
 std::string hash_text(std::string_view text) {
   std::uint32_t hash = 0x811C9DC5;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x01000193;
@@ -55,12 +55,12 @@ const Machine& this_machine() {
 }
 
 struct TemporaryName {
-  std::string_view name;  // of the final file
+  std::string_view name;  // final file
   std::string_view host;
   std::string_view boot;
 };
 
-// Field up to the next '-', of the given digits.
+// Up to the next '-', of these digits.
 std::optional<std::string_view> take_field(std::string_view& text, std::string_view digits) {
   const std::string_view field = text.substr(0, text.find('-'));
   const bool ends = text.size() == field.size() + 1;  // trailing '-'
@@ -89,7 +89,7 @@ bool is_at(int descriptor, const fs::path& path) {
          held.st_ino == named.st_ino;
 }
 
-// True if the writer has exited; the lock in `descriptor` is then ours.
+// True if the writer has exited; the lock is then ours.
 bool is_abandoned(int descriptor) {
   struct stat info {};
   if (::fstat(descriptor, &info) != 0) return false;
@@ -160,7 +160,7 @@ StagingFolder::StagingFolder(const fs::path& target) {
     QUENCH_CHECK_AS(reason == ENOSPC || reason == EDQUOT ? ErrorCode::no_space : ErrorCode::io, made == 0,
                     "cannot create the folder {}: {}", path_.string(), errno_text(reason));
     lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    // Not yet locked: another process may remove it as stale.
+    // Until locked, another process may remove it as stale.
     if (lock_ >= 0 && lock_temporary(lock_) && is_at(lock_, path_)) return;
     if (lock_ >= 0) ::close(lock_);
     lock_ = -1;

@@ -1,5 +1,5 @@
 #pragma once
-// CPU kernel threads of this process; one without OpenMP (fuzz targets).
+// CPU kernel threads; one without OpenMP (fuzz targets).
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -7,7 +7,7 @@
 
 namespace quench {
 
-// Upper bound: OpenMP aborts if it cannot start a thread.
+// OpenMP aborts if a thread cannot start.
 inline constexpr int kMaxThreads = 4096;
 
 [[nodiscard]] inline int thread_count() noexcept {

@@ -28,7 +28,7 @@ std::size_t utf8_sequence_length(std::string_view text, std::size_t offset) noex
 std::size_t find_invalid_utf8(std::string_view text) noexcept {
   std::size_t i = 0;
   while (i < text.size()) {
-    // Fast path: eight ASCII bytes.
+    // Eight ASCII bytes.
     std::uint64_t word = 0;
     if (i + sizeof(word) <= text.size()) {
       std::memcpy(&word, text.data() + i, sizeof(word));
@@ -46,11 +46,11 @@ std::size_t find_invalid_utf8(std::string_view text) noexcept {
 
 namespace {
 
-// Length of an incomplete character at text[offset], at least 1; no well-formed sequence starts there.
+// At least 1; no well-formed sequence starts there.
 std::size_t subpart_length(std::string_view text, std::size_t offset) noexcept {
   for (std::size_t length = 3; length > 1; --length) {
     if (offset + length > text.size()) continue;
-    // An incomplete character of two or more bytes becomes well-formed with 0x80 for each missing byte.
+    // Well-formed with 0x80 for each missing byte.
     std::string whole(text.substr(offset, length));
     while (whole.size() < 4) {
       whole += '\x80';
@@ -60,7 +60,7 @@ std::size_t subpart_length(std::string_view text, std::size_t offset) noexcept {
   return 1;
 }
 
-// length_at: bytes replaced by one U+FFFD.
+// length_at: bytes per U+FFFD.
 template <class Length>
 std::string replaced(std::string_view text, Length&& length_at) {
   std::string result;
@@ -87,7 +87,7 @@ std::string replace_invalid_subparts(std::string_view text) {
 
 std::string shorten_utf8(std::string_view text, std::size_t limit) {
   if (text.size() <= limit) return replace_invalid_utf8(text);
-  // Cut positions at character boundaries, searched within a character's length.
+  // At character boundaries.
   const auto is_inside = [&](std::size_t i) { return (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80; };
   std::size_t head = limit / 2;
   for (int i = 0; i < 3 && head > 0 && is_inside(head); ++i) --head;

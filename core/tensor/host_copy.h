@@ -1,5 +1,5 @@
 #pragma once
-// Asynchronous device-to-host copy of a small tensor; waits on first read.
+// Asynchronous device-to-host copy; waits on first read.
 
 #include <optional>
 #include <utility>
@@ -10,7 +10,7 @@ namespace quench {
 
 class HostCopy {
  public:
-  // `source` is contiguous; may be released right after this call. Queued on the device's current stream.
+  // Contiguous source, may be released at once. Queued on the current stream.
   explicit HostCopy(const Tensor& source);
   ~HostCopy();
   HostCopy(HostCopy&& other) noexcept { swap(other); }
@@ -19,7 +19,7 @@ class HostCopy {
     return *this;
   }
 
-  // CPU tensor with the source's values at the copy's position in the stream. Waits for the copy only.
+  // CPU tensor. Waits for the copy only.
   [[nodiscard]] const Tensor& get() const;
 
  private:

@@ -49,7 +49,7 @@ void OffloadedTensor::prefetch(Stream link) {
   Backend& b = backend_of(device_);
   const MemoryScope scope(category_);
   Tensor block = Tensor::empty(shape_, dtype_, device_);
-  // Previous work on the block must complete first.
+  // Work on the reused block completes first.
   b.record(returned_, current_stream(device_));
   b.wait(link, returned_);
   if (on_host_.defined()) b.copy(block.raw_data(), device_, on_host_.raw_data(), Device{}, block.nbytes(), link);

@@ -1,5 +1,5 @@
 #pragma once
-// Tensor offloaded to pinned host memory until it is needed.
+// Tensor offloaded to pinned host memory.
 
 #include <cstdint>
 
@@ -7,24 +7,21 @@
 
 namespace quench {
 
-// Offload and prefetch of one tensor. On the meta device only memory is accounted for.
 class OffloadedTensor {
  public:
-  // Offloads after work queued on the current stream; the tensor must not be written any more. category: memory of the
-  // prefetched tensor. host: previous host buffer (host()) if defined, reusable at once because copies are ordered on
-  // the device (the pool would wait for the host to see them complete).
+  // Offloads after work queued on the current stream; the tensor must not be written any more. category: of the
+  // prefetched tensor. host: previous host(), optional, reusable at once because copies are ordered on the device.
   OffloadedTensor(Tensor tensor, MemoryCategory category, Stream link, Tensor host = {});
   ~OffloadedTensor();
   OffloadedTensor(const OffloadedTensor&) = delete;
   OffloadedTensor& operator=(const OffloadedTensor&) = delete;
 
-  // Frees the device copy; the current stream waits until it has been sent.
+  // Frees the device copy once sent, in stream order.
   void drop_device_copy();
-  // Starts the host-to-device copy.
   void prefetch(Stream link);
-  // Device tensor, for work queued on the current stream from now on.
+  // For work queued on the current stream from now on.
   [[nodiscard]] Tensor get(Stream link);
-  // Host buffer; undefined on the meta device.
+  // Undefined on the meta device.
   [[nodiscard]] const Tensor& host() const noexcept { return on_host_; }
   [[nodiscard]] std::int64_t nbytes() const { return shape_.numel() * byte_size(dtype_); }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Quantized weight matrix for inference: element codes and group scales. In-memory format of every stored scheme
-// (integers with zero points, block-scaled float8, MX, NVFP4, GGUF).
+// Quantized weight matrix for inference, common to all stored schemes (integers with zero points, block-scaled float8,
+// MX, NVFP4, GGUF).
 
 #include <string>
 
@@ -8,13 +8,13 @@
 
 namespace quench {
 
-// Dequantized: w[n, k] = scales[n, k / group_size] * value(codes[n, k]) + offsets[n, k / group_size], in f32.
+// w[n, k] = scales[n, k / group_size] * value(codes[n, k]) + offsets[n, k / group_size], in f32.
 class PackedMatrix {
  public:
   PackedMatrix() = default;
-  // codes [N,K]: i4 (two's complement, even element in the low nibble), i8, f8_e4m3 or f4_e2m1. scales [N,G]: f32, bf16
-  // or f16, G = ceil(K / group_size). offsets: f32 [N,G], or undefined (0). Contiguous, one device; K and group_size
-  // even for 4-bit codes. Throws invalid_argument naming the mismatch.
+  // codes [N,K]: i4, i8, f8_e4m3 or f4_e2m1. scales [N,G]: f32, bf16 or f16, G = ceil(K / group_size). offsets: f32
+  // [N,G], optional (0). Contiguous, one device; K and group_size even for 4-bit codes. Throws invalid_argument naming
+  // the mismatch.
   PackedMatrix(std::int64_t group_size, Tensor codes, Tensor scales, Tensor offsets = {});
 
   [[nodiscard]] bool defined() const noexcept { return codes_.defined(); }
@@ -28,10 +28,9 @@ class PackedMatrix {
   [[nodiscard]] Device device() const { return codes_.device(); }
   [[nodiscard]] std::size_t nbytes() const;
 
-  // View of rows [begin, begin + count).
   [[nodiscard]] PackedMatrix narrow_rows(std::int64_t begin, std::int64_t count) const;
   [[nodiscard]] PackedMatrix to(Device device) const;
-  // True if concatenate_rows() accepts both.
+  // Precondition of concatenate_rows().
   [[nodiscard]] bool same_form(const PackedMatrix& other) const;
 
   [[nodiscard]] std::string describe() const;  // "i4[4096, 1024] by groups of 32 on cpu"
@@ -41,7 +40,6 @@ class PackedMatrix {
   Tensor codes_, scales_, offsets_;
 };
 
-// Row-wise concatenation of matrices of the same format.
 [[nodiscard]] PackedMatrix concatenate_rows(std::span<const PackedMatrix> parts);
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// Quantized tensor: payload, scales and format. Ops: core/ops/quantize/quantize.h.
+// Quantized tensor: payload, scales and format (quantize.h).
 
 #include <string>
 
@@ -8,16 +8,16 @@
 
 namespace quench {
 
-// Elements of the logical tensor [.., R, C] that share a scale.
+// Scales of the logical tensor [.., R, C].
 enum class Granularity : std::uint8_t {
-  tensor,  // tensorwise: scales []
-  row,     // rowwise: scales [.., R, 1]
-  column,  // columnwise: scales [.., 1, C]
-  block,   // block_size elements of the payload's last axis: scales [.., R, C / block_size] of the payload
+  tensor,  // []
+  row,     // [.., R, 1]
+  column,  // [.., 1, C]
+  block,   // block_size elements of the payload's last axis: [.., R, C / block_size] of the payload
 };
 [[nodiscard]] std::string_view to_string(Granularity granularity) noexcept;
 
-// Payload layout. Blocks and packed values run along the last axis: operands of GEMMs that reduce over R are stored
+// Blocks and packed values run along the payload's last axis: operands of GEMMs that reduce over R are stored
 // transposed.
 enum class Orientation : std::uint8_t {
   natural,     // [.., R, C]
@@ -25,8 +25,8 @@ enum class Orientation : std::uint8_t {
 };
 
 enum class ScaleDirection : std::uint8_t {
-  encode,  // code = cast(x * scale): float8
-  decode,  // x ~ code * scale: MX and NVFP4
+  encode,  // cast(x * scale): float8
+  decode,  // code * scale: MX, NVFP4
 };
 
 struct QuantFormat {
@@ -39,7 +39,7 @@ struct QuantFormat {
 
   // "e4m3 by row", "e2m1 by block of 32, transposed"
   [[nodiscard]] std::string to_string() const;
-  // Shapes for a logical shape. Throw invalid_argument if the rank is too small or blocks do not divide the axis.
+  // Throw invalid_argument if the rank is too small or blocks do not divide the axis.
   [[nodiscard]] Shape payload_shape(const Shape& logical) const;
   [[nodiscard]] Shape scales_shape(const Shape& logical) const;
 
@@ -50,8 +50,8 @@ struct QuantFormat {
 class QuantTensor {
  public:
   QuantTensor() = default;
-  // logical: shape of the source tensor; global_scale: f32 [1] decode scale of two-level formats (scale_dtype f8_e4m3).
-  // Throws invalid_argument naming the mismatched shape, dtype or device.
+  // logical: source shape; global_scale: f32 [1] decode scale of two-level formats (scale_dtype f8_e4m3). Throws
+  // invalid_argument naming the mismatched shape, dtype or device.
   QuantTensor(const QuantFormat& format, const Shape& logical, DType source_dtype, Tensor payload, Tensor scales,
               Tensor global_scale = {});
   // Uninitialized.
@@ -67,8 +67,8 @@ class QuantTensor {
   [[nodiscard]] const Tensor& global_scale() const noexcept { return global_scale_; }  // undefined with one level
   [[nodiscard]] std::size_t nbytes() const;
 
-  // Transposed logical matrix over the same bytes: swaps natural and transposed, row and column scales. Passes an
-  // operand stored transposed to a K-major GEMM. Rank >= 2; throws invalid_argument for two-level formats.
+  // Transposed logical matrix over the same bytes, for K-major GEMMs: swaps orientations, row and column scales. Rank
+  // >= 2; throws invalid_argument for two-level formats.
   [[nodiscard]] QuantTensor transposed_view() const;
 
   [[nodiscard]] std::string describe() const;  // "[128, 64] as e4m3 by row on cpu"

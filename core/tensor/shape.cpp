@@ -3,7 +3,7 @@
 namespace quench {
 
 std::int64_t Shape::numel() const {
-  // Zero is checked first: [0, 2^62, 4] is a valid empty shape.
+  // Zero first: [0, 2^62, 4] is valid and empty.
   for (const std::int64_t d : *this) {
     QUENCH_CHECK(d >= 0, "Shape: negative dimension in {}", to_string());
     if (d == 0) return 0;
@@ -19,7 +19,7 @@ Shape Shape::contiguous_strides() const {
   std::int64_t step = 1;
   for (int i = rank_ - 1; i >= 0; --i) {
     strides[i] = step;
-    // Only empty shapes may overflow; their strides are irrelevant.
+    // Only empty shapes overflow; their strides are irrelevant.
     if ((*this)[i] > 0 && __builtin_mul_overflow(step, (*this)[i], &step)) step = 1;
   }
   return strides;

@@ -1,5 +1,5 @@
 #pragma once
-// Dimensions or strides: at most eight 64-bit integers.
+// Dimensions or strides, at most eight.
 
 #include <array>
 #include <cstdint>
@@ -33,9 +33,9 @@ class Shape {
     dims_[static_cast<std::size_t>(rank_++)] = dim;
   }
 
-  // Number of elements (1 for rank 0); throws on negative dimensions or 64-bit overflow.
+  // 1 for rank 0; throws on negative dimensions or 64-bit overflow.
   [[nodiscard]] std::int64_t numel() const;
-  // Row-major strides, in elements.
+  // Elements.
   [[nodiscard]] Shape contiguous_strides() const;
   // "[2, 3]"
   [[nodiscard]] std::string to_string() const;

@@ -1,8 +1,7 @@
 #pragma once
 // Typed, strided view of a storage.
 //
-// Copies and views (narrow, view, transpose) share the storage and keep it alive. Packed 4-bit types need a contiguous,
-// even last axis.
+// Copies and views share and keep alive the storage. Packed 4-bit types need a contiguous, even last axis.
 
 #include <memory>
 #include <string>
@@ -17,13 +16,13 @@ class Tensor {
  public:
   Tensor() = default;  // undefined
 
-  // Uninitialized, contiguous; memory category of the MemoryScope.
+  // Uninitialized, contiguous; MemoryScope's category.
   static Tensor empty(const Shape& shape, DType dtype, Device device = {});
   static Tensor zeros(const Shape& shape, DType dtype, Device device = {});
-  // CPU tensor in pinned memory of GPU `peer`, for asynchronous copies; pageable for other peers.
+  // Pinned for asynchronous copies with GPU `peer`; pageable for other peers.
   static Tensor empty_pinned(const Shape& shape, DType dtype, Device peer);
   static Tensor empty_like(const Tensor& other) { return empty(other.shape(), other.dtype(), other.device()); }
-  // Borrows host bytes, which must outlive the tensor.
+  // Host bytes must outlive the tensor.
   static Tensor from_host(void* data, const Shape& shape, DType dtype);
   template <class T>
   static Tensor from_values(const Shape& shape, std::span<const T> values);  // CPU copy
@@ -42,7 +41,7 @@ class Tensor {
   [[nodiscard]] const std::shared_ptr<Storage>& storage() const noexcept { return storage_; }
 
   [[nodiscard]] void* raw_data() const noexcept { return data_; }
-  // Pointer to element 0; throws if T is not the dtype.
+  // Throws if T is not the dtype.
   template <class T>
   [[nodiscard]] T* data() const {
     QUENCH_CHECK(dtype_ == dtype_of<T>, "tensor of dtype {} read as {}", to_string(dtype_), to_string(dtype_of<T>));
@@ -57,7 +56,6 @@ class Tensor {
   [[nodiscard]] Tensor strided(const Shape& shape, const Shape& strides, std::int64_t offset) const;  // bounds-checked
   [[nodiscard]] Tensor reinterpret(DType dtype) const;  // same width; or packed 4-bit to and from bytes [.., n / 2]
 
-  // `to` returns *this if already on the device.
   [[nodiscard]] Tensor to(Device device) const;
   [[nodiscard]] Tensor clone() const;    // contiguous, same device
   void copy_from(const Tensor& source);  // same shape and dtype, both contiguous, any devices
@@ -75,8 +73,7 @@ class Tensor {
   DType dtype_ = DType::f32;
 };
 
-// Throws invalid_argument "<op>: <name> is f32[2, 3] on cpu, expected ..." on a mismatch. Dimension -1 matches any
-// size.
+// Throws invalid_argument "<op>: <name> is f32[2, 3] on cpu, expected ..."; dimension -1 matches any size.
 void check_tensor(std::string_view op, std::string_view name, const Tensor& tensor, const Shape& shape, DType dtype);
 
 template <class T>

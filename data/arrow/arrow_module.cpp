@@ -1,4 +1,4 @@
-// Plug-in with Apache Arrow: Parquet files, Arrow IPC files and IPC streams as record batches.
+// Plug-in with Apache Arrow.
 
 #include <arrow/api.h>
 #include <arrow/c/bridge.h>
@@ -23,18 +23,17 @@ struct QuenchArrowTable {
   // Null at the end.
   virtual arrow::Result<std::shared_ptr<arrow::RecordBatch>> next() = 0;
   virtual std::uint64_t position() const = 0;
-  // True: offsets are trusted. Batches stored in IPC form must be validated before use.
+  // True: trusted offsets. Batches stored in IPC form are validated before use.
   virtual bool is_checked() const { return false; }
 };
 
 namespace {
 
-// Target of decoded bytes per Parquet batch: large documents give few rows per batch.
+// Decoded bytes per Parquet batch: large documents give few rows.
 constexpr std::int64_t kBatchBytes = std::int64_t{4} << 20;
 constexpr std::int64_t kMaxBatchRows = 4096;
 
-// Row batches, one row group after another. Pages are read on demand, so that memory does not depend on the row group
-// size.
+// One row group after another. Pages are read on demand: memory does not depend on the row group size.
 class ParquetTable final : public QuenchArrowTable {
  public:
   static arrow::Result<std::unique_ptr<QuenchArrowTable>> open(const std::string& path) {
@@ -83,16 +82,16 @@ class ParquetTable final : public QuenchArrowTable {
     return static_cast<std::uint64_t>(static_cast<double>(bytes_) * static_cast<double>(rows_) /
                                       static_cast<double>(rows));
   }
-  [[nodiscard]] bool is_checked() const override { return true; }  // offsets are from the decoder
+  [[nodiscard]] bool is_checked() const override { return true; }  // from the decoder
 
  private:
   std::shared_ptr<arrow::io::ReadableFile> file_;
   std::unique_ptr<parquet::arrow::FileReader> reader_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
   std::shared_ptr<arrow::Schema> schema_;
-  std::shared_ptr<arrow::RecordBatchReader> batches_;  // of row group group_ - 1; null: none open
+  std::shared_ptr<arrow::RecordBatchReader> batches_;  // of row group group_ - 1; or null
   int group_ = 0;
-  std::int64_t rows_ = 0;  // rows read
+  std::int64_t rows_ = 0;  // read
   std::int64_t bytes_ = 0;
 };
 
@@ -103,7 +102,7 @@ arrow::ipc::IpcReadOptions ipc_options() {
   return options;
 }
 
-// Record batches of an IPC file, of the size written.
+// As written.
 class IpcFileTable final : public QuenchArrowTable {
  public:
   static arrow::Result<std::unique_ptr<QuenchArrowTable>> open(const std::string& path) {
@@ -131,7 +130,7 @@ class IpcFileTable final : public QuenchArrowTable {
   std::int64_t bytes_ = 0;
 };
 
-// IPC stream in a file, as written by the library `datasets`.
+// As written by the library `datasets`.
 class IpcStreamTable final : public QuenchArrowTable {
  public:
   static arrow::Result<std::unique_ptr<QuenchArrowTable>> open(const std::string& path) {

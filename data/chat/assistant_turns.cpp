@@ -23,7 +23,7 @@ std::size_t leading_space(std::string_view text) {
 
 }  // namespace
 
-// Marks outside of the loop's ranges count only if there are none inside: a tool turn may repeat a call's name.
+// Marks outside of the loop's ranges count only without any inside: a tool turn may repeat a call's name.
 std::optional<AssistantTurns::Own> AssistantTurns::own_marks(int message) const {
   std::vector<Range> loop;
   for (const auto& [owner, range] : chat_.loops)
@@ -75,14 +75,14 @@ std::size_t AssistantTurns::without_space(std::size_t begin, std::size_t end) co
   return chat_.special.ends(text) ? begin + jinja::strip(text, {}, jinja::StripSide::right).size() : end;
 }
 
-// Length of the generation prompt of this answer, if the text starts with it.
+// If the text starts with it.
 std::optional<std::size_t> AssistantTurns::prompted(int message) const {
   if (!chat_.has_generation_prompt) return std::nullopt;
   const auto asked = chat_.beginning(static_cast<std::size_t>(message), true);
   return asked && chat_.text.starts_with(*asked) ? std::optional(asked->size()) : std::nullopt;
 }
 
-// End of the generation prompt in the template's text before the turn's first mark.
+// In the template's text before the turn's first mark.
 std::optional<std::size_t> AssistantTurns::found_prompt(const Own& own) const {
   const std::string& prompt = chat_.generation_prompt;
   const std::size_t at = chat_.text.substr(own.before, own.first - own.before).rfind(prompt);
@@ -90,8 +90,8 @@ std::optional<std::size_t> AssistantTurns::found_prompt(const Own& own) const {
   return own.before + at + prompt.size();
 }
 
-// Start of a turn: end of the generation prompt. If that continues differently (an opened reasoning block), the header
-// ends with its last line or special token.
+// End of the generation prompt; if that continues differently (an opened reasoning block), the header ends with its
+// last line or special token.
 std::size_t AssistantTurns::begin_of(int message, const Own& own) const {
   const std::string& prompt = chat_.generation_prompt;
   if (own.loop_begin && own.before <= own.loop_begin->begin) {
@@ -109,7 +109,7 @@ std::size_t AssistantTurns::begin_of(int message, const Own& own) const {
 }
 
 std::size_t AssistantTurns::end_of(int message, const Own& own, std::size_t begin) const {
-  // All loop output for the message, unless it contains texts of other messages.
+  // All loop output, unless it contains texts of other messages.
   const bool looped = own.loop_end.has_value();
   const std::size_t stop = looped ? std::max(own.loop_stop, own.last) : chat_.text.size();
   if (looped && own.after >= stop) return without_space(begin, stop);
@@ -124,7 +124,7 @@ std::size_t AssistantTurns::end_of(int message, const Own& own, std::size_t begi
   return own.after == std::string::npos ? chat_.text.size() : own.last;
 }
 
-// Part of a turn that depends on following messages, found by rendering without them.
+// Depends on following messages: found by rendering without them.
 std::optional<Range> AssistantTurns::inserted(int message, Range turn) const {
   const auto alone = chat_.beginning(static_cast<std::size_t>(message) + 1, false);
   if (!alone || common_prefix(chat_.text, *alone) < turn.begin) return std::nullopt;
@@ -153,12 +153,12 @@ std::vector<Range> AssistantTurns::without_others(int message, Range turn) const
     else
       others.push_back({at, at});
   }
-  // A mark at the turn's edge belongs to a neighbour.
+  // At the turn's edge: a neighbour's.
   std::erase_if(others, [&](const Range& r) { return r.end <= turn.begin || r.begin >= turn.end; });
   if (others.empty()) return {turn};
   std::vector<Range> cuts;
   auto between = inserted(message, turn);
-  // Text of the message after texts of others belongs to the message.
+  // Text after texts of others belongs to the message.
   for (const auto& [at, owner, part] : chat_.places.places)
     if (between && owner == message && at >= others.back().end) between->end = std::min(between->end, at);
   if (between && between->begin <= others.front().begin && between->end >= others.back().end) {
@@ -171,7 +171,7 @@ std::vector<Range> AssistantTurns::without_others(int message, Range turn) const
         if (at <= other.begin) around.begin = std::max(around.begin, at);
         if (at >= other.end) around.end = std::min(around.end, at);
       }
-      if (around.end == turn.end)  // the end token of the turn stays
+      if (around.end == turn.end)  // except the turn's end token
         for (const auto& token : chat_.special.find(chat_.text.substr(other.end, turn.end - other.end)))
           around.end = other.end + token.begin;
       cuts.push_back(around);
@@ -180,7 +180,7 @@ std::vector<Range> AssistantTurns::without_others(int message, Range turn) const
   std::vector<Range> ranges;
   std::size_t begin = turn.begin;
   for (Range cut : cuts) {
-    // A special token at the start of a tool result is the end of the assistant's output.
+    // At the start of a tool result: end of the assistant's output.
     cut.begin += chat_.special.at(chat_.text, cut.begin).size();
     if (begin < cut.begin) ranges.push_back({begin, cut.begin});
     begin = std::max(begin, cut.end);
@@ -189,8 +189,7 @@ std::vector<Range> AssistantTurns::without_others(int message, Range turn) const
   return ranges;
 }
 
-// Without a closing special token, the turn ends with the one that starts the next turn, else with the text directly
-// after the answer.
+// Without one, the turn ends with the special token that starts the next turn, else with the text after the answer.
 void AssistantTurns::add_end(Turn& turn, std::size_t last_mark) const {
   Range& last = turn.ranges.back();
   if (chat_.special.ends(chat_.text.substr(last.begin, last.end - last.begin))) return;

@@ -1,5 +1,4 @@
 #pragma once
-// Search for the texts of a tokenizer's special tokens.
 
 #include <cstddef>
 #include <string>
@@ -16,18 +15,18 @@ class SpecialTokens {
   explicit SpecialTokens(std::vector<std::string> tokens);
   explicit SpecialTokens(const Tokenizer& tokenizer);
 
-  // Longest token at byte `at`; empty: none. View into this object.
+  // Longest at byte `at`, a view into this object; or empty.
   [[nodiscard]] std::string_view at(std::string_view text, std::size_t at) const;
   struct Occurrence {
     std::size_t begin = 0, end = 0;
   };
-  // Leftmost-longest, non-overlapping occurrences.
+  // Leftmost-longest, non-overlapping.
   [[nodiscard]] std::vector<Occurrence> find(std::string_view text) const;
-  // Occurrence with `byte` strictly inside; begin == end: none.
+  // `byte` strictly inside; begin == end: none.
   [[nodiscard]] Occurrence around(std::string_view text, std::size_t byte) const;
-  // True if the text, trailing white space removed, ends with a special token.
+  // Apart from trailing white space.
   [[nodiscard]] bool ends(std::string_view text) const;
-  // True if the text ends with a special token and consists of special tokens and white space only.
+  // Only special tokens and white space, a token last.
   [[nodiscard]] bool alone(std::string_view text) const;
   [[nodiscard]] bool contains(std::string_view token) const;
 

@@ -98,7 +98,7 @@ class NameCollector {
         bound_.insert(name);
       return;
     }
-    // Assignment to a namespace attribute binds no variable.
+    // A namespace attribute binds no variable.
     if (targets_ && statement_ == "set" && !symbol_at(at_ + 1, ".")) {
       pending_.insert(name);
       return;
@@ -127,7 +127,7 @@ class NameCollector {
   std::size_t at_ = 0;
   std::string statement_;
   bool targets_ = false;                  // names are bound here
-  int depth_ = 0;                         // of brackets
+  int depth_ = 0;                         // brackets
   TemplateNames::Names bound_, pending_;  // pending: bound at the end of the tag
   TemplateNames names_;
 };

@@ -14,7 +14,7 @@ using Occurrence = SpecialTokens::Occurrence;
 
 constexpr std::size_t kMaxSearched = 256;  // per text
 
-// Keys compared with constants or looked up by templates.
+// Compared or looked up by templates.
 constexpr std::array<std::string_view, 4> kUnmarkedKeys = {"role", "type", "id", "tool_call_id"};
 
 std::size_t strip_right(std::string_view text) {
@@ -65,7 +65,7 @@ std::string TextMarks::mark(std::string_view text, int owner, const SpecialToken
   bool short_text = false;
   std::size_t begin = first, end = last;
   if (!ends_stay) {
-    // Past the first and before the last character or search string.
+    // Within the first and last character or search string.
     begin += character_size(text[begin]);
     while (end > first && (static_cast<unsigned char>(text[--end]) & 0xC0) == 0x80) {
     }
@@ -108,7 +108,7 @@ std::string TextMarks::mark(std::string_view text, int owner, const SpecialToken
     if (front) insertions.push_back({token.begin, at_front}), ++token_marks;
     if (back) insertions.push_back({token.end, at_back}), ++token_marks;
   }
-  // Numbering order; positions are sorted afterwards.
+  // By number; positions are sorted afterwards.
   std::vector<std::pair<std::size_t, std::size_t>> order;
   for (const Insertion& insertion : insertions) {
     order.emplace_back(insertion.at, marks_.size());
@@ -152,7 +152,7 @@ jinja::Value TextMarks::mark(const Json& value, int owner, const SpecialTokens& 
 MarkedPlaces TextMarks::take_out(std::string& text) const {
   MarkedPlaces found;
   std::string clean;
-  std::map<int, std::vector<std::size_t>> token_marks;  // positions of plain token marks, by number
+  std::map<int, std::vector<std::size_t>> token_marks;  // plain token marks by number
   std::size_t done = 0;
   for (std::size_t at; (at = text.find(delimiter_, done)) != std::string::npos;) {
     clean.append(text, done, at - done);
@@ -171,7 +171,7 @@ MarkedPlaces TextMarks::take_out(std::string& text) const {
   clean.append(text, done);
   for (const auto& [number, places] : token_marks) {
     const Mark& mark = marks_[static_cast<std::size_t>(number)];
-    if (mark.partner >= 0 && mark.token_offset > 0) continue;  // handled with its partner
+    if (mark.partner >= 0 && mark.token_offset > 0) continue;  // with its partner
     for (const std::size_t at : places) {
       if (at < mark.token_offset || at - mark.token_offset + mark.token_size > clean.size()) continue;
       const Occurrence token{at - mark.token_offset, at - mark.token_offset + mark.token_size};

@@ -1,7 +1,7 @@
 #pragma once
-// Sentinel marks in message texts, to map rendered bytes to their source message. Mark: delimiter, number, delimiter.
-// Delimiter: a Vai syllable absent from the conversation (printable, caseless, not escaped by JSON and Python's
-// repr()). Positions are valid only if the marked rendering without marks equals the plain one.
+// Sentinel marks in message texts, to find rendered bytes' messages: delimiter, number, delimiter; delimiter: a Vai
+// syllable absent from the conversation (printable, caseless, not escaped by JSON and repr()). Valid only if the marked
+// rendering without marks equals the plain one.
 
 #include <array>
 #include <span>
@@ -15,42 +15,42 @@
 
 namespace quench {
 
-// Mark placement, in order of trial; marks must not change comparisons, searches and strips of the template.
+// In order of trial; marks must not change the template's comparisons, searches and strips.
 enum class MarkStyle : std::uint8_t {
-  around,  // at both ends of texts, of special tokens and of the template's search strings
-  inside,  // the same without the ends of the text: startsWith and endsWith see it unchanged
-  within,  // special tokens are marked after their first character
+  around,  // at both ends of texts, special tokens and the template's search strings
+  inside,  // without the ends of the text: startsWith and endsWith see it unchanged
+  within,  // after the first character of special tokens
 };
 inline constexpr std::array kMarkStyles = {MarkStyle::around, MarkStyle::inside, MarkStyle::within};
 
-// Owner of a text: message index, or this for all other texts.
+// For texts of no message.
 inline constexpr int kNoMessage = -1;
 
 struct MarkedPlaces {
   struct Place {
-    std::size_t at = 0;  // byte of the text without marks
+    std::size_t at = 0;  // byte without marks
     int owner = kNoMessage;
-    int part = -1;  // value of begin_part()
+    int part = -1;  // of begin_part()
   };
-  bool exact = false;         // derived from marks
+  bool exact = false;         // by marks
   std::vector<Place> places;  // in order
-  // Special token texts that originate in message text and stay plain.
+  // Plain special token texts of messages.
   std::vector<SpecialTokens::Occurrence> plain_tokens;
 };
 
 class TextMarks {
  public:
-  // `literals`: search strings of the template. Keeps references. Throws invalid_argument if `texts` contain all
+  // `literals`: the template's search strings. Keeps references. Throws invalid_argument if `texts` contain all
   // syllables U+A500 to U+A53F.
   TextMarks(std::string_view texts, std::span<const std::string> literals, MarkStyle style);
 
-  // Text with marks. `plain` tokens in it are distinguished from the template's own.
+  // `plain` tokens in it differ from the template's own.
   [[nodiscard]] std::string mark(std::string_view text, int owner, const SpecialTokens& plain);
-  // Value with all strings marked, except under keys of roles, types and ids; there, and everywhere with `tokens_only`,
-  // only strings with plain tokens.
+  // All strings, except under keys of roles, types and ids; there, and with `tokens_only`, only strings with plain
+  // tokens.
   [[nodiscard]] jinja::Value mark(const Json& value, int owner, const SpecialTokens& plain, bool tokens_only);
 
-  // Part index, within the owner, of the following texts.
+  // Of the following texts, within the owner.
   void begin_part(int part) noexcept { part_ = part; }
 
   [[nodiscard]] MarkedPlaces take_out(std::string& text) const;
@@ -59,9 +59,9 @@ class TextMarks {
   struct Mark {
     int owner = kNoMessage;
     int part = -1;
-    std::size_t token_size = 0;    // bytes of a plain token; 0: none
-    std::size_t token_offset = 0;  // bytes of the token before the mark
-    int partner = -1;              // required mark at the token's other end
+    std::size_t token_size = 0;    // of a plain token; 0: none
+    std::size_t token_offset = 0;  // bytes before the mark
+    int partner = -1;              // mark at the token's other end
   };
   struct Insertion {
     std::size_t at = 0;

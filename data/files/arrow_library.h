@@ -1,5 +1,4 @@
 #pragma once
-// Lazy loading of the plug-in for Parquet and Arrow files (data/arrow/arrow_interface.h).
 
 #include <string>
 
@@ -7,8 +6,8 @@
 
 namespace quench {
 
-// "libquench_arrow.so": in the program's folder, ../lib/quench, or at QUENCH_ARROW_LIBRARY. Null with the reason in
-// `missing` if absent or of another version.
+// Plug-in libquench_arrow.so: in the program's folder, ../lib/quench, or QUENCH_ARROW_LIBRARY. Null, with the reason in
+// `missing`, if absent or of another version.
 [[nodiscard]] const QuenchArrowFunctions* arrow_functions(std::string& missing);
 
 }  // namespace quench

@@ -57,7 +57,7 @@ void set_kind(ArrowType& type) {
   if (format.starts_with("+w:")) set(Kind::fixed_list, number_after_colon(format));
 }
 
-// Value of a key in schema metadata (count, then length-prefixed keys and values); empty if absent.
+// Count, then length-prefixed keys and values; empty if absent.
 std::string_view metadata_value(const char* metadata, std::string_view key) {
   if (metadata == nullptr) return {};
   const auto take_length = [&] {
@@ -220,7 +220,7 @@ Json arrow_value(const ArrowType& type, const ArrowArray& array, std::int64_t ro
       return object;
     }
     case Kind::dictionary: {
-      // Dictionary indices have no child arrays: a copy of the array itself.
+      // Dictionary indices have no child arrays: a copy of the array.
       ArrowArray indices = array;
       indices.dictionary = nullptr;
       return arrow_value(type.children[1], *array.dictionary, arrow_value(type.children[0], indices, row).as_int());

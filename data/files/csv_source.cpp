@@ -54,7 +54,7 @@ class CsvRecords final : public RecordSource {
   [[nodiscard]] const std::vector<std::string>& columns() const override { return columns_; }
 
  private:
-  // Cells of the next non-empty row; false at the end.
+  // Next non-empty row; false at the end.
   bool read_row() {
     while (blocks_.peek() == '\n' || blocks_.peek() == '\r') blocks_.take();
     if (blocks_.peek() < 0) return false;
@@ -80,7 +80,7 @@ class CsvRecords final : public RecordSource {
     cell = std::string();
   }
 
-  // Reads a cell and its separator; false at the end of the row.
+  // Cell and separator; false at the row's end.
   bool read_cell() {
     std::string cell;
     if (blocks_.peek() == '"') read_quoted(cell);
@@ -135,7 +135,7 @@ class CsvRecords final : public RecordSource {
   std::string row_fault_;
   std::uint64_t row_line_ = 0;
   std::uint64_t bytes_ = 0;
-  std::size_t after_quote_ = std::string::npos;  // length of the cell at its closing quote
+  std::size_t after_quote_ = std::string::npos;  // cell length at its closing quote
 };
 
 std::unique_ptr<TextInput> open_table_text(const std::filesystem::path& path) {

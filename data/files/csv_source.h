@@ -1,13 +1,12 @@
 #pragma once
-// CSV and TSV with a header line (RFC 4180).
 
 #include "data/files/record_source.h"
 
 namespace quench {
 
-// Records: objects of strings. Quoted cells may contain separators, line breaks and doubled quotes. A .csv file without
-// a comma in the header may use semicolons or tabs. Throws unsupported for UTF-16; corrupt for no or duplicate columns;
-// on reading, corrupt for an unclosed quote.
+// CSV and TSV with a header line (RFC 4180): objects of strings. Quoted cells may contain separators, line breaks and
+// doubled quotes. A .csv file without a comma in the header may use semicolons or tabs. Throws unsupported for UTF-16;
+// corrupt for no or duplicate columns; on reading, for an unclosed quote.
 [[nodiscard]] std::unique_ptr<RecordSource> open_csv_source(const std::filesystem::path& path,
                                                             const RecordSourceOptions& options);
 [[nodiscard]] std::unique_ptr<RecordSource> open_tsv_source(const std::filesystem::path& path,

@@ -6,7 +6,7 @@ namespace quench {
 namespace {
 
 struct CardLine {
-  std::size_t indent = 0;  // of the text, after "- "
+  std::size_t indent = 0;  // after "- "
   bool item = false;
   std::string key, value;  // "key: value"; without ": " only a value
 };
@@ -40,7 +40,7 @@ CardLine card_line(std::string_view text) {
   return line;
 }
 
-// Front matter lines under "configs:".
+// Under "configs:", in the front matter.
 std::vector<CardLine> config_lines(std::string_view card) {
   std::vector<CardLine> lines;
   bool front = false, inside = false;
@@ -68,7 +68,7 @@ std::vector<CardLine> config_lines(std::string_view card) {
 
 std::vector<CardConfig> card_configs(std::string_view card) {
   std::vector<CardConfig> configs;
-  std::size_t item_indent = 0;  // of the entries of `configs`
+  std::size_t item_indent = 0;  // entries of `configs`
   bool in_files = false, in_path = false;
   for (const CardLine& line : config_lines(card)) {
     if (configs.empty() && !line.item) return {};
@@ -90,7 +90,7 @@ std::vector<CardConfig> card_configs(std::string_view card) {
       if (config.splits.empty()) return {};
       in_path = line.value.empty();
       if (!in_path) config.splits.back().second.push_back(line.value);
-    } else if (in_files && line.item && line.key.empty()) {  // item of a path list
+    } else if (in_files && line.item && line.key.empty()) {  // path list
       if (!in_path && config.splits.empty()) config.splits.push_back({"train", {}});
       config.splits.back().second.push_back(line.value);
     }

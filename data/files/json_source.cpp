@@ -87,7 +87,7 @@ class JsonValues final : public RecordSource {
     QUENCH_FAIL(ErrorCode::corrupt, "{}:{}: {}", input_->name(), blocks_.line(), reason);
   }
 
-  // Advances to the next element, past the comma; true at the end of the array, which must be the end of the file.
+  // Past the comma; true at the array's end, which must be the file's.
   bool at_array_end() {
     if (blocks_.peek() == ']') {
       blocks_.take();
@@ -114,7 +114,7 @@ class JsonValues final : public RecordSource {
     if (too_long_) text_ = std::string();
   }
 
-  // Text of one value. Only brackets and quotes are matched; validation is the parser's.
+  // Matches brackets and quotes; the parser validates.
   void scan_value() {
     text_.clear();
     too_long_ = false;

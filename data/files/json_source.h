@@ -1,6 +1,5 @@
 #pragma once
-// JSON records: one per line (JSON Lines), one array, or concatenated multi-line values. Detected from the beginning of
-// the file.
+// JSON records: per line, in one array, or concatenated; detected from the beginning.
 
 #include "data/files/record_source.h"
 

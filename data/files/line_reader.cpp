@@ -32,7 +32,7 @@ bool LineReader::next() {
     const std::size_t stop = end == std::string::npos ? block_.size() : end;
     if (!too_long_) line_.append(block_, position_, stop - position_);
     position_ = stop;
-    if (line_.size() > limit_ + 1) {  // one byte more than the limit may be the "\r" of the line end
+    if (line_.size() > limit_ + 1) {  // one byte more may be "\r"
       too_long_ = true;
       line_ = std::string();
     }

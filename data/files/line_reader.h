@@ -1,5 +1,5 @@
 #pragma once
-// Line reader in bounded memory: a line above the limit is reported and skipped.
+// Bounded memory: a line above the limit is reported and skipped.
 
 #include <cstdint>
 #include <string>
@@ -10,17 +10,17 @@ namespace quench {
 
 class LineReader {
  public:
-  // `input` must be unread and outlive the reader.
+  // `input` is unread and outlives the reader.
   LineReader(TextInput& input, std::uint64_t max_line_bytes);
 
-  // Next line, without "\n" or "\r\n"; an unterminated last line counts. A leading UTF-8 byte order mark is skipped.
-  // False at the end. Throws the errors of TextInput::read.
+  // Without "\n" or "\r\n"; an unterminated last line counts. Skips a UTF-8 byte order mark. False at the end. Throws
+  // the errors of TextInput::read.
   bool next();
   // Empty if too_long().
   [[nodiscard]] const std::string& text() const noexcept { return line_; }
   [[nodiscard]] bool too_long() const noexcept { return too_long_; }
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }  // 1-based
-  // Bytes of the stored file up to the end of the line; for compressed files interpolated within the block.
+  // Stored bytes up to the line's end; interpolated in compressed blocks.
   [[nodiscard]] std::uint64_t consumed() const noexcept { return span_.at(position_, block_.size()); }
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Character reader in bounded memory, with line numbers and file positions.
+// Characters in bounded memory, with line numbers and file positions.
 
 #include <cstdint>
 #include <string>
@@ -10,12 +10,12 @@ namespace quench {
 
 class TextBlocks {
  public:
-  // `input` must be unread and outlive the object. A UTF-8 byte order mark is skipped.
+  // `input` is unread and outlives the object. Skips a UTF-8 byte order mark.
   explicit TextBlocks(TextInput& input) : input_(input) {
     if (peek() >= 0 && block_.starts_with("\xEF\xBB\xBF")) at_ = 3;
   }
 
-  // Next byte; -1 at the end. Throws the errors of TextInput::read.
+  // -1 at the end. Throws the errors of TextInput::read.
   [[nodiscard]] int peek() { return at_ < block_.size() || fill() ? static_cast<unsigned char>(block_[at_]) : -1; }
   void take() {
     if (block_[at_] == '\n') ++line_;
@@ -25,7 +25,7 @@ class TextBlocks {
     for (int c = peek(); c == ' ' || c == '\t' || c == '\r' || c == '\n'; c = peek()) take();
   }
   [[nodiscard]] std::uint64_t line() const noexcept { return line_; }  // of the next byte, 1-based
-  // Bytes of the stored file up to the next byte; for compressed files interpolated within the block.
+  // Stored bytes up to the next byte; interpolated in compressed blocks.
   [[nodiscard]] std::uint64_t consumed() const noexcept { return span_.at(at_, block_.size()); }
 
  private:

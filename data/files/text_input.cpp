@@ -48,12 +48,12 @@ class TextInput::Source {
     block_.resize(kStoredBlockBytes);
   }
 
-  // Unconsumed bytes; reads the next block if there are none. Empty at the end.
+  // Reads a block if there are none; empty at the end.
   std::span<const std::byte> peek() {
     if (begin_ == end_) refill();
     return std::span(block_).subspan(begin_, end_ - begin_);
   }
-  // Same with at least so many bytes, fewer only at the end.
+  // At least so many, fewer only at the end.
   std::span<const std::byte> peek(std::size_t least) {
     if (end_ - begin_ < least && begin_ > 0) {
       std::copy(block_.begin() + static_cast<std::ptrdiff_t>(begin_),
@@ -95,9 +95,9 @@ class TextInput::Source {
     }
   }
 
-  std::optional<BinaryFile> file_;  // none: standard input
+  std::optional<BinaryFile> file_;  // or standard input
   std::vector<std::byte> block_;
-  std::size_t begin_ = 0, end_ = 0;  // unconsumed part of the block
+  std::size_t begin_ = 0, end_ = 0;  // unconsumed
   std::uint64_t fetched_ = 0;
   std::uint64_t position_ = 0;
 };
@@ -111,7 +111,7 @@ class TextInput::Unpacker {
   Unpacker(Source& source, const std::string& name, std::string_view format)
       : source_(source), name_(name), format_(format) {}
 
-  // Compressed bytes; throws corrupt at the end.
+  // Throws corrupt at the end.
   std::span<const std::byte> packed() {
     const std::span<const std::byte> bytes = source_.peek();
     QUENCH_CHECK_AS(ErrorCode::corrupt, !bytes.empty(),
@@ -123,7 +123,7 @@ class TextInput::Unpacker {
     QUENCH_CHECK_AS(ErrorCode::corrupt, sound, "{}: damaged {} data at byte {}: {}", name_, format_, source_.position(),
                     reason);
   }
-  // Only zero padding may follow the compressed data.
+  // Zero padding only.
   void require_end() {
     for (auto rest = source_.peek(); !rest.empty(); rest = source_.peek()) {
       const auto other = std::ranges::find_if(rest, [](std::byte byte) { return byte != std::byte{0}; });
@@ -142,7 +142,7 @@ class TextInput::Unpacker {
 class TextInput::GzipUnpacker final : public Unpacker {
  public:
   GzipUnpacker(Source& source, const std::string& name) : Unpacker(source, name, "gzip") {
-    constexpr int kGzipOnly = 16;  // added to the window bits
+    constexpr int kGzipOnly = 16;  // with the window bits
     QUENCH_CHECK_AS(ErrorCode::out_of_memory, inflateInit2(&stream_, MAX_WBITS + kGzipOnly) == Z_OK,
                     "{}: no memory to unpack gzip data", name);
   }
@@ -169,7 +169,7 @@ class TextInput::GzipUnpacker final : public Unpacker {
   }
 
  private:
-  // After a member: another one, or the end, possibly zero-padded.
+  // Another member, or the end, possibly zero-padded.
   void next_member() {
     if (begins_gzip(source_.peek(2))) {
       inflateReset(&stream_);
@@ -194,7 +194,7 @@ class TextInput::ZstdUnpacker final : public Unpacker {
   std::size_t read(std::span<std::byte> out) override {
     std::size_t done = 0;
     while (done < out.size() && !ended_) {
-      // Output may be pending for consumed input.
+      // Output may be pending.
       const std::span<const std::byte> rest = source_.peek();
       ZSTD_inBuffer input{rest.data(), rest.size(), 0};
       ZSTD_outBuffer output{out.data(), out.size(), done};
@@ -213,7 +213,7 @@ class TextInput::ZstdUnpacker final : public Unpacker {
   }
 
  private:
-  // After a frame: another one, or the end.
+  // Another frame, or the end.
   void next_frame() {
     if (begins_zstd(source_.peek(4))) return;
     ended_ = true;

@@ -1,6 +1,6 @@
 #pragma once
-// Sequential bytes of a text input: plain, gzip or zstd (detected by magic bytes) file, or standard input.
-// Decompression is on demand and bounded by the requested bytes.
+// Bytes of a file (plain, gzip, zstd by magic bytes) or standard input. Decompression is bounded by the requested
+// bytes.
 
 #include <cstdint>
 #include <filesystem>
@@ -15,22 +15,21 @@ inline constexpr const char* kStandardInput = "-";
 
 class TextInput {
  public:
-  // Throws the errors of BinaryFile, and unsupported for other compression formats.
+  // Throws the errors of BinaryFile, and unsupported for other compression.
   explicit TextInput(const std::filesystem::path& path);
   ~TextInput();
   TextInput(const TextInput&) = delete;
   TextInput& operator=(const TextInput&) = delete;
 
-  // In errors: path, or "standard input".
+  // Path, or "standard input".
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  // At least the first 64 KiB of the text, if it is that long; read() returns them again. Call before read(); valid
-  // until then. Throws the errors of read().
+  // First 64 KiB or more of the text, if so long; read() returns them again. Before read(); valid until then. Throws
+  // the errors of read().
   [[nodiscard]] std::string_view peek();
-  // Fills `out`, partially only at the end; 0 only at the end. Gzip members and zstd frames are concatenated. Throws
-  // corrupt, with the byte position in the compressed file, for damaged, truncated or trailing data, and the errors of
-  // BinaryFile::read.
+  // Partial or 0 only at the end. Gzip members and zstd frames are concatenated. Throws corrupt, with the compressed
+  // position, for damaged, truncated or trailing data, and the errors of BinaryFile::read.
   std::size_t read(std::span<std::byte> out);
-  // Stored bytes read; 0 until the text decompressed by peek() is consumed.
+  // Stored bytes read; 0 until peek()'s text is consumed.
   [[nodiscard]] std::uint64_t position() const noexcept;
 
  private:
@@ -41,15 +40,15 @@ class TextInput {
 
   std::string name_;
   std::unique_ptr<Source> source_;
-  std::unique_ptr<Unpacker> unpacker_;  // null: not compressed
-  std::string peeked_;                  // decompressed text of peek()
-  std::size_t peeked_at_ = 0;           // consumed bytes of peeked_
+  std::unique_ptr<Unpacker> unpacker_;  // or null
+  std::string peeked_;
+  std::size_t peeked_at_ = 0;  // consumed
 };
 
-// Stored bytes of a block of text.
+// Of a block of text.
 struct StoredSpan {
   std::uint64_t begin = 0, end = 0;
-  // Stored byte of `offset` in `size` bytes of text.
+  // Of `offset` in `size` bytes of text.
   [[nodiscard]] std::uint64_t at(std::uint64_t offset, std::uint64_t size) const noexcept {
     if (size == 0 || end - begin == size) return begin + offset;
     return begin + static_cast<std::uint64_t>(static_cast<double>(end - begin) * static_cast<double>(offset) /
@@ -57,13 +56,13 @@ struct StoredSpan {
   }
 };
 
-// Stored bytes of the file; 0 for standard input.
+// 0 for standard input.
 [[nodiscard]] std::uint64_t stored_size(const std::filesystem::path& path);
 
-// Unsupported compression program, by first bytes ("bzip2"); empty: none.
+// By first bytes: "bzip2"; or empty.
 [[nodiscard]] std::string_view foreign_packer(std::string_view start);
 
-// Extension without compression suffix, in lower case: ".jsonl" of a.jsonl, A.JSONL, a.jsonl.gz and a.jsonl.zst.
+// ".jsonl" of a.jsonl, A.JSONL, a.jsonl.gz and a.jsonl.zst.
 [[nodiscard]] std::string text_extension(const std::filesystem::path& path);
 
 }  // namespace quench

@@ -14,7 +14,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "token files are little-endian");
 
-// O_NONBLOCK prevents blocking in open on a pipe without a writer; no effect on regular files.
+// O_NONBLOCK: no wait on a pipe without a writer.
 int open_for_reading(const std::filesystem::path& path) {
   const auto open_once = [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); };
   int file = open_once();

@@ -1,6 +1,6 @@
 #pragma once
-// Random access to a regular file with pread(2), not mmap: a file truncated, overwritten, deleted or replaced while in
-// use throws an Error naming it, instead of SIGBUS or changed bytes.
+// Regular file by pread(2), not mmap: a file truncated, overwritten, deleted or replaced in use throws an Error naming
+// it, instead of SIGBUS or changed bytes.
 
 #include <sys/stat.h>
 
@@ -17,22 +17,22 @@ namespace quench {
 class BinaryFile {
  public:
   // Throws not_found, io, or unsupported (folder, pipe, device). On EMFILE the soft descriptor limit is raised to the
-  // hard limit once.
+  // hard one, once.
   explicit BinaryFile(const std::filesystem::path& path);
   ~BinaryFile();
   BinaryFile(const BinaryFile&) = delete;
   BinaryFile& operator=(const BinaryFile&) = delete;
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
-  // Size in bytes at open.
+  // At open.
   [[nodiscard]] std::uint64_t size() const noexcept { return static_cast<std::uint64_t>(opened_.st_size); }
   [[nodiscard]] const struct stat& status() const noexcept { return opened_; }
 
-  // Fills `out` from byte `offset`. Thread-safe. Throws corrupt past the end of the file; io if the file changed since
-  // open (size, modification time, unlinked) or the read fails.
+  // Thread-safe. Throws corrupt past the end; io if the file changed since open (size, modification time, unlinked) or
+  // the read fails.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
-  // Little-endian value at byte `offset`.
+  // Little-endian.
   template <class T>
   [[nodiscard]] T value(std::uint64_t offset) const {
     static_assert(std::is_trivially_copyable_v<T>);

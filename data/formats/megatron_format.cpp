@@ -98,7 +98,7 @@ TokenLayout read_megatron_layout(const BinaryFile& index, const BinaryFile& toke
                     "{}: sequence {} ends at byte {}, past the end of {} ({} bytes)", name, i,
                     (total + static_cast<std::uint64_t>(length)) * width, tokens.path().string(), tokens.size());
     total += static_cast<std::uint64_t>(length);
-    // Several bounds may equal one sequence index: empty documents.
+    // Equal bounds: empty documents.
     while (bounds_read < bounds && bound <= static_cast<std::int64_t>(i)) {
       const std::int64_t next = document_bounds.next();
       QUENCH_CHECK_AS(ErrorCode::corrupt, next >= bound && next <= static_cast<std::int64_t>(sequences),

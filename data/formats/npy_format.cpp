@@ -65,7 +65,7 @@ class Parser {
   std::string_view quoted() {
     skip_space();
     const char quote = position_ < text_.size() ? text_[position_] : '\0';
-    // Structured dtypes are lists of tuples, not strings.
+    // Structured dtypes are lists.
     QUENCH_CHECK_AS(ErrorCode::unsupported, quote != '[', "{}: structured .npy arrays are not token ids", source_);
     if (quote != '\'' && quote != '"') fail("expected a string");
     const std::size_t end = text_.find(quote, position_ + 1);

@@ -1,7 +1,7 @@
 #pragma once
-// NumPy .npy arrays of token ids (numpy.lib.format, versions 1.0 to 3.0): "\x93NUMPY", u8 major, u8 minor, header
-// length (u16 in version 1, u32 after), Python dict literal with exactly the keys 'descr', 'fortran_order' and 'shape'.
-// The dict is parsed with a fixed grammar, never evaluated. A row of a 2-D array is a document.
+// NumPy .npy token ids (numpy.lib.format 1.0 to 3.0): "\x93NUMPY", u8 major, u8 minor, header length (u16 in version 1,
+// u32 after), Python dict literal with exactly 'descr', 'fortran_order' and 'shape', parsed with a fixed grammar. A row
+// of a 2-D array is a document.
 
 #include <string_view>
 
@@ -16,8 +16,8 @@ struct NpyHeader {
   bool two_dimensional = false;
 };
 
-// Parser of the dict. Throws corrupt (grammar) or unsupported (dtype, byte order, rank, Fortran order of a 2-D array);
-// `source`: file name in errors.
+// Throws corrupt (grammar) or unsupported (dtype, byte order, rank, Fortran order of a 2-D array); `source`: for
+// errors.
 [[nodiscard]] NpyHeader parse_npy_header(std::string_view text, std::string_view source);
 
 [[nodiscard]] TokenLayout read_npy_layout(const BinaryFile& file);

@@ -40,11 +40,11 @@ struct ShardTrailer {
 static_assert(sizeof(ShardTrailer) == 256);
 inline constexpr std::uint32_t kShardHasMask = 1;
 
-// Throws corrupt (unfinished, trailer hash, counts inconsistent with the size, document table not increasing) or
-// unsupported (version). Verifies the trailer's hash, not the payload's.
+// Throws corrupt (unfinished, trailer hash, counts against size, document table not increasing) or unsupported
+// (version). Payload hash: verify_shard().
 [[nodiscard]] TokenLayout read_shard_layout(const BinaryFile& file);
 
-// Reads the whole file and verifies the payload hash; throws corrupt.
+// Throws corrupt.
 void verify_shard(const BinaryFile& file);
 
 }  // namespace quench

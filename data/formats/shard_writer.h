@@ -1,6 +1,6 @@
 #pragma once
-// Sequential writer of one token shard (data/formats/shard_format.h). Memory: 8 bytes per document, plus one bit per
-// token with a target mask. The file is renamed to its final name only when complete and synced.
+// Writer of a token shard (shard_format.h). Memory: 8 bytes per document, and one bit per token with a target mask. The
+// file is renamed to its final name when complete and synced.
 
 #include <cstdint>
 #include <filesystem>
@@ -15,10 +15,10 @@
 namespace quench {
 
 struct ShardOptions {
-  std::uint64_t vocab_size = 0;          // > 0; tokens of 2 bytes up to 65,536, else 4
-  std::optional<std::int32_t> eos_id{};  // metadata only
+  std::uint64_t vocab_size = 0;          // > 0; up to 65,536: 2 bytes per token, else 4
+  std::optional<std::int32_t> eos_id{};  // metadata
   std::string tokenizer_fingerprint{};   // at most 160 bytes
-  bool target_mask = false;              // store one flag per token
+  bool target_mask = false;              // one flag per token
 };
 
 class ShardWriter {
@@ -29,15 +29,15 @@ class ShardWriter {
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
 
-  // Appends tokens to the current document. `targets`: one flag per token (1: loss target) if the shard has a mask;
-  // empty: all targets. Throws invalid_argument for ids outside the vocabulary.
+  // To the current document. `targets`: one flag per token (1: loss target) if the shard has a mask; empty: all
+  // targets. Throws invalid_argument for ids outside the vocabulary.
   void append(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> targets = {});
-  // End of the current document; no-op for an empty one.
+  // No-op for an empty document.
   void end_document();
   [[nodiscard]] std::uint64_t token_count() const noexcept { return token_count_; }
   [[nodiscard]] std::uint64_t document_count() const noexcept { return document_ends_.size(); }
 
-  // Ends the last document, writes the trailer, syncs and renames. Throws invalid_argument for an empty shard.
+  // Writes the trailer, syncs, renames. Throws invalid_argument for an empty shard.
   void finish();
 
  private:

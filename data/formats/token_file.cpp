@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
-// Converts to int32 and returns the index of the first value outside [0, limit), or kNone. The range check is
-// branch-free so that the loop vectorises; the index is searched only on failure.
+// To int32; index of the first value outside [0, limit), or kNone. The branch-free range check vectorises; the index is
+// searched on failure only.
 template <class T>
 std::size_t convert_ids(const T* values, std::span<std::int32_t> out, std::uint64_t limit) {
   using Wide = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
@@ -80,7 +80,7 @@ class TokenFile final : public TokenSource {
       return;
     }
     if (layout_.mask_at_input && begin == 0 && !out.empty()) {
-      out[0] = 0;  // the first token has no context to be predicted from
+      out[0] = 0;  // the first token has no context
       out = out.subspan(1);
       begin = 1;
     }

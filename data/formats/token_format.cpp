@@ -57,7 +57,7 @@ bool is_npy(const std::filesystem::path&, std::string_view start) {
   return start.starts_with("\x93NUMPY");
 }
 
-// Either file of a pair, or their common prefix, which is not itself a file.
+// Either file, or the common prefix, which is no file.
 bool is_megatron(const std::filesystem::path& path, std::string_view start) {
   std::error_code ignored;
   const MegatronPaths pair = megatron_paths(path);

@@ -1,5 +1,5 @@
 #pragma once
-// Layout of a token file: offset, dtype and metadata, as returned by every header reader.
+// Offset, dtype and metadata, from a header reader.
 
 #include <cstdint>
 #include <optional>
@@ -14,13 +14,13 @@ namespace quench {
 struct TokenLayout {
   DType element = DType::u16;     // u8, i8, u16, i16, u32, i32, u64 or i64
   std::uint64_t data_offset = 0;  // bytes
-  std::uint64_t token_count = 0;  // > 0; data_offset + token_count * element size is within the file
+  std::uint64_t token_count = 0;  // > 0; the tokens are within the file
   std::uint64_t vocab_size = 0;   // 0: not stored
   std::optional<std::int32_t> eos_id;
-  std::string tokenizer_fingerprint;  // empty: not stored
+  std::string tokenizer_fingerprint;  // or empty
 
-  // Documents, at most one of: exclusive end of each, strictly increasing, the last equal to token_count; fixed length;
-  // i32 position id per token, 0 at a document start.
+  // Documents, at most one of: exclusive ends, strictly increasing, the last equal to token_count; fixed length; i32
+  // position id per token, 0 at a document start.
   std::vector<std::uint64_t> document_ends;
   std::uint64_t document_length = 0;
   std::optional<std::uint64_t> positions_offset;

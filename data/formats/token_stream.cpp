@@ -58,7 +58,7 @@ std::unique_ptr<TokenStream> TokenStream::open(const std::vector<std::string>& p
   const auto paths = expand_file_patterns(patterns);
   std::vector<std::unique_ptr<TokenSource>> sources;
   for (const auto& path : paths) {
-    // A pattern such as corpus* matches both files of a Megatron-LM pair, which either opens.
+    // corpus* matches both files of a Megatron-LM pair; either opens it.
     const bool listed_twice =
         path.extension() == ".idx" && std::find(paths.begin(), paths.end(), megatron_paths(path).bin) != paths.end();
     if (!listed_twice) sources.push_back(open_token_file(path, options));

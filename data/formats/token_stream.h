@@ -1,5 +1,5 @@
 #pragma once
-// Concatenation of token files in the given order. The end of a file always ends a document.
+// Token files in the given order. A file's end ends a document.
 
 #include <memory>
 #include <string>
@@ -9,14 +9,13 @@
 
 namespace quench {
 
-// Expansion of glob(7) patterns (* ? [...] {a,b}); matches of a pattern are in byte order. Existing paths and patterns
-// without wildcards are literal. Throws not_found for a pattern without matches, bad_config for an empty list, a
-// folder, or a duplicate file.
+// glob(7) patterns (* ? [...] {a,b}), matches in byte order. Existing paths and patterns without wildcards are literal.
+// Throws not_found for a pattern without matches, bad_config for an empty list, a folder, or a duplicate file.
 [[nodiscard]] std::vector<std::filesystem::path> expand_file_patterns(const std::vector<std::string>& patterns);
 
 class TokenStream final : public TokenSource {
  public:
-  // At least one source. Throws invalid_argument for sources of different tokenizers.
+  // Nonempty. Throws invalid_argument for different tokenizers.
   explicit TokenStream(std::vector<std::unique_ptr<TokenSource>> sources);
 
   // A Megatron-LM pair is opened once.
@@ -35,12 +34,12 @@ class TokenStream final : public TokenSource {
                             std::vector<std::uint64_t>& starts) const override;
 
  private:
-  // Calls visit(source, first token in the source, first token in the range, count) per file of the range.
+  // visit(source, first token in the source, first token in the range, count) per file.
   template <class Visit>
   void for_each_part(std::uint64_t begin, std::uint64_t count, Visit visit) const;
 
   std::vector<std::unique_ptr<TokenSource>> sources_;
-  std::vector<std::uint64_t> starts_;  // first token of each source, then the total
+  std::vector<std::uint64_t> starts_;  // of sources, then the total
   std::string fingerprint_;
 };
 

@@ -18,8 +18,8 @@ std::string key_of(const BinaryFile& file) {
                      s.st_ctim.tv_sec, s.st_ctim.tv_nsec);
 }
 
-// True if a later change would alter the timestamps: more than their resolution (milliseconds, or seconds on file
-// systems without fractions) has passed since the last change.
+// A later change would alter the timestamps: their resolution (milliseconds, or seconds on some file systems) has
+// passed since the last.
 bool is_settled(const BinaryFile& file) {
   const struct stat& s = file.status();
   timespec now{};

@@ -1,6 +1,5 @@
 #pragma once
-// Persistent cache of data file validation, so that a restarted run does not read its data again. Cache key: device,
-// inode, size and change times; files without an entry are validated again.
+// Persistent cache of validation and content hashes, by device, inode, size and change times.
 
 #include <cstdint>
 #include <filesystem>
@@ -16,19 +15,19 @@ class ValidationCache {
  public:
   struct Tokens {
     std::string format;
-    std::uint64_t id_bound = 0;  // exclusive upper bound of all ids
+    std::uint64_t id_bound = 0;  // of all ids, exclusive
   };
 
-  // `memory`: cache file; missing or unreadable files count as empty. Empty path: in-memory only.
+  // `memory`: cache file, missing or unreadable: empty. Empty path: in memory only.
   explicit ValidationCache(std::filesystem::path memory = {});
 
-  // Content hash of the file, computed if not cached.
+  // Computed if not cached.
   [[nodiscard]] ContentHash content(const BinaryFile& file);
-  // Result of an earlier token validation; for a Quench shard it included the payload hash.
+  // Earlier token validation; of a Quench shard with payload hash.
   [[nodiscard]] std::optional<Tokens> tokens(const BinaryFile& file) const;
   void set_tokens(const BinaryFile& file, Tokens tokens);
 
-  // Writes new entries. Failure is a warning.
+  // Failure is a warning.
   void save();
 
  private:
@@ -36,7 +35,7 @@ class ValidationCache {
     std::optional<ContentHash> content;
     std::optional<Tokens> tokens;
   };
-  // Skips files changed within the timestamp resolution, whose next change might go undetected.
+  // Except files changed within the timestamp resolution: their next change might go undetected.
   void remember(const BinaryFile& file, Record record);
 
   std::filesystem::path memory_;

@@ -84,7 +84,7 @@ Value Rendering::evaluate_call(const Expression& expression, const Scope& scope,
       return call_loop_method(*object.loop(), callee.text, arguments_for(callee.text));
     if (object.is_namespace() && object.name_space()->kind != NamespaceKind::plain)
       return call_stateful(*object.name_space(), callee.text, arguments_for(callee.text));
-    // Methods precede members, as for attributes of Python objects.
+    // Methods precede members.
     if (has_method(object, callee.text)) return call_method(object, callee.text, arguments_for(callee.text), meter_);
     return call(attribute_of(object, callee.text), callee.text, arguments_for(callee.text));
   }
@@ -149,7 +149,7 @@ Value Rendering::call_macro(const Macro& macro, const Scope& defined, const Argu
   return text;
 }
 
-// Recursive call of loop() with nested items.
+// loop() with nested items.
 Value Rendering::call_loop(const LoopState& loop, const Arguments& arguments) {
   arguments.check({"iterable"}, 1);
   QUENCH_CHECK(loop.statement != nullptr && loop.running,
@@ -172,10 +172,10 @@ Value Rendering::call_loop_method(LoopState& loop, std::string_view name, const 
   return !same;
 }
 
-// next(), reset() and current of a cycler; a joiner is empty on the first call.
+// Cycler: next(), reset(), current. A joiner is empty on the first call.
 Value Rendering::call_stateful(Namespace& state, std::string_view method, const Arguments& arguments) {
   arguments.check({});
-  auto& members = state.members.members;  // position, then the items
+  auto& members = state.members.members;  // position, items
   const auto position = static_cast<std::size_t>(members[0].second.integer());
   if (state.kind == NamespaceKind::joiner) {
     QUENCH_CHECK(method.empty(), "a joiner has no method '{}'", method);
@@ -188,7 +188,7 @@ Value Rendering::call_stateful(Namespace& state, std::string_view method, const 
   return method == "reset" ? Value() : members[1 + position].second;
 }
 
-// Members of a dict or namespace: from a mapping or pairs, then keyword arguments.
+// Mapping or pairs, then keyword arguments.
 Map Rendering::members_of(std::string_view name, const Arguments& arguments) {
   QUENCH_CHECK(arguments.values.size() <= 1, "{}: {} arguments without names, at most 1 expected", name,
                arguments.values.size());

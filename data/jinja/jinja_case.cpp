@@ -16,7 +16,7 @@ struct SpecialCase {
   std::string_view upper, title;
 };
 
-// Characters with multi-character upper or title case (Unicode's SpecialCasing.txt).
+// Multi-character upper or title case (SpecialCasing.txt).
 constexpr SpecialCase kSpecialCases[] = {
     {0x00DF, "SS", "Ss"}, {0x0149, "ʼN", "ʼN"}, {0x01F0, "J̌", "J̌"},   {0x0390, "Ϊ́", "Ϊ́"},     {0x03B0, "Ϋ́", "Ϋ́"},
     {0x0587, "ԵՒ", "Եւ"}, {0x1E96, "H̱", "H̱"},   {0x1E97, "T̈", "T̈"},   {0x1E98, "W̊", "W̊"},     {0x1E99, "Y̊", "Y̊"},
@@ -54,7 +54,7 @@ bool is_cased_letter(char32_t code) {
          utf8proc_tolower(c) != utf8proc_toupper(c);
 }
 
-// Case-ignorable marks and modifiers, skipped by Unicode's final sigma condition.
+// Skipped by Unicode's final sigma condition.
 bool is_case_ignorable(char32_t code) {
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(code))) {
     case UTF8PROC_CATEGORY_MN:
@@ -76,7 +76,7 @@ void append_upper(std::string& out, char32_t code, bool title) {
   append_code_point(out, static_cast<char32_t>(title ? utf8proc_totitle(c) : utf8proc_toupper(c)));
 }
 
-// Code points of a text; kNone for bytes that are not well-formed.
+// kNone for bytes that are not well-formed.
 class CodePoints {
  public:
   static constexpr char32_t kNone = 0xFFFFFFFF;
@@ -159,7 +159,7 @@ bool is_of(char32_t code, CharacterClass character_class) {
 std::string with_case(std::string_view text, LetterCase letter_case) {
   const CodePoints codes(text);
   std::string out;
-  bool first = true;  // of the text, or of a word
+  bool first = true;  // of the text or a word
   for (std::size_t i = 0; i < codes.size(); ++i) {
     const char32_t code = codes[i];
     if (code == CodePoints::kNone) {

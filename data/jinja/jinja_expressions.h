@@ -1,5 +1,5 @@
 #pragma once
-// Recursive-descent parser of expressions, lowest to highest precedence.
+// Recursive descent, lowest to highest precedence.
 
 #include <string_view>
 #include <vector>
@@ -9,7 +9,6 @@
 
 namespace quench::jinja {
 
-// The node with one more operand.
 inline ExpressionPtr with_operand(ExpressionPtr node, ExpressionPtr operand) {
   node->operands.push_back(std::move(operand));
   return node;
@@ -17,18 +16,17 @@ inline ExpressionPtr with_operand(ExpressionPtr node, ExpressionPtr operand) {
 
 class ExpressionParser {
  public:
-  static constexpr int kMaxDepth = 100;  // of nested expressions and blocks
+  static constexpr int kMaxDepth = 100;  // expressions and blocks
 
   ExpressionParser(std::vector<Token> tokens, std::string_view name) : tokens_(std::move(tokens)), name_(name) {}
 
-  // Expression, or a tuple of several; without `ternary` a following "if" is not consumed.
+  // Or a tuple of several; without `ternary` a following "if" is not consumed.
   ExpressionPtr parse_expression(bool ternary = true);
   ExpressionPtr parse_tuple(bool ternary = true);
-  // Filters applied to `input`, if any.
   ExpressionPtr parse_filters(ExpressionPtr input);
-  // Filter name and arguments, and further filters.
+  // Name, arguments, further filters.
   ExpressionPtr parse_filter(ExpressionPtr input);
-  // Number of reads of a variable; of varargs, kwargs and caller for macros with extra arguments.
+  // Reads of a variable; of varargs, kwargs and caller for macros with extra arguments.
   [[nodiscard]] std::size_t uses(std::string_view name) const;
 
   [[nodiscard]] const Token& current() const { return tokens_[at_]; }
@@ -43,7 +41,7 @@ class ExpressionParser {
   std::string expect_name(std::string_view what);
   [[noreturn]] void fail(std::string_view what) const { fail_at(current().line, what); }
   [[noreturn]] void fail_at(int line, std::string_view what) const;
-  // Nesting level for its lifetime; throws beyond kMaxDepth.
+  // Nesting level; throws beyond kMaxDepth.
   class Level {
    public:
     explicit Level(ExpressionParser& parser) : parser_(parser) {
@@ -75,7 +73,7 @@ class ExpressionParser {
   void parse_arguments(Expression& call);
   ExpressionPtr parse_list(std::string_view end, ExpressionKind kind);
   ExpressionPtr parse_map();
-  // Left-associative chain: left, then `next` after each of the symbols.
+  // left, then `next` after each of the symbols.
   template <class Next>
   ExpressionPtr parse_binary(std::initializer_list<std::string_view> symbols, const Next& next);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Tables of filters and methods, by input type.
+// Filters and methods by input type.
 
 #include <span>
 #include <string_view>

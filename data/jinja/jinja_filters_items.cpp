@@ -1,4 +1,3 @@
-// Filters of sequences and mappings.
 
 #include <algorithm>
 
@@ -71,7 +70,7 @@ Value filter_join(const Value& input, const Arguments& a, Meter& meter) {
   return text;
 }
 
-// Empty for falsy values (none, 0, undefined), as in Jinja2.
+// As in Jinja2: none, 0, undefined.
 List items_if_true(const Value& input, Meter& meter) {
   return input.truthy() ? items_of(input, meter) : List{};
 }
@@ -95,7 +94,7 @@ Value filter_map(const Value& input, const Arguments& a, Meter& meter) {
   return {std::move(out), SequenceKind::iterator};
 }
 
-// select, reject, selectattr, rejectattr: by a test or truthiness.
+// select, reject, selectattr, rejectattr.
 template <bool kAttribute, bool kKeep>
 Value filter_select(const Value& input, const Arguments& a, Meter& meter) {
   const List items = items_if_true(input, meter);
@@ -126,7 +125,7 @@ Value folded(const Value& value, bool case_sensitive) {
   return value.is_string() && !case_sensitive ? Value(with_case(value.string(), LetterCase::lower)) : value;
 }
 
-// Comma-separated attributes as a list key; equal keys, also undefined ones, need no ordering.
+// Comma-separated attributes as a list; equal keys, also undefined ones, need no ordering.
 Value sort_key(const Value& item, const Value* attribute, bool case_sensitive) {
   if (attribute == nullptr || !attribute->is_string()) return folded(attribute_path(item, attribute), case_sensitive);
   List keys;
@@ -137,7 +136,7 @@ Value sort_key(const Value& item, const Value* attribute, bool case_sensitive) {
   return keys;
 }
 
-// Stable sort of the items by their keys.
+// Stable.
 List sorted(const List& items, const List& keys, bool reverse) {
   std::vector<std::size_t> order(items.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -247,7 +246,7 @@ Value filter_slice(const Value& input, const Arguments& a, Meter& meter) {
   return {std::move(rows), SequenceKind::iterator};
 }
 
-// Pairs of key and items, in key order.
+// By key.
 Value filter_groupby(const Value& input, const Arguments& a, Meter& meter) {
   a.check({"attribute", "default", "case_sensitive"}, 1);
   const List items = items_of(input, meter);

@@ -1,4 +1,3 @@
-// Filters of numbers and scalars.
 
 #include <charconv>
 #include <cmath>
@@ -13,8 +12,7 @@ namespace {
 
 constexpr double kBeyondIntegers = 9223372036854775808.0;
 
-// Digits of a Python literal as for int() and float(): stripped, without single underscores between digits; empty if
-// not a number.
+// As for int() and float(): stripped, without single underscores between digits; empty if no number.
 std::string number_text(const std::string& text) {
   std::string out(strip(text, {}, StripSide::both));
   const auto alphanumeric = [&](std::size_t i) {
@@ -32,7 +30,7 @@ std::string number_text(const std::string& text) {
 bool read_float(const std::string& text, double& number) {
   const std::string digits = number_text(text);
   if (digits.empty() || digits[0] == '+') return false;
-  // Python's names of non-finite values, without C's "nan(...)".
+  // Without C's "nan(...)".
   if (digits.find('(') != std::string::npos) return false;
   const auto [stop, wrong] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (wrong == std::errc::result_out_of_range) number = std::strtod(digits.c_str(), nullptr);
@@ -61,7 +59,7 @@ bool read_integer(const std::string& text, std::int64_t base, std::int64_t& valu
   return wrong == std::errc() && stop == end;
 }
 
-// int(float); false where Python raises.
+// False where Python raises.
 bool whole_number(double number, std::int64_t& value) {
   if (!std::isfinite(number)) return false;
   QUENCH_CHECK_AS(ErrorCode::unsupported, std::abs(number) < kBeyondIntegers,
@@ -141,7 +139,7 @@ Value filter_default(const Value& input, const Arguments& a, Meter&) {
   return other != nullptr ? *other : Value("");
 }
 
-// Attribute only, never an item; of a mapping, its methods.
+// Never an item; of a mapping, its methods.
 Value filter_attr(const Value& input, const Arguments& a, Meter&) {
   a.check({"name"}, 1);
   const std::string name = a.text(0, "name", "");

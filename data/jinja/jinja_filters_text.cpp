@@ -1,4 +1,4 @@
-// Text filters. Any value is converted to text, as in Jinja2, except in those that Jinja2 delegates to a str method.
+// Any value becomes text, as in Jinja2, unless Jinja2 delegates to a str method.
 
 #include <algorithm>
 #include <array>
@@ -16,7 +16,7 @@ const std::string& string_input(const Value& input, const Arguments& a) {
   return input.string();
 }
 
-// String method of the same name on the input's text.
+// On the input's text.
 template <std::size_t kMaxArguments>
 Value filter_method(const Value& input, const Arguments& a, Meter& meter) {
   QUENCH_CHECK(a.values.size() + a.keywords.size() <= kMaxArguments, "{}: too many arguments", a.called);
@@ -35,11 +35,11 @@ Value filter_replace(const Value& input, const Arguments& a, Meter& meter) {
   return replace(text, from, to, a.integer(2, "count", -1));
 }
 
-// Words start only after white space, hyphens and opening brackets.
+// After white space, hyphens and opening brackets.
 Value filter_title(const Value& input, const Arguments& a, Meter& meter) {
   a.check({});
   std::string out, word;
-  bool before = true;  // within separators, or at the start
+  bool before = true;  // in separators, or at the start
   const auto end_word = [&] {
     if (word.empty()) return;
     const std::string_view first = characters_of(word)[0];

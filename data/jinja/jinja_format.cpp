@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kMaxWidth = 1 << 20;
 
-// format % values, conversion by conversion.
+// format % values.
 class Printf {
  public:
   Printf(const Value& format, const Value& values, Meter& meter)
@@ -51,7 +51,7 @@ class Printf {
     return values_.items()[next_++];
   }
 
-  // Number in the format, or '*' for the next argument.
+  // Or '*' for the next argument.
   std::int64_t count() {
     if (peek() == '*') {
       ++at_;
@@ -159,7 +159,7 @@ class Printf {
     }
   }
 
-  // Precision: minimum number of digits.
+  // Precision: least digits.
   static std::string integer(std::int64_t value, FormatSpec spec) {
     const std::int64_t digits = std::exchange(spec.precision, -1);
     if (spec.zero && spec.align == '>') spec.align = '\0';
@@ -181,7 +181,7 @@ class Printf {
   bool named_ = false;
 };
 
-// format.format(arguments): replacement fields.
+// format.format(arguments).
 class Formatter {
  public:
   Formatter(const Value& format, const Arguments& arguments, Meter& meter)
@@ -274,7 +274,7 @@ class Formatter {
   const Arguments& arguments_;
   Meter& meter_;
   std::size_t next_ = 0;
-  int automatic_ = -1;  // 1: unnumbered fields, 0: numbered; < 0: none yet
+  int automatic_ = -1;  // unnumbered fields: 1, numbered: 0; < 0: none yet
 };
 
 }  // namespace

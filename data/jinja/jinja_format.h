@@ -1,5 +1,5 @@
 #pragma once
-// Python format specifications: the part after ":" in "{:>8.2f}", and the variant of "%8.2f".
+// Python format specifications: after ":" in "{:>8.2f}", and of "%8.2f".
 
 #include <cstdint>
 #include <string>
@@ -25,7 +25,7 @@ struct FormatSpec {
   }
 };
 
-// Throws invalid_argument for specifications that Python rejects.
+// Throws invalid_argument as Python.
 [[nodiscard]] FormatSpec parse_format_spec(std::string_view text);
 // Python's format(value, spec).
 [[nodiscard]] std::string formatted(const Value& value, const FormatSpec& spec);

@@ -20,7 +20,7 @@ std::int64_t read_count(std::string_view text, std::size_t& at) {
   return count;
 }
 
-// `digits` with `separator` between groups, zero-padded to `width` characters.
+// Zero-padded to `width`.
 std::string grouped(std::string digits, char separator, std::size_t group, std::size_t width) {
   std::size_t begin = 0;
   while (begin < digits.size() && std::isalnum(static_cast<unsigned char>(digits[begin])) != 0 && digits[begin] != 'e')
@@ -86,7 +86,7 @@ std::string integer_digits(std::uint64_t magnitude, const FormatSpec& spec, std:
   }
 }
 
-// `text` padded to the width; with '=', the fill follows the first `sign` characters.
+// With '=', the fill follows the first `sign` characters.
 std::string aligned(const std::string& text, const FormatSpec& spec, char otherwise, std::size_t sign) {
   const std::size_t length = character_count(text), width = static_cast<std::size_t>(spec.width);
   if (length >= width) return text;

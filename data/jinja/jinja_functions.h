@@ -1,6 +1,6 @@
 #pragma once
-// Tables of filters, tests, methods and lookups. Errors carry no template name and line, which rendering adds:
-// unsupported for unknown names, invalid_argument for wrong types.
+// Filters, tests, methods and lookups. Errors: unsupported for unknown names, invalid_argument for wrong types;
+// rendering adds template name and line.
 
 #include <cstdint>
 #include <initializer_list>
@@ -12,11 +12,11 @@
 
 namespace quench::jinja {
 
-// Resource meter of a rendering, for untrusted templates.
+// Resources of a rendering, for untrusted templates.
 class Meter {
  public:
   Meter(std::uint64_t max_steps, std::uint64_t max_bytes) : steps_left_(max_steps), bytes_left_(max_bytes) {}
-  // Throws invalid_argument when the budget is exhausted.
+  // Throws invalid_argument when exhausted.
   void step(std::uint64_t count = 1);
   void bytes(std::uint64_t count);
 
@@ -24,16 +24,16 @@ class Meter {
   std::uint64_t steps_left_, bytes_left_;
 };
 
-// New string value, metered; markup if `markup`.
+// Metered.
 [[nodiscard]] Value made(std::string text, Meter& meter, bool markup = false);
-// String for concatenation into markup or plain text.
+// For concatenation into markup or plain text.
 [[nodiscard]] std::string joined_text(const Value& value, bool markup);
 
 struct Arguments {
   std::string_view called{};  // for errors
   std::vector<Value> values{};
   std::vector<std::pair<std::string, Value>> keywords{};
-  // Argument by position or name; null: absent.
+  // By position or name; or null.
   [[nodiscard]] const Value* find(std::size_t place, std::string_view name) const;
   // Throws unless there are at least `required` arguments, all with positions among `names`.
   void check(std::initializer_list<std::string_view> names, std::size_t required = 0) const;
@@ -46,28 +46,28 @@ struct Arguments {
 [[nodiscard]] bool apply_test(std::string_view name, const Value& input, const Arguments& arguments);
 [[nodiscard]] bool is_filter(std::string_view name) noexcept;
 [[nodiscard]] bool is_test(std::string_view name) noexcept;
-// True if Python's type has the method.
+// Of Python's type.
 [[nodiscard]] bool has_method(const Value& object, std::string_view name) noexcept;
 [[nodiscard]] Value call_method(const Value& object, std::string_view name, const Arguments& arguments, Meter& meter);
 
-// object.name (methods before members) and object[key] (members before methods); undefined if absent. Throws for
-// undefined objects.
+// object.name (methods before members), object[key] (members before methods); undefined if absent. Throws for undefined
+// objects.
 [[nodiscard]] Value attribute_of(const Value& object, std::string_view name);
 [[nodiscard]] Value item_of(const Value& object, const Value& key);
-// Filter attribute path "a.b"; an integer is one item, null the object itself. `otherwise` replaces undefined items.
+// Path "a.b"; an integer is one item, null the object. `otherwise` replaces undefined items.
 [[nodiscard]] Value attribute_path(const Value& object, const Value* path, const Value* otherwise = nullptr);
-// Throws for unhashable values: lists and mappings.
+// Throws for lists and mappings, which are unhashable.
 void check_key(const Value& value);
-// object[start:stop:step], null if omitted.
+// object[start:stop:step]; or null.
 [[nodiscard]] Value slice_of(const Value& object, const Value* start, const Value* stop, const Value* step);
-// Iterated items: of a sequence, keys of a mapping, characters of a string; none for undefined. Exhausts an iterator.
+// Of a sequence, keys of a mapping, characters of a string; none for undefined. Exhausts an iterator.
 [[nodiscard]] List items_of(const Value& value, Meter& meter);
 [[nodiscard]] bool contains(const Value& container, const Value& value);
-// Python's < for numbers, strings, lists and tuples.
+// Python's <: numbers, strings, lists, tuples.
 [[nodiscard]] bool less(const Value& a, const Value& b);
 // Python's round(value, digits).
 [[nodiscard]] Value rounded(const Value& value, std::int64_t digits);
-// Binary operators: "+", "-", "*", "/", "//", "%", "**", "~".
+// "+", "-", "*", "/", "//", "%", "**", "~".
 [[nodiscard]] Value apply_operator(std::string_view symbol, const Value& a, const Value& b, Meter& meter);
 // Python's format % values and format.format(arguments).
 [[nodiscard]] std::string printf_text(const Value& format, const Value& values, Meter& meter);

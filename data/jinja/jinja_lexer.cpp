@@ -45,7 +45,7 @@ class Lexer {
     if (!text.empty()) tokens_.push_back({TokenKind::text, std::string(text), line_});
   }
 
-  // Text before a tag, after white space control.
+  // White space control applied.
   [[nodiscard]] std::string_view before_tag(std::string_view text, char sign, bool block) const {
     if (sign == '-') return strip(text, {}, StripSide::right);
     if (sign == '+' || !block) return text;
@@ -55,7 +55,7 @@ class Lexer {
     return strip(text.substr(start), {}, StripSide::both).empty() ? text.substr(0, start) : text;
   }
 
-  // After a tag: "-" strips all white space, a block without a sign one newline.
+  // "-" strips all white space, a block without a sign one newline.
   void skip_after_tag(char sign, bool block) {
     if (sign == '-') {
       const std::string_view rest = std::string_view(source_).substr(at_);
@@ -135,7 +135,7 @@ class Lexer {
   void read_tag(bool block) {
     const std::string_view end = block ? "%}" : "}}";
     tokens_.push_back({block ? TokenKind::block_begin : TokenKind::variable_begin, "", line_});
-    std::string open;  // open brackets
+    std::string open;  // brackets
     const int first_line = line_;
     while (true) {
       while (at_ < source_.size() && std::string_view(" \t\n\r\f\v").find(source_[at_]) != std::string_view::npos)
@@ -176,11 +176,11 @@ class Lexer {
     advance(end);
   }
 
-  // Python literals: 12, 1_000, 0x1f, 1.5, 1e20. Token text without underscores.
+  // 12, 1_000, 0x1f, 1.5, 1e20; text without underscores.
   void read_number() {
     std::string text;
     std::size_t end = at_;
-    // Digits with single underscores between; true if there is one.
+    // With single underscores; true if there is one.
     const auto digits = [&](std::string_view among) {
       const std::size_t begin = end;
       const auto is_one = [&](std::size_t at) {
@@ -304,7 +304,7 @@ class Lexer {
   std::vector<Token> tokens_;
 };
 
-// Newlines normalized to "\n", without the last.
+// "\n", without the last.
 std::string normalized(std::string_view source) {
   std::string text;
   text.reserve(source.size());

@@ -1,7 +1,6 @@
 #pragma once
-// Lexer of Jinja templates, with the white space control of Transformers' chat templates: trim_blocks (the newline
-// after a block or comment is removed), lstrip_blocks (also white space before one at the start of a line), "-" and "+"
-// at either end, no newline at the template's end.
+// Lexer with the white space control of Transformers: trim_blocks (no newline after a block or comment), lstrip_blocks
+// (no white space before one at the start of a line), "-" and "+" at either end, no newline at the template's end.
 
 #include <cstdint>
 #include <string>
@@ -17,10 +16,10 @@ enum class TokenKind : std::uint8_t {
   block_begin,     // {%
   block_end,       // %}
   name,
-  string,  // `text`: unescaped value
+  string,  // unescaped
   integer,
   number,
-  symbol,  // operator or bracket
+  symbol,  // operator, bracket
   end,
 };
 
@@ -30,10 +29,10 @@ struct Token {
   int line = 0;
 };
 
-// "<name>:<line>: <what>": prefix of all template errors.
+// "<name>:<line>: <what>", as in all template errors.
 [[nodiscard]] std::string located(std::string_view name, int line, std::string_view what);
 
-// `name`: template in errors. Throws Error(unsupported) "<name>:<line>: <what>".
+// Throws Error(unsupported) "<name>:<line>: <what>".
 [[nodiscard]] std::vector<Token> tokenize(std::string_view source, std::string_view name);
 
 }  // namespace quench::jinja

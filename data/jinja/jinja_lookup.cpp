@@ -164,7 +164,7 @@ Value slice_of(const Value& object, const Value* start, const Value* stop, const
       text += characters[static_cast<std::size_t>(at)];
     else
       list.push_back(object.items()[static_cast<std::size_t>(at)]);
-    // Ends before integer overflow for large steps.
+    // Against integer overflow.
     if (stride > 0 ? stride >= end - at : stride <= end - at) break;
     at += stride;
   }

@@ -1,4 +1,4 @@
-// Methods of Python's list, tuple and dict, and the methods of each type.
+// Python's list, tuple and dict; methods by type.
 
 #include <algorithm>
 
@@ -77,8 +77,7 @@ constexpr NamedFunction kSequenceMethods[] = {
 
 constexpr NamedFunction kFloatMethods[] = {{"is_integer", float_is_integer}};
 
-// Other methods of Python's types: calls are rejected. Mutating methods of lists and mappings are absent, as in
-// Jinja2's sandbox.
+// Rejected. Mutating methods of lists and mappings are absent, as in Jinja2's sandbox.
 constexpr std::string_view kOtherStringMethods[] = {"encode", "format_map", "isidentifier", "maketrans", "translate"};
 
 std::span<const NamedFunction> methods_of(const Value& object) noexcept {

@@ -1,4 +1,4 @@
-// Methods of Python's str. On markup they return markup and escape their arguments.
+// Python's str. Markup gives markup and escapes arguments.
 
 #include <algorithm>
 
@@ -55,10 +55,10 @@ Value string_is(const Value& self, const Arguments& a, Meter&) {
   return is_all(self.string(), kClass);
 }
 
-// Bytes of the characters [start, stop), negative indices from the end; npos and 0 for an empty range.
+// Characters [start, stop), negative indices from the end; npos and 0: empty.
 struct Window {
   std::size_t begin = 0, end = 0;
-  std::size_t first = 0;  // character index of `begin`
+  std::size_t first = 0;  // of `begin`
   bool valid = true;
 };
 
@@ -77,7 +77,7 @@ Window window_of(const std::string& text, const Arguments& a) {
   return {offset(start), offset(stop), static_cast<std::size_t>(start)};
 }
 
-// startswith, endswith: a string or a tuple of strings.
+// A string or a tuple of strings.
 template <bool kStart>
 Value string_affix(const Value& self, const Arguments& a, Meter& meter) {
   a.check({kStart ? "prefix" : "suffix", "start", "end"}, 1);
@@ -198,7 +198,7 @@ Value string_justify(const Value& self, const Arguments& a, Meter& meter) {
     for (std::int64_t i = 0; i < count; ++i) out += fill;
     return out;
   };
-  // Python pads odd widths with one more on the left for an odd number of fill characters.
+  // As Python, one more on the left of odd widths for an odd number of fill characters.
   const std::int64_t left = kSide == Side::left    ? 0
                             : kSide == Side::right ? missing
                                                    : missing / 2 + (missing & width & 1);

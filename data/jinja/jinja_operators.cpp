@@ -1,4 +1,4 @@
-// Binary operators with Python semantics for numbers, strings and lists.
+// Python semantics.
 
 #include <algorithm>
 #include <cmath>

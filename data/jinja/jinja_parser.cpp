@@ -19,7 +19,7 @@ class Parser {
   }
 
  private:
-  // Up to a tag starting with one of these words, left current; without words, to the end.
+  // To a tag starting with one of these words, left current; without words, to the end.
   Block parse_block(std::initializer_list<std::string_view> ends) {
     const ExpressionParser::Level level(in_);
     Block block;
@@ -98,7 +98,7 @@ class Parser {
     }
   }
 
-  // Name, namespace attribute (with `attributes`), or bracketed tuple of targets.
+  // Name, namespace attribute (with `attributes`), or bracketed tuple.
   Target parse_target(bool attributes) {
     const ExpressionParser::Level level(in_);
     Target target;
@@ -143,7 +143,7 @@ class Parser {
     close("endfor");
   }
 
-  // Captured block up to `end`; {% generation %} is not allowed in it, as its output is not written directly.
+  // Without {% generation %}: output is not written directly.
   void parse_captured(Statement& statement, std::string_view end) {
     end_tag();
     ++nested_;
@@ -152,7 +152,7 @@ class Parser {
     close(end);
   }
 
-  // The empty name stands for the block's text.
+  // The empty name: the block's text.
   static ExpressionPtr block_text(const Statement& statement) {
     auto input = std::make_unique<Expression>();
     input->kind = ExpressionKind::name;
@@ -226,7 +226,7 @@ class Parser {
     statement.macro->name = in_.expect_name("the macro's name");
     parse_parameters(*statement.macro);
     parse_macro_body(statement, "endmacro");
-    if (in_.at(TokenKind::name)) in_.take();  // optional repeated macro name
+    if (in_.at(TokenKind::name)) in_.take();  // repeated macro name
     end_tag();
   }
 
@@ -241,7 +241,7 @@ class Parser {
     end_tag();
   }
 
-  // Without inheritance a block is rendered in place, with the template's variables only.
+  // No inheritance: in place, with the template's variables only.
   void parse_block_statement(Block& block) {
     Statement& statement = add(block, StatementKind::scope);
     if (loops_ + nested_ > 0) in_.fail("a {% block %} within a loop, a macro or a block is not supported");

@@ -1,6 +1,6 @@
 #pragma once
-// Jinja grammar: output, set, if, for, with, macro, call, filter, block, break, continue, raw, comments, and
-// Transformers' {% generation %}. Statements that require other templates or extensions are rejected by name.
+// Output, set, if, for, with, macro, call, filter, block, break, continue, raw, comments, and Transformers' {%
+// generation %}. Statements of other templates or extensions are rejected by name.
 
 #include <string_view>
 

@@ -1,4 +1,4 @@
-// Text forms of values: Python's str(), repr() and json.dumps().
+// Python's str(), repr(), json.dumps().
 
 #include <utf8proc.h>
 
@@ -21,7 +21,7 @@ void check_size(const std::string& text) {
   QUENCH_CHECK(text.size() <= kMaxTextBytes, "the text of a value has more than {} bytes", kMaxTextBytes);
 }
 
-// Python's str.isprintable() for a character above ASCII.
+// str.isprintable() above ASCII.
 bool is_printable(char32_t code) {
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(code))) {
     case UTF8PROC_CATEGORY_CC:

@@ -1,5 +1,5 @@
 #pragma once
-// State of one rendering: variables, output and limits.
+// Variables, output and limits of a rendering.
 
 #include <ctime>
 #include <deque>
@@ -14,11 +14,11 @@
 
 namespace quench::jinja {
 
-// Variables set in a block. A macro captures the scopes of its definition.
+// Of a block. A macro captures the scopes of its definition.
 struct Scope {
   const Scope* outer = nullptr;
   std::vector<std::pair<std::string_view, Value>> variables{};
-  mutable bool kept = false;  // lives to the end of the rendering, captured by a macro
+  mutable bool kept = false;  // to the end of the rendering, for a macro
   void set(std::string_view name, Value value);
 };
 
@@ -26,7 +26,7 @@ struct Scope {
 struct LoopState {
   List items;
   std::size_t index = 0;
-  std::int64_t depth = 0;  // of recursive calls
+  std::int64_t depth = 0;  // of recursion
   const Statement* statement = nullptr;
   const Scope* outer = nullptr;
   bool running = true;
@@ -40,7 +40,6 @@ class Rendering {
       : meter_(limits.steps, limits.bytes), variables_(variables), date_(date) {}
 
   Rendered run(const Block& block);
-  // Current template line.
   [[nodiscard]] int line() const noexcept { return line_; }
 
  private:
@@ -90,13 +89,13 @@ class Rendering {
   std::deque<Namespace> namespaces_{};
   std::vector<std::unique_ptr<Scope>> kept_{};
   Rendered out_{};
-  std::string* target_ = &out_.text;  // current output: the text, or a block or macro capture
-  int message_ = -1;                  // message of the running loop body
+  std::string* target_ = &out_.text;  // the text, or a block or macro capture
+  int message_ = -1;                  // of the running loop body
   int line_ = 0;
   int depth_ = 0;
 };
 
-// Nesting limit of evaluations, bounds the stack.
+// Bounds the stack.
 class Rendering::Level {
  public:
   explicit Level(Rendering& rendering);
@@ -108,7 +107,7 @@ class Rendering::Level {
   Rendering& rendering_;
 };
 
-// Assigns a variable for its lifetime.
+// For its lifetime.
 template <class T>
 class Exchanged {
  public:
@@ -122,7 +121,7 @@ class Exchanged {
   T before_;
 };
 
-// Nested block scope, kept alive if a macro captures it.
+// Kept alive if a macro captures it.
 class Rendering::InnerScope {
  public:
   InnerScope(Rendering& rendering, const Scope& outer)

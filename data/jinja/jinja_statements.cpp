@@ -136,7 +136,7 @@ Rendering::Flow Rendering::run_with(const Statement& statement, Scope& scope) {
   return run_block(statement.blocks[0], *inner);
 }
 
-// Assigns a value, or unpacks its items into several variables.
+// May unpack the value's items.
 void Rendering::bind(const Target& target, const Value& value, Scope& scope) {
   if (target.parts.empty()) {
     if (target.attribute.empty()) return scope.set(target.name, value);
@@ -151,7 +151,7 @@ void Rendering::bind(const Target& target, const Value& value, Scope& scope) {
   for (std::size_t i = 0; i < items.size(); ++i) bind(target.parts[i], items[i], scope);
 }
 
-// Captured text through filters, to the output or a variable.
+// To the output or a variable.
 Rendering::Flow Rendering::run_capture(const Statement& statement, Scope& scope) {
   std::string text;
   {

@@ -1,8 +1,7 @@
 #pragma once
-// Jinja templates as rendered by Transformers: the subset of Jinja2 in published chat templates, with Transformers'
-// settings (trim_blocks, lstrip_blocks, tojson, raise_exception, strftime_now, {% generation %}). Other features are
-// rejected by name. Templates are untrusted: size, nesting, steps and output are limited, and they access only their
-// variables.
+// Jinja as rendered by Transformers: the subset in published chat templates, with its settings (trim_blocks,
+// lstrip_blocks, tojson, raise_exception, strftime_now, {% generation %}); other features are rejected by name.
+// Templates are untrusted: size, nesting, steps and output are limited, only variables are accessible.
 
 #include <cstdint>
 #include <ctime>
@@ -20,10 +19,10 @@ namespace quench::jinja {
 struct Limits {
   std::size_t source_bytes = std::size_t{1} << 20;
   std::uint64_t steps = 5'000'000;                 // operations, items, bytes / 16
-  std::uint64_t bytes = std::uint64_t{256} << 20;  // of all intermediate texts
+  std::uint64_t bytes = std::uint64_t{256} << 20;  // all intermediate texts
 };
 
-// Bytes [begin, end) of the rendered text.
+// [begin, end) of the text.
 struct Range {
   std::size_t begin = 0, end = 0;
   friend bool operator==(const Range&, const Range&) = default;
@@ -31,26 +30,26 @@ struct Range {
 
 struct Rendered {
   std::string text;
-  // Output of loops over messages (Map::message), in order.
+  // Loops over messages (Map::message), in order.
   struct MessageRange {
     int message = 0;
     Range range;
   };
   std::vector<MessageRange> messages;
-  // Output between {% generation %} and {% endgeneration %}.
+  // {% generation %} to {% endgeneration %}.
   std::vector<Range> generations;
 };
 
 class Template {
  public:
-  // `name`: template in errors, e.g. a path. Throws Error(unsupported) "<name>:<line>: <what>".
+  // `name`: for errors, e.g. a path. Throws Error(unsupported) "<name>:<line>: <what>".
   Template(std::string_view source, std::string name, const Limits& limits = {});
 
   // Throws Error "<name>:<line>: <what>": unsupported for missing features; invalid_argument for raise_exception,
   // undefined values, wrong types, limits.
   [[nodiscard]] Rendered render(const Map& variables) const;
 
-  // Date of strftime_now; unset: the function is undefined.
+  // For strftime_now; unset: undefined function.
   void set_date(const std::tm& date) { date_ = date; }
 
   [[nodiscard]] bool marks_generation() const noexcept { return marks_generation_; }

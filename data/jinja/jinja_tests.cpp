@@ -14,7 +14,7 @@ const Value& other(const Arguments& a) {
   return a.values[0];
 }
 
-// value % divisor == rest with Python's modulo.
+// Python's modulo.
 bool leaves(const Value& value, const Value& divisor, std::int64_t rest, const Arguments& a) {
   for (const Value* number : {&value, &divisor})
     QUENCH_CHECK(number->is_number(), "the test '{}' of a value of type {}", a.called, number->type_name());
@@ -30,7 +30,7 @@ std::string_view name_in(const Value& v) {
   return v.is_string() ? std::string_view(v.string()) : std::string_view();
 }
 
-// Python's "is", approximated: equal scalars of one type.
+// Equal scalars of one type.
 bool is_same(const Value& a, const Value& b) {
   return a.type_name() == b.type_name() && equal(a, b);
 }

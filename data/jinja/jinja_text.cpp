@@ -16,7 +16,7 @@ bool is_space(std::string_view character) {
   return utf8_sequence_length(character, 0) > 0 && is_python_space(decode_code_point(character, 0));
 }
 
-// Line boundaries of str.splitlines(), except the pair "\r\n".
+// As str.splitlines(), except "\r\n".
 bool is_line_end(std::string_view character) {
   if (utf8_sequence_length(character, 0) == 0) return false;
   const char32_t code = decode_code_point(character, 0);
@@ -43,7 +43,7 @@ std::string_view strip(std::string_view text, std::string_view characters, Strip
   const auto goes = [&](std::string_view character) {
     return characters.empty() ? is_space(character) : characters.find(character) != std::string_view::npos;
   };
-  std::size_t begin = 0, end = 0;  // end: after the last character kept
+  std::size_t begin = 0, end = 0;  // end: after the last kept character
   bool inside = side == StripSide::right;
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t length = length_at(text, i);
@@ -90,7 +90,7 @@ std::string replace(std::string_view text, std::string_view from, std::string_vi
   std::string out;
   std::int64_t done = 0;
   const auto allowed = [&] { return limit < 0 || done < limit; };
-  if (from.empty()) {  // before each character and at the end
+  if (from.empty()) {  // before each character, and at the end
     for (const std::string_view character : characters_of(text)) {
       if (allowed()) {
         out += to;

@@ -1,5 +1,5 @@
 #pragma once
-// Python string methods on UTF-8. Each byte that is not well-formed counts as a character.
+// Python string methods on UTF-8. A byte that is not well-formed is a character.
 
 #include <cstdint>
 #include <string>
@@ -10,13 +10,13 @@ namespace quench::jinja {
 
 enum class StripSide : std::uint8_t { left, right, both };
 
-// str.strip(): white space, or the given `characters`.
+// str.strip(): white space, or `characters`.
 [[nodiscard]] std::string_view strip(std::string_view text, std::string_view characters, StripSide side);
 [[nodiscard]] std::size_t character_count(std::string_view text) noexcept;
 [[nodiscard]] std::vector<std::string_view> characters_of(std::string_view text);
-// str.split(separator, limit); empty separator: runs of white space. limit < 0: none.
+// str.split(separator, limit); empty separator: white space. limit < 0: none.
 [[nodiscard]] std::vector<std::string> split(std::string_view text, std::string_view separator, std::int64_t limit);
-// str.rsplit(separator, limit), parts in text order.
+// str.rsplit(separator, limit), in text order.
 [[nodiscard]] std::vector<std::string> split_from_end(std::string_view text, std::string_view separator,
                                                       std::int64_t limit);
 // str.splitlines(keep_ends)
@@ -26,12 +26,11 @@ enum class StripSide : std::uint8_t { left, right, both };
                                   std::int64_t limit);
 
 enum class LetterCase : std::uint8_t { lower, upper, title, capitalize, swap, fold };
-// str.lower(), upper(), title(), capitalize(), swapcase(), casefold(), with Unicode's special casing.
+// str.lower(), upper(), title(), capitalize(), swapcase(), casefold(), with special casing.
 [[nodiscard]] std::string with_case(std::string_view text, LetterCase letter_case);
 
 enum class CharacterClass : std::uint8_t { alpha, decimal, digit, numeric, alphanumeric, space, printable, ascii };
-// str.isalpha() etc.: true if all characters are of the class and, except for printable and ascii, there is at least
-// one.
+// str.isalpha() etc.: all characters and, except printable and ascii, at least one.
 [[nodiscard]] bool is_all(std::string_view text, CharacterClass character_class);
 // str.islower(), isupper(), istitle()
 [[nodiscard]] bool is_cased(std::string_view text, LetterCase letter_case);

@@ -1,5 +1,4 @@
 #pragma once
-// AST of a template.
 
 #include <cstdint>
 #include <memory>
@@ -43,7 +42,7 @@ struct Expression {
   std::vector<std::string> operators{};
 };
 
-// Assignment target: variable, namespace attribute, or unpacking into several.
+// Variable, namespace attribute, or several (unpacking).
 struct Target {
   std::string name{};
   std::string attribute{};
@@ -83,7 +82,7 @@ struct Statement {
   int line = 0;
   std::string text{};
   Target target{};
-  bool recursive = false;  // recursive loop
+  bool recursive = false;
   std::vector<ExpressionPtr> expressions{};
   std::vector<Block> blocks{};
   std::unique_ptr<Macro> macro{};

@@ -1,6 +1,6 @@
 #pragma once
-// Values of a Jinja template: Python's None, bool, int, float, str, list, tuple and dict. Strings, sequences and maps
-// are shared and immutable; only namespaces and iterator positions are mutable.
+// Python's None, bool, int, float, str, list, tuple, dict. Strings, sequences and maps are shared and immutable; only
+// namespaces and iterator positions are mutable.
 
 #include <cstdint>
 #include <memory>
@@ -22,36 +22,33 @@ struct LoopState;
 using List = std::vector<Value>;
 
 struct Map {
-  std::vector<std::pair<Value, Value>> members;  // in order; keys are unique
-  // Message index in the conversation; -1: none. Output of a loop body is attributed to the current message.
+  std::vector<std::pair<Value, Value>> members;  // in order; unique keys
+  // Message index; -1: none. A loop body's output is attributed to it.
   int message = -1;
   [[nodiscard]] const Value* find(std::string_view key) const noexcept;
   [[nodiscard]] const Value* find(const std::string& key) const noexcept { return find(std::string_view(key)); }
   [[nodiscard]] const Value* find(const char* key) const noexcept { return find(std::string_view(key)); }
-  // Python key equality: 1, 1.0 and True are one key.
+  // Python's equality: 1, 1.0 and True are one key.
   [[nodiscard]] const Value* find(const Value& key) const;
-  // Replaces the member of an equal key, or appends.
   void set(const Value& key, Value value);
 };
 
-// Python's ordered types. Iterators are single-pass, have no length and are truthy. `group`: tuple (grouper, list) of
-// the filter groupby.
+// Python's ordered types. Iterators are single-pass, truthy, without length. `group`: tuple (grouper, list) of groupby.
 enum class SequenceKind : std::uint8_t { list, tuple, group, range, keys, values, items, iterator };
 
 struct Sequence {
   List items;
   SequenceKind kind = SequenceKind::list;
-  mutable std::size_t taken = 0;  // consumed items of an iterator
+  mutable std::size_t taken = 0;  // of an iterator
 };
 
-// String; markup (filters safe and escape) escapes appended text, as MarkupSafe.
+// Markup (filters safe and escape) escapes appended text, as MarkupSafe.
 struct Text {
   std::string text;
   bool markup = false;
 };
 
-// The only value mutable by {% set %}. Owned by the rendering. Callable cyclers and joiners keep their state in the
-// same form.
+// The only value mutable by {% set %}, owned by the rendering; also the state of cyclers and joiners.
 enum class NamespaceKind : std::uint8_t { plain, cycler, joiner };
 struct Namespace {
   Map members;
@@ -59,18 +56,18 @@ struct Namespace {
 };
 
 struct Undefined {
-  std::string name;  // looked-up name, for errors
+  std::string name;  // for errors
 };
 struct None {};
 struct Builtin {
-  std::string_view name;  // of a global function
+  std::string_view name;  // global function
 };
-// Macro and its definition scope. Both outlive the rendering's values.
+// Both outlive the rendering's values.
 struct MacroValue {
   const Macro* macro = nullptr;
   const Scope* scope = nullptr;
 };
-// Bound method.
+// Bound.
 struct Method;
 
 class Value {
@@ -92,7 +89,7 @@ class Value {
   Value(Builtin value) : value_(value) {}
   Value(std::shared_ptr<const Method> value) : value_(std::move(value)) {}
   Value(std::shared_ptr<LoopState> value) : value_(std::move(value)) {}
-  // Throws unsupported for integers outside int64.
+  // Throws unsupported outside int64.
   static Value from_json(const Json& json);
 
   [[nodiscard]] bool is_undefined() const noexcept { return holds<Undefined>(); }
@@ -110,7 +107,7 @@ class Value {
     return is_sequence(SequenceKind::tuple) || is_sequence(SequenceKind::group);
   }
   [[nodiscard]] bool is_iterator() const noexcept { return is_sequence(SequenceKind::iterator); }
-  // True for indexable and sliceable kinds: list, tuple, range.
+  // list, tuple, range
   [[nodiscard]] bool is_indexed() const noexcept { return is_sequence() && kind() <= SequenceKind::range; }
   [[nodiscard]] bool is_map() const noexcept { return holds<SharedMap>(); }
   [[nodiscard]] bool is_namespace() const noexcept { return holds<Namespace*>(); }
@@ -153,26 +150,25 @@ struct Method {
   std::string name;
 };
 
-// Python's ==: 1 == 1.0 == True; a list never equals a tuple; values of other types differ. Like the functions below,
-// throws invalid_argument beyond kMaxNesting levels, kMaxParts parts or kMaxTextBytes: shared sublists can grow
-// exponentially in little memory.
+// Python's ==: 1 == 1.0 == True; a list never equals a tuple. Like the functions below, throws invalid_argument beyond
+// kMaxNesting levels, kMaxParts parts or kMaxTextBytes: shared sublists can grow exponentially.
 [[nodiscard]] bool equal(const Value& a, const Value& b);
-// Python's str(): "None", "True", 1.0, and repr() within lists and maps. Undefined: empty. Throws unsupported for
-// values whose text would contain an address: macros, iterators, ...
+// str(): "None", "True", 1.0, repr() within lists and maps. Undefined: empty. Throws unsupported for texts with an
+// address: macros, iterators, ...
 [[nodiscard]] std::string text_of(const Value& value);
-// Python's repr(); `ascii`: Python's ascii().
+// repr(); `ascii`: ascii().
 [[nodiscard]] std::string repr_of(const Value& value, bool ascii = false);
-// Python's repr(float): shortest round-trip digits, with a point or an exponent.
+// repr(float): shortest round-trip digits.
 [[nodiscard]] std::string float_text(double value);
 
 struct JsonStyle {
-  bool lines = false;  // one line per value
+  bool lines = false;  // one per value
   std::string indent;  // per level
   std::string item_separator = ", ", key_separator = ": ";
   bool sort_keys = false;
-  bool ascii = false;  // code points above 0x7F as \u escapes
+  bool ascii = false;  // above 0x7F as \u escapes
 };
-// Python's json.dumps().
+// json.dumps().
 [[nodiscard]] std::string json_text(const Value& value, const JsonStyle& style);
 
 inline constexpr int kMaxNesting = 200;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kUnnumbered = ~std::uint64_t{0};
 
-// Assigns each item a bin, numbered in order of creation; returns the bin count.
+// Bins in order of creation; returns their count.
 std::uint64_t choose_bins(std::span<const std::uint64_t> sizes, std::uint64_t capacity,
                           std::vector<std::uint64_t>& bin_of) {
   std::vector<std::uint64_t> order(sizes.size());

@@ -1,5 +1,5 @@
 #pragma once
-// Registry of training data formats: text and token formats.
+// Text and token formats of training data.
 
 #include <string>
 #include <string_view>
@@ -14,12 +14,12 @@ namespace quench {
 [[nodiscard]] std::vector<std::string> data_format_names();
 [[nodiscard]] std::string data_format_help();
 
-// One of the two; none for "auto".
+// One of them; none for "auto".
 struct DataFormat {
   const TextFormat* text = nullptr;
   const TokenFormat* tokens = nullptr;
 };
-// Throws bad_config listing the names; `key`: config key or option in the message.
+// Throws bad_config listing the names; `key`: config key or option.
 [[nodiscard]] DataFormat data_format_named(std::string_view name, std::string_view key = "data format");
 
 }  // namespace quench

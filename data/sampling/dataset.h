@@ -1,5 +1,5 @@
 #pragma once
-// Rows of one or several weighted sources in training order.
+// Rows of weighted sources in training order.
 
 #include <memory>
 #include <vector>
@@ -11,12 +11,12 @@ namespace quench {
 
 struct WeightedRows {
   std::shared_ptr<const PackedRows> rows;
-  double weight = 1;  // relative, in rows (data/sampling/sampler.h)
+  double weight = 1;  // relative, in rows (sampler.h)
 };
 
 class Dataset {
  public:
-  // At least one source, all of equal seq_len.
+  // Nonempty, of equal seq_len.
   Dataset(std::vector<WeightedRows> sources, const SamplerOptions& options);
 
   [[nodiscard]] std::int64_t seq_len() const { return sources_.front().rows->seq_len(); }
@@ -24,11 +24,11 @@ class Dataset {
   [[nodiscard]] const std::vector<WeightedRows>& sources() const noexcept { return sources_; }
   [[nodiscard]] const Sampler& sampler() const noexcept { return sampler_; }
 
-  // Writes the sample of a global index (PackedRows::read). Errors name source, row and epoch.
+  // By global index (PackedRows::read). Errors name source, row and epoch.
   std::int64_t read(std::uint64_t sample, const RowView& out, std::int64_t first_token,
                     std::vector<SequenceRange>& sequences) const;
 
-  // Throws invalid_argument, with the arithmetic, if a global batch exceeds the row count.
+  // Throws invalid_argument, with the arithmetic, if a global batch exceeds the rows.
   void check_batch(const BatchSplit& geometry) const;
 
  private:

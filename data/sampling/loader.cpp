@@ -103,7 +103,7 @@ class BatchLoader::Worker {
  private:
   [[nodiscard]] std::uint64_t global_batch() const { return static_cast<std::uint64_t>(geometry_.global_batch_size); }
 
-  // Called only by the thread, or by next() without one.
+  // From the thread, or next() without one.
   std::optional<Batch> make_next() {
     const std::uint64_t end = options_.end_sample.value_or(~std::uint64_t{0});
     if (step_ >= end) return std::nullopt;
@@ -131,7 +131,7 @@ class BatchLoader::Worker {
     ready_.notify_all();
   }
 
-  // False during destruction of the loader.
+  // False during destruction.
   bool push(Batch batch) {
     {
       std::unique_lock lock(mutex_);

@@ -1,5 +1,5 @@
 #pragma once
-// Micro-batches of a dataset, prefetched by a background thread.
+// Micro-batches, prefetched by a thread.
 
 #include <cstdint>
 #include <memory>
@@ -12,38 +12,37 @@
 namespace quench {
 
 struct Batch {
-  Tensor input_ids;  // i32 [B,T], CPU, memory category data
-  Tensor labels;     // i32 [B,T]: next token or kIgnoreLabel
-  Tensor positions;  // i32 [B,T]: restart at every sequence
-  // Attention sequences (varlen) over the B*T tokens in row-major order; padding is in none.
+  Tensor input_ids;  // i32 [B,T], CPU, category data
+  Tensor labels;     // i32 [B,T]: next token, or kIgnoreLabel
+  Tensor positions;  // i32 [B,T]: restart per sequence
+  // Attention sequences (varlen) over B*T tokens, row-major; without padding.
   std::vector<SequenceRange> sequences;
-  std::int64_t valid_tokens = 0;   // labels other than kIgnoreLabel
-  std::uint64_t first_sample = 0;  // of row 0; rows are consecutive samples
+  std::int64_t valid_tokens = 0;   // labels not kIgnoreLabel
+  std::uint64_t first_sample = 0;  // of row 0; rows are consecutive
 };
 
 struct LoaderOptions {
   std::uint64_t first_sample = 0;  // BatchLoader::position() of an earlier run
-  // Exclusive end; missing rows of the last step are padding without targets, so that every rank gets the same number
-  // of micro-batches. Unset: endless.
+  // Exclusive; missing rows of the last step are padding without targets: every rank gets the same number of
+  // micro-batches. Unset: endless.
   std::optional<std::uint64_t> end_sample{};
-  Device device{};           // for a GPU, batches are in pinned memory
-  std::size_t prefetch = 4;  // micro-batches; 0: no thread
+  Device device{};           // GPU: pinned memory
+  std::size_t prefetch = 4;  // 0: no thread
 };
 
 class BatchLoader {
  public:
-  // Starts the thread. Throws the errors of BatchSplit::check and, without end_sample, Dataset::check_batch.
+  // Throws the errors of BatchSplit::check and, without end_sample, Dataset::check_batch.
   BatchLoader(std::shared_ptr<const Dataset> dataset, const BatchSplit& geometry, const LoaderOptions& options = {});
   ~BatchLoader();
   BatchLoader(const BatchLoader&) = delete;
   BatchLoader& operator=(const BatchLoader&) = delete;
 
-  // Next micro-batch of this rank; nullopt at the end. Errors of the thread are rethrown here, after the batches before
-  // them, and on every later call.
+  // Of this rank; nullopt at the end. Errors of the thread are thrown after the batches before them, and on every later
+  // call.
   [[nodiscard]] std::optional<Batch> next();
 
-  // First sample of the first step not fully consumed, for checkpoints. Prefetched batches do not count. Equal on every
-  // rank.
+  // First sample of the first step not fully consumed, without prefetched batches. Equal on every rank.
   [[nodiscard]] std::uint64_t position() const;
   [[nodiscard]] double wait_seconds() const;
 

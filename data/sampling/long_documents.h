@@ -1,5 +1,5 @@
 #pragma once
-// Policy for documents longer than a row.
+// Documents longer than a row.
 
 #include <cstdint>
 
@@ -8,9 +8,9 @@
 namespace quench {
 
 enum class LongDocuments : std::uint8_t {
-  split,     // continued in further rows: every token but the first is a target once
-  truncate,  // cut to seq_len + 1 tokens; dropped if no target remains
-  drop,      // dropped above seq_len + 1 tokens
+  split,     // into further rows: every token but the first is a target once
+  truncate,  // to seq_len + 1 tokens; dropped if no target remains
+  drop,      // above seq_len + 1 tokens
 };
 template <>
 struct EnumNames<LongDocuments> {

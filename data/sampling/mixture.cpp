@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kMaxBlock = 65536;
 
-// Integer shares of a block; empty if any differs from its weight by more than rounding error.
+// Empty if any differs from its weight by more than rounding error.
 std::vector<std::uint64_t> exact_shares(std::span<const double> weights, double total, std::uint64_t block) {
   std::vector<std::uint64_t> shares;
   std::uint64_t sum = 0;
@@ -27,7 +27,7 @@ std::vector<std::uint64_t> exact_shares(std::span<const double> weights, double 
   return sum == block ? shares : std::vector<std::uint64_t>{};
 }
 
-// Largest-remainder apportionment of the largest block.
+// Largest remainder, largest block.
 std::vector<std::uint64_t> nearest_shares(std::span<const double> weights, double total) {
   std::vector<std::uint64_t> shares;
   std::vector<double> remainders;

@@ -1,9 +1,8 @@
 #pragma once
-// Source of each sample of a weighted mixture: stateless, deterministic, O(1) at any index.
+// Source of each sample of a weighted mixture: stateless, deterministic, O(1).
 //
-// Blocks of fixed size have a fixed count per source, permuted per block: proportions are exact per block. Block size:
-// the smallest, up to 65,536, whose integer shares equal the weights (0.7 and 0.3: 10), else 65,536 with rounded
-// shares.
+// Blocks have a fixed count per source, permuted per block. Block size: the smallest, up to 65,536, whose integer
+// shares equal the weights (0.7 and 0.3: 10), else 65,536 with rounded shares.
 
 #include <cstdint>
 #include <span>
@@ -13,15 +12,15 @@ namespace quench {
 
 class Mixture {
  public:
-  // Relative weights: positive, finite. Throws invalid_argument naming the source, also for a share below 1/65,536.
+  // Relative, positive, finite. Throws invalid_argument naming the source, also for a share below 1/65,536.
   Mixture(std::span<const double> weights, std::uint64_t seed);
 
   struct Draw {
     std::size_t source = 0;
-    std::uint64_t index = 0;  // number of earlier samples of this source
+    std::uint64_t index = 0;  // earlier samples of this source
   };
   [[nodiscard]] Draw at(std::uint64_t sample) const;
-  // Samples of a source among the first `samples`; cost: at most one block of draws.
+  // Among the first `samples`; cost: at most one block.
   [[nodiscard]] std::uint64_t drawn(std::size_t source, std::uint64_t samples) const;
 
   [[nodiscard]] std::uint64_t block_size() const noexcept { return starts_.back(); }
@@ -30,7 +29,7 @@ class Mixture {
   }
 
  private:
-  std::vector<std::uint64_t> starts_;  // first slot of each source in the unpermuted block, then the block size
+  std::vector<std::uint64_t> starts_;  // first slots in the unpermuted block, then the block size
   std::uint64_t seed_;
 };
 

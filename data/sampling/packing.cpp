@@ -22,9 +22,9 @@ PackedRows::PackedRows(std::shared_ptr<const TokenSource> source, const PackingO
 void PackedRows::index_stream() {
   const auto seq_len = static_cast<std::uint64_t>(options_.seq_len);
   const std::uint64_t tokens = source_->size();
-  // A row needs one token more than inputs: the last label.
+  // One token more: the last label.
   const std::uint64_t full = tokens > 0 ? (tokens - 1) / seq_len : 0;
-  const std::uint64_t rest = tokens - full * seq_len;  // includes the token after the last full row
+  const std::uint64_t rest = tokens - full * seq_len;  // with the token after the last full row
   row_count_ = full + (!options_.drop_last && rest > 1 ? 1 : 0);
   if (row_count_ == full && rest > 0) losses_.tail_tokens = rest - 1;
   if (row_count_ > full) losses_.padding = seq_len - rest;
@@ -38,7 +38,7 @@ void PackedRows::index_documents() {
   std::vector<std::int32_t> tokens;
   std::vector<std::uint64_t> starts;
   std::uint64_t document = 0;
-  // Blocks overlap by one token, as the first token of a block is never reported.
+  // Blocks overlap by one token: a block's first is never reported.
   for (std::uint64_t begin = 0; begin < total; begin += kBlock) {
     tokens.resize(static_cast<std::size_t>(std::min(kBlock + 1, total - begin)));
     source_->read(begin, tokens);
@@ -154,8 +154,8 @@ void PackedRows::write(const Span& span, std::size_t at, const RowView& out, std
   std::copy(tokens.begin() + 1, tokens.end(), labels.begin());
   std::ranges::fill(labels.subspan(length - 1), kIgnoreLabel);
 
-  // Sequence boundaries: document starts within the span, then the end of its inputs. A start at index `inputs` (the
-  // last label's token) ends no sequence but masks that label.
+  // Document starts in the span, then the end of its inputs. A start at index `inputs` (the last label's token) only
+  // masks that label.
   std::vector<std::uint64_t> borders;
   if (cuts_stream() && options_.document_mask) source_->find_document_starts(span.begin, tokens, borders);
   for (std::uint64_t& border : borders) {

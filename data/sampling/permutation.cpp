@@ -10,7 +10,7 @@ namespace quench {
 
 Permutation::Permutation(std::uint64_t size, std::uint64_t key) : size_(size) {
   QUENCH_CHECK(size > 0, "permutation of no elements");
-  // At least 6 bits: smaller networks have too few distinct round functions to mix well.
+  // Smaller networks have too few distinct round functions.
   half_bits_ = std::max(3, static_cast<int>(std::bit_width(size - 1) + 1) / 2);
   for (std::size_t round = 0; round < keys_.size(); ++round)
     keys_[round] = mix64(key + (round + 1) * 0x9E3779B97F4A7C15ull);

@@ -1,7 +1,6 @@
 #pragma once
-// Pseudo-random permutation of 0 .. size-1 with O(1) random access and memory: balanced Feistel network (Luby and
-// Rackoff, 1988) over the smallest even number of bits, with cycle walking (Black and Rogaway, 2002), fewer than four
-// steps on average.
+// Pseudo-random permutation of 0 .. size-1, O(1): balanced Feistel network (Luby and Rackoff, 1988) over the smallest
+// even number of bits, with cycle walking (Black and Rogaway, 2002), fewer than four steps on average.
 
 #include <array>
 #include <cstdint>

@@ -28,7 +28,7 @@ void count_tokens(const RowLimit& limit, RecordView& record) {
     return count;
   };
   record.trained = trained(record.tokens - record.dropped);
-  // A truncated record without a target is dropped.
+  // Truncated without a target: dropped.
   if (record.dropped > 0 && record.trained == 0) record.dropped = record.tokens;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Record of a data file as seen by training.
+// A record as seen by training.
 
 #include <cstdint>
 #include <filesystem>
@@ -16,14 +16,14 @@ namespace quench {
 struct RecordView {
   std::string origin;  // "file:line"
   EncodedDocument encoded;
-  // Token counts. The first token is never a target.
+  // The first token is never a target.
   std::int64_t tokens = 0, trained = 0;
   std::int64_t dropped = 0;  // by data.on_long
-  // True if token i of the remaining record is a target.
+  // Of the remaining record.
   [[nodiscard]] bool is_trained(std::size_t i) const;
 };
 
-// Row length of packing; seq_len 0: unlimited.
+// Of packing; seq_len 0: unlimited.
 struct RowLimit {
   std::int64_t seq_len = 0;
   LongDocuments on_long = LongDocuments::split;
@@ -31,17 +31,17 @@ struct RowLimit {
 
 [[nodiscard]] RecordView make_record_view(std::string origin, EncodedDocument encoded, const RowLimit& limit);
 
-// Record `number` of a file, 1-based over valid records. Throws the reader's errors, bad_config past the last record.
+// `number`: 1-based over valid records. Throws the reader's errors, bad_config past the last record.
 [[nodiscard]] RecordView read_record(const std::filesystem::path& path, std::int64_t number, const Tokenizer& tokenizer,
                                      const ReaderOptions& reader, const EncoderOptions& encoder, const RowLimit& limit);
 
-// Decoded text of the record, printable (core/system/printable.h), with `begin` and `end` around runs of target tokens,
-// at character boundaries. Truncated after `max_bytes` with "...".
+// Printable (core/system/printable.h), with `begin` and `end` around target tokens, at character boundaries; "..."
+// after `max_bytes`.
 [[nodiscard]] std::string marked_text(const Tokenizer& tokenizer, const RecordView& record, std::string_view begin,
                                       std::string_view end, std::size_t max_bytes = SIZE_MAX);
 [[nodiscard]] std::string record_counts(const RecordView& record, const RowLimit& limit);
 
-// Marks of target tokens on output without colours.
+// Without colours.
 inline constexpr std::string_view kTrainedBegin = "[[", kTrainedEnd = "]]";
 
 }  // namespace quench

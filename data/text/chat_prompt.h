@@ -1,5 +1,5 @@
 #pragma once
-// Generation prompt of a conversation as token ids.
+// Generation prompt as token ids.
 
 #include <cstdint>
 #include <optional>
@@ -14,14 +14,13 @@ namespace quench {
 
 class ChatPrompt {
  public:
-  // `chat_template`, `date`, `kwargs`: as in config section data. Keeps a reference to the tokenizer. Throws the errors
-  // of set_chat_template and resolve_chats.
+  // As in section data. Keeps a reference to the tokenizer. Throws the errors of set_chat_template and resolve_chats.
   ChatPrompt(const Tokenizer& tokenizer, const std::string& chat_template, const std::string& date,
              const Json& kwargs = {});
 
-  // False: no template, and encode() throws bad_config.
+  // Else encode() throws bad_config.
   [[nodiscard]] bool has_template() const noexcept;
-  // Special token texts in messages stay plain. Throws the errors of ChatRenderer::prompt and render_chat_prompt.
+  // Special token texts stay plain. Throws the errors of ChatRenderer::prompt and render_chat_prompt.
   [[nodiscard]] std::vector<std::int32_t> encode(const Conversation& conversation) const;
   [[nodiscard]] std::optional<std::int32_t> end_of_turn() const;
 

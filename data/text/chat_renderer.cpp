@@ -99,7 +99,7 @@ void ChatRenderer::add_source(const std::string& name, std::string_view text, co
   sources_.insert_or_assign(name, std::move(source));
 }
 
-// Turn delimiter tokens. Other special tokens of a template, such as reasoning tags, may occur in answers.
+// Other special tokens, such as reasoning tags, may occur in answers.
 void ChatRenderer::find_control_tokens() {
   constexpr std::string_view kQuestion = "quench-question", kAnswer = "quench-answer";
   const Json question = Json::Object{{"role", "user"}, {"content", kQuestion}};
@@ -111,7 +111,7 @@ void ChatRenderer::find_control_tokens() {
   }
   std::vector<std::string> control;
   for (const auto& [variable, token] : named_tokens_) control.push_back(token);
-  // From an answer to the end of the next question; a system message of the template may contain other special tokens.
+  // Answer to next question's end: a template's system message may contain other special tokens.
   const std::string chat = text_of({question, answer, question}, false);
   const std::size_t answered = chat.rfind(kAnswer);
   const std::string turn = answered == std::string::npos ? text : chat.substr(answered);
@@ -122,9 +122,9 @@ void ChatRenderer::find_control_tokens() {
   control_ = SpecialTokens(std::move(control));
 }
 
-// Call arguments are objects, unless the template rejects them or prints them as a Python dict and prints text
-// verbatim. Contents are texts, unless it outputs only lists of parts.
-// A null content is absent, as in Transformers, if the template renders calls and thoughts without one; else empty.
+// Call arguments are objects, unless rejected, or printed as a Python dict while text is verbatim. Contents are texts,
+// unless the template outputs only lists of parts. A null content is absent, as in Transformers, if calls and thoughts
+// render without one; else empty.
 void ChatRenderer::choose_forms(Source& source) const {
   constexpr std::string_view kName = "quench_argument", kQuestion = "quench-question";
   const auto text_with = [&](const Json::Array& messages) -> std::string {
@@ -274,10 +274,10 @@ MarkedPlaces ChatRenderer::places(const Call& call, const std::string& text) con
       places.exact = true;
       if (again == text) return places;
     } catch (const Error&) {
-      // Marked texts rejected by the template: the next style has fewer marks.
+      // The next style has fewer marks.
     }
   }
-  // Without marks texts are located by search, and special tokens in them are indistinguishable from the template's.
+  // Texts are located by search; their special tokens are indistinguishable from the template's.
   MarkedPlaces places;
   std::size_t from = 0;
   for (std::size_t i = 0; i < call.messages; ++i) {
@@ -300,7 +300,7 @@ void ChatRenderer::note(const Call& call, std::string_view text, const MarkedPla
   note_keys(call.conversation, &call.source.names, *notes);
   for (std::size_t i = 0; places.exact && i < call.messages; ++i)
     for (std::size_t part = 0; part < kWritten.size(); ++part) {
-      // Reasoning before earlier answers is often omitted by design.
+      // Often omitted by design before earlier answers.
       const Json* said = kWritten[part] == "content" || kWritten[part] == "tool_calls"
                              ? call.conversation.messages[i].find(kWritten[part])
                              : nullptr;
@@ -344,7 +344,7 @@ std::string ChatRenderer::end_of_turn() const {
   constexpr std::string_view kAnswer = "quench-answer";
   Json::Array example{Json::Object{{"role", "user"}, {"content", "question"}},
                       Json::Object{{"role", "assistant"}, {"content", kAnswer}}};
-  // The token may be output by the next turn.
+  // The next turn may output the token.
   for (const bool asks_again : {false, true}) {
     if (asks_again) example.push_back(Json::Object{{"role", "user"}, {"content", "question"}});
     const std::string text = text_of(example, false);
@@ -357,7 +357,7 @@ std::string ChatRenderer::end_of_turn() const {
   return {};
 }
 
-// Segments encoded as a unit: split around plain special tokens.
+// Units of encoding, split around plain special tokens.
 std::vector<DocumentPiece> ChatRenderer::pieces(std::string_view text, const std::vector<Range>& ranges,
                                                 const std::vector<SpecialTokens::Occurrence>& plain) const {
   std::vector<DocumentPiece> pieces;
@@ -371,7 +371,7 @@ std::vector<DocumentPiece> ChatRenderer::pieces(std::string_view text, const std
     pieces.push_back(std::move(piece));
   };
   std::size_t done = 0, stretch = 0, next = 0;
-  const auto close = [&](std::size_t end) {  // current segment ends here
+  const auto close = [&](std::size_t end) {  // of the segment
     if (next == plain.size() || plain[next].begin >= end) return;
     add(done, stretch, true);
     add(stretch, end, false);

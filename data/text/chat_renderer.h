@@ -1,5 +1,5 @@
 #pragma once
-// Renders a tokenizer's own chat templates as Transformers' apply_chat_template.
+// A tokenizer's own chat templates, as Transformers' apply_chat_template.
 
 #include <filesystem>
 #include <map>
@@ -22,32 +22,29 @@ namespace quench {
 
 class ChatRenderer {
  public:
-  // `templates`: default and named; the argument "chat_template" selects one, conversations with tools use "tool_use".
-  // `date` ("2024-07-26", or empty): for strftime_now. `kwargs` (object or null): template arguments, overridden by the
-  // record's. Throws unsupported for invalid templates, bad_config for invalid dates, and kwargs that are not an object
-  // or contain messages.
+  // `templates`: default and named; argument "chat_template" selects one, conversations with tools use "tool_use".
+  // `date` ("2024-07-26", or empty): for strftime_now. `kwargs` (object or null): overridden by the record's. Throws
+  // unsupported for invalid templates, bad_config for invalid dates, and kwargs that are no object or contain messages.
   ChatRenderer(const Tokenizer::ChatTemplateText& templates, const Tokenizer& tokenizer, std::string_view date,
                const Json& kwargs = {});
   ChatRenderer(std::string_view source, const std::string& name, const Tokenizer& tokenizer, std::string_view date);
 
-  // Rendered conversation, in several pieces if plain text contains special token texts. Special tokens in assistant
-  // text are parsed, except turn delimiters; in other messages they stay plain. `notes` (nullable) counts the latter,
-  // unused keys, and turns without an end token.
+  // In several pieces if plain text contains special token texts. Those in assistant text are parsed, except turn
+  // delimiters; in other messages they stay plain. `notes` (nullable) counts the latter, unused keys, and turns without
+  // an end token.
   //
-  // Targets of `assistant` and `last`: {% generation %} blocks, as in Transformers; without them, an assistant turn
-  // from the end of the generation prompt through its end token (AssistantTurns). Throws invalid_argument for
-  // conversations that the template rejects and, naming the message, for a message to train on without a target;
-  // unsupported for missing template features.
+  // Targets of `assistant` and `last`: {% generation %} blocks, as in Transformers; else an assistant turn from the end
+  // of the generation prompt through its end token (AssistantTurns). Throws invalid_argument for rejected conversations
+  // and, naming the message, for one to train on without a target; unsupported for missing template features.
   [[nodiscard]] std::vector<DocumentPiece> render(const Conversation& conversation, TrainOn train_on,
                                                   RecordNotes* notes = nullptr) const;
 
-  // Generation prompt of the conversation; no targets. Throws as render().
+  // No targets. Throws as render().
   [[nodiscard]] std::vector<DocumentPiece> prompt(const Conversation& conversation) const;
-  // Special token after an answer, or at the start of the next turn; empty: none, or the probe conversations are
-  // rejected.
+  // Special token after an answer, or at the next turn's start; empty: none, or the probe conversations are rejected.
   [[nodiscard]] std::string end_of_turn() const;
 
-  // Cache key: everything that affects the rendering.
+  // Cache key of the rendering.
   [[nodiscard]] const std::string& identity() const noexcept { return identity_; }
 
  private:
@@ -55,14 +52,14 @@ class ChatRenderer {
     jinja::Template code;
     std::string origin;
     TemplateNames names;
-    bool text_arguments = false;   // call arguments as text instead of objects
-    bool absent_contents = false;  // null contents are left out of their messages
-    bool list_contents = false;    // contents only as lists of parts
+    bool text_arguments = false;   // call arguments as text, not objects
+    bool absent_contents = false;  // null contents are left out
+    bool list_contents = false;    // contents as lists of parts
   };
   struct Call {
     const Conversation& conversation;
     const Source& source;
-    std::size_t messages = 0;  // number of leading messages
+    std::size_t messages = 0;  // leading
     bool generation_prompt = false;
     TextMarks* marks = nullptr;
   };
@@ -93,7 +90,7 @@ class ChatRenderer {
                                                   const std::vector<SpecialTokens::Occurrence>& plain) const;
   void note(const Call& call, std::string_view text, const MarkedPlaces& places, RecordNotes* notes) const;
 
-  std::map<std::string, Source, std::less<>> sources_;  // "default" and others
+  std::map<std::string, Source, std::less<>> sources_;  // by name
   std::string identity_;
   Json::Object kwargs_;
   SpecialTokens special_, control_;                                // all; turn delimiters

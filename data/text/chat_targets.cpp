@@ -1,4 +1,3 @@
-// Target masks of chats rendered by a tokenizer's own template.
 
 #include <algorithm>
 #include <map>
@@ -42,7 +41,7 @@ void remove(std::vector<Range>& ranges, Range out) {
 
 }  // namespace
 
-// Common prefix in bytes, without partial special tokens.
+// Bytes, without partial special tokens.
 std::size_t ChatRenderer::shared_prefix(std::string_view a, std::string_view b) const {
   std::size_t shared = shared_bytes(a, b);
   for (const std::string_view text : {a, b})
@@ -71,7 +70,7 @@ std::string ChatRenderer::generation_prompt(const Call& call, std::string_view t
   return prompted ? prompted->substr(shared_prefix(text, *prompted)) : std::string();
 }
 
-// Text before the first answer's content, for templates without a generation prompt.
+// For templates without a generation prompt.
 std::string ChatRenderer::answer_header(const Call& call) const {
   constexpr std::string_view kAnswer = "quench-answer";
   const Json::Array& messages = call.conversation.messages;
@@ -87,7 +86,7 @@ std::string ChatRenderer::answer_header(const Call& call) const {
   }
   const std::size_t at = answered.text.rfind(kAnswer);
   if (at == std::string::npos) return {};
-  // A header of only white space belongs to the answer.
+  // White space only: part of the answer.
   const auto header = [&](std::size_t begin) {
     const std::string text = answered.text.substr(begin, at - begin);
     return jinja::strip(text, {}, jinja::StripSide::both).empty() ? std::string() : text;
@@ -101,8 +100,7 @@ std::string ChatRenderer::answer_header(const Call& call) const {
   return header(asked + before.size());
 }
 
-// Byte of `text` at the empty content of a message, from a rendering with a non-empty content; nullopt if the two
-// differ in more than that content and adjacent white space.
+// By a rendering with a non-empty content; nullopt if the two differ in more than that and adjacent white space.
 std::optional<std::size_t> ChatRenderer::empty_content(const Call& call, std::size_t message,
                                                        std::string_view text) const {
   constexpr std::string_view kProbe = "quench-probe";
@@ -133,7 +131,7 @@ std::optional<std::size_t> ChatRenderer::empty_content(const Call& call, std::si
   return shared;
 }
 
-// `places` plus those of the assistant's empty contents.
+// With those of empty contents.
 MarkedPlaces ChatRenderer::with_empty_contents(const Call& call, MarkedPlaces places, std::string_view text) const {
   for (std::size_t i = 0; i < call.messages; ++i) {
     const auto owner = static_cast<int>(i);
@@ -211,11 +209,11 @@ std::vector<Range> ChatRenderer::marked_targets(const Call& call, const jinja::R
     return owners;
   };
   std::map<std::size_t, std::vector<Range>> by_message;  // target messages only
-  std::optional<std::size_t> latest;                     // owner of the previous generation block
+  std::optional<std::size_t> latest;                     // owner of the previous block
   for (const Range& generation : rendered.generations) {
     if (generation.begin >= generation.end) continue;
     std::vector<std::size_t> owners = owners_of(generation);
-    if (owners.empty() && latest) owners.push_back(*latest);  // end of the text, output after the loop
+    if (owners.empty() && latest) owners.push_back(*latest);  // output after the loop
     if (!owners.empty()) latest = owners.back();
     std::vector<Range> ranges{generation};
     for (const std::size_t owner : owners) {
@@ -237,7 +235,7 @@ std::vector<Range> ChatRenderer::marked_targets(const Call& call, const jinja::R
     const auto found = by_message.find(i);
     const bool written = std::ranges::any_of(
         places.places, [&](const MarkedPlaces::Place& place) { return place.owner == static_cast<int>(i); });
-    // If the template omits the calls, only the end token of the turn is left.
+    // Calls omitted: only the turn's end token is left.
     const bool ends_alone =
         found != by_message.end() && !found->second.empty() && std::ranges::all_of(found->second, [&](const Range& r) {
           return special_.alone(std::string_view(rendered.text).substr(r.begin, r.end - r.begin));

@@ -9,9 +9,9 @@
 namespace quench {
 namespace {
 
-// Text without the white space at its ends, as Jinja's filter `trim` and Python's strip() leave it.
+// As Jinja's filter `trim` and Python's strip().
 std::string_view trim(std::string_view text) {
-  std::size_t begin = 0, end = 0;  // of what is no white space
+  std::size_t begin = 0, end = 0;  // of the rest
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t length = std::max<std::size_t>(utf8_sequence_length(text, i), 1);
     const bool space = utf8_sequence_length(text, i) > 0 && is_python_space(decode_code_point(text, i));
@@ -35,9 +35,8 @@ void add_answer(std::vector<DocumentPiece>& pieces, std::string_view chat_templa
   pieces.push_back({.text = std::move(text), .target = target, .markup = markup});
 }
 
-// For each question and its answer <s>[INST] question [/INST] answer </s> with white space around question and answer
-// removed. A system message stands at the start of the first question, as <<SYS>>\nmessage\n<</SYS>>\n\n. Questions and
-// answers alternate.
+// Per question and answer: <s>[INST] question [/INST] answer </s>, both trimmed. The system message begins the first
+// question: <<SYS>>\nmessage\n<</SYS>>\n\n. Questions and answers alternate.
 void render_llama2(const std::vector<ChatMessage>& messages, bool all, std::vector<DocumentPiece>& pieces) {
   const bool system = !messages.empty() && messages.front().role == "system";
   for (std::size_t i = system ? 1 : 0; i < messages.size(); ++i) {
@@ -61,7 +60,7 @@ void render_llama2(const std::vector<ChatMessage>& messages, bool all, std::vect
   }
 }
 
-// The question ends with what asks for an answer.
+// The generation prompt is the question's end.
 void begin_llama2(std::vector<DocumentPiece>&, bool) {}
 
 void begin_llama3(std::vector<DocumentPiece>& pieces, bool target) {
@@ -76,8 +75,7 @@ void begin_chatml(std::vector<DocumentPiece>& pieces, bool target) {
   add_text(pieces, "assistant\n", target);
 }
 
-// <|begin_of_text|>, then for each message <|start_header_id|>role<|end_header_id|>\n\ncontent<|eot_id|> with white
-// space around the content removed.
+// <|begin_of_text|>, then per message <|start_header_id|>role<|end_header_id|>\n\ncontent<|eot_id|>, trimmed.
 void render_llama3(const std::vector<ChatMessage>& messages, bool all, std::vector<DocumentPiece>& pieces) {
   add_special(pieces, "<|begin_of_text|>", all);
   for (const auto& [role, content, train] : messages) {
@@ -95,7 +93,7 @@ void render_llama3(const std::vector<ChatMessage>& messages, bool all, std::vect
   }
 }
 
-// For each message <|im_start|>role\ncontent<|im_end|>\n.
+// Per message <|im_start|>role\ncontent<|im_end|>\n.
 void render_chatml(const std::vector<ChatMessage>& messages, bool all, std::vector<DocumentPiece>& pieces) {
   for (const auto& [role, content, train] : messages) {
     const bool assistant = role == "assistant", every = all && train;
@@ -130,7 +128,7 @@ bool fits(const ChatTemplate& known, const Tokenizer& tokenizer) {
   return has_tokens && (known.owns_tokens == nullptr || known.owns_tokens(tokenizer));
 }
 
-// The template, if every message can be written in it.
+// Checks that every message is expressible.
 const ChatTemplate& checked_template(const ChatTemplate* known, const std::vector<ChatMessage>& messages) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, known != nullptr,
                   "chats need a template, and the tokenizer has none, nor the special tokens of a built-in one: set "

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant", "tool"};
 
-// Role names of ShareGPT data. A function call is an assistant turn.
+// ShareGPT. A function call is an assistant turn.
 constexpr std::string_view kCall = "function_call";
 constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kSpeakers = {{{"human", "user"},
                                                                                       {"user", "user"},
@@ -26,7 +26,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kSpeaker
                                                                                       {"function_response", "tool"},
                                                                                       {"observation", "tool"}}};
 
-// String, or concatenated text of a list of parts.
+// Parts are concatenated.
 std::string content_of(const Json& message, std::string_view key) {
   const Json* content = message.find(key);
   if (content == nullptr || !content->is_array()) return typed_field(message, key, "string").as_string();
@@ -39,10 +39,10 @@ std::string content_of(const Json& message, std::string_view key) {
   return text;
 }
 
-// Reasoning keys of data sets; templates read the first two. Filled as in Transformers.
+// Templates read the first two. Filled as in Transformers.
 constexpr std::array<std::string_view, 3> kReasoning = {"reasoning_content", "thinking", "reasoning"};
 
-// Message with a normalized flag in place of the flag fields.
+// In place of the flag fields.
 Json with_flag(Json message, const Json& given) {
   const std::optional<bool> flag = message_flag(given);
   std::vector<std::string> names;
@@ -73,7 +73,7 @@ Json openai_message(const Json& given) {
   Json message = with_tool_calls(given);
   const Json* content = given.find("content");
   const bool absent = content == nullptr || content->is_null();
-  // Calls and reasoning need no content.
+  // No content needed.
   const bool thinks = std::ranges::any_of(kReasoning, [&](std::string_view key) {
     const Json* reasoning = given.find(key);
     return reasoning != nullptr && !reasoning->is_null();
@@ -82,7 +82,7 @@ Json openai_message(const Json& given) {
     message.set("content", Json());
   else
     message.set("content", content_of(given, "content"));
-  // Null fields: columns of other records.
+  // Null: columns of other records.
   for (const char* key : {"name", "tool_call_id", "reasoning_content"})
     if (const Json* value = message.find(key); value != nullptr && value->is_null()) message.erase(key);
   for (const std::string_view key : kReasoning) {
@@ -110,7 +110,7 @@ Json sharegpt_message(const Json& given) {
   std::string content = content_of(given, "value");
   const auto known =
       std::ranges::find(kSpeakers, std::string_view(from), [](const auto& entry) { return entry.first; });
-  // Unknown roles are kept for the error of check_conversation().
+  // Unknown ones: for check_conversation().
   Json message = from == kCall
                      ? call_message(content)
                      : Json(Json::Object{{"role", known != kSpeakers.end() ? known->second : std::string_view(from)},
@@ -120,7 +120,7 @@ Json sharegpt_message(const Json& given) {
   return with_flag(std::move(message), given);
 }
 
-// Either message form may occur under either key.
+// Under either key.
 Json message_of(const Json& given) {
   return given.find("from") != nullptr && given.find("role") == nullptr ? sharegpt_message(given)
                                                                         : openai_message(given);
@@ -148,7 +148,7 @@ Json::Object kwargs_of(const Json& record) {
   return kwargs.as_object();
 }
 
-// All columns except `own`, the keys of the messages.
+// Except `own`.
 void add_columns(const Json& record, std::initializer_list<std::string_view> own, Conversation& conversation) {
   add_system(record, conversation.messages);
   conversation.tools = tools_of(record);

@@ -13,7 +13,7 @@ struct FlagName {
   std::string_view key;
   FlagSense sense;
 };
-// Synonyms in training programs and data sets.
+// Of training programs and data sets.
 constexpr std::array<FlagName, 19> kFlags = {{{"train", FlagSense::trains},
                                               {"training", FlagSense::trains},
                                               {"trainable", FlagSense::trains},
@@ -39,7 +39,7 @@ const FlagName* flag_name(std::string_view key) {
   return found != kFlags.end() ? &*found : nullptr;
 }
 
-// nullopt for non-boolean values.
+// nullopt if no boolean.
 std::optional<bool> truth(const Json& value) {
   if (value.is_bool()) return value.as_bool();
   if (value.is_number()) {
@@ -70,7 +70,7 @@ Json wrapped_function(const Json& function) {
   return Json::Object{{"type", "function"}, {"function", function}};
 }
 
-// A call is {"function": {"name", "arguments"}}, for some templates {"name", "arguments"}.
+// {"function": {"name", "arguments"}}, or {"name", "arguments"}.
 void check_call(const Json& given, std::size_t i) {
   const Json* call = &given;
   if (const Json* function = call->is_object() ? call->find("function") : nullptr; function != nullptr) call = function;
@@ -101,7 +101,7 @@ std::optional<bool> message_flag(const Json& message) {
     const FlagName* name = flag_name(key);
     if (name == nullptr || is_blank(value)) continue;
     const std::optional<bool> given = truth(value);
-    // Either sense: masked from the loss, or included by the loss mask.
+    // Masked from the loss, or included by a loss mask.
     if (name->sense == FlagSense::either && !(value.is_bool() && *given))
       reject_record(
           "field \"mask\" is ambiguous (data sets use it for both trained and masked); rename it to \"train\" or "

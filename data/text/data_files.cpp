@@ -36,7 +36,7 @@ constexpr std::array<SplitWord, 10> kSplitWords = {{{"train", "train"},
                                                     {"eval", "test"},
                                                     {"evaluation", "test"}}};
 
-// Metadata files of data sets and models, in lower case.
+// Lower case.
 constexpr std::array<std::string_view, 9> kDescriptions = {
     "dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json",           "dataset.json",
     "config.json",       "tokenizer.json",     "requirements.txt",  "tokenizer_config.json"};
@@ -56,7 +56,7 @@ std::string_view split_of_word(std::string_view word) {
   return known != kSplitWords.end() ? known->split : std::string_view();
 }
 
-// "train" from "my-train_02"; empty: no split word.
+// "train" of "my-train_02"; or empty.
 std::string_view split_of_name(const std::string& name) {
   const std::string text = lower(name);
   for (std::size_t begin = 0; begin < text.size();) {
@@ -70,7 +70,7 @@ std::string_view split_of_name(const std::string& name) {
   return {};
 }
 
-// "train_sft" from "train_sft-00000-of-00003-0123abcd", the Hub's shard names; empty for other names.
+// "train_sft" of "train_sft-00000-of-00003-0123abcd" (the Hub's shards); or empty.
 std::string sharded_split(const std::string& stem) {
   const std::size_t of = stem.find("-of-");
   if (of == std::string::npos) return {};
@@ -85,9 +85,9 @@ struct FolderFile {
   fs::path path;
   const TextFormat* format = nullptr;
   std::string_view split{};  // train, validation, test or empty
-  std::string name{};        // split as spelled in the path: "train_sft"
+  std::string name{};        // as spelled: "train_sft"
   std::string_view word{};
-  std::string set{};  // parent folders that name no split
+  std::string set{};  // parent folders without a split
 };
 
 bool is_left_out(const fs::path& path) {
@@ -96,7 +96,7 @@ bool is_left_out(const fs::path& path) {
          name.starts_with("cache-") || std::ranges::find(kDescriptions, name) != kDescriptions.end();
 }
 
-// Split by the whole file name, else by the nearest split folder.
+// By the whole file name, else the nearest split folder.
 FolderFile folder_file(const fs::path& root, const fs::path& path, const TextFormat* format) {
   FolderFile file{.path = path, .format = format};
   std::string stem = path.stem().string();
@@ -133,7 +133,7 @@ void collect(const fs::path& root, const fs::path& folder, int depth, std::vecto
   }
 }
 
-// Distinguishing names of the files, for messages.
+// For messages.
 template <class Name>
 std::string names_of(const std::vector<FolderFile>& files, Name name) {
   std::set<std::string> names;
@@ -145,7 +145,7 @@ std::string parent_of(const FolderFile& file) {
   return file.path.parent_path().string();
 }
 
-// Split words within names count only if every file has one: among texts they may be incidental.
+// Only if every file has one: among texts they may be incidental.
 void use_words(std::vector<FolderFile>& files) {
   const auto named = [](const FolderFile& file) { return !file.split.empty(); };
   const auto worded = [](const FolderFile& file) { return !file.word.empty(); };
@@ -206,7 +206,6 @@ std::vector<fs::path> data_of_folder(const fs::path& folder, DataSplit split) {
   return paths;
 }
 
-// Files matching the patterns within the folder.
 std::vector<fs::path> matches(const fs::path& folder, const std::vector<std::string>& patterns) {
   std::vector<fs::path> found;
   for (const std::string& pattern : patterns) {
@@ -226,7 +225,7 @@ std::vector<fs::path> matches(const fs::path& folder, const std::vector<std::str
   return found;
 }
 
-// Files declared by the data set card; empty if none exist.
+// Empty if none exist.
 std::vector<fs::path> files_of_card(const fs::path& folder, DataSplit split) {
   std::error_code ignored;
   const fs::path card = folder / "README.md";
@@ -271,7 +270,7 @@ std::vector<fs::path> files_of_card(const fs::path& folder, DataSplit split) {
               folder.string(), split == DataSplit::train ? "train" : "validation or test", fmt::join(names, ", "));
 }
 
-// Shards of quench tokenize; empty for other folders.
+// Empty for other folders.
 std::vector<fs::path> shards_of_folder(const fs::path& folder, DataSplit split) {
   std::error_code ignored;
   std::vector<fs::path> shards;

@@ -21,7 +21,7 @@ DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, const EncoderOption
       "the tokenizer has no end-of-sequence token to put after each document; name one in its files, or set "
       "eos to none");
   if (!options.add_special_tokens) return;
-  // Prefix and suffix added by add_special_tokens.
+  // Of add_special_tokens.
   const auto plain = tokenizer.encode("a", {.add_special_tokens = false, .parse_special = false});
   const auto framed = tokenizer.encode("a", {.add_special_tokens = true, .parse_special = false});
   const auto at = std::search(framed.begin(), framed.end(), plain.begin(), plain.end());
@@ -64,7 +64,7 @@ std::vector<EncodedDocument> DocumentEncoder::encode(std::span<const Document> d
         ids = std::move(encoded[kind][next[kind]++]);
       }
       if (piece.joined) {
-        // Ids of the joined text: the prefix shared with the preceding text alone stays with it.
+        // Ids shared with the preceding text alone stay with it.
         const auto shared = std::mismatch(last.begin(), last.end(), ids.begin(), ids.end()).second - ids.begin();
         out.ids.resize(out.ids.size() - last.size() + static_cast<std::size_t>(shared));
         if (keep_targets) out.targets.resize(out.ids.size());
@@ -128,7 +128,7 @@ void DocumentEncoder::append_piece(const DocumentPiece& piece, std::vector<std::
 std::vector<std::uint8_t> DocumentEncoder::flags_of(const DocumentPiece& piece,
                                                     std::span<const std::int32_t> ids) const {
   const std::vector<std::size_t> ends = tokenizer_.decoded_ends(ids);
-  // A normalizing tokenizer decodes to another text: number of its bytes before a position.
+  // After normalization the decoded text differs: its bytes before a position.
   const bool same = !ends.empty() && ends.back() == piece.text.size();
   const auto decoded = [&](std::size_t byte) {
     if (same) return byte;

@@ -70,7 +70,7 @@ void resolve_chats(ReaderOptions& options, const Tokenizer& tokenizer) {
 std::unique_ptr<DocumentReader> open_document_reader(const std::filesystem::path& path, const ReaderOptions& options) {
   QUENCH_CHECK(options.max_document_bytes > 0, "{}: documents of at most 0 bytes", path.string());
   const TextFormat* format = options.format != nullptr ? options.format : text_format_of(path);
-  if (format == nullptr && path != kStandardInput) (void)TextInput(path).peek();  // rejects unsupported compression
+  if (format == nullptr && path != kStandardInput) (void)TextInput(path).peek();  // unsupported compression
   QUENCH_CHECK_AS(ErrorCode::bad_config, format != nullptr,
                   "{}: the text format is unknown; set the format to one of {}",
                   path == kStandardInput ? "standard input" : path.string(), fmt::join(text_formats().names(), ", "));

@@ -11,9 +11,9 @@ namespace quench {
 namespace {
 
 constexpr std::size_t kMaxListed = 40;
-// Columns of messages, unless text.
+// Unless text.
 constexpr std::array<std::string_view, 4> kChatColumns = {"messages", "conversations", "prompt", "completion"};
-// Required targets: without them a record has no training text.
+// Else no training text.
 constexpr std::array<std::string_view, 4> kNeeded = {"text", "prompt", "completion", "messages"};
 
 std::string listed(const std::vector<std::string>& columns) {
@@ -23,7 +23,7 @@ std::string listed(const std::vector<std::string>& columns) {
   return columns.size() > kMaxListed ? text + ", ..." : text;
 }
 
-// Value of a column or path; null: absent.
+// Or null.
 Json* find_column(Json& record, std::string_view path) {
   if (Json* value = record.find(path)) return value;
   for (std::size_t dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.', dot + 1)) {

@@ -1,5 +1,5 @@
 #pragma once
-// Mapping of record columns to the names and shapes of record kinds (data/text/record_kind.h).
+// Record columns under the names and shapes of record kinds (record_kind.h).
 
 #include <array>
 #include <map>
@@ -11,30 +11,29 @@
 
 namespace quench {
 
-// Target -> column name, or path in nested objects ("data.body").
+// Target -> column, or path in nested objects ("data.body").
 using ColumnNames = std::map<std::string, std::string>;
 
 inline constexpr std::array<std::string_view, 6> kColumnTargets = {"text",     "prompt", "completion",
                                                                    "messages", "tools",  "system"};
 
-// Throws bad_config for an unknown key, an empty name, or keys of several record kinds; `option`: config key in errors
-// ("data.columns").
+// Throws bad_config for an unknown key, an empty name, or keys of several record kinds; `option`: config key.
 void check_columns(const ColumnNames& names, std::string_view option);
-// {"text": "body"} from "text=body". Throws bad_config for an empty side of "=".
+// Throws bad_config for an empty side of "=".
 [[nodiscard]] ColumnNames columns_from_words(const std::vector<std::string>& words, std::string_view option);
 
 class RecordColumns {
  public:
-  // `field`: key of text records. `known`: columns of the file, or empty. Throws bad_config naming `file` for an
-  // unknown column, with the nearest name.
+  // `field`: key of text records. `known`: columns, or empty. Throws bad_config naming `file` for an unknown column,
+  // with the nearest name.
   RecordColumns(ColumnNames names, std::string field, const std::vector<std::string>& known, const std::string& file);
 
-  // Record kind implied by the targets; empty: undetermined.
+  // By the targets; empty: undetermined.
   [[nodiscard]] std::string_view kind() const noexcept { return kind_; }
-  // Renames the columns of an object. A chat column that is a struct of lists, or JSON text, becomes a list of
-  // messages. Throws corrupt for a missing text, prompt, completion or messages column, and invalid JSON.
+  // A chat column that is a struct of lists, or JSON text, becomes a list of messages. Throws corrupt for a missing
+  // text, prompt, completion or messages column, and invalid JSON.
   void apply(Json& record);
-  // Throws bad_config for a column absent from every record, with the nearest name; called at the end of the file.
+  // At the end of the file: throws bad_config for a column absent from every record, with the nearest name.
   void require_seen() const;
 
  private:
@@ -44,7 +43,7 @@ class RecordColumns {
   std::string field_, file_;
   std::string_view kind_;
   std::map<std::string, bool> seen_;  // by target
-  std::vector<std::string> columns_;  // of the file, or of the records so far
+  std::vector<std::string> columns_;  // of the file, or of records so far
   bool any_ = false;
 };
 

@@ -11,14 +11,14 @@
 namespace quench {
 namespace {
 
-// True, and counted, if the record excludes itself from training.
+// Counted.
 bool is_left_out(const Json& record, const ReaderOptions& options) {
   if (record_flag(record).value_or(true)) return false;
   if (options.notes) ++options.notes->left_out;
   return true;
 }
 
-// Counts keys of a record without messages outside `read` and flags.
+// Without messages; outside `read` and flags.
 void note_keys_of(const Json& record, std::span<const std::string_view> read, const ReaderOptions& options) {
   if (!options.notes) return;
   std::vector<std::string_view> names(read.begin(), read.end());
@@ -40,8 +40,7 @@ std::int64_t integer_at(const Json::Array& list, std::size_t i, std::string_view
   return list[i].as_int();
 }
 
-// Tokens with attention mask 0 are padding and dropped. Labels in Hugging Face convention: unshifted, the id or
-// kIgnoreLabel.
+// Attention mask 0: padding, dropped. Labels: unshifted, the id or kIgnoreLabel (Hugging Face).
 std::vector<DocumentPiece> token_pieces(const Json& record, const ReaderOptions& options) {
   const Json::Array& ids = typed_field(record, "input_ids", "array").as_array();
   if (is_left_out(record, options)) return {};
@@ -80,7 +79,7 @@ void keep_last_targets(std::vector<DocumentPiece>& pieces) {
   for (; piece != pieces.rend(); ++piece) piece->target = false;
 }
 
-// Counts plain special token texts in messages of a built-in template, and unused keys.
+// Built-in template: plain special token texts, and unused keys.
 void note_conversation(const Conversation& conversation, const ReaderOptions& options) {
   if (!options.notes) return;
   note_keys(conversation, nullptr, *options.notes);
@@ -114,7 +113,7 @@ std::vector<DocumentPiece> chat_pieces(const Json& record, const ReaderOptions& 
   return conversation_pieces(std::move(conversation), options);
 }
 
-// Message lists; the completion's are targets.
+// The completion's messages are targets.
 bool is_chat_pair(const Json& record) {
   return record.at("prompt").is_array() || record.at("completion").is_array();
 }

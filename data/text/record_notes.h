@@ -1,5 +1,5 @@
 #pragma once
-// Counters for warnings about records: unused keys, plain special tokens, unterminated turns.
+// Counts for warnings about records.
 
 #include <cstdint>
 #include <map>
@@ -14,21 +14,20 @@ namespace quench {
 
 struct RecordNotes {
   using Counts = std::map<std::string, std::uint64_t>;
-  Counts record_keys;  // unused record keys: number of records
+  Counts record_keys;  // unused: records
   Counts message_keys;
-  Counts plain_tokens;  // special token texts kept as plain text: occurrences
-  Counts unwritten;     // texts not rendered by the chat template, by key: messages
+  Counts plain_tokens;  // texts kept plain: occurrences
+  Counts unwritten;     // not rendered, by key: messages
   std::uint64_t left_out = 0;
-  std::uint64_t unended = 0;             // conversations whose last target turn has no end token
-  std::uint64_t unended_generation = 0;  // the same, excluded by the template's {% generation %} block
+  std::uint64_t unended = 0;             // conversations without an end token of the last target turn
+  std::uint64_t unended_generation = 0;  // the same, by the template's {% generation %} block
 
   [[nodiscard]] std::vector<std::string> warnings() const;
 };
 
-// Counts unused keys of a conversation. `names`: of its template; null: a built-in template, which reads only roles and
-// contents.
+// Unused keys. `names`: of the template; null: built-in, reading only roles and contents.
 void note_keys(const Conversation& conversation, const TemplateNames* names, RecordNotes& notes);
-// Counts the keys of a record outside `read`.
+// Outside `read`.
 void note_keys(const Json& record, std::span<const std::string_view> read, RecordNotes& notes);
 
 }  // namespace quench

@@ -40,7 +40,6 @@ class RecordReader final : public DocumentReader {
       try {
         read_record(record.value, document);
       } catch (const Error& error) {
-        // Configuration errors, not bad records.
         if (error.code() == ErrorCode::bad_config || error.code() == ErrorCode::unsupported)
           throw Error(error.code(), fmt::format("{}: {}", origin, error.what()), error.where());
         bad_record(options_.on_bad_record, origin, error.what());
@@ -72,7 +71,7 @@ class RecordReader final : public DocumentReader {
 
   [[nodiscard]] const RecordKind& kind_of(const Json& record) const {
     if (columns_.kind().empty()) return record_kind_of(record, options_.field);
-    // Only these columns; others are ignored.
+    // Others are ignored.
     Json pair = Json::object();
     for (const char* key : {"prompt", "completion"})
       if (const Json* value = record.find(key)) pair.set(key, *value);

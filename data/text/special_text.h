@@ -1,5 +1,4 @@
 #pragma once
-// Special token texts in documents.
 
 #include <cstdint>
 #include <map>
@@ -16,7 +15,7 @@ class SpecialTextCounter {
  public:
   explicit SpecialTextCounter(const Tokenizer& tokenizer);
 
-  // Counts occurrences in pieces without special token parsing.
+  // In pieces without special token parsing.
   void count(std::span<const Document> documents);
   [[nodiscard]] const std::map<std::string, std::uint64_t>& found() const noexcept { return found_; }
   // At most ten are named.

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Lock held until destruction or process exit.
+// To destruction or process exit.
 class FileLock {
  public:
   explicit FileLock(const fs::path& path) : file_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
@@ -49,7 +49,7 @@ class FileLock {
   int file_;
 };
 
-// Empty: no complete cache entry.
+// Empty if incomplete.
 std::vector<fs::path> cached_shards(const fs::path& folder) {
   std::error_code ignored;
   if (!fs::exists(folder / "dataset.json", ignored)) return {};
@@ -83,12 +83,12 @@ std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, co
     QUENCH_CHECK_AS(ErrorCode::bad_config, path != kStandardInput,
                     "training reads its data more than once, which standard input does not allow; make shards of it "
                     "with `quench tokenize --input -`");
-    // Automatic format: the extension affects the result.
+    // Automatic: by extension.
     key.add(options.reader.format == nullptr ? text_extension(path) : std::string());
     key.add(BinaryFile(path));
   }
   fs::create_directories(options.folder);
-  remove_stale_temporaries(options.folder);  // for any key: leftovers of killed processes
+  remove_stale_temporaries(options.folder);  // of killed processes
   const fs::path folder = options.folder / key.text();
   const FileLock lock(options.folder / (key.text() + ".lock"));
   std::vector<fs::path> shards = cached_shards(folder);
@@ -96,7 +96,7 @@ std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, co
     QUENCH_LOG_INFO("tokenized text found in {}", folder.string());
     for (const std::string& warning : stored_warnings(folder)) QUENCH_LOG_WARN("{}", warning);
     std::error_code ignored;
-    fs::remove(journal_of(folder), ignored);  // leftover of a process killed after completion
+    fs::remove(journal_of(folder), ignored);  // of a process killed after completion
     return shards;
   }
   const StopPoll stop = options.watch_stop ? options.watch_stop() : StopPoll();
@@ -112,7 +112,7 @@ std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, co
     QUENCH_LOG_WARN("{} records could not be used and were skipped, the first: {}", result.report.bad_records,
                     result.report.first_bad.front());
   for (const std::string& warning : result.warnings) QUENCH_LOG_WARN("{}", warning);
-  // A stop requested during completion would be lost for the caller.
+  // Else the caller would lose a stop during completion.
   if (const int reason = stop ? stop() : 0; reason != 0)
     throw TokenizationStopped(reason, "the text is tokenized; the same command continues from there");
   return cached_shards(folder);

@@ -12,7 +12,7 @@
 namespace quench {
 namespace {
 
-// Empty unless a regular file.
+// Empty unless regular.
 std::string first_bytes(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return {};

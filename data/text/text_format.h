@@ -1,5 +1,5 @@
 #pragma once
-// Registry of text and record file formats.
+// Text and record file formats.
 
 #include <filesystem>
 #include <memory>
@@ -15,20 +15,20 @@ namespace quench {
 struct TextFormat {
   std::string_view name;
   std::string_view summary;
-  std::vector<std::string_view> extensions;  // file extensions in lower case: ".jsonl"
-  // Exactly one is set: reader of documents, or of records with one document each.
+  std::vector<std::string_view> extensions;  // lower case: ".jsonl"
+  // Exactly one is set.
   std::unique_ptr<DocumentReader> (*open)(const std::filesystem::path& path, const ReaderOptions& options) = nullptr;
   std::unique_ptr<RecordSource> (*open_records)(const std::filesystem::path& path,
                                                 const RecordSourceOptions& options) = nullptr;
-  std::vector<std::string_view> magics = {};  // magic bytes, overriding the file name
+  std::vector<std::string_view> magics = {};  // override the file name
 };
 
 [[nodiscard]] const ChoiceTable<TextFormat>& text_formats();
-// By magic bytes, else by name; null: unknown.
+// By magic bytes, else name; or null.
 [[nodiscard]] const TextFormat* text_format_of(const std::filesystem::path& path);
-// By magic bytes only; null: unknown.
+// Or null.
 [[nodiscard]] const TextFormat* text_format_by_bytes(const std::filesystem::path& path);
-// Records of a file; JSON lines for unknown or text formats. Throws the errors of the format's reader.
+// Unknown and text formats: JSON lines. Throws the errors of the format's reader.
 [[nodiscard]] std::unique_ptr<RecordSource> open_records(const std::filesystem::path& path,
                                                          const RecordSourceOptions& options = {});
 

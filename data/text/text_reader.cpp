@@ -19,8 +19,8 @@ bool is_space(char c) {
   return is_blank(c) || c == '\n' || c == '\v' || c == '\f';
 }
 
-// Split point of an oversized document: before the last line that starts with a visible character, else the last space,
-// else the last whole character. The first two are token boundaries.
+// Of an oversized document: before the last line that starts with a visible character, else the last space (both token
+// boundaries), else the last whole character.
 std::size_t find_cut(std::string_view text) {
   for (std::size_t i = text.size() - 1; i > 0; --i)
     if (text[i - 1] == '\n' && !is_space(text[i])) return i;
@@ -35,7 +35,7 @@ std::uint64_t count_lines(std::string_view text) {
   return static_cast<std::uint64_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
-// Bytes of leading lines that are empty or only spaces and tabs.
+// Empty, or spaces and tabs.
 std::size_t leading_blank_lines(std::string_view text) {
   std::size_t length = 0;
   for (std::size_t i = 0; i < text.size() && (is_blank(text[i]) || text[i] == '\n'); ++i)
@@ -75,7 +75,7 @@ class TextReader final : public DocumentReader {
         if (options_.split != TextSplit::blank_line) ++report_.empty;
         continue;
       }
-      // A bad part leaves a gap: other parts of the document were returned already or are unread.
+      // A bad part is a gap: others are returned already or unread.
       if (!check(text, line)) {
         if (whole) continue;
         text = {};
@@ -91,7 +91,7 @@ class TextReader final : public DocumentReader {
   }
 
   [[nodiscard]] std::uint64_t consumed() const override {
-    // Position in the last block, or in the bytes held before it.
+    // In the last block, or bytes held before it.
     const std::size_t block = buffer_.size() - block_begin_;
     return start_ < block_begin_ ? held_.at(start_, block_begin_) : span_.at(start_ - block_begin_, block);
   }
@@ -99,7 +99,7 @@ class TextReader final : public DocumentReader {
 
  private:
   struct Part {
-    std::size_t begin = 0;  // of the text, in the buffer
+    std::size_t begin = 0;  // in the buffer
     std::size_t length = 0;
     std::size_t end = 0;  // after the separator
     bool ends = true;
@@ -109,7 +109,7 @@ class TextReader final : public DocumentReader {
     std::size_t end = 0;
   };
 
-  // Appends a block of the text, or sets at_end_.
+  // Or sets at_end_.
   void fill() {
     const std::uint64_t consumed = this->consumed();
     if (start_ >= kTextBlockBytes) {
@@ -126,7 +126,7 @@ class TextReader final : public DocumentReader {
     at_end_ = buffer_.size() == block_begin_;
   }
 
-  // Text up to the next separator, end of file, or limit; independent of block boundaries.
+  // To the next separator, end of file, or limit; independent of blocks.
   std::optional<Part> next_part() {
     const auto limit = static_cast<std::size_t>(options_.max_document_bytes);
     scanned_ = std::max(scanned_, start_);
@@ -150,7 +150,7 @@ class TextReader final : public DocumentReader {
     }
   }
 
-  // First separator at or after scanned_; without one, scanned_ advances to the earliest possible start.
+  // From scanned_ on, which advances to the earliest possible start.
   std::optional<Separator> find_separator() {
     if (options_.split == TextSplit::blank_line) return find_blank_line();
     if (options_.split == TextSplit::marker) {
@@ -162,8 +162,8 @@ class TextReader final : public DocumentReader {
     return std::nullopt;
   }
 
-  // Line break and following blank lines. More may follow in the next block: leading blank lines of a document are
-  // dropped. A blank line above the limit counts as text.
+  // Line break and blank lines. More may follow in the next block: a document's leading blank lines are dropped. A
+  // blank line above the limit is text.
   std::optional<Separator> find_blank_line() {
     for (std::size_t at = buffer_.find('\n', scanned_); at != std::string::npos; at = buffer_.find('\n', at + 1)) {
       std::size_t end = at, line = at + 1, i = line;
@@ -200,13 +200,13 @@ class TextReader final : public DocumentReader {
   TextInput input_;
   ReaderOptions options_;
   std::string buffer_;
-  std::size_t block_begin_ = 0;  // start of the last block in the buffer
-  StoredSpan held_, span_;       // stored bytes of earlier buffer content, and of the block
+  std::size_t block_begin_ = 0;  // last block in the buffer
+  StoredSpan held_, span_;       // of earlier buffer content; of the block
   bool at_end_ = false;
-  std::size_t start_ = 0;    // first byte not returned
-  std::size_t scanned_ = 0;  // no separator starts before
+  std::size_t start_ = 0;    // not returned
+  std::size_t scanned_ = 0;  // no earlier separator
   std::uint64_t line_ = 1;
-  bool inside_ = false;  // within a document, after a partial one
+  bool inside_ = false;  // after a partial document
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
-// Text files split into documents (TextSplit). Bytes are unchanged, line ends included, except a byte order mark and,
-// at blank lines and markers, blank lines before and line breaks after a document.
+// Text files split by TextSplit. Bytes and line ends are unchanged, except a byte order mark and, at blank lines and
+// markers, blank lines before and line breaks after a document.
 
 #include "data/text/document_reader.h"
 

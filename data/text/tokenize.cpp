@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kSummary = "dataset.json", kValidationShard = "val.bin", kTokenizerFolder = "tokenizer/";
 
-// XXH3-64 of a document's first part, seed 0.
+// XXH3-64 of the first part, seed 0.
 std::uint64_t content_hash(const Document& document) {
   std::uint64_t hash = 0;
   for (const DocumentPiece& piece : document.pieces) {
@@ -44,7 +44,7 @@ std::uint64_t content_hash(const Document& document) {
 struct DocumentBatch {
   std::vector<Document> documents;
   std::vector<bool> held_out;  // one flag per document
-  std::uint64_t consumed = 0;  // input bytes up to here
+  std::uint64_t consumed = 0;  // input bytes so far
 };
 
 // Documents of all inputs, in batches.
@@ -93,7 +93,7 @@ class Corpus {
   void open_next() {
     if (file_ == paths_.size()) return;
     reader_ = open_document_reader(paths_[file_], options_.reader);
-    // The first file determines whether shards have a target mask; a later file that needs one requires it.
+    // Target masks as for the first file; a later file that needs one requires it.
     if (file_ == 0) has_targets_ = reader_->has_targets();
     QUENCH_CHECK_AS(ErrorCode::bad_config, has_targets_ || !reader_->has_targets(),
                     "{} holds chats or token records, {} plain text: tokenize them separately", paths_[file_].string(),
@@ -112,7 +112,7 @@ class Corpus {
   std::vector<std::uint64_t> sizes_;
   std::uint64_t total_ = 0;
   std::size_t file_ = 0;
-  std::uint64_t done_ = 0;  // bytes of earlier files
+  std::uint64_t done_ = 0;  // of earlier files
   std::unique_ptr<DocumentReader> reader_;
   bool held_out_ = false;
   bool has_targets_ = false;
@@ -234,7 +234,7 @@ std::unique_ptr<TokenizeCheckpoint> open_journal(const fs::path& target, const T
   return std::make_unique<TokenizeCheckpoint>(journal_of(target), identity.text());
 }
 
-// "12.3 of 45.6 MB", with the total if known.
+// "12.3 of 45.6 MB", or without the total.
 std::string part_of_input(std::uint64_t bytes, std::uint64_t total) {
   const auto megabytes = [](std::uint64_t value) { return static_cast<double>(value) / 1e6; };
   if (total == 0) return fmt::format("{:.1f} MB", megabytes(bytes));
@@ -275,7 +275,7 @@ Json describe_options(const ReaderOptions& reader, const EncoderOptions& encoder
                       {"chat_template", reader.chat_renderer ? std::string_view(reader.chat_renderer->identity())
                                                              : name_or_auto(reader.chat_template)},
                       {"train_on", enum_name(reader.train_on)},
-                      {"chat_rules", 2},  // version of mask and flag rules: a change invalidates cached tokens
+                      {"chat_rules", 2},  // mask and flag rules: a change invalidates cached tokens
                       {"on_bad_record", enum_name(reader.on_bad_record)},
                       {"max_document_bytes", reader.max_document_bytes},
                       {"eos", enum_name(encoder.eos)},
@@ -312,7 +312,7 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
   DocumentBatch batch = corpus.next();
   while (!batch.documents.empty()) {
     if (const int reason = options.stop ? options.stop() : 0; reason != 0) end_early(reason, progress, journal.get());
-    // Reading of the next batch overlaps the encoding of this one.
+    // Reading overlaps encoding.
     std::future<DocumentBatch> following = std::async(std::launch::async, [&] { return corpus.next(); });
     const std::vector<EncodedDocument> encoded = encode_once(batch, encoder, journal.get());
     for (std::size_t i = 0; i < encoded.size(); ++i) {

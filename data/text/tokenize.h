@@ -1,5 +1,5 @@
 #pragma once
-// Tokenization of document files to a folder of token shards.
+// Document files to token shards.
 
 #include <cstdint>
 #include <filesystem>
@@ -15,16 +15,16 @@
 namespace quench {
 
 struct TokenizeProgress {
-  std::uint64_t bytes = 0;  // input bytes
+  std::uint64_t bytes = 0;  // of input
   std::uint64_t total_bytes = 0;
   std::uint64_t documents = 0;
   std::uint64_t tokens = 0;
 };
 
-// Polled between batches; non-zero stops the tokenization.
+// Between batches; non-zero stops.
 using StopPoll = std::function<int()>;
 
-// Stop requested by StopPoll. The message states the progress and the effect of repeating the call.
+// The message states progress and the effect of repeating the call.
 class TokenizationStopped : public std::runtime_error {
  public:
   TokenizationStopped(int reason, const std::string& message) : std::runtime_error(message), reason_(reason) {}
@@ -38,17 +38,16 @@ struct TokenizeOptions {
   std::vector<std::string> inputs;  // files or patterns
   ReaderOptions reader{};
   EncoderOptions encoder{};
-  std::filesystem::path output;    // folder; created atomically when complete
-  bool overwrite = false;          // replace a folder that holds only token shards
+  std::filesystem::path output;    // created atomically when complete
+  bool overwrite = false;          // a folder of token shards only
   double validation_fraction = 0;  // in [0, 1)
   ValidationSplit validation_split = ValidationSplit::tail;
-  // Shard size limit; a document is never split across shards.
+  // A document is never split across shards.
   std::uint64_t max_shard_tokens = 100'000'000;
-  std::uint64_t batch_bytes = std::uint64_t{16} << 20;  // text per batch; two batches are in memory
+  std::uint64_t batch_bytes = std::uint64_t{16} << 20;  // of text; two batches are in memory
   std::function<void(const TokenizeProgress&)> progress{};
   StopPoll stop{};
-  // Journal the encoded batches in journal_of(output) and resume from it: same result, without encoding again after an
-  // interruption.
+  // Journals encoded batches in journal_of(output) and resumes from it: same result.
   bool journal = false;
 };
 
@@ -62,19 +61,19 @@ struct TokenizeResult {
   std::vector<TokenizedShard> train;       // train-00000.bin, ...
   std::vector<TokenizedShard> validation;  // none, or val.bin
   ReadReport report;
-  std::vector<std::string> warnings;  // of RecordNotes; also in dataset.json
+  std::vector<std::string> warnings;  // RecordNotes; also in dataset.json
 };
 
-// Writes shards (data/formats/shard_format.h), tokenizer files (folder `tokenizer`) and dataset.json (counts,
-// tokenizer, inputs, options). Independent of the number of threads. Throws the readers' errors; bad_config for invalid
-// options, other files in the output folder, or an empty held-out split; invalid_argument if no document remains;
-// TokenizationStopped. On error the output folder is unchanged.
+// Shards (data/formats/shard_format.h), folder `tokenizer`, dataset.json (counts, tokenizer, inputs, options),
+// independent of the number of threads. Throws the readers' errors; bad_config for invalid options, other files in the
+// output folder, or an empty held-out split; invalid_argument without documents; TokenizationStopped. On error the
+// output folder is unchanged.
 TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions& options);
 
-// Next to the output folder (data/text/tokenize_checkpoint.h).
+// Next to the output folder.
 [[nodiscard]] std::filesystem::path journal_of(const std::filesystem::path& output);
 
-// Options that affect tokens, for dataset.json and the text cache key.
+// For dataset.json and the cache key: options that affect tokens.
 [[nodiscard]] Json describe_options(const ReaderOptions& reader, const EncoderOptions& encoder);
 
 }  // namespace quench

@@ -31,7 +31,7 @@ std::uint64_t hash_values(const std::vector<T>& values, std::uint64_t seed) {
   return XXH3_64bits_withSeed(values.data(), values.size() * sizeof(T), seed);
 }
 
-// Hash of everything in the documents that affects ids.
+// Everything that affects ids.
 std::uint64_t hash_documents(std::span<const Document> documents) {
   std::uint64_t hash = documents.size();
   for (const Document& document : documents) {
@@ -56,7 +56,7 @@ void put(std::vector<std::byte>& out, std::span<const T> values) {
   out.insert(out.end(), bytes.begin(), bytes.end());
 }
 
-// Counts of ids and flags, then ids (u16 if all fit), then flags.
+// Counts, ids (u16 if all fit), flags.
 std::vector<std::byte> pack(std::span<const EncodedDocument> encoded) {
   constexpr std::int32_t kLargest = std::numeric_limits<std::uint16_t>::max();
   std::vector<std::byte> out;
@@ -85,7 +85,7 @@ std::vector<std::byte> pack(std::span<const EncodedDocument> encoded) {
   return out;
 }
 
-// Reads values from the front of `bytes`; false if too short.
+// False if too short.
 template <class T>
 bool take_values(std::span<const std::byte>& bytes, std::uint64_t count, std::vector<T>& values) {
   if (count > bytes.size() / sizeof(T)) return false;
@@ -95,7 +95,7 @@ bool take_values(std::span<const std::byte>& bytes, std::uint64_t count, std::ve
   return true;
 }
 
-// Inverse of pack() for so many documents; nullopt for other bytes.
+// Inverse; nullopt for other bytes.
 std::optional<std::vector<EncodedDocument>> unpack(std::span<const std::byte> bytes, std::size_t documents) {
   std::vector<std::uint64_t> counts;
   if (!take_values(bytes, 2 * documents + 1, counts)) return std::nullopt;
@@ -218,7 +218,7 @@ std::optional<std::vector<EncodedDocument>> TokenizeCheckpoint::take(std::span<c
 void TokenizeCheckpoint::append(std::span<const Document> documents, std::span<const EncodedDocument> encoded,
                                 std::uint64_t input_bytes) {
   if (file_ < 0) return;
-  // Truncates torn or rejected records.
+  // Torn or rejected records.
   if (::ftruncate(file_, static_cast<off_t>(end_)) != 0) return give_up(errno_text(errno), true);
   stored_ = 0;
   const std::vector<std::byte> payload = pack(encoded);
@@ -238,7 +238,7 @@ bool TokenizeCheckpoint::write(std::span<const std::byte> bytes) {
     const ssize_t count = ::pwrite(file_, bytes.data(), bytes.size(), static_cast<off_t>(end_));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
-      give_up(errno_text(count < 0 ? errno : ENOSPC), true);  // free the space for the shards
+      give_up(errno_text(count < 0 ? errno : ENOSPC), true);  // for the shards' space
       return false;
     }
     bytes = bytes.subspan(static_cast<std::size_t>(count));

@@ -1,10 +1,10 @@
 #pragma once
-// Journal of an unfinished tokenization, to resume without encoding again.
+// Journal of an unfinished tokenization.
 //
-// File: header (magic, version, identity), then per batch kRecordHeadWords little-endian u64 (index, hash of the
-// documents' text, input bytes up to its end, documents, payload bytes, XXH3-64 of the payload and the words before),
-// ids and target flags. A record is used only with a valid hash and matching documents: damage invalidates it and all
-// following records, never yields a wrong id. No fsync.
+// Header (magic, version, identity), then per batch kRecordHeadWords little-endian u64 (index, hash of the documents'
+// text, input bytes up to its end, documents, payload bytes, XXH3-64 of the payload and the words before), ids and
+// target flags. A record needs a valid hash and matching documents: damage invalidates it and all later ones, never
+// yields a wrong id. No fsync.
 
 #include <cstdint>
 #include <filesystem>
@@ -20,22 +20,22 @@ namespace quench {
 
 class TokenizeCheckpoint {
  public:
-  // Opens the journal at `path`. `identity`, 32 characters: hash of everything except the documents that determines ids
-  // and batches; on a mismatch the journal is restarted. Never throws on I/O: on failure (no space, locked, other file
-  // type, left unchanged) it logs one message and is disabled.
+  // `identity`, 32 characters: hash of everything but the documents that determines ids and batches; another identity
+  // restarts the journal. Never throws on I/O: on failure (no space, locked, other file type, left unchanged) it logs
+  // one message and is disabled.
   TokenizeCheckpoint(std::filesystem::path path, const std::string& identity);
-  ~TokenizeCheckpoint();  // keeps the file unless it has no batch
+  ~TokenizeCheckpoint();  // keeps the file if it has a batch
   TokenizeCheckpoint(const TokenizeCheckpoint&) = delete;
   TokenizeCheckpoint& operator=(const TokenizeCheckpoint&) = delete;
 
-  // Input bytes covered by the stored batches; 0: none.
+  // Of stored batches; 0: none.
   [[nodiscard]] std::uint64_t input_bytes() const noexcept { return input_bytes_; }
 
-  // Encodings of the next batch, if stored. The first mismatch ends the use of stored batches.
+  // The first mismatch ends the use of stored batches.
   [[nodiscard]] std::optional<std::vector<EncodedDocument>> take(std::span<const Document> documents);
-  // `input_bytes`: end of the batch in the input.
+  // `input_bytes`: end of the batch.
   void append(std::span<const Document> documents, std::span<const EncodedDocument> encoded, std::uint64_t input_bytes);
-  // Deletes the file, if owned.
+  // If owned.
   void remove() noexcept;
 
  private:
@@ -48,10 +48,10 @@ class TokenizeCheckpoint {
 
   std::filesystem::path path_;
   int file_ = -1;          // -1: disabled
-  std::uint64_t end_ = 0;  // end of the records taken or appended
+  std::uint64_t end_ = 0;  // of records taken or appended
   std::uint64_t index_ = 0;
-  std::uint64_t stored_ = 0;       // batches in the file, unverified
-  std::uint64_t input_bytes_ = 0;  // end of the last batch of the file
+  std::uint64_t stored_ = 0;       // unverified
+  std::uint64_t input_bytes_ = 0;  // end of the file's last batch
   std::uint64_t taken_bytes_ = 0;  // end of the last batch taken
 };
 

@@ -82,7 +82,7 @@ PieceCounts count_pieces(const DocumentSource& documents, const SplitPattern* pa
   return counts;
 }
 
-// Appends up to `token_count` tokens and their merges to the 256 bytes.
+// After the 256 bytes.
 void merge_pairs(PieceCounts counts, std::int64_t token_count, std::int64_t min_frequency, NewTokenizer& tokenizer) {
   PairCounter pairs;
   for (const auto& [piece, count] : counts) pairs.add_piece(piece, count);

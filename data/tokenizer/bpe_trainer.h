@@ -1,8 +1,8 @@
 #pragma once
-// Training of byte-level BPE tokenizers.
+// Training of byte-level BPE.
 //
-// From the 256 bytes, repeatedly merges the most frequent adjacent pair within pieces; ties by smaller left id, then
-// right id. The result is a function of the piece counts only, independent of document order and number of threads.
+// From 256 bytes, merges the most frequent adjacent pair within pieces; ties by smaller left id, then right. A function
+// of piece counts only, independent of document order and threads.
 
 #include <cstdint>
 #include <functional>
@@ -17,19 +17,19 @@
 namespace quench {
 
 struct BpeTrainingOptions {
-  // Total ids, including 256 bytes (ids 0 to 255) and special tokens (highest ids). Fewer, with a warning, if too few
-  // pairs reach min_frequency.
+  // With 256 bytes (ids 0 to 255) and special tokens (highest ids). Fewer, with a warning, if too few pairs reach
+  // min_frequency.
   std::int64_t vocab_size = 0;
-  std::string split_pattern = "llama3";  // name for SplitPattern; empty: no pre-tokenization
+  std::string split_pattern = "llama3";  // of a SplitPattern; empty: no pre-tokenization
   std::int64_t min_frequency = 2;
-  // Empty: none. bos_token is prepended to every text.
+  // Or empty. bos_token is prepended to every text.
   std::string bos_token = "<|begin_of_text|>", eos_token = "<|end_of_text|>", pad_token = "<|pad|>";
   std::vector<std::string> special_tokens;
 };
 
 using DocumentSource = std::function<bool(std::string& document)>;
 
-// Special token texts in documents are plain text. Throws invalid_argument for invalid options.
+// Special token texts are plain. Throws invalid_argument for invalid options.
 [[nodiscard]] std::unique_ptr<Tokenizer> train_bpe(const DocumentSource& documents, const BpeTrainingOptions& options);
 [[nodiscard]] std::unique_ptr<Tokenizer> train_bpe(std::span<const std::string_view> documents,
                                                    const BpeTrainingOptions& options);

@@ -1,5 +1,5 @@
 #pragma once
-// Tokenizer without a vocabulary file: byte i is id i, 256 <|begin_of_text|>, 257 <|end_of_text|>, 258 <|pad|>.
+// Byte i is id i, 256 <|begin_of_text|>, 257 <|end_of_text|>, 258 <|pad|>.
 
 #include <memory>
 
@@ -7,7 +7,7 @@
 
 namespace quench {
 
-// Byte-level BPE tokenizer without merges; saved as a tokenizer.json for Hugging Face tokenizers.
+// Byte-level BPE without merges; saved as tokenizer.json.
 [[nodiscard]] std::unique_ptr<Tokenizer> make_byte_tokenizer();
 
 }  // namespace quench

@@ -9,7 +9,7 @@
 
 namespace quench {
 
-// Workspace of one call: an idle one with a warm cache, or a new one.
+// An idle one with a warm cache, or a new one.
 class JsonTokenizer::WorkspaceLease {
  public:
   explicit WorkspaceLease(const JsonTokenizer& owner) : owner_(owner) {
@@ -51,7 +51,7 @@ JsonTokenizer::JsonTokenizer(TokenizerFiles&& files, TokenizerDescription descri
     }
   };
   add_texts(false);
-  add_texts(true);  // byte tokens follow the character's own
+  add_texts(true);  // after the character's own
   add_tokens(std::exchange(description_.added_tokens, {}));
   choose_special_ids();
   chat_template_ = files_.settings().chat_template;
@@ -72,7 +72,7 @@ void JsonTokenizer::add_tokens(std::vector<AddedToken> tokens) {
   for (AddedToken& token : tokens) {
     vocab_size_ = std::max(vocab_size_, static_cast<std::int64_t>(token.id) + 1);
     ids_by_text_.insert_or_assign(token.content, token.id);
-    if (token.normalized) {  // also its decoded form
+    if (token.normalized) {  // decoded form, too
       std::string storage;
       token.content = std::string(description_.normalizer.apply(token.content, true, storage));
     }

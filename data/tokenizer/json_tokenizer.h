@@ -1,6 +1,6 @@
 #pragma once
-// Tokenizer of a tokenizer.json: byte-level BPE (Llama 3 and 4, Qwen, GPT-2, Mistral's Tekken and others), and
-// converted SentencePiece models: character-level BPE (Llama 2, Mistral 7B) and unigram.
+// tokenizer.json: byte-level BPE (Llama 3 and 4, Qwen, GPT-2, Mistral's Tekken and others), converted SentencePiece:
+// character-level BPE (Llama 2, Mistral 7B) and unigram.
 
 #include <memory>
 #include <mutex>
@@ -18,7 +18,7 @@ namespace quench {
 
 class JsonTokenizer final : public Tokenizer {
  public:
-  // Vocabulary file: tokenizer.json. Throws the errors of read_tokenizer_json.
+  // Throws the errors of read_tokenizer_json.
   explicit JsonTokenizer(TokenizerFiles files);
   ~JsonTokenizer() override;
 
@@ -38,17 +38,17 @@ class JsonTokenizer final : public Tokenizer {
  private:
   class WorkspaceLease;
 
-  // By reference: the description is read before the files are moved.
+  // The description is read before the files are moved.
   JsonTokenizer(TokenizerFiles&& files, TokenizerDescription description);
   void add_tokens(std::vector<AddedToken> tokens);
   void choose_special_ids();
   [[nodiscard]] std::optional<std::int32_t> first_of(std::initializer_list<std::string_view> contents) const;
-  // Well-formed text between added tokens matched in raw text.
+  // Well-formed text between added tokens of raw text.
   void encode_text(std::string_view text, PreTokenizer::Place place, const EncodeOptions& options,
                    TokenModel::Workspace& workspace, std::vector<std::int32_t>& ids) const;
 
   TokenizerFiles files_;
-  TokenizerDescription description_;  // without the added tokens
+  TokenizerDescription description_;  // without added tokens
   AddedTokens raw_tokens_, normalized_tokens_;
   std::unordered_map<std::int32_t, AddedToken> added_by_id_;
   std::unordered_map<std::string, std::int32_t> ids_by_text_;

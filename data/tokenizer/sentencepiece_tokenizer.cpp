@@ -10,9 +10,9 @@
 namespace quench {
 namespace {
 
-constexpr std::string_view kMetaSpace = "\u2581";  // replaces a space in pieces
+constexpr std::string_view kMetaSpace = "\u2581";  // a space in pieces
 
-// tiktoken format, shipped by Meta for Llama 3 under the same name: lines of base64 token and rank.
+// Meta's Llama 3 under the same name: lines of base64 token and rank.
 bool looks_like_tiktoken(std::string_view text) {
   const std::string_view line = text.substr(0, text.substr(0, 200).find('\n'));
   const std::size_t space = line.find(' ');
@@ -21,8 +21,8 @@ bool looks_like_tiktoken(std::string_view text) {
          line.find_first_not_of("0123456789\r", space + 1) == line.npos;
 }
 
-// ModelProto { normalizer_spec (field 3) { add_dummy_prefix (field 3): false } }. Appended to a serialized model it
-// overrides that field: repeated messages are merged (Protocol Buffers encoding, "Last One Wins").
+// ModelProto { normalizer_spec (field 3) { add_dummy_prefix (field 3): false } }, appended to a serialized model:
+// repeated messages are merged (Protocol Buffers encoding, "Last One Wins").
 constexpr std::string_view kNoDummyPrefix("\x1A\x02\x18\x00", 4);
 
 }  // namespace

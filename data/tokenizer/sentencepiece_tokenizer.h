@@ -1,7 +1,7 @@
 #pragma once
-// SentencePiece model (tokenizer.model) of Llama 2, TinyLlama and Mistral 7B, with the conventions of Hugging Face's
-// LlamaTokenizer: the dummy prefix (space) is added only at the start of the text, with `legacy` in
-// tokenizer_config.json also after every special token; BOS is prepended by default.
+// SentencePiece (tokenizer.model) of Llama 2, TinyLlama and Mistral 7B, as Hugging Face's LlamaTokenizer: the dummy
+// prefix (space) only at the start of the text, with `legacy` in tokenizer_config.json also after special tokens; BOS
+// by default.
 
 #include <sentencepiece_processor.h>
 
@@ -17,7 +17,7 @@ namespace quench {
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  // Throws corrupt for a model rejected by the library, or an added token that contradicts it.
+  // Throws corrupt for a model that the library rejects, or a contradicting added token.
   explicit SentencePieceTokenizer(TokenizerFiles files);
 
   using Tokenizer::encode;
@@ -43,7 +43,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   sentencepiece::SentencePieceProcessor processor_;
   sentencepiece::SentencePieceProcessor prefixless_processor_;  // without the dummy prefix
   bool has_dummy_prefix_ = false;
-  std::vector<std::int32_t> byte_ids_;  // of the pieces <0x00> to <0xFF>; empty unless all exist
+  std::vector<std::int32_t> byte_ids_;  // <0x00> to <0xFF>; empty unless all exist
   AddedTokens added_;
   std::unordered_map<std::int32_t, AddedToken> added_by_id_;
   std::int64_t vocab_size_ = 0;

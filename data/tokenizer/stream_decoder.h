@@ -1,5 +1,5 @@
 #pragma once
-// Incremental decoder for generation; never splits a character.
+// Incremental decoder; never splits a character.
 
 #include <cstdint>
 #include <span>
@@ -12,22 +12,21 @@ namespace quench {
 
 class StreamDecoder {
  public:
-  // The tokenizer must outlive the decoder.
+  // The tokenizer must outlive it.
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = false)
       : tokenizer_(&tokenizer), skip_special_(skip_special) {}
 
-  // Text completed by this id: all pending bytes except a suffix that may still become a character. Invalid bytes are
-  // returned verbatim. The concatenated results of push and finish equal Tokenizer::decode.
+  // Pending bytes except a suffix that may become a character; invalid bytes verbatim. Results of push and finish
+  // concatenate to Tokenizer::decode.
   [[nodiscard]] std::string push(std::int32_t id);
-  // Same as valid UTF-8: invalid bytes become U+FFFD (Tokenizer::has_byte_fallback()), independent of the split into
-  // calls.
+  // Valid UTF-8: invalid bytes become U+FFFD (Tokenizer::has_byte_fallback()), independent of the split into calls.
   [[nodiscard]] std::string push_text(std::int32_t id) { return valid(push(id)); }
   [[nodiscard]] std::string finish_text() { return valid(finish()); }
-  // Consumes these ids without returning their text.
+  // Without text.
   void skip(std::span<const std::int32_t> ids) {
     for (const std::int32_t id : ids) (void)push(id);
   }
-  // Pending bytes; resets the decoder to the start of a text.
+  // Pending bytes; resets to the start of a text.
   [[nodiscard]] std::string finish();
 
  private:

@@ -1,8 +1,6 @@
 #pragma once
-// Decoder of a tokenizer.json: tokens to text.
-//
-// Supported: ByteLevel; Metaspace; the Sequence of converted SentencePiece models: Replace, ByteFallback and Fuse, then
-// an optional Strip of at most one leading space.
+// Decoder of a tokenizer.json: ByteLevel; Metaspace; Sequence of converted SentencePiece: Replace, ByteFallback, Fuse,
+// and optional Strip of one leading space.
 
 #include <string>
 #include <string_view>
@@ -13,13 +11,13 @@ namespace quench {
 
 class TokenDecoder {
  public:
-  // Throws unsupported with the component and its line; null (none) is unsupported.
+  // Throws unsupported with component and line; also for null.
   explicit TokenDecoder(const Json* description);
 
-  // Tokens are bytes, not text with a space replacement.
+  // Tokens are bytes, without a space replacement.
   [[nodiscard]] bool is_byte_level() const noexcept { return byte_level_; }
 
-  // Appends the text of a token; `at_start`: no token before it.
+  // `at_start`: first token.
   void append(std::string_view token, bool at_start, std::string& text) const;
 
  private:

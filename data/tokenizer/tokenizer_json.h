@@ -1,5 +1,5 @@
 #pragma once
-// Parser of tokenizer.json (Hugging Face tokenizers).
+// tokenizer.json (Hugging Face tokenizers).
 
 #include <cstdint>
 #include <memory>
@@ -17,19 +17,18 @@ namespace quench {
 
 struct TokenizerDescription {
   std::unique_ptr<TokenModel> model;
-  std::vector<std::string> tokens;       // model tokens by id, as decoder input; empty: no token
-  std::vector<AddedToken> added_tokens;  // unique contents; ids agree with the vocabulary or follow it
+  std::vector<std::string> tokens;       // by id, for the decoder; or empty
+  std::vector<AddedToken> added_tokens;  // unique; ids agree with the vocabulary or follow it
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   TokenDecoder decoder;
   std::vector<std::int32_t> prefix, suffix;
 };
 
-// Validation: unique ids, the highest below twice the token count; merges join two vocabulary tokens into a third,
-// without duplicates; added tokens have the ids of Hugging Face tokenizers. Truncation and padding are ignored, the
-// default of transformers.
-//
-// Throws corrupt or unsupported with `source`, line and component. Unsupported components are never skipped.
+// Validated: unique ids, the highest below twice the token count; merges join two vocabulary tokens into a third,
+// without duplicates; added tokens have the ids of Hugging Face tokenizers. Truncation and padding are ignored, as by
+// default in transformers. Throws corrupt or unsupported with `source`, line and component; unsupported components are
+// never skipped.
 [[nodiscard]] TokenizerDescription read_tokenizer_json(std::string_view text, std::string_view source);
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// Writer of byte-level BPE tokenizers for Hugging Face tokenizers and transformers.
+// Byte-level BPE for Hugging Face tokenizers and transformers.
 
 #include <cstdint>
 #include <string>
@@ -14,9 +14,9 @@ namespace quench {
 struct NewTokenizer {
   std::vector<std::string> tokens;  // bytes, by id
   std::vector<std::string> special_tokens;
-  std::vector<std::pair<std::string, std::string>> merges;  // bytes, in rank order
+  std::vector<std::pair<std::string, std::string>> merges;  // bytes, by rank
   std::string_view split_expression;                        // empty: no pre-tokenization
-  // Special token contents; empty: none. BOS is prepended to every sequence.
+  // Or empty. BOS is prepended to every sequence.
   std::string bos_token, eos_token, pad_token;
 };
 

@@ -25,7 +25,7 @@ std::vector<std::int64_t> ExpertParallelDispatcher::exchange_counts(const Tensor
   const std::int64_t experts = counts.numel();
   QUENCH_CHECK(experts % size() == 0, "{} experts cannot be split over {} processes", experts, size());
   const MemoryScope scope(MemoryCategory::workspace);
-  // Sent and received counts: one device-to-host copy for both.
+  // One device-to-host copy for both counts.
   const Tensor both = Tensor::empty({2, experts}, DType::f32, counts.device());
   both.select(0, 0).copy_from(counts);
   std::vector<Work> works;
@@ -34,7 +34,7 @@ std::vector<std::int64_t> ExpertParallelDispatcher::exchange_counts(const Tensor
   std::vector<std::int64_t> received(static_cast<std::size_t>(experts));
   own.resize(received.size());
   if (counts.device().is_meta()) {
-    // Balanced loads, up to integer rounding.
+    // Balanced loads, up to rounding.
     for (std::size_t e = 0; e < own.size(); ++e) {
       const auto at = static_cast<std::int64_t>(e);
       own[e] = (at + 1) * pairs / experts - at * pairs / experts;

@@ -1,5 +1,5 @@
 #pragma once
-// Token dispatch and combine for expert parallelism (autograd/token_dispatcher.h), by all-to-all.
+// All-to-all token dispatch and combine (autograd/token_dispatcher.h).
 
 #include <memory>
 
@@ -11,9 +11,8 @@ namespace quench::distributed {
 
 class ExpertParallelDispatcher final : public autograd::TokenDispatcher {
  public:
-  // `mxfp8`: activations and their gradients are sent in MXFP8 (e4m3 with one E8M0 scale per 32 elements of a row,
-  // core/ops/quantize/quantize.h, rounding as in training), about half the bytes of bf16. Row widths must be multiples
-  // of 32.
+  // `mxfp8`: activations and gradients are sent as MXFP8 (e4m3, one E8M0 scale per 32 elements of a row), about half
+  // the bytes of bf16. Row widths must be multiples of 32.
   ExpertParallelDispatcher(std::shared_ptr<ProcessGroup> group, bool mxfp8, std::shared_ptr<ExposedCommTimer> clock);
 
   [[nodiscard]] int size() const override { return group_->size(); }

@@ -8,7 +8,7 @@
 namespace quench::distributed {
 
 std::size_t CoalescedGather::add(const Tensor& target, std::int64_t processes) {
-  // Offsets are multiples of 128 bytes.
+  // Offsets: multiples of 128 bytes.
   const std::int64_t step = 128 / byte_size(dtype_), part = target.numel() / processes;
   pieces_.push_back({target.view({processes, part}), elements_});
   elements_ += (part + step - 1) / step * step;

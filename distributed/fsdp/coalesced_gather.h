@@ -12,17 +12,17 @@ class CoalescedGather {
   CoalescedGather() = default;
   explicit CoalescedGather(DType dtype) : dtype_(dtype) {}
 
-  // Adds a piece: an equal chunk of `target` from each process; contiguous, of the gather's dtype. Returns its index.
+  // Adds an equal chunk of `target` per process; contiguous, of the gather's dtype. Returns its index.
   std::size_t add(const Tensor& target, std::int64_t processes);
-  // Adds a piece at offset `place` of `sent`, the contiguous send buffer of this process.
+  // Adds a piece at offset `place` of `sent`, this process's contiguous send buffer.
   void add_in_place(const Tensor& target, std::int64_t place, const Tensor& sent, std::int64_t processes);
   [[nodiscard]] bool empty() const noexcept { return pieces_.empty(); }
 
-  // Sets the gather buffer for all processes' chunks; call after the last piece.
+  // Sets the gather buffer; call after the last piece.
   void pack(Tensor buffer) { buffer_ = std::move(buffer); }
   [[nodiscard]] std::int64_t elements() const noexcept { return elements_; }
   [[nodiscard]] DType dtype() const noexcept { return dtype_; }
-  // Send slot of this process for a piece: contiguous, 1-D.
+  // Send slot of a piece: contiguous, 1-D.
   [[nodiscard]] Tensor own(std::size_t piece, int rank) const;
   [[nodiscard]] Work gather(ProcessGroup& group, std::string_view label) const;
   // Copies the pieces to their targets and clears the list. Returns the buffer.

@@ -1,6 +1,6 @@
 #pragma once
-// Column amax of a unit's row-sharded weights, for the per-column scales of dgrad GEMMs. Computed in the same pass as
-// the cast for the forward GEMM.
+// Column amax of row-sharded weights, for the per-column scales of dgrad GEMMs; fused into the cast for the forward
+// GEMM.
 
 #include <vector>
 
@@ -12,15 +12,15 @@ class ColumnAmax {
  public:
   ColumnAmax(const FlatLayout& layout, std::shared_ptr<FsdpContext> shared);
 
-  // True if the amax of the parameter's present version is computed or being reduced.
+  // True if the present version's amax is computed or in reduction.
   [[nodiscard]] bool current(std::size_t parameter) const;
-  // f32 [1, columns] of zeros for the amax of the local rows; share() follows.
+  // f32 [1, columns] of zeros, for the local rows' amax; share() follows.
   [[nodiscard]] Tensor begin(std::size_t parameter);
-  // begin() plus an amax pass over the local rows.
+  // begin() and an amax pass over the local rows.
   void find(std::size_t parameter);
-  // Starts the all-reduce of all columns begun, ordered after the current stream. Collective.
+  // Starts the all-reduce of all begun columns. Collective.
   void share();
-  // f32 [1, columns]: encode scales of the full parameter's columns. Requires current() and share().
+  // f32 [1, columns]: encode scales of the full parameter. Requires current() and share().
   [[nodiscard]] Tensor scale(std::size_t parameter, const autograd::WeightFormat& form);
 
  private:
@@ -29,7 +29,7 @@ class ColumnAmax {
     bool found = false;       // version is valid
     std::uint64_t version = 0;
     Tensor scale;
-    autograd::WeightFormat form;  // format of the scale
+    autograd::WeightFormat form;  // of the scale
   };
   [[nodiscard]] Tensor place(std::size_t parameter) const;
 
@@ -37,7 +37,7 @@ class ColumnAmax {
   std::shared_ptr<FsdpContext> shared_;
   std::vector<Entry> entries_;
   std::int64_t elements_ = 0;
-  Tensor amax_;  // f32, all matrices concatenated
+  Tensor amax_;  // f32, concatenated
   bool begun_ = false;
   std::vector<Work> sharing_;
 };

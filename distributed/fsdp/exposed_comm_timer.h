@@ -1,5 +1,6 @@
 #pragma once
-// Exposed communication: time during which compute waits for collectives.
+// Exposed communication: time in which compute waits for collectives. CPU: of the calling thread; GPU: of the current
+// stream.
 
 #include <utility>
 #include <vector>
@@ -8,7 +9,6 @@
 
 namespace quench::distributed {
 
-// CPU: wait time of the calling thread. GPU: wait time of the current stream.
 class ExposedCommTimer {
  public:
   explicit ExposedCommTimer(Device device) : device_(device) {}
@@ -16,9 +16,9 @@ class ExposedCommTimer {
   ExposedCommTimer(const ExposedCommTimer&) = delete;
   ExposedCommTimer& operator=(const ExposedCommTimer&) = delete;
 
-  // Waits for all works and clears the vector.
+  // Clears the vector.
   void wait(std::vector<Work>& works);
-  // Seconds since the last call. Waits not yet complete on the device count in a later call.
+  // Since the last call. Waits incomplete on the device count in a later call.
   [[nodiscard]] double take_seconds();
 
  private:
@@ -28,7 +28,7 @@ class ExposedCommTimer {
 
   Device device_;
   double seconds_ = 0;
-  std::vector<Span> open_;  // waits not yet measured, in order
+  std::vector<Span> open_;  // not yet measured, in order
   std::vector<Span> free_;
 };
 

@@ -6,7 +6,6 @@
 
 namespace quench::distributed {
 
-// Weight storage of the layers.
 class FsdpUnit::Source final : public autograd::WeightStorage {
  public:
   Source(FsdpUnitWeights& weights, std::size_t parameter) : weights_(weights), parameter_(parameter) {}
@@ -81,7 +80,7 @@ void FsdpUnit::pack_gradients() {
     if (!reduced.defined()) {
       const std::int64_t elements = layout_.small[*of.buffer].numel();
       all = acquire({elements * processes});
-      all.zero();  // padding, and chunks of frozen parameters
+      all.zero();  // padding and frozen parameters
       reduced = Tensor::empty({elements}, shared_->reduce_dtype, shared_->device);
     }
     copy_rows({entry.gradient_values.view({processes, of.chunk_elements()}), layout_.chunks(all, of, processes)});

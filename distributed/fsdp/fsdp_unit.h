@@ -11,8 +11,8 @@ namespace quench::distributed {
 
 class FsdpUnit {
  public:
-  // Sets nn::Parameter::whole of every parameter. Weights of `layers` may be gathered as quantized values.
-  // `double_buffered`: buffers are shared with other units of equal sizes; else allocated per use.
+  // Sets nn::Parameter::whole. Weights of `layers` may be gathered as quantized values. `double_buffered`: buffers are
+  // shared with units of equal sizes; else allocated per use.
   FsdpUnit(const std::string& name, const std::vector<nn::Parameter*>& parameters,
            const std::vector<const nn::Linear*>& layers, bool double_buffered, std::shared_ptr<FsdpContext> shared);
   ~FsdpUnit();
@@ -22,32 +22,31 @@ class FsdpUnit {
   [[nodiscard]] FsdpUnitWeights& weights() noexcept { return weights_; }
   [[nodiscard]] bool trainable() const noexcept { return trainable_count_ > 0; }
 
-  // Allocates the gradients of the full parameters; call before the first backward function of the unit.
+  // Allocates full gradients; before the unit's first backward function.
   void attach_gradients();
-  // True once all gradients of this pass are complete, by the parameters' ready hooks.
+  // True once the ready hooks have fired for all trainable parameters of this pass.
   [[nodiscard]] bool gradients_ready() const noexcept { return ready_ == trainable_count_; }
   void expect_gradients() noexcept { ready_ = 0; }
-  // Starts the reduce-scatter of the full gradients. Missing gradients count as zeros.
+  // Starts the reduce-scatter. Missing gradients count as zeros.
   void begin_reduce();
-  // Accumulates the reduced rows into the shards' gradients and releases the full ones.
+  // Accumulates reduced rows into the shards' gradients; releases the full ones.
   void end_reduce();
 
  private:
   class Source;
-  // In-flight gradients of one flat buffer; undefined if it has no trainable parameter.
+  // One flat buffer in flight; undefined if all its parameters are frozen.
   struct SmallGradients {
     Tensor all;      // all processes' chunks
-    Tensor reduced;  // sum for this process
+    Tensor reduced;  // for this process
   };
   struct Entry {
-    std::shared_ptr<autograd::Gradient> gradient;  // of the full parameter; null if frozen
+    std::shared_ptr<autograd::Gradient> gradient;  // full parameter; null if frozen
     Tensor gradient_values;                        // padded shape; released after the reduction
-    Tensor reduced;                                // chunk of this process, during the reduction
+    Tensor reduced;                                // this process's chunk, during the reduction
   };
 
   [[nodiscard]] Tensor acquire(const Shape& shape) const;
   void give_back(Tensor& buffer) const;
-  // Copies the gradients of small parameters into flat buffers.
   void pack_gradients();
 
   std::string name_;

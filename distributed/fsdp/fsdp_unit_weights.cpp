@@ -8,13 +8,12 @@
 
 namespace quench::distributed {
 
-// One all-gather of several contents: local sources and their targets.
+// One all-gather of several contents.
 struct FsdpUnitWeights::PendingGather {
   explicit PendingGather(const FlatLayout& layout) : codes(DType::u8), scales(DType::f32) {
     for (const Tensor& small : layout.small) values.emplace_back(small.dtype());
   }
 
-  // Nonempty coalesced gathers.
   [[nodiscard]] std::vector<CoalescedGather*> parcels() {
     std::vector<CoalescedGather*> all;
     for (CoalescedGather& coalesced : values) all.push_back(&coalesced);
@@ -28,10 +27,10 @@ struct FsdpUnitWeights::PendingGather {
     Tensor own, whole;
     std::string_view label;
   };
-  std::vector<CoalescedGather> values;  // one per flat buffer of the layout
+  std::vector<CoalescedGather> values;  // one per flat buffer
   CoalescedGather codes, scales;
   std::vector<Large> large;
-  std::vector<std::function<void()>> fills;  // write the local chunks once the buffers are allocated
+  std::vector<std::function<void()>> fills;  // write local chunks once buffers are allocated
 };
 
 FsdpUnitWeights::FsdpUnitWeights(std::string name, const FlatLayout& layout, bool double_buffered,
@@ -57,7 +56,7 @@ void FsdpUnitWeights::give_back(Tensor& buffer) {
 }
 
 FsdpUnitWeights::Contents FsdpUnitWeights::bit_of(const nn::WeightFormats& forms, const autograd::WeightFormat& form) {
-  if (forms.forward == form) return kForwardCodes;  // equal formats: one copy for both phases
+  if (forms.forward == form) return kForwardCodes;  // equal formats: one copy
   return forms.backward == form ? kBackwardCodes : 0;
 }
 
@@ -67,7 +66,7 @@ const autograd::WeightFormat& FsdpUnitWeights::form_of(const Entry& entry, Conte
 
 void FsdpUnitWeights::begin_part(Phase part) {
   if (part == part_) return;
-  // Usage depends only on the passes, which are the same on all processes: all learn the same formats.
+  // Usage depends only on the passes: equal on all processes.
   for (Entry& entry : entries_)
     if (const Contents used = std::exchange(entry.used, 0); used != 0)
       entry.wanted[static_cast<std::size_t>(part_)] = used;
@@ -79,7 +78,7 @@ void FsdpUnitWeights::take_forms() {
     const FsdpParameter& parameter = layout_.parameters[i];
     if (parameter.layer == nullptr) continue;
     nn::WeightFormats forms = parameter.layer->kernel().preferred_weight_formats(parameter.layer->weight());
-    // Values kept gathered serve both passes; two quantized formats would use as much memory and more traffic.
+    // Values kept gathered serve both passes; two quantized formats would take as much memory and more traffic.
     if (shared_->keeps_whole && forms.forward != forms.backward) forms = {};
     Entry& entry = entries_[i];
     if (forms == entry.forms) continue;
@@ -123,7 +122,7 @@ void FsdpUnitWeights::gather(Phase part) {
 
 void FsdpUnitWeights::start_gather(const std::vector<Contents>& contents) {
   std::vector<Contents> missing;
-  // Flat buffers sent in place: all of their parameters are missing.
+  // Flat buffers sent in place: all parameters missing.
   std::vector<bool> together(layout_.small.size(), true);
   Contents any = 0;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
@@ -144,7 +143,7 @@ void FsdpUnitWeights::start_gather(const std::vector<Contents>& contents) {
     for (const Contents bit : {kForwardCodes, kBackwardCodes})
       if ((missing[i] & bit) != 0) load_codes(i, bit, *pending_gather);
   }
-  columns_.share();  // amax needed by a cast of this gather
+  columns_.share();  // amax for a cast of this gather
   const std::int64_t processes = shared_->processes();
   for (CoalescedGather* coalesced : pending_gather->parcels())
     coalesced->pack(allocate({coalesced->elements() * processes}, coalesced->dtype()));
@@ -162,7 +161,7 @@ void FsdpUnitWeights::start_gather(const std::vector<Contents>& contents) {
     });
     pending_gather->large.clear();
   }
-  columns_.share();  // amax found by the casts, for the backward pass
+  columns_.share();  // amax of these casts, for the backward pass
   pending_gathers_.push_back(std::move(pending_gather));
 }
 

@@ -1,12 +1,12 @@
 #pragma once
-// Gathered weights of one FSDP unit: unquantized values, or the float8 values read by the layers' kernels (1 byte per
+// Gathered weights of an FSDP unit: unquantized, or the float8 values that the layers' kernels read (1 byte per
 // element).
 //
 // Each process casts its own rows with scales of the full weight: tensorwise and columnwise from reduced amax; rowwise
 // scales are local and gathered with the values. Bit-identical to a cast of the full weight.
 //
-// Forward and backward gather the formats declared by the kernels (nn::LinearKernel::preferred_weight_formats), then
-// those used in the last such phase. Other formats are gathered on demand.
+// Each phase gathers the formats declared by the kernels (nn::LinearKernel::preferred_weight_formats), then those used
+// in its last run; others on demand.
 
 #include <array>
 #include <memory>
@@ -18,26 +18,25 @@
 
 namespace quench::distributed {
 
-// Pending collectives of one kind for several tensors.
+// Collectives of one kind.
 using Works = std::vector<Work>;
 
 enum class Phase : std::uint8_t { forward, backward };
 
 class FsdpUnitWeights {
  public:
-  // `double_buffered`: buffers are shared with other units of equal sizes; else allocated per use. The layout must
-  // outlive this object.
+  // `double_buffered`: see FsdpUnit. `layout` must outlive this object.
   FsdpUnitWeights(std::string name, const FlatLayout& layout, bool double_buffered,
                   std::shared_ptr<FsdpContext> shared);
   ~FsdpUnitWeights();
   FsdpUnitWeights(const FsdpUnitWeights&) = delete;
   FsdpUnitWeights& operator=(const FsdpUnitWeights&) = delete;
 
-  // Starts the all-gather of the contents read in this phase unless current or pending for the parameters' present
-  // versions. Releases contents that the phase does not read.
+  // Starts the all-gather of the phase's contents unless current or pending for the parameters' versions. Releases
+  // outdated contents and, unless in use, those that the phase does not read.
   void gather(Phase part);
   void free();
-  // Reshard automatically after the last use.
+  // Reshards after the last use.
   void set_frees_itself(bool frees) noexcept { frees_itself_ = frees; }
 
   // By index in the layout (autograd::WeightStorage).
@@ -46,7 +45,7 @@ class FsdpUnitWeights {
   void release() noexcept;
 
  private:
-  // Bit mask of gathered contents of a parameter.
+  // Bit mask.
   using Contents = unsigned;
   static constexpr Contents kValues = 1, kForwardCodes = 2, kBackwardCodes = 4;
 
@@ -59,22 +58,21 @@ class FsdpUnitWeights {
     std::array<Contents, 2> wanted{kValues, kValues};
     Contents used = 0;
     Contents there = 0;          // gathered or pending
-    std::uint64_t version = 0;   // version of `there`
+    std::uint64_t version = 0;   // of `there`
     Tensor values;               // padded shape
-    std::array<Codes, 2> codes;  // by Phase: forward, backward
+    std::array<Codes, 2> codes;  // by Phase
   };
   struct PendingGather;
 
   void begin_part(Phase part);
   void take_forms();
-  // Bit of a format; 0 if the parameter is not gathered in it.
+  // 0 if the parameter is not gathered in this format.
   [[nodiscard]] static Contents bit_of(const nn::WeightFormats& forms, const autograd::WeightFormat& form);
   [[nodiscard]] static std::size_t codes_index(Contents bit) { return bit == kForwardCodes ? 0 : 1; }
   [[nodiscard]] static const autograd::WeightFormat& form_of(const Entry& entry, Contents bit);
   void drop(std::size_t parameter, Contents contents);
-  // Ensures that a parameter's contents are gathered before a use.
+  // Gathers contents that are missing before a use.
   void need(std::size_t parameter, Contents bit);
-  // Starts the all-gather of missing contents of each parameter.
   void start_gather(const std::vector<Contents>& contents);
   void load_values(std::size_t parameter, bool together, PendingGather& pending_gather);
   void load_codes(std::size_t parameter, Contents bit, PendingGather& pending_gather);

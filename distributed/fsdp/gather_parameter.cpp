@@ -8,19 +8,19 @@ namespace {
 
 constexpr std::int64_t kNoMore = -1;
 
-// Broadcast of a number from rank 0.
+// Number of rank 0.
 std::int64_t announced(ProcessGroup& host, std::int64_t number) {
   Tensor tensor = Tensor::from_values<std::int64_t>({1}, std::span(&number, 1));
   host.broadcast(tensor, 0, "parameter to gather").wait();
   return *tensor.data<std::int64_t>();
 }
 
-// Ranks do not synchronise between announcements: a failing rank notifies the waiting ones.
+// Ranks do not synchronise between announcements: a failing rank notifies the others.
 Tensor gather_announced(const nn::Parameter& parameter, const Ranks& ranks) {
   try {
     return gather_parameter(parameter, ranks);
   } catch (const CommunicationError&) {
-    throw;  // error known to all ranks
+    throw;  // known to all ranks
   } catch (const std::exception& error) {
     ranks.host->give_up(fmt::format("rank {} cannot gather {}: {}", ranks.rank, parameter.name, error.what()));
     throw;
@@ -74,7 +74,7 @@ void with_whole_parameters(const std::vector<nn::Parameter*>& parameters, const 
     if (failed) std::rethrow_exception(failed);
   };
   constexpr std::string_view label = "whole parameters";
-  // Some ranks may still be reading the parameters' sources; afterwards all wait for rank 0 only.
+  // Ranks may still read the parameters' sources; afterwards all wait for rank 0 only.
   together(*ranks.host, label, [] {});
   if (ranks.is_first())
     together(*ranks.host, label, lead, Patience::usual);

@@ -1,5 +1,5 @@
 #pragma once
-// Full parameters of a sharded model, one at a time, for export.
+// Full parameters of a sharded model, for export.
 
 #include <functional>
 #include <vector>
@@ -9,12 +9,11 @@
 
 namespace quench::distributed {
 
-// Full values of a parameter. Collective over the ranks of one model replica.
+// Collective over one model replica.
 [[nodiscard]] Tensor gather_parameter(const nn::Parameter& parameter, const Ranks& ranks);
 
-// Runs `work` on rank 0, which may gather any of these parameters in any order while the other ranks serve their
-// shards. If it throws, all ranks throw; a rank that fails during a gather notifies the others. Collective;
-// `parameters` must be equal on all ranks.
+// Runs `work` on rank 0, which gathers these parameters in any order while the other ranks serve their shards. If it
+// throws, all throw; a rank that fails in a gather notifies the others. Collective; equal `parameters` on all ranks.
 void with_whole_parameters(const std::vector<nn::Parameter*>& parameters, const Ranks& ranks,
                            const std::function<void(const nn::WholeRows& whole)>& work);
 

@@ -1,5 +1,5 @@
 #pragma once
-// All-to-all of matrix rows among the processes of one model replica.
+// All-to-all of matrix rows within a model replica.
 
 #include <memory>
 

@@ -7,9 +7,9 @@
 namespace quench::distributed {
 namespace {
 
-// Reductions in flight during the next unit's compute; each holds the full gradients of a unit.
+// Each holds a unit's full gradients.
 constexpr std::size_t kReductionsInFlight = 1;
-// Embedding and first layer: their gather in the pass is not overlapped by compute.
+// Embedding and first layer: gathers not overlapped by compute.
 constexpr std::size_t kLeadingUnits = 2;
 
 std::vector<const nn::Linear*> linear_layers(nn::CausalLm& model) {
@@ -55,7 +55,7 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
     for (nn::Parameter* parameter : unit.parameters) {
       if (parameter->sharding.is_whole())
         nn::shard_parameter(*parameter, parameter->experts > 0 ? of_experts : sharding);
-      // Unsharded experts need no gather.
+      // unsharded experts need no gather
       if (parameter->padded.defined()) gathered.push_back(parameter);
       if (options_.base == nullptr) continue;
       for (nn::Parameter* stored : options_.base->parts(*parameter)) gathered.push_back(stored);
@@ -65,8 +65,8 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
     unit.sharded = std::make_unique<FsdpUnit>(
         part.name, gathered, is_layer && options_.gather_codes ? linear : std::vector<const nn::Linear*>(), is_layer,
         shared_);
-    // Embedding and LM head are used once per pass and reshard themselves; layers by hooks. The final norm is small and
-    // stays gathered.
+    // Embedding and LM head, used once per pass, reshard themselves; layers by hooks. The small final norm stays
+    // gathered.
     unit.sharded->weights().set_frees_itself(!is_layer && (part.makes_logits || units_.size() == 1));
   }
   const auto parts = model_.units();
@@ -136,7 +136,7 @@ void ShardedModel::before_forward(std::int64_t layer) {
     layer_unit(layer + 1).sharded->weights().gather(Phase::forward);
     return;
   }
-  // The loss is the peak of memory use and needs at most one layer's buffers.
+  // Memory peaks in the loss, which needs at most one layer's buffers.
   shared_->weights.trim();
   for (Unit* unit : head_units_) unit->sharded->weights().gather(Phase::forward);
 }
@@ -147,7 +147,7 @@ void ShardedModel::after_forward(std::int64_t layer) {
     for (Unit* unit : head_units_) unit->sharded->attach_gradients();
   if (!options_.reshard_after_forward) return;
   FsdpUnitWeights& weights = layer_unit(layer).sharded->weights();
-  // The backward pass starts with the last layer: its backward contents are gathered during the LM head.
+  // The last layer's backward contents are gathered during the LM head.
   if (autograd::Tape::current() != nullptr && layer + 1 == layers_) return weights.gather(Phase::backward);
   weights.free();
 }

@@ -1,16 +1,13 @@
 #pragma once
-// FSDP / HSDP with a replicate x shard mesh. Parameters, gradients and optimizer state are sharded; each rank trains on
-// its own sequences.
+// FSDP / HSDP on a replicate x shard mesh (Rajbhandari et al. 2020, ZeRO; Zhao et al. 2023, PyTorch FSDP). Parameters,
+// gradients and optimizer state are sharded; each rank trains on its own sequences.
 //
-// Units (nn::CausalLm::units) are all-gathered one ahead and resharded after use. Gradients are reduce-scattered,
-// overlapped with the backward pass, and all-reduced over replicas once a step. (Rajbhandari et al. 2020, ZeRO; Zhao et
-// al. 2023, PyTorch FSDP.)
+// Units (nn::CausalLm::units) are all-gathered one ahead and resharded after use. Gradients, sums over all ranks'
+// sequences, are reduce-scattered, overlapped with the backward pass, and all-reduced over replicas once a step.
 //
-// Expert parallelism (Lepikhin et al. 2020, arXiv:2006.16668) splits the experts over ranks of a shard group: tokens
-// are exchanged by all-to-all, and expert parameters are gathered and reduced over ranks with equal experts. Gradients
-// are sums over the sequences of all ranks.
-//
-// All processes must run the same passes in the same order.
+// Expert parallelism (Lepikhin et al. 2020, arXiv:2006.16668): experts are split over ranks of a shard group, tokens
+// exchanged by all-to-all, expert parameters gathered and reduced over ranks with equal experts. All processes must run
+// the same passes in the same order.
 
 #include <cstdint>
 #include <deque>
@@ -25,53 +22,51 @@
 namespace quench::distributed {
 
 struct ShardedModelOptions {
-  bool reshard_after_forward = true;     // false: layers stay gathered from forward to backward
+  bool reshard_after_forward = true;     // false: layers stay gathered until the backward pass
   bool reduce_every_micro_batch = true;  // false: full gradients are accumulated until the last micro-batch
-  DType reduce_dtype = DType::f32;       // f32 or bf16: gradient reduction within a shard group
+  DType reduce_dtype = DType::f32;       // f32 or bf16, within a shard group
   bool gather_codes = true;              // float8 layers gather quantized values (FsdpUnitWeights)
-  // Quantized base weights, gathered in their stored format. Null: none.
+  // Quantized base weights, gathered as stored; or null.
   const recipes::QuantizedBase* base = nullptr;
-  // Expert-parallel group, and group of ranks with equal experts; null: no expert parallelism.
+  // Null: no expert parallelism.
   std::shared_ptr<ProcessGroup> experts, expert_shard;
-  bool mxfp8_rows = false;  // token all-to-all in MXFP8 (distributed/experts/)
+  bool mxfp8_rows = false;  // token all-to-all in MXFP8
 };
 
 class ShardedModel {
  public:
-  // `model` must be sharded according to the groups; parameters without sharding (adapters of a recipe) are sharded
-  // here. It must outlive this object.
+  // `model` must be sharded for these groups and outlive this object; unsharded parameters (adapters of a recipe) are
+  // sharded here.
   ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> shard, std::shared_ptr<ProcessGroup> replicate,
                const ShardedModelOptions& options);
   ~ShardedModel();
   ShardedModel(const ShardedModel&) = delete;
   ShardedModel& operator=(const ShardedModel&) = delete;
 
-  // Begin and end of a micro-batch's forward and backward pass; `last`: last micro-batch of the step, after which the
-  // shards' gradients are sums over all processes.
+  // Around a micro-batch's passes; after the `last` of a step, the shards' gradients are sums over all processes.
   void begin_pass(bool last);
   void end_pass();
-  // Turns the squared norm of the local gradients, f64 [1], into that of the full model. In place.
+  // Local squared gradient norm, f64 [1], to the full model's. In place.
   void sum_squared_norm(const Tensor& norm);
-  // Seconds of exposed communication since the last call.
+  // Exposed communication since the last call.
   [[nodiscard]] double take_waiting_seconds() { return shared_->clock->take_seconds(); }
-  // After an optimizer step: reduces the amax kept by the optimizer for local rows over the shard group.
+  // After an optimizer step: reduces the optimizer's amax of local rows over the shard group.
   void parameters_changed() { shared_->weight_amax->refresh(); }
-  // Count of trained parameters, in model order, read first in a pass; and the prefetch of these for the next pass,
-  // called once they are updated, overlapped with the update of the others.
+  // Trained parameters read first in a pass, in model order; their prefetch for the next pass, called once they are
+  // updated, overlaps the update of the others.
   [[nodiscard]] std::size_t leading_parameters() const;
   void gather_leading();
-  // Completes and drops pending prefetches when no pass follows. Collective.
+  // Drops pending prefetches when no pass follows. Collective.
   void end_gathers();
 
  private:
   struct Unit {
     std::vector<nn::Parameter*> parameters;
-    std::unique_ptr<FsdpUnit> sharded;  // null: the group has one rank
+    std::unique_ptr<FsdpUnit> sharded;  // null: one rank
     bool reduced = false;
   };
 
   [[nodiscard]] nn::Sharding expert_sharding() const;
-  // Installs the token dispatcher in MoE layers.
   void share_experts();
   void before_forward(std::int64_t layer);
   void after_forward(std::int64_t layer);
@@ -80,7 +75,7 @@ class ShardedModel {
   [[nodiscard]] Unit& layer_unit(std::int64_t layer) { return units_[static_cast<std::size_t>(layer) + 1]; }
   [[nodiscard]] bool reduces() const noexcept { return last_ || options_.reduce_every_micro_batch; }
   void begin_reduce(Unit& unit);
-  // Completes reductions until at most `keep` are in flight.
+  // Until at most `keep` are in flight.
   void end_reductions(std::size_t keep);
   void begin_replica_sum(Unit& unit);
   // Reduces units outside the layers with complete gradients.

@@ -40,7 +40,7 @@ void WeightAmax::refresh() {
         target.zero();
       else if (parameter.amax.raw_data() != target.raw_data())
         target.copy_from(parameter.amax);
-      parameter.amax = target;  // destination of the optimizer's amax from now on
+      parameter.amax = target;  // the optimizer writes here from now on
     } else {
       amax_slot(device_.type, {parameter.padded, target, Granularity::tensor});
     }

@@ -18,8 +18,8 @@ class WeightAmax {
   WeightAmax(std::vector<nn::Parameter*> parameters, std::shared_ptr<ProcessGroup> group, Device device,
              std::shared_ptr<ExposedCommTimer> clock);
 
-  // All-reduce (max) of the local amax kept by the optimizer (Parameter::amax) and of amax requested by scale(), for
-  // the present versions. Collective unless all are current.
+  // All-reduce (max) of local amax kept by the optimizer (Parameter::amax) or requested by scale(). Collective unless
+  // all are current.
   void refresh();
   // f32 []: tensorwise encode scale of the full parameter. Collective if its version is new.
   [[nodiscard]] Tensor scale(const nn::Parameter& parameter, const autograd::WeightFormat& form);
@@ -27,11 +27,10 @@ class WeightAmax {
  private:
   struct Entry {
     nn::Parameter* parameter;
-    bool asked = false;    // a scale was requested
+    bool asked = false;    // scale() was called
     bool reduced = false;  // `version` is reduced
     std::uint64_t version = 0;
   };
-  // Scales of all parameters under one formula.
   struct Scales {
     ElementFormat element;
     bool power_of_two;

@@ -20,7 +20,7 @@ std::byte* bytes_of(const Tensor& tensor) {
   return static_cast<std::byte*>(tensor.raw_data());
 }
 
-// Description of an operation sent to other ranks. Plain bytes: same program and architecture on all ranks.
+// Operation as sent to other ranks: plain bytes, as all ranks run the same program and architecture.
 struct Announcement {
   std::uint64_t sequence;
   std::uint8_t kind, op, dtype, unused;
@@ -41,7 +41,7 @@ Announcement announce(const Collective& collective, int to) {
   result.op = static_cast<std::uint8_t>(collective.op);
   result.dtype = collective.payload().defined() ? static_cast<std::uint8_t>(collective.payload().dtype()) : 0;
   result.root = collective.peer;
-  // all_to_all sizes may differ between ranks, but not between sender and receiver of a part.
+  // all_to_all sizes are equal between sender and receiver of a part only.
   result.elements = parts || !collective.payload().defined() ? 0 : collective.payload().numel();
   result.to_you = parts ? collective.send_counts[peer] : 0;
   result.from_you = parts ? collective.receive_counts[peer] : 0;
@@ -61,7 +61,7 @@ std::string describe(const Announcement& said) {
                              label, parts ? said.to_you : said.elements, static_cast<DType>(said.dtype));
 }
 
-// All-gather of `count` bytes per rank at `parts` + rank * stride; the local part is in place.
+// All-gather of parts of `stride` bytes, clipped to `total`, at parts + rank * stride; the local part is in place.
 void gather(Exchange& exchange, std::byte* parts, std::size_t stride, std::size_t total, std::uint64_t slot) {
   const auto part_bytes = [&](int rank) {
     const std::size_t begin = std::min(total, static_cast<std::size_t>(rank) * stride);
@@ -79,13 +79,13 @@ void gather(Exchange& exchange, std::byte* parts, std::size_t stride, std::size_
   transfers.wait_sends();
 }
 
-// Double buffer of segments received from the other ranks: receive overlaps reduction.
+// Double buffer: receive overlaps reduction.
 struct Stage {
   std::vector<std::byte> bytes;
   std::unique_ptr<Transfers> transfers;
 };
 
-// Rank r's part of `input`: elements [r * stride, (r + 1) * stride), clipped; the reduced part is written to `output`.
+// Rank r's part of `input`: elements [r * stride, (r + 1) * stride), clipped; reduced into `output`.
 void reduce_parts(Exchange& exchange, const Collective& collective, std::int64_t stride, std::byte* output,
                   std::uint64_t slot) {
   const DType dtype = collective.input.dtype();
@@ -224,7 +224,7 @@ void compare_collectives(Exchange& exchange, const Collective& collective, std::
   std::vector<Announcement> mine, theirs(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) mine.push_back(announce(collective, rank));
   Transfers sends(exchange, mine.data(), mine.size() * sizeof(Announcement));
-  std::vector<std::unique_ptr<Transfers>> receives;  // one per rank, so that a missing rank can be named
+  std::vector<std::unique_ptr<Transfers>> receives;  // one per rank, to name a missing one
   for (int step = 1; step < size; ++step) {
     const int rank = (own + step) % size;
     receives.push_back(

@@ -1,6 +1,6 @@
 #pragma once
-// Collective algorithms over messages (gloo/exchange.h). Reductions add in rank order: an element's bits depend on its
-// inputs and the number of ranks only, not on tensor size, position or timing.
+// Collective algorithms over messages (gloo/exchange.h). Reductions add in rank order: bits depend on inputs and number
+// of ranks only.
 
 #include "distributed/collective.h"
 #include "distributed/gloo/exchange.h"
@@ -11,7 +11,7 @@ namespace quench::distributed {
 inline constexpr int kSlotBits = 24;
 inline constexpr std::uint64_t kSlotsPerOperation = std::uint64_t{1} << kSlotBits;
 
-// Blocks until the operation is complete on this rank.
+// Blocks until complete on this rank.
 void run_collective(Exchange& exchange, const Collective& collective, std::uint64_t base);
 
 // Compares the operation of all ranks; a barrier as well. Throws failed, naming both operations, on a mismatch. Uses

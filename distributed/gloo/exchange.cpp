@@ -10,7 +10,7 @@ namespace {
 constexpr const char* kSending = "sending to";
 constexpr const char* kReceiving = "waiting for";
 
-// Message without Gloo's source location and the pair's loopback address (mesh.h).
+// Without Gloo's source location and loopback address.
 std::string plain_reason(const std::exception& error) {
   std::string text = error.what();
   const std::size_t end = text.starts_with('[') ? text.find("] ") : std::string::npos;

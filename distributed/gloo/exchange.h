@@ -1,5 +1,5 @@
 #pragma once
-// Messages between the ranks of a Gloo context, with deadlines and abort.
+// Messages between ranks of a Gloo context, with deadlines and abort.
 
 #include <gloo/context.h>
 #include <gloo/transport/unbound_buffer.h>
@@ -17,7 +17,7 @@
 
 namespace quench::distributed {
 
-// Memory region of one side of some transfers. A send matches the receive with the same slot on the other rank.
+// Memory region of some transfers. A send matches the receive with the same slot on the other rank.
 class Transfers;
 
 class Exchange {
@@ -57,8 +57,8 @@ class Transfers {
   // Queued in order; errors are thrown by the wait. No-op for zero bytes.
   void send(int to, std::uint64_t slot, std::size_t offset, std::size_t bytes);
   void receive(int from, std::uint64_t slot, std::size_t offset, std::size_t bytes);
-  // Wait for all transfers; throw CommunicationError naming the pending ranks. Gloo does not report which peers
-  // completed: use one Transfers per peer to know.
+  // Throw CommunicationError naming the pending ranks. Gloo does not report the completed peers: use one Transfers per
+  // peer to know.
   void wait_sends();
   void wait_receives();
 
@@ -71,7 +71,7 @@ class Transfers {
   Exchange& exchange_;
   std::unique_ptr<gloo::transport::UnboundBuffer> buffer_;
   std::mutex mutex_;
-  std::string failure_;  // transfer that failed to start
+  std::string failure_;  // of a transfer that did not start
   std::vector<int> sends_;
   std::vector<int> receives_;
 };

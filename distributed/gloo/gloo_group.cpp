@@ -1,4 +1,4 @@
-// CPU process groups over TCP: Gloo connections and messages, reductions in rank order.
+// CPU process groups over TCP (Gloo's connections), reductions in rank order.
 
 #include <gloo/transport/tcp/device.h>
 #include <signal.h>
@@ -140,7 +140,7 @@ class GlooGroup final : public ProcessGroup {
   std::deque<std::shared_ptr<Job>> jobs_;
   bool stopping_ = false;
   bool busy_ = false;
-  // Used by the group's thread only.
+  // Group thread only.
   std::uint64_t collectives_ = 0;
   std::map<int, std::uint64_t> sent_, received_;
   std::string failure_;
@@ -151,7 +151,7 @@ class GlooGroup final : public ProcessGroup {
 class GlooEngine final : public GroupEngine {
  public:
   explicit GlooEngine(const GroupOptions& options) : options_(options) {
-    // SIGPIPE is ignored: a write of Gloo to a closed connection must be an error.
+    // A write to a closed connection must be an error.
     struct sigaction found {};
     if (::sigaction(SIGPIPE, nullptr, &found) == 0 && found.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
     gloo::transport::tcp::attr attributes;

@@ -1,9 +1,9 @@
 #pragma once
-// Work queue of the thread of Gloo's event loop.
+// Work queue of Gloo's event-loop thread.
 //
-// Gloo's loop spins on a connection's lock. A thread that starts a transfer holds it during a system call and may be
-// preempted by the loop, which then spins for a whole time slice; this dominates with more threads than cores. All
-// transfers are therefore started on the loop's thread, the only one to take these locks.
+// Gloo's loop spins on a connection's lock, which a thread that starts a transfer holds during a system call:
+// preempted, it costs a time slice, dominant with more threads than cores. All transfers therefore start on the loop's
+// thread, the only one to take these locks.
 
 #include <gloo/transport/tcp/device.h>
 
@@ -16,7 +16,6 @@ namespace quench::distributed {
 
 class LoopCalls final : public gloo::transport::tcp::Handler {
  public:
-  // Throws failed if no eventfd is available.
   explicit LoopCalls(std::shared_ptr<gloo::transport::tcp::Device> device);
   ~LoopCalls() override;
   LoopCalls(const LoopCalls&) = delete;

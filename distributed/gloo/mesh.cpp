@@ -23,9 +23,9 @@ namespace {
 
 namespace tcp = gloo::transport::tcp;
 
-// Gloo connects from the higher address to the lower; its own is kPairAddress (mesh.h).
+// Gloo connects from the higher address (kPairAddress) to the lower.
 constexpr const char* kPlaceAddress = "127.0.0.1";
-constexpr auto kLook = std::chrono::milliseconds(200);  // poll interval for lost ranks
+constexpr auto kLook = std::chrono::milliseconds(200);  // for lost ranks
 constexpr auto kTry = std::chrono::seconds(1);          // connect timeout between polls
 
 using SocketAddress = std::pair<sockaddr_storage, socklen_t>;
@@ -36,7 +36,7 @@ std::optional<SocketAddress> address_of(int descriptor, decltype(&::getsockname)
   return address;
 }
 
-// File descriptor of this process's connection to an address; -1 if none.
+// -1 if none.
 int find_connection_to(const SocketAddress& address) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
@@ -48,8 +48,8 @@ int find_connection_to(const SocketAddress& address) {
   return -1;
 }
 
-// Hands an authenticated connection to a Gloo pair. Gloo accepts only connections that it made, so the pair connects to
-// a local listener, and dup3 replaces its descriptor.
+// Hands an authenticated connection to a Gloo pair, which accepts only its own: it connects to a local listener, and
+// dup3 replaces its descriptor.
 void adopt(gloo::transport::Context& context, tcp::Device& device, int peer, Socket socket) {
   const Socket place = listen_on({kPlaceAddress, 0});
   const std::optional<SocketAddress> address = address_of(place.descriptor(), &::getsockname);
@@ -62,7 +62,7 @@ void adopt(gloo::transport::Context& context, tcp::Device& device, int peer, Soc
   QUENCH_CHECK(handler != nullptr, "a pair of Gloo's TCP transport is no handler of its loop");
   // Operations may idle up to the watchdog's limit.
   unset_keep_alive(socket);
-  // The event loop is registered for the old connection, which is closed here.
+  // The event loop watches the old connection, closed here.
   device.unregisterDescriptor(descriptor, handler);
   QUENCH_CHECK_AS(ErrorCode::failed, ::dup3(socket.descriptor(), descriptor, O_CLOEXEC) == descriptor, "dup3: {}",
                   errno_text(errno));
@@ -73,7 +73,6 @@ std::string address_key(const std::string& prefix, int rank) {
   return fmt::format("{}gloo/{}", prefix, rank);
 }
 
-// Connection to a lower rank's listener.
 Socket connect_to_peer(const std::string& address, const std::string& secret, int rank, Deadline deadline,
                        const Watchdog* watchdog) {
   const Endpoint endpoint = parse_endpoint(address, 0, "the address of another rank");

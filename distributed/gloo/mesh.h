@@ -1,9 +1,7 @@
 #pragma once
-// Full TCP mesh of a group's ranks.
-//
-// Gloo's pairs accept any incoming connection as their peer. Here connections are made and authenticated first: the
-// higher rank connects to the PeerListener of the lower one, whose address is in the store. Gloo itself binds to
-// loopback only.
+// Full TCP mesh of a group's ranks. Gloo's pairs accept any connection as their peer: here the higher rank first
+// connects to the PeerListener of the lower one (address in the store) and both authenticate. Gloo binds to loopback
+// only.
 
 #include <gloo/context.h>
 #include <gloo/transport/tcp/device.h>
@@ -15,7 +13,7 @@
 
 namespace quench::distributed {
 
-// Bind address of a device for Mesh.
+// Of Mesh's device.
 inline constexpr const char* kPairAddress = "127.0.0.2";
 
 class Mesh final : public gloo::Context {

@@ -1,6 +1,6 @@
 #pragma once
-// Listener for the connections of a group's ranks. Each peer proves the group's secret and sends its rank; other
-// connections are closed (distributed/store/handshakes.h).
+// Listener for a group's ranks. Each peer proves the group's secret and sends its rank; others are closed
+// (store/handshakes.h).
 
 #include <condition_variable>
 #include <map>
@@ -15,14 +15,13 @@ namespace quench::distributed {
 
 class PeerListener {
  public:
-  // Listens on its own thread until destruction.
   PeerListener(Socket listener, std::string secret);
   ~PeerListener();
   PeerListener(const PeerListener&) = delete;
   PeerListener& operator=(const PeerListener&) = delete;
 
   [[nodiscard]] int port() const noexcept { return port_; }
-  // Connection of that rank; nothing on a timeout. After a reconnect, the latest connection.
+  // Nothing on a timeout. After a reconnect, the latest connection.
   [[nodiscard]] std::optional<Socket> wait(int rank, std::chrono::milliseconds timeout);
 
  private:

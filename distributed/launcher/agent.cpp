@@ -25,8 +25,8 @@
 namespace quench::distributed {
 namespace {
 
-constexpr int kOwnDescriptors = 14;  // signals, events, the store and its connections, temporaries of a start
-// Delay after the first failure, to collect other failures and messages.
+constexpr int kOwnDescriptors = 14;  // signals, events, store, temporaries of a start
+// Collects further failures and messages after the first.
 constexpr auto kSettle = std::chrono::milliseconds(200);
 constexpr std::array<int, 4> kStopSignals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 
@@ -34,7 +34,7 @@ bool is_stop_signal(int number) {
   return std::find(kStopSignals.begin(), kStopSignals.end(), number) != kStopSignals.end();
 }
 
-// SIGCHLD and stop signals as a file descriptor (signalfd).
+// SIGCHLD and stop signals by signalfd.
 class Signals {
  public:
   Signals() {
@@ -43,18 +43,18 @@ class Signals {
     ::sigaddset(&set, SIGCHLD);
     for (const int number : kStopSignals) ::sigaddset(&set, number);
     ::pthread_sigmask(SIG_BLOCK, &set, &previous_);
-    // Ignored signals (SIGHUP under nohup) stay ignored and are not forwarded.
+    // Ignored signals (SIGHUP under nohup) stay ignored.
     descriptor_ = Socket(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     QUENCH_CHECK_AS(ErrorCode::failed, descriptor_.is_open(), "signalfd: {}", errno_text(errno));
     ::signal(SIGPIPE, SIG_IGN);
-    ::signal(SIGCHLD, SIG_DFL);  // if SIGCHLD were ignored, children would leave no exit status
+    ::signal(SIGCHLD, SIG_DFL);  // else children leave no exit status
   }
   ~Signals() { ::pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
   [[nodiscard]] int descriptor() const { return descriptor_.descriptor(); }
-  // Next signal; 0 if none.
+  // 0: none.
   [[nodiscard]] int take() const {
     signalfd_siginfo info{};
     if (::read(descriptor_.descriptor(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return 0;
@@ -66,7 +66,7 @@ class Signals {
   Socket descriptor_;
 };
 
-// Folder of logs and error files: user-defined, or temporary and removed after success.
+// User-defined, or temporary and removed after success.
 class LogFolder {
  public:
   explicit LogFolder(const LaunchOptions& options) : kept_(!options.log_dir.empty()) {
@@ -108,7 +108,7 @@ class Agent {
 
   int run() {
     std::optional<Failure> last;
-    std::vector<Failure> before_first_step;  // of attempts since the last one that completed a step
+    std::vector<Failure> before_first_step;  // since the last attempt that completed a step
     auto backoff = options_.first_backoff;
     for (int least_round = 0;;) {
       const std::optional<Round> round = rendezvous_.join(least_round, [this] { return look_for_stop(); });
@@ -145,7 +145,7 @@ class Agent {
   }
 
  private:
-  // False if interrupted by a stop signal.
+  // False if stopped by a signal.
   bool wait_for_restart(std::chrono::milliseconds time) {
     const Deadline end = Clock::now() + time;
     while (!look_for_stop() && Clock::now() < end) {
@@ -155,7 +155,7 @@ class Agent {
     return stop_signal_ == 0;
   }
 
-  // Runs until all workers have exited. Nothing on success of all nodes, else the root cause.
+  // Until all workers have exited. Nothing on success of all nodes, else the root cause.
   std::optional<Failure> run_round(const Round& round) {
     remote_.reset();
     WorkerSet workers(options_, command_, round, rendezvous_.store_endpoint(), logs_.path(), reaper_);
@@ -175,7 +175,7 @@ class Agent {
     return judge(round, workers);
   }
 
-  // Waits for one event, at most until the deadline, and handles it.
+  // Handles one event, or returns at the deadline.
   void wait_once(WorkerSet& workers, Deadline until) {
     std::vector<pollfd> entries = {{signals_.descriptor(), POLLIN, 0}, {remote_event_.descriptor(), POLLIN, 0}};
     workers.add_descriptors(entries);
@@ -207,7 +207,7 @@ class Agent {
     return remote_;
   }
 
-  // Ends workers after a failure or a forwarded stop signal.
+  // After a failure or a forwarded stop signal.
   void end_workers(WorkerSet& workers) {
     if (stop_signal_ == 0) {
       const Deadline settled = Clock::now() + kSettle;
@@ -254,13 +254,13 @@ class Agent {
     if (!known) failures.push_back(first);
     if (std::any_of(failures.begin(), failures.end(), [](const Failure& failure) { return !failure.logs.empty(); }))
       logs_.keep();
-    // Untrusted text: error files of any program, and other nodes.
+    // Untrusted text: error files of any program, other nodes.
     const std::string report = printable(failure_report(title_, failures));
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, report.data(), report.size());
     return failures[root_cause(failures)];
   }
 
-  // Status after a stop signal: the stop itself, unless all workers had already finished.
+  // The stop signal's, unless all workers had finished.
   [[nodiscard]] int stopped_status(const std::optional<Failure>& failure) const {
     return failure || killed_ ? exit_status_of_signal(stop_signal_) : 0;
   }
@@ -288,7 +288,7 @@ int launch(const LaunchOptions& options, const std::vector<std::string>& command
     return std::accumulate(of_workers.begin(), of_workers.end(), 0,
                            [](int sum, unsigned of_worker) { return sum + std::popcount(of_worker); });
   };
-  // File descriptors: pipes of each worker, its two store connections, and the launcher's own.
+  // Pipes and two store connections per worker, and the launcher's own.
   require_descriptors(kOwnDescriptors + 2 * options.workers + streams(options.tee), "quench run");
   return Agent(options, command, title).run();
 }

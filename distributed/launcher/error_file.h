@@ -13,15 +13,15 @@ namespace quench::distributed {
 struct WorkerError {
   std::string message;
   double time = 0;         // seconds since 1970
-  bool is_echo = false;    // caused by another rank's error or exit
-  std::int64_t step = -1;  // training step; 0: before the first; -1: unknown
+  bool is_echo = false;    // caused by another rank
+  std::int64_t step = -1;  // 0: before the first; -1: unknown
 };
 
-// Sets the training step of later error files of this process; default 0.
+// Step of later error files; default 0.
 void set_error_step(std::int64_t step) noexcept;
 // No-op without such a file in the environment; never throws.
 void write_error_file(std::string_view message, bool is_echo) noexcept;
-// Nothing if the file is missing or unreadable.
+// Nothing if missing or unreadable.
 [[nodiscard]] std::optional<WorkerError> read_error_file(const std::filesystem::path& path) noexcept;
 
 }  // namespace quench::distributed

@@ -1,5 +1,4 @@
 #pragma once
-// Worker failures and their report.
 
 #include <string>
 #include <vector>
@@ -18,10 +17,10 @@ struct Failure {
   std::string ending;  // "status 7", "signal 11 (Segmentation fault)"
   std::string message;
   std::string logs;
-  double time = 0;          // seconds since 1970: of its error, else of its exit
-  bool is_echo = false;     // caused by another worker's failure
+  double time = 0;          // seconds since 1970: of its error, else its exit
+  bool is_echo = false;     // caused by another worker
   std::int64_t step = -1;   // training step from the error file; 0: before the first
-  std::string early_ranks;  // ranks that had exited with 0 before; may be empty
+  std::string early_ranks;  // that had exited with 0; may be empty
 
   [[nodiscard]] Json to_json() const;
   // Throws corrupt.
@@ -31,14 +30,13 @@ struct Failure {
 // Seconds since 1970.
 [[nodiscard]] double unix_time();
 
-// True for a repeated failure: the same error at the same training step, or before the first step; a restart would
-// repeat it. False for programs that report no step.
+// Repeated failure: same error at the same training step, or before the first. False for programs that report no step.
 [[nodiscard]] bool same_failure(const Failure& first, const Failure& second);
 
-// Index into `failures` (not empty): the first failure not caused by another, else the first.
+// Index into `failures` (not empty): the first not caused by another, else the first.
 [[nodiscard]] std::size_t root_cause(const std::vector<Failure>& failures);
 
-// Multi-line report, root cause first, in torchrun's layout.
+// Root cause first, in torchrun's layout.
 [[nodiscard]] std::string failure_report(const std::string& program, const std::vector<Failure>& failures);
 
 }  // namespace quench::distributed

@@ -78,7 +78,7 @@ int read_workers(const std::string& text) {
   return *count;
 }
 
-// "3", or "0:3,1:2": streams of all workers, or per worker.
+// "3", or "0:3,1:2": for all workers, or per worker.
 std::vector<unsigned> read_streams(const std::string& text, int workers, std::string_view flag) {
   std::vector<unsigned> result(static_cast<std::size_t>(workers), kNoStream);
   const auto streams = [&](std::string_view word) {
@@ -118,7 +118,7 @@ std::chrono::milliseconds read_seconds(double value, std::string_view flag) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(value * 1000));
 }
 
-// "FIRST:MOST" in seconds, or one number for both.
+// Seconds: "FIRST:MOST", or one number.
 void read_backoff(const std::string& text, LaunchOptions& options) {
   const auto seconds = [&](std::string_view word) {
     double value = 0;
@@ -135,7 +135,7 @@ void read_backoff(const std::string& text, LaunchOptions& options) {
                   "--restart-backoff: '{}' begins with more than its most", text);
 }
 
-// Supported keys of --rdzv-conf.
+// --rdzv-conf.
 void read_conf(const std::string& text, LaunchOptions& options) {
   for (const std::string_view part : split(text, ',')) {
     const std::string_view key = part.substr(0, part.find('='));
@@ -153,7 +153,7 @@ std::string read_token(const std::string& file) {
   return given == nullptr ? "" : given;
 }
 
-// Rendezvous backend and endpoint, from one of three sets of flags.
+// Backend and endpoint, from one of three sets of flags.
 void read_rendezvous(const LaunchFlags& flags, LaunchOptions& options) {
   const bool is_static = flags.rdzv_backend == "static" || (flags.rdzv_backend.empty() && flags.rdzv_endpoint.empty());
   QUENCH_CHECK_AS(ErrorCode::bad_config,

@@ -14,7 +14,7 @@ namespace quench::distributed {
 inline constexpr int kDefaultMasterPort = 29500;
 inline constexpr int kDefaultRendezvousPort = 29400;
 
-// Raw command-line values; empty if not given.
+// Raw command line; empty if not given.
 struct LaunchFlags {
   std::string nnodes = "1";
   std::string nproc_per_node = "1";
@@ -38,27 +38,27 @@ struct LaunchFlags {
   std::string local_ranks_filter;
 };
 
-// Output streams of a worker (bit mask).
+// Bit mask.
 enum Streams : unsigned { kNoStream = 0, kStdout = 1, kStderr = 2 };
 
 struct LaunchOptions {
   int nodes = 1;
   int workers = 1;
   int node_rank = -1;  // -1: order of arrival
-  Endpoint endpoint;   // of the rendezvous; empty host: single node on loopback
+  Endpoint endpoint;   // of the rendezvous; empty host: one node, loopback
   std::string job;
   std::string token;
-  int master_port = 0;  // MASTER_PORT; 0: a free port
+  int master_port = 0;  // 0: a free port
   std::chrono::milliseconds join_timeout{600'000};
   int max_restarts = 0;
-  std::chrono::milliseconds first_backoff{1'000};  // before the first restart; doubled for each further one
-  std::chrono::milliseconds most_backoff{60'000};  // upper limit; reset after an attempt that ran longer
+  std::chrono::milliseconds first_backoff{1'000};  // doubled for each further restart
+  std::chrono::milliseconds most_backoff{60'000};  // limit; reset after an attempt that ran longer
   std::chrono::milliseconds monitor_interval{100};
   std::chrono::milliseconds shutdown_timeout{30'000};
   std::string role = "default";
-  std::filesystem::path log_dir;    // empty: temporary folder, kept on failure
-  std::vector<unsigned> redirects;  // Streams redirected to files, per worker
-  std::vector<unsigned> tee;        // Streams to files and, with a prefix, to the console, per worker
+  std::filesystem::path log_dir;    // empty: temporary, kept on failure
+  std::vector<unsigned> redirects;  // per worker: Streams redirected to files
+  std::vector<unsigned> tee;        // per worker: Streams to files and, with a prefix, to the console
   std::vector<bool> on_console;     // workers whose other streams use the console
 
   [[nodiscard]] bool alone() const noexcept { return endpoint.host.empty(); }

@@ -19,7 +19,7 @@ namespace {
 constexpr int kFirstInherited = 3;
 constexpr int kLastInherited = 1023;
 
-// Body of the forked process (single thread): system calls only. Never returns.
+// In the forked process (single thread): system calls only.
 [[noreturn]] void guard(int pipe) {
   ::setsid();
   ::prctl(PR_SET_NAME, "quench-reaper");

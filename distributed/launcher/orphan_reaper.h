@@ -1,6 +1,6 @@
 #pragma once
-// Process that kills the launcher's remaining workers when the launcher's end of a pipe closes, for any reason.
-// (PR_SET_PDEATHSIG covers direct children only.)
+// Process that kills the launcher's remaining workers when the launcher's end of a pipe closes (PR_SET_PDEATHSIG covers
+// direct children only).
 
 #include <sys/types.h>
 
@@ -10,7 +10,7 @@ namespace quench::distributed {
 
 class OrphanReaper {
  public:
-  // Starts the process in its own session. Throws failed.
+  // In its own session. Throws failed.
   OrphanReaper();
   ~OrphanReaper();
   OrphanReaper(const OrphanReaper&) = delete;

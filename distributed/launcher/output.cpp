@@ -15,7 +15,7 @@
 namespace quench::distributed {
 namespace {
 
-constexpr std::size_t kLongestLine = std::size_t{64} << 10;  // longer lines are split
+constexpr std::size_t kLongestLine = std::size_t{64} << 10;  // longer ones are split
 constexpr std::size_t kMostQueued = std::size_t{4} << 20;
 
 Socket open_log(const std::filesystem::path& path) {
@@ -100,7 +100,7 @@ void TeedStream::show(std::string_view line) {
 }
 
 void TeedStream::write_queued() {
-  // Writes whole lines only, so that workers' lines do not interleave.
+  // Whole lines only, so that workers' lines do not interleave.
   while (!queued_.empty() && takes_bytes(console_)) {
     const std::size_t end = queued_.find('\n') + 1;
     const ssize_t written = ::write(console_, queued_.data(), end);

@@ -11,23 +11,23 @@
 
 namespace quench::distributed {
 
-// One worker stream that passes through the launcher. The file receives raw bytes; the console whole lines, one write
-// each, so that workers' lines do not interleave. A blocked console never blocks the worker: lines over the queue limit
-// are dropped, with a note. A full disk closes the file only.
+// Worker stream through the launcher: raw bytes to the file; whole lines, one write each, to the console. A blocked
+// console never blocks the worker: lines over the queue limit are dropped, with a note. A full disk closes the file
+// only.
 class TeedStream {
  public:
-  // `console`: a file descriptor, -1 for none.
+  // `console`: file descriptor; -1: none.
   TeedStream(std::filesystem::path path, Socket file, int console, std::string prefix);
 
-  // Write end for the worker; close with close_worker_end after its start.
+  // For the worker; close after its start.
   [[nodiscard]] int worker_end() const noexcept { return worker_end_.descriptor(); }
   void close_worker_end() noexcept { worker_end_.close(); }
-  // File descriptor for poll(); -1 after the end of the stream.
+  // For poll(); -1 after the end.
   [[nodiscard]] int descriptor() const noexcept { return reader_.descriptor(); }
 
-  // Reads the available bytes.
+  // Reads available bytes.
   void pump();
-  // Reads the available bytes and flushes an incomplete line; end of the stream.
+  // Reads available bytes and flushes an incomplete line.
   void finish();
 
  private:
@@ -46,15 +46,14 @@ class TeedStream {
   std::int64_t left_out_ = 0;
 };
 
-// Destinations of a worker's two streams.
 struct WorkerOutput {
   int stdout_to = -1;  // for WorkerStart
   int stderr_to = -1;
-  std::vector<Socket> files;  // kept open until the worker has started
+  std::vector<Socket> files;  // open until the worker has started
   std::vector<std::unique_ptr<TeedStream>> streams;
 };
 
-// Opens the outputs of worker `local_rank` according to the options, with files in `folder`.
+// Output of worker `local_rank`, with files in `folder`.
 [[nodiscard]] WorkerOutput open_worker_output(const LaunchOptions& options, int local_rank,
                                               const std::filesystem::path& folder);
 

@@ -9,13 +9,13 @@
 namespace quench::distributed {
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(200);       // poll interval of a waiting node
-constexpr auto kTry = std::chrono::milliseconds(500);        // connect timeout between checks for a stop
-constexpr auto kFirstPause = std::chrono::milliseconds(50);  // delay between connection attempts, doubled each time
+constexpr auto kLook = std::chrono::milliseconds(200);       // polling of a waiting node
+constexpr auto kTry = std::chrono::milliseconds(500);        // per connect, between checks for a stop
+constexpr auto kFirstPause = std::chrono::milliseconds(50);  // doubled each time
 constexpr auto kLongestPause = std::chrono::milliseconds(1'600);
 constexpr auto kLeastAnswer = std::chrono::milliseconds(1'000);
 constexpr std::int64_t kMostWorkers = 1 << 16;
-constexpr auto kSign = std::chrono::seconds(1);  // heartbeat interval of a launcher
+constexpr auto kSign = std::chrono::seconds(1);  // heartbeat interval
 constexpr auto kLeaveTime = std::chrono::seconds(5);
 constexpr auto kSoon = std::chrono::milliseconds(1);
 constexpr int kConnectionsPerWorker = 6;
@@ -25,7 +25,7 @@ std::string round_prefix(int number) {
   return fmt::format("rdzv/{}/", number);
 }
 
-// Heartbeat key: counter incremented by each launcher while its workers run.
+// Heartbeat: a counter.
 std::string sign_key(int round, int node) {
   return fmt::format("{}sign/{}", round_prefix(round), node);
 }
@@ -38,7 +38,7 @@ Json parse(const std::string& text) {
   return Json::parse(text);
 }
 
-// Description of a node. Throws bad_config if it is not from a quench launcher.
+// Throws bad_config if it is not from a quench launcher.
 Json parse_node(const std::string& text, int number) {
   try {
     const Json node = parse(text);
@@ -54,8 +54,7 @@ Json parse_node(const std::string& text, int number) {
   }
 }
 
-// Listen address reachable from other nodes: names that resolve to loopback locally (Debian's 127.0.1.1) have another
-// address elsewhere.
+// Reachable from other nodes: a name that resolves to loopback here (Debian's 127.0.1.1) has another address elsewhere.
 Endpoint listening_place(const LaunchOptions& options) {
   Endpoint place = options.endpoint;
   const bool loopback = place.host == "localhost" || place.host.starts_with("127.") || place.host == "::1";
@@ -92,7 +91,7 @@ Rendezvous::Rendezvous(const LaunchOptions& options)
                                             store_secret(options.token, options.job), connections);
     endpoint_.port = server_->port();
   } catch (const Error&) {
-    // Another local node may already serve the store; a foreign process is detected by the handshake.
+    // Another local node may serve the store; the handshake detects a foreign process.
     if (options.node_rank == 0 || options.nodes == 1) throw;
   }
 }
@@ -103,14 +102,14 @@ bool Rendezvous::connect(Deadline deadline, const std::function<bool()>& stopped
       store_ = std::make_unique<Store>(endpoint_, store_secret(options_.token, options_.job), kTry);
     } catch (const Error& error) {
       const bool is_over = Clock::now() >= deadline;
-      // A name may become resolvable while nodes start; a name still unknown at the deadline is an error.
+      // A name may become resolvable while nodes start; at the deadline, an error.
       if (is_over && error.code() == ErrorCode::not_found) QUENCH_FAIL(ErrorCode::bad_config, "{}", error.what());
       if (is_over || error.code() == ErrorCode::bad_config) throw;
       for (const Deadline again = Clock::now() + pause; Clock::now() < again; std::this_thread::sleep_for(kFirstPause))
         if (stopped()) return false;
     }
   }
-  // Bounds the wait on a hanging store by the join timeout.
+  // Bounds the wait on a hanging store.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
   store_->set_answer_time(std::clamp<std::chrono::milliseconds>(left, kLeastAnswer, kAnswerTime));
   const std::string spec = fmt::format("--nnodes {}", options_.nodes);
@@ -175,7 +174,7 @@ std::optional<Round> Rendezvous::make_round(int number, int node, const std::vec
   }
   const std::string key = round_prefix(number) + "master";
   if (node == 0) {
-    // Free port for the workers' own library, as in torchrun. Quench workers use the launcher's store.
+    // For the workers' own library, as in torchrun. Quench workers use the launcher's store.
     int port = options_.master_port;
     if (port == 0) port = local_port(listen_on({store_->address(), 0}));
     store_->set(key, Endpoint{store_->address(), port}.to_string());
@@ -232,7 +231,7 @@ std::optional<Round> Rendezvous::join_before(Deadline deadline, int least_round,
         if (std::optional<Round> round = make_round(number, *node, *nodes, deadline, stopped)) return round;
       continue;
     }
-    // All numbers are taken, possibly by a lost node that is not yet detected.
+    // All numbers are taken, possibly by a lost node not yet detected.
     while (!stopped() && !store_->wait(prefix + "failed", kLook))
       QUENCH_CHECK_AS(ErrorCode::bad_config, Clock::now() < deadline,
                       "job '{}' on {} has all its {} nodes already; is --rdzv-id another job's?", options_.job,
@@ -253,7 +252,7 @@ void Rendezvous::watch(const Round& round, std::function<void(const Failure&)> f
     try {
       const std::unique_ptr<Store> store = store_->connect_again();
       const Deadline first_signs_by = Clock::now() + options_.join_timeout;
-      int heard = 0;  // lower-numbered nodes with a heartbeat
+      int heard = 0;  // nodes 0 to heard - 1 have a heartbeat or are done
       Deadline next_sign{};
       for (std::int64_t signs = 0; *watching;) {
         const std::optional<std::string> text = store->wait(round_prefix(round.number) + "failed", kLook);
@@ -305,7 +304,7 @@ std::optional<Failure> Rendezvous::finish(const Round& round, const std::functio
         return silent_node(node, options_);
       }
     }
-    // A launcher's exit is no failure from now on. The node that serves the store waits until the others have read it.
+    // A launcher's exit is no failure from now on. The serving node waits until the others have read it.
     store_->set_last_will(prefix + "failed", "");
   } catch (const Error& error) {
     QUENCH_LOG_DEBUG("the end of the rendezvous: {}", error.what());  // other nodes have exited

@@ -1,9 +1,9 @@
 #pragma once
-// Rendezvous of the launchers of a job's nodes, failure propagation and joint exit.
+// Rendezvous of a job's nodes, failure propagation and joint exit.
 //
-// A round is one attempt of all nodes. Each node has a number per round, which determines its ranks. Keys of round r:
-// rdzv/r/node/<number> (node description), rdzv/r/failed (first failure; also the last will of each connection:
-// launcher lost), rdzv/r/sign/<number> (heartbeat), rdzv/r/done/<number>.
+// A round is one attempt of all nodes; a node's number in it determines its ranks. Keys of round r:
+// rdzv/r/node/<number> (description), rdzv/r/failed (first failure; the last will of each connection: launcher lost),
+// rdzv/r/sign/<number> (heartbeat), rdzv/r/done/<number>.
 
 #include <atomic>
 #include <functional>
@@ -21,50 +21,48 @@
 namespace quench::distributed {
 
 struct Round {
-  int number = 0;  // count of earlier starts of the job
+  int number = 0;  // earlier starts of the job
   int node = 0;
   int nodes = 1;
   int first_rank = 0;
   int world_size = 0;
-  std::string master_host;  // host of rank 0
-  int master_port = 0;      // free on that host when queried; for the workers' own store
+  std::string master_host;  // of rank 0
+  int master_port = 0;      // free there when queried; for the workers' own store
 };
 
 class Rendezvous {
  public:
-  // Serves the job's store if the endpoint is on this machine and no process serves it.
+  // Serves the store if the endpoint is on this machine and unserved.
   explicit Rendezvous(const LaunchOptions& options);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  // Connects to the store on the first call, then waits for all nodes. Throws failed, naming the present nodes, on a
-  // timeout; bad_config for inconsistent nodes. Returns nothing if `stopped` (polled) returns true.
+  // Connects on the first call, then waits for all nodes. Throws failed, naming the present nodes, on a timeout;
+  // bad_config for inconsistent nodes. Nothing if `stopped` (polled) returns true.
   [[nodiscard]] std::optional<Round> join(int least_round, const std::function<bool()>& stopped);
 
-  // Publishes a failure. Returns the first failure of the round.
+  // Returns the round's first failure.
   Failure report(const Round& round, const Failure& own);
-  // Calls `failed` once, on a thread: node failure, no first heartbeat of a launcher within the join timeout, or loss
+  // Calls `failed` once, on a thread: node failure, a launcher's first heartbeat later than the join timeout, or loss
   // of the store. Active until the next call or destruction.
   void watch(const Round& round, std::function<void(const Failure&)> failed);
   void stop_watching();
-  // Exit after a failure: the process that serves the store waits, with a time limit, until the other nodes have read
-  // it.
+  // After a failure: the process that serves the store waits, with a time limit, until the other nodes have read it.
   void leave(const Round& round);
-  // Exit after success of this node's workers: waits for the other nodes. Returns the failure of another node,
-  // including a launcher without a heartbeat for the join timeout.
+  // After success of this node's workers: waits for the other nodes. Returns another node's failure, including a
+  // launcher without a heartbeat for the join timeout; nothing if `stopped` returns true.
   [[nodiscard]] std::optional<Failure> finish(const Round& round, const std::function<bool()>& stopped);
 
   [[nodiscard]] std::string store_endpoint() const { return endpoint_.to_string(); }
 
  private:
-  // False if stopped.
   [[nodiscard]] bool connect(Deadline deadline, const std::function<bool()>& stopped);
   [[nodiscard]] std::optional<Round> join_before(Deadline deadline, int least_round,
                                                  const std::function<bool()>& stopped);
-  // Node number in the round with this prefix; nothing if all are taken.
+  // Nothing if all are taken.
   [[nodiscard]] std::optional<int> take_number(const std::string& prefix, const std::string& own);
-  // Descriptions of a round's nodes, by number; nothing if the round has failed.
+  // Descriptions by node number; nothing if the round has failed.
   [[nodiscard]] std::optional<std::vector<Json>> gather_nodes(const std::string& prefix, Deadline deadline,
                                                               const std::function<bool()>& stopped);
   // Nothing if the round has failed or when stopped.

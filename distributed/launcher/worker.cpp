@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kCannotStart = 127;
 
-// Executable found as by a shell; the word itself if none.
+// As by a shell; the word itself if none.
 std::string find_program(const std::string& word) {
   const char* path = std::getenv("PATH");
   if (word.find('/') != std::string::npos || path == nullptr) return word;
@@ -39,12 +39,12 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
   return result;
 }
 
-// Body of the forked process (single thread): system calls only. Never returns.
+// In the forked process (single thread): system calls only.
 [[noreturn]] void become(const char* program, char* const* arguments, char* const* environment,
                          const WorkerStart& start, pid_t launcher, int report) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != launcher) ::_exit(kCannotStart);  // the launcher died before prctl
+  if (::getppid() != launcher) ::_exit(kCannotStart);  // launcher died before prctl
   const int nothing = ::open("/dev/null", O_RDONLY);
   if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
   if (start.stdout_to >= 0) ::dup2(start.stdout_to, STDOUT_FILENO);
@@ -78,7 +78,7 @@ pid_t start_worker(const WorkerStart& start) {
   const pid_t launcher = ::getpid();
   const pid_t worker = fork_process();
   if (worker == 0) become(program.c_str(), arguments.data(), environment.data(), start, launcher, ends[1]);
-  ::setpgid(worker, worker);  // also set in the parent, to avoid a race
+  ::setpgid(worker, worker);  // also here, against a race
   other.close();
   int error = 0;
   ssize_t got = 0;

@@ -1,5 +1,4 @@
 #pragma once
-// Worker process of a run.
 
 #include <sys/types.h>
 
@@ -18,19 +17,19 @@ struct WorkerStart {
   int stderr_to = -1;
 };
 
-// Starts a worker in its own process group, with no stdin, default signal handlers, and SIGKILL on the launcher's
-// death. Throws failed naming the command.
+// In its own process group, without stdin, with default signal handlers, and SIGKILL on the launcher's death. Throws
+// failed.
 [[nodiscard]] pid_t start_worker(const WorkerStart& start);
 
-// fork(2). Throws failed, naming the limit if one is reached.
+// fork(2). Throws failed, naming the limit if reached.
 [[nodiscard]] pid_t fork_process();
 
-// Signals the worker's process group; only the process if it has left its group.
+// To the process group; only to the process if it has left its group.
 void signal_worker(pid_t worker, int signal) noexcept;
 
 // "signal 11 (Segmentation fault)", "status 7".
 [[nodiscard]] std::string describe_status(int wait_status);
-// Shell exit code: the status, or 128 + signal.
+// As of a shell: the status, or 128 + signal.
 [[nodiscard]] int exit_code(int wait_status);
 
 }  // namespace quench::distributed

@@ -24,7 +24,7 @@ namespace {
 
 constexpr const char* kErrorFile = "error.json";
 
-// Default OMP threads per worker: its share of the cores.
+// OMP threads: the worker's share of the cores.
 int threads_of_worker(int workers) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -32,7 +32,7 @@ int threads_of_worker(int workers) {
   return std::max(1, cores / workers);
 }
 
-// torchrun's variables, and the store of Quench workers.
+// torchrun's variables, and Quench's store.
 std::map<std::string, std::string> worker_variables(const LaunchOptions& options, const Round& round, int local_rank,
                                                     const std::string& store, const std::string& error_file) {
   const std::string rank = std::to_string(round.first_rank + local_rank), world = std::to_string(round.world_size);
@@ -139,7 +139,7 @@ void WorkerSet::reap() {
 void WorkerSet::end(Worker& worker, int local_rank, int status) {
   worker.running = false;
   worker.status = status;
-  // Remaining descendants are killed; output received so far is kept.
+  // Kills remaining descendants; received output is kept.
   ::kill(-worker.process, SIGKILL);
   reaper_.forget(worker.process);
   for (const auto& stream : worker.output.streams) stream->finish();

@@ -18,25 +18,25 @@ namespace quench::distributed {
 
 class WorkerSet {
  public:
-  // Starts the workers, with output and error files in `folder`/attempt_<round>/<local rank>. Throws like start_worker,
-  // after killing the workers already started.
+  // Starts the workers, with files in `folder`/attempt_<round>/<local rank>. Throws io for the files, and like
+  // start_worker, after killing those started.
   WorkerSet(const LaunchOptions& options, const std::vector<std::string>& command, const Round& round,
             const std::string& store, const std::filesystem::path& folder, OrphanReaper& reaper);
   ~WorkerSet();
   WorkerSet(const WorkerSet&) = delete;
   WorkerSet& operator=(const WorkerSet&) = delete;
 
-  // File descriptors for poll(), and their handler.
+  // For poll().
   void add_descriptors(std::vector<pollfd>& entries) const;
   void pump();
-  // Collects exited workers. Call on SIGCHLD.
+  // Collects exited workers, on SIGCHLD.
   void reap();
   void signal(int number) noexcept;
 
   [[nodiscard]] bool all_ended() const;
   [[nodiscard]] bool any_running() const { return !all_ended(); }
   [[nodiscard]] const std::vector<Failure>& failures() const noexcept { return failures_; }
-  // Requested exits are not failures from now on.
+  // Requested exits are no failures from now on.
   void expect_ends() noexcept { expected_ = true; }
 
  private:
@@ -55,7 +55,7 @@ class WorkerSet {
   OrphanReaper& reaper_;
   std::vector<Worker> workers_;
   std::vector<Failure> failures_;
-  std::vector<int> early_;  // ranks that have exited with 0
+  std::vector<int> early_;  // ranks that exited with 0
   bool expected_ = false;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// Non-blocking NCCL communicator: calls throw after a timeout or an abort instead of hanging.
+// Non-blocking NCCL communicator: calls throw after a timeout or an abort.
 
 #include <nccl.h>
 
@@ -16,21 +16,20 @@ namespace quench::distributed {
 
 class Communicator {
  public:
-  // Collective over `size` ranks with the same id. Throws failed if a rank does not join within `join_timeout`. `check`
-  // is polled meanwhile; its exceptions propagate.
+  // Collective over `size` ranks with the same id. Throws failed on a join timeout. `check` is polled meanwhile; its
+  // exceptions propagate.
   Communicator(const ncclUniqueId& id, int rank, int size, Device device, std::chrono::milliseconds join_timeout,
                const std::function<void()>& check);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  // Queues the NCCL calls of `calls` as one group (ncclGroupStart/End). Throws CommunicationError on an NCCL error, a
-  // timeout, or after an abort.
+  // Queues the NCCL calls as one group. Throws CommunicationError on an NCCL error, a timeout, or after an abort.
   void run(const std::function<ncclResult_t(ncclComm_t)>& calls, std::chrono::milliseconds timeout);
   // Aborts queued operations (results undefined); later calls throw CommunicationError(reason) or CollectiveTimeout.
   // Thread-safe.
   void abort(AbortCause cause, const std::string& reason);
-  // Asynchronous error, for example the loss of a rank. Empty: none.
+  // Asynchronous error, as of a lost rank. Empty: none.
   [[nodiscard]] std::string background_error();
 
  private:
@@ -40,7 +39,7 @@ class Communicator {
 
   Device device_;
   ncclComm_t comm_ = nullptr;
-  std::mutex mutex_;  // guards reason_ and the destruction of comm_
+  std::mutex mutex_;  // reason_ and destruction of comm_
   std::string reason_;
   AbortCause cause_ = AbortCause::lost;
   std::atomic<bool> aborted_{false};

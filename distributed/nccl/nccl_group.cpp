@@ -1,6 +1,5 @@
-// GPU process groups over NCCL. Operations run on the group's stream, ordered after the current stream at the call;
-// wait() orders the current stream after them. A group thread detects timeouts and asynchronous NCCL errors, and
-// aborts.
+// GPU process groups over NCCL. Operations run on the group's stream after the current stream; wait() orders the
+// current stream after them. A group thread detects timeouts and asynchronous errors, and aborts.
 
 #include <atomic>
 #include <condition_variable>
@@ -31,7 +30,7 @@ struct NcclType {
   std::size_t scale;  // NCCL elements per element; 0: two elements form one
 };
 
-// Numeric types map directly; others are moved as bytes.
+// Others are moved as bytes.
 NcclType nccl_type(DType dtype) {
   switch (dtype) {
     case DType::f32: return {ncclFloat32, 1};
@@ -52,7 +51,7 @@ ncclRedOp_t nccl_op(ReduceOp op) {
   return ncclSum;
 }
 
-// Pool of events, returned on release of the last reference.
+// Events return with their last reference.
 class EventPool {
  public:
   explicit EventPool(Device device) : device_(device) {}
@@ -85,7 +84,7 @@ class EventPool {
   std::vector<Event> free_;
 };
 
-// High-priority stream: communication CTAs are scheduled before compute CTAs.
+// Communication CTAs are scheduled before compute CTAs.
 Stream make_urgent_stream(Device device) {
   const cuda::DeviceGuard guard(device);
   int least = 0, greatest = 0;
@@ -188,13 +187,13 @@ class NcclGroup final : public ProcessGroup {
     std::chrono::steady_clock::time_point since;
   };
 
-  // Operations deferred to the end of the batch.
+  // Deferred to the end of the batch.
   struct Batch {
     std::vector<Collective> collectives;
     std::shared_ptr<Event> done;  // shared by all of them
   };
 
-  // Queues the operations as one NCCL kernel.
+  // One NCCL kernel.
   void launch(std::span<const Collective> collectives, const std::shared_ptr<Event>& done) {
     poll();
     Backend& gpu = backend(device().type);

@@ -1,5 +1,5 @@
 #pragma once
-// NCCL, loaded at run time for the first GPU group: the program starts on machines without it.
+// NCCL, loaded for the first GPU group.
 
 #include <nccl.h>
 
@@ -26,7 +26,7 @@ struct NcclLibrary {
   decltype(&ncclGetLastError) get_last_error;
 };
 
-// Throws unsupported, naming the searched paths, if the library is missing.
+// Throws unsupported, naming the searched paths, if missing.
 [[nodiscard]] const NcclLibrary& nccl();
 
 }  // namespace quench::distributed

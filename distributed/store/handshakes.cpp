@@ -15,14 +15,14 @@
 namespace quench::distributed {
 namespace {
 
-constexpr int kAcceptsPerTurn = 16;                            // then reads from the accepted ones
-constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // without free file descriptors
-constexpr std::size_t kMostOtherTokens = 16;                   // remembered at most
+constexpr int kAcceptsPerTurn = 16;                            // before reads
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // without free descriptors
+constexpr std::size_t kMostOtherTokens = 16;
 constexpr auto kFirstRetry = std::chrono::milliseconds(50);
 constexpr auto kLongestRetry = std::chrono::seconds(2);
 constexpr auto kHandshakeTime = std::chrono::seconds(2 * kHandshakeSeconds);  // of one attempt, if the deadline allows
 
-// Empty after mutual authentication, else the reason for a retry. Throws on permanent errors.
+// Empty on success, else the reason for a retry. Throws on permanent errors.
 std::string try_proof(const Socket& socket, const Endpoint& endpoint, const std::string& secret, std::uint32_t number,
                       Deadline deadline) {
   std::string greeting(kGreetingBytes, '\0'), client_nonce, server_nonce, answer(sizeof(Sha256Digest), '\0');
@@ -62,7 +62,7 @@ Socket connect_with_proof(const Endpoint& endpoint, const std::string& secret, s
         std::max(std::min(deadline, now + kHandshakeTime), now + std::chrono::seconds(kHandshakeSeconds));
     const std::string reason = try_proof(socket, endpoint, secret, number, answer_by);
     if (reason.empty()) return socket;
-    // Jitter: spreads the retries of many processes.
+    // Jitter.
     const auto spread = pause * (64 + static_cast<std::uint8_t>(random_bytes(1)[0]) / 4) / 128;
     QUENCH_CHECK_AS(ErrorCode::failed, Clock::now() + spread < deadline,
                     "what listens on {} has not completed a handshake in {} attempt{}, or is no store of quench: {}",
@@ -74,7 +74,7 @@ Socket connect_with_proof(const Endpoint& endpoint, const std::string& secret, s
 
 Handshakes::Handshakes(std::string secret, Limits limits, Closed closed)
     : secret_(std::move(secret)), limits_(limits), closed_(std::move(closed)) {
-  // Leaves file descriptors for other uses.
+  // Other uses need file descriptors, too.
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
     limits_.connections = static_cast<int>(
@@ -129,7 +129,7 @@ void Handshakes::make_place(Deadline now) {
   remove_ended();
   while (is_full()) {
     Stranger& oldest = next_to_go();
-    // The newest connection waits for a slot; older ones of its own address keep theirs for Limits::least.
+    // The newest connection waits; older ones of its address keep their slots for Limits::least.
     if (oldest.peer == strangers_.back().peer && now < oldest.came + limits_.least) return;
     end(oldest, "it has proved nothing and others wait");
     remove_ended();
@@ -207,7 +207,7 @@ void Handshakes::send_unsent(Stranger& stranger) {
 void Handshakes::end(Stranger& stranger, std::string_view reason) {
   if (stranger.ended) return;
   stranger.ended = true;
-  // Unread received bytes would turn the close into a reset, which may discard a refusal.
+  // Unread bytes would turn the close into a reset, which may discard a refusal.
   char rest[4096];
   for (int i = 0; i < 16 && ::recv(stranger.socket.descriptor(), rest, sizeof rest, MSG_DONTWAIT) > 0;) ++i;
   stranger.socket.close();

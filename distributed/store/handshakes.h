@@ -1,9 +1,9 @@
 #pragma once
-// Mutual authentication of two processes of a job; messages in protocol.h.
+// Mutual authentication of two processes of a job (messages: protocol.h).
 //
-// Each unauthenticated connection has Limits::least to complete the handshake; meanwhile no later connection from the
-// same address replaces it, and later ones stay in the listen backlog. When all slots are used, the address with the
-// most connections loses one: at once for a connection from another address, else its oldest after that time.
+// A handshake may take Limits::most. When slots are exhausted, the oldest connection of the address with the most is
+// closed: at once for a connection from another address, after Limits::least for one from its own; meanwhile new
+// connections stay in the listen backlog.
 
 #include <poll.h>
 
@@ -18,17 +18,16 @@
 
 namespace quench::distributed {
 
-// Connects and authenticates; `number` is passed to the listener. A lost handshake is retried with growing delays until
-// the deadline; each attempt has at least kHandshakeSeconds. Throws bad_config if either side rejects the secret, else
-// failed with the last reason.
+// Connects and authenticates; `number` is passed to the listener. Lost handshakes are retried with growing delays until
+// the deadline; each has at least kHandshakeSeconds. Throws bad_config if either side rejects the secret; failed at
+// once for another protocol, else with the last reason.
 [[nodiscard]] Socket connect_with_proof(const Endpoint& endpoint, const std::string& secret, std::uint32_t number,
                                         Deadline deadline);
 
 class Handshakes {
  public:
   struct Limits {
-    int connections =
-        256;  // simultaneous connections, plus one during replacement; at most a quarter of the open-file limit
+    int connections = 256;  // plus one during replacement; at most max(4, a quarter of the open-file limit)
     std::chrono::milliseconds least{1'000};
     std::chrono::milliseconds most{kHandshakeSeconds * 1000};
   };
@@ -38,22 +37,22 @@ class Handshakes {
     std::uint32_t number = 0;
     std::string answer;  // pending reply: the listener's proof
   };
-  // Callback for connections closed without authentication, with the reason; empty `peer`: reason why none is accepted.
+  // Called for connections closed here without authentication, with the reason; empty `peer`: failed accept.
   using Closed = std::function<void(const std::string& peer, std::string_view reason)>;
 
   Handshakes(std::string secret, Limits limits, Closed closed);
 
-  // File descriptor for poll(); -1 while no slot is free.
+  // For poll(); -1 without a free slot, and for a while after a failed accept.
   [[nodiscard]] int listening(const Socket& listener, Deadline now) const;
   void accept_all(const Socket& listener);
-  // Appends entries for poll(); `handle` takes the same entries.
+  // For poll(); `handle` takes the same entries.
   void add_descriptors(std::vector<pollfd>& entries) const;
   void handle(const pollfd* entries);
   void expire(Deadline now);
   [[nodiscard]] Deadline next_deadline(Deadline latest);
-  // Connections authenticated since the last call.
+  // Since the last call.
   [[nodiscard]] std::vector<Proved> take_proved();
-  // Addresses of processes with the job's name and another token, since the last call.
+  // Addresses of processes with the job's name and another token, since the last call; at most 16.
   [[nodiscard]] std::vector<std::string> take_other_tokens();
 
  private:
@@ -71,7 +70,7 @@ class Handshakes {
   void send_unsent(Stranger& stranger);
   void end(Stranger& stranger, std::string_view reason);
   void remove_ended();
-  // Oldest connection of the address with the most connections. Requires a nonempty list.
+  // Oldest connection of the address with the most. Requires a nonempty list.
   [[nodiscard]] Stranger& next_to_go();
   void make_place(Deadline now);
   void out_of_descriptors(int error);

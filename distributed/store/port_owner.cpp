@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kListening = "0A";  // TCP_LISTEN in /proc/net/tcp
 
-// "socket:[12345]" of every socket listening on the port, as in /proc/PID/fd.
+// "socket:[12345]", as in /proc/PID/fd.
 std::vector<std::string> listening_sockets(int port) {
   std::vector<std::string> result;
   const std::string wanted = fmt::format(":{:04X}", port);

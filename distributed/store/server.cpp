@@ -23,8 +23,8 @@
 namespace quench::distributed {
 namespace {
 
-constexpr std::size_t kMaxUnsent = 4 * (kMaxValueBytes + 1024);  // replies to a peer that does not read
-constexpr auto kWarningPause = std::chrono::seconds(1);          // rate limit of warnings
+constexpr std::size_t kMaxUnsent = 4 * (kMaxValueBytes + 1024);  // replies not read by a peer
+constexpr auto kWarningPause = std::chrono::seconds(1);          // rate limit
 
 struct Connection {
   Socket socket;
@@ -32,7 +32,7 @@ struct Connection {
   bool ended = false;
   std::string received;
   std::string unsent;
-  // A request that waits for its key. Later requests wait in `received`.
+  // Waits for its key; later requests stay in `received`.
   bool waits = false;
   std::string awaited;
   Deadline wait_ends;
@@ -90,7 +90,7 @@ class StoreServer::Loop {
   int port_;
   Socket stop_;
   Deadline warn_again_{};
-  int unsaid_ = 0;  // connections closed since the last warning
+  int unsaid_ = 0;  // closed since the last warning
   std::list<Connection> connections_;
   std::map<std::string, std::string> values_;
   std::size_t stored_bytes_ = 0;
@@ -109,8 +109,7 @@ void StoreServer::Loop::run() {
     const std::size_t first = entries.size();
     owners.clear();
     for (Connection& connection : connections_) {
-      // No reads from a connection that waits for a key; its bytes stay in the socket buffers. A disconnect is still
-      // detected.
+      // A connection that waits for a key is not read, only watched for a disconnect.
       const short events =
           static_cast<short>((connection.waits ? 0 : POLLIN) | POLLRDHUP | (connection.unsent.empty() ? 0 : POLLOUT));
       entries.push_back({connection.socket.descriptor(), events, 0});
@@ -152,7 +151,7 @@ void StoreServer::Loop::admit(Handshakes::Proved proved) {
 }
 
 void StoreServer::Loop::receive(Connection& connection) {
-  constexpr std::size_t limit = kFrameHead + kRequestHead + kMaxKeyBytes + kMaxValueBytes;  // one frame at most
+  constexpr std::size_t limit = kFrameHead + kRequestHead + kMaxKeyBytes + kMaxValueBytes;  // one frame
   char buffer[16384];
   while (!connection.ended && connection.received.size() < limit) {
     const std::size_t wanted = std::min(sizeof buffer, limit - connection.received.size());

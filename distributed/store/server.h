@@ -1,9 +1,8 @@
 #pragma once
 // Key-value store of a job: TCP server on its own thread.
 //
-// Connections without a valid proof within kHandshakeSeconds (handshakes.h) and connections with malformed frames are
-// closed; others are unaffected. Bounded memory: kMaxStoredBytes of values, one frame per authenticated connection, the
-// handshake bytes of any other.
+// Connections with malformed frames or without a valid proof in time (handshakes.h) are closed. Bounded memory:
+// kMaxStoredBytes of values, one frame per authenticated connection, the handshake bytes of any other.
 
 #include <cstddef>
 #include <memory>
@@ -14,13 +13,12 @@
 
 namespace quench::distributed {
 
-// Key with the address of the first process refused for another token of the same job.
+// Address of the first process refused for another token of the same job.
 inline constexpr const char* kOtherTokenKey = "store/other token";
 
 class StoreServer {
  public:
-  // Serves from construction. `max_connections`: authenticated ones; `limits`: unauthenticated ones, which use separate
-  // slots.
+  // `max_connections`: authenticated; `limits`: unauthenticated, in separate slots.
   StoreServer(Socket listener, std::string secret, int max_connections, Handshakes::Limits limits = {});
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;

@@ -1,5 +1,5 @@
 #pragma once
-// SHA-256 (FIPS 180-4) and HMAC (RFC 2104), for connection authentication.
+// SHA-256 (FIPS 180-4) and HMAC (RFC 2104).
 
 #include <array>
 #include <cstdint>

@@ -32,7 +32,7 @@ constexpr auto kLongestPause = std::chrono::milliseconds(500);
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-// Null, with `reason`, if the name is unknown.
+// Null, with `reason`, if unknown.
 Addresses resolve(const Endpoint& endpoint, int flags, std::string& reason) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_family = AF_UNSPEC;
@@ -47,13 +47,12 @@ Socket open_socket(const addrinfo& address) {
   return Socket(::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol));
 }
 
-// Timeout of poll(2) in milliseconds, at least 0, rounded up.
+// Milliseconds for poll(2), rounded up.
 int poll_timeout(Deadline deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
 }
 
-// True if the socket is ready for `events` before the deadline.
 bool wait_ready(const Socket& socket, short events, Deadline deadline) {
   pollfd entry{socket.descriptor(), events, 0};
   while (true) {
@@ -267,7 +266,7 @@ void set_keep_alive(const Socket& socket) {
   set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 5);
   set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 5);
   set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
-  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 20'000);  // same limit for data in flight
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 20'000);  // for data in flight
 }
 void unset_keep_alive(const Socket& socket) {
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 0);

@@ -1,5 +1,5 @@
 #pragma once
-// TCP sockets with deadlines. Errors name host and port. File descriptors are close-on-exec.
+// TCP sockets with deadlines. Errors name host and port. Descriptors are close-on-exec.
 
 #include <chrono>
 #include <cstddef>
@@ -17,8 +17,8 @@ struct Endpoint {
   [[nodiscard]] std::string to_string() const;  // "host:port", "[::1]:port"
 };
 
-// "host", "host:port", "[v6 address]:port"; `default_port` if absent. Throws bad_config naming `what` (flag or
-// variable) for ports outside 0..65535 and empty hosts.
+// "host", "host:port", "[v6 address]:port". Throws bad_config naming `what` (flag or variable) for ports outside
+// 0..65535 and empty hosts.
 [[nodiscard]] Endpoint parse_endpoint(std::string_view text, int default_port, std::string_view what);
 
 class Socket {
@@ -34,38 +34,37 @@ class Socket {
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
   [[nodiscard]] bool is_open() const noexcept { return descriptor_ >= 0; }
   void close() noexcept;
-  // Releases ownership of the file descriptor; -1 if none.
+  // Releases ownership; -1 if none.
   [[nodiscard]] int release() noexcept;
 
  private:
   int descriptor_ = -1;
 };
 
-// Listens on a host's address; port 0 selects a free port. Falls back to all addresses if the host's address is not
-// local (for example inside a container). Throws bad_config for an unknown name, or a used or forbidden port, naming
-// the owning process if visible; failed without free sockets.
+// Port 0: a free port. All addresses if the host's is not local (as in a container). Throws bad_config for an unknown
+// name, or a used or forbidden port, naming the owning process if visible; failed without free sockets.
 [[nodiscard]] Socket listen_on(const Endpoint& endpoint);
 [[nodiscard]] int local_port(const Socket& socket);
-// Local numeric address of a connection: the interface that reaches the peer.
+// Of the interface that reaches the peer.
 [[nodiscard]] std::string local_address(const Socket& socket);
 [[nodiscard]] std::string peer_address(const Socket& socket);
 
-// Retries until the deadline while the connection is refused or the name is unknown. Throws with the last reason:
-// not_found for an unknown name, else failed. Throws at once without free file descriptors.
+// Retries until the deadline while refused or the name is unknown; throws not_found for an unknown name, else failed
+// with the last reason. Throws at once without free descriptors.
 [[nodiscard]] Socket connect_to(const Endpoint& endpoint, Deadline deadline);
 
 // Transfer all bytes; throw failed on a closed connection or at the deadline.
 void write_all(const Socket& socket, std::string_view bytes, Deadline deadline);
 void read_all(const Socket& socket, char* bytes, std::size_t count, Deadline deadline);
 
-// TCP keep-alive: detects a vanished peer (power, network) within about 20 seconds.
+// Detects a vanished peer (power, network) within about 20 seconds.
 void set_keep_alive(const Socket& socket);
 void unset_keep_alive(const Socket& socket);
 
-// Throws failed, naming the limit, if this process cannot open `count` more file descriptors.
+// Throws failed, naming the limit, if `count` more descriptors cannot be opened.
 void require_descriptors(int count, std::string_view what);
 
-// True if the endpoint's host is a name or an address of this machine.
+// Name or address of this machine.
 [[nodiscard]] bool is_this_machine(const std::string& host);
 [[nodiscard]] std::string host_name();
 

@@ -1,8 +1,6 @@
 #pragma once
 // Client of a job's key-value store (server.h). Calls are serialized: a thread with long waits needs its own connection
-// (connect_again).
-//
-// Every call throws Error(failed) naming the store's endpoint on a lost connection.
+// (connect_again). A lost connection throws Error(failed) naming the endpoint.
 
 #include <atomic>
 #include <chrono>
@@ -18,43 +16,40 @@
 
 namespace quench::distributed {
 
-// Time limit of a reply, in addition to the call's own timeout.
+// For a reply, in addition to the call's timeout.
 inline constexpr std::chrono::milliseconds kAnswerTime{60'000};
 
 class Store {
  public:
-  // Retries until the timeout, including connections lost before the store's reply (connect_with_proof). Throws
-  // bad_config if the store refuses the secret (another job or token).
+  // Retries until the timeout (connect_with_proof). Throws bad_config if the store refuses the secret.
   Store(Endpoint endpoint, std::string secret, std::chrono::milliseconds timeout);
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
   [[nodiscard]] std::unique_ptr<Store> connect_again() const;
 
   void set(const std::string& key, std::string_view value);
-  // Waits for the key; nothing on a timeout.
+  // Nothing on a timeout.
   [[nodiscard]] std::optional<std::string> wait(const std::string& key, std::chrono::milliseconds timeout);
-  // Waits for the key; throws failed naming it on a timeout.
+  // Throws failed naming the key on a timeout.
   [[nodiscard]] std::string get(const std::string& key, std::chrono::milliseconds timeout);
   [[nodiscard]] std::optional<std::string> try_get(const std::string& key) { return wait(key, {}); }
-  // Adds `amount` to an integer key (initially 0); returns the sum.
+  // Absent: 0. Returns the sum.
   std::int64_t add(const std::string& key, std::int64_t amount);
   // Returns the value after the call.
   std::string set_if_absent(const std::string& key, std::string_view value);
-  // Value set by the server (if absent) when this connection ends for any reason; an empty value cancels it. One per
-  // connection.
+  // Set by the server (if absent) when this connection ends for any reason; an empty value cancels. One per connection.
   void set_last_will(const std::string& key, std::string_view value);
 
-  // Replaces kAnswerTime for later calls.
+  // For later calls, instead of kAnswerTime.
   void set_answer_time(std::chrono::milliseconds time) noexcept { answer_time_ = time; }
 
-  // Secret derived from the store's secret for another purpose.
   [[nodiscard]] std::string derived_secret(std::string_view purpose) const;
 
-  // Fails a call on another thread at once, and all later calls.
+  // Fails a call on another thread, and all later calls.
   void interrupt() noexcept;
 
   [[nodiscard]] const Endpoint& endpoint() const noexcept { return endpoint_; }
-  // Address of the interface that reaches the store.
+  // Of the interface that reaches the store.
   [[nodiscard]] std::string address() const { return local_address(socket_); }
 
  private:

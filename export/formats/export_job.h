@@ -12,7 +12,7 @@ namespace quench {
 struct ExportJob {
   const std::vector<ModelTensor>& tensors;
   const nn::ModelConfig& config;
-  std::filesystem::path folder;  // exists, with config and tokenizer files
+  std::filesystem::path folder;  // exists, with config and tokenizer
   std::uint64_t max_shard_bytes;
 };
 

@@ -14,7 +14,7 @@ using Names = nn::ExpertsConfig::Names;
 
 constexpr std::string_view kExperts = ".experts.", kRouter = "gate.weight";
 
-// Suffix of a fused tensor (after kExperts) and its concatenated matrices.
+// Suffix after kExperts, and concatenated matrices.
 struct Fusion {
   std::string_view name;
   std::array<std::string_view Names::*, 2> parts;
@@ -30,7 +30,7 @@ const Fusion* fusion_of(std::string_view name) {
   return nullptr;
 }
 
-// to[j,i] = from[i,j] for i < rows, j < columns; strides in elements.
+// to[j,i] = from[i,j], i < rows, j < columns; strides in elements.
 template <class T>
 void transpose(const T* from, std::int64_t from_stride, std::int64_t rows, std::int64_t columns, T* to,
                std::int64_t to_stride) {
@@ -43,7 +43,7 @@ void transpose(const T* from, std::int64_t from_stride, std::int64_t rows, std::
           to[j * to_stride + i] = from[i * from_stride + j];
 }
 
-// Transpose of elements of `size` bytes, at from + offset and to + offset.
+// Elements of `size` bytes, at from + offset and to + offset.
 void transpose_bytes(std::size_t size, const Tensor& from, std::int64_t from_offset, std::int64_t from_stride,
                      std::int64_t rows, std::int64_t columns, const Tensor& to, std::int64_t to_offset,
                      std::int64_t to_stride) {
@@ -56,9 +56,9 @@ void transpose_bytes(std::size_t size, const Tensor& from, std::int64_t from_off
   of(std::uint32_t{});
 }
 
-// Position of one expert's matrix.
+// One expert's matrix.
 struct Place {
-  std::string fused;  // fused tensor
+  std::string fused;
   std::int64_t expert = 0;
   std::int64_t part = 0, parts = 1;
 };
@@ -74,7 +74,7 @@ class SplitExperts final : public StoredWeights {
         names_.push_back(name);
         continue;
       }
-      // "model.layers.0.mlp.experts.down_proj": paths of the MLP and of the layer.
+      // Paths of MLP and layer in "model.layers.0.mlp.experts.down_proj".
       const std::string part_path = name.substr(0, name.size() - fusion->name.size() - kExperts.size() + 1);
       const std::string layer = part_path.substr(0, part_path.rfind('.', part_path.size() - 2) + 1);
       for (std::int64_t expert = 0; expert < shape[0]; ++expert)
@@ -129,7 +129,7 @@ class SplitExperts final : public StoredWeights {
   }
 
  private:
-  // With fused experts, Transformers 5 uses one router name in all families except Llama 4, whose name is unchanged.
+  // With fused experts Transformers 5 has one router name, except for Llama 4.
   void rename_routers() {
     std::erase_if(renamed_, [&](const auto& names) { return !weights_->find(names.second); });
     for (const auto& [name, stored] : renamed_) std::ranges::replace(names_, stored, name);
@@ -139,7 +139,7 @@ class SplitExperts final : public StoredWeights {
     return renamed == renamed_.end() ? name : std::string_view(renamed->second);
   }
 
-  // Matrix of one expert, [1,...]; the last is cached, since gate and up share a tensor.
+  // [1,...]; cached, since gate and up share a tensor.
   [[nodiscard]] Tensor expert_of(const Place& place) const {
     if (place.fused != last_name_ || place.expert != last_expert_) {
       const MemoryScope scope(MemoryCategory::workspace);
@@ -153,7 +153,7 @@ class SplitExperts final : public StoredWeights {
   }
 
   std::unique_ptr<StoredWeights> weights_;
-  int columns_;  // output dimension of the fused tensors, gate first
+  int columns_;  // output dimension, gate first
   std::vector<std::string> names_;
   std::map<std::string, Place, std::less<>> places_;
   std::map<std::string, std::string, std::less<>> renamed_;  // stored names
@@ -162,7 +162,7 @@ class SplitExperts final : public StoredWeights {
   mutable Tensor last_;
 };
 
-// Fused tensor of one parameter's pieces, expert 0 first.
+// Expert 0 first.
 ModelTensor fused(const std::vector<ModelTensor>& pieces) {
   const nn::Parameter& parameter = *pieces.front().parameter;
   const std::int64_t experts = parameter.experts, in = parameter.global_shape[1];
@@ -177,7 +177,7 @@ ModelTensor fused(const std::vector<ModelTensor>& pieces) {
     const MemoryScope scope(MemoryCategory::workspace);
     const Tensor out = Tensor::empty(shape, dtype);
     const std::int64_t wide = shape[2];
-    std::int64_t column = 0;  // concatenated over experts
+    std::int64_t column = 0;  // over experts
     for (const ModelTensor& piece : pieces) {
       const Tensor rows = piece.value();
       transpose_bytes(static_cast<std::size_t>(byte_size(dtype)), rows, 0, shape[1], rows.size(0), shape[1], out,

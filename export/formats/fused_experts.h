@@ -1,8 +1,7 @@
 #pragma once
-// Checkpoints with one tensor for all experts of a layer. Llama 4: gate_up_proj [E, in, 2 * out] (gate first) and
-// down_proj [E, in, out], transposed against linear layers. Other families saved by Transformers 5 with
-// save_original_format=False: [E, 2 * out, in] and [E, out, in]. Quench uses one matrix per expert, under linear-layer
-// names: "experts.3.gate_proj.weight".
+// One tensor for all experts of a layer. Llama 4: gate_up_proj [E, in, 2 * out] (gate first) and down_proj [E, in,
+// out], transposed against linear layers. Others, by Transformers 5 with save_original_format=False: [E, 2 * out, in]
+// and [E, out, in]. Quench: one matrix per expert, "experts.3.gate_proj.weight".
 
 #include <memory>
 #include <vector>
@@ -12,11 +11,11 @@
 
 namespace quench {
 
-// The weights with one matrix per expert, under the family's names; `weights` unchanged if nothing is fused.
+// Unchanged if nothing is fused.
 [[nodiscard]] std::unique_ptr<StoredWeights> split_experts(std::unique_ptr<StoredWeights> weights,
                                                            const nn::ExpertsConfig& experts);
 
-// The tensors with a layer's experts fused if the family stores them so. Layers with any quantized expert stay unfused.
+// Fuses experts if the family stores them so; not in layers with a quantized expert.
 [[nodiscard]] std::vector<ModelTensor> fuse_experts(const std::vector<ModelTensor>& tensors,
                                                     const nn::ModelConfig& config);
 

@@ -15,8 +15,7 @@
 namespace quench {
 namespace {
 
-// Cache of gathered parameters: each is gathered once for pieces requested in name order. Two entries, since experts
-// alternate between two parameters.
+// Each parameter is gathered once for pieces in name order; two entries, as experts alternate between two.
 nn::WholeRows keeping_latest(nn::WholeRows whole) {
   constexpr std::size_t kKept = 2;
   if (!whole) return whole;
@@ -26,7 +25,7 @@ nn::WholeRows keeping_latest(nn::WholeRows whole) {
     if (found != latest->end()) {
       std::rotate(found, found + 1, latest->end());
     } else {
-      if (latest->size() == kKept) latest->erase(latest->begin());  // freed before the next gather
+      if (latest->size() == kKept) latest->erase(latest->begin());  // before the next gather
       latest->emplace_back(&parameter, whole(parameter));
     }
     return latest->back().second;
@@ -53,7 +52,7 @@ Tensor rows_as(const nn::Parameter& parameter, const nn::ParameterPiece& piece, 
 std::vector<ModelTensor> model_tensors(nn::CausalLm& model, DType dtype, nn::WholeRows whole) {
   whole = keeping_latest(std::move(whole));
   std::set<const nn::Parameter*> linear_weights, tables;
-  // Router bias in f32, as in Transformers: bf16 would round away the load-balancing updates.
+  // f32, as in Transformers: bf16 would round away load-balancing updates.
   std::set<const nn::Parameter*> kept_f32;
   model.visit([&](const std::string&, nn::Module& module) {
     if (auto* linear = dynamic_cast<nn::Linear*>(&module)) linear_weights.insert(&linear->weight());

@@ -1,5 +1,5 @@
 #pragma once
-// List of tensors for write_safetensors_folder; holds their bytes until written.
+// For write_safetensors_folder; holds the bytes until written.
 
 #include <functional>
 #include <string>
@@ -12,13 +12,13 @@ namespace quench {
 
 class SafetensorsItems {
  public:
-  // Adds a contiguous CPU tensor.
+  // Contiguous, CPU.
   void add(std::string name, const Tensor& tensor);
-  // Adds the tensor's bytes as u8 of shape `shape`.
+  // As u8 of shape `shape`.
   void add_bytes(std::string name, const Shape& shape, const Tensor& tensor);
-  // Adds a tensor computed at write time.
+  // Computed at write time.
   void add(std::string name, DType dtype, const Shape& shape, std::function<Tensor()> make);
-  // Adds an unquantized tensor of the model.
+  // Unquantized.
   void add(const ModelTensor& tensor);
 
   // Valid as long as this object and its inputs.

@@ -1,15 +1,14 @@
 #pragma once
-// Stored tensors as CPU tensors, for readers of safetensors folders.
 
 #include "core/safetensors/safetensors_folder.h"
 #include "core/tensor/tensor.h"
 
 namespace quench {
 
-// Stored values, from row `first_row`, as many rows as `out`: a contiguous CPU tensor of the stored dtype.
+// From row `first_row`, as many rows as `out`: contiguous, CPU, stored dtype.
 void read_rows(const SafetensorsFolder::Location& stored, const Tensor& out, std::int64_t first_row);
 
-// Whole tensor. Throws corrupt, naming folder and tensor, on another shape or dtype.
+// Throws corrupt, naming folder and tensor, on another shape or dtype.
 [[nodiscard]] Tensor read_entry(const SafetensorsFolder& folder, const SafetensorsFolder::Location& stored,
                                 const Shape& shape, DType dtype);
 

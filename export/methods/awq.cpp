@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kRatios = 20;
 constexpr double kSmallest = 1e-30;
-constexpr float kLeast = 1e-4f;  // minimum factor, before normalisation
+constexpr float kLeast = 1e-4f;  // before normalisation
 
 Tensor scaled_columns(const Tensor& weight, const float* factors) {
   const std::int64_t rows = weight.size(0), columns = weight.size(1);
@@ -25,7 +25,7 @@ Tensor scaled_columns(const Tensor& weight, const float* factors) {
   return out;
 }
 
-// Output error of the weight rounded with these factors.
+// After rounding with these factors.
 double rounding_error(const ScaledWeight& one, const float* factors, const Tensor& gram, std::optional<DType> stored) {
   const Tensor scaled = scaled_columns(one.weight, factors);
   const PackedMatrix packed = pack(rtn(scaled, *one.scheme, one.name, stored), one.name);
@@ -48,7 +48,7 @@ std::optional<Tensor> awq_scales(const ScaleChoiceArgs& args) {
   share_columns(magnitude, args.shared);
   const std::int64_t columns = args.inputs.columns();
   const float* m = magnitude.data<float>();
-  // Errors are normalised by output energy: projections with the same input have equal weight.
+  // Normalised by output energy: projections of an input weigh the same.
   std::vector<double> energies;
   for (const ScaledWeight& one : args.weights) energies.push_back(std::max(output_error(one.weight, gram), kSmallest));
   Tensor best;
@@ -67,7 +67,7 @@ std::optional<Tensor> awq_scales(const ScaleChoiceArgs& args) {
         error += rounding_error(args.weights[i], s, gram, args.scale_dtype) / energies[i];
     if (!(error < least)) continue;
     least = error;
-    best = step == 0 ? Tensor() : factors;  // r = 0: all factors are 1
+    best = step == 0 ? Tensor() : factors;  // r = 0: factors 1
   }
   return best.defined() ? std::optional(best) : std::nullopt;
 }

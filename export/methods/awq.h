@@ -5,8 +5,8 @@
 
 namespace quench {
 
-// s = mean|x|^r, normalised by sqrt(max s * min s); r minimises the layer's output error over a grid of 20 values from
-// 0 to 0.95. f32 [K], positive and finite; absent if no factor lowers the error. Requires the Gram matrix.
+// s = mean|x|^r, normalised by sqrt(max s * min s); r of least output error among 20 values from 0 to 0.95. f32 [K],
+// positive, finite; absent if none lowers the error. Requires the Gram matrix.
 [[nodiscard]] std::optional<Tensor> awq_scales(const ScaleChoiceArgs& args);
 
 }  // namespace quench

@@ -1,7 +1,6 @@
 #pragma once
-// Channel scales: per-channel factors moved from a layer's input into its weight before quantization,
-// y = (x / s) (W diag(s))^T. The division is fused into the producer of x (export/ptq/fuse_scales.h), so that exported
-// models need no extra op.
+// Per-channel factors moved from a layer's input into its weight before quantization, y = (x / s) (W diag(s))^T. The
+// division is fused into the producer of x (export/ptq/fuse_scales.h): no extra op.
 
 #include <optional>
 #include <string>
@@ -12,23 +11,23 @@
 
 namespace quench {
 
-// One of the weights with the same input.
+// Of the weights with one input.
 struct ScaledWeight {
   std::string name;
-  Tensor weight;                          // f32 [N,K] on the CPU
+  Tensor weight;                          // f32 [N,K], CPU
   const OperandScheme* scheme = nullptr;  // null: unquantized
 };
 
 struct ScaleChoiceArgs {
   const std::vector<ScaledWeight>& weights;
   const InputStatistics& inputs;
-  // Columns with equal entries share a factor; empty: one factor per column.
+  // Columns with equal entries share a factor; empty: none do.
   std::vector<std::int64_t> shared = {};
   std::optional<DType> scale_dtype = std::nullopt;
-  double smoothing = 0.5;  // alpha of smoothquant_scales
+  double smoothing = 0.5;  // alpha of SmoothQuant
 };
 
-// Maximum over columns of equal group. `values` f32 [K], in place; `shared` as in ScaleChoiceArgs.
+// Maximum over columns of equal group; f32 [K], in place; `shared` as in ScaleChoiceArgs.
 void share_columns(const Tensor& values, const std::vector<std::int64_t>& shared);
 [[nodiscard]] bool any_quantized(const std::vector<ScaledWeight>& weights);
 

@@ -13,12 +13,12 @@
 namespace quench {
 namespace {
 
-constexpr std::int64_t kLazyBlock = 128;  // columns per lazy batch update
+constexpr std::int64_t kLazyBlock = 128;  // per lazy batch update
 
-// Column order, and the inverse factor in that order.
+// In quantization order.
 struct Inputs {
-  std::vector<std::int64_t> order;  // i-th column to be quantized
-  std::vector<bool> dead;           // by column: all inputs are zero
+  std::vector<std::int64_t> order;  // i-th to be quantized
+  std::vector<bool> dead;           // no input
   Tensor factor;                    // inverse_factor() in this order
 };
 
@@ -39,7 +39,7 @@ Inputs prepare(const InputStatistics& statistics, const GptqOptions& options, st
     in.dead[static_cast<std::size_t>(c)] = !(diagonal(c) > 0);
     mean += static_cast<double>(diagonal(c)) / static_cast<double>(columns);
   }
-  // Dead column: no output error, no correlation with other columns.
+  // Dead column: uncorrelated, without output error.
   std::vector<double> matrix(static_cast<std::size_t>(columns * columns));
 #pragma omp parallel for schedule(static)
   for (std::int64_t i = 0; i < columns; ++i)
@@ -55,7 +55,7 @@ Inputs prepare(const InputStatistics& statistics, const GptqOptions& options, st
   return in;
 }
 
-// Weight in f32, columns permuted to quantization order.
+// f32, columns in quantization order.
 Tensor ordered(const Tensor& weight, const Inputs& in) {
   const std::int64_t rows = weight.size(0), columns = weight.size(1);
   Tensor wide = weight;
@@ -86,14 +86,14 @@ class Rounding {
         w_(w.data<float>()),
         u_(in.factor.data<float>()) {}
 
-  // Quantizes columns begin..end of one row; `errors` [end - begin] receives errors divided by the diagonal.
+  // `errors` [end - begin]: divided by the diagonal.
   void row(std::int64_t row, std::int64_t begin, std::int64_t end, float* errors) {
     float* w = w_ + row * columns_;
     GroupScale scale;
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t column = in_.order[static_cast<std::size_t>(i)];
       if (choose_) {
-        // Groups do not cross block boundaries.
+        // Within the block.
         if (column % group_ == 0) scale = grid_.choose(row, column / group_, w + i, group_);
       } else {
         scale = grid_.scale_of(row, column);
@@ -135,7 +135,7 @@ QuantizedWeight gptq(const Tensor& weight, const OperandScheme& scheme, std::str
   const Tensor w = ordered(weight, in);
   const std::int64_t rows = w.size(0), columns = w.size(1);
   const bool choose = scheme.sharing == ScaleSharing::group && !options.activation_order;
-  // Block size: whole groups, at least kLazyBlock columns.
+  // Whole groups, at least kLazyBlock columns.
   const std::int64_t group = choose ? scheme.group_size : 1;
   const std::int64_t block = std::min(columns, (kLazyBlock + group - 1) / group * group);
   Rounding rounding(out, in, w, choose);

@@ -31,13 +31,13 @@ struct Group {
     return std::clamp(std::nearbyint(x / scale) + zero, static_cast<float>(range.lowest),
                       static_cast<float>(range.highest));
   }
-  // Sum of |w - value|, the selection criterion.
+  // Selection criterion.
   [[nodiscard]] double error() const {
     double sum = 0;
     for (std::int64_t i = 0; i < count; ++i) sum += std::abs(w[i] - (code(w[i]) - zero) * scale);
     return sum;
   }
-  // One least-squares step against the weight minus its sparse error: scale, then zero point if any.
+  // Least squares against the weight minus its sparse error: scale, then zero point.
   void improve(bool symmetric, float beta) {
     double cw = 0, cc = 0, codes = 0, targets = 0;
     for (std::int64_t i = 0; i < count; ++i) {
@@ -54,7 +54,7 @@ struct Group {
   }
 };
 
-// Errors are normalised by the weight's magnitude, which sets beta.
+// beta: normalised by the weight's magnitude.
 void optimize(Group& group, bool symmetric, DType stored) {
   Group best = group;
   double least = group.error();

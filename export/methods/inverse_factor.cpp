@@ -16,12 +16,12 @@ void subtract(double* y, const double* x, double factor, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) y[i] -= factor * x[i];
 }
 
-// H = R R^T, from the last column to the first: Cholesky factorisation with reversed indices, a[i][j] = R[j][i] for j
-// <= i, so row i of `a` holds row i of R^T.
+// H = R R^T, last column first: Cholesky with reversed indices, a[i][j] = R[j][i] for j <= i (row i of `a`: row i of
+// R^T).
 void factorize(std::vector<double>& a, std::int64_t n, std::string_view name) {
   for (std::int64_t end = n; end > 0; end -= std::min(kFactorBlock, end)) {
     const std::int64_t begin = std::max<std::int64_t>(end - kFactorBlock, 0);
-    // Columns begin..end of R, last first, within the block.
+    // Of R, last first, in the block.
     for (std::int64_t k = end - 1; k >= begin; --k) {
       double* row = a.data() + k * n;
       const double pivot = row[k];
@@ -32,7 +32,7 @@ void factorize(std::vector<double>& a, std::int64_t n, std::string_view name) {
       for (std::int64_t j = 0; j <= k; ++j) row[j] /= root;
       for (std::int64_t i = begin; i < k; ++i) subtract(a.data() + i * n, row, row[i], i + 1);
     }
-    // Update of all earlier columns.
+    // Earlier columns.
 #pragma omp parallel for schedule(dynamic, 8)
     for (std::int64_t i = 0; i < begin; ++i)
       for (std::int64_t k = end - 1; k >= begin; --k) subtract(a.data() + i * n, a.data() + k * n, a[k * n + i], i + 1);
@@ -43,14 +43,13 @@ void factorize(std::vector<double>& a, std::int64_t n, std::string_view name) {
 
 Tensor inverse_factor(std::vector<double>& a, std::int64_t n, std::string_view name) {
   factorize(a, n, name);
-  // L = R^T is lower triangular, in the rows of `a`. U = R^-1 = (L^-1)^T: column i of L^-1 is row i of U. Blocked
-  // forward substitution of unit vectors.
+  // L = R^T, in rows of `a`. U = R^-1 = (L^-1)^T: column i of L^-1 is row i of U. Blocked forward substitution.
   const Tensor result = Tensor::zeros({n, n}, DType::f32);
   auto* u = result.data<float>();
 #pragma omp parallel for schedule(dynamic, 1)
   for (std::int64_t first = 0; first < n; first += kFactorBlock) {
     const std::int64_t width = std::min(kFactorBlock, n - first);
-    // x[r][c]: element (first + r, first + c) of L^-1.
+    // x[r][c] = L^-1[first + r][first + c].
     std::vector<double> x(static_cast<std::size_t>((n - first) * width), 0.0);
     for (std::int64_t row = first; row < n; ++row) {
       double* out = x.data() + (row - first) * width;

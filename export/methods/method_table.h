@@ -1,6 +1,5 @@
 #pragma once
-// Table of quantization methods: RTN, HQQ, GPTQ, AWQ, SmoothQuant. Each computes quantized values, scales and zero
-// points of a weight.
+// RTN, HQQ, GPTQ, AWQ, SmoothQuant: quantized values, scales and zero points of a weight.
 
 #include <optional>
 #include <span>
@@ -14,7 +13,7 @@
 
 namespace quench {
 
-// Options of methods; each method lists those it uses.
+// Each method lists those it uses.
 struct MethodOptions {
   double damping = GptqOptions().damping;
   bool activation_order = GptqOptions().activation_order;
@@ -25,34 +24,34 @@ inline constexpr std::string_view kActivationOrderOption = "activation_order";
 inline constexpr std::string_view kSmoothingOption = "smoothing";
 
 struct WeightJob {
-  const Tensor& weight;  // finite, f32 or bf16 [N,K] on the CPU
+  const Tensor& weight;  // finite, f32 or bf16 [N,K], CPU
   const OperandScheme& scheme;
   std::string_view name;
-  std::optional<DType> scale_dtype;         // dtype of high-precision scales; absent: the weight's
-  const InputStatistics* inputs = nullptr;  // with a Gram matrix; set for calibrated methods
+  std::optional<DType> scale_dtype;         // high-precision scales; absent: the weight's
+  const InputStatistics* inputs = nullptr;  // with a Gram matrix; for calibrated methods
   MethodOptions options = {};
 };
 
 struct Quantizer {
   std::string_view name;
   std::string_view summary;
-  // Reason why the method does not support the scheme, or "".
+  // Reason for refusal, or "".
   std::string (*problem)(const Scheme& scheme);
   // Throws like rtn().
   QuantizedWeight (*quantize)(const WeightJob& job);
-  // Channel scales applied before quantization; null: none.
+  // Before quantization; null: none.
   std::optional<Tensor> (*scales)(const ScaleChoiceArgs& args) = nullptr;
-  bool scales_linear_outputs = false;  // channel scales may be fused into linear layers as well as norms
-  bool calibrated = false;             // requires calibration data
+  bool scales_linear_outputs = false;  // channel scales may be fused into linear layers, not only norms
+  bool calibrated = false;             // requires data
   std::span<const std::string_view> options = {};
 };
 
 // Default first.
 [[nodiscard]] std::span<const Quantizer> quantizers();
 [[nodiscard]] std::vector<std::string> quantizer_names();
-// Throws bad_config with the list of names if unknown; `key` names the option in the message.
+// Throws bad_config listing the names; `key`: option in the message.
 [[nodiscard]] const Quantizer& require_quantizer(std::string_view name, std::string_view key);
-// Throws bad_config if the method does not use the option; `key` names it in the message.
+// Throws bad_config if not used by the method; `key`: option in the message.
 void require_method_option(const Quantizer& quantizer, std::string_view option, std::string_view key);
 
 }  // namespace quench

@@ -1,19 +1,19 @@
 #pragma once
-// RTN, round-to-nearest quantization with amax scales.
+// RTN: round to nearest, amax scales.
 
 #include "core/tensor/tensor.h"
 #include "export/schemes/quantized_weight.h"
 
 namespace quench {
 
-// `weight` f32 or bf16 [N,K] on the CPU. Integers: quantize_int (core/ops/quantize/quantize_int.h), as simulated by
-// QAT; scales stored in `scale_dtype` (default: the weight's). Float8: scale = amax / 448 rounded to that dtype, e4m3(w
-// / scale) saturating; scale 1 for an all-zero group. MX: rule rceil. NVFP4: with a per-tensor scale. Throws nonfinite
-// naming `name` for NaN or infinity, unsupported as shape_problem().
+// `weight` f32 or bf16 [N,K], CPU. Integers: quantize_int (core/ops/quantize/quantize_int.h), as in QAT; scales in
+// `scale_dtype` (default: the weight's). Float8: scale = amax / 448 rounded to that dtype, e4m3(w / scale) saturating;
+// 1 for an all-zero group. MX: rceil. NVFP4: with a per-tensor scale. Throws nonfinite naming `name` for NaN or
+// infinity, unsupported as shape_problem().
 [[nodiscard]] QuantizedWeight rtn(const Tensor& weight, const OperandScheme& scheme, std::string_view name,
                                   std::optional<DType> scale_dtype = {});
 
-// RTN with given scales f32 [N, groups], symmetric integers; the scales are first rounded to their stored dtype.
+// Given scales f32 [N, groups], symmetric integers; scales are first rounded to their stored dtype.
 [[nodiscard]] QuantizedWeight round_under_scales(const Tensor& weight, const OperandScheme& scheme,
                                                  const Tensor& scales, std::string_view name,
                                                  std::optional<DType> scale_dtype = {});

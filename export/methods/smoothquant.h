@@ -5,8 +5,7 @@
 
 namespace quench {
 
-// s = max|x|^a / max|w|^(1 - a), a = smoothing. f32 [K], positive and finite; absent without quantized weights or
-// inputs.
+// s = max|x|^a / max|w|^(1 - a), a = smoothing. f32 [K], positive, finite; absent without quantized weights or inputs.
 [[nodiscard]] std::optional<Tensor> smoothquant_scales(const ScaleChoiceArgs& args);
 
 }  // namespace quench

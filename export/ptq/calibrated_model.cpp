@@ -59,7 +59,7 @@ class Calibration {
   }
 
  private:
-  // Recipe kernels are removed: their inputs differ from the quantized model's.
+  // Recipe kernels would change inputs.
   static nn::CausalLm& prepared(nn::CausalLm& model) {
     model.visit([](const std::string&, nn::Module& module) {
       if (auto* linear = dynamic_cast<nn::Linear*>(&module)) linear->set_kernel(nn::high_precision_linear_kernel());
@@ -69,7 +69,6 @@ class Calibration {
     return model;
   }
 
-  // Gathers the parameters of units.
   template <class Choice>
   void gather_units(const Choice& choice) {
     if (!rules_.gather_unit) return;
@@ -77,7 +76,7 @@ class Calibration {
       if (choice(unit)) rules_.gather_unit(unit.parameters);
   }
 
-  // Releases values of a layer's weights that are written only quantized.
+  // Written only quantized.
   void give_up_values(std::int64_t layer) {
     const std::string prefix = layer_prefix(layer);
     for_each_parameter([&](std::span<QuantizedLayer> group) {
@@ -89,7 +88,7 @@ class Calibration {
     });
   }
 
-  // Groups of layers that are rows of one parameter, in the order of `layers_`.
+  // Rows of one parameter, in the order of `layers_`.
   template <class Body>
   void for_each_parameter(Body&& body) {
     for (std::size_t first = 0; first < layers_.size();) {
@@ -144,7 +143,7 @@ class Calibration {
     return 0;
   }
 
-  // LM head, with the final states as input.
+  // LM head on the final states.
   void quantize_rest() {
     for_each_parameter([&](std::span<QuantizedLayer> group) {
       if (!group.front().report.layer.empty()) return;

@@ -10,10 +10,10 @@
 namespace quench {
 namespace {
 
-// Producer and consumer paths in a decoder layer. Layers without these modules (MoE, MLA) have no such fusion.
+// In a decoder layer; without these modules (MoE, MLA) no fusion.
 struct FusionPath {
   std::string producer;
-  std::string_view part;  // rows of a linear producer
+  std::string_view part;  // of a linear producer
   std::string consumer;
 };
 std::array<FusionPath, 4> fusion_paths(const nn::BlockSpec& block) {
@@ -30,7 +30,7 @@ T* find_module(const ModuleMap& modules, const std::string& path) {
   return found == modules.end() ? nullptr : dynamic_cast<T*>(found->second);
 }
 
-// Producer rows per consumer column; empty on a mismatch. With GQA, heads of one KV head share rows.
+// Per consumer column; empty on a mismatch. GQA: heads of a KV head share rows.
 std::vector<std::int64_t> producer_rows(const nn::Linear& producer, std::string_view part, std::int64_t columns,
                                         const nn::AttentionSpec& attention) {
   std::int64_t first = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Layer-by-layer forward pass over calibration data.
+// Forward pass over calibration data by layer.
 
 #include <cstdint>
 #include <span>
@@ -11,16 +11,16 @@ namespace quench {
 
 class LayerWalk {
  public:
-  // Embeds the sequences (nonempty, within the vocabulary). Holds one hidden state per token, in the model's dtype on
-  // its device. The model must outlive the walk.
+  // Sequences: nonempty, within the vocabulary. Holds one hidden state per token, in the model's dtype on its device.
+  // The model must outlive the walk.
   LayerWalk(nn::CausalLm& model, std::span<const std::vector<std::int32_t>> sequences);
 
   [[nodiscard]] std::int64_t layers() const noexcept { return static_cast<std::int64_t>(layers_.size()); }
-  // Runs the next layer over all tokens for its observers; may be repeated.
+  // Next layer for its observers; may be repeated.
   void observe() const;
-  // Runs the next layer and replaces the hidden states by its output.
+  // Next layer; its output replaces the hidden states.
   void advance();
-  // Inputs of the LM head; requires that all layers have run.
+  // Inputs of the LM head, after all layers.
   [[nodiscard]] std::vector<Tensor> final_states() const;
 
  private:

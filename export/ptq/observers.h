@@ -1,5 +1,5 @@
 #pragma once
-// Observers of linear layers' inputs for calibration.
+// Observers of linear layers' inputs.
 
 #include <map>
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace quench {
 
-// Input statistics by weight: one entry, or one per expert.
+// By weight: one entry, or one per expert.
 class InputObservers {
  public:
   explicit InputObservers(bool with_gram) : with_gram_(with_gram) {}
@@ -20,10 +20,9 @@ class InputObservers {
   InputObservers(const InputObservers&) = delete;
   InputObservers& operator=(const InputObservers&) = delete;
 
-  // Observes the layer's inputs until destruction; GEMMs run unquantized.
+  // Until destruction; GEMMs run unquantized.
   void observe(const std::string& name, nn::Linear& layer);
   void observe(const std::string& name, nn::ExpertLinear& layer);
-  // Statistics of the layer with this weight, or of one expert.
   [[nodiscard]] InputStatistics& of(const nn::Parameter& weight, std::int64_t expert = 0) const;
 
  private:

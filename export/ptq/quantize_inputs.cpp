@@ -55,7 +55,8 @@ class ScaleTensor {
   Tensor value_;
 };
 
-// An amax for which fake_quantize_float8 computes this scale; if no f32 quotient by 448 equals it, the nearest.
+// amax for which fake_quantize_float8 computes this scale: 448 * scale (at most FLT_MAX) or a neighbouring f32; if none
+// does, 448 * scale.
 float amax_of_scale(float scale) {
   const float near = std::min(scale * E4m3::kMax, std::numeric_limits<float>::max());
   for (const float amax : {near, std::nextafter(near, 0.0f), std::nextafter(near, 2.0f * near)})
@@ -63,7 +64,6 @@ float amax_of_scale(float scale) {
   return near;
 }
 
-// Static scale.
 recipes::InputRounding calibrated_rounding(const OperandScheme& scheme, float scale, IntDivision division) {
   if (scheme.element) {
     return [most = std::make_shared<ScaleTensor>(amax_of_scale(scale), Shape{})](const Tensor& x) {
@@ -75,7 +75,7 @@ recipes::InputRounding calibrated_rounding(const OperandScheme& scheme, float sc
   }
   return [scheme, division, one = std::make_shared<ScaleTensor>(scale, Shape{1, 1})](const Tensor& x) {
     const MemoryScope scope(MemoryCategory::activations);
-    // All values as one row.
+    // As one row.
     const Tensor out = Tensor::empty_like(x);
     const Shape row{1, x.numel()};
     fake_quantize_int({.x = x.view(row),

@@ -9,10 +9,9 @@
 
 namespace quench {
 
-// Rounding of a scheme's inputs [M,K]. Dynamic: integers as quantize_int; float8 by token, group or tensor amax as
-// fake_quantize_float8, scales in the input's dtype; MX; NVFP4. Static: a calibrated `scale` (input_scale()).
-// `division` applies to integers. Throws corrupt naming `name` for a missing or non-positive scale, unsupported for
-// other formats.
+// Inputs [M,K]. Dynamic: integers as quantize_int; float8 by token, group or tensor amax as fake_quantize_float8,
+// scales in the input's dtype; MX; NVFP4. Static: `scale` of calibration (input_scale()). `division`: of integers.
+// Throws corrupt naming `name` for a missing or non-positive scale, unsupported for other formats.
 [[nodiscard]] recipes::InputRounding input_rounding(const OperandScheme& inputs, std::string_view name,
                                                     std::optional<float> scale = std::nullopt,
                                                     IntDivision division = IntDivision::quotient);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kNone = "none";
 
-// Scheme selection; records which patterns matched.
+// Records matching patterns.
 class Chooser {
  public:
   explicit Chooser(const QuantizationRules& rules)
@@ -45,7 +45,7 @@ class Chooser {
     return rules_.quantizer != nullptr ? *rules_.quantizer : quantizers().front();
   }
 
-  // A tied LM head has no layer of that name.
+  // Tied: no such layer.
   static bool is_default(const std::string& pattern) {
     const std::vector<std::string> patterns = QuantizationRules{}.exclude;
     return std::ranges::find(patterns, pattern) != patterns.end();
@@ -68,7 +68,7 @@ std::string bytes_text(std::uint64_t bytes) {
   return fmt::format("{:.2f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
-// Embedding tables to quantize; sets their layer names.
+// Sets layer names.
 std::vector<QuantizedLayer> chosen_tables(std::vector<ModelTensor>& tensors, const QuantizationRules& rules) {
   std::vector<QuantizedLayer> tables;
   if (rules.embeddings == nullptr) return tables;
@@ -83,7 +83,7 @@ std::vector<QuantizedLayer> chosen_tables(std::vector<ModelTensor>& tensors, con
   return tables;
 }
 
-// Linear layers, with a scheme or the reason for none.
+// With a scheme, or the reason for none.
 std::vector<QuantizedLayer> chosen_layers(std::vector<ModelTensor>& tensors, const QuantizationRules& rules) {
   Chooser chooser(rules);
   std::vector<QuantizedLayer> layers;

@@ -21,7 +21,7 @@ nn::Linear* linear_of(nn::CausalLm& model, const nn::Parameter* weight) {
   return found;
 }
 
-// Row-wise concatenation of the parts if equally quantized; undefined otherwise.
+// By rows, if equally quantized; else undefined.
 PackedMatrix packed_rows(std::span<const QuantizedLayer> layers) {
   std::vector<PackedMatrix> parts;
   for (const QuantizedLayer& layer : layers) {
@@ -48,7 +48,7 @@ bool all_zero(const Tensor& values) {
   return zero;
 }
 
-// Throws bad_config if quantization maps the weight to all zeros.
+// Throws bad_config if all become zero.
 void require_values(const Tensor& weight, const PackedMatrix& packed, const Scheme& scheme, std::string_view name) {
   const MemoryScope scope(MemoryCategory::workspace);
   constexpr std::int64_t kRows = 256;
@@ -91,7 +91,7 @@ void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const
       scales.defined()
           ? round_under_scales(weight, scheme->weights, scales, tensor.name, rules.scale_dtype)
           : quantizer.quantize({weight, scheme->weights, tensor.name, rules.scale_dtype, inputs, rules.options}));
-  // Exact: the stored dtype is wider than the computed one.
+  // Exact: the stored dtype is wider.
   Tensor& kept = quantized->scales;
   if (!rules.scale_dtype && kept.defined() && kept.dtype() == weight.dtype() && kept.dtype() != tensor.dtype)
     kept = as_dtype(kept, tensor.dtype);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kSmall = 32;
 
-// 4-bit values of 32 elements: element j in the low nibble of byte j, j + 16 in the high one.
+// Byte j: element j (low), j + 16 (high).
 void put_nibbles(const std::uint8_t (&codes)[kSmall], std::uint8_t* out) {
   for (int j = 0; j < kSmall / 2; ++j) out[j] = pack_nibbles(codes[j], codes[j + kSmall / 2]);
 }
@@ -57,7 +57,7 @@ void quantize_mxfp4(const float* x, std::uint8_t* block) {
   const float scale = decode_e8m0(block[0]);
   std::uint8_t codes[kSmall];
   for (int i = 0; i < kSmall; ++i) {
-    // Ties round to the smaller value, as in ggml.
+    // Ties: the smaller value, as in ggml.
     const float magnitude = std::abs(x[i]);
     int best = 0;
     for (int code = 1; code < 8; ++code)
@@ -77,14 +77,14 @@ constexpr std::array kFormats = {
     BlockFormat{BlockType::mxfp4, "MXFP4", 39, 38, kSmall, 17, quantize_mxfp4},
 };
 
-// Packed matrix, filled block by block.
+// By block.
 struct Filler {
   std::uint8_t* codes;
   float* scales;
   float* offsets;
   std::int64_t group;
 
-  // Packs signed 4-bit or e2m1 values from one per byte; `at` is even.
+  // Signed 4-bit or e2m1, from one per byte; `at` is even.
   void nibbles(std::int64_t at, const std::uint8_t* values, int count) const {
     for (int i = 0; i < count; i += 2) codes[(at + i) / 2] = pack_nibbles(values[i], values[i + 1]);
   }
@@ -109,7 +109,7 @@ void fill_block(BlockType type, const std::uint8_t* block, std::int64_t at, cons
       return out.nibbles(at, codes, kSmall);
     case BlockType::q4_k: {
       std::uint8_t all[kSuperBlock];
-      // Values 0 to 15 become -8 to 7; the offset is adjusted.
+      // 0 to 15 become -8 to 7, with the offset.
       unpack_q4_k(block, all, scale, out.offsets + at / out.group);
       for (std::int64_t g = 0; g < kSuperBlock / out.group; ++g) out.offsets[at / out.group + g] += 8.0f * scale[g];
       for (std::uint8_t& code : all) code = static_cast<std::uint8_t>(code - 8);

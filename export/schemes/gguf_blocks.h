@@ -1,6 +1,6 @@
 #pragma once
-// GGUF block types: quantized elements of a row with their scales. Layouts: ggml-common.h and ggml-quants.c of ggml.
-// Q8_0, Q4_0 and MXFP4 are bit-identical to ggml's reference; Q4_K and Q6_K use their own scale search.
+// GGUF block types (ggml-common.h, ggml-quants.c of ggml). Q8_0, Q4_0 and MXFP4 are bit-identical to ggml's reference;
+// Q4_K and Q6_K use their own scale search.
 
 #include <cstdint>
 #include <span>
@@ -20,21 +20,20 @@ enum class BlockType : std::uint8_t {
 
 struct BlockFormat {
   BlockType type;
-  std::string_view name;  // ggml name
+  std::string_view name;  // ggml's
   std::uint32_t ggml_type;
-  std::uint32_t file_type;  // general.file_type of a file of mainly this type
+  std::uint32_t file_type;  // general.file_type of mainly this type
   std::int64_t elements;    // per block
   std::int64_t bytes;
-  void (*quantize)(const float* x, std::uint8_t* block);  // one block of finite values
+  void (*quantize)(const float* x, std::uint8_t* block);  // one block, finite
 };
 
 [[nodiscard]] std::span<const BlockFormat> block_formats();
 [[nodiscard]] const BlockFormat& block_format(BlockType type);
 
-// Blocks of a weight f32 or bf16 [N,K]: u8 [N, K / elements * bytes]; K is a multiple of the block size.
+// f32 or bf16 [N,K] to u8 [N, K / elements * bytes]; K is a multiple of the block size.
 [[nodiscard]] Tensor quantize_blocks(const Tensor& weight, BlockType type);
-// Packed matrix for linear layers; values equal ggml's up to rounding of scale products. Throws corrupt, naming
-// `source` (the tensor), for non-finite scales.
+// Equal to ggml's up to rounding of scale products. Throws corrupt naming `source` (the tensor) for non-finite scales.
 [[nodiscard]] PackedMatrix pack_blocks(const Tensor& blocks, BlockType type, std::int64_t columns,
                                        std::string_view source);
 

@@ -16,7 +16,7 @@ struct Line {
   float scale = 0, minimum = 0;  // x ~ code * scale - minimum
 };
 
-// Error weights: magnitude plus the RMS of the elements.
+// Magnitude plus RMS.
 void error_weights(const float* x, int n, float* weights) {
   float squares = 0;
   for (int i = 0; i < n; ++i) squares += x[i] * x[i];
@@ -36,8 +36,8 @@ double line_error(const float* x, const float* weights, double scale, double min
   return error;
 }
 
-// Initial line through the smallest and largest element (or 0): groups with a single code, for which least squares is
-// singular, keep their value.
+// Through the smallest and largest element (or 0): a group with a single code, singular in least squares, keeps its
+// value.
 Line fit_line(const float* x) {
   float weights[kFour];
   error_weights(x, kFour, weights);
@@ -73,8 +73,7 @@ Line fit_line(const float* x) {
   return best;
 }
 
-// 6-bit scale and minimum of a group in the block's units: the neighbouring multiples with the smallest error. Rounding
-// down clips the largest elements.
+// In the block's units: neighbouring multiples of least error. Rounding down clips the largest elements.
 struct SixBitLine {
   int scale = 0, minimum = 0;
 };
@@ -99,13 +98,13 @@ SixBitLine round_line(const float* x, const Line& line, float unit, float minimu
   return best;
 }
 
-// f16 unit of a block; not 0 if any group has a scale.
+// Not 0 if any group has a scale.
 float stored_unit(float largest, float steps) {
   constexpr float kSmallestHalf = 0x1p-24f;
   return largest > 0 ? std::max(float(float16(largest / steps)), kSmallestHalf) : 0.0f;
 }
 
-// Packs eight 6-bit scales and minima in 12 bytes.
+// Eight each, in 12 bytes.
 void put_six_bits(const int* scales, const int* minima, std::uint8_t* out) {
   for (int j = 0; j < 4; ++j) {
     out[j] = static_cast<std::uint8_t>(scales[j] | (scales[j + 4] >> 4) << 6);
@@ -129,7 +128,7 @@ int six_bit_code(float x, float scale) {
   return scale != 0 ? std::clamp(nearest(x / scale), -32, 31) : 0;
 }
 
-// Multiple of the block's unit nearest to a scale: of two neighbours, the one with the smaller error.
+// Of the two neighbouring multiples, the one of less error.
 int round_scale(const float* x, float scale, float unit) {
   const auto below = static_cast<int>(std::clamp(scale / unit, -128.0f, 127.0f));
   int best = 0;
@@ -150,7 +149,7 @@ int round_scale(const float* x, float scale, float unit) {
   return best;
 }
 
-// x ~ code * scale with codes from -32 to 31.
+// Codes -32 to 31.
 float fit_scale(const float* x) {
   float largest = 0;
   for (int i = 0; i < kSix; ++i)
@@ -166,7 +165,7 @@ float fit_scale(const float* x) {
       cx += weight * x[i] * code;
       cc += weight * code * code;
     }
-    // With the least-squares scale of these codes, the squared error falls by cx^2 / cc.
+    // With least squares the squared error falls by cx^2 / cc.
     if (cc > 0 && cx * cx > most * cc) {
       most = cx * cx / cc;
       best = static_cast<float>(cx / cc);

@@ -1,5 +1,5 @@
 #pragma once
-// ggml Q4_K and Q6_K: blocks of 256 elements with two-level scales.
+// ggml Q4_K and Q6_K: 256 elements, two-level scales.
 
 #include <cstdint>
 #include <cstring>
@@ -23,13 +23,13 @@ inline void store_half(std::uint8_t* to, float value) {
   return static_cast<float>(float16::from_bits(bits));
 }
 
-// x ~ code * scale - minimum by groups of 32, codes 0 to 15, 6-bit scales and minima. Minimises the weighted squared
-// error over a range of initial scales, each refined by least squares.
+// x ~ code * scale - minimum by groups of 32, codes 0 to 15, 6-bit scales and minima: least weighted squared error over
+// initial scales, each refined by least squares.
 void quantize_q4_k(const float* x, std::uint8_t* block);
-// Unpacks codes, and scale and offset (negative minimum) of each of eight groups.
+// Codes; scale and offset (negative minimum) of eight groups.
 void unpack_q4_k(const std::uint8_t* block, std::uint8_t* codes, float* scales, float* offsets);
 
-// x ~ code * scale by groups of 16, codes -32 to 31, 8-bit scales; the same scale search.
+// x ~ code * scale by groups of 16, codes -32 to 31, 8-bit scales; same search.
 void quantize_q6_k(const float* x, std::uint8_t* block);
 void unpack_q6_k(const std::uint8_t* block, std::int8_t* codes, float* scales);
 

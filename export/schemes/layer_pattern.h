@@ -1,6 +1,6 @@
 #pragma once
-// Layer pattern of quantization configs: full layer name, "re:" plus a regular expression anchored at the start, or a
-// module class ("Linear", "Embedding").
+// Pattern of quantization configs: layer name, "re:" and a regular expression anchored at the start, or module class
+// ("Linear", "Embedding").
 
 #include <memory>
 #include <string>
@@ -15,7 +15,7 @@ class LayerPattern {
 
   [[nodiscard]] bool matches(std::string_view layer) const;
   [[nodiscard]] const std::string& text() const noexcept { return text_; }
-  // Precedence among matches: this order; regular expressions by their text (compressed-tensors, match_targets).
+  // In this order; regular expressions by text (compressed-tensors, match_targets).
   [[nodiscard]] bool goes_before(const LayerPattern& other) const;
 
  private:

@@ -12,7 +12,7 @@
 namespace quench {
 namespace {
 
-// Two values per byte, the even element in the low nibble.
+// Even element in the low nibble.
 Tensor pack_nibble_codes(const Tensor& codes) {
   const Tensor packed = Tensor::empty(codes.shape(), DType::i4);
   const auto* in = codes.data<std::int8_t>();
@@ -24,7 +24,7 @@ Tensor pack_nibble_codes(const Tensor& codes) {
   return packed;
 }
 
-// 6-bit values are exactly representable in float8.
+// Exact in float8.
 Tensor as_float8(const Tensor& codes, ElementFormat element) {
   std::uint8_t table[256] = {};
   for (int code = 0; code < 64; ++code) {
@@ -52,7 +52,6 @@ Tensor packed_codes(const QuantizedWeight& weight) {
   }
 }
 
-// Scale or zero point of one group.
 float value_at(const Tensor& tensor, std::int64_t i) {
   switch (tensor.dtype()) {
     case DType::f32: return tensor.data<float>()[i];
@@ -64,7 +63,6 @@ float value_at(const Tensor& tensor, std::int64_t i) {
   }
 }
 
-// Index of a row group's scale.
 struct ScalePlace {
   const OperandScheme& scheme;
   std::int64_t groups;  // per row
@@ -101,7 +99,7 @@ PackedMatrix pack(const QuantizedWeight& weight, std::string_view source) {
                   "{}: the weight has NaN values", source);
   const float global = weight.global_scale.defined() ? weight.global_scale.data<float>()[0] : 1.0f;
   const ScalePlace place{scheme, groups};
-  // Powers of two are exact in bf16.
+  // exact in bf16
   const bool exact_in_f32_only = scheme.scale == ScaleForm::e4m3_two_level;
   const DType stored = exact_in_f32_only                         ? DType::f32
                        : weight.scales.dtype() == DType::f8_e8m0 ? DType::bf16

@@ -50,7 +50,7 @@ void add_integers(std::vector<Scheme>& table) {
   for (int bits = 1; bits <= 8; ++bits)
     for (const std::int64_t group : kGroups) {
       const std::string suffix = group > 0 ? fmt::format("_g{}", group) : "";
-      // 1-bit symmetric values are -1 and 0 only.
+      // 1 bit: -1 and 0.
       if (bits > 1)
         table.push_back({fmt::format("int{}_weight_only{}", bits, suffix),
                          fmt::format("{}-bit integers, a scale for {}", bits, sharing_text(group)),
@@ -113,7 +113,7 @@ std::vector<Scheme> make_table() {
   for (const BlockFormat& format : block_formats()) {
     std::string name(format.name);
     std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    // Distinct name: another scheme has the same quantized values.
+    // same values as another scheme
     if (format.type == BlockType::mxfp4) name = "mxfp4_gguf";
     const int bits = static_cast<int>(format.bytes * 8 / format.elements);
     table.push_back({name,

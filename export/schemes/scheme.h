@@ -1,6 +1,5 @@
 #pragma once
-// Quantization schemes: storage of weights and GEMM inputs. A scheme is a table entry; writers declare support by its
-// fields, not its name.
+// Storage of weights and GEMM inputs. Writers declare support by a scheme's fields, not its name.
 
 #include <optional>
 #include <span>
@@ -13,40 +12,40 @@
 
 namespace quench {
 
-// Granularity of scales.
+// Of scales.
 enum class ScaleSharing : std::uint8_t {
   tensor,
-  row,    // per output channel of a weight, per token of an input
-  group,  // group_size elements of a row
+  row,    // per output channel, or per token
+  group,  // elements of a row
   block,  // group_size x group_size elements of a weight
 };
 [[nodiscard]] std::string_view to_string(ScaleSharing sharing) noexcept;
 
-// Storage of scales.
+// Of scales.
 enum class ScaleForm : std::uint8_t {
   high_precision,  // model dtype
   e8m0,            // powers of two: MX
-  e4m3_two_level,  // e4m3 with one f32 scale per tensor: NVFP4
+  e4m3_two_level,  // e4m3, one f32 per tensor: NVFP4
 };
 
-// Quantization of one GEMM operand.
+// One GEMM operand.
 struct OperandScheme {
-  std::optional<ElementFormat> element;        // absent: integers
-  int bits = 8;                                // per element
-  IntMapping mapping = IntMapping::symmetric;  // integers only
+  std::optional<ElementFormat> element;  // absent: integers
+  int bits = 8;
+  IntMapping mapping = IntMapping::symmetric;  // integers
   ScaleSharing sharing = ScaleSharing::row;
-  std::int64_t group_size = 0;  // 0 unless sharing is group or block
+  std::int64_t group_size = 0;  // else 0
   ScaleForm scale = ScaleForm::high_precision;
-  std::optional<BlockType> blocks;  // weights only: GGUF block type, which implies all other fields
-  bool calibrated = false;          // inputs: static scale from calibration; false: dynamic
+  std::optional<BlockType> blocks;  // weights: GGUF, implies all other fields
+  bool calibrated = false;          // inputs: static scale; false: dynamic
 
   [[nodiscard]] bool symmetric() const noexcept { return element || mapping == IntMapping::symmetric; }
   friend bool operator==(const OperandScheme&, const OperandScheme&) = default;
 };
 
-// True if an input scheme needs a calibrated number: a static scale, or NVFP4's global scale.
+// Static scale, or NVFP4's global scale.
 [[nodiscard]] bool needs_input_scale(const OperandScheme& inputs) noexcept;
-// That number for inputs of this amax: the multiplier of scaled values. Never 0.
+// For inputs of this amax: multiplier of scaled values. Never 0.
 [[nodiscard]] float input_scale(const OperandScheme& inputs, float amax) noexcept;
 
 struct Scheme {
@@ -59,19 +58,18 @@ struct Scheme {
 };
 
 [[nodiscard]] std::span<const Scheme> scheme_table();
-// Null for an unknown name.
+// Null if unknown.
 [[nodiscard]] const Scheme* find_scheme(std::string_view name);
-// Throws bad_config with similar names (export/schemes/scheme_hint.h) and the list of names if unknown; `key` names the
-// option in the message.
+// Throws bad_config with similar names (scheme_hint.h) and the list; `key`: option in the message.
 [[nodiscard]] const Scheme& require_scheme(std::string_view name, std::string_view key);
-// Names for help and messages, by family: "int<2-8>_weight_only[_g32|_g64|_g128][_asym], ...".
+// By family: "int<2-8>_weight_only[_g32|_g64|_g128][_asym], ...".
 [[nodiscard]] std::string scheme_names();
 
-// Reason why a weight [N,K], or the inputs [.., K] of its GEMMs, cannot be quantized, or "".
+// Reason for refusal of a weight [N,K], or of inputs [.., K] of its GEMMs, or "".
 [[nodiscard]] std::string shape_problem(const OperandScheme& weights, std::int64_t rows, std::int64_t columns,
                                         const std::optional<OperandScheme>& inputs = std::nullopt);
 
-// Bits per weight, including scales (for a bf16 model), for estimates.
+// With scales (for a bf16 model).
 [[nodiscard]] double bits_per_weight(const OperandScheme& weights, std::int64_t columns);
 
 }  // namespace quench

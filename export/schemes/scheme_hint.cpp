@@ -10,7 +10,7 @@
 namespace quench {
 namespace {
 
-// Normalised name: lower case, words joined by "_", without other programs' affixes.
+// Lower case, "_" between words, without other programs' affixes.
 std::string plain(std::string_view name) {
   std::string text;
   for (const char c : name) {
@@ -30,7 +30,7 @@ struct Alias {
 };
 
 constexpr std::array kAliases = {
-    // compressed-tensors and llm-compressor presets, vLLM names.
+    // compressed-tensors, llm-compressor, vLLM.
     Alias{"w4a16", {"int4_weight_only_g128", "int4_weight_only_g32"}},
     Alias{"w4a16_asym", {"int4_weight_only_g128_asym", "int4_weight_only_g32_asym"}},
     Alias{"w8a16", {"int8_weight_only", "int8_weight_only_g128"}},
@@ -64,7 +64,7 @@ constexpr std::array kAliases = {
     Alias{"mxfp4a16", {"mxfp4_weight_only"}},
     Alias{"mxfp8a16", {"mxfp8_weight_only"}},
     Alias{"mxfp6a16", {"mxfp6_weight_only"}},
-    // TorchAO, torchtune, axolotl names.
+    // TorchAO, torchtune, axolotl.
     Alias{"int4", {"int4_weight_only_g128", "int4_weight_only_g32", "int8dyn_int4_g32"}},
     Alias{"int8", {"int8_weight_only", "int8dyn_int8"}},
     Alias{"int4_weight_only_group", {"int4_weight_only_g128", "int4_weight_only_g32"}},
@@ -86,7 +86,7 @@ constexpr std::array kAliases = {
     Alias{"float8dynamicactivationfloat8weight", {"float8_dynamic"}},
     Alias{"float8_dynamic_activation_float8_weight", {"float8_dynamic"}},
     Alias{"float8_dynamic_activation_int4_weight", {"float8dyn_int4_g128"}},
-    // Methods and programs that imply a bit width.
+    // Bit width implied.
     Alias{"awq", {"int4_weight_only_g128_asym", "int4_weight_only_g128"}},
     Alias{"gptq", {"int4_weight_only_g128", "int4_weight_only_g32"}},
     Alias{"hqq", {"int4_weight_only_g64_asym", "int4_weight_only_g128_asym"}},
@@ -95,7 +95,7 @@ constexpr std::array kAliases = {
     Alias{"nf4", {"int4_weight_only_g64", "int4_weight_only_g32"}},
     Alias{"4bit", {"int4_weight_only_g128", "int4_weight_only_g32", "q4_k"}},
     Alias{"8bit", {"int8_weight_only", "int8dyn_int8", "q8_0"}},
-    // llama.cpp: mixtures map to the type of most weights, unsupported types to the nearest.
+    // llama.cpp: the type of most weights, or the nearest supported.
     Alias{"q8", {"q8_0"}},
     Alias{"q4", {"q4_k", "q4_0"}},
     Alias{"q4_1", {"q4_k", "q4_0"}},
@@ -116,7 +116,7 @@ constexpr std::array kAliases = {
     Alias{"mxfp4_moe", {"mxfp4_gguf"}},
 };
 
-// "int4_g128", "int4_128", "w4a16_g128": splits a group suffix.
+// "int4_g128", "int4_128", "w4a16_g128".
 std::string without_group(const std::string& name, std::string& group) {
   const std::size_t bar = name.rfind('_');
   if (bar == std::string::npos) return name;
@@ -127,7 +127,7 @@ std::string without_group(const std::string& name, std::string& group) {
   return name.substr(0, bar);
 }
 
-// Schemes of an alias; those with the requested group first.
+// Requested group first.
 std::vector<std::string> aliased(const std::string& name) {
   std::string group;
   for (const std::string& key : {name, without_group(name, group)}) {

@@ -1,5 +1,5 @@
 #pragma once
-// Suggestions for unknown scheme names: aliases of other programs, and misspellings.
+// Suggestions for unknown scheme names.
 
 #include <string>
 #include <string_view>
@@ -7,11 +7,11 @@
 
 namespace quench {
 
-// Names of scheme_table() for an alias of vLLM, llm-compressor, TorchAO, bitsandbytes or llama.cpp, the most common
-// first; else the nearest by spelling; may be empty.
+// For an alias of vLLM, llm-compressor, TorchAO, bitsandbytes or llama.cpp, the most common first; else the nearest by
+// spelling; may be empty.
 [[nodiscard]] std::vector<std::string> similar_schemes(std::string_view name);
 
-// Reason why a plausible scheme name does not exist, or "".
+// Why a plausible scheme does not exist, or "".
 [[nodiscard]] std::string missing_scheme_reason(std::string_view name);
 
 }  // namespace quench

@@ -17,8 +17,7 @@ std::string stores_no_codes(const Scheme&) {
   return "it stores values in high precision";
 }
 
-// Layer name of a tensor: "model.layers.0.mlp.up_proj" for suffixes ".weight", ".weight_scale", "._weight_qdata",
-// ".input_scale".
+// "model.layers.0.mlp.up_proj" of suffixes ".weight", ".weight_scale", "._weight_qdata", ".input_scale".
 std::string layer_of(std::string_view name) {
   return std::string(name.substr(0, name.rfind('.')));
 }
@@ -41,7 +40,7 @@ Json write_sparse(const ExportJob& job) {
   return write_sparse_24(job.tensors, job.folder, job.max_shard_bytes);
 }
 
-// Readers of this format look up Transformers classes, in which fused experts are not linear layers.
+// By Transformers classes, in which fused experts are no linear layers.
 void require_separate_experts(const nn::ModelConfig& config) {
   QUENCH_CHECK_AS(ErrorCode::unsupported, !config.experts.fused_storage,
                   "model type '{}' has all experts of a layer in one tensor, which this format cannot store; use hf or "
@@ -66,7 +65,7 @@ const ChoiceTable<ExportFormat>& export_formats() {
         .quantized = true,
         .problem = torchao_problem,
         .write = write_torchao_folder,
-        .experts = false},  // Transformers 5 fuses experts; separate quantized ones do not match its model
+        .experts = false},  // Transformers 5 fuses experts; separate quantized ones do not match
        {.name = "sparse24",
         .summary = "2:4 sparse safetensors of compressed-tensors (sparse-24-bitmask)",
         .quantized = false,

@@ -59,7 +59,7 @@ const Json* quantization_of(const Json& config) {
   return found == nullptr || found->is_null() ? nullptr : found;
 }
 
-// Empty if the weights are in safetensors, or missing.
+// Empty: safetensors, or missing.
 fs::path stored_gguf_file(const fs::path& folder) {
   const fs::path weights = stored_weights_path(folder);
   return is_gguf_path(weights) ? weights : fs::path();
@@ -92,8 +92,7 @@ std::optional<Json> stored_model_config(const fs::path& folder) {
   Json::ParseOptions options;
   options.max_bytes = std::size_t{16} << 20;
   Json config = Json::parse_file(file, options);
-  if (is_gguf_path(folder) && config.is_object())
-    config.erase(kQuantizationConfig);  // describes other weights of its folder
+  if (is_gguf_path(folder) && config.is_object()) config.erase(kQuantizationConfig);  // of other weights in its folder
   return text_model_config(std::move(config));
 }
 

@@ -1,4 +1,4 @@
-// Markdown rendering of export/table/reader_table.h.
+// Markdown of the reader table.
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 namespace quench {
 namespace {
 
-// Table cells: verdicts of all readers of a format.
+// Verdicts of a format's readers.
 std::string cells(const ExportFormat& format, const ExportedWeights& weights) {
   std::string text;
   for (const FolderReader& reader : folder_readers()) {
@@ -26,9 +26,9 @@ struct Condition {
 constexpr Condition kConditions[] = {
     {"", DType::bf16, false}, {"in f32", DType::f32, false}, {"experts", DType::bf16, true}};
 
-// Scheme name without bits and group, which families share: "int8dyn_int4_g32" is {"int8dyn_int", "4", "_{}", "g32"}.
+// Families share the name without bits and group: "int8dyn_int4_g32" is {"int8dyn_int", "4", "_{}", "g32"}.
 struct NameParts {
-  std::string before, after;  // around the bits; `after` has "{}" in place of the group
+  std::string before, after;  // `after` has "{}" for the group
   int bits = 0;               // 0: none
   std::string group;          // "_g32", "_row", or ""
 
@@ -72,7 +72,7 @@ std::string ranges_of(const std::vector<int>& bits) {  // ascending
   return bits.size() == 1 ? text : "<" + text + ">";
 }
 
-// Row label, families abbreviated: "`int<2-8>_weight_only[_g32|_g64|_g128]`".
+// "`int<2-8>_weight_only[_g32|_g64|_g128]`".
 std::string names_text(const std::vector<std::string>& names) {
   struct Family {
     NameParts parts;
@@ -80,7 +80,7 @@ std::string names_text(const std::vector<std::string>& names) {
     std::vector<std::string> groups;
   };
   std::vector<Family> families;
-  for (const std::string& name : names) {  // merges groups of equal family and bits
+  for (const std::string& name : names) {  // groups of equal family and bits
     NameParts parts = parts_of(name);
     const auto known = std::ranges::find_if(families, [&](const Family& family) {
       return family.parts.same_family(parts) && family.parts.bits == parts.bits;
@@ -90,7 +90,7 @@ std::string names_text(const std::vector<std::string>& names) {
     else
       families.push_back({parts, {parts.bits}, {parts.group}});
   }
-  std::vector<Family> merged;  // merges bits of equal groups
+  std::vector<Family> merged;  // bits of equal groups
   for (Family& family : families) {
     const auto known = std::ranges::find_if(merged, [&](const Family& other) {
       return family.parts.bits != 0 && other.parts.same_family(family.parts) && other.groups == family.groups;
@@ -118,7 +118,7 @@ std::string names_text(const std::vector<std::string>& names) {
   return text;
 }
 
-// Rows of one format: schemes with equal cells share a row; conditions have rows if they change a verdict.
+// Schemes with equal cells share a row; conditions have one if they change a verdict.
 void add_format(const ExportFormat& format, std::string& text) {
   std::string head = "| " + std::string(format.name) + " |", line = "|---|";
   for (const FolderReader& reader : folder_readers()) {

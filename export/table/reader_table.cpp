@@ -30,7 +30,7 @@ bool has_integers(const ExportedWeights& w) {
 bool has_scales(const ExportedWeights& w, ScaleForm form) {
   return w.scheme != nullptr && w.scheme->weights.scale == form;
 }
-// 8-bit integer inputs with per-token scales.
+// Per token.
 bool integer_tokens(const ExportedWeights& w) {
   return w.scheme != nullptr && w.scheme->inputs && is_integer(*w.scheme->inputs) && !w.scheme->inputs->calibrated;
 }
@@ -108,9 +108,9 @@ struct Rule {
 
 using enum ReaderResult;
 
-// The first matching rule applies; without one the reader runs the scheme.
+// The first match; else the reader runs the scheme.
 constexpr std::array kRules = {
-    // vLLM: schemes of CompressedTensorsConfig.
+    // CompressedTensorsConfig.
     Rule{kVllm, kCompressed, one_bit, {refused, "vLLM supports weights of 2 to 8 bits, not 1"}},
     Rule{kVllm, kCompressed, mxfp6, {refused, "vLLM does not support MXFP6"}},
     Rule{kVllm,
@@ -129,7 +129,7 @@ constexpr std::array kRules = {
     Rule{kVllm, kCompressed, mx_weight_only, {runs, "on GPUs; with MX tensor cores, inputs are quantized too"}},
     Rule{kVllm, kCompressed, mx_or_nvfp4, {runs, "on GPUs"}},
     Rule{kVllm, kSparse, always, {refused, "vLLM has removed 2:4 sparse weights (sparsity_config)"}},
-    // Transformers with compressed-tensors: decompressed to bf16, or kept quantized.
+    // Decompressed to bf16, or kept quantized.
     Rule{kTransformers,
          kCompressed,
          nvfp4_experts,
@@ -152,11 +152,10 @@ constexpr std::array kRules = {
          kCompressed,
          mx_or_nvfp4_in_f32,
          {cannot_run, "it dequantizes MX and NVFP4 to bf16, which f32 layers do not accept; write bf16 (dtype)"}},
-    // Transformers with TorchAO.
     Rule{kTransformers, kTorchao, mx_weight_only, {cannot_run, "TorchAO supports MX weights with MX inputs only"}},
     Rule{kTransformers, kTorchao, float8_by_row_with_inputs, {runs, "GPUs need compute capability 8.9 or later"}},
     Rule{kTransformers, kTorchao, mx, {runs, "emulated"}},
-    // ExecuTorch with optimum-executorch, XNNPACK backend.
+    // optimum-executorch, XNNPACK.
     Rule{kExecutorch, kHf, not_in_f32, {cannot_run, "its CPU kernels need f32; write f32 (dtype)"}},
     Rule{kExecutorch, kTorchao, not_in_f32, {cannot_run, "its CPU kernels need f32; write f32 (dtype)"}},
     Rule{kExecutorch, kTorchao, int4_with_integer_inputs, {runs, "whole on XNNPACK"}},
@@ -193,7 +192,7 @@ std::string complaint(const FolderReader& reader, const ExportFormat& format, co
                          ? fmt::format("scheme {} in format {}", weights.scheme->name, format.name)
                          : fmt::format("format {} in {}", format.name, to_string(weights.dtype));
   text += fmt::format(": {} {} {}: {}", reader.title, reader.release, does, verdict.reason);
-  // The reason names the dtype if another dtype would run.
+  // The dtype is the reason if another would run.
   const bool dtype_alone = !reader_verdict(reader, format, {weights.scheme, DType::bf16, weights.experts}).fails() ||
                            !reader_verdict(reader, format, {weights.scheme, DType::f32, weights.experts}).fails();
   if (const Scheme* near = nearest_runnable(reader, format, weights); near != nullptr && !dtype_alone)
@@ -260,7 +259,7 @@ std::vector<std::string> check_readers(const ExportFormat& format, const Exporte
   ExportedWeights usual = weights;
   usual.dtype = DType::bf16;
   for (const FolderReader& reader : folder_readers()) {
-    if (!reader.reads(format) || reader.name == kExecutorch) continue;  // on-device engines count only if named
+    if (!reader.reads(format) || reader.name == kExecutorch) continue;  // on-device: only if named
     const ReaderVerdict verdict = reader_verdict(reader, format, weights);
     ++readers;
     if (verdict.fails()) complaints.push_back(complaint(reader, format, weights, verdict));

@@ -1,6 +1,5 @@
 #pragma once
-// Compatibility table of inference engines, formats and schemes: source of docs/reference/formats.md and of checks
-// before export.
+// Compatibility of inference engines, formats and schemes: for docs/reference/formats.md and checks before export.
 
 #include <optional>
 #include <span>
@@ -15,9 +14,9 @@ namespace quench {
 enum class ReaderResult : std::uint8_t {
   runs,
   not_tried,
-  cannot_run,  // loads, fails at the first step
-  refused,     // fails to load
-  wrong,       // silently computes wrong values
+  cannot_run,  // fails at the first step
+  refused,     // does not load
+  wrong,       // silently wrong values
 };
 // "runs", "not tried", "loads, cannot run", "refused", "computes wrong values"
 [[nodiscard]] std::string_view to_string(ReaderResult result) noexcept;
@@ -25,7 +24,7 @@ enum class ReaderResult : std::uint8_t {
 struct FolderReader {
   std::string_view name;     // "vllm"
   std::string_view title;    // "vLLM"
-  std::string_view release;  // tested release
+  std::string_view release;  // tested
   std::span<const std::string_view> formats;
 
   [[nodiscard]] bool reads(const ExportFormat& format) const;
@@ -33,39 +32,39 @@ struct FolderReader {
 
 [[nodiscard]] const ChoiceTable<FolderReader>& folder_readers();
 
-// Properties of an export that engines distinguish.
+// As distinguished by engines.
 struct ExportedWeights {
   const Scheme* scheme = nullptr;  // null: unquantized
-  DType dtype = DType::bf16;       // of unquantized weights and scales
-  bool experts = false;            // some quantized layers are experts
+  DType dtype = DType::bf16;       // unquantized weights, scales
+  bool experts = false;            // some are quantized
 };
 
 struct ReaderVerdict {
   ReaderResult result = ReaderResult::runs;
-  std::string_view reason = {};  // empty if it runs without remarks
+  std::string_view reason = {};  // may be empty
 
   [[nodiscard]] bool fails() const noexcept { return result > ReaderResult::not_tried; }
 };
 
-// Requires that `reader` supports the format.
+// `reader` must support the format.
 [[nodiscard]] ReaderVerdict reader_verdict(const FolderReader& reader, const ExportFormat& format,
                                            const ExportedWeights& weights);
 
-// Nearest scheme (bits, inputs, element kind, groups) that the format stores and the reader runs; null if none.
+// Nearest scheme (bits, inputs, element kind, groups) of the format that the reader runs; or null.
 [[nodiscard]] const Scheme* nearest_runnable(const FolderReader& reader, const ExportFormat& format,
                                              const ExportedWeights& weights);
 
 // Throws bad_config, with reason and nearest runnable scheme, if `reader` (null: every reader of the format, for any
-// dtype) fails on the weights. Returns warnings for other failing readers.
+// dtype) fails. Returns warnings of other failing readers.
 [[nodiscard]] std::vector<std::string> check_readers(const ExportFormat& format, const ExportedWeights& weights,
                                                      const FolderReader* reader);
-// Check per scheme of the rules (null: unquantized), main scheme first, without repeated warnings. `of_experts`:
-// schemes of quantized experts.
+// Per scheme of the rules (null: unquantized), main scheme first, without repeated warnings. `of_experts`: of quantized
+// experts.
 [[nodiscard]] std::vector<std::string> check_readers(const ExportFormat& format, const QuantizationRules* rules,
                                                      DType dtype, std::span<const Scheme* const> of_experts,
                                                      const FolderReader* reader);
 
-// Markdown, one table per format: scheme families by reader.
+// Markdown, per format: scheme families by reader.
 [[nodiscard]] std::string reader_reference();
 
 }  // namespace quench

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kHead = "lm_head.weight", kTable = "model.embed_tokens.weight";
 constexpr std::int64_t kRowsAtOnce = 256;
 
-// Rows of a stored matrix in f32.
+// Rows of a stored matrix, in f32.
 class StoredRows {
  public:
   StoredRows(const StoredWeights& weights, std::string_view name)
@@ -55,7 +55,7 @@ bool has_other_head(const StoredWeights& weights) {
   if (!weights.find(kHead) || !weights.find(kTable)) return false;
   const MemoryScope scope(MemoryCategory::workspace);
   const StoredRows head(weights, kHead), table(weights, kTable);
-  // Unreadable tensors are reported by the inventory check.
+  // Reported by the inventory check.
   if (!(head.shape() == table.shape()) || head.shape().rank() != 2 || !head.readable() || !table.readable())
     return true;
   const std::int64_t rows = head.shape()[0];
@@ -67,7 +67,7 @@ bool has_other_head(const StoredWeights& weights) {
   return false;
 }
 
-// Changes when a file of the folder is rewritten.
+// Of all files.
 std::string fingerprint(const fs::path& folder) {
   std::map<std::string, std::string> files;
   const auto add = [&](const fs::directory_entry& entry) {
@@ -90,7 +90,7 @@ void untie_other_head(const fs::path& folder, Json& config) {
   const Json* tied = config.find("tie_word_embeddings");
   if (tied == nullptr || !tied->is_bool() || !tied->as_bool() || stored_weights_path(folder).empty()) return;
   static std::mutex mutex;
-  static std::map<std::string, bool> known;  // by fingerprint: equal heads require a full comparison
+  static std::map<std::string, bool> known;  // by fingerprint: equal heads need a full comparison
   const std::lock_guard lock(mutex);
   auto [found, first] = known.try_emplace(fingerprint(folder), false);
   if (first) {

@@ -1,5 +1,4 @@
 #pragma once
-// Model folders whose config ties the LM head although the weights hold a separate one.
 
 #include <filesystem>
 
@@ -7,9 +6,9 @@
 
 namespace quench {
 
-// Sets tie_word_embeddings of `config` (the folder's config.json) to false, with one warning per folder, if it is true
-// and lm_head.weight differs from the embedding table: Transformers loads such folders untied. No change for equal
-// weights or without weights. Throws like the weights' reader.
+// Sets tie_word_embeddings of `config` (the folder's config.json) to false, with one warning per folder, if
+// lm_head.weight differs from the embedding table: Transformers loads such folders untied. No change without weights.
+// Throws like the weights' reader.
 void untie_other_head(const std::filesystem::path& folder, Json& config);
 
 }  // namespace quench

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "autograd/functions.h"
+#include "autograd/swiglu.h"
 #include "core/ops/experts/grouped_gemm.h"
 #include "nn/experts/expert_load.h"
 #include "nn/initialize.h"
@@ -111,7 +112,7 @@ Variable MoE::forward(const Variable& x, const ForwardContext& context) const {
   }
   if (context.expert_load != nullptr)
     context.expert_load->add(layer_, routing.rows.counts, context.router_terms.wanted() ? logits.value() : Tensor());
-  const bool recompute_gate_up = context.activations.of(layer_) == autograd::SwigluInputPolicy::recompute;
+  const bool recompute_gate_up = context.activations.of(layer_) == autograd::SavePolicy::recompute;
   const Variable routed = dispatcher_ != nullptr ? run_expert_parallel(x, routing, recompute_gate_up)
                                                  : run_experts(x, routing.weights, routing.rows, recompute_gate_up);
   return shared_ ? autograd::add(routed, shared_->forward(x, context)) : routed;

@@ -15,7 +15,7 @@ namespace quench::recipes {
 // True if quantized rows take fewer bytes than x; false where x is free in the backward pass or a token occurs in
 // several rows.
 [[nodiscard]] bool codes_save_memory(const autograd::Variable& x, const GroupRows& rows);
-// True if the producer recomputes x in any case, as SwiGLU does: nothing of x is saved (Saved::recomputed).
+// True if the producer recomputes x in any case, as a gated activation does: nothing of x is saved (Saved::recomputed).
 [[nodiscard]] bool is_recomputed_by_producer(const autograd::Variable& x, bool tokens);
 [[nodiscard]] autograd::Saved saved_input(const autograd::Variable& x, bool recomputed);
 

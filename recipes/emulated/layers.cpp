@@ -114,7 +114,7 @@ class EmulatedExperts final : public nn::ExpertKernel {
   [[nodiscard]] std::string_view name() const override { return r_.rounding->name(); }
   [[nodiscard]] std::int64_t alignment() const override { return r_.rounding->alignment(); }
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const override {
-    return {.mx = r_.products.forward ? r_.rounding->mx_mode() : std::nullopt};
+    return {.substitution = r_.products.forward ? r_.rounding->rowwise_request() : nullptr};
   }
 
   [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& parameter,
@@ -208,10 +208,11 @@ class EmulatedExperts final : public nn::ExpertKernel {
       }();
       kept_x = r_.rounding->saved_grouped_columnwise(copies, ends.rows.ends);
     }
+    const bool substituted = x.substitution() != nullptr && x.substitution() == input_quant_request().substitution;
     Variable y(rows_or_sums(of_x, of_each[1], ends.rows, ends.sums, [&](const Tensor& of_rows) {
       const MemoryScope workspace(MemoryCategory::workspace);
       const Weight::Acquired use = weight.acquire();
-      grouped_gemm({.a = x.rounded_to_mx() ? in : forward_operand(of_x),
+      grouped_gemm({.a = substituted ? in : forward_operand(of_x),
                     .b = r_.rowwise(use.value(), r_.products.forward, LayerOperand::weight).view(of_each),
                     .ends = ends.rows.ends,
                     .c = of_rows,

@@ -1,5 +1,6 @@
 #include "recipes/emulated/rounding.h"
 
+#include "autograd/mx_substitution.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/experts/round_groups.h"
 #include "core/ops/experts/round_rows_mx.h"
@@ -25,9 +26,12 @@ Tensor resized(const Tensor& x, std::int64_t rows, std::int64_t columns) {
 
 class MxRounding final : public OperandEmulation {
  public:
-  explicit MxRounding(MxScaleMode mode) : mode_(mode) {}
+  explicit MxRounding(MxScaleMode mode)
+      : mode_(mode), rowwise_request_(std::make_shared<autograd::MxSubstitution>(mode)) {}
   [[nodiscard]] std::string_view name() const override { return "mxfp8"; }
-  [[nodiscard]] std::optional<MxScaleMode> mx_mode() const override { return mode_; }
+  [[nodiscard]] std::shared_ptr<const autograd::ValueSubstitution> rowwise_request() const override {
+    return rowwise_request_;
+  }
   [[nodiscard]] std::int64_t alignment() const override { return kMxBlockSize; }
 
   [[nodiscard]] Tensor rowwise(const Tensor& x, const CodesSeen&) const override {
@@ -77,6 +81,7 @@ class MxRounding final : public OperandEmulation {
   }
 
   MxScaleMode mode_;
+  std::shared_ptr<const autograd::ValueSubstitution> rowwise_request_;
 };
 
 class Float8RowRounding final : public OperandEmulation {

@@ -4,9 +4,9 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string_view>
 
+#include "autograd/quant_output_request.h"
 #include "core/number/e8m0.h"
 #include "core/ops/experts/grouped_float8.h"
 #include "core/tensor/quant_tensor.h"
@@ -30,8 +30,9 @@ class OperandEmulation {
   virtual ~OperandEmulation() = default;
   // "mxfp8"
   [[nodiscard]] virtual std::string_view name() const = 0;
-  // MX formats with e4m3 elements.
-  [[nodiscard]] virtual std::optional<MxScaleMode> mx_mode() const { return std::nullopt; }
+  // Request for rowwise(x) in place of x, by which a producer may fuse it; nullptr if no op does. One object for all
+  // layers of this emulation.
+  [[nodiscard]] virtual std::shared_ptr<const autograd::ValueSubstitution> rowwise_request() const { return nullptr; }
   // Required multiple of a group's row count.
   [[nodiscard]] virtual std::int64_t alignment() const = 0;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "autograd/swiglu.h"
 #include "core/ops/adapters/adapter_gradients.h"
 #include "core/ops/adapters/low_rank_gemm.h"
 #include "core/ops/adapters/magnitude.h"
@@ -96,14 +97,14 @@ struct LoraLinear::Backward {
 
   void whole_input_gradient(const Tensor& dy, const Tensor& dhidden) const {
     const Weight::Acquired a = adapter->a().weight().acquire(), w = weight.acquire();
-    if (const auto [gate_up, gradient] = dx->gate_up_target(); gradient.defined())
+    if (const auto fused = dx->fused_backward<autograd::SwigluBackward>())
       return low_rank_gemm({.a = dy,
                             .b = w.value(),
                             .u = dhidden,
                             .c = {},
                             .blocks = {{.v = a.value()}},
-                            .gate_up = gate_up,
-                            .dgate_up = gradient});
+                            .gate_up = fused->gate_up,
+                            .dgate_up = fused->dgate_up});
     const GradientTarget into = dx->target();
     if (!into.accumulate)
       return low_rank_gemm({.a = dy, .b = w.value(), .u = dhidden, .c = into.tensor, .blocks = {{.v = a.value()}}});

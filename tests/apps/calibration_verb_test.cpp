@@ -157,7 +157,7 @@ TEST_F(CalibrationVerbSlow, GptqLowersThePerplexityOfFewBits) {
   EXPECT_GT(wins, cases / 2);
 }
 
-// What the model card says is what the folder gives.
+// The model card matches the folder.
 TEST_F(CalibrationVerbSlow, ThePerplexityOfTheCardIsThatOfTheFolder) {
   train_model("model", 1, 60);
   for (const auto& [scheme, method] : {std::pair<std::string, std::string>{"int4_weight_only_g32", "gptq"},

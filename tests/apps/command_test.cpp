@@ -1,4 +1,4 @@
-// What a command line may say: bounds, options that exclude one another, defaults, values from the environment.
+// Command lines: bounds, exclusive options, defaults, values from the environment.
 
 #include <gmock/gmock.h>
 

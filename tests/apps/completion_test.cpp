@@ -1,4 +1,4 @@
-// What shells complete: the program's candidates, and the bash script as an interactive shell calls it.
+// Shell completion: the program's candidates, and the bash script in an interactive shell.
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-// What the program says, and where: verbs that do not exist, help, versions, quiet and JSON output, a run's log file.
+// Console output and its streams: unknown verbs, help, versions, quiet and JSON output, a run's log file.
 
 #include <gmock/gmock.h>
 
@@ -107,7 +107,7 @@ TEST_F(Console, HubNamesAreAnsweredWithTheDownload) {
   EXPECT_THAT(run({"train", "finetune_llama-3.2-1b", "--model.path=meta-llama/Llama-3.2-1B"}).errors, HasSubstr(hint));
 }
 
-// What is free differs from moment to moment.
+// Free memory varies.
 std::string without_free_memory(const std::string& text) {
   return std::regex_replace(text, std::regex("[0-9]+ MiB are available"), "");
 }

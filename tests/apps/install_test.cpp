@@ -1,4 +1,4 @@
-// What `cmake --install` and CPack make of the build folder.
+// `cmake --install` and CPack.
 
 #include <gmock/gmock.h>
 
@@ -20,7 +20,7 @@ std::string build_folder() {
   return std::filesystem::path(testing::program_path()).parent_path().string();
 }
 
-// Whether the build has the module for Parquet and Arrow files.
+// True if the build has the module for Parquet and Arrow files.
 bool has_arrow_module() {
   return std::filesystem::exists(build_folder() + "/libquench_arrow.so");
 }

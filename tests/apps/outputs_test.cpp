@@ -1,4 +1,4 @@
-// What the verbs write: nothing of the user's is lost, and what could not be written is no success.
+// Outputs of the verbs: no loss of user files; a failed write is an error.
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>

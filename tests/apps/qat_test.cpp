@@ -65,7 +65,7 @@ TEST_F(Qat, AdaptersTakePartInWhatIsQuantized) {
   EXPECT_THAT(refused.errors, HasSubstr("or lora.quantize_merged to false"));
 }
 
-// What is exported is what training has simulated, and a run in two parts exports the same.
+// The export equals the simulated quantization, also for a run in two parts.
 TEST_F(Qat, EmbeddingsAndLearnedScalesAreExportedAsTrained) {
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(),

@@ -24,7 +24,7 @@ class RunExport : public testing::RunProject {
   [[nodiscard]] std::string weights(const std::string& folder, const std::string& name = "model.safetensors") const {
     return read_file(work() / folder / name);
   }
-  // What the verb makes of the run's last checkpoint.
+  // Export of the run's last checkpoint.
   [[nodiscard]] std::string by_verb(std::vector<std::string> more,
                                     const std::string& name = "model.safetensors") const {
     more.insert(more.begin(), {"quantize", "--checkpoint", "run", "--output", "by-verb"});

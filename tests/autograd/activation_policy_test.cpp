@@ -11,8 +11,8 @@ namespace {
 std::string letters(const ActivationPolicy& plan) {
   std::string result;
   for (std::int64_t layer = 0; layer < plan.layers(); ++layer) {
-    const SwigluInputPolicy what = plan.of(layer);
-    result += what == SwigluInputPolicy::keep ? 'k' : what == SwigluInputPolicy::offload ? 'o' : 'r';
+    const SavePolicy what = plan.of(layer);
+    result += what == SavePolicy::keep ? 'k' : what == SavePolicy::offload ? 'o' : 'r';
   }
   return result;
 }
@@ -29,10 +29,10 @@ TEST(ActivationPolicy, SpreadsOffloadedLayersAndLeavesTheLast) {
     for (std::int64_t wanted = 1; wanted < layers; ++wanted) {
       const ActivationPolicy plan(layers, wanted, 0);
       SCOPED_TRACE(letters(plan));
-      EXPECT_EQ(plan.count(SwigluInputPolicy::offload), wanted);
-      EXPECT_EQ(plan.count(SwigluInputPolicy::recompute), 0);
-      EXPECT_EQ(plan.of(0), SwigluInputPolicy::offload);
-      EXPECT_EQ(plan.of(layers - 1), SwigluInputPolicy::keep);
+      EXPECT_EQ(plan.count(SavePolicy::offload), wanted);
+      EXPECT_EQ(plan.count(SavePolicy::recompute), 0);
+      EXPECT_EQ(plan.of(0), SavePolicy::offload);
+      EXPECT_EQ(plan.of(layers - 1), SavePolicy::keep);
       if (2 * wanted <= layers - 1) {
         EXPECT_EQ(longest_run(letters(plan), 'o'), 1);
       }
@@ -45,12 +45,11 @@ TEST(ActivationPolicy, RecomputesAmongTheLayersThatRemain) {
       for (std::int64_t again = 0; again <= layers + 2; ++again) {
         const ActivationPolicy plan(layers, away, again), alone(layers, away, 0);
         SCOPED_TRACE(letters(plan));
-        EXPECT_EQ(plan.count(SwigluInputPolicy::offload), away);
-        EXPECT_EQ(plan.count(SwigluInputPolicy::recompute), std::min(again, layers - away));
-        EXPECT_EQ(plan.of(layers - 1) == SwigluInputPolicy::keep, away + again < layers);
+        EXPECT_EQ(plan.count(SavePolicy::offload), away);
+        EXPECT_EQ(plan.count(SavePolicy::recompute), std::min(again, layers - away));
+        EXPECT_EQ(plan.of(layers - 1) == SavePolicy::keep, away + again < layers);
         for (std::int64_t layer = 0; layer < layers; ++layer)
-          EXPECT_EQ(plan.of(layer) == SwigluInputPolicy::offload, alone.of(layer) == SwigluInputPolicy::offload)
-              << layer;
+          EXPECT_EQ(plan.of(layer) == SavePolicy::offload, alone.of(layer) == SavePolicy::offload) << layer;
         if (away == 0 && again > 0 && 2 * again <= layers - 1) {
           EXPECT_EQ(longest_run(letters(plan), 'r'), 1);
         }
@@ -73,10 +72,10 @@ TEST(ActivationPolicy, AllIsAll) {
 }
 
 TEST(ActivationPolicy, KeepsWhatItDoesNotKnow) {
-  EXPECT_EQ(ActivationPolicy().of(0), SwigluInputPolicy::keep);
+  EXPECT_EQ(ActivationPolicy().of(0), SavePolicy::keep);
   const ActivationPolicy all(2, 2, 0);
-  EXPECT_EQ(all.of(-1), SwigluInputPolicy::keep) << "no layer runs";
-  EXPECT_EQ(all.of(2), SwigluInputPolicy::keep);
+  EXPECT_EQ(all.of(-1), SavePolicy::keep) << "no layer runs";
+  EXPECT_EQ(all.of(2), SavePolicy::keep);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "autograd/functions.h"
 #include "autograd/gradcheck.h"
+#include "autograd/swiglu.h"
 #include "tests/core/ops/op_testing.h"
 
 namespace quench::autograd {

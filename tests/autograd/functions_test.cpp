@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "autograd/gradcheck.h"
+#include "autograd/swiglu.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/swiglu.h"
 #include "tests/autograd/operands.h"
@@ -57,36 +58,36 @@ TEST(Functions, SwigluGradients) {
   expect_gradients([](const auto& in) { return swiglu(in[0]); }, {randn({4, 10}, 1)});
 }
 
-// y = x whose backward function writes the gradient of gate and up where it gets the target of it, and counts that.
-Variable identity(const Variable& x, int& passed) {
+// y = x whose backward function computes SwiGLU's where it is offered, and counts that.
+Variable identity(const Variable& x, int& fused) {
   Variable y(x.value());
   y.set_recompute(x.recompute());
   Tape::record("identity", {x}, std::array{&y}, [&] {
-    return [dx = x.gradient(), dy = y.gradient(), &passed] {
-      const auto [gate_up, gradient] = dx->gate_up_target();
-      if (!gradient.defined()) return dx->contribute(dy->value());
-      swiglu_backward({.dout = dy->value(), .gate_up = gate_up, .dgate_up = gradient, .out = {}});
+    return [dx = x.gradient(), dy = y.gradient(), &fused] {
+      const auto op = dx->fused_backward<SwigluBackward>();
+      if (op == nullptr) return dx->contribute(dy->value());
+      swiglu_backward({.dout = dy->value(), .gate_up = op->gate_up, .dgate_up = op->dgate_up, .out = {}});
       EXPECT_THROW(dx->contribute(dy->value()), Error);
-      ++passed;
+      ++fused;
     };
   });
   return y;
 }
 
-TEST(Functions, SwigluLeavesItsGradientToTheOnlyFunctionThatReadsItsResult) {
-  int passed = 0;
+TEST(Functions, SwigluIsFusedIntoTheBackwardOfItsOnlyConsumer) {
+  int fused = 0;
   const Tensor x = randn({4, 10}, 1);
-  expect_gradients([&](const auto& in) { return identity(swiglu(in[0]), passed); }, {x});
-  EXPECT_EQ(1, std::exchange(passed, 0));
-  // Of two functions neither may, nor one whose value another waits for: SwiGLU makes it again.
+  expect_gradients([&](const auto& in) { return identity(swiglu(in[0]), fused); }, {x});
+  EXPECT_EQ(1, std::exchange(fused, 0));
+  // Not with two consumers, nor while a wgrad waits for SwiGLU's recompute.
   const auto twice = [&](const auto& in) {
     const Variable inner = swiglu(in[0]);
-    return add(identity(inner, passed), identity(inner, passed));
+    return add(identity(inner, fused), identity(inner, fused));
   };
   expect_gradients(twice, {x});
-  const auto waited_for = [&](const auto& in) { return linear(identity(swiglu(in[0]), passed), in[1]); };
+  const auto waited_for = [&](const auto& in) { return linear(identity(swiglu(in[0]), fused), in[1]); };
   expect_gradients(waited_for, {x, randn({3, 5}, 2)}, {.recompute = Recompute::selective});
-  EXPECT_EQ(0, passed);
+  EXPECT_EQ(0, fused);
 }
 
 TEST(Functions, QkNormGradients) {

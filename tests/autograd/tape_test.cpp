@@ -4,6 +4,7 @@
 
 #include "autograd/functions.h"
 #include "autograd/recompute.h"
+#include "autograd/swiglu.h"
 #include "core/memory/allocator.h"
 #include "tests/autograd/operands.h"
 #include "tests/core/ops/op_testing.h"

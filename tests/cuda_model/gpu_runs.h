@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of whole training runs on a GPU share.
+// Shared parts of the tests of whole training runs on a GPU.
 
 #include <string>
 #include <vector>

@@ -226,7 +226,7 @@ TEST_F(AdapterExport, NamesAProcessThatStops) {
   ranks[1].kill(SIGKILL);
 }
 
-// What merging takes does not grow with the number of layers.
+// Memory of merging does not grow with the number of layers.
 TEST_F(AdapterExport, HoldsAParameterOrTwoAtATime) {
   constexpr std::int64_t kHidden = 256, kInner = 1024, kLayers = 24;
   write_config(fmt::format(R"("model_type": "llama", "vocab_size": 259, "hidden_size": {}, "intermediate_size": {},

@@ -27,7 +27,7 @@ class Ranks {
         server_(std::make_unique<distributed::StoreServer>(distributed::listen_on({"127.0.0.1", 0}),
                                                            distributed::store_secret(kTestToken, kTestJob), 64)) {}
 
-  // What a launcher sets for one rank.
+  // Launcher's variables for one rank.
   [[nodiscard]] std::vector<std::string> variables(int rank) const {
     return {fmt::format("RANK={}", rank),
             fmt::format("WORLD_SIZE={}", count_),

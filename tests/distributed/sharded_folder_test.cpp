@@ -128,7 +128,7 @@ TEST_F(ShardedFolder, AdaptersOfSeveralProcessesAreMergedAndExported) {
   EXPECT_NEAR(merged, perplexity("run"), 1e-4 * merged);
 }
 
-// What an export holds at a time does not grow with the number of layers.
+// Memory of an export does not grow with the number of layers.
 TEST_F(ShardedFolder, AnExportHoldsOneParameterAtATime) {
   constexpr std::int64_t kHidden = 256, kInner = 1024, kLayers = 24;
   const auto peak_bytes = [&](const std::string& name, std::int64_t layers) {

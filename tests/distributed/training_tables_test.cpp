@@ -36,7 +36,7 @@ INSTANTIATE_TEST_SUITE_P(Table, ShardedRecipe, ::testing::Range<std::size_t>(0, 
 
 class ShardedOptimizer : public ShardedTraining, public ::testing::WithParamInterface<std::size_t> {};
 
-// What two processes saved continues in one and in three, too.
+// A checkpoint of two processes is resumed by one and by three.
 TEST_P(ShardedOptimizer, TrainsTheSameAndGoesOnInAnyNumberOfProcesses) {
   const nn::OptimizerEntry& optimizer = nn::optimizer_table()[GetParam()];
   // Rows of 256 elements have low-bit moments; the parts of fused projections are matrices of their own for muon.
@@ -115,7 +115,7 @@ TEST_F(ShardedTraining, AdaptersOfSeveralProcessesAreExportedAsFromTheCheckpoint
     EXPECT_EQ(testing::read_file(folder_ / "at-end" / name), testing::read_file(folder_ / "again" / name)) << name;
 }
 
-// Whether weights travel as codes or as values, in every way to make a pass: the same figures to the last bit.
+// Gathering weights as quantized or unquantized values, in every kind of pass: bit-identical results.
 TEST_F(ShardedTraining, GatheredCodesTrainLikeGatheredValues) {
   const std::vector<std::vector<std::string>> ways = {
       {"--recipe.name=float8_tensorwise"},

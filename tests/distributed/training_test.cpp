@@ -83,7 +83,7 @@ TEST_F(ShardedTraining, ARunEndsWithoutBreakingOffWhatIsOnItsWay) {
   }
 }
 
-// What several processes saved continues in any number of them.
+// A checkpoint of several processes is resumed by any number.
 TEST_F(ShardedTraining, CheckpointsGoOnInAnyNumberOfProcesses) {
   train(1, "whole");
   for (const int saved : {1, 2, 3, 4}) {

@@ -109,7 +109,7 @@ Path resolve(int directory, const char* path) {
   return result;
 }
 
-// What this call must do instead of its work: none, fail (errno is set), cut or tear. Kills and delays happen here.
+// Action in place of this call: none, fail (errno is set), cut or tear. Kills and delays happen here.
 Action decide(Op op, const char* path) {
   if (!fault.armed || (path[0] == '\0' && op != kParallel) || (fault.ops >> op & 1u) == 0) return Action::none;
   if (fault.path[0] != '\0' && strstr(path, fault.path) == nullptr) return Action::none;

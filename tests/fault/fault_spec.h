@@ -1,5 +1,5 @@
 #pragma once
-// What fault_shim.cpp is told to do: the parsed form of QUENCH_FAULT.
+// Parsed form of QUENCH_FAULT, for fault_shim.cpp.
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 #pragma once
-// What a config.json says, and what is refused of it.
+// Parsing and refusals of config.json.
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What a DeepSeek-V3 config.json says, and what is refused of it.
+// Parsing and refusals of DeepSeek-V3's config.json.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

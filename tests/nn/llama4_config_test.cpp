@@ -1,4 +1,4 @@
-// What a Llama 4 config.json says, and what is refused of it.
+// Parsing and refusals of Llama 4's config.json.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

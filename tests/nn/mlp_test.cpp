@@ -34,7 +34,7 @@ TEST(Mlp, HasTheGradientOfItsForwardPass) {
   EXPECT_TRUE(result.ok) << result.failure;
 }
 
-// What is saved, or recomputed, decides nothing: all gradients have the same bits.
+// Gradients are bit-identical for saved and recomputed activations.
 TEST(Mlp, GradientsAreTheSameHoweverMuchIsMadeAgain) {
   const ModelConfig config = small_config();
   std::vector<std::vector<float>> first;

@@ -1,5 +1,5 @@
-// What every optimizer of the table promises: it minimises, its state is complete, parts of an update and shards of
-// parameters give the bits of the whole.
+// Guarantees of every optimizer in the table: it minimises, its state is complete, partial updates and shards of
+// parameters are bit-identical to the whole.
 
 #include "nn/optim/table.h"
 

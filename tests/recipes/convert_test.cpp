@@ -110,7 +110,7 @@ TEST(Convert, ReportNamesTheLayersOfAStackThatAreSkippedAlone) {
   EXPECT_THAT(report, HasSubstr("(skipped in 0: in_features is not 16)"));
 }
 
-// What require_layers says to a conversion, with the key in front; empty: nothing.
+// Message of require_layers for a conversion, beginning with the key; empty: none.
 std::string refusal(const Recipe& recipe, const LayerFilter& filter, const RecipeOptions& options = {}) {
   nn::CausalLm model(tiny(false), {});
   try {

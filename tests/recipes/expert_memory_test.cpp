@@ -1,4 +1,4 @@
-// What the experts of a layer keep for the backward pass: codes in place of values change no gradient, and take less.
+// Memory that expert layers keep for the backward pass: quantized values change no gradient, and take less.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

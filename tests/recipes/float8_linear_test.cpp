@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 
+#include "autograd/swiglu.h"
 #include "core/device/op_profile.h"
 #include "nn/linear.h"
 #include "nn/optim/adamw.h"

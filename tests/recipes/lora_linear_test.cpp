@@ -6,6 +6,7 @@
 
 #include "autograd/functions.h"
 #include "autograd/gradcheck.h"
+#include "autograd/swiglu.h"
 #include "tests/recipes/lora_testing.h"
 
 namespace quench::recipes {

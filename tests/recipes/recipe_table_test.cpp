@@ -1,5 +1,5 @@
-// What every recipe of the table must do, with the tolerances that it declares: one layer against f32, and a short
-// training run against the same run in f32.
+// Guarantees of every recipe in the table, with its declared tolerances: one layer against f32, and a short training
+// run against f32.
 
 #include <gtest/gtest.h>
 

@@ -32,7 +32,7 @@ TEST(AddedModel, TrainsFromAConfig) {
   const auto losses = tiny.losses("kept");
   ASSERT_EQ(losses.size(), 20u);
   EXPECT_LT(loss_of(losses.back()), loss_of(losses.front()) - 0.3);
-  // What is recomputed has the same bits.
+  // Recomputed values are bit-identical.
   tiny.run(tiny.config("again", reglu({"--training.activation_checkpoint=selective"})));
   EXPECT_EQ(tiny.losses("again"), losses);
   // Another function than Llama's.

@@ -95,7 +95,7 @@ void check_schedule(Checker& checker) {
                  "{} after {} of warmup exceed training.steps {}", what, schedule.warmup_steps, *steps);
 }
 
-// Reports keys of a section that the chosen `name` does not use and would silently ignore. `general` keys always apply.
+// Keys that the chosen `name` would silently ignore; `general` keys always apply.
 void check_used_keys(Checker& checker, std::string_view section, std::string_view chosen,
                      std::initializer_list<std::string_view> general, std::span<const std::string_view> keys) {
   const RunConfig& config = checker.config();
@@ -119,7 +119,7 @@ void check_choices(Checker& checker) {
                     nn::find_optimizer(config.optimizer.name).keys);
 }
 
-// A recipe that applies in no step.
+// Applies in no step.
 void check_recipe_steps(Checker& checker) {
   const RecipeSection& recipe = checker.config().recipe;
   const std::optional<std::int64_t> steps = checker.config().training.steps;
@@ -151,7 +151,7 @@ void check_quantization_aware(Checker& checker) {
          "recipe.start_step, stop_step and high_precision_tail (scales are trained in every step)");
 }
 
-// Gradient rounding without a GEMM of quantized gradients has no effect.
+// No effect without a GEMM of quantized gradients.
 void check_gradient_rounding(Checker& checker) {
   const RecipeSection& recipe = checker.config().recipe;
   if (!checker.usable({"recipe.gradient_rounding", "recipe.name", "recipe.high_precision_gemms"}) ||

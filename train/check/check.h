@@ -1,5 +1,5 @@
 #pragma once
-// Checks across config keys, and of config keys against files and the device.
+// Checks across config keys, and against files and the device.
 
 #include <cstdint>
 #include <functional>
@@ -15,11 +15,11 @@ namespace quench {
 
 struct CheckOptions {
   bool data = true;   // data.train must be set
-  bool files = true;  // data files, model folder, tokenizer and the checkpoint to resume from must exist
+  bool files = true;  // data, model folder, tokenizer and checkpoint to resume from must exist
 };
 
-// Contradictions between keys, with their numbers. Works on any RunConfig, also one built in code. Checks of keys with
-// `skip(key)` are omitted.
+// Contradictions between keys, with their numbers; also for a RunConfig built in code. Without checks of keys with
+// `skip(key)`.
 [[nodiscard]] std::vector<ConfigIssue> check_run_config(
     const RunConfig& config, const CheckOptions& options = {},
     const std::function<bool(std::string_view)>& skip = [](std::string_view) { return false; });
@@ -28,7 +28,6 @@ struct CheckOptions {
 // ConfigError with the three numbers when not divisible.
 [[nodiscard]] std::int64_t accumulation_steps(const RunConfig& config, std::int64_t data_parallel_ranks);
 
-// Settings that the device does not support.
 [[nodiscard]] std::vector<ConfigIssue> check_on_device(const RunConfig& config, Device device);
 // Throws ConfigError with all issues of check_on_device().
 void require_on_device(const RunConfig& config, Device device);

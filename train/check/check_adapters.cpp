@@ -5,14 +5,14 @@
 namespace quench {
 namespace {
 
-// True if the weights loaded from model.path are quantized; false if unknown.
+// Weights at model.path are quantized; false if unknown.
 bool loads_quantized(const RunConfig& config) {
   if (config.model.path.empty() || config.model.init == ModelSection::Init::random) return false;
   try {
     const ModelSource source = ModelSource::open(config.model.path);
     return source.is_quantized(source.config());
   } catch (const Error&) {
-    return false;  // reported by check_model()
+    return false;  // see check_model()
   }
 }
 

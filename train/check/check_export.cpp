@@ -13,7 +13,6 @@ std::string key_of(std::string_view member) {
   return fmt::format("export.{}", member);
 }
 
-// Reports errors thrown by `work`.
 template <class Work>
 void judge(Checker& checker, const char* key, const Work& work) {
   try {
@@ -34,8 +33,7 @@ void check_adapter_export(Checker& checker) {
     checker.report("export.sparsity", "applies to whole models, not to format {}", kPeftFormat);
 }
 
-// Layer input sizes not divisible by the recipe's group size: "; 96 does not divide the 1024 inputs of some layers
-// either".
+// Input sizes not divisible by the recipe's group size: "; 96 does not divide the 1024 inputs of some layers either".
 std::string unfit_group(const RunConfig& config) {
   const std::int64_t group = config.recipe.group_size.value_or(0);
   if (group <= 0) return {};
@@ -44,12 +42,12 @@ std::string unfit_group(const RunConfig& config) {
     for (const std::int64_t inputs : {model.hidden_size, model.intermediate_size, model.block(0).attention.key_dim})
       if (inputs % group != 0)
         return fmt::format("; {} does not divide the {} inputs of some layers either", group, inputs);
-  } catch (const Error&) {  // reported by the model check
+  } catch (const Error&) {  // see the model check
   }
   return {};
 }
 
-// QAT recipe whose options no scheme stores, with a format of quantized weights only. True if reported.
+// QAT options that no scheme stores, with a format of quantized weights only. True if reported.
 bool report_unstorable_recipe(Checker& checker, const ExportFormat& format) {
   const RunConfig& config = checker.config();
   if (!format.quantized || !config.export_model->quantization.scheme.empty() || config.recipe.name == kAutoRecipe ||

@@ -17,7 +17,7 @@ namespace {
 constexpr std::array<std::string_view, 6> kRequired = {"model_type",        "vocab_size",        "hidden_size",
                                                        "intermediate_size", "num_hidden_layers", "num_attention_heads"};
 
-// Positive integer of a config.json; nullopt if absent or invalid (reported by the model loader).
+// nullopt if absent or invalid (reported by the loader).
 std::optional<std::int64_t> extent(const Json& config, std::string_view key) {
   const Json* value = config.find(key);
   if (value == nullptr || !value->is_integer() || value->as_double() < 1 || value->as_double() > 2147483647.0)
@@ -48,7 +48,6 @@ void check_origin(Checker& checker) {
     checker.report("model.init", "load needs model.path; a preset or an inline architecture has no weights");
 }
 
-// False, with a report, if model.path holds no model.
 bool check_source(Checker& checker) {
   const ModelSection& model = checker.config().model;
   if (model.path.empty() || !checker.options().files || !checker.usable({"model.path"})) return true;
@@ -106,7 +105,7 @@ void check_use(Checker& checker, const Json& config) {
                    format->largest_vocab, vocab->dump());
 }
 
-// False if an architecture field is missing or was rejected, which has been reported.
+// Missing and rejected fields are reported elsewhere.
 bool fields_usable(const Checker& checker) {
   const ModelSection& model = checker.config().model;
   if (model.preset.empty() && model.path.empty()) {
@@ -172,7 +171,7 @@ void check_model(Checker& checker) {
   try {
     config = model_config(model);
   } catch (const Error& error) {
-    // Without file checks, reported by the loader.
+    // else reported by the loader
     if (checker.options().files) checker.report("model.path", "{}", error.what());
     return;
   }

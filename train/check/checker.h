@@ -1,5 +1,5 @@
 #pragma once
-// Shared state of the config checks. Public interface: check.h.
+// State of the config checks (check.h).
 
 #include <functional>
 #include <initializer_list>
@@ -20,7 +20,7 @@ class Checker {
   [[nodiscard]] const RunConfig& config() const noexcept { return config_; }
   [[nodiscard]] const CheckOptions& options() const noexcept { return options_; }
 
-  // True if all keys were parsed without error.
+  // True if all keys were parsed.
   [[nodiscard]] bool usable(std::initializer_list<std::string_view> keys) const {
     for (const std::string_view key : keys) {
       if (skip_(key)) return false;
@@ -44,8 +44,7 @@ class Checker {
   std::vector<ConfigIssue> issues_;
 };
 
-// <run.folder>/model if an earlier start of the run wrote it, else empty: fallback for a missing model folder or
-// tokenizer.
+// <run.folder>/model of an earlier start, else empty: fallback for a missing model folder or tokenizer.
 [[nodiscard]] std::string kept_model_part(const RunConfig& config);
 
 void check_model(Checker& checker);

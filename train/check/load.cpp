@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{16} << 20;
 
-// Origin of the issue's key, else of its section, else of the file.
+// Of the issue's key, else its section, else the file.
 std::string origin_of(const std::string& key, const Json& document, const Origins& origins) {
   if (const auto argument = origins.arguments.find(key); argument != origins.arguments.end()) return argument->second;
   const Json* value = &document;
@@ -30,8 +30,7 @@ std::string origin_of(const std::string& key, const Json& document, const Origin
   return value == &document ? origins.source : origins.of(key, value->line(), value->column());
 }
 
-// An embedded config's validation data belong to its training data: overriding the training data drops them, unless the
-// overrides set validation data.
+// Validation data of an embedded config belong to its training data.
 bool validation_is_left_out(const Origins& origins) {
   return origins.arguments.contains("data.train") && !origins.arguments.contains("data.validation");
 }
@@ -50,7 +49,7 @@ RunConfig resolve(Json document, Origins origins, const std::string& name, std::
   ReadResult result = read_config(document, origins);
   issues.insert(issues.end(), result.issues.begin(), result.issues.end());
 
-  // Set by the user; an embedded config's evaluation is off without validation data.
+  // By the user: an embedded config's evaluation is off without validation data.
   const bool asked = from == Origin::user ? result.given.contains("evaluation.interval")
                                           : origins.arguments.contains("evaluation.interval");
   const bool wants_evaluation = asked && result.config.evaluation.interval > 0;
@@ -91,7 +90,7 @@ Json parse_document(std::string_view text, const std::string& source) {
                         other->language),
             ""}});
     }
-    // The parser's message has the prefix "<source>:<line>:<column>: ".
+    // The message begins with "<source>:<line>:<column>: ".
     throw ConfigError({{"", "", error.what(), ""}});
   }
 }
@@ -107,7 +106,7 @@ std::pair<Json, Origins> read_again(const std::string& file_or_name, std::span<c
   return {std::move(document), std::move(origins)};
 }
 
-// File name without extension; embedded names have none but may contain dots.
+// Embedded names have no extension but may contain dots.
 std::string stem(const std::string& source) {
   const std::filesystem::path name = std::filesystem::path(source).filename();
   return name.extension() == ".json" || name.extension() == ".jsonc" ? name.stem().string() : name.string();

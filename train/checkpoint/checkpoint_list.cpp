@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kStepPrefix = "step-";
 
-// Expected files, and leftovers that the next writer removes; not reported.
+// Expected files, and leftovers for the next writer to remove.
 bool is_expected(std::string_view name) {
   return name == "LATEST" || name.starts_with('.') || name.starts_with(kEarlierPrefix) ||
          name.starts_with("LATEST.tmp-") ||
@@ -28,7 +28,7 @@ bool names_a_step(std::string_view name) {
   return false;
 }
 
-// True if a checkpoint has the marker; sets `error` if unknown.
+// Sets `error` if unknown.
 bool has_marker(const fs::path& checkpoint, std::string_view marker, std::error_code& error) {
   const fs::file_type type = fs::symlink_status(checkpoint / marker, error).type();
   if (type == fs::file_type::not_found) error.clear();
@@ -49,7 +49,7 @@ void check_data_files(const fs::path& path) {
   }
 }
 
-// Reason why an entry is no folder with a manifest; empty if it is one, or if opening the manifest will report it.
+// Reason why an entry is no folder with a manifest; empty if it is, or if opening the manifest reports it.
 std::string no_checkpoint(const fs::path& path) {
   std::error_code error;
   const fs::file_type type = fs::status(path, error).type();
@@ -91,7 +91,7 @@ void refuse_unjudged(const fs::path& folder, const Lines& unjudged, std::optiona
                        : std::string("--checkpoint.resume=never starts anew"));
 }
 
-// Without a resumable step-N: reports other checkpoint entries of the folder.
+// Without a resumable step-N.
 void refuse_leftovers(const fs::path& folder, const CheckpointListing& listing) {
   Lines found;
   for (const CheckpointInfo& info : listing.checkpoints)
@@ -107,7 +107,7 @@ void refuse_leftovers(const fs::path& folder, const CheckpointListing& listing) 
                   folder.string(), joined(found));
 }
 
-// First valid, not superseded step at or after `from`.
+// Not superseded, at or after `from`.
 std::optional<std::int64_t> next_valid(const CheckpointListing& listing, std::size_t from) {
   for (std::size_t i = from; i < listing.checkpoints.size(); ++i)
     if (listing.checkpoints[i].valid && !listing.checkpoints[i].superseded) return listing.checkpoints[i].step;
@@ -125,7 +125,7 @@ CheckpointInfo inspect_checkpoint(std::int64_t step, const fs::path& path) {
   info.fault = no_checkpoint(path);
   info.unjudged = !info.fault.empty();
   std::error_code error;
-  // An unknown pin counts as pinned.
+  // An unknown pin counts.
   info.pinned = has_marker(path, kPinnedMarker, error) || error;
   info.superseded = has_marker(path, kSupersededMarker, error);
   if (error && !info.unjudged) {
@@ -201,7 +201,6 @@ CheckpointListing list_checkpoints(const fs::path& folder) {
 
 std::optional<CheckpointInfo> latest_valid(const fs::path& folder) {
   CheckpointListing listing = list_checkpoints(folder);
-  // In a folder without checkpoints, other files are not reported.
   if (listing.checkpoints.empty())
     std::erase_if(listing.ignored, [](const IgnoredEntry& entry) { return !entry.renamed; });
   warn_ignored(listing, folder);
@@ -218,7 +217,7 @@ std::optional<CheckpointInfo> load_latest(const fs::path& folder, const std::fun
   for (std::size_t i = 0; i < listing.checkpoints.size(); ++i) {
     const CheckpointInfo& info = listing.checkpoints[i];
     if (info.superseded) continue;
-    // Resuming from an older step would abandon the newer program's progress.
+    // An older step would abandon the newer program's progress.
     QUENCH_CHECK_AS(ErrorCode::unsupported, !info.unsupported, "{}", info.fault);
     if (info.unjudged) {
       unjudged.push_back(fmt::format("{}: {}", info.path.string(), info.fault));

@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::uint64_t kReadPiece = std::uint64_t{4} << 20;
 
-// Reads a shard once, verifies its hash, and copies the bytes from `begin` on to `out`: returned bytes are the hashed
-// ones. Throws corrupt naming tensor, rows and file.
+// Reads a shard once, verifies its hash, copies bytes from `begin` on: returned bytes are the hashed ones. Throws
+// corrupt naming tensor, rows and file.
 void read_verified(const DataFile& file, const TensorRecord& tensor, const ShardRecord& shard, std::uint64_t begin,
                    std::span<std::byte> out) {
   StreamHash hash;
@@ -153,7 +153,7 @@ VerifyReport verify_checkpoint(const std::filesystem::path& folder) {
   for (const TensorRecord& tensor : manifest.tensors) {
     for (const ShardRecord& shard : tensor.shards) {
       const auto& file = files[static_cast<std::size_t>(shard.file)];
-      if (!file) continue;  // fault already reported
+      if (!file) continue;  // already reported
       guarded([&] { read_verified(*file, tensor, shard, 0, {}); });
       report.bytes += shard.size;
     }

@@ -1,5 +1,5 @@
 #pragma once
-// Checkpoint reader by global tensor coordinates; independent of the number of ranks that saved.
+// Checkpoint reader by global tensor coordinates, independent of the number of ranks that saved.
 
 #include <filesystem>
 #include <memory>
@@ -15,19 +15,19 @@ namespace quench {
 
 class DataFile;
 
-// Reads and validates the manifest in `folder`. Throws not_found, corrupt, unsupported or io naming the file; corrupt
-// when the step of a folder step-N differs from the manifest's.
+// Throws not_found, corrupt, unsupported or io naming the file; corrupt when the step of a folder step-N differs from
+// the manifest's.
 [[nodiscard]] Manifest read_manifest(const std::filesystem::path& folder);
 
 enum class Verify {
-  hashes,  // every returned byte is verified by hash
+  hashes,  // of every returned byte
   none,    // sizes and structure only
 };
 
 class CheckpointReader {
  public:
-  // Opens step-N: validates the manifest, and size, save UUID and header of each data file. Throws not_found (no
-  // manifest), corrupt (naming file and difference), unsupported (newer format), io.
+  // Opens step-N: validates manifest, size, save UUID and header of each data file. Throws not_found (no manifest),
+  // corrupt (naming file and difference), unsupported (newer format), io.
   explicit CheckpointReader(std::filesystem::path folder, Verify verify = Verify::hashes);
   ~CheckpointReader();
   CheckpointReader(const CheckpointReader&) = delete;
@@ -37,16 +37,16 @@ class CheckpointReader {
   [[nodiscard]] const Manifest& manifest() const noexcept { return manifest_; }
   [[nodiscard]] const CheckpointState& state() const noexcept { return manifest_.state; }
   [[nodiscard]] const TensorRecord* find(std::string_view name) const noexcept;
-  // Throws not_found naming the checkpoint and the tensor.
+  // Throws not_found naming checkpoint and tensor.
   [[nodiscard]] const TensorRecord& at(std::string_view name) const;
 
-  // Reads the whole tensor, or the rows of `slice`, into `destination` (contiguous, any device, stored dtype and shape,
-  // else invalid_argument). Throws corrupt naming tensor, rows and file on a hash mismatch; destination is then
-  // unspecified. The first partial read of a stored shard hashes the whole shard.
+  // Reads the tensor, or the rows of `slice`, into `destination` (contiguous, any device, stored dtype and shape, else
+  // invalid_argument). Throws corrupt naming tensor, rows and file on a hash mismatch; destination is then unspecified.
+  // The first partial read of a shard hashes the whole shard.
   void read(std::string_view name, const Tensor& destination);
   void read(std::string_view name, const Tensor& destination, ShardSlice slice);
 
-  // Verifies the hash of every stored byte of one tensor.
+  // Hashes every stored byte of the tensor.
   void verify(std::string_view name);
 
  private:
@@ -57,7 +57,7 @@ class CheckpointReader {
   Manifest manifest_;
   std::vector<std::unique_ptr<DataFile>> files_;
   std::unordered_map<std::string, std::size_t> index_;  // into manifest_.tensors
-  std::vector<std::vector<bool>> verified_;             // [tensor][shard]: hash verified
+  std::vector<std::vector<bool>> verified_;             // [tensor][shard]
 };
 
 struct VerifyReport {
@@ -68,7 +68,7 @@ struct VerifyReport {
   [[nodiscard]] bool ok() const noexcept { return faults.empty(); }
 };
 
-// Verifies every byte of a checkpoint and collects all faults. Throws only when `folder` is not a folder.
+// Verifies every byte and collects all faults. Throws only when `folder` is not a folder.
 [[nodiscard]] VerifyReport verify_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace quench

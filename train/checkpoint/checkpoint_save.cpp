@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Random (version 4) UUID, RFC 9562 section 5.4.
+// Version 4, RFC 9562 section 5.4.
 std::string make_uuid() {
   std::array<unsigned char, 16> bits{};
   QUENCH_CHECK_AS(ErrorCode::failed, ::getrandom(bits.data(), bits.size(), 0) == static_cast<ssize_t>(bits.size()),
@@ -49,9 +49,9 @@ void rename_folder(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) fail_errno("rename " + from.string() + " to " + to.string(), errno);
 }
 
-// Creates missing folders and syncs them.
+// Syncs new folders.
 void make_folders_durably(const fs::path& path) {
-  std::error_code ignored;  // an uninspectable path fails on creation, with the reason
+  std::error_code ignored;  // creation reports the reason
   if (path.empty() || fs::exists(path, ignored)) return;
   const fs::path parent = path.parent_path();
   make_folders_durably(parent);
@@ -75,7 +75,7 @@ void check_free_space(const fs::path& folder, std::int64_t step, std::uint64_t b
                   step, needed, folder.string(), bytes, available);
 }
 
-// Before the new checkpoint is published, so that a later abandoned one is never the latest.
+// Before publication, so that a later abandoned checkpoint is never the latest.
 void mark_superseded(const fs::path& folder, std::int64_t step) {
   std::error_code error;
   fs::directory_iterator entries(folder, error);
@@ -98,8 +98,8 @@ void mark_superseded(const fs::path& folder, std::int64_t step) {
   }
 }
 
-// Renames `temporary` to `target`. An existing checkpoint is exchanged atomically and its new path returned for
-// removal; pinned, superseded and unloadable ones and links are renamed and kept.
+// An existing checkpoint is exchanged atomically and its new path returned for removal; pinned, superseded and
+// unloadable ones and links are renamed and kept.
 fs::path publish(const fs::path& temporary, const fs::path& target, std::int64_t step, const std::string& uuid) {
   std::error_code ignored;
   if (!fs::exists(fs::symlink_status(target, ignored))) {
@@ -122,7 +122,7 @@ fs::path publish(const fs::path& temporary, const fs::path& target, std::int64_t
   if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return temporary;
   if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP)
     fail_errno("exchange " + temporary.string() + " and " + target.string(), errno);
-  // Without atomic exchange (NFS), this step is not resumable between the two renames.
+  // Without atomic exchange (NFS), not resumable between the renames.
   const fs::path replaced = temporary.string() + std::string(kReplacedSuffix);
   rename_folder(target, replaced);
   try {
@@ -136,7 +136,7 @@ fs::path publish(const fs::path& temporary, const fs::path& target, std::int64_t
   return replaced;
 }
 
-// Ranks of a save; pass-through for a single process.
+// Pass-through for a single process.
 class Savers {
  public:
   explicit Savers(distributed::ProcessGroup* peers) : peers_(peers) {}
@@ -148,7 +148,7 @@ class Savers {
     if (peers_ == nullptr) return {std::string(mine)};
     return distributed::exchange_texts(*peers_, mine, "checkpoint");
   }
-  // Runs `work` on all ranks; an error on one is raised on all.
+  // An error on one rank is raised on all.
   void together(const std::function<void()>& work) const {
     if (peers_ == nullptr) return work();
     distributed::together(*peers_, "checkpoint", work);
@@ -170,7 +170,7 @@ Manifest joined_manifest(const Savers& savers, const SaveIdentity& identity, con
   return manifest;
 }
 
-// Rank 0: writes the manifest, then renames; the checkpoint exists from here on.
+// Rank 0: manifest, then rename; the checkpoint exists from here on.
 void complete(const fs::path& folder, const fs::path& temporary, const Manifest& manifest, bool& committed) {
   const std::int64_t step = manifest.state.step;
   const fs::path target = folder / step_name(step);
@@ -202,7 +202,7 @@ SavedCheckpoint save_once(const fs::path& folder, const CheckpointState& state,
   const fs::path temporary = folder / fmt::format("{}.tmp-{}", step_name(state.step), uuid);
   savers.together([&] {
     if (!savers.first()) return;
-    // Hashes have fixed width: size and rules of the manifest are known before writing.
+    // Hashes have fixed width: the manifest's size and rules are known before writing.
     bytes = planned.dump().size();
     for (const DataFileRecord& record : planned.files) bytes += record.size;
     make_folders_durably(folder);
@@ -232,7 +232,7 @@ SavedCheckpoint save_checkpoint(const fs::path& folder, const CheckpointState& s
   try {
     return save_once(folder, state, tensors, savers, committed);
   } catch (const Error& error) {
-    // After a failed fsync, a second fsync may lose data silently; retry with new files.
+    // After a failed fsync, another may lose data silently: new files.
     if (error.code() != ErrorCode::io) throw;
     if (!savers.exchange(committed ? "committed" : "").front().empty()) throw;
     QUENCH_LOG_WARN("saving step {} failed and is retried once: {}", state.step, error.what());

@@ -1,5 +1,5 @@
 #pragma once
-// Content of a training checkpoint: named tensors in global coordinates, counters and settings.
+// Content of a checkpoint: named tensors in global coordinates, counters, settings.
 
 #include <cstdint>
 #include <string>
@@ -10,34 +10,33 @@
 
 namespace quench {
 
-// Rows [start, start + length) along axis 0. A scalar counts as one row.
+// Rows [start, start + length). A scalar counts as one row.
 struct ShardSlice {
   std::int64_t start = 0;
   std::int64_t length = 0;
   friend bool operator==(const ShardSlice&, const ShardSlice&) = default;
 };
 
-// One rank's shard of a named tensor. The shards of all ranks must tile the rows exactly; a replicated tensor comes
-// from one rank. Empty or missing shards are allowed.
+// One rank's shard. The shards of all ranks tile the rows exactly; a replicated tensor comes from one rank. Empty and
+// missing shards are allowed.
 struct CheckpointTensor {
-  std::string name;  // 1..512 bytes of UTF-8, no control characters; unique in the checkpoint
+  std::string name;  // 1..512 bytes of UTF-8, no control characters; unique
   Shape global_shape;
   ShardSlice slice;
   Tensor data;  // [slice.length, global_shape[1:]...] (rank 0: the scalar), contiguous, any device
 
-  // Unsharded tensor.
   static CheckpointTensor whole(std::string name, const Tensor& data) {
     const std::int64_t rows = data.rank() == 0 ? 1 : data.size(0);
     return {std::move(name), data.shape(), {0, rows}, data};
   }
 };
 
-// Resume state other than tensors. The four Json values are opaque (sampler, RNG, LR schedule, recipes) and round-trip
-// unchanged, except that NaN and infinities become null.
+// The four Json values are opaque (sampler, RNG, LR schedule, recipes) and round-trip, except that NaN and infinities
+// become null.
 struct CheckpointState {
   std::int64_t step = 0;         // optimizer steps completed
   std::int64_t tokens_seen = 0;  // over all ranks
-  std::int64_t samples = 0;      // samples consumed over all ranks
+  std::int64_t samples = 0;      // consumed over all ranks
   std::string tool_version;
   Json config = Json::object();
   Json rng = Json::object();

@@ -93,7 +93,7 @@ std::vector<SaveReport> CheckpointWriter::finish() {
   return std::exchange(reports_, {});
 }
 
-// On the worker thread if async. Produces a report or an error.
+// On the worker thread if async.
 void CheckpointWriter::write(const CheckpointState& state, std::span<const CheckpointTensor> tensors,
                              Clock::time_point called) {
   try {
@@ -114,7 +114,6 @@ void CheckpointWriter::write(const CheckpointState& state, std::span<const Check
   }
 }
 
-// Joins the worker and handles its error by policy.
 void CheckpointWriter::collect() {
   if (worker_.joinable()) worker_.join();
   if (!error_) return;

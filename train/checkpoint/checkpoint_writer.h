@@ -1,9 +1,9 @@
 #pragma once
 // Checkpoint writer, optionally asynchronous. The newest complete checkpoint stays loadable through any failure.
 //
-// A save goes to <folder>/step-N.tmp-<uuid>: space is reserved first, every file is synced, the manifest is written
-// last, then the folder is renamed to step-N and the parent synced. A failed save removes its temporary folder and
-// changes nothing else; an I/O error is retried once with new files.
+// A save goes to <folder>/step-N.tmp-<uuid>: space is reserved, every file is synced, the manifest written last, the
+// folder renamed to step-N and the parent synced. A failed save only removes its temporary folder; an I/O error is
+// retried once with new files.
 
 #include <atomic>
 #include <chrono>
@@ -26,12 +26,12 @@
 namespace quench {
 
 struct CheckpointOptions {
-  int keep_latest = 3;  // newest valid checkpoints to keep; 0 keeps all
-  bool async = true;    // write in a background thread
+  int keep_latest = 3;  // newest valid checkpoints; 0: all
+  bool async = true;    // in a background thread
   OnSaveError on_error = OnSaveError::stop;
   std::vector<std::int64_t> pinned;          // steps exempt from deletion
   std::optional<std::int64_t> resumed_from;  // exempt from deletion
-  // Dedicated CPU group of the ranks that save together; null: single process.
+  // CPU group of the ranks that save together; null: single process.
   std::shared_ptr<distributed::ProcessGroup> peers;
 };
 
@@ -39,46 +39,44 @@ struct SaveReport {
   std::int64_t step = 0;
   std::filesystem::path path;
   std::uint64_t bytes = 0;   // data files and manifest
-  double stall_seconds = 0;  // time save() blocked the caller
-  double write_seconds = 0;  // write time, in the background when async
+  double stall_seconds = 0;  // caller blocked in save()
+  double write_seconds = 0;  // in the background when async
 };
 
-// Not thread-safe; for the training thread. With peers, all ranks make the same calls; rank 0 manages the folder.
+// For the training thread. With peers, all ranks make the same calls; rank 0 manages the folder.
 class CheckpointWriter {
  public:
-  // Prepares `folder`: creates it, tests write, sync and rename, removes leftovers of dead processes. `lock` must cover
-  // the folder or a parent and outlive the writer. Throws bad_config or io naming the folder.
+  // Creates `folder`, tests write, sync and rename, removes leftovers of dead processes. `lock` must cover the folder
+  // or a parent and outlive the writer. Throws bad_config or io naming the folder.
   CheckpointWriter(std::filesystem::path folder, const RunLock& lock, CheckpointOptions options)
       : CheckpointWriter(std::move(folder), &lock, std::move(options)) {}
-  // The same; `lock` is null on ranks other than 0, which construct after rank 0.
+  // `lock` is null on ranks other than 0, which construct after rank 0.
   CheckpointWriter(std::filesystem::path folder, const RunLock* lock, CheckpointOptions options);
   // Waits for the save in flight. Logs an unreported error.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Allocates pinned memory for async saves of these tensors in the background. No-op for CPU tensors.
+  // Allocates pinned memory for async saves in the background. No-op for CPU tensors.
   void reserve(std::span<const CheckpointTensor> tensors);
 
   // Saves step-<state.step>. Async: returns while tensors are being copied; call before_change() before modifying or
   // freeing them. Waits (logged) for a save in flight. An existing step-N is replaced in one rename. Under
-  // OnSaveError::stop throws the error of the previous save (this save is not started) or, if synchronous, its own.
+  // OnSaveError::stop throws the previous save's error (without starting this one) or, if synchronous, its own.
   void save(const CheckpointState& state, std::span<const CheckpointTensor> tensors);
 
-  // Orders later work on the current stream after the copies of the last save(). Does not block the host.
+  // Orders later work on the current stream after the copies of the last save().
   void before_change() { snapshot_.before_change(); }
 
-  // Non-blocking. Reports of saves completed since the last call; throws a failed save's error under OnSaveError::stop.
-  // Call once per step. With peers, errors are deferred to the next save() or finish(), so that all ranks throw at the
-  // same step.
+  // Non-blocking. Saves completed since the last call; throws a failed save's error under OnSaveError::stop.
   std::vector<SaveReport> poll();
 
-  // Waits for the save in flight, then as poll(). Under keep_going throws one error for all saves failed since the last
-  // finish().
+  // Waits for the save in flight, then as poll(). Under OnSaveError::keep_training throws one error for all saves
+  // failed since the last finish().
   std::vector<SaveReport> finish();
 
   [[nodiscard]] const std::filesystem::path& folder() const noexcept { return folder_; }
-  // Host bytes held for snapshots; upper bound for async saves: snapshot_bytes(tensors).
+  // Host bytes of snapshots; at most snapshot_bytes(tensors) for async saves.
   [[nodiscard]] std::int64_t staging_bytes() const noexcept { return snapshot_.capacity(); }
 
  private:
@@ -101,7 +99,7 @@ class CheckpointWriter {
   int failures_ = 0;
   ErrorCode first_failure_code_ = ErrorCode::failed;
   std::string first_failure_;
-  bool first_failure_relayed_ = false;  // the first failure came from another rank
+  bool first_failure_relayed_ = false;  // from another rank
 };
 
 }  // namespace quench

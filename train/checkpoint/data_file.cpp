@@ -47,7 +47,7 @@ std::uint64_t write_tensor(OutputFile& file, const Tensor& tensor) {
   StreamHash hash;
   const bool on_host = tensor.device().is_cpu();
   const std::size_t total = tensor.nbytes();
-  Tensor host;  // staging for chunks of device tensors
+  Tensor host;  // staging for device tensors
   for (std::size_t done = 0; done < total;) {
     const std::size_t size = std::min(kWritePiece, total - done);
     const std::byte* source = static_cast<const std::byte*>(tensor.raw_data()) + done;
@@ -115,7 +115,7 @@ void write_data_file(const std::filesystem::path& folder, DataFilePlan& plan,
 DataFile::DataFile(const std::filesystem::path& folder, const Manifest& manifest, std::size_t index) {
   const DataFileRecord& record = manifest.files.at(index);
   path_ = folder / record.name;
-  file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // do not block on a FIFO; rejected below
+  file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // FIFOs do not block and are rejected below
   QUENCH_CHECK_AS(errno == ENOENT ? ErrorCode::corrupt : ErrorCode::io, file_ >= 0,
                   "cannot open {}, which the manifest lists: {}", path_.string(), errno_text(errno));
   try {
@@ -150,7 +150,7 @@ void DataFile::check_header(const Manifest& manifest, const DataFileRecord& reco
               format_hash(hash.digest()), format_hash(record.header_xxh3));
 }
 
-// Specific error for a complete file of another save, instead of a hash mismatch.
+// Instead of a hash mismatch.
 void DataFile::fail_if_of_other_save(std::span<const std::uint8_t> head, const Manifest& manifest,
                                      const DataFileRecord& record) const {
   SafetensorsHeader header;

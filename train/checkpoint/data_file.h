@@ -1,5 +1,5 @@
 #pragma once
-// Data file of one rank in a checkpoint: safetensors with the save UUID in its metadata.
+// One rank's data file: safetensors with the save UUID in its metadata.
 
 #include <cstdint>
 #include <filesystem>
@@ -11,7 +11,7 @@
 
 namespace quench {
 
-// Identity of the save, stored in the data file's metadata.
+// In the data file's metadata.
 struct SaveIdentity {
   std::string uuid;
   std::int64_t step = 0;
@@ -19,27 +19,27 @@ struct SaveIdentity {
   int world_size = 1;
 };
 
-// Precomputed layout of a data file.
+// Layout of a data file.
 struct DataFilePlan {
   DataFileRecord record;  // name, rank, sizes, header hash
   std::string header;
-  std::vector<std::size_t> order;   // file order, as tensor indices
-  std::vector<ShardRecord> shards;  // one per tensor, in input order; hashes are zero until written
+  std::vector<std::size_t> order;   // tensor indices in file order
+  std::vector<ShardRecord> shards;  // per tensor, in input order; hashes are zero until written
 };
 
 // "rank-00003.safetensors"
 [[nodiscard]] std::string data_file_name(int rank);
 
-// Validates the tensors (names, slices, shapes, contiguity; invalid_argument naming the tensor) and lays them out:
-// widest elements first, then by name. i4 has no safetensors dtype and is stored as U8 bytes.
+// Validates tensors (names, slices, shapes, contiguity; invalid_argument naming the tensor) and lays them out: widest
+// elements first, then by name. i4 is stored as U8 bytes, for lack of a safetensors dtype.
 [[nodiscard]] DataFilePlan plan_data_file(const SaveIdentity& identity, std::span<const CheckpointTensor> tensors);
 
-// Writes and syncs folder/<record.name>, and fills the hashes of plan.shards. Device tensors are copied to the host in
-// chunks. Throws no_space or io.
+// Writes and syncs folder/<record.name>; fills the hashes of plan.shards. Device tensors are copied in chunks. Throws
+// no_space or io.
 void write_data_file(const std::filesystem::path& folder, DataFilePlan& plan,
                      std::span<const CheckpointTensor> tensors);
 
-// Open data file with size, header and identity checked against the manifest.
+// Open data file; size, header and identity match the manifest.
 class DataFile {
  public:
   // Throws corrupt, not_found or io naming the file.
@@ -49,7 +49,7 @@ class DataFile {
   DataFile& operator=(const DataFile&) = delete;
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
-  // Reads bytes [offset, offset + out.size()). Throws io, also for a truncated file.
+  // Throws io, also for a truncated file.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:

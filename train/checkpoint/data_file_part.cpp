@@ -76,7 +76,7 @@ DataFilePart data_file_part(std::string_view text) {
 void append_part(Manifest& manifest, const DataFilePart& part) {
   const int file = static_cast<int>(manifest.files.size());
   manifest.files.push_back(part.record);
-  manifest.tensors.reserve(manifest.tensors.size() + part.tensors.size());  // keeps the addresses of names in `known`
+  manifest.tensors.reserve(manifest.tensors.size() + part.tensors.size());  // addresses of names in `known` stay
   std::unordered_map<std::string_view, std::size_t> known;
   known.reserve(manifest.tensors.size());
   for (std::size_t i = 0; i < manifest.tensors.size(); ++i) known.emplace(manifest.tensors[i].name, i);

@@ -1,5 +1,5 @@
 #pragma once
-// Manifest entries of one rank's data file, serialized for the rank that writes the manifest.
+// Manifest entries of one rank's data file, serialized for the manifest's writer.
 
 #include <span>
 #include <string>
@@ -15,7 +15,7 @@ struct DataFilePart {
   struct Tensor {
     std::string name;
     DType dtype = DType::f32;
-    Shape shape;  // global shape
+    Shape shape;  // global
     ShardRecord shard;
   };
   DataFileRecord record;
@@ -28,10 +28,9 @@ struct DataFilePart {
 // Inverse; same program version only.
 [[nodiscard]] DataFilePart data_file_part(std::string_view text);
 
-// Merges one rank's file and shards into the manifest by global row. Throws invalid_argument naming the tensor when
-// dtype or global shape differ between ranks.
+// Merges one rank's file and shards by global row. Throws invalid_argument naming the tensor when dtype or global shape
+// differ between ranks.
 void append_part(Manifest& manifest, const DataFilePart& part);
-// The same for a data file of this rank.
 void append_data_file(Manifest& manifest, const DataFilePlan& plan, std::span<const CheckpointTensor> tensors);
 
 }  // namespace quench

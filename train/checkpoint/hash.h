@@ -1,5 +1,5 @@
 #pragma once
-// XXH3-64 checkpoint checksums (https://github.com/Cyan4973/xxHash). Detects corruption, not tampering.
+// XXH3-64 checksums (https://github.com/Cyan4973/xxHash). Detects corruption, not tampering.
 
 #include <cstdint>
 #include <memory>
@@ -28,7 +28,7 @@ class StreamHash {
 };
 
 inline constexpr std::size_t kHashDigits = 16;
-// 16 lower-case hex digits, the format of xxhsum; the inverse accepts only that.
+// 16 lower-case hex digits, as of xxhsum; the inverse accepts only that.
 [[nodiscard]] std::string format_hash(std::uint64_t hash);
 [[nodiscard]] std::optional<std::uint64_t> parse_hash(std::string_view text) noexcept;
 

@@ -124,7 +124,7 @@ Json to_json(const TensorRecord& tensor) {
                       {"shards", std::move(shards)}};
 }
 
-// One record per line: readable and diffable.
+// One record per line.
 template <class Record>
 void append_records(std::string& text, std::string_view key, const std::vector<Record>& records) {
   text += fmt::format(",\n  \"{}\": [", key);

@@ -1,5 +1,5 @@
 #pragma once
-// Manifest invariants, shared by writer and reader.
+// Manifest invariants, for writer and reader.
 
 #include <string>
 

@@ -1,12 +1,11 @@
 #pragma once
-// Policy for failed checkpoint saves.
 
 #include "core/system/enum_names.h"
 
 namespace quench {
 
 enum class OnSaveError {
-  keep_training,  // log the error and continue training; CheckpointWriter::finish() throws
+  keep_training,  // log the error; CheckpointWriter::finish() throws
   stop,           // throw from the next call
 };
 template <>

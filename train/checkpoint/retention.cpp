@@ -57,7 +57,7 @@ std::set<fs::path> link_targets(const fs::path& folder) {
   return targets;
 }
 
-// Valid checkpoints beyond the newest keep_latest, without exempt ones.
+// Without exempt ones.
 std::vector<CheckpointInfo> expired(const fs::path& folder, const RetentionPolicy& policy) {
   std::vector<CheckpointInfo> candidates;
   for (CheckpointInfo& info : list_checkpoints(folder).checkpoints)
@@ -79,7 +79,7 @@ std::vector<CheckpointInfo> expired(const fs::path& folder, const RetentionPolic
   return candidates;
 }
 
-// Interrupted save with step-N moved away: restores the name of the earlier one.
+// After an interrupted save.
 void restore_replaced(const fs::path& folder) {
   for (const CheckpointInfo& info : list_checkpoints(folder).checkpoints) {
     if (!parse_replaced_name(info.path.filename().string())) continue;
@@ -104,7 +104,7 @@ void apply_retention(const fs::path& folder, const RetentionPolicy& policy) {
                         info.path.string(), error.message());
       renamed |= !error;
     }
-    // Removals must not become durable before the rename: a power loss would leave a partial step-N.
+    // Removals durable before the rename would leave a partial step-N after a power loss.
     if (renamed) sync_directory(folder);
   } catch (const std::exception& error) {
     QUENCH_LOG_WARN("old checkpoints in {} are not deleted: {}", folder.string(), error.what());

@@ -8,17 +8,17 @@
 namespace quench {
 
 struct RetentionPolicy {
-  int keep_latest = 3;                   // newest valid checkpoints to keep; 0 keeps all
+  int keep_latest = 3;                   // newest valid checkpoints; 0: all
   std::vector<std::int64_t> keep_steps;  // exempt: pinned, resumed from, just saved
 };
 
 // Deletes valid checkpoints beyond the newest `keep_latest`. Exempt: keep_steps, pinned, superseded and invalid
-// checkpoints, symbolic links and their targets within the folder. With keep_latest = 1 the newest is verified before
-// the previous one is deleted. Renames to .trash-... before deletion, so that no step-N is partially deleted. Failures
-// are logged and retried by the next call.
+// checkpoints, symbolic links and their targets within the folder. With keep_latest = 1 the newest is verified first.
+// Renames to .trash-... before deletion, so that no step-N is partial. Failures are logged and retried by the next
+// call.
 void apply_retention(const std::filesystem::path& folder, const RetentionPolicy& policy);
 
-// Moves all checkpoints into a new sibling folder earlier-1 (or -2, ...) and logs it: a new run neither replaces nor
+// Moves all checkpoints to a new subfolder earlier-1 (or -2, ...) and logs it: a new run neither replaces nor
 // counts them. Requires the run lock and no save in flight.
 void set_aside_checkpoints(const std::filesystem::path& folder);
 

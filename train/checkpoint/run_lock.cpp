@@ -32,7 +32,7 @@ std::string host_name() {
   return name;
 }
 
-// Process 0 for an empty file (released, or being written).
+// Process 0: empty file (released, or being written).
 Holder read_holder(const std::filesystem::path& path) {
   try {
     const Json json = Json::parse(read_file(path, kMaxLockBytes));
@@ -58,7 +58,6 @@ std::filesystem::path lock_path(const std::filesystem::path& folder) {
   return folder / ".lock";
 }
 
-// True if the open file is the one at `path`.
 bool is_named(int file, const std::filesystem::path& path) {
   struct stat held {};
   struct stat named {};
@@ -82,8 +81,7 @@ RunLock::RunLock(const std::filesystem::path& folder) {
                   folder.string(), error ? error.message() : "a file of that name exists");
   folder_ = std::filesystem::canonical(folder, error);
   QUENCH_CHECK_AS(ErrorCode::io, !error, "cannot resolve the run folder {}: {}", folder.string(), error.message());
-  // The folder is also locked, so that deleting the file does not admit a second trainer. On file systems without
-  // folder locks the file alone decides.
+  // Deleting the file must not admit a second trainer. Without folder locks the file alone decides.
   directory_ = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory_ >= 0 && ::flock(directory_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(directory_);
@@ -98,7 +96,7 @@ RunLock::RunLock(const std::filesystem::path& folder) {
 }
 
 RunLock::~RunLock() {
-  // The file is kept: after a removal, two processes could lock two different files of that name.
+  // The file is kept: else two processes could lock two files of that name.
   if (file_ >= 0 && ::ftruncate(file_, 0) != 0)
     QUENCH_LOG_WARN("cannot clear the lock of run folder {}: {}", folder_.string(), errno_text(errno));
   close_all();
@@ -113,7 +111,7 @@ void RunLock::confirm() {
   try {
     lock_file();
   } catch (...) {
-    if (file_ >= 0) ::close(file_);  // another process's file; must not be cleared at the end
+    if (file_ >= 0) ::close(file_);  // another process's: must not be cleared
     file_ = -1;
     throw;
   }
@@ -131,7 +129,7 @@ void RunLock::lock_file() {
   const auto path = lock_path(folder_);
   file_ = open_file();
   int result = ::flock(file_, LOCK_EX | LOCK_NB);
-  // A deletion between the two calls leaves a lock on an unlinked file.
+  // A deletion between the calls leaves a lock on an unlinked file.
   while (result == 0 && !is_named(file_, path)) {
     ::close(file_);
     file_ = open_file();

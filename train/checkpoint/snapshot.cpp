@@ -9,24 +9,22 @@ namespace quench {
 namespace {
 
 constexpr std::int64_t kAlignment = 64;
-// Pinning blocks other driver calls: about 50 ms for a block of this size.
+// Pinning blocks other driver calls: about 50 ms a block.
 constexpr std::int64_t kBlockBytes = std::int64_t{128} << 20;
 
 std::int64_t padded(std::size_t bytes) {
   return (static_cast<std::int64_t>(bytes) + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Device with asynchronous copies, else the CPU.
 Device device_of(std::span<const CheckpointTensor> tensors) {
   for (const CheckpointTensor& tensor : tensors)
     if (tensor.data.device().type == DeviceType::cuda) return tensor.data.device();
   return {};
 }
 
-// Next fit: a tensor is appended to the last block if it fits, else opens a new block.
+// Next fit: a tensor that does not fit opens a new block.
 class Layout {
  public:
-  // True if a tensor of this size opens a new block.
   bool opens_block(std::int64_t bytes) {
     const bool opens = used_ < 0 || used_ + bytes > std::max(kBlockBytes, bytes);
     offset_ = opens ? 0 : used_;
@@ -36,7 +34,7 @@ class Layout {
   [[nodiscard]] std::int64_t offset() const noexcept { return offset_; }  // of the last tensor in its block
 
  private:
-  std::int64_t used_ = -1;  // of the last block; -1: no block
+  std::int64_t used_ = -1;  // of the last block; -1: none
   std::int64_t offset_ = 0;
 };
 
@@ -54,7 +52,7 @@ Snapshot::~Snapshot() {
   Backend& owner = backend(link_->device.type);
   try {
     owner.synchronize(copied_);
-  } catch (const Error&) {  // a device error is reported by the next device call
+  } catch (const Error&) {  // reported by the next device call
   }
   owner.destroy_event(copied_);
   owner.destroy_stream(*link_);
@@ -98,7 +96,7 @@ void Snapshot::reserve(std::span<const CheckpointTensor> tensors) {
     maker_ = std::thread([this, sizes = blocks_for(tensors), device] {
       try {
         make_room(sizes, device);
-      } catch (const std::exception& error) {  // the save retries and reports the reason
+      } catch (const std::exception& error) {  // the save retries and reports
         QUENCH_LOG_WARN("host memory for checkpoints: {}", error.what());
       }
     });

@@ -1,8 +1,8 @@
 #pragma once
 // Consistent host copy of tensors, taken before the next optimizer update.
 //
-// GPU copies use a separate stream and overlap the next forward and backward pass without blocking the host. Pinning
-// host memory takes about a second for several GB; reserve() does it in the background before the first snapshot.
+// GPU copies use a separate stream and overlap the next passes without blocking the host. Pinning takes about a second
+// for several GB; reserve() does it in the background.
 
 #include <cstdint>
 #include <optional>
@@ -16,7 +16,7 @@ namespace quench {
 
 [[nodiscard]] std::int64_t snapshot_bytes(std::span<const CheckpointTensor> tensors);
 
-// Not thread-safe except wait(). Host memory (category `other`) is reused by later snapshots.
+// Not thread-safe except wait(). Host memory (category `other`) is reused.
 class Snapshot {
  public:
   Snapshot() = default;
@@ -26,18 +26,18 @@ class Snapshot {
 
   // Allocates pinned memory for GPU tensors in the background; no-op for others. take() waits for it.
   void reserve(std::span<const CheckpointTensor> tensors);
-  // Starts copying the values as of the work queued on the current stream. The result is filled after wait() and valid
+  // Starts copying the values as of the work queued on the current stream. The result is filled after wait(), valid
   // until the next call. Throws out_of_memory naming the bytes. Tensors must be contiguous; those not on the CPU must
   // share one device.
   std::span<const CheckpointTensor> take(std::span<const CheckpointTensor> tensors);
-  // Orders later work on the current stream after the copies of the last take().
+  // Orders later work on the current stream after the last take()'s copies.
   void before_change();
-  // Blocks until the copies are complete. Thread-safe.
+  // Thread-safe.
   void wait() const;
   [[nodiscard]] std::int64_t capacity() const noexcept { return capacity_; }
 
  private:
-  // Block sizes for these tensors, in order.
+  // Block sizes, in order.
   static std::vector<std::int64_t> blocks_for(std::span<const CheckpointTensor> tensors);
   void make_room(const std::vector<std::int64_t>& sizes, Device device);
   void join();
@@ -46,9 +46,9 @@ class Snapshot {
   std::int64_t capacity_ = 0;
   std::thread maker_;
   std::vector<CheckpointTensor> copies_;
-  std::optional<Stream> link_;  // copy stream of the tensors' device
+  std::optional<Stream> link_;  // copy stream
   Event copied_;
-  std::vector<Tensor> sources_;  // kept alive until their copies complete
+  std::vector<Tensor> sources_;  // alive until copied
 };
 
 }  // namespace quench

@@ -1,5 +1,4 @@
 #pragma once
-// Short description of adapters.
 
 #include <fmt/format.h>
 
@@ -8,7 +7,7 @@
 
 namespace quench {
 
-// "nf4 base + lora r16", or "lora r16" for a dense base. `base`: a value of lora.base.
+// "nf4 base + lora r16", or "lora r16" for a dense base. `base`: value of lora.base.
 [[nodiscard]] inline std::string adapter_words(std::string_view base, std::string_view rank, bool dora) {
   std::string text;
   if (base == "stored")

@@ -23,12 +23,12 @@ std::optional<Json> readable_model(const ModelSection& model) {
   }
 }
 
-// null and false equal absent: the relevant flags of all model families default to off.
+// null and false equal absent: such flags default to off in all model families.
 bool is_unset(const Json* value) {
   return value == nullptr || value->is_null() || (value->is_bool() && !value->as_bool());
 }
 
-// Differing fields of two architectures, including fields outside the table, which a later model family may use.
+// Also of fields outside the table, which a later model family may use.
 void diff_architectures(const Json& before, const Json& after, std::vector<ConfigChange>& changes) {
   std::vector<std::string> keys;
   for (const Field& field : field_table()) {

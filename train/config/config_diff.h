@@ -1,5 +1,5 @@
 #pragma once
-// Differences between a checkpoint's config and the resuming run's config, with the resume policy of each key.
+// Differences between a checkpoint's config and the resuming run's.
 
 #include <string>
 #include <vector>
@@ -9,9 +9,9 @@
 namespace quench {
 
 enum class ResumePolicy {
-  free,     // may change: learning rate, steps, logging, checkpoint interval, ...
-  guarded,  // changes the remaining steps; must be listed in checkpoint.allow_changes
-  fixed,    // incompatible with the stored state; never allowed
+  free,     // may change: learning rate, steps, logging, ...
+  guarded,  // changes remaining steps: only if in checkpoint.allow_changes
+  fixed,    // incompatible with the stored state
 };
 
 struct ConfigChange {
@@ -21,20 +21,20 @@ struct ConfigChange {
   ResumePolicy policy = ResumePolicy::free;
 };
 
-// Differences by key in table order. Architectures are compared by config.json fields, so that a preset equals the same
-// model inline or in a folder; for an unreadable model folder only the path is compared and weight loading checks
-// shapes. `before_model`: the model's config at the time of `before`; the preset or folder may have changed since.
+// In table order. Architectures are compared by config.json fields: a preset equals the same model inline or in a
+// folder; an unreadable model folder is compared by path (weight loading checks shapes). `before_model`: the model's
+// config at the time of `before`; preset or folder may have changed.
 [[nodiscard]] std::vector<ConfigChange> config_diff(const RunConfig& before, const RunConfig& after,
                                                     const Json* before_model = nullptr);
 
-// Changes that forbid resuming: fixed ones, and guarded ones not in after.checkpoint.allow_changes.
+// Fixed changes, and guarded ones not in after.checkpoint.allow_changes.
 [[nodiscard]] std::vector<ConfigChange> refused_changes(const std::vector<ConfigChange>& changes,
                                                         const RunConfig& after);
 
-// Throws bad_config naming each refused key, its old and new value and the flag that allows it.
+// Throws bad_config naming each refused key, its values and the flag that allows it.
 void require_resumable(const std::vector<ConfigChange>& changes, const RunConfig& after);
 
-// "training.steps: 1000 -> 2000", one per line; empty without changes.
+// "training.steps: 1000 -> 2000", one per line.
 [[nodiscard]] std::string to_string(const std::vector<ConfigChange>& changes);
 
 }  // namespace quench

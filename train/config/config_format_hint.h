@@ -1,5 +1,4 @@
 #pragma once
-// Detection of config files that are not JSON.
 
 #include <optional>
 #include <string_view>
@@ -8,10 +7,10 @@ namespace quench {
 
 struct ForeignSyntax {
   std::string_view language;  // "YAML", "TOML"
-  int line = 0;               // first line with that syntax
+  int line = 0;               // first with that syntax
 };
 
-// Decided by the first line that is neither blank nor a comment; nullopt if it may be JSON.
+// Decided by the first line that is neither blank nor a comment; nullopt if possibly JSON.
 [[nodiscard]] std::optional<ForeignSyntax> recognise_syntax(std::string_view text);
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// Config errors, collected over one read and reported together.
+// Config errors, reported together.
 
 #include <string>
 #include <vector>
@@ -9,8 +9,8 @@
 namespace quench {
 
 struct ConfigIssue {
-  std::string origin;      // "run.json:12:5", or the command-line argument that set the value; may be empty
-  std::string key;         // "training.steps"; empty for the whole document
+  std::string origin;      // "run.json:12:5", or the command-line argument; may be empty
+  std::string key;         // "training.steps"; empty: whole document
   std::string reason;      // "expected integer >= 1, got 0"
   std::string suggestion;  // nearest known key or value; may be empty
 
@@ -20,7 +20,7 @@ struct ConfigIssue {
   friend bool operator==(const ConfigIssue&, const ConfigIssue&) = default;
 };
 
-// Error(bad_config) with one issue per line.
+// One issue per line.
 class ConfigError : public Error {
  public:
   explicit ConfigError(std::vector<ConfigIssue> issues);

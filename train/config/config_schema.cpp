@@ -49,7 +49,6 @@ std::string_view policy_text(ResumePolicy policy) {
   return "";
 }
 
-// Markdown table cell: escapes |.
 std::string cell(std::string_view text) {
   std::string result;
   for (const char c : text) {

@@ -1,5 +1,5 @@
 #pragma once
-// Config documentation generated from the field table.
+// Documentation from the field table.
 
 #include <string>
 #include <string_view>
@@ -8,16 +8,16 @@
 
 namespace quench {
 
-// JSON Schema (draft 2020-12) of the config file, for editors.
+// JSON Schema (draft 2020-12), for editors.
 [[nodiscard]] Json config_schema();
 
-// Markdown: a table per section with key, type, default, resume policy and meaning.
+// Markdown: per section, a table of key, type, default, resume policy and meaning.
 [[nodiscard]] std::string config_reference();
 
-// Generated parts of documentation pages, between <!-- begin generated: PART --> and <!-- end generated -->.
+// Generated parts of pages, between <!-- begin generated: PART --> and <!-- end generated -->.
 inline constexpr std::string_view kConfigReference = "quench config docs";
 [[nodiscard]] bool has_generated_part(std::string_view page, std::string_view part);
-// `page` with the part replaced by `text`. Throws corrupt for a missing marker.
+// Throws corrupt for a missing marker.
 [[nodiscard]] std::string replace_generated_part(std::string_view page, std::string_view part, std::string_view text);
 
 }  // namespace quench

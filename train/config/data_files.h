@@ -1,5 +1,4 @@
 #pragma once
-// File lists of data.train and data.validation.
 
 #include <string>
 #include <vector>
@@ -8,11 +7,11 @@
 
 namespace quench {
 
-// Files of a path or glob pattern (*, ?, [...], {a,b}), sorted by bytes: independent of machine and locale. An existing
-// path is taken literally. Empty without matches.
+// Files of a path or glob pattern (*, ?, [...], {a,b}), sorted by bytes, independent of locale. An existing path is
+// literal. Empty without matches.
 [[nodiscard]] std::vector<std::string> expand_pattern(const std::string& pattern);
 
-// One source of a mix; the weight applies to all of its files together.
+// One source of a mix; one weight for all its files.
 struct DataFiles {
   std::vector<std::string> files;
   double weight = 1.0;

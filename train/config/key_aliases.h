@@ -1,18 +1,17 @@
 #pragma once
-// Aliases of config keys from other frameworks.
 
 #include <string_view>
 
 namespace quench {
 
 struct ForeignKey {
-  std::string_view theirs;  // key without section
-  std::string_view ours;    // path of the equivalent key; empty if unnecessary
+  std::string_view theirs;  // without section
+  std::string_view ours;    // equivalent path; empty if unnecessary
   std::string_view remark;  // differences; may be empty
 };
 
-// Aliases of torchtitan, torchtune, axolotl, Hugging Face TrainingArguments and configs, nanoGPT, LLM.Q; nullptr for an
-// unknown name.
+// torchtitan, torchtune, axolotl, Hugging Face TrainingArguments and configs, nanoGPT, LLM.Q; nullptr for an unknown
+// name.
 [[nodiscard]] const ForeignKey* find_key_alias(std::string_view name);
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// Config section lora: low-rank adapters over a frozen base.
+// Config section lora.
 
 #include <cstdint>
 #include <map>
@@ -18,8 +18,8 @@ struct LoraSection {
   std::map<std::string, std::int64_t> rank_pattern;
   std::map<std::string, double> alpha_pattern;
   bool rslora = false;
-  bool dora = false;                                  // DoRA: trained magnitudes in addition to the low-rank update
-  recipes::BaseForm base = recipes::BaseForm::dense;  // storage of the frozen base weights
+  bool dora = false;                                  // trained magnitudes
+  recipes::BaseForm base = recipes::BaseForm::dense;  // storage of the frozen base
   bool quantize_merged = true;                        // QAT: fake-quantize the merged weight
 
   friend bool operator==(const LoraSection&, const LoraSection&) = default;

@@ -11,7 +11,6 @@
 namespace quench {
 namespace {
 
-// Text as one JSON value, or nullopt.
 std::optional<Json> parse_json(std::string_view text) {
   try {
     return Json::parse(text);
@@ -20,7 +19,7 @@ std::optional<Json> parse_json(std::string_view text) {
   }
 }
 
-// Positions inside an argument are not file positions.
+// Positions in an argument are not file positions.
 void clear_positions(Json& value) {
   value.set_position(0, 0);
   if (value.is_array()) {
@@ -46,8 +45,8 @@ Json split_list(std::string_view text, bool numbers) {
   return list;
 }
 
-// Value of `text` in a field of this kind. Unparsable text stays a string, which the field rejects with its usual
-// message. Throws the parser's error for an invalid JSON list, object or quoted string.
+// Unparsable text stays a string, for the field to reject. Throws the parser's error for an invalid JSON list, object
+// or quoted string.
 Json value_from_text(const Field& field, std::string_view text) {
   if (text == "null" && field.nullable) return {};
   const char first = text.empty() ? '\0' : text.front();
@@ -88,7 +87,7 @@ bool is_override(std::string_view argument) {
   return argument.starts_with('~') || (argument.starts_with("--") && argument.size() > 2);
 }
 
-// True if the value of `argument`, a "--" override, is the next argument.
+// The value of a "--" override is the next argument.
 bool takes_next(std::string_view argument, const std::string* next) {
   if (next == nullptr || argument.find('=') != std::string_view::npos) return false;
   const std::string_view path = argument.substr(2);
@@ -212,7 +211,7 @@ class Overrider {
     Json* parent = &document_;
     const std::vector<std::string_view> parts = split_path(field.path);
     for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
-      if (!parent->is_object()) return;  // a non-object is reported by the reader
+      if (!parent->is_object()) return;  // reported by the reader
       Json* child = parent->find(parts[i]);
       if (child == nullptr || child->is_null()) child = &parent->set(parts[i], Json::object());
       parent = child;

@@ -1,5 +1,5 @@
 #pragma once
-// Config section parallel: FSDP, HSDP and expert parallelism.
+// Config section parallel.
 
 #include <cstdint>
 
@@ -9,17 +9,17 @@ namespace quench {
 
 struct ParallelSection {
   std::int64_t shard = -1;     // FSDP shard group size; -1: ranks / replicate
-  std::int64_t replicate = 1;  // HSDP replicas
-  std::int64_t expert = 1;     // expert-parallel size within a shard group
-  // Format of token rows in the expert-parallel all-to-all.
+  std::int64_t replicate = 1;  // HSDP
+  std::int64_t expert = 1;     // within a shard group
+  // Token rows in the expert-parallel all-to-all.
   enum class DispatchFormat : std::uint8_t { high_precision, mxfp8 };
   DispatchFormat expert_all_to_all = DispatchFormat::high_precision;
   bool reshard_after_forward = true;
   bool reduce_every_micro_batch = true;
-  DType reduce_dtype = DType::f32;  // f32 or bf16: gradient reduce-scatter
+  DType reduce_dtype = DType::f32;  // f32 or bf16
   bool float8_all_gather = true;    // cast weights of float8 layers before the all-gather
 
-  // World size; set by the launcher, not a config key. 1 when only reading a config.
+  // World size from the launcher, not a config key.
   std::int64_t ranks = 1;
 
   friend bool operator==(const ParallelSection&, const ParallelSection&) = default;

@@ -29,7 +29,7 @@ Json model_config(const ModelSection& model) {
   if (!model.path.empty()) {
     config = ModelSource::open(model.path).config();
     if (model.init != ModelSection::Init::random) untie_other_head(model.path, config);
-    config.erase("quantization_config");  // weight storage is handled by the weight reader
+    config.erase("quantization_config");  // handled by the weight reader
   } else if (!model.preset.empty()) {
     const EmbeddedConfig* preset = find_embedded_config("models", model.preset);
     QUENCH_CHECK_AS(ErrorCode::not_found, preset != nullptr, "model.preset: no embedded model is called {}",

@@ -7,7 +7,7 @@ class Judge {
  public:
   explicit Judge(const QuantizationFaults& faults) : faults_(faults) {}
 
-  // Runs work(key) and reports its error, which begins with the key. False on error.
+  // Reports an error of work(key), which begins with the key. False on error.
   template <class Work>
   bool accepts(std::string_view member, const Work& work) const {
     const std::string key = faults_.key(member);
@@ -25,7 +25,7 @@ class Judge {
   const QuantizationFaults& faults_;
 };
 
-// Quantization options without a scheme are faults.
+// Options without a scheme.
 void require_nothing_asked(const QuantizationSection& section, const QuantizationFaults& faults) {
   const auto report = [&](std::string_view member, bool asked) {
     if (asked) faults.report(member, fmt::format("has no effect without {}", faults.key("scheme")));

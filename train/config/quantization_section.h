@@ -1,6 +1,5 @@
 #pragma once
-// Quantization settings of exports. Shared by command options and the config section export; validated by
-// resolve_quantization().
+// Quantization settings of exports, for command options and config section export; validated by resolve_quantization().
 
 #include <functional>
 #include <optional>
@@ -13,17 +12,17 @@
 namespace quench {
 
 inline constexpr std::int64_t kCalibrationSamples = 128;
-inline constexpr std::int64_t kCalibrationTokens = 2048;  // sequence length, capped by the model's context
+inline constexpr std::int64_t kCalibrationTokens = 2048;  // sequence length, at most the model's context
 
 struct QuantizationSection {
-  std::string scheme;  // a name of scheme_table(); empty: none
+  std::string scheme;  // of scheme_table(); empty: none
   std::string method{quantizers().front().name};
   std::vector<std::string> rules;                   // "PATTERN=SCHEME"
-  std::string embeddings;                           // scheme of the embedding table; empty: none
+  std::string embeddings;                           // of the embedding table; empty: none
   std::optional<std::vector<std::string>> exclude;  // patterns; unset: QuantizationRules defaults
   std::vector<std::string> calibration;
   std::int64_t calibration_samples = kCalibrationSamples;
-  std::int64_t calibration_seq_len = 0;  // 0: kCalibrationTokens, capped by the model's context
+  std::int64_t calibration_seq_len = 0;  // 0: kCalibrationTokens, at most the model's context
   std::optional<double> damping;
   bool act_order = false;
   std::optional<double> smoothing;
@@ -31,18 +30,17 @@ struct QuantizationSection {
   friend bool operator==(const QuantizationSection&, const QuantizationSection&) = default;
 };
 
-// Error sink; members are named as above.
+// Error sink for these members.
 struct QuantizationFaults {
-  std::function<std::string(std::string_view member)> key;  // user-visible name: "--scheme", "export.scheme"
+  std::function<std::string(std::string_view member)> key;  // user-visible: "--scheme", "export.scheme"
   std::function<void(std::string_view member, std::string reason)> report;
 };
 
-// Patterns of layers kept in high precision.
+// Patterns.
 [[nodiscard]] std::vector<std::string> excluded_layers(const QuantizationSection& section);
 
-// nullopt without a scheme. Does not read calibration files; the result has no calibration data. Reports unknown names,
-// options without effect on the method, and missing or unusable calibration files; the result is valid only without
-// reports.
+// nullopt without a scheme. The result has no calibration data. Reports unknown names, options without effect on the
+// method, missing or unusable calibration files; valid only without reports.
 [[nodiscard]] std::optional<QuantizationRules> resolve_quantization(const QuantizationSection& section,
                                                                     const QuantizationFaults& faults);
 

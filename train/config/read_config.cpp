@@ -14,7 +14,7 @@
 namespace quench {
 namespace {
 
-// Limit for hostile files with very many unknown keys.
+// Hostile files may have very many unknown keys.
 constexpr std::size_t kMaxIssues = 100;
 
 class Reader {
@@ -79,7 +79,7 @@ class Reader {
     report(name, value, {unknown.reason, unknown.suggestion, value.line(), value.column()});
   }
 
-  // Section of another framework with known keys. False without a report if it has none.
+  // Another framework's section with known keys. False without a report if it has none.
   bool report_foreign_members(const std::string& name, const Json& value) {
     if (!value.is_object() || !nearest_name(name, section_names()).empty()) return false;
     const auto named = [&](const std::string& key) {
@@ -103,7 +103,7 @@ class Reader {
     }
   }
 
-  // True for an intermediate path such as recipe.filter.
+  // Intermediate path such as recipe.filter.
   static bool is_group(const std::string& path) {
     return std::any_of(field_table().begin(), field_table().end(),
                        [&](const Field& field) { return field.path.starts_with(path + "."); });
@@ -156,7 +156,7 @@ ReadResult read_config(const Json& document, const Origins& origins) {
 
 namespace {
 
-// QAT runs default to an export in the simulated scheme, if the format supports it.
+// QAT runs export in the simulated scheme, if the format supports it.
 void derive_export(RunConfig& config) {
   ExportSection& section = *config.export_model;
   std::string& scheme = section.quantization.scheme;

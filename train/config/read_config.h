@@ -1,5 +1,5 @@
 #pragma once
-// Traversal of a JSON document to a RunConfig by the field table. Public interface: load.h.
+// JSON document to RunConfig by the field table (load.h).
 
 #include <map>
 #include <set>
@@ -15,23 +15,23 @@ namespace quench {
 struct ReadResult {
   RunConfig config;
   std::vector<ConfigIssue> issues;
-  std::set<std::string, std::less<>> given;  // paths present in the document
-  std::set<std::string, std::less<>> bad;    // subset of `given` with rejected values
+  std::set<std::string, std::less<>> given;  // paths in the document
+  std::set<std::string, std::less<>> bad;    // of `given`: rejected values
 };
 
-// Origins of values: file name, and the command-line argument that set a key.
+// File name, and the argument that set a key.
 struct Origins {
   std::string source;
   std::map<std::string, std::string> arguments;
 
-  // "run.json:3:7", "--training.steps=0", or the source alone without a position.
+  // "run.json:3:7", "--training.steps=0", or the source without a position.
   [[nodiscard]] std::string of(const std::string& path, int line, int column) const;
 };
 
-// Reads all keys; unknown keys, wrong types and out-of-range values become issues. A top-level "$schema" is ignored.
+// Unknown keys, wrong types and out-of-range values become issues. A top-level "$schema" is ignored.
 [[nodiscard]] ReadResult read_config(const Json& document, const Origins& origins);
 
-// Computes `derived` fields. `name`: default run name.
+// `name`: default run name.
 void derive_values(RunConfig& config, const std::string& name);
 
 }  // namespace quench

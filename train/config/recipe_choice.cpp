@@ -18,7 +18,7 @@ std::string shown_recipe(std::string_view name, std::string_view dtype) {
 const Scheme* simulated_scheme(const RunConfig& config) {
   const RecipeSection& recipe = config.recipe;
   if (recipe.name == kAutoRecipe) return nullptr;
-  // A quantized weight cannot store an unmerged adapter.
+  // No quantized weight for an unmerged adapter.
   if (config.lora && !config.lora->quantize_merged) return nullptr;
   const auto scheme = recipes::find_recipe(recipe.name).capabilities.scheme;
   return scheme != nullptr ? find_scheme(scheme(simulated_formats(recipe))) : nullptr;

@@ -11,7 +11,7 @@ namespace {
 struct Key {
   std::string_view path;
   std::string_view what;
-  std::string_view neutral;  // JSON list of values without effect
+  std::string_view neutral;  // JSON list: no effect
 };
 
 constexpr Key kKeys[] = {

@@ -1,5 +1,5 @@
 #pragma once
-// Keys of earlier versions, present in their resolved configs and checkpoints.
+// Keys of earlier versions, in their resolved configs and checkpoints.
 
 #include <string>
 #include <string_view>
@@ -10,7 +10,7 @@ namespace quench {
 
 [[nodiscard]] bool is_removed_key(std::string_view path);
 
-// Reason for refusal; empty if the value has no effect.
+// Empty if the value has no effect.
 [[nodiscard]] std::string removed_key_refusal(std::string_view path, const Json& value);
 
 }  // namespace quench

@@ -11,7 +11,7 @@ ResolvedConfig::ResolvedConfig(RunConfig written, const RecipeChoice& choice) : 
   if (recipe.name != kAutoRecipe) return;
   const recipes::Recipe& chosen = recipes::find_recipe(choice.name);
   recipe.name = chosen.name;
-  // No gradient rounding for a recipe without quantized gradients.
+  // Without quantized gradients.
   if (!chosen.capabilities.quantizes_gradients()) recipe.gradient_rounding = RecipeSection::GradientRounding::nearest;
   std::vector<std::string>& exclude = recipe.filter.exclude;
   for (const std::string& pattern : choice.exclude)

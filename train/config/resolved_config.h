@@ -1,5 +1,4 @@
 #pragma once
-// Run config with recipe.name resolved.
 
 #include <optional>
 
@@ -8,19 +7,18 @@
 
 namespace quench {
 
-// Immutable. RunConfig is as written, may have recipe.name "auto", and is stored, compared and validated. Models are
-// built and planned from ResolvedConfig, whose recipe.name is always a recipe.
+// Immutable. RunConfig is as written (recipe.name may be "auto"), stored, compared and validated; models are built and
+// planned from ResolvedConfig, whose recipe.name is a recipe.
 class ResolvedConfig {
  public:
-  // `choice` replaces "auto"; no effect on a named recipe. Default for "auto": bf16.
+  // `choice` replaces "auto" (default: bf16); no effect on a named recipe.
   explicit ResolvedConfig(RunConfig written, const RecipeChoice& choice = {});
 
   const RunConfig& operator*() const noexcept { return config_; }
   const RunConfig* operator->() const noexcept { return &config_; }
-  // Conversion for functions of any config.
   operator const RunConfig&() const noexcept { return config_; }
 
-  // Resolution of "auto"; nullopt for a named recipe.
+  // nullopt for a named recipe.
   [[nodiscard]] const std::optional<RecipeChoice>& choice() const noexcept { return choice_; }
 
  private:

@@ -1,9 +1,8 @@
 #pragma once
-// Configuration of one training run: plain data with defaults, one struct per JSON section.
+// Configuration of a training run: plain data with defaults, one struct per JSON section.
 //
-// The field table (train/config/field_table.h) binds every member to key, range, help text and resume policy, and is
-// the only place with key names. A config from load_run_config has passed all checks of train/check/check.h and has
-// derived values filled in (train/check/load.h).
+// The field table (train/config/fields/field.h) binds members to key, range, help text and resume policy. A config from
+// load_run_config has passed all checks (train/check/check.h) and has derived values.
 
 #include <array>
 #include <cstdint>
@@ -27,7 +26,7 @@
 namespace quench {
 
 struct RunSection {
-  std::string name;    // derived: the config's file name without extension
+  std::string name;    // derived: file name without extension
   std::string folder;  // derived: runs/<name>
 
   friend bool operator==(const RunSection&, const RunSection&) = default;
@@ -36,18 +35,18 @@ struct RunSection {
 struct ModelSection {
   enum class Init { automatic, random, load };
 
-  std::string preset;            // name of an embedded architecture, or empty
-  std::string path;              // Hugging Face model folder, or empty
+  std::string preset;            // embedded architecture, or empty
+  std::string path;              // Hugging Face folder, or empty
   Init init = Init::automatic;   // derived: load if path is set, else random
-  Json fields = Json::object();  // inline Hugging Face config.json fields; override the preset
+  Json fields = Json::object();  // inline config.json fields; override the preset
 
   friend bool operator==(const ModelSection&, const ModelSection&) = default;
 };
 
-// Entry of data.train or data.validation. `path`: file or glob pattern, resolved by expand_sources().
+// `path`: file or glob pattern, resolved by expand_sources().
 struct DataSource {
   std::string path;
-  double weight = 1.0;  // sampling weight in a mix, unnormalized
+  double weight = 1.0;  // in a mix, unnormalized
 
   friend bool operator==(const DataSource&, const DataSource&) = default;
 };
@@ -55,24 +54,24 @@ struct DataSource {
 struct DataSection {
   std::vector<DataSource> train;
   std::vector<DataSource> validation;
-  std::int64_t seq_len = 2048;  // tokens per sequence
+  std::int64_t seq_len = 2048;  // tokens
   std::string format = "auto";  // one of data_format_names()
   bool packing = true;
-  bool multipack = false;  // pack whole documents into rows, by length
+  bool multipack = false;  // whole documents packed into rows by length
   LongDocuments on_long = LongDocuments::split;
-  std::string tokenizer;  // tokenizer file or folder, "bytes", or empty: that of model.path, or of the shards
+  std::string tokenizer;  // file or folder, "bytes", or empty: of model.path or the shards
   EosPolicy eos = EosPolicy::automatic;
   SpecialText special_text = SpecialText::automatic;
   std::string text_field = "text";
-  std::map<std::string, std::string> columns;  // record field -> column name (data/text/record_columns.h)
-  std::string chat_template = "auto";          // one of chat_template_names(), or path of a .jinja file
-  std::string chat_date;                       // "2024-07-26", or empty: no date for templates
-  Json::Object chat_template_kwargs;           // default template arguments; records override
+  std::map<std::string, std::string> columns;  // record field -> column (data/text/record_columns.h)
+  std::string chat_template = "auto";          // one of chat_template_names(), or a .jinja file
+  std::string chat_date;                       // "2024-07-26"; empty: none
+  Json::Object chat_template_kwargs;           // defaults; records override
   TrainOn train_on = TrainOn::assistant;
   BadRecord on_bad_record = BadRecord::error;
   std::int64_t prefetch = 2;  // batches
   bool shuffle = true;
-  std::string cache;  // derived: <run.folder>/cache; tokenized text
+  std::string cache;  // derived: <run.folder>/cache, for tokenized text
 
   friend bool operator==(const DataSection&, const DataSection&) = default;
 };
@@ -80,30 +79,30 @@ struct DataSection {
 struct TrainingSection {
   enum class ActivationCheckpoint { none, selective, full };
 
-  // At least one is set; the run ends at the first limit reached.
+  // At least one is set; the first limit ends the run.
   std::optional<std::int64_t> steps;
   std::optional<double> epochs;
-  std::int64_t micro_batch_size = 1;              // sequences per micro-batch and rank
-  std::optional<std::int64_t> global_batch_size;  // sequences per optimizer step over all ranks; unset: no accumulation
-  double max_norm = 1.0;                          // global gradient norm limit; 0: no clipping
+  std::int64_t micro_batch_size = 1;              // sequences, per rank
+  std::optional<std::int64_t> global_batch_size;  // sequences per optimizer step, all ranks; unset: no accumulation
+  double max_norm = 1.0;                          // gradient norm limit; 0: none
   std::int64_t seed = 42;
-  DType dtype = DType::bf16;                       // f32 or bf16: parameters and activations
-  std::optional<DType> master_dtype = DType::f32;  // f32; unset: the optimizer updates bf16 parameters
-  std::optional<DType> grad_dtype;                 // f32 or bf16 accumulation; unset: automatic
+  DType dtype = DType::bf16;                       // f32 or bf16: parameters, activations
+  std::optional<DType> master_dtype = DType::f32;  // f32; unset: bf16 parameters are updated
+  std::optional<DType> grad_dtype;                 // f32 or bf16; unset: automatic
   ActivationCheckpoint activation_checkpoint = ActivationCheckpoint::none;
   bool deterministic = false;
   NonfinitePolicy on_nonfinite = NonfinitePolicy::stop;
   std::int64_t max_consecutive_skips = 10;
-  std::int64_t loss_chunk_size = 0;   // tokens per chunk of logits; 0: automatic
-  std::optional<DType> logits_dtype;  // f32 or bf16 logits in bf16 training; unset: automatic
-  std::int64_t offload_layers = 0;    // layers whose largest activation is offloaded to host memory
-  // Layers that recompute the same activation under selective recompute.
+  std::int64_t loss_chunk_size = 0;   // tokens; 0: automatic
+  std::optional<DType> logits_dtype;  // f32 or bf16, in bf16 training; unset: automatic
+  std::int64_t offload_layers = 0;    // largest activation offloaded to host memory
+  // The same activation recomputed, under selective recompute.
   std::int64_t recompute_mlp_layers = 0;
-  std::int64_t threads = 0;  // CPU threads per rank; 0: all available to the process
+  std::int64_t threads = 0;  // per rank; 0: all available to the process
   // MoE auxiliary losses (core/ops/experts/router.h), means over layers and tokens.
   std::optional<double> router_balance_loss;  // unset: from config.json
   double router_z_loss = 0;
-  // Update rate of the router's expert bias (auxiliary-loss-free balancing); unset: 0.001 if the model has one.
+  // Update rate of the router's expert bias; unset: 0.001 if the model has one.
   std::optional<double> router_bias_speed;
 
   friend bool operator==(const TrainingSection&, const TrainingSection&) = default;
@@ -115,68 +114,68 @@ struct OptimizerSection {
   std::array<double, 2> betas = {0.9, 0.95};
   double eps = 1e-8;
   double weight_decay = 0.1;
-  DType state = DType::f32;         // f32 or bf16 moments
-  bool stochastic_rounding = true;  // for writes of bf16 parameters (no master weights) and bf16 moments
-  double offload_ratio = 0;         // fraction of moments and master weights offloaded to host memory
+  DType state = DType::f32;         // moments: f32 or bf16
+  bool stochastic_rounding = true;  // on writes of bf16 parameters (no master weights) and moments
+  double offload_ratio = 0;         // fraction of moments and master weights in host memory
   std::vector<std::string> decay_exclude = {"*norm.weight", "*.bias"};  // globs over parameter names
   std::optional<double> momentum;                                       // unset: the optimizer's default
   std::optional<bool> nesterov;
-  std::vector<std::string> muon_exclude = {"*embed_tokens*", "lm_head*"};  // matrices updated by AdamW under muon
+  std::vector<std::string> muon_exclude = {"*embed_tokens*", "lm_head*"};  // matrices under AdamW
 
   friend bool operator==(const OptimizerSection&, const OptimizerSection&) = default;
 };
 
-// Schedule: nn/optim/lr_schedule.h; options: lr_schedule_options() below.
+// nn/optim/lr_schedule.h; lr_schedule_options() below.
 struct LrScheduleSection {
   std::string name = "cosine";  // one of lr_schedules()
   std::int64_t warmup_steps = 0;
   std::optional<std::int64_t> decay_steps;
-  std::optional<double> decay_ratio;                // decay_steps as a fraction of all steps; mutually exclusive
+  std::optional<double> decay_ratio;                // fraction of all steps; excludes decay_steps
   LrDecayShape decay_shape = LrDecayShape::linear;  // for schedules without a fixed shape
-  double min_lr_ratio = 0.1;                        // final / peak learning rate
+  double min_lr_ratio = 0.1;                        // final / peak
 
   friend bool operator==(const LrScheduleSection&, const LrScheduleSection&) = default;
 };
 
 struct RecipeSection {
   struct Filter {
-    std::vector<std::string> include;  // globs over module names; empty: every linear layer
+    std::vector<std::string> include;  // globs over module names; empty: all linear layers
     std::vector<std::string> exclude = {"lm_head"};
-    std::int64_t skip_first_layers = 0;  // decoder layers in high precision
+    std::int64_t skip_first_layers = 0;  // decoder layers
     std::int64_t skip_last_layers = 0;
 
     friend bool operator==(const Filter&, const Filter&) = default;
   };
 
-  // Rounding of output gradients to float8.
+  // Of output gradients to float8.
   enum class GradientRounding { nearest, stochastic };
 
   std::string name = "bf16";
   Filter filter;
-  bool emulate = false;              // f32 GEMMs of dequantized operands, on any device
-  bool pad = false;                  // pad layers whose sizes the tensor cores do not support
+  bool emulate = false;              // f32 GEMMs of dequantized operands, any device
+  bool pad = false;                  // layer sizes not supported by tensor cores
   std::optional<bool> keep_weights;  // cache quantized weights; unset: for several small micro-batches
   std::vector<std::string> fast_accumulation = {"forward"};
   std::vector<std::string> high_precision_gemms;
   GradientRounding gradient_rounding = GradientRounding::nearest;
-  std::string mx_scale = "rceil";  // a name of MxScaleMode
-  double high_precision_tail = 0;  // fraction of steps, at the end, in high precision
-  // QAT weight bits; unset: the recipe's default.
+  std::string mx_scale = "rceil";  // of MxScaleMode
+  double high_precision_tail = 0;  // last fraction of steps
+  // QAT; unset: the recipe's default.
   std::optional<std::int64_t> weight_bits;
   std::optional<std::int64_t> group_size;
   bool asymmetric_weights = false;
   bool learned_scales = false;
-  double scale_lr = 1e-2;  // learned scales: peak relative learning rate
-  // Embedding table; without bits it stays in high precision.
+  double scale_lr = 1e-2;  // peak, relative
+  // Without bits: high precision.
   std::optional<std::int64_t> embedding_bits;
   std::optional<std::int64_t> embedding_group_size;
-  std::int64_t start_step = 0;            // initial steps without the recipe
-  std::optional<std::int64_t> stop_step;  // last step with the recipe; unset: no limit
+  std::int64_t start_step = 0;            // first steps without the recipe
+  std::optional<std::int64_t> stop_step;  // last step with the recipe; unset: none
 
   friend bool operator==(const RecipeSection&, const RecipeSection&) = default;
 };
 
-// checkpoint.resume: one of three words, a saved step number, or a checkpoint folder.
+// One of three words, a saved step number, or a checkpoint folder.
 struct ResumeFrom {
   enum class Mode { automatic, never, must, step, path };
 
@@ -190,14 +189,14 @@ struct ResumeFrom {
 struct CheckpointSection {
   bool enable = true;
   std::string folder;            // derived: <run.folder>/checkpoints
-  std::int64_t interval = 500;   // steps; 0: only the final one and on signals
+  std::int64_t interval = 500;   // steps; 0: only final and on signals
   std::int64_t keep_latest = 3;  // 0: all
   bool async = true;
   ResumeFrom resume;
   bool save_final = true;
   OnSaveError on_save_error = OnSaveError::keep_training;
-  bool verify = true;                      // verify stored hashes on load
-  std::vector<std::string> allow_changes;  // keys allowed to differ from the checkpoint's config (config_diff.h)
+  bool verify = true;                      // hashes, on load
+  std::vector<std::string> allow_changes;  // keys that may differ from the checkpoint's config (config_diff.h)
 
   friend bool operator==(const CheckpointSection&, const CheckpointSection&) = default;
 };
@@ -205,7 +204,7 @@ struct CheckpointSection {
 struct MetricsSection {
   std::int64_t log_every = 10;      // steps
   std::int64_t health_every = 100;  // steps; 0: never
-  std::int64_t profile_step = 0;    // step with per-op timing; 0: none
+  std::int64_t profile_step = 0;    // per-op timing; 0: none
   bool tensorboard = true;
   bool jsonl = true;
   ProgressDisplay progress = ProgressDisplay::automatic;
@@ -216,11 +215,11 @@ struct MetricsSection {
 };
 
 struct EvaluationSection {
-  std::int64_t interval = 500;                   // steps; derived: 0 (off) if data.validation is empty
-  std::int64_t steps = 50;                       // batches; 0: whole validation set
+  std::int64_t interval = 500;                   // steps; derived: 0 (off) without data.validation
+  std::int64_t steps = 50;                       // batches; 0: all
   std::optional<std::int64_t> micro_batch_size;  // unset: training.micro_batch_size
-  std::vector<std::string> prompts;              // prompts completed at every evaluation
-  std::int64_t sample_tokens = 64;               // max new tokens per prompt
+  std::vector<std::string> prompts;              // completed at every evaluation
+  std::int64_t sample_tokens = 64;               // per prompt, at most
   double sample_temperature = 0;                 // 0: greedy
 
   friend bool operator==(const EvaluationSection&, const EvaluationSection&) = default;
@@ -229,12 +228,12 @@ struct EvaluationSection {
 struct ExportSection {
   std::string format;      // derived: a quantized format for a given scheme, else the first of export_formats()
   std::string folder;      // derived: <run.folder>/export
-  bool overwrite = false;  // in a folder with other files: replace files of the same names, keep the rest
-  std::string dtype;       // unquantized tensors and scales: f32, bf16 or f16; derived: training.dtype
-  std::string reader;      // target of folder_readers(); empty: any
-  // Scheme derived from the recipe's simulated one, if the format supports it.
+  bool overwrite = false;  // replace files of the same names in a mixed folder
+  std::string dtype;       // unquantized tensors and scales: f32, bf16, f16; derived: training.dtype
+  std::string reader;      // of folder_readers(); empty: any
+  // Scheme: derived from the recipe's, if the format supports it.
   QuantizationSection quantization;
-  std::string sparsity;  // pruning, a name of sparsity_choices(); empty: none
+  std::string sparsity;  // of sparsity_choices(); empty: none
 
   friend bool operator==(const ExportSection&, const ExportSection&) = default;
 };
@@ -252,12 +251,12 @@ struct RunConfig {
   MetricsSection metrics;
   EvaluationSection evaluation;
   std::optional<LoraSection> lora;            // unset: full training
-  std::optional<ExportSection> export_model;  // section "export"
+  std::optional<ExportSection> export_model;  // "export"
 
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
 };
 
-// Schedule over `total_steps` optimizer steps (from training.steps or training.epochs).
+// `total_steps`: optimizer steps, by training.steps or training.epochs.
 [[nodiscard]] LrScheduleOptions lr_schedule_options(const RunConfig& config, std::int64_t total_steps);
 
 }  // namespace quench

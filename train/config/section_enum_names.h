@@ -1,5 +1,4 @@
 #pragma once
-// Names of config-only enums.
 
 #include "core/system/enum_names.h"
 #include "train/config/run_config.h"

@@ -15,7 +15,7 @@ Json typed_schema(std::string_view type) {
   return Json(Json::Object{{"type", type}});
 }
 
-// 3 as "3", 0.5 as "0.5": limits in messages and schemas.
+// 3 as "3", 0.5 as "0.5".
 Json bound(double value) {
   const bool integral = value == std::floor(value) && std::abs(value) < 9007199254740992.0;
   return integral ? Json(static_cast<std::int64_t>(value)) : Json(value);

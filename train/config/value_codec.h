@@ -1,6 +1,6 @@
 #pragma once
-// Parsing and serialization of config value types. No implicit conversion: true is not 1, 16.7 is not 16, "3" is not 3;
-// only integers are accepted as floating-point numbers.
+// Config value types to and from JSON. No implicit conversion (true is not 1, "3" is not 3), except of integers to
+// floating-point numbers.
 
 #include <array>
 #include <optional>
@@ -17,15 +17,14 @@ namespace quench {
 
 using ReadError = std::optional<ValueError>;
 
-// `3 (integer)`, `"3" (string)`, `null`, `an array`, ... for messages; long strings are truncated.
+// `3 (integer)`, `"3" (string)`, `null`, `an array`; truncated.
 [[nodiscard]] std::string describe(const Json& value);
 // "expected <type>, got <describe(value)>"
 [[nodiscard]] ValueError wrong_value(const std::string& type, const Json& value, std::string suggestion = {});
-// "a, b, c"
 [[nodiscard]] std::string join(const std::vector<std::string>& words, std::string_view separator = ", ");
 
 // Codec<T> of a type under a rule:
-//   type(rule)                 type name in messages and documents
+//   type(rule)                 type name for messages and documents
 //   kind                       parsing of override text
 //   schema(rule)               JSON Schema
 //   read(value, rule, target)  sets target and returns nullopt, or the error
@@ -96,7 +95,6 @@ struct Codec<std::vector<DataSource>> {
   static Json write(const std::vector<DataSource>& value, const ValueRule& rule);
 };
 
-// JSON object with any members.
 template <>
 struct Codec<Json::Object> {
   static constexpr ValueKind kind = ValueKind::json;
@@ -159,7 +157,7 @@ struct Codec<std::optional<T>> {
   }
 };
 
-// Names from core/system/enum_names.h.
+// core/system/enum_names.h.
 template <class E>
 requires std::is_enum_v<E>
 struct Codec<E> {

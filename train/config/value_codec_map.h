@@ -1,5 +1,5 @@
 #pragma once
-// Objects with pattern keys and values of one type: {"o_proj": 8, "*.layers.0.*": 4}.
+// Pattern keys, values of one type: {"o_proj": 8, "*.layers.0.*": 4}.
 
 #include <map>
 

@@ -1,4 +1,4 @@
-// Values with several forms: data sources and the checkpoint to resume from.
+// Values with several forms.
 
 #include <limits>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Calibration token sequences, read like evaluation documents.
+// Calibration sequences, read like evaluation documents.
 
 #include <memory>
 
@@ -8,10 +8,9 @@
 
 namespace quench {
 
-// First section.calibration_samples sequences of the concatenated documents, all of full length. Null if the section
-// names no files. `no_tokenizer`: reason for a missing tokenizer, if not absent from the model folder. Throws
-// bad_config for too few sequences (with their number) or sequences longer than the context, and errors of
-// read_evaluation_data().
+// First section.calibration_samples full-length sequences of the concatenated documents. Null without files.
+// `no_tokenizer`: reason for a missing tokenizer. Throws bad_config for too few sequences (with their number) or
+// sequences longer than the context, and errors of read_evaluation_data().
 [[nodiscard]] std::shared_ptr<const CalibrationData> read_calibration_data(const QuantizationSection& section,
                                                                            const Tokenizer* tokenizer,
                                                                            const nn::ModelConfig& model,

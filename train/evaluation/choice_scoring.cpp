@@ -12,10 +12,9 @@
 namespace quench {
 namespace {
 
-// Delimiter between context and continuation.
 constexpr std::string_view kDelimiter = " ";
 
-// Last window + 1 tokens of context and continuation; only the continuation is scored.
+// Last window + 1 tokens; only the continuation is scored.
 ScoringWindow window_of(std::vector<std::int32_t> context, const std::vector<std::int32_t>& continuation,
                         std::int64_t window) {
   context.insert(context.end(), continuation.begin(), continuation.end());
@@ -34,7 +33,7 @@ struct Mean {
   double error = std::numeric_limits<double>::quiet_NaN();
 };
 
-// Mean of `hits` ones among `count` zeros and ones; error from the sample standard deviation.
+// `hits` ones among `count` zeros and ones; error by the sample standard deviation.
 Mean mean_of(std::int64_t hits, std::int64_t count) {
   const auto n = static_cast<double>(count);
   Mean mean{.value = static_cast<double>(hits) / n};
@@ -83,7 +82,7 @@ ChoiceReport choice_report(std::span<const ChoiceItem> items, std::span<const st
     std::vector<double> normalized;
     for (std::size_t c = 0; c < likelihoods.size(); ++c)
       normalized.push_back(likelihoods[c] / static_cast<double>(jinja::character_count(items[i].choices[c])));
-    // First of the largest values.
+    // First of the largest.
     const auto best = [](const std::vector<double>& values) {
       return static_cast<std::size_t>(std::ranges::max_element(values) - values.begin());
     };

@@ -30,7 +30,7 @@ std::vector<std::string> texts_at(const Json& record, std::string_view key) {
   return texts;
 }
 
-// An integer, or its text as in the hub's HellaSwag.
+// Integer, or its text as in the hub's HellaSwag.
 std::size_t index_at(const Json& record, std::string_view key, std::size_t choices) {
   const Json* value = record.find(key);
   if (value == nullptr) reject(fmt::format("no field \"{}\"", key));

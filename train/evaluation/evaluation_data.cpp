@@ -12,10 +12,10 @@ namespace {
 
 using DocumentSink = std::function<void(const ScoredDocument&)>;
 
-// Tokens per file read.
+// Per read.
 constexpr std::uint64_t kBlockTokens = std::uint64_t{1} << 20;
 
-// Token id records; no tokenizer needed.
+// Token ids, without a tokenizer.
 void read_token_records(const std::filesystem::path& path, const EvaluationData& data, const nn::ModelConfig& model,
                         const DocumentSink& each) {
   ReaderOptions options = data.reader;
@@ -71,7 +71,7 @@ void read_documents(const std::filesystem::path& path, const EvaluationData& dat
   }
 }
 
-// Documents of token files, of any length.
+// Token files; documents of any length.
 class ShardDocuments {
  public:
   ShardDocuments(const std::vector<std::string>& files, const EvaluationData& data, const Tokenizer* tokenizer,
@@ -89,7 +89,7 @@ class ShardDocuments {
       source_->read(begin, block);
       starts.clear();
       source_->find_document_starts(begin, block, starts);
-      // A block's first token is not among its starts, even if a document begins there.
+      // A block's first token is not among its starts.
       if (begin > 0 && starts_at(begin)) starts.insert(starts.begin(), begin);
       std::size_t done = 0;
       for (const std::uint64_t start : starts) {
@@ -152,9 +152,9 @@ class ShardDocuments {
   const DocumentSink& each_;
   const std::function<bool()>& enough_;
   std::unique_ptr<TokenStream> source_;
-  std::vector<std::int32_t> tokens_;  // current document
+  std::vector<std::int32_t> tokens_;  // of the document
   std::vector<std::uint8_t> targets_;
-  std::uint64_t first_ = 0;  // its first token in the stream
+  std::uint64_t first_ = 0;  // in the stream
 };
 
 }  // namespace

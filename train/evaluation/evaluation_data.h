@@ -1,5 +1,5 @@
 #pragma once
-// Tokenized evaluation documents from text, records and token files.
+// Tokenized evaluation documents from text, records, token files.
 
 #include <functional>
 #include <string>
@@ -15,24 +15,22 @@
 namespace quench {
 
 struct EvaluationData {
-  std::vector<std::string> files;  // glob patterns and folders
+  std::vector<std::string> files;  // globs and folders
   DataSplit split = DataSplit::validation;
-  // One of data_format_names() (data/sampling/data_formats.h). Automatic: text, records or tokens by the first bytes or
-  // the file name.
+  // One of data_format_names(). Automatic: by the first bytes or the file name.
   std::string format = "auto";
-  ReaderOptions reader{};  // its format is overridden by `format`
-  // Adds the tokenizer's special tokens to texts, except to texts that already begin with the prefix token's text
-  // (lm-evaluation-harness default).
+  ReaderOptions reader{};  // `format` takes precedence over its format
+  // Adds the tokenizer's special tokens to texts, unless they begin with the prefix token's text
+  // (lm-evaluation-harness).
   bool special_tokens = true;
-  // Reason for a missing tokenizer, for the error on text input.
+  // For errors on text input.
   std::string no_tokenizer = no_tokenizer_text();
-  // Polled after each document; true stops reading. Empty: read all.
+  // Polled after each document; true stops reading.
   std::function<bool()> enough = {};
 };
 
-// Emits every document, those of token files last. Chats and token records keep their target masks, as in training.
-// Token files need no tokenizer; with one, their text is decoded. Throws readers' errors, bad_config for text without a
-// tokenizer.
+// Every document, token files last. Chats and token records keep their target masks. Token files need no tokenizer;
+// with one, their text is decoded. Throws readers' errors, bad_config for text without a tokenizer.
 void read_evaluation_data(const EvaluationData& data, const Tokenizer* tokenizer, const nn::ModelConfig& model,
                           const std::function<void(const ScoredDocument&)>& each);
 

@@ -60,7 +60,7 @@ void PerplexityMeter::add(const ScoredDocument& document) {
   QUENCH_CHECK(targets.empty() || targets.size() == tokens.size(), "PerplexityMeter: {} tokens, {} targets",
                tokens.size(), targets.size());
   if (tokens.empty()) return;
-  std::int64_t skipped = 0;  // tokens before those of the windows
+  std::int64_t skipped = 0;  // tokens before the windows' tokens
   const auto score = [&](ScoringWindow window) {
     if (!targets.empty())
       for (std::size_t i = 0; i < window.targets.size(); ++i)

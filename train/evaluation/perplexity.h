@@ -13,31 +13,31 @@ namespace quench {
 
 struct PerplexityReport {
   std::int64_t documents = 0;
-  std::int64_t tokens = 0;  // predicted tokens
-  std::int64_t words = 0;   // words of the documents' texts (count_words); 0: unknown
+  std::int64_t tokens = 0;  // predicted
+  std::int64_t words = 0;   // count_words of the texts; 0: unknown
   std::int64_t bytes = 0;   // UTF-8 bytes; 0: unknown
-  double nll = 0;           // sum of -log p over all tokens, nats
+  double nll = 0;           // -log p over all tokens, nats
 
   // NaN if the count is 0.
   [[nodiscard]] double loss() const;              // nll / tokens
   [[nodiscard]] double token_perplexity() const;  // exp(nll / tokens)
-  [[nodiscard]] double word_perplexity() const;   // exp(nll / words): independent of the tokenizer
+  [[nodiscard]] double word_perplexity() const;   // exp(nll / words): tokenizer-independent
   [[nodiscard]] double byte_perplexity() const;   // exp(nll / bytes)
   [[nodiscard]] double bits_per_byte() const;     // nll / bytes / ln 2
 };
 
 struct PerplexityOptions {
-  std::int64_t window = 0;  // context length in tokens
-  // 0: rolling windows of lm-evaluation-harness. > 0: strided windows of the Transformers perplexity guide.
+  std::int64_t window = 0;  // context, tokens
+  // 0: rolling windows of lm-evaluation-harness; > 0: strided windows of the Transformers perplexity guide.
   std::int64_t stride = 0;
-  // Token before a document's first token in rolling windows; unset: the first token is not scored.
+  // Precedes a document in rolling windows; unset: the first token is not scored.
   std::optional<std::int32_t> prefix;
 };
 
 struct ScoredDocument {
   std::span<const std::int32_t> tokens;
-  std::span<const std::uint8_t> targets;  // one flag per token, 0: context only; empty: all are scored
-  std::optional<std::string_view> text;   // decoded text, if known
+  std::span<const std::uint8_t> targets;  // per token, 0: context only; empty: all scored
+  std::optional<std::string_view> text;   // decoded, if known
 };
 
 class PerplexityMeter {
@@ -56,7 +56,7 @@ class PerplexityMeter {
   bool text_known_ = true;
 };
 
-// Word count of lm-evaluation-harness: pieces of re.split(r"\s+", text).
+// As lm-evaluation-harness: pieces of re.split(r"\s+", text).
 [[nodiscard]] std::int64_t count_words(std::string_view text);
 
 }  // namespace quench

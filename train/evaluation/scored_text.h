@@ -1,5 +1,4 @@
 #pragma once
-// Tokenized evaluation documents.
 
 #include <cstdint>
 #include <optional>
@@ -12,18 +11,17 @@
 
 namespace quench {
 
-// Token before a text in training: BOS, else EOS of the tokenizer; without a tokenizer those of the model; nullopt if
-// unknown.
+// Token before a text in training: the tokenizer's BOS, else EOS; without a tokenizer the model's; nullopt if unknown.
 [[nodiscard]] std::optional<std::int32_t> prefix_token(const Tokenizer* tokenizer, const nn::ModelConfig& model);
 
-// Encodes texts with the tokenizer's special tokens, except texts that already begin with the prefix token's text (as
-// lm-evaluation-harness). The tokenizer must outlive it.
+// Encodes with the tokenizer's special tokens, unless a text begins with the prefix token's text
+// (lm-evaluation-harness). The tokenizer must outlive it.
 class ScoredText {
  public:
-  // Without `special_tokens` no tokens are added (add_bos_token=False in lm-evaluation-harness).
+  // Without `special_tokens` none are added (add_bos_token=False).
   ScoredText(const Tokenizer& tokenizer, const nn::ModelConfig& model, bool special_tokens);
 
-  // Without `parse_special`, special-token text is encoded as plain text.
+  // Without `parse_special`, special-token text is plain text.
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text, bool parse_special = true) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace quench {
 namespace {
 
-// Window that predicts tokens[begin, end); targets before `scored` are context only.
+// Predicts tokens[begin, end); targets before `scored` are context.
 ScoringWindow window_of(std::span<const std::int32_t> tokens, std::int64_t begin, std::int64_t end,
                         std::int64_t scored) {
   ScoringWindow w;

@@ -1,5 +1,5 @@
 #pragma once
-// Log-likelihood scoring of token sequences in windows.
+// Log-likelihood of token sequences in windows.
 
 #include <cstdint>
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace quench {
 
-// One window: targets[i] is predicted from inputs[0..i].
+// targets[i] is predicted from inputs[0..i].
 struct ScoringWindow {
   std::vector<std::int32_t> inputs;
   std::vector<std::int32_t> targets;  // same length; kIgnoreLabel: not scored
@@ -22,32 +22,31 @@ struct ScoringWindow {
 
 using WindowSink = std::function<void(ScoringWindow window)>;
 
-// Rolling windows of lm-evaluation-harness with one token of context: the first predicts tokens[0..L) from `prefix`,
-// tokens[0..L-1); each later one the next L tokens from the token before each. The last window is shifted back to full
-// length; its already scored tokens are context. Every token is scored once.
+// lm-evaluation-harness, one token of context: the first window predicts tokens[0..L) from `prefix`, tokens[0..L-1);
+// later ones the next L tokens from the token before each. The last is shifted back to full length, scored tokens being
+// context. Every token is scored once.
 void rolling_windows(std::span<const std::int32_t> tokens, std::int32_t prefix, std::int64_t window,
                      const WindowSink& sink);
 
-// Strided windows of the Transformers perplexity guide: tokens[0..L), tokens[S..S+L), ... up to the first that reaches
-// the end. Each scores tokens not seen by earlier windows, except a window's first token, which has no context. 1 <=
-// stride <= window.
+// Transformers perplexity guide: tokens[0..L), tokens[S..S+L), ... up to the first that reaches the end. Each scores
+// tokens not seen before, except its first token. 1 <= stride <= window.
 void strided_windows(std::span<const std::int32_t> tokens, std::int64_t window, std::int64_t stride,
                      const WindowSink& sink);
 
-// Called per window in insertion order with its document and its sum of -log p over targets, in nats.
+// Per window in insertion order: document, sum of -log p over targets in nats.
 using ScoreSink = std::function<void(std::int64_t document, double nll)>;
 
-// Sum of window scores. Windows are packed into forward passes without cross-window attention.
+// Windows are packed into forward passes without cross-window attention.
 class WindowScorer {
  public:
-  // `unit`: noun for a document in errors. Forward passes have at most `tokens_per_pass` tokens, or one window.
+  // `unit`: noun for a document in errors. Passes have at most `tokens_per_pass` tokens, or one window.
   explicit WindowScorer(const nn::CausalLm& model, std::string_view unit = "document", ScoreSink sink = {},
                         std::int64_t tokens_per_pass = 4096)
       : model_(model), unit_(unit), sink_(std::move(sink)), tokens_per_pass_(tokens_per_pass) {}
 
-  // `document`: index for errors. Throws nonfinite naming document and token for a NaN or infinite loss.
+  // `document`: for errors. Throws nonfinite naming document and token for a NaN or infinite loss.
   void add(ScoringWindow window, std::int64_t document);
-  // Scores pending windows. Returns the sum of -log p over all targets so far, in nats.
+  // Scores pending windows. Sum of -log p over all targets so far, in nats.
   double finish();
   [[nodiscard]] std::int64_t targets() const noexcept { return targets_; }
 

@@ -40,7 +40,6 @@ EvaluationMetrics validate(const nn::CausalLm& model, std::shared_ptr<const Data
     loss = sums.data<double>()[0];
     metrics.tokens = static_cast<std::int64_t>(sums.data<double>()[1]);
   }
-  // No mean without targets.
   const double mean = metrics.tokens > 0 ? loss / static_cast<double>(metrics.tokens) : std::nan("");
   metrics.values = {{"loss", mean}, {"perplexity", std::exp(mean)}};
   metrics.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

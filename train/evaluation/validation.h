@@ -1,5 +1,4 @@
 #pragma once
-// Validation loss during training.
 
 #include <memory>
 
@@ -12,12 +11,12 @@ namespace quench {
 
 struct ValidationOptions {
   std::int64_t micro_batch_size = 1;
-  std::int64_t batches = 0;  // leading batches of the set; 0: all
+  std::int64_t batches = 0;  // leading ones; 0: all
   std::int64_t loss_chunk_rows = 0;
   const distributed::Ranks* ranks = nullptr;  // not null: batches are split over ranks, all get the result
 };
 
-// Mean cross-entropy over all valid tokens, and its exponential. Does not modify the model.
+// Mean cross-entropy over valid tokens, and its exponential. Does not modify the model.
 [[nodiscard]] EvaluationMetrics validate(const nn::CausalLm& model, std::shared_ptr<const Dataset> data,
                                          const ValidationOptions& options);
 

@@ -36,7 +36,7 @@ void AppendFile::append(std::string_view bytes) {
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0) {
       const int error = errno;
-      // Best effort: on failure, readers skip the partial last record.
+      // Best effort: readers skip a partial last record.
       if (done > 0) [[maybe_unused]]
         const int result = ::ftruncate(file_, info.st_size);
       fail("write", error);

@@ -32,7 +32,7 @@ std::string one_line(std::string_view text, std::size_t max_bytes) {
     const std::string_view character = std::string_view(clean).substr(i, length);
     if (line.size() + length > max_bytes) return line + "...";
     const auto lead = static_cast<unsigned char>(character[0]);
-    // C0 controls, DEL, and C1 controls U+0080 .. U+009F, which some terminals interpret.
+    // C0, DEL, and C1 (U+0080 .. U+009F), which some terminals interpret.
     const bool control =
         lead < 0x20 || lead == 0x7F || (lead == 0xC2 && static_cast<unsigned char>(character[1]) < 0xA0);
     if (control)
@@ -69,7 +69,7 @@ void ConsoleSink::progress(const Progress& progress) {
   const bool last = progress.total_steps > 0 && progress.step >= progress.total_steps;
   if (!last && !bar_.empty() && now - drawn_ < kRedrawInterval) return;
   drawn_ = now;
-  // Last column unused: some terminals wrap a full line.
+  // Some terminals wrap a full line.
   draw(render_progress_bar(progress, terminal_columns(options_.terminal) - 1, unicode_));
 }
 
@@ -88,7 +88,7 @@ void ConsoleSink::print(const std::string& line) {
   if (!bar.empty()) draw(bar);
 }
 
-// The cursor returns to the first column, so that other log messages start there.
+// Back in the first column for other messages.
 void ConsoleSink::draw(const std::string& bar) {
   const int excess = progress_bar_columns(bar_) - progress_bar_columns(bar);
   const std::string blanks(static_cast<std::size_t>(excess > 0 ? excess : 0), ' ');

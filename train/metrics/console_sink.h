@@ -1,6 +1,6 @@
 #pragma once
-// Console metrics: one line per record on standard output, progress bar on standard error if it is a terminal. No
-// colour and no escape sequences, so that piped output is identical.
+// Console metrics: one line per record on standard output, progress bar on standard error if a terminal. No colours or
+// escape sequences: piped output is identical.
 
 #include <chrono>
 #include <functional>
@@ -13,10 +13,10 @@ namespace quench {
 enum class ProgressDisplay { automatic, on, off };
 
 struct ConsoleOptions {
-  int output = 1;  // descriptor for lines, unless `print` is set
+  int output = 1;  // for lines, unless `print` is set
   std::function<void(std::string_view)> print = {};
-  int terminal = 2;  // descriptor for the progress bar
-  // automatic: on if `terminal` is a terminal. Launcher workers write to pipes, hence no bar.
+  int terminal = 2;  // for the bar
+  // automatic: if `terminal` is one; launcher workers write to pipes.
   ProgressDisplay progress = ProgressDisplay::automatic;
 };
 
@@ -42,12 +42,11 @@ class ConsoleSink final : public MetricsSink {
   ConsoleOptions options_;
   bool show_bar_ = false;
   bool unicode_ = false;
-  std::string bar_;  // current terminal content; empty when erased
+  std::string bar_;  // on the terminal; empty when erased
   std::chrono::steady_clock::time_point drawn_{};
 };
 
-// Single-line text: line breaks and control characters become blanks, invalid UTF-8 U+FFFD; truncated to max_bytes with
-// an ellipsis.
+// Line breaks and control characters become blanks, invalid UTF-8 U+FFFD; truncated to max_bytes with an ellipsis.
 [[nodiscard]] std::string one_line(std::string_view text, std::size_t max_bytes);
 
 }  // namespace quench

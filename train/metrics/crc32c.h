@@ -10,7 +10,7 @@ namespace quench {
 // crc32c("123456789") == 0xE3069283
 [[nodiscard]] std::uint32_t crc32c(std::string_view bytes) noexcept;
 
-// Masked form of TFRecord files: rotated right by 15 bits plus 0xA282EAD8, for data that contain checksums.
+// Masked as in TFRecord files: rotated right by 15 bits plus 0xA282EAD8.
 [[nodiscard]] constexpr std::uint32_t mask_crc32c(std::uint32_t crc) noexcept {
   return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u;
 }

@@ -12,7 +12,6 @@
 namespace quench {
 namespace {
 
-// Field numbers of the messages in use.
 enum EventField { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7 };
 enum SummaryField { kValue = 1 };
 enum ValueField { kTag = 1, kSimpleValue = 2, kTensor = 8, kMetadata = 9 };
@@ -20,7 +19,7 @@ enum TensorField { kDtype = 1, kShape = 2, kStringValue = 8 };
 constexpr std::uint64_t kSessionStart = 1;
 constexpr std::uint64_t kDtString = 7;
 
-// Protobuf message builder. Wire types: 0 varint, 1 64-bit, 2 length-delimited, 5 32-bit.
+// Protobuf wire types: 0 varint, 1 64-bit, 2 length-delimited, 5 32-bit.
 class Message {
  public:
   Message& varint(int field, std::uint64_t value) {

@@ -1,10 +1,10 @@
 #pragma once
-// TensorBoard event files: TFRecord framing of protobuf `Event` messages, without a protobuf dependency.
+// TensorBoard event files: TFRecords of protobuf `Event` messages, without protobuf.
 //
 // Record: u64 length, u32 masked CRC-32C of the length bytes, payload, u32 masked CRC-32C of the payload; little-endian
-// (tensorflow/core/lib/io/record_writer.h). The first payload has file_version "brain.Event:2"
-// (tensorflow/core/util/event.proto, framework/summary.proto). Each call appends whole records in one write; a
-// truncated file is readable up to its last complete record.
+// (tensorflow/core/lib/io/record_writer.h). First payload: file_version "brain.Event:2"
+// (tensorflow/core/util/event.proto, framework/summary.proto). Each call appends whole records in one write: a
+// truncated file is readable up to its last complete one.
 
 #include <cstdint>
 #include <filesystem>
@@ -18,22 +18,22 @@ namespace quench {
 
 struct ScalarSummary {
   std::string_view tag;
-  double value = 0;  // stored as f32; NaN and infinities allowed
+  double value = 0;  // as f32; NaN and infinities allowed
 };
 
-// "events.out.tfevents.<unix time>.<host>.<process id>.<n>": unique; TensorBoard recognises "tfevents".
+// "events.out.tfevents.<unix time>.<host>.<process id>.<n>": unique.
 [[nodiscard]] std::string event_file_name(double unix_time);
 
 class EventFile {
  public:
-  // Creates `path` and writes the version record.
+  // Writes the version record.
   EventFile(const std::filesystem::path& path, double unix_time);
 
-  // All scalars of a step in one record.
+  // In one record.
   void scalars(std::int64_t step, double unix_time, std::span<const ScalarSummary> values);
-  // Markdown for TensorBoard's text panel.
+  // Text panel.
   void text(std::int64_t step, double unix_time, std::string_view tag, std::string_view markdown);
-  // Makes TensorBoard drop data of earlier files from this step on.
+  // TensorBoard drops data of earlier files from this step on.
   void restart(std::int64_t step, double unix_time);
   void close() { file_.close(); }
 

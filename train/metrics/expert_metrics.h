@@ -1,5 +1,4 @@
 #pragma once
-// Expert load of one logged step.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,9 +12,9 @@ namespace quench {
 struct ExpertMetrics {
   std::int64_t step = 0;
   std::vector<nn::ExpertLoad::Layer> layers;
-  double unix_time = 0;  // as in StepMetrics
+  double unix_time = 0;  // see StepMetrics
 
-  // Max/mean expert load of the worst layer; 1 when balanced.
+  // Max/mean load of the worst layer; 1: balanced.
   [[nodiscard]] double imbalance() const {
     double worst = 0;
     for (const nn::ExpertLoad::Layer& layer : layers) worst = std::max(worst, layer.imbalance());
@@ -23,7 +22,7 @@ struct ExpertMetrics {
   }
 };
 
-// Record of experts.jsonl (json_lines_sink.h).
+// experts.jsonl (json_lines_sink.h).
 [[nodiscard]] Json to_json(const ExpertMetrics& metrics);
 
 }  // namespace quench

@@ -38,10 +38,10 @@ std::vector<HealthFinding> find_faults(std::span<const OperandHealth> operands) 
     if (!health.finite()) findings.push_back({HealthFault::nonfinite, &health});
   std::ranges::sort(findings, {}, [](const HealthFinding& finding) { return finding.operand->order; });
   for (const OperandHealth& health : operands) {
-    if (!health.finite()) continue;  // other values are undefined
+    if (!health.finite()) continue;  // others are undefined
     if (health.saturated_share() > kMaxSaturatedShare) findings.push_back({HealthFault::saturation, &health});
     if (health.underflow_share() > kMaxUnderflowShare) findings.push_back({HealthFault::underflow, &health});
-    // Also if noise exceeds the signal, including NaN.
+    // Noise may exceed the signal or be NaN.
     const bool enough = health.error.sqnr() >= recipes::dense_sqnr(health.format, health.stochastic) - kMaxSqnrLoss;
     if (!enough && health.error.noise != 0) findings.push_back({HealthFault::noise, &health});
   }
@@ -97,7 +97,7 @@ std::string HealthLog::first_nonfinite(std::int64_t step, MetricsLog& log, const
 void HealthLog::warn(std::int64_t step, std::span<const OperandHealth> operands) {
   std::size_t fresh = 0, nonfinite = 0;
   for (const HealthFinding& finding : find_faults(operands)) {
-    // Non-finite operands after the first are consequences.
+    // Later non-finite operands are consequences.
     if (finding.fault == HealthFault::nonfinite && nonfinite++ > 0) continue;
     if (!reported_.emplace(finding.operand->layer, finding.operand->operand, finding.fault).second) continue;
     if (fresh++ < kMaxWarnings) QUENCH_LOG_WARN("step {}: {}", step, describe(finding));

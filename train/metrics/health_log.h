@@ -1,5 +1,5 @@
 #pragma once
-// Quantization health of a low-precision run: measurement schedule, logging and warnings.
+// Quantization health: measurement schedule, logging, warnings.
 
 #include <cstdint>
 #include <functional>
@@ -17,22 +17,21 @@ namespace quench {
 
 enum class HealthFault {
   nonfinite,   // NaN or infinite values
-  saturation,  // values clipped to the format's maximum
-  underflow,   // values rounded to 0
+  saturation,  // clipped to the format's maximum
+  underflow,   // rounded to 0
   noise,       // low SQNR
 };
 
-// Maximum saturated fraction. Dynamic scaling maps the group amax to the format's maximum, so nothing is clipped; more
-// indicates a stale or wrong scale.
+// Saturated fraction. Dynamic scaling clips nothing; more indicates a stale or wrong scale.
 inline constexpr double kMaxSaturatedShare = 1e-3;
 
-// Maximum underflow fraction. If the standard deviation of an operand's bulk is the smallest normal of e4m3, 2^-6, half
-// the smallest subnormal, 2^-10, is 1/16 of it: 5% of normally distributed values round to 0 (10% in e5m2). Beyond that
-// the bulk loses bits that SQNR does not show while outliers dominate the signal.
+// Underflow fraction. With the standard deviation of the bulk at e4m3's smallest normal, 2^-6, half the smallest
+// subnormal, 2^-10, is 1/16 of it: 5% of normally distributed values round to 0 (10% in e5m2). Beyond that the bulk
+// loses bits that SQNR hides when outliers dominate.
 inline constexpr double kMaxUnderflowShare = 0.05;
 
-// Maximum SQNR below dense_sqnr(), in dB: one significand bit on average. Distributions of normal numbers other than a
-// lattice of ties stay within 3.3; more means subnormals carry the signal.
+// SQNR below dense_sqnr(), dB: one significand bit on average. Distributions of normal numbers other than a lattice of
+// ties stay within 3.3; more means subnormals.
 inline constexpr double kMaxSqnrLoss = 6.02;
 
 struct HealthFinding {
@@ -40,23 +39,23 @@ struct HealthFinding {
   const recipes::OperandHealth* operand;
 };
 
-// All faults of a step: non-finite operands first, in order of measurement, then the others by layer.
+// Non-finite operands first, in order of measurement, then others by layer.
 [[nodiscard]] std::vector<HealthFinding> find_faults(std::span<const recipes::OperandHealth> operands);
-// One line: layer, operand, fault and remedy.
+// Layer, operand, fault, remedy.
 [[nodiscard]] std::string describe(const HealthFinding& finding);
 
 class HealthLog {
  public:
-  // No measurement without a recorder or with `every` 0; else at steps 1, every, 2 every, ...
+  // None without a recorder or with `every` 0; else at steps 1, every, 2 every, ...
   HealthLog(std::shared_ptr<recipes::HealthRecorder> recorder, std::int64_t every)
       : recorder_(every > 0 ? std::move(recorder) : nullptr), every_(every) {}
 
-  // Call before the forward pass; steps are 1-based.
+  // Before the forward pass; steps are 1-based.
   void begin_step(std::int64_t step);
-  // Call after the backward pass: logs measurements, and warns of new faults.
+  // After the backward pass: logs measurements, warns of new faults.
   void end_step(std::int64_t step, MetricsLog& log);
-  // Call after end_step() for a step with non-finite loss or gradient: first non-finite operand, e.g. "input of
-  // model.layers.3.mlp.down_proj". Repeats an unmeasured step with `again`. Empty if all measured operands are finite.
+  // After end_step() of a non-finite step: first non-finite operand, e.g. "input of model.layers.3.mlp.down_proj".
+  // Repeats an unmeasured step with `again`. Empty if all measured operands are finite.
   [[nodiscard]] std::string first_nonfinite(std::int64_t step, MetricsLog& log, const std::function<void()>& again);
 
  private:
@@ -65,7 +64,7 @@ class HealthLog {
   std::shared_ptr<recipes::HealthRecorder> recorder_;
   std::int64_t every_ = 0;
   std::vector<recipes::OperandHealth> measured_;  // current step
-  // Faults are reported once per operand and run.
+  // Once per operand and run.
   std::set<std::tuple<std::string, recipes::LayerOperand, HealthFault>> reported_;
 };
 

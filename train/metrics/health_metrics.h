@@ -1,5 +1,4 @@
 #pragma once
-// Quantization errors of one step's operands, for metrics sinks.
 
 #include <cstdint>
 #include <vector>
@@ -10,10 +9,10 @@ namespace quench {
 
 struct HealthMetrics {
   std::int64_t step = 0;
-  std::vector<recipes::OperandHealth> operands;  // ordered by layer
-  double unix_time = 0;                          // as in StepMetrics
+  std::vector<recipes::OperandHealth> operands;  // by layer
+  double unix_time = 0;                          // see StepMetrics
 
-  // Over all operands; infinite if lossless, NaN for a non-finite operand.
+  // Infinite if lossless, NaN for a non-finite operand.
   [[nodiscard]] double worst_sqnr() const noexcept;
   [[nodiscard]] double most_saturated() const noexcept;
   [[nodiscard]] double most_underflow() const noexcept;

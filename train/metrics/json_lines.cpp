@@ -13,7 +13,7 @@
 namespace quench {
 namespace {
 
-// Line length limit: bounds memory for a corrupt file.
+// Against corrupt files.
 constexpr std::size_t kMaxLineBytes = std::size_t{16} << 20;
 constexpr std::size_t kWriteBytes = std::size_t{1} << 20;
 
@@ -31,7 +31,7 @@ bool is_blank(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
-// Record of a line; nullopt if invalid.
+// nullopt if invalid.
 std::optional<Json> parse_record(std::string_view line) {
   if (line.size() > kMaxLineBytes) return std::nullopt;
   try {
@@ -49,12 +49,12 @@ std::optional<Json> parse_record(std::string_view line) {
 struct Survey {
   std::size_t later = 0;
   std::size_t invalid = 0;
-  bool torn = false;  // last line without line break: an append would join it
+  bool torn = false;  // no line break at the end: an append would join it
 
   [[nodiscard]] bool clean() const { return later == 0 && invalid == 0 && !torn; }
 };
 
-// Passes lines to keep, with their line breaks, to `keep`.
+// `keep`: lines with their line breaks.
 Survey survey(const std::filesystem::path& path, std::int64_t resume_step,
               const std::function<void(std::string_view line)>& keep) {
   Survey result;
@@ -115,7 +115,7 @@ void set_aside(const std::filesystem::path& path) {
   }
 }
 
-// Makes the file appendable; returns its path.
+// Makes the file appendable.
 const std::filesystem::path& prepare(const std::filesystem::path& path, std::optional<std::int64_t> resume_step) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return path;
@@ -138,7 +138,7 @@ void JsonLines::append(const Json& record) {
 
 void JsonLines::rewind(std::int64_t step) {
   file_->close();
-  // Reopen: the file was replaced.
+  // The file was replaced.
   file_ = std::make_unique<AppendFile>(prepare(path(), step));
 }
 

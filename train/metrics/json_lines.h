@@ -1,8 +1,8 @@
 #pragma once
-// Append-only JSON Lines logs, robust to kills and resumes.
+// JSON Lines logs, robust to kills and resumes.
 //
-// One JSON object with an integer "step" per line, in write order. Lines are written whole and at once (append_file.h),
-// NaN as null: strict JSON per line at all times, except a last line truncated by a machine crash.
+// One object with an integer "step" per line, in write order, written at once (append_file.h), NaN as null: strict
+// JSON, except a last line truncated by a machine crash.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,13 +18,13 @@ namespace quench {
 
 class JsonLines {
  public:
-  // resume_step: the step to continue after (0: from the start, in the same history). Records of later steps and
-  // invalid lines are dropped by atomic file replacement, only if there are any. nullopt: new run; an existing log is
-  // renamed to "<path>.1" (or the first free number).
+  // resume_step: step to continue after (0: from the start). Records of later steps and invalid lines are dropped by
+  // atomic file replacement, if any. nullopt: new run; an existing log is renamed to "<path>.1" (or the first free
+  // number).
   JsonLines(const std::filesystem::path& path, std::optional<std::int64_t> resume_step);
 
   void append(const Json& record);
-  // Drops records of steps after `step`, like a resume.
+  // Drops records after `step`.
   void rewind(std::int64_t step);
   void close() { file_->close(); }
 
@@ -34,8 +34,8 @@ class JsonLines {
   std::unique_ptr<AppendFile> file_;
 };
 
-// Reads records in file order. Lines other than JSON objects with an integer "step" are skipped and counted in the
-// result; blank lines are not counted. Throws io or not_found for an unreadable file.
+// In file order. Lines other than objects with an integer "step" are skipped and counted in the result, except blank
+// ones. Throws io or not_found for an unreadable file.
 std::size_t read_json_lines(const std::filesystem::path& path,
                             const std::function<void(const Json& record, std::int64_t step)>& each);
 

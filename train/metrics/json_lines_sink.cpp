@@ -95,7 +95,6 @@ Json to_json(const HealthMetrics& metrics) {
     values.set("underflow", health.underflow_share());
     values.set("nonfinite", !health.finite());
     nonfinite |= !health.finite();
-    // Operands of a layer are consecutive.
     if (layers.empty() || layers.back().first != health.layer) layers.emplace_back(health.layer, Json::object());
     layers.back().second.set(to_string(health.operand), std::move(values));
   }

@@ -54,7 +54,7 @@ class JsonLinesSink final : public MetricsSink {
   JsonLines evaluations_;
   JsonLines samples_;
   JsonLines health_;
-  // Opened at the first record, or if the file exists.
+  // Opened at the first record, or if it exists.
   std::optional<JsonLines> experts_;
   std::optional<JsonLines> events_;
 };

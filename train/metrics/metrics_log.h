@@ -1,8 +1,6 @@
 #pragma once
-// Fan-out of metrics to all sinks. A sink that fails to open or write (disk full, closed terminal) is dropped with one
-// warning; training continues.
-//
-// For the training thread of rank 0; an empty log, as on other ranks, drops everything.
+// Metrics to all sinks. A sink that fails (disk full, closed terminal) is dropped with one warning. For the training
+// thread of rank 0; an empty log, as on other ranks, drops everything.
 
 #include <filesystem>
 #include <memory>
@@ -16,13 +14,13 @@
 namespace quench {
 
 struct MetricsLogOptions {
-  std::filesystem::path folder;  // .jsonl files; event files in its subfolder "tensorboard"
+  std::filesystem::path folder;  // .jsonl files; event files in subfolder "tensorboard"
   bool jsonl = true;
   bool tensorboard = true;
   std::optional<ConsoleOptions> console = ConsoleOptions{};
-  // Steps completed in the loaded checkpoint; nullopt for a new run. Later log records are dropped.
+  // Steps completed in the loaded checkpoint; nullopt: new run. Later records are dropped.
   std::optional<std::int64_t> resume_step;
-  std::string config;  // resolved config text, for TensorBoard
+  std::string config;  // resolved, for TensorBoard
 };
 
 class MetricsLog {
@@ -41,9 +39,9 @@ class MetricsLog {
   void experts(ExpertMetrics metrics);
   void event(RunEvent event);
   void progress(const Progress& progress);
-  // After a rollback to the checkpoint of `step`.
+  // Rollback to the checkpoint of `step`.
   void rewind(std::int64_t step);
-  // Call at the end of the run, also after an error.
+  // At the end, also after an error.
   void finish();
 
  private:

@@ -1,7 +1,5 @@
 #pragma once
-// Metrics sink interface: console, JSON Lines, TensorBoard.
-//
-// Sinks throw Error on write failure; MetricsLog logs one warning and drops the sink.
+// Metrics sink: console, JSON Lines, TensorBoard. Throws Error on write failure; MetricsLog then drops it.
 
 #include <cstdint>
 #include <optional>
@@ -14,9 +12,9 @@
 
 namespace quench {
 
-// Progress of the run, for displays updated every step.
+// For displays updated every step.
 struct Progress {
-  std::int64_t step = 0;  // optimizer steps completed
+  std::int64_t step = 0;  // completed
   std::int64_t total_steps = 0;
   double loss = 0;
   double tokens_per_second = 0;
@@ -26,7 +24,7 @@ struct Progress {
 class MetricsSink {
  public:
   virtual ~MetricsSink() = default;
-  // Sink name in warnings: "the console", "runs/x/metrics/metrics.jsonl".
+  // In warnings: "the console", "runs/x/metrics/metrics.jsonl".
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
 
   virtual void step(const StepMetrics& metrics) = 0;
@@ -36,9 +34,9 @@ class MetricsSink {
   virtual void experts(const ExpertMetrics&) {}
   virtual void event(const RunEvent&) {}
   virtual void progress(const Progress&) {}
-  // Rollback to the state after `step`: discards records of later steps.
+  // Rollback: discards records after `step`.
   virtual void rewind(std::int64_t step) = 0;
-  // End of the run: completes pending output.
+  // Completes pending output.
   virtual void finish() {}
 };
 

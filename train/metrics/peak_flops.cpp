@@ -6,9 +6,9 @@ namespace quench {
 namespace {
 
 struct Peak {
-  std::string_view name;  // substring of the driver name; first match
+  std::string_view name;  // part of the driver name; first match
   double tera_flops;
-  bool float8 = true;  // has float8 tensor cores
+  bool float8 = true;  // float8 tensor cores
 };
 
 constexpr std::array kPeaks{

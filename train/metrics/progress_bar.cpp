@@ -26,7 +26,7 @@ std::string draw_bar(double done, int cells, bool unicode) {
 }  // namespace
 
 int progress_bar_columns(const std::string& text) {
-  // UTF-8 continuation bytes take no column.
+  // Continuation bytes take no column.
   return static_cast<int>(
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
@@ -40,13 +40,13 @@ std::string render_progress_bar(const Progress& progress, int columns, bool unic
   const std::string counter = bounded ? fmt::format("{}/{} {}", progress.step, progress.total_steps, percent)
                                       : fmt::format("step {}", progress.step);
 
-  // From the fullest to the shortest form; the bar takes the remaining columns.
+  // From the fullest form to the shortest; the bar takes the rest.
   const std::string eta = progress.eta_seconds ? "  eta " + format_duration(*progress.eta_seconds) : "";
   const std::string loss = fmt::format("  loss {:.2f}", progress.loss);
   const std::string rate = std::abs(progress.tokens_per_second) < 9e15
                                ? "  tok/s " + format_count(std::llround(progress.tokens_per_second))
                                : "";
-  const int frame = unicode ? 1 : 3;  // blank, plus brackets of an ASCII bar
+  const int frame = unicode ? 1 : 3;  // blank, and brackets of an ASCII bar
   for (const std::string& tail : {loss + rate + eta, loss + eta, eta, std::string()}) {
     const int rest = progress_bar_columns(counter + tail);
     const int cells = std::min(columns - rest - frame, kMaxBarCells);

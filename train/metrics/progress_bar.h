@@ -1,5 +1,4 @@
 #pragma once
-// Progress bar text.
 
 #include <string>
 
@@ -12,7 +11,6 @@ namespace quench {
 // column each). No line break or escape sequence.
 [[nodiscard]] std::string render_progress_bar(const Progress& progress, int columns, bool unicode);
 
-// Column count of a render_progress_bar text.
 [[nodiscard]] int progress_bar_columns(const std::string& text);
 
 }  // namespace quench

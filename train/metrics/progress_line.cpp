@@ -41,12 +41,12 @@ void ProgressLine::update(std::uint64_t done, std::uint64_t total) {
   const Clock::time_point now = Clock::now();
   if (!shown_ || now - start_ < kFirstDraw || now - drawn_ < kRedraw) return;
   drawn_ = now;
-  // Last column unused: some terminals wrap a full line.
+  // Some terminals wrap a full line.
   const auto columns = static_cast<std::size_t>(std::max(terminal_columns(STDERR_FILENO) - 1, 0));
   draw(progress_text(what_, done, total, std::chrono::duration<double>(now - start_).count()).substr(0, columns));
 }
 
-// The cursor returns to the first column, so that other messages start there.
+// Back in the first column for other messages.
 void ProgressLine::draw(const std::string& text) {
   const std::size_t excess = line_.size() > text.size() ? line_.size() - text.size() : 0;
   try {

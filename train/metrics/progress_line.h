@@ -1,5 +1,5 @@
 #pragma once
-// Terminal progress line of a long operation; none without a terminal.
+// Terminal progress of a long operation; none without a terminal.
 
 #include <chrono>
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace quench {
 
 class ProgressLine {
  public:
-  // `what`: e.g. "tokenizing", escaped as in core/system/printable.h. On standard error if level info is enabled.
+  // `what`: "tokenizing", escaped (core/system/printable.h). On standard error if level info is enabled.
   explicit ProgressLine(std::string_view what);
   // Erases the line.
   ~ProgressLine();

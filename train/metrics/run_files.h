@@ -1,6 +1,5 @@
 #pragma once
-// File names of a run folder, shared by trainer and report. *.jsonl: one object per line with an integer "step"
-// (json_lines.h).
+// Files of a run folder. *.jsonl: json_lines.h.
 
 namespace quench::run_files {
 
@@ -14,11 +13,11 @@ inline constexpr const char* kExperts = "experts.jsonl";
 inline constexpr const char* kEvents = "events.jsonl";
 inline constexpr const char* kConfig = "config.json";
 inline constexpr const char* kEnvironment = "environment.json";  // versions, host, devices
-inline constexpr const char* kRecipe = "recipe.json";            // choice for recipe.name "auto"
-inline constexpr const char* kSources = "sources.json";          // absolute paths named by config.json
+inline constexpr const char* kRecipe = "recipe.json";            // choice for "auto"
+inline constexpr const char* kSources = "sources.json";          // absolute paths for config.json
 inline constexpr const char* kModelFolder = "model";             // config.json, tokenizer and other small files
 inline constexpr const char* kCheckpointFolder = "checkpoints";
 inline constexpr const char* kReport = "report.html";
-inline constexpr const char* kLog = "log.txt";  // console output over all starts
+inline constexpr const char* kLog = "log.txt";  // console output of all starts
 
 }  // namespace quench::run_files

@@ -26,12 +26,12 @@ std::string local_time() {
 
 }  // namespace
 
-// Thread-safe line writer; stops after the first failed write.
+// Thread-safe; stops after the first failed write.
 class RunLog::File {
  public:
   explicit File(const std::filesystem::path& path) { file_.emplace(path); }
 
-  // Error text, reported once.
+  // Error text, once.
   std::string append(std::string_view lines) {
     const std::lock_guard lock(mutex_);
     if (!file_) return {};
@@ -49,7 +49,7 @@ class RunLog::File {
   std::optional<AppendFile> file_;
 };
 
-// Log sink of the file. Failures are not logged, since the message would reach this sink again.
+// Failures are not logged: they would reach this sink again.
 class RunLog::Sink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit Sink(std::shared_ptr<File> file) : file_(std::move(file)) {}

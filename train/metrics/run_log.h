@@ -1,7 +1,6 @@
 #pragma once
-// Console output of a run, also appended to a log file over all starts.
-//
-// The file has everything from level info up, independent of --quiet, metrics.log_level and a closed console.
+// Console output, also appended to a log file over all starts: everything from level info up, independent of --quiet,
+// metrics.log_level and a closed console.
 
 #include <filesystem>
 #include <memory>
@@ -11,16 +10,14 @@ namespace quench {
 
 class RunLog {
  public:
-  // Opens the file (one warning on failure) and redirects log messages. Text goes to descriptor `console` if level info
-  // is enabled.
+  // Opens the file (one warning on failure), redirects log messages. Text goes to descriptor `console` if level info is
+  // enabled.
   RunLog(const std::filesystem::path& file, int console);
-  // Restores console-only logging.
   ~RunLog();
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
 
-  // Writes whole lines to console and file, control characters escaped (core/system/printable.h). Never throws; a write
-  // failure costs one warning.
+  // Whole lines, control characters escaped. Never throws; a write failure costs one warning.
   void text(std::string_view lines);
   // File only.
   void record(std::string_view lines);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kNotableDataShare = 0.1;
 
-// Three significant digits without exponent: 731, 64.2, 0.052.
+// Three significant digits: 731, 64.2, 0.052.
 std::string format_rate(double value) {
   if (!std::isfinite(value)) return fmt::format("{}", value);
   const double size = std::abs(value);
@@ -67,7 +67,7 @@ std::string format_step_line(const StepMetrics& metrics) {
   if (metrics.total_steps > 0) line += fmt::format("/{}", metrics.total_steps);
   line += fmt::format("  loss {}  grad_norm {}  lr {:.1e}", format_loss(metrics.loss),
                       format_grad_norm(metrics.grad_norm), metrics.lr);
-  // Not countable: beyond 2^53, or NaN.
+  // Beyond 2^53, or NaN.
   const bool countable = std::abs(metrics.tokens_per_second) < 9e15;
   line += "  tok/s " + (countable ? format_count(std::llround(metrics.tokens_per_second)) : "n/a");
   line += "  tflops " + (metrics.tflops ? format_rate(*metrics.tflops) : "n/a");

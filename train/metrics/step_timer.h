@@ -1,11 +1,11 @@
 #pragma once
-// Wall-clock timer of the training loop: rates and time fractions since the last record, and ETA.
+// Wall-clock timer of the training loop: rates and fractions since the last record, ETA.
 //
 //   StepTimer timer(steps_done, total_steps);
 //   loop: timer.begin_step(); fetch the batch; timer.batch_ready(); forward, backward, update;
 //         timer.end_step(tokens of all ranks, model FLOPs of one device);
-//         to log: timer.fill(metrics, peak FLOP/s);   // and resets the window
-// Time between end_step and begin_step (checkpoints, evaluation) counts for no step, but enters the ETA.
+//         to log: timer.fill(metrics, peak FLOP/s);   // resets the window
+// Time between end_step and begin_step (checkpoints, evaluation) enters the ETA only.
 
 #include <chrono>
 #include <cstdint>
@@ -19,7 +19,7 @@ class StepTimer {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Steps of earlier processes do not enter rates.
+  // Earlier processes' steps do not enter rates.
   StepTimer(std::int64_t steps_done, std::int64_t total_steps, Clock::time_point now = Clock::now());
 
   void begin_step(Clock::time_point now = Clock::now());
@@ -27,15 +27,15 @@ class StepTimer {
   void end_step(std::int64_t tokens, double flops, Clock::time_point now = Clock::now());
 
   // Sets step, total_steps, tokens_per_second, tflops (nullopt without FLOPs), mfu (nullopt without a peak),
-  // step_seconds, data_share and eta_seconds over the steps since the last call, and resets the window. Rates are 0
-  // before the first step.
+  // step_seconds, data_share and eta_seconds over the steps since the last call; resets the window. Rates are 0 before
+  // the first step.
   void fill(StepMetrics& metrics, std::optional<double> peak_flops = std::nullopt);
 
-  // From the mean wall time of this process's steps; nullopt before the first. Excludes the first step (warm-up) once
-  // there is a second.
+  // Mean wall time of this process's steps, without the first (warm-up) once there is a second; nullopt before it, and
+  // for an unknown total.
   [[nodiscard]] std::optional<double> eta_seconds() const;
   [[nodiscard]] std::int64_t steps_done() const noexcept { return steps_done_; }
-  // Of the latest step; 0 before the first.
+  // 0 before the first step.
   [[nodiscard]] double last_tokens_per_second() const noexcept { return last_tokens_per_second_; }
 
  private:
@@ -50,7 +50,7 @@ class StepTimer {
 
   std::int64_t steps_done_;
   std::int64_t total_steps_;
-  Clock::time_point start_;  // start of the ETA average
+  Clock::time_point start_;  // of the ETA average
   Clock::time_point last_end_;
   std::int64_t averaged_steps_ = 0;
   bool first_step_ended_ = false;

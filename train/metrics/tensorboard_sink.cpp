@@ -10,7 +10,7 @@
 namespace quench {
 namespace {
 
-// Markdown code block, indented by four blanks, which no content can end.
+// Markdown code block by indentation: no content can end it.
 std::string preformatted(std::string_view text) {
   std::string block = "    ";
   for (const char c : text) {
@@ -50,7 +50,6 @@ void TensorBoardSink::step(const StepMetrics& metrics) {
     values.push_back({"sol_fraction(%)", *metrics.sol_fraction * 100});
     values.push_back({"light_share(%)", *metrics.sol_fraction * 100});  // former name, for one release
   }
-  // Tags are views of literals.
   const auto memory = [&](std::string_view gib, std::string_view share, std::uint64_t bytes) {
     if (bytes == 0) return;
     values.push_back({gib, static_cast<double>(bytes) / kGiB});

@@ -19,8 +19,8 @@ namespace quench {
 
 class TensorBoardSink final : public MetricsSink {
  public:
-  // New event file in `folder`. resume_step: data of earlier files from later steps are dropped. config: for the text
-  // panel if not empty. Throws when the file cannot be created.
+  // resume_step: later data of earlier files are dropped. config: text panel, if not empty. Throws when the file cannot
+  // be created.
   TensorBoardSink(const std::filesystem::path& folder, std::optional<std::int64_t> resume_step, double unix_time,
                   std::string_view config = {});
 

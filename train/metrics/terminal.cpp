@@ -19,7 +19,7 @@
 namespace quench {
 namespace {
 
-// Blocks SIGPIPE in this thread, and consumes one raised within the scope.
+// Blocks SIGPIPE in this thread; consumes one from within the scope.
 class PipeSignalBlock {
  public:
   PipeSignalBlock() {
@@ -104,7 +104,7 @@ bool is_utf8_locale() {
 void open_standard_streams() {
   for (int descriptor = 0; descriptor <= 2; ++descriptor) {
     if (::fcntl(descriptor, F_GETFD) >= 0) continue;
-    // The lowest free descriptor is this one, since lower ones are open.
+    // Lower descriptors are open: this is the lowest free one.
     if (::open("/dev/null", descriptor == 0 ? O_RDONLY : O_WRONLY) < 0) return;
   }
 }

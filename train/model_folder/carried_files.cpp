@@ -18,7 +18,7 @@ constexpr std::array kTokenizerFiles = {"tokenizer.json",    "tokenizer_config.j
 constexpr std::array kLicences = {"LICENSE", "LICENSE.txt", "NOTICE", "USE_POLICY.md"};
 constexpr std::uint64_t kMaxCarriedBytes = std::uint64_t{256} << 20;
 
-// Copies the named files that exist in `from` and not in `to`.
+// Files in `from` and not in `to`.
 void carry(std::span<const char* const> names, const fs::path& from, const fs::path& to) {
   if (from.empty()) return;
   for (const char* name : names)
@@ -26,7 +26,7 @@ void carry(std::span<const char* const> names, const fs::path& from, const fs::p
       write_file_atomically(to / name, read_file(from / name, kMaxCarriedBytes));
 }
 
-// Published file if its ids equal those to write; else the file with these ids.
+// Published file, with the ids to write if different.
 std::string generation_config(const Json& config, const SmallFiles& files) {
   const fs::path published = files.model / "generation_config.json";
   Json json = Json(Json::Object{{"_from_model_config", true}});
@@ -61,12 +61,12 @@ void name_special_tokens(const Tokenizer& tokenizer, const fs::path& folder) {
 void write_small_files(const Json& config, const SmallFiles& files, const fs::path& to) {
   if (files.tokenizer != nullptr) files.tokenizer->save(to);
   carry(kTokenizerFiles, files.tokenizer_folder, to);
-  // Readers prefer this file to the template in tokenizer_config.json.
+  // Readers prefer it to the template in tokenizer_config.json.
   if (!files.chat_template.empty())
     write_file_atomically(to / "chat_template.jinja", files.chat_template);
   else if (files.tokenizer != nullptr && files.tokenizer->chat_template() &&
            !files.tokenizer->chat_template()->named.empty())
-    fs::remove(to / "chat_template.jinja");  // all templates are in tokenizer_config.json
+    fs::remove(to / "chat_template.jinja");  // all are in tokenizer_config.json
   carry(kLicences, files.model.empty() ? files.tokenizer_folder : files.model, to);
   write_file_atomically(to / "generation_config.json", generation_config(config, files));
   write_file_atomically(to / "config.json", config.dump(2) + "\n");  // last: marks the folder complete

@@ -20,12 +20,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Stale file of an older export that would mislead readers.
+// Stale files would mislead readers.
 bool misleads(std::string_view name) {
   return is_weights_file(name) || is_format_file(name) || is_tokenizer_part(name);
 }
 
-// Export files in the folder; excludes a README.md that is no model card.
+// Except a README.md that is no model card.
 OwnEntry own_in(const fs::path& folder) {
   return [folder](std::string_view entry) {
     return is_export_file(entry) || (entry == kModelCardName && is_model_card(folder / entry));
@@ -58,7 +58,7 @@ void require_apart(const ExportTarget& target) {
   for (const fs::path& path : target.kept) judge(path, false);
 }
 
-// File moves, rolled back unless committed.
+// Rolled back unless committed.
 class Moves {
  public:
   ~Moves() {
@@ -87,7 +87,7 @@ bool is_gguf_file(const fs::path& file) {
   return stream.good() && std::string_view(magic, sizeof magic) == "GGUF";
 }
 
-// Holds the old model's files until the new ones are in place.
+// For the old model's files until the new ones are in place.
 fs::path make_replaced_folder(const fs::path& folder) {
   fs::path replaced;
   for (int number = 1; replaced.empty() || !fs::create_directory(replaced); ++number)
@@ -95,7 +95,7 @@ fs::path make_replaced_folder(const fs::path& folder) {
   return replaced;
 }
 
-// Readers see no weights, then all: files that complete the model come last.
+// Completing files last: readers see no weights, then all.
 void order_for_readers(std::vector<std::string>& names) {
   const auto rank = [](const std::string& name) {
     return name == kModelIndexName || name == kModelFileName ? 2 : is_weights_file(name) ? 1 : 0;
@@ -105,7 +105,6 @@ void order_for_readers(std::vector<std::string>& names) {
 
 void publish_beside(const fs::path& fresh, const fs::path& folder) {
   std::vector<std::string> arriving = file_names(fresh);
-  // A README.md that is no model card is kept.
   if (fs::exists(folder / kModelCardName) && !is_model_card(folder / kModelCardName))
     std::erase(arriving, kModelCardName);
   order_for_readers(arriving);

@@ -1,5 +1,4 @@
 #pragma once
-// Export target folder: checks and atomic replacement.
 
 #include <filesystem>
 #include <string_view>
@@ -10,30 +9,28 @@
 namespace quench {
 
 struct ExportTarget {
-  std::filesystem::path folder;  // folder, or file (is_file_target())
-  // In a folder with other files: keep them, replace only files of the same names.
+  std::filesystem::path folder;  // or file (is_file_target())
+  // Keeps other files, replaces those of the same names.
   bool overwrite = false;
-  std::vector<std::filesystem::path> sources;  // inputs; the target must not equal, contain or lie inside one
-  std::vector<std::filesystem::path> kept;     // paths that the target must not equal or contain
+  std::vector<std::filesystem::path> sources;  // inputs: not equal to, around or inside the target
+  std::vector<std::filesystem::path> kept;     // not equal to or inside the target
 };
 
-// True for a single-file target: a name ending in ".gguf" that is no existing folder.
+// A name ending in ".gguf" that is no existing folder.
 [[nodiscard]] bool is_file_target(const ExportTarget& target);
-// Throws bad_config for a file target with a format that writes a folder. `weights_file`: file of a single-file format,
-// else "".
+// Throws bad_config for a file target with a folder format. `weights_file`: of a single-file format, else "".
 void require_file_format(const ExportTarget& target, std::string_view format, std::string_view weights_file);
 
-// True for file names that exports write.
 [[nodiscard]] bool is_export_file(std::string_view name);
 
 // Throws bad_config naming the files in the way, unless the target is absent, empty, a folder of export files only or,
-// with `overwrite`, any folder. File target: absent, a GGUF file or, with `overwrite`, any file.
+// with `overwrite`, any folder. File target: absent, GGUF or, with `overwrite`, any file.
 void require_export_target(const ExportTarget& target);
 
-// Publishes the complete files of `fresh` (file target: its GGUF file), or throws with the target unchanged. A folder
-// of export files only is replaced in one rename. In a mixed folder, old weights are moved away first and the new index
-// is written last, so that readers never see a mixture; old weights and tokenizer files without a successor are kept in
-// a subfolder replaced-N, named in a warning. After a kill, replaced-N holds the old files.
+// Publishes the files of `fresh` (file target: its GGUF file), or throws with the target unchanged. A folder of export
+// files only is replaced in one rename. In a mixed folder, old weights are moved away first and the new index is
+// written last: readers see no mixture; old weights and tokenizer files without successor are kept in a subfolder
+// replaced-N, named in a warning. After a kill, replaced-N holds the old files.
 void publish_export(StagingFolder& fresh, const ExportTarget& target);
 
 }  // namespace quench

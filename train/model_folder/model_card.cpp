@@ -53,7 +53,7 @@ std::string size_text(std::uint64_t bytes) {
 
 std::string to_markdown(const ModelCard& card) {
   std::string text = "---\n";
-  // Local paths are omitted.
+  // no local paths
   if (!card.source.empty() && !std::filesystem::exists(card.source))
     text += "base_model: " + Json(card.source).dump() + "\n";
   text += fmt::format("pipeline_tag: text-generation\ntags:\n- quench\n- {}\n---\n{}\n\n# {}\n\n", card.format.name,

@@ -1,5 +1,5 @@
 #pragma once
-// Model card (README.md) of an export: model, quantization and its error.
+// README.md of an export: model, quantization and its error.
 
 #include <filesystem>
 #include <optional>
@@ -16,24 +16,24 @@ inline constexpr std::string_view kModelCardName = "README.md";
 
 struct ModelCard {
   std::string title;
-  std::string source;  // exported model, path or name; may be empty
+  std::string source;  // path or name; may be empty
   const nn::ModelConfig& config;
   const ExportFormat& format;
   DType dtype;
   const QuantizationRules* quantization = nullptr;  // null: high precision
   const std::vector<LayerReport>& layers;
-  std::string perplexity_data;  // data of the perplexities; empty: not measured
+  std::string perplexity_data;  // empty: not measured
   std::optional<double> perplexity_before, perplexity;
   std::uint64_t weight_bytes = 0;  // on disk
 };
 
-// Markdown with Hugging Face Hub metadata.
+// With Hugging Face Hub metadata.
 [[nodiscard]] std::string to_markdown(const ModelCard& card);
 
-// "1.23 GB" or "4.56 MB", decimal units.
+// "1.23 GB", "4.56 MB": decimal.
 [[nodiscard]] std::string size_text(std::uint64_t bytes);
 
-// True if the file is a card written by an export.
+// A card written by an export.
 [[nodiscard]] bool is_model_card(const std::filesystem::path& file);
 
 }  // namespace quench

@@ -29,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Rows of a parameter covered by a piece, and the required shape of the Hugging Face tensor.
+// Rows of a parameter in a piece, and shape of the Hugging Face tensor.
 Shape piece_shape(const nn::Parameter& parameter, const nn::ParameterPiece& piece) {
   Shape shape = parameter.global_shape;
   shape[0] = piece.rows;
@@ -38,7 +38,7 @@ Shape piece_shape(const nn::Parameter& parameter, const nn::ParameterPiece& piec
 
 bool ignorable(const std::string& name, const nn::ModelConfig& config) {
   if (name.ends_with("rotary_emb.inv_freq")) return true;
-  // Layers after the last one are multi-token-prediction layers (DeepSeek-V3).
+  // Layers after the last one: multi-token prediction (DeepSeek-V3).
   if (const Json* more = config.source.find("num_nextn_predict_layers"); more != nullptr && more->is_integer())
     for (std::int64_t i = 0; i < more->as_int(); ++i)
       if (name.starts_with(fmt::format("model.layers.{}.", config.num_hidden_layers + i))) return true;
@@ -86,8 +86,7 @@ void copy_values(const Tensor& raw, Tensor destination) {
   destination.copy_from(converted);
 }
 
-// Copies rows of a stored tensor, from `first_row` on, into rows of a parameter, through the host, with dtype
-// conversion.
+// Rows of a stored tensor from `first_row` on, through the host, with dtype conversion.
 void load_piece(const StoredWeights& weights, const std::string& name, Tensor destination, std::int64_t first_row) {
   const MemoryScope scope(MemoryCategory::workspace);
   const StoredTensor stored = *weights.find(name);
@@ -104,7 +103,7 @@ void load_piece(const StoredWeights& weights, const std::string& name, Tensor de
   copy_values(raw, destination);
 }
 
-// Packed weight of a layer whose pieces have the same packed format and input handling; else undefined.
+// Pieces with the same packed format and inputs; else undefined.
 PackedMatrix packed_weight(const nn::Parameter& parameter, const StoredWeights& weights) {
   std::vector<PackedMatrix> parts;
   for (const nn::ParameterPiece& piece : parameter.pieces) {
@@ -118,7 +117,7 @@ PackedMatrix packed_weight(const nn::Parameter& parameter, const StoredWeights& 
   return concatenate_rows(parts);
 }
 
-// Loader of packed linear weights. True for a parameter that needs no values.
+// True for a parameter that needs no values.
 class PackedLoader {
  public:
   PackedLoader(nn::CausalLm& model, const StoredWeights& weights) : weights_(weights), options_(model.options()) {
@@ -141,7 +140,7 @@ class PackedLoader {
   }
 
  private:
-  // All pieces of a parameter share their inputs.
+  // Pieces share their inputs.
   std::optional<float> input_scale(const nn::Parameter& parameter) const {
     const auto scale = weights_.input_scale(parameter.pieces[0].hf_name);
     for (const nn::ParameterPiece& piece : parameter.pieces)
@@ -171,7 +170,7 @@ void load_tensor(const SafetensorsReader& reader, const SafetensorsEntry& entry,
 nn::ModelConfig read_model_config(const ModelSource& source) {
   Json config = source.config();
   untie_other_head(source.path(), config);
-  // Weight storage is handled by the weight reader.
+  // for the weight reader
   Json architecture = config;
   architecture.erase(kQuantizationConfig);
   nn::ModelConfig model = nn::parse_model_config(architecture, source.config_file().string());

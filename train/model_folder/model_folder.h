@@ -16,59 +16,55 @@
 
 namespace quench {
 
-// Config of a model folder or GGUF file. A head with values other than the embedding table is untied, regardless of
-// config.json (export/table/tied_head.h). Throws as ModelSource::config(), and corrupt, bad_config or unsupported
-// naming the file.
+// Of a model folder or GGUF file. A head that differs from the embedding table is untied, regardless of config.json
+// (export/table/tied_head.h). Throws as ModelSource::config(), and corrupt, bad_config or unsupported naming the file.
 [[nodiscard]] nn::ModelConfig read_model_config(const ModelSource& source);
-// The same for ModelSource::open(folder).
 [[nodiscard]] nn::ModelConfig read_model_config(const std::filesystem::path& folder);
 
 // Loads all parameters except adapters from dense or quantized weights (export/formats/stored_weights.h), splitting
-// Hugging Face tensors into fused parameters and converting f32, bf16 and f16. `keep_packed`: linear layers keep
-// quantized weights packed and frozen. Missing, extra and misshaped tensors are reported in one error before any read.
-// Ignores rotary buffers of old checkpoints and a head stored with tied embeddings.
+// Hugging Face tensors into fused parameters, converting f32, bf16 and f16. `keep_packed`: linear layers keep packed,
+// frozen weights. Missing, extra and misshaped tensors: one error before any read. Ignores rotary buffers and a head
+// stored with tied embeddings.
 void load_weights(nn::CausalLm& model, const std::filesystem::path& folder, bool keep_packed = false);
 
-// Handler for the quantized weight of a linear layer in a model with adapters.
+// For quantized weights of a model with adapters.
 using CodesKeeper = std::function<void(nn::Parameter& weight, const PackedMatrix& codes)>;
-// The same, but quantized weights of the decoder's linear layers go to `keep`, on the CPU and unsharded. On the meta
-// device: quantized ones without values, others not at all.
+// Quantized weights of the decoder's linear layers go to `keep`, on the CPU, unsharded. Meta device: without values,
+// others not at all.
 void load_base(nn::CausalLm& model, const std::filesystem::path& folder, const CodesKeeper& keep);
 
-// Copies rows of a stored tensor from `first_row` on into `destination`, through the host, converting f32, bf16 and
-// f16.
+// Rows of a stored tensor from `first_row` on, through the host, converting f32, bf16 and f16.
 void load_tensor(const SafetensorsReader& reader, const SafetensorsEntry& entry, Tensor destination,
                  std::int64_t first_row = 0);
 
 struct ModelFolderOptions {
-  DType dtype = DType::bf16;                             // stored dtype: f32, bf16 or f16
-  std::int64_t max_shard_bytes = std::int64_t{5} << 30;  // a single file if the weights fit
-  const nn::ModelConfig* config = nullptr;               // for config.json; null: the model's own
-  SmallFiles small_files;                                // files written with the weights
-  // Gathers the whole value of a sharded parameter; null: unsharded. Called in write order (model_tensors()).
+  DType dtype = DType::bf16;                             // stored: f32, bf16 or f16
+  std::int64_t max_shard_bytes = std::int64_t{5} << 30;  // single file if the weights fit
+  const nn::ModelConfig* config = nullptr;               // for config.json; null: the model's
+  SmallFiles small_files;                                // written with the weights
+  // Whole value of a sharded parameter; null: unsharded. In write order (model_tensors()).
   std::function<Tensor(const nn::Parameter&)> whole;
   const ExportFormat* format = nullptr;           // null: Hugging Face, dense
   std::optional<QuantizationRules> quantization;  // for quantized formats
-  // Model card inputs; unset: no card.
+  // Unset: no card.
   struct Card {
     std::string source;
     std::string perplexity_data;  // data of `perplexity`
-    // Perplexity of the model in its current state; called before and after quantization. Empty: not measured.
+    // Of the model's current state, before and after quantization. Empty: not measured.
     std::function<double(nn::CausalLm&)> perplexity;
   };
   std::optional<Card> card;
 };
 
 struct ModelFolderReport {
-  std::vector<LayerReport> layers;  // one row per linear layer of a quantized model
-  std::uint64_t file_bytes = 0;     // size of the weights files
+  std::vector<LayerReport> layers;  // per linear layer of a quantized model
+  std::uint64_t file_bytes = 0;     // weights
   std::optional<double> perplexity_before, perplexity;
 };
 
-// Writes a folder for Transformers, vLLM and Quench, one tensor at a time; published atomically (export_folder.h).
-// Throws bad_config for a refused target before any computation, no_space or io with the target unchanged. With
-// calibration data or a measured quantized perplexity, the model has the quantized weights afterwards
-// (export/ptq/quantize_model.h).
+// For Transformers, vLLM and Quench; one tensor at a time, published atomically (export_folder.h). Throws bad_config
+// for a refused target before any computation, no_space or io with the target unchanged. With calibration data or a
+// measured quantized perplexity, the model has the quantized weights afterwards (export/ptq/quantize_model.h).
 ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& target, const ModelFolderOptions& options);
 
 }  // namespace quench

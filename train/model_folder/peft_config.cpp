@@ -10,11 +10,11 @@
 namespace quench {
 namespace {
 
-// Unsupported PEFT keys with their values without effect.
+// Unsupported PEFT keys.
 struct Foreign {
   std::string_view key;
   std::string_view what;
-  std::string_view neutral;  // JSON list
+  std::string_view neutral;  // JSON list: no effect
 };
 
 constexpr Foreign kForeign[] = {
@@ -32,21 +32,21 @@ constexpr Foreign kForeign[] = {
     {"velora_config", "VeLoRA", "[null]"},
     {"monteclora_config", "MonteCLoRA", "[null]"},
     {"kasa_config", "KaSA", "[null]"},
-    // Other values modify the base weight when PEFT loads the adapter (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA).
+    // Other values modify the base weight on loading (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA).
     {"init_lora_weights",
      "adapters over a base that their initialisation changes (convert the adapter with PEFT's "
      "path_initial_model_for_weight_conversion)",
      R"([null, true, false, "gaussian", "eva", "orthogonal"])"},
 };
 
-// Regular expression for a name or name suffix.
+// Regular expression of a name or suffix.
 std::string end_of_name(std::string_view name) {
   std::string text = "(.*\\.)?";
   for (const char c : name) text += c == '.' ? "\\." : std::string(1, c);
   return text + "$";
 }
 
-// Regular expression of the config, with PEFT's matching.
+// With PEFT's matching.
 LayerPattern pattern(const std::string& expression, std::string_view key, std::string_view source) {
   try {
     return LayerPattern("re:" + expression);

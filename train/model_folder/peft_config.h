@@ -1,5 +1,5 @@
 #pragma once
-// PEFT adapter_config.json (peft.LoraConfig), supported subset.
+// adapter_config.json (peft.LoraConfig), supported subset.
 
 #include <cstdint>
 #include <string>
@@ -19,22 +19,22 @@ struct PeftConfig {
   double dropout = 0;
   bool rslora = false;
   bool dora = false;
-  std::vector<std::string> targets;    // list form; empty for a pattern over whole names
-  std::vector<LayerPattern> excluded;  // target layers without adapter
+  std::vector<std::string> targets;    // empty for a pattern over whole names
+  std::vector<LayerPattern> excluded;  // targets without adapter
   std::vector<std::pair<LayerPattern, std::int64_t>> rank_pattern;
   std::vector<std::pair<LayerPattern, double>> alpha_pattern;
 
   [[nodiscard]] bool excludes(std::string_view layer) const;
-  // Rank of a layer, by the first matching pattern.
+  // By the first matching pattern.
   [[nodiscard]] std::int64_t rank_of(std::string_view layer) const;
   [[nodiscard]] double scale_of(std::string_view layer, std::int64_t rank) const;
 };
 
-// Throws corrupt or unsupported naming `source` and the key.
+// Throws corrupt or unsupported naming `source` and key.
 [[nodiscard]] PeftConfig parse_peft_config(const Json& json, std::string_view source);
 
-// Config of adapters over linear layers `all`. PEFT matches targets by name suffix: a layer kind is listed once if all
-// its layers have an adapter, else each layer by path.
+// PEFT matches targets by name suffix: a layer kind among `all` is listed once if all its layers have an adapter, else
+// layers by path.
 [[nodiscard]] Json peft_config_json(const std::vector<recipes::LoraLayer>& layers,
                                     const std::vector<recipes::LinearShape>& all, const recipes::LoraOptions& options,
                                     const std::string& base);

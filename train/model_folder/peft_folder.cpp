@@ -21,7 +21,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "base_model.model.";
 
-// Name suffixes of adapter parts.
 constexpr std::array<std::pair<recipes::AdapterPart, std::string_view>, 3> kPartNames = {
     {{recipes::AdapterPart::a, "lora_A.weight"},
      {recipes::AdapterPart::b, "lora_B.weight"},
@@ -33,7 +32,7 @@ std::string_view name_of(recipes::AdapterPart part) {
 
 using Parts = std::map<recipes::AdapterPart, const SafetensorsEntry*>;
 
-// Layer and part of "base_model.model.<layer>.lora_A.weight"; nullopt for other names.
+// "base_model.model.<layer>.lora_A.weight"; nullopt for others.
 std::optional<std::pair<std::string, recipes::AdapterPart>> parse_name(std::string_view name) {
   for (const auto& [part, suffix] : kPartNames)
     if (name.starts_with(kPrefix) && name.ends_with(suffix) && name.size() > kPrefix.size() + suffix.size()) {
@@ -53,7 +52,7 @@ Shape shape_of(recipes::AdapterPart part, const recipes::LinearShape& layer, std
   return {};
 }
 
-// Fault of one layer's adapter; empty: none.
+// Empty: none.
 std::string layer_fault(const std::string& layer, const Parts& parts, const recipes::LinearShape* shape,
                         const PeftConfig& config) {
   if (shape == nullptr) return fmt::format("{} is not a linear layer of the model", layer);
@@ -177,7 +176,7 @@ void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters,
   const fs::path folder = resolved_path(target.folder);
   remove_stale_temporaries(folder.parent_path(), folder.filename().string());
   StagingFolder staging(folder);
-  std::vector<Tensor> kept;  // keeps the bytes until written
+  std::vector<Tensor> kept;  // bytes until written
   std::vector<SafetensorsItem> items;
   for (const recipes::AdapterTensor& tensor : adapters.tensors(options.whole)) {
     const Tensor host = tensor.value.to(Device{});

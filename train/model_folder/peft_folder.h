@@ -1,5 +1,5 @@
 #pragma once
-// Hugging Face PEFT adapter folders: adapter_config.json and adapter_model.safetensors.
+// PEFT adapter folders: adapter_config.json, adapter_model.safetensors.
 
 #include <filesystem>
 #include <memory>
@@ -16,29 +16,29 @@ namespace quench {
 inline constexpr std::string_view kAdapterWeightsName = "adapter_model.safetensors";
 inline constexpr std::string_view kAdapterBaseName = "adapter_base.json";  // ignored by PEFT
 
-// Loads a LoRA adapter with the dtypes and device of `options`, unattached. Layers are those in the weights file.
-// Throws not_found, corrupt or unsupported naming the file: unsupported PEFT features (trained biases, ...), a missing
-// A or B, mismatched ranks and shapes, unknown tensors; all faults of the weights in one error.
+// Unattached, with dtypes and device of `options`. Layers are those in the weights file. Throws not_found, corrupt or
+// unsupported naming the file: unsupported features (trained biases, ...), missing A or B, mismatched ranks and shapes,
+// unknown tensors; all faults of the weights in one error.
 [[nodiscard]] std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const std::filesystem::path& folder,
                                                               const nn::ParameterOptions& options);
 
-// Base model of adapters: hash of its weights in the training dtype (train/setup/adapter_setup.h).
+// Hash of the base weights in the training dtype (train/setup/adapter_setup.h).
 struct AdapterBase {
   std::string hash;  // empty: unknown
   DType dtype = DType::f32;
 };
-// Content of adapter_base.json; empty for folders of other programs. Throws corrupt.
+// adapter_base.json; empty for other programs' folders. Throws corrupt.
 [[nodiscard]] AdapterBase adapter_base(const std::filesystem::path& folder);
 
 struct AdapterFolderOptions {
-  DType dtype = DType::f32;  // stored dtype
+  DType dtype = DType::f32;  // stored
   std::string base;          // base_model_name_or_path
   AdapterBase trained_over = {};
-  // Gathers sharded adapters; unset: unsharded.
+  // Gathers sharded adapters; or unset.
   recipes::Adapters::Whole whole{};
 };
 
-// Writes a PEFT folder, published atomically. Throws as save_model_folder().
+// Published atomically. Throws as save_model_folder().
 void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters, const ExportTarget& target,
                          const AdapterFolderOptions& options);
 

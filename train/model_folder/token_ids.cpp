@@ -13,7 +13,7 @@ using Ids = std::vector<std::int64_t>;
 
 struct Role {
   const char* name;
-  const char* key;  // key in config.json and the section model
+  const char* key;  // in config.json and section model
 };
 constexpr std::array<Role, 3> kRoles = {
     {{"begin", "bos_token_id"}, {"end", "eos_token_id"}, {"padding", "pad_token_id"}}};
@@ -61,7 +61,7 @@ std::string shown(const Ids& ids) {
   return ids.empty() ? "none" : fmt::format("{}", fmt::join(ids, " or "));
 }
 
-// Id with token: 257 "<|end_of_text|>".
+// 257 "<|end_of_text|>".
 std::string shown(const Ids& ids, const Tokenizer* tokenizer) {
   if (ids.size() != 1 || tokenizer == nullptr || ids.front() >= tokenizer->vocab_size()) return shown(ids);
   const std::array<std::int32_t, 1> id = {static_cast<std::int32_t>(ids.front())};
@@ -76,7 +76,7 @@ bool holds_this_tokenizer(const fs::path& folder, const Tokenizer& tokenizer) {
   try {
     return load_tokenizer(folder)->fingerprint() == tokenizer.fingerprint();
   } catch (const Error&) {
-    return false;  // unreadable, hence not the tokenizer in use
+    return false;  // unreadable: not the tokenizer in use
   }
 }
 
@@ -123,7 +123,7 @@ TokenIdChoice choose_token_ids(const TokenIdSources& sources) {
   const std::array<Ids, 3> published = by_role(sources.generation.value_or(sources.config));
   std::array<Ids, 3> config, generation;
   TokenIdChoice choice;
-  std::string unused;  // ignored ids of a preset
+  std::string unused;  // of a preset
   for (std::size_t i = 0; i < kRoles.size(); ++i) {
     const auto& [name, key] = kRoles[i];
     const Ids named = ids_at(sources.named, key);

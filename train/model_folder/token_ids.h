@@ -1,5 +1,5 @@
 #pragma once
-// BOS, EOS and padding token ids of a model, resolved from run config, tokenizer and source model.
+// BOS, EOS and padding ids, from run config, tokenizer and source model.
 
 #include <filesystem>
 #include <optional>
@@ -18,45 +18,41 @@ struct TokenIds {
   friend bool operator==(const TokenIds&, const TokenIds&) = default;
 };
 
-// Ids of a config.json or generation_config.json. Absent, null and other types: no ids.
+// Of config.json or generation_config.json. Absent, null and other types: none.
 [[nodiscard]] TokenIds token_ids_of(const Json& json);
 [[nodiscard]] TokenIds token_ids_of(const nn::ModelConfig& config);
-// Sets the ids in a config.json or generation_config.json; null for none, since readers replace an absent key by the
-// architecture's default.
+// null for none: readers replace an absent key by the architecture's default.
 void set_token_ids(Json& json, const TokenIds& ids);
-// The same for a config and its source JSON.
 void set_token_ids(nn::ModelConfig& config, const TokenIds& ids);
 // "begin 1, end 2 or 7, padding none"
 [[nodiscard]] std::string to_string(const TokenIds& ids);
 
-// Sources of token ids.
 struct TokenIdSources {
-  std::string model;       // model origin in messages: "model.preset tiny"
+  std::string model;       // for messages: "model.preset tiny"
   bool published = false;  // a model folder, not a preset or fields without a vocabulary
   TokenIds config;
   std::optional<TokenIds> generation;
   Json named = Json::object();  // bos_token_id, eos_token_id, pad_token_id of the run config
   const Tokenizer* tokenizer = nullptr;
-  bool models_tokenizer = false;  // the tokenizer in the model's folder
+  bool models_tokenizer = false;  // of the model's folder
 };
 
 struct TokenIdChoice {
   TokenIds config;
-  TokenIds generation;                     // for generation_config.json: EOS of generation
-  std::string report;                      // one-line display text: ids and their sources
-  std::vector<std::string> disagreements;  // each names both sides and the choice
+  TokenIds generation;                     // for generation_config.json
+  std::string report;                      // one line: ids and their sources
+  std::vector<std::string> disagreements;  // both sides and the choice
 };
 
-// Priority: ids of the run config; the published model folder's with its own tokenizer (chat models may have several
-// EOS ids, which tokenizer files do not list); the tokenizer's; without a tokenizer the model's.
+// Priority: run config; published model folder with its own tokenizer (chat models may have several EOS ids, which
+// tokenizer files do not list); tokenizer; without one, the model.
 [[nodiscard]] TokenIdChoice choose_token_ids(const TokenIdSources& sources);
 
-// Sources of a model from `folder` (empty: none) with config `config`. The tokenizer is the model's own if the folder
-// holds one of the same fingerprint, or none and names its EOS token. Throws corrupt naming generation_config.json.
+// `folder` may be empty. The tokenizer is the model's own if the folder holds one of the same fingerprint, or none and
+// names its EOS token. Throws corrupt naming generation_config.json.
 [[nodiscard]] TokenIdSources token_id_sources(const std::filesystem::path& folder, const nn::ModelConfig& config,
                                               const Tokenizer* tokenizer);
 
-// True if the tokenizer's EOS is in `ids`.
 [[nodiscard]] bool end_among(const TokenIds& ids, const Tokenizer& tokenizer);
 
 }  // namespace quench

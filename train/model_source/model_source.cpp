@@ -26,7 +26,7 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-// False for no model config or an unreadable one, which the reader reports.
+// False for an unreadable one, which the reader reports.
 bool describes_model(const fs::path& config) {
   if (!is_file(config)) return false;
   try {
@@ -63,7 +63,7 @@ std::string contents_of(const fs::path& folder) {
   return fmt::format("holds {}{}", fmt::join(names, ", "), more == 0 ? "" : fmt::format(" and {} more", more));
 }
 
-// Throws open()'s errors for paths that are neither listable folders nor GGUF files.
+// Throws open()'s errors unless a listable folder or a GGUF file.
 void require_readable(const fs::path& path, std::string_view role) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, !path.empty(), "no {} is named", role);
   std::error_code error;

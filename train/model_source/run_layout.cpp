@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
 
-// Null for a missing or unreadable file.
+// Null if missing or unreadable.
 Json read_object(const fs::path& file) {
   std::error_code ignored;
   if (!fs::is_regular_file(file, ignored)) return {};

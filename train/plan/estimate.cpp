@@ -190,13 +190,13 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     }
     e.device = plan.stats();
     if (ranks != nullptr) traffic = count_traffic(*ranks, cluster, e);
-    // Input of SwiGLU per offloaded layer. The host queues a micro-batch while the previous one, whose blocks are not
-    // yet free, runs on the device.
+    // Input of the activation function per offloaded layer. The host queues a micro-batch while the previous one, whose
+    // blocks are not yet free, runs on the device.
     const std::int64_t in_work = std::min<std::int64_t>(micro_batches, 2);
     std::int64_t width = 0;
     for (const nn::BlockSpec& block : setup.config.blocks()) width = std::max(width, block.feed_forward.active_width());
-    e.offload_bytes = in_work * activations.count(autograd::SwigluInputPolicy::offload) * micro * config.data.seq_len *
-                      2 * width * static_cast<std::int64_t>(byte_size(config.training.dtype));
+    e.offload_bytes = in_work * activations.count(autograd::SavePolicy::offload) * micro * config.data.seq_len * 2 *
+                      width * static_cast<std::int64_t>(byte_size(config.training.dtype));
     e.state_offload_bytes = step.offloaded_state_bytes();
     const std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *optimizer);
     e.staging_bytes = snapshot_bytes(tensors);

@@ -19,7 +19,7 @@ constexpr std::array kRates{DeviceRates{.device = "H200",
 
 constexpr std::int64_t kWideHead = 128;
 // Memory traffic per bf16 activation value, forward and backward, in bytes.
-constexpr double kMlpBytes = 18;     // SwiGLU, per FFN column
+constexpr double kMlpBytes = 18;     // gated activation, per FFN column
 constexpr double kStreamBytes = 49;  // two norms with residual, RoPE; per hidden column
 constexpr double kLogitBytes = 6;    // cross-entropy, per vocabulary entry
 constexpr double kCastBytes = 20;    // float8 casts of a layer's GEMM operands, per input and output column

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "autograd/functions.h"
+#include "autograd/swiglu.h"
 #include "core/number/random.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
@@ -64,7 +65,7 @@ LayerBench::LayerBench(const LayerKind& kind, const LayerWork& work, Device devi
   };
   weight_ = parameter({out, in}, 0.02f);
   if (kind.has_bias) bias_ = parameter({out}, 0.02f);
-  input_ = activations(kind.before == Neighbour::swiglu ? 2 * in : in, 1.0f);
+  input_ = activations(kind.before == Neighbour::activation ? 2 * in : in, 1.0f);
   if (kind.before == Neighbour::norm) {
     residual_before_ = activations(in, 1.0f);
     norm_before_ = parameter({in}, 1.0f);
@@ -73,7 +74,7 @@ LayerBench::LayerBench(const LayerKind& kind, const LayerWork& work, Device devi
     residual_after_ = activations(out, 1.0f);
     norm_after_ = parameter({out}, 1.0f);
   }
-  gradient_ = activations(kind.after == Neighbour::swiglu ? out / 2 : out, 1e-3f);
+  gradient_ = activations(kind.after == Neighbour::activation ? out / 2 : out, 1e-3f);
 }
 
 std::vector<Variable> LayerBench::forward(const nn::LinearKernel& kernel) const {
@@ -82,13 +83,13 @@ std::vector<Variable> LayerBench::forward(const nn::LinearKernel& kernel) const 
   if (kind_.before == Neighbour::attention) x.set_saved_by_producer();
   if (kind_.before == Neighbour::norm)
     x = autograd::add_rms_norm(activation(residual_before_), x, norm_before_.weight(), work_.eps, wanted).second;
-  else if (kind_.before == Neighbour::swiglu)
+  else if (kind_.before == Neighbour::activation)
     x = autograd::swiglu(x, wanted);
   const Variable y = kernel.apply(x, weight_, bias_.weight());
-  if (kind_.after == Neighbour::swiglu) return {autograd::swiglu(y)};
+  if (kind_.after == Neighbour::activation) return {autograd::swiglu(y)};
   if (kind_.after == Neighbour::attention) return {y};
   // A recomputed layer ends here: its gradient arrives without the norm's fused outputs.
-  if (work_.recompute == Recompute::full && kind_.before == Neighbour::swiglu) return {y};
+  if (work_.recompute == Recompute::full && kind_.before == Neighbour::activation) return {y};
   const auto [sum, normed] = autograd::add_rms_norm(activation(residual_after_), y, norm_after_.weight(), work_.eps);
   return {sum, normed};
 }

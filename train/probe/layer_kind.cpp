@@ -11,8 +11,8 @@ std::vector<LayerKind> layer_kinds(const nn::ModelConfig& model) {
       {"qkv_proj", hidden, attention.query_width() + 2 * attention.kv_width(), attention.qkv_bias, Neighbour::norm,
        Neighbour::attention},
       {"o_proj", attention.query_width(), hidden, attention.output_bias, Neighbour::attention, Neighbour::norm},
-      {"gate_up_proj", hidden, 2 * inner, mlp_bias, Neighbour::norm, Neighbour::swiglu},
-      {"down_proj", inner, hidden, mlp_bias, Neighbour::swiglu, Neighbour::norm},
+      {"gate_up_proj", hidden, 2 * inner, mlp_bias, Neighbour::norm, Neighbour::activation},
+      {"down_proj", inner, hidden, mlp_bias, Neighbour::activation, Neighbour::norm},
   };
 }
 

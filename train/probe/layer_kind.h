@@ -9,9 +9,9 @@
 
 namespace quench {
 
-// Producer of a layer's input and consumer of its output. Norms and SwiGLU can fuse quantization outputs for
+// Producer of a layer's input and consumer of its output. Norms and gated activations can fuse quantization outputs for
 // low-precision layers (autograd/quant_output_request.h); attention cannot.
-enum class Neighbour { attention, norm, swiglu };
+enum class Neighbour { attention, norm, activation };
 
 struct LayerKind {
   std::string name;  // last component of the module's name: "qkv_proj"

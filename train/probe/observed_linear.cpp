@@ -12,7 +12,7 @@ Variable ObservedLinear::apply(const Variable& x, const nn::Parameter& weight, c
   // A second variable of the same value receives the gradient before the layer's backward function.
   Variable seen(y.value());
   const bool recorded = Tape::record("observed linear", {y}, std::array{&seen}, [&] {
-    // Not y: SwiGLU's backward reuses its memory if unshared.
+    // Not y: the backward of a gated activation reuses its memory if unshared.
     return
         [observer = observer_, x = x.value(), w = weight.weight(), bias, dy = y.gradient(), dy_of = seen.gradient()] {
           observer({x, w.acquire().value(), bias.acquire().value(), dy_of->value()});

@@ -8,7 +8,7 @@
 namespace quench {
 namespace {
 
-// Smallest of 1, 2, 5 times a power of ten >= `rough`.
+// Smallest of 1, 2, 5 x 10^n >= `rough`.
 double nice_step(double rough) {
   const double power = std::pow(10.0, std::floor(std::log10(rough)));
   for (const double factor : {1.0, 2.0, 5.0})
@@ -77,7 +77,7 @@ void Axis::add_linear_ticks(int tick_count, bool nice) {
   }
 }
 
-// Powers of ten; also 2 and 5 times them if readable, every n-th one if many.
+// Powers of ten; also 2 and 5 times them if readable, or every n-th.
 void Axis::add_decade_ticks() {
   const double first = std::floor(std::log10(low_)), last = std::ceil(std::log10(high_));
   const double decades = std::log10(high_ / low_);

@@ -15,11 +15,11 @@ struct Tick {
 
 class Axis {
  public:
-  // Axis over [low, high], both finite; low > 0 if logarithmic. An empty range is widened around its value; `nice`
-  // extends linear ranges to whole ticks. About `tick_count` ticks.
+  // [low, high], both finite; low > 0 if logarithmic. An empty range is widened around its value; `nice` extends linear
+  // ranges to whole ticks.
   Axis(double low, double high, AxisScale scale, int tick_count, bool nice);
 
-  // 0 at low, 1 at high; outside [0, 1] for values beyond the range.
+  // 0 at low, 1 at high; outside [0, 1] beyond the range.
   [[nodiscard]] double position(double value) const;
   [[nodiscard]] const std::vector<Tick>& ticks() const noexcept { return ticks_; }
   [[nodiscard]] double low() const noexcept { return low_; }
@@ -35,7 +35,7 @@ class Axis {
   std::vector<Tick> ticks_;
 };
 
-// Short labels: 12000 -> "12k", 1.5e6 -> "1.5M", 0.0003 -> "3e-4".
+// 12000 -> "12k", 1.5e6 -> "1.5M", 0.0003 -> "3e-4".
 [[nodiscard]] std::string format_short(double value);
 
 }  // namespace quench

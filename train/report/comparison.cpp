@@ -20,12 +20,12 @@
 namespace quench {
 namespace {
 
-// Always differing, uninformative settings and process facts.
+// Differ always, without information.
 constexpr std::array<std::string_view, 9> kOfEveryRunItsOwn = {
     "run.name",      "run.folder", "data.cache", "checkpoint.folder", "metrics.folder",
     "export.folder", "process",    "host",       "checkpoint.resume"};
 
-using Column = std::vector<std::string>;  // one value per run
+using Column = std::vector<std::string>;  // per run
 
 std::string row(const std::string& name, const Column& values, const char* cell_class) {
   std::string html = "<tr><td class=\"key\">" + escape_html(name) + "</td>";
@@ -139,9 +139,9 @@ std::string figures(std::span<const RunData> runs) {
   return table(runs, rows);
 }
 
-// One row per leaf that differs between objects; missing leaves are empty.
+// One row per differing leaf; missing ones are empty.
 std::string differences(std::span<const RunData> runs, const std::function<const Json&(const RunData&)>& object) {
-  std::vector<std::string> names;  // in order of first appearance
+  std::vector<std::string> names;  // by first appearance
   std::map<std::string, Column> values;
   for (std::size_t i = 0; i < runs.size(); ++i)
     for (const auto& [name, value] : flat_values(object(runs[i]))) {

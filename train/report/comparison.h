@@ -1,5 +1,5 @@
 #pragma once
-// Comparison page of several runs: shared charts, final metrics, differing settings.
+// Page of several runs: shared charts, final metrics, differing settings.
 
 #include <filesystem>
 #include <span>
@@ -13,11 +13,11 @@ namespace quench {
 // Palette size.
 inline constexpr std::size_t kMaxComparedRuns = 8;
 
-// Self-contained page of 2 to kMaxComparedRuns runs with distinct names.
+// Self-contained; 2 to kMaxComparedRuns runs with distinct names.
 [[nodiscard]] std::string render_comparison(std::span<const RunData> runs);
 
-// Reads the run folders and replaces `output` atomically. Runs of equal name are named by folder. Returns the data
-// read. Throws bad_config for too few, too many or duplicate folders, and errors of load_run.
+// Replaces `output` atomically. Runs of equal name are named by folder. Throws bad_config for too few, too many or
+// duplicate folders, and errors of load_run.
 std::vector<RunData> write_comparison(std::span<const std::filesystem::path> folders,
                                       const std::filesystem::path& output);
 

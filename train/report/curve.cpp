@@ -26,8 +26,8 @@ void append_extremes(Curve& result, Curve::const_iterator first, Curve::const_it
   if (low != high) result.push_back(*std::max(low, high));
 }
 
-// Adds to each point of `result` the exponentially weighted sum of the points up to it, in iterator direction, and to
-// `weights` the sum of weights.
+// Adds to `result` the exponentially weighted sum of the points up to each, in iterator direction, to `weights` the sum
+// of weights.
 template <class From, class To, class Weight>
 void average_into(From point, From end, double steps, To result, Weight weights) {
   double sum = 0, weight = 0, previous = 0;

@@ -11,7 +11,7 @@
 namespace quench {
 namespace {
 
-// Geometry in user units, as in line_chart.cpp.
+// User units.
 constexpr double kMapWidth = 640, kMapLeft = 124, kMapRight = 14, kMapTop = 6, kMapBottom = 34;
 constexpr double kMapPlotWidth = kMapWidth - kMapLeft - kMapRight;
 constexpr double kMaxPlotHeight = 420, kMinRow = 3, kMaxRow = 16;
@@ -39,7 +39,7 @@ std::string render_heat_map(const HeatMapOptions& options, const std::vector<Hea
   };
   print("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}\">", kMapWidth, floor + kMapBottom,
         escape_html(options.title));
-  // Rows lower than their labels: every n-th is labelled.
+  // Rows lower than labels: every n-th has one.
   const auto stride = static_cast<std::size_t>(std::ceil(kLabelHeight / row_height));
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const double top = kMapTop + row_height * static_cast<double>(r);

@@ -1,6 +1,5 @@
 #pragma once
-// Heat maps as inline SVG: named rows, columns, cells in shades from good to bad. Colours: page_style.h; cell text:
-// <title>.
+// Heat maps as inline SVG: named rows, cells in shades. Colours: page_style.h; cell text: <title>.
 
 #include <cstddef>
 #include <string>
@@ -9,14 +8,13 @@
 
 namespace quench {
 
-// Shades 0 .. kHeatShades - 1: below kHeatBad of one hue with increasing density, then warnings; the last is for
-// failures.
+// Shades 0 .. kHeatShades - 1: one hue of increasing density below kHeatBad, then warnings; the last: failures.
 inline constexpr int kHeatShades = 8;
 inline constexpr int kHeatBad = 5;
 
-inline constexpr std::size_t kHeatTicks = 6;  // labels below a map with enough columns
+inline constexpr std::size_t kHeatTicks = 6;  // labels of a map with enough columns
 
-// Adjacent cells of a row with the same shade.
+// Adjacent cells of equal shade.
 struct HeatSpan {
   std::size_t first = 0, last = 0;  // columns, inclusive
   int shade = 0;
@@ -25,7 +23,7 @@ struct HeatSpan {
 
 struct HeatRow {
   std::string label;
-  std::vector<HeatSpan> spans;  // uncovered columns are empty
+  std::vector<HeatSpan> spans;  // others are empty
 };
 
 struct HeatMapOptions {
@@ -36,7 +34,7 @@ struct HeatMapOptions {
   std::vector<std::string> legend;
 };
 
-// <figure> element; empty without rows or columns.
+// Empty without rows or columns.
 [[nodiscard]] std::string render_heat_map(const HeatMapOptions& options, const std::vector<HeatRow>& rows);
 
 }  // namespace quench

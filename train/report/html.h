@@ -1,16 +1,15 @@
 #pragma once
-// HTML text escaping.
 
 #include <string>
 #include <string_view>
 
 namespace quench {
 
-// Escapes arbitrary text for element content and quoted attributes: & < > " ' become references, invalid UTF-8 and
-// control characters other than tab and line feed U+FFFD.
+// For element content and quoted attributes: & < > " ' become references, invalid UTF-8 and control characters other
+// than tab and line feed U+FFFD.
 [[nodiscard]] std::string escape_html(std::string_view text);
 
-// Longest prefix of at most max_bytes at a character boundary, with an ellipsis if truncated.
+// At a character boundary, with an ellipsis if truncated.
 [[nodiscard]] std::string shorten(std::string_view text, std::size_t max_bytes);
 
 }  // namespace quench

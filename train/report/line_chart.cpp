@@ -14,11 +14,11 @@
 namespace quench {
 namespace {
 
-// Geometry in user units; scaled to the column width.
+// User units; scaled to the column width.
 constexpr double kWidth = 640, kHeight = 300;
 constexpr double kLeft = 56, kRight = 14, kTop = 26, kBottom = 34;
 constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - kTop - kBottom;
-constexpr std::size_t kBuckets = 500;  // drawn spans of x: about one per unit
+constexpr std::size_t kBuckets = 500;  // about one per unit
 constexpr std::size_t kHoverSpots = 100;
 constexpr std::size_t kMaxFlags = 200;
 
@@ -72,7 +72,7 @@ class ChartView {
     flags();
     for (const ChartSeries& series : series_) line(series);
     hover();
-    marks();  // above the hover columns, so that their titles are reachable
+    marks();  // above hover columns: titles are reachable
     out_ += "</svg>";
     return std::move(out_);
   }
@@ -105,7 +105,7 @@ class ChartView {
           floor + 29);
   }
 
-  // Non-finite values: ticks along the bottom.
+  // Along the bottom.
   void flags() {
     const std::size_t stride = options_.flagged.size() / kMaxFlags + 1;
     for (std::size_t i = 0; i < options_.flagged.size(); i += stride)
@@ -154,7 +154,7 @@ class ChartView {
         continue;
       }
       fmt::format_to(std::back_inserter(path), "{}{:.1f} {:.1f}", pen_down ? "L" : "M", px(point.x), py(point.y));
-      // A single value between gaps draws no visible line.
+      // A single value between gaps draws no line.
       const bool alone = !pen_down && (i + 1 == points.size() || !drawable(points[i + 1].y, scale_));
       if (alone || series.look == ChartSeries::Look::dotted)
         fmt::format_to(std::back_inserter(dots), "<circle class=\"dot s{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\"/>",
@@ -166,7 +166,7 @@ class ChartView {
 
   static std::string format_step(double step) { return format_count(std::llround(step)); }
 
-  // Invisible adjacent columns with the text of their nearest points; CSS shows the one under the pointer.
+  // Invisible adjacent columns with their nearest points' text; CSS shows the one under the pointer.
   void hover() {
     const auto longest =
         std::max_element(series_.begin(), series_.end(),
@@ -210,7 +210,7 @@ class ChartView {
 };
 
 std::string legend(const std::vector<ChartSeries>& series, const std::vector<ChartMark>& marks) {
-  // An empty legend keeps its space, so that adjacent charts align.
+  // An empty legend keeps its space: adjacent charts align.
   std::string text = "<div class=\"legend\">";
   for (const ChartSeries& entry : series)
     if (series.size() > 1)

@@ -9,7 +9,6 @@
 namespace quench {
 namespace {
 
-// Identifies report pages.
 constexpr std::string_view kGenerator = "<meta name=\"generator\" content=\"Quench\">";
 constexpr std::size_t kHeadBytes = 4096;
 

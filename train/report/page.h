@@ -1,5 +1,5 @@
 #pragma once
-// HTML page frame of reports: one file without scripts or external references.
+// Page frame: one HTML file without scripts or external references.
 
 #include <filesystem>
 #include <string>
@@ -16,15 +16,14 @@ struct PageSection {
 struct PageHead {
   std::string title;  // plain text, like `lead`
   std::string lead;
-  std::string facts{};               // HTML after the lead
+  std::string facts{};               // HTML
   std::string top{};                 // HTML before the sections
-  std::vector<std::string> notes{};  // plain text on unreadable inputs
+  std::vector<std::string> notes{};  // unreadable inputs, plain text
 };
 
-// Page with the non-empty sections.
+// Without empty sections.
 [[nodiscard]] std::string render_page(const PageHead& head, std::vector<PageSection> sections);
 
-// True if a file starts like a report page.
 [[nodiscard]] bool is_report(const std::filesystem::path& file);
 
 }  // namespace quench

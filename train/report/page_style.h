@@ -1,5 +1,5 @@
 #pragma once
-// Style sheet of reports: light and dark by user preference, no external resources.
+// Style sheet: light and dark by user preference, no external resources.
 
 #include <string_view>
 

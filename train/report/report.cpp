@@ -35,7 +35,7 @@ std::vector<ChartSeries> with_average(const std::string& label, const Curve& cur
           {.label = label + ", averaged", .points = smooth(curve, steps), .color = color}};
 }
 
-// Against the bf16 peak, and the recipe's own peaks if different.
+// Against the bf16 peak, and the recipe's own if different.
 std::vector<ChartSeries> utilization(const RunData& run) {
   auto series = with_average("MFU", scaled(run.curve("mfu"), 100), 1);
   if (median(run.sol_fraction()) < 0.999 * median(run.curve("mfu")))
@@ -44,7 +44,7 @@ std::vector<ChartSeries> utilization(const RunData& run) {
   return series;
 }
 
-// Computation time per rank, without waiting; for many ranks slowest, fastest and mean per step. Empty for one rank.
+// Without waiting; for many ranks slowest, fastest and mean. Empty for one rank.
 std::vector<ChartSeries> rank_times(const RunData& run) {
   constexpr int kMostLines = 8;
   std::vector<Curve> ranks;
@@ -60,7 +60,7 @@ std::vector<ChartSeries> rank_times(const RunData& run) {
           {.label = fmt::format("rank {}", rank), .points = ranks[static_cast<std::size_t>(rank)], .color = rank});
     return series;
   }
-  // By step: the world size may change on resume.
+  // The world size may change on resume.
   std::map<double, std::vector<double>> times;
   for (const Curve& rank : ranks)
     for (const Point& point : rank) times[point.x].push_back(point.y);
@@ -77,7 +77,7 @@ std::vector<ChartSeries> rank_times(const RunData& run) {
           {.label = "fastest rank", .points = fastest, .color = 2}};
 }
 
-// Marks of all curves: checkpoints, resumes and rollbacks; `spikes` adds spikes and skipped steps.
+// Checkpoints, resumes and rollbacks; `spikes` adds spikes and skipped steps.
 std::vector<ChartMark> marks(const RunData& run, bool spikes) {
   std::vector<ChartMark> marks;
   for (const CheckpointEntry& checkpoint : run.checkpoints)

@@ -1,5 +1,5 @@
 #pragma once
-// HTML report of a run: one file without scripts or external references. Texts of the run folder are untrusted and
+// Report of a run: one HTML file without scripts or external references. Texts of the run folder are untrusted and
 // escaped.
 
 #include <filesystem>
@@ -11,8 +11,8 @@ namespace quench {
 
 [[nodiscard]] std::string render_report(const RunData& run);
 
-// Reads `run_folder` and replaces `output` atomically. Returns the data read, with notes on unreadable parts. Throws
-// errors of load_run, io or no_space for the page.
+// Replaces `output` atomically. Returns the data, with notes on unreadable parts. Throws errors of load_run, io or
+// no_space for the page.
 RunData write_report(const std::filesystem::path& run_folder, const std::filesystem::path& output);
 
 }  // namespace quench

@@ -11,7 +11,7 @@
 namespace quench {
 namespace {
 
-// Load relative to the mean: upper limits of the shades; the last shade is for experts without tokens.
+// Load over the mean: upper limits of shades; the last shade: no tokens.
 constexpr std::array<double, kHeatShades - 2> kLoadLimits{0.25, 0.5, 0.8, 1.25, 2, 4};
 
 int shade_of(double load) {

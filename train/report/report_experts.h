@@ -1,5 +1,5 @@
 #pragma once
-// Expert load per layer as a heat map. HTML, empty for dense models.
+// Heat map of expert load per layer. Empty for dense models.
 
 #include <string>
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kMaxFactBytes = 200;
 
-// Member at a key path, or null.
+// Null if absent.
 const Json* member(const Json& object, std::initializer_list<const char*> path) {
   const Json* value = &object;
   for (const char* key : path) {
@@ -35,7 +35,7 @@ std::string text_at(const Json& object, std::initializer_list<const char*> path)
   return shorten(value->is_string() ? value->as_string() : value->dump(), kMaxFactBytes);
 }
 
-// Hugging Face config in the run folder, else from the config without other files.
+// In the run folder, else by the config alone.
 Json model_fields(const RunData& run) {
   if (run.model.is_object()) return run.model;
   const Json* section = member(run.config, {"model"});
@@ -64,7 +64,7 @@ std::string model_fact(const RunData& run) {
                    fmt::format("{} layers of width {}", m.num_hidden_layers, m.hidden_size)});
     }
   } catch (const Error&) {
-    // Folder content is arbitrary; fall back to the name.
+    // Arbitrary content: the name.
   }
   return name;
 }
@@ -84,7 +84,7 @@ std::string precision_fact(const RunData& run) {
                dtype == "bf16" && !master.empty() ? "master weights " + master : ""});
 }
 
-// "nf4 base + lora r16, alpha 32"; empty without the section lora.
+// "nf4 base + lora r16, alpha 32"; or empty.
 std::string adapters_fact(const RunData& run) {
   const std::string rank = text_at(run.config, {"lora", "rank"});
   if (rank.empty()) return {};
@@ -94,7 +94,7 @@ std::string adapters_fact(const RunData& run) {
        alpha.empty() ? "" : "alpha " + alpha});
 }
 
-// QAT bits, and the scheme of the export.
+// QAT bits, export scheme.
 std::string quantization_fact(const RunData& run) {
   std::vector<std::string> parts;
   const std::string bits = text_at(run.config, {"recipe", "weight_bits"});
@@ -117,7 +117,7 @@ std::string hardware_fact(const RunData& run) {
   return join({device, threads.empty() ? "" : threads + " threads", host.empty() ? "" : "on " + host});
 }
 
-// Slowest rank, which the others wait for.
+// The others wait for it.
 std::string ranks_fact(const RunData& run) {
   double sum = 0, slowest = 0;
   int count = 0, which = 0;

@@ -1,5 +1,4 @@
 #pragma once
-// Run facts: model, precision, hardware, versions.
 
 #include <string>
 #include <utility>
@@ -9,10 +8,9 @@
 
 namespace quench {
 
-// (name, value) pairs of plain text in display order; unknown ones are omitted.
+// Plain text in display order, without unknown ones.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> run_facts(const RunData& run);
 
-// HTML for the page head; empty without facts.
 [[nodiscard]] std::string render_facts(const RunData& run);
 
 }  // namespace quench

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kMaxColumns = 120;
 constexpr std::size_t kMaxHealthRows = 512;
 
-// dB below the dense SQNR: upper limits of the shades; the last is for non-finite. Warnings begin at the colour change.
+// dB below the dense SQNR: upper limits of shades; the last: non-finite. Warnings begin at the colour change.
 constexpr std::array<double, kHeatShades - 2> kHealthLimits{1, 2, 3, 4.5, kMaxSqnrLoss, 12};
 static_assert(kHealthLimits[kHeatBad - 1] == kMaxSqnrLoss);
 
@@ -26,12 +26,12 @@ const std::vector<std::string>& legend() {
   return texts;
 }
 
-// Unknown formats count as e4m3.
+// Unknown formats: e4m3.
 double dense_ratio(const HealthSeries& series) {
   return recipes::dense_sqnr(series.format == "e5m2" ? ElementFormat::e5m2 : ElementFormat::e4m3, series.stochastic);
 }
 
-// Points of one cell, or of equal neighbours.
+// One cell, or equal neighbours.
 struct Summary {
   std::int64_t first_step = 0, last_step = 0;
   bool finite = true;
@@ -76,7 +76,7 @@ struct Summary {
   }
 };
 
-// Columns over the measured steps: one per step, or equal shares.
+// One per measured step, or equal shares.
 class Columns {
  public:
   explicit Columns(const std::vector<const HealthSeries*>& all) {
@@ -95,7 +95,6 @@ class Columns {
     const std::size_t wanted = std::min(kHeatTicks, count());
     for (std::size_t i = 0; i < wanted; ++i) {
       const std::size_t column = wanted == 1 ? 0 : i * (count() - 1) / (wanted - 1);
-      // First step of the column.
       const std::size_t index = (column * steps_.size() + count() - 1) / count();
       result.emplace_back(column, format_count(steps_[index]));
     }

@@ -1,5 +1,5 @@
 #pragma once
-// Quantization errors per layer over the run, as heat maps. HTML, empty without measurements.
+// Heat maps of quantization errors per layer. Empty without measurements.
 
 #include <string>
 
@@ -9,13 +9,13 @@ namespace quench {
 
 [[nodiscard]] std::string render_health(const RunData& run);
 
-// Operand with the lowest SQNR of the run, or a non-finite one; nullptr without measurements.
+// Lowest SQNR of the run, or non-finite; nullptr without measurements.
 struct WorstHealth {
   const HealthSeries* series = nullptr;
   const HealthPoint* point = nullptr;
 };
 [[nodiscard]] WorstHealth worst_health(const RunData& run);
-// True if training warns of the point's SQNR.
+// Training warns of this SQNR.
 [[nodiscard]] bool is_poor(const HealthSeries& series, const HealthPoint& point);
 
 // "model.layers.3.mlp.down_proj" -> "3.down_proj"

@@ -31,7 +31,7 @@ std::string show(const Json& value) {
   return shorten(value.is_string() ? value.as_string() : value.dump(), kMaxValueBytes);
 }
 
-// Leaves of an object with dotted keys. Arrays and empty objects are leaves.
+// Dotted keys. Arrays and empty objects are leaves.
 void flatten(const Json& object, const std::string& prefix, std::vector<std::pair<std::string, std::string>>& rows) {
   for (const auto& [key, value] : object.as_object()) {
     if (rows.size() >= kMaxRows) return;
@@ -51,7 +51,7 @@ std::string key_value_panel(const std::string& title, const std::vector<std::pai
   return html + "</table></details>\n";
 }
 
-// Evaluation table with one column per value name, in order of first appearance.
+// One column per value name, by first appearance.
 std::string evaluation_table(const std::vector<const EvaluationMetrics*>& rows, bool with_name) {
   std::vector<std::string> columns;
   for (const EvaluationMetrics* row : rows)

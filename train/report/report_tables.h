@@ -1,5 +1,5 @@
 #pragma once
-// Text and table sections of the report. Each returns HTML, empty without content.
+// Sections as HTML, empty without content.
 
 #include <string>
 #include <utility>
@@ -10,18 +10,17 @@
 namespace quench {
 
 [[nodiscard]] std::string render_summary(const RunData& run);
-// Latest result of every evaluation, then the history of repeated ones.
+// Latest of every evaluation, then histories.
 [[nodiscard]] std::string render_evaluations(const RunData& run);
 [[nodiscard]] std::string render_samples(const RunData& run);
 [[nodiscard]] std::string render_checkpoints(const RunData& run);
-// Leaves of a JSON object with dotted keys and truncated values. Arrays and empty objects are leaves; limited to a few
-// hundred leaves.
+// Dotted keys, truncated values; arrays and empty objects are leaves, at most a few hundred.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> flat_values(const Json& object);
-// Table number: "3.2817", "1.2e-07"; "n/a" if not finite.
+// "3.2817", "1.2e-07"; "n/a" if not finite.
 [[nodiscard]] std::string format_value(double value);
 // "1.21 GiB"
 [[nodiscard]] std::string format_bytes(std::uint64_t bytes);
-// JSON object as panels of key-value tables: one per section, one for top-level values.
+// One table per section, one for top-level values.
 [[nodiscard]] std::string render_object(const Json& object, const std::string& top_level_title);
 
 }  // namespace quench

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kMaxJsonBytes = std::size_t{16} << 20;
 constexpr int kMaxCheckpointFiles = 10000;
-constexpr double kMaxDecibels = 1000;            // larger values are invalid
+constexpr double kMaxDecibels = 1000;            // invalid beyond
 constexpr std::size_t kMaxHealthSeries = 16384;  // operands of layers
 constexpr std::size_t kMaxExpertLayers = 512, kMaxExpertColumns = 1024;
 constexpr std::size_t kMaxEvents = 10000;
@@ -51,7 +51,7 @@ bool holds_run(const std::filesystem::path& folder) {
   return is_run_folder(folder);
 }
 
-// Passes each record of a log to `each`; an absent log is allowed, a damaged one is noted.
+// An absent log is allowed, a damaged one noted.
 template <class Each>
 void read_log(const std::filesystem::path& folder, const char* name, RunData& run, Each&& each) {
   const auto path = find_log(folder, name);
@@ -82,10 +82,10 @@ Json read_object(const std::filesystem::path& folder, const char* name, RunData&
   }
 }
 
-// Limit of plotted ranks.
+// Plotted.
 constexpr std::size_t kMaxRanks = 512;
 
-// Rollback: drops records at and after `step`.
+// Drops records at and after `step`.
 void rewind(RunData& run, double step) {
   for (auto& [key, curve] : run.curves)
     curve.erase(std::partition_point(curve.begin(), curve.end(), [&](const Point& point) { return point.x < step; }),
@@ -173,7 +173,7 @@ class HealthReader {
   }
 
   RunData& run_;
-  std::map<std::pair<std::string, std::string>, std::size_t> places_;  // index of (layer, operand) in run_.health
+  std::map<std::pair<std::string, std::string>, std::size_t> places_;  // (layer, operand) in run_.health
   std::int64_t last_step_ = 0;
 };
 

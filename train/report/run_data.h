@@ -1,8 +1,6 @@
 #pragma once
-// Run folder data for the report.
-//
-// Folder content is untrusted: invalid lines are counted and skipped, missing files leave their part empty, texts are
-// passed unescaped to the page, which escapes them.
+// Run folder data. Untrusted: invalid lines are counted and skipped, missing files leave their part empty, the page
+// escapes texts.
 
 #include <cstdint>
 #include <filesystem>
@@ -23,66 +21,66 @@ struct CheckpointEntry {
   std::string saved;  // "2026-03-01 12:30 UTC"
 };
 
-// Quantization error of one operand of one layer.
+// One operand of one layer.
 struct HealthPoint {
   std::int64_t step = 0;
   bool finite = true;
   double sqnr = 0;                      // dB; NaN: lossless or non-finite
-  double saturated = 0, underflow = 0;  // fractions of elements
+  double saturated = 0, underflow = 0;  // fractions
 };
 struct HealthSeries {
   std::string layer, operand, format;
-  bool stochastic = false;          // rounding mode
+  bool stochastic = false;          // rounding
   std::vector<HealthPoint> points;  // by step
 };
 
-// Token fraction of each expert of a layer, in the last record.
+// Token fraction of each expert, last record.
 struct ExpertShares {
   std::int64_t layer = 0;
   std::vector<double> shares;
 };
 
-// Resume, rollback, skipped step or spike (train/metrics/run_event.h).
+// train/metrics/run_event.h
 struct EventEntry {
   std::int64_t step = 0;
   std::string name, message;
 };
 
 struct RunData {
-  std::string name;  // run.name, or the folder name
+  std::string name;  // run.name, or the folder's
 
-  // One curve per numeric key of metrics.jsonl ("loss", "grad_norm", ...) by ascending step; null is NaN; rank_ms gives
-  // one per rank, "rank_ms.0" etc. For steps logged again after a restart, the later record counts.
+  // Per numeric key of metrics.jsonl ("loss", ...), by ascending step; null is NaN; rank_ms gives "rank_ms.0" etc. Of
+  // steps logged again after a restart, the later record counts.
   std::map<std::string, Curve, std::less<>> curves;
   std::vector<double> nonfinite_steps;
   std::int64_t last_step = 0;
   std::int64_t total_steps = 0;  // 0: unknown
-  double first_time = 0;         // seconds since 1970, first and last record; 0: none
+  double first_time = 0;         // seconds since 1970; 0: none
   double last_time = 0;
 
   std::vector<EvaluationMetrics> evaluations;
   std::vector<SampleRecord> samples;
-  std::vector<HealthSeries> health;   // in order of first appearance
+  std::vector<HealthSeries> health;   // by first appearance
   std::vector<ExpertShares> experts;  // MoE models
-  std::int64_t experts_step = 0;      // the step of `experts`
+  std::int64_t experts_step = 0;      // of `experts`
   std::vector<EventEntry> events;
   std::vector<CheckpointEntry> checkpoints;  // by step
   Json config;                               // null if absent
   Json environment;                          // null if absent
-  Json recipe;                               // choice for recipe.name "auto"; null if absent
-  Json model;                                // the model's Hugging Face config; null if absent
+  Json recipe;                               // choice for "auto"; null if absent
+  Json model;                                // Hugging Face config; null if absent
   std::vector<std::string> notes;            // unreadable parts
 
-  // Curve of a key; empty without records.
+  // Empty without records.
   [[nodiscard]] const Curve& curve(std::string_view key) const;
-  // Curve of "sol_fraction", or of "light_share", its name before 0.2.
+  // "sol_fraction", or "light_share", its name before 0.2.
   [[nodiscard]] const Curve& sol_fraction() const;
-  // Validation loss by step: value "loss" of evaluations named "validation".
+  // "loss" of evaluations named "validation".
   [[nodiscard]] Curve validation_loss() const;
 };
 
-// Reads the files of train/metrics/run_files.h, the .jsonl ones from `folder`/metrics or `folder`. Throws not_found for
-// a missing folder or one without run files.
+// Files of train/metrics/run_files.h, .jsonl from `folder`/metrics or `folder`. Throws not_found for a missing folder
+// or one without run files.
 [[nodiscard]] RunData load_run(const std::filesystem::path& folder);
 
 // "2026-03-01 12:30 UTC"

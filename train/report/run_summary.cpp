@@ -38,7 +38,7 @@ std::string text(const Json& json, std::initializer_list<const char*> path) {
   return value != nullptr && value->is_string() ? value->as_string() : std::string();
 }
 
-// Total size of regular files; links are not followed.
+// Regular files; links are not followed.
 std::int64_t bytes_in(const fs::path& folder) {
   std::int64_t bytes = 0;
   std::error_code error;
@@ -50,7 +50,7 @@ std::int64_t bytes_in(const fs::path& folder) {
   return bytes;
 }
 
-// True if the process in the folder's lock is alive; false if unknown (another host).
+// Process of the folder's lock; false if unknown (another host).
 bool is_running(const fs::path& folder) {
   try {
     const Json holder = Json::parse_file(folder / ".lock");
@@ -66,7 +66,7 @@ bool is_running(const fs::path& folder) {
 void add_model(Json& json, const fs::path& folder, const Json& config, std::vector<std::string>& notes) {
   const fs::path kept = folder / run_files::kModelFolder;
   try {
-    // Older runs have no model part.
+    // Older runs have none.
     const nn::ModelConfig model =
         fs::exists(kept / "config.json")
             ? read_model_config(kept)
@@ -95,7 +95,7 @@ void add_model(Json& json, const fs::path& folder, const Json& config, std::vect
   }
 }
 
-// True for a readable model or adapter.
+// Readable.
 bool holds_export(const fs::path& folder) {
   if (folder.empty()) return false;
   try {
@@ -122,7 +122,7 @@ Json list_of_checkpoints(const std::vector<CheckpointInfo>& checkpoints) {
   return list;
 }
 
-// Steps of the current config, possibly more than logged; epochs are converted only in the log.
+// By the current config, possibly more than logged; epochs are converted only in the log.
 std::int64_t planned_steps(const RunData& run) {
   const Json* steps = present_member(run.config, {"training", "steps"});
   const bool known =

@@ -1,5 +1,4 @@
 #pragma once
-// Run folder summary: progress, config and outputs.
 
 #include <filesystem>
 
@@ -7,11 +6,11 @@
 
 namespace quench {
 
-// Object with these members, in order, if known: kind "run", name, folder, state ("running", "finished", "interrupted",
-// "not started"), step, total_steps, last_saved_step, tokens_seen, last_loss, validation {step, loss}, model,
-// parameters, recipe, adapters, dtype, tokenizer, started and last_record (UTC), bytes of the whole folder,
-// checkpoint_bytes, exports [path], notes [unreadable parts], checkpoints [{step, path, bytes, valid, fault, pinned,
-// superseded}], newest first. Throws not_found for a missing folder.
+// Members, in order, if known: kind "run", name, folder, state ("running", "finished", "interrupted", "not started"),
+// step, total_steps, last_saved_step, tokens_seen, last_loss, validation {step, loss}, model, parameters, recipe,
+// adapters, dtype, tokenizer, started and last_record (UTC), bytes of the folder, checkpoint_bytes, exports [path],
+// notes [unreadable parts], checkpoints [{step, path, bytes, valid, fault, pinned, superseded}], newest first. Throws
+// not_found for a missing folder.
 [[nodiscard]] Json run_summary(const std::filesystem::path& folder);
 
 }  // namespace quench

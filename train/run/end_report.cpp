@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// POSIX shell word; control characters as $'\x1b'.
+// Control characters as $'\x1b'.
 std::string shell_word(std::string_view text) {
   const auto plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -114,7 +114,7 @@ ValidationLosses read_validation_losses(const std::string& metrics, std::int64_t
         losses.add({step, loss->as_double()});
     });
   } catch (const Error&) {
-    return {};  // run without this log
+    return {};  // no such log
   }
   return losses;
 }

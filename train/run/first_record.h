@@ -1,5 +1,4 @@
 #pragma once
-// First training record of a fine-tune, with its loss mask.
 
 #include <string>
 
@@ -8,8 +7,8 @@
 
 namespace quench {
 
-// Text of the first training document, trained tokens in [[ ]], with token counts; several lines with a final line
-// break. Empty without a tokenizer and for pre-training (model.path names no folder and every token is a target).
+// First training document with trained tokens in [[ ]], and token counts; lines with a final line break. Empty without
+// a tokenizer and for pre-training (model.path names no folder and every token is a target).
 [[nodiscard]] std::string first_record(const RunConfig& config, const DataSetup& data);
 
 }  // namespace quench

@@ -15,7 +15,7 @@ CheckpointState checkpoint_state(const RunConfig& config, const RunIdentity& ide
   state.tool_version = program_version();
   state.config = to_json(config);
   state.data = to_json(identity);
-  // Random draws are keyed by (seed, name, step, element): the seed is the whole RNG state.
+  // Draws are keyed by (seed, name, step, element): the seed is the RNG state.
   state.rng.set("seed", config.training.seed);
   state.extra.set("loss", progress.loss);
   state.extra.set("loss_guard", guard.state());

@@ -1,5 +1,4 @@
 #pragma once
-// Run counters restored from a checkpoint.
 
 #include <cstdint>
 #include <string>
@@ -12,22 +11,22 @@
 namespace quench {
 
 struct RunProgress {
-  std::int64_t step = 0;         // optimizer steps completed, including skipped ones
-  std::int64_t tokens_seen = 0;  // valid target tokens
-  std::int64_t samples = 0;      // position in the sample order
+  std::int64_t step = 0;         // completed, with skipped ones
+  std::int64_t tokens_seen = 0;  // valid targets
+  std::int64_t samples = 0;      // in the sample order
   double loss = 0;
 };
 
-// Current non-tensor state for a checkpoint.
+// Non-tensor state.
 [[nodiscard]] CheckpointState checkpoint_state(const RunConfig& config, const RunIdentity& identity,
                                                const RunProgress& progress, const LossGuard& guard);
 
-// Inverse; restores the windows of `guard`. Throws bad_config naming key, old and new value if the stored config or the
-// content that it refers to forbids resuming with `config`.
+// Inverse; restores the windows of `guard`. Throws bad_config naming key, old and new value if the stored config or its
+// content forbids resuming with `config`.
 [[nodiscard]] RunProgress restore_progress(const CheckpointState& state, const RunConfig& config,
                                            const RunIdentity& identity, LossGuard& guard);
 
-// Message for restarting a finished run, including how to train further.
+// For the restart of a finished run: how to train further.
 [[nodiscard]] std::string finished_message(const RunConfig& config, const RunProgress& progress, std::int64_t steps);
 
 }  // namespace quench

@@ -1,5 +1,4 @@
 #pragma once
-// Sample generation at every evaluation.
 
 #include <functional>
 #include <memory>
@@ -15,13 +14,11 @@ namespace quench {
 
 class SampleTexts {
  public:
-  // Encodes evaluation.prompts. Throws bad_config for an unusable prompt: no tokenizer, no tokens, or context length
-  // reached.
+  // Throws bad_config for an unusable prompt: no tokenizer, no tokens, context length reached.
   SampleTexts(const RunConfig& config, const RunModel& model);
 
-  // Records one continuation per prompt, deterministic in training.seed, step and prompt index. Does not modify the
-  // model. A text ended by `stopped` is not recorded. Generation failures (non-finite logits, out of memory) are
-  // warnings.
+  // One continuation per prompt, deterministic in training.seed, step and prompt index. Does not modify the model. A
+  // text ended by `stopped` is not recorded. Generation failures (non-finite logits, out of memory) are warnings.
   void draw(const nn::CausalLm& model, std::int64_t step, MetricsLog& metrics,
             const std::function<bool()>& stopped) const;
 

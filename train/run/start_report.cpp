@@ -16,7 +16,6 @@
 namespace quench {
 namespace {
 
-// Output at the end of the run.
 std::string export_line(const RunConfig& config) {
   const ExportSection& section = *config.export_model;
   const std::string& scheme = section.quantization.scheme;
@@ -30,7 +29,7 @@ std::string export_line(const RunConfig& config) {
                          : "");
 }
 
-// Layers over weights quantized by lora.base: "nf4 base + lora r16".
+// "nf4 base + lora r16".
 void name_base(const ModelSetup& model, std::vector<recipes::LayerConversion>& conversion) {
   if (!model.base) return;
   std::map<std::string, std::string> forms;

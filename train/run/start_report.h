@@ -1,5 +1,4 @@
 #pragma once
-// Report before the first step.
 
 #include <string>
 
@@ -11,7 +10,7 @@
 
 namespace quench {
 
-// Model size, batch arithmetic, precision per layer, data, token ids. Several lines with a final line break.
+// Model size, batch arithmetic, precision per layer, data, token ids. Lines with a final line break.
 [[nodiscard]] std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model, const DataSetup& data,
                                        const RunModel& run_model, const Json& environment, std::int64_t steps);
 

@@ -10,8 +10,8 @@
 
 namespace quench {
 
-// Scope of one step. At the end of the profiled step: synchronizes the device, passes the table to `print` and writes
-// profile.txt to the run folder. No-op for other steps.
+// Scope of a step. In step metrics.profile_step: synchronizes the device, passes the op table to `print` and writes
+// profile.txt to the run folder. Else a no-op.
 class StepProfile {
  public:
   StepProfile(const RunConfig& config, Device device, std::int64_t step, std::function<void(std::string_view)> print);

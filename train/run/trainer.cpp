@@ -91,7 +91,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
 
 void Trainer::Run::load(CheckpointReader& reader) {
   whole = false;
-  // A checkpoint damaged on one rank is skipped by all.
+  // Damaged on one rank: skipped by all.
   together("checkpoint", [&] {
     if (setup.adapters) require_base(reader.state(), base, reader.path().string());
     progress = restore_progress(reader.state(), config, inputs.identity, guard);
@@ -136,7 +136,7 @@ void Trainer::Run::write_run_files() const {
   remove_stale_temporaries(folder);
   remove_stale_temporaries(config.metrics.folder);
   set_aside_edited(folder / run_files::kConfig);
-  // First: this file identifies a run folder.
+  // Identifies a run folder: first.
   write_file_atomically(folder / run_files::kEnvironment, environment.dump(2) + "\n");
   write_run_model(config, run_model);
   write_file_atomically(folder / run_files::kConfig, to_json(config).dump(2) + "\n");
@@ -188,15 +188,15 @@ void Trainer::Run::save() {
 }
 
 std::vector<CheckpointTensor> Trainer::Run::tensors_to_save() const {
-  // Replicas hold the same values: those of replicate rank 0 are saved.
+  // Replicas are equal: replicate rank 0 saves.
   const bool gives = ranks == nullptr || ranks->replicate->rank() == 0;
   return gives ? training_tensors(*setup.model, *optimizer) : std::vector<CheckpointTensor>();
 }
 
 TrainResult Trainer::Run::train() {
-  SignalHandlers signals;  // before the first output: SIGPIPE must not end the run
+  SignalHandlers signals;  // before output: SIGPIPE must not end the run
   resume_or_fill();
-  follow_recipe();  // before the report of active kernels
+  follow_recipe();  // before the report of kernels
   together("run folder", [this] {
     if (!first()) return;
     write_run_files();

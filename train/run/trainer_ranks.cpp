@@ -1,4 +1,4 @@
-// Collective parts of a run: inputs, decisions, requests. Pass-through for a single process.
+// Collective parts; pass-through for a single process.
 
 #include <algorithm>
 #include <utility>
@@ -42,7 +42,7 @@ std::unique_ptr<RunLock> Trainer::Run::lock_checkpoints() const {
   std::unique_ptr<RunLock> held;
   together("checkpoint folder", [&] {
     if (!first()) return;
-    require_outputs(config);  // repeated under the lock
+    require_outputs(config);  // again, under the lock
     if (config.export_model) const StagingFolder can_be_made(export_target(config).folder);
     const fs::path& folder = config.checkpoint.folder;
     if (config.checkpoint.enable && resolved_path(folder) != lock->folder()) held = std::make_unique<RunLock>(folder);
@@ -52,7 +52,7 @@ std::unique_ptr<RunLock> Trainer::Run::lock_checkpoints() const {
 
 RecipeChoice Trainer::Run::choose_recipe() const {
   if (ranks == nullptr) return resolve_auto_recipe(config, device);
-  // Rank 0 may measure; all use its choice.
+  // Rank 0 may measure; its choice is used by all.
   std::string written;
   together("recipe", [&] {
     if (first()) written = to_json(resolve_auto_recipe(config, device)).dump();
@@ -73,7 +73,7 @@ void Trainer::Run::fill_base() {
 
 RunInputs Trainer::Run::open_inputs() {
   RunInputs opened;
-  // Rank 0 tokenizes and validates files once; the others use its output.
+  // Rank 0 tokenizes and validates once; others use its output.
   first_first("training data", [&] {
     opened.checks = std::make_unique<ValidationCache>(fs::path(config.data.cache) / "file_checks.json");
     try {

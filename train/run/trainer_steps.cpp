@@ -1,4 +1,3 @@
-// Training steps: batches, gradients, loss guard verdict, update, logging and evaluation.
 
 #include <algorithm>
 #include <cmath>
@@ -56,10 +55,10 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
 }
 
 std::string Trainer::Run::first_nonfinite(const std::vector<Batch>& batches) {
-  // First, since repeating the step overwrites the gradients.
+  // Before the repetition overwrites the gradients.
   const std::string gradient = first_nonfinite_gradient(*setup.model);
   std::string operand;
-  if (!in_tail)  // no quantized layers to inspect
+  if (!in_tail)  // else no quantized layers
     operand =
         health.first_nonfinite(progress.step + 1, metrics, [&] { (void)step->accumulate(batches, progress.step + 1); });
   const std::string forward =
@@ -95,7 +94,7 @@ bool Trainer::Run::run_step() {
   const bool counted = watched || bias_speed > 0;
   if (counted) expert_load->reset();
   step->watch_experts(counted ? expert_load.get() : nullptr);
-  // A save may still read the state, whose device memory is released when it is offloaded.
+  // A save may still read the state, whose device memory is released on offload.
   if (writer && step->offloaded_state_bytes() > 0) writer->before_change();
   const GradientReport report = step->accumulate(batches, progress.step + 1);
   step->watch_experts(nullptr);
@@ -110,7 +109,7 @@ bool Trainer::Run::run_step() {
     metrics.experts(std::move(experts));
   }
   const bool finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
-  const bool targets = report.valid_tokens > 0;  // over all ranks
+  const bool targets = report.valid_tokens > 0;  // all ranks
   const StepVerdict verdict =
       targets ? guard.check(progress.step + 1, report.loss, report.grad_norm, finite ? "" : first_nonfinite(batches))
               : guard.skip_without_targets(progress.step + 1);
@@ -148,7 +147,6 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
   Progress bar{.step = progress.step, .total_steps = steps, .loss = progress.loss};
   bar.eta_seconds = timer->eta_seconds();
   bar.tokens_per_second = timer->last_tokens_per_second();
-  // No loss to log without targets.
   if (report.valid_tokens > 0 && (log_due(progress.step) || verdict.nonfinite)) {
     const MemoryStats memory = Allocator::of(device).stats();
     StepMetrics m;
@@ -165,7 +163,7 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
     m.expert_imbalance = expert_imbalance;
     timer->fill(m, bf16_peak_flops(environment.at("device_name").as_string()));
     m.float8_share = flops.float8 / flops.total();
-    // Emulated GEMMs run in f32 for any operand dtype.
+    // Emulated GEMMs run in f32.
     measure_ranks(m);
     if (const auto seconds = sol_seconds(flops, environment.at("device_name").as_string());
         seconds && !config.recipe.emulate)
@@ -193,7 +191,7 @@ void Trainer::Run::evaluate(SignalHandlers& signals) {
 
 void Trainer::Run::save_before_end(const std::exception& error) {
   if (!writer || !whole || progress.step == saved_step || progress.step == resumed_step.value_or(0)) return;
-  // Saves are collective: possible only if all ranks have the error at the same place.
+  // Collective: only if all ranks have the error at the same place.
   const auto* ending = dynamic_cast<const Error*>(&error);
   if (ranks != nullptr && (ending == nullptr || ending->code() != ErrorCode::nonfinite)) return;
   try {

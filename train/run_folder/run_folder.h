@@ -1,5 +1,4 @@
 #pragma once
-// Records of a run's inputs in the run folder.
 
 #include <filesystem>
 
@@ -8,11 +7,11 @@
 
 namespace quench {
 
-// Absolute paths of all inputs for sources.json: working directory (base of relative paths), model, tokenizer, and each
-// data pattern with its files.
+// For sources.json: absolute paths of working directory (base of relative paths), model, tokenizer, and data patterns
+// with their files.
 [[nodiscard]] Json run_sources(const RunConfig& config);
 
-// True if <run>/model exists without the sources.json of a run, i.e. is not a run's output.
+// <run>/model exists without a run's sources.json.
 [[nodiscard]] bool has_foreign_model_part(const std::filesystem::path& run);
 
 }  // namespace quench

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{16} << 20;
 
-// Written by runs before all other files; a config.json alone may have another origin.
+// Runs write it first; a config.json alone may have another origin.
 bool was_written_by_a_run(const fs::path& folder) {
   try {
     const Json environment = Json::parse(read_file(folder / run_files::kEnvironment, kMaxFileBytes));
@@ -26,7 +26,7 @@ bool was_written_by_a_run(const fs::path& folder) {
   }
 }
 
-// True for text as written by Json::dump.
+// As by Json::dump.
 bool is_plain_dump(const std::string& text) {
   try {
     return Json::parse(text).dump(2) + "\n" == text;

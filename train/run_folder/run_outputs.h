@@ -1,5 +1,5 @@
 #pragma once
-// Pre-run checks of output paths: existing files of others must not block or be overwritten.
+// Checks of output paths before a run: other files must not be overwritten.
 
 #include <filesystem>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace quench {
 
-// Export target, with the run's paths excluded. Requires an export section.
+// Requires an export section.
 [[nodiscard]] ExportTarget export_target(const RunConfig& config);
 
 struct OutputFault {
@@ -18,15 +18,14 @@ struct OutputFault {
   std::string reason;
 };
 
-// Blocked outputs: files in place of folders, an export folder that must not be replaced, a run folder with a
-// config.json of another program.
+// Files in place of folders, an export folder that must not be replaced, a run folder with another program's
+// config.json.
 [[nodiscard]] std::vector<OutputFault> output_faults(const RunConfig& config);
 
 // Throws bad_config with all faults.
 void require_outputs(const RunConfig& config);
 
-// Backs up a manually edited config.json as config.json.1 etc. before replacement. No-op for absent files and for files
-// in the written format.
+// Backs up a manually edited config.json as config.json.1 etc. No-op for absent files and files in the written format.
 void set_aside_edited(const std::filesystem::path& file);
 
 }  // namespace quench

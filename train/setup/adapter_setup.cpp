@@ -18,7 +18,6 @@ namespace {
 constexpr std::string_view kBaseKey = "base";  // of CheckpointState::extra: {"hash"}
 
 using Whole = std::function<Tensor(const nn::Parameter&)>;
-// Hashes of quantized base weights.
 using CodesHashes = std::map<const nn::Parameter*, std::string>;
 
 void update(StreamHash& hash, const Tensor& tensor) {
@@ -56,7 +55,7 @@ bool keeps_codes(const RunConfig& config) {
 
 recipes::LoraOptions lora_options(const RunConfig& config) {
   const LoraSection& lora = config.lora.value();
-  // Default targets: all projections, also under other names (Mixtral, DeepSeek-V3).
+  // All projections, also under other names (Mixtral, DeepSeek-V3).
   const bool all = lora.targets == LoraSection().targets;
   return {.rank = lora.rank,
           .alpha = lora.alpha,
@@ -172,7 +171,7 @@ std::unique_ptr<recipes::Adapters> restore_adapted(CheckpointReader& reader, std
   const std::string hash = fill_adapted(setup, config);
   model = std::move(setup.model);
   require_base(reader.state(), hash, source);
-  recipes::make_dense(*model);  // rounded weights in dense form
+  recipes::make_dense(*model);  // rounded weights
   restore_parameters(reader, *model);
   return std::move(setup.adapters);
 }

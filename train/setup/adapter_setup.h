@@ -1,8 +1,6 @@
 #pragma once
-// Adapters of a run (config section lora), and adapter-only checkpoints.
-//
-// Such a checkpoint identifies its base by a hash of the base weights, which come from the config's model folder or
-// random seed.
+// Adapters of a run (section lora), and adapter-only checkpoints, which identify the base (from model folder or random
+// seed) by a hash of its weights.
 
 #include <functional>
 #include <memory>
@@ -18,34 +16,32 @@
 
 namespace quench {
 
-// Options of the section lora, which must be present, with the run's seed.
+// Section lora must be present.
 [[nodiscard]] recipes::LoraOptions lora_options(const RunConfig& config);
 
-// Creates unattached adapters and freezes the rest of the model; null without the section lora. `parameters`: device
-// and dtypes.
+// Unattached adapters; freezes the rest of the model. Null without section lora. `parameters`: device and dtypes.
 [[nodiscard]] std::unique_ptr<recipes::Adapters> make_adapters(nn::CausalLm& model, const RunConfig& config,
                                                                const nn::ParameterOptions& parameters);
 
-// Fills a model with adapters, before sharding over `ranks`, if any: base weights stored as lora.base says, and initial
-// adapter values. Returns the base hash on all ranks: 16 hex digits, over the values of all non-adapter parameters, or
-// over quantized values kept as stored.
+// Before sharding over `ranks`, if any: base weights stored as lora.base says, and initial adapter values. Returns the
+// base hash on all ranks: 16 hex digits, over values of all non-adapter parameters, or over quantized values kept as
+// stored.
 [[nodiscard]] std::string fill_adapted(ModelSetup& setup, const RunConfig& config,
                                        const distributed::Ranks* ranks = nullptr);
-// Its memory, on the meta device.
+// On the meta device.
 void plan_base(ModelSetup& setup, const RunConfig& config);
 
-// Hash of a model's non-adapter weights in `dtype` (f32 or bf16), as fill_adapted() computes it for such a base; stored
-// in CheckpointState::extra. No weight may be quantized.
+// Hash of non-adapter weights in `dtype` (f32 or bf16), as by fill_adapted(); stored in CheckpointState::extra. No
+// weight may be quantized.
 [[nodiscard]] std::string base_hash_as(nn::CausalLm& model, DType dtype);
-// Base hash of an adapter-only checkpoint.
 [[nodiscard]] std::string stored_base_hash(const CheckpointState& state);
 void store_base(CheckpointState& state, const std::string& hash);
 [[nodiscard]] bool holds_adapters_alone(const CheckpointState& state);
-// Throws bad_config naming `source` if the checkpoint's adapters have another base.
+// Throws bad_config naming `source` for another base.
 void require_base(const CheckpointState& state, const std::string& hash, const std::string& source);
 
-// Restores base and adapters of an adapter-only checkpoint. `model` has the checkpoint's dtype. Throws not_found for a
-// missing base, and errors of require_base().
+// Base and adapters of an adapter-only checkpoint. `model` has the checkpoint's dtype. Throws not_found for a missing
+// base, and as require_base().
 [[nodiscard]] std::unique_ptr<recipes::Adapters> restore_adapted(CheckpointReader& reader,
                                                                  std::unique_ptr<nn::CausalLm>& model,
                                                                  const std::string& source);

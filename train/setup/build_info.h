@@ -1,5 +1,5 @@
 #pragma once
-// Version and build information of the program and its libraries.
+// Versions of the program and its libraries.
 
 #include <optional>
 #include <string>
@@ -12,18 +12,18 @@ namespace quench {
 
 struct BuildInfo {
   std::string_view version;   // "0.2.0"
-  std::string_view commit;    // "fee0d8f1a2b3", "-dirty" appended for modified files; empty outside git
+  std::string_view commit;    // "fee0d8f1a2b3", "-dirty" for modified files; empty outside git
   std::string_view compiler;  // "GNU 12.2.0"
   std::string_view type;      // "Release"
 };
 extern const BuildInfo kBuildInfo;
 
-// Program version, "0.2.0".
+// "0.2.0".
 [[nodiscard]] std::string_view program_version() noexcept;
 
-// {"version", "commit", "compiler", "build_type", "libraries": {name: version}}, with the libraries of a device.
+// {"version", "commit", "compiler", "build_type", "libraries": {name: version}}, libraries of a device.
 [[nodiscard]] Json build_info(std::optional<DeviceType> device = {});
-// Display text, with all libraries.
+// With all libraries.
 [[nodiscard]] std::string build_info_text();
 
 }  // namespace quench

@@ -26,7 +26,7 @@ DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>&
   spec.checks = checks;
   spec.vocab_size = static_cast<std::uint64_t>(model.vocab_size);
   spec.tokenizer = tokenizer;
-  // Token files without a document table: EOS of the tokenizer, or of the model without a named tokenizer.
+  // Token files without a document table: EOS of the tokenizer, else of the model.
   if (tokenizer == nullptr && !model.eos_token_ids.empty())
     spec.eos_id = static_cast<std::int32_t>(model.eos_token_ids.front());
   spec.packing.seq_len = data.seq_len;
@@ -89,7 +89,7 @@ DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model, Valid
   if (!config.data.validation.empty()) {
     DatasetSpec spec = dataset_spec(config, config.data.validation, setup.tokenizer.get(), model, checks);
     spec.split = DataSplit::validation;
-    spec.sampler.shuffle = false;  // same rows and order in all evaluations
+    spec.sampler.shuffle = false;  // equal in all evaluations
     spec.packing.drop_last = false;
     setup.validation = open_dataset(spec);
     append_lines(setup.plan, "validation: ", describe(*setup.validation));

@@ -33,7 +33,6 @@ std::optional<QuantizationRules> export_rules(const RunConfig& config, const Mod
                                       }};
   const QuantizationSection& section = config.export_model->quantization;
   std::optional<QuantizationRules> rules = resolve_quantization(section, faults);
-  // Exactly the simulated scheme.
   if (rules && !section.exclude && rules->scheme == simulated_scheme(config))
     rules->exclude = trained_scheme(config, *setup.model, setup.conversion).untrained_layers(tensors);
   return rules;
@@ -51,7 +50,7 @@ bool writes_adapters(const RunConfig& config) {
   return config.export_model->format == kPeftFormat;
 }
 
-// Sharded parameters: the model's, and those of quantized base weights.
+// Of the model, and of quantized base weights.
 std::vector<nn::Parameter*> shared_parameters(const ModelSetup& setup) {
   std::vector<nn::Parameter*> all = setup.model->parameters();
   for (nn::Parameter* parameter : setup.model->parameters())
@@ -59,7 +58,7 @@ std::vector<nn::Parameter*> shared_parameters(const ModelSetup& setup) {
   return all;
 }
 
-// Dense parameters with merged adapters. `whole` gathers shared_parameters().
+// With merged adapters. `whole` gathers shared_parameters().
 nn::WholeRows merged(const ModelSetup& setup, const nn::WholeRows& whole) {
   if (setup.adapters == nullptr) return whole;
   return [&setup, whole](const nn::Parameter& parameter) {
@@ -69,20 +68,19 @@ nn::WholeRows merged(const ModelSetup& setup, const nn::WholeRows& whole) {
       return values;
     }
     const Tensor rows = whole(parameter);
-    const Tensor values = parameter.sharding.is_whole() ? rows.clone() : rows;  // clone the model's own values
+    const Tensor values = parameter.sharding.is_whole() ? rows.clone() : rows;  // not the model's own values
     setup.adapters->merge_into(parameter, values, whole);
     return values;
   };
 }
 
-// Weights pruned by the section; may be empty.
+// May be empty.
 std::set<nn::Parameter*> pruned_weights(nn::CausalLm& model, const ExportSection& section) {
   if (section.sparsity.empty()) return {};
   return recipes::prunable_weights(model, recipes::require_sparsity(section.sparsity, "export.sparsity"),
                                    excluded_layers(section.quantization));
 }
 
-// Result of `whole`, pruned for these weights.
 nn::WholeRows pruned(const nn::WholeRows& whole, const std::set<nn::Parameter*>& weights,
                      const ExportSection& section) {
   if (weights.empty()) return whole;
@@ -96,8 +94,8 @@ nn::WholeRows pruned(const nn::WholeRows& whole, const std::set<nn::Parameter*>&
   };
 }
 
-// Gathers whole parameters of a sharded model on the calibrating rank. Layer kernels are restored at the end, since
-// FSDP depends on which parameters train.
+// Gathers whole parameters on the calibrating rank. Restores layer kernels at the end: FSDP depends on which parameters
+// train.
 class UnitGatherer {
  public:
   UnitGatherer(nn::CausalLm& model, nn::WholeRows whole) : whole_(std::move(whole)) {
@@ -126,7 +124,7 @@ class UnitGatherer {
       parameter->mark_changed();
     }
   }
-  // Values after calibration.
+  // After calibration.
   [[nodiscard]] Tensor rows(const nn::Parameter& parameter) const {
     return brought_.contains(&parameter) ? parameter.variable.value() : whole_(parameter);
   }
@@ -140,7 +138,7 @@ class UnitGatherer {
 
 void export_adapters(const ModelSetup& setup, const RunConfig& config, const distributed::Ranks* ranks,
                      const std::string& base_hash) {
-  // A hash of quantized values does not match those of other programs or of the dense folder.
+  // A hash of quantized values matches neither other programs' nor the dense folder's.
   const bool values = config.lora.has_value() && config.lora->base != recipes::BaseForm::stored;
   const AdapterBase base{values ? base_hash : std::string(), config.training.dtype};
   QUENCH_CHECK(setup.adapters != nullptr, "export.format {} without adapters", kPeftFormat);
@@ -153,7 +151,7 @@ void export_adapters(const ModelSetup& setup, const RunConfig& config, const dis
   distributed::with_whole_parameters(setup.adapters->parameters(), *ranks, save);
 }
 
-// Warns of programs that cannot run the export. The config check throws if none can.
+// The config check throws if no program can run the export.
 void warn_of_readers(const RunConfig& config, const ExportFormat& format, const QuantizationRules* rules,
                      std::span<const Scheme* const> of_experts) {
   const ExportSection& section = *config.export_model;
@@ -190,7 +188,7 @@ void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup)
     }
   } catch (const KeyError&) {
     throw;
-  } catch (const Error& error) {  // section does not fit this model
+  } catch (const Error& error) {  // the section does not fit this model
     const bool refused = error.code() == ErrorCode::unsupported || error.code() == ErrorCode::invalid_argument;
     throw Error(refused ? ErrorCode::bad_config : error.code(), fmt::format("export: {}", error.what()));
   }
@@ -240,7 +238,7 @@ ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& re
         };
         options.whole = [&units](const nn::Parameter& parameter) { return units->rows(parameter); };
       }
-      // Calibration uses layer inputs of the unconverted weights.
+      // Inputs of the unconverted weights.
       (void)recipes::apply_recipe(model, recipes::kBf16, {});
     }
     report = save_model_folder(model, export_target(config), options);

@@ -20,7 +20,7 @@ Tensor in_f32(const Tensor& scales) {
   return wide;
 }
 
-// `row`: index of the first local scale.
+// `row`: of the first local scale.
 void require_positive(const Tensor& scales, std::string_view weight, std::int64_t row, std::string_view source) {
   const auto* values = scales.data<float>();
   const auto* end = values + scales.numel();

@@ -1,5 +1,5 @@
 #pragma once
-// Learned weight scales of a run under recipe.learned_scales, for its exports.
+// Learned weight scales (recipe.learned_scales), for exports.
 
 #include <functional>
 #include <map>
@@ -12,22 +12,22 @@
 namespace quench {
 
 struct LearnedScales {
-  const Scheme* scheme = nullptr;      // scheme of the scales; null: none
-  std::map<std::string, Tensor> rows;  // by weight parameter name: f32 [N, groups] on the CPU
+  const Scheme* scheme = nullptr;      // null: none
+  std::map<std::string, Tensor> rows;  // by weight parameter: f32 [N, groups] on the CPU
 
-  // Makes the rules use the trained scales. Warns if the rules have another scheme.
+  // The rules use the trained scales. Warns if they have another scheme.
   void choose_in(QuantizationRules& rules) const;
 };
 
-// Scales in a checkpoint. Throws nonfinite naming a layer with scales that are not positive numbers.
+// Throws nonfinite naming a layer with scales that are not positive numbers.
 [[nodiscard]] LearnedScales stored_scales(CheckpointReader& reader, const std::string& source);
-// Scales of a model in training; `whole` gathers sharded parameters, unset: unsharded. Throws the same.
+// `whole` gathers sharded parameters; or unset. Throws the same.
 [[nodiscard]] LearnedScales trained_scales(nn::CausalLm& model, const RunConfig& config,
                                            const std::function<Tensor(const nn::Parameter&)>& whole = {});
 
-// Initializes scales from the model's weights (LinearKernel::begin_with).
+// From the model's weights (LinearKernel::begin_with).
 void begin_learned_scales(nn::CausalLm& model);
-// Throws nonfinite naming the first layer with local scales that are not positive numbers.
+// Throws nonfinite naming the first such layer.
 void require_positive_scales(nn::CausalLm& model);
 
 }  // namespace quench

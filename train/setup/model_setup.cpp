@@ -22,7 +22,7 @@ nn::ModelConfig resolve_model_config(const ModelSection& section) {
 
 std::optional<std::int64_t> trained_adapters(const ModelSetup& setup) {
   if (!setup.adapters) return std::nullopt;
-  std::int64_t count = 0;  // for adapters of experts, active ones
+  std::int64_t count = 0;  // active ones of experts
   for (const nn::Parameter* parameter : setup.adapters->parameters())
     count += parameter->experts > 0 ? parameter->numel() * setup.config.experts.per_token / parameter->experts
                                     : parameter->numel();
@@ -54,15 +54,14 @@ MxScaleMode mx_scale_mode(std::string_view name) {
   throw KeyError(ErrorCode::bad_config, "recipe.mx_scale", fmt::format("'{}' is unknown", name));
 }
 
-// Casting a weight per micro-batch moves 6 bytes per parameter; its three GEMMs take 6 FLOPs per parameter and token.
-// Below this many tokens the casts cost several per cent of the GEMMs, worth two bytes per parameter; above it memory
-// is worth more.
+// A cast per micro-batch moves 6 bytes per parameter; its three GEMMs take 6 FLOPs per parameter and token. Below this
+// many tokens casts cost several per cent of the GEMMs, worth two bytes per parameter; above it memory is worth more.
 constexpr std::int64_t kFewTokens = 4096;
 
 bool keeps_weights(const RunConfig& config) {
   const bool few = config.training.micro_batch_size * config.data.seq_len <= kFewTokens;
   const ParallelSection& parallel = config.parallel;
-  // With float8 all-gather the owning rank casts; caching saves nothing.
+  // With float8 all-gather the owning rank casts.
   const bool gathers_codes = parallel.float8_all_gather && parallel.ranks > parallel.replicate;
   return config.recipe.keep_weights.value_or(few && !gathers_codes && accumulation_steps(config, parallel.ranks) > 1);
 }
@@ -134,7 +133,7 @@ ModelSetup build_model(const ResolvedConfig& config, Device device, Device targe
   if (config->metrics.health_every > 0 && !device.is_meta()) setup.health = std::make_shared<recipes::HealthRecorder>();
   setup.adapters = make_adapters(*setup.model, config, parameter_options(config, device));
   setup.base = std::make_unique<recipes::QuantizedBase>();
-  // Estimates have no weights to load; runs store them on load.
+  // Estimates load no weights.
   if (device.is_meta() && config->lora) plan_base(setup, *config);
   setup.conversion = apply_run_recipe(*setup.model, config, target, false, setup.health, setup.adapters.get());
   return setup;

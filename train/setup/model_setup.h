@@ -1,5 +1,5 @@
 #pragma once
-// Model construction from a run's config: architecture, weights, recipe.
+// Model of a run's config: architecture, weights, recipe.
 
 #include <filesystem>
 #include <memory>
@@ -16,70 +16,65 @@ namespace quench {
 struct ModelSetup {
   nn::ModelConfig config;
   std::unique_ptr<nn::CausalLm> model;
-  std::unique_ptr<recipes::Adapters> adapters;   // section lora; null: full training
-  std::unique_ptr<recipes::QuantizedBase> base;  // base weights quantized by lora.base
+  std::unique_ptr<recipes::Adapters> adapters;   // null: full training
+  std::unique_ptr<recipes::QuantizedBase> base;  // quantized by lora.base
   std::vector<recipes::LayerConversion> conversion;
-  std::shared_ptr<recipes::HealthRecorder> health;  // converted layers; null: metrics.health_every is 0
+  std::shared_ptr<recipes::HealthRecorder> health;  // null: metrics.health_every is 0
 };
 
-// Adapter parameters active per token; nullopt: full training.
+// Active per token; nullopt: full training.
 [[nodiscard]] std::optional<std::int64_t> trained_adapters(const ModelSetup& setup);
 
-// Architecture of the model section (preset, folder or inline fields).
+// Preset, folder or inline fields.
 [[nodiscard]] nn::ModelConfig resolve_model_config(const ModelSection& section);
 
-// Parameter and gradient dtypes of the training section. Gradients default to f32; bf16 for bf16 parameters without
-// accumulation in one process (or with bf16 reduction over several), where bf16 loses nothing.
+// Parameter and gradient dtypes. Gradients default to f32; bf16 for bf16 parameters without accumulation in one process
+// (or with bf16 reduction over several), where bf16 loses nothing.
 [[nodiscard]] nn::ParameterOptions parameter_options(const RunConfig& config, Device device);
 
-// Sharding of parameters: experts, and all others.
 struct ModelSharding {
   nn::Sharding sharding;
   nn::Sharding experts;
 };
 
-// Builds the model on the device and applies the recipe; parameters are allocated, not filled. Memory estimates (device
-// meta) are for `target`. `sharding`: allocated part of each parameter.
+// Model with the recipe applied; parameters are allocated, not filled. Memory estimates (device meta) are for `target`.
+// `sharding`: allocated part.
 [[nodiscard]] ModelSetup build_model(const ResolvedConfig& config, Device device, Device target,
                                      const ModelSharding& sharding = {});
 [[nodiscard]] inline ModelSetup build_model(const ResolvedConfig& config, Device device) {
   return build_model(config, device, device);
 }
 
-// Recipe options of a run on a device.
 [[nodiscard]] recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
                                                     std::shared_ptr<recipes::HealthRecorder> health = nullptr);
 
-// Installs the recipe's kernels for `target` in the model's layers (`tail`: high-precision ones), and adapters over
-// them.
+// Installs the recipe's kernels for `target` (`tail`: high-precision ones), and adapters over them.
 std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, const ResolvedConfig& config, Device target,
                                                        bool tail,
                                                        std::shared_ptr<recipes::HealthRecorder> health = nullptr,
                                                        const recipes::Adapters* adapters = nullptr);
 
-// True if `step` (0-based, of `steps`) runs without the recipe: recipe.start_step, stop_step, high_precision_tail.
+// `step` (0-based, of `steps`) runs without the recipe: recipe.start_step, stop_step, high_precision_tail.
 [[nodiscard]] bool in_high_precision(const RunConfig& config, std::int64_t step, std::int64_t steps);
 
 [[nodiscard]] autograd::Recompute recompute_level(TrainingSection::ActivationCheckpoint level);
 
-// Loss options of the head. Default logits of bf16 training: f32 on the CPU, bf16 on a GPU, saving a few per cent of a
-// step's memory traffic.
+// Default logits of bf16 training: f32 on the CPU, bf16 on a GPU, saving a few per cent of a step's memory traffic.
 [[nodiscard]] LmHeadLossOptions loss_options(const RunConfig& config, std::int64_t vocab_size, Device device);
 
-// Storage of each layer's largest activation: training.offload_layers, then training.recompute_mlp_layers of the
-// remaining layers, each clamped.
+// Layers' largest activation: training.offload_layers, then training.recompute_mlp_layers of the remaining layers, each
+// clamped.
 [[nodiscard]] autograd::ActivationPolicy activation_policy(const RunConfig& config, const nn::ModelConfig& model);
 
-// Router loss terms of a MoE model.
 [[nodiscard]] RouterTerms router_terms(const RunConfig& config, const nn::ModelConfig& model);
 
-// Update rate of the router's expert bias; 0: constant.
+// 0: constant.
 [[nodiscard]] float router_bias_speed(const RunConfig& config, const nn::ModelConfig& model);
 
-// True if fill_model() loads the weights from model.path.
+// fill_model() loads the weights from model.path.
 [[nodiscard]] bool loads_weights(const RunConfig& config);
 
-// Fills the parameters: random, keyed by training.seed, or from model.path; adapters are random.
+// Random, keyed by training.seed, or from model.path; adapters are random.
 void fill_model(nn::CausalLm& model, const RunConfig& config);
 
 }  // namespace quench

@@ -10,7 +10,7 @@ namespace quench {
 
 namespace {
 
-// True if the Hugging Face name of any piece of a parameter matches a glob.
+// By any Hugging Face name of the parameter's pieces.
 std::function<bool(const nn::Parameter&)> matcher(const std::vector<std::string>& patterns) {
   return [patterns](const nn::Parameter& parameter) {
     return std::ranges::any_of(patterns, [&](const std::string& pattern) {

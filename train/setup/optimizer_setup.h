@@ -1,5 +1,4 @@
 #pragma once
-// Optimizer construction from a run's config.
 
 #include <memory>
 
@@ -10,7 +9,7 @@
 
 namespace quench {
 
-// `ranks`: sharded parameters; null: single process.
+// `ranks`: of sharded parameters; null: single process.
 [[nodiscard]] std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConfig& config,
                                                             const distributed::Ranks* ranks = nullptr);
 

@@ -38,13 +38,13 @@ void set_ranks(RunConfig& config, std::int64_t ranks) {
            fmt::format("{} does not divide the {} process{} that share a copy of the model (parallel.shard)",
                        parallel.expert, shard_ranks(config), shard_ranks(config) == 1 ? "" : "es"));
   (void)accumulation_steps(config, ranks);
-  // Checkpoints must record the step size, independent of the resuming world size.
+  // Checkpoints record the step size, independent of the world size.
   if (ranks > 1) config.training.global_batch_size = global_batch_size(config);
 }
 
 Device device_of_rank(std::string_view name, const distributed::Environment& place) {
   Device device = parse_device(name);
-  // An explicit GPU number applies to all ranks.
+  // An explicit GPU applies to all ranks.
   if (device.type != DeviceType::cuda || !place.is_distributed() || name.find(':') != std::string_view::npos)
     return device;
   device.index = gpu_of_rank(place, backend(device.type).device_count());

@@ -1,5 +1,5 @@
 #pragma once
-// Parallelism setup from a run's config and ranks.
+// Parallelism of a run.
 
 #include <memory>
 
@@ -11,36 +11,35 @@
 
 namespace quench {
 
-// Sets the world size, and the default global batch size derived from it. Throws ConfigError if section parallel or the
-// batch does not fit it.
+// World size, and the default global batch size. Throws ConfigError if section parallel or the batch does not fit.
 void set_ranks(RunConfig& config, std::int64_t ranks);
 
-// Shard group size for config.parallel.ranks.
+// For config.parallel.ranks.
 [[nodiscard]] std::int64_t shard_ranks(const RunConfig& config);
 
-// Device of --device; with several GPUs per node, each rank takes the GPU of its local rank.
+// --device; with several GPUs per node, the GPU of the local rank.
 [[nodiscard]] Device device_of_rank(std::string_view name, const distributed::Environment& place);
 
-// The same for `gpus` visible GPUs. Throws bad_config for more ranks than GPUs.
+// Throws bad_config for more ranks than GPUs.
 [[nodiscard]] std::int8_t gpu_of_rank(const distributed::Environment& place, int gpus);
 
-// Divides CPU threads over the ranks of a node, unless configured.
+// CPU threads per rank of a node, unless configured.
 void share_threads(RunConfig& config, const distributed::Environment& place);
 
-// Joins the process group; null for a single process. Collective.
+// Null for a single process. Collective.
 [[nodiscard]] std::shared_ptr<const distributed::Ranks> join_ranks(const RunConfig& config,
                                                                    const distributed::Environment& place,
                                                                    Device device);
 
-// Rank 0 of a planned multi-rank run, on the meta device; null for a single process.
+// Rank 0 of a multi-rank run on the meta device; null for a single process.
 [[nodiscard]] std::shared_ptr<const distributed::Ranks> planned_ranks(const RunConfig& config);
 
-// Throws bad_config on all ranks, with the first difference, for different configs or programs.
+// Throws bad_config on all ranks, with the first difference.
 void require_same_run(const distributed::Ranks& ranks, const RunConfig& config);
 
-// This rank's shards; whole parameters if `ranks` is null.
+// Whole parameters if `ranks` is null.
 [[nodiscard]] ModelSharding run_sharding(const distributed::Ranks* ranks);
-// Null if `ranks` is. `base`: weights stored in another form; unset: none.
+// Null if `ranks` is. `base`: weights stored in another form; or unset.
 [[nodiscard]] std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model,
                                                                      const distributed::Ranks* ranks,
                                                                      const RunConfig& config,

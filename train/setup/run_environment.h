@@ -1,12 +1,11 @@
 #pragma once
-// Environment of a run, recorded in the run folder and printed at the start.
 
 #include "core/device/device.h"
 #include "core/json/json.h"
 
 namespace quench {
 
-// Versions of program and libraries, host, processor, threads, device and its memory.
+// Versions, host, processor, threads, device and its memory: for the run folder and the start report.
 [[nodiscard]] Json run_environment(Device device);
 
 }  // namespace quench

@@ -15,7 +15,7 @@ namespace {
 using Sources = std::vector<std::vector<FileContent>>;
 using Changes = std::vector<ConfigChange>;
 
-constexpr std::size_t kMaxNamed = 8;  // named files per key
+constexpr std::size_t kMaxNamed = 8;  // files per key
 constexpr std::string_view kAbsent = "(absent)";
 
 Sources contents_of(const std::vector<DataSource>& sources, DataSplit split, ValidationCache& checks) {
@@ -67,7 +67,7 @@ std::map<std::string, ContentHash> by_name(const Sources& sources) {
   return files;
 }
 
-// One change per file; for moved files only new or missing content.
+// One change per file; of moved files only new or missing content.
 void compare_sources(const std::string& key, const Sources& before, const Sources& after, Changes& changes) {
   if (same_content(before, after)) return;
   const auto old_files = by_name(before), new_files = by_name(after);
@@ -88,7 +88,7 @@ void compare_sources(const std::string& key, const Sources& before, const Source
   for (const auto& [name, content] : new_files)
     if (!old_files.contains(name) && !holds(old_files, content))
       add(std::string(kAbsent), fmt::format("{} of {}", name, describe(content)));
-  if (found.empty()) {  // same contents in another order or number
+  if (found.empty()) {  // same contents, other order or number
     std::size_t old_count = 0, new_count = 0;
     for (const auto& source : before) old_count += source.size();
     for (const auto& source : after) new_count += source.size();
@@ -136,7 +136,7 @@ std::vector<ConfigChange> run_changes(const Json& stored, const RunConfig& befor
   const Sources train = sources_from_json(stored.at("train"));
   if (same_content(train, identity.train) && same_weights(before.data.train, after.data.train)) forget("data.train");
   compare_sources("data.train", train, identity.train, changes);
-  // Validation data under another name may differ freely.
+  // Under another name, validation data may differ.
   if (before.data.validation == after.data.validation)
     compare_sources("data.validation", sources_from_json(stored.at("validation")), identity.validation, changes);
   const std::string& tokenizer = stored.at("tokenizer").as_string();

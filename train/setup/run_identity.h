@@ -1,6 +1,5 @@
 #pragma once
-// Content referenced by a run's config: data files, tokenizer, model config. Stored in checkpoints and compared on
-// resume.
+// Content named by a config: data files, tokenizer, model config; stored in checkpoints, compared on resume.
 
 #include <string>
 #include <vector>
@@ -19,23 +18,23 @@ struct FileContent {
 };
 
 struct RunIdentity {
-  // Files of each source, in order.
+  // By source, in order.
   std::vector<std::vector<FileContent>> train;
   std::vector<std::vector<FileContent>> validation;
-  std::string tokenizer;        // fingerprint; empty: none
-  Json model = Json::object();  // Hugging Face config: preset or config.json with inline fields
+  std::string tokenizer;        // empty: none
+  Json model = Json::object();  // preset or config.json with inline fields
 };
 
-// `tokenizer` may be null. Throws errors of opening and reading the files.
+// `tokenizer` may be null. Throws errors of reading the files.
 [[nodiscard]] RunIdentity run_identity(const RunConfig& config, const Tokenizer* tokenizer, ValidationCache& checks);
 
 // CheckpointState::data.
 [[nodiscard]] Json to_json(const RunIdentity& identity);
 
-// Changes since the run that saved `stored` (CheckpointState::data) with config `before`: of config and of content. A
-// content change belongs to the key that refers to it, and must be allowed by that key. A changed path with equal
-// content is no change. Checkpoints of older programs without this record are compared by config, with a warning.
-// Throws corrupt for content not written by to_json().
+// Changes of config and content since the run that saved `stored` (CheckpointState::data) with config `before`. A
+// content change belongs to the key that refers to it, and must be allowed by that key; a changed path with equal
+// content is none. Checkpoints of older programs without this record are compared by config, with a warning. Throws
+// corrupt for content not written by to_json().
 [[nodiscard]] std::vector<ConfigChange> run_changes(const Json& stored, const RunConfig& before,
                                                     const RunIdentity& identity, const RunConfig& after);
 

@@ -30,7 +30,7 @@ std::string origin_of(const ModelSection& model) {
   return model.preset.empty() ? "the section model" : fmt::format("model.preset {}", model.preset);
 }
 
-// Folder of data.tokenizer, else of the model.
+// Of data.tokenizer, else the model.
 fs::path tokenizer_folder(const RunConfig& config) {
   if (config.data.tokenizer.empty()) return config.model.path;
   return fs::is_directory(config.data.tokenizer) ? fs::path(config.data.tokenizer) : fs::path();
@@ -48,8 +48,7 @@ bool same_file(const fs::path& a, const fs::path& b) {
          read_file(a, kMaxFileBytes) == read_file(b, kMaxFileBytes);
 }
 
-// Replaces files in `folder` by those of `fresh`; the old model's files without successor are removed, since stale
-// tokenizer files would be read instead.
+// Removes the old model's files without successor: stale tokenizer files would be read.
 void replace_files(const fs::path& fresh, const fs::path& folder) {
   std::vector<std::string> changed, stale;
   for (const std::string& name : names_in(fresh))
@@ -60,7 +59,7 @@ void replace_files(const fs::path& fresh, const fs::path& folder) {
   std::vector<std::string> all = changed;
   all.insert(all.end(), stale.begin(), stale.end());
   QUENCH_LOG_WARN("{} was of another model or tokenizer and is replaced: {}", folder.string(), fmt::join(all, ", "));
-  // config.json marks completeness.
+  // Marks completeness.
   fs::remove(folder / "config.json");
   for (const std::string& name : stale) fs::remove(folder / name);
   for (const std::string& name : changed)
@@ -68,7 +67,7 @@ void replace_files(const fs::path& fresh, const fs::path& folder) {
   rename_durably(fresh / "config.json", folder / "config.json");
 }
 
-// Model part of a checkpoint: in its run folder, or at the run's recorded path.
+// In the checkpoint's run folder, or at the recorded path.
 fs::path find_model_part(const fs::path& checkpoint, const fs::path& run, const fs::path& recorded) {
   const fs::path around = fs::absolute(checkpoint / ".").lexically_normal().parent_path().parent_path().parent_path();
   for (const fs::path& candidate : {run, around, recorded})
@@ -77,7 +76,6 @@ fs::path find_model_part(const fs::path& checkpoint, const fs::path& run, const 
   return {};
 }
 
-// Checkpoint without a stored model.
 StoredModel model_of_config(const CheckpointState& state, const fs::path& checkpoint) {
   const RunConfig run = run_config_from_json(state.config, checkpoint.string(), {}, {.data = false, .files = false});
   const std::string& path = run.model.path;
@@ -93,7 +91,7 @@ StoredModel model_of_config(const CheckpointState& state, const fs::path& checkp
           .missing = {}};
 }
 
-// Chat answers end at the template's end of turn, which may differ from EOS. Ids of the config are kept.
+// A chat answer ends at the template's end of turn, which may differ from EOS. Ids of the config are kept.
 void add_end_of_turn(const RunConfig& config, const Tokenizer& tokenizer, TokenIdChoice& ids) {
   const std::string& name = config.data.chat_template;
   if (chat_template_text(name).empty() || config.model.fields.find("eos_token_id") != nullptr) return;
@@ -114,7 +112,7 @@ RunModel make_run_model(const RunConfig& config, nn::ModelConfig model, std::sha
   TokenIdChoice ids = choose_token_ids(sources);
   if (tokenizer != nullptr) add_end_of_turn(config, *tokenizer, ids);
   for (const std::string& disagreement : ids.disagreements) QUENCH_LOG_WARN("token ids: {}", disagreement);
-  // Without a tokenizer only the model folder's ids are known.
+  // Else only the model folder's ids are known.
   if (tokenizer != nullptr || config.model.path.empty()) set_token_ids(model, ids.config);
   return {.config = std::move(model),
           .generation_ids = ids.generation,
@@ -128,7 +126,7 @@ void write_run_model(const RunConfig& config, const RunModel& model) {
   fs::create_directories(config.run.folder);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !has_foreign_model_part(config.run.folder),
                   "{} exists and was not written by a run; choose another run.folder, or rename it", folder.string());
-  // First: identifies the run of the model part.
+  // Identifies the run: first.
   write_file_atomically(folder.parent_path() / run_files::kSources, run_sources(config).dump(2) + "\n");
   remove_stale_temporaries(config.run.folder, run_files::kModelFolder);
   StagingFolder fresh(folder);

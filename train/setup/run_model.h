@@ -1,9 +1,7 @@
 #pragma once
-// Model part of a run folder: requirements of its checkpoints besides weights.
-//
 // <run>/model: config.json with the run's token ids, generation_config.json, tokenizer files, chat template and
-// licences; written at the start of the run. Checkpoints also hold the config. A run folder is therefore relocatable
-// and independent of its source model and tokenizer.
+// licences, written at the start. Checkpoints also hold the config: a run folder is relocatable and independent of its
+// source model and tokenizer.
 
 #include <filesystem>
 #include <memory>
@@ -18,37 +16,35 @@ namespace quench {
 struct RunModel {
   nn::ModelConfig config;                      // with the run's token ids
   TokenIds generation_ids;                     // for generation_config.json; with the template's end-of-turn id
-  std::shared_ptr<const Tokenizer> tokenizer;  // null: none
+  std::shared_ptr<const Tokenizer> tokenizer;  // or null
   std::string chat_template;                   // Jinja of data.chat_template; empty: the tokenizer's
   std::string report;                          // one line: ids and their sources
 };
 
-// Chooses the token ids of a run with model config `model` (resolve_model_config); `tokenizer` may be null. Warns if
-// config, tokenizer and model folder disagree.
+// Chooses the token ids for config `model` (resolve_model_config); `tokenizer` may be null. Warns if config, tokenizer
+// and model folder disagree.
 [[nodiscard]] RunModel make_run_model(const RunConfig& config, nn::ModelConfig model,
                                       std::shared_ptr<const Tokenizer> tokenizer);
 
-// Writes <run.folder>/sources.json and <run.folder>/model. An equal model part is left untouched; a different one is
-// replaced file by file, config.json last, with a warning. Other files stay. Throws bad_config for a model folder not
-// written by a run.
+// Writes sources.json and model/ in run.folder. An equal model part is untouched; a different one is replaced by file,
+// config.json last, with a warning. Other files stay. Throws bad_config for a model folder not written by a run.
 void write_run_model(const RunConfig& config, const RunModel& model);
 
-// Stores the model's config, tokenizer fingerprint and run folder path in a checkpoint state.
+// Config, tokenizer fingerprint and run folder path.
 void store_run_model(CheckpointState& state, const RunConfig& config, const RunModel& model);
 
-// Model information of a checkpoint.
+// Of a checkpoint.
 struct StoredModel {
   nn::ModelConfig config;
-  std::filesystem::path files;      // folder of small files (<run>/model); empty: absent
-  std::string tokenizer;            // without a model part: tokenizer of the config; empty: the one in `files`
-  std::string fingerprint;          // fingerprint of the training tokenizer; empty: unknown
-  Json named_ids = Json::object();  // without a model part: token ids in the config
-  std::string missing;              // reason for a missing tokenizer and remedy; empty: unknown
+  std::filesystem::path files;      // of small files (<run>/model); empty: absent
+  std::string tokenizer;            // without a model part: of the config; empty: in `files`
+  std::string fingerprint;          // of the training tokenizer; empty: unknown
+  Json named_ids = Json::object();  // without a model part: of the config
+  std::string missing;              // reason for a missing tokenizer, and remedy; empty: unknown
 };
 
-// `checkpoint`: folder step-N, within its run folder or moved; `run`: its run folder, if known. For older checkpoints
-// without a model config it is resolved from the run's config. Throws not_found naming the missing part, and errors of
-// reading the config.
+// `checkpoint`: step-N, in its run folder or moved; `run`: its run folder, if known. Older checkpoints without a model
+// config: resolved from the run's config. Throws not_found naming the missing part, and errors of reading the config.
 [[nodiscard]] StoredModel stored_model(const CheckpointState& state, const std::filesystem::path& checkpoint,
                                        const std::filesystem::path& run = {});
 

@@ -1,5 +1,5 @@
 #pragma once
-// Comparison of the scheme simulated by a QAT run with the schemes of an export.
+// Scheme simulated by a QAT run, against those of an export.
 
 #include <set>
 #include <span>
@@ -15,20 +15,20 @@
 namespace quench {
 
 struct TrainedScheme {
-  const Scheme* scheme = nullptr;        // null: no simulated scheme
+  const Scheme* scheme = nullptr;        // null: none
   std::string recipe;                    // recipe.name
-  std::set<std::string> high_precision;  // weight names left in high precision by the recipe
+  std::set<std::string> high_precision;  // weight names left so by the recipe
 
-  // Layers of `tensors` (Hugging Face names) left in high precision by the recipe.
+  // Of `tensors` (Hugging Face names): left in high precision by the recipe.
   [[nodiscard]] std::vector<std::string> untrained_layers(const std::vector<ModelTensor>& tensors) const;
-  // One warning per scheme in `rules` that stores layers trained for another one.
+  // One warning per scheme in `rules` that stores layers trained for another.
   void warn_of_others(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) const;
 };
 
-// Scheme of a model in training, from its conversion.
+// From the model's conversion.
 [[nodiscard]] TrainedScheme trained_scheme(const RunConfig& config, nn::CausalLm& model,
                                            std::span<const recipes::LayerConversion> conversion);
-// Scheme of the run that wrote the checkpoint. `source` names it in config errors.
+// Of the run that wrote the checkpoint. `source`: for config errors.
 [[nodiscard]] TrainedScheme stored_scheme(const CheckpointReader& reader, const nn::ModelConfig& model,
                                           const std::string& source);
 

@@ -1,15 +1,15 @@
 #pragma once
-// Policy for optimizer steps with non-finite loss or gradient norm, and spike detection.
+// Policy for steps with non-finite loss or gradient norm, and spike detection.
 //
-// Called before the optimizer with values reduced over all ranks; the verdict depends on nothing else, so all ranks
-// agree. A step without targets is also skipped.
+// Called before the optimizer with values reduced over all ranks; the verdict depends on nothing else: all ranks agree.
 //
-// Skip: weights and optimizer state are unchanged; step counter, learning-rate schedule and data position advance.
+// Skip: weights and optimizer state are unchanged; step counter, learning-rate schedule and data position advance. Also
+// for a step without targets.
 // Rollback: the trainer reloads the last checkpoint. A second non-finite value before the failed step is passed stops
-// the run, since rollback only helps with transient faults.
+// the run: rollback only helps with transient faults.
 // Spike: a finite value more than `spike_zscore` standard deviations above the mean of the last `window` finite ones;
-// reported only. Non-finite values do not enter the windows; a spike enters clamped to the limit, so that it does not
-// mask the next one and the window follows a lasting change of level.
+// reported only. It enters the window clamped to the limit: it does not mask the next one, and the window follows a
+// lasting change of level.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,16 +26,16 @@ enum class NonfinitePolicy { stop, skip, rollback };
 
 enum class StepAction {
   apply,     // run the optimizer
-  skip,      // drop this step's gradients and continue
+  skip,      // drop this step's gradients
   rollback,  // reload the last checkpoint
-  stop,      // throw nonfinite; weights are still finite
+  stop,      // throw nonfinite; weights are finite
 };
 
 struct LossGuardOptions {
   NonfinitePolicy on_nonfinite = NonfinitePolicy::stop;
-  std::int64_t max_consecutive_skips = 10;  // one more consecutive skip stops the run
-  std::size_t window = 128;                 // finite values of the spike statistics
-  std::size_t min_samples = 20;             // minimum values for a z-score
+  std::int64_t max_consecutive_skips = 10;  // one more stops the run
+  std::size_t window = 128;                 // finite values of the statistics
+  std::size_t min_samples = 20;             // for a z-score
   double spike_zscore = 6.0;
 };
 
@@ -46,26 +46,26 @@ struct StepVerdict {
   // Against earlier values; nullopt for a non-finite value or too few samples.
   std::optional<double> loss_zscore;
   std::optional<double> grad_norm_zscore;
-  std::string message;  // one log line; may be empty
+  std::string message;  // one line; may be empty
 };
 
 class LossGuard {
  public:
-  // Throws bad_config for a negative limit, an empty window, or a z-score that is not positive.
+  // Throws bad_config for a negative limit, a z-score that is not positive, or unless 2 <= min_samples <= window.
   explicit LossGuard(const LossGuardOptions& options);
 
-  // Verdict on step `step`. `first_bad`: first non-finite tensor, if known; for the message only.
+  // `first_bad`: first non-finite tensor, if known; for the message.
   [[nodiscard]] StepVerdict check(std::int64_t step, double loss, double grad_norm, std::string_view first_bad = {});
 
-  // Verdict on a step without targets: skipped and counted under any policy; windows and consecutive skips are
-  // unchanged. A message on the first one.
+  // Without targets: skipped and counted under any policy; windows and consecutive skips are unchanged. A message on
+  // the first.
   [[nodiscard]] StepVerdict skip_without_targets(std::int64_t step);
 
   [[nodiscard]] std::int64_t consecutive_skips() const noexcept { return consecutive_skips_; }
   [[nodiscard]] std::int64_t skipped_steps() const noexcept { return skipped_steps_; }
 
-  // Windows and counters for the checkpoint; a restored guard is bit-identical. Excludes a rollback in progress, which
-  // loading the checkpoint must not erase.
+  // Windows and counters; a restored guard is bit-identical. Excludes a rollback in progress, which loading the
+  // checkpoint must not erase.
   [[nodiscard]] Json state() const;
   // Throws corrupt for content not written by state().
   void restore(const Json& state);
@@ -80,7 +80,7 @@ class LossGuard {
   std::deque<double> grad_norms_;
   std::int64_t consecutive_skips_ = 0;
   std::int64_t skipped_steps_ = 0;
-  bool told_of_targets_ = false;             // message about steps without targets was given
+  bool told_of_targets_ = false;             // message given
   std::optional<std::int64_t> failed_step_;  // rolled back and not yet passed
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// Origin of the first NaN or infinity of a step. The backward pass spreads it to all gradients; the search therefore
-// checks the weights, then a repeated forward pass.
+// First NaN or infinity of a step. The backward pass spreads it to all gradients: weights are checked, then a repeated
+// forward pass.
 
 #include <span>
 #include <string>
@@ -10,16 +10,15 @@
 
 namespace quench {
 
-// First non-finite parameter in forward order, e.g. "weight of model.layers.3.mlp.down_proj"; empty: none.
+// In forward order, e.g. "weight of model.layers.3.mlp.down_proj"; empty: none.
 [[nodiscard]] std::string first_nonfinite_weight(nn::CausalLm& model);
 
-// First non-finite weight or forward operand of these micro-batches: "input of ...", "output of ...", "logits". Empty
-// if the forward pass is finite. Gradients are unchanged.
+// First weight or forward operand of these micro-batches: "input of ...", "output of ...", "logits". Empty if finite.
+// Gradients are unchanged.
 [[nodiscard]] std::string first_nonfinite_forward(nn::CausalLm& model, std::span<const Batch> batches,
                                                   const LmHeadLossOptions& loss);
 
-// "gradient of ...": the last parameter in forward order with non-finite gradients, i.e. the first of the backward
-// pass. Empty: none.
+// "gradient of ...": last such parameter in forward order, i.e. first of the backward pass. Empty: none.
 [[nodiscard]] std::string first_nonfinite_gradient(nn::CausalLm& model);
 
 }  // namespace quench

@@ -17,7 +17,7 @@ TrainStep::TrainStep(nn::CausalLm& model, nn::Optimizer& optimizer, TrainStepOpt
   const Device device = model.options().device;
   squared_norm_ = Tensor::empty({1}, DType::f64, device);
   scale_ = Tensor::empty({1}, DType::f32, device);
-  if (options_.activations.count(autograd::SwigluInputPolicy::offload) > 0)
+  if (options_.activations.count(autograd::SavePolicy::offload) > 0)
     offloader_ = std::make_unique<autograd::ActivationOffloader>(device, options_.activations);
   if (options.state_offload_ratio > 0)
     state_ = std::make_unique<nn::StateOffloader>(optimizer.parameter_states(), options.state_offload_ratio, device,

@@ -1,5 +1,5 @@
 #pragma once
-// Optimizer step: forward and backward over micro-batches, gradient norm, clipping, update.
+// Optimizer step: passes over micro-batches, gradient norm, clipping, update.
 
 #include <span>
 
@@ -17,15 +17,15 @@ struct TrainStepOptions {
   autograd::Recompute recompute = autograd::Recompute::none;
   LmHeadLossOptions loss;
   autograd::ActivationPolicy activations;
-  double state_offload_ratio = 0;  // fraction of optimizer state in host memory (nn/optim/state_offload.h)
+  double state_offload_ratio = 0;  // of optimizer state in host memory (nn/optim/state_offload.h)
   double max_norm = 1.0;           // 0: no clipping
-  // Multi-rank; null in a single process. Must outlive the step.
+  // Null in a single process. Must outlive the step.
   distributed::ShardedModel* sharded = nullptr;
   const distributed::Ranks* ranks = nullptr;
-  RouterTerms router_terms;  // loss terms, means over MoE layers and tokens of the step
+  RouterTerms router_terms;  // means over MoE layers and tokens of the step
 };
 
-// Values for the host's decision on the update.
+// For the decision on the update.
 struct GradientReport {
   double loss = 0;       // mean cross-entropy over valid tokens of all micro-batches and ranks
   double grad_norm = 0;  // before clipping
@@ -36,26 +36,26 @@ class TrainStep {
  public:
   TrainStep(nn::CausalLm& model, nn::Optimizer& optimizer, TrainStepOptions options);
 
-  // Sets gradients to those of (sum of cross-entropies) / (valid tokens of all micro-batches): independent of the split
-  // into micro-batches. Without valid tokens, loss and gradient are 0. `step`: 1-based; keys a recipe's random draws.
+  // Gradients of (sum of cross-entropies) / (valid tokens of all micro-batches), independent of the split into
+  // micro-batches. Without valid tokens, loss and gradient are 0. `step`: 1-based; keys a recipe's random draws.
   // Optimizer state may be offloaded until apply() or discard(): do not call optimizer.state(). Collective: equal
   // numbers of micro-batches per rank, the same report on all.
   GradientReport accumulate(std::span<const Batch> micro_batches, std::int64_t step);
-  // Clips and applies the gradients of the last accumulate(). `step`: 1-based update count.
+  // Clips and applies the last gradients. `step`: 1-based update count.
   void apply(double lr, std::int64_t step);
   void discard();
 
-  // Destination of expert loads in later accumulate() calls; null: none.
+  // Expert loads of later accumulate() calls; null: none.
   void watch_experts(nn::ExpertLoad* load) noexcept { expert_load_ = load; }
 
-  // Optimizer state offloaded during accumulate().
+  // During accumulate().
   [[nodiscard]] std::int64_t offloaded_state_bytes() const noexcept { return state_ ? state_->bytes() : 0; }
 
  private:
   void make_report_buffers(std::int64_t micro_batches);
-  // Per micro-batch, summed over ranks.
+  // Summed over ranks.
   [[nodiscard]] std::vector<std::int64_t> valid_tokens(std::span<const Batch> micro_batches) const;
-  // Forward and backward; the loss, f32 [1], stays on the device.
+  // The loss, f32 [1], stays on the device.
   void run_micro_batch(const Batch& batch, std::uint64_t pass, float scale, bool last, const nn::UnitHooks* hooks,
                        Tensor loss_out);
 
@@ -67,12 +67,12 @@ class TrainStep {
   nn::ExpertLoad* expert_load_ = nullptr;
   Tensor squared_norm_;  // f64 [1]
   Tensor scale_;         // f32 [1]
-  // f32 [micro-batches + 1]: losses, then the gradient norm; device and host copies.
+  // f32 [micro-batches + 1]: losses, then the gradient norm; on device and host.
   Tensor device_report_;
   Tensor host_report_;
 };
 
-// Forward context of a batch: packed sequences on the model's device.
+// Packed sequences on the model's device.
 [[nodiscard]] nn::ForwardContext batch_context(const nn::CausalLm& model, const Batch& batch);
 
 }  // namespace quench

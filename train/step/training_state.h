@@ -1,5 +1,4 @@
 #pragma once
-// Tensors of a training checkpoint.
 
 #include <string>
 #include <vector>
@@ -11,15 +10,14 @@
 
 namespace quench {
 
-// Parameters by name ("model.layers.0...."), then moments and master weights ("optimizer.exp_avg....").
+// Parameters ("model.layers.0...."), then moments and master weights ("optimizer.exp_avg....").
 [[nodiscard]] std::vector<CheckpointTensor> training_tensors(nn::CausalLm& model, nn::Optimizer& optimizer);
 
-// Overwrites all tensors. Other dtypes are converted: widened exactly, or rounded to nearest even; moments likewise.
-// f32 parameters take stored master weights; new master weights take stored parameters. Throws not_found or
-// invalid_argument naming the tensor for another model or optimizer, corrupt for damaged data.
+// Overwrites all tensors. Other dtypes are widened exactly or rounded to nearest even. f32 parameters take stored
+// master weights; new master weights take stored parameters. Throws not_found or invalid_argument naming the tensor for
+// another model or optimizer, corrupt for damaged data.
 void restore_training_tensors(CheckpointReader& reader, nn::CausalLm& model, nn::Optimizer& optimizer);
 
-// Parameters only, for evaluation and export.
 void restore_parameters(CheckpointReader& reader, nn::CausalLm& model);
 
 }  // namespace quench

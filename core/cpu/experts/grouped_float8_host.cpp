@@ -1,4 +1,4 @@
-// Grouped float8 GEMMs in f32, group by group, and their operand casts.
+// Grouped float8 GEMMs in f32 per group, and operand casts.
 
 #include <omp.h>
 
@@ -16,10 +16,9 @@
 namespace quench {
 namespace {
 
-// Columns per thread and iteration.
 constexpr std::int64_t kCastStrip = 64;
 
-// Operand rows; copies token rows if gathered.
+// Copies gathered rows.
 Tensor gathered(const GroupRows& rows) {
   if (!rows.pairs.defined()) return rows.x;
   const Tensor out = Tensor::empty({rows.rows(), rows.x.size(1)}, rows.x.dtype());
@@ -41,7 +40,6 @@ std::int64_t for_cast_groups(const Tensor& ends, std::int64_t rows, const Body& 
   return begin;
 }
 
-// Calls body(first, width) for column strips, in parallel.
 template <class Body>
 void for_strips(std::int64_t columns, std::int64_t elements, const Body& body) {
 #pragma omp parallel for schedule(static) if (elements > 16384 && omp_in_parallel() == 0)
@@ -100,7 +98,7 @@ void group_columns_cast_kernel(const GroupColumnsCastArgs& args) {
                             [&]<class T>() { cast_columns<T>(x, args.rows.ends, args.out); });
 }
 
-// Computes in f32, rounds to c unless c is f32.
+// In f32, then rounded to c.
 template <class Product>
 void into(const Tensor& c, bool adds, const Product& product) {
   if (c.dtype() == DType::f32) return product(c);
@@ -118,7 +116,7 @@ void grouped_float8_gemm_kernel(const GroupedFloat8GemmArgs& args) {
   });
 }
 
-// Dequantized [R,C] in f32; rows past the last group are 0.
+// [R,C] in f32; rows past the last group are 0.
 Tensor undone(const GroupColumns& x, const Tensor& ends) {
   const std::int64_t columns = x.codes.size(0), rows = x.codes.size(1);
   const Tensor out = Tensor::zeros({rows, columns}, DType::f32);

@@ -1,5 +1,4 @@
-// Grouped GEMMs as one GEMM per group, rows split into powers of two: oneDNN generates code per shape, and row counts
-// vary per step.
+// One GEMM per group, rows split into powers of two: oneDNN generates code per shape, and row counts vary.
 
 #include <algorithm>
 #include <bit>
@@ -13,7 +12,7 @@ namespace {
 
 constexpr std::uint64_t kLargestPiece = 4096;
 
-// Calls body(begin, rows) for descending powers of two that cover [begin, end).
+// Descending powers of two that cover [begin, end).
 template <class Body>
 void for_pieces(std::int64_t begin, std::int64_t end, const Body& body) {
   while (begin < end) {
@@ -24,7 +23,7 @@ void for_pieces(std::int64_t begin, std::int64_t end, const Body& body) {
   }
 }
 
-// body(group, begin, end), empty groups included; returns the end of the last group.
+// Empty groups included; returns the end of the last group.
 template <class Body>
 std::int64_t for_groups(const Tensor& ends, std::int64_t rows, const Body& body) {
   std::int64_t begin = 0;
@@ -53,7 +52,7 @@ void grouped_gemm_kernel(const GroupedGemmArgs& args) {
 
 void grouped_wgrad_kernel(const GroupedWgradArgs& args) {
   const MemoryScope scope(MemoryCategory::workspace);
-  // Split sums are accumulated in f32 and rounded once.
+  // Split sums: f32, rounded once.
   Tensor sum;
   for_groups(args.ends, args.a.size(0), [&](std::int64_t group, std::int64_t begin, std::int64_t end) {
     Tensor c = args.c.select(0, group);

@@ -1,4 +1,4 @@
-// Columnwise scales per group, in two passes over its rows.
+// Two passes over a group's rows.
 
 #include <omp.h>
 
@@ -12,7 +12,6 @@
 namespace quench {
 namespace {
 
-// Columns per thread and iteration.
 constexpr std::int64_t kStrip = 64;
 
 template <class Element, class T>

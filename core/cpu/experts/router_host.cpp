@@ -8,14 +8,14 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Work estimate in elements, for the parallel threshold.
+// In elements, for the parallel threshold.
 constexpr std::int64_t kWorkPerExpert = 16;
 
 float sigmoid_of(float x) {
   return 1.0f / (1.0f + std::exp(-x));
 }
 
-// Softmax of a row; returns the log-sum-exp.
+// Returns the log-sum-exp.
 float softmax(const float* logits, std::int64_t n, float* p) {
   float largest = logits[0];
   for (std::int64_t e = 1; e < n; ++e) largest = std::max(largest, logits[e]);
@@ -35,7 +35,7 @@ void scores_of(const float* logits, std::int64_t n, RouterScoring scoring, float
 
 constexpr float kOut = -INFINITY;
 
-// argmax, first among equals, NaN as -inf.
+// First among equals, NaN as -inf.
 std::int64_t best_of(const float* values, std::int64_t n) {
   std::int64_t best = -1;
   for (std::int64_t i = 0; i < n; ++i)
@@ -43,7 +43,7 @@ std::int64_t best_of(const float* values, std::int64_t n) {
   return best;
 }
 
-// Sets experts outside the best groups to kOut.
+// Others become kOut.
 void keep_best_groups(const RouterRule& rule, std::int64_t experts, float* choice, std::vector<float>& group_scores) {
   const std::int64_t size = experts / rule.groups;
   for (std::int64_t g = 0; g < rule.groups; ++g) {
@@ -90,7 +90,7 @@ void router_kernel(const RouterArgs& args) {
       float sum = 0;
       for (std::int64_t j = 0; j < chosen; ++j) {
         std::int64_t best = best_of(choice.data(), experts);
-        // Only NaN left: the first free expert, so that choices are distinct.
+        // Only NaN left: first free expert.
         for (std::int64_t e = 0; best < 0; ++e)
           if (!taken[static_cast<std::size_t>(e)]) best = e;
         taken[static_cast<std::size_t>(best)] = true;
@@ -153,7 +153,7 @@ void router_loss_kernel(const RouterLossArgs& args) {
   const std::int64_t tokens = args.logits.size(0), experts = args.logits.size(1);
   const RowParts parts(tokens);
   const auto width = static_cast<std::size_t>(experts + 1);
-  // Per part: sums of p_e, then of the squared log-sum-exp (z-loss).
+  // Per part: p_e, then squared log-sum-exp (z-loss).
   std::vector<double> sums(static_cast<std::size_t>(parts.count) * width);
   parallel_items(parts.count, tokens * experts * kWorkPerExpert, [&](std::int64_t part, int) {
     std::vector<float> p(static_cast<std::size_t>(experts));

@@ -9,7 +9,7 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Token permutation by a stable counting sort.
+// Stable counting sort.
 void token_permutation_kernel(const TokenPermutationArgs& args) {
   const std::int64_t count = args.experts.numel(), experts = args.counts.size(0), capacity = args.pairs.size(0);
   const auto* chosen = args.experts.data<std::int32_t>();
@@ -23,7 +23,7 @@ void token_permutation_kernel(const TokenPermutationArgs& args) {
                  chosen[i], experts);
     ++ends[chosen[i]];
   }
-  // During placement `ends` holds the next free row of each expert.
+  // Next free row of each expert during placement.
   const MemoryScope scope(MemoryCategory::workspace);
   const Tensor last = Tensor::empty({experts}, DType::i32);
   std::int64_t begin = 0;
@@ -106,8 +106,8 @@ void swiglu_forward(const ExpertSwigluArgs& args) {
   });
 }
 
-// With s = sigmoid(g): d silu(g) / dg = s (1 + g (1 - s)). Input weighting: dweight = sum of gate and up times the
-// gradients of their weighted values.
+// With s = sigmoid(g): d silu(g) / dg = s (1 + g (1 - s)). Input weighting: dweight = sum of gate and up times their
+// weighted values' gradients.
 template <class T>
 void swiglu_backward(const ExpertSwigluBackwardArgs& args) {
   const std::int64_t n = args.dout.size(0), width = args.dout.size(1);
@@ -158,7 +158,7 @@ void expert_swiglu_kernel(const ExpertSwigluArgs& args) {
 }
 
 void expert_swiglu_backward_kernel(const ExpertSwigluBackwardArgs& args) {
-  // Before the gradients: dgate_up may alias gate_up.
+  // First: dgate_up may alias gate_up.
   if (args.out.defined())
     expert_swiglu_kernel({args.gate_up, args.weights, args.pairs, args.out, args.score_before_experts});
   dispatch<float, bfloat16>(args.dout.dtype(), "expert_swiglu_backward", [&]<class T>() { swiglu_backward<T>(args); });

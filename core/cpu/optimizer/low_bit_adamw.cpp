@@ -10,7 +10,6 @@ namespace {
 constexpr std::int64_t kMaxBlock = 256;
 static_assert(kChunk % kMaxBlock == 0 && kMaxBlock % kLanes == 0 && kMaxBlock <= kBatch);
 
-// Dequantized moment of one block.
 class Moment {
  public:
   Moment(const MomentCodes& codes, MomentFormat format, bool is_signed)
@@ -49,7 +48,7 @@ class Moment {
       for (std::int64_t i = 0; i < n; ++i) codes_[block * n + i] = E4m3::encode(y[i]);
       return;
     }
-    // Vectorized binary search: one gather per level.
+    // Vectorized binary search.
     std::int32_t codes[kMaxBlock] = {};
     for (std::int32_t half = table_->size / 2; half > 0; half /= 2)
       for (std::int64_t i = 0; i < n; ++i) codes[i] += y[i] >= table_->thresholds[codes[i] + half] ? half : 0;

@@ -18,7 +18,7 @@ void relative_update(const MultiplicativeUpdateArgs& args, const MultiplicativeU
       const std::int64_t i = base + offset;
       const F32 p = weights.get(i, count), d = relative.get(i, count);
       const F32 stepped = select(d < 0.0f, p / (1.0f - d), p * (1.0f + d));
-      // min and max return the second operand for NaN: NaN propagates.
+      // min and max return the second operand for NaN.
       const F32 next = min(broadcast(kMostRelativeValue), max(broadcast(kLeastRelativeValue), stepped));
       if (has_master) weights.set(i, next, count);
       if (rounds)

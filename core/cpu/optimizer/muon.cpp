@@ -11,7 +11,6 @@ float scale_of(const Tensor& grad_scale) {
   return grad_scale.defined() ? *grad_scale.data<float>() : 1.0f;
 }
 
-// body(base, n) over batches of n elements, in parallel.
 template <class Body>
 void for_batches(std::int64_t n, const Body& body) {
   const std::int64_t batches = (n + kBatch - 1) / kBatch;

@@ -1,5 +1,5 @@
 #pragma once
-// Shared by the optimizer kernels. For kernel files only (core/cpu is compiled per instruction set).
+// Compiled per instruction set: for kernel files of core/cpu only.
 
 #include <bit>
 #include <cmath>
@@ -13,11 +13,11 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Elements per parallel work item, and per random batch.
+// Per work item, and per random batch.
 constexpr std::int64_t kChunk = 16 * 1024;
 constexpr std::int64_t kBatch = 512;
 
-// f32 or bf16 tensor; a branch on the dtype is cheaper than a kernel per combination.
+// A branch on the dtype is cheaper than a kernel per combination.
 class Elements {
  public:
   explicit Elements(const Tensor& t) : data_(t.raw_data()), is_bf16_(t.dtype() == DType::bf16) {}
@@ -33,7 +33,7 @@ class Elements {
     else
       store(static_cast<float*>(data_) + i, x, count);
   }
-  // Stochastic rounding (stochastic_round_bf16) with 16 random bits per lane.
+  // Stochastic, 16 random bits per lane.
   template <class Count>
   QUENCH_INLINE void set(std::int64_t i, F32 x, Count count, U32 random) const {
     if (!is_bf16_) return set(i, x, count);
@@ -46,13 +46,12 @@ class Elements {
   bool is_bf16_;
 };
 
-// Random bits (rounding_bits) of elements [first, first + n) of a stream.
+// Elements [first, first + n).
 class RandomBits {
  public:
   RandomBits(std::uint64_t seed, std::uint64_t stream, std::int64_t step, AdamWRounding what)
       : key_{seed, stream, random_step(static_cast<std::uint64_t>(step), what)} {}
   void fill(std::uint64_t first, std::int64_t n) {
-    // Word halves in memory follow the element order.
     static_assert(std::endian::native == std::endian::little);
     shift_ = static_cast<std::int64_t>(first % kRoundingsPerBlock);
     const std::int64_t blocks = (shift_ + n + kBlock - 1) / kBlock;
@@ -87,7 +86,7 @@ inline Coefficients coefficients(const AdamWArgs& args, double weight_decay, flo
           .grad_scale = grad_scale};
 }
 
-// body(tensor, from, to) for chunks of all tensors, in parallel.
+// Parallel over chunks.
 template <class List, class Body>
 void for_chunks(const List& tensors, const Body& body) {
   std::int64_t chunks = 0, elements = 0;
@@ -96,7 +95,7 @@ void for_chunks(const List& tensors, const Body& body) {
     elements += t.param.numel();
   }
   parallel_ranges(chunks, elements, [&](std::int64_t begin, std::int64_t end) {
-    std::int64_t first = 0;  // index of the tensor's first chunk
+    std::int64_t first = 0;  // index of the first chunk
     for (const auto& t : tensors) {
       const std::int64_t n = t.param.numel(), count = (n + kChunk - 1) / kChunk;
       const std::int64_t from = (std::max(begin, first) - first) * kChunk;

@@ -1,4 +1,4 @@
-// Block-scaled float8: 128x128 tiles, copied with lines as rows.
+// Block-scaled float8 by 128x128 tiles, lines as rows.
 
 #include "core/cpu/quantize/quantize_common.h"
 #include "core/number/float8.h"
@@ -7,10 +7,9 @@
 namespace quench {
 namespace {
 
-// Memory layout of the quantized lines.
 struct LineLayout {
-  std::int64_t batch = 1, lines, length;  // matrices, lines per matrix, elements per line
-  std::int64_t line_step, step;           // stride between lines, and within a line
+  std::int64_t batch = 1, lines, length;  // lines per matrix, elements per line
+  std::int64_t line_step, step;           // between lines, within a line
   LineLayout(const Shape& shape, Orientation orientation)
       : lines(shape[-2]), length(shape[-1]), line_step(shape[-1]), step(1) {
     if (shape.rank() == 3) batch = shape[0];

@@ -8,9 +8,9 @@
 namespace quench {
 namespace {
 
-constexpr std::int64_t kChunk = 64 * 1024;  // elements per partial sum
+constexpr std::int64_t kChunk = 64 * 1024;  // per partial sum
 
-// Elements [begin, end), row-major. Scale: scales[row * row_step + column * column_step].
+// Elements [begin, end). Scale: scales[row * row_step + column * column_step].
 template <class Element, class T>
 QuantError error_of(const T* x, const std::uint8_t* codes, const float* scales, std::int64_t columns,
                     std::int64_t row_step, std::int64_t column_step, std::int64_t begin, std::int64_t end) {

@@ -1,4 +1,3 @@
-// amax reductions; independent of the thread count.
 
 #include "core/cpu/quantize/quantize_common.h"
 
@@ -22,7 +21,7 @@ void amax_of_rows(const T* x, float* out, std::int64_t rows, std::int64_t column
   for (std::int64_t r = 0; r < rows; ++r) out[r] = magnitude_value(max_magnitude(x + r * columns, columns));
 }
 
-// Column strips per thread.
+// By column strips.
 template <class T>
 void amax_of_columns(const T* x, float* out, const MatrixBatch& shape) {
   constexpr std::int64_t kStrip = 256;

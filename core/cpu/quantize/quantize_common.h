@@ -14,10 +14,10 @@ namespace {
 
 using cpu::QUENCH_CPU_NAMESPACE::kParallelElements;
 
-// Blocks, or columns of blocks, per iteration.
+// Blocks or columns per iteration.
 constexpr std::int64_t kBlocksAtOnce = 64, kStripColumns = 64;
 
-// [.., R, C] as `batch` matrices; a vector is one row.
+// [.., R, C] as `batch` matrices; a vector: one row.
 struct MatrixBatch {
   std::int64_t batch = 1, rows = 1, columns = 1;
   explicit MatrixBatch(const Shape& shape) {
@@ -28,7 +28,7 @@ struct MatrixBatch {
   [[nodiscard]] std::int64_t numel() const noexcept { return batch * rows * columns; }
 };
 
-// Magnitudes as integers: value order, NaN above infinity.
+// NaN above infinity.
 inline std::uint16_t magnitude(bfloat16 x) noexcept {
   return x.bits & 0x7FFFu;
 }
@@ -52,10 +52,9 @@ inline Magnitude<T> max_magnitude(const T* x, std::int64_t count) noexcept {
   return most;
 }
 
-// Byte order matters below.
 static_assert(std::endian::native == std::endian::little);
 
-// Packs one value per byte to two, and back; even counts. 16-bit pairs, so that loops vectorize.
+// One value per byte to two, and back; even counts. 16-bit pairs vectorize.
 inline void pack_codes(const std::uint8_t* codes, std::int64_t count, std::uint8_t* packed) noexcept {
   for (std::int64_t i = 0; i < count / 2; ++i) {
     std::uint16_t pair = 0;
@@ -71,7 +70,7 @@ inline void unpack_codes(const std::uint8_t* packed, std::int64_t count, std::ui
   }
 }
 
-// to[c][r] = from[r][c] in 8x8 blocks by word swaps (Warren, "Hacker's Delight", 7-3).
+// By word swaps of 8x8 blocks (Warren, "Hacker's Delight", 7-3).
 template <int rows, int columns>
 inline void transpose_bytes(const std::uint8_t (&from)[rows][columns], std::uint8_t (&to)[columns][rows]) noexcept {
   static_assert(rows % 8 == 0 && columns % 8 == 0);

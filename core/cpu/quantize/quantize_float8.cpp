@@ -1,4 +1,4 @@
-// float8 casts with one f32 quantization scale per tensor, row or column.
+// float8 casts with one f32 scale per tensor, row or column.
 
 #include "core/cpu/quantize/quantize_common.h"
 #include "core/number/stochastic_float8.h"
@@ -53,7 +53,7 @@ void cast_by_tensor(const T* x, std::uint8_t* out, float scale, std::int64_t cou
     cast_run<Element>(x + first, out + first, std::min(kPiece, count - first), scale);
 }
 
-// Transposed cast in row strips that fit the cache. kByColumn: a scale per column of x.
+// In row strips that fit the cache. kByColumn: a scale per column of x.
 template <class Element, bool kByColumn, class T>
 void cast_transposed(const T* x, std::uint8_t* out, const float* scale, const MatrixBatch& shape) {
   constexpr std::int64_t kStrip = 64;
@@ -73,8 +73,7 @@ void cast_transposed(const T* x, std::uint8_t* out, const float* scale, const Ma
   }
 }
 
-// Stochastic rounding; `row`: row of the matrix for the random stream. Scale of column c: scale[c * scale_step];
-// store(c, code) for each.
+// Stochastic; `row`: in the random stream. Scale of column c: scale[c * scale_step]; store(c, code) for each.
 template <class Element, class T, class Store>
 inline void round_row(const T* x, std::int64_t columns, const float* scale, std::int64_t scale_step,
                       const RandomKey& key, std::uint64_t row, const Store& store) {
@@ -87,7 +86,6 @@ inline void round_row(const T* x, std::int64_t columns, const float* scale, std:
   }
 }
 
-// Both orientations, any scale granularity.
 template <class Element, class T>
 void cast_stochastically(const Float8CastArgs& args, const MatrixBatch& shape) {
   const QuantTensor& any = args.out.defined() ? args.out : args.transposed;

@@ -1,4 +1,4 @@
-// Integer casts by groups of the last axis (core/ops/quantize/quantize_int.h).
+// Integer casts by groups of the last axis.
 
 #include "core/ops/quantize/quantize_int.h"
 
@@ -11,7 +11,7 @@ namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
 struct IntRows {
-  std::int64_t rows, columns, group, groups;  // groups per row
+  std::int64_t rows, columns, group, groups;  // per row
 
   IntRows(const Tensor& x, const IntQuantOptions& options)
       : columns(x.size(-1)), group(options.group_size == 0 ? columns : options.group_size), groups(columns / group) {
@@ -43,7 +43,6 @@ IntParameters choose(const T* x, std::int64_t n, const IntQuantOptions& options,
                            [](float v) { return __builtin_nearbyintf(v); });
 }
 
-// Conversion of one group's elements.
 struct Converter {
   F32 scale, reciprocal, zero_point, lowest, highest, bottom;
   bool floats, divides;
@@ -58,7 +57,7 @@ struct Converter {
         floats(options.mapping == IntMapping::float_zero_point),
         divides(options.division == IntDivision::quotient) {}
 
-  // Rounded, not clamped; the addition maps -0 to 0.
+  // Unclamped; the addition maps -0 to 0.
   [[nodiscard]] QUENCH_INLINE F32 rounded(F32 x) const {
     if (floats) return round_even((x - bottom) / scale) + lowest;
     if (divides) return round_even(x / scale + zero_point) + F32{};
@@ -77,7 +76,6 @@ IntParameters given(const Tensor& scales, const Tensor& zero_points, std::int64_
   return {scales.data<float>()[at], zero_points.defined() ? zero_points.data<float>()[at] : 0.0f};
 }
 
-// All-ones lanes as a bit mask.
 QUENCH_INLINE std::uint32_t lane_bits(I32 lanes) {
 #if defined(__AVX512F__)
   return _mm512_test_epi32_mask(std::bit_cast<__m512i>(lanes), std::bit_cast<__m512i>(lanes));
@@ -90,7 +88,7 @@ QUENCH_INLINE std::uint32_t lane_bits(I32 lanes) {
 #endif
 }
 
-// Sets mask bits from `at`; they are zero before.
+// Mask bits from `at`, zero before.
 QUENCH_INLINE void put_bits(std::uint8_t* mask, std::int64_t at, std::uint32_t bits, std::int64_t count) {
   const auto shift = static_cast<int>(at % 8);
   const std::uint32_t shifted = (bits & ((1u << count) - 1u)) << shift;
@@ -98,7 +96,7 @@ QUENCH_INLINE void put_bits(std::uint8_t* mask, std::int64_t at, std::uint32_t b
   for (int byte = 0; 8 * byte < shift + count; ++byte) to[byte] |= static_cast<std::uint8_t>(shifted >> (8 * byte));
 }
 
-// body(row, group in the row, first element, group index) for all groups, rows in parallel.
+// body(row, group in the row, first element, group index), rows in parallel.
 template <class Body>
 void for_groups(const IntRows& shape, const Body& body) {
   parallel_ranges(shape.rows, shape.rows * shape.columns, [&](std::int64_t begin, std::int64_t end) {

@@ -1,11 +1,11 @@
-// Dequantization of all quantization formats.
+// Dequantization of all formats.
 
 #include "core/cpu/quantize/quantize_common.h"
 
 namespace quench {
 namespace {
 
-// code / scale; tensorwise, rowwise or columnwise scales.
+// code / scale.
 template <class Element, class T>
 void divide_by_scales(const std::uint8_t* payload, const float* scales, T* out, const MatrixBatch& shape,
                       Granularity granularity) {
@@ -24,13 +24,12 @@ void divide_by_scales(const std::uint8_t* payload, const float* scales, T* out, 
   }
 }
 
-// Payload bytes of `count` values.
 template <class Element>
 constexpr std::int64_t code_bytes(std::int64_t count) {
   return Element::kBits == 4 ? count / 2 : count;
 }
 
-// Unpacks `count` values, one per byte.
+// One per byte.
 template <class Element>
 inline void load_codes(const std::uint8_t* payload, std::int64_t count, std::uint8_t* codes) {
   if constexpr (Element::kBits == 4)
@@ -39,7 +38,7 @@ inline void load_codes(const std::uint8_t* payload, std::int64_t count, std::uin
     std::memcpy(codes, payload, static_cast<std::size_t>(count));
 }
 
-// code * factor(scale byte), rowwise blocks, several at a time.
+// code * factor(scale byte), rowwise blocks.
 template <class Element, std::int64_t kBlock, class T, class Factor>
 void multiply_blocks(const std::uint8_t* payload, const std::uint8_t* scales, T* out, std::int64_t blocks,
                      const Factor& factor) {
@@ -57,7 +56,7 @@ void multiply_blocks(const std::uint8_t* payload, const std::uint8_t* scales, T*
   }
 }
 
-// Columnwise blocks: payload [C, R] into [R, C], one strip of up to kStripColumns columns by kBlock rows.
+// Payload [C, R] into [R, C], up to kStripColumns columns by kBlock rows.
 template <class Element, std::int64_t kBlock, class T, class Factor>
 void multiply_strip(const std::uint8_t* payload, const std::uint8_t* scales, std::int64_t blocks_per_column,
                     std::int64_t width, T* out, std::int64_t stride, const Factor& factor) {
@@ -116,7 +115,7 @@ void dequantize_cpu(const DequantizeArgs& args) {
                                 args.out.data<T>(), MatrixBatch(x.shape()), format.granularity);
     });
   } else if (format.scale_dtype == DType::f8_e8m0) {
-    // Products are exact in f32, down to 2^-149: rounding to bf16 once is correct.
+    // Exact in f32, down to 2^-149: one rounding to bf16 is correct.
     dispatch_quantize<E4m3, E5m2, E2m3, E3m2, E2m1>(
         "dequantize", args.out.dtype(), format.element,
         [&]<class T, class Element>() { dequantize_blocks<Element, kMxBlockSize, T>(args, decode_e8m0); });

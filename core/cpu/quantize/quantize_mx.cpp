@@ -1,11 +1,10 @@
-// MX casts: rowwise blocks of 32, or columnwise with transposed payload.
+// MX casts: rowwise, or columnwise and transposed.
 
 #include "core/cpu/quantize/quantize_common.h"
 
 namespace quench {
 namespace {
 
-// Payload bytes per block, and packing.
 template <class Element>
 inline constexpr std::int64_t kBlockBytes = Element::kBits == 4 ? kMxBlockSize / 2 : kMxBlockSize;
 
@@ -17,7 +16,7 @@ inline void store_block(const std::uint8_t* codes, std::uint8_t* out) {
     std::memcpy(out, codes, kMxBlockSize);
 }
 
-// Scales of many blocks at once: takes their dependency chain off the critical path.
+// Scales of many blocks at once, off the critical path.
 template <class Element, class T>
 void cast_group(const T* x, std::uint8_t* out, std::uint8_t* scales, std::int64_t blocks, MxScaleMode mode) {
   float amax[kBlocksAtOnce];
@@ -42,7 +41,7 @@ void cast_rows(const T* x, std::uint8_t* out, std::uint8_t* scales, std::int64_t
                         std::min(kBlocksAtOnce, blocks - b), mode);
 }
 
-// One strip of up to kStripColumns columns by 32 rows: column scales, then the transpose.
+// Up to kStripColumns columns by 32 rows: column scales, then the transpose.
 template <class Element, class T>
 void cast_strip(const T* x, std::int64_t stride, std::int64_t width, std::uint8_t* out, std::uint8_t* scales,
                 std::int64_t blocks_per_column, MxScaleMode mode) {

@@ -1,4 +1,3 @@
-// NVFP4 casts: rowwise blocks of 16.
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// Gradients of trained scales, once per step and weight.
+// Once per step and weight.
 
 #include <cmath>
 

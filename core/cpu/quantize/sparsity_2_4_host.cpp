@@ -1,4 +1,4 @@
-// 2:4 sparsity. Pruning runs once per step: not worth vectorizing.
+// Once per step: not vectorized.
 
 #include "core/ops/quantize/sparsity_2_4.h"
 

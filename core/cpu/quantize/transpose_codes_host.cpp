@@ -1,4 +1,3 @@
-// Byte transpose in cache-sized blocks.
 
 #include <algorithm>
 

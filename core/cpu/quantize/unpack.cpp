@@ -1,4 +1,3 @@
-// Dequantization of packed weights.
 
 #include <algorithm>
 #include <type_traits>
@@ -11,12 +10,12 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-// Fast path of unpack_row(), bit-identical; false if not applicable.
+// Fast unpack_row(), bit-identical; false if not applicable.
 template <class Codes, class T>
 bool look_up_row([[maybe_unused]] const PackedRows& p, [[maybe_unused]] std::int64_t row,
                  [[maybe_unused]] const float* scales, [[maybe_unused]] T* out) {
 #if defined(__AVX512BW__)
-  // A 4-bit group has 16 distinct values: computed and rounded once, then looked up.
+  // 16 distinct values of a 4-bit group, computed and rounded once.
   if constexpr (std::is_same_v<T, bfloat16> && Codes::kPerByte == 2) {
     constexpr std::int64_t kCodes = 32, kBytes = kCodes / 2;
     if (p.groups > 1 && p.group % kCodes != 0) return false;
@@ -25,7 +24,7 @@ bool look_up_row([[maybe_unused]] const PackedRows& p, [[maybe_unused]] std::int
     for (std::int64_t g = 0, k = 0; k < p.depth; ++g) {
       F32 scaled = values * scales[g];
       if (p.offsets != nullptr) scaled += p.offsets[row * p.groups + g];
-      // Five index bits per word: both table halves are equal.
+      // Five index bits: both table halves are equal.
       const __m512i table = _mm512_broadcast_i64x4(std::bit_cast<__m256i>(narrow_to_u16(round_to_bfloat16(scaled))));
       for (const std::int64_t end = p.groups == 1 ? p.depth : std::min(k + p.group, p.depth); k < end; k += kCodes) {
         const __mmask16 bytes = tail_mask(std::min(kBytes, p.row_bytes - k / 2));

@@ -1,5 +1,4 @@
-// CUDA attention dispatch: cuDNN for bf16 training and prefill, the decode kernel for few queries, tiled kernels for
-// the rest.
+// Attention dispatch: cuDNN for bf16 training and prefill, decode kernels for few queries, else tiled kernels.
 
 #include "core/ops/attention.h"
 
@@ -24,7 +23,7 @@ CallCounter forward_cudnn("attention.cudnn"), forward_decode("attention.decode")
 CallCounter backward_cudnn("attention_backward.cudnn"), backward_tiled("attention_backward.tiled");
 CallCounter cudnn_refused("attention.cudnn_refused");
 
-// Counts a call that cuDNN rejected; logs each reason once.
+// Logs each reason once.
 void note_refusal(std::string_view op, const Tensor& q, const Tensor& k, const std::string& reason) {
   cudnn_refused.add();
   static std::mutex mutex;
@@ -48,7 +47,7 @@ constexpr auto try_cudnn_forward = try_cudnn<AttentionArgs>;
 constexpr auto try_cudnn_backward = try_cudnn<AttentionBackwardArgs>;
 #endif
 
-// Rows of [0, rows) outside every sequence. Ranges are in ascending order.
+// Rows of [0, rows) outside every sequence, ascending.
 std::vector<RowRange> uncovered(std::span<const SequenceRange> sequences, std::int64_t SequenceRange::*begin,
                                 std::int64_t SequenceRange::*length, std::int64_t rows) {
   std::vector<RowRange> gaps;

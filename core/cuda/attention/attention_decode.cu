@@ -1,7 +1,6 @@
-// Split-KV decode attention (Dao et al., "Flash-Decoding for long-context inference"). Memory bound: the query heads of
-// a KV head share one read of the KV cache. Long caches are split into parts to occupy every SM, all scores of a part
-// in shared memory (no running maximum); a second kernel combines the parts in order. Short caches are one part of a
-// larger CTA.
+// Split-KV decode attention (Flash-Decoding), memory bound. Query heads of a KV head share one read of the cache. Long
+// caches are split into parts to occupy every SM, a part's scores in shared memory (no running maximum), combined in
+// order by a second kernel. Short caches: one part of a larger CTA.
 
 #include <algorithm>
 #include <cmath>
@@ -20,9 +19,9 @@ namespace {
 
 constexpr int kMergeThreads = 128;
 constexpr std::int64_t kMaxQueries = 8;                // per sequence
-constexpr std::int64_t kMaxRows = 8;                   // rows (query, head) per CTA
+constexpr std::int64_t kMaxRows = 8;                   // (query, head) rows per CTA
 constexpr std::int64_t kMinPart = 64, kMaxPart = 512;  // keys
-constexpr std::int64_t kMaxWhole = 1024;               // keys below which there is no split
+constexpr std::int64_t kMaxWhole = 1024;               // keys, without a split
 constexpr std::int64_t kMaxParts = 8192;
 constexpr int kBlocksPerMultiprocessor = 6;
 constexpr float kLog2E = 1.44269504088896340736f;
@@ -33,7 +32,7 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_co
                                                                  const DecodeOperands<typename Shape::Element> x) {
   using T = typename Shape::Element;
   extern __shared__ float4 shared[];
-  float* scores = reinterpret_cast<float*>(shared);  // [part_size][kRows]; later output partials [warps][kRows][kDim]
+  float* scores = reinterpret_cast<float*>(shared);  // [part_size][kRows]; later [warps][kRows][kDim]
   __shared__ float weight_sums[kRows], weight_maxima[kRows];
 
   pdl_sync();
@@ -42,18 +41,18 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_co
   const int row_block = static_cast<int>(blockIdx.x) % x.row_blocks, kv_head = static_cast<int>(blockIdx.y);
   const int part = static_cast<int>(blockIdx.z), thread = static_cast<int>(threadIdx.x);
   const int lane = thread % Shape::kLanes, group = thread / Shape::kLanes;
-  const int first_row = row_block * kRows;  // rows of a KV head: query * group + head in group
+  const int first_row = row_block * kRows;  // query * group + head in group
   const int sequence_rows = static_cast<int>(s.q_length) * x.group;
   if (first_row >= sequence_rows) return;
 
-  // Sliding window: from the first key visible to the CTA's first row.
+  // First key visible to the first row.
   const std::int64_t begin = std::int64_t{part} * x.part_size + first_visible_key(s, x.window, first_row / x.group);
-  // Causal: the last row of the CTA has the most visible keys.
+  // Causal: the last row sees most keys.
   const int last_query = min(first_row + kRows, sequence_rows) - 1;
   const std::int64_t end = min(begin + x.part_size, visible_keys(s, x.causal, last_query / x.group));
   const int keys = static_cast<int>(max(std::int64_t{0}, end - begin));
 
-  const auto row_index = [&](int r) {  // row of the call: query * heads + head
+  const auto row_index = [&](int r) {  // query * heads + head
     const int row = first_row + r;
     return (s.q_begin + row / x.group) * x.heads + kv_head * x.group + row % x.group;
   };
@@ -88,7 +87,7 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_co
       for (int e = 0; e < Shape::kElements; ++e) q[r][e] = elements[e] * x.scale;
     }
   } else {
-    // Every CTA of the KV head stores the same values.
+    // Equal values from every CTA of the KV head.
     const bool stores = s.k_length > begin && s.k_length <= begin + x.part_size;
     if (stores) x.fresh.store(kv_head, x.dim);
 #pragma unroll
@@ -103,7 +102,7 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_co
         for (int j = 0; j < Shape::kWidth; ++j) q[r][p * Shape::kWidth + j] = to_float(elements[j]) * x.scale;
       }
     }
-    if (stores) {  // the new key, not in the cache yet
+    if (stores) {  // the new key
       __syncthreads();
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u)
@@ -112,7 +111,7 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_co
     }
   }
 
-  // Uniform trip count over the warp, for the shuffles; stores are predicated on the key count.
+  // Uniform trip count over the warp, for the shuffles.
   for (int base = 0; base < keys; base += kTurn) {
     if (base > 0) load_rows(k, x.k_row, base);
 #pragma unroll
@@ -132,10 +131,10 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_co
         for (int r = 0; r < kRows; ++r) scores[key * kRows + r] = products[r];
     }
   }
-  if (keys > 0) load_rows(v, x.v_row, 0);  // loads in flight during the softmax
+  if (keys > 0) load_rows(v, x.v_row, 0);  // in flight during the softmax
   __syncthreads();
 
-  // Softmax within the part, one warp per row.
+  // Softmax, one warp per row.
   for (int r = thread / 32; r < kRows; r += Shape::kWarps) {
     const int row = min(first_row + r, sequence_rows - 1);
     const int visible = static_cast<int>(
@@ -174,9 +173,9 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_co
       }
     }
   }
-  __syncthreads();  // weights consumed: memory reused for the partial outputs
+  __syncthreads();  // memory reused for partial outputs
 
-  // Reduction over the lane groups of a warp, then over warps.
+  // Over lane groups, then warps.
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
 #pragma unroll
@@ -195,7 +194,7 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_co
 #pragma unroll
     for (int w = 0; w < Shape::kWarps; ++w) sum += scores[(w * kRows + r) * Shape::kDim + d];
     const std::int64_t row = row_index(r);
-    if (x.parts == 1)  // 0 for a row without visible keys
+    if (x.parts == 1)  // no visible key: 0
       x.out[row * x.dim + d] = from_float<T>(weight_sums[r] == 0.0f ? 0.0f : sum / weight_sums[r]);
     else
       x.partial_out[(part * x.rows + row) * x.dim + d] = sum;
@@ -204,7 +203,7 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_co
     x.partial_weight[part * x.rows + row_index(thread)] = make_float2(weight_maxima[thread], weight_sums[thread]);
 }
 
-// One CTA per row (query, head). Reads parts * (4 D + 8) bytes, mostly from L2.
+// One CTA per row. Reads parts * (4 D + 8) bytes, mostly from L2.
 template <class T>
 __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const __grid_constant__ SequenceTiles tiles,
                                                               const DecodeOperands<T> x) {
@@ -219,7 +218,7 @@ __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const __grid_const
   for (int p = thread; p < x.parts; p += kMergeThreads) best = fmaxf(best, x.partial_weight[p * x.rows + row].x);
   best = block_reduce<kMergeThreads>(best, -INFINITY, scratch, Max());
   for (int p = thread; p < x.parts; p += kMergeThreads) {
-    // -inf maximum: no visible key, or only NaN, which the sum propagates.
+    // -inf: no visible key, or only NaN, which the sum propagates.
     const float2 weight = x.partial_weight[p * x.rows + row];
     factors[p] = weight.x == -INFINITY ? 0.0f : exp2f(weight.x - best);
     sum = fmaf(weight.y, factors[p], sum);
@@ -237,7 +236,7 @@ Tensor f32_workspace(Device device, std::int64_t parts, std::int64_t rows, std::
   return Tensor::empty({parts, rows, columns}, DType::f32, device);
 }
 
-// Upper bound of visible keys over a sequence's queries.
+// Over a sequence's queries.
 std::int64_t most_visible(const SequenceRange& s, std::int64_t window) {
   return window == 0 ? s.k_length : std::min(s.k_length, window + s.q_length - 1);
 }
@@ -296,7 +295,7 @@ void launch_decode(const AttentionArgs& args, DecodeOperands<typename Shape::Ele
         run.template operator()<Shape>(tiles);
         if (x.parts == 1) return;
         const dim3 merge_grid(static_cast<unsigned>(tiles.first_tile[tiles.count]), static_cast<unsigned>(x.heads));
-        // The compiler reads factors as float4, tail included.
+        // Read as float4, tail included.
         const auto factors = static_cast<std::size_t>(pieces(x.parts, 4) * 4);
         launch.early(args.q.size(0), merge_kernel<T>, merge_grid, kMergeThreads, sizeof(float) * factors, tiles, x);
       });
@@ -334,7 +333,7 @@ void decode_rows(const AttentionArgs& args, const NewToken* fresh) {
                             .last_key = args.last_key.defined() ? args.last_key.data<std::int32_t>() : nullptr,
                             .rows = args.q.size(0) * args.q.size(1),
                             .fresh = fresh != nullptr ? NewTokenOperands<T>(*fresh, args) : NewTokenOperands<T>()};
-  // Short caches: one CTA per query head is faster than one per KV head.
+  // Short caches: one CTA per query head is faster.
   const std::int64_t sequences = static_cast<std::int64_t>(args.sequences.size());
   const bool few =
       std::ranges::all_of(args.sequences,

@@ -1,4 +1,4 @@
-// Zero fill of the rows outside every sequence, so that outputs are fully written.
+// Zero fill of rows outside every sequence.
 
 #include <algorithm>
 
@@ -17,7 +17,7 @@ struct RowRanges {
   RowRange ranges[kRangesPerLaunch] = {};
 };
 
-// One row and head per iteration. Writes D elements each, and 4 bytes of lse.
+// One row and head per iteration.
 template <class T>
 __global__ __launch_bounds__(kThreads) void clear_rows_kernel(const __grid_constant__ RowRanges rows, T* x,
                                                               std::int64_t row_stride, std::int64_t head_stride,

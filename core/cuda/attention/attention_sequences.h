@@ -1,5 +1,5 @@
 #pragma once
-// Sequence lists as kernel parameters, without a device copy.
+// Sequence lists as kernel parameters.
 
 #include <algorithm>
 #include <span>
@@ -11,15 +11,14 @@ namespace quench::cuda {
 
 inline constexpr int kSequencesPerLaunch = 64;
 
-// Sequences and the tiles of one of their axes, numbered consecutively.
 struct SequenceTiles {
   int count = 0;
-  int first_tile[kSequencesPerLaunch + 1] = {};  // per sequence; the last entry is the tile count
+  int first_tile[kSequencesPerLaunch + 1] = {};  // last: tile count
   SequenceRange sequences[kSequencesPerLaunch] = {};
 };
 static_assert(sizeof(SequenceTiles) < 3000, "kernel parameters hold at most 4 KiB");
 
-// Calls launch(tiles) for batches of sequences with at least one tile; tiles cover `size` elements of length(sequence).
+// launch(tiles) per batch of sequences; tiles cover `size` elements of length(sequence).
 template <class Length, class Launch>
 void for_sequence_tiles(std::span<const SequenceRange> sequences, std::int64_t size, const Length& length,
                         const Launch& launch) {
@@ -55,7 +54,6 @@ __device__ inline TileOfSequence find_tile(const SequenceTiles& tiles, int tile)
   return {tiles.sequences[low], tile - tiles.first_tile[low]};
 }
 
-// Number of keys visible to query `query` of a sequence.
 __device__ inline std::int64_t visible_keys(const SequenceRange& s, bool causal, std::int64_t query) {
   if (!causal) return s.k_length;
   const std::int64_t last = query + 1 + s.k_length - s.q_length;

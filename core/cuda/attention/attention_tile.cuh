@@ -1,9 +1,8 @@
 #pragma once
-// f32 head tiles in shared memory and tile GEMMs of the tiled attention kernels.
+// f32 head tiles in shared memory and their GEMMs.
 //
-// 16 x 16 threads over a kTile x kTile score tile: thread (y, x) holds rows y * R .. y * R + R - 1 and columns x, x +
-// 16,
-// ..., R = kTile / 16. The 16 threads of a row are half a warp.
+// 16 x 16 threads per kTile x kTile score tile: thread (y, x) holds rows y * R .. y * R + R - 1 and columns x, x + 16,
+// ..., R = kTile / 16. A row's 16 threads are half a warp.
 
 #include <cmath>
 
@@ -15,17 +14,15 @@ namespace quench::cuda {
 inline constexpr int kTileThreads = 256;
 inline constexpr float kLog2E = 1.44269504088896340736f, kLn2 = 0.69314718055994530942f;
 
-// One head of a [N,heads,D] tensor.
 template <class T>
 struct Head {
   T* base;
-  std::int64_t row_stride;  // in elements
+  std::int64_t row_stride;  // elements
   int dim;
-  bool wide;  // 16-byte loads allowed
+  bool wide;  // 16-byte loads
   __device__ T* row(std::int64_t i) const { return base + i * row_stride; }
 };
 
-// [N,heads,D] tensor as a kernel parameter.
 template <class T>
 struct Heads {
   T* base;
@@ -42,7 +39,7 @@ Heads<T> heads_of(const Tensor& t) {
               t.stride(1) % kVectorWidth<T> == 0};
 }
 
-// Tile sizes: kDim is a multiple of 64, at least D; rows are padded by 16 bytes against bank conflicts.
+// kDim: a multiple of 64, at least D; 16 bytes of row padding against bank conflicts.
 template <int kTileSize, int kDimension>
 struct TileShape {
   static constexpr int kTile = kTileSize, kDim = kDimension, kRow = kDim + 4, kScoreRow = kTile + 4;
@@ -75,7 +72,7 @@ __device__ void load_tile(float* tile, const Head<const T>& from, std::int64_t f
   }
 }
 
-// product[i][j] = sum over d of a[row i of the thread][d] * b[column j of the thread][d].
+// product[i][j] = a[row i] . b[column j].
 template <class Shape>
 __device__ void row_products(const float* a, const float* b, float (&product)[Shape::kRows][Shape::kRows]) {
   constexpr int R = Shape::kRows;
@@ -105,7 +102,7 @@ template <class Shape>
 struct TileSums {  // rows y * R + i, columns 4 * x + 64 * j + c
   float values[Shape::kRows][Shape::kColumns][4] = {};
 
-  // += weights [own kTile rows][kTile] times tile; kTransposed: weights [kTile][own kTile rows].
+  // += weights [own kTile rows][kTile] tile; kTransposed: weights [kTile][own kTile rows].
   template <bool kTransposed>
   __device__ void add_product(const float* weights, const float* tile) {
     constexpr int R = Shape::kRows;
@@ -135,7 +132,6 @@ struct TileSums {  // rows y * R + i, columns 4 * x + 64 * j + c
       for (int c = 0; c < 4; ++c) values[i][j][c] *= factor;
   }
 
-  // Stores row i of the thread, times a factor, to a row of a head.
   template <class T>
   __device__ void store_row(int i, float factor, T* to, int dim) const {
     const int x = static_cast<int>(threadIdx.x) % 16;

@@ -1,5 +1,4 @@
-// Attention for any shape: online softmax over key tiles, f32 arithmetic without tensor cores. Serves f32 and shapes
-// that cuDNN rejects.
+// Attention for any shape, f32, and what cuDNN rejects: online softmax over key tiles, without tensor cores.
 
 #include "core/cuda/attention/attention_kernels.h"
 #include "core/cuda/attention/attention_tile.cuh"
@@ -12,16 +11,15 @@ template <class T>
 struct ForwardOperands {
   Heads<const T> q, k, v;
   Heads<T> out;
-  float* lse;  // may be null
+  float* lse;  // optional
   LseLayout lse_at;
   std::int64_t group;  // query heads per KV head
   bool causal;
   std::int64_t window;
-  float scale;  // softmax scale times log2(e)
+  float scale;  // times log2(e)
 };
 
-// Online softmax step over one key tile: updates running maxima and sums, replaces scores by weights. A row sees
-// columns [hidden, visible) of the tile.
+// Online softmax step over a key tile: scores become weights. A row sees columns [hidden, visible).
 template <class Shape>
 __device__ void fold_scores(float (&scores)[Shape::kRows][Shape::kRows], const int (&hidden)[Shape::kRows],
                             const int (&visible)[Shape::kRows], float scale, float (&maxima)[Shape::kRows],
@@ -36,7 +34,7 @@ __device__ void fold_scores(float (&scores)[Shape::kRows][Shape::kRows], const i
       if (x + 16 * j >= hidden[i] && x + 16 * j < visible[i]) best = fmaxf(best, scores[i][j]);
 #pragma unroll
     for (int offset = 8; offset > 0; offset /= 2) best = fmaxf(best, __shfl_xor_sync(0xFFFFFFFFu, best, offset));
-    // Uniform over the 16 threads of a row. Rows without a visible key so far keep minus infinity.
+    // Uniform over a row's 16 threads. Rows without a visible key keep minus infinity.
     const float next = visible[i] > hidden[i] ? fmaxf(maxima[i], best * scale) : maxima[i];
     const float decay = next == maxima[i] ? 1.0f : exp2f(maxima[i] - next);
     maxima[i] = next;
@@ -47,23 +45,23 @@ __device__ void fold_scores(float (&scores)[Shape::kRows][Shape::kRows], const i
           x + 16 * j >= hidden[i] && x + 16 * j < visible[i] ? exp2f(fmaf(scores[i][j], scale, -next)) : 0.0f;
       sum += scores[i][j];
     }
-    sums[i] = fmaf(sums[i], decay, sum);  // over this thread's columns
+    sums[i] = fmaf(sums[i], decay, sum);  // own columns
     out.scale_row(i, decay);
   }
 }
 
-// One CTA per query tile and head. Reads visible keys and values once. Arithmetic bound: with 64-query tiles, D * 8
-// bytes of shared memory per 4 * 64 * D operations.
+// One CTA per query tile and head. Arithmetic bound: with 64-query tiles, D * 8 bytes of shared memory per 4 * 64 * D
+// operations.
 template <class Shape, class T>
 __global__ __launch_bounds__(kTileThreads, 2) void tiled_attention_kernel(const __grid_constant__ SequenceTiles tiles,
                                                                           const ForwardOperands<T> x) {
   constexpr int R = Shape::kRows, kTile = Shape::kTile;
   extern __shared__ float4 shared[];
   float* queries = reinterpret_cast<float*>(shared);
-  float* keys = queries + Shape::kTileFloats;  // reused for values
+  float* keys = queries + Shape::kTileFloats;  // and values
   float* weights = keys + Shape::kTileFloats;
 
-  // Longest tiles first: later queries see more keys.
+  // Longest tiles (late queries) first.
   const auto [s, tile] = find_tile(tiles, static_cast<int>(gridDim.x - 1 - blockIdx.x));
   const std::int64_t head = blockIdx.y, first = tile * kTile;
   const int rows = static_cast<int>(min(std::int64_t{kTile}, s.q_length - first));
@@ -72,7 +70,7 @@ __global__ __launch_bounds__(kTileThreads, 2) void tiled_attention_kernel(const 
   load_tile<Shape>(queries, x.q.head(head), s.q_begin + first, rows);
 
   float maxima[R], sums[R];
-  std::int64_t reach[R], start[R];  // visible keys of a row: [start, reach)
+  std::int64_t reach[R], start[R];  // visible keys: [start, reach)
 #pragma unroll
   for (int i = 0; i < R; ++i) {
     maxima[i] = -INFINITY;

@@ -1,6 +1,6 @@
-// Backward of attention for any shape. With P = exp(scale Q K^T - lse) and delta = rowsum(dO * O):
+// Attention backward for any shape. With P = exp(scale Q K^T - lse) and delta = rowsum(dO * O):
 //   dV = P^T dO,  dS = P * (dO V^T - delta),  dQ = scale dS K,  dK = scale dS^T Q.
-// Deterministic: separate dQ and dK/dV kernels recompute the scores (seven GEMMs per tile, not five), without atomics.
+// Deterministic, no atomics: dQ and dK/dV kernels each recompute the scores (seven GEMMs per tile, not five).
 
 #include "core/cuda/attention/attention_kernels.h"
 #include "core/cuda/attention/attention_tile.cuh"
@@ -29,7 +29,7 @@ struct BackwardOperands {
 
 constexpr int kDeltaRows = kTileThreads / 32;
 
-// One warp per row; reads 2 * D elements and writes 4 bytes per row and head.
+// One warp per row.
 template <class T>
 __global__ __launch_bounds__(kTileThreads) void delta_kernel(const __grid_constant__ SequenceTiles tiles,
                                                              const BackwardOperands<T> x) {
@@ -45,7 +45,7 @@ __global__ __launch_bounds__(kTileThreads) void delta_kernel(const __grid_consta
   if (threadIdx.x % 32 == 0) x.delta[x.lse_index(s, head, query)] = sum;
 }
 
-// Loads lse (base 2) and delta of a query tile; rows past it are not read by score_gradients.
+// lse (base 2) and delta of a query tile.
 template <class Shape, class T>
 __device__ void load_statistics(const BackwardOperands<T>& x, const SequenceRange& s, std::int64_t head,
                                 std::int64_t first, int rows, float* lse, float* delta) {
@@ -78,7 +78,7 @@ __device__ void score_gradients(const BackwardOperands<T>& x, const SequenceRang
   }
 }
 
-// dQ: one CTA per query tile and head. Arithmetic bound, as the forward kernel.
+// One CTA per query tile and head.
 template <class Shape, class T>
 __global__ __launch_bounds__(kTileThreads) void query_gradient_kernel(const __grid_constant__ SequenceTiles tiles,
                                                                       const BackwardOperands<T> x) {
@@ -121,7 +121,7 @@ __global__ __launch_bounds__(kTileThreads) void query_gradient_kernel(const __gr
     if (thread_row + i < rows) dq.store_row(i, x.scale, to.row(s.q_begin + first + thread_row + i), to.dim);
 }
 
-// dK and dV: one CTA per key tile and KV head, summed over its query heads and query tiles in order.
+// One CTA per key tile and KV head, summed over query heads and tiles in order.
 template <class Shape, class T>
 __global__ __launch_bounds__(kTileThreads) void key_gradient_kernel(const __grid_constant__ SequenceTiles tiles,
                                                                     const BackwardOperands<T> x) {
@@ -141,9 +141,9 @@ __global__ __launch_bounds__(kTileThreads) void key_gradient_kernel(const __grid
   load_tile<Shape>(keys, x.k.head(kv_head), s.k_begin + first, columns);
   load_tile<Shape>(values, x.v.head(kv_head), s.k_begin + first, columns);
 
-  // First query that sees the tile's first key.
+  // First query that sees the first key.
   const std::int64_t from = x.causal ? max(std::int64_t{0}, first - (s.k_length - s.q_length)) / kTile * kTile : 0;
-  // First query whose window begins past the tile's last key.
+  // First query whose window is past the last key.
   const std::int64_t last_key = first + columns - 1;
   const std::int64_t until =
       x.window == 0 ? s.q_length

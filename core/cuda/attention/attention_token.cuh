@@ -1,7 +1,6 @@
 #pragma once
-// Decode attention over few keys, one CTA per row (query, head). Latency bound: loads are issued upfront, the CTA
-// synchronizes once. Lane groups keep separate online-softmax states (Dao et al., 2022, arXiv:2205.14135), merged at
-// the end.
+// Decode attention over few keys, one CTA per (query, head). Latency bound: loads are issued upfront, with one CTA
+// barrier. Lane groups keep separate online-softmax states, merged at the end.
 
 #include <cmath>
 
@@ -13,7 +12,7 @@
 
 namespace quench::cuda {
 
-// Lane's slice of a key or value row (LaneRow), packed.
+// Lane's slice of a key or value row.
 template <class Shape>
 struct PackedLaneRow {
   using T = typename Shape::Element;
@@ -57,7 +56,8 @@ __global__ __launch_bounds__(Shape::kThreads) void token_kernel(const __grid_con
                : max(std::int64_t{0},
                      min(s.k_length, std::int64_t{*static_cast<const volatile std::int32_t*>(x.last_key)} + 1));
   };
-  // L2 prefetch before pdl_wait(): the length may be stale, and the last key is not written yet.
+  // L2 prefetch before pdl_wait(), by a possibly stale last_key (bounded by k_length, read again below). A key not
+  // written yet does no harm: L2 is coherent.
   if (lane % (128 / 16) == 0) {
     const auto keys = static_cast<int>(known_length());
     for (int key = group; key < keys; key += Shape::kGroups)
@@ -144,7 +144,7 @@ __global__ __launch_bounds__(Shape::kThreads) void token_kernel(const __grid_con
       if (base + u * Shape::kGroups + group >= keys) scores[u] = -INFINITY;
       best = fmaxf(best, scores[u]);
     }
-    // Nothing to rescale before the first key.
+    // No rescaling before the first key.
     const float factor = maximum == -INFINITY ? 1.0f : exp2f(maximum - best);
     maximum = best;
     weight_sum *= factor;
@@ -165,7 +165,7 @@ __global__ __launch_bounds__(Shape::kThreads) void token_kernel(const __grid_con
     }
   }
 
-  // Merge over the lane groups of a warp, then over warps. No visible key, or only NaN: the maximum is -inf.
+  // Over lane groups, then warps. Maximum -inf: no visible key, or only NaN.
   const auto share = [](float own, float all) { return own == -INFINITY ? 0.0f : exp2f(own - all); };
   float best = maximum;
 #pragma unroll

@@ -1,5 +1,5 @@
 #pragma once
-// Operands of the decode kernels, and the register layout of key and value rows.
+// Operands of the decode kernels, and register layout of K/V rows.
 
 #include "core/cuda/attention/new_token.cuh"
 #include "core/cuda/common/vector.cuh"
@@ -12,22 +12,22 @@ template <class T>
 struct DecodeOperands {
   const T *q, *k, *v;
   T* out;
-  std::int64_t q_row, q_head, k_row, k_head, v_row, v_head;  // strides in elements
+  std::int64_t q_row, q_head, k_row, k_head, v_row, v_head;  // in elements
   int heads, group, dim;
   int row_blocks;  // CTAs per KV head
   int parts, part_size;
   bool causal, q_is_wide;
   std::int64_t window;
-  float scale;                   // softmax scale times log2(e)
-  const std::int32_t* last_key;  // AttentionArgs::last_key
-  // Per part and row (query, head): unnormalized output, maximum and sum of weights. Null for one part.
+  float scale;                   // times log2(e)
+  const std::int32_t* last_key;  // optional
+  // Per part and (query, head): unnormalized output, maximum and sum of weights. Null for one part.
   float* partial_out;
   float2* partial_weight;
   std::int64_t rows;  // queries * heads
   NewTokenOperands<T> fresh;
 };
 
-// kLanes threads hold a key row, kPieces vectors of 16 bytes each.
+// A key row in kLanes threads, kPieces 16-byte vectors each.
 template <class T, int kLaneCount, int kPieceCount, int kThreadCount = kPartThreads>
 struct DecodeShape {
   using Element = T;
@@ -37,10 +37,10 @@ struct DecodeShape {
   static constexpr int kElements = kPieces * kWidth;                                 // per thread
   static constexpr int kUnroll = kThreads == kWholeThreads && kPieces == 1 ? 8 : 4;  // keys in flight
   static constexpr int kGroups = kThreads / kLanes;                                  // keys per CTA iteration
-  static constexpr int kDim = kLanes * kElements;                                    // at least D
+  static constexpr int kDim = kLanes * kElements;                                    // >= D
 };
 
-// Element e of vector p of a lane is column (p * kLanes + lane) * kWidth + e: accesses are coalesced.
+// Element e of vector p of a lane is column (p * kLanes + lane) * kWidth + e: coalesced.
 template <class Shape>
 struct LaneRow {
   Vector<typename Shape::Element> pieces[Shape::kPieces];
@@ -55,7 +55,6 @@ struct LaneRow {
         pieces[p] = {};
     }
   }
-  // Unaligned row.
   __device__ void load_each(const typename Shape::Element* row, int lane, int dim) {
 #pragma unroll
     for (int e = 0; e < Shape::kElements; ++e) {
@@ -68,7 +67,6 @@ struct LaneRow {
   }
 };
 
-// Reduction over the lanes of a key row.
 template <int kLanes, class Op>
 __device__ float lane_reduce(float value, Op op) {
 #pragma unroll

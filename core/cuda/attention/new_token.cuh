@@ -1,6 +1,6 @@
 #pragma once
-// Decode: RoPE of the new token's q and k inside the attention kernel, and its append to the KV cache. Bit-identical to
-// the RoPE kernel (core/ops/rope.h, rotate-half layout).
+// Decode: RoPE of the new token's q and k fused into the attention kernel; append of k and v to the KV cache.
+// Bit-identical to the RoPE kernel (rotate-half layout).
 
 #include "core/cuda/attention/attention_kernels.h"
 #include "core/cuda/common/vector.cuh"
@@ -14,7 +14,7 @@ struct NewTokenOperands {
   T* keys = nullptr;  // cache
   T* values = nullptr;
   std::int64_t capacity = 0, k_row = 0, k_head = 0, v_row = 0, v_head = 0;
-  const float* cos = nullptr;  // null: no rotation
+  const float* cos = nullptr;  // null: no RoPE
   const float* sin = nullptr;
   std::int64_t table_rows = 0;
   const std::int32_t* position = nullptr;
@@ -35,9 +35,9 @@ struct NewTokenOperands {
         table_rows(token.cos.defined() ? token.cos.size(0) : 0),
         position(token.position.data<std::int32_t>()) {}
 
-  // Rotation of elements d to d + kWidth - 1 of a head. NaN, without an access, for a position outside the tables.
+  // RoPE of elements d to d + kWidth - 1; NaN, without an access, for a position outside the tables.
   struct Angles {
-    Vector<float, kVectorWidth<T>> cosine, sine;  // sign of the rotate-half partner included
+    Vector<float, kVectorWidth<T>> cosine, sine;  // rotate-half sign included
   };
   __device__ Angles angles(int d, int dim) const {
     constexpr int kWidth = kVectorWidth<T>, kLoad = 4;
@@ -61,7 +61,7 @@ struct NewTokenOperands {
     return result;
   }
 
-  // Elements d to d + kWidth - 1 of a head, rotated and rounded to T.
+  // Rounded to T.
   __device__ Vector<T> rotated(const T* head, const Angles& by, int d, int dim) const {
     Vector<T> own = *reinterpret_cast<const Vector<T>*>(head + d);
     if (cos == nullptr) return own;
@@ -72,7 +72,7 @@ struct NewTokenOperands {
     return own;
   }
 
-  // Appends key and value of a KV head; by all threads of the CTA.
+  // CTA collective.
   __device__ void store(int kv_head, int dim) const {
     constexpr int kWidth = kVectorWidth<T>;
     const std::int64_t row = *position;
@@ -84,7 +84,7 @@ struct NewTokenOperands {
           *reinterpret_cast<const Vector<T>*>(value + kv_head * dim + d);
     }
   }
-  // Appends elements d to d + kWidth - 1 held by the calling thread.
+  // Elements d to d + kWidth - 1, by the calling thread.
   __device__ void store_piece(int kv_head, int d, const Vector<T>& key_piece, const Vector<T>& value_piece) const {
     const std::int64_t row = *position;
     if (row < 0 || row >= capacity) return;

@@ -1,6 +1,4 @@
-// CUDA backend: memory, streams, events, copies.
-//
-// The runtime is linked statically: the binary also starts on machines without CUDA, with device_count() == 0.
+// CUDA backend. The runtime is linked statically: the binary also starts without CUDA, with device_count() == 0.
 
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
@@ -21,11 +19,11 @@ using cuda::check;
 using cuda::DeviceGuard;
 using cuda::native;
 
-// Devices that can run this build's kernels: all up to the first that cannot (the runtime lists the fastest first).
+// All devices up to the first that cannot run this build's kernels (the fastest come first).
 struct Devices {
   int count = 0;
-  std::string problem;  // reason for no, or no further, devices
-  bool absent = false;  // no CUDA device at all
+  std::string problem;  // for no, or no further, devices
+  bool absent = false;  // no CUDA device
 };
 
 Devices find_devices() {
@@ -65,7 +63,7 @@ Devices find_devices() {
   return devices;
 }
 
-// Cached: the probe is slow and constant. Warns about unusable GPUs.
+// The probe is slow. Warns about unusable GPUs.
 const Devices& devices() {
   static const Devices found = [] {
     Devices all = find_devices();
@@ -101,7 +99,7 @@ class CudaBackend final : public Backend {
     void* pointer = nullptr;
     const cudaError_t status = cudaMalloc(&pointer, bytes);
     if (status == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // clears the non-sticky error for later calls
+      cudaGetLastError();  // clears the non-sticky error
       return nullptr;
     }
     check(status, "cudaMalloc", device);
@@ -164,7 +162,7 @@ class CudaBackend final : public Backend {
   }
   void destroy_event(Event event) noexcept override { cudaEventDestroy(native(event)); }
   void record(Event event, Stream stream) override {
-    const DeviceGuard guard(stream.device);  // the default stream belongs to the current device
+    const DeviceGuard guard(stream.device);  // the default stream is the current device's
     check(cudaEventRecord(native(event), native(stream)), "cudaEventRecord", stream.device);
   }
   void wait(Stream stream, Event event) override {
@@ -183,7 +181,7 @@ class CudaBackend final : public Backend {
 
   bool begin_capture(Stream stream) override {
     const DeviceGuard guard(stream.device);
-    // Relaxed: the allocator may call cudaMalloc during capture.
+    // Relaxed: the allocator may call cudaMalloc.
     check(cudaStreamBeginCapture(native(stream), cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture", stream);
     return true;
   }

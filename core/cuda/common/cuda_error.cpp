@@ -3,7 +3,7 @@
 namespace quench::cuda {
 namespace {
 
-// Kernel faults surface at a later call and are sticky.
+// Sticky kernel faults surface at a later call.
 std::string_view hint(cudaError_t status) {
   switch (status) {
     case cudaErrorIllegalAddress:

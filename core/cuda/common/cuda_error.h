@@ -1,5 +1,5 @@
 #pragma once
-// CUDA errors with the call, device and stream.
+// CUDA errors with call, device and stream.
 
 #include <cuda_runtime_api.h>
 
@@ -9,7 +9,7 @@
 
 namespace quench::cuda {
 
-// Throws failed ("<what> on cuda:0, stream 0x...: <message> (<name>)"), or out_of_memory for that status.
+// Throws out_of_memory for that status, else failed ("<what> on cuda:0, stream 0x...: <message> (<name>)").
 void check(cudaError_t status, std::string_view what, Stream stream);
 inline void check(cudaError_t status, std::string_view what, Device device) {
   check(status, what, Stream{device, nullptr});

@@ -47,11 +47,11 @@ struct Entry {
 
 struct Cache {
   std::mutex mutex;
-  std::list<Entry> entries;  // most recently used first
+  std::list<Entry> entries;  // most recent first
 };
 
 Cache& cache() {
-  static Cache& instance = *new Cache;  // never destroyed: its allocator may be destroyed first
+  static Cache& instance = *new Cache;  // never destroyed: its allocator may be first
   return instance;
 }
 
@@ -69,7 +69,7 @@ Tensor device_table(std::span<const std::int32_t> words, Stream stream) {
   }
   tables.entries.push_front({stream, {words.begin(), words.end()}, upload(words, stream)});
   if (tables.entries.size() > kKeptTables) {
-    // Freed on the stream that may still read it.
+    // On the stream that may still read it.
     const StreamGuard guard(tables.entries.back().stream);
     tables.entries.pop_back();
   }

@@ -1,5 +1,5 @@
 #pragma once
-// Cache of small device tables, keyed by content: one upload for the layers of a step.
+// Cache of small device tables by content: one upload per step.
 
 #include <cstdint>
 #include <span>
@@ -8,8 +8,7 @@
 
 namespace quench::cuda {
 
-// i32 tensor with these words, usable on `stream`. Passed as kernel parameters: no host synchronization, and the words
-// may be freed on return.
+// i32, usable on `stream`. Kernel parameters: no host synchronization; words may be freed on return.
 [[nodiscard]] Tensor device_table(std::span<const std::int32_t> words, Stream stream);
 
 }  // namespace quench::cuda

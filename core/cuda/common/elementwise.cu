@@ -1,4 +1,3 @@
-// cast, add, accumulate, scale.
 
 #include "core/ops/elementwise.h"
 
@@ -12,7 +11,7 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kUnroll = 2;  // vectors in flight per thread
+constexpr int kUnroll = 2;  // vectors in flight
 constexpr int kResident = 6;
 
 template <int N, class T>
@@ -20,8 +19,8 @@ __device__ inline Vector<float, N> read(const T* pointer, std::int64_t index) {
   return unpack(load_packed<T, N>(pointer, index));
 }
 
-// Memory bound: reads and writes each operand once. compute<N>(index): the N elements of vector `index`, into `out`. A
-// thread computes all its vectors before the first store: loads overlap although operands may alias.
+// Memory bound. compute<N>(index): N elements of vector `index`. A thread computes all its vectors before the first
+// store: loads overlap although operands may alias.
 template <int N, class Body>
 __global__ __launch_bounds__(kThreads, kResident) void map_kernel(Body body, std::int64_t n) {
   const std::int64_t pieces = n / N;
@@ -93,7 +92,7 @@ struct Scale {
   }
 };
 
-// kWidest: bytes of the widest element; vectors are 16 bytes of it if all operands are aligned.
+// kWidest: bytes of the widest element; 16-byte vectors of it if all operands are aligned.
 template <int kWidest, class Body>
 void launch_map(const OpLaunch& launch, const Body& body, std::int64_t n,
                 std::initializer_list<const Tensor*> operands) {

@@ -1,20 +1,19 @@
 #pragma once
-// Tile lookup of grouped GEMMs from the group ends.
+// Tile lookup of grouped GEMMs.
 
 #include <cstdint>
 
 namespace quench::cuda {
 
 struct GroupTile {
-  int group = -1;          // -1: no such tile
+  int group = -1;          // -1: none
   std::int64_t row = 0;    // first row
   std::int64_t end = 0;    // end of the group
   std::int64_t first = 0;  // index of the group's first tile
   std::int64_t begin = 0;  // first row of the group
 };
 
-// Tile `tile` of all groups, each cut into kRows-row tiles. By all 32 lanes of a warp; same result in each. Tiles after
-// the last group have group == groups.
+// Tile `tile` of groups cut into kRows-row tiles; warp collective. Past the last group: group == groups.
 template <int kRows>
 __device__ inline GroupTile find_group_tile(const std::int32_t* ends, int groups, std::int64_t rows,
                                             std::int64_t tile) {

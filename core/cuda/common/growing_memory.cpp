@@ -12,12 +12,12 @@
 namespace quench::cuda {
 namespace {
 
-// Virtual addresses are free; large enough that fragmentation of the range does not matter.
+// Virtual addresses are free: so large that fragmentation does not matter.
 constexpr std::size_t kRangeOverMemory = 16;
 constexpr std::size_t kPiece = std::size_t{2} << 20;
 constexpr unsigned kApiVersion = 12000;
 
-// Driver functions resolved at run time: the binary starts without a driver.
+// At run time: the binary starts without a driver.
 struct Driver {
   decltype(&cuMemAddressReserve) reserve = nullptr;
   decltype(&cuMemCreate) create = nullptr;
@@ -63,7 +63,7 @@ struct GrowingMemory::State {
   CUmemAllocationProp properties{};
   CUmemAccessDesc access{};
   std::uintptr_t begin = 0, end = 0;
-  std::unique_ptr<AddressRange> range;  // nullptr: not supported
+  std::unique_ptr<AddressRange> range;  // nullptr: unsupported
   std::mutex mutex;
   std::map<std::uintptr_t, CUmemGenericAllocationHandle> pieces;
 };
@@ -93,7 +93,7 @@ GrowingMemory::~GrowingMemory() = default;
 
 GrowingMemory& GrowingMemory::of(Device device) {
   static std::mutex mutex;
-  // Never destroyed: tensors with static lifetime may be released later.
+  // Never destroyed: static tensors may be released later.
   static auto& table = *new std::map<int, std::unique_ptr<GrowingMemory>>;
   const std::lock_guard lock(mutex);
   auto& slot = table[device.index];

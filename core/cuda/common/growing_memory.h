@@ -1,6 +1,6 @@
 #pragma once
-// Growable device memory: physical memory mapped into one reserved address range (CUDA virtual memory management). No
-// peer access, no IPC handles.
+// Physical memory mapped into one reserved address range (CUDA virtual memory management). No peer access, no IPC
+// handles.
 
 #include <cstddef>
 #include <memory>
@@ -11,13 +11,12 @@ namespace quench::cuda {
 
 class GrowingMemory {
  public:
-  // Per device; lives until exit.
+  // Lives until exit.
   static GrowingMemory& of(Device device);
 
-  // Appends `bytes`, a multiple of 2 MiB, contiguous with the previous append; nullptr when out of memory or not
-  // supported.
+  // Multiples of 2 MiB, contiguous with the previous append; nullptr if out of memory or unsupported.
   void* append(std::size_t bytes);
-  // Unmaps a whole append once the device is idle. False if `pointer` did not come from append().
+  // Unmaps a whole append once the device is idle. False for foreign pointers.
   bool remove(void* pointer, std::size_t bytes) noexcept;
 
   explicit GrowingMemory(Device device);

@@ -13,7 +13,7 @@ Device device_of(std::initializer_list<const Tensor*> operands) {
   return {DeviceType::cuda, 0};
 }
 
-// Device attribute, cached once positive.
+// Cached once positive.
 struct PerDevice {
   std::array<std::atomic<int>, 16> values{};
 

@@ -1,5 +1,5 @@
 #pragma once
-// Kernel launches on the current stream; errors name the op and its operands. For .cu files.
+// Kernel launches on the current stream; errors name op and operands. For .cu files.
 
 #include <cuda_runtime.h>
 
@@ -12,20 +12,19 @@
 
 namespace quench::cuda {
 
-// Device, stream and operands of an op's launches. Holds references.
+// Holds references.
 class OpLaunch {
  public:
   OpLaunch(std::string_view op, std::initializer_list<const Tensor*> operands);
 
-  // Launches and checks. Opts in to dynamic shared memory above 48 KiB.
+  // Opts in to dynamic shared memory above 48 KiB.
   template <class... Parameters, class... Arguments>
   void operator()(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
                   Arguments&&... arguments) const {
     run(kernel, grid, block, shared_bytes, false, std::forward<Arguments>(arguments)...);
   }
 
-  // Launch with PDL, for kernels that call pdl_wait() (core/cuda/common/pdl.cuh); without PDL above kFewRows output
-  // `rows`.
+  // PDL launch, for kernels that call pdl_wait() (pdl.cuh); ordinary above kFewRows output `rows`.
   template <class... Parameters, class... Arguments>
   void early(std::int64_t rows, void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
              Arguments&&... arguments) const {
@@ -40,7 +39,7 @@ class OpLaunch {
   [[nodiscard]] Device device() const noexcept { return stream_.device; }
 
  private:
-  // The 48 KiB default includes static shared memory; no kernel declares more than the difference.
+  // Below the 48 KiB default, which includes static shared memory.
   static constexpr std::size_t kDefaultSharedBytes = std::size_t{32} << 10;
   static constexpr std::int64_t kFewRows = 64;
 #if defined(QUENCH_CUDA_PDL)
@@ -79,11 +78,10 @@ class OpLaunch {
 [[nodiscard]] int sm_count(Device device);
 [[nodiscard]] int max_shared_bytes(Device device);
 
-// 90 for compute capability 9.0.
+// 90 for 9.0.
 [[nodiscard]] int compute_capability(Device device);
 
-// Grid-stride launch over n items, `per_block` each: at most `waves` full waves of `blocks_per_multiprocessor` resident
-// CTAs.
+// Grid-stride launch, `per_block` items per CTA: at most `waves` full waves.
 [[nodiscard]] unsigned strided_grid(Device device, std::int64_t n, std::int64_t per_block,
                                     int blocks_per_multiprocessor = 8, int waves = 1);
 

@@ -1,11 +1,11 @@
 #pragma once
-// Ampere MMA building blocks (SM80 and later).
+// MMA for SM80 and later.
 
 #include <cstdint>
 
 namespace quench::cuda {
 
-// cp.async of 16 bytes; zero-filled, without a read, unless `valid`.
+// Zero-filled, without a read, unless `valid`.
 __device__ inline void cp_async_16(std::uint32_t shared, const void* global, bool valid) {
   const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(bytes) : "memory");
@@ -13,13 +13,13 @@ __device__ inline void cp_async_16(std::uint32_t shared, const void* global, boo
 __device__ inline void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-// Waits until at most kOpen committed cp.async groups are in flight.
+// Until at most kOpen committed groups are in flight.
 template <int kOpen>
 __device__ inline void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kOpen) : "memory");
 }
 
-// ldmatrix: four 8x8 matrices of 16-bit values; lane 8 i + j addresses row j of matrix i.
+// Four 8x8 matrices of 16-bit values; lane 8 i + j addresses row j of matrix i.
 __device__ inline void ldmatrix_x4(std::uint32_t (&words)[4], std::uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
@@ -32,7 +32,7 @@ __device__ inline void ldmatrix_x4_trans(std::uint32_t (&words)[4], std::uint32_
                : "r"(address)
                : "memory");
 }
-// Two matrices; lanes 0 to 15 hold the addresses.
+// Two matrices, addressed by lanes 0 to 15.
 __device__ inline void ldmatrix_x4_trans(std::uint32_t (&words)[2], std::uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
                : "=r"(words[0]), "=r"(words[1])

@@ -1,6 +1,6 @@
 #pragma once
-// f32, bf16 and f16 values packed in 32-bit registers, and conversions from and to f32: pairwise (one full-rate
-// instruction), round to nearest even; NaN becomes the canonical NaN of the 16-bit type.
+// f32, bf16 and f16 values in 32-bit registers; conversions pairwise (one full-rate instruction), round to nearest
+// even; NaN becomes canonical.
 
 #include <cuda_fp16.h>
 
@@ -18,7 +18,7 @@ __device__ inline float16 from_float<float16>(float value) {
   return float16::from_bits(__half_as_ushort(__float2half_rn(value)));
 }
 
-// Two 16-bit floats of a word, low half first.
+// Low half first.
 template <class T>
 __device__ inline float2 unpack_pair(std::uint32_t word) {
   if constexpr (std::is_same_v<T, bfloat16>)
@@ -37,8 +37,8 @@ __device__ inline std::uint32_t pack_pair(float first, float second) {
   return word;
 }
 
-// N stored elements of T, 16 bytes by default. Larger ones are 4-byte aligned: 16-byte alignment costs f32 kernels up
-// to 1.6 times the instructions.
+// Storage of N elements, by default 16 bytes. Larger ones are 4-byte aligned: 16-byte alignment costs f32 kernels up to
+// 1.6 times the instructions.
 template <class T, int N = kVectorWidth<T>>
 struct alignas(N * sizeof(T) <= 16 ? N * sizeof(T) : sizeof(std::uint32_t)) Packed {
   static constexpr int kWords = N * static_cast<int>(sizeof(T)) / 4;
@@ -83,15 +83,14 @@ __device__ inline Packed<T, N> pack(const Vector<float, N>& values) {
   return result;
 }
 
-// Round trip through T.
 template <class T, int N>
 __device__ inline Vector<float, N> rounded(const Vector<float, N>& values) {
   return unpack(pack<T>(values));
 }
 
-// bf16x2 FMA and multiply, rounded once. Bit-identical to f32 arithmetic rounded to bf16:
-// f32 holds a bf16 product (16 bits) exactly, except below 2^-134, which is 0 in bf16. A sum inexact in f32 has one
-// addend of at most 2^-14 of the other: it is at least 2^-10 from a bf16 midpoint, so both round alike.
+// bf16x2 FMA and multiply, rounded once: bit-identical to f32 arithmetic rounded to bf16. f32 holds a bf16 product (16
+// bits) exactly, except below 2^-134, which is 0 in bf16. A sum inexact in f32 has one addend of at most 2^-14 of the
+// other: it is at least 2^-10 from a bf16 midpoint, so both round alike.
 __device__ inline Packed<bfloat16> fused(const Packed<bfloat16>& a, const Packed<bfloat16>& b,
                                          const Packed<bfloat16>& c) {
   Packed<bfloat16> result;
@@ -105,17 +104,17 @@ __device__ inline Packed<bfloat16> sum(const Packed<bfloat16>& a, const Packed<b
   return fused(a, {kOnes, kOnes, kOnes, kOnes}, b);
 }
 __device__ inline Packed<bfloat16> product(const Packed<bfloat16>& a, const Packed<bfloat16>& b) {
-  constexpr std::uint32_t kZeros = 0x80008000;  // -0: preserves the sign of a zero product
+  constexpr std::uint32_t kZeros = 0x80008000;  // -0: keeps the sign of a zero product
   return fused(a, b, {kZeros, kZeros, kZeros, kZeros});
 }
 
-// Elements N * index .. N * index + N - 1 of an array aligned to N elements, at most 16 bytes.
+// Elements N * index .. N * index + N - 1; aligned to N elements, at most 16 bytes.
 template <class T, int N = kVectorWidth<T>>
 __device__ inline Packed<T, N> load_packed(const T* pointer, std::int64_t index) {
   static_assert(N * sizeof(T) <= 16);
   return reinterpret_cast<const Packed<T, N>*>(pointer)[index];
 }
-// Streaming (evict-first) load.
+// Evict-first.
 template <class T>
 __device__ inline Packed<T> load_packed_once(const T* pointer, std::int64_t index) {
   return load_streaming(reinterpret_cast<const Packed<T>*>(pointer) + index);
@@ -125,7 +124,7 @@ __device__ inline void store_packed(T* pointer, std::int64_t index, const Packed
   reinterpret_cast<Packed<T, N>*>(pointer)[index] = value;
 }
 
-// Stores values as T, up to 32 bytes.
+// Up to 32 bytes.
 template <class T, int N>
 __device__ inline void store_values(T* pointer, std::int64_t index, const Vector<float, N>& values) {
   if constexpr (N > 1 && N * sizeof(T) > 16) {

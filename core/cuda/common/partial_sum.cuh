@@ -9,8 +9,7 @@ namespace quench::cuda {
 inline constexpr int kPartialSumColumns = 32;
 inline constexpr int kPartialSumSlices = 32;
 
-// One thread adds every 32nd partial row of a column, four in flight; the 32 results are added in order. Reads 4 bytes
-// per value, mostly from L2.
+// A thread adds every 32nd partial row of a column, four in flight; the 32 results are added in order. Mostly from L2.
 template <class G>
 __global__ __launch_bounds__(kPartialSumColumns* kPartialSumSlices) void partial_sum_kernel(const float* partial,
                                                                                             int count,
@@ -34,7 +33,7 @@ __global__ __launch_bounds__(kPartialSumColumns* kPartialSumSlices) void partial
   out[column] = from_float<G>(total);
 }
 
-// out = sum over rows of `partial` (f32 [count,width], contiguous), plus out if `accumulate`.
+// `partial`: f32 [count,width], contiguous.
 inline void sum_partial_rows(const OpLaunch& launch, const Tensor& partial, const Tensor& out, bool accumulate) {
   const std::int64_t width = partial.size(1);
   const auto blocks = static_cast<unsigned>((width + kPartialSumColumns - 1) / kPartialSumColumns);

@@ -1,6 +1,5 @@
 #pragma once
-// Philox building blocks (random_block, core/number/random.h) for kernels with several blocks in flight or a shared
-// key.
+// Philox (random.h) for several blocks in flight or a shared key.
 
 #include <cstdint>
 
@@ -8,7 +7,6 @@
 
 namespace quench::cuda {
 
-// Key of random_block.
 inline std::uint64_t philox_key(std::uint64_t seed, std::uint64_t stream) {
   return mix64(seed) ^ mix64(stream + 0x9E3779B97F4A7C15ull);
 }
@@ -20,7 +18,7 @@ __device__ inline std::uint32_t high_word(std::uint64_t x) {
   return static_cast<std::uint32_t>(x >> 32);
 }
 
-// philox4x32 round. Inline mul.wide: nvcc emits two instructions for a 64-bit product of widened factors.
+// Inline mul.wide: nvcc emits two instructions.
 __device__ inline void philox_round(std::uint32_t (&c)[4], std::uint32_t key0, std::uint32_t key1) {
   const auto product = [](std::uint32_t a, std::uint32_t b) {
     std::uint64_t wide;
@@ -34,7 +32,6 @@ __device__ inline void philox_round(std::uint32_t (&c)[4], std::uint32_t key0, s
   c[3] = low_word(a);
 }
 
-// Key schedule.
 __device__ inline void advance_keys(std::uint32_t& key0, std::uint32_t& key1) {
   key0 += 0x9E3779B9u;
   key1 += 0xBB67AE85u;

@@ -1,5 +1,5 @@
 #pragma once
-// Warp and CTA reductions in a fixed order; deterministic.
+// Warp and CTA reductions in a fixed order.
 
 namespace quench::cuda {
 
@@ -20,8 +20,8 @@ __device__ T warp_reduce(T value, Op op) {
   return value;
 }
 
-// Result in every thread. kThreads: multiple of 32, at most 1024; `scratch`: 33 values of shared memory. Called by all
-// threads; synchronizes as needed for reuse of `scratch`.
+// Result in every thread, called by all. kThreads: multiple of 32, at most 1024; `scratch`: 33 values of shared memory,
+// reusable.
 template <int kThreads, class T, class Op>
 __device__ T block_reduce(T value, T identity, T* scratch, Op op) {
   static_assert(kThreads % 32 == 0 && kThreads <= 1024);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 1024;
 
-// One CTA: inputs (losses of a micro-batch) are small.
+// One CTA: inputs (micro-batch losses) are small.
 __global__ __launch_bounds__(kThreads) void reduce_sum_kernel(const float* x, std::int64_t n, float scale, float* out) {
   __shared__ double scratch[33];
   double sum = 0;

@@ -1,4 +1,3 @@
-// copy_rows and column_sum.
 
 #include <algorithm>
 
@@ -14,8 +13,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kUnroll = 4;
 
-// Reads and writes each element once. Strides and widths in words; kUnroll words in flight per thread. With `rows`, row
-// i is stored to row rows[i] if below to_rows.
+// Strides and widths in words; kUnroll words in flight. With `rows`, row i is stored to row rows[i] if below to_rows.
 template <class Word>
 __global__ __launch_bounds__(kThreads) void copy_rows_kernel(const Word* from, std::int64_t from_stride, Word* to,
                                                              std::int64_t to_stride, const std::int32_t* rows,
@@ -44,7 +42,7 @@ __global__ __launch_bounds__(kThreads) void copy_rows_kernel(const Word* from, s
 void copy_rows(const CopyRowsArgs& args) {
   const OpLaunch launch("copy_rows", {&args.from, &args.to, &args.rows});
   const auto element = static_cast<std::int64_t>(byte_size(args.from.dtype()));
-  const std::int64_t n = args.from.size(0), width = args.from.size(1) * element;  // in bytes
+  const std::int64_t n = args.from.size(0), width = args.from.size(1) * element;  // bytes
   const std::int64_t from_stride = args.from.stride(0) * element, to_stride = args.to.stride(0) * element;
   const std::int32_t* rows = args.rows.defined() ? args.rows.data<std::int32_t>() : nullptr;
   const auto run = [&]<class Word>() {
@@ -68,8 +66,7 @@ void copy_rows(const CopyRowsArgs& args) {
 
 constexpr int kLanes = 32, kSlices = 8;
 
-// Reads x once. A CTA sums 32 vectors of columns over the rows of its y coordinate, each warp every eighth row, into
-// one partial row.
+// A CTA sums 32 vectors of columns over the rows of its y coordinate, every eighth row per warp, into one partial row.
 template <class T, bool kWide>
 __global__ __launch_bounds__(kLanes* kSlices) void column_sum_kernel(const T* x, std::int64_t stride, std::int64_t rows,
                                                                      std::int64_t width, float* partial) {

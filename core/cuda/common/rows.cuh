@@ -1,5 +1,5 @@
 #pragma once
-// Row indexing of [N,H] and [N,heads,H] tensors.
+// Rows of [N,H] and [N,heads,H].
 
 #include <cstdint>
 
@@ -9,8 +9,7 @@
 
 namespace quench::cuda {
 
-// Row index in 0 .. N*heads-1. 32 bits: cheap division by heads, one register. Below 2^31, so that a stride past the
-// end cannot wrap.
+// 0 .. N*heads-1, 32 bits for cheap division; below 2^31: a stride past the end cannot wrap.
 struct RowPosition {
   std::uint32_t token, head;
 };
@@ -25,10 +24,10 @@ struct RowNumbering {
   }
 };
 
-// Rows of one operand; the last axis is contiguous.
+// Contiguous last axis.
 template <class T>
 struct Rows {
-  T* base = nullptr;  // null: operand absent
+  T* base = nullptr;  // null: absent
   std::int64_t token_stride = 0;
   std::int64_t head_stride = 0;
 
@@ -40,7 +39,7 @@ struct Rows {
     if (t.rank() == 3 && t.size(1) > 1) head_stride = t.stride(1);
   }
 
-  // True if every row allows 16-byte accesses.
+  // Every row allows 16-byte accesses.
   [[nodiscard]] bool wide(std::int64_t width) const {
     return base == nullptr || (rows_are_wide<T>(base, token_stride, width) && head_stride % kVectorWidth<T> == 0);
   }
@@ -52,13 +51,12 @@ inline void check_row_count(std::string_view op, std::int64_t rows) {
                   op, rows);
 }
 
-// CTA barrier.
 struct BlockBarrier {
   __device__ void operator()() const { __syncthreads(); }
 };
 
-// Sum over the kGroup threads of a row, in every thread. kGroup: a power of two within a warp (<= 32), else the CTA or
-// the threads of `barrier`. `scratch` is per group and double-buffered by the thread's `turn`: one barrier per call.
+// Sum over a row's kGroup threads, in each. kGroup: a power of two within a warp (<= 32), else the CTA or the threads
+// of `barrier`. `scratch` is per group and double-buffered by `turn`: one barrier per call.
 struct GroupScratch {
   float values[2][32];
 };

@@ -9,11 +9,11 @@ namespace quench::cuda {
 
 class SharedLibrary {
  public:
-  // Loads the first of `names` found by the dynamic linker or in the toolkit's default folder. Throws unsupported,
-  // naming `product`.
+  // First of `names` found by the dynamic linker or in the toolkit's default folder; else throws unsupported, naming
+  // `product`.
   SharedLibrary(std::string_view product, std::initializer_list<const char*> names);
 
-  // Throws unsupported for a missing symbol (library older than the headers).
+  // Throws unsupported for a missing symbol (old library).
   template <class Function>
   void bind(Function& function, const char* name) const {
     function = reinterpret_cast<Function>(symbol(name));
@@ -23,7 +23,7 @@ class SharedLibrary {
   [[nodiscard]] void* symbol(const char* name) const;
 
   std::string product_;
-  void* handle_ = nullptr;  // never closed: its functions may run at exit
+  void* handle_ = nullptr;  // never closed: may run at exit
 };
 
 }  // namespace quench::cuda

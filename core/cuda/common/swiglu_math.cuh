@@ -1,13 +1,12 @@
 #pragma once
-// SwiGLU arithmetic of one vector; shared by all kernels, hence bit-identical with and without fused quantization
-// outputs.
+// SwiGLU arithmetic of all kernels: bit-identical with and without fused quantization outputs.
 
 #include "core/cuda/common/pack.cuh"
 
 namespace quench::cuda {
 
-// 1 / (1 + e^-x) to a few ulp; 0 and 1 at the infinities, NaN propagates. rcp.approx (1 ulp, flushes subnormals) saves
-// a dozen instructions.
+// 1 / (1 + e^-x) to a few ulp; exact at infinities, NaN propagates. rcp.approx (1 ulp, flushes subnormals) saves a
+// dozen instructions.
 __device__ inline float sigmoid(float x) {
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(1.0f + expf(-x)));
@@ -27,7 +26,7 @@ struct SwigluGradient {
   Vector<float, N> dgate, dup, out;
 };
 
-// With s = sigmoid(g): d silu(g) / dg = s (1 + g (1 - s)). `out` is the forward result.
+// With s = sigmoid(g): d silu(g) / dg = s (1 + g (1 - s)). `out`: forward result.
 template <int N>
 __device__ inline SwigluGradient<N> swiglu_gradient(const Vector<float, N>& d, const Vector<float, N>& gate,
                                                     const Vector<float, N>& up) {

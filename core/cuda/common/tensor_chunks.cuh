@@ -1,6 +1,6 @@
 #pragma once
-// Chunks of a tensor list as the CTAs of one launch. The list is passed as kernel parameters (up to 32764 bytes since
-// CUDA 12.1): no device table, and capturable in a device graph. Longer lists take several launches.
+// Chunks of a tensor list as CTAs of one launch. The list is in kernel parameters (up to 32764 bytes since CUDA 12.1),
+// capturable in a device graph. Longer lists: several launches.
 
 #include <cstdint>
 
@@ -8,11 +8,11 @@ namespace quench::cuda {
 
 inline constexpr std::size_t kMaxParameterBytes = 32764;
 
-// Entries with their first chunk index. One CTA per chunk.
+// One CTA per chunk.
 template <class Entry, int kCapacity>
 struct ChunkTable {
   int count = 0;
-  int first_chunk[kCapacity + 1] = {};  // last entry: total chunks
+  int first_chunk[kCapacity + 1] = {};  // last: total
   Entry entries[kCapacity] = {};
 
   [[nodiscard]] bool full() const { return count == kCapacity; }
@@ -21,7 +21,7 @@ struct ChunkTable {
     entries[count++] = entry;
     first_chunk[count] = first_chunk[count - 1] + static_cast<int>(chunk_count);
   }
-  // Entry of a chunk. Uniform over a CTA: constant-cache reads.
+  // Uniform over a CTA: constant-cache reads.
   [[nodiscard]] __device__ int entry_of(int chunk) const {
     int low = 0, high = count;
     while (high - low > 1) {
@@ -35,7 +35,7 @@ struct ChunkTable {
   }
 };
 
-// Adds entries in order; calls flush(table) when the table is full or its chunks exceed one grid.
+// In order; flush(table) when the table is full or its chunks exceed a grid.
 template <class Table, class Flush>
 class ChunkTableFiller {
  public:

@@ -1,8 +1,8 @@
 #pragma once
-// Vectorized memory access and conversions: 16 bytes per thread where alignment allows, else element-wise.
+// Vectorized access, 16 bytes per thread where aligned, and conversions.
 //   Vector<T, N>    N elements for arithmetic
-//   Packed<T, N>    N stored elements in 32-bit words (pack.cuh)
-//   Piece, PackedPiece<T>   8 elements, in the quantization kernels (quantize_common.cuh)
+//   Packed<T, N>    N stored elements in words (pack.cuh)
+//   Piece, PackedPiece<T>   8 elements (quantize_common.cuh)
 
 #include <cuda_bf16.h>
 
@@ -12,7 +12,6 @@
 
 namespace quench::cuda {
 
-// Elements in 16 bytes.
 template <class T>
 inline constexpr int kVectorWidth = static_cast<int>(16 / sizeof(T));
 
@@ -23,7 +22,7 @@ struct alignas(sizeof(T) * N) Vector {
   __device__ const T& operator[](int i) const { return values[i]; }
 };
 
-// True if every row of a matrix at `pointer` allows 16-byte accesses. `row_stride` and `width` in elements.
+// Every row at `pointer` allows 16-byte accesses; sizes in elements.
 template <class T>
 [[nodiscard]] inline bool rows_are_wide(const void* pointer, std::int64_t row_stride, std::int64_t width) {
   return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0 && row_stride % kVectorWidth<T> == 0 &&
@@ -37,7 +36,7 @@ __device__ inline float to_float(bfloat16 value) {
   return __uint_as_float(static_cast<std::uint32_t>(value.bits) << 16);
 }
 
-// Round to nearest even; NaN becomes the canonical NaN.
+// Round to nearest even; NaN becomes canonical.
 template <class T>
 __device__ inline T from_float(float value);
 template <>
@@ -49,13 +48,12 @@ __device__ inline bfloat16 from_float<bfloat16>(float value) {
   return bfloat16::from_bits(__bfloat16_as_ushort(__float2bfloat16_rn(value)));
 }
 
-// Round trip through T.
 template <class T>
 __device__ inline float rounded(float value) {
   return to_float(from_float<T>(value));
 }
 
-// Streaming (evict-first) loads and stores.
+// Evict-first.
 template <class V>
 __device__ inline V load_streaming(const V* pointer) {
   static_assert(sizeof(V) == 16);

@@ -17,10 +17,10 @@ namespace {
 using Sequences = std::span<const SequenceRange>;
 
 // cuDNN's deterministic backward stores all score gradients: sequences run in batches below this limit, larger ones on
-// the tiled kernels.
+// tiled kernels.
 constexpr std::int64_t kDeterministicBytes = std::int64_t{8} << 30;
 
-// Packed plans use rounded sizes, so that few plans serve a run.
+// Rounded sizes: few plans serve a run.
 std::int64_t rounded_length(std::int64_t n) {
   return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(n, 128))));
 }
@@ -36,12 +36,11 @@ HeadStrides strides_of(const Tensor& t) {
   return {t.stride(0), t.stride(1)};
 }
 
-// Operand and its row axis.
 struct Operand {
   AttentionOperand id;
   const Tensor* tensor;
   [[nodiscard]] bool of_keys() const { return id == kK || id == kV || id == kDk || id == kDv; }
-  // Row stride in elements; a row of the packed lse holds all heads.
+  // In elements; a packed lse row holds all heads.
   [[nodiscard]] std::int64_t row() const { return id == kLse ? tensor->size(0) : tensor->stride(0); }
   [[nodiscard]] std::size_t width() const { return id == kLse ? sizeof(float) : sizeof(bfloat16); }
 };
@@ -52,7 +51,7 @@ bool is_aligned(const Operand& x, const void* address) {
          (x.id == kLse || (x.tensor->stride(0) % kStep == 0 && x.tensor->stride(1) % kStep == 0));
 }
 
-// Lengths and offsets of packed sequences, in one table.
+// Lengths and offsets of packed sequences.
 class PackedTable {
  public:
   PackedTable(Sequences sequences, const AttentionGraphKey& key) : sequences_(sequences), key_(key) {
@@ -79,7 +78,7 @@ class PackedTable {
     places_.push_back({kOffsets + x.id, place});
   }
 
-  // The returned tensor owns the device copy.
+  // Owns the device copy.
   Tensor place(Stream stream, std::unordered_map<std::int64_t, void*>& addresses) const {
     const Tensor table = device_table(words_, stream);
     for (const auto& [id, at] : places_) addresses[id] = table.data<std::int32_t>() + at;
@@ -101,7 +100,7 @@ class PackedTable {
     words_.push_back(static_cast<std::int32_t>(value));
     if (key_.wide_offsets) words_.push_back(static_cast<std::int32_t>(value >> 32));
   }
-  // Padding of the sequence count adds empty sequences.
+  // Padded with empty sequences.
   std::size_t add_lengths(std::int64_t SequenceRange::*length) {
     const std::size_t place = begin_part();
     for (const SequenceRange& s : sequences_) words_.push_back(static_cast<std::int32_t>(s.*length));
@@ -144,7 +143,7 @@ AttentionGraphKey key_of(const Tensor& q, const Tensor& k, const Tensor& v, cons
   return key;
 }
 
-// Backward workspace of f32 rows: the row count, or that of the rounded sequences if smaller.
+// f32 rows of the backward: the row count, or that of the rounded sequences if smaller.
 void choose_workspace(AttentionGraphKey& key, const Tensor& q, const Tensor& k) {
   if (!key.packed) return;
   const std::int64_t query_rows = rounded_rows(q.size(0)), key_rows = rounded_rows(k.size(0));
@@ -159,7 +158,7 @@ bool run(AttentionGraphKey key, Sequences sequences, std::initializer_list<Opera
   std::unordered_map<std::int64_t, void*> addresses;
   for (const Operand& x : operands) {
     const SequenceRange& first = sequences[0];
-    // Packed: offsets count from the tensor's start. Uniform: graph tensors start at the first sequence.
+    // Packed offsets count from the tensor's start; uniform graph tensors start at the first sequence.
     const std::int64_t row = key.packed ? 0 : x.of_keys() ? first.k_begin : first.q_begin;
     void* address = static_cast<std::byte*>(x.tensor->raw_data()) + static_cast<std::size_t>(row * x.row()) * x.width();
     if (!is_aligned(x, address)) {
@@ -167,7 +166,7 @@ bool run(AttentionGraphKey key, Sequences sequences, std::initializer_list<Opera
       return false;
     }
     addresses[x.id] = address;
-    // Offsets of gradients summed over query heads are multiplied by the group size.
+    // Gradients summed over query heads: offsets times the group size.
     const std::int64_t rows = x.id == kLse ? x.tensor->size(1) : x.tensor->size(0);
     key.wide_offsets |= key.packed && rows * x.row() * (key.heads / key.kv_heads) > INT32_MAX;
   }
@@ -181,7 +180,7 @@ bool run(AttentionGraphKey key, Sequences sequences, std::initializer_list<Opera
   std::optional<CudnnSession> session;
   try {
     session.emplace(stream);
-  } catch (const Error& error) {  // for example, missing sub-libraries
+  } catch (const Error& error) {  // such as missing sub-libraries
     reason = error.what();
     return false;
   }
@@ -195,7 +194,7 @@ bool run(AttentionGraphKey key, Sequences sequences, std::initializer_list<Opera
   return graph->run(*session, addresses, workspace.raw_data(), reason);
 }
 
-// Sequences per deterministic backward call; 0: none fits.
+// 0: none fits.
 std::size_t deterministic_batch(const AttentionGraphKey& key) {
   const std::int64_t bytes = key.heads * key.queries * key.keys * 2;
   const auto fitting = static_cast<std::uint64_t>(kDeterministicBytes / std::max<std::int64_t>(1, bytes));

@@ -15,7 +15,6 @@ namespace {
 
 using TensorPointer = std::shared_ptr<frontend::graph::Tensor_attributes>;
 
-// Internal to this file.
 struct Refusal : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -24,7 +23,7 @@ void require(frontend::error_t status) {
   if (status.is_bad()) throw Refusal(status.get_message());
 }
 
-// First part of a reason, on one line.
+// On one line.
 std::string summary(std::string reason) {
   constexpr std::size_t kLength = 300;
   if (reason.size() > kLength) reason = reason.substr(0, kLength) + "...";
@@ -77,7 +76,7 @@ class Builder {
       options.set_causal_mask_bottom_right(true);
     else
       options.set_causal_mask(key_.causal);
-    // Same window convention as cuDNN: keys j > i - bound are visible.
+    // cuDNN's convention too: keys j > i - bound are visible.
     if (key_.window > 0) options.set_diagonal_band_left_bound(static_cast<int>(key_.window));
     if (key_.packed) options.set_padding_mask(true).set_seq_len_q(query_lengths_).set_seq_len_kv(key_lengths_);
   }
@@ -86,7 +85,7 @@ class Builder {
     return Attributes().set_uid(id).set_dim({n, 1, 1, 1}).set_stride({1, 1, 1, 1}).set_data_type(type);
   }
 
-  // One name per operand's offsets, also if operands share a table.
+  // One name per operand, also with a shared table.
   TensorPointer offsets(AttentionOperand which) {
     const auto type = key_.wide_offsets ? frontend::DataType_t::INT64 : frontend::DataType_t::INT32;
     return graph_.tensor(table(kOffsets + which, key_.batch + 1, type));
@@ -170,7 +169,7 @@ void AttentionGraph::build(const AttentionGraphKey& key, const CudnnSession& ses
 }
 
 std::shared_ptr<const AttentionGraph> AttentionGraph::get(const AttentionGraphKey& key, const CudnnSession& session) {
-  // Never destroyed: the library may be unloaded first. This lock guards the map, the session's lock a device's plans.
+  // Never destroyed: the library may be unloaded first. Guards the map; the session's lock guards a device's plans.
   static std::mutex& mutex = *new std::mutex;
   static auto& graphs = *new std::map<AttentionGraphKey, std::shared_ptr<const AttentionGraph>>;
   const std::lock_guard lock(mutex);

@@ -11,7 +11,6 @@
 
 namespace quench::cuda {
 
-// Tensor ids of a graph.
 enum AttentionOperand : std::int64_t {
   kQ = 1,
   kK,
@@ -24,15 +23,14 @@ enum AttentionOperand : std::int64_t {
   kDv,
   kQueryLengths,
   kKeyLengths,
-  kOffsets = 100,  // packed: offsets of operand x are kOffsets + x
+  kOffsets = 100,  // packed: offsets of operand x at kOffsets + x
 };
 
-struct HeadStrides {  // in elements
+struct HeadStrides {  // elements
   std::int64_t row = 0, head = 0;
   auto operator<=>(const HeadStrides&) const = default;
 };
 
-// Cache key of a graph.
 struct AttentionGraphKey {
   int device = 0;
   bool backward = false, packed = false, causal = false, bottom_right = false, lse = false, deterministic = false;
@@ -40,21 +38,21 @@ struct AttentionGraphKey {
   std::int64_t window = 0;    // AttentionArgs::window
   float scale = 1;
   std::int64_t heads = 0, kv_heads = 0, dim = 0;
-  std::int64_t batch = 0, queries = 0, keys = 0;   // sequences, and their maximum lengths
-  std::int64_t total_queries = 0, total_keys = 0;  // rows of the workspace; 0: batch times maximum length
+  std::int64_t batch = 0, queries = 0, keys = 0;   // sequences, maximum lengths
+  std::int64_t total_queries = 0, total_keys = 0;  // workspace rows; 0: batch times maximum length
   HeadStrides q, k, v, out, dq, dk, dv;
   auto operator<=>(const AttentionGraphKey&) const = default;
 };
 
 class AttentionGraph {
  public:
-  // Never null; refused(): reason of an unsupported graph. The session is of the key's device. A new graph compiles for
-  // a few tenths of a second.
+  // Never null; refused(): reason of an unsupported graph. The session is of the key's device. Compilation takes a few
+  // tenths of a second.
   static std::shared_ptr<const AttentionGraph> get(const AttentionGraphKey& key, const CudnnSession& session);
 
   [[nodiscard]] const std::string& refused() const noexcept { return refused_; }
   [[nodiscard]] std::int64_t workspace_bytes() const noexcept { return workspace_bytes_; }
-  // Enqueues. False, with the reason, on failure.
+  // False, with the reason, on failure.
   [[nodiscard]] bool run(const CudnnSession& session, std::unordered_map<std::int64_t, void*>& addresses,
                          void* workspace, std::string& reason) const;
 

@@ -5,9 +5,9 @@
 namespace quench::cuda {
 namespace {
 
-// Head dimensions are multiples of 16 bytes.
+// Multiples of 16 bytes.
 constexpr std::int64_t kDimStep = 8, kMaxDim = 256;
-// The dense form compiles a plan per length. Varying lengths are seldom multiples of this, and share the ragged plans.
+// Dense plans are per length; varying lengths are seldom multiples of this, and share ragged plans.
 constexpr std::int64_t kUniformStep = 128;
 
 bool is_uniform(std::span<const SequenceRange> sequences) {
@@ -30,7 +30,7 @@ AttentionLayout attention_layout(const Tensor& q, const Tensor& k, std::span<con
   if (q.dtype() != DType::bf16 || dim == 0 || dim % kDimStep != 0 || dim > kMaxDim || k.size(0) == 0 ||
       sequences.empty())
     return AttentionLayout::general;
-  // Every query needs a visible key: cuDNN leaves other outputs undefined.
+  // Without a visible key, cuDNN leaves a query's outputs undefined.
   const bool every_query_sees = std::all_of(sequences.begin(), sequences.end(), [&](const SequenceRange& s) {
     return (s.q_length > 0) == (s.k_length > 0) && (!causal || s.q_length <= s.k_length);
   });

@@ -1,6 +1,5 @@
 #pragma once
-// Sequence layout and lse layout of an attention call: pure functions of the shapes, so that forward and backward agree
-// for any choice of kernels.
+// Sequence and lse layout of an attention call: functions of the shapes, equal in forward and backward.
 
 #include <span>
 
@@ -9,7 +8,7 @@
 namespace quench::cuda {
 
 enum class AttentionLayout {
-  general,  // any; tiled and decode kernels
+  general,  // tiled and decode kernels
   uniform,  // cuDNN dense: equal lengths, queries as keys, contiguous
   packed,   // cuDNN ragged: any lengths
 };
@@ -17,13 +16,13 @@ enum class AttentionLayout {
 [[nodiscard]] AttentionLayout attention_layout(const Tensor& q, const Tensor& k,
                                                std::span<const SequenceRange> sequences, bool causal);
 
-// The lse of query i of sequence s and head h is element s.q_begin * sequence + h * head + i * row.
+// lse of query i, sequence s, head h: element s.q_begin * sequence + h * head + i * row.
 struct LseLayout {
   std::int64_t sequence, head, row;
 };
 // general: [heads,Nq]. uniform: [sequences,heads,length], required by cuDNN's backward. packed: [Nq,heads].
 [[nodiscard]] LseLayout lse_layout(AttentionLayout layout, const Tensor& q, std::span<const SequenceRange> sequences);
-// lse layout of row ranges outside every sequence.
+// For rows outside every sequence.
 [[nodiscard]] LseLayout gap_lse_layout(AttentionLayout layout, const Tensor& q);
 
 }  // namespace quench::cuda

@@ -56,7 +56,7 @@ CudnnSession::CudnnSession(Stream stream) {
     std::mutex mutex;
     cudnnHandle_t handle = nullptr;
   };
-  static std::array<Slot, 16>& slots = *new std::array<Slot, 16>;  // never destroyed: outlives all threads
+  static std::array<Slot, 16>& slots = *new std::array<Slot, 16>;  // outlives all threads
   const DeviceGuard guard(stream.device);
   Slot& slot = slots.at(static_cast<std::size_t>(stream.device.index));
   lock_ = std::unique_lock(slot.mutex);
@@ -71,7 +71,7 @@ CudnnSession::CudnnSession(Stream stream) {
 
 }  // namespace quench::cuda
 
-// cuDNN symbols of the header-only frontend and of this folder, forwarded to the loaded library. Declared by cuDNN.
+// cuDNN symbols of the frontend and this folder, forwarded to the library.
 #define QUENCH_CUDNN_FORWARD(result, name, parameters, ...)           \
   result name parameters {                                            \
     static auto* const function = ::quench::cuda::find(&name, #name); \
@@ -102,7 +102,7 @@ QUENCH_CUDNN_FORWARD(cudnnStatus_t, cudnnBackendExecute,
                      (cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t operands), handle,
                      plan, operands)
 
-// NVRTC stubs: the frontend compiles kernels for ops and GPUs that no graph here uses.
+// Stubs: graphs here need no NVRTC.
 nvrtcResult nvrtcCreateProgram(nvrtcProgram*, const char*, const char*, int, const char* const*, const char* const*) {
   return NVRTC_ERROR_INVALID_INPUT;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// cuDNN, loaded on first use; optional.
+// Optional cuDNN, loaded on first use.
 
 #include <cudnn.h>
 
@@ -10,11 +10,11 @@
 
 namespace quench::cuda {
 
-// Empty if cuDNN is available, else the reason. Loads $QUENCH_CUDNN_LIBRARY on the first call, else libcudnn of the
-// compiled major version from the loader's path or the CUDA toolkit.
+// Empty if available, else the reason. Loads $QUENCH_CUDNN_LIBRARY, else libcudnn of the compiled major version from
+// the loader's path or the CUDA toolkit.
 [[nodiscard]] const std::string& cudnn_missing();
 
-// Exclusive use of a device's cuDNN handle, bound to a stream; not thread-safe, hence the lock. Only enqueues under it.
+// Exclusive use of a device's handle, bound to a stream; only enqueues under the lock.
 class CudnnSession {
  public:
   explicit CudnnSession(Stream stream);

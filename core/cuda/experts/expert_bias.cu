@@ -1,4 +1,4 @@
-// Expert bias update: one CTA sums the counts in a fixed order and updates each bias.
+// One CTA sums the counts in a fixed order.
 
 #include "core/cuda/common/launch.h"
 #include "core/ops/experts/expert_bias.h"

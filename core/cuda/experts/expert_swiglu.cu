@@ -1,4 +1,4 @@
-// SwiGLU of expert rows. One CTA per row, so that the gradient of the routing weight is a single reduction.
+// SwiGLU of expert rows. One CTA per row: a routing weight's gradient is a single reduction.
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
@@ -20,8 +20,7 @@ __device__ inline Vector<float, N> times(Vector<float, N> values, float factor) 
   return values;
 }
 
-// Reads 2 I and writes I elements per row. kInput: the weight scales gate and up. kRound: MX rounding; consecutive
-// lanes share an MX block, rows hold whole blocks.
+// kInput: the weight scales gate and up. kRound: MX rounding; consecutive lanes share a block, rows hold whole blocks.
 template <class T, bool kWide, bool kInput, bool kRound>
 __global__ __launch_bounds__(kThreads) void expert_swiglu_kernel(const T* gate_up, const float* weights,
                                                                  const std::int32_t* pairs, T* out, int pieces,
@@ -31,7 +30,7 @@ __global__ __launch_bounds__(kThreads) void expert_swiglu_kernel(const T* gate_u
   const std::int32_t pair = pairs[row];
   const float weight = pair >= 0 ? weights[pair] : 0.0f;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  // Uniform trip count over a warp: its lanes round together.
+  // Uniform trip count over a warp.
   for (int first = static_cast<int>(threadIdx.x) - lane; first < pieces; first += kThreads) {
     const int i = first + lane;
     Vector<float, kWidth> result = {};
@@ -53,7 +52,6 @@ __global__ __launch_bounds__(kThreads) void expert_swiglu_kernel(const T* gate_u
   }
 }
 
-// Reads 3 I and writes 2 I elements per row, I more with `out`. dgate_up may alias gate_up.
 template <class T, bool kWide, bool kInput>
 __global__ __launch_bounds__(kThreads) void expert_swiglu_backward_kernel(const T* dout, const T* gate_up,
                                                                           const float* weights,

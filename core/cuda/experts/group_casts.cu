@@ -1,4 +1,4 @@
-// Casts of grouped float8 GEMM operands. Rows may be gathered from token rows by index (fused permute).
+// Casts of grouped float8 GEMM operands, with optional fused permute.
 
 #include "core/cuda/common/group_tiles.cuh"
 #include "core/cuda/quantize/code_tiles.cuh"
@@ -8,11 +8,11 @@
 namespace quench::cuda {
 namespace {
 
-// Row source: contiguous, or gathered by pair.
+// Contiguous, or gathered by pair.
 template <class T>
 struct RowSource {
   const T* x;
-  const std::int32_t* pairs;  // or null
+  const std::int32_t* pairs;  // optional
   int choices;
   std::int64_t columns;
 
@@ -21,7 +21,7 @@ struct RowSource {
         pairs(rows.pairs.defined() ? rows.pairs.data<std::int32_t>() : nullptr),
         choices(static_cast<int>(rows.choices)),
         columns(rows.x.size(1)) {}
-  // Null for a padding row (zeros).
+  // Null: zeros (padding).
   __device__ const T* operator()(std::int64_t row) const {
     if (pairs == nullptr) return x + row * columns;
     const std::int32_t pair = pairs[row];
@@ -29,7 +29,7 @@ struct RowSource {
   }
 };
 
-// Group of a row, `groups` past the last. Warp-uniform row.
+// `groups` past the last. Warp-uniform row.
 __device__ int group_of(const std::int32_t* ends, int groups, std::int64_t row) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int first = 0; first < groups; first += 32) {
@@ -40,7 +40,7 @@ __device__ int group_of(const std::int32_t* ends, int groups, std::int64_t row) 
   return groups;
 }
 
-// CTA maximum in every thread: double-buffered scratch, one barrier.
+// Double-buffered: one barrier per CTA maximum.
 template <int kThreads>
 struct BlockMaxScratch {
   std::uint32_t words[2][kThreads / 32];
@@ -56,9 +56,8 @@ __device__ std::uint32_t block_max(std::uint32_t word, BlockMaxScratch<kThreads>
 
 constexpr int kRowThreads = 256;
 
-// CTAs take runs of rows, kKept vectors of eight columns per thread, and load the next row during the cast. Column amax
-// stays in registers until the group or run ends, then atomics only where it rises. Reads x once; writes a byte per
-// element and a scale per row.
+// CTAs take runs of rows, kKept vectors of eight columns per thread; the next row loads during the cast. Column amax
+// stays in registers until the group or run ends, then atomics only where it rises. Reads x once.
 template <class T, int kThreads, int kKept>
 __global__ __launch_bounds__(kThreads) void cast_group_rows_kernel(RowSource<T> source, const std::int32_t* ends,
                                                                    int groups, std::uint8_t* out, float* scales,
@@ -83,7 +82,7 @@ __global__ __launch_bounds__(kThreads) void cast_group_rows_kernel(RowSource<T> 
     group = group_of(ends, groups, first);
     if (group < groups) end = ends[group];
   }
-  // Through shared memory, for coalesced atomics.
+  // Shared memory, for coalesced atomics.
   const auto flush = [&] {
 #pragma unroll
     for (int k = 0; k < kKept; ++k) {
@@ -129,7 +128,7 @@ __global__ __launch_bounds__(kThreads) void cast_group_rows_kernel(RowSource<T> 
   if (group < groups) flush();
 }
 
-// Fallback for any length and alignment: one CTA per row, two reads, one atomic per element.
+// Any length and alignment: one CTA per row, two reads, one atomic per element.
 template <class T>
 __global__ __launch_bounds__(kRowThreads) void cast_any_group_rows_kernel(RowSource<T> source, const std::int32_t* ends,
                                                                           int groups, std::uint8_t* out, float* scales,
@@ -166,7 +165,7 @@ void group_rows_cast_cuda(const GroupRowsCastArgs& args) {
     const std::int64_t count = rows.rows(), columns = source.columns;
     if (rows_are_wide<T>(source.x, columns, columns) && aligned(out, 8) && columns % kPiece == 0) {
       const auto run = [&]<int kThreads, int kKept>() {
-        constexpr int kWords = kKept * PackedPiece<T>::kWords;  // words per row and thread; three rows in registers
+        constexpr int kWords = kKept * PackedPiece<T>::kWords;  // per row and thread; three rows in registers
         constexpr int kBlocks = std::max(1, (kWords <= 4    ? 1536
                                              : kWords <= 8  ? 1280
                                              : kWords <= 16 ? 768
@@ -190,8 +189,7 @@ void group_rows_cast_cuda(const GroupRowsCastArgs& args) {
   });
 }
 
-// One CTA per tile, as cast_tiles_kernel; a thread's eight rows lie in one group. Reads x once and the group scales
-// from cache; writes a byte per element.
+// One CTA per tile, as cast_tiles_kernel; a thread's eight rows lie in one group.
 template <class T, bool kWide>
 __global__ __launch_bounds__(kCodeThreads, sizeof(T) == 4 ? 2 : 4) void cast_group_columns_kernel(
     RowSource<T> source, const std::int32_t* ends, int groups, const float* scales, std::uint8_t* transposed,

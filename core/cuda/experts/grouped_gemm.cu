@@ -1,5 +1,5 @@
-// Grouped GEMM where core/cuda/sm90/grouped_gemm_bf16.cu is not supported: mma.sync for bf16 rows of a multiple of 16
-// bytes, else f32 FMA. Each CTA finds its group; CTAs without rows exit.
+// Fallback of grouped_gemm_bf16.cu: mma.sync for bf16 rows of a multiple of 16 bytes, else f32 FMA. CTAs without rows
+// exit.
 
 #include "core/cuda/common/group_tiles.cuh"
 #include "core/cuda/common/launch.h"
@@ -11,7 +11,7 @@
 namespace quench::cuda {
 namespace {
 
-constexpr int kPlainTile = 32;  // CUDA-core kernels, one thread per output
+constexpr int kPlainTile = 32;  // CUDA cores, one thread per output
 
 struct GroupedShape {
   int groups;

@@ -1,9 +1,9 @@
 #pragma once
-// One 128x128 bf16 GEMM tile with f32 accumulators, by mma.sync (SM80 and later).
+// 128x128 bf16 GEMM tile, f32 accumulators, mma.sync (SM80 and later).
 //
-// 256 threads: 2x4 warps of 64x32. K steps of 64, loaded by cp.async kStages - 1 steps ahead. Shared-memory operands
-// are K-major ("k inner": rows of 128 bytes) or MN-major ("k outer": 64 rows of 256 bytes); 16-byte chunks are
-// XOR-swizzled with the low three bits of the row, so ldmatrix has no bank conflicts.
+// 256 threads: 2x4 warps of 64x32. K steps of 64 by cp.async, kStages - 1 ahead. Shared-memory operands are K-major ("k
+// inner": rows of 128 bytes) or MN-major ("k outer": 64 rows of 256 bytes); 16-byte chunks are XOR-swizzled with the
+// low three bits of the row, so ldmatrix has no bank conflicts.
 
 #include "core/cuda/common/mma.cuh"
 #include "core/cuda/common/vector.cuh"
@@ -14,15 +14,13 @@ inline constexpr int kMmaTile = 128, kMmaDepth = 64, kMmaThreads = 256, kMmaStag
 inline constexpr int kMmaOperandBytes = kMmaTile * kMmaDepth * 2;
 inline constexpr int kMmaSharedBytes = kMmaStages * 2 * kMmaOperandBytes;
 
-// bf16 GEMM operand in global memory.
 struct MmaOperand {
-  const bfloat16* base;  // tile's first row (K-major) or column (MN-major), at k = 0
-  std::int64_t stride;   // row stride in elements
-  std::int64_t extent;   // valid rows or columns from `base`
+  const bfloat16* base;  // first row (K-major) or column (MN-major), at k = 0
+  std::int64_t stride;   // in elements
+  std::int64_t extent;   // valid rows or columns
   std::int64_t depth;    // K
 };
 
-// cp.async of K step `step`.
 template <bool kInner>
 __device__ inline void load_operand(std::uint32_t shared, const MmaOperand& operand, std::int64_t step) {
   constexpr int kPieces = kInner ? kMmaDepth / 8 : kMmaTile / 8, kRows = kInner ? kMmaTile : kMmaDepth;
@@ -37,8 +35,7 @@ __device__ inline void load_operand(std::uint32_t shared, const MmaOperand& oper
   }
 }
 
-// ldmatrix of the 16x16 block at (row, k) as an A fragment of mma.m16n8k16; `kLeft` false: as two B fragments of 8
-// columns.
+// 16x16 block at (row, k): an A fragment of mma.m16n8k16, or two B fragments of 8 columns.
 template <bool kInner, bool kLeft>
 __device__ inline void load_fragment(std::uint32_t (&words)[4], std::uint32_t shared, int row, int k) {
   const int lane = static_cast<int>(threadIdx.x) % 32, matrix = lane / 8, line = lane % 8;
@@ -53,12 +50,12 @@ __device__ inline void load_fragment(std::uint32_t (&words)[4], std::uint32_t sh
   }
 }
 
-// Accumulators of a warp: rows 16 i + lane / 4 (+ 8), columns 8 j + 2 (lane % 4) (+ 1) of its 64x32 tile.
+// Rows 16 i + lane / 4 (+ 8), columns 8 j + 2 (lane % 4) (+ 1) of a warp's 64x32 tile.
 struct MmaSums {
   float values[4][4][4] = {};
 };
 
-// sums += left * right over K. Collective over the CTA; `shared`: kMmaSharedBytes of shared memory, aligned to 128.
+// CTA collective: sums += left * right; `shared`: kMmaSharedBytes, aligned to 128.
 template <bool kLeftInner, bool kRightInner>
 __device__ inline void multiply_tile(MmaSums& sums, std::uint32_t shared, const MmaOperand& left,
                                      const MmaOperand& right) {
@@ -78,7 +75,7 @@ __device__ inline void multiply_tile(MmaSums& sums, std::uint32_t shared, const 
   for (int step = 0; step < kMmaStages - 1; ++step) queue(step);
   for (std::int64_t step = 0; step < steps; ++step) {
     cp_async_wait<kMmaStages - 2>();
-    __syncthreads();  // step loaded; previous step consumed
+    __syncthreads();  // step loaded, previous one consumed
     queue(step + kMmaStages - 1);
     const std::uint32_t a = left_at(step), b = a + kMmaOperandBytes;
 #pragma unroll

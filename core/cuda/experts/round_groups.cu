@@ -1,5 +1,5 @@
-// Emulation of columnwise float8 per group: amax, then rounding, one CTA per column strip. Long groups are read twice,
-// the second time mostly from L2.
+// Columnwise float8 emulation per group: amax, then rounding, one CTA per column strip. Long groups are read twice,
+// mostly from L2.
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/reduce.cuh"
@@ -22,7 +22,7 @@ __global__ __launch_bounds__(kColumns* kSlices) void round_groups_kernel(const T
   const std::int64_t begin = group > 0 ? ends[group - 1] : 0, end = group < groups ? ends[group] : rows;
   const std::int64_t column = std::int64_t{blockIdx.x} * kColumns + threadIdx.x;
   const bool inside = column < width;
-  if (group == groups) {  // rows past the last group
+  if (group == groups) {  // past the last group
     for (std::int64_t r = begin + threadIdx.y; r < end && inside; r += kSlices)
       out[r * width + column] = from_float<T>(0.0f);
     return;

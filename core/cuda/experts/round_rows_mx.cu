@@ -1,5 +1,5 @@
-// MX rounding of expert rows: a CTA loads 32 rows of a column strip to shared memory and rounds rowwise (16 bytes per
-// thread), then columnwise (a word per row and thread). First loop not unrolled: code size.
+// MX rounding of expert rows: a CTA stages 32 rows of a column strip, rounds rowwise (16 bytes per thread), then
+// columnwise (a word per row and thread). First loop not unrolled: code size.
 
 #include "core/cuda/quantize/mx_rounding.cuh"
 #include "core/ops/experts/round_rows_mx.h"
@@ -10,17 +10,17 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-// In 16 bytes: per row of the strip, and per thread.
+// In 16 bytes: per row, and per thread.
 constexpr int kChunks = kThreads / 4, kRounds = kMxBlockSize * kChunks / kThreads;
 
-// Row source; without pairs contiguous.
+// Contiguous without pairs.
 template <class T>
 struct RowSource {
   const Packed<T>* x;
   const std::int32_t* pairs;
   int choices;
 
-  // Vector `chunk` of row r; zeros for padding rows.
+  // Zeros for padding rows.
   __device__ Packed<T> load(std::int64_t r, std::int64_t chunk, std::int64_t chunks) const {
     if (pairs == nullptr) return x[r * chunks + chunk];
     const std::int32_t pair = pairs[r];
@@ -28,7 +28,7 @@ struct RowSource {
   }
 };
 
-// rowwise may alias x. `chunks` per row, `strips` of them.
+// rowwise may alias x.
 template <class T>
 __global__ __launch_bounds__(kThreads) void round_rows_mx_kernel(RowSource<T> source, Packed<T>* rowwise, T* columnwise,
                                                                  std::int64_t chunks, unsigned strips,
@@ -70,13 +70,13 @@ __global__ __launch_bounds__(kThreads) void round_rows_mx_kernel(RowSource<T> so
     *reinterpret_cast<Word*>(columnwise + (first_row + i) * columns + column) = turned[i];
 }
 
-// Rowwise only: one vector per thread.
+// Rowwise only.
 template <class T>
 __global__ __launch_bounds__(kThreads) void round_gathered_columns_kernel(RowSource<T> source, Packed<T>* out,
                                                                           std::int64_t chunks, std::int64_t count,
                                                                           MxScale<E4m3> scale) {
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
-  // Uniform trip count over a warp, for the shuffles.
+  // Warp-uniform trip count for the shuffles.
   for (std::int64_t first = std::int64_t{blockIdx.x} * kThreads + threadIdx.x / 32 * 32; first < count; first += step) {
     const std::int64_t i = first + threadIdx.x % 32;
     const bool inside = i < count;
@@ -88,7 +88,7 @@ __global__ __launch_bounds__(kThreads) void round_gathered_columns_kernel(RowSou
   }
 }
 
-// Unaligned fallback: one pass per output.
+// Unaligned fallback.
 void round_rows_apart(const RoundRowsMxArgs& args) {
   Tensor x = args.rows.x;
   if (args.rows.pairs.defined()) {

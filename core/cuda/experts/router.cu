@@ -1,4 +1,4 @@
-// Router: one warp per token, scores in shared memory.
+// One warp per token, scores in shared memory.
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/reduce.cuh"
@@ -29,7 +29,7 @@ struct Best {
   int index;  // -1: none
 };
 
-// argmax over n shared-memory values, first among equals, NaN as -inf. Result in all lanes.
+// argmax of n shared-memory values, first among equals, NaN as -inf; in all lanes.
 __device__ Best best_of(const float* values, int n, int lane) {
   Best best{-INFINITY, -1};
   for (int i = lane; i < n; i += 32)
@@ -44,7 +44,7 @@ __device__ Best best_of(const float* values, int n, int lane) {
   return best;
 }
 
-// Softmax of a row into p; returns the log-sum-exp.
+// Row softmax into p; returns the log-sum-exp.
 __device__ float softmax(const float* logits, int n, int lane, float* p) {
   float largest = -INFINITY;
   for (int e = lane; e < n; e += 32) largest = Max()(largest, logits[e]);
@@ -66,7 +66,7 @@ __device__ void scores_of(const float* logits, int n, int lane, bool sigmoid, fl
   __syncwarp();
 }
 
-// Sets experts outside the best groups to -inf. `group_scores`: one float per group.
+// Experts outside the best groups become -inf.
 __device__ void keep_best_groups(const Rule& rule, int experts, int lane, float* choice, float* group_scores) {
   const int size = experts / rule.groups;
   for (int g = lane; g < rule.groups; g += 32) {
@@ -119,7 +119,7 @@ __global__ __launch_bounds__(kThreads) void router_kernel(const float* logits, c
   float sum = 0;
   for (int j = 0; j < chosen; ++j) {
     int best = best_of(choice, experts, lane).index;
-    // Only NaN left: the first free expert.
+    // Only NaN left: first free expert.
     if (best < 0)
       for (best = 0; marks[best] != 0.0f;) ++best;
     __syncwarp();
@@ -165,7 +165,7 @@ __global__ __launch_bounds__(kThreads) void router_backward_kernel(const float* 
     dscores[ids[token * chosen + j]] = rule.factor * (rule.normalize ? (d - product / sum) / sum : d);
   }
   __syncwarp();
-  // Gradient of the probabilities: softmax scores and balance loss.
+  // Gradient of probabilities: softmax scores and balance loss.
   const auto dp = [&](int e) {
     return (rule.sigmoid ? 0.0f : dscores[e]) + (counts != nullptr ? balance * counts[e] : 0.0f);
   };
@@ -180,7 +180,7 @@ __global__ __launch_bounds__(kThreads) void router_backward_kernel(const float* 
   }
 }
 
-// partial[block][e]: sum of p_e over the CTA's tokens; last column: sum of squared log-sum-exp (z-loss).
+// partial[block][e]: sum of p_e over the CTA's tokens; last column: z-loss.
 __global__ __launch_bounds__(kThreads) void router_loss_kernel(const float* logits, std::int64_t tokens, int experts,
                                                                float* partial) {
   extern __shared__ float memory[];  // per warp: probabilities and their sums

@@ -1,5 +1,5 @@
 // Token permutation: stable counting sort of (token, expert) pairs, one warp per chunk: counts, prefix sums over chunks
-// and experts, then the row of each pair, ranked by warp vote. Deterministic; no host synchronization.
+// and experts, rows ranked by warp vote. No host synchronization.
 
 #include <algorithm>
 
@@ -13,10 +13,10 @@ namespace {
 
 constexpr int kChunk = 2048;  // pairs per warp
 constexpr int kScanThreads = 1024;
-constexpr int kMaxExperts = 8192;  // one shared-memory counter per expert and warp
+constexpr int kMaxExperts = 8192;  // one shared-memory counter each, per warp
 constexpr int kThreads = 256;
 
-// histogram[chunk][e]: pairs of the chunk routed to e.
+// Pairs of the chunk routed to e.
 __global__ __launch_bounds__(32) void count_pairs_kernel(const std::int32_t* chosen, std::int64_t count, int experts,
                                                          std::int32_t* histogram) {
   extern __shared__ std::int32_t counts[];
@@ -29,7 +29,7 @@ __global__ __launch_bounds__(32) void count_pairs_kernel(const std::int32_t* cho
     histogram[std::int64_t{blockIdx.x} * experts + e] = counts[e];
 }
 
-// Counts and ends of the experts; histogram becomes the first row of each (chunk, expert).
+// histogram becomes the first row of each (chunk, expert).
 __global__ __launch_bounds__(kScanThreads) void place_chunks_kernel(std::int32_t* histogram, int chunks, int experts,
                                                                     int alignment, float* counts, std::int32_t* ends) {
   __shared__ std::int32_t sums[kScanThreads / 32 + 1];
@@ -90,7 +90,7 @@ __global__ __launch_bounds__(32) void place_pairs_kernel(const std::int32_t* cho
   const unsigned lane = threadIdx.x;
   for (std::int64_t base = begin; base < end; base += 32) {
     const std::int64_t i = base + lane;
-    // Lanes past the end use a dummy expert.
+    // Dummy expert past the end.
     const std::int32_t expert = i < end ? chosen[i] : experts;
     const unsigned same = __match_any_sync(0xFFFFFFFFu, expert);
     const int rank = __popc(same & ((1u << lane) - 1u));
@@ -128,7 +128,7 @@ void token_permutation_cuda(const TokenPermutationArgs& args) {
            args.rows.data<std::int32_t>(), args.pairs.data<std::int32_t>());
 }
 
-// Permute: one 16-byte vector (or `Word`) per thread; reads each token row k times, mostly from L2, and writes R rows.
+// One 16-byte vector (or `Word`) per thread; token rows are read k times, mostly from L2.
 template <class Word>
 __global__ __launch_bounds__(kThreads) void permute_tokens_kernel(const Word* x, const std::int32_t* pairs, int choices,
                                                                   Word* out, std::int64_t words, std::int64_t count) {
@@ -160,7 +160,6 @@ void permute_tokens_cuda(const PermuteTokensArgs& args) {
     run.template operator()<std::uint16_t>();
 }
 
-// Unpermute: reads k rows and writes one per token.
 template <class T, bool kWide>
 __global__ __launch_bounds__(kThreads) void unpermute_tokens_kernel(const T* y, const std::int32_t* rows, int choices,
                                                                     T* out, std::int64_t pieces, std::int64_t count) {

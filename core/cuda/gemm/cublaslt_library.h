@@ -1,5 +1,5 @@
 #pragma once
-// cuBLASLt, loaded at the first GEMM on a GPU; the binary starts without CUDA.
+// cuBLASLt, loaded at the first GEMM.
 
 #include <cublasLt.h>
 
@@ -27,7 +27,7 @@ struct CublasLtLibrary {
   void check(cublasStatus_t status, std::string_view what) const;
 };
 
-// Throws unsupported, with the searched places, if the library is missing.
+// Throws unsupported, with the searched paths, if missing.
 [[nodiscard]] const CublasLtLibrary& cublaslt();
 
 }  // namespace quench::cuda

@@ -1,4 +1,4 @@
-// GEMM dispatch: GEMV kernels for few rows, else cuBLASLt.
+// GEMM dispatch: GEMV for few rows, else cuBLASLt.
 
 #include "core/ops/gemm.h"
 
@@ -36,7 +36,7 @@ void gemm_cuda(const GemmArgs& args) {
   }
   if (is_empty) return gemm_empty(args.c, args.beta, args.bias);
   if (is_gemv(args)) return gemv(args);
-  if (args.bias.defined() && args.c.dtype() != args.a.dtype()) {  // cuBLASLt requires the bias in the result's dtype
+  if (args.bias.defined() && args.c.dtype() != args.a.dtype()) {  // cuBLASLt: bias in the result's dtype
     GemmArgs product = args;
     product.bias = Tensor();
     run(product, stream);

@@ -83,7 +83,7 @@ void GemmAlgoCache::insert(const std::string& problem, const cublasLtMatmulAlgo_
   choices_.insert_or_assign(problem, algorithm);
   if (path_.empty() || warned_) return;
   try {
-    read();  // entries written by other processes since
+    read();  // entries of other processes
     write();
   } catch (const std::exception& error) {
     QUENCH_LOG_WARN("the tuned GEMM algorithms are not saved: {}", error.what());

@@ -11,18 +11,18 @@
 
 namespace quench::cuda {
 
-// $QUENCH_GEMM_CACHE, else $XDG_CACHE_HOME/quench, else ~/.cache/quench; empty if the first is set to the empty string,
-// or without a home directory.
+// $QUENCH_GEMM_CACHE, else $XDG_CACHE_HOME/quench, else ~/.cache/quench; empty if the first is "", or without a home
+// directory.
 [[nodiscard]] std::filesystem::path gemm_algo_cache_folder();
 
 class GemmAlgoCache {
  public:
-  // Reads "gemm-<device>-<library version>.json" of the folder; warns about an unreadable file and ignores it. In
-  // memory only for an empty folder.
+  // Reads the folder's "gemm-<device>-<library version>.json"; ignores an unreadable file with a warning. Empty folder:
+  // in memory only.
   GemmAlgoCache(const std::filesystem::path& folder, std::string_view device, std::size_t library_version);
 
   [[nodiscard]] std::optional<cublasLtMatmulAlgo_t> find(const std::string& problem) const;
-  // Also replaces the file atomically; warns once if it cannot be written.
+  // Replaces the file atomically; warns once if not writable.
   void insert(const std::string& problem, const cublasLtMatmulAlgo_t& algorithm);
 
  private:

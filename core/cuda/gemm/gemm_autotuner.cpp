@@ -5,7 +5,7 @@
 namespace quench::cuda {
 namespace {
 
-// Calls before the first trial, while the clocks of an idle GPU ramp up.
+// Before the first trial: idle clocks ramp up.
 constexpr std::int64_t kWarmUpCalls = 6;
 
 }  // namespace
@@ -59,8 +59,8 @@ void GemmAutotuner::end(cudaStream_t stream) {
   if (!open_) return;
   Running& call = running_.back();
   check(cudaEventRecord(call.end, stream), "cudaEventRecord", device_);
-  // If the first event has already completed, the GPU may have idled for the host time of this call: an algorithm's
-  // first call loads its kernel.
+  // A completed first event: the GPU may have idled for this call's host time (an algorithm's first call loads its
+  // kernel).
   if (cudaEventQuery(call.begin) == cudaSuccess)
     call.doubt_ms = std::chrono::duration<float, std::milli>(Clock::now() - call.called).count();
   cudaGetLastError();  // clears cudaErrorNotReady

@@ -1,7 +1,7 @@
 #pragma once
 // Online GEMM autotuner: each training call of a problem runs one cuBLASLt candidate, timed with CUDA events, until one
-// wins (core/device/online_autotuner.h). Timings include the run's data, L2 state and power limit. The host never waits
-// for a timing; no output is computed twice.
+// wins (online_autotuner.h), under the run's data, L2 state and power limit. The host never waits; no output is
+// computed twice.
 
 #include <chrono>
 #include <deque>
@@ -15,18 +15,18 @@ namespace quench::cuda {
 
 class GemmAutotuner {
  public:
-  // `candidates`: at least one; those of the cuBLASLt heuristic first, in its order.
+  // One or more; the cuBLASLt heuristic's first, in its order.
   GemmAutotuner(const GemmProblem& problem, std::vector<cublasLtMatmulAlgo_t> candidates, Device device);
   ~GemmAutotuner();
   GemmAutotuner(const GemmAutotuner&) = delete;
   GemmAutotuner& operator=(const GemmAutotuner&) = delete;
 
-  // Algorithm of the call issued between begin() and end(). failed() drops that algorithm.
+  // For the call between begin() and end(). failed() drops it.
   [[nodiscard]] const cublasLtMatmulAlgo_t& begin(cudaStream_t stream);
   void end(cudaStream_t stream);
   void failed();
 
-  // The winner, returned once; else nullopt.
+  // Once; else nullopt.
   [[nodiscard]] std::optional<cublasLtMatmulAlgo_t> take_winner();
 
  private:
@@ -35,7 +35,7 @@ class GemmAutotuner {
     std::size_t candidate;
     cudaEvent_t begin, end;
     Clock::time_point called;
-    float doubt_ms = 0;  // time in which the GPU may have idled
+    float doubt_ms = 0;  // possible idle time
   };
 
   void collect();
@@ -46,11 +46,11 @@ class GemmAutotuner {
   Device device_;
   std::vector<cublasLtMatmulAlgo_t> candidates_;
   OnlineAutotuner autotuner_;
-  std::deque<Running> running_;  // calls with an outstanding timing, oldest first
+  std::deque<Running> running_;  // oldest first
   std::vector<cudaEvent_t> spare_;
   std::int64_t calls_ = 0;
   std::size_t current_ = 0;  // candidate of the open call
-  bool open_ = false;        // the open call is timed
+  bool open_ = false;        // open call is timed
   bool announced_ = false;
 };
 

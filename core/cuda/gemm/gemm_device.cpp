@@ -15,8 +15,8 @@
 namespace quench::cuda {
 namespace {
 
-constexpr int kCandidates = 16;  // cuBLASLt returns 8 for most problems
-// Launch-bound below this: the algorithm does not matter.
+constexpr int kCandidates = 16;  // cuBLASLt usually returns 8
+// Launch-bound below this.
 constexpr double kMinFlops = 5e8;
 
 CallCounter plans_made("gemm.plans");
@@ -52,11 +52,11 @@ class DeviceGemm {
   struct Chosen {
     std::unique_ptr<GemmPlan> plan;
     std::unique_ptr<GemmAutotuner> autotuner;  // null: no algorithm
-    bool kept = false;                         // algorithm written to the cache file, or not worth caching
+    bool kept = false;                         // cached, or not worth it
   };
 
   Chosen& chosen_for(const GemmProblem& problem, const GemmCall& call, Device device) {
-    // Outside GemmTuning shapes may not recur: no trials.
+    // Outside GemmTuning, shapes may not recur.
     const bool autotuned = GemmTuning::wanted() && !deterministic();
     auto& table = chosen_[autotuned];
     const auto it = table.find(problem);
@@ -80,7 +80,7 @@ class DeviceGemm {
     return table.emplace(problem, std::move(chosen)).first->second;
   }
 
-  // One per stream: GEMMs of a stream are serialized.
+  // GEMMs of a stream are serialized.
   void* workspace(Stream stream) {
     Tensor& scratch = workspaces_[stream.handle];
     if (!scratch.defined()) {
@@ -99,7 +99,7 @@ class DeviceGemm {
 
 DeviceGemm& device_gemm(Device device) {
   static std::mutex mutex;
-  // Never destroyed: the driver may be unloaded before static destructors.
+  // Never destroyed: the driver may be unloaded first.
   static auto& table = *new std::map<int, std::unique_ptr<DeviceGemm>>;
   const std::lock_guard lock(mutex);
   auto& entry = table[device.index];

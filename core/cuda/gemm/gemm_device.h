@@ -1,11 +1,11 @@
 #pragma once
-// GEMMs through cuBLASLt, with one algorithm choice per problem and device.
+// GEMMs through cuBLASLt, one algorithm per problem and device.
 
 #include "core/cuda/gemm/gemm_plan.h"
 
 namespace quench::cuda {
 
-// False, with nothing launched, if cuBLASLt has no algorithm. The stream's device is current.
+// False, with nothing launched, without an algorithm. The stream's device is current.
 [[nodiscard]] bool run_gemm(const GemmProblem& problem, const GemmCall& call, Stream stream);
 
 }  // namespace quench::cuda

@@ -3,7 +3,7 @@
 namespace quench::cuda {
 namespace {
 
-// Full f32 for f32 operands: TF32 has a 10-bit mantissa.
+// No TF32 (10-bit mantissa) for f32 operands.
 constexpr cublasComputeType_t kComputeType = CUBLAS_COMPUTE_32F;
 constexpr cudaDataType_t kScaleType = CUDA_R_32F;
 

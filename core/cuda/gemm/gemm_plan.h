@@ -1,5 +1,5 @@
 #pragma once
-// cuBLASLt descriptors of one GEMM problem.
+// cuBLASLt descriptors of a GEMM problem.
 
 #include <vector>
 
@@ -9,16 +9,16 @@
 
 namespace quench::cuda {
 
-// Workspace limit in bytes: NVIDIA's recommendation for Hopper.
+// NVIDIA's recommendation for Hopper.
 inline constexpr std::size_t kGemmWorkspaceBytes = std::size_t{32} << 20;
 
-// Device addresses and factors of one call.
+// Addresses and factors.
 struct GemmCall {
   const void *a = nullptr, *b = nullptr;
   void* c = nullptr;
-  const void* addend = nullptr;  // matrix of the beta term; c's address unless the problem has a separate addend
+  const void* addend = nullptr;  // beta term; c unless separate
   const void* bias = nullptr;
-  // Dequantization scales, counts as in GemmProblem::scales.
+  // Dequantization scales, as in GemmProblem::scales.
   const float *scale_a = nullptr, *scale_b = nullptr;
   float alpha = 1.0f, beta = 0.0f;
 };
@@ -28,17 +28,15 @@ class GemmPlan {
  public:
   explicit GemmPlan(const GemmProblem& problem);
 
-  // Required before candidates() and supports(): cuBLASLt checks scaled operands with scale addresses set.
+  // Before candidates() and supports(): cuBLASLt checks scaled operands with scale addresses set.
   void bind_scales(const GemmCall& call) const;
 
-  // Candidates, best first by cuBLASLt's estimate. Split-K reduction in f32 only.
+  // Best first by cuBLASLt's estimate. Split-K reduces in f32 only.
   [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> candidates(cublasLtHandle_t handle, int most) const;
-  // Default-initialized algorithm `id` for these types. False if there is none.
+  // Algorithm `id` with defaults. False if none.
   [[nodiscard]] bool init(cublasLtHandle_t handle, int id, cublasLtMatmulAlgo_t& algorithm) const;
-  // False if the algorithm does not support the problem.
   [[nodiscard]] bool supports(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm) const;
 
-  // cuBLASLt status.
   cublasStatus_t run(cublasLtHandle_t handle, const GemmCall& call, const cublasLtMatmulAlgo_t& algorithm,
                      void* workspace, cudaStream_t stream) const;
 

@@ -1,5 +1,5 @@
 #pragma once
-// Key of a GEMM's algorithm choice: shapes, layouts, dtypes and alignments, no addresses.
+// Key of a GEMM's algorithm: shapes, layouts, dtypes, alignments.
 
 #include <cstdint>
 #include <functional>
@@ -10,14 +10,14 @@
 
 namespace quench::cuda {
 
-// Scales of float8 operands: none, one per operand (tensorwise), or one per row of a and of b (rowwise).
+// Per operand (tensorwise), or per row of a and of b (rowwise).
 enum class GemmScales : std::uint8_t { none, tensor, rows };
 
-// C[M,N] of GemmArgs or ScaledGemmArgs, row-major. Leading dimensions in elements.
+// Row-major C[M,N]. Leading dimensions in elements.
 struct GemmProblem {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t lda = 0, ldb = 0, ldc = 0;
-  std::int64_t ld_addend = 0;  // 0: in place, the addend is c
+  std::int64_t ld_addend = 0;  // 0: in place
   DType a = DType::bf16, b = DType::bf16;
   DType result = DType::bf16;
   bool transpose_a = false, transpose_b = false;
@@ -25,13 +25,13 @@ struct GemmProblem {
   bool accumulate = false;  // beta != 0
   GemmScales scales = GemmScales::none;
   bool fast_accumulation = false;  // float8 only
-  // Address alignment in bytes, at most 16.
+  // Alignments of addresses in bytes, at most 16.
   std::uint8_t align_a = 16, align_b = 16, align_c = 16, align_addend = 16;
 
   // Throws invalid_argument for overlapping rows.
   static GemmProblem of(const GemmArgs& args);
   static GemmProblem of(const ScaledGemmArgs& args);
-  // One line; key of the algorithm cache.
+  // One line; cache key.
   [[nodiscard]] std::string to_string() const;
   [[nodiscard]] double flops() const noexcept {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);

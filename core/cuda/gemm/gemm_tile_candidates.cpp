@@ -10,20 +10,19 @@ namespace {
 
 using Tile = cublasLtMatmulTile_t;
 
-// Rows x columns of cuBLASLt's column-major result. Two warpgroups hold the f32 accumulators, up to 176 registers per
-// thread.
+// Rows x columns of the column-major result. Two warpgroups hold f32 accumulators, up to 176 registers per thread.
 constexpr std::array kTiles{CUBLASLT_MATMUL_TILE_256x160, CUBLASLT_MATMUL_TILE_256x168, CUBLASLT_MATMUL_TILE_256x176,
                             CUBLASLT_MATMUL_TILE_128x288, CUBLASLT_MATMUL_TILE_128x336, CUBLASLT_MATMUL_TILE_160x256,
                             CUBLASLT_MATMUL_TILE_176x256};
-// Promoted float8 accumulation (no fast accumulation): two accumulator sets have to fit.
+// Promoted accumulation: two accumulator sets.
 constexpr std::array kTilesOfTwoSums{CUBLASLT_MATMUL_TILE_128x160, CUBLASLT_MATMUL_TILE_128x176,
                                      CUBLASLT_MATMUL_TILE_160x128, CUBLASLT_MATMUL_TILE_176x128};
-// Two CTAs that share one operand.
+// Sharing one operand.
 constexpr std::array kClusters{CUBLASLT_CLUSTER_SHAPE_2x1x1, CUBLASLT_CLUSTER_SHAPE_1x2x1};
-// Undocumented values, from the heuristic's proposals with large tiles; most tiles accept two of them.
+// Undocumented, from the heuristic's proposals with large tiles; most tiles accept two.
 constexpr std::array<std::uint32_t, 4> kCustomOptions{4, 5, 6, 7};
 
-// cuBLASLt's check covers strides, not addresses.
+// cuBLASLt checks strides, not addresses.
 constexpr std::uint8_t kAlignment = 16;
 
 bool aligned(const GemmProblem& p) {
@@ -40,7 +39,7 @@ bool set(cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t a
          CUBLAS_STATUS_SUCCESS;
 }
 
-// Algorithm of the first proposal, reset except for its stage count.
+// The first proposal, reset except for its stage count.
 std::optional<cublasLtMatmulAlgo_t> without_choices(const GemmPlan& plan, cublasLtHandle_t handle,
                                                     const cublasLtMatmulAlgo_t& proposal) {
   int id = 0;

@@ -14,20 +14,20 @@ namespace {
 constexpr int kMaxRows = 4;
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
-constexpr std::int64_t kSharedRow = 4096;  // row bytes per warp: eight loads per lane
+constexpr std::int64_t kSharedRow = 4096;  // bytes per warp: eight loads per lane
 
 struct GemvShape {
   std::int64_t n, k, lda, ldb, ldc;
   float alpha, beta;
 };
 
-// kSplit warps per column of c. Memory bound: reads the N * K elements of b once, prefetched to L2 before pdl_wait().
-// Fixed summation order: strided over K per lane, tree over the warp, then the warps of a row. kOperands = 2: gate and
-// up rows of b, c = silu(gate) * up; N counts columns of c.
+// kSplit warps per column of c. Memory bound: b is prefetched to L2 before pdl_wait(). Fixed summation order: strided
+// over K per lane, tree over the warp, then warps. kOperands = 2: gate and up rows of b, c = silu(gate) * up; N counts
+// columns of c.
 template <int kRows, int kSplit, int kOperands, class T, class C>
 __global__ __launch_bounds__(kThreads) void gemv_kernel(const T* a, const T* b, C* c, const T* bias, GemvShape s) {
   constexpr int kWidth = kVectorWidth<T>, kStep = 32 * kSplit;
-  constexpr int kInFlight = kRows == 1 ? 8 : 4;  // loads in flight per lane and row of b
+  constexpr int kInFlight = kRows == 1 ? 8 : 4;  // per lane and row of b
   __shared__ float parts[kWarps][kOperands][kRows];
   pdl_launch_dependents();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -85,7 +85,7 @@ __global__ __launch_bounds__(kThreads) void gemv_kernel(const T* a, const T* b, 
       values[o][0] = s.alpha * sum;
       if (kOperands == 1 && s.beta != 0.0f) values[o][0] += s.beta * to_float(out);
       if (bias != nullptr) values[o][0] += to_float(bias[column + o * s.n]);
-      // Rounds as an unfused GEMM would: bit-identical to gemv() then SwiGLU.
+      // Rounding of the unfused GEMM: bit-identical to gemv() then SwiGLU.
       if constexpr (kOperands > 1) values[o][0] = to_float(from_float<C>(values[o][0]));
     }
     if constexpr (kOperands > 1) values[0] = swiglu_of(values[0], values[1]);
@@ -99,7 +99,7 @@ bool wide_rows(const Tensor& matrix) {
   return rows_are_wide<T>(matrix.raw_data(), stride, matrix.size(1));
 }
 
-// Long rows are split over warps, with all loads in flight.
+// Long rows: several warps, all loads in flight.
 template <class Run>
 void choose_split(std::int64_t row_bytes, const Run& run) {
   if (row_bytes >= 3 * kSharedRow)

@@ -1,11 +1,11 @@
 #pragma once
-// GEMV kernels: GEMMs of few rows, bound by reading the weight (decode).
+// GEMV for decode, bound by reading the weight.
 
 #include "core/ops/gemm.h"
 
 namespace quench::cuda {
 
-// Support of gemv(): at most 4 rows of a, b transposed, 16-byte aligned rows.
+// Limits: 4 rows of a, b transposed, 16-byte aligned rows.
 [[nodiscard]] bool is_gemv(const GemmArgs& args);
 void gemv(const GemmArgs& args);
 

@@ -1,6 +1,6 @@
 #pragma once
-// In-register dequantization of packed values (core/tensor/packed_matrix.h): single values or words to f32, words to
-// Pair (bf16x2 or f16x2, the cheaper; both exact).
+// In-register dequantization (packed_matrix.h) to f32, or of words to Pair (bf16x2 or f16x2, the cheaper;
+// both exact).
 
 #include <cuda_fp8.h>
 
@@ -12,10 +12,9 @@
 
 namespace quench::cuda {
 
-// Integer 0 to 2^23 - 1 to float without a conversion: mantissa of a float in [2^23, 2^24).
+// Integers below 2^23 as mantissa of a float in [2^23, 2^24): no conversion.
 inline constexpr std::uint32_t kTwoTo23 = 0x4B000000u;
 
-// codes * factor + addend, in bf16x2.
 __device__ inline void fused(const Packed<bfloat16>& codes, std::uint32_t factor, std::uint32_t addend,
                              std::uint32_t (&out)[4]) {
   const Packed<bfloat16> result = fused(codes, {factor, factor, factor, factor}, {addend, addend, addend, addend});
@@ -29,8 +28,7 @@ struct Int4 {
   static __device__ float decode(std::uint32_t code) {
     return __uint_as_float(kTwoTo23 | ((code & 15u) ^ 8u)) - 8388616.0f;
   }
-  // Nibble i of the lower half is used in place: the exponent gives bit 4 i the weight 1. One shift, for the upper
-  // half.
+  // Lower nibbles are used in place: the exponent gives bit 4 i the weight 1. One shift, for the upper half.
   static __device__ void decode_word(std::uint32_t word, float (&out)[8]) {
     word ^= 0x88888888u;
     const std::uint32_t upper = word >> 16;
@@ -42,7 +40,7 @@ struct Int4 {
       out[i + 4] = __uint_as_float((upper & mask) | one) - zero;
     }
   }
-  // Pair i: values i and i + 4, as low bits of 128 to 143, exact in bf16.
+  // Pair i: values i and i + 4, as low bits of 128 to 143.
   static __device__ void decode_pairs(std::uint32_t word, std::uint32_t (&out)[4]) {
     Packed<bfloat16> codes;
 #pragma unroll
@@ -62,7 +60,7 @@ struct Int8 {
     for (std::uint32_t i = 0; i < 4; ++i)  // byte i below the upper bytes of 2^23
       out[i] = __uint_as_float(__byte_perm(word, kTwoTo23, 0x7540u + i)) - 8388736.0f;
   }
-  // Pair i: values 2 i and 2 i + 1, as low bits of 1,024 to 1,279, exact in f16.
+  // Pair i: values 2 i and 2 i + 1, as low bits of 1,024 to 1,279.
   static __device__ void decode_pairs(std::uint32_t word, std::uint32_t (&out)[2]) {
     word ^= 0x80808080u;
 #pragma unroll
@@ -81,8 +79,7 @@ struct Float4 {
 #pragma unroll
     for (int i = 0; i < 8; ++i) out[i] = decode(word >> (4 * i));
   }
-  // Pair i: values i and i + 4. Exponent and mantissa bits are placed in bf16's fields: 2^126 times too small, the
-  // smallest one subnormal.
+  // Pair i: values i and i + 4, exponent and mantissa in bf16's fields: 2^126 times too small, the smallest subnormal.
   static __device__ void decode_pairs(std::uint32_t word, std::uint32_t (&out)[4]) {
     Packed<bfloat16> codes;
 #pragma unroll
@@ -106,7 +103,6 @@ struct Float8 {
       out[2 * pair + 1] = values.y;
     }
   }
-  // Pair i: values 2 i and 2 i + 1.
   static __device__ void decode_pairs(std::uint32_t word, std::uint32_t (&out)[2]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {

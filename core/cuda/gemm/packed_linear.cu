@@ -1,5 +1,4 @@
-// Dequantizing GEMM of few rows, and dequantization. One or two weight rows per warp, dequantized in registers; f32
-// accumulators.
+// Dequantizing GEMM of few rows, and dequantization: one or two weight rows per warp, in registers; f32 accumulators.
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pdl.cuh"
@@ -17,10 +16,10 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
-constexpr int kPieceBytes = 16;  // quantized bytes per lane and load
+constexpr int kPieceBytes = 16;  // per lane and load
 constexpr int kWords = kPieceBytes / 4;
 
-// kCount consecutive elements at an aligned address.
+// Consecutive and aligned.
 template <int kCount, class T>
 __device__ void load_values(const T* from, float (&to)[kCount]) {
   constexpr int kWidth = kCount < kVectorWidth<T> ? kCount : kVectorWidth<T>;
@@ -32,8 +31,8 @@ __device__ void load_values(const T* from, float (&to)[kCount]) {
   }
 }
 
-// 16-byte vectors lie in one quantization group, or groups are whole words (words_per_group below kWords). L2 prefetch
-// of the weight before pdl_wait(). kGated: a gate and an up row per warp, output silu(gate) * up.
+// 16-byte vectors lie in one group, or groups are whole words (words_per_group below kWords). L2 prefetch of the weight
+// before pdl_wait(). kGated: a gate and an up row per warp, output silu(gate) * up.
 template <class Codes, int kRows, int kColumns, bool kOffsets, bool kGated, class T>
 __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, PackedView w, int words_per_group,
                                                                  PackedOutput out, const T* bias) {
@@ -43,7 +42,7 @@ __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, Pac
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t outputs = kGated ? w.rows / 2 : w.rows;
   const std::int64_t first = (std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32) * (kGated ? 1 : kColumns);
-  const auto row_of = [&](int c) {  // rows past the last are clamped and not stored
+  const auto row_of = [&](int c) {  // clamped rows are not stored
     return kGated ? min(first, outputs - 1) + c * outputs : min(first + c, outputs - 1);
   };
   const std::uint8_t* codes[kColumns];
@@ -102,7 +101,7 @@ __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, Pac
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       const float sum = warp_reduce(sums[c][0], Sum());
-      // Rounded as unfused: bit-identical to the GEMM then SwiGLU.
+      // Rounding of the unfused GEMM: bit-identical to GEMM then SwiGLU.
       values[c][0] = to_float(from_float<T>(sum + (bias != nullptr ? to_float(bias[row_of(c)]) : 0.0f)));
     }
     if (lane == 0) out.write<T>(0, first, swiglu_of(values[0], values[1])[0]);
@@ -118,7 +117,7 @@ __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, Pac
   }
 }
 
-// Fallback for any group size and alignment: element by element.
+// Any group size and alignment.
 template <class Codes, class T>
 __global__ __launch_bounds__(kThreads) void packed_elements_kernel(const T* x, int rows, PackedView w, PackedOutput out,
                                                                    const T* bias) {
@@ -144,13 +143,13 @@ __global__ __launch_bounds__(kThreads) void packed_elements_kernel(const T* x, i
   }
 }
 
-// Dequantized value; multiply and add each rounded to f32.
+// Multiply and add each rounded to f32.
 __device__ inline float value_of(float code, float scale, const float* offset) {
   const float product = __fmul_rn(code, scale);
   return offset != nullptr ? __fadd_rn(product, *offset) : product;
 }
 
-// Dequantizes a row, one word (one group) at a time.
+// A word at a time.
 template <class Codes, class T>
 __global__ __launch_bounds__(kThreads) void unpack_words_kernel(PackedView w, T* out) {
   constexpr int kCount = kPerWord<Codes>, kWidth = kCount < kVectorWidth<T> ? kCount : kVectorWidth<T>;
@@ -200,7 +199,7 @@ bool aligned(const Tensor& tensor) {
   return reinterpret_cast<std::uintptr_t>(tensor.raw_data()) % 16 == 0;
 }
 
-// Words per scale, for rows of whole vectors with groups of whole words; else 0.
+// 0 unless rows are whole vectors and groups whole words.
 template <class Codes>
 int words_per_group(const PackedMatrix& m) {
   constexpr std::int64_t kPiece = kWords * kPerWord<Codes>;
@@ -231,7 +230,7 @@ void multiply(const PackedLinearArgs& args, const OpLaunch& launch) {
                  x, view, words, out, bias);
   };
   const auto columns = [&]<int kRows, bool kOffsets>() {
-    // Large weights: two rows per warp share the reads of x. Small ones: one, for more warps.
+    // Large weights: two rows per warp share reads of x. Small ones: more warps.
     constexpr std::int64_t kManyRows = 4096;
     if constexpr (kRows == 1)
       if (m.rows() >= kManyRows) return run.template operator()<kRows, 2, kOffsets>();

@@ -1,5 +1,5 @@
 #pragma once
-// Kernel views of a packed weight (core/tensor/packed_matrix.h) and of the GEMM output.
+// Packed weight (packed_matrix.h) and GEMM output in kernels.
 
 #include <cuda_fp16.h>
 
@@ -11,7 +11,7 @@ namespace quench::cuda {
 struct PackedView {
   const std::uint8_t* codes;
   const void* scales;
-  const float* offsets;  // may be null
+  const float* offsets;  // optional
   DType scale_dtype;
   std::int64_t rows, columns, row_bytes, group, groups;
 
@@ -26,7 +26,6 @@ struct PackedView {
         group(m.group_size()),
         groups(m.groups()) {}
 
-  // Weight in bf16.
   explicit PackedView(const Tensor& values)
       : codes(static_cast<const std::uint8_t*>(values.raw_data())),
         scales(nullptr),
@@ -41,7 +40,7 @@ struct PackedView {
   [[nodiscard]] __device__ const void* scale_address(std::int64_t i) const {
     return static_cast<const char*>(scales) + i * (scale_dtype == DType::f32 ? 4 : 2);
   }
-  // Raw bits of scale i; conversion deferred past the load latency.
+  // Conversion is deferred past the load latency.
   [[nodiscard]] __device__ std::uint32_t scale_bits(std::int64_t i) const {
     if (scale_dtype == DType::f32) return static_cast<const std::uint32_t*>(scales)[i];
     return static_cast<const std::uint16_t*>(scales)[i];
@@ -58,7 +57,7 @@ struct PackedView {
   }
 };
 
-// Output in f32 or in the dtype of x.
+// f32, or the dtype of x.
 struct PackedOutput {
   void* y;
   std::int64_t stride;

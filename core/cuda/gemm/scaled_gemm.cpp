@@ -13,7 +13,7 @@
 namespace quench::cuda {
 namespace {
 
-constexpr int kMinCapability = 89;  // first compute capability with float8 tensor cores
+constexpr int kMinCapability = 89;  // first with float8 tensor cores
 constexpr std::int64_t kMultiple = 16;
 constexpr std::uintptr_t kAlignment = 16;  // bytes
 
@@ -57,7 +57,7 @@ void scaled_gemm_cuda(const ScaledGemmArgs& args) {
                         .beta = args.beta};
     if (run_gemm(problem, call, stream)) return;
   }
-  // Row counts without a cuBLASLt kernel, as in a last batch.
+  // Row counts without a kernel, as in a last batch.
   QUENCH_CHECK_AS(ErrorCode::unsupported, problem.m % kMultiple != 0,
                   "{}: cuBLASLt has no algorithm for {}; use recipe.emulate", op_label(args), problem.to_string());
   static std::atomic<bool> warned = false;

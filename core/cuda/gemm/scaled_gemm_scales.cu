@@ -6,7 +6,7 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kAlignment = 64;  // elements: 256-byte aligned vectors
+constexpr std::int64_t kAlignment = 64;  // 256-byte aligned vectors
 
 struct Scales {
   const float* encode;
@@ -15,7 +15,6 @@ struct Scales {
   std::int64_t count;
 };
 
-// Reads and writes 4 bytes per row of each operand: launch-bound.
 __global__ __launch_bounds__(kThreads) void reciprocal_kernel(Scales a, Scales b) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i < a.count) a.decode[i] = 1.0f / a.encode[i * a.step];

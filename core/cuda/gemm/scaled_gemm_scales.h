@@ -1,15 +1,14 @@
 #pragma once
-// Dequantization scales for cuBLASLt: reciprocals of QuantTensor's quantization scales.
+// Reciprocals of quantization scales, for cuBLASLt.
 
 #include "core/cuda/gemm/gemm_problem.h"
 
 namespace quench::cuda {
 
-// Stream-ordered memory, freed on destruction.
+// Stream-ordered memory.
 class DecodeScales {
  public:
-  // Reciprocals (IEEE division) for both operands, tensorwise or rowwise by `mode`; a tensorwise scale is broadcast
-  // over the rows in rowwise mode.
+  // IEEE division, tensorwise or rowwise by `mode`; rowwise broadcasts a tensorwise scale.
   DecodeScales(const ScaledGemmArgs& args, GemmScales mode);
 
   [[nodiscard]] const float* a() const { return values_.data<float>(); }

@@ -1,8 +1,7 @@
 // Small-M dequantizing GEMM on tensor cores (mma.m16n8k16, f32 accumulators). Quantized values, and x times a power of
-// two (staged_rows.cuh), are exact in bf16 or f16.
-//
-// A tile is 16 weight rows, by one warp or several (split-K); rows of x are the N = 8 columns, mostly idle.
-// Dequantization dominates: at most four instructions per two values, against eight for f32 arithmetic.
+// two (staged_rows.cuh), are exact in bf16 or f16. A tile is 16 weight rows, by one warp or several (split-K); rows of
+// x are the N = 8 columns, mostly idle. Dequantization dominates: at most four instructions per two values, eight in
+// f32 arithmetic.
 
 #include "core/cuda/gemm/small_m_gemm.h"
 
@@ -20,21 +19,21 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kSmallMThreads = 256, kTileWarps = kSmallMThreads / 32;
-constexpr int kBlocksPerMultiprocessor = 2;  // CTAs per SM: the next kernel's start while the last ones drain
-constexpr int kInFlight = 4;                 // chunks in flight per warp and row
+constexpr int kBlocksPerMultiprocessor = 2;  // CTAs per SM; the next kernel's start while the last ones drain
+constexpr int kInFlight = 4;                 // chunks per warp and row
 constexpr int kAhead = 4;                    // further chunks prefetched to L2
 constexpr int kTileRows = 16;                // weight rows
-constexpr int kPieceBytes = 64;              // row bytes per chunk: 16 for each of four lanes
+constexpr int kPieceBytes = 64;              // per chunk: 16 for each of four lanes
 
 template <class Codes>
 inline constexpr int kPieceCodes = kPieceBytes * 8 / Codes::kBits;
-// 16-byte units of x per lane and chunk.
+// Per lane and chunk.
 template <class Codes>
 inline constexpr int kUnits = kPieceCodes<Codes> / 32;
 
-// c += a b: a [16,16] and b [16,8] in Pair, c [16,8] in f32. Fragments, with g = lane / 4 and t = lane % 4: a at (g,
-// 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8); b at (2t, g), (2t + 8, g); c at (g, 2t), (g, 2t + 1), (g + 8, 2t), (g
-// + 8, 2t + 1). The K order is free if equal in a and b.
+// a [16,16] and b [16,8] in Pair, c [16,8] in f32. Fragments, with g = lane / 4 and t = lane % 4: a at (g, 2t), (g + 8,
+// 2t), (g, 2t + 8), (g + 8, 2t + 8); b at (2t, g), (2t + 8, g); c at (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t +
+// 1). The K order is free if equal in a and b.
 template <class Pair>
 __device__ void multiply_tiles(float (&c)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2, std::uint32_t a3,
                                std::uint32_t b0, std::uint32_t b1) {
@@ -48,7 +47,7 @@ __device__ void multiply_tiles(float (&c)[4], std::uint32_t a0, std::uint32_t a1
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-// Bulk L2 prefetch; address and length are multiples of 16.
+// Address and length: multiples of 16.
 __device__ void fetch_run_to_cache(const void* address, int bytes) {
 #if defined(QUENCH_CUDA_PDL)
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(address), "r"(bytes));
@@ -61,7 +60,7 @@ struct Values16 {
   static constexpr int kBits = 16;
 };
 
-// Dequantizes 8 values to four pairs, in the order of the staged x.
+// Four pairs, in the order of the staged x.
 template <class Codes>
 __device__ void decode_unit(const uint4& codes, int unit, std::uint32_t (&pairs)[4]) {
   const std::uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
@@ -76,21 +75,21 @@ __device__ void decode_unit(const uint4& codes, int unit, std::uint32_t (&pairs)
   }
 }
 
-// Gated: 8 gate rows and their 8 up rows.
+// Gated: 8 gate and 8 up rows.
 struct TileRows {
   int first, half, last;  // half: 0 without gate
   __device__ TileRows(int tile, std::int64_t rows, bool gated)
       : first(tile * (gated ? kTileRows / 2 : kTileRows)),
         half(gated ? static_cast<int>(rows / 2) : 0),
         last((gated ? half : static_cast<int>(rows)) - 1) {}
-  // Rows past the last are clamped.
+  // Past the last row: clamped.
   [[nodiscard]] __device__ int operator[](int r) const {
     return half == 0 ? min(first + r, last) : min(first + r % 8, last) + r / 8 * half;
   }
 };
 
-// Reads the quantized weight once. `split` warps (divisor of kTileWarps) share a tile; unsplit warps may take several
-// tiles. `constant`: core/device/read_only_weights.h.
+// `split` warps (divisor of kTileWarps) share a tile; unsplit warps may take several. `constant`:
+// read_only_weights.h.
 template <class Codes, bool kNormed>
 __global__ __launch_bounds__(kSmallMThreads,
                              kBlocksPerMultiprocessor) void packed_tiles_kernel(TileInput in, PackedView w, int tiles,
@@ -102,7 +101,7 @@ __global__ __launch_bounds__(kSmallMThreads,
   __shared__ float parts[kTileWarps][kTileRows][kPackedRows];
   __shared__ RowScales row_scales;
   pdl_launch_dependents();
-  if constexpr (kNormed)  // issued before the weight loads saturate memory
+  if constexpr (kNormed)  // before the weight loads saturate memory
     for (int unit = static_cast<int>(threadIdx.x) * 8; unit * 8 < w.columns; unit += kSmallMThreads * 8)
       prefetch_l2(in.gain + unit * 8);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -110,10 +109,10 @@ __global__ __launch_bounds__(kSmallMThreads,
   const int step = static_cast<int>(gridDim.x) * block_tiles, units = static_cast<int>(w.columns / 8);
   const int pieces = static_cast<int>(w.row_bytes) / kPieceBytes, share = (pieces + split - 1) / split;
   const int begin = warp % split * share, end = min(begin + share, pieces);
-  // Prefetch of the next tile's first chunks during the last MMAs.
+  // Next tile's first chunks during the last MMAs.
   const bool runs_on = share % kInFlight == 0;
   int tile_number = static_cast<int>(blockIdx.x) * block_tiles + warp / split;
-  const uint4* codes[2];  // next tile to read
+  const uint4* codes[2];  // next tile
   int groups[2];
   const auto enter_tile = [&](int number) {
     const TileRows tile(number, w.rows, gated);
@@ -169,7 +168,7 @@ __global__ __launch_bounds__(kSmallMThreads,
     };
     Vector<float, 1> result;
     result[0] = biased(value, r);
-    if (gated) {  // rounded as unfused: bit-identical to the GEMM then SwiGLU
+    if (gated) {  // unfused rounding: bit-identical to GEMM then SwiGLU
       Vector<float, 1> of_up;
       of_up[0] = rounded<bfloat16>(biased(up, r + kTileRows / 2));
       result[0] = rounded<bfloat16>(result[0]);
@@ -206,7 +205,7 @@ __global__ __launch_bounds__(kSmallMThreads,
           if constexpr (Codes::kBits < 16) factors[h] = w.scale_of(scales[u][h]);
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums[i] = fmaf(factors[i / 2], c[0][i] + c[1][i], sums[i]);
-        if (Codes::kBits < 16 && w.offsets != nullptr) {  // offset times the sum of x, as an MMA with ones
+        if (Codes::kBits < 16 && w.offsets != nullptr) {  // offset times the sum of x, an MMA with ones
           constexpr std::uint32_t kOnes = std::is_same_v<Pair, bfloat16> ? 0x3F803F80 : 0x3C003C00;
           float totals[4] = {};
 #pragma unroll
@@ -258,7 +257,7 @@ __global__ __launch_bounds__(kSmallMThreads,
   }
 }
 
-// Chunks per scale; 0: a group is not a whole number of chunks.
+// 0: groups are not whole chunks.
 template <class Codes>
 int pieces_per_group(const PackedMatrix& m) {
   if (m.columns() % kPieceCodes<Codes> != 0) return 0;
@@ -272,7 +271,7 @@ void run_tiles(const Tensor& x, const PackedView& view, int pieces_per_group, co
   const std::int64_t rows = x.size(0), pieces = view.row_bytes / kPieceBytes;
   const std::int64_t outputs = gated ? view.rows / 2 : view.rows, tile_outputs = gated ? kTileRows / 2 : kTileRows;
   const std::int64_t tiles = (outputs + tile_outputs - 1) / tile_outputs;
-  // Resident CTAs. Split-K while there are chunks for all warps.
+  // Split-K while there are chunks for all warps.
   const std::int64_t most = std::int64_t{sm_count(launch.device())} * kBlocksPerMultiprocessor;
   int split = kTileWarps;
   while (split > 1 && (tiles * split > most * kTileWarps || split > pieces)) split /= 2;

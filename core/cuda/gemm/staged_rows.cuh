@@ -1,5 +1,5 @@
 #pragma once
-// Rows of x in shared memory for small_m_gemm.cu, optionally RMS-normalized.
+// Rows of x in shared memory, optionally RMS-normalized.
 
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/common/vector.cuh"
@@ -7,22 +7,22 @@
 
 namespace quench::cuda {
 
-// With `gain`: one row, the RMSNorm of x + residual (core/ops/norm.h).
+// With `gain`: one row, RMSNorm of x + residual.
 struct TileInput {
   const bfloat16* x;
   int rows;
   const bfloat16* residual = nullptr;
   const bfloat16* gain = nullptr;
-  bfloat16* sum = nullptr;  // x + residual, written by the first CTA
+  bfloat16* sum = nullptr;  // x + residual, by the first CTA
   float eps = 0;
 };
 
-inline constexpr std::int64_t kStagedPad = 4;  // in 16 bytes: padding against bank conflicts
-inline constexpr int kMostNormedUnits = 1024;  // 16-byte units of a normalized row
-inline constexpr int kNormedParts = 4;         // units per thread of the RMSNorm kernel, at most
+inline constexpr std::int64_t kStagedPad = 4;  // in 16 bytes, against bank conflicts
+inline constexpr int kMostNormedUnits = 1024;  // 16-byte units of a row
+inline constexpr int kNormedParts = 4;         // units per thread of the RMSNorm kernel
 
-// Stores 8 bf16 values in Codes::Pair, in the order of Codes::decode_pairs(); vectors read together by the four lanes
-// of a row are contiguous. kUnits: units per lane and chunk.
+// 8 bf16 values in Codes::Pair, in decode_pairs() order; vectors read together by a row's four lanes are contiguous.
+// kUnits: per lane and chunk.
 template <class Codes, int kUnits>
 __device__ inline void stage_unit(uint4* staged, int unit, uint4 v) {
   if constexpr (Codes::kBits == 4)
@@ -33,13 +33,12 @@ __device__ inline void stage_unit(uint4* staged, int unit, uint4 v) {
   staged[unit - within + within % kUnits * 4 + within / kUnits] = v;
 }
 
-// amax of bf16 values and `largest`, as bf16 bits.
 __device__ inline std::uint32_t largest_magnitude(const Packed<bfloat16>& values, std::uint32_t largest) {
 #pragma unroll
   for (const std::uint32_t word : values.words) largest = max(largest, max(word & 0x7FFFu, word >> 16 & 0x7FFFu));
   return largest;
 }
-// CTA-wide maximum, in every thread. `parts` may be reused after the next barrier.
+// CTA maximum, in every thread. `parts` may be reused after the next barrier.
 template <int kThreads>
 __device__ inline std::uint32_t largest_of_block(std::uint32_t largest, std::uint32_t (&parts)[kThreads / 32]) {
   largest = __reduce_max_sync(0xFFFFFFFFu, largest);
@@ -50,8 +49,8 @@ __device__ inline std::uint32_t largest_of_block(std::uint32_t largest, std::uin
   return largest;
 }
 
-// Power-of-two scale of a bf16 row's amax to [2^14, 2^15), or as near as possible. Exact in f16 down to 2^-31 of the
-// amax; smaller values err by at most 2^-39 of it. Infinity and NaN propagate.
+// Power-of-two scale of a bf16 row's amax to [2^14, 2^15), or near. Exact in f16 down to 2^-31 of the amax; smaller
+// values err by at most 2^-39 of it. Infinity and NaN propagate.
 __device__ inline float scale_for_f16(std::uint32_t largest) {
   constexpr std::uint32_t kLargestExponent = 254, kTarget = 2 * 127 + 14;
   return __uint_as_float(min(kTarget - (largest >> 7), kLargestExponent) << 23);
@@ -66,7 +65,7 @@ __device__ inline uint4 scaled_to_f16(const Packed<bfloat16>& values, float scal
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-// Scales of the staged rows; unused for bf16 pairs.
+// Unused for bf16 pairs.
 using RowScales = float[kPackedRows];
 
 template <class Codes, int kUnits, int kThreads>
@@ -93,8 +92,8 @@ __device__ inline void stage_rows(const TileInput& in, int units, uint4* staged,
   }
 }
 
-// Bit-identical to the RMSNorm kernel (core/cuda/layers/norm.cu), same summation order: `lanes` threads with a unit in
-// each of kNormedParts iterations, a tree over each warp, then over warps.
+// Bit-identical to norm.cu by its summation order: `lanes` threads with a unit in each of kNormedParts iterations, a
+// tree over each warp, then over warps.
 template <class Codes, int kUnits, int kThreads>
 __device__ inline void stage_normed_row(const TileInput& in, int units, uint4* staged, RowScales& row_scales) {
   constexpr bool kScales = std::is_same_v<typename Codes::Pair, float16>;
@@ -126,7 +125,7 @@ __device__ inline void stage_normed_row(const TileInput& in, int units, uint4* s
     squares[u] = part[0] + part[1];
   }
   __syncthreads();
-  float sum = 0;  // lane w: partial sum of warp w
+  float sum = 0;  // lane w: of warp w
   for (int w = 0; w * 32 < lanes; ++w) {
     float of_warp = 0;
 #pragma unroll

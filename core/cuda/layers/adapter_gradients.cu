@@ -1,8 +1,7 @@
-// LoRA backward: both adapter gradients in one pass over dY, on tensor cores (mma.sync).
-//
-// A CTA has a slab of columns and a range of rows of dY, kStepRows at a time in shared memory. Each step feeds two
-// GEMMs: dY B, reduced over the CTA's columns and stored per slab, and dY^T hidden, accumulated in registers and stored
-// per row range. A second kernel sums slabs and ranges in order.
+// LoRA backward: both adapter gradients in one pass over dY, by mma.sync. A CTA has a slab of columns and a range of
+// rows of dY, kStepRows at a time in shared memory. Each step feeds two GEMMs: dY B, reduced over the CTA's columns and
+// stored per slab, and dY^T hidden, accumulated in registers and stored per row range. A second kernel sums slabs and
+// ranges in order.
 
 #include "core/ops/adapters/adapter_gradients.h"
 
@@ -17,7 +16,7 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kStepRows = 32, kStages = 3, kMostPieces = 4;
-constexpr int kLineColumns = 64, kLineBytes = kLineColumns * 2;  // dY in shared memory
+constexpr int kLineColumns = 64, kLineBytes = kLineColumns * 2;  // dY line
 constexpr std::int64_t kFewestRows = 256;
 
 template <int kPieceRank, int kBlockWarps, int kColumnsOfWarp, int kBlocks>
@@ -43,7 +42,7 @@ struct PassView {
   std::int64_t rows, dy_stride, hidden_stride;
 };
 
-// cp.async of the rows from `row`; zero-fill out of bounds.
+// Zero-filled out of bounds.
 template <class P>
 __device__ void load_step(std::uint32_t stage, const PieceView& piece, const PassView& view, std::int64_t row,
                           int column) {
@@ -65,7 +64,7 @@ __device__ void load_step(std::uint32_t stage, const PieceView& piece, const Pas
   }
 }
 
-// cp.async of the slab's rows of B.
+// cp.async of the slab's rows.
 template <class P>
 __device__ void load_b(std::uint32_t stage, const PieceView& piece, int column) {
   static_assert(P::kSlab * P::kRank * 2 <= P::kStageBytes);
@@ -77,15 +76,14 @@ __device__ void load_b(std::uint32_t stage, const PieceView& piece, int column) 
   }
 }
 
-// ldmatrix offset of a lane for the 16x16 block at rows 0 to 15 and the first columns of a line. `row_bit`: bit of the
-// matrix index for the row half; the other bit is the column half.
+// ldmatrix offset of a lane, 16x16 block at row 0 of a line. `row_bit`: bit of the matrix index for the row half; the
+// other selects the column half.
 __device__ std::uint32_t piece_offset(int first_line, int row_bit) {
   const int lane = static_cast<int>(threadIdx.x) % 32, matrix = lane / 8, row = lane % 8;
   const int row_half = matrix >> row_bit & 1, column_half = matrix >> (1 - row_bit) & 1;
   return static_cast<std::uint32_t>((first_line * kStepRows + row_half * 8 + row) * kLineBytes +
                                     (column_half ^ row) * 16);
 }
-// Address of block (r, i) from that of block (0, 0).
 __device__ std::uint32_t piece_address(std::uint32_t first, int r, int i) {
   constexpr int kLinePieces = kLineColumns / 16;
   return (first ^ static_cast<std::uint32_t>(i % kLinePieces * 32)) +
@@ -121,7 +119,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerMultiprocessor) void adap
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) queue(first + i);
 
-  // B fragments of the warp's columns, staged in the last pipeline stage, not in use yet.
+  // B fragments, staged in the last pipeline stage, still unused.
   std::uint32_t b[kColumnTiles][kTiles][2];
   cp_async_wait<kStages - 1>();
   __syncthreads();
@@ -137,7 +135,7 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerMultiprocessor) void adap
   float of_columns[kColumnTiles][kTiles][4] = {};
   for (int step = first; step < end; ++step) {
     cp_async_wait<kStages - 2>();
-    __syncthreads();  // step loaded; previous step consumed
+    __syncthreads();  // step loaded, previous one consumed
     queue(step + kStages - 1);
     const std::uint32_t stage = stage_of(step);
     float of_rows[kRowTiles][kTiles][4] = {};
@@ -196,14 +194,14 @@ __global__ __launch_bounds__(P::kThreads, P::kBlocksPerMultiprocessor) void adap
     }
 }
 
-// out (+)= scale * sum of `count` matrices, four consecutive elements per thread and slice.
+// out (+)= scale * sum of `count` matrices, four elements per thread and slice.
 struct SumJob {
   const float* parts;  // [count][quads][4]
   std::int64_t quads;
   int count;
   float scale;
   void* out;
-  std::int64_t out_stride;  // row stride in elements
+  std::int64_t out_stride;  // in elements
   bool accumulate, is_f32;
 };
 struct SumJobs {
@@ -304,7 +302,7 @@ void launch_pass(const OpLaunch& launch, const AdapterGradientsArgs& args) {
   }
   launch(adapter_pass_kernel<P>, dim3(static_cast<unsigned>(slabs), static_cast<unsigned>(ranges)), P::kThreads,
          P::kSharedBytes, view);
-  constexpr std::int64_t kFewRows = 1;  // short kernel for any row count
+  constexpr std::int64_t kFewRows = 1;  // PDL for any row count
   launch.early(kFewRows, adapter_sums_kernel<P::kRank>,
                dim3(static_cast<unsigned>((most_quads + kSumQuads - 1) / kSumQuads), static_cast<unsigned>(jobs)),
                kSumQuads * kSumSlices, 0, sums);
@@ -327,7 +325,7 @@ bool has_pass(const AdapterGradientsArgs& args, const OpLaunch& launch) {
 void adapter_gradients_cuda(const AdapterGradientsArgs& args) {
   const OpLaunch launch("adapter_gradients", {&args.dy, &args.hidden, &args.dhidden});
   if (!has_pass(args, launch)) return adapter_gradients_in_products(args);
-  // Larger ranks: partial sums would move as many bytes as a second read of dY.
+  // Larger ranks: partial sums would cost a second read of dY.
   switch (args.pieces.front().b.size(1)) {
     case 8: return launch_pass<Pass<8, 4, 128, 2>>(launch, args);
     case 16: return launch_pass<Pass<16, 4, 128, 2>>(launch, args);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Four elements per thread, from one block of random words. Reads x, writes out.
+// Four elements per thread, one random block.
 template <class T>
 __global__ __launch_bounds__(kThreads) void dropout_kernel(const T* x, T* out, std::int64_t n, float probability,
                                                            float factor, RandomKey key, bool wide) {

@@ -10,7 +10,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr std::int64_t kRowsOfPart = 64;
 
-// One CTA per row. Reads x once.
+// One CTA per row.
 template <class T>
 __global__ __launch_bounds__(kThreads) void row_norms_kernel(const T* x, std::int64_t width, float* out) {
   __shared__ float scratch[33];
@@ -29,13 +29,13 @@ struct ScaledLines {
   const T* x;
   const M* magnitude;  // null: factor 1
   const float* norms;
-  const T* bias;  // null: none
+  const T* bias;  // optional
   T* out;
   std::int64_t x_stride, out_stride, rows, width;
   bool by_row;
 };
 
-// Reads x, writes out: 4 bytes per element in bf16; factors and bias from cache.
+// Factors and bias from cache.
 template <class T, class M>
 __global__ __launch_bounds__(kThreads) void scale_kernel(ScaledLines<T, M> lines) {
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads, count = lines.rows * lines.width;
@@ -51,7 +51,7 @@ __global__ __launch_bounds__(kThreads) void scale_kernel(ScaledLines<T, M> lines
   }
 }
 
-// Grid: columns, row part. partial[part][column] = sum over the part's rows of dy * x / norm.
+// Grid: columns, row part. partial[part][column]: sum of dy * x / norm.
 template <class T>
 __global__ __launch_bounds__(kThreads) void column_dots_kernel(const T* dy, std::int64_t dy_stride, const T* x,
                                                                std::int64_t x_stride, const float* norms,

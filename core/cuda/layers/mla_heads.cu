@@ -1,4 +1,4 @@
-// MLA heads. One read per output element, two if rotated; the shared key is read once per head, from cache.
+// One read per output element, two under RoPE; the shared key is read per head, from cache.
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
@@ -20,12 +20,12 @@ struct Shape {
         value(static_cast<int>(s.value)),
         width(static_cast<int>(s.width())),
         interleaved(s.interleaved) {}
-  // Index of the first and second half of pair i before the rotation.
+  // Halves of pair i before RoPE.
   [[nodiscard]] __device__ int first(int i) const { return interleaved ? 2 * i : i; }
   [[nodiscard]] __device__ int second(int i) const { return interleaved ? 2 * i + 1 : i + rotary / 2; }
 };
 
-// Element `column` of a rotated part.
+// Element `column` of a RoPE part.
 template <class T>
 __device__ inline T rotated(const T* x, const Shape& s, const float* cos, const float* sin, int column) {
   const int half = s.rotary / 2, i = column < half ? column : column - half;
@@ -57,7 +57,7 @@ __global__ __launch_bounds__(kThreads) void heads_kernel(const T* q, const T* kv
   }
 }
 
-// Gradient of element `column` before the rotation.
+// Gradient before RoPE.
 template <class T>
 __device__ inline float rotated_back(const T* dout, const Shape& s, const float* cos, const float* sin, int column) {
   const int half = s.rotary / 2;
@@ -92,7 +92,7 @@ __global__ __launch_bounds__(kThreads) void heads_backward_kernel(const T* dout,
   }
 }
 
-// Sums over heads in order.
+// Heads in order.
 template <class T>
 __global__ __launch_bounds__(kThreads) void key_backward_kernel(const T* dout, const float* cos, const float* sin,
                                                                 const std::int32_t* positions, T* dkey, Shape s,

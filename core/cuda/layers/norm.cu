@@ -1,5 +1,5 @@
-// RMSNorm forward. Rows stay in registers between reduction and normalization: x is read once. Persistent CTAs keep the
-// weight in registers. Fused quantization outputs beyond a tensor amax: norm_quant_outputs.cu.
+// RMSNorm forward: rows stay in registers, x is read once. Persistent CTAs keep the weight in registers. Fused
+// quantization outputs beyond a tensor amax: norm_quant_outputs.cu.
 
 #include "core/ops/norm.h"
 
@@ -11,12 +11,11 @@
 namespace quench::cuda {
 namespace {
 
-// Resident threads per SM, at 64 registers.
+// Per SM, at 64 registers.
 constexpr int kResidentThreads = 1024;
 
-// Memory bound: moves x and y, or x, residual, sum and y, once: 4 H (8 H with a residual) bytes per row in bf16, plus
-// 4. At most kGroup * kVectors 16-byte vectors per row. Summation order is independent of the quantization outputs;
-// quantization outputs require bf16.
+// Memory bound: 4 H (8 H with a residual) + 4 bytes per row in bf16. At most kGroup * kVectors 16-byte vectors per row.
+// Summation order is independent of the quantization outputs, which require bf16.
 template <class T, int kGroup, int kVectors, QuantOutputParts kParts>
 __global__ __launch_bounds__(kNormBlock<kGroup>,
                              kResidentThreads / kNormBlock<kGroup>) void norm_kernel(ForwardRows<T> args) {
@@ -32,11 +31,11 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
   Packed<T> weight[kVectors];
   load_weight<kGroup>(weight, args.weight, lane, vectors);
 
-  // Uniform trip count over the CTA: group_sum has barriers and shuffles.
+  // Uniform trip count: group_sum has barriers and shuffles.
   for (std::uint32_t first = blockIdx.x * kRows; first < args.rows; first += gridDim.x * kRows) {
     const std::uint32_t number = first + threadIdx.x / kGroup;
     const std::uint32_t row = number < args.rows ? number : 0;
-    const int end = number < args.rows ? vectors : 0;  // vectors of this row
+    const int end = number < args.rows ? vectors : 0;  // vectors
     const RowPosition at = args.numbering(row);
     Packed<T> value[kVectors];
     load_row<kGroup>(value, args.x[at], lane, end);
@@ -76,8 +75,8 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
 
 constexpr int kAnyThreads = 256;
 
-// Fallback for any width and alignment: reads rows twice, the second time from cache. Threads re-read only their own
-// writes: outputs may alias inputs.
+// Any width and alignment: rows are read twice, the second time from cache. Threads re-read only their own writes:
+// outputs may alias inputs.
 template <class T>
 __global__ __launch_bounds__(kAnyThreads) void norm_any_kernel(ForwardRows<T> args) {
   pdl_sync();

@@ -1,9 +1,7 @@
-// RMSNorm backward.
-//
-// With xhat = x rstd and u = dy weight: dx = rstd (u - xhat mean(u xhat)) + dsum, dweight = sum over rows of dy xhat.
-// A row stays in registers between the dot product and dx. Persistent CTAs accumulate dweight in registers; partial
-// sums are added in a fixed order, without atomics. With quantization outputs dx stays in registers until the row amax
-// is known; if shared memory allows, the next row is prefetched by cp.async, each thread its own elements.
+// RMSNorm backward. With xhat = x rstd and u = dy weight: dx = rstd (u - xhat mean(u xhat)) + dsum, dweight = sum over
+// rows of dy xhat. A row stays in registers between the dot product and dx; with quantization outputs, until the row
+// amax is known. Persistent CTAs accumulate dweight in registers; partial sums are added in a fixed order. If shared
+// memory allows, the next row is prefetched by cp.async, each thread its own elements.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,7 +17,7 @@ template <class T>
 struct BackwardRows : NormRows<T> {
   Rows<const T> dy, dsum;
   Rows<T> dx;
-  float* partial = nullptr;  // [blocks,width]; null: no dweight
+  float* partial = nullptr;  // [blocks,width]; optional
 
   explicit BackwardRows(const RmsNormBackwardArgs& args)
       : NormRows<T>(args), dy(args.dy), dsum(args.dsum), dx(args.dx) {}
@@ -28,20 +26,18 @@ struct BackwardRows : NormRows<T> {
   }
 };
 
-// Resident CTAs per SM.
 template <int kGroup, int kVectors>
 inline constexpr int kResidentBlocks = (kVectors > 2 ? 512 : 768) / kNormBlock<kGroup>;
 
-// Column amax of quantization outputs; after the last row, partial dweight of CTAs with several rows.
+// Column amax; after the last row, partial dweight of CTAs with several rows.
 template <class T, int kGroup, int kVectors, int kColumns, QuantOutputParts kParts>
 inline constexpr std::size_t kSharedBytes = std::max(
     {kParts == QuantOutputParts::rows ? sizeof(Packed<T>) * kNormBlock<kGroup> * kVectors : 0,
      kNormBlock<kGroup> > kGroup ? sizeof(float) * (kNormBlock<kGroup> / kGroup) * kColumns : 0, sizeof(Packed<T>)});
 
-// Memory bound: moves dy, x, dsum and dx once: 8 H bytes per row in bf16 (6 H without dsum), 2 H for a recomputed y, H
-// for float8 values, a few percent for partial dweight. dx may alias dy or dsum. Summation order is independent of the
-// quantization outputs. Quantization outputs require bf16; QuantOutputParts::rows: one CTA or warp per row. kAhead:
-// prefetch to dynamic shared memory, [kStages][3][vectors] per group.
+// Memory bound: 8 H bytes per row in bf16 (6 H without dsum), 2 H for a recomputed y, H for float8 values. Summation
+// order is independent of the quantization outputs, which require bf16; QuantOutputParts::rows: one CTA or warp per
+// row. kAhead: prefetch to dynamic shared memory, [kStages][3][vectors] per group.
 constexpr int kStages = 2;
 template <class T, int kGroup, int kVectors, QuantOutputParts kParts, bool kAhead>
 __global__ __launch_bounds__(kNormBlock<kGroup>,
@@ -56,7 +52,7 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
   constexpr int kColumns = kGroup * kVectors * kWidth;
   __shared__ alignas(16) std::byte memory[kSharedBytes<T, kGroup, kVectors, kColumns, kParts>];
   auto* const columns = reinterpret_cast<Packed<T>*>(memory);
-  Packed<T>* const own_columns = columns + threadIdx.x / kGroup * kGroup * kVectors + lane;  // private to the thread
+  Packed<T>* const own_columns = columns + threadIdx.x / kGroup * kGroup * kVectors + lane;  // thread's own
   BlockMax block_max(max_scratch);
   RowQuantOutputs<kParts, kRows == 1 ? RowOwner::block : RowOwner::warp> quant_outputs(args.quant_outputs, block_max);
   if constexpr (kParts == QuantOutputParts::rows)
@@ -67,7 +63,7 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
   __shared__ float rstd_ahead[kAhead ? kStages : 1][kAhead ? kNormBlock<kGroup> : 1];  // per thread
   Packed<T>* const own_slots = ahead + threadIdx.x / kGroup * kStages * 3 * vectors + lane;
   int stage = 0;
-  // Empty cp.async group past the last row, so that group counts match.
+  // Empty cp.async groups keep counts equal.
   const auto fetch = [&](std::uint32_t row, int to) {
     if (row < args.rows) {
       const RowPosition at = args.numbering(row);
@@ -87,11 +83,11 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
   Vector<float, kWidth> share[kVectors] = {};
   load_weight<kGroup>(weight, args.weight, lane, vectors);
 
-  // Uniform trip count over the CTA: group_sum has barriers and shuffles.
+  // Uniform trip count: group_sum has barriers and shuffles.
   for (std::uint32_t first = blockIdx.x * kRows; first < args.rows; first += gridDim.x * kRows) {
     const std::uint32_t number = first + threadIdx.x / kGroup;
     const std::uint32_t row = number < args.rows ? number : 0;
-    const int end = number < args.rows ? vectors : 0;  // vectors of this row
+    const int end = number < args.rows ? vectors : 0;  // vectors
     const RowPosition at = args.numbering(row);
     const T* dy = args.dy[at];
     const T* x = args.x[at];
@@ -101,7 +97,7 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
     const Packed<T>* slots = own_slots;
     float rstd = 0;
     if constexpr (kAhead) {
-      fetch(number + gridDim.x * kRows, stage ^ 1);  // the stage is free: this thread has consumed it
+      fetch(number + gridDim.x * kRows, stage ^ 1);  // consumed by this thread
       __pipeline_wait_prior(kStages - 1);
       slots += stage * 3 * vectors;
       rstd = rstd_ahead[stage][threadIdx.x];
@@ -191,7 +187,7 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
 
 constexpr int kAnyThreads = 256;
 
-// dx for any width and alignment; reads operands twice, the second time from cache.
+// Any width and alignment; operands are read twice, the second time from cache.
 template <class T>
 __global__ __launch_bounds__(kAnyThreads) void norm_backward_any_kernel(BackwardRows<T> args) {
   __shared__ GroupScratch scratch;
@@ -218,8 +214,8 @@ __global__ __launch_bounds__(kAnyThreads) void norm_backward_any_kernel(Backward
 
 constexpr int kColumnLanes = 32, kColumnSlices = 8;
 
-// Partial dweight for any width and alignment: a CTA sums 32 columns over rows congruent to its y. Runs before dx is
-// written, which may alias dy.
+// Any width and alignment: a CTA sums 32 columns over rows congruent to its y. Runs before dx, which may alias dy, is
+// written.
 template <class T>
 __global__ __launch_bounds__(kColumnLanes* kColumnSlices) void norm_dweight_any_kernel(BackwardRows<T> args) {
   __shared__ float shares[kColumnSlices][kColumnLanes];
@@ -240,7 +236,7 @@ __global__ __launch_bounds__(kColumnLanes* kColumnSlices) void norm_dweight_any_
   args.partial[blockIdx.y * args.width + column] = total;
 }
 
-// Both launchers return the partial dweight, if requested.
+// Both launchers return the partial dweight.
 template <class T>
 Tensor launch_any(const OpLaunch& launch, BackwardRows<T> args, bool dweight_wanted) {
   Tensor partial;
@@ -270,8 +266,8 @@ Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweigh
       args.partial = partial.data<float>();
     }
     if constexpr (kParts == QuantOutputParts::rows && kGroup > 32) {
-      // CTAs per SM stay unchanged: the summation order of dweight depends on them.
-      constexpr int kReserved = 1024;  // shared memory reserved by the system per CTA
+      // CTAs per SM determine the summation order of dweight.
+      constexpr int kReserved = 1024;  // system-reserved shared memory per CTA
       constexpr std::size_t kStatic = kSharedBytes<T, kGroup, kVectors, kGroup * kVectors * kVectorWidth<T>, kParts> +
                                       sizeof(GroupScratch) + sizeof(BlockMax::Scratch) +
                                       kStages * kThreads * sizeof(float) + kReserved;
@@ -298,7 +294,7 @@ Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweigh
   return run.template operator()<512, 4>();
 }
 
-// Quantization outputs parts that the fused kernel supports for these operands; none: fill_quant_outputs.
+// Parts fused for these operands; none: fill_quant_outputs.
 template <class T>
 QuantOutputParts fused_parts(const BackwardRows<T>& args, const QuantOutputs& quant_outputs) {
   const std::int64_t vectors = args.width / kVectorWidth<T>;

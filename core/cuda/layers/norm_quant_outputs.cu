@@ -1,8 +1,6 @@
-// RMSNorm forward with fused float8 rows and column amax.
-//
-// One CTA per SM, of thread groups with a row and a named barrier each; two reductions per row (sum of squares, amax).
-// The next row is prefetched by cp.async; threads read only their own copies, so copies need no barrier. Column amax
-// stays in registers until the last row, then one atomic update per SM.
+// RMSNorm forward with fused float8 rows and column amax. One CTA per SM, of thread groups with a row and a named
+// barrier each; two reductions per row (sum of squares, amax). The next row is prefetched by cp.async, each thread its
+// own elements, without a barrier. Column amax stays in registers, then one atomic update per SM.
 
 #include "core/cuda/layers/norm_quant_outputs.h"
 
@@ -14,11 +12,10 @@ namespace quench::cuda {
 namespace {
 
 using T = bfloat16;
-constexpr int kThreads = 768;  // per CTA, at most: 80 registers each
-constexpr int kVectors = 4;    // 16-byte vectors per thread, as in norm.cu: same summation order
-constexpr int kStages = 2;     // row buffers per group
+constexpr int kThreads = 768;  // limit: 80 registers each
+constexpr int kVectors = 4;    // 16-byte, per thread, as in norm.cu: same summation order
+constexpr int kStages = 2;     // per group
 
-// Named barrier of a group.
 template <int kGroup>
 struct GroupBarrier {
   int group;
@@ -32,8 +29,7 @@ constexpr int kMostBarriers = 15;
 template <int kGroup>
 inline constexpr int kMostGroups = kThreads / kGroup;
 
-// Bytes per row in bf16, float8 output included: 5 H, with a residual 9 H. kGroup threads per row; x has rank 2, y and
-// sum are contiguous. `sum` may alias x or residual.
+// Bytes per row in bf16: 5 H, with a residual 9 H. kGroup threads per row; rank 2, y and sum contiguous.
 template <int kGroup, bool kResidual>
 __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_constant__ ForwardRows<T> args) {
   constexpr int kInputs = kResidual ? 2 : 1, kWarps = kGroup / 32;
@@ -49,7 +45,7 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
   int turn = 0;
   Packed<T>* const own = memory + group * kStages * kInputs * vectors + lane;
 
-  // Empty cp.async group past the last row, so that group counts match.
+  // Empty cp.async groups keep counts equal.
   const auto fetch = [&](std::uint32_t row, int stage) {
     if (row < args.rows) {
       const RowPosition at{row, 0};
@@ -60,7 +56,7 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
     __pipeline_commit();
   };
 
-  // Consecutive rows go to different SMs, to balance the tail.
+  // Consecutive rows on different SMs balance the tail.
   const std::uint32_t step = gridDim.x * (blockDim.x / kGroup), first = blockIdx.x + gridDim.x * group;
   int stage = 0;
   fetch(first, stage);
@@ -69,7 +65,7 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
   std::uint32_t largest_of_all = 0;
 
   for (std::uint32_t row = first; row < args.rows; row += step, stage ^= 1) {
-    fetch(row + step, stage ^ 1);  // the stage is free: this thread has consumed it
+    fetch(row + step, stage ^ 1);  // consumed by this thread
     __pipeline_wait_prior(kStages - 1);
     for (Packed<T>& piece : weight) keep_packed(piece);
     const std::int64_t begin = std::int64_t{row} * vectors + lane;
@@ -90,7 +86,7 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
     const float rstd = reciprocal_root_mean(squares, static_cast<float>(vectors * kVectorWidth<T>), args.eps);
     if (lane == 0) args.rstd[row] = rstd;
 
-    std::uint32_t pair = 0;  // row amax, bf16x2
+    std::uint32_t pair = 0;  // amax, bf16x2
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if (lane + k * kGroup >= vectors) continue;
@@ -108,7 +104,7 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
     if (args.quant_outputs.codes != nullptr) {
       most = __reduce_max_sync(0xFFFFFFFFu, most);
       if constexpr (kWarps > 1) {
-        // The barrier of the next row's sum orders these reads before the next writes.
+        // Reads are ordered before the next writes by the next sum's barrier.
         if (lane % 32 == 0) max_scratch[group][lane / 32] = most;
         barrier();
         most = max_scratch[group][0];
@@ -141,7 +137,7 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
 template <bool kResidual>
 bool launch_rows(const OpLaunch& launch, const ForwardRows<T>& args) {
   const int row_bytes = static_cast<int>(sizeof(Packed<T>)) * kStages * (kResidual ? 2 : 1) * args.vectors;
-  constexpr int kStatic = 8192;  // upper bound of static shared memory
+  constexpr int kStatic = 8192;  // bound of static shared memory
   const int most = (max_shared_bytes(launch.device()) - kStatic) / row_bytes;
   if (most == 0) return false;
   const auto run = [&]<int kGroup>() {
@@ -156,7 +152,7 @@ bool launch_rows(const OpLaunch& launch, const ForwardRows<T>& args) {
   return run.template operator()<256>();
 }
 
-// Narrower and wider rows have another summation order.
+// Other widths have another summation order.
 constexpr std::int64_t kFewestVectors = 33, kMostVectors = 256 * kVectors;
 
 }  // namespace

@@ -6,9 +6,8 @@
 
 namespace quench::cuda {
 
-// Forward with all quantization outputs parts in one read of x; bit-identical to the kernel without quantization
-// outputs. False, with nothing launched, if unsupported: not bf16 in whole 16-byte vectors, or rows too narrow or too
-// wide.
+// All parts in one read of x; bit-identical to the kernel without. False, with nothing launched, if unsupported: not
+// bf16 in whole 16-byte vectors, or rows too narrow or too wide.
 [[nodiscard]] bool rms_norm_by_rows(const OpLaunch& launch, const RmsNormArgs& args);
 
 }  // namespace quench::cuda

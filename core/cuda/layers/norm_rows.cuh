@@ -1,6 +1,6 @@
 #pragma once
-// RMSNorm building blocks. kGroup threads share a row, kVectors 16-byte vectors each: thread `lane` has vectors lane +
-// k * kGroup. The summation order is fixed by kGroup and kVectors.
+// RMSNorm building blocks. kGroup threads share a row: thread `lane` has the kVectors 16-byte vectors lane + k *
+// kGroup. kGroup and kVectors fix the summation order.
 
 #include <cuda_pipeline.h>
 
@@ -11,7 +11,6 @@
 
 namespace quench::cuda {
 
-// Operands of forward and backward.
 template <class T>
 struct NormRows {
   Rows<const T> x;
@@ -35,7 +34,7 @@ struct NormRows {
         width(args.x.size(-1)),
         vectors(static_cast<int>(width / kVectorWidth<T>)),
         quant_outputs(args.quant_outputs) {}
-  // True if every row allows 16-byte accesses.
+  // Every row allows 16-byte accesses.
   [[nodiscard]] bool wide() const { return x.wide(width) && y.wide(width) && rows_are_wide<T>(weight, 0, width); }
 };
 
@@ -54,7 +53,7 @@ struct ForwardRows : NormRows<T> {
 template <int kGroup>
 inline constexpr int kNormBlock = kGroup > 32 ? kGroup : 256;
 
-// Streaming loads for rows, cached loads for the weight.
+// Streaming for rows, cached for the weight.
 template <int kGroup, class T, int kVectors>
 __device__ inline void load_row(Packed<T> (&pieces)[kVectors], const T* row, int lane, int end) {
 #pragma unroll
@@ -75,7 +74,7 @@ __device__ inline void fetch_row(Packed<T>* slots, const T* row, int lane, int e
     if (lane + k * kGroup < end) __pipeline_memcpy_async(slots + k * kGroup, from + k * kGroup, sizeof(Packed<T>));
 }
 
-// f32 counterparts of the bf16 functions in pack.cuh.
+// f32 versions of pack.cuh's bf16 functions.
 __device__ inline Packed<float> sum(const Packed<float>& a, const Packed<float>& b) {
   Vector<float> result = unpack(a);
   const Vector<float> addend = unpack(b);

@@ -8,7 +8,7 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kHeads = 4;  // heads per thread that share angles, all loads in flight
+constexpr int kHeads = 4;  // per thread, with shared angles, all loads in flight
 
 template <class T>
 struct Rotation {
@@ -38,13 +38,13 @@ __device__ inline Vector<float, N> load_angles(const float* pointer) {
   return result;
 }
 
-// Reads and writes x once: 4 D bytes per head in bf16. Tables from cache, once per kHeads heads. Positions outside the
-// tables give NaN, without an access.
+// 4 D bytes per head in bf16; tables from cache, once per kHeads heads. Positions outside the tables give NaN, without
+// an access.
 template <class T, bool kWide>
 __global__ __launch_bounds__(kThreads, 3) void rope_kernel(Rotation<T> args) {
   pdl_sync();
   constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
-  const unsigned pieces = static_cast<unsigned>(args.half) / kWidth;  // vectors of half a head
+  const unsigned pieces = static_cast<unsigned>(args.half) / kWidth;  // half a head
   const unsigned groups = static_cast<unsigned>(args.heads + kHeads - 1) / kHeads;
   const std::int64_t count = args.rows * groups * pieces;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count;
@@ -91,13 +91,13 @@ __global__ __launch_bounds__(kThreads, 3) void rope_kernel(Rotation<T> args) {
   }
 }
 
-// Interleaved pairs: reads and writes x once, one vector per thread.
+// Interleaved pairs, one vector per thread.
 template <class T, bool kWide>
 __global__ __launch_bounds__(kThreads) void rope_neighbours_kernel(Rotation<T> args) {
   constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
   constexpr int kPairs = kWide ? kWidth / 2 : 1;
   constexpr int kLoads = kWide ? 1 : 2;
-  const unsigned pieces = static_cast<unsigned>(args.half) / kPairs;  // vectors of a head
+  const unsigned pieces = static_cast<unsigned>(args.half) / kPairs;  // a head
   const std::int64_t of_row = std::int64_t{pieces} * args.heads, count = args.rows * of_row;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count;
        i += std::int64_t{gridDim.x} * kThreads) {

@@ -14,7 +14,6 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Streaming load.
 template <class T, int kWidth>
 __device__ inline Vector<float, kWidth> load(const T* pointer, std::int64_t index) {
   if constexpr (kWidth == 1)
@@ -23,7 +22,7 @@ __device__ inline Vector<float, kWidth> load(const T* pointer, std::int64_t inde
     return unpack(load_packed_once(pointer, index));
 }
 
-// Grid-stride loop: body(row, piece) over `count` vectors, `pieces` per row; coalesced.
+// Grid-stride: body(row, piece) over `count` vectors, `pieces` per row.
 template <class Body>
 __device__ inline void for_pieces(std::int64_t count, std::int64_t pieces, const Body& body) {
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
@@ -34,7 +33,7 @@ __device__ inline void for_pieces(std::int64_t count, std::int64_t pieces, const
   }
 }
 
-// Stores vector `index`; kAmax: updates the amax.
+// kAmax: updates the amax.
 template <bool kAmax, class T, int N>
 __device__ inline void store_result(T* pointer, std::int64_t index, const Vector<float, N>& values,
                                     RunningMax<T>& most) {
@@ -50,7 +49,7 @@ __device__ inline void finish_amax(std::uint32_t* amax, const RunningMax<T>& mos
   raise_amax(amax, most.word(), block_max);
 }
 
-// Reads 2 I and writes I elements per row: 6 I bytes in bf16.
+// 6 I bytes per row in bf16.
 template <class T, bool kWide, bool kAmax>
 __global__ __launch_bounds__(kThreads, 8) void swiglu_kernel(const T* gate_up, T* out, std::int64_t count,
                                                              std::int64_t pieces, std::uint32_t* amax) {
@@ -65,8 +64,7 @@ __global__ __launch_bounds__(kThreads, 8) void swiglu_kernel(const T* gate_up, T
   if constexpr (kAmax) finish_amax(amax, most);
 }
 
-// Reads 3 I and writes 2 I elements per row: 10 I bytes in bf16. dgate_up may alias gate_up. `out`: recomputed forward
-// output, I more elements per row.
+// 10 I bytes per row in bf16; 2 I more with `out` (recomputed forward output).
 template <class T, bool kWide, bool kAmax>
 __global__ __launch_bounds__(kThreads, 5) void swiglu_backward_kernel(const T* dout, const T* gate_up, T* dgate_up,
                                                                       T* out, std::int64_t count, std::int64_t pieces,
@@ -106,7 +104,7 @@ void choose(std::string_view op, const Tensor& half, std::initializer_list<const
   });
 }
 
-// Quantization outputs parts that the element-wise kernels do not fuse.
+// Parts that these kernels do not fuse.
 void fill_rest(QuantOutputs quant_outputs, const Tensor& result) {
   quant_outputs.amax = Tensor();
   fill_quant_outputs(quant_outputs, result);

@@ -1,5 +1,5 @@
-// SwiGLU with fused float8 rows and column amax. One CTA per row, since float8 values need the row amax. The next row
-// is prefetched by cp.async, hiding the barrier. Threads access only their own copies, so copies need no barrier.
+// SwiGLU with fused float8 rows and column amax. One CTA per row, for the row amax. The next row is prefetched by
+// cp.async, each thread its own elements, hiding the barrier.
 
 #include "core/cuda/layers/swiglu_quant_outputs.h"
 
@@ -14,29 +14,28 @@ namespace quench::cuda {
 namespace {
 
 using T = bfloat16;
-// Maximum threads per CTA. The backward kernel runs out of shared memory before three vectors per thread need more than
-// 832 threads (72 registers each).
+// Backward: shared memory is exhausted before three vectors per thread need more than 832 threads (72 registers each).
 constexpr int kMaxThreads = 1024;
 template <bool kBackward, int kPieces>
 inline constexpr int kBlock = kPieces == 3 && kBackward ? 832 : kMaxThreads;
-constexpr int kStages = 2;  // row buffers
+constexpr int kStages = 2;  // rows
 
 struct SwigluRows {
-  const T* dout = nullptr;  // backward only
+  const T* dout = nullptr;  // backward
   const T* gate_up = nullptr;
-  T* out = nullptr;  // backward: may be null
+  T* out = nullptr;  // optional in backward
   T* dgate_up = nullptr;
   std::int64_t rows = 0;
   int pieces = 0;  // 16-byte vectors of I elements
   QuantOutputPointers quant_outputs;
 };
 
-// Input rows in shared memory: gate, up, and dout in backward.
+// Gate, up, and dout in backward.
 template <bool kBackward>
 inline constexpr int kInputs = kBackward ? 3 : 2;
 
-// At most kPieces vectors per thread. Bytes per row in bf16, float8 output included: forward 4 I read, 3 I written;
-// backward 6 I read, 6 I written, 2 I more for a recomputed `out`. dgate_up may alias gate_up.
+// At most kPieces vectors per thread. Bytes per row in bf16: forward 4 I read, 3 I written; backward 6 I read, 6 I
+// written, 2 I more for a recomputed `out`.
 template <bool kBackward, int kPieces>
 __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel(
     const __grid_constant__ SwigluRows args) {
@@ -44,7 +43,7 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
   __shared__ BlockMax::Scratch scratch;
   const int pieces = args.pieces, threads = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
 
-  // Empty cp.async group past the last row, so that group counts match.
+  // Empty cp.async groups keep counts equal.
   const auto fetch = [&](std::int64_t row, int stage) {
     if (row < args.rows) {
       const auto* gate_up = reinterpret_cast<const Packed<T>*>(args.gate_up) + row * 2 * pieces;
@@ -69,7 +68,7 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
   int stage = 0;
   fetch(blockIdx.x, stage);
   for (std::int64_t row = blockIdx.x; row < args.rows; row += gridDim.x, stage ^= 1) {
-    fetch(row + gridDim.x, stage ^ 1);  // the stage is free: this thread has consumed it
+    fetch(row + gridDim.x, stage ^ 1);  // consumed by this thread
     __pipeline_wait_prior(kStages - 1);
     Packed<T>* const slots = memory + stage * kInputs<kBackward> * pieces + thread;
 #pragma unroll
@@ -106,7 +105,7 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
         quant_outputs.encode((row * kOutputs + output) * pieces + piece, slots[k * threads + output * pieces], scale);
     }
   }
-  __syncthreads();  // all rows complete
+  __syncthreads();  // column amax complete
 #pragma unroll
   for (int k = 0; k < kPieces; ++k) {
     const int piece = thread + k * threads;
@@ -125,7 +124,7 @@ bool launch_rows(const OpLaunch& launch, const SwigluRows& args) {
   if (shared > most) return false;
   const auto run = [&]<int kPieces>() {
     if (pieces > kPieces * kBlock<kBackward, kPieces>) return false;
-    constexpr int kReserved = 1536;  // upper bound of static and system-reserved shared memory
+    constexpr int kReserved = 1536;  // bound of static and system-reserved shared memory
     const int threads = ((pieces + kPieces - 1) / kPieces + 31) / 32 * 32;
     const int blocks = std::clamp(most / (shared + kReserved), 1, kMaxThreads / threads);
     launch(swiglu_rows_kernel<kBackward, kPieces>, strided_grid(launch.device(), args.rows, 1, blocks), threads,
@@ -141,7 +140,7 @@ bool launch_rows(const OpLaunch& launch, const SwigluRows& args) {
     return run.template operator()<3>() || run.template operator()<4>();
 }
 
-// True for bf16 operands in rows of whole 16-byte vectors.
+// bf16, rows of whole 16-byte vectors.
 bool takes(const Tensor& half, const QuantOutputs& quant_outputs, std::initializer_list<const Tensor*> operands) {
   const std::int64_t width = half.size(1);
   return half.dtype() == DType::bf16 && width <= 8 * 4 * kMaxThreads && QuantOutputPointers(quant_outputs).wide() &&

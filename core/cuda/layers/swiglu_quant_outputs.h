@@ -6,7 +6,7 @@
 
 namespace quench::cuda {
 
-// False, with nothing launched, if unsupported: requires bf16, 16-byte alignment, and two rows in shared memory.
+// False, with nothing launched, if unsupported: bf16, 16-byte alignment, two rows in shared memory.
 [[nodiscard]] bool swiglu_by_rows(const OpLaunch& launch, const SwigluArgs& args);
 [[nodiscard]] bool swiglu_backward_by_rows(const OpLaunch& launch, const SwigluBackwardArgs& args);
 

@@ -14,9 +14,9 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kChunk = 16 * 1024;  // elements per CTA: 64 per thread
-constexpr int kPerThread = 8;      // elements in flight
-constexpr int kBlocks = 4;         // min CTAs per SM; enough loads in flight to hide latency
+constexpr int kChunk = 16 * 1024;  // 64 elements per thread
+constexpr int kPerThread = 8;      // in flight
+constexpr int kBlocks = 4;         // min CTAs per SM: loads in flight hide latency
 
 struct Entry {
   void* param;
@@ -37,11 +37,11 @@ using Table = ChunkTable<Entry, kCapacity>;
 struct Coefficients {
   AdamWCoefficients arithmetic;
   std::uint64_t step;
-  const float* grad_scale;  // or nullptr
+  const float* grad_scale;  // optional
 };
 static_assert(sizeof(Table) + sizeof(Coefficients) <= kMaxParameterBytes);
 
-// Dtype combination: bits 0 to 2: param, grad, moments in bf16; bit 3: master weight.
+// Bits 0 to 2: param, grad, moments in bf16; bit 3: master weight.
 template <unsigned kBits>
 struct Layout {
   template <unsigned kBit>
@@ -50,16 +50,16 @@ struct Layout {
   using Grad = Type<1>;
   using Moment = Type<2>;
   static constexpr bool kMaster = (kBits >> 3 & 1u) != 0;
-  using Weight = std::conditional_t<kMaster, float, Param>;  // target of the update
+  using Weight = std::conditional_t<kMaster, float, Param>;  // updated weight
   static constexpr bool kAllBf16 = kBits == 7u;
-  // Operands rounded stochastically, by AdamWRounding.
+  // Stochastically rounded, by AdamWRounding.
   static constexpr unsigned kRounded =
       (std::is_same_v<Weight, bfloat16> ? 1u << number_of(AdamWRounding::param) : 0u) |
       (std::is_same_v<Moment, bfloat16>
            ? 1u << number_of(AdamWRounding::exp_avg) | 1u << number_of(AdamWRounding::exp_avg_sq)
            : 0u);
 };
-// A master weight exists only for bf16 params.
+// Master weights for bf16 params only.
 using Layouts = std::integer_sequence<unsigned, 0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15>;
 
 unsigned layout_of(const AdamWTensor& t) {
@@ -68,7 +68,7 @@ unsigned layout_of(const AdamWTensor& t) {
          bit(t.exp_avg.dtype() == DType::bf16, 2) | bit(t.master.defined(), 3);
 }
 
-// One access of 16 or 8 bytes, or of one element. All data is read or written once per step.
+// 16 or 8 bytes, or an element; all data is read or written once.
 template <class V>
 using Bits = std::conditional_t<sizeof(V) == 16, int4, int2>;
 
@@ -92,13 +92,12 @@ __device__ void write(T* pointer, const Vector<T, N>& value) {
     __stcs(reinterpret_cast<Bits<V>*>(pointer), *reinterpret_cast<const Bits<V>*>(&value));
 }
 
-// No-op counterpart of RunningMax.
 struct NoMax {
   template <class V>
   __device__ void add(const V&) {}
 };
 
-// Per-thread operands of N consecutive elements.
+// Per thread, N consecutive elements.
 template <class L, int N>
 struct Slice {
   Vector<typename L::Grad, N> grad;
@@ -115,7 +114,7 @@ struct Slice {
       weight = read<typename L::Param, N>(static_cast<const typename L::Param*>(e.param) + i);
   }
 
-  // `most`: amax of the stored params.
+  // `most`: amax of stored params.
   template <bool kStochastic, class Most>
   __device__ void update(const Entry& e, const Coefficients& c, float grad_scale, std::int64_t i, Most& most) const {
     Vector<float, N> p = widen(weight), m = widen(exp_avg), v = widen(exp_avg_sq);
@@ -145,7 +144,7 @@ struct Slice {
     }
   }
 
-  // Recomputes elements for which fast_step_weight may be inexact.
+  // Recomputes elements where fast_step_weight may be inexact.
   __device__ void check_group(const Entry& e, const Coefficients& c, Vector<float, N>& p, Vector<float, N>& m,
                               Vector<float, N>& v) const {
     const Vector<float, N> start = widen(weight);
@@ -181,9 +180,8 @@ struct Slice {
   }
 };
 
-// Memory bound. Reads grad, exp_avg, exp_avg_sq and weight, writes exp_avg, exp_avg_sq, param and master. Bytes per
-// element: 14 all in bf16; 28 with bf16 param and grad, f32 states and master; 28 all in f32. kAmax: atomic maximum on
-// the params' amax, initially zero.
+// Memory bound. Bytes per element: 14 all in bf16; 28 with bf16 param and grad, f32 states and master; 28 all in f32.
+// kAmax: atomic maximum, initially zero.
 template <unsigned kBits, bool kStochastic, bool kAmax>
 __global__ __launch_bounds__(kThreads, kBlocks) void adamw_kernel(const __grid_constant__ Table table,
                                                                   const __grid_constant__ Coefficients c) {
@@ -197,7 +195,7 @@ __global__ __launch_bounds__(kThreads, kBlocks) void adamw_kernel(const __grid_c
   const int n = static_cast<int>(min(static_cast<std::int64_t>(kChunk), e.numel - begin));
   std::conditional_t<kAmax, RunningMax<typename L::Param>, NoMax> most;
 
-  // 16-byte accesses of the widest dtype, coalesced.
+  // 16 bytes of the widest dtype, coalesced.
   constexpr int kWidth = L::kAllBf16 ? 8 : 4, kVectors = kPerThread / kWidth;
   const int vectors = e.wide && updates ? n / kWidth : 0;
   for (int base = static_cast<int>(threadIdx.x); base < vectors; base += kThreads * kVectors) {

@@ -1,7 +1,6 @@
 #pragma once
-// AdamW arithmetic: IEEE-exact results with few instructions. nvcc's sqrt and division branch to a slow path per
-// operand, taken for zero gradients. Here one test covers a group of elements; within its range the same FMA sequences
-// are exact.
+// IEEE-exact AdamW arithmetic. nvcc's sqrt and division branch to a slow path per operand, taken for zero gradients;
+// here one test covers a group of elements, and within its range the same FMA sequences are exact.
 
 #include <cmath>
 #include <cstdint>
@@ -14,15 +13,14 @@ namespace quench::cuda {
 
 struct AdamWCoefficients {
   float weight1, beta2, weight2, bias2, inverse_bias2, eps, step_size;
-  bool ordinary;  // bias2 and eps within the exact range of the fast path
+  bool ordinary;  // in the fast path's exact range
 };
 
-// bias2 in [2^-12, 1] and eps 0 or in [2^-80, 2^30].
 [[nodiscard]] inline bool ordinary_coefficients(float bias2, float eps) {
   return bias2 >= 0x1p-12f && bias2 <= 1.0f && (eps == 0.0f || (eps >= 0x1p-80f && eps <= 0x1p30f));
 }
 
-// Scalars of a step: computed in f64, rounded once.
+// In f64, rounded once.
 [[nodiscard]] inline AdamWCoefficients adamw_coefficients(const AdamWArgs& args) {
   const auto step = static_cast<double>(args.step);
   const auto bias2 = static_cast<float>(std::sqrt(1 - std::pow(args.beta2, step))), eps = static_cast<float>(args.eps);
@@ -36,33 +34,33 @@ struct AdamWCoefficients {
           .ordinary = ordinary_coefficients(bias2, eps)};
 }
 
-// Updated moments; `g` is scaled.
+// `g` is scaled.
 __device__ inline void update_moments(const AdamWCoefficients& c, float g, float& m, float& v) {
   m = fmaf(c.weight1, g - m, m);
   v = fmaf(c.weight2, g * g, v * c.beta2);
 }
 
-// p + step_size * m / (sqrt(v) / bias2 + eps), each operation rounded once; p after weight decay.
+// Each operation rounded once; p after weight decay.
 __device__ inline float step_weight(const AdamWCoefficients& c, float p, float m, float v) {
   return fmaf(c.step_size, m / (sqrtf(v) / c.bias2 + c.eps), p);
 }
 
-// Exact range of fast_step_weight. v: 2^-101 (below, the square root's remainder is not representable) to 2^40. m: at
-// least 2^-90, for a normal quotient by a denominator of at most 2^33 with a representable remainder.
+// Exact range of fast_step_weight. v: 2^-101 (representable remainder of the square root) to 2^40. m: at least 2^-90,
+// for a normal quotient by at most 2^33 with a representable remainder.
 inline constexpr float kLeastM = 0x1p-90f, kLeastV = 0x1p-101f, kLargestV = 0x1p40f;
 
 // False if fast_step_weight may be inexact and not NaN. Zeros, except -0, are exact; Inf, NaN and overflow give NaN.
 __device__ inline bool ordinary_moments(float m, float v) {
   const std::uint32_t rotated = __funnelshift_l(__float_as_uint(m), __float_as_uint(m), 1);  // sign bit last
   constexpr std::uint32_t kRotatedLeastM = bit_cast<std::uint32_t>(kLeastM) << 1;
-  // Branchless: a branch costs more than a comparison.
+  // A branch costs more than a comparison.
   return (rotated - 1u >= kRotatedLeastM - 1u) & ((__float_as_uint(v) == 0u) | (v >= kLeastV)) & !(v > kLargestV);
 }
 
-// Group test in half the instructions, half of them on the FMA pipe; rejects zeros.
+// Half the instructions, half of them on the FMA pipe; rejects zeros.
 class UsualMoments {
  public:
-  // `p`: fast_step_weight of m and v.
+  // `p`: result of fast_step_weight.
   __device__ void add(float p, float m, float v) {
     least_m_ = fminf(least_m_, fabsf(m));
     least_v_ = fminf(least_v_, v);
@@ -74,20 +72,19 @@ class UsualMoments {
   float least_m_ = kLeastM, least_v_ = kLeastV, sum_ = 0.0f;
 };
 
-// Equals step_weight for ordinary moments and coefficients, else possibly NaN.
+// step_weight for ordinary moments and coefficients, else possibly NaN.
 __device__ inline float fast_step_weight(const AdamWCoefficients& c, float p, float m, float v) {
-  // Square root: rsqrt estimate and one exact-remainder correction, the operations of sqrtf's fast path, whose
-  // exactness depends on that estimate. The addend only affects v = 0, which stays zero.
+  // sqrtf's fast path: rsqrt estimate and one exact-remainder correction, exact for that estimate. The addend only
+  // affects v = 0, which stays zero.
   float inverse_root;
   asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse_root) : "f"(v + 0x1p-126f));
   float root = v * inverse_root;
   root = fmaf(fmaf(-root, root, v), 0.5f * inverse_root, root);
-  // Division by bias2 with its correctly rounded reciprocal and one exact-remainder correction: correctly rounded
-  // (Markstein, "Computation of elementary functions on the IBM RISC System/6000 processor", 1990).
+  // Correctly rounded reciprocal and one exact-remainder correction: correctly rounded division (Markstein, 1990).
   float denominator = root * c.inverse_bias2;
   denominator = fmaf(fmaf(-c.bias2, denominator, root), c.inverse_bias2, denominator);
   denominator += c.eps;
-  // Division by the denominator, nvcc's sequence: reciprocal from an estimate and one Newton step.
+  // nvcc's division: estimated reciprocal, one Newton step.
   float inverse;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(denominator));
   inverse = fmaf(fmaf(-denominator, inverse, 1.0f), inverse, inverse);
@@ -96,13 +93,12 @@ __device__ inline float fast_step_weight(const AdamWCoefficients& c, float p, fl
   return fmaf(c.step_size, quotient, p);
 }
 
-// Words of random_block (core/number/random.h), indexed by AdamWRounding.
+// random_block words by AdamWRounding.
 struct RoundingBlocks {
   std::uint32_t words[3][4];
 };
 
-// Random blocks of the bits set in kWanted (bit 0: AdamWRounding{0}), for random_block's key: interleaved philox4x32
-// rounds with shared round keys.
+// Blocks of the bits in kWanted (bit 0: AdamWRounding{0}): interleaved philox4x32 rounds with shared round keys.
 template <unsigned kWanted>
 __device__ RoundingBlocks rounding_blocks(std::uint64_t block, std::uint64_t step, std::uint64_t key) {
   RoundingBlocks result;
@@ -125,13 +121,13 @@ __device__ RoundingBlocks rounding_blocks(std::uint64_t block, std::uint64_t ste
   return result;
 }
 
-// Canonical NaN with a zero lower half: stays NaN under the addition of 16 random bits.
+// Zero lower half: stays NaN when 16 random bits are added.
 __device__ inline float canonical_nan(float x) {
   return x != x ? __uint_as_float(kF32QuietNan) : x;
 }
 
-// stochastic_round_bf16 (core/number/stochastic_rounding.h) of two values, not NaN or canonical_nan, with one random
-// word; `first` in the low half. One instruction per addition: dp2a with (1, 0), shift-add.
+// stochastic_round_bf16 of two values, not NaN or canonical_nan, with one word; `first` low. One instruction per
+// addition: dp2a with (1, 0), shift-add.
 __device__ inline std::uint32_t stochastic_round_pair(float first, float second, std::uint32_t random) {
   return __byte_perm(__dp2a_lo(random, 1u, __float_as_uint(first)), __float_as_uint(second) + (random >> 16), 0x7632);
 }

@@ -14,7 +14,7 @@ QUENCH_HOST_DEVICE constexpr unsigned number_of(AdamWRounding what) {
   return static_cast<unsigned>(what);
 }
 
-// bf16 pairs as words: one instruction per element, where nvcc emits two for every second one.
+// One instruction per bf16 element; nvcc emits two for every second.
 template <class T, int N>
 __device__ Vector<float, N> widen(const Vector<T, N>& value) {
   Vector<float, N> result;
@@ -40,13 +40,12 @@ __device__ Vector<T, N> nearest(const Vector<float, N>& value) {
   return result;
 }
 
-// Random bits of N consecutive elements for each of kWanted (as in rounding_blocks): one word per pair, or the bits of
-// a single element.
+// For N consecutive elements, for each of kWanted: a word per pair, or a single element's bits.
 template <unsigned kWanted, int N>
 class RandomBits {
  public:
   RandomBits() = default;
-  // From element `first`, a multiple of N: a random block, or a part of one.
+  // `first`: a multiple of N.
   __device__ RandomBits(std::uint64_t key, std::uint64_t step, std::uint64_t first) {
     const RoundingBlocks blocks = rounding_blocks<kWanted>(first / kRoundingsPerBlock, step, key);
 #pragma unroll
@@ -69,7 +68,7 @@ class RandomBits {
     }
   }
 
-  // For N > 1, NaN inputs are canonical_nan.
+  // NaN inputs: canonical_nan, if N > 1.
   template <class T>
   __device__ Vector<T, N> round(const Vector<float, N>& value, AdamWRounding what) const {
     const std::uint32_t(&words)[kWords] = words_[number_of(what)];
@@ -91,7 +90,7 @@ class RandomBits {
   std::uint32_t words_[3][kWords];
 };
 
-// Round to nearest even, same interface.
+// Round to nearest even.
 template <int N>
 struct Nearest {
   template <class T>

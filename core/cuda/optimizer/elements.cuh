@@ -1,6 +1,5 @@
 #pragma once
-// Consecutive elements of an f32 or bf16 tensor, dtype known at run time: a uniform branch, cheaper than a kernel per
-// dtype combination.
+// Consecutive f32/bf16 elements; a uniform branch on the dtype, cheaper than a kernel per combination.
 
 #include <initializer_list>
 
@@ -9,7 +8,6 @@
 
 namespace quench::cuda {
 
-// True if all addresses are 16-byte aligned.
 [[nodiscard]] inline bool are_wide(std::initializer_list<const Tensor*> tensors) {
   std::uintptr_t addresses = 0;
   for (const Tensor* x : tensors)
@@ -23,7 +21,7 @@ struct Elements {
 
   [[nodiscard]] static Elements of(const Tensor& t) { return {t.raw_data(), t.dtype() == DType::bf16}; }
 
-  // Elements from i, a multiple of N where the address allows vectors (`wide`).
+  // i: a multiple of N. `wide`: aligned.
   template <int N>
   [[nodiscard]] __device__ Vector<float, N> load(std::int64_t i, bool wide = true) const {
     return is_bf16 ? load_as<bfloat16, N>(i, wide) : load_as<float, N>(i, wide);
@@ -36,7 +34,7 @@ struct Elements {
     else
       store_as(i, nearest<float>(x), wide);
   }
-  // Stochastic rounding, bf16 tensors only.
+  // bf16 tensors only.
   template <unsigned kWanted, int N>
   __device__ void store_stochastic(std::int64_t i, Vector<float, N> x, const RandomBits<kWanted, N>& random,
                                    AdamWRounding what, bool wide = true) const {
@@ -46,7 +44,7 @@ struct Elements {
   }
 
  private:
-  // Single store, by intrinsic: nvcc splits an assignment.
+  // By intrinsic: nvcc splits an assignment.
   template <class T, int N>
   __device__ static void write(T* to, const Vector<T, N>& piece) {
     using Word = std::conditional_t<sizeof(piece) == 16, int4, std::conditional_t<sizeof(piece) == 8, int2, int>>;
@@ -54,7 +52,6 @@ struct Elements {
     if constexpr (N > 1) __stcs(reinterpret_cast<Word*>(to), *reinterpret_cast<const Word*>(&piece));
   }
 
-  // Elements per access.
   template <class T, int N>
   static constexpr int kPart = N * sizeof(T) <= 16 ? N : static_cast<int>(16 / sizeof(T));
 

@@ -11,8 +11,8 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kChunk = 64 * 1024;  // elements per partial sum
-constexpr int kWidth = 8;          // consecutive elements per thread
+constexpr int kChunk = 64 * 1024;  // per partial sum
+constexpr int kWidth = 8;          // per thread
 constexpr int kFinalThreads = 1024;
 
 struct Entry {
@@ -25,25 +25,23 @@ constexpr int kCapacity = 1024;
 using Table = ChunkTable<Entry, kCapacity>;
 static_assert(sizeof(Table) + sizeof(double*) <= kMaxParameterBytes);
 
-// Four accumulators per thread over every fourth element; assignment depends on the index in the chunk, not the
-// address.
+// Four accumulators per thread; assignment by index in the chunk, not by address.
 struct Squares {
   double sums[4] = {};
   __device__ void add(int i, float x) {
     const auto wide = static_cast<double>(x);
-    sums[i % 4] = fma(wide, wide, sums[i % 4]);  // exact product: 24-bit mantissas squared fit into 53 bits
+    sums[i % 4] = fma(wide, wide, sums[i % 4]);  // exact: 24-bit mantissas squared fit into 53 bits
   }
   [[nodiscard]] __device__ double total() const { return (sums[0] + sums[1]) + (sums[2] + sums[3]); }
 };
 
-// kWide: 16-byte aligned address.
 template <class T, bool kWide>
 __device__ double sum_of_squares(const T* x, int n) {
   constexpr int kInFlight = 4, kParts = kWidth / kVectorWidth<T>;
   Squares squares;
   const int vectors = n / kWidth;
   for (int first = static_cast<int>(threadIdx.x); first < vectors; first += kInFlight * kThreads) {
-    Vector<T> parts[kInFlight][kParts] = {};  // zero-filled past the end
+    Vector<T> parts[kInFlight][kParts] = {};  // zero-filled
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) {
       const int v = first + k * kThreads;
@@ -74,7 +72,7 @@ __device__ double sum_of_squares(const Entry& e, std::int64_t begin, int n) {
   return e.wide ? sum_of_squares<T, true>(x, n) : sum_of_squares<T, false>(x, n);
 }
 
-// Reads each element once: 2 or 4 bytes. The order of partial[chunk] depends on n alone.
+// Order depends on n alone.
 __global__ __launch_bounds__(kThreads) void chunk_squares_kernel(const __grid_constant__ Table table, double* partial) {
   __shared__ double scratch[33];
   const int chunk = static_cast<int>(blockIdx.x), index = table.entry_of(chunk);
@@ -86,7 +84,7 @@ __global__ __launch_bounds__(kThreads) void chunk_squares_kernel(const __grid_co
   if (threadIdx.x == 0) partial[chunk] = total;
 }
 
-// One CTA, in chunk order: 8 bytes per 65536 elements.
+// One CTA, in chunk order.
 __global__ __launch_bounds__(kFinalThreads) void sum_partials_kernel(const double* partial, std::int64_t chunks,
                                                                      double* result) {
   __shared__ double scratch[33];

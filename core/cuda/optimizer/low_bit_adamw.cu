@@ -15,8 +15,8 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
-constexpr int kBlocks = 2;         // CTAs per SM
-constexpr int kBlocksPerWarp = 8;  // consecutive quantization blocks per warp
+constexpr int kBlocks = 2;         // per SM
+constexpr int kBlocksPerWarp = 8;  // consecutive
 
 struct MomentPointers {
   std::uint8_t* codes;
@@ -31,7 +31,7 @@ struct Entry {
   std::uint64_t element_offset;
   float decay;  // -lr wd
   bool has_master, stochastic;
-  bool wide;  // vector-aligned addresses
+  bool wide;  // vector-aligned
 };
 constexpr int kCapacity = 240;
 using Table = ChunkTable<Entry, kCapacity>;
@@ -39,7 +39,7 @@ using Table = ChunkTable<Entry, kCapacity>;
 struct Coefficients {
   AdamWCoefficients arithmetic;
   std::uint64_t step;
-  const float* grad_scale;  // or nullptr
+  const float* grad_scale;  // optional
 };
 
 template <MomentFormat kFormat>
@@ -47,7 +47,7 @@ struct Format {
   static constexpr bool kHasTable = kFormat != MomentFormat::fp8;
   static constexpr int kEntries = kFormat == MomentFormat::int4 ? 16 : kFormat == MomentFormat::int8 ? 256 : 1;
   static constexpr int kBlock = static_cast<int>(moment_block(kFormat));
-  static constexpr int kEach = kBlock / 32;  // elements per lane
+  static constexpr int kEach = kBlock / 32;  // per lane
 };
 
 template <int kEntries>
@@ -55,15 +55,15 @@ struct SmallTable {
   float values[kEntries];
   float thresholds[kEntries];
 };
-// Quantization tables of both moments, as kernel parameters.
+// Tables of both moments, as kernel parameters.
 template <int kEntries>
 struct Tables {
   SmallTable<kEntries> first, second;
 };
 static_assert(sizeof(Table) + sizeof(Coefficients) + sizeof(Tables<256>) <= kMaxParameterBytes);
 
-// Shared-memory codebook, replicated per bank: lookups without conflicts. Codes are found by key: a binary search would
-// conflict at each of eight steps.
+// Shared-memory codebook, replicated per bank against conflicts. Codes are found by key: binary search would conflict
+// at each of eight steps.
 template <MomentFormat kFormat, bool kSigned>
 struct Codebook {
   static constexpr int kEntries = Format<kFormat>::kEntries;
@@ -72,7 +72,7 @@ struct Codebook {
   std::uint32_t keys[kNegativeKeys + MomentKeys::kCount];
   float thresholds[kEntries];
 
-  // Collective over the CTA; synchronizes.
+  // CTA collective; synchronizes.
   __device__ void fill(const SmallTable<kEntries>& from) {
     const int thread = static_cast<int>(threadIdx.x);
     for (int i = thread; i < kEntries; i += kThreads) thresholds[i] = from.thresholds[i];
@@ -83,18 +83,18 @@ struct Codebook {
     __syncthreads();
   }
   __device__ float value(std::uint32_t code) const { return values[code * 32 + threadIdx.x % 32]; }
-  // Code of a normalized magnitude (at most 1) and sign.
+  // Normalized magnitude (at most 1) and sign.
   __device__ std::uint32_t code(float magnitude, bool negative) const {
     const std::int32_t place = MomentKeys::place(magnitude, negative);
     return MomentKeys::code(keys[kNegativeKeys + MomentKeys::key(place)], place);
   }
-  // Code of any y, including NaN.
+  // Any y, NaN included.
   __device__ std::uint32_t searched_code(float y) const {
     return static_cast<std::uint32_t>(search_moment(thresholds, kEntries, y));
   }
 };
 
-// fp8 needs no table search: both moments share the replicated values.
+// No search: both moments share the replicated values.
 template <bool kSigned>
 struct Codebook<MomentFormat::fp8, kSigned> {
   float values[256 * 32];
@@ -121,7 +121,6 @@ struct Codebooks {
   }
 };
 
-// Lane's slice of a quantization block of a moment.
 template <MomentFormat kFormat, bool kSigned>
 struct Moment {
   static constexpr int kEach = Format<kFormat>::kEach;
@@ -129,7 +128,7 @@ struct Moment {
   using Bytes = Vector<std::uint8_t, kBytes>;
   using Book = Codebook<kFormat, kSigned>;
 
-  // `place`: the lane's first code, a multiple of kBytes.
+  // `place`: first code, a multiple of kBytes.
   __device__ static Vector<float, kEach> load(const MomentPointers& at, std::int64_t block, std::int64_t place,
                                               const Book& book) {
     const Bytes codes = *reinterpret_cast<const Bytes*>(at.codes + place);
@@ -145,12 +144,12 @@ struct Moment {
     return result;
   }
 
-  // `most`: the lane's amax, NaN if any element is NaN.
+  // `most`: lane's amax, NaN if an element is.
   __device__ static void store(const MomentPointers& at, std::int64_t block, std::int64_t place, const Book& book,
                                const Vector<float, kEach>& x, float most) {
     most = warp_max(most);
     const bool ordinary = most <= kLargestMost;
-    if (!ordinary) [[unlikely]] {  // NaN does not contribute to the scale
+    if (!ordinary) [[unlikely]] {  // NaN does not affect the scale
       most = 0;
 #pragma unroll
       for (int j = 0; j < kEach; ++j) most = fmaxf(most, fabsf(x[j]));
@@ -166,7 +165,7 @@ struct Moment {
         codes[j] = static_cast<std::uint8_t>(code);
     };
     if (ordinary) [[likely]] {
-      // Division as in fast_step_weight. An x too small for a representable remainder has code 0.
+      // Division of fast_step_weight. An x too small for a representable remainder has code 0.
       float inverse;
       asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(scale));
       inverse = fmaf(fmaf(-scale, inverse, 1.0f), inverse, inverse);
@@ -185,13 +184,13 @@ struct Moment {
 
  private:
   static constexpr float kLargestMost = 0x1p100f;
-  // Warp maximum of magnitudes as integers; NaN is largest.
+  // Integer comparison; NaN is largest.
   __device__ static float warp_max(float magnitude) {
     return __uint_as_float(__reduce_max_sync(0xFFFFFFFFu, __float_as_uint(magnitude)));
   }
 };
 
-// Maximum of magnitudes; NaN propagates.
+// NaN propagates.
 __device__ inline float larger_magnitude(float most, float x) {
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(most), "f"(fabsf(x)));
   return most;
@@ -201,7 +200,7 @@ struct LargestMoments {
   float m = 0, v = 0;
 };
 
-// Update of a lane's slice: moments and weights. `weights`: source of p.
+// Lane's moments and weights. `weights`: source of p.
 template <int kEach>
 __device__ LargestMoments update_lane(const AdamWCoefficients& c, float decay, const Elements& weights, std::int64_t i,
                                       bool wide, const Vector<float, kEach>& g, Vector<float, kEach>& p,
@@ -216,7 +215,7 @@ __device__ LargestMoments update_lane(const AdamWCoefficients& c, float decay, c
     least_m = fminf(least_m, fabsf(m[j]));
     least_v = fminf(least_v, v[j]);
   }
-  // As UsualMoments, with the amax in place of its sum.
+  // Test of UsualMoments, with amax for the sum.
   if (c.ordinary & (least_m >= kLeastM) & (least_v >= kLeastV) & (most.m <= 0x1p100f) & (most.v <= kLargestV))
       [[likely]]
     return most;
@@ -231,8 +230,8 @@ __device__ LargestMoments update_lane(const AdamWCoefficients& c, float decay, c
   return most;
 }
 
-// One warp per quantization block: dequantizes the moments, updates, requantizes. Bytes per element with bf16 params
-// and gradients and 8-bit moments: 10; 18 with an f32 master. kPlain: is_plain() entries only.
+// One warp per quantization block: dequantizes, updates, requantizes. Bytes per element with bf16 params and gradients
+// and 8-bit moments: 10; 18 with an f32 master.
 template <MomentFormat kFormat, bool kPlain>
 __global__ __launch_bounds__(kThreads, kBlocks) void low_bit_adamw_kernel(
     const __grid_constant__ Table table, const __grid_constant__ Coefficients c,
@@ -279,7 +278,7 @@ __global__ __launch_bounds__(kThreads, kBlocks) void low_bit_adamw_kernel(
   }
 }
 
-// Common case: bf16 params and gradients, no master, vector-aligned.
+// bf16 params and gradients, no master, vector-aligned.
 bool is_plain(const Entry& e) {
   return e.param.is_bf16 && e.grad.is_bf16 && !e.has_master && e.wide;
 }

@@ -8,7 +8,7 @@
 namespace quench::cuda {
 namespace {
 
-// Small chunks: tensors of scales are small, and are spread over CTAs.
+// Small chunks spread small tensors over CTAs.
 constexpr int kThreads = 256, kChunk = 1024, kWidth = 4;
 
 struct Entry {
@@ -29,7 +29,7 @@ __device__ void update(const Entry& e, std::uint64_t step, std::int64_t i) {
 #pragma unroll
   for (int j = 0; j < N; ++j) {
     const float stepped = d[j] < 0.0f ? p[j] / (1.0f - d[j]) : p[j] * (1.0f + d[j]);
-    // Comparisons propagate NaN, unlike fminf and fmaxf.
+    // NaN propagates, unlike in fminf and fmaxf.
     p[j] = stepped < kLeastRelativeValue  ? kLeastRelativeValue
            : stepped > kMostRelativeValue ? kMostRelativeValue
                                           : stepped;

@@ -17,7 +17,6 @@ const float* address_of(const Tensor& grad_scale) {
   return grad_scale.defined() ? grad_scale.data<float>() : nullptr;
 }
 
-// kWidth elements per thread, the tail one by one.
 dim3 grid_for(std::int64_t n) {
   return dim3(static_cast<unsigned>((n + kThreads * kWidth - 1) / (kThreads * kWidth)));
 }
@@ -31,7 +30,6 @@ __device__ void for_elements(std::int64_t n, bool wide, const Body& body) {
   }
 }
 
-// 12 bytes per element with bf16 gradients and f32 momentum.
 __global__ __launch_bounds__(kThreads) void momentum_kernel(Elements grad, Elements momentum, Elements update,
                                                             std::int64_t n, bool wide, float beta, bool nesterov,
                                                             const float* grad_scale) {

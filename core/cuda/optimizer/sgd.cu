@@ -25,7 +25,7 @@ struct Coefficients {
   float momentum, step_size;
   bool nesterov;
   std::uint64_t step;
-  const float* grad_scale;  // or nullptr
+  const float* grad_scale;  // optional
 };
 static_assert(sizeof(Table) + sizeof(Coefficients) <= kMaxParameterBytes);
 
@@ -58,7 +58,6 @@ __device__ void update(const Entry& e, const Coefficients& c, float grad_scale, 
     e.param.store(i, p);
 }
 
-// Bytes per element with bf16 params and gradients, f32 momentum and master: 20.
 __global__ __launch_bounds__(kThreads) void sgd_kernel(const __grid_constant__ Table table,
                                                        const __grid_constant__ Coefficients c) {
   const float grad_scale = c.grad_scale != nullptr ? *c.grad_scale : 1.0f;

@@ -1,4 +1,4 @@
-// Block-scaled float8 casts. One CTA per 128x128 tile, 8x8 elements per thread in registers.
+// Block-scaled float8 casts. One CTA per 128x128 tile, 8x8 elements per thread.
 
 #include "core/cuda/quantize/code_tiles.cuh"
 #include "core/ops/quantize/block_float8.h"
@@ -9,14 +9,14 @@ namespace {
 constexpr int kThreads = kCodeThreads, kTile = kCodeTile;
 static_assert(kTile == kFloat8Block);
 
-// Maximum over 16 adjacent lanes.
+// Over 16 adjacent lanes.
 __device__ std::uint32_t largest_of_half(std::uint32_t most) {
 #pragma unroll
   for (int offset = 1; offset < kTileParts; offset *= 2) most = max(most, __shfl_xor_sync(0xFFFFFFFFu, most, offset));
   return most;
 }
 
-// Scales of a thread's eight rows or columns; `most`: amax, eight words per tile line.
+// For eight rows or columns; `most`: amax, eight words per tile line.
 __device__ Piece multipliers(const std::uint32_t (&most)[kPiece]) {
   Piece result;
 #pragma unroll
@@ -30,7 +30,7 @@ __device__ void store_reciprocals(float* to, const Piece& scale, int count) {
     if (i < count) to[i] = __frcp_rn(scale[i]);
 }
 
-// Casts rows (kTransposed: columns) of whole blocks; `blocks` per row, `row_blocks` per column of x.
+// Whole blocks of rows (kTransposed: columns); `blocks` per row, `row_blocks` per column of x.
 template <class T, bool kSquares, bool kTransposed>
 __global__ __launch_bounds__(kThreads) void cast_block_kernel(const T* x, std::uint8_t* codes, float* scales,
                                                               MatrixBatch shape, CodeTiles grid, std::int64_t blocks,
@@ -130,9 +130,8 @@ void block_float8_cast_cuda(const BlockFloat8CastArgs& args) {
   });
 }
 
-// Memory layout of the quantized lines.
 struct LineLayout {
-  std::int64_t lines, length;  // lines per matrix, elements per line
+  std::int64_t lines, length;  // per matrix, elements per line
   bool natural;
   LineLayout(const Shape& shape, Orientation orientation)
       : lines(shape[-2]), length(shape[-1]), natural(orientation == Orientation::natural) {
@@ -140,7 +139,7 @@ struct LineLayout {
   }
 };
 
-// One thread per element of out.
+// One thread per element.
 __global__ __launch_bounds__(kThreads) void values_kernel(const std::uint8_t* codes, const float* scales, float* out,
                                                           LineLayout at, std::int64_t blocks, std::int64_t line_blocks,
                                                           bool squares, std::int64_t count) {

@@ -5,7 +5,6 @@
 
 namespace quench::cuda {
 
-// Scale code, quantization multiplier and NaN flag of a block, from its amax.
 struct BlockScale {
   std::uint8_t code;
   float multiplier;
@@ -22,19 +21,19 @@ struct MxScale {
 };
 
 struct Nvfp4Scale {
-  const float* global;  // nullptr: one-level scaling
+  const float* global;  // nullptr: one level
   __device__ BlockScale operator()(float amax) const {
     const Nvfp4BlockScale scale = global != nullptr ? nvfp4_block_scale(amax, *global) : nvfp4_block_scale(amax);
     return {scale.code, scale.multiplier, isnan(scale.multiplier)};
   }
 };
 
-// Dequantization factor of a block, from its scale code.
+// Dequantization factor of a scale code.
 struct MxFactor {
   __device__ float operator()(std::uint8_t code) const { return decode_e8m0(code); }
 };
 struct Nvfp4Factor {
-  const float* global;  // nullptr: one-level scaling
+  const float* global;  // nullptr: one level
   __device__ float operator()(std::uint8_t code) const {
     return (global != nullptr ? *global : 1.0f) * E4m3::decode(code);
   }

@@ -1,5 +1,5 @@
 #pragma once
-// Transposed stores of float8 tiles, shared by the columnwise casts.
+// Transposed stores of float8 tiles.
 
 #include "core/cuda/quantize/quantize_common.cuh"
 
@@ -9,14 +9,14 @@ namespace quench::cuda {
 inline constexpr int kCodeTile = 128;
 inline constexpr int kTileParts = kCodeTile / kPiece;
 inline constexpr int kCodeThreads = kTileParts * kTileParts;
-// Raster order for L2: eight tiles down a column write adjacent segments of x^T rows, 1 KiB in all; the next eight to
-// the right read adjacent segments of x rows.
+// Raster order for L2: eight tiles down a column write adjacent segments of x^T rows, 1 KiB in all; the next eight read
+// adjacent segments of x rows.
 inline constexpr unsigned kCodeBand = 8;
 
 struct CodeTiles {
   unsigned rows, columns;  // in tiles
   struct Position {
-    std::int64_t batch, row, column;  // first element of the tile
+    std::int64_t batch, row, column;  // first element
   };
   explicit CodeTiles(const MatrixBatch& shape)
       : rows(static_cast<unsigned>((shape.rows + kCodeTile - 1) / kCodeTile)),
@@ -30,7 +30,6 @@ struct CodeTiles {
   }
 };
 
-// Transposes 4x4 bytes.
 __device__ inline void transpose_bytes(std::uint32_t (&words)[4]) {
   const std::uint32_t low01 = __byte_perm(words[0], words[1], 0x5140), high01 = __byte_perm(words[0], words[1], 0x7362),
                       low23 = __byte_perm(words[2], words[3], 0x5140), high23 = __byte_perm(words[2], words[3], 0x7362);
@@ -40,7 +39,6 @@ __device__ inline void transpose_bytes(std::uint32_t (&words)[4]) {
   words[3] = __byte_perm(high01, high23, 0x7632);
 }
 
-// Transposes 8x8 bytes.
 __device__ inline void transpose_codes(uint2 (&codes)[kPiece]) {
   std::uint32_t blocks[2][2][4];  // [column half][row half][row]
 #pragma unroll
@@ -60,14 +58,13 @@ __device__ inline int clamped(std::int64_t rest, int most) {
   return static_cast<int>(max(std::int64_t{0}, min(rest, static_cast<std::int64_t>(most))));
 }
 
-// Shared-memory tile in 8-byte units, one per column and thread. Unit u of a column is XOR-swizzled to u ^ (column /
-// 8), against bank conflicts of the 16 threads that store together; 16 values of a column stay adjacent.
+// 8-byte units, one per column and thread. Unit u of a column is XOR-swizzled to u ^ (column / 8), against bank
+// conflicts of the 16 threads that store together; 16 values of a column stay adjacent.
 struct CodeUnits {
   alignas(16) uint2 of_column[kCodeTile][kTileParts];
 };
 
-// Stores a tile transposed, to [columns, rows] of the matrix, 8x8 values per thread. Collective over the CTA, once.
-// kWide: `transposed` and its rows are 16-byte aligned.
+// CTA collective, once: 8x8 values per thread to [columns, rows]. kWide: `transposed` and its rows are 16-byte aligned.
 template <bool kWide>
 __device__ inline void store_transposed(uint2 (&codes)[kPiece], CodeUnits& units, std::uint8_t* transposed,
                                         const MatrixBatch& shape, std::int64_t tile_row, std::int64_t tile_column) {
@@ -77,7 +74,7 @@ __device__ inline void store_transposed(uint2 (&codes)[kPiece], CodeUnits& units
 #pragma unroll
   for (int c = 0; c < kPiece; ++c) units.of_column[part_column * kPiece + c][part_row ^ part_column] = codes[c];
   __syncthreads();
-  // Eight threads per column, 16 values each.
+  // Eight threads per column.
   constexpr int kPieces = kCodeTile / 16;
   const int piece = static_cast<int>(threadIdx.x) % kPieces;
   const std::int64_t out_row = tile_row + piece * 16;

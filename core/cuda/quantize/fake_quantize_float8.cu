@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// through_e4m3(x, scale) by element, with paired conversions.
+// through_e4m3(), with paired conversions.
 __device__ void round_piece(Piece& piece, float scale) {
 #pragma unroll
   for (int i = 0; i < kPiece; i += 2) {
@@ -21,7 +21,6 @@ __device__ void round_piece(Piece& piece, float scale) {
   }
 }
 
-// Fake quantization with a given amax. Reads x, writes out.
 template <class T>
 __global__ __launch_bounds__(kThreads) void fake_quantize_float8_kernel(const T* x, T* out, const float* amax,
                                                                         std::int64_t rows, std::int64_t columns,
@@ -38,7 +37,7 @@ __global__ __launch_bounds__(kThreads) void fake_quantize_float8_kernel(const T*
   }
 }
 
-// Row maximum, in every thread of the row.
+// Row maximum, in every thread.
 template <int kRowThreads>
 __device__ std::uint32_t largest_of_row(std::uint32_t own) {
   own = __reduce_max_sync(0xFFFFFFFFu, own);
@@ -52,14 +51,14 @@ __device__ std::uint32_t largest_of_row(std::uint32_t own) {
   return own;
 }
 
-// Rowwise fake quantization; rows stay in registers during the amax reduction. Reads x once, writes out.
+// Rowwise; rows stay in registers during the amax reduction.
 template <class T, int kRowThreads, int kKept>
 __global__ __launch_bounds__(kRowBlock<kRowThreads>,
                              kRowBlocks<kRowThreads>) void fake_float8_rows_kernel(const T* x, T* out,
                                                                                    std::int64_t rows, int columns,
                                                                                    bool to_bf16) {
   const std::int64_t row = row_number<kRowThreads>();
-  if (row >= rows) return;  // exits by whole warps
+  if (row >= rows) return;  // by whole warps
   RowPieces<T, kRowThreads, kKept> kept;
   kept.load(x + row * columns, columns);
   PackedPiece<T> most = {};

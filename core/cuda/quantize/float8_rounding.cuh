@@ -1,6 +1,6 @@
 #pragma once
-// Rounding policies of float8 casts: nearest by instruction, or stochastic (core/number/stochastic_float8.h),
-// bit-identical to the CPU.
+// Rounding policies of float8 casts: nearest by instruction, or stochastic (stochastic_float8.h), bit-identical to the
+// CPU.
 
 #include "core/cuda/common/philox.cuh"
 #include "core/cuda/quantize/quantize_common.cuh"
@@ -8,7 +8,7 @@
 
 namespace quench::cuda {
 
-// Encodes eight consecutive elements of a row, column a multiple of eight. `scale`: scalar or Piece.
+// Eight elements of a row, column a multiple of eight. `scale`: scalar or Piece.
 struct NearestRounding {
   template <class Element, class Scale>
   __device__ uint2 encode(const Piece& x, const Scale& scale, std::int64_t, std::int64_t) const {
@@ -17,7 +17,7 @@ struct NearestRounding {
 };
 
 struct StochasticRounding {
-  std::uint64_t key;  // random_block's key
+  std::uint64_t key;  // random_block's
   std::uint64_t step;
   std::uint64_t first_row;
 
@@ -44,7 +44,6 @@ struct StochasticRounding {
   }
 
  private:
-  // matrix_rounding_block
   __device__ void block(std::uint32_t (&c)[4], std::uint32_t row, std::uint32_t group) const {
     c[0] = group;
     c[1] = row;
@@ -60,7 +59,6 @@ struct StochasticRounding {
 };
 static_assert(kRoundingsPerBlock == kPiece);
 
-// Calls body with the rounding policy of an op.
 template <class Body>
 void with_rounding(const Float8Rounding& rounding, const Body& body) {
   if (rounding.key)

@@ -1,12 +1,12 @@
 #pragma once
-// Integer quantization (core/ops/quantize/quantize_int.h).
+// Integer quantization (quantize_int.h).
 
 #include "core/cuda/quantize/quantize_common.cuh"
 #include "core/ops/quantize/quantize_int.h"
 
 namespace quench::cuda {
 
-// Minimum and maximum, NaN propagates. The sign of zero is unspecified and does not affect scales.
+// NaN propagates; the sign of zero does not affect scales.
 __device__ inline float lesser_or_nan(float a, float b) {
   float result;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
@@ -18,7 +18,7 @@ __device__ inline float greater_or_nan(float a, float b) {
   return result;
 }
 
-// Minimum and maximum of stored words; for bf16, of the even and the odd elements separately.
+// Stored words; bf16: even and odd elements apart.
 template <class T>
 struct Extremes {
   std::uint32_t least, most;
@@ -59,7 +59,7 @@ struct Extremes {
   }
 };
 
-// Reduction over kLanes adjacent lanes, result in each. Collective over the warp.
+// Warp collective over kLanes adjacent lanes, result in each.
 template <int kLanes, class T>
 __device__ Extremes<T> over_lanes(Extremes<T> own) {
 #pragma unroll
@@ -86,7 +86,6 @@ struct IntScheme {
   }
 };
 
-// Conversion of one group's elements.
 struct IntConverter {
   float scale, reciprocal, zero_point, lowest, highest, bottom;
   bool floats, divides;
@@ -101,15 +100,14 @@ struct IntConverter {
         floats(scheme.mapping == IntMapping::float_zero_point),
         divides(scheme.divides) {}
 
-  // Rounded, not clamped; the addition maps -0 to 0.
+  // Unclamped; the addition maps -0 to 0.
   template <bool kFloats>
   __device__ float rounded(float x) const {
     if constexpr (kFloats) return rintf((x - bottom) / scale) + lowest;
     if (divides) return rintf(quotient(x) + zero_point) + 0.0f;
     return rintf(x * reciprocal) + zero_point;
   }
-  // x / scale, correctly rounded (Markstein), without nvcc's branch. The remainder is NaN for an infinite scale or a
-  // NaN operand.
+  // x / scale, correctly rounded (Markstein) without nvcc's branch. The remainder is NaN for an infinite scale or NaN.
   __device__ float quotient(float x) const {
     const float near = x * reciprocal, rest = __fmaf_rn(-near, scale, x);
     return rest == rest ? __fmaf_rn(rest, reciprocal, near) : near;
@@ -121,13 +119,13 @@ struct IntConverter {
     return kFloats ? code * scale + zero_point : (code - zero_point) * scale;
   }
 
-  // Quantized value of x, 0 for NaN (whose scale is NaN).
+  // 0 for NaN (whose scale is NaN).
   template <bool kFloats>
   __device__ float code(float x) const {
     const float code = clamped(rounded<kFloats>(x));
     return code != code ? 0.0f : code;
   }
-  // Replaces x by its dequantized value; true if it was within the range.
+  // Dequantized value; true if it was in range.
   template <bool kFloats>
   __device__ bool fake(float& x) const {
     const float code = rounded<kFloats>(x), inside = clamped(code);
@@ -136,7 +134,7 @@ struct IntConverter {
   }
 };
 
-// Kernel bodies, element by element; false: mask bit 0.
+// By element; false: mask bit 0.
 struct ToCode {
   template <bool kFloats>
   __device__ static bool apply(const IntConverter& convert, float& x) {
@@ -158,7 +156,7 @@ struct ToFake {
   }
 };
 
-// Applies a body to a vector within one group; bit i of the result is element i's mask.
+// Vector within a group; bit i: element i's mask.
 template <class Body, bool kFloats>
 __device__ std::uint32_t apply_as(const IntConverter& convert, Piece& piece) {
   std::uint32_t bits = 0;

@@ -1,5 +1,5 @@
 #pragma once
-// Quantize-dequantize of MX and NVFP4 blocks.
+// MX and NVFP4 emulation.
 
 #include <cuda_fp16.h>
 
@@ -7,8 +7,7 @@
 
 namespace quench::cuda {
 
-// decode(encode(x)) of e2m1: step 0.5 up to 2, 1 up to 4, 2 up to 6; ties to even multiples of the step, whose codes
-// are even.
+// Step 0.5 up to 2, 1 up to 4, 2 up to 6; ties to even multiples of the step, whose codes are even.
 __device__ inline float through_e2m1(float x) {
   const float size = fminf(fabsf(x), E2m1::kMax);
   const float step = size < 2.0f ? 0.5f : size < 4.0f ? 1.0f : 2.0f;
@@ -16,17 +15,15 @@ __device__ inline float through_e2m1(float x) {
   return copysignf(rintf(size * inverse) * step, x);
 }
 
-// Quantize-dequantize under a block scale; `factor` dequantizes.
 template <class Element>
 struct BlockRounder {
   BlockScale by;
   float factor;
 
-  // Quantize-dequantize of two elements.
   __device__ float2 operator()(float a, float b) const {
     float2 values;
     if constexpr (std::is_same_v<Element, E4m3>) {
-      // A NaN block has a NaN multiplier.
+      // NaN blocks have a NaN multiplier.
       const auto codes = static_cast<__nv_fp8x2_storage_t>(encode_pair<E4m3>(a * by.multiplier, b * by.multiplier));
       values = __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(codes, __NV_E4M3)));
     } else {
@@ -38,15 +35,14 @@ struct BlockRounder {
   }
 };
 
-// Rounder of a block from its amax (f32 bits). `scale` and `factor`: MX or NVFP4 (block_scale.cuh).
+// Rounder from a block's amax (f32 bits); MX or NVFP4 (block_scale.cuh).
 template <class Element, class Scale, class Factor>
 __device__ BlockRounder<Element> block_rounder(std::uint32_t most, const Scale& scale, const Factor& factor) {
   const BlockScale by = scale(__uint_as_float(most));
   return {by, factor(by.code)};
 }
 
-// N elements of a rowwise block of kBlock shared by adjacent lanes; `most`: their amax, f32 bits. Collective over the
-// warp.
+// Warp collective: N elements of a rowwise block of kBlock over adjacent lanes; `most`: own amax, f32 bits.
 template <class Element, int kBlock, int N, class Scale, class Factor>
 __device__ Vector<float, N> round_among_lanes(Vector<float, N> values, std::uint32_t most, const Scale& scale,
                                               const Factor& factor) {
@@ -61,14 +57,12 @@ __device__ Vector<float, N> round_among_lanes(Vector<float, N> values, std::uint
   }
   return values;
 }
-// Eight stored elements.
 template <class Element, int kBlock, class T, class Scale, class Factor>
 __device__ Piece round_piece(const PackedPiece<T>& stored, const Scale& scale, const Factor& factor) {
   PackedPiece<T> magnitudes = {};
   raise(magnitudes, stored);
   return round_among_lanes<Element, kBlock, kPiece>(unpack(stored), largest(magnitudes), scale, factor);
 }
-// 16 stored bytes, to MX.
 template <class T>
 __device__ Packed<T> round_packed_to_mx(const Packed<T>& stored, const MxScale<E4m3>& scale) {
   std::uint32_t word = 0;
@@ -78,7 +72,7 @@ __device__ Packed<T> round_packed_to_mx(const Packed<T>& stored, const MxScale<E
   return pack<T>(round_among_lanes<E4m3, kMxBlockSize, kVectorWidth<T>>(unpack(stored), most, scale, MxFactor()));
 }
 
-// Columnwise MX blocks: 32 rows of kWidth adjacent columns, in place.
+// 32 rows of kWidth adjacent columns, in place.
 template <class T, int kWidth, class Element>
 __device__ void round_rows_of_columns(Packed<T, kWidth> (&rows)[kMxBlockSize], const MxScale<Element>& scale) {
   std::uint32_t most[kWidth] = {};

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Eight elements of one block per thread. Reads quantized values and scales, writes out.
+// Eight elements of one block per thread.
 template <class T>
 __global__ __launch_bounds__(kThreads) void nf4_dequantize_kernel(const std::uint32_t* codes, const std::int8_t* scales,
                                                                   const float* factors, const float* mean, T* out,

@@ -7,9 +7,9 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kInFlight = 4;  // vectors in flight per thread
+constexpr int kInFlight = 4;  // per thread
 constexpr int kRounds = 8;
-constexpr std::int64_t kChunk = std::int64_t{kThreads} * kPiece * kInFlight * kRounds;  // elements per partial sum
+constexpr std::int64_t kChunk = std::int64_t{kThreads} * kPiece * kInFlight * kRounds;  // per partial sum
 constexpr int kFinalThreads = 512;
 constexpr int kFields = QuantError::kFields;
 
@@ -17,7 +17,7 @@ struct Largest {  // NaN propagates
   __device__ double operator()(double a, double b) const { return a > b || a != a ? a : b; }
 };
 
-// CTA reduction of QuantError's fields to to[0..4]; the last is a maximum.
+// QuantError's fields to to[0..4]; the last is a maximum.
 template <int kBlock>
 __device__ void reduce_fields(const double (&fields)[kFields], double* to) {
   __shared__ double scratch[33];
@@ -37,7 +37,7 @@ struct Loss {
   __device__ void add(float x, std::uint8_t code, float scale) {
     const float lost = x - Element::decode(code) / scale;
     const auto wide = static_cast<double>(x), wide_lost = static_cast<double>(lost);
-    signal = fma(wide, wide, signal);  // exact products: 24-bit mantissas squared fit into 53 bits
+    signal = fma(wide, wide, signal);  // exact: 24-bit mantissas squared fit into 53 bits
     noise = fma(wide_lost, wide_lost, noise);
     saturated += is_clipped<Element>(x * scale) ? 1 : 0;
     const bool zero_code = (code & Element::Grid::kMagnitudeMask) == 0;
@@ -46,8 +46,7 @@ struct Loss {
   }
 };
 
-// One CTA per chunk; deterministic assignment of elements to threads. Reads each element, 2 or 4 bytes, and its
-// quantized value once, scales from cache. Bound by f64 arithmetic.
+// One CTA per chunk; fixed assignment of elements to threads. Bound by f64 arithmetic.
 template <class T, class Element, Granularity kBy>
 __global__ __launch_bounds__(kThreads) void chunk_error_kernel(const T* x, const std::uint8_t* codes,
                                                                const float* scales, std::int64_t numel,
@@ -95,7 +94,7 @@ __global__ __launch_bounds__(kThreads) void chunk_error_kernel(const T* x, const
   reduce_fields<kThreads>(fields, parts + std::int64_t{blockIdx.x} * kFields);
 }
 
-// One CTA, in chunk order: 40 bytes per 65536 elements.
+// One CTA, in chunk order.
 __global__ __launch_bounds__(kFinalThreads) void sum_parts_kernel(const double* parts, std::int64_t chunks,
                                                                   double* out) {
   double fields[kFields] = {};

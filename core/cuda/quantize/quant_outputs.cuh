@@ -1,6 +1,6 @@
 #pragma once
-// Fused quantization outputs (core/ops/quantize/quant_outputs.h) in producer kernels. Magnitudes are compared as
-// integers: value order, NaN above infinity; atomic maxima are order-independent. bf16 magnitudes stay packed.
+// Fused quantization outputs in producer kernels. Magnitudes are compared as integers (NaN above infinity); atomic
+// maxima are order-independent. bf16 magnitudes stay packed.
 
 #include <type_traits>
 
@@ -18,7 +18,7 @@ enum class QuantOutputParts { none, amax, rows };
   return quant_outputs.amax.defined() ? QuantOutputParts::amax : QuantOutputParts::none;
 }
 
-// Quantization outputs outputs; null if not requested.
+// Null if not requested.
 struct QuantOutputPointers {
   std::uint32_t* amax = nullptr;
   std::uint32_t* column_amax = nullptr;
@@ -36,23 +36,23 @@ struct QuantOutputPointers {
     is_e5m2 = quant_outputs.rows.format().element == ElementFormat::e5m2;
     power_of_two = quant_outputs.power_of_two;
   }
-  // True if eight quantized values may be stored at once; rows are whole 16-byte vectors.
+  // Eight quantized values per store; rows are whole 16-byte vectors.
   [[nodiscard]] bool wide() const { return aligned(codes, 8); }
 };
 
-// Maximum of a bf16 magnitude pair, as f32 bits.
+// Result as f32 bits.
 __device__ inline std::uint32_t widened_max(std::uint32_t pair) {
   return max(pair << 16, pair & 0xFFFF0000u);
 }
 
-// Compiler barrier for a packed vector: prevents keeping its unpacked values live, at twice the registers.
+// Compiler barrier: unpacked values do not stay live, at twice the registers.
 template <class T>
 __device__ inline void keep_packed(Packed<T>& piece) {
 #pragma unroll
   for (std::uint32_t& word : piece.words) asm volatile("" : "+r"(word));
 }
 
-// amax of the values that a thread stores in T.
+// amax of a thread's stored values.
 template <class T>
 class RunningMax {
  public:
@@ -78,7 +78,7 @@ class RunningMax {
     add_word(value.bits);
   }
 
-  // As f32 bits.
+  // f32 bits.
   [[nodiscard]] __device__ std::uint32_t word() const {
     return std::is_same_v<T, bfloat16> ? widened_max(most_) : most_;
   }
@@ -91,7 +91,7 @@ class RunningMax {
   std::uint32_t most_ = 0;
 };
 
-// CTA maximum in every thread. Collective over the CTA, whole warps. Double-buffered scratch: one barrier per call.
+// CTA maximum in every thread; double-buffered: one barrier per call.
 class BlockMax {
  public:
   struct Scratch {
@@ -113,13 +113,12 @@ class BlockMax {
   int turn_ = 0;
 };
 
-// Atomic maximum of the threads' words on *amax. Collective over the CTA.
+// CTA collective.
 __device__ inline void raise_amax(std::uint32_t* amax, std::uint32_t word, BlockMax& block_max) {
   word = block_max(word);
   if (threadIdx.x == 0) atomicMax(amax, word);
 }
 
-// Stores the quantized values of vector `index`.
 __device__ inline void encode_piece(const QuantOutputPointers& quant_outputs, std::int64_t index,
                                     Packed<bfloat16> piece, float scale) {
   keep_packed(piece);
@@ -128,8 +127,8 @@ __device__ inline void encode_piece(const QuantOutputPointers& quant_outputs, st
       quant_outputs.is_e5m2 ? encode_piece<E5m2>(values, scale) : encode_piece<E4m3>(values, scale);
 }
 
-// Atomic maximum on column_amax of column maxima in shared memory: `rows` rows of `pieces` vectors, `stride` apart.
-// Collective over the CTA, after a barrier. Coalesced: 4 bytes per column and CTA.
+// Atomic maximum of column maxima in shared memory: `rows` rows of `pieces` vectors, `stride` apart. By the CTA, after
+// a barrier. Coalesced.
 __device__ inline void raise_columns(std::uint32_t* column_amax, int pieces, const Packed<bfloat16>* columns, int rows,
                                      int stride) {
   for (int column = static_cast<int>(threadIdx.x); column < kPiece * pieces; column += static_cast<int>(blockDim.x)) {
@@ -141,11 +140,10 @@ __device__ inline void raise_columns(std::uint32_t* column_amax, int pieces, con
   }
 }
 
-// Thread group that shares an output row.
 enum class RowOwner { block, warp };
 
-// Fused outputs of a bf16 result computed row by row. The kernel holds the column maxima, in registers or shared
-// memory. QuantOutputParts::none compiles to nothing.
+// Outputs of a bf16 result, row by row. The kernel holds the column maxima, in registers or shared memory.
+// QuantOutputParts::none is empty.
 template <QuantOutputParts kParts, RowOwner kOwner = RowOwner::block>
 class RowQuantOutputs {
  public:
@@ -160,7 +158,7 @@ class RowQuantOutputs {
   __device__ void finish(int, const Packed<T>*) {}
 };
 
-// Tensor amax only; rows may be split.
+// Rows may be split.
 template <RowOwner kOwner>
 class RowQuantOutputs<QuantOutputParts::amax, kOwner> : public RowQuantOutputs<QuantOutputParts::none, kOwner> {
  public:
@@ -186,7 +184,7 @@ class RowQuantOutputs<QuantOutputParts::rows, kOwner> {
   __device__ RowQuantOutputs(const QuantOutputPointers& quant_outputs, BlockMax& block_max)
       : quant_outputs_(quant_outputs), block_max_(block_max) {}
 
-  // Adds a stored vector to the row amax and to its column maxima, `columns`.
+  // Row amax and `columns`.
   __device__ void add(const Packed<bfloat16>& piece, Packed<bfloat16>& columns) {
     Packed<bfloat16> most = columns;
 #pragma unroll
@@ -201,8 +199,8 @@ class RowQuantOutputs<QuantOutputParts::rows, kOwner> {
   [[nodiscard]] __device__ bool has_codes() const {
     return quant_outputs_.codes != nullptr;
   }
-  // Ends a row: returns its scale for encode(), and stores it if quantized values are requested. Collective over the
-  // CTA, warps without a row included.
+  // Ends a row: returns its scale for encode(), stored if quantized values are requested. By the CTA, warps without a
+  // row included.
   __device__ float finish_row(std::int64_t row, bool exists) {
     std::uint32_t most = widened_max(row_);
     row_ = 0;
@@ -217,13 +215,12 @@ class RowQuantOutputs<QuantOutputParts::rows, kOwner> {
     return scale;
   }
 
-  // Stores the quantized values of vector `index`.
   __device__ void encode(std::int64_t index, const Packed<bfloat16>& piece, float scale) const {
     encode_piece(quant_outputs_, index, piece, scale);
   }
 
-  // After the last row: updates the global maxima. `columns` (shared memory): maxima of kRows concurrent rows of
-  // `pieces` vectors, kStride apart. Collective over the CTA.
+  // Global maxima, by the CTA. `columns` (shared memory): maxima of kRows concurrent rows of `pieces` vectors, kStride
+  // apart.
   template <int kRows, int kStride>
   __device__ void finish(int pieces, const Packed<bfloat16>* columns) {
     if (quant_outputs_.amax != nullptr) raise_amax(quant_outputs_.amax, most_, block_max_);

@@ -1,4 +1,4 @@
-// amax reductions. Integer atomic maxima: deterministic.
+// amax by integer atomic maxima: deterministic.
 
 #include "core/cuda/common/reduce.cuh"
 #include "core/cuda/quantize/quantize_common.cuh"
@@ -9,9 +9,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
-constexpr int kInFlight = 4;  // vectors in flight per thread
+constexpr int kInFlight = 4;  // per thread
 
-// Reads x once.
 template <class T, bool kWide>
 __global__ __launch_bounds__(kThreads) void amax_of_tensor_kernel(const T* x, std::int64_t count, std::uint32_t* amax) {
   __shared__ std::uint32_t scratch[33];
@@ -19,7 +18,7 @@ __global__ __launch_bounds__(kThreads) void amax_of_tensor_kernel(const T* x, st
                      thread = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   PackedPiece<T> own = {};
   for (std::int64_t first = thread; first < groups; first += kInFlight * stride) {
-    PackedPiece<T> stored[kInFlight] = {};  // zero-filled past the end
+    PackedPiece<T> stored[kInFlight] = {};  // zero-filled
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k)
       if (const std::int64_t g = first + k * stride; g < groups) stored[k] = load_packed_piece(x + g * kPiece, kWide);
@@ -32,13 +31,13 @@ __global__ __launch_bounds__(kThreads) void amax_of_tensor_kernel(const T* x, st
   if (threadIdx.x == 0) atomicMax(amax, most);
 }
 
-// One warp or CTA per row; reads x once.
+// One warp or CTA per row.
 template <class T, int kRowThreads>
 __global__ __launch_bounds__(kThreads) void amax_of_rows_kernel(const T* x, std::int64_t rows, std::int64_t columns,
                                                                 bool wide, float* amax) {
   __shared__ std::uint32_t scratch[33];
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kThreads / kRowThreads) + threadIdx.x / kRowThreads;
-  if (row >= rows) return;  // exits by whole rows
+  if (row >= rows) return;  // by whole rows
   PackedPiece<T> own = {};
 #pragma unroll 4
   for (std::int64_t c = static_cast<std::int64_t>(threadIdx.x % kRowThreads) * kPiece; c < columns;
@@ -49,11 +48,11 @@ __global__ __launch_bounds__(kThreads) void amax_of_rows_kernel(const T* x, std:
   if (threadIdx.x % kRowThreads == 0) amax[row] = __uint_as_float(most);
 }
 
-// One CTA per strip of 32 column vectors by `part_rows` rows, every eighth row per warp; reads x once.
+// One CTA per strip of 32 column vectors by `part_rows` rows, every eighth row per warp.
 constexpr int kStripColumns = 32 * kPiece;
 constexpr int kResidentStrips = 4;  // per SM
 template <class T>
-inline constexpr int kRowsInFlight = 32 / PackedPiece<T>::kWords;  // per warp: 128 bytes per thread
+inline constexpr int kRowsInFlight = 32 / PackedPiece<T>::kWords;  // 128 bytes per thread
 
 template <class T, bool kWide>
 __global__ __launch_bounds__(kThreads,
@@ -89,7 +88,7 @@ __global__ __launch_bounds__(kThreads,
 #pragma unroll
   for (int i = 0; i < kPiece; ++i) most[warp][i * 32 + lane] = __float_as_uint(piece[i]);  // no bank conflicts
   __syncthreads();
-  // Slot s: column s % 32 * kPiece + s / 32 of the strip.
+  // Column s % 32 * kPiece + s / 32 of the strip.
   const int slot = static_cast<int>(threadIdx.x);
   std::uint32_t word = 0;
 #pragma unroll
@@ -142,7 +141,7 @@ void raise_column_amax(const OpLaunch& launch, const Tensor& x, const Tensor& am
   if (shape.numel() == 0) return;
   const std::int64_t strips = (shape.columns + kStripColumns - 1) / kStripColumns, across = shape.batch * strips,
                      resident = std::int64_t{sm_count(launch.device())} * kResidentStrips;
-  // One full wave of parts. With more strips than resident CTAs: small parts, for a short last wave.
+  // One full wave of parts; with more strips than resident CTAs small parts, for a short last wave.
   constexpr std::int64_t kFewestRows = 4 * kWarps, kRowsOfMany = 512;
   const std::int64_t wanted = across <= resident ? resident / across : (shape.rows + kRowsOfMany - 1) / kRowsOfMany,
                      part_rows = std::max((shape.rows + wanted - 1) / wanted, kFewestRows),

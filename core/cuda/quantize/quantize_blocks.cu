@@ -1,4 +1,4 @@
-// MX and NVFP4 casts: rowwise blocks of 32 or 16, and for MX columnwise blocks with transposed payload.
+// MX and NVFP4 casts: rowwise; for MX also columnwise, transposed.
 
 #include "core/cuda/quantize/block_scale.cuh"
 
@@ -8,7 +8,7 @@ namespace {
 constexpr int kThreads = 256;
 
 template <class Element>
-inline constexpr int kCodeBytes = Element::kBits == 4 ? kPiece / 2 : kPiece;  // bytes per vector
+inline constexpr int kCodeBytes = Element::kBits == 4 ? kPiece / 2 : kPiece;  // per vector
 
 template <class Element>
 __device__ uint2 encode_block_part(const Piece& piece, const BlockScale& scale) {
@@ -16,13 +16,13 @@ __device__ uint2 encode_block_part(const Piece& piece, const BlockScale& scale) 
   return encode_piece<Element>(piece, scale.multiplier);
 }
 
-// One vector per thread, adjacent threads share a block. Reads x; writes quantized values and a scale byte per block.
+// One vector per thread; adjacent threads share a block.
 template <class T, class Element, int kBlock, class Scale>
 __global__ __launch_bounds__(kThreads) void cast_blocks_kernel(const T* x, std::uint8_t* out, std::uint8_t* scales,
                                                                std::int64_t groups, Scale scale, bool wide) {
   constexpr int kBlockThreads = kBlock / kPiece;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  // Uniform trip count over a warp, for the shuffles.
+  // Warp-uniform trip count for the shuffles.
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x / 32 * 32; first < groups;
        first += stride) {
     const std::int64_t g = first + threadIdx.x % 32;
@@ -44,8 +44,7 @@ __global__ __launch_bounds__(kThreads) void cast_blocks_kernel(const T* x, std::
   }
 }
 
-// One thread per 32-row block of a column; adjacent columns over a warp, adjacent row blocks over a CTA's warps. Reads
-// x; writes 32 or 16 bytes of values and a scale byte per block.
+// One thread per 32-row block of a column; adjacent columns over a warp, row blocks over a CTA's warps.
 template <class T, class Element>
 __global__ __launch_bounds__(kThreads) void cast_columns_kernel(const T* x, std::uint8_t* out, std::uint8_t* scales,
                                                                 MatrixBatch shape, std::int64_t strips,
@@ -83,7 +82,7 @@ __global__ __launch_bounds__(kThreads) void cast_columns_kernel(const T* x, std:
   scales[block] = by.code;
 }
 
-// Vector stores need alignment; payloads allocated by the ops have it.
+// Payloads of the ops are aligned for vector stores.
 void check_payload(std::string_view op, const QuantTensor& out) {
   QUENCH_CHECK(aligned(out.payload().raw_data()), "{}: the payload does not begin at a multiple of 16 bytes", op);
 }

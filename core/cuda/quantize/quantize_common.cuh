@@ -1,6 +1,6 @@
 #pragma once
-// Shared by the quantization kernels: 8-element vectors, hardware float8 conversion, dtype dispatch. Bit-identical to
-// core/number (float8.h, float6.h, float4.h), except that a computed NaN is positive.
+// 8-element vectors, hardware float8 conversion, dtype dispatch. Bit-identical to core/number, except that a computed
+// NaN is positive.
 
 #include <cuda_fp8.h>
 
@@ -14,7 +14,7 @@
 
 namespace quench::cuda {
 
-// [.., R, C] as `batch` matrices; a vector is one row.
+// [.., R, C] as `batch` matrices; a vector: one row.
 struct MatrixBatch {
   std::int64_t batch = 1, rows = 1, columns = 1;
   MatrixBatch() = default;
@@ -26,7 +26,7 @@ struct MatrixBatch {
   [[nodiscard]] std::int64_t numel() const noexcept { return batch * rows * columns; }
 };
 
-// Elements per thread and access: 16 or 32 bytes of input, 8 or 4 bytes of quantized values.
+// Per thread and access.
 inline constexpr int kPiece = 8;
 
 [[nodiscard]] inline bool aligned(const void* pointer, std::uintptr_t bytes = 16) {
@@ -37,7 +37,7 @@ using Piece = Vector<float, kPiece>;
 template <class T>
 using PackedPiece = Packed<T, kPiece>;
 
-// Loads eight elements, or `count` and zeros. `wide`: 16-byte aligned.
+// Eight elements, or `count` and zeros. `wide`: 16-byte aligned.
 template <class T>
 __device__ PackedPiece<T> load_packed_piece(const T* from, bool wide, int count = kPiece) {
   PackedPiece<T> stored;
@@ -82,7 +82,7 @@ __device__ void store_piece(T* to, const Piece& piece, bool wide, int count = kP
   }
 }
 
-// Magnitudes as integers: value order, NaN above infinity.
+// NaN above infinity.
 __device__ inline std::uint32_t magnitude(float x) {
   return __float_as_uint(x) & kF32MagnitudeMask;
 }
@@ -97,7 +97,7 @@ __device__ inline std::uint32_t max_magnitude(const Piece& piece) {
   return most;
 }
 
-// Magnitudes of stored words, and their maximum; per half for 16-bit elements.
+// Stored words, and their maximum; per half for 16-bit elements.
 template <class T>
 __device__ std::uint32_t magnitudes(std::uint32_t word) {
   return word & (sizeof(T) == 4 ? kF32MagnitudeMask : 0x7FFF7FFFu);
@@ -109,13 +109,12 @@ __device__ std::uint32_t larger(std::uint32_t a, std::uint32_t b) {
   else
     return __vmaxu2(a, b);
 }
-// Element-wise running maximum of magnitudes; zero-initialized.
+// Zero-initialized.
 template <class T>
 __device__ void raise(PackedPiece<T>& most, const PackedPiece<T>& x) {
 #pragma unroll
   for (int i = 0; i < PackedPiece<T>::kWords; ++i) most.words[i] = larger<T>(most.words[i], magnitudes<T>(x.words[i]));
 }
-// Maximum of eight magnitudes, f32 bits.
 template <class T>
 __device__ std::uint32_t largest(const PackedPiece<T>& magnitudes) {
   std::uint32_t word = magnitudes.words[0];
@@ -127,7 +126,7 @@ __device__ std::uint32_t largest(const PackedPiece<T>& magnitudes) {
 template <class Element>
 inline constexpr bool kIsFloat8 = std::is_same_v<Element, E4m3> || std::is_same_v<Element, E5m2>;
 
-// Two quantized values, the first in the low byte. float8: hardware conversion, round to nearest even with saturation.
+// First in the low byte. float8: hardware conversion, to nearest even, saturating.
 template <class Element>
 __device__ std::uint32_t encode_pair(float a, float b) {
   if constexpr (kIsFloat8<Element>)
@@ -137,7 +136,7 @@ __device__ std::uint32_t encode_pair(float a, float b) {
     return std::uint32_t{Element::encode(a)} | std::uint32_t{Element::encode(b)} << 8;
 }
 
-// Quantized values of x * scale, one per byte; scale per element, or one for all.
+// x * scale, one per byte; `scale` per element, or one.
 template <class Element>
 __device__ uint2 encode_piece(const Piece& piece, const Piece& scale) {
   std::uint32_t pairs[kPiece / 2];
@@ -157,10 +156,10 @@ __device__ uint2 encode_piece(const Piece& piece, float scale) {
   return encode_piece<Element>(piece, repeated(scale));
 }
 
-// Eight 4-bit values, one per byte, packed two per byte (even index in the low nibble); and the inverse.
+// Eight 4-bit values: one per byte, or two (even index low).
 __device__ inline std::uint32_t pack_nibbles(uint2 codes) {
   const auto half = [](std::uint32_t word) {
-    const std::uint32_t pairs = word | word >> 4;  // bytes 0 and 2 hold two values each
+    const std::uint32_t pairs = word | word >> 4;  // bytes 0 and 2: two values each
     return (pairs & 0xFFu) | (pairs >> 8 & 0xFF00u);
   };
   return half(codes.x) | half(codes.y) << 16;
@@ -176,7 +175,7 @@ __device__ inline std::uint8_t code_at(uint2 codes, int i) {
   return static_cast<std::uint8_t>((i < 4 ? codes.x : codes.y) >> (i % 4 * 8));
 }
 
-// Loads eight bytes, or `count` and zeros. `wide`: 8-byte aligned.
+// Eight bytes, or `count` and zeros. `wide`: 8-byte aligned.
 __device__ inline uint2 load_codes(const std::uint8_t* from, bool wide, int count = kPiece) {
   if (wide && count == kPiece) return *reinterpret_cast<const uint2*>(from);
   std::uint32_t words[2] = {};
@@ -186,7 +185,7 @@ __device__ inline uint2 load_codes(const std::uint8_t* from, bool wide, int coun
   return make_uint2(words[0], words[1]);
 }
 
-// Stores `count` bytes. `wide`: 8-byte aligned.
+// `wide`: 8-byte aligned.
 __device__ inline void store_codes(std::uint8_t* to, uint2 codes, bool wide, int count = kPiece) {
   if (wide && count == kPiece) {
     *reinterpret_cast<uint2*>(to) = codes;
@@ -208,11 +207,9 @@ void dispatch_quantize(std::string_view op, DType dtype, ElementFormat element, 
   return static_cast<std::uint8_t*>(tensor.raw_data());
 }
 
-// Parts of ops in separate files.
-
-// float8_cast with columnwise scales or transposed output.
+// Columnwise scales or transposed output.
 void cast_float8_tiles(const Float8CastArgs& args);
-// In-place column amax: amax (f32 [.., 1, C], non-negative) = max(amax, column amax of x).
+// amax (f32 [.., 1, C], non-negative) = max(amax, column amax of x).
 void raise_column_amax(const OpLaunch& launch, const Tensor& x, const Tensor& amax);
 
 }  // namespace quench::cuda

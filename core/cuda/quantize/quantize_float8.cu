@@ -1,4 +1,4 @@
-// float8 scales, and casts with given tensorwise or rowwise scales.
+// float8 scales, and casts with given ones, tensorwise or rowwise.
 
 #include "core/cuda/quantize/float8_rounding.cuh"
 
@@ -23,10 +23,9 @@ void float8_scale_cuda(const Float8ScaleArgs& args) {
          args.amax.data<float>(), args.scale.data<float>(), count, max_of(args.element), args.power_of_two);
 }
 
-constexpr int kInFlight = 4;  // vectors in flight per thread
+constexpr int kInFlight = 4;  // per thread
 
-// `chunks` CTAs per scale: a row, or the tensor as one row. Reads x, writes a byte per element. kWide: rows aligned to
-// 16 bytes in x, 8 in `out`.
+// `chunks` CTAs per scale: a row, or the tensor as one. kWide: rows aligned to 16 bytes in x, 8 in `out`.
 template <class T, class Element, class Rounding, bool kWide>
 __global__ __launch_bounds__(kThreads) void cast_rows_kernel(const T* x, std::uint8_t* out, const float* scales,
                                                              std::int64_t columns, unsigned chunks, Rounding rounding) {
@@ -74,7 +73,7 @@ void cast_float8_rows(const Float8CastArgs& args) {
 }
 
 void float8_cast_cuda(const Float8CastArgs& args) {
-  // Stochastic rounding needs the row index, which a flattened tensor lacks.
+  // Stochastic rounding needs the row index.
   const Granularity granularity = args.out.format().granularity;
   if (args.transposed.defined() || granularity == Granularity::column ||
       (granularity == Granularity::tensor && args.rounding.key))

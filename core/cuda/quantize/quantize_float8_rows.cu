@@ -1,4 +1,4 @@
-// Fused rowwise float8 quantization: amax, scale and cast in one pass over x, optionally with column amax.
+// Fused rowwise float8 quantization, optionally with column amax.
 
 #include "core/cuda/quantize/float8_rounding.cuh"
 #include "core/cuda/quantize/row_pieces.cuh"
@@ -6,7 +6,7 @@
 namespace quench::cuda {
 namespace {
 
-// CTA maximum in every thread: double-buffered scratch, one barrier.
+// Double-buffered: one barrier per CTA maximum.
 template <int kThreads>
 struct BlockMax {
   std::uint32_t words[2][kThreads / 32];
@@ -36,7 +36,7 @@ __device__ void cast_row(const RowPieces<T, kThreads, kKept>& row, std::int64_t 
       store_codes(out + c, rounding.template encode<Element>(unpack(row.pieces[k]), by, number, c), true);
 }
 
-// One CTA per row of at most kKept * kThreads whole vectors: reads x once, writes a byte per element and a scale.
+// One CTA per row of at most kKept * kThreads whole vectors.
 template <class T, class Element, class Rounding, int kThreads, int kKept, int kBlocks>
 __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_kernel(const T* x, std::uint8_t* out, float* scales,
                                                                         int columns, bool power_of_two,
@@ -48,8 +48,8 @@ __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_kernel(const T*
   cast_row<Element>(row, r, out + r * columns, scales + r, columns, power_of_two, rounding, scratch, 0);
 }
 
-// Persistent CTAs, every gridDim.x-th row each; the next row is loaded during the cast. Column amax stays in registers,
-// then atomics only where `column_amax` rises. blockIdx.y: matrix of the batch. Same traffic as float8_rows_kernel.
+// Persistent CTAs, every gridDim.x-th row; the next row loads during the cast. Column amax stays in registers, then
+// atomics only where `column_amax` rises. blockIdx.y: matrix of the batch.
 template <class T, class Element, class Rounding, int kThreads, int kKept, int kBlocks>
 __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_columns_kernel(const T* x, std::uint8_t* out,
                                                                                 float* scales,
@@ -75,7 +75,7 @@ __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_columns_kernel(
                       turn);
     turn ^= 1;
   }
-  // Through shared memory, for coalesced atomics.
+  // Shared memory, for coalesced atomics.
 #pragma unroll
   for (int k = 0; k < kKept; ++k) {
     __shared__ alignas(16) float columns_of_group[kThreads * kPiece];
@@ -95,7 +95,7 @@ __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_columns_kernel(
 
 constexpr int kAnyThreads = 256;
 
-// Fallback for any length and alignment: reads x twice, the second time mostly from cache.
+// Any length and alignment: x is read twice, mostly from cache.
 template <class T, class Element, class Rounding>
 __global__ __launch_bounds__(kAnyThreads) void float8_any_rows_kernel(const T* x, std::uint8_t* out, float* scales,
                                                                       std::int64_t columns, bool power_of_two,
@@ -118,7 +118,7 @@ __global__ __launch_bounds__(kAnyThreads) void float8_any_rows_kernel(const T* x
                 here(c));
 }
 
-// CTAs per SM by register count; column amax triples the registers of a row.
+// By registers; column amax triples those of a row.
 template <class T, int kRowThreads, int kKeptPieces>
 struct Plan : RowPlan<kRowThreads, kKeptPieces> {
   static constexpr int kWords = kKeptPieces * PackedPiece<T>::kWords;
@@ -130,7 +130,7 @@ struct Plan : RowPlan<kRowThreads, kKeptPieces> {
                                                        kRowThreads);
 };
 
-constexpr std::int64_t kMostMatrices = 65535;  // limit of gridDim.y
+constexpr std::int64_t kMostMatrices = 65535;  // gridDim.y
 
 template <class T, class Element, class Rounding>
 struct RowsLaunch {

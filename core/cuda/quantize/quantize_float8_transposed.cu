@@ -1,5 +1,4 @@
-// Tiled float8 casts: columnwise (transposed) output, optionally the rowwise one in the same pass; and columnwise
-// scales.
+// Tiled float8 casts: columnwise (transposed) output, optionally rowwise in the same pass; columnwise scales.
 
 #include "core/cuda/quantize/code_tiles.cuh"
 #include "core/cuda/quantize/float8_rounding.cuh"
@@ -7,16 +6,15 @@
 namespace quench::cuda {
 namespace {
 
-// CTAs per SM by register count; stochastic rounding takes more.
+// By registers; stochastic rounding takes more.
 template <class T, class Rounding, bool kWide>
 inline constexpr int kBlocks = sizeof(T) == 4                              ? 2
                                : std::is_same_v<Rounding, NearestRounding> ? 4
                                : kWide                                     ? 3
                                                                            : 2;
 
-// Reads x once and the scales from cache; writes a byte per element to each of `natural` and `transposed` that is not
-// null. kWide: rows of x and of the outputs are aligned to 16, 8 and 16 bytes and whole vectors of 8, 8 and 16
-// elements; columnwise scales are 16-byte aligned.
+// Null outputs are skipped. kWide: rows of x and of the outputs are aligned to 16, 8 and 16 bytes and whole vectors of
+// 8, 8 and 16 elements; columnwise scales are 16-byte aligned.
 template <class T, class Element, class Rounding, bool kWide>
 __global__ __launch_bounds__(kCodeThreads, kBlocks<T, Rounding, kWide>) void cast_tiles_kernel(
     const T* x, std::uint8_t* natural, std::uint8_t* transposed, const float* scale, bool by_column, MatrixBatch shape,

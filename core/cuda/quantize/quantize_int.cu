@@ -1,4 +1,4 @@
-// Integer casts by groups of the last axis (core/ops/quantize/quantize_int.h).
+// Integer casts by groups of the last axis.
 
 #include "core/cuda/quantize/int_scheme.cuh"
 #include "core/cuda/quantize/row_pieces.cuh"
@@ -10,18 +10,17 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 
 struct IntRows {
-  std::int64_t rows, columns, group, groups;  // groups per row
+  std::int64_t rows, columns, group, groups;  // per row
 
   IntRows(const Tensor& x, const IntQuantOptions& options)
       : rows(x.numel() / x.size(-1)),
         columns(x.size(-1)),
         group(options.group_size == 0 ? columns : options.group_size),
         groups(columns / group) {}
-  // Groups and mask bytes are whole vectors, contiguous over the tensor.
+  // Groups and mask bytes are whole vectors.
   [[nodiscard]] bool in_pieces() const { return group % kPiece == 0; }
 };
 
-// Scales and zero points.
 struct Parameters {
   const float* scales;
   const float* zero_points;  // null: 0
@@ -33,7 +32,7 @@ Parameters parameters_of(const Tensor& scales, const Tensor& zero_points) {
   return {scales.data<float>(), zero_points.defined() ? zero_points.data<float>() : nullptr};
 }
 
-// One warp per group. Reads x, writes a scale and, if defined, a zero point.
+// One warp per group.
 template <class T>
 __global__ __launch_bounds__(kThreads) void scales_kernel(const T* x, float* scales, float* zero_points,
                                                           std::int64_t count, std::int64_t group, bool wide,
@@ -95,15 +94,15 @@ bool elements_are_wide(const Element* pointer) {
   return aligned(pointer, kPiece * std::min<std::size_t>(sizeof(Element), 2));
 }
 
-constexpr int kInFlight = 2;  // vectors in flight per thread
+constexpr int kInFlight = 2;  // per thread
 
-// Given scales, groups of whole vectors: reads and writes each element once.
+// Groups of whole vectors.
 template <class In, class Out, class Body>
 __global__ __launch_bounds__(kThreads) void apply_pieces_kernel(const In* x, Out* out, std::uint8_t* mask,
                                                                 std::int64_t count, std::int64_t group_pieces,
                                                                 Parameters parameters, IntScheme scheme) {
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
-  const bool narrow = count <= std::int64_t{0xFFFFFFFF};  // avoids 64-bit division, as expensive as the rest
+  const bool narrow = count <= std::int64_t{0xFFFFFFFF};  // no 64-bit division, as expensive as the rest
   for (std::int64_t first = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; first < count;
        first += kInFlight * step) {
     Piece pieces[kInFlight];
@@ -123,7 +122,7 @@ __global__ __launch_bounds__(kThreads) void apply_pieces_kernel(const In* x, Out
   }
 }
 
-// Fallback for any group size and alignment: eight elements of a row and a mask byte per thread.
+// Any group size and alignment: eight elements of a row and a mask byte per thread.
 template <class In, class Out, class Body>
 __global__ __launch_bounds__(kThreads) void apply_any_kernel(const In* x, Out* out, std::uint8_t* mask, IntRows shape,
                                                              Parameters parameters, IntScheme scheme) {
@@ -168,16 +167,15 @@ void apply(const OpLaunch& launch, const Tensor& x, const Tensor& out, std::uint
          to, mask, shape, parameters, IntScheme(options));
 }
 
-// Groups of kLanes adjacent threads, one vector and one mask byte each, kKept groups at a time. Reads x once, writes
-// out and mask.
+// Groups of kLanes adjacent threads, one vector and mask byte each, kKept groups at a time.
 template <class T, int kLanes>
 __global__ __launch_bounds__(kThreads) void fake_groups_kernel(const T* x, T* out, std::uint8_t* mask,
                                                                std::int64_t pieces, IntScheme scheme) {
-  // Scale computation costs as much as a vector's conversion: each thread does it for one of its shared groups.
+  // Scales cost as much as a vector's conversion: each thread computes those of one shared group.
   constexpr int kKept = kLanes < 4 ? kLanes : 4;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t step = std::int64_t{gridDim.x} * kWarps * 32 * kKept;
-  // Uniform trip count over a warp, for the shuffles.
+  // Warp-uniform trip count for the shuffles.
   for (std::int64_t first = (std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32) * 32 * kKept; first < pieces;
        first += step) {
     PackedPiece<T> kept[kKept] = {};
@@ -228,7 +226,7 @@ __device__ IntParameters parameters_of_row(Extremes<T> own, const IntScheme& sch
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
     if (lane == 0) of_warps[warp] = own;
     __syncthreads();
-    if (warp == 0) {  // one warp; redundant work in the others
+    if (warp == 0) {  // redundant in other warps
       const IntParameters p = scheme.choose(over_lanes<kRowWarps>(of_warps[lane % kRowWarps]));
       if (lane == 0) chosen = p;
     }
@@ -237,14 +235,14 @@ __device__ IntParameters parameters_of_row(Extremes<T> own, const IntScheme& sch
   }
 }
 
-// One group per row, held in registers. Reads x once, writes out and mask.
+// One group per row, in registers.
 template <class T, int kRowThreads, int kKept>
 __global__ __launch_bounds__(kRowBlock<kRowThreads>,
                              kRowBlocks<kRowThreads>) void fake_rows_kernel(const T* x, T* out, std::uint8_t* mask,
                                                                             std::int64_t rows, int columns,
                                                                             IntScheme scheme) {
   const std::int64_t row = row_number<kRowThreads>();
-  if (row >= rows) return;  // exits by whole warps
+  if (row >= rows) return;  // by whole warps
   RowPieces<T, kRowThreads, kKept> kept;
   kept.load(x + row * columns, columns);
   Extremes<T> own = Extremes<T>::none();

@@ -1,4 +1,4 @@
-// Dequantization of all quantization formats.
+// Dequantization of all formats.
 
 #include "core/cuda/quantize/block_scale.cuh"
 
@@ -8,7 +8,7 @@ namespace {
 constexpr int kThreads = 256;
 
 // code / scale, one CTA per row; `count` elements, the last row may be short. Scale at scales[row * row_step], or per
-// column with kByColumn. Reads a byte per element, writes T.
+// column with kByColumn.
 template <class T, class Element, bool kByColumn>
 __global__ __launch_bounds__(kThreads) void divide_by_scales_kernel(const std::uint8_t* payload, const float* scales,
                                                                     T* out, std::int64_t count, std::int64_t rows,
@@ -28,7 +28,7 @@ __global__ __launch_bounds__(kThreads) void divide_by_scales_kernel(const std::u
   }
 }
 
-// code * factor(scale byte), rowwise blocks, eight elements per thread. Reads quantized values and scales, writes T.
+// code * factor(scale byte), rowwise blocks, eight elements per thread.
 template <class T, class Element, int kBlock, class Factor>
 __global__ __launch_bounds__(kThreads) void multiply_blocks_kernel(const std::uint8_t* payload,
                                                                    const std::uint8_t* scales, T* out,
@@ -48,7 +48,7 @@ __global__ __launch_bounds__(kThreads) void multiply_blocks_kernel(const std::ui
   }
 }
 
-// Columnwise blocks: payload [C, R] into [R, C], one thread per block, adjacent columns over a warp.
+// Payload [C, R] into [R, C], one thread per block, adjacent columns over a warp.
 template <class T, class Element, int kBlock, class Factor>
 __global__ __launch_bounds__(kThreads) void multiply_transposed_blocks_kernel(const std::uint8_t* payload,
                                                                               const std::uint8_t* scales, T* out,
@@ -104,7 +104,7 @@ void divide_by_scales(const DequantizeArgs& args, const OpLaunch& launch) {
   const Granularity granularity = args.x.format().granularity;
   const std::uint8_t* payload = bytes_of(args.x.payload());
   T* out = args.out.data<T>();
-  // Tensorwise: any split into rows, for enough CTAs.
+  // Tensorwise: rows of any length, for enough CTAs.
   constexpr std::int64_t kPiece = 8192;
   const std::int64_t count = shape.numel(), columns = granularity == Granularity::tensor ? kPiece : shape.columns;
   const bool wide = aligned(payload, 8) && aligned(out) && columns % kPiece == 0;

@@ -1,4 +1,4 @@
-// Quantize-dequantize to MX or NVFP4: reads x once, writes as much.
+// MX and NVFP4 emulation.
 
 #include "core/cuda/quantize/mx_rounding.cuh"
 #include "core/ops/quantize/round_mx.h"
@@ -9,12 +9,12 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Rowwise: one vector per thread, adjacent threads share a block.
+// Rowwise, one vector per thread; adjacent threads share a block.
 template <class T, class Element, int kBlock, class Scale, class Factor>
 __global__ __launch_bounds__(kThreads) void round_columns_kernel(const T* x, T* out, std::int64_t groups, Scale scale,
                                                                  Factor factor, bool wide) {
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  // Uniform trip count over a warp, for the shuffles.
+  // Warp-uniform trip count for the shuffles.
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x / 32 * 32; first < groups;
        first += stride) {
     const std::int64_t g = first + threadIdx.x % 32;
@@ -25,7 +25,7 @@ __global__ __launch_bounds__(kThreads) void round_columns_kernel(const T* x, T* 
   }
 }
 
-// Columnwise: one thread per 32 rows of kWidth adjacent columns.
+// Columnwise, 32 rows of kWidth adjacent columns per thread.
 template <class T, class Element, int kWidth>
 __global__ __launch_bounds__(kThreads) void round_rows_kernel(const T* x, T* out, MatrixBatch shape,
                                                               std::int64_t strips, std::int64_t parts,

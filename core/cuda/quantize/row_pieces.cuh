@@ -1,16 +1,15 @@
 #pragma once
-// Rows held in registers during the reduction for their scale: one read of memory.
+// Rows in registers during the reduction for their scale.
 
 #include "core/cuda/quantize/quantize_common.cuh"
 
 namespace quench::cuda {
 
-// Threads per CTA for kRowThreads threads per row.
+// For kRowThreads threads per row.
 template <int kRowThreads>
 inline constexpr int kRowBlock = kRowThreads < 128 ? 128 : kRowThreads;
 
-// Row of at most kKept * kThreads whole vectors over kThreads adjacent threads: thread t has vectors t, t + kThreads,
-// ..; zero-filled past the end.
+// At most kKept * kThreads whole vectors: thread t has vectors t, t + kThreads, ..; zero-filled.
 template <class T, int kThreads, int kKept>
 struct RowPieces {
   PackedPiece<T> pieces[kKept];
@@ -26,20 +25,18 @@ struct RowPieces {
   }
 };
 
-// Threads per row, and vectors per thread.
 template <int kRowThreads, int kKeptPieces>
 struct RowPlan {
   static constexpr int kThreads = kRowThreads, kKept = kKeptPieces, kColumns = kThreads * kKept * kPiece;
 };
 
-// Calls body with the first plan that holds a row; false if none does.
+// First plan that holds a row; false if none.
 template <class... Plans, class Body>
 bool with_row_plan(std::int64_t columns, const Body& body) {
   return ((columns <= Plans::kColumns && (body.template operator()<Plans>(), true)) || ...);
 }
 
-// Plans for kernels that read and write rows of T: 64 to 128 bytes in flight per thread. Short rows use one warp,
-// without barriers.
+// Kernels that read and write rows of T: 64 to 128 bytes in flight per thread. Short rows: one warp, no barriers.
 template <class T, class Body>
 bool with_usual_row_plan(std::int64_t columns, const Body& body) {
   if constexpr (sizeof(T) == 2)
@@ -50,11 +47,10 @@ bool with_usual_row_plan(std::int64_t columns, const Body& body) {
                                                                                                              body);
 }
 
-// CTAs per SM at 64 registers per thread; loads of one CTA overlap the work of others.
+// 64 registers per thread; CTAs overlap.
 template <int kRowThreads>
 inline constexpr int kRowBlocks = 1024 / kRowBlock<kRowThreads>;
 
-// Row of a thread, and the grid for all rows.
 template <int kRowThreads>
 __device__ std::int64_t row_number() {
   constexpr int kRows = kRowBlock<kRowThreads> / kRowThreads;

@@ -1,4 +1,3 @@
-// Gradients of trained scales; a group per kLanes lanes.
 
 #include "core/cuda/quantize/quantize_common.cuh"
 #include "core/ops/quantize/scale_gradient.h"
@@ -8,7 +7,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// kLanes adjacent lanes per group, every kLanes-th vector each. Reads w and dvalue once.
+// kLanes adjacent lanes per group, every kLanes-th vector each.
 template <class T, class G, int kLanes>
 __global__ __launch_bounds__(kThreads) void scale_gradient_kernel(const T* w, const G* dvalue, const float* scales,
                                                                   float* out, std::int64_t groups,
@@ -32,7 +31,6 @@ __global__ __launch_bounds__(kThreads) void scale_gradient_kernel(const T* w, co
       }
     }
   }
-  // Collective over the warp.
 #pragma unroll
   for (int offset = kLanes / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, offset);
   if (lane == 0 && group < groups) out[group] = sum * factor;

@@ -1,4 +1,4 @@
-// 2:4 sparsity: four elements, or one tile, per thread.
+// Four elements, or one tile, per thread.
 
 #include "core/cuda/quantize/quantize_common.cuh"
 #include "core/ops/quantize/sparsity_2_4.h"
@@ -14,7 +14,7 @@ inline constexpr Word kMagnitude = static_cast<Word>(~(Word{1} << (8 * sizeof(Wo
 template <class Word>
 inline constexpr int kWordsOfPiece = 16 / static_cast<int>(sizeof(Word));
 
-// 16 bytes per thread, whole groups of four.
+// 16 bytes per thread.
 template <class Word>
 __global__ __launch_bounds__(kThreads) void wide_fours_kernel(const Word* x, Word* out, std::int64_t pieces) {
   constexpr int kBits = 8 * static_cast<int>(sizeof(Word)), kPerWord = 32 / kBits;
@@ -38,7 +38,7 @@ __global__ __launch_bounds__(kThreads) void wide_fours_kernel(const Word* x, Wor
   }
 }
 
-// Unaligned: one group of four per thread.
+// Unaligned fallback.
 template <class Word>
 __global__ __launch_bounds__(kThreads) void fours_kernel(const Word* x, Word* out, std::int64_t fours) {
   const std::int64_t at = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;

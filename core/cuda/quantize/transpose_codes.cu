@@ -1,4 +1,4 @@
-// Byte transpose of quantized values, with the tiles of the float8 casts.
+// Byte transpose, with the tiles of the float8 casts.
 
 #include "core/ops/quantize/transpose_codes.h"
 
@@ -7,7 +7,7 @@
 namespace quench::cuda {
 namespace {
 
-// Loads eight values of a row, or `count` and zeros.
+// Eight values of a row, or `count` and zeros.
 template <bool kWide>
 __device__ uint2 load_codes(const std::uint8_t* from, int count) {
   if constexpr (kWide) return *reinterpret_cast<const uint2*>(from);
@@ -18,7 +18,7 @@ __device__ uint2 load_codes(const std::uint8_t* from, int count) {
   return make_uint2(words[0], words[1]);
 }
 
-// Reads and writes each byte once; kWide: 8 bytes of a row and 16 of a column per access.
+// kWide: 8 bytes of a row and 16 of a column per access.
 template <bool kWide>
 __global__ __launch_bounds__(kCodeThreads) void transpose_codes_kernel(const std::uint8_t* from, std::uint8_t* to,
                                                                        MatrixBatch shape, CodeTiles grid) {

@@ -1,5 +1,4 @@
-// Zero fill by mask (core/ops/quantize/quantize_int.h). Zero bits are rare: the mask is read, the tensor mostly
-// untouched.
+// Zero fill by mask. Zero bits are rare: x is mostly untouched.
 
 #include "core/cuda/quantize/quantize_common.cuh"
 #include "core/ops/quantize/quantize_int.h"
@@ -20,7 +19,7 @@ __device__ void zero_where(T* x, std::uint32_t zeros) {
   }
 }
 
-// Rows are whole mask bytes: bit i is element i of x. `chunks` aligned reads, then the remaining bytes.
+// Rows are whole mask bytes: bit i is element i. `chunks` aligned reads, then the remaining bytes.
 template <class T>
 __global__ __launch_bounds__(kThreads) void zero_masked_kernel(T* x, const std::uint8_t* mask, std::int64_t chunks,
                                                                std::int64_t bytes) {

@@ -1,14 +1,13 @@
 #pragma once
-// Non-overlapped epilogue: scaled accumulators, optionally plus beta * C (wgrad), staged through shared memory for
-// coalesced stores.
+// Non-overlapped epilogue: scaled accumulators (wgrad: plus beta * C), staged in shared memory for coalesced stores.
 
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/sm90/pipeline.cuh"
 
 namespace quench::cuda {
 
-// Dequantization scales of a rowwise-scaled GEMM for one consumer warp: two row scales per thread, column scales in
-// shared memory. Construct early to overlap the loads with the mainloop.
+// Rowwise dequantization scales of a consumer warp: two row scales per thread, column scales in shared memory.
+// Constructed early, the loads overlap the mainloop.
 struct RowColumnScales {
   static constexpr bool kScales = true;
   float rows[2];
@@ -28,7 +27,7 @@ struct RowColumnScales {
       columns[i] = column < s.columns ? column_scales[column] : 1.0f;
     }
   }
-  // Writes the column scales to shared memory at `to`; by all lanes.
+  // Warp collective.
   __device__ void stage_columns(std::uint32_t to) {
     const std::uint32_t lane = threadIdx.x % 32;
 #pragma unroll
@@ -38,7 +37,7 @@ struct RowColumnScales {
     for (float& row : rows) row = __frcp_rn(row);
     __syncwarp();
   }
-  // Scales of the thread's two columns in column block `eight`.
+  // Thread's two columns in column block `eight`.
   static __device__ float2 column_scales(std::uint32_t placed, int eight) {
     float2 result;
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
@@ -51,11 +50,11 @@ struct NoScales {
   static constexpr bool kScales = false;
 };
 
-// Stores a warp's 16x256 accumulators times scales, plus beta * C with kAdds.
+// 16x256 accumulators times scales, plus beta * C with kAdds.
 template <bool kAdds, class C, class EpilogueScales>
 __device__ void store_accumulators(const SharedStorage& shared, const float (&acc)[128], C* c, const ProblemShape& s,
                                    const WorkTile& work, float beta, EpilogueScales scales) {
-  // Rounds after adding beta * C.
+  // One rounding, after beta * C.
   using Kept = std::conditional_t<kAdds, float, C>;
   constexpr int kWidth = kSwizzleBytes / sizeof(Kept), kPiece = 16 / sizeof(Kept), kBlocks = kWidth / 8;
   const int consumer = static_cast<int>(threadIdx.x) / 32 - 4, lane = static_cast<int>(threadIdx.x) % 32;
@@ -118,7 +117,7 @@ __device__ void store_accumulators(const SharedStorage& shared, const float (&ac
   }
 }
 
-// store_accumulators(); only wgrad adds C. Otherwise values are rounded before staging: half the shared-memory traffic.
+// Only wgrad adds C; otherwise values are rounded before staging: half the shared-memory traffic.
 template <GemmKind kKind, class C, class EpilogueScales>
 __device__ void store_epilogue(const SharedStorage& shared, const float (&acc)[128], C* c, const ProblemShape& s,
                                const WorkTile& work, float beta, EpilogueScales scales) {

@@ -1,4 +1,4 @@
-// SM90 grouped GEMMs and grouped wgrad, bf16 operands, f32 accumulators.
+// SM90 grouped GEMMs and wgrad, bf16 operands, f32 accumulators.
 
 #include "core/cuda/sm90/grouped_gemm_bf16.h"
 
@@ -10,7 +10,7 @@
 namespace quench::cuda {
 namespace {
 
-// Epilogue overlapped with the next tile's mainloop; beta = 0 only.
+// Overlapped epilogue; beta = 0 only.
 template <GemmKind kKind, int kCluster>
 __device__ void overlapped_consumer(const SharedStorage& shared, const GroupedOutput& results, const std::int32_t* ends,
                                     const ProblemShape& s, std::uint32_t rank) {

@@ -6,7 +6,7 @@
 
 namespace quench::cuda {
 
-// False, without a launch, for unsupported devices, shapes or alignments, or without sm_90a code.
+// False, without a launch, if unsupported (device, shape, alignment, build).
 [[nodiscard]] bool grouped_gemm_sm90(const OpLaunch& launch, const GroupedGemmArgs& args);
 [[nodiscard]] bool grouped_wgrad_sm90(const OpLaunch& launch, const GroupedWgradArgs& args);
 

@@ -1,8 +1,7 @@
-// SM90 grouped float8 GEMMs with block scaling (DeepSeek-V3): 1x128 activations x 128x128 weights; wgrad 1x128 x 1x128.
+// SM90 grouped float8 GEMMs with block scaling: 1x128 activations x 128x128 weights; wgrad 1x128 x 1x128.
 //
-// One pipeline stage per scale block of K; its partial sums are scaled and promoted to f32 accumulators. A warpgroup
-// holds 64x256 accumulators and 64x128 partial sums: column halves alternate, promotion overlaps the other warpgroup's
-// wgmma.
+// One pipeline stage per scale block of K; its partial sums are scaled and promoted to f32. A warpgroup holds 64x256
+// accumulators and 64x128 partial sums: column halves alternate; promotion overlaps the other warpgroup's wgmma.
 
 #include "core/cuda/sm90/epilogue.cuh"
 #include "core/cuda/sm90/tensor_map.h"
@@ -12,15 +11,15 @@ namespace quench::cuda {
 namespace {
 
 struct BlockScales {
-  const float* rows;           // [blocks,R], or [blocks,M] for wgrad
-  const float* columns;        // [E,float8_blocks(N),blocks], or [blocks,N] for wgrad
+  const float* rows;           // [blocks,R]; wgrad [blocks,M]
+  const float* columns;        // [E,float8_blocks(N),blocks]; wgrad [blocks,N]
   std::int64_t row_groups;     // R or M
-  std::int64_t column_blocks;  // float8_blocks(N); unused for wgrad
+  std::int64_t column_blocks;  // float8_blocks(N)
   std::int64_t blocks;         // along K
 };
 
-// Column scales of the current K block. 128x128: a scalar per column half. kEach (1x128): one per column in shared
-// memory, eight per lane prefetched one block ahead.
+// Column scales of a K block. 128x128: a scalar per column half. kEach (1x128): in shared memory, eight per lane
+// prefetched one block ahead.
 template <bool kEach>
 class ColumnScales {
  public:
@@ -31,7 +30,7 @@ class ColumnScales {
       const std::int64_t column = work.column + 8 * (threadIdx.x % 32);
       from_ = scales.columns + column;
       step_ = s.columns;
-      inside_ = column < s.columns;  // a multiple of 8, as N
+      inside_ = column < s.columns;  // N % 8 == 0
     } else {
       from_ = scales.columns + (work.group * scales.column_blocks + work.column / kFloat8Block) * scales.blocks;
       inside_ = work.column + kFloat8Block < s.columns;  // second half
@@ -48,7 +47,7 @@ class ColumnScales {
       next_[0].y = inside_ ? from_[blocks_ + block] : 0.0f;
     }
   }
-  // Makes the prefetched scales current.
+  // Makes prefetched scales current.
   __device__ void place() {
     if constexpr (kEach) {
       __syncwarp();
@@ -63,7 +62,7 @@ class ColumnScales {
       halves_ = make_float2(next_[0].x, next_[0].y);
     }
   }
-  // Scales of the thread's two columns in column block `eight`.
+  // Thread's two columns in column block `eight`.
   __device__ float2 of(int side, int eight) const {
     if constexpr (kEach) {
       float2 result;
@@ -164,7 +163,7 @@ __global__ __cluster_dims__(kCluster, 1, 1)
       });
 }
 
-// N is a multiple of 8 (16-byte stores); operands are whole quantization blocks.
+// N % 8 == 0 (16-byte stores); whole quantization blocks.
 void check_product(std::string_view op, Device device, const Tensor& c, std::initializer_list<const Tensor*> codes) {
   QUENCH_CHECK_AS(ErrorCode::unsupported, has_sm90_code(device),
                   "{}: blockwise float8 products need compute capability 9.0; {} has {}; recipe.emulate computes them "

@@ -1,8 +1,8 @@
-// SM90 grouped GEMMs of rowwise-scaled float8 operands.
+// SM90 grouped GEMMs of rowwise float8 operands.
 //
-// wgmma keeps about 14 bits of a float8 accumulator. Accumulation::promoted adds partial sums over 256 elements of K to
-// f32 accumulators. A warpgroup holds 64x256 accumulators and 64x128 partial sums: column halves alternate, promotion
-// overlaps the other warpgroup's wgmma.
+// wgmma keeps about 14 bits of a float8 accumulator; promotion adds partial sums over 256 of K to f32 accumulators. A
+// warpgroup holds 64x256 accumulators and 64x128 partial sums: column halves alternate; promotion overlaps the other
+// warpgroup's wgmma.
 
 #include "core/cuda/sm90/epilogue.cuh"
 #include "core/cuda/sm90/mainloop.cuh"
@@ -14,14 +14,14 @@ namespace quench::cuda {
 namespace {
 
 enum class Accumulation { fast, promoted };
-constexpr int kPromoteInterval = 2;  // stages between promotions
+constexpr int kPromoteInterval = 2;  // stages
 
 struct Scales {
-  const float* rows;     // [R], or [E,M] for wgrad
+  const float* rows;     // [R]; wgrad [E,M]
   const float* columns;  // [E,N]
 };
 
-// Promoted (two-level) accumulation, every kPromoteInterval stages.
+// Promoted (two-level) accumulation.
 template <GemmKind kKind, int kCluster>
 __device__ void mainloop_promoted(const SharedStorage& shared, const WorkTile& work, PipelineState& pipe,
                                   float (&acc)[128]) {
@@ -100,7 +100,7 @@ __device__ void consume(const SharedStorage& shared, C* c, const Scales& scales,
   }
 }
 
-// Fast accumulation: registers suffice for the overlapped epilogue.
+// Fast accumulation: enough registers for the overlapped epilogue.
 template <GemmKind kKind, int kCluster>
 __device__ void overlapped_consumer(const SharedStorage& shared, const GroupedOutput& results, const Scales& scales,
                                     const std::int32_t* ends, const ProblemShape& s, std::uint32_t rank) {
@@ -162,7 +162,7 @@ void launch_float8(const OpLaunch& launch, std::int64_t tiles, const CUtensorMap
   });
 }
 
-// TMA requires rows of a multiple of 16 bytes; stores are 8 elements wide.
+// TMA rows: multiples of 16 bytes; stores: 8 elements.
 void check_operands(std::string_view op, Device device, const Tensor& c,
                     std::initializer_list<const Tensor*> operands) {
   QUENCH_CHECK_AS(ErrorCode::unsupported, has_sm90_code(device),
@@ -177,7 +177,6 @@ void check_operands(std::string_view op, Device device, const Tensor& c,
                   c.size(-1));
 }
 
-// Calls body.template operator()<kCluster, kAccumulation>().
 template <class Body>
 void with_accumulation(int cluster, bool fast, const Body& body) {
   if (cluster == 2)

@@ -1,6 +1,5 @@
 // SM90 GEMM with a fused LoRA update: C = A B + U V, as extra K iterations over the rank blocks. Epilogues: plain;
-// SwiGLU, 128 gate and 128 up columns per tile, both in one thread; SwiGLU backward (swiglu_backward_epilogue.cuh),
-// which does not store C.
+// SwiGLU (128 gate and up columns per tile, both in one thread); SwiGLU backward (swiglu_backward_epilogue.cuh).
 
 #include "core/ops/adapters/low_rank_gemm.h"
 
@@ -18,17 +17,16 @@ constexpr int kClusterSize = 2, kMaxBlocks = 4;
 template <bool kMnMajorB>
 using LoraLayout = OperandLayout<kMnMajorB ? GemmKind::dgrad : GemmKind::forward, bfloat16>;
 
-// Outputs: C; C and swiglu(C); or d_gate and d_up in place of C.
+// C; C and swiglu(C); d_gate and d_up in place of C.
 enum class Output { result, gated, gradient };
 
-// A plain tile covers kTileN adjacent columns of C, a SwiGLU tile half of them in each half of C.
+// Plain tile: kTileN adjacent columns; SwiGLU tile: half in each half of C.
 struct Results {
   CUtensorMap c, gated;
   SwigluGradientOutput gradient;
-  int second_half;  // column offset of the tile's second half
+  int second_half;  // column offset of the second half
 };
 
-// Column range, rank range and V of one update block.
 struct UpdateBlock {
   CUtensorMap v;
   int column, end, rank_begin, rank;
@@ -39,7 +37,6 @@ struct UpdateBlocks {
   int count;
 };
 
-// Tile `tile` in the raster order of tile_scheduler.cuh.
 template <Output kOutput>
 __device__ WorkTile lora_work_tile(const ProblemShape& s, int tile, std::uint32_t rank) {
   constexpr int kRaster = kRasterRows / kClusterSize;
@@ -55,7 +52,7 @@ __device__ WorkTile lora_work_tile(const ProblemShape& s, int tile, std::uint32_
   return work;
 }
 
-// Calls body(block, k) for each K iteration of the update blocks that overlap the tile's columns.
+// body(block, k) per K iteration of the update blocks within the tile's columns.
 template <class Body>
 __device__ __forceinline__ void for_update_steps(const UpdateBlocks& update, const WorkTile& work, int second_half,
                                                  int step, const Body& body) {
@@ -69,7 +66,7 @@ __device__ __forceinline__ void for_update_steps(const UpdateBlocks& update, con
   }
 }
 
-// TMA loads of one stage; out-of-bounds elements are 0.
+// Out-of-bounds elements are 0.
 template <bool kMnMajorB>
 __device__ void issue_lora_stage(const SharedStorage& shared, int stage, const CUtensorMap* map_a, int k_a, int row,
                                  const CUtensorMap* map_b, int k_b, int column, int second_half, std::uint32_t rank) {
@@ -115,7 +112,7 @@ __device__ void lora_producer_loop(const SharedStorage& shared, const CUtensorMa
   }
 }
 
-// Slices of the tile, then those of swiglu(C), computed from rounded values.
+// Slices of the tile, then of swiglu(C) from rounded values.
 template <bool kGated>
 using LoraEpilogue = OverlappedEpilogue<kTileSlices + (kGated ? kTileSlices / 2 : 0)>;
 
@@ -185,7 +182,7 @@ __device__ void lora_consumer_loop(const SharedStorage& shared, const Results& r
     }
     for_update_steps(update, work, results.second_half, Layout::kTileK, [&](const UpdateBlock& block, int k) {
       mbarrier_wait(shared.full(pipe.stage), pipe.phase);
-      // Past the block's rank V is 0, and U belongs to another block.
+      // Past the block's rank V is 0 and U another block's.
       const int slices = min(kInstructions, (block.rank - k + Layout::kInstructionK - 1) / Layout::kInstructionK);
 #pragma unroll 1
       for (int i = 0; i < slices; ++i) {
@@ -280,7 +277,7 @@ bool is_supported(const LowRankGemmArgs& args, const OpLaunch& launch) {
          has_sm90_code(launch.device());
 }
 
-// Whole tiles of gate columns only.
+// Whole tiles.
 bool supports_swiglu(const LowRankGemmArgs& args) {
   return args.gated.defined() && args.transpose_b && args.c.size(1) % kTileN == 0 &&
          rows_are_wide<bfloat16>(args.gated.raw_data(), args.gated.size(1), args.gated.size(1));

@@ -1,12 +1,13 @@
 #pragma once
-// Mainloop of the SM90 GEMMs: wgmma from the shared-memory pipeline into f32 register accumulators.
+// wgmma mainloop of the SM90 GEMMs.
 
 #include "core/cuda/sm90/pipeline.cuh"
 
 namespace quench::cuda {
 
-// Accumulates the warpgroup's 64 tile rows (fragment layout: wgmma.cuh). One wgmma group in flight: a stage is released
-// once the next is issued. Calls overlap() after issuing each stage and last() after the final one, during wgmma.
+// f32 accumulators of the warpgroup's 64 rows (fragment layout: wgmma.cuh). One wgmma group in flight: a stage is
+// released once the next is issued. Calls overlap() after issuing each stage and last() after the final one, during
+// wgmma.
 template <GemmKind kKind, class Operand, int kCluster, class Overlap, class Last>
 __device__ __forceinline__ void mainloop(float (&acc)[128], PipelineState& pipe, const SharedStorage& shared,
                                          const WorkTile& work, const Overlap& overlap, const Last& last) {
@@ -38,7 +39,7 @@ __device__ __forceinline__ void mainloop(float (&acc)[128], PipelineState& pipe,
       overlap();
       wgmma_wait<1>();
     } else {
-      // Groups are multiples of kInstructionK; the rest of the box belongs to the next group.
+      // Groups are multiples of kInstructionK; the rest of the box is the next group's.
       for (int i = 0; k + Layout::kInstructionK * i < work.k_extent; ++i) {
         wgmma_fence();
         mma(i);

@@ -1,7 +1,7 @@
 #pragma once
-// bf16 epilogue overlapped with the next tile's mainloop. Each consumer warp packs its 16x256 accumulators to bf16 (64
-// registers), starts the next tile, and after each of its first stages stores a 64-column slice by TMA. Only the
-// packing stalls the tensor cores.
+// bf16 epilogue overlapped with the next tile's mainloop: a consumer warp packs its 16x256 accumulators to bf16 (64
+// registers), then after each of the next tile's first stages stores a 64-column slice by TMA. Only the packing stalls
+// the tensor cores.
 
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/sm90/pipeline.cuh"
@@ -9,27 +9,27 @@
 
 namespace quench::cuda {
 
-// Store slice of a warp: 16 rows x 64 columns, double-buffered.
+// 16 rows x 64 columns, double-buffered.
 inline constexpr int kSliceRows = 16, kSliceColumns = kSwizzleBytes / sizeof(bfloat16), kSliceBuffers = 2;
 inline constexpr int kTileSlices = kTileN / kSliceColumns;
 inline constexpr std::uint32_t kSliceBytes = kSliceRows * kSwizzleBytes,
                                kSliceStorageBytes = kConsumerWarps * kSliceBuffers * kSliceBytes;
 static_assert(smem_bytes(kSliceStorageBytes) <= 227 * 1024);
 
-// Slice buffers of the calling warp.
+// Buffers of the calling warp.
 __device__ inline std::uint32_t epilogue_smem(const SharedStorage& shared) {
   return shared.out + (threadIdx.x / 32 - 4) * kSliceBuffers * kSliceBytes;
 }
 
-// kCount: store steps of a tile.
+// kCount: store steps.
 template <int kCount = kTileSlices>
 struct OverlappedEpilogue {
   static constexpr int kSlicePairs = 16;
   std::uint32_t pairs[kTileSlices * kSlicePairs];  // fragment layout: wgmma.cuh
   int next = kCount;                               // next slice
-  int row = 0, column = 0, end = 0;                // in C: first row of the warp, first column, end of the tile's rows
+  int row = 0, column = 0, end = 0;                // in C: first row, first column, end of the rows
 
-  // Packs a tile; pair(i): accumulators 2 i and 2 i + 1. first_row: row in C of the group's matrix.
+  // pair(i): accumulators 2 i and 2 i + 1. first_row: in C.
   template <class Pair>
   __device__ __forceinline__ void pack(const WorkTile& work, std::int64_t first_row, const Pair& pair) {
 #pragma unroll
@@ -45,7 +45,7 @@ struct OverlappedEpilogue {
   [[nodiscard]] __device__ bool pending() const {
     return next < kCount;
   }
-  // Calls store(slice) for the next slice, a compile-time constant after unrolling (register indexing).
+  // Calls store(slice); slice is constant after unrolling (register indexing).
   template <class Store>
   __device__ __forceinline__ void step(const Store& store) {
     const int slice = next++;
@@ -78,12 +78,12 @@ __device__ __forceinline__ void tma_store_slice(const SharedStorage& shared, int
   if (lane == 0) tma_store_commit();
 }
 
-// Row groups of [R,N], or one matrix per group [E,M,N].
+// [R,N] by row groups, or [E,M,N].
 struct GroupedOutput {
-  CUtensorMap map;  // of C as a matrix
+  CUtensorMap map;  // C as a matrix
   bfloat16* c;
   std::int64_t columns;
-  std::int64_t group_rows;  // rows per group's matrix; 0: row groups
+  std::int64_t group_rows;  // rows per matrix; 0: row groups
 };
 [[nodiscard]] inline GroupedOutput grouped_output(const Tensor& c) {
   const std::int64_t columns = c.size(-1);
@@ -91,7 +91,7 @@ struct GroupedOutput {
           columns, c.rank() == 3 ? c.size(1) : 0};
 }
 
-// TMA store of a full slice; thread stores for a partial one, followed by the next group's rows.
+// TMA for full slices; thread stores for partial ones, which precede the next group's rows.
 template <int kCount>
 __device__ __forceinline__ void store_output_slice(const SharedStorage& shared, const OverlappedEpilogue<kCount>& tile,
                                                    int slice, const GroupedOutput& results) {
@@ -119,7 +119,7 @@ __device__ __forceinline__ void store_output_slice(const SharedStorage& shared, 
   });
 }
 
-// Consumer loop of a warp: compute(work, overlap, last) runs a tile's mainloop, pair(i) yields its accumulators.
+// compute(work, overlap, last) runs a mainloop, pair(i) yields its accumulators.
 template <GemmKind kKind, int kCluster, class Mainloop, class Pair>
 __device__ __forceinline__ void overlapped_consumer_loop(const SharedStorage& shared, const GroupedOutput& results,
                                                          const std::int32_t* ends, const ProblemShape& s,

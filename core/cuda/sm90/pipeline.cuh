@@ -1,10 +1,9 @@
 #pragma once
-// Pipeline and warp specialisation of the persistent SM90 GEMMs (grouped, symmetric, LoRA).
+// Pipeline and warp specialisation of the persistent SM90 GEMMs.
 //
 // One CTA per SM, 384 threads: a producer warp issues TMA loads into a 4-stage mbarrier pipeline; two consumer
-// warpgroups run wgmma, 64 tile rows each. A cluster computes vertically adjacent tiles with B multicast, each CTA
-// issuing its share. Mainloop: mainloop.cuh. Epilogues: epilogue.cuh, overlapped_epilogue.cuh,
-// swiglu_backward_epilogue.cuh.
+// warpgroups run wgmma, 64 rows each (mainloop.cuh, *epilogue.cuh). A cluster computes vertically adjacent tiles with B
+// multicast, each CTA issuing its share.
 
 #include <algorithm>
 
@@ -17,23 +16,22 @@ namespace quench::cuda {
 inline constexpr int kStages = 4, kCtaThreads = 384, kConsumerWarps = 8;
 inline constexpr std::uint32_t kStageBytesA = kTileM * kSwizzleBytes, kStageBytesB = kTileN * kSwizzleBytes;
 inline constexpr std::uint32_t kStageBytes = kStageBytesA + kStageBytesB;
-// TMA box of an MN-major operand: 64 rows of the swizzle width.
+// Box of an MN-major operand: 64 rows.
 inline constexpr std::uint32_t kBoxBytes = 64 * kSwizzleBytes;
-// Epilogue staging per consumer warp: 16 rows, padded against bank conflicts.
+// 16 rows per consumer warp, padded against bank conflicts.
 inline constexpr std::uint32_t kEpilogueRowBytes = kSwizzleBytes + 16, kEpilogueWarpBytes = 16 * kEpilogueRowBytes;
-// Column scales of the tile, per consumer warp.
+// Column scales per consumer warp.
 inline constexpr std::uint32_t kScaleWarpBytes = kTileN * 4;
 inline constexpr std::uint32_t kEpilogueBytes = kConsumerWarps * (kEpilogueWarpBytes + kScaleWarpBytes);
-// Dynamic shared memory with `epilogue_bytes` after the stages; 1,024 bytes of alignment slack.
+// Includes 1,024 bytes of alignment slack.
 [[nodiscard]] constexpr std::size_t smem_bytes(std::uint32_t epilogue_bytes) {
   return kStages * kStageBytes + epilogue_bytes + 1024 + (2 * kStages + kConsumerWarps) * 8;
 }
 inline constexpr std::size_t kSmemBytes = smem_bytes(kEpilogueBytes);
 static_assert(kSmemBytes <= 227 * 1024);
-// Below it a GEMM is bound by reading the weights, and smaller tiles are as fast.
+// Below it GEMMs are bound by reading weights.
 inline constexpr std::int64_t kMinTiledRows = 512;
 
-// Stage index and mbarrier phase.
 struct PipelineState {
   int stage = 0;
   std::uint32_t phase = 0;
@@ -50,7 +48,7 @@ struct SharedStorage {
   __device__ std::uint32_t b(int stage) const { return a(stage) + kStageBytesA; }
   __device__ std::uint32_t full(int stage) const { return barriers + 8 * static_cast<std::uint32_t>(stage); }
   __device__ std::uint32_t empty(int stage) const { return full(stage) + 8 * kStages; }
-  // mbarrier of the calling consumer warp, for its own loads.
+  // mbarrier for the consumer warp's own loads.
   __device__ std::uint32_t fetched() const { return barriers + 8 * (2 * kStages + threadIdx.x / 32 - 4); }
 };
 
@@ -76,7 +74,7 @@ __device__ void issue_stage(const SharedStorage& shared, int stage, const CUtens
   } else {
     load_a(shared.a(stage), at, row);
   }
-  // wgrad: B is one matrix, else a batch.
+  // wgrad: one matrix, else a batch.
   const auto load_b = [&](std::uint32_t to, int x, int y) {
     constexpr auto kAll = static_cast<std::uint16_t>((1 << kCluster) - 1);
     if constexpr (kCluster > 1) {
@@ -102,7 +100,7 @@ __device__ void issue_stage(const SharedStorage& shared, int stage, const CUtens
   }
 }
 
-// Producer warp; lane 0 issues.
+// Lane 0 issues.
 template <GemmKind kKind, class Operand, int kCluster>
 __device__ void producer_loop(const SharedStorage& shared, const CUtensorMap* map_a, const CUtensorMap* map_b,
                               const std::int32_t* ends, const ProblemShape& s, std::uint32_t rank) {
@@ -121,7 +119,7 @@ __device__ void producer_loop(const SharedStorage& shared, const CUtensorMap* ma
   }
 }
 
-// Releases a stage, in every CTA that writes to it.
+// Release in every CTA that writes to the stage.
 template <int kCluster>
 __device__ void consumer_release(const SharedStorage& shared, int stage) {
   const std::uint32_t lane = threadIdx.x % 32;
@@ -132,8 +130,8 @@ __device__ void consumer_release(const SharedStorage& shared, int stage) {
   }
 }
 
-// Warp-specialised kernel body: produce(shared, rank) in the producer warp, consume(shared, rank) in the consumer
-// warpgroups. rank: in the cluster. kBytes: epilogue storage.
+// produce(shared, rank) in the producer warp, consume(shared, rank) in the consumer warpgroups; rank in the cluster.
+// kBytes: epilogue storage.
 template <int kCluster, std::uint32_t kBytes, class Produce, class Consume>
 __device__ void run_warp_specialized(unsigned char* memory, const Produce& produce, const Consume& consume) {
   SharedStorage shared;
@@ -163,14 +161,14 @@ __device__ void run_warp_specialized(unsigned char* memory, const Produce& produ
     warpgroup_reg_alloc<232>();
     consume(shared, rank);
   }
-  // No CTA exits while its cluster may write to its shared memory.
+  // No CTA exits before its cluster's last remote write.
   if constexpr (kCluster > 1) {
     __syncwarp();
     cluster_sync();
   }
 }
 
-// Grouped and symmetric GEMMs, tiles in work_tile() order.
+// Tiles in work_tile() order.
 template <GemmKind kKind, class Operand, int kCluster, std::uint32_t kBytes = kEpilogueBytes, class Consume>
 __device__ void run_persistent_gemm(unsigned char* memory, const CUtensorMap* map_a, const CUtensorMap* map_b,
                                     const std::int32_t* ends, const ProblemShape& s, const Consume& consume) {
@@ -192,13 +190,13 @@ __device__ void run_persistent_gemm(unsigned char* memory, const CUtensorMap* ma
   return static_cast<unsigned>(clusters * cluster);
 }
 
-// Clusters of two multicast B, given rows for both CTAs.
+// Clusters of two, given rows for both CTAs.
 inline constexpr std::int64_t kClusterRows = 2048;
 [[nodiscard]] inline int cluster_size_for(std::int64_t rows, std::int64_t groups) {
   return rows >= kClusterRows * groups ? 2 : 1;
 }
 
-// TMA coordinates are 32-bit.
+// 32-bit TMA coordinates.
 [[nodiscard]] inline bool fits_tma_index(const Tensor& t) {
   return t.size(0) < (std::int64_t{1} << 31) - 2 * kTileN;
 }
@@ -211,7 +209,7 @@ inline constexpr std::int64_t kClusterRows = 2048;
 #endif
 }
 
-// Zeroes the rows of C after the last group. Row size: a multiple of 16 bytes.
+// Rows of C after the last group; row size: a multiple of 16 bytes.
 void zero_tail_rows(const OpLaunch& launch, const Tensor& c, const Tensor& ends);
 
 }  // namespace quench::cuda

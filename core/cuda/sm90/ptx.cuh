@@ -16,14 +16,14 @@ __device__ inline std::uint32_t shared_address(const void* pointer) {
 __device__ inline void mbarrier_init(std::uint32_t barrier, std::uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-// Makes initialised mbarriers visible to the async proxy and to the cluster.
+// For the async proxy and the cluster.
 __device__ inline void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 __device__ inline void mbarrier_arrive(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// Arrives on the mbarrier at the same offset in CTA `rank`.
+// Same offset in CTA `rank`.
 __device__ inline void mbarrier_arrive_remote(std::uint32_t barrier, std::uint32_t rank) {
   asm volatile(
       "{\n"
@@ -34,11 +34,11 @@ __device__ inline void mbarrier_arrive_remote(std::uint32_t barrier, std::uint32
       "r"(rank)
       : "memory");
 }
-// Arrives and adds `bytes` to the phase's transaction count.
+// Adds `bytes` to the phase's transaction count.
 __device__ inline void mbarrier_arrive_expect_tx(std::uint32_t barrier, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// Spins until the phase with this parity completes.
+// Until the phase of this parity completes.
 __device__ inline void mbarrier_wait(std::uint32_t barrier, std::uint32_t phase) {
   asm volatile(
       "{\n"
@@ -58,7 +58,7 @@ __device__ inline void mbarrier_wait(std::uint32_t barrier, std::uint32_t phase)
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-// Cluster barrier with release / acquire; by all threads.
+// Release / acquire; all threads.
 __device__ inline void cluster_sync() {
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n"
@@ -66,7 +66,7 @@ __device__ inline void cluster_sync() {
           : "memory");
 }
 
-// TMA load of a 2-D or 3-D box; zero-filled out of bounds.
+// 2-D or 3-D box; zero-filled out of bounds.
 __device__ inline void tma_load(std::uint32_t shared, const CUtensorMap* map, std::uint32_t barrier, int x, int y) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::
@@ -82,7 +82,7 @@ __device__ inline void tma_load(std::uint32_t shared, const CUtensorMap* map, st
       "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
       : "memory");
 }
-// Multicast to the same offset in every CTA of the mask; each CTA's mbarrier counts the bytes.
+// Same offset in every CTA of the mask; each CTA's mbarrier counts the bytes.
 __device__ inline void tma_load_multicast(std::uint16_t blocks, std::uint32_t shared, const CUtensorMap* map,
                                           std::uint32_t barrier, int x, int y) {
   asm volatile(
@@ -100,11 +100,11 @@ __device__ inline void tma_load_multicast(std::uint16_t blocks, std::uint32_t sh
       : "memory");
 }
 
-// Orders generic-proxy writes to shared memory before later TMA stores.
+// Orders shared-memory writes before later TMA stores.
 __device__ inline void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-// TMA store of a box, clipped to the tensor. Joins the open bulk group.
+// Clipped to the tensor; joins the open bulk group.
 __device__ inline void tma_store(const CUtensorMap* map, std::uint32_t shared, int x, int y) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
                "r"(shared), "r"(x), "r"(y)
@@ -113,13 +113,13 @@ __device__ inline void tma_store(const CUtensorMap* map, std::uint32_t shared, i
 __device__ inline void tma_store_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-// Waits until all but the last kPending bulk groups have read their shared memory.
+// Until all but kPending bulk groups have read shared memory.
 template <int kPending>
 __device__ inline void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
-// stmatrix: four 8x8 b16 matrices in fragment layout; lane 8 i + j addresses row j of matrix i.
+// Four 8x8 b16 matrices in fragment layout; lane 8 i + j addresses row j of matrix i.
 __device__ inline void stmatrix_x4(std::uint32_t shared, std::uint32_t a, std::uint32_t b, std::uint32_t c,
                                    std::uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared::cta.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(a), "r"(b),

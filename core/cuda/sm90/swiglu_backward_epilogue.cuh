@@ -1,6 +1,6 @@
 #pragma once
-// dgrad epilogue with fused SwiGLU backward, overlapped with the next tile's mainloop: stores d_gate and d_up instead
-// of d_out. Each warp loads gate and up of its slice by TMA and overwrites them in place.
+// dgrad epilogue with fused SwiGLU backward, overlapped with the next mainloop: stores d_gate and d_up instead of
+// d_out. A warp loads gate and up of its slice by TMA and overwrites them.
 
 #include "core/cuda/common/mma.cuh"
 #include "core/cuda/common/swiglu_math.cuh"
@@ -8,17 +8,17 @@
 
 namespace quench::cuda {
 
-// Mainloop stages per slice: gate and up load at kFetchStep; the last four compute 16 columns each.
+// Per slice: load at kFetchStep; the last four stages compute 16 columns each.
 inline constexpr int kSliceSteps = 8, kFetchStep = 1, kQuarters = 4, kFirstQuarter = kSliceSteps - kQuarters;
 using SwigluBackwardEpilogue = OverlappedEpilogue<kTileSlices * kSliceSteps>;
 
-// Matrices [M, 2 width], gate columns first.
+// [M, 2 width], gate first.
 struct SwigluGradientOutput {
   CUtensorMap gate_up, dgate_up;
   int width;
 };
 
-// Gradients of two adjacent elements, in place (gate: d_gate, up: d_up); rounds as swiglu_backward().
+// Two adjacent elements, in place; rounds as swiglu_backward().
 __device__ __forceinline__ void swiglu_gradient_pair(std::uint32_t d, std::uint32_t& gate, std::uint32_t& up) {
   const float2 of_result = unpack_pair<bfloat16>(d), g = unpack_pair<bfloat16>(gate), u = unpack_pair<bfloat16>(up);
   const SwigluGradient<2> gradient = swiglu_gradient(Vector<float, 2>{of_result.x, of_result.y},
@@ -27,7 +27,7 @@ __device__ __forceinline__ void swiglu_gradient_pair(std::uint32_t d, std::uint3
   up = pack_pair<bfloat16>(gradient.dup.values[0], gradient.dup.values[1]);
 }
 
-// to = condition ? from : to by predicated moves: a C++ select spills the tile to local memory (dynamic indexing).
+// Predicated moves: a C++ select spills the tile to local memory.
 __device__ __forceinline__ void select_if(bool condition, const std::uint32_t* from, std::uint32_t (&to)[4]) {
   asm("{\n"
       ".reg .pred is;\n"
@@ -41,7 +41,7 @@ __device__ __forceinline__ void select_if(bool condition, const std::uint32_t* f
       : "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]), "r"(static_cast<int>(condition)));
 }
 
-// One step of the calling warp. `phases`: completed load waits.
+// `phases`: completed load waits.
 __device__ __forceinline__ void swiglu_backward_step(const SharedStorage& shared, SwigluBackwardEpilogue& tile,
                                                      std::uint32_t& phases, const SwigluGradientOutput& results) {
   const int step = tile.next++, box = step / kSliceSteps, part = step % kSliceSteps;

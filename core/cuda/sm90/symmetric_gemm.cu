@@ -1,5 +1,5 @@
-// Batched symmetric GEMM (Muon's Gram matrices). SM90: persistent kernel over 256x256 tiles up to the diagonal, those
-// below it also stored transposed. Other devices: full GEMM.
+// Batched symmetric GEMM (Muon's Gram matrices). SM90: persistent kernel over 256x256 tiles of the lower triangle,
+// mirrored on store. Else: full GEMM.
 
 #include "core/ops/optimizer/symmetric_gemm.h"
 
@@ -11,12 +11,12 @@
 namespace quench::cuda {
 namespace {
 
-constexpr int kClusterSize = 2;  // CTAs per cluster; 2 x 128 rows make square tiles
+constexpr int kClusterSize = 2;  // 2 x 128 rows: square tiles
 constexpr int kSliceColumns = kSwizzleBytes / static_cast<int>(sizeof(bfloat16));
 
 struct SymmetricEpilogue {
-  const bfloat16* addend;  // [E,N,N]; null: none
-  const float* scales;     // one per matrix; null: 1
+  const bfloat16* addend;  // [E,N,N], optional
+  const float* scales;     // per matrix, optional
   float alpha, beta, diagonal;
 };
 
@@ -26,7 +26,7 @@ __device__ std::uint32_t load_word(std::uint32_t from) {
   return word;
 }
 
-// Calls body(smem, row, column) for each 16-byte chunk of a warp's 16x64 slice; coalesced.
+// body(smem, row, column) per 16-byte chunk of a 16x64 slice; coalesced.
 template <class Body>
 __device__ void for_chunks(std::uint32_t out, const ProblemShape& s, const WorkTile& work, std::int64_t first_row,
                            std::int64_t first, const Body& body) {
@@ -41,7 +41,7 @@ __device__ void for_chunks(std::uint32_t out, const ProblemShape& s, const WorkT
   }
 }
 
-// Stores a warp's transposed 16x64 slice above the diagonal: two columns per lane, 32 bytes each.
+// 16x64 slice, transposed: two columns per lane, 32 bytes each.
 __device__ void store_transposed(std::uint32_t out, bfloat16* c, const ProblemShape& s, const WorkTile& work,
                                  std::int64_t first_row, std::int64_t first) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -66,7 +66,7 @@ __device__ void store_transposed(std::uint32_t out, bfloat16* c, const ProblemSh
   }
 }
 
-// L2 prefetch of a warp's addend during the mainloop: two 128-byte lines per lane.
+// During the mainloop, two 128-byte lines per lane.
 __device__ void prefetch_addend(const ProblemShape& s, const WorkTile& work, const SymmetricEpilogue& params) {
   if (params.addend == nullptr) return;
   const int consumer = static_cast<int>(threadIdx.x) / 32 - 4, lane = static_cast<int>(threadIdx.x) % 32;
@@ -80,7 +80,7 @@ __device__ void prefetch_addend(const ProblemShape& s, const WorkTile& work, con
   }
 }
 
-// Epilogue of a warp, 64 columns at a time; the addend shares the staging memory.
+// 64 columns at a time; the addend shares the staging memory.
 __device__ void store_symmetric(const SharedStorage& shared, const float (&acc)[128], bfloat16* batch,
                                 const ProblemShape& s, const WorkTile& work, const SymmetricEpilogue& params) {
   const int consumer = static_cast<int>(threadIdx.x) / 32 - 4, lane = static_cast<int>(threadIdx.x) % 32;

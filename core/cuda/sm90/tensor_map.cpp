@@ -7,7 +7,7 @@ namespace {
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
 
-// Resolved at run time: the binary starts without a driver.
+// At run time: the binary starts without a driver.
 Encode find_encode() {
   constexpr unsigned kApiVersion = 12000;
   void* entry = nullptr;

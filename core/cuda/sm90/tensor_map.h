@@ -10,9 +10,9 @@
 
 namespace quench::cuda {
 
-// Descriptor of a contiguous bf16 or float8 tensor [rows, columns] or [batch, rows, columns]: 128-byte swizzle, boxes
-// of box_rows x box_columns. Rows: multiples of 16 bytes; box_columns: 128 bytes. Coordinates: column, row, batch.
-// Throws unsupported without cuTensorMapEncodeTiled.
+// Contiguous bf16 or float8 tensor [rows, columns] or [batch, rows, columns]: 128-byte swizzle, boxes of box_rows x
+// box_columns (128 bytes); rows: multiples of 16 bytes. Coordinates: column, row, batch. Throws unsupported without
+// cuTensorMapEncodeTiled.
 [[nodiscard]] CUtensorMap make_tensor_map(const Tensor& tensor, int box_rows, int box_columns);
 
 }  // namespace quench::cuda

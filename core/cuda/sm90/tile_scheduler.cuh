@@ -1,6 +1,6 @@
 #pragma once
-// Tile scheduler of the persistent SM90 GEMMs (grouped, symmetric, LoRA): tiles from the group ends on the device,
-// without host synchronisation. Raster order: kRasterRows tile rows of a group's C, then the next column, for L2 reuse.
+// Tile scheduler of the persistent SM90 GEMMs, from group ends on the device. Raster order: kRasterRows tile rows of a
+// group, then the next column, for L2 reuse.
 
 #include <cstdint>
 #include <type_traits>
@@ -12,44 +12,43 @@ namespace quench::cuda {
 
 // CTA tile; a cluster computes a column of them.
 inline constexpr int kTileM = 128, kTileN = 256, kRasterRows = 12;
-// Shared-memory tile row: width of the 128-byte swizzle.
 inline constexpr std::uint32_t kSwizzleBytes = 128;
 
-// GEMM variants; symmetric ones compute 256x256 tiles up to the diagonal (symmetric_gemm.cu).
+// Symmetric: 256x256 tiles up to the diagonal (symmetric_gemm.cu).
 enum class GemmKind { forward, dgrad, wgrad, symmetric, symmetric_mn_major };
 
 template <GemmKind kKind>
 inline constexpr bool kIsSymmetric = kKind == GemmKind::symmetric || kKind == GemmKind::symmetric_mn_major;
 
-// Shared-memory operand layout. MN-major: K is not the contiguous axis; float8 wgmma requires K-major.
+// MN-major: K is not contiguous; float8 wgmma requires K-major.
 template <GemmKind kKind, class Operand>
 struct OperandLayout {
   static constexpr bool kFloat8 = std::is_same_v<Operand, E4m3>;
   static constexpr bool kMnMajorA = !kFloat8 && (kKind == GemmKind::wgrad || kKind == GemmKind::symmetric_mn_major);
   static constexpr bool kMnMajorB = !kFloat8 && kKind != GemmKind::forward && kKind != GemmKind::symmetric;
-  // K per pipeline stage and per wgmma.
+  // Per pipeline stage and wgmma.
   static constexpr int kTileK = kFloat8 ? 128 : 64, kInstructionK = kTileK / 4;
-  // Byte offset between consecutive wgmma of a stage.
+  // Bytes between a stage's wgmma.
   static constexpr std::uint32_t kStepA = kMnMajorA ? 16 * kSwizzleBytes : 32,
                                  kStepB = kMnMajorB ? 16 * kSwizzleBytes : 32;
 };
 
 struct ProblemShape {
-  // tiles_m: cluster tiles per group (wgrad, symmetric). Symmetric: one group per matrix.
+  // tiles_m: cluster tiles per group (wgrad, symmetric). Symmetric: a group per matrix.
   int groups, tiles_m, tiles_n;
-  std::int64_t rows, columns, k;  // of C (wgrad, symmetric: per group); k: unused for wgrad
+  std::int64_t rows, columns, k;  // C (wgrad, symmetric: per group); k: not wgrad
 };
 
 struct WorkTile {
   int group = -1;        // -1: no tile left
-  std::int64_t row = 0;  // first row of the tile in C (wgrad: in the group's C)
+  std::int64_t row = 0;  // first in C (wgrad: in the group's C)
   std::int64_t end = 0;  // end of the group's rows
   std::int64_t column = 0;
   std::int64_t k_begin = 0;
   std::int64_t k_extent = 0;
 };
 
-// Work tile of one CTA of a cluster for tile index `tile`. By all lanes of a warp.
+// Warp collective: the CTA's tile for index `tile`.
 template <GemmKind kKind, int kCluster>
 requires(!kIsSymmetric<kKind>) __device__ WorkTile
     work_tile(const std::int32_t* ends, const ProblemShape& s, int tile, std::uint32_t rank) {

@@ -1,8 +1,8 @@
 #pragma once
-// wgmma wrappers: 64-row warpgroup MMA, shared-memory operands (PTX ISA 8.x, wgmma.mma_async).
+// wgmma wrappers: 64-row warpgroup MMA, operands in shared memory (PTX ISA 8.x).
 //
-// Accumulator fragment: of row 16 (t / 32) + t % 32 / 4, thread t holds columns 8 j + 2 (t % 4) (+ 1) in d[4 j]
-// (d[4 j + 1]); of row + 8 the same columns in d[4 j + 2], d[4 j + 3].
+// Accumulators: of row 16 (t / 32) + t % 32 / 4, thread t holds columns 8 j + 2 (t % 4) (+ 1) in d[4 j] (d[4 j + 1]);
+// of row + 8 the same columns in d[4 j + 2], d[4 j + 3].
 
 #include <cstdint>
 
@@ -12,8 +12,8 @@
 
 namespace quench::cuda {
 
-// Shared-memory matrix descriptor, 128-byte swizzle (1,024-byte atoms of 8 rows). block_bytes: stride between 64-row or
-// 64-column blocks of an MN-major operand; ignored for K-major.
+// 128-byte swizzle (1,024-byte atoms of 8 rows). block_bytes: stride of an MN-major operand's 64-row or 64-column
+// blocks; ignored for K-major.
 __device__ inline std::uint64_t smem_descriptor(std::uint32_t shared, std::uint32_t block_bytes) {
   constexpr std::uint64_t kPattern = 1024 >> 4, kSwizzle128 = 1;
   return static_cast<std::uint64_t>((shared & 0x3FFFFu) >> 4) | static_cast<std::uint64_t>(block_bytes >> 4) << 16 |
@@ -30,14 +30,14 @@ __device__ inline void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
-// Waits until at most kPending wgmma groups are in flight.
+// Until at most kPending groups are in flight.
 template <int kPending>
 __device__ inline void wgmma_wait() {
 #ifdef QUENCH_HAS_WGMMA
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 #endif
 }
-// Compiler fence: accumulator reads stay after the preceding wgmma_wait, writes before the next wgmma_fence.
+// Compiler fence: accumulator reads stay after wgmma_wait, writes before the next wgmma_fence.
 template <int kCount>
 __device__ inline void wgmma_fence_operand(float (&d)[kCount]) {
 #pragma unroll
@@ -62,7 +62,7 @@ __device__ inline void wgmma_fence_operand(float (&d)[kCount]) {
   "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-// d = a * b (+ d with `add`), m64n256k16, bf16 operands, f32 accumulators.
+// d = a * b (+ d with `add`), f32 accumulators.
 template <bool kMnMajorA, bool kMnMajorB>
 __device__ inline void wgmma_m64n256k16_bf16(float (&d)[128], std::uint64_t a, std::uint64_t b, bool add) {
 #ifdef QUENCH_HAS_WGMMA
@@ -78,7 +78,7 @@ __device__ inline void wgmma_m64n256k16_bf16(float (&d)[128], std::uint64_t a, s
 #endif
 }
 
-// e4m3 operands, both K-major. The accumulator keeps about 14 bits.
+// K-major. The accumulator keeps about 14 bits.
 __device__ inline void wgmma_m64k32_e4m3(float (&d)[128], std::uint64_t a, std::uint64_t b, bool add) {
 #ifdef QUENCH_HAS_WGMMA
   asm volatile(

@@ -11,7 +11,7 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr unsigned kPart = 4096;  // row elements per CTA, about
+constexpr unsigned kPart = 4096;  // elements per CTA, about
 
 using Key = unsigned long long;
 
@@ -22,17 +22,16 @@ struct SmallerIndex {
   __device__ unsigned operator()(unsigned a, unsigned b) const { return a < b ? a : b; }
 };
 
-// Order-preserving key: larger for larger values, then for smaller indices; 0 is the identity.
+// Order-preserving: larger values, then smaller indices; 0 is the identity.
 __device__ Key key_of(float value, std::uint32_t index) {
   const std::uint32_t bits = __float_as_uint(value + 0.0f);  // maps -0 to 0
   const std::uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
   return Key{ordered} << 32 | ~index;
 }
 
-// Partial result of a row.
 struct Found {
   Key best;
-  unsigned nonfinite;  // index of the first non-finite value, or kNone
+  unsigned nonfinite;  // first, or kNone
 };
 constexpr unsigned kNone = ~0u;
 
@@ -43,7 +42,7 @@ __device__ Found block_found(Found mine) {
           block_reduce<kThreads>(mine.nonfinite, kNone, nonfinite, SmallerIndex())};
 }
 
-// Grid: part of a row, row. Reads x once.
+// Grid: part of a row, row.
 template <class T>
 __global__ __launch_bounds__(kThreads) void argmax_kernel(const T* x, std::uint32_t columns, bool wide, Found* found) {
   pdl_sync();

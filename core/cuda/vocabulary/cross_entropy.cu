@@ -1,9 +1,7 @@
-// Fused cross-entropy forward and backward.
-//
-// A row of f32 logits (513 KB for a vocabulary of 128,256) exceeds an SM, and the rows in flight exceed L2. A cluster
-// of up to eight CTAs shares a row, read once into up to ten 16-byte vectors per thread, and reduces maximum and sum
-// through distributed shared memory. Two CTAs per SM overlap reads and writes. Longer or unaligned rows are read twice.
-// Long bf16 rows: cross_entropy_stream.cu.
+// Fused cross-entropy. A row of f32 logits (513 KB for 128,256 tokens) exceeds an SM, rows in flight exceed L2: a
+// cluster of up to eight CTAs shares a row, read once into up to ten 16-byte vectors per thread, reduced through
+// distributed shared memory; two CTAs per SM overlap reads and writes. Longer or unaligned rows are read twice; long
+// bf16 rows: cross_entropy_stream.cu.
 
 #include "core/ops/cross_entropy.h"
 
@@ -15,12 +13,11 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int kMaxCluster = 8;    // portable cluster size
-constexpr int kFewVectors = 8;    // 16-byte vectors per thread
+constexpr int kMaxCluster = 8;    // portable
+constexpr int kFewVectors = 8;    // 16-byte, per thread
 constexpr int kMostVectors = 10;  // for the longest rows
 
-// Reads logits and writes gradients once: 6 bytes per element for f32 and bf16, 4 for bf16. One cluster per row; at
-// most kThreads * kVectors vectors per CTA.
+// 6 bytes per element for f32 and bf16, 4 for bf16. One cluster per row; at most kThreads * kVectors vectors per CTA.
 template <class T, class G, int kVectors>
 __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G> args) {
   constexpr int kWidth = kVectorWidth<T>;
@@ -28,7 +25,7 @@ __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G
   const cg::cluster_group cluster = cg::this_cluster();
   const unsigned blocks = cluster.num_blocks(), rank = cluster.block_rank();
   __shared__ float scratch[33];
-  __shared__ float2 share;  // this CTA's maximum logit and sum of exponentials
+  __shared__ float2 share;  // CTA's maximum logit and sum of exponentials
 
   const std::int64_t row = blockIdx.x / blocks;
   const T* logits = args.logits + row * args.vocab;
@@ -37,7 +34,7 @@ __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G
   const int begin = static_cast<int>(rank * kThreads + threadIdx.x), step = static_cast<int>(blocks * kThreads);
   const bool first = rank == 0 && threadIdx.x == 0;
   const std::int32_t label = args.labels[row];
-  if (label == kIgnoreLabel) {  // uniform over the cluster: no barrier pending
+  if (label == kIgnoreLabel) {  // uniform over the cluster
     if (first) args.losses[row] = 0.0f;
     if (gradients != nullptr)
       for (int v = begin; v < end; v += step) store_values(gradients, v, Vector<float, kWidth>{});
@@ -81,10 +78,10 @@ __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G
   cluster.sync();
   const unsigned lane = threadIdx.x % 32;
   const float2 other = lane < blocks ? *cluster.map_shared_rank(&share, lane) : make_float2(-INFINITY, 0.0f);
-  cluster.barrier_arrive();  // CTAs stay resident until all have read their shared memory
+  cluster.barrier_arrive();  // CTAs stay resident until all have read
   const float row_largest = warp_reduce(other.x, LargestNumber());
   float row_sum = warp_reduce(other.y * expf(other.x - row_largest), Sum());
-  if (!label_exists) row_sum = __int_as_float(0x7FC00000);  // NaN loss for an invalid label
+  if (!label_exists) row_sum = __int_as_float(0x7FC00000);  // invalid label: NaN
   if (first) args.losses[row] = logf(row_sum) + (row_largest - label_logit);
 
   if (gradients != nullptr) {
@@ -104,7 +101,7 @@ __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G
   cluster.barrier_wait();
 }
 
-// Fallback for any length and alignment, one CTA per row, read twice.
+// Any length and alignment, one CTA per row, read twice.
 template <class T, class G, bool kWide>
 __global__ __launch_bounds__(kThreads) void two_pass_loss_kernel(LossRows<T, G> args) {
   constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
@@ -147,7 +144,7 @@ __global__ __launch_bounds__(kThreads) void two_pass_loss_kernel(LossRows<T, G> 
     }
     const float row_largest = block_reduce<kThreads>(largest, -INFINITY, scratch, LargestNumber());
     float row_sum = block_reduce<kThreads>(sum * expf(largest - row_largest), 0.0f, scratch, Sum());
-    if (!label_exists) row_sum = __int_as_float(0x7FC00000);  // NaN loss for an invalid label
+    if (!label_exists) row_sum = __int_as_float(0x7FC00000);  // invalid label: NaN
     if (threadIdx.x == 0) args.losses[row] = logf(row_sum) + (row_largest - label_logit);
     if (gradients == nullptr) continue;
     const float factor = args.scale / row_sum;

@@ -1,5 +1,5 @@
 #pragma once
-// Shared by the cross-entropy kernels: operands and softmax terms.
+// Operands and softmax terms of cross-entropy kernels.
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
@@ -21,8 +21,7 @@ struct LargestNumber {  // ignores NaN, which the sum propagates
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-// e^x for x <= 0. f32 logits: within 2 ulp. bf16 logits: bare ex2 on a rounded argument, relative error |x| 2^-23,
-// negligible in the sum.
+// e^x for x <= 0. f32 logits: within 2 ulp. bf16 logits: ex2 on a rounded argument, relative error |x| 2^-23.
 template <class T>
 __device__ inline float exp_term(float x) {
   if constexpr (sizeof(T) == 4) {
@@ -34,17 +33,17 @@ __device__ inline float exp_term(float x) {
   }
 }
 
-// Softmax shift; 0 for a maximum of -inf, which would give NaN.
+// Softmax shift; 0 for -inf, which would give NaN.
 __device__ inline float shift_of(float largest) {
   return largest == -INFINITY ? 0.0f : largest;
 }
 
-// Gradients of one vector from its terms e^(logit - shift); terms * factor = scale * softmax.
+// terms (e^(logit - shift)) * factor = scale * softmax.
 template <class G, int N>
 __device__ inline void store_gradients(G* row, std::int64_t piece, Vector<float, N> terms, float factor, float scale,
                                        std::int32_t label) {
   const std::int64_t at = label - piece * N;
-  if (at >= 0 && at < N) {  // true in one thread of the row
+  if (at >= 0 && at < N) {  // one thread of the row
 #pragma unroll
     for (int j = 0; j < N; ++j) terms[j] = fmaf(terms[j], factor, at == j ? -scale : -0.0f);
   } else {
@@ -54,7 +53,7 @@ __device__ inline void store_gradients(G* row, std::int64_t piece, Vector<float,
   store_values(row, piece, terms);
 }
 
-// Long, 16-byte aligned bf16 rows. False, with nothing launched, if unsupported.
+// False, with nothing launched, if unsupported.
 [[nodiscard]] bool stream_loss(const OpLaunch& launch, const LossRows<bfloat16, float>& args);
 [[nodiscard]] bool stream_loss(const OpLaunch& launch, const LossRows<bfloat16, bfloat16>& args);
 

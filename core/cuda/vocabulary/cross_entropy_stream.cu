@@ -1,8 +1,6 @@
-// Fused cross-entropy forward and backward for long rows of bf16 logits.
-//
-// Persistent clusters, one row at a time; cp.async prefetches the next row, so that HBM stays busy during the
-// reductions. Two CTAs per SM fill each other's stalls. A thread reads only its own copies. One cluster barrier per
-// row: each warp sums against its own maximum and sends both to every CTA.
+// Cross-entropy for long bf16 rows. Persistent clusters, one row at a time; cp.async prefetches the next row, so HBM
+// stays busy during reductions; two CTAs per SM. A thread reads only its own copies. One cluster barrier per row: each
+// warp sums against its own maximum and sends both to every CTA.
 
 #include <cooperative_groups.h>
 #include <cuda_pipeline.h>
@@ -20,30 +18,30 @@ namespace {
 using T = bfloat16;
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
-constexpr int kStages = 2;           // rows in shared memory
-constexpr unsigned kMaxCluster = 8;  // portable cluster size
-constexpr int kFewestVectors = 4;    // 16-byte vectors per thread
-constexpr int kMostVectors = 6;      // limit for two CTAs per SM
+constexpr int kStages = 2;           // rows
+constexpr unsigned kMaxCluster = 8;  // portable
+constexpr int kFewestVectors = 4;    // 16-byte, per thread
+constexpr int kMostVectors = 6;      // two CTAs per SM
 constexpr std::size_t kDevices = 16;
 
-// bf16x2 maximum; ignores NaN.
+// Ignores NaN.
 __device__ inline std::uint32_t larger_numbers(std::uint32_t a, std::uint32_t b) {
   std::uint32_t result;
   asm("max.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
   return result;
 }
 
-// Cluster reduction by mbarrier: every warp sends 8 bytes to every CTA; the label's logit goes to the first CTA. Two
-// boxes suffice: a sender has received the previous row, so every warp has read the row before that.
+// Cluster reduction by mbarrier: every warp sends 8 bytes to every CTA, the label's logit to the first. Two boxes
+// suffice: a sender has received the previous row, so every warp has read the one before.
 class Exchange {
  public:
   struct Box {
     float2 of_warps[kMaxCluster * kWarps];
-    float2 of_label;  // the label's logit; first CTA only
+    float2 of_label;  // label's logit; first CTA
     std::uint64_t barrier;
   };
 
-  // Collective over the cluster; requires a cluster sync before the first send.
+  // Cluster collective; cluster sync before the first send.
   __device__ Exchange(Box (&boxes)[2], unsigned blocks, unsigned rank)
       : boxes_(boxes), blocks_(blocks), rank_(rank), bytes_((blocks * kWarps + (rank == 0 ? 1 : 0)) * sizeof(float2)) {
     if (threadIdx.x != 0) return;
@@ -54,18 +52,18 @@ class Exchange {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
 
-  // Collective over the warp.
+  // Warp collective.
   __device__ void send(float largest, float sum) {
     const unsigned lane = threadIdx.x % 32;
     Box& box = boxes_[rows_ % 2];
     if (lane < blocks_) push(box, box.of_warps[rank_ * kWarps + threadIdx.x / 32], make_float2(largest, sum), lane);
   }
-  // By one thread of the cluster.
+  // One thread of the cluster.
   __device__ void send_label(float logit) {
     Box& box = boxes_[rows_ % 2];
     push(box, box.of_label, make_float2(logit, 0.0f), 0);
   }
-  // Waits for all messages of a row and advances to the next.
+  // All messages of a row.
   __device__ const Box& receive() {
     Box& box = boxes_[rows_ % 2];
     std::uint32_t done = 0;
@@ -92,7 +90,7 @@ class Exchange {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&box.barrier)), "r"(bytes_)
                  : "memory");
   }
-  // st.async to the same shared-memory offset in CTA `rank`.
+  // st.async to the same offset in CTA `rank`.
   __device__ static void push(Box& box, float2& place, float2 value, unsigned rank) {
     const std::uint64_t bits = std::uint64_t{__float_as_uint(value.x)} | std::uint64_t{__float_as_uint(value.y)} << 32;
     asm volatile(
@@ -108,12 +106,11 @@ class Exchange {
 
   Box (&boxes_)[2];
   unsigned blocks_, rank_;
-  std::uint32_t bytes_;     // expected per row
+  std::uint32_t bytes_;     // per row
   std::uint32_t rows_ = 0;  // completed
 };
 
-// Reads logits and writes gradients once: 6 or 4 bytes per element. Rows strided by the cluster count; only a thread's
-// last vector may be absent.
+// 6 or 4 bytes per element. Rows strided by the cluster count; only a thread's last vector may be absent.
 template <class G, int kVectors>
 __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid_constant__ LossRows<T, G> args) {
   constexpr int kWidth = kVectorWidth<T>;
@@ -128,7 +125,7 @@ __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid
   const std::int64_t clusters = gridDim.x / static_cast<unsigned>(blocks);
   const auto exists = [last_exists](int k) { return k < kVectors - 1 || last_exists; };
 
-  // Empty cp.async group past the last row and for ignored labels, so that group counts match.
+  // Empty cp.async groups past the last row and for ignored labels keep counts equal.
   const auto fetch = [&](std::int64_t row, std::int32_t label, int stage) {
     if (row < args.rows && label != kIgnoreLabel) {
       const auto* logits = reinterpret_cast<const Packed<T>*>(args.logits + row * args.vocab) + begin;
@@ -147,10 +144,10 @@ __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid
   int stage = 0;
   fetch(row, label, stage);
   Exchange exchange(boxes, static_cast<unsigned>(blocks), static_cast<unsigned>(rank));
-  cluster.sync();  // shared memory of the cluster initialized
+  cluster.sync();  // initialized
   for (; row < args.rows; row += clusters, stage ^= 1) {
     const std::int32_t own_label = label;
-    fetch(row + clusters, next_label, stage ^ 1);  // the stage is free: this thread has consumed it
+    fetch(row + clusters, next_label, stage ^ 1);  // stage consumed by this thread
     label = next_label;
     next_label = label_of(row + 2 * clusters);
     G* gradients = args.dlogits != nullptr ? args.dlogits + row * args.vocab : nullptr;
@@ -164,7 +161,7 @@ __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid
     const bool label_exists = own_label >= 0 && own_label < args.vocab;
     __pipeline_wait_prior(kStages - 1);
     const Packed<T>* const slots = memory + stage * kVectors * kThreads + thread;
-    // From shared memory: in-place gradients may overwrite the logits once the exchange completes.
+    // From shared memory: in-place gradients may overwrite logits after the exchange.
     const int label_piece = label_exists ? own_label / kWidth : 0;
     if (label_piece % step == begin)
       exchange.send_label(
@@ -206,7 +203,7 @@ __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid
     for (int i = 0; i < kShares; ++i)
       if (32 * i < blocks * kWarps) row_sum += shares[i].y * expf(shares[i].x - row_largest);
     row_sum = warp_reduce(row_sum, Sum());
-    if (!label_exists) row_sum = __int_as_float(0x7FC00000);  // NaN loss for an invalid label
+    if (!label_exists) row_sum = __int_as_float(0x7FC00000);  // invalid label: NaN
     if (first) args.losses[row] = logf(row_sum) + (row_largest - box.of_label.x);
 
     if (gradients == nullptr) continue;
@@ -236,7 +233,7 @@ bool launch_streamed(const OpLaunch& launch, const LossRows<T, G>& args, unsigne
   config.stream = launch.stream();
   config.attrs = &attribute;
   config.numAttrs = 1;
-  // Resident clusters per device plus one; 0: unknown.
+  // Resident clusters plus one; 0: unknown.
   static std::array<std::array<std::atomic<int>, kMaxCluster + 1>, kDevices> known{};
   std::atomic<int>& held = known.at(static_cast<std::size_t>(launch.device().index)).at(cluster);
   if (held.load(std::memory_order_relaxed) == 0) {
@@ -255,8 +252,7 @@ bool launch_streamed(const OpLaunch& launch, const LossRows<T, G>& args, unsigne
   return true;
 }
 
-// Smallest cluster whose CTAs hold two rows, for the most clusters in flight. Depends on the row length alone, and so
-// does the summation order.
+// Smallest cluster whose CTAs hold two rows. Depends on the row length alone, as the summation order does.
 template <class G>
 bool stream(const OpLaunch& launch, const LossRows<T, G>& args) {
   const std::int64_t pieces = args.vocab / kVectorWidth<T>;

@@ -12,8 +12,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Row gather in vectors of Piece, `columns` per row. Memory bound. Ids are not validated on the host: one outside the
-// table gives a NaN row, caught by the non-finite loss check.
+// Row gather, `columns` vectors per row. Ids outside the table give NaN rows, caught by the non-finite loss check.
 template <class Piece>
 __global__ __launch_bounds__(kThreads) void gather_rows_kernel(const Piece* table, std::int64_t table_rows,
                                                                const std::int32_t* ids, Piece* out, std::int64_t rows,

@@ -1,5 +1,5 @@
-// Deterministic embedding gradient: a stable sort of (id, position) makes each id a run, summed in order by one thread
-// per column. No atomics.
+// Deterministic embedding gradient, no atomics: a stable sort of (id, position) makes each id a run, summed in order by
+// one thread per column.
 
 #include <algorithm>
 #include <bit>
@@ -13,12 +13,12 @@ namespace quench::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-// Longer runs have a separate kernel: a frequent id would occupy few threads.
+// Separate kernel: a frequent id would occupy few threads.
 constexpr int kLongRun = 64;
-constexpr int kBatch = 32;  // rows in flight; a warp's lanes hold their positions
+constexpr int kBatch = 32;  // rows in flight, positions in a warp's lanes
 
 struct Runs {
-  const std::uint32_t* ids;       // ascending; ids outside the table are last, as `table_rows`
+  const std::uint32_t* ids;       // ascending; outside the table: last, as `table_rows`
   const std::int32_t* positions;  // ascending within an id
   std::int64_t count;
   std::uint32_t table_rows;
@@ -28,13 +28,12 @@ __global__ void number_positions_kernel(const std::int32_t* ids, std::int64_t co
                                         std::uint32_t* keys, std::int32_t* positions) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= count) return;
-  const auto id = static_cast<std::uint32_t>(ids[i]);  // negative ids wrap to large ones
+  const auto id = static_cast<std::uint32_t>(ids[i]);  // negative ids wrap
   keys[i] = id < table_rows ? id : table_rows;
   positions[i] = static_cast<std::int32_t>(i);
 }
 
-// Runs of at most kLongRun rows: one CTA per sorted position, idle unless a run starts there. Reads dout once, updates
-// the occurring rows of dtable.
+// At most kLongRun rows: one CTA per sorted position, idle unless a run starts there.
 template <class T, class G, int kWidth>
 __global__ __launch_bounds__(kThreads) void add_short_runs_kernel(Runs runs, const T* dout, G* dtable,
                                                                   std::int64_t width) {
@@ -73,8 +72,8 @@ __device__ std::int64_t lower_bound(const Runs& runs, std::int64_t low, std::int
   return low;
 }
 
-// Runs of more than kLongRun rows: the CTAs of the first covered multiple of kLongRun sum it, one column per thread,
-// kBatch rows in flight. Low occupancy leaves registers for the loads. Reads each row once.
+// Longer runs: by the CTAs of the first covered multiple of kLongRun, one column per thread, kBatch rows in flight, at
+// low occupancy.
 template <class T, class G>
 __global__ __launch_bounds__(kThreads, 4) void add_long_runs_kernel(Runs runs, const T* dout, G* dtable,
                                                                     std::int64_t width, unsigned slices) {
@@ -108,7 +107,6 @@ __global__ __launch_bounds__(kThreads, 4) void add_long_runs_kernel(Runs runs, c
   *target = from_float<G>(to_float(*target) + sum);
 }
 
-// Ids and positions sorted by id, in one allocation.
 struct SortedPositions {
   Tensor storage, scratch;
   Runs runs;
@@ -144,7 +142,7 @@ void add_runs(const EmbeddingBackwardArgs& args, const OpLaunch& launch) {
   const std::int64_t count = args.ids.numel(), width = args.dout.size(1);
   const T* dout = args.dout.data<T>();
   G* dtable = args.dtable.data<G>();
-  // 16 bytes of the wider type: coalesced for both.
+  // 16 bytes of the wider type.
   constexpr int kWidth = std::min(kVectorWidth<T>, kVectorWidth<G>);
   const auto addresses = reinterpret_cast<std::uintptr_t>(dout) | reinterpret_cast<std::uintptr_t>(dtable);
   const bool wide = addresses % 16 == 0 && width % kWidth == 0;
@@ -158,7 +156,7 @@ void add_runs(const EmbeddingBackwardArgs& args, const OpLaunch& launch) {
 
 void embedding_backward(const EmbeddingBackwardArgs& args) {
   const OpLaunch launch("embedding_backward", {&args.dout, &args.ids, &args.dtable});
-  if (args.dtable.size(0) == 0) return;  // every id is out of range
+  if (args.dtable.size(0) == 0) return;  // all ids out of range
   QUENCH_CHECK(args.ids.numel() <= 0x7FFFFFFF - kLongRun, "embedding_backward: {} positions, at most 2^31 - 65 fit",
                args.ids.numel());
   dispatch<float, bfloat16>(args.dout.dtype(), "embedding_backward", [&]<class T>() {

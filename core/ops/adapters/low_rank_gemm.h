@@ -1,5 +1,5 @@
 #pragma once
-// GEMM of a linear layer with a fused LoRA update: C = A op(B) + U V; blocks of columns of C have their own U and V.
+// GEMM with a fused LoRA update: C = A op(B) + U V, U and V per column block of C.
 
 #include <vector>
 
@@ -10,35 +10,33 @@ namespace quench {
 
 struct LowRankBlock {
   Tensor v;                     // [rank,n], or [n,rank] with transpose_b; dtype of a
-  std::int64_t column = 0;      // first of n columns of C
-  std::int64_t rank_begin = 0;  // first of rank columns of U
+  std::int64_t column = 0;      // first of n in C
+  std::int64_t rank_begin = 0;  // first of rank in U
 };
 
 struct LowRankGemmArgs {
-  Tensor a;                          // [M,K], f32 or bf16; contiguous columns, as every operand
+  Tensor a;                          // [M,K], f32/bf16; contiguous columns, as all operands
   Tensor b;                          // [K,N], or [N,K] with transpose_b; dtype of a
   Tensor u;                          // [M,R], dtype of a
   Tensor c;                          // out, [M,N], dtype of a or f32; undefined with dgate_up
   std::vector<LowRankBlock> blocks;  // columns ascending, disjoint
   bool transpose_b = false;
-  Tensor gated{};  // out, [M,N/2], dtype of c, contiguous: SwiGLU of c; may be undefined
-  // dgrad with a fused SwiGLU backward: C is the gradient of swiglu(gate_up) and is not stored; dgate_up (out, [M,2N],
-  // may alias gate_up [M,2N]) is. Dtype of a, contiguous.
+  Tensor gated{};  // out, optional, [M,N/2], dtype of c, contiguous: SwiGLU of c
+  // dgrad with fused SwiGLU backward: stores dgate_up (out, [M,2N], may alias gate_up [M,2N]; dtype of a, contiguous)
+  // instead of C, the gradient of swiglu(gate_up).
   Tensor gate_up{}, dgate_up{};
 };
 
-// "low-rank gemm NT 16384x3072x2048+48 bf16": transposes, M x N x K + R, dtype of C; then "+ swiglu" or "+ swiglu
-// backward".
+// "low-rank gemm NT 16384x3072x2048+48 bf16 + swiglu": MxNxK+R; also "+ swiglu backward".
 [[nodiscard]] std::string op_label(const LowRankGemmArgs& args);
 
 extern constinit KernelSlot<LowRankGemmArgs> low_rank_gemm_slot;
 
-// f32 accumulators, one rounding to c's dtype where the device has a kernel; else low_rank_gemm_in_products(). Throws
-// invalid_argument on mismatched shapes.
+// f32 accumulators, one rounding, with a device kernel; else low_rank_gemm_in_products().
 void low_rank_gemm(const LowRankGemmArgs& args);
 
-// Separate GEMMs, each rounded: the update first if its blocks cover all columns, else last. dgate_up takes C from
-// low_rank_gemm(). Operands are not checked.
+// Separate GEMMs, each rounded: the update first if its blocks cover all columns, else last. dgate_up: C from
+// low_rank_gemm(). Unchecked operands.
 void low_rank_gemm_in_products(const LowRankGemmArgs& args);
 
 }  // namespace quench

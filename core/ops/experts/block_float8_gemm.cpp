@@ -24,14 +24,14 @@ void check_lines(std::string_view op, std::string_view name, const BlockFloat8& 
   check_contiguous(op, name, x.scales);
 }
 
-// Ends of one group of all rows, i32 [1].
+// i32 [1].
 Tensor whole_group(const Tensor& ends, std::int64_t rows, Device device) {
   if (ends.defined()) return ends;
   if (device.is_meta()) return Tensor::empty({1}, DType::i32, device);
   return Tensor::from_values<std::int32_t>({1}, std::array{static_cast<std::int32_t>(rows)}).to(device);
 }
 
-// Computes in f32, then rounds to c.
+// f32 GEMM, rounded to c.
 template <class Product>
 void into(const Tensor& c, bool adds, const Product& product) {
   if (c.dtype() == DType::f32) return product(c);
@@ -68,7 +68,7 @@ void emulated_wgrad(const BlockFloat8WgradArgs& args) {
   });
 }
 
-// Calls each(group, first row, rows). The meta device takes all rows for every group: an upper bound for memory plans.
+// Calls each(group, first row, rows); on the meta device every group has all rows, an upper bound for memory plans.
 template <class Each>
 void for_groups(const Tensor& ends, std::int64_t groups, std::int64_t rows, const Each& each) {
   QUENCH_CHECK(!ends.defined() || ends.device().is_cpu() || ends.device().is_meta(),

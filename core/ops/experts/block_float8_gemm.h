@@ -1,22 +1,21 @@
 #pragma once
-// Grouped float8 GEMMs with block scaling (DeepSeek-V3): 1x128 groups of activations by 128x128 blocks of weights;
-// wgrad is 1x128 by 1x128. Partial sums over each 128 of K are multiplied by both scales and added to f32 accumulators.
+// Grouped float8 GEMMs with block scaling (DeepSeek-V3): 1x128 activations by 128x128 weights; wgrad is 1x128 by 1x128.
+// Partial sums over 128 of K are scaled and added to f32 accumulators.
 //
-// Groups as in grouped_gemm.h; wgrad needs ends that are multiples of 128.
+// Groups as in grouped_gemm.h; wgrad needs multiples of 128.
 
 #include "core/ops/quantize/block_float8.h"
 
 namespace quench {
 
-// GEMM implementation.
 enum class BlockGemms : std::uint8_t {
   native,    // float8 tensor cores; the CPU uses emulated_by_group
-  emulated,  // emulation in f32 on any device: equal up to accumulation order
-  // Emulation that dequantizes one group at a time: CPU and meta device, where the host reads the ends.
+  emulated,  // f32 on any device: equal up to accumulation order
+  // Dequantizes one group at a time: CPU and meta device, where the host reads the ends.
   emulated_by_group,
 };
 
-// C[r] = A[r] * B[e]^T for row r of group e; rows after the last group become 0.
+// GroupedGemmArgs with transpose_b.
 struct BlockFloat8GemmArgs {
   BlockFloat8 a;  // [R,K], 1x128
   BlockFloat8 b;  // [E,N,K], 128x128
@@ -25,12 +24,12 @@ struct BlockFloat8GemmArgs {
   BlockGemms products = BlockGemms::native;
 };
 
-// C[e] = A_e^T * B_e + beta * C[e] over the rows of group e, empty groups included.
+// As GroupedWgradArgs.
 struct BlockFloat8WgradArgs {
   BlockFloat8 a;  // columns of [R,M], 1x128
   BlockFloat8 b;  // columns of [R,N], 1x128
-  Tensor ends;    // i32 [E]; undefined: one group
-  Tensor c;       // [E,M,N], bf16 or f32, contiguous
+  Tensor ends;
+  Tensor c;  // [E,M,N], bf16 or f32, contiguous
   float beta = 0.0f;
   BlockGemms products = BlockGemms::native;
 };
@@ -42,8 +41,7 @@ struct BlockFloat8WgradArgs {
 extern constinit KernelSlot<BlockFloat8GemmArgs> block_float8_gemm_slot;
 extern constinit KernelSlot<BlockFloat8WgradArgs> block_float8_wgrad_slot;
 
-// One rounding to c's dtype. Throw invalid_argument naming the mismatched tensor. Native GEMMs on GPUs need compute
-// capability 9.0 and N % 8 == 0, else throw unsupported.
+// One rounding. Native on GPUs: compute capability 9.0 and N % 8 == 0, else throws unsupported.
 void grouped_gemm(const BlockFloat8GemmArgs& args);
 void grouped_wgrad(const BlockFloat8WgradArgs& args);
 

@@ -1,6 +1,6 @@
 #pragma once
-// Expert bias: balances the router's load without an auxiliary loss (Wang et al., 2024, arXiv:2408.15664; DeepSeek-V3,
-// arXiv:2412.19437, section 2.1.2).
+// Expert bias: auxiliary-loss-free load balancing (Wang et al., 2024, arXiv:2408.15664; DeepSeek-V3, arXiv:2412.19437,
+// section 2.1.2).
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/tensor.h"
@@ -9,15 +9,14 @@ namespace quench {
 
 // bias[i] += speed * sign(mean of counts - counts[first + i]).
 struct ExpertBiasArgs {
-  Tensor counts;           // f32 [E]: tokens of each expert in a step
-  Tensor bias;             // in and out, f32 [n]: experts first .. first + n - 1
+  Tensor counts;           // f32 [E]: tokens per step
+  Tensor bias;             // in/out, f32 [n]: of expert first + i
   std::int64_t first = 0;  // first + n <= E
   float speed = 0.001f;
 };
 
 extern constinit KernelSlot<ExpertBiasArgs> expert_bias_slot;
 
-// Throws invalid_argument naming the mismatched tensor.
 void update_expert_bias(const ExpertBiasArgs& args);
 
 }  // namespace quench

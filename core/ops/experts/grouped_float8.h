@@ -1,23 +1,23 @@
 #pragma once
-// Grouped float8 GEMMs (core/ops/experts/grouped_gemm.h) and their quantization; semantics of TorchAO's MoE training.
+// Grouped float8 GEMMs and casts, as TorchAO's MoE training.
 //
-// Operands are e4m3 with f32 encode scales (core/number/float8.h) along K, stored K-major: rowwise for forward and
-// dgrad, columnwise per group for wgrad. Ends are multiples of kFloat8GroupAlignment.
+// e4m3, f32 encode scales along K, K-major: rowwise for forward and dgrad, columnwise per group for wgrad. Ends are
+// multiples of kFloat8GroupAlignment.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/quant_tensor.h"
 
 namespace quench {
 
-// Row alignment of groups: K of one tensor core instruction. Zero rows change no scale.
+// K of one tensor core instruction. Zero rows change no scale.
 inline constexpr std::int64_t kFloat8GroupAlignment = 32;
 
-// Rows of an operand, dispatched on the fly: row r is x[pairs[r] / choices], or 0 if pairs[r] is -1
-// (core/ops/experts/token_permutation.h); x[r] without pairs.
+// Rows dispatched on the fly: row r is x[pairs[r] / choices], 0 if pairs[r] is -1, x[r] without pairs
+// (token_permutation.h).
 struct GroupRows {
-  Tensor x;      // [N,C], f32 or bf16, contiguous
+  Tensor x;      // [N,C], f32/bf16, contiguous
   Tensor ends;   // i32 [E]
-  Tensor pairs;  // i32 [R], or undefined
+  Tensor pairs;  // i32 [R], optional
   std::int64_t choices = 1;
 
   [[nodiscard]] std::int64_t rows() const { return pairs.defined() ? pairs.size(0) : x.size(0); }
@@ -31,35 +31,35 @@ struct GroupColumns {
   [[nodiscard]] bool defined() const noexcept { return codes.defined(); }
 };
 
-// Rowwise quantization, with the amax of each column per group in the same pass.
+// Rowwise cast, and columnwise amax per group.
 struct GroupRowsCastArgs {
   GroupRows rows;
   QuantTensor out;     // [R,C], e4m3 rowwise
-  Tensor column_amax;  // f32 [E,C], in and out: maximum with its old values; may be undefined
+  Tensor column_amax;  // f32 [E,C], optional, in/out: maximum
   bool power_of_two = false;
 };
-// Columnwise quantization per group with the given scales.
+// Columnwise cast per group, scales given.
 struct GroupColumnsCastArgs {
   GroupRows rows;
   GroupColumns out;
 };
 
-// C[r] = A[r] * B[e]^T for row r of group e; rows after the last group become 0.
+// GroupedGemmArgs with transpose_b.
 struct GroupedFloat8GemmArgs {
   QuantTensor a;  // [R,K], e4m3 rowwise
   QuantTensor b;  // [E,N,K], e4m3 rowwise
-  Tensor ends;    // i32 [E]
-  Tensor c;       // [R,N], bf16 or f32, contiguous
-  // As in core/ops/scaled_gemm.h; false: promoted accumulation every 256 of K.
+  Tensor ends;
+  Tensor c;  // [R,N], bf16 or f32, contiguous
+  // false: promoted accumulation every 256 of K.
   bool fast_accumulation = false;
 };
 
-// C[e] = A_e^T * B_e + beta * C[e] over the rows of group e, empty groups included.
+// As GroupedWgradArgs.
 struct GroupedFloat8WgradArgs {
-  GroupColumns a;  // of [R,M]
-  GroupColumns b;  // of [R,N]
-  Tensor ends;     // i32 [E]
-  Tensor c;        // [E,M,N], bf16 or f32, contiguous
+  GroupColumns a;  // [R,M]
+  GroupColumns b;  // [R,N]
+  Tensor ends;
+  Tensor c;  // [E,M,N], bf16 or f32, contiguous
   float beta = 0.0f;
   bool fast_accumulation = false;
 };
@@ -73,12 +73,12 @@ extern constinit KernelSlot<GroupColumnsCastArgs> group_columns_cast_slot;
 extern constinit KernelSlot<GroupedFloat8GemmArgs> grouped_float8_gemm_slot;
 extern constinit KernelSlot<GroupedFloat8WgradArgs> grouped_float8_wgrad_slot;
 
-// Throw invalid_argument naming the mismatched tensor. A NaN makes its row, or its column of the group, NaN.
+// A NaN makes its row, or its column of the group, NaN.
 [[nodiscard]] QuantTensor quantize_group_rows(const GroupRows& rows, bool power_of_two, const Tensor& column_amax = {});
 [[nodiscard]] GroupColumns quantize_group_columns(const GroupRows& rows, const Tensor& scales);
 
-// Accumulators times the reciprocals of both scales in f32, one rounding to c's dtype; f32 accumulators on CPUs. GPUs
-// need compute capability 9.0 and K and N (M) % 16 == 0, else throw unsupported.
+// f32 epilogue: accumulators times reciprocals of both scales, one rounding. GPUs: compute capability 9.0, K and N (M)
+// % 16 == 0, else throw unsupported.
 void grouped_gemm(const GroupedFloat8GemmArgs& args);
 void grouped_wgrad(const GroupedFloat8WgradArgs& args);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Emulation of float8 operands of grouped GEMMs (core/ops/experts/grouped_gemm.h).
+// Emulation of float8 operands of grouped GEMMs.
 
 #include "core/device/kernel_slot.h"
 #include "core/number/element_format.h"
@@ -7,11 +7,10 @@
 
 namespace quench {
 
-// Columnwise per group: out = cast(x * scale) / scale with float8_scale of the amax (core/number/float8.h). Rows after
-// the last group become 0.
+// Columnwise per group: out = cast(x * scale) / scale, float8_scale of the amax; 0 after the last group.
 struct RoundGroupsArgs {
-  Tensor x;                                     // [R,C], f32 or bf16, contiguous
-  Tensor ends;                                  // i32 [E], as in grouped_gemm.h
+  Tensor x;                                     // [R,C], f32/bf16, contiguous
+  Tensor ends;                                  // i32 [E]
   Tensor out;                                   // [R,C], dtype of x; must not alias x
   ElementFormat element = ElementFormat::e4m3;  // or e5m2
   bool power_of_two = false;
@@ -19,7 +18,7 @@ struct RoundGroupsArgs {
 
 extern constinit KernelSlot<RoundGroupsArgs> round_groups_slot;
 
-// A NaN makes its column of the group NaN. Throws invalid_argument naming the mismatched tensor.
+// A NaN makes its column of the group NaN.
 void round_groups(const RoundGroupsArgs& args);
 
 }  // namespace quench

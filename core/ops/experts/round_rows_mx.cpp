@@ -43,7 +43,7 @@ void round_rows_mx_host(const RoundRowsMxArgs& args) {
     x = Tensor::empty({args.rows.rows(), x.size(1)}, x.dtype(), x.device());
     permute_tokens({.x = args.rows.x, .pairs = args.rows.pairs, .choices = args.rows.choices, .out = x});
   }
-  // Rowwise last: may be in place.
+  // First, since rowwise may alias x.
   if (args.columnwise.defined())
     round_mx({.x = x, .out = args.columnwise, .mode = args.mode, .orientation = Orientation::transposed});
   if (args.rowwise.defined())

@@ -1,5 +1,5 @@
 #pragma once
-// MoE router: top-k experts of each token and their weights.
+// MoE router: top-k experts per token, and their weights.
 
 #include <string_view>
 
@@ -9,41 +9,40 @@
 namespace quench {
 
 enum class RouterScoring {
-  softmax,  // over all experts (Mixtral, Qwen3-MoE)
-  sigmoid,  // per expert (DeepSeek-V3, arXiv:2412.19437, section 2.1.2)
+  softmax,  // Mixtral, Qwen3-MoE
+  sigmoid,  // DeepSeek-V3, arXiv:2412.19437, section 2.1.2
 };
 
 struct RouterRule {
   RouterScoring scoring = RouterScoring::softmax;
-  bool normalize = false;  // a token's weights sum to `factor`
+  bool normalize = false;  // weights sum to `factor`
   float factor = 1.0f;
-  // Group-limited routing: experts come from the best groups_per_token of equal groups, ranked by the sum of their two
-  // best scores.
+  // The best groups_per_token of equal groups, by the sum of their two best scores.
   std::int64_t groups = 1;
   std::int64_t groups_per_token = 1;
 };
 
-// Added to the weights' normalizer (DeepSeek-V3): sigmoids may all be 0.
+// Added to the normalizer (DeepSeek-V3): sigmoids may all be 0.
 inline constexpr float kRouterEpsilon = 1e-20f;
 
-// True if top-k uses the logits: sigmoid scoring without expert bias or groups.
+// Sigmoid scoring without expert bias or groups.
 inline bool chooses_by_logits(const RouterRule& rule, bool has_bias) noexcept {
   return rule.scoring == RouterScoring::sigmoid && !has_bias && rule.groups == 1;
 }
 
 struct RouterArgs {
   Tensor logits;  // f32 [N,E]
-  Tensor bias;    // f32 [E] or undefined: expert bias, added to the scores for top-k only
-  // out, i32 [N,k], best first; ties go to the lower index. chooses_by_logits() avoids ties of saturated sigmoids.
+  Tensor bias;    // f32 [E], optional: for top-k only
+  // out, i32 [N,k], best first; ties: lower index. chooses_by_logits() avoids ties of saturated sigmoids.
   Tensor experts;
   Tensor weights;  // out, f32 [N,k]: factor * score (/ sum of the chosen scores)
   RouterRule rule;
 };
 
-// Auxiliary losses of one router: N tokens, n_e choices of expert e, p = softmax of the logits.
+// N tokens, n_e choices of expert e, p = softmax of the logits.
 struct RouterTerms {
   // balance * E * sum over e of (n_e / N) * (mean of p_e): Fedus et al., 2021, arXiv:2101.03961, equation 4, summed
-  // over k choices as in Transformers' load_balancing_loss_func.
+  // over choices as in Transformers.
   float balance = 0.0f;
   // z * mean of squared log-sum-exp: Zoph et al., 2022, arXiv:2202.08906, equation 5.
   float z = 0.0f;
@@ -53,26 +52,25 @@ struct RouterTerms {
 
 struct RouterBackwardArgs {
   Tensor dweights;  // f32 [N,k]
-  Tensor logits;    // f32 [N,E]
-  Tensor experts;   // i32 [N,k]
-  Tensor counts;    // f32 [E]: choices per expert; read if terms.balance != 0
-  Tensor dlogits;   // out, f32 [N,E]; top-k has no gradient
+  Tensor logits;
+  Tensor experts;
+  Tensor counts;   // f32 [E]: choices, for terms.balance
+  Tensor dlogits;  // out, f32 [N,E]; top-k has no gradient
   RouterRule rule;
   RouterTerms terms;  // added with loss weight 1
 };
 
 struct RouterLossArgs {
-  Tensor logits;  // f32 [N,E]
-  Tensor counts;  // f32 [E]
-  Tensor losses;  // out, f32 [2]: balance and z loss, unscaled
+  Tensor logits;
+  Tensor counts;
+  Tensor losses;  // out, f32 [2]: balance and z, unscaled
 };
 
 extern constinit KernelSlot<RouterArgs> router_slot;
 extern constinit KernelSlot<RouterBackwardArgs> router_backward_slot;
 extern constinit KernelSlot<RouterLossArgs> router_loss_slot;
 
-// Arithmetic in f32. Throws invalid_argument if k exceeds the eligible experts or groups do not divide the experts. NaN
-// scores rank last.
+// f32; NaN ranks last. Invalid: k above the eligible experts, groups that do not divide the experts.
 void router(const RouterArgs& args);
 void router_backward(const RouterBackwardArgs& args);
 void router_loss(const RouterLossArgs& args);

@@ -1,8 +1,7 @@
 #pragma once
-// Multiplicative updates of positive parameters (scales), whose size differs by orders of magnitude between tensors.
+// Multiplicative updates of positive parameters (scales). Other fields: AdamWTensor.
 //
-// Step d multiplies by 1 + d (d >= 0) or 1 / (1 - d) (d < 0): e^d to first order. Values never reach zero; d then -d
-// cancel.
+// Step d multiplies by 1 + d (d >= 0) or 1 / (1 - d) (d < 0): e^d to first order, never zero; d then -d cancel.
 
 #include <span>
 
@@ -12,27 +11,26 @@
 namespace quench {
 
 struct MultiplicativeUpdateTensor {
-  Tensor param;                     // f32 or bf16, positive
-  Tensor relative;                  // d: f32, same shape
-  Tensor master;                    // f32 master weights of a bf16 param, or undefined
-  std::uint64_t random_stream = 0;  // as for sgd()
+  Tensor param;     // positive
+  Tensor relative;  // d, f32
+  Tensor master;
+  std::uint64_t random_stream = 0;
   std::int64_t element_offset = 0;
 };
 
 struct MultiplicativeUpdateArgs {
   std::span<const MultiplicativeUpdateTensor> tensors;  // all contiguous
   std::int64_t step = 1;                                // 1-based
-  bool stochastic_rounding = false;                     // of bf16 params without master
+  bool stochastic_rounding = false;                     // bf16 params without master
   std::uint64_t seed = 0;
 };
 
 extern constinit KernelSlot<MultiplicativeUpdateArgs> multiplicative_update_slot;
 
-// Clamping range: normal bf16 numbers. NaN stays NaN.
+// Normal bf16 range. NaN stays NaN.
 inline constexpr float kLeastRelativeValue = 0x1p-126f, kMostRelativeValue = 0x1p127f;
 
-// Arithmetic in f32. Random bits as adamw() with AdamWRounding::param. Throws invalid_argument naming the mismatched
-// tensor.
+// f32 arithmetic. Random bits as adamw() with AdamWRounding::param.
 void multiplicative_update(const MultiplicativeUpdateArgs& args);
 
 }  // namespace quench

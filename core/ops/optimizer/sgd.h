@@ -1,5 +1,5 @@
 #pragma once
-// Multi-tensor SGD with momentum, as torch.optim.SGD.
+// Multi-tensor SGD with momentum, as torch.optim.SGD. Other fields: AdamWTensor.
 
 #include <span>
 
@@ -9,13 +9,13 @@
 namespace quench {
 
 struct SgdTensor {
-  Tensor param;     // f32 or bf16
-  Tensor grad;      // f32 or bf16, same shape
-  Tensor momentum;  // f32 or bf16, same shape; undefined if momentum is 0
-  Tensor master;    // f32 master weights of a bf16 param, or undefined
+  Tensor param;
+  Tensor grad;
+  Tensor momentum;  // undefined if momentum is 0
+  Tensor master;
   double weight_decay = 0.0;
-  std::uint64_t random_stream = 0;  // hash64 of the parameter's name
-  std::int64_t element_offset = 0;  // global index of the shard's first element
+  std::uint64_t random_stream = 0;
+  std::int64_t element_offset = 0;
 };
 
 struct SgdArgs {
@@ -24,16 +24,16 @@ struct SgdArgs {
   double momentum = 0.0;  // in [0, 1)
   bool nesterov = false;
   std::int64_t step = 1;  // 1-based
-  // f32 [1] on the device, or undefined: gradient factor (clipping). Non-finite: no update.
+  // f32 [1] on the device, optional. Non-finite: no update.
   Tensor grad_scale;
-  bool stochastic_rounding = false;  // of bf16 params without master, and bf16 momentum
+  bool stochastic_rounding = false;  // bf16 params without master, bf16 momentum
   std::uint64_t seed = 0;
 };
 
 extern constinit KernelSlot<SgdArgs> sgd_slot;
 
-// Per element in f32: g = g + wd p; b = momentum b + g; p = p - lr (nesterov ? g + momentum b : b). Random bits as
-// adamw() with AdamWRounding::param and ::exp_avg.
+// In f32: g = g + wd p; b = momentum b + g; p = p - lr (nesterov ? g + momentum b : b). Random bits as adamw() with
+// AdamWRounding::param and ::exp_avg.
 void sgd(const SgdArgs& args);
 
 }  // namespace quench

@@ -9,7 +9,7 @@ constinit KernelSlot<BlockFloat8ValuesArgs> block_float8_values_slot("block_floa
 
 namespace {
 
-// Number and length (K) of the rows to quantize.
+// Length is K.
 struct Lines {
   std::int64_t count, length;
   Lines(const Shape& shape, Orientation orientation) : count(shape[-2]), length(shape[-1]) {

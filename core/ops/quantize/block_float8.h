@@ -1,8 +1,8 @@
 #pragma once
-// Float8 block scaling of DeepSeek-V3 (arXiv:2412.19437, section 3.3): a scale per 1x128 group or 128x128 block.
-// Semantics of TorchAO's blockwise float8 training: e4m3, arbitrary f32 scales.
+// Float8 block scaling of DeepSeek-V3 (arXiv:2412.19437, section 3.3), as TorchAO: e4m3, f32 scales of 1x128 groups or
+// 128x128 blocks.
 //
-// Quantized values are K-major, zero-padded to a multiple of 128 along K.
+// K-major, zero-padded to 128 along K.
 
 #include "core/device/kernel_slot.h"
 #include "core/tensor/quant_tensor.h"
@@ -11,7 +11,6 @@ namespace quench {
 
 inline constexpr std::int64_t kFloat8Block = 128;
 
-// Blocks of 128 for n elements.
 [[nodiscard]] constexpr std::int64_t float8_blocks(std::int64_t n) noexcept {
   return (n + kFloat8Block - 1) / kFloat8Block;
 }
@@ -25,7 +24,7 @@ struct BlockFloat8 {
 };
 
 struct BlockFloat8CastArgs {
-  Tensor x;  // [R,C] for 1x128, [E,R,C] for 128x128; f32 or bf16, contiguous
+  Tensor x;  // [R,C] for 1x128, [E,R,C] for 128x128; f32/bf16, contiguous
   BlockFloat8 out;
   Orientation orientation = Orientation::natural;  // natural: rowwise; transposed: columnwise
   bool squares = false;
@@ -41,11 +40,9 @@ struct BlockFloat8ValuesArgs {
 extern constinit KernelSlot<BlockFloat8CastArgs> block_float8_cast_slot;
 extern constinit KernelSlot<BlockFloat8ValuesArgs> block_float8_values_slot;
 
-// Encode scale: float8_scale of the block's amax (core/number/float8.h); its f32 reciprocal is stored. NaN or infinity
-// makes its block NaN. Throw invalid_argument naming the mismatched tensor.
+// The f32 reciprocal of float8_scale(amax) is stored. NaN/Inf makes its block NaN.
 [[nodiscard]] BlockFloat8 quantize_block_lines(const Tensor& x, Orientation orientation);
 [[nodiscard]] BlockFloat8 quantize_block_squares(const Tensor& x, Orientation orientation);
-// code * scale in f32, one rounding.
 void block_float8_values(const BlockFloat8ValuesArgs& args);
 
 }  // namespace quench

@@ -6,10 +6,9 @@
 
 namespace quench {
 
-// out = e4m3(x / scale) * scale, scale = amax / 448 (1 if amax is 0) rounded to scale_dtype (f32 or bf16); arithmetic
-// in f32, one rounding to the dtype of x. x: f32 or bf16 [R,C], contiguous. amax: f32 [R,1] rowwise or [] tensorwise
-// (core/ops/quantize/quantize.h); undefined: rowwise, computed here. out like x, may alias x. NaN or infinity makes
-// values under its scale NaN. Throws invalid_argument naming the mismatched tensor.
+// out = e4m3(x / scale) * scale, scale = amax / 448 (1 if amax is 0) rounded to scale_dtype (f32/bf16); f32 arithmetic,
+// one rounding. x: f32/bf16 [R,C], contiguous; out may alias x. amax: f32 [R,1] rowwise or [] tensorwise; undefined:
+// rowwise, computed here. NaN/Inf makes values under its scale NaN.
 struct FakeQuantizeFloat8Args {
   Tensor x, amax, out;
   DType scale_dtype = DType::f32;

@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t kBlock = Nf4::kBlockSize;
 constexpr std::int64_t kScaleBlock = Nf4::kScaleBlockSize;
 
-// Quantizes one block; returns its amax.
+// Returns the block's amax.
 template <class T>
 float encode_block(const T* x, std::uint8_t* codes) {
   float most = 0.0f;

@@ -1,6 +1,5 @@
 #pragma once
-// NF4 with double quantization: 4 bits per element, 8 per block of 64 (4.13 in all). Scale formulas of TorchAO's
-// NF4Tensor.
+// NF4 with double quantization: 4.13 bits per element. Scale formulas of TorchAO's NF4Tensor.
 
 #include "core/device/kernel_slot.h"
 #include "core/number/nf4.h"
@@ -14,21 +13,21 @@ struct Nf4Tensor {
   Tensor codes;    // u8 [numel / 2], even element in the high nibble
   Tensor scales;   // i8 [numel / 64]
   Tensor factors;  // f32 [ceil(numel / 64 / 256)]
-  Tensor mean;     // f32 [1], mean of the scales
+  Tensor mean;     // f32 [1], of the scales
 
   [[nodiscard]] std::size_t nbytes() const {
     return codes.nbytes() + scales.nbytes() + factors.nbytes() + mean.nbytes();
   }
 };
 
-// x (f32 or bf16, flattened, blocks of 64) in f32: quantized values of x / amax; scales round((s - mean) * factor),
-// factor = 128 / (maximum of |s - mean| among 256). Runs on the host; the result is on x's device. Throws
-// invalid_argument if 64 does not divide numel, nonfinite on NaN or infinity.
+// x (f32/bf16, flattened, blocks of 64): x / amax in f32; scales round((s - mean) * factor), factor = 128 / (maximum of
+// |s - mean| among 256). Runs on the host; the result is on x's device. Throws invalid_argument if 64 does not divide
+// numel, nonfinite on NaN/Inf.
 [[nodiscard]] Nf4Tensor quantize_nf4(const Tensor& x);
 
 struct Nf4DequantizeArgs {
   Nf4Tensor x;
-  Tensor out;  // f32 or bf16 of x.shape, contiguous
+  Tensor out;  // f32/bf16 of x.shape, contiguous
 };
 extern constinit KernelSlot<Nf4DequantizeArgs> nf4_dequantize_slot;
 void dequantize_nf4(const Nf4DequantizeArgs& args);

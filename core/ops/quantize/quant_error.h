@@ -1,5 +1,5 @@
 #pragma once
-// Quantization error statistics of a float8 cast, for the health log.
+// Float8 quantization error statistics, for the health log.
 
 #include <cmath>
 #include <limits>
@@ -10,8 +10,7 @@
 
 namespace quench {
 
-// True if x * scale rounds beyond the format's maximum and saturates. False for the amax under a dynamic scale (at most
-// an f32 ulp above) and for NaN.
+// x * scale saturates. False for the amax under a dynamic scale (at most an f32 ulp above) and for NaN.
 template <class Element>
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr bool is_clipped(float scaled) noexcept {
   const std::uint32_t magnitude = bit_cast<std::uint32_t>(scaled) & kF32MagnitudeMask;
@@ -19,14 +18,14 @@ template <class Element>
 }
 
 struct QuantErrorArgs {
-  Tensor x;       // [R,C] f32 or bf16, contiguous
-  QuantTensor q;  // x quantized: e4m3 or e5m2, natural orientation, f32 encode scales tensorwise, rowwise or columnwise
-  Tensor out;     // f64 [5]: fields of QuantError in order
+  Tensor x;       // [R,C] f32/bf16, contiguous
+  QuantTensor q;  // quantized x: e4m3/e5m2, natural orientation, f32 encode scales
+  Tensor out;     // f64 [5]: QuantError's fields
 };
 
 struct QuantError {
   double signal = 0;      // sum of x^2
-  double noise = 0;       // sum of (x - code / scale)^2, the difference in f32
+  double noise = 0;       // sum of (x - code / scale)^2, differences in f32
   double saturated = 0;   // is_clipped elements
   double underflows = 0;  // finite nonzero elements quantized to 0
   double most = 0;        // amax; NaN if an element is NaN
@@ -42,8 +41,7 @@ struct QuantError {
 
 extern constinit KernelSlot<QuantErrorArgs> quant_error_slot;
 
-// Result stays on the device. f64 sums in an order that depends on the shape only. NaN and infinity propagate to signal
-// and noise. Throws invalid_argument naming the mismatched tensor.
+// On the device; f64 sums, order by shape only. NaN/Inf propagates to signal and noise.
 void quant_error(const QuantErrorArgs& args);
 
 }  // namespace quench

@@ -6,7 +6,7 @@
 namespace quench {
 namespace {
 
-// maximum = max(maximum, x) with NaN kept: a matrix of the two as rows, and the amax of its columns.
+// NaN-propagating maximum: columnwise amax of the two as rows.
 void raise(const Tensor& maximum, const Tensor& x) {
   const std::int64_t count = maximum.numel();
   const Tensor both = Tensor::empty({2, count}, DType::f32, maximum.device());
@@ -42,7 +42,7 @@ void fill_quant_outputs(const QuantOutputs& quant_outputs, const Tensor& result)
   const DeviceType device = result.device().type;
   const MemoryScope scope(MemoryCategory::workspace);
   if (quant_outputs.amax.defined()) raise(quant_outputs.amax, amax(result, Granularity::tensor));
-  if (result.size(0) == 0) return;  // no rows and no scales, and nothing that raises a maximum
+  if (result.size(0) == 0) return;  // neither scales nor amax change
   if (quant_outputs.rows.defined())
     float8_rows_slot(device, {result, quant_outputs.rows, quant_outputs.power_of_two, quant_outputs.column_amax});
   else if (quant_outputs.column_amax.defined())

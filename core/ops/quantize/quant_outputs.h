@@ -1,28 +1,27 @@
 #pragma once
-// Fused quantization outputs: a producer quantizes in registers for its float8 consumer, saving a memory pass.
+// Fused quantization outputs: a producer quantizes in registers for its float8 consumer.
 //
-// Bit-identical to the ops of core/ops/quantize/quantize.h on the stored result. Every field may be undefined.
+// Bit-identical to quantize.h on the stored result; every field is optional.
 
 #include "core/tensor/quant_tensor.h"
 
 namespace quench {
 
 struct QuantOutputs {
-  // f32 [], in and out: maximum of its old value and the result's amax; NaN if an element is NaN.
+  // f32 [], in/out: maximum with the result's amax; NaN if an element is.
   Tensor amax;
-  // Rowwise quantized result [N,C]; scales and values are written.
+  // Rowwise quantized result [N,C].
   QuantTensor rows;
   bool power_of_two = false;  // scales of `rows`
-  // f32 [1,C], in and out: columnwise amax.
+  // f32 [1,C], in/out: columnwise amax.
   Tensor column_amax;
 
   [[nodiscard]] bool wanted() const noexcept { return amax.defined() || rows.defined() || column_amax.defined(); }
 };
 
-// Throws invalid_argument naming the field that does not fit the result.
 void check_quant_outputs(std::string_view op, const QuantOutputs& quant_outputs, const Tensor& result);
 
-// Unfused fallback on a contiguous result [N,C].
+// Unfused, on a contiguous result [N,C].
 void fill_quant_outputs(const QuantOutputs& quant_outputs, const Tensor& result);
 
 }  // namespace quench

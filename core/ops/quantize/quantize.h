@@ -1,9 +1,8 @@
 #pragma once
-// Quantization and dequantization. TorchAO's formulas, bit-identical on finite input: IEEE f32 division on every
-// device, no FMA contraction, independent of threads and tiles.
+// TorchAO's formulas, bit-identical on finite input: IEEE f32 division on every device, no FMA contraction, independent
+// of threads and tiles.
 //
-// Inputs are contiguous f32 or bf16, arithmetic is f32; rank > 2 is a batch of matrices. Ops throw invalid_argument
-// naming the mismatched tensor.
+// Inputs: contiguous f32/bf16; rank > 2 is a batch of matrices. f32 arithmetic.
 
 #include <optional>
 
@@ -18,7 +17,7 @@ namespace quench {
 
 // float8: one f32 encode scale per tensor, row or column.
 
-// amax tensorwise, rowwise or columnwise, f32, shape of the scales; NaN if an element is NaN; 0 if empty.
+// f32, shape of the scales; NaN if an element is; 0 if empty.
 struct AmaxArgs {
   Tensor x, amax;
   Granularity granularity = Granularity::tensor;
@@ -26,7 +25,7 @@ struct AmaxArgs {
 extern constinit KernelSlot<AmaxArgs> amax_slot;
 [[nodiscard]] Tensor amax(const Tensor& x, Granularity granularity);
 
-// scale = float8_scale(amax) (core/number/float8.h), elementwise; any shape.
+// float8_scale() of float8.h, elementwise.
 struct Float8ScaleArgs {
   Tensor amax, scale;
   ElementFormat element = ElementFormat::e4m3;
@@ -35,26 +34,25 @@ struct Float8ScaleArgs {
 extern constinit KernelSlot<Float8ScaleArgs> float8_scale_slot;
 [[nodiscard]] Tensor float8_scale(const Tensor& amax, ElementFormat element, bool power_of_two);
 
-// Rounding of a float8 cast: to nearest even, or stochastic with a key (core/number/stochastic_float8.h). Draws are
-// indexed by row and column of x, batched matrices stacked: x^T gets the quantized values of x under equal scales.
+// To nearest even, or stochastic with a key (stochastic_float8.h). Draws are indexed by row and column of x, batches
+// stacked: x^T gets the values of x under equal scales.
 struct Float8Rounding {
   std::optional<RandomKey> key = std::nullopt;
-  std::uint64_t first_row = 0;  // global row index of x's first row
+  std::uint64_t first_row = 0;  // global index
 };
 
-// Saturating cast of x * scale with a given scale (delayed, or reduced over ranks). `transposed` has the values of x^T
-// from the same pass, for GEMMs that reduce over the rows.
+// Saturating cast of x * scale, scale given (delayed, or reduced over ranks). `transposed`: x^T, for GEMMs that reduce
+// over the rows.
 struct Float8CastArgs {
   Tensor x;
-  QuantTensor out;         // natural orientation; reads its scales; may be undefined
-  QuantTensor transposed;  // transposed orientation, tensorwise or columnwise; scales as in `out`, or read here
+  QuantTensor out;         // natural orientation, optional; reads its scales
+  QuantTensor transposed;  // tensorwise or columnwise; scales of `out`, or read here
   Float8Rounding rounding = {};
 };
 extern constinit KernelSlot<Float8CastArgs> float8_cast_slot;
 [[nodiscard]] QuantTensor cast_float8(const Tensor& x, const Tensor& scale, ElementFormat element,
                                       Granularity granularity, Orientation orientation = Orientation::natural,
                                       const Float8Rounding& rounding = {});
-// Both orientations, tensorwise, in one pass.
 struct Float8Pair {
   QuantTensor natural, transposed;
 };
@@ -63,7 +61,7 @@ struct Float8Pair {
 
 struct Float8Options {
   ElementFormat element = ElementFormat::e4m3;    // or e5m2
-  Granularity granularity = Granularity::tensor;  // tensor, row or column
+  Granularity granularity = Granularity::tensor;  // not blocks
   bool power_of_two_scale = false;
   Float8Rounding rounding = {};
 };
@@ -72,14 +70,13 @@ struct Float8RowsArgs {
   Tensor x;
   QuantTensor out;
   bool power_of_two = false;
-  // f32 [.., 1, C], or undefined; in and out: maximum with the columnwise amax. NaN propagates.
+  // f32 [.., 1, C], optional, in/out: maximum. NaN propagates.
   Tensor column_amax;
   Float8Rounding rounding = {};
 };
 extern constinit KernelSlot<Float8RowsArgs> float8_rows_slot;
-// amax, scale and cast. A NaN makes every value under its scale NaN; Inf gives scale 0, and NaN where x is Inf.
+// A NaN makes values under its scale NaN; Inf gives scale 0, and NaN where x is Inf.
 [[nodiscard]] QuantTensor quantize_float8(const Tensor& x, const Float8Options& options);
-// Rowwise; column_amax as in Float8RowsArgs.
 [[nodiscard]] QuantTensor quantize_float8_rows(const Tensor& x, ElementFormat element, bool power_of_two_scale,
                                                const Tensor& column_amax, const Float8Rounding& rounding = {});
 
@@ -90,7 +87,7 @@ inline constexpr int kMxBlockSize = 32;
 struct MxOptions {
   ElementFormat element = ElementFormat::e4m3;
   MxScaleMode mode = MxScaleMode::rceil;
-  Orientation orientation = Orientation::natural;  // transposed: blocks of 32 rows, payload of x^T
+  Orientation orientation = Orientation::natural;  // transposed: 32 rows, payload of x^T
 };
 struct MxCastArgs {
   Tensor x;
@@ -98,12 +95,12 @@ struct MxCastArgs {
   MxScaleMode mode = MxScaleMode::rceil;
 };
 extern constinit KernelSlot<MxCastArgs> mx_cast_slot;
-// The blocked axis must be a multiple of 32. NaN or Inf makes its block NaN (scale byte 255, Element::kNanCode).
+// The blocked axis is a multiple of 32. NaN/Inf makes its block NaN (scale byte 255, Element::kNanCode).
 [[nodiscard]] QuantTensor quantize_mx(const Tensor& x, const MxOptions& options);
 
-// NVFP4: blocks of 16 e2m1 values with an e4m3 scale (core/number/nvfp4.h).
+// NVFP4: blocks of 16 e2m1 values with an e4m3 scale (nvfp4.h).
 
-// scale = nvfp4_global_scale(amax), f32 [1]; amax has one element.
+// f32 [1]; amax has one element.
 struct Nvfp4GlobalScaleArgs {
   Tensor amax, scale;
 };
@@ -113,14 +110,13 @@ extern constinit KernelSlot<Nvfp4GlobalScaleArgs> nvfp4_global_scale_slot;
 struct Nvfp4CastArgs {
   Tensor x;
   QuantTensor out;
-};  // two-level scaling if out.global_scale() is defined
+};  // two levels with out.global_scale()
 extern constinit KernelSlot<Nvfp4CastArgs> nvfp4_cast_slot;
-// One or two levels (global scale f32 [1]). The last axis must be a multiple of 16. A NaN makes its block NaN; Inf
-// saturates with one level.
+// Global scale f32 [1], optional. Last axis: a multiple of 16. A NaN makes its block NaN; Inf saturates with one level.
 [[nodiscard]] QuantTensor quantize_nvfp4(const Tensor& x, const Tensor& global_scale = {});
 
-// f32 or bf16, logical shape. f32 encode scales: code / scale. E8M0: code * 2^(byte - 127). NVFP4: code * (global *
-// scale). f32, one rounding.
+// f32/bf16, logical shape; f32, one rounding. f32 encode scales: code / scale. E8M0: code * 2^(byte - 127). NVFP4: code
+// * (global * scale).
 struct DequantizeArgs {
   QuantTensor x;
   Tensor out;

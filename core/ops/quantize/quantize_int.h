@@ -1,12 +1,10 @@
 #pragma once
-// Integer quantization (1 to 8 bits), dequantization and fake quantization by groups of the last axis; formulas in
-// core/number/affine_int.h. Shared by PTQ and QAT, so that training sees the exported values.
+// Integer quantization (1 to 8 bits) by groups of the last axis (affine_int.h), shared by PTQ and QAT.
 //
-// Values: f32 or bf16, contiguous, rank >= 1. Scales are computed in the dtype of x, each step rounded, and stored in
-// f32. Codes per IntDivision; value = (code - zero_point) * scale in f32, rounded once, to nearest even.
-// IntMapping::float_zero_point: code = clamp(round((x - (zero_point + lowest * scale)) / scale) + lowest), value = code
-// * scale + zero_point. NaN or infinity makes its group NaN. Ops throw invalid_argument naming the mismatched tensor,
-// or if the group size does not divide the last axis.
+// Values: f32/bf16, contiguous, rank >= 1. Scales: each step rounded to the dtype of x, stored in f32. Codes per
+// IntDivision; value = (code - zero_point) * scale in f32, rounded once, to nearest even. IntMapping::float_zero_point:
+// code = clamp(round((x - (zero_point + lowest * scale)) / scale) + lowest), value = code * scale + zero_point. NaN/Inf
+// makes its group NaN. The group size divides the last axis.
 
 #include <optional>
 
@@ -16,7 +14,7 @@
 
 namespace quench {
 
-// Division by the scale; the two differ near ties, such as the largest negative value of a symmetric group.
+// The two differ near ties.
 enum class IntDivision : std::uint8_t {
   reciprocal,  // clamp(round(x * (1 / scale)) + zero_point): TorchAO
   quotient,    // clamp(round(x / scale + zero_point)): compressed-tensors
@@ -25,19 +23,18 @@ enum class IntDivision : std::uint8_t {
 struct IntQuantOptions {
   int bits = 4;
   IntMapping mapping = IntMapping::symmetric;
-  std::int64_t group_size = 0;  // elements per scale along the last axis; 0: whole row
-  // Rounding of scales before quantization: f32, bf16 or f16; absent: none.
+  std::int64_t group_size = 0;  // along the last axis; 0: whole row
+  // Rounding of scales: f32, bf16 or f16; absent: none.
   std::optional<DType> scale_dtype = std::nullopt;
   IntDivision division = IntDivision::reciprocal;
 };
 
-// Groups per row; throws invalid_argument naming `op` if they are not equal.
 [[nodiscard]] std::int64_t int_groups(std::string_view op, std::int64_t columns, const IntQuantOptions& options);
 
-// f32 [.., C / group_size] for a tensor [.., C].
+// f32 [.., C / group_size].
 struct IntScales {
   Tensor scales;
-  Tensor zero_points;  // undefined if the mapping's zero point is 0
+  Tensor zero_points;  // undefined if always 0
 };
 struct IntScalesArgs {
   Tensor x, scales, zero_points;
@@ -46,7 +43,6 @@ struct IntScalesArgs {
 extern constinit KernelSlot<IntScalesArgs> int_scales_slot;
 [[nodiscard]] IntScales int_scales(const Tensor& x, const IntQuantOptions& options);
 
-// Quantized values, i8, shape of x, with given scales.
 struct IntCastArgs {
   Tensor x, scales, zero_points, codes;
   IntQuantOptions options;
@@ -60,7 +56,6 @@ struct IntQuantized {
 };
 [[nodiscard]] IntQuantized quantize_int(const Tensor& x, const IntQuantOptions& options);
 
-// f32 or bf16, shape of the codes.
 struct IntDequantizeArgs {
   Tensor codes, scales, zero_points, out;
   IntQuantOptions options;
@@ -69,8 +64,8 @@ extern constinit KernelSlot<IntDequantizeArgs> int_dequantize_slot;
 [[nodiscard]] Tensor dequantize_int(const Tensor& codes, const IntScales& scales, DType to,
                                     const IntQuantOptions& options);
 
-// out = dequantized quantized x, dtype of x; may alias x. mask: u8 [.., ceil(C / 8)], or undefined; bit i % 8 of byte i
-// / 8 is set if element i's rounded code is in range, where the straight-through estimator passes the gradient.
+// out: dequantized, dtype of x; may alias x. mask: u8 [.., ceil(C / 8)], optional; bit i % 8 of byte i / 8 is set if
+// element i's rounded code is in range (straight-through estimator).
 struct FakeQuantizeIntArgs {
   Tensor x, out, mask;
   Tensor scales, zero_points;  // undefined: computed here
@@ -78,10 +73,9 @@ struct FakeQuantizeIntArgs {
 };
 extern constinit KernelSlot<FakeQuantizeIntArgs> fake_quantize_int_slot;
 void fake_quantize_int(const FakeQuantizeIntArgs& args);
-// Shape of FakeQuantizeIntArgs::mask.
 [[nodiscard]] Shape range_mask_shape(const Shape& x);
 
-// x = 0 where the mask's bit is 0; f32 or bf16 [.., C].
+// 0 where the mask's bit is; f32/bf16 [.., C].
 struct ZeroMaskedArgs {
   Tensor x, mask;
 };

@@ -9,18 +9,17 @@
 
 namespace quench {
 
-// out = x where kept, else 0. Contiguous [R,C], f32, bf16 or f16; out may alias x. C % 4 == 0; R too with
+// out = x where kept, else 0. Contiguous [R,C], f32, bf16 or f16; out may alias x. C % 4 == 0, and R with
 // Sparsity24::transposable.
 struct Prune24Args {
   Tensor x, out;
   Sparsity24 rule = Sparsity24::magnitude;
 };
 extern constinit KernelSlot<Prune24Args> prune_2_4_slot;
-// Throws invalid_argument naming the mismatch.
 void prune_2_4(const Prune24Args& args);
 [[nodiscard]] Tensor pruned_2_4(const Tensor& x, Sparsity24 rule);
 
-// Reason that a shape cannot be 2:4 sparse, or "".
+// Reason that a shape cannot be sparse, or "".
 [[nodiscard]] std::string sparsity_2_4_problem(Sparsity24 rule, std::int64_t rows, std::int64_t columns);
 
 }  // namespace quench

@@ -13,7 +13,7 @@ namespace quench {
 namespace {
 
 constexpr std::uint32_t kEnd = std::numeric_limits<std::uint32_t>::max();
-constexpr std::size_t kKeptSymbols = std::size_t{1} << 16;  // retained workspace capacity between pieces
+constexpr std::size_t kKeptSymbols = std::size_t{1} << 16;  // workspace kept between pieces
 
 std::uint64_t heap_entry(std::uint32_t rank, std::size_t left) {
   return static_cast<std::uint64_t>(rank) << 32 | left;
@@ -23,16 +23,16 @@ std::uint64_t heap_entry(std::uint32_t rank, std::size_t left) {
 
 struct BpeModel::Symbol {
   std::int32_t id;
-  std::uint32_t previous, next;  // linked list of remaining symbols; kEnd at the ends
-  std::uint32_t rank;            // of the pair with `next`; kNoRank: no merge, or symbol removed
+  std::uint32_t previous, next;  // remaining symbols; kEnd at the ends
+  std::uint32_t rank;            // pair with `next`; kNoRank: no merge, or removed
   std::int32_t merged;
 };
 
 class BpeModel::Memory final : public Workspace {
  public:
-  std::vector<std::int32_t> unmerged;  // ids of a piece before merging
+  std::vector<std::int32_t> unmerged;  // before merging
   std::vector<Symbol> symbols;
-  std::vector<std::uint64_t> heap;  // rank << 32 | index of the left symbol; min-heap
+  std::vector<std::uint64_t> heap;  // rank << 32 | left symbol; min-heap
   WordCache cache;
 };
 
@@ -117,8 +117,8 @@ void BpeModel::split_to_bytes(std::string_view piece, Memory& memory) const {
   }
 }
 
-// As in Hugging Face tokenizers, an unknown character is deferred until one with a token follows, and byte fallback
-// tokens are emitted before it.
+// As Hugging Face tokenizers: an unknown character is deferred until one with a token follows; byte fallback tokens
+// precede it.
 void BpeModel::split_to_characters(std::string_view piece, Memory& memory) const {
   auto& ids = memory.unmerged;
   bool unknown_waits = false;
@@ -153,11 +153,11 @@ void BpeModel::merge(std::string_view piece, Memory& memory, std::vector<std::in
   heap.clear();
   for (const std::int32_t id : memory.unmerged) {
     const auto index = static_cast<std::uint32_t>(symbols.size());
-    symbols.push_back({id, index - 1, index + 1, PairTable::kNoRank, -1});  // index - 1 wraps to kEnd for the first
+    symbols.push_back({id, index - 1, index + 1, PairTable::kNoRank, -1});  // wraps to kEnd for the first
   }
   if (!symbols.empty()) symbols.back().next = kEnd;
 
-  // True if symbols[left] and its right neighbour merge.
+  // symbols[left] and its right neighbour.
   const auto update_pair = [&](std::uint32_t left) {
     auto& symbol = symbols[left];
     const auto found = symbol.next == kEnd ? PairTable::Entry{} : pairs_.find(symbol.id, symbols[symbol.next].id);
@@ -181,7 +181,7 @@ void BpeModel::merge(std::string_view piece, Memory& memory, std::vector<std::in
     const auto left = static_cast<std::uint32_t>(heap.back());
     heap.pop_back();
     auto& symbol = symbols[left];
-    if (symbol.rank != rank) continue;  // stale: the pair changed since the push
+    if (symbol.rank != rank) continue;  // stale
     auto& gone = symbols[symbol.next];
     symbol.id = symbol.merged;
     symbol.next = gone.next;
@@ -192,7 +192,7 @@ void BpeModel::merge(std::string_view piece, Memory& memory, std::vector<std::in
   }
   for (std::uint32_t i = symbols.empty() ? kEnd : 0; i != kEnd; i = symbols[i].next) ids.push_back(symbols[i].id);
 
-  if (symbols.capacity() > kKeptSymbols) {  // release the memory of an unusually long piece
+  if (symbols.capacity() > kKeptSymbols) {  // after an unusually long piece
     symbols = {};
     heap = {};
     memory.unmerged = {};

@@ -1,8 +1,7 @@
 #pragma once
-// Printable alphabet of byte-level BPE vocabularies, one character per byte.
-//
-// Bytes 0x21-0x7E, 0xA1-0xAC and 0xAE-0xFF map to the same code point; the other 68 bytes, in increasing order, to
-// U+0100, U+0101, ... (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, published encoder).
+// Printable alphabet of byte-level BPE, one character per byte: 0x21-0x7E, 0xA1-0xAC and 0xAE-0xFF are their code
+// points; the other 68, in order, U+0100, U+0101, ... (Radford et al., "Language Models are Unsupervised Multitask
+// Learners", 2019, published encoder).
 
 #include <cstdint>
 #include <optional>
@@ -13,10 +12,9 @@ namespace quench {
 
 [[nodiscard]] char32_t byte_to_character(std::uint8_t byte) noexcept;
 
-// Any bytes, as UTF-8 in the alphabet.
 [[nodiscard]] std::string to_byte_alphabet(std::string_view bytes);
 
-// Bytes of alphabet text; nullopt for other characters.
+// nullopt for other characters.
 [[nodiscard]] std::optional<std::string> from_byte_alphabet(std::string_view text);
 
 }  // namespace quench

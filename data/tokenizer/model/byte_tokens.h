@@ -1,5 +1,5 @@
 #pragma once
-// Byte fallback tokens <0x00> to <0xFF> of text vocabularies.
+// Byte fallback tokens <0x00> to <0xFF>.
 
 #include <array>
 #include <cstdint>
@@ -13,16 +13,16 @@ namespace quench {
 
 [[nodiscard]] std::string byte_token(std::uint8_t byte);  // "<0x0A>"
 
-// Byte value of "<0x0A>" or "<0x0a>"; nullopt for other texts.
+// "<0x0A>" or "<0x0a>"; nullopt for others.
 [[nodiscard]] std::optional<std::uint8_t> byte_of_token(std::string_view text) noexcept;
 
 class ByteTokens {
  public:
   ByteTokens() { ids_.fill(-1); }
-  // `id_of`: id of a token text, -1: none.
+  // `id_of`: -1 for none.
   explicit ByteTokens(const std::function<std::int32_t(const std::string&)>& id_of);
 
-  // Appends the ids of the bytes; returns false and appends nothing if one has no token.
+  // False, and nothing appended, if one has no token.
   bool append(std::string_view bytes, std::vector<std::int32_t>& ids) const;
   [[nodiscard]] std::vector<std::uint8_t> missing() const;
 

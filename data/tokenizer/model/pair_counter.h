@@ -1,6 +1,6 @@
 #pragma once
-// Inner loop of BPE training: pieces as linked lists of token ids, with incremental counts and positions of all
-// adjacent pairs. A merge costs time proportional to its occurrences.
+// BPE training: pieces as linked lists of ids, with incremental counts and positions of adjacent pairs. A merge costs
+// its occurrences.
 
 #include <cstdint>
 #include <optional>
@@ -18,13 +18,13 @@ class PairCounter {
     std::int64_t count;
   };
 
-  // Adds a piece with frequency `count`; its symbols are bytes, ids 0 to 255.
+  // Symbols are bytes, ids 0 to 255.
   void add_piece(std::string_view piece, std::int64_t count);
 
-  // Most frequent pair, ties by smaller ids; nullopt if none reaches min_count (> 0). Requires all pieces added.
+  // Ties by smaller ids; nullopt below min_count (> 0). After the last piece.
   [[nodiscard]] std::optional<Pair> most_frequent(std::int64_t min_count);
 
-  // Replaces every occurrence of the pair by `result`, leftmost first within a piece.
+  // Leftmost first within a piece.
   void merge(std::int32_t left, std::int32_t right, std::int32_t result);
 
  private:
@@ -33,7 +33,7 @@ class PairCounter {
 
   struct Symbol {
     std::int32_t id;
-    std::uint32_t previous, next;  // kEnd at the ends of a piece
+    std::uint32_t previous, next;  // kEnd at a piece's ends
     std::uint32_t piece;
   };
   struct Occurrences {
@@ -56,8 +56,8 @@ class PairCounter {
   std::vector<Symbol> symbols_;
   std::vector<std::int64_t> piece_counts_;
   std::unordered_map<std::uint64_t, Occurrences> pairs_;
-  std::vector<std::uint64_t> grown_;  // keys of pairs with a count above their queue entry
-  // Upper bounds: every pair has an entry with at least its count; stale entries are corrected on pop.
+  std::vector<std::uint64_t> grown_;  // pairs above their queue entry
+  // Upper bounds; stale entries are corrected on pop.
   std::priority_queue<Pair, std::vector<Pair>, LessFrequent> queue_;
 };
 

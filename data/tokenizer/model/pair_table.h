@@ -1,6 +1,6 @@
 #pragma once
-// BPE merge table: pair of adjacent token ids -> rank and merged id. Open addressing, linear probing, load <= 1/2, 16
-// bytes per entry: the hot path of encoding.
+// BPE merges: pair of ids -> rank and merged id. Open addressing, linear probing, load <= 1/2, 16 bytes per entry: the
+// hot path of encoding.
 
 #include <bit>
 #include <cstdint>
@@ -20,7 +20,7 @@ class PairTable {
   explicit PairTable(std::size_t pair_count)
       : slots_(std::bit_ceil(2 * pair_count + 1)), shift_(64 - std::countr_zero(slots_.size())) {}
 
-  // Returns false and changes nothing for a duplicate. Capacity: `pair_count` pairs.
+  // False for a duplicate. Capacity: `pair_count`.
   bool insert(std::int32_t left, std::int32_t right, Entry entry) {
     const std::uint64_t key = pair_key(left, right);
     std::size_t slot = first_slot(key);
@@ -47,7 +47,7 @@ class PairTable {
   static std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
     return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
   }
-  // Fibonacci hashing of the folded halves; a one-slot table (shift 64) uses slot 0.
+  // Fibonacci hashing of folded halves; one slot (shift 64): 0.
   [[nodiscard]] std::size_t first_slot(std::uint64_t key) const {
     const std::uint64_t mixed = (key ^ (key >> 29)) * 0x9E3779B97F4A7C15u;
     return shift_ == 64 ? 0 : static_cast<std::size_t>(mixed >> shift_);

@@ -1,5 +1,5 @@
 #pragma once
-// Vocabulary algorithm: pieces to token ids, after pre-tokenization, without special tokens.
+// Pieces to ids, after pre-tokenization, without special tokens.
 
 #include <cstdint>
 #include <memory>
@@ -10,7 +10,7 @@ namespace quench {
 
 class TokenModel {
  public:
-  // Reusable scratch memory of one thread, for the model that created it.
+  // Scratch memory of one thread, for the model that created it.
   class Workspace {
    public:
     virtual ~Workspace() = default;
@@ -25,11 +25,11 @@ class TokenModel {
   TokenModel& operator=(const TokenModel&) = delete;
 
   [[nodiscard]] virtual std::unique_ptr<Workspace> make_workspace() const = 0;
-  // Appends the ids of a piece of well-formed UTF-8. Thread-safe with one workspace per thread.
+  // Well-formed UTF-8. Thread-safe with one workspace per thread.
   virtual void encode(std::string_view piece, Workspace& workspace, std::vector<std::int32_t>& ids) const = 0;
-  // Same for bytes that are not well-formed UTF-8.
+  // Other bytes.
   virtual void encode_other(std::string_view bytes, Workspace& workspace, std::vector<std::int32_t>& ids) const = 0;
-  // Byte values without an exact encoding, in order.
+  // Bytes without an exact encoding, in order.
   [[nodiscard]] virtual std::vector<std::uint8_t> missing_bytes() const = 0;
 };
 

@@ -10,7 +10,7 @@ namespace quench {
 namespace {
 
 constexpr double kUnknownPenalty = 10.0;
-constexpr std::size_t kKeptNodes = std::size_t{1} << 16;  // retained workspace capacity between pieces
+constexpr std::size_t kKeptNodes = std::size_t{1} << 16;  // workspace kept between pieces
 
 std::size_t count_bytes(const std::vector<UnigramDefinition::Token>& tokens) {
   std::size_t bytes = 0;
@@ -23,7 +23,7 @@ std::size_t count_bytes(const std::vector<UnigramDefinition::Token>& tokens) {
 struct UnigramModel::Node {
   double score = 0;
   std::size_t start = 0;    // start of the last token
-  std::int32_t token = -1;  // last token; -1: position not reached yet
+  std::int32_t token = -1;  // -1: not reached
 };
 
 class UnigramModel::Memory final : public Workspace {
@@ -73,7 +73,7 @@ void UnigramModel::encode(std::string_view piece, Workspace& workspace, std::vec
   nodes.assign(piece.size() + 1, Node{});
   find_best_path(piece, nodes);
   append_ids(piece, nodes, ids);
-  if (nodes.capacity() > kKeptNodes) nodes = {};  // release the memory of an unusually long piece
+  if (nodes.capacity() > kKeptNodes) nodes = {};  // after an unusually long piece
 }
 
 void UnigramModel::find_best_path(std::string_view piece, std::vector<Node>& nodes) const {
@@ -102,9 +102,9 @@ void UnigramModel::find_best_path(std::string_view piece, std::vector<Node>& nod
 
 void UnigramModel::append_ids(std::string_view piece, const std::vector<Node>& nodes,
                               std::vector<std::int32_t>& ids) const {
-  std::vector<std::size_t> ends;  // token ends, last first
+  std::vector<std::size_t> ends;  // last first
   for (std::size_t end = piece.size(); end > 0; end = nodes[end].start) ends.push_back(end);
-  std::size_t unknown = piece.size();  // start of pending unknown characters; piece size: none
+  std::size_t unknown = piece.size();  // pending unknown characters; piece size: none
   std::size_t start = 0;
   for (auto end = ends.rbegin(); end != ends.rend(); ++end) {
     if (const std::int32_t token = nodes[*end].token; token == unk_id_) {
@@ -120,7 +120,7 @@ void UnigramModel::append_ids(std::string_view piece, const std::vector<Node>& n
 }
 
 void UnigramModel::append_unknown(std::string_view text, std::vector<std::int32_t>& ids) const {
-  // The whole run may be a token although its characters are not.
+  // The run may be a token.
   if (const auto whole = ids_.find(std::string(text)); whole != ids_.end()) {
     ids.push_back(whole->second);
   } else if (!byte_tokens_.append(text, ids)) {

@@ -1,7 +1,7 @@
 #pragma once
-// SentencePiece unigram language model (Kudo 2018): segmentation with the largest sum of scores, by dynamic programming
-// (Viterbi), O(n m) for n bytes and longest token m. A character without a token may be unknown, with the lowest score
-// minus ten. Adjacent unknown characters form one token: byte tokens with byte fallback, else the unknown token.
+// SentencePiece unigram model (Kudo 2018): segmentation of largest score sum (Viterbi), O(n m) for n bytes and longest
+// token m. A character without a token may be unknown, at the lowest score minus ten. Adjacent unknown characters form
+// byte tokens with byte fallback, else one unknown token.
 
 #include <string>
 #include <unordered_map>
@@ -14,8 +14,8 @@ namespace quench {
 
 struct UnigramDefinition {
   struct Token {
-    std::string text;  // unique, 1 to kMaxTokenBytes bytes
-    double score = 0;  // log probability; finite
+    std::string text;  // 1 to kMaxTokenBytes bytes
+    double score = 0;  // log probability, finite
   };
   static constexpr std::size_t kMaxTokenBytes = 1024;
   std::vector<Token> tokens;  // by id
@@ -33,7 +33,7 @@ class UnigramModel final : public TokenModel {
   [[nodiscard]] std::vector<std::uint8_t> missing_bytes() const override { return byte_tokens_.missing(); }
 
  private:
-  struct Node;  // best segmentation up to a position
+  struct Node;  // up to a position
   class Memory;
 
   void find_best_path(std::string_view piece, std::vector<Node>& nodes) const;
@@ -42,8 +42,8 @@ class UnigramModel final : public TokenModel {
 
   std::unordered_map<std::string, std::int32_t> ids_;
   std::vector<double> scores_;      // by id
-  PairTable edges_;                 // trie over the tokens' bytes: (node, byte) to node
-  std::vector<std::int32_t> ends_;  // by node: token ending there, -1: none
+  PairTable edges_;                 // trie over bytes: (node, byte) to node
+  std::vector<std::int32_t> ends_;  // token ending at the node; -1: none
   ByteTokens byte_tokens_;
   double unk_score_;
   std::int32_t unk_id_;

@@ -1,5 +1,5 @@
 #pragma once
-// Small direct-mapped cache from short pieces to their ids: most of a text consists of a few thousand words.
+// Direct-mapped cache of short pieces: most of a text is a few thousand words.
 
 #include <array>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace quench {
 
 class WordCache {
  public:
-  // Appends the ids of a cached piece; false if absent.
+  // False if absent.
   bool find(std::string_view piece, std::vector<std::int32_t>& ids) const {
     if (entries_.empty() || piece.size() > kMaxBytes) return false;
     const Entry& entry = entries_[slot(piece)];
@@ -23,7 +23,7 @@ class WordCache {
     return true;
   }
 
-  // Replaces the entry of the slot. Pieces above the length or id limit are not stored.
+  // Unless above the length or id limit.
   void store(std::string_view piece, std::span<const std::int32_t> ids) {
     if (piece.empty() || piece.size() > kMaxBytes || ids.size() > kMaxIds) return;
     if (entries_.empty()) entries_.resize(kSlots);
@@ -35,7 +35,7 @@ class WordCache {
   }
 
  private:
-  static constexpr std::size_t kSlots = 8192;  // 512 KiB: fits in a core's L2
+  static constexpr std::size_t kSlots = 8192;  // 512 KiB: fits in L2
   static constexpr std::size_t kMaxBytes = 22;
   static constexpr std::size_t kMaxIds = 10;
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
-// Start of the well-formed character ending at `end`; kNone: none.
+// Well-formed, ending at `end`; or kNone.
 std::size_t character_before(std::string_view text, std::size_t end) {
   for (std::size_t length = 1; length <= 4 && length <= end; ++length) {
     if (utf8_sequence_length(text.substr(0, end), end - length) == length) return end - length;
@@ -28,7 +28,7 @@ std::size_t skip_white_space(std::string_view text, std::size_t at) {
   return at;
 }
 
-// Start of the white space ending at `at`, not before `stop`.
+// Ending at `at`, not before `stop`.
 std::size_t skip_white_space_back(std::string_view text, std::size_t at, std::size_t stop) {
   while (at > stop) {
     const std::size_t start = character_before(text, at);
@@ -92,13 +92,13 @@ bool AddedTokens::stands_alone(std::string_view text, const Match& match) {
 
 std::vector<AddedTokens::Segment> AddedTokens::split(std::string_view text, bool parse_special) const {
   std::vector<Segment> segments;
-  std::size_t done = 0;  // everything before is in a segment
+  std::size_t done = 0;  // in segments
   if (!empty()) {
     for (Match match = find(text, 0); match.token != nullptr; match = find(text, match.end)) {
       const AddedToken& token = *match.token;
       if (token.special && !parse_special) continue;
       if (token.single_word && !stands_alone(text, match)) continue;
-      // White space consumed by the previous token is not consumed twice.
+      // Not consumed twice.
       const std::size_t start =
           token.lstrip ? skip_white_space_back(text, match.start, std::min(done, match.start)) : match.start;
       const std::size_t end = token.rstrip ? skip_white_space(text, match.end) : match.end;

@@ -1,6 +1,6 @@
 #pragma once
-// Added tokens, matched in the text before splitting and merging: special tokens such as <|begin_of_text|> and other
-// entries of added_tokens. Semantics of Hugging Face tokenizers.
+// Added tokens (special ones such as <|begin_of_text|>, and others), matched before splitting and merging, as in
+// Hugging Face tokenizers.
 
 #include <cstdint>
 #include <string>
@@ -12,30 +12,30 @@ namespace quench {
 struct AddedToken {
   std::int32_t id = 0;
   std::string content;
-  bool single_word = false;  // no word character directly before or after
-  bool lstrip = false;       // includes preceding white space
-  bool rstrip = false;       // includes following white space
-  bool normalized = false;   // matched in normalized text, by its normalized form
-  bool special = false;      // control token: not matched in untrusted text, skipped in decoding on request
+  bool single_word = false;  // no word character around
+  bool lstrip = false;       // with preceding white space
+  bool rstrip = false;       // with following white space
+  bool normalized = false;   // matched in normalized text
+  bool special = false;      // control: not in untrusted text, may be skipped in decoding
 };
 
-// Leftmost-longest matcher, linear time in the text for a fixed token set.
+// Leftmost-longest, linear time.
 class AddedTokens {
  public:
   AddedTokens() = default;
-  // Contents are matched verbatim: non-empty, at most kMaxContent bytes.
+  // Verbatim, non-empty, at most kMaxContent bytes.
   explicit AddedTokens(std::vector<AddedToken> tokens);
 
   static constexpr std::size_t kMaxContent = 1024;
 
   struct Segment {
-    std::string_view text;  // bytes between tokens, or a token with its stripped white space
-    std::int32_t id = -1;   // -1: text between tokens
+    std::string_view text;  // between tokens, or a token with stripped white space
+    std::int32_t id = -1;   // -1: between tokens
   };
 
   [[nodiscard]] bool empty() const noexcept { return tokens_.empty(); }
 
-  // Splits any bytes at the tokens. `parse_special` false: special tokens are plain text.
+  // Any bytes. `parse_special` false: special tokens are plain text.
   [[nodiscard]] std::vector<Segment> split(std::string_view text, bool parse_special) const;
 
  private:
@@ -45,7 +45,7 @@ class AddedTokens {
   };
   struct Match {
     std::size_t start, end;
-    const AddedToken* token;  // null: no match
+    const AddedToken* token;  // or null
   };
 
   [[nodiscard]] Match find(std::string_view text, std::size_t from) const;

@@ -49,10 +49,10 @@ std::size_t incomplete_utf8_suffix(std::string_view bytes) noexcept {
   for (std::size_t length = 1; length <= std::min<std::size_t>(3, bytes.size()); ++length) {
     const std::size_t start = bytes.size() - length;
     const std::uint8_t lead = byte_at(bytes, start);
-    if ((lead & 0xC0) == 0x80) continue;  // continuation byte: the lead byte is further left
+    if ((lead & 0xC0) == 0x80) continue;  // the lead byte is further left
     if (lead < 0xC0 || length >= code_point_length(bytes, start)) return 0;
-    // Incomplete exactly if some continuation makes it well-formed. Only the second byte can be restricted, to the
-    // lower or upper part of its range, so testing both ends suffices.
+    // Incomplete exactly if some continuation is well-formed. Only the second byte may be restricted, to a lower or
+    // upper part: both ends suffice.
     for (const char filler : {'\x80', '\xBF'}) {
       std::string completed(bytes.substr(start));
       completed.resize(code_point_length(bytes, start), filler);

@@ -1,5 +1,4 @@
 #pragma once
-// Code points of UTF-8 text (core/system/utf8.h finds well-formed text).
 
 #include <algorithm>
 #include <cstddef>
@@ -12,13 +11,12 @@ namespace quench {
 
 [[nodiscard]] char32_t decode_code_point(std::string_view text, std::size_t offset) noexcept;
 
-// Bytes of the well-formed sequence at text[offset].
+// Well-formed.
 [[nodiscard]] std::size_t code_point_length(std::string_view text, std::size_t offset) noexcept;
 
 void append_code_point(std::string& text, char32_t code_point);
 
-// Calls on_text with each maximal well-formed range of `bytes` and on_other with the bytes between, in order; none
-// empty.
+// Maximal well-formed ranges, and bytes between, in order; none empty.
 template <class OnText, class OnOther>
 void for_each_stretch(std::string_view bytes, const OnText& on_text, const OnOther& on_other) {
   while (!bytes.empty()) {
@@ -31,7 +29,7 @@ void for_each_stretch(std::string_view bytes, const OnText& on_text, const OnOth
   }
 }
 
-// Length (0 to 3) of a suffix that is an incomplete sequence.
+// 0 to 3.
 [[nodiscard]] std::size_t incomplete_utf8_suffix(std::string_view bytes) noexcept;
 
 }  // namespace quench

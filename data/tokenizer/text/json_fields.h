@@ -1,5 +1,4 @@
 #pragma once
-// Field helpers for tokenizer JSON files.
 
 #include <cstdint>
 #include <string>
@@ -10,12 +9,12 @@
 
 namespace quench {
 
-// "line 12" of a parsed value.
+// "line 12".
 inline std::string position(const Json& value) {
   return fmt::format("line {}", value.line());
 }
 
-// Excerpt for error messages: at most 200 bytes.
+// At most 200 bytes, for errors.
 inline std::string shortened(std::string_view text) {
   constexpr std::size_t kShown = 200;
   return text.size() <= kShown ? std::string(text) : replace_invalid_utf8(text.substr(0, kShown)) + "...";
@@ -30,7 +29,7 @@ inline const Json* optional_field(const Json& object, std::string_view key) {
   return value == nullptr || value->is_null() ? nullptr : value;
 }
 
-// Fixed string of a Replace; `what`: the component in errors.
+// Of a Replace; `what`: component in errors.
 inline const std::string& fixed_pattern(const Json& component, std::string_view what) {
   const Json* pattern = component.at("pattern").find("String");
   QUENCH_CHECK_AS(ErrorCode::unsupported, pattern != nullptr && !pattern->as_string().empty(),

@@ -1,6 +1,5 @@
 #pragma once
-// Normalizer of a tokenizer.json. Supported: NFC, Prepend, Replace of a fixed string, Sequence; total growth of a text
-// at most kMaxGrowth.
+// Normalizer of a tokenizer.json: NFC, Prepend, Replace of a fixed string, Sequence; growth of at most kMaxGrowth.
 
 #include <string>
 #include <string_view>
@@ -14,14 +13,13 @@ class Normalizer {
  public:
   static constexpr std::size_t kMaxGrowth = 64;
   static constexpr std::size_t kMaxSteps = 32;
-  static constexpr std::size_t kMaxContent = 1024;  // bytes of a Prepend or Replace
+  static constexpr std::size_t kMaxContent = 1024;  // Prepend, Replace
 
   Normalizer() = default;
-  // Throws unsupported with the component and its line.
+  // Throws unsupported with component and line.
   explicit Normalizer(const Json& description);
 
-  // Normalized form of well-formed UTF-8: `text` itself if unchanged, else a view into `storage`. `at_start` false:
-  // continuation of a text, nothing is prepended.
+  // Well-formed UTF-8: `text` if unchanged, else a view into `storage`. `at_start` false: nothing is prepended.
   [[nodiscard]] std::string_view apply(std::string_view text, bool at_start, std::string& storage) const;
 
  private:
@@ -36,7 +34,7 @@ class Normalizer {
   std::size_t growth_ = 1;
 };
 
-// `text` with each occurrence of non-empty `from` replaced, left to right.
+// Non-empty `from`, left to right.
 [[nodiscard]] std::string replaced(std::string_view text, std::string_view from, std::string_view to);
 
 }  // namespace quench

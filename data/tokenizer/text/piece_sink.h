@@ -1,5 +1,5 @@
 #pragma once
-// Non-owning reference to a callable, which must outlive the call; pieces are valid only during the callback.
+// Non-owning callable; pieces are valid during the callback only.
 
 #include <memory>
 #include <string_view>

@@ -43,7 +43,7 @@ void PreTokenizer::add_component(const Json& component) {
                     where, shortened(expression->as_string()), fmt::join(SplitPattern::names(), ", "));
     const std::string& behavior = component.at("behavior").as_string();
     const bool invert = bool_field(component, "invert", false);
-    // With gapless matches, removing non-matches keeps everything.
+    // Gapless: nothing to remove.
     const bool keeps_all =
         (behavior == "Isolated") || (behavior == "Removed" && invert && pattern->matches_everything());
     QUENCH_CHECK_AS(ErrorCode::unsupported, keeps_all,
@@ -65,7 +65,7 @@ void PreTokenizer::split(std::string_view text, Place place, const PieceSink& si
 void PreTokenizer::split_from(std::size_t step, std::string_view text, Place place, const PieceSink& sink) const {
   if (step < steps_.size()) {
     steps_[step]->split(text, [&](std::string_view piece) {
-      const bool is_first = piece.data() == text.data();  // later pieces start a segment
+      const bool is_first = piece.data() == text.data();  // later ones: segment
       split_from(step + 1, piece, is_first ? place : Place::segment, sink);
     });
     return;
@@ -85,8 +85,8 @@ void PreTokenizer::split_from(std::size_t step, std::string_view text, Place pla
   }
 }
 
-// Marks replace spaces, and one may be prepended. With splitting, each mark of a run except the last is a piece; the
-// last starts the next piece.
+// Marks replace spaces; one may be prepended. With splitting, each mark of a run is a piece, except the last, which
+// starts the next.
 void PreTokenizer::split_metaspace(std::string_view text, Place place, const PieceSink& sink) const {
   const auto& [mark, scheme, cut] = *metaspace_;
   std::string marked = replaced(text, " ", mark);

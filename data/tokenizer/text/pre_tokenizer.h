@@ -1,8 +1,7 @@
 #pragma once
-// Pre-tokenizer of a tokenizer.json: splits text into pieces that no token crosses. Supported: Split (published
-// expressions, behavior Isolated; Removed with invert if gapless) and Digits, any number; then ByteLevel
-// (add_prefix_space, use_regex) for byte-level tokens, Metaspace or none for text tokens. Pieces are bytes, without the
-// byte alphabet.
+// Pre-tokenizer of a tokenizer.json: pieces that no token crosses. Supported: any number of Split (published
+// expressions, Isolated; Removed with invert if gapless) and Digits; then ByteLevel (add_prefix_space, use_regex) for
+// byte-level tokens, Metaspace or none for text tokens. Pieces are bytes, without the byte alphabet.
 
 #include <optional>
 #include <string>
@@ -24,10 +23,10 @@ class PreTokenizer {
     inside,   // after other text
   };
 
-  // Throws unsupported with the component and its line. null: no splitting.
+  // Throws unsupported with component and line. null: no splitting.
   PreTokenizer(const Json& description, bool byte_level);
 
-  // Emits the pieces of well-formed UTF-8 in order, including a prefix space if configured.
+  // Well-formed UTF-8, in order, with a prefix space if configured.
   void split(std::string_view text, Place place, const PieceSink& sink) const;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Published split expressions, as in tokenizer.json files.
+// As in tokenizer.json files.
 
 #include <array>
 #include <string_view>
@@ -9,7 +9,7 @@ namespace quench {
 struct PublishedPattern {
   std::string_view name;
   std::string_view expression;
-  bool matches_everything;  // matches of any text are gapless
+  bool matches_everything;  // gapless on any text
 };
 
 inline constexpr std::array kPublishedPatterns{

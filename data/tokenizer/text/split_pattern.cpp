@@ -27,7 +27,7 @@ void append_ranges(std::string& members, std::span<const CodePointRange> ranges)
   }
 }
 
-// Character class members for the general category `category`.
+// Of a general category.
 std::string category_members(std::string_view category) {
   using namespace unicode_additions;
   std::string members = fmt::format("\\p{{{}}}", category);
@@ -43,11 +43,10 @@ std::string category_members(std::string_view category) {
   return members;
 }
 
-// White_Space property: unlike PCRE2's \s without U+180E.
+// Without U+180E, unlike PCRE2's \s.
 constexpr std::string_view kSpaceMembers = "\\t-\\r\\x{85}\\p{Z}";
 
-// Expands \s, \S and \p{...}, for which PCRE2 has older Unicode tables. Published expressions have no \S inside a
-// class.
+// \s, \S and \p{...}: PCRE2's tables are older. No \S inside a class.
 std::string spell_out_classes(std::string_view expression) {
   std::string result;
   bool in_class = false;
@@ -129,7 +128,7 @@ SplitPattern::SplitPattern(std::string_view name, std::string_view expression, b
                                   PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
   QUENCH_CHECK_AS(ErrorCode::unsupported, compiled_->code != nullptr,
                   "split pattern {}: PCRE2 cannot compile it at {}: {}", name, offset, pcre2_message(error));
-  // Without JIT (PCRE2 built without it, or no writable code allowed) matching is slower.
+  // Slower without JIT (not built, or no writable code).
   compiled_->jit = pcre2_jit_compile(compiled_->code, PCRE2_JIT_COMPLETE) == 0;
 }
 
@@ -171,7 +170,7 @@ void SplitPattern::split(std::string_view text, const PieceSink& sink) const {
   thread_local MatchState state;
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const std::size_t* const match = pcre2_get_ovector_pointer(state.data());
-  // Matching is linear in the text; the limit only stops pathological cases.
+  // Linear; against pathological cases.
   constexpr std::size_t kMaxLimit = std::numeric_limits<std::uint32_t>::max();
   pcre2_set_match_limit(state.context(),
                         static_cast<std::uint32_t>(std::min(kMaxLimit, 10'000'000 + 16 * text.size())));
@@ -193,7 +192,7 @@ void SplitPattern::split(std::string_view text, const PieceSink& sink) const {
     if (status == PCRE2_ERROR_NOMATCH) break;
     QUENCH_CHECK_AS(ErrorCode::failed, status >= 0, "split pattern {}: PCRE2 gave up at byte {} of {}: {}", name_, at,
                     text.size(), pcre2_message(status));
-    const auto [start, end] = std::pair(match[0], match[1]);  // read before the sink may start another match
+    const auto [start, end] = std::pair(match[0], match[1]);  // the sink may start another match
     if (start > at) sink(text.substr(at, start - at));
     sink(text.substr(start, end - start));
     at = end;

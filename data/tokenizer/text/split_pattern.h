@@ -1,7 +1,6 @@
 #pragma once
-// Pre-tokenization by regular expressions (PCRE2). Only published expressions are accepted, by exact text: arbitrary
-// ones risk catastrophic backtracking, these match in linear time. Character classes follow Unicode 16; ranges missing
-// in PCRE2 are added.
+// Pre-tokenization by PCRE2. Only published expressions, by exact text: they match in linear time, others risk
+// catastrophic backtracking. Unicode 16; ranges missing in PCRE2 are added.
 
 #include <memory>
 #include <string>
@@ -14,19 +13,19 @@ namespace quench {
 
 class SplitPattern {
  public:
-  // Pattern with exactly this published expression; nullptr: none.
+  // Or nullptr.
   static const SplitPattern* find(std::string_view expression);
-  // By name: "gpt2", "llama3", "qwen2", "o200k", ...; throws invalid_argument listing the names.
+  // "gpt2", "llama3", "qwen2", "o200k", ...; throws invalid_argument listing the names.
   static const SplitPattern& named(std::string_view name);
   static std::vector<std::string> names();
 
   [[nodiscard]] std::string_view name() const noexcept { return name_; }
   [[nodiscard]] std::string_view expression() const noexcept { return expression_; }
-  // True if the matches of any text are gapless.
+  // Gapless.
   [[nodiscard]] bool matches_everything() const noexcept { return matches_everything_; }
 
-  // Emits, in order, the matches and the non-empty text between them; concatenated they equal `text`, well-formed
-  // UTF-8. Thread-safe. Throws failed on PCRE2 errors.
+  // Matches and text between, in order; concatenated they equal `text`, well-formed UTF-8. Thread-safe. Throws failed
+  // on PCRE2 errors.
   void split(std::string_view text, const PieceSink& sink) const;
 
   SplitPattern(std::string_view name, std::string_view expression, bool matches_everything);

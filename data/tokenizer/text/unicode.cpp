@@ -19,8 +19,7 @@ std::uint8_t combining_class(std::int32_t code_point) {
   return static_cast<std::uint8_t>(utf8proc_get_property(code_point)->combining_class);
 }
 
-// Blocks of characters that are in NFC in any context of such blocks: no combining marks, no conjoining jamo, no
-// decompositions.
+// In NFC in any context of such blocks: no combining marks, conjoining jamo or decompositions.
 bool is_inert(char32_t c) {
   return c < 0x300 || (c >= 0x400 && c < 0x483) || (c >= 0x2010 && c < 0x2028) || (c >= 0x3000 && c < 0x302A) ||
          (c >= 0x3041 && c < 0x3097) || (c >= 0x30A0 && c < 0x3100) || (c >= 0x4E00 && c < 0xA000) ||
@@ -40,7 +39,7 @@ bool is_all_inert(std::string_view text) {
   return true;
 }
 
-// Stable sort of each run of characters with non-zero combining class by that class (UAX #15, D109).
+// Stable, per run of non-zero combining class (UAX #15, D109).
 void order_canonically(std::vector<std::int32_t>& characters) {
   auto run = characters.begin();
   while (run != characters.end()) {
@@ -79,11 +78,11 @@ bool is_word_character(char32_t c) noexcept {
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
     case UTF8PROC_CATEGORY_PC: return true;
-    case UTF8PROC_CATEGORY_CN:  // unassigned in utf8proc's Unicode version
+    case UTF8PROC_CATEGORY_CN:  // unassigned in utf8proc
       return contains(kUppercaseLetters, c) || contains(kLowercaseLetters, c) || contains(kModifierLetters, c) ||
              contains(kOtherLetters, c) || contains(kMarks, c) || contains(kNumbers, c);
     default:
-      // Join controls, and circled and squared letters: symbols with the Alphabetic property.
+      // Join controls; circled and squared letters: Alphabetic.
       return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
              (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
   }
@@ -95,7 +94,7 @@ std::string_view normalize_nfc(std::string_view text, std::string& storage) {
   characters.reserve(text.size());
   for (std::size_t at = 0; at < text.size(); at += code_point_length(text, at)) {
     const auto code_point = static_cast<utf8proc_int32_t>(decode_code_point(text, at));
-    std::array<utf8proc_int32_t, 32> decomposed;  // canonical decompositions have at most four characters
+    std::array<utf8proc_int32_t, 32> decomposed;  // canonical: at most four
     const auto count =
         utf8proc_decompose_char(code_point, decomposed.data(), std::ssize(decomposed),
                                 static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_STABLE), nullptr);

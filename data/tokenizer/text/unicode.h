@@ -1,5 +1,4 @@
 #pragma once
-// Unicode properties and normalization of tokenizers.
 
 #include <string>
 #include <string_view>
@@ -8,17 +7,16 @@ namespace quench {
 
 [[nodiscard]] bool is_white_space(char32_t code_point) noexcept;
 
-// White space of Python's str.strip() and \s: White_Space and the four information separators.
+// str.strip() and \s: White_Space and the four information separators.
 [[nodiscard]] inline bool is_python_space(char32_t code_point) noexcept {
   return is_white_space(code_point) || (code_point >= 0x1C && code_point <= 0x1F);
 }
 
-// \w of UTS #18: letters, marks, decimal digits, connectors, the two join controls.
+// \w of UTS #18: letters, marks, decimal digits, connectors, join controls.
 [[nodiscard]] bool is_word_character(char32_t code_point) noexcept;
 
-// Normalization Form C (UAX #15) of well-formed UTF-8: `text` itself if a quick check finds it normalized, else a view
-// into `storage`. O(n log n) for any input: utf8proc's canonical ordering, quadratic on long runs of marks, is
-// replaced.
+// NFC (UAX #15) of well-formed UTF-8: `text` if a quick check finds it normalized, else a view into `storage`. O(n log
+// n): utf8proc's canonical ordering, quadratic on runs of marks, is replaced.
 [[nodiscard]] std::string_view normalize_nfc(std::string_view text, std::string& storage);
 
 }  // namespace quench

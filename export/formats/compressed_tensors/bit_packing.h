@@ -1,6 +1,6 @@
 #pragma once
-// Integers of 1 to 8 bits packed in int32 words, as in compressed-tensors' pack-quantized: value + 2^(bits - 1), a
-// little-endian bit stream without padding (compressors/pack_quantized of that project).
+// Integers of 1 to 8 bits in int32 words, as compressed-tensors' pack-quantized (compressors/pack_quantized): value +
+// 2^(bits - 1), a little-endian bit stream without padding.
 
 #include "core/tensor/tensor.h"
 
@@ -8,10 +8,10 @@ namespace quench {
 
 // i8 [N,K] to i32 [N, ceil(K * bits / 32)].
 [[nodiscard]] Tensor pack_rows(const Tensor& codes, int bits);
-// Inverse of pack_rows for rows of `columns` elements.
+// Inverse, rows of `columns` elements.
 [[nodiscard]] Tensor unpack_rows(const Tensor& words, int bits, std::int64_t columns);
 
-// Packing along the first axis: f32 integers [N,G] to i32 [ceil(N * bits / 32), G], and the inverse to [rows, G].
+// Along the first axis: f32 integers [N,G] to i32 [ceil(N * bits / 32), G], and back to [rows, G].
 [[nodiscard]] Tensor pack_zero_points(const Tensor& zero_points, int bits);
 [[nodiscard]] Tensor unpack_zero_points(const Tensor& words, int bits, std::int64_t rows);
 

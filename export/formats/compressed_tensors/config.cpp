@@ -10,7 +10,7 @@
 namespace quench {
 namespace {
 
-constexpr std::string_view kVersion = "0.20.0";  // version of the written format
+constexpr std::string_view kVersion = "0.20.0";  // written
 
 std::string_view strategy_name(const OperandScheme& scheme, bool inputs) {
   switch (scheme.sharing) {
@@ -31,7 +31,7 @@ Json args_json(const OperandScheme& scheme, bool inputs) {
   json.set("group_size", scheme.sharing == ScaleSharing::group ? Json(scheme.group_size) : Json());
   json.set("block_structure",
            scheme.sharing == ScaleSharing::block ? Json(Json::Array{scheme.group_size, scheme.group_size}) : Json());
-  // NVFP4 inputs: dynamic block scales, calibrated global scale.
+  // NVFP4: dynamic block scales, calibrated global scale.
   const bool local = inputs && scheme.scale == ScaleForm::e4m3_two_level;
   json.set("dynamic", local ? Json("local") : Json(inputs && !scheme.calibrated));
   json.set("actorder", Json());
@@ -44,7 +44,7 @@ Json args_json(const OperandScheme& scheme, bool inputs) {
   return json;
 }
 
-// Reader of one args object; errors name its path.
+// Errors name the path.
 class ArgsReader {
  public:
   ArgsReader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
@@ -145,7 +145,7 @@ struct FormName {
   CompressedForm form;
 };
 
-// Format names. Unpacked values have three names, by the readers' compute type.
+// Unpacked values have three, by the readers' compute type.
 constexpr std::array kForms = {
     FormName{"pack-quantized", CompressedForm::packed_integers},
     FormName{"mxfp8-quantized", CompressedForm::mxfp8},
@@ -195,8 +195,7 @@ CompressedForm compressed_form(const Scheme& scheme) {
   const OperandScheme& w = scheme.weights;
   using enum CompressedForm;
   if (!w.element) {
-    // compressed-tensors stores integers unpacked for quantized inputs; inference engines require packed integers with
-    // float8 inputs.
+    // Quantized inputs: unpacked integers in compressed-tensors; engines need packed ones with float8 inputs.
     const bool integer_inputs = scheme.inputs && !scheme.inputs->element;
     return integer_inputs ? integers : packed_integers;
   }

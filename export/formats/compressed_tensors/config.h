@@ -1,6 +1,6 @@
 #pragma once
-// quantization_config of compressed-tensors (config.json): quantized layers, their schemes and storage formats. Source:
-// compressed-tensors 0.20, quantization/quant_args.py, quant_scheme.py and compressors/format.py.
+// quantization_config of compressed-tensors 0.20 (quantization/quant_args.py, quant_scheme.py, compressors/format.py):
+// quantized layers, schemes, storage formats.
 
 #include <optional>
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace quench {
 
-// Names and packing of a layer's tensors.
+// Tensors of a layer.
 enum class CompressedForm : std::uint8_t {
   packed_integers,  // weight_packed i32, weight_scale, weight_shape
   integers,         // weight i8, weight_scale
@@ -27,25 +27,23 @@ struct CompressedGroup {
   CompressedForm form = CompressedForm::packed_integers;
   OperandScheme weights;
   std::optional<OperandScheme> inputs;
-  std::vector<std::string> targets;  // "Linear", layer names, "re:" plus a regular expression
+  std::vector<std::string> targets;  // "Linear", layer names, "re:" and a regular expression
 };
 
-// Storage form of a scheme; throws unsupported if there is none.
+// Throws unsupported if there is none.
 [[nodiscard]] CompressedForm compressed_form(const Scheme& scheme);
-// Reason why the format cannot store the scheme, or "".
+// Reason why the scheme cannot be stored, or "".
 [[nodiscard]] std::string compressed_problem(const Scheme& scheme);
-// Name of the format for this form and, if `inputs`, quantized inputs.
+// `inputs`: they are quantized.
 [[nodiscard]] std::string_view format_name(const CompressedForm& form, const OperandScheme& weights, bool inputs);
 
-// Name of a tied LM head, which has no tensor: it must be in the ignore list, or readers look for its quantized values.
+// A tied LM head has no tensor: without an entry in the ignore list readers look for quantized values.
 [[nodiscard]] std::vector<std::string> tied_heads(const std::vector<ModelTensor>& tensors);
-// quantization_config for groups and unquantized layers.
 [[nodiscard]] Json compressed_config(const std::vector<CompressedGroup>& groups,
                                      const std::vector<std::string>& ignored);
-// True if the config requests KV cache quantization, which is not supported.
+// KV cache quantization (not supported).
 [[nodiscard]] bool has_kv_cache_scheme(const Json& config);
-// Groups of a quantization_config. Throws unsupported or corrupt naming `source` and the key. Warns of an ignored
-// kv_cache_scheme.
+// Throws unsupported or corrupt naming `source` and key. Warns of an ignored kv_cache_scheme.
 [[nodiscard]] std::vector<CompressedGroup> read_compressed_config(const Json& config, std::string_view source);
 
 }  // namespace quench

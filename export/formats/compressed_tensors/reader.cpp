@@ -17,16 +17,16 @@ constexpr std::string_view kWeight = ".weight";
 // Suffixes of a weight's tensors.
 constexpr std::array<std::string_view, 6> kParts = {"_packed",     "_scale",        "_shape",
                                                     "_zero_point", "_global_scale", "_g_idx"};
-// Tensors of static input quantization.
+// Static input quantization.
 constexpr std::string_view kInputScale = ".input_scale", kInputGlobalScale = ".input_global_scale";
 constexpr std::array kInputParts = {kInputScale, std::string_view(".input_zero_point"), kInputGlobalScale};
 
-// Scales of a quantized KV cache, stored with attention's weights.
+// KV cache scales, stored with attention's weights.
 constexpr std::array<std::string_view, 9> kCacheParts = {".k_scale",       ".v_scale",       ".q_scale",
                                                          ".k_zero_point",  ".v_zero_point",  ".q_zero_point",
                                                          ".k_cache_scale", ".v_cache_scale", ".output_scale"};
 
-// "model.layers.0.mlp.up_proj.weight" of "model.layers.0.mlp.up_proj.weight_scale"; "" of other names.
+// Of "model.layers.0.mlp.up_proj.weight_scale": "....weight"; "" of other names.
 std::string weight_of(std::string_view name) {
   for (const std::string_view part : kParts)
     if (name.ends_with(part) && name.substr(0, name.size() - part.size()).ends_with(kWeight))
@@ -54,7 +54,7 @@ class CompressedWeights final : public StoredWeights {
         quantized_cache_(has_kv_cache_scheme(quantization)) {
     for (const CompressedGroup& group : groups_)
       for (const std::string& target : group.targets) {
-        // The last group with the same target takes precedence.
+        // The last group of a target takes precedence.
         std::erase_if(targets_, [&](const Target& known) { return known.pattern.text() == target; });
         targets_.push_back({LayerPattern(target), &group});
       }
@@ -134,7 +134,7 @@ class CompressedWeights final : public StoredWeights {
                 files_.path().string(), name);
   }
 
-  // No validation of the group: enough for the folder's inventory.
+  // Without validation: for the inventory.
   [[nodiscard]] Shape packed_shape(std::string_view name) const {
     if (const auto plain = files_.find(name)) return plain->entry->shape;
     const CompressedGroup& group = group_of(name);
@@ -205,7 +205,7 @@ class CompressedWeights final : public StoredWeights {
     }
   }
 
-  // Range check: values of fewer than eight bits are stored in whole bytes.
+  // Fewer than eight bits are stored in bytes.
   void check_range(const QuantizedWeight& weight, std::string_view name) const {
     const IntRange range = int_range(weight.scheme.bits);
     const auto* codes = weight.codes.data<std::int8_t>();
@@ -269,7 +269,7 @@ class CompressedWeights final : public StoredWeights {
     LayerPattern pattern;
     const CompressedGroup* group;
   };
-  std::vector<Target> targets_;  // the first match applies
+  std::vector<Target> targets_;  // first match
 };
 
 }  // namespace

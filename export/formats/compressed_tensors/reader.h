@@ -1,5 +1,5 @@
 #pragma once
-// Reader of compressed-tensors model folders (config.h), including those of other programs.
+// Reads folders of any program.
 
 #include "export/formats/stored_weights.h"
 

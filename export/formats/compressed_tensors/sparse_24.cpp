@@ -16,7 +16,7 @@ constexpr std::string_view kFormat = "sparse-24-bitmask", kSparseVersion = "0.13
 constexpr std::string_view kCompressed = ".compressed", kBitmask = ".bitmask", kShape = ".shape",
                            kWeightSuffix = ".weight";
 
-// Calls body<Word>() with the unsigned integer type of an element's width.
+// body<Word>(): unsigned, of the element's width.
 template <class Body>
 auto with_word(DType dtype, const Body& body) {
   return byte_size(dtype) == 4 ? body.template operator()<std::uint32_t>() : body.template operator()<std::uint16_t>();
@@ -40,7 +40,7 @@ bool has_sparsity_2_4(const Tensor& weight) {
   });
 }
 
-// Exactly two of four values are stored, including zeros if more are zero.
+// Exactly two of four, zeros included.
 template <class Word>
 std::uint32_t stored_of_four(const Word* four) {
   std::uint32_t magnitudes[4];
@@ -116,12 +116,12 @@ class SparseWeights final : public StoredWeights {
   [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view) const override { return std::nullopt; }
 
  private:
-  // True for a tensor of a compressed layer.
+  // Of a compressed layer.
   [[nodiscard]] bool is_part(std::string_view name, std::string_view suffix) const {
     return name.ends_with(suffix) &&
            files_.find(std::string(name.substr(0, name.size() - suffix.size())) + std::string(kCompressed));
   }
-  // Part of the layer with this weight name.
+  // By weight name.
   [[nodiscard]] std::optional<SafetensorsFolder::Location> part(std::string_view name, std::string_view suffix) const {
     if (!name.ends_with(kWeightSuffix)) return std::nullopt;
     return files_.find(std::string(name.substr(0, name.size() - kWeightSuffix.size())) + std::string(suffix));

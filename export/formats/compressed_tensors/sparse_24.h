@@ -1,9 +1,10 @@
 #pragma once
-// 2:4 sparse weights in compressed-tensors' sparse-24-bitmask layout: two of four elements stored, plus a bitmask.
-// Source: compressed-tensors 0.13, compressors/sparse_compressors/sparse_24_bitmask.py; removed in releases from 2026.
+// 2:4 sparse weights as compressed-tensors 0.13's sparse-24-bitmask
+// (compressors/sparse_compressors/sparse_24_bitmask.py; removed in releases from 2026): two of four elements, and a
+// bitmask.
 //
-// Tensors of a layer: "compressed" [N, K / 2] in the weight's dtype, "bitmask" u8 [N, ceil(K / 8)], first element in
-// the lowest bit, "shape" i64 [2, 1].
+// Per layer: "compressed" [N, K / 2] in the weight's dtype, "bitmask" u8 [N, ceil(K / 8)], first element in the lowest
+// bit, "shape" i64 [2, 1].
 
 #include <filesystem>
 #include <memory>
@@ -15,14 +16,13 @@
 
 namespace quench {
 
-// Writes 2:4 linear weights in this layout, other tensors dense. Returns the quantization_config for config.json.
-// Throws bad_config if no layer is 2:4.
+// Other tensors are dense. Returns the quantization_config. Throws bad_config if no layer is 2:4.
 [[nodiscard]] Json write_sparse_24(const std::vector<ModelTensor>& tensors, const std::filesystem::path& folder,
                                    std::uint64_t max_shard_bytes);
 
-// True for a compressed-tensors quantization_config with this layout and no further quantization.
+// This layout without further quantization.
 [[nodiscard]] bool is_sparse_24(const Json& quantization);
-// Reader of such a folder; weights are returned dense, with zeros.
+// Weights are returned dense, with zeros.
 [[nodiscard]] std::unique_ptr<StoredWeights> open_sparse_24(const std::filesystem::path& folder);
 
 }  // namespace quench

@@ -10,7 +10,7 @@
 namespace quench {
 namespace {
 
-// Packs four 6-bit values in three bytes, the first in the lowest bits.
+// Four values in three bytes, the first lowest.
 Tensor pack_six_bits(const Tensor& codes) {
   const std::int64_t quads = codes.numel() / 4;
   const Tensor packed = Tensor::empty({codes.size(0), codes.size(1) / 4 * 3}, DType::u8);
@@ -66,7 +66,7 @@ void add_layer(SafetensorsItems& items, const ModelTensor& tensor, CompressedFor
     items.add_bytes(name + "_scale", scales.shape(), scales);
   else
     items.add(name + "_scale", scales);
-  // Reciprocal convention: scale = stored scale / global scale.
+  // Reciprocal: scale = stored scale / global scale.
   if (form == nvfp4) items.add(name + "_global_scale", one_number(1.0f / q.global_scale.data<float>()[0]));
   if (!q.input_scale.defined()) return;
   const float inputs = q.input_scale.data<float>()[0];
@@ -80,14 +80,14 @@ void add_layer(SafetensorsItems& items, const ModelTensor& tensor, CompressedFor
 
 Json write_compressed_tensors(const std::vector<ModelTensor>& tensors, const std::filesystem::path& folder,
                               std::uint64_t max_shard_bytes) {
-  // Embeddings need targets by name: "Linear" does not include them.
+  // "Linear" does not include embeddings: by name.
   std::vector<std::pair<const Scheme*, bool>> kinds;
   std::vector<CompressedGroup> groups;
   std::vector<std::string> ignored = tied_heads(tensors);
   SafetensorsItems items;
   for (const ModelTensor& tensor : tensors) {
     if (tensor.quantized == nullptr) {
-      // Readers treat routers and experts as linear layers.
+      // Routers and experts are linear layers to readers.
       constexpr std::string_view kSuffix = ".weight";
       if (tensor.shape.rank() == 2 && tensor.name.ends_with(kSuffix))
         ignored.push_back(tensor.name.substr(0, tensor.name.size() - kSuffix.size()));
@@ -98,7 +98,7 @@ Json write_compressed_tensors(const std::vector<ModelTensor>& tensors, const std
     const auto at = static_cast<std::size_t>(std::ranges::find(kinds, kind) - kinds.begin());
     if (at == kinds.size()) {
       CompressedForm form = compressed_form(*tensor.scheme);
-      // Transformers reads an embedding's weight under its own name.
+      // Transformers reads an embedding under its own name.
       if (tensor.embedding && form == CompressedForm::packed_integers) form = CompressedForm::integers;
       groups.push_back({form, tensor.scheme->weights, tensor.scheme->inputs, {}});
       kinds.push_back(kind);

@@ -1,5 +1,5 @@
 #pragma once
-// Writer of compressed-tensors weights, for vLLM, SGLang and Transformers.
+// For vLLM, SGLang and Transformers.
 
 #include <filesystem>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace quench {
 
-// Writes safetensors files to an existing `folder`. Returns the quantization_config for config.json.
+// safetensors files in an existing `folder`. Returns the quantization_config.
 [[nodiscard]] Json write_compressed_tensors(const std::vector<ModelTensor>& tensors,
                                             const std::filesystem::path& folder, std::uint64_t max_shard_bytes);
 

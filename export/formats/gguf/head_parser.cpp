@@ -12,7 +12,7 @@
 namespace quench {
 namespace {
 
-// Limit on the total number of array items: their memory is many times their file size.
+// Array items take many times their file size.
 constexpr std::uint64_t kMostItems = 1'000'000, kMostInArrays = std::uint64_t{1} << 22,
                         kMostText = std::uint64_t{1} << 26;
 constexpr int kMostAxes = 4;
@@ -43,12 +43,12 @@ class Cursor {
     return value;
   }
 
-  // Throws unless `count` items of at least `width` bytes fit in the file.
+  // Throws unless they fit in the file.
   void check_count(std::uint64_t count, std::uint64_t width, std::string_view what) {
     check(count <= left() / width, "{} {} at {}: more than the file can hold", count, what, position_);
   }
 
-  // True while the array item limit is not exceeded.
+  // Within the item limit.
   bool spend_items(std::uint64_t count) {
     if (count > kMostInArrays - items_) return false;
     items_ += count;
@@ -123,7 +123,7 @@ std::uint64_t alignment_of(Cursor& in, const GgufHead& head) {
   return value.as_uint();
 }
 
-// Shape, type and size; the offset is checked against the tensors before.
+// The offset must follow the tensors before.
 GgufEntry read_tensor(Cursor& in, std::uint64_t& offset) {
   GgufEntry entry;
   entry.name = in.text("a tensor's name", kGgufMaxName);

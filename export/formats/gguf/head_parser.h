@@ -1,6 +1,6 @@
 #pragma once
-// Strict parser of a GGUF header. Files are untrusted: lengths are checked against the file size before allocation;
-// tensors must be contiguous within the file.
+// Strict GGUF header parser. Files are untrusted: lengths are checked before allocation; tensors are contiguous within
+// the file.
 
 #include <cstdint>
 #include <map>
@@ -25,14 +25,14 @@ struct GgufEntry {
 };
 
 struct GgufHead {
-  std::map<std::string, Json> metadata;  // numbers, strings and arrays of them
+  std::map<std::string, Json> metadata;  // numbers, strings, arrays of them
   std::vector<GgufEntry> tensors;
 };
 
-// `head`: first bytes of a file of file_size bytes. Empty if `head` ends before the header does: retry with more bytes.
-// Limits: versions 2 and 3, at most 1,000,000 keys and tensors, 4,194,304 items in all arrays, strings up to 64 MiB,
-// names of 1 to 63 bytes, up to 4 axes, the types of block_formats() and f32, f16, bf16. Throws corrupt or unsupported
-// naming `source` and the cause. Pure function; fuzz target.
+// `head`: first bytes of a file of file_size bytes; empty if the header is longer: retry. Limits: versions 2 and 3,
+// 1,000,000 keys and tensors, 4,194,304 items in all arrays, strings of 64 MiB, names of 1 to 63 bytes, 4 axes, the
+// types of block_formats() and f32, f16, bf16. Throws corrupt or unsupported naming `source` and cause. Pure function;
+// fuzz target.
 [[nodiscard]] std::optional<GgufHead> parse_gguf_head(std::span<const std::uint8_t> head, std::uint64_t file_size,
                                                       std::string_view source);
 

@@ -1,5 +1,5 @@
 #pragma once
-// GGUF header: metadata and tensor list. Source: docs/gguf.md of ggml, version 3, little-endian.
+// GGUF header (docs/gguf.md of ggml, version 3, little-endian).
 
 #include <cstdint>
 #include <map>
@@ -12,10 +12,10 @@
 namespace quench {
 
 inline constexpr std::uint32_t kGgufVersion = 3;
-inline constexpr std::uint64_t kGgufAlignment = 32;  // default tensor alignment
+inline constexpr std::uint64_t kGgufAlignment = 32;  // of tensors, default
 inline constexpr std::size_t kGgufMaxName = 63;
 
-// Metadata values, with the written types: integers u32 or i32, reals f32. Readers hold integers in 64 bits.
+// Written types: integers u32 or i32, reals f32. Readers hold integers in 64 bits.
 using GgufValue = std::variant<bool, std::uint32_t, std::int32_t, float, std::string, std::vector<std::string>,
                                std::vector<std::int32_t>, std::vector<float>>;
 
@@ -26,8 +26,7 @@ struct GgufTensor {
   std::uint64_t bytes = 0;
 };
 
-// Header bytes, padded to the alignment. Tensors follow in this order, each padded to the alignment. Throws unsupported
-// for a name that readers reject.
+// Padded to the alignment, as each tensor, in this order. Throws unsupported for a name that readers reject.
 [[nodiscard]] std::string gguf_head(const std::vector<std::pair<std::string, GgufValue>>& metadata,
                                     std::span<const GgufTensor> tensors);
 

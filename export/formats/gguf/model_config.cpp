@@ -33,7 +33,7 @@ std::vector<float> read_divisors(const fs::path& file, const GgufHead& head, std
   return divisors;
 }
 
-// Rejects settings that change values and have no config.json equivalent in these families.
+// They change values without a config.json equivalent.
 void refuse_others(const GgufFields& fields, std::int64_t context) {
   constexpr std::string_view kExperts = "expert_count", kWindow = "attention.sliding_window";
   QUENCH_CHECK_AS(ErrorCode::unsupported, fields.find_integer(kExperts).value_or(0) == 0,
@@ -64,7 +64,7 @@ std::int64_t head_dim_of(const GgufFields& fields, std::int64_t hidden, std::int
   return size;
 }
 
-// Rows of the embedding table; all token counts must match.
+// Embedding rows; all token counts must match.
 std::int64_t vocabulary_of(const GgufHead& head, const GgufFields& fields, const GgufFields& tokenizer) {
   const GgufEntry* embedding = find_tensor(head, "token_embd.weight");
   QUENCH_CHECK_AS(ErrorCode::unsupported, embedding != nullptr && embedding->shape.rank() == 2,

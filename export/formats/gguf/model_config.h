@@ -1,5 +1,4 @@
 #pragma once
-// Model config from a GGUF file's metadata and tensors.
 
 #include <filesystem>
 
@@ -7,8 +6,8 @@
 
 namespace quench {
 
-// Equivalent config.json. Throws like read_gguf_head; corrupt for invalid or contradictory values, unsupported for
-// models outside the known families; both name file and key.
+// config.json of metadata and tensors. Throws like read_gguf_head; corrupt for invalid or contradictory values,
+// unsupported for unknown families; naming file and key.
 [[nodiscard]] Json gguf_model_config(const std::filesystem::path& file);
 
 }  // namespace quench

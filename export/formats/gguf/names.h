@@ -24,7 +24,7 @@ namespace quench {
 [[nodiscard]] std::optional<std::string> hf_tensor_name(std::string_view gguf_name,
                                                         const nn::GgufArchitecture& architecture);
 
-// Number of heads for query and key projections with interleaved RoPE; 0 for other tensors.
+// Of query and key with interleaved RoPE; 0 for other tensors.
 [[nodiscard]] std::int64_t rotated_heads(std::string_view hf_name, const nn::ModelConfig& config);
 
 }  // namespace quench

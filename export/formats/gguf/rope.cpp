@@ -11,7 +11,6 @@
 namespace quench {
 namespace {
 
-// Keys.
 constexpr std::string_view kScaling = "rope.scaling.";
 constexpr std::string_view kType = "rope.scaling.type", kFactor = "rope.scaling.factor",
                            kOriginal = "rope.scaling.original_context_length", kAttention = "rope.scaling.attn_factor",
@@ -23,7 +22,7 @@ constexpr std::array kKnown = {kType,     kFactor,      kOriginal,      kAttenti
                                kBetaSlow, kHfAttention, kExtrapolation, kFinetuned};
 constexpr std::string_view kOldLinear = "rope.scale_linear";
 
-// Relative tolerance between the tensor and divisors from a config.
+// Tensor against a config's divisors, relative.
 constexpr double kTolerance = 1e-5;
 
 // The first layer's: llama.cpp has one table for all layers of these architectures.
@@ -40,7 +39,7 @@ std::vector<float> divisors_of(const nn::ModelConfig& config) {
   return divisors;
 }
 
-// YaRN with llama.cpp's fixed settings.
+// With llama.cpp's settings.
 bool is_plain_yarn(const nn::ModelConfig& config) {
   nn::RopeScaling plain = config.rope;
   const nn::RopeScaling defaults;
@@ -74,8 +73,8 @@ Json yarn_json(const GgufFields& fields, double factor) {
   return scaling;
 }
 
-// Llama 3 settings equivalent to the divisors. Between unscaled and scaled frequencies the unscaled share is linear in
-// the number of turns over the original context, so two divisors determine it; low_freq_factor is set to 1.
+// Equivalent Llama 3 settings. Between unscaled and scaled frequencies the unscaled share is linear in the turns over
+// the original context: two divisors determine it; low_freq_factor is 1.
 std::optional<Json> llama3_json(const std::vector<float>& divisors, double theta) {
   const double factor = *std::ranges::max_element(divisors);
   struct Point {
@@ -108,7 +107,7 @@ bool gives(Json config, const Json& scaling, const std::vector<float>& divisors,
   return std::ranges::equal(given, divisors, [](double a, double b) { return std::abs(a - b) <= kTolerance * b; });
 }
 
-// rope_scaling equivalent to the tensor of divisors.
+// Equivalent to the divisors.
 Json scaling_of_divisors(const GgufFields& fields, const std::vector<float>& divisors, const Json& config, double theta,
                          double factor) {
   std::vector<Json> candidates;

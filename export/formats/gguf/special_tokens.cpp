@@ -13,18 +13,18 @@ namespace {
 namespace fs = std::filesystem;
 using Ids = std::vector<std::int64_t>;
 
-// Token texts at which llama.cpp stops without a key: end-of-turn texts first.
+// Where llama.cpp stops without a key; end-of-turn texts first.
 constexpr std::array<std::string_view, 16> kEndsByText = {
     "<|eot_id|>",      "<|im_end|>",    "<end_of_turn>",   "<|end|>", "<|eot|>", "<EOT>", "_<EOT>",     "[EOT]",
     "<|end_of_turn|>", "<|endoftext|>", "<|end_of_text|>", "</s>",    "<eos>",   "[EOS]", "<|return|>", "<|call|>"};
-constexpr std::size_t kTurnEnds = 9;  // count of end-of-turn texts
+constexpr std::size_t kTurnEnds = 9;  // end-of-turn texts
 constexpr std::string_view kEndOfMessage = "<|eom_id|>";
 
 void add(Ids& ids, std::int64_t id) {
   if (std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
 }
 
-// End-of-text ids of config.json, then generation_config.json.
+// config.json's, then generation_config.json's.
 Ids ends_of_model(const fs::path& folder, const nn::ModelConfig& config) {
   Ids ids = config.eos_token_ids;
   const fs::path file = folder / "generation_config.json";
@@ -46,12 +46,12 @@ std::string text_of(const Tokenizer& tokenizer, std::int64_t id) {
   return id < tokenizer.vocab_size() ? tokenizer.token_text(static_cast<std::int32_t>(id)) : std::string();
 }
 
-// Index among the texts known to llama.cpp; their count for others.
+// Among llama.cpp's texts; their count for others.
 std::size_t place(const std::string& text) {
   return static_cast<std::size_t>(std::ranges::find(kEndsByText, text) - kEndsByText.begin());
 }
 
-// End ids other than eos: eom by its text; eot is the first with an end-of-turn text, else the first.
+// Other than eos: eom by text; eot: the first end-of-turn text, else the first.
 void add_other_ends(const Tokenizer& tokenizer, Ids others, GgufSpecialTokens& tokens) {
   const auto message =
       std::ranges::find_if(others, [&](std::int64_t id) { return text_of(tokenizer, id) == kEndOfMessage; });
@@ -79,7 +79,7 @@ GgufSpecialTokens gguf_special_tokens(const fs::path& folder, const Tokenizer& t
   const fs::path json = folder / "tokenizer.json";
   const TokenizerFiles files = TokenizerFiles::read(fs::exists(json) ? json : folder / "tokenizer.model");
   const TokenizerSettings& settings = files.settings();
-  // Precedence: the tokenizer's id (named in its files or added to texts), the model's, the vocabulary's suggestion.
+  // The tokenizer's (named in its files or added to texts), the model's, the vocabulary's suggestion.
   const auto choose = [](bool named, std::optional<std::int32_t> own, std::optional<std::int64_t> of_model) {
     return own && (named || !of_model) ? std::optional<std::int64_t>(*own) : of_model;
   };

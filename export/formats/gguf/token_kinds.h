@@ -11,13 +11,13 @@ namespace quench {
 enum TokenKind : std::int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
 struct GgufPreTokenizer {
-  std::vector<std::string_view> patterns;  // data/tokenizer/text/published_patterns.h, applied in order
+  std::vector<std::string_view> patterns;  // data/tokenizer/text/published_patterns.h, in order
   std::vector<std::string_view> names;     // tokenizer.ggml.pre; the first is written
-  bool ignores_merges = false;             // a piece in the vocabulary bypasses the merges
-  bool begins = false;                     // default of tokenizer.ggml.add_bos_token
+  bool ignores_merges = false;             // pieces in the vocabulary bypass merges
+  bool begins = false;                     // default add_bos_token
 };
 
-// Pre-tokenizers supported by both llama.cpp and Quench.
+// Supported by llama.cpp and Quench.
 [[nodiscard]] const std::vector<GgufPreTokenizer>& gguf_pre_tokenizers();
 
 }  // namespace quench

@@ -39,7 +39,7 @@ struct Vocabulary {
   }
 };
 
-// Vocabulary of unused tokens, one per id.
+// Unused tokens.
 Vocabulary empty_vocabulary(std::string model, std::int64_t size) {
   Vocabulary vocabulary{.model = std::move(model)};
   for (std::int64_t id = 0; id < size; ++id) vocabulary.tokens.push_back(fmt::format("[PAD{}]", id));
@@ -57,7 +57,7 @@ bool flag(const Json& component, std::string_view key, bool fallback) {
   return value == nullptr || value->is_null() ? fallback : value->as_bool();
 }
 
-// Patterns of a pre_tokenizer component, "" if unsupported; ByteLevel uses GPT-2's.
+// Of a component, "" if unsupported; ByteLevel: GPT-2's.
 void add_patterns(const Json& component, std::vector<std::string_view>& patterns) {
   const std::string& type = component.at("type").as_string();
   if (type == "Sequence") {
@@ -135,13 +135,12 @@ std::optional<Vocabulary> read_byte_level(const Json& json, std::int64_t size) {
 
 constexpr float kNoScore = -10000.0f;
 
-// SentencePiece merges by the score of the resulting token; tokenizer.json by a list of pairs. Both agree if all pairs
-// of one token are adjacent in the list and complete. Assigns scores by list position, descending; false if they do not
-// agree.
+// SentencePiece merges by the result's score, tokenizer.json by a list of pairs: they agree if all pairs of a token are
+// adjacent in the list and complete. Scores by list position, descending; false if not.
 bool score_by_merges(const Json::Array& merges, const Json::Object& vocab, Vocabulary& vocabulary) {
   std::unordered_map<std::string_view, std::size_t> ids;
   for (const auto& [text, id] : vocab) ids.emplace(text, checked_id(id, vocabulary));
-  std::unordered_map<std::string, std::size_t> pairs;  // pairs per token
+  std::unordered_map<std::string, std::size_t> pairs;  // per token
   std::string last;
   for (const Json& merge : merges) {
     const auto [first, second] = merged_pair(merge);
@@ -211,7 +210,7 @@ std::optional<Vocabulary> read_sentence_piece(const fs::path& folder, std::int64
     vocabulary.set(static_cast<std::size_t>(id), processor.IdToPiece(id), kind);
     vocabulary.scores[static_cast<std::size_t>(id)] = processor.GetScore(id);
   }
-  // Tokens added after the model's pieces.
+  // After the model's pieces.
   for (std::int32_t id = pieces; id < tokenizer->vocab_size(); ++id)
     vocabulary.set(static_cast<std::size_t>(id), tokenizer->token_text(id),
                    tokenizer->is_special(id) ? kControl : kUserDefined);
@@ -232,7 +231,7 @@ std::optional<Vocabulary> read_vocabulary(const fs::path& folder, std::int64_t s
   return json ? read_characters(folder, *json, size) : std::nullopt;
 }
 
-// Tokens added by the tokenizer before and after a text.
+// Added before and after a text.
 struct Surroundings {
   bool begin = false, end = false;
 };

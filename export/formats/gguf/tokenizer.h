@@ -1,5 +1,5 @@
 #pragma once
-// GGUF tokenizer metadata (tokenizer.ggml.*) from a model folder.
+// tokenizer.ggml.* of a model folder.
 
 #include <filesystem>
 #include <utility>
@@ -10,9 +10,8 @@
 
 namespace quench {
 
-// Source files in `folder`: byte-level BPE in tokenizer.json, SentencePiece BPE in tokenizer.model or tokenizer.json.
-// Padded with unused tokens to the model's vocabulary. Without a llama.cpp equivalent: tokenizer.ggml.model = "none",
-// with a warning.
+// Byte-level BPE of tokenizer.json, SentencePiece BPE of tokenizer.model or tokenizer.json, padded with unused tokens
+// to the model's vocabulary. Without a llama.cpp equivalent: tokenizer.ggml.model = "none", with a warning.
 [[nodiscard]] std::vector<std::pair<std::string, GgufValue>> gguf_tokenizer(const std::filesystem::path& folder,
                                                                             const nn::ModelConfig& config);
 

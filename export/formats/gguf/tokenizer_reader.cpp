@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kSpace = "\u2581";  // SentencePiece's space marker
+constexpr std::string_view kSpace = "\u2581";  // for a space
 
 struct Tokens {
   std::vector<std::string> texts;
@@ -28,7 +28,7 @@ struct Tokens {
   [[nodiscard]] bool is_added(std::size_t id) const { return kinds[id] == kControl || kinds[id] == kUserDefined; }
 };
 
-// Typed list of the tokenizer; empty if absent.
+// Empty if absent.
 template <class Item, class Read>
 std::vector<Item> read_list(const GgufFields& fields, std::string_view key, std::string_view expected,
                             bool (Json::*is)() const, const Read& read) {
@@ -65,7 +65,7 @@ Tokens read_tokens(const GgufFields& fields) {
   return tokens;
 }
 
-// Text of the token whose id is the key's value.
+// By the id under the key.
 std::optional<std::string> named_token(const GgufFields& fields, const Tokens& tokens, std::string_view key) {
   const auto id = fields.find_integer(key);
   if (!id) return std::nullopt;
@@ -74,7 +74,7 @@ std::optional<std::string> named_token(const GgufFields& fields, const Tokens& t
   return tokens.texts[static_cast<std::size_t>(*id)];
 }
 
-// Without unused tokens, which only pad the vocabulary.
+// Unused tokens only pad.
 Json vocabulary(const GgufFields& fields, const Tokens& tokens) {
   Json::Object entries;
   std::unordered_map<std::string_view, std::size_t> ids;
@@ -163,12 +163,12 @@ Described read_byte_level(const GgufFields& fields, const Tokens& tokens) {
           way->begins};
 }
 
-// SentencePiece merges the adjacent pair with the highest score: pairs sorted by the score of their result.
+// SentencePiece merges the adjacent pair of highest score: sorted by the result's score.
 Json merges_of_scores(const Tokens& tokens) {
   std::unordered_map<std::string_view, std::size_t> ids;
   for (std::size_t id = 0; id < tokens.texts.size(); ++id)
     if (tokens.kinds[id] == kNormal) ids.emplace(tokens.texts[id], id);
-  using Merge = std::tuple<double, std::size_t, std::size_t, std::size_t>;  // negative score, token, its parts
+  using Merge = std::tuple<double, std::size_t, std::size_t, std::size_t>;  // negative score, token, parts
   std::vector<Merge> merges;
   for (const auto& [text, id] : ids)
     for (std::size_t cut = 1; cut < text.size(); ++cut) {
@@ -184,7 +184,7 @@ Json merges_of_scores(const Tokens& tokens) {
 }
 
 Described read_sentence_piece(const GgufFields& fields, const Tokens& tokens) {
-  constexpr std::size_t kLongest = 1 << 10;  // bytes; limit of a piece
+  constexpr std::size_t kLongest = 1 << 10;  // bytes
   QUENCH_CHECK_AS(ErrorCode::corrupt, !tokens.scores.empty(), "{}: it has no {}", fields.source(),
                   fields.name("scores"));
   for (std::size_t id = 0; id < tokens.texts.size(); ++id) {
@@ -291,7 +291,7 @@ TokenizerFiles tokenizer_files(const GgufHead& head, const std::string& source) 
                     chat->second.type_name());
     config.set("chat_template", chat->second);
   }
-  // For errors of the form "model.gguf/tokenizer.json: ...".
+  // Errors: "model.gguf/tokenizer.json: ...".
   return {(fs::path(source) / "tokenizer.json").string(),
           {{"tokenizer.json", Json(std::move(json)).dump() + "\n"}, {"tokenizer_config.json", config.dump(2) + "\n"}}};
 }

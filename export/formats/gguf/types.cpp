@@ -16,7 +16,7 @@ struct PlainType {
 constexpr std::array kPlain = {PlainType{DType::f32, "F32", 0, 0}, PlainType{DType::f16, "F16", 1, 1},
                                PlainType{DType::bf16, "BF16", 30, 32}};
 
-// ggml types of other programs' files, not supported by readers here.
+// Not readable here.
 struct OtherType {
   std::uint32_t type;
   std::string_view name;

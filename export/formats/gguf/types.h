@@ -1,5 +1,5 @@
 #pragma once
-// ggml types by number: scalar and block types.
+// ggml types by number.
 
 #include <cstdint>
 #include <optional>
@@ -15,14 +15,14 @@ struct GgufTypeLayout {
   std::optional<BlockType> blocks;  // quantized block types
   std::uint64_t elements = 1;       // per block
   std::uint64_t bytes = 0;
-  std::uint32_t file_type = 0;  // general.file_type of a file of mainly this type
+  std::uint32_t file_type = 0;  // general.file_type of mainly this type
 };
 
-// Absent for unknown numbers.
+// Absent if unknown.
 [[nodiscard]] std::optional<GgufTypeLayout> gguf_type_layout(std::uint32_t type);
-// ggml type of f32, f16 or bf16.
+// f32, f16 or bf16.
 [[nodiscard]] std::uint32_t gguf_type_of(DType dtype);
-// ggml name, for any number: "Q5_K", or "99 of ggml".
+// "Q5_K", or "99 of ggml".
 [[nodiscard]] std::string gguf_type_name(std::uint32_t type);
 // "F32, F16, ..."
 [[nodiscard]] std::string gguf_type_names();

@@ -20,7 +20,6 @@ namespace {
 
 using Metadata = std::vector<std::pair<std::string, GgufValue>>;
 
-// Block type of a scheme.
 std::optional<BlockType> blocks_of(const OperandScheme& scheme) {
   if (scheme.blocks) return scheme.blocks;
   if (scheme.sharing != ScaleSharing::group || scheme.group_size != 32 || !scheme.symmetric()) return std::nullopt;
@@ -33,7 +32,7 @@ std::optional<BlockType> blocks_of(const OperandScheme& scheme) {
   return std::nullopt;
 }
 
-// Packs 32 quantized values and their scale as a block.
+// 32 values and their scale.
 void put_block(const QuantizedWeight& q, BlockType type, std::int64_t group, std::uint8_t* block) {
   const std::int64_t at = group * 32;
   if (type == BlockType::mxfp4) {
@@ -63,7 +62,7 @@ Tensor blocks_from_codes(const QuantizedWeight& q, BlockType type) {
   return out;
 }
 
-// Tensor entry and the source of its bytes.
+// With the source of its bytes.
 struct Entry {
   GgufTensor head;
   std::function<Tensor()> bytes;
@@ -137,7 +136,7 @@ Metadata describe_model(const ExportJob& job, const nn::GgufArchitecture& archit
   return metadata;
 }
 
-// File type of the block type with the most elements.
+// Of most elements.
 std::uint32_t main_file_type(const std::vector<ModelTensor>& tensors) {
   std::array<std::int64_t, 16> elements{};
   DType dtype = DType::f32;

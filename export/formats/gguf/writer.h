@@ -1,5 +1,4 @@
 #pragma once
-// Writer of one GGUF file for llama.cpp.
 
 #include "core/json/json.h"
 #include "export/formats/export_job.h"
@@ -8,14 +7,14 @@ namespace quench {
 
 inline constexpr std::string_view kGgufFileName = "model.gguf";
 
-// Reason why a scheme has no GGUF block type, or "".
+// Reason for no GGUF block type, or "".
 [[nodiscard]] std::string gguf_problem(const Scheme& scheme);
 
-// Throws unsupported naming model features without a GGUF or llama.cpp equivalent.
+// Throws unsupported naming features without a GGUF or llama.cpp equivalent.
 void require_gguf_model(const nn::ModelConfig& config);
 
-// Writes model.gguf: unquantized tensors in the model's dtype, 1-D tensors in f32; query and key rows reordered for
-// interleaved RoPE. Throws unsupported as require_gguf_model. No quantization_config: the file is self-describing.
+// model.gguf: unquantized tensors in the model's dtype, 1-D in f32; query and key rows reordered for interleaved RoPE.
+// Throws unsupported as require_gguf_model. Returns no quantization_config.
 Json write_gguf(const ExportJob& job);
 
 }  // namespace quench

@@ -9,7 +9,7 @@
 namespace quench {
 namespace {
 
-// Attributes of a class instance; errors name them.
+// Errors name them.
 class Attributes {
  public:
   Attributes(const Json& data, std::string source) : data_(data), source_(std::move(source)) {
@@ -25,7 +25,7 @@ class Attributes {
     const Json* found = data_.find(key);
     return found == nullptr || found->is_null();
   }
-  // Data of {"_type": type, "_data": ...}, a Python object.
+  // Of {"_type": type, "_data": ...}.
   [[nodiscard]] const Json& typed(std::string_view key, std::string_view type) const {
     const Json& value = at(key);
     const Json* name = value.is_object() ? value.find("_type") : nullptr;
@@ -42,7 +42,6 @@ class Attributes {
   [[nodiscard]] Attributes inner(std::string_view key, std::string_view type) const {
     return {typed(key, type), fmt::format("{}: {}", source_, key)};
   }
-  // Throws unless the attribute has this value.
   void require(std::string_view key, const Json& value) const {
     if (!(at(key) == value)) refuse(key);
   }
@@ -55,7 +54,7 @@ class Attributes {
   std::string source_;
 };
 
-// Scale granularity from a block size [rows, columns].
+// By block size [rows, columns].
 void set_sharing(OperandScheme& scheme, const Attributes& attributes, std::int64_t rows, std::int64_t columns) {
   const Json& size = attributes.at("block_size");
   const bool two = size.is_array() && size.as_array().size() == 2 && size.as_array()[0].is_integer() &&
@@ -78,7 +77,7 @@ void set_sharing(OperandScheme& scheme, const Attributes& attributes, std::int64
   }
 }
 
-// Granularity of dynamic input quantization.
+// Dynamic inputs.
 ScaleSharing input_sharing(const Attributes& inputs) {
   const Json& value = inputs.at("granularity");
   const Json* type = value.is_object() ? value.find("_type") : nullptr;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kTensorNames = "tensor_names";
 
-// "a.b._weight_qdata" for the part qdata of "a.b.weight".
+// "a.b._weight_qdata": part qdata of "a.b.weight".
 std::string part_name(std::string_view weight, std::string_view part) {
   const std::size_t dot = weight.rfind('.');
   const std::size_t leaf = dot == std::string_view::npos ? 0 : dot + 1;
@@ -137,7 +137,7 @@ class TorchaoWeights final : public StoredWeights {
       QUENCH_CHECK_AS(ErrorCode::corrupt, dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16,
                       "{}: its scales have dtype {}, expected F32, BF16 or F16", named(name), stored.entry->dtype_name);
     }
-    // TorchAO classes differ in axes of length 1.
+    // Classes differ in axes of length 1.
     const bool same_count = stored.entry->shape.numel() == shape.numel();
     weight.scales = read_entry(files_, stored, same_count ? stored.entry->shape : shape, dtype).view(shape);
   }

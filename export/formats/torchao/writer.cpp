@@ -11,7 +11,7 @@
 namespace quench {
 namespace {
 
-// Python object in TorchAO's encoding.
+// Python object.
 Json typed(std::string_view type, Json data) {
   return Json::Object{{"_type", std::string(type)}, {"_data", std::move(data)}};
 }
@@ -21,7 +21,6 @@ Json torch_dtype(std::string_view name) {
 Json torch_dtype(DType dtype) {
   return torch_dtype(dtype == DType::bf16 ? "bfloat16" : dtype == DType::f16 ? "float16" : "float32");
 }
-// Versioned config object.
 Json configuration(std::string_view type, int version, Json::Object data) {
   return Json::Object{{"_type", std::string(type)}, {"_version", version}, {"_data", std::move(data)}};
 }
@@ -44,7 +43,7 @@ Json block_size(const QuantizedWeight& q) {
   return Json::Array{tensor ? q.shape[0] : 1, q.scheme.group_size > 0 ? q.scheme.group_size : q.shape[1]};
 }
 
-// Parts of a weight, by attribute name.
+// By attribute.
 class Parts {
  public:
   Parts(SafetensorsItems& items, const ModelTensor& tensor) : items_(items), prefix_(tensor.layer + "._weight_") {}
@@ -64,11 +63,11 @@ class Parts {
   Json::Array names_;
 };
 
-// TorchAO class: supported schemes, storage of a weight, and the equivalent config.
+// Supported schemes, storage, equivalent config.
 struct TorchaoClass {
   std::string_view name;
   bool (*holds)(const Scheme& scheme);
-  // Adds the parts and returns the attributes.
+  // Returns the attributes.
   Json (*store)(const ModelTensor& tensor, Parts& parts);
   Json (*configuration)(const Scheme& scheme);
 };
@@ -78,7 +77,7 @@ bool is_integers(const OperandScheme& s) {
          (s.mapping == IntMapping::symmetric || s.mapping == IntMapping::asymmetric);
 }
 
-// 8-bit symmetric integers per row.
+// 8-bit, symmetric.
 bool is_int8_rows(const OperandScheme& s) {
   return is_integers(s) && s.bits == 8 && s.sharing == ScaleSharing::row && s.symmetric() && !s.calibrated;
 }
@@ -150,7 +149,7 @@ bool holds_float8(const Scheme& scheme) {
   const OperandScheme& w = scheme.weights;
   if (!float8(w)) return false;
   if (!scheme.inputs) return w.sharing == ScaleSharing::row || w.sharing == ScaleSharing::tensor;
-  // Its GEMMs require the same granularity for both operands.
+  // GEMMs need the same granularity for both operands.
   return float8(*scheme.inputs) && w.sharing == ScaleSharing::row && scheme.inputs->sharing == ScaleSharing::row;
 }
 
@@ -199,7 +198,7 @@ Json mx_element(const OperandScheme& s) {
   return torch_dtype(s.element == ElementFormat::e4m3 ? "float8_e4m3fn" : "float4_e2m1fn_x2");
 }
 
-// Packs 4-bit values in pairs.
+// 4-bit: in pairs.
 void add_codes(Parts& parts, const QuantizedWeight& q) {
   if (q.codes.dtype() == DType::f4_e2m1)
     parts.add_bytes("qdata", {q.shape[0], q.shape[1] / 2}, q.codes);
@@ -251,7 +250,7 @@ Json configure_nvfp4(const Scheme&) {
   return configuration("NVFP4WeightOnlyConfig", 1, {});
 }
 
-// The first class that supports a scheme is used.
+// The first one that supports a scheme.
 constexpr std::array kClasses = {
     TorchaoClass{"Int8Tensor", holds_int8, store_int8, configure_int8},
     TorchaoClass{"IntxUnpackedToInt8Tensor", holds_intx, store_intx, configure_intx},

@@ -16,7 +16,7 @@ using testing::parse_file_bytes;
 using testing::safetensors_file;
 using Fault = SafetensorsFault;
 
-// What parsing the bytes as a whole file says: "ok" or the fault.
+// Result of parsing the bytes as a whole file: "ok" or the fault.
 std::string verdict(std::string_view file) {
   try {
     (void)parse_file_bytes(file);
@@ -307,7 +307,7 @@ TEST(SafetensorsHeader, BoundsRankAndNames) {
   EXPECT_EQ(verdict_of_header(named(std::string(513, 'n'))), name(Fault::invalid_name));
   for (const char* bad : {"", "\\u0000", "a\\nb", "\\u007f"})
     EXPECT_EQ(verdict_of_header(named(bad)), name(Fault::invalid_name)) << bad;
-  // What a terminal would obey must not reach it, and no message quotes megabytes.
+  // Messages contain no terminal control characters and no megabytes of quotes.
   EXPECT_EQ(message(safetensors_file(named("\\u001b[2J"))).find('\x1B'), std::string::npos);
   EXPECT_LT(message(safetensors_file(named(std::string(1'000'000, 'n')))).size(), 500u);
 }

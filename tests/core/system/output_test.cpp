@@ -1,4 +1,4 @@
-// What a verb may write to: files and whole folders.
+// Output targets of verbs: files and whole folders.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

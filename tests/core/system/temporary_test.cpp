@@ -25,7 +25,7 @@ std::set<std::string> names(const fs::path& folder) {
   return found;
 }
 
-// What a process leaves that is killed while it fills a folder.
+// Leftovers of a process killed while it fills a folder.
 fs::path killed_staging(const fs::path& target) {
   int pipe[2];
   EXPECT_EQ(::pipe(pipe), 0);

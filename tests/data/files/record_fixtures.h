@@ -1,5 +1,5 @@
 #pragma once
-// What a file's records are, as one text a record.
+// Records of a file, one text each.
 
 #include <memory>
 #include <string>

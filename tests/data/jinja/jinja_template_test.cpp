@@ -27,7 +27,7 @@ struct Case {
 constexpr const char* kVariables = R"({"a": "x", "n": 3, "f": 2.5, "none": null, "yes": true, "list": [1, 2, 3],
   "map": {"k": "v", "items": 1}, "text": " Ab ", "users": [{"r": "u", "t": {"x": 1}}, {"r": "s", "t": {"x": 2}}]})";
 
-// What Jinja2 3.1 renders with Transformers' settings.
+// Reference: Jinja2 3.1 with Transformers' settings.
 TEST(Jinja, ExpressionsAreJinja2s) {
   constexpr Case kCases[] = {
       {"{{ a }}{{ n }}{{ f }}{{ none }}{{ yes }}{{ missing }}", "x32.5NoneTrue"},

@@ -50,7 +50,7 @@ TEST(ChatPrompts, OfATemplateOfTheTokenizersOwn) {
   const ChatPrompt own(*tokenizer, (folder / "t.jinja").string(), ""), written(*tokenizer, "chatml", "");
   EXPECT_EQ(own.encode(conversation(kQuestion)), written.encode(conversation(kQuestion)));
   EXPECT_EQ(own.end_of_turn(), tokenizer->find_token("<|im_end|>"));
-  // What looks like a token in a message stays text.
+  // Special token texts in a message stay text.
   const std::vector<std::int32_t> ids = own.encode(conversation(kQuestion));
   EXPECT_EQ(std::count(ids.begin(), ids.end(), *own.end_of_turn()), 4);
 }

@@ -98,7 +98,7 @@ class TokenizeCheckpointTest : public ::testing::Test {
     ADD_FAILURE() << "was not stopped";
     return {};
   }
-  // What an uninterrupted tokenization writes.
+  // Output of an uninterrupted tokenization.
   std::map<std::string, std::string> whole(const Tokenizer& tokenizer) const {
     TokenizeOptions plain = options("whole");
     plain.overwrite = true;

@@ -234,7 +234,7 @@ TEST(BpeTokenizer, BatchesAndThreadsGiveTheSameIds) {
   EXPECT_EQ(wrong, 0);
 }
 
-// What takes time quadratic in the text takes hours; sanitizers take some seconds.
+// A quadratic algorithm would take hours; sanitizers take some seconds.
 #ifdef __SANITIZE_ADDRESS__
 constexpr double kMostSeconds = 20.0;
 #else

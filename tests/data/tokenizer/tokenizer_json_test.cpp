@@ -1,4 +1,4 @@
-// What a tokenizer.json may hold, and how every other content is refused.
+// Accepted and refused content of tokenizer.json.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

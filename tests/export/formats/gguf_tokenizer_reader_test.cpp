@@ -47,7 +47,7 @@ std::string refused(const std::function<void()>& action) {
   return "nothing was refused";
 }
 
-// What byte-level BPE of 300 tokens writes, with two special tokens.
+// Written metadata of a byte-level BPE of 300 tokens with two special tokens.
 Metadata written(const TempDir& folder, std::int64_t vocab_size = 280) {
   const std::string_view text = "the quick brown fox jumps over the lazy dog, over and over the days of 1234 dogs";
   BpeTrainingOptions options;

@@ -13,7 +13,7 @@ namespace {
 using namespace testing;
 using ::testing::HasSubstr;
 
-// What bits and groups let expect of normal weights, in dB.
+// Expected SQNR of normal weights by bits and groups, dB.
 double least_sqnr(const OperandScheme& s) {
   if (s.blocks) return bits_per_weight(s, 512) > 6 ? 34 : 17;
   if (s.element) return s.bits == 8 ? 28 : s.bits == 6 ? 27 : 16;
@@ -35,7 +35,7 @@ TEST(Rtn, EverySchemeKeepsTheSignal) {
   }
 }
 
-// What quantization-aware training computes with is what is exported.
+// The export equals the values simulated by QAT.
 TEST(Rtn, IntegersAreThoseOfFakeQuantization) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Tensor w = normal_weight({32, 256}, dtype, 2);

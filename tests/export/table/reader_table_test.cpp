@@ -29,7 +29,7 @@ std::string refused_readers(std::string_view format, std::string_view scheme, st
   return "";
 }
 
-// What vLLM 0.32, Transformers 5.24 and TorchAO 0.18 were seen to do.
+// Observed with vLLM 0.32, Transformers 5.24 and TorchAO 0.18.
 TEST(ReaderTable, SaysWhatTheReadersDo) {
   using enum ReaderResult;
   for (const char* scheme : {"mxfp6", "mxfp6_weight_only", "int1_weight_only_g32_asym", "int8dyn_int2_g32",

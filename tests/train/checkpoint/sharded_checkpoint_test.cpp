@@ -139,7 +139,7 @@ TEST(ShardedCheckpoint, TensorsWithFewerRowsThanRanks) {
   }
 }
 
-// What one rank cannot save, none has saved, and what was there stays.
+// A save that fails on one rank fails on all; the earlier checkpoint stays.
 TEST(ShardedCheckpoint, AnErrorOfOneRankIsOneOfAll) {
   const TempDir folder;
   save(folder.path(), 2, 1);

@@ -1,4 +1,4 @@
-// What a user sees for a config that is wrong.
+// Messages for wrong configs.
 
 #include <gmock/gmock.h>
 

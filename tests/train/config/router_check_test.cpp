@@ -1,4 +1,4 @@
-// What a run may ask of the routers of its model.
+// Router settings of a run.
 
 #include <gmock/gmock.h>
 

@@ -156,7 +156,7 @@ TEST(StepTimer, RatesAreOverTheStepsSinceTheLastRecord) {
   EXPECT_NEAR(*metrics.eta_seconds, 95 * 0.5, 1e-6) << "the first step counts no more";
 }
 
-// What the bar shows between records.
+// Progress bar between records.
 TEST(StepTimer, TheNewestStepHasItsRateAtOnce) {
   FakeTime time;
   StepTimer timer(0, 200, time.now);

@@ -1,4 +1,4 @@
-// What an export may replace, and what it must leave alone.
+// Files that an export may replace, and files that it must keep.
 
 #include "train/model_folder/export_folder.h"
 

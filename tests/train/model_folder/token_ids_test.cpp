@@ -1,4 +1,4 @@
-// Who says which token ids a model has.
+// Sources of a model's token ids.
 
 #include "train/model_folder/token_ids.h"
 

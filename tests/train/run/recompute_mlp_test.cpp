@@ -22,7 +22,7 @@ namespace {
 
 using autograd::ActivationPolicy;
 using autograd::Recompute;
-using autograd::SwigluInputPolicy;
+using autograd::SavePolicy;
 using ::testing::HasSubstr;
 using testing::TinyRun;
 using Activations = TrainingSection::ActivationCheckpoint;
@@ -127,7 +127,7 @@ void expect_second_runs(const CountedModel& counted, const ActivationPolicy& pla
   for (const auto& [name, count] : counted.again) {
     const bool first_product = name.ends_with(".mlp.gate_up_proj");
     const std::int64_t layer = std::stoll(name.substr(std::string("model.layers.").size()));
-    const bool recomputed = first_product && plan.of(layer) == SwigluInputPolicy::recompute;
+    const bool recomputed = first_product && plan.of(layer) == SavePolicy::recompute;
     EXPECT_EQ(count, recomputed ? times : 0) << name;
   }
 }
@@ -229,12 +229,12 @@ TEST(RecomputeMlpLayers, AreTakenFromTheConfig) {
     return activation_policy(config, resolve_model_config(config.model));
   };
   const std::string selective = "--training.activation_checkpoint=selective";
-  EXPECT_EQ(plan({}).count(SwigluInputPolicy::keep), 2);
-  EXPECT_EQ(plan({selective, "--training.recompute_mlp_layers=1"}).count(SwigluInputPolicy::recompute), 1);
-  EXPECT_EQ(plan({selective, "--training.recompute_mlp_layers=9"}).count(SwigluInputPolicy::recompute), 2);
+  EXPECT_EQ(plan({}).count(SavePolicy::keep), 2);
+  EXPECT_EQ(plan({selective, "--training.recompute_mlp_layers=1"}).count(SavePolicy::recompute), 1);
+  EXPECT_EQ(plan({selective, "--training.recompute_mlp_layers=9"}).count(SavePolicy::recompute), 2);
   const ActivationPolicy both = plan({selective, "--training.recompute_mlp_layers=9", "--training.offload_layers=1"});
-  EXPECT_EQ(both.count(SwigluInputPolicy::offload), 1);
-  EXPECT_EQ(both.count(SwigluInputPolicy::recompute), 1);
+  EXPECT_EQ(both.count(SavePolicy::offload), 1);
+  EXPECT_EQ(both.count(SavePolicy::recompute), 1);
 
   const auto refused = [&](const std::vector<std::string>& options) -> std::string {
     try {

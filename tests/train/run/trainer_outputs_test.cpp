@@ -1,4 +1,4 @@
-// What a run writes to, and what it leaves alone.
+// Files written by a run, and files that it must keep.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -157,7 +157,7 @@ TEST(TrainerOutputs, ABadExportFolderIsReportedBeforeTraining) {
   EXPECT_THAT(refusal([&] { tiny.run(config("train.bin")); }), HasSubstr("it exists and is not a folder"));
   EXPECT_FALSE(fs::exists(tiny.folder("run"))) << "refused before anything was written";
 
-  // What came into the folder after the config was read is seen before training, too.
+  // Files that appear in the folder after the config was read are detected before training.
   const RunConfig early = config("later");
   fs::create_directories(tiny.folder("later"));
   write_file(tiny.folder("later") / "notes.txt", "mine");

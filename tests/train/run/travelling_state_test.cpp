@@ -126,7 +126,7 @@ TEST(TravellingState, StepsThatAreDroppedLeaveTheState) {
   });
 }
 
-// What a checkpoint holds between two steps is all that the next ones need.
+// A checkpoint between two steps is the complete state for the next ones.
 TEST(TravellingState, ResumeIsExact) {
   for_each_optimizer_kind([&](const RunConfig& config, const DataSetup& data) {
     TravellingRun whole(config, data, 0), stopped(config, data, 0.7), resumed(config, data, 1);

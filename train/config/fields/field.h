@@ -1,5 +1,5 @@
 #pragma once
-// One config key: parsing, serialization, documentation and resume policy.
+// Config key: parsing, serialization, documentation, resume policy.
 
 #include <functional>
 #include <optional>
@@ -12,66 +12,64 @@
 
 namespace quench {
 
-// Constraints of a value beyond its C++ type.
+// Constraints beyond the C++ type.
 struct ValueRule {
   std::optional<double> minimum = std::nullopt;
   std::optional<double> maximum = std::nullopt;
   bool above_minimum = false;  // exclusive minimum
   bool below_maximum = false;
   bool nullable = false;                  // strings: null is the empty string
-  std::vector<std::string> choices = {};  // for strings and dtypes
-  std::string unset_word = {};            // optional dtypes: the word for "no value"
+  std::vector<std::string> choices = {};  // strings and dtypes
+  std::string unset_word = {};            // optional dtypes: "no value"
 };
 
 struct ValueError {
   std::string reason;
   std::string suggestion;
-  int line = 0;  // line of the invalid value, possibly a list element; 0 if not from a file
+  int line = 0;  // of the invalid value, possibly a list element; 0: not from a file
   int column = 0;
 };
 
-// Parsing of command-line text to JSON (override.h).
+// Command-line text to JSON (override.h).
 enum class ValueKind { boolean, number, text, text_list, number_list, text_or_number, json };
 
 struct Field {
   std::string path;     // "training.steps", "recipe.filter.include"
-  std::string type;     // "integer >= 1", "one of bf16, f32", ...
+  std::string type;     // "integer >= 1", "one of bf16, f32"
   std::string help;     // one sentence
-  std::string derived;  // description of a computed default; else empty
+  std::string derived;  // computed default; else empty
   ValueKind kind = ValueKind::json;
   bool nullable = false;
-  bool architecture = false;  // a Hugging Face config.json field: no default, written only if set
+  bool architecture = false;  // Hugging Face config.json field: no default, written only if set
   ResumePolicy resume = ResumePolicy::free;
-  Json schema;  // JSON Schema of the value
+  Json schema;
 
-  // Validates and stores; the config is unchanged on error. The field's section must be present.
+  // Stores the value; no change on error. The section must be present.
   std::function<std::optional<ValueError>(const Json& value, RunConfig& config)> read;
-  // Value as JSON; null if unset or its section is absent.
+  // Null if unset or its section is absent.
   std::function<Json(const RunConfig& config)> write;
 
   [[nodiscard]] std::string_view section() const { return std::string_view(path).substr(0, path.find('.')); }
   [[nodiscard]] std::string_view key() const { return std::string_view(path).substr(path.find('.') + 1); }
 };
 
-// All keys, by section, in the order of the resolved config.
+// By section, in the order of the resolved config.
 [[nodiscard]] const std::vector<Field>& field_table();
 // nullptr for an unknown path.
 [[nodiscard]] const Field* find_field(std::string_view path);
-// Section names in table order.
+// In table order.
 [[nodiscard]] const std::vector<std::string>& section_names();
 [[nodiscard]] std::string_view section_help(std::string_view section);
-// Optional sections: predicate, presence in a config, and creation.
 [[nodiscard]] bool is_optional_section(std::string_view section);
 [[nodiscard]] bool has_optional_section(const RunConfig& config, std::string_view section);
 void add_optional_section(RunConfig& config, std::string_view section);
-// Defaults of all fields, with all optional sections present.
+// With all optional sections present.
 [[nodiscard]] const RunConfig& default_config();
 
-// Nearest valid path: key of the same section, same key in another section, or alias from other frameworks. Empty if
-// none.
+// Nearest valid path: key of the same section, of another section, or alias from other frameworks. Empty if none.
 [[nodiscard]] std::string nearest_field(std::string_view path);
 
-// Diagnosis of an unknown path: reason, and the suggested key (may be empty).
+// Reason, and the suggested key (may be empty).
 struct UnknownKey {
   std::string reason;
   std::string suggestion;

@@ -1,5 +1,5 @@
 #pragma once
-// Builds a Field from a RunConfig member; type-dependent parts follow from the member's type.
+// Field of a RunConfig member, by the member's type.
 
 #include <string>
 #include <utility>
@@ -22,7 +22,7 @@ void add_parallel_fields(Fields& fields);
 void add_output_fields(Fields& fields);
 void add_export_fields(Fields& fields);
 
-inline constexpr double kMaxSteps = 1e12;  // limit for all step counts
+inline constexpr double kMaxSteps = 1e12;  // limit of step counts
 
 inline ValueRule any_value() {
   return {};
@@ -52,7 +52,6 @@ struct MemberAccess {
   const void* (*in)(const RunConfig& config);
 };
 
-// Table row for a member of type T.
 template <class T>
 [[gnu::noinline]] void add_member(Fields& fields, std::string_view path, MemberAccess member, const ValueRule& rule,
                                   ResumePolicy resume, std::string_view help, std::string_view derived) {
@@ -77,8 +76,8 @@ template <class T>
   };
 }
 
-// `Access` maps a RunConfig (const or not) to a member pointer, null if the section is absent. Only the accessor is
-// instantiated per member, the rest per type.
+// `Access` maps a RunConfig (const or not) to a member pointer, null if the section is absent. Per member only the
+// accessor is instantiated, the rest per type.
 template <class Access>
 void add_field(Fields& fields, std::string_view path, Access, const ValueRule& rule, ResumePolicy resume,
                std::string_view help, std::string_view derived = {}) {
@@ -89,7 +88,7 @@ void add_field(Fields& fields, std::string_view path, Access, const ValueRule& r
                 rule, resume, help, derived);
 }
 
-// Member accessors for add_field: of required and of optional sections.
+// For add_field: members of required and of optional sections.
 #define QUENCH_MEMBER(member) [](auto& config) { return &config.member; }
 #define QUENCH_OPTIONAL_MEMBER(section, member) \
   [](auto& config) { return config.section ? &config.section->member : nullptr; }

@@ -31,7 +31,6 @@ constexpr SectionInfo kSections[] = {
     {"export", "Model folder written at the end of the run. Off unless present."},
 };
 
-// Optional sections.
 struct OptionalSection {
   std::string_view name;
   bool (*present)(const RunConfig&);
@@ -54,7 +53,7 @@ const OptionalSection* find_optional_section(std::string_view name) {
   return found == std::end(kOptionalSections) ? nullptr : found;
 }
 
-// Keys of one section, or of all: path after the first dot.
+// Of one section, or all: path after the first dot.
 std::vector<std::string> keys_of(std::string_view section) {
   std::vector<std::string> keys;
   for (const Field& field : field_table()) {
@@ -67,7 +66,7 @@ bool is_section(std::string_view name) {
   return std::find(section_names().begin(), section_names().end(), name) != section_names().end();
 }
 
-// Field of any section whose key is or ends in `key` (exclude for filter.exclude).
+// Key equal to or ending in `key` (exclude for filter.exclude).
 const Field* field_with_key(std::string_view key) {
   for (const Field& field : field_table()) {
     if (field.key() == key || field.key().ends_with(fmt::format(".{}", key))) return &field;
@@ -150,7 +149,7 @@ std::string nearest_field(std::string_view path) {
 
   std::string near;
   if (is_section(section)) near = nearest_name(key, keys_of(section));
-  // Edit distance one is a typo; a larger one may be another framework's key.
+  // Distance one is a typo; more may be another framework's key.
   if (!near.empty() && edit_distance(near, key) <= 1) return fmt::format("{}.{}", section, near);
   if (const Field* elsewhere = field_with_key(key); elsewhere != nullptr && (section.empty() || is_section(section)))
     return elsewhere->path;

@@ -1,6 +1,6 @@
-// Field table: section model: origin of the model, and inline Hugging Face config.json fields (transformers:
-// configuration_llama.py, configuration_qwen2.py, configuration_qwen3.py), each executed or harmless by
-// nn/model_fields.h; others are rejected by name.
+// Section model: origin, and inline Hugging Face config.json fields (transformers: configuration_llama.py,
+// configuration_qwen2.py, configuration_qwen3.py), each executed or harmless by nn/model_fields.h; others are rejected
+// by name.
 
 #include <algorithm>
 #include <functional>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kMaxExtent = 2147483647.0;
 
-// config.json field: stored as JSON, absent by default; null equals absent, as in transformers.
+// Stored as JSON; null equals absent, as in transformers.
 using Check = std::function<ReadError(const Json& value)>;
 void add_architecture_field(Fields& fields, const std::string& key, ValueKind kind, const std::string& type,
                             const Json& schema, ResumePolicy resume, std::string_view help, const Check& check) {

@@ -7,7 +7,7 @@ namespace {
 
 constexpr double kMaxBatch = 1 << 24;
 constexpr double kMaxMicroBatch = 1 << 20;
-constexpr double kMaxExactInteger = 9007199254740991.0;  // largest integer exact in all JSON readers
+constexpr double kMaxExactInteger = 9007199254740991.0;  // largest exact in all JSON readers
 
 }  // namespace
 

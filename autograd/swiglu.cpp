@@ -1,0 +1,148 @@
+#include "autograd/swiglu.h"
+
+#include <array>
+#include <optional>
+
+#include "autograd/functions_moe.h"
+#include "autograd/mx_substitution.h"
+#include "core/ops/experts/token_permutation.h"
+#include "core/ops/quantize/quantize.h"
+#include "core/ops/swiglu.h"
+
+namespace quench::autograd {
+
+namespace {
+
+class RecordedSwiglu final : public SwigluBackward {
+ public:
+  RecordedSwiglu(Saved saved, std::shared_ptr<RecomputeHandle> handle, std::shared_ptr<Gradient> din,
+                 std::shared_ptr<Gradient> dout)
+      : saved_(std::move(saved)), handle_(std::move(handle)), din_(std::move(din)), dout_(std::move(dout)) {}
+
+  [[nodiscard]] bool begin() override {
+    if (!din_ || din_->quant_request().wanted() || !handle_->waiting.empty()) return false;
+    const MemoryScope scope(MemoryCategory::activations);
+    take_saved();
+    handle_->recomputes = false;
+    return true;
+  }
+
+  void run() {
+    const MemoryScope scope(MemoryCategory::activations);
+    if (dgate_up.defined()) return din_->contribute(dgate_up);  // begun, and written by the producer of dout
+    const Tensor dout = dout_->value();
+    take_saved();
+    Tensor value;
+    if (!handle_->waiting.empty()) value = Tensor::empty(dout.shape(), gate_up.dtype(), gate_up.device());
+    const QuantOutputs quant_outputs = din_ ? make_quant_outputs(din_->quant_request(), dgate_up) : QuantOutputs{};
+    swiglu_backward(
+        {.dout = dout, .gate_up = gate_up, .dgate_up = dgate_up, .out = value, .quant_outputs = quant_outputs});
+    handle_->run_waiting(value);
+    if (din_) din_->contribute(dgate_up, quant_outputs);
+  }
+
+ private:
+  // Last read of the saved tensor: its buffer is reused for the gradient, unless shared.
+  void take_saved() {
+    gate_up = saved_.get();
+    handle_->recompute = nullptr;
+    const bool alone = gate_up.storage().use_count() <= 2;  // the saved tensor and `gate_up`
+    dgate_up = alone ? gate_up : Tensor::empty_like(gate_up);
+  }
+
+  Saved saved_;
+  std::shared_ptr<RecomputeHandle> handle_;
+  std::shared_ptr<Gradient> din_, dout_;
+};
+
+}  // namespace
+
+Variable swiglu(const Variable& gate_up, const QuantOutputRequest& wanted, const Tensor& known) {
+  const MemoryScope scope(MemoryCategory::activations);
+  const Tensor in = gate_up.value();
+  Variable out(known.defined() ? known : Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device()));
+  const QuantOutputs quant_outputs = make_quant_outputs(wanted, out.value());
+  if (!known.defined()) quench::swiglu({in, out.value(), quant_outputs});
+  out.set_fused_outputs(quant_outputs);
+  const auto handle = std::make_shared<RecomputeHandle>();
+  const bool recorded = Tape::record("swiglu", {gate_up}, std::array{&out}, [&] {
+    const Saved saved = Saved::large(gate_up);
+    const Shape shape = out.value().shape();
+    handle->recompute = [saved, shape] {
+      const MemoryScope again_scope(MemoryCategory::workspace);
+      const Tensor kept = saved.get();
+      const Tensor value = Tensor::empty(shape, kept.dtype(), kept.device());
+      quench::swiglu({kept, value});
+      return value;
+    };
+    handle->recomputes = true;
+    const auto backward = std::make_shared<RecordedSwiglu>(saved, handle, gate_up.gradient(), out.gradient());
+    out.gradient()->set_fused_backward(backward);
+    return [backward] { backward->run(); };
+  });
+  if (recorded) out.set_recompute(handle);
+  return out;
+}
+
+Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const TokenPermutation& rows,
+                       bool score_before_experts, const QuantOutputRequest& request) {
+  const MemoryScope scope(MemoryCategory::activations);
+  const Tensor in = gate_up.value();
+  Variable out(Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device()));
+  const Tensor factors = weights.value(), pairs = rows.pairs;
+  // Rounded output requires recompute of the unrounded matrix in the backward pass.
+  const bool recomputes = gate_up.requires_grad() || weights.requires_grad() || Tape::current() == nullptr;
+  const auto rounding =
+      recomputes && out.value().size(1) % kMxBlockSize == 0 ? request.substitution_as<MxSubstitution>() : nullptr;
+  out.set_substitution(rounding);
+  quench::expert_swiglu({.gate_up = in,
+                         .weights = factors,
+                         .pairs = pairs,
+                         .out = out.value(),
+                         .score_before_experts = score_before_experts,
+                         .round = rounding ? std::optional(rounding->mode) : std::nullopt});
+  const auto handle = std::make_shared<RecomputeHandle>();
+  const bool recorded = Tape::record("expert_swiglu", {gate_up, weights}, std::array{&out}, [&] {
+    const Saved saved = Saved::large(gate_up);
+    const Shape shape = out.value().shape();
+    handle->recompute = [saved, shape, factors, pairs, score_before_experts] {
+      const MemoryScope again_scope(MemoryCategory::workspace);
+      const Tensor kept = saved.get();
+      const Tensor value = Tensor::empty(shape, kept.dtype(), kept.device());
+      quench::expert_swiglu({.gate_up = kept,
+                             .weights = factors,
+                             .pairs = pairs,
+                             .out = value,
+                             .score_before_experts = score_before_experts});
+      return value;
+    };
+    handle->recomputes = true;
+    return [saved, shape, factors, pairs, score_before_experts, handle, din = gate_up.gradient(),
+            dweights = weights.gradient(), dout_of = out.gradient()] {
+      const MemoryScope backward_scope(MemoryCategory::activations);
+      const Tensor kept = saved.get(), dout = dout_of->value();
+      // Last read of the saved tensor: its buffer is reused for the gradient, unless shared.
+      handle->recompute = nullptr;
+      const bool alone = kept.storage().use_count() <= 2;  // the saved tensor and `kept`
+      const Tensor dx = alone ? kept : Tensor::empty_like(kept);
+      Tensor value;
+      if (!handle->waiting.empty()) value = Tensor::empty(shape, kept.dtype(), kept.device());
+      const Tensor df = Tensor::empty_like(factors);
+      expert_swiglu_backward({.dout = dout,
+                              .gate_up = kept,
+                              .weights = factors,
+                              .pairs = pairs,
+                              .dgate_up = dx,
+                              .dweights = df,
+                              .out = value,
+                              .score_before_experts = score_before_experts});
+      handle->run_waiting(value);
+      if (dweights) dweights->contribute(df);
+      if (din) din->contribute(dx);
+    };
+  });
+  if (recorded) out.set_recompute(handle);
+  return out;
+}
+
+}  // namespace quench::autograd

@@ -1,0 +1,73 @@
+// Requests for another value in place of a result: kinds known to one producer, to another, and to none.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "autograd/functions_moe.h"
+#include "autograd/mx_substitution.h"
+#include "autograd/swiglu.h"
+#include "core/ops/elementwise.h"
+#include "tests/autograd/operands.h"
+#include "tests/core/ops/op_testing.h"
+
+namespace quench::autograd {
+namespace {
+
+using testing::randn;
+using testing::same_bits;
+
+Tensor floats(const Shape& shape, const std::vector<float>& values) {
+  return Tensor::from_values<float>(shape, values);
+}
+
+struct Truncated final : ValueSubstitution {};  // a kind that autograd/ does not know
+
+// x, truncated to integers on request.
+Variable truncating(const Variable& x, const QuantOutputRequest& request) {
+  const auto truncated = request.substitution_as<Truncated>();
+  Variable out(x.value().clone());
+  if (truncated)
+    for (std::int64_t i = 0; i < out.value().numel(); ++i)
+      out.value().data<float>()[i] = std::trunc(out.value().data<float>()[i]);
+  out.set_substitution(truncated);
+  return out;
+}
+
+// SwiGLU of 2 * width columns.
+Variable experts(std::int64_t width, const QuantOutputRequest& request) {
+  const std::vector<std::int32_t> chosen{0, 1, 0, 1};
+  const TokenPermutation rows = sort_tokens(Tensor::from_values<std::int32_t>({4, 1}, chosen), 2, 1);
+  const Variable gate_up(randn({rows.pairs.size(0), 2 * width}, 2));
+  return expert_swiglu(gate_up, Variable(floats({4, 1}, {1, 1, 1, 1})), rows, false, request);
+}
+
+TEST(ValueSubstitution, IsAnsweredByTheRequestItself) {
+  const QuantOutputRequest request{.substitution = std::make_shared<Truncated>()};
+  EXPECT_FALSE(request.wanted()) << "no quantization outputs";
+  const Variable x(floats({1, 3}, {1.5f, -2.25f, 3.0f}));
+  const Variable asked = truncating(x, request);
+  EXPECT_EQ(asked.substitution(), request.substitution);
+  EXPECT_TRUE(same_bits(asked.value(), floats({1, 3}, {1.0f, -2.0f, 3.0f})));
+  EXPECT_EQ(truncating(x, {}).substitution(), nullptr);
+}
+
+TEST(ValueSubstitution, OfAnUnknownKindIsIgnored) {
+  const QuantOutputRequest mx{.substitution = std::make_shared<MxSubstitution>(MxScaleMode::rceil)};
+  const Variable x(randn({2, 3}, 1));
+  EXPECT_EQ(truncating(x, mx).substitution(), nullptr);
+  EXPECT_TRUE(same_bits(truncating(x, mx).value(), x.value()));
+
+  const Variable plain = experts(32, {});
+  const Variable unknown = experts(32, {.substitution = std::make_shared<Truncated>()});
+  EXPECT_EQ(unknown.substitution(), nullptr);
+  EXPECT_TRUE(same_bits(unknown.value(), plain.value()));
+  const Variable rounded = experts(32, mx);
+  EXPECT_EQ(rounded.substitution(), mx.substitution);
+  EXPECT_FALSE(same_bits(rounded.value(), plain.value()));
+  EXPECT_EQ(experts(24, mx).substitution(), nullptr) << "24 columns are no whole blocks";
+}
+
+}  // namespace
+}  // namespace quench::autograd
