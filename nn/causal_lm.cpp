@@ -1,7 +1,6 @@
 #include "nn/causal_lm.h"
 
 #include <algorithm>
-#include <bit>
 #include <ranges>
 
 #include "autograd/recompute.h"
@@ -19,14 +18,14 @@ CausalLm::Body::Body(const ModelConfig& config, const ParameterOptions& options)
       norm(config.hidden_size, config.rms_norm_eps, options) {
   add_module("embed_tokens", embed_tokens);
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    layers.push_back(std::make_unique<DecoderLayer>(config, i, options));
+    layers.push_back(std::make_unique<DecoderLayer>(config, config.block(i), options));
     add_module("layers." + std::to_string(i), *layers.back());
   }
   add_module("norm", norm);
 }
 
 CausalLm::CausalLm(const ModelConfig& config, const ParameterOptions& options)
-    : config_(config), options_(options), model_(config, options) {
+    : config_(config), options_(options), model_(config, options), rotations_(config) {
   add_module("model", model_);
   if (!config.tie_word_embeddings) {
     lm_head_.emplace(config.hidden_size, config.vocab_size, false, options, config.initializer_range);
@@ -113,19 +112,10 @@ ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, std:
 ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, const Tensor& positions) const {
   std::int64_t longest = 0;
   for (const SequenceRange& s : sequences) longest = std::max(longest, s.k_length);
-  // Power-of-two sizes: rarely rebuilt.
-  const std::int64_t effective = rope_effective_length(config_, longest);
-  if (!rope_.cos.defined() || rope_.cos.size(0) < longest || rope_length_ != effective) {
-    const auto rows = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(longest)));
-    rope_ = make_rope_table(config_, rows, longest, options_.device);
-    query_scales_ = make_query_scales(config_, rows, options_.device);
-    rope_length_ = effective;
-  }
+  std::shared_ptr<const LayerTables> rotations = rotations_.tables(longest, options_.device);
   const MemoryScope scope(MemoryCategory::data);
-  ForwardContext context{.rope = rope_,
-                         .query_scales = query_scales_,
-                         .positions = positions.to(options_.device),
-                         .sequences = std::move(sequences)};
+  ForwardContext context{
+      .rotations = std::move(rotations), .positions = positions.to(options_.device), .sequences = std::move(sequences)};
   if (unit_hooks_ != nullptr) context.hooks.push_back(unit_hooks_);
   return context;
 }

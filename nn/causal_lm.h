@@ -67,9 +67,7 @@ class CausalLm final : public Module {
   Body model_;
   std::optional<Linear> lm_head_;
   const UnitHooks* unit_hooks_ = nullptr;
-  mutable RopeTable rope_;
-  mutable RopeTable query_scales_;
-  mutable std::int64_t rope_length_ = -1;  // rope_effective_length of the tables
+  mutable LayerRotations rotations_;
 };
 
 }  // namespace quench::nn

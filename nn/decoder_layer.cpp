@@ -1,28 +1,18 @@
 #include "nn/decoder_layer.h"
 
 #include "autograd/functions.h"
-#include "nn/models/table.h"
 
 namespace quench::nn {
-namespace {
 
-const ModelFamily& family_of(const ModelConfig& config) {
-  const ModelFamily* family = find_model_family(config.architecture);
-  QUENCH_CHECK(family != nullptr, "decoder layer: no model family is called '{}'", config.architecture);
-  return *family;
-}
-
-}  // namespace
-
-DecoderLayer::DecoderLayer(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options)
-    : input_norm_(config.hidden_size, config.rms_norm_eps, options),
-      attention_(family_of(config).attention(config, layer, options)),
-      post_attention_norm_(config.hidden_size, config.rms_norm_eps, options),
-      feed_forward_(family_of(config).feed_forward(config, layer, options)) {
-  add_module("input_layernorm", input_norm_);
+DecoderLayer::DecoderLayer(const ModelConfig& config, const BlockSpec& block, const ParameterOptions& options)
+    : input_norm_(config.hidden_size, block.attention.norm.eps, options),
+      attention_(block.attention.make(config, block, options)),
+      post_attention_norm_(config.hidden_size, block.feed_forward.norm.eps, options),
+      feed_forward_(block.feed_forward.make(config, block, options)) {
+  add_module(std::string(block.attention.norm.name), input_norm_);
   add_module("self_attn", *attention_);
-  add_module("post_attention_layernorm", post_attention_norm_);
-  add_module(std::string(config.feed_forward), *feed_forward_);
+  add_module(std::string(block.feed_forward.norm.name), post_attention_norm_);
+  add_module(std::string(block.feed_forward.name), *feed_forward_);
 }
 
 std::pair<Variable, Variable> DecoderLayer::forward(const Variable& residual, const Variable& delta,

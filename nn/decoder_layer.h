@@ -10,7 +10,7 @@ namespace quench::nn {
 
 class DecoderLayer final : public Module {
  public:
-  DecoderLayer(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options);
+  DecoderLayer(const ModelConfig& config, const BlockSpec& block, const ParameterOptions& options);
 
   // The hidden state is the sum of the pair; each addition is fused into the following norm. `delta` is undefined
   // before the first layer.

@@ -8,7 +8,7 @@
 #include "core/ops/attention.h"
 #include "core/ops/experts/router.h"
 #include "nn/attention/kv_cache.h"
-#include "nn/attention/rope_table.h"
+#include "nn/attention/layer_rotations.h"
 
 namespace quench::nn {
 
@@ -23,8 +23,7 @@ struct UnitHooks {
 class ExpertLoad;
 
 struct ForwardContext {
-  RopeTable rope;
-  RopeTable query_scales;                // undefined: 1
+  std::shared_ptr<const LayerTables> rotations;
   Tensor positions;                      // i32 [N], within the sequence
   std::vector<SequenceRange> sequences;  // cover the N tokens
   KvCache* cache = nullptr;              // decode: appended to and read; null in training
@@ -36,6 +35,10 @@ struct ForwardContext {
   ExpertLoad* expert_load = nullptr;
   // Called in this order before a unit's pass, in reverse after it. Must outlive the backward pass.
   std::vector<const UnitHooks*> hooks;
+
+  [[nodiscard]] const RopeTable& rotation(std::int64_t layer) const {
+    return rotations->at(static_cast<std::size_t>(layer));
+  }
 };
 
 }  // namespace quench::nn

@@ -8,6 +8,10 @@
 
 namespace quench::nn {
 
+float residual_init_std(const ModelConfig& config) {
+  return config.initializer_range / std::sqrt(2.0f * static_cast<float>(config.num_hidden_layers));
+}
+
 void initialize_parameter(Parameter& parameter, std::uint64_t seed) {
   parameter.mark_changed();
   Tensor value = parameter.variable.value();

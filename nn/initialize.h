@@ -1,5 +1,6 @@
 #pragma once
 
+#include "nn/model_config.h"
 #include "nn/parameter.h"
 
 namespace quench::nn {
@@ -7,5 +8,9 @@ namespace quench::nn {
 // Fills the local shard. Draws depend only on (seed, Hugging Face name of the piece, element within the piece). Host
 // computation, copied to the parameter's device.
 void initialize_parameter(Parameter& parameter, std::uint64_t seed);
+
+// Standard deviation of projections into the residual stream: smaller, so that its variance is independent of depth
+// (Radford et al., 2019, section 2.3).
+[[nodiscard]] float residual_init_std(const ModelConfig& config);
 
 }  // namespace quench::nn

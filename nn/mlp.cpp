@@ -1,25 +1,15 @@
 #include "nn/mlp.h"
 
-#include <cmath>
-
 #include "autograd/swiglu.h"
+#include "nn/initialize.h"
 
 namespace quench::nn {
 
-namespace {
-
-std::int64_t width_of(const ModelConfig& config, std::int64_t width) {
-  return width > 0 ? width : config.intermediate_size;
-}
-
-}  // namespace
-
-Mlp::Mlp(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options, std::int64_t width)
-    : layer_(layer),
-      gate_up_proj_(config.hidden_size, 2 * width_of(config, width), config.mlp_bias, options, config.initializer_range,
-                    {{"gate_proj", width_of(config, width)}, {"up_proj", width_of(config, width)}}),
-      down_proj_(width_of(config, width), config.hidden_size, config.mlp_bias, options,
-                 config.initializer_range / std::sqrt(2.0f * static_cast<float>(config.num_hidden_layers))) {
+Mlp::Mlp(const ModelConfig& config, const BlockSpec& block, std::int64_t width, const ParameterOptions& options)
+    : layer_(block.layer),
+      gate_up_proj_(config.hidden_size, 2 * width, block.feed_forward.bias, options, config.initializer_range,
+                    {{"gate_proj", width}, {"up_proj", width}}),
+      down_proj_(width, config.hidden_size, block.feed_forward.bias, options, residual_init_std(config)) {
   add_module("gate_up_proj", gate_up_proj_);
   add_module("down_proj", down_proj_);
 }

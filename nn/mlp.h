@@ -7,8 +7,11 @@ namespace quench::nn {
 
 class Mlp final : public SubLayer {
  public:
-  // `width`: intermediate features; 0: config.intermediate_size.
-  Mlp(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options, std::int64_t width = 0);
+  // A dense layer's feed-forward part.
+  Mlp(const ModelConfig& config, const BlockSpec& block, const ParameterOptions& options)
+      : Mlp(config, block, block.feed_forward.intermediate_size, options) {}
+  // `width`: intermediate features.
+  Mlp(const ModelConfig& config, const BlockSpec& block, std::int64_t width, const ParameterOptions& options);
   [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const override;
   [[nodiscard]] Variable forward_unnormed(const Tensor& x, const AddedNorm& norm,
                                           const ForwardContext& context) const override;

@@ -196,7 +196,8 @@ void check_geometry(ConfigReader& in, const ModelConfig& c) {
   const double inner =
       std::max(static_cast<double>(c.intermediate_size),
                static_cast<double>(c.experts.count) * static_cast<double>(c.experts.intermediate_size));
-  const double layer = width * (2 * static_cast<double>(c.qkv_rows()) + 3 * inner);
+  const double layer =
+      width * (2 * static_cast<double>((c.num_attention_heads + 2 * c.num_key_value_heads) * c.head_dim) + 3 * inner);
   if (static_cast<double>(c.num_hidden_layers) * layer > 0x1p58)
     in.fault("num_hidden_layers", "the weights' sizes overflow");
 }
@@ -231,8 +232,9 @@ ModelConfig parse_model_config(const Json& json, std::string_view source) {
   c.initializer_range = static_cast<float>(in.number("initializer_range", 0.02, true));
   c.tie_word_embeddings = in.boolean("tie_word_embeddings", false);
   c.rope = read_rope(in, json, source, c.max_position_embeddings, family.defaults.rope_theta);
-  const std::string activation = in.string("hidden_act", "silu");
-  if (activation != "silu") in.fault("hidden_act", fmt::format("'{}' is not supported; known: silu", activation));
+  const std::string_view known = family.defaults.hidden_act;
+  if (const std::string activation = in.string("hidden_act", std::string(known)); activation != known)
+    in.fault("hidden_act", fmt::format("'{}' is not supported; known: {}", activation, known));
   const std::string dtype = in.string("dtype", in.string("torch_dtype", "float32"));
   const auto parsed = dtype_from_string(dtype);
   if (parsed == DType::f32 || parsed == DType::bf16 || parsed == DType::f16) {
@@ -243,7 +245,7 @@ ModelConfig parse_model_config(const Json& json, std::string_view source) {
   c.eos_token_ids = in.ids("eos_token_id");
   if (const auto ids = in.ids("bos_token_id"); !ids.empty()) c.bos_token_id = ids.front();
   if (const auto ids = in.ids("pad_token_id"); !ids.empty()) c.pad_token_id = ids.front();
-  const bool kinds_of_layers = std::ranges::find(family.executes, "layer_types") != family.executes.end();
+  const bool kinds_of_layers = family.has_member("layer_types");
   if (const Json* layers = in.find("layer_types"); !kinds_of_layers && layers != nullptr && layers->is_array()) {
     for (const Json& layer : layers->as_array())
       if (!layer.is_string() || layer.as_string() != "full_attention")
@@ -259,6 +261,18 @@ ModelConfig parse_model_config(const Json& json, std::string_view source) {
   }
   c.source = json;
   return c;
+}
+
+BlockSpec ModelConfig::block(std::int64_t layer) const {
+  const ModelFamily* family = find_model_family(architecture);
+  QUENCH_CHECK(family != nullptr, "no model family is called '{}'", architecture);
+  return family->block(*this, layer);
+}
+
+std::vector<BlockSpec> ModelConfig::blocks() const {
+  std::vector<BlockSpec> all;
+  for (std::int64_t layer = 0; layer < num_hidden_layers; ++layer) all.push_back(block(layer));
+  return all;
 }
 
 std::int64_t ModelConfig::context_length() const {
@@ -295,6 +309,7 @@ Json rope_json(const RopeScaling& rope) {
 }  // namespace
 
 Json to_hf_json(const ModelConfig& c, DType dtype) {
+  const ModelFamily* family = find_model_family(c.architecture);
   Json json = c.source.is_object() ? c.source : Json::object();
   json.set("architectures", Json(Json::Array{Json(c.architecture)}));
   json.set("model_type", c.model_type);
@@ -305,13 +320,12 @@ Json to_hf_json(const ModelConfig& c, DType dtype) {
   json.set("num_attention_heads", c.num_attention_heads);
   json.set("num_key_value_heads", c.num_key_value_heads);
   json.set("head_dim", c.head_dim);
-  json.set("hidden_act", "silu");
+  json.set("hidden_act", family != nullptr ? family->defaults.hidden_act : ModelDefaults().hidden_act);
   json.set("max_position_embeddings", c.max_position_embeddings);
   json.set("rms_norm_eps", std::stod(fmt::format("{}", c.rms_norm_eps)));
   json.set("initializer_range", std::stod(fmt::format("{}", c.initializer_range)));
   json.set("tie_word_embeddings", c.tie_word_embeddings);
-  if (const ModelFamily* family = find_model_family(c.architecture); family != nullptr && family->write != nullptr)
-    family->write(c, json);
+  if (family != nullptr && family->write != nullptr) family->write(c, json);
   // Transformers 5 uses rope_parameters, older readers rope_theta and rope_scaling.
   json.set("rope_theta", c.rope.theta);
   Json scaling = rope_json(c.rope);

@@ -103,18 +103,14 @@ constexpr ModelField kFields[] = {
     {"lm_head_bias", kMissing, kBias, "[false]"},
     {"sliding_window", kMissing, kWindow},
     {"use_sliding_window", kMissing, kWindow, "[false]"},
-    {"attention_chunk_size", kMissing, "attention in chunks"},
     {"partial_rotary_factor", kMissing, kPartialRotary, "[1]"},
     {"rotary_pct", kMissing, kPartialRotary, "[1]"},
     {"rotary_dim", kMissing, kPartialRotary},
     {"rope_interleaved", kMissing, "rotation of neighbouring pairs", "[false]"},
-    {"no_rope_layers", kMissing, "layers without positions", "[[]]"},
-    {"no_rope_layer_interval", kMissing, "layers without positions"},
     {"use_mrope", kMissing, "rotary positions in several dimensions", "[false]"},
     {"alibi", kMissing, kPositions, "[false]"},
     {"position_embedding_type", kMissing, kPositions, "[\"rope\", \"rotary\", \"absolute\"]"},
     {"qk_norm", kMissing, kQkNorm, "[false]"},
-    {"use_qk_norm", kMissing, kQkNorm, "[false]"},
     {"qk_layernorm", kMissing, kQkNorm, "[false]"},
     {"parallel_attn", kMissing, kParallel, "[false]"},
     {"use_parallel_residual", kMissing, kParallel, "[false]"},
@@ -140,18 +136,10 @@ constexpr ModelField kFields[] = {
     {"pruned_heads", kMissing, "pruned heads", "[{}]"},
     {"num_nextn_predict_layers", kMissing, "prediction of several tokens", "[0]"},
 
-    {"kv_lora_rank", kMissing, kLatent},
-    {"q_lora_rank", kMissing, kLatent},
-    {"qk_nope_head_dim", kMissing, kLatent},
-    {"qk_rope_head_dim", kMissing, kLatent},
     {"qk_head_dim", kMissing, kLatent},
-    {"v_head_dim", kMissing, kLatent},
-    {"rope_interleave", kMissing, "rotation of neighbouring pairs", "[false]"},
 
     {"num_experts", kMissing, kExperts, "[0]"},
     {"num_local_experts", kMissing, kExperts, "[0]"},
-    {"n_routed_experts", kMissing, kExperts, "[0]"},
-    {"n_shared_experts", kMissing, kExperts, "[0]"},
     {"num_experts_per_tok", kMissing, kExperts, "[0]"},
     {"moe_intermediate_size", kMissing, kExperts, "[0]"},
     {"shared_expert_intermediate_size", kMissing, kExperts, "[0]"},
@@ -160,19 +148,9 @@ constexpr ModelField kFields[] = {
     {"norm_topk_prob", kMissing, kExperts, "[false]"},
     {"router_aux_loss_coef", kMissing, kExperts, "[0]"},
     {"output_router_logits", kMissing, kExperts, "[false]"},
-    {"n_group", kMissing, kExperts, "[1]"},
-    {"topk_group", kMissing, kExperts, "[1]"},
-    {"routed_scaling_factor", kMissing, kExperts, "[1]"},
-    {"first_k_dense_replace", kMissing, kExperts, "[0]"},
     {"topk_method", kMissing, kExperts},
     {"scoring_func", kMissing, kExperts},
     {"moe_layer_freq", kMissing, kExperts, "[1]"},
-    {"interleave_moe_layer_step", kMissing, kExperts},
-    {"moe_layers", kMissing, kExperts, "[[]]"},
-    {"intermediate_size_mlp", kMissing, kExperts},
-    {"attn_temperature_tuning", kMissing, "attention scales by position", "[false, 0]"},
-    {"attn_scale", kMissing, "attention scales by position"},
-    {"floor_scale", kMissing, "attention scales by position"},
     {"for_llm_compressor", kHarmless, kLibrary},
     {"cache_implementation", kHarmless, "generation has a cache in any case"},
     {"aux_loss_alpha", kHarmless, "the class adds no such loss: training.router_balance_loss does"},
@@ -192,18 +170,26 @@ bool is_neutral(const ModelField& field, const Json& value) {
 }  // namespace
 
 std::span<const ModelField> model_fields() {
-  return kFields;
+  static const std::vector<ModelField> fields = [] {
+    std::vector<ModelField> all(std::begin(kFields), std::end(kFields));
+    for (const ModelFamily& family : model_families())
+      for (const ConfigMember& member : family.members)
+        all.push_back({member.name, FieldUse::missing, member.refusal, member.neutral});
+    return all;
+  }();
+  return fields;
 }
 
 const ModelField* find_model_field(std::string_view name) {
-  const auto* found = std::ranges::find(kFields, name, &ModelField::name);
-  return found == std::end(kFields) ? nullptr : found;
+  const auto fields = model_fields();
+  const auto found = std::ranges::find(fields, name, &ModelField::name);
+  return found == fields.end() ? nullptr : &*found;
 }
 
 std::string field_refusal(const ModelFamily* family, std::string_view name, const Json& value) {
   const ModelField* field = find_model_field(name);
   if (field == nullptr || field->use != FieldUse::missing || is_neutral(*field, value)) return {};
-  if (family != nullptr && std::ranges::find(family->executes, name) != family->executes.end()) return {};
+  if (family != nullptr && family->has_member(name)) return {};
   return fmt::format("{} is not supported: {}", value.dump(), field->note);
 }
 

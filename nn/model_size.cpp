@@ -1,44 +1,54 @@
-
 #include "nn/model_config.h"
 
 namespace quench::nn {
 
 namespace {
 
-// Weights in all layers, with `experts` experts in MoE layers.
-std::int64_t feed_forward_weights(const ModelConfig& c, std::int64_t experts) {
-  const std::int64_t sparse = c.experts.layer_count(), dense = c.num_hidden_layers - sparse;
-  const std::int64_t expert = 3 * c.hidden_size * c.experts.intermediate_size;
-  const std::int64_t shared = 3 * c.hidden_size * c.experts.shared_width;
-  return dense * 3 * c.hidden_size * c.intermediate_size +
-         sparse * (experts * expert + shared + c.experts.count * c.hidden_size);
+std::int64_t gemm_weights_of(const AttentionSpec& attention, std::int64_t hidden) {
+  const std::int64_t output = attention.heads * attention.value_dim * hidden;
+  if (!attention.mla) return (attention.query_width() + 2 * attention.kv_width()) * hidden + output;
+  const MlaSpec& mla = *attention.mla;
+  const std::int64_t query = attention.query_width();
+  return (mla.query_rank > 0 ? mla.query_rank * (hidden + query) : hidden * query) +
+         hidden * (mla.kv_rank + mla.rotary_dim) + mla.kv_rank * attention.heads * (mla.nope_dim + mla.value_dim) +
+         output;
 }
 
-// Weights of one layer.
-std::int64_t attention_weights(const ModelConfig& c) {
-  if (!c.mla.enabled()) return c.qkv_rows() * c.hidden_size + c.hidden_size * c.num_attention_heads * c.head_dim;
-  const MlaConfig& l = c.mla;
-  const std::int64_t heads = c.num_attention_heads;
-  const std::int64_t query =
-      l.query_rank > 0 ? l.query_rank * (c.hidden_size + heads * l.key_dim()) : c.hidden_size * heads * l.key_dim();
-  return query + c.hidden_size * (l.kv_rank + l.rotary_dim) + l.kv_rank * heads * (l.nope_dim + l.value_dim) +
-         heads * l.value_dim * c.hidden_size;
+std::int64_t gemm_weights_of(const FeedForwardSpec& part, std::int64_t hidden, std::int64_t experts) {
+  if (!part.experts) return 3 * hidden * part.intermediate_size;
+  const ExpertsSpec& spec = *part.experts;
+  return 3 * hidden * (experts * spec.intermediate_size + spec.shared_width) + spec.count * hidden;
 }
 
-// Biases and norms of one layer.
-std::int64_t attention_vectors(const ModelConfig& c) {
-  if (!c.mla.enabled())
-    return (c.qkv_bias ? c.qkv_rows() : 0) + (c.output_bias ? c.hidden_size : 0) + (c.qk_norm ? 2 * c.head_dim : 0);
-  const MlaConfig& l = c.mla;
-  return l.query_rank + l.kv_rank + (l.bias ? l.query_rank + l.kv_rank + l.rotary_dim + c.hidden_size : 0);
+// Without the layer's norm.
+std::int64_t vector_weights_of(const AttentionSpec& attention, std::int64_t hidden) {
+  if (const auto& mla = attention.mla)
+    return mla->query_rank + mla->kv_rank + (mla->bias ? mla->query_rank + mla->kv_rank + mla->rotary_dim + hidden : 0);
+  return (attention.qkv_bias ? attention.query_width() + 2 * attention.kv_width() : 0) +
+         (attention.output_bias ? hidden : 0) + (attention.qk_norm == QkNorm::weighted ? 2 * attention.key_dim : 0);
 }
 
-std::int64_t parameters(const ModelConfig& c, std::int64_t experts) {
-  const std::int64_t mlp_bias = c.mlp_bias ? 2 * c.intermediate_size + c.hidden_size : 0;
+std::int64_t vector_weights_of(const FeedForwardSpec& part, std::int64_t hidden) {
+  if (part.experts) return part.experts->expert_bias ? part.experts->count : 0;
+  return part.bias ? 2 * part.intermediate_size + hidden : 0;
+}
+
+// `active`: top-k experts only.
+std::int64_t gemm_weights_of(const BlockSpec& block, std::int64_t hidden, bool active) {
+  const auto& experts = block.feed_forward.experts;
+  return gemm_weights_of(block.attention, hidden) + gemm_weights_of(block.feed_forward, hidden,
+                                                                    !experts ? 0
+                                                                    : active ? experts->per_token
+                                                                             : experts->count);
+}
+
+std::int64_t parameters(const ModelConfig& c, bool active) {
   const std::int64_t tables = c.vocab_size * c.hidden_size * (c.tie_word_embeddings ? 1 : 2);
-  const std::int64_t expert_bias = c.experts.expert_bias ? c.experts.layer_count() * c.experts.count : 0;
-  return c.num_hidden_layers * (attention_weights(c) + attention_vectors(c) + mlp_bias + 2 * c.hidden_size) +
-         feed_forward_weights(c, experts) + expert_bias + tables + c.hidden_size;
+  std::int64_t count = tables + c.hidden_size;
+  for (const BlockSpec& block : c.blocks())
+    count += gemm_weights_of(block, c.hidden_size, active) + 2 * c.hidden_size +
+             vector_weights_of(block.attention, c.hidden_size) + vector_weights_of(block.feed_forward, c.hidden_size);
+  return count;
 }
 
 // Twice the mean number of keys per query with chunks: one causal triangle per chunk.
@@ -51,31 +61,28 @@ double chunk_reach(std::int64_t length, std::int64_t chunk) {
 }  // namespace
 
 std::int64_t ModelConfig::parameter_count() const {
-  return parameters(*this, experts.count);
+  return parameters(*this, false);
 }
 
 std::int64_t ModelConfig::active_parameter_count() const {
-  return parameters(*this, experts.per_token);
+  return parameters(*this, true);
 }
 
 double ModelConfig::training_flops_per_token(std::int64_t seq_len) const {
-  const auto h = static_cast<double>(hidden_size);
-  // Scores have the width of keys, outputs that of values.
-  const std::int64_t value_dim = mla.enabled() ? mla.value_dim : head_dim;
-  const double heads_width = static_cast<double>(num_attention_heads * (attention_dim() + value_dim)) / 2;
-  const double products = static_cast<double>(num_hidden_layers * attention_weights(*this)) +
-                          static_cast<double>(feed_forward_weights(*this, experts.per_token)) +
-                          h * static_cast<double>(vocab_size);
-  // Two GEMMs of 2*D*T FLOPs per head and token, halved by the causal mask, times 3. A window keeps the scores within
-  // its distance from the diagonal.
+  std::int64_t weights = vocab_size * hidden_size;
+  // Two GEMMs of 2*D*T FLOPs per head and token, halved by the causal mask, times 3. Scores have the width of keys,
+  // outputs that of values. A window keeps the scores within its distance from the diagonal.
   const auto length = static_cast<double>(seq_len);
-  double attention = 0;
-  for (std::int64_t layer = 0; layer < num_hidden_layers; ++layer) {
-    const auto window = static_cast<double>(window_of(layer));
+  double scores = 0;
+  for (const BlockSpec& block : blocks()) {
+    weights += gemm_weights_of(block, hidden_size, true);
+    const AttentionSpec& attention = block.attention;
+    const auto window = static_cast<double>(attention.window);
     const double reach = window > 0 && window < length ? window * (2 - window / length) : length;
-    attention += heads_width * std::min(reach, chunk_reach(seq_len, layer_attention.chunk_of(layer)));
+    const double width = static_cast<double>(attention.heads * (attention.key_dim + attention.value_dim)) / 2;
+    scores += width * std::min(reach, chunk_reach(seq_len, attention.chunk));
   }
-  return 6 * products + 6 * attention;
+  return 6 * static_cast<double>(weights) + 6 * scores;
 }
 
 }  // namespace quench::nn

@@ -23,13 +23,11 @@ class SubLayer : public Module {
   [[nodiscard]] virtual autograd::QuantOutputRequest input_quant_request() const = 0;
 };
 
-using SubLayerFactory = std::unique_ptr<SubLayer> (*)(const ModelConfig& config, std::int64_t layer,
-                                                      const ParameterOptions& options);
-
+// SubLayerFactory of a class.
 template <class Part>
-[[nodiscard]] std::unique_ptr<SubLayer> make_sublayer(const ModelConfig& config, std::int64_t layer,
+[[nodiscard]] std::unique_ptr<SubLayer> make_sublayer(const ModelConfig& config, const BlockSpec& block,
                                                       const ParameterOptions& options) {
-  return std::make_unique<Part>(config, layer, options);
+  return std::make_unique<Part>(config, block, options);
 }
 
 }  // namespace quench::nn

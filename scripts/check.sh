@@ -92,6 +92,28 @@ report < <(
     }' "${sources[@]}"
 )
 
+# A model family is data: outside its table (nn/models), no code names one, so that none can ask for it. Names of
+# tokenizers may equal a model type.
+report < <(
+  awk '
+    function scan(line, rest, name) {
+      for (rest = line; match(rest, /"[A-Za-z0-9_]+"/); rest = substr(rest, RSTART + RLENGTH)) {
+        name = substr(rest, RSTART + 1, RLENGTH - 2)
+        if (name in family && !(FILENAME ~ /tokenizer|gguf\/token_kinds/ && !(name ~ /[A-Z]/)))
+          printf "%s:%d: names the model family %s; read its BlockSpec or its entry in nn/models\n", FILENAME, FNR, name
+      }
+    }
+    FILENAME ~ /^nn\/models\// {
+      if (match($0, /\.(architecture|model_type|multimodal_architecture) = "[^"]+"/)) {
+        name = substr($0, RSTART, RLENGTH); sub(/^[^"]*"/, "", name); sub(/"$/, "", name); family[name] = 1; ++count
+      }
+      next
+    }
+    FILENAME ~ /^tests\// { nextfile }
+    FNR == 1 && !count { print "scripts/check.sh: no model family found in nn/models"; exit }
+    { line = $0; sub(/\/\/.*/, "", line); scan(line) }' nn/models/*.cpp "${sources[@]}"
+)
+
 # At most 40 files of code in a folder.
 report < <(printf '%s\n' "${sources[@]}" | sed 's|/[^/]*$||' | sort | uniq -c |
   awk '$1 > 40 { printf "%s: %d files of code; divide it into folders (at most 40)\n", $2, $1 }')

@@ -1,28 +1,26 @@
 #include "export/formats/text_model.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <utility>
+
+#include "nn/models/table.h"
 
 namespace quench {
 namespace {
 
 constexpr std::string_view kTextPrefix = "language_model.";
 
-struct TextPart {
-  std::string_view whole, text, text_type;
-};
-constexpr std::array kTextParts = {
-    TextPart{"Llama4ForConditionalGeneration", "Llama4ForCausalLM", "llama4_text"},
-};
-
-const TextPart* text_part_of(const Json& config) {
+// Family of the text part of a multimodal class; null: not one.
+const nn::ModelFamily* text_family_of(const Json& config) {
   const Json* classes = config.is_object() ? config.find("architectures") : nullptr;
   if (classes == nullptr || !classes->is_array() || classes->as_array().empty()) return nullptr;
-  const auto found = std::ranges::find_if(
-      kTextParts, [&](const TextPart& part) { return classes->as_array().front() == Json(part.whole); });
-  return found == kTextParts.end() ? nullptr : &*found;
+  const Json& name = classes->as_array().front();
+  const auto families = nn::model_families();
+  const auto found = std::ranges::find_if(families, [&](const nn::ModelFamily& family) {
+    return !family.multimodal_architecture.empty() && name == Json(family.multimodal_architecture);
+  });
+  return found == families.end() ? nullptr : &*found;
 }
 
 class TextWeights final : public StoredWeights {
@@ -68,12 +66,12 @@ class TextWeights final : public StoredWeights {
 }  // namespace
 
 Json text_model_config(Json config) {
-  const TextPart* part = text_part_of(config);
-  const Json* text = part != nullptr ? config.find("text_config") : nullptr;
+  const nn::ModelFamily* family = text_family_of(config);
+  const Json* text = family != nullptr ? config.find("text_config") : nullptr;
   if (text == nullptr || !text->is_object()) return config;
   Json result = *text;
-  result.set("architectures", Json(Json::Array{Json(part->text)}));
-  result.set("model_type", Json(part->text_type));
+  result.set("architectures", Json(Json::Array{Json(family->architecture)}));
+  result.set("model_type", Json(family->model_type));
   const auto is_set = [](const Json* value) { return value != nullptr && !value->is_null(); };
   const auto inherit = [&](std::string_view key) {
     const Json* whole = config.find(key);

@@ -12,16 +12,17 @@ namespace {
 
 // In a decoder layer; without these modules (MoE, MLA) no fusion.
 struct FusionPath {
-  std::string_view producer;
+  std::string producer;
   std::string_view part;  // of a linear producer
-  std::string_view consumer;
+  std::string consumer;
 };
-constexpr std::array kPaths = {
-    FusionPath{"input_layernorm", "", "self_attn.qkv_proj"},
-    FusionPath{"post_attention_layernorm", "", "mlp.gate_up_proj"},
-    FusionPath{"self_attn.qkv_proj", "v_proj", "self_attn.o_proj"},
-    FusionPath{"mlp.gate_up_proj", "up_proj", "mlp.down_proj"},
-};
+std::array<FusionPath, 4> fusion_paths(const nn::BlockSpec& block) {
+  const std::string mlp(block.feed_forward.name);
+  return {FusionPath{std::string(block.attention.norm.name), "", "self_attn.qkv_proj"},
+          FusionPath{std::string(block.feed_forward.norm.name), "", mlp + ".gate_up_proj"},
+          FusionPath{"self_attn.qkv_proj", "v_proj", "self_attn.o_proj"},
+          FusionPath{mlp + ".gate_up_proj", "up_proj", mlp + ".down_proj"}};
+}
 
 template <class T>
 T* find_module(const ModuleMap& modules, const std::string& path) {
@@ -31,7 +32,7 @@ T* find_module(const ModuleMap& modules, const std::string& path) {
 
 // Per consumer column; empty on a mismatch. GQA: heads of a KV head share rows.
 std::vector<std::int64_t> producer_rows(const nn::Linear& producer, std::string_view part, std::int64_t columns,
-                                        const nn::ModelConfig& config) {
+                                        const nn::AttentionSpec& attention) {
   std::int64_t first = 0;
   for (const nn::Linear::Part& one : producer.parts()) {
     if (one.name != part) {
@@ -43,7 +44,7 @@ std::vector<std::int64_t> producer_rows(const nn::Linear& producer, std::string_
       std::iota(rows.begin(), rows.end(), first);
       return rows;
     }
-    const std::int64_t size = config.head_dim, heads = config.num_attention_heads, values = config.num_key_value_heads;
+    const std::int64_t size = attention.value_dim, heads = attention.heads, values = attention.kv_heads;
     if (columns != heads * size || one.rows != values * size) return {};
     for (std::int64_t c = 0; c < columns; ++c)
       rows[static_cast<std::size_t>(c)] = first + c / size / (heads / values) * size + c % size;
@@ -77,17 +78,18 @@ ModuleMap modules_of(nn::CausalLm& model) {
 std::vector<ScaleFusion> scale_fusions_of_layer(const ModuleMap& modules, const nn::ModelConfig& config,
                                                 std::int64_t layer, bool linear_producers) {
   std::vector<ScaleFusion> fusions;
-  for (const FusionPath& path : kPaths) {
+  const nn::BlockSpec block = config.block(layer);
+  for (const FusionPath& path : fusion_paths(block)) {
     const std::string prefix = fmt::format("model.layers.{}.", layer);
-    ScaleFusion fusion{.consumer = find_module<nn::Linear>(modules, prefix + std::string(path.consumer)),
-                       .consumer_name = prefix + std::string(path.consumer)};
+    ScaleFusion fusion{.consumer = find_module<nn::Linear>(modules, prefix + path.consumer),
+                       .consumer_name = prefix + path.consumer};
     if (fusion.consumer == nullptr) continue;
     if (path.part.empty()) {
-      fusion.producer = find_module<nn::RmsNorm>(modules, prefix + std::string(path.producer));
+      fusion.producer = find_module<nn::RmsNorm>(modules, prefix + path.producer);
     } else if (linear_producers) {
-      auto* producer = find_module<nn::Linear>(modules, prefix + std::string(path.producer));
+      auto* producer = find_module<nn::Linear>(modules, prefix + path.producer);
       if (producer == nullptr) continue;
-      fusion.rows = producer_rows(*producer, path.part, fusion.consumer->weight().global_shape[1], config);
+      fusion.rows = producer_rows(*producer, path.part, fusion.consumer->weight().global_shape[1], block.attention);
       if (!fusion.rows.empty()) fusion.producer = producer;
     }
     if (fusion.producer != nullptr) fusions.push_back(std::move(fusion));

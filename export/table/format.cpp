@@ -97,8 +97,13 @@ bool is_format_file(std::string_view name) {
 StoredBytes stored_bytes(const std::filesystem::path& folder) {
   StoredBytes stored;
   if (const std::filesystem::path gguf = find_gguf_file(folder); !gguf.empty()) {
-    for (const GgufEntry& entry : read_gguf_head(gguf).tensors)
-      stored.layers[layer_of(hf_tensor_name(entry.name).value_or(entry.name))] += entry.bytes;
+    const GgufHead head = read_gguf_head(gguf);
+    const auto name = head.metadata.find("general.architecture");
+    const nn::ModelFamily* family =
+        name != head.metadata.end() && name->second.is_string() ? find_gguf_family(name->second.as_string()) : nullptr;
+    const nn::GgufArchitecture architecture = family == nullptr ? nn::GgufArchitecture{} : family->gguf;
+    for (const GgufEntry& entry : head.tensors)
+      stored.layers[layer_of(hf_tensor_name(entry.name, architecture).value_or(entry.name))] += entry.bytes;
     stored.files = std::filesystem::file_size(gguf);
     return stored;
   }

@@ -1,18 +1,13 @@
 #include "nn/attention/attention.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/ops/elementwise.h"
+#include "nn/initialize.h"
 
 namespace quench::nn {
 
 namespace {
-// Smaller initialisation of projections into the residual stream: variance independent of depth (Radford et al., 2019,
-// section 2.3).
-float residual_std(const ModelConfig& config) {
-  return config.initializer_range / std::sqrt(2.0f * static_cast<float>(config.num_hidden_layers));
-}
 
 Tensor ones(std::int64_t size, DType dtype, Device device) {
   const MemoryScope scope(MemoryCategory::parameters);
@@ -23,31 +18,32 @@ Tensor ones(std::int64_t size, DType dtype, Device device) {
   cast({values, converted});
   return converted.to(device);
 }
+
 }  // namespace
 
-Attention::Attention(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options)
-    : attend_{.layout = {config.num_attention_heads, config.num_key_value_heads, config.head_dim},
-              .scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim)),
-              .window = config.window_of(layer),
-              .chunk = config.layer_attention.chunk_of(layer),
-              .layer = layer},
-      eps_(config.rms_norm_eps),
-      qkv_proj_(config.hidden_size, config.qkv_rows(), config.qkv_bias, options, config.initializer_range,
-                {{"q_proj", config.num_attention_heads * config.head_dim},
-                 {"k_proj", config.num_key_value_heads * config.head_dim},
-                 {"v_proj", config.num_key_value_heads * config.head_dim}}),
-      o_proj_(config.num_attention_heads * config.head_dim, config.hidden_size, config.output_bias, options,
-              residual_std(config)),
-      rotated_(config.layer_attention.rotates(layer)),
-      interleaved_(config.layer_attention.interleaved) {
+Attention::Attention(const ModelConfig& config, const BlockSpec& block, const ParameterOptions& options)
+    : attend_{.layout = {block.attention.heads, block.attention.kv_heads, block.attention.key_dim},
+              .scale = block.attention.scale,
+              .window = block.attention.window,
+              .chunk = block.attention.chunk,
+              .layer = block.layer},
+      eps_(block.attention.norm.eps),
+      qkv_proj_(config.hidden_size, attend_.layout.width(), block.attention.qkv_bias, options, config.initializer_range,
+                {{"q_proj", block.attention.query_width()},
+                 {"k_proj", block.attention.kv_width()},
+                 {"v_proj", block.attention.kv_width()}}),
+      o_proj_(block.attention.query_width(), config.hidden_size, block.attention.output_bias, options,
+              residual_init_std(config)),
+      rotated_(block.attention.rotary.has_value()),
+      interleaved_(rotated_ && block.attention.rotary->interleaved) {
+  const std::int64_t head_dim = block.attention.key_dim;
   add_module("qkv_proj", qkv_proj_);
   add_module("o_proj", o_proj_);
-  if (config.qk_norm) {
-    add_module("q_norm", q_norm_.emplace(config.head_dim, options));
-    add_module("k_norm", k_norm_.emplace(config.head_dim, options));
+  if (block.attention.qk_norm == QkNorm::weighted) {
+    add_module("q_norm", q_norm_.emplace(head_dim, options));
+    add_module("k_norm", k_norm_.emplace(head_dim, options));
   }
-  if (rotated_ && config.layer_attention.unit_norm)
-    unit_ = Variable(ones(config.head_dim, options.dtype, options.device));
+  if (block.attention.qk_norm == QkNorm::unweighted) unit_ = Variable(ones(head_dim, options.dtype, options.device));
 }
 
 Variable Attention::forward(const Variable& x, const ForwardContext& context) const {
@@ -63,17 +59,16 @@ Variable Attention::mix(Variable qkv, const ForwardContext& context) const {
   const autograd::QkvLayout& layout = attend_.layout;
   if (q_norm_) qkv = autograd::qk_norm(qkv, q_norm_->weight.weight(), k_norm_->weight.weight(), layout, eps_);
   // With a KV cache, RoPE with half-split pairs is fused into the attention kernel.
+  const RopeTable& table = context.rotation(attend_.layer);
   const bool rotates_on_the_way = rotated_ && context.cache != nullptr && !interleaved_ && !unit_.defined();
-  if (rotates_on_the_way) return o_proj_.forward(attend(qkv, attend_, context, context.rope));
+  if (rotates_on_the_way) return o_proj_.forward(attend(qkv, attend_, context, table));
   if (rotated_) {
-    qkv = autograd::rope(qkv, layout, context.rope.cos, context.rope.sin, context.positions,
-                         {.interleaved = interleaved_});
-    if (unit_.defined()) qkv = autograd::qk_norm(qkv, unit_, unit_, layout, eps_);
-  } else if (context.query_scales.cos.defined()) {
+    qkv = autograd::rope(qkv, layout, table.cos, table.sin, context.positions, {.interleaved = interleaved_});
+  } else if (table.cos.defined()) {
     // Scaling as a rotation by angle 0.
-    qkv = autograd::rope(qkv, layout, context.query_scales.cos, context.query_scales.sin, context.positions,
-                         {.keys = false});
+    qkv = autograd::rope(qkv, layout, table.cos, table.sin, context.positions, {.keys = false});
   }
+  if (unit_.defined()) qkv = autograd::qk_norm(qkv, unit_, unit_, layout, eps_);
   return o_proj_.forward(attend(qkv, attend_, context));
 }
 

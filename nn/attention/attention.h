@@ -11,7 +11,7 @@ namespace quench::nn {
 
 class Attention final : public SubLayer {
  public:
-  Attention(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options);
+  Attention(const ModelConfig& config, const BlockSpec& block, const ParameterOptions& options);
   [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const override;
   [[nodiscard]] Variable forward_unnormed(const Tensor& x, const AddedNorm& norm,
                                           const ForwardContext& context) const override;

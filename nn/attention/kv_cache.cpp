@@ -4,9 +4,8 @@ namespace quench::nn {
 
 KvCache::KvCache(const ModelConfig& config, std::int64_t capacity, DType dtype, Device device) : capacity_(capacity) {
   const MemoryScope scope(MemoryCategory::activations);
-  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    layers_.push_back(
-        Tensor::empty({capacity, 2 * config.num_key_value_heads * config.attention_dim()}, dtype, device));
+  for (const BlockSpec& block : config.blocks())
+    layers_.push_back(Tensor::empty({capacity, 2 * block.attention.kv_width()}, dtype, device));
 }
 
 void KvCache::check_room(std::int64_t tokens) const {

@@ -19,7 +19,7 @@ class KvCache {
 
   [[nodiscard]] std::int64_t length() const noexcept { return length_; }
   [[nodiscard]] std::int64_t capacity() const noexcept { return capacity_; }
-  // [capacity, 2 * kv_heads*head_dim]: keys, then values.
+  // [capacity, 2 * AttentionSpec::kv_width()]: keys, then values.
   [[nodiscard]] const Tensor& rows(std::int64_t layer) const { return layers_[static_cast<std::size_t>(layer)]; }
 
  private:

@@ -1,40 +1,33 @@
 #include "nn/attention/latent_attention.h"
 
-#include <cmath>
-
 #include "autograd/functions_mla.h"
-#include "nn/attention/rope_scale.h"
+#include "nn/initialize.h"
 
 namespace quench::nn {
-namespace {
 
-// Independent of rms_norm_eps, as in Transformers' DeepseekV3Attention.
-constexpr float kLatentEps = 1e-6f;
+LatentAttention::LatentAttention(const ModelConfig& config, const BlockSpec& block, const ParameterOptions& options)
+    : LatentAttention(config, block, *block.attention.mla, options) {}
 
-}  // namespace
-
-LatentAttention::LatentAttention(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options)
-    : shape_{.heads = config.num_attention_heads,
-             .plain = config.mla.nope_dim,
-             .rotary = config.mla.rotary_dim,
-             .value = config.mla.value_dim,
-             .interleaved = config.mla.interleaved},
+LatentAttention::LatentAttention(const ModelConfig& config, const BlockSpec& block, const MlaSpec& mla,
+                                 const ParameterOptions& options)
+    : shape_{.heads = block.attention.heads,
+             .plain = mla.nope_dim,
+             .rotary = mla.rotary_dim,
+             .value = mla.value_dim,
+             .interleaved = block.attention.rotary->interleaved},
       attend_{
-          .layout = {shape_.heads, shape_.heads, shape_.width()},
-          .scale = static_cast<float>(rope_score_factor(config.rope) / std::sqrt(static_cast<double>(shape_.width()))),
-          .layer = layer},
-      kv_rank_(config.mla.kv_rank),
-      q_proj_(config.mla.query_rank > 0 ? config.mla.query_rank : config.hidden_size, shape_.heads * shape_.width(),
-              false, options, config.initializer_range),
-      kv_a_proj_(config.hidden_size, kv_rank_ + shape_.rotary, config.mla.bias, options, config.initializer_range),
-      kv_a_norm_(kv_rank_, kLatentEps, options),
+          .layout = {shape_.heads, shape_.heads, shape_.width()}, .scale = block.attention.scale, .layer = block.layer},
+      kv_rank_(mla.kv_rank),
+      q_proj_(mla.query_rank > 0 ? mla.query_rank : config.hidden_size, shape_.heads * shape_.width(), false, options,
+              config.initializer_range),
+      kv_a_proj_(config.hidden_size, kv_rank_ + shape_.rotary, mla.bias, options, config.initializer_range),
+      kv_a_norm_(kv_rank_, mla.norm_eps, options),
       kv_b_proj_(kv_rank_, shape_.heads * (shape_.plain + shape_.value), false, options, config.initializer_range),
-      o_proj_(shape_.heads * shape_.value, config.hidden_size, config.mla.bias, options,
-              config.initializer_range / std::sqrt(2.0f * static_cast<float>(config.num_hidden_layers))) {
-  if (config.mla.query_rank > 0) {
-    add_module("q_a_proj", q_a_proj_.emplace(config.hidden_size, config.mla.query_rank, config.mla.bias, options,
-                                             config.initializer_range));
-    add_module("q_a_layernorm", q_a_norm_.emplace(config.mla.query_rank, kLatentEps, options));
+      o_proj_(shape_.heads * shape_.value, config.hidden_size, mla.bias, options, residual_init_std(config)) {
+  if (mla.query_rank > 0) {
+    add_module("q_a_proj",
+               q_a_proj_.emplace(config.hidden_size, mla.query_rank, mla.bias, options, config.initializer_range));
+    add_module("q_a_layernorm", q_a_norm_.emplace(mla.query_rank, mla.norm_eps, options));
     add_module("q_b_proj", q_proj_);
   } else {
     add_module("q_proj", q_proj_);
@@ -56,8 +49,8 @@ Variable LatentAttention::forward(const Variable& x, const ForwardContext& conte
   const auto [narrow, key] = autograd::split_columns(kv_a_proj_.forward(x), kv_rank_);
   const Variable kv = kv_b_proj_.forward(
       autograd::rms_norm(narrow, kv_a_norm_.weight(), kv_a_norm_.eps(), kv_b_proj_.input_quant_request()));
-  const Variable qkv =
-      autograd::mla_heads(queries(x), kv, key, shape_, context.rope.cos, context.rope.sin, context.positions);
+  const RopeTable& table = context.rotation(attend_.layer);
+  const Variable qkv = autograd::mla_heads(queries(x), kv, key, shape_, table.cos, table.sin, context.positions);
   return o_proj_.forward(autograd::head_columns(attend(qkv, attend_, context), shape_.heads, shape_.value));
 }
 

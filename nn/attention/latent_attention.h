@@ -14,11 +14,13 @@ namespace quench::nn {
 
 class LatentAttention final : public SubLayer {
  public:
-  LatentAttention(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options);
+  LatentAttention(const ModelConfig& config, const BlockSpec& block, const ParameterOptions& options);
   [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const override;
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const override { return {}; }
 
  private:
+  LatentAttention(const ModelConfig& config, const BlockSpec& block, const MlaSpec& mla,
+                  const ParameterOptions& options);
   [[nodiscard]] Variable queries(const Variable& x) const;
 
   MlaHeadsShape shape_;

@@ -56,23 +56,23 @@ double rope_score_factor(const RopeScaling& rope) {
   return mscale * mscale;
 }
 
-std::int64_t rope_effective_length(const ModelConfig& config, std::int64_t sequence_length) {
-  if (config.rope.type != RopeScaling::Type::dynamic) return 0;
-  return std::max(sequence_length, config.max_position_embeddings);
+std::int64_t rope_effective_length(const RotarySpec& rotary, std::int64_t sequence_length) {
+  if (rotary.scaling.type != RopeScaling::Type::dynamic) return 0;
+  return std::max(sequence_length, rotary.max_positions);
 }
 
-std::vector<float> rope_inverse_frequencies(const ModelConfig& config, std::int64_t sequence_length) {
+std::vector<float> rope_inverse_frequencies(const RotarySpec& rotary, std::int64_t sequence_length) {
   using enum RopeScaling::Type;
-  const RopeScaling& rope = config.rope;
-  const auto dim = static_cast<double>(config.rotary_dim());
+  const RopeScaling& rope = rotary.scaling;
+  const auto dim = static_cast<double>(rotary.dim);
   double theta = rope.theta;
   if (rope.type == dynamic && dim > 2) {
-    const double length = static_cast<double>(rope_effective_length(config, sequence_length)) /
-                          static_cast<double>(config.max_position_embeddings);
+    const double length =
+        static_cast<double>(rope_effective_length(rotary, sequence_length)) / static_cast<double>(rotary.max_positions);
     theta *= std::pow(rope.factor * length - (rope.factor - 1), dim / (dim - 2));
   }
   const auto [low, high] = rope.type == yarn ? yarn_range(rope, dim) : std::pair(0.0, 1.0);
-  std::vector<float> frequencies(static_cast<std::size_t>(config.rotary_dim() / 2));
+  std::vector<float> frequencies(static_cast<std::size_t>(rotary.dim / 2));
   for (std::size_t i = 0; i < frequencies.size(); ++i) {
     double f = std::pow(theta, -2.0 * static_cast<double>(i) / dim);
     if (rope.type == linear) f /= rope.factor;
@@ -86,11 +86,11 @@ std::vector<float> rope_inverse_frequencies(const ModelConfig& config, std::int6
   return frequencies;
 }
 
-RopeTable make_rope_table(const ModelConfig& config, std::int64_t positions, std::int64_t sequence_length,
+RopeTable make_rope_table(const RotarySpec& rotary, std::int64_t positions, std::int64_t sequence_length,
                           Device device) {
   const MemoryScope scope(MemoryCategory::other);
-  const std::vector<float> frequencies = rope_inverse_frequencies(config, sequence_length);
-  const auto attention_factor = static_cast<float>(rope_attention_factor(config.rope));
+  const std::vector<float> frequencies = rope_inverse_frequencies(rotary, sequence_length);
+  const auto attention_factor = static_cast<float>(rope_attention_factor(rotary.scaling));
   const auto half = static_cast<std::int64_t>(frequencies.size());
   if (device.is_meta())
     return {Tensor::empty({positions, half}, DType::f32, device), Tensor::empty({positions, half}, DType::f32, device)};
@@ -109,17 +109,17 @@ RopeTable make_rope_table(const ModelConfig& config, std::int64_t positions, std
   return {cos.to(device), sin.to(device)};
 }
 
-RopeTable make_query_scales(const ModelConfig& config, std::int64_t positions, Device device) {
-  const LayerAttention& layers = config.layer_attention;
-  const auto step = static_cast<float>(layers.temperature_step), temperature = static_cast<float>(layers.temperature);
-  if (!layers.scales_queries() || static_cast<float>(positions) < step) return {};
+RopeTable make_query_scales(const QueryTemperature& temperature, std::int64_t head_dim, std::int64_t positions,
+                            Device device) {
+  const auto step = static_cast<float>(temperature.step), factor = static_cast<float>(temperature.scale);
+  if (static_cast<float>(positions) < step) return {};
   const MemoryScope scope(MemoryCategory::other);
-  const std::int64_t half = config.head_dim / 2;
+  const std::int64_t half = head_dim / 2;
   if (device.is_meta())
     return {Tensor::empty({positions, half}, DType::f32, device), Tensor::empty({positions, half}, DType::f32, device)};
   const Tensor cos = Tensor::empty({positions, half}, DType::f32);
   for (std::int64_t p = 0; p < positions; ++p) {
-    const float scale = std::log1p(std::floor((static_cast<float>(p) + 1.0f) / step)) * temperature + 1.0f;
+    const float scale = std::log1p(std::floor((static_cast<float>(p) + 1.0f) / step)) * factor + 1.0f;
     std::fill_n(cos.data<float>() + p * half, half, scale);
   }
   return {cos.to(device), Tensor::zeros({positions, half}, DType::f32, device)};

@@ -8,27 +8,28 @@
 namespace quench::nn {
 
 struct RopeTable {
-  Tensor cos;  // f32 [positions, rotary_dim/2]
+  Tensor cos;  // f32 [positions, RotarySpec::dim / 2]
   Tensor sin;
 };
 
-// Frequencies theta^(-2i/D), scaled by config.rope (Hugging Face Transformers, modeling_rope_utils): linear divides by
+// Frequencies theta^(-2i/D), as its scaling says (Hugging Face Transformers, modeling_rope_utils): linear divides by
 // the factor; llama3 keeps high frequencies, divides low ones and blends between; yarn blends by index and multiplies
 // cosines and sines by its attention factor; dynamic raises theta by `sequence_length`.
-[[nodiscard]] RopeTable make_rope_table(const ModelConfig& config, std::int64_t positions, std::int64_t sequence_length,
+[[nodiscard]] RopeTable make_rope_table(const RotarySpec& rotary, std::int64_t positions, std::int64_t sequence_length,
                                         Device device);
 
-// Query scales of layers without rotation (LayerAttention::temperature), as cosines with zero sines; undefined if 1 for
-// all `positions`.
-[[nodiscard]] RopeTable make_query_scales(const ModelConfig& config, std::int64_t positions, Device device);
+// Query scales of layers without RoPE, as cosines with zero sines [positions, head_dim/2]; undefined if 1 for all
+// `positions`.
+[[nodiscard]] RopeTable make_query_scales(const QueryTemperature& temperature, std::int64_t head_dim,
+                                          std::int64_t positions, Device device);
 
-// f32 [rotary_dim/2], on the host.
-[[nodiscard]] std::vector<float> rope_inverse_frequencies(const ModelConfig& config, std::int64_t sequence_length = 0);
+// f32 [RotarySpec::dim / 2], on the host.
+[[nodiscard]] std::vector<float> rope_inverse_frequencies(const RotarySpec& rotary, std::int64_t sequence_length = 0);
 
 // Factor on cosines and sines: 1 except for yarn.
 [[nodiscard]] double rope_attention_factor(const RopeScaling& rope);
 
 // Tables of equal effective lengths are equal.
-[[nodiscard]] std::int64_t rope_effective_length(const ModelConfig& config, std::int64_t sequence_length);
+[[nodiscard]] std::int64_t rope_effective_length(const RotarySpec& rotary, std::int64_t sequence_length);
 
 }  // namespace quench::nn

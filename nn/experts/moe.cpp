@@ -1,13 +1,13 @@
 #include "nn/experts/moe.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "autograd/functions.h"
 #include "autograd/swiglu.h"
 #include "core/ops/experts/grouped_gemm.h"
 #include "nn/experts/expert_load.h"
+#include "nn/initialize.h"
 
 namespace quench::nn {
 namespace {
@@ -47,14 +47,13 @@ std::vector<std::int64_t> sums_of(const std::vector<std::int64_t>& counts, std::
 
 }  // namespace
 
-MoE::Router::Router(const ModelConfig& config, const ParameterOptions& options)
-    : hf_path(config.experts.names.router),
-      hf_bias(config.experts.names.expert_bias),
-      weight(make_parameter({config.experts.count, config.hidden_size}, options, Initializer::normal,
-                            config.initializer_range)) {
+MoE::Router::Router(const ModelConfig& config, const ExpertsSpec& spec, const ParameterOptions& options)
+    : hf_path(spec.names.router),
+      hf_bias(spec.names.expert_bias),
+      weight(make_parameter({spec.count, config.hidden_size}, options, Initializer::normal, config.initializer_range)) {
   add_parameter("weight", weight);
-  if (!config.experts.expert_bias) return;
-  expert_bias.emplace(make_parameter({config.experts.count}, bias_options(options), Initializer::zeros));
+  if (!spec.expert_bias) return;
+  expert_bias.emplace(make_parameter({spec.count}, bias_options(options), Initializer::zeros));
   add_parameter("choice_bias", *expert_bias);
 }
 
@@ -64,34 +63,35 @@ void MoE::Router::name_pieces(const std::string& prefix) {
   if (expert_bias) expert_bias->pieces = {{layer + std::string(hf_bias), 0, expert_bias->global_shape[0]}};
 }
 
-MoE::Experts::Experts(const ModelConfig& config, const ParameterOptions& options)
-    : gate_up_proj(config.experts.count, config.hidden_size, std::string(config.experts.names.experts),
-                   {{std::string(config.experts.names.gate), config.experts.intermediate_size},
-                    {std::string(config.experts.names.up), config.experts.intermediate_size}},
+MoE::Experts::Experts(const ModelConfig& config, const ExpertsSpec& spec, const ParameterOptions& options)
+    : gate_up_proj(spec.count, config.hidden_size, std::string(spec.names.experts),
+                   {{std::string(spec.names.gate), spec.intermediate_size},
+                    {std::string(spec.names.up), spec.intermediate_size}},
                    options, config.initializer_range),
-      down_proj(config.experts.count, config.experts.intermediate_size, std::string(config.experts.names.experts),
-                {{std::string(config.experts.names.down), config.hidden_size}}, options,
-                config.initializer_range / std::sqrt(2.0f * static_cast<float>(config.num_hidden_layers))) {
+      down_proj(spec.count, spec.intermediate_size, std::string(spec.names.experts),
+                {{std::string(spec.names.down), config.hidden_size}}, options, residual_init_std(config)) {
   add_module("gate_up_proj", gate_up_proj);
   add_module("down_proj", down_proj);
 }
 
-MoE::MoE(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options)
-    : layer_(layer),
-      per_token_(config.experts.per_token),
-      rule_{.scoring = config.experts.sigmoid ? RouterScoring::sigmoid : RouterScoring::softmax,
-            .normalize = config.experts.normalize,
-            .factor = config.experts.factor,
-            .groups = config.experts.groups,
-            .groups_per_token = config.experts.groups_per_token},
-      score_before_experts_(config.experts.score_before_experts),
-      gate_(config, options),
-      experts_(config, options) {
+MoE::MoE(const ModelConfig& config, const BlockSpec& block, const ParameterOptions& options)
+    : MoE(config, block, *block.feed_forward.experts, options) {}
+
+MoE::MoE(const ModelConfig& config, const BlockSpec& block, const ExpertsSpec& spec, const ParameterOptions& options)
+    : layer_(block.layer),
+      per_token_(spec.per_token),
+      rule_{.scoring = spec.sigmoid ? RouterScoring::sigmoid : RouterScoring::softmax,
+            .normalize = spec.normalize,
+            .factor = spec.factor,
+            .groups = spec.groups,
+            .groups_per_token = spec.groups_per_token},
+      score_before_experts_(spec.score_before_experts),
+      gate_(config, spec, options),
+      experts_(config, spec, options) {
   add_module("gate", gate_);
   add_module("experts", experts_);
-  if (config.experts.shared_width > 0)
-    add_module(std::string(config.experts.names.shared),
-               shared_.emplace(config, layer, options, config.experts.shared_width));
+  if (spec.shared_width > 0)
+    add_module(std::string(spec.names.shared), shared_.emplace(config, block, spec.shared_width, options));
 }
 
 std::int64_t MoE::alignment(Device device) const {
@@ -155,12 +155,6 @@ Variable MoE::run_expert_parallel(const Variable& x, const autograd::Routing& ro
   const Variable made = run_experts(here, weights_here, sorted, recompute_gate_up);
   return autograd::unpermute_tokens(autograd::all_to_all_rows(made, *dispatcher_, counts.reversed(), true, "combine"),
                                     rows);
-}
-
-std::unique_ptr<SubLayer> make_feed_forward(const ModelConfig& config, std::int64_t layer,
-                                            const ParameterOptions& options) {
-  if (config.experts.in_layer(layer)) return std::make_unique<MoE>(config, layer, options);
-  return std::make_unique<Mlp>(config, layer, options);
 }
 
 void read_router_losses(ConfigReader& in, ModelConfig& config) {

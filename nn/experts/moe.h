@@ -15,7 +15,7 @@ inline constexpr std::int64_t kMaxExperts = 65536;
 
 class MoE final : public SubLayer {
  public:
-  MoE(const ModelConfig& config, std::int64_t layer, const ParameterOptions& options);
+  MoE(const ModelConfig& config, const BlockSpec& block, const ParameterOptions& options);
   [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const override;
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const override { return {}; }
 
@@ -27,15 +27,17 @@ class MoE final : public SubLayer {
   [[nodiscard]] std::int64_t layer() const noexcept { return layer_; }
 
  private:
+  MoE(const ModelConfig& config, const BlockSpec& block, const ExpertsSpec& spec, const ParameterOptions& options);
+
   struct Router final : Module {
-    Router(const ModelConfig& config, const ParameterOptions& options);
+    Router(const ModelConfig& config, const ExpertsSpec& spec, const ParameterOptions& options);
     void name_pieces(const std::string& prefix) override;
     std::string_view hf_path, hf_bias;
     Parameter weight;  // [E,H]; output f32
     std::optional<Parameter> expert_bias;
   };
   struct Experts final : Module {
-    Experts(const ModelConfig& config, const ParameterOptions& options);
+    Experts(const ModelConfig& config, const ExpertsSpec& spec, const ParameterOptions& options);
     ExpertLinear gate_up_proj;
     ExpertLinear down_proj;
   };
@@ -56,9 +58,6 @@ class MoE final : public SubLayer {
   std::optional<Mlp> shared_;
   const autograd::TokenDispatcher* dispatcher_ = nullptr;
 };
-
-[[nodiscard]] std::unique_ptr<SubLayer> make_feed_forward(const ModelConfig& config, std::int64_t layer,
-                                                          const ParameterOptions& options);
 
 // Load-balancing loss of config.json: router_aux_loss_coef if output_router_logits is true, as in Transformers.
 void read_router_losses(ConfigReader& in, ModelConfig& config);

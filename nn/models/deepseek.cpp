@@ -1,8 +1,12 @@
 // DeepSeek-V3 and R1 (arXiv:2412.19437): MLA; after some dense layers, MoE with grouped experts, sigmoid scores, expert
 // bias and a shared expert.
 
+#include <cmath>
+
 #include "nn/attention/latent_attention.h"
+#include "nn/attention/rope_scale.h"
 #include "nn/experts/moe.h"
+#include "nn/models/decoder_block.h"
 #include "nn/models/table.h"
 
 namespace quench::nn {
@@ -92,35 +96,91 @@ void write_deepseek(const ModelConfig& config, Json& json) {
   json.set("first_k_dense_replace", config.num_hidden_layers - experts.layer_count());
 }
 
+BlockSpec deepseek_block(const ModelConfig& config, std::int64_t layer) {
+  BlockSpec block = decoder_block(config, layer);
+  AttentionSpec& attention = block.attention;
+  const MlaSpec& mla = attention.mla.emplace(config.mla);
+  attention.make = make_sublayer<LatentAttention>;
+  attention.key_dim = mla.key_dim();
+  attention.value_dim = mla.value_dim;
+  attention.scale = static_cast<float>(rope_score_factor(config.rope) / std::sqrt(static_cast<double>(mla.key_dim())));
+  attention.rotary->dim = mla.rotary_dim;
+  attention.rotary->interleaved = config.mla.interleaved;
+  return block;
+}
+
 }  // namespace
 
-const ModelFamily kDeepseekV3{"DeepseekV3ForCausalLM",
-                              "deepseek_v3",
-                              read_deepseek,
-                              write_deepseek,
-                              {"kv_lora_rank",
-                               "q_lora_rank",
-                               "qk_nope_head_dim",
-                               "qk_rope_head_dim",
-                               "v_head_dim",
-                               "qk_head_dim",
-                               "attention_bias",
-                               "rope_interleave",
-                               "n_routed_experts",
-                               "n_shared_experts",
-                               "num_experts_per_tok",
-                               "moe_intermediate_size",
-                               "norm_topk_prob",
-                               "routed_scaling_factor",
-                               "n_group",
-                               "topk_group",
-                               "first_k_dense_replace",
-                               "topk_method",
-                               "scoring_func",
-                               "moe_layer_freq",
-                               "num_nextn_predict_layers"},
-                              make_sublayer<LatentAttention>,
-                              make_feed_forward,
-                              {.max_position_embeddings = 4096}};
+extern const ModelFamily kDeepseekV3;
+const ModelFamily kDeepseekV3{
+    .architecture = "DeepseekV3ForCausalLM",
+    .model_type = "deepseek_v3",
+    .apply = read_deepseek,
+    .write = write_deepseek,
+    .members =
+        {{.name = "n_routed_experts",
+          .changes_shapes = true,
+          .help = "Experts of a layer (DeepSeek-V3).",
+          .refusal = "mixture-of-experts layers in this family",
+          .neutral = "[0]"},
+         {.name = "n_shared_experts",
+          .low = 0,
+          .changes_shapes = true,
+          .help = "Shared experts, computed for every token as one feed-forward layer of n times the expert width "
+                  "(DeepSeek-V3).",
+          .refusal = "mixture-of-experts layers in this family",
+          .neutral = "[0]"},
+         {.name = "first_k_dense_replace",
+          .low = 0,
+          .changes_shapes = true,
+          .help = "Number of dense layers at the input (DeepSeek-V3).",
+          .refusal = "mixture-of-experts layers in this family",
+          .neutral = "[0]"},
+         {.name = "n_group",
+          .help = "Expert groups of group-limited routing (DeepSeek-V3).",
+          .refusal = "mixture-of-experts layers in this family",
+          .neutral = "[1]"},
+         {.name = "topk_group",
+          .help = "Expert groups that a token selects before its experts (DeepSeek-V3).",
+          .refusal = "mixture-of-experts layers in this family",
+          .neutral = "[1]"},
+         {.name = "routed_scaling_factor",
+          .type = ConfigMember::Type::positive_number,
+          .help = "Factor of the router weights of a token's experts (DeepSeek-V3).",
+          .refusal = "mixture-of-experts layers in this family",
+          .neutral = "[1]"},
+         {.name = "kv_lora_rank",
+          .changes_shapes = true,
+          .help = "Multi-head latent attention: rank of the compressed key-value latent (DeepSeek-V3).",
+          .refusal = "latent attention in this family"},
+         {.name = "q_lora_rank",
+          .changes_shapes = true,
+          .help = "Multi-head latent attention: rank of the compressed query latent; null: queries are projected from "
+                  "the hidden state (DeepSeek-V3).",
+          .refusal = "latent attention in this family"},
+         {.name = "qk_nope_head_dim",
+          .low = 0,
+          .changes_shapes = true,
+          .help = "Multi-head latent attention: query and key dimensions of a head without RoPE (DeepSeek-V3).",
+          .refusal = "latent attention in this family"},
+         {.name = "qk_rope_head_dim",
+          .low = 2,
+          .high = 65536,
+          .changes_shapes = true,
+          .help = "Multi-head latent attention: query and key dimensions of a head with RoPE (DeepSeek-V3).",
+          .refusal = "latent attention in this family"},
+         {.name = "v_head_dim",
+          .changes_shapes = true,
+          .help = "Multi-head latent attention: value dimensions of a head (DeepSeek-V3).",
+          .refusal = "latent attention in this family"},
+         {.name = "rope_interleave",
+          .type = ConfigMember::Type::boolean,
+          .help = "RoPE rotates adjacent pairs of dimensions instead of the two halves (DeepSeek-V3).",
+          .refusal = "rotation of neighbouring pairs",
+          .neutral = "[false]"}},
+    .executes = {"qk_head_dim", "attention_bias", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob",
+                 "topk_method", "scoring_func", "moe_layer_freq", "num_nextn_predict_layers"},
+    .block = deepseek_block,
+    .defaults = {.max_position_embeddings = 4096}};
 
 }  // namespace quench::nn

@@ -1,6 +1,5 @@
 
-#include "nn/attention/attention.h"
-#include "nn/mlp.h"
+#include "nn/models/decoder_block.h"
 #include "nn/models/table.h"
 
 namespace quench::nn {
@@ -19,8 +18,18 @@ void write_llama(const ModelConfig& config, Json& json) {
 
 }  // namespace
 
-const ModelFamily kLlama{
-    "LlamaForCausalLM",       "llama",           read_llama, write_llama, {"attention_bias", "mlp_bias"},
-    make_sublayer<Attention>, make_sublayer<Mlp>};
+extern const ModelFamily kLlama;
+const ModelFamily kLlama{.architecture = "LlamaForCausalLM",
+                         .model_type = "llama",
+                         .apply = read_llama,
+                         .write = write_llama,
+                         .executes = {"attention_bias", "mlp_bias"},
+                         .block = decoder_block,
+                         .gguf = {.name = "llama",
+                                  .interleaved_rotation = true,
+                                  .bias_is_chosen = true,
+                                  .output_bias = true,
+                                  .free_head_dim = true,
+                                  .rope_divisors = true}};
 
 }  // namespace quench::nn

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "nn/attention/attention.h"
 #include "nn/experts/moe.h"
+#include "nn/models/decoder_block.h"
 #include "nn/models/table.h"
 
 namespace quench::nn {
@@ -97,7 +97,6 @@ void apply_layer_attention(ConfigReader& in, ModelConfig& config) {
   if (const Json* size = in.json().find("attention_chunk_size"); size != nullptr && size->is_null())
     in.fault("attention_chunk_size",
              "null is not supported: name a size, or full_attention for each layer in layer_types");
-  layers.interleaved = true;
   layers.unit_norm = in.boolean("use_qk_norm", true);
   const double scale = in.number("attn_scale", 0.1, false), step = in.number("floor_scale", 8192, true);
   if (switched_on(in, "attn_temperature_tuning", true)) layers.temperature = scale;
@@ -123,7 +122,6 @@ void read_llama4(ConfigReader& in, ModelConfig& config) {
   if (in.find("head_dim") == nullptr) config.head_dim = 128;
   if (in.json().find("num_key_value_heads") == nullptr) config.num_key_value_heads = 8;
   config.qkv_bias = config.output_bias = in.boolean("attention_bias", false);
-  config.feed_forward = "feed_forward";
   apply_llama4_experts(in, config);
   config.intermediate_size = in.integer("intermediate_size_mlp", 16384, 1, kMaxDimension);
   apply_layer_attention(in, config);
@@ -156,18 +154,70 @@ void write_llama4(const ModelConfig& config, Json& json) {
   json.set("floor_scale", static_cast<std::int64_t>(layers.temperature_step));
 }
 
+BlockSpec llama4_block(const ModelConfig& config, std::int64_t layer) {
+  BlockSpec block = decoder_block(config, layer);
+  if (block.attention.rotary) {
+    block.attention.rotary->interleaved = true;
+    if (config.layer_attention.unit_norm) block.attention.qk_norm = QkNorm::unweighted;
+  }
+  block.feed_forward.name = "feed_forward";
+  return block;
+}
+
 }  // namespace
 
-const ModelFamily kLlama4{"Llama4ForCausalLM",
-                          "llama4_text",
-                          read_llama4,
-                          write_llama4,
-                          {"attention_bias", "layer_types", "intermediate_size_mlp", "num_local_experts",
-                           "num_experts_per_tok", "interleave_moe_layer_step", "moe_layers", "router_aux_loss_coef",
-                           "output_router_logits", "no_rope_layers", "no_rope_layer_interval", "attention_chunk_size",
-                           "attn_temperature_tuning", "attn_scale", "floor_scale", "use_qk_norm"},
-                          make_sublayer<Attention>,
-                          make_feed_forward,
-                          {.max_position_embeddings = 131072, .rms_norm_eps = 1e-5, .rope_theta = 5e5}};
+extern const ModelFamily kLlama4;
+const ModelFamily kLlama4{
+    .architecture = "Llama4ForCausalLM",
+    .model_type = "llama4_text",
+    .apply = read_llama4,
+    .write = write_llama4,
+    .members =
+        {{.name = "intermediate_size_mlp",
+          .changes_shapes = true,
+          .help = "Width of the feed-forward layer of dense layers; intermediate_size is that of an expert (Llama 4).",
+          .refusal = "mixture-of-experts layers in this family"},
+         {.name = "interleave_moe_layer_step",
+          .changes_shapes = true,
+          .help = "Every n-th layer has experts (Llama 4).",
+          .refusal = "mixture-of-experts layers in this family"},
+         {.name = "moe_layers",
+          .type = ConfigMember::Type::index_list,
+          .changes_shapes = true,
+          .help = "Indices of layers with experts; unset: by interleave_moe_layer_step (Llama 4).",
+          .refusal = "mixture-of-experts layers in this family",
+          .neutral = "[[]]"},
+         {.name = "no_rope_layers",
+          .type = ConfigMember::Type::index_list,
+          .help = "One entry a layer: 1 with RoPE, 0 without (Llama 4); unset or empty: by no_rope_layer_interval.",
+          .refusal = "layers without positions",
+          .neutral = "[[]]"},
+         {.name = "no_rope_layer_interval",
+          .help = "Every n-th layer has no RoPE (Llama 4).",
+          .refusal = "layers without positions"},
+         {.name = "attention_chunk_size",
+          .help = "Chunk length of chunked_attention layers: tokens attend within their chunk (Llama 4).",
+          .refusal = "attention in chunks"},
+         {.name = "use_qk_norm",
+          .type = ConfigMember::Type::boolean,
+          .help = "L2 norm of queries and keys after RoPE (Llama 4).",
+          .refusal = "a norm of queries and keys in this family",
+          .neutral = "[false]"},
+         {.name = "attn_temperature_tuning",
+          .type = ConfigMember::Type::boolean,
+          .help = "Layers without RoPE scale queries by position (Llama 4).",
+          .refusal = "attention scales by position",
+          .neutral = "[false, 0]"},
+         {.name = "attn_scale",
+          .type = ConfigMember::Type::nonnegative_number,
+          .help = "Query scale of attn_temperature_tuning at position p: 1 + attn_scale * log(1 + floor((p + 1) / "
+                  "floor_scale)).",
+          .refusal = "attention scales by position"},
+         {.name = "floor_scale", .help = "See attn_scale (Llama 4).", .refusal = "attention scales by position"}},
+    .executes = {"attention_bias", "layer_types", "num_local_experts", "num_experts_per_tok", "router_aux_loss_coef",
+                 "output_router_logits"},
+    .block = llama4_block,
+    .defaults = {.max_position_embeddings = 131072, .rms_norm_eps = 1e-5, .rope_theta = 5e5},
+    .multimodal_architecture = "Llama4ForConditionalGeneration"};
 
 }  // namespace quench::nn

@@ -1,7 +1,6 @@
 // Mistral: Llama with an optional sliding window.
 
-#include "nn/attention/attention.h"
-#include "nn/mlp.h"
+#include "nn/models/decoder_block.h"
 #include "nn/models/sliding_window.h"
 #include "nn/models/table.h"
 
@@ -18,9 +17,18 @@ void read_mistral(ConfigReader& in, ModelConfig& config) {
 
 }  // namespace
 
-const ModelFamily kMistral{"MistralForCausalLM", "mistral",
-                           read_mistral,         write_sliding_window,
-                           {"sliding_window"},   make_sublayer<Attention>,
-                           make_sublayer<Mlp>,   {.max_position_embeddings = 131072}};
+extern const ModelFamily kMistral;
+const ModelFamily kMistral{.architecture = "MistralForCausalLM",
+                           .model_type = "mistral",
+                           .apply = read_mistral,
+                           .write = write_sliding_window,
+                           .executes = {"sliding_window"},
+                           .block = decoder_block,
+                           .defaults = {.max_position_embeddings = 131072},
+                           .gguf = {.name = "llama",
+                                    .interleaved_rotation = true,
+                                    .output_bias = true,
+                                    .free_head_dim = true,
+                                    .rope_divisors = true}};
 
 }  // namespace quench::nn

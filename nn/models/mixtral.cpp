@@ -1,7 +1,7 @@
 // Mixtral: Mistral with MoE in every layer.
 
-#include "nn/attention/attention.h"
 #include "nn/experts/moe.h"
+#include "nn/models/decoder_block.h"
 #include "nn/models/sliding_window.h"
 #include "nn/models/table.h"
 
@@ -31,14 +31,14 @@ void write_mixtral(const ModelConfig& config, Json& json) {
 
 }  // namespace
 
-const ModelFamily kMixtral{
-    "MixtralForCausalLM",
-    "mixtral",
-    read_mixtral,
-    write_mixtral,
-    {"sliding_window", "num_local_experts", "num_experts_per_tok", "router_aux_loss_coef", "output_router_logits"},
-    make_sublayer<Attention>,
-    make_feed_forward,
-    {.max_position_embeddings = 131072, .rms_norm_eps = 1e-5, .rope_theta = 1e6}};
+extern const ModelFamily kMixtral;
+const ModelFamily kMixtral{.architecture = "MixtralForCausalLM",
+                           .model_type = "mixtral",
+                           .apply = read_mixtral,
+                           .write = write_mixtral,
+                           .executes = {"sliding_window", "num_local_experts", "num_experts_per_tok",
+                                        "router_aux_loss_coef", "output_router_logits"},
+                           .block = decoder_block,
+                           .defaults = {.max_position_embeddings = 131072, .rms_norm_eps = 1e-5, .rope_theta = 1e6}};
 
 }  // namespace quench::nn

@@ -1,7 +1,6 @@
 // Qwen2: Llama with QKV bias.
 
-#include "nn/attention/attention.h"
-#include "nn/mlp.h"
+#include "nn/models/decoder_block.h"
 #include "nn/models/sliding_window.h"
 #include "nn/models/table.h"
 
@@ -17,13 +16,14 @@ void read_qwen2(ConfigReader& in, ModelConfig& config) {
 
 }  // namespace
 
-const ModelFamily kQwen2{"Qwen2ForCausalLM",
-                         "qwen2",
-                         read_qwen2,
-                         write_layer_windows,
-                         {"attention_bias", "sliding_window", "use_sliding_window", "layer_types"},
-                         make_sublayer<Attention>,
-                         make_sublayer<Mlp>,
-                         {.max_position_embeddings = 32768}};
+extern const ModelFamily kQwen2;
+const ModelFamily kQwen2{.architecture = "Qwen2ForCausalLM",
+                         .model_type = "qwen2",
+                         .apply = read_qwen2,
+                         .write = write_layer_windows,
+                         .executes = {"attention_bias", "sliding_window", "use_sliding_window", "layer_types"},
+                         .block = decoder_block,
+                         .defaults = {.max_position_embeddings = 32768},
+                         .gguf = {.name = "qwen2"}};
 
 }  // namespace quench::nn

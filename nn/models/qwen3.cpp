@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include "nn/attention/attention.h"
 #include "nn/experts/moe.h"
-#include "nn/mlp.h"
+#include "nn/models/decoder_block.h"
 #include "nn/models/sliding_window.h"
 #include "nn/models/table.h"
 
@@ -13,7 +12,6 @@ namespace {
 
 void read_attention(ConfigReader& in, ModelConfig& config) {
   config.qkv_bias = config.output_bias = in.boolean("attention_bias", false);
-  config.qk_norm = true;
   if (in.find("head_dim") == nullptr) config.head_dim = 128;  // class default, not hidden/heads
 }
 
@@ -72,26 +70,33 @@ void write_qwen3_moe(const ModelConfig& config, Json& json) {
   json.set("mlp_only_layers", std::move(dense));
 }
 
+BlockSpec qwen3_block(const ModelConfig& config, std::int64_t layer) {
+  BlockSpec block = decoder_block(config, layer);
+  block.attention.qk_norm = QkNorm::weighted;
+  return block;
+}
+
 }  // namespace
 
-const ModelFamily kQwen3{"Qwen3ForCausalLM",
-                         "qwen3",
-                         read_qwen3,
-                         write_qwen3,
-                         {"attention_bias", "sliding_window", "use_sliding_window", "layer_types"},
-                         make_sublayer<Attention>,
-                         make_sublayer<Mlp>,
-                         {.max_position_embeddings = 32768}};
+extern const ModelFamily kQwen3, kQwen3Moe;
+const ModelFamily kQwen3{.architecture = "Qwen3ForCausalLM",
+                         .model_type = "qwen3",
+                         .apply = read_qwen3,
+                         .write = write_qwen3,
+                         .executes = {"attention_bias", "sliding_window", "use_sliding_window", "layer_types"},
+                         .block = qwen3_block,
+                         .defaults = {.max_position_embeddings = 32768},
+                         .gguf = {.name = "qwen3", .bias_is_chosen = true, .free_head_dim = true}};
 
-const ModelFamily kQwen3Moe{"Qwen3MoeForCausalLM",
-                            "qwen3_moe",
-                            read_qwen3_moe,
-                            write_qwen3_moe,
-                            {"attention_bias", "sliding_window", "use_sliding_window", "num_experts",
-                             "num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob",
-                             "decoder_sparse_step", "mlp_only_layers", "router_aux_loss_coef", "output_router_logits"},
-                            make_sublayer<Attention>,
-                            make_feed_forward,
-                            {.max_position_embeddings = 32768}};
+const ModelFamily kQwen3Moe{
+    .architecture = "Qwen3MoeForCausalLM",
+    .model_type = "qwen3_moe",
+    .apply = read_qwen3_moe,
+    .write = write_qwen3_moe,
+    .executes = {"attention_bias", "sliding_window", "use_sliding_window", "num_experts", "num_local_experts",
+                 "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "decoder_sparse_step",
+                 "mlp_only_layers", "router_aux_loss_coef", "output_router_logits"},
+    .block = qwen3_block,
+    .defaults = {.max_position_embeddings = 32768}};
 
 }  // namespace quench::nn

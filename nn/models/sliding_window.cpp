@@ -49,7 +49,7 @@ void write_layer_windows(const ModelConfig& config, Json& json) {
   json.set("sliding_window", config.sliding_window);
   Json types = Json::array();
   for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    types.push_back(Json(config.window_of(layer) > 0 ? kSlidingAttention : kFullAttention));
+    types.push_back(Json(config.block(layer).attention.window > 0 ? kSlidingAttention : kFullAttention));
   json.set("layer_types", std::move(types));
 }
 

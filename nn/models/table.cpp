@@ -1,8 +1,17 @@
 #include "nn/models/table.h"
 
+#include <algorithm>
+
 #include "core/system/choice_table.h"
 
 namespace quench::nn {
+
+extern const ModelFamily kDeepseekV3, kLlama, kLlama4, kMistral, kMixtral, kQwen2, kQwen3, kQwen3Moe;
+
+bool ModelFamily::has_member(std::string_view name) const {
+  return std::ranges::find(executes, name) != executes.end() ||
+         std::ranges::find(members, name, &ConfigMember::name) != members.end();
+}
 
 std::span<const ModelFamily> model_families() {
   static const std::vector<ModelFamily> families =

@@ -2,8 +2,11 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "nn/config_reader.h"
+#include "nn/models/config_member.h"
+#include "nn/models/gguf_architecture.h"
 #include "nn/sublayer.h"
 
 namespace quench::nn {
@@ -13,34 +16,33 @@ struct ModelDefaults {
   std::int64_t max_position_embeddings = 2048;
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
+  std::string_view hidden_act = "silu";  // the family's only one
 };
 
-// Extension of the common decoder (RMSNorm, RoPE, residual stream).
+// Everything that differs between models, as data: no code outside this table and its families' files asks for a
+// family.
 struct ModelFamily {
   std::string_view architecture;  // "LlamaForCausalLM"
   std::string_view model_type;    // "llama"
   // Rejects unsupported options.
-  void (*apply)(ConfigReader& in, ModelConfig& config);
+  void (*apply)(ConfigReader& in, ModelConfig& config) = nullptr;
   // Writes the members that apply() reads; may be null.
-  void (*write)(const ModelConfig& config, Json& json);
-  // Family-specific members that apply() reads.
-  std::vector<std::string_view> executes;
-  SubLayerFactory attention;
-  SubLayerFactory feed_forward;
+  void (*write)(const ModelConfig& config, Json& json) = nullptr;
+  // Members of config.json that apply() reads: of this family alone, and known to all families but not executed by all.
+  std::vector<ConfigMember> members = {};
+  std::vector<std::string_view> executes = {};
+  // Layer `layer` of the model; decoder_block (nn/models/decoder_block.h) makes the common one.
+  BlockSpec (*block)(const ModelConfig& config, std::int64_t layer) = nullptr;
   ModelDefaults defaults = {};
+  // Class of multimodal checkpoints whose text_config is of this family; "": none.
+  std::string_view multimodal_architecture = {};
+  GgufArchitecture gguf = {};
+
+  [[nodiscard]] bool has_member(std::string_view name) const;
 };
 
 [[nodiscard]] std::span<const ModelFamily> model_families();
 // nullptr if unknown.
 [[nodiscard]] const ModelFamily* find_model_family(std::string_view name);
-
-extern const ModelFamily kDeepseekV3;
-extern const ModelFamily kLlama;
-extern const ModelFamily kLlama4;
-extern const ModelFamily kMistral;
-extern const ModelFamily kMixtral;
-extern const ModelFamily kQwen2;
-extern const ModelFamily kQwen3;
-extern const ModelFamily kQwen3Moe;
 
 }  // namespace quench::nn

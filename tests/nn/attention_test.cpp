@@ -28,7 +28,7 @@ TEST(Attention, IsTheFormulaForEveryKindOfProjection) {
                            R"({"num_key_value_heads": 4})", R"({"rope_theta": 100.0})"}) {
     SCOPED_TRACE(more);
     const ModelConfig config = small_config(more);
-    Attention layer(config, 0, {});
+    Attention layer(config, config.block(0), {});
     fill(layer);
     const Tensor x = numbers({9, config.hidden_size}, 1);
     expect_near(layer.forward(Variable(x), make_context(config, {9})).value(), exact(layer, config, x), kF32);
@@ -37,7 +37,7 @@ TEST(Attention, IsTheFormulaForEveryKindOfProjection) {
 
 TEST(Attention, SequencesDoNotSeeEachOther) {
   const ModelConfig config = small_config();
-  Attention layer(config, 0, {});
+  Attention layer(config, config.block(0), {});
   fill(layer);
   const Tensor x = numbers({9, config.hidden_size}, 1);
   const Tensor y = layer.forward(Variable(x), make_context(config, {4, 5})).value();
@@ -48,7 +48,7 @@ TEST(Attention, SequencesDoNotSeeEachOther) {
 // Token by token over a cache: what the whole sequence gives at once.
 TEST(Attention, ACacheGivesTheSameTokens) {
   const ModelConfig config = small_config(R"({"model_type": "qwen3"})");
-  Attention layer(config, 0, {});
+  Attention layer(config, config.block(0), {});
   fill(layer);
   const Tensor x = numbers({6, config.hidden_size}, 1);
   const Matrix whole = exact(layer, config, x);
@@ -56,7 +56,7 @@ TEST(Attention, ACacheGivesTheSameTokens) {
   const ForwardContext all = make_context(config, {6});
   for (std::int64_t t = 0; t < 6; ++t) {
     ForwardContext context;
-    context.rope = all.rope;
+    context.rotations = all.rotations;
     context.positions = all.positions.narrow(0, t, 1);
     context.sequences = {{0, 1, 0, t + 1}};
     context.cache = &cache;
@@ -67,7 +67,7 @@ TEST(Attention, ACacheGivesTheSameTokens) {
 
 TEST(Attention, HasTheGradientOfItsForwardPass) {
   const ModelConfig config = small_config(R"({"model_type": "qwen3"})");
-  Attention layer(config, 0, {});
+  Attention layer(config, config.block(0), {});
   fill(layer);
   const ForwardContext context = make_context(config, {3, 4});
   const autograd::GradcheckResult result = autograd::gradcheck(
@@ -77,7 +77,7 @@ TEST(Attention, HasTheGradientOfItsForwardPass) {
 
 TEST(Attention, PiecesAreTheProjectionsOfACheckpoint) {
   const ModelConfig config = small_config(R"({"model_type": "qwen3"})");
-  Attention layer(config, 0, {});
+  Attention layer(config, config.block(0), {});
   layer.assign_names("model.layers.1.self_attn.");
   std::vector<std::string> names;
   for (const Parameter* p : layer.parameters())

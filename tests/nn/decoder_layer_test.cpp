@@ -31,7 +31,7 @@ TEST(DecoderLayer, IsTheFormulaAndItsPairSumsToTheHiddenState) {
   for (const char* more : {"{}", R"({"model_type": "qwen3"})", R"({"attention_bias": true, "mlp_bias": true})"}) {
     SCOPED_TRACE(more);
     const ModelConfig config = small_config(more);
-    DecoderLayer layer(config, 0, {});
+    DecoderLayer layer(config, config.block(0), {});
     fill(layer);
     const Tensor residual = numbers({6, config.hidden_size}, 1), delta = numbers({6, config.hidden_size}, 2);
     const ForwardContext context = make_context(config, {6});
@@ -56,7 +56,7 @@ TEST(DecoderLayer, AFamilyThatNobodyKnowsIsNamed) {
   ModelConfig config = small_config();
   config.architecture = "FalconForCausalLM";
   try {
-    DecoderLayer layer(config, 0, {});
+    DecoderLayer layer(config, config.block(0), {});
     FAIL();
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("FalconForCausalLM"), std::string::npos);

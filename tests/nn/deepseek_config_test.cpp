@@ -33,7 +33,7 @@ TEST(DeepseekConfig, SaysWhatIsComputed) {
   EXPECT_FLOAT_EQ(config.experts.factor, 1.5f);
   EXPECT_EQ(config.mla.key_dim(), 16);
   EXPECT_EQ(config.head_dim, 6) << "what is rotated, as in Transformers";
-  EXPECT_EQ(config.attention_dim(), 16);
+  EXPECT_EQ(config.block(0).attention.key_dim, 16);
 }
 
 TEST(DeepseekConfig, IsWrittenAsItWasRead) {

@@ -132,7 +132,7 @@ inline Matrix attention(Module& layer, const ModelConfig& c, const Matrix& x, co
   const std::int64_t tokens = static_cast<std::int64_t>(x.size()), d = c.head_dim;
   for (std::int64_t t = 0; t < tokens; ++t) {
     auto &query = q[static_cast<std::size_t>(t)], &key = k[static_cast<std::size_t>(t)];
-    if (c.qk_norm) {
+    if (c.block(0).attention.qk_norm == QkNorm::weighted) {
       norm_heads(query, d, piece(layer, prefix + "q_norm.weight"), c.rms_norm_eps);
       norm_heads(key, d, piece(layer, prefix + "k_norm.weight"), c.rms_norm_eps);
     }
@@ -187,7 +187,7 @@ inline ForwardContext make_context(const ModelConfig& config, const std::vector<
     begin += length;
   }
   context.positions = Tensor::from_values<std::int32_t>({begin}, positions);
-  context.rope = make_rope_table(config, begin, begin, Device{});
+  context.rotations = LayerRotations(config).tables(begin, Device{});
   return context;
 }
 

@@ -40,9 +40,12 @@ TEST(Llama4Config, SaysWhatIsComputed) {
   const LayerAttention& layers = config.layer_attention;
   EXPECT_EQ(layers.rotated, (Flags{true, true, true, false})) << "every fourth layer has no positions";
   EXPECT_EQ(layers.chunked, layers.rotated);
-  EXPECT_EQ(layers.chunk_of(0), 16);
-  EXPECT_EQ(layers.chunk_of(3), 0);
-  EXPECT_TRUE(layers.interleaved && layers.unit_norm && layers.scales_queries());
+  const AttentionSpec rotated = config.block(0).attention, whole = config.block(3).attention;
+  EXPECT_EQ(rotated.chunk, 16);
+  EXPECT_EQ(whole.chunk, 0);
+  ASSERT_TRUE(rotated.rotary);
+  EXPECT_TRUE(rotated.rotary->interleaved && rotated.qk_norm == QkNorm::unweighted && !rotated.temperature);
+  EXPECT_TRUE(!whole.rotary && whole.qk_norm == QkNorm::none && whole.temperature);
   EXPECT_DOUBLE_EQ(layers.temperature, 0.5);
 }
 
@@ -56,9 +59,9 @@ TEST(Llama4Config, ReadsThePublishedFiles) {
                                            "original_max_position_embeddings": 8192, "rope_type": "llama3"})"));
   const ModelConfig config = parsed(json);
   EXPECT_EQ(config.layer_attention.rotated, (Flags{true, true, true, false}));
-  EXPECT_TRUE(config.layer_attention.scales_queries());
+  EXPECT_TRUE(config.block(3).attention.temperature);
   EXPECT_EQ(config.experts.layers, (Flags{false, false, false, true}));
-  EXPECT_FALSE(parsed(with("attn_temperature_tuning", 0)).layer_attention.scales_queries());
+  EXPECT_FALSE(parsed(with("attn_temperature_tuning", 0)).block(3).attention.temperature);
 }
 
 TEST(Llama4Config, IsWrittenAsItWasRead) {
@@ -97,9 +100,9 @@ TEST(Llama4Config, ChunksTakeFewerOperations) {
 }
 
 TEST(Llama4Config, ScalesOfQueriesGrowWithThePosition) {
-  const ModelConfig config = parsed(llama4());
-  EXPECT_FALSE(make_query_scales(config, 3, Device{}).cos.defined()) << "all are 1";
-  const RopeTable scales = make_query_scales(config, 64, Device{});
+  const QueryTemperature temperature = parsed(llama4()).block(3).attention.temperature.value();
+  EXPECT_FALSE(make_query_scales(temperature, 8, 3, Device{}).cos.defined()) << "all are 1";
+  const RopeTable scales = make_query_scales(temperature, 8, 64, Device{});
   for (const auto& [position, steps] : {std::pair{0, 0}, {2, 0}, {3, 1}, {6, 1}, {7, 2}, {63, 16}}) {
     EXPECT_FLOAT_EQ(scales.cos.data<float>()[position * 4 + 3], 1.0f + 0.5f * std::log1p(static_cast<float>(steps)));
     EXPECT_EQ(scales.sin.data<float>()[position * 4], 0.0f);

@@ -18,7 +18,7 @@ TEST(Mlp, IsTheFormula) {
   for (const char* more : {"{}", R"({"mlp_bias": true})"}) {
     SCOPED_TRACE(more);
     const ModelConfig config = small_config(more);
-    Mlp layer(config, 0, {});
+    Mlp layer(config, config.block(0), {});
     fill(layer);
     const Tensor x = numbers({7, config.hidden_size}, 1);
     expect_near(layer.forward(Variable(x), {}).value(), reference::mlp(layer, rows_of(x), ""), 1e-5);
@@ -27,7 +27,7 @@ TEST(Mlp, IsTheFormula) {
 
 TEST(Mlp, HasTheGradientOfItsForwardPass) {
   const ModelConfig config = small_config();
-  Mlp layer(config, 0, {});
+  Mlp layer(config, config.block(0), {});
   fill(layer);
   const autograd::GradcheckResult result = autograd::gradcheck(
       [&](const auto& inputs) { return layer.forward(inputs[0], {}); }, {numbers({5, config.hidden_size}, 1)});
@@ -39,7 +39,7 @@ TEST(Mlp, GradientsAreTheSameHoweverMuchIsMadeAgain) {
   const ModelConfig config = small_config();
   std::vector<std::vector<float>> first;
   for (const int way : {0, 1, 2}) {
-    Mlp layer(config, 0, {});
+    Mlp layer(config, config.block(0), {});
     fill(layer);
     ForwardContext context;
     context.recompute = way == 0 ? autograd::Recompute::none : autograd::Recompute::selective;

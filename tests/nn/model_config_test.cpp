@@ -83,22 +83,22 @@ TEST(ModelConfig, BothSpellingsOfRopeAgree) {
   Json new_style = base();
   new_style.set("rope_parameters", Json::parse(R"({"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0,
     "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64})"));
-  EXPECT_EQ(rope_inverse_frequencies(parse_model_config(old_style, "a")),
-            rope_inverse_frequencies(parse_model_config(new_style, "b")));
+  EXPECT_EQ(rope_inverse_frequencies(parse_model_config(old_style, "a").block(0).attention.rotary.value()),
+            rope_inverse_frequencies(parse_model_config(new_style, "b").block(0).attention.rotary.value()));
 }
 
 TEST(ModelConfig, RopeScalingFormulas) {
   Json json = base();
   json.set("rope_scaling", Json::parse(R"({"rope_type": "linear", "factor": 4.0})"));
-  const auto plain = rope_inverse_frequencies(parse_model_config(base(), "a"));
-  const auto linear = rope_inverse_frequencies(parse_model_config(json, "b"));
+  const auto plain = rope_inverse_frequencies(parse_model_config(base(), "a").block(0).attention.rotary.value());
+  const auto linear = rope_inverse_frequencies(parse_model_config(json, "b").block(0).attention.rotary.value());
   ASSERT_EQ(plain.size(), 8u);
   EXPECT_FLOAT_EQ(plain[0], 1.0f);
   EXPECT_FLOAT_EQ(plain[4], 0.01f);
   for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_FLOAT_EQ(linear[i], plain[i] / 4);
   json.set("rope_scaling", Json::parse(R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
     "high_freq_factor": 4.0, "original_max_position_embeddings": 64})"));
-  const auto scaled = rope_inverse_frequencies(parse_model_config(json, "c"));
+  const auto scaled = rope_inverse_frequencies(parse_model_config(json, "c").block(0).attention.rotary.value());
   EXPECT_FLOAT_EQ(scaled[0], plain[0]) << "wavelength 6.3 < 64/4: kept";
   EXPECT_FLOAT_EQ(scaled[7], plain[7] / 8) << "wavelength beyond 64: divided";
 }
@@ -120,7 +120,7 @@ TEST(ModelConfig, FamiliesSetTheirSwitches) {
   EXPECT_TRUE(parse_model_config(json, "a").qkv_bias);
   json.set("architectures", Json::parse(R"(["Qwen3ForCausalLM"])"));
   const ModelConfig qwen3 = parse_model_config(json, "a");
-  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_EQ(qwen3.block(0).attention.qk_norm, QkNorm::weighted);
   EXPECT_FALSE(qwen3.qkv_bias);
   EXPECT_EQ(qwen3.head_dim, 128) << "Qwen3's default does not follow from the hidden size";
 }

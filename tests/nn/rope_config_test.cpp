@@ -32,14 +32,15 @@ Json with(std::initializer_list<RopeMember> members) {
 constexpr const char* kYarn = R"({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64})";
 
 TEST(RopeConfig, RopeScalingReplacesRopeParameters) {
-  const auto alone = rope_inverse_frequencies(parsed(with({{"rope_scaling", kYarn}})));
+  const auto alone =
+      rope_inverse_frequencies(parsed(with({{"rope_scaling", kYarn}})).block(0).attention.rotary.value());
   for (const char* parameters :
        {R"({"rope_theta": 10000.0, "rope_type": "default"})", R"({"rope_type": "linear", "factor": 2.0})", "{}", "null",
         R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0})",
         R"({"full_attention": {"rope_type": "default", "rope_theta": 10000.0}})"}) {
     const ModelConfig c = parsed(with({{"rope_parameters", parameters}, {"rope_scaling", kYarn}}));
     EXPECT_EQ(c.rope.type, RopeScaling::Type::yarn) << parameters;
-    EXPECT_EQ(rope_inverse_frequencies(c), alone) << parameters;
+    EXPECT_EQ(rope_inverse_frequencies(c.block(0).attention.rotary.value()), alone) << parameters;
   }
 }
 

@@ -20,7 +20,8 @@ TEST(RopeGolden, FrequenciesAndAttentionFactorsOfEveryType) {
     const ModelConfig config = parse_model_config(json, "config.json");
     const auto& expected = item.at("inverse_frequencies").as_array();
     const auto compare = [&](const ModelConfig& c) {
-      const std::vector<float> found = rope_inverse_frequencies(c, item.at("sequence_length").as_int());
+      const std::vector<float> found =
+          rope_inverse_frequencies(c.block(0).attention.rotary.value(), item.at("sequence_length").as_int());
       ASSERT_EQ(found.size(), expected.size());
       for (std::size_t i = 0; i < found.size(); ++i)
         EXPECT_NEAR(found[i], expected[i].as_double(), 2e-6 * expected[i].as_double()) << i;

@@ -23,7 +23,7 @@ Json qwen(const char* type, const char* members = "{}") {
 std::vector<std::int64_t> windows(const Json& json) {
   const ModelConfig c = parsed(json);
   std::vector<std::int64_t> sizes;
-  for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer) sizes.push_back(c.window_of(layer));
+  for (std::int64_t layer = 0; layer < c.num_hidden_layers; ++layer) sizes.push_back(c.block(layer).attention.window);
   return sizes;
 }
 

@@ -64,7 +64,7 @@ TEST_P(ExpertMemory, KeptCodesChangeNoGradient) {
 // others hold too.
 std::int64_t kept_bytes(const Recipe& recipe, const nn::ModelConfig& config) {
   constexpr Device kMeta{DeviceType::meta, 0};
-  nn::MoE layer(config, 0, {.dtype = DType::bf16, .grad_dtype = DType::bf16, .device = kMeta});
+  nn::MoE layer(config, config.block(0), {.dtype = DType::bf16, .grad_dtype = DType::bf16, .device = kMeta});
   (void)apply_recipe(layer, recipe, {}, {});
   const Variable x = Variable::leaf(Tensor::empty({2 * 8192, config.hidden_size}, DType::bf16, kMeta));
   nn::ForwardContext context;

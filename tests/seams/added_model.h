@@ -2,8 +2,8 @@
 // A model family that the table's file does not know: Llama with ReGLU (added_op.h) in place of SwiGLU.
 
 #include "core/system/choice_table.h"
-#include "nn/attention/attention.h"
 #include "nn/linear.h"
+#include "nn/models/decoder_block.h"
 #include "nn/models/table.h"
 #include "tests/seams/added_op.h"
 
@@ -11,7 +11,7 @@ namespace quench::testing {
 
 class RegluMlp final : public nn::SubLayer {
  public:
-  RegluMlp(const nn::ModelConfig& config, std::int64_t, const nn::ParameterOptions& options)
+  RegluMlp(const nn::ModelConfig& config, const nn::BlockSpec&, const nn::ParameterOptions& options)
       : gate_up_proj_(config.hidden_size, 2 * config.intermediate_size, false, options, config.initializer_range,
                       {{"gate_proj", config.intermediate_size}, {"up_proj", config.intermediate_size}}),
         down_proj_(config.intermediate_size, config.hidden_size, false, options, config.initializer_range) {
@@ -37,12 +37,17 @@ inline void write_reglu(const nn::ModelConfig& config, Json& json) {
   json.set("attention_bias", config.qkv_bias);
 }
 
-inline const Registered<nn::ModelFamily> kReglu{{"RegluForCausalLM",
-                                                 "reglu",
-                                                 apply_reglu,
-                                                 write_reglu,
-                                                 {"attention_bias"},
-                                                 nn::make_sublayer<nn::Attention>,
-                                                 nn::make_sublayer<RegluMlp>}};
+inline nn::BlockSpec reglu_block(const nn::ModelConfig& config, std::int64_t layer) {
+  nn::BlockSpec block = nn::decoder_block(config, layer);
+  block.feed_forward.make = nn::make_sublayer<RegluMlp>;
+  return block;
+}
+
+inline const Registered<nn::ModelFamily> kReglu{{.architecture = "RegluForCausalLM",
+                                                 .model_type = "reglu",
+                                                 .apply = apply_reglu,
+                                                 .write = write_reglu,
+                                                 .executes = {"attention_bias"},
+                                                 .block = reglu_block}};
 
 }  // namespace quench::testing

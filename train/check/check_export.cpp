@@ -39,7 +39,7 @@ std::string unfit_group(const RunConfig& config) {
   if (group <= 0) return {};
   try {
     const nn::ModelConfig model = nn::parse_model_config(model_config(config.model), "model");
-    for (const std::int64_t inputs : {model.hidden_size, model.intermediate_size, model.attention_dim()})
+    for (const std::int64_t inputs : {model.hidden_size, model.intermediate_size, model.block(0).attention.key_dim})
       if (inputs % group != 0)
         return fmt::format("; {} does not divide the {} inputs of some layers either", group, inputs);
   } catch (const Error&) {  // see the model check

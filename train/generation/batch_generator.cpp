@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <map>
 #include <optional>
 
 #include "core/ops/elementwise.h"
@@ -54,7 +55,7 @@ class SharedCache {
       at += count;
     }
     nn::ForwardContext context = model_.make_context({{0, 0, 0, longest}}, rows);
-    context.rope = repeated(context.rope);
+    context.rotations = repeated(context.rotations);
     context.sequences = std::move(sequences);
     context.cache = &cache_;
     const Tensor hidden = model_.hidden(ids.to(device), context).value();
@@ -68,26 +69,35 @@ class SharedCache {
   }
 
  private:
-  // The model returns another table for other angles.
-  const nn::RopeTable& repeated(const nn::RopeTable& table) {
-    if (table_of_ == table.cos.raw_data()) return repeated_;
+  // The model returns other tables for other angles.
+  const std::shared_ptr<const nn::LayerTables>& repeated(const std::shared_ptr<const nn::LayerTables>& tables) {
+    if (original_ == tables) return repeated_;
     const auto repeat = [&](const Tensor& one) {
       const std::int64_t rows = std::min(room_, one.size(0));
       const Tensor all = Tensor::zeros({width_ * room_, one.size(1)}, one.dtype(), one.device());
       for (std::int64_t i = 0; i < width_; ++i) all.narrow(0, i * room_, rows).copy_from(one.narrow(0, 0, rows));
       return all;
     };
-    original_ = table;  // keeps its memory from reuse
-    repeated_ = {repeat(table.cos), repeat(table.sin)};
-    table_of_ = table.cos.raw_data();
+    std::map<const void*, nn::RopeTable> distinct;  // layers share tables
+    nn::LayerTables all;
+    for (const nn::RopeTable& table : *tables) {
+      if (!table.cos.defined()) {
+        all.emplace_back();
+        continue;
+      }
+      const auto [found, added] = distinct.try_emplace(table.cos.raw_data());
+      if (added) found->second = {repeat(table.cos), repeat(table.sin)};
+      all.push_back(found->second);
+    }
+    original_ = tables;
+    repeated_ = std::make_shared<const nn::LayerTables>(std::move(all));
     return repeated_;
   }
 
   const nn::CausalLm& model_;
   std::int64_t width_, room_;
   nn::KvCache cache_;
-  nn::RopeTable original_, repeated_;
-  const void* table_of_ = nullptr;
+  std::shared_ptr<const nn::LayerTables> original_, repeated_;
 };
 
 class BatchGeneration {
@@ -197,7 +207,7 @@ void generate_batch(const nn::CausalLm& model, std::span<const BatchPrompt> prom
   }
   if (prompts.empty()) return;
   // Length-dependent angles need a table per text.
-  if (nn::rope_effective_length(model.config(), room) != nn::rope_effective_length(model.config(), 1)) width = 1;
+  if (nn::rotations_depend_on_length(model.config(), room)) width = 1;
   width = std::min(width, static_cast<std::int64_t>(prompts.size()));
   BatchGeneration(model, prompts, options, width, room, on_result).run();
 }

@@ -31,8 +31,10 @@ Decoder::Decoder(const nn::CausalLm& model, std::int64_t capacity)
   // Builds the full table once instead of token by token.
   (void)model.make_context({{0, 0, 0, capacity}}, 0);
   // Length-dependent RoPE changes the pass at every token.
-  capturable_ = model.weights_stay() &&
-                nn::rope_effective_length(model.config(), capacity) == nn::rope_effective_length(model.config(), 1);
+  capturable_ = model.weights_stay() && !nn::rotations_depend_on_length(model.config(), capacity);
+  for (const nn::BlockSpec& block : model.config().blocks())
+    if (const std::int64_t chunk = block.attention.chunk; chunk > 0)
+      chunk_ = chunk_ == 0 ? chunk : std::min(chunk_, chunk);
   const Device device = model.options().device;
   const MemoryScope scope(MemoryCategory::data);
   const Tensor positions = Tensor::empty_pinned({capacity}, DType::i32, device);
@@ -73,8 +75,7 @@ bool Decoder::captured() {
   if (single_passes_++ == 0 || !capturable_) return false;
   const std::int64_t keys = cache_.length() + 1;
   // After the first attention chunk, a query's first key depends on its position.
-  const std::int64_t chunk = model_.config().layer_attention.smallest_chunk();
-  const std::int64_t most = chunk > 0 ? std::min(chunk, cache_.capacity()) : cache_.capacity();
+  const std::int64_t most = chunk_ > 0 ? std::min(chunk_, cache_.capacity()) : cache_.capacity();
   if (keys > most) return false;
   if (work_ == nullptr || keys > bound_)
     capture(std::min(most,

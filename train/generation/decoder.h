@@ -42,6 +42,7 @@ class Decoder {
   Tensor token_, position_;  // i32 [1]
   Tensor logits_;
   std::int64_t bound_ = 0;  // visible keys
+  std::int64_t chunk_ = 0;  // smallest attention chunk of a layer; 0: none
   std::int64_t single_passes_ = 0;
   bool capturable_ = true;
   std::unique_ptr<DeviceGraph> work_;

@@ -193,10 +193,8 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     // Input of the activation function per offloaded layer. The host queues a micro-batch while the previous one, whose
     // blocks are not yet free, runs on the device.
     const std::int64_t in_work = std::min<std::int64_t>(micro_batches, 2);
-    const nn::ExpertsConfig& experts = setup.config.experts;
-    const std::int64_t width = std::max(
-        experts.layer_count() < setup.config.num_hidden_layers ? setup.config.intermediate_size : std::int64_t{0},
-        experts.per_token * experts.intermediate_size);
+    std::int64_t width = 0;
+    for (const nn::BlockSpec& block : setup.config.blocks()) width = std::max(width, block.feed_forward.active_width());
     e.offload_bytes = in_work * activations.count(autograd::SavePolicy::offload) * micro * config.data.seq_len * 2 *
                       width * static_cast<std::int64_t>(byte_size(config.training.dtype));
     e.state_offload_bytes = step.offloaded_state_bytes();

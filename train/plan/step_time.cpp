@@ -39,10 +39,8 @@ const DeviceRates* device_rates(std::string_view device_name) noexcept {
 
 void add_activation_work(const nn::ModelConfig& model, const TrainingFlops& flops, double tokens, StepWork& work) {
   const auto layers = static_cast<double>(model.num_hidden_layers);
-  const nn::ExpertsConfig& experts = model.experts;
-  const double dense = layers - static_cast<double>(experts.layer_count());
-  const double mlp = dense * static_cast<double>(model.intermediate_size) +
-                     static_cast<double>(experts.layer_count() * experts.per_token * experts.intermediate_size);
+  double mlp = 0;
+  for (const nn::BlockSpec& block : model.blocks()) mlp += static_cast<double>(block.feed_forward.active_width());
   const double width = layers * static_cast<double>(model.hidden_size);
   work.activation_bytes =
       tokens * (kMlpBytes * mlp + kStreamBytes * width + kLogitBytes * static_cast<double>(model.vocab_size));

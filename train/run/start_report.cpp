@@ -61,7 +61,7 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
   text += fmt::format(
       "model: {} with {} parameters, {} layers, width {}, {} query and {} key-value heads of {}, vocabulary {}\n",
       m.architecture, format_count(m.parameter_count()), m.num_hidden_layers, m.hidden_size, m.num_attention_heads,
-      m.num_key_value_heads, m.attention_dim(), format_count(m.vocab_size));
+      m.num_key_value_heads, m.block(0).attention.key_dim, format_count(m.vocab_size));
   if (m.experts.count > 0)
     text += fmt::format("model: {} layers of {} experts of width {}, {} for each token: {} parameters active\n",
                         m.experts.layer_count(), m.experts.count, m.experts.intermediate_size, m.experts.per_token,

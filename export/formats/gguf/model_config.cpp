@@ -108,19 +108,19 @@ Json gguf_model_config(const fs::path& file) {
   const std::string source = file.string();
   const auto name = GgufFields(head, "general.", source).find_text("architecture");
   QUENCH_CHECK_AS(ErrorCode::unsupported, name.has_value(), "{}: it has no general.architecture", source);
-  const GgufArchitecture* architecture = find_gguf_architecture_by_name(*name);
-  QUENCH_CHECK_AS(ErrorCode::unsupported, architecture != nullptr,
+  const nn::ModelFamily* family = find_gguf_family(*name);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, family != nullptr,
                   "{}: general.architecture '{}' is not supported; known: {}", source, *name,
                   gguf_architecture_names());
-  const GgufFields fields(head, std::string(architecture->name) + ".", source);
+  const GgufFields fields(head, std::string(family->gguf.name) + ".", source);
   const GgufFields tokenizer(head, "tokenizer.ggml.", source);
   const std::int64_t hidden = fields.integer("embedding_length"), heads = fields.integer("attention.head_count");
   const std::int64_t context = fields.integer("context_length"), head_dim = head_dim_of(fields, hidden, heads);
   refuse_others(fields, context);
   const std::int64_t vocabulary = vocabulary_of(head, fields, tokenizer);
   Json config = Json::object();
-  config.set("architectures", Json(Json::Array{architecture->hf_name}));
-  config.set("model_type", architecture->model_type);
+  config.set("architectures", Json(Json::Array{family->architecture}));
+  config.set("model_type", family->model_type);
   config.set("vocab_size", vocabulary);
   config.set("hidden_size", hidden);
   config.set("intermediate_size", fields.integer("feed_forward_length"));
@@ -130,9 +130,9 @@ Json gguf_model_config(const fs::path& file) {
   config.set("head_dim", head_dim);
   config.set("max_position_embeddings", context);
   config.set("rms_norm_eps", fields.number("attention.layer_norm_rms_epsilon"));
-  config.set("hidden_act", "silu");
+  config.set("hidden_act", family->defaults.hidden_act);
   config.set("tie_word_embeddings", find_tensor(head, "output.weight") == nullptr);
-  if (architecture->bias_is_chosen) config.set("attention_bias", find_tensor(head, "blk.0.attn_q.bias") != nullptr);
+  if (family->gguf.bias_is_chosen) config.set("attention_bias", find_tensor(head, "blk.0.attn_q.bias") != nullptr);
   if (find_tensor(head, "blk.0.ffn_up.bias") != nullptr) config.set("mlp_bias", true);
   set_token_ids(tokenizer, vocabulary, config);
   config.set("torch_dtype", "float32");

@@ -29,7 +29,7 @@ class GgufWeights final : public StoredWeights {
   GgufWeights(const fs::path& file, const Json& config)
       : path_(file), config_(nn::parse_model_config(config, file.string())), head_(read_gguf_head(file)) {
     const Json& architecture = head_.metadata["general.architecture"];
-    const GgufArchitecture* known = find_gguf_architecture(config_.model_type);
+    const nn::GgufArchitecture* known = find_gguf_architecture(config_.model_type);
     QUENCH_CHECK_AS(ErrorCode::unsupported,
                     known != nullptr && architecture.is_string() && architecture.as_string() == known->name,
                     "{}: architecture {} does not go with a model of type '{}'", file.string(), architecture.dump(),
@@ -37,7 +37,7 @@ class GgufWeights final : public StoredWeights {
     interleaved_ = known->interleaved_rotation;
     for (const GgufEntry& entry : head_.tensors) {
       if (entry.name == kRopeDivisors) continue;  // derived from the config
-      const auto name = hf_tensor_name(entry.name);
+      const auto name = hf_tensor_name(entry.name, *known);
       tensors_.emplace(name.value_or(entry.name), &entry);
     }
   }

@@ -25,13 +25,15 @@ constexpr std::string_view kOldLinear = "rope.scale_linear";
 // Tensor against a config's divisors, relative.
 constexpr double kTolerance = 1e-5;
 
-std::vector<float> frequencies_of(nn::ModelConfig config, const nn::RopeScaling& rope) {
-  config.rope = rope;
-  return nn::rope_inverse_frequencies(config);
+// The first layer's: llama.cpp has one table for all layers of these architectures.
+std::vector<float> frequencies_of(const nn::ModelConfig& config, const nn::RopeScaling& scaling) {
+  nn::RotarySpec rotary = config.block(0).attention.rotary.value();
+  rotary.scaling = scaling;
+  return nn::rope_inverse_frequencies(rotary);
 }
 
 std::vector<float> divisors_of(const nn::ModelConfig& config) {
-  const std::vector<float> scaled = nn::rope_inverse_frequencies(config);
+  const std::vector<float> scaled = frequencies_of(config, config.rope);
   std::vector<float> divisors = frequencies_of(config, {.theta = config.rope.theta});
   for (std::size_t i = 0; i < divisors.size(); ++i) divisors[i] /= scaled[i];
   return divisors;
@@ -44,7 +46,7 @@ bool is_plain_yarn(const nn::ModelConfig& config) {
   plain.beta_fast = defaults.beta_fast;
   plain.beta_slow = defaults.beta_slow;
   plain.truncate = defaults.truncate;
-  return frequencies_of(config, plain) == nn::rope_inverse_frequencies(config);
+  return frequencies_of(config, plain) == frequencies_of(config, config.rope);
 }
 
 void add_yarn(const nn::ModelConfig& config, GgufRope& out) {
@@ -143,7 +145,8 @@ GgufRope gguf_rope(const nn::ModelConfig& config) {
   using enum nn::RopeScaling::Type;
   QUENCH_CHECK(rope.type != dynamic, "GGUF has no dynamic RoPE scaling");
   GgufRope out;
-  out.metadata.emplace_back("rope.dimension_count", static_cast<std::uint32_t>(config.head_dim));
+  out.metadata.emplace_back("rope.dimension_count",
+                            static_cast<std::uint32_t>(config.block(0).attention.rotary.value().dim));
   out.metadata.emplace_back("rope.freq_base", static_cast<float>(rope.theta));
   if (rope.type == llama3) out.divisors = divisors_of(config);
   if (rope.type == linear) {

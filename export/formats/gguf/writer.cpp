@@ -75,8 +75,8 @@ GgufTensor head_of(std::string name, const Shape& shape, std::uint32_t type, std
   return head;
 }
 
-Entry entry_of(const ModelTensor& tensor, const ExportJob& job, const GgufArchitecture& architecture) {
-  const auto name = gguf_tensor_name(tensor.name);
+Entry entry_of(const ModelTensor& tensor, const ExportJob& job, const nn::GgufArchitecture& architecture) {
+  const auto name = gguf_tensor_name(tensor.name, architecture);
   QUENCH_CHECK_AS(ErrorCode::unsupported, name.has_value(), "GGUF has no name for {}", tensor.name);
   const std::int64_t heads = architecture.interleaved_rotation ? rotated_heads(tensor.name, job.config) : 0;
   const auto ordered = [heads](const Tensor& rows) { return heads > 0 ? interleave_heads(rows, heads) : rows; };
@@ -109,9 +109,10 @@ void add_rope(const nn::ModelConfig& config, const std::string& prefix, Metadata
                      [divisors] { return divisors; }});
 }
 
-Metadata describe_model(const ExportJob& job, const GgufArchitecture& architecture, std::uint32_t file_type,
+Metadata describe_model(const ExportJob& job, const nn::GgufArchitecture& architecture, std::uint32_t file_type,
                         bool quantized) {
   const nn::ModelConfig& config = job.config;
+  const nn::BlockSpec block = config.block(0);
   const std::string prefix = std::string(architecture.name) + ".";
   Metadata metadata;
   const auto number = [&](const std::string& key, std::int64_t value) {
@@ -125,12 +126,12 @@ Metadata describe_model(const ExportJob& job, const GgufArchitecture& architectu
   number("context_length", config.max_position_embeddings);
   number("embedding_length", config.hidden_size);
   number("block_count", config.num_hidden_layers);
-  number("feed_forward_length", config.intermediate_size);
-  number("attention.head_count", config.num_attention_heads);
-  number("attention.head_count_kv", config.num_key_value_heads);
-  number("attention.key_length", config.head_dim);
-  number("attention.value_length", config.head_dim);
-  metadata.emplace_back(prefix + "attention.layer_norm_rms_epsilon", config.rms_norm_eps);
+  number("feed_forward_length", block.feed_forward.intermediate_size);
+  number("attention.head_count", block.attention.heads);
+  number("attention.head_count_kv", block.attention.kv_heads);
+  number("attention.key_length", block.attention.key_dim);
+  number("attention.value_length", block.attention.value_dim);
+  metadata.emplace_back(prefix + "attention.layer_norm_rms_epsilon", block.attention.norm.eps);
   number("vocab_size", config.vocab_size);
   return metadata;
 }
@@ -158,29 +159,30 @@ std::string gguf_problem(const Scheme& scheme) {
 }
 
 void require_gguf_model(const nn::ModelConfig& config) {
-  const GgufArchitecture* architecture = find_gguf_architecture(config.model_type);
+  const nn::GgufArchitecture* architecture = find_gguf_architecture(config.model_type);
   QUENCH_CHECK_AS(ErrorCode::unsupported, architecture != nullptr, "GGUF export of model type '{}' is not supported",
                   config.model_type);
   QUENCH_CHECK_AS(ErrorCode::unsupported, config.rope.type != nn::RopeScaling::Type::dynamic,
                   "GGUF has no dynamic RoPE scaling");
-  QUENCH_CHECK_AS(ErrorCode::unsupported,
-                  config.sliding_window == 0 || config.sliding_window >= config.context_length(),
-                  "GGUF cannot store the sliding window of {} tokens", config.sliding_window);
+  for (const nn::BlockSpec& block : config.blocks())
+    QUENCH_CHECK_AS(ErrorCode::unsupported,
+                    block.attention.window == 0 || block.attention.window >= config.context_length(),
+                    "GGUF cannot store the sliding window of {} tokens", block.attention.window);
+  const nn::AttentionSpec attention = config.block(0).attention;
   QUENCH_CHECK_AS(ErrorCode::unsupported, architecture->rope_divisors || gguf_rope(config).divisors.empty(),
                   "llama.cpp's architecture {} does not support this RoPE scaling; it has linear, and yarn with "
                   "beta_fast 32, beta_slow 1 and whole bounds",
                   architecture->name);
-  QUENCH_CHECK_AS(ErrorCode::unsupported,
-                  architecture->free_head_dim || config.num_attention_heads * config.head_dim == config.hidden_size,
+  QUENCH_CHECK_AS(ErrorCode::unsupported, architecture->free_head_dim || attention.query_width() == config.hidden_size,
                   "llama.cpp's architecture {} needs heads that add up to hidden_size {}, here {} of {}",
-                  architecture->name, config.hidden_size, config.num_attention_heads, config.head_dim);
-  QUENCH_CHECK_AS(ErrorCode::unsupported, architecture->output_bias || !config.output_bias,
+                  architecture->name, config.hidden_size, attention.heads, attention.key_dim);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, architecture->output_bias || !attention.output_bias,
                   "llama.cpp's architecture {} has no attention output bias (attention_bias)", architecture->name);
 }
 
 Json write_gguf(const ExportJob& job) {
   require_gguf_model(job.config);
-  const GgufArchitecture* architecture = find_gguf_architecture(job.config.model_type);
+  const nn::GgufArchitecture* architecture = find_gguf_architecture(job.config.model_type);
   std::vector<Entry> entries;
   for (const ModelTensor& tensor : job.tensors) entries.push_back(entry_of(tensor, job, *architecture));
   const bool quantized = std::ranges::any_of(job.tensors, [](const ModelTensor& t) { return t.quantized != nullptr; });

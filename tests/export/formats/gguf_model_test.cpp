@@ -70,8 +70,8 @@ TEST(GgufModel, RescalingOfPositionsComesBack) {
     const TempDir folder;
     const nn::ModelConfig config = model_of_gguf("LlamaForCausalLM", scaling);
     const nn::ModelConfig read = nn::parse_model_config(written_and_read(config, folder.path()), "model.gguf");
-    const std::vector<float> expected = nn::rope_inverse_frequencies(config),
-                             values = nn::rope_inverse_frequencies(read);
+    const std::vector<float> expected = nn::rope_inverse_frequencies(config.block(0).attention.rotary.value()),
+                             values = nn::rope_inverse_frequencies(read.block(0).attention.rotary.value());
     ASSERT_EQ(values.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i)
       EXPECT_NEAR(values[i], expected[i], 1e-6f * expected[i]) << scaling << " frequency " << i;
@@ -98,7 +98,7 @@ TEST(GgufModel, KeysSayWhatLlamaCppComputes) {
   EXPECT_EQ(metadata_of(divided, "llama.rope.scaling.type"), Json("none"));
   EXPECT_NEAR(metadata_of(divided, "llama.rope.scaling.attn_factor").as_double(), 0.1 * std::log(8.0) + 1, 1e-6);
   const GgufRope rope = gguf_rope(config);
-  const std::vector<float> expected = nn::rope_inverse_frequencies(config);
+  const std::vector<float> expected = nn::rope_inverse_frequencies(config.block(0).attention.rotary.value());
   for (std::size_t i = 0; i < expected.size(); ++i)
     EXPECT_NEAR(std::pow(1e4, -2.0 * static_cast<double>(i) / 32) / rope.divisors[i], expected[i], 1e-6 * expected[i]);
 

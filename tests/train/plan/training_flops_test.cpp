@@ -11,6 +11,7 @@ using recipes::LinearGemm;
 
 nn::ModelConfig small_model() {
   nn::ModelConfig model;
+  model.architecture = "LlamaForCausalLM";
   model.vocab_size = 1000;
   model.hidden_size = 64;
   model.intermediate_size = 96;

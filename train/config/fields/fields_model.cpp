@@ -82,6 +82,14 @@ std::vector<std::string> model_types() {
   return types;
 }
 
+std::vector<std::string> activations() {
+  std::vector<std::string> names;
+  for (const nn::ModelFamily& family : nn::model_families())
+    if (const std::string name(family.defaults.hidden_act); std::ranges::find(names, name) == names.end())
+      names.push_back(name);
+  return names;
+}
+
 void add_token_ids(Fields& fields, const char* key, std::string_view help) {
   const std::string type = "integer >= 0 or list of them";
   Json schema(Json::Object{{"anyOf", Json::Array{index_schema(), index_list_schema()}}});
@@ -109,7 +117,7 @@ void add_shape_fields(Fields& fields) {
                  "Key and value heads; unset: num_attention_heads.");
   add_typed<Int>(fields, "head_dim", between(2, 65536), fixed,
                  "Width of one head; unset: hidden_size / num_attention_heads.");
-  add_typed<std::string>(fields, "hidden_act", one_of({"silu"}), guarded, "Activation of the gated MLP.");
+  add_typed<std::string>(fields, "hidden_act", one_of(activations()), guarded, "Activation of the gated MLP.");
   add_typed<bool>(fields, "tie_word_embeddings", any_value(), fixed,
                   "The head (lm_head) shares the weight of the embedding table.");
   add_typed<bool>(fields, "attention_bias", any_value(), fixed, "Biases in the attention projections.");
@@ -143,56 +151,21 @@ void add_expert_fields(Fields& fields) {
                   "Add the auxiliary load-balancing loss in training.");
 }
 
-void add_deepseek_fields(Fields& fields) {
-  using enum ResumePolicy;
-  using Int = std::int64_t;
-  const ValueRule extent = between(1, kMaxExtent), count = between(0, kMaxExtent);
-  add_typed<Int>(fields, "n_routed_experts", extent, fixed, "Experts of a layer (DeepSeek-V3).");
-  add_typed<Int>(
-      fields, "n_shared_experts", count, fixed,
-      "Shared experts, computed for every token as one feed-forward layer of n times the expert width (DeepSeek-V3).");
-  add_typed<Int>(fields, "first_k_dense_replace", count, fixed, "Number of dense layers at the input (DeepSeek-V3).");
-  add_typed<Int>(fields, "n_group", extent, guarded, "Expert groups of group-limited routing (DeepSeek-V3).");
-  add_typed<Int>(fields, "topk_group", extent, guarded,
-                 "Expert groups that a token selects before its experts (DeepSeek-V3).");
-  add_typed<double>(fields, "routed_scaling_factor", above(0), guarded,
-                    "Factor of the router weights of a token's experts (DeepSeek-V3).");
-  add_typed<Int>(fields, "kv_lora_rank", extent, fixed,
-                 "Multi-head latent attention: rank of the compressed key-value latent (DeepSeek-V3).");
-  add_typed<Int>(fields, "q_lora_rank", extent, fixed,
-                 "Multi-head latent attention: rank of the compressed query latent; null: queries are projected from "
-                 "the hidden state (DeepSeek-V3).");
-  add_typed<Int>(fields, "qk_nope_head_dim", count, fixed,
-                 "Multi-head latent attention: query and key dimensions of a head without RoPE (DeepSeek-V3).");
-  add_typed<Int>(fields, "qk_rope_head_dim", between(2, 65536), fixed,
-                 "Multi-head latent attention: query and key dimensions of a head with RoPE (DeepSeek-V3).");
-  add_typed<Int>(fields, "v_head_dim", extent, fixed,
-                 "Multi-head latent attention: value dimensions of a head (DeepSeek-V3).");
-  add_typed<bool>(fields, "rope_interleave", any_value(), guarded,
-                  "RoPE rotates adjacent pairs of dimensions instead of the two halves (DeepSeek-V3).");
-}
-
-void add_llama4_fields(Fields& fields) {
-  using enum ResumePolicy;
-  using Int = std::int64_t;
-  const ValueRule extent = between(1, kMaxExtent);
-  add_typed<Int>(fields, "intermediate_size_mlp", extent, fixed,
-                 "Width of the feed-forward layer of dense layers; intermediate_size is that of an expert (Llama 4).");
-  add_typed<Int>(fields, "interleave_moe_layer_step", extent, fixed, "Every n-th layer has experts (Llama 4).");
-  add_index_list(fields, "moe_layers", fixed,
-                 "Indices of layers with experts; unset: by interleave_moe_layer_step (Llama 4).");
-  add_index_list(fields, "no_rope_layers", guarded,
-                 "One entry a layer: 1 with RoPE, 0 without (Llama 4); unset or empty: by no_rope_layer_interval.");
-  add_typed<Int>(fields, "no_rope_layer_interval", extent, guarded, "Every n-th layer has no RoPE (Llama 4).");
-  add_typed<Int>(fields, "attention_chunk_size", extent, guarded,
-                 "Chunk length of chunked_attention layers: tokens attend within their chunk (Llama 4).");
-  add_typed<bool>(fields, "use_qk_norm", any_value(), guarded, "L2 norm of queries and keys after RoPE (Llama 4).");
-  add_typed<bool>(fields, "attn_temperature_tuning", any_value(), guarded,
-                  "Layers without RoPE scale queries by position (Llama 4).");
-  add_typed<double>(
-      fields, "attn_scale", at_least(0), guarded,
-      "Query scale of attn_temperature_tuning at position p: 1 + attn_scale * log(1 + floor((p + 1) / floor_scale)).");
-  add_typed<Int>(fields, "floor_scale", extent, guarded, "See attn_scale (Llama 4).");
+// Members of config.json that one family has.
+void add_family_fields(Fields& fields, const nn::ConfigMember& member) {
+  using Type = nn::ConfigMember::Type;
+  const ResumePolicy resume = member.changes_shapes ? ResumePolicy::fixed : ResumePolicy::guarded;
+  const std::string key(member.name);
+  switch (member.type) {
+    case Type::integer:
+      return add_typed<std::int64_t>(fields, key.c_str(),
+                                     between(static_cast<double>(member.low), static_cast<double>(member.high)), resume,
+                                     member.help);
+    case Type::positive_number: return add_typed<double>(fields, key.c_str(), above(0), resume, member.help);
+    case Type::nonnegative_number: return add_typed<double>(fields, key.c_str(), at_least(0), resume, member.help);
+    case Type::boolean: return add_typed<bool>(fields, key.c_str(), any_value(), resume, member.help);
+    case Type::index_list: return add_index_list(fields, key.c_str(), resume, member.help);
+  }
 }
 
 void add_numeric_fields(Fields& fields) {
@@ -244,8 +217,8 @@ void add_model_fields(Fields& fields) {
             "Weights at the start: from model.path, or random.", "load with model.path, else random");
   add_shape_fields(fields);
   add_expert_fields(fields);
-  add_deepseek_fields(fields);
-  add_llama4_fields(fields);
+  for (const nn::ModelFamily& family : nn::model_families())
+    for (const nn::ConfigMember& member : family.members) add_family_fields(fields, member);
   add_numeric_fields(fields);
   add_metadata_fields(fields);
 }

@@ -1,0 +1,140 @@
+#pragma once
+// A decoder layer as data: a value that its family's table entry makes from the model's config (nn/models/table.h).
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+namespace quench::nn {
+
+class SubLayer;
+struct BlockSpec;
+struct ModelConfig;
+struct ParameterOptions;
+
+// Constructs the attention or feed-forward module of a block.
+using SubLayerFactory = std::unique_ptr<SubLayer> (*)(const ModelConfig& config, const BlockSpec& block,
+                                                      const ParameterOptions& options);
+
+// RoPE scaling (Hugging Face Transformers, modeling_rope_utils).
+struct RopeScaling {
+  enum class Type { standard, linear, dynamic, yarn, llama3 };
+  Type type = Type::standard;
+  double theta = 10000.0;
+  double factor = 1.0;
+  std::int64_t original_max_position_embeddings = 0;  // llama3, yarn
+  double low_freq_factor = 1.0;                       // llama3
+  double high_freq_factor = 4.0;                      // llama3
+  // yarn
+  std::optional<double> attention_factor;  // factor on cosines and sines; unset: from the factor and mscale
+  std::optional<double> mscale, mscale_all_dim;
+  double beta_fast = 32.0, beta_slow = 1.0;
+  bool truncate = true;
+  bool operator==(const RopeScaling&) const = default;
+};
+
+// RMSNorm before a sublayer.
+struct NormSpec {
+  std::string_view name;  // Hugging Face module
+  float eps = 1e-6f;
+};
+
+struct RotarySpec {
+  RopeScaling scaling;
+  std::int64_t dim = 0;            // rotated elements of a head
+  std::int64_t max_positions = 0;  // max_position_embeddings: the length from which dynamic scaling applies
+  bool interleaved = false;        // pairs are (2i, 2i+1); else (i, i + dim / 2)
+  bool operator==(const RotarySpec&) const = default;
+};
+
+// The query at position p is multiplied by 1 + scale * log(1 + floor((p + 1) / step)).
+struct QueryTemperature {
+  double scale = 0.0;
+  double step = 1.0;
+  bool operator==(const QueryTemperature&) const = default;
+};
+
+// RMSNorm of each query and key head, with the eps of the layer's norm.
+enum class QkNorm {
+  none,
+  weighted,   // q_norm and k_norm, before RoPE
+  unweighted  // after RoPE
+};
+
+// MLA (DeepSeek-V2, arXiv:2405.04434, section 2.1). A head's query and key have a part without position and a rotated
+// part, whose key is common to all heads.
+struct MlaSpec {
+  std::int64_t kv_rank = 0;
+  std::int64_t query_rank = 0;  // 0: projected directly from the hidden state
+  std::int64_t nope_dim = 0;    // head width without position
+  std::int64_t rotary_dim = 0;
+  std::int64_t value_dim = 0;
+  bool bias = false;       // of the low-rank projections and the output projection
+  float norm_eps = 1e-6f;  // independent of rms_norm_eps, as in Transformers' DeepseekV3Attention
+  [[nodiscard]] std::int64_t key_dim() const noexcept { return nope_dim + rotary_dim; }
+};
+
+struct AttentionSpec {
+  SubLayerFactory make = nullptr;
+  NormSpec norm;
+  std::int64_t heads = 0, kv_heads = 0;
+  std::int64_t key_dim = 0, value_dim = 0;  // per head
+  float scale = 1.0f;                       // of the scores
+  std::int64_t window = 0;                  // keys per query; 0: unlimited
+  std::int64_t chunk = 0;                   // attention within chunks counted from the sequence start; 0: none
+  std::optional<RotarySpec> rotary;
+  std::optional<QueryTemperature> temperature;  // of layers without RoPE
+  QkNorm qk_norm = QkNorm::none;
+  bool qkv_bias = false, output_bias = false;
+  std::optional<MlaSpec> mla;  // else grouped-query attention, key_dim == value_dim
+
+  [[nodiscard]] std::int64_t query_width() const noexcept { return heads * key_dim; }
+  [[nodiscard]] std::int64_t kv_width() const noexcept { return kv_heads * key_dim; }
+};
+
+struct ExpertsSpec {
+  std::int64_t count = 0;
+  std::int64_t per_token = 0;          // top-k
+  std::int64_t intermediate_size = 0;  // of one expert
+  bool normalize = false;              // router weights sum to 1, or to `factor`
+  bool sigmoid = false;                // sigmoid scores; else a softmax over all experts
+  float factor = 1.0f;                 // of the router weights
+  std::int64_t groups = 1;             // a token selects from its best groups_per_token groups
+  std::int64_t groups_per_token = 1;
+  bool expert_bias = false;           // not trained by gradients
+  std::int64_t shared_width = 0;      // of the shared expert; 0: none
+  bool score_before_experts = false;  // router weights multiply expert inputs
+  // Checkpoints hold [E, in, out], gate and up concatenated.
+  bool fused_storage = false;
+  struct Names {
+    std::string_view router = "mlp.gate";
+    std::string_view experts = "mlp.experts";
+    std::string_view shared = "shared_experts";  // within the feed-forward module
+    std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
+    std::string_view expert_bias = "mlp.gate.e_score_correction_bias";
+  } names;
+};
+
+struct FeedForwardSpec {
+  SubLayerFactory make = nullptr;
+  NormSpec norm;
+  std::string_view name = "mlp";       // Hugging Face module
+  std::int64_t intermediate_size = 0;  // of a dense layer
+  bool bias = false;                   // of a dense layer and the shared expert
+  std::optional<ExpertsSpec> experts;
+
+  // Features between the projections, of a token's experts; without the shared expert.
+  [[nodiscard]] std::int64_t active_width() const noexcept {
+    return experts ? experts->per_token * experts->intermediate_size : intermediate_size;
+  }
+};
+
+// Pre-norm layer on the residual stream: x += attention(norm(x)); x += feed_forward(norm(x)).
+struct BlockSpec {
+  std::int64_t layer = 0;
+  AttentionSpec attention;
+  FeedForwardSpec feed_forward;
+};
+
+}  // namespace quench::nn
