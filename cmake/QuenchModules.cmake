@@ -90,6 +90,23 @@ function(quench_cuda_backend module)
   if(NOT QUENCH_HAVE_CUDNN)
     list(FILTER sources EXCLUDE REGEX "/core/cuda/cudnn/")
   endif()
+  # TMA and wgmma: kernels of sm_90a, chosen at run time by the device. The rest is compiled for every
+  # architecture of the build.
+  set(sm90 ${sources})
+  list(FILTER sources EXCLUDE REGEX "/core/cuda/sm90/")
+  list(FILTER sm90 INCLUDE REGEX "/core/cuda/sm90/")
+  set(sm90_architectures ${CMAKE_CUDA_ARCHITECTURES})
+  list(FILTER sm90_architectures INCLUDE REGEX "^90a")
+  if(sm90_architectures)
+    list(FILTER sm90 EXCLUDE REGEX "/absent\\.cpp$")
+  else()
+    list(FILTER sm90 INCLUDE REGEX "/absent\\.cpp$")
+    set(sm90_architectures ${CMAKE_CUDA_ARCHITECTURES})
+  endif()
+  add_library(quench_cuda_sm90 OBJECT ${sm90})
+  set_target_properties(quench_cuda_sm90 PROPERTIES CUDA_ARCHITECTURES "${sm90_architectures}")
+  target_link_libraries(quench_cuda_sm90 PUBLIC quench_options spdlog::spdlog nlohmann_json::nlohmann_json
+                        CUDA::cudart_static ${CMAKE_DL_LIBS})
   add_library(quench_cuda OBJECT ${sources})
   if(QUENCH_HAVE_CUDNN)
     target_include_directories(quench_cuda SYSTEM PRIVATE ${CUDNN_FRONTEND_INCLUDE_DIR} ${CUDNN_INCLUDE_DIR})
@@ -97,29 +114,11 @@ function(quench_cuda_backend module)
     # The front end's headers take minutes at -O2, and what they do runs once a graph.
     set_source_files_properties(${CMAKE_SOURCE_DIR}/core/cuda/cudnn/attention_graph.cpp PROPERTIES COMPILE_OPTIONS -O1)
   endif()
-  # PDL: griddepcontrol.wait needs compute capability 9.0. Code for an older one has no such wait and must not be launched
-  # with the attribute, also where a newer GPU's driver compiles it.
-  set(pdl ON)
-  set(wgmma OFF)  # kernels with instructions that compute capability 9.0a alone has
-  foreach(architecture ${CMAKE_CUDA_ARCHITECTURES})
-    if(NOT architecture MATCHES "^(9|1[0-9])[0-9]")
-      set(pdl OFF)
-    endif()
-    if(architecture MATCHES "^90a")
-      set(wgmma ON)
-    endif()
-  endforeach()
-  if(pdl)
-    target_compile_definitions(quench_cuda PRIVATE QUENCH_CUDA_PDL)
-  endif()
-  if(wgmma)
-    target_compile_definitions(quench_cuda PRIVATE QUENCH_CUDA_WGMMA)
-  endif()
   target_link_libraries(quench_cuda PUBLIC quench_options spdlog::spdlog nlohmann_json::nlohmann_json
                         CUDA::cudart_static ${CMAKE_DL_LIBS})
   # For the link alone: the toolkit's include folder on every command line would keep builds with and without the GPU
   # part from sharing compiled objects (ccache).
-  target_link_libraries(quench_${module} INTERFACE $<TARGET_OBJECTS:quench_cuda>
+  target_link_libraries(quench_${module} INTERFACE $<TARGET_OBJECTS:quench_cuda> $<TARGET_OBJECTS:quench_cuda_sm90>
                         $<LINK_ONLY:CUDA::cudart_static> ${CMAKE_DL_LIBS})
 endfunction()
 

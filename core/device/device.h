@@ -44,6 +44,12 @@ struct Graph {
   void* handle = nullptr;
 };
 
+// Compute capability of a GPU, 90 for 9.0; 0 for other devices.
+struct ComputeCapability {
+  int device = 0;  // for GEMM libraries
+  int code = 0;    // that the loaded kernels were compiled for, at most `device`
+};
+
 struct DeviceMemory {
   std::int64_t free_bytes = 0;
   std::int64_t total_bytes = 0;
@@ -58,6 +64,7 @@ class Backend {
   [[nodiscard]] virtual std::string unavailable_reason() const { return {}; }
   [[nodiscard]] virtual std::string device_name(Device device) const = 0;
   [[nodiscard]] virtual DeviceMemory memory(Device device) const = 0;
+  [[nodiscard]] virtual ComputeCapability compute_capability(Device) const { return {}; }
 
   // Allocator segment, at least 64-byte aligned; nullptr if out of memory.
   virtual void* allocate(Device device, std::size_t bytes) = 0;

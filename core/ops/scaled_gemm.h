@@ -23,7 +23,8 @@ struct ScaledGemmArgs {
 extern constinit KernelSlot<ScaledGemmArgs> scaled_gemm_slot;
 
 // Accumulators times reciprocals of both scales in f32, one rounding (GPUs with beta and bf16 c also round before the
-// addition). GPUs: K and N % 16 == 0; unsupported without float8 tensor cores. M, N or K may be 0.
+// addition). GPUs: K and N % 16 == 0; those without float8 tensor cores multiply the
+// codes in bf16. M, N or K may be 0.
 void gemm(const ScaledGemmArgs& args);
 
 // Emulation on any device (TorchAO's `emulate`): f32 GEMM of dequantized operands, one rounding after beta * C.

@@ -10,6 +10,7 @@
 #include "core/cuda/common/cuda_error.h"
 #include "core/cuda/common/growing_memory.h"
 #include "core/cuda/common/kernel_image.h"
+#include "core/cuda/common/launch.h"
 #include "core/system/log.h"
 
 namespace quench {
@@ -46,7 +47,7 @@ Devices find_devices() {
     cudaDeviceProp properties{};
     cudaError_t probed = cudaGetDeviceProperties(&properties, i);
     const std::pair capability{properties.major, properties.minor};
-    if (probed == cudaSuccess && !known.contains(capability)) probed = cuda::probe_kernels(i);
+    if (probed == cudaSuccess && !known.contains(capability)) probed = cuda::probe_kernels(i).status;
     if (probed == cudaSuccess) {
       known.insert(capability);
       continue;
@@ -92,6 +93,10 @@ class CudaBackend final : public Backend {
     std::size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo", device);
     return {static_cast<std::int64_t>(free), static_cast<std::int64_t>(total)};
+  }
+
+  [[nodiscard]] ComputeCapability compute_capability(Device device) const override {
+    return {cuda::compute_capability(device), cuda::code_capability(device)};
   }
 
   void* allocate(Device device, std::size_t bytes) override {

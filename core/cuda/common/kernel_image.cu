@@ -9,7 +9,7 @@ __global__ void probe_kernel() {}
 
 }  // namespace
 
-cudaError_t probe_kernels(int device) noexcept {
+KernelImage probe_kernels(int device) noexcept {
   int previous = 0;
   cudaGetDevice(&previous);
   cudaError_t status = cudaSetDevice(device);
@@ -17,7 +17,7 @@ cudaError_t probe_kernels(int device) noexcept {
   if (status == cudaSuccess) status = cudaFuncGetAttributes(&attributes, probe_kernel);
   cudaGetLastError();
   cudaSetDevice(previous);
-  return status == cudaErrorInvalidDeviceFunction ? cudaErrorNoKernelImageForDevice : status;
+  return {status == cudaErrorInvalidDeviceFunction ? cudaErrorNoKernelImageForDevice : status, attributes.ptxVersion};
 }
 
 }  // namespace quench::cuda

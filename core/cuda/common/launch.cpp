@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
+
+#include "core/cuda/common/kernel_image.h"
 
 namespace quench::cuda {
 namespace {
@@ -17,15 +20,49 @@ Device device_of(std::initializer_list<const Tensor*> operands) {
 struct PerDevice {
   std::array<std::atomic<int>, 16> values{};
 
-  int get(Device device, cudaDeviceAttr which) {
+  template <class Read>
+  int get(Device device, const Read& read) {
     std::atomic<int>& known = values.at(static_cast<std::size_t>(device.index));
     int value = known.load(std::memory_order_relaxed);
     if (value > 0) return value;
-    check(cudaDeviceGetAttribute(&value, which, device.index), "cudaDeviceGetAttribute", device);
+    value = read();
     known.store(value, std::memory_order_relaxed);
     return value;
   }
 };
+
+int attribute(Device device, cudaDeviceAttr which) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, which, device.index), "cudaDeviceGetAttribute", device);
+  return value;
+}
+
+constexpr int kNoLimit = 1000;
+
+// QUENCH_CUDA_CAPABILITY.
+int capability_limit() {
+  static const int limit = [] {
+    const char* text = std::getenv("QUENCH_CUDA_CAPABILITY");
+    if (text == nullptr || *text == '\0') return kNoLimit;
+    int major = 0, minor = 0, read = 0;
+    const bool valid = std::sscanf(text, "%d.%d%n", &major, &minor, &read) == 2 && text[read] == '\0';
+    QUENCH_CHECK(valid && major >= 8 && minor >= 0 && minor < 10,
+                 "QUENCH_CUDA_CAPABILITY={}: expected a compute capability from 8.0 on, as 8.9", text);
+    return 10 * major + minor;
+  }();
+  return limit;
+}
+
+// Opt-in shared memory per CTA in bytes, of compute capability `capability`.
+int shared_bytes_of(int capability) {
+  switch (capability) {
+    case 80:
+    case 87: return 163 << 10;
+    case 86:
+    case 89: return 99 << 10;
+    default: return capability >= 120 ? 99 << 10 : 227 << 10;
+  }
+}
 
 }  // namespace
 
@@ -44,18 +81,32 @@ void OpLaunch::fail(cudaError_t status) const {
 
 int sm_count(Device device) {
   static PerDevice counts;
-  return counts.get(device, cudaDevAttrMultiProcessorCount);
+  return counts.get(device, [&] { return attribute(device, cudaDevAttrMultiProcessorCount); });
 }
 
 int max_shared_bytes(Device device) {
   static PerDevice bytes;
-  return bytes.get(device, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  return bytes.get(device, [&] {
+    const int most = attribute(device, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    return capability_limit() == kNoLimit ? most : std::min(most, shared_bytes_of(compute_capability(device)));
+  });
 }
 
 int compute_capability(Device device) {
-  static PerDevice majors, minors;
-  return 10 * majors.get(device, cudaDevAttrComputeCapabilityMajor) +
-         minors.get(device, cudaDevAttrComputeCapabilityMinor);
+  static PerDevice capabilities;
+  return capabilities.get(device, [&] {
+    return std::min(capability_limit(), 10 * attribute(device, cudaDevAttrComputeCapabilityMajor) +
+                                            attribute(device, cudaDevAttrComputeCapabilityMinor));
+  });
+}
+
+int code_capability(Device device) {
+  static PerDevice capabilities;
+  return capabilities.get(device, [&] {
+    const KernelImage image = probe_kernels(device.index);
+    check(image.status, "the kernels of this build", device);
+    return std::min(compute_capability(device), image.capability);
+  });
 }
 
 unsigned strided_grid(Device device, std::int64_t n, std::int64_t per_block, int blocks_per_multiprocessor, int waves) {

@@ -12,6 +12,16 @@
 
 namespace quench::cuda {
 
+[[nodiscard]] int sm_count(Device device);
+// Per CTA.
+[[nodiscard]] int max_shared_bytes(Device device);
+
+// Of the device, for libraries: 90 for 9.0. QUENCH_CUDA_CAPABILITY ("8.0", "8.9") lowers it, shared memory included, so
+// that a device takes the paths of an older one; throws invalid_argument for other text.
+[[nodiscard]] int compute_capability(Device device);
+// Of the code that the device runs, for own kernels: at most compute_capability().
+[[nodiscard]] int code_capability(Device device);
+
 // Holds references.
 class OpLaunch {
  public:
@@ -28,7 +38,8 @@ class OpLaunch {
   template <class... Parameters, class... Arguments>
   void early(std::int64_t rows, void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
              Arguments&&... arguments) const {
-    run(kernel, grid, block, shared_bytes, kPdl && rows <= kFewRows, std::forward<Arguments>(arguments)...);
+    run(kernel, grid, block, shared_bytes, rows <= kFewRows && code_capability(device()) >= kPdlCapability,
+        std::forward<Arguments>(arguments)...);
   }
 
   void check(cudaError_t status) const {
@@ -42,11 +53,7 @@ class OpLaunch {
   // Below the 48 KiB default, which includes static shared memory.
   static constexpr std::size_t kDefaultSharedBytes = std::size_t{32} << 10;
   static constexpr std::int64_t kFewRows = 64;
-#if defined(QUENCH_CUDA_PDL)
-  static constexpr bool kPdl = true;
-#else
-  static constexpr bool kPdl = false;
-#endif
+  static constexpr int kPdlCapability = 90;
 
   template <class... Parameters, class... Arguments>
   void run(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, bool early,
@@ -74,12 +81,6 @@ class OpLaunch {
   std::array<const Tensor*, 12> operands_{};
   std::size_t operand_count_ = 0;
 };
-
-[[nodiscard]] int sm_count(Device device);
-[[nodiscard]] int max_shared_bytes(Device device);
-
-// 90 for 9.0.
-[[nodiscard]] int compute_capability(Device device);
 
 // Grid-stride launch, `per_block` items per CTA: at most `waves` full waves.
 [[nodiscard]] unsigned strided_grid(Device device, std::int64_t n, std::int64_t per_block,

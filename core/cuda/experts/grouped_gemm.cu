@@ -4,8 +4,8 @@
 #include "core/cuda/common/group_tiles.cuh"
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
-#include "core/cuda/experts/mma_tile.cuh"
-#include "core/cuda/sm90/grouped_gemm_bf16.h"
+#include "core/cuda/sm80/mma_tile.cuh"
+#include "core/cuda/sm90/kernels.h"
 #include "core/ops/experts/grouped_gemm.h"
 
 namespace quench::cuda {

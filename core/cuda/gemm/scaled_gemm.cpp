@@ -1,19 +1,18 @@
-// float8 GEMMs through cuBLASLt.
+// float8 GEMMs: cuBLASLt, else mma.sync.
 
 #include "core/ops/scaled_gemm.h"
-
-#include <atomic>
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/gemm/gemm_device.h"
 #include "core/cuda/gemm/gemm_empty.h"
 #include "core/cuda/gemm/scaled_gemm_scales.h"
-#include "core/system/log.h"
+#include "core/cuda/sm80/kernels.h"
 
 namespace quench::cuda {
 namespace {
 
-constexpr int kMinCapability = 89;  // first with float8 tensor cores
+// Compute capabilities from which cuBLASLt multiplies float8 with tensorwise and with rowwise scales.
+constexpr int kTensorwiseCapability = 89, kRowwiseCapability = 90;
 constexpr std::int64_t kMultiple = 16;
 constexpr std::uintptr_t kAlignment = 16;  // bytes
 
@@ -22,12 +21,7 @@ bool aligned(const Tensor& matrix, std::int64_t row_stride) {
          static_cast<std::uintptr_t>(row_stride * byte_size(matrix.dtype())) % kAlignment == 0;
 }
 
-void check_supported(const ScaledGemmArgs& args, Device device) {
-  const int capability = compute_capability(device);
-  QUENCH_CHECK_AS(ErrorCode::unsupported, capability >= kMinCapability,
-                  "{}: {} has compute capability {}.{}, float8 tensor cores begin with {}.{}; use recipe.emulate",
-                  op_label(args), device.to_string(), capability / 10, capability % 10, kMinCapability / 10,
-                  kMinCapability % 10);
+void check_supported(const ScaledGemmArgs& args) {
   const std::int64_t m = args.c.size(0), n = args.c.size(1), k = args.a.shape()[1];
   QUENCH_CHECK_AS(ErrorCode::unsupported, n % kMultiple == 0 && k % kMultiple == 0,
                   "{} ([{}, {}] x [{}, {}] transposed): K {} and N {} must be multiples of {} on a GPU; exclude the "
@@ -44,9 +38,10 @@ void scaled_gemm_cuda(const ScaledGemmArgs& args) {
   const Stream stream = current_stream(args.c.device());
   const DeviceGuard guard(stream.device);
   if (args.a.shape()[1] == 0) return gemm_empty(args.c, args.beta);
-  check_supported(args, stream.device);
+  check_supported(args);
   const GemmProblem problem = GemmProblem::of(args);
-  {
+  if (compute_capability(stream.device) >=
+      (problem.scales == GemmScales::rows ? kRowwiseCapability : kTensorwiseCapability)) {
     const DecodeScales scales(args, problem.scales);
     const GemmCall call{.a = args.a.payload().raw_data(),
                         .b = args.b.payload().raw_data(),
@@ -57,13 +52,8 @@ void scaled_gemm_cuda(const ScaledGemmArgs& args) {
                         .beta = args.beta};
     if (run_gemm(problem, call, stream)) return;
   }
-  // Row counts without a kernel, as in a last batch.
-  QUENCH_CHECK_AS(ErrorCode::unsupported, problem.m % kMultiple != 0,
-                  "{}: cuBLASLt has no algorithm for {}; use recipe.emulate", op_label(args), problem.to_string());
-  static std::atomic<bool> warned = false;
-  if (!warned.exchange(true))
-    QUENCH_LOG_WARN("{} runs slowly: cuBLASLt has no algorithm for its number of rows", op_label(args));
-  gemm_emulated(args);
+  // An older device, or a row count without a cuBLASLt kernel, as in a last batch.
+  scaled_gemm_sm80(OpLaunch("scaled_gemm", {&args.a.payload(), &args.b.payload(), &args.c}), args);
 }
 
 [[maybe_unused]] const bool registered = scaled_gemm_slot.fill(DeviceType::cuda, &scaled_gemm_cuda);

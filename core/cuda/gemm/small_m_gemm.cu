@@ -49,7 +49,7 @@ __device__ void multiply_tiles(float (&c)[4], std::uint32_t a0, std::uint32_t a1
 
 // Address and length: multiples of 16.
 __device__ void fetch_run_to_cache(const void* address, int bytes) {
-#if defined(QUENCH_CUDA_PDL)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(address), "r"(bytes));
 #endif
 }

@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "core/cuda/common/launch.h"
-#include "core/cuda/common/mma.cuh"
+#include "core/cuda/sm80/mma.cuh"
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/common/pdl.cuh"
 

@@ -1,6 +1,6 @@
 // SM90 grouped GEMMs and wgrad, bf16 operands, f32 accumulators.
 
-#include "core/cuda/sm90/grouped_gemm_bf16.h"
+#include "core/cuda/sm90/kernels.h"
 
 #include "core/cuda/sm90/epilogue.cuh"
 #include "core/cuda/sm90/mainloop.cuh"

@@ -4,8 +4,8 @@
 // accumulators and 64x128 partial sums: column halves alternate; promotion overlaps the other warpgroup's wgmma.
 
 #include "core/cuda/sm90/epilogue.cuh"
+#include "core/cuda/sm90/kernels.h"
 #include "core/cuda/sm90/tensor_map.h"
-#include "core/ops/experts/block_float8_gemm.h"
 
 namespace quench::cuda {
 namespace {
@@ -163,28 +163,17 @@ __global__ __cluster_dims__(kCluster, 1, 1)
       });
 }
 
-// N % 8 == 0 (16-byte stores); whole quantization blocks.
-void check_product(std::string_view op, Device device, const Tensor& c, std::initializer_list<const Tensor*> codes) {
-  QUENCH_CHECK_AS(ErrorCode::unsupported, has_sm90_code(device),
-                  "{}: blockwise float8 products need compute capability 9.0; {} has {}; recipe.emulate computes them "
-                  "in f32",
-                  op, device.to_string(), compute_capability(device));
-  for (const Tensor* t : codes)
-    QUENCH_CHECK_AS(ErrorCode::unsupported, fits_tma_index(*t), "{}: {} has too many rows", op, t->describe());
-  QUENCH_CHECK_AS(ErrorCode::unsupported, c.size(-1) % 8 == 0, "{}: {} columns of c are not a multiple of 8", op,
-                  c.size(-1));
-}
-
 template <class Body>
 void with_cluster(int cluster, const Body& body) {
   cluster == 2 ? body.template operator()<2>() : body.template operator()<1>();
 }
 
-void block_float8_gemm_cuda(const BlockFloat8GemmArgs& args) {
+}  // namespace
+
+bool block_float8_gemm_sm90(const OpLaunch& launch, const BlockFloat8GemmArgs& args) {
   using Layout = OperandLayout<GemmKind::forward, E4m3>;
   const Tensor &a = args.a.codes, &b = args.b.codes;
-  const OpLaunch launch("block_float8_gemm", {&a, &b, &args.a.scales, &args.b.scales, &args.c, &args.ends});
-  check_product("block_float8_gemm", launch.device(), args.c, {&a, &b});
+  if (!has_sm90_code(launch.device()) || !fits_tma_index(a) || !fits_tma_index(b)) return false;
   const auto groups = static_cast<int>(args.ends.size(0));
   const ProblemShape shape{.groups = groups,
                            .tiles_m = 0,
@@ -207,19 +196,13 @@ void block_float8_gemm_cuda(const BlockFloat8GemmArgs& args) {
     });
   });
   zero_tail_rows(launch, args.c, args.ends);
+  return true;
 }
 
-void block_float8_wgrad_cuda(const BlockFloat8WgradArgs& args) {
+bool block_float8_wgrad_sm90(const OpLaunch& launch, const BlockFloat8WgradArgs& args) {
   using Layout = OperandLayout<GemmKind::wgrad, E4m3>;
   const Tensor &a = args.a.codes, &b = args.b.codes;
-  const OpLaunch launch("block_float8_wgrad", {&a, &b, &args.a.scales, &args.b.scales, &args.c, &args.ends});
-  if (a.size(1) == 0) {  // empty: no valid tensor map
-    QUENCH_CHECK_AS(ErrorCode::unsupported, args.beta == 0.0f || args.beta == 1.0f,
-                    "block_float8_wgrad: no rows with beta {}", args.beta);
-    if (args.beta == 0.0f) launch.check(cudaMemsetAsync(args.c.raw_data(), 0, args.c.nbytes(), launch.stream()));
-    return;
-  }
-  check_product("block_float8_wgrad", launch.device(), args.c, {&a, &b});
+  if (!has_sm90_code(launch.device()) || !fits_tma_index(a) || !fits_tma_index(b)) return false;
   const BlockScales scales{.rows = args.a.scales.data<float>(),
                            .columns = args.b.scales.data<float>(),
                            .row_groups = a.size(0),
@@ -240,10 +223,7 @@ void block_float8_wgrad_cuda(const BlockFloat8WgradArgs& args) {
              args.ends.data<std::int32_t>(), shape, args.beta);
     });
   });
+  return true;
 }
 
-QUENCH_CUDA_KERNEL(block_float8_gemm_slot, block_float8_gemm_cuda);
-QUENCH_CUDA_KERNEL(block_float8_wgrad_slot, block_float8_wgrad_cuda);
-
-}  // namespace
 }  // namespace quench::cuda

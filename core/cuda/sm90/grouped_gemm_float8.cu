@@ -5,10 +5,10 @@
 // warpgroup's wgmma.
 
 #include "core/cuda/sm90/epilogue.cuh"
+#include "core/cuda/sm90/kernels.h"
 #include "core/cuda/sm90/mainloop.cuh"
 #include "core/cuda/sm90/overlapped_epilogue.cuh"
 #include "core/cuda/sm90/tensor_map.h"
-#include "core/ops/experts/grouped_float8.h"
 
 namespace quench::cuda {
 namespace {
@@ -162,21 +162,6 @@ void launch_float8(const OpLaunch& launch, std::int64_t tiles, const CUtensorMap
   });
 }
 
-// TMA rows: multiples of 16 bytes; stores: 8 elements.
-void check_operands(std::string_view op, Device device, const Tensor& c,
-                    std::initializer_list<const Tensor*> operands) {
-  QUENCH_CHECK_AS(ErrorCode::unsupported, has_sm90_code(device),
-                  "{}: grouped float8 GEMMs need compute capability 9.0; {} has {}; recipe.emulate computes them "
-                  "of bf16",
-                  op, device.to_string(), compute_capability(device));
-  for (const Tensor* t : operands)
-    QUENCH_CHECK_AS(ErrorCode::unsupported,
-                    fits_tma_index(*t) && rows_are_wide<std::byte>(t->raw_data(), t->size(-1), t->size(-1)),
-                    "{}: rows of {} are not multiples of 16", op, t->describe());
-  QUENCH_CHECK_AS(ErrorCode::unsupported, c.size(-1) % 8 == 0, "{}: {} columns of c are not a multiple of 8", op,
-                  c.size(-1));
-}
-
 template <class Body>
 void with_accumulation(int cluster, bool fast, const Body& body) {
   if (cluster == 2)
@@ -185,11 +170,12 @@ void with_accumulation(int cluster, bool fast, const Body& body) {
     fast ? body.template operator()<1, Accumulation::fast>() : body.template operator()<1, Accumulation::promoted>();
 }
 
-void grouped_float8_gemm_cuda(const GroupedFloat8GemmArgs& args) {
+}  // namespace
+
+bool grouped_float8_gemm_sm90(const OpLaunch& launch, const GroupedFloat8GemmArgs& args) {
   using Layout = OperandLayout<GemmKind::forward, E4m3>;
   const Tensor &a = args.a.payload(), &b = args.b.payload();
-  const OpLaunch launch("grouped_float8_gemm", {&a, &b, &args.c, &args.ends});
-  check_operands("grouped_float8_gemm", launch.device(), args.c, {&a, &b});
+  if (!has_sm90_code(launch.device()) || !fits_tma_index(a) || !fits_tma_index(b)) return false;
   const auto groups = static_cast<int>(args.ends.size(0));
   const ProblemShape shape{.groups = groups,
                            .tiles_m = 0,
@@ -206,19 +192,13 @@ void grouped_float8_gemm_cuda(const GroupedFloat8GemmArgs& args) {
             scales, args.ends, shape, 0.0f);
       });
   zero_tail_rows(launch, args.c, args.ends);
+  return true;
 }
 
-void grouped_float8_wgrad_cuda(const GroupedFloat8WgradArgs& args) {
+bool grouped_float8_wgrad_sm90(const OpLaunch& launch, const GroupedFloat8WgradArgs& args) {
   using Layout = OperandLayout<GemmKind::wgrad, E4m3>;
   const Tensor &a = args.a.codes, &b = args.b.codes;
-  const OpLaunch launch("grouped_float8_wgrad", {&a, &b, &args.c, &args.ends});
-  if (a.size(1) == 0) {  // empty: no valid tensor map
-    QUENCH_CHECK_AS(ErrorCode::unsupported, args.beta == 0.0f || args.beta == 1.0f,
-                    "grouped_float8_wgrad: no rows with beta {}", args.beta);
-    if (args.beta == 0.0f) launch.check(cudaMemsetAsync(args.c.raw_data(), 0, args.c.nbytes(), launch.stream()));
-    return;
-  }
-  check_operands("grouped_float8_wgrad", launch.device(), args.c, {&a, &b});
+  if (!has_sm90_code(launch.device()) || !fits_tma_index(a) || !fits_tma_index(b)) return false;
   const Scales scales{args.a.scales.data<float>(), args.b.scales.data<float>()};
   with_accumulation(
       a.size(0) > kTileM ? 2 : 1, args.fast_accumulation, [&]<int kCluster, Accumulation kAccumulation>() {
@@ -233,10 +213,7 @@ void grouped_float8_wgrad_cuda(const GroupedFloat8WgradArgs& args) {
             make_tensor_map(a, kTileM, Layout::kTileK), make_tensor_map(b, kTileN / kCluster, Layout::kTileK), args.c,
             scales, args.ends, shape, args.beta);
       });
+  return true;
 }
 
-QUENCH_CUDA_KERNEL(grouped_float8_gemm_slot, grouped_float8_gemm_cuda);
-QUENCH_CUDA_KERNEL(grouped_float8_wgrad_slot, grouped_float8_wgrad_cuda);
-
-}  // namespace
 }  // namespace quench::cuda

@@ -1,9 +1,8 @@
 // SM90 GEMM with a fused LoRA update: C = A B + U V, as extra K iterations over the rank blocks. Epilogues: plain;
 // SwiGLU (128 gate and up columns per tile, both in one thread); SwiGLU backward (swiglu_backward_epilogue.cuh).
 
-#include "core/ops/adapters/low_rank_gemm.h"
-
 #include "core/cuda/common/swiglu_math.cuh"
+#include "core/cuda/sm90/kernels.h"
 #include "core/cuda/sm90/overlapped_epilogue.cuh"
 #include "core/cuda/sm90/swiglu_backward_epilogue.cuh"
 #include "core/cuda/sm90/tensor_map.h"
@@ -283,17 +282,21 @@ bool supports_swiglu(const LowRankGemmArgs& args) {
          rows_are_wide<bfloat16>(args.gated.raw_data(), args.gated.size(1), args.gated.size(1));
 }
 
-void low_rank_gemm_cuda(const LowRankGemmArgs& args) {
-  const OpLaunch launch("low_rank_gemm",
-                        {&args.a, &args.b, &args.u, &args.c, &args.gated, &args.gate_up, &args.dgate_up});
-  if (!is_supported(args, launch)) return low_rank_gemm_in_products(args);
-  if (args.dgate_up.defined()) return launch_lora<true, Output::gradient>(launch, args);
-  if (supports_swiglu(args)) return launch_lora<false, Output::gated>(launch, args);
+}  // namespace
+
+bool low_rank_gemm_sm90(const OpLaunch& launch, const LowRankGemmArgs& args) {
+  if (!is_supported(args, launch)) return false;
+  if (args.dgate_up.defined()) {
+    launch_lora<true, Output::gradient>(launch, args);
+    return true;
+  }
+  if (supports_swiglu(args)) {
+    launch_lora<false, Output::gated>(launch, args);
+    return true;
+  }
   args.transpose_b ? launch_lora<false, Output::result>(launch, args) : launch_lora<true, Output::result>(launch, args);
   if (args.gated.defined()) swiglu({args.c, args.gated});
+  return true;
 }
 
-QUENCH_CUDA_KERNEL(low_rank_gemm_slot, low_rank_gemm_cuda);
-
-}  // namespace
 }  // namespace quench::cuda

@@ -201,12 +201,8 @@ inline constexpr std::int64_t kClusterRows = 2048;
   return t.size(0) < (std::int64_t{1} << 31) - 2 * kTileN;
 }
 
-[[nodiscard]] inline bool has_sm90_code([[maybe_unused]] Device device) {
-#if defined(QUENCH_CUDA_WGMMA)
-  return compute_capability(device) == 90;
-#else
-  return false;
-#endif
+[[nodiscard]] inline bool has_sm90_code(Device device) {
+  return code_capability(device) == 90;
 }
 
 // Rows of C after the last group; row size: a multiple of 16 bytes.

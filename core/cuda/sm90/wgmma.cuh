@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(__CUDA_ARCH_SPECIFIC__)
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define QUENCH_HAS_WGMMA 1
 #endif
 

@@ -20,6 +20,7 @@ constexpr int kMostVectors = 10;  // for the longest rows
 // 6 bytes per element for f32 and bf16, 4 for bf16. One cluster per row; at most kThreads * kVectors vectors per CTA.
 template <class T, class G, int kVectors>
 __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G> args) {
+#ifdef QUENCH_HAS_CLUSTERS
   constexpr int kWidth = kVectorWidth<T>;
   namespace cg = cooperative_groups;
   const cg::cluster_group cluster = cg::this_cluster();
@@ -99,6 +100,7 @@ __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G
     }
   }
   cluster.barrier_wait();
+#endif
 }
 
 // Any length and alignment, one CTA per row, read twice.
@@ -162,12 +164,14 @@ template <class T, class G>
 void launch_loss(const OpLaunch& launch, const LossRows<T, G>& args) {
   const bool wide =
       rows_are_wide<T>(args.logits, args.vocab, args.vocab) && reinterpret_cast<std::uintptr_t>(args.dlogits) % 16 == 0;
+  const bool clusters = code_capability(launch.device()) >= kClusterCapability;
   const std::int64_t pieces = args.vocab / kVectorWidth<T>;
   if constexpr (std::is_same_v<T, bfloat16>)
-    if (wide && pieces > std::int64_t{kThreads} * kFewVectors && stream_loss(launch, args)) return;
+    if (clusters && wide && pieces > std::int64_t{kThreads} * kFewVectors && stream_loss(launch, args)) return;
   unsigned cluster = 1;
   while (cluster < kMaxCluster && pieces > std::int64_t{cluster} * kThreads * kFewVectors) cluster *= 2;
-  if (!wide || pieces > std::int64_t{kMaxCluster} * kThreads * kMostVectors || args.rows * cluster > 0x7FFFFFFF) {
+  if (!wide || !clusters || pieces > std::int64_t{kMaxCluster} * kThreads * kMostVectors ||
+      args.rows * cluster > 0x7FFFFFFF) {
     launch(wide ? two_pass_loss_kernel<T, G, true> : two_pass_loss_kernel<T, G, false>,
            strided_grid(launch.device(), args.rows, 1, 4, 4), kThreads, 0, args);
     return;

@@ -53,6 +53,12 @@ __device__ inline void store_gradients(G* row, std::int64_t piece, Vector<float,
   store_values(row, piece, terms);
 }
 
+// Device code of thread-block clusters, distributed shared memory and st.async (SM90 and later).
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define QUENCH_HAS_CLUSTERS 1
+#endif
+inline constexpr int kClusterCapability = 90;
+
 // False, with nothing launched, if unsupported.
 [[nodiscard]] bool stream_loss(const OpLaunch& launch, const LossRows<bfloat16, float>& args);
 [[nodiscard]] bool stream_loss(const OpLaunch& launch, const LossRows<bfloat16, bfloat16>& args);

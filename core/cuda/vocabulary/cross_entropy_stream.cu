@@ -24,6 +24,14 @@ constexpr int kFewestVectors = 4;    // 16-byte, per thread
 constexpr int kMostVectors = 6;      // two CTAs per SM
 constexpr std::size_t kDevices = 16;
 
+// Received by a CTA for one row.
+struct ExchangeBox {
+  float2 of_warps[kMaxCluster * kWarps];
+  float2 of_label;  // label's logit; first CTA
+  std::uint64_t barrier;
+};
+
+#ifdef QUENCH_HAS_CLUSTERS
 // Ignores NaN.
 __device__ inline std::uint32_t larger_numbers(std::uint32_t a, std::uint32_t b) {
   std::uint32_t result;
@@ -35,17 +43,11 @@ __device__ inline std::uint32_t larger_numbers(std::uint32_t a, std::uint32_t b)
 // suffice: a sender has received the previous row, so every warp has read the one before.
 class Exchange {
  public:
-  struct Box {
-    float2 of_warps[kMaxCluster * kWarps];
-    float2 of_label;  // label's logit; first CTA
-    std::uint64_t barrier;
-  };
-
   // Cluster collective; cluster sync before the first send.
-  __device__ Exchange(Box (&boxes)[2], unsigned blocks, unsigned rank)
+  __device__ Exchange(ExchangeBox (&boxes)[2], unsigned blocks, unsigned rank)
       : boxes_(boxes), blocks_(blocks), rank_(rank), bytes_((blocks * kWarps + (rank == 0 ? 1 : 0)) * sizeof(float2)) {
     if (threadIdx.x != 0) return;
-    for (Box& box : boxes_) {
+    for (ExchangeBox& box : boxes_) {
       asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(&box.barrier)) : "memory");
       expect(box);
     }
@@ -55,17 +57,17 @@ class Exchange {
   // Warp collective.
   __device__ void send(float largest, float sum) {
     const unsigned lane = threadIdx.x % 32;
-    Box& box = boxes_[rows_ % 2];
+    ExchangeBox& box = boxes_[rows_ % 2];
     if (lane < blocks_) push(box, box.of_warps[rank_ * kWarps + threadIdx.x / 32], make_float2(largest, sum), lane);
   }
   // One thread of the cluster.
   __device__ void send_label(float logit) {
-    Box& box = boxes_[rows_ % 2];
+    ExchangeBox& box = boxes_[rows_ % 2];
     push(box, box.of_label, make_float2(logit, 0.0f), 0);
   }
   // All messages of a row.
-  __device__ const Box& receive() {
-    Box& box = boxes_[rows_ % 2];
+  __device__ const ExchangeBox& receive() {
+    ExchangeBox& box = boxes_[rows_ % 2];
     std::uint32_t done = 0;
     while (done == 0)
       asm volatile(
@@ -86,12 +88,12 @@ class Exchange {
   __device__ static std::uint32_t address(const void* shared) {
     return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
   }
-  __device__ void expect(Box& box) const {
+  __device__ void expect(ExchangeBox& box) const {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&box.barrier)), "r"(bytes_)
                  : "memory");
   }
   // st.async to the same offset in CTA `rank`.
-  __device__ static void push(Box& box, float2& place, float2 value, unsigned rank) {
+  __device__ static void push(ExchangeBox& box, float2& place, float2 value, unsigned rank) {
     const std::uint64_t bits = std::uint64_t{__float_as_uint(value.x)} | std::uint64_t{__float_as_uint(value.y)} << 32;
     asm volatile(
         "{\n"
@@ -104,20 +106,22 @@ class Exchange {
         : "memory");
   }
 
-  Box (&boxes_)[2];
+  ExchangeBox (&boxes_)[2];
   unsigned blocks_, rank_;
   std::uint32_t bytes_;     // per row
   std::uint32_t rows_ = 0;  // completed
 };
+#endif
 
 // 6 or 4 bytes per element. Rows strided by the cluster count; only a thread's last vector may be absent.
 template <class G, int kVectors>
 __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid_constant__ LossRows<T, G> args) {
+#ifdef QUENCH_HAS_CLUSTERS
   constexpr int kWidth = kVectorWidth<T>;
   namespace cg = cooperative_groups;
   const cg::cluster_group cluster = cg::this_cluster();
   extern __shared__ Packed<T> memory[];  // [kStages][kVectors][kThreads]
-  __shared__ Exchange::Box boxes[2];
+  __shared__ ExchangeBox boxes[2];
   const int blocks = static_cast<int>(cluster.num_blocks()), rank = static_cast<int>(cluster.block_rank()),
             thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   const int end = static_cast<int>(args.vocab / kWidth), begin = rank * kThreads + thread, step = blocks * kThreads;
@@ -188,7 +192,7 @@ __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid
     }
     sum = warp_reduce(sum, Sum());
     exchange.send(largest, sum);
-    const Exchange::Box& box = exchange.receive();
+    const ExchangeBox& box = exchange.receive();
 
     constexpr int kShares = static_cast<int>(kMaxCluster) * kWarps / 32;
     float2 shares[kShares];
@@ -217,6 +221,7 @@ __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid
       store_gradients(gradients, begin + k * step, terms, factor, args.scale, own_label);
     }
   }
+#endif
 }
 
 template <class G, int kVectors>
@@ -238,7 +243,7 @@ bool launch_streamed(const OpLaunch& launch, const LossRows<T, G>& args, unsigne
   std::atomic<int>& held = known.at(static_cast<std::size_t>(launch.device().index)).at(cluster);
   if (held.load(std::memory_order_relaxed) == 0) {
     int clusters = 0;
-    if (static_cast<int>(config.dynamicSmemBytes + 2 * sizeof(Exchange::Box)) <= max_shared_bytes(launch.device())) {
+    if (static_cast<int>(config.dynamicSmemBytes + 2 * sizeof(ExchangeBox)) <= max_shared_bytes(launch.device())) {
       launch.check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                         static_cast<int>(config.dynamicSmemBytes)));
       launch.check(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config));

@@ -41,7 +41,8 @@ struct BlockFloat8WgradArgs {
 extern constinit KernelSlot<BlockFloat8GemmArgs> block_float8_gemm_slot;
 extern constinit KernelSlot<BlockFloat8WgradArgs> block_float8_wgrad_slot;
 
-// One rounding. Native on GPUs: compute capability 9.0 and N % 8 == 0, else throws unsupported.
+// One rounding. GPUs without float8 tensor cores multiply the codes in bf16. Native on GPUs: N % 8 == 0, else throws
+// unsupported.
 void grouped_gemm(const BlockFloat8GemmArgs& args);
 void grouped_wgrad(const BlockFloat8WgradArgs& args);
 

@@ -77,8 +77,8 @@ extern constinit KernelSlot<GroupedFloat8WgradArgs> grouped_float8_wgrad_slot;
 [[nodiscard]] QuantTensor quantize_group_rows(const GroupRows& rows, bool power_of_two, const Tensor& column_amax = {});
 [[nodiscard]] GroupColumns quantize_group_columns(const GroupRows& rows, const Tensor& scales);
 
-// f32 epilogue: accumulators times reciprocals of both scales, one rounding. GPUs: compute capability 9.0, K and N (M)
-// % 16 == 0, else throw unsupported.
+// f32 epilogue: accumulators times reciprocals of both scales, one rounding. GPUs without float8 tensor cores multiply
+// the codes in bf16. GPUs: K and N (M) % 16 == 0, else throw unsupported.
 void grouped_gemm(const GroupedFloat8GemmArgs& args);
 void grouped_wgrad(const GroupedFloat8WgradArgs& args);
 

@@ -1,0 +1,19 @@
+// GEMM with a LoRA update: one kernel on SM90, else a sequence of GEMMs.
+
+#include "core/ops/adapters/low_rank_gemm.h"
+
+#include "core/cuda/sm90/kernels.h"
+
+namespace quench::cuda {
+namespace {
+
+void low_rank_gemm_cuda(const LowRankGemmArgs& args) {
+  const OpLaunch launch("low_rank_gemm",
+                        {&args.a, &args.b, &args.u, &args.c, &args.gated, &args.gate_up, &args.dgate_up});
+  if (!low_rank_gemm_sm90(launch, args)) low_rank_gemm_in_products(args);
+}
+
+QUENCH_CUDA_KERNEL(low_rank_gemm_slot, low_rank_gemm_cuda);
+
+}  // namespace
+}  // namespace quench::cuda
