@@ -34,9 +34,13 @@ enum class RequiredLayers {
 
 struct RecipeOptions;
 
+// Scales of float8 GEMMs, which decide where tensor cores run them (recipes/float8/hardware.h).
+enum class Float8GemmKind : std::uint8_t { tensorwise, rowwise, blockwise };
+
 struct RecipeCapabilities {
-  // Before RecipeOptions::high_precision. Require float8 tensor cores unless emulated.
+  // Before RecipeOptions::high_precision.
   std::span<const LinearGemm> float8 = {};
+  Float8GemmKind float8_kind = Float8GemmKind::rowwise;
   // Keys of config section recipe, in addition to the common ones (name, filter.*, high_precision_tail, start_step,
   // stop_step).
   std::span<const std::string_view> keys = {};

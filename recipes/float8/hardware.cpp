@@ -1,65 +1,46 @@
 #include "recipes/float8/hardware.h"
 
-#include <array>
-
-#include "core/ops/experts/block_float8_gemm.h"
-#include "core/ops/experts/grouped_float8.h"
-#include "core/ops/quantize/quantize.h"
-#include "core/ops/scaled_gemm.h"
+#include <fmt/core.h>
 
 namespace quench::recipes {
+namespace {
 
-void require_float8_gemms(Device device, Granularity scales) {
-  if (device.is_cpu() || device.is_meta()) return;
-  if (!has_backend(device.type) || backend(device.type).device_count() == 0) return;  // planning for another machine
-  // Probe GEMM.
-  const MemoryScope scope(MemoryCategory::workspace);
-  const auto operand = [&](std::int64_t rows) {
-    return quantize_float8(Tensor::zeros({rows, 96}, DType::bf16, device), {.granularity = scales});
-  };
-  gemm(ScaledGemmArgs{.a = operand(64), .b = operand(80), .c = Tensor::empty({64, 80}, DType::bf16, device)});
+// First compute capabilities with float8 in mma.sync, and with rowwise scales in cuBLASLt (not all later ones).
+constexpr int kFloat8Mma = 89, kRowwiseLibrary = 90;
+
+std::string dotted(int capability) {
+  return fmt::format("{}.{}", capability / 10, capability % 10);
+}
+
+}  // namespace
+
+GemmPath float8_path(Device device, Float8GemmKind kind) {
+  if (device.is_cpu()) return GemmPath::emulated;
+  if (device.is_meta() || !has_backend(device.type) || backend(device.type).device_count() == 0)
+    return GemmPath::native;
+  const ComputeCapability capability = backend(device.type).compute_capability(device);
+  const bool library = (kind == Float8GemmKind::tensorwise && capability.device >= kFloat8Mma) ||
+                       (kind == Float8GemmKind::rowwise && capability.device == kRowwiseLibrary);
+  return library || capability.code >= kFloat8Mma ? GemmPath::native : GemmPath::fallback;
 }
 
 bool has_float8_gemms(Device device) {
-  if (device.is_cpu()) return false;
-  try {
-    require_float8_gemms(device, Granularity::tensor);
-    return true;
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::unsupported) throw;
-    return false;
-  }
+  return !device.is_cpu() && float8_path(device, Float8GemmKind::tensorwise) == GemmPath::native;
 }
 
-bool has_float8_experts(Device device) {
-  if (device.is_cpu() || device.is_meta()) return true;
-  // planning for another machine
-  if (!has_backend(device.type) || backend(device.type).device_count() == 0) return true;
-  const MemoryScope scope(MemoryCategory::workspace);
-  const auto zeros = [&](const Shape& shape) { return Tensor::zeros(shape, DType::bf16, device); };
-  const Tensor ends = Tensor::from_values<std::int32_t>({1}, std::array<std::int32_t, 1>{64}).to(device);
-  try {
-    grouped_gemm(GroupedFloat8GemmArgs{
-        .a = quantize_group_rows({.x = zeros({64, 96}), .ends = ends, .pairs = {}}, true),
-        .b = quantize_float8(zeros({1, 80, 96}), {.granularity = Granularity::row, .power_of_two_scale = true}),
-        .ends = ends,
-        .c = zeros({64, 80})});
-    return true;
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::unsupported) throw;
-    return false;
+std::string describe_float8_path(const Recipe& recipe, bool emulate, Device device) {
+  if (recipe.capabilities.float8.empty()) return {};
+  const GemmPath path = emulate ? GemmPath::emulated : float8_path(device, recipe.capabilities.float8_kind);
+  switch (path) {
+    case GemmPath::native: return "native (float8 tensor cores)";
+    case GemmPath::fallback:
+      return fmt::format(
+          "fallback: compute capability {} has no float8 tensor cores, the quantized values are multiplied in bf16 "
+          "with f32 accumulators; correct, but slower than recipe bf16",
+          dotted(backend(device.type).compute_capability(device).device));
+    case GemmPath::emulated: break;
   }
-}
-
-void require_block_float8_gemms(Device device) {
-  if (device.is_cpu() || device.is_meta()) return;
-  if (!has_backend(device.type) || backend(device.type).device_count() == 0) return;  // planning for another machine
-  const MemoryScope scope(MemoryCategory::workspace);
-  const auto zeros = [&](const Shape& shape) { return Tensor::zeros(shape, DType::bf16, device); };
-  grouped_gemm(BlockFloat8GemmArgs{.a = quantize_block_lines(zeros({64, 96}), Orientation::natural),
-                                   .b = quantize_block_squares(zeros({1, 80, 96}), Orientation::natural),
-                                   .ends = {},
-                                   .c = zeros({64, 80})});
+  return fmt::format("emulated: the quantized values are multiplied in f32{}", emulate ? " (recipe.emulate)" : "");
 }
 
 }  // namespace quench::recipes

@@ -1,21 +1,26 @@
 #pragma once
+// Execution of float8 GEMMs by device.
+
+#include <string>
 
 #include "core/device/device.h"
-#include "core/tensor/quant_tensor.h"
+#include "recipes/recipe.h"
 
 namespace quench::recipes {
 
-// Throws unsupported, naming recipe.emulate, unless the GPU runs float8 GEMMs with tensorwise (compute capability 8.9
-// or higher) or rowwise scales (9.0; not all later ones). Probes with a small GEMM. No check for CPU and meta device.
-void require_float8_gemms(Device device, Granularity scales);
+enum class GemmPath : std::uint8_t {
+  native,    // float8 tensor cores
+  fallback,  // the same quantized values on bf16 tensor cores, f32 accumulators
+  emulated,  // f32 GEMMs of dequantized values
+};
 
-// Tensorwise scales; false for the CPU.
+// native for the meta device and for a GPU that this machine lacks (planning); emulated for the CPU.
+[[nodiscard]] GemmPath float8_path(Device device, Float8GemmKind kind);
+
+// Tensorwise scales, natively.
 [[nodiscard]] bool has_float8_gemms(Device device);
 
-// Float8 grouped GEMMs (compute capability 9.0); true for the CPU (f32 accumulation) and the meta device.
-[[nodiscard]] bool has_float8_experts(Device device);
-
-// Block scaling (compute capability 9.0), as require_float8_gemms().
-void require_block_float8_gemms(Device device);
+// Line of the start report; empty for a recipe without float8 GEMMs.
+[[nodiscard]] std::string describe_float8_path(const Recipe& recipe, bool emulate, Device device);
 
 }  // namespace quench::recipes

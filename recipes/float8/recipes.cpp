@@ -8,7 +8,6 @@
 #include "recipes/emulated/layers.h"
 #include "recipes/float8/block.h"
 #include "recipes/float8/experts.h"
-#include "recipes/float8/hardware.h"
 #include "recipes/float8/linear.h"
 #include "recipes/recipe.h"
 
@@ -72,14 +71,6 @@ std::vector<LinearGemm> float8_gemms(const Float8Scheme& scheme) {
   return result;
 }
 
-// Tensor core support differs between rowwise and tensorwise scales.
-bool scales_by_row(const Float8Scheme& scheme) {
-  const auto by_row = [](const std::optional<Float8Product>& product) {
-    return product && (product->left.scaling == Float8Scaling::row || product->right.scaling == Float8Scaling::row);
-  };
-  return by_row(scheme.forward) || by_row(scheme.dgrad) || by_row(scheme.wgrad);
-}
-
 // Distinct from the streams of parameters.
 std::optional<RandomKey> gradient_draws(const nn::LinearInfo& layer, const RecipeOptions& options) {
   if (!options.stochastic_gradients) return std::nullopt;
@@ -99,9 +90,6 @@ LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
             head ? "" : "recipe.pad"};
   const Float8Scheme scheme = chosen(kScheme, options);
   if (!scheme.forward && !scheme.dgrad && !scheme.wgrad) return {nullptr, kNoProductLeft, {}, kHighPrecisionKey};
-  if (!options.emulate)
-    require_float8_gemms(options.target.value_or(layer.device),
-                         scales_by_row(scheme) ? Granularity::row : Granularity::tensor);
   return {std::make_shared<Float8Linear>(scheme, Float8LinearOptions{.emulate = options.emulate,
                                                                      .keep_weight = options.keep_weights,
                                                                      .health = {options.health, layer.name},
@@ -110,7 +98,7 @@ LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
           float8_gemms(scheme)};
 }
 
-// Emulation if float8 tensor cores are missing or emulate is set.
+// Emulation for sizes without a kernel, or if emulate is set.
 template <const Float8Scheme& kScheme>
 ExpertPlan plan_experts(const nn::LinearInfo& layer, const RecipeOptions& options) {
   const EmulatedGemms left = EmulatedGemms::without(options.high_precision);
@@ -120,8 +108,7 @@ ExpertPlan plan_experts(const nn::LinearInfo& layer, const RecipeOptions& option
   const LayerHealth health(options.health, layer.name);
   constexpr std::int64_t kMultiple = 16;
   const bool fits = layer.in_features % kMultiple == 0 && layer.out_features % kMultiple == 0;
-  if (options.emulate || !fits || !has_float8_experts(options.target.value_or(layer.device)))
-    return {emulated_experts(float8_row_rounding(), products, health), {}};
+  if (options.emulate || !fits) return {emulated_experts(float8_row_rounding(), products, health), {}};
   return {float8_experts({.float8 = products,
                           .fast_accumulation = named(options.fast_accumulation, LinearGemm::forward),
                           .keep_weights = options.keep_weights,
@@ -135,7 +122,6 @@ constexpr std::array<std::string_view, 2> kBlockKeys{"emulate", "high_precision_
 std::optional<BlockFloat8Options> block_options(const nn::LinearInfo& layer, const RecipeOptions& options) {
   const EmulatedGemms products = EmulatedGemms::without(options.high_precision);
   if (!products.any()) return std::nullopt;
-  if (!options.emulate) require_block_float8_gemms(options.target.value_or(layer.device));
   // The epilogue stores eight results of a row at a time.
   constexpr std::int64_t kMultiple = 8;
   const bool fits = layer.in_features % kMultiple == 0 && layer.out_features % kMultiple == 0;
@@ -171,7 +157,7 @@ const Recipe kFloat8Tensorwise{"float8_tensorwise",
                                "e4m3 with one scale a tensor, e5m2 gradients; the fastest float8 recipe",
                                plan<kTensorwise>,
                                {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.08, .loss_relative = 0.03},
-                               {.float8 = kAllGemms, .keys = kKeys}};
+                               {.float8 = kAllGemms, .float8_kind = Float8GemmKind::tensorwise, .keys = kKeys}};
 const Recipe kFloat8Rowwise{"float8_rowwise",
                             "e4m3 with a power-of-two scale a row or column of each operand",
                             plan<kRowwise>,
@@ -187,7 +173,7 @@ const Recipe kFloat8Blockwise{"float8_blockwise",
                               "e4m3 with a scale for 128 activations and for 128 x 128 weights (DeepSeek-V3)",
                               plan_blockwise,
                               {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.06, .loss_relative = 0.03},
-                              {.float8 = kAllGemms, .keys = kBlockKeys},
+                              {.float8 = kAllGemms, .float8_kind = Float8GemmKind::blockwise, .keys = kBlockKeys},
                               plan_blockwise_experts};
 
 }  // namespace quench::recipes

@@ -5,6 +5,7 @@
 #include "export/table/format.h"
 #include "nn/linear.h"
 #include "nn/optim/table.h"
+#include "recipes/float8/hardware.h"
 #include "train/check/check.h"
 #include "train/config/recipe_choice.h"
 #include "train/metrics/step_metrics.h"
@@ -86,6 +87,11 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
   name_base(model, conversion);
   if (model.adapters) text += describe_adapters(*model.adapters, m.parameter_count()) + "\n";
   text += fmt::format("recipe: {}\n{}", recipe, recipes::conversion_report(conversion));
+  const std::string& chosen = resolved.choice() ? resolved.choice()->name : config.recipe.name;
+  if (const std::string path =
+          recipes::describe_float8_path(recipes::find_recipe(chosen), config.recipe.emulate, options.device);
+      !path.empty())
+    text += "float8 GEMMs: " + path + "\n";
   text +=
       fmt::format("batch: {} sequences of {} tokens in {} micro-batch{} of {} = {} tokens a step, {} steps, seed {}\n",
                   batch, config.data.seq_len, batch / micro, batch == micro ? "" : "es", micro,
