@@ -2,6 +2,8 @@
 # Builds into build/ and leaves the program at build/quench.
 # Usage: scripts/build.sh [--cpu] [CMAKE OPTION ...]
 #   --cpu   leave the GPU part out even where the CUDA toolkit is installed
+# GPU kernels are compiled for the GPUs of this machine, or for sm_90a where there is none; -DQUENCH_CUDA_FAT=ON compiles for
+# every GPU since Ampere.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,6 +14,12 @@ if [ "${1:-}" = --cpu ]; then
   shift
 fi
 [ -e build/CMakeCache.txt ] || options+=(-DQUENCH_UNITY=ON) # from nothing; a folder that exists keeps its way
+# "90a-real;89-real" of the GPUs that the driver lists. 9.0 has kernels of sm_90a.
+if architectures=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null) &&
+  [[ $architectures =~ ^[0-9]+\.[0-9]+ ]] && [[ " $* " != *QUENCH_CUDA_FAT* ]]; then
+  architectures=$(sort -u <<<"$architectures" | sed 's/\.//; s/^90$/90a/; s/$/-real/' | paste -sd ';')
+  options+=("-DCMAKE_CUDA_ARCHITECTURES=$architectures")
+fi
 cmake --preset release "${options[@]}" "$@" >/dev/null
 cmake --build build --target quench
 echo "built build/quench"
