@@ -57,9 +57,9 @@ report < <(
   awk '
     BEGIN {
       count = split("core/system core/device core/number core/memory core/tensor core/json core/safetensors core/ops " \
-                    "core/cpu core/cuda/common core/cuda/quantize core/cuda/optimizer core/cuda/gemm core/cuda/cudnn " \
+                    "core/cpu core/cuda/common core/cuda/sm80 core/cuda/sm90 core/cuda/quantize core/cuda/optimizer core/cuda/gemm core/cuda/cudnn " \
                     "core/cuda/attention core/cuda/layers core/cuda/vocabulary " \
-                    "core/cuda/sm90 core/cuda/experts core/cuda " \
+                    "core/cuda/experts core/cuda " \
                     "autograd nn recipes distributed/store distributed distributed/gloo distributed/nccl " \
                     "distributed/launcher " \
                     "data/formats data/arrow data/files data/tokenizer/text data/tokenizer/model data/tokenizer data/jinja data/chat data/text data/sampling data " \

@@ -8,9 +8,9 @@
 #include <algorithm>
 
 #include "core/cuda/common/launch.h"
-#include "core/cuda/sm80/mma.cuh"
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/common/pdl.cuh"
+#include "core/cuda/sm80/mma.cuh"
 
 namespace quench::cuda {
 namespace {

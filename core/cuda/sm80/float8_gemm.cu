@@ -24,9 +24,9 @@ struct Float8Problem {
 
 // Tile of one group.
 struct TileAt {
-  std::int64_t row, column;       // first of A and of B
+  std::int64_t row, column;  // first of A and of B
   std::int64_t end_row, end_column;
-  std::int64_t first_block;       // K block of the group's first
+  std::int64_t first_block;  // K block of the group's first
   int group;
 };
 
@@ -112,8 +112,8 @@ struct BlockwiseScales {
 #pragma unroll
           for (int side = 0; side < 2; ++side) {
             float& value = total.values[i][j][2 * half + side];
-            value = fmaf(part.values[i][j][2 * half + side],
-                         of_row * (kLines ? of_columns[j][side] : of_columns[0][0]), value);
+            value = fmaf(part.values[i][j][2 * half + side], of_row * (kLines ? of_columns[j][side] : of_columns[0][0]),
+                         value);
           }
       }
   }
@@ -129,11 +129,11 @@ template <class Left, class Right, class Scales>
 __device__ void multiply_scaled(MmaSums& total, unsigned char* memory, const MmaOperand& a, const MmaOperand& b,
                                 const Scales& scales, const TileAt& at) {
   MmaSums part;
-  multiply_tile<true, true, Float8Mma<Left, Right>>(
-      part, static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)), a, b, [&](std::int64_t step) {
-        scales.promote(total, part, at, step);
-        part = {};
-      });
+  multiply_tile<true, true, Float8Mma<Left, Right>>(part, static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)),
+                                                    a, b, [&](std::int64_t step) {
+                                                      scales.promote(total, part, at, step);
+                                                      part = {};
+                                                    });
   scales.finish(total, at);
 }
 
@@ -165,9 +165,9 @@ __global__ __launch_bounds__(kMmaThreads) void float8_rows_kernel(Float8Problem<
                   .group = tile.group};
   MmaSums total;
   if (tile.group < p.groups)
-    multiply_scaled<Left, Right>(
-        total, memory, pairs(p.a + at.row * p.k, p.k, at.end_row - at.row, p.k),
-        pairs(p.b + (at.group * p.n + at.column) * p.k, p.k, at.end_column - at.column, p.k), scales, at);
+    multiply_scaled<Left, Right>(total, memory, pairs(p.a + at.row * p.k, p.k, at.end_row - at.row, p.k),
+                                 pairs(p.b + (at.group * p.n + at.column) * p.k, p.k, at.end_column - at.column, p.k),
+                                 scales, at);
   store_tile(total, p.c, at, p.ldc, p.beta);
 }
 
@@ -275,7 +275,8 @@ void scaled_gemm_sm80(const OpLaunch& launch, const ScaledGemmArgs& args) {
                                    .k = args.a.shape()[1],
                                    .ldc = args.c.size(0) > 1 ? args.c.stride(0) : args.c.size(1),
                                    .beta = args.beta};
-    with_codes(args, [&]<class Left, class Right>() { launch_rows<Left, Right>("scaled_gemm", launch, problem, scales); });
+    with_codes(args,
+               [&]<class Left, class Right>() { launch_rows<Left, Right>("scaled_gemm", launch, problem, scales); });
   });
 }
 

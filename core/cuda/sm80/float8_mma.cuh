@@ -49,10 +49,10 @@ template <class Left, class Right>
 __device__ inline void mma_m16n8k32_float8(float (&sum)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
                                            std::uint32_t b1) {
 #ifdef QUENCH_HAS_FLOAT8_MMA
-#define QUENCH_FLOAT8_MMA(left, right)                                                          \
-  asm volatile("mma.sync.aligned.m16n8k32.row.col.f32." left "." right                          \
-               ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                     \
-               : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])                         \
+#define QUENCH_FLOAT8_MMA(left, right)                                      \
+  asm volatile("mma.sync.aligned.m16n8k32.row.col.f32." left "." right      \
+               ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
+               : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])     \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
   if constexpr (std::is_same_v<Left, E5m2Codes>)
     QUENCH_FLOAT8_MMA("e5m2", "e4m3");
@@ -67,7 +67,8 @@ __device__ inline void mma_m16n8k32_float8(float (&sum)[4], const std::uint32_t 
 // 32 codes of K.
 template <class Left, class Right>
 struct Float8Mma {
-  static __device__ void multiply(MmaSums& sums, const std::uint32_t (&left)[4][4], const std::uint32_t (&right)[2][4]) {
+  static __device__ void multiply(MmaSums& sums, const std::uint32_t (&left)[4][4],
+                                  const std::uint32_t (&right)[2][4]) {
 #ifdef QUENCH_HAS_FLOAT8_MMA
 #pragma unroll
     for (int i = 0; i < 4; ++i)

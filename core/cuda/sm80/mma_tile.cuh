@@ -6,8 +6,8 @@
 // are K-major ("k inner": rows of 128 bytes) or MN-major ("k outer": 64 rows of 256 bytes); 16-byte chunks are
 // XOR-swizzled with the low three bits of the row, so ldmatrix has no bank conflicts.
 
-#include "core/cuda/sm80/mma.cuh"
 #include "core/cuda/common/vector.cuh"
+#include "core/cuda/sm80/mma.cuh"
 
 namespace quench::cuda {
 
@@ -62,7 +62,8 @@ struct MmaSums {
 
 // 16 MMAs of a warp over 16 of K, bf16.
 struct Bf16Mma {
-  static __device__ void multiply(MmaSums& sums, const std::uint32_t (&left)[4][4], const std::uint32_t (&right)[2][4]) {
+  static __device__ void multiply(MmaSums& sums, const std::uint32_t (&left)[4][4],
+                                  const std::uint32_t (&right)[2][4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i)
 #pragma unroll

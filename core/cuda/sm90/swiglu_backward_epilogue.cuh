@@ -2,8 +2,8 @@
 // dgrad epilogue with fused SwiGLU backward, overlapped with the next mainloop: stores d_gate and d_up instead of
 // d_out. A warp loads gate and up of its slice by TMA and overwrites them.
 
-#include "core/cuda/sm80/mma.cuh"
 #include "core/cuda/common/swiglu_math.cuh"
+#include "core/cuda/sm80/mma.cuh"
 #include "core/cuda/sm90/overlapped_epilogue.cuh"
 
 namespace quench::cuda {
