@@ -137,12 +137,17 @@ __device__ void multiply_scaled(MmaSums& total, unsigned char* memory, const Mma
   scales.finish(total, at);
 }
 
-template <class C>
+// kRoundsTwice: the GEMM is rounded to C before the addition, as by cuBLASLt.
+template <bool kRoundsTwice, class C>
 __device__ void store_tile(const MmaSums& sums, C* c, const TileAt& at, std::int64_t ldc, float beta) {
   for_sums(sums, [&](int i, int j, float first, float second) {
     if (at.row + i >= at.end_row || at.column + j >= at.end_column) return;
     C* to = c + (at.row + i) * ldc + at.column + j;
     if (beta != 0.0f) {
+      if constexpr (kRoundsTwice) {
+        first = to_float(from_float<C>(first));
+        second = to_float(from_float<C>(second));
+      }
       first += beta * to_float(to[0]);
       second += beta * to_float(to[1]);
     }
@@ -168,7 +173,7 @@ __global__ __launch_bounds__(kMmaThreads) void float8_rows_kernel(Float8Problem<
     multiply_scaled<Left, Right>(total, memory, pairs(p.a + at.row * p.k, p.k, at.end_row - at.row, p.k),
                                  pairs(p.b + (at.group * p.n + at.column) * p.k, p.k, at.end_column - at.column, p.k),
                                  scales, at);
-  store_tile(total, p.c, at, p.ldc, p.beta);
+  store_tile<true>(total, p.c, at, p.ldc, p.beta);
 }
 
 // C[e] = A_e^T * B_e + beta * C[e] of columnwise operands: [rows,K], [n,K].
@@ -187,7 +192,7 @@ __global__ __launch_bounds__(kMmaThreads) void float8_wgrad_kernel(Float8Problem
   multiply_scaled<E4m3Codes, E4m3Codes>(
       total, memory, pairs(p.a + at.row * p.k + begin, p.k, at.end_row - at.row, depth),
       pairs(p.b + at.column * p.k + begin, p.k, at.end_column - at.column, depth), scales, at);
-  store_tile(total, p.c + group * p.rows * p.ldc, at, p.ldc, p.beta);
+  store_tile<false>(total, p.c + group * p.rows * p.ldc, at, p.ldc, p.beta);
 }
 
 unsigned tiles(std::int64_t n) {
