@@ -8,18 +8,16 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 ./scripts/setup.sh build
-options=(-DQUENCH_TESTS=OFF -DQUENCH_BENCH=OFF -DQUENCH_CUDA=ON)
+options=(-DQUENCH_TESTS=OFF -DQUENCH_BENCH=OFF -DQUENCH_CUDA=ON -DQUENCH_CUDA_FAT=OFF)
 if [ "${1:-}" = --cpu ]; then
   options+=(-DQUENCH_CUDA=OFF)
   shift
 fi
 [ -e build/CMakeCache.txt ] || options+=(-DQUENCH_UNITY=ON) # from nothing; a folder that exists keeps its way
-# "90a-real;89-real" of the GPUs that the driver lists. 9.0 has kernels of sm_90a.
-if architectures=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null) &&
-  [[ $architectures =~ ^[0-9]+\.[0-9]+ ]] && [[ " $* " != *QUENCH_CUDA_FAT* ]]; then
-  architectures=$(sort -u <<<"$architectures" | sed 's/\.//; s/^90$/90a/; s/$/-real/' | paste -sd ';')
-  options+=("-DCMAKE_CUDA_ARCHITECTURES=$architectures")
-fi
+# "89-real;90a-real": the GPUs that the driver lists, from compute capability 8.0 on. 9.0 has kernels of sm_90a.
+architectures=$({ nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null || true; } |
+  grep -E '^([89]|1[0-9])\.[0-9]$' | sort -u | sed 's/\.//; s/^90$/90a/; s/$/-real/' | paste -sd ';' || true)
+[ -z "$architectures" ] || options+=("-DCMAKE_CUDA_ARCHITECTURES=$architectures")
 cmake --preset release "${options[@]}" "$@" >/dev/null
 cmake --build build --target quench
 echo "built build/quench"

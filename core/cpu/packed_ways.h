@@ -1,5 +1,5 @@
 #pragma once
-// Dot products of packed blocks with x. A block is one byte vector of a weight row. A 32-bit lane holds kPerLane
+// Dot product of a packed block and x. A block is one byte vector of a weight row. A 32-bit lane holds kPerLane
 // adjacent elements and accumulates into one lane: one scale per lane if groups are multiples of kPerLane. Values are
 // shifted within their lane only; x is arranged accordingly (element()).
 //

@@ -229,7 +229,7 @@ TEST(MxExperts, SwigluRoundsForTheProductBehindIt) {
                 autograd::expert_swiglu(gate_up, weights, rows, false,
                                         asks ? plan.kernel->input_quant_request() : autograd::QuantOutputRequest{});
             EXPECT_EQ(inner.substitution() != nullptr, asks && trains_gate_up)
-                << "what nobody makes again stays as it is";
+                << "a value without recompute is not substituted";
             y = plan.kernel->apply_and_sum(inner, down, rows);
           }
           const Tensor made = y.value();
