@@ -64,13 +64,13 @@ std::string_view words(SavedInput::Form form) {
     case SavedInput::Form::input: return "the input";
     case SavedInput::Form::saved_by_producer: return "scales; its producer keeps the input";
     case SavedInput::Form::recomputed: return "scales; the input is recomputed";
-    case SavedInput::Form::codes: return "float8 codes";
+    case SavedInput::Form::codes: return "8-bit codes";
     case SavedInput::Form::layer_recomputed: return "the layer is recomputed";
   }
   return "";
 }
 
-// "  keeps 4.0 MiB (float8 codes), 8.0 MiB in high precision"
+// "  keeps 4.0 MiB (8-bit codes), 8.0 MiB in high precision"
 std::string kept_text(const LayerConversion& layer) {
   if (!layer.kept) return {};
   return fmt::format("  keeps {} ({}), {} in high precision", bytes_text(layer.kept->bytes), words(layer.kept->form),

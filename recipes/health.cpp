@@ -16,6 +16,7 @@ std::string_view to_string(LayerOperand operand) noexcept {
 }
 
 double dense_sqnr(ElementFormat format, bool stochastic) {
+  if (format == ElementFormat::int8) return 10 * std::log10((stochastic ? 6 : 12) * std::pow(Int8Code::kMax / 8, 2));
   int mantissa_bits = 0;
   dispatch_element<E4m3, E5m2>(format, "dense_sqnr", [&]<class Element>() { mantissa_bits = Element::kMantissaBits; });
   return 10 * std::log10((stochastic ? 9 : 18) / std::numbers::ln2 * std::pow(4.0, mantissa_bits));

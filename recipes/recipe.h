@@ -34,17 +34,21 @@ enum class RequiredLayers {
 
 struct RecipeOptions;
 
-// Scales of float8 GEMMs, which decide where tensor cores run them (recipes/float8/hardware.h).
-enum class Float8GemmKind : std::uint8_t { tensorwise, rowwise, blockwise };
+// Scales of float8 GEMMs, which decide where tensor cores run them (recipes/float8/hardware.h); int8 instead of float8.
+enum class Float8GemmKind : std::uint8_t { tensorwise, rowwise, blockwise, int8 };
 
 struct RecipeCapabilities {
-  // Before RecipeOptions::high_precision.
+  // GEMMs of 8-bit codes, before RecipeOptions::high_precision.
   std::span<const LinearGemm> float8 = {};
   Float8GemmKind float8_kind = Float8GemmKind::rowwise;
   // Keys of config section recipe, in addition to the common ones (name, filter.*, high_precision_tail, start_step,
   // stop_step).
   std::span<const std::string_view> keys = {};
   RequiredLayers required = RequiredLayers::some;  // convert.h: require_layers()
+  // "float8" or "int8", of `float8`.
+  [[nodiscard]] constexpr std::string_view codes() const {
+    return float8_kind == Float8GemmKind::int8 ? "int8" : "float8";
+  }
   // Export scheme (export/schemes/scheme.h) that training simulates; null: none.
   std::string (*scheme)(const RecipeOptions& options) = nullptr;
   std::string (*embedding_scheme)(const RecipeOptions& options) = nullptr;
@@ -127,6 +131,7 @@ extern const Recipe kFloat8Tensorwise;
 extern const Recipe kFloat8Rowwise;
 extern const Recipe kFloat8RowwiseWithGwHp;
 extern const Recipe kFloat8Blockwise;
+extern const Recipe kInt8Rowwise;
 extern const Recipe kQatInt8DynInt4;
 extern const Recipe kQatInt4WeightOnly;
 extern const Recipe kQatInt8;

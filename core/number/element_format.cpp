@@ -16,6 +16,7 @@ constexpr std::array<ElementRow, kElementFormatCount> kElements{{
     {"e2m3", DType::u8},
     {"e3m2", DType::u8},
     {"e2m1", DType::f4_e2m1},
+    {"int8", DType::i8},
 }};
 
 }  // namespace
@@ -32,6 +33,10 @@ std::optional<ElementFormat> element_format_from_string(std::string_view name) n
 
 DType payload_dtype(ElementFormat format) noexcept {
   return kElements[static_cast<std::size_t>(format)].payload;
+}
+
+bool is_8_bit(ElementFormat format) noexcept {
+  return format == ElementFormat::e4m3 || format == ElementFormat::e5m2 || format == ElementFormat::int8;
 }
 
 }  // namespace quench

@@ -9,6 +9,7 @@
 #include "core/number/float4.h"
 #include "core/number/float6.h"
 #include "core/number/float8.h"
+#include "core/number/int8_code.h"
 #include "core/system/check.h"
 
 namespace quench {
@@ -19,12 +20,15 @@ enum class ElementFormat : std::uint8_t {
   e2m3,  // one per byte
   e3m2,  // one per byte
   e2m1,  // two per byte
+  int8,
 };
-inline constexpr int kElementFormatCount = 5;
+inline constexpr int kElementFormatCount = 6;
 
 [[nodiscard]] std::string_view to_string(ElementFormat format) noexcept;
 [[nodiscard]] std::optional<ElementFormat> element_format_from_string(std::string_view name) noexcept;
 [[nodiscard]] DType payload_dtype(ElementFormat format) noexcept;
+// e4m3, e5m2 or int8: formats with one scale per tensor, row or column (quantize.h), int8 by row or column.
+[[nodiscard]] bool is_8_bit(ElementFormat format) noexcept;
 
 template <class Element>
 struct ElementFormatOf;
@@ -47,6 +51,10 @@ struct ElementFormatOf<E3m2> {
 template <>
 struct ElementFormatOf<E2m1> {
   static constexpr ElementFormat value = ElementFormat::e2m1;
+};
+template <>
+struct ElementFormatOf<Int8Code> {
+  static constexpr ElementFormat value = ElementFormat::int8;
 };
 
 // Calls body.template operator()<Element>(); throws unsupported naming op and format outside Elements.

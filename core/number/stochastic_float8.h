@@ -4,6 +4,7 @@
 // Draws by row and column, independent of slicing, orientation, order and padding: columns 8c to 8c + 7 of row r take
 // the halves of block (r << 32) + c.
 
+#include "core/number/code_scale.h"
 #include "core/number/float8.h"
 #include "core/number/stochastic_rounding.h"
 
@@ -28,6 +29,14 @@ template <class Element>
       ((binade - kLeastBinade) << Element::kMantissaBits) + ((significand + draw) >> kDropped);
   const std::uint32_t code = rounded > Element::kMaxCode ? Element::kMaxCode : rounded;
   return static_cast<std::uint8_t>(Grid::sign_of(word) | (magnitude > kF32Infinity ? Element::kNanCode : code));
+}
+
+template <class Element>
+[[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint8_t stochastic_round(float value, std::uint32_t random) noexcept {
+  if constexpr (kIsInt8<Element>)
+    return Int8Code::encode_stochastic(value, random);
+  else
+    return stochastic_round_float8<Element>(value, random);
 }
 
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr PhiloxBlock matrix_rounding_block(const RandomKey& key, std::uint64_t row,

@@ -13,15 +13,16 @@ namespace {
 
 void check_operand(std::string_view name, const QuantTensor& x, std::int64_t rows) {
   const QuantFormat& format = x.format();
-  const bool fits = x.defined() && x.shape().rank() == 2 && x.shape()[0] == rows &&
-                    (format.element == ElementFormat::e4m3 || format.element == ElementFormat::e5m2) &&
+  const bool is_int8 = format.element == ElementFormat::int8;
+  const bool fits = x.defined() && x.shape().rank() == 2 && x.shape()[0] == rows && is_8_bit(format.element) &&
                     format.orientation == Orientation::natural && format.scale_dtype == DType::f32 &&
-                    format.scale_direction == ScaleDirection::encode &&
-                    (format.granularity == Granularity::tensor || format.granularity == Granularity::row);
-  QUENCH_CHECK(fits,
-               "scaled gemm: {} is {}; expected {} rows of e4m3 or e5m2 with encode scales by tensor or row, not "
-               "transposed",
-               name, x.describe(), rows);
+                    format.scale_direction == (is_int8 ? ScaleDirection::decode : ScaleDirection::encode) &&
+                    (format.granularity == Granularity::row || (format.granularity == Granularity::tensor && !is_int8));
+  QUENCH_CHECK(
+      fits,
+      "scaled gemm: {} is {}; expected {} rows of e4m3 or e5m2 with encode scales by tensor or row, or of int8 "
+      "with decode scales by row, not transposed",
+      name, x.describe(), rows);
 }
 
 // False if c is empty.
@@ -37,6 +38,8 @@ bool check(const ScaledGemmArgs& args) {
   QUENCH_CHECK(a.format().element != ElementFormat::e5m2 || b.format().element != ElementFormat::e5m2,
                "scaled gemm: a {} and b {} are both e5m2, which no tensor core multiplies; e4m3 for one of them",
                a.describe(), b.describe());
+  QUENCH_CHECK((a.format().element == ElementFormat::int8) == (b.format().element == ElementFormat::int8),
+               "scaled gemm: a {} and b {}; int8 is multiplied by int8 alone", a.describe(), b.describe());
   check_same_device("scaled gemm", {&c, &a.payload(), &b.payload()});
   return c.numel() > 0;
 }
@@ -47,8 +50,10 @@ std::string op_label(const ScaledGemmArgs& args) {
   const auto operand = [](const QuantTensor& x) {
     return fmt::format("{} {}", to_string(x.format().element), to_string(x.format().granularity));
   };
-  return fmt::format("float8 gemm {}x{}x{} {} x {} -> {}{}", args.c.size(0), args.c.size(1), args.a.shape()[1],
-                     operand(args.a), operand(args.b), to_string(args.c.dtype()), args.beta != 0.0f ? " +=" : "");
+  return fmt::format("{} gemm {}x{}x{} {} x {} -> {}{}",
+                     args.a.format().element == ElementFormat::int8 ? "int8" : "float8", args.c.size(0), args.c.size(1),
+                     args.a.shape()[1], operand(args.a), operand(args.b), to_string(args.c.dtype()),
+                     args.beta != 0.0f ? " +=" : "");
 }
 
 void gemm(const ScaledGemmArgs& args) {
@@ -73,7 +78,5 @@ void gemm_emulated(const ScaledGemmArgs& args) {
   cast({sum, rounded});
   if (!args.c.is_contiguous()) copy_rows({rounded, args.c});
 }
-
-[[maybe_unused]] static const bool registered = scaled_gemm_slot.fill(DeviceType::cpu, &gemm_emulated);
 
 }  // namespace quench

@@ -59,7 +59,8 @@ Tensor ColumnAmax::scale(std::size_t parameter, const autograd::WeightFormat& fo
   Entry& entry = entries_[parameter];
   if (!entry.scale.defined() || entry.form != form) {
     const MemoryScope scope(MemoryCategory::parameters);
-    entry.scale = float8_scale(place(parameter), form.element, form.power_of_two_scale);
+    entry.scale = float8_scale(place(parameter), form.element, form.power_of_two_scale,
+                               layout_.parameters[parameter].parameter->padded.dtype());
     entry.form = form;
   }
   return entry.scale;

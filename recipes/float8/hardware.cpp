@@ -16,6 +16,7 @@ std::string dotted(int capability) {
 
 GemmPath float8_path(Device device, Float8GemmKind kind) {
   if (device.is_cpu()) return GemmPath::emulated;
+  if (kind == Float8GemmKind::int8) return GemmPath::native;  // since SM80
   if (device.is_meta() || !has_backend(device.type) || backend(device.type).device_count() == 0)
     return GemmPath::native;
   const ComputeCapability capability = backend(device.type).compute_capability(device);
@@ -31,16 +32,19 @@ bool has_float8_gemms(Device device) {
 std::string describe_float8_path(const Recipe& recipe, bool emulate, Device device) {
   if (recipe.capabilities.float8.empty()) return {};
   const GemmPath path = emulate ? GemmPath::emulated : float8_path(device, recipe.capabilities.float8_kind);
+  const std::string_view codes = recipe.capabilities.codes();
   switch (path) {
-    case GemmPath::native: return "native (float8 tensor cores)";
+    case GemmPath::native: return fmt::format("{} GEMMs: native ({} tensor cores)", codes, codes);
     case GemmPath::fallback:
       return fmt::format(
-          "fallback: compute capability {} has no float8 tensor cores, the quantized values are multiplied in bf16 "
+          "float8 GEMMs: fallback: compute capability {} has no float8 tensor cores, the quantized values are "
+          "multiplied in bf16 "
           "with f32 accumulators; correct, but slower than recipe bf16",
           dotted(backend(device.type).compute_capability(device).device));
     case GemmPath::emulated: break;
   }
-  return fmt::format("emulated: the quantized values are multiplied in f32{}", emulate ? " (recipe.emulate)" : "");
+  return fmt::format("{} GEMMs: emulated: the quantized values are multiplied in f32{}", codes,
+                     emulate ? " (recipe.emulate)" : "");
 }
 
 }  // namespace quench::recipes

@@ -1,5 +1,5 @@
 #pragma once
-// Execution of float8 GEMMs by device.
+// Execution of float8 and int8 GEMMs by device.
 
 #include <string>
 
@@ -9,7 +9,7 @@
 namespace quench::recipes {
 
 enum class GemmPath : std::uint8_t {
-  native,    // float8 tensor cores
+  native,    // tensor cores of the format
   fallback,  // the same quantized values on bf16 tensor cores, f32 accumulators
   emulated,  // f32 GEMMs of dequantized values
 };
@@ -20,7 +20,7 @@ enum class GemmPath : std::uint8_t {
 // Tensorwise scales, natively.
 [[nodiscard]] bool has_float8_gemms(Device device);
 
-// Line of the start report; empty for a recipe without float8 GEMMs.
+// Line of the start report; empty for a recipe without GEMMs of 8-bit codes.
 [[nodiscard]] std::string describe_float8_path(const Recipe& recipe, bool emulate, Device device);
 
 }  // namespace quench::recipes

@@ -27,7 +27,7 @@ Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const QuantO
   const auto tensor_scale = [&](ElementFormat element) {
     if (scale.defined() && scale_element == element) return scale;
     scale = float8_scale(fused_outputs.amax.defined() ? fused_outputs.amax : amax(x, Granularity::tensor), element,
-                         power_of_two);
+                         power_of_two, x.dtype());
     scale_element = element;
     return scale;
   };
@@ -61,7 +61,7 @@ Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const QuantO
     columnwise_scale_ = tensor_scale(rows->element);
   } else {
     if (!column_amax.defined()) column_amax = amax(x, Granularity::column);
-    columnwise_scale_ = float8_scale(column_amax, rows->element, power_of_two);
+    columnwise_scale_ = float8_scale(column_amax, rows->element, power_of_two, x.dtype());
   }
   if (transpose_now) columnwise_ = make_columnwise(x);
 }

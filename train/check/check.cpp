@@ -169,7 +169,7 @@ void check_gradient_rounding(Checker& checker) {
   if (recipe.name != kAutoRecipe && !recipes::find_recipe(recipe.name).capabilities.quantizes_gradients()) return;
   if (!quantizes(recipes::LinearGemm::dgrad, "dgrad") && !quantizes(recipes::LinearGemm::wgrad, "wgrad"))
     checker.report("recipe.gradient_rounding",
-                   "stochastic, but recipe.high_precision_gemms leaves no GEMM with float8 gradients");
+                   "stochastic, but recipe.high_precision_gemms leaves no GEMM with quantized gradients");
 }
 
 void check_parallel(Checker& checker) {

@@ -234,10 +234,11 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
 }
 
 std::string to_string(const RunEstimate& e) {
-  std::string text = fmt::format(
-      "parameters       {}\ntokens a step    {}\nFLOPs a step     {:.3g}: {}\n\nmemory, MiB\n",
-      format_count(e.parameters), format_count(e.tokens_per_step),
-      e.flops_per_token.total() * static_cast<double>(e.tokens_per_step), shares(e.flops_per_token, e.dtype));
+  std::string text =
+      fmt::format("parameters       {}\ntokens a step    {}\nFLOPs a step     {:.3g}: {}\n\nmemory, MiB\n",
+                  format_count(e.parameters), format_count(e.tokens_per_step),
+                  e.flops_per_token.total() * static_cast<double>(e.tokens_per_step),
+                  shares(e.flops_per_token, e.dtype, recipes::find_recipe(e.recipe).capabilities.codes()));
   if (e.ranks > 1)
     text.insert(0, fmt::format("processes        {}: shard {} x replicate {}; memory is that of one\n"
                                "sent in a step   {} MiB of weights, {} MiB of gradients, by each process\n",

@@ -35,10 +35,10 @@ std::optional<double> sol_seconds(const TrainingFlops& flops, std::string_view d
   return flops.high_precision / *bf16 + (flops.float8 > 0 ? flops.float8 / *float8 : 0);
 }
 
-std::string shares(const TrainingFlops& flops, DType high_precision) {
+std::string shares(const TrainingFlops& flops, DType high_precision, std::string_view codes) {
   if (flops.float8 == 0) return fmt::format("100% {}", to_string(high_precision));
   const double share = flops.float8 / flops.total() * 100;
-  return fmt::format("{:.1f}% float8, {:.1f}% {}", share, 100 - share, to_string(high_precision));
+  return fmt::format("{:.1f}% {}, {:.1f}% {}", share, codes, 100 - share, to_string(high_precision));
 }
 
 }  // namespace quench

@@ -28,7 +28,7 @@ struct TrainingFlops {
 // Seconds at the peak of each dtype (train/metrics/peak_flops.h); nullopt without a known peak for a dtype in use.
 [[nodiscard]] std::optional<double> sol_seconds(const TrainingFlops& flops, std::string_view device_name);
 
-// "60.0% float8, 40.0% bf16", or "100% bf16".
-[[nodiscard]] std::string shares(const TrainingFlops& flops, DType high_precision);
+// "60.0% float8, 40.0% bf16", or "100% bf16". codes: "float8" or "int8".
+[[nodiscard]] std::string shares(const TrainingFlops& flops, DType high_precision, std::string_view codes = "float8");
 
 }  // namespace quench

@@ -59,7 +59,9 @@ RecipeChoice found_choice(const RunConfig& config, Device device) {
   if (std::optional<RecipeChoice> stored = stored_choice(config)) return *stored;
   if (config.recipe.emulate) return {"bf16", {}, "recipe.emulate makes every other recipe slower"};
   if (!recipes::has_float8_gemms(device))
-    return {"bf16", {}, fmt::format("{} has no float8 tensor cores", device.to_string())};
+    return {"bf16",
+            {},
+            fmt::format("{} has no float8 tensor cores (recipe.name int8_rowwise is not tried)", device.to_string())};
   return probed_choice(config, device);
 }
 

@@ -291,7 +291,8 @@ class Probe {
 std::vector<std::string> probed_recipes() {
   std::vector<std::string> names;
   for (const recipes::Recipe& recipe : recipes::recipe_table())
-    if (!recipe.capabilities.float8.empty()) names.emplace_back(recipe.name);
+    if (!recipe.capabilities.float8.empty() && recipe.capabilities.float8_kind != recipes::Float8GemmKind::int8)
+      names.emplace_back(recipe.name);
   return names;
 }
 

@@ -28,7 +28,8 @@ const std::vector<std::string>& legend() {
 
 // Unknown formats: e4m3.
 double dense_ratio(const HealthSeries& series) {
-  return recipes::dense_sqnr(series.format == "e5m2" ? ElementFormat::e5m2 : ElementFormat::e4m3, series.stochastic);
+  const std::optional<ElementFormat> format = element_format_from_string(series.format);
+  return recipes::dense_sqnr(format && is_8_bit(*format) ? *format : ElementFormat::e4m3, series.stochastic);
 }
 
 // One cell, or equal neighbours.

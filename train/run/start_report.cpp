@@ -91,7 +91,7 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
   if (const std::string path =
           recipes::describe_float8_path(recipes::find_recipe(chosen), config.recipe.emulate, options.device);
       !path.empty())
-    text += "float8 GEMMs: " + path + "\n";
+    text += path + "\n";
   text +=
       fmt::format("batch: {} sequences of {} tokens in {} micro-batch{} of {} = {} tokens a step, {} steps, seed {}\n",
                   batch, config.data.seq_len, batch / micro, batch == micro ? "" : "es", micro,
@@ -107,7 +107,7 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
   }
   const TrainingFlops flops = training_flops(m, model.conversion, config.data.seq_len, trained_adapters(model));
   text += fmt::format("FLOPs a step: {:.3g}, {}\n", flops.total() * static_cast<double>(batch * config.data.seq_len),
-                      shares(flops, options.dtype));
+                      shares(flops, options.dtype, recipes::find_recipe(chosen).capabilities.codes()));
   for (const std::string& line : data.plan) text += "data: " + line + "\n";
   text += "token ids: " + run_model.report + "\n";
   if (config.export_model) text += "export: " + export_line(config) + "\n";

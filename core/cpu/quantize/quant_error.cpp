@@ -21,12 +21,11 @@ QuantError error_of(const T* x, const std::uint8_t* codes, const float* scales, 
     const float* scale = scales + row * row_step + (i - row * columns) * column_step;
     for (; i < row_end; ++i, scale += column_step) {
       const auto value = static_cast<float>(x[i]);
-      const float lost = value - Element::decode(codes[i]) / *scale;
+      const float lost = value - decode_scaled<Element>(codes[i], *scale);
       sum.signal += static_cast<double>(value) * value;
       sum.noise += static_cast<double>(lost) * lost;
-      sum.saturated += is_clipped<Element>(value * *scale) ? 1 : 0;
-      const bool zero_code = (codes[i] & Element::Grid::kMagnitudeMask) == 0;
-      sum.underflows += zero_code && value != 0.0f && std::isfinite(value) ? 1 : 0;
+      sum.saturated += is_clipped<Element>(value * encode_factor<Element>(*scale)) ? 1 : 0;
+      sum.underflows += is_zero<Element>(codes[i]) && value != 0.0f && std::isfinite(value) ? 1 : 0;
       most = std::max(most, magnitude(x[i]));
     }
   }
@@ -42,13 +41,14 @@ void quant_error_cpu(const QuantErrorArgs& args) {
   const auto* codes = static_cast<const std::uint8_t*>(args.q.payload().raw_data());
   const float* scales = args.q.scales().data<float>();
   std::vector<QuantError> parts(static_cast<std::size_t>(chunks));
-  dispatch_quantize<E4m3, E5m2>("quant_error", args.x.dtype(), args.q.format().element, [&]<class T, class Element>() {
-    const T* x = args.x.data<T>();
+  dispatch_quantize<E4m3, E5m2, Int8Code>(
+      "quant_error", args.x.dtype(), args.q.format().element, [&]<class T, class Element>() {
+        const T* x = args.x.data<T>();
 #pragma omp parallel for schedule(static) if (count >= kParallelElements)
-    for (std::int64_t chunk = 0; chunk < chunks; ++chunk)
-      parts[static_cast<std::size_t>(chunk)] = error_of<Element>(x, codes, scales, columns, row_step, column_step,
-                                                                 chunk * kChunk, std::min(count, (chunk + 1) * kChunk));
-  });
+        for (std::int64_t chunk = 0; chunk < chunks; ++chunk)
+          parts[static_cast<std::size_t>(chunk)] = error_of<Element>(
+              x, codes, scales, columns, row_step, column_step, chunk * kChunk, std::min(count, (chunk + 1) * kChunk));
+      });
   QuantError total;
   for (const QuantError& part : parts) {
     total.signal += part.signal;

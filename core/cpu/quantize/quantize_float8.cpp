@@ -1,14 +1,11 @@
-// float8 casts with one f32 scale per tensor, row or column.
+// float8 and int8 casts with one f32 scale per tensor, row or column.
 
 #include "core/cpu/quantize/quantize_common.h"
+#include "core/number/code_scale.h"
 #include "core/number/stochastic_float8.h"
 
 namespace quench {
 namespace {
-
-float max_of(ElementFormat element) {
-  return element == ElementFormat::e4m3 ? E4m3::kMax : E5m2::kMax;
-}
 
 std::uint8_t* codes(const QuantTensor& out) {
   return static_cast<std::uint8_t*>(out.payload().raw_data());
@@ -17,14 +14,16 @@ std::uint8_t* codes(const QuantTensor& out) {
 void float8_scale_cpu(const Float8ScaleArgs& args) {
   const float* amax = args.amax.data<float>();
   float* scale = args.scale.data<float>();
-  const float max = max_of(args.element);
-  for (std::int64_t i = 0, count = args.amax.numel(); i < count; ++i)
-    scale[i] = float8_scale(amax[i], max, args.power_of_two);
+  dispatch_quantize<E4m3, E5m2, Int8Code>("float8_scale", args.source, args.element, [&]<class T, class Element>() {
+    for (std::int64_t i = 0, count = args.amax.numel(); i < count; ++i)
+      scale[i] = code_scale<Element, T>(amax[i], args.power_of_two);
+  });
 }
 
 template <class Element, class T>
 inline void cast_run(const T* x, std::uint8_t* out, std::int64_t count, float scale) {
-  for (std::int64_t i = 0; i < count; ++i) out[i] = Element::encode(static_cast<float>(x[i]) * scale);
+  const float factor = encode_factor<Element>(scale);
+  for (std::int64_t i = 0; i < count; ++i) out[i] = Element::encode(static_cast<float>(x[i]) * factor);
 }
 
 template <class Element, class T>
@@ -35,7 +34,8 @@ void cast_by_column(const T* x, std::uint8_t* out, const float* scale, const Mat
     const T* from = x + r * columns;
     const float* by = scale + r / shape.rows * columns;
     std::uint8_t* to = out + r * columns;
-    for (std::int64_t c = 0; c < columns; ++c) to[c] = Element::encode(static_cast<float>(from[c]) * by[c]);
+    for (std::int64_t c = 0; c < columns; ++c)
+      to[c] = Element::encode(static_cast<float>(from[c]) * encode_factor<Element>(by[c]));
   }
 }
 
@@ -63,7 +63,7 @@ void cast_transposed(const T* x, std::uint8_t* out, const float* scale, const Ma
     for (std::int64_t s = 0; s < strips; ++s) {
       const std::int64_t first = s * kStrip, last = std::min(shape.rows, first + kStrip);
       for (std::int64_t c = 0; c < shape.columns; ++c) {
-        const float by = kByColumn ? scale[b * shape.columns + c] : *scale;
+        const float by = encode_factor<Element>(kByColumn ? scale[b * shape.columns + c] : *scale);
         std::uint8_t* to = out + (b * shape.columns + c) * shape.rows;
         const T* from = x + b * shape.rows * shape.columns + c;
         for (std::int64_t r = first; r < last; ++r)
@@ -81,8 +81,8 @@ inline void round_row(const T* x, std::int64_t columns, const float* scale, std:
   for (std::int64_t first = 0; first < columns; first += kRun) {
     const PhiloxBlock block = matrix_rounding_block(key, row, static_cast<std::uint64_t>(first));
     for (std::int64_t c = first, end = std::min(columns, first + kRun); c < end; ++c)
-      store(c, stochastic_round_float8<Element>(static_cast<float>(x[c]) * scale[c * scale_step],
-                                                rounding_bits(block, static_cast<std::uint64_t>(c))));
+      store(c, stochastic_round<Element>(static_cast<float>(x[c]) * encode_factor<Element>(scale[c * scale_step]),
+                                         rounding_bits(block, static_cast<std::uint64_t>(c))));
   }
 }
 
@@ -115,40 +115,41 @@ void float8_cast_cpu(const Float8CastArgs& args) {
   const QuantTensor& any = args.out.defined() ? args.out : args.transposed;
   const float* scale = any.scales().data<float>();
   const Granularity granularity = any.format().granularity;
-  dispatch_quantize<E4m3, E5m2>("float8_cast", args.x.dtype(), any.format().element, [&]<class T, class Element>() {
-    if (args.rounding.key) return cast_stochastically<Element, T>(args, shape);
-    const T* x = args.x.data<T>();
-    if (args.out.defined()) {
-      std::uint8_t* out = codes(args.out);
-      if (granularity == Granularity::tensor)
-        cast_by_tensor<Element>(x, out, *scale, shape.numel());
-      else if (granularity == Granularity::row)
-        cast_by_row<Element>(x, out, scale, shape.batch * shape.rows, shape.columns);
-      else
-        cast_by_column<Element>(x, out, scale, shape);
-    }
-    if (args.transposed.defined()) {
-      std::uint8_t* out = codes(args.transposed);
-      if (granularity == Granularity::tensor)
-        cast_transposed<Element, false>(x, out, scale, shape);
-      else
-        cast_transposed<Element, true>(x, out, scale, shape);
-    }
-  });
+  dispatch_quantize<E4m3, E5m2, Int8Code>(
+      "float8_cast", args.x.dtype(), any.format().element, [&]<class T, class Element>() {
+        if (args.rounding.key) return cast_stochastically<Element, T>(args, shape);
+        const T* x = args.x.data<T>();
+        if (args.out.defined()) {
+          std::uint8_t* out = codes(args.out);
+          if (granularity == Granularity::tensor)
+            cast_by_tensor<Element>(x, out, *scale, shape.numel());
+          else if (granularity == Granularity::row)
+            cast_by_row<Element>(x, out, scale, shape.batch * shape.rows, shape.columns);
+          else
+            cast_by_column<Element>(x, out, scale, shape);
+        }
+        if (args.transposed.defined()) {
+          std::uint8_t* out = codes(args.transposed);
+          if (granularity == Granularity::tensor)
+            cast_transposed<Element, false>(x, out, scale, shape);
+          else
+            cast_transposed<Element, true>(x, out, scale, shape);
+        }
+      });
 }
 
 void float8_rows_cpu(const Float8RowsArgs& args) {
   const MatrixBatch shape(args.x.shape());
   const std::int64_t rows = shape.batch * shape.rows, columns = shape.columns;
   float* scale = args.out.scales().data<float>();
-  dispatch_quantize<E4m3, E5m2>(
+  dispatch_quantize<E4m3, E5m2, Int8Code>(
       "float8_rows", args.x.dtype(), args.out.format().element, [&]<class T, class Element>() {
         const T* x = args.x.data<T>();
         std::uint8_t* out = codes(args.out);
 #pragma omp parallel for schedule(static) if (rows * columns >= kParallelElements)
         for (std::int64_t r = 0; r < rows; ++r) {
           const T* row = x + r * columns;
-          scale[r] = float8_scale(magnitude_value(max_magnitude(row, columns)), Element::kMax, args.power_of_two);
+          scale[r] = code_scale<Element, T>(magnitude_value(max_magnitude(row, columns)), args.power_of_two);
           if (!args.rounding.key)
             cast_run<Element>(row, out + r * columns, columns, scale[r]);
           else

@@ -1,14 +1,15 @@
 // Dequantization of all formats.
 
 #include "core/cpu/quantize/quantize_common.h"
+#include "core/number/code_scale.h"
 
 namespace quench {
 namespace {
 
-// code / scale.
+// decode_scaled() of code_scale.h.
 template <class Element, class T>
-void divide_by_scales(const std::uint8_t* payload, const float* scales, T* out, const MatrixBatch& shape,
-                      Granularity granularity) {
+void apply_scales(const std::uint8_t* payload, const float* scales, T* out, const MatrixBatch& shape,
+                  Granularity granularity) {
   const std::int64_t rows = shape.batch * shape.rows, columns = shape.columns;
 #pragma omp parallel for schedule(static) if (rows * columns >= kParallelElements)
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -16,10 +17,10 @@ void divide_by_scales(const std::uint8_t* payload, const float* scales, T* out, 
     T* to = out + r * columns;
     if (granularity == Granularity::column) {
       const float* by = scales + r / shape.rows * columns;
-      for (std::int64_t c = 0; c < columns; ++c) to[c] = T(Element::decode(from[c]) / by[c]);
+      for (std::int64_t c = 0; c < columns; ++c) to[c] = T(decode_scaled<Element>(from[c], by[c]));
     } else {
       const float by = granularity == Granularity::row ? scales[r] : *scales;
-      for (std::int64_t c = 0; c < columns; ++c) to[c] = T(Element::decode(from[c]) / by);
+      for (std::int64_t c = 0; c < columns; ++c) to[c] = T(decode_scaled<Element>(from[c], by));
     }
   }
 }
@@ -110,10 +111,11 @@ void dequantize_cpu(const DequantizeArgs& args) {
   const QuantTensor& x = args.x;
   const QuantFormat& format = x.format();
   if (format.scale_dtype == DType::f32) {
-    dispatch_quantize<E4m3, E5m2>("dequantize", args.out.dtype(), format.element, [&]<class T, class Element>() {
-      divide_by_scales<Element>(static_cast<const std::uint8_t*>(x.payload().raw_data()), x.scales().data<float>(),
+    dispatch_quantize<E4m3, E5m2, Int8Code>(
+        "dequantize", args.out.dtype(), format.element, [&]<class T, class Element>() {
+          apply_scales<Element>(static_cast<const std::uint8_t*>(x.payload().raw_data()), x.scales().data<float>(),
                                 args.out.data<T>(), MatrixBatch(x.shape()), format.granularity);
-    });
+        });
   } else if (format.scale_dtype == DType::f8_e8m0) {
     // Exact in f32, down to 2^-149: one rounding to bf16 is correct.
     dispatch_quantize<E4m3, E5m2, E2m3, E3m2, E2m1>(

@@ -1,4 +1,4 @@
-// float8 GEMMs: cuBLASLt, else mma.sync.
+// float8 GEMMs: cuBLASLt, else mma.sync. int8 GEMMs: wgmma on SM90, else mma.sync.
 
 #include "core/ops/scaled_gemm.h"
 
@@ -7,6 +7,7 @@
 #include "core/cuda/gemm/gemm_empty.h"
 #include "core/cuda/gemm/scaled_gemm_scales.h"
 #include "core/cuda/sm80/kernels.h"
+#include "core/cuda/sm90/kernels.h"
 
 namespace quench::cuda {
 namespace {
@@ -39,6 +40,11 @@ void scaled_gemm_cuda(const ScaledGemmArgs& args) {
   const DeviceGuard guard(stream.device);
   if (args.a.shape()[1] == 0) return gemm_empty(args.c, args.beta);
   check_supported(args);
+  if (args.a.format().element == ElementFormat::int8) {
+    const OpLaunch launch("scaled_gemm", {&args.a.payload(), &args.b.payload(), &args.c});
+    if (!int8_gemm_sm90(launch, args)) scaled_gemm_sm80(launch, args);
+    return;
+  }
   const GemmProblem problem = GemmProblem::of(args);
   if (compute_capability(stream.device) >=
       (problem.scales == GemmScales::rows ? kRowwiseCapability : kTensorwiseCapability)) {

@@ -111,12 +111,11 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
 #pragma unroll
         for (int w = 1; w < kWarps; ++w) most = max(most, max_scratch[group][w]);
       }
-      const float scale = float8_scale(__uint_as_float(most), args.quant_outputs.is_e5m2 ? E5m2::kMax : E4m3::kMax,
-                                       args.quant_outputs.power_of_two);
-      if (lane == 0) args.quant_outputs.scales[row] = scale;
+      const RowScale scale = row_scale(args.quant_outputs, most);
+      if (lane == 0) args.quant_outputs.scales[row] = scale.stored;
 #pragma unroll
       for (int k = 0; k < kVectors; ++k)
-        if (lane + k * kGroup < vectors) encode_piece(args.quant_outputs, begin + k * kGroup, value[k], scale);
+        if (lane + k * kGroup < vectors) encode_piece(args.quant_outputs, begin + k * kGroup, value[k], scale.factor);
     }
     largest_of_all = max(largest_of_all, most);
   }

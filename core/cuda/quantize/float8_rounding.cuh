@@ -1,5 +1,5 @@
 #pragma once
-// Rounding policies of float8 casts: nearest by instruction, or stochastic (stochastic_float8.h), bit-identical to the
+// Rounding policies of 8-bit casts: nearest by instruction, or stochastic (stochastic_float8.h), bit-identical to the
 // CPU.
 
 #include "core/cuda/common/philox.cuh"
@@ -8,11 +8,11 @@
 
 namespace quench::cuda {
 
-// Eight elements of a row, column a multiple of eight. `scale`: scalar or Piece.
+// Eight elements of a row times `factor` (scalar or Piece), column a multiple of eight.
 struct NearestRounding {
   template <class Element, class Scale>
-  __device__ uint2 encode(const Piece& x, const Scale& scale, std::int64_t, std::int64_t) const {
-    return encode_piece<Element>(x, scale);
+  __device__ uint2 encode(const Piece& x, const Scale& factor, std::int64_t, std::int64_t) const {
+    return encode_piece<Element>(x, factor);
   }
 };
 
@@ -27,18 +27,18 @@ struct StochasticRounding {
         first_row(rounding.first_row) {}
 
   template <class Element>
-  __device__ uint2 encode(const Piece& x, float scale, std::int64_t row, std::int64_t column) const {
-    return encode<Element>(x, repeated(scale), row, column);
+  __device__ uint2 encode(const Piece& x, float factor, std::int64_t row, std::int64_t column) const {
+    return encode<Element>(x, repeated(factor), row, column);
   }
   template <class Element>
-  __device__ uint2 encode(const Piece& x, const Piece& scale, std::int64_t row, std::int64_t column) const {
+  __device__ uint2 encode(const Piece& x, const Piece& factor, std::int64_t row, std::int64_t column) const {
     std::uint32_t draws[4], codes[2] = {};
     block(draws, static_cast<std::uint32_t>(first_row + static_cast<std::uint64_t>(row)),
           static_cast<std::uint32_t>(column / kPiece));
 #pragma unroll
     for (int i = 0; i < kPiece; ++i) {
       const std::uint32_t draw = i % 2 == 0 ? draws[i / 2] & 0xFFFFu : draws[i / 2] >> 16;
-      codes[i / 4] |= std::uint32_t{stochastic_round_float8<Element>(x[i] * scale[i], draw)} << (i % 4 * 8);
+      codes[i / 4] |= std::uint32_t{stochastic_round<Element>(x[i] * factor[i], draw)} << (i % 4 * 8);
     }
     return make_uint2(codes[0], codes[1]);
   }

@@ -35,13 +35,12 @@ struct Loss {
 
   template <class Element>
   __device__ void add(float x, std::uint8_t code, float scale) {
-    const float lost = x - Element::decode(code) / scale;
+    const float lost = x - decode_scaled<Element>(code, scale);
     const auto wide = static_cast<double>(x), wide_lost = static_cast<double>(lost);
     signal = fma(wide, wide, signal);  // exact: 24-bit mantissas squared fit into 53 bits
     noise = fma(wide_lost, wide_lost, noise);
-    saturated += is_clipped<Element>(x * scale) ? 1 : 0;
-    const bool zero_code = (code & Element::Grid::kMagnitudeMask) == 0;
-    underflows += zero_code && x != 0.0f && magnitude(x) < kF32Infinity ? 1 : 0;
+    saturated += is_clipped<Element>(x * encode_factor<Element>(scale)) ? 1 : 0;
+    underflows += is_zero<Element>(code) && x != 0.0f && magnitude(x) < kF32Infinity ? 1 : 0;
     most = max(most, magnitude(x));
   }
 };
@@ -124,10 +123,12 @@ void quant_error_cuda(const QuantErrorArgs& args) {
   const Tensor parts = Tensor::empty({chunks, kFields}, DType::f64, launch.device());
   const std::uint8_t* codes = bytes_of(args.q.payload());
   const bool wide = aligned(args.x.raw_data()) && aligned(codes, sizeof(uint2));
-  dispatch_quantize<E4m3, E5m2>("quant_error", args.x.dtype(), args.q.format().element, [&]<class T, class Element>() {
-    launch(kernel_for<T, Element>(args.q.format().granularity), dim3(static_cast<unsigned>(chunks)), kThreads, 0,
-           args.x.data<T>(), codes, args.q.scales().data<float>(), numel, args.x.size(1), wide, parts.data<double>());
-  });
+  dispatch_quantize<E4m3, E5m2, Int8Code>(
+      "quant_error", args.x.dtype(), args.q.format().element, [&]<class T, class Element>() {
+        launch(kernel_for<T, Element>(args.q.format().granularity), dim3(static_cast<unsigned>(chunks)), kThreads, 0,
+               args.x.data<T>(), codes, args.q.scales().data<float>(), numel, args.x.size(1), wide,
+               parts.data<double>());
+      });
   launch(sum_parts_kernel, 1, kFinalThreads, 0, parts.data<double>(), chunks, args.out.data<double>());
 }
 

@@ -24,7 +24,8 @@ struct QuantOutputPointers {
   std::uint32_t* column_amax = nullptr;
   std::uint8_t* codes = nullptr;
   float* scales = nullptr;
-  bool is_e5m2 = false, power_of_two = false;
+  ElementFormat element = ElementFormat::e4m3;
+  bool power_of_two = false;
 
   QuantOutputPointers() = default;
   explicit QuantOutputPointers(const QuantOutputs& quant_outputs) {
@@ -33,7 +34,7 @@ struct QuantOutputPointers {
     if (!quant_outputs.rows.defined()) return;
     codes = bytes_of(quant_outputs.rows.payload());
     scales = quant_outputs.rows.scales().data<float>();
-    is_e5m2 = quant_outputs.rows.format().element == ElementFormat::e5m2;
+    element = quant_outputs.rows.format().element;
     power_of_two = quant_outputs.power_of_two;
   }
   // Eight quantized values per store; rows are whole 16-byte vectors.
@@ -119,12 +120,32 @@ __device__ inline void raise_amax(std::uint32_t* amax, std::uint32_t word, Block
   if (threadIdx.x == 0) atomicMax(amax, word);
 }
 
+// Scale of a bf16 row with amax `most` (f32 bits), and the factor of its codes.
+struct RowScale {
+  float stored, factor;
+};
+__device__ inline RowScale row_scale(const QuantOutputPointers& quant_outputs, std::uint32_t most) {
+  const float amax = __uint_as_float(most);
+  if (quant_outputs.element == ElementFormat::int8) {
+    const float stored = int8_scale<bfloat16>(amax);
+    return {stored, int8_encode_factor(stored)};
+  }
+  const float scale = float8_scale(amax, quant_outputs.element == ElementFormat::e5m2 ? E5m2::kMax : E4m3::kMax,
+                                   quant_outputs.power_of_two);
+  return {scale, scale};
+}
+
 __device__ inline void encode_piece(const QuantOutputPointers& quant_outputs, std::int64_t index,
-                                    Packed<bfloat16> piece, float scale) {
+                                    Packed<bfloat16> piece, float factor) {
   keep_packed(piece);
   const Piece values = unpack(piece);
-  reinterpret_cast<uint2*>(quant_outputs.codes)[index] =
-      quant_outputs.is_e5m2 ? encode_piece<E5m2>(values, scale) : encode_piece<E4m3>(values, scale);
+  uint2& codes = reinterpret_cast<uint2*>(quant_outputs.codes)[index];
+  if (quant_outputs.element == ElementFormat::e4m3)
+    codes = encode_piece<E4m3>(values, factor);
+  else if (quant_outputs.element == ElementFormat::int8)
+    codes = encode_piece<Int8Code>(values, factor);
+  else
+    codes = encode_piece<E5m2>(values, factor);
 }
 
 // Atomic maximum of column maxima in shared memory: `rows` rows of `pieces` vectors, `stride` apart. By the CTA, after
@@ -199,20 +220,20 @@ class RowQuantOutputs<QuantOutputParts::rows, kOwner> {
   [[nodiscard]] __device__ bool has_codes() const {
     return quant_outputs_.codes != nullptr;
   }
-  // Ends a row: returns its scale for encode(), stored if quantized values are requested. By the CTA, warps without a
-  // row included.
+  // Ends a row: returns the factor for encode(); the scale is stored if quantized values are requested. By the CTA,
+  // warps without a row included.
   __device__ float finish_row(std::int64_t row, bool exists) {
     std::uint32_t most = widened_max(row_);
     row_ = 0;
-    float scale = 0;
+    RowScale scale{};
     if (has_codes()) {
       most = kOwner == RowOwner::block ? block_max_(most) : __reduce_max_sync(0xFFFFFFFFu, most);
-      scale = float8_scale(__uint_as_float(most), quant_outputs_.is_e5m2 ? E5m2::kMax : E4m3::kMax,
-                           quant_outputs_.power_of_two);
-      if (exists && threadIdx.x % (kOwner == RowOwner::block ? 1024 : 32) == 0) quant_outputs_.scales[row] = scale;
+      scale = row_scale(quant_outputs_, most);
+      if (exists && threadIdx.x % (kOwner == RowOwner::block ? 1024 : 32) == 0)
+        quant_outputs_.scales[row] = scale.stored;
     }
     most_ = max(most_, most);
-    return scale;
+    return scale.factor;
   }
 
   __device__ void encode(std::int64_t index, const Packed<bfloat16>& piece, float scale) const {

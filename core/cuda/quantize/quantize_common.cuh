@@ -10,6 +10,7 @@
 
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
+#include "core/number/code_scale.h"
 #include "core/ops/quantize/quantize.h"
 
 namespace quench::cuda {
@@ -123,15 +124,24 @@ __device__ std::uint32_t largest(const PackedPiece<T>& magnitudes) {
   return sizeof(T) == 4 ? word : max(word << 16, word & 0xFFFF0000u);
 }
 
+// NaN becomes 0.
+__device__ inline std::uint8_t saturated_int8(float value) {
+  std::int32_t code;
+  asm("cvt.rni.sat.s8.f32 %0, %1;" : "=r"(code) : "f"(value));
+  return static_cast<std::uint8_t>(code);
+}
+
 template <class Element>
 inline constexpr bool kIsFloat8 = std::is_same_v<Element, E4m3> || std::is_same_v<Element, E5m2>;
 
-// First in the low byte. float8: hardware conversion, to nearest even, saturating.
+// First in the low byte. float8, int8: hardware conversion, to nearest even, saturating.
 template <class Element>
 __device__ std::uint32_t encode_pair(float a, float b) {
   if constexpr (kIsFloat8<Element>)
     return __nv_cvt_float2_to_fp8x2(make_float2(a, b), __NV_SATFINITE,
                                     std::is_same_v<Element, E4m3> ? __NV_E4M3 : __NV_E5M2);
+  else if constexpr (kIsInt8<Element>)
+    return std::uint32_t{saturated_int8(a)} | std::uint32_t{saturated_int8(b)} << 8;
   else
     return std::uint32_t{Element::encode(a)} | std::uint32_t{Element::encode(b)} << 8;
 }

@@ -1,4 +1,4 @@
-// float8 scales, and casts with given ones, tensorwise or rowwise.
+// float8 and int8 scales, and casts with given ones, tensorwise or rowwise.
 
 #include "core/cuda/quantize/float8_rounding.cuh"
 
@@ -7,20 +7,19 @@ namespace {
 
 constexpr int kThreads = 256;
 
-float max_of(ElementFormat element) {
-  return element == ElementFormat::e4m3 ? E4m3::kMax : E5m2::kMax;
-}
-
-__global__ void float8_scale_kernel(const float* amax, float* scale, std::int64_t count, float max, bool power_of_two) {
+template <class T, class Element>
+__global__ void float8_scale_kernel(const float* amax, float* scale, std::int64_t count, bool power_of_two) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < count) scale[i] = float8_scale(amax[i], max, power_of_two);
+  if (i < count) scale[i] = code_scale<Element, T>(amax[i], power_of_two);
 }
 
 void float8_scale_cuda(const Float8ScaleArgs& args) {
   const OpLaunch launch("float8_scale", {&args.amax, &args.scale});
   const std::int64_t count = args.amax.numel();
-  launch(float8_scale_kernel, dim3(static_cast<unsigned>((count + kThreads - 1) / kThreads)), kThreads, 0,
-         args.amax.data<float>(), args.scale.data<float>(), count, max_of(args.element), args.power_of_two);
+  dispatch_quantize<E4m3, E5m2, Int8Code>("float8_scale", args.source, args.element, [&]<class T, class Element>() {
+    launch(float8_scale_kernel<T, Element>, dim3(static_cast<unsigned>((count + kThreads - 1) / kThreads)), kThreads, 0,
+           args.amax.data<float>(), args.scale.data<float>(), count, args.power_of_two);
+  });
 }
 
 constexpr int kInFlight = 4;  // per thread
@@ -30,7 +29,7 @@ template <class T, class Element, class Rounding, bool kWide>
 __global__ __launch_bounds__(kThreads) void cast_rows_kernel(const T* x, std::uint8_t* out, const float* scales,
                                                              std::int64_t columns, unsigned chunks, Rounding rounding) {
   const unsigned row = blockIdx.x / chunks;
-  const float by = scales[row];
+  const float by = encode_factor<Element>(scales[row]);
   x += row * columns;
   out += row * columns;
   const std::int64_t groups = columns / kPiece;
@@ -61,7 +60,7 @@ void cast_float8_rows(const Float8CastArgs& args) {
   constexpr std::int64_t kPerBlock = kInFlight * kThreads * kPiece;
   const auto chunks = static_cast<unsigned>((columns + kPerBlock - 1) / kPerBlock);
   std::uint8_t* out = bytes_of(args.out.payload());
-  dispatch_quantize<E4m3, E5m2>("float8_cast", args.x.dtype(), format.element, [&]<class T, class Element>() {
+  dispatch_quantize<E4m3, E5m2, Int8Code>("float8_cast", args.x.dtype(), format.element, [&]<class T, class Element>() {
     const T* x = args.x.data<T>();
     const bool wide = aligned(x) && aligned(out, 8) && (rows == 1 || columns % kPiece == 0);
     with_rounding(args.rounding, [&]<class Rounding>(const Rounding& rounding) {

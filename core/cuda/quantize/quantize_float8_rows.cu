@@ -1,4 +1,4 @@
-// Fused rowwise float8 quantization, optionally with column amax.
+// Fused rowwise float8 or int8 quantization, optionally with column amax.
 
 #include "core/cuda/common/occupancy.cuh"
 #include "core/cuda/quantize/float8_rounding.cuh"
@@ -29,8 +29,9 @@ __device__ void cast_row(const RowPieces<T, kThreads, kKept>& row, std::int64_t 
   PackedPiece<T> most = {};
 #pragma unroll
   for (int k = 0; k < kKept; ++k) raise(most, row.pieces[k]);
-  const float by = float8_scale(__uint_as_float(block_max(largest(most), scratch, turn)), Element::kMax, power_of_two);
-  if (threadIdx.x == 0) *scale = by;
+  const float stored = code_scale<Element, T>(__uint_as_float(block_max(largest(most), scratch, turn)), power_of_two);
+  if (threadIdx.x == 0) *scale = stored;
+  const float by = encode_factor<Element>(stored);
 #pragma unroll
   for (int k = 0; k < kKept; ++k)
     if (const int c = row.column(k); c < columns)
@@ -39,9 +40,8 @@ __device__ void cast_row(const RowPieces<T, kThreads, kKept>& row, std::int64_t 
 
 // One CTA per row of at most kKept * kThreads whole vectors.
 template <class T, class Element, class Rounding, int kThreads, int kKept, int kBlocks>
-__global__ __launch_bounds__(kThreads, ctas_per_sm<kThreads>(kBlocks)) void float8_rows_kernel(const T* x, std::uint8_t* out, float* scales,
-                                                                        int columns, bool power_of_two,
-                                                                        Rounding rounding) {
+__global__ __launch_bounds__(kThreads, ctas_per_sm<kThreads>(kBlocks)) void float8_rows_kernel(
+    const T* x, std::uint8_t* out, float* scales, int columns, bool power_of_two, Rounding rounding) {
   __shared__ BlockMax<kThreads> scratch;
   const std::int64_t r = blockIdx.x;
   RowPieces<T, kThreads, kKept> row;
@@ -52,11 +52,9 @@ __global__ __launch_bounds__(kThreads, ctas_per_sm<kThreads>(kBlocks)) void floa
 // Persistent CTAs, every gridDim.x-th row; the next row loads during the cast. Column amax stays in registers, then
 // atomics only where `column_amax` rises. blockIdx.y: matrix of the batch.
 template <class T, class Element, class Rounding, int kThreads, int kKept, int kBlocks>
-__global__ __launch_bounds__(kThreads, ctas_per_sm<kThreads>(kBlocks)) void float8_rows_columns_kernel(const T* x, std::uint8_t* out,
-                                                                                float* scales,
-                                                                                std::uint32_t* column_amax,
-                                                                                std::int64_t rows, int columns,
-                                                                                bool power_of_two, Rounding rounding) {
+__global__ __launch_bounds__(kThreads, ctas_per_sm<kThreads>(kBlocks)) void float8_rows_columns_kernel(
+    const T* x, std::uint8_t* out, float* scales, std::uint32_t* column_amax, std::int64_t rows, int columns,
+    bool power_of_two, Rounding rounding) {
   __shared__ BlockMax<kThreads> scratch;
   const std::int64_t first_row = blockIdx.y * rows;
   x += first_row * columns;
@@ -112,10 +110,11 @@ __global__ __launch_bounds__(kAnyThreads) void float8_any_rows_kernel(const T* x
   PackedPiece<T> most = {};
 #pragma unroll 4
   for (std::int64_t c = first; c < columns; c += kStep) raise(most, load_packed_piece(x + c, wide, here(c)));
-  const float scale = float8_scale(__uint_as_float(block_max(largest(most), scratch, 0)), Element::kMax, power_of_two);
-  if (threadIdx.x == 0) scales[row] = scale;
+  const float stored = code_scale<Element, T>(__uint_as_float(block_max(largest(most), scratch, 0)), power_of_two);
+  if (threadIdx.x == 0) scales[row] = stored;
+  const float by = encode_factor<Element>(stored);
   for (std::int64_t c = first; c < columns; c += kStep)
-    store_codes(out + c, rounding.template encode<Element>(load_piece(x + c, wide, here(c)), scale, row, c), wide,
+    store_codes(out + c, rounding.template encode<Element>(load_piece(x + c, wide, here(c)), by, row, c), wide,
                 here(c));
 }
 
@@ -183,7 +182,7 @@ struct RowsLaunch {
 
 void float8_rows_cuda(const Float8RowsArgs& args) {
   const OpLaunch launch("float8_rows", {&args.x, &args.out.payload(), &args.out.scales(), &args.column_amax});
-  dispatch_quantize<E4m3, E5m2>(
+  dispatch_quantize<E4m3, E5m2, Int8Code>(
       "float8_rows", args.x.dtype(), args.out.format().element, [&]<class T, class Element>() {
         with_rounding(args.rounding, [&]<class Rounding>(const Rounding& rounding) {
           RowsLaunch<T, Element, Rounding>{.args = args, .launch = launch, .rounding = rounding}();

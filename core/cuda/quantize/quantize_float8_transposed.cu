@@ -35,6 +35,10 @@ __global__ __launch_bounds__(kCodeThreads, kBlocks<T, Rounding, kWide>) void cas
       if (r < rows) stored[r] = load_packed_piece(x + first + r * shape.columns, kWide, kWide ? kPiece : columns);
     by = by_column ? load_piece(scale + batch * shape.columns + column, kWide, kWide ? kPiece : columns)
                    : repeated(*scale);
+    if constexpr (kIsInt8<Element>) {
+#pragma unroll
+      for (int i = 0; i < kPiece; ++i) by[i] = encode_factor<Element>(by[i]);
+    }
   }
   uint2 codes[kPiece];
 #pragma unroll
@@ -60,16 +64,17 @@ void cast_float8_tiles(const Float8CastArgs& args) {
   std::uint8_t *natural = codes(args.out), *transposed = codes(args.transposed);
   const float* scale = any.scales().data<float>();
   const bool by_column = any.format().granularity == Granularity::column;
-  dispatch_quantize<E4m3, E5m2>("float8_cast", args.x.dtype(), any.format().element, [&]<class T, class Element>() {
-    const T* x = args.x.data<T>();
-    const bool wide = aligned(x) && aligned(natural, 8) && aligned(transposed) && (!by_column || aligned(scale)) &&
-                      shape.columns % kPiece == 0 && (transposed == nullptr || shape.rows % 16 == 0);
-    with_rounding(args.rounding, [&]<class Rounding>(const Rounding& rounding) {
-      launch(wide ? cast_tiles_kernel<T, Element, Rounding, true> : cast_tiles_kernel<T, Element, Rounding, false>,
-             dim3(static_cast<unsigned>(shape.batch) * grid.rows * grid.columns), kCodeThreads, 0, x, natural,
-             transposed, scale, by_column, shape, grid, rounding);
-    });
-  });
+  dispatch_quantize<E4m3, E5m2, Int8Code>(
+      "float8_cast", args.x.dtype(), any.format().element, [&]<class T, class Element>() {
+        const T* x = args.x.data<T>();
+        const bool wide = aligned(x) && aligned(natural, 8) && aligned(transposed) && (!by_column || aligned(scale)) &&
+                          shape.columns % kPiece == 0 && (transposed == nullptr || shape.rows % 16 == 0);
+        with_rounding(args.rounding, [&]<class Rounding>(const Rounding& rounding) {
+          launch(wide ? cast_tiles_kernel<T, Element, Rounding, true> : cast_tiles_kernel<T, Element, Rounding, false>,
+                 dim3(static_cast<unsigned>(shape.batch) * grid.rows * grid.columns), kCodeThreads, 0, x, natural,
+                 transposed, scale, by_column, shape, grid, rounding);
+        });
+      });
 }
 
 }  // namespace quench::cuda

@@ -10,10 +10,10 @@ constexpr int kThreads = 256;
 // code / scale, one CTA per row; `count` elements, the last row may be short. Scale at scales[row * row_step], or per
 // column with kByColumn.
 template <class T, class Element, bool kByColumn>
-__global__ __launch_bounds__(kThreads) void divide_by_scales_kernel(const std::uint8_t* payload, const float* scales,
-                                                                    T* out, std::int64_t count, std::int64_t rows,
-                                                                    std::int64_t columns, std::int64_t row_step,
-                                                                    bool wide) {
+__global__ __launch_bounds__(kThreads) void apply_scales_kernel(const std::uint8_t* payload, const float* scales,
+                                                                T* out, std::int64_t count, std::int64_t rows,
+                                                                std::int64_t columns, std::int64_t row_step,
+                                                                bool wide) {
   const std::int64_t row = blockIdx.x;
   const float* by = scales + (kByColumn ? row / rows * columns : row * row_step);
   const std::int64_t end = min(columns, count - row * columns);
@@ -23,7 +23,7 @@ __global__ __launch_bounds__(kThreads) void divide_by_scales_kernel(const std::u
     Piece piece;
 #pragma unroll
     for (int i = 0; i < kPiece; ++i)
-      if (i < here) piece[i] = Element::decode(code_at(codes, i)) / (kByColumn ? by[c + i] : *by);
+      if (i < here) piece[i] = decode_scaled<Element>(code_at(codes, i), kByColumn ? by[c + i] : *by);
     store_piece(out + row * columns + c, piece, wide, here);
   }
 }
@@ -99,7 +99,7 @@ void multiply_blocks(const DequantizeArgs& args, const OpLaunch& launch, const F
 }
 
 template <class T, class Element>
-void divide_by_scales(const DequantizeArgs& args, const OpLaunch& launch) {
+void apply_scales(const DequantizeArgs& args, const OpLaunch& launch) {
   const MatrixBatch shape(args.out.shape());
   const Granularity granularity = args.x.format().granularity;
   const std::uint8_t* payload = bytes_of(args.x.payload());
@@ -108,8 +108,8 @@ void divide_by_scales(const DequantizeArgs& args, const OpLaunch& launch) {
   constexpr std::int64_t kPiece = 8192;
   const std::int64_t count = shape.numel(), columns = granularity == Granularity::tensor ? kPiece : shape.columns;
   const bool wide = aligned(payload, 8) && aligned(out) && columns % kPiece == 0;
-  launch(granularity == Granularity::column ? divide_by_scales_kernel<T, Element, true>
-                                            : divide_by_scales_kernel<T, Element, false>,
+  launch(granularity == Granularity::column ? apply_scales_kernel<T, Element, true>
+                                            : apply_scales_kernel<T, Element, false>,
          dim3(static_cast<unsigned>((count + columns - 1) / columns)), kThreads, 0, payload,
          args.x.scales().data<float>(), out, count, shape.rows, columns,
          granularity == Granularity::row ? std::int64_t{1} : std::int64_t{0}, wide);
@@ -120,8 +120,8 @@ void dequantize_cuda(const DequantizeArgs& args) {
   const QuantFormat& format = x.format();
   const OpLaunch launch("dequantize", {&x.payload(), &x.scales(), &x.global_scale(), &args.out});
   if (format.scale_dtype == DType::f32) {
-    dispatch_quantize<E4m3, E5m2>("dequantize", args.out.dtype(), format.element,
-                                  [&]<class T, class Element>() { divide_by_scales<T, Element>(args, launch); });
+    dispatch_quantize<E4m3, E5m2, Int8Code>("dequantize", args.out.dtype(), format.element,
+                                            [&]<class T, class Element>() { apply_scales<T, Element>(args, launch); });
   } else if (format.scale_dtype == DType::f8_e8m0) {
     dispatch_quantize<E4m3, E5m2, E2m3, E3m2, E2m1>(
         "dequantize", args.out.dtype(), format.element,

@@ -1,4 +1,4 @@
-// Dense and grouped float8 GEMMs by mma.sync: tensorwise, rowwise and block scaling.
+// Dense and grouped float8 GEMMs by mma.sync: tensorwise, rowwise and block scaling. Dense int8 GEMMs, rowwise.
 
 #include "core/cuda/common/group_tiles.cuh"
 #include "core/cuda/common/pack.cuh"
@@ -51,8 +51,15 @@ struct RowwiseScales {
       for (int j = 0; j < 4; ++j)
 #pragma unroll
         for (int v = 0; v < 4; ++v) total.values[i][j][v] += part.values[i][j][v];
+    part = {};
   }
-  __device__ void finish(MmaSums& total, const TileAt& at) const {
+  __device__ void finish(MmaSums& total, MmaSums&, const TileAt& at) const {
+    scale<true>(total, at);
+  }
+  // kReciprocal: encode scales.
+  template <bool kReciprocal>
+  __device__ void scale(MmaSums& total, const TileAt& at) const {
+    const auto factor = [](float scale) { return kReciprocal ? __frcp_rn(scale) : scale; };
     float of_columns[4][2];
 #pragma unroll
     for (int j = 0; j < 4; ++j)
@@ -60,14 +67,14 @@ struct RowwiseScales {
       for (int side = 0; side < 2; ++side) {
         const std::int64_t column = at.column + column_of(j) + side;
         of_columns[j][side] =
-            column < at.end_column ? __frcp_rn(columns[at.group * group_columns + column * column_step]) : 0.0f;
+            column < at.end_column ? factor(columns[at.group * group_columns + column * column_step]) : 0.0f;
       }
 #pragma unroll
     for (int i = 0; i < 4; ++i)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const std::int64_t row = at.row + row_of(i, half);
-        const float of_row = row < at.end_row ? __frcp_rn(rows[at.group * group_rows + row * row_step]) : 0.0f;
+        const float of_row = row < at.end_row ? factor(rows[at.group * group_rows + row * row_step]) : 0.0f;
 #pragma unroll
         for (int j = 0; j < 4; ++j)
 #pragma unroll
@@ -76,6 +83,28 @@ struct RowwiseScales {
             value = value * of_row * of_columns[j][side];
           }
       }
+  }
+};
+
+// Decode scales of int8. s32 sums over kExactDepth of K stay below 2^31; each is rounded to f32 once.
+struct Int8Scales : RowwiseScales {
+  static constexpr std::int64_t kExactDepth = 65536, kSteps = kExactDepth / kFloat8MmaDepth;
+
+  __device__ void promote(MmaSums& total, MmaSums& part, const TileAt&, std::int64_t step) const {
+    if ((step + 1) % kSteps == 0) add(total, part);
+  }
+  __device__ void finish(MmaSums& total, MmaSums& part, const TileAt& at) const {
+    add(total, part);
+    scale<false>(total, at);
+  }
+  static __device__ void add(MmaSums& total, MmaSums& part) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+#pragma unroll
+        for (int v = 0; v < 4; ++v) total.values[i][j][v] += static_cast<float>(__float_as_int(part.values[i][j][v]));
+    part = {};
   }
 };
 
@@ -116,8 +145,9 @@ struct BlockwiseScales {
                          value);
           }
       }
+    part = {};
   }
-  __device__ void finish(MmaSums&, const TileAt&) const {}
+  __device__ void finish(MmaSums&, MmaSums&, const TileAt&) const {}
 };
 
 __device__ inline MmaOperand pairs(const std::uint8_t* codes, std::int64_t row_bytes, std::int64_t extent,
@@ -125,16 +155,13 @@ __device__ inline MmaOperand pairs(const std::uint8_t* codes, std::int64_t row_b
   return {reinterpret_cast<const bfloat16*>(codes), row_bytes / 2, extent, depth / 2};
 }
 
-template <class Left, class Right, class Scales>
+template <class Mma, class Scales>
 __device__ void multiply_scaled(MmaSums& total, unsigned char* memory, const MmaOperand& a, const MmaOperand& b,
                                 const Scales& scales, const TileAt& at) {
   MmaSums part;
-  multiply_tile<true, true, Float8Mma<Left, Right>>(part, static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)),
-                                                    a, b, [&](std::int64_t step) {
-                                                      scales.promote(total, part, at, step);
-                                                      part = {};
-                                                    });
-  scales.finish(total, at);
+  multiply_tile<true, true, Mma>(part, static_cast<std::uint32_t>(__cvta_generic_to_shared(memory)), a, b,
+                                 [&](std::int64_t step) { scales.promote(total, part, at, step); });
+  scales.finish(total, part, at);
 }
 
 // kRoundsTwice: the GEMM is rounded to C before the addition, as by cuBLASLt.
@@ -156,7 +183,7 @@ __device__ void store_tile(const MmaSums& sums, C* c, const TileAt& at, std::int
 }
 
 // C[r] = A[r] * B[e]^T + beta * C[r]; rows after the last group become 0.
-template <class Left, class Right, class Scales, class C>
+template <class Mma, class Scales, class C>
 __global__ __launch_bounds__(kMmaThreads) void float8_rows_kernel(Float8Problem<C> p, Scales scales) {
   extern __shared__ __align__(128) unsigned char memory[];
   GroupTile tile{.group = 0, .row = std::int64_t{blockIdx.y} * kMmaTile, .end = p.rows};
@@ -170,9 +197,9 @@ __global__ __launch_bounds__(kMmaThreads) void float8_rows_kernel(Float8Problem<
                   .group = tile.group};
   MmaSums total;
   if (tile.group < p.groups)
-    multiply_scaled<Left, Right>(total, memory, pairs(p.a + at.row * p.k, p.k, at.end_row - at.row, p.k),
-                                 pairs(p.b + (at.group * p.n + at.column) * p.k, p.k, at.end_column - at.column, p.k),
-                                 scales, at);
+    multiply_scaled<Mma>(total, memory, pairs(p.a + at.row * p.k, p.k, at.end_row - at.row, p.k),
+                         pairs(p.b + (at.group * p.n + at.column) * p.k, p.k, at.end_column - at.column, p.k), scales,
+                         at);
   store_tile<true>(total, p.c, at, p.ldc, p.beta);
 }
 
@@ -189,7 +216,7 @@ __global__ __launch_bounds__(kMmaThreads) void float8_wgrad_kernel(Float8Problem
                   .first_block = begin / kFloat8MmaDepth,
                   .group = group};
   MmaSums total;
-  multiply_scaled<E4m3Codes, E4m3Codes>(
+  multiply_scaled<Float8Mma<E4m3Codes, E4m3Codes>>(
       total, memory, pairs(p.a + at.row * p.k + begin, p.k, at.end_row - at.row, depth),
       pairs(p.b + at.column * p.k + begin, p.k, at.end_column - at.column, depth), scales, at);
   store_tile<false>(total, p.c + group * p.rows * p.ldc, at, p.ldc, p.beta);
@@ -203,12 +230,12 @@ const std::uint8_t* bytes_of(const Tensor& codes) {
   return static_cast<const std::uint8_t*>(codes.raw_data());
 }
 
-template <class Left, class Right, class Scales, class C>
+template <class Mma, class Scales, class C>
 void launch_rows(std::string_view op, const OpLaunch& launch, const Float8Problem<C>& p, const Scales& scales) {
   const std::int64_t rows = p.ends != nullptr ? max_group_tiles(p.rows, p.groups + 1, kMmaTile) : tiles(p.rows);
   QUENCH_CHECK_AS(ErrorCode::unsupported, rows <= kMaxGridRows, "{}: {} rows in tiles of {} are too many", op, p.rows,
                   kMmaTile);
-  launch(float8_rows_kernel<Left, Right, Scales, C>, dim3(tiles(p.n), static_cast<unsigned>(rows)), kMmaThreads,
+  launch(float8_rows_kernel<Mma, Scales, C>, dim3(tiles(p.n), static_cast<unsigned>(rows)), kMmaThreads,
          kMmaSharedBytes, p, scales);
 }
 
@@ -247,15 +274,15 @@ Float8Problem<C> wgrad_problem(const Tensor& a, const Tensor& b, const Tensor& c
           .beta = beta};
 }
 
-// Calls body.template operator()<Left, Right>(); both are never e5m2.
+// Calls body.template operator()<Mma>(); both are never e5m2.
 template <class Body>
-void with_codes(const ScaledGemmArgs& args, const Body& body) {
+void with_float8_mma(const ScaledGemmArgs& args, const Body& body) {
   if (args.a.format().element == ElementFormat::e5m2)
-    body.template operator()<E5m2Codes, E4m3Codes>();
+    body.template operator()<Float8Mma<E5m2Codes, E4m3Codes>>();
   else if (args.b.format().element == ElementFormat::e5m2)
-    body.template operator()<E4m3Codes, E5m2Codes>();
+    body.template operator()<Float8Mma<E4m3Codes, E5m2Codes>>();
   else
-    body.template operator()<E4m3Codes, E4m3Codes>();
+    body.template operator()<Float8Mma<E4m3Codes, E4m3Codes>>();
 }
 
 }  // namespace
@@ -280,8 +307,9 @@ void scaled_gemm_sm80(const OpLaunch& launch, const ScaledGemmArgs& args) {
                                    .k = args.a.shape()[1],
                                    .ldc = args.c.size(0) > 1 ? args.c.stride(0) : args.c.size(1),
                                    .beta = args.beta};
-    with_codes(args,
-               [&]<class Left, class Right>() { launch_rows<Left, Right>("scaled_gemm", launch, problem, scales); });
+    if (args.a.format().element == ElementFormat::int8)
+      return launch_rows<Int8Mma>("scaled_gemm", launch, problem, Int8Scales{scales});
+    with_float8_mma(args, [&]<class Mma>() { launch_rows<Mma>("scaled_gemm", launch, problem, scales); });
   });
 }
 
@@ -294,8 +322,8 @@ void grouped_float8_gemm_sm80(const OpLaunch& launch, const GroupedFloat8GemmArg
                              .group_rows = 0,
                              .group_columns = args.c.size(1)};
   dispatch<float, bfloat16>(args.c.dtype(), "grouped_float8_gemm", [&]<class C>() {
-    launch_rows<E4m3Codes, E4m3Codes>("grouped_float8_gemm", launch,
-                                      rows_problem<C>(args.a.payload(), args.b.payload(), args.c, args.ends), scales);
+    launch_rows<Float8Mma<E4m3Codes, E4m3Codes>>(
+        "grouped_float8_gemm", launch, rows_problem<C>(args.a.payload(), args.b.payload(), args.c, args.ends), scales);
   });
 }
 
@@ -322,8 +350,8 @@ void block_float8_gemm_sm80(const OpLaunch& launch, const BlockFloat8GemmArgs& a
                                       .column_blocks = args.b.scales.size(1),
                                       .blocks = args.b.scales.size(2)};
   dispatch<float, bfloat16>(args.c.dtype(), "block_float8_gemm", [&]<class C>() {
-    launch_rows<E4m3Codes, E4m3Codes>("block_float8_gemm", launch,
-                                      rows_problem<C>(args.a.codes, args.b.codes, args.c, args.ends), scales);
+    launch_rows<Float8Mma<E4m3Codes, E4m3Codes>>(
+        "block_float8_gemm", launch, rows_problem<C>(args.a.codes, args.b.codes, args.c, args.ends), scales);
   });
 }
 

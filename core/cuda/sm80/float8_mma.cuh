@@ -1,9 +1,10 @@
 #pragma once
-// Warp MMAs of float8 operands for multiply_tile() (core/cuda/sm80/mma_tile.cuh), both K-major, codes in pairs as its
-// 16-bit elements: kMmaDepth is 128 codes.
+// Warp MMAs of float8 and int8 operands for multiply_tile() (core/cuda/sm80/mma_tile.cuh), both K-major, codes in pairs
+// as its 16-bit elements: kMmaDepth is 128 codes.
 //
 // SM89 and later: mma.m16n8k32 on float8. SM80: codes decoded to bf16, which holds every e4m3 and e5m2 value, and
-// mma.m16n8k16; both operands take the same permutation of K.
+// mma.m16n8k16; both operands take the same permutation of K. int8: mma.m16n8k32 with exact s32 accumulators, kept as
+// the bits of MmaSums.
 
 #include "core/cuda/sm80/mma_tile.cuh"
 
@@ -63,6 +64,30 @@ __device__ inline void mma_m16n8k32_float8(float (&sum)[4], const std::uint32_t 
 #undef QUENCH_FLOAT8_MMA
 #endif
 }
+
+__device__ inline void mma_m16n8k32_int8(float (&sum)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                         std::uint32_t b1) {
+  int s[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) s[i] = __float_as_int(sum[i]);
+  asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+r"(s[0]), "+r"(s[1]), "+r"(s[2]), "+r"(s[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum[i] = __int_as_float(s[i]);
+}
+
+// 32 codes of K.
+struct Int8Mma {
+  static __device__ void multiply(MmaSums& sums, const std::uint32_t (&left)[4][4],
+                                  const std::uint32_t (&right)[2][4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        mma_m16n8k32_int8(sums.values[i][j], left[i], right[j / 2][j % 2 * 2], right[j / 2][j % 2 * 2 + 1]);
+  }
+};
 
 // 32 codes of K.
 template <class Left, class Right>

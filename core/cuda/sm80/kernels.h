@@ -1,6 +1,7 @@
 #pragma once
-// Float8 GEMMs by mma.sync, for every device since SM80 (core/cuda/sm80/float8_mma.cuh). Rows of operands are multiples
-// of 16 bytes. Sums over 128 of K are added to f32 accumulators; fast_accumulation is ignored.
+// Float8 and (scaled_gemm_sm80) int8 GEMMs by mma.sync, for every device since SM80 (core/cuda/sm80/float8_mma.cuh).
+// Rows of operands are multiples of 16 bytes. Sums over 128 of K are added to f32 accumulators; fast_accumulation is
+// ignored.
 
 #include "core/cuda/common/launch.h"
 #include "core/ops/experts/block_float8_gemm.h"

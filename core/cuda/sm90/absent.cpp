@@ -22,6 +22,9 @@ bool block_float8_gemm_sm90(const OpLaunch&, const BlockFloat8GemmArgs&) {
 bool block_float8_wgrad_sm90(const OpLaunch&, const BlockFloat8WgradArgs&) {
   return false;
 }
+bool int8_gemm_sm90(const OpLaunch&, const ScaledGemmArgs&) {
+  return false;
+}
 bool low_rank_gemm_sm90(const OpLaunch&, const LowRankGemmArgs&) {
   return false;
 }

@@ -6,8 +6,9 @@
 
 namespace quench::cuda {
 
-// Rowwise dequantization scales of a consumer warp: two row scales per thread, column scales in shared memory.
-// Constructed early, the loads overlap the mainloop.
+// Rowwise scales of a consumer warp, encode (float8) or decode (int8): two row scales per thread, column scales in
+// shared memory. Constructed early, the loads overlap the mainloop.
+template <bool kEncode>
 struct RowColumnScales {
   static constexpr bool kScales = true;
   float rows[2];
@@ -27,15 +28,18 @@ struct RowColumnScales {
       columns[i] = column < s.columns ? column_scales[column] : 1.0f;
     }
   }
-  // Warp collective.
+  // As decode factors. Warp collective.
   __device__ void stage_columns(std::uint32_t to) {
     const std::uint32_t lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-      asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + (8 * lane + i) * 4), "f"(__frcp_rn(columns[i])) : "memory");
+      asm volatile("st.shared.f32 [%0], %1;" ::"r"(to + (8 * lane + i) * 4), "f"(factor(columns[i])) : "memory");
 #pragma unroll
-    for (float& row : rows) row = __frcp_rn(row);
+    for (float& row : rows) row = factor(row);
     __syncwarp();
+  }
+  static __device__ float factor(float scale) {
+    return kEncode ? __frcp_rn(scale) : scale;
   }
   // Thread's two columns in column block `eight`.
   static __device__ float2 column_scales(std::uint32_t placed, int eight) {
@@ -51,9 +55,9 @@ struct NoScales {
 };
 
 // 16x256 accumulators times scales, plus beta * C with kAdds.
-template <bool kAdds, class C, class EpilogueScales>
-__device__ void store_accumulators(const SharedStorage& shared, const float (&acc)[128], C* c, const ProblemShape& s,
-                                   const WorkTile& work, float beta, EpilogueScales scales) {
+template <bool kAdds, class C, class Accumulator, class EpilogueScales>
+__device__ void store_accumulators(const SharedStorage& shared, const Accumulator (&acc)[128], C* c,
+                                   const ProblemShape& s, const WorkTile& work, float beta, EpilogueScales scales) {
   // One rounding, after beta * C.
   using Kept = std::conditional_t<kAdds, float, C>;
   constexpr int kWidth = kSwizzleBytes / sizeof(Kept), kPiece = 16 / sizeof(Kept), kBlocks = kWidth / 8;
@@ -76,7 +80,8 @@ __device__ void store_accumulators(const SharedStorage& shared, const float (&ac
       const int block = part * kBlocks + j;
 #pragma unroll
       for (int side = 0; side < 2; ++side) {
-        float2 pair = make_float2(acc[4 * block + 2 * side], acc[4 * block + 2 * side + 1]);
+        float2 pair = make_float2(static_cast<float>(acc[4 * block + 2 * side]),
+                                  static_cast<float>(acc[4 * block + 2 * side + 1]));
         if constexpr (EpilogueScales::kScales)
           pair = make_float2(pair.x * scales.rows[side] * factor[j].x, pair.y * scales.rows[side] * factor[j].y);
         const std::uint32_t to = out + static_cast<std::uint32_t>(lane / 4 + 8 * side) * kEpilogueRowBytes +

@@ -77,7 +77,7 @@ __device__ void mainloop_promoted(const SharedStorage& shared, const WorkTile& w
 }
 
 template <GemmKind kKind>
-__device__ RowColumnScales load_scales(const Scales& scales, const ProblemShape& s, const WorkTile& work) {
+__device__ RowColumnScales<true> load_scales(const Scales& scales, const ProblemShape& s, const WorkTile& work) {
   return {kKind == GemmKind::wgrad ? scales.rows + std::int64_t{work.group} * s.rows : scales.rows,
           scales.columns + std::int64_t{work.group} * s.columns, s, work};
 }
@@ -90,7 +90,7 @@ __device__ void consume(const SharedStorage& shared, C* c, const Scales& scales,
   for (int tile = static_cast<int>(blockIdx.x) / kCluster;; tile += static_cast<int>(gridDim.x) / kCluster) {
     const WorkTile work = work_tile<kKind, kCluster>(ends, s, tile, rank);
     if (work.group < 0) return;
-    const RowColumnScales tile_scales = load_scales<kKind>(scales, s, work);
+    const RowColumnScales<true> tile_scales = load_scales<kKind>(scales, s, work);
     if constexpr (kAccumulation == Accumulation::fast)
       mainloop<kKind, E4m3, kCluster>(acc, pipe, shared, work);
     else
@@ -109,7 +109,7 @@ __device__ void overlapped_consumer(const SharedStorage& shared, const GroupedOu
   overlapped_consumer_loop<kKind, kCluster>(
       shared, results, ends, s, rank,
       [&](const WorkTile& work, const auto& overlap, const auto& last) {
-        RowColumnScales tile_scales = load_scales<kKind>(scales, s, work);
+        RowColumnScales<true> tile_scales = load_scales<kKind>(scales, s, work);
         mainloop<kKind, E4m3, kCluster>(acc, pipe, shared, work, overlap, [&] {
           last();
           if (threadIdx.x % 32 == 0) tma_store_wait_read<0>();
@@ -119,7 +119,7 @@ __device__ void overlapped_consumer(const SharedStorage& shared, const GroupedOu
         });
       },
       [&](int i) {
-        const float2 column = RowColumnScales::column_scales(epilogue_smem(shared), i / 2);
+        const float2 column = RowColumnScales<true>::column_scales(epilogue_smem(shared), i / 2);
         return make_float2(acc[2 * i] * rows[i % 2] * column.x, acc[2 * i + 1] * rows[i % 2] * column.y);
       });
 }

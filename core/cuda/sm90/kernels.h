@@ -10,6 +10,7 @@
 #include "core/ops/experts/grouped_float8.h"
 #include "core/ops/experts/grouped_gemm.h"
 #include "core/ops/optimizer/symmetric_gemm.h"
+#include "core/ops/scaled_gemm.h"
 
 namespace quench::cuda {
 
@@ -21,6 +22,9 @@ namespace quench::cuda {
 
 [[nodiscard]] bool block_float8_gemm_sm90(const OpLaunch& launch, const BlockFloat8GemmArgs& args);
 [[nodiscard]] bool block_float8_wgrad_sm90(const OpLaunch& launch, const BlockFloat8WgradArgs& args);
+
+// int8 operands.
+[[nodiscard]] bool int8_gemm_sm90(const OpLaunch& launch, const ScaledGemmArgs& args);
 
 [[nodiscard]] bool low_rank_gemm_sm90(const OpLaunch& launch, const LowRankGemmArgs& args);
 

@@ -5,18 +5,18 @@
 
 namespace quench::cuda {
 
-// f32 accumulators of the warpgroup's 64 rows (fragment layout: wgmma.cuh). One wgmma group in flight: a stage is
-// released once the next is issued. Calls overlap() after issuing each stage and last() after the final one, during
-// wgmma.
-template <GemmKind kKind, class Operand, int kCluster, class Overlap, class Last>
-__device__ __forceinline__ void mainloop(float (&acc)[128], PipelineState& pipe, const SharedStorage& shared,
+// Accumulators, f32 or (int8) s32, of the warpgroup's 64 rows (fragment layout: wgmma.cuh). One wgmma group in flight:
+// a stage is released once the next is issued. Calls overlap() after issuing each stage and last() after the final one,
+// during wgmma.
+template <GemmKind kKind, class Operand, int kCluster, class Accumulator, class Overlap, class Last>
+__device__ __forceinline__ void mainloop(Accumulator (&acc)[128], PipelineState& pipe, const SharedStorage& shared,
                                          const WorkTile& work, const Overlap& overlap, const Last& last) {
   using Layout = OperandLayout<kKind, Operand>;
   constexpr int kInstructions = Layout::kTileK / Layout::kInstructionK;
   const int half = static_cast<int>(threadIdx.x) / 128 - 1;
   if (work.k_extent == 0) {
 #pragma unroll
-    for (int i = 0; i < 128; ++i) acc[i] = 0.0f;
+    for (int i = 0; i < 128; ++i) acc[i] = Accumulator{0};
   }
   int previous = -1;
   for (std::int64_t k = 0; k < work.k_extent; k += Layout::kTileK) {
@@ -26,7 +26,9 @@ __device__ __forceinline__ void mainloop(float (&acc)[128], PipelineState& pipe,
     const auto mma = [&](int i) {
       const std::uint64_t a_part = smem_descriptor(a + static_cast<std::uint32_t>(i) * Layout::kStepA, kBoxBytes);
       const std::uint64_t b_part = smem_descriptor(b + static_cast<std::uint32_t>(i) * Layout::kStepB, kBoxBytes);
-      if constexpr (Layout::kFloat8)
+      if constexpr (Layout::kInt8)
+        wgmma_m64n256k32_int8(acc, a_part, b_part, k > 0 || i > 0);
+      else if constexpr (Layout::kBytes)
         wgmma_m64k32_e4m3(acc, a_part, b_part, k > 0 || i > 0);
       else
         wgmma_m64n256k16_bf16<Layout::kMnMajorA, Layout::kMnMajorB>(acc, a_part, b_part, k > 0 || i > 0);
@@ -56,8 +58,8 @@ __device__ __forceinline__ void mainloop(float (&acc)[128], PipelineState& pipe,
   wgmma_fence_operand(acc);
   if (previous >= 0) consumer_release<kCluster>(shared, previous);
 }
-template <GemmKind kKind, class Operand, int kCluster>
-__device__ __forceinline__ void mainloop(float (&acc)[128], PipelineState& pipe, const SharedStorage& shared,
+template <GemmKind kKind, class Operand, int kCluster, class Accumulator>
+__device__ __forceinline__ void mainloop(Accumulator (&acc)[128], PipelineState& pipe, const SharedStorage& shared,
                                          const WorkTile& work) {
   mainloop<kKind, Operand, kCluster>(
       acc, pipe, shared, work, [] {}, [] {});

@@ -56,7 +56,6 @@ template <GemmKind kKind, class Operand, int kCluster>
 __device__ void issue_stage(const SharedStorage& shared, int stage, const CUtensorMap* map_a, const CUtensorMap* map_b,
                             const WorkTile& work, int k, std::uint32_t rank) {
   using Layout = OperandLayout<kKind, Operand>;
-  constexpr bool kWgrad = kKind == GemmKind::wgrad;
   const std::uint32_t barrier = shared.full(stage);
   const int row = static_cast<int>(work.row), column = static_cast<int>(work.column);
   const int at = static_cast<int>(work.k_begin) + k;
@@ -74,15 +73,14 @@ __device__ void issue_stage(const SharedStorage& shared, int stage, const CUtens
   } else {
     load_a(shared.a(stage), at, row);
   }
-  // wgrad: one matrix, else a batch.
   const auto load_b = [&](std::uint32_t to, int x, int y) {
     constexpr auto kAll = static_cast<std::uint16_t>((1 << kCluster) - 1);
     if constexpr (kCluster > 1) {
-      if constexpr (kWgrad)
+      if constexpr (kHasOneB<kKind>)
         tma_load_multicast(kAll, to, map_b, barrier, x, y);
       else
         tma_load_multicast(kAll, to, map_b, barrier, x, y, work.group);
-    } else if constexpr (kWgrad) {
+    } else if constexpr (kHasOneB<kKind>) {
       tma_load(to, map_b, barrier, x, y);
     } else {
       tma_load(to, map_b, barrier, x, y, work.group);

@@ -7,6 +7,7 @@
 
 #include "core/cuda/common/group_tiles.cuh"
 #include "core/number/float8.h"
+#include "core/number/int8_code.h"
 
 namespace quench::cuda {
 
@@ -14,27 +15,32 @@ namespace quench::cuda {
 inline constexpr int kTileM = 128, kTileN = 256, kRasterRows = 12;
 inline constexpr std::uint32_t kSwizzleBytes = 128;
 
-// Symmetric: 256x256 tiles up to the diagonal (symmetric_gemm.cu).
-enum class GemmKind { forward, dgrad, wgrad, symmetric, symmetric_mn_major };
+// dense: one GEMM of K-major matrices. Symmetric: 256x256 tiles up to the diagonal (symmetric_gemm.cu).
+enum class GemmKind { forward, dgrad, wgrad, dense, symmetric, symmetric_mn_major };
 
 template <GemmKind kKind>
 inline constexpr bool kIsSymmetric = kKind == GemmKind::symmetric || kKind == GemmKind::symmetric_mn_major;
 
-// MN-major: K is not contiguous; float8 wgmma requires K-major.
+// MN-major: K is not contiguous; wgmma of float8 and int8 requires K-major.
+// B is one matrix for all groups, else a batch.
+template <GemmKind kKind>
+inline constexpr bool kHasOneB = kKind == GemmKind::wgrad || kKind == GemmKind::dense;
+
 template <GemmKind kKind, class Operand>
 struct OperandLayout {
-  static constexpr bool kFloat8 = std::is_same_v<Operand, E4m3>;
-  static constexpr bool kMnMajorA = !kFloat8 && (kKind == GemmKind::wgrad || kKind == GemmKind::symmetric_mn_major);
-  static constexpr bool kMnMajorB = !kFloat8 && kKind != GemmKind::forward && kKind != GemmKind::symmetric;
+  static constexpr bool kInt8 = std::is_same_v<Operand, Int8Code>, kBytes = kInt8 || std::is_same_v<Operand, E4m3>;
+  static constexpr bool kMnMajorA = !kBytes && (kKind == GemmKind::wgrad || kKind == GemmKind::symmetric_mn_major);
+  static constexpr bool kMnMajorB =
+      !kBytes && kKind != GemmKind::forward && kKind != GemmKind::dense && kKind != GemmKind::symmetric;
   // Per pipeline stage and wgmma.
-  static constexpr int kTileK = kFloat8 ? 128 : 64, kInstructionK = kTileK / 4;
+  static constexpr int kTileK = kBytes ? 128 : 64, kInstructionK = kTileK / 4;
   // Bytes between a stage's wgmma.
   static constexpr std::uint32_t kStepA = kMnMajorA ? 16 * kSwizzleBytes : 32,
                                  kStepB = kMnMajorB ? 16 * kSwizzleBytes : 32;
 };
 
 struct ProblemShape {
-  // tiles_m: cluster tiles per group (wgrad, symmetric). Symmetric: a group per matrix.
+  // tiles_m: cluster tiles per group (wgrad, dense, symmetric). Symmetric: a group per matrix.
   int groups, tiles_m, tiles_n;
   std::int64_t rows, columns, k;  // C (wgrad, symmetric: per group); k: not wgrad
 };
@@ -64,6 +70,13 @@ requires(!kIsSymmetric<kKind>) __device__ WorkTile
     work.k_extent = ends[work.group] - work.k_begin;
     work.end = s.rows;
     local = tile - work.group * tiles_per_group;
+    tiles = s.tiles_m;
+  } else if constexpr (kKind == GemmKind::dense) {
+    if (tile >= s.tiles_m * s.tiles_n) return work;
+    work.group = 0;
+    work.end = s.rows;
+    work.k_extent = s.k;
+    local = tile;
     tiles = s.tiles_m;
   } else {
     const GroupTile found = find_group_tile<kRows>(ends, s.groups, ends[s.groups - 1], tile / s.tiles_n);

@@ -43,10 +43,22 @@ __device__ inline void wgmma_fence_operand(float (&d)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
+template <int kCount>
+__device__ inline void wgmma_fence_operand(int (&d)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(d[i])::"memory");
+}
 
 #define QUENCH_ACC_8(d, i)                                                                                    \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
       "+f"(d[i + 7])
+#define QUENCH_INT_ACC_8(d, i)                                                                                \
+  "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3]), "+r"(d[i + 4]), "+r"(d[i + 5]), "+r"(d[i + 6]), \
+      "+r"(d[i + 7])
+#define QUENCH_INT_ACC_64(d, i)                                                                                 \
+  QUENCH_INT_ACC_8(d, i), QUENCH_INT_ACC_8(d, i + 8), QUENCH_INT_ACC_8(d, i + 16), QUENCH_INT_ACC_8(d, i + 24), \
+      QUENCH_INT_ACC_8(d, i + 32), QUENCH_INT_ACC_8(d, i + 40), QUENCH_INT_ACC_8(d, i + 48),                    \
+      QUENCH_INT_ACC_8(d, i + 56)
 #define QUENCH_ACC_64(d, i)                                                                     \
   QUENCH_ACC_8(d, i), QUENCH_ACC_8(d, i + 8), QUENCH_ACC_8(d, i + 16), QUENCH_ACC_8(d, i + 24), \
       QUENCH_ACC_8(d, i + 32), QUENCH_ACC_8(d, i + 40), QUENCH_ACC_8(d, i + 48), QUENCH_ACC_8(d, i + 56)
@@ -106,6 +118,23 @@ __device__ inline void wgmma_m64k32_e4m3(float (&d)[64], std::uint64_t a, std::u
 #endif
 }
 
+// K-major, exact s32 accumulators.
+__device__ inline void wgmma_m64n256k32_int8(int (&d)[128], std::uint64_t a, std::uint64_t b, bool add) {
+#ifdef QUENCH_HAS_WGMMA
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.b32 add, %130, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 {" QUENCH_NAMES_128
+      "}, %128, %129, add;\n"
+      "}\n"
+      : QUENCH_INT_ACC_64(d, 0), QUENCH_INT_ACC_64(d, 64)
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+#endif
+}
+
+#undef QUENCH_INT_ACC_8
+#undef QUENCH_INT_ACC_64
 #undef QUENCH_ACC_8
 #undef QUENCH_ACC_64
 #undef QUENCH_NAMES_64

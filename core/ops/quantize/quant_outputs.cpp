@@ -30,8 +30,8 @@ void check_quant_outputs(std::string_view op, const QuantOutputs& quant_outputs,
     const QuantFormat& format = quant_outputs.rows.format();
     QUENCH_CHECK(quant_outputs.rows.shape() == result.shape() && format.granularity == Granularity::row &&
                      format.orientation == Orientation::natural && format.scale_dtype == DType::f32 &&
-                     (format.element == ElementFormat::e4m3 || format.element == ElementFormat::e5m2),
-                 "{}: quant_outputs.rows is {}, expected {} as float8 by row", op, quant_outputs.rows.describe(),
+                     is_8_bit(format.element),
+                 "{}: quant_outputs.rows is {}, expected {} as 8-bit codes by row", op, quant_outputs.rows.describe(),
                  result.shape().to_string());
   }
   check_same_device(op, {&result, &quant_outputs.amax, &quant_outputs.column_amax, &quant_outputs.rows.payload()});

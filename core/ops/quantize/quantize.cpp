@@ -21,13 +21,16 @@ void check_input(std::string_view op, const Tensor& x) {
 }
 
 void check_float8(std::string_view op, ElementFormat element, Granularity granularity) {
-  QUENCH_CHECK(element == ElementFormat::e4m3 || element == ElementFormat::e5m2,
-               "{}: element format {}, expected e4m3 or e5m2", op, to_string(element));
+  QUENCH_CHECK(is_8_bit(element), "{}: element format {}, expected e4m3, e5m2 or int8", op, to_string(element));
   QUENCH_CHECK(granularity != Granularity::block, "{}: granularity block, expected tensor, row or column", op);
+  QUENCH_CHECK(element != ElementFormat::int8 || granularity != Granularity::tensor,
+               "{}: int8 with a scale per tensor, expected one per row or column", op);
 }
 
 QuantFormat float8_format(ElementFormat element, Granularity granularity) {
-  return {.element = element, .granularity = granularity};
+  return {.element = element,
+          .granularity = granularity,
+          .scale_direction = element == ElementFormat::int8 ? ScaleDirection::decode : ScaleDirection::encode};
 }
 
 }  // namespace
@@ -41,11 +44,13 @@ Tensor amax(const Tensor& x, Granularity granularity) {
   return args.amax;
 }
 
-Tensor float8_scale(const Tensor& amax, ElementFormat element, bool power_of_two) {
+Tensor float8_scale(const Tensor& amax, ElementFormat element, bool power_of_two, DType source) {
   check_tensor("float8_scale", "amax", amax, amax.shape(), DType::f32);
   QUENCH_CHECK(amax.is_contiguous(), "float8_scale: amax {} must be contiguous", amax.describe());
-  check_float8("float8_scale", element, Granularity::tensor);
-  Float8ScaleArgs args{amax, Tensor::empty_like(amax), element, power_of_two};
+  check_float8("float8_scale", element, Granularity::row);
+  QUENCH_CHECK(source == DType::f32 || source == DType::bf16, "float8_scale: values of {}, expected f32 or bf16",
+               to_string(source));
+  Float8ScaleArgs args{amax, Tensor::empty_like(amax), element, power_of_two, source};
   if (amax.numel() > 0) float8_scale_slot(amax.device().type, args);
   return args.scale;
 }
@@ -101,7 +106,7 @@ QuantTensor quantize_float8_rows(const Tensor& x, ElementFormat element, bool po
 QuantTensor quantize_float8(const Tensor& x, const Float8Options& options) {
   const auto& [element, granularity, power_of_two, rounding] = options;
   if (granularity == Granularity::row) return quantize_float8_rows(x, element, power_of_two, Tensor(), rounding);
-  const Tensor scale = float8_scale(amax(x, granularity), element, power_of_two);
+  const Tensor scale = float8_scale(amax(x, granularity), element, power_of_two, x.dtype());
   return cast_float8(x, scale, element, granularity, Orientation::natural, rounding);
 }
 
@@ -146,7 +151,8 @@ Tensor dequantize(const QuantTensor& x, DType to) {
                to_string(to));
   const QuantFormat& format = x.format();
   const bool by_scale = format.scale_dtype == DType::f32 && format.granularity != Granularity::block &&
-                        format.orientation == Orientation::natural && format.scale_direction == ScaleDirection::encode;
+                        format.orientation == Orientation::natural &&
+                        (format.scale_direction == ScaleDirection::decode) == (format.element == ElementFormat::int8);
   const bool by_block = format.scale_dtype != DType::f32 && format.scale_direction == ScaleDirection::decode;
   QUENCH_CHECK_AS(ErrorCode::unsupported, by_scale || by_block, "dequantize: {} with {} scales is not supported",
                   x.describe(), to_string(format.scale_dtype));

@@ -15,7 +15,8 @@
 
 namespace quench {
 
-// float8: one f32 encode scale per tensor, row or column.
+// float8: one f32 encode scale per tensor, row or column. int8 (training, by row or column): f32 decode scales
+// amax / 127, rounded to the dtype of x; codes are those of x / max(scale, 1e-12).
 
 // f32, shape of the scales; NaN if an element is; 0 if empty.
 struct AmaxArgs {
@@ -25,14 +26,16 @@ struct AmaxArgs {
 extern constinit KernelSlot<AmaxArgs> amax_slot;
 [[nodiscard]] Tensor amax(const Tensor& x, Granularity granularity);
 
-// float8_scale() of float8.h, elementwise.
+// code_scale() of code_scale.h, elementwise. source: dtype of the values, for int8. power_of_two: float8.
 struct Float8ScaleArgs {
   Tensor amax, scale;
   ElementFormat element = ElementFormat::e4m3;
   bool power_of_two = false;
+  DType source = DType::bf16;
 };
 extern constinit KernelSlot<Float8ScaleArgs> float8_scale_slot;
-[[nodiscard]] Tensor float8_scale(const Tensor& amax, ElementFormat element, bool power_of_two);
+[[nodiscard]] Tensor float8_scale(const Tensor& amax, ElementFormat element, bool power_of_two,
+                                  DType source = DType::bf16);
 
 // To nearest even, or stochastic with a key (stochastic_float8.h). Draws are indexed by row and column of x, batches
 // stacked: x^T gets the values of x under equal scales.
@@ -41,8 +44,8 @@ struct Float8Rounding {
   std::uint64_t first_row = 0;  // global index
 };
 
-// Saturating cast of x * scale, scale given (delayed, or reduced over ranks). `transposed`: x^T, for GEMMs that reduce
-// over the rows.
+// Saturating cast of x * encode_factor(scale), scale given (delayed, or reduced over ranks). `transposed`: x^T, for
+// GEMMs that reduce over the rows.
 struct Float8CastArgs {
   Tensor x;
   QuantTensor out;         // natural orientation, optional; reads its scales
@@ -60,8 +63,8 @@ struct Float8Pair {
                                           const Float8Rounding& rounding = {});
 
 struct Float8Options {
-  ElementFormat element = ElementFormat::e4m3;    // or e5m2
-  Granularity granularity = Granularity::tensor;  // not blocks
+  ElementFormat element = ElementFormat::e4m3;    // is_8_bit
+  Granularity granularity = Granularity::tensor;  // not blocks; int8: not tensor
   bool power_of_two_scale = false;
   Float8Rounding rounding = {};
 };
@@ -115,7 +118,8 @@ extern constinit KernelSlot<Nvfp4CastArgs> nvfp4_cast_slot;
 // Global scale f32 [1], optional. Last axis: a multiple of 16. A NaN makes its block NaN; Inf saturates with one level.
 [[nodiscard]] QuantTensor quantize_nvfp4(const Tensor& x, const Tensor& global_scale = {});
 
-// f32/bf16, logical shape; f32, one rounding. f32 encode scales: code / scale. E8M0: code * 2^(byte - 127). NVFP4: code
+// f32/bf16, logical shape; f32, one rounding. f32 encode scales: code / scale; int8: code * scale. E8M0: code * 2^(byte
+// - 127). NVFP4: code
 // * (global * scale).
 struct DequantizeArgs {
   QuantTensor x;

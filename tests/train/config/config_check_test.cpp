@@ -101,7 +101,7 @@ TEST(ConfigCheck, GradientRoundingNeedsQuantizedGradients) {
   for (const std::string name : {"float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp", "auto"})
     EXPECT_EQ(complaint({stochastic, "--recipe.name=" + name}), "") << name;
   const std::string none =
-      "recipe.gradient_rounding: stochastic, but recipe.high_precision_gemms leaves no GEMM with float8 gradients";
+      "recipe.gradient_rounding: stochastic, but recipe.high_precision_gemms leaves no GEMM with quantized gradients";
   EXPECT_THAT(
       complaint({stochastic, "--recipe.name=float8_rowwise", "--recipe.high_precision_gemms=[\"dgrad\",\"wgrad\"]"}),
       HasSubstr(none));

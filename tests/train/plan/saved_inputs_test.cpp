@@ -141,7 +141,7 @@ TEST(SavedInputs, TheStartOfARunPrintsThem) {
   std::vector<recipes::LayerConversion> rows = build_model(ResolvedConfig(config), kMeta, Device{}).conversion;
   measure_saved_inputs(rows, ResolvedConfig(config), Device{});
   const std::string report = recipes::conversion_report(rows);
-  EXPECT_THAT(report, HasSubstr("float8_tensorwise  keeps 3.1 KiB (float8 codes), 6.0 KiB in high precision\n"));
+  EXPECT_THAT(report, HasSubstr("float8_tensorwise  keeps 3.1 KiB (8-bit codes), 6.0 KiB in high precision\n"));
   EXPECT_THAT(report, HasSubstr("(scales; its producer keeps the input), 0 B in high precision\n"));
   EXPECT_THAT(report, HasSubstr("these layers keep "));
   rows = build_model(ResolvedConfig(config_of(tiny, "bf16", "none")), kMeta, Device{}).conversion;
