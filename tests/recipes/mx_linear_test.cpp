@@ -37,9 +37,9 @@ TEST(MxLinear, GivesTheValuesOfTheEmulation) {
                            random_matrix(1, s.n, ++stream, 1.0f, DType::f32).view({s.n})};
         const LinearResult native = run_linear(*mx_linear(mode, products), c, {}, DType::f32),
                            emulated = run_linear(*emulated_linear(mx_rounding(mode), products, {}), c, {}, DType::f32);
-        EXPECT_LT(distance(native.y, emulated.y), 1e-6);
-        EXPECT_LT(distance(native.dx, emulated.dx), 1e-6);
-        EXPECT_LT(distance(native.dw, emulated.dw), 1e-6);
+        EXPECT_LT(quench::testing::distance(native.y, emulated.y), 1e-6);
+        EXPECT_LT(quench::testing::distance(native.dx, emulated.dx), 1e-6);
+        EXPECT_LT(quench::testing::distance(native.dw, emulated.dw), 1e-6);
       }
 }
 
@@ -49,9 +49,9 @@ TEST(MxLinear, Bf16LayersAndAddedGradients) {
   const auto native = mx_linear(MxScaleMode::rceil, {});
   const auto emulated = emulated_linear(mx_rounding(MxScaleMode::rceil), {}, {});
   const LinearResult a = run_linear(*native, c), b = run_linear(*emulated, c);
-  EXPECT_LT(distance(as_f32(a.y), as_f32(b.y)), 1e-3);
-  EXPECT_LT(distance(as_f32(a.dx), as_f32(b.dx)), 1e-3);
-  EXPECT_LT(distance(as_f32(a.dw), as_f32(b.dw)), 1e-3);
+  EXPECT_LT(quench::testing::distance(as_f32(a.y), as_f32(b.y)), 1e-3);
+  EXPECT_LT(quench::testing::distance(as_f32(a.dx), as_f32(b.dx)), 1e-3);
+  EXPECT_LT(quench::testing::distance(as_f32(a.dw), as_f32(b.dw)), 1e-3);
 
   nn::Parameter weight;
   weight.variable = autograd::Variable::leaf(c.w, DType::f32);
