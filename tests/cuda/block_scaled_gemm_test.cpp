@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 
 #include "core/cuda/common/launch.h"
@@ -15,6 +16,7 @@ namespace quench::testing {
 namespace {
 
 constexpr int kBlackwell = 100;
+constexpr int kE2m1 = 33;  // CUDA_R_4F_E2M1
 
 QuantTensor to_gpu(const QuantTensor& x) {
   return {x.format(),           x.shape(),           x.source_dtype(),
@@ -79,7 +81,6 @@ TEST(CudaBlockScaledGemm, DescriptorsAreThoseOfTheFormat) {
             fmt::format("A {0} 512x384 ld 512 T, B {0} 512x256 ld 512 N, C {1} 384x256 ld 384, D {1} 384x256 ld 384, "
                         "scales 2 2, pointer mode 0",
                         static_cast<int>(CUDA_R_8F_E4M3), static_cast<int>(CUDA_R_16BF)));
-  constexpr int kE2m1 = 33;  // CUDA_R_4F_E2M1
   const auto nvfp4 = [](int result, int pointers) {
     return fmt::format(
         "A {0} 512x384 ld 512 T, B {0} 512x256 ld 512 N, C {1} 384x256 ld 384, D {1} 384x256 ld 384, "
@@ -116,8 +117,8 @@ TEST(CudaBlockScaledGemm, BlackwellMultipliesNatively) {
   std::uint32_t seed = 100;
   for (const BlockScaledForm form : kBlockScaledForms)
     for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{512, 1024, 768}, {1024, 512, 4096}}) {
-      SCOPED_TRACE(BlockScaledCase{m, n, k, form}.describe());
       const BlockScaledCase c{m, n, k, form, DType::f32, 0.0f};
+      SCOPED_TRACE(c.describe());
       Generator random(++seed);
       const QuantTensor a = c.operand(random, m), b = c.operand(random, n);
       const Tensor expected = Tensor::empty({m, n}, DType::f32), out = Tensor::empty({m, n}, DType::f32, kGpu);
