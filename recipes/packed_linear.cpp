@@ -2,10 +2,13 @@
 
 #include <array>
 
+#include "core/ops/block_scaled_gemm.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gated_linear.h"
 #include "core/ops/gemm.h"
 #include "core/ops/packed_linear.h"
+#include "recipes/float8/gemms.h"
+#include "recipes/nvfp4_weight.h"
 
 namespace quench::recipes {
 namespace {
@@ -37,6 +40,9 @@ class PackedValues final : public autograd::WeightStorage {
   int uses_ = 0;
 };
 
+// Up to here GEMMs are bound by reading the weight.
+constexpr std::int64_t kFewTokens = 4 * kPackedRows;
+
 class PackedGemms {
  public:
   PackedGemms(PackedMatrix weight, InputRounding rounding)
@@ -45,6 +51,9 @@ class PackedGemms {
       const MemoryScope scope(MemoryCategory::parameters);
       row_sums_ = packed_row_sums(weight_);
     }
+    if (rounding_.nvfp4() && Nvfp4Weight::fits(weight_) &&
+        has_block_scaled_gemms(weight_.device(), ElementFormat::e2m1))
+      nvfp4_ = Nvfp4Weight(weight_);
   }
   [[nodiscard]] const PackedMatrix& weight() const noexcept { return weight_; }
   [[nodiscard]] bool rounds_inputs() const { return static_cast<bool>(rounding_); }
@@ -62,13 +71,19 @@ class PackedGemms {
                                     .y = y,
                                     .bias = bias});
     }
+    if (nvfp4_.defined() && x.size(0) > kFewTokens) {
+      nvfp4_.multiply(rounding_.nvfp4()(x), y);
+      if (bias.defined()) add_bias(y, bias);
+      return;
+    }
     packed_linear({.x = rounding_ ? rounding_(x) : x, .weight = weight_, .y = y, .bias = bias});
   }
 
  private:
   PackedMatrix weight_;
   InputRounding rounding_;
-  Tensor row_sums_;  // for integer GEMMs
+  Tensor row_sums_;    // for integer GEMMs
+  Nvfp4Weight nvfp4_;  // for block-scaled GEMMs
 };
 
 class PackedHead final : public HeadGemms {

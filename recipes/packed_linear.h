@@ -7,6 +7,7 @@
 
 #include "core/ops/quantize/quantize_int.h"
 #include "core/tensor/packed_matrix.h"
+#include "core/tensor/quant_tensor.h"
 #include "nn/linear.h"
 
 namespace quench::recipes {
@@ -20,14 +21,21 @@ class InputRounding {
   template <class Values>
   InputRounding(Values values, std::optional<IntQuantOptions> integers = std::nullopt)  // NOLINT
       : values_(std::move(values)), integers_(integers) {}
+  // `nvfp4`: the same values as codes, used by GEMMs of many tokens on block-scaled tensor cores.
+  [[nodiscard]] InputRounding with_nvfp4(std::function<QuantTensor(const Tensor& x)> nvfp4) && {
+    nvfp4_ = std::move(nvfp4);
+    return std::move(*this);
+  }
 
   explicit operator bool() const noexcept { return static_cast<bool>(values_); }
   [[nodiscard]] Tensor operator()(const Tensor& x) const { return values_(x); }
   [[nodiscard]] const std::optional<IntQuantOptions>& integers() const noexcept { return integers_; }
+  [[nodiscard]] const std::function<QuantTensor(const Tensor& x)>& nvfp4() const noexcept { return nvfp4_; }
 
  private:
   std::function<Tensor(const Tensor& x)> values_;
   std::optional<IntQuantOptions> integers_;
+  std::function<QuantTensor(const Tensor& x)> nvfp4_;
 };
 
 // Replaces the layer's weight by a packed matrix of its shape and device; `dtype`: dequantized. Gradients:

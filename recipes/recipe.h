@@ -41,6 +41,7 @@ struct RecipeCapabilities {
   // GEMMs of 8-bit codes, before RecipeOptions::high_precision.
   std::span<const LinearGemm> float8 = {};
   Float8GemmKind float8_kind = Float8GemmKind::rowwise;
+  bool mxfp8 = false;  // GEMMs of MXFP8 operands
   // Keys of config section recipe, in addition to the common ones (name, filter.*, high_precision_tail, start_step,
   // stop_step).
   std::span<const std::string_view> keys = {};

@@ -63,20 +63,24 @@ void gemm(const ScaledGemmArgs& args) {
 void gemm_emulated(const ScaledGemmArgs& args) {
   if (!check(args)) return;
   const MemoryScope scope(MemoryCategory::workspace);
-  const Tensor a = dequantize(args.a, DType::f32), b = dequantize(args.b, DType::f32);
-  if (args.c.dtype() == DType::f32) {
-    gemm({.a = a, .b = b, .c = args.c, .transpose_b = true, .beta = args.beta});
+  gemm_in_f32(dequantize(args.a, DType::f32), dequantize(args.b, DType::f32), args.c, args.beta);
+}
+
+void gemm_in_f32(const Tensor& a, const Tensor& b, const Tensor& c, float beta) {
+  if (c.dtype() == DType::f32) {
+    gemm({.a = a, .b = b, .c = c, .transpose_b = true, .beta = beta});
     return;
   }
-  const Tensor sum = Tensor::empty(args.c.shape(), DType::f32, args.c.device());
-  const Tensor rounded = args.c.is_contiguous() ? args.c : Tensor::empty_like(args.c);
-  if (args.beta != 0.0f) {
-    if (!args.c.is_contiguous()) copy_rows({args.c, rounded});
+  const MemoryScope scope(MemoryCategory::workspace);
+  const Tensor sum = Tensor::empty(c.shape(), DType::f32, c.device());
+  const Tensor rounded = c.is_contiguous() ? c : Tensor::empty_like(c);
+  if (beta != 0.0f) {
+    if (!c.is_contiguous()) copy_rows({c, rounded});
     cast({rounded, sum});
   }
-  gemm({.a = a, .b = b, .c = sum, .transpose_b = true, .beta = args.beta});
+  gemm({.a = a, .b = b, .c = sum, .transpose_b = true, .beta = beta});
   cast({sum, rounded});
-  if (!args.c.is_contiguous()) copy_rows({rounded, args.c});
+  if (!c.is_contiguous()) copy_rows({rounded, c});
 }
 
 }  // namespace quench

@@ -31,4 +31,7 @@ void gemm(const ScaledGemmArgs& args);
 // Emulation on any device (TorchAO's `emulate`): f32 GEMM of dequantized operands, one rounding after beta * C.
 void gemm_emulated(const ScaledGemmArgs& args);
 
+// c = a * b^T + beta * c of f32 operands [M,K], [N,K]: one rounding to the dtype of c.
+void gemm_in_f32(const Tensor& a, const Tensor& b, const Tensor& c, float beta);
+
 }  // namespace quench

@@ -17,8 +17,12 @@ Tensor narrow(const Tensor& tensor, std::int64_t begin, std::int64_t count) {
 
 }  // namespace
 
-PackedMatrix::PackedMatrix(std::int64_t group_size, Tensor codes, Tensor scales, Tensor offsets)
-    : group_size_(group_size), codes_(std::move(codes)), scales_(std::move(scales)), offsets_(std::move(offsets)) {
+PackedMatrix::PackedMatrix(std::int64_t group_size, Tensor codes, Tensor scales, Tensor offsets, Tensor global_scales)
+    : group_size_(group_size),
+      codes_(std::move(codes)),
+      scales_(std::move(scales)),
+      offsets_(std::move(offsets)),
+      global_scales_(std::move(global_scales)) {
   QUENCH_CHECK(codes_.defined() && codes_.rank() == 2 && is_code(codes_.dtype()) && codes_.is_contiguous(),
                "{}: codes are {}, expected a contiguous matrix of i4, i8, f8_e4m3 or f4_e2m1", kName,
                codes_.describe());
@@ -31,6 +35,7 @@ PackedMatrix::PackedMatrix(std::int64_t group_size, Tensor codes, Tensor scales,
                "{}: scales are {}, expected f32, bf16 or f16", kName, scales_.describe());
   check_tensor(kName, "scales", scales_, shape, scales_.dtype());
   if (offsets_.defined()) check_tensor(kName, "offsets", offsets_, shape, DType::f32);
+  if (global_scales_.defined()) check_tensor(kName, "global_scales", global_scales_, {rows(), 1}, DType::f32);
   QUENCH_CHECK(scales_.is_contiguous() && (!offsets_.defined() || offsets_.is_contiguous()),
                "{}: scales and offsets must be contiguous", kName);
   QUENCH_CHECK(scales_.device() == device() && (!offsets_.defined() || offsets_.device() == device()),
@@ -40,21 +45,25 @@ PackedMatrix::PackedMatrix(std::int64_t group_size, Tensor codes, Tensor scales,
 
 std::size_t PackedMatrix::nbytes() const {
   if (!defined()) return 0;
-  return codes_.nbytes() + scales_.nbytes() + (offsets_.defined() ? offsets_.nbytes() : 0);
+  return codes_.nbytes() + scales_.nbytes() + (offsets_.defined() ? offsets_.nbytes() : 0) +
+         (global_scales_.defined() ? global_scales_.nbytes() : 0);
 }
 
 PackedMatrix PackedMatrix::narrow_rows(std::int64_t begin, std::int64_t count) const {
-  return {group_size_, narrow(codes_, begin, count), narrow(scales_, begin, count), narrow(offsets_, begin, count)};
+  return {group_size_, narrow(codes_, begin, count), narrow(scales_, begin, count), narrow(offsets_, begin, count),
+          narrow(global_scales_, begin, count)};
 }
 
 PackedMatrix PackedMatrix::to(Device target) const {
-  return {group_size_, codes_.to(target), scales_.to(target), offsets_.defined() ? offsets_.to(target) : offsets_};
+  const auto moved = [target](const Tensor& tensor) { return tensor.defined() ? tensor.to(target) : tensor; };
+  return {group_size_, codes_.to(target), scales_.to(target), moved(offsets_), moved(global_scales_)};
 }
 
 bool PackedMatrix::same_form(const PackedMatrix& other) const {
   return defined() && other.defined() && group_size_ == other.group_size_ && codes_.dtype() == other.codes_.dtype() &&
          scales_.dtype() == other.scales_.dtype() && offsets_.defined() == other.offsets_.defined() &&
-         columns() == other.columns() && device() == other.device();
+         global_scales_.defined() == other.global_scales_.defined() && columns() == other.columns() &&
+         device() == other.device();
 }
 
 std::string PackedMatrix::describe() const {
@@ -85,7 +94,8 @@ PackedMatrix concatenate_rows(std::span<const PackedMatrix> parts) {
   };
   return {parts[0].group_size(), join([](const PackedMatrix& part) -> const Tensor& { return part.codes(); }),
           join([](const PackedMatrix& part) -> const Tensor& { return part.scales(); }),
-          join([](const PackedMatrix& part) -> const Tensor& { return part.offsets(); })};
+          join([](const PackedMatrix& part) -> const Tensor& { return part.offsets(); }),
+          join([](const PackedMatrix& part) -> const Tensor& { return part.global_scales(); })};
 }
 
 }  // namespace quench

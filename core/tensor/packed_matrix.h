@@ -15,7 +15,8 @@ class PackedMatrix {
   // codes [N,K]: i4, i8, f8_e4m3 or f4_e2m1. scales [N,G]: f32, bf16 or f16, G = ceil(K / group_size). offsets: f32
   // [N,G], optional (0). Contiguous, one device; K and group_size even for 4-bit codes. Throws invalid_argument naming
   // the mismatch.
-  PackedMatrix(std::int64_t group_size, Tensor codes, Tensor scales, Tensor offsets = {});
+  // global_scales: f32 [N,1], optional: NVFP4's second level, a factor of scales already.
+  PackedMatrix(std::int64_t group_size, Tensor codes, Tensor scales, Tensor offsets = {}, Tensor global_scales = {});
 
   [[nodiscard]] bool defined() const noexcept { return codes_.defined(); }
   [[nodiscard]] std::int64_t rows() const { return codes_.size(0); }
@@ -25,6 +26,7 @@ class PackedMatrix {
   [[nodiscard]] const Tensor& codes() const noexcept { return codes_; }
   [[nodiscard]] const Tensor& scales() const noexcept { return scales_; }
   [[nodiscard]] const Tensor& offsets() const noexcept { return offsets_; }
+  [[nodiscard]] const Tensor& global_scales() const noexcept { return global_scales_; }
   [[nodiscard]] Device device() const { return codes_.device(); }
   [[nodiscard]] std::size_t nbytes() const;
 
@@ -37,7 +39,7 @@ class PackedMatrix {
 
  private:
   std::int64_t group_size_ = 0;
-  Tensor codes_, scales_, offsets_;
+  Tensor codes_, scales_, offsets_, global_scales_;
 };
 
 [[nodiscard]] PackedMatrix concatenate_rows(std::span<const PackedMatrix> parts);

@@ -90,11 +90,15 @@ recipes::InputRounding calibrated_rounding(const OperandScheme& scheme, float sc
 
 recipes::InputRounding nvfp4_rounding(std::optional<float> scale) {
   const auto global = scale ? std::make_shared<ScaleTensor>(*scale, Shape{1}) : nullptr;
-  return [global](const Tensor& x) {
-    const MemoryScope scope(MemoryCategory::activations);
+  const auto codes = [global](const Tensor& x) {
     const Tensor factor = global != nullptr ? global->on(x.device()) : nvfp4_global_scale(amax(x, Granularity::tensor));
-    return dequantize(quantize_nvfp4(x, factor), x.dtype());
+    return quantize_nvfp4(x, factor);
   };
+  const auto values = [codes](const Tensor& x) {
+    const MemoryScope scope(MemoryCategory::activations);
+    return dequantize(codes(x), x.dtype());
+  };
+  return recipes::InputRounding(values).with_nvfp4(codes);
 }
 
 }  // namespace

@@ -125,7 +125,12 @@ PackedMatrix pack(const QuantizedWeight& weight, std::string_view source) {
     scales = Tensor::empty(wide.shape(), stored);
     cast({wide, scales});
   }
-  return {group, codes, scales, offsets};
+  Tensor globals;
+  if (exact_in_f32_only && weight.global_scale.defined()) {
+    globals = Tensor::empty({rows, 1}, DType::f32);
+    std::fill_n(globals.data<float>(), rows, global);
+  }
+  return {group, codes, scales, offsets, globals};
 }
 
 double signal_to_noise(const Tensor& weight, const PackedMatrix& packed) {

@@ -51,4 +51,10 @@ Tensor zero_padded(const Tensor& x, std::int64_t rows, std::int64_t columns) {
   return result;
 }
 
+void add_bias(const Tensor& y, const Tensor& bias) {
+  const Tensor none = Tensor::empty({y.size(0), 0}, y.dtype(), y.device());
+  const Tensor nothing = Tensor::empty({0, y.size(1)}, y.dtype(), y.device());
+  gemm({.a = none, .b = nothing, .c = y, .beta = 1.0f, .bias = bias});
+}
+
 }  // namespace quench::recipes

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "core/ops/block_scaled_gemm.h"
+
 namespace quench::recipes {
 namespace {
 
@@ -38,13 +40,30 @@ std::string describe_float8_path(const Recipe& recipe, bool emulate, Device devi
     case GemmPath::fallback:
       return fmt::format(
           "float8 GEMMs: fallback: compute capability {} has no float8 tensor cores, the quantized values are "
-          "multiplied in bf16 "
-          "with f32 accumulators; correct, but slower than recipe bf16",
+          "multiplied in bf16 with f32 accumulators; correct, but slower than recipe bf16",
           dotted(backend(device.type).compute_capability(device).device));
     case GemmPath::emulated: break;
   }
   return fmt::format("{} GEMMs: emulated: the quantized values are multiplied in f32{}", codes,
                      emulate ? " (recipe.emulate)" : "");
+}
+
+GemmPath mxfp8_path(Device device) {
+  if (device.is_cpu()) return GemmPath::emulated;
+  if (device.is_meta() || !has_backend(device.type) || backend(device.type).device_count() == 0)
+    return GemmPath::fallback;
+  return has_block_scaled_gemms(device, ElementFormat::e4m3) ? GemmPath::native : GemmPath::fallback;
+}
+
+std::string describe_mxfp8_path(const Recipe& recipe, bool emulate, Device device) {
+  if (!recipe.capabilities.mxfp8) return {};
+  const GemmPath path = mxfp8_path(device);
+  if (path == GemmPath::emulated)
+    return "emulated: the quantized values are multiplied in the dtype of the activations";
+  if (path == GemmPath::native && !emulate)
+    return "native for dense layers (block-scaled tensor cores, not tested on this hardware); experts: bf16";
+  return fmt::format("fallback: {}, the quantized values are multiplied in bf16 with f32 accumulators",
+                     path == GemmPath::native ? "recipe.emulate" : "no block-scaled tensor cores");
 }
 
 }  // namespace quench::recipes

@@ -23,4 +23,11 @@ enum class GemmPath : std::uint8_t {
 // Line of the start report; empty for a recipe without GEMMs of 8-bit codes.
 [[nodiscard]] std::string describe_float8_path(const Recipe& recipe, bool emulate, Device device);
 
+// Dense MXFP8 GEMMs: native on block-scaled tensor cores; fallback also for the meta device and for a GPU that this
+// machine lacks (planning); emulated for the CPU.
+[[nodiscard]] GemmPath mxfp8_path(Device device);
+
+// Line of the start report; empty for a recipe without MXFP8 GEMMs.
+[[nodiscard]] std::string describe_mxfp8_path(const Recipe& recipe, bool emulate, Device device);
+
 }  // namespace quench::recipes

@@ -18,13 +18,6 @@ using autograd::Tape;
 using autograd::Variable;
 using autograd::Weight;
 
-// Adds bias to the rounded GEMM result: an empty GEMM with beta 1.
-void add_bias(const Tensor& y, const Tensor& bias) {
-  const Tensor none = Tensor::empty({y.size(0), 0}, y.dtype(), y.device());
-  const Tensor nothing = Tensor::empty({0, y.size(1)}, y.dtype(), y.device());
-  gemm({.a = none, .b = nothing, .c = y, .beta = 1.0f, .bias = bias});
-}
-
 template <class Product>
 void into_gradient(Gradient& gradient, const Shape& shape, const Shape& padded_shape, DType dtype, Device device,
                    const Product& product) {

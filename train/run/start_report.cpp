@@ -92,6 +92,10 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
           recipes::describe_float8_path(recipes::find_recipe(chosen), config.recipe.emulate, options.device);
       !path.empty())
     text += path + "\n";
+  if (const std::string path =
+          recipes::describe_mxfp8_path(recipes::find_recipe(chosen), config.recipe.emulate, options.device);
+      !path.empty())
+    text += "MXFP8 GEMMs: " + path + "\n";
   text +=
       fmt::format("batch: {} sequences of {} tokens in {} micro-batch{} of {} = {} tokens a step, {} steps, seed {}\n",
                   batch, config.data.seq_len, batch / micro, batch == micro ? "" : "es", micro,

@@ -20,7 +20,9 @@ CublasLtLibrary load() {
   library.bind(f.matmul_algo_init, "cublasLtMatmulAlgoInit");
   library.bind(f.matmul_desc_create, "cublasLtMatmulDescCreate");
   library.bind(f.matmul_desc_set_attribute, "cublasLtMatmulDescSetAttribute");
+  library.bind(f.matmul_desc_get_attribute, "cublasLtMatmulDescGetAttribute");
   library.bind(f.matrix_layout_create, "cublasLtMatrixLayoutCreate");
+  library.bind(f.matrix_layout_get_attribute, "cublasLtMatrixLayoutGetAttribute");
   library.bind(f.matmul_preference_create, "cublasLtMatmulPreferenceCreate");
   library.bind(f.matmul_preference_set_attribute, "cublasLtMatmulPreferenceSetAttribute");
   library.bind(f.matmul_preference_destroy, "cublasLtMatmulPreferenceDestroy");

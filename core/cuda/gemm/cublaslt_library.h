@@ -19,7 +19,9 @@ struct CublasLtLibrary {
   decltype(&cublasLtMatmulAlgoInit) matmul_algo_init;
   decltype(&cublasLtMatmulDescCreate) matmul_desc_create;
   decltype(&cublasLtMatmulDescSetAttribute) matmul_desc_set_attribute;
+  decltype(&cublasLtMatmulDescGetAttribute) matmul_desc_get_attribute;
   decltype(&cublasLtMatrixLayoutCreate) matrix_layout_create;
+  decltype(&cublasLtMatrixLayoutGetAttribute) matrix_layout_get_attribute;
   decltype(&cublasLtMatmulPreferenceCreate) matmul_preference_create;
   decltype(&cublasLtMatmulPreferenceSetAttribute) matmul_preference_set_attribute;
   decltype(&cublasLtMatmulPreferenceDestroy) matmul_preference_destroy;

@@ -40,12 +40,20 @@ class DeviceGemm {
       if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) chosen.autotuner->failed();
     } while (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE);
     if (status != CUBLAS_STATUS_SUCCESS)
-      cublaslt().check(status, fmt::format("gemm {} on {}, stream {}", problem.to_string(), stream.device.to_string(),
-                                           stream.handle));
+      cublaslt().check(status, fmt::format("gemm {} ({}) on {}, stream {}", problem.to_string(),
+                                           chosen.plan->describe(), stream.device.to_string(), stream.handle));
     chosen.autotuner->end(native(stream));
     if (const auto winner = chosen.autotuner->take_winner(); winner && !chosen.kept)
       choices_.insert(problem.to_string(), *winner);
     return true;
+  }
+
+  bool has_algorithm(const GemmProblem& problem, const GemmCall& call) {
+    const std::lock_guard lock(mutex_);
+    if (!compiled_for(problem.scales)) return false;
+    const GemmPlan plan(problem);
+    plan.bind_scales(call);
+    return !plan.candidates(handle_, 1).empty();
   }
 
  private:
@@ -62,6 +70,7 @@ class DeviceGemm {
     const auto it = table.find(problem);
     if (it != table.end()) return it->second;
     plans_made.add();
+    if (!compiled_for(problem.scales)) return table.emplace(problem, Chosen{}).first->second;
     Chosen chosen{std::make_unique<GemmPlan>(problem), nullptr};
     chosen.plan->bind_scales(call);
     std::vector<cublasLtMatmulAlgo_t> candidates;
@@ -108,6 +117,10 @@ DeviceGemm& device_gemm(Device device) {
 }
 
 }  // namespace
+
+bool has_algorithm(const GemmProblem& problem, const GemmCall& call, Device device) {
+  return device_gemm(device).has_algorithm(problem, call);
+}
 
 bool run_gemm(const GemmProblem& problem, const GemmCall& call, Stream stream) {
   return device_gemm(stream.device).run(problem, call, stream);

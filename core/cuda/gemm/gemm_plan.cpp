@@ -13,6 +13,9 @@ cudaDataType_t data_type(DType dtype) {
     case DType::bf16: return CUDA_R_16BF;
     case DType::f8_e4m3: return CUDA_R_8F_E4M3;
     case DType::f8_e5m2: return CUDA_R_8F_E5M2;
+#if CUBLAS_VERSION >= 120800
+    case DType::f4_e2m1: return CUDA_R_4F_E2M1;
+#endif
     default: QUENCH_FAIL(ErrorCode::unsupported, "gemm: dtype {} is not supported", to_string(dtype));
   }
 }
@@ -29,6 +32,21 @@ template <class T>
 void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute, const T& value) {
   cublaslt().check(cublaslt().matmul_desc_set_attribute(operation, attribute, &value, sizeof value),
                    "cublasLtMatmulDescSetAttribute");
+}
+
+// Scale modes are cuBLASLt 12.8's, rowwise ones 12.9's; before, scales of float8 operands are per tensor.
+void set_scale_mode([[maybe_unused]] cublasLtMatmulDesc_t operation, GemmScales scales) {
+  QUENCH_CHECK_AS(ErrorCode::unsupported, compiled_for(scales), "gemm: built without the scale mode of the operands");
+#if CUBLAS_VERSION >= 120800
+  cublasLtMatmulMatrixScale_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  if (scales == GemmScales::mxfp8) mode = CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+  if (scales == GemmScales::nvfp4) mode = CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3;
+#if CUBLAS_VERSION >= 120900
+  if (scales == GemmScales::rows) mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+#endif
+  set(operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode);
+  set(operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode);
+#endif
 }
 
 class Preference {
@@ -53,6 +71,11 @@ class Preference {
 
 }  // namespace
 
+bool compiled_for(GemmScales scales) {
+  const int needed = scales == GemmScales::rows ? 120900 : are_blocked(scales) ? 120800 : 0;
+  return CUBLAS_VERSION >= needed;
+}
+
 GemmPlan::GemmPlan(const GemmProblem& p) : problem_(p) {
   const CublasLtLibrary& lt = cublaslt();
   lt.check(lt.matmul_desc_create(&operation_, kComputeType, kScaleType), "cublasLtMatmulDescCreate");
@@ -63,12 +86,11 @@ GemmPlan::GemmPlan(const GemmProblem& p) : problem_(p) {
     set(operation_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(p.a));
   }
   if (p.scales != GemmScales::none) {
-    const cublasLtMatmulMatrixScale_t mode = p.scales == GemmScales::rows ? CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F
-                                                                          : CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
-    set(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode);
-    set(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode);
-    set(operation_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(p.fast_accumulation));
+    set_scale_mode(operation_, p.scales);
+    if (!are_blocked(p.scales))
+      set(operation_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(p.fast_accumulation));
   }
+  if (p.device_factors) set(operation_, CUBLASLT_MATMUL_DESC_POINTER_MODE, CUBLASLT_POINTER_MODE_DEVICE);
   first_ = p.transpose_b ? layout(p.b, p.k, p.n, p.ldb) : layout(p.b, p.n, p.k, p.ldb);
   second_ = p.transpose_a ? layout(p.a, p.m, p.k, p.lda) : layout(p.a, p.k, p.m, p.lda);
   result_ = layout(p.result, p.n, p.m, p.ldc);
@@ -120,8 +142,44 @@ cublasStatus_t GemmPlan::run(cublasLtHandle_t handle, const GemmCall& call, cons
                              void* workspace, cudaStream_t stream) const {
   if (problem_.bias) set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
   bind_scales(call);
-  return cublaslt().matmul(handle, operation_, &call.alpha, call.b, first_, call.a, second_, &call.beta, call.addend,
-                           addend_, call.c, result_, &algorithm, workspace, kGemmWorkspaceBytes, stream);
+  const float* alpha = problem_.device_factors ? call.device_factors : &call.alpha;
+  const float* beta = problem_.device_factors ? call.device_factors + 1 : &call.beta;
+  return cublaslt().matmul(handle, operation_, alpha, call.b, first_, call.a, second_, beta, call.addend, addend_,
+                           call.c, result_, &algorithm, workspace, kGemmWorkspaceBytes, stream);
+}
+
+std::string GemmPlan::describe() const {
+  const auto operation = [this](cublasLtMatmulDescAttributes_t attribute) {
+    std::int32_t value = 0;
+    std::size_t written = 0;
+    cublaslt().check(cublaslt().matmul_desc_get_attribute(operation_, attribute, &value, sizeof value, &written),
+                     "cublasLtMatmulDescGetAttribute");
+    return value;
+  };
+  const auto matrix = [](cublasLtMatrixLayout_t of) {
+    const auto get = [of](cublasLtMatrixLayoutAttribute_t attribute, auto value) {
+      std::size_t written = 0;
+      cublaslt().check(cublaslt().matrix_layout_get_attribute(of, attribute, &value, sizeof value, &written),
+                       "cublasLtMatrixLayoutGetAttribute");
+      return value;
+    };
+    return fmt::format("{} {}x{} ld {}", get(CUBLASLT_MATRIX_LAYOUT_TYPE, std::uint32_t{}),
+                       get(CUBLASLT_MATRIX_LAYOUT_ROWS, std::uint64_t{}),
+                       get(CUBLASLT_MATRIX_LAYOUT_COLS, std::uint64_t{}),
+                       get(CUBLASLT_MATRIX_LAYOUT_LD, std::int64_t{}));
+  };
+  const auto op = [&](cublasLtMatmulDescAttributes_t attribute) {
+    return operation(attribute) == CUBLAS_OP_T ? 'T' : 'N';
+  };
+  std::string scales;
+#if CUBLAS_VERSION >= 120800
+  if (problem_.scales != GemmScales::none)
+    scales = fmt::format(", scales {} {}", operation(CUBLASLT_MATMUL_DESC_A_SCALE_MODE),
+                         operation(CUBLASLT_MATMUL_DESC_B_SCALE_MODE));
+#endif
+  return fmt::format("A {} {}, B {} {}, C {}, D {}{}, pointer mode {}", matrix(first_), op(CUBLASLT_MATMUL_DESC_TRANSA),
+                     matrix(second_), op(CUBLASLT_MATMUL_DESC_TRANSB), matrix(addend_), matrix(result_), scales,
+                     operation(CUBLASLT_MATMUL_DESC_POINTER_MODE));
 }
 
 }  // namespace quench::cuda

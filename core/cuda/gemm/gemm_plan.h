@@ -1,6 +1,7 @@
 #pragma once
 // cuBLASLt descriptors of a GEMM problem.
 
+#include <string>
 #include <vector>
 
 #include "core/cuda/common/cuda_error.h"
@@ -18,10 +19,14 @@ struct GemmCall {
   void* c = nullptr;
   const void* addend = nullptr;  // beta term; c unless separate
   const void* bias = nullptr;
-  // Dequantization scales, as in GemmProblem::scales.
-  const float *scale_a = nullptr, *scale_b = nullptr;
+  // Dequantization scales, as in GemmProblem::scales: f32, or bytes of blocked scales.
+  const void *scale_a = nullptr, *scale_b = nullptr;
   float alpha = 1.0f, beta = 0.0f;
+  const float* device_factors = nullptr;  // alpha, beta; with GemmProblem::device_factors, in place of the above
 };
+
+// Whether the library's headers know the scales; without, no algorithm is found.
+[[nodiscard]] bool compiled_for(GemmScales scales);
 
 // Row-major C = op(A) op(B) is column-major C^T = op(B)^T op(A)^T: B is cuBLASLt's first operand.
 class GemmPlan {
@@ -39,6 +44,10 @@ class GemmPlan {
 
   cublasStatus_t run(cublasLtHandle_t handle, const GemmCall& call, const cublasLtMatmulAlgo_t& algorithm,
                      void* workspace, cudaStream_t stream) const;
+
+  // Descriptors as cuBLASLt holds them: "A 28 4096x512 ld 4096 T, B ... N, C ..., D ..., scales
+  // 2 2, pointer mode 0": types, scale modes and pointer modes by number.
+  [[nodiscard]] std::string describe() const;
 
   [[nodiscard]] const GemmProblem& problem() const noexcept { return problem_; }
 

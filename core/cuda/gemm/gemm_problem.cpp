@@ -66,11 +66,45 @@ GemmProblem GemmProblem::of(const ScaledGemmArgs& args) {
   return p;
 }
 
+GemmProblem GemmProblem::of(const BlockScaledGemmArgs& args) {
+  GemmProblem p;
+  p.m = args.c.size(0);
+  p.n = args.c.size(1);
+  p.k = p.lda = p.ldb = args.a.shape()[1];
+  p.ldc = leading_dimension("c", args.c);
+  p.a = args.a.payload().dtype();
+  p.b = args.b.payload().dtype();
+  p.result = args.c.dtype();
+  p.transpose_b = true;
+  p.accumulate = args.beta != 0.0f;
+  p.scales = args.a.format().element == ElementFormat::e2m1 ? GemmScales::nvfp4 : GemmScales::mxfp8;
+  p.device_factors = args.a.global_scale().defined();
+  p.align_a = alignment(args.a.payload());
+  p.align_b = alignment(args.b.payload());
+  p.align_c = p.align_addend = alignment(args.c);
+  return p;
+}
+
+namespace {
+
+std::string_view scales_name(GemmScales scales) {
+  switch (scales) {
+    case GemmScales::rows: return "row";
+    case GemmScales::mxfp8: return "block of 32";
+    case GemmScales::nvfp4: return "block of 16";
+    case GemmScales::none:
+    case GemmScales::tensor: break;
+  }
+  return "tensor";
+}
+
+}  // namespace
+
 std::string GemmProblem::to_string() const {
   std::string operands(quench::to_string(a));
   if (scales != GemmScales::none)
-    operands += fmt::format(" x {} by {}{}", quench::to_string(b), scales == GemmScales::rows ? "row" : "tensor",
-                            fast_accumulation ? " fast" : "");
+    operands += fmt::format(" x {} by {}{}{}", quench::to_string(b), scales_name(scales),
+                            fast_accumulation ? " fast" : "", device_factors ? " global" : "");
   const std::string addend = ld_addend > 0 ? fmt::format(" addend ld {} align {}", ld_addend, align_addend) : "";
   return fmt::format("{}->{} {}{} m{} n{} k{} ld {} {} {} align {} {} {}{}{}{}", operands, quench::to_string(result),
                      transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, lda, ldb, ldc, align_a, align_b,

@@ -62,7 +62,8 @@ std::vector<cublasLtMatmulAlgo_t> gemm_tile_candidates(const GemmPlan& plan, cub
                                                        std::span<const cublasLtMatmulAlgo_t> proposals) {
   std::vector<cublasLtMatmulAlgo_t> variations;
   const GemmProblem& problem = plan.problem();
-  if (proposals.empty() || problem.flops() < kMinTileCandidateFlops || !aligned(problem)) return variations;
+  if (proposals.empty() || problem.flops() < kMinTileCandidateFlops || !aligned(problem) || are_blocked(problem.scales))
+    return variations;
   const auto base = without_choices(plan, handle, proposals.front());
   if (!base) return variations;
   const bool two_sums = problem.scales != GemmScales::none && !problem.fast_accumulation;

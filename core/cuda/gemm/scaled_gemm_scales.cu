@@ -21,7 +21,20 @@ __global__ __launch_bounds__(kThreads) void reciprocal_kernel(Scales a, Scales b
   if (i < b.count) b.decode[i] = 1.0f / b.encode[i * b.step];
 }
 
+__global__ void global_factors_kernel(const float* a, const float* b, float beta, float* factors) {
+  factors[0] = *a * *b;
+  factors[1] = beta;
+}
+
 }  // namespace
+
+Tensor global_factors(const BlockScaledGemmArgs& args) {
+  const OpLaunch launch("block_scaled_gemm", {&args.a.global_scale(), &args.b.global_scale(), &args.c});
+  const Tensor factors = Tensor::empty({2}, DType::f32, launch.device());
+  launch(global_factors_kernel, 1, 1, 0, args.a.global_scale().data<float>(), args.b.global_scale().data<float>(),
+         args.beta, factors.data<float>());
+  return factors;
+}
 
 DecodeScales::DecodeScales(const ScaledGemmArgs& args, GemmScales mode) {
   const OpLaunch launch("scaled_gemm", {&args.a.payload(), &args.b.payload(), &args.c});

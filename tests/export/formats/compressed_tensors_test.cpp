@@ -39,6 +39,8 @@ TEST(CompressedTensors, EverySchemeComesBack) {
       EXPECT_EQ(stored->find(name)->shape, w.shape());
       EXPECT_EQ(stored->inputs(name), scheme.inputs);
       EXPECT_TRUE(equal_bytes(unpacked(stored->read_packed(name)), unpacked(pack(*tensors[0].quantized, name))));
+      EXPECT_EQ(stored->read_packed(name).global_scales().defined(),
+                tensors[0].quantized->scheme.scale == ScaleForm::e4m3_two_level);
       ASSERT_FALSE(stored->find("lm_head.weight")->packed);
       const Tensor back = Tensor::empty(dense.shape(), dtype);
       stored->read("lm_head.weight", back);

@@ -5,6 +5,7 @@
 
 #include "core/json/json.h"
 #include "core/ops/packed_linear.h"
+#include "core/ops/quantize/quantize.h"
 #include "tests/export/export_testing.h"
 #include "tests/reference_numbers.h"
 
@@ -49,6 +50,8 @@ TEST(QuantizeInputsGolden, ValuesAreThoseOfTheReaders) {
       const OperandScheme& inputs = *require_scheme(name, "scheme").inputs;
       const auto rounding = input_rounding(inputs, name, calibrated_scale(inputs), division);
       expect_rows(rounding(reference_inputs()), rows);
+      ASSERT_EQ(static_cast<bool>(rounding.nvfp4()), inputs.scale == ScaleForm::e4m3_two_level);
+      if (rounding.nvfp4()) expect_rows(dequantize(rounding.nvfp4()(reference_inputs()), DType::f32), rows);
       if (!rounding.integers()) continue;
       // The codes that products of few tokens take are the same.
       const IntQuantized codes = quantize_int(reference_inputs(), *rounding.integers());
