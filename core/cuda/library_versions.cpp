@@ -42,6 +42,23 @@ std::string cublaslt_version() {
   }
 }
 
+std::string cublaslt_missing() {
+  try {
+    (void)cublaslt();
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+std::string missing_cudnn() {
+#ifdef QUENCH_HAVE_CUDNN
+  return cudnn_missing();
+#else
+  return "this build has no cuDNN";
+#endif
+}
+
 std::string cudnn_version() {
 #ifdef QUENCH_HAVE_CUDNN
   return cudnn_missing().empty() ? dotted(cudnnGetVersion()) : "(not found)";
@@ -53,8 +70,8 @@ std::string cudnn_version() {
 [[maybe_unused]] const bool registered[] = {
     register_library("CUDA runtime", runtime, DeviceType::cuda),
     register_library("CUDA driver", driver, DeviceType::cuda),
-    register_library("cuBLASLt", cublaslt_version, DeviceType::cuda),
-    register_library("cuDNN", cudnn_version, DeviceType::cuda),
+    register_library("cuBLASLt", cublaslt_version, DeviceType::cuda, {"libcublasLt.so", cublaslt_missing}),
+    register_library("cuDNN", cudnn_version, DeviceType::cuda, {"libcudnn.so", missing_cudnn}),
 };
 
 }  // namespace

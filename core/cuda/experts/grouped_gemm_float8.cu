@@ -51,8 +51,7 @@ void block_float8_gemm_cuda(const BlockFloat8GemmArgs& args) {
   const Tensor &a = args.a.codes, &b = args.b.codes;
   const OpLaunch launch(op, {&a, &b, &args.a.scales, &args.b.scales, &args.c, &args.ends});
   check_operands(op, args.c, {&a, &b});
-  if (!run_kernel_family(KernelFamily::sm90_block_float8, args.c,
-                         [&] { return block_float8_gemm_sm90(launch, args); }))
+  if (!run_kernel_family(KernelFamily::sm90_block_float8, args.c, [&] { return block_float8_gemm_sm90(launch, args); }))
     block_float8_gemm_sm80(launch, args);
 }
 
