@@ -21,8 +21,8 @@ struct LibraryVersion {
 [[nodiscard]] std::vector<LibraryVersion> library_versions(std::optional<DeviceType> device = {});
 
 struct LibraryPlace {
-  std::string_view file;                // "libcudnn.so": start of the loaded file's name
-  std::string (*missing)() = nullptr;   // reason; empty if loaded
+  std::string_view file;               // "libcudnn.so": start of the loaded file's name
+  std::string (*missing)() = nullptr;  // reason; empty if loaded
 };
 
 // During static initialization. `version`: the version, or in brackets the reason for none. `device`: the library's

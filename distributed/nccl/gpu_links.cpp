@@ -30,9 +30,8 @@ class LocalCommunicators {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     try {
-      group("ncclCommInitRankConfig", [&](int i) {
-        return nccl().comm_init_rank_config(&comm(i), gpus, id, i, &config);
-      });
+      group("ncclCommInitRankConfig",
+            [&](int i) { return nccl().comm_init_rank_config(&comm(i), gpus, id, i, &config); });
     } catch (...) {
       abort();
       throw;

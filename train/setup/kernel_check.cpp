@@ -64,8 +64,8 @@ std::vector<std::string> replacement_lines(const SelfTestReport& report, const s
   for (const KernelFamilyInfo& family : kernel_families()) {
     if (!failed.contains(family.family)) continue;
     const auto result = std::ranges::find(report.families, family.name, &FamilyResult::name);
-    lines.push_back(fmt::format("kernel family {} gives wrong results on {} ({}); its fallback is used: {}", family.name,
-                                device_name, result->detail, family.fallback));
+    lines.push_back(fmt::format("kernel family {} gives wrong results on {} ({}); its fallback is used: {}",
+                                family.name, device_name, result->detail, family.fallback));
   }
   return lines;
 }
