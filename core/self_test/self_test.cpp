@@ -74,7 +74,7 @@ class SelfTest {
   double error_of(const Case& test, FamilyResult& result) {
     const Outputs& expected = oracle(test);
     double worst = 0;
-    const auto take = [&](double error) { worst = error <= worst ? worst : error; };
+    const auto take = [&](double error) { worst = std::isnan(worst) || error <= worst ? worst : error; };
     if (device_.is_cpu()) {
       const std::span<const Digest> stored = self_test::stored_digests(test.name);
       QUENCH_CHECK(stored.size() == expected.size(), "{} stored vectors for {} outputs", stored.size(),
