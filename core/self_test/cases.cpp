@@ -10,8 +10,9 @@ namespace {
 
 using enum KernelFamily;
 
-// Relative errors of one bf16 rounding and of sums in another order: 2^-8, and four roundings.
-constexpr double kRounded = 4e-3, kComposed = 1.6e-2, kExact = 1e-5;
+// Relative errors of one bf16 rounding, of intermediate bf16 roundings, and of f32. Wrong elements, tiles or layouts
+// exceed them by far.
+constexpr double kRounded = 6e-3, kComposed = 3e-2, kExact = 1e-5;
 
 constexpr Case with_fallback(KernelFamily family, Outputs (*run)(Device), double tolerance) {
   return {.name = {}, .covers = {}, .family = family, .without = {}, .run = run, .tolerance = tolerance};

@@ -15,7 +15,7 @@ Diagnosis two_gpus() {
   diagnosis.libraries = {
       {"cuBLASLt", "13.1.0", "/home/someone/env/lib/libcublasLt.so.13", {}},
       {"cuDNN", "(not found)", {}, "/home/someone/my libs/libcudnn.so.9: cannot open shared object file"}};
-  for (const std::int8_t index : {0, 1})
+  for (const std::int8_t index : {std::int8_t{0}, std::int8_t{1}})
     diagnosis.devices.push_back(
         {.device = {DeviceType::cuda, index},
          .name = "NVIDIA H100",
@@ -81,9 +81,10 @@ TEST(Diagnosis, ListsEveryRecipe) {
   const std::vector<RecipePath> paths = recipe_paths({});
   EXPECT_EQ(paths.front().recipe, "bf16");
   EXPECT_EQ(paths.front().path, "native");
-  for (const RecipePath& entry : paths)
-    if (entry.recipe.starts_with("float8") || entry.recipe == "mxfp8")
-      EXPECT_EQ(entry.path, "emulated") << entry.recipe;
+  for (const RecipePath& entry : paths) {
+    if (!entry.recipe.starts_with("float8") && entry.recipe != "mxfp8") continue;
+    EXPECT_EQ(entry.path, "emulated") << entry.recipe;
+  }
 }
 
 }  // namespace
