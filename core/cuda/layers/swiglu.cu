@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/cuda/common/launch.h"
+#include "core/cuda/common/occupancy.cuh"
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/common/pdl.cuh"
 #include "core/cuda/common/swiglu_math.cuh"
@@ -51,7 +52,7 @@ __device__ inline void finish_amax(std::uint32_t* amax, const RunningMax<T>& mos
 
 // 6 I bytes per row in bf16.
 template <class T, bool kWide, bool kAmax>
-__global__ __launch_bounds__(kThreads, 8) void swiglu_kernel(const T* gate_up, T* out, std::int64_t count,
+__global__ __launch_bounds__(kThreads, ctas_per_sm<kThreads>(8)) void swiglu_kernel(const T* gate_up, T* out, std::int64_t count,
                                                              std::int64_t pieces, std::uint32_t* amax) {
   pdl_sync();
   constexpr int kWidth = kWide ? kVectorWidth<T> : 1;

@@ -1,5 +1,6 @@
 // Fused rowwise float8 quantization, optionally with column amax.
 
+#include "core/cuda/common/occupancy.cuh"
 #include "core/cuda/quantize/float8_rounding.cuh"
 #include "core/cuda/quantize/row_pieces.cuh"
 
@@ -38,7 +39,7 @@ __device__ void cast_row(const RowPieces<T, kThreads, kKept>& row, std::int64_t 
 
 // One CTA per row of at most kKept * kThreads whole vectors.
 template <class T, class Element, class Rounding, int kThreads, int kKept, int kBlocks>
-__global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_kernel(const T* x, std::uint8_t* out, float* scales,
+__global__ __launch_bounds__(kThreads, ctas_per_sm<kThreads>(kBlocks)) void float8_rows_kernel(const T* x, std::uint8_t* out, float* scales,
                                                                         int columns, bool power_of_two,
                                                                         Rounding rounding) {
   __shared__ BlockMax<kThreads> scratch;
@@ -51,7 +52,7 @@ __global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_kernel(const T*
 // Persistent CTAs, every gridDim.x-th row; the next row loads during the cast. Column amax stays in registers, then
 // atomics only where `column_amax` rises. blockIdx.y: matrix of the batch.
 template <class T, class Element, class Rounding, int kThreads, int kKept, int kBlocks>
-__global__ __launch_bounds__(kThreads, kBlocks) void float8_rows_columns_kernel(const T* x, std::uint8_t* out,
+__global__ __launch_bounds__(kThreads, ctas_per_sm<kThreads>(kBlocks)) void float8_rows_columns_kernel(const T* x, std::uint8_t* out,
                                                                                 float* scales,
                                                                                 std::uint32_t* column_amax,
                                                                                 std::int64_t rows, int columns,
