@@ -6,6 +6,7 @@
 
 #include "core/self_test/cases.h"
 #include "tests/cuda/cuda_testing.h"
+#include "tests/testing.h"
 
 namespace quench::testing {
 namespace {
