@@ -1,4 +1,5 @@
 #include <array>
+#include <span>
 
 #include "core/ops/attention.h"
 #include "core/ops/cross_entropy.h"
@@ -20,21 +21,27 @@ Outputs run_attention(Device device) {
   };
   const auto zeros = [&](std::int64_t heads) { return Tensor::zeros({kRows, heads, kDim}, DType::bf16, device); };
   const Tensor q = bf16(kHeads, 71), k = bf16(kKvHeads, 72), v = bf16(kKvHeads, 73), dout = bf16(kHeads, 74);
-  const Tensor lse = Tensor::zeros({kHeads, kRows}, DType::f32, device);
-  const std::array sequences{SequenceRange{0, 64, 0, 64}, SequenceRange{64, 64, 64, 64}};
-  Outputs out{zeros(kHeads), zeros(kHeads), zeros(kKvHeads), zeros(kKvHeads)};
-  attention({.q = q, .k = k, .v = v, .out = out[0], .lse = lse, .sequences = sequences, .scale = 0.125f});
-  attention_backward({.dout = dout,
-                      .q = q,
-                      .k = k,
-                      .v = v,
-                      .out = out[0],
-                      .lse = lse,
-                      .dq = out[1],
-                      .dk = out[2],
-                      .dv = out[3],
-                      .sequences = sequences,
-                      .scale = 0.125f});
+  Outputs out;
+  // Two sequences of 64 rows, which cuDNN takes as packed, and one of 128.
+  const std::array packed{SequenceRange{0, 64, 0, 64}, SequenceRange{64, 64, 64, 64}};
+  const std::array uniform{SequenceRange{0, 128, 0, 128}};
+  for (const std::span<const SequenceRange> sequences : {std::span<const SequenceRange>(packed), {uniform}}) {
+    const Tensor lse = Tensor::zeros({kHeads, kRows}, DType::f32, device);
+    const Tensor result = zeros(kHeads), dq = zeros(kHeads), dk = zeros(kKvHeads), dv = zeros(kKvHeads);
+    attention({.q = q, .k = k, .v = v, .out = result, .lse = lse, .sequences = sequences, .scale = 0.125f});
+    attention_backward({.dout = dout,
+                        .q = q,
+                        .k = k,
+                        .v = v,
+                        .out = result,
+                        .lse = lse,
+                        .dq = dq,
+                        .dk = dk,
+                        .dv = dv,
+                        .sequences = sequences,
+                        .scale = 0.125f});
+    out.insert(out.end(), {result, dq, dk, dv});
+  }
   return out;
 }
 

@@ -20,7 +20,7 @@ using Outputs = std::vector<Tensor>;
 [[nodiscard]] Outputs run_symmetric_gemm(Device device);  // A A^T
 
 // layer_runs.cpp
-[[nodiscard]] Outputs run_attention(Device device);         // out, dq, dk, dv
+[[nodiscard]] Outputs run_attention(Device device);         // out, dq, dk, dv; packed, uniform
 [[nodiscard]] Outputs run_decode_attention(Device device);  // out
 [[nodiscard]] Outputs run_cross_entropy(Device device);     // losses and gradients, f32 and bf16
 [[nodiscard]] Outputs run_rms_norm(Device device);          // y, dx, dweight

@@ -106,7 +106,8 @@ def main():
 
     q, k, v, dout = (values((128, heads, 64), seed) for heads, seed in ((4, 71), (2, 72), (2, 73), (4, 74)))
     parts = [attention(*(t[begin:begin + 64] for t in (q, k, v, dout)), True) for begin in (0, 64)]
-    show("cudnn_attention", *(np.concatenate([part[i] for part in parts]) for i in range(4)))
+    show("cudnn_attention", *(np.concatenate([part[i] for part in parts]) for i in range(4)),
+         *attention(q, k, v, dout, True))
     show("decode_attention",
          attention(values((1, 4, 64), 75), values((40, 2, 64), 76), values((40, 2, 64), 77), None, False)[0])
 
