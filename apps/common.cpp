@@ -13,6 +13,7 @@
 #include "train/model_folder/peft_folder.h"
 #include "train/model_source/model_source.h"
 #include "train/setup/adapter_setup.h"
+#include "train/setup/kernel_check.h"
 #include "train/setup/run_model.h"
 #include "train/step/training_state.h"
 
@@ -121,6 +122,7 @@ LoadedModel load_source(const ModelSource& source, const std::string& device, co
                         const LoadingWork& work) {
   nn::ParameterOptions options;
   options.device = parse_device(device);
+  check_kernels(options.device);
   options.grad_dtype = DType::f32;
   options.trainable = trainable;
   if (source.is_trained()) return load_checkpoint(source.checkpoint(), source.run(), options, dtype, work);

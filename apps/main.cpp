@@ -82,6 +82,7 @@ int run(quench::CommandLine& command_line, int argc, char** argv) {
     quench::add_probe_verb(app);
     quench::add_config_verb(app);
     quench::add_report_verb(app);
+    quench::add_doctor_verb(app);
     quench::add_completion_verb(app);
     if (const std::string unknown = quench::unknown_verb(app, argc, argv); !unknown.empty())
       QUENCH_FAIL(quench::ErrorCode::bad_config, "{}", unknown);

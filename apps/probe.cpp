@@ -13,6 +13,7 @@
 #include "train/check/load.h"
 #include "train/config/resolved_config.h"
 #include "train/probe/probe.h"
+#include "train/setup/kernel_check.h"
 
 namespace quench {
 namespace {
@@ -75,7 +76,9 @@ void probe_verb(ConfigArguments arguments) {
   if (arguments.quiet) quieten_log();
   set_deterministic(config.training.deterministic);
   set_thread_count(static_cast<int>(config.training.threads));
-  const ProbeResult result = run_probe(config, parse_device(arguments.device),
+  const Device device = parse_device(arguments.device);
+  check_kernels(device);
+  const ProbeResult result = run_probe(config, device,
                                        {.bound = own.bound,
                                         .seconds = own.seconds > 0 ? std::optional(own.seconds) : std::nullopt,
                                         .progress = [](const std::string& what) { QUENCH_LOG_INFO("{}", what); }});

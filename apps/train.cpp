@@ -12,6 +12,7 @@
 #include "train/check/load.h"
 #include "train/plan/run_check.h"
 #include "train/run/trainer.h"
+#include "train/setup/kernel_check.h"
 #include "train/setup/parallel_setup.h"
 
 namespace quench {
@@ -33,6 +34,7 @@ void train_verb(const ConfigArguments& arguments) {
   set_ranks(config, place.world_size);
   share_threads(config, place);
   with_origins(arguments.config, arguments.overrides, [&] { require_startable(config, device); });
+  check_kernels(device);
   TrainResult result;
   {
     const std::shared_ptr<const distributed::Ranks> ranks = join_ranks(config, place, device);

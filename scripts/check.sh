@@ -56,7 +56,7 @@ fi
 report < <(
   awk '
     BEGIN {
-      count = split("core/system core/device core/number core/memory core/tensor core/json core/safetensors core/ops " \
+      count = split("core/system core/device core/number core/memory core/tensor core/json core/safetensors core/ops core/self_test " \
                     "core/cpu core/cuda/common core/cuda/sm80 core/cuda/sm90 core/cuda/quantize core/cuda/optimizer core/cuda/gemm core/cuda/cudnn " \
                     "core/cuda/attention core/cuda/layers core/cuda/vocabulary " \
                     "core/cuda/experts core/cuda " \

@@ -5,6 +5,9 @@
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
+#include <fstream>
+#include <string>
+
 #include "core/cuda/gemm/cublaslt_library.h"
 #include "core/system/check.h"
 #ifdef QUENCH_HAVE_CUDNN
@@ -28,6 +31,14 @@ std::string runtime() {
   return cudaRuntimeGetVersion(&version) == cudaSuccess ? cuda_version(version) : "(unknown)";
 }
 
+// Of the kernel module: "580.65.06", the first word of digits and points.
+std::string kernel_module() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  for (std::string word; file >> word;)
+    if (word.find('.') != std::string::npos && word.find_first_not_of("0123456789.") == std::string::npos) return word;
+  return "(none)";
+}
+
 // Newest CUDA version supported by the driver.
 std::string driver() {
   int version = 0;
@@ -42,6 +53,23 @@ std::string cublaslt_version() {
   }
 }
 
+std::string cublaslt_missing() {
+  try {
+    (void)cublaslt();
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+std::string missing_cudnn() {
+#ifdef QUENCH_HAVE_CUDNN
+  return cudnn_missing();
+#else
+  return "this build has no cuDNN";
+#endif
+}
+
 std::string cudnn_version() {
 #ifdef QUENCH_HAVE_CUDNN
   return cudnn_missing().empty() ? dotted(cudnnGetVersion()) : "(not found)";
@@ -53,8 +81,9 @@ std::string cudnn_version() {
 [[maybe_unused]] const bool registered[] = {
     register_library("CUDA runtime", runtime, DeviceType::cuda),
     register_library("CUDA driver", driver, DeviceType::cuda),
-    register_library("cuBLASLt", cublaslt_version, DeviceType::cuda),
-    register_library("cuDNN", cudnn_version, DeviceType::cuda),
+    register_library("NVIDIA driver", kernel_module, DeviceType::cuda),
+    register_library("cuBLASLt", cublaslt_version, DeviceType::cuda, {"libcublasLt.so", cublaslt_missing}),
+    register_library("cuDNN", cudnn_version, DeviceType::cuda, {"libcudnn.so", missing_cudnn}),
 };
 
 }  // namespace

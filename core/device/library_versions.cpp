@@ -1,6 +1,7 @@
 #include "core/device/library_versions.h"
 
 #include <fmt/core.h>
+#include <link.h>
 #include <spdlog/version.h>
 #include <xxhash.h>
 
@@ -13,6 +14,7 @@ namespace {
 struct Library {
   std::string (*version)();
   std::optional<DeviceType> device;
+  LibraryPlace place;
 };
 using Registry = std::map<std::string, Library, std::less<>>;
 
@@ -37,17 +39,41 @@ std::string dotted(unsigned number, unsigned major, unsigned minor) {
     register_library("xxHash", [] { return dotted(XXH_versionNumber(), 10000, 100); }),
 };
 
+// Path of the first loaded file whose name begins with `file`, or empty.
+std::string loaded_path(std::string_view file) {
+  struct Search {
+    std::string_view file;
+    std::string path;
+  } search{file, {}};
+  dl_iterate_phdr(
+      [](dl_phdr_info* loaded, std::size_t, void* data) {
+        auto& wanted = *static_cast<Search*>(data);
+        const std::string_view path = loaded->dlpi_name;
+        if (!path.substr(path.rfind('/') + 1).starts_with(wanted.file)) return 0;
+        wanted.path = path;
+        return 1;
+      },
+      &search);
+  return search.path;
+}
+
 }  // namespace
 
 std::vector<LibraryVersion> library_versions(std::optional<DeviceType> device) {
   std::vector<LibraryVersion> versions;
   for (const auto& [name, library] : registry())
-    if (!device || !library.device || library.device == device) versions.push_back({name, library.version()});
+    if (!device || !library.device || library.device == device) {
+      LibraryVersion entry{name, library.version(), {}, {}};
+      if (!library.place.file.empty()) entry.path = loaded_path(library.place.file);
+      if (library.place.missing != nullptr) entry.missing = library.place.missing();
+      versions.push_back(std::move(entry));
+    }
   return versions;
 }
 
-bool register_library(std::string_view name, std::string (*version)(), std::optional<DeviceType> device) {
-  registry().emplace(std::string(name), Library{version, device});
+bool register_library(std::string_view name, std::string (*version)(), std::optional<DeviceType> device,
+                      LibraryPlace place) {
+  registry().emplace(std::string(name), Library{version, device, place});
   return true;
 }
 

@@ -1,6 +1,10 @@
 #include "distributed/nccl/nccl_library.h"
 
+#include <fmt/core.h>
+
 #include "core/cuda/common/shared_library.h"
+#include "core/device/library_versions.h"
+#include "core/system/check.h"
 
 namespace quench::distributed {
 namespace {
@@ -8,6 +12,7 @@ namespace {
 NcclLibrary load() {
   const cuda::SharedLibrary library("NCCL", {"libnccl.so.2", "libnccl.so"});
   NcclLibrary f{};
+  library.bind(f.get_version, "ncclGetVersion");
   library.bind(f.get_unique_id, "ncclGetUniqueId");
   library.bind(f.comm_init_rank_config, "ncclCommInitRankConfig");
   library.bind(f.comm_abort, "ncclCommAbort");
@@ -26,6 +31,25 @@ NcclLibrary load() {
   library.bind(f.get_last_error, "ncclGetLastError");
   return f;
 }
+
+std::string missing() {
+  try {
+    (void)nccl();
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+// 22803 -> "2.28.3".
+std::string version() {
+  int number = 0;
+  if (!missing().empty() || nccl().get_version(&number) != ncclSuccess) return "(not found)";
+  return fmt::format("{}.{}.{}", number / 10000, number % 10000 / 100, number % 100);
+}
+
+[[maybe_unused]] const bool nccl_registered =
+    register_library("NCCL", version, DeviceType::cuda, {"libnccl.so", missing});
 
 }  // namespace
 

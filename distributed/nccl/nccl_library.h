@@ -8,6 +8,7 @@
 namespace quench::distributed {
 
 struct NcclLibrary {
+  decltype(&ncclGetVersion) get_version;
   decltype(&ncclGetUniqueId) get_unique_id;
   decltype(&ncclCommInitRankConfig) comm_init_rank_config;
   decltype(&ncclCommAbort) comm_abort;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/cuda/attention/attention_kernels.h"
+#include "core/cuda/common/kernel_choice.h"
 #include "core/cuda/common/launch.h"
 #include "core/device/call_counter.h"
 #include "core/ops/cached_attention.h"
@@ -79,9 +80,11 @@ void attention_kernel(const AttentionArgs& args) {
   QUENCH_CHECK_AS(ErrorCode::unsupported, !args.last_key.defined(),
                   "attention of {} and {}: only the kernel for few queries over aligned keys takes last_key",
                   args.q.describe(), args.k.describe());
-  if (layout != AttentionLayout::general) {
+  if (layout != AttentionLayout::general && kernel_family_enabled(KernelFamily::cudnn_attention)) {
     std::string reason;
-    if (try_cudnn_forward(args, layout, reason)) return forward_cudnn.add();
+    if (run_kernel_family(KernelFamily::cudnn_attention, args.out,
+                          [&] { return try_cudnn_forward(args, layout, reason); }))
+      return forward_cudnn.add();
     note_refusal("attention", args.q, args.k, reason);
   }
   forward_tiled.add();
@@ -97,9 +100,11 @@ void attention_backward_kernel(const AttentionBackwardArgs& args) {
   if (std::all_of(args.sequences.begin(), args.sequences.end(),
                   [](const auto& s) { return s.q_length == 0 && s.k_length == 0; }))
     return;
-  if (layout != AttentionLayout::general) {
+  if (layout != AttentionLayout::general && kernel_family_enabled(KernelFamily::cudnn_attention)) {
     std::string reason;
-    if (try_cudnn_backward(args, layout, reason)) return backward_cudnn.add();
+    if (run_kernel_family(KernelFamily::cudnn_attention, args.dq,
+                          [&] { return try_cudnn_backward(args, layout, reason); }))
+      return backward_cudnn.add();
     note_refusal("attention_backward", args.q, args.k, reason);
   }
   backward_tiled.add();

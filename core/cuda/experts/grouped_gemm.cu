@@ -2,6 +2,7 @@
 // exit.
 
 #include "core/cuda/common/group_tiles.cuh"
+#include "core/cuda/common/kernel_choice.h"
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/sm80/mma_tile.cuh"
@@ -128,7 +129,8 @@ constexpr std::int64_t kMaxGridRows = 65535;
 
 void grouped_gemm_cuda(const GroupedGemmArgs& args) {
   const OpLaunch launch("grouped_gemm", {&args.a, &args.b, &args.c, &args.ends});
-  if (grouped_gemm_sm90(launch, args)) return;
+  if (run_kernel_family(KernelFamily::sm90_grouped_gemm, args.c, [&] { return grouped_gemm_sm90(launch, args); }))
+    return;
   const GroupedShape shape{static_cast<int>(args.b.size(0)), args.a.size(0), args.a.size(1), args.c.size(1)};
   const auto* ends = args.ends.data<std::int32_t>();
   const bool mma = has_mma(args.a) && has_mma(args.b) && has_mma(args.c);
@@ -149,7 +151,8 @@ void grouped_gemm_cuda(const GroupedGemmArgs& args) {
 
 void grouped_wgrad_cuda(const GroupedWgradArgs& args) {
   const OpLaunch launch("grouped_wgrad", {&args.a, &args.b, &args.c, &args.ends});
-  if (grouped_wgrad_sm90(launch, args)) return;
+  if (run_kernel_family(KernelFamily::sm90_grouped_gemm, args.c, [&] { return grouped_wgrad_sm90(launch, args); }))
+    return;
   const std::int64_t groups = args.c.size(0), m = args.c.size(1), n = args.c.size(2);
   const auto* ends = args.ends.data<std::int32_t>();
   const bool mma = has_mma(args.a) && has_mma(args.b);

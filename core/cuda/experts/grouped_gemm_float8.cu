@@ -1,5 +1,6 @@
 // Grouped float8 GEMMs: wgmma where the device has it, else mma.sync.
 
+#include "core/cuda/common/kernel_choice.h"
 #include "core/cuda/common/vector.cuh"
 #include "core/cuda/sm80/kernels.h"
 #include "core/cuda/sm90/kernels.h"
@@ -29,7 +30,9 @@ void grouped_float8_gemm_cuda(const GroupedFloat8GemmArgs& args) {
   const Tensor &a = args.a.payload(), &b = args.b.payload();
   const OpLaunch launch(op, {&a, &b, &args.c, &args.ends});
   check_operands(op, args.c, {&a, &b});
-  if (!grouped_float8_gemm_sm90(launch, args)) grouped_float8_gemm_sm80(launch, args);
+  if (!run_kernel_family(KernelFamily::sm90_grouped_float8, args.c,
+                         [&] { return grouped_float8_gemm_sm90(launch, args); }))
+    grouped_float8_gemm_sm80(launch, args);
 }
 
 void grouped_float8_wgrad_cuda(const GroupedFloat8WgradArgs& args) {
@@ -38,7 +41,9 @@ void grouped_float8_wgrad_cuda(const GroupedFloat8WgradArgs& args) {
   const OpLaunch launch(op, {&a, &b, &args.c, &args.ends});
   if (has_no_rows(op, launch, a, args.c, args.beta)) return;
   check_operands(op, args.c, {&a, &b});
-  if (!grouped_float8_wgrad_sm90(launch, args)) grouped_float8_wgrad_sm80(launch, args);
+  if (!run_kernel_family(KernelFamily::sm90_grouped_float8, args.c,
+                         [&] { return grouped_float8_wgrad_sm90(launch, args); }))
+    grouped_float8_wgrad_sm80(launch, args);
 }
 
 void block_float8_gemm_cuda(const BlockFloat8GemmArgs& args) {
@@ -46,7 +51,8 @@ void block_float8_gemm_cuda(const BlockFloat8GemmArgs& args) {
   const Tensor &a = args.a.codes, &b = args.b.codes;
   const OpLaunch launch(op, {&a, &b, &args.a.scales, &args.b.scales, &args.c, &args.ends});
   check_operands(op, args.c, {&a, &b});
-  if (!block_float8_gemm_sm90(launch, args)) block_float8_gemm_sm80(launch, args);
+  if (!run_kernel_family(KernelFamily::sm90_block_float8, args.c, [&] { return block_float8_gemm_sm90(launch, args); }))
+    block_float8_gemm_sm80(launch, args);
 }
 
 void block_float8_wgrad_cuda(const BlockFloat8WgradArgs& args) {
@@ -55,7 +61,9 @@ void block_float8_wgrad_cuda(const BlockFloat8WgradArgs& args) {
   const OpLaunch launch(op, {&a, &b, &args.a.scales, &args.b.scales, &args.c, &args.ends});
   if (has_no_rows(op, launch, a, args.c, args.beta)) return;
   check_operands(op, args.c, {&a, &b});
-  if (!block_float8_wgrad_sm90(launch, args)) block_float8_wgrad_sm80(launch, args);
+  if (!run_kernel_family(KernelFamily::sm90_block_float8, args.c,
+                         [&] { return block_float8_wgrad_sm90(launch, args); }))
+    block_float8_wgrad_sm80(launch, args);
 }
 
 QUENCH_CUDA_KERNEL(grouped_float8_gemm_slot, grouped_float8_gemm_cuda);

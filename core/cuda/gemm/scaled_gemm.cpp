@@ -2,6 +2,7 @@
 
 #include "core/ops/scaled_gemm.h"
 
+#include "core/cuda/common/kernel_choice.h"
 #include "core/cuda/common/launch.h"
 #include "core/cuda/gemm/gemm_device.h"
 #include "core/cuda/gemm/gemm_empty.h"
@@ -47,7 +48,8 @@ void scaled_gemm_cuda(const ScaledGemmArgs& args) {
   }
   const GemmProblem problem = GemmProblem::of(args);
   if (compute_capability(stream.device) >=
-      (problem.scales == GemmScales::rows ? kRowwiseCapability : kTensorwiseCapability)) {
+          (problem.scales == GemmScales::rows ? kRowwiseCapability : kTensorwiseCapability) &&
+      kernel_family_enabled(KernelFamily::cublaslt_float8)) {
     const DecodeScales scales(args, problem.scales);
     const GemmCall call{.a = args.a.payload().raw_data(),
                         .b = args.b.payload().raw_data(),
@@ -56,7 +58,8 @@ void scaled_gemm_cuda(const ScaledGemmArgs& args) {
                         .scale_a = scales.a(),
                         .scale_b = scales.b(),
                         .beta = args.beta};
-    if (run_gemm(problem, call, stream)) return;
+    if (run_kernel_family(KernelFamily::cublaslt_float8, args.c, [&] { return run_gemm(problem, call, stream); }))
+      return;
   }
   // An older device, or a row count without a cuBLASLt kernel, as in a last batch.
   scaled_gemm_sm80(OpLaunch("scaled_gemm", {&args.a.payload(), &args.b.payload(), &args.c}), args);

@@ -2,6 +2,7 @@
 
 #include "core/ops/adapters/low_rank_gemm.h"
 
+#include "core/cuda/common/kernel_choice.h"
 #include "core/cuda/sm90/kernels.h"
 
 namespace quench::cuda {
@@ -10,7 +11,9 @@ namespace {
 void low_rank_gemm_cuda(const LowRankGemmArgs& args) {
   const OpLaunch launch("low_rank_gemm",
                         {&args.a, &args.b, &args.u, &args.c, &args.gated, &args.gate_up, &args.dgate_up});
-  if (!low_rank_gemm_sm90(launch, args)) low_rank_gemm_in_products(args);
+  if (!run_kernel_family(KernelFamily::sm90_low_rank_gemm, args.dgate_up.defined() ? args.dgate_up : args.c,
+                         [&] { return low_rank_gemm_sm90(launch, args); }))
+    low_rank_gemm_in_products(args);
 }
 
 QUENCH_CUDA_KERNEL(low_rank_gemm_slot, low_rank_gemm_cuda);

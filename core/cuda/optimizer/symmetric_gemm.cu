@@ -2,6 +2,7 @@
 
 #include "core/ops/optimizer/symmetric_gemm.h"
 
+#include "core/cuda/common/kernel_choice.h"
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/sm90/kernels.h"
 #include "core/ops/gemm.h"
@@ -20,7 +21,8 @@ __global__ void finish_kernel(T* c, std::int64_t n, std::int64_t elements, float
 
 void symmetric_gemm_cuda(const SymmetricGemmArgs& args) {
   const OpLaunch launch("symmetric_gemm", {&args.a, &args.b, &args.c, &args.addend, &args.factors});
-  if (symmetric_gemm_sm90(launch, args)) return;
+  if (run_kernel_family(KernelFamily::sm90_symmetric_gemm, args.c, [&] { return symmetric_gemm_sm90(launch, args); }))
+    return;
   for (std::int64_t i = 0; i < args.c.size(0); ++i)
     gemm({.a = args.a.select(0, i),
           .b = args.b.select(0, i),

@@ -7,6 +7,7 @@
 
 #include <cooperative_groups.h>
 
+#include "core/cuda/common/kernel_choice.h"
 #include "core/cuda/vocabulary/cross_entropy.cuh"
 
 namespace quench::cuda {
@@ -164,10 +165,15 @@ template <class T, class G>
 void launch_loss(const OpLaunch& launch, const LossRows<T, G>& args) {
   const bool wide =
       rows_are_wide<T>(args.logits, args.vocab, args.vocab) && reinterpret_cast<std::uintptr_t>(args.dlogits) % 16 == 0;
-  const bool clusters = code_capability(launch.device()) >= kClusterCapability;
+  const bool clusters = code_capability(launch.device()) >= kClusterCapability &&
+                        kernel_family_enabled(KernelFamily::cluster_cross_entropy);
+  const auto note = [&] {
+    note_kernel_family(KernelFamily::cluster_cross_entropy, args.losses,
+                       static_cast<std::size_t>(args.rows) * sizeof(float), current_stream(launch.device()));
+  };
   const std::int64_t pieces = args.vocab / kVectorWidth<T>;
   if constexpr (std::is_same_v<T, bfloat16>)
-    if (clusters && wide && pieces > std::int64_t{kThreads} * kFewVectors && stream_loss(launch, args)) return;
+    if (clusters && wide && pieces > std::int64_t{kThreads} * kFewVectors && stream_loss(launch, args)) return note();
   unsigned cluster = 1;
   while (cluster < kMaxCluster && pieces > std::int64_t{cluster} * kThreads * kFewVectors) cluster *= 2;
   if (!wide || !clusters || pieces > std::int64_t{kMaxCluster} * kThreads * kMostVectors ||
@@ -189,6 +195,7 @@ void launch_loss(const OpLaunch& launch, const LossRows<T, G>& args) {
   const bool few = pieces <= std::int64_t{cluster} * kThreads * kFewVectors;
   launch.check(cudaLaunchKernelEx(
       &config, few ? cluster_loss_kernel<T, G, kFewVectors> : cluster_loss_kernel<T, G, kMostVectors>, args));
+  note();
 }
 
 void cross_entropy(const CrossEntropyArgs& args) {
