@@ -75,6 +75,7 @@ void probe_verb(ConfigArguments arguments) {
   if (arguments.quiet) quieten_log();
   set_deterministic(config.training.deterministic);
   set_thread_count(static_cast<int>(config.training.threads));
+  limit_gpu_memory(arguments.device, config.training.memory_limit);
   const ProbeResult result = run_probe(config, parse_device(arguments.device),
                                        {.bound = own.bound,
                                         .seconds = own.seconds > 0 ? std::optional(own.seconds) : std::nullopt,
@@ -96,7 +97,8 @@ void probe_verb(ConfigArguments arguments) {
 void add_probe_verb(const Command& app) {
   const Command verb = app.add_command("probe", "Measure speed and error of float8 recipes, layer by layer");
   verb.footer(
-      "Usage: quench probe CONFIG [--device D] [--json] [--output FILE [--overwrite]] [--max-error X] [--seconds S]\n"
+      "Usage: quench probe CONFIG [--device D] [--memory-limit SIZE] [--json] [--output FILE [--overwrite]] "
+      "[--max-error X] [--seconds S]\n"
       "                    [--quiet] [--section.key=value ...]\n"
       "Times the products of every kind of layer in bf16 and under each float8 recipe, measures errors on a "
       "micro-batch\n"

@@ -52,8 +52,9 @@ __device__ inline void finish_amax(std::uint32_t* amax, const RunningMax<T>& mos
 
 // 6 I bytes per row in bf16.
 template <class T, bool kWide, bool kAmax>
-__global__ __launch_bounds__(kThreads, ctas_per_sm<kThreads>(8)) void swiglu_kernel(const T* gate_up, T* out, std::int64_t count,
-                                                             std::int64_t pieces, std::uint32_t* amax) {
+__global__ __launch_bounds__(kThreads,
+                             ctas_per_sm<kThreads>(8)) void swiglu_kernel(const T* gate_up, T* out, std::int64_t count,
+                                                                          std::int64_t pieces, std::uint32_t* amax) {
   pdl_sync();
   constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
   RunningMax<T> most;

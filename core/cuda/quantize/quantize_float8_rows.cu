@@ -39,9 +39,8 @@ __device__ void cast_row(const RowPieces<T, kThreads, kKept>& row, std::int64_t 
 
 // One CTA per row of at most kKept * kThreads whole vectors.
 template <class T, class Element, class Rounding, int kThreads, int kKept, int kBlocks>
-__global__ __launch_bounds__(kThreads, ctas_per_sm<kThreads>(kBlocks)) void float8_rows_kernel(const T* x, std::uint8_t* out, float* scales,
-                                                                        int columns, bool power_of_two,
-                                                                        Rounding rounding) {
+__global__ __launch_bounds__(kThreads, ctas_per_sm<kThreads>(kBlocks)) void float8_rows_kernel(
+    const T* x, std::uint8_t* out, float* scales, int columns, bool power_of_two, Rounding rounding) {
   __shared__ BlockMax<kThreads> scratch;
   const std::int64_t r = blockIdx.x;
   RowPieces<T, kThreads, kKept> row;
@@ -52,11 +51,9 @@ __global__ __launch_bounds__(kThreads, ctas_per_sm<kThreads>(kBlocks)) void floa
 // Persistent CTAs, every gridDim.x-th row; the next row loads during the cast. Column amax stays in registers, then
 // atomics only where `column_amax` rises. blockIdx.y: matrix of the batch.
 template <class T, class Element, class Rounding, int kThreads, int kKept, int kBlocks>
-__global__ __launch_bounds__(kThreads, ctas_per_sm<kThreads>(kBlocks)) void float8_rows_columns_kernel(const T* x, std::uint8_t* out,
-                                                                                float* scales,
-                                                                                std::uint32_t* column_amax,
-                                                                                std::int64_t rows, int columns,
-                                                                                bool power_of_two, Rounding rounding) {
+__global__ __launch_bounds__(kThreads, ctas_per_sm<kThreads>(kBlocks)) void float8_rows_columns_kernel(
+    const T* x, std::uint8_t* out, float* scales, std::uint32_t* column_amax, std::int64_t rows, int columns,
+    bool power_of_two, Rounding rounding) {
   __shared__ BlockMax<kThreads> scratch;
   const std::int64_t first_row = blockIdx.y * rows;
   x += first_row * columns;
