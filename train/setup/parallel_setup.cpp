@@ -70,9 +70,21 @@ std::shared_ptr<const distributed::Ranks> join_ranks(const RunConfig& config, co
   if (!place.is_distributed()) return nullptr;
   const std::shared_ptr<distributed::World> world =
       distributed::World::join(place, device, distributed::read_group_options());
-  return std::make_shared<const distributed::Ranks>(
+  auto ranks = std::make_shared<const distributed::Ranks>(
       distributed::make_ranks(world, static_cast<int>(shard_ranks(config)), static_cast<int>(config.parallel.replicate),
                               static_cast<int>(config.parallel.expert)));
+  if (device.type == DeviceType::cuda) {
+    const Backend& cuda = backend(device.type);
+    require_equal_gpus(*ranks->host, {cuda.device_name(device), cuda.compute_capability(device)});
+  }
+  return ranks;
+}
+
+void require_equal_gpus(distributed::ProcessGroup& host, const RankGpu& mine) {
+  std::vector<RankGpu> gpus;
+  for (const std::string& text : distributed::exchange_texts(host, encode(mine), "GPUs"))
+    gpus.push_back(decode_gpu(text));
+  require_equal_capabilities(gpus);
 }
 
 std::shared_ptr<const distributed::Ranks> planned_ranks(const RunConfig& config) {
