@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "core/system/threads.h"
+#include "distributed/equal_gpus.h"
 #include "distributed/group_timeouts.h"
 #include "train/check/check.h"
 #include "train/check/load.h"
@@ -75,16 +76,9 @@ std::shared_ptr<const distributed::Ranks> join_ranks(const RunConfig& config, co
                               static_cast<int>(config.parallel.expert)));
   if (device.type == DeviceType::cuda) {
     const Backend& cuda = backend(device.type);
-    require_equal_gpus(*ranks->host, {cuda.device_name(device), cuda.compute_capability(device)});
+    distributed::require_equal_gpus(*ranks->host, {cuda.device_name(device), cuda.compute_capability(device)});
   }
   return ranks;
-}
-
-void require_equal_gpus(distributed::ProcessGroup& host, const RankGpu& mine) {
-  std::vector<RankGpu> gpus;
-  for (const std::string& text : distributed::exchange_texts(host, encode(mine), "GPUs"))
-    gpus.push_back(decode_gpu(text));
-  require_equal_capabilities(gpus);
 }
 
 std::shared_ptr<const distributed::Ranks> planned_ranks(const RunConfig& config) {

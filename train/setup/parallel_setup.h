@@ -3,7 +3,6 @@
 
 #include <memory>
 
-#include "core/device/gpu_support.h"
 #include "distributed/environment.h"
 #include "distributed/fsdp/sharded_model.h"
 #include "distributed/ranks.h"
@@ -27,12 +26,10 @@ void set_ranks(RunConfig& config, std::int64_t ranks);
 // CPU threads per rank of a node, unless configured.
 void share_threads(RunConfig& config, const distributed::Environment& place);
 
-// Null for a single process. Collective.
+// Null for a single process. Collective. Throws unsupported for GPUs of different compute capability.
 [[nodiscard]] std::shared_ptr<const distributed::Ranks> join_ranks(const RunConfig& config,
                                                                    const distributed::Environment& place,
                                                                    Device device);
-// Collective. Throws unsupported on every rank if the compute capabilities of the ranks' GPUs differ.
-void require_equal_gpus(distributed::ProcessGroup& host, const RankGpu& mine);
 
 // Rank 0 of a multi-rank run on the meta device; null for a single process.
 [[nodiscard]] std::shared_ptr<const distributed::Ranks> planned_ranks(const RunConfig& config);
