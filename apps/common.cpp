@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <future>
 
+#include "core/memory/memory_limit.h"
 #include "core/ops/elementwise.h"
 #include "core/system/log.h"
 #include "core/system/threads.h"
@@ -230,6 +231,10 @@ void set_threads(int threads) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, threads >= 0 && threads <= kMaxThreads,
                   "--threads is {}, expected 0 (all) to {}", threads, kMaxThreads);
   set_thread_count(threads);
+}
+
+void limit_gpu_memory(const std::string& device, const std::string& size) {
+  if (!size.empty()) limit_memory(parse_device(device), size, "--memory-limit");
 }
 
 void print_json(const Json& json) {

@@ -24,9 +24,10 @@ Device planned_device(const std::string& text) {
 void add_estimate_verb(const Command& app) {
   const Command verb = app.add_command("estimate", "Predict memory, FLOPs, disk space and step time of a run");
   verb.footer(
-      "Usage: quench estimate CONFIG [--device D] [--world-size N] [--node-size N] [--network GB] [--json]\n"
-      "                              [--section.key=value ...]\n"
+      "Usage: quench estimate CONFIG [--device D] [--memory-limit SIZE] [--world-size N] [--node-size N]\n"
+      "                              [--network GB] [--json] [--section.key=value ...]\n"
       "Example: quench estimate llama_110m --device cuda --training.micro_batch_size=8\n"
+      "--memory-limit 24GB compares with a GPU of that size, 1 GiB of it for the CUDA context and libraries.\n"
       "--device cuda plans a GPU run on a machine without a GPU too; --world-size plans rank 0 of N processes,\n"
       "on machines of --node-size GPUs (8), each of which can send --network GB/s (50) to other machines. The step "
       "time is\n"

@@ -36,6 +36,7 @@ struct EvalArguments {
   RecipeArguments recipe;
   bool json = false;
   int threads = 0;
+  std::string memory_limit;
 };
 
 // Items of one --task.
@@ -172,6 +173,7 @@ void run(const EvalArguments& a) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, !a.limit || !a.tasks.empty(), "--limit is for the items of --task");
   a.recipe.check();
   set_threads(a.threads);
+  limit_gpu_memory(a.device, a.memory_limit);
   const std::vector<Subject> subjects = subjects_of(a);
   const std::vector<TaskItems> tasks = read_tasks(a);
   std::vector<EvalResult> results;
@@ -224,6 +226,7 @@ void add_eval_verb(const Command& app) {
       "Score texts without the tokenizer's added special tokens (lm-evaluation-harness: add_bos_token=False)");
   a->recipe.add_to(verb);
   verb.add_option("--device", a->device, "auto, cpu, cuda or cuda:N").show_default();
+  verb.add_option("--memory-limit", a->memory_limit, kMemoryLimitHelp);
   verb.add_option("--dtype", a->dtype, "auto (as stored), f32 or bf16").show_default();
   verb.add_option("--threads", a->threads, "CPU threads; 0: all").show_default();
   verb.add_flag("--json", a->json, "Print the result as JSON");

@@ -31,6 +31,7 @@ struct ForwardOptions {
   bool grads = false;
   bool json = false;
   int threads = 0;
+  std::string memory_limit;
 };
 
 // i64 [B,T] of a safetensors file, range-checked and converted to i32.
@@ -122,6 +123,7 @@ void require_output(const ForwardOptions& o) {
 void run(const ForwardOptions& o) {
   o.recipe.check();
   set_threads(o.threads);
+  limit_gpu_memory(o.device, o.memory_limit);
   require_output(o);
   const SafetensorsReader reader(o.input);
   LoadedModel loaded = load_model(o.model, o.device, o.dtype, o.grads);
@@ -198,6 +200,7 @@ void add_forward_verb(const Command& app) {
   verb.add_flag("--grads", options->grads, "Write gradients of the mean loss");
   options->recipe.add_to(verb);
   verb.add_option("--device", options->device, "auto, cpu, cuda or cuda:N").show_default();
+  verb.add_option("--memory-limit", options->memory_limit, kMemoryLimitHelp);
   verb.add_option("--dtype", options->dtype, "auto (as stored), f32 or bf16").show_default();
   verb.add_option("--threads", options->threads, "CPU threads; 0: all").show_default();
   verb.add_flag("--json", options->json, "Print the result as JSON");

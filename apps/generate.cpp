@@ -109,6 +109,7 @@ void generate_for_prompt(GenerateOptions& o) {
 void run(GenerateOptions& o) {
   check_options(o);
   set_threads(o.threads);
+  limit_gpu_memory(o.device, o.memory_limit);
   check_sampling_options(o.generation.sampling);
   if (o.interactive) return generate_interactively(o);
   if (!o.prompts.empty()) return generate_for_prompts(o);
@@ -201,6 +202,7 @@ void add_generate_verb(const Command& app) {
   verb.add_option("--seed", s.seed, "Seed of the draws").show_default();
   verb.add_flag("--ignore-eos", o->ignore_eos, "Continue after end-of-sequence tokens");
   verb.add_option("--device", o->device, "auto, cpu, cuda or cuda:N").show_default();
+  verb.add_option("--memory-limit", o->memory_limit, kMemoryLimitHelp);
   verb.add_option("--dtype", o->dtype, "auto (as stored), f32 or bf16").show_default();
   verb.add_option("--threads", o->threads, "CPU threads; 0: all").show_default();
   verb.add_flag("--json", o->json, "Print the result as JSON");

@@ -77,6 +77,7 @@ void probe_verb(ConfigArguments arguments) {
   set_deterministic(config.training.deterministic);
   set_thread_count(static_cast<int>(config.training.threads));
   const Device device = parse_device(arguments.device);
+  limit_gpu_memory(arguments.device, config.training.memory_limit);
   check_kernels(device);
   const ProbeResult result = run_probe(config, device,
                                        {.bound = own.bound,
@@ -99,7 +100,8 @@ void probe_verb(ConfigArguments arguments) {
 void add_probe_verb(const Command& app) {
   const Command verb = app.add_command("probe", "Measure speed and error of float8 recipes, layer by layer");
   verb.footer(
-      "Usage: quench probe CONFIG [--device D] [--json] [--output FILE [--overwrite]] [--max-error X] [--seconds S]\n"
+      "Usage: quench probe CONFIG [--device D] [--memory-limit SIZE] [--json] [--output FILE [--overwrite]] "
+      "[--max-error X] [--seconds S]\n"
       "                    [--quiet] [--section.key=value ...]\n"
       "Times the products of every kind of layer in bf16 and under each float8 recipe, measures errors on a "
       "micro-batch\n"

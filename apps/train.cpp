@@ -65,7 +65,8 @@ void train_verb(const ConfigArguments& arguments) {
 void add_train_verb(const Command& app) {
   const Command verb = app.add_command("train", "Pre-train or fine-tune as a config says");
   verb.footer(
-      "Usage: quench train CONFIG [--device D] [--json] [--quiet] [--section.key=value ...]\n"
+      "Usage: quench train CONFIG [--device D] [--memory-limit SIZE] [--json] [--quiet] [--section.key=value ...]\n"
+      "--memory-limit 24GB keeps the process within that much GPU memory (key training.memory_limit).\n"
       "--json prints the result as JSON on standard output, and all else on standard error; --quiet shows warnings "
       "and\n"
       "errors only. Either way the run folder's log.txt holds everything.\n"

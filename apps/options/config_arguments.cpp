@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "core/memory/memory_limit.h"
 #include "core/system/check.h"
 #include "train/config/override.h"
 
@@ -57,6 +58,9 @@ ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments
       QUENCH_CHECK_AS(ErrorCode::bad_config, i + 1 < arguments.size(),
                       "--device needs a value: auto, cpu, cuda or cuda:N");
       result.device = arguments[++i];
+    } else if (const auto limit = value("--memory-limit")) {
+      (void)require_memory_size(*limit, "--memory-limit");
+      rest.push_back("--training.memory_limit=" + *limit);
     } else if (const auto size = value("--world-size")) {
       result.world_size = whole_number("--world-size", "processes", *size);
     } else if (const auto node = value("--node-size")) {

@@ -29,8 +29,9 @@ struct ConfigArguments {
   std::optional<double> network;           // GB/s per GPU, between nodes
 };
 
-// Takes --device, --json, --quiet, --world-size, --node-size and --network; split_arguments (train/config/override.h)
-// the rest, whose first word is the config. Throws bad_config without a config, HelpRequest for --help.
+// Takes --device, --memory-limit, --json, --quiet, --world-size, --node-size and --network; split_arguments
+// (train/config/override.h) the rest, whose first word is the config. Throws bad_config without a config, HelpRequest
+// for --help.
 [[nodiscard]] ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments,
                                                      const std::string& verb);
 

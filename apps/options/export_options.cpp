@@ -132,6 +132,7 @@ void ExportOptions::add_to(const Command& verb) {
                   "report and the model card");
   verb.add_option("--device", device, "Device of calibration and --perplexity: auto, cpu, cuda or cuda:N")
       .show_default();
+  verb.add_option("--memory-limit", memory_limit, kMemoryLimitHelp);
   verb.add_flag("--json", json, "Print the result as JSON");
 }
 
@@ -150,6 +151,7 @@ void run_export(const ExportOptions& o) {
   const std::string dtype = style.dtype ? "auto" : o.dtype;
   // Unmodified weights are streamed one tensor at a time.
   const bool as_they_are = !adapters_alone && !style.quantization && !sparsity && o.perplexity.empty();
+  limit_gpu_memory(o.device, o.memory_limit);
   LoadedModel loaded = as_they_are ? open_model(o.source, dtype) : load_model(o.source, o.device, dtype);
   if (adapters_alone) return write_adapter(loaded, o, target);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !loaded.quantized || !style.quantization,

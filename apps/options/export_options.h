@@ -20,6 +20,7 @@ struct ExportOptions {
   bool overwrite = false;
   bool json = false;
   std::string device = "cpu";
+  std::string memory_limit;             // of the GPU; empty: none
   std::vector<std::string> perplexity;  // files for the perplexity measurement
   QuantizationOptions quantization;
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "core/memory/memory_limit.h"
 #include "core/system/check.h"
 
 namespace quench {
@@ -90,8 +91,29 @@ struct Allocator::State {
     return a.free && b.free && a.segment == b.segment && a.stream == b.stream && left->first + a.size == right->first;
   }
 
-  [[nodiscard]] bool within_limit(std::size_t bytes) const {
-    return limit == 0 || stats.reserved + static_cast<std::int64_t>(bytes) <= limit;
+  // Counted at each new segment: libraries load in the first steps.
+  [[nodiscard]] std::int64_t outside(Device device) const {
+    return device.type == DeviceType::cuda ? outside_bytes(backend(device.type).memory(device), stats.reserved) : 0;
+  }
+
+  [[nodiscard]] bool within_limit(Device device, std::size_t bytes) const {
+    return limit == 0 || stats.reserved + static_cast<std::int64_t>(bytes) + outside(device) <= limit;
+  }
+
+  [[noreturn]] void fail(Device device, std::size_t bytes, MemoryCategory category) const {
+    const DeviceMemory memory = backend(device.type).memory(device);
+    const std::string bound =
+        limit == 0 ? fmt::format("{} of {} bytes are free", memory.free_bytes, memory.total_bytes)
+                   : fmt::format(
+                         "memory limit {} bytes, {} of them used outside tensors, {} of {} bytes of the device "
+                         "are free",
+                         limit, outside(device), memory.free_bytes, memory.total_bytes);
+    QUENCH_FAIL(ErrorCode::out_of_memory,
+                "out of memory on {}: {} bytes for {} do not fit ({}, {} of {} bytes taken are not in use)\n{}{}"
+                "reduce training.micro_batch_size or data.seq_len, set training.activation_checkpoint to "
+                "\"selective\" or \"full\", or lower training.loss_chunk_size; `quench estimate` shows what fits",
+                device.to_string(), bytes, to_string(category), bound, stats.reserved - stats.current, stats.reserved,
+                memory_table(stats), limit == 0 ? "" : "raise --memory-limit (training.memory_limit), or ");
   }
 
   void add_segment(std::byte* address, std::size_t bytes) {
@@ -103,7 +125,7 @@ struct Allocator::State {
 
   // end() at the limit or out of memory.
   Blocks::iterator new_segment(Device device, std::size_t bytes, bool small, void* stream) {
-    if (!within_limit(bytes)) return blocks.end();
+    if (!within_limit(device, bytes)) return blocks.end();
     auto* address = static_cast<std::byte*>(backend(device.type).allocate(device, bytes));
     if (address == nullptr) return blocks.end();
     add_segment(address, bytes);
@@ -127,7 +149,7 @@ struct Allocator::State {
   Blocks::iterator grow(Device device, std::size_t size, std::size_t bytes, void* stream) {
     const auto last = last_growing(stream);
     if (last != blocks.end()) bytes = round_up(size - last->second.size, kSegmentGranularity);
-    if (!within_limit(bytes)) return blocks.end();
+    if (!within_limit(device, bytes)) return blocks.end();
     Backend& b = backend(device.type);
     auto* address = static_cast<std::byte*>(b.allocate_behind(device, bytes));
     if (address == nullptr) return blocks.end();
@@ -235,16 +257,7 @@ void* Allocator::allocate(std::size_t bytes, MemoryCategory category, Stream str
   if (it == s.blocks.end()) {
     // Retry after freeing unused segments, including other streams'.
     if (s.trim(device_)) it = s.make_room(device_, size, small, stream.handle);
-    if (it == s.blocks.end()) {
-      const DeviceMemory memory = backend(device_.type).memory(device_);
-      QUENCH_FAIL(ErrorCode::out_of_memory,
-                  "out of memory on {}: {} bytes for {} do not fit ({} of {} bytes are free, {} of {} bytes taken are "
-                  "not in use)\n{}"
-                  "reduce training.micro_batch_size or data.seq_len, set training.activation_checkpoint to "
-                  "\"selective\" or \"full\", or lower training.loss_chunk_size; `quench estimate` shows what fits",
-                  device_.to_string(), bytes, to_string(category), memory.free_bytes, memory.total_bytes,
-                  s.stats.reserved - s.stats.current, s.stats.reserved, memory_table(s.stats));
-    }
+    if (it == s.blocks.end()) s.fail(device_, bytes, category);
   }
   s.erase_free(it);
   s.split(it, size);
@@ -296,6 +309,11 @@ void Allocator::trim() {
 void Allocator::set_limit(std::int64_t bytes) {
   const std::lock_guard lock(state_->mutex);
   state_->limit = bytes;
+}
+
+std::int64_t Allocator::limit() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->limit;
 }
 
 std::string memory_table(const MemoryStats& stats) {

@@ -39,8 +39,9 @@ class Allocator {
   [[nodiscard]] MemoryStats stats() const;
   void reset_peak();
   void trim();
-  // Reserved bytes beyond which allocate throws; 0: none.
+  // Bytes beyond which allocate throws: segments, and on CUDA the memory outside them (memory_limit.h). 0: none.
   void set_limit(std::int64_t bytes);
+  [[nodiscard]] std::int64_t limit() const;
 
   explicit Allocator(Device device);
   ~Allocator();

@@ -37,6 +37,13 @@ TEST(EstimateVerb, PlansAGpuRunAnywhere) {
   EXPECT_TRUE(json.at("host_available_bytes").is_null());
   EXPECT_GT(json.at("total_bytes").as_int(), 0);
   EXPECT_TRUE(json.at("fits").as_bool());
+  const Json limited = Json::parse(with({"--device=cuda", "--memory-limit=24GiB", "--json"}).output);
+  EXPECT_EQ(limited.at("memory_limit_bytes").as_int(), std::int64_t{24} << 30);
+  EXPECT_EQ(limited.at("available_bytes").as_int(), std::int64_t{23} << 30);
+  for (const char* limit : {"--memory-limit=24", "--memory-limit="})
+    EXPECT_EQ(with({"--device=cuda", limit}).status, 2) << limit;
+  EXPECT_THAT(with({"--device=cpu", "--memory-limit=24GiB", "--optimizer.offload_ratio=0"}).errors,
+              HasSubstr("limits GPU memory"));
   const Outcome here = with({"--device=cpu", "--optimizer.offload_ratio=0"});
   EXPECT_EQ(here.status, 0) << here.errors;
   EXPECT_THAT(here.output, ::testing::Not(HasSubstr("unknown")));

@@ -15,6 +15,7 @@
 
 #include "core/number/random.h"
 #include "core/system/log.h"
+#include "distributed/equal_gpus.h"
 #include "distributed/group_timeouts.h"
 #include "distributed/world.h"
 #include "tests/distributed/failing_gather.h"
@@ -195,6 +196,12 @@ void many_at_once(World& world, const Options&) {
   expect(world.all().log().last_finished() == 100, "the log has counted");
 }
 
+// Compute capability of rank r's GPU: option r.
+void gpus(World& world, const Options& options) {
+  const int capability = std::stoi(options[static_cast<std::size_t>(world.rank())]);
+  require_equal_gpus(world.all(), {fmt::format("GPU of rank {}", world.rank()), {capability, capability}});
+}
+
 // Groups of part of the ranks.
 void halves(World& world, const Options&) {
   std::vector<int> mine;
@@ -322,6 +329,7 @@ int run(int count, char** arguments) {
                                                                              {"exact_sums", exact_sums},
                                                                              {"many_at_once", many_at_once},
                                                                              {"halves", halves},
+                                                                             {"gpus", gpus},
                                                                              {"mismatch", mismatch},
                                                                              {"dies", dies},
                                                                              {"late", late},

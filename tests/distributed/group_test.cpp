@@ -27,6 +27,20 @@ TEST_P(Group, SumsAreExactAndTheSameEverywhere) {
   ranks.expect_success();
 }
 
+TEST(MixedGpus, AreRefusedByNameOnEveryRank) {
+  Ranks equal(2);
+  equal.start_all("gpus", {"90", "90"});
+  equal.expect_success();
+  Ranks mixed(2);
+  mixed.start_all("gpus", {"90", "80"});
+  for (const ChildResult& result : mixed.wait()) {
+    EXPECT_EQ(result.status, 1);
+    for (const char* part :
+         {"rank 0 has GPU of rank 0 (9.0)", "rank 1 has GPU of rank 1 (8.0)", "QUENCH_CUDA_CAPABILITY=8.0"})
+      EXPECT_THAT(result.output, HasSubstr(part));
+  }
+}
+
 TEST_P(Group, ManyOperationsAndTwoGroupsRunAtOnce) {
   Ranks ranks(GetParam());
   ranks.start_all("many_at_once");

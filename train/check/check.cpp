@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "core/memory/memory_limit.h"
 #include "core/system/nearest_name.h"
 #include "nn/optim/table.h"
 #include "recipes/recipe.h"
@@ -185,6 +186,10 @@ void check_parallel(Checker& checker) {
 
 void check_training(Checker& checker) {
   const TrainingSection& training = checker.config().training;
+  if (!training.memory_limit.empty() && checker.usable({"training.memory_limit"}) &&
+      parse_memory_size(training.memory_limit).value_or(0) <= kMostOutsideBytes)
+    checker.report("training.memory_limit", "'{}' is not a size above 1 GiB, such as 24GB or 16GiB",
+                   training.memory_limit);
   if (!training.steps && !training.epochs && checker.usable({"training.steps", "training.epochs"}))
     checker.report("training.steps", "the length of the run is missing: give training.steps or training.epochs");
   check_batch(checker);
@@ -259,6 +264,10 @@ std::vector<ConfigIssue> check_on_device(const RunConfig& config, Device device)
   if (config.optimizer.offload_ratio > 0)
     report("optimizer.offload_ratio",
            fmt::format("{}, but a CPU run's state is in host memory; set it to 0", config.optimizer.offload_ratio));
+  if (!config.training.memory_limit.empty())
+    report("training.memory_limit",
+           fmt::format("{} limits GPU memory, and this is a CPU run; omit it (host memory: ulimit -v, or a cgroup)",
+                       config.training.memory_limit));
   return issues;
 }
 

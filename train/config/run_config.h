@@ -99,6 +99,7 @@ struct TrainingSection {
   // The same activation recomputed, under selective recompute.
   std::int64_t recompute_mlp_layers = 0;
   std::int64_t threads = 0;  // per rank; 0: all available to the process
+  std::string memory_limit;  // of each GPU (core/memory/memory_limit.h); empty: none
   // MoE auxiliary losses (core/ops/experts/router.h), means over layers and tokens.
   std::optional<double> router_balance_loss;  // unset: from config.json
   double router_z_loss = 0;

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <set>
 
+#include "core/memory/memory_limit.h"
 #include "train/check/check.h"
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/snapshot.h"
@@ -139,6 +140,15 @@ bool is_present(Device device) {
   return has_backend(device.type) && device.index < backend(device.type).device_count();
 }
 
+std::optional<DeviceMemory> run_memory(const RunConfig& config, Device device) {
+  const std::int64_t limit = device.is_cpu() ? 0 : parse_memory_size(config.training.memory_limit).value_or(0);
+  if (device.is_meta()) return std::nullopt;
+  if (is_present(device))
+    return within_limit(backend(device.type).memory(device), Allocator::of(device).stats().reserved, limit);
+  if (limit == 0) return std::nullopt;
+  return within_limit({limit, limit}, 0, limit);
+}
+
 RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cluster& cluster) {
   const RunConfig& config = *resolved;
   RunEstimate e;
@@ -227,7 +237,8 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
   if (target.is_cpu()) e.process_bytes = resident_bytes() + kFirstStepBytes;
   // Segments, not blocks: fragmentation is resident too.
   e.total_bytes = e.device.peak_reserved + (target.is_cpu() ? e.data_bytes + e.staging_bytes + e.process_bytes : 0);
-  if (!target.is_meta() && is_present(target)) e.available_bytes = backend(target.type).memory(target).free_bytes;
+  if (const auto memory = run_memory(config, target)) e.available_bytes = memory->free_bytes;
+  e.memory_limit = parse_memory_size(config.training.memory_limit).value_or(0);
   if (!target.is_cpu()) e.host_bytes = e.data_bytes + e.staging_bytes + e.offload_bytes + e.state_offload_bytes;
   if (is_present(target)) e.host_available_bytes = backend(DeviceType::cpu).memory(Device{}).free_bytes;
   return e;
@@ -268,6 +279,7 @@ std::string to_string(const RunEstimate& e) {
   row("unused within segments", e.device.peak_reserved - e.device.peak);
   if (e.host_bytes == 0) host_rows();
   totals(e.total_bytes, e.available_bytes);
+  row("memory limit", e.memory_limit);
   if (e.host_bytes > 0) {
     text += "\nhost memory, MiB\n";
     host_rows();
@@ -304,6 +316,7 @@ Json to_json(const RunEstimate& e) {
   json.set("reserved_bytes", e.device.peak_reserved);
   json.set("total_bytes", e.total_bytes);
   json.set("available_bytes", e.available_bytes ? Json(*e.available_bytes) : Json());
+  json.set("memory_limit_bytes", e.memory_limit > 0 ? Json(e.memory_limit) : Json());
   json.set("checkpoint_bytes", e.checkpoint_bytes);
   json.set("ranks", e.ranks);
   json.set("shard", e.shard);
@@ -327,10 +340,11 @@ void require_memory(const RunEstimate& e, Device target) {
       "false, or lower training.offload_layers, optimizer.offload_ratio or data.prefetch",
       mib(e.host_bytes), target.to_string(), mib(e.host_available_bytes.value_or(0)), to_string(e));
   QUENCH_FAIL(ErrorCode::out_of_memory,
-              "this run needs about {} MiB on {}, {} MiB are available\n{}reduce training.micro_batch_size or "
+              "this run needs about {} MiB on {}, {} MiB are available{}\n{}reduce training.micro_batch_size or "
               "data.seq_len, set training.activation_checkpoint to \"selective\" (and then raise "
               "training.recompute_mlp_layers{}) or to \"full\", lower training.loss_chunk_size{}",
-              mib(e.total_bytes), target.to_string(), mib(e.available_bytes.value_or(0)), to_string(e),
+              mib(e.total_bytes), target.to_string(), mib(e.available_bytes.value_or(0)),
+              e.memory_limit > 0 ? " under training.memory_limit" : "", to_string(e),
               target.is_cpu() ? "" : " or training.offload_layers",
               target.is_cpu() ? ", or set checkpoint.async to false" : ", or raise optimizer.offload_ratio");
 }

@@ -28,7 +28,8 @@ struct RunEstimate {
   std::int64_t state_offload_bytes = 0;              // optimizer state offloaded to host memory
   std::int64_t process_bytes = 0;                    // program, libraries, thread stacks, JIT code (CPU runs)
   std::int64_t total_bytes = 0;                      // peak device memory
-  std::optional<std::int64_t> available_bytes;       // nullopt for an absent GPU and the meta device
+  std::optional<std::int64_t> available_bytes;       // nullopt for the meta device, and for an absent GPU without limit
+  std::int64_t memory_limit = 0;                     // training.memory_limit; 0: none
   std::int64_t host_bytes = 0;                       // host memory (GPU runs)
   std::optional<std::int64_t> host_available_bytes;  // nullopt if available_bytes is
   std::int64_t checkpoint_bytes = 0;                 // one checkpoint on disk
@@ -55,6 +56,10 @@ struct RunEstimate {
 
 // True if build and machine support the device.
 [[nodiscard]] bool is_present(Device device);
+
+// Free and total memory for a run under its training.memory_limit. nullopt for the meta device, and for an absent GPU
+// without limit.
+[[nodiscard]] std::optional<DeviceMemory> run_memory(const RunConfig& config, Device device);
 
 [[nodiscard]] std::string to_string(const RunEstimate& estimate);
 [[nodiscard]] Json to_json(const RunEstimate& estimate);

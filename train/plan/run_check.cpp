@@ -33,7 +33,7 @@ double least_bytes(const RunConfig& config, const nn::ModelConfig& model) {
 void require_possible(const RunConfig& config, Device device) {
   if (!is_present(device)) return;
   const double least = least_bytes(config, resolve_model_config(config.model));
-  const double available = static_cast<double>(backend(device.type).memory(device).free_bytes);
+  const double available = static_cast<double>(run_memory(config, device)->free_bytes);
   QUENCH_CHECK_AS(ErrorCode::out_of_memory, least <= available,
                   "this run needs more than {:.0f} MiB on {}, {:.0f} MiB are available: reduce "
                   "training.micro_batch_size ({}), data.seq_len ({}) or the model",

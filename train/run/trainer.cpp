@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "core/device/determinism.h"
+#include "core/memory/memory_limit.h"
 #include "core/system/file.h"
 #include "core/system/log.h"
 #include "core/system/output_folder.h"
@@ -39,6 +40,7 @@ RunConfig checked(RunConfig config, Device device, const distributed::Ranks* ran
   if (ranks != nullptr) require_same_run(*ranks, config);
   set_deterministic(config.training.deterministic);
   require_on_device(config, device);
+  limit_memory(device, config.training.memory_limit, "training.memory_limit");
   set_thread_count(static_cast<int>(config.training.threads));
   return config;
 }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "core/system/threads.h"
+#include "distributed/equal_gpus.h"
 #include "distributed/group_timeouts.h"
 #include "train/check/check.h"
 #include "train/check/load.h"
@@ -70,9 +71,14 @@ std::shared_ptr<const distributed::Ranks> join_ranks(const RunConfig& config, co
   if (!place.is_distributed()) return nullptr;
   const std::shared_ptr<distributed::World> world =
       distributed::World::join(place, device, distributed::read_group_options());
-  return std::make_shared<const distributed::Ranks>(
+  auto ranks = std::make_shared<const distributed::Ranks>(
       distributed::make_ranks(world, static_cast<int>(shard_ranks(config)), static_cast<int>(config.parallel.replicate),
                               static_cast<int>(config.parallel.expert)));
+  if (device.type == DeviceType::cuda) {
+    const Backend& cuda = backend(device.type);
+    distributed::require_equal_gpus(*ranks->host, {cuda.device_name(device), cuda.compute_capability(device)});
+  }
+  return ranks;
 }
 
 std::shared_ptr<const distributed::Ranks> planned_ranks(const RunConfig& config) {

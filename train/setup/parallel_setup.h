@@ -26,7 +26,7 @@ void set_ranks(RunConfig& config, std::int64_t ranks);
 // CPU threads per rank of a node, unless configured.
 void share_threads(RunConfig& config, const distributed::Environment& place);
 
-// Null for a single process. Collective.
+// Null for a single process. Collective. Throws unsupported for GPUs of different compute capability.
 [[nodiscard]] std::shared_ptr<const distributed::Ranks> join_ranks(const RunConfig& config,
                                                                    const distributed::Environment& place,
                                                                    Device device);

@@ -5,6 +5,8 @@
 #include <array>
 
 #include "core/device/kernel_slot.h"
+#include "core/memory/allocator.h"
+#include "core/memory/memory_limit.h"
 #include "core/system/threads.h"
 #include "train/setup/build_info.h"
 
@@ -13,7 +15,9 @@ namespace quench {
 Json run_environment(Device device) {
   std::array<char, 256> host{};
   ::gethostname(host.data(), host.size() - 1);
-  const DeviceMemory memory = backend(device.type).memory(device);
+  const Allocator& allocator = Allocator::of(device);
+  const DeviceMemory memory =
+      within_limit(backend(device.type).memory(device), allocator.stats().reserved, allocator.limit());
   Json json = Json::object();
   json.set("quench", program_version());
   json.set("build", build_info(device.type));

@@ -11,6 +11,7 @@
 #include "core/cuda/common/growing_memory.h"
 #include "core/cuda/common/kernel_image.h"
 #include "core/cuda/common/launch.h"
+#include "core/device/gpu_support.h"
 #include "core/system/log.h"
 
 namespace quench {
@@ -34,8 +35,7 @@ Devices find_devices() {
     int driver = 0;
     cudaDriverGetVersion(&driver);
     if (driver == 0) return {0, "this machine has no NVIDIA driver", true};
-    return {0, fmt::format("the NVIDIA driver supports CUDA {}.{}, this build needs {}.{}; update the driver",
-                           driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10)};
+    return {0, old_driver_message(driver, CUDART_VERSION)};
   }
   if (status == cudaErrorNoDevice || (status == cudaSuccess && present == 0))
     return {0, "this machine has no CUDA device", true};
@@ -54,10 +54,7 @@ Devices find_devices() {
     }
     devices.problem =
         probed == cudaErrorNoKernelImageForDevice
-            ? fmt::format(
-                  "device {} ({}) has compute capability {}.{}, for which this build has no "
-                  "kernels; build with -DCMAKE_CUDA_ARCHITECTURES={}{}",
-                  i, properties.name, properties.major, properties.minor, properties.major, properties.minor)
+            ? no_kernels_message(i, properties.name, 10 * properties.major + properties.minor)
             : fmt::format("device {} ({}) does not start: {}", i, properties.name, cudaGetErrorString(probed));
     break;
   }

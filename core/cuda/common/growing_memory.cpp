@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "core/cuda/common/cuda_error.h"
+#include "core/cuda/common/toolkit.h"
 #include "core/device/address_range.h"
 
 namespace quench::cuda {
@@ -15,9 +16,7 @@ namespace {
 // Virtual addresses are free: so large that fragmentation does not matter.
 constexpr std::size_t kRangeOverMemory = 16;
 constexpr std::size_t kPiece = std::size_t{2} << 20;
-constexpr unsigned kApiVersion = 12000;
 
-// At run time: the binary starts without a driver.
 struct Driver {
   decltype(&cuMemAddressReserve) reserve = nullptr;
   decltype(&cuMemCreate) create = nullptr;
@@ -40,13 +39,8 @@ struct Driver {
 
   template <class Function>
   void find(const char* name, Function& function) {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    const cudaError_t status = cudaGetDriverEntryPointByVersion(name, &entry, kApiVersion, cudaEnableDefault, &result);
-    if (status != cudaSuccess || result != cudaDriverEntryPointSuccess || entry == nullptr) {
-      cudaGetLastError();
-      complete = false;
-    }
+    void* entry = driver_entry(name);
+    if (entry == nullptr) complete = false;
     function = reinterpret_cast<Function>(entry);
   }
 };

@@ -1,30 +1,16 @@
 #include "core/cuda/sm90/tensor_map.h"
 
-#include <cuda_runtime_api.h>
+#include "core/cuda/common/toolkit.h"
 
 namespace quench::cuda {
 namespace {
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
 
-// At run time: the binary starts without a driver.
-Encode find_encode() {
-  constexpr unsigned kApiVersion = 12000;
-  void* entry = nullptr;
-  cudaDriverEntryPointQueryResult result{};
-  const cudaError_t status =
-      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, kApiVersion, cudaEnableDefault, &result);
-  if (status != cudaSuccess || result != cudaDriverEntryPointSuccess) {
-    cudaGetLastError();
-    entry = nullptr;
-  }
-  return reinterpret_cast<Encode>(entry);
-}
-
 }  // namespace
 
 CUtensorMap make_tensor_map(const Tensor& tensor, int box_rows, int box_columns) {
-  static const Encode encode = find_encode();
+  static const auto encode = reinterpret_cast<Encode>(driver_entry("cuTensorMapEncodeTiled"));
   QUENCH_CHECK_AS(ErrorCode::unsupported, encode != nullptr, "the driver has no tensor maps (CUDA 12 has)");
   const bool bytes = byte_size(tensor.dtype()) == 1;
   const auto rank = static_cast<cuuint32_t>(tensor.rank());

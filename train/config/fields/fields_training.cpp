@@ -71,6 +71,11 @@ void add_training_fields(Fields& fields) {
             "SwiGLU input with its GEMM.");
   add_field(fields, "training.threads", QUENCH_MEMBER(training.threads), between(0, 4096), free,
             "CPU threads of one rank; 0: as many as the process may use.");
+  add_field(
+      fields, "training.memory_limit", QUENCH_MEMBER(training.memory_limit), optional_text(), free,
+      "Limit of this process's memory on its GPU, such as 24GB or 16GiB, with CUDA context and libraries; the flag "
+      "--memory-limit sets it.",
+      "none");
   add_field(fields, "training.router_balance_loss", QUENCH_MEMBER(training.router_balance_loss), at_least(0), free,
             "Factor of the auxiliary load-balancing loss; null: the model's router_aux_loss_coef if its "
             "output_router_logits is true, else 0.");
