@@ -20,6 +20,8 @@ constexpr std::array kFamilies = {
                      "separate GEMMs"},
     KernelFamilyInfo{KernelFamily::sm90_symmetric_gemm, "sm90_symmetric_gemm", "symmetric GEMMs of Muon by wgmma",
                      "full GEMMs"},
+    KernelFamilyInfo{KernelFamily::sm90_int8_gemm, "sm90_int8_gemm", "int8 GEMMs with rowwise scales by wgmma",
+                     "int8 GEMMs by mma.sync"},
     KernelFamilyInfo{KernelFamily::cublaslt_float8, "cublaslt_float8",
                      "float8 GEMMs with tensorwise and rowwise scales by cuBLASLt", "float8 GEMMs by mma.sync"},
     KernelFamilyInfo{KernelFamily::cudnn_attention, "cudnn_attention", "bf16 attention and its gradient by cuDNN",

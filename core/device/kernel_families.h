@@ -18,6 +18,7 @@ enum class KernelFamily : std::uint8_t {
   sm90_block_float8,
   sm90_low_rank_gemm,
   sm90_symmetric_gemm,
+  sm90_int8_gemm,
   cublaslt_float8,
   cudnn_attention,
   cluster_cross_entropy,

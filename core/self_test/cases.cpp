@@ -26,6 +26,7 @@ const std::vector<Case>& table() {
         with_fallback(sm90_block_float8, run_block_float8, kRounded),
         with_fallback(sm90_low_rank_gemm, run_low_rank_gemm, kComposed),
         with_fallback(sm90_symmetric_gemm, run_symmetric_gemm, kRounded),
+        with_fallback(sm90_int8_gemm, run_int8_gemm, kComposed),
         with_fallback(cublaslt_float8, run_float8_gemm, kRounded),
         with_fallback(cudnn_attention, run_attention, kComposed),
         with_fallback(cluster_cross_entropy, run_cross_entropy, kRounded),
@@ -47,6 +48,7 @@ const std::vector<Case>& table() {
         sm90_block_float8);
     add("tiled_float8", "float8 GEMMs with tensorwise and rowwise scales by mma.sync", run_float8_gemm, kRounded,
         cublaslt_float8);
+    add("tiled_int8", "int8 GEMMs with rowwise scales by mma.sync", run_int8_gemm, kComposed, sm90_int8_gemm);
     add("separate_low_rank_gemm", "GEMMs with a LoRA update in separate GEMMs", run_low_rank_gemm, kComposed,
         sm90_low_rank_gemm);
     add("full_symmetric_gemm", "symmetric GEMMs as full GEMMs", run_symmetric_gemm, kRounded, sm90_symmetric_gemm);

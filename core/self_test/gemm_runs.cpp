@@ -85,6 +85,15 @@ Outputs run_float8_gemm(Device device) {
   return out;
 }
 
+Outputs run_int8_gemm(Device device) {
+  const Float8Options options{.element = ElementFormat::int8, .granularity = Granularity::row};
+  const QuantTensor x = quantize_float8(values({64, 128}, DType::bf16, 41, device), options),
+                    w = quantize_float8(values({96, 128}, DType::bf16, 42, device), options);
+  Outputs out{Tensor::zeros({64, 96}, DType::bf16, device), Tensor::zeros({64, 96}, DType::f32, device)};
+  for (const Tensor& c : out) gemm(ScaledGemmArgs{.a = x, .b = w, .c = c});
+  return out;
+}
+
 Outputs run_low_rank_gemm(Device device) {
   Outputs out{Tensor::zeros({512, 128}, DType::bf16, device)};
   low_rank_gemm({.a = values({512, 64}, DType::bf16, 51, device),

@@ -15,7 +15,8 @@ using Outputs = std::vector<Tensor>;
 [[nodiscard]] Outputs run_grouped_gemm(Device device);    // forward, dgrad, wgrad
 [[nodiscard]] Outputs run_grouped_float8(Device device);  // forward, wgrad
 [[nodiscard]] Outputs run_block_float8(Device device);    // forward, wgrad
-[[nodiscard]] Outputs run_float8_gemm(Device device);     // tensorwise, rowwise
+[[nodiscard]] Outputs run_float8_gemm(Device device);
+Outputs run_int8_gemm(Device device);                     // tensorwise, rowwise
 [[nodiscard]] Outputs run_low_rank_gemm(Device device);   // A B^T + U V^T
 [[nodiscard]] Outputs run_symmetric_gemm(Device device);  // A A^T
 

@@ -98,6 +98,7 @@ def main():
     x, b, g = values((640, 128), 31), values((3, 128, 128), 32), values((640, 128), 33)
     show("sm90_block_float8", grouped(x, transposed(b), ends), wgrad(x, g, ends))
     c = values((64, 128), 41) @ values((96, 128), 42).T
+    show("sm90_int8_gemm", c, c)  # before quantization
     show("cublaslt_float8", c, c)
     show("sm90_low_rank_gemm",
          values((512, 64), 51) @ values((128, 64), 52).T + values((512, 16), 53) @ values((128, 16), 54).T)

@@ -43,7 +43,8 @@ void scaled_gemm_cuda(const ScaledGemmArgs& args) {
   check_supported(args);
   if (args.a.format().element == ElementFormat::int8) {
     const OpLaunch launch("scaled_gemm", {&args.a.payload(), &args.b.payload(), &args.c});
-    if (!int8_gemm_sm90(launch, args)) scaled_gemm_sm80(launch, args);
+    if (!run_kernel_family(KernelFamily::sm90_int8_gemm, args.c, [&] { return int8_gemm_sm90(launch, args); }))
+      scaled_gemm_sm80(launch, args);
     return;
   }
   const GemmProblem problem = GemmProblem::of(args);
