@@ -152,7 +152,8 @@ TEST_P(CudaFloat8, ResumeIsExact) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaFloat8,
-                         ::testing::Values("float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp"),
+                         ::testing::Values("float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp",
+                                           "int8_rowwise"),
                          [](const auto& entry) { return std::string(entry.param); });
 
 }  // namespace

@@ -63,7 +63,8 @@ TEST_P(CudaHealth, ARunIsTheSameMeasuredOrNot) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, CudaHealth,
-                         ::testing::Values("float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp"));
+                         ::testing::Values("float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp",
+                                           "int8_rowwise"));
 
 }  // namespace
 }  // namespace quench
