@@ -48,7 +48,7 @@ TEST(CudaInt8Gemm, EqualsTheCpu) {
           fmt::format("{} x {} x {} {} beta {} wgmma {}", test.m, test.n, test.k, to_string(test.c), test.beta, wgmma));
       const QuantTensor a = quantized(random, test.m, test.k), b = quantized(random, test.n, test.k);
       const Tensor start = random.normal({test.m, test.n}, DType::f32);
-      const Tensor expected = Tensor::empty(start.shape(), test.c);
+      Tensor expected = Tensor::empty(start.shape(), test.c);
       test.c == DType::f32 ? expected.copy_from(start) : cast({start, expected});
       const Tensor ours = on_gpu(expected);
       gemm(ScaledGemmArgs{.a = a, .b = b, .c = expected, .beta = test.beta});
@@ -58,7 +58,7 @@ TEST(CudaInt8Gemm, EqualsTheCpu) {
         EXPECT_TRUE(same_bits(result, expected));
         continue;
       }
-      const Tensor left = Tensor::empty(start.shape(), DType::f32), right = Tensor::empty(start.shape(), DType::f32);
+      Tensor left = Tensor::empty(start.shape(), DType::f32), right = Tensor::empty(start.shape(), DType::f32);
       test.c == DType::f32 ? left.copy_from(result) : cast({result, left});
       test.c == DType::f32 ? right.copy_from(expected) : cast({expected, right});
       for (std::int64_t i = 0; i < left.numel(); ++i)
@@ -92,7 +92,7 @@ TEST(CudaInt8Cast, HasTheBitsOfTheCpu) {
     for (const Shape& shape : {Shape{3, 7}, Shape{64, 256}, Shape{130, 2048}, Shape{33, 8200}}) {
       const Tensor whole = random.normal(shape, DType::f32);
       for (std::int64_t c = 0; c < shape[1]; ++c) whole.data<float>()[shape[1] + c] = 0.0f;
-      const Tensor x = Tensor::empty(shape, dtype);
+      Tensor x = Tensor::empty(shape, dtype);
       dtype == DType::f32 ? x.copy_from(whole) : cast({whole, x});
       const Tensor there = on_gpu(x);
       for (const bool stochastic : {false, true}) {
