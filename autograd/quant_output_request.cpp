@@ -9,7 +9,7 @@ QuantOutputs make_quant_outputs(const QuantOutputRequest& request, const Tensor&
   if (request.amax) quant_outputs.amax = Tensor::zeros({}, DType::f32, result.device());
   if (request.column_amax) quant_outputs.column_amax = Tensor::zeros({1, result.size(1)}, DType::f32, result.device());
   if (request.rows) {
-    const QuantFormat format{.element = request.element, .granularity = Granularity::row};
+    const QuantFormat format = code_format(request.element, Granularity::row);
     quant_outputs.rows = QuantTensor::empty(format, result.shape(), result.dtype(), result.device());
     quant_outputs.power_of_two = request.power_of_two;
   }

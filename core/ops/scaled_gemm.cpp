@@ -15,8 +15,7 @@ void check_operand(std::string_view name, const QuantTensor& x, std::int64_t row
   const QuantFormat& format = x.format();
   const bool is_int8 = format.element == ElementFormat::int8;
   const bool fits = x.defined() && x.shape().rank() == 2 && x.shape()[0] == rows && is_8_bit(format.element) &&
-                    format.orientation == Orientation::natural && format.scale_dtype == DType::f32 &&
-                    format.scale_direction == (is_int8 ? ScaleDirection::decode : ScaleDirection::encode) &&
+                    format == code_format(format.element, format.granularity) &&
                     (format.granularity == Granularity::row || (format.granularity == Granularity::tensor && !is_int8));
   QUENCH_CHECK(
       fits,

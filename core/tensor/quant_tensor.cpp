@@ -38,6 +38,13 @@ std::string_view to_string(Granularity granularity) noexcept {
   return "unknown";
 }
 
+QuantFormat code_format(ElementFormat element, Granularity granularity, Orientation orientation) noexcept {
+  return {.element = element,
+          .granularity = granularity,
+          .orientation = orientation,
+          .scale_direction = element == ElementFormat::int8 ? ScaleDirection::decode : ScaleDirection::encode};
+}
+
 std::string QuantFormat::to_string() const {
   std::string text = fmt::format("{} by {}", quench::to_string(element), quench::to_string(granularity));
   if (granularity == Granularity::block) text += fmt::format(" of {}", block_size);

@@ -46,6 +46,10 @@ struct QuantFormat {
   friend bool operator==(const QuantFormat&, const QuantFormat&) = default;
 };
 
+// 8-bit codes with one f32 scale per tensor, row or column: decode scales of int8, encode scales of float8.
+[[nodiscard]] QuantFormat code_format(ElementFormat element, Granularity granularity,
+                                      Orientation orientation = Orientation::natural) noexcept;
+
 // Copies are views.
 class QuantTensor {
  public:

@@ -52,9 +52,11 @@ TEST_P(CudaFloat8, StochasticGradientsHaveTheDrawsOfTheCpu) {
     const LinearResult gpu = run_linear(*make_kernel(GetParam(), c, kGpu, options), c, kGpu);
     const LinearResult cpu = run_linear(*make_kernel(GetParam(), c, {}, options), c);
     const LinearResult nearest = run_linear(*make_kernel(GetParam(), c, {}, {.pad = true}), c);
-    EXPECT_GT(sqnr(gpu.dx, cpu.dx), 40.0);
-    EXPECT_GT(sqnr(gpu.dw, cpu.dw), 40.0);
-    EXPECT_LT(sqnr(nearest.dx, cpu.dx), 35.0);
+    // int8's steps are finer: other draws would leave about 38 dB.
+    const bool int8 = GetParam() == std::string_view("int8_rowwise");
+    EXPECT_GT(sqnr(gpu.dx, cpu.dx), int8 ? 48.0 : 40.0);
+    EXPECT_GT(sqnr(gpu.dw, cpu.dw), int8 ? 48.0 : 40.0);
+    EXPECT_LT(sqnr(nearest.dx, cpu.dx), int8 ? 45.0 : 35.0);
   }
 }
 

@@ -134,7 +134,7 @@ inline void expect_adds_onto(std::string_view recipe, std::int64_t m, std::int64
     const float a = there.data<float>()[i], b = product.data<float>()[i];
     // Up to five roundings to bf16 of sums of these.
     const float terms = std::abs(a) + std::abs(b) + std::abs(bias.data<float>()[i % n]);
-    ASSERT_NEAR(got.data<float>()[i], a + b, terms * 0x1p-7f) << i;
+    ASSERT_NEAR(got.data<float>()[i], a + b, terms * 5 * 0x1p-9f) << i;
   }
   sum.gradient()->contribute(c.dy.to(device));
   tape.backward();

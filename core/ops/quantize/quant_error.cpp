@@ -19,11 +19,10 @@ void quant_error(const QuantErrorArgs& args) {
   check_float_tensor(op, "x", x, 2);
   check_contiguous(op, "x", x);
   const QuantFormat& format = q.format();
-  QUENCH_CHECK(q.defined() && q.shape() == x.shape() &&
-                   (format.element == ElementFormat::e4m3 || format.element == ElementFormat::e5m2) &&
-                   format.orientation == Orientation::natural && format.scale_dtype == DType::f32 &&
-                   format.scale_direction == ScaleDirection::encode && format.granularity != Granularity::block,
-               "quant_error: q is {}; expected x {} as e4m3 or e5m2 with encode scales by tensor, row or column, not "
+  QUENCH_CHECK(q.defined() && q.shape() == x.shape() && is_8_bit(format.element) &&
+                   format.granularity != Granularity::block &&
+                   format == code_format(format.element, format.granularity),
+               "quant_error: q is {}; expected x {} as e4m3, e5m2 or int8 with scales by tensor, row or column, not "
                "transposed",
                q.describe(), x.describe());
   check_tensor(op, "out", out, {QuantError::kFields}, DType::f64);

@@ -28,9 +28,8 @@ void check_quant_outputs(std::string_view op, const QuantOutputs& quant_outputs,
   }
   if (quant_outputs.rows.defined()) {
     const QuantFormat& format = quant_outputs.rows.format();
-    QUENCH_CHECK(quant_outputs.rows.shape() == result.shape() && format.granularity == Granularity::row &&
-                     format.orientation == Orientation::natural && format.scale_dtype == DType::f32 &&
-                     is_8_bit(format.element),
+    QUENCH_CHECK(quant_outputs.rows.shape() == result.shape() && is_8_bit(format.element) &&
+                     format == code_format(format.element, Granularity::row),
                  "{}: quant_outputs.rows is {}, expected {} as 8-bit codes by row", op, quant_outputs.rows.describe(),
                  result.shape().to_string());
   }

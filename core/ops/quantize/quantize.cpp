@@ -27,18 +27,12 @@ void check_float8(std::string_view op, ElementFormat element, Granularity granul
                "{}: int8 with a scale per tensor, expected one per row or column", op);
 }
 
-QuantFormat float8_format(ElementFormat element, Granularity granularity) {
-  return {.element = element,
-          .granularity = granularity,
-          .scale_direction = element == ElementFormat::int8 ? ScaleDirection::decode : ScaleDirection::encode};
-}
-
 }  // namespace
 
 Tensor amax(const Tensor& x, Granularity granularity) {
   check_input("amax", x);
   check_float8("amax", ElementFormat::e4m3, granularity);
-  const Shape shape = float8_format(ElementFormat::e4m3, granularity).scales_shape(x.shape());
+  const Shape shape = code_format(ElementFormat::e4m3, granularity).scales_shape(x.shape());
   AmaxArgs args{x, Tensor::empty(shape, DType::f32, x.device()), granularity};
   if (args.amax.numel() > 0) amax_slot(x.device().type, args);
   return args.amax;
@@ -62,7 +56,7 @@ QuantTensor cast_float8(const Tensor& x, const Tensor& scale, ElementFormat elem
   const bool transposed = orientation == Orientation::transposed;
   QUENCH_CHECK(!transposed || granularity != Granularity::row,
                "cast_float8: scales by row with a transposed payload; by tensor or column");
-  QuantFormat format = float8_format(element, granularity);
+  QuantFormat format = code_format(element, granularity);
   format.orientation = orientation;
   const Tensor payload = Tensor::empty(format.payload_shape(x.shape()), payload_dtype(element), x.device());
   const QuantTensor out(format, x.shape(), x.dtype(), payload, scale);
@@ -76,7 +70,7 @@ Float8Pair cast_float8_pair(const Tensor& x, const Tensor& scale, ElementFormat 
   check_input("cast_float8_pair", x);
   check_float8("cast_float8_pair", element, Granularity::tensor);
   const auto make = [&](Orientation orientation) {
-    QuantFormat format = float8_format(element, Granularity::tensor);
+    QuantFormat format = code_format(element, Granularity::tensor);
     format.orientation = orientation;
     return QuantTensor(format, x.shape(), x.dtype(),
                        Tensor::empty(format.payload_shape(x.shape()), payload_dtype(element), x.device()), scale);
@@ -92,12 +86,12 @@ QuantTensor quantize_float8_rows(const Tensor& x, ElementFormat element, bool po
   check_float8("quantize_float8_rows", element, Granularity::row);
   if (column_amax.defined()) {
     check_tensor("quantize_float8_rows", "column_amax", column_amax,
-                 float8_format(element, Granularity::column).scales_shape(x.shape()), DType::f32);
+                 code_format(element, Granularity::column).scales_shape(x.shape()), DType::f32);
     QUENCH_CHECK(column_amax.is_contiguous() && column_amax.device() == x.device(),
                  "quantize_float8_rows: column_amax {} must be contiguous, on the device of x {}",
                  column_amax.describe(), x.describe());
   }
-  Float8RowsArgs args{x, QuantTensor::empty(float8_format(element, Granularity::row), x.shape(), x.dtype(), x.device()),
+  Float8RowsArgs args{x, QuantTensor::empty(code_format(element, Granularity::row), x.shape(), x.dtype(), x.device()),
                       power_of_two_scale, column_amax, rounding};
   if (args.out.scales().numel() > 0) float8_rows_slot(x.device().type, args);
   return args.out;
