@@ -1,4 +1,4 @@
-// int8 casts and GEMMs beside the CPU's: by wgmma where the device has it, and by mma.sync.
+// int8 casts and GEMMs compared with the CPU's: by wgmma where the device has it, and by mma.sync.
 
 #include <gtest/gtest.h>
 

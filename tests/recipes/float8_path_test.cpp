@@ -33,7 +33,8 @@ TEST(Float8Path, TheStartReportNamesItForRecipesWithFloat8Gemms) {
       EXPECT_THAT(meta, IsEmpty());
       continue;
     }
-    EXPECT_EQ(cpu, "emulated: the quantized values are multiplied in f32");
+    EXPECT_EQ(
+        cpu, std::string(recipe.capabilities.codes()) + " GEMMs: emulated: the quantized values are multiplied in f32");
     EXPECT_THAT(meta, HasSubstr("native"));
     EXPECT_THAT(describe_float8_path(recipe, true, kMeta), HasSubstr("emulated"));
     EXPECT_THAT(describe_float8_path(recipe, true, kMeta), HasSubstr("(recipe.emulate)"));

@@ -1,4 +1,5 @@
-// int8_rowwise beside TorchAO's int8 mixed-precision training (tests/reference/make_int8_rowwise.py), and int8 casts.
+// int8_rowwise compared with TorchAO's int8 mixed-precision training (tests/reference/make_int8_rowwise.py), and int8
+// casts.
 
 #include <gtest/gtest.h>
 
@@ -121,7 +122,7 @@ TEST(Int8Rowwise, RefusesOtherScalesAndMixedOperands) {
                Error);
 }
 
-// Beside the emulation, which multiplies dequantized values.
+// The emulation multiplies dequantized values.
 TEST(Int8Rowwise, EmulationAgrees) {
   const testing::LinearCase c{testing::random_matrix(40, 48, 1), testing::random_matrix(32, 48, 2),
                               testing::random_matrix(40, 32, 3)};

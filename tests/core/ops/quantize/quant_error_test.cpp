@@ -123,7 +123,7 @@ TEST(QuantError, RefusesWhatDoesNotFit) {
   expect_refused({random.normal({8, 32, 1}, DType::f32), q, out}, "expected f32 or bf16 of rank 2");
   expect_refused({Tensor::empty({32, 8}, DType::f32).transpose(0, 1), q, out}, "must be contiguous");
   expect_refused({x, quantize_float8(random.normal({8, 33}, DType::f32), {}), out}, "quant_error: q is [8, 33]");
-  expect_refused({x, quantize_mx(x, {}), out}, "expected x f32[8, 32] on cpu as e4m3 or e5m2");
+  expect_refused({x, quantize_mx(x, {}), out}, "expected x f32[8, 32] on cpu as e4m3, e5m2 or int8");
   expect_refused({x, QuantTensor(), out}, "q is undefined");
   expect_refused({x, q, Tensor::empty({4}, DType::f64)}, "out is f64[4] on cpu");
   expect_refused({x, q, Tensor::empty({5}, DType::f32)}, "out is f32[5] on cpu");

@@ -268,7 +268,7 @@ TEST(Float8Quantize, RefusesWhatDoesNotFit) {
   EXPECT_THAT(quantize(x.transpose(0, 1), {}), ::testing::HasSubstr("must be contiguous"));
   EXPECT_THAT(quantize(Tensor::empty({4}, DType::i32), {}), ::testing::HasSubstr("expected f32 or bf16"));
   EXPECT_THAT(quantize(Tensor(), {}), ::testing::HasSubstr("undefined tensor"));
-  EXPECT_THAT(quantize(x, {.element = ElementFormat::e2m1}), ::testing::HasSubstr("expected e4m3 or e5m2"));
+  EXPECT_THAT(quantize(x, {.element = ElementFormat::e2m1}), ::testing::HasSubstr("expected e4m3, e5m2 or int8"));
   EXPECT_THAT(quantize(x, {.granularity = Granularity::block}), ::testing::HasSubstr("granularity block"));
   EXPECT_THAT(quantize(x.view({24}), {.granularity = Granularity::column}), ::testing::HasSubstr("needs rank 2"));
   EXPECT_THAT(message_of([&] {
