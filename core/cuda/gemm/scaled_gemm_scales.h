@@ -19,7 +19,7 @@ class DecodeScales {
   std::int64_t begin_b_;
 };
 
-// alpha and beta of a GEMM on the device: the product of both global scales (f32), and beta.
+// alpha and beta of a GEMM on the device: both global scales multiplied (f32), and beta.
 [[nodiscard]] Tensor global_factors(const BlockScaledGemmArgs& args);
 
 }  // namespace quench::cuda
