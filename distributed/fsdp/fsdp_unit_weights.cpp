@@ -223,8 +223,7 @@ void FsdpUnitWeights::cast_own_rows(std::size_t parameter, Contents bit, const T
   const Entry& entry = entries_[parameter];
   const autograd::WeightFormat& form = form_of(entry, bit);
   const Tensor& rows = layout_.parameters[parameter].parameter->padded;
-  const QuantTensor out({.element = form.element, .granularity = form.granularity}, rows.shape(), rows.dtype(), payload,
-                        scales);
+  const QuantTensor out(code_format(form.element, form.granularity), rows.shape(), rows.dtype(), payload, scales);
   if (form.granularity != Granularity::row) {
     float8_cast_slot(shared_->device.type, {rows, out, {}});
     return;
@@ -275,9 +274,7 @@ QuantTensor FsdpUnitWeights::acquire_quantized(std::size_t parameter, const auto
   const nn::Parameter& of = *layout_.parameters[parameter].parameter;
   const Codes& codes = entry.codes[codes_index(bit)];
   const std::int64_t rows = of.global_shape[0];
-  return {{.element = form.element, .granularity = form.granularity},
-          of.global_shape,
-          of.padded.dtype(),
+  return {code_format(form.element, form.granularity), of.global_shape, of.padded.dtype(),
           codes.payload.narrow(0, 0, rows),
           form.granularity == Granularity::row ? codes.scales.narrow(0, 0, rows) : codes.scales};
 }
