@@ -1,5 +1,7 @@
 #include "train/plan/run_check.h"
 
+#include <algorithm>
+
 #include "core/memory/allocator.h"
 #include "nn/optim/table.h"
 #include "train/check/check.h"
@@ -13,26 +15,30 @@
 namespace quench {
 namespace {
 
-// Lower bound of memory: weights, gradients and optimizer state, one residual-stream tensor per layer, and the batch.
-double least_bytes(const RunConfig& config, const nn::ModelConfig& model) {
+// Bytes per element of a frozen matrix, at least: `stored` folders hold two bits or more.
+double least_frozen_bytes(recipes::BaseForm form, DType dtype) {
+  switch (form) {
+    case recipes::BaseForm::nf4: return 0.5;
+    case recipes::BaseForm::stored: return 0.25;
+    case recipes::BaseForm::float8: return 1;
+    case recipes::BaseForm::dense: break;
+  }
+  return static_cast<double>(byte_size(dtype));
+}
+
+// Bytes per trained element: value, gradient and optimizer state on the device.
+double trained_bytes(const RunConfig& config, const nn::ParameterOptions& types) {
   const auto size = [](DType dtype) { return static_cast<double>(byte_size(dtype)); };
-  const nn::ParameterOptions types = parameter_options(config, kMeta);
   const bool master = config.training.master_dtype && types.dtype != DType::f32;
   const nn::OptimizerEntry& optimizer = nn::find_optimizer(config.optimizer.name);
   const double moment = optimizer.moment_bytes > 0 ? optimizer.moment_bytes : size(config.optimizer.state);
   const double resident = (1 - config.optimizer.offload_ratio) * (optimizer.moments * moment + (master ? 4 : 0));
-  const double parameter = size(types.dtype) + size(types.grad_dtype) + resident;
-  const double tokens =
-      static_cast<double>(config.training.micro_batch_size) * static_cast<double>(config.data.seq_len);
-  const double token =
-      static_cast<double>(model.num_hidden_layers) * static_cast<double>(model.hidden_size) * size(types.dtype) + 12;
-  return static_cast<double>(model.parameter_count()) * parameter / static_cast<double>(shard_ranks(config)) +
-         tokens * token;
+  return size(types.dtype) + size(types.grad_dtype) + resident;
 }
 
 void require_possible(const RunConfig& config, Device device) {
   if (!is_present(device)) return;
-  const double least = least_bytes(config, resolve_model_config(config.model));
+  const double least = least_run_bytes(config, resolve_model_config(config.model));
   const double available = static_cast<double>(run_memory(config, device)->free_bytes);
   QUENCH_CHECK_AS(ErrorCode::out_of_memory, least <= available,
                   "this run needs more than {:.0f} MiB on {}, {:.0f} MiB are available: reduce "
@@ -49,6 +55,20 @@ void require_buildable(const RunConfig& config) {
 }
 
 }  // namespace
+
+double least_run_bytes(const RunConfig& config, const nn::ModelConfig& model) {
+  const nn::ParameterOptions types = parameter_options(config, kMeta);
+  const double element =
+      config.lora ? least_frozen_bytes(config.lora->base, types.dtype) : trained_bytes(config, types);
+  const std::int64_t layers = model.num_hidden_layers - config.training.offload_layers;
+  const double tokens =
+      static_cast<double>(config.training.micro_batch_size) * static_cast<double>(config.data.seq_len);
+  const double token = static_cast<double>(std::max<std::int64_t>(0, layers)) * static_cast<double>(model.hidden_size) *
+                           static_cast<double>(byte_size(types.dtype)) +
+                       12;
+  return static_cast<double>(model.parameter_count()) * element / static_cast<double>(shard_ranks(config)) +
+         tokens * token;
+}
 
 void require_startable(const RunConfig& config, const std::optional<Device>& device) {
   if (!device) {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/device/device.h"
+#include "nn/model_config.h"
 #include "train/config/run_config.h"
 
 namespace quench {
@@ -13,5 +14,9 @@ namespace quench {
 // does not fit the model; with a device, bad_config for unsupported settings and out_of_memory for a run exceeding its
 // memory. Impossible sizes are refused without an estimate.
 void require_startable(const RunConfig& config, const std::optional<Device>& device);
+
+// Lower bound of a run's device memory, without a plan of it: weights (with LoRA the frozen ones alone), gradients,
+// optimizer state, one residual-stream tensor per layer, and the batch.
+[[nodiscard]] double least_run_bytes(const RunConfig& config, const nn::ModelConfig& model);
 
 }  // namespace quench

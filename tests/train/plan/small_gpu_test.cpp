@@ -10,6 +10,8 @@
 #include "train/config/config_issue.h"
 #include "train/config/presets.h"
 #include "train/plan/estimate.h"
+#include "train/plan/run_check.h"
+#include "train/setup/model_setup.h"
 
 namespace quench {
 namespace {
@@ -40,6 +42,7 @@ TEST_P(SmallGpu, HoldsTheReadyRunWithMargin) {
   const RunEstimate estimate = estimate_run(ResolvedConfig(config), kSmallGpu);
   EXPECT_EQ(estimate.memory_limit, GetParam().bytes);
   EXPECT_LE(static_cast<double>(estimate.total_bytes + kOutside), 0.95 * static_cast<double>(GetParam().bytes));
+  EXPECT_LT(least_run_bytes(config, resolve_model_config(config.model)), static_cast<double>(estimate.total_bytes));
 }
 
 INSTANTIATE_TEST_SUITE_P(Runs, SmallGpu,
