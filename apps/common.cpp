@@ -135,7 +135,7 @@ LoadedModel load_source(const ModelSource& source, const std::string& device, co
   if (source.is_quantized(loaded.config.source)) {
     QUENCH_CHECK_AS(ErrorCode::unsupported, !trainable,
                     "{}: quantized weights have no gradients; use the unquantized model", folder.string());
-    loaded.quantized = true;
+    loaded.quantized = options.deferred = true;
   }
   loaded.model = std::make_unique<nn::CausalLm>(loaded.config, options);
   std::future<void> other_work = begin_loading_work(work, loaded);

@@ -26,6 +26,7 @@ CausalLm::Body::Body(const ModelConfig& config, const ParameterOptions& options)
 
 CausalLm::CausalLm(const ModelConfig& config, const ParameterOptions& options)
     : config_(config), options_(options), model_(config, options), rotations_(config) {
+  options_.deferred = false;
   add_module("model", model_);
   if (!config.tie_word_embeddings) {
     lm_head_.emplace(config.hidden_size, config.vocab_size, false, options, config.initializer_range);
@@ -131,8 +132,12 @@ std::vector<CausalLm::Unit> CausalLm::units() {
   return all;
 }
 
-void CausalLm::initialize(std::uint64_t seed) {
-  for (Parameter* parameter : parameters()) initialize_parameter(*parameter, seed);
+void CausalLm::initialize(std::uint64_t seed, const ParameterFilled& filled) {
+  for (Parameter* parameter : parameters()) {
+    materialize(*parameter);
+    initialize_parameter(*parameter, seed);
+    if (filled) filled(*parameter);
+  }
 }
 
 }  // namespace quench::nn

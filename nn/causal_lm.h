@@ -43,7 +43,8 @@ class CausalLm final : public Module {
   [[nodiscard]] bool weights_stay() const noexcept { return unit_hooks_ == nullptr; }
 
   // Fills every parameter from (seed, Hugging Face name, global element): independent of sharding and fusion.
-  void initialize(std::uint64_t seed);
+  // Allocates deferred parameters.
+  void initialize(std::uint64_t seed, const ParameterFilled& filled = {});
 
   [[nodiscard]] const ModelConfig& config() const noexcept { return config_; }
   [[nodiscard]] const ParameterOptions& options() const noexcept { return options_; }

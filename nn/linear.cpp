@@ -12,6 +12,7 @@ Linear::Linear(std::int64_t in_features, std::int64_t out_features, bool bias, c
   for (const Part& part : parts_) rows += part.rows;
   QUENCH_CHECK(parts_.empty() || rows == out_features, "Linear: parts have {} rows, the layer {}", rows, out_features);
   options_.sharding = options_.expert_sharding = {};
+  options_.deferred = false;
   add_parameter("weight", weight_);
   if (has_bias_) {
     bias_ = make_parameter({out_features}, options, Initializer::zeros);

@@ -35,11 +35,25 @@ Parameter make_parameter(const Shape& shape, const ParameterOptions& options, In
   parameter.global_shape = shape;
   parameter.experts = experts;
   const Sharding& sharding = experts > 0 ? options.expert_sharding : options.sharding;
-  const Tensor value = allocate_rows(parameter, sharding, options.dtype, options.device);
+  Tensor value;
+  if (options.deferred && sharding.is_whole()) {
+    parameter.shard = sharding.of(shape[0]);
+    value = Tensor::empty({0}, options.dtype, options.device);
+  } else {
+    value = allocate_rows(parameter, sharding, options.dtype, options.device);
+  }
   parameter.variable = options.trainable ? Variable::leaf(value, options.grad_dtype) : Variable(value);
   parameter.initializer = initializer;
   parameter.init_std = init_std;
   return parameter;
+}
+
+void materialize(Parameter& parameter) {
+  const Tensor empty = parameter.variable.value();
+  if (parameter.whole.defined() || !parameter.sharding.is_whole() || empty.shape() == parameter.global_shape) return;
+  const Tensor value = allocate_rows(parameter, parameter.sharding, empty.dtype(), empty.device());
+  const auto gradient = parameter.variable.gradient();
+  parameter.variable = gradient != nullptr ? Variable::leaf(value, gradient->dtype()) : Variable(value);
 }
 
 void shard_parameter(Parameter& parameter, const Sharding& sharding) {

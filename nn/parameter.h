@@ -2,6 +2,7 @@
 // Trainable tensor.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -84,12 +85,19 @@ struct ParameterOptions {
   bool trainable = true;
   Sharding sharding;
   Sharding expert_sharding;  // for expert parameters
+  // Values of unsharded parameters are empty until materialize(). Not kept in the options of layers and models.
+  bool deferred = false;
 };
 
 // Uninitialised; sharded by options.expert_sharding if `experts` is not 0.
 [[nodiscard]] Parameter make_parameter(const Shape& shape, const ParameterOptions& options,
                                        Initializer initializer = Initializer::normal, float init_std = 0.02f,
                                        std::int64_t experts = 0);
+
+// Allocates a deferred value, uninitialised; no-op for others.
+void materialize(Parameter& parameter);
+// Called for each parameter, in module order, once it has its values.
+using ParameterFilled = std::function<void(Parameter&)>;
 
 // Shards an unfilled whole parameter: keeps the local rows, uninitialised. Call before any use of its gradient.
 void shard_parameter(Parameter& parameter, const Sharding& sharding);

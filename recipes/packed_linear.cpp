@@ -1,6 +1,7 @@
 #include "recipes/packed_linear.h"
 
 #include <array>
+#include <utility>
 
 #include "core/ops/block_scaled_gemm.h"
 #include "core/ops/elementwise.h"
@@ -179,9 +180,10 @@ void use_packed_weight(nn::Linear& layer, PackedMatrix weight, DType dtype, Inpu
 void unpack_weight(nn::Linear& layer) {
   if (!has_packed_weight(layer)) return;
   nn::Parameter& parameter = layer.weight();
+  const Weight packed = std::exchange(parameter.whole, Weight());
+  materialize(parameter);
   Tensor own = parameter.variable.value();
-  own.copy_from(parameter.whole.acquire().value());
-  parameter.whole = Weight();
+  own.copy_from(packed.acquire().value());
   parameter.mark_changed();
   layer.set_kernel(nn::high_precision_linear_kernel());
 }

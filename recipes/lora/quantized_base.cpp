@@ -106,50 +106,50 @@ void QuantizedBase::keep(nn::Parameter& weight, const PackedMatrix& codes, DType
 }
 
 void QuantizedBase::store(nn::Module& root, BaseForm form, const Gather& gather) {
+  for (nn::Parameter* weight : quantizable_weights(root))
+    if (!holds(*weight)) store(*weight, form, gather);
+}
+
+void QuantizedBase::store(nn::Parameter& weight, BaseForm form, const Gather& gather) {
   if (form == BaseForm::dense || form == BaseForm::stored) return;
-  root.visit([&](const std::string& name, nn::Module& module) {
-    auto* linear = dynamic_cast<nn::Linear*>(&module);
-    if (linear == nullptr || name == nn::kHeadName || holds(linear->weight())) return;
-    nn::Parameter& weight = linear->weight();
-    const Shape shape = weight.global_shape;
-    const DType dtype = weight.variable.value().dtype();
-    const Device device = weight.variable.value().device();
-    QUENCH_CHECK(!weight.variable.requires_grad() && !weight.whole.defined(),
-                 "store_base: {} is trained, or kept elsewhere already", weight.name);
-    const bool rows_fit = shape[1] % Nf4::kBlockSize == 0, shared = !weight.sharding.is_whole();
-    QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.base", form != BaseForm::nf4 || rows_fit || !shared,
-                     "nf4: the rows of {} have {} elements, no multiple of {}, and cannot be sharded over "
-                     "processes; choose float8",
-                     weight.name, shape[1], Nf4::kBlockSize);
-    QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.base", form != BaseForm::nf4 || shape.numel() % Nf4::kBlockSize == 0,
-                     "nf4: the {} elements of {} are no multiple of {}", shape.numel(), weight.name, Nf4::kBlockSize);
-    const MemoryScope scope(MemoryCategory::parameters);
-    Tensor values = weight.variable.value();
-    if (shared) values = device.is_meta() ? Tensor::empty(shape, dtype, device) : gather(weight);
-    auto matrix = std::make_shared<Matrix>();
-    matrix->form = form == BaseForm::nf4 ? "nf4" : "float8";
-    if (form == BaseForm::nf4) {
-      const Nf4Tensor codes = quantize_nf4(values);
-      matrix->add(weight, "codes", by_rows(codes.codes, shape[0], rows_fit));
-      matrix->add(weight, "scales", by_rows(codes.scales, shape[0], rows_fit));
-      // Second-level factors are replicated on all ranks.
-      matrix->decode = [shape, dtype, factors = codes.factors, mean = codes.mean](const std::vector<Tensor>& parts) {
-        const Nf4Tensor stored{shape, parts[0].view({parts[0].numel()}), parts[1].view({parts[1].numel()}), factors,
-                               mean};
-        Tensor out = Tensor::empty(shape, dtype, parts[0].device());
-        dequantize_nf4({stored, out});
-        return out;
-      };
-    } else {
-      const QuantTensor codes = quantize_float8(values, {.granularity = Granularity::row, .power_of_two_scale = true});
-      matrix->add(weight, "codes", codes.payload());
-      matrix->add(weight, "scales", codes.scales());
-      matrix->decode = [shape, dtype, format = codes.format()](const std::vector<Tensor>& parts) {
-        return dequantize(QuantTensor(format, shape, dtype, parts[0], parts[1]), dtype);
-      };
-    }
-    put(weight, dtype, std::move(matrix));
-  });
+  const Shape shape = weight.global_shape;
+  const DType dtype = weight.variable.value().dtype();
+  const Device device = weight.variable.value().device();
+  QUENCH_CHECK(!weight.variable.requires_grad() && !weight.whole.defined(),
+               "store_base: {} is trained, or kept elsewhere already", weight.name);
+  const bool rows_fit = shape[1] % Nf4::kBlockSize == 0, shared = !weight.sharding.is_whole();
+  QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.base", form != BaseForm::nf4 || rows_fit || !shared,
+                   "nf4: the rows of {} have {} elements, no multiple of {}, and cannot be sharded over "
+                   "processes; choose float8",
+                   weight.name, shape[1], Nf4::kBlockSize);
+  QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.base", form != BaseForm::nf4 || shape.numel() % Nf4::kBlockSize == 0,
+                   "nf4: the {} elements of {} are no multiple of {}", shape.numel(), weight.name, Nf4::kBlockSize);
+  const MemoryScope scope(MemoryCategory::parameters);
+  Tensor values = weight.variable.value();
+  if (shared) values = device.is_meta() ? Tensor::empty(shape, dtype, device) : gather(weight);
+  auto matrix = std::make_shared<Matrix>();
+  matrix->form = form == BaseForm::nf4 ? "nf4" : "float8";
+  if (form == BaseForm::nf4) {
+    const Nf4Tensor codes = quantize_nf4(values);
+    matrix->add(weight, "codes", by_rows(codes.codes, shape[0], rows_fit));
+    matrix->add(weight, "scales", by_rows(codes.scales, shape[0], rows_fit));
+    // Second-level factors are replicated on all ranks.
+    matrix->decode = [shape, dtype, factors = codes.factors, mean = codes.mean](const std::vector<Tensor>& parts) {
+      const Nf4Tensor stored{shape, parts[0].view({parts[0].numel()}), parts[1].view({parts[1].numel()}), factors,
+                             mean};
+      Tensor out = Tensor::empty(shape, dtype, parts[0].device());
+      dequantize_nf4({stored, out});
+      return out;
+    };
+  } else {
+    const QuantTensor codes = quantize_float8(values, {.granularity = Granularity::row, .power_of_two_scale = true});
+    matrix->add(weight, "codes", codes.payload());
+    matrix->add(weight, "scales", codes.scales());
+    matrix->decode = [shape, dtype, format = codes.format()](const std::vector<Tensor>& parts) {
+      return dequantize(QuantTensor(format, shape, dtype, parts[0], parts[1]), dtype);
+    };
+  }
+  put(weight, dtype, std::move(matrix));
 }
 
 std::vector<nn::Parameter*> QuantizedBase::parts(const nn::Parameter& weight) const {
@@ -164,6 +164,15 @@ Tensor QuantizedBase::values(const nn::Parameter& weight, const Gather& gather) 
   std::vector<Tensor> parts;
   for (const auto& part : matrix.parts) parts.push_back(gather(*part));
   return matrix.decode(parts);
+}
+
+std::vector<nn::Parameter*> quantizable_weights(nn::Module& root) {
+  std::vector<nn::Parameter*> weights;
+  root.visit([&](const std::string& name, nn::Module& module) {
+    if (auto* linear = dynamic_cast<nn::Linear*>(&module); linear != nullptr && name != nn::kHeadName)
+      weights.push_back(&linear->weight());
+  });
+  return weights;
 }
 
 void store_base(nn::Module& root, BaseForm form) {

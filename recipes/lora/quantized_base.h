@@ -23,6 +23,8 @@ class QuantizedBase {
   // Quantizes the frozen decoder weights, except those passed to keep(). No-op for BaseForm::dense and
   // BaseForm::stored. Throws unsupported naming a weight that the format cannot hold, nonfinite for non-finite values.
   void store(nn::Module& root, BaseForm form, const Gather& gather = {});
+  // One of quantizable_weights().
+  void store(nn::Parameter& weight, BaseForm form, const Gather& gather = {});
   // Uses these quantized values, of all rows; `dtype`: dequantized.
   void keep(nn::Parameter& weight, const PackedMatrix& codes, DType dtype);
 
@@ -40,6 +42,9 @@ class QuantizedBase {
 
   std::map<const nn::Parameter*, std::shared_ptr<Matrix>> matrices_;
 };
+
+// Decoder weights of linear layers, in module order.
+[[nodiscard]] std::vector<nn::Parameter*> quantizable_weights(nn::Module& root);
 
 // Unsharded models only.
 void store_base(nn::Module& root, BaseForm form);

@@ -19,6 +19,7 @@
 #include "export/table/open_stored_weights.h"
 #include "export/table/tied_head.h"
 #include "nn/linear.h"
+#include "recipes/lora/quantized_base.h"
 #include "recipes/packed_linear.h"
 #include "train/metrics/progress_line.h"
 #include "train/model_folder/carried_files.h"
@@ -186,7 +187,8 @@ namespace {
 
 // `take`: true if the parameter needs no values.
 void load(nn::CausalLm& model, const fs::path& folder,
-          const std::function<std::function<bool(nn::Parameter&)>(const StoredWeights&)>& make_take) {
+          const std::function<std::function<bool(nn::Parameter&)>(const StoredWeights&)>& make_take,
+          const nn::ParameterFilled& filled = {}) {
   const nn::ModelConfig config = read_model_config(folder);
   const std::unique_ptr<StoredWeights> weights =
       split_experts(open_stored_weights(folder, config.source), config.experts);
@@ -205,7 +207,9 @@ void load(nn::CausalLm& model, const fs::path& folder,
     progress.update(loaded, total);
     loaded += bytes(*parameter);
     parameter->mark_changed();
-    if (take(*parameter) || model.options().device.is_meta()) continue;
+    if (take(*parameter)) continue;
+    materialize(*parameter);
+    if (model.options().device.is_meta()) continue;
     const Tensor value = parameter->variable.value();
     for (const nn::ParameterPiece& piece : parameter->pieces) {
       const std::int64_t shard_begin = parameter->shard.row_begin;
@@ -214,25 +218,24 @@ void load(nn::CausalLm& model, const fs::path& folder,
       if (begin < end)
         load_piece(*weights, piece.hf_name, value.narrow(0, begin - shard_begin, end - begin), begin - piece.row_begin);
     }
+    if (filled) filled(*parameter);
   }
 }
 
 }  // namespace
 
-void load_weights(nn::CausalLm& model, const fs::path& folder, bool keep_packed) {
-  load(model, folder, [&](const StoredWeights& weights) {
+void load_weights(nn::CausalLm& model, const fs::path& folder, bool keep_packed, const nn::ParameterFilled& filled) {
+  const auto make_take = [&](const StoredWeights& weights) {
     const auto packed = std::make_shared<PackedLoader>(model, weights);
     const bool keep = keep_packed && !model.options().device.is_meta();
     return [packed, keep](nn::Parameter& parameter) { return keep && packed->load(parameter); };
-  });
+  };
+  load(model, folder, make_take, filled);
 }
 
 void load_base(nn::CausalLm& model, const fs::path& folder, const CodesKeeper& keep) {
-  std::set<const nn::Parameter*> linear;
-  model.visit([&](const std::string& name, nn::Module& module) {
-    if (auto* layer = dynamic_cast<nn::Linear*>(&module); layer != nullptr && name != nn::kHeadName)
-      linear.insert(&layer->weight());
-  });
+  const std::vector<nn::Parameter*> weights_of_layers = recipes::quantizable_weights(model);
+  const std::set<const nn::Parameter*> linear(weights_of_layers.begin(), weights_of_layers.end());
   load(model, folder, [&](const StoredWeights& weights) {
     return [&](nn::Parameter& parameter) {
       if (!linear.contains(&parameter)) return false;

@@ -24,8 +24,10 @@ namespace quench {
 // Loads all parameters except adapters from dense or quantized weights (export/formats/stored_weights.h), splitting
 // Hugging Face tensors into fused parameters, converting f32, bf16 and f16. `keep_packed`: linear layers keep packed,
 // frozen weights. Missing, extra and misshaped tensors: one error before any read. Ignores rotary buffers and a head
-// stored with tied embeddings.
-void load_weights(nn::CausalLm& model, const std::filesystem::path& folder, bool keep_packed = false);
+// stored with tied embeddings. Allocates deferred parameters, one by one; `filled`: not for adapters and packed
+// weights.
+void load_weights(nn::CausalLm& model, const std::filesystem::path& folder, bool keep_packed = false,
+                  const nn::ParameterFilled& filled = {});
 
 // For quantized weights of a model with adapters.
 using CodesKeeper = std::function<void(nn::Parameter& weight, const PackedMatrix& codes)>;

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "core/ops/elementwise.h"
 #include "distributed/fsdp/gather_parameter.h"
@@ -47,6 +48,22 @@ std::string base_hash(nn::CausalLm& model, const CodesHashes& codes, const Whole
   return format_hash(hash.digest());
 }
 
+// Weights are quantized one by one, so that no more than one is in the model's dtype. Returns the hash of the values
+// before, as base_hash().
+std::string fill_and_quantize(ModelSetup& setup, const RunConfig& config) {
+  const std::vector<nn::Parameter*> weights = recipes::quantizable_weights(*setup.model);
+  const std::set<const nn::Parameter*> quantized(weights.begin(), weights.end());
+  StreamHash hash;
+  fill_model(*setup.model, config, [&](nn::Parameter& parameter) {
+    if (parameter.adapter) return;
+    const MemoryScope scope(MemoryCategory::workspace);
+    hash.update(parameter.name);
+    update(hash, parameter.variable.value());
+    if (quantized.contains(&parameter)) setup.base->store(parameter, config.lora->base);
+  });
+  return format_hash(hash.digest());
+}
+
 bool keeps_codes(const RunConfig& config) {
   return config.lora->base == recipes::BaseForm::stored && loads_weights(config);
 }
@@ -81,6 +98,11 @@ std::unique_ptr<recipes::Adapters> make_adapters(nn::CausalLm& model, const RunC
 std::string fill_adapted(ModelSetup& setup, const RunConfig& config, const distributed::Ranks* ranks) {
   nn::CausalLm& model = *setup.model;
   const auto seed = static_cast<std::uint64_t>(config.training.seed);
+  if (ranks == nullptr && !keeps_codes(config) && !config.recipe.learned_scales) {
+    const std::string hash = fill_and_quantize(setup, config);
+    setup.adapters->set_magnitudes({});
+    return hash;
+  }
   CodesHashes codes;
   if (keeps_codes(config)) {
     load_base(model, config.model.path, [&](nn::Parameter& weight, const PackedMatrix& packed) {
@@ -116,7 +138,13 @@ void plan_base(ModelSetup& setup, const RunConfig& config) {
     load_base(*setup.model, config.model.path, [&](nn::Parameter& weight, const PackedMatrix& packed) {
       setup.base->keep(weight, packed.to(setup.model->options().device), setup.model->options().dtype);
     });
-  setup.base->store(*setup.model, config.lora->base);
+  const std::vector<nn::Parameter*> weights = recipes::quantizable_weights(*setup.model);
+  const std::set<const nn::Parameter*> quantized(weights.begin(), weights.end());
+  for (nn::Parameter* parameter : setup.model->parameters()) {
+    if (parameter->adapter || setup.base->holds(*parameter)) continue;
+    materialize(*parameter);
+    if (quantized.contains(parameter)) setup.base->store(*parameter, config.lora->base);
+  }
 }
 
 std::string base_hash_as(nn::CausalLm& model, DType dtype) {

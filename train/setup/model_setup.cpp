@@ -129,6 +129,8 @@ ModelSetup build_model(const ResolvedConfig& config, Device device, Device targe
   nn::ParameterOptions options = parameter_options(config, device);
   options.sharding = sharding.sharding;
   options.expert_sharding = sharding.experts;
+  // Weights are quantized one by one as they are filled.
+  options.deferred = config->lora && config->lora->base != recipes::BaseForm::dense && !config->recipe.learned_scales;
   setup.model = std::make_unique<nn::CausalLm>(setup.config, options);
   if (config->metrics.health_every > 0 && !device.is_meta()) setup.health = std::make_shared<recipes::HealthRecorder>();
   setup.adapters = make_adapters(*setup.model, config, parameter_options(config, device));
@@ -181,13 +183,13 @@ bool loads_weights(const RunConfig& config) {
          (config.model.init == ModelSection::Init::automatic && !config.model.path.empty());
 }
 
-void fill_model(nn::CausalLm& model, const RunConfig& config) {
+void fill_model(nn::CausalLm& model, const RunConfig& config, const nn::ParameterFilled& filled) {
   if (loads_weights(config)) {
-    load_weights(model, config.model.path);
+    load_weights(model, config.model.path, false, filled);
     for (nn::Parameter* parameter : model.parameters())
       if (parameter->adapter) nn::initialize_parameter(*parameter, static_cast<std::uint64_t>(config.training.seed));
   } else {
-    model.initialize(static_cast<std::uint64_t>(config.training.seed));
+    model.initialize(static_cast<std::uint64_t>(config.training.seed), filled);
   }
   begin_learned_scales(model);
 }

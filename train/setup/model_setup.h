@@ -75,6 +75,6 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
 [[nodiscard]] bool loads_weights(const RunConfig& config);
 
 // Random, keyed by training.seed, or from model.path; adapters are random.
-void fill_model(nn::CausalLm& model, const RunConfig& config);
+void fill_model(nn::CausalLm& model, const RunConfig& config, const nn::ParameterFilled& filled = {});
 
 }  // namespace quench
