@@ -22,8 +22,17 @@ function(quench_module name)
     set_target_properties(quench_${name}_objects PROPERTIES QUENCH_NOT_FUZZED ON)
   endif()
   add_library(quench_${name} INTERFACE)
-  target_link_libraries(quench_${name} INTERFACE quench_${name}_objects $<TARGET_OBJECTS:quench_${name}_objects>
-                        ${ARG_DEPENDS})
+  target_link_libraries(quench_${name} INTERFACE quench_${name}_objects ${ARG_DEPENDS})
+  quench_add_objects(${name} quench_${name}_objects)
+endfunction()
+
+# Objects of targets, added to a module: linked into the programs, and into the module's libraries (QuenchLibraries.cmake)
+# in this order.
+function(quench_add_objects module)
+  foreach(target IN LISTS ARGN)
+    target_link_libraries(quench_${module} INTERFACE $<TARGET_OBJECTS:${target}>)
+    set_property(GLOBAL APPEND PROPERTY QUENCH_OBJECTS_${module} $<TARGET_OBJECTS:${target}>)
+  endforeach()
 endfunction()
 
 # core/cpu/**/*.cpp are compiled once for each level of instructions; kernel slots take the best one at start
@@ -42,7 +51,8 @@ function(quench_cpu_kernels module)
   add_library(quench_cpu_once OBJECT ${once})
   quench_unity(quench_cpu_once)
   target_link_libraries(quench_cpu_once PUBLIC quench_options spdlog::spdlog DNNL::dnnl OpenMP::OpenMP_CXX)
-  target_link_libraries(quench_${module} INTERFACE $<TARGET_OBJECTS:quench_cpu_once> DNNL::dnnl)
+  target_link_libraries(quench_${module} INTERFACE DNNL::dnnl)
+  quench_add_objects(${module} quench_cpu_once)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     set(levels 3 4 5)
   else()
@@ -75,7 +85,7 @@ function(quench_cpu_kernels module)
                              $<$<EQUAL:${level},5>:-mavx512bf16>
                              $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
     endif()
-    target_link_libraries(quench_${module} INTERFACE $<TARGET_OBJECTS:quench_cpu_v${level}>)
+    quench_add_objects(${module} quench_cpu_v${level})
   endforeach()
 endfunction()
 
@@ -118,8 +128,8 @@ function(quench_cuda_backend module)
                         CUDA::cudart_static ${CMAKE_DL_LIBS})
   # For the link alone: the toolkit's include folder on every command line would keep builds with and without the GPU
   # part from sharing compiled objects (ccache).
-  target_link_libraries(quench_${module} INTERFACE $<TARGET_OBJECTS:quench_cuda> $<TARGET_OBJECTS:quench_cuda_sm90>
-                        $<LINK_ONLY:CUDA::cudart_static> ${CMAKE_DL_LIBS})
+  quench_add_objects(${module} quench_cuda quench_cuda_sm90)
+  target_link_libraries(quench_${module} INTERFACE $<LINK_ONLY:CUDA::cudart_static> ${CMAKE_DL_LIBS})
 endfunction()
 
 # distributed/nccl/*.cpp, where the CUDA toolkit and nccl.h were found. The library itself is opened when first used.
@@ -132,5 +142,5 @@ function(quench_nccl_groups module)
   target_include_directories(quench_nccl SYSTEM PRIVATE ${NCCL_INCLUDE_DIR})
   target_link_libraries(quench_nccl PUBLIC quench_options spdlog::spdlog nlohmann_json::nlohmann_json
                         CUDA::cudart_static OpenMP::OpenMP_CXX)
-  target_link_libraries(quench_${module} INTERFACE $<TARGET_OBJECTS:quench_nccl>)
+  quench_add_objects(${module} quench_nccl)
 endfunction()

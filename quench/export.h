@@ -1,0 +1,8 @@
+#pragma once
+// Public API of module export: quantization schemes and file formats of written models. Namespace quench.
+
+#include "export/ptq/quantize_model.h"
+#include "export/schemes/scheme.h"
+#include "export/table/format.h"
+#include "quench/data.h"
+#include "quench/recipes.h"
