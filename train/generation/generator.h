@@ -15,8 +15,8 @@ class Decoder;
 
 struct GenerationOptions {
   std::int64_t max_new_tokens = 128;
-  SamplingOptions sampling;
-  std::vector<std::int64_t> stop_tokens;  // EOS ids
+  SamplingOptions sampling{};
+  std::vector<std::int64_t> stop_tokens{};  // EOS ids
 };
 
 struct GenerationResult {
