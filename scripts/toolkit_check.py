@@ -14,7 +14,7 @@ import sys
 
 FOLDERS = ("core/cuda/", "distributed/nccl/")
 # Headers that come from elsewhere on the machine.
-INSTALLED = re.compile(r"/(cudnn|nccl)[^/]*\.h$")
+INSTALLED = re.compile(r"/include/(cudnn|nccl)")
 
 
 def run(command, folder):
@@ -91,13 +91,15 @@ def main():
     parser.add_argument("--include", type=pathlib.Path, required=True, help="headers of the toolkit to check")
     parser.add_argument("--ptxas", type=pathlib.Path, required=True)
     parser.add_argument("--ptx", required=True, help="PTX version of that toolkit, e.g. 8.4")
+    parser.add_argument("--files", default="", help="regular expression of the sources to check")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
     options.root = pathlib.Path(__file__).resolve().parent.parent
     entries = json.loads((options.build / "compile_commands.json").read_text())
     entries = [e for e in entries if str(pathlib.Path(e["file"]).relative_to(options.root)).startswith(FOLDERS)]
+    entries = [e for e in entries if re.search(options.files, e["file"])]
     if not entries:
-        sys.exit(f"toolkit_check.py: {options.build} compiles no file of {' or '.join(FOLDERS)}")
+        sys.exit(f"toolkit_check.py: {options.build} compiles no such file of {' or '.join(FOLDERS)}")
     failed, assembled = 0, 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for name, failures, notes, count in pool.map(lambda entry: check_file(entry, options), entries):
