@@ -58,7 +58,7 @@ case $1 in
   refusals)
     work=$2
     ! build "$here/project" newer -DWANTED_VERSION=9.0 2>"$work/newer.txt" || fail "version 9.0 was found"
-    grep -q 'compatible with requested version "9.0"' "$work/newer.txt"
+    grep -q 'with requested version "9.0"' "$work/newer.txt"
     ! build "$here/project" part -DWANTED_COMPONENT=vision 2>"$work/part.txt" || fail "component vision was found"
     grep -q vision "$work/part.txt"
     ;;

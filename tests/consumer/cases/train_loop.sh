@@ -15,6 +15,6 @@ wait $run || true
 grep -q '^resumed at step 25$' resumed.txt
 diff <(grep '^step [34]0' whole.txt) <(grep '^step [34]0' resumed.txt)
 ! "$programs/train_loop" text.txt 2>usage.txt
-grep -q 'error (bad_config): usage' usage.txt
+grep -q 'error (bad config): usage' usage.txt
 ! "$programs/train_loop" missing.txt other 40 cpu 2>missing-text.txt
 grep -q missing.txt missing-text.txt

@@ -36,7 +36,7 @@ int main() {
   const Tensor a = Tensor::from_values<float>({2, 2}, std::vector<float>{1, 2, 3, 4}),
                c = Tensor::zeros({2, 2}, DType::f32);
   gemm({.a = a, .b = a, .c = c});
-  expect(c.data<float>()[0] == 5 && c.data<float>()[3] == 25, "a a^T");
+  expect(c.data<float>()[0] == 7 && c.data<float>()[3] == 22, "a a");
   expect_error(ErrorCode::invalid_argument, "f32[2, 2]", [&] {
     gemm({.a = a, .b = a, .c = Tensor::zeros({2, 3}, DType::f32)});
   });
