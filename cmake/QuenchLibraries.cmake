@@ -19,7 +19,7 @@ set(links_core dnnl fmt spdlog xxhash gomp pthread dl)
 set(links_data pcre2-8 sentencepiece utf8proc z zstd)
 set(links_distributed gloo)
 if(QUENCH_HAVE_CUDA)
-  list(APPEND links_core cudart_static rt)
+  list(APPEND links_core CUDA::cudart_static)
 endif()
 
 set(externals "")  # of this module and those before it; the linker drops what it does not need
