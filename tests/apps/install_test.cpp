@@ -64,9 +64,9 @@ TEST(InstallSlow, DebianPackageDependsOnTheLibrariesThatItUses) {
   EXPECT_THAT(package, Not(HasSubstr("./usr/include/")));
   ASSERT_EQ(shell(folder, "dpkg-deb --field libquench-dev_*.deb && dpkg-deb --contents libquench-dev_*.deb"), 0);
   const std::string development = read_file(folder / "out.txt");
-  for (const char* line : {"Package: libquench-dev\n", "libfmt-dev", "./usr/include/quench/train.h\n",
-                           "./usr/lib/libquench_core.a\n", "./usr/lib/cmake/Quench/QuenchConfig.cmake\n",
-                           "./usr/lib/pkgconfig/quench.pc\n"}) {
+  for (const char* line :
+       {"Package: libquench-dev\n", "libfmt-dev", "./usr/include/quench/train.h\n", "./usr/lib/libquench_core.a\n",
+        "./usr/lib/cmake/Quench/QuenchConfig.cmake\n", "./usr/lib/pkgconfig/quench.pc\n"}) {
     EXPECT_THAT(development, HasSubstr(line));
   }
   EXPECT_THAT(development, Not(HasSubstr("./usr/bin/quench")));
