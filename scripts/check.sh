@@ -109,7 +109,7 @@ report < <(
       }
       next
     }
-    FILENAME ~ /^tests\// { nextfile }
+    FILENAME ~ /^(tests|examples)\// { nextfile }
     FNR == 1 && !count { print "scripts/check.sh: no model family found in nn/models"; exit }
     { line = $0; sub(/\/\/.*/, "", line); scan(line) }' nn/models/*.cpp "${sources[@]}"
 )
