@@ -46,8 +46,8 @@ LoadedPlugin load_plugin(const std::filesystem::path& path);
 // loaded.
 #define QUENCH_PLUGIN(plugin_name, plugin_version)                                                                 \
   extern "C" {                                                                                                     \
-  __attribute__((used, visibility("default"))) extern const char quench_plugin_release[];                          \
+  __attribute__((visibility("default"))) extern const char quench_plugin_release[];                                \
   const char quench_plugin_release[] = "quench plug-in of release " QUENCH_VERSION ";";                            \
-  __attribute__((used, visibility("default"))) extern const ::quench::PluginDescriptor quench_plugin;              \
+  __attribute__((visibility("default"))) extern const ::quench::PluginDescriptor quench_plugin;                    \
   const ::quench::PluginDescriptor quench_plugin{sizeof(::quench::PluginDescriptor), plugin_name, plugin_version}; \
   }
