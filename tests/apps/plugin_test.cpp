@@ -103,8 +103,8 @@ TEST_F(Plugin, RefusalsNameFileAndRemedy) {
   // Options after the verb are the verb's.
   expect_refused({"train", "run.json", "--plugin", int3()}, HasSubstr("--plugin"));
   EXPECT_THAT(run({"--help"}).output, HasSubstr("--plugin"));
-  EXPECT_THAT(run({"--plugin", int3(), "config", "ls"}).output, HasSubstr("int3_rows"));
-  EXPECT_THAT(run({"config", "ls"}).output, Not(HasSubstr("int3_rows")));
+  EXPECT_THAT(run({"--plugin", int3(), "config", "schema"}).output, HasSubstr("int3_rows"));
+  EXPECT_THAT(run({"config", "schema"}).output, Not(HasSubstr("int3_rows")));
 }
 
 }  // namespace

@@ -49,8 +49,9 @@ RunConfig resolve(Json document, Origins origins, const std::string& name, std::
   std::vector<ConfigIssue> issues = apply_overrides(document, overrides, origins.arguments);
   if (from == Origin::embedded) drop_embedded_validation(document, origins);
   try {
-    // Names of their entries are valid in the rest of the config.
+    // Names of their entries are valid in the rest of the config; those that are taken are found by the tables' use.
     if (from != Origin::recorded) load_run_plugins(document);
+    (void)field_table();
   } catch (const Error& error) {
     issues.push_back({origin_of("run.plugins", document, origins), "run.plugins", error.what(), ""});
     throw ConfigError(std::move(issues));
