@@ -99,12 +99,12 @@ class TableEntries {
   // Empty: none.
   [[nodiscard]] std::string fault(const Entry& entry) const {
     using detail::entry_names;
-    if (entries_.size() == entries_.capacity()) return fmt::format("more than {} {}s were added", kMostAdded, what_);
+    if (entries_.size() == entries_.capacity()) return format_message("more than {} {}s were added", kMostAdded, what_);
     for (const Entry& known : entries_)
       for (const std::string_view name : entry_names(entry))
         if (const auto names = entry_names(known); std::ranges::find(names, name) != names.end())
-          return fmt::format("the name '{0}' stands for more than one {1}; give the added {1} another name", name,
-                             what_);
+          return format_message("the name '{0}' stands for more than one {1}; give the added {1} another name", name,
+                                what_);
     return {};
   }
 
@@ -136,9 +136,10 @@ class ChoiceTable {
   // key: config key or option.
   [[nodiscard]] const Entry& require(std::string_view name, std::string_view key) const {
     const Entry* entry = find(name);
-    QUENCH_CHECK_AS(ErrorCode::bad_config, entry != nullptr, "{} '{}' is unknown; known: {}", key, name,
-                    fmt::join(names(), ", "));
-    return *entry;
+    if (entry != nullptr) return *entry;
+    std::string known;
+    for (const std::string& one : names()) known += (known.empty() ? "" : ", ") + one;
+    QUENCH_FAIL(ErrorCode::bad_config, "{} '{}' is unknown; known: {}", key, name, known);
   }
   [[nodiscard]] std::vector<std::string> names() const {
     std::vector<std::string> names;
@@ -148,7 +149,7 @@ class ChoiceTable {
   // "Update rule." -> "Update rule. adamw: AdamW with decoupled weight decay. sgd: ...".
   [[nodiscard]] std::string help(std::string_view first_sentence) const {
     std::string text(first_sentence);
-    for (const Entry& entry : entries()) text += fmt::format(" {}: {}.", entry.name, entry.summary);
+    for (const Entry& entry : entries()) text += format_message(" {}: {}.", entry.name, entry.summary);
     return text;
   }
 

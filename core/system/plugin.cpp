@@ -48,8 +48,8 @@ void require_release(const std::filesystem::path& path) {
                   "\"version\") (quench/plugin.h)",
                   path.string());
   QUENCH_CHECK_AS(ErrorCode::unsupported, minor_release(release) == minor_release(QUENCH_VERSION),
-                  "plug-in {} was built for release {}, this is {}; build it anew against the headers of {}", path.string(),
-                  release, QUENCH_VERSION, QUENCH_VERSION);
+                  "plug-in {} was built for release {}, this is {}; build it anew against the headers of {}",
+                  path.string(), release, QUENCH_VERSION, QUENCH_VERSION);
 }
 
 const LoadedPlugin* find_plugin(const std::filesystem::path& path) {
@@ -94,7 +94,8 @@ LoadedPlugin load_plugin(const std::filesystem::path& path) {
   loading = nullptr;
   if (handle == nullptr) {
     const char* reason = ::dlerror();
-    QUENCH_FAIL(ErrorCode::unsupported, "plug-in {} cannot be loaded: {}; build it against the headers of "
+    QUENCH_FAIL(ErrorCode::unsupported,
+                "plug-in {} cannot be loaded: {}; build it against the headers of "
                 "release {}, and give it the libraries that it needs",
                 path.string(), reason != nullptr ? reason : "unknown reason", QUENCH_VERSION);
   }

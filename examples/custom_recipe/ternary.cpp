@@ -81,7 +81,8 @@ class TernaryLinear final : public nn::LinearKernel {
 
 // Called for each linear layer; a layer without a kernel stays in high precision, for the reason given.
 recipes::LinearPlan plan(const nn::LinearInfo& layer, const recipes::RecipeOptions& options) {
-  if (options.target.value_or(layer.device).type == DeviceType::cuda) return {nullptr, "no CUDA kernel (see custom_op)"};
+  if (options.target.value_or(layer.device).type == DeviceType::cuda)
+    return {nullptr, "no CUDA kernel (see custom_op)"};
   return {std::make_shared<TernaryLinear>(), {}};
 }
 

@@ -95,9 +95,9 @@ TEST_F(Plugin, RefusalsNameFileAndRemedy) {
   expect_refused({"--plugin", testing::fake_library_path(), "train", "run.json"}, HasSubstr("is no plug-in"));
   expect_refused({"--plugin", plugin_path("unresolved").string(), "train", "run.json"},
                  HasSubstr("function_of_no_release"));
-  testing::write_file(work() / "taken.json",
-                      Json(Json::Object{{"run", Json::Object{{"plugins", Json::Array{plugin_path("taken_recipe").string()}}}}})
-                          .dump());
+  testing::write_file(
+      work() / "taken.json",
+      Json(Json::Object{{"run", Json::Object{{"plugins", Json::Array{plugin_path("taken_recipe").string()}}}}}).dump());
   expect_refused({"config", "check", "taken.json"},
                  AllOf(HasSubstr("run.plugins"), HasSubstr("'mxfp8' stands for more than one recipe")));
   // Options after the verb are the verb's.

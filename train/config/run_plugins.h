@@ -1,6 +1,6 @@
 #pragma once
-// Plug-ins of a run (key run.plugins). A run's config and checkpoints record them; code that a checkpoint names is never
-// loaded on its behalf.
+// Plug-ins of a run (key run.plugins). A run's config and checkpoints record them; code that a checkpoint names is
+// never loaded on its behalf.
 
 #include <filesystem>
 #include <string>
