@@ -99,12 +99,13 @@ class TableEntries {
   // Empty: none.
   [[nodiscard]] std::string fault(const Entry& entry) const {
     using detail::entry_names;
-    if (entries_.size() == entries_.capacity()) return format_message("more than {} {}s were added", kMostAdded, what_);
+    if (entries_.size() == entries_.capacity())
+      return format_message("more than {} entries were added to the table of {} names", kMostAdded, what_);
     for (const Entry& known : entries_)
       for (const std::string_view name : entry_names(entry))
         if (const auto names = entry_names(known); std::ranges::find(names, name) != names.end())
-          return format_message("the name '{0}' stands for more than one {1}; give the added {1} another name", name,
-                                what_);
+          return format_message("the name '{}' stands for more than one {}; give the added {} another name", name,
+                                what_, what_);
     return {};
   }
 

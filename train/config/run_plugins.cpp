@@ -85,7 +85,7 @@ std::string missing_plugin(const std::filesystem::path& run_folder) {
                            path.filename().string(), remedy(path.string()));
     }
   } catch (const Error&) {
-    return {};  // reported by whoever reads the run
+    return {};  // reported by what reads the run
   }
   return {};
 }
