@@ -7,11 +7,10 @@
 
 namespace quench {
 
-std::string unknown_verb(const Command& app, int count, const char* const* arguments) {
+std::string unknown_verb(const Command& app, const std::vector<std::string>& words) {
   Command at = app;
   std::string path;
-  for (int i = 1; i < count; ++i) {
-    const std::string word = arguments[i];
+  for (const std::string& word : words) {
     const std::vector<Command> verbs = at.commands();
     // A word after an option may be its value; verbs without subcommands parse the rest themselves.
     if (verbs.empty() || word.starts_with('-')) return {};

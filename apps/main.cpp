@@ -21,6 +21,7 @@
 #include "core/system/check.h"
 #include "core/system/file.h"
 #include "core/system/log.h"
+#include "core/system/plugin.h"
 #include "core/system/printable.h"
 #include "core/system/signals.h"
 #include "data/text/tokenize.h"
@@ -61,6 +62,20 @@ int finish_output(const quench::CommandLine& command_line, int status) {
   return 1;
 }
 
+// Loads the plug-ins named before the verb, as --plugin FILE or --plugin=FILE, and takes them off the words.
+std::vector<std::string> load_plugins(std::vector<std::string> words) {
+  constexpr std::string_view kOption = "--plugin";
+  while (!words.empty() && words.front().starts_with(kOption)) {
+    const bool apart = words.front() == kOption;
+    if (!apart && words.front()[kOption.size()] != '=') break;
+    QUENCH_CHECK_AS(quench::ErrorCode::bad_config, !apart || words.size() > 1,
+                    "--plugin needs the file of a shared library, as in quench --plugin libmine.so train run.json");
+    (void)quench::load_plugin(apart ? words[1] : words.front().substr(kOption.size() + 1));
+    words.erase(words.begin(), words.begin() + (apart ? 2 : 1));
+  }
+  return words;
+}
+
 int run(quench::CommandLine& command_line, int argc, char** argv) {
   const quench::Command app = command_line.program();
   try {
@@ -68,6 +83,10 @@ int run(quench::CommandLine& command_line, int argc, char** argv) {
     quench::install_standard_output();
     std::signal(SIGXFSZ, SIG_IGN);  // A file size limit is reported as a write error, which names the file.
     quench::init_logging();
+    const std::vector<std::string> arguments = load_plugins({argv + 1, argv + argc});
+    std::vector<std::string> plugins;  // loaded above; for the help
+    app.add_option("--plugin", plugins,
+                   "Shared library that registers recipes, ops, formats or models; before the verb");
     quench::add_train_verb(app);
     quench::add_run_verb(app);
     quench::add_tokenize_verb(app);
@@ -84,9 +103,9 @@ int run(quench::CommandLine& command_line, int argc, char** argv) {
     quench::add_report_verb(app);
     quench::add_doctor_verb(app);
     quench::add_completion_verb(app);
-    if (const std::string unknown = quench::unknown_verb(app, argc, argv); !unknown.empty())
+    if (const std::string unknown = quench::unknown_verb(app, arguments); !unknown.empty())
       QUENCH_FAIL(quench::ErrorCode::bad_config, "{}", unknown);
-    std::vector<std::string> words = quench::split_launched_words(app, {argv + 1, argv + argc});
+    std::vector<std::string> words = quench::split_launched_words(app, arguments);
     const quench::CommandLine::Outcome outcome = command_line.run(std::move(words));
     std::fputs(outcome.output.c_str(), stdout);
     std::fputs(quench::printable(outcome.errors).c_str(), stderr);

@@ -6,6 +6,7 @@
 #include "apps/run.h"
 #include "apps/verbs.h"
 #include "core/system/check.h"
+#include "core/system/plugin.h"
 #include "distributed/launcher/agent.h"
 
 namespace quench {
@@ -44,7 +45,11 @@ void run(const Command& program, const LaunchFlags& flags) {
                   "quench run needs a program to run: a verb with its arguments, or -- and a program");
   const bool is_verb = program.find_command(command.front()).has_value();
   const std::string title = is_verb ? program.name() + " " + command.front() : command.front();
-  if (is_verb) command.insert(command.begin(), kThisProgram);
+  if (is_verb) {
+    std::vector<std::string> start = {kThisProgram};
+    for (const LoadedPlugin& plugin : loaded_plugins()) start.push_back("--plugin=" + plugin.path.string());
+    command.insert(command.begin(), start.begin(), start.end());
+  }
   const int status = distributed::launch(distributed::read_launch_flags(flags), command, title);
   if (status != 0) throw ExitRequest{status};
 }

@@ -30,6 +30,7 @@
 #include "core/system/check.h"
 #include "core/system/choice_table.h"
 #include "core/system/log.h"
+#include "core/system/plugin.h"
 #include "core/tensor/packed_matrix.h"
 #include "core/tensor/quant_tensor.h"
 #include "core/tensor/tensor.h"

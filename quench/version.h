@@ -1,7 +1,4 @@
 #pragma once
-// Release of the library. API and ABI are stable within one minor release (docs/reference/api.md).
+// Release of the library.
 
-#define QUENCH_VERSION_MAJOR 0
-#define QUENCH_VERSION_MINOR 2
-#define QUENCH_VERSION_PATCH 0
-#define QUENCH_VERSION "0.2.0"
+#include "core/system/version.h"

@@ -25,6 +25,9 @@ std::string fake_library_path() {
 std::string group_driver_path() {
   return QUENCH_GROUP_DRIVER;
 }
+std::filesystem::path plugin_path(const std::string& name) {
+  return std::filesystem::path(QUENCH_PLUGIN_FOLDER) / ("lib" + name + ".so");
+}
 
 }  // namespace quench::testing
 

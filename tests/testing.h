@@ -15,11 +15,12 @@ namespace quench::testing {
 
 // Where the build put things; defined in tests/main.cpp, so that the objects of the tests do not depend on it.
 std::filesystem::path source_dir();
-std::string program_path();            // the quench program
-std::string fault_shim_path();         // the preloaded library of tests/fault
-std::string checkpoint_driver_path();  // the program that tests/fault starts
-std::string fake_library_path();       // the shared library of tests/core/system
-std::string group_driver_path();       // one rank of tests/distributed
+std::string program_path();                                  // the quench program
+std::string fault_shim_path();                               // the preloaded library of tests/fault
+std::string checkpoint_driver_path();                        // the program that tests/fault starts
+std::string fake_library_path();                             // the shared library of tests/core/system
+std::string group_driver_path();                             // one rank of tests/distributed
+std::filesystem::path plugin_path(const std::string& name);  // plug-in of tests/plugins/<name>.cpp
 
 // The folder of golden vectors: $QUENCH_GOLDEN_DIR or tests/golden of the source tree.
 inline std::filesystem::path golden_dir() {

@@ -9,6 +9,7 @@
 #include "export/formats/gguf/reader.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/config/adapter_words.h"
+#include "train/config/run_plugins.h"
 #include "train/model_source/model_source.h"
 #include "train/report/run_summary.h"
 #include "train/setup/adapter_setup.h"
@@ -55,6 +56,7 @@ Json inspect_checkpoint(const InspectOptions& o) {
   json.set("tool_version", manifest.state.tool_version);
   json.set("world_size", static_cast<std::int64_t>(manifest.world_size));
   if (holds_adapters_alone(manifest.state)) json.set("adapters", adapters_of(manifest.state.config));
+  if (const Json* plugins = stored_plugins(manifest.state)) json.set("plugins", *plugins);
   std::int64_t bytes = 0;
   for (const DataFileRecord& file : manifest.files) bytes += static_cast<std::int64_t>(file.size);
   json.set("files", static_cast<std::int64_t>(manifest.files.size()));

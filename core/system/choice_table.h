@@ -1,9 +1,10 @@
 #pragma once
 // Tables of named choices: recipes, optimizers, model families, schedules, file formats. Entries in documentation
-// order, default first; read by config fields, help, docs and errors. Linking programs append entries with
-// Registered<Entry>.
+// order, default first; read by config fields, help, docs and errors. Linking programs and plug-ins
+// (core/system/plugin.h) append entries with Registered<Entry>, while no other thread uses the library.
 
 #include <algorithm>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,10 +15,24 @@
 namespace quench {
 namespace detail {
 
+// Entries added so far, of all tables. Caches of names are rebuilt when it changes.
+[[nodiscard]] std::size_t registered_entries() noexcept;
+void count_registered_entry() noexcept;
+// Throws invalid_argument; while a plug-in is being loaded, load_plugin() throws it instead.
+void fail_registration(const std::string& message);
+
+// Path of the plug-in being loaded; empty: none is.
+[[nodiscard]] std::string loading_plugin();
+
 template <class Entry>
 struct AddedEntries {
-  std::vector<Entry> entries;
-  bool read = false;
+  struct Added {
+    Entry entry;
+    std::string plugin;  // path; empty: registered by the program
+  };
+  std::vector<Added> entries;
+  // Fault of a further entry; empty before the table's first use.
+  std::function<std::string(const Entry&)> fault;
 };
 
 template <class Entry>
@@ -26,9 +41,15 @@ AddedEntries<Entry>& added_entries() {
   return added;
 }
 
+// Names under which a table finds an entry; overloaded for entries without a member `name`.
+template <class Entry>
+[[nodiscard]] std::vector<std::string_view> entry_names(const Entry& entry) {
+  return {entry.name};
+}
+
 }  // namespace detail
 
-// Adds an entry during static initialization; throws invalid_argument after the table's first use.
+// Adds an entry during static initialization, or later.
 //
 //   const Registered<recipes::Recipe> kMine{{.name = "mine", ...}};
 template <class Entry>
@@ -36,65 +57,106 @@ class Registered {
  public:
   explicit Registered(Entry entry) {
     auto& added = detail::added_entries<Entry>();
-    QUENCH_CHECK(!added.read, "an entry was registered after its table's first use; register it as a constant");
-    added.entries.push_back(std::move(entry));
+    if (const std::string fault = added.fault ? added.fault(entry) : std::string(); !fault.empty()) {
+      detail::fail_registration(fault);
+      return;
+    }
+    added.entries.push_back({std::move(entry), detail::loading_plugin()});
+    detail::count_registered_entry();
   }
 };
 
-// Called once by the table; later registrations throw.
+// A table's own entries, then those added. References stay valid. Throws bad_config for a name that stands for two.
 template <class Entry>
-[[nodiscard]] std::vector<Entry> with_registered(std::vector<Entry> own) {
-  auto& added = detail::added_entries<Entry>();
-  added.read = true;
-  own.insert(own.end(), added.entries.begin(), added.entries.end());
-  return own;
-}
+class TableEntries {
+ public:
+  // what: noun for messages ("recipe").
+  TableEntries(std::string_view what, std::vector<Entry> own) : what_(what) {
+    entries_.reserve(own.size() + kMostAdded);
+    for (Entry& entry : own) add(std::move(entry), {});
+    (void)all();
+    detail::added_entries<Entry>().fault = [this](const Entry& entry) { return fault(entry); };
+  }
+  ~TableEntries() { detail::added_entries<Entry>().fault = nullptr; }
+  TableEntries(const TableEntries&) = delete;
+  TableEntries& operator=(const TableEntries&) = delete;
+
+  [[nodiscard]] const std::vector<Entry>& all() const {
+    const auto& added = detail::added_entries<Entry>().entries;
+    for (; taken_ < added.size(); ++taken_) add(added[taken_].entry, added[taken_].plugin);
+    return entries_;
+  }
+
+ private:
+  static constexpr std::size_t kMostAdded = 256;
+
+  void add(Entry entry, const std::string& plugin) const {
+    const std::string problem = fault(entry);
+    QUENCH_CHECK_AS(ErrorCode::bad_config, problem.empty(), "{}{}", plugin.empty() ? "" : "plug-in " + plugin + ": ",
+                    problem);
+    entries_.push_back(std::move(entry));
+  }
+  // Empty: none.
+  [[nodiscard]] std::string fault(const Entry& entry) const {
+    using detail::entry_names;
+    if (entries_.size() == entries_.capacity())
+      return format_message("more than {} entries were added to the table of {} names", kMostAdded, what_);
+    for (const Entry& known : entries_)
+      for (const std::string_view name : entry_names(entry))
+        if (const auto names = entry_names(known); std::ranges::find(names, name) != names.end())
+          return format_message("the name '{}' stands for more than one {}; give the added {} another name", name,
+                                what_, what_);
+    return {};
+  }
+
+  std::string_view what_;
+  mutable std::vector<Entry> entries_;
+  mutable std::size_t taken_ = 0;
+};
 
 // Unique member `name`.
 template <class Entry>
 class ChoiceTable {
  public:
   // what: noun for messages ("recipe").
-  ChoiceTable(std::string_view what, std::vector<Entry> own) : what_(what), entries_(with_registered(std::move(own))) {
-    for (const Entry& entry : entries_)
-      QUENCH_CHECK(find(entry.name) == &entry, "the name '{}' stands for more than one {}", entry.name, what_);
-  }
+  ChoiceTable(std::string_view what, std::vector<Entry> own) : what_(what), entries_(what, std::move(own)) {}
 
-  [[nodiscard]] std::span<const Entry> entries() const noexcept { return entries_; }
-  [[nodiscard]] auto begin() const noexcept { return entries_.begin(); }
-  [[nodiscard]] auto end() const noexcept { return entries_.end(); }
-  [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
-  [[nodiscard]] const Entry& operator[](std::size_t i) const { return entries_[i]; }
-  [[nodiscard]] const Entry& front() const { return entries_.front(); }
+  [[nodiscard]] std::span<const Entry> entries() const { return entries_.all(); }
+  [[nodiscard]] auto begin() const { return entries_.all().begin(); }
+  [[nodiscard]] auto end() const { return entries_.all().end(); }
+  [[nodiscard]] std::size_t size() const { return entries_.all().size(); }
+  [[nodiscard]] const Entry& operator[](std::size_t i) const { return entries_.all()[i]; }
+  [[nodiscard]] const Entry& front() const { return entries_.all().front(); }
 
-  [[nodiscard]] const Entry* find(std::string_view name) const noexcept {
-    const auto found = std::ranges::find_if(entries_, [&](const Entry& entry) { return entry.name == name; });
-    return found == entries_.end() ? nullptr : &*found;
+  [[nodiscard]] const Entry* find(std::string_view name) const {
+    const auto found = std::ranges::find_if(entries(), [&](const Entry& entry) { return entry.name == name; });
+    return found == entries().end() ? nullptr : &*found;
   }
   // Throws bad_config listing the names.
   [[nodiscard]] const Entry& require(std::string_view name) const { return require(name, what_); }
   // key: config key or option.
   [[nodiscard]] const Entry& require(std::string_view name, std::string_view key) const {
     const Entry* entry = find(name);
-    QUENCH_CHECK_AS(ErrorCode::bad_config, entry != nullptr, "{} '{}' is unknown; known: {}", key, name,
-                    fmt::join(names(), ", "));
-    return *entry;
+    if (entry != nullptr) return *entry;
+    std::string known;
+    for (const std::string& one : names()) known += (known.empty() ? "" : ", ") + one;
+    QUENCH_FAIL(ErrorCode::bad_config, "{} '{}' is unknown; known: {}", key, name, known);
   }
   [[nodiscard]] std::vector<std::string> names() const {
     std::vector<std::string> names;
-    for (const Entry& entry : entries_) names.emplace_back(entry.name);
+    for (const Entry& entry : entries()) names.emplace_back(entry.name);
     return names;
   }
   // "Update rule." -> "Update rule. adamw: AdamW with decoupled weight decay. sgd: ...".
   [[nodiscard]] std::string help(std::string_view first_sentence) const {
     std::string text(first_sentence);
-    for (const Entry& entry : entries_) text += fmt::format(" {}: {}.", entry.name, entry.summary);
+    for (const Entry& entry : entries()) text += format_message(" {}: {}.", entry.name, entry.summary);
     return text;
   }
 
  private:
   std::string_view what_;
-  std::vector<Entry> entries_;
+  TableEntries<Entry> entries_;
 };
 
 }  // namespace quench

@@ -144,8 +144,8 @@ float input_scale(const OperandScheme& inputs, float amax) noexcept {
 }
 
 std::span<const Scheme> scheme_table() {
-  static const std::vector<Scheme> table = with_registered(make_table());
-  return table;
+  static const TableEntries<Scheme> table("scheme", make_table());
+  return table.all();
 }
 
 const Scheme* find_scheme(std::string_view name) {

@@ -14,9 +14,9 @@ bool ModelFamily::has_member(std::string_view name) const {
 }
 
 std::span<const ModelFamily> model_families() {
-  static const std::vector<ModelFamily> families =
-      with_registered<ModelFamily>({kDeepseekV3, kLlama, kLlama4, kMistral, kMixtral, kQwen2, kQwen3, kQwen3Moe});
-  return families;
+  static const TableEntries<ModelFamily> families(
+      "model family", {kDeepseekV3, kLlama, kLlama4, kMistral, kMixtral, kQwen2, kQwen3, kQwen3Moe});
+  return families.all();
 }
 
 const ModelFamily* find_model_family(std::string_view name) {

@@ -41,6 +41,11 @@ struct ModelFamily {
   [[nodiscard]] bool has_member(std::string_view name) const;
 };
 
+// For TableEntries.
+[[nodiscard]] inline std::vector<std::string_view> entry_names(const ModelFamily& family) {
+  return {family.architecture, family.model_type};
+}
+
 [[nodiscard]] std::span<const ModelFamily> model_families();
 // nullptr if unknown.
 [[nodiscard]] const ModelFamily* find_model_family(std::string_view name);

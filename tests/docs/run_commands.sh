@@ -103,7 +103,7 @@ for page in "$@"; do
   fi
   tree=$scratch/${page//\//-}
   mkdir -p "$tree/build"
-  for name in README.md CHANGELOG.md configs docs scripts bench; do ln -s "$QUENCH_SOURCE/$name" "$tree/$name"; done
+  for name in README.md CHANGELOG.md configs docs scripts bench examples quench core autograd nn recipes; do ln -s "$QUENCH_SOURCE/$name" "$tree/$name"; done
   ln -s "$program" "$tree/build/quench"
   # Nothing is left behind in the home folder.
   (cd "$tree" && HOME=$scratch bash -c "$script") || fail "$page: a command failed"

@@ -10,6 +10,7 @@
 #include "train/config/override.h"
 #include "train/config/presets.h"
 #include "train/config/read_config.h"
+#include "train/config/run_plugins.h"
 
 namespace quench {
 namespace {
@@ -40,18 +41,28 @@ void drop_embedded_validation(Json& document, const Origins& origins) {
   if (Json* data = document.find("data"); data != nullptr && data->is_object()) data->erase("validation");
 }
 
-enum class Origin { user, embedded };
+// recorded: of a run or checkpoint, or made by the program; its plug-ins are not loaded.
+enum class Origin { user, embedded, recorded };
 
 RunConfig resolve(Json document, Origins origins, const std::string& name, std::span<const std::string> overrides,
                   const CheckOptions& options, Origin from = Origin::user) {
   std::vector<ConfigIssue> issues = apply_overrides(document, overrides, origins.arguments);
   if (from == Origin::embedded) drop_embedded_validation(document, origins);
+  try {
+    // Names of their entries are valid in the rest of the config; those that are taken are found by the tables' use.
+    if (from != Origin::recorded) load_run_plugins(document);
+    (void)field_table();
+  } catch (const Error& error) {
+    issues.push_back({origin_of("run.plugins", document, origins), "run.plugins", error.what(), ""});
+    throw ConfigError(std::move(issues));
+  }
   ReadResult result = read_config(document, origins);
+  result.config.run.plugins = loaded_plugin_paths();
   issues.insert(issues.end(), result.issues.begin(), result.issues.end());
 
   // By the user: an embedded config's evaluation is off without validation data.
-  const bool asked = from == Origin::user ? result.given.contains("evaluation.interval")
-                                          : origins.arguments.contains("evaluation.interval");
+  const bool asked = from == Origin::embedded ? origins.arguments.contains("evaluation.interval")
+                                              : result.given.contains("evaluation.interval");
   const bool wants_evaluation = asked && result.config.evaluation.interval > 0;
   if (wants_evaluation && result.config.data.validation.empty() && result.config.evaluation.prompts.empty() &&
       !result.bad.contains("data.validation") && !result.bad.contains("evaluation.prompts")) {
@@ -73,7 +84,11 @@ RunConfig resolve(Json document, Origins origins, const std::string& name, std::
     issue.origin = origin_of(issue.key, document, origins);
     issues.push_back(std::move(issue));
   }
-  if (!issues.empty()) throw ConfigError(std::move(issues));
+  if (!issues.empty()) {
+    if (std::string missing = missing_plugin(result.config.run.folder); from != Origin::recorded && !missing.empty())
+      issues.push_back({origin_of("run.plugins", document, origins), "run.plugins", std::move(missing), ""});
+    throw ConfigError(std::move(issues));
+  }
   return std::move(result.config);
 }
 
@@ -116,12 +131,12 @@ std::string stem(const std::string& source) {
 
 RunConfig run_config_from_json(Json document, const std::string& source, std::span<const std::string> overrides,
                                const CheckOptions& options) {
-  return resolve(std::move(document), {source, {}}, stem(source), overrides, options);
+  return resolve(std::move(document), {source, {}}, stem(source), overrides, options, Origin::recorded);
 }
 
 RunConfig parse_run_config(std::string_view text, const std::string& source, std::span<const std::string> overrides,
                            const CheckOptions& options) {
-  return run_config_from_json(parse_document(text, source), source, overrides, options);
+  return resolve(parse_document(text, source), {source, {}}, stem(source), overrides, options);
 }
 
 RunConfig load_run_config(const std::string& file_or_name, std::span<const std::string> overrides,

@@ -7,6 +7,7 @@ namespace quench {
 namespace {
 
 constexpr ForeignKey kForeignKeys[] = {
+    {"plugins", "run.plugins", ""},
     {"learning_rate", "optimizer.lr", ""},
     {"max_lr", "optimizer.lr", ""},
     {"beta1", "optimizer.betas", ""},

@@ -26,8 +26,9 @@
 namespace quench {
 
 struct RunSection {
-  std::string name;    // derived: file name without extension
-  std::string folder;  // derived: runs/<name>
+  std::string name;                  // derived: file name without extension
+  std::string folder;                // derived: runs/<name>
+  std::vector<std::string> plugins;  // absolute, with those of --plugin
 
   friend bool operator==(const RunSection&, const RunSection&) = default;
 };

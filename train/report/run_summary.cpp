@@ -77,6 +77,9 @@ void add_model(Json& json, const fs::path& folder, const Json& config, std::vect
   } catch (const Error& error) {
     notes.emplace_back(error.what());
   }
+  if (const Json* plugins = present_member(config, {"run", "plugins"});
+      plugins != nullptr && plugins->is_array() && !plugins->as_array().empty())
+    json.set("plugins", *plugins);
   for (const char* key : {"path", "preset"})
     if (const std::string from = text(config, {"model", key}); !from.empty()) json.set("model_from", from);
   if (const std::string recipe = text(config, {"recipe", "name"}); !recipe.empty()) json.set("recipe", recipe);

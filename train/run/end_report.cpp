@@ -63,21 +63,23 @@ std::string figures(const RunEnd& end) {
 
 std::vector<std::string> commands(const RunConfig& config, const RunEnd& end) {
   const std::string run = shell_word(config.run.folder);
+  std::string quench = "quench";  // the last command's config names its plug-ins
+  for (const std::string& plugin : config.run.plugins) quench += " --plugin " + shell_word(plugin);
   const bool whole = !end.exported.empty() && config.export_model && config.export_model->format != kPeftFormat;
   const bool usable = whole || !end.checkpoint.empty();
   const std::string model = whole ? shell_word(end.exported) : run;
   std::vector<std::string> lines;
   if (usable && end.has_tokenizer)
-    lines.push_back(fmt::format("quench generate --model {} {}--prompt \"{}\"", model, end.chats ? "--chat " : "",
+    lines.push_back(fmt::format("{} generate --model {} {}--prompt \"{}\"", quench, model, end.chats ? "--chat " : "",
                                 end.chats ? "Hello" : "Once upon a time"));
   if (usable && !config.data.validation.empty())
     lines.push_back(
-        fmt::format("quench eval --model {} --data {}", model, shell_word(config.data.validation.front().path)));
+        fmt::format("{} eval --model {} --data {}", quench, model, shell_word(config.data.validation.front().path)));
   if (!end.checkpoint.empty() && config.lora && !whole)
-    lines.push_back(fmt::format("quench merge-lora --model {} --output {}", run,
+    lines.push_back(fmt::format("{} merge-lora --model {} --output {}", quench, run,
                                 shell_word((fs::path(config.run.folder) / "merged").string())));
   if (!end.checkpoint.empty() && !config.lora && !whole)
-    lines.push_back(fmt::format("quench export --checkpoint {} --format hf --output {}", run,
+    lines.push_back(fmt::format("{} export --checkpoint {} --format hf --output {}", quench, run,
                                 shell_word((fs::path(config.run.folder) / "export").string())));
   if (!end.checkpoint.empty()) {
     const std::string file = shell_word((fs::path(config.run.folder) / run_files::kConfig).string());

@@ -2,6 +2,7 @@
 
 #include "core/system/log.h"
 #include "train/check/load.h"
+#include "train/config/run_plugins.h"
 #include "train/setup/build_info.h"
 
 namespace quench {
@@ -19,11 +20,13 @@ CheckpointState checkpoint_state(const RunConfig& config, const RunIdentity& ide
   state.rng.set("seed", config.training.seed);
   state.extra.set("loss", progress.loss);
   state.extra.set("loss_guard", guard.state());
+  store_plugins(state);
   return state;
 }
 
 RunProgress restore_progress(const CheckpointState& state, const RunConfig& config, const RunIdentity& identity,
                              LossGuard& guard) {
+  require_plugins(state);
   const RunConfig saved =
       run_config_from_json(state.config, "the checkpoint's config", {}, {.data = false, .files = false});
   const std::vector<ConfigChange> changes = run_changes(state.data, saved, identity, config);

@@ -10,6 +10,7 @@
 #include "data/text/document_reader.h"
 #include "train/check/load.h"
 #include "train/checkpoint/manifest.h"
+#include "train/config/run_plugins.h"
 #include "train/metrics/run_files.h"
 #include "train/model_folder/carried_files.h"
 #include "train/model_folder/model_folder.h"
@@ -152,6 +153,7 @@ void store_run_model(CheckpointState& state, const RunConfig& config, const RunM
 }
 
 StoredModel stored_model(const CheckpointState& state, const fs::path& checkpoint, const fs::path& run) {
+  require_plugins(state);
   const Json* stored = state.extra.find(kModelKey);
   const auto text = [&](const char* key) {
     const Json* value = stored != nullptr && stored->is_object() ? stored->find(key) : nullptr;

@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <deque>
 #include <map>
+#include <mutex>
 
+#include "core/system/choice_table.h"
 #include "core/system/nearest_name.h"
 #include "nn/model_fields.h"
 #include "train/config/fields/field.h"
@@ -76,30 +79,49 @@ const Field* field_with_key(std::string_view key) {
 
 }  // namespace
 
-const std::vector<Field>& field_table() {
-  static const std::vector<Field> table = [] {
-    Fields fields;
-    add_run_fields(fields);
-    add_model_fields(fields);
-    add_data_fields(fields);
-    add_training_fields(fields);
-    add_optimizer_fields(fields);
-    add_recipe_fields(fields);
-    add_lora_fields(fields);
-    add_parallel_fields(fields);
-    add_output_fields(fields);
-    add_export_fields(fields);
-    return fields;
-  }();
+namespace {
+
+// Of the registered choices of one time; earlier ones stay, for references.
+struct FieldTable {
+  std::size_t registered = 0;
+  std::vector<Field> fields;
+  std::map<std::string_view, const Field*> by_path;
+};
+
+std::vector<Field> make_fields() {
+  Fields fields;
+  add_run_fields(fields);
+  add_model_fields(fields);
+  add_data_fields(fields);
+  add_training_fields(fields);
+  add_optimizer_fields(fields);
+  add_recipe_fields(fields);
+  add_lora_fields(fields);
+  add_parallel_fields(fields);
+  add_output_fields(fields);
+  add_export_fields(fields);
+  return fields;
+}
+
+const FieldTable& current_table() {
+  static std::mutex mutex;
+  static std::deque<FieldTable> tables;
+  const std::lock_guard lock(mutex);
+  const std::size_t registered = detail::registered_entries();
+  if (!tables.empty() && tables.back().registered == registered) return tables.back();
+  FieldTable& table = tables.emplace_back(FieldTable{registered, make_fields(), {}});
+  for (const Field& field : table.fields) table.by_path.emplace(field.path, &field);
   return table;
 }
 
+}  // namespace
+
+const std::vector<Field>& field_table() {
+  return current_table().fields;
+}
+
 const Field* find_field(std::string_view path) {
-  static const std::map<std::string_view, const Field*> index = [] {
-    std::map<std::string_view, const Field*> by_path;
-    for (const Field& field : field_table()) by_path.emplace(field.path, &field);
-    return by_path;
-  }();
+  const auto& index = current_table().by_path;
   const auto found = index.find(path);
   return found == index.end() ? nullptr : found->second;
 }

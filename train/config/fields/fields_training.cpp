@@ -17,6 +17,9 @@ void add_run_fields(Fields& fields) {
             "Name of the run, used for its folder and in logs.", "the config's file name without extension");
   add_field(fields, "run.folder", QUENCH_MEMBER(run.folder), optional_text(), free,
             "Folder of all outputs of the run, unless a section names its own.", "runs/<run.name>");
+  add_field(fields, "run.plugins", QUENCH_MEMBER(run.plugins), any_value(), free,
+            "Shared libraries that register recipes, ops, optimizers, formats or models, loaded before the rest of the "
+            "config is read (docs/guide/plugins.md); those of --plugin are added.");
 }
 
 void add_training_fields(Fields& fields) {

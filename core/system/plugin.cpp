@@ -1,0 +1,120 @@
+#include "core/system/plugin.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "core/system/choice_table.h"
+#include "core/system/file.h"
+
+namespace quench {
+namespace {
+
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
+constexpr std::string_view kMarker = "quench plug-in of release ";
+
+std::atomic<std::size_t> registered{0};
+
+// Of the plug-in being loaded; null: none is. Static initialization of a plug-in runs in the loading thread.
+struct Loading {
+  std::string path;
+  std::string fault;  // first one
+};
+thread_local Loading* loading = nullptr;
+
+std::vector<LoadedPlugin>& plugins() {
+  static std::vector<LoadedPlugin> loaded;
+  return loaded;
+}
+
+// "0.2" of "0.2.0"
+std::string_view minor_release(std::string_view version) {
+  return version.substr(0, version.find('.', version.find('.') + 1));
+}
+
+void require_release(const std::filesystem::path& path) {
+  const std::string bytes = read_file(path, kMostBytes);
+  std::string release;
+  // Libraries that contain this file have the marker alone.
+  for (std::size_t at = bytes.find(kMarker); at != std::string::npos && release.empty();
+       at = bytes.find(kMarker, at + 1)) {
+    const std::size_t begin = at + kMarker.size(), end = bytes.find(';', begin);
+    if (end != std::string::npos && end - begin < 32 && bytes[begin] >= '0' && bytes[begin] <= '9')
+      release = bytes.substr(begin, end - begin);
+  }
+  QUENCH_CHECK_AS(ErrorCode::unsupported, !release.empty(),
+                  "{} is no plug-in: it has no descriptor; build a shared library with one QUENCH_PLUGIN(\"name\", "
+                  "\"version\") (quench/plugin.h)",
+                  path.string());
+  QUENCH_CHECK_AS(ErrorCode::unsupported, minor_release(release) == minor_release(QUENCH_VERSION),
+                  "plug-in {} was built for release {}, this is {}; build it anew against the headers of {}",
+                  path.string(), release, QUENCH_VERSION, QUENCH_VERSION);
+}
+
+const LoadedPlugin* find_plugin(const std::filesystem::path& path) {
+  const auto found = std::ranges::find(plugins(), path, &LoadedPlugin::path);
+  return found == plugins().end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+namespace detail {
+
+std::size_t registered_entries() noexcept {
+  return registered.load();
+}
+
+void count_registered_entry() noexcept {
+  ++registered;
+}
+
+void fail_registration(const std::string& message) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, loading != nullptr, "{}", message);
+  if (loading->fault.empty()) loading->fault = message;
+}
+
+std::string loading_plugin() {
+  return loading != nullptr ? loading->path : std::string();
+}
+
+}  // namespace detail
+
+LoadedPlugin load_plugin(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::path whole = std::filesystem::canonical(path, error);
+  QUENCH_CHECK_AS(ErrorCode::not_found, !error && std::filesystem::is_regular_file(whole, error),
+                  "plug-in {} does not exist; name the file of a shared library", path.string());
+  if (const LoadedPlugin* known = find_plugin(whole)) return *known;
+  require_release(whole);
+
+  Loading state{whole.string(), {}};
+  loading = &state;
+  void* handle = ::dlopen(whole.c_str(), RTLD_NOW | RTLD_LOCAL);
+  loading = nullptr;
+  if (handle == nullptr) {
+    const char* reason = ::dlerror();
+    QUENCH_FAIL(ErrorCode::unsupported,
+                "plug-in {} cannot be loaded: {}; build it against the headers of "
+                "release {}, and give it the libraries that it needs",
+                path.string(), reason != nullptr ? reason : "unknown reason", QUENCH_VERSION);
+  }
+  QUENCH_CHECK_AS(ErrorCode::bad_config, state.fault.empty(), "plug-in {}: {}", path.string(), state.fault);
+  const auto* descriptor = static_cast<const PluginDescriptor*>(::dlsym(handle, "quench_plugin"));
+  QUENCH_CHECK_AS(ErrorCode::unsupported,
+                  descriptor != nullptr && descriptor->size == sizeof(PluginDescriptor) &&
+                      descriptor->name != nullptr && descriptor->version != nullptr,
+                  "{} is no plug-in of this release: its descriptor quench_plugin is missing or of another size",
+                  path.string());
+  const auto same = std::ranges::find(plugins(), std::string_view(descriptor->name), &LoadedPlugin::name);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, same == plugins().end(),
+                  "plug-in '{}' of {} is loaded already, from {}; name one of the two", descriptor->name, path.string(),
+                  same == plugins().end() ? "" : same->path.string());
+  return plugins().emplace_back(LoadedPlugin{descriptor->name, descriptor->version, whole});
+}
+
+const std::vector<LoadedPlugin>& loaded_plugins() {
+  return plugins();
+}
+
+}  // namespace quench

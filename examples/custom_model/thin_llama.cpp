@@ -1,0 +1,58 @@
+// A model family as a plug-in: Llama whose feed-forward matrices are products of two thin ones.
+#include <quench/plugin.h>
+
+#include <algorithm>
+
+QUENCH_PLUGIN("thin_llama", "1.0")
+
+namespace {
+
+using namespace quench;
+
+std::int64_t thin(const nn::ModelConfig& config) {
+  return std::max<std::int64_t>(config.hidden_size / 4, 1);
+}
+
+// As an nn.Module: submodules are registered by name, which gives their parameters names in checkpoints.
+class ThinMlp final : public nn::SubLayer {
+ public:
+  ThinMlp(const nn::ModelConfig& config, const nn::BlockSpec&, const nn::ParameterOptions& options)
+      : up_in_(config.hidden_size, thin(config), false, options, config.initializer_range),
+        up_out_(thin(config), 2 * config.intermediate_size, false, options, config.initializer_range,
+                {{"gate_out_proj", config.intermediate_size}, {"up_out_proj", config.intermediate_size}}),
+        down_in_(config.intermediate_size, thin(config), false, options, config.initializer_range),
+        down_out_(thin(config), config.hidden_size, false, options, config.initializer_range) {
+    add_module("up_in_proj", up_in_);
+    add_module("gate_up_out_proj", up_out_);
+    add_module("down_in_proj", down_in_);
+    add_module("down_out_proj", down_out_);
+  }
+
+  autograd::Variable forward(const autograd::Variable& x, const nn::ForwardContext&) const override {
+    const autograd::Variable hidden = autograd::swiglu(up_out_.forward(up_in_.forward(x)));
+    return down_out_.forward(down_in_.forward(hidden));
+  }
+  // Low-precision recipes fuse the quantization of x into the norm before it.
+  autograd::QuantOutputRequest input_quant_request() const override { return up_in_.input_quant_request(); }
+
+ private:
+  nn::Linear up_in_, up_out_, down_in_, down_out_;
+};
+
+nn::BlockSpec thin_block(const nn::ModelConfig& config, std::int64_t layer) {
+  nn::BlockSpec block = nn::decoder_block(config, layer);  // attention, norms: as in Llama
+  block.feed_forward.make = nn::make_sublayer<ThinMlp>;
+  return block;
+}
+
+// Members of config.json that this family reads besides the common ones: none.
+void apply(nn::ConfigReader&, nn::ModelConfig&) {}
+
+const Registered<nn::ModelFamily> kThinLlama{{
+    .architecture = "ThinLlamaForCausalLM",
+    .model_type = "thin_llama",
+    .apply = apply,
+    .block = thin_block,
+}};
+
+}  // namespace
