@@ -29,6 +29,7 @@ class Tape {
   // nullptr outside a TapeScope or inside NoGrad.
   [[nodiscard]] static Tape* current() noexcept;
 
+  // Gradient of a variable or weight; null if none is required.
   struct Input {
     Input(const Variable& variable) : gradient(variable.gradient()) {}  // NOLINT(google-explicit-constructor)
     Input(const Weight& weight) : gradient(weight.gradient()) {}        // NOLINT(google-explicit-constructor)
@@ -78,6 +79,7 @@ class Tape {
   ActivationOffloader* offloader_ = nullptr;
 };
 
+// Scope in which `tape`, which must outlive it, is the calling thread's current tape.
 class TapeScope {
  public:
   explicit TapeScope(Tape& tape) noexcept;
@@ -89,6 +91,7 @@ class TapeScope {
   Tape* previous_;
 };
 
+// Scope without a current tape.
 class NoGrad {
  public:
   NoGrad() noexcept;
@@ -116,6 +119,7 @@ class UseCounter {
   NoGrad no_grad_;
 };
 
+// Value that a backward function needs: the tensor, or the means to get it again.
 class Saved {
  public:
   Saved() = default;

@@ -19,6 +19,7 @@ struct GradientTarget {
   bool accumulate = false;
 };
 
+// Gradient of a variable, shared by the variable's copies and the tape.
 class Gradient {
  public:
   Gradient(const Shape& shape, DType dtype, Device device, bool leaf)
@@ -84,6 +85,7 @@ class Gradient {
   std::vector<std::function<void()>> ready_hooks_;
 };
 
+// Recomputes a value in the backward pass instead of saving it.
 struct RecomputeHandle {
   std::function<Tensor()> recompute;
   // Deferred uses, run when the producer recomputes the value in the backward pass. Empty if `recomputes` is false.

@@ -9,6 +9,7 @@
 
 namespace quench::nn {
 
+// Tree of named parameters. Parameters and submodules are registered by address: members of the module.
 class Module {
  public:
   Module() = default;

@@ -41,6 +41,7 @@ struct ModelFamily {
   [[nodiscard]] bool has_member(std::string_view name) const;
 };
 
+// In documentation order.
 [[nodiscard]] std::span<const ModelFamily> model_families();
 // nullptr if unknown.
 [[nodiscard]] const ModelFamily* find_model_family(std::string_view name);

@@ -343,6 +343,7 @@ int run(int count, char** arguments) {
   init_logging(environment.rank);
   const GroupOptions options = read_group_options();
   try {
+    options.end_hanging_process = true;
     const std::shared_ptr<World> world = World::join(environment, {}, options);
     std::printf("joined\n");
     std::fflush(stdout);
