@@ -23,6 +23,8 @@ enum class Recompute {
 class Tape {
  public:
   explicit Tape(Recompute recompute = Recompute::none) : recompute_(recompute) {}
+  // Records that have not run are dropped: no gradient, and no ready hook for them.
+  ~Tape();
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
@@ -47,7 +49,8 @@ class Tape {
 
   static void mark(std::function<void()> callback);
 
-  // Backward pass. `root` must be f32 [1]; its gradient is set to 1.
+  // Backward pass. `root` must be f32 [1] recorded on this tape, which then is empty, or a leaf; its gradient is set to
+  // 1. Else throws invalid_argument. A variable of another tape is a constant: gradients end there.
   void backward(const Variable& root);
   void backward();
 

@@ -63,6 +63,8 @@ class Gradient {
   // Deferred use; ready hooks wait for it.
   void begin_use() noexcept { ++pending_uses_; }
   void end_use();
+  // Of a record that will not run: without hooks.
+  void drop_use() noexcept { --pending_uses_; }
   // After the last recorded use of this leaf in a backward pass.
   void on_ready(std::function<void()> hook) { ready_hooks_.push_back(std::move(hook)); }
 
