@@ -1,19 +1,21 @@
-# What `cmake --install` puts where, and the .deb that CPack makes of it (scripts/package.sh). The program needs no file of
-# these: its configs are inside it.
+# What `cmake --install` puts where, and the Debian packages that CPack makes of it (scripts/package.sh): quench of component
+# `runtime`, libquench-dev of component `development` (QuenchLibraries.cmake). The program needs no other file: its configs
+# are inside it.
 
 include(GNUInstallDirs)
 
-install(TARGETS quench RUNTIME)
+install(TARGETS quench RUNTIME COMPONENT runtime)
 # The module for Parquet and Arrow files and the libraries that it needs, which no Debian package has.
 if(TARGET quench_arrow)
-  install(TARGETS quench_arrow LIBRARY DESTINATION lib/quench)
-  install(FILES ${QUENCH_ARROW_LIBRARIES} DESTINATION lib/quench)
-  install(FILES ${ARROW_PATH}/LICENSE.txt ${ARROW_PATH}/NOTICE.txt DESTINATION ${CMAKE_INSTALL_DOCDIR}/arrow OPTIONAL)
+  install(TARGETS quench_arrow LIBRARY DESTINATION lib/quench COMPONENT runtime)
+  install(FILES ${QUENCH_ARROW_LIBRARIES} DESTINATION lib/quench COMPONENT runtime)
+  install(FILES ${ARROW_PATH}/LICENSE.txt ${ARROW_PATH}/NOTICE.txt DESTINATION ${CMAKE_INSTALL_DOCDIR}/arrow
+          COMPONENT runtime OPTIONAL)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${ARROW_PATH}/lib)
 endif()
-install(FILES README.md CHANGELOG.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md")
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)
+install(FILES README.md CHANGELOG.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime FILES_MATCHING PATTERN "*.md")
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright COMPONENT runtime)
 
 # The program prints the completion scripts itself. Debian's zsh looks into vendor-completions for its packages, every
 # other one into site-functions.
@@ -26,7 +28,7 @@ execute_process(COMMAND \"$<TARGET_FILE:quench>\" completion ${shell} OUTPUT_VAR
 set(file \"\${CMAKE_INSTALL_PREFIX}/\${folder}/${name}\")
 message(STATUS \"Installing: \$ENV{DESTDIR}\${file}\")
 file(WRITE \"\$ENV{DESTDIR}\${file}\" \"\${script}\")
-list(APPEND CMAKE_INSTALL_MANIFEST_FILES \"\${file}\")")
+list(APPEND CMAKE_INSTALL_MANIFEST_FILES \"\${file}\")" COMPONENT runtime)
 endfunction()
 quench_install_completion(bash bash-completion/completions quench)
 quench_install_completion(zsh zsh/site-functions _quench)
@@ -49,6 +51,22 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # needs dpkg-dev
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_COMPONENTS_GROUPING IGNORE)
+set(CPACK_COMPONENTS_ALL runtime)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME quench)
+set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "${CPACK_PACKAGE_DESCRIPTION}")
+if(QUENCH_LIBRARIES)
+  list(APPEND CPACK_COMPONENTS_ALL development)
+  set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libquench-dev)
+  set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
+  # Headers of the public API include fmt's; the static libraries are linked to the others.
+  set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libfmt-dev, libspdlog-dev, libdnnl-dev, libxxhash-dev, libpcre2-dev, \
+libsentencepiece-dev, libutf8proc-dev, zlib1g-dev, libzstd-dev, libgloo-dev")
+  set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
+      "Headers, static and shared libraries, and a CMake package of Quench, for C++20
+programs that train and run Llama-family language models.")
+endif()
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 set(CPACK_THREADS 0)  # all
 include(CPack)

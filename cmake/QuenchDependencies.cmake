@@ -38,6 +38,10 @@ endif()
 if(QUENCH_CUDA)
   find_package(CUDAToolkit QUIET)
   if(CUDAToolkit_FOUND)
+    if(CUDAToolkit_VERSION VERSION_LESS 12.4)
+      message(FATAL_ERROR "CUDA toolkit ${CUDAToolkit_VERSION} (${CUDAToolkit_BIN_DIR}) is too old: 12.4 or newer is needed; "
+                          "name another one with -DCUDAToolkit_ROOT=..., or build without GPUs with -DQUENCH_CUDA=OFF")
+    endif()
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
     set(CMAKE_CUDA_STANDARD 20)
@@ -47,6 +51,12 @@ if(QUENCH_CUDA)
       set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
     endif()
     enable_language(CUDA)
+    string(REGEX MATCH "^[0-9]+\\.[0-9]+" compiler_release "${CMAKE_CUDA_COMPILER_VERSION}")
+    if(NOT compiler_release VERSION_EQUAL "${CUDAToolkit_VERSION_MAJOR}.${CUDAToolkit_VERSION_MINOR}")
+      message(FATAL_ERROR "nvcc ${CMAKE_CUDA_COMPILER_VERSION} (${CMAKE_CUDA_COMPILER}) and the CUDA toolkit "
+                          "${CUDAToolkit_VERSION} (${CUDAToolkit_INCLUDE_DIRS}) differ: name one toolkit with "
+                          "-DCUDAToolkit_ROOT=... and its nvcc with -DCMAKE_CUDA_COMPILER=...")
+    endif()
     set(QUENCH_HAVE_CUDA ON)
     # Groups of GPUs: NCCL's header; the library is opened when first used.
     find_path(NCCL_INCLUDE_DIR nccl.h HINTS ENV NCCL_PATH PATHS ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)

@@ -60,6 +60,7 @@ configure_package_config_file(cmake/QuenchConfig.cmake.in ${CMAKE_BINARY_DIR}/ge
                               PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_LIBDIR)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/generated/QuenchConfigVersion.cmake
                                  VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
+file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/quench.pc.in ${CMAKE_BINARY_DIR}/generated/quench.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/generated/QuenchConfig.cmake ${CMAKE_BINARY_DIR}/generated/QuenchConfigVersion.cmake
         DESTINATION ${package_folder} COMPONENT development)

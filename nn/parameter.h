@@ -85,8 +85,8 @@ struct ParameterOptions {
   DType grad_dtype = DType::f32;
   Device device;
   bool trainable = true;
-  Sharding sharding;
-  Sharding expert_sharding;  // for expert parameters
+  Sharding sharding{};
+  Sharding expert_sharding{};  // for expert parameters
   // Values of unsharded parameters are empty until materialize(). Not kept in the options of layers and models.
   bool deferred = false;
 };

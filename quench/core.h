@@ -16,6 +16,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/embedding.h"
 #include "core/ops/gemm.h"
+#include "core/ops/global_norm.h"
 #include "core/ops/lm_head_loss.h"
 #include "core/ops/norm.h"
 #include "core/ops/op_checks.h"

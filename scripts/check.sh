@@ -67,7 +67,7 @@ report < <(
                     "export/formats/fine_grained_float8 export/formats/gguf export/ptq export/table " \
                     "train/checkpoint train/step train/metrics train/model_source train/config train/model_folder train/run_folder " \
                     "train/check train/setup train/plan train/report train/generation train/probe train/evaluation " \
-                    "train/run apps bench tests", order, " ")
+                    "train/run quench examples apps bench tests", order, " ")
       for (i = 1; i <= count; ++i) rank[order[i]] = i
     }
     function layer_of(path) {  # the longest listed folder that holds it, or ""

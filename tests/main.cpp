@@ -19,6 +19,9 @@ std::string fault_shim_path() {
 std::string checkpoint_driver_path() {
   return QUENCH_CHECKPOINT_DRIVER;
 }
+std::string fake_library_path() {
+  return QUENCH_FAKE_LIBRARY;
+}
 std::string group_driver_path() {
   return QUENCH_GROUP_DRIVER;
 }

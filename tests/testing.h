@@ -18,6 +18,7 @@ std::filesystem::path source_dir();
 std::string program_path();            // the quench program
 std::string fault_shim_path();         // the preloaded library of tests/fault
 std::string checkpoint_driver_path();  // the program that tests/fault starts
+std::string fake_library_path();       // the shared library of tests/core/system
 std::string group_driver_path();       // one rank of tests/distributed
 
 // The folder of golden vectors: $QUENCH_GOLDEN_DIR or tests/golden of the source tree.

@@ -1,6 +1,7 @@
 #include "core/device/gpu_support.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <map>
 #include <string_view>
@@ -12,16 +13,29 @@ std::string cuda_version(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
+// Oldest driver of each major version of CUDA that this program can be built with; all minor versions run on it.
+struct CudaDriver {
+  int cuda;
+  std::string_view driver;
+};
+constexpr std::array kCudaDrivers{CudaDriver{12, "525.60.13"}, CudaDriver{13, "580"}};
+
 std::string dotted(int capability) {
   return fmt::format("{}.{}", capability / 10, capability % 10);
 }
 
 }  // namespace
 
-std::string old_driver_message(int driver, int needed) {
-  return fmt::format(
-      "the NVIDIA driver supports CUDA {}, this build needs {}; update the driver, or build with a CUDA {} toolkit",
-      cuda_version(driver), cuda_version(needed), cuda_version(driver));
+std::string old_driver_message(int driver, int toolkit) {
+  const int major = toolkit / 1000, supported = driver / 1000;
+  const auto needed = std::ranges::find(kCudaDrivers, major, &CudaDriver::cuda);
+  std::string text =
+      fmt::format("the NVIDIA driver supports CUDA {}, this build needs {}.0", cuda_version(driver), major);
+  if (needed != kCudaDrivers.end()) text += fmt::format(" (driver {} or newer)", needed->driver);
+  text += "; update the driver";
+  if (supported < major && std::ranges::find(kCudaDrivers, supported, &CudaDriver::cuda) != kCudaDrivers.end())
+    text += fmt::format(", or build with a CUDA {} toolkit", supported);
+  return text;
 }
 
 std::string no_kernels_message(int index, std::string_view name, int capability) {

@@ -64,8 +64,9 @@ std::vector<LibraryVersion> library_versions(std::optional<DeviceType> device) {
   for (const auto& [name, library] : registry())
     if (!device || !library.device || library.device == device) {
       LibraryVersion entry{name, library.version(), {}, {}};
-      if (!library.place.file.empty()) entry.path = loaded_path(library.place.file);
       if (library.place.missing != nullptr) entry.missing = library.place.missing();
+      // A library of another version may stay loaded.
+      if (!library.place.file.empty() && entry.missing.empty()) entry.path = loaded_path(library.place.file);
       versions.push_back(std::move(entry));
     }
   return versions;

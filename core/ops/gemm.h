@@ -14,7 +14,7 @@ struct GemmArgs {
   bool transpose_b = false;
   float alpha = 1.0f;
   float beta = 0.0f;  // 0: c is write-only, NaN included
-  Tensor bias;        // [N], dtype of a, optional
+  Tensor bias{};      // [N], dtype of a, optional
   // [M,N], dtype of c, not overlapping c; undefined: c.
   Tensor addend{};
 };

@@ -2,15 +2,19 @@
 
 #include <fmt/core.h>
 
-#include "core/cuda/common/shared_library.h"
 #include "core/device/library_versions.h"
 #include "core/system/check.h"
+#include "core/system/shared_library.h"
 
 namespace quench::distributed {
 namespace {
 
 NcclLibrary load() {
-  const cuda::SharedLibrary library("NCCL", {"libnccl.so.2", "libnccl.so"});
+  const SharedLibrary library({.product = "NCCL",
+                               .file = "libnccl.so",
+                               .major = NCCL_MAJOR,
+                               .package = fmt::format("NCCL {}", NCCL_MAJOR),
+                               .global = true});
   NcclLibrary f{};
   library.bind(f.get_version, "ncclGetVersion");
   library.bind(f.get_unique_id, "ncclGetUniqueId");

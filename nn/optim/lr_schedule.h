@@ -48,7 +48,7 @@ struct LrScheduleOptions {
   std::int64_t warmup_steps = 0;
   double min_lr_ratio = 0.0;  // r, in [0, 1]; no effect without a decay
   // at_end: at most T - W. after_warmup: may exceed the run.
-  std::optional<std::int64_t> decay_steps;
+  std::optional<std::int64_t> decay_steps{};
   LrDecayShape decay_shape = LrDecayShape::linear;
 };
 

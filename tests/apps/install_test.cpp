@@ -8,6 +8,7 @@ namespace quench {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::read_file;
 using testing::TempDir;
 
@@ -60,6 +61,15 @@ TEST(InstallSlow, DebianPackageDependsOnTheLibrariesThatItUses) {
                            "./usr/share/doc/quench/copyright\n", "./usr/share/zsh/vendor-completions/_quench\n"}) {
     EXPECT_THAT(package, HasSubstr(line));
   }
+  EXPECT_THAT(package, Not(HasSubstr("./usr/include/")));
+  ASSERT_EQ(shell(folder, "dpkg-deb --field libquench-dev_*.deb && dpkg-deb --contents libquench-dev_*.deb"), 0);
+  const std::string development = read_file(folder / "out.txt");
+  for (const char* line : {"Package: libquench-dev\n", "libfmt-dev", "./usr/include/quench/train.h\n",
+                           "./usr/lib/libquench_core.a\n", "./usr/lib/cmake/Quench/QuenchConfig.cmake\n",
+                           "./usr/lib/pkgconfig/quench.pc\n"}) {
+    EXPECT_THAT(development, HasSubstr(line));
+  }
+  EXPECT_THAT(development, Not(HasSubstr("./usr/bin/quench")));
   if (!has_arrow_module()) return;
   for (const char* file : {"./usr/lib/quench/libquench_arrow.so\n", "./usr/lib/quench/libarrow.so.",
                            "./usr/lib/quench/libparquet.so.", "./usr/share/doc/quench/arrow/NOTICE.txt\n"})

@@ -30,10 +30,10 @@ struct CheckpointOptions {
   int keep_latest = 3;  // newest valid checkpoints; 0: all
   bool async = true;    // in a background thread
   OnSaveError on_error = OnSaveError::stop;
-  std::vector<std::int64_t> pinned;          // steps exempt from deletion
-  std::optional<std::int64_t> resumed_from;  // exempt from deletion
+  std::vector<std::int64_t> pinned{};          // steps exempt from deletion
+  std::optional<std::int64_t> resumed_from{};  // exempt from deletion
   // CPU group of the ranks that save together; null: single process.
-  std::shared_ptr<distributed::ProcessGroup> peers;
+  std::shared_ptr<distributed::ProcessGroup> peers{};
 };
 
 // Completed save.

@@ -16,8 +16,8 @@ class Decoder;
 // Length, sampling and end of a generation.
 struct GenerationOptions {
   std::int64_t max_new_tokens = 128;
-  SamplingOptions sampling;
-  std::vector<std::int64_t> stop_tokens;  // EOS ids
+  SamplingOptions sampling{};
+  std::vector<std::int64_t> stop_tokens{};  // EOS ids
 };
 
 // Generated tokens and times.

@@ -1,36 +1,49 @@
 #include "core/cuda/cudnn/library.h"
 
-#include <dlfcn.h>
+#include <fmt/core.h>
 #include <nvrtc.h>
 
 #include <array>
 #include <cstdlib>
-#include <vector>
+#include <optional>
 
 #include "core/cuda/common/cuda_error.h"
+#include "core/system/shared_library.h"
 
 namespace quench::cuda {
 namespace {
 
 struct Library {
-  void* handle = nullptr;
+  std::optional<SharedLibrary> opened;
   std::string missing;
 };
 
+// 91400 -> 9, 8907 -> 8.
+int major_of(std::size_t version) {
+  return static_cast<int>(version >= 10000 ? version / 10000 : version / 1000);
+}
+
+SharedLibrary open_chosen(const SharedLibraryName& name, const std::string& path) {
+  const SharedLibrary opened(name, path);
+  decltype(&cudnnGetVersion) get_version = nullptr;
+  opened.bind(get_version, "cudnnGetVersion");
+  const int major = major_of(get_version());
+  QUENCH_CHECK_AS(ErrorCode::unsupported, major == name.major, "{}", other_major_message(name, path, major));
+  return opened;
+}
+
 Library open_library() {
-  const std::string name = "libcudnn.so." + std::to_string(CUDNN_MAJOR);
-  std::vector<std::string> candidates;
-  if (const char* chosen = std::getenv("QUENCH_CUDNN_LIBRARY"); chosen != nullptr && *chosen != '\0')
-    candidates.emplace_back(chosen);
-  else
-    candidates = {name, "/usr/local/cuda/lib64/" + name};
-  Library library;
-  for (const std::string& candidate : candidates) {
-    library.handle = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library.handle != nullptr) return {library.handle, {}};
-    if (library.missing.empty()) library.missing = dlerror();
+  const SharedLibraryName name{.product = "cuDNN",
+                               .file = "libcudnn.so",
+                               .major = CUDNN_MAJOR,
+                               .package = fmt::format("cuDNN {} for CUDA {}", CUDNN_MAJOR, CUDART_VERSION / 1000)};
+  const char* chosen = std::getenv("QUENCH_CUDNN_LIBRARY");
+  try {
+    if (chosen != nullptr && *chosen != '\0') return {open_chosen(name, chosen), {}};
+    return {SharedLibrary(name), {}};
+  } catch (const Error& error) {
+    return {{}, error.what()};
   }
-  return library;
 }
 
 const Library& library() {
@@ -40,9 +53,10 @@ const Library& library() {
 
 template <class Function>
 Function* find(Function*, const char* name) {
-  void* symbol = library().handle == nullptr ? nullptr : dlsym(library().handle, name);
-  QUENCH_CHECK_AS(ErrorCode::unsupported, symbol != nullptr, "cuDNN has no function {}: {}", name, library().missing);
-  return reinterpret_cast<Function*>(symbol);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, library().opened.has_value(), "{}", library().missing);
+  Function* function = nullptr;
+  library().opened->bind(function, name);
+  return function;
 }
 
 }  // namespace

@@ -1,13 +1,19 @@
 #include "core/cuda/gemm/cublaslt_library.h"
 
-#include "core/cuda/common/shared_library.h"
+#include <fmt/core.h>
+
 #include "core/system/check.h"
+#include "core/system/shared_library.h"
 
 namespace quench::cuda {
 namespace {
 
 CublasLtLibrary load() {
-  const SharedLibrary library("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so"});
+  const SharedLibrary library({.product = "cuBLASLt",
+                               .file = "libcublasLt.so",
+                               .major = CUBLAS_VER_MAJOR,
+                               .package = fmt::format("the CUDA {} libraries", CUBLAS_VER_MAJOR),
+                               .global = true});
   CublasLtLibrary f{};
   library.bind(f.create, "cublasLtCreate");
   library.bind(f.get_version, "cublasLtGetVersion");

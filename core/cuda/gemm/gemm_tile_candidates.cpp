@@ -10,13 +10,19 @@ namespace {
 
 using Tile = cublasLtMatmulTile_t;
 
-// Rows x columns of the column-major result. Two warpgroups hold f32 accumulators, up to 176 registers per thread.
+// Rows x columns of the column-major result. Two warpgroups hold f32 accumulators, up to 176 registers per thread. Most
+// tiles are cuBLAS 12.6's; before, the heuristic's proposals stand alone.
+#if CUBLAS_VERSION >= 120600
 constexpr std::array kTiles{CUBLASLT_MATMUL_TILE_256x160, CUBLASLT_MATMUL_TILE_256x168, CUBLASLT_MATMUL_TILE_256x176,
                             CUBLASLT_MATMUL_TILE_128x288, CUBLASLT_MATMUL_TILE_128x336, CUBLASLT_MATMUL_TILE_160x256,
                             CUBLASLT_MATMUL_TILE_176x256};
 // Promoted accumulation: two accumulator sets.
 constexpr std::array kTilesOfTwoSums{CUBLASLT_MATMUL_TILE_128x160, CUBLASLT_MATMUL_TILE_128x176,
                                      CUBLASLT_MATMUL_TILE_160x128, CUBLASLT_MATMUL_TILE_176x128};
+#else
+constexpr std::array<Tile, 0> kTiles{};
+constexpr std::array kTilesOfTwoSums{CUBLASLT_MATMUL_TILE_128x160, CUBLASLT_MATMUL_TILE_160x128};
+#endif
 // Sharing one operand.
 constexpr std::array kClusters{CUBLASLT_CLUSTER_SHAPE_2x1x1, CUBLASLT_CLUSTER_SHAPE_1x2x1};
 // Undocumented, from the heuristic's proposals with large tiles; most tiles accept two.

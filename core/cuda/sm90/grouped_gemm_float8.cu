@@ -34,6 +34,7 @@ __device__ void mainloop_promoted(const SharedStorage& shared, const WorkTile& w
 #pragma unroll
     for (int side = 0; side < 2; ++side) {  // column half
       float part[64];
+      define_accumulators(part);
       pipe = first;
 #pragma unroll
       for (int w = 0; w < kPromoteInterval; ++w) {

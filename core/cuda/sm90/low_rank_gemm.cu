@@ -157,6 +157,7 @@ __device__ void lora_consumer_loop(const SharedStorage& shared, const Results& r
   int tile = static_cast<int>(blockIdx.x) / kClusterSize;
   WorkTile work = lora_work_tile<kOutput>(s, tile, rank);
   while (work.group >= 0) {
+    define_accumulators(acc);
     int previous = -1;
     const auto mma = [&](int slice, bool add) {
       const std::uint32_t a = shared.a(pipe.stage) + static_cast<std::uint32_t>(half) * kBoxBytes;

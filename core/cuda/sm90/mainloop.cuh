@@ -14,6 +14,7 @@ __device__ __forceinline__ void mainloop(Accumulator (&acc)[128], PipelineState&
   using Layout = OperandLayout<kKind, Operand>;
   constexpr int kInstructions = Layout::kTileK / Layout::kInstructionK;
   const int half = static_cast<int>(threadIdx.x) / 128 - 1;
+  define_accumulators(acc);
   if (work.k_extent == 0) {
 #pragma unroll
     for (int i = 0; i < 128; ++i) acc[i] = Accumulator{0};

@@ -4,6 +4,8 @@
 // Accumulators: of row 16 (t / 32) + t % 32 / 4, thread t holds columns 8 j + 2 (t % 4) (+ 1) in d[4 j] (d[4 j + 1]);
 // of row + 8 the same columns in d[4 j + 2], d[4 j + 3].
 
+#include <cuda_runtime_api.h>
+
 #include <cstdint>
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -47,6 +49,15 @@ template <int kCount>
 __device__ inline void wgmma_fence_operand(int (&d)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(d[i])::"memory");
+}
+
+// Zeros for ptxas before 12.9, which runs wgmma one by one (C7515) where accumulators have no values on entry.
+template <class Value, int kCount>
+__device__ inline void define_accumulators([[maybe_unused]] Value (&d)[kCount]) {
+#if CUDART_VERSION < 12090
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) d[i] = Value{0};
+#endif
 }
 
 #define QUENCH_ACC_8(d, i)                                                                                    \

@@ -14,8 +14,12 @@ using ::testing::Not;
 using ::testing::ThrowsMessage;
 
 TEST(GpuSupport, AnOldDriverIsNamedWithWhatItSupportsAndWhatIsNeeded) {
-  EXPECT_THAT(old_driver_message(12040, 13000),
-              AllOf(HasSubstr("supports CUDA 12.4"), HasSubstr("needs 13.0"), HasSubstr("update the driver")));
+  EXPECT_EQ(old_driver_message(12040, 13050),
+            "the NVIDIA driver supports CUDA 12.4, this build needs 13.0 (driver 580 or newer); update the driver, or "
+            "build with a CUDA 12 toolkit");
+  EXPECT_EQ(
+      old_driver_message(11080, 12040),
+      "the NVIDIA driver supports CUDA 11.8, this build needs 12.0 (driver 525.60.13 or newer); update the driver");
 }
 
 TEST(GpuSupport, AGpuBeforeAmpereIsNotAskedToBuild) {
