@@ -16,6 +16,7 @@ namespace quench::autograd {
 // dtype of x, if defined.
 Variable linear(const Variable& x, const Weight& weight, const Weight& bias = {}, const Tensor& onto = {});
 
+// a + b, of one shape and dtype; neither is written.
 Variable add(const Variable& a, const Variable& b);
 
 // Rows of table [V,H] for ids i32 [N].
@@ -38,13 +39,16 @@ struct QkvLayout {
 
 // Views of a fused QKV matrix: [N,heads,D] each.
 [[nodiscard]] Tensor query_view(const Tensor& qkv, const QkvLayout& layout);
+// [N,kv_heads,D] of a fused QKV matrix.
 [[nodiscard]] Tensor key_view(const Tensor& qkv, const QkvLayout& layout);
+// [N,kv_heads,D] of a fused QKV matrix.
 [[nodiscard]] Tensor value_view(const Tensor& qkv, const QkvLayout& layout);
 
 // RMSNorm of query heads with q_weight [D] and key heads with k_weight [D] (Qwen3); out of place.
 Variable qk_norm(const Variable& qkv, const Weight& q_weight, const Weight& k_weight, const QkvLayout& layout,
                  float eps);
 
+// Heads and pairing of rope().
 struct RotationOptions {
   bool keys = true;          // query and key heads; else query heads only
   bool interleaved = false;  // pairing of rotated elements (core/ops/rope.h)

@@ -9,6 +9,7 @@ namespace quench::autograd {
 // x [N,H] * weight [E,H]^T: f32 [N,E] for any dtype of x.
 Variable router_logits(const Variable& x, const Weight& weight);
 
+// Order of rows by expert.
 struct TokenPermutation {
   std::int64_t choices = 0;    // k
   std::int64_t alignment = 1;  // of an expert's row count
@@ -21,13 +22,16 @@ struct TokenPermutation {
 // `chosen` i32 [N,k] in 0..experts-1.
 [[nodiscard]] TokenPermutation sort_tokens(const Tensor& chosen, std::int64_t experts, std::int64_t alignment);
 
+// View of a contiguous x with another shape of as many elements.
 Variable reshape(const Variable& x, const Shape& shape);
 
+// Experts of every token.
 struct Routing {
   Variable weights;  // f32 [N,k]
   TokenPermutation rows;
 };
 
+// Rule of a router.
 struct RoutingOptions {
   RouterRule rule;
   std::int64_t choices = 1;    // k
@@ -36,6 +40,7 @@ struct RoutingOptions {
   RouterTerms terms;           // added to the gradient of the logits; not part of the tape's root value
 };
 
+// Top-k experts and their weights (core/ops/experts/router.h).
 Routing route(const Variable& logits, const RoutingOptions& options);
 
 // [R,H]; recomputed under selective recompute.

@@ -8,6 +8,7 @@
 
 namespace quench::autograd {
 
+// Steps and bounds of gradcheck().
 struct GradcheckOptions {
   double step = 1e-2;       // for f32 inputs of order 1
   double tolerance = 1e-2;  // maximum relative L2 error of a gradient
@@ -16,6 +17,7 @@ struct GradcheckOptions {
   Recompute recompute = Recompute::none;
 };
 
+// Outcome; `failure` names input and direction.
 struct GradcheckResult {
   bool ok = true;
   double worst = 0;

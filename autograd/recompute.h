@@ -8,6 +8,7 @@
 
 namespace quench::autograd {
 
+// Differentiable function of variables.
 using Region = std::function<std::vector<Variable>(const std::vector<Variable>&)>;
 
 // Runs `region` without recording; the backward pass reruns it on a tape of its own. `region` must be a pure function

@@ -39,9 +39,19 @@ void Tape::mark(std::function<void()> callback) {
   if (current_tape != nullptr) current_tape->nodes_.push_back({"mark", {}, {}, std::move(callback)});
 }
 
+Tape::~Tape() {
+  for (const Node& node : nodes_)
+    for (const auto& input : node.inputs) input->drop_use();
+}
+
 void Tape::backward(const Variable& root) {
   QUENCH_CHECK(root.requires_grad() && root.value().numel() == 1 && root.value().dtype() == DType::f32,
                "backward: the root must be one recorded f32 number, got {}", root.value().describe());
+  const bool recorded = std::ranges::any_of(
+      nodes_, [&](const Node& node) { return std::ranges::find(node.outputs, root.gradient()) != node.outputs.end(); });
+  QUENCH_CHECK(recorded || root.gradient()->is_leaf(),
+               "backward: the root {} is not on this tape; it was recorded on another, or backward() has run",
+               root.value().describe());
   float one = 1.0f;
   Tensor seed = root.gradient()->target().tensor;
   seed.copy_from(Tensor::from_host(&one, seed.shape(), DType::f32));

@@ -23,12 +23,15 @@ enum class Recompute {
 class Tape {
  public:
   explicit Tape(Recompute recompute = Recompute::none) : recompute_(recompute) {}
+  // Records that have not run are dropped: no gradient, and no ready hook for them.
+  ~Tape();
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
   // nullptr outside a TapeScope or inside NoGrad.
   [[nodiscard]] static Tape* current() noexcept;
 
+  // Gradient of a variable or weight; null if none is required.
   struct Input {
     Input(const Variable& variable) : gradient(variable.gradient()) {}  // NOLINT(google-explicit-constructor)
     Input(const Weight& weight) : gradient(weight.gradient()) {}        // NOLINT(google-explicit-constructor)
@@ -46,7 +49,8 @@ class Tape {
 
   static void mark(std::function<void()> callback);
 
-  // Backward pass. `root` must be f32 [1]; its gradient is set to 1.
+  // Backward pass. `root` must be f32 [1] recorded on this tape, which then is empty, or a leaf; its gradient is set to
+  // 1. Else throws invalid_argument. A variable of another tape is a constant: gradients end there.
   void backward(const Variable& root);
   void backward();
 
@@ -78,6 +82,7 @@ class Tape {
   ActivationOffloader* offloader_ = nullptr;
 };
 
+// Scope in which `tape`, which must outlive it, is the calling thread's current tape.
 class TapeScope {
  public:
   explicit TapeScope(Tape& tape) noexcept;
@@ -89,6 +94,7 @@ class TapeScope {
   Tape* previous_;
 };
 
+// Scope without a current tape.
 class NoGrad {
  public:
   NoGrad() noexcept;
@@ -116,6 +122,7 @@ class UseCounter {
   NoGrad no_grad_;
 };
 
+// Value that a backward function needs: the tensor, or the means to get it again.
 class Saved {
  public:
   Saved() = default;

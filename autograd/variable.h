@@ -19,6 +19,7 @@ struct GradientTarget {
   bool accumulate = false;
 };
 
+// Gradient of a variable, shared by the variable's copies and the tape.
 class Gradient {
  public:
   Gradient(const Shape& shape, DType dtype, Device device, bool leaf)
@@ -62,6 +63,8 @@ class Gradient {
   // Deferred use; ready hooks wait for it.
   void begin_use() noexcept { ++pending_uses_; }
   void end_use();
+  // Of a record that will not run: without hooks.
+  void drop_use() noexcept { --pending_uses_; }
   // After the last recorded use of this leaf in a backward pass.
   void on_ready(std::function<void()> hook) { ready_hooks_.push_back(std::move(hook)); }
 
@@ -84,6 +87,7 @@ class Gradient {
   std::vector<std::function<void()>> ready_hooks_;
 };
 
+// Recomputes a value in the backward pass instead of saving it.
 struct RecomputeHandle {
   std::function<Tensor()> recompute;
   // Deferred uses, run when the producer recomputes the value in the backward pass. Empty if `recomputes` is false.

@@ -17,6 +17,7 @@ struct WeightFormat {
   friend bool operator==(const WeightFormat&, const WeightFormat&) = default;
 };
 
+// Interface of a weight's storage.
 class WeightStorage {
  public:
   virtual ~WeightStorage() = default;
@@ -47,6 +48,7 @@ class Weight {
   // "bf16[4096, 1024] on cuda:0", for messages.
   [[nodiscard]] std::string describe() const;
 
+  // Scope in which the values are on the weight's device.
   class Acquired {
    public:
     explicit Acquired(std::shared_ptr<WeightStorage> storage) : storage_(std::move(storage)) {
@@ -67,6 +69,7 @@ class Weight {
   };
   [[nodiscard]] Acquired acquire() const { return Acquired(storage_); }
 
+  // The same for quantized values.
   class AcquiredQuantized {
    public:
     AcquiredQuantized() = default;  // none

@@ -14,7 +14,9 @@ namespace quench::distributed {
 struct GroupOptions {
   std::chrono::milliseconds join_timeout{600'000};  // for all ranks to join
   std::chrono::milliseconds timeout{300'000};       // per operation
-  bool check_collectives = true;             // Gloo: ranks compare operation, dtype and sizes before each transfer
+  bool check_collectives = true;  // Gloo: ranks compare operation, dtype and sizes before each transfer
+  // The watchdog ends a process that is still alive 30 s after its groups were aborted (distributed/watchdog.h).
+  bool end_hanging_process = false;
   std::shared_ptr<const Watchdog> watchdog;  // null: group creation is not watched
 };
 

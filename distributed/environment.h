@@ -23,6 +23,7 @@ struct Environment {
   [[nodiscard]] bool is_distributed() const noexcept { return world_size > 1; }
 };
 
+// Value of an environment variable, or null.
 using GetVariable = std::function<const char*(const char*)>;
 
 // Throws bad_config naming the variables: incomplete or contradictory, non-numeric, rank out of range, unknown address

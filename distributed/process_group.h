@@ -28,12 +28,14 @@ namespace quench::distributed {
 
 class Watchdog;
 
+// Started operation.
 class PendingCollective {
  public:
   virtual ~PendingCollective() = default;
   virtual void wait() = 0;
 };
 
+// Handle to an operation. Its destructor does not wait.
 class Work {
  public:
   Work() = default;  // complete
@@ -48,10 +50,12 @@ class Work {
   std::shared_ptr<PendingCollective> pending_;
 };
 
+// Operations of one kind.
 struct Traffic {
   std::int64_t calls = 0;
   std::int64_t bytes = 0;  // sent by this rank, at least (wire_bytes)
 };
+// By CollectiveKind.
 using TrafficByKind = std::array<Traffic, kCollectiveKindCount>;
 
 class ProcessGroup {

@@ -38,6 +38,7 @@ struct Ranks {
 // All-reduce (sum or max) over a CPU group.
 void all_reduce_numbers(ProcessGroup& group, std::span<std::int64_t> numbers, ReduceOp op, std::string_view label);
 
+// Timeout of together().
 enum class Patience {
   usual,  // default timeout
   files,  // long timeout: other ranks may read or write files

@@ -158,7 +158,7 @@ void Watchdog::handle(const Json& alarm) {
     (void)write_state();
     abort_groups(AbortCause::lost, text);
   }
-  end_process_in_time();
+  if (options_.end_process) end_process_in_time();
 }
 
 Json Watchdog::write_state() {

@@ -6,8 +6,8 @@
 //   Timeout: the waiting rank sets the alarm. Every rank, even with a blocked main thread, writes its collective log
 //   and publishes its progress, from which all derive the late rank, and abort.
 //
-// A process still alive some time after the abort exits with kTimeoutStatus. Store keys, under the world's prefix:
-// "alarm": first failure; "state/RANK": progress.
+// With `end_process`, a process still alive some time after the abort exits with kTimeoutStatus. Store keys, under the
+// world's prefix: "alarm": first failure; "state/RANK": progress.
 
 #include <chrono>
 #include <condition_variable>
@@ -30,6 +30,7 @@ struct WatchdogOptions {
   std::chrono::milliseconds settle{1'000};   // from a rank's exit to the abort
   std::chrono::milliseconds answer{5'000};   // for ranks to publish their progress
   std::chrono::milliseconds ending{30'000};  // from the abort to the forced exit
+  bool end_process = false;                  // forced exit
 };
 
 class Watchdog {

@@ -104,7 +104,8 @@ void World::meet() {
   // Rank failures propagate in both directions from now on.
   store_->set_last_will(Watchdog::key(prefix_),
                         Watchdog::ended(rank(), fmt::format("rank {} ({}) has ended", rank(), own)));
-  watchdog_ = std::make_shared<Watchdog>(store_->connect_again(), prefix_, rank(), size());
+  watchdog_ = std::make_shared<Watchdog>(store_->connect_again(), prefix_, rank(), size(),
+                                         WatchdogOptions{.end_process = options_.end_hanging_process});
   options_.watchdog = watchdog_;
   watchdog_->set_members(exchange("start", own));
 }

@@ -12,6 +12,7 @@
 
 namespace quench::nn {
 
+// Decoder-only language model of any family of nn/models.
 class CausalLm final : public Module {
  public:
   CausalLm(const ModelConfig& config, const ParameterOptions& options);

@@ -10,6 +10,7 @@
 
 namespace quench::nn {
 
+// Kernel of an embedding table, selected by the recipe.
 class EmbeddingKernel {
  public:
   virtual ~EmbeddingKernel() = default;
@@ -20,6 +21,7 @@ class EmbeddingKernel {
   [[nodiscard]] virtual std::string_view name() const = 0;
 };
 
+// Lookup in the dtype of the table.
 [[nodiscard]] std::shared_ptr<const EmbeddingKernel> high_precision_embedding_kernel();
 
 class Embedding final : public Module {

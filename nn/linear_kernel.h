@@ -21,6 +21,7 @@ using autograd::Variable;
 // Path of an untied LM head.
 inline constexpr std::string_view kHeadName = "lm_head";
 
+// Layer as recipes see it.
 struct LinearInfo {
   std::string name;  // module path, "model.layers.0.mlp.down_proj"
   std::int64_t in_features = 0;
@@ -31,6 +32,7 @@ struct LinearInfo {
   ParameterOptions parameters = {};
 };
 
+// Parameter that a kernel adds to its layer.
 struct KernelParameter {
   std::string name;  // within the layer: "lora_A.weight"
   Parameter* parameter;
@@ -46,23 +48,27 @@ struct WeightFormats {
   friend bool operator==(const WeightFormats&, const WeightFormats&) = default;
 };
 
+// Data that a kernel wants to find with a weight.
 struct WeightRequirements {
   WeightFormats gathered;  // preferred formats
   bool amax = false;       // maintained by the optimizer (Parameter::amax)
 };
 
+// Op fused after the GEMM.
 enum class LinearEpilogue : std::uint8_t {
   none,
   gated_activation,  // silu(gate) * up of y = [gate, up] (core/ops/gated_linear.h)
   accumulate,        // y = out + x * weight^T (+ bias) in place; `out` is a constant
 };
 
+// Use of a call's result.
 enum class LinearMode : std::uint8_t {
   recorded,   // on the current tape, if any
   inference,  // without a tape; y before a gated activation is not returned
   recompute,  // y of a recorded call bit for bit; nothing is recorded on the tape or in the health log
 };
 
+// Input, fused ops and mode of LinearKernel::run().
 struct LinearCall {
   Variable x = {};                  // [N,in]
   const AddedNorm* norm = nullptr;  // prologue: RMSNorm of x + norm->residual, one row; writes norm->sum
@@ -177,6 +183,7 @@ class LinearObserver : public LinearKernelWrapper {
   [[nodiscard]] LinearOutput do_run(const LinearCall& call, const Parameter& weight, const Weight& bias) const final;
 };
 
+// GEMMs in the dtype of the weight.
 [[nodiscard]] std::shared_ptr<const LinearKernel> high_precision_linear_kernel();
 
 }  // namespace quench::nn

@@ -26,6 +26,7 @@ struct ExpertsConfig : ExpertsSpec {
   }
 };
 
+// Multi-head latent attention of config.json.
 struct MlaConfig : MlaSpec {
   bool interleaved = true;  // RotarySpec::interleaved
 };
@@ -41,6 +42,7 @@ struct LayerAttention {
   double temperature_step = 1.0;
 };
 
+// Hugging Face config.json of a text model.
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM"
   std::string model_type;    // "llama"

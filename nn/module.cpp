@@ -1,5 +1,7 @@
 #include "nn/module.h"
 
+#include <algorithm>
+
 namespace quench::nn {
 
 template <class P>
@@ -26,7 +28,21 @@ void Module::visit(const std::function<void(const std::string&, Module&)>& visit
     child.item->visit(visitor, prefix.empty() ? child.name : prefix + "." + child.name);
 }
 
+void Module::require_new(const std::string& name) const {
+  const auto has = [&](const auto& all) {
+    return std::ranges::any_of(all, [&](const auto& item) { return item.name == name; });
+  };
+  QUENCH_CHECK(!has(parameters_) && !has(children_), "module '{}' has a parameter or module '{}' already; rename one",
+               prefix_, name);
+}
+
+void Module::add_module(std::string name, Module& module) {
+  require_new(name);
+  children_.push_back({std::move(name), &module});
+}
+
 void Module::add_parameter(std::string name, Parameter& parameter) {
+  require_new(name);
   const Named<Parameter>& added = parameters_.emplace_back(Named<Parameter>{std::move(name), &parameter});
   if (named_) assign_name(added);
 }

@@ -9,6 +9,7 @@
 
 namespace quench::nn {
 
+// Tree of named parameters. Parameters and submodules are registered by address: members of the module.
 class Module {
  public:
   Module() = default;
@@ -26,12 +27,13 @@ class Module {
   void assign_names(const std::string& prefix = "");
 
  protected:
+  // Throw invalid_argument for a name that the module has already.
   void add_parameter(std::string name, Parameter& parameter);
   // `path_prefix`: the module's full path, "" or ending in ".".
   [[nodiscard]] bool named() const noexcept { return named_; }
   [[nodiscard]] const std::string& path_prefix() const noexcept { return prefix_; }
   void remove_parameter(const Parameter& parameter);
-  void add_module(std::string name, Module& module) { children_.push_back({std::move(name), &module}); }
+  void add_module(std::string name, Module& module);
 
   // For parameters with other Hugging Face pieces than one of the same name.
   virtual void name_pieces(const std::string& prefix);
@@ -44,6 +46,7 @@ class Module {
   };
   template <class P>
   void list_parameters(std::vector<P*>& all) const;
+  void require_new(const std::string& name) const;
   void assign_name(const Named<Parameter>& parameter) const;
 
   std::string prefix_;

@@ -42,6 +42,7 @@ struct ParameterPiece {
   std::int64_t rows = 0;
 };
 
+// Distribution of initial values.
 enum class Initializer { normal, uniform, ones, zeros };
 
 struct Parameter {
@@ -78,6 +79,7 @@ struct Parameter {
   void mark_changed() noexcept { ++version; }
 };
 
+// Dtypes, device and sharding of new parameters.
 struct ParameterOptions {
   DType dtype = DType::f32;
   DType grad_dtype = DType::f32;

@@ -4,6 +4,7 @@
 
 namespace quench::nn {
 
+// Weight [size] and eps of an RMSNorm; ops read them (autograd::rms_norm).
 class RmsNorm final : public Module {
  public:
   RmsNorm(std::int64_t size, float eps, const ParameterOptions& options)

@@ -33,6 +33,7 @@ struct SavedInput {
   Form form = Form::input;
 };
 
+// Outcome for one layer.
 struct LayerConversion {
   std::string name;
   std::int64_t in_features = 0;
@@ -61,6 +62,7 @@ void require_layers(const Recipe& recipe, const std::vector<LayerConversion>& la
 // Numbers replaced by "*": "model.layers.*.mlp.down_proj".
 [[nodiscard]] std::string without_index(const std::string& name);
 
+// "*" matches any characters, "?" one.
 [[nodiscard]] bool glob_matches(std::string_view pattern, std::string_view text) noexcept;
 
 }  // namespace quench::recipes

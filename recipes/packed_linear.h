@@ -45,6 +45,7 @@ void use_packed_weight(nn::Linear& layer, PackedMatrix weight, DType dtype, Inpu
 // Dequantizes into the parameter's own storage; the layer then runs in high precision. No-op for other layers.
 void unpack_weight(nn::Linear& layer);
 
+// True between use_packed_weight() and unpack_weight().
 [[nodiscard]] bool has_packed_weight(const nn::Linear& layer);
 
 }  // namespace quench::recipes

@@ -37,6 +37,7 @@ struct RecipeOptions;
 // Scales of float8 GEMMs, which decide where tensor cores run them (recipes/float8/hardware.h); int8 instead of float8.
 enum class Float8GemmKind : std::uint8_t { tensorwise, rowwise, blockwise, int8 };
 
+// Hardware, keys and export scheme of a recipe.
 struct RecipeCapabilities {
   // GEMMs of 8-bit codes, before RecipeOptions::high_precision.
   std::span<const LinearGemm> float8 = {};
@@ -61,6 +62,7 @@ struct RecipeCapabilities {
   }
 };
 
+// Options of config section recipe.
 struct RecipeOptions {
   // Target of a model on the meta device; absent: the layers' device.
   std::optional<Device> target;
@@ -94,12 +96,14 @@ struct LinearPlan {
   std::string_view key = {};
 };
 
+// The same for the experts of a layer.
 struct ExpertPlan {
   std::shared_ptr<const nn::ExpertKernel> kernel;
   std::string skipped_because;
   std::string_view key = {};
 };
 
+// The same for an embedding table.
 struct EmbeddingPlan {
   std::shared_ptr<const nn::EmbeddingKernel> kernel;
   std::string skipped_because;
@@ -108,8 +112,10 @@ struct EmbeddingPlan {
 
 // Reason if RecipeOptions::high_precision covers all GEMMs.
 inline constexpr std::string_view kHighPrecisionKey = "recipe.high_precision_gemms";
+// The reason's text.
 inline constexpr const char* kNoProductLeft = "all of its products are in recipe.high_precision_gemms";
 
+// Entry of the table of recipes.
 struct Recipe {
   std::string_view name;
   std::string_view summary;  // one line for `quench config ls`
@@ -127,6 +133,7 @@ struct Recipe {
 // Throws bad_config for an unknown name.
 [[nodiscard]] const Recipe& find_recipe(std::string_view name);
 
+// Built-in recipes (docs/reference/recipes.md).
 extern const Recipe kBf16;
 extern const Recipe kFloat8Tensorwise;
 extern const Recipe kFloat8Rowwise;

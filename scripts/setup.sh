@@ -14,7 +14,7 @@ case $what in
   demo) packages+=(fortunes) ;;
   package) packages+=(dpkg-dev file) ;;
   test)
-    packages+=(git fortunes dpkg-dev file ccache libgtest-dev libgmock-dev libbenchmark-dev clang-16 libclang-rt-16-dev clang-format-14)
+    packages+=(git fortunes dpkg-dev file ccache libgtest-dev libgmock-dev libbenchmark-dev doxygen clang-16 libclang-rt-16-dev clang-format-14)
     ;;
   *) echo "usage: scripts/setup.sh [build|demo|package|test]" >&2; exit 2 ;;
 esac

@@ -12,11 +12,14 @@
 
 namespace quench {
 
+// Kind of device; meta: shapes without bytes.
 enum class DeviceType : std::uint8_t { cpu, cuda, meta };
+// Number of device types.
 inline constexpr int kDeviceTypeCount = 3;
 
 [[nodiscard]] std::string_view to_string(DeviceType type) noexcept;
 
+// Device of a process: type and index.
 struct Device {
   DeviceType type = DeviceType::cpu;
   std::int8_t index = 0;
@@ -34,11 +37,13 @@ struct Stream {
   friend bool operator==(const Stream&, const Stream&) = default;
 };
 
+// Point in a stream's work. Owned by the code that created it (Backend::create_event).
 struct Event {
   Device device;
   void* handle = nullptr;
 };
 
+// Captured work (Backend::end_capture). Owned by the code that captured it.
 struct Graph {
   Device device;
   void* handle = nullptr;
@@ -50,6 +55,7 @@ struct ComputeCapability {
   int code = 0;    // that the loaded kernels were compiled for, at most `device`
 };
 
+// Memory of a device, all processes included.
 struct DeviceMemory {
   std::int64_t free_bytes = 0;
   std::int64_t total_bytes = 0;
@@ -109,6 +115,7 @@ class Backend {
 
 // Throws unsupported if not linked in.
 [[nodiscard]] Backend& backend(DeviceType type);
+// True if the program contains the device type's backend; a GPU may still be absent.
 [[nodiscard]] bool has_backend(DeviceType type) noexcept;
 // During static initialization; keeps the pointer.
 bool register_backend(DeviceType type, Backend* implementation) noexcept;
@@ -116,6 +123,7 @@ bool register_backend(DeviceType type, Backend* implementation) noexcept;
 // Calling thread's; the default stream without a StreamGuard.
 [[nodiscard]] Stream current_stream(Device device);
 
+// Scope in which `stream` is the calling thread's current stream of its device.
 class StreamGuard {
  public:
   explicit StreamGuard(Stream stream);

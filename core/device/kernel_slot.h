@@ -14,11 +14,15 @@ namespace quench {
 // QUENCH_CPU_LEVEL.
 [[nodiscard]] bool cpu_supports_level(int level) noexcept;
 
+// Number of slots with a kernel for the device type.
 [[nodiscard]] int kernel_count(DeviceType type) noexcept;
+// Called by KernelSlot::fill().
 void count_kernel(DeviceType type) noexcept;
 
+// Throws unsupported naming op and device type.
 [[noreturn]] void fail_missing_kernel(std::string_view op, DeviceType type);
 
+// Kernels of one op, by device type. A call on the meta device does nothing.
 template <class Args>
 class KernelSlot {
  public:
@@ -71,8 +75,10 @@ class KernelSlot {
 }  // namespace quench
 
 #ifndef QUENCH_CPU_LEVEL
+// Level of the file's kernels; set by the build for core/cpu/.
 #define QUENCH_CPU_LEVEL 0
 #endif
+// Registers a CPU kernel, at namespace scope.
 #define QUENCH_CPU_KERNEL(slot, function)             \
   [[maybe_unused]] const bool function##_registered = \
       (slot).fill(::quench::DeviceType::cpu, &(function), QUENCH_CPU_LEVEL)

@@ -17,6 +17,7 @@
 
 namespace quench {
 
+// JSON value: null, bool, integer, double, string, array or object.
 class Json {
  public:
   using Array = std::vector<Json>;
@@ -26,6 +27,7 @@ class Json {
   // Bounds the recursion of parse and dump.
   static constexpr std::size_t kMaxDepth = 512;
 
+  // Limits of parse().
   struct ParseOptions {
     bool allow_comments = false;  // also a leading UTF-8 byte order mark
     std::size_t max_bytes = std::size_t{64} << 20;

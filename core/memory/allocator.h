@@ -17,6 +17,7 @@
 
 namespace quench {
 
+// Bytes of a device's allocator.
 struct MemoryStats {
   std::int64_t current = 0;   // allocated bytes
   std::int64_t peak = 0;      // since reset_peak

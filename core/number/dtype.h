@@ -10,6 +10,7 @@
 
 namespace quench {
 
+// Element type of a tensor.
 enum class DType : std::uint8_t {
   f32,
   f64,
@@ -38,8 +39,10 @@ enum class DType : std::uint8_t {
 [[nodiscard]] std::string_view to_string(DType dtype) noexcept;
 // Also long names (float32, bfloat16).
 [[nodiscard]] std::optional<DType> dtype_from_string(std::string_view name) noexcept;
+// True for every floating-point type, packed ones and f8_e8m0 included.
 [[nodiscard]] bool is_floating(DType dtype) noexcept;
 
+// DType of a C++ type.
 template <class T>
 struct DTypeOf;
 template <>
@@ -107,6 +110,7 @@ struct DTypeOf<bool> {
   static constexpr DType value = DType::boolean;
 };
 
+// DType of a C++ type.
 template <class T>
 inline constexpr DType dtype_of = DTypeOf<T>::value;
 

@@ -14,6 +14,7 @@
 
 namespace quench {
 
+// Element of a quantized tensor.
 enum class ElementFormat : std::uint8_t {
   e4m3,
   e5m2,
@@ -22,14 +23,18 @@ enum class ElementFormat : std::uint8_t {
   e2m1,  // two per byte
   int8,
 };
+// Number of element formats.
 inline constexpr int kElementFormatCount = 6;
 
 [[nodiscard]] std::string_view to_string(ElementFormat format) noexcept;
+// Inverse of to_string().
 [[nodiscard]] std::optional<ElementFormat> element_format_from_string(std::string_view name) noexcept;
+// DType of the codes; u8 for 6-bit formats.
 [[nodiscard]] DType payload_dtype(ElementFormat format) noexcept;
 // e4m3, e5m2 or int8: formats with one scale per tensor, row or column (quantize.h), int8 by row or column.
 [[nodiscard]] bool is_8_bit(ElementFormat format) noexcept;
 
+// ElementFormat of an element class (float8.h, float6.h, float4.h, int8_code.h).
 template <class Element>
 struct ElementFormatOf;
 template <>

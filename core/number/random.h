@@ -12,6 +12,7 @@
 
 namespace quench {
 
+// Key of independent draws.
 struct RandomKey {
   std::uint64_t seed = 0;
   std::uint64_t stream = 0;
@@ -25,6 +26,7 @@ struct RandomKey {
   return h;
 }
 
+// Four words of one Philox call.
 struct PhiloxBlock {
   std::uint32_t words[4];
   [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint32_t operator[](std::uint64_t i) const noexcept {
@@ -33,6 +35,7 @@ struct PhiloxBlock {
   friend constexpr bool operator==(const PhiloxBlock&, const PhiloxBlock&) = default;
 };
 
+// Philox4x32-10 of a counter under a 64-bit key.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::uint32_t key0,
                                                                   std::uint32_t key1) noexcept {
   for (int round = 0; round < 10; ++round) {
@@ -62,6 +65,7 @@ struct PhiloxBlock {
                     static_cast<std::uint32_t>(k), static_cast<std::uint32_t>(k >> 32));
 }
 
+// Word of one element.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr std::uint32_t random_word(const RandomKey& key,
                                                                      std::uint64_t element) noexcept {
   return random_block(key, element / 4)[element % 4];

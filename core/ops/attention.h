@@ -61,6 +61,7 @@ extern constinit KernelSlot<AttentionArgs> attention_slot;
 extern constinit KernelSlot<AttentionBackwardArgs> attention_backward_slot;
 
 void attention(const AttentionArgs& args);
+// Gradients of q, k and v; needs `out` and `lse` of attention().
 void attention_backward(const AttentionBackwardArgs& args);
 
 }  // namespace quench

@@ -6,6 +6,7 @@
 
 namespace quench {
 
+// Label without loss.
 inline constexpr std::int32_t kIgnoreLabel = -100;
 
 struct CrossEntropyArgs {

@@ -37,11 +37,17 @@ extern constinit KernelSlot<ScaleArgs> scale_slot;
 extern constinit KernelSlot<CopyRowsArgs> copy_rows_slot;
 extern constinit KernelSlot<ColumnSumArgs> column_sum_slot;
 
+// Rounded to nearest even.
 void cast(const CastArgs& args);
+// Sum in f32, one rounding.
 void add(const AddArgs& args);
+// Sum in f32, one rounding to the dtype of out.
 void accumulate(const AccumulateArgs& args);
+// Product in f32, one rounding.
 void scale(const ScaleArgs& args);
+// Rows as bytes, without conversion.
 void copy_rows(const CopyRowsArgs& args);
+// Sums in f32.
 void column_sum(const ColumnSumArgs& args);
 
 }  // namespace quench

@@ -5,6 +5,7 @@
 
 namespace quench {
 
+// Chunking and precision of the logits.
 struct LmHeadLossOptions {
   std::int64_t chunk_rows = 0;  // 0: default_loss_chunk_rows
   // f32 logits, and f32 accumulation of a bf16 dweight. False: dtype of hidden, half the traffic, one more rounding per
@@ -12,6 +13,7 @@ struct LmHeadLossOptions {
   bool f32_logits = true;
 };
 
+// GEMMs of an LM head, for heads in low precision.
 class HeadGemms {
  public:
   virtual ~HeadGemms() = default;

@@ -37,6 +37,7 @@ struct RmsNormBackwardArgs {
 extern constinit KernelSlot<RmsNormArgs> rms_norm_slot;
 extern constinit KernelSlot<RmsNormBackwardArgs> rms_norm_backward_slot;
 
+// Forward pass, with residual addition and quantization outputs fused.
 void rms_norm(const RmsNormArgs& args);
 // dweight is deterministic for a thread count; `deterministic` kernels across thread counts too.
 void rms_norm_backward(const RmsNormBackwardArgs& args);

@@ -14,6 +14,7 @@ struct PackedLinearArgs {
 };
 // 1 <= M <= kPackedRows; one rounding to y's dtype.
 extern constinit KernelSlot<PackedLinearArgs> packed_linear_slot;
+// Largest M of packed kernels.
 inline constexpr std::int64_t kPackedRows = 4;
 
 // GEMM of dynamically quantized int8 inputs, 1 <= M <= kPackedRows: exact integer sums per weight group; scales and
@@ -30,7 +31,9 @@ struct PackedIntegerLinearArgs {
 extern constinit KernelSlot<PackedIntegerLinearArgs> packed_integer_linear_slot;
 // i4/i8 values, group size a multiple of 8, at least four rows, and a device kernel.
 [[nodiscard]] bool has_integer_products(const PackedMatrix& weight);
+// Throws invalid_argument unless has_integer_products().
 void packed_integer_linear(const PackedIntegerLinearArgs& args);
+// Sums of the dequantized rows, f32 [N].
 [[nodiscard]] Tensor packed_row_sums(const PackedMatrix& weight);
 
 // out [N,K] contiguous, f32/bf16, computed in f32.
@@ -42,6 +45,7 @@ extern constinit KernelSlot<UnpackArgs> unpack_slot;
 
 // y = x W^T (+ bias). Small M runs kPackedRows at a time; larger M dequantizes slices to the dtype of x for a GEMM.
 void packed_linear(const PackedLinearArgs& args);
+// Dequantizes.
 void unpack(const UnpackArgs& args);
 
 }  // namespace quench

@@ -26,6 +26,7 @@ extern constinit KernelSlot<SwigluBackwardArgs> swiglu_backward_slot;
 
 // Arithmetic in f32, one rounding.
 void swiglu(const SwigluArgs& args);
+// Gradient of swiglu(), and its recomputed output if asked for.
 void swiglu_backward(const SwigluBackwardArgs& args);
 
 }  // namespace quench

@@ -24,6 +24,7 @@
 
 namespace quench {
 
+// Reason for the refusal of a file.
 enum class SafetensorsFault {
   header_too_small,       // fewer than 8 bytes
   header_too_large,       // beyond the limit
@@ -46,6 +47,7 @@ enum class SafetensorsFault {
 };
 [[nodiscard]] std::string_view to_string(SafetensorsFault fault) noexcept;
 
+// Malformed file; code corrupt.
 class SafetensorsError : public Error {
  public:
   SafetensorsError(SafetensorsFault fault, const std::string& message)
@@ -56,6 +58,7 @@ class SafetensorsError : public Error {
   SafetensorsFault fault_;
 };
 
+// Stored tensor.
 struct SafetensorsEntry {
   std::string name;
   std::string dtype_name;      // "F32", "BF16", "F8_E4M3", ...
@@ -67,6 +70,7 @@ struct SafetensorsEntry {
   [[nodiscard]] std::uint64_t nbytes() const noexcept { return end - begin; }
 };
 
+// Checked header of a file.
 struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries;        // sorted by offset
   std::map<std::string, std::string> metadata;  // __metadata__
@@ -113,6 +117,7 @@ class SafetensorsReader {
   std::vector<std::uint32_t> by_name_;  // header_.entries by name
 };
 
+// Tensor to write.
 struct SafetensorsItem {
   std::string name;
   DType dtype = DType::f32;
@@ -125,6 +130,7 @@ struct SafetensorsItem {
 // "F32", "F8_E4M3", "BOOL", ...; throws unsupported for i4.
 [[nodiscard]] std::string_view safetensors_name(DType dtype);
 
+// Positions in a file to write.
 struct SafetensorsLayout {
   std::string header;                // length prefix, padded JSON
   std::vector<std::size_t> order;    // items in data order

@@ -17,7 +17,9 @@
 
 namespace quench {
 
+// File of an unsharded model.
 inline constexpr std::string_view kModelFileName = "model.safetensors";
+// Index of a sharded model.
 inline constexpr std::string_view kModelIndexName = "model.safetensors.index.json";
 
 // Tensor -> file. At most 1,000,000 tensors; file names: 1 to 255 characters of [A-Za-z0-9._-] without "..". Throws
@@ -31,6 +33,7 @@ class SafetensorsFolder {
   // parse_safetensors_index.
   explicit SafetensorsFolder(const std::filesystem::path& folder);
 
+  // Stored tensor and its file; valid for the folder's lifetime.
   struct Location {
     const SafetensorsReader* reader;
     const SafetensorsEntry* entry;

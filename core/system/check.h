@@ -17,6 +17,7 @@
 
 namespace quench {
 
+// Kind of failure. Callers may depend on it; messages are for people.
 enum class ErrorCode {
   failed,
   invalid_argument,  // API contract: shape, dtype, range
@@ -33,6 +34,7 @@ enum class ErrorCode {
 
 [[nodiscard]] std::string_view to_string(ErrorCode code) noexcept;
 
+// Every failure of the libraries; std::bad_alloc of small host allocations excepted.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message, std::source_location where = std::source_location::current())
@@ -49,6 +51,7 @@ class Error : public std::runtime_error {
 
 // nvcc cannot compile {fmt}: CUDA sources pass variants.
 using FormatValue = std::variant<long long, unsigned long long, double, std::string_view>;
+// {fmt} formatting at run time.
 [[nodiscard]] std::string format_values(std::string_view format, std::initializer_list<FormatValue> values);
 
 #if defined(__CUDACC__)
@@ -68,6 +71,7 @@ std::string format_message(std::string_view format, const T&... values) {
   return format_values(format, {format_value(values)...});
 }
 #else
+// {fmt} formatting, checked at compile time.
 template <class... T>
 std::string format_message(fmt::format_string<T...> format, T&&... values) {
   return fmt::format(format, std::forward<T>(values)...);
@@ -86,6 +90,7 @@ std::string format_message(fmt::format_string<T...> format, T&&... values) {
       QUENCH_FAIL(::quench::ErrorCode::invalid_argument, __VA_ARGS__); \
   } while (false)
 
+// QUENCH_CHECK with another code.
 #define QUENCH_CHECK_AS(code, condition, ...) \
   do {                                        \
     if (!(condition)) [[unlikely]]            \

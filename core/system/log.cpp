@@ -1,10 +1,12 @@
 #include "core/system/log.h"
 
 #include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/null_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -34,6 +36,24 @@ class PrintableMessage : public spdlog::custom_flag_formatter {
   }
 };
 
+std::atomic<bool> started{false};
+
+// Before init_logging: without a console.
+const std::shared_ptr<spdlog::logger>& silent_logger() {
+  static const std::shared_ptr<spdlog::logger> logger = [] {
+    auto sink = std::make_shared<spdlog::sinks::null_sink_mt>();
+    sink->set_level(spdlog::level::off);
+    auto silent = std::make_shared<spdlog::logger>("quench", std::move(sink));
+    silent->set_level(spdlog::level::off);
+    return silent;
+  }();
+  return logger;
+}
+
+spdlog::logger& current_logger() {
+  return started ? *spdlog::default_logger_raw() : *silent_logger();
+}
+
 }  // namespace
 
 void init_logging(int rank) {
@@ -44,6 +64,7 @@ void init_logging(int rank) {
   formatter->add_flag<PrintableMessage>('*').set_pattern(prefix + "%^%l%$: %*");
   logger->set_formatter(std::move(formatter));
   spdlog::set_default_logger(logger);
+  started = true;
   if (const char* level = std::getenv("QUENCH_LOG_LEVEL")) set_log_level(level);
 }
 
@@ -51,17 +72,17 @@ namespace {
 
 // Lowest sink level; the console sink is first.
 void open_logger_for_its_sinks() {
-  spdlog::logger& logger = *spdlog::default_logger();
+  spdlog::logger& logger = current_logger();
   auto level = spdlog::level::off;
   for (const spdlog::sink_ptr& sink : logger.sinks()) level = std::min(level, sink->level());
   logger.set_level(level);
 }
 
 spdlog::level::level_enum console_level() {
-  const auto& sinks = spdlog::default_logger()->sinks();
+  const auto& sinks = current_logger().sinks();
   if (sinks.empty()) return spdlog::level::off;
   const auto level = sinks.front()->level();
-  return sinks.size() == 1 ? std::max(level, spdlog::default_logger()->level()) : level;
+  return sinks.size() == 1 ? std::max(level, current_logger().level()) : level;
 }
 
 }  // namespace
@@ -86,22 +107,22 @@ LogLevel console_log_level() {
 }
 
 bool is_logged(LogLevel level) {
-  return spdlog::should_log(spdlog_level(level));
+  return current_logger().should_log(spdlog_level(level));
 }
 
 void write_log(LogLevel level, std::string_view message) {
-  spdlog::default_logger_raw()->log(spdlog_level(level), spdlog::string_view_t(message.data(), message.size()));
+  current_logger().log(spdlog_level(level), spdlog::string_view_t(message.data(), message.size()));
 }
 
 void add_log_sink(const spdlog::sink_ptr& sink) {
-  auto& sinks = spdlog::default_logger()->sinks();
+  auto& sinks = current_logger().sinks();
   if (!sinks.empty()) sinks.front()->set_level(console_level());
   sinks.push_back(sink);
   open_logger_for_its_sinks();
 }
 
 void remove_log_sink(const spdlog::sink_ptr& sink) {
-  std::erase(spdlog::default_logger()->sinks(), sink);
+  std::erase(current_logger().sinks(), sink);
   open_logger_for_its_sinks();
 }
 
@@ -113,7 +134,8 @@ void set_log_level(std::string_view level) {
   const auto parsed = spdlog::level::from_str(std::string(level));
   QUENCH_CHECK_AS(ErrorCode::bad_config, parsed != spdlog::level::off || level == "off",
                   "log level '{}' is unknown; use trace, debug, info, warn, error or off", level);
-  const auto& sinks = spdlog::default_logger()->sinks();
+  if (!started) init_logging();
+  const auto& sinks = current_logger().sinks();
   if (!sinks.empty()) sinks.front()->set_level(parsed);
   open_logger_for_its_sinks();
 }

@@ -42,6 +42,7 @@ class PackedMatrix {
   Tensor codes_, scales_, offsets_, global_scales_;
 };
 
+// All rows in order; a single part is returned as it is. Throws invalid_argument unless same_form().
 [[nodiscard]] PackedMatrix concatenate_rows(std::span<const PackedMatrix> parts);
 
 }  // namespace quench

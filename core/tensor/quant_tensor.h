@@ -24,11 +24,13 @@ enum class Orientation : std::uint8_t {
   transposed,  // [.., C, R]
 };
 
+// Meaning of a stored scale.
 enum class ScaleDirection : std::uint8_t {
   encode,  // cast(x * scale): float8
   decode,  // code * scale: MX, NVFP4
 };
 
+// Layout of codes and scales.
 struct QuantFormat {
   ElementFormat element = ElementFormat::e4m3;
   Granularity granularity = Granularity::tensor;

@@ -14,6 +14,7 @@
 
 namespace quench {
 
+// Header of a token shard.
 struct ShardOptions {
   std::uint64_t vocab_size = 0;          // > 0; up to 65,536: 2 bytes per token, else 4
   std::optional<std::int32_t> eos_id{};  // metadata

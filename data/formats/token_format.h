@@ -11,11 +11,13 @@
 
 namespace quench {
 
+// Opened token file and its layout.
 struct OpenTokens {
   std::unique_ptr<BinaryFile> file;
   TokenLayout layout;
 };
 
+// Entry of the table of token file formats.
 struct TokenFormat {
   std::string_view name;
   std::string_view summary;
@@ -27,6 +29,7 @@ struct TokenFormat {
   void (*verify)(const BinaryFile& file) = nullptr;  // whole file; throws corrupt
 };
 
+// In order of detection.
 [[nodiscard]] const ChoiceTable<TokenFormat>& token_formats();
 
 // Throws not_found; unsupported with the likely content (evaluation file, model, text, headerless file) and a remedy.
@@ -40,6 +43,7 @@ struct MegatronPaths {
   std::filesystem::path bin;
   std::filesystem::path idx;
 };
+// Both files of a pair; neither needs to exist.
 [[nodiscard]] MegatronPaths megatron_paths(const std::filesystem::path& path);
 // For the common prefix `path`, if the pair exists and `path` is no file.
 [[nodiscard]] std::optional<std::filesystem::path> megatron_pair(const std::filesystem::path& path);

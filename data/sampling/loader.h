@@ -11,6 +11,7 @@
 
 namespace quench {
 
+// Micro-batch of one rank.
 struct Batch {
   Tensor input_ids;  // i32 [B,T], CPU, category data
   Tensor labels;     // i32 [B,T]: next token, or kIgnoreLabel
@@ -21,6 +22,7 @@ struct Batch {
   std::uint64_t first_sample = 0;  // of row 0; rows are consecutive
 };
 
+// Range of samples, device and prefetch depth of a BatchLoader.
 struct LoaderOptions {
   std::uint64_t first_sample = 0;  // BatchLoader::position() of an earlier run
   // Exclusive; missing rows of the last step are padding without targets: every rank gets the same number of
@@ -30,6 +32,7 @@ struct LoaderOptions {
   std::size_t prefetch = 4;  // 0: no thread
 };
 
+// Micro-batches of this rank in order. For one thread; a second thread prefetches.
 class BatchLoader {
  public:
   // Throws the errors of BatchSplit::check and, without end_sample, Dataset::check_batch.

@@ -11,11 +11,13 @@
 
 namespace quench {
 
+// Files with one weight.
 struct DataSourceSpec {
   std::vector<std::string> paths;  // files or patterns, in this order
   double weight = 1;               // in rows
 };
 
+// Sources, format, packing and order of a dataset.
 struct DatasetSpec {
   std::vector<DataSourceSpec> sources;
   DataSplit split = DataSplit::train;

@@ -11,6 +11,7 @@
 
 namespace quench {
 
+// Message of a conversation; `train`: an assistant's content is a loss target.
 struct ChatMessage {
   std::string role;  // "system", "user", "assistant" or "tool"
   std::string content;
@@ -34,6 +35,7 @@ struct ChatTemplate {
 
 // In order of trial.
 [[nodiscard]] const ChoiceTable<ChatTemplate>& chat_templates();
+// "auto" and the table's names.
 [[nodiscard]] std::vector<std::string> chat_template_names();
 // Null for "auto". Throws bad_config listing the names.
 [[nodiscard]] const ChatTemplate* chat_template_from_string(std::string_view name);

@@ -26,6 +26,7 @@ struct RecordKind {
   bool (*fits)(const Json& record) = nullptr;
 };
 
+// In documentation order.
 [[nodiscard]] const ChoiceTable<RecordKind>& record_kinds();
 // By keys; `field` as in ReaderOptions. Throws Error(corrupt) listing the keys of all kinds.
 [[nodiscard]] const RecordKind& record_kind_of(const Json& record, std::string_view field);

@@ -23,6 +23,7 @@ struct TextFormat {
   std::vector<std::string_view> magics = {};  // override the file name
 };
 
+// In documentation order.
 [[nodiscard]] const ChoiceTable<TextFormat>& text_formats();
 // By magic bytes, else name; or null.
 [[nodiscard]] const TextFormat* text_format_of(const std::filesystem::path& path);

@@ -16,6 +16,7 @@
 
 namespace quench {
 
+// Vocabulary and rules of train_bpe().
 struct BpeTrainingOptions {
   // With 256 bytes (ids 0 to 255) and special tokens (highest ids). Fewer, with a warning, if too few pairs reach
   // min_frequency.
@@ -27,6 +28,7 @@ struct BpeTrainingOptions {
   std::vector<std::string> special_tokens;
 };
 
+// Assigns the next document; false at the end.
 using DocumentSource = std::function<bool(std::string& document)>;
 
 // Special token texts are plain. Throws invalid_argument for invalid options.

@@ -16,6 +16,7 @@
 
 namespace quench {
 
+// Treatment of special tokens.
 struct EncodeOptions {
   // Of the post-processor, such as BOS.
   bool add_special_tokens = true;
@@ -49,6 +50,7 @@ class Tokenizer {
     std::string text;
     std::string source;
   };
+  // Chat templates stored with the tokenizer.
   struct ChatTemplateText {
     std::string text;  // the only one, or "default"; empty: named ones only
     std::string source;

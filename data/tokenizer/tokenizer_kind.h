@@ -31,7 +31,9 @@ struct TokenizerKind {
 [[nodiscard]] std::vector<std::string> tokenizer_file_names();
 // "bytes"
 [[nodiscard]] std::vector<std::string> tokenizer_words();
+// True for a keyword.
 [[nodiscard]] bool is_tokenizer_word(std::string_view name);
+// Help text of a tokenizer option.
 [[nodiscard]] std::string tokenizer_option_help(std::string_view paths);
 // Of a kind, or a companion.
 [[nodiscard]] bool is_tokenizer_file(std::string_view name);

@@ -21,6 +21,7 @@
 
 namespace quench::distributed {
 
+// Memory and communication of FSDP.
 struct ShardedModelOptions {
   bool reshard_after_forward = true;     // false: layers stay gathered until the backward pass
   bool reduce_every_micro_batch = true;  // false: full gradients are accumulated until the last micro-batch

@@ -13,11 +13,13 @@
 
 namespace quench {
 
+// Token sequences that calibration runs the model on.
 struct CalibrationData {
   std::vector<std::vector<std::int32_t>> sequences;
   std::string source;  // "128 sequences of 2048 tokens from a.txt"
 };
 
+// Scheme of each layer, method and data of a PTQ.
 struct QuantizationRules {
   const Scheme* scheme = nullptr;
   // Globs over layer names ("*": any characters); the first match replaces `scheme`; null: unquantized.
@@ -49,6 +51,7 @@ struct QuantizationRules {
 // Throws bad_config for a pattern without layers, or without any quantizable layer; reads no values.
 void require_quantizable(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules);
 
+// Outcome for one layer.
 struct LayerReport {
   std::string layer;
   std::string scheme;        // "": unquantized
@@ -81,6 +84,7 @@ std::vector<LayerReport> quantize_model(nn::CausalLm& model, std::vector<ModelTe
 
 // One line per group of layers that differ only in depth: count, SQNR range.
 [[nodiscard]] std::string to_text(const std::vector<LayerReport>& report);
+// Array with an object per layer.
 [[nodiscard]] Json to_json(const std::vector<LayerReport>& report);
 
 }  // namespace quench

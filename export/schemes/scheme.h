@@ -57,6 +57,7 @@ struct Scheme {
   friend bool operator==(const Scheme&, const Scheme&) = default;
 };
 
+// In documentation order.
 [[nodiscard]] std::span<const Scheme> scheme_table();
 // Null if unknown.
 [[nodiscard]] const Scheme* find_scheme(std::string_view name);

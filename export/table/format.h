@@ -20,6 +20,7 @@ namespace quench {
 // PEFT layout of adapters, outside the table.
 inline constexpr std::string_view kPeftFormat = "peft";
 
+// Entry of the table of export formats.
 struct ExportFormat {
   std::string_view name;
   std::string_view summary;
@@ -41,11 +42,14 @@ struct StoredBytes {
   std::map<std::string, std::uint64_t, std::less<>> layers;
   std::uint64_t files = 0;
 };
+// By the headers of the weights files; throws the errors of their readers.
 [[nodiscard]] StoredBytes stored_bytes(const std::filesystem::path& folder);
 
+// Default first.
 [[nodiscard]] const ChoiceTable<ExportFormat>& export_formats();
 // Throws bad_config listing the names; `key`: option in the message.
 [[nodiscard]] const ExportFormat& require_export_format(std::string_view name, std::string_view key);
+// The table's names, without kPeftFormat.
 [[nodiscard]] std::vector<std::string> export_format_names();
 // Weights file of a non-safetensors format.
 [[nodiscard]] bool is_format_file(std::string_view name);
@@ -53,6 +57,7 @@ struct StoredBytes {
 void check_format_and_scheme(const ExportFormat& format, const Scheme* scheme);
 // All schemes; null: none.
 void check_format_and_rules(const ExportFormat& format, const QuantizationRules* rules);
+// Sets the format's scale dtype and support of experts in `rules`.
 void apply_format(const ExportFormat& format, QuantizationRules& rules);
 // Throws unsupported if the rules quantize the table of a tied model whose readers use it unquantized as LM head.
 void require_readable_table(const ExportFormat& format, const QuantizationRules& rules, const nn::ModelConfig& model);

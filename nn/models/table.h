@@ -46,6 +46,7 @@ struct ModelFamily {
   return {family.architecture, family.model_type};
 }
 
+// In documentation order.
 [[nodiscard]] std::span<const ModelFamily> model_families();
 // nullptr if unknown.
 [[nodiscard]] const ModelFamily* find_model_family(std::string_view name);

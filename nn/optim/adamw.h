@@ -8,6 +8,7 @@
 
 namespace quench::nn {
 
+// AdamW (Loshchilov and Hutter, 2019, arXiv:1711.05101); arithmetic as core/ops/optimizer/adamw.h.
 class AdamW final : public Optimizer {
  public:
   // Moments start at zero, master weights at the parameters' values: construct after initialisation or loading.

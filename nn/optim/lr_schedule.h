@@ -20,8 +20,10 @@
 
 namespace quench {
 
+// Decay from the peak to the floor.
 enum class LrDecayShape { linear, cosine, sqrt };
 
+// Entry of the table of schedules.
 struct LrScheduleEntry {
   enum class Decay {
     none,          // warm-up, then the peak: D = 0
@@ -35,8 +37,10 @@ struct LrScheduleEntry {
   double decay_ratio = 0;                      // at_end: default D / T
 };
 
+// Default first.
 [[nodiscard]] const ChoiceTable<LrScheduleEntry>& lr_schedules();
 
+// Schedule of a run; rates are per optimizer step.
 struct LrScheduleOptions {
   std::string name = "cosine";  // one of lr_schedules()
   double peak_lr = 3e-4;

@@ -11,6 +11,7 @@
 
 namespace quench::nn {
 
+// Entry of the table of optimizers.
 struct OptimizerEntry {
   std::string_view name;
   std::string_view summary;
@@ -24,6 +25,7 @@ struct OptimizerEntry {
   std::unique_ptr<Optimizer> (*make)(const std::vector<Parameter*>& parameters, const OptimizerOptions& options);
 };
 
+// Default first.
 [[nodiscard]] const ChoiceTable<OptimizerEntry>& optimizer_table();
 // Throws bad_config for an unknown name.
 [[nodiscard]] const OptimizerEntry& find_optimizer(std::string_view name);

@@ -15,6 +15,7 @@
 
 namespace quench::recipes {
 
+// Ranks, scales and targets of LoRA (Hu et al., 2021, arXiv:2106.09685).
 struct LoraOptions {
   std::int64_t rank = 16;
   double alpha = 32;  // scaled by alpha / rank, with `rslora` by alpha / sqrt(rank)
@@ -38,6 +39,7 @@ struct LoraLayer {
   double scale = 1;
 };
 
+// Whether a target names the layer (LoraOptions::targets).
 [[nodiscard]] bool lora_pattern_matches(std::string_view pattern, std::string_view layer);
 
 // Each expert is a layer, "model.layers.0.mlp.experts.3.gate_proj".
@@ -46,14 +48,17 @@ struct LinearShape {
   std::int64_t out_features = 0;
   std::int64_t in_features = 0;
 };
+// By Hugging Face name, in module order.
 [[nodiscard]] std::vector<LinearShape> adaptable_layers(nn::Module& root);
 
 // Throws bad_config for a pattern without match (lora.targets, lora.rank_pattern, lora.alpha_pattern) and for a rank
 // that exceeds a layer's size.
 [[nodiscard]] std::vector<LoraLayer> lora_layers(nn::Module& root, const LoraOptions& options);
 
+// Parameter of an adapter.
 enum class AdapterPart : std::uint8_t { a, b, magnitude };
 
+// Stored tensor of an adapter.
 struct AdapterTensor {
   std::string layer;  // Hugging Face name
   AdapterPart part = AdapterPart::a;

@@ -9,6 +9,7 @@
 
 namespace quench::recipes {
 
+// Fake quantization of both operands.
 struct QatScheme {
   std::string_view name;
   FakeFormat input;

@@ -136,6 +136,7 @@ int run(const std::string& fault) {
     const Device device{DeviceType::cuda, static_cast<std::int8_t>(environment.local_rank)};
     GroupOptions options;
     options.timeout = std::chrono::seconds(fault.empty() ? 60 : 10);
+    options.end_hanging_process = true;
     const std::shared_ptr<World> world = World::join(environment, device, options);
     if (!fault.empty()) fail_on_purpose(*world, fault == "hangs");
     for (const std::int64_t count : {1, 1001, 1'000'003}) {

@@ -341,8 +341,9 @@ int run(int count, char** arguments) {
       {"codes", codes}, {"passes", passes}, {"base", base}, {"fails_to_give", fails_to_give}};
   const Environment environment = read_environment();
   init_logging(environment.rank);
-  const GroupOptions options = read_group_options();
+  GroupOptions options = read_group_options();
   try {
+    options.end_hanging_process = true;
     const std::shared_ptr<World> world = World::join(environment, {}, options);
     std::printf("joined\n");
     std::fflush(stdout);

@@ -22,6 +22,7 @@ inline constexpr std::string_view kEarlierPrefix = "earlier-";
 // Marker files. PINNED (by users): exempt from retention. SUPERSEDED: the run rolled back and saved again; neither
 // resumed from nor deleted.
 inline constexpr std::string_view kPinnedMarker = "PINNED";
+// Marker of a checkpoint of an abandoned branch of the run.
 inline constexpr std::string_view kSupersededMarker = "SUPERSEDED";
 
 // Checkpoint in deletion.
@@ -43,12 +44,14 @@ struct CheckpointInfo {
   bool symlink = false;  // of the entry itself
 };
 
+// Entry of a checkpoint folder that is no checkpoint.
 struct IgnoredEntry {
   std::string name;
   std::string reason;
   bool renamed = false;  // contains a checkpoint name: "step-10.bak", "pinned-step-10-...", "step-000010"
 };
 
+// Entries of a checkpoint folder.
 struct CheckpointListing {
   std::vector<CheckpointInfo> checkpoints;  // by descending step
   std::vector<IgnoredEntry> ignored;        // names other than step-N, sorted
@@ -57,11 +60,13 @@ struct CheckpointListing {
 
 // "step-120" -> 120; nullopt for others, leading zeros, int64 overflow.
 [[nodiscard]] std::optional<std::int64_t> parse_step_name(std::string_view name) noexcept;
+// "step-120" for 120.
 [[nodiscard]] std::string step_name(std::int64_t step);
 
 // "step-120.tmp-<uuid>-replaced" -> 120.
 [[nodiscard]] std::optional<std::int64_t> parse_replaced_name(std::string_view name) noexcept;
 
+// State of the entry `path`, named step-<step>. Does not throw for a damaged one.
 [[nodiscard]] CheckpointInfo inspect_checkpoint(std::int64_t step, const std::filesystem::path& path);
 
 // Empty for an absent folder. A replaced checkpoint without successor is listed under its current path. Throws io for

@@ -19,6 +19,7 @@ class DataFile;
 // the manifest's.
 [[nodiscard]] Manifest read_manifest(const std::filesystem::path& folder);
 
+// Checks of data that a CheckpointReader returns.
 enum class Verify {
   hashes,  // of every returned byte
   none,    // sizes and structure only
@@ -60,6 +61,7 @@ class CheckpointReader {
   std::vector<std::vector<bool>> verified_;             // [tensor][shard]
 };
 
+// Result of verify_checkpoint().
 struct VerifyReport {
   std::size_t files = 0;
   std::size_t tensors = 0;

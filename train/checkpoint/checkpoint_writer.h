@@ -25,6 +25,7 @@
 
 namespace quench {
 
+// Retention and error handling of a CheckpointWriter.
 struct CheckpointOptions {
   int keep_latest = 3;  // newest valid checkpoints; 0: all
   bool async = true;    // in a background thread
@@ -35,6 +36,7 @@ struct CheckpointOptions {
   std::shared_ptr<distributed::ProcessGroup> peers{};
 };
 
+// Completed save.
 struct SaveReport {
   std::int64_t step = 0;
   std::filesystem::path path;

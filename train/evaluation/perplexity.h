@@ -11,6 +11,7 @@
 
 namespace quench {
 
+// Sums over scored documents.
 struct PerplexityReport {
   std::int64_t documents = 0;
   std::int64_t tokens = 0;  // predicted
@@ -26,6 +27,7 @@ struct PerplexityReport {
   [[nodiscard]] double bits_per_byte() const;     // nll / bytes / ln 2
 };
 
+// Windows over a document.
 struct PerplexityOptions {
   std::int64_t window = 0;  // context, tokens
   // 0: rolling windows of lm-evaluation-harness; > 0: strided windows of the Transformers perplexity guide.
@@ -34,12 +36,14 @@ struct PerplexityOptions {
   std::optional<std::int32_t> prefix;
 };
 
+// Document to score.
 struct ScoredDocument {
   std::span<const std::int32_t> tokens;
   std::span<const std::uint8_t> targets;  // per token, 0: context only; empty: all scored
   std::optional<std::string_view> text;   // decoded, if known
 };
 
+// Scores documents one by one. The model must outlive it.
 class PerplexityMeter {
  public:
   PerplexityMeter(const nn::CausalLm& model, const PerplexityOptions& options) : options_(options), scorer_(model) {}

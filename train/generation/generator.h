@@ -13,12 +13,14 @@ namespace quench {
 
 class Decoder;
 
+// Length, sampling and end of a generation.
 struct GenerationOptions {
   std::int64_t max_new_tokens = 128;
   SamplingOptions sampling{};
   std::vector<std::int64_t> stop_tokens{};  // EOS ids
 };
 
+// Generated tokens and times.
 struct GenerationResult {
   std::vector<std::int32_t> tokens;  // generated tokens, including the stop token
   bool stopped = false;              // ended by a stop token, not by max_new_tokens

@@ -86,7 +86,7 @@ RunLog::~RunLog() {
 
 void RunLog::text(std::string_view lines) {
   record(lines);
-  if (!console_works_ || console_log_level() > LogLevel::info) return;
+  if (console_ < 0 || !console_works_ || console_log_level() > LogLevel::info) return;
   try {
     write_to_descriptor(console_, printable(lines));
   } catch (const Error& error) {

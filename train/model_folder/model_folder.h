@@ -39,6 +39,7 @@ void load_base(nn::CausalLm& model, const std::filesystem::path& folder, const C
 void load_tensor(const SafetensorsReader& reader, const SafetensorsEntry& entry, Tensor destination,
                  std::int64_t first_row = 0);
 
+// Contents of a written model folder.
 struct ModelFolderOptions {
   DType dtype = DType::bf16;                             // stored: f32, bf16 or f16
   std::int64_t max_shard_bytes = std::int64_t{5} << 30;  // single file if the weights fit
@@ -58,6 +59,7 @@ struct ModelFolderOptions {
   std::optional<Card> card;
 };
 
+// Outcome of save_model_folder().
 struct ModelFolderReport {
   std::vector<LayerReport> layers;  // per linear layer of a quantized model
   std::uint64_t file_bytes = 0;     // weights

@@ -13,6 +13,7 @@
 
 namespace quench {
 
+// Files of an adapter folder.
 inline constexpr std::string_view kAdapterWeightsName = "adapter_model.safetensors";
 inline constexpr std::string_view kAdapterBaseName = "adapter_base.json";  // ignored by PEFT
 
@@ -30,6 +31,7 @@ struct AdapterBase {
 // adapter_base.json; empty for other programs' folders. Throws corrupt.
 [[nodiscard]] AdapterBase adapter_base(const std::filesystem::path& folder);
 
+// Contents of a written adapter folder.
 struct AdapterFolderOptions {
   DType dtype = DType::f32;  // stored
   std::string base;          // base_model_name_or_path

@@ -13,6 +13,7 @@
 
 namespace quench {
 
+// Bytes and FLOPs of a run.
 struct RunEstimate {
   std::string recipe;  // planned recipe; bf16 for "auto", which is resolved on the device
   bool recipe_assumed = false;
@@ -62,6 +63,7 @@ struct RunEstimate {
 [[nodiscard]] std::optional<DeviceMemory> run_memory(const RunConfig& config, Device device);
 
 [[nodiscard]] std::string to_string(const RunEstimate& estimate);
+// Every member, bytes as integers.
 [[nodiscard]] Json to_json(const RunEstimate& estimate);
 
 // Throws out_of_memory with the table and remedies if the run does not fit device or host.

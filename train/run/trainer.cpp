@@ -195,8 +195,10 @@ std::vector<CheckpointTensor> Trainer::Run::tensors_to_save() const {
   return gives ? training_tensors(*setup.model, *optimizer) : std::vector<CheckpointTensor>();
 }
 
-TrainResult Trainer::Run::train() {
-  SignalHandlers signals;  // before output: SIGPIPE must not end the run
+TrainResult Trainer::Run::train(bool handle_signals) {
+  std::optional<SignalHandlers> handlers;
+  if (handle_signals) handlers.emplace();  // before output: SIGPIPE must not end the run
+  SignalHandlers* const signals = handlers ? &*handlers : nullptr;
   resume_or_fill();
   follow_recipe();  // before the report of kernels
   together("run folder", [this] {
@@ -290,9 +292,9 @@ std::string Trainer::Run::summary() const {
 Trainer::Trainer(RunConfig config, Device device, int console, std::shared_ptr<const distributed::Ranks> ranks)
     : run_(std::make_unique<Run>(std::move(config), device, console, std::move(ranks))) {}
 Trainer::~Trainer() = default;
-TrainResult Trainer::run() {
+TrainResult Trainer::run(bool handle_signals) {
   try {
-    return run_->train();
+    return run_->train(handle_signals);
   } catch (const std::exception& error) {
     if (run_->log) run_->log->record(fmt::format("error: {}\n", error.what()));  // printed by the caller
     throw;

@@ -11,6 +11,7 @@
 
 namespace quench {
 
+// End of a run.
 struct TrainResult {
   std::int64_t step = 0;  // completed
   double loss = 0;
@@ -21,8 +22,8 @@ struct TrainResult {
 
 class Trainer {
  public:
-  // Console text goes to descriptor `console` and log.txt. Rank 0 writes the run's files, all `ranks` their checkpoint
-  // shards.
+  // Console text goes to descriptor `console` (negative: none; also none below log level info, log.h) and log.txt. Rank
+  // 0 writes the run's files, all `ranks` their checkpoint shards.
   Trainer(RunConfig config, Device device, int console = 1, std::shared_ptr<const distributed::Ranks> ranks = nullptr);
   ~Trainer();
   Trainer(const Trainer&) = delete;
@@ -30,7 +31,10 @@ class Trainer {
 
   // To the last step, a stop signal or an error. Throws bad_config and unsupported before any write, locked for a run
   // folder in use, nonfinite by the loss guard. Completed checkpoints stay intact.
-  TrainResult run();
+  //
+  // With `handle_signals`, handlers of core/system/signals.h are installed until it returns, one run of a process at a
+  // time; a second stop signal ends the process. Without, the process keeps its handlers.
+  TrainResult run(bool handle_signals = true);
 
  private:
   struct Run;

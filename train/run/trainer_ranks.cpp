@@ -115,8 +115,9 @@ void Trainer::Run::measure_ranks(StepMetrics& m) {
   m.rank_seconds.assign(all.data<double>(), all.data<double>() + ranks->size);
 }
 
-Trainer::Run::Requests Trainer::Run::agreed_requests(SignalHandlers& signals) const {
-  std::array<std::int64_t, 2> asked{signals.stop_signal(), signals.take_save_request() ? 1 : 0};
+Trainer::Run::Requests Trainer::Run::agreed_requests(SignalHandlers* signals) const {
+  std::array<std::int64_t, 2> asked{};
+  if (signals != nullptr) asked = {signals->stop_signal(), signals->take_save_request() ? 1 : 0};
   if (ranks != nullptr) distributed::all_reduce_numbers(*ranks->host, asked, distributed::ReduceOp::max, "signals");
   return {static_cast<int>(asked[0]), asked[1] != 0};
 }

@@ -39,7 +39,7 @@ struct RunInputs {
 
 struct Trainer::Run {
   Run(RunConfig c, Device d, int console, std::shared_ptr<const distributed::Ranks> r);
-  TrainResult train();
+  TrainResult train(bool handle_signals);
 
   // Rank 0.
   [[nodiscard]] bool first() const noexcept { return ranks == nullptr || ranks->is_first(); }
@@ -66,7 +66,7 @@ struct Trainer::Run {
   };
   // Over the steps since the last call.
   void measure_ranks(StepMetrics& metrics);
-  [[nodiscard]] Requests agreed_requests(SignalHandlers& signals) const;
+  [[nodiscard]] Requests agreed_requests(SignalHandlers* signals) const;
 
   void resume_or_fill();
   void load(CheckpointReader& reader);
@@ -84,7 +84,7 @@ struct Trainer::Run {
   // For a successful step.
   [[nodiscard]] bool log_due(std::int64_t step_number) const;
   void log_step(const GradientReport& report, const StepVerdict& verdict, double lr);
-  void evaluate(SignalHandlers& signals);
+  void evaluate(SignalHandlers* signals);
   void save();
   // Of this rank.
   [[nodiscard]] std::vector<CheckpointTensor> tensors_to_save() const;

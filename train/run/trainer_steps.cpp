@@ -173,9 +173,10 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
   metrics.progress(bar);
 }
 
-void Trainer::Run::evaluate(SignalHandlers& signals) {
+void Trainer::Run::evaluate(SignalHandlers* signals) {
   // FSDP all-gathers are collective: no rank may stop early.
-  samples.draw(*setup.model, progress.step, metrics, [&] { return ranks == nullptr && signals.stop_signal() != 0; });
+  samples.draw(*setup.model, progress.step, metrics,
+               [&] { return ranks == nullptr && signals != nullptr && signals->stop_signal() != 0; });
   if (!inputs.data.validation) return;
   EvaluationMetrics evaluation =
       validate(*setup.model, inputs.data.validation,

@@ -32,6 +32,7 @@ struct ModelSetup {
 // (or with bf16 reduction over several), where bf16 loses nothing.
 [[nodiscard]] nn::ParameterOptions parameter_options(const RunConfig& config, Device device);
 
+// Part of the model on this rank.
 struct ModelSharding {
   nn::Sharding sharding;
   nn::Sharding experts;
@@ -45,6 +46,7 @@ struct ModelSharding {
   return build_model(config, device, device);
 }
 
+// Options of section recipe, for a model on `target`.
 [[nodiscard]] recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
                                                     std::shared_ptr<recipes::HealthRecorder> health = nullptr);
 
@@ -57,6 +59,7 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
 // `step` (0-based, of `steps`) runs without the recipe: recipe.start_step, stop_step, high_precision_tail.
 [[nodiscard]] bool in_high_precision(const RunConfig& config, std::int64_t step, std::int64_t steps);
 
+// Level of key training.activation_checkpoint.
 [[nodiscard]] autograd::Recompute recompute_level(TrainingSection::ActivationCheckpoint level);
 
 // Default logits of bf16 training: f32 on the CPU, bf16 on a GPU, saving a few per cent of a step's memory traffic.
@@ -66,6 +69,7 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
 // clamped.
 [[nodiscard]] autograd::ActivationPolicy activation_policy(const RunConfig& config, const nn::ModelConfig& model);
 
+// Weights of the balance and z losses of MoE routers; zeros for dense models.
 [[nodiscard]] RouterTerms router_terms(const RunConfig& config, const nn::ModelConfig& model);
 
 // 0: constant.

@@ -69,8 +69,9 @@ void share_threads(RunConfig& config, const distributed::Environment& place) {
 std::shared_ptr<const distributed::Ranks> join_ranks(const RunConfig& config, const distributed::Environment& place,
                                                      Device device) {
   if (!place.is_distributed()) return nullptr;
-  const std::shared_ptr<distributed::World> world =
-      distributed::World::join(place, device, distributed::read_group_options());
+  distributed::GroupOptions options = distributed::read_group_options();
+  options.end_hanging_process = true;
+  const std::shared_ptr<distributed::World> world = distributed::World::join(place, device, options);
   auto ranks = std::make_shared<const distributed::Ranks>(
       distributed::make_ranks(world, static_cast<int>(shard_ranks(config)), static_cast<int>(config.parallel.replicate),
                               static_cast<int>(config.parallel.expert)));

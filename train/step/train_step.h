@@ -13,6 +13,7 @@
 
 namespace quench {
 
+// Memory, clipping and ranks of a TrainStep.
 struct TrainStepOptions {
   autograd::Recompute recompute = autograd::Recompute::none;
   LmHeadLossOptions loss;

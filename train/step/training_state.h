@@ -18,6 +18,7 @@ namespace quench {
 // another model or optimizer, corrupt for damaged data.
 void restore_training_tensors(CheckpointReader& reader, nn::CausalLm& model, nn::Optimizer& optimizer);
 
+// Parameters alone, as restore_training_tensors().
 void restore_parameters(CheckpointReader& reader, nn::CausalLm& model);
 
 }  // namespace quench

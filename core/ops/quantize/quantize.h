@@ -24,6 +24,7 @@ struct AmaxArgs {
   Granularity granularity = Granularity::tensor;
 };
 extern constinit KernelSlot<AmaxArgs> amax_slot;
+// Largest magnitudes of x, newly allocated; arguments as AmaxArgs.
 [[nodiscard]] Tensor amax(const Tensor& x, Granularity granularity);
 
 // code_scale() of code_scale.h, elementwise. source: dtype of the values, for int8. power_of_two: float8.
@@ -34,6 +35,7 @@ struct Float8ScaleArgs {
   DType source = DType::bf16;
 };
 extern constinit KernelSlot<Float8ScaleArgs> float8_scale_slot;
+// Scales of given amax values, newly allocated; arguments as Float8ScaleArgs.
 [[nodiscard]] Tensor float8_scale(const Tensor& amax, ElementFormat element, bool power_of_two,
                                   DType source = DType::bf16);
 
@@ -53,15 +55,19 @@ struct Float8CastArgs {
   Float8Rounding rounding = {};
 };
 extern constinit KernelSlot<Float8CastArgs> float8_cast_slot;
+// Codes of x under a given scale, newly allocated.
 [[nodiscard]] QuantTensor cast_float8(const Tensor& x, const Tensor& scale, ElementFormat element,
                                       Granularity granularity, Orientation orientation = Orientation::natural,
                                       const Float8Rounding& rounding = {});
+// Codes of one matrix in both orientations.
 struct Float8Pair {
   QuantTensor natural, transposed;
 };
+// Both orientations under one tensorwise scale, in one pass over x.
 [[nodiscard]] Float8Pair cast_float8_pair(const Tensor& x, const Tensor& scale, ElementFormat element,
                                           const Float8Rounding& rounding = {});
 
+// Format and rounding of quantize_float8().
 struct Float8Options {
   ElementFormat element = ElementFormat::e4m3;    // is_8_bit
   Granularity granularity = Granularity::tensor;  // not blocks; int8: not tensor
@@ -80,6 +86,7 @@ struct Float8RowsArgs {
 extern constinit KernelSlot<Float8RowsArgs> float8_rows_slot;
 // A NaN makes values under its scale NaN; Inf gives scale 0, and NaN where x is Inf.
 [[nodiscard]] QuantTensor quantize_float8(const Tensor& x, const Float8Options& options);
+// Rowwise quantization that also raises column_amax (Float8RowsArgs).
 [[nodiscard]] QuantTensor quantize_float8_rows(const Tensor& x, ElementFormat element, bool power_of_two_scale,
                                                const Tensor& column_amax, const Float8Rounding& rounding = {});
 
@@ -87,6 +94,7 @@ extern constinit KernelSlot<Float8RowsArgs> float8_rows_slot;
 
 inline constexpr int kMxBlockSize = 32;
 
+// Format of quantize_mx().
 struct MxOptions {
   ElementFormat element = ElementFormat::e4m3;
   MxScaleMode mode = MxScaleMode::rceil;
@@ -108,6 +116,7 @@ struct Nvfp4GlobalScaleArgs {
   Tensor amax, scale;
 };
 extern constinit KernelSlot<Nvfp4GlobalScaleArgs> nvfp4_global_scale_slot;
+// Decode scale f32 [1] of a tensor's amax, newly allocated.
 [[nodiscard]] Tensor nvfp4_global_scale(const Tensor& amax);
 
 struct Nvfp4CastArgs {
@@ -126,6 +135,7 @@ struct DequantizeArgs {
   Tensor out;
 };
 extern constinit KernelSlot<DequantizeArgs> dequantize_slot;
+// Values in dtype `to`, newly allocated; arithmetic as DequantizeArgs.
 [[nodiscard]] Tensor dequantize(const QuantTensor& x, DType to);
 
 }  // namespace quench
