@@ -54,7 +54,10 @@ TEST(ApplicationErrors, DevicesDtypesAndShapesOfOneOpAgree) {
   const Device meta{DeviceType::meta};
   const Tensor f32 = Tensor::zeros({2, 3}, DType::f32), bf16 = Tensor::zeros({2, 3}, DType::bf16);
   const Tensor elsewhere = Tensor::empty({2, 3}, DType::f32, meta), square = Tensor::zeros({2, 2}, DType::f32);
-  EXPECT_THAT(refusal([&] { add({f32, bf16, Tensor::empty_like(f32)}); }), HasSubstr("add: b is bf16[2, 3]"));
+  EXPECT_THAT(refusal([&] {
+                add({f32, bf16, Tensor::empty_like(f32)});
+              }),
+              HasSubstr("add: a is f32[2, 3] on cpu, b is bf16[2, 3] on cpu"));
   EXPECT_THAT(refusal([&] {
                 add({f32, elsewhere, Tensor::empty_like(f32)});
               }),
@@ -77,7 +80,6 @@ TEST(ApplicationErrors, DevicesDtypesAndShapesOfOneOpAgree) {
 TEST(ApplicationErrors, AnOptimizerNamesABadScale) {
   nn::Linear layer(2, 2, false, {}, 0.1f);
   nn::AdamW optimizer(layer.parameters(), {});
-  EXPECT_THAT(refusal([&] { optimizer.step(1e-3, 1, Tensor()); }), HasSubstr("grad_scale"));
   EXPECT_THAT(refusal([&] { optimizer.step(1e-3, 1, Tensor::zeros({1}, DType::bf16)); }), HasSubstr("grad_scale"));
   EXPECT_THAT(refusal([&] { optimizer.step(1e-3, 0, Tensor::zeros({1}, DType::f32)); }), HasSubstr("step"));
 }

@@ -187,7 +187,7 @@ TEST(ConfigErrors, AKeyNearNothingListsTheKnownOnes) {
   const auto list = issues_of(document_with("run.quaternions", 1));
   const ConfigIssue* issue = issue_about(list, "run.quaternions");
   ASSERT_NE(issue, nullptr);
-  EXPECT_EQ(issue->reason, "unknown key; known keys of run are name, folder");
+  EXPECT_EQ(issue->reason, "unknown key; known keys of run are name, folder, plugins");
   EXPECT_THAT(issues_of(document_with("quaternions", 1))[0].reason, HasSubstr("known sections are run, model, data"));
 }
 

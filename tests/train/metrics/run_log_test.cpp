@@ -77,7 +77,7 @@ TEST(RunLog, WhatCannotBeWrittenCostsOneWarning) {
   const TempDir folder;
   testing::write_file(folder / "file", "");
   const CapturedLog messages;
-  RunLog log(folder / "file/log.txt", -1);
+  RunLog log(folder / "file/log.txt", 1 << 20);  // no descriptor
   for (int i = 0; i < 3; ++i) log.text("step\n");
   EXPECT_THAT(messages.text(), AllOf(HasSubstr("the run has no log file"), HasSubstr("no more console output")));
   EXPECT_EQ(messages.lines(), 2u);
