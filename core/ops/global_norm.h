@@ -25,6 +25,7 @@ extern constinit KernelSlot<ClipScaleArgs> clip_scale_slot;
 
 // Deterministic for any thread count and memory order of tensors.
 void squared_norm(const SquaredNormArgs& args);
+// Norm and factor of gradient clipping, on the device.
 void clip_scale(const ClipScaleArgs& args);
 
 }  // namespace quench

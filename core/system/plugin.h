@@ -16,12 +16,14 @@
 
 namespace quench {
 
+// Exported by a plug-in as `quench_plugin` (QUENCH_PLUGIN).
 struct PluginDescriptor {
   std::uint32_t size = sizeof(PluginDescriptor);
   const char* name = nullptr;
   const char* version = nullptr;
 };
 
+// Of load_plugin().
 struct LoadedPlugin {
   std::string name;
   std::string version;

@@ -9,6 +9,7 @@ using namespace quench;
 
 int main(int argc, char** argv) {
   try {
+    init_logging();  // without it, the library prints nothing
     if (argc < 2) throw Error(ErrorCode::bad_config, "usage: finetune_qat_lora CONFIG [--section.key=value ...]");
     const std::vector<std::string> overrides(argv + 2, argv + argc);
     const RunConfig config = load_run_config(argv[1], overrides);  // every mistake at once, with its line

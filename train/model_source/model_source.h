@@ -12,6 +12,7 @@ namespace quench {
 
 inline constexpr std::string_view kAdapterConfigName = "adapter_config.json";  // of PEFT
 
+// By the content of the path.
 enum class ModelSourceKind : std::uint8_t {
   model_folder,       // config.json or weights: safetensors, or one GGUF file
   gguf_file,          // *.gguf, with its folder's config.json if present
