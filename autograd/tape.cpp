@@ -47,8 +47,10 @@ Tape::~Tape() {
 void Tape::backward(const Variable& root) {
   QUENCH_CHECK(root.requires_grad() && root.value().numel() == 1 && root.value().dtype() == DType::f32,
                "backward: the root must be one recorded f32 number, got {}", root.value().describe());
-  const bool recorded = std::ranges::any_of(
-      nodes_, [&](const Node& node) { return std::ranges::find(node.outputs, root.gradient()) != node.outputs.end(); });
+  // The last record, usually.
+  const bool recorded = std::any_of(nodes_.rbegin(), nodes_.rend(), [&](const Node& node) {
+    return std::ranges::find(node.outputs, root.gradient()) != node.outputs.end();
+  });
   QUENCH_CHECK(recorded || root.gradient()->is_leaf(),
                "backward: the root {} is not on this tape; it was recorded on another, or backward() has run",
                root.value().describe());

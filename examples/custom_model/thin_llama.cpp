@@ -1,4 +1,4 @@
-// A model family as a plug-in: Llama whose feed-forward matrices are products of two thin ones.
+// A model family as a plug-in: Llama whose feed-forward matrices are factored, W = A B of rank hidden_size / 4.
 #include <quench/plugin.h>
 
 #include <algorithm>
