@@ -63,10 +63,11 @@ Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, c
 Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<SequenceRange> sequences, float scale,
                    std::int64_t window = 0);
 
-// Sum of cross-entropies of hidden [N,H] * weight [V,H]^T against labels i32 [N], times `scale`: f32 [1]. Gradients are
-// computed in the forward pass, by chunk of logits, so the result must be the root of the backward pass. `losses`, if
-// not null: f32 [N].
+// Sum of losses of hidden [N,H] * weight [V,H]^T against labels i32 [N], times `scale`: f32 [1]. Gradients are computed
+// in the forward pass, by chunk of logits, so the result must be the root of the backward pass. `losses`, if not null:
+// f32 [N]. `loss`: cross_entropy if null.
 Variable lm_head_loss(const Variable& hidden, const Weight& weight, const Tensor& labels, float scale,
-                      const LmHeadLossOptions& options = {}, Tensor* losses = nullptr, HeadGemms* products = nullptr);
+                      const LmHeadLossOptions& options = {}, Tensor* losses = nullptr, HeadGemms* products = nullptr,
+                      LogitsLoss* loss = nullptr);
 
 }  // namespace quench::autograd

@@ -6,7 +6,7 @@
 namespace quench::autograd {
 
 Variable lm_head_loss(const Variable& hidden, const Weight& weight, const Tensor& labels, float scale,
-                      const LmHeadLossOptions& options, Tensor* losses, HeadGemms* products) {
+                      const LmHeadLossOptions& options, Tensor* losses, HeadGemms* products, LogitsLoss* rows) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor x = hidden.value();
   const bool training = Tape::current() != nullptr && (hidden.requires_grad() || weight.requires_grad());
@@ -16,6 +16,7 @@ Variable lm_head_loss(const Variable& hidden, const Weight& weight, const Tensor
   args.grad_scale = scale;
   args.options = options;
   args.products = products;
+  args.loss = rows;
   if (training && hidden.requires_grad()) args.dhidden = Tensor::empty_like(x);
   if (training && weight.requires_grad()) {
     const GradientTarget into = weight.gradient()->target();

@@ -85,8 +85,13 @@ Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) cons
 
 Variable CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardContext& context, float scale,
                         const LmHeadLossOptions& options, Tensor* losses) const {
+  return head_loss(hidden(ids, context), labels, scale, options, losses);
+}
+
+Variable CausalLm::head_loss(const Variable& hidden_states, const Tensor& labels, float scale,
+                             const LmHeadLossOptions& options, Tensor* losses, LogitsLoss* rows) const {
   const std::unique_ptr<HeadGemms> products = head_gemms();
-  return autograd::lm_head_loss(hidden(ids, context), head_weight(), labels, scale, options, losses, products.get());
+  return autograd::lm_head_loss(hidden_states, head_weight(), labels, scale, options, losses, products.get(), rows);
 }
 
 Tensor CausalLm::logits(const Variable& hidden_states) const {

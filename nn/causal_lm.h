@@ -23,6 +23,10 @@ class CausalLm final : public Module {
   // `losses`, if not null: f32 [N].
   [[nodiscard]] Variable loss(const Tensor& ids, const Tensor& labels, const ForwardContext& context, float scale,
                               const LmHeadLossOptions& options = {}, Tensor* losses = nullptr) const;
+  // The loss of final hidden states; `rows`: cross_entropy if null.
+  [[nodiscard]] Variable head_loss(const Variable& hidden, const Tensor& labels, float scale,
+                                   const LmHeadLossOptions& options = {}, Tensor* losses = nullptr,
+                                   LogitsLoss* rows = nullptr) const;
   // f32 [N,V], without gradient.
   [[nodiscard]] Tensor logits(const Variable& hidden) const;
 
@@ -50,6 +54,8 @@ class CausalLm final : public Module {
   [[nodiscard]] const ModelConfig& config() const noexcept { return config_; }
   [[nodiscard]] const ParameterOptions& options() const noexcept { return options_; }
   [[nodiscard]] Weight head_weight() const;
+  // For one loss; null: plain GEMMs. A tied head uses the embedding's recipe.
+  [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms() const;
 
  private:
   struct Body final : Module {
@@ -59,8 +65,6 @@ class CausalLm final : public Module {
     RmsNorm norm;
   };
 
-  // Null: plain GEMMs. A tied head uses the embedding's recipe.
-  [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms() const;
   [[nodiscard]] std::pair<Variable, Variable> run_layer(std::size_t index, const Variable& residual,
                                                         const Variable& delta, const ForwardContext& context) const;
 

@@ -32,6 +32,8 @@ class Embedding final : public Module {
   [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms() const { return kernel_->head_gemms(weight_); }
 
   void set_kernel(std::shared_ptr<const EmbeddingKernel> kernel) { kernel_ = std::move(kernel); }
+  // As Linear::exchange_kernel().
+  void exchange_kernel(std::shared_ptr<const EmbeddingKernel>& kernel) noexcept { kernel_.swap(kernel); }
   [[nodiscard]] const EmbeddingKernel& kernel() const noexcept { return *kernel_; }
   // in: width of a row; out: number of rows.
   [[nodiscard]] LinearInfo info(std::string name) const;

@@ -36,6 +36,8 @@ class Linear final : public Module {
 
   // Also sets whether the optimizer maintains the weight's amax.
   void set_kernel(std::shared_ptr<const LinearKernel> kernel);
+  // For passes between two exchanges; parameters and the weight's amax stay those of set_kernel().
+  void exchange_kernel(std::shared_ptr<const LinearKernel>& kernel) noexcept { kernel_.swap(kernel); }
   [[nodiscard]] const LinearKernel& kernel() const noexcept { return *kernel_; }
   [[nodiscard]] std::shared_ptr<const LinearKernel> shared_kernel() const noexcept { return kernel_; }
   [[nodiscard]] LinearInfo info(std::string name) const;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "core/ops/cross_entropy.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
 #include "core/ops/op_checks.h"
@@ -94,7 +93,10 @@ void lm_head_loss(const LmHeadLossArgs& args) {
                           .losses = args.losses.narrow(0, begin, count),
                           .grad_scale = args.grad_scale};
     if (gradients) loss.dlogits = dlogits.narrow(0, 0, count);
-    cross_entropy(loss);
+    if (args.loss != nullptr)
+      args.loss->run(loss, begin);
+    else
+      cross_entropy(loss);
     if (!gradients) continue;
     const Tensor dhidden = args.dhidden.defined() ? args.dhidden.narrow(0, begin, count) : Tensor();
     products.gradients(loss.dlogits, hidden, dhidden, sum, add_to_sum ? 1.0f : 0.0f);

@@ -1,6 +1,7 @@
 #pragma once
-// Fused LM head and cross_entropy by chunks of rows: [N,V] logits are never materialized.
+// Fused LM head and loss by chunks of rows: [N,V] logits are never materialized.
 
+#include "core/ops/cross_entropy.h"
 #include "core/tensor/tensor.h"
 
 namespace quench {
@@ -25,6 +26,14 @@ class HeadGemms {
                          float beta) = 0;
 };
 
+// Loss of a chunk of logits, in place of cross_entropy().
+class LogitsLoss {
+ public:
+  virtual ~LogitsLoss() = default;
+  // Contract of cross_entropy(); `first_row`: index of the chunk's first row in the batch.
+  virtual void run(const CrossEntropyArgs& chunk, std::int64_t first_row) = 0;
+};
+
 struct LmHeadLossArgs {
   Tensor hidden;            // [N,H]; f32/bf16
   Tensor weight;            // [V,H], dtype of hidden
@@ -36,6 +45,7 @@ struct LmHeadLossArgs {
   bool accumulate_dweight = false;
   LmHeadLossOptions options;
   HeadGemms* products = nullptr;  // null: gemm
+  LogitsLoss* loss = nullptr;     // null: cross_entropy
 };
 
 void lm_head_loss(const LmHeadLossArgs& args);

@@ -40,6 +40,8 @@ class ExpertLinear final : public Module {
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const { return kernel_->input_quant_request(); }
 
   void set_kernel(std::shared_ptr<const ExpertKernel> kernel);
+  // As Linear::exchange_kernel().
+  void exchange_kernel(std::shared_ptr<const ExpertKernel>& kernel) noexcept { kernel_.swap(kernel); }
   [[nodiscard]] const ExpertKernel& kernel() const noexcept { return *kernel_; }
   [[nodiscard]] std::shared_ptr<const ExpertKernel> shared_kernel() const noexcept { return kernel_; }
   [[nodiscard]] LinearInfo info(std::string name) const;

@@ -48,6 +48,11 @@ Json to_json(const StepMetrics& metrics) {
   record.set("tokens_seen", metrics.tokens_seen);
   record.set("skipped_steps", metrics.skipped_steps);
   if (metrics.expert_imbalance) record.set("expert_imbalance", *metrics.expert_imbalance);
+  if (!metrics.objective.empty()) {
+    Json values = Json::object();
+    for (const auto& [name, value] : metrics.objective) values.set(name, value);
+    record.set("objective", std::move(values));
+  }
   record.set("nonfinite", nonfinite);
   return record;
 }

@@ -74,6 +74,7 @@ std::string format_step_line(const StepMetrics& metrics) {
   line += "  mfu " + (metrics.mfu ? fmt::format("{:.1f}%", *metrics.mfu * 100) : "n/a");
   line += "  mem " + format_memory(metrics);
   line += "  eta " + (metrics.eta_seconds ? format_duration(*metrics.eta_seconds) : "n/a");
+  for (const auto& [name, value] : metrics.objective) line += fmt::format("  {} {:.4f}", name, value);
   if (metrics.expert_imbalance) line += fmt::format("  imbal {:.2f}", *metrics.expert_imbalance);
   if (metrics.skipped_steps > 0) line += fmt::format("  skipped {}", format_count(metrics.skipped_steps));
   if (metrics.communication_share.value_or(0) >= kNotableDataShare)

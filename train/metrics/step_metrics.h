@@ -14,7 +14,7 @@ namespace quench {
 struct StepMetrics {
   std::int64_t step = 0;         // completed, including this one: 1 .. total_steps
   std::int64_t total_steps = 0;  // 0: unknown
-  double loss = 0;               // mean negative log likelihood per valid token, nats
+  double loss = 0;               // of the objective; next-token cross-entropy: nats per valid token
   double grad_norm = 0;          // global L2, before clipping
   double lr = 0;
   double tokens_per_second = 0;
@@ -32,11 +32,12 @@ struct StepMetrics {
   std::optional<double> communication_share;
   std::vector<double> rank_seconds;  // step time by rank, without that wait
   std::optional<double> eta_seconds;
-  std::int64_t tokens_seen = 0;            // targets since step 0, without prompts and padding
-  std::int64_t skipped_steps = 0;          // since step 0
-  std::optional<double> expert_imbalance;  // MoE (ExpertMetrics)
-  bool nonfinite = false;                  // loss or gradient norm of this step
-  double unix_time = 0;                    // set by MetricsLog when 0
+  std::int64_t tokens_seen = 0;                           // targets since step 0, without prompts and padding
+  std::int64_t skipped_steps = 0;                         // since step 0
+  std::optional<double> expert_imbalance;                 // MoE (ExpertMetrics)
+  std::vector<std::pair<std::string, double>> objective;  // metrics of the training objective, by name
+  bool nonfinite = false;                                 // loss or gradient norm of this step
+  double unix_time = 0;                                   // set by MetricsLog when 0
 
   // If the capacity is known.
   [[nodiscard]] std::optional<double> memory_share() const;

@@ -43,6 +43,7 @@ void TensorBoardSink::step(const StepMetrics& metrics) {
       {"skipped_steps", static_cast<double>(metrics.skipped_steps)},
       {"float8_flops(%)", metrics.float8_share * 100},
   };
+  for (const auto& [name, value] : metrics.objective) values.push_back({name, value});
   if (metrics.communication_share) values.push_back({"communication(%)", *metrics.communication_share * 100});
   if (metrics.tflops) values.push_back({"tflops", *metrics.tflops});
   if (metrics.mfu) values.push_back({"mfu(%)", *metrics.mfu * 100});

@@ -84,7 +84,8 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
                                                    .max_norm = config.training.max_norm,
                                                    .sharded = sharded.get(),
                                                    .ranks = ranks.get(),
-                                                   .router_terms = router_terms(config, setup.config)});
+                                                   .router_terms = router_terms(config, setup.config),
+                                                   .objective = objective.get()});
   if (setup.config.experts.count > 0)
     expert_load = std::make_unique<nn::ExpertLoad>(setup.config.num_hidden_layers, setup.config.experts.count, device);
   bias_speed = router_bias_speed(config, setup.config);

@@ -123,6 +123,7 @@ struct Trainer::Run {
   std::string base;                                    // base weight hash under adapters; empty: full training
   std::unique_ptr<distributed::ShardedModel> sharded;  // null: single process
   std::unique_ptr<nn::Optimizer> optimizer;
+  std::unique_ptr<Objective> objective;  // null: cross-entropy
   std::unique_ptr<TrainStep> step;
   std::unique_ptr<nn::ExpertLoad> expert_load;
   float bias_speed = 0;  // 0: constant

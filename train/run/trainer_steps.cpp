@@ -109,7 +109,7 @@ bool Trainer::Run::run_step() {
     metrics.experts(std::move(experts));
   }
   const bool finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
-  const bool targets = report.valid_tokens > 0;  // all ranks
+  const bool targets = report.units > 0;  // all ranks
   const StepVerdict verdict =
       targets ? guard.check(progress.step + 1, report.loss, report.grad_norm, finite ? "" : first_nonfinite(batches))
               : guard.skip_without_targets(progress.step + 1);
@@ -147,7 +147,7 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
   Progress bar{.step = progress.step, .total_steps = steps, .loss = progress.loss};
   bar.eta_seconds = timer->eta_seconds();
   bar.tokens_per_second = timer->last_tokens_per_second();
-  if (report.valid_tokens > 0 && (log_due(progress.step) || verdict.nonfinite)) {
+  if (report.units > 0 && (log_due(progress.step) || verdict.nonfinite)) {
     const MemoryStats memory = Allocator::of(device).stats();
     StepMetrics m;
     m.loss = report.loss;
@@ -161,6 +161,11 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
     m.nonfinite = verdict.nonfinite;
     m.devices = config.parallel.ranks;
     m.expert_imbalance = expert_imbalance;
+    if (objective) {
+      const std::vector<std::string> names = objective->metric_names();
+      for (std::size_t i = 0; i < names.size() && i < report.metrics.size(); ++i)
+        m.objective.emplace_back(names[i], report.metrics[i]);
+    }
     timer->fill(m, bf16_peak_flops(environment.at("device_name").as_string()));
     m.float8_share = flops.float8 / flops.total();
     // Emulated GEMMs run in f32.

@@ -1,7 +1,5 @@
 #include "train/step/train_step.h"
 
-#include <numeric>
-
 #include "core/device/trace_range.h"
 #include "core/ops/gemm.h"
 #include "core/ops/global_norm.h"
@@ -12,7 +10,12 @@ nn::ForwardContext batch_context(const nn::CausalLm& model, const Batch& batch) 
 }
 
 TrainStep::TrainStep(nn::CausalLm& model, nn::Optimizer& optimizer, TrainStepOptions options)
-    : model_(model), optimizer_(optimizer), options_(std::move(options)) {
+    : model_(model),
+      optimizer_(optimizer),
+      options_(std::move(options)),
+      cross_entropy_(model),
+      objective_(options_.objective != nullptr ? options_.objective : &cross_entropy_),
+      outputs_(1 + static_cast<std::int64_t>(objective_->metric_names().size())) {
   const MemoryScope scope(MemoryCategory::optimizer);
   const Device device = model.options().device;
   squared_norm_ = Tensor::empty({1}, DType::f64, device);
@@ -25,34 +28,43 @@ TrainStep::TrainStep(nn::CausalLm& model, nn::Optimizer& optimizer, TrainStepOpt
 }
 
 void TrainStep::make_report_buffers(std::int64_t micro_batches) {
-  if (device_report_.defined() && device_report_.numel() == micro_batches + 1) return;
+  const std::int64_t values = micro_batches * outputs_ + 1;
+  if (device_report_.defined() && device_report_.numel() == values) return;
   const MemoryScope scope(MemoryCategory::optimizer);
   const Device device = model_.options().device;
-  device_report_ = Tensor::empty({micro_batches + 1}, DType::f32, device);
-  host_report_ = Tensor::empty_pinned({micro_batches + 1}, DType::f32, device);
+  device_report_ = Tensor::empty({values}, DType::f32, device);
+  host_report_ = Tensor::empty_pinned({values}, DType::f32, device);
 }
 
-std::vector<std::int64_t> TrainStep::valid_tokens(std::span<const Batch> micro_batches) const {
+std::vector<std::int64_t> TrainStep::count_units(std::span<const Batch> micro_batches) const {
   std::vector<std::int64_t> counts;
-  for (const Batch& batch : micro_batches) counts.push_back(batch.valid_tokens);
+  for (const Batch& batch : micro_batches) {
+    counts.push_back(objective_->units(batch));
+    counts.push_back(batch.valid_tokens);
+  }
   if (options_.ranks != nullptr)
     distributed::all_reduce_numbers(*options_.ranks->host, counts, distributed::ReduceOp::sum, "valid tokens");
   return counts;
 }
 
 void TrainStep::run_micro_batch(const Batch& batch, std::uint64_t pass, float scale, bool last,
-                                const nn::UnitHooks* hooks, Tensor loss_out) {
+                                const nn::UnitHooks* hooks, const Tensor& out) {
   const std::int64_t tokens = batch.input_ids.numel();
   const Device device = model_.options().device;
-  nn::ForwardContext context = batch_context(model_, batch);
+  ObjectiveInput in{.batch = batch,
+                    .ids = batch.input_ids.view({tokens}).to(device),
+                    .labels = batch.labels.view({tokens}).to(device),
+                    .context = batch_context(model_, batch)};
+  objective_->prepare(in);
+  nn::ForwardContext& context = in.context;
   context.recompute = options_.recompute;
   if (hooks != nullptr) context.hooks.push_back(hooks);
   context.activations = options_.activations;
   if (options_.sharded != nullptr) options_.sharded->begin_pass(last);
   context.expert_load = expert_load_;
   if (const std::int64_t layers = model_.config().experts.layer_count(); layers > 0) {
-    // Micro-batches are weighted by their share of the step's tokens.
-    const float share = scale * static_cast<float>(batch.valid_tokens) / static_cast<float>(layers);
+    // Micro-batches are weighted by their share of the step's units.
+    const float share = scale * static_cast<float>(objective_->units(batch)) / static_cast<float>(layers);
     context.router_terms = {.balance = options_.router_terms.balance * share, .z = options_.router_terms.z * share};
   }
   autograd::Tape tape(options_.recompute);
@@ -62,10 +74,9 @@ void TrainStep::run_micro_batch(const Batch& batch, std::uint64_t pass, float sc
   {
     const TraceRange range(device, "forward");
     const autograd::TapeScope scope(tape);
-    loss = model_.loss(batch.input_ids.view({tokens}).to(device), batch.labels.view({tokens}).to(device), context,
-                       scale, options_.loss);
+    loss = objective_->loss(in, scale, options_.loss, outputs_ > 1 ? out.narrow(0, 1, outputs_ - 1) : Tensor());
   }
-  loss_out.copy_from(loss.value());
+  out.narrow(0, 0, 1).copy_from(loss.value());
   const TraceRange range(device, "backward");
   tape.backward(loss);
   if (options_.sharded != nullptr) options_.sharded->end_pass();
@@ -75,40 +86,44 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::
   optimizer_.zero_grad();
   nn::StateOffloader::Step state(state_.get());
   GradientReport report;
-  const std::vector<std::int64_t> valid = valid_tokens(micro_batches);
-  report.valid_tokens = std::accumulate(valid.begin(), valid.end(), std::int64_t{0});
-  if (report.valid_tokens == 0) {
+  const std::vector<std::int64_t> counts = count_units(micro_batches);
+  for (std::size_t i = 0; i < counts.size(); i += 2) {
+    report.units += counts[i];
+    report.valid_tokens += counts[i + 1];
+  }
+  if (report.units == 0) {
     scale_.zero();  // read by apply()
     return report;
   }
-  const float scale = 1.0f / static_cast<float>(report.valid_tokens);
+  const float scale = 1.0f / static_cast<float>(report.units);
   const auto count = static_cast<std::int64_t>(micro_batches.size());
   make_report_buffers(count);
   const GemmTuning tuning;
   // Global micro-batch index: random draws are independent of the world size.
   const std::int64_t first_pass = options_.ranks != nullptr ? options_.ranks->rank * count : 0;
-  std::int64_t done_tokens = 0;
+  std::int64_t done_units = 0;
   for (std::int64_t i = 0; i < count; ++i) {
-    Tensor loss = device_report_.narrow(0, i, 1);
-    const std::int64_t tokens = valid[static_cast<std::size_t>(i)];
-    if (tokens == 0) {
-      loss.zero();
+    Tensor out = device_report_.narrow(0, i * outputs_, outputs_);
+    const std::int64_t units = counts[static_cast<std::size_t>(2 * i)];
+    if (units == 0) {
+      out.zero();
       continue;
     }
-    const bool first = done_tokens == 0;
-    done_tokens += tokens;
-    const bool last = done_tokens == report.valid_tokens;
+    const bool first = done_units == 0;
+    done_units += units;
+    const bool last = done_units == report.units;
     run_micro_batch(micro_batches[static_cast<std::size_t>(i)],
                     static_cast<std::uint64_t>(step) << 32 | static_cast<std::uint64_t>(first_pass + i), scale, last,
-                    state.hooks(first, last), loss);
+                    state.hooks(first, last), out);
   }
   if (options_.ranks != nullptr)
-    options_.ranks->world->all_reduce(device_report_.narrow(0, 0, count), distributed::ReduceOp::sum, "loss").wait();
+    options_.ranks->world->all_reduce(device_report_.narrow(0, 0, count * outputs_), distributed::ReduceOp::sum, "loss")
+        .wait();
   optimizer_.squared_grad_norm(squared_norm_);
   if (options_.sharded != nullptr) options_.sharded->sum_squared_norm(squared_norm_);
   clip_scale({.squared_norm = squared_norm_,
               .max_norm = static_cast<float>(options_.max_norm),
-              .norm = device_report_.narrow(0, count, 1),
+              .norm = device_report_.narrow(0, count * outputs_, 1),
               .scale = scale_});
   state.end();
   if (device_report_.device().is_meta()) return report;
@@ -116,8 +131,12 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::
   // hides the next step's launches.
   host_report_.copy_from(device_report_);
   const float* values = host_report_.data<float>();
-  for (std::int64_t i = 0; i < count; ++i) report.loss += static_cast<double>(values[i]);
-  report.grad_norm = static_cast<double>(values[count]);
+  std::vector<double> sums(static_cast<std::size_t>(outputs_));
+  for (std::int64_t i = 0; i < count * outputs_; ++i)
+    sums[static_cast<std::size_t>(i % outputs_)] += static_cast<double>(values[i]);
+  report.loss = sums.front();
+  report.metrics.assign(sums.begin() + 1, sums.end());
+  report.grad_norm = static_cast<double>(values[count * outputs_]);
   return report;
 }
 

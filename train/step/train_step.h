@@ -10,6 +10,7 @@
 #include "nn/experts/expert_load.h"
 #include "nn/optim/optimizer.h"
 #include "nn/optim/state_offload.h"
+#include "train/objective/objective.h"
 
 namespace quench {
 
@@ -23,22 +24,25 @@ struct TrainStepOptions {
   // Null in a single process. Must outlive the step.
   distributed::ShardedModel* sharded = nullptr;
   const distributed::Ranks* ranks = nullptr;
-  RouterTerms router_terms;  // means over MoE layers and tokens of the step
+  RouterTerms router_terms;        // means over MoE layers and tokens of the step
+  Objective* objective = nullptr;  // null: CrossEntropyObjective. Must outlive the step.
 };
 
 // For the decision on the update.
 struct GradientReport {
-  double loss = 0;       // mean cross-entropy over valid tokens of all micro-batches and ranks
+  double loss = 0;       // mean over the objective's units of all micro-batches and ranks
   double grad_norm = 0;  // before clipping
   std::int64_t valid_tokens = 0;
+  std::int64_t units = 0;       // of the objective
+  std::vector<double> metrics;  // means, in the order of Objective::metric_names(); empty without units
 };
 
 class TrainStep {
  public:
   TrainStep(nn::CausalLm& model, nn::Optimizer& optimizer, TrainStepOptions options);
 
-  // Gradients of (sum of cross-entropies) / (valid tokens of all micro-batches), independent of the split into
-  // micro-batches. Without valid tokens, loss and gradient are 0. `step`: 1-based; keys a recipe's random draws.
+  // Gradients of (sum of losses) / (units of all micro-batches), independent of the split into micro-batches. Without
+  // units, loss and gradient are 0. `step`: 1-based; keys a recipe's random draws.
   // Optimizer state may be offloaded until apply() or discard(): do not call optimizer.state(). Collective: equal
   // numbers of micro-batches per rank, the same report on all.
   GradientReport accumulate(std::span<const Batch> micro_batches, std::int64_t step);
@@ -54,11 +58,11 @@ class TrainStep {
 
  private:
   void make_report_buffers(std::int64_t micro_batches);
-  // Summed over ranks.
-  [[nodiscard]] std::vector<std::int64_t> valid_tokens(std::span<const Batch> micro_batches) const;
-  // The loss, f32 [1], stays on the device.
+  // Units and valid tokens of micro-batch i at 2i and 2i + 1, summed over ranks.
+  [[nodiscard]] std::vector<std::int64_t> count_units(std::span<const Batch> micro_batches) const;
+  // Loss and metrics, f32 [1 + metrics], stay on the device.
   void run_micro_batch(const Batch& batch, std::uint64_t pass, float scale, bool last, const nn::UnitHooks* hooks,
-                       Tensor loss_out);
+                       const Tensor& out);
 
   nn::CausalLm& model_;
   nn::Optimizer& optimizer_;
@@ -68,7 +72,10 @@ class TrainStep {
   nn::ExpertLoad* expert_load_ = nullptr;
   Tensor squared_norm_;  // f64 [1]
   Tensor scale_;         // f32 [1]
-  // f32 [micro-batches + 1]: losses, then the gradient norm; on device and host.
+  CrossEntropyObjective cross_entropy_;
+  Objective* objective_;
+  std::int64_t outputs_;  // of a micro-batch: the loss and the metrics
+  // f32 [micro-batches * outputs + 1]: losses and metrics, then the gradient norm; on device and host.
   Tensor device_report_;
   Tensor host_report_;
 };

@@ -1,0 +1,52 @@
+#pragma once
+// Training objectives: the loss of a micro-batch, and named metrics.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/sampling/loader.h"
+#include "nn/causal_lm.h"
+
+namespace quench {
+
+// Micro-batch on the model's device.
+struct ObjectiveInput {
+  const Batch& batch;
+  Tensor ids;                  // i32 [N], N = rows * length
+  Tensor labels;               // i32 [N]
+  nn::ForwardContext context;  // of the recorded pass
+};
+
+class Objective {
+ public:
+  virtual ~Objective() = default;
+
+  // In the order of loss(); constant.
+  [[nodiscard]] virtual std::vector<std::string> metric_names() const { return {}; }
+  // A step's loss and metrics are means over the units of all micro-batches and ranks. Micro-batches without units on
+  // any rank are skipped.
+  [[nodiscard]] virtual std::int64_t units(const Batch& batch) const { return batch.valid_tokens; }
+  // Passes without a tape before loss(), e.g. of a teacher. `in.context` has no hooks of the recorded pass. Collective
+  // for sharded models.
+  virtual void prepare(const ObjectiveInput& /*in*/) {}
+  // f32 [1], root of the backward pass of the current tape: `scale` times the sum of losses. `metrics`: f32
+  // [metric_names().size()], out, sums times `scale`; undefined without metrics.
+  [[nodiscard]] virtual autograd::Variable loss(const ObjectiveInput& in, float scale, const LmHeadLossOptions& options,
+                                                const Tensor& metrics) = 0;
+};
+
+// Next-token cross-entropy, in units of valid tokens. `model` must outlive it.
+class CrossEntropyObjective final : public Objective {
+ public:
+  explicit CrossEntropyObjective(const nn::CausalLm& model) : model_(model) {}
+  [[nodiscard]] autograd::Variable loss(const ObjectiveInput& in, float scale, const LmHeadLossOptions& options,
+                                        const Tensor& /*metrics*/) override {
+    return model_.loss(in.ids, in.labels, in.context, scale, options);
+  }
+
+ private:
+  const nn::CausalLm& model_;
+};
+
+}  // namespace quench
