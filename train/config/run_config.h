@@ -19,6 +19,7 @@
 #include "train/checkpoint/on_save_error.h"
 #include "train/config/lora_section.h"
 #include "train/config/parallel_section.h"
+#include "train/config/preference_section.h"
 #include "train/config/quantization_section.h"
 #include "train/metrics/console_sink.h"
 #include "train/step/loss_guard.h"
@@ -252,8 +253,9 @@ struct RunConfig {
   CheckpointSection checkpoint;
   MetricsSection metrics;
   EvaluationSection evaluation;
-  std::optional<LoraSection> lora;            // unset: full training
-  std::optional<ExportSection> export_model;  // "export"
+  std::optional<LoraSection> lora;              // unset: full training
+  std::optional<PreferenceSection> preference;  // unset: next-token cross-entropy
+  std::optional<ExportSection> export_model;    // "export"
 
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
 };
