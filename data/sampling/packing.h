@@ -12,7 +12,7 @@
 //
 // Preferences (data/text/preference_record.h): the two documents of a pair follow each other in a row, without their
 // last tokens as inputs; with packing, whole pairs are packed as by multipack, else a pair is a row. A record with a
-// label is paired with the same prompt under the answer of the record before it in the source, the first with the last.
+// label is paired with its prompt under the answer of the nearest record before it with another prompt, in a circle.
 
 #include <cstdint>
 #include <functional>
@@ -100,6 +100,7 @@ class PackedRows {
   struct Answer {
     Span span;
     std::uint64_t prompt = 0;  // tokens before the first target
+    std::uint64_t prompt_hash = 0;
     bool mark = false;
     [[nodiscard]] bool has_target() const noexcept { return prompt < span.total(); }
     void cut(std::uint64_t inputs) noexcept;
@@ -116,6 +117,8 @@ class PackedRows {
   void for_documents(const std::function<void(std::uint64_t, std::uint64_t)>& each) const;
   void index_preferences();
   [[nodiscard]] std::vector<Answer> read_answers() const;
+  // Of another prompt if one is near.
+  [[nodiscard]] static std::size_t mismatched_answer(const std::vector<Answer>& answers, std::size_t i);
   // False: longer than a row, and not to be cut or left out.
   bool add_pair(const Pair& pair, Answer first, Answer second);
   void pack_pairs();

@@ -1,11 +1,19 @@
 // Rows of answers in pairs.
 
+#include <xxhash.h>
+
 #include <algorithm>
 
 #include "data/sampling/bin_packing.h"
 #include "data/sampling/packing.h"
 
 namespace quench {
+namespace {
+
+// Neighbouring records that are searched for another prompt.
+constexpr std::size_t kMostAnswersToAPrompt = 64;
+
+}  // namespace
 
 void PackedRows::Answer::cut(std::uint64_t inputs) noexcept {
   const std::uint64_t length = std::min(span.total(), inputs + 1);
@@ -20,15 +28,26 @@ std::vector<PackedRows::Answer> PackedRows::read_answers() const {
       source_->describe());
   std::vector<Answer> answers;
   std::vector<std::uint8_t> flags;
+  std::vector<std::int32_t> prompt;
   for_documents([&](std::uint64_t begin, std::uint64_t length) {
     flags.resize(static_cast<std::size_t>(length));
     source_->read_target_mask(begin, flags);
     const auto first = std::find(flags.begin() + 1, flags.end(), std::uint8_t{1});
+    prompt.resize(static_cast<std::size_t>(first - flags.begin()));
+    source_->read(begin, prompt);
     answers.push_back({.span = {begin, length},
-                       .prompt = static_cast<std::uint64_t>(first - flags.begin()),
+                       .prompt = prompt.size(),
+                       .prompt_hash = XXH3_64bits(prompt.data(), prompt.size() * sizeof(std::int32_t)),
                        .mark = flags.front() != 0});
   });
   return answers;
+}
+
+std::size_t PackedRows::mismatched_answer(const std::vector<Answer>& answers, std::size_t i) {
+  const std::size_t count = answers.size();
+  for (std::size_t back = 1; back < std::min(count, kMostAnswersToAPrompt); ++back)
+    if (const std::size_t j = (i + count - back) % count; answers[j].prompt_hash != answers[i].prompt_hash) return j;
+  return (i + count - 1) % count;
 }
 
 void PackedRows::index_preferences() {
@@ -46,7 +65,7 @@ void PackedRows::index_preferences() {
                     "KTO compares every record with the answer of another one; there is only one record\n  {}",
                     source_->describe());
     for (std::size_t i = 0; i < count; ++i) {
-      const Answer& other = answers[(i + count - 1) % count];
+      const Answer& other = answers[mismatched_answer(answers, i)];
       Answer mismatched = answers[i];
       mismatched.span.length = std::min(mismatched.prompt, mismatched.span.length);
       mismatched.span.tail_begin = other.span.begin + other.prompt;
