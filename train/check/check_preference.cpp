@@ -62,6 +62,8 @@ void check_preference(Checker& checker) {
   unused("preference.undesirable_weight", section.undesirable_weight != unset.undesirable_weight, loss == kto);
   unused("preference.reference", section.reference != unset.reference, needs_reference(loss));
   if (needs_reference(loss) && checker.usable({"preference.reference"})) check_reference(checker);
+  if (config.distill && checker.usable({"distill.teacher"}))
+    checker.report("preference.loss", "a run has one objective: remove section preference, or section distill");
   if (config.data.train_on != TrainOn::assistant && checker.usable({"data.train_on"}))
     checker.report("data.train_on", "{}, but preference training compares answers: leave it at assistant",
                    enum_name(config.data.train_on));

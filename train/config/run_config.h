@@ -17,6 +17,7 @@
 #include "data/text/policies.h"
 #include "nn/optim/lr_schedule.h"
 #include "train/checkpoint/on_save_error.h"
+#include "train/config/distill_section.h"
 #include "train/config/lora_section.h"
 #include "train/config/parallel_section.h"
 #include "train/config/preference_section.h"
@@ -254,7 +255,8 @@ struct RunConfig {
   MetricsSection metrics;
   EvaluationSection evaluation;
   std::optional<LoraSection> lora;              // unset: full training
-  std::optional<PreferenceSection> preference;  // unset: next-token cross-entropy
+  std::optional<DistillSection> distill;        // unset: no teacher
+  std::optional<PreferenceSection> preference;  // with neither: next-token cross-entropy
   std::optional<ExportSection> export_model;    // "export"
 
   friend bool operator==(const RunConfig&, const RunConfig&) = default;

@@ -76,7 +76,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
   sharded = share_model(*setup.model, ranks.get(), config, setup.base.get());
   optimizer = make_optimizer(*setup.model, config, ranks.get());
   preferences = make_preferences(config, *setup.model, ranks.get());
-  if (preferences) objective = std::move(preferences->train);
+  objective = preferences ? std::move(preferences->train) : make_run_objective();
   step =
       std::make_unique<TrainStep>(*setup.model, *optimizer,
                                   TrainStepOptions{.recompute = recompute_level(config.training.activation_checkpoint),

@@ -9,6 +9,7 @@
 #include "data/sampling/loader.h"
 #include "recipes/base_kernels.h"
 #include "train/check/load.h"
+#include "train/model_folder/model_folder.h"
 #include "train/setup/parallel_setup.h"
 #include "train/step/train_step.h"
 
@@ -128,21 +129,21 @@ Values read_values(const fs::path& path, const Dataset& data) {
   return values;
 }
 
-// Model in a folder, in the run's dtype and over the same ranks.
+// Frozen model in a folder, in the run's dtype and over the same ranks.
 class FolderModel {
  public:
   FolderModel(const RunConfig& run, const std::string& folder, Device device, const distributed::Ranks* ranks) {
-    RunConfig config;
-    config.run = run.run;
-    config.training = run.training;
-    config.parallel = run.parallel;
-    config.model.path = folder;
-    config.model.init = ModelSection::Init::load;
-    config.metrics.health_every = 0;
-    setup_ = build_model(ResolvedConfig(config), device, device, run_sharding(ranks));
-    sharded_ = share_model(*setup_.model, ranks, config);
-    fill_model(*setup_.model, config);
-    if (sharded_) sharded_->parameters_changed();
+    nn::ParameterOptions options = parameter_options(run, device);
+    const ModelSharding sharding = run_sharding(ranks);
+    options.sharding = sharding.sharding;
+    options.expert_sharding = sharding.experts;
+    options.trainable = false;
+    model_ = std::make_unique<nn::CausalLm>(read_model_config(folder), options);
+    load_weights(*model_, folder);
+    RunConfig config = run;
+    config.parallel.reshard_after_forward = true;  // no backward pass
+    config.parallel.float8_all_gather = false;
+    sharded_ = share_model(*model_, ranks, config);
   }
   ~FolderModel() {
     if (sharded_) sharded_->end_gathers();
@@ -150,10 +151,10 @@ class FolderModel {
   FolderModel(const FolderModel&) = delete;
   FolderModel& operator=(const FolderModel&) = delete;
 
-  [[nodiscard]] nn::CausalLm& model() const { return *setup_.model; }
+  [[nodiscard]] const nn::CausalLm& model() const { return *model_; }
 
  private:
-  ModelSetup setup_;
+  std::unique_ptr<nn::CausalLm> model_;
   std::unique_ptr<distributed::ShardedModel> sharded_;
 };
 
@@ -176,6 +177,20 @@ void fill_one(StoredReference& reference, const RunConfig& config, const Dataset
 }
 
 }  // namespace
+
+std::string describe_preferences(const RunConfig& config) {
+  if (!config.preference) return {};
+  const PreferenceSection& section = *config.preference;
+  std::string text = fmt::format("preference: {}, beta {}", enum_name(section.loss), section.beta);
+  if (section.label_smoothing != 0) text += fmt::format(", label smoothing {}", section.label_smoothing);
+  if (needs_reference(section.loss)) {
+    const std::string_view reference = reference_of(config);
+    text += fmt::format(", against {}", reference == kBaseReference      ? "the base without adapters"
+                                        : reference == kInitialReference ? "the model at step 0"
+                                                                         : reference);
+  }
+  return text + "\n";
+}
 
 PreferenceLossOptions preference_options(const PreferenceSection& section) {
   return {.loss = section.loss,

@@ -14,6 +14,9 @@ namespace quench {
 
 [[nodiscard]] PreferenceLossOptions preference_options(const PreferenceSection& section);
 
+// "preference: ..." for the start report; empty without section preference.
+[[nodiscard]] std::string describe_preferences(const RunConfig& config);
+
 // Objectives of training and validation, with their reference model.
 struct PreferenceSetup {
   // Null: none, or stored.

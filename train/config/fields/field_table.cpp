@@ -27,6 +27,7 @@ constexpr SectionInfo kSections[] = {
     {"lr_schedule", "Learning-rate schedule."},
     {"recipe", "Precision of the linear layers."},
     {"lora", "Low-rank adapters over frozen weights (LoRA, DoRA, QLoRA). Off unless present."},
+    {"distill", "Training against a teacher's distribution (docs/guide/distillation.md). Off unless present."},
     {"preference",
      "Training on preferences: DPO, IPO, SimPO, ORPO, KTO (docs/guide/preferences.md). Off unless present."},
     {"parallel", "FSDP, HSDP and expert parallelism (docs/guide/distributed.md)."},
@@ -50,6 +51,7 @@ constexpr OptionalSection optional_section(std::string_view name) {
 
 constexpr OptionalSection kOptionalSections[] = {
     optional_section<&RunConfig::lora>("lora"),
+    optional_section<&RunConfig::distill>("distill"),
     optional_section<&RunConfig::preference>("preference"),
     optional_section<&RunConfig::export_model>("export"),
 };
@@ -100,6 +102,7 @@ std::vector<Field> make_fields() {
   add_optimizer_fields(fields);
   add_recipe_fields(fields);
   add_lora_fields(fields);
+  add_distill_fields(fields);
   add_preference_fields(fields);
   add_parallel_fields(fields);
   add_output_fields(fields);
