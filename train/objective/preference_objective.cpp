@@ -84,8 +84,8 @@ std::vector<double> BaseReference::answer_logps(const ObjectiveInput& in) {
 
 PreferenceObjective::PreferenceObjective(const nn::CausalLm& model, const PreferenceLossOptions& options,
                                          ReferenceModel* reference, const distributed::Ranks* ranks)
-    : model_(model), options_(options), reference_(reference), ranks_(ranks) {
-  QUENCH_CHECK(reference != nullptr || !needs_reference(options.loss), "preference loss {} without a reference model",
+    : model_(model), options_(options), reference_(needs_reference(options.loss) ? reference : nullptr), ranks_(ranks) {
+  QUENCH_CHECK(reference_ != nullptr || !needs_reference(options.loss), "preference loss {} without a reference model",
                enum_name(options.loss));
 }
 

@@ -40,7 +40,8 @@ class BaseReference final : public ReferenceModel {
 // cross-entropy of prompts and chosen answers, which counts as often as the micro-batch has pairs.
 class PreferenceObjective final : public Objective {
  public:
-  // `reference` may be null for losses without one. `ranks`: null in a single process. All must outlive the objective.
+  // `reference` is not used by losses without one, and may be null for them. `ranks`: null in a single process. All
+  // must outlive the objective.
   PreferenceObjective(const nn::CausalLm& model, const PreferenceLossOptions& options, ReferenceModel* reference,
                       const distributed::Ranks* ranks);
 

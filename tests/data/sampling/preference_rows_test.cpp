@@ -10,7 +10,7 @@ using testing::expect_error;
 using testing::MemorySource;
 using Ids = std::vector<std::int32_t>;
 
-constexpr std::int32_t kNone = kIgnoreLabel;
+constexpr std::int32_t kNoLabel = kIgnoreLabel;
 
 // Answers of `prompt` masked tokens; the flag of the first token is the mark.
 struct Answer {
@@ -30,15 +30,15 @@ std::shared_ptr<MemorySource> source_of(const std::vector<Answer>& answers) {
   return std::make_shared<MemorySource>(documents, flags);
 }
 
-struct Row {
+struct PairRow {
   Ids inputs, labels, positions;
   std::vector<std::pair<std::int64_t, std::int64_t>> sequences;
   std::vector<PreferencePair> pairs;
 };
 
-Row read_row(const PackedRows& rows, std::uint64_t index) {
+PairRow read_pairs(const PackedRows& rows, std::uint64_t index) {
   const auto seq_len = static_cast<std::size_t>(rows.seq_len());
-  Row row{Ids(seq_len), Ids(seq_len), Ids(seq_len), {}, {}};
+  PairRow row{Ids(seq_len), Ids(seq_len), Ids(seq_len), {}, {}};
   std::vector<SequenceRange> sequences;
   (void)rows.read(index, {row.inputs, row.labels, row.positions}, 0, sequences, &row.pairs);
   for (const SequenceRange& range : sequences) row.sequences.emplace_back(range.q_begin, range.q_length);
@@ -58,9 +58,9 @@ TEST(PreferenceRows, APairIsARowWithoutPacking) {
   const PackedRows rows(three_pairs(), {.seq_len = 8, .packing = false, .preference = PreferenceRecords::pairs});
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows.item_count(), 3u);
-  const Row row = read_row(rows, 0);
+  const PairRow row = read_pairs(rows, 0);
   EXPECT_EQ(row.inputs, (Ids{1, 2, 3, 1, 2, 0, 0, 0}));
-  EXPECT_EQ(row.labels, (Ids{kNone, 3, 4, kNone, 5, kNone, kNone, kNone}));
+  EXPECT_EQ(row.labels, (Ids{kNoLabel, 3, 4, kNoLabel, 5, kNoLabel, kNoLabel, kNoLabel}));
   EXPECT_EQ(row.positions, (Ids{0, 1, 2, 0, 1, 0, 0, 0}));
   EXPECT_THAT(row.sequences, ElementsAre(std::pair(0, 3), std::pair(3, 2)));
   ASSERT_EQ(row.pairs.size(), 1u);
@@ -72,7 +72,7 @@ TEST(PreferenceRows, PackingKeepsPairsWhole) {
   const PackedRows rows(three_pairs(), {.seq_len = 10, .preference = PreferenceRecords::pairs});
   std::vector<std::uint64_t> items;
   for (std::uint64_t r = 0; r < rows.size(); ++r) {
-    const Row row = read_row(rows, r);
+    const PairRow row = read_pairs(rows, r);
     EXPECT_EQ(row.sequences.size(), 2 * row.pairs.size());
     for (std::size_t i = 0; i < row.pairs.size(); ++i) {
       EXPECT_EQ(row.pairs[i].sequence, 2 * i);
@@ -99,15 +99,15 @@ TEST(PreferenceRows, LongPairsByPolicy) {
                                      .long_documents = LongDocuments::truncate,
                                      .preference = PreferenceRecords::pairs});
   EXPECT_EQ(cut.size(), 2u);
-  const Row row = read_row(cut, 0);  // the longer answer alone is cut
+  const PairRow row = read_pairs(cut, 0);  // the longer answer alone is cut
   EXPECT_EQ(row.inputs, (Ids{1, 2, 3, 4, 1, 2}));
-  EXPECT_EQ(row.labels, (Ids{kNone, 3, 4, 5, kNone, 9}));
+  EXPECT_EQ(row.labels, (Ids{kNoLabel, 3, 4, 5, kNoLabel, 9}));
   EXPECT_EQ(cut.losses().truncated_tokens, 3u);
   const PackedRows dropped(
       long_pair(),
       {.seq_len = 6, .packing = false, .long_documents = LongDocuments::drop, .preference = PreferenceRecords::pairs});
   ASSERT_EQ(dropped.size(), 1u);
-  EXPECT_EQ(read_row(dropped, 0).pairs[0].item, 1u);  // items count the dropped ones
+  EXPECT_EQ(read_pairs(dropped, 0).pairs[0].item, 1u);  // items count the dropped ones
   EXPECT_EQ(dropped.item_count(), 2u);
 }
 
@@ -128,16 +128,16 @@ TEST(PreferenceRows, LabelsArePairedWithAnAnswerToAnotherPrompt) {
   const PackedRows rows(source_of({{{1, 2, 3}, 2, true}, {{1, 2, 4}, 2, false}, {{5, 6, 7, 8}, 1, true}}),
                         {.seq_len = 8, .packing = false, .preference = PreferenceRecords::labels});
   ASSERT_EQ(rows.size(), 3u);
-  const Row first = read_row(rows, 0);
+  const PairRow first = read_pairs(rows, 0);
   EXPECT_EQ(first.inputs, (Ids{1, 2, 1, 2, 6, 7, 0, 0}));  // 6 7 8 answer another prompt
-  EXPECT_EQ(first.labels, (Ids{kNone, 3, kNone, 6, 7, 8, kNone, kNone}));
+  EXPECT_EQ(first.labels, (Ids{kNoLabel, 3, kNoLabel, 6, 7, 8, kNoLabel, kNoLabel}));
   EXPECT_TRUE(first.pairs[0].desirable);
-  const Row second = read_row(rows, 1);  // the record before has the same prompt
+  const PairRow second = read_pairs(rows, 1);  // the record before has the same prompt
   EXPECT_EQ(second.inputs, (Ids{1, 2, 1, 2, 6, 7, 0, 0}));
   EXPECT_FALSE(second.pairs[0].desirable);
-  const Row third = read_row(rows, 2);
+  const PairRow third = read_pairs(rows, 2);
   EXPECT_EQ(third.inputs, (Ids{5, 6, 7, 5, 0, 0, 0, 0}));
-  EXPECT_EQ(third.labels, (Ids{6, 7, 8, 4, kNone, kNone, kNone, kNone}));
+  EXPECT_EQ(third.labels, (Ids{6, 7, 8, 4, kNoLabel, kNoLabel, kNoLabel, kNoLabel}));
 }
 
 TEST(PreferenceRows, SourcesOfOtherRecordsAreRefused) {

@@ -18,7 +18,7 @@ struct Answers {
   std::vector<std::string> origins;
 };
 
-Answers read(const std::string& lines, PreferenceRecords records = PreferenceRecords::pairs) {
+Answers read_answers(const std::string& lines, PreferenceRecords records = PreferenceRecords::pairs) {
   TempDir folder;
   write_file(folder / "a.jsonl", lines);
   const auto reader = open_document_reader(
@@ -38,9 +38,9 @@ Answers read(const std::string& lines, PreferenceRecords records = PreferenceRec
 }
 
 TEST(PreferenceRecord, PairsOfTexts) {
-  const Answers all = read(R"({"prompt": "2+2=", "chosen": "4", "rejected": "5", "score": 3})"
-                           "\n"
-                           R"({"prompt": "1+1=", "chosen": "2", "rejected": "3"})");
+  const Answers all = read_answers(R"({"prompt": "2+2=", "chosen": "4", "rejected": "5", "score": 3})"
+                                   "\n"
+                                   R"({"prompt": "1+1=", "chosen": "2", "rejected": "3"})");
   EXPECT_THAT(all.prompts, ElementsAre("2+2=", "2+2=", "1+1=", "1+1="));
   EXPECT_THAT(all.answers, ElementsAre("4", "5", "2", "3"));
   EXPECT_THAT(all.marks, ElementsAre(true, false, true, false));
@@ -48,12 +48,12 @@ TEST(PreferenceRecord, PairsOfTexts) {
 }
 
 TEST(PreferenceRecord, ThePromptIsTheCommonBeginningUnlessGiven) {
-  const Answers words = read(R"({"chosen": "The sky is blue.", "rejected": "The sky is green."})");
+  const Answers words = read_answers(R"({"chosen": "The sky is blue.", "rejected": "The sky is green."})");
   EXPECT_THAT(words.prompts, ElementsAre("The sky is", "The sky is"));  // the space belongs to the next word
   EXPECT_THAT(words.answers, ElementsAre(" blue.", " green."));
-  const Answers characters = read(R"({"chosen": "x\u00e9", "rejected": "x\u00e8"})");  // equal first bytes
+  const Answers characters = read_answers(R"({"chosen": "x\u00e9", "rejected": "x\u00e8"})");  // equal first bytes
   EXPECT_THAT(characters.answers, ElementsAre("\u00e9", "\u00e8"));
-  const Answers nothing = read(R"({"chosen": "yes", "rejected": "no"})");
+  const Answers nothing = read_answers(R"({"chosen": "yes", "rejected": "no"})");
   EXPECT_THAT(nothing.prompts, ElementsAre("", ""));
 }
 
@@ -68,7 +68,7 @@ TEST(PreferenceRecord, PairsOfMessages) {
       R"({"prompt": "hi", "messages": [], "chosen": [)" + user + "," + good + R"(], "rejected": [)" + user + "," + bad +
           "]}"};
   for (const std::string& record : records) {
-    const Answers all = read(record);
+    const Answers all = read_answers(record);
     ASSERT_EQ(all.answers.size(), 2u) << record;
     EXPECT_THAT(all.answers[0], ::testing::StartsWith("hello")) << record;
     EXPECT_THAT(all.answers[1], ::testing::StartsWith("go")) << record;
@@ -78,12 +78,12 @@ TEST(PreferenceRecord, PairsOfMessages) {
 }
 
 TEST(PreferenceRecord, LabelsOfAnswersAndOfPairs) {
-  const Answers all = read(R"({"prompt": "a", "completion": "b", "label": true})"
-                           "\n"
-                           R"({"prompt": "a", "completion": "c", "label": 0})"
-                           "\n"
-                           R"({"prompt": "p", "chosen": "x", "rejected": "y"})",
-                           PreferenceRecords::labels);
+  const Answers all = read_answers(R"({"prompt": "a", "completion": "b", "label": true})"
+                                   "\n"
+                                   R"({"prompt": "a", "completion": "c", "label": 0})"
+                                   "\n"
+                                   R"({"prompt": "p", "chosen": "x", "rejected": "y"})",
+                                   PreferenceRecords::labels);
   EXPECT_THAT(all.answers, ElementsAre("b", "c", "x", "y"));
   EXPECT_THAT(all.marks, ElementsAre(true, false, true, false));
 }
@@ -103,15 +103,17 @@ TEST(PreferenceRecord, BadRecordsAreNamedWithFileAndLine) {
       {R"({"chosen": [{"role": "user", "content": "x"}], "rejected": [{"role": "user", "content": "y"}]})",
        "begin with different messages"}};
   for (const auto& [record, reason] : bad)
-    expect_error(ErrorCode::corrupt, {"a.jsonl:2: ", reason},
-                 [&] { (void)read(R"({"prompt": "2+2=", "chosen": "4", "rejected": "5"})" + ("\n" + record)); });
+    expect_error(ErrorCode::corrupt, {"a.jsonl:2: ", reason}, [&] {
+      (void)read_answers(R"({"prompt": "2+2=", "chosen": "4", "rejected": "5"})" + ("\n" + record));
+    });
   const std::vector<std::pair<std::string, std::string>> labels = {
       {R"({"prompt": "a", "completion": "x"})", "no field \"label\""},
       {R"({"prompt": "a", "completion": "x", "label": "good"})", "expected true, 1, false or 0"},
       {R"({"prompt": "a", "completion": "", "label": true})", "the completion is empty"},
       {R"({"completion": "x", "label": true})", "must both be texts"}};
   for (const auto& [record, reason] : labels)
-    expect_error(ErrorCode::corrupt, {"a.jsonl:1: ", reason}, [&] { (void)read(record, PreferenceRecords::labels); });
+    expect_error(ErrorCode::corrupt, {"a.jsonl:1: ", reason},
+                 [&] { (void)read_answers(record, PreferenceRecords::labels); });
 }
 
 TEST(PreferenceRecord, TheMarkIsTheFirstTokensFlag) {
