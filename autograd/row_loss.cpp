@@ -3,7 +3,7 @@
 #include <array>
 
 #include "autograd/tape.h"
-#include "core/ops/scale_rows.h"
+#include "core/ops/elementwise.h"
 
 namespace quench::autograd {
 namespace {

@@ -10,7 +10,7 @@
 // if any) is a target but predicts nothing (multipack: no input): the first token of a document is never a target,
 // except with document_mask off. Neither are padding and tokens with target flag 0.
 //
-// Preferences (data/text/preference_record.h): the two documents of a pair follow each other in a row, without their
+// Preferences (data/text/record_kind.h): the two documents of a pair follow each other in a row, without their
 // last tokens as inputs; with packing, whole pairs are packed as by multipack, else a pair is a row. A record with a
 // label is paired with its prompt under the answer of the nearest record before it with another prompt, in a circle.
 

@@ -26,7 +26,7 @@ struct Document {
   std::vector<DocumentPiece> pieces{};
   std::string origin{};   // "file:line" of its start
   bool complete = false;  // ids and chats: no BOS or EOS is added
-  // Target flag of the first token, which is never a target: role of an answer (preference_record.h).
+  // Target flag of the first token, which is never a target: role of an answer (record_kind.h).
   std::optional<bool> mark{};
   // Documents too large for memory come in parts: only the first has `begins`, only the last `ends`.
   bool begins = true;

@@ -42,7 +42,7 @@ struct EnumNames<TrainOn> {
       {{TrainOn::assistant, "assistant"}, {TrainOn::last, "last"}, {TrainOn::all, "all"}}};
 };
 
-// Records of preference training (data/text/preference_record.h).
+// Records of preference training (data/text/record_kind.h).
 enum class PreferenceRecords : std::uint8_t {
   none,
   pairs,   // a chosen and a rejected answer

@@ -1,11 +1,10 @@
-#include "data/text/preference_record.h"
+#include "data/text/record_kind.h"
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
 #include "data/text/conversation.h"
-#include "data/text/record_kind.h"
 
 namespace quench {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "core/json/json.h"
 #include "data/text/conversation.h"
-#include "data/text/preference_record.h"
 #include "data/text/record_columns.h"
 #include "data/text/record_kind.h"
 

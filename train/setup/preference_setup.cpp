@@ -228,6 +228,11 @@ void fill_references(PreferenceSetup& setup, const RunConfig& config, nn::Causal
   const std::string_view reference = reference_of(config);
   std::unique_ptr<FolderModel> folder;
   const auto compute_over = [&](const Dataset& answers) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, reference != kInitialReference || initial || config.lora,
+                    "preference.reference: the log-probabilities of the initial model are not in {}, and the weights "
+                    "are those of a later step; restore the files reference-*.safetensors of the run's start, or name "
+                    "the folder of the initial model",
+                    config.data.cache);
     QUENCH_LOG_INFO("log-probabilities of the reference model ({}) are computed once, for {} sequences of answers",
                     reference == kInitialReference ? "the model before the first step" : reference,
                     answers.row_count());
@@ -239,11 +244,6 @@ void fill_references(PreferenceSetup& setup, const RunConfig& config, nn::Causal
                       reference, actual, expected);
       return compute(folder->model(), answers, config, ranks);
     }
-    QUENCH_CHECK_AS(ErrorCode::bad_config, initial || config.lora,
-                    "preference.reference: the log-probabilities of the initial model are not in {}, and the weights "
-                    "are those of a later step; restore the files reference-*.safetensors of the run's start, or name "
-                    "the folder of the initial model",
-                    config.data.cache);
     const recipes::BaseKernels base(model);
     return compute(model, answers, config, ranks);
   };

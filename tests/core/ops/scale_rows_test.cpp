@@ -1,4 +1,4 @@
-#include "core/ops/scale_rows.h"
+#include "core/ops/elementwise.h"
 
 #include <cmath>
 

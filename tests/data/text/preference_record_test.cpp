@@ -1,4 +1,4 @@
-#include "data/text/preference_record.h"
+#include "data/text/record_kind.h"
 
 #include "data/text/document_encoder.h"
 #include "data/tokenizer/byte_tokenizer.h"
