@@ -87,6 +87,9 @@ struct TrainingSection {
   std::optional<std::int64_t> global_batch_size;  // sequences per optimizer step, all ranks; unset: no accumulation
   double max_norm = 1.0;                          // gradient norm limit; 0: none
   std::int64_t seed = 42;
+  // Globs over parameter names: frozen, and the only trained ones (empty: all). `freeze` wins.
+  std::vector<std::string> freeze;
+  std::vector<std::string> train;
   DType dtype = DType::bf16;                       // f32 or bf16: parameters, activations
   std::optional<DType> master_dtype = DType::f32;  // f32; unset: bf16 parameters are updated
   std::optional<DType> grad_dtype;                 // f32 or bf16; unset: automatic
@@ -110,6 +113,16 @@ struct TrainingSection {
   friend bool operator==(const TrainingSection&, const TrainingSection&) = default;
 };
 
+// Settings of the parameters that `match` names first. At least one is set, at most one of lr and lr_scale.
+struct ParameterGroup {
+  std::vector<std::string> match;      // globs over parameter names
+  std::optional<double> lr_scale;      // of the scheduled learning rate
+  std::optional<double> lr;            // peak
+  std::optional<double> weight_decay;  // also of parameters in decay_exclude
+
+  friend bool operator==(const ParameterGroup&, const ParameterGroup&) = default;
+};
+
 struct OptimizerSection {
   std::string name = "adamw";  // one of nn::optimizer_table()
   double lr = 3e-4;
@@ -120,7 +133,8 @@ struct OptimizerSection {
   bool stochastic_rounding = true;  // on writes of bf16 parameters (no master weights) and moments
   double offload_ratio = 0;         // fraction of moments and master weights in host memory
   std::vector<std::string> decay_exclude = {"*norm.weight", "*.bias"};  // globs over parameter names
-  std::optional<double> momentum;                                       // unset: the optimizer's default
+  std::vector<ParameterGroup> groups;
+  std::optional<double> momentum;  // unset: the optimizer's default
   std::optional<bool> nesterov;
   std::vector<std::string> muon_exclude = {"*embed_tokens*", "lm_head*"};  // matrices under AdamW
 

@@ -13,6 +13,7 @@
 #include "train/plan/saved_inputs.h"
 #include "train/plan/training_flops.h"
 #include "train/setup/adapter_setup.h"
+#include "train/setup/trained_parameters.h"
 
 namespace quench {
 namespace {
@@ -86,6 +87,8 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
   measure_saved_inputs(conversion, resolved, options.device);
   name_base(model, conversion);
   if (model.adapters) text += describe_adapters(*model.adapters, m.parameter_count()) + "\n";
+  if (!config.training.freeze.empty() || !config.training.train.empty()) text += describe_frozen(*model.model) + "\n";
+  text += ParameterGroups(*model.model, config.optimizer).describe(*model.model);
   text += fmt::format("recipe: {}\n{}", recipe, recipes::conversion_report(conversion));
   const std::string& chosen = resolved.choice() ? resolved.choice()->name : config.recipe.name;
   if (const std::string path =
@@ -109,7 +112,8 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
         estimate.ranks, estimate.shard, estimate.replicate, static_cast<double>(estimate.total_bytes) / kMib,
         static_cast<double>(estimate.gather_bytes) / kMib, static_cast<double>(estimate.reduce_bytes) / kMib);
   }
-  const TrainingFlops flops = training_flops(m, model.conversion, config.data.seq_len, trained_adapters(model));
+  const TrainingFlops flops =
+      training_flops(m, model.conversion, config.data.seq_len, trained_adapters(model), spared_work(*model.model));
   text += fmt::format("FLOPs a step: {:.3g}, {}\n", flops.total() * static_cast<double>(batch * config.data.seq_len),
                       shares(flops, options.dtype, recipes::find_recipe(chosen).capabilities.codes()));
   for (const std::string& line : data.plan) text += "data: " + line + "\n";

@@ -71,7 +71,8 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
       steps(total_steps(config, *inputs.data.train)),
       guard(guard_options(config.training)),
       health(setup.health, config.metrics.health_every),
-      flops(training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup))) {
+      flops(training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup),
+                           spared_work(*setup.model))) {
   fill_base();
   sharded = share_model(*setup.model, ranks.get(), config, setup.base.get());
   optimizer = make_optimizer(*setup.model, config, ranks.get());

@@ -10,6 +10,7 @@
 #include "train/model_folder/model_folder.h"
 #include "train/setup/adapter_setup.h"
 #include "train/setup/learned_scales.h"
+#include "train/setup/trained_parameters.h"
 
 namespace quench {
 
@@ -138,6 +139,8 @@ ModelSetup build_model(const ResolvedConfig& config, Device device, Device targe
   // Estimates load no weights.
   if (device.is_meta() && config->lora) plan_base(setup, *config);
   setup.conversion = apply_run_recipe(*setup.model, config, target, false, setup.health, setup.adapters.get());
+  freeze_parameters(*setup.model, config->training);
+  (void)ParameterGroups(*setup.model, config->optimizer);  // throws where a pattern is wrong
   return setup;
 }
 
