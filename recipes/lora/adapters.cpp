@@ -167,7 +167,7 @@ std::vector<LoraLayer> lora_layers(nn::Module& root, const LoraOptions& options)
 
 Adapters::Adapters(nn::Module& root, const std::vector<LoraLayer>& layers, const LoraOptions& options,
                    const nn::ParameterOptions& parameters)
-    : layers_(layers), options_(options) {
+    : layers_(layers), options_(options), saved_(root, options.modules_to_save, parameters) {
   std::map<std::string, const LoraLayer*> left;
   for (const LoraLayer& layer : layers_) left.emplace(layer.name, &layer);
   const MemoryScope scope(MemoryCategory::parameters);
@@ -209,6 +209,7 @@ Adapters::Adapters(nn::Module& root, const std::vector<LoraLayer>& layers, const
 }
 
 void Adapters::attach() const {
+  saved_.attach();
   for (const ExpertEntry& entry : experts_) {
     entry.base = entry.linear->shared_kernel();
     entry.linear->set_kernel(std::make_shared<LoraExperts>(entry.base, entry.adapter));
@@ -234,6 +235,7 @@ void Adapters::attach() const {
 }
 
 void Adapters::detach() const {
+  saved_.detach();
   for (const Entry& entry : entries_)
     if (entry.base) entry.linear->set_kernel(std::exchange(entry.base, nullptr));
   for (const ExpertEntry& entry : experts_)
@@ -242,6 +244,7 @@ void Adapters::detach() const {
 
 void Adapters::merge() const {
   detach();
+  saved_.merge();
   for (const Entry& entry : entries_) {
     unpack_weight(*entry.linear);
     nn::Parameter& weight = entry.linear->weight();
@@ -255,13 +258,15 @@ void Adapters::merge() const {
 }
 
 void Adapters::merge_into(const nn::Parameter& weight, const Tensor& values, const nn::WholeRows& whole) const {
+  saved_.merge_into(weight, values, whole);
   for (const Entry& entry : entries_)
     if (&entry.linear->weight() == &weight) return entry.adapter->merge_into(values, whole);
   for (const ExpertEntry& entry : experts_)
     if (&entry.linear->weight() == &weight) return entry.adapter->add_to(values, whole);
 }
 
-void Adapters::set_magnitudes(const nn::WholeRows& whole) const {
+void Adapters::begin_from_base(const nn::WholeRows& whole) const {
+  saved_.begin(whole);
   for (const Entry& entry : entries_)
     if (entry.adapter->has_magnitudes())
       entry.adapter->set_magnitudes(nn::whole_weight(entry.linear->weight(), whole).acquire().value());
@@ -281,6 +286,7 @@ std::vector<nn::Parameter*> Adapters::parameters() const {
     for (const nn::KernelParameter& own : entry.adapter->parameters()) all.push_back(own.parameter);
   for (const ExpertEntry& entry : experts_)
     for (const nn::KernelParameter& own : entry.adapter->parameters()) all.push_back(own.parameter);
+  for (const SavedModules::Module& module : saved_.modules()) all.push_back(module.copy);
   return all;
 }
 
@@ -320,6 +326,8 @@ std::vector<AdapterTensor> Adapters::tensors(const Whole& whole) const {
                          of_all.narrow(0, expert * rows, rows), parameter});
       }
   }
+  for (const SavedModules::Module& module : saved_.modules())
+    all.push_back({module.name, AdapterPart::module, values_of(*module.copy), module.copy});
   return all;
 }
 

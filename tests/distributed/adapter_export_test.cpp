@@ -83,6 +83,8 @@ TEST_F(AdapterExport, HoldsTheMergedWeights) {
       {2, {"--lora.base=float8", "--training.dtype=bf16"}},
       {2, {"--parallel.shard=1", "--parallel.replicate=2", "--lora.base=float8"}},
       {2, {"--parallel.shard=1", "--parallel.replicate=2"}},
+      {3, {"--lora.modules_to_save=embed_tokens,lm_head,norm", "--lora.base=nf4", some}},
+      {2, {"--lora.modules_to_save=embed_tokens,model.norm", "--model.tie_word_embeddings=true"}},
   };
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const auto& [ranks, options] = runs[i];

@@ -81,9 +81,19 @@ TEST_P(OptimizerByTwo, TrainsTheSame) {
 INSTANTIATE_TEST_SUITE_P(Table, OptimizerByTwo, ::testing::Range<std::size_t>(0, nn::optimizer_table().size()),
                          [](const auto& place) { return std::string(nn::optimizer_table()[place.param].name); });
 
+TEST_F(FineTuningByTwo, SomeParametersTrainTheSame) {
+  expect_same({"--training.freeze=model.embed_tokens.weight,*norm.weight"});
+  expect_same({"--training.train=*.mlp.*", "--training.activation_checkpoint=full"});
+}
+
 TEST_F(FineTuningByTwo, AdaptersTrainTheSame) {
   for (const Options& more :
-       std::vector<Options>{{}, {"--lora.dora=true"}, {"--lora.base=nf4"}, {"--lora.base=float8"}}) {
+       std::vector<Options>{{},
+                            {"--lora.dora=true"},
+                            {"--lora.base=nf4"},
+                            {"--lora.base=float8"},
+                            {"--lora.modules_to_save=embed_tokens,lm_head,norm", "--model.tie_word_embeddings=false"},
+                            {"--lora.modules_to_save=embed_tokens,norm", "--model.tie_word_embeddings=true"}}) {
     Options all{"--lora.rank=4"};
     all.insert(all.end(), more.begin(), more.end());
     expect_same(all);

@@ -119,7 +119,7 @@ constexpr ForeignKey kForeignKeys[] = {
     {"lora_target_linear", "lora.targets", "all projections of a layer are the default"},
     {"use_rslora", "lora.rslora", ""},
     {"use_dora", "lora.dora", ""},
-    {"modules_to_save", "", "only adapters of linear layers are trained"},
+    {"modules_to_save", "lora.modules_to_save", ""},
     {"init_lora_weights", "", "A is uniform within 1 / sqrt(inputs), B zero, as PEFT has them by default"},
     {"load_in_4bit", "lora.base", "\"nf4\""},
     {"load_in_8bit", "lora.base", "\"float8\""},

@@ -20,6 +20,7 @@ struct LoraSection {
   bool rslora = false;
   bool dora = false;                                  // trained magnitudes
   recipes::BaseForm base = recipes::BaseForm::dense;  // storage of the frozen base
+  std::vector<std::string> modules_to_save;           // trained copies (recipes/lora/saved_modules.h)
   bool quantize_merged = true;                        // QAT: fake-quantize the merged weight
 
   friend bool operator==(const LoraSection&, const LoraSection&) = default;

@@ -23,8 +23,11 @@ nn::ModelConfig resolve_model_config(const ModelSection& section) {
 
 std::optional<std::int64_t> trained_adapters(const ModelSetup& setup) {
   if (!setup.adapters) return std::nullopt;
-  std::int64_t count = 0;  // active ones of experts
-  for (const nn::Parameter* parameter : setup.adapters->parameters())
+  // A copy of the head costs wgrad, a third of an adapter's FLOPs; other copies are no GEMM operands.
+  const recipes::SavedModules& saved = setup.adapters->saved();
+  std::int64_t count = saved.head_elements() / 3;
+  for (const recipes::SavedModules::Module& module : saved.modules()) count -= module.copy->numel();
+  for (const nn::Parameter* parameter : setup.adapters->parameters())  // active ones of experts
     count += parameter->experts > 0 ? parameter->numel() * setup.config.experts.per_token / parameter->experts
                                     : parameter->numel();
   return count;
