@@ -238,6 +238,7 @@ std::vector<ConfigIssue> check_run_config(const RunConfig& config, const CheckOp
   check_outputs(checker);
   check_export(checker);
   check_adapters(checker);
+  check_distill(checker);
   return checker.take_issues();
 }
 

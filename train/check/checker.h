@@ -53,5 +53,6 @@ void check_training(Checker& checker);
 void check_outputs(Checker& checker);
 void check_export(Checker& checker);
 void check_adapters(Checker& checker);
+void check_distill(Checker& checker);
 
 }  // namespace quench

@@ -194,6 +194,8 @@ void derive_values(RunConfig& config, const std::string& name) {
     if (config.export_model->dtype.empty()) config.export_model->dtype = to_string(config.training.dtype);
     derive_export(config);
   }
+  if (config.distill && config.distill->teacher.empty())
+    config.distill->teacher = config.lora ? kBaseTeacher : kInitialTeacher;
   if (config.model.init == Init::automatic) config.model.init = config.model.path.empty() ? Init::random : Init::load;
   LrScheduleSection& schedule = config.lr_schedule;
   const double decay_ratio = lr_schedules().require(schedule.name).decay_ratio;

@@ -17,6 +17,7 @@
 #include "data/text/policies.h"
 #include "nn/optim/lr_schedule.h"
 #include "train/checkpoint/on_save_error.h"
+#include "train/config/distill_section.h"
 #include "train/config/lora_section.h"
 #include "train/config/parallel_section.h"
 #include "train/config/quantization_section.h"
@@ -267,6 +268,7 @@ struct RunConfig {
   MetricsSection metrics;
   EvaluationSection evaluation;
   std::optional<LoraSection> lora;            // unset: full training
+  std::optional<DistillSection> distill;      // unset: next-token cross-entropy
   std::optional<ExportSection> export_model;  // "export"
 
   friend bool operator==(const RunConfig&, const RunConfig&) = default;

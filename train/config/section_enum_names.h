@@ -36,6 +36,20 @@ struct EnumNames<RecipeSection::GradientRounding> {
 };
 
 template <>
+struct EnumNames<recipes::BaseForm> {
+  using E = recipes::BaseForm;
+  static constexpr EnumTable<E, 4> values = {
+      {{E::dense, "dense"}, {E::nf4, "nf4"}, {E::float8, "float8"}, {E::stored, "stored"}}};
+};
+
+template <>
+struct EnumNames<Divergence> {
+  using E = Divergence;
+  static constexpr EnumTable<E, 3> values = {
+      {{E::forward_kl, "forward_kl"}, {E::reverse_kl, "reverse_kl"}, {E::jensen_shannon, "jensen_shannon"}}};
+};
+
+template <>
 struct EnumNames<ParallelSection::DispatchFormat> {
   using E = ParallelSection::DispatchFormat;
   static constexpr EnumTable<E, 2> values = {{{E::high_precision, "high_precision"}, {E::mxfp8, "mxfp8"}}};

@@ -11,6 +11,7 @@
 #include "train/metrics/step_metrics.h"
 #include "train/setup/data_setup.h"
 #include "train/setup/model_setup.h"
+#include "train/setup/objective_setup.h"
 #include "train/setup/optimizer_setup.h"
 #include "train/setup/parallel_setup.h"
 #include "train/setup/trained_parameters.h"
@@ -174,6 +175,7 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     const ModelSetup setup = build_model(resolved, kMeta, target, run_sharding(ranks.get()));
     const auto sharded = share_model(*setup.model, ranks.get(), config, setup.base.get());
     const auto optimizer = make_optimizer(*setup.model, config, ranks.get());
+    const std::unique_ptr<Objective> objective = make_objective(setup, config, ranks.get());
     const autograd::ActivationPolicy activations = activation_policy(config, setup.config);
     TrainStep step(*setup.model, *optimizer,
                    {.recompute = recompute_level(config.training.activation_checkpoint),
@@ -183,7 +185,8 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
                     .max_norm = config.training.max_norm,
                     .sharded = sharded.get(),
                     .ranks = ranks.get(),
-                    .router_terms = router_terms(config, setup.config)});
+                    .router_terms = router_terms(config, setup.config),
+                    .objective = objective.get()});
     // The first step differs from all others; with offloaded state, allocations settle after several steps. Inner
     // micro-batches are identical.
     const bool travels = step.offloaded_state_bytes() > 0;

@@ -76,6 +76,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
   fill_base();
   sharded = share_model(*setup.model, ranks.get(), config, setup.base.get());
   optimizer = make_optimizer(*setup.model, config, ranks.get());
+  objective = make_run_objective();
   step =
       std::make_unique<TrainStep>(*setup.model, *optimizer,
                                   TrainStepOptions{.recompute = recompute_level(config.training.activation_checkpoint),

@@ -11,6 +11,7 @@
 #include "train/run/trainer_run.h"
 #include "train/run_folder/run_outputs.h"
 #include "train/setup/adapter_setup.h"
+#include "train/setup/objective_setup.h"
 
 namespace quench {
 
@@ -65,6 +66,16 @@ void Trainer::Run::fill_base() {
   if (!setup.adapters) return;
   try {
     base = fill_adapted(setup, config, ranks.get());
+  } catch (const std::exception& error) {
+    if (log) log->record(fmt::format("error: {}\n", error.what()));  // printed by the caller
+    throw;
+  }
+}
+
+std::unique_ptr<Objective> Trainer::Run::make_run_objective() const {
+  try {
+    together("teacher", [this] { require_teacher_tokenizer(config, inputs.data.tokenizer.get()); });
+    return make_objective(setup, config, ranks.get());
   } catch (const std::exception& error) {
     if (log) log->record(fmt::format("error: {}\n", error.what()));  // printed by the caller
     throw;

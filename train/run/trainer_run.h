@@ -56,6 +56,7 @@ struct Trainer::Run {
   // Base weights under adapters, and initial adapter values. Before sharding, while linear layers have the unquantized
   // values.
   void fill_base();
+  [[nodiscard]] std::unique_ptr<Objective> make_run_objective() const;
   [[nodiscard]] RunInputs open_inputs();
   // export.calibration on rank 0; null on others. At the start, so that errors appear before training.
   [[nodiscard]] std::shared_ptr<const CalibrationData> read_calibration() const;

@@ -18,6 +18,7 @@ void add_training_fields(Fields& fields);
 void add_optimizer_fields(Fields& fields);
 void add_recipe_fields(Fields& fields);
 void add_lora_fields(Fields& fields);
+void add_distill_fields(Fields& fields);
 void add_parallel_fields(Fields& fields);
 void add_output_fields(Fields& fields);
 void add_export_fields(Fields& fields);

@@ -4,13 +4,6 @@
 
 namespace quench {
 
-template <>
-struct EnumNames<recipes::BaseForm> {
-  using E = recipes::BaseForm;
-  static constexpr EnumTable<E, 4> values = {
-      {{E::dense, "dense"}, {E::nf4, "nf4"}, {E::float8, "float8"}, {E::stored, "stored"}}};
-};
-
 void add_lora_fields(Fields& fields) {
   using enum ResumePolicy;
   add_field(fields, "lora.rank", QUENCH_OPTIONAL_MEMBER(lora, rank), between(1, 1 << 16), fixed,

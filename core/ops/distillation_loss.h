@@ -1,0 +1,37 @@
+#pragma once
+// Divergence between teacher and student distributions, mixed with cross-entropy, and its gradient.
+
+#include "core/device/kernel_slot.h"
+#include "core/tensor/tensor.h"
+
+namespace quench {
+
+// p = softmax(teacher / T), q = softmax(logits / T).
+enum class Divergence : std::uint8_t {
+  forward_kl,      // sum p (log p - log q) (Hinton et al., 2015)
+  reverse_kl,      // sum q (log q - log p) (Gu et al., 2023, MiniLLM)
+  jensen_shannon,  // beta KL(p | m) + (1 - beta) KL(q | m), m = beta p + (1 - beta) q (Agarwal et al., 2023, GKD)
+};
+
+struct DistillationLossArgs {
+  Tensor logits;           // [N,V], contiguous; f32/bf16
+  Tensor teacher;          // [N,V], contiguous, dtype of logits
+  Tensor labels;           // i32 [N]; kIgnoreLabel: outputs 0
+  Tensor losses;           // out, f32 [N]: cross_entropy_weight CE + divergence_weight T^2 D
+  Tensor cross_entropies;  // out, f32 [N]: CE of logits and labels
+  Tensor divergences;      // out, f32 [N]: D
+  Tensor dlogits;          // out, optional, [N,V], f32/bf16: grad_scale * gradient of losses; may alias logits
+  Divergence divergence = Divergence::forward_kl;
+  float temperature = 1.0f;  // T > 0; not of the cross-entropy
+  float beta = 0.5f;         // in (0,1), of jensen_shannon
+  float cross_entropy_weight = 0.0f;
+  float divergence_weight = 1.0f;
+  float grad_scale = 1.0f;
+};
+
+extern constinit KernelSlot<DistillationLossArgs> distillation_loss_slot;
+
+// f32 arithmetic; a term of probability 0 is 0. Names row and label outside [0,V) (CPU).
+void distillation_loss(const DistillationLossArgs& args);
+
+}  // namespace quench

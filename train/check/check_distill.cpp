@@ -1,0 +1,67 @@
+#include <filesystem>
+
+#include "recipes/recipe.h"
+#include "train/check/checker.h"
+#include "train/config/recipe_choice.h"
+#include "train/model_source/model_source.h"
+
+namespace quench {
+namespace {
+
+void check_teacher_folder(Checker& checker) {
+  const DistillSection& distill = *checker.config().distill;
+  if (!checker.options().files) return;
+  try {
+    const ModelSource source = ModelSource::open(distill.teacher, "teacher");
+    source.require_model();
+    const bool quantized = source.is_quantized(source.config());
+    if (distill.teacher_weights == recipes::BaseForm::stored && !quantized &&
+        checker.usable({"distill.teacher_weights"}))
+      checker.report("distill.teacher_weights",
+                     "stored, but the weights in {} are not quantized; set it to dense, float8 or nf4",
+                     distill.teacher);
+  } catch (const Error& error) {
+    checker.report("distill.teacher", "{} (or one of {}, {})", error.what(), kBaseTeacher, kInitialTeacher);
+  }
+}
+
+// The student of step 0 equals its teacher: no gradient.
+void check_difference(Checker& checker) {
+  const RunConfig& config = checker.config();
+  if (!checker.usable({"recipe.name", "distill.ratio"}) || config.recipe.name == kAutoRecipe) return;
+  if (config.distill->ratio < 1 || config.recipe.name != recipes::kBf16.name) return;
+  checker.report("distill.teacher",
+                 "{}: under recipe {} the student equals this teacher, and a loss without cross-entropy has no "
+                 "gradient; choose a qat recipe, a model folder as teacher, or distill.ratio below 1",
+                 config.distill->teacher, config.recipe.name);
+}
+
+}  // namespace
+
+void check_distill(Checker& checker) {
+  const RunConfig& config = checker.config();
+  if (!config.distill) return;
+  const DistillSection& distill = *config.distill;
+  if (distill.loss != Divergence::jensen_shannon && distill.beta != DistillSection().beta &&
+      checker.usable({"distill.loss", "distill.beta"}))
+    checker.report("distill.beta", "{} has no effect on this distill.loss; it belongs to jensen_shannon", distill.beta);
+  if (!checker.usable({"distill.teacher"})) return;
+  const bool base = distill.teacher == kBaseTeacher, initial = distill.teacher == kInitialTeacher;
+  if (base && !config.lora) {
+    checker.report("distill.teacher",
+                   "base is the frozen weights under adapters, and the run has none; use initial (a frozen copy of the "
+                   "weights at step 0) or a model folder, or add section lora");
+    return;
+  }
+  if (base && distill.teacher_weights != recipes::BaseForm::dense && checker.usable({"distill.teacher_weights"}))
+    checker.report("distill.teacher_weights", "has no effect with distill.teacher base, which is no second model");
+  if (initial && distill.teacher_weights == recipes::BaseForm::stored && checker.usable({"distill.teacher_weights"}))
+    checker.report("distill.teacher_weights",
+                   "stored needs a quantized folder in distill.teacher; set it to dense, float8 or nf4");
+  if (base || initial)
+    check_difference(checker);
+  else
+    check_teacher_folder(checker);
+}
+
+}  // namespace quench

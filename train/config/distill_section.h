@@ -1,0 +1,26 @@
+#pragma once
+// Config section distill.
+
+#include <string>
+
+#include "core/ops/distillation_loss.h"
+#include "recipes/lora/base_form.h"
+
+namespace quench {
+
+// Teachers that are no model folder.
+inline constexpr std::string_view kBaseTeacher = "base";        // the frozen weights under adapters
+inline constexpr std::string_view kInitialTeacher = "initial";  // a copy of the weights at step 0
+
+struct DistillSection {
+  std::string teacher;  // derived: base with adapters, else initial; or a model folder
+  Divergence loss = Divergence::forward_kl;
+  double temperature = 1;
+  double beta = 0.5;  // of jensen_shannon: weight of the teacher in the mixture
+  double ratio = 1;   // of the divergence in the loss; the rest is cross-entropy
+  recipes::BaseForm teacher_weights = recipes::BaseForm::dense;  // storage of a second model
+
+  friend bool operator==(const DistillSection&, const DistillSection&) = default;
+};
+
+}  // namespace quench

@@ -1,0 +1,30 @@
+#include "train/config/fields/field_builder.h"
+#include "train/config/section_enum_names.h"
+#include "train/config/value_codec_map.h"
+
+namespace quench {
+
+void add_distill_fields(Fields& fields) {
+  using enum ResumePolicy;
+  add_field(
+      fields, "distill.teacher", QUENCH_OPTIONAL_MEMBER(distill, teacher), any_value(), guarded,
+      "Teacher: base, the frozen weights under adapters, in high precision; initial, a frozen copy of the weights "
+      "at step 0; or a model folder of the same vocabulary, in any format that model.path reads.",
+      "base with section lora, else initial");
+  add_field(fields, "distill.loss", QUENCH_OPTIONAL_MEMBER(distill, loss), any_value(), guarded,
+            "Divergence of teacher p and student q over the full vocabulary: forward_kl, KL(p | q); reverse_kl, "
+            "KL(q | p); jensen_shannon, their mixture by distill.beta (GKD).");
+  add_field(fields, "distill.temperature", QUENCH_OPTIONAL_MEMBER(distill, temperature), above(0), guarded,
+            "Temperature T of both distributions; the divergence is scaled by T^2.");
+  add_field(fields, "distill.beta", QUENCH_OPTIONAL_MEMBER(distill, beta),
+            ValueRule{.minimum = 0, .maximum = 1, .above_minimum = true, .below_maximum = true}, guarded,
+            "jensen_shannon: weight of the teacher in the mixture.");
+  add_field(fields, "distill.ratio", QUENCH_OPTIONAL_MEMBER(distill, ratio),
+            ValueRule{.minimum = 0, .maximum = 1, .above_minimum = true}, guarded,
+            "Loss: (1 - ratio) x cross-entropy + ratio x divergence.");
+  add_field(fields, "distill.teacher_weights", QUENCH_OPTIONAL_MEMBER(distill, teacher_weights), any_value(), guarded,
+            "Storage of a second model's linear layers: dense, in training.dtype; float8, in 8 bits; nf4, in 4.13; "
+            "stored, the quantized values of the teacher's folder.");
+}
+
+}  // namespace quench

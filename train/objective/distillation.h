@@ -1,0 +1,41 @@
+#pragma once
+// Distillation (Hinton et al., 2015) over the full vocabulary: logits of student and teacher are made by chunks of
+// rows.
+
+#include <memory>
+
+#include "core/ops/distillation_loss.h"
+#include "train/objective/objective.h"
+#include "train/objective/teacher.h"
+
+namespace quench {
+
+struct DistillationOptions {
+  Divergence divergence = Divergence::forward_kl;
+  float temperature = 1.0f;
+  float beta = 0.5f;   // of jensen_shannon
+  float ratio = 1.0f;  // of the divergence in the loss: (1 - ratio) CE + ratio T^2 D
+};
+
+// In units of valid tokens. Metrics: divergence, cross_entropy (of the student and the labels).
+class DistillationObjective final : public Objective {
+ public:
+  // `student` must outlive it.
+  DistillationObjective(const nn::CausalLm& student, std::unique_ptr<Teacher> teacher,
+                        const DistillationOptions& options)
+      : student_(student), teacher_(std::move(teacher)), options_(options) {}
+
+  [[nodiscard]] std::vector<std::string> metric_names() const override { return {"divergence", "cross_entropy"}; }
+  void prepare(const ObjectiveInput& in) override { hidden_ = teacher_->hidden(in); }
+  [[nodiscard]] autograd::Variable loss(const ObjectiveInput& in, float scale, const LmHeadLossOptions& options,
+                                        const Tensor& metrics) override;
+  [[nodiscard]] const Teacher& teacher() const noexcept { return *teacher_; }
+
+ private:
+  const nn::CausalLm& student_;
+  std::unique_ptr<Teacher> teacher_;
+  DistillationOptions options_;
+  Tensor hidden_;  // of the teacher, from prepare() to loss()
+};
+
+}  // namespace quench

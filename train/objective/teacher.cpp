@@ -1,0 +1,80 @@
+#include "train/objective/teacher.h"
+
+#include <utility>
+
+#include "core/ops/gemm.h"
+#include "recipes/base_kernels.h"
+
+namespace quench {
+namespace {
+
+class PlainHead final : public Teacher::Head {
+ public:
+  explicit PlainHead(const nn::Weight& weight) : weight_(weight.acquire()) {}
+  void logits(const Tensor& hidden, const Tensor& out) override {
+    gemm({.a = hidden, .b = weight_.value(), .c = out, .transpose_b = true});
+  }
+
+ private:
+  nn::Weight::Acquired weight_;
+};
+
+class LowPrecisionHead final : public Teacher::Head {
+ public:
+  explicit LowPrecisionHead(std::unique_ptr<HeadGemms> gemms) : gemms_(std::move(gemms)) {}
+  void logits(const Tensor& hidden, const Tensor& out) override { gemms_->logits(hidden, out); }
+
+ private:
+  std::unique_ptr<HeadGemms> gemms_;
+};
+
+class BaseTeacher final : public Teacher {
+ public:
+  explicit BaseTeacher(nn::CausalLm& student) : student_(student) {}
+
+  Tensor hidden(const ObjectiveInput& in) override {
+    const autograd::NoGrad no_grad;
+    const recipes::BaseKernels base(student_);
+    return student_.hidden(in.ids, in.context).value();
+  }
+  std::unique_ptr<Head> head() override { return std::make_unique<PlainHead>(student_.head_weight()); }
+
+ private:
+  nn::CausalLm& student_;
+};
+
+class FrozenTeacher final : public Teacher {
+ public:
+  explicit FrozenTeacher(TeacherModel teacher) : teacher_(std::move(teacher)) {}
+
+  Tensor hidden(const ObjectiveInput& in) override {
+    const autograd::NoGrad no_grad;
+    const nn::ForwardContext context = teacher_.model->make_context(in.context.sequences, in.context.positions);
+    return teacher_.model->hidden(in.ids, context).value();
+  }
+  std::unique_ptr<Head> head() override {
+    if (std::unique_ptr<HeadGemms> gemms = teacher_.model->head_gemms())
+      return std::make_unique<LowPrecisionHead>(std::move(gemms));
+    return std::make_unique<PlainHead>(teacher_.model->head_weight());
+  }
+  std::int64_t own_parameters() const override {
+    std::int64_t count = 0;
+    for (const nn::Parameter* parameter : std::as_const(*teacher_.model).parameters()) count += parameter->numel();
+    return count;
+  }
+
+ private:
+  TeacherModel teacher_;
+};
+
+}  // namespace
+
+std::unique_ptr<Teacher> base_teacher(nn::CausalLm& student) {
+  return std::make_unique<BaseTeacher>(student);
+}
+
+std::unique_ptr<Teacher> frozen_teacher(TeacherModel teacher) {
+  return std::make_unique<FrozenTeacher>(std::move(teacher));
+}
+
+}  // namespace quench

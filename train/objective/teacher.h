@@ -1,0 +1,44 @@
+#pragma once
+// Teacher of a distillation: hidden states and logits without gradients.
+
+#include <memory>
+#include <string>
+
+#include "distributed/fsdp/sharded_model.h"
+#include "nn/causal_lm.h"
+#include "recipes/lora/quantized_base.h"
+#include "train/objective/objective.h"
+
+namespace quench {
+
+class Teacher {
+ public:
+  virtual ~Teacher() = default;
+  // Final hidden states [N,H]. Collective for sharded models.
+  [[nodiscard]] virtual Tensor hidden(const ObjectiveInput& in) = 0;
+
+  // Head of one loss; holds its weight.
+  class Head {
+   public:
+    virtual ~Head() = default;
+    // out [n,V] of hidden states [n,H]; f32 or dtype of hidden.
+    virtual void logits(const Tensor& hidden, const Tensor& out) = 0;
+  };
+  [[nodiscard]] virtual std::unique_ptr<Head> head() = 0;
+  // Parameters of a second model; 0: none.
+  [[nodiscard]] virtual std::int64_t own_parameters() const { return 0; }
+};
+
+// The student's own base weights, without adapters and fake quantization (recipes/base_kernels.h). `student` must
+// outlive it.
+[[nodiscard]] std::unique_ptr<Teacher> base_teacher(nn::CausalLm& student);
+
+// A second model.
+struct TeacherModel {
+  std::unique_ptr<nn::CausalLm> model;
+  std::unique_ptr<recipes::QuantizedBase> base;        // of a quantized model; or null
+  std::unique_ptr<distributed::ShardedModel> sharded;  // or null
+};
+[[nodiscard]] std::unique_ptr<Teacher> frozen_teacher(TeacherModel teacher);
+
+}  // namespace quench

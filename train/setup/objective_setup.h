@@ -1,0 +1,27 @@
+#pragma once
+// Training objective of a run's config: section distill.
+
+#include <memory>
+#include <string>
+
+#include "data/tokenizer/tokenizer.h"
+#include "distributed/ranks.h"
+#include "train/objective/objective.h"
+#include "train/setup/model_setup.h"
+
+namespace quench {
+
+// Null: next-token cross-entropy. The setup's model must outlive it, and is sharded over `ranks`, if any. Estimates
+// (device meta) load no values. Throws bad_config naming the key for a teacher that does not fit the student, and as
+// load_weights(). Collective.
+[[nodiscard]] std::unique_ptr<Objective> make_objective(const ModelSetup& setup, const RunConfig& config,
+                                                        const distributed::Ranks* ranks);
+
+// Throws bad_config, with both fingerprints, if the teacher's folder holds another tokenizer than the run's; null: the
+// run has none.
+void require_teacher_tokenizer(const RunConfig& config, const Tokenizer* tokenizer);
+
+// "distill: ..." for the start report; empty without section distill.
+[[nodiscard]] std::string describe_objective(const RunConfig& config);
+
+}  // namespace quench
