@@ -93,6 +93,9 @@ TEST_F(AdapterExport, HoldsTheMergedWeights) {
     run_verb({"merge-lora", "--model", at(name), "--output", at(name + "-merged")});
     expect_same_folder(name + "-export", name + "-merged");
   }
+  expect_export_of_checkpoint(3, "averages",
+                              {"--export.format=hf", "--export.weights=ema", "--training.ema_decay=0.5", some},
+                              {"--weights", "ema"});
   // Not the weights that the adapters lie over.
   train(2, "untrained",
         with_export("untrained", joined(runs[0].second, {"--export.format=hf", "--optimizer.lr=1e-30"})));

@@ -83,6 +83,7 @@ INSTANTIATE_TEST_SUITE_P(Table, OptimizerByTwo, ::testing::Range<std::size_t>(0,
 
 TEST_F(FineTuningByTwo, SomeParametersTrainTheSame) {
   expect_same({"--training.freeze=model.embed_tokens.weight,*norm.weight"});
+  expect_same({R"(--optimizer.groups=[{"match": ["*mlp*"], "lr_scale": 0.5}])", "--training.ema_decay=0.9"});
   expect_same({"--training.train=*.mlp.*", "--training.activation_checkpoint=full"});
 }
 

@@ -113,6 +113,22 @@ void check_groups(Checker& checker) {
     checker.report("optimizer.groups", "a group has an lr, but optimizer.lr is 0, whose schedule it follows");
 }
 
+// Without validation there is no best step.
+void check_best(Checker& checker) {
+  const RunConfig& config = checker.config();
+  if (!checker.usable({"data.validation", "evaluation.interval"})) return;
+  const char* missing = config.data.validation.empty()    ? "data.validation is empty"
+                        : config.evaluation.interval == 0 ? "evaluation.interval is 0"
+                                                          : nullptr;
+  if (config.evaluation.early_stopping.patience > 0 && missing != nullptr)
+    checker.report("evaluation.early_stopping.patience", "{}, but {}", config.evaluation.early_stopping.patience,
+                   missing);
+  if (config.checkpoint.keep_best && missing != nullptr)
+    checker.report("checkpoint.keep_best", "true, but {}", missing);
+  else if (config.checkpoint.keep_best && !config.checkpoint.enable)
+    checker.report("checkpoint.keep_best", "true, but checkpoint.enable is false");
+}
+
 // Keys that the chosen `name` would silently ignore; `general` keys always apply.
 void check_used_keys(Checker& checker, std::string_view section, std::string_view chosen,
                      std::initializer_list<std::string_view> general, std::span<const std::string_view> keys) {
@@ -211,6 +227,7 @@ void check_training(Checker& checker) {
     checker.report("training.steps", "the length of the run is missing: give training.steps or training.epochs");
   check_frozen(checker);
   check_groups(checker);
+  check_best(checker);
   check_batch(checker);
   check_tokens(checker);
   check_activations(checker);

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/json/json.h"
@@ -93,6 +94,7 @@ struct TrainingSection {
   std::vector<std::string> train;
   DType dtype = DType::bf16;                       // f32 or bf16: parameters, activations
   std::optional<DType> master_dtype = DType::f32;  // f32; unset: bf16 parameters are updated
+  std::optional<double> ema_decay;                 // average of weights; unset: none
   std::optional<DType> grad_dtype;                 // f32 or bf16; unset: automatic
   ActivationCheckpoint activation_checkpoint = ActivationCheckpoint::none;
   bool deterministic = false;
@@ -208,6 +210,7 @@ struct CheckpointSection {
   std::string folder;            // derived: <run.folder>/checkpoints
   std::int64_t interval = 500;   // steps; 0: only final and on signals
   std::int64_t keep_latest = 3;  // 0: all
+  bool keep_best = false;        // save and keep the step of the best validation
   bool async = true;
   ResumeFrom resume;
   bool save_final = true;
@@ -232,22 +235,36 @@ struct MetricsSection {
 };
 
 struct EvaluationSection {
+  // Values of train/evaluation/validation.h; the lowest is the best.
+  struct EarlyStopping {
+    std::string metric = "loss";
+    std::int64_t patience = 0;  // evaluations; 0: off
+    double min_delta = 0;       // least improvement that counts for patience
+
+    friend bool operator==(const EarlyStopping&, const EarlyStopping&) = default;
+  };
+
   std::int64_t interval = 500;                   // steps; derived: 0 (off) without data.validation
   std::int64_t steps = 50;                       // batches; 0: all
   std::optional<std::int64_t> micro_batch_size;  // unset: training.micro_batch_size
   std::vector<std::string> prompts;              // completed at every evaluation
   std::int64_t sample_tokens = 64;               // per prompt, at most
   double sample_temperature = 0;                 // 0: greedy
+  EarlyStopping early_stopping;
 
   friend bool operator==(const EvaluationSection&, const EvaluationSection&) = default;
 };
 
+// Value of export.weights for the average of training.ema_decay.
+inline constexpr std::string_view kAveragedWeights = "ema";
+
 struct ExportSection {
-  std::string format;      // derived: a quantized format for a given scheme, else the first of export_formats()
-  std::string folder;      // derived: <run.folder>/export
-  bool overwrite = false;  // replace files of the same names in a mixed folder
-  std::string dtype;       // unquantized tensors and scales: f32, bf16, f16; derived: training.dtype
-  std::string reader;      // of folder_readers(); empty: any
+  std::string format;             // derived: a quantized format for a given scheme, else the first of export_formats()
+  std::string folder;             // derived: <run.folder>/export
+  bool overwrite = false;         // replace files of the same names in a mixed folder
+  std::string weights = "final";  // or kAveragedWeights
+  std::string dtype;              // unquantized tensors and scales: f32, bf16, f16; derived: training.dtype
+  std::string reader;             // of folder_readers(); empty: any
   // Scheme: derived from the recipe's, if the format supports it.
   QuantizationSection quantization;
   std::string sparsity;  // of sparsity_choices(); empty: none

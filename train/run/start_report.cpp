@@ -75,10 +75,13 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
   const nn::ParameterOptions& options = model.model->options();
   const bool master = config.training.master_dtype.has_value() && options.dtype != DType::f32;
   const nn::OptimizerEntry& optimizer = nn::find_optimizer(config.optimizer.name);
-  text += fmt::format("types: parameters {}, gradients {}, optimizer {} with state {}{}\n", to_string(options.dtype),
+  text += fmt::format("types: parameters {}, gradients {}, optimizer {} with state {}{}{}\n", to_string(options.dtype),
                       to_string(options.grad_dtype), optimizer.name,
                       optimizer.moment_format.empty() ? to_string(config.optimizer.state) : optimizer.moment_format,
-                      master ? ", master weights f32" : "");
+                      master ? ", master weights f32" : "",
+                      config.training.ema_decay
+                          ? fmt::format(", average of the weights f32 (decay {:g})", *config.training.ema_decay)
+                          : "");
   const std::string recipe =
       resolved.choice()
           ? fmt::format("auto, which is {}: {}", shown_recipe(resolved.choice()->name, to_string(options.dtype)),

@@ -193,6 +193,10 @@ void Trainer::Run::evaluate(SignalHandlers* signals) {
   evaluation.step = progress.step;
   for (const auto& [name, value] : evaluation.values)
     if (name == "loss") validation.add({progress.step, value});
+  improved = best.add(evaluation);
+  if (writer) writer->keep(best_step());
+  if (best.exhausted())
+    metrics.event({.step = progress.step, .name = run_events::kEarlyStop, .message = best.reason()});
   metrics.evaluation(std::move(evaluation));
 }
 

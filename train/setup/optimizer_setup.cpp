@@ -5,6 +5,7 @@
 #include "distributed/fsdp/group_matrix_all_to_all.h"
 #include "nn/optim/grouped_rates.h"
 #include "nn/optim/table.h"
+#include "nn/optim/weight_average.h"
 #include "train/setup/trained_parameters.h"
 
 namespace quench {
@@ -38,10 +39,13 @@ std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConf
       .exclude_from_muon = matcher(optimizer.muon_exclude),
       .rows = ranks != nullptr ? distributed::make_matrix_all_to_all(ranks->shard) : nullptr};
   auto made = nn::make_optimizer(nn::find_optimizer(optimizer.name), model.parameters(), options);
-  if (!groups->scales()) return made;
-  std::vector<double> scales;
-  for (const nn::Parameter* parameter : made->parameters()) scales.push_back(groups->lr_scale(*parameter));
-  return std::make_unique<nn::GroupedRates>(std::move(made), std::move(scales));
+  if (groups->scales()) {
+    std::vector<double> scales;
+    for (const nn::Parameter* parameter : made->parameters()) scales.push_back(groups->lr_scale(*parameter));
+    made = std::make_unique<nn::GroupedRates>(std::move(made), std::move(scales));
+  }
+  if (const auto decay = config.training.ema_decay) made = std::make_unique<nn::WeightAverage>(std::move(made), *decay);
+  return made;
 }
 
 }  // namespace quench

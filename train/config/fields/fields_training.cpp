@@ -57,6 +57,11 @@ void add_training_fields(Fields& fields) {
   gradient.unset_word = "auto";
   add_field(fields, "training.grad_dtype", QUENCH_MEMBER(training.grad_dtype), gradient, free,
             "Dtype of parameter gradients while they accumulate over micro-batches.");
+  ValueRule decay = from_below(0, 1);
+  decay.above_minimum = true;
+  add_field(fields, "training.ema_decay", QUENCH_MEMBER(training.ema_decay), decay, fixed,
+            "Decay of an exponential moving average of the trained weights in f32, for export.weights ema; null: no "
+            "average.");
   add_field(fields, "training.activation_checkpoint", QUENCH_MEMBER(training.activation_checkpoint), any_value(), free,
             "Activation checkpointing: selective recomputes norms and SwiGLU, full recomputes whole layers and saves "
             "one tensor a layer.");
