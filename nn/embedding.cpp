@@ -30,7 +30,7 @@ void Embedding::set_kernel(std::shared_ptr<const EmbeddingKernel> kernel) {
   kernel_ = std::move(kernel);
   for (const KernelParameter& own : kernel_->parameters()) {
     add_parameter(own.name, *own.parameter);
-    if (named()) own.parameter->pieces = weight_.pieces;
+    if (named() && own.parameter->global_shape == weight_.global_shape) own.parameter->pieces = weight_.pieces;
   }
 }
 

@@ -84,6 +84,7 @@ TEST_F(AdapterExport, HoldsTheMergedWeights) {
       {2, {"--parallel.shard=1", "--parallel.replicate=2", "--lora.base=float8"}},
       {2, {"--parallel.shard=1", "--parallel.replicate=2"}},
       {3, {"--lora.modules_to_save=embed_tokens,lm_head,norm", "--lora.base=nf4", some}},
+      {3, {"--lora.trainable_token_indices=100,508,3,101", "--model.tie_word_embeddings=true", some}},
       {2, {"--lora.modules_to_save=embed_tokens,model.norm", "--model.tie_word_embeddings=true"}},
   };
   for (std::size_t i = 0; i < runs.size(); ++i) {

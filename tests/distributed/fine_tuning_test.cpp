@@ -93,6 +93,8 @@ TEST_F(FineTuningByTwo, AdaptersTrainTheSame) {
                             {"--lora.dora=true"},
                             {"--lora.base=nf4"},
                             {"--lora.base=float8"},
+                            {"--lora.trainable_token_indices=40,41,60", "--model.tie_word_embeddings=true"},
+                            {"--lora.trainable_token_indices=40,41,60", "--model.tie_word_embeddings=false"},
                             {"--lora.modules_to_save=embed_tokens,lm_head,norm", "--model.tie_word_embeddings=false"},
                             {"--lora.modules_to_save=embed_tokens,norm", "--model.tie_word_embeddings=true"}}) {
     Options all{"--lora.rank=4"};

@@ -3,7 +3,8 @@
   python tests/interop/peft_adapters.py --quench build/quench --model tests/golden/models/llama [--work FOLDER]
 
 Needs torch, transformers, peft and safetensors. An adapter that PEFT makes (random A and B, rank and alpha patterns, rsLoRA or
-not, trained copies of embeddings, head and norms) is read by `quench forward --adapter`; one that `quench train` makes and exports is loaded by PEFT; the model that
+not, trained copies of embeddings, head and norms, trained rows of
+the embedding) is read by `quench forward --adapter`; one that `quench train` makes and exports is loaded by PEFT; the model that
 `quench merge-lora` writes is compared with PEFT's merge_and_unload(). Prints a line a comparison; exits 1 when one is beyond
 its bound.
 """
@@ -68,6 +69,7 @@ def made_by_peft(args, work, ids, faults):
         "patterns": dict(r=4, lora_alpha=8, target_modules="all-linear", rank_pattern={"down_proj": 8},
                          alpha_pattern={"layers.0.self_attn.q_proj": 32}),
         "rslora": dict(r=8, lora_alpha=4, target_modules=["gate_proj", "k_proj"], use_rslora=True),
+        "tokens": dict(r=4, lora_alpha=8, target_modules=["q_proj"], trainable_token_indices=[9, 2, 130]),
         "modules to save": dict(r=4, lora_alpha=8, target_modules=["q_proj", "up_proj"], **saved_modules(args)),
     }.items():
         torch.manual_seed(1)
@@ -75,7 +77,7 @@ def made_by_peft(args, work, ids, faults):
         for parameter_name, parameter in model.named_parameters():
             if "lora_B" in parameter_name:
                 torch.nn.init.normal_(parameter, std=0.1)
-            if "modules_to_save" in parameter_name:
+            if "modules_to_save" in parameter_name or "trainable_tokens_delta" in parameter_name:
                 with torch.no_grad():
                     parameter.mul_(1 + 0.3 * torch.randn_like(parameter))
         model.eval()
@@ -134,6 +136,7 @@ def main():
         faults = []
         made_by_peft(args, work, ids, faults)
         made_here(args, work, ids, faults, "ours", {})
+        made_here(args, work, ids, faults, "tokens", {"trainable_token_indices": [9, 2, 130]})
         made_here(args, work, ids, faults, "saved", {"modules_to_save": saved_modules(args)["modules_to_save"]})
     if faults:
         sys.exit("beyond the bound: " + ", ".join(faults))

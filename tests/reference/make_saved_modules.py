@@ -1,10 +1,11 @@
-"""Writes models/llama_saved and models/llama_saved_tied: LoRA adapters with modules_to_save, with logits, loss and gradients by PEFT.
+"""Writes models/llama_saved{,_tied} and models/llama_tokens{,_tied}: LoRA adapters with modules_to_save and with
+trainable_token_indices, with logits, loss and gradients by PEFT.
 
     pip install torch transformers peft safetensors
     python tests/reference/make_saved_modules.py
 
-The bases are tests/golden/models/llama (untied: embeddings, head and norms are saved) and llama31_tied (the embedding is saved,
-the head is tied to its copy by ensure_weight_tying). The layout is that of tests/golden/models/llama_lora;
+The bases are tests/golden/models/llama (untied: embeddings, head and norms are saved; rows of the embedding alone) and
+llama31_tied (the embedding is saved, the head is tied to its copy by ensure_weight_tying; rows of both). The layout is that of tests/golden/models/llama_lora;
 tests/train/model_folder/peft_golden_test.cpp reads the result.
 """
 
@@ -30,7 +31,7 @@ def record(name, base_name, **options):
         for parameter_name, parameter in model.named_parameters():
             if "lora_B" in parameter_name:
                 parameter.normal_(std=0.05)
-            if "modules_to_save" in parameter_name:
+            if "modules_to_save" in parameter_name or "trainable_tokens_delta" in parameter_name:
                 parameter.mul_(1 + 0.3 * torch.randn_like(parameter))
     ids = torch.randint(3, model.config.vocab_size, (2, 12))
     result = model(input_ids=ids, labels=ids)
@@ -55,3 +56,5 @@ def record(name, base_name, **options):
 
 record("llama_saved", "llama", modules_to_save=["embed_tokens", "lm_head", "norm"])
 record("llama_saved_tied", "llama31_tied", modules_to_save=["embed_tokens"], ensure_weight_tying=True)
+for name, base_name in {"llama_tokens": "llama", "llama_tokens_tied": "llama31_tied"}.items():
+    record(name, base_name, trainable_token_indices=[150, 3, 7, 99, 40, 41, 42, 43])

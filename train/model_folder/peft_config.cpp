@@ -22,7 +22,6 @@ constexpr Foreign kForeign[] = {
     {"lora_bias", "biases of B", "[null, false]"},
     {"fan_in_fan_out", "transposed weights", "[null, false]"},
     {"layer_replication", "replicated layers", "[null, []]"},
-    {"trainable_token_indices", "trained token embeddings", "[null, [], {}]"},
     {"target_parameters", "adapters of single parameters", "[null, []]"},
     {"alora_invocation_tokens", "activated LoRA", "[null, []]"},
     {"use_qalora", "QALoRA", "[null, false]"},
@@ -89,6 +88,23 @@ Json saved_names(const recipes::SavedModules& saved, const std::vector<std::stri
   return list;
 }
 
+// A list, or an object with the ids of the embedding alone.
+std::vector<std::int64_t> token_indices(const Json& json, std::string_view source) {
+  const Json* indices = json.find("trainable_token_indices");
+  if (indices == nullptr || indices->is_null()) return {};
+  if (indices->is_object()) {
+    const Json::Object& modules = indices->as_object();
+    if (modules.empty()) return {};
+    const bool embedding_alone = modules.size() == 1 && modules.begin()->first.ends_with("embed_tokens");
+    QUENCH_CHECK_AS(ErrorCode::unsupported, embedding_alone,
+                    "{}: trainable_token_indices is {}: rows of embed_tokens alone are read", source, indices->dump());
+    indices = &modules.begin()->second;
+  }
+  std::vector<std::int64_t> ids;
+  for (const Json& id : indices->as_array()) ids.push_back(id.as_int());
+  return ids;
+}
+
 double alpha_of(const recipes::LoraLayer& layer, const recipes::LoraOptions& options) {
   const auto rank = static_cast<double>(layer.rank);
   return layer.scale * (options.rslora ? std::sqrt(rank) : rank);
@@ -142,6 +158,7 @@ PeftConfig parse_peft_config(const Json& json, std::string_view source) {
     for (const Json& name : saved->as_array()) config.modules_to_save.push_back(name.as_string());
   if (const Json* tied = json.find("ensure_weight_tying"); tied != nullptr && !tied->is_null())
     config.ties_weights = tied->as_bool();
+  config.token_indices = token_indices(json, source);
   const auto each_pattern = [&](std::string_view key, const auto& add) {
     const Json* patterns = json.find(key);
     if (patterns == nullptr || !patterns->is_object()) return;
@@ -191,6 +208,11 @@ Json peft_config_json(const recipes::Adapters& adapters, const std::vector<recip
                            {"layers_to_transform", Json()},
                            {"layers_pattern", Json()},
                            {"revision", Json()}});
+  if (!adapters.tokens().ids().empty()) {
+    Json ids = Json::array();
+    for (const std::int64_t id : adapters.tokens().ids()) ids.push_back(id);
+    config.set("trainable_token_indices", std::move(ids));
+  }
   if (adapters.saved().ties_head()) config.set("ensure_weight_tying", true);
   return config;
 }

@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "base_model.model.";
 
 constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kTokenRows = "token_adapter.trainable_tokens_delta";
 
 constexpr std::array<std::pair<recipes::AdapterPart, std::string_view>, 3> kPartNames = {
     {{recipes::AdapterPart::a, "lora_A.weight"},
@@ -30,6 +31,7 @@ constexpr std::array<std::pair<recipes::AdapterPart, std::string_view>, 3> kPart
 
 std::string_view name_of(recipes::AdapterPart part) {
   if (part == recipes::AdapterPart::module) return kWeight.substr(1);
+  if (part == recipes::AdapterPart::tokens) return kTokenRows;
   return std::ranges::find(kPartNames, part, [](const auto& row) { return row.first; })->second;
 }
 
@@ -51,7 +53,8 @@ Shape shape_of(recipes::AdapterPart part, const recipes::LinearShape& layer, std
     case recipes::AdapterPart::a: return {rank, layer.in_features};
     case recipes::AdapterPart::b: return {layer.out_features, rank};
     case recipes::AdapterPart::magnitude: return {layer.out_features};
-    case recipes::AdapterPart::module: break;
+    case recipes::AdapterPart::module:
+    case recipes::AdapterPart::tokens: break;
   }
   return {};
 }
@@ -83,6 +86,7 @@ struct StoredAdapter {
   std::map<std::string, Parts> layers;
   std::map<std::string, const SafetensorsEntry*> modules;  // by name
   const SafetensorsEntry* tied_head = nullptr;             // repeats the embedding
+  const SafetensorsEntry* tokens = nullptr;                // rows of the embedding
 };
 
 bool is_read(const SafetensorsEntry& entry) {
@@ -120,6 +124,24 @@ bool take_module(nn::CausalLm& model, const SafetensorsEntry& entry, const PeftC
     stored.tied_head = &entry;
   else
     stored.modules[std::string(name)] = &entry;
+  return true;
+}
+
+// Rows of the embedding; false: another tensor.
+bool take_tokens(nn::CausalLm& model, const SafetensorsEntry& entry, const PeftConfig& config, StoredAdapter& stored,
+                 std::vector<std::string>& faults) {
+  if (entry.name != fmt::format("{}model.embed_tokens.{}", kPrefix, kTokenRows)) return false;
+  const Shape expected{static_cast<std::int64_t>(config.token_indices.size()), model.config().hidden_size};
+  if (!(entry.shape == expected))
+    faults.push_back(fmt::format("{} has shape {}; expected {} for the {} ids of trainable_token_indices", entry.name,
+                                 entry.shape.to_string(), expected.to_string(), config.token_indices.size()));
+  else if (!is_read(entry))
+    faults.push_back(fmt::format("{} has dtype {}; F32, BF16 and F16 can be loaded", entry.name, entry.dtype_name));
+  for (const std::int64_t id : config.token_indices)
+    if (id < 0 || id >= model.config().vocab_size)
+      faults.push_back(fmt::format("trainable_token_indices names token {}, but the model's vocabulary has {}", id,
+                                   model.config().vocab_size));
+  stored.tokens = &entry;
   return true;
 }
 
@@ -180,10 +202,12 @@ StoredAdapter read_layers(nn::CausalLm& model, const SafetensorsReader& weights,
   for (const SafetensorsEntry& entry : weights.header().entries) {
     if (const auto name = parse_name(entry.name))
       layers[name->first][name->second] = &entry;
-    else if (!take_module(model, entry, config, stored, faults))
+    else if (!take_tokens(model, entry, config, stored, faults) && !take_module(model, entry, config, stored, faults))
       faults.push_back(fmt::format("{} is not lora_A or lora_B of a linear layer", entry.name));
   }
   find_missing_modules(model, config, stored, faults);
+  if (stored.tokens == nullptr && !config.token_indices.empty())
+    faults.push_back(fmt::format("{} names trainable_token_indices, which have no weights", kAdapterConfigName));
   for (const auto& [layer, parts] : layers) {
     const auto shape = shapes.find(layer);
     if (std::string fault = layer_fault(layer, parts, shape == shapes.end() ? nullptr : &shape->second, config);
@@ -239,13 +263,15 @@ std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const fs::p
                                                                            .rslora = config.rslora,
                                                                            .dora = config.dora,
                                                                            .quantize_merged = false,
-                                                                           .modules_to_save = modules},
+                                                                           .modules_to_save = modules,
+                                                                           .token_indices = config.token_indices},
                                                       options);
   for (const recipes::AdapterTensor& tensor : adapters->tensors()) {
     if (tensor.value.device().is_meta()) continue;
-    const bool whole = tensor.part == recipes::AdapterPart::module;
-    load_tensor(weights, whole ? *stored.modules.at(tensor.layer) : *stored.layers.at(tensor.layer).at(tensor.part),
-                tensor.value);
+    const SafetensorsEntry* entry = tensor.part == recipes::AdapterPart::module   ? stored.modules.at(tensor.layer)
+                                    : tensor.part == recipes::AdapterPart::tokens ? stored.tokens
+                                                                                  : nullptr;
+    load_tensor(weights, entry != nullptr ? *entry : *stored.layers.at(tensor.layer).at(tensor.part), tensor.value);
     tensor.parameter->mark_changed();
   }
   return adapters;

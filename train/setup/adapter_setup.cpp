@@ -85,7 +85,8 @@ recipes::LoraOptions lora_options(const RunConfig& config) {
           .dora = lora.dora,
           .quantize_merged = lora.quantize_merged,
           .seed = static_cast<std::uint64_t>(config.training.seed),
-          .modules_to_save = lora.modules_to_save};
+          .modules_to_save = lora.modules_to_save,
+          .token_indices = lora.trainable_token_indices};
 }
 
 std::unique_ptr<recipes::Adapters> make_adapters(nn::CausalLm& model, const RunConfig& config,
@@ -212,7 +213,9 @@ std::string describe_adapters(const recipes::Adapters& adapters, std::int64_t mo
   for (const recipes::SavedModules::Module& module : adapters.saved().modules())
     if (std::string name = recipes::without_index(module.name); std::ranges::find(saved, name) == saved.end())
       saved.push_back(std::move(name));
-  const std::string copies = saved.empty() ? "" : fmt::format(" and copies of {}", fmt::join(saved, ", "));
+  std::string copies = saved.empty() ? "" : fmt::format(" and copies of {}", fmt::join(saved, ", "));
+  if (const std::size_t rows = adapters.tokens().ids().size(); rows > 0)
+    copies += fmt::format(" and {} rows of the embedding", rows);
   return fmt::format("lora: {} layers{}, {} parameters are trained over {} frozen ones ({:.2f}%)",
                      adapters.layers().size(), copies, format_count(count), format_count(model_parameters),
                      100.0 * static_cast<double>(count) / static_cast<double>(model_parameters));

@@ -25,7 +25,11 @@ std::optional<std::int64_t> trained_adapters(const ModelSetup& setup) {
   if (!setup.adapters) return std::nullopt;
   // A copy of the head costs wgrad, a third of an adapter's FLOPs; other copies are no GEMM operands.
   const recipes::SavedModules& saved = setup.adapters->saved();
+  const nn::Parameter* rows = setup.adapters->tokens().rows();
   std::int64_t count = saved.head_elements() / 3;
+  if (rows != nullptr) count -= rows->numel();
+  if (rows != nullptr && setup.config.tie_word_embeddings)  // the gradient of the whole head
+    count += setup.config.vocab_size * setup.config.hidden_size / 3;
   for (const recipes::SavedModules::Module& module : saved.modules()) count -= module.copy->numel();
   for (const nn::Parameter* parameter : setup.adapters->parameters())  // active ones of experts
     count += parameter->experts > 0 ? parameter->numel() * setup.config.experts.per_token / parameter->experts

@@ -316,5 +316,65 @@ TEST_F(TiedModulesGolden, TheHeadStaysTied) {
   EXPECT_EQ(refusal(model_, "modules_to_save", Json(Json::Array{Json("lm_head")}), folder), "");
 }
 
+// Trained rows of the embedding.
+class TokenRowsGolden : public PeftGolden {
+ protected:
+  TokenRowsGolden() : PeftGolden(saved_folder("llama_tokens")) {}
+};
+
+class TiedTokenRowsGolden : public PeftGolden {
+ protected:
+  TiedTokenRowsGolden() : PeftGolden(saved_folder("llama_tokens_tied"), "llama31_tied") {}
+};
+
+TEST_F(TokenRowsGolden, LogitsBesideAndMerged) {
+  expect_logits(saved_folder("llama_tokens"));
+}
+
+TEST_F(TokenRowsGolden, LossAndGradientsOfTheAdapter) {
+  expect_gradients(saved_folder("llama_tokens"), 9);
+}
+
+TEST_F(TiedTokenRowsGolden, LogitsBesideAndMerged) {
+  expect_logits(saved_folder("llama_tokens_tied"));
+}
+
+TEST_F(TiedTokenRowsGolden, LossAndGradientsOfTheAdapter) {
+  expect_gradients(saved_folder("llama_tokens_tied"), 9);
+}
+
+TEST_F(TokenRowsGolden, WhatIsWrittenComesBack) {
+  const fs::path folder = saved_folder("llama_tokens");
+  const testing::TempDir temp;
+  const auto adapter = load_adapter(model_, folder, {});
+  save_adapter_folder(model_, *adapter, {temp / "copy"}, {.dtype = DType::f32, .base = "models/llama"});
+  EXPECT_EQ(Json::parse_file(temp / "copy" / "adapter_config.json").at("trainable_token_indices").dump(),
+            "[150,3,7,99,40,41,42,43]");
+  const SafetensorsReader ours(temp / "copy" / "adapter_model.safetensors"),
+      theirs(folder / "adapter_model.safetensors");
+  ASSERT_EQ(ours.header().entries.size(), theirs.header().entries.size());
+  for (const SafetensorsEntry& entry : theirs.header().entries)
+    EXPECT_EQ(read_f32(ours, entry.name), read_f32(theirs, entry.name)) << entry.name;
+}
+
+TEST_F(TokenRowsGolden, WhatDoesNotFitIsNamed) {
+  const fs::path folder = saved_folder("llama_tokens");
+  const auto ids = [](std::initializer_list<int> list) {
+    Json::Array array;
+    for (const int id : list) array.emplace_back(id);
+    return Json(array);
+  };
+  const char* key = "trainable_token_indices";
+  EXPECT_THAT(refusal(model_, key, ids({1, 2}), folder),
+              HasSubstr("has shape [8, 32]; expected [2, 32] for the 2 ids of trainable_token_indices"));
+  EXPECT_THAT(refusal(model_, key, ids({1, 2, 3, 4, 5, 6, 7, 160}), folder),
+              HasSubstr("trainable_token_indices names token 160, but the model's vocabulary has 160"));
+  EXPECT_THAT(refusal(model_, key, ids({1, 2, 3, 4, 5, 6, 7, 7}), folder), HasSubstr("7 is listed twice"));
+  EXPECT_THAT(refusal(model_, key, ids({1})), HasSubstr("names trainable_token_indices, which have no weights"));
+  EXPECT_THAT(refusal(model_, key, Json(Json::Object{{"lm_head", ids({1})}}), folder),
+              HasSubstr("rows of embed_tokens alone are read"));
+  EXPECT_EQ(refusal(model_, key, Json(Json::Object{{"embed_tokens", ids({1, 2, 3, 4, 5, 6, 7, 8})}}), folder), "");
+}
+
 }  // namespace
 }  // namespace quench

@@ -132,6 +132,31 @@ TEST_F(SavedModulesOfRuns, BeginAsTheBaseAndLeaveIt) {
   }
 }
 
+// Rows of the embedding alone; the others stay.
+TEST_F(SavedModulesOfRuns, TokenRowsAreTrainedAlone) {
+  for (const char* tie : {"--model.tie_word_embeddings=false", "--model.tie_word_embeddings=true"}) {
+    SCOPED_TRACE(tie);
+    model_.back() = tie;
+    const std::string name = std::string("rows-") + (std::string_view(tie).ends_with("true") ? "tied" : "untied");
+    const Options common{"--lora.trainable_token_indices=5,60,0"};
+    tiny_.run(with_adapters(name, joined({"--export.format=hf"}, common)));
+    const auto merged = load(tiny_.folder(name) / "export"), original = base();
+    const std::vector<float> now = values(merged->parameters().front()->variable.value()),
+                             before = values(original->parameters().front()->variable.value());
+    for (std::size_t id = 0; id < 64; ++id) {
+      const bool trained = id == 0 || id == 5 || id == 60;
+      const auto row = [&](const std::vector<float>& table) {
+        return std::vector<float>(table.begin() + static_cast<std::ptrdiff_t>(id * 64),
+                                  table.begin() + static_cast<std::ptrdiff_t>(id * 64 + 64));
+      };
+      EXPECT_EQ(row(now) != row(before), trained) << id;
+    }
+    CheckpointReader reader(tiny_.checkpoint(name, 3));
+    EXPECT_EQ(reader.find("model.embed_tokens.weight"), nullptr);
+    EXPECT_EQ(reader.at("model.embed_tokens.token_adapter.trainable_tokens_delta").shape, Shape({3, 64}));
+  }
+}
+
 TEST_F(SavedModulesOfRuns, AreFoundByTheEndOfTheirNames) {
   const auto chosen = [&](const std::string& patterns, const Options& more = {}) {
     const RunConfig run = tiny_.config("names", joined({"--lora.rank=2", "--lora.modules_to_save=" + patterns}, more));
@@ -164,6 +189,23 @@ TEST_F(SavedModulesOfRuns, MistakesAreNamed) {
       "norm";
   EXPECT_THAT(refusal("embed_token"), HasSubstr("lora.modules_to_save: 'embed_token' " + listed));
   EXPECT_THAT(refusal("norm,q_proj"), HasSubstr("'q_proj' " + listed));
+  const auto tokens = [&](const std::string& ids, const Options& more = {}) -> std::string {
+    try {
+      (void)build_model(
+          ResolvedConfig(tiny_.config("bad", joined({"--lora.rank=2", "--lora.trainable_token_indices=" + ids}, more))),
+          kMeta, Device{});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::bad_config);
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(tokens("3,64"), HasSubstr("lora.trainable_token_indices: 64 is no token of this model, whose "
+                                        "vocabulary has 64"));
+  EXPECT_THAT(tokens("3,9,3"), HasSubstr("lora.trainable_token_indices: 3 is listed twice"));
+  EXPECT_THAT(tokens("-1"), HasSubstr("lora.trainable_token_indices"));
+  EXPECT_THAT(tokens("3", {"--lora.modules_to_save=embed_tokens"}),
+              HasSubstr("lora.modules_to_save trains the whole embedding; drop one of the two"));
   tiny_.run(tiny_.config("run", {"--training.steps=2", "--lora.rank=2", "--lora.modules_to_save=norm"}));
   try {
     tiny_.run(tiny_.config("run", {"--training.steps=4", "--lora.rank=2"}));
