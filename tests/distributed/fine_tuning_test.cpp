@@ -87,6 +87,19 @@ TEST_F(FineTuningByTwo, SomeParametersTrainTheSame) {
   expect_same({"--training.train=*.mlp.*", "--training.activation_checkpoint=full"});
 }
 
+TEST_F(FineTuningByTwo, TeachersTeachTheSame) {
+  const Options qat{"--recipe.name=qat_int4_weight_only", "--distill.ratio=0.5"};
+  for (const Options& more : std::vector<Options>{{},
+                                                  {"--distill.teacher_weights=float8"},
+                                                  {"--parallel.reshard_after_forward=false"},
+                                                  {"--lora.rank=4"},
+                                                  {"--lora.rank=4", "--lora.base=nf4"}}) {
+    Options all = qat;
+    all.insert(all.end(), more.begin(), more.end());
+    expect_same(all);
+  }
+}
+
 TEST_F(FineTuningByTwo, AdaptersTrainTheSame) {
   for (const Options& more :
        std::vector<Options>{{},
