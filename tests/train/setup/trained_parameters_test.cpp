@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <map>
 
 #include "nn/optim/table.h"
@@ -157,6 +158,36 @@ TEST_F(TrainedParameters, FrozenOnesStayAndHaveNoState) {
     frozen += parameter->frozen ? 1 : 0;
   }
   EXPECT_EQ(frozen, 7u);
+}
+
+// A router's expert bias is updated without a gradient.
+TEST_F(TrainedParameters, AFrozenExpertBiasStays) {
+  Options router{"--training.steps=2",
+                 "--model.model_type=deepseek_v3",
+                 "--model.num_key_value_heads=4",
+                 "--model.n_routed_experts=4",
+                 "--model.num_experts_per_tok=2",
+                 "--model.moe_intermediate_size=8",
+                 "--model.first_k_dense_replace=1"};
+  for (const char* one : {"n_group", "topk_group"}) router.push_back(fmt::format("--model.{}=1", one));
+  for (const char* width : {"kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"})
+    router.push_back(fmt::format("--model.{}=8", width));
+  const auto changed = [&](const std::string& name, const Options& more) {
+    Options all = router;
+    all.insert(all.end(), more.begin(), more.end());
+    tiny_.run(tiny_.config(name, all));
+    CheckpointReader reader(tiny_.checkpoint(name, 2));
+    for (const TensorRecord& record : reader.manifest().tensors) {
+      if (!record.name.ends_with("choice_bias")) continue;
+      const auto bytes = testing::tensor_bytes(reader, record);
+      return std::ranges::any_of(bytes, [](std::byte byte) { return byte != std::byte{0}; });
+    }
+    ADD_FAILURE() << "no expert bias";
+    return false;
+  };
+  EXPECT_TRUE(changed("trained", {}));
+  EXPECT_FALSE(changed("frozen", {"--training.freeze=*e_score_correction_bias"}));
+  EXPECT_FALSE(changed("others", {"--training.train=*mlp*proj*"}));
 }
 
 TEST_F(TrainedParameters, ResumeIsExactAndRefusesOtherParameters) {
