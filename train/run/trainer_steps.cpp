@@ -75,7 +75,8 @@ void Trainer::Run::follow_recipe() {
   if (tail == in_tail) return;
   in_tail = tail;
   setup.conversion = apply_run_recipe(*setup.model, chosen, device, tail, setup.health, setup.adapters.get());
-  flops = training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup));
+  flops = training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup),
+                         spared_work(*setup.model));
   QUENCH_LOG_INFO(
       "step {}: {}", progress.step + 1,
       tail ? "the recipe does not apply from this step on (recipe.start_step, stop_step, high_precision_tail)"
@@ -193,6 +194,10 @@ void Trainer::Run::evaluate(SignalHandlers* signals) {
   evaluation.step = progress.step;
   for (const auto& [name, value] : evaluation.values)
     if (name == "loss") validation.add({progress.step, value});
+  improved = best.add(evaluation);
+  if (writer) writer->keep(best_step());
+  if (best.exhausted())
+    metrics.event({.step = progress.step, .name = run_events::kEarlyStop, .message = best.reason()});
   metrics.evaluation(std::move(evaluation));
 }
 
