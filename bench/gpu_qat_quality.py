@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What few bits cost a model, and what training for them recovers: a Llama of 100 million parameters is trained on real
-text, then fine-tuned in bf16, under quantization-aware training, and with adapters; and what each optimizer makes of the
-same run.
+"""Cost of few bits, and what training for them recovers: a Llama of 100 million parameters is trained on real text, then
+fine-tuned in bf16, under quantization-aware training (QAT), under QAT with a teacher (QAD), and with adapters; and the
+result of each optimizer on the same run.
 
   bench/gpu_qat_quality.py --text corpus/*.txt.gz --work build/qat-quality --json qat.json
 
@@ -11,11 +11,13 @@ the same settings. From it, for each seed:
 
   baseline   --tune-steps of bf16, evaluated as it is, and with its layers quantized as each scheme says (PTQ)
   qat        as many steps under the scheme's recipe, evaluated under it
-  lora       the same two with adapters of rank --rank over the frozen model; what is quantized is the merged weight
+  qad        as qat, distilled from --teacher: the model of the first training, or the fine-tuned baseline
+  lora       baseline and qat with adapters of rank --rank over the frozen model; the merged weight is quantized
+  lora_qad   as lora, distilled from the base without adapters, or from the fine-tuned baseline with adapters
 
 Perplexities are those of the held-out tokens in windows of --length. Recovery is (qat - ptq) / (baseline - ptq), of the
 run with adapters against the baseline with adapters; it is not told where quantization costs less than 0.1%, which is
-less than the seeds do. --stages chooses: qat, lora, optimizers.
+less than the seeds do. --stages chooses: qat, qad, lora, lora_qad, optimizers.
 """
 import argparse
 import concurrent.futures
@@ -49,6 +51,8 @@ OPTIMIZERS = {
     "muon": {},
 }
 LOG_EVERY = 10
+# Stage: with adapters, with a teacher.
+KINDS = {"qat": (False, False), "qad": (False, True), "lora": (True, False), "lora_qad": (True, True)}
 
 
 def read_text(path):
@@ -114,8 +118,8 @@ def pretrain(args, tokens, folder):
     return target, loss
 
 
-def tune(args, tokens, folder, model, name, seed, recipe=None, keys=None, lora=False):
-    """The model folder of a fine-tuning, adapters merged."""
+def tune(args, tokens, folder, model, name, seed, recipe=None, keys=None, lora=False, teacher=None):
+    """The model folder of a fine-tuning, adapters merged. teacher: members of section distill."""
     config = base_config(args, tokens)
     config["model"] = {"path": str(model)}
     config["data"]["tokenizer"] = tokenizer_of(args, folder)
@@ -126,6 +130,9 @@ def tune(args, tokens, folder, model, name, seed, recipe=None, keys=None, lora=F
         config["recipe"] = dict(name=recipe, **keys)
     if lora:
         config["lora"] = dict(rank=args.rank, alpha=2 * args.rank)
+    if teacher is not None:
+        config["distill"] = teacher
+        config["optimizer"]["lr"] *= args.qad_lr_factor
     config["export"] = dict(format="hf")
     run = folder / f"{name}-{seed}"
     quench_train(args.quench, config, run, args.extra, args.device, args.timeout)
@@ -154,16 +161,20 @@ def percent(value):
 
 def one_seed(args, tokens, folder, model, seed, stages, pool):
     """The rows of one seed: {kind, scheme, seed, baseline, ptq, qat, recovery} or {..., error}."""
-    kinds = [kind for kind in ("qat", "lora") if kind in stages]
-    baselines = {kind: pool.submit(tune, args, tokens, folder, model, f"{kind}-bf16", seed, lora=kind == "lora")
-                 for kind in kinds}
+    kinds = [kind for kind in KINDS if kind in stages]
+    baselines = {lora: pool.submit(tune, args, tokens, folder, model, "lora-bf16" if lora else "qat-bf16", seed, lora=lora)
+                 for lora in sorted({KINDS[kind][0] for kind in kinds})}
 
     def row(kind, scheme):
         recipe, keys = SCHEMES[scheme]
+        lora, distilled = KINDS[kind]
         one = dict(kind=kind, scheme=scheme, seed=seed)
         try:
-            tuned = tune(args, tokens, folder, model, f"{kind}-{scheme}", seed, recipe, keys, kind == "lora")
-            one.update(compare(args, tokens, folder, baselines[kind].result(), tuned, recipe, keys))
+            teacher = dict(ratio=args.ratio, loss=args.divergence, temperature=args.temperature) if distilled else None
+            if distilled and args.teacher == "baseline":
+                teacher["teacher"] = str(baselines[lora].result())
+            tuned = tune(args, tokens, folder, model, f"{kind}-{scheme}", seed, recipe, keys, lora, teacher)
+            one.update(compare(args, tokens, folder, baselines[lora].result(), tuned, recipe, keys))
             print(f"  {kind} {scheme}, seed {seed}: {one['baseline']:.4f} / {one['ptq']:.4f} / {one['qat']:.4f}, "
                   f"recovered {percent(one['recovery'])}", file=sys.stderr, flush=True)
         except BenchError as error:
@@ -171,8 +182,8 @@ def one_seed(args, tokens, folder, model, seed, stages, pool):
             print(f"  {kind} {scheme}, seed {seed}: {error}", file=sys.stderr, flush=True)
         return one
 
-    schemes = {"qat": args.schemes, "lora": args.lora_schemes}
-    return [pool.submit(row, kind, scheme) for kind in kinds for scheme in schemes[kind].split(",")]
+    return [pool.submit(row, kind, scheme)
+            for kind in kinds for scheme in (args.lora_schemes if KINDS[kind][0] else args.schemes).split(",")]
 
 
 def one_optimizer(args, tokens, folder, name, seed):
@@ -196,8 +207,8 @@ def one_optimizer(args, tokens, folder, name, seed):
 def print_tables(rows, optimizers):
     done = [row for row in rows if "error" not in row]
     if done:
-        print(f"{'':<6}{'scheme':<20}{'bf16':>9}{'PTQ':>9}{'trained':>9}{'lost':>8}{'recovered':>11}{'worst':>8}{'seeds':>7}")
-    for kind in ("qat", "lora"):
+        print(f"{'':<10}{'scheme':<20}{'bf16':>9}{'PTQ':>9}{'trained':>9}{'lost':>8}{'recovered':>11}{'worst':>8}{'seeds':>7}")
+    for kind in KINDS:
         for scheme in SCHEMES:
             of = [row for row in done if row["kind"] == kind and row["scheme"] == scheme]
             if not of:
@@ -205,7 +216,7 @@ def print_tables(rows, optimizers):
             mean = lambda key: statistics.mean(row[key] for row in of)
             recovered = recovery(mean("baseline"), mean("ptq"), mean("qat"))
             known = [row["recovery"] for row in of if row["recovery"] is not None]
-            print(f"{kind:<6}{scheme:<20}{mean('baseline'):>9.4f}{mean('ptq'):>9.4f}{mean('qat'):>9.4f}"
+            print(f"{kind:<10}{scheme:<20}{mean('baseline'):>9.4f}{mean('ptq'):>9.4f}{mean('qat'):>9.4f}"
                   f"{mean('ptq') / mean('baseline') - 1:>8.2%}{percent(recovered):>11}{percent(min(known, default=None)):>8}"
                   f"{len(of):>7}")
     done = [run for run in optimizers if "error" not in run]
@@ -243,6 +254,11 @@ def main():
     parser.add_argument("--tune-lr", type=float, default=1e-4)
     parser.add_argument("--lora-lr", type=float, default=1e-3)
     parser.add_argument("--rank", type=int, default=16)
+    parser.add_argument("--teacher", default="initial", choices=("initial", "baseline"), help="of qad and lora_qad")
+    parser.add_argument("--ratio", type=float, default=1.0, help="share of the divergence in the loss of qad")
+    parser.add_argument("--divergence", default="forward_kl")
+    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--qad-lr-factor", type=float, default=1.0, help="learning rate of qad over that of qat")
     parser.add_argument("--held-out", type=float, default=0.02, help="share of each text, at its end")
     parser.add_argument("--jobs", type=int, default=1, help="runs that share the device at a time")
     parser.add_argument("--json", help="file for all numbers")
@@ -259,7 +275,7 @@ def main():
         held_out, held_out_count = tokens_of(args, folder, texts[1], "held-out.npy")
         tokens = train, held_out
         print(f"{count:,} training tokens, {held_out_count:,} held out", file=sys.stderr, flush=True)
-        if "qat" in stages or "lora" in stages:
+        if any(kind in stages for kind in KINDS):
             model, loss = pretrain(args, tokens, folder)
             epochs = args.pretrain_steps * args.batch * args.length / count
             print(f"first training: {epochs:.1f} epochs, validation loss {loss:.4f}", file=sys.stderr, flush=True)

@@ -36,7 +36,8 @@ CausalLm::CausalLm(const ModelConfig& config, const ParameterOptions& options)
 }
 
 Weight CausalLm::head_weight() const {
-  return lm_head_ ? lm_head_->weight().weight() : model_.embed_tokens.weight().weight();
+  return lm_head_ ? lm_head_->kernel().read_weight(lm_head_->weight()).weight()
+                  : model_.embed_tokens.read_weight().weight();
 }
 
 std::unique_ptr<HeadGemms> CausalLm::head_gemms() const {

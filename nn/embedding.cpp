@@ -25,6 +25,15 @@ Embedding::Embedding(std::int64_t rows, std::int64_t width, const ParameterOptio
   add_parameter("weight", weight_);
 }
 
+void Embedding::set_kernel(std::shared_ptr<const EmbeddingKernel> kernel) {
+  for (const KernelParameter& own : kernel_->parameters()) remove_parameter(*own.parameter);
+  kernel_ = std::move(kernel);
+  for (const KernelParameter& own : kernel_->parameters()) {
+    add_parameter(own.name, *own.parameter);
+    if (named() && own.parameter->global_shape == weight_.global_shape) own.parameter->pieces = weight_.pieces;
+  }
+}
+
 LinearInfo Embedding::info(std::string name) const {
   return {std::move(name), weight_.global_shape[1], weight_.global_shape[0], false, weight_.variable.value().device()};
 }

@@ -118,6 +118,8 @@ class LinearKernel {
       const std::shared_ptr<LowRankAdapter>& /*adapter*/) const {
     return nullptr;
   }
+  // The weight that calls read.
+  [[nodiscard]] virtual const Parameter& read_weight(const Parameter& weight) const { return weight; }
   // For one loss; null: plain GEMMs.
   [[nodiscard]] virtual std::unique_ptr<HeadGemms> head_gemms(const Parameter&) const { return nullptr; }
   // For the conversion report: "bf16", "float8_rowwise", ...
@@ -147,6 +149,9 @@ class LinearKernelWrapper : public LinearKernel {
   [[nodiscard]] std::shared_ptr<const LinearKernel> with_adapter(
       const std::shared_ptr<LowRankAdapter>& adapter) const override {
     return kernel_->with_adapter(adapter);
+  }
+  [[nodiscard]] const Parameter& read_weight(const Parameter& weight) const override {
+    return kernel_->read_weight(weight);
   }
   [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms(const Parameter& weight) const override {
     return kernel_->head_gemms(weight);

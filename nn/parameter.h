@@ -61,6 +61,8 @@ struct Parameter {
   std::vector<ParameterPiece> pieces;  // cover the global rows, in order
   Initializer initializer = Initializer::normal;
   float init_std = 0.02f;  // of normal and uniform values
+  // By training.freeze or training.train: no update of any kind. Parameters without gradient need not be frozen.
+  bool frozen = false;
   // False for frozen weights under adapters.
   bool in_checkpoints = true;
   // Saved in adapter folders, not in model folders.

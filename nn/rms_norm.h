@@ -1,5 +1,7 @@
 #pragma once
 
+#include <utility>
+
 #include "nn/module.h"
 
 namespace quench::nn {
@@ -11,11 +13,20 @@ class RmsNorm final : public Module {
       : weight_(make_parameter({size}, options, Initializer::ones)), eps_(eps) {
     add_parameter("weight", weight_);
   }
-  [[nodiscard]] Weight weight() const { return weight_.weight(); }
+  [[nodiscard]] Weight weight() const { return read_->weight(); }
   [[nodiscard]] float eps() const noexcept { return eps_; }
+
+  [[nodiscard]] Parameter& own_weight() noexcept { return weight_; }
+  // Registers `copy` as "modules_to_save.weight", read in place of the own weight; null: removes it. Must outlive its
+  // use.
+  void set_copy(Parameter* copy);
+  // For passes between two exchanges, as Linear::exchange_kernel().
+  void exchange_weight(const Parameter*& weight) noexcept { std::swap(read_, weight); }
 
  private:
   Parameter weight_;
+  Parameter* copy_ = nullptr;
+  const Parameter* read_ = &weight_;
   float eps_;
 };
 

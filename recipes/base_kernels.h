@@ -8,6 +8,7 @@
 #include "nn/embedding.h"
 #include "nn/experts/expert_linear.h"
 #include "nn/linear.h"
+#include "nn/rms_norm.h"
 
 namespace quench::recipes {
 
@@ -26,6 +27,7 @@ class BaseKernels {
 
   std::vector<std::pair<nn::Linear*, std::shared_ptr<const nn::LinearKernel>>> linear_;
   std::vector<std::pair<nn::ExpertLinear*, std::shared_ptr<const nn::ExpertKernel>>> experts_;
+  std::vector<std::pair<nn::RmsNorm*, const nn::Parameter*>> norms_;
   std::vector<std::pair<nn::Embedding*, std::shared_ptr<const nn::EmbeddingKernel>>> tables_;
 };
 

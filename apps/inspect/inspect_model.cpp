@@ -262,6 +262,7 @@ Json inspect_adapter(const fs::path& folder, bool tensors) {
     json.set("adapters", fmt::format("{}, cannot be used here: {}", shown("peft_type").dump(), error.what()));
   }
   json.set("target_modules", shown("target_modules"));
+  if (const Json saved = shown("modules_to_save"); saved.is_array()) json.set("modules_to_save", saved);
   if (fs::exists(weights)) {
     const std::vector<StoredEntry> entries = adapter_entries(weights);
     std::int64_t parameters = 0, layers = 0;

@@ -148,11 +148,14 @@ void run_export(const ExportOptions& o) {
                       .sources = {source, checkpoint_folder_of(source)}};  // possibly in another folder
   require_file_format(target, o.format, adapters_alone ? "" : style.format->weights_file);
   require_export_target(target);  // before reading the model
+  require_weights(source, o.weights);
   const std::string dtype = style.dtype ? "auto" : o.dtype;
   // Unmodified weights are streamed one tensor at a time.
-  const bool as_they_are = !adapters_alone && !style.quantization && !sparsity && o.perplexity.empty();
+  const bool as_they_are =
+      !adapters_alone && !style.quantization && !sparsity && o.perplexity.empty() && !o.weights.given();
   limit_gpu_memory(o.device, o.memory_limit);
-  LoadedModel loaded = as_they_are ? open_model(o.source, dtype) : load_model(o.source, o.device, dtype);
+  LoadedModel loaded =
+      as_they_are ? open_model(o.source, dtype) : load_weights_of(o.source, o.device, dtype, o.weights);
   if (adapters_alone) return write_adapter(loaded, o, target);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !loaded.quantized || !style.quantization,
                   "{} is quantized already: use the unquantized model", o.source);

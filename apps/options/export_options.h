@@ -5,6 +5,7 @@
 
 #include "apps/command.h"
 #include "apps/options/quantization_options.h"
+#include "apps/options/weights_options.h"
 
 namespace quench {
 
@@ -23,6 +24,7 @@ struct ExportOptions {
   std::string memory_limit;             // of the GPU; empty: none
   std::vector<std::string> perplexity;  // files for the perplexity measurement
   QuantizationOptions quantization;
+  WeightsOptions weights;
 
   // Adds all options except the source.
   void add_to(const Command& verb);

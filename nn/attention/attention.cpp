@@ -40,8 +40,8 @@ Attention::Attention(const ModelConfig& config, const BlockSpec& block, const Pa
   add_module("qkv_proj", qkv_proj_);
   add_module("o_proj", o_proj_);
   if (block.attention.qk_norm == QkNorm::weighted) {
-    add_module("q_norm", q_norm_.emplace(head_dim, options));
-    add_module("k_norm", k_norm_.emplace(head_dim, options));
+    add_module("q_norm", q_norm_.emplace(head_dim, eps_, options));
+    add_module("k_norm", k_norm_.emplace(head_dim, eps_, options));
   }
   if (block.attention.qk_norm == QkNorm::unweighted) unit_ = Variable(ones(head_dim, options.dtype, options.device));
 }
@@ -57,7 +57,7 @@ Variable Attention::forward_unnormed(const Tensor& x, const AddedNorm& norm, con
 
 Variable Attention::mix(Variable qkv, const ForwardContext& context) const {
   const autograd::QkvLayout& layout = attend_.layout;
-  if (q_norm_) qkv = autograd::qk_norm(qkv, q_norm_->weight.weight(), k_norm_->weight.weight(), layout, eps_);
+  if (q_norm_) qkv = autograd::qk_norm(qkv, q_norm_->weight(), k_norm_->weight(), layout, eps_);
   // With a KV cache, RoPE with half-split pairs is fused into the attention kernel.
   const RopeTable& table = context.rotation(attend_.layer);
   const bool rotates_on_the_way = rotated_ && context.cache != nullptr && !interleaved_ && !unit_.defined();

@@ -5,6 +5,7 @@
 
 #include "nn/attention/attend.h"
 #include "nn/linear.h"
+#include "nn/rms_norm.h"
 #include "nn/sublayer.h"
 
 namespace quench::nn {
@@ -26,15 +27,8 @@ class Attention final : public SubLayer {
   float eps_;
   Linear qkv_proj_;
   Linear o_proj_;
-  struct HeadNorm final : Module {
-    HeadNorm(std::int64_t head_dim, const ParameterOptions& options)
-        : weight(make_parameter({head_dim}, options, Initializer::ones)) {
-      add_parameter("weight", weight);
-    }
-    Parameter weight;
-  };
-  std::optional<HeadNorm> q_norm_;
-  std::optional<HeadNorm> k_norm_;
+  std::optional<RmsNorm> q_norm_;
+  std::optional<RmsNorm> k_norm_;
   bool rotated_;
   bool interleaved_;
   Weight unit_;  // ones [head_dim], for norms without a weight; undefined: no such norm

@@ -22,6 +22,8 @@ struct OptimizerOptions {
   std::uint64_t seed = 0;
   // Parameters excluded from weight decay; empty: none.
   std::function<bool(const Parameter&)> exclude_from_decay = {};
+  // Weight decay of a parameter, in place of the two above; nullopt: they apply.
+  std::function<std::optional<double>(const Parameter&)> group_decay = {};
   std::optional<double> momentum = {};  // unset: 0.9 for sgd, 0.95 for muon
   std::optional<bool> nesterov = {};    // unset: no for sgd, yes for muon
   // Matrices that Muon hands to AdamW (embeddings, head); empty: none.
@@ -31,6 +33,8 @@ struct OptimizerOptions {
 
   // Rounded to f32, as in the kernels.
   [[nodiscard]] double weight_decay_of(const Parameter& parameter) const {
+    if (const auto own = group_decay ? group_decay(parameter) : std::nullopt)
+      return static_cast<double>(static_cast<float>(*own));
     const bool decayed = !exclude_from_decay || !exclude_from_decay(parameter);
     return decayed ? static_cast<double>(static_cast<float>(weight_decay)) : 0.0;
   }

@@ -15,7 +15,7 @@ namespace quench::nn {
 struct OptimizerEntry {
   std::string_view name;
   std::string_view summary;
-  // Keys of config section optimizer, in addition to the common ones (name, lr, weight_decay, decay_exclude,
+  // Keys of config section optimizer, in addition to the common ones (name, lr, weight_decay, decay_exclude, groups,
   // stochastic_rounding, offload_ratio).
   std::span<const std::string_view> keys;
   int moments;                     // moments per parameter, excluding a master weight

@@ -167,7 +167,14 @@ std::vector<LoraLayer> lora_layers(nn::Module& root, const LoraOptions& options)
 
 Adapters::Adapters(nn::Module& root, const std::vector<LoraLayer>& layers, const LoraOptions& options,
                    const nn::ParameterOptions& parameters)
-    : layers_(layers), options_(options) {
+    : layers_(layers),
+      options_(options),
+      saved_(root, options.modules_to_save, parameters),
+      tokens_(root, options.token_indices, parameters) {
+  const bool whole_table = std::ranges::any_of(
+      saved_.modules(), [](const SavedModules::Module& module) { return module.name == "model.embed_tokens"; });
+  QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.trainable_token_indices", tokens_.rows() == nullptr || !whole_table,
+                   "lora.modules_to_save trains the whole embedding; drop one of the two");
   std::map<std::string, const LoraLayer*> left;
   for (const LoraLayer& layer : layers_) left.emplace(layer.name, &layer);
   const MemoryScope scope(MemoryCategory::parameters);
@@ -209,6 +216,8 @@ Adapters::Adapters(nn::Module& root, const std::vector<LoraLayer>& layers, const
 }
 
 void Adapters::attach() const {
+  saved_.attach();
+  tokens_.attach();
   for (const ExpertEntry& entry : experts_) {
     entry.base = entry.linear->shared_kernel();
     entry.linear->set_kernel(std::make_shared<LoraExperts>(entry.base, entry.adapter));
@@ -234,6 +243,8 @@ void Adapters::attach() const {
 }
 
 void Adapters::detach() const {
+  tokens_.detach();
+  saved_.detach();
   for (const Entry& entry : entries_)
     if (entry.base) entry.linear->set_kernel(std::exchange(entry.base, nullptr));
   for (const ExpertEntry& entry : experts_)
@@ -242,6 +253,8 @@ void Adapters::detach() const {
 
 void Adapters::merge() const {
   detach();
+  saved_.merge();
+  tokens_.merge();
   for (const Entry& entry : entries_) {
     unpack_weight(*entry.linear);
     nn::Parameter& weight = entry.linear->weight();
@@ -255,13 +268,17 @@ void Adapters::merge() const {
 }
 
 void Adapters::merge_into(const nn::Parameter& weight, const Tensor& values, const nn::WholeRows& whole) const {
+  saved_.merge_into(weight, values, whole);
+  tokens_.merge_into(weight, values, whole);
   for (const Entry& entry : entries_)
     if (&entry.linear->weight() == &weight) return entry.adapter->merge_into(values, whole);
   for (const ExpertEntry& entry : experts_)
     if (&entry.linear->weight() == &weight) return entry.adapter->add_to(values, whole);
 }
 
-void Adapters::set_magnitudes(const nn::WholeRows& whole) const {
+void Adapters::begin_from_base(const nn::WholeRows& whole) const {
+  saved_.begin(whole);
+  tokens_.begin(whole);
   for (const Entry& entry : entries_)
     if (entry.adapter->has_magnitudes())
       entry.adapter->set_magnitudes(nn::whole_weight(entry.linear->weight(), whole).acquire().value());
@@ -281,6 +298,8 @@ std::vector<nn::Parameter*> Adapters::parameters() const {
     for (const nn::KernelParameter& own : entry.adapter->parameters()) all.push_back(own.parameter);
   for (const ExpertEntry& entry : experts_)
     for (const nn::KernelParameter& own : entry.adapter->parameters()) all.push_back(own.parameter);
+  for (const SavedModules::Module& module : saved_.modules()) all.push_back(module.copy);
+  if (tokens_.rows() != nullptr) all.push_back(tokens_.rows());
   return all;
 }
 
@@ -320,6 +339,10 @@ std::vector<AdapterTensor> Adapters::tensors(const Whole& whole) const {
                          of_all.narrow(0, expert * rows, rows), parameter});
       }
   }
+  for (const SavedModules::Module& module : saved_.modules())
+    all.push_back({module.name, AdapterPart::module, values_of(*module.copy), module.copy});
+  if (nn::Parameter* rows = tokens_.rows())
+    all.push_back({"model.embed_tokens", AdapterPart::tokens, values_of(*rows), rows});
   return all;
 }
 

@@ -12,6 +12,8 @@
 #include "nn/low_rank_adapter.h"
 #include "recipes/convert.h"
 #include "recipes/lora/expert_adapter.h"
+#include "recipes/lora/saved_modules.h"
+#include "recipes/lora/token_rows.h"
 
 namespace quench::recipes {
 
@@ -27,9 +29,11 @@ struct LoraOptions {
   std::map<std::string, std::int64_t> rank_pattern;
   std::map<std::string, double> alpha_pattern;
   bool rslora = false;
-  bool dora = false;            // trained magnitudes (nn/low_rank_adapter.h)
-  bool quantize_merged = true;  // quantize W + update, if the recipe supports it
-  std::uint64_t seed = 0;       // of dropout
+  bool dora = false;                              // trained magnitudes (nn/low_rank_adapter.h)
+  bool quantize_merged = true;                    // quantize W + update, if the recipe supports it
+  std::uint64_t seed = 0;                         // of dropout
+  std::vector<std::string> modules_to_save = {};  // as SavedModules
+  std::vector<std::int64_t> token_indices = {};   // as TokenRows
 };
 
 // Hugging Face name, "model.layers.0.self_attn.q_proj".
@@ -56,11 +60,11 @@ struct LinearShape {
 [[nodiscard]] std::vector<LoraLayer> lora_layers(nn::Module& root, const LoraOptions& options);
 
 // Parameter of an adapter.
-enum class AdapterPart : std::uint8_t { a, b, magnitude };
+enum class AdapterPart : std::uint8_t { a, b, magnitude, module, tokens };
 
 // Stored tensor of an adapter.
 struct AdapterTensor {
-  std::string layer;  // Hugging Face name
+  std::string layer;  // Hugging Face name; of module and tokens: of the module
   AdapterPart part = AdapterPart::a;
   Tensor value;
   nn::Parameter* parameter = nullptr;
@@ -83,10 +87,13 @@ class Adapters {
   void merge() const;
   // Adds the update to `values`, all rows of a weight. `whole` gathers the adapter. No-op without adapter.
   void merge_into(const nn::Parameter& weight, const Tensor& values, const nn::WholeRows& whole) const;
-  // Sets magnitudes to the norms of the current weights.
-  void set_magnitudes(const nn::WholeRows& whole = {}) const;
+  // Sets what derives from the base: magnitudes to the norms of the current weights, saved modules and
+  // token rows to their originals.
+  void begin_from_base(const nn::WholeRows& whole = {}) const;
 
   [[nodiscard]] const std::vector<LoraLayer>& layers() const noexcept { return layers_; }
+  [[nodiscard]] const SavedModules& saved() const noexcept { return saved_; }
+  [[nodiscard]] const TokenRows& tokens() const noexcept { return tokens_; }
   [[nodiscard]] const LoraOptions& options() const noexcept { return options_; }
   [[nodiscard]] std::vector<nn::Parameter*> parameters() const;
   using Whole = nn::WholeRows;
@@ -112,6 +119,8 @@ class Adapters {
   LoraOptions options_;
   std::vector<Entry> entries_;
   std::vector<ExpertEntry> experts_;
+  SavedModules saved_;
+  TokenRows tokens_;
 };
 
 // Frozen parameters are not in checkpoints.

@@ -203,5 +203,47 @@ TEST_F(RunExport, TooFewCalibrationTokensStopTheRunAtItsStart) {
               AllOf(HasSubstr("export.calibration: the calibration data hold"), Not(HasSubstr("step 1/"))));
 }
 
+// Means of checkpoints, and averages of training.ema_decay.
+class WeightsOfRuns : public testing::RunProject {
+ protected:
+  [[nodiscard]] std::vector<float> norm(const std::string& folder) const {
+    const SafetensorsReader reader(work() / folder / "model.safetensors");
+    const SafetensorsEntry& entry = reader.at("model.norm.weight");
+    std::vector<float> values(static_cast<std::size_t>(entry.shape.numel()));
+    reader.read(entry, std::as_writable_bytes(std::span(values)));
+    return values;
+  }
+  void expect_refused(std::vector<std::string> more, const std::string& words) const {
+    more.insert(more.begin(), {"export", "--output", "bad"});
+    const Outcome outcome = run(more);
+    EXPECT_NE(outcome.status, 0);
+    EXPECT_THAT(outcome.errors, HasSubstr(words));
+    EXPECT_FALSE(std::filesystem::exists(work() / "bad"));
+  }
+};
+
+TEST_F(WeightsOfRuns, AreAveraged) {
+  expect_ok({"train", "run.json", "--training.steps=6", "--evaluation.interval=0", "--checkpoint.interval=2",
+             "--checkpoint.keep_latest=0", "--training.ema_decay=0.5", "--export.format=hf", "--export.weights=ema"});
+  for (const char* step : {"2", "4", "6"})
+    expect_ok({"export", "--checkpoint", std::string("run/checkpoints/step-") + step, "--dtype", "f32", "--output",
+               std::string("at-") + step});
+  expect_ok({"export", "--checkpoint", "run", "--average", "2", "4", "6", "--dtype", "f32", "--output", "mean"});
+  const auto a = norm("at-2"), b = norm("at-4"), c = norm("at-6"), mean = norm("mean");
+  for (std::size_t i = 0; i < mean.size(); ++i) ASSERT_NEAR(mean[i], (a[i] + b[i] + c[i]) / 3, 5e-3);
+  EXPECT_NE(mean, c);
+  expect_ok({"export", "--checkpoint", "run", "--weights", "ema", "--output", "ema"});
+  EXPECT_EQ(testing::read_file(work() / "ema" / "model.safetensors"),
+            testing::read_file(work() / "run" / "export" / "model.safetensors"));
+  expect_refused({"--checkpoint", "run", "--average", "2", "5"},
+                 "has no valid checkpoint of step 5; it has those of 6, 4, 2");
+  expect_refused({"--checkpoint", "run", "--average", "2", "2"}, "step 2 is named twice");
+  expect_refused({"--checkpoint", "run", "--average", "2"}, "name two or more");
+  expect_refused({"--checkpoint", "run", "--average", "2", "4", "--weights", "ema"}, "exclude each other");
+  expect_refused({"--checkpoint", "run", "--weights", "best"}, "use final or ema");
+  expect_refused({"--checkpoint", "run/checkpoints/step-2", "--average", "2", "4"}, "needs a run folder");
+  expect_refused({"--model", "at-2", "--average", "2", "4"}, "is a model folder: --average and --weights are for runs");
+}
+
 }  // namespace
 }  // namespace quench

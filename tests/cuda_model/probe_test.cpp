@@ -32,7 +32,7 @@ Words with(Words words, const Words& more) {
 
 TEST(CudaProbe, MeasuresOnTensorCoresAndGivesTheMemoryBack) {
   const TinyRun tiny;
-  ASSERT_TRUE(recipes::has_float8_gemms(kGpu));
+  if (!recipes::has_float8_gemms(kGpu)) GTEST_SKIP() << "needs float8 tensor cores (compute capability 8.9)";
   std::vector<std::int64_t> left;  // bytes after each probe; the first one makes what libraries keep
   for (const std::string level : {"none", "selective", "full"}) {
     SCOPED_TRACE(level);

@@ -83,6 +83,9 @@ TEST_F(AdapterExport, HoldsTheMergedWeights) {
       {2, {"--lora.base=float8", "--training.dtype=bf16"}},
       {2, {"--parallel.shard=1", "--parallel.replicate=2", "--lora.base=float8"}},
       {2, {"--parallel.shard=1", "--parallel.replicate=2"}},
+      {3, {"--lora.modules_to_save=embed_tokens,lm_head,norm", "--lora.base=nf4", some}},
+      {3, {"--lora.trainable_token_indices=100,508,3,101", "--model.tie_word_embeddings=true", some}},
+      {2, {"--lora.modules_to_save=embed_tokens,model.norm", "--model.tie_word_embeddings=true"}},
   };
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const auto& [ranks, options] = runs[i];
@@ -91,6 +94,9 @@ TEST_F(AdapterExport, HoldsTheMergedWeights) {
     run_verb({"merge-lora", "--model", at(name), "--output", at(name + "-merged")});
     expect_same_folder(name + "-export", name + "-merged");
   }
+  expect_export_of_checkpoint(3, "averages",
+                              {"--export.format=hf", "--export.weights=ema", "--training.ema_decay=0.5", some},
+                              {"--weights", "ema"});
   // Not the weights that the adapters lie over.
   train(2, "untrained",
         with_export("untrained", joined(runs[0].second, {"--export.format=hf", "--optimizer.lr=1e-30"})));

@@ -81,9 +81,35 @@ TEST_P(OptimizerByTwo, TrainsTheSame) {
 INSTANTIATE_TEST_SUITE_P(Table, OptimizerByTwo, ::testing::Range<std::size_t>(0, nn::optimizer_table().size()),
                          [](const auto& place) { return std::string(nn::optimizer_table()[place.param].name); });
 
+TEST_F(FineTuningByTwo, SomeParametersTrainTheSame) {
+  expect_same({"--training.freeze=model.embed_tokens.weight,*norm.weight"});
+  expect_same({R"(--optimizer.groups=[{"match": ["*mlp*"], "lr_scale": 0.5}])", "--training.ema_decay=0.9"});
+  expect_same({"--training.train=*.mlp.*", "--training.activation_checkpoint=full"});
+}
+
+TEST_F(FineTuningByTwo, TeachersTeachTheSame) {
+  const Options qat{"--recipe.name=qat_int4_weight_only", "--distill.ratio=0.5"};
+  for (const Options& more : std::vector<Options>{{},
+                                                  {"--distill.teacher_weights=float8"},
+                                                  {"--parallel.reshard_after_forward=false"},
+                                                  {"--lora.rank=4"},
+                                                  {"--lora.rank=4", "--lora.base=nf4"}}) {
+    Options all = qat;
+    all.insert(all.end(), more.begin(), more.end());
+    expect_same(all);
+  }
+}
+
 TEST_F(FineTuningByTwo, AdaptersTrainTheSame) {
   for (const Options& more :
-       std::vector<Options>{{}, {"--lora.dora=true"}, {"--lora.base=nf4"}, {"--lora.base=float8"}}) {
+       std::vector<Options>{{},
+                            {"--lora.dora=true"},
+                            {"--lora.base=nf4"},
+                            {"--lora.base=float8"},
+                            {"--lora.trainable_token_indices=40,41,60", "--model.tie_word_embeddings=true"},
+                            {"--lora.trainable_token_indices=40,41,60", "--model.tie_word_embeddings=false"},
+                            {"--lora.modules_to_save=embed_tokens,lm_head,norm", "--model.tie_word_embeddings=false"},
+                            {"--lora.modules_to_save=embed_tokens,norm", "--model.tie_word_embeddings=true"}}) {
     Options all{"--lora.rank=4"};
     all.insert(all.end(), more.begin(), more.end());
     expect_same(all);

@@ -3,7 +3,8 @@
   python tests/interop/peft_adapters.py --quench build/quench --model tests/golden/models/llama [--work FOLDER]
 
 Needs torch, transformers, peft and safetensors. An adapter that PEFT makes (random A and B, rank and alpha patterns, rsLoRA or
-not) is read by `quench forward --adapter`; one that `quench train` makes and exports is loaded by PEFT; the model that
+not, trained copies of embeddings, head and norms, trained rows of
+the embedding) is read by `quench forward --adapter`; one that `quench train` makes and exports is loaded by PEFT; the model that
 `quench merge-lora` writes is compared with PEFT's merge_and_unload(). Prints a line a comparison; exits 1 when one is beyond
 its bound.
 """
@@ -51,31 +52,47 @@ def compare(name, ours, theirs, faults):
         faults.append(name)
 
 
+def is_tied(args):
+    return json.loads((pathlib.Path(args.model) / "config.json").read_text()).get("tie_word_embeddings", False)
+
+
+def saved_modules(args):
+    """Keys of LoraConfig for copies of embedding, head and norms; a tied head stays tied."""
+    if is_tied(args):
+        return dict(modules_to_save=["embed_tokens", "model.norm"], ensure_weight_tying=True)
+    return dict(modules_to_save=["embed_tokens", "lm_head", "norm"])
+
+
 def made_by_peft(args, work, ids, faults):
     for name, options in {
         "plain": dict(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"]),
         "patterns": dict(r=4, lora_alpha=8, target_modules="all-linear", rank_pattern={"down_proj": 8},
                          alpha_pattern={"layers.0.self_attn.q_proj": 32}),
         "rslora": dict(r=8, lora_alpha=4, target_modules=["gate_proj", "k_proj"], use_rslora=True),
+        "tokens": dict(r=4, lora_alpha=8, target_modules=["q_proj"], trainable_token_indices=[9, 2, 130]),
+        "modules to save": dict(r=4, lora_alpha=8, target_modules=["q_proj", "up_proj"], **saved_modules(args)),
     }.items():
         torch.manual_seed(1)
         model = get_peft_model(base_model(args.model), LoraConfig(task_type="CAUSAL_LM", **options))
         for parameter_name, parameter in model.named_parameters():
             if "lora_B" in parameter_name:
                 torch.nn.init.normal_(parameter, std=0.1)
+            if "modules_to_save" in parameter_name or "trainable_tokens_delta" in parameter_name:
+                with torch.no_grad():
+                    parameter.mul_(1 + 0.3 * torch.randn_like(parameter))
         model.eval()
-        folder = work / f"peft-{name}"
+        folder = work / f"peft-{name.replace(' ', '-')}"
         model.save_pretrained(folder)
         theirs = their_logits(model, ids)
         compare(f"PEFT's adapter '{name}' here", our_logits(args, work, args.model, ids, folder), theirs, faults)
-        quench(args, "merge-lora", "--model", args.model, "--adapter", folder, "--output", work / f"merged-{name}",
-               "--dtype", "f32")
-        merged = base_model(work / f"merged-{name}").eval()
+        quench(args, "merge-lora", "--model", args.model, "--adapter", folder, "--output",
+               work / f"merged-{folder.name}", "--dtype", "f32")
+        merged = base_model(work / f"merged-{folder.name}").eval()
         compare(f"merged '{name}' in Transformers", their_logits(merged, ids),
                 their_logits(model.merge_and_unload(), ids), faults)
 
 
-def made_here(args, work, ids, faults):
+def made_here(args, work, ids, faults, name, more):
     text = "".join(f"line {i * 37 % 101} of the text\n" for i in range(400))
     (work / "text.txt").write_text(text)
     config = {
@@ -84,9 +101,9 @@ def made_here(args, work, ids, faults):
         "training": {"steps": 20, "micro_batch_size": 2, "dtype": "f32"},
         "optimizer": {"lr": 1e-2},
         "lora": {"rank": 4, "alpha": 8, "targets": ["q_proj", "k_proj", "layers.1.mlp.up_proj"],
-                 "rank_pattern": {"k_proj": 2}, "alpha_pattern": {"*.layers.0.*": 4}},
-        "export": {"format": "peft", "folder": str(work / "ours")},
-        "run": {"folder": str(work / "run")},
+                 "rank_pattern": {"k_proj": 2}, "alpha_pattern": {"*.layers.0.*": 4}, **more},
+        "export": {"format": "peft", "folder": str(work / name)},
+        "run": {"folder": str(work / f"{name}-run")},
         "checkpoint": {"enable": False},
     }
     vocabulary = json.loads((pathlib.Path(args.model) / "config.json").read_text())["vocab_size"]
@@ -96,9 +113,9 @@ def made_here(args, work, ids, faults):
         config["data"] = {"train": [str(work / "ids.npy")], "seq_len": 32}
     (work / "run.json").write_text(json.dumps(config))
     quench(args, "train", work / "run.json", "--device", "cpu")
-    model = PeftModel.from_pretrained(base_model(args.model), work / "ours").eval()
+    model = PeftModel.from_pretrained(base_model(args.model), work / name).eval()
     theirs = their_logits(model, ids)
-    compare("our adapter in PEFT", our_logits(args, work, args.model, ids, work / "ours"), theirs, faults)
+    compare(f"our adapter '{name}' in PEFT", our_logits(args, work, args.model, ids, work / name), theirs, faults)
     change = (theirs - their_logits(base_model(args.model).eval(), ids)).norm().item()
     print(f"our adapter changes the logits by {change:.3g}")
     if change == 0:
@@ -118,7 +135,9 @@ def main():
         ids = torch.randint(0, vocabulary, (2, 24), generator=torch.Generator().manual_seed(3))
         faults = []
         made_by_peft(args, work, ids, faults)
-        made_here(args, work, ids, faults)
+        made_here(args, work, ids, faults, "ours", {})
+        made_here(args, work, ids, faults, "tokens", {"trainable_token_indices": [9, 2, 130]})
+        made_here(args, work, ids, faults, "saved", {"modules_to_save": saved_modules(args)["modules_to_save"]})
     if faults:
         sys.exit("beyond the bound: " + ", ".join(faults))
 

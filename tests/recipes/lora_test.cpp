@@ -176,7 +176,7 @@ void expect_same_when_merged(const nn::ModelConfig& config, const LoraOptions& o
   std::uint64_t stream = 20;
   for (nn::Parameter* parameter : adapters.parameters())
     if (parameter->global_shape.rank() == 2) fill(*parameter, ++stream, 0.1f);
-  adapters.set_magnitudes();
+  adapters.begin_from_base();
   for (nn::Parameter* parameter : adapters.parameters())
     if (parameter->global_shape.rank() == 1) scale({parameter->variable.value(), 1.25f});
   std::vector<std::int32_t> tokens;

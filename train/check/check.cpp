@@ -96,6 +96,39 @@ void check_schedule(Checker& checker) {
                  "{} after {} of warmup exceed training.steps {}", what, schedule.warmup_steps, *steps);
 }
 
+// Patterns are matched where the model is built.
+void check_frozen(Checker& checker) {
+  const RunConfig& config = checker.config();
+  if (!config.lora) return;
+  for (const auto& [key, patterns] :
+       {std::pair("training.freeze", &config.training.freeze), {"training.train", &config.training.train}})
+    if (!patterns->empty() && checker.usable({key}))
+      checker.report(key, "has no effect with lora, which trains the adapters alone; use lora.targets instead");
+}
+
+void check_groups(Checker& checker) {
+  const OptimizerSection& optimizer = checker.config().optimizer;
+  if (!checker.usable({"optimizer.groups", "optimizer.lr"}) || optimizer.lr > 0) return;
+  if (std::ranges::any_of(optimizer.groups, [](const ParameterGroup& group) { return group.lr.value_or(0) > 0; }))
+    checker.report("optimizer.groups", "a group has an lr, but optimizer.lr is 0, whose schedule it follows");
+}
+
+// Without validation there is no best step.
+void check_best(Checker& checker) {
+  const RunConfig& config = checker.config();
+  if (!checker.usable({"data.validation", "evaluation.interval"})) return;
+  const char* missing = config.data.validation.empty()    ? "data.validation is empty"
+                        : config.evaluation.interval == 0 ? "evaluation.interval is 0"
+                                                          : nullptr;
+  if (config.evaluation.early_stopping.patience > 0 && missing != nullptr)
+    checker.report("evaluation.early_stopping.patience", "{}, but {}", config.evaluation.early_stopping.patience,
+                   missing);
+  if (config.checkpoint.keep_best && missing != nullptr)
+    checker.report("checkpoint.keep_best", "true, but {}", missing);
+  else if (config.checkpoint.keep_best && !config.checkpoint.enable)
+    checker.report("checkpoint.keep_best", "true, but checkpoint.enable is false");
+}
+
 // Keys that the chosen `name` would silently ignore; `general` keys always apply.
 void check_used_keys(Checker& checker, std::string_view section, std::string_view chosen,
                      std::initializer_list<std::string_view> general, std::span<const std::string_view> keys) {
@@ -116,7 +149,7 @@ void check_choices(Checker& checker) {
                     recipes::find_recipe(config.recipe.name).capabilities.keys);
   if (checker.usable({"optimizer.name"}))
     check_used_keys(checker, "optimizer", config.optimizer.name,
-                    {"name", "lr", "weight_decay", "decay_exclude", "stochastic_rounding", "offload_ratio"},
+                    {"name", "lr", "weight_decay", "decay_exclude", "groups", "stochastic_rounding", "offload_ratio"},
                     nn::find_optimizer(config.optimizer.name).keys);
 }
 
@@ -192,6 +225,9 @@ void check_training(Checker& checker) {
                    training.memory_limit);
   if (!training.steps && !training.epochs && checker.usable({"training.steps", "training.epochs"}))
     checker.report("training.steps", "the length of the run is missing: give training.steps or training.epochs");
+  check_frozen(checker);
+  check_groups(checker);
+  check_best(checker);
   check_batch(checker);
   check_tokens(checker);
   check_activations(checker);
@@ -220,6 +256,7 @@ std::vector<ConfigIssue> check_run_config(const RunConfig& config, const CheckOp
   check_export(checker);
   check_adapters(checker);
   check_distill(checker);
+  check_preference(checker);
   return checker.take_issues();
 }
 

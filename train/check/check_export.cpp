@@ -78,6 +78,9 @@ void check_calibration_files(Checker& checker) {
 void check_export(Checker& checker) {
   if (!checker.config().export_model || !checker.usable({"export.format"})) return;
   const ExportSection& section = *checker.config().export_model;
+  if (section.weights == kAveragedWeights && !checker.config().training.ema_decay &&
+      checker.usable({"export.weights", "training.ema_decay"}))
+    checker.report("export.weights", "{}, but training.ema_decay is not set", section.weights);
   if (section.format == kPeftFormat) return check_adapter_export(checker);
   const std::size_t before = checker.issue_count();
   const QuantizationFaults faults{.key = key_of, .report = [&](std::string_view member, const std::string& reason) {

@@ -54,6 +54,7 @@ void CheckpointWriter::save(const CheckpointState& state, std::span<const Checkp
   collect();
   ++saves_;
   step_in_flight_ = state.step;
+  kept_ = next_kept_;
   if (!options_.async) {
     write(state, tensors, called);
     collect();
@@ -107,6 +108,7 @@ void CheckpointWriter::write(const CheckpointState& state, std::span<const Check
                     static_cast<double>(saved.bytes) / (1 << 20), seconds);
     RetentionPolicy policy{options_.keep_latest, options_.pinned};
     policy.keep_steps.push_back(state.step);
+    if (kept_) policy.keep_steps.push_back(*kept_);
     if (options_.resumed_from) policy.keep_steps.push_back(*options_.resumed_from);
     apply_retention(folder_, policy);
   } catch (...) {

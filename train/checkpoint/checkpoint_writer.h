@@ -67,6 +67,9 @@ class CheckpointWriter {
   // OnSaveError::stop throws the previous save's error (without starting this one) or, if synchronous, its own.
   void save(const CheckpointState& state, std::span<const CheckpointTensor> tensors);
 
+  // Step exempt from deletion in place of the last one, from the next save on; nullopt: none.
+  void keep(std::optional<std::int64_t> step) noexcept { next_kept_ = step; }
+
   // Orders later work on the current stream after the copies of the last save().
   void before_change() { snapshot_.before_change(); }
 
@@ -94,6 +97,8 @@ class CheckpointWriter {
   std::thread worker_;
   std::atomic<bool> worker_done_{false};
   std::int64_t step_in_flight_ = 0;
+  std::optional<std::int64_t> next_kept_;
+  std::optional<std::int64_t> kept_;  // of the save in flight
   // Written by the worker thread, read after join.
   std::exception_ptr error_;
   std::vector<SaveReport> reports_;

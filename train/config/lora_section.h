@@ -20,6 +20,8 @@ struct LoraSection {
   bool rslora = false;
   bool dora = false;                                  // trained magnitudes
   recipes::BaseForm base = recipes::BaseForm::dense;  // storage of the frozen base
+  std::vector<std::string> modules_to_save;           // trained copies (recipes/lora/saved_modules.h)
+  std::vector<std::int64_t> trainable_token_indices;  // trained rows (recipes/lora/token_rows.h)
   bool quantize_merged = true;                        // QAT: fake-quantize the merged weight
 
   friend bool operator==(const LoraSection&, const LoraSection&) = default;

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/json/json.h"
@@ -20,6 +21,7 @@
 #include "train/config/distill_section.h"
 #include "train/config/lora_section.h"
 #include "train/config/parallel_section.h"
+#include "train/config/preference_section.h"
 #include "train/config/quantization_section.h"
 #include "train/metrics/console_sink.h"
 #include "train/step/loss_guard.h"
@@ -88,8 +90,12 @@ struct TrainingSection {
   std::optional<std::int64_t> global_batch_size;  // sequences per optimizer step, all ranks; unset: no accumulation
   double max_norm = 1.0;                          // gradient norm limit; 0: none
   std::int64_t seed = 42;
+  // Globs over parameter names: frozen, and the only trained ones (empty: all). `freeze` wins.
+  std::vector<std::string> freeze;
+  std::vector<std::string> train;
   DType dtype = DType::bf16;                       // f32 or bf16: parameters, activations
   std::optional<DType> master_dtype = DType::f32;  // f32; unset: bf16 parameters are updated
+  std::optional<double> ema_decay;                 // average of weights; unset: none
   std::optional<DType> grad_dtype;                 // f32 or bf16; unset: automatic
   ActivationCheckpoint activation_checkpoint = ActivationCheckpoint::none;
   bool deterministic = false;
@@ -111,6 +117,16 @@ struct TrainingSection {
   friend bool operator==(const TrainingSection&, const TrainingSection&) = default;
 };
 
+// Settings of the parameters that `match` names first. At least one is set, at most one of lr and lr_scale.
+struct ParameterGroup {
+  std::vector<std::string> match;      // globs over parameter names
+  std::optional<double> lr_scale;      // of the scheduled learning rate
+  std::optional<double> lr;            // peak
+  std::optional<double> weight_decay;  // also of parameters in decay_exclude
+
+  friend bool operator==(const ParameterGroup&, const ParameterGroup&) = default;
+};
+
 struct OptimizerSection {
   std::string name = "adamw";  // one of nn::optimizer_table()
   double lr = 3e-4;
@@ -121,7 +137,8 @@ struct OptimizerSection {
   bool stochastic_rounding = true;  // on writes of bf16 parameters (no master weights) and moments
   double offload_ratio = 0;         // fraction of moments and master weights in host memory
   std::vector<std::string> decay_exclude = {"*norm.weight", "*.bias"};  // globs over parameter names
-  std::optional<double> momentum;                                       // unset: the optimizer's default
+  std::vector<ParameterGroup> groups;
+  std::optional<double> momentum;  // unset: the optimizer's default
   std::optional<bool> nesterov;
   std::vector<std::string> muon_exclude = {"*embed_tokens*", "lm_head*"};  // matrices under AdamW
 
@@ -194,6 +211,7 @@ struct CheckpointSection {
   std::string folder;            // derived: <run.folder>/checkpoints
   std::int64_t interval = 500;   // steps; 0: only final and on signals
   std::int64_t keep_latest = 3;  // 0: all
+  bool keep_best = false;        // save and keep the step of the best validation
   bool async = true;
   ResumeFrom resume;
   bool save_final = true;
@@ -218,22 +236,36 @@ struct MetricsSection {
 };
 
 struct EvaluationSection {
+  // Values of train/evaluation/validation.h; the lowest is the best.
+  struct EarlyStopping {
+    std::string metric = "loss";
+    std::int64_t patience = 0;  // evaluations; 0: off
+    double min_delta = 0;       // least improvement that counts for patience
+
+    friend bool operator==(const EarlyStopping&, const EarlyStopping&) = default;
+  };
+
   std::int64_t interval = 500;                   // steps; derived: 0 (off) without data.validation
   std::int64_t steps = 50;                       // batches; 0: all
   std::optional<std::int64_t> micro_batch_size;  // unset: training.micro_batch_size
   std::vector<std::string> prompts;              // completed at every evaluation
   std::int64_t sample_tokens = 64;               // per prompt, at most
   double sample_temperature = 0;                 // 0: greedy
+  EarlyStopping early_stopping;
 
   friend bool operator==(const EvaluationSection&, const EvaluationSection&) = default;
 };
 
+// Value of export.weights for the average of training.ema_decay.
+inline constexpr std::string_view kAveragedWeights = "ema";
+
 struct ExportSection {
-  std::string format;      // derived: a quantized format for a given scheme, else the first of export_formats()
-  std::string folder;      // derived: <run.folder>/export
-  bool overwrite = false;  // replace files of the same names in a mixed folder
-  std::string dtype;       // unquantized tensors and scales: f32, bf16, f16; derived: training.dtype
-  std::string reader;      // of folder_readers(); empty: any
+  std::string format;             // derived: a quantized format for a given scheme, else the first of export_formats()
+  std::string folder;             // derived: <run.folder>/export
+  bool overwrite = false;         // replace files of the same names in a mixed folder
+  std::string weights = "final";  // or kAveragedWeights
+  std::string dtype;              // unquantized tensors and scales: f32, bf16, f16; derived: training.dtype
+  std::string reader;             // of folder_readers(); empty: any
   // Scheme: derived from the recipe's, if the format supports it.
   QuantizationSection quantization;
   std::string sparsity;  // of sparsity_choices(); empty: none
@@ -253,9 +285,10 @@ struct RunConfig {
   CheckpointSection checkpoint;
   MetricsSection metrics;
   EvaluationSection evaluation;
-  std::optional<LoraSection> lora;            // unset: full training
-  std::optional<DistillSection> distill;      // unset: next-token cross-entropy
-  std::optional<ExportSection> export_model;  // "export"
+  std::optional<LoraSection> lora;              // unset: full training
+  std::optional<DistillSection> distill;        // unset: no teacher
+  std::optional<PreferenceSection> preference;  // with neither: next-token cross-entropy
+  std::optional<ExportSection> export_model;    // "export"
 
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
 };

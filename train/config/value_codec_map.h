@@ -1,5 +1,5 @@
 #pragma once
-// Pattern keys, values of one type: {"o_proj": 8, "*.layers.0.*": 4}.
+// Pattern keys, values of one type: {"o_proj": 8, "*.layers.0.*": 4}; lists of integers.
 
 #include <map>
 
@@ -34,6 +34,31 @@ struct Codec<std::map<std::string, T>> {
     Json object = Json::object();
     for (const auto& [key, one] : value) object.set(key, Codec<T>::write(one, rule));
     return object;
+  }
+};
+
+template <>
+struct Codec<std::vector<std::int64_t>> {
+  static constexpr ValueKind kind = ValueKind::number_list;
+  static std::string type(const ValueRule& rule) { return "list, each " + Codec<std::int64_t>::type(rule); }
+  static Json schema(const ValueRule& rule) {
+    return Json(Json::Object{{"type", "array"}, {"items", Codec<std::int64_t>::schema(rule)}});
+  }
+  static ReadError read(const Json& value, const ValueRule& rule, std::vector<std::int64_t>& target) {
+    if (!value.is_array()) return wrong_value(type(rule), value);
+    std::vector<std::int64_t> numbers;
+    for (const Json& element : value.as_array())
+      if (ReadError error = Codec<std::int64_t>::read(element, rule, numbers.emplace_back())) {
+        error->reason = fmt::format("element {} of the list: {}", numbers.size(), error->reason);
+        return error;
+      }
+    target = std::move(numbers);
+    return std::nullopt;
+  }
+  static Json write(const std::vector<std::int64_t>& value, const ValueRule&) {
+    Json list = Json::array();
+    for (const std::int64_t number : value) list.push_back(number);
+    return list;
   }
 };
 

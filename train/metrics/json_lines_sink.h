@@ -15,7 +15,8 @@
 //                      input, weight, output_gradient; sqnr_db is null if lossless
 //   experts.jsonl      step, time, imbalance, balance_loss, z_loss, layers {number: [share of each expert]}; MoE
 //                      models only, losses only if trained on
-//   events.jsonl       step, time, event ("resume", "rollback", "skip", "spike"), message; only if there are any
+//   events.jsonl       step, time, event ("resume", "rollback", "skip", "spike", "early_stop"), message; only if there
+//                      are any
 // time: seconds since 1970; shares and mfu: fractions; total_steps: null if unknown.
 
 #include <filesystem>

@@ -7,10 +7,11 @@
 namespace quench {
 
 namespace run_events {
-inline constexpr std::string_view kResume = "resume";      // from the state after `step`
-inline constexpr std::string_view kRollback = "rollback";  // to the state after `step`
-inline constexpr std::string_view kSkip = "skip";          // update of `step`
-inline constexpr std::string_view kSpike = "spike";        // of loss or gradient norm
+inline constexpr std::string_view kResume = "resume";         // from the state after `step`
+inline constexpr std::string_view kRollback = "rollback";     // to the state after `step`
+inline constexpr std::string_view kSkip = "skip";             // update of `step`
+inline constexpr std::string_view kSpike = "spike";           // of loss or gradient norm
+inline constexpr std::string_view kEarlyStop = "early_stop";  // after `step`
 }  // namespace run_events
 
 struct RunEvent {

@@ -21,9 +21,7 @@ constexpr Foreign kForeign[] = {
     {"bias", "trained biases", R"([null, "none"])"},
     {"lora_bias", "biases of B", "[null, false]"},
     {"fan_in_fan_out", "transposed weights", "[null, false]"},
-    {"modules_to_save", "whole modules in the adapter", "[null, []]"},
     {"layer_replication", "replicated layers", "[null, []]"},
-    {"trainable_token_indices", "trained token embeddings", "[null, [], {}]"},
     {"target_parameters", "adapters of single parameters", "[null, []]"},
     {"alora_invocation_tokens", "activated LoRA", "[null, []]"},
     {"use_qalora", "QALoRA", "[null, false]"},
@@ -67,6 +65,44 @@ const Json& member(const Json& json, std::string_view key, std::string_view sour
   const Json* value = json.find(key);
   QUENCH_CHECK_AS(ErrorCode::corrupt, value != nullptr, "{} has no \"{}\"", source, key);
   return *value;
+}
+
+// By last components that name chosen modules alone, else by path; null: none.
+Json saved_names(const recipes::SavedModules& saved, const std::vector<std::string>& savable) {
+  std::set<std::string> chosen, names;
+  for (const recipes::SavedModules::Module& module : saved.modules()) chosen.insert(module.name);
+  if (chosen.empty()) return {};
+  for (const std::string& name : chosen) {
+    const std::string last = name.substr(name.rfind('.') + 1);
+    const bool alone = std::ranges::all_of(savable, [&](const std::string& other) {
+      return chosen.contains(other) || !recipes::saved_pattern_matches(last, other);
+    });
+    names.insert(alone ? last : name);
+  }
+  std::erase_if(names, [&](const std::string& name) {  // "norm" names "input_layernorm" too
+    return std::ranges::any_of(
+        names, [&](const std::string& other) { return other != name && recipes::saved_pattern_matches(other, name); });
+  });
+  Json list = Json::array();
+  for (const std::string& name : names) list.push_back(name);
+  return list;
+}
+
+// A list, or an object with the ids of the embedding alone.
+std::vector<std::int64_t> token_indices(const Json& json, std::string_view source) {
+  const Json* indices = json.find("trainable_token_indices");
+  if (indices == nullptr || indices->is_null()) return {};
+  if (indices->is_object()) {
+    const Json::Object& modules = indices->as_object();
+    if (modules.empty()) return {};
+    const bool embedding_alone = modules.size() == 1 && modules.begin()->first.ends_with("embed_tokens");
+    QUENCH_CHECK_AS(ErrorCode::unsupported, embedding_alone,
+                    "{}: trainable_token_indices is {}: rows of embed_tokens alone are read", source, indices->dump());
+    indices = &modules.begin()->second;
+  }
+  std::vector<std::int64_t> ids;
+  for (const Json& id : indices->as_array()) ids.push_back(id.as_int());
+  return ids;
 }
 
 double alpha_of(const recipes::LoraLayer& layer, const recipes::LoraOptions& options) {
@@ -118,6 +154,11 @@ PeftConfig parse_peft_config(const Json& json, std::string_view source) {
   else if (excluded != nullptr && excluded->is_array())
     for (const Json& name : excluded->as_array())
       config.excluded.push_back(pattern(end_of_name(name.as_string()), "exclude_modules", source));
+  if (const Json* saved = json.find("modules_to_save"); saved != nullptr && !saved->is_null())
+    for (const Json& name : saved->as_array()) config.modules_to_save.push_back(name.as_string());
+  if (const Json* tied = json.find("ensure_weight_tying"); tied != nullptr && !tied->is_null())
+    config.ties_weights = tied->as_bool();
+  config.token_indices = token_indices(json, source);
   const auto each_pattern = [&](std::string_view key, const auto& add) {
     const Json* patterns = json.find(key);
     if (patterns == nullptr || !patterns->is_object()) return;
@@ -130,8 +171,10 @@ PeftConfig parse_peft_config(const Json& json, std::string_view source) {
   return config;
 }
 
-Json peft_config_json(const std::vector<recipes::LoraLayer>& layers, const std::vector<recipes::LinearShape>& all,
-                      const recipes::LoraOptions& options, const std::string& base) {
+Json peft_config_json(const recipes::Adapters& adapters, const std::vector<recipes::LinearShape>& all,
+                      const std::vector<std::string>& savable, const std::string& base) {
+  const std::vector<recipes::LoraLayer>& layers = adapters.layers();
+  const recipes::LoraOptions& options = adapters.options();
   const auto last = [](const std::string& name) { return name.substr(name.rfind('.') + 1); };
   std::map<std::string, std::int64_t> missing;  // layers without adapter, by kind
   for (const recipes::LinearShape& shape : all) ++missing[last(shape.name)];
@@ -146,7 +189,7 @@ Json peft_config_json(const std::vector<recipes::LoraLayer>& layers, const std::
   }
   Json names = Json::array();
   for (const std::string& target : targets) names.push_back(target);
-  return Json(Json::Object{{"peft_type", "LORA"},
+  Json config(Json::Object{{"peft_type", "LORA"},
                            {"task_type", "CAUSAL_LM"},
                            {"base_model_name_or_path", base},
                            {"r", options.rank},
@@ -161,10 +204,17 @@ Json peft_config_json(const std::vector<recipes::LoraLayer>& layers, const std::
                            {"fan_in_fan_out", false},
                            {"init_lora_weights", true},
                            {"inference_mode", true},
-                           {"modules_to_save", Json()},
+                           {"modules_to_save", saved_names(adapters.saved(), savable)},
                            {"layers_to_transform", Json()},
                            {"layers_pattern", Json()},
                            {"revision", Json()}});
+  if (!adapters.tokens().ids().empty()) {
+    Json ids = Json::array();
+    for (const std::int64_t id : adapters.tokens().ids()) ids.push_back(id);
+    config.set("trainable_token_indices", std::move(ids));
+  }
+  if (adapters.saved().ties_head()) config.set("ensure_weight_tying", true);
+  return config;
 }
 
 }  // namespace quench

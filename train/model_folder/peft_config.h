@@ -21,6 +21,9 @@ struct PeftConfig {
   bool dora = false;
   std::vector<std::string> targets;    // empty for a pattern over whole names
   std::vector<LayerPattern> excluded;  // targets without adapter
+  std::vector<std::string> modules_to_save;
+  bool ties_weights = false;                // ensure_weight_tying
+  std::vector<std::int64_t> token_indices;  // trainable_token_indices, of the embedding
   std::vector<std::pair<LayerPattern, std::int64_t>> rank_pattern;
   std::vector<std::pair<LayerPattern, double>> alpha_pattern;
 
@@ -34,9 +37,8 @@ struct PeftConfig {
 [[nodiscard]] PeftConfig parse_peft_config(const Json& json, std::string_view source);
 
 // PEFT matches targets by name suffix: a layer kind among `all` is listed once if all its layers have an adapter, else
-// layers by path.
-[[nodiscard]] Json peft_config_json(const std::vector<recipes::LoraLayer>& layers,
-                                    const std::vector<recipes::LinearShape>& all, const recipes::LoraOptions& options,
-                                    const std::string& base);
+// layers by path. Modules of `adapters.saved()` likewise, of all in `savable`, by the end of their names.
+[[nodiscard]] Json peft_config_json(const recipes::Adapters& adapters, const std::vector<recipes::LinearShape>& all,
+                                    const std::vector<std::string>& savable, const std::string& base);
 
 }  // namespace quench

@@ -21,12 +21,17 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "base_model.model.";
 
+constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kTokenRows = "token_adapter.trainable_tokens_delta";
+
 constexpr std::array<std::pair<recipes::AdapterPart, std::string_view>, 3> kPartNames = {
     {{recipes::AdapterPart::a, "lora_A.weight"},
      {recipes::AdapterPart::b, "lora_B.weight"},
      {recipes::AdapterPart::magnitude, "lora_magnitude_vector"}}};
 
 std::string_view name_of(recipes::AdapterPart part) {
+  if (part == recipes::AdapterPart::module) return kWeight.substr(1);
+  if (part == recipes::AdapterPart::tokens) return kTokenRows;
   return std::ranges::find(kPartNames, part, [](const auto& row) { return row.first; })->second;
 }
 
@@ -48,6 +53,8 @@ Shape shape_of(recipes::AdapterPart part, const recipes::LinearShape& layer, std
     case recipes::AdapterPart::a: return {rank, layer.in_features};
     case recipes::AdapterPart::b: return {layer.out_features, rank};
     case recipes::AdapterPart::magnitude: return {layer.out_features};
+    case recipes::AdapterPart::module:
+    case recipes::AdapterPart::tokens: break;
   }
   return {};
 }
@@ -74,6 +81,109 @@ std::string layer_fault(const std::string& layer, const Parts& parts, const reci
   return {};
 }
 
+// Stored weights of an adapter folder.
+struct StoredAdapter {
+  std::map<std::string, Parts> layers;
+  std::map<std::string, const SafetensorsEntry*> modules;  // by name
+  const SafetensorsEntry* tied_head = nullptr;             // repeats the embedding
+  const SafetensorsEntry* tokens = nullptr;                // rows of the embedding
+};
+
+bool is_read(const SafetensorsEntry& entry) {
+  return entry.dtype == DType::f32 || entry.dtype == DType::bf16 || entry.dtype == DType::f16;
+}
+
+// Weights of the modules of modules_to_save, and of a tied head; false: another tensor.
+bool take_module(nn::CausalLm& model, const SafetensorsEntry& entry, const PeftConfig& config, StoredAdapter& stored,
+                 std::vector<std::string>& faults) {
+  std::string_view name = entry.name;
+  if (!name.starts_with(kPrefix) || !name.ends_with(kWeight) || name.size() < kPrefix.size() + kWeight.size())
+    return false;
+  name.remove_prefix(kPrefix.size());
+  name.remove_suffix(kWeight.size());
+  const bool is_tied_head = name == nn::kHeadName && model.config().tie_word_embeddings;
+  const std::string_view original = is_tied_head ? "model.embed_tokens" : name;
+  const std::vector<std::string> savable = recipes::savable_modules(model);
+  if (std::ranges::find(savable, original) == savable.end()) return false;
+  const bool tied_table = original == "model.embed_tokens" && model.config().tie_word_embeddings;
+  const bool named = std::ranges::any_of(config.modules_to_save, [&](const std::string& pattern) {
+    return recipes::saved_pattern_matches(pattern, original) ||
+           (tied_table && recipes::saved_pattern_matches(pattern, nn::kHeadName));
+  });
+  const Shape shape = recipes::savable_shape(model, original);
+  if (!named)
+    faults.push_back(fmt::format("{} is the weight of a module that modules_to_save in {} does not name", entry.name,
+                                 kAdapterConfigName));
+  else if (!(entry.shape == shape))
+    faults.push_back(fmt::format("{} has shape {}; expected {}{}", entry.name, entry.shape.to_string(),
+                                 shape.to_string(),
+                                 shape.rank() == 2 ? ": the adapter was trained with another vocabulary" : ""));
+  else if (!is_read(entry))
+    faults.push_back(fmt::format("{} has dtype {}; F32, BF16 and F16 can be loaded", entry.name, entry.dtype_name));
+  if (is_tied_head)
+    stored.tied_head = &entry;
+  else
+    stored.modules[std::string(name)] = &entry;
+  return true;
+}
+
+// Rows of the embedding; false: another tensor.
+bool take_tokens(nn::CausalLm& model, const SafetensorsEntry& entry, const PeftConfig& config, StoredAdapter& stored,
+                 std::vector<std::string>& faults) {
+  if (entry.name != fmt::format("{}model.embed_tokens.{}", kPrefix, kTokenRows)) return false;
+  const Shape expected{static_cast<std::int64_t>(config.token_indices.size()), model.config().hidden_size};
+  if (!(entry.shape == expected))
+    faults.push_back(fmt::format("{} has shape {}; expected {} for the {} ids of trainable_token_indices", entry.name,
+                                 entry.shape.to_string(), expected.to_string(), config.token_indices.size()));
+  else if (!is_read(entry))
+    faults.push_back(fmt::format("{} has dtype {}; F32, BF16 and F16 can be loaded", entry.name, entry.dtype_name));
+  for (const std::int64_t id : config.token_indices)
+    if (id < 0 || id >= model.config().vocab_size)
+      faults.push_back(fmt::format("trainable_token_indices names token {}, but the model's vocabulary has {}", id,
+                                   model.config().vocab_size));
+  stored.tokens = &entry;
+  return true;
+}
+
+void find_missing_modules(nn::CausalLm& model, const PeftConfig& config, const StoredAdapter& stored,
+                          std::vector<std::string>& faults) {
+  const bool tied = model.config().tie_word_embeddings;
+  for (const std::string& pattern : config.modules_to_save) {
+    std::vector<std::string> meant;
+    for (const std::string& name : recipes::savable_modules(model))
+      if (recipes::saved_pattern_matches(pattern, name)) meant.push_back(name);
+    if (meant.empty() && tied && recipes::saved_pattern_matches(pattern, nn::kHeadName))
+      meant.emplace_back("model.embed_tokens");
+    if (meant.empty())
+      faults.push_back(fmt::format("{} names {} in modules_to_save, which is no embedding, head or norm of the model",
+                                   kAdapterConfigName, pattern));
+    for (const std::string& name : meant)
+      if (!stored.modules.contains(name))
+        faults.push_back(
+            fmt::format("{} names {} in modules_to_save, but {} has no weight", kAdapterConfigName, pattern, name));
+  }
+}
+
+// A copy of the embedding alone would untie the head.
+void require_tied(nn::CausalLm& model, const PeftConfig& config, const StoredAdapter& stored, const fs::path& folder) {
+  const bool table = stored.modules.contains("model.embed_tokens") || stored.tied_head != nullptr;
+  QUENCH_CHECK_AS(ErrorCode::unsupported, !table || !model.config().tie_word_embeddings || config.ties_weights,
+                  "{}: ensure_weight_tying is not set, so that the embedding was trained apart from the head, which is "
+                  "tied to it in this model (tie_word_embeddings); load the adapter over an untied model",
+                  (folder / kAdapterConfigName).string());
+}
+
+void require_equal_head(const SafetensorsReader& weights, const StoredAdapter& stored) {
+  const auto table = stored.modules.find("model.embed_tokens");
+  if (stored.tied_head == nullptr || table == stored.modules.end()) return;
+  const Tensor a = Tensor::empty(table->second->shape, DType::f32), b = Tensor::empty(a.shape(), DType::f32);
+  load_tensor(weights, *table->second, a);
+  load_tensor(weights, *stored.tied_head, b);
+  QUENCH_CHECK_AS(ErrorCode::corrupt, std::equal(a.data<float>(), a.data<float>() + a.numel(), b.data<float>()),
+                  "{}: {} and {} differ, but the head is tied to the embedding", weights.path().string(),
+                  table->second->name, stored.tied_head->name);
+}
+
 void throw_faults(const fs::path& file, const std::vector<std::string>& faults) {
   if (faults.empty()) return;
   constexpr std::size_t kShown = 20;
@@ -83,18 +193,21 @@ void throw_faults(const fs::path& file, const std::vector<std::string>& faults) 
   QUENCH_FAIL(ErrorCode::corrupt, "{}", message);
 }
 
-std::map<std::string, Parts> read_layers(nn::CausalLm& model, const SafetensorsReader& weights,
-                                         const PeftConfig& config) {
+StoredAdapter read_layers(nn::CausalLm& model, const SafetensorsReader& weights, const PeftConfig& config) {
   std::map<std::string, recipes::LinearShape> shapes;
   for (recipes::LinearShape& shape : recipes::adaptable_layers(model)) shapes.emplace(shape.name, shape);
   std::vector<std::string> faults;
-  std::map<std::string, Parts> layers;
+  StoredAdapter stored;
+  std::map<std::string, Parts>& layers = stored.layers;
   for (const SafetensorsEntry& entry : weights.header().entries) {
     if (const auto name = parse_name(entry.name))
       layers[name->first][name->second] = &entry;
-    else
+    else if (!take_tokens(model, entry, config, stored, faults) && !take_module(model, entry, config, stored, faults))
       faults.push_back(fmt::format("{} is not lora_A or lora_B of a linear layer", entry.name));
   }
+  find_missing_modules(model, config, stored, faults);
+  if (stored.tokens == nullptr && !config.token_indices.empty())
+    faults.push_back(fmt::format("{} names trainable_token_indices, which have no weights", kAdapterConfigName));
   for (const auto& [layer, parts] : layers) {
     const auto shape = shapes.find(layer);
     if (std::string fault = layer_fault(layer, parts, shape == shapes.end() ? nullptr : &shape->second, config);
@@ -112,7 +225,7 @@ std::map<std::string, Parts> read_layers(nn::CausalLm& model, const SafetensorsR
   }
   if (layers.empty() && faults.empty()) faults.emplace_back("it holds no adapter");
   throw_faults(weights.path(), faults);
-  return layers;
+  return stored;
 }
 
 }  // namespace
@@ -130,9 +243,13 @@ std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const fs::p
   QUENCH_CHECK_AS(ErrorCode::not_found, fs::exists(folder / kAdapterWeightsName), "{} has no {}", folder.string(),
                   kAdapterWeightsName);
   const SafetensorsReader weights(folder / kAdapterWeightsName);
-  const std::map<std::string, Parts> stored = read_layers(model, weights, config);
+  const StoredAdapter stored = read_layers(model, weights, config);
+  require_tied(model, config, stored, folder);
+  require_equal_head(weights, stored);
+  std::vector<std::string> modules;
+  for (const auto& [name, entry] : stored.modules) modules.push_back(name);
   std::vector<recipes::LoraLayer> layers;
-  for (const auto& [layer, parts] : stored) {
+  for (const auto& [layer, parts] : stored.layers) {
     const std::int64_t rank = config.rank_of(layer);
     layers.push_back({layer, rank, config.scale_of(layer, rank)});
   }
@@ -145,11 +262,16 @@ std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const fs::p
                                                                            .alpha_pattern = {},
                                                                            .rslora = config.rslora,
                                                                            .dora = config.dora,
-                                                                           .quantize_merged = false},
+                                                                           .quantize_merged = false,
+                                                                           .modules_to_save = modules,
+                                                                           .token_indices = config.token_indices},
                                                       options);
   for (const recipes::AdapterTensor& tensor : adapters->tensors()) {
     if (tensor.value.device().is_meta()) continue;
-    load_tensor(weights, *stored.at(tensor.layer).at(tensor.part), tensor.value);
+    const SafetensorsEntry* entry = tensor.part == recipes::AdapterPart::module   ? stored.modules.at(tensor.layer)
+                                    : tensor.part == recipes::AdapterPart::tokens ? stored.tokens
+                                                                                  : nullptr;
+    load_tensor(weights, entry != nullptr ? *entry : *stored.layers.at(tensor.layer).at(tensor.part), tensor.value);
     tensor.parameter->mark_changed();
   }
   return adapters;
@@ -185,17 +307,23 @@ void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters,
     std::string name = fmt::format("{}{}.{}", kPrefix, tensor.layer, name_of(tensor.part));
     require_finite(stored, host, name);
     kept.push_back(stored);
-    items.push_back({std::move(name),
-                     options.dtype,
-                     stored.shape(),
-                     {static_cast<const std::byte*>(stored.raw_data()), stored.nbytes()}});
+    const auto add = [&](std::string stored_name) {
+      items.push_back({std::move(stored_name),
+                       options.dtype,
+                       stored.shape(),
+                       {static_cast<const std::byte*>(stored.raw_data()), stored.nbytes()}});
+    };
+    // PEFT stores a tied head too.
+    if (tensor.part == recipes::AdapterPart::module && adapters.saved().ties_head() && host.shape().rank() == 2)
+      add(fmt::format("{}{}{}", kPrefix, nn::kHeadName, kWeight));
+    add(std::move(name));
   }
   write_safetensors(staging.path() / kAdapterWeightsName, items);
   if (const AdapterBase& base = options.trained_over; !base.hash.empty())
     write_file_atomically(staging.path() / kAdapterBaseName,
                           Json(Json::Object{{"hash", base.hash}, {"dtype", to_string(base.dtype)}}).dump(2) + "\n");
   const Json config =
-      peft_config_json(adapters.layers(), recipes::adaptable_layers(model), adapters.options(), options.base);
+      peft_config_json(adapters, recipes::adaptable_layers(model), recipes::savable_modules(model), options.base);
   write_file_atomically(staging.path() / kAdapterConfigName, config.dump(2) + "\n");
   publish_export(staging, target);
 }

@@ -14,6 +14,7 @@
 #include "train/setup/objective_setup.h"
 #include "train/setup/optimizer_setup.h"
 #include "train/setup/parallel_setup.h"
+#include "train/setup/trained_parameters.h"
 #include "train/step/meta_batch.h"
 #include "train/step/train_step.h"
 #include "train/step/training_state.h"
@@ -217,8 +218,11 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
       e.checkpoint_bytes += static_cast<std::int64_t>(row_bytes(
           tensor.global_shape, tensor.data.dtype(), tensor.global_shape.rank() == 0 ? 1 : tensor.global_shape[0]));
     e.parameters = setup.config.parameter_count();
+    if (!config.training.freeze.empty() || !config.training.train.empty())
+      e.trained_parameters = trained_elements(*setup.model);
     e.active_parameters = setup.config.active_parameter_count();
-    e.flops_per_token = training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup));
+    e.flops_per_token = training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup),
+                                       spared_work(*setup.model));
     e.dtype = config.training.dtype;
     work = step_work(config, setup, tensors, micro_batches, e);
   }
@@ -249,9 +253,10 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
 
 std::string to_string(const RunEstimate& e) {
   std::string text =
-      fmt::format("parameters       {}\ntokens a step    {}\nFLOPs a step     {:.3g}: {}\n\nmemory, MiB\n",
-                  format_count(e.parameters), format_count(e.tokens_per_step),
-                  e.flops_per_token.total() * static_cast<double>(e.tokens_per_step),
+      fmt::format("parameters       {}{}\ntokens a step    {}\nFLOPs a step     {:.3g}: {}\n\nmemory, MiB\n",
+                  format_count(e.parameters),
+                  e.trained_parameters > 0 ? fmt::format(", {} trained", format_count(e.trained_parameters)) : "",
+                  format_count(e.tokens_per_step), e.flops_per_token.total() * static_cast<double>(e.tokens_per_step),
                   shares(e.flops_per_token, e.dtype, recipes::find_recipe(e.recipe).capabilities.codes()));
   if (e.ranks > 1)
     text.insert(0, fmt::format("processes        {}: shard {} x replicate {}; memory is that of one\n"

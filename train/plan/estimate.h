@@ -18,9 +18,10 @@ struct RunEstimate {
   std::string recipe;  // planned recipe; bf16 for "auto", which is resolved on the device
   bool recipe_assumed = false;
   std::int64_t parameters = 0;
-  std::int64_t active_parameters = 0;  // parameters active per token (MoE)
-  TrainingFlops flops_per_token;       // model FLOPs of a training step
-  DType dtype = DType::bf16;           // dtype of GEMMs that are not float8
+  std::int64_t trained_parameters = 0;  // with training.freeze or training.train; else 0
+  std::int64_t active_parameters = 0;   // parameters active per token (MoE)
+  TrainingFlops flops_per_token;        // model FLOPs of a training step
+  DType dtype = DType::bf16;            // dtype of GEMMs that are not float8
   std::int64_t tokens_per_step = 0;
   MemoryStats device;                                // model, gradients, optimizer, activations over two training steps
   std::int64_t data_bytes = 0;                       // prefetched batches

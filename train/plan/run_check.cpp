@@ -58,8 +58,10 @@ void require_buildable(const RunConfig& config) {
 
 double least_run_bytes(const RunConfig& config, const nn::ModelConfig& model) {
   const nn::ParameterOptions types = parameter_options(config, kMeta);
-  const double element =
-      config.lora ? least_frozen_bytes(config.lora->base, types.dtype) : trained_bytes(config, types);
+  const bool partly = !config.training.freeze.empty() || !config.training.train.empty();
+  const double element = config.lora ? least_frozen_bytes(config.lora->base, types.dtype)
+                         : partly    ? least_frozen_bytes(recipes::BaseForm::dense, types.dtype)
+                                     : trained_bytes(config, types);
   const std::int64_t layers = model.num_hidden_layers - config.training.offload_layers;
   const double tokens =
       static_cast<double>(config.training.micro_batch_size) * static_cast<double>(config.data.seq_len);

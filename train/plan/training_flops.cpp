@@ -2,12 +2,49 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
+
+#include "nn/experts/expert_linear.h"
 #include "train/metrics/peak_flops.h"
 
 namespace quench {
+namespace {
+
+// Index of "model.layers.<index>."; nullopt elsewhere.
+std::optional<std::int64_t> layer_of(std::string_view name) {
+  constexpr std::string_view kLayers = "model.layers.";
+  std::int64_t index = 0;
+  if (!name.starts_with(kLayers)) return std::nullopt;
+  const auto [end, error] = std::from_chars(name.data() + kLayers.size(), name.data() + name.size(), index);
+  return error == std::errc() ? std::optional(index) : std::nullopt;
+}
+
+}  // namespace
+
+SparedWork spared_work(nn::CausalLm& model) {
+  SparedWork spared;
+  model.visit([&](const std::string& name, nn::Module& module) {
+    const auto add = [&](const nn::Parameter& weight) {
+      if (weight.frozen) spared.weight_gradients.insert(name);
+    };
+    if (auto* linear = dynamic_cast<nn::Linear*>(&module)) add(linear->weight());
+    if (auto* experts = dynamic_cast<nn::ExpertLinear*>(&module)) add(experts->weight());
+  });
+  const std::vector<nn::Parameter*> parameters = model.parameters();
+  if (std::ranges::none_of(parameters, [](const nn::Parameter* parameter) { return parameter->frozen; })) return spared;
+  spared.layers = model.config().num_hidden_layers;
+  for (const nn::Parameter* parameter : parameters) {
+    const bool table = parameter->name == "model.embed_tokens.weight";
+    if (table) spared.tied_head = parameter->frozen && model.config().tie_word_embeddings;
+    if (!parameter->variable.requires_grad()) continue;
+    spared.layers = std::min(spared.layers, table ? 0 : layer_of(parameter->name).value_or(spared.layers));
+  }
+  return spared;
+}
 
 TrainingFlops training_flops(const nn::ModelConfig& model, std::span<const recipes::LayerConversion> layers,
-                             std::int64_t seq_len, std::optional<std::int64_t> adapters) {
+                             std::int64_t seq_len, std::optional<std::int64_t> adapters, const SparedWork& spared) {
   TrainingFlops flops;
   flops.high_precision = model.training_flops_per_token(seq_len);
   double gradients = 0;  // wgrad
@@ -16,12 +53,23 @@ TrainingFlops training_flops(const nn::ModelConfig& model, std::span<const recip
     const double uses = layer.experts > 0 ? static_cast<double>(model.experts.per_token) : 1.0;
     const double product = 2 * uses * static_cast<double>(layer.in_features) * static_cast<double>(layer.out_features);
     gradients += product;
+    const bool no_dgrad = layer_of(layer.name).value_or(spared.layers) < spared.layers;
+    const bool no_wgrad = no_dgrad || spared.weight_gradients.contains(layer.name);
+    flops.high_precision -= (no_wgrad ? product : 0) + (no_dgrad ? product : 0);
     for (const recipes::LinearGemm gemm : layer.float8) {
-      if (adapters && gemm == recipes::LinearGemm::wgrad) continue;
+      if ((adapters || no_wgrad) && gemm == recipes::LinearGemm::wgrad) continue;
+      if (no_dgrad && gemm == recipes::LinearGemm::dgrad) continue;
       flops.float8 += product;
     }
   }
   flops.high_precision -= flops.float8;
+  if (spared.tied_head)
+    flops.high_precision -= 2 * static_cast<double>(model.vocab_size) * static_cast<double>(model.hidden_size);
+  if (spared.layers > 0) {
+    const double attention = model.training_flops_per_token(seq_len) - model.training_flops_per_token(0);
+    flops.high_precision -= 2.0 / 3.0 * attention * static_cast<double>(spared.layers) /
+                            static_cast<double>(std::max<std::int64_t>(1, model.num_hidden_layers));
+  }
   if (!adapters) return flops;
   if (model.tie_word_embeddings)  // the head, not a separate layer
     gradients += 2 * static_cast<double>(model.vocab_size) * static_cast<double>(model.hidden_size);

@@ -2,12 +2,13 @@
 // Training FLOPs by operand dtype, and the time at a device's peak rates.
 
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "core/number/dtype.h"
-#include "nn/model_config.h"
+#include "nn/causal_lm.h"
 #include "recipes/convert.h"
 
 namespace quench {
@@ -20,10 +21,22 @@ struct TrainingFlops {
   [[nodiscard]] double total() const noexcept { return float8 + high_precision; }
 };
 
-// `adapters`: their parameter count; the base is frozen and has no wgrad.
+// Backward GEMMs that frozen parameters spare.
+struct SparedWork {
+  std::set<std::string> weight_gradients;  // linear layers with a frozen weight
+  bool tied_head = false;                  // the head's wgrad
+  std::int64_t layers = 0;                 // first decoder layers without backward pass
+};
+
+// By parameters that training.freeze and training.train freeze; none under adapters.
+[[nodiscard]] SparedWork spared_work(nn::CausalLm& model);
+
+// `adapters`: their parameter count; the base is frozen and has no wgrad. Attention of
+// `spared` layers is an equal share of all.
 [[nodiscard]] TrainingFlops training_flops(const nn::ModelConfig& model,
                                            std::span<const recipes::LayerConversion> layers, std::int64_t seq_len,
-                                           std::optional<std::int64_t> adapters = std::nullopt);
+                                           std::optional<std::int64_t> adapters = std::nullopt,
+                                           const SparedWork& spared = {});
 
 // Seconds at the peak of each dtype (train/metrics/peak_flops.h); nullopt without a known peak for a dtype in use.
 [[nodiscard]] std::optional<double> sol_seconds(const TrainingFlops& flops, std::string_view device_name);

@@ -47,7 +47,8 @@ std::string figures(const RunEnd& end) {
   std::string text = end.stop_signal != 0
                          ? fmt::format("stopped by signal {} at step {} of {}", end.stop_signal, format_count(end.step),
                                        format_count(end.steps))
-                         : fmt::format("finished step {} of {}", format_count(end.step), format_count(end.steps));
+                         : fmt::format("{} step {} of {}", end.ended_early.empty() ? "finished" : "ended early at",
+                                       format_count(end.step), format_count(end.steps));
   text += fmt::format(": {} steps in {}, {} trained tokens", format_count(done), format_duration(end.seconds),
                       format_count(end.tokens));
   if (end.first_step > 0) text += fmt::format(" ({} over all starts)", format_count(end.tokens_seen));
@@ -72,7 +73,7 @@ std::vector<std::string> commands(const RunConfig& config, const RunEnd& end) {
   if (usable && end.has_tokenizer)
     lines.push_back(fmt::format("{} generate --model {} {}--prompt \"{}\"", quench, model, end.chats ? "--chat " : "",
                                 end.chats ? "Hello" : "Once upon a time"));
-  if (usable && !config.data.validation.empty())
+  if (usable && !config.preference && !config.data.validation.empty())
     lines.push_back(
         fmt::format("{} eval --model {} --data {}", quench, model, shell_word(config.data.validation.front().path)));
   if (!end.checkpoint.empty() && config.lora && !whole)
@@ -126,7 +127,11 @@ std::string end_report(const RunConfig& config, const RunEnd& end) {
   text += end.checkpoint.empty() ? "  checkpoints: none\n"
                                  : fmt::format("  checkpoints: {}, the newest {}\n",
                                                fs::path(end.checkpoint).parent_path().string(), end.checkpoint);
-  if (!end.exported.empty()) text += fmt::format("  export: {}, {}\n", end.exported, config.export_model->format);
+  if (!end.best_checkpoint.empty()) text += fmt::format("  best checkpoint: {}\n", end.best_checkpoint);
+  if (!end.ended_early.empty()) text += fmt::format("  early stopping: {}\n", end.ended_early);
+  if (!end.exported.empty())
+    text += fmt::format("  export: {}, {}{}\n", end.exported, config.export_model->format,
+                        config.export_model->weights == kAveragedWeights ? ", averaged weights" : "");
   const std::vector<std::string> lines = commands(config, end);
   if (!lines.empty()) text += "  next:\n";
   for (const std::string& line : lines) text += fmt::format("    {}\n", line);

@@ -34,10 +34,12 @@ struct RunEnd {
   std::int64_t tokens_seen = 0;  // over all starts
   double loss = 0;
   ValidationLosses validation;
-  std::string checkpoint;      // newest; empty: none
-  std::string exported;        // folder; empty: none
-  bool has_tokenizer = false;  // text can be generated
-  bool chats = false;          // the tokenizer has a chat template
+  std::string ended_early = {};      // reason (evaluation.early_stopping); empty: no
+  std::string best_checkpoint = {};  // checkpoint.keep_best; empty: none
+  std::string checkpoint;            // newest; empty: none
+  std::string exported;              // folder; empty: none
+  bool has_tokenizer = false;        // text can be generated
+  bool chats = false;                // the tokenizer has a chat template
   int ranks = 1;
 };
 

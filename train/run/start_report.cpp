@@ -14,6 +14,8 @@
 #include "train/plan/training_flops.h"
 #include "train/setup/adapter_setup.h"
 #include "train/setup/objective_setup.h"
+#include "train/setup/preference_setup.h"
+#include "train/setup/trained_parameters.h"
 
 namespace quench {
 namespace {
@@ -74,10 +76,13 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
   const nn::ParameterOptions& options = model.model->options();
   const bool master = config.training.master_dtype.has_value() && options.dtype != DType::f32;
   const nn::OptimizerEntry& optimizer = nn::find_optimizer(config.optimizer.name);
-  text += fmt::format("types: parameters {}, gradients {}, optimizer {} with state {}{}\n", to_string(options.dtype),
+  text += fmt::format("types: parameters {}, gradients {}, optimizer {} with state {}{}{}\n", to_string(options.dtype),
                       to_string(options.grad_dtype), optimizer.name,
                       optimizer.moment_format.empty() ? to_string(config.optimizer.state) : optimizer.moment_format,
-                      master ? ", master weights f32" : "");
+                      master ? ", master weights f32" : "",
+                      config.training.ema_decay
+                          ? fmt::format(", average of the weights f32 (decay {:g})", *config.training.ema_decay)
+                          : "");
   const std::string recipe =
       resolved.choice()
           ? fmt::format("auto, which is {}: {}", shown_recipe(resolved.choice()->name, to_string(options.dtype)),
@@ -87,6 +92,8 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
   measure_saved_inputs(conversion, resolved, options.device);
   name_base(model, conversion);
   if (model.adapters) text += describe_adapters(*model.adapters, m.parameter_count()) + "\n";
+  if (!config.training.freeze.empty() || !config.training.train.empty()) text += describe_frozen(*model.model) + "\n";
+  text += ParameterGroups(*model.model, config.optimizer).describe(*model.model);
   text += fmt::format("recipe: {}\n{}", recipe, recipes::conversion_report(conversion));
   const std::string& chosen = resolved.choice() ? resolved.choice()->name : config.recipe.name;
   if (const std::string path =
@@ -98,6 +105,7 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
       !path.empty())
     text += "MXFP8 GEMMs: " + path + "\n";
   text += describe_objective(config);
+  text += describe_preferences(config);
   text +=
       fmt::format("batch: {} sequences of {} tokens in {} micro-batch{} of {} = {} tokens a step, {} steps, seed {}\n",
                   batch, config.data.seq_len, batch / micro, batch == micro ? "" : "es", micro,
@@ -111,7 +119,8 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
         estimate.ranks, estimate.shard, estimate.replicate, static_cast<double>(estimate.total_bytes) / kMib,
         static_cast<double>(estimate.gather_bytes) / kMib, static_cast<double>(estimate.reduce_bytes) / kMib);
   }
-  const TrainingFlops flops = training_flops(m, model.conversion, config.data.seq_len, trained_adapters(model));
+  const TrainingFlops flops =
+      training_flops(m, model.conversion, config.data.seq_len, trained_adapters(model), spared_work(*model.model));
   text += fmt::format("FLOPs a step: {:.3g}, {}\n", flops.total() * static_cast<double>(batch * config.data.seq_len),
                       shares(flops, options.dtype, recipes::find_recipe(chosen).capabilities.codes()));
   for (const std::string& line : data.plan) text += "data: " + line + "\n";

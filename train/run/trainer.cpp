@@ -11,6 +11,7 @@
 #include "core/system/signals.h"
 #include "core/system/temporary.h"
 #include "core/system/threads.h"
+#include "nn/optim/weight_average.h"
 #include "train/check/check.h"
 #include "train/check/load.h"
 #include "train/checkpoint/retention.h"
@@ -45,6 +46,8 @@ RunConfig checked(RunConfig config, Device device, const distributed::Ranks* ran
   return config;
 }
 
+constexpr std::string_view kBestKey = "best_evaluation";  // of CheckpointState::extra
+
 LossGuardOptions guard_options(const TrainingSection& training) {
   LossGuardOptions options;
   options.on_nonfinite = training.on_nonfinite;
@@ -71,11 +74,14 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
       steps(total_steps(config, *inputs.data.train)),
       guard(guard_options(config.training)),
       health(setup.health, config.metrics.health_every),
-      flops(training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup))) {
+      flops(training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup),
+                           spared_work(*setup.model))),
+      best(config.evaluation.early_stopping) {
   fill_base();
   sharded = share_model(*setup.model, ranks.get(), config, setup.base.get());
   optimizer = make_optimizer(*setup.model, config, ranks.get());
-  objective = make_run_objective();
+  preferences = make_preferences(config, *setup.model, ranks.get());
+  objective = preferences ? std::move(preferences->train) : make_run_objective();
   step =
       std::make_unique<TrainStep>(*setup.model, *optimizer,
                                   TrainStepOptions{.recompute = recompute_level(config.training.activation_checkpoint),
@@ -101,6 +107,8 @@ void Trainer::Run::load(CheckpointReader& reader) {
     progress = restore_progress(reader.state(), config, inputs.identity, guard);
     restore_training_tensors(reader, *setup.model, *optimizer);
     require_positive_scales(*setup.model);
+    best.restore(reader.state().extra.find(kBestKey));
+    if (writer) writer->keep(best_step());
   });
   whole = true;
 }
@@ -188,6 +196,7 @@ void Trainer::Run::save() {
   store_choice(state, chosen);
   store_run_model(state, config, run_model);
   if (setup.adapters) store_base(state, base);
+  state.extra.set(std::string(kBestKey), best.state());
   writer->save(state, tensors_to_save());
 }
 
@@ -203,6 +212,8 @@ TrainResult Trainer::Run::train(bool handle_signals) {
   SignalHandlers* const signals = handlers ? &*handlers : nullptr;
   resume_or_fill();
   follow_recipe();  // before the report of kernels
+  if (preferences)
+    fill_references(*preferences, config, *setup.model, device, inputs.data, progress.step == 0, ranks.get());
   together("run folder", [this] {
     if (!first()) return;
     write_run_files();
@@ -221,6 +232,7 @@ TrainResult Trainer::Run::train(bool handle_signals) {
     const RunLock* held = checkpoint_lock ? checkpoint_lock.get() : lock.get();
     first_first("checkpoint folder",
                 [&] { writer = std::make_unique<CheckpointWriter>(config.checkpoint.folder, held, options); });
+    writer->keep(best_step());
     if (const std::int64_t interval = config.checkpoint.interval; interval > 0 && progress.step + interval < steps)
       writer->reserve(tensors_to_save());
   }
@@ -231,9 +243,14 @@ TrainResult Trainer::Run::train(bool handle_signals) {
   measured_step = progress.step;
   first_tokens = progress.tokens_seen;
   begun = std::chrono::steady_clock::now();
-  if (progress.step >= steps) say(finished_message(config, progress, steps) + "\n");
+  if (progress.step >= steps)
+    say(finished_message(config, progress, steps) + "\n");
+  else if (best.exhausted())
+    say(fmt::format("the run in {} ended early at step {}: {}; to continue, raise evaluation.early_stopping.patience\n",
+                    config.run.folder, progress.step, best.reason()));
   Requests asked = agreed_requests(signals);
-  while (progress.step < steps && asked.stop_signal == 0) {
+  while (progress.step < steps && asked.stop_signal == 0 && !best.exhausted()) {
+    improved = false;
     try {
       if (!run_step()) {
         asked = agreed_requests(signals);
@@ -248,17 +265,19 @@ TrainResult Trainer::Run::train(bool handle_signals) {
     asked = agreed_requests(signals);
     if (!writer) continue;
     report_saves(writer->poll());
-    if ((asked.save || every(config.checkpoint.interval)) && progress.step < steps) {
+    const bool keeps = improved && config.checkpoint.keep_best;
+    if ((asked.save || keeps || every(config.checkpoint.interval)) && (progress.step < steps || keeps)) {
       save();
       saved_step = progress.step;
     }
   }
   if (sharded) sharded->end_gathers();  // exiting would abort collectives of other ranks
   metrics.finish();
-  const bool stopped = asked.stop_signal != 0 && progress.step < steps;
+  const bool stopped = asked.stop_signal != 0 && progress.step < steps && !best.exhausted();
   if (writer && saved_step != progress.step && (config.checkpoint.save_final || stopped)) save();
   if (writer) report_saves(writer->finish());
   if (!stopped && config.export_model) {
+    if (config.export_model->weights == kAveragedWeights) use_averages();
     const ModelFolderReport report = export_model(setup, chosen, run_model, calibration, ranks.get(), base);
     if (!report.layers.empty())
       say(fmt::format("export\n{}  files: {}\n", to_text(report.layers), size_text(report.file_bytes)));
@@ -272,6 +291,22 @@ TrainResult Trainer::Run::train(bool handle_signals) {
   return result;
 }
 
+std::optional<std::int64_t> Trainer::Run::best_step() const {
+  return config.checkpoint.keep_best && best.best() ? std::optional(best.best()->step) : std::nullopt;
+}
+
+std::string Trainer::Run::best_checkpoint() const {
+  const std::optional<std::int64_t> kept = best_step();
+  return kept && writer ? (fs::path(config.checkpoint.folder) / step_name(*kept)).string() : std::string();
+}
+
+void Trainer::Run::use_averages() {
+  const auto* averages = dynamic_cast<const nn::WeightAverage*>(optimizer.get());
+  QUENCH_CHECK(averages != nullptr, "export.weights {} without averages", kAveragedWeights);
+  averages->use();
+  if (sharded) sharded->parameters_changed();
+}
+
 std::string Trainer::Run::summary() const {
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
   return end_report(config, {.first_step = resumed_step.value_or(0),
@@ -283,6 +318,8 @@ std::string Trainer::Run::summary() const {
                              .tokens_seen = progress.tokens_seen,
                              .loss = progress.loss,
                              .validation = validation,
+                             .ended_early = progress.step < steps && best.exhausted() ? best.reason() : std::string(),
+                             .best_checkpoint = best_checkpoint(),
                              .checkpoint = result.checkpoint,
                              .exported = result.exported,
                              .has_tokenizer = run_model.tokenizer != nullptr,

@@ -19,12 +19,14 @@
 #include "train/metrics/step_timer.h"
 #include "train/plan/training_flops.h"
 #include "train/probe/auto_recipe.h"
+#include "train/run/best_evaluation.h"
 #include "train/run/end_report.h"
 #include "train/run/run_progress.h"
 #include "train/run/sample_texts.h"
 #include "train/run/trainer.h"
 #include "train/setup/data_setup.h"
 #include "train/setup/model_setup.h"
+#include "train/setup/preference_setup.h"
 #include "train/setup/run_identity.h"
 #include "train/setup/run_model.h"
 #include "train/step/train_step.h"
@@ -92,6 +94,11 @@ struct Trainer::Run {
   // State of the last good step, before the run ends with `error`; if that fails, throws one error with both.
   void save_before_end(const std::exception& error);
   void report_saves(const std::vector<SaveReport>& saved);
+  // With checkpoint.keep_best.
+  [[nodiscard]] std::optional<std::int64_t> best_step() const;
+  [[nodiscard]] std::string best_checkpoint() const;  // empty: none
+  // Averaged weights in place of the last; training is over.
+  void use_averages();
   [[nodiscard]] std::string summary() const;
   // Logs the implementation of ops that have several, so that slow fallbacks are visible.
   static void report_kernels();
@@ -124,7 +131,8 @@ struct Trainer::Run {
   std::string base;                                    // base weight hash under adapters; empty: full training
   std::unique_ptr<distributed::ShardedModel> sharded;  // null: single process
   std::unique_ptr<nn::Optimizer> optimizer;
-  std::unique_ptr<Objective> objective;  // null: cross-entropy
+  std::unique_ptr<PreferenceSetup> preferences;  // null: no section preference
+  std::unique_ptr<Objective> objective;          // null: cross-entropy, or of `preferences`
   std::unique_ptr<TrainStep> step;
   std::unique_ptr<nn::ExpertLoad> expert_load;
   float bias_speed = 0;  // 0: constant
@@ -135,6 +143,8 @@ struct Trainer::Run {
   std::unique_ptr<StepTimer> timer;
   MetricsLog metrics;
   ValidationLosses validation;
+  BestEvaluation best;
+  bool improved = false;                        // the last step's evaluation is the best
   std::int64_t first_tokens = 0;                // tokens_seen at this start
   std::chrono::steady_clock::time_point begun;  // first batch
   TrainResult result;

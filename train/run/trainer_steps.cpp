@@ -75,7 +75,8 @@ void Trainer::Run::follow_recipe() {
   if (tail == in_tail) return;
   in_tail = tail;
   setup.conversion = apply_run_recipe(*setup.model, chosen, device, tail, setup.health, setup.adapters.get());
-  flops = training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup));
+  flops = training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup),
+                         spared_work(*setup.model));
   QUENCH_LOG_INFO(
       "step {}: {}", progress.step + 1,
       tail ? "the recipe does not apply from this step on (recipe.start_step, stop_step, high_precision_tail)"
@@ -164,7 +165,7 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
     if (objective) {
       const std::vector<std::string> names = objective->metric_names();
       for (std::size_t i = 0; i < names.size() && i < report.metrics.size(); ++i)
-        m.objective.emplace_back(names[i], report.metrics[i]);
+        if (std::isfinite(report.metrics[i])) m.objective.emplace_back(names[i], report.metrics[i]);
     }
     timer->fill(m, bf16_peak_flops(environment.at("device_name").as_string()));
     m.float8_share = flops.float8 / flops.total();
@@ -188,10 +189,15 @@ void Trainer::Run::evaluate(SignalHandlers* signals) {
                {.micro_batch_size = config.evaluation.micro_batch_size.value_or(config.training.micro_batch_size),
                 .batches = config.evaluation.steps,
                 .loss_chunk_rows = config.training.loss_chunk_size,
-                .ranks = ranks.get()});
+                .ranks = ranks.get(),
+                .objective = preferences ? preferences->validation.get() : nullptr});
   evaluation.step = progress.step;
   for (const auto& [name, value] : evaluation.values)
     if (name == "loss") validation.add({progress.step, value});
+  improved = best.add(evaluation);
+  if (writer) writer->keep(best_step());
+  if (best.exhausted())
+    metrics.event({.step = progress.step, .name = run_events::kEarlyStop, .message = best.reason()});
   metrics.evaluation(std::move(evaluation));
 }
 

@@ -1,5 +1,6 @@
 #include "train/setup/adapter_setup.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -83,7 +84,9 @@ recipes::LoraOptions lora_options(const RunConfig& config) {
           .rslora = lora.rslora,
           .dora = lora.dora,
           .quantize_merged = lora.quantize_merged,
-          .seed = static_cast<std::uint64_t>(config.training.seed)};
+          .seed = static_cast<std::uint64_t>(config.training.seed),
+          .modules_to_save = lora.modules_to_save,
+          .token_indices = lora.trainable_token_indices};
 }
 
 std::unique_ptr<recipes::Adapters> make_adapters(nn::CausalLm& model, const RunConfig& config,
@@ -100,7 +103,7 @@ std::string fill_adapted(ModelSetup& setup, const RunConfig& config, const distr
   const auto seed = static_cast<std::uint64_t>(config.training.seed);
   if (ranks == nullptr && !keeps_codes(config) && !config.recipe.learned_scales) {
     const std::string hash = fill_and_quantize(setup, config);
-    setup.adapters->set_magnitudes({});
+    setup.adapters->begin_from_base({});
     return hash;
   }
   CodesHashes codes;
@@ -129,7 +132,7 @@ std::string fill_adapted(ModelSetup& setup, const RunConfig& config, const distr
     values = [&](const nn::Parameter& weight) {
       return setup.base->holds(weight) ? setup.base->values(weight, gather) : gather(weight);
     };
-  setup.adapters->set_magnitudes(values);
+  setup.adapters->begin_from_base(values);
   return hash;
 }
 
@@ -206,8 +209,15 @@ std::unique_ptr<recipes::Adapters> restore_adapted(CheckpointReader& reader, std
 
 std::string describe_adapters(const recipes::Adapters& adapters, std::int64_t model_parameters) {
   const std::int64_t count = adapters.parameter_count();
-  return fmt::format("lora: {} layers, {} parameters are trained over {} frozen ones ({:.2f}%)",
-                     adapters.layers().size(), format_count(count), format_count(model_parameters),
+  std::vector<std::string> saved;
+  for (const recipes::SavedModules::Module& module : adapters.saved().modules())
+    if (std::string name = recipes::without_index(module.name); std::ranges::find(saved, name) == saved.end())
+      saved.push_back(std::move(name));
+  std::string copies = saved.empty() ? "" : fmt::format(" and copies of {}", fmt::join(saved, ", "));
+  if (const std::size_t rows = adapters.tokens().ids().size(); rows > 0)
+    copies += fmt::format(" and {} rows of the embedding", rows);
+  return fmt::format("lora: {} layers{}, {} parameters are trained over {} frozen ones ({:.2f}%)",
+                     adapters.layers().size(), copies, format_count(count), format_count(model_parameters),
                      100.0 * static_cast<double>(count) / static_cast<double>(model_parameters));
 }
 

@@ -10,6 +10,7 @@
 #include "train/model_folder/model_folder.h"
 #include "train/setup/adapter_setup.h"
 #include "train/setup/learned_scales.h"
+#include "train/setup/trained_parameters.h"
 
 namespace quench {
 
@@ -22,8 +23,15 @@ nn::ModelConfig resolve_model_config(const ModelSection& section) {
 
 std::optional<std::int64_t> trained_adapters(const ModelSetup& setup) {
   if (!setup.adapters) return std::nullopt;
-  std::int64_t count = 0;  // active ones of experts
-  for (const nn::Parameter* parameter : setup.adapters->parameters())
+  // A copy of the head costs wgrad, a third of an adapter's FLOPs; other copies are no GEMM operands.
+  const recipes::SavedModules& saved = setup.adapters->saved();
+  const nn::Parameter* rows = setup.adapters->tokens().rows();
+  std::int64_t count = saved.head_elements() / 3;
+  if (rows != nullptr) count -= rows->numel();
+  if (rows != nullptr && setup.config.tie_word_embeddings)  // the gradient of the whole head
+    count += setup.config.vocab_size * setup.config.hidden_size / 3;
+  for (const recipes::SavedModules::Module& module : saved.modules()) count -= module.copy->numel();
+  for (const nn::Parameter* parameter : setup.adapters->parameters())  // active ones of experts
     count += parameter->experts > 0 ? parameter->numel() * setup.config.experts.per_token / parameter->experts
                                     : parameter->numel();
   return count;
@@ -138,6 +146,8 @@ ModelSetup build_model(const ResolvedConfig& config, Device device, Device targe
   // Estimates load no weights.
   if (device.is_meta() && config->lora) plan_base(setup, *config);
   setup.conversion = apply_run_recipe(*setup.model, config, target, false, setup.health, setup.adapters.get());
+  freeze_parameters(*setup.model, config->training);
+  (void)ParameterGroups(*setup.model, config->optimizer);  // throws where a pattern is wrong
   return setup;
 }
 

@@ -1,25 +1,19 @@
 #include "train/setup/optimizer_setup.h"
 
-#include <algorithm>
+#include <functional>
 
 #include "distributed/fsdp/group_matrix_all_to_all.h"
+#include "nn/optim/grouped_rates.h"
 #include "nn/optim/table.h"
-#include "recipes/convert.h"
+#include "nn/optim/weight_average.h"
+#include "train/setup/trained_parameters.h"
 
 namespace quench {
 
 namespace {
 
-// By any Hugging Face name of the parameter's pieces.
 std::function<bool(const nn::Parameter&)> matcher(const std::vector<std::string>& patterns) {
-  return [patterns](const nn::Parameter& parameter) {
-    return std::ranges::any_of(patterns, [&](const std::string& pattern) {
-      return recipes::glob_matches(pattern, parameter.name) ||
-             std::ranges::any_of(parameter.pieces, [&](const nn::ParameterPiece& piece) {
-               return recipes::glob_matches(pattern, piece.hf_name);
-             });
-    });
-  };
+  return [patterns](const nn::Parameter& parameter) { return matches_any(patterns, parameter); };
 }
 
 }  // namespace
@@ -27,6 +21,7 @@ std::function<bool(const nn::Parameter&)> matcher(const std::vector<std::string>
 std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConfig& config,
                                               const distributed::Ranks* ranks) {
   const OptimizerSection& optimizer = config.optimizer;
+  const auto groups = std::make_shared<const ParameterGroups>(model, optimizer);
   const nn::OptimizerOptions options{
       .beta1 = optimizer.betas[0],
       .beta2 = optimizer.betas[1],
@@ -38,11 +33,19 @@ std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConf
       .stochastic_rounding = optimizer.stochastic_rounding,
       .seed = static_cast<std::uint64_t>(config.training.seed),
       .exclude_from_decay = matcher(optimizer.decay_exclude),
+      .group_decay = [groups](const nn::Parameter& parameter) { return groups->weight_decay(parameter); },
       .momentum = optimizer.momentum,
       .nesterov = optimizer.nesterov,
       .exclude_from_muon = matcher(optimizer.muon_exclude),
       .rows = ranks != nullptr ? distributed::make_matrix_all_to_all(ranks->shard) : nullptr};
-  return nn::make_optimizer(nn::find_optimizer(optimizer.name), model.parameters(), options);
+  auto made = nn::make_optimizer(nn::find_optimizer(optimizer.name), model.parameters(), options);
+  if (groups->scales()) {
+    std::vector<double> scales;
+    for (const nn::Parameter* parameter : made->parameters()) scales.push_back(groups->lr_scale(*parameter));
+    made = std::make_unique<nn::GroupedRates>(std::move(made), std::move(scales));
+  }
+  if (const auto decay = config.training.ema_decay) made = std::make_unique<nn::WeightAverage>(std::move(made), *decay);
+  return made;
 }
 
 }  // namespace quench

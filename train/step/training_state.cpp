@@ -1,6 +1,10 @@
 #include "train/step/training_state.h"
 
+#include <algorithm>
+#include <memory>
+
 #include "core/ops/elementwise.h"
+#include "nn/optim/weight_average.h"
 
 namespace quench {
 namespace {
@@ -61,6 +65,42 @@ void restore_parameters(CheckpointReader& reader, nn::CausalLm& model) {
     if (!p->in_checkpoints) continue;
     p->mark_changed();
     read_into(reader, entry(p->name, p->variable.value(), *p));
+  }
+}
+
+void require_averages(const CheckpointReader& reader) {
+  const std::string prefix = nn::WeightAverage::name_of(nn::Parameter{});
+  const bool has = std::ranges::any_of(reader.manifest().tensors,
+                                       [&](const TensorRecord& record) { return record.name.starts_with(prefix); });
+  QUENCH_CHECK_AS(ErrorCode::not_found, has, "{} has no averaged weights; only runs with training.ema_decay store them",
+                  reader.path().string());
+}
+
+void restore_averages(CheckpointReader& reader, nn::CausalLm& model) {
+  require_averages(reader);
+  for (nn::Parameter* p : model.parameters()) {
+    const std::string name = nn::WeightAverage::name_of(*p);
+    if (reader.find(name) == nullptr) continue;
+    p->mark_changed();
+    read_into(reader, name, entry(p->name, p->variable.value(), *p));
+  }
+}
+
+void restore_mean(std::span<const std::filesystem::path> checkpoints, nn::CausalLm& model) {
+  std::vector<std::unique_ptr<CheckpointReader>> readers;
+  for (const std::filesystem::path& path : checkpoints) readers.push_back(std::make_unique<CheckpointReader>(path));
+  const float share = 1.0f / static_cast<float>(readers.size());
+  const MemoryScope scope(MemoryCategory::workspace);
+  for (nn::Parameter* p : model.parameters()) {
+    if (!p->in_checkpoints) continue;
+    const Tensor sum = Tensor::zeros(p->global_shape, DType::f32), one = Tensor::empty(p->global_shape, DType::f32);
+    for (const auto& reader : readers) {
+      read_into(*reader, p->name, CheckpointTensor::whole(p->name, one));
+      accumulate({.x = one, .out = sum});
+    }
+    scale({.x = sum, .factor = share});
+    cast({sum.to(p->variable.value().device()), p->variable.value()});
+    p->mark_changed();
   }
 }
 

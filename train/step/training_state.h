@@ -1,5 +1,7 @@
 #pragma once
 
+#include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,5 +22,14 @@ void restore_training_tensors(CheckpointReader& reader, nn::CausalLm& model, nn:
 
 // Parameters alone, as restore_training_tensors().
 void restore_parameters(CheckpointReader& reader, nn::CausalLm& model);
+
+// Parameters whose average is stored (training.ema_decay) become it; others stay. Throws as require_averages().
+void restore_averages(CheckpointReader& reader, nn::CausalLm& model);
+// Throws not_found if the checkpoint has no averages.
+void require_averages(const CheckpointReader& reader);
+
+// Parameters in checkpoints become the mean over the given ones of a run, in f32, rounded once. Throws as
+// restore_parameters(). Unsharded models.
+void restore_mean(std::span<const std::filesystem::path> checkpoints, nn::CausalLm& model);
 
 }  // namespace quench

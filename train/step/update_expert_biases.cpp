@@ -9,7 +9,7 @@ void update_expert_biases(nn::CausalLm& model, const nn::ExpertLoad& load, float
   model.visit([&](const std::string&, nn::Module& module) {
     auto* moe = dynamic_cast<nn::MoE*>(&module);
     nn::Parameter* bias = moe != nullptr ? moe->expert_bias() : nullptr;
-    if (bias == nullptr) return;
+    if (bias == nullptr || bias->frozen) return;
     update_expert_bias({.counts = load.counts(moe->layer()),
                         .bias = bias->variable.value(),
                         .first = bias->shard.row_begin,

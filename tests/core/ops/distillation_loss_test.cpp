@@ -1,7 +1,10 @@
 #include "core/ops/distillation_loss.h"
 
+#include "core/json/json.h"
 #include "core/ops/cross_entropy.h"
 #include "tests/core/ops/op_testing.h"
+#include "tests/reference_numbers.h"
+#include "tests/testing.h"
 
 namespace quench {
 namespace {
@@ -116,6 +119,45 @@ TEST(DistillationLoss, LossesAndGradientsFollowTheirDefinition) {
         distillation_loss(args);
         EXPECT_TRUE(close(args.dlogits, values(whole), rounding(dtype) * 1.01, 1e-7));
       }
+}
+
+// tests/reference/make_distillation.py.
+TEST(DistillationLoss, AgreesWithPyTorch) {
+  const Json reference = Json::parse_file(testing::source_dir() / "tests/reference/distillation.json");
+  const auto matrix = [](std::uint32_t first) {
+    const Tensor values = Tensor::empty({4, 37}, DType::f32);
+    for (std::uint32_t i = 0; i < 4 * 37; ++i)
+      values.data<float>()[i] = (static_cast<float>(testing::mixed(first + i) >> 16) - 32768) / 8192;
+    return values;
+  };
+  for (const Json& row : reference.at("cases").as_array()) {
+    const std::string& name = row.at("divergence").as_string();
+    SCOPED_TRACE(fmt::format("{} {}", name, row.at("temperature").as_double()));
+    const auto ratio = static_cast<float>(row.at("ratio").as_double());
+    const DistillationLossArgs args{.logits = matrix(1),
+                                    .teacher = matrix(50'000),
+                                    .labels = Tensor::from_values<std::int32_t>({4}, std::array{3, 0, 36, 11}),
+                                    .losses = Tensor::empty({4}, DType::f32),
+                                    .cross_entropies = Tensor::empty({4}, DType::f32),
+                                    .divergences = Tensor::empty({4}, DType::f32),
+                                    .dlogits = Tensor::empty({4, 37}, DType::f32),
+                                    .divergence = name == "forward_kl"   ? Divergence::forward_kl
+                                                  : name == "reverse_kl" ? Divergence::reverse_kl
+                                                                         : Divergence::jensen_shannon,
+                                    .temperature = static_cast<float>(row.at("temperature").as_double()),
+                                    .beta = static_cast<float>(row.at("beta").as_double()),
+                                    .cross_entropy_weight = 1 - ratio,
+                                    .divergence_weight = ratio};
+    distillation_loss(args);
+    const auto numbers = [&](std::string_view key) {
+      std::vector<double> all;
+      for (const Json& value : row.at(key).as_array()) all.push_back(value.as_double());
+      return all;
+    };
+    EXPECT_TRUE(close(args.losses, numbers("losses"), 1e-6, 2e-6));
+    EXPECT_TRUE(close(args.divergences, numbers("divergences"), 1e-6, 2e-6));
+    EXPECT_TRUE(close(args.dlogits, numbers("gradient"), 2e-6, 1e-6));
+  }
 }
 
 TEST(DistillationLoss, EqualDistributionsHaveNoDivergence) {

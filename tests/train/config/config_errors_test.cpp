@@ -130,6 +130,10 @@ TEST(ConfigErrors, NamesOfOtherProgramsLeadToOurs) {
       {"float8.recipe_name", "recipe.name"},
       {"learning_rate", "optimizer.lr"},
       {"optim.lr", "optimizer.lr"},
+      {"training.modules_to_save", "lora.modules_to_save"},
+      {"unfrozen_parameters", "training.train"},
+      {"training.early_stopping_patience", "evaluation.early_stopping.patience"},
+      {"load_best_model_at_end", "checkpoint.keep_best"},
   };
   for (const auto& [theirs, ours] : cases) {
     const auto list = issues("{}", {"--" + theirs + "=1"});

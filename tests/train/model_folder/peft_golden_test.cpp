@@ -23,13 +23,17 @@ fs::path dora_folder() {
   return testing::reference_dir() / "models" / "llama_dora";
 }
 
+fs::path saved_folder(const std::string& name = "llama_saved") {
+  return testing::reference_dir() / "models" / name;
+}
+
 // The adapters of PEFT that there are figures of.
 class PeftGolden : public ::testing::Test {
  protected:
-  explicit PeftGolden(const fs::path& adapter = adapter_folder())
+  explicit PeftGolden(const fs::path& adapter = adapter_folder(), const std::string& base = "llama")
       : reference_(adapter / "reference.safetensors"),
-        model_(read_model_config(testing::golden_dir() / "models" / "llama"), {}) {
-    load_weights(model_, testing::golden_dir() / "models" / "llama");
+        model_(read_model_config(testing::golden_dir() / "models" / base), {}) {
+    load_weights(model_, testing::golden_dir() / "models" / base);
     const Shape shape = reference_.at("input_ids").shape;
     batch_ = shape[0];
     length_ = shape[1];
@@ -142,6 +146,55 @@ TEST_F(DoraGolden, WhatIsWrittenComesBack) {
     EXPECT_EQ(read_f32(ours, entry.name), read_f32(theirs, entry.name)) << entry.name;
 }
 
+// Trained copies of embedding, head and norms (tests/reference/make_saved_modules.py).
+class SavedModulesGolden : public PeftGolden {
+ protected:
+  SavedModulesGolden() : PeftGolden(saved_folder()) {}
+};
+
+TEST_F(SavedModulesGolden, LogitsBesideAndMerged) {
+  expect_logits(saved_folder());
+}
+
+TEST_F(SavedModulesGolden, LossAndGradientsOfTheAdapter) {
+  expect_gradients(saved_folder(), 15);
+}
+
+class TiedModulesGolden : public PeftGolden {
+ protected:
+  TiedModulesGolden() : PeftGolden(saved_folder("llama_saved_tied"), "llama31_tied") {}
+};
+
+TEST_F(TiedModulesGolden, LogitsBesideAndMerged) {
+  expect_logits(saved_folder("llama_saved_tied"));
+}
+
+TEST_F(TiedModulesGolden, LossAndGradientsOfTheAdapter) {
+  expect_gradients(saved_folder("llama_saved_tied"), 9);
+}
+
+void expect_written(nn::CausalLm& model, const fs::path& folder, const std::string& modules, bool tied) {
+  const testing::TempDir temp;
+  const auto adapter = load_adapter(model, folder, {});
+  save_adapter_folder(model, *adapter, {temp / "copy"}, {.dtype = DType::f32, .base = "models/llama"});
+  const Json config = Json::parse_file(temp / "copy" / "adapter_config.json");
+  EXPECT_EQ(config.at("modules_to_save").dump(), modules);
+  EXPECT_EQ(config.find("ensure_weight_tying") != nullptr, tied);
+  const SafetensorsReader ours(temp / "copy" / "adapter_model.safetensors"),
+      theirs(folder / "adapter_model.safetensors");
+  ASSERT_EQ(ours.header().entries.size(), theirs.header().entries.size());
+  for (const SafetensorsEntry& entry : theirs.header().entries)
+    EXPECT_EQ(read_f32(ours, entry.name), read_f32(theirs, entry.name)) << entry.name;
+}
+
+TEST_F(SavedModulesGolden, WhatIsWrittenComesBack) {
+  expect_written(model_, saved_folder(), R"(["embed_tokens","lm_head","norm"])", false);
+}
+
+TEST_F(TiedModulesGolden, WhatIsWrittenComesBack) {
+  expect_written(model_, saved_folder("llama_saved_tied"), R"(["embed_tokens"])", true);
+}
+
 TEST_F(PeftGolden, WhatIsWrittenComesBack) {
   const testing::TempDir temp;
   const auto adapter = load_adapter(model_, adapter_folder(), {});
@@ -160,8 +213,9 @@ TEST_F(PeftGolden, WhatIsWrittenComesBack) {
 }
 
 // The golden adapter with keys of its config changed.
-fs::path changed_adapter(const testing::TempDir& temp, const Json::Object& changes) {
-  fs::copy(adapter_folder(), temp.path(), fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+fs::path changed_adapter(const testing::TempDir& temp, const Json::Object& changes,
+                         const fs::path& adapter = adapter_folder()) {
+  fs::copy(adapter, temp.path(), fs::copy_options::recursive | fs::copy_options::overwrite_existing);
   Json config = Json::parse_file(temp / "adapter_config.json");
   for (const auto& [key, value] : changes) config.set(key, value);
   testing::write_file(temp / "adapter_config.json", config.dump());
@@ -204,10 +258,10 @@ TEST_F(PeftGolden, ExcludedTargetsHaveNoWeights) {
 }
 
 // What is said of the golden adapter with one key of its config changed.
-std::string refusal(nn::CausalLm& model, std::string_view key, Json value) {
+std::string refusal(nn::CausalLm& model, std::string_view key, Json value, const fs::path& adapter = adapter_folder()) {
   const testing::TempDir temp;
   try {
-    (void)load_adapter(model, changed_adapter(temp, {{std::string(key), std::move(value)}}), {});
+    (void)load_adapter(model, changed_adapter(temp, {{std::string(key), std::move(value)}}, adapter), {});
   } catch (const Error& error) {
     return error.what();
   }
@@ -218,7 +272,10 @@ TEST_F(PeftGolden, WhatDoesNotFitIsNamed) {
   EXPECT_EQ(refusal(model_, "some_new_key", 3), "");
   EXPECT_THAT(refusal(model_, "use_dora", true), HasSubstr("has no lora_magnitude_vector"));
   EXPECT_THAT(refusal(model_, "bias", "all"), HasSubstr("bias is \"all\""));
-  EXPECT_THAT(refusal(model_, "modules_to_save", Json(Json::Array{Json("lm_head")})), HasSubstr("modules_to_save"));
+  EXPECT_THAT(refusal(model_, "modules_to_save", Json(Json::Array{Json("lm_head")})),
+              HasSubstr("names lm_head in modules_to_save, but lm_head has no weight"));
+  EXPECT_THAT(refusal(model_, "modules_to_save", Json(Json::Array{Json("k_proj")})),
+              HasSubstr("names k_proj in modules_to_save, which is no embedding, head or norm of the model"));
   EXPECT_THAT(refusal(model_, "peft_type", "IA3"), HasSubstr("peft_type is \"IA3\"; LORA is read"));
   EXPECT_THAT(refusal(model_, "r", 8),
               AllOf(HasSubstr("6 faults"), HasSubstr("has shape [4, 32]"), HasSubstr("expected [8, 32] for rank 8")));
@@ -236,6 +293,87 @@ TEST_F(PeftGolden, WhatDoesNotFitIsNamed) {
   EXPECT_THAT(refusal(other, "some_new_key", 3),
               AllOf(HasSubstr("model.layers.1.self_attn.q_proj is not a linear layer of the model"),
                     HasSubstr("model.layers.0.self_attn.q_proj.lora_A.weight has shape [4, 32]")));
+}
+
+TEST_F(SavedModulesGolden, WhatDoesNotFitIsNamed) {
+  EXPECT_THAT(refusal(model_, "modules_to_save", Json(Json::Array{Json("embed_tokens"), Json("norm")}), saved_folder()),
+              HasSubstr("base_model.model.lm_head.weight is the weight of a module that modules_to_save in "
+                        "adapter_config.json does not name"));
+  Json config = read_model_config(testing::golden_dir() / "models" / "llama").source;
+  config.set("vocab_size", 163);
+  nn::CausalLm larger(nn::parse_model_config(config, "config.json"), {});
+  EXPECT_THAT(
+      refusal(larger, "some_new_key", 3, saved_folder()),
+      AllOf(HasSubstr("2 faults"), HasSubstr("model.embed_tokens.weight has shape [160, 32]; expected [163, 32]: "
+                                             "the adapter was trained with another vocabulary")));
+}
+
+TEST_F(TiedModulesGolden, TheHeadStaysTied) {
+  const fs::path folder = saved_folder("llama_saved_tied");
+  EXPECT_THAT(
+      refusal(model_, "ensure_weight_tying", false, folder),
+      AllOf(HasSubstr("adapter_config.json: ensure_weight_tying is not set"), HasSubstr("tie_word_embeddings")));
+  EXPECT_EQ(refusal(model_, "modules_to_save", Json(Json::Array{Json("lm_head")}), folder), "");
+}
+
+// Trained rows of the embedding.
+class TokenRowsGolden : public PeftGolden {
+ protected:
+  TokenRowsGolden() : PeftGolden(saved_folder("llama_tokens")) {}
+};
+
+class TiedTokenRowsGolden : public PeftGolden {
+ protected:
+  TiedTokenRowsGolden() : PeftGolden(saved_folder("llama_tokens_tied"), "llama31_tied") {}
+};
+
+TEST_F(TokenRowsGolden, LogitsBesideAndMerged) {
+  expect_logits(saved_folder("llama_tokens"));
+}
+
+TEST_F(TokenRowsGolden, LossAndGradientsOfTheAdapter) {
+  expect_gradients(saved_folder("llama_tokens"), 9);
+}
+
+TEST_F(TiedTokenRowsGolden, LogitsBesideAndMerged) {
+  expect_logits(saved_folder("llama_tokens_tied"));
+}
+
+TEST_F(TiedTokenRowsGolden, LossAndGradientsOfTheAdapter) {
+  expect_gradients(saved_folder("llama_tokens_tied"), 9);
+}
+
+TEST_F(TokenRowsGolden, WhatIsWrittenComesBack) {
+  const fs::path folder = saved_folder("llama_tokens");
+  const testing::TempDir temp;
+  const auto adapter = load_adapter(model_, folder, {});
+  save_adapter_folder(model_, *adapter, {temp / "copy"}, {.dtype = DType::f32, .base = "models/llama"});
+  EXPECT_EQ(Json::parse_file(temp / "copy" / "adapter_config.json").at("trainable_token_indices").dump(),
+            "[150,3,7,99,40,41,42,43]");
+  const SafetensorsReader ours(temp / "copy" / "adapter_model.safetensors"),
+      theirs(folder / "adapter_model.safetensors");
+  ASSERT_EQ(ours.header().entries.size(), theirs.header().entries.size());
+  for (const SafetensorsEntry& entry : theirs.header().entries)
+    EXPECT_EQ(read_f32(ours, entry.name), read_f32(theirs, entry.name)) << entry.name;
+}
+
+TEST_F(TokenRowsGolden, WhatDoesNotFitIsNamed) {
+  const fs::path folder = saved_folder("llama_tokens");
+  const auto ids = [](std::initializer_list<int> list) {
+    Json::Array array;
+    for (const int id : list) array.emplace_back(id);
+    return Json(array);
+  };
+  const char* key = "trainable_token_indices";
+  EXPECT_THAT(refusal(model_, key, ids({1, 2}), folder),
+              HasSubstr("has shape [8, 32]; expected [2, 32] for the 2 ids of trainable_token_indices"));
+  EXPECT_THAT(refusal(model_, key, ids({1, 2, 3, 4, 5, 6, 7, 160}), folder),
+              HasSubstr("trainable_token_indices names token 160, but the model's vocabulary has 160"));
+  EXPECT_THAT(refusal(model_, key, ids({1, 2, 3, 4, 5, 6, 7, 7}), folder), HasSubstr("7 is listed twice"));
+  EXPECT_THAT(refusal(model_, key, ids({1})), HasSubstr("names trainable_token_indices, which have no weights"));
+  EXPECT_THAT(refusal(model_, key, Json(Json::Object{{"lm_head", ids({1})}}), folder),
+              HasSubstr("rows of embed_tokens alone are read"));
+  EXPECT_EQ(refusal(model_, key, Json(Json::Object{{"embed_tokens", ids({1, 2, 3, 4, 5, 6, 7, 8})}}), folder), "");
 }
 
 }  // namespace

@@ -49,6 +49,26 @@ TEST(TrainingFlops, ProductsOfConvertedLayersAreFloat8) {
   EXPECT_DOUBLE_EQ(training_flops(model, whole, 128).high_precision, 6.0 * 2 * 64 * 128);
 }
 
+TEST(TrainingFlops, FrozenParametersSpareGradients) {
+  using enum LinearGemm;
+  nn::ModelConfig model = small_model();
+  model.tie_word_embeddings = true;
+  const double all = model.training_flops_per_token(128);
+  std::vector layers{layer(64, 96, {forward, dgrad, wgrad}), layer(96, 64, {})};
+  layers[0].name = "model.layers.0.mlp.gate_up_proj";
+  layers[1].name = "model.layers.1.mlp.down_proj";
+  const TrainingFlops no_wgrad =
+      training_flops(model, layers, 128, std::nullopt, {.weight_gradients = {layers[0].name}, .tied_head = true});
+  EXPECT_EQ(no_wgrad.float8, 4.0 * 64 * 96);
+  EXPECT_EQ(no_wgrad.total(), all - 2.0 * 64 * 96 - 2.0 * 1000 * 64);
+  const TrainingFlops no_backward =
+      training_flops(model, layers, 128, std::nullopt, {.weight_gradients = {layers[0].name}, .layers = 1});
+  EXPECT_EQ(no_backward.float8, 2.0 * 64 * 96);
+  // Half of the backward FLOPs of attention, which are two thirds.
+  const double attention = all - model.training_flops_per_token(0);
+  EXPECT_DOUBLE_EQ(no_backward.total(), all - 4.0 * 64 * 96 - attention / 3);
+}
+
 TEST(TrainingFlops, SharesSayTheTypes) {
   EXPECT_EQ(shares({.float8 = 0, .high_precision = 5}, DType::f32), "100% f32");
   EXPECT_EQ(shares({.float8 = 60, .high_precision = 40}, DType::bf16), "60.0% float8, 40.0% bf16");

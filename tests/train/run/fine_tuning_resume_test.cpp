@@ -122,12 +122,16 @@ INSTANTIATE_TEST_SUITE_P(Table, FineTuning, ::testing::ValuesIn(simulating_recip
                          [](const auto& recipe) { return std::string(recipe.param->name); });
 
 TEST(FineTuningAdapters, ResumeExactlyUnderEveryOptimizer) {
-  for (const Options& more : std::vector<Options>{{},
-                                                  {"--lora.dropout=0.1"},
-                                                  {"--lora.dora=true"},
-                                                  {"--lora.base=nf4", "--lora.dora=true"},
-                                                  {"--lora.base=float8"},
-                                                  {"--recipe.name=float8_rowwise", "--recipe.pad=true"}})
+  for (const Options& more : std::vector<Options>{
+           {},
+           {"--lora.dropout=0.1"},
+           {"--lora.dora=true"},
+           {"--lora.base=nf4", "--lora.dora=true"},
+           {"--lora.base=float8"},
+           {"--lora.modules_to_save=embed_tokens,norm", "--lora.base=nf4"},
+           {"--lora.trainable_token_indices=3,1,60", "--lora.base=nf4"},
+           {"--lora.modules_to_save=embed_tokens,lm_head,model.norm", "--model.tie_word_embeddings=false"},
+           {"--recipe.name=float8_rowwise", "--recipe.pad=true"}})
     expect_exact_resumption(and_adapters(more));
 }
 

@@ -42,6 +42,8 @@ void add_export_fields(Fields& fields) {
       "<run.folder>/export");
   add("overwrite", QUENCH_OPTIONAL_MEMBER(export_model, overwrite), any_value(),
       "Write into a folder with other files, replacing only files of the same names.");
+  add("weights", QUENCH_OPTIONAL_MEMBER(export_model, weights), one_of({"final", std::string(kAveragedWeights)}),
+      "final: the weights after the last step; ema: their average (training.ema_decay).");
   add("dtype", QUENCH_OPTIONAL_MEMBER(export_model, dtype), one_of_or_null({"f32", "bf16", "f16"}),
       "Dtype of unquantized weights and of scales; values stay those of training. f16 is for unquantized models, f32 "
       "for ExecuTorch.",

@@ -23,6 +23,13 @@ void add_lora_fields(Fields& fields) {
             "Scale by alpha / sqrt(rank) instead (rsLoRA).");
   add_field(fields, "lora.dora", QUENCH_OPTIONAL_MEMBER(lora, dora), any_value(), fixed,
             "DoRA: train the row norms of the adapted weights too.");
+  add_field(
+      fields, "lora.modules_to_save", QUENCH_OPTIONAL_MEMBER(lora, modules_to_save), any_value(), fixed,
+      "Modules of which a copy is trained whole, as in PEFT: embed_tokens, lm_head and norms, by the end of their "
+      "names or by glob patterns. A head tied to the embedding shares its copy.");
+  add_field(fields, "lora.trainable_token_indices", QUENCH_OPTIONAL_MEMBER(lora, trainable_token_indices),
+            between(0, 2147483647), fixed,
+            "Token ids whose rows of the embedding are trained, as in PEFT; of a head tied to it too.");
   add_field(fields, "lora.base", QUENCH_OPTIONAL_MEMBER(lora, base), any_value(), guarded,
             "Storage of the frozen weights of linear layers: dense, in training.dtype; nf4, in 4.13 bits (QLoRA); "
             "float8, in 8; stored, the quantized values of the folder in model.path.");

@@ -12,6 +12,9 @@ void add_output_fields(Fields& fields) {
             "Steps between checkpoints; 0: only the final one and those that a signal asks for.");
   add_field(fields, "checkpoint.keep_latest", QUENCH_MEMBER(checkpoint.keep_latest), between(0, 1e6), free,
             "Valid checkpoints to keep; 0: all.");
+  add_field(fields, "checkpoint.keep_best", QUENCH_MEMBER(checkpoint.keep_best), any_value(), free,
+            "Save after every evaluation that is the best so far by evaluation.early_stopping.metric, and keep that "
+            "checkpoint whatever keep_latest.");
   add_field(fields, "checkpoint.async", QUENCH_MEMBER(checkpoint.async), any_value(), free,
             "Asynchronous saves: write from a copy in host memory while training continues.");
   add_field(fields, "checkpoint.resume", QUENCH_MEMBER(checkpoint.resume), any_value(), free,
@@ -63,6 +66,13 @@ void add_output_fields(Fields& fields) {
             "Maximum number of new tokens of each continuation.");
   add_field(fields, "evaluation.sample_temperature", QUENCH_MEMBER(evaluation.sample_temperature), between(0, 100),
             free, "Temperature of the draws, which depend on training.seed and the step; 0: greedy.");
+  add_field(fields, "evaluation.early_stopping.patience", QUENCH_MEMBER(evaluation.early_stopping.patience),
+            between(0, kMaxSteps), free,
+            "Evaluations in a row without improvement after which the run ends; 0: it does not.");
+  add_field(fields, "evaluation.early_stopping.metric", QUENCH_MEMBER(evaluation.early_stopping.metric),
+            one_of({"loss", "perplexity"}), free, "Value on data.validation that has to fall.");
+  add_field(fields, "evaluation.early_stopping.min_delta", QUENCH_MEMBER(evaluation.early_stopping.min_delta),
+            at_least(0), free, "Least decrease that counts as an improvement.");
 }
 
 }  // namespace quench

@@ -1,6 +1,7 @@
 #include "nn/optim/table.h"
 #include "train/config/fields/field_builder.h"
 #include "train/config/section_enum_names.h"
+#include "train/config/value_codec_groups.h"
 
 namespace quench {
 namespace {
@@ -40,6 +41,11 @@ void add_training_fields(Fields& fields) {
             "Gradient clipping by global L2 norm; 0: off.");
   add_field(fields, "training.seed", QUENCH_MEMBER(training.seed), between(0, kMaxExactInteger), guarded,
             "Seed of initialization, data order, dropout and stochastic rounding.");
+  add_field(fields, "training.freeze", QUENCH_MEMBER(training.freeze), any_value(), fixed,
+            "Parameters that are not trained: glob patterns over Hugging Face tensor names. Frozen parameters have no "
+            "gradient and no optimizer state.");
+  add_field(fields, "training.train", QUENCH_MEMBER(training.train), any_value(), fixed,
+            "The only parameters that are trained, less those of training.freeze: glob patterns; empty: all.");
   add_field(fields, "training.dtype", QUENCH_MEMBER(training.dtype), one_of({"bf16", "f32"}), guarded,
             "Dtype of parameters and activations in the forward and backward pass.");
   ValueRule master = one_of({"f32"});
@@ -51,6 +57,11 @@ void add_training_fields(Fields& fields) {
   gradient.unset_word = "auto";
   add_field(fields, "training.grad_dtype", QUENCH_MEMBER(training.grad_dtype), gradient, free,
             "Dtype of parameter gradients while they accumulate over micro-batches.");
+  ValueRule decay = from_below(0, 1);
+  decay.above_minimum = true;
+  add_field(fields, "training.ema_decay", QUENCH_MEMBER(training.ema_decay), decay, fixed,
+            "Decay of an exponential moving average of the trained weights in f32, for export.weights ema; null: no "
+            "average.");
   add_field(fields, "training.activation_checkpoint", QUENCH_MEMBER(training.activation_checkpoint), any_value(), free,
             "Activation checkpointing: selective recomputes norms and SwiGLU, full recomputes whole layers and saves "
             "one tensor a layer.");
@@ -109,6 +120,10 @@ void add_optimizer_fields(Fields& fields) {
             "computed.");
   add_field(fields, "optimizer.decay_exclude", QUENCH_MEMBER(optimizer.decay_exclude), any_value(), free,
             "Parameters without weight decay: glob patterns over Hugging Face tensor names.");
+  add_field(fields, "optimizer.groups", QUENCH_MEMBER(optimizer.groups), any_value(), free,
+            "Settings by parameter: each group names parameters by glob patterns (match) and gives lr_scale, a factor "
+            "of the learning rate, or lr, a peak of its own, and weight_decay, also for parameters in decay_exclude; "
+            "the first group that matches applies.");
   add_field(fields, "optimizer.momentum", QUENCH_MEMBER(optimizer.momentum), from_below(0, 1), free,
             "Momentum of sgd and muon.", "0.9 for sgd, 0.95 for muon");
   add_field(fields, "optimizer.nesterov", QUENCH_MEMBER(optimizer.nesterov), any_value(), free, "Nesterov momentum.",

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Writes distillation.json next to this file: divergences of teacher and student logits, mixed with cross-entropy, and
+their gradients by PyTorch's autograd. KL divergences are torch.nn.functional.kl_div's; the Jensen-Shannon divergence is
+that of TRL's GKDTrainer (pip install trl).
+
+Usage: make_distillation.py
+"""
+
+import json
+import math
+import pathlib
+
+import torch
+import torch.nn.functional as F
+from trl import GKDTrainer
+
+torch.set_num_threads(1)
+ROWS, VOCAB = 4, 37
+
+
+def mixed(i):
+    i = (i ^ (i >> 16)) * 0x85EBCA6B & 0xFFFFFFFF
+    i = (i ^ (i >> 13)) * 0xC2B2AE35 & 0xFFFFFFFF
+    return i ^ (i >> 16)
+
+
+def matrix(first):
+    return torch.tensor([[((mixed(first + r * VOCAB + c) >> 16) - 32768) / 2**13 for c in range(VOCAB)]
+                         for r in range(ROWS)])
+
+
+def divergence(name, student, teacher, temperature, beta):
+    q, p = F.log_softmax(student / temperature, -1), F.log_softmax(teacher / temperature, -1)
+    if name == "forward_kl":
+        return F.kl_div(q, p, reduction="none", log_target=True).sum(-1)
+    if name == "reverse_kl":
+        return F.kl_div(p, q, reduction="none", log_target=True).sum(-1)
+    return torch.stack([GKDTrainer.generalized_jsd_loss(student[None, i:i + 1], teacher[None, i:i + 1], beta=beta,
+                                                        temperature=temperature, reduction="sum")
+                        for i in range(ROWS)])
+
+
+def case(name, temperature, beta, ratio):
+    student, teacher = matrix(1).double().requires_grad_(), matrix(50_000).double()
+    labels = torch.tensor([3, 0, 36, 11])
+    d = divergence(name, student, teacher, temperature, beta)
+    losses = (1 - ratio) * F.cross_entropy(student, labels, reduction="none") + ratio * temperature**2 * d
+    (gradient,) = torch.autograd.grad(losses.sum(), student)
+    assert all(math.isfinite(x) for x in gradient.flatten())
+    return dict(divergence=name, temperature=temperature, beta=beta, ratio=ratio, losses=losses.tolist(),
+                divergences=d.tolist(), gradient=[round(x, 12) for x in gradient.flatten().tolist()])
+
+
+def main():
+    cases = [case("forward_kl", 1.0, 0.5, 1.0), case("forward_kl", 2.0, 0.5, 0.5), case("reverse_kl", 1.0, 0.5, 1.0),
+             case("reverse_kl", 0.5, 0.5, 0.25), case("jensen_shannon", 1.0, 0.5, 1.0),
+             case("jensen_shannon", 2.0, 0.1, 0.75), case("jensen_shannon", 1.0, 0.9, 1.0)]
+    target = pathlib.Path(__file__).with_name("distillation.json")
+    target.write_text(json.dumps(dict(torch=torch.__version__, cases=cases), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

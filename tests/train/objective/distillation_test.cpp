@@ -1,0 +1,189 @@
+#include "train/objective/distillation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "nn/initialize.h"
+#include "recipes/convert.h"
+#include "recipes/lora/adapters.h"
+#include "tests/testing.h"
+#include "train/step/meta_batch.h"
+#include "train/step/train_step.h"
+
+namespace quench {
+namespace {
+
+nn::ModelConfig small_config() {
+  return nn::parse_model_config(
+      Json::parse(R"({"model_type": "llama", "vocab_size": 40, "hidden_size": 32, "intermediate_size": 48,
+                      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+                      "max_position_embeddings": 64, "tie_word_embeddings": false})"),
+      "test");
+}
+
+Batch random_batch(std::int64_t rows, std::int64_t length) {
+  Batch batch;
+  batch.input_ids = Tensor::empty({rows, length}, DType::i32);
+  batch.labels = Tensor::empty({rows, length}, DType::i32);
+  batch.positions = Tensor::empty({rows, length}, DType::i32);
+  for (std::int64_t i = 0; i < rows * length; ++i) {
+    batch.input_ids.data<std::int32_t>()[i] = static_cast<std::int32_t>((i * 7 + 3) % 40);
+    batch.labels.data<std::int32_t>()[i] = i % 5 == 0 ? kIgnoreLabel : static_cast<std::int32_t>((i * 11 + 1) % 40);
+    batch.positions.data<std::int32_t>()[i] = static_cast<std::int32_t>(i % length);
+    batch.valid_tokens += i % 5 != 0;
+  }
+  for (std::int64_t r = 0; r < rows; ++r)
+    batch.sequences.push_back({.q_begin = r * length, .q_length = length, .k_begin = r * length, .k_length = length});
+  return batch;
+}
+
+std::unique_ptr<nn::CausalLm> make_model(std::uint64_t seed, bool trainable = true) {
+  auto model = std::make_unique<nn::CausalLm>(small_config(), nn::ParameterOptions{.trainable = trainable});
+  model->initialize(seed);
+  // Logits far from uniform.
+  for (nn::Parameter* parameter : model->parameters()) {
+    const Tensor value = parameter->variable.value();
+    if (value.shape().rank() == 2)
+      for (std::int64_t i = 0; i < value.numel(); ++i) value.data<float>()[i] *= 8;
+  }
+  return model;
+}
+
+ObjectiveInput input_of(const nn::CausalLm& model, const Batch& batch) {
+  const std::int64_t tokens = batch.input_ids.numel();
+  return {.batch = batch,
+          .ids = batch.input_ids.view({tokens}),
+          .labels = batch.labels.view({tokens}),
+          .context = batch_context(model, batch)};
+}
+
+std::vector<std::vector<double>> probabilities(const nn::CausalLm& model, const ObjectiveInput& in) {
+  const autograd::NoGrad no_grad;
+  const Tensor logits = model.logits(model.hidden(in.ids, in.context));
+  std::vector<std::vector<double>> rows;
+  for (std::int64_t i = 0; i < logits.size(0); ++i) {
+    std::vector<double>& row = rows.emplace_back();
+    double sum = 0;
+    for (std::int64_t j = 0; j < logits.size(1); ++j)
+      sum += row.emplace_back(std::exp(static_cast<double>(logits.data<float>()[i * logits.size(1) + j])));
+    for (double& p : row) p /= sum;
+  }
+  return rows;
+}
+
+// Mean over rows with labels.
+double mean_kl(const std::vector<std::vector<double>>& p, const std::vector<std::vector<double>>& q,
+               const Batch& batch) {
+  double sum = 0;
+  for (std::size_t i = 0; i < p.size(); ++i)
+    for (std::size_t j = 0; batch.labels.data<std::int32_t>()[i] != kIgnoreLabel && j < p[i].size(); ++j)
+      sum += p[i][j] * std::log(p[i][j] / q[i][j]);
+  return sum / static_cast<double>(batch.valid_tokens);
+}
+
+struct Outcome {
+  double loss = 0;
+  std::vector<double> metrics;
+};
+
+Outcome run_objective(DistillationObjective& objective, const nn::CausalLm& model, const Batch& batch,
+                      std::int64_t chunk_rows = 0) {
+  const ObjectiveInput in = input_of(model, batch);
+  objective.prepare(in);
+  const Tensor metrics = Tensor::empty({2}, DType::f32);
+  autograd::Tape tape;
+  autograd::Variable loss;
+  {
+    const autograd::TapeScope scope(tape);
+    loss = objective.loss(in, 1.0f / static_cast<float>(batch.valid_tokens), {.chunk_rows = chunk_rows}, metrics);
+  }
+  tape.backward(loss);
+  return {static_cast<double>(*loss.value().data<float>()),
+          {static_cast<double>(metrics.data<float>()[0]), static_cast<double>(metrics.data<float>()[1])}};
+}
+
+TEST(Distillation, LossAndMetricsAreThoseOfBothModels) {
+  const auto student = make_model(1);
+  TeacherModel second;
+  second.model = make_model(2, false);
+  const Batch batch = random_batch(2, 12);
+  const ObjectiveInput in = input_of(*student, batch);
+  const double kl = mean_kl(probabilities(*second.model, in), probabilities(*student, in), batch);
+  double cross_entropy = 0;
+  {
+    const autograd::NoGrad no_grad;
+    cross_entropy = static_cast<double>(*student->loss(in.ids, in.labels, in.context, 1).value().data<float>()) /
+                    static_cast<double>(batch.valid_tokens);
+  }
+  DistillationObjective objective(*student, frozen_teacher(std::move(second)), {.temperature = 1, .ratio = 0.75f});
+  for (const std::int64_t chunk : {0, 5}) {
+    const Outcome outcome = run_objective(objective, *student, batch, chunk);
+    EXPECT_NEAR(outcome.metrics[0], kl, 1e-5);
+    EXPECT_NEAR(outcome.metrics[1], cross_entropy, 1e-5);
+    EXPECT_NEAR(outcome.loss, 0.25 * cross_entropy + 0.75 * kl, 1e-5);
+  }
+}
+
+TEST(Distillation, GradientsReachEveryWeightAndLowerTheDivergence) {
+  const auto student = make_model(1);
+  TeacherModel second;
+  second.model = make_model(2, false);
+  DistillationObjective objective(*student, frozen_teacher(std::move(second)), {});
+  const Batch batch = random_batch(2, 12);
+  const double before = run_objective(objective, *student, batch).loss;
+  for (int step = 0; step < 3; ++step) {
+    for (nn::Parameter* parameter : student->parameters()) {
+      const std::shared_ptr<autograd::Gradient>& gradient = parameter->variable.gradient();
+      ASSERT_TRUE(gradient != nullptr) << parameter->name;
+      gradient->reset();
+    }
+    (void)run_objective(objective, *student, batch);
+    for (nn::Parameter* parameter : student->parameters()) {
+      const Tensor value = parameter->variable.value(), slope = parameter->variable.grad();
+      double norm = 0;
+      for (std::int64_t i = 0; i < value.numel(); ++i) {
+        norm += std::abs(static_cast<double>(slope.data<float>()[i]));
+        value.data<float>()[i] -= 0.02f * slope.data<float>()[i];
+      }
+      EXPECT_GT(norm, 0) << parameter->name;
+      parameter->mark_changed();
+    }
+  }
+  EXPECT_LT(run_objective(objective, *student, batch).loss, before);
+}
+
+// With adapters of no effect yet, the divergence is that of fake quantization alone.
+TEST(Distillation, BaseTeacherHasNeitherAdaptersNorFakeQuantization) {
+  const auto plain = make_model(1), student = make_model(1);
+  const recipes::LoraOptions lora{.rank = 4, .alpha = 8, .targets = {"*"}};
+  recipes::Adapters adapters(*student, recipes::lora_layers(*student, lora), lora, student->options());
+  recipes::freeze_base(*student);
+  (void)recipes::apply_recipe(*student, recipes::kQatInt4WeightOnly, {}, {.weight_bits = 4, .group_size = 16});
+  adapters.attach();
+  for (nn::Parameter* parameter : adapters.parameters()) nn::initialize_parameter(*parameter, 5);
+  const Batch batch = random_batch(2, 12);
+  const ObjectiveInput in = input_of(*student, batch);
+  const auto quantized = probabilities(*student, in), whole = probabilities(*plain, in);
+  const double kl = mean_kl(whole, quantized, batch);
+  ASSERT_GT(kl, 1e-3);
+  DistillationObjective objective(*student, base_teacher(*student), {});
+  const Outcome outcome = run_objective(objective, *student, batch);
+  EXPECT_NEAR(outcome.loss, kl, 1e-5);
+  // The student runs on its own kernels again.
+  EXPECT_EQ(probabilities(*student, in), quantized);
+  for (nn::Parameter* parameter : student->parameters())
+    EXPECT_EQ(parameter->variable.gradient() != nullptr, parameter->adapter) << parameter->name;
+}
+
+TEST(Distillation, AnUnchangedStudentHasNoDivergence) {
+  const auto student = make_model(1);
+  DistillationObjective objective(*student, base_teacher(*student), {.divergence = Divergence::jensen_shannon});
+  const Outcome outcome = run_objective(objective, *student, random_batch(1, 8));
+  EXPECT_NEAR(outcome.loss, 0, 1e-6);
+  EXPECT_GT(outcome.metrics[1], 0);
+}
+
+}  // namespace
+}  // namespace quench
