@@ -61,6 +61,23 @@ void scale_kernel(const ScaleArgs& args) {
   });
 }
 
+void scale_rows_kernel(const ScaleRowsArgs& args) {
+  const std::int64_t rows = args.x.size(0), width = args.x.size(1);
+  const float* factors = args.factors.data<float>();
+  dispatch<float, bfloat16>(args.x.dtype(), "scale_rows", [&]<class T>() {
+    T* x = args.x.data<T>();
+    parallel_ranges(rows, args.x.numel(), [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        T* values = x + row * width;
+        const float factor = factors[row];
+        for_vectors(width, [=](std::int64_t i, auto count) {
+          store(values + i, factor != 0.0f ? load(values + i, count) * factor : F32{}, count);
+        });
+      }
+    });
+  });
+}
+
 void copy_rows_kernel(const CopyRowsArgs& args) {
   const std::int64_t n = args.from.size(0), width = byte_size(args.from.dtype());
   const std::int64_t from_step = args.from.stride(0) * width, to_step = args.to.stride(0) * width;
@@ -113,6 +130,7 @@ QUENCH_CPU_KERNEL(cast_slot, cast_kernel);
 QUENCH_CPU_KERNEL(add_slot, add_kernel);
 QUENCH_CPU_KERNEL(accumulate_slot, accumulate_kernel);
 QUENCH_CPU_KERNEL(scale_slot, scale_kernel);
+QUENCH_CPU_KERNEL(scale_rows_slot, scale_rows_kernel);
 QUENCH_CPU_KERNEL(copy_rows_slot, copy_rows_kernel);
 QUENCH_CPU_KERNEL(column_sum_slot, column_sum_kernel);
 

@@ -8,6 +8,7 @@ constinit KernelSlot<CastArgs> cast_slot("cast");
 constinit KernelSlot<AddArgs> add_slot("add");
 constinit KernelSlot<AccumulateArgs> accumulate_slot("accumulate");
 constinit KernelSlot<ScaleArgs> scale_slot("scale");
+constinit KernelSlot<ScaleRowsArgs> scale_rows_slot("scale_rows");
 constinit KernelSlot<CopyRowsArgs> copy_rows_slot("copy_rows");
 constinit KernelSlot<ColumnSumArgs> column_sum_slot("column_sum");
 
@@ -64,6 +65,17 @@ void scale(const ScaleArgs& args) {
   check_contiguous(op, "x", args.x);
   if (args.x.numel() == 0) return;
   scale_slot(args.x.device().type, args);
+}
+
+void scale_rows(const ScaleRowsArgs& args) {
+  constexpr std::string_view op = "scale_rows";
+  check_float_tensor(op, "x", args.x, 2);
+  check_contiguous(op, "x", args.x);
+  check_tensor(op, "factors", args.factors, {args.x.size(0)}, DType::f32);
+  check_contiguous(op, "factors", args.factors);
+  check_same_device(op, {&args.x, &args.factors});
+  if (args.x.numel() == 0) return;
+  scale_rows_slot(args.x.device().type, args);
 }
 
 void copy_rows(const CopyRowsArgs& args) {

@@ -20,6 +20,10 @@ struct ScaleArgs {
   Tensor x;
   float factor = 1.0f;
 };  // x *= factor
+struct ScaleRowsArgs {
+  Tensor x;        // [N,W], contiguous
+  Tensor factors;  // f32 [N]
+};
 struct CopyRowsArgs {
   Tensor from, to;  // [N,W], contiguous columns; 8-, 16- or 32-bit dtype
   // i32 [N], optional: row i is copied to row rows[i] of to [M,W], at most once each; out of range: skipped.
@@ -34,6 +38,7 @@ extern constinit KernelSlot<CastArgs> cast_slot;
 extern constinit KernelSlot<AddArgs> add_slot;
 extern constinit KernelSlot<AccumulateArgs> accumulate_slot;
 extern constinit KernelSlot<ScaleArgs> scale_slot;
+extern constinit KernelSlot<ScaleRowsArgs> scale_rows_slot;
 extern constinit KernelSlot<CopyRowsArgs> copy_rows_slot;
 extern constinit KernelSlot<ColumnSumArgs> column_sum_slot;
 
@@ -45,6 +50,8 @@ void add(const AddArgs& args);
 void accumulate(const AccumulateArgs& args);
 // Product in f32, one rounding.
 void scale(const ScaleArgs& args);
+// x[i] *= factors[i]: product in f32, one rounding. A row with factor 0 becomes 0, also where it is not finite.
+void scale_rows(const ScaleRowsArgs& args);
 // Rows as bytes, without conversion.
 void copy_rows(const CopyRowsArgs& args);
 // Sums in f32.

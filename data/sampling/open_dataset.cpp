@@ -88,6 +88,9 @@ std::string describe(const Dataset& dataset) {
                           losses.dropped_tokens);
     if (losses.single_token_documents > 0)
       text += fmt::format("; {} documents of one token left out", losses.single_token_documents);
+    if (losses.untrained_pairs > 0)
+      text += fmt::format("; {} pairs left out with an answer without a target in its part of the sequence",
+                          losses.untrained_pairs);
     if (losses.padding > 0)
       text +=
           fmt::format("; {:.1f}% padding", 100 * static_cast<double>(losses.padding) /

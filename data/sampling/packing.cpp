@@ -13,7 +13,9 @@ PackedRows::PackedRows(std::shared_ptr<const TokenSource> source, const PackingO
     : source_(std::move(source)), options_(options) {
   QUENCH_CHECK(options.seq_len > 0, "rows of {} tokens", options.seq_len);
   QUENCH_CHECK(options.packing || !options.multipack, "multipack without packing");
-  if (cuts_stream())
+  if (has_preferences())
+    index_preferences();
+  else if (cuts_stream())
     index_stream();
   else
     index_documents();
@@ -32,7 +34,7 @@ void PackedRows::index_stream() {
                source_->describe());
 }
 
-void PackedRows::index_documents() {
+void PackedRows::for_documents(const std::function<void(std::uint64_t, std::uint64_t)>& each) const {
   constexpr std::uint64_t kBlock = 1 << 16;
   const std::uint64_t total = source_->size();
   std::vector<std::int32_t> tokens;
@@ -45,15 +47,19 @@ void PackedRows::index_documents() {
     starts.clear();
     source_->find_document_starts(begin, tokens, starts);
     for (const std::uint64_t start : starts) {
-      add_document(document, start - document);
+      each(document, start - document);
       document = start;
     }
   }
-  add_document(document, total - document);
+  each(document, total - document);
+}
+
+void PackedRows::index_documents() {
+  for_documents([this](std::uint64_t begin, std::uint64_t length) { add_document(begin, length); });
   QUENCH_CHECK(!documents_.empty(),
                "no row: of the documents in {} tokens, {} have a single token, {} were dropped as longer than "
                "seq_len + 1 = {} and {} have no target among so many tokens\n  {}",
-               total, losses_.single_token_documents, losses_.dropped_documents, options_.seq_len + 1,
+               source_->size(), losses_.single_token_documents, losses_.dropped_documents, options_.seq_len + 1,
                losses_.untrained_documents, source_->describe());
   if (options_.multipack) {
     pack_documents();
@@ -77,8 +83,9 @@ void PackedRows::pack_documents() {
 }
 
 std::size_t PackedRows::inputs_of(const Span& span) const noexcept {
-  const auto length = static_cast<std::size_t>(span.length);
-  return options_.multipack ? length - 1 : std::min(length, static_cast<std::size_t>(options_.seq_len));
+  const auto length = static_cast<std::size_t>(span.total());
+  return options_.multipack || has_preferences() ? length - 1
+                                                 : std::min(length, static_cast<std::size_t>(options_.seq_len));
 }
 
 void PackedRows::add_document(std::uint64_t begin, std::uint64_t length) {
@@ -120,7 +127,7 @@ void PackedRows::add_truncated(std::uint64_t begin, std::uint64_t length) {
 }
 
 std::int64_t PackedRows::read(std::uint64_t row, const RowView& out, std::int64_t first_token,
-                              std::vector<SequenceRange>& sequences) const {
+                              std::vector<SequenceRange>& sequences, std::vector<PreferencePair>* pairs) const {
   QUENCH_CHECK(row < row_count_, "row {} of {}", row, row_count_);
   const auto seq_len = static_cast<std::size_t>(options_.seq_len);
   QUENCH_CHECK(out.input_ids.size() == seq_len && out.labels.size() == seq_len && out.positions.size() == seq_len,
@@ -135,7 +142,12 @@ std::int64_t PackedRows::read(std::uint64_t row, const RowView& out, std::int64_
     const std::uint64_t begin = row * seq_len;
     add({begin, std::min<std::uint64_t>(seq_len + 1, source_->size() - begin)});
   } else {
-    for (std::uint64_t i = row_starts_[row]; i < row_starts_[row + 1]; ++i) add(documents_[i]);
+    for (std::uint64_t i = row_starts_[row]; i < row_starts_[row + 1]; ++i) {
+      if (pairs != nullptr && has_preferences() && i % 2 == 0)
+        pairs->push_back(
+            {.item = pairs_[i / 2].item, .desirable = pairs_[i / 2].desirable, .sequence = sequences.size()});
+      add(documents_[i]);
+    }
   }
   std::ranges::fill(out.input_ids.subspan(used), options_.pad_id);
   std::ranges::fill(out.labels.subspan(used), kIgnoreLabel);
@@ -145,10 +157,11 @@ std::int64_t PackedRows::read(std::uint64_t row, const RowView& out, std::int64_
 
 void PackedRows::write(const Span& span, std::size_t at, const RowView& out, std::int64_t first_token,
                        std::vector<SequenceRange>& sequences) const {
-  const auto length = static_cast<std::size_t>(span.length);
+  const auto length = static_cast<std::size_t>(span.total()), head = static_cast<std::size_t>(span.length);
   const std::size_t inputs = inputs_of(span);
   std::vector<std::int32_t> tokens(length);
-  source_->read(span.begin, tokens);
+  source_->read(span.begin, std::span(tokens).first(head));
+  if (head < length) source_->read(span.tail_begin, std::span(tokens).subspan(head));
   std::copy_n(tokens.begin(), inputs, out.input_ids.subspan(at).begin());
   const std::span<std::int32_t> labels = out.labels.subspan(at, inputs);
   std::copy(tokens.begin() + 1, tokens.end(), labels.begin());
@@ -175,7 +188,8 @@ void PackedRows::write(const Span& span, std::size_t at, const RowView& out, std
 
   if (!source_->has_target_mask()) return;
   std::vector<std::uint8_t> targets(length - 1);
-  source_->read_target_mask(span.begin + 1, targets);
+  source_->read_target_mask(span.begin + 1, std::span(targets).first(head - 1));
+  if (head < length) source_->read_target_mask(span.tail_begin, std::span(targets).subspan(head - 1));
   for (std::size_t i = 0; i < targets.size(); ++i)
     if (targets[i] == 0) labels[i] = kIgnoreLabel;
 }

@@ -9,8 +9,13 @@
 // labels[i] is the token after input i, or kIgnoreLabel (core/ops/cross_entropy.h). The last token of a document (EOS,
 // if any) is a target but predicts nothing (multipack: no input): the first token of a document is never a target,
 // except with document_mask off. Neither are padding and tokens with target flag 0.
+//
+// Preferences (data/text/record_kind.h): the two documents of a pair follow each other in a row, without their
+// last tokens as inputs; with packing, whole pairs are packed as by multipack, else a pair is a row. A record with a
+// label is paired with its prompt under the answer of the nearest record before it with another prompt, in a circle.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,6 +25,7 @@
 #include "core/ops/attention.h"
 #include "data/formats/token_source.h"
 #include "data/sampling/long_documents.h"
+#include "data/text/policies.h"
 
 namespace quench {
 
@@ -33,6 +39,15 @@ struct PackingOptions {
   bool drop_last = true;
   LongDocuments long_documents = LongDocuments::split;  // multipack, or no packing
   std::int32_t pad_id = 0;
+  PreferenceRecords preference = PreferenceRecords::none;
+};
+
+// Two answers to one prompt in a batch: chosen and rejected, or the answer of a record and one of another record.
+struct PreferencePair {
+  std::size_t source = 0;    // of the dataset
+  std::uint64_t item = 0;    // in the source's order, with records left out for their length
+  bool desirable = true;     // label of the record
+  std::size_t sequence = 0;  // of the first answer in the batch; the second follows
 };
 
 // seq_len values each.
@@ -62,26 +77,57 @@ class PackedRows {
     std::uint64_t untrained_documents = 0;     // by LongDocuments::truncate: no target remains
     std::uint64_t single_token_documents = 0;  // no label
     std::uint64_t padding = 0;
+    std::uint64_t untrained_pairs = 0;  // an answer has no target, or none before the cut
   };
   [[nodiscard]] const Losses& losses() const noexcept { return losses_; }
 
   // Appends the row's sequences, with indices from `first_token`, without padding. Returns the valid labels.
-  // Thread-safe.
+  // With preferences, also its pairs to `pairs`, if not null. Thread-safe.
   std::int64_t read(std::uint64_t row, const RowView& out, std::int64_t first_token,
-                    std::vector<SequenceRange>& sequences) const;
+                    std::vector<SequenceRange>& sequences, std::vector<PreferencePair>* pairs = nullptr) const;
+  // Exclusive bound of PreferencePair::item.
+  [[nodiscard]] std::uint64_t item_count() const noexcept { return item_count_; }
 
  private:
   struct Span {
     std::uint64_t begin = 0;
     std::uint64_t length = 0;  // inputs, and the last label's token if any
+    // Further tokens from another place: an answer to the prompt of another record.
+    std::uint64_t tail_begin = 0, tail_length = 0;
+    [[nodiscard]] std::uint64_t total() const noexcept { return length + tail_length; }
   };
-  [[nodiscard]] bool cuts_stream() const noexcept { return options_.packing && !options_.multipack; }
+  // Of preferences.
+  struct Answer {
+    Span span;
+    std::uint64_t prompt = 0;  // tokens before the first target
+    std::uint64_t prompt_hash = 0;
+    bool mark = false;
+    [[nodiscard]] bool has_target() const noexcept { return prompt < span.total(); }
+    void cut(std::uint64_t inputs) noexcept;
+  };
+  struct Pair {
+    std::uint64_t item = 0;
+    bool desirable = true;
+  };
+  [[nodiscard]] bool has_preferences() const noexcept { return options_.preference != PreferenceRecords::none; }
+  [[nodiscard]] bool cuts_stream() const noexcept {
+    return options_.packing && !options_.multipack && !has_preferences();
+  }
+  // each(begin, length)
+  void for_documents(const std::function<void(std::uint64_t, std::uint64_t)>& each) const;
+  void index_preferences();
+  [[nodiscard]] std::vector<Answer> read_answers() const;
+  // Of another prompt if one is near.
+  [[nodiscard]] static std::size_t mismatched_answer(const std::vector<Answer>& answers, std::size_t i);
+  // False: longer than a row, and not to be cut or left out.
+  bool add_pair(const Pair& pair, Answer first, Answer second);
+  void pack_pairs();
   void index_stream();
   void index_documents();
   void add_document(std::uint64_t begin, std::uint64_t length);
   void add_truncated(std::uint64_t begin, std::uint64_t length);
   void pack_documents();
-  // Multipack: those with a label, length - 1; else min(length, seq_len).
+  // Multipack and preferences: those with a label, length - 1; else min(length, seq_len).
   [[nodiscard]] std::size_t inputs_of(const Span& span) const noexcept;
   void write(const Span& span, std::size_t at, const RowView& out, std::int64_t first_token,
              std::vector<SequenceRange>& sequences) const;
@@ -92,6 +138,8 @@ class PackedRows {
   // Row r is documents_[row_starts_[r]] .. documents_[row_starts_[r + 1] - 1].
   std::vector<Span> documents_;
   std::vector<std::uint64_t> row_starts_;
+  std::vector<Pair> pairs_;  // documents 2i and 2i + 1
+  std::uint64_t item_count_ = 0;
   Losses losses_;
 };
 

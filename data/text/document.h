@@ -2,6 +2,7 @@
 // Training document before encoding.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,8 @@ struct Document {
   std::vector<DocumentPiece> pieces{};
   std::string origin{};   // "file:line" of its start
   bool complete = false;  // ids and chats: no BOS or EOS is added
+  // Target flag of the first token, which is never a target: role of an answer (record_kind.h).
+  std::optional<bool> mark{};
   // Documents too large for memory come in parts: only the first has `begins`, only the last `ends`.
   bool begins = true;
   bool ends = true;

@@ -53,9 +53,10 @@ std::vector<EncodedDocument> DocumentEncoder::encode(std::span<const Document> d
   for (std::size_t d = 0; d < documents.size(); ++d) {
     const Document& document = documents[d];
     EncodedDocument& out = results[d];
-    const bool keep_targets =
-        std::any_of(document.pieces.begin(), document.pieces.end(),
-                    [](const DocumentPiece& piece) { return !piece.target || !piece.targets.empty(); });
+    const bool keep_targets = document.mark.has_value() || std::any_of(document.pieces.begin(), document.pieces.end(),
+                                                                       [](const DocumentPiece& piece) {
+                                                                         return !piece.target || !piece.targets.empty();
+                                                                       });
     std::vector<std::int32_t> last;
     for (const DocumentPiece& piece : document.pieces) {
       std::vector<std::int32_t> ids;
@@ -73,19 +74,23 @@ std::vector<EncodedDocument> DocumentEncoder::encode(std::span<const Document> d
       last = ids;
       append_piece(piece, std::move(ids), keep_targets, out);
     }
-    if (document.complete) continue;
-    const auto has_prefix = [&] { return std::ranges::mismatch(prefix_, out.ids).in1 == prefix_.end(); };
-    if (document.begins && !has_prefix()) {
-      out.ids.insert(out.ids.begin(), prefix_.begin(), prefix_.end());
-      if (keep_targets) out.targets.insert(out.targets.begin(), prefix_.size(), 1);
-    }
-    if (document.ends && !has_end(out.ids)) {
-      out.ids.insert(out.ids.end(), suffix_.begin(), suffix_.end());
-      if (eos_ && (out.ids.empty() || out.ids.back() != *eos_)) out.ids.push_back(*eos_);
-      if (keep_targets) out.targets.resize(out.ids.size(), 1);
-    }
+    if (!document.complete) add_frame(document, keep_targets, out);
+    if (document.mark && !out.targets.empty()) out.targets.front() = *document.mark ? 1 : 0;
   }
   return results;
+}
+
+void DocumentEncoder::add_frame(const Document& document, bool keep_targets, EncodedDocument& out) const {
+  const auto has_prefix = [&] { return std::ranges::mismatch(prefix_, out.ids).in1 == prefix_.end(); };
+  if (document.begins && !has_prefix()) {
+    out.ids.insert(out.ids.begin(), prefix_.begin(), prefix_.end());
+    if (keep_targets) out.targets.insert(out.targets.begin(), prefix_.size(), 1);
+  }
+  if (document.ends && !has_end(out.ids)) {
+    out.ids.insert(out.ids.end(), suffix_.begin(), suffix_.end());
+    if (eos_ && (out.ids.empty() || out.ids.back() != *eos_)) out.ids.push_back(*eos_);
+    if (keep_targets) out.targets.resize(out.ids.size(), 1);
+  }
 }
 
 bool DocumentEncoder::has_end(std::span<const std::int32_t> ids) const {

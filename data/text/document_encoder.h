@@ -39,6 +39,8 @@ class DocumentEncoder {
   void append_piece(const DocumentPiece& piece, std::vector<std::int32_t>&& encoded, bool keep_targets,
                     EncodedDocument& out) const;
 
+  // Prefix, suffix and EOS.
+  void add_frame(const Document& document, bool keep_targets, EncodedDocument& out) const;
   [[nodiscard]] bool has_end(std::span<const std::int32_t> ids) const;
 
   [[nodiscard]] std::vector<std::uint8_t> flags_of(const DocumentPiece& piece, std::span<const std::int32_t> ids) const;

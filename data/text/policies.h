@@ -42,6 +42,18 @@ struct EnumNames<TrainOn> {
       {{TrainOn::assistant, "assistant"}, {TrainOn::last, "last"}, {TrainOn::all, "all"}}};
 };
 
+// Records of preference training (data/text/record_kind.h).
+enum class PreferenceRecords : std::uint8_t {
+  none,
+  pairs,   // a chosen and a rejected answer
+  labels,  // an answer and whether it is desirable
+};
+template <>
+struct EnumNames<PreferenceRecords> {
+  static constexpr EnumTable<PreferenceRecords, 3> values = {
+      {{PreferenceRecords::none, "none"}, {PreferenceRecords::pairs, "pairs"}, {PreferenceRecords::labels, "labels"}}};
+};
+
 // Parsing of special token texts, such as "<|im_end|>", in data. Not applied to chats: their templates emit special
 // tokens.
 enum class SpecialText : std::uint8_t {

@@ -12,9 +12,11 @@ namespace {
 
 constexpr std::size_t kMaxListed = 40;
 // Unless text.
-constexpr std::array<std::string_view, 4> kChatColumns = {"messages", "conversations", "prompt", "completion"};
+constexpr std::array<std::string_view, 6> kChatColumns = {"messages",   "conversations", "prompt",
+                                                          "completion", "chosen",        "rejected"};
 // Else no training text.
-constexpr std::array<std::string_view, 4> kNeeded = {"text", "prompt", "completion", "messages"};
+constexpr std::array<std::string_view, 7> kNeeded = {"text",   "prompt",   "completion", "messages",
+                                                     "chosen", "rejected", "label"};
 
 std::string listed(const std::vector<std::string>& columns) {
   std::string text;
@@ -55,7 +57,7 @@ void shape_chat(std::string_view column, Json& value) {
     value = std::move(*rows);
     return;
   }
-  const bool may_be_text = column == "prompt" || column == "completion";
+  const bool may_be_text = column != "messages" && column != "conversations";
   if (may_be_text || !value.is_string()) return;
   const std::size_t first = value.as_string().find_first_not_of(" \t\r\n");
   if (first == std::string::npos || value.as_string()[first] != '[') return;
@@ -78,11 +80,14 @@ void check_columns(const ColumnNames& names, std::string_view option) {
                     near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near));
     QUENCH_CHECK_AS(ErrorCode::bad_config, !column.empty(), "{}: no column for \"{}\"", option, target);
   }
-  const bool pair = names.contains("prompt") || names.contains("completion");
+  const bool pair = std::ranges::any_of(std::array{"prompt", "completion", "chosen", "rejected", "label"},
+                                        [&](const char* target) { return names.contains(target); });
   const int kinds = (names.contains("text") ? 1 : 0) + (pair ? 1 : 0) + (names.contains("messages") ? 1 : 0);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, kinds <= 1,
-                  "{}: a record is a text, a prompt with its completion, or messages; name the columns of one of them",
-                  option);
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, kinds <= 1,
+      "{}: a record is a text, a prompt with its completion or answers, or messages; name the columns of one of "
+      "them",
+      option);
 }
 
 ColumnNames columns_from_words(const std::vector<std::string>& words, std::string_view option) {

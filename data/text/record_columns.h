@@ -14,8 +14,8 @@ namespace quench {
 // Target -> column, or path in nested objects ("data.body").
 using ColumnNames = std::map<std::string, std::string>;
 
-inline constexpr std::array<std::string_view, 6> kColumnTargets = {"text",     "prompt", "completion",
-                                                                   "messages", "tools",  "system"};
+inline constexpr std::array<std::string_view, 9> kColumnTargets = {
+    "text", "prompt", "completion", "messages", "tools", "system", "chosen", "rejected", "label"};
 
 // Throws bad_config for an unknown key, an empty name, or keys of several record kinds; `option`: config key.
 void check_columns(const ColumnNames& names, std::string_view option);

@@ -1,5 +1,8 @@
 #include "data/text/record_reader.h"
 
+#include <deque>
+#include <iterator>
+
 #include "core/json/json.h"
 #include "data/text/conversation.h"
 #include "data/text/record_columns.h"
@@ -14,7 +17,8 @@ class RecordReader final : public DocumentReader {
       : source_(std::move(source)),
         options_(options),
         columns_(options.columns, options.field, source_->columns(), name) {
-    if (options_.record == nullptr && !columns_.kind().empty() && columns_.kind() != "completion")
+    if (is_preference()) options_.record = nullptr;
+    if (!is_preference() && options_.record == nullptr && !columns_.kind().empty() && columns_.kind() != "completion")
       options_.record = record_kinds().find(columns_.kind());
     if (options_.record != nullptr) return;
     has_first_ = next(first_);
@@ -28,6 +32,7 @@ class RecordReader final : public DocumentReader {
       has_first_ = false;
       return true;
     }
+    if (!answers_.empty()) return take_answer(document);
     Record record;
     while (source_->next(record)) {
       const std::string& origin = record.origin;
@@ -36,7 +41,6 @@ class RecordReader final : public DocumentReader {
         continue;
       }
       document = Document{};
-      document.origin = origin;
       try {
         read_record(record.value, document);
       } catch (const Error& error) {
@@ -45,10 +49,13 @@ class RecordReader final : public DocumentReader {
         bad_record(options_.on_bad_record, origin, error.what());
         continue;
       }
+      for (Document& answer : answers_) answer.origin = origin;
+      if (!answers_.empty()) return take_answer(document);
       if (document.pieces.empty()) {
         ++report_.empty;
         continue;
       }
+      document.origin = origin;
       ++report_.documents;
       return true;
     }
@@ -60,9 +67,24 @@ class RecordReader final : public DocumentReader {
   [[nodiscard]] bool has_targets() const override { return options_.record->has_targets; }
 
  private:
+  [[nodiscard]] bool is_preference() const { return options_.preference != PreferenceRecords::none; }
+
+  bool take_answer(Document& document) {
+    document = std::move(answers_.front());
+    answers_.pop_front();
+    ++report_.documents;
+    return true;
+  }
+
   void read_record(Json& record, Document& document) {
     if (!record.is_object()) reject_record(fmt::format("the record is {}, expected object", record.type_name()));
     columns_.apply(record);
+    if (is_preference()) {
+      std::vector<Document> answers = preference_documents(record, options_);
+      options_.record = record_kinds().find("completion");
+      answers_.assign(std::make_move_iterator(answers.begin()), std::make_move_iterator(answers.end()));
+      return;
+    }
     const RecordKind& kind = options_.record != nullptr ? *options_.record : kind_of(record);
     document.complete = kind.complete;
     document.pieces = kind.read(record, options_);
@@ -83,6 +105,7 @@ class RecordReader final : public DocumentReader {
   RecordColumns columns_;
   Document first_;
   bool has_first_ = false;
+  std::deque<Document> answers_;  // of the current preference record
 };
 
 }  // namespace

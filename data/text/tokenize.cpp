@@ -272,6 +272,7 @@ Json describe_options(const ReaderOptions& reader, const EncoderOptions& encoder
                       {"record", name_or_auto(reader.record)},
                       {"field", reader.field},
                       {"columns", std::move(columns)},
+                      {"preference", enum_name(reader.preference)},
                       {"chat_template", reader.chat_renderer ? std::string_view(reader.chat_renderer->identity())
                                                              : name_or_auto(reader.chat_template)},
                       {"train_on", enum_name(reader.train_on)},

@@ -109,7 +109,7 @@ void check_packing(Checker& checker) {
   if (!checker.usable({"data.packing", "data.multipack", "data.on_long"})) return;
   if (data.multipack && !data.packing)
     checker.report("data.multipack", "true, but data.packing is false: sequences hold one document each");
-  if (data.on_long != DataSection{}.on_long && data.packing && !data.multipack)
+  if (data.on_long != DataSection{}.on_long && data.packing && !data.multipack && !checker.config().preference)
     checker.report(
         "data.on_long",
         "{}, but sequences are cut from the stream of documents; set data.multipack to true, or data.packing to false",

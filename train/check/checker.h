@@ -54,5 +54,6 @@ void check_outputs(Checker& checker);
 void check_export(Checker& checker);
 void check_adapters(Checker& checker);
 void check_distill(Checker& checker);
+void check_preference(Checker& checker);
 
 }  // namespace quench

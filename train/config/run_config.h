@@ -21,6 +21,7 @@
 #include "train/config/distill_section.h"
 #include "train/config/lora_section.h"
 #include "train/config/parallel_section.h"
+#include "train/config/preference_section.h"
 #include "train/config/quantization_section.h"
 #include "train/metrics/console_sink.h"
 #include "train/step/loss_guard.h"
@@ -284,9 +285,10 @@ struct RunConfig {
   CheckpointSection checkpoint;
   MetricsSection metrics;
   EvaluationSection evaluation;
-  std::optional<LoraSection> lora;            // unset: full training
-  std::optional<DistillSection> distill;      // unset: next-token cross-entropy
-  std::optional<ExportSection> export_model;  // "export"
+  std::optional<LoraSection> lora;              // unset: full training
+  std::optional<DistillSection> distill;        // unset: no teacher
+  std::optional<PreferenceSection> preference;  // with neither: next-token cross-entropy
+  std::optional<ExportSection> export_model;    // "export"
 
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
 };

@@ -9,6 +9,54 @@
 #include "train/step/train_step.h"
 
 namespace quench {
+namespace {
+
+// Sums over the ranks' batches: tokens, and the units, loss and metrics of an objective.
+struct Sums {
+  std::vector<double> values;
+
+  void add(const std::vector<double>& more) {
+    values.resize(more.size());
+    for (std::size_t i = 0; i < more.size(); ++i) values[i] += more[i];
+  }
+  void reduce(const distributed::Ranks* ranks) {
+    if (ranks == nullptr) return;
+    const Tensor sums = Tensor::from_values<double>({std::ssize(values)}, values);
+    ranks->host->all_reduce(sums, distributed::ReduceOp::sum, "validation loss").wait();
+    values.assign(sums.data<double>(), sums.data<double>() + sums.numel());
+  }
+};
+
+// Of one batch: loss and metrics.
+std::vector<double> objective_sums(const nn::CausalLm& model, const Batch& batch, Objective& objective,
+                                   std::int64_t chunk_rows) {
+  const std::int64_t tokens = batch.input_ids.numel();
+  const Device device = model.options().device;
+  const ObjectiveInput in{.batch = batch,
+                          .ids = batch.input_ids.view({tokens}).to(device),
+                          .labels = batch.labels.view({tokens}).to(device),
+                          .context = batch_context(model, batch)};
+  objective.prepare(in);
+  const Tensor metrics = Tensor::empty({std::ssize(objective.metric_names())}, DType::f32, device);
+  const autograd::Variable loss = objective.loss(in, 1.0f, {.chunk_rows = chunk_rows}, metrics);
+  std::vector<double> sums{static_cast<double>(*loss.value().to(Device{}).data<float>())};
+  const Tensor host = metrics.to(Device{});
+  for (std::int64_t i = 0; i < host.numel(); ++i) sums.push_back(static_cast<double>(host.data<float>()[i]));
+  return sums;
+}
+
+void set_values(const Objective& objective, const std::vector<double>& sums, EvaluationMetrics& metrics) {
+  const double units = sums[1];
+  std::vector<double> means;
+  for (std::size_t i = 2; i < sums.size(); ++i) means.push_back(units > 0 ? sums[i] / units : std::nan(""));
+  metrics.values = {{"loss", means.front()}};
+  const std::vector<std::string> names = objective.metric_names();
+  const std::vector<double> values = objective.reported({means.begin() + 1, means.end()});
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (std::isfinite(values[i])) metrics.values.emplace_back(names[i], values[i]);
+}
+
+}  // namespace
 
 EvaluationMetrics validate(const nn::CausalLm& model, std::shared_ptr<const Dataset> data,
                            const ValidationOptions& options) {
@@ -22,26 +70,33 @@ EvaluationMetrics validate(const nn::CausalLm& model, std::shared_ptr<const Data
                             options.ranks != nullptr ? options.ranks->rank : 0, count};
   const Device device = model.options().device;
   BatchLoader loader(std::move(data), geometry, {.end_sample = rows, .device = device});
-  double loss = 0;
   EvaluationMetrics metrics;
   metrics.name = kValidation;
+  Sums sums;
+  sums.values.resize(options.objective != nullptr ? 3 + options.objective->metric_names().size() : 2);
   while (const std::optional<Batch> batch = loader.next()) {
     if (options.ranks == nullptr && batch->valid_tokens == 0) continue;
+    const auto valid = static_cast<double>(batch->valid_tokens);
+    if (options.objective != nullptr) {
+      std::vector<double> own = objective_sums(model, *batch, *options.objective, options.loss_chunk_rows);
+      own.insert(own.begin(), {valid, static_cast<double>(options.objective->units(*batch))});
+      sums.add(own);
+      continue;
+    }
     const std::int64_t tokens = batch->input_ids.numel();
     const autograd::Variable sum =
         model.loss(batch->input_ids.view({tokens}).to(device), batch->labels.view({tokens}).to(device),
                    batch_context(model, *batch), 1.0f, {.chunk_rows = options.loss_chunk_rows});
-    loss += static_cast<double>(*sum.value().to(Device{}).data<float>());
-    metrics.tokens += batch->valid_tokens;
+    sums.add({valid, static_cast<double>(*sum.value().to(Device{}).data<float>())});
   }
-  if (options.ranks != nullptr) {
-    const Tensor sums = Tensor::from_values<double>({2}, std::array{loss, static_cast<double>(metrics.tokens)});
-    options.ranks->host->all_reduce(sums, distributed::ReduceOp::sum, "validation loss").wait();
-    loss = sums.data<double>()[0];
-    metrics.tokens = static_cast<std::int64_t>(sums.data<double>()[1]);
+  sums.reduce(options.ranks);
+  metrics.tokens = static_cast<std::int64_t>(sums.values[0]);
+  if (options.objective != nullptr) {
+    set_values(*options.objective, sums.values, metrics);
+  } else {
+    const double mean = metrics.tokens > 0 ? sums.values[1] / sums.values[0] : std::nan("");
+    metrics.values = {{"loss", mean}, {"perplexity", std::exp(mean)}};
   }
-  const double mean = metrics.tokens > 0 ? loss / static_cast<double>(metrics.tokens) : std::nan("");
-  metrics.values = {{"loss", mean}, {"perplexity", std::exp(mean)}};
   metrics.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return metrics;
 }

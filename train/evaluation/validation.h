@@ -6,6 +6,7 @@
 #include "distributed/ranks.h"
 #include "nn/causal_lm.h"
 #include "train/metrics/step_metrics.h"
+#include "train/objective/objective.h"
 
 namespace quench {
 
@@ -14,9 +15,11 @@ struct ValidationOptions {
   std::int64_t batches = 0;  // leading ones; 0: all
   std::int64_t loss_chunk_rows = 0;
   const distributed::Ranks* ranks = nullptr;  // not null: batches are split over ranks, all get the result
+  Objective* objective = nullptr;             // not null: its loss and metrics
 };
 
-// Mean cross-entropy over valid tokens, and its exponential. Does not modify the model.
+// Mean cross-entropy over valid tokens, and its exponential; with an objective, mean loss and metrics over its units.
+// Does not modify the model.
 [[nodiscard]] EvaluationMetrics validate(const nn::CausalLm& model, std::shared_ptr<const Dataset> data,
                                          const ValidationOptions& options);
 

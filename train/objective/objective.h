@@ -34,6 +34,8 @@ class Objective {
   // [metric_names().size()], out, sums times `scale`; undefined without metrics.
   [[nodiscard]] virtual autograd::Variable loss(const ObjectiveInput& in, float scale, const LmHeadLossOptions& options,
                                                 const Tensor& metrics) = 0;
+  // Metrics to report, from their means over units; NaN: none.
+  [[nodiscard]] virtual std::vector<double> reported(std::vector<double> means) const { return means; }
 };
 
 // Next-token cross-entropy, in units of valid tokens. `model` must outlive it.

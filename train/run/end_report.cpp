@@ -73,7 +73,7 @@ std::vector<std::string> commands(const RunConfig& config, const RunEnd& end) {
   if (usable && end.has_tokenizer)
     lines.push_back(fmt::format("{} generate --model {} {}--prompt \"{}\"", quench, model, end.chats ? "--chat " : "",
                                 end.chats ? "Hello" : "Once upon a time"));
-  if (usable && !config.data.validation.empty())
+  if (usable && !config.preference && !config.data.validation.empty())
     lines.push_back(
         fmt::format("{} eval --model {} --data {}", quench, model, shell_word(config.data.validation.front().path)));
   if (!end.checkpoint.empty() && config.lora && !whole)

@@ -14,6 +14,7 @@
 #include "train/plan/training_flops.h"
 #include "train/setup/adapter_setup.h"
 #include "train/setup/objective_setup.h"
+#include "train/setup/preference_setup.h"
 #include "train/setup/trained_parameters.h"
 
 namespace quench {
@@ -104,6 +105,7 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
       !path.empty())
     text += "MXFP8 GEMMs: " + path + "\n";
   text += describe_objective(config);
+  text += describe_preferences(config);
   text +=
       fmt::format("batch: {} sequences of {} tokens in {} micro-batch{} of {} = {} tokens a step, {} steps, seed {}\n",
                   batch, config.data.seq_len, batch / micro, batch == micro ? "" : "es", micro,

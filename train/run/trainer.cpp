@@ -80,7 +80,8 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
   fill_base();
   sharded = share_model(*setup.model, ranks.get(), config, setup.base.get());
   optimizer = make_optimizer(*setup.model, config, ranks.get());
-  objective = make_run_objective();
+  preferences = make_preferences(config, *setup.model, ranks.get());
+  objective = preferences ? std::move(preferences->train) : make_run_objective();
   step =
       std::make_unique<TrainStep>(*setup.model, *optimizer,
                                   TrainStepOptions{.recompute = recompute_level(config.training.activation_checkpoint),
@@ -211,6 +212,8 @@ TrainResult Trainer::Run::train(bool handle_signals) {
   SignalHandlers* const signals = handlers ? &*handlers : nullptr;
   resume_or_fill();
   follow_recipe();  // before the report of kernels
+  if (preferences)
+    fill_references(*preferences, config, *setup.model, device, inputs.data, progress.step == 0, ranks.get());
   together("run folder", [this] {
     if (!first()) return;
     write_run_files();

@@ -26,6 +26,7 @@
 #include "train/run/trainer.h"
 #include "train/setup/data_setup.h"
 #include "train/setup/model_setup.h"
+#include "train/setup/preference_setup.h"
 #include "train/setup/run_identity.h"
 #include "train/setup/run_model.h"
 #include "train/step/train_step.h"
@@ -130,7 +131,8 @@ struct Trainer::Run {
   std::string base;                                    // base weight hash under adapters; empty: full training
   std::unique_ptr<distributed::ShardedModel> sharded;  // null: single process
   std::unique_ptr<nn::Optimizer> optimizer;
-  std::unique_ptr<Objective> objective;  // null: cross-entropy
+  std::unique_ptr<PreferenceSetup> preferences;  // null: no section preference
+  std::unique_ptr<Objective> objective;          // null: cross-entropy, or of `preferences`
   std::unique_ptr<TrainStep> step;
   std::unique_ptr<nn::ExpertLoad> expert_load;
   float bias_speed = 0;  // 0: constant

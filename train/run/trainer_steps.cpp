@@ -165,7 +165,7 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
     if (objective) {
       const std::vector<std::string> names = objective->metric_names();
       for (std::size_t i = 0; i < names.size() && i < report.metrics.size(); ++i)
-        m.objective.emplace_back(names[i], report.metrics[i]);
+        if (std::isfinite(report.metrics[i])) m.objective.emplace_back(names[i], report.metrics[i]);
     }
     timer->fill(m, bf16_peak_flops(environment.at("device_name").as_string()));
     m.float8_share = flops.float8 / flops.total();
@@ -189,7 +189,8 @@ void Trainer::Run::evaluate(SignalHandlers* signals) {
                {.micro_batch_size = config.evaluation.micro_batch_size.value_or(config.training.micro_batch_size),
                 .batches = config.evaluation.steps,
                 .loss_chunk_rows = config.training.loss_chunk_size,
-                .ranks = ranks.get()});
+                .ranks = ranks.get(),
+                .objective = preferences ? preferences->validation.get() : nullptr});
   evaluation.step = progress.step;
   for (const auto& [name, value] : evaluation.values)
     if (name == "loss") validation.add({progress.step, value});

@@ -33,6 +33,8 @@ DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>&
   spec.packing.packing = data.packing;
   spec.packing.multipack = data.multipack;
   spec.packing.long_documents = data.on_long;
+  spec.packing.preference = preference_records(config);
+  spec.text.reader.preference = preference_records(config);
   spec.sampler.seed = static_cast<std::uint64_t>(config.training.seed);
   spec.sampler.shuffle = data.shuffle;
   spec.text.folder = data.cache;
@@ -59,6 +61,11 @@ void append_lines(std::vector<std::string>& plan, const std::string& prefix, con
 }
 
 }  // namespace
+
+PreferenceRecords preference_records(const RunConfig& config) {
+  if (!config.preference) return PreferenceRecords::none;
+  return config.preference->loss == PreferenceLoss::kto ? PreferenceRecords::labels : PreferenceRecords::pairs;
+}
 
 std::shared_ptr<const Tokenizer> run_tokenizer(const RunConfig& config) {
   if (!config.data.tokenizer.empty()) return load_tokenizer(config.data.tokenizer);

@@ -24,6 +24,9 @@ struct DataSetup {
 [[nodiscard]] DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model,
                                   ValidationCache* checks = nullptr);
 
+// Records that the run reads; none without section preference.
+[[nodiscard]] PreferenceRecords preference_records(const RunConfig& config);
+
 // data.tokenizer, else the model folder's, else the first shards', or null.
 [[nodiscard]] std::shared_ptr<const Tokenizer> run_tokenizer(const RunConfig& config);
 

@@ -135,7 +135,7 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::
   for (std::int64_t i = 0; i < count * outputs_; ++i)
     sums[static_cast<std::size_t>(i % outputs_)] += static_cast<double>(values[i]);
   report.loss = sums.front();
-  report.metrics.assign(sums.begin() + 1, sums.end());
+  report.metrics = objective_->reported({sums.begin() + 1, sums.end()});
   report.grad_norm = static_cast<double>(values[count * outputs_]);
   return report;
 }

@@ -34,7 +34,7 @@ struct GradientReport {
   double grad_norm = 0;  // before clipping
   std::int64_t valid_tokens = 0;
   std::int64_t units = 0;       // of the objective
-  std::vector<double> metrics;  // means, in the order of Objective::metric_names(); empty without units
+  std::vector<double> metrics;  // reported() values, in the order of Objective::metric_names(); empty without units
 };
 
 class TrainStep {

@@ -126,6 +126,9 @@ TEST_F(BestOfRuns, NeedValidation) {
               HasSubstr("checkpoint.keep_best: true, but data.validation is empty"));
   EXPECT_THAT(testing::complaint({"--checkpoint.keep_best=true", "--data.validation=a.bin", "--evaluation.interval=0"}),
               HasSubstr("checkpoint.keep_best: true, but evaluation.interval is 0"));
+  EXPECT_THAT(testing::complaint({"--preference.loss=dpo", "--checkpoint.keep_best=true", "--data.validation=a.bin",
+                                  "--evaluation.early_stopping.metric=perplexity"}),
+              HasSubstr("evaluation.early_stopping.metric: perplexity, but the validation of preferences has none"));
   EXPECT_THAT(testing::complaint({"--evaluation.early_stopping.metric=accuracy"}), HasSubstr("loss, perplexity"));
   EXPECT_THAT(testing::complaint({"--evaluation.early_stopping.min_delta=-1"}), HasSubstr("min_delta"));
 }

@@ -19,6 +19,7 @@ void add_optimizer_fields(Fields& fields);
 void add_recipe_fields(Fields& fields);
 void add_lora_fields(Fields& fields);
 void add_distill_fields(Fields& fields);
+void add_preference_fields(Fields& fields);
 void add_parallel_fields(Fields& fields);
 void add_output_fields(Fields& fields);
 void add_export_fields(Fields& fields);

@@ -28,6 +28,8 @@ constexpr SectionInfo kSections[] = {
     {"recipe", "Precision of the linear layers."},
     {"lora", "Low-rank adapters over frozen weights (LoRA, DoRA, QLoRA). Off unless present."},
     {"distill", "Training against a teacher's distribution (docs/guide/distillation.md). Off unless present."},
+    {"preference",
+     "Training on preferences: DPO, IPO, SimPO, ORPO, KTO (docs/guide/preferences.md). Off unless present."},
     {"parallel", "FSDP, HSDP and expert parallelism (docs/guide/distributed.md)."},
     {"checkpoint", "Saving and resuming."},
     {"metrics", "Console output and records."},
@@ -50,6 +52,7 @@ constexpr OptionalSection optional_section(std::string_view name) {
 constexpr OptionalSection kOptionalSections[] = {
     optional_section<&RunConfig::lora>("lora"),
     optional_section<&RunConfig::distill>("distill"),
+    optional_section<&RunConfig::preference>("preference"),
     optional_section<&RunConfig::export_model>("export"),
 };
 
@@ -100,6 +103,7 @@ std::vector<Field> make_fields() {
   add_recipe_fields(fields);
   add_lora_fields(fields);
   add_distill_fields(fields);
+  add_preference_fields(fields);
   add_parallel_fields(fields);
   add_output_fields(fields);
   add_export_fields(fields);

@@ -1,0 +1,157 @@
+// Rows of answers in pairs.
+
+#include <xxhash.h>
+
+#include <algorithm>
+
+#include "data/sampling/bin_packing.h"
+#include "data/sampling/packing.h"
+
+namespace quench {
+namespace {
+
+// Neighbouring records that are searched for another prompt.
+constexpr std::size_t kMostAnswersToAPrompt = 64;
+
+}  // namespace
+
+void PackedRows::Answer::cut(std::uint64_t inputs) noexcept {
+  const std::uint64_t length = std::min(span.total(), inputs + 1);
+  span.length = std::min(span.length, length);
+  span.tail_length = length - span.length;
+}
+
+std::vector<PackedRows::Answer> PackedRows::read_answers() const {
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, source_->has_target_mask(),
+      "preference training reads text records of answers; tokens without marked answers cannot be used\n  {}",
+      source_->describe());
+  std::vector<Answer> answers;
+  std::vector<std::uint8_t> flags;
+  std::vector<std::int32_t> prompt;
+  for_documents([&](std::uint64_t begin, std::uint64_t length) {
+    flags.resize(static_cast<std::size_t>(length));
+    source_->read_target_mask(begin, flags);
+    const auto first = std::find(flags.begin() + 1, flags.end(), std::uint8_t{1});
+    prompt.resize(static_cast<std::size_t>(first - flags.begin()));
+    source_->read(begin, prompt);
+    answers.push_back({.span = {begin, length},
+                       .prompt = prompt.size(),
+                       .prompt_hash = XXH3_64bits(prompt.data(), prompt.size() * sizeof(std::int32_t)),
+                       .mark = flags.front() != 0});
+  });
+  return answers;
+}
+
+std::size_t PackedRows::mismatched_answer(const std::vector<Answer>& answers, std::size_t i) {
+  const std::size_t count = answers.size();
+  for (std::size_t back = 1; back < std::min(count, kMostAnswersToAPrompt); ++back)
+    if (const std::size_t j = (i + count - back) % count; answers[j].prompt_hash != answers[i].prompt_hash) return j;
+  return (i + count - 1) % count;
+}
+
+void PackedRows::index_preferences() {
+  const std::vector<Answer> answers = read_answers();
+  const bool labelled = options_.preference == PreferenceRecords::labels;
+  const std::size_t count = answers.size();
+  item_count_ = labelled ? count : count / 2;
+  std::uint64_t too_long = 0, longest = 0;
+  const auto add = [&](const Pair& pair, const Answer& first, const Answer& second) {
+    longest = std::max(longest, first.span.total() + second.span.total() - 2);
+    if (!add_pair(pair, first, second)) ++too_long;
+  };
+  if (labelled) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, count > 1,
+                    "KTO compares every record with the answer of another one; there is only one record\n  {}",
+                    source_->describe());
+    for (std::size_t i = 0; i < count; ++i) {
+      const Answer& other = answers[mismatched_answer(answers, i)];
+      Answer mismatched = answers[i];
+      mismatched.span.length = std::min(mismatched.prompt, mismatched.span.length);
+      mismatched.span.tail_begin = other.span.begin + other.prompt;
+      mismatched.span.tail_length = other.span.length - other.prompt;
+      add({.item = i, .desirable = answers[i].mark}, answers[i], mismatched);
+    }
+  } else {
+    for (std::size_t i = 0; i < count; i += 2) {
+      QUENCH_CHECK_AS(ErrorCode::bad_config, i + 1 < count && answers[i].mark && !answers[i + 1].mark,
+                      "document {} is no chosen answer followed by a rejected one; preference training reads text "
+                      "records of answers\n  {}",
+                      i, source_->describe());
+      add({.item = i / 2}, answers[i], answers[i + 1]);
+    }
+  }
+  QUENCH_CHECK_AS(ErrorCode::bad_config, too_long == 0,
+                  "{} of {} pairs are longer than a sequence of {} tokens (data.seq_len), the longest has {}; the two "
+                  "answers of a pair share a sequence and are not split: raise data.seq_len, or set data.on_long to "
+                  "truncate or drop\n  {}",
+                  too_long, item_count_, options_.seq_len, longest, source_->describe());
+  QUENCH_CHECK(!pairs_.empty(),
+               "no row: of {} pairs, {} were dropped as longer than seq_len = {} and {} have an answer "
+               "without a target\n  {}",
+               item_count_, losses_.dropped_documents / 2, options_.seq_len, losses_.untrained_pairs,
+               source_->describe());
+  pack_pairs();
+  row_count_ = row_starts_.size() - 1;
+  losses_.padding = row_count_ * static_cast<std::uint64_t>(options_.seq_len);
+  for (const Span& span : documents_) losses_.padding -= inputs_of(span);
+}
+
+bool PackedRows::add_pair(const Pair& pair, Answer first, Answer second) {
+  const auto seq_len = static_cast<std::uint64_t>(options_.seq_len);
+  const auto inputs = [](const Answer& answer) { return answer.span.total() - 1; };
+  const std::uint64_t tokens = first.span.total() + second.span.total();
+  if (!first.has_target() || !second.has_target()) {
+    ++losses_.untrained_pairs;
+    return true;
+  }
+  // An answer of another record only estimates the KL divergence: it is cut first.
+  if (options_.preference == PreferenceRecords::labels && inputs(first) + second.prompt <= seq_len)
+    second.cut(seq_len - inputs(first));
+  if (inputs(first) + inputs(second) > seq_len) {
+    if (options_.long_documents == LongDocuments::split) return false;
+    if (options_.long_documents == LongDocuments::drop) {
+      losses_.dropped_documents += 2;
+      losses_.dropped_tokens += tokens;
+      return true;
+    }
+    // The longer answer is cut first.
+    const std::uint64_t half = seq_len / 2;
+    const std::uint64_t of_first = inputs(second) < half ? seq_len - inputs(second) : seq_len - half;
+    first.cut(of_first);
+    second.cut(seq_len - inputs(first));
+    if (!first.has_target() || !second.has_target()) {
+      ++losses_.untrained_pairs;
+      return true;
+    }
+    losses_.truncated_documents += 2;
+    losses_.truncated_tokens += tokens - first.span.total() - second.span.total();
+  }
+  pairs_.push_back(pair);
+  documents_.push_back(first.span);
+  documents_.push_back(second.span);
+  return true;
+}
+
+void PackedRows::pack_pairs() {
+  const std::size_t count = pairs_.size();
+  if (!options_.packing) {
+    row_starts_.resize(count + 1);
+    for (std::size_t i = 0; i <= count; ++i) row_starts_[i] = 2 * i;
+    return;
+  }
+  std::vector<std::uint64_t> sizes(count);
+  for (std::size_t i = 0; i < count; ++i) sizes[i] = inputs_of(documents_[2 * i]) + inputs_of(documents_[2 * i + 1]);
+  const Bins bins = pack_bins(sizes, static_cast<std::uint64_t>(options_.seq_len));
+  std::vector<Span> documents;
+  std::vector<Pair> pairs;
+  for (const std::uint64_t item : bins.items) {
+    pairs.push_back(pairs_[item]);
+    documents.insert(documents.end(), {documents_[2 * item], documents_[2 * item + 1]});
+  }
+  documents_ = std::move(documents);
+  pairs_ = std::move(pairs);
+  for (const std::uint64_t start : bins.starts) row_starts_.push_back(2 * start);
+}
+
+}  // namespace quench

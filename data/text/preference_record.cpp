@@ -1,0 +1,151 @@
+#include "data/text/record_kind.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "data/text/conversation.h"
+
+namespace quench {
+namespace {
+
+// Keys that are no context of an answer.
+constexpr std::array<std::string_view, 7> kAnswerKeys = {"prompt",   "completion", "chosen",       "rejected",
+                                                         "messages", "label",      "conversations"};
+
+constexpr std::string_view kPairForm = R"({"prompt", "chosen", "rejected"})";
+constexpr std::string_view kLabelForm = R"({"prompt", "completion", "label"})";
+
+bool holds(const Json& record, std::string_view key) {
+  const Json* value = record.find(key);
+  return value != nullptr && !value->is_null();
+}
+
+const Json& answer_at(const Json& record, std::string_view key) {
+  const Json& answer = record.at(key);
+  if (!answer.is_string() && !answer.is_array())
+    reject_record(fmt::format("field \"{}\" is {}, expected string or array of messages", key, answer.type_name()));
+  return answer;
+}
+
+bool is_empty(const Json& answer) {
+  if (answer.is_string()) return answer.as_string().find_first_not_of(" \t\r\n") == std::string::npos;
+  return answer.as_array().empty();
+}
+
+std::size_t common_characters(const std::string& a, const std::string& b) {
+  auto count = static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+  const auto inside_character = [](const std::string& text, std::size_t at) {
+    return at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
+  };
+  while (count > 0 && (inside_character(a, count) || inside_character(b, count))) --count;
+  // Tokenizers attach a space to the word after it.
+  if (count > 0 && a[count - 1] == ' ') --count;
+  return count;
+}
+
+Json rest_of(const Json& answer, std::size_t begin) {
+  if (answer.is_string()) return answer.as_string().substr(begin);
+  const Json::Array& list = answer.as_array();
+  return Json::Array(list.begin() + static_cast<std::ptrdiff_t>(begin), list.end());
+}
+
+Json first_of(const Json& answer, std::size_t end) {
+  if (answer.is_string()) return answer.as_string().substr(0, end);
+  const Json::Array& list = answer.as_array();
+  return Json::Array(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(end));
+}
+
+struct Pair {
+  Json prompt, chosen, rejected;
+};
+
+// Without a prompt of the answers' form.
+Pair split_pair(const Json& chosen, const Json& rejected) {
+  std::size_t common = 0;
+  if (chosen.is_string()) {
+    common = common_characters(chosen.as_string(), rejected.as_string());
+  } else {
+    const Json::Array& a = chosen.as_array();
+    common = static_cast<std::size_t>(std::ranges::mismatch(a, rejected.as_array()).in1 - a.begin());
+    if (common == 0)
+      reject_record("chosen and rejected begin with different messages; give the messages before them as \"prompt\"");
+  }
+  Pair pair{first_of(chosen, common), rest_of(chosen, common), rest_of(rejected, common)};
+  for (const auto& [name, answer] : {std::pair("chosen", &pair.chosen), std::pair("rejected", &pair.rejected)})
+    if (is_empty(*answer))
+      reject_record(
+          fmt::format("the {} answer is empty after the beginning that both answers share; give the prompt as "
+                      "a field of its own",
+                      name));
+  return pair;
+}
+
+Pair pair_of(const Json& record) {
+  for (const std::string_view key : {"chosen", "rejected"})
+    if (!holds(record, key)) {
+      const bool labelled = holds(record, "completion") && holds(record, "label");
+      reject_record(fmt::format("no field \"{}\", expected {}{}", key, kPairForm,
+                                labelled ? "; for records with a label set preference.loss to kto" : ""));
+    }
+  const Json& chosen = answer_at(record, "chosen");
+  const Json& rejected = answer_at(record, "rejected");
+  if (chosen.is_string() != rejected.is_string())
+    reject_record(fmt::format("chosen is {} and rejected is {}; both must be texts, or both lists of messages",
+                              chosen.type_name(), rejected.type_name()));
+  for (const std::string_view key : {"chosen", "rejected"})
+    if (is_empty(record.at(key))) reject_record(fmt::format("the {} answer is empty", key));
+  if (chosen == rejected) reject_record("chosen and rejected are equal: the pair expresses no preference");
+  if (!holds(record, "prompt") || record.at("prompt").is_string() != chosen.is_string())
+    return split_pair(chosen, rejected);
+  return {answer_at(record, "prompt"), chosen, rejected};
+}
+
+// Record of kind completion or chat_completion.
+Document answer_document(const Json& record, const Json& prompt, const Json& answer, bool mark,
+                         const ReaderOptions& options) {
+  Json single = Json::object();
+  for (const auto& [key, value] : record.as_object())
+    if (answer.is_array() && std::ranges::find(kAnswerKeys, key) == kAnswerKeys.end()) single.set(key, value);
+  single.set("prompt", prompt);
+  single.set("completion", answer);
+  const RecordKind* kind = record_kinds().find(answer.is_array() ? "chat_completion" : "completion");
+  Document document{.complete = kind->complete, .mark = mark};
+  document.pieces = kind->read(single, options);
+  return document;
+}
+
+bool label_of(const Json& record) {
+  if (!holds(record, "label")) reject_record(fmt::format("no field \"label\", expected {}", kLabelForm));
+  const Json& label = record.at("label");
+  if (label.is_bool()) return label.as_bool();
+  if (label.is_number() && (label.as_double() == 0 || label.as_double() == 1)) return label.as_double() == 1;
+  reject_record(fmt::format("field \"label\" is {}, expected true, 1, false or 0", label.dump()));
+}
+
+}  // namespace
+
+std::vector<Document> preference_documents(const Json& record, const ReaderOptions& options) {
+  if (!record_flag(record).value_or(true)) {
+    if (options.notes) ++options.notes->left_out;
+    return {};
+  }
+  if (options.preference == PreferenceRecords::labels && !holds(record, "chosen")) {
+    const bool label = label_of(record);
+    if (!holds(record, "completion")) reject_record(fmt::format("no field \"completion\", expected {}", kLabelForm));
+    const Json& answer = answer_at(record, "completion");
+    if (is_empty(answer)) reject_record("the completion is empty");
+    if (!holds(record, "prompt") || record.at("prompt").is_string() != answer.is_string())
+      reject_record("prompt and completion must both be texts, or both lists of messages");
+    std::vector<Document> documents;
+    documents.push_back(answer_document(record, record.at("prompt"), answer, label, options));
+    return documents;
+  }
+  const Pair pair = pair_of(record);
+  std::vector<Document> documents;
+  documents.push_back(answer_document(record, pair.prompt, pair.chosen, true, options));
+  documents.push_back(answer_document(record, pair.prompt, pair.rejected, false, options));
+  return documents;
+}
+
+}  // namespace quench

@@ -1,0 +1,136 @@
+#include "data/text/record_kind.h"
+
+#include "data/text/document_encoder.h"
+#include "data/tokenizer/byte_tokenizer.h"
+#include "tests/data/sampling/token_fixtures.h"
+
+namespace quench {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::expect_error;
+using testing::TempDir;
+using testing::write_file;
+
+struct Answers {
+  std::vector<std::string> prompts, answers;
+  std::vector<bool> marks;
+  std::vector<std::string> origins;
+};
+
+Answers read_answers(const std::string& lines, PreferenceRecords records = PreferenceRecords::pairs) {
+  TempDir folder;
+  write_file(folder / "a.jsonl", lines);
+  const auto reader = open_document_reader(
+      folder / "a.jsonl", {.preference = records, .chat_template = chat_template_from_string("chatml")});
+  EXPECT_TRUE(reader->has_targets());
+  Answers all;
+  Document document;
+  while (reader->next(document)) {
+    std::string prompt, answer;
+    for (const DocumentPiece& piece : document.pieces) (piece.target ? answer : prompt) += piece.text;
+    all.prompts.push_back(prompt);
+    all.answers.push_back(answer);
+    all.marks.push_back(document.mark.value());
+    all.origins.push_back(document.origin.substr(document.origin.rfind('/') + 1));
+  }
+  return all;
+}
+
+TEST(PreferenceRecord, PairsOfTexts) {
+  const Answers all = read_answers(R"({"prompt": "2+2=", "chosen": "4", "rejected": "5", "score": 3})"
+                                   "\n"
+                                   R"({"prompt": "1+1=", "chosen": "2", "rejected": "3"})");
+  EXPECT_THAT(all.prompts, ElementsAre("2+2=", "2+2=", "1+1=", "1+1="));
+  EXPECT_THAT(all.answers, ElementsAre("4", "5", "2", "3"));
+  EXPECT_THAT(all.marks, ElementsAre(true, false, true, false));
+  EXPECT_THAT(all.origins, ElementsAre("a.jsonl:1", "a.jsonl:1", "a.jsonl:2", "a.jsonl:2"));
+}
+
+TEST(PreferenceRecord, ThePromptIsTheCommonBeginningUnlessGiven) {
+  const Answers words = read_answers(R"({"chosen": "The sky is blue.", "rejected": "The sky is green."})");
+  EXPECT_THAT(words.prompts, ElementsAre("The sky is", "The sky is"));  // the space belongs to the next word
+  EXPECT_THAT(words.answers, ElementsAre(" blue.", " green."));
+  const Answers characters = read_answers(R"({"chosen": "x\u00e9", "rejected": "x\u00e8"})");  // equal first bytes
+  EXPECT_THAT(characters.answers, ElementsAre("\u00e9", "\u00e8"));
+  const Answers nothing = read_answers(R"({"chosen": "yes", "rejected": "no"})");
+  EXPECT_THAT(nothing.prompts, ElementsAre("", ""));
+}
+
+TEST(PreferenceRecord, PairsOfMessages) {
+  const std::string user = R"({"role": "user", "content": "hi"})";
+  const std::string good = R"({"role": "assistant", "content": "hello"})",
+                    bad = R"({"role": "assistant", "content": "go"})";
+  const std::vector<std::string> records = {
+      R"({"prompt": [)" + user + R"(], "chosen": [)" + good + R"(], "rejected": [)" + bad + "]}",
+      R"({"chosen": [)" + user + "," + good + R"(], "rejected": [)" + user + "," + bad + "]}",
+      // As HuggingFaceH4/ultrafeedback_binarized has them.
+      R"({"prompt": "hi", "messages": [], "chosen": [)" + user + "," + good + R"(], "rejected": [)" + user + "," + bad +
+          "]}"};
+  for (const std::string& record : records) {
+    const Answers all = read_answers(record);
+    ASSERT_EQ(all.answers.size(), 2u) << record;
+    EXPECT_THAT(all.answers[0], ::testing::StartsWith("hello")) << record;
+    EXPECT_THAT(all.answers[1], ::testing::StartsWith("go")) << record;
+    EXPECT_THAT(all.prompts[0], ::testing::HasSubstr("hi")) << record;
+    EXPECT_EQ(all.prompts[0], all.prompts[1]) << record;
+  }
+}
+
+TEST(PreferenceRecord, LabelsOfAnswersAndOfPairs) {
+  const Answers all = read_answers(R"({"prompt": "a", "completion": "b", "label": true})"
+                                   "\n"
+                                   R"({"prompt": "a", "completion": "c", "label": 0})"
+                                   "\n"
+                                   R"({"prompt": "p", "chosen": "x", "rejected": "y"})",
+                                   PreferenceRecords::labels);
+  EXPECT_THAT(all.answers, ElementsAre("b", "c", "x", "y"));
+  EXPECT_THAT(all.marks, ElementsAre(true, false, true, false));
+}
+
+TEST(PreferenceRecord, BadRecordsAreNamedWithFileAndLine) {
+  const std::vector<std::pair<std::string, std::string>> bad = {
+      {R"({"prompt": "a", "chosen": "x", "rejected": "x"})", "chosen and rejected are equal"},
+      {R"({"prompt": "a", "chosen": "x", "rejected": ""})", "the rejected answer is empty"},
+      {R"({"prompt": "a", "chosen": " \n", "rejected": "x"})", "the chosen answer is empty"},
+      {R"({"prompt": "a", "chosen": [], "rejected": [{"role": "assistant", "content": "x"}]})",
+       "the chosen answer is empty"},
+      {R"({"chosen": "ab", "rejected": "abc"})", "empty after the beginning that both answers share"},
+      {R"({"prompt": "a", "completion": "x", "label": true})", "set preference.loss to kto"},
+      {R"({"text": "x"})", "no field \"chosen\", expected {\"prompt\", \"chosen\", \"rejected\"}"},
+      {R"({"prompt": "a", "chosen": 1, "rejected": "x"})", "field \"chosen\" is integer"},
+      {R"({"chosen": "x", "rejected": [{"role": "assistant", "content": "x"}]})", "both must be texts"},
+      {R"({"chosen": [{"role": "user", "content": "x"}], "rejected": [{"role": "user", "content": "y"}]})",
+       "begin with different messages"}};
+  for (const auto& [record, reason] : bad)
+    expect_error(ErrorCode::corrupt, {"a.jsonl:2: ", reason}, [&] {
+      (void)read_answers(R"({"prompt": "2+2=", "chosen": "4", "rejected": "5"})" + ("\n" + record));
+    });
+  const std::vector<std::pair<std::string, std::string>> labels = {
+      {R"({"prompt": "a", "completion": "x"})", "no field \"label\""},
+      {R"({"prompt": "a", "completion": "x", "label": "good"})", "expected true, 1, false or 0"},
+      {R"({"prompt": "a", "completion": "", "label": true})", "the completion is empty"},
+      {R"({"completion": "x", "label": true})", "must both be texts"}};
+  for (const auto& [record, reason] : labels)
+    expect_error(ErrorCode::corrupt, {"a.jsonl:1: ", reason},
+                 [&] { (void)read_answers(record, PreferenceRecords::labels); });
+}
+
+TEST(PreferenceRecord, TheMarkIsTheFirstTokensFlag) {
+  const std::unique_ptr<Tokenizer> bytes = load_tokenizer("bytes");
+  const DocumentEncoder encoder(*bytes, {.eos = EosPolicy::automatic});
+  for (const bool mark : {true, false})
+    for (const std::string& prompt : {std::string("ab"), std::string()}) {
+      std::vector<Document> documents(1);
+      documents[0].mark = mark;
+      if (!prompt.empty()) documents[0].pieces.push_back({.text = prompt, .target = false});
+      documents[0].pieces.push_back({.text = "xyz", .joined = !prompt.empty()});
+      const EncodedDocument encoded = encoder.encode(documents).front();
+      ASSERT_EQ(encoded.targets.size(), encoded.ids.size());
+      EXPECT_EQ(encoded.targets.front(), mark ? 1 : 0);
+      EXPECT_EQ(encoded.targets.back(), 1);
+    }
+}
+
+}  // namespace
+}  // namespace quench

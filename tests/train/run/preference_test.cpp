@@ -1,0 +1,218 @@
+// Runs with section preference.
+
+#include <gmock/gmock.h>
+
+#include "tests/train/model_folder/golden_model.h"
+#include "tests/train/run/preference_fixture.h"
+#include "tests/train/run/same_tensors.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::expect_same_tensors;
+using ::testing::HasSubstr;
+using testing::kPreferenceLosses;
+using testing::PreferenceRun;
+
+std::vector<Json> records(const fs::path& file) {
+  std::vector<Json> all;
+  std::istringstream lines(testing::read_file(file));
+  for (std::string line; std::getline(lines, line);) all.push_back(Json::parse(line));
+  return all;
+}
+
+double metric(const Json& record, const char* name) {
+  return record.at("objective").at(name).as_double();
+}
+
+void expect_refused(ErrorCode code, const std::string& reason, const std::function<void()>& work) {
+  try {
+    work();
+    ADD_FAILURE() << "accepted; expected: " << reason;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr(reason));
+  }
+}
+
+TEST(Preference, EveryLossResumesBitForBit) {
+  const PreferenceRun tiny;
+  for (const std::string loss : kPreferenceLosses)
+    for (const bool adapters : {false, true}) {
+      std::vector<std::string> more;
+      if (adapters) more = {"--lora.rank=4", "--lora.dropout=0.1"};
+      const std::string whole = loss + (adapters ? "-lora" : ""), rest = whole + "-rest";
+      SCOPED_TRACE(whole);
+      tiny.run(tiny.preference_config(whole, loss, more));
+      more.push_back("--checkpoint.resume=" + tiny.checkpoint(whole, 4).string());
+      more.push_back("--data.cache=" + (tiny.folder(whole) / "cache").string());  // the initial model's figures
+      tiny.run(tiny.preference_config(rest, loss, more));
+      const std::vector<std::string> losses = tiny.losses(whole);
+      ASSERT_EQ(losses.size(), 8u);
+      EXPECT_EQ(tiny.losses(rest), std::vector<std::string>(losses.begin() + 4, losses.end()));
+      expect_same_tensors(tiny.checkpoint(rest, 8), tiny.checkpoint(whole, 8));
+    }
+}
+
+TEST(Preference, AccuracyRisesUnderEveryLoss) {
+  const PreferenceRun tiny;
+  for (const std::string loss : kPreferenceLosses) {
+    tiny.run(tiny.preference_config(loss, loss, {"--training.steps=60", "--checkpoint.interval=0"}));
+    const std::vector<Json> steps = records(tiny.folder(loss) / "metrics" / "metrics.jsonl");
+    ASSERT_EQ(steps.size(), 60u);
+    EXPECT_GT(metric(steps.back(), "rewards/accuracies"), 0.95) << loss;
+    EXPECT_GT(metric(steps.back(), "rewards/margins"), metric(steps[1], "rewards/margins")) << loss;
+    EXPECT_LT(steps.back().at("loss").as_double(), steps[0].at("loss").as_double()) << loss;
+  }
+}
+
+// Adapters over a base: three names of one model.
+TEST(Preference, BaseInitialAndFolderAreTheSameReference) {
+  const PreferenceRun tiny;
+  const std::vector<std::string> adapters = {"--lora.rank=4"};
+  tiny.run(tiny.config("base-model", {"--training.steps=1", "--optimizer.lr=1e-20", "--optimizer.weight_decay=0",
+                                      "--export.format=hf", "--export.folder=" + tiny.folder("exported").string()}));
+  std::vector<std::vector<std::string>> losses;
+  for (const std::string reference : {"auto", "base", "initial", "folder"}) {
+    std::vector<std::string> more = adapters;
+    more.push_back("--preference.reference=" + (reference == "folder" ? tiny.folder("exported").string() : reference));
+    tiny.run(tiny.preference_config(reference, "dpo", more));
+    losses.push_back(tiny.losses(reference));
+  }
+  EXPECT_EQ(losses[1], losses[0]);
+  // Once, in batches of other rows, or in every step.
+  ASSERT_EQ(losses[2].size(), losses[0].size());
+  EXPECT_EQ(losses[3], losses[2]);
+  for (std::size_t i = 0; i < losses[0].size(); ++i) {
+    const auto value = [&](const std::string& text) { return std::stod(text.substr(text.find(':') + 1)); };
+    EXPECT_NEAR(value(losses[2][i]), value(losses[0][i]), 1e-6);
+  }
+}
+
+TEST(Preference, WorksWithOtherPrecisions) {
+  const PreferenceRun tiny;
+  const std::vector<std::vector<std::string>> ways = {
+      {"--recipe.name=qat_int8"},
+      {"--recipe.name=float8_rowwise", "--recipe.emulate=true", "--recipe.pad=true"},
+      {"--lora.rank=4", "--lora.base=nf4", "--training.dtype=bf16"},
+      {"--lora.rank=4", "--lora.base=float8"},
+      {"--lora.rank=4", "--recipe.name=qat_int8"},
+      {"--training.activation_checkpoint=full", "--training.dtype=bf16"}};
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    SCOPED_TRACE(::testing::PrintToString(ways[i]));
+    const std::string name = fmt::format("way{}", i);
+    tiny.run(tiny.preference_config(name, "dpo", ways[i]));
+    const std::vector<Json> steps = records(tiny.folder(name) / "metrics" / "metrics.jsonl");
+    EXPECT_NEAR(steps[0].at("loss").as_double(), std::log(2.0), 0.02);  // near the reference
+    EXPECT_LT(steps.back().at("loss").as_double(), steps[0].at("loss").as_double());
+  }
+}
+
+TEST(Preference, ValidationReportsTheLossAndItsMetrics) {
+  const PreferenceRun tiny;
+  for (const std::string loss : kPreferenceLosses) {
+    tiny.run(
+        tiny.preference_config(loss, loss,
+                               {R"(--data.validation=[")" + tiny.data("held_out.bin").string() + "\"]",
+                                "--evaluation.interval=4", "--evaluation.steps=0", "--training.micro_batch_size=1"}));
+    const std::vector<Json> all = records(tiny.folder(loss) / "metrics" / "evaluations.jsonl");
+    ASSERT_EQ(all.size(), 2u) << loss;
+    for (const char* name : {"loss", "rewards/margins", "rewards/accuracies", "logps/chosen"})
+      EXPECT_TRUE(all.back().at("values").find(name) != nullptr) << loss << " " << name;
+    EXPECT_EQ(all.back().at("values").find("perplexity"), nullptr);
+  }
+}
+
+// The losses of pairs are means over the pairs of a step.
+TEST(Preference, TheSplitIntoMicroBatchesDoesNotMatter) {
+  const PreferenceRun tiny;
+  for (const std::string loss : {"dpo", "ipo", "simpo"}) {
+    std::vector<std::vector<std::string>> losses;
+    for (const int rows : {1, 2, 4}) {
+      const std::string name = fmt::format("{}-{}", loss, rows);
+      tiny.run(tiny.preference_config(name, loss,
+                                      {fmt::format("--training.micro_batch_size={}", rows), "--training.steps=3"}));
+      losses.push_back(tiny.losses(name));
+    }
+    for (const auto& other : losses)
+      for (std::size_t i = 0; i < other.size(); ++i) {
+        const auto value = [&](const std::string& text) { return std::stod(text.substr(text.find(':') + 1)); };
+        EXPECT_NEAR(value(other[i]), value(losses[0][i]), 1e-5 * value(losses[0][i])) << loss;
+      }
+  }
+}
+
+TEST(Preference, BadInputIsNamed) {
+  const PreferenceRun tiny;
+  const auto config = [&](const std::string& loss, const std::vector<std::string>& more) {
+    return [&tiny, loss, more] { (void)tiny.preference_config("bad", loss, more); };
+  };
+  using enum ErrorCode;
+  expect_refused(bad_config, "base is the trained model itself", config("dpo", {"--preference.reference=base"}));
+  expect_refused(bad_config, "a reference must not be the trained model",
+                 config("dpo", {"--preference.reference=" + (tiny.folder("bad") / "export").string()}));
+  expect_refused(bad_config, "nor a model folder", config("dpo", {"--preference.reference=/nowhere"}));
+  expect_refused(bad_config, "has no effect on preference.loss orpo",
+                 config("orpo", {"--preference.label_smoothing=0.1"}));
+  expect_refused(bad_config, "has no effect on preference.loss simpo",
+                 config("simpo", {"--preference.reference=base"}));
+  expect_refused(bad_config, "has no effect on preference.loss dpo",
+                 config("dpo", {"--preference.desirable_weight=2"}));
+  expect_refused(bad_config, "data.train_on", config("dpo", {"--data.train_on=all"}));
+  expect_refused(bad_config, "preference.label_smoothing", config("dpo", {"--preference.label_smoothing=0.5"}));
+  // Tokens of another kind.
+  expect_refused(bad_config, "reads text records of answers",
+                 [&] { tiny.run(tiny.config("plain", {"--preference.loss=dpo"})); });
+  // Changed weights cannot stand for the initial ones.
+  tiny.run(tiny.preference_config("first", "dpo"));
+  fs::remove_all(tiny.folder("first") / "cache");
+  expect_refused(bad_config, "the weights are those of a later step",
+                 [&] { tiny.run(tiny.preference_config("first", "dpo", {"--training.steps=9"})); });
+}
+
+// DPOTrainer's losses over 50 steps (tests/reference/make_preferences.py).
+TEST(PreferenceCurveGolden, DpoFollowsTrl) {
+  const PreferenceRun tiny;
+  const Json figures = Json::parse(testing::read_file(testing::reference_dir() / "preferences.json"));
+  const Json& curve = figures.at("curve");
+  const fs::path shard = tiny.data("curve.bin");
+  {
+    ShardWriter writer(shard, {.vocab_size = 160, .target_mask = true});
+    for (const Json& pair : curve.at("pairs").as_array())
+      for (const char* key : {"chosen", "rejected"}) {
+        std::vector<std::int32_t> tokens;
+        std::vector<std::uint8_t> targets;
+        for (const char* part : {"prompt", key})
+          for (const Json& id : pair.at(part).as_array()) {
+            tokens.push_back(static_cast<std::int32_t>(id.as_int()));
+            targets.push_back(part == key ? 1 : 0);
+          }
+        targets.front() = std::string(key) == "chosen" ? 1 : 0;
+        writer.append(tokens, targets);
+        writer.end_document();
+      }
+    writer.finish();
+  }
+  const std::string text = fmt::format(
+      R"({{"model": {{"path": "{}"}}, "data": {{"train": ["{}"], "seq_len": 32, "packing": false, "shuffle": false}},
+      "training": {{"steps": {}, "micro_batch_size": {}, "dtype": "f32"}},
+      "optimizer": {{"lr": {}, "betas": [0.9, 0.95], "weight_decay": 0}}, "lr_schedule": {{"name": "constant"}},
+      "preference": {{"loss": "dpo", "beta": {}}}, "checkpoint": {{"enable": false}},
+      "metrics": {{"log_every": 1, "tensorboard": false, "log_level": "warn", "progress": "off"}}}})",
+      (testing::golden_dir() / "models" / "llama").string(), shard.string(), curve.at("steps").as_int(),
+      curve.at("batch").as_int(), curve.at("lr").as_double(), curve.at("beta").as_double());
+  tiny.run(
+      parse_run_config(text, "curve.json", std::vector<std::string>{"--run.folder=" + tiny.folder("curve").string()}));
+  const std::vector<Json> steps = records(tiny.folder("curve") / "metrics" / "metrics.jsonl");
+  const Json::Array& losses = curve.at("losses").as_array();
+  ASSERT_EQ(steps.size(), losses.size());
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    EXPECT_NEAR(steps[i].at("loss").as_double(), losses[i].as_double(), 0.01 * losses[i].as_double())
+        << "step " << i + 1;
+  EXPECT_NEAR(metric(steps.back(), "rewards/margins"), curve.at("margins").as_array().back().as_double(), 0.02);
+  EXPECT_EQ(metric(steps.back(), "rewards/accuracies"), 1.0);
+}
+
+}  // namespace
+}  // namespace quench

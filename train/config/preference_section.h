@@ -1,0 +1,28 @@
+#pragma once
+// Config section preference.
+
+#include <string>
+#include <string_view>
+
+#include "train/objective/preference_loss.h"
+
+namespace quench {
+
+struct PreferenceSection {
+  PreferenceLoss loss = PreferenceLoss::dpo;
+  double beta = 0.1;
+  double label_smoothing = 0;
+  bool length_normalization = false;
+  double simpo_margin = 0.5;
+  double desirable_weight = 1;
+  double undesirable_weight = 1;
+  std::string reference = "auto";  // or kBaseReference, kInitialReference, or a model folder
+
+  friend bool operator==(const PreferenceSection&, const PreferenceSection&) = default;
+};
+
+inline constexpr std::string_view kAutoReference = "auto";
+inline constexpr std::string_view kBaseReference = "base";
+inline constexpr std::string_view kInitialReference = "initial";
+
+}  // namespace quench

@@ -1,0 +1,257 @@
+#include "train/setup/preference_setup.h"
+
+#include <filesystem>
+#include <functional>
+
+#include "core/safetensors/safetensors.h"
+#include "core/system/log.h"
+#include "data/formats/content_hash.h"
+#include "data/sampling/loader.h"
+#include "recipes/base_kernels.h"
+#include "train/check/load.h"
+#include "train/model_folder/model_folder.h"
+#include "train/setup/parallel_setup.h"
+#include "train/step/train_step.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Values = StoredReference::Values;
+
+// Resolves "auto".
+std::string_view reference_of(const RunConfig& config) {
+  const std::string& reference = config.preference->reference;
+  if (reference != kAutoReference) return reference;
+  return config.lora ? kBaseReference : kInitialReference;
+}
+
+void add_folder(Hash128& key, const fs::path& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".safetensors" || entry.path().filename() == "config.json")
+      files.push_back(entry.path());
+  std::ranges::sort(files);
+  for (const fs::path& file : files) {
+    key.add(file.filename().string());
+    key.add(hash_content(BinaryFile(file)).xxh3_128);
+  }
+}
+
+// Of the weights and the answers.
+std::string reference_key(const RunConfig& config, const Dataset& data) {
+  Hash128 key;
+  const std::string_view reference = reference_of(config);
+  key.add(enum_name(preference_records(config)));
+  key.add(to_string(config.training.dtype));
+  if (reference == kInitialReference) {
+    key.add(to_json(config).at("model").dump());
+    key.add(std::to_string(config.training.seed));
+    if (loads_weights(config) && fs::is_directory(config.model.path)) add_folder(key, config.model.path);
+  } else {
+    add_folder(key, fs::path(reference));
+  }
+  constexpr std::uint64_t kBlock = 1 << 16;
+  std::vector<std::int32_t> tokens;
+  std::vector<std::uint8_t> targets;
+  for (const WeightedRows& source : data.sources()) {
+    key.add(fmt::format("{} {} {}", source.rows->seq_len(), source.rows->item_count(), source.rows->size()));
+    const TokenSource& stream = source.rows->source();
+    for (std::uint64_t begin = 0; begin < stream.size(); begin += kBlock) {
+      tokens.resize(static_cast<std::size_t>(std::min(kBlock, stream.size() - begin)));
+      targets.resize(tokens.size());
+      stream.read(begin, tokens);
+      stream.read_target_mask(begin, targets);
+      key.add({reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(std::int32_t)});
+      key.add({reinterpret_cast<const char*>(targets.data()), targets.size()});
+    }
+    // Cuts depend on the treatment of long answers.
+    const PackedRows::Losses& losses = source.rows->losses();
+    key.add(fmt::format("{} {}", losses.truncated_tokens, losses.dropped_tokens));
+  }
+  return key.text();
+}
+
+Values compute(const nn::CausalLm& model, const Dataset& data, const RunConfig& config,
+               const distributed::Ranks* ranks) {
+  const std::int64_t count = ranks != nullptr ? ranks->size : 1, unit = config.training.micro_batch_size;
+  const Device device = model.options().device;
+  Values values;
+  for (const WeightedRows& source : data.sources()) {
+    const auto single = std::make_shared<const Dataset>(std::vector<WeightedRows>{{source.rows, 1.0}},
+                                                        SamplerOptions{.shuffle = false});
+    BatchLoader loader(single, {unit, unit * count, ranks != nullptr ? ranks->rank : 0, count},
+                       {.end_sample = source.rows->size(), .device = device});
+    std::vector<double>& own = values.emplace_back(2 * source.rows->item_count());
+    while (const std::optional<Batch> batch = loader.next()) {
+      if (ranks == nullptr && batch->pairs.empty()) continue;
+      const std::int64_t tokens = batch->input_ids.numel();
+      const std::vector<double> sums = answer_logps(model, {.batch = *batch,
+                                                            .ids = batch->input_ids.view({tokens}).to(device),
+                                                            .labels = batch->labels.view({tokens}).to(device),
+                                                            .context = batch_context(model, *batch)});
+      for (const PreferencePair& pair : batch->pairs) {
+        own[2 * pair.item] = sums[pair.sequence];
+        own[2 * pair.item + 1] = sums[pair.sequence + 1];
+      }
+    }
+    if (ranks == nullptr) continue;
+    const Tensor all = Tensor::from_values<double>({std::ssize(own)}, own);
+    ranks->host->all_reduce(all, distributed::ReduceOp::sum, "reference").wait();
+    own.assign(all.data<double>(), all.data<double>() + all.numel());
+  }
+  return values;
+}
+
+void write_values(const fs::path& path, const Values& values) {
+  std::vector<SafetensorsItem> items;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    items.push_back({.name = fmt::format("source.{}", i),
+                     .dtype = DType::f64,
+                     .shape = {std::ssize(values[i])},
+                     .data = std::as_bytes(std::span(values[i]))});
+  fs::create_directories(path.parent_path());
+  write_safetensors(path, items);
+}
+
+Values read_values(const fs::path& path, const Dataset& data) {
+  const SafetensorsReader file(path);
+  Values values;
+  for (std::size_t i = 0; i < data.sources().size(); ++i) {
+    const SafetensorsEntry& entry = file.at(fmt::format("source.{}", i));
+    std::vector<double>& own = values.emplace_back(2 * data.sources()[i].rows->item_count());
+    QUENCH_CHECK_AS(ErrorCode::corrupt, entry.dtype == DType::f64 && entry.nbytes() == own.size() * sizeof(double),
+                    "{}: {} of {} pairs, expected {}; remove the file, it is computed again", path.string(), entry.name,
+                    entry.nbytes() / 16, own.size() / 2);
+    file.read(entry, std::as_writable_bytes(std::span(own)));
+  }
+  return values;
+}
+
+// Frozen model in a folder, in the run's dtype and over the same ranks.
+class FolderModel {
+ public:
+  FolderModel(const RunConfig& run, const std::string& folder, Device device, const distributed::Ranks* ranks) {
+    nn::ParameterOptions options = parameter_options(run, device);
+    const ModelSharding sharding = run_sharding(ranks);
+    options.sharding = sharding.sharding;
+    options.expert_sharding = sharding.experts;
+    options.trainable = false;
+    model_ = std::make_unique<nn::CausalLm>(read_model_config(folder), options);
+    load_weights(*model_, folder);
+    RunConfig config = run;
+    config.parallel.reshard_after_forward = true;  // no backward pass
+    config.parallel.float8_all_gather = false;
+    sharded_ = share_model(*model_, ranks, config);
+  }
+  ~FolderModel() {
+    if (sharded_) sharded_->end_gathers();
+  }
+  FolderModel(const FolderModel&) = delete;
+  FolderModel& operator=(const FolderModel&) = delete;
+
+  [[nodiscard]] const nn::CausalLm& model() const { return *model_; }
+
+ private:
+  std::unique_ptr<nn::CausalLm> model_;
+  std::unique_ptr<distributed::ShardedModel> sharded_;
+};
+
+void fill_one(StoredReference& reference, const RunConfig& config, const Dataset& data,
+              const std::function<Values()>& computed, const distributed::Ranks* ranks) {
+  const fs::path path =
+      fs::path(config.data.cache) / fmt::format("reference-{}.safetensors", reference_key(config, data));
+  std::array<std::int64_t, 1> missing = {fs::exists(path) ? 0 : 1};
+  if (ranks != nullptr) distributed::all_reduce_numbers(*ranks->host, missing, distributed::ReduceOp::max, "reference");
+  if (missing[0] == 0) return reference.set(read_values(path, data));
+  Values values = computed();
+  const auto write = [&] {
+    if (ranks == nullptr || ranks->is_first()) write_values(path, values);
+  };
+  if (ranks != nullptr)
+    distributed::together(*ranks->host, "reference", write);
+  else
+    write();
+  reference.set(std::move(values));
+}
+
+}  // namespace
+
+std::string describe_preferences(const RunConfig& config) {
+  if (!config.preference) return {};
+  const PreferenceSection& section = *config.preference;
+  std::string text = fmt::format("preference: {}, beta {}", enum_name(section.loss), section.beta);
+  if (section.label_smoothing != 0) text += fmt::format(", label smoothing {}", section.label_smoothing);
+  if (needs_reference(section.loss)) {
+    const std::string_view reference = reference_of(config);
+    text += fmt::format(", against {}", reference == kBaseReference      ? "the base without adapters"
+                                        : reference == kInitialReference ? "the model at step 0"
+                                                                         : reference);
+  }
+  return text + "\n";
+}
+
+PreferenceLossOptions preference_options(const PreferenceSection& section) {
+  return {.loss = section.loss,
+          .beta = section.beta,
+          .label_smoothing = section.label_smoothing,
+          .length_normalization = section.length_normalization,
+          .simpo_margin = section.simpo_margin,
+          .desirable_weight = section.desirable_weight,
+          .undesirable_weight = section.undesirable_weight};
+}
+
+std::unique_ptr<PreferenceSetup> make_preferences(const RunConfig& config, nn::CausalLm& model,
+                                                  const distributed::Ranks* ranks) {
+  if (!config.preference) return nullptr;
+  auto setup = std::make_unique<PreferenceSetup>();
+  const PreferenceLossOptions options = preference_options(*config.preference);
+  ReferenceModel *train = nullptr, *validation = nullptr;
+  if (needs_reference(options.loss)) {
+    if (reference_of(config) == kBaseReference) {
+      setup->base = std::make_unique<BaseReference>(model);
+      train = validation = setup->base.get();
+    } else {
+      train = (setup->train_reference = std::make_unique<StoredReference>()).get();
+      validation = (setup->validation_reference = std::make_unique<StoredReference>()).get();
+    }
+  }
+  setup->train = std::make_unique<PreferenceObjective>(model, options, train, ranks);
+  setup->validation = std::make_unique<PreferenceObjective>(model, options, validation, ranks);
+  return setup;
+}
+
+void fill_references(PreferenceSetup& setup, const RunConfig& config, nn::CausalLm& model, Device device,
+                     const DataSetup& data, bool initial, const distributed::Ranks* ranks) {
+  if (!setup.train_reference) return;
+  const std::string_view reference = reference_of(config);
+  std::unique_ptr<FolderModel> folder;
+  const auto compute_over = [&](const Dataset& answers) {
+    QUENCH_CHECK_AS(ErrorCode::bad_config, reference != kInitialReference || initial || config.lora,
+                    "preference.reference: the log-probabilities of the initial model are not in {}, and the weights "
+                    "are those of a later step; restore the files reference-*.safetensors of the run's start, or name "
+                    "the folder of the initial model",
+                    config.data.cache);
+    QUENCH_LOG_INFO("log-probabilities of the reference model ({}) are computed once, for {} sequences of answers",
+                    reference == kInitialReference ? "the model before the first step" : reference,
+                    answers.row_count());
+    if (reference != kInitialReference) {
+      if (!folder) folder = std::make_unique<FolderModel>(config, std::string(reference), device, ranks);
+      const std::int64_t expected = model.config().vocab_size, actual = folder->model().config().vocab_size;
+      QUENCH_CHECK_AS(ErrorCode::bad_config, actual >= expected,
+                      "preference.reference: the model in {} has a vocabulary of {} tokens, the trained one {}",
+                      reference, actual, expected);
+      return compute(folder->model(), answers, config, ranks);
+    }
+    const recipes::BaseKernels base(model);
+    return compute(model, answers, config, ranks);
+  };
+  fill_one(
+      *setup.train_reference, config, *data.train, [&] { return compute_over(*data.train); }, ranks);
+  if (data.validation)
+    fill_one(
+        *setup.validation_reference, config, *data.validation, [&] { return compute_over(*data.validation); }, ranks);
+}
+
+}  // namespace quench

@@ -1,0 +1,39 @@
+#pragma once
+// Preference training of a run (section preference).
+
+#include <memory>
+#include <string>
+
+#include "distributed/ranks.h"
+#include "train/config/run_config.h"
+#include "train/objective/stored_reference.h"
+#include "train/setup/data_setup.h"
+#include "train/setup/model_setup.h"
+
+namespace quench {
+
+[[nodiscard]] PreferenceLossOptions preference_options(const PreferenceSection& section);
+
+// "preference: ..." for the start report; empty without section preference.
+[[nodiscard]] std::string describe_preferences(const RunConfig& config);
+
+// Objectives of training and validation, with their reference model.
+struct PreferenceSetup {
+  // Null: none, or stored.
+  std::unique_ptr<BaseReference> base;
+  // Null unless the reference's log-probabilities are computed once.
+  std::unique_ptr<StoredReference> train_reference, validation_reference;
+  std::unique_ptr<PreferenceObjective> train, validation;
+};
+
+// Null without section preference. `model` and `ranks` must outlive it.
+[[nodiscard]] std::unique_ptr<PreferenceSetup> make_preferences(const RunConfig& config, nn::CausalLm& model,
+                                                                const distributed::Ranks* ranks);
+
+// Log-probabilities of the reference: from data.cache, or computed and stored there. `initial`: the weights of `model`
+// are those before the first step. Collective. Throws bad_config if they are not and nothing is stored, and for a
+// folder whose model has another vocabulary.
+void fill_references(PreferenceSetup& setup, const RunConfig& config, nn::CausalLm& model, Device device,
+                     const DataSetup& data, bool initial, const distributed::Ranks* ranks);
+
+}  // namespace quench
