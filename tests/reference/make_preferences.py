@@ -1,6 +1,6 @@
 """Writes preferences.json and preferences.safetensors: losses, rewards and gradients of TRL's preference trainers.
 
-    pip install torch trl==0.24.0 transformers datasets safetensors
+    pip install torch trl==0.24.0 transformers==4.57.3 datasets==4.4.1 safetensors
     python tests/reference/make_preferences.py
 
 Model: tests/golden/models/llama. Answers are token ids below its vocabulary. The reference model is the same one with
