@@ -86,7 +86,8 @@ int run(quench::CommandLine& command_line, int argc, char** argv) {
     const std::vector<std::string> arguments = load_plugins({argv + 1, argv + argc});
     std::vector<std::string> plugins;  // loaded above; for the help
     app.add_option("--plugin", plugins,
-                   "Shared library that registers recipes, ops, formats or models; before the verb");
+                   "Shared library that registers recipes, ops, formats or models; before the verb, may be repeated")
+        .type_name("FILE");
     quench::add_train_verb(app);
     quench::add_run_verb(app);
     quench::add_tokenize_verb(app);

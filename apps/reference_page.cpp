@@ -33,22 +33,26 @@ std::string table_cell(std::string_view text) {
   return cell;
 }
 
-void add_verb_reference(const Command& verb, const std::string& name, std::string& text) {
-  text += fmt::format("### {}\n\n{}.\n\n", name, verb.summary());
+// Empty without options.
+std::string option_table(const Command& command) {
   std::string rows;
-  for (const CommandOption& option : verb.options()) {
+  for (const CommandOption& option : command.options()) {
     if (option.hidden() || option.shown_name() == "--help") continue;
     const std::string shown = option.shown_name().empty() ? option.position() : option.shown_name();
     const std::string value = option.most_values() == 0 || option.shown_name().empty() ? "" : " " + option.type_name();
     rows += fmt::format("| `{}{}` | {} |\n", shown, value, table_cell(option.help()));
   }
-  if (!rows.empty()) text += "| option | meaning |\n|---|---|\n" + rows + "\n";
+  return rows.empty() ? rows : "| option | meaning |\n|---|---|\n" + rows + "\n";
+}
+
+void add_verb_reference(const Command& verb, const std::string& name, std::string& text) {
+  text += fmt::format("### {}\n\n{}.\n\n{}", name, verb.summary(), option_table(verb));
   for (const Command& subcommand : verb.commands())
     if (!subcommand.hidden()) add_verb_reference(subcommand, name + " " + subcommand.name(), text);
 }
 
 std::string verb_reference(const Command& program) {
-  std::string text;
+  std::string text = "### quench\n\nBefore the verb.\n\n" + option_table(program);
   for (const Command& verb : program.commands())
     if (!verb.hidden()) add_verb_reference(verb, "quench " + verb.name(), text);
   return text;

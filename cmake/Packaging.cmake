@@ -38,9 +38,10 @@ set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME quench)
 set(CPACK_PACKAGE_VENDOR "the Quench authors")
 set(CPACK_PACKAGE_CONTACT "Quench authors <authors@quench.invalid>")
-set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "trains and fine-tunes Llama-family language models")
+# First line: synopsis. CPACK_PACKAGE_DESCRIPTION_SUMMARY would be that of both packages.
 set(CPACK_PACKAGE_DESCRIPTION
-    "Quench pre-trains and fine-tunes Llama-family language models without Python. One
+    "trains and fine-tunes Llama-family language models
+Quench pre-trains and fine-tunes Llama-family language models without Python. One
 program tokenizes text, trains on CPUs and NVIDIA GPUs with float8, FSDP, LoRA
 and QAT, writes crash-safe checkpoints, evaluates, generates, and exports models
 for Transformers, vLLM and llama.cpp.")
@@ -64,7 +65,8 @@ if(QUENCH_LIBRARIES)
   set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libfmt-dev, libspdlog-dev, libdnnl-dev, libxxhash-dev, libpcre2-dev, \
 libsentencepiece-dev, libutf8proc-dev, zlib1g-dev, libzstd-dev, libgloo-dev")
   set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
-      "Headers, static and shared libraries, and a CMake package of Quench, for C++20
+      "C++ libraries that train and run Llama-family language models
+Headers, static and shared libraries, and a CMake package of Quench, for C++20
 programs that train and run Llama-family language models.")
 endif()
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)

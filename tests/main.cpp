@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "core/system/log.h"
+#include "tests/core/system/silent_program.h"
 #include "tests/testing.h"
 
 namespace quench::testing {
@@ -24,6 +25,9 @@ std::string fake_library_path() {
 }
 std::string group_driver_path() {
   return QUENCH_GROUP_DRIVER;
+}
+std::string silent_program_path() {
+  return QUENCH_SILENT_PROGRAM;
 }
 std::filesystem::path plugin_path(const std::string& name) {
   return std::filesystem::path(QUENCH_PLUGIN_FOLDER) / ("lib" + name + ".so");

@@ -4,10 +4,12 @@
 // (core/system/plugin.h) append entries with Registered<Entry>, while no other thread uses the library.
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "core/system/check.h"
@@ -18,8 +20,9 @@ namespace detail {
 // Entries added so far, of all tables. Caches of names are rebuilt when it changes.
 [[nodiscard]] std::size_t registered_entries() noexcept;
 void count_registered_entry() noexcept;
-// Throws invalid_argument; while a plug-in is being loaded, load_plugin() throws it instead.
-void fail_registration(const std::string& message);
+// Rethrows; while a plug-in is being loaded, load_plugin() throws the first one instead: an exception that leaves
+// static initialization does not reach the caller of dlopen (glibc 2.36), it ends the process.
+void fail_registration(std::exception_ptr error);
 
 // Path of the plug-in being loaded; empty: none is.
 [[nodiscard]] std::string loading_plugin();
@@ -52,17 +55,33 @@ template <class Entry>
 // Adds an entry during static initialization, or later.
 //
 //   const Registered<recipes::Recipe> kMine{{.name = "mine", ...}};
+//   const Registered<recipes::Recipe> kTuned{[] { return make_recipe("tuned.json"); }};  // may throw
 template <class Entry>
 class Registered {
  public:
   explicit Registered(Entry entry) {
-    auto& added = detail::added_entries<Entry>();
-    if (const std::string fault = added.fault ? added.fault(entry) : std::string(); !fault.empty()) {
-      detail::fail_registration(fault);
-      return;
+    add([&entry] { return std::move(entry); });
+  }
+  // make: returns the entry. In a plug-in, load_plugin() throws its exception.
+  template <class Make>
+  requires std::is_invocable_r_v<Entry, Make&>
+  explicit Registered(Make make) { add(make); }
+
+ private:
+  template <class Make>
+  static void add(Make&& make) {
+    try {
+      auto& added = detail::added_entries<Entry>();
+      Entry entry = make();
+      if (added.fault) {
+        const std::string fault = added.fault(entry);
+        QUENCH_CHECK_AS(ErrorCode::bad_config, fault.empty(), "{}", fault);
+      }
+      added.entries.push_back({std::move(entry), detail::loading_plugin()});
+      detail::count_registered_entry();
+    } catch (...) {
+      detail::fail_registration(std::current_exception());
     }
-    added.entries.push_back({std::move(entry), detail::loading_plugin()});
-    detail::count_registered_entry();
   }
 };
 

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
 
 #include "core/system/choice_table.h"
 #include "core/system/file.h"
@@ -19,7 +22,8 @@ std::atomic<std::size_t> registered{0};
 // Of the plug-in being loaded; null: none is. Static initialization of a plug-in runs in the loading thread.
 struct Loading {
   std::string path;
-  std::string fault;  // first one
+  std::exception_ptr error{};  // first one of a registration
+  std::terminate_handler on_terminate = nullptr;
 };
 thread_local Loading* loading = nullptr;
 
@@ -57,6 +61,53 @@ const LoadedPlugin* find_plugin(const std::filesystem::path& path) {
   return found == plugins().end() ? nullptr : &*found;
 }
 
+// Text of the exception.
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+ErrorCode code_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& known) {
+    return known.code();
+  } catch (...) {
+    return ErrorCode::failed;
+  }
+}
+
+// An exception leaves the static initialization of the plug-in being loaded.
+[[noreturn]] void name_plugin_and_end() {
+  std::terminate_handler next = std::abort;
+  if (loading != nullptr) {
+    if (loading->on_terminate != nullptr) next = loading->on_terminate;
+    const std::exception_ptr error = std::current_exception();
+    std::fprintf(stderr,
+                 "error: plug-in %s: its static initialization ends the process: %s; load_plugin() throws only what "
+                 "a function given to quench::Registered throws\n",
+                 loading->path.c_str(), error ? text_of(error).c_str() : "std::terminate was called");
+  }
+  next();
+  std::abort();
+}
+
+// dlopen(), with `state` for what runs in it.
+void* open_library(Loading& state) {
+  loading = &state;
+  state.on_terminate = std::set_terminate(name_plugin_and_end);
+  void* handle = ::dlopen(state.path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  // Not where the plug-in has set one of its own.
+  if (std::get_terminate() == name_plugin_and_end) std::set_terminate(state.on_terminate);
+  loading = nullptr;
+  return handle;
+}
+
 }  // namespace
 
 namespace detail {
@@ -69,9 +120,9 @@ void count_registered_entry() noexcept {
   ++registered;
 }
 
-void fail_registration(const std::string& message) {
-  QUENCH_CHECK_AS(ErrorCode::bad_config, loading != nullptr, "{}", message);
-  if (loading->fault.empty()) loading->fault = message;
+void fail_registration(std::exception_ptr error) {
+  if (loading == nullptr) std::rethrow_exception(std::move(error));
+  if (!loading->error) loading->error = std::move(error);
 }
 
 std::string loading_plugin() {
@@ -88,10 +139,8 @@ LoadedPlugin load_plugin(const std::filesystem::path& path) {
   if (const LoadedPlugin* known = find_plugin(whole)) return *known;
   require_release(whole);
 
-  Loading state{whole.string(), {}};
-  loading = &state;
-  void* handle = ::dlopen(whole.c_str(), RTLD_NOW | RTLD_LOCAL);
-  loading = nullptr;
+  Loading state{.path = whole.string()};
+  void* handle = open_library(state);
   if (handle == nullptr) {
     const char* reason = ::dlerror();
     QUENCH_FAIL(ErrorCode::unsupported,
@@ -99,13 +148,14 @@ LoadedPlugin load_plugin(const std::filesystem::path& path) {
                 "release {}, and give it the libraries that it needs",
                 path.string(), reason != nullptr ? reason : "unknown reason", QUENCH_VERSION);
   }
-  QUENCH_CHECK_AS(ErrorCode::bad_config, state.fault.empty(), "plug-in {}: {}", path.string(), state.fault);
   const auto* descriptor = static_cast<const PluginDescriptor*>(::dlsym(handle, "quench_plugin"));
   QUENCH_CHECK_AS(ErrorCode::unsupported,
                   descriptor != nullptr && descriptor->size == sizeof(PluginDescriptor) &&
                       descriptor->name != nullptr && descriptor->version != nullptr,
                   "{} is no plug-in of this release: its descriptor quench_plugin is missing or of another size",
                   path.string());
+  if (state.error)
+    QUENCH_FAIL(code_of(state.error), "plug-in '{}' of {}: {}", descriptor->name, path.string(), text_of(state.error));
   const auto same = std::ranges::find(plugins(), std::string_view(descriptor->name), &LoadedPlugin::name);
   QUENCH_CHECK_AS(ErrorCode::bad_config, same == plugins().end(),
                   "plug-in '{}' of {} is loaded already, from {}; name one of the two", descriptor->name, path.string(),

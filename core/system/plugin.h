@@ -36,7 +36,9 @@ struct LoadedPlugin {
 // - unsupported for a file that is no plug-in, is of another minor release (before any of its code runs), or needs
 //   symbols that this build lacks;
 // - bad_config for another plug-in of the same name, or one that registers a name that a table has; before a table's
-//   first use, that use throws it.
+//   first use, that use throws it;
+// - the code of an Error of a function that the plug-in gave to Registered; failed for another exception of it.
+// Any other exception out of the plug-in's static initialization ends the process, with a message that names the file.
 LoadedPlugin load_plugin(const std::filesystem::path& path);
 
 // In load order.

@@ -9,7 +9,7 @@ namespace {
 
 using namespace quench;
 
-std::int64_t thin(const nn::ModelConfig& config) {
+std::int64_t inner_rank(const nn::ModelConfig& config) {
   return std::max<std::int64_t>(config.hidden_size / 4, 1);
 }
 
@@ -17,26 +17,28 @@ std::int64_t thin(const nn::ModelConfig& config) {
 class ThinMlp final : public nn::SubLayer {
  public:
   ThinMlp(const nn::ModelConfig& config, const nn::BlockSpec&, const nn::ParameterOptions& options)
-      : up_in_(config.hidden_size, thin(config), false, options, config.initializer_range),
-        up_out_(thin(config), 2 * config.intermediate_size, false, options, config.initializer_range,
-                {{"gate_out_proj", config.intermediate_size}, {"up_out_proj", config.intermediate_size}}),
-        down_in_(config.intermediate_size, thin(config), false, options, config.initializer_range),
-        down_out_(thin(config), config.hidden_size, false, options, config.initializer_range) {
+      : up_in_(config.hidden_size, inner_rank(config), false, options, config.initializer_range),
+        gate_up_out_(inner_rank(config), 2 * config.intermediate_size, false, options, config.initializer_range,
+                     {{"gate_out_proj", config.intermediate_size}, {"up_out_proj", config.intermediate_size}}),
+        down_in_(config.intermediate_size, inner_rank(config), false, options, config.initializer_range),
+        down_out_(inner_rank(config), config.hidden_size, false, options, config.initializer_range) {
     add_module("up_in_proj", up_in_);
-    add_module("gate_up_out_proj", up_out_);
+    add_module("gate_up_out_proj", gate_up_out_);
     add_module("down_in_proj", down_in_);
     add_module("down_out_proj", down_out_);
   }
 
   autograd::Variable forward(const autograd::Variable& x, const nn::ForwardContext&) const override {
-    const autograd::Variable hidden = autograd::swiglu(up_out_.forward(up_in_.forward(x)));
+    const autograd::Variable hidden = autograd::swiglu(gate_up_out_.forward(up_in_.forward(x)));
     return down_out_.forward(down_in_.forward(hidden));
   }
   // Low-precision recipes fuse the quantization of x into the norm before it.
   autograd::QuantOutputRequest input_quant_request() const override { return up_in_.input_quant_request(); }
 
  private:
-  nn::Linear up_in_, up_out_, down_in_, down_out_;
+  nn::Linear up_in_;        // A of gate and up
+  nn::Linear gate_up_out_;  // B of gate and up in one matrix; two tensors in checkpoints (its parts)
+  nn::Linear down_in_, down_out_;
 };
 
 nn::BlockSpec thin_block(const nn::ModelConfig& config, std::int64_t layer) {

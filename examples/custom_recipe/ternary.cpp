@@ -54,23 +54,24 @@ class TernaryLinear final : public nn::LinearKernel {
     const nn::Weight w = parameter.weight();
     const Tensor in = x.value();
     autograd::Variable y(Tensor::empty({in.size(0), w.shape()[0]}, in.dtype(), in.device()));
-    const auto held = bias.acquire();
-    gemm({.a = in, .b = ternary(w), .c = y.value(), .transpose_b = true, .bias = held.value()});
+    const auto held_bias = bias.acquire();  // its value is undefined without a bias
+    gemm({.a = in, .b = ternary(w), .c = y.value(), .transpose_b = true, .bias = held_bias.value()});
     autograd::Tape::record("ternary_linear", {x, w, bias}, std::array{&y}, [&] {
-      return [w, saved = autograd::Saved(x), dx = x.gradient(), dw = w.gradient(), db = bias.gradient(),
-              dy_of = y.gradient()] {
-        const Tensor dy = dy_of->value();
-        if (dx) {
-          const auto [into, accumulate] = dx->target();
+      // Gradients are null where none is needed. target(): the tensor to write, and whether it holds a sum to add to.
+      return [w, saved = autograd::Saved(x), x_gradient = x.gradient(), w_gradient = w.gradient(),
+              bias_gradient = bias.gradient(), y_gradient = y.gradient()] {
+        const Tensor dy = y_gradient->value();
+        if (x_gradient) {
+          const auto [into, accumulate] = x_gradient->target();
           gemm({.a = dy, .b = ternary(w), .c = into, .beta = accumulate ? 1.0f : 0.0f});
         }
-        if (dw) {
-          const Tensor kept = saved.get();
-          const auto [into, accumulate] = dw->target();
-          gemm({.a = dy, .b = kept, .c = into, .transpose_a = true, .beta = accumulate ? 1.0f : 0.0f});
+        if (w_gradient) {
+          const Tensor saved_x = saved.get();
+          const auto [into, accumulate] = w_gradient->target();
+          gemm({.a = dy, .b = saved_x, .c = into, .transpose_a = true, .beta = accumulate ? 1.0f : 0.0f});
         }
-        if (db) {
-          const auto [into, accumulate] = db->target();
+        if (bias_gradient) {
+          const auto [into, accumulate] = bias_gradient->target();
           column_sum({.x = dy, .out = into, .accumulate = accumulate});
         }
       };

@@ -27,11 +27,11 @@ int main(int argc, char** argv) {
     options.stop_tokens = config.eos_token_ids;
 
     std::fputs(argv[2], stdout);
-    StreamDecoder decoder(*tokenizer, /*skip_special=*/true);
-    decoder.skip(prompt);
+    StreamDecoder decoder(*tokenizer, /*skip_special=*/true);  // a character may be several tokens
+    decoder.skip(prompt);                                      // context only
     const GenerationResult result = generate(model, prompt, options, [&](std::int32_t token) {
       std::fputs(decoder.push_text(token).c_str(), stdout);
-      return std::fflush(stdout) == 0;
+      return std::fflush(stdout) == 0;  // false ends the generation
     });
     std::printf("%s\n%zu tokens, %.1f tokens/s\n", decoder.finish_text().c_str(), result.tokens.size(),
                 static_cast<double>(result.tokens.size()) / result.decode_seconds);

@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
     std::printf("step %lld, loss %.4f, exported to %s\n", static_cast<long long>(result.step), result.loss,
                 result.exported.c_str());
 
+    // Deferred: weights that stay packed never take the memory of dense ones.
     nn::CausalLm model(read_model_config(result.exported), {.device = device, .trainable = false, .deferred = true});
     load_weights(model, result.exported, /*keep_packed=*/true);
     std::int64_t packed = 0;

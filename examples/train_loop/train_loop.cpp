@@ -9,7 +9,8 @@ using namespace quench;
 
 namespace {
 
-constexpr std::int64_t kSeqLen = 128, kMicroBatch = 4, kGlobalBatch = 8, kSaveEvery = 25;
+constexpr std::int64_t kSeqLen = 128, kSaveEvery = 25;
+constexpr std::int64_t kMicroBatch = 4, kGlobalBatch = 8;  // rows of kSeqLen tokens
 
 // The members of a Hugging Face config.json.
 constexpr const char* kModel = R"({
@@ -18,21 +19,21 @@ constexpr const char* kModel = R"({
   "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "tie_word_embeddings": true})";
 
 std::shared_ptr<const Dataset> open_text(const std::string& path, const Tokenizer& tokenizer,
-                                         const std::string& cache) {
+                                         const std::string& cache_folder) {
   DatasetSpec spec;
   spec.sources = {{.paths = {path}}};
   spec.vocab_size = static_cast<std::uint64_t>(tokenizer.vocab_size());
   spec.tokenizer = &tokenizer;
   spec.packing.seq_len = kSeqLen;
   spec.sampler.seed = 1;
-  spec.text.folder = cache;
+  spec.text.folder = cache_folder;  // tokenized text
   return open_dataset(spec);
 }
 
 // Adds the gradients of one micro-batch; returns its loss, already divided by the tokens of the step.
 double accumulate(const nn::CausalLm& model, const Batch& batch, std::int64_t step_tokens) {
   const Device device = model.options().device;
-  const std::int64_t tokens = batch.input_ids.numel();
+  const std::int64_t tokens = batch.input_ids.numel();  // [rows, seq_len], flat for the model
   autograd::Tape tape;
   autograd::Variable loss;
   {
@@ -41,7 +42,7 @@ double accumulate(const nn::CausalLm& model, const Batch& batch, std::int64_t st
                       batch_context(model, batch), 1.0f / static_cast<float>(step_tokens));
   }
   tape.backward(loss);
-  return static_cast<double>(loss.value().to(Device{}).data<float>()[0]);
+  return static_cast<double>(loss.value().to(Device{}).data<float>()[0]);  // Device{}: the CPU
 }
 
 void train(const std::string& text, const std::string& folder, std::int64_t steps, Device device) {
@@ -52,9 +53,9 @@ void train(const std::string& text, const std::string& folder, std::int64_t step
   nn::AdamW optimizer(model.parameters(), {.weight_decay = 0.1});
 
   std::int64_t step = 0;
-  std::uint64_t samples = 0;
-  const std::string saved = folder + "/checkpoints";
-  load_latest(saved, [&](CheckpointReader& checkpoint) {
+  std::uint64_t samples = 0;  // taken from the data
+  const std::string checkpoint_folder = folder + "/checkpoints";
+  load_latest(checkpoint_folder, [&](CheckpointReader& checkpoint) {  // not called without a checkpoint
     restore_training_tensors(checkpoint, model, optimizer);
     step = checkpoint.state().step;
     samples = static_cast<std::uint64_t>(checkpoint.state().samples);
@@ -64,7 +65,7 @@ void train(const std::string& text, const std::string& folder, std::int64_t step
   const BatchSplit split{.micro_batch_size = kMicroBatch, .global_batch_size = kGlobalBatch};
   BatchLoader loader(open_text(text, *tokenizer, folder + "/cache"), split,
                      {.first_sample = samples, .device = device});
-  CheckpointWriter checkpoints(saved, lock, {.keep_latest = 2});
+  CheckpointWriter writer(checkpoint_folder, lock, {.keep_latest = 2});
 
   const Tensor squared_norm = Tensor::empty({1}, DType::f64, device), norm = Tensor::empty({1}, DType::f32, device),
                scale = Tensor::empty({1}, DType::f32, device);
@@ -75,15 +76,16 @@ void train(const std::string& text, const std::string& folder, std::int64_t step
       batches.push_back(loader.next().value());
       tokens += batches.back().valid_tokens;
     }
-    checkpoints.before_change();  // gradients and weights may still be copied into the last checkpoint
+    writer.before_change();  // waits while weights and gradients are copied into the last checkpoint
     optimizer.zero_grad();
     double loss = 0;
     for (const Batch& batch : batches) loss += accumulate(model, batch, tokens);
 
+    // As torch.nn.utils.clip_grad_norm_; step() multiplies the gradients by `scale`.
     optimizer.squared_grad_norm(squared_norm);
     clip_scale({.squared_norm = squared_norm, .max_norm = 1.0f, .norm = norm, .scale = scale});
     const double lr = schedule.lr(step);
-    optimizer.step(lr, ++step, scale);
+    optimizer.step(lr, ++step, scale);  // steps count from 1
 
     if (step % 10 == 0 || step == steps)
       std::printf("step %lld  loss %.4f  grad norm %.3f  lr %.2e\n", static_cast<long long>(step), loss,
@@ -92,7 +94,7 @@ void train(const std::string& text, const std::string& folder, std::int64_t step
       CheckpointState state;
       state.step = step;
       state.samples = static_cast<std::int64_t>(loader.position());
-      checkpoints.save(state, training_tensors(model, optimizer));
+      writer.save(state, training_tensors(model, optimizer));
     }
   }
 }

@@ -159,6 +159,11 @@ TEST_F(ConfigVerb, GeneratedPartsOfDocumentsAreUpToDate) {
       testing::read_file(folder_ / "page.md"),
       ::testing::AllOf(::testing::HasSubstr("| `piqa` |"), ::testing::EndsWith("<!-- end generated -->\nrest\n"),
                        ::testing::Not(::testing::HasSubstr("old"))));
+  // Options of the program itself, then the verbs.
+  testing::write_file(folder_ / "page.md", "<!-- begin generated: verbs -->\n<!-- end generated -->\n");
+  EXPECT_EQ(run("docs page.md").status, 0);
+  EXPECT_THAT(testing::read_file(folder_ / "page.md"),
+              ::testing::ContainsRegex("### quench\n.*`--plugin FILE`.*### quench train\n"));
   testing::write_file(folder_ / "page.md", "no part\n");
   EXPECT_EQ(run("docs page.md").status, 3);
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <string>
@@ -232,11 +233,12 @@ void dies(World& world, const Options&) {
   world.all().all_reduce(tensor, ReduceOp::sum, "second").wait();
 }
 
-// Rank 1 never comes.
-void hangs(World& world, const Options&) {
+// Rank 1 comes after 60 s; or [SECONDS].
+void hangs(World& world, const Options& options) {
   const Tensor tensor = Tensor::zeros({4}, DType::f32);
   world.all().all_reduce(tensor, ReduceOp::sum, "first").wait();
-  if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(60));
+  if (world.rank() == 1)
+    std::this_thread::sleep_for(std::chrono::seconds(options.empty() ? 60 : std::stoi(options[0])));
   world.all().all_reduce(tensor, ReduceOp::sum, "norms").wait();
 }
 
@@ -343,7 +345,7 @@ int run(int count, char** arguments) {
   init_logging(environment.rank);
   GroupOptions options = read_group_options();
   try {
-    options.end_hanging_process = true;
+    options.end_hanging_process = std::getenv("QUENCH_TEST_KEEP_PROCESS") == nullptr;
     const std::shared_ptr<World> world = World::join(environment, {}, options);
     std::printf("joined\n");
     std::fflush(stdout);

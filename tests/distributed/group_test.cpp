@@ -11,7 +11,9 @@
 namespace quench::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Group : public ::testing::TestWithParam<int> {};
 
@@ -202,6 +204,20 @@ TEST(GroupFaultSlow, AHangingRankEndsItself) {
   const ChildResult hanging = ranks[1].wait();
   EXPECT_EQ(hanging.status, distributed::kTimeoutStatus);
   EXPECT_THAT(hanging.output, HasSubstr("rank 1 hangs: it has not ended within 30 s of the end of the others"));
+}
+
+TEST(GroupFaultSlow, WithoutEndHangingProcessTheErrorReachesTheCaller) {
+  ::setenv("QUENCH_TIMEOUT", "2", 1);
+  ::setenv("QUENCH_TEST_KEEP_PROCESS", "1", 1);
+  Ranks ranks(2);
+  ranks.start_all("hangs", {"45"});  // the watchdog ends processes after 30 s
+  ::unsetenv("QUENCH_TIMEOUT");
+  ::unsetenv("QUENCH_TEST_KEEP_PROCESS");
+  EXPECT_EQ(ranks[0].wait().status, 1);
+  const ChildResult hanging = ranks[1].wait();
+  EXPECT_EQ(hanging.status, 1) << hanging.output;
+  EXPECT_THAT(hanging.output, AllOf(HasSubstr("error: "), HasSubstr("all_reduce #2 of 'norms' (sum, 4 f32)")));
+  EXPECT_THAT(hanging.output, Not(HasSubstr("it has not ended within 30 s")));
 }
 
 // Whatever the operation and the moment, the others end soon and say in which group.

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
+#include <csignal>
+#include <exception>
+#include <stdexcept>
 
 #include "tests/plugins/shade.h"
 #include "tests/testing.h"
@@ -81,6 +83,28 @@ TEST(Plugin, RefusesAnotherPluginOfTheSameName) {
   (void)load_plugin(plugin_path("shade"));
   expect_refused(plugin_path("namesake"), ErrorCode::bad_config,
                  AllOf(HasSubstr("plug-in 'shade'"), HasSubstr("is loaded already, from"), HasSubstr("libshade.so")));
+}
+
+TEST(Plugin, ErrorsOfAnEntrysFunctionReachTheCaller) {
+  const Shades shades = make_shades();
+  expect_refused(plugin_path("failing_entry"), ErrorCode::not_found,
+                 AllOf(HasSubstr("plug-in 'failing_entry' of"), HasSubstr(": shades.txt does not exist")));
+  expect_refused(plugin_path("failing_type"), ErrorCode::failed,
+                 AllOf(HasSubstr("plug-in 'failing_type' of"), HasSubstr(": shade 101")));
+  EXPECT_TRUE(loaded_plugins().empty());
+  // In the program itself, they are thrown at once.
+  EXPECT_THROW(Registered<Shade>([]() -> Shade { throw std::out_of_range("shade 102"); }), std::out_of_range);
+  EXPECT_THROW(Registered<Shade>({.name = "white", .lightness = 1}), Error);
+  const Registered<Shade> made([] { return Shade{.name = "pale", .lightness = 90}; });
+  EXPECT_EQ(shades.require("pale").lightness, 90);
+}
+
+TEST(PluginDeathTest, AnotherExceptionOfStaticInitializationEndsTheProcessWithTheFile) {
+  const std::terminate_handler before = std::get_terminate();
+  EXPECT_EXIT((void)load_plugin(plugin_path("throwing_constructor")), ::testing::KilledBySignal(SIGABRT),
+              "plug-in .*/libthrowing_constructor.so: its static initialization ends the process: no light");
+  (void)load_plugin(plugin_path("shade"));
+  EXPECT_EQ(std::get_terminate(), before);
 }
 
 TEST(Plugin, RefusesFilesThatAreNoPluginOfThisRelease) {
