@@ -8,7 +8,7 @@
 #include "apps/common.h"
 #include "apps/options/recipe_options.h"
 #include "apps/verbs.h"
-#include "core/ops/cross_entropy.h"
+#include "core/ops/loss/cross_entropy.h"
 #include "core/safetensors/safetensors.h"
 #include "core/safetensors/safetensors_folder.h"
 #include "core/system/log.h"

@@ -8,7 +8,7 @@
 
 #include "autograd/tape.h"
 #include "core/ops/attention.h"
-#include "core/ops/lm_head_loss.h"
+#include "core/ops/loss/lm_head_loss.h"
 
 namespace quench::autograd {
 

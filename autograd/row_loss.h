@@ -5,7 +5,7 @@
 
 #include "autograd/variable.h"
 #include "autograd/weight.h"
-#include "core/ops/lm_head_loss.h"
+#include "core/ops/loss/lm_head_loss.h"
 
 namespace quench::autograd {
 

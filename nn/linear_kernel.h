@@ -10,7 +10,7 @@
 
 #include "autograd/quant_output_request.h"
 #include "autograd/tape.h"
-#include "core/ops/lm_head_loss.h"
+#include "core/ops/loss/lm_head_loss.h"
 #include "core/ops/normed_linear.h"
 #include "nn/parameter.h"
 

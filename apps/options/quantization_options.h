@@ -5,7 +5,7 @@
 #include <string>
 
 #include "apps/command.h"
-#include "train/config/quantization_section.h"
+#include "train/config/sections/quantization_section.h"
 #include "train/evaluation/calibration_data.h"
 
 namespace quench {

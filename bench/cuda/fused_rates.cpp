@@ -7,8 +7,8 @@
 
 #include "bench/cuda/measure.h"
 #include "core/cuda/common/cuda_error.h"
-#include "core/ops/cross_entropy.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/loss/cross_entropy.h"
 #include "core/ops/norm.h"
 #include "core/ops/rope.h"
 #include "core/ops/swiglu.h"

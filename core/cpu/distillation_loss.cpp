@@ -1,10 +1,10 @@
-#include "core/ops/distillation_loss.h"
+#include "core/ops/loss/distillation_loss.h"
 
 #include <cmath>
 
 #include "core/cpu/parallel.h"
 #include "core/cpu/vector_math.h"
-#include "core/ops/cross_entropy.h"
+#include "core/ops/loss/cross_entropy.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {

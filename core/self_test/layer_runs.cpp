@@ -2,8 +2,8 @@
 #include <span>
 
 #include "core/ops/attention.h"
-#include "core/ops/cross_entropy.h"
 #include "core/ops/embedding.h"
+#include "core/ops/loss/cross_entropy.h"
 #include "core/ops/norm.h"
 #include "core/ops/optimizer/adamw.h"
 #include "core/ops/quantize/quantize.h"

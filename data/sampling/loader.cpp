@@ -8,7 +8,7 @@
 #include <mutex>
 #include <thread>
 
-#include "core/ops/cross_entropy.h"
+#include "core/ops/loss/cross_entropy.h"
 
 namespace quench {
 namespace {

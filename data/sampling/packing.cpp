@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/ops/cross_entropy.h"
+#include "core/ops/loss/cross_entropy.h"
 #include "data/sampling/bin_packing.h"
 
 namespace quench {

@@ -6,9 +6,9 @@
 // packing, a function of the stream and seq_len. Without packing: a document per row. The latter two split, truncate or
 // drop documents above seq_len + 1 tokens.
 //
-// labels[i] is the token after input i, or kIgnoreLabel (core/ops/cross_entropy.h). The last token of a document (EOS,
-// if any) is a target but predicts nothing (multipack: no input): the first token of a document is never a target,
-// except with document_mask off. Neither are padding and tokens with target flag 0.
+// labels[i] is the token after input i, or kIgnoreLabel (core/ops/loss/cross_entropy.h). The last token of a document
+// (EOS, if any) is a target but predicts nothing (multipack: no input): the first token of a document is never a
+// target, except with document_mask off. Neither are padding and tokens with target flag 0.
 //
 // Preferences (data/text/record_kind.h): the two documents of a pair follow each other in a row, without their
 // last tokens as inputs; with packing, whole pairs are packed as by multipack, else a pair is a row. A record with a

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "core/ops/cross_entropy.h"
+#include "core/ops/loss/cross_entropy.h"
 #include "data/text/conversation.h"
 
 namespace quench {

@@ -1,13 +1,13 @@
 #pragma once
 
-#include "core/ops/lm_head_loss.h"
+#include "core/ops/loss/lm_head_loss.h"
 #include "recipes/float8/gemms.h"
 #include "recipes/float8/weight.h"
 #include "recipes/health.h"
 
 namespace quench::recipes {
 
-// Float8 GEMMs of the LM head (core/ops/lm_head_loss.h). Lifetime: one loss. The weight is quantized once for all
+// Float8 GEMMs of the LM head (core/ops/loss/lm_head_loss.h). Lifetime: one loss. The weight is quantized once for all
 // chunks; hidden states and logit gradients are scaled per chunk.
 class Float8Head final : public HeadGemms {
  public:

@@ -1,8 +1,8 @@
 #pragma once
-// Fake-quantized GEMMs of the LM head (core/ops/lm_head_loss.h).
+// Fake-quantized GEMMs of the LM head (core/ops/loss/lm_head_loss.h).
 
 #include "core/ops/gemm.h"
-#include "core/ops/lm_head_loss.h"
+#include "core/ops/loss/lm_head_loss.h"
 #include "recipes/qat/qat_linear.h"
 
 namespace quench::recipes {

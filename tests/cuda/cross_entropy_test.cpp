@@ -1,4 +1,4 @@
-#include "core/ops/cross_entropy.h"
+#include "core/ops/loss/cross_entropy.h"
 
 #include "core/ops/elementwise.h"
 #include "tests/cuda/fused_testing.h"

@@ -1,6 +1,6 @@
-#include "core/ops/distillation_loss.h"
+#include "core/ops/loss/distillation_loss.h"
 
-#include "core/ops/cross_entropy.h"
+#include "core/ops/loss/cross_entropy.h"
 #include "tests/cuda/fused_testing.h"
 
 namespace quench::testing {

@@ -8,7 +8,7 @@
 
 #include "autograd/recompute.h"
 #include "core/ops/gemm.h"
-#include "core/ops/lm_head_loss.h"
+#include "core/ops/loss/lm_head_loss.h"
 #include "core/ops/quantize/quantize.h"
 #include "recipes/float8/matrix.h"
 #include "tests/recipes/float8_testing.h"

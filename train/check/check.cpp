@@ -125,7 +125,11 @@ void check_best(Checker& checker) {
                    missing);
   if (config.checkpoint.keep_best && missing != nullptr)
     checker.report("checkpoint.keep_best", "true, but {}", missing);
-  else if (config.checkpoint.keep_best && !config.checkpoint.enable)
+  const bool used = config.evaluation.early_stopping.patience > 0 || config.checkpoint.keep_best;
+  if (used && config.preference && config.evaluation.early_stopping.metric == "perplexity")
+    checker.report("evaluation.early_stopping.metric",
+                   "perplexity, but the validation of preferences has none; use loss");
+  if (config.checkpoint.keep_best && missing == nullptr && !config.checkpoint.enable)
     checker.report("checkpoint.keep_best", "true, but checkpoint.enable is false");
 }
 

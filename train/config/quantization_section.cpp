@@ -1,4 +1,4 @@
-#include "train/config/quantization_section.h"
+#include "train/config/sections/quantization_section.h"
 
 namespace quench {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "train/config/quantization_section.h"
+#include "train/config/sections/quantization_section.h"
 #include "train/evaluation/evaluation_data.h"
 
 namespace quench {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <string>
 
-#include "core/ops/cross_entropy.h"
+#include "core/ops/loss/cross_entropy.h"
 #include "data/jinja/jinja_text.h"
 #include "train/evaluation/scoring.h"
 

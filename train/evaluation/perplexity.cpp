@@ -5,7 +5,7 @@
 #include <limits>
 #include <numbers>
 
-#include "core/ops/cross_entropy.h"
+#include "core/ops/loss/cross_entropy.h"
 #include "data/tokenizer/text/code_points.h"
 #include "data/tokenizer/text/unicode.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/ops/cross_entropy.h"
+#include "core/ops/loss/cross_entropy.h"
 
 namespace quench {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "core/ops/distillation_loss.h"
+#include "core/ops/loss/distillation_loss.h"
 #include "train/objective/objective.h"
 #include "train/objective/teacher.h"
 

@@ -37,7 +37,10 @@ class BaseTeacher final : public Teacher {
     const recipes::BaseKernels base(student_);
     return student_.hidden(in.ids, in.context).value();
   }
-  std::unique_ptr<Head> head() override { return std::make_unique<PlainHead>(student_.head_weight()); }
+  std::unique_ptr<Head> head() override {
+    const recipes::BaseKernels base(student_);  // not a trained copy (lora.modules_to_save)
+    return std::make_unique<PlainHead>(student_.head_weight());
+  }
 
  private:
   nn::CausalLm& student_;

@@ -88,7 +88,9 @@ std::vector<std::string> commands(const RunConfig& config, const RunEnd& end) {
         end.ranks > 1 ? fmt::format("run --standalone --nproc-per-node {} ", end.ranks) : std::string();
     const bool by_epochs = !config.training.steps || end.steps < *config.training.steps;
     std::string more;
-    if (end.step >= end.steps)
+    if (!end.ended_early.empty())
+      more = fmt::format(" --evaluation.early_stopping.patience={}", 2 * config.evaluation.early_stopping.patience);
+    else if (end.step >= end.steps)
       more = by_epochs ? fmt::format(" --training.epochs={:g}", 2 * config.training.epochs.value_or(1))
                        : fmt::format(" --training.steps={}", 2 * end.steps);
     lines.push_back(fmt::format("quench {}train {}{}", processes, file, more));

@@ -188,15 +188,27 @@ std::int64_t trained_elements(nn::CausalLm& model) {
 
 std::string describe_frozen(nn::CausalLm& model) {
   constexpr std::size_t kShown = 8;
+  struct Kind {
+    std::string name;
+    std::int64_t all = 0, frozen = 0;
+  };
+  std::vector<Kind> kinds;
   std::int64_t all = 0;
-  std::vector<std::string> frozen;
   for (const nn::Parameter* parameter : model.parameters()) {
     all += parameter->numel();
-    if (!parameter->frozen) continue;
-    for (const nn::ParameterPiece& piece : parameter->pieces)
-      if (std::string name = recipes::without_index(piece.hf_name); std::ranges::find(frozen, name) == frozen.end())
-        frozen.push_back(std::move(name));
+    for (const nn::ParameterPiece& piece : parameter->pieces) {
+      const std::string name = recipes::without_index(piece.hf_name);
+      auto kind = std::ranges::find(kinds, name, &Kind::name);
+      if (kind == kinds.end()) kind = kinds.insert(kinds.end(), Kind{.name = name});
+      ++kind->all;
+      kind->frozen += parameter->frozen ? 1 : 0;
+    }
   }
+  std::vector<std::string> frozen;
+  for (const Kind& kind : kinds)
+    if (kind.frozen > 0)
+      frozen.push_back(kind.frozen == kind.all ? kind.name
+                                               : fmt::format("{} ({} of {})", kind.name, kind.frozen, kind.all));
   const std::int64_t trained = trained_elements(model);
   return fmt::format("trained: {} of {} parameters ({:.2f}%); frozen: {}", format_count(trained), format_count(all),
                      100.0 * static_cast<double>(trained) / static_cast<double>(all), shortened(frozen, kShown));

@@ -57,7 +57,8 @@ void freeze_parameters(nn::CausalLm& model, const TrainingSection& training);
 
 // Elements with a gradient.
 [[nodiscard]] std::int64_t trained_elements(nn::CausalLm& model);
-// "trained: 1,024 of 4,096 parameters (25.00%); frozen: model.embed_tokens.weight, model.layers.*.mlp.down_proj.weight"
+// "trained: 1,024 of 4,096 parameters (25.00%); frozen: model.embed_tokens.weight, model.layers.*.mlp.down_proj.weight
+// (1 of 2)"
 [[nodiscard]] std::string describe_frozen(nn::CausalLm& model);
 
 }  // namespace quench

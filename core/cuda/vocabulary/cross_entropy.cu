@@ -3,7 +3,7 @@
 // distributed shared memory; two CTAs per SM overlap reads and writes. Longer or unaligned rows are read twice; long
 // bf16 rows: cross_entropy_stream.cu.
 
-#include "core/ops/cross_entropy.h"
+#include "core/ops/loss/cross_entropy.h"
 
 #include <cooperative_groups.h>
 

@@ -10,7 +10,7 @@
 #include <atomic>
 
 #include "core/cuda/vocabulary/cross_entropy.cuh"
-#include "core/ops/cross_entropy.h"
+#include "core/ops/loss/cross_entropy.h"
 
 namespace quench::cuda {
 namespace {

@@ -1,10 +1,10 @@
 // Divergence of teacher and student logits with cross-entropy, one CTA per row: a pass of online log-sum-exp, a pass of
 // the divergence, and a pass of the gradient, which forward KL computes with the divergence.
 
-#include "core/ops/distillation_loss.h"
+#include "core/ops/loss/distillation_loss.h"
 
 #include "core/cuda/vocabulary/cross_entropy.cuh"
-#include "core/ops/cross_entropy.h"
+#include "core/ops/loss/cross_entropy.h"
 
 namespace quench::cuda {
 namespace {

@@ -1,7 +1,7 @@
-#include "core/ops/distillation_loss.h"
+#include "core/ops/loss/distillation_loss.h"
 
 #include "core/json/json.h"
-#include "core/ops/cross_entropy.h"
+#include "core/ops/loss/cross_entropy.h"
 #include "tests/core/ops/op_testing.h"
 #include "tests/reference_numbers.h"
 #include "tests/testing.h"

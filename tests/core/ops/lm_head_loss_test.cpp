@@ -1,7 +1,7 @@
-#include "core/ops/lm_head_loss.h"
+#include "core/ops/loss/lm_head_loss.h"
 
-#include "core/ops/cross_entropy.h"
 #include "core/ops/gemm.h"
+#include "core/ops/loss/cross_entropy.h"
 #include "tests/core/ops/op_testing.h"
 
 namespace quench {

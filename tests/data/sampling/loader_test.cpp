@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "core/memory/allocator.h"
-#include "core/ops/cross_entropy.h"
+#include "core/ops/loss/cross_entropy.h"
 #include "tests/data/sampling/memory_source.h"
 
 namespace quench {

@@ -1,6 +1,6 @@
 #include "data/sampling/packing.h"
 
-#include "core/ops/cross_entropy.h"
+#include "core/ops/loss/cross_entropy.h"
 #include "tests/data/sampling/memory_source.h"
 
 namespace quench {

@@ -1,4 +1,4 @@
-#include "core/ops/cross_entropy.h"
+#include "core/ops/loss/cross_entropy.h"
 #include "data/sampling/loader.h"
 #include "tests/data/sampling/memory_source.h"
 

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "core/ops/cross_entropy.h"
+#include "core/ops/loss/cross_entropy.h"
 #include "data/formats/shard_writer.h"
 #include "data/text/document_encoder.h"
 #include "tests/testing.h"

@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "autograd/tape.h"
-#include "core/ops/cross_entropy.h"
 #include "core/ops/global_norm.h"
+#include "core/ops/loss/cross_entropy.h"
 #include "core/safetensors/safetensors.h"
 #include "nn/optim/adamw.h"
 #include "tests/testing.h"

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "autograd/tape.h"
-#include "core/ops/cross_entropy.h"
+#include "core/ops/loss/cross_entropy.h"
 #include "tests/train/model_folder/golden_model.h"
 #include "train/model_folder/peft_folder.h"
 

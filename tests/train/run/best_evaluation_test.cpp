@@ -85,7 +85,8 @@ TEST_F(BestOfRuns, EndEarly) {
   EXPECT_THAT(text("run", "metrics/events.jsonl"),
               AllOf(HasSubstr("early_stop"), HasSubstr("no lower validation loss in 3 evaluations")));
   EXPECT_THAT(text("run", "log.txt"), AllOf(HasSubstr("ended early at step 8 of 20"),
-                                            HasSubstr("early stopping: no lower validation loss in 3 evaluations")));
+                                            HasSubstr("early stopping: no lower validation loss in 3 evaluations"),
+                                            HasSubstr("config.json --evaluation.early_stopping.patience=6")));
   EXPECT_EQ(run("run", {"--evaluation.early_stopping.patience=3"}).step, 8) << "ended";
   EXPECT_THAT(text("run", "log.txt"), HasSubstr("to continue, raise evaluation.early_stopping.patience"));
   EXPECT_EQ(run("run", {"--evaluation.early_stopping.patience=5"}).step, 12);
@@ -125,6 +126,9 @@ TEST_F(BestOfRuns, NeedValidation) {
               HasSubstr("checkpoint.keep_best: true, but data.validation is empty"));
   EXPECT_THAT(testing::complaint({"--checkpoint.keep_best=true", "--data.validation=a.bin", "--evaluation.interval=0"}),
               HasSubstr("checkpoint.keep_best: true, but evaluation.interval is 0"));
+  EXPECT_THAT(testing::complaint({"--preference.loss=dpo", "--checkpoint.keep_best=true", "--data.validation=a.bin",
+                                  "--evaluation.early_stopping.metric=perplexity"}),
+              HasSubstr("evaluation.early_stopping.metric: perplexity, but the validation of preferences has none"));
   EXPECT_THAT(testing::complaint({"--evaluation.early_stopping.metric=accuracy"}), HasSubstr("loss, perplexity"));
   EXPECT_THAT(testing::complaint({"--evaluation.early_stopping.min_delta=-1"}), HasSubstr("min_delta"));
 }

@@ -71,6 +71,26 @@ TEST(DistillationRun, MetricsAreRecorded) {
   EXPECT_EQ(steps, 3);
 }
 
+// Before the first update copies equal their base; afterwards the teacher still has the base's head.
+TEST(DistillationRun, TheBaseTeacherKeepsItsHeadNextToTrainedCopies) {
+  const TinyRun tiny;
+  const Options untied{"--model.tie_word_embeddings=false",
+                       "--lora.rank=4",
+                       "--lora.modules_to_save=[\"lm_head\"]",
+                       "--recipe.name=bf16",
+                       "--distill.ratio=0.5",
+                       "--training.steps=3",
+                       "--lr_schedule.name=constant"};
+  (void)tiny.run(tiny.config("run", untied));
+  std::istringstream lines(testing::read_file(tiny.folder("run") / "metrics" / "metrics.jsonl"));
+  std::vector<double> divergences;
+  for (std::string line; std::getline(lines, line);)
+    divergences.push_back(Json::parse(line).at("objective").at("divergence").as_double());
+  ASSERT_EQ(divergences.size(), 3u);
+  EXPECT_NEAR(divergences[0], 0, 1e-6);
+  EXPECT_GT(divergences[2], 1e-5);
+}
+
 TEST(DistillationRun, RefusesWhatCannotTeach) {
   const TinyRun tiny;
   const auto refused = [&](const Options& options) -> std::string {

@@ -125,6 +125,8 @@ TEST_F(TrainedParameters, FreezeWins) {
   EXPECT_EQ(trained_elements(*setup.model), 3 * 32 * 48);
   EXPECT_THAT(describe_frozen(*setup.model),
               HasSubstr("frozen: model.embed_tokens.weight, model.layers.*.input_layernorm.weight, "));
+  EXPECT_THAT(describe_frozen(*make({"--training.freeze=*layers.0.*"}).model),
+              HasSubstr("frozen: model.layers.*.input_layernorm.weight (1 of 2), "));
 }
 
 TEST_F(TrainedParameters, MistakesAreNamed) {

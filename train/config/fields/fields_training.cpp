@@ -1,7 +1,7 @@
 #include "nn/optim/table.h"
 #include "train/config/fields/field_builder.h"
+#include "train/config/fields/groups_codec.h"
 #include "train/config/section_enum_names.h"
-#include "train/config/value_codec_groups.h"
 
 namespace quench {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/ops/distillation_loss.h"
+#include "core/ops/loss/distillation_loss.h"
 #include "recipes/lora/base_form.h"
 
 namespace quench {

@@ -1,4 +1,4 @@
-#include "train/config/value_codec_groups.h"
+#include "train/config/fields/groups_codec.h"
 
 #include <algorithm>
 

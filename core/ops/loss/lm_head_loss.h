@@ -1,7 +1,7 @@
 #pragma once
 // Fused LM head and loss by chunks of rows: [N,V] logits are never materialized.
 
-#include "core/ops/cross_entropy.h"
+#include "core/ops/loss/cross_entropy.h"
 #include "core/tensor/tensor.h"
 
 namespace quench {

@@ -1,4 +1,4 @@
-#include "core/ops/lm_head_loss.h"
+#include "core/ops/loss/lm_head_loss.h"
 
 #include <algorithm>
 #include <bit>
