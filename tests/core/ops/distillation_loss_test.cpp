@@ -208,6 +208,36 @@ TEST(DistillationLoss, TokensWithoutProbabilityAddNothing) {
   }
 }
 
+// The rows of tests/cuda/distillation_loss_test.cpp.
+TEST(DistillationLoss, LargeVocabulariesKeepTheirDigits) {
+  for (const std::int64_t vocab : {128256, 151937}) {
+    Generator random(90);
+    const std::int64_t n = 3;
+    const Tensor logits = random.normal({n, vocab}, DType::bf16, 3),
+                 teacher = random.normal({n, vocab}, DType::bf16, 3), labels = random.integers(n, vocab);
+    const DistillationLossArgs args{.logits = logits,
+                                    .teacher = teacher,
+                                    .labels = labels,
+                                    .losses = Tensor::empty({n}, DType::f32),
+                                    .cross_entropies = Tensor::empty({n}, DType::f32),
+                                    .divergences = Tensor::empty({n}, DType::f32),
+                                    .cross_entropy_weight = 0.5f};
+    distillation_loss(args);
+    const std::vector<double> z = values(logits), t = values(teacher);
+    std::vector<double> losses(3), divergences(3);
+    const Mix mix{Divergence::forward_kl, 1, 0.5, 0.5, 1};
+    for (std::size_t i = 0; i < 3; ++i) {
+      const auto width = static_cast<std::size_t>(vocab);
+      const std::vector<double> row(z.begin() + static_cast<std::ptrdiff_t>(i * width),
+                                    z.begin() + static_cast<std::ptrdiff_t>((i + 1) * width));
+      losses[i] =
+          row_loss(row, &t[i * width], static_cast<std::size_t>(labels.data<std::int32_t>()[i]), mix, &divergences[i]);
+    }
+    EXPECT_TRUE(close(args.divergences, divergences, 2e-6, 0));
+    EXPECT_TRUE(close(args.losses, losses, 2e-6, 0));
+  }
+}
+
 TEST(DistillationLoss, RefusesWhatDoesNotFit) {
   const Tensor labels = Tensor::zeros({2}, DType::i32), out = Tensor::zeros({2}, DType::f32);
   const Tensor logits = Tensor::zeros({2, 4}, DType::f32);
