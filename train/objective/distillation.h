@@ -29,7 +29,6 @@ class DistillationObjective final : public Objective {
   void prepare(const ObjectiveInput& in) override { hidden_ = teacher_->hidden(in); }
   [[nodiscard]] autograd::Variable loss(const ObjectiveInput& in, float scale, const LmHeadLossOptions& options,
                                         const Tensor& metrics) override;
-  [[nodiscard]] const Teacher& teacher() const noexcept { return *teacher_; }
 
  private:
   const nn::CausalLm& student_;

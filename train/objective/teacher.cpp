@@ -48,7 +48,7 @@ class BaseTeacher final : public Teacher {
 
 class FrozenTeacher final : public Teacher {
  public:
-  explicit FrozenTeacher(TeacherModel teacher) : teacher_(std::move(teacher)) {}
+  explicit FrozenTeacher(FrozenModel teacher) : teacher_(std::move(teacher)) {}
 
   Tensor hidden(const ObjectiveInput& in) override {
     const autograd::NoGrad no_grad;
@@ -60,14 +60,9 @@ class FrozenTeacher final : public Teacher {
       return std::make_unique<LowPrecisionHead>(std::move(gemms));
     return std::make_unique<PlainHead>(teacher_.model->head_weight());
   }
-  std::int64_t own_parameters() const override {
-    std::int64_t count = 0;
-    for (const nn::Parameter* parameter : std::as_const(*teacher_.model).parameters()) count += parameter->numel();
-    return count;
-  }
 
  private:
-  TeacherModel teacher_;
+  FrozenModel teacher_;
 };
 
 }  // namespace
@@ -76,7 +71,7 @@ std::unique_ptr<Teacher> base_teacher(nn::CausalLm& student) {
   return std::make_unique<BaseTeacher>(student);
 }
 
-std::unique_ptr<Teacher> frozen_teacher(TeacherModel teacher) {
+std::unique_ptr<Teacher> frozen_teacher(FrozenModel teacher) {
   return std::make_unique<FrozenTeacher>(std::move(teacher));
 }
 

@@ -25,20 +25,26 @@ class Teacher {
     virtual void logits(const Tensor& hidden, const Tensor& out) = 0;
   };
   [[nodiscard]] virtual std::unique_ptr<Head> head() = 0;
-  // Parameters of a second model; 0: none.
-  [[nodiscard]] virtual std::int64_t own_parameters() const { return 0; }
 };
 
 // The student's own base weights, without adapters and fake quantization (recipes/base_kernels.h). `student` must
 // outlive it.
 [[nodiscard]] std::unique_ptr<Teacher> base_teacher(nn::CausalLm& student);
 
-// A second model.
-struct TeacherModel {
+// A second model, without gradients.
+struct FrozenModel {
+  FrozenModel() = default;
+  FrozenModel(FrozenModel&&) = default;
+  FrozenModel& operator=(FrozenModel&&) = delete;
+  // Collective for a sharded model.
+  ~FrozenModel() {
+    if (sharded) sharded->end_gathers();
+  }
+
   std::unique_ptr<nn::CausalLm> model;
   std::unique_ptr<recipes::QuantizedBase> base;        // of a quantized model; or null
   std::unique_ptr<distributed::ShardedModel> sharded;  // or null
 };
-[[nodiscard]] std::unique_ptr<Teacher> frozen_teacher(TeacherModel teacher);
+[[nodiscard]] std::unique_ptr<Teacher> frozen_teacher(FrozenModel teacher);
 
 }  // namespace quench

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 
 #include "core/safetensors/safetensors.h"
 #include "core/system/log.h"
@@ -10,7 +11,7 @@
 #include "recipes/base_kernels.h"
 #include "train/check/load.h"
 #include "train/model_folder/model_folder.h"
-#include "train/setup/parallel_setup.h"
+#include "train/setup/frozen_model.h"
 #include "train/step/train_step.h"
 
 namespace quench {
@@ -129,35 +130,6 @@ Values read_values(const fs::path& path, const Dataset& data) {
   return values;
 }
 
-// Frozen model in a folder, in the run's dtype and over the same ranks.
-class FolderModel {
- public:
-  FolderModel(const RunConfig& run, const std::string& folder, Device device, const distributed::Ranks* ranks) {
-    nn::ParameterOptions options = parameter_options(run, device);
-    const ModelSharding sharding = run_sharding(ranks);
-    options.sharding = sharding.sharding;
-    options.expert_sharding = sharding.experts;
-    options.trainable = false;
-    model_ = std::make_unique<nn::CausalLm>(read_model_config(folder), options);
-    load_weights(*model_, folder);
-    RunConfig config = run;
-    config.parallel.reshard_after_forward = true;  // no backward pass
-    config.parallel.float8_all_gather = false;
-    sharded_ = share_model(*model_, ranks, config);
-  }
-  ~FolderModel() {
-    if (sharded_) sharded_->end_gathers();
-  }
-  FolderModel(const FolderModel&) = delete;
-  FolderModel& operator=(const FolderModel&) = delete;
-
-  [[nodiscard]] const nn::CausalLm& model() const { return *model_; }
-
- private:
-  std::unique_ptr<nn::CausalLm> model_;
-  std::unique_ptr<distributed::ShardedModel> sharded_;
-};
-
 void fill_one(StoredReference& reference, const RunConfig& config, const Dataset& data,
               const std::function<Values()>& computed, const distributed::Ranks* ranks) {
   const fs::path path =
@@ -226,7 +198,7 @@ void fill_references(PreferenceSetup& setup, const RunConfig& config, nn::Causal
                      const DataSetup& data, bool initial, const distributed::Ranks* ranks) {
   if (!setup.train_reference) return;
   const std::string_view reference = reference_of(config);
-  std::unique_ptr<FolderModel> folder;
+  std::optional<FrozenModel> folder;
   const auto compute_over = [&](const Dataset& answers) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, reference != kInitialReference || initial || config.lora,
                     "preference.reference: the log-probabilities of the initial model are not in {}, and the weights "
@@ -237,12 +209,14 @@ void fill_references(PreferenceSetup& setup, const RunConfig& config, nn::Causal
                     reference == kInitialReference ? "the model before the first step" : reference,
                     answers.row_count());
     if (reference != kInitialReference) {
-      if (!folder) folder = std::make_unique<FolderModel>(config, std::string(reference), device, ranks);
-      const std::int64_t expected = model.config().vocab_size, actual = folder->model().config().vocab_size;
+      if (!folder)
+        folder.emplace(
+            make_frozen_model(config, read_model_config(reference), {.folder = std::string(reference)}, device, ranks));
+      const std::int64_t expected = model.config().vocab_size, actual = folder->model->config().vocab_size;
       QUENCH_CHECK_AS(ErrorCode::bad_config, actual >= expected,
                       "preference.reference: the model in {} has a vocabulary of {} tokens, the trained one {}",
                       reference, actual, expected);
-      return compute(folder->model(), answers, config, ranks);
+      return compute(*folder->model, answers, config, ranks);
     }
     const recipes::BaseKernels base(model);
     return compute(model, answers, config, ranks);

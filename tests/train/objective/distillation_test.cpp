@@ -106,7 +106,7 @@ Outcome run_objective(DistillationObjective& objective, const nn::CausalLm& mode
 
 TEST(Distillation, LossAndMetricsAreThoseOfBothModels) {
   const auto student = make_model(1);
-  TeacherModel second;
+  FrozenModel second;
   second.model = make_model(2, false);
   const Batch batch = random_batch(2, 12);
   const ObjectiveInput in = input_of(*student, batch);
@@ -128,7 +128,7 @@ TEST(Distillation, LossAndMetricsAreThoseOfBothModels) {
 
 TEST(Distillation, GradientsReachEveryWeightAndLowerTheDivergence) {
   const auto student = make_model(1);
-  TeacherModel second;
+  FrozenModel second;
   second.model = make_model(2, false);
   DistillationObjective objective(*student, frozen_teacher(std::move(second)), {});
   const Batch batch = random_batch(2, 12);
