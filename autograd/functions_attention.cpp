@@ -54,7 +54,7 @@ Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, c
 }
 
 Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<SequenceRange> sequences, float scale,
-                   std::int64_t window) {
+                   std::int64_t window, float soft_cap) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = qkv.value();
   const std::int64_t tokens = in.size(0);
@@ -69,10 +69,11 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
                      .lse = lse,
                      .sequences = sequences,
                      .window = window,
-                     .scale = scale});
+                     .scale = scale,
+                     .soft_cap = soft_cap});
 
   const bool recorded = Tape::record("attention", {qkv}, std::array{&out}, [&] {
-    return [in, layout, heads_shape, lse, scale, window, result = out.value(), kept = std::move(sequences),
+    return [in, layout, heads_shape, lse, scale, window, soft_cap, result = out.value(), kept = std::move(sequences),
             dqkv = qkv.gradient(), dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor dx = Tensor::empty_like(in);
@@ -87,7 +88,8 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
                           .dv = value_view(dx, layout),
                           .sequences = kept,
                           .window = window,
-                          .scale = scale});
+                          .scale = scale,
+                          .soft_cap = soft_cap});
       if (dqkv) dqkv->contribute(dx);
     };
   });

@@ -7,6 +7,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
 #include "nn/initialize.h"
+#include "nn/logits_form.h"
 
 namespace quench::nn {
 
@@ -15,7 +16,7 @@ using autograd::Tape;
 
 CausalLm::Body::Body(const ModelConfig& config, const ParameterOptions& options)
     : embed_tokens(config.vocab_size, config.hidden_size, options, config.initializer_range),
-      norm(config.hidden_size, config.rms_norm_eps, options) {
+      norm(config.hidden_size, config.stream().norm.form, options) {
   add_module("embed_tokens", embed_tokens);
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     layers.push_back(std::make_unique<DecoderLayer>(config, config.block(i), options));
@@ -25,7 +26,7 @@ CausalLm::Body::Body(const ModelConfig& config, const ParameterOptions& options)
 }
 
 CausalLm::CausalLm(const ModelConfig& config, const ParameterOptions& options)
-    : config_(config), options_(options), model_(config, options), rotations_(config) {
+    : config_(config), stream_(config.stream()), options_(options), model_(config, options), rotations_(config) {
   options_.deferred = false;
   add_module("model", model_);
   if (!config.tie_word_embeddings) {
@@ -41,7 +42,16 @@ Weight CausalLm::head_weight() const {
 }
 
 std::unique_ptr<HeadGemms> CausalLm::head_gemms() const {
-  return lm_head_ ? lm_head_->kernel().head_gemms(lm_head_->weight()) : model_.embed_tokens.head_gemms();
+  std::unique_ptr<HeadGemms> gemms =
+      lm_head_ ? lm_head_->kernel().head_gemms(lm_head_->weight()) : model_.embed_tokens.head_gemms();
+  return with_logits_form(std::move(gemms), stream_, head_weight());
+}
+
+Variable CausalLm::scaled_embedding(const Variable& rows) const {
+  const float factor = stream_.embedding_scale;
+  if (factor == 1.0f) return rows;
+  const bool rounds = stream_.embedding_scale_rounded && rows.value().dtype() == DType::bf16;
+  return autograd::scale(rows, rounds ? static_cast<float>(bfloat16(factor)) : factor);
 }
 
 std::pair<Variable, Variable> CausalLm::run_layer(std::size_t index, const Variable& residual, const Variable& delta,
@@ -62,7 +72,7 @@ std::pair<Variable, Variable> CausalLm::run_layer(std::size_t index, const Varia
 }
 
 Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) const {
-  Variable residual = model_.embed_tokens.forward(ids);
+  Variable residual = scaled_embedding(model_.embed_tokens.forward(ids));
   Variable delta;
   autograd::ActivationOffloader* offloader = Tape::current() != nullptr ? Tape::current()->offloader() : nullptr;
   for (std::size_t i = 0; i < model_.layers.size(); ++i) {
@@ -81,7 +91,7 @@ Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) cons
     }
   }
   if (offloader != nullptr) offloader->end_forward();
-  return autograd::add_rms_norm(residual, delta, model_.norm.weight(), model_.norm.eps()).second;
+  return autograd::add_rms_norm(residual, delta, model_.norm.weight(), model_.norm.form()).second;
 }
 
 Variable CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardContext& context, float scale,
