@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "core/system/file.h"
 #include "core/system/output_file.h"
 #include "nn/model_config.h"
+#include "nn/models/table.h"
 #include "train/check/load.h"
 #include "train/config/config_diff.h"
 #include "train/config/config_schema.h"
@@ -53,13 +55,31 @@ std::string summary(const EmbeddedConfig& config) {
   return fmt::format("{}, {}, {}", model, length, run.recipe.name);
 }
 
-void list_configs(bool json) {
+// Of the models of a family, by model_type, and runs that name one: "gemma3" is also gemma3_text.
+bool is_of_family(const EmbeddedConfig& config, std::string_view family) {
+  if (config.kind == "models")
+    return nn::parse_model_config(Json::parse(config.text), config.name).model_type.starts_with(family);
+  const RunConfig run = parse_run_config(config.text, std::string(config.name), {}, {.data = false, .files = false});
+  return std::ranges::any_of(embedded_configs(), [&](const EmbeddedConfig& model) {
+    const bool named = run.model.preset == model.name || run.model.path.starts_with(model.name);
+    return model.kind == "models" && named && is_of_family(model, family);
+  });
+}
+
+void list_configs(bool json, const std::string& family) {
   Json list = Json::array();
   std::string text = fmt::format("{:<8}{:<28}{}", "KIND", "NAME", "WHAT");
   for (const EmbeddedConfig& config : embedded_configs()) {
+    if (!family.empty() && !is_of_family(config, family)) continue;
     const std::string what = summary(config);
     text += fmt::format("\n{:<8}{:<28}{}", config.kind, config.name, what);
     list.push_back(Json(Json::Object{{"kind", config.kind}, {"name", config.name}, {"what", what}}));
+  }
+  if (!family.empty() && list.as_array().empty()) {
+    std::set<std::string> known;
+    for (const nn::ModelFamily& one : nn::model_families()) known.emplace(one.model_type);
+    QUENCH_FAIL(ErrorCode::bad_config, "no embedded config is of family '{}'; model types: {}", family,
+                fmt::join(known, ", "));
   }
   print(json ? list.dump(2) : text);
 }
@@ -212,10 +232,13 @@ void add_config_verb(const Command& app) {
   config.require_commands(1, 1);
 
   const Command ls = config.add_command("ls", "List the embedded configs");
-  ls.footer("Example: quench config ls");
+  ls.footer("Example: quench config ls --family gemma3");
   auto ls_json = std::make_shared<bool>(false);
   ls.add_flag("--json", *ls_json, "Print JSON");
-  ls.on_run([ls_json] { list_configs(*ls_json); });
+  auto ls_family = std::make_shared<std::string>();
+  ls.add_option("--family", *ls_family, "Models of this model_type, such as gemma3 or qwen3, and runs of them")
+      .type_name("TEXT");
+  ls.on_run([ls_json, ls_family] { list_configs(*ls_json, *ls_family); });
 
   const Command cp = config.add_command("cp", "Copy an embedded config to a file");
   cp.footer("Example: quench config cp llama-3.2-1b models/mine.json --make-parents");

@@ -100,12 +100,13 @@ TokenizerDescription read_description(const Json& root) {
   const Json* pre_tokenizer = root.find("pre_tokenizer");
   // Pipeline first: earliest detection of an unsupported kind.
   TokenDecoder decoder(optional_field(root, "decoder"));
+  const Normalizer normalizes = normalizer ? Normalizer(*normalizer) : Normalizer();
   TokenizerDescription description{
       .model = {},
       .tokens = {},
       .added_tokens = {},
-      .normalizer = normalizer ? Normalizer(*normalizer) : Normalizer(),
-      .pre_tokenizer = PreTokenizer(pre_tokenizer ? *pre_tokenizer : Json(), decoder.is_byte_level()),
+      .normalizer = normalizes,
+      .pre_tokenizer = PreTokenizer(pre_tokenizer ? *pre_tokenizer : Json(), decoder.is_byte_level(), normalizes),
       .decoder = decoder,
       .prefix = {},
       .suffix = {}};

@@ -8,7 +8,7 @@ namespace quench::nn {
 // A member of config.json that one family has: accepted there, refused in others (nn/model_fields.h), and a key of run
 // configs, model.NAME.
 struct ConfigMember {
-  enum class Type { integer, positive_number, nonnegative_number, boolean, index_list };
+  enum class Type { integer, positive_number, nonnegative_number, boolean, index_list, text };
 
   std::string_view name;
   Type type = Type::integer;

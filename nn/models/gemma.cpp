@@ -151,9 +151,11 @@ std::string gguf_problem_of(const ModelConfig& c, const LlamaCpp& loader) {
     return fmt::format("layer_types: llama.cpp has full attention in every layer number {} of this architecture",
                        loader.period);
   if (c.local_rope && *c.local_rope != RopeScaling{})
-    return fmt::format("RoPE of windowed layers: llama.cpp has base 10000 and no scaling");
-  if (c.model_type == "gemma3_text" && (c.scales.attention_soft_cap > 0 || c.scales.logits_soft_cap > 0))
-    return "soft caps: llama.cpp has none in gemma3";
+    return "RoPE of windowed layers: llama.cpp has base 10000 and no scaling";
+  const bool second = c.model_type == "gemma2", capped = c.scales.attention_soft_cap > 0;
+  if (capped != second || (second && c.scales.logits_soft_cap == 0))
+    return fmt::format("attn_logit_softcapping and final_logit_softcapping: llama.cpp has {} in this architecture",
+                       second ? "both" : "no cap of scores");
   return {};
 }
 std::string gguf_problem2(const ModelConfig& config) {
@@ -194,6 +196,7 @@ void read_gguf2(const GgufLookup& find, Json& config) {
 void read_gguf3(const GgufLookup& find, Json& config) {
   read_gguf(find, kGemma3Loader, config);
   config.set("rope_local_base_freq", find("rope.freq_base_swa").value_or(1e4));
+  if (const auto cap = find("final_logit_softcapping"); cap && *cap > 0) config.set("final_logit_softcapping", *cap);
 }
 
 constexpr ModelDefaults kGemma2Defaults{.max_position_embeddings = 8192,
@@ -223,8 +226,26 @@ const ModelFamily kGemma2{.architecture = "Gemma2ForCausalLM",
                           .model_type = "gemma2",
                           .apply = read_gemma2,
                           .write = write_gemma,
-                          .executes = {"attention_bias", "hidden_activation", "query_pre_attn_scalar", "sliding_window",
-                                       "layer_types", "attn_logit_softcapping", "final_logit_softcapping"},
+                          .members = {{.name = "hidden_activation",
+                                       .type = ConfigMember::Type::text,
+                                       .help = "Activation of the gated MLP (Gemma).",
+                                       .refusal = "another key than hidden_act",
+                                       .neutral = "[\"silu\"]"},
+                                      {.name = "query_pre_attn_scalar",
+                                       .type = ConfigMember::Type::positive_number,
+                                       .help = "Scores are divided by its square root (Gemma).",
+                                       .refusal = "scale factors between the layers"},
+                                      {.name = "attn_logit_softcapping",
+                                       .type = ConfigMember::Type::positive_number,
+                                       .help = "Soft cap of attention scores (Gemma 2).",
+                                       .refusal = "soft caps on logits",
+                                       .neutral = "[0]"},
+                                      {.name = "final_logit_softcapping",
+                                       .type = ConfigMember::Type::positive_number,
+                                       .help = "Soft cap of the head's logits (Gemma 2).",
+                                       .refusal = "soft caps on logits",
+                                       .neutral = "[0]"}},
+                          .executes = {"attention_bias", "sliding_window", "layer_types"},
                           .block = gemma2_block,
                           .stream = gemma_stream,
                           .defaults = kGemma2Defaults,

@@ -46,12 +46,19 @@ TEST_F(ShardedTraining, EveryWayToShareTrainsTheSame) {
 }
 
 TEST_F(ShardedTraining, TiedEmbeddingsAndClippingTrainTheSame) {
-  write_config(R"("model_type": "llama", "vocab_size": 509, "hidden_size": 16, "intermediate_size": 20,
-      "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 1, "tie_word_embeddings": true)");
   const std::vector<std::string> clipped = {"--training.max_norm=0.05"};
-  train(1, "one", clipped);
-  train(3, "ranks3", clipped);
-  expect_same_run("ranks3", "one");
+  const std::pair<std::string, std::string> models[] = {
+      {"llama", R"("model_type": "llama", "vocab_size": 509, "hidden_size": 16, "intermediate_size": 20,
+      "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 1, "tie_word_embeddings": true)"},
+      {"gemma2", R"("model_type": "gemma2", "vocab_size": 509, "hidden_size": 16, "intermediate_size": 20,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 6, "sliding_window": 5,
+      "attn_logit_softcapping": 2, "final_logit_softcapping": 3)"}};
+  for (const auto& [name, model] : models) {
+    write_config(model);
+    train(1, name, clipped);
+    train(3, name + "-ranks3", clipped);
+    expect_same_run(name + "-ranks3", name);
+  }
 }
 
 TEST_F(ShardedTraining, RecordsSayWhatProcessesWaitFor) {

@@ -36,7 +36,9 @@ std::vector<ModelConfig> one_of_each() {
           small("Qwen3ForCausalLM", R"({"attention_bias": true})"),
           small("Qwen3MoeForCausalLM", R"({"num_experts": 4, "num_experts_per_tok": 2, "mlp_only_layers": [0]})"),
           small("DeepseekV3ForCausalLM", kDeepseek),
-          small("Llama4ForCausalLM", kLlama4)};
+          small("Llama4ForCausalLM", kLlama4),
+          small("Gemma2ForCausalLM"),
+          small("Gemma3ForCausalLM", R"({"sliding_window_pattern": 3, "attention_bias": true})")};
 }
 
 TEST(BlockSpec, EveryFamilyMakesItsLayers) {

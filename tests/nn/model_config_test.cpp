@@ -45,7 +45,9 @@ TEST(ModelConfig, AbsentMembersHaveTheDefaultsOfTheFamily) {
                                                         {"qwen2", 1e4, 1e-6, 32768},
                                                         {"qwen3", 1e4, 1e-6, 32768},
                                                         {"qwen3_moe", 1e4, 1e-6, 32768},
-                                                        {"llama4_text", 5e5, 1e-5, 131072}}) {
+                                                        {"llama4_text", 5e5, 1e-5, 131072},
+                                                        {"gemma2", 1e4, 1e-6, 8192},
+                                                        {"gemma3_text", 1e6, 1e-6, 131072}}) {
     Json json = base();
     json.erase("architectures");
     json.erase("max_position_embeddings");
@@ -167,7 +169,7 @@ TEST(ModelConfig, FieldsThatNothingExecutesAreRefusedByName) {
   json.set("rope_parameters", Json::parse(R"({"rope_type": "default", "partial_rotary_factor": 0.25})"));
   EXPECT_THAT(fault_of(json), HasSubstr("rope_parameters: partial_rotary_factor: 0.25"));
   json.set("rope_parameters", Json::parse(R"({"full_attention": {"rope_type": "default"}})"));
-  EXPECT_THAT(fault_of(json), HasSubstr("full_attention: this version has one setting for all layers"));
+  EXPECT_THAT(fault_of(json), HasSubstr("full_attention: this family has one setting for all layers"));
   json.erase("rope_parameters");
   json.set("model_type", "mixtral");
   json.set("architectures", Json::parse(R"(["MixtralForCausalLM"])"));

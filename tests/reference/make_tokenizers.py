@@ -162,6 +162,9 @@ PIPELINES = [  # name, model, normalizer, pre_tokenizer, post_processor, decoder
     ("metaspace_old_form", "bpe", None, {"type": "Metaspace", "replacement": MARK, "add_prefix_space": True}, None,
      {"type": "Metaspace", "replacement": MARK, "add_prefix_space": True}, {}),
     ("replace_only", "bpe", REPLACE, None, BOS_TEMPLATE, NO_STRIP_DECODER, {}),
+    # Gemma's; the split finds nothing, since the normalizer leaves no space.
+    ("gemma", "bpe", REPLACE, {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious",
+                               "invert": False}, BOS_TEMPLATE, NO_STRIP_DECODER, {}),
     ("digits_then_metaspace", "bpe", {"type": "NFC"},
      sequence("pretokenizers", {"type": "Digits", "individual_digits": True}, metaspace("first", True)), BOS_TEMPLATE,
      LLAMA_DECODER, {}),

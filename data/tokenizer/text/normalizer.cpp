@@ -48,6 +48,16 @@ void Normalizer::add_component(const Json& component) {
       position(component), kMaxSteps, kMaxContent, kMaxGrowth);
 }
 
+bool Normalizer::removes(std::string_view text) const {
+  bool removed = false;
+  for (const Step& step : steps_) {
+    if (step.kind == Step::Kind::nfc) continue;
+    const bool adds = step.to.find(text) != std::string::npos;
+    removed = !adds && (removed || (step.kind == Step::Kind::replace && step.from == text));
+  }
+  return removed;
+}
+
 std::string_view Normalizer::apply(std::string_view text, bool at_start, std::string& storage) const {
   std::string changed;
   for (const Step& step : steps_) {

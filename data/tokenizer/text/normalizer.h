@@ -19,6 +19,8 @@ class Normalizer {
   // Throws unsupported with component and line.
   explicit Normalizer(const Json& description);
 
+  // True if no result holds `text`, of ASCII characters: it is replaced.
+  [[nodiscard]] bool removes(std::string_view text) const;
   // Well-formed UTF-8: `text` if unchanged, else a view into `storage`. `at_start` false: nothing is prepended.
   [[nodiscard]] std::string_view apply(std::string_view text, bool at_start, std::string& storage) const;
 

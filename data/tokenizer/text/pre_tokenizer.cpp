@@ -2,22 +2,20 @@
 
 #include <algorithm>
 
-#include "data/tokenizer/text/normalizer.h"
-
 namespace quench {
 
-PreTokenizer::PreTokenizer(const Json& description, bool byte_level) {
+PreTokenizer::PreTokenizer(const Json& description, bool byte_level, const Normalizer& normalizer) {
   if (description.is_object() && component_type(description) == "Sequence") {
-    for (const Json& component : description.at("pretokenizers").as_array()) add_component(component);
+    for (const Json& component : description.at("pretokenizers").as_array()) add_component(component, normalizer);
   } else if (!description.is_null()) {
-    add_component(description);
+    add_component(description, normalizer);
   }
   QUENCH_CHECK_AS(ErrorCode::unsupported, has_byte_level_ == byte_level, "pre_tokenizer: {}; the decoder is {}",
                   has_byte_level_ ? "ByteLevel" : "none that is or ends with ByteLevel",
                   byte_level ? "ByteLevel" : "of another kind");
 }
 
-void PreTokenizer::add_component(const Json& component) {
+void PreTokenizer::add_component(const Json& component, const Normalizer& normalizer) {
   const std::string& type = component_type(component);
   const std::string where = position(component);
   QUENCH_CHECK_AS(ErrorCode::unsupported, !has_byte_level_ && !metaspace_,
@@ -34,8 +32,13 @@ void PreTokenizer::add_component(const Json& component) {
     steps_.push_back(&SplitPattern::named(individual ? "individual_digits" : "digits"));
   } else if (type == "Split") {
     const Json* expression = component.at("pattern").find("Regex");
+    // Gemma's: the normalizer has replaced the string, so nothing is split.
+    const Json* text = component.at("pattern").find("String");
+    if (expression == nullptr && text != nullptr && text->is_string() && normalizer.removes(text->as_string())) return;
     QUENCH_CHECK_AS(ErrorCode::unsupported, expression != nullptr,
-                    "{}: pre_tokenizer: Split by a fixed string is not supported, only by a published Regex", where);
+                    "{}: pre_tokenizer: Split by a fixed string is supported only if the normalizer replaces that "
+                    "string everywhere; else only by a published Regex",
+                    where);
     const SplitPattern* pattern = SplitPattern::find(expression->as_string());
     QUENCH_CHECK_AS(ErrorCode::unsupported, pattern != nullptr,
                     "{}: pre_tokenizer: the Split expression '{}' is not one of the published ones; expressions from "

@@ -1,7 +1,8 @@
 #pragma once
 // Pre-tokenizer of a tokenizer.json: pieces that no token crosses. Supported: any number of Split (published
-// expressions, Isolated; Removed with invert if gapless) and Digits; then ByteLevel (add_prefix_space, use_regex) for
-// byte-level tokens, Metaspace or none for text tokens. Pieces are bytes, without the byte alphabet.
+// expressions, Isolated; Removed with invert if gapless; a fixed string that the normalizer removes) and Digits; then
+// ByteLevel (add_prefix_space, use_regex) for byte-level tokens, Metaspace or none for text tokens. Pieces are bytes,
+// without the byte alphabet.
 
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "core/json/json.h"
 #include "data/tokenizer/text/json_fields.h"
+#include "data/tokenizer/text/normalizer.h"
 #include "data/tokenizer/text/piece_sink.h"
 #include "data/tokenizer/text/split_pattern.h"
 
@@ -24,13 +26,13 @@ class PreTokenizer {
   };
 
   // Throws unsupported with component and line. null: no splitting.
-  PreTokenizer(const Json& description, bool byte_level);
+  PreTokenizer(const Json& description, bool byte_level, const Normalizer& normalizer);
 
   // Well-formed UTF-8, in order, with a prefix space if configured.
   void split(std::string_view text, Place place, const PieceSink& sink) const;
 
  private:
-  void add_component(const Json& component);
+  void add_component(const Json& component, const Normalizer& normalizer);
   void split_from(std::size_t step, std::string_view text, Place place, const PieceSink& sink) const;
   void split_metaspace(std::string_view text, Place place, const PieceSink& sink) const;
 

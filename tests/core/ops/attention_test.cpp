@@ -156,18 +156,13 @@ TEST(Attention, SoftCapOfScores) {
   Generator random(71);
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const float cap : {0.4f, 3.0f, 50.0f})
-      for (const std::int64_t window : {0, 9}) {
-        // Sequences of one query, and of several tiles.
-        for (const std::int64_t queries : {1, 90}) {
-          Problem p = make(random, {{queries, 90}}, 4, 2, 24, dtype, true);
-          p.window = window;
-          p.soft_cap = cap;
-          check(p);
-        }
+      for (const std::int64_t queries : {1, 90}) {
+        Problem p = make(random, {{queries, 90}}, 4, 2, 24, dtype, true);
+        p.soft_cap = cap;
+        check(p);
+        p.window = 9;
+        check(p);
       }
-  Problem p = make(random, {{3, 3}}, 2, 1, 8, DType::f32, true);
-  p.soft_cap = -1;
-  EXPECT_THROW(Result(p).forward(p), Error);
 }
 
 TEST(Attention, LengthsAroundTheTiles) {

@@ -216,7 +216,8 @@ TEST_F(GgufMetadata, FaultsAreNamedByFileAndKey) {
            Fault{"llama.rope.scaling.type", std::string("longrope"), "llama.rope.scaling.type is 'longrope'"},
            Fault{"llama.rope.scaling.alpha", 1000.0f, "llama.rope.scaling.alpha is not supported"},
            Fault{"llama.rope.freq_base", std::string("x"), "llama.rope.freq_base is \"x\", expected a number"},
-           Fault{"general.architecture", std::string("gemma"), "'gemma' is not supported; known: llama, qwen2, qwen3"},
+           Fault{"general.architecture", std::string("gemma"),
+                 "'gemma' is not supported; known: gemma2, gemma3, llama, qwen2"},
            Fault{"general.architecture", std::uint32_t{1}, "general.architecture is 1, expected a string"},
        }) {
     const std::string message = refused(fault.key, fault.value);

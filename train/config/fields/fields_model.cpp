@@ -164,6 +164,7 @@ void add_family_fields(Fields& fields, const nn::ConfigMember& member) {
     case Type::positive_number: return add_typed<double>(fields, key.c_str(), above(0), resume, member.help);
     case Type::nonnegative_number: return add_typed<double>(fields, key.c_str(), at_least(0), resume, member.help);
     case Type::boolean: return add_typed<bool>(fields, key.c_str(), any_value(), resume, member.help);
+    case Type::text: return add_typed<std::string>(fields, key.c_str(), any_value(), resume, member.help);
     case Type::index_list: return add_index_list(fields, key.c_str(), resume, member.help);
   }
 }
@@ -187,7 +188,7 @@ void add_numeric_fields(Fields& fields) {
   add_typed<std::vector<std::string>>(
       fields, "layer_types", any_value(), guarded,
       "Attention kind of each layer: full_attention, chunked_attention (Llama 4) or sliding_attention "
-      "(Qwen).");
+      "(Qwen, Gemma).");
 }
 
 void add_metadata_fields(Fields& fields) {
