@@ -204,6 +204,7 @@ MakeTargetsReport make_targets(const RunConfig& config, Device device, const dis
     TargetShardWriter writer(record.format.k, record.format.dtype);
     int number = stored->next_shard(static_cast<int>(rank));
     std::size_t done = 0;
+    const std::function<int()> stop_signal = options.watch_stop ? options.watch_stop() : std::function<int()>();
     const auto write = [&] {
       if (writer.empty()) return;
       const std::string name = target_shard_name(static_cast<int>(rank), number++);
@@ -219,7 +220,7 @@ MakeTargetsReport make_targets(const RunConfig& config, Device device, const dis
       computed[0] += static_cast<std::int64_t>(writer.targets() - before);
       done = std::min(begin + micro * count, missing.size());
       if (writer.targets() >= options.max_shard_targets || writer.bytes() >= options.max_shard_bytes) write();
-      std::array<std::int64_t, 1> stop = {options.stop ? options.stop() : 0};
+      std::array<std::int64_t, 1> stop = {stop_signal ? stop_signal() : 0};
       if (ranks != nullptr) distributed::all_reduce_numbers(*ranks->host, stop, distributed::ReduceOp::max, "signals");
       report.stop_signal = static_cast<int>(stop[0]);
     }

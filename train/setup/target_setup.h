@@ -26,7 +26,8 @@ namespace quench {
 struct MakeTargetsOptions {
   std::uint64_t max_shard_targets = std::uint64_t{1} << 18;
   std::uint64_t max_shard_bytes = std::uint64_t{256} << 20;
-  std::function<int()> stop = {};  // stop signal, or 0
+  // Called once before the first sequence: returns a function that gives the stop signal, or 0.
+  std::function<std::function<int()>()> watch_stop = {};
 };
 
 struct MakeTargetsReport {
