@@ -40,7 +40,7 @@ struct MakeTargetsReport {
 };
 
 // Runs the teacher over the rows of the run that distill.targets does not hold, and stores its most probable tokens
-// there: each shard appears complete, so that the same call goes on after a kill. Collective. Throws KeyError for a
+// there. Shards appear complete: after a kill, the same call continues. Collective. Throws KeyError for a
 // folder with targets of another teacher or as in open_targets(), locked if another process writes there, and
 // nonfinite.
 MakeTargetsReport make_targets(const RunConfig& config, Device device, const distributed::Ranks* ranks,
