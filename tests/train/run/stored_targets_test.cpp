@@ -15,8 +15,9 @@ using ::testing::HasSubstr;
 using testing::TinyRun;
 using Options = std::vector<std::string>;
 
-const Options kStudent{"--recipe.name=qat_int4_weight_only", "--recipe.group_size=16", "--distill.ratio=0.75",
-                       "--training.steps=4", "--lr_schedule.decay_steps=4"};
+// Without fake quantization: a code that a rounding turns changes later losses by more than any tolerance.
+const Options kStudent{"--recipe.name=bf16", "--distill.ratio=0.75", "--training.steps=4",
+                       "--lr_schedule.decay_steps=4"};
 
 class StoredTargetsRun : public ::testing::Test {
  protected:
@@ -77,7 +78,9 @@ TEST_F(StoredTargetsRun, AllTokensTrainAsTheTeacherDoes) {
                                                  {"--distill.loss=reverse_kl", "--distill.temperature=2"},
                                                  {"--distill.loss=jensen_shannon", "--distill.beta=0.3"},
                                                  {"--data.multipack=true", "--training.micro_batch_size=1"},
-                                                 {"--lora.rank=4", "--training.loss_chunk_size=7"}}) {
+                                                 {"--lora.rank=4", "--training.loss_chunk_size=7"},
+                                                 {"--recipe.name=qat_int4_weight_only", "--recipe.group_size=16",
+                                                  "--training.steps=1", "--lr_schedule.decay_steps=1"}}) {
     SCOPED_TRACE(::testing::PrintToString(way));
     Options online = kStudent;
     online.insert(online.end(), way.begin(), way.end());
@@ -88,7 +91,7 @@ TEST_F(StoredTargetsRun, AllTokensTrainAsTheTeacherDoes) {
     const std::vector<double> losses = train(fmt::format("stored{}", number), options),
                               wanted = train(fmt::format("online{}", number), online);
     ++number;
-    ASSERT_EQ(losses.size(), 4u);
+    ASSERT_EQ(losses.size(), wanted.size());
     for (std::size_t i = 0; i < losses.size(); ++i)
       EXPECT_NEAR(losses[i], wanted[i], (i == 0 ? 1e-6 : 1e-5) * wanted[i]) << "step " << i + 1;
   }
@@ -150,8 +153,7 @@ TEST_F(StoredTargetsRun, RefusesTargetsOfSomethingElse) {
   EXPECT_THAT(refused(with({"--model.vocab_size=72"})), HasSubstr("model.vocab_size"));
   EXPECT_THAT(refused(with({"--distill.temperature=2"})), HasSubstr("distill.temperature"));
   EXPECT_THAT(refused(with({"--distill.top_k=6"})), HasSubstr("distill.top_k"));
-  EXPECT_THAT(refused({kStudent[0], kStudent[1], kStudent[2], "--distill.top_k=6"}),
-              HasSubstr("without distill.targets"));
+  EXPECT_THAT(refused({"--distill.ratio=0.75", "--distill.top_k=6"}), HasSubstr("without distill.targets"));
   EXPECT_THROW((void)make(with({"--training.seed=43"})), Error);  // another teacher
   const std::string bytes = testing::read_file(shards().front());
   testing::write_file(shards().front(), bytes.substr(0, bytes.size() - 3));
