@@ -167,8 +167,29 @@ LoadedModel open_model(const fs::path& folder, const std::string& dtype) {
   return loaded;
 }
 
+namespace {
+
+// Weights are read again, with rows for the tokens of the adapter.
+void grow_vocabulary(LoadedModel& loaded, const fs::path& adapter, std::int64_t vocabulary) {
+  QUENCH_CHECK_AS(ErrorCode::unsupported, loaded.adapters == nullptr && loaded.fingerprint.empty() && !loaded.whole,
+                  "the adapter in {} has a vocabulary of {}, the checkpoint one of {}; load it over the model folder "
+                  "that it was trained from",
+                  adapter.string(), vocabulary, loaded.config.vocab_size);
+  loaded.stored_vocabulary = std::exchange(loaded.config.vocab_size, vocabulary);
+  loaded.config.source.set("vocab_size", vocabulary);
+  const nn::ParameterOptions options = loaded.model->options();
+  loaded.model = nullptr;
+  loaded.model = std::make_unique<nn::CausalLm>(loaded.config, options);
+  load_weights(*loaded.model, loaded.small_files, loaded.quantized, {}, NewRows());
+}
+
+}  // namespace
+
 void use_adapter(LoadedModel& loaded, const fs::path& folder, bool trainable) {
   if (folder.empty()) return;
+  if (const auto rows = adapter_vocabulary(folder); rows && *rows > loaded.config.vocab_size)
+    grow_vocabulary(loaded, folder, *rows);
+  if (holds_tokenizer(folder)) loaded.adapter_files = folder;
   nn::ParameterOptions options = loaded.model->options();
   options.trainable = trainable;
   std::shared_ptr<recipes::Adapters> fresh = load_adapter(*loaded.model, folder, options);
@@ -184,6 +205,7 @@ void merge_adapters(LoadedModel& loaded) {
 
 std::unique_ptr<Tokenizer> find_model_tokenizer(const LoadedModel& loaded, const std::string& name) {
   if (!name.empty()) return load_tokenizer(name);
+  if (!loaded.adapter_files.empty()) return load_tokenizer(loaded.adapter_files);
   if (!loaded.tokenizer.empty()) {
     QUENCH_CHECK_AS(
         ErrorCode::not_found, is_tokenizer_word(loaded.tokenizer) || fs::exists(loaded.tokenizer),
@@ -218,6 +240,7 @@ std::unique_ptr<Tokenizer> require_model_tokenizer(const LoadedModel& loaded, co
 TokenIdChoice model_token_ids(const LoadedModel& loaded, const Tokenizer* tokenizer) {
   TokenIdSources sources = token_id_sources(loaded.small_files, loaded.config, tokenizer);
   sources.named = loaded.named_ids;
+  if (!loaded.adapter_files.empty()) sources.models_tokenizer = true;
   // A checkpoint outside its run folder has token ids but no reference to their tokenizer.
   if (tokenizer != nullptr && !loaded.missing.empty()) sources.models_tokenizer = end_among(sources.config, *tokenizer);
   TokenIdChoice ids = choose_token_ids(sources);

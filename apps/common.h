@@ -20,6 +20,8 @@ struct LoadedModel {
   nn::ModelConfig config;
   std::unique_ptr<nn::CausalLm> model;
   std::filesystem::path small_files;            // with tokenizer; may be empty
+  std::filesystem::path adapter_files;          // adapter folder with a tokenizer of its own, or empty
+  std::int64_t stored_vocabulary = 0;           // rows of the base, fewer than the adapter's; 0: all
   std::string tokenizer;                        // of an older run's config; may be empty
   std::string fingerprint;                      // of the training tokenizer, from a checkpoint; may be empty
   Json named_ids = Json::object();              // of such a config
@@ -49,7 +51,8 @@ using LoadingWork = std::function<std::function<void()>(const LoadedModel&)>;
 // `whole`.
 [[nodiscard]] LoadedModel open_model(const std::filesystem::path& folder, const std::string& dtype);
 
-// PEFT adapter, replacing a previous one; no-op for an empty name. `trainable`: only adapter parameters have gradients.
+// PEFT adapter, replacing a previous one; no-op for an empty name. An adapter with more tokens than a model folder
+// makes its vocabulary grow. `trainable`: only adapter parameters have gradients.
 void use_adapter(LoadedModel& loaded, const std::filesystem::path& folder, bool trainable = false);
 void merge_adapters(LoadedModel& loaded);
 
