@@ -94,12 +94,12 @@ TEST_F(NewTokenVerbs, TokenizeHasTheTokensOfAConfig) {
   shell("$QUENCH tokenize --tokenizer base --input text.txt --output old");
   EXPECT_THAT(shell("$QUENCH train chat.json --device=cpu --data.train=old --run.folder=old-run", 1),
               HasSubstr("tokenize again, with --add-token for each token of model.add_tokens"));
-  EXPECT_THAT(shell("$QUENCH tokenize --tokenizer base --add-token '<|pad|>' --input text.txt --output no", 1),
+  EXPECT_THAT(shell("$QUENCH tokenize --tokenizer base --add-token '<|pad|>' --input text.txt --output no", 2),
               HasSubstr("--add-token: \"<|pad|>\" is special token 258 of the tokenizer already"));
-  EXPECT_THAT(shell("$QUENCH tokenize --tokenizer base --chat-template chatml --input chat.jsonl --output no", 1),
+  EXPECT_THAT(shell("$QUENCH tokenize --tokenizer base --chat-template chatml --input chat.jsonl --output no", 2),
               HasSubstr("the tokenizer has no special token <|im_start|>, which the chat template needs; add it to "
                         "model.add_tokens"));
-  EXPECT_THAT(shell("$QUENCH tokenize --config chat.json --tokenizer base --input text.txt --output no", 1),
+  EXPECT_THAT(shell("$QUENCH tokenize --config chat.json --tokenizer base --input text.txt --output no", 2),
               HasSubstr("--config chat.json has a tokenizer of its own"));
 }
 
