@@ -95,6 +95,7 @@ Json Codec<TrainedTokens>::schema(const ValueRule& rule) {
 ReadError Codec<TrainedTokens>::read(const Json& value, const ValueRule& rule, TrainedTokens& target) {
   TrainedTokens tokens;
   if (value.is_object()) {
+    if (value.as_object().empty()) return wrong_value(type(rule), value);
     for (const auto& [key, member] : value.as_object()) {
       if (key != kTableKey && key != kHeadKey)
         return ValueError{fmt::format("unknown key \"{}\"; known keys are {}, {}", key, kTableKey, kHeadKey), "",
