@@ -21,6 +21,7 @@ struct CachedAttentionArgs {
   std::span<const SequenceRange> sequences;  // keys count cache rows
   std::int64_t window = 0;
   float scale = 1.0f;
+  float soft_cap = 0.0f;          // AttentionArgs::soft_cap
   bool length_on_device = false;  // by AttentionArgs::last_key, positions
 };
 
