@@ -9,6 +9,7 @@
 #include "autograd/tape.h"
 #include "core/ops/attention.h"
 #include "core/ops/loss/lm_head_loss.h"
+#include "core/ops/norm.h"
 
 namespace quench::autograd {
 
@@ -19,15 +20,19 @@ Variable linear(const Variable& x, const Weight& weight, const Weight& bias = {}
 // a + b, of one shape and dtype; neither is written.
 Variable add(const Variable& a, const Variable& b);
 
+// factor * x, out of place.
+Variable scale(const Variable& x, float factor);
+
 // Rows of table [V,H] for ids i32 [N].
 Variable embedding(const Weight& table, const Tensor& ids);
 
 // RMSNorm over the last axis of x [N,H]. `wanted`: fused quantization outputs, returned in fused_outputs().
-Variable rms_norm(const Variable& x, const Weight& weight, float eps, const QuantOutputRequest& wanted = {});
+Variable rms_norm(const Variable& x, const Weight& weight, const RmsNormForm& form,
+                  const QuantOutputRequest& wanted = {});
 
 // {sum = residual + delta, rms_norm(sum)}, fused; `wanted` applies to the second.
 std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Variable& delta, const Weight& weight,
-                                           float eps, const QuantOutputRequest& wanted = {});
+                                           const RmsNormForm& form, const QuantOutputRequest& wanted = {});
 
 // Geometry of a fused QKV matrix [N, (heads + 2*kv_heads) * head_dim], heads in the order q, k, v.
 struct QkvLayout {
@@ -44,9 +49,11 @@ struct QkvLayout {
 // [N,kv_heads,D] of a fused QKV matrix.
 [[nodiscard]] Tensor value_view(const Tensor& qkv, const QkvLayout& layout);
 
-// RMSNorm of query heads with q_weight [D] and key heads with k_weight [D] (Qwen3); out of place.
+// RMSNorm of query heads with q_weight [D] and key heads with k_weight [D] (Qwen3), or of all query heads at once with
+// q_weight [heads * D] and all key heads with k_weight [kv_heads * D] (OLMo 2), as the weights' sizes say; out of
+// place.
 Variable qk_norm(const Variable& qkv, const Weight& q_weight, const Weight& k_weight, const QkvLayout& layout,
-                 float eps);
+                 const RmsNormForm& form);
 
 // Heads and pairing of rope().
 struct RotationOptions {
@@ -66,10 +73,10 @@ struct KeyRows {
   [[nodiscard]] bool defined() const noexcept { return rows.defined(); }
 };
 
-// Causal attention within each sequence over the last `window` keys (0: all); [N, heads*head_dim]. `keys`: rows of qkv
-// in their order if undefined.
+// Causal attention within each sequence over the last `window` keys (0: all); [N, heads*head_dim]. `soft_cap`:
+// AttentionArgs::soft_cap. `keys`: rows of qkv in their order if undefined.
 Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<SequenceRange> sequences, float scale,
-                   std::int64_t window = 0, const KeyRows& keys = {});
+                   std::int64_t window = 0, float soft_cap = 0.0f, const KeyRows& keys = {});
 
 // Sum of losses of hidden [N,H] * weight [V,H]^T against labels i32 [N], times `scale`: f32 [1]. Gradients are computed
 // in the forward pass, by chunk of logits, so the result must be the root of the backward pass. `losses`, if not null:

@@ -83,7 +83,7 @@ Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, c
 }
 
 Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<SequenceRange> sequences, float scale,
-                   std::int64_t window, const KeyRows& keys) {
+                   std::int64_t window, float soft_cap, const KeyRows& keys) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = qkv.value();
   const std::int64_t tokens = in.size(0);
@@ -99,11 +99,12 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
                      .lse = lse,
                      .sequences = sequences,
                      .window = window,
-                     .scale = scale});
+                     .scale = scale,
+                     .soft_cap = soft_cap});
 
   const bool recorded = Tape::record("attention", {qkv}, std::array{&out}, [&] {
-    return [in, layout, heads_shape, lse, scale, window, keys, result = out.value(), kept = std::move(sequences),
-            dqkv = qkv.gradient(), dout_of = out.gradient()] {
+    return [in, layout, heads_shape, lse, scale, window, soft_cap, keys, result = out.value(),
+            kept = std::move(sequences), dqkv = qkv.gradient(), dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor dx = Tensor::empty_like(in);
       const KeyValues again = read_key_values(in, layout, keys), gradients = make_key_values(dx, layout, keys);
@@ -118,7 +119,8 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
                           .dv = gradients.v,
                           .sequences = kept,
                           .window = window,
-                          .scale = scale});
+                          .scale = scale,
+                          .soft_cap = soft_cap});
       if (keys.defined())
         quench::unpermute_tokens({.y = gradients.fused, .rows = keys.readers, .out = key_value_columns(dx, layout)});
       if (dqkv) dqkv->contribute(dx);

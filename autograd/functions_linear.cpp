@@ -66,6 +66,22 @@ Variable add(const Variable& a, const Variable& b) {
   return sum;
 }
 
+Variable scale(const Variable& x, float factor) {
+  const MemoryScope scope(MemoryCategory::activations);
+  Variable out(x.value().clone());
+  quench::scale({out.value(), factor});
+  Tape::record("scale", {x}, std::array{&out}, [&] {
+    return [factor, dx = x.gradient(), dout = out.gradient()] {
+      if (!dx) return;
+      const MemoryScope backward_scope(MemoryCategory::activations);
+      const Tensor gradient = dout->value().clone();
+      quench::scale({gradient, factor});
+      dx->contribute(gradient);
+    };
+  });
+  return out;
+}
+
 Variable embedding(const Weight& table, const Tensor& ids) {
   const MemoryScope scope(MemoryCategory::activations);
   Variable out(Tensor::empty({ids.size(0), table.shape()[1]}, table.dtype(), table.device()));

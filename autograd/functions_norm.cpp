@@ -16,7 +16,8 @@ Tensor norm_dx_buffer(const Tensor& like, const Tensor& dsum) {
 
 // Recomputes `y` in the same pass if deferred uses are waiting.
 void norm_backward(const Tensor& dy, const Tensor& x, const Weight& weight, const Tensor& rstd, Tensor dsum,
-                   const Tensor& dx, RecomputeHandle* handle = nullptr, const QuantOutputs& quant_outputs = {}) {
+                   const Tensor& dx, const RmsNormForm& form, RecomputeHandle* handle = nullptr,
+                   const QuantOutputs& quant_outputs = {}) {
   const Weight::Acquired values = weight.acquire();
   RmsNormBackwardArgs args{.dy = dy,
                            .x = x,
@@ -24,6 +25,8 @@ void norm_backward(const Tensor& dy, const Tensor& x, const Weight& weight, cons
                            .rstd = rstd,
                            .dsum = std::move(dsum),
                            .dx = dx,
+                           .weight_offset = form.weight_offset,
+                           .f32_weight = form.f32_weight,
                            .quant_outputs = quant_outputs};
   if (weight.requires_grad()) {
     const GradientTarget into = weight.gradient()->target();
@@ -35,13 +38,15 @@ void norm_backward(const Tensor& dy, const Tensor& x, const Weight& weight, cons
   if (handle != nullptr) handle->run_waiting(args.y);
 }
 
-std::function<Tensor()> recompute_norm(const Tensor& x, const Weight& weight, float eps) {
-  return [x, weight, eps] {
+std::function<Tensor()> recompute_norm(const Tensor& x, const Weight& weight, const RmsNormForm& form) {
+  return [x, weight, form] {
     const MemoryScope scope(MemoryCategory::workspace);
     const Tensor y = Tensor::empty_like(x);
     quench::rms_norm({.x = x,
                       .weight = weight.acquire().value(),
-                      .eps = eps,
+                      .eps = form.eps,
+                      .weight_offset = form.weight_offset,
+                      .f32_weight = form.f32_weight,
                       .y = y,
                       .rstd = Tensor::empty({x.size(0)}, DType::f32, x.device())});
     return y;
@@ -50,7 +55,7 @@ std::function<Tensor()> recompute_norm(const Tensor& x, const Weight& weight, fl
 
 }  // namespace
 
-Variable rms_norm(const Variable& x, const Weight& weight, float eps, const QuantOutputRequest& wanted) {
+Variable rms_norm(const Variable& x, const Weight& weight, const RmsNormForm& form, const QuantOutputRequest& wanted) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = x.value();
   Variable y(Tensor::empty_like(in));
@@ -58,20 +63,22 @@ Variable rms_norm(const Variable& x, const Weight& weight, float eps, const Quan
   const QuantOutputs quant_outputs = make_quant_outputs(wanted, y.value());
   quench::rms_norm({.x = in,
                     .weight = weight.acquire().value(),
-                    .eps = eps,
+                    .eps = form.eps,
+                    .weight_offset = form.weight_offset,
+                    .f32_weight = form.f32_weight,
                     .y = y.value(),
                     .rstd = rstd,
                     .quant_outputs = quant_outputs});
   y.set_fused_outputs(quant_outputs);
   const auto handle = std::make_shared<RecomputeHandle>();
   const bool recorded = Tape::record("rms_norm", {x, weight}, std::array{&y}, [&] {
-    handle->recompute = recompute_norm(in, weight, eps);
+    handle->recompute = recompute_norm(in, weight, form);
     handle->recomputes = true;
-    return [in, handle, weight, rstd, dx = x.gradient(), dy = y.gradient()] {
+    return [in, handle, weight, form, rstd, dx = x.gradient(), dy = y.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor result = Tensor::empty_like(in);
       const QuantOutputs fused_outputs = dx ? make_quant_outputs(dx->quant_request(), result) : QuantOutputs{};
-      norm_backward(dy->value(), in, weight, rstd, Tensor(), result, handle.get(), fused_outputs);
+      norm_backward(dy->value(), in, weight, rstd, Tensor(), result, form, handle.get(), fused_outputs);
       if (dx) dx->contribute(result, fused_outputs);
     };
   });
@@ -80,7 +87,7 @@ Variable rms_norm(const Variable& x, const Weight& weight, float eps, const Quan
 }
 
 std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Variable& delta, const Weight& weight,
-                                           float eps, const QuantOutputRequest& wanted) {
+                                           const RmsNormForm& form, const QuantOutputRequest& wanted) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = delta.value();
   Variable sum(Tensor::empty_like(in));
@@ -90,7 +97,9 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
   quench::rms_norm({.x = in,
                     .residual = residual.value(),
                     .weight = weight.acquire().value(),
-                    .eps = eps,
+                    .eps = form.eps,
+                    .weight_offset = form.weight_offset,
+                    .f32_weight = form.f32_weight,
                     .y = y.value(),
                     .sum = sum.value(),
                     .rstd = rstd,
@@ -98,9 +107,9 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
   y.set_fused_outputs(quant_outputs);
   const auto handle = std::make_shared<RecomputeHandle>();
   const bool recorded = Tape::record("add_rms_norm", {residual, delta, weight}, std::array{&sum, &y}, [&] {
-    handle->recompute = recompute_norm(sum.value(), weight, eps);
+    handle->recompute = recompute_norm(sum.value(), weight, form);
     handle->recomputes = true;
-    return [x = sum.value(), handle, weight, rstd, dresidual = residual.gradient(), ddelta = delta.gradient(),
+    return [x = sum.value(), handle, weight, form, rstd, dresidual = residual.gradient(), ddelta = delta.gradient(),
             dsum_of = sum.gradient(), dy_of = y.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor dsum = dsum_of->value();
@@ -111,7 +120,7 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
       } else {
         dx = norm_dx_buffer(x, dsum);
         if (ddelta) fused_outputs = make_quant_outputs(ddelta->quant_request(), dx);
-        norm_backward(dy_of->value(), x, weight, rstd, dsum, dx, handle.get(), fused_outputs);
+        norm_backward(dy_of->value(), x, weight, rstd, dsum, dx, form, handle.get(), fused_outputs);
       }
       if (dresidual) dresidual->contribute(dx);
       if (ddelta) ddelta->contribute(dx, fused_outputs);
@@ -122,37 +131,48 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
 }
 
 Variable qk_norm(const Variable& qkv, const Weight& q_weight, const Weight& k_weight, const QkvLayout& layout,
-                 float eps) {
+                 const RmsNormForm& form) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = qkv.value();
   Variable out(Tensor::empty_like(in));
-  const Tensor q_rstd = Tensor::empty({in.size(0), layout.heads}, DType::f32, in.device());
-  const Tensor k_rstd = Tensor::empty({in.size(0), layout.kv_heads}, DType::f32, in.device());
-  const auto value_columns = [&layout](const Tensor& t) {
+  const bool whole = q_weight.shape()[0] != layout.head_dim;
+  const auto q_of = [layout, whole](const Tensor& t) {
+    return whole ? t.narrow(1, 0, layout.heads * layout.head_dim) : query_view(t, layout);
+  };
+  const auto k_of = [layout, whole](const Tensor& t) {
+    return whole ? t.narrow(1, layout.heads * layout.head_dim, layout.kv_heads * layout.head_dim) : key_view(t, layout);
+  };
+  const auto rows_of = [&](std::int64_t heads) { return whole ? Shape{in.size(0)} : Shape{in.size(0), heads}; };
+  const Tensor q_rstd = Tensor::empty(rows_of(layout.heads), DType::f32, in.device());
+  const Tensor k_rstd = Tensor::empty(rows_of(layout.kv_heads), DType::f32, in.device());
+  const auto value_columns = [layout](const Tensor& t) {
     const std::int64_t width = layout.kv_heads * layout.head_dim;
     return t.narrow(1, t.size(1) - width, width);
   };
-  quench::rms_norm({.x = query_view(in, layout),
+  quench::rms_norm({.x = q_of(in),
                     .weight = q_weight.acquire().value(),
-                    .eps = eps,
-                    .y = query_view(out.value(), layout),
+                    .eps = form.eps,
+                    .weight_offset = form.weight_offset,
+                    .f32_weight = form.f32_weight,
+                    .y = q_of(out.value()),
                     .rstd = q_rstd});
-  quench::rms_norm({.x = key_view(in, layout),
+  quench::rms_norm({.x = k_of(in),
                     .weight = k_weight.acquire().value(),
-                    .eps = eps,
-                    .y = key_view(out.value(), layout),
+                    .eps = form.eps,
+                    .weight_offset = form.weight_offset,
+                    .f32_weight = form.f32_weight,
+                    .y = k_of(out.value()),
                     .rstd = k_rstd});
   copy_rows({value_columns(in), value_columns(out.value())});
 
   Tape::record("qk_norm", {qkv, q_weight, k_weight}, std::array{&out}, [&] {
-    return [in, layout, value_columns, q_weight, k_weight, q_rstd, k_rstd, dqkv = qkv.gradient(),
+    return [in, value_columns, q_of, k_of, form, q_weight, k_weight, q_rstd, k_rstd, dqkv = qkv.gradient(),
             dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor dout = dout_of->value();
       const Tensor dx = Tensor::empty_like(in);
-      norm_backward(query_view(dout, layout), query_view(in, layout), q_weight, q_rstd, Tensor(),
-                    query_view(dx, layout));
-      norm_backward(key_view(dout, layout), key_view(in, layout), k_weight, k_rstd, Tensor(), key_view(dx, layout));
+      norm_backward(q_of(dout), q_of(in), q_weight, q_rstd, Tensor(), q_of(dx), form);
+      norm_backward(k_of(dout), k_of(in), k_weight, k_rstd, Tensor(), k_of(dx), form);
       copy_rows({value_columns(dout), value_columns(dx)});
       if (dqkv) dqkv->contribute(dx);
     };

@@ -16,8 +16,12 @@ namespace {
 class RecordedSwiglu final : public SwigluBackward {
  public:
   RecordedSwiglu(Saved saved, std::shared_ptr<RecomputeHandle> handle, std::shared_ptr<Gradient> din,
-                 std::shared_ptr<Gradient> dout)
-      : saved_(std::move(saved)), handle_(std::move(handle)), din_(std::move(din)), dout_(std::move(dout)) {}
+                 std::shared_ptr<Gradient> dout, GatedActivation activation)
+      : saved_(std::move(saved)),
+        handle_(std::move(handle)),
+        din_(std::move(din)),
+        dout_(std::move(dout)),
+        activation_(activation) {}
 
   [[nodiscard]] bool begin() override {
     if (!din_ || din_->quant_request().wanted() || !handle_->waiting.empty()) return false;
@@ -35,8 +39,12 @@ class RecordedSwiglu final : public SwigluBackward {
     Tensor value;
     if (!handle_->waiting.empty()) value = Tensor::empty(dout.shape(), gate_up.dtype(), gate_up.device());
     const QuantOutputs quant_outputs = din_ ? make_quant_outputs(din_->quant_request(), dgate_up) : QuantOutputs{};
-    swiglu_backward(
-        {.dout = dout, .gate_up = gate_up, .dgate_up = dgate_up, .out = value, .quant_outputs = quant_outputs});
+    swiglu_backward({.dout = dout,
+                     .gate_up = gate_up,
+                     .dgate_up = dgate_up,
+                     .out = value,
+                     .quant_outputs = quant_outputs,
+                     .activation = activation_});
     handle_->run_waiting(value);
     if (din_) din_->contribute(dgate_up, quant_outputs);
   }
@@ -53,31 +61,34 @@ class RecordedSwiglu final : public SwigluBackward {
   Saved saved_;
   std::shared_ptr<RecomputeHandle> handle_;
   std::shared_ptr<Gradient> din_, dout_;
+  GatedActivation activation_;
 };
 
 }  // namespace
 
-Variable swiglu(const Variable& gate_up, const QuantOutputRequest& wanted, const Tensor& known) {
+Variable swiglu(const Variable& gate_up, const QuantOutputRequest& wanted, const Tensor& known,
+                GatedActivation activation) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = gate_up.value();
   Variable out(known.defined() ? known : Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device()));
   const QuantOutputs quant_outputs = make_quant_outputs(wanted, out.value());
-  if (!known.defined()) quench::swiglu({in, out.value(), quant_outputs});
+  if (!known.defined()) quench::swiglu({in, out.value(), quant_outputs, activation});
   out.set_fused_outputs(quant_outputs);
   const auto handle = std::make_shared<RecomputeHandle>();
   const bool recorded = Tape::record("swiglu", {gate_up}, std::array{&out}, [&] {
     const Saved saved = Saved::large(gate_up);
     const Shape shape = out.value().shape();
-    handle->recompute = [saved, shape] {
+    handle->recompute = [saved, shape, activation] {
       const MemoryScope again_scope(MemoryCategory::workspace);
       const Tensor kept = saved.get();
       const Tensor value = Tensor::empty(shape, kept.dtype(), kept.device());
-      quench::swiglu({kept, value});
+      quench::swiglu({.gate_up = kept, .out = value, .activation = activation});
       return value;
     };
     handle->recomputes = true;
-    const auto backward = std::make_shared<RecordedSwiglu>(saved, handle, gate_up.gradient(), out.gradient());
-    out.gradient()->set_fused_backward(backward);
+    const auto backward =
+        std::make_shared<RecordedSwiglu>(saved, handle, gate_up.gradient(), out.gradient(), activation);
+    if (activation == GatedActivation::silu) out.gradient()->set_fused_backward(backward);
     return [backward] { backward->run(); };
   });
   if (recorded) out.set_recompute(handle);

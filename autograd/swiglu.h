@@ -3,14 +3,16 @@
 // core/ops/swiglu.h and core/ops/experts/token_permutation.h.
 
 #include "autograd/tape.h"
+#include "core/ops/gated_activation.h"
 
 namespace quench::autograd {
 
 struct TokenPermutation;
 
-// SwiGLU of gate_up [N,2I]: [N,I]. `known`: the value, if already computed and `wanted` is empty. Offers
-// SwigluBackward to the producer of its output's gradient.
-Variable swiglu(const Variable& gate_up, const QuantOutputRequest& wanted = {}, const Tensor& known = {});
+// SwiGLU, or another gated unit, of gate_up [N,2I]: [N,I]. `known`: the value, if already computed and `wanted` is
+// empty. SwiGLU offers SwigluBackward to the producer of its output's gradient.
+Variable swiglu(const Variable& gate_up, const QuantOutputRequest& wanted = {}, const Tensor& known = {},
+                GatedActivation activation = GatedActivation::silu);
 
 // Operands of SwiGLU's backward in the epilogue of the dgrad GEMM of the next linear layer.
 struct SwigluBackward : FusedBackward {

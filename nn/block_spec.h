@@ -6,6 +6,9 @@
 #include <optional>
 #include <string_view>
 
+#include "core/ops/gated_activation.h"
+#include "core/ops/norm.h"
+
 namespace quench::nn {
 
 class SubLayer;
@@ -34,10 +37,10 @@ struct RopeScaling {
   bool operator==(const RopeScaling&) const = default;
 };
 
-// RMSNorm before a sublayer.
+// RMSNorm around a sublayer, or at the end of the model.
 struct NormSpec {
-  std::string_view name;  // Hugging Face module
-  float eps = 1e-6f;
+  std::string_view name;  // Hugging Face module; "": no norm
+  RmsNormForm form = 1e-6f;
 };
 
 struct RotarySpec {
@@ -55,11 +58,12 @@ struct QueryTemperature {
   bool operator==(const QueryTemperature&) const = default;
 };
 
-// RMSNorm of each query and key head, with the eps of the layer's norm.
+// RMSNorm of queries and keys, in AttentionSpec::qk_form.
 enum class QkNorm {
   none,
-  weighted,   // q_norm and k_norm, before RoPE
-  unweighted  // after RoPE
+  weighted,   // q_norm and k_norm of each head, before RoPE
+  all_heads,  // q_norm of all query heads at once, k_norm of all key heads, before RoPE (OLMo 2)
+  unweighted  // of each head, after RoPE
 };
 
 // MLA (DeepSeek-V2, arXiv:2405.04434, section 2.1). A head's query and key have a part without position and a rotated
@@ -77,15 +81,18 @@ struct MlaSpec {
 
 struct AttentionSpec {
   SubLayerFactory make = nullptr;
-  NormSpec norm;
+  NormSpec norm;                      // of the input
+  std::optional<NormSpec> post_norm;  // of the output, before it is added to the stream
   std::int64_t heads = 0, kv_heads = 0;
   std::int64_t key_dim = 0, value_dim = 0;  // per head
   float scale = 1.0f;                       // of the scores
+  float soft_cap = 0.0f;                    // AttentionArgs::soft_cap
   std::int64_t window = 0;                  // keys per query; 0: unlimited
   std::int64_t chunk = 0;                   // attention within chunks counted from the sequence start; 0: none
   std::optional<RotarySpec> rotary;
   std::optional<QueryTemperature> temperature;  // of layers without RoPE
   QkNorm qk_norm = QkNorm::none;
+  RmsNormForm qk_form = 1e-6f;
   bool qkv_bias = false, output_bias = false;
   std::optional<MlaSpec> mla;  // else grouped-query attention, key_dim == value_dim
 
@@ -118,10 +125,12 @@ struct ExpertsSpec {
 
 struct FeedForwardSpec {
   SubLayerFactory make = nullptr;
-  NormSpec norm;
-  std::string_view name = "mlp";       // Hugging Face module
-  std::int64_t intermediate_size = 0;  // of a dense layer
-  bool bias = false;                   // of a dense layer and the shared expert
+  NormSpec norm;                                       // of the input
+  std::optional<NormSpec> post_norm;                   // of the output, before it is added to the stream
+  std::string_view name = "mlp";                       // Hugging Face module
+  std::int64_t intermediate_size = 0;                  // of a dense layer
+  bool bias = false;                                   // of a dense layer and the shared expert
+  GatedActivation activation = GatedActivation::silu;  // of a dense layer
   std::optional<ExpertsSpec> experts;
 
   // Features between the projections, of a token's experts; without the shared expert.
@@ -130,11 +139,21 @@ struct FeedForwardSpec {
   }
 };
 
-// Pre-norm layer on the residual stream: x += attention(norm(x)); x += feed_forward(norm(x)).
+// Layer on the residual stream: x += m * post_norm(attention(norm(x))), then the same with feed_forward.
 struct BlockSpec {
   std::int64_t layer = 0;
+  float residual_multiplier = 1.0f;  // m
   AttentionSpec attention;
   FeedForwardSpec feed_forward;
+};
+
+// Around the layers.
+struct StreamSpec {
+  NormSpec norm{"norm"};                 // final
+  float embedding_scale = 1.0f;          // of the embedding's rows
+  bool embedding_scale_rounded = false;  // to the dtype of the rows, as Transformers' Gemma does
+  float logits_scale = 1.0f;
+  float logits_soft_cap = 0.0f;  // after the scale; 0: none
 };
 
 }  // namespace quench::nn

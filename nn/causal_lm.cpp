@@ -8,6 +8,7 @@
 #include "core/ops/gemm.h"
 #include "nn/attention/shared_prefix.h"
 #include "nn/initialize.h"
+#include "nn/logits_form.h"
 
 namespace quench::nn {
 
@@ -16,7 +17,7 @@ using autograd::Tape;
 
 CausalLm::Body::Body(const ModelConfig& config, const ParameterOptions& options)
     : embed_tokens(config.vocab_size, config.hidden_size, options, config.initializer_range),
-      norm(config.hidden_size, config.rms_norm_eps, options) {
+      norm(config.hidden_size, config.stream().norm.form, options) {
   add_module("embed_tokens", embed_tokens);
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     layers.push_back(std::make_unique<DecoderLayer>(config, config.block(i), options));
@@ -26,7 +27,7 @@ CausalLm::Body::Body(const ModelConfig& config, const ParameterOptions& options)
 }
 
 CausalLm::CausalLm(const ModelConfig& config, const ParameterOptions& options)
-    : config_(config), options_(options), model_(config, options), rotations_(config) {
+    : config_(config), stream_(config.stream()), options_(options), model_(config, options), rotations_(config) {
   options_.deferred = false;
   add_module("model", model_);
   if (!config.tie_word_embeddings) {
@@ -42,7 +43,16 @@ Weight CausalLm::head_weight() const {
 }
 
 std::unique_ptr<HeadGemms> CausalLm::head_gemms() const {
-  return lm_head_ ? lm_head_->kernel().head_gemms(lm_head_->weight()) : model_.embed_tokens.head_gemms();
+  std::unique_ptr<HeadGemms> gemms =
+      lm_head_ ? lm_head_->kernel().head_gemms(lm_head_->weight()) : model_.embed_tokens.head_gemms();
+  return with_logits_form(std::move(gemms), stream_, head_weight());
+}
+
+Variable CausalLm::scaled_embedding(const Variable& rows) const {
+  const float factor = stream_.embedding_scale;
+  if (factor == 1.0f) return rows;
+  const bool rounds = stream_.embedding_scale_rounded && rows.value().dtype() == DType::bf16;
+  return autograd::scale(rows, rounds ? static_cast<float>(bfloat16(factor)) : factor);
 }
 
 std::pair<Variable, Variable> CausalLm::run_layer(std::size_t index, const Variable& residual, const Variable& delta,
@@ -63,7 +73,7 @@ std::pair<Variable, Variable> CausalLm::run_layer(std::size_t index, const Varia
 }
 
 Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) const {
-  Variable residual = model_.embed_tokens.forward(ids);
+  Variable residual = scaled_embedding(model_.embed_tokens.forward(ids));
   Variable delta;
   autograd::ActivationOffloader* offloader = Tape::current() != nullptr ? Tape::current()->offloader() : nullptr;
   for (std::size_t i = 0; i < model_.layers.size(); ++i) {
@@ -82,7 +92,7 @@ Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) cons
     }
   }
   if (offloader != nullptr) offloader->end_forward();
-  return autograd::add_rms_norm(residual, delta, model_.norm.weight(), model_.norm.eps()).second;
+  return autograd::add_rms_norm(residual, delta, model_.norm.weight(), model_.norm.form()).second;
 }
 
 Variable CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardContext& context, float scale,

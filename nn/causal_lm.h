@@ -57,8 +57,10 @@ class CausalLm final : public Module {
   [[nodiscard]] const ModelConfig& config() const noexcept { return config_; }
   [[nodiscard]] const ParameterOptions& options() const noexcept { return options_; }
   [[nodiscard]] Weight head_weight() const;
-  // For one loss; null: plain GEMMs. A tied head uses the embedding's recipe.
+  // For one loss, with scale and soft cap of the logits; null: plain GEMMs. A tied head uses the embedding's recipe.
   [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms() const;
+  // Rows of the embedding as the first layer reads them.
+  [[nodiscard]] Variable scaled_embedding(const Variable& rows) const;
 
  private:
   struct Body final : Module {
@@ -72,6 +74,7 @@ class CausalLm final : public Module {
                                                         const Variable& delta, const ForwardContext& context) const;
 
   ModelConfig config_;
+  StreamSpec stream_;
   ParameterOptions options_;
   Body model_;
   std::optional<Linear> lm_head_;

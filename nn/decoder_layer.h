@@ -1,6 +1,7 @@
 #pragma once
-// Pre-norm decoder layer.
+// Decoder layer on a residual stream, with norms before or after its sublayers or both (BlockSpec).
 
+#include <optional>
 #include <utility>
 
 #include "nn/rms_norm.h"
@@ -12,21 +13,27 @@ class DecoderLayer final : public Module {
  public:
   DecoderLayer(const ModelConfig& config, const BlockSpec& block, const ParameterOptions& options);
 
-  // The hidden state is the sum of the pair; each addition is fused into the following norm. `delta` is undefined
-  // before the first layer.
+  // The hidden state is the sum of the pair; each addition is fused into the following norm, if there is one. `delta`
+  // is undefined before the first layer.
   [[nodiscard]] std::pair<Variable, Variable> forward(const Variable& residual, const Variable& delta,
                                                       const ForwardContext& context) const;
 
  private:
-  // Returns residual + delta, and the sublayer's output.
-  [[nodiscard]] static std::pair<Variable, Variable> run_part(const SubLayer& part, const RmsNorm& norm,
-                                                              const Variable& residual, const Variable& delta,
-                                                              const ForwardContext& context);
+  struct Part {
+    std::optional<RmsNorm> norm;  // of the input
+    std::unique_ptr<SubLayer> module;
+    std::optional<RmsNorm> post_norm;  // of the output
+  };
+  void add_part(Part& part, const NormSpec& norm, std::string_view name, const std::optional<NormSpec>& post_norm,
+                std::int64_t width, const ParameterOptions& options);
+  // Returns residual + delta, and the sublayer's contribution to the stream.
+  [[nodiscard]] std::pair<Variable, Variable> run_part(const Part& part, const Variable& residual,
+                                                       const Variable& delta, const ForwardContext& context) const;
+  // Of a sublayer's output: what is added to the stream.
+  [[nodiscard]] Variable contribution(const Part& part, Variable out) const;
 
-  RmsNorm input_norm_;
-  std::unique_ptr<SubLayer> attention_;
-  RmsNorm post_attention_norm_;
-  std::unique_ptr<SubLayer> feed_forward_;
+  Part attention_, feed_forward_;
+  float multiplier_;
 };
 
 }  // namespace quench::nn

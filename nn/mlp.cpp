@@ -7,6 +7,7 @@ namespace quench::nn {
 
 Mlp::Mlp(const ModelConfig& config, const BlockSpec& block, std::int64_t width, const ParameterOptions& options)
     : layer_(block.layer),
+      activation_(block.feed_forward.activation),
       gate_up_proj_(config.hidden_size, 2 * width, block.feed_forward.bias, options, config.initializer_range,
                     {{"gate_proj", width}, {"up_proj", width}}),
       down_proj_(width, config.hidden_size, block.feed_forward.bias, options, residual_init_std(config)) {
@@ -15,8 +16,10 @@ Mlp::Mlp(const ModelConfig& config, const BlockSpec& block, std::int64_t width, 
 }
 
 Variable Mlp::forward(const Variable& x, const ForwardContext& context) const {
+  // Linear layers fuse SwiGLU alone.
+  const bool fuses = activation_ == GatedActivation::silu;
   // Decode of one token: saves a kernel launch.
-  if (context.cache != nullptr && x.value().size(0) == 1 && autograd::Tape::current() == nullptr)
+  if (fuses && context.cache != nullptr && x.value().size(0) == 1 && autograd::Tape::current() == nullptr)
     if (const auto fused = gate_up_proj_.run_fused(
             {.x = x, .epilogue = LinearEpilogue::gated_activation, .mode = LinearMode::inference}))
       return down_proj_.forward(Variable(fused->gated));
@@ -25,15 +28,16 @@ Variable Mlp::forward(const Variable& x, const ForwardContext& context) const {
   {
     // If recomputed, gate_up is freed before the down GEMM.
     const autograd::QuantOutputRequest wanted = down_proj_.input_quant_request();
-    const LinearOutput gate_up = recompute_gate_up ? LinearOutput{gate_up_proj_.forward_with_recompute(x)}
-                                 : wanted.wanted() ? LinearOutput{gate_up_proj_.forward(x)}
-                                                   : gate_up_proj_.forward_gated(x);
-    inner = autograd::swiglu(gate_up.y, wanted, gate_up.gated);
+    const LinearOutput gate_up = recompute_gate_up           ? LinearOutput{gate_up_proj_.forward_with_recompute(x)}
+                                 : wanted.wanted() || !fuses ? LinearOutput{gate_up_proj_.forward(x)}
+                                                             : gate_up_proj_.forward_gated(x);
+    inner = autograd::swiglu(gate_up.y, wanted, gate_up.gated, activation_);
   }
   return down_proj_.forward(inner);
 }
 
 Variable Mlp::forward_unnormed(const Tensor& x, const AddedNorm& norm, const ForwardContext&) const {
+  if (activation_ != GatedActivation::silu) return {};
   const auto fused = gate_up_proj_.run_fused(
       {.x = Variable(x), .norm = &norm, .epilogue = LinearEpilogue::gated_activation, .mode = LinearMode::inference});
   return fused ? down_proj_.forward(Variable(fused->gated)) : Variable();

@@ -21,6 +21,7 @@ class Mlp final : public SubLayer {
 
  private:
   std::int64_t layer_;
+  GatedActivation activation_;
   Linear gate_up_proj_;
   Linear down_proj_;
 };

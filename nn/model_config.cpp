@@ -57,7 +57,8 @@ void check_fields(ConfigReader& in, const Json& json, const ModelFamily& family,
     if (settings == nullptr || !settings->is_object()) continue;
     for (const auto& [name, value] : settings->as_object()) {
       std::string refusal = field_refusal(&family, name, value);
-      if (value.is_object()) refusal = key == applies ? "this version has one setting for all layers" : "";
+      if (value.is_object() && family.defaults.local_rope_theta == 0)
+        refusal = key == applies ? "this family has one setting for all layers" : "";
       if (!refusal.empty()) in.fault(key, fmt::format("{}: {}", name, refusal));
     }
   }
@@ -173,6 +174,41 @@ RopeScaling read_rope(ConfigReader& top, const Json& json, std::string_view sour
   return rope;
 }
 
+constexpr std::string_view kFullLayers = "full_attention", kWindowedLayers = "sliding_attention";
+
+// As Transformers' Gemma3TextConfig: rope_parameters by layer type, which rope_scaling overrides for layers with full
+// attention; or rope_theta and rope_scaling for those, and rope_local_base_freq.
+void read_layer_ropes(ConfigReader& in, std::string_view source, const ModelDefaults& defaults, ModelConfig& c) {
+  const Json* parameters = in.find("rope_parameters");
+  const auto of = [&](std::string_view type) {
+    const Json* settings = parameters != nullptr && parameters->is_object() ? parameters->find(type) : nullptr;
+    return settings != nullptr && settings->is_object() ? *settings : Json::object();
+  };
+  const bool by_type = parameters != nullptr && parameters->is_object() &&
+                       (parameters->find(kFullLayers) != nullptr || parameters->find(kWindowedLayers) != nullptr);
+  const auto read = [&](Json settings, double theta) {
+    Json json = in.json();
+    json.erase("rope_scaling");
+    json.set("rope_parameters", std::move(settings));
+    ConfigReader layer(json, source);
+    const RopeScaling rope = read_rope(layer, json, source, c.max_position_embeddings, theta);
+    for (const std::string& fault : layer.faults()) in.fault("rope_parameters", fault);
+    return rope;
+  };
+  if (by_type) {
+    Json full = of(kFullLayers);
+    if (const Json* scaling = in.find("rope_scaling"); scaling != nullptr && scaling->is_object())
+      for (const auto& [name, value] : scaling->as_object()) full.set(name, value);
+    c.rope = read(std::move(full), defaults.rope_theta);
+  } else {
+    c.rope = read_rope(in, in.json(), source, c.max_position_embeddings, defaults.rope_theta);
+  }
+  Json local = of(kWindowedLayers);
+  if (local.find("rope_theta") == nullptr)
+    local.set("rope_theta", in.number("rope_local_base_freq", defaults.local_rope_theta, true));
+  c.local_rope = read(std::move(local), defaults.local_rope_theta);
+}
+
 void check_geometry(ConfigReader& in, const ModelConfig& c) {
   if (c.num_attention_heads % c.num_key_value_heads != 0)
     in.fault("num_key_value_heads", fmt::format("{} query heads are not a multiple of {} key-value heads",
@@ -208,31 +244,38 @@ ModelConfig parse_model_config(const Json& json, std::string_view source) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, json.is_object(), "{}: expected a JSON object, got {}", source,
                   json.type_name());
   const ModelFamily& family = family_of(json, source);
+  const ModelDefaults& defaults = family.defaults;
+  const auto known_size = [](std::int64_t size) { return size > 0 ? std::optional(size) : std::nullopt; };
   ConfigReader in(json, source);
   ModelConfig c;
   c.architecture = family.architecture;
   c.model_type = family.model_type;
-  c.vocab_size = in.integer("vocab_size", std::nullopt, 1, kMaxDimension);
-  c.hidden_size = in.integer("hidden_size", std::nullopt, 1, kMaxDimension);
-  c.intermediate_size = in.integer("intermediate_size", std::nullopt, 1, kMaxDimension);
-  c.num_hidden_layers = in.integer("num_hidden_layers", std::nullopt, 1, 10000);
-  c.num_attention_heads = in.integer("num_attention_heads", std::nullopt, 1, 65536);
-  c.num_key_value_heads = in.integer("num_key_value_heads", c.num_attention_heads, 1, 65536);
+  c.vocab_size = in.integer("vocab_size", known_size(defaults.vocab_size), 1, kMaxDimension);
+  c.hidden_size = in.integer("hidden_size", known_size(defaults.hidden_size), 1, kMaxDimension);
+  c.intermediate_size = in.integer("intermediate_size", known_size(defaults.intermediate_size), 1, kMaxDimension);
+  c.num_hidden_layers = in.integer("num_hidden_layers", known_size(defaults.num_hidden_layers), 1, 10000);
+  c.num_attention_heads = in.integer("num_attention_heads", known_size(defaults.num_attention_heads), 1, 65536);
+  c.num_key_value_heads = in.integer(
+      "num_key_value_heads", known_size(defaults.num_key_value_heads).value_or(c.num_attention_heads), 1, 65536);
   if (in.find("head_dim") != nullptr) {
     c.head_dim = in.integer("head_dim", std::nullopt, 2, 65536);
+  } else if (defaults.head_dim > 0) {
+    c.head_dim = defaults.head_dim;
   } else {
     if (c.hidden_size % c.num_attention_heads != 0)
       in.fault("num_attention_heads",
                fmt::format("hidden_size {} is not a multiple of {} heads", c.hidden_size, c.num_attention_heads));
     c.head_dim = std::max<std::int64_t>(1, c.hidden_size / c.num_attention_heads);
   }
-  c.max_position_embeddings =
-      in.integer("max_position_embeddings", family.defaults.max_position_embeddings, 1, kMaxDimension);
-  c.rms_norm_eps = static_cast<float>(in.number("rms_norm_eps", family.defaults.rms_norm_eps, true));
+  c.max_position_embeddings = in.integer("max_position_embeddings", defaults.max_position_embeddings, 1, kMaxDimension);
+  c.rms_norm_eps = static_cast<float>(in.number("rms_norm_eps", defaults.rms_norm_eps, true));
   c.initializer_range = static_cast<float>(in.number("initializer_range", 0.02, true));
-  c.tie_word_embeddings = in.boolean("tie_word_embeddings", false);
-  c.rope = read_rope(in, json, source, c.max_position_embeddings, family.defaults.rope_theta);
-  const std::string_view known = family.defaults.hidden_act;
+  c.tie_word_embeddings = in.boolean("tie_word_embeddings", defaults.tie_word_embeddings);
+  if (defaults.local_rope_theta > 0)
+    read_layer_ropes(in, source, defaults, c);
+  else
+    c.rope = read_rope(in, json, source, c.max_position_embeddings, defaults.rope_theta);
+  const std::string_view known = defaults.hidden_act;
   if (const std::string activation = in.string("hidden_act", std::string(known)); activation != known)
     in.fault("hidden_act", fmt::format("'{}' is not supported; known: {}", activation, known));
   const std::string dtype = in.string("dtype", in.string("torch_dtype", "float32"));
@@ -273,6 +316,12 @@ std::vector<BlockSpec> ModelConfig::blocks() const {
   std::vector<BlockSpec> all;
   for (std::int64_t layer = 0; layer < num_hidden_layers; ++layer) all.push_back(block(layer));
   return all;
+}
+
+StreamSpec ModelConfig::stream() const {
+  const ModelFamily* family = find_model_family(architecture);
+  if (family != nullptr && family->stream != nullptr) return family->stream(*this);
+  return {.norm = {"norm", rms_norm_eps}};
 }
 
 std::int64_t ModelConfig::context_length() const {
@@ -335,6 +384,13 @@ Json to_hf_json(const ModelConfig& c, DType dtype) {
     json.set("rope_scaling", std::move(old));
   } else {
     json.erase("rope_scaling");
+  }
+  if (c.local_rope) {
+    Json by_type = Json::object();
+    by_type.set(kFullLayers, std::move(scaling));
+    by_type.set(kWindowedLayers, rope_json(*c.local_rope));
+    scaling = std::move(by_type);
+    json.set("rope_local_base_freq", c.local_rope->theta);
   }
   json.set("rope_parameters", std::move(scaling));
   const std::string name = dtype == DType::bf16 ? "bfloat16" : dtype == DType::f16 ? "float16" : "float32";

@@ -42,6 +42,16 @@ struct LayerAttention {
   double temperature_step = 1.0;
 };
 
+// Factors and soft caps of config.json; what a layer executes is in BlockSpec and StreamSpec.
+struct ScaleConfig {
+  double attention = 0.0;           // of scores; 0: 1 / sqrt(head_dim)
+  double attention_soft_cap = 0.0;  // 0: none
+  double embedding = 1.0;
+  double residual = 1.0;
+  double logits = 1.0;
+  double logits_soft_cap = 0.0;  // 0: none
+};
+
 // Hugging Face config.json of a text model.
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM"
@@ -64,7 +74,9 @@ struct ModelConfig {
   ExpertsConfig experts;
   MlaConfig mla;
   LayerAttention layer_attention;
-  std::int64_t sliding_window = 0;  // keys per query (Mistral, Qwen); 0: unlimited
+  ScaleConfig scales;
+  std::optional<RopeScaling> local_rope;  // of windowed layers; unset: `rope`
+  std::int64_t sliding_window = 0;        // keys per query (Mistral, Qwen); 0: unlimited
   std::optional<std::int64_t> bos_token_id;
   std::optional<std::int64_t> pad_token_id;
   std::vector<std::int64_t> eos_token_ids;
@@ -77,6 +89,7 @@ struct ModelConfig {
   // Layer `layer` as its family executes it. Throws invalid_argument for an unknown architecture.
   [[nodiscard]] BlockSpec block(std::int64_t layer) const;
   [[nodiscard]] std::vector<BlockSpec> blocks() const;
+  [[nodiscard]] StreamSpec stream() const;
   // A tied head counts once.
   [[nodiscard]] std::int64_t parameter_count() const;
   // Top-k experts only.

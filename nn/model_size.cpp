@@ -20,12 +20,22 @@ std::int64_t gemm_weights_of(const FeedForwardSpec& part, std::int64_t hidden, s
   return 3 * hidden * (experts * spec.intermediate_size + spec.shared_width) + spec.count * hidden;
 }
 
-// Without the layer's norm.
+std::int64_t qk_norm_weights_of(const AttentionSpec& attention) {
+  if (attention.qk_norm == QkNorm::all_heads) return attention.query_width() + attention.kv_width();
+  return attention.qk_norm == QkNorm::weighted ? 2 * attention.key_dim : 0;
+}
+
+// Of a sublayer, before and after.
+std::int64_t norms_of(const NormSpec& norm, const std::optional<NormSpec>& post_norm) {
+  return (norm.name.empty() ? 0 : 1) + (post_norm ? 1 : 0);
+}
+
+// Without the layer's norms.
 std::int64_t vector_weights_of(const AttentionSpec& attention, std::int64_t hidden) {
   if (const auto& mla = attention.mla)
     return mla->query_rank + mla->kv_rank + (mla->bias ? mla->query_rank + mla->kv_rank + mla->rotary_dim + hidden : 0);
   return (attention.qkv_bias ? attention.query_width() + 2 * attention.kv_width() : 0) +
-         (attention.output_bias ? hidden : 0) + (attention.qk_norm == QkNorm::weighted ? 2 * attention.key_dim : 0);
+         (attention.output_bias ? hidden : 0) + qk_norm_weights_of(attention);
 }
 
 std::int64_t vector_weights_of(const FeedForwardSpec& part, std::int64_t hidden) {
@@ -46,7 +56,10 @@ std::int64_t parameters(const ModelConfig& c, bool active) {
   const std::int64_t tables = c.vocab_size * c.hidden_size * (c.tie_word_embeddings ? 1 : 2);
   std::int64_t count = tables + c.hidden_size;
   for (const BlockSpec& block : c.blocks())
-    count += gemm_weights_of(block, c.hidden_size, active) + 2 * c.hidden_size +
+    count += gemm_weights_of(block, c.hidden_size, active) +
+             (norms_of(block.attention.norm, block.attention.post_norm) +
+              norms_of(block.feed_forward.norm, block.feed_forward.post_norm)) *
+                 c.hidden_size +
              vector_weights_of(block.attention, c.hidden_size) + vector_weights_of(block.feed_forward, c.hidden_size);
   return count;
 }

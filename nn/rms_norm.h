@@ -2,19 +2,21 @@
 
 #include <utility>
 
+#include "core/ops/norm.h"
 #include "nn/module.h"
 
 namespace quench::nn {
 
-// Weight [size] and eps of an RMSNorm; ops read them (autograd::rms_norm).
+// Weight [size] and form of an RMSNorm; ops read them (autograd::rms_norm).
 class RmsNorm final : public Module {
  public:
-  RmsNorm(std::int64_t size, float eps, const ParameterOptions& options)
-      : weight_(make_parameter({size}, options, Initializer::ones)), eps_(eps) {
+  RmsNorm(std::int64_t size, const RmsNormForm& form, const ParameterOptions& options)
+      : weight_(make_parameter({size}, options, form.weight_offset == 0.0f ? Initializer::ones : Initializer::zeros)),
+        form_(form) {
     add_parameter("weight", weight_);
   }
   [[nodiscard]] Weight weight() const { return read_->weight(); }
-  [[nodiscard]] float eps() const noexcept { return eps_; }
+  [[nodiscard]] const RmsNormForm& form() const noexcept { return form_; }
 
   [[nodiscard]] Parameter& own_weight() noexcept { return weight_; }
   // Registers `copy` as "modules_to_save.weight", read in place of the own weight; null: removes it. Must outlive its
@@ -27,7 +29,7 @@ class RmsNorm final : public Module {
   Parameter weight_;
   Parameter* copy_ = nullptr;
   const Parameter* read_ = &weight_;
-  float eps_;
+  RmsNormForm form_;
 };
 
 }  // namespace quench::nn

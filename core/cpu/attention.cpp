@@ -43,7 +43,12 @@ class QueryTile {
  public:
   QueryTile(const AttentionArgs& args, const SequenceRange& s, const Scratch<Operand>& scratch,
             const HeadLayout<Operand>& layout)
-      : args_(args), s_(s), scratch_(scratch), layout_(layout), scale_(args.scale * std::numbers::log2e_v<float>) {}
+      : args_(args),
+        s_(s),
+        scratch_(scratch),
+        layout_(layout),
+        scale_(args.scale * std::numbers::log2e_v<float>),
+        cap_(unscaled_cap(args.soft_cap, args.scale)) {}
 
   void run(std::int64_t head, std::int64_t tile) {
     first_ = tile * kQueryTile;
@@ -87,6 +92,7 @@ class QueryTile {
       const std::int64_t unseen = hidden(row + i, key), visible = reach(row + i, key), at = row + i;
       const SoftmaxRow softmax{scratch_.maxima + at, scratch_.sums + at * kLanes, scratch_.out + at * layout_.padded,
                                layout_.padded};
+      if (cap_ > 0) cap_scores(scratch_.scores + i * kKeyTile, written, cap_);
       if (visible > unseen)
         softmax.fold(scratch_.scores + i * kKeyTile, unseen, visible, written, scale_, weights);
       else
@@ -121,7 +127,7 @@ class QueryTile {
   const SequenceRange& s_;
   const Scratch<Operand>& scratch_;
   const HeadLayout<Operand>& layout_;
-  float scale_;
+  float scale_, cap_;
   std::int64_t first_ = 0, rows_ = 0;
 };
 

@@ -57,14 +57,21 @@ struct BackwardScratch {
   }
 };
 
-// One row, visible keys [hidden, visible), from scores in p and dO V^T in ds; base 2.
+// One row, visible keys [hidden, visible), from scores in p and dO V^T in ds; base 2. cap: unscaled_cap(), 0: none.
 QUENCH_INLINE void row_gradient(float* p, float* ds, std::int64_t hidden, std::int64_t visible, float scale, float lse,
-                                float delta) {
+                                float delta, float cap) {
   const I32 lanes = lane_numbers();
   std::int64_t i = 0;
   for (; i < visible; i += kLanes) {
-    F32 probability = exp2(fma(load(p + i, FullVector{}), broadcast(scale), broadcast(-lse)));
+    F32 score = load(p + i, FullVector{}), slope = broadcast(1.0f);
+    if (cap > 0) {
+      const F32 bounded = tanh(score / cap);
+      score = cap * bounded;
+      slope = 1.0f - bounded * bounded;
+    }
+    F32 probability = exp2(fma(score, broadcast(scale), broadcast(-lse)));
     F32 gradient = probability * (load(ds + i, FullVector{}) - delta);
+    if (cap > 0) gradient *= slope;
     if (i + kLanes > visible) {
       const I32 seen = lanes < static_cast<std::int32_t>(visible - i);
       probability = select(seen, probability, F32{});
@@ -169,7 +176,7 @@ class BackwardQueryTile {
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t unseen = hidden(row + i, key), visible = reach(row + i, key);
       row_gradient(p + i * kKeyTile, ds + i * kKeyTile, unseen, visible > unseen ? visible : 0, scale_,
-                   scratch_.lse[row + i], scratch_.delta[row + i]);
+                   scratch_.lse[row + i], scratch_.delta[row + i], unscaled_cap(args_.soft_cap, args_.scale));
     }
     if constexpr (kPairs > 1) round_block(row, count);
     if (columns > 0)

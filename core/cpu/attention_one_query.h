@@ -42,6 +42,8 @@ class OneQuery {
               columns - i >= kLanes ? scores<true>(rows, k.stride) : scores<false>(rows, k.stride, columns - i),
               FullVector{});
       }
+      if (args_.soft_cap > 0)
+        cap_scores(weights_, round_up(columns, kLanes), unscaled_cap(args_.soft_cap, args_.scale));
       softmax.fold(weights_, std::max<std::int64_t>(0, first - key), columns, round_up(columns, kLanes),
                    args_.scale * std::numbers::log2e_v<float>, weights_);
       add_values(v, s_.k_begin + key, columns);

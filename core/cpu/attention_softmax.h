@@ -7,6 +7,12 @@
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 
+// Unscaled scores, capped at +-cap: `count` elements, a whole number of vectors.
+QUENCH_INLINE void cap_scores(float* scores, std::int64_t count, float cap) {
+  for (std::int64_t i = 0; i < count; i += kLanes)
+    store(scores + i, cap * tanh(load(scores + i, FullVector{}) / cap), FullVector{});
+}
+
 // State of one query row; exponents to base 2 of scaled scores.
 struct SoftmaxRow {
   float* maximum;

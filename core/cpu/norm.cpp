@@ -34,13 +34,22 @@ class NormView {
   std::int64_t inner_count_ = 1;
 };
 
-template <class T>
+// Product of the normalized value and the weight; kF32: without a rounding between the two.
+template <class T, bool kF32>
+QUENCH_INLINE F32 weighted(F32 normalized, F32 weight) {
+  if constexpr (kF32)
+    return normalized * weight;
+  else
+    return round_to<T>(normalized) * weight;
+}
+
+template <class T, bool kF32>
 void normalize_rows(const RmsNormArgs& args) {
   const std::int64_t width = args.x.size(-1), rows = args.x.numel() / width;
   const NormView<T> x(args.x), residual(args.residual), sum(args.sum), y(args.y);
   const T* weight = args.weight.data<T>();
   float* rstd = args.rstd.data<float>();
-  const float eps = args.eps;
+  const float eps = args.eps, offset = args.weight_offset;
   parallel_ranges(rows, rows * width, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const T* source = x[row];
@@ -65,24 +74,28 @@ void normalize_rows(const RmsNormArgs& args) {
       rstd[row] = inverse;
       T* out = y[row];
       for_vectors(width, [&](std::int64_t i, auto count) {
-        store(out + i, round_to<T>(load(source + i, count) * inverse) * load(weight + i, count), count);
+        store(out + i, weighted<T, kF32>(load(source + i, count) * inverse, load(weight + i, count) + offset), count);
       });
     }
   });
 }
 
 void rms_norm_kernel(const RmsNormArgs& args) {
-  dispatch<float, bfloat16>(args.x.dtype(), "rms_norm", [&]<class T>() { normalize_rows<T>(args); });
+  dispatch<float, bfloat16>(args.x.dtype(), "rms_norm", [&]<class T>() {
+    args.f32_weight ? normalize_rows<T, true>(args) : normalize_rows<T, false>(args);
+  });
   fill_quant_outputs(args.quant_outputs, args.y);
 }
 
-// With xhat = x rstd and u = dy weight: dx = rstd (u - xhat mean(u xhat)), dweight = sum over rows of dy xhat.
-template <class T>
+// With xhat = x rstd and u = dy (weight + offset): dx = rstd (u - xhat mean(u xhat)), dweight = sum over rows of dy
+// xhat.
+template <class T, bool kF32>
 void backward_rows(const RmsNormBackwardArgs& args) {
   const std::int64_t width = args.x.size(-1), rows = args.x.numel() / width;
   const NormView<T> dy(args.dy), x(args.x), dsum(args.dsum), dx(args.dx), y(args.y);
   const T* weight = args.weight.data<T>();
   const float* rstd = args.rstd.data<float>();
+  const float offset = args.weight_offset;
 
   const RowParts parts(rows);
   const std::int64_t padded = (width + kLanes - 1) / kLanes * kLanes;
@@ -102,21 +115,24 @@ void backward_rows(const RmsNormBackwardArgs& args) {
         F32 dots[2] = {};
         for_vectors(width, [&](std::int64_t i, auto count) {
           const F32 gradient = load(g + i, count), input = load(value + i, count);
-          dots[i / kLanes % 2] = fma(gradient * load(weight + i, count), input, dots[i / kLanes % 2]);
+          dots[i / kLanes % 2] = fma(gradient * (load(weight + i, count) + offset), input, dots[i / kLanes % 2]);
           if (wanted)
-            store(sums + i, fma(gradient, round_to<T>(input * inverse), load(sums + i, FullVector{})), FullVector{});
+            store(sums + i,
+                  fma(gradient, weighted<T, kF32>(input * inverse, broadcast(1.0f)), load(sums + i, FullVector{})),
+                  FullVector{});
         });
         const float mean = reduce_add(dots[0] + dots[1]) * inverse * inverse / static_cast<float>(width);
         if (y) {
           T* again = y[row];
           for_vectors(width, [&](std::int64_t i, auto count) {
-            store(again + i, round_to<T>(load(value + i, count) * inverse) * load(weight + i, count), count);
+            store(again + i, weighted<T, kF32>(load(value + i, count) * inverse, load(weight + i, count) + offset),
+                  count);
           });
         }
         T* out = dx[row];
         const T* past = dsum ? dsum[row] : nullptr;
         for_vectors(width, [&](std::int64_t i, auto count) {
-          const F32 u = load(g + i, count) * load(weight + i, count);
+          const F32 u = load(g + i, count) * (load(weight + i, count) + offset);
           F32 result = (u - load(value + i, count) * mean) * inverse;
           if (past != nullptr) result += load(past + i, count);
           store(out + i, result, count);
@@ -139,7 +155,9 @@ void backward_rows(const RmsNormBackwardArgs& args) {
 }
 
 void rms_norm_backward_kernel(const RmsNormBackwardArgs& args) {
-  dispatch<float, bfloat16>(args.x.dtype(), "rms_norm_backward", [&]<class T>() { backward_rows<T>(args); });
+  dispatch<float, bfloat16>(args.x.dtype(), "rms_norm_backward", [&]<class T>() {
+    args.f32_weight ? backward_rows<T, true>(args) : backward_rows<T, false>(args);
+  });
   fill_quant_outputs(args.quant_outputs, args.dx);
 }
 

@@ -6,7 +6,27 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-template <class T>
+// activation(gate) and its derivative.
+struct GatedValue {
+  F32 value, slope;
+};
+
+template <GatedActivation kActivation>
+QUENCH_INLINE GatedValue activate(F32 g) {
+  if constexpr (kActivation == GatedActivation::silu) {
+    // With s = sigmoid(g): s (1 + g (1 - s)).
+    const F32 s = sigmoid(g), silu = g * s;
+    return {silu, fma(silu, 1.0f - s, s)};
+  } else {
+    // (1 + tanh(u)) / 2 = sigmoid(2 u), u = sqrt(2 / pi) (g + 0.044715 g^3).
+    constexpr float kTwice = 2.0f * 0.7978845608028654f, kCubic = 0.044715f;
+    const F32 square = g * g, s = sigmoid(kTwice * g * fma(square, broadcast(kCubic), broadcast(1.0f)));
+    const F32 inner = kTwice * fma(square, broadcast(3.0f * kCubic), broadcast(1.0f)), value = g * s;
+    return {value, fma(value * (1.0f - s), inner, s)};
+  }
+}
+
+template <class T, GatedActivation kActivation>
 void forward(const SwigluArgs& args) {
   const std::int64_t n = args.out.size(0), width = args.out.size(1);
   const T* gate_up = args.gate_up.data<T>();
@@ -17,14 +37,13 @@ void forward(const SwigluArgs& args) {
       T* target = out + row * width;
       for_vectors(width, [&](std::int64_t i, auto count) {
         const F32 g = load(gate + i, count);
-        store(target + i, g * sigmoid(g) * load(gate + width + i, count), count);
+        store(target + i, activate<kActivation>(g).value * load(gate + width + i, count), count);
       });
     }
   });
 }
 
-// With s = sigmoid(g): d silu(g) / dg = s (1 + g (1 - s)).
-template <class T>
+template <class T, GatedActivation kActivation>
 void backward(const SwigluBackwardArgs& args) {
   const std::int64_t n = args.dout.size(0), width = args.dout.size(1);
   const T* gate_up = args.gate_up.data<T>();
@@ -37,20 +56,30 @@ void backward(const SwigluBackwardArgs& args) {
       T* target = dgate_up + row * 2 * width;
       for_vectors(width, [&](std::int64_t i, auto count) {
         const F32 g = load(gate + i, count), up = load(gate + width + i, count), d = load(gradient + i, count);
-        const F32 s = sigmoid(g), silu = g * s;
-        store(target + i, d * up * fma(silu, 1.0f - s, s), count);
-        store(target + width + i, d * silu, count);
+        const GatedValue active = activate<kActivation>(g);
+        store(target + i, d * up * active.slope, count);
+        store(target + width + i, d * active.value, count);
       });
     }
   });
 }
 
 void swiglu_kernel(const SwigluArgs& args) {
-  dispatch<float, bfloat16>(args.out.dtype(), "swiglu", [&]<class T>() { forward<T>(args); });
+  dispatch<float, bfloat16>(args.out.dtype(), "swiglu", [&]<class T>() {
+    if (args.activation == GatedActivation::silu)
+      forward<T, GatedActivation::silu>(args);
+    else
+      forward<T, GatedActivation::gelu_tanh>(args);
+  });
   fill_quant_outputs(args.quant_outputs, args.out);
 }
 void swiglu_backward_kernel(const SwigluBackwardArgs& args) {
-  dispatch<float, bfloat16>(args.dout.dtype(), "swiglu_backward", [&]<class T>() { backward<T>(args); });
+  dispatch<float, bfloat16>(args.dout.dtype(), "swiglu_backward", [&]<class T>() {
+    if (args.activation == GatedActivation::silu)
+      backward<T, GatedActivation::silu>(args);
+    else
+      backward<T, GatedActivation::gelu_tanh>(args);
+  });
   fill_quant_outputs(args.quant_outputs, args.dgate_up);
 }
 

@@ -13,7 +13,8 @@ constinit KernelSlot<AttentionBackwardArgs> attention_backward_slot("attention_b
 
 namespace {
 
-void check_operands(std::string_view op, const Tensor& q, const Tensor& k, const Tensor& v, float scale) {
+void check_operands(std::string_view op, const Tensor& q, const Tensor& k, const Tensor& v, float scale,
+                    float soft_cap) {
   check_float_tensor(op, "q", q, 3);
   check_tensor(op, "k", k, {-1, -1, q.size(2)}, q.dtype());
   check_tensor(op, "v", v, k.shape(), q.dtype());
@@ -21,6 +22,7 @@ void check_operands(std::string_view op, const Tensor& q, const Tensor& k, const
   check_contiguous_rows(op, "k", k);
   check_contiguous_rows(op, "v", v);
   QUENCH_CHECK(scale > 0 && std::isfinite(scale), "{}: scale is {}, must be positive", op, scale);
+  QUENCH_CHECK(soft_cap >= 0 && std::isfinite(soft_cap), "{}: soft_cap is {}", op, soft_cap);
   QUENCH_CHECK(k.size(1) > 0 && q.size(1) % k.size(1) == 0, "{}: {} query heads do not divide into {} kv heads", op,
                q.size(1), k.size(1));
 }
@@ -83,7 +85,7 @@ struct KnownLength {
 
 void attention(const AttentionArgs& args) {
   constexpr std::string_view op = "attention";
-  check_operands(op, args.q, args.k, args.v, args.scale);
+  check_operands(op, args.q, args.k, args.v, args.scale, args.soft_cap);
   check_tensor(op, "out", args.out, args.q.shape(), args.q.dtype());
   check_contiguous(op, "out", args.out);
   if (args.lse.defined()) {
@@ -111,7 +113,7 @@ void attention(const AttentionArgs& args) {
 
 void attention_backward(const AttentionBackwardArgs& args) {
   constexpr std::string_view op = "attention_backward";
-  check_operands(op, args.q, args.k, args.v, args.scale);
+  check_operands(op, args.q, args.k, args.v, args.scale, args.soft_cap);
   check_tensor(op, "dout", args.dout, args.q.shape(), args.q.dtype());
   check_tensor(op, "out", args.out, args.q.shape(), args.q.dtype());
   check_tensor(op, "lse", args.lse, {args.q.size(1), args.q.size(0)}, DType::f32);

@@ -46,6 +46,9 @@ struct AttentionArgs {
   // Query i sees keys i - window + 1 to i; 0: unbounded.
   std::int64_t window = 0;
   float scale = 1.0f;  // > 0
+  // Scaled scores s become soft_cap * tanh(s / soft_cap) before the mask (Gemma 2, arXiv:2408.00118, section 2); 0:
+  // none.
+  float soft_cap = 0.0f;
   // i32 [1] on the device, optional: last key of the only sequence, relative to k_begin; k_length is an upper bound.
   // For decode: few queries, no lse.
   Tensor last_key{};
@@ -61,7 +64,13 @@ struct AttentionBackwardArgs {
   bool causal = true;
   std::int64_t window = 0;
   float scale = 1.0f;
+  float soft_cap = 0.0f;
 };
+
+// In units of unscaled scores: capped scores s' = soft_cap(s) are scaled as others.
+[[nodiscard]] constexpr float unscaled_cap(float soft_cap, float scale) {
+  return soft_cap / scale;
+}
 
 extern constinit KernelSlot<AttentionArgs> attention_slot;
 extern constinit KernelSlot<AttentionBackwardArgs> attention_backward_slot;

@@ -27,7 +27,8 @@ bool is_one_token(const CachedAttentionArgs& args, std::int64_t dim) {
 
 void cached_attention(const CachedAttentionArgs& args) {
   constexpr std::string_view op = "cached_attention";
-  const auto& [qkv, cos, sin, positions, cache, out, heads, kv_heads, sequences, window, scale, on_device] = args;
+  const auto& [qkv, cos, sin, positions, cache, out, heads, kv_heads, sequences, window, scale, soft_cap, on_device] =
+      args;
   check_float_tensor(op, "qkv", qkv, 2);
   check_contiguous(op, "qkv", qkv);
   QUENCH_CHECK(heads > 0 && kv_heads > 0 && qkv.size(1) % (heads + 2 * kv_heads) == 0,
@@ -57,6 +58,7 @@ void cached_attention(const CachedAttentionArgs& args) {
              .sequences = sequences,
              .window = window,
              .scale = scale,
+             .soft_cap = soft_cap,
              .last_key = on_device ? positions : Tensor()});
 }
 

@@ -21,6 +21,10 @@ void check_input(std::string_view op, const Tensor& x, const Tensor& weight, con
   check_contiguous(op, "rstd", rstd);
 }
 
+void check_form(std::string_view op, float weight_offset, bool f32_weight) {
+  QUENCH_CHECK(weight_offset == 0.0f || f32_weight, "{}: a weight offset of {} needs f32_weight", op, weight_offset);
+}
+
 }  // namespace
 
 void rms_norm(const RmsNormArgs& args) {
@@ -31,6 +35,7 @@ void rms_norm(const RmsNormArgs& args) {
   QUENCH_CHECK(args.residual.defined() == args.sum.defined(), "rms_norm: residual is {}, sum is {}; give both or none",
                args.residual.describe(), args.sum.describe());
   QUENCH_CHECK(args.eps >= 0.0f, "rms_norm: eps is {}", args.eps);
+  check_form(op, args.weight_offset, args.f32_weight);
   if (args.residual.defined()) {
     QUENCH_CHECK(args.x.rank() == 2, "rms_norm: a residual needs x of rank 2, not {}", args.x.describe());
     check_tensor(op, "residual", args.residual, args.x.shape(), args.x.dtype());
@@ -47,6 +52,7 @@ void rms_norm(const RmsNormArgs& args) {
 void rms_norm_backward(const RmsNormBackwardArgs& args) {
   constexpr std::string_view op = "rms_norm_backward";
   check_input(op, args.x, args.weight, args.rstd);
+  check_form(op, args.weight_offset, args.f32_weight);
   check_tensor(op, "dy", args.dy, args.x.shape(), args.x.dtype());
   check_contiguous_rows(op, "dy", args.dy);
   check_tensor(op, "dx", args.dx, args.x.shape(), args.x.dtype());

@@ -1,7 +1,8 @@
 #pragma once
 // RMSNorm (Zhang and Sennrich, 2019, arXiv:1910.07467): y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps).
 //
-// f32 statistics; the normalized value is rounded to the dtype of x before the weight, as in Hugging Face's Llama.
+// f32 statistics; the normalized value is rounded to the dtype of x before the weight, as in Hugging Face's Llama, or
+// multiplied in f32 with one rounding (f32_weight), as in its Gemma (weight + 1) and OLMo 2.
 // Contiguous columns; rows may be strided.
 
 #include "core/device/kernel_slot.h"
@@ -10,11 +11,23 @@
 
 namespace quench {
 
-struct RmsNormArgs {
-  Tensor x;         // [N,H] or [N,heads,H]; f32/bf16
-  Tensor residual;  // [N,H], optional: normalizes sum = x + residual
-  Tensor weight;    // [H], dtype of x
+// eps, and how the weight applies.
+struct RmsNormForm {
   float eps = 1e-5f;
+  float weight_offset = 0.0f;
+  bool f32_weight = false;
+  // Implicit: the plain form.
+  constexpr RmsNormForm(float eps_of_mean, float offset = 0.0f, bool f32 = false)
+      : eps(eps_of_mean), weight_offset(offset), f32_weight(f32) {}
+};
+
+struct RmsNormArgs {
+  Tensor x;           // [N,H] or [N,heads,H]; f32/bf16
+  Tensor residual{};  // [N,H], optional: normalizes sum = x + residual
+  Tensor weight;      // [H], dtype of x
+  float eps = 1e-5f;
+  float weight_offset = 0.0f;  // added to the weight; needs f32_weight
+  bool f32_weight = false;
   Tensor y;                      // out, like x
   Tensor sum;                    // out, [N,H] contiguous, with residual; may alias x or residual
   Tensor rstd;                   // out, f32 [N] or [N,heads]
@@ -26,11 +39,13 @@ struct RmsNormBackwardArgs {
   Tensor x;  // normalized input (sum, with a residual)
   Tensor weight;
   Tensor rstd;
-  Tensor dsum;     // optional, contiguous: gradient of sum, added to dx
-  Tensor dx;       // out, like x; may alias dy or dsum
-  Tensor dweight;  // [H], f32 or dtype of x; optional
+  Tensor dsum{};     // optional, contiguous: gradient of sum, added to dx
+  Tensor dx;         // out, like x; may alias dy or dsum
+  Tensor dweight{};  // [H], f32 or dtype of x; optional
   bool accumulate_dweight = false;
-  Tensor y;                      // out, optional: recomputed forward output
+  float weight_offset = 0.0f;
+  bool f32_weight = false;
+  Tensor y{};                    // out, optional: recomputed forward output
   QuantOutputs quant_outputs{};  // dx: rank 2, contiguous
 };
 

@@ -42,7 +42,8 @@ void swiglu_backward(const SwigluBackwardArgs& args) {
   check_quant_outputs(op, args.quant_outputs, args.dgate_up);
   if (args.dout.numel() == 0) return fill_quant_outputs(args.quant_outputs, args.dgate_up);
   // CPU: first, since dgate_up may alias gate_up.
-  if (args.out.defined() && args.dout.device().is_cpu()) swiglu_slot(DeviceType::cpu, {args.gate_up, args.out});
+  if (args.out.defined() && args.dout.device().is_cpu())
+    swiglu_slot(DeviceType::cpu, {.gate_up = args.gate_up, .out = args.out, .activation = args.activation});
   swiglu_backward_slot(args.dout.device().type, args);
 }
 

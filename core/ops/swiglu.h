@@ -1,7 +1,8 @@
 #pragma once
-// SwiGLU (Shazeer, 2020, arXiv:2002.05202): out = silu(gate) * up.
+// Gated linear units (Shazeer, 2020, arXiv:2002.05202): out = activation(gate) * up; SwiGLU unless told otherwise.
 
 #include "core/device/kernel_slot.h"
+#include "core/ops/gated_activation.h"
 #include "core/ops/quantize/quant_outputs.h"
 #include "core/tensor/tensor.h"
 
@@ -11,14 +12,16 @@ struct SwigluArgs {
   Tensor gate_up;                // [N,2I]: gate, up; f32/bf16, contiguous
   Tensor out;                    // [N,I]
   QuantOutputs quant_outputs{};  // out
+  GatedActivation activation = GatedActivation::silu;
 };
 
 struct SwigluBackwardArgs {
   Tensor dout;
   Tensor gate_up;
   Tensor dgate_up;               // out, [N,2I]; may alias gate_up
-  Tensor out;                    // optional: recomputed forward output
+  Tensor out{};                  // optional: recomputed forward output
   QuantOutputs quant_outputs{};  // dgate_up
+  GatedActivation activation = GatedActivation::silu;
 };
 
 extern constinit KernelSlot<SwigluArgs> swiglu_slot;

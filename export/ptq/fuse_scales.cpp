@@ -102,12 +102,14 @@ Tensor fuse_scales(const ScaleFusion& fusion, const Tensor& factors) {
   float* s = used.data<float>();
   if (fusion.rows.empty()) {
     nn::Parameter& norm = *fusion.producer->parameters().front();
+    const float offset = static_cast<const nn::RmsNorm&>(*fusion.producer).form().weight_offset;
     const Tensor before = values_of(norm), divided = before.clone();
-    for (std::int64_t c = 0; c < used.numel(); ++c) divided.data<float>()[c] /= s[c];
+    for (std::int64_t c = 0; c < used.numel(); ++c)
+      divided.data<float>()[c] = (before.data<float>()[c] + offset) / s[c] - offset;
     set_values(norm, divided);
     const Tensor after = values_of(norm);
     for (std::int64_t c = 0; c < used.numel(); ++c) {
-      const float quotient = before.data<float>()[c] / after.data<float>()[c];
+      const float quotient = (before.data<float>()[c] + offset) / (after.data<float>()[c] + offset);
       if (quotient > 0 && std::isfinite(quotient)) s[c] = quotient;
     }
   } else {

@@ -34,8 +34,8 @@ LayerWalk::LayerWalk(nn::CausalLm& model, std::span<const std::vector<std::int32
     } while (first < sequences.size() && ids.size() + sequences[first].size() <= kTokensOfPass);
     const auto tokens = static_cast<std::int64_t>(ids.size());
     const Tensor host = Tensor::from_values<std::int32_t>({tokens}, ids);
-    passes_.push_back({model.make_context(std::move(ranges), tokens),
-                       autograd::embedding(table->weight(), host.to(model.options().device)).value()});
+    const autograd::Variable rows = autograd::embedding(table->weight(), host.to(model.options().device));
+    passes_.push_back({model.make_context(std::move(ranges), tokens), model.scaled_embedding(rows).value()});
   }
 }
 
@@ -63,7 +63,7 @@ std::vector<Tensor> LayerWalk::final_states() const {
   const autograd::NoGrad no_grad;
   std::vector<Tensor> states;
   for (const Pass& pass : passes_)
-    states.push_back(autograd::rms_norm(autograd::Variable(pass.hidden), norm_->weight(), norm_->eps()).value());
+    states.push_back(autograd::rms_norm(autograd::Variable(pass.hidden), norm_->weight(), norm_->form()).value());
   return states;
 }
 

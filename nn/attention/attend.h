@@ -11,6 +11,7 @@ struct AttendOptions {
   std::int64_t window = 0;  // 0: none
   std::int64_t chunk = 0;   // chunk size of chunked attention; 0: none
   std::int64_t layer = 0;
+  float soft_cap = 0.0f;  // AttentionSpec::soft_cap
 };
 
 // qkv [N, layout.width()] -> [N, heads * head_dim]. With a KV cache, keys and values are appended and attention reads

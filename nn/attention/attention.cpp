@@ -26,8 +26,9 @@ Attention::Attention(const ModelConfig& config, const BlockSpec& block, const Pa
               .scale = block.attention.scale,
               .window = block.attention.window,
               .chunk = block.attention.chunk,
-              .layer = block.layer},
-      eps_(block.attention.norm.eps),
+              .layer = block.layer,
+              .soft_cap = block.attention.soft_cap},
+      qk_form_(block.attention.qk_form),
       qkv_proj_(config.hidden_size, attend_.layout.width(), block.attention.qkv_bias, options, config.initializer_range,
                 {{"q_proj", block.attention.query_width()},
                  {"k_proj", block.attention.kv_width()},
@@ -39,11 +40,13 @@ Attention::Attention(const ModelConfig& config, const BlockSpec& block, const Pa
   const std::int64_t head_dim = block.attention.key_dim;
   add_module("qkv_proj", qkv_proj_);
   add_module("o_proj", o_proj_);
-  if (block.attention.qk_norm == QkNorm::weighted) {
-    add_module("q_norm", q_norm_.emplace(head_dim, eps_, options));
-    add_module("k_norm", k_norm_.emplace(head_dim, eps_, options));
+  const QkNorm qk_norm = block.attention.qk_norm;
+  if (qk_norm == QkNorm::weighted || qk_norm == QkNorm::all_heads) {
+    const bool all = qk_norm == QkNorm::all_heads;
+    add_module("q_norm", q_norm_.emplace(all ? block.attention.query_width() : head_dim, qk_form_, options));
+    add_module("k_norm", k_norm_.emplace(all ? block.attention.kv_width() : head_dim, qk_form_, options));
   }
-  if (block.attention.qk_norm == QkNorm::unweighted) unit_ = Variable(ones(head_dim, options.dtype, options.device));
+  if (qk_norm == QkNorm::unweighted) unit_ = Variable(ones(head_dim, options.dtype, options.device));
 }
 
 Variable Attention::forward(const Variable& x, const ForwardContext& context) const {
@@ -57,7 +60,7 @@ Variable Attention::forward_unnormed(const Tensor& x, const AddedNorm& norm, con
 
 Variable Attention::mix(Variable qkv, const ForwardContext& context) const {
   const autograd::QkvLayout& layout = attend_.layout;
-  if (q_norm_) qkv = autograd::qk_norm(qkv, q_norm_->weight(), k_norm_->weight(), layout, eps_);
+  if (q_norm_) qkv = autograd::qk_norm(qkv, q_norm_->weight(), k_norm_->weight(), layout, qk_form_);
   // With a KV cache, RoPE with half-split pairs is fused into the attention kernel.
   const RopeTable& table = context.rotation(attend_.layer);
   const bool rotates_on_the_way = rotated_ && context.cache != nullptr && !interleaved_ && !unit_.defined();
@@ -68,7 +71,7 @@ Variable Attention::mix(Variable qkv, const ForwardContext& context) const {
     // Scaling as a rotation by angle 0.
     qkv = autograd::rope(qkv, layout, table.cos, table.sin, context.positions, {.keys = false});
   }
-  if (unit_.defined()) qkv = autograd::qk_norm(qkv, unit_, unit_, layout, eps_);
+  if (unit_.defined()) qkv = autograd::qk_norm(qkv, unit_, unit_, layout, qk_form_);
   return o_proj_.forward(attend(qkv, attend_, context));
 }
 

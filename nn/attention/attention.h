@@ -24,7 +24,7 @@ class Attention final : public SubLayer {
   [[nodiscard]] Variable mix(Variable qkv, const ForwardContext& context) const;
 
   AttendOptions attend_;
-  float eps_;
+  RmsNormForm qk_form_;
   Linear qkv_proj_;
   Linear o_proj_;
   std::optional<RmsNorm> q_norm_;

@@ -1,10 +1,20 @@
 #pragma once
 // A family's models as llama.cpp stores and loads them.
 
+#include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/json/json.h"
 
 namespace quench::nn {
+
+struct ModelConfig;
 
 // Tensor stems without ".weight" or ".bias": "self_attn.q_proj" and "attn_q" within a layer.
 struct GgufTensorName {
@@ -21,6 +31,14 @@ inline constexpr GgufTensorName kGgufLayerTensors[] = {
     {"mlp.down_proj", "ffn_down"},
 };
 
+// Metadata key without the architecture's prefix.
+struct GgufNumber {
+  std::string_view key;
+  std::variant<std::uint32_t, float> value;
+};
+// A number of a file's metadata, by its key without the prefix.
+using GgufLookup = std::function<std::optional<double>(std::string_view key)>;
+
 struct GgufArchitecture {
   std::string_view name = {};         // llama.cpp's; "": no GGUF export
   bool interleaved_rotation = false;  // RoPE on adjacent pairs: query and key rows are reordered
@@ -30,6 +48,14 @@ struct GgufArchitecture {
   bool free_head_dim = false;  // head_dim * heads may differ from the hidden size
   bool rope_divisors = false;  // rope_freqs.weight
   std::span<const GgufTensorName> layer_tensors = kGgufLayerTensors;
+  float norm_offset = 0.0f;     // files hold norm weights plus this
+  bool sliding_window = false;  // the loader executes attention.sliding_window
+  // Optional: why llama.cpp would compute this model otherwise, or "".
+  std::string (*problem)(const ModelConfig& config) = nullptr;
+  // Optional: metadata that other architectures lack.
+  std::vector<GgufNumber> (*numbers)(const ModelConfig& config) = nullptr;
+  // Optional: completes a config.json that has the sizes.
+  void (*read)(const GgufLookup& find, Json& config) = nullptr;
 };
 
 }  // namespace quench::nn

@@ -17,6 +17,12 @@ struct ModelDefaults {
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000.0;
   std::string_view hidden_act = "silu";  // the family's only one
+  // RoPE base of windowed layers in families with rope_parameters by layer type; 0: one RoPE for all layers.
+  double local_rope_theta = 0.0;
+  // 0: config.json must have them; num_key_value_heads: as many as heads; head_dim: hidden_size / heads.
+  std::int64_t vocab_size = 0, hidden_size = 0, intermediate_size = 0, num_hidden_layers = 0;
+  std::int64_t num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;
+  bool tie_word_embeddings = false;
 };
 
 // Everything that differs between models, as data: no code outside this table and its families' files asks for a
@@ -33,6 +39,8 @@ struct ModelFamily {
   std::vector<std::string_view> executes = {};
   // Layer `layer` of the model; decoder_block (nn/models/decoder_block.h) makes the common one.
   BlockSpec (*block)(const ModelConfig& config, std::int64_t layer) = nullptr;
+  // null: the plain stream.
+  StreamSpec (*stream)(const ModelConfig& config) = nullptr;
   ModelDefaults defaults = {};
   // Class of multimodal checkpoints whose text_config is of this family; "": none.
   std::string_view multimodal_architecture = {};

@@ -33,6 +33,7 @@ struct AttentionProblem {
   DType dtype = DType::bf16;
   bool causal = true;
   std::int64_t window = 0;
+  float soft_cap = 0;
   Views views = Views::plain;
   Lengths lengths;
   std::int64_t gap = 0;  // rows in no sequence, before each and at the end
@@ -97,7 +98,8 @@ class AttentionRun {
                .sequences = sequences_,
                .causal = p_.causal,
                .window = p_.window,
-               .scale = scale_});
+               .scale = scale_,
+               .soft_cap = p_.soft_cap});
   }
   void backward(const AttentionTensors& t) const {
     attention_backward({.dout = t.dout,
@@ -112,7 +114,8 @@ class AttentionRun {
                         .sequences = sequences_,
                         .causal = p_.causal,
                         .window = p_.window,
-                        .scale = scale_});
+                        .scale = scale_,
+                        .soft_cap = p_.soft_cap});
   }
 
   // Both passes on both devices.

@@ -49,7 +49,7 @@ TEST(BlockSpec, EveryFamilyMakesItsLayers) {
       EXPECT_EQ(blocks[i].layer, static_cast<std::int64_t>(i));
       EXPECT_NE(blocks[i].attention.make, nullptr);
       EXPECT_NE(blocks[i].feed_forward.make, nullptr);
-      EXPECT_EQ(blocks[i].attention.norm.eps, config.rms_norm_eps);
+      EXPECT_EQ(blocks[i].attention.norm.form.eps, config.rms_norm_eps);
     }
   }
 }

@@ -16,7 +16,8 @@ import sys
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import (DeepseekV3Config, DeepseekV3ForCausalLM, Llama4ForCausalLM, Llama4TextConfig, LlamaConfig,
+from transformers import (DeepseekV3Config, DeepseekV3ForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM,
+                          Gemma3TextConfig, Llama4ForCausalLM, Llama4TextConfig, LlamaConfig,
                           LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM,
                           Qwen3MoeConfig, Qwen3MoeForCausalLM)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -40,7 +41,19 @@ LLAMA4 = dict(vocab_size=96, hidden_size=32, intermediate_size=24, intermediate_
               num_key_value_heads=2, head_dim=16, rms_norm_eps=1e-5, tie_word_embeddings=False, attention_dropout=0.0,
               bos_token_id=1, eos_token_id=2, pad_token_id=None, max_position_embeddings=64, attn_scale=0.4)
 
+# Windows end within the sequences and within the prompt; scores' scale differs from a head's width; caps that bend.
+GEMMA = dict(vocab_size=96, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2,
+             head_dim=16, rms_norm_eps=1e-5, attention_dropout=0.0, bos_token_id=1, eos_token_id=2, pad_token_id=None,
+             max_position_embeddings=64, sliding_window=7)
+
 MODELS = {
+    "gemma2": lambda: Gemma2ForCausalLM(Gemma2Config(
+        **GEMMA, num_hidden_layers=4, query_pre_attn_scalar=24, attn_logit_softcapping=2.0,
+        final_logit_softcapping=3.0, rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
+    "gemma3": lambda: Gemma3ForCausalLM(Gemma3TextConfig(
+        **GEMMA, num_hidden_layers=4, query_pre_attn_scalar=24, sliding_window_pattern=3,
+        rope_parameters={"full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 100000.0},
+                         "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0}})),
     # As Scout: one expert a token, in every layer; every second layer without rotation.
     "llama4": lambda: Llama4ForCausalLM(Llama4TextConfig(
         **LLAMA4, num_hidden_layers=4, num_local_experts=4, num_experts_per_tok=1, no_rope_layer_interval=2,
@@ -87,9 +100,10 @@ def write_model(name, make):
     model = make().float()
     model.config._attn_implementation = "eager"
     model.set_attn_implementation("eager")
+    one = 0.0 if name.startswith("gemma") else 1.0  # Gemma adds one to the weights of its norms
     with torch.no_grad():
         for parameter in model.parameters():  # norms too, so that their gradients matter
-            parameter.copy_(torch.randn_like(parameter) * 0.15 + (1.0 if parameter.dim() == 1 else 0.0))
+            parameter.copy_(torch.randn_like(parameter) * 0.15 + (one if parameter.dim() == 1 else 0.0))
         for key, buffer in model.named_buffers():
             if key.endswith("e_score_correction_bias"):
                 buffer.copy_(torch.randn_like(buffer) * 0.1)

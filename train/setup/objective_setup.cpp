@@ -19,6 +19,13 @@ bool has_folder(const DistillSection& distill) {
   return distill.teacher != kBaseTeacher && distill.teacher != kInitialTeacher;
 }
 
+// Ending of an error about another vocabulary.
+std::string hint_of_new_tokens(const RunConfig& config) {
+  if (config.model.add_tokens.empty()) return {};
+  return fmt::format(", which has the {} tokens of model.add_tokens too, or the teacher \"{}\"",
+                     config.model.add_tokens.size(), config.lora ? kBaseTeacher : kInitialTeacher);
+}
+
 }  // namespace
 
 FrozenModel make_frozen_teacher(const RunConfig& config, const nn::ModelConfig& student, Device device,
@@ -28,8 +35,8 @@ FrozenModel make_frozen_teacher(const RunConfig& config, const nn::ModelConfig& 
   const nn::ModelConfig architecture = folder.empty() ? student : read_model_config(folder);
   QUENCH_CHECK_KEY(ErrorCode::bad_config, std::string(kTeacherKey), architecture.vocab_size == student.vocab_size,
                    "{} has a vocabulary of {}, the student of {}: distillation compares distributions over one "
-                   "vocabulary; name a teacher of the student's family",
-                   distill.teacher, architecture.vocab_size, student.vocab_size);
+                   "vocabulary; name a teacher of the student's family{}",
+                   distill.teacher, architecture.vocab_size, student.vocab_size, hint_of_new_tokens(config));
   return make_frozen_model(config, architecture, {.folder = folder, .form = distill.teacher_weights}, device, ranks);
 }
 
@@ -58,8 +65,8 @@ void require_teacher_tokenizer(const RunConfig& config, const Tokenizer* tokeniz
   const std::shared_ptr<const Tokenizer> own = load_tokenizer(folder);
   QUENCH_CHECK_KEY(ErrorCode::bad_config, std::string(kTeacherKey), own->fingerprint() == tokenizer->fingerprint(),
                    "{} holds a tokenizer of fingerprint {}, the run's data are tokenized with one of fingerprint {}: a "
-                   "token must mean the same to both; name a teacher with the student's tokenizer",
-                   folder, fingerprint_text(*own), fingerprint_text(*tokenizer));
+                   "token must mean the same to both; name a teacher with the student's tokenizer{}",
+                   folder, fingerprint_text(*own), fingerprint_text(*tokenizer), hint_of_new_tokens(config));
 }
 
 std::string describe_objective(const RunConfig& config) {

@@ -80,7 +80,9 @@ void attention_kernel(const AttentionArgs& args) {
   QUENCH_CHECK_AS(ErrorCode::unsupported, !args.last_key.defined(),
                   "attention of {} and {}: only the kernel for few queries over aligned keys takes last_key",
                   args.q.describe(), args.k.describe());
-  if (layout != AttentionLayout::general && kernel_family_enabled(KernelFamily::cudnn_attention)) {
+  // cuDNN has no soft cap in this graph.
+  if (layout != AttentionLayout::general && args.soft_cap == 0.0f &&
+      kernel_family_enabled(KernelFamily::cudnn_attention)) {
     std::string reason;
     if (run_kernel_family(KernelFamily::cudnn_attention, args.out,
                           [&] { return try_cudnn_forward(args, layout, reason); }))
@@ -100,7 +102,9 @@ void attention_backward_kernel(const AttentionBackwardArgs& args) {
   if (std::all_of(args.sequences.begin(), args.sequences.end(),
                   [](const auto& s) { return s.q_length == 0 && s.k_length == 0; }))
     return;
-  if (layout != AttentionLayout::general && kernel_family_enabled(KernelFamily::cudnn_attention)) {
+  // cuDNN has no soft cap in this graph.
+  if (layout != AttentionLayout::general && args.soft_cap == 0.0f &&
+      kernel_family_enabled(KernelFamily::cudnn_attention)) {
     std::string reason;
     if (run_kernel_family(KernelFamily::cudnn_attention, args.dq,
                           [&] { return try_cudnn_backward(args, layout, reason); }))
@@ -130,6 +134,7 @@ void cached_attention_kernel(const CachedAttentionArgs& args) {
                     .sequences = args.sequences,
                     .window = args.window,
                     .scale = args.scale,
+                    .soft_cap = args.soft_cap,
                     .last_key = args.length_on_device ? args.positions : Tensor()},
                    &fresh);
 }

@@ -124,7 +124,7 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_co
         products[r] = 0;
 #pragma unroll
         for (int e = 0; e < Shape::kElements; ++e) products[r] = fmaf(q[r][e], rows[u][e], products[r]);
-        products[r] = lane_reduce<Shape::kLanes>(products[r], Sum());
+        products[r] = capped_score(lane_reduce<Shape::kLanes>(products[r], Sum()), x.cap);
       }
       if (lane == 0 && key < keys)
 #pragma unroll
@@ -330,6 +330,7 @@ void decode_rows(const AttentionArgs& args, const NewToken* fresh) {
                             .q_is_wide = rows_are_wide(args.q),
                             .window = args.window,
                             .scale = args.scale * kLog2E,
+                            .cap = args.soft_cap * kLog2E,
                             .last_key = args.last_key.defined() ? args.last_key.data<std::int32_t>() : nullptr,
                             .rows = args.q.size(0) * args.q.size(1),
                             .fresh = fresh != nullptr ? NewTokenOperands<T>(*fresh, args) : NewTokenOperands<T>()};

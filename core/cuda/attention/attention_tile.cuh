@@ -14,6 +14,16 @@ namespace quench::cuda {
 inline constexpr int kTileThreads = 256;
 inline constexpr float kLog2E = 1.44269504088896340736f, kLn2 = 0.69314718055994530942f;
 
+// Unscaled score capped at +-cap, and the slope there; cap 0: the score itself.
+struct CappedScore {
+  float score, slope;
+};
+__device__ inline CappedScore capped(float score, float cap) {
+  if (cap == 0.0f) return {score, 1.0f};
+  const float bounded = tanhf(score / cap);
+  return {cap * bounded, fmaf(-bounded, bounded, 1.0f)};
+}
+
 template <class T>
 struct Head {
   T* base;

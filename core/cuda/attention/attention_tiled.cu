@@ -17,6 +17,7 @@ struct ForwardOperands {
   bool causal;
   std::int64_t window;
   float scale;  // times log2(e)
+  float cap;    // unscaled_cap(); 0: none
 };
 
 // Online softmax step over a key tile: scores become weights. A row sees columns [hidden, visible).
@@ -93,6 +94,12 @@ __global__ __launch_bounds__(kTileThreads, 2) void tiled_attention_kernel(const 
       visible[i] = static_cast<int>(max(std::int64_t{0}, min(std::int64_t{kTile}, reach[i] - key)));
     }
     row_products<Shape>(queries, keys, scores);
+    if (x.cap > 0.0f) {
+#pragma unroll
+      for (int i = 0; i < R; ++i)
+#pragma unroll
+        for (int j = 0; j < R; ++j) scores[i][j] = capped(scores[i][j], x.cap).score;
+    }
     fold_scores<Shape>(scores, hidden, visible, x.scale, maxima, sums, out);
     store_scores<Shape>(weights, scores);
     __syncthreads();
@@ -129,7 +136,8 @@ void forward(const AttentionArgs& args, const LseLayout& lse) {
                                     .group = args.q.size(1) / args.k.size(1),
                                     .causal = args.causal,
                                     .window = args.window,
-                                    .scale = args.scale * kLog2E};
+                                    .scale = args.scale * kLog2E,
+                                    .cap = unscaled_cap(args.soft_cap, args.scale)};
   with_tile_shape(args.q.size(2), [&](auto shape) {
     using Shape = decltype(shape);
     constexpr std::size_t kShared = sizeof(float) * (2 * Shape::kTileFloats + Shape::kScoreFloats);

@@ -1,5 +1,5 @@
 // Attention backward for any shape. With P = exp(scale Q K^T - lse) and delta = rowsum(dO * O):
-//   dV = P^T dO,  dS = P * (dO V^T - delta),  dQ = scale dS K,  dK = scale dS^T Q.
+//   dV = P^T dO,  dS = P * (dO V^T - delta) (times the slope of a soft cap),  dQ = scale dS K,  dK = scale dS^T Q.
 // Deterministic, no atomics: dQ and dK/dV kernels each recompute the scores (seven GEMMs per tile, not five).
 
 #include "core/cuda/attention/attention_kernels.h"
@@ -21,6 +21,7 @@ struct BackwardOperands {
   bool causal;
   std::int64_t window;
   float scale, scale_log2;
+  float cap;  // unscaled_cap(); 0: none
 
   __device__ std::int64_t lse_index(const SequenceRange& s, std::int64_t head, std::int64_t query) const {
     return s.q_begin * lse_at.sequence + head * lse_at.head + query * lse_at.row;
@@ -72,8 +73,9 @@ __device__ void score_gradients(const BackwardOperands<T>& x, const SequenceRang
 #pragma unroll
     for (int j = 0; j < Shape::kRows; ++j) {
       const bool seen = column + 16 * j >= hidden && column + 16 * j < visible;
-      p[i][j] = seen ? exp2f(fmaf(p[i][j], x.scale_log2, -lse[row])) : 0.0f;
-      ds[i][j] = seen ? p[i][j] * (ds[i][j] - delta[row]) : 0.0f;
+      const CappedScore score = capped(p[i][j], x.cap);
+      p[i][j] = seen ? exp2f(fmaf(score.score, x.scale_log2, -lse[row])) : 0.0f;
+      ds[i][j] = seen ? p[i][j] * (ds[i][j] - delta[row]) * score.slope : 0.0f;
     }
   }
 }
@@ -199,7 +201,8 @@ void backward(const AttentionBackwardArgs& args, const LseLayout& lse) {
                                      .causal = args.causal,
                                      .window = args.window,
                                      .scale = args.scale,
-                                     .scale_log2 = args.scale * kLog2E};
+                                     .scale_log2 = args.scale * kLog2E,
+                                     .cap = unscaled_cap(args.soft_cap, args.scale)};
   const auto queries = [](const SequenceRange& s) { return s.q_length; };
   const auto keys = [](const SequenceRange& s) { return s.k_length; };
   const auto run = [&](auto* kernel, std::int64_t heads, std::size_t shared, const auto& length, std::int64_t size) {

@@ -140,7 +140,7 @@ __global__ __launch_bounds__(Shape::kThreads) void token_kernel(const __grid_con
     }
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      scores[u] = lane_reduce<Shape::kLanes>(scores[u], Sum());
+      scores[u] = capped_score(lane_reduce<Shape::kLanes>(scores[u], Sum()), x.cap);
       if (base + u * Shape::kGroups + group >= keys) scores[u] = -INFINITY;
       best = fmaxf(best, scores[u]);
     }

@@ -19,6 +19,7 @@ struct DecodeOperands {
   bool causal, q_is_wide;
   std::int64_t window;
   float scale;                   // times log2(e)
+  float cap;                     // of scores times log2(e); 0: none
   const std::int32_t* last_key;  // optional
   // Per part and (query, head): unnormalized output, maximum and sum of weights. Null for one part.
   float* partial_out;
@@ -26,6 +27,11 @@ struct DecodeOperands {
   std::int64_t rows;  // queries * heads
   NewTokenOperands<T> fresh;
 };
+
+// A scaled score under the soft cap.
+__device__ inline float capped_score(float score, float cap) {
+  return cap == 0.0f ? score : cap * tanhf(score / cap);
+}
 
 // A key row in kLanes threads, kPieces 16-byte vectors each.
 template <class T, int kLaneCount, int kPieceCount, int kThreadCount = kPartThreads>

@@ -1,7 +1,8 @@
 #pragma once
-// SwiGLU arithmetic of all kernels: bit-identical with and without fused quantization outputs.
+// Gated-unit arithmetic of all kernels: bit-identical with and without fused quantization outputs.
 
 #include "core/cuda/common/pack.cuh"
+#include "core/ops/gated_activation.h"
 
 namespace quench::cuda {
 
@@ -13,11 +14,28 @@ __device__ inline float sigmoid(float x) {
   return result;
 }
 
-template <int N>
+// activation(gate) and its derivative. silu with s = sigmoid(g): s (1 + g (1 - s)). gelu_tanh:
+// (1 + tanh(u)) / 2 = sigmoid(2 u), u = sqrt(2 / pi) (g + 0.044715 g^3).
+struct GatedValue {
+  float value, slope;
+};
+template <GatedActivation kActivation>
+__device__ inline GatedValue activate(float g) {
+  if constexpr (kActivation == GatedActivation::silu) {
+    const float s = sigmoid(g), silu = g * s;
+    return {silu, fmaf(silu, 1.0f - s, s)};
+  } else {
+    constexpr float kTwice = 2.0f * 0.7978845608028654f, kCubic = 0.044715f;
+    const float square = g * g, s = sigmoid(kTwice * g * fmaf(square, kCubic, 1.0f)), value = g * s;
+    return {value, fmaf(value * (1.0f - s), kTwice * fmaf(square, 3.0f * kCubic, 1.0f), s)};
+  }
+}
+
+template <GatedActivation kActivation = GatedActivation::silu, int N>
 __device__ inline Vector<float, N> swiglu_of(const Vector<float, N>& gate, const Vector<float, N>& up) {
   Vector<float, N> result;
 #pragma unroll
-  for (int j = 0; j < N; ++j) result[j] = gate[j] * sigmoid(gate[j]) * up[j];
+  for (int j = 0; j < N; ++j) result[j] = activate<kActivation>(gate[j]).value * up[j];
   return result;
 }
 
@@ -26,17 +44,17 @@ struct SwigluGradient {
   Vector<float, N> dgate, dup, out;
 };
 
-// With s = sigmoid(g): d silu(g) / dg = s (1 + g (1 - s)). `out`: forward result.
-template <int N>
+// `out`: forward result.
+template <GatedActivation kActivation = GatedActivation::silu, int N>
 __device__ inline SwigluGradient<N> swiglu_gradient(const Vector<float, N>& d, const Vector<float, N>& gate,
                                                     const Vector<float, N>& up) {
   SwigluGradient<N> result;
 #pragma unroll
   for (int j = 0; j < N; ++j) {
-    const float s = sigmoid(gate[j]), silu = gate[j] * s;
-    result.dgate[j] = d[j] * up[j] * fmaf(silu, 1.0f - s, s);
-    result.dup[j] = d[j] * silu;
-    result.out[j] = silu * up[j];
+    const GatedValue active = activate<kActivation>(gate[j]);
+    result.dgate[j] = d[j] * up[j] * active.slope;
+    result.dup[j] = d[j] * active.value;
+    result.out[j] = active.value * up[j];
   }
   return result;
 }

@@ -62,7 +62,7 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
       if (lane + k * kGroup >= end) continue;
-      value[k] = normalised(value[k], rstd, weight[k]);
+      value[k] = normalised<T>(value[k], rstd, weight[k], args);
       store_packed(y, lane + k * kGroup, value[k]);
       if constexpr (kParts == QuantOutputParts::amax) largest.add(value[k]);
     }
@@ -104,7 +104,7 @@ __global__ __launch_bounds__(kAnyThreads) void norm_any_kernel(ForwardRows<T> ar
     if (threadIdx.x == 0) args.rstd[row] = rstd;
     T* y = args.y[at];
     for (std::int64_t i = threadIdx.x; i < args.width; i += kAnyThreads)
-      y[i] = normalised(source[i], rstd, args.weight[i]);
+      y[i] = normalised<T>(source[i], rstd, args.weight[i], args);
   }
 }
 

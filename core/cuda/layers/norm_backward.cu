@@ -1,7 +1,7 @@
-// RMSNorm backward. With xhat = x rstd and u = dy weight: dx = rstd (u - xhat mean(u xhat)) + dsum, dweight = sum over
-// rows of dy xhat. A row stays in registers between the dot product and dx; with quantization outputs, until the row
-// amax is known. Persistent CTAs accumulate dweight in registers; partial sums are added in a fixed order. If shared
-// memory allows, the next row is prefetched by cp.async, each thread its own elements.
+// RMSNorm backward. With xhat = x rstd and u = dy (weight + offset): dx = rstd (u - xhat mean(u xhat)) + dsum, dweight
+// = sum over rows of dy xhat. A row stays in registers between the dot product and dx; with quantization outputs, until
+// the row amax is known. Persistent CTAs accumulate dweight in registers; partial sums are added in a fixed order. If
+// shared memory allows, the next row is prefetched by cp.async, each thread its own elements.
 
 #include <algorithm>
 #include <cstddef>
@@ -122,12 +122,12 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
       Vector<float, kWidth> xhat;
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
-        part[j % 2] = fmaf(g[j] * w[j], v[j], part[j % 2]);
+        part[j % 2] = fmaf(g[j] * (w[j] + args.weight_offset), v[j], part[j % 2]);
         xhat[j] = v[j] * rstd;
       }
       dot += part[0] + part[1];
       if (args.partial == nullptr) continue;
-      xhat = rounded<T>(xhat);
+      if (!args.f32_weight) xhat = rounded<T>(xhat);
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) share[k][j] = fmaf(g[j], xhat[j], share[k][j]);
     }
@@ -140,7 +140,7 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
       const Vector<float, kWidth> g = unpack(gradient[k]), v = unpack(value[k]), w = unpack(weight[k]);
       Vector<float, kWidth> result;
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j) result[j] = fmaf(-v[j], mean, g[j] * w[j]) * rstd;
+      for (int j = 0; j < kWidth; ++j) result[j] = fmaf(-v[j], mean, g[j] * (w[j] + args.weight_offset)) * rstd;
       if (args.dsum.base != nullptr) {
         const Vector<float, kWidth> p = unpack(kAhead ? slots[2 * vectors + k * kGroup] : past[k]);
 #pragma unroll
@@ -149,7 +149,8 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
       gradient[k] = pack<T>(result);
       store_packed(dx, lane + k * kGroup, gradient[k]);
       quant_outputs.add(gradient[k], own_columns[k * kGroup]);
-      if (args.y.base != nullptr) store_packed(args.y[at], lane + k * kGroup, normalised(value[k], rstd, weight[k]));
+      if (args.y.base != nullptr)
+        store_packed(args.y[at], lane + k * kGroup, normalised<T>(value[k], rstd, weight[k], args));
     }
     const float scale = quant_outputs.finish_row(row, end > 0);
     if (!quant_outputs.has_codes()) continue;
@@ -201,12 +202,13 @@ __global__ __launch_bounds__(kAnyThreads) void norm_backward_any_kernel(Backward
     const float rstd = args.rstd[row];
     float dot = 0;
     for (std::int64_t i = threadIdx.x; i < args.width; i += kAnyThreads)
-      dot = fmaf(to_float(dy[i]) * to_float(args.weight[i]), to_float(x[i]), dot);
+      dot = fmaf(to_float(dy[i]) * (to_float(args.weight[i]) + args.weight_offset), to_float(x[i]), dot);
     const float mean = group_sum<kAnyThreads>(dot, scratch, turn) * rstd * rstd / static_cast<float>(args.width);
     for (std::int64_t i = threadIdx.x; i < args.width; i += kAnyThreads) {
-      float result = fmaf(-to_float(x[i]), mean, to_float(dy[i]) * to_float(args.weight[i])) * rstd;
+      float result =
+          fmaf(-to_float(x[i]), mean, to_float(dy[i]) * (to_float(args.weight[i]) + args.weight_offset)) * rstd;
       if (dsum != nullptr) result += to_float(dsum[i]);
-      if (args.y.base != nullptr) args.y[at][i] = normalised(x[i], rstd, args.weight[i]);
+      if (args.y.base != nullptr) args.y[at][i] = normalised<T>(x[i], rstd, args.weight[i], args);
       dx[i] = from_float<T>(result);
     }
   }
@@ -225,7 +227,8 @@ __global__ __launch_bounds__(kColumnLanes* kColumnSlices) void norm_dweight_any_
     for (std::uint32_t row = blockIdx.y * kColumnSlices + threadIdx.y; row < args.rows;
          row += gridDim.y * kColumnSlices) {
       const RowPosition at = args.numbering(row);
-      share = fmaf(to_float(args.dy[at][column]), rounded<T>(to_float(args.x[at][column]) * args.rstd[row]), share);
+      const float xhat = to_float(args.x[at][column]) * args.rstd[row];
+      share = fmaf(to_float(args.dy[at][column]), args.f32_weight ? xhat : rounded<T>(xhat), share);
     }
   shares[threadIdx.y][threadIdx.x] = share;
   __syncthreads();

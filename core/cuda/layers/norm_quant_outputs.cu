@@ -91,7 +91,7 @@ __global__ __launch_bounds__(kThreads, 1) void norm_rows_kernel(const __grid_con
     for (int k = 0; k < kVectors; ++k) {
       if (lane + k * kGroup >= vectors) continue;
       keep_packed(value[k]);
-      value[k] = normalised(value[k], rstd, weight[k]);
+      value[k] = normalised<T>(value[k], rstd, weight[k], args);
       store_packed(args.y.base, begin + k * kGroup, value[k]);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {

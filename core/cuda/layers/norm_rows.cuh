@@ -22,6 +22,8 @@ struct NormRows {
   std::int64_t width;
   int vectors;  // per row
   QuantOutputPointers quant_outputs;
+  float weight_offset;
+  bool f32_weight;
 
   template <class Args>
   explicit NormRows(const Args& args)
@@ -33,7 +35,9 @@ struct NormRows {
         numbering(args.x),
         width(args.x.size(-1)),
         vectors(static_cast<int>(width / kVectorWidth<T>)),
-        quant_outputs(args.quant_outputs) {}
+        quant_outputs(args.quant_outputs),
+        weight_offset(args.weight_offset),
+        f32_weight(args.f32_weight) {}
   // Every row allows 16-byte accesses.
   [[nodiscard]] bool wide() const { return x.wide(width) && y.wide(width) && rows_are_wide<T>(weight, 0, width); }
 };
@@ -103,6 +107,16 @@ __device__ inline float reciprocal_root_mean(float squares, float width, float e
   return 1.0f / sqrtf(squares / width + eps);
 }
 
+// x rstd (weight + offset), one rounding.
+template <class T>
+__device__ inline Packed<T> normalised_f32(const Packed<T>& x, float rstd, const Packed<T>& weight, float offset) {
+  auto result = unpack(x);
+  const auto factor = unpack(weight);
+#pragma unroll
+  for (int j = 0; j < kVectorWidth<T>; ++j) result[j] = result[j] * rstd * (factor[j] + offset);
+  return pack<T>(result);
+}
+
 // round(x rstd) * weight.
 template <class T>
 __device__ inline Packed<T> normalised(const Packed<T>& x, float rstd, const Packed<T>& weight) {
@@ -114,6 +128,18 @@ __device__ inline Packed<T> normalised(const Packed<T>& x, float rstd, const Pac
 template <class T>
 __device__ inline T normalised(T x, float rstd, T weight) {
   return from_float<T>(rounded<T>(to_float(x) * rstd) * to_float(weight));
+}
+
+// As the form of the operation says; the branch is uniform.
+template <class T>
+__device__ inline Packed<T> normalised(const Packed<T>& x, float rstd, const Packed<T>& weight,
+                                       const NormRows<T>& form) {
+  return form.f32_weight ? normalised_f32(x, rstd, weight, form.weight_offset) : normalised(x, rstd, weight);
+}
+template <class T>
+__device__ inline T normalised(T x, float rstd, T weight, const NormRows<T>& form) {
+  return form.f32_weight ? from_float<T>(to_float(x) * rstd * (to_float(weight) + form.weight_offset))
+                         : normalised(x, rstd, weight);
 }
 
 }  // namespace quench::cuda

@@ -51,7 +51,7 @@ __device__ inline void finish_amax(std::uint32_t* amax, const RunningMax<T>& mos
 }
 
 // 6 I bytes per row in bf16.
-template <class T, bool kWide, bool kAmax>
+template <class T, bool kWide, bool kAmax, GatedActivation kActivation>
 __global__ __launch_bounds__(kThreads,
                              ctas_per_sm<kThreads>(8)) void swiglu_kernel(const T* gate_up, T* out, std::int64_t count,
                                                                           std::int64_t pieces, std::uint32_t* amax) {
@@ -61,13 +61,13 @@ __global__ __launch_bounds__(kThreads,
   for_pieces(count, pieces, [&](std::int64_t row, std::int64_t piece) {
     const std::int64_t gate_index = row * 2 * pieces + piece;
     const auto gate = load<T, kWidth>(gate_up, gate_index), up = load<T, kWidth>(gate_up, gate_index + pieces);
-    store_result<kAmax>(out, row * pieces + piece, swiglu_of(gate, up), most);
+    store_result<kAmax>(out, row * pieces + piece, swiglu_of<kActivation>(gate, up), most);
   });
   if constexpr (kAmax) finish_amax(amax, most);
 }
 
 // 10 I bytes per row in bf16; 2 I more with `out` (recomputed forward output).
-template <class T, bool kWide, bool kAmax>
+template <class T, bool kWide, bool kAmax, GatedActivation kActivation>
 __global__ __launch_bounds__(kThreads, 5) void swiglu_backward_kernel(const T* dout, const T* gate_up, T* dgate_up,
                                                                       T* out, std::int64_t count, std::int64_t pieces,
                                                                       std::uint32_t* amax) {
@@ -77,7 +77,7 @@ __global__ __launch_bounds__(kThreads, 5) void swiglu_backward_kernel(const T* d
     const std::int64_t gate_index = row * 2 * pieces + piece;
     const auto d = load<T, kWidth>(dout, row * pieces + piece);
     const auto gate = load<T, kWidth>(gate_up, gate_index), up = load<T, kWidth>(gate_up, gate_index + pieces);
-    const auto gradient = swiglu_gradient(d, gate, up);
+    const auto gradient = swiglu_gradient<kActivation>(d, gate, up);
     if (out != nullptr) store_values(out, row * pieces + piece, gradient.out);
     store_result<kAmax>(dgate_up, gate_index, gradient.dgate, most);
     store_result<kAmax>(dgate_up, gate_index + pieces, gradient.dup, most);
@@ -87,22 +87,28 @@ __global__ __launch_bounds__(kThreads, 5) void swiglu_backward_kernel(const T* d
 
 template <class LaunchWith>
 void choose(std::string_view op, const Tensor& half, std::initializer_list<const Tensor*> operands,
-            const QuantOutputs& quant_outputs, const LaunchWith& launch_with) {
+            const QuantOutputs& quant_outputs, GatedActivation activation, const LaunchWith& launch_with) {
   const std::int64_t n = half.size(0), width = half.size(1);
   dispatch<float, bfloat16>(half.dtype(), op, [&]<class T>() {
     const bool wide = std::all_of(operands.begin(), operands.end(),
                                   [&](const Tensor* t) { return rows_are_wide<T>(t->raw_data(), width, width); });
     const std::int64_t pieces = wide ? width / kVectorWidth<T> : width, count = n * pieces;
-    const auto with = [&]<bool kAmax>() {
+    const auto with = [&]<bool kAmax, GatedActivation kActivation>() {
       if (wide)
-        launch_with.template operator()<T, true, kAmax>(count, pieces);
+        launch_with.template operator()<T, true, kAmax, kActivation>(count, pieces);
       else
-        launch_with.template operator()<T, false, kAmax>(count, pieces);
+        launch_with.template operator()<T, false, kAmax, kActivation>(count, pieces);
     };
-    if (quant_outputs.amax.defined())
-      with.template operator()<true>();
+    const auto of = [&]<GatedActivation kActivation>() {
+      if (quant_outputs.amax.defined())
+        with.template operator()<true, kActivation>();
+      else
+        with.template operator()<false, kActivation>();
+    };
+    if (activation == GatedActivation::silu)
+      of.template operator()<GatedActivation::silu>();
     else
-      with.template operator()<false>();
+      of.template operator()<GatedActivation::gelu_tanh>();
   });
 }
 
@@ -114,10 +120,12 @@ void fill_rest(QuantOutputs quant_outputs, const Tensor& result) {
 
 void swiglu(const SwigluArgs& args) {
   const OpLaunch launch("swiglu", {&args.gate_up, &args.out});
-  if (parts_of(args.quant_outputs) == QuantOutputParts::rows && swiglu_by_rows(launch, args)) return;
-  choose("swiglu", args.out, {&args.gate_up, &args.out}, args.quant_outputs,
-         [&]<class T, bool kWide, bool kAmax>(std::int64_t count, std::int64_t pieces) {
-           launch.early(args.out.size(0), swiglu_kernel<T, kWide, kAmax>,
+  if (args.activation == GatedActivation::silu && parts_of(args.quant_outputs) == QuantOutputParts::rows &&
+      swiglu_by_rows(launch, args))
+    return;
+  choose("swiglu", args.out, {&args.gate_up, &args.out}, args.quant_outputs, args.activation,
+         [&]<class T, bool kWide, bool kAmax, GatedActivation kActivation>(std::int64_t count, std::int64_t pieces) {
+           launch.early(args.out.size(0), swiglu_kernel<T, kWide, kAmax, kActivation>,
                         strided_grid(launch.device(), count, kThreads, 8, 4), kThreads, 0, args.gate_up.data<T>(),
                         args.out.data<T>(), count, pieces, QuantOutputPointers(args.quant_outputs).amax);
          });
@@ -126,14 +134,17 @@ void swiglu(const SwigluArgs& args) {
 
 void swiglu_backward(const SwigluBackwardArgs& args) {
   const OpLaunch launch("swiglu_backward", {&args.dout, &args.gate_up, &args.dgate_up, &args.out});
-  if (parts_of(args.quant_outputs) == QuantOutputParts::rows && swiglu_backward_by_rows(launch, args)) return;
+  if (args.activation == GatedActivation::silu && parts_of(args.quant_outputs) == QuantOutputParts::rows &&
+      swiglu_backward_by_rows(launch, args))
+    return;
   const Tensor& again = args.out.defined() ? args.out : args.dout;
   choose("swiglu_backward", args.dout, {&args.dout, &args.gate_up, &args.dgate_up, &again}, args.quant_outputs,
-         [&]<class T, bool kWide, bool kAmax>(std::int64_t count, std::int64_t pieces) {
-           launch(swiglu_backward_kernel<T, kWide, kAmax>, strided_grid(launch.device(), count, kThreads, 5, 4),
-                  kThreads, 0, args.dout.data<T>(), args.gate_up.data<T>(), args.dgate_up.data<T>(),
-                  args.out.defined() ? args.out.data<T>() : nullptr, count, pieces,
-                  QuantOutputPointers(args.quant_outputs).amax);
+         args.activation,
+         [&]<class T, bool kWide, bool kAmax, GatedActivation kActivation>(std::int64_t count, std::int64_t pieces) {
+           launch(swiglu_backward_kernel<T, kWide, kAmax, kActivation>,
+                  strided_grid(launch.device(), count, kThreads, 5, 4), kThreads, 0, args.dout.data<T>(),
+                  args.gate_up.data<T>(), args.dgate_up.data<T>(), args.out.defined() ? args.out.data<T>() : nullptr,
+                  count, pieces, QuantOutputPointers(args.quant_outputs).amax);
          });
   fill_rest(args.quant_outputs, args.dgate_up);
 }

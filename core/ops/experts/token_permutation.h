@@ -65,7 +65,7 @@ struct ExpertSwigluBackwardArgs {
   Tensor pairs;
   Tensor dgate_up;  // out, [R,2I]; may alias gate_up; 0 in padding rows
   Tensor dweights;  // out, f32 [N,k], all written
-  Tensor out;       // optional: recomputed forward output
+  Tensor out{};     // optional: recomputed forward output
   bool score_before_experts = false;
 };
 

@@ -34,13 +34,13 @@ std::vector<float> read_divisors(const fs::path& file, const GgufHead& head, std
 }
 
 // They change values without a config.json equivalent.
-void refuse_others(const GgufFields& fields, std::int64_t context) {
+void refuse_others(const GgufFields& fields, std::int64_t context, const nn::GgufArchitecture& architecture) {
   constexpr std::string_view kExperts = "expert_count", kWindow = "attention.sliding_window";
   QUENCH_CHECK_AS(ErrorCode::unsupported, fields.find_integer(kExperts).value_or(0) == 0,
                   "{}: {} is {}: models with experts cannot be read from GGUF", fields.source(), fields.name(kExperts),
                   fields.integer(kExperts));
   const std::int64_t window = fields.find_integer(kWindow).value_or(0);
-  QUENCH_CHECK_AS(ErrorCode::unsupported, window == 0 || window >= context,
+  QUENCH_CHECK_AS(ErrorCode::unsupported, architecture.sliding_window || window == 0 || window >= context,
                   "{}: {} is {}; put the model's config.json into the file's folder", fields.source(),
                   fields.name(kWindow), window);
   for (const std::string_view key : {"attention.scale", "logit_scale", "residual_scale", "embedding_scale"})
@@ -116,7 +116,7 @@ Json gguf_model_config(const fs::path& file) {
   const GgufFields tokenizer(head, "tokenizer.ggml.", source);
   const std::int64_t hidden = fields.integer("embedding_length"), heads = fields.integer("attention.head_count");
   const std::int64_t context = fields.integer("context_length"), head_dim = head_dim_of(fields, hidden, heads);
-  refuse_others(fields, context);
+  refuse_others(fields, context, family->gguf);
   const std::int64_t vocabulary = vocabulary_of(head, fields, tokenizer);
   Json config = Json::object();
   config.set("architectures", Json(Json::Array{family->architecture}));
@@ -136,6 +136,8 @@ Json gguf_model_config(const fs::path& file) {
   if (find_tensor(head, "blk.0.ffn_up.bias") != nullptr) config.set("mlp_bias", true);
   set_token_ids(tokenizer, vocabulary, config);
   config.set("torch_dtype", "float32");
+  if (family->gguf.read != nullptr)
+    family->gguf.read([&](std::string_view key) { return fields.find_number(key); }, config);
   read_gguf_rope(fields, read_divisors(file, head, head_dim / 2), config);
   return config;
 }

@@ -75,6 +75,10 @@ std::optional<std::string> hf_tensor_name(std::string_view gguf_name, const nn::
   return translate(gguf_name, architecture.layer_tensors, &Pair::gguf, &Pair::hf, kGgufLayer, kHfLayer);
 }
 
+bool is_norm(std::string_view hf_name) {
+  return hf_name.ends_with("norm.weight");
+}
+
 std::int64_t rotated_heads(std::string_view hf_name, const nn::ModelConfig& config) {
   const nn::AttentionSpec attention = config.block(0).attention;
   if (hf_name.find(".self_attn.q_proj.") != std::string_view::npos) return attention.heads;

@@ -17,6 +17,9 @@ namespace quench {
 // llama.cpp names: "llama, qwen2, ..."
 [[nodiscard]] std::string gguf_architecture_names();
 
+// A norm's weight, by its Hugging Face name.
+[[nodiscard]] bool is_norm(std::string_view hf_name);
+
 // "blk.3.attn_q.weight" for "model.layers.3.self_attn.q_proj.weight". Absent without a counterpart.
 [[nodiscard]] std::optional<std::string> gguf_tensor_name(std::string_view hf_name,
                                                           const nn::GgufArchitecture& architecture);

@@ -35,6 +35,7 @@ class GgufWeights final : public StoredWeights {
                     "{}: architecture {} does not go with a model of type '{}'", file.string(), architecture.dump(),
                     config_.model_type);
     interleaved_ = known->interleaved_rotation;
+    norm_offset_ = known->norm_offset;
     for (const GgufEntry& entry : head_.tensors) {
       if (entry.name == kRopeDivisors) continue;  // derived from the config
       const auto name = hf_tensor_name(entry.name, *known);
@@ -59,9 +60,11 @@ class GgufWeights final : public StoredWeights {
   void read(std::string_view name, const Tensor& out, std::int64_t first_row) const override {
     const GgufEntry& entry = *tensors_.find(name)->second;
     const std::int64_t heads = interleaved_ ? rotated_heads(name, config_) : 0;
+    const float offset = is_norm(name) ? norm_offset_ : 0.0f;
     const bool all = entry.shape[0] == out.size(0);
     const Tensor raw = all && heads == 0 ? out : Tensor::empty(entry.shape, out.dtype());
     read_gguf_tensor(path_, entry, raw);
+    if (offset != 0.0f) subtract(raw, offset, entry.name);
     if (all && heads == 0) return;
     const Tensor ordered = heads > 0 ? separate_heads(raw, heads) : raw;
     Tensor(out).copy_from(ordered.narrow(0, first_row, out.size(0)));
@@ -83,10 +86,17 @@ class GgufWeights final : public StoredWeights {
   [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view) const override { return std::nullopt; }
 
  private:
+  void subtract(const Tensor& weight, float offset, const std::string& name) const {
+    QUENCH_CHECK_AS(ErrorCode::unsupported, weight.dtype() == DType::f32, "{}: {} is {}, expected a norm in f32",
+                    path_.string(), name, weight.describe());
+    for (std::int64_t i = 0; i < weight.numel(); ++i) weight.data<float>()[i] -= offset;
+  }
+
   fs::path path_;
   nn::ModelConfig config_;
   GgufHead head_;
   bool interleaved_ = false;
+  float norm_offset_ = 0.0f;
   std::map<std::string, const GgufEntry*, std::less<>> tensors_;
 };
 

@@ -75,6 +75,14 @@ GgufTensor head_of(std::string name, const Shape& shape, std::uint32_t type, std
   return head;
 }
 
+// f32.
+Tensor plus(const Tensor& x, float offset) {
+  const Tensor sum = Tensor::empty(x.shape(), DType::f32);
+  cast({x, sum});
+  for (std::int64_t i = 0; i < sum.numel(); ++i) sum.data<float>()[i] += offset;
+  return sum;
+}
+
 Entry entry_of(const ModelTensor& tensor, const ExportJob& job, const nn::GgufArchitecture& architecture) {
   const auto name = gguf_tensor_name(tensor.name, architecture);
   QUENCH_CHECK_AS(ErrorCode::unsupported, name.has_value(), "GGUF has no name for {}", tensor.name);
@@ -90,8 +98,10 @@ Entry entry_of(const ModelTensor& tensor, const ExportJob& job, const nn::GgufAr
   }
   const DType dtype = tensor.shape.rank() == 1 ? DType::f32 : tensor.dtype;
   const auto bytes = static_cast<std::uint64_t>(tensor.shape.numel() * byte_size(dtype));
-  return {head_of(*name, tensor.shape, gguf_type_of(dtype), bytes), [ordered, dtype, value = tensor.value] {
+  const float offset = is_norm(tensor.name) ? architecture.norm_offset : 0.0f;
+  return {head_of(*name, tensor.shape, gguf_type_of(dtype), bytes), [ordered, dtype, offset, value = tensor.value] {
             const Tensor stored = ordered(value());
+            if (offset != 0.0f) return plus(stored, offset);
             if (stored.dtype() == dtype) return stored;
             const Tensor converted = Tensor::empty(stored.shape(), dtype);
             cast({stored, converted});
@@ -131,8 +141,11 @@ Metadata describe_model(const ExportJob& job, const nn::GgufArchitecture& archit
   number("attention.head_count_kv", block.attention.kv_heads);
   number("attention.key_length", block.attention.key_dim);
   number("attention.value_length", block.attention.value_dim);
-  metadata.emplace_back(prefix + "attention.layer_norm_rms_epsilon", block.attention.norm.eps);
+  metadata.emplace_back(prefix + "attention.layer_norm_rms_epsilon", block.attention.norm.form.eps);
   number("vocab_size", config.vocab_size);
+  if (architecture.numbers != nullptr)
+    for (const nn::GgufNumber& one : architecture.numbers(config))
+      std::visit([&](auto value) { metadata.emplace_back(prefix + std::string(one.key), value); }, one.value);
   return metadata;
 }
 
@@ -166,8 +179,11 @@ void require_gguf_model(const nn::ModelConfig& config) {
                   "GGUF has no dynamic RoPE scaling");
   for (const nn::BlockSpec& block : config.blocks())
     QUENCH_CHECK_AS(ErrorCode::unsupported,
-                    block.attention.window == 0 || block.attention.window >= config.context_length(),
+                    architecture->sliding_window || block.attention.window == 0 ||
+                        block.attention.window >= config.context_length(),
                     "GGUF cannot store the sliding window of {} tokens", block.attention.window);
+  const std::string problem = architecture->problem != nullptr ? architecture->problem(config) : "";
+  QUENCH_CHECK_AS(ErrorCode::unsupported, problem.empty(), "GGUF of architecture {}: {}", architecture->name, problem);
   const nn::AttentionSpec attention = config.block(0).attention;
   QUENCH_CHECK_AS(ErrorCode::unsupported, architecture->rope_divisors || gguf_rope(config).divisors.empty(),
                   "llama.cpp's architecture {} does not support this RoPE scaling; it has linear, and yarn with "

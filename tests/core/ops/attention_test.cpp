@@ -13,6 +13,7 @@ struct Problem {
   bool causal;
   float scale;
   std::int64_t window = 0;
+  float soft_cap = 0;
 };
 
 struct AttentionReference {
@@ -45,9 +46,12 @@ AttentionReference reference(const Problem& p) {
         };
         s.assign(static_cast<std::size_t>(visible), 0);
         double best = -INFINITY, sum = 0;
+        const auto score = [&](std::int64_t j) {
+          const double plain = static_cast<double>(p.scale) * dot(q, q_at, k, k_at(j)), cap = p.soft_cap;
+          return cap > 0 ? cap * std::tanh(plain / cap) : plain;
+        };
         for (std::int64_t j = unseen; j < visible; ++j)
-          best =
-              std::max(best, s[static_cast<std::size_t>(j)] = static_cast<double>(p.scale) * dot(q, q_at, k, k_at(j)));
+          best = std::max(best, s[static_cast<std::size_t>(j)] = score(j));
         for (std::int64_t j = 0; j < visible; ++j) {
           double& x = s[static_cast<std::size_t>(j)];
           sum += x = j < unseen ? 0 : std::exp(x - best);
@@ -63,8 +67,9 @@ AttentionReference reference(const Problem& p) {
           delta += w * dot(dout, q_at, v, k_at(j));
         }
         for (std::int64_t j = 0; j < visible; ++j) {
-          const double ds =
-              s[static_cast<std::size_t>(j)] * (dot(dout, q_at, v, k_at(j)) - delta) * static_cast<double>(p.scale);
+          const double bounded = p.soft_cap > 0 ? score(j) / static_cast<double>(p.soft_cap) : 0;
+          const double ds = s[static_cast<std::size_t>(j)] * (dot(dout, q_at, v, k_at(j)) - delta) *
+                            static_cast<double>(p.scale) * (1 - bounded * bounded);
           for (std::int64_t d = 0; d < dim; ++d) {
             r.dq[q_at + static_cast<std::size_t>(d)] += ds * k[k_at(j) + static_cast<std::size_t>(d)];
             r.dk[k_at(j) + static_cast<std::size_t>(d)] += ds * q[q_at + static_cast<std::size_t>(d)];
@@ -93,7 +98,8 @@ struct Result {
                .sequences = p.sequences,
                .causal = p.causal,
                .window = p.window,
-               .scale = p.scale});
+               .scale = p.scale,
+               .soft_cap = p.soft_cap});
   }
   void backward(const Problem& p) const {
     attention_backward({.dout = p.dout,
@@ -108,7 +114,8 @@ struct Result {
                         .sequences = p.sequences,
                         .causal = p.causal,
                         .window = p.window,
-                        .scale = p.scale});
+                        .scale = p.scale,
+                        .soft_cap = p.soft_cap});
   }
 };
 
@@ -143,6 +150,24 @@ void check(const Problem& p) {
   EXPECT_TRUE(close(result.dq, expected.dq, rounding(p.q.dtype()) * 1.01, bf16 ? 2e-2 : 1e-5));
   EXPECT_TRUE(close(result.dk, expected.dk, rounding(p.q.dtype()) * 1.01, bf16 ? 2e-2 : 2e-5));
   EXPECT_TRUE(close(result.dv, expected.dv, rounding(p.q.dtype()) * 1.01, bf16 ? 2e-2 : 2e-5));
+}
+
+TEST(Attention, SoftCapOfScores) {
+  Generator random(71);
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const float cap : {0.4f, 3.0f, 50.0f})
+      for (const std::int64_t window : {0, 9}) {
+        // Sequences of one query, and of several tiles.
+        for (const std::int64_t queries : {1, 90}) {
+          Problem p = make(random, {{queries, 90}}, 4, 2, 24, dtype, true);
+          p.window = window;
+          p.soft_cap = cap;
+          check(p);
+        }
+      }
+  Problem p = make(random, {{3, 3}}, 2, 1, 8, DType::f32, true);
+  p.soft_cap = -1;
+  EXPECT_THROW(Result(p).forward(p), Error);
 }
 
 TEST(Attention, LengthsAroundTheTiles) {

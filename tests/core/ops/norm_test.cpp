@@ -133,6 +133,47 @@ TEST(RmsNormBackward, MatchesTheFormula) {
       }
 }
 
+// Gemma's norm: x rstd (weight + 1) with one rounding, and weights' gradients without one.
+TEST(RmsNorm, WeightOffsetWithOneRounding) {
+  std::uint32_t seed = 300;
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const Shape& shape : kNormShapes) {
+      SCOPED_TRACE(fmt::format("{}{}", to_string(dtype), shape.to_string()));
+      Generator random(++seed);
+      const Tensor x = random.normal_view(shape, dtype, 3), weight = random.normal({shape[-1]}, dtype);
+      const Tensor dy = random.normal_view(shape, dtype, 1);
+      std::vector<double> shifted = values(weight);
+      for (double& w : shifted) w += 1;
+      Shape rows;
+      for (int i = 0; i + 1 < shape.rank(); ++i) rows.push_back(shape[i]);
+      const Tensor rstd = Tensor::empty(rows, DType::f32), y = Tensor::empty(shape, dtype);
+      rms_norm({.x = x, .weight = weight, .eps = kEps, .weight_offset = 1, .f32_weight = true, .y = y, .rstd = rstd});
+      EXPECT_TRUE(close(y, reference(values(x), shifted, DType::f32).y, rounding(dtype) * 1.01 + 1e-6, 1e-7));
+      const Tensor dx = Tensor::empty(shape, dtype), dweight = Tensor::empty({shape[-1]}, DType::f32),
+                   again = Tensor::empty(shape, dtype);
+      rms_norm_backward({.dy = dy,
+                         .x = x,
+                         .weight = weight,
+                         .rstd = rstd,
+                         .dx = dx,
+                         .dweight = dweight,
+                         .weight_offset = 1,
+                         .f32_weight = true,
+                         .y = again});
+      const Gradients expected = reference_gradients(values(x), shifted, values(dy), DType::f32);
+      EXPECT_TRUE(close(dx, expected.dx, rounding(dtype) * 1.01, shape[-1] == 1 ? 1e-4 : 4e-6));
+      EXPECT_TRUE(close(dweight, expected.dweight, 1e-6, 1e-5));
+      EXPECT_TRUE(same_bits(again, y));
+    }
+  const Tensor x = Tensor::zeros({2, 4}, DType::f32);
+  EXPECT_THROW(rms_norm({.x = x,
+                         .weight = Tensor::zeros({4}, DType::f32),
+                         .weight_offset = 1,
+                         .y = x.clone(),
+                         .rstd = Tensor::zeros({2}, DType::f32)}),
+               Error);
+}
+
 TEST(RmsNormBackward, MayOverwriteItsInputs) {
   Generator random(5);
   const Shape shape{20, 50};

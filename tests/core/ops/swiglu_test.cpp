@@ -1,5 +1,7 @@
 #include "core/ops/swiglu.h"
 
+#include <numbers>
+
 #include "tests/core/ops/op_testing.h"
 
 namespace quench {
@@ -40,6 +42,42 @@ TEST(Swiglu, ForwardAndBackwardMatchTheFormula) {
       const Tensor in_place = gate_up.clone();
       swiglu_backward({dout, in_place, in_place});
       EXPECT_TRUE(same_bits(in_place, dgate_up));
+    }
+}
+
+TEST(Swiglu, GeluTanhMatchesTheFormula) {
+  std::uint32_t seed = 40;
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const Shape& shape : kSwigluShapes) {
+      SCOPED_TRACE(fmt::format("{}{}", to_string(dtype), shape.to_string()));
+      Generator random(++seed);
+      const std::int64_t n = shape[0], width = shape[1];
+      const Tensor gate_up = random.normal({n, 2 * width}, dtype, 3.0), dout = random.normal(shape, dtype);
+      const Tensor out = Tensor::empty(shape, dtype), dgate_up = Tensor::empty({n, 2 * width}, dtype);
+      const auto x = values(gate_up), g = values(dout);
+      std::vector<double> y(g.size()), dx(x.size());
+      for (std::int64_t r = 0; r < n; ++r)
+        for (std::int64_t i = 0; i < width; ++i) {
+          const auto at = static_cast<std::size_t>(r * width + i),
+                     gate_at = static_cast<std::size_t>(2 * r * width + i);
+          const double gate = x[gate_at], up = x[gate_at + static_cast<std::size_t>(width)];
+          const double k = std::sqrt(2 / std::numbers::pi), u = k * (gate + 0.044715 * gate * gate * gate);
+          const double t = std::tanh(u),
+                       slope = 0.5 * (1 + t) + 0.5 * gate * (1 - t * t) * k * (1 + 0.134145 * gate * gate);
+          y[at] = 0.5 * gate * (1 + t) * up;
+          dx[gate_at] = g[at] * up * slope;
+          dx[gate_at + static_cast<std::size_t>(width)] = g[at] * 0.5 * gate * (1 + t);
+        }
+      swiglu({.gate_up = gate_up, .out = out, .activation = GatedActivation::gelu_tanh});
+      EXPECT_TRUE(close(out, y, rounding(dtype) * 1.01 + 2e-6, 1e-6));
+      const Tensor again = Tensor::empty(shape, dtype);
+      swiglu_backward({.dout = dout,
+                       .gate_up = gate_up,
+                       .dgate_up = dgate_up,
+                       .out = again,
+                       .activation = GatedActivation::gelu_tanh});
+      EXPECT_TRUE(close(dgate_up, dx, rounding(dtype) * 1.01 + 2e-6, 4e-6));
+      EXPECT_TRUE(same_bits(again, out));
     }
 }
 

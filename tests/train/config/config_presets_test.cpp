@@ -73,6 +73,8 @@ TEST(ConfigPresets, ModelsHaveTheirPublishedSizes) {
       {"qwen3-32b", 32762.1},        {"tinyllama-1.1b", 1100.0},   {"smollm2-135m", 134.5},
       {"smollm2-360m", 361.8},       {"smollm2-1.7b", 1711.4},     {"mistral-7b", 7241.7},
       {"mistral-7b-v0.3", 7248.0},   {"llama-110m", 109.5},        {"llama-160m", 162.4},
+      {"gemma-2-2b", 2614.3},        {"gemma-2-9b", 9241.7},       {"gemma-3-1b", 999.9},
+      {"gemma-3-4b", 3880.1},        {"gemma-3-12b", 11765.8},     {"gemma-3-27b", 27009.0},
       {"mixtral-8x7b", 46702.8},     {"mixtral-8x22b", 140630.1},  {"qwen3-30b-a3b", 30532.1},
       {"qwen3-235b-a22b", 235093.6}, {"deepseek-v3", 671026.4},    {"llama4-scout", 107769.9}};
   const std::set<std::string_view> ours = {"llama-10m", "tiny",          "tiny-demo",  "tiny-llama-shakespeare",

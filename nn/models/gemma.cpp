@@ -1,0 +1,267 @@
+// Gemma 2 (arXiv:2408.00118) and the text model of Gemma 3 (arXiv:2503.19786): norms with weight + 1 before and after
+// each sublayer, GeGLU, scaled embeddings, sliding windows in most layers; Gemma 2 with soft caps, Gemma 3 with norms
+// of queries and keys and another RoPE base in windowed layers.
+
+#include <algorithm>
+#include <cmath>
+
+#include "nn/models/decoder_block.h"
+#include "nn/models/table.h"
+
+namespace quench::nn {
+namespace {
+
+constexpr std::string_view kFullLayer = "full_attention", kWindowedLayer = "sliding_attention";
+constexpr std::string_view kGeluTanh = "gelu_pytorch_tanh";
+constexpr std::int64_t kDefaultGemmaWindow = 4096, kGemmaHeadDim = 256;
+
+// In `layers` layers, every `period`-th has full attention.
+std::vector<bool> windowed_by_period(std::int64_t layers, std::int64_t period) {
+  std::vector<bool> windowed;
+  for (std::int64_t layer = 0; layer < layers; ++layer) windowed.push_back((layer + 1) % period != 0);
+  return windowed;
+}
+
+std::vector<bool> read_windowed(ConfigReader& in, std::int64_t layers, std::int64_t period) {
+  const Json* list = in.find("layer_types");
+  if (list == nullptr) return windowed_by_period(layers, period);
+  std::vector<bool> windowed;
+  if (!list->is_array() || static_cast<std::int64_t>(list->as_array().size()) != layers) {
+    in.fault("layer_types", fmt::format("expected a list of {} names, one a layer", layers));
+    return windowed_by_period(layers, period);
+  }
+  for (const Json& type : list->as_array()) {
+    if (type != Json(kFullLayer) && type != Json(kWindowedLayer))
+      in.fault("layer_types",
+               fmt::format("{} is not supported; known: {}, {}", type.dump(), kFullLayer, kWindowedLayer));
+    windowed.push_back(type == Json(kWindowedLayer));
+  }
+  return windowed;
+}
+
+void read_gemma(ConfigReader& in, ModelConfig& config, std::int64_t period) {
+  if (const std::string activation = in.string("hidden_activation", std::string(kGeluTanh)); activation != kGeluTanh)
+    in.fault("hidden_activation", fmt::format("'{}' is not supported; known: {}", activation, kGeluTanh));
+  config.qkv_bias = config.output_bias = in.boolean("attention_bias", false);
+  config.scales.attention = 1.0 / std::sqrt(in.number("query_pre_attn_scalar", 256.0, true));
+  config.scales.embedding = std::sqrt(static_cast<double>(config.hidden_size));
+  // null: none; 0 would divide by zero in Transformers.
+  const auto soft_cap = [&](std::string_view key, double fallback) {
+    const Json* value = in.json().find(key);
+    return value != nullptr && value->is_null() ? 0.0 : value == nullptr ? fallback : in.number(key, 1.0, true);
+  };
+  const bool second = config.model_type == "gemma2";
+  config.scales.attention_soft_cap = soft_cap("attn_logit_softcapping", second ? 50.0 : 0.0);
+  config.scales.logits_soft_cap = soft_cap("final_logit_softcapping", second ? 30.0 : 0.0);
+  const Json* window = in.json().find("sliding_window");
+  config.sliding_window =
+      window != nullptr && window->is_null() ? 0 : in.integer("sliding_window", kDefaultGemmaWindow, 1, INT32_MAX);
+  config.layer_attention.windowed = read_windowed(in, config.num_hidden_layers, period);
+  if (config.sliding_window == 0 && std::ranges::count(config.layer_attention.windowed, true) > 0)
+    in.fault("sliding_window", fmt::format("is null, but layer_types has layers of type {}", kWindowedLayer));
+}
+
+void read_gemma2(ConfigReader& in, ModelConfig& config) {
+  read_gemma(in, config, 2);
+}
+void read_gemma3(ConfigReader& in, ModelConfig& config) {
+  read_gemma(in, config,
+             in.integer("sliding_window_pattern", in.integer("_sliding_window_pattern", 6, 1, 10000), 1, 10000));
+}
+
+void write_gemma(const ModelConfig& config, Json& json) {
+  const auto number = [](double value) { return std::stod(fmt::format("{:.9g}", value)); };
+  const auto cap = [&](double value) { return value > 0 ? Json(number(value)) : Json(); };
+  json.set("hidden_activation", kGeluTanh);
+  json.set("attention_bias", config.qkv_bias);
+  const double scalar = number(1.0 / (config.scales.attention * config.scales.attention));
+  json.set("query_pre_attn_scalar",
+           scalar == std::floor(scalar) ? Json(static_cast<std::int64_t>(scalar)) : Json(scalar));
+  json.set("attn_logit_softcapping", cap(config.scales.attention_soft_cap));
+  json.set("final_logit_softcapping", cap(config.scales.logits_soft_cap));
+  json.set("sliding_window", config.sliding_window > 0 ? Json(config.sliding_window) : Json());
+  Json types = Json::array();
+  for (const bool windowed : config.layer_attention.windowed)
+    types.push_back(Json(windowed ? kWindowedLayer : kFullLayer));
+  json.set("layer_types", std::move(types));
+}
+
+NormSpec gemma_norm(std::string_view name, const ModelConfig& config) {
+  return {name, {config.rms_norm_eps, 1.0f, true}};
+}
+
+StreamSpec gemma_stream(const ModelConfig& config) {
+  return {.norm = gemma_norm("norm", config),
+          .embedding_scale = static_cast<float>(config.scales.embedding),
+          .embedding_scale_rounded = true,
+          .logits_soft_cap = static_cast<float>(config.scales.logits_soft_cap)};
+}
+
+BlockSpec gemma2_block(const ModelConfig& config, std::int64_t layer) {
+  BlockSpec block = decoder_block(config, layer);
+  block.attention.norm = gemma_norm("input_layernorm", config);
+  block.attention.post_norm = gemma_norm("post_attention_layernorm", config);
+  block.feed_forward.norm = gemma_norm("pre_feedforward_layernorm", config);
+  block.feed_forward.post_norm = gemma_norm("post_feedforward_layernorm", config);
+  block.feed_forward.activation = GatedActivation::gelu_tanh;
+  return block;
+}
+
+BlockSpec gemma3_block(const ModelConfig& config, std::int64_t layer) {
+  BlockSpec block = gemma2_block(config, layer);
+  block.attention.qk_norm = QkNorm::weighted;
+  block.attention.qk_form = block.attention.norm.form;
+  return block;
+}
+
+constexpr GgufTensorName kGgufTensors[] = {
+    {"input_layernorm", "attn_norm"},
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"},
+    {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"},
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"pre_feedforward_layernorm", "ffn_norm"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+    {"post_feedforward_layernorm", "post_ffw_norm"},
+};
+
+// llama.cpp derives from the layer count alone whether scores are scaled by the width of a head or by hidden_size /
+// heads, and has one pattern of windowed layers.
+struct LlamaCpp {
+  std::int64_t period, layers_of_27b;
+};
+constexpr LlamaCpp kGemma2Loader{2, 46}, kGemma3Loader{6, 62};
+
+double llama_cpp_scalar(const LlamaCpp& loader, std::int64_t layers, std::int64_t hidden, std::int64_t heads,
+                        std::int64_t head_dim) {
+  return layers == loader.layers_of_27b ? static_cast<double>(hidden / heads) : static_cast<double>(head_dim);
+}
+
+std::string gguf_problem_of(const ModelConfig& c, const LlamaCpp& loader) {
+  const double scalar = llama_cpp_scalar(loader, c.num_hidden_layers, c.hidden_size, c.num_attention_heads, c.head_dim);
+  const double own = 1.0 / (c.scales.attention * c.scales.attention);
+  if (std::abs(own - scalar) > 1e-6 * scalar)
+    return fmt::format("query_pre_attn_scalar {:.9g}: llama.cpp has {} for these sizes", own, scalar);
+  if (c.layer_attention.windowed != windowed_by_period(c.num_hidden_layers, loader.period))
+    return fmt::format("layer_types: llama.cpp has full attention in every layer number {} of this architecture",
+                       loader.period);
+  if (c.local_rope && *c.local_rope != RopeScaling{})
+    return fmt::format("RoPE of windowed layers: llama.cpp has base 10000 and no scaling");
+  if (c.model_type == "gemma3_text" && (c.scales.attention_soft_cap > 0 || c.scales.logits_soft_cap > 0))
+    return "soft caps: llama.cpp has none in gemma3";
+  return {};
+}
+std::string gguf_problem2(const ModelConfig& config) {
+  return gguf_problem_of(config, kGemma2Loader);
+}
+std::string gguf_problem3(const ModelConfig& config) {
+  return gguf_problem_of(config, kGemma3Loader);
+}
+
+std::vector<GgufNumber> gguf_numbers(const ModelConfig& config) {
+  std::vector<GgufNumber> numbers{{"attention.sliding_window", static_cast<std::uint32_t>(config.sliding_window)}};
+  if (config.scales.attention_soft_cap > 0)
+    numbers.push_back({"attn_logit_softcapping", static_cast<float>(config.scales.attention_soft_cap)});
+  if (config.scales.logits_soft_cap > 0)
+    numbers.push_back({"final_logit_softcapping", static_cast<float>(config.scales.logits_soft_cap)});
+  return numbers;
+}
+
+void read_gguf(const GgufLookup& find, const LlamaCpp& loader, Json& config) {
+  const auto size = [&](std::string_view key) { return config.find(key)->as_int(); };
+  const std::int64_t layers = size("num_hidden_layers");
+  config.set("sliding_window",
+             static_cast<std::int64_t>(find("attention.sliding_window").value_or(kDefaultGemmaWindow)));
+  const double scalar =
+      llama_cpp_scalar(loader, layers, size("hidden_size"), size("num_attention_heads"), size("head_dim"));
+  config.set("query_pre_attn_scalar", static_cast<std::int64_t>(scalar));
+  config.set("hidden_activation", kGeluTanh);
+  Json types = Json::array();
+  for (const bool windowed : windowed_by_period(layers, loader.period))
+    types.push_back(Json(windowed ? kWindowedLayer : kFullLayer));
+  config.set("layer_types", std::move(types));
+}
+void read_gguf2(const GgufLookup& find, Json& config) {
+  read_gguf(find, kGemma2Loader, config);
+  config.set("attn_logit_softcapping", find("attn_logit_softcapping").value_or(50.0));
+  config.set("final_logit_softcapping", find("final_logit_softcapping").value_or(30.0));
+}
+void read_gguf3(const GgufLookup& find, Json& config) {
+  read_gguf(find, kGemma3Loader, config);
+  config.set("rope_local_base_freq", find("rope.freq_base_swa").value_or(1e4));
+}
+
+constexpr ModelDefaults kGemma2Defaults{.max_position_embeddings = 8192,
+                                        .hidden_act = kGeluTanh,
+                                        .vocab_size = 256000,
+                                        .hidden_size = 2304,
+                                        .intermediate_size = 9216,
+                                        .num_hidden_layers = 26,
+                                        .num_attention_heads = 8,
+                                        .num_key_value_heads = 4,
+                                        .head_dim = kGemmaHeadDim,
+                                        .tie_word_embeddings = true};
+
+constexpr ModelDefaults gemma3_defaults() {
+  ModelDefaults defaults = kGemma2Defaults;
+  defaults.max_position_embeddings = 131072;
+  defaults.rope_theta = 1e6;
+  defaults.local_rope_theta = 1e4;
+  defaults.vocab_size = 262208;
+  return defaults;
+}
+
+}  // namespace
+
+extern const ModelFamily kGemma2, kGemma3;
+const ModelFamily kGemma2{.architecture = "Gemma2ForCausalLM",
+                          .model_type = "gemma2",
+                          .apply = read_gemma2,
+                          .write = write_gemma,
+                          .executes = {"attention_bias", "hidden_activation", "query_pre_attn_scalar", "sliding_window",
+                                       "layer_types", "attn_logit_softcapping", "final_logit_softcapping"},
+                          .block = gemma2_block,
+                          .stream = gemma_stream,
+                          .defaults = kGemma2Defaults,
+                          .gguf = {.name = "gemma2",
+                                   .free_head_dim = true,
+                                   .layer_tensors = kGgufTensors,
+                                   .norm_offset = 1.0f,
+                                   .sliding_window = true,
+                                   .problem = gguf_problem2,
+                                   .numbers = gguf_numbers,
+                                   .read = read_gguf2}};
+
+const ModelFamily kGemma3{
+    .architecture = "Gemma3ForCausalLM",
+    .model_type = "gemma3_text",
+    .apply = read_gemma3,
+    .write = write_gemma,
+    .members = {{.name = "rope_local_base_freq",
+                 .type = ConfigMember::Type::positive_number,
+                 .help = "RoPE base of the layers with a sliding window (Gemma 3).",
+                 .refusal = "RoPE of its own in some layers of this family"},
+                {.name = "sliding_window_pattern",
+                 .help = "Without layer_types: layers per layer with full attention, the last of each group (Gemma 3).",
+                 .refusal = "a sliding window in this family"}},
+    .executes = {"attention_bias", "hidden_activation", "query_pre_attn_scalar", "sliding_window", "layer_types",
+                 "attn_logit_softcapping", "final_logit_softcapping"},
+    .block = gemma3_block,
+    .stream = gemma_stream,
+    .defaults = gemma3_defaults(),
+    .multimodal_architecture = "Gemma3ForConditionalGeneration",
+    .gguf = {.name = "gemma3",
+             .free_head_dim = true,
+             .layer_tensors = kGgufTensors,
+             .norm_offset = 1.0f,
+             .sliding_window = true,
+             .problem = gguf_problem3,
+             .numbers = gguf_numbers,
+             .read = read_gguf3}};
+
+}  // namespace quench::nn
