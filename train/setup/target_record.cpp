@@ -9,7 +9,9 @@
 #include "data/formats/content_hash.h"
 #include "train/check/load.h"
 #include "train/config/fields/field.h"
+#include "train/config/presets.h"
 #include "train/config/section_enum_names.h"
+#include "train/setup/model_setup.h"
 #include "train/setup/target_setup.h"
 
 namespace quench {
