@@ -57,7 +57,7 @@ TEST(CudaGemmaOps, QuantizationOutputsOfNormsWithAWeightOffset) {
     const Tensor x = on_gpu(random.normal(shape, DType::bf16)), weight = on_gpu(random.normal({width}, DType::bf16));
     const Tensor y = poisoned(shape, DType::bf16), again = poisoned(shape, DType::bf16),
                  rstd = poisoned({70}, DType::f32), amax = Tensor::zeros({}, DType::f32, kGpu),
-                 column_amax = Tensor::zeros({width}, DType::f32, kGpu);
+                 column_amax = Tensor::zeros({1, width}, DType::f32, kGpu);
     rms_norm({.x = x, .weight = weight, .weight_offset = 1, .f32_weight = true, .y = y, .rstd = rstd});
     rms_norm({.x = x,
               .weight = weight,
