@@ -34,7 +34,7 @@ class NormView {
   std::int64_t inner_count_ = 1;
 };
 
-// Product of the normalized value and the weight; kF32: without a rounding between the two.
+// Normalized value times weight; kF32: without a rounding between the two.
 template <class T, bool kF32>
 QUENCH_INLINE F32 weighted(F32 normalized, F32 weight) {
   if constexpr (kF32)

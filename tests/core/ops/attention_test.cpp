@@ -11,9 +11,8 @@ struct Problem {
   Tensor q, k, v, dout;
   std::vector<SequenceRange> sequences;
   bool causal;
-  float scale;
+  float scale, soft_cap = 0;
   std::int64_t window = 0;
-  float soft_cap = 0;
 };
 
 struct AttentionReference {
@@ -393,8 +392,7 @@ TEST(Attention, LastKeySaysHowManyKeysThereAre) {
 
 TEST(Attention, NoSequencesGiveZeros) {
   Generator random(11);
-  Problem p = make(random, {}, 2, 1, 8, DType::f32, true, 4);
-  check(p);
+  check(make(random, {}, 2, 1, 8, DType::f32, true, 4));
 }
 
 }  // namespace
