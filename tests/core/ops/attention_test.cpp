@@ -14,18 +14,20 @@ struct Problem {
   float scale;
   std::int64_t window = 0;
   float soft_cap = 0;
+  Tensor sinks{};
 };
 
 struct AttentionReference {
-  std::vector<double> out, lse, dq, dk, dv;
+  std::vector<double> out, lse, dq, dk, dv, dsinks;
 };
 
 AttentionReference reference(const Problem& p) {
   const std::int64_t nq = p.q.size(0), heads = p.q.size(1), dim = p.q.size(2), kv_heads = p.k.size(1);
   const auto q = values(p.q), k = values(p.k), v = values(p.v), dout = values(p.dout);
-  AttentionReference r{std::vector<double>(q.size()),
-                       std::vector<double>(static_cast<std::size_t>(heads * nq), -INFINITY),
-                       std::vector<double>(q.size()), std::vector<double>(k.size()), std::vector<double>(k.size())};
+  AttentionReference r{
+      std::vector<double>(q.size()), std::vector<double>(static_cast<std::size_t>(heads * nq), -INFINITY),
+      std::vector<double>(q.size()), std::vector<double>(k.size()),
+      std::vector<double>(k.size()), std::vector<double>(static_cast<std::size_t>(heads))};
   std::vector<double> s, weight;
   for (const SequenceRange& range : p.sequences)
     for (std::int64_t h = 0; h < heads; ++h)
@@ -56,6 +58,14 @@ AttentionReference reference(const Problem& p) {
           double& x = s[static_cast<std::size_t>(j)];
           sum += x = j < unseen ? 0 : std::exp(x - best);
         }
+        double sink = 0;
+        if (p.sinks.defined()) {
+          const double own = p.sinks.data<float>()[h], top = std::max(best, own);
+          for (double& x : s) x *= std::exp(best - top);
+          sum = sum * std::exp(best - top) + (sink = std::exp(own - top));
+          best = top;
+          sink /= sum;
+        }
         r.lse[static_cast<std::size_t>(h * nq + range.q_begin + i)] = best + std::log(sum);
         double delta = 0;
         for (std::int64_t j = 0; j < visible; ++j) {
@@ -66,6 +76,7 @@ AttentionReference reference(const Problem& p) {
           }
           delta += w * dot(dout, q_at, v, k_at(j));
         }
+        r.dsinks[static_cast<std::size_t>(h)] -= sink * delta;
         for (std::int64_t j = 0; j < visible; ++j) {
           const double bounded = p.soft_cap > 0 ? score(j) / static_cast<double>(p.soft_cap) : 0;
           const double ds = s[static_cast<std::size_t>(j)] * (dot(dout, q_at, v, k_at(j)) - delta) *
@@ -80,14 +91,15 @@ AttentionReference reference(const Problem& p) {
 }
 
 struct Result {
-  Tensor out, lse, dq, dk, dv;
+  Tensor out, lse, dq, dk, dv, dsinks;
   explicit Result(const Problem& p)
       : out(Tensor::empty(p.q.shape(), p.q.dtype())),
         lse(Tensor::empty({p.q.size(1), p.q.size(0)}, DType::f32)),
         dq(Tensor::empty(p.q.shape(), p.q.dtype())),
         dk(Tensor::empty(p.k.shape(), p.q.dtype())),
-        dv(Tensor::empty(p.k.shape(), p.q.dtype())) {
-    for (const Tensor& t : {out, lse, dq, dk, dv}) testing::fill(t, std::nan(""));
+        dv(Tensor::empty(p.k.shape(), p.q.dtype())),
+        dsinks(Tensor::empty({p.q.size(1)}, DType::f32)) {
+    for (const Tensor& t : {out, lse, dq, dk, dv, dsinks}) testing::fill(t, std::nan(""));
   }
   void forward(const Problem& p) const {
     attention({.q = p.q,
@@ -99,7 +111,8 @@ struct Result {
                .causal = p.causal,
                .window = p.window,
                .scale = p.scale,
-               .soft_cap = p.soft_cap});
+               .soft_cap = p.soft_cap,
+               .sinks = p.sinks});
   }
   void backward(const Problem& p) const {
     attention_backward({.dout = p.dout,
@@ -115,7 +128,9 @@ struct Result {
                         .causal = p.causal,
                         .window = p.window,
                         .scale = p.scale,
-                        .soft_cap = p.soft_cap});
+                        .soft_cap = p.soft_cap,
+                        .sinks = p.sinks,
+                        .dsinks = p.sinks.defined() ? dsinks : Tensor()});
   }
 };
 
@@ -150,6 +165,11 @@ void check(const Problem& p) {
   EXPECT_TRUE(close(result.dq, expected.dq, rounding(p.q.dtype()) * 1.01, bf16 ? 2e-2 : 1e-5));
   EXPECT_TRUE(close(result.dk, expected.dk, rounding(p.q.dtype()) * 1.01, bf16 ? 2e-2 : 2e-5));
   EXPECT_TRUE(close(result.dv, expected.dv, rounding(p.q.dtype()) * 1.01, bf16 ? 2e-2 : 2e-5));
+  if (p.sinks.defined()) {
+    // A sum of one rounded product of each row.
+    const double noise = (bf16 ? 2e-2 : 1e-5) * std::sqrt(static_cast<double>(p.q.size(0)));
+    EXPECT_TRUE(close(result.dsinks, expected.dsinks, 1e-5, noise));
+  }
 }
 
 TEST(Attention, SoftCapOfScores) {
@@ -163,6 +183,24 @@ TEST(Attention, SoftCapOfScores) {
         p.window = 9;
         check(p);
       }
+}
+
+TEST(Attention, SinksOfHeads) {
+  Generator random(72);
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const std::int64_t window : {0, 9})
+      for (const std::int64_t queries : {1, 90})  // sequences of one query, and of several tiles
+        for (const float size : {0.0f, 1.0f, 40.0f}) {
+          Problem p = make(random, {{queries, 90}, {3, 3}, {2, 0}}, 4, 2, 24, dtype, true, 2);
+          p.window = window;
+          p.soft_cap = queries == 1 ? 3.0f : 0.0f;
+          p.sinks = random.normal({4}, DType::f32);
+          for (int h = 0; h < 4; ++h) p.sinks.data<float>()[h] *= size;
+          check(p);
+        }
+  Problem p = make(random, {{3, 3}}, 4, 2, 8, DType::f32, true);
+  p.sinks = random.normal({2}, DType::f32);
+  EXPECT_THROW(Result(p).forward(p), Error);
 }
 
 TEST(Attention, LengthsAroundTheTiles) {
