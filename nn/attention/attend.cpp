@@ -65,7 +65,7 @@ Variable attend(const Variable& qkv, const AttendOptions& options, const Forward
   if (context.cache != nullptr) return attend_cached(qkv, options, context, rotation, autograd::as_f32(sinks));
   QUENCH_CHECK(!rotation.cos.defined(), "attention: without a cache, queries and keys are rotated before");
   return autograd::attention(qkv, options.layout, visible_ranges(options, context), options.scale, options.window,
-                             options.soft_cap, sinks);
+                             options.soft_cap, context.keys, sinks);
 }
 
 }  // namespace quench::nn
