@@ -189,7 +189,7 @@ void add_numeric_fields(Fields& fields) {
   add_typed<std::vector<std::string>>(
       fields, "layer_types", any_value(), guarded,
       "Attention kind of each layer: full_attention, chunked_attention (Llama 4) or sliding_attention "
-      "(Qwen, Gemma).");
+      "(Qwen, Gemma, gpt-oss).");
 }
 
 void add_metadata_fields(Fields& fields) {
