@@ -148,7 +148,9 @@ TEST(CudaGptOssOps, BiasesOfExperts) {
                                .accumulate = true,
                                .dweights = gpu_dweights});
           EXPECT_TRUE(matches(gpu_dbias, dbias, gradient == DType::bf16 ? one_step(gradient) : 1e-5, 1e-4));
-          if (weighted) EXPECT_TRUE(matches(gpu_dweights, dweights, 1e-4, 1e-6 * static_cast<double>(width)));
+          if (weighted) {
+            EXPECT_TRUE(matches(gpu_dweights, dweights, 1e-4, 1e-6 * static_cast<double>(width)));
+          }
         }
       }
 }

@@ -118,7 +118,9 @@ TEST(ClampedExperts, BiasesOfSortedRows) {
                              .accumulate = true,
                              .dweights = dweights});
         EXPECT_TRUE(close(dbias, gradient, 1e-5, 1e-5));
-        if (weighted) EXPECT_TRUE(close(dweights, dw, 1e-5, 1e-5));
+        if (weighted) {
+          EXPECT_TRUE(close(dweights, dw, 1e-5, 1e-5));
+        }
         EXPECT_THROW(add_group_bias({.y = y, .bias = bias.narrow(0, 0, 2), .ends = r.ends, .pairs = r.pairs}), Error);
       }
 }
