@@ -1,5 +1,7 @@
 // Attention sinks, clamped units and experts' biases (gpt-oss), against the CPU kernels.
 
+#include <algorithm>
+
 #include "core/ops/experts/group_bias.h"
 #include "core/ops/experts/token_permutation.h"
 #include "tests/cuda/attention_problem.h"
