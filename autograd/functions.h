@@ -66,6 +66,9 @@ struct RotationOptions {
 Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, const Tensor& sin,
               const Tensor& positions, const RotationOptions& options = {});
 
+// The values of a small weight, in a tensor of their own; undefined for an undefined weight.
+[[nodiscard]] Tensor as_f32(const Weight& weight);
+
 // Rows of qkv read as keys and values, where sequences share some of them.
 struct KeyRows {
   Tensor rows;     // i32 [M]; k_begin and k_length of sequences count these
@@ -74,9 +77,10 @@ struct KeyRows {
 };
 
 // Causal attention within each sequence over the last `window` keys (0: all); [N, heads*head_dim]. `soft_cap`:
-// AttentionArgs::soft_cap. `keys`: rows of qkv in their order if undefined.
+// AttentionArgs::soft_cap. `keys`: rows of qkv in their order if undefined. `sinks`, if defined: [heads],
+// AttentionArgs::sinks.
 Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<SequenceRange> sequences, float scale,
-                   std::int64_t window = 0, float soft_cap = 0.0f, const KeyRows& keys = {});
+                   std::int64_t window = 0, float soft_cap = 0.0f, const KeyRows& keys = {}, const Weight& sinks = {});
 
 // Sum of losses of hidden [N,H] * weight [V,H]^T against labels i32 [N], times `scale`: f32 [1]. Gradients are computed
 // in the forward pass, by chunk of logits, so the result must be the root of the backward pass. `losses`, if not null:

@@ -1,6 +1,7 @@
 #include <array>
 
 #include "autograd/functions.h"
+#include "core/ops/elementwise.h"
 #include "core/ops/experts/token_permutation.h"
 #include "core/ops/rope.h"
 
@@ -45,6 +46,14 @@ KeyValues read_key_values(const Tensor& qkv, const QkvLayout& layout, const KeyR
 
 }  // namespace
 
+Tensor as_f32(const Weight& weight) {
+  if (!weight.defined()) return {};
+  const auto values = weight.acquire();
+  const Tensor wide = Tensor::empty(weight.shape(), DType::f32, weight.device());
+  cast({values.value(), wide});
+  return wide;
+}
+
 Tensor query_view(const Tensor& qkv, const QkvLayout& layout) {
   return head_view(qkv, layout, 0, layout.heads);
 }
@@ -83,13 +92,14 @@ Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, c
 }
 
 Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<SequenceRange> sequences, float scale,
-                   std::int64_t window, float soft_cap, const KeyRows& keys) {
+                   std::int64_t window, float soft_cap, const KeyRows& keys, const Weight& sinks) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = qkv.value();
   const std::int64_t tokens = in.size(0);
   const Shape heads_shape{tokens, layout.heads, layout.head_dim};
   Variable out(Tensor::empty({tokens, layout.heads * layout.head_dim}, in.dtype(), in.device()));
-  const bool keep = Tape::current() != nullptr && qkv.requires_grad();
+  const bool keep = Tape::current() != nullptr && (qkv.requires_grad() || sinks.requires_grad());
+  const Tensor sink_scores = as_f32(sinks);
   const Tensor lse = keep ? Tensor::empty({layout.heads, tokens}, DType::f32, in.device()) : Tensor();
   const KeyValues read = read_key_values(in, layout, keys);
   quench::attention({.q = query_view(in, layout),
@@ -100,14 +110,17 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
                      .sequences = sequences,
                      .window = window,
                      .scale = scale,
-                     .soft_cap = soft_cap});
+                     .soft_cap = soft_cap,
+                     .sinks = sink_scores});
 
-  const bool recorded = Tape::record("attention", {qkv}, std::array{&out}, [&] {
-    return [in, layout, heads_shape, lse, scale, window, soft_cap, keys, result = out.value(),
-            kept = std::move(sequences), dqkv = qkv.gradient(), dout_of = out.gradient()] {
+  const bool recorded = Tape::record("attention", {qkv, sinks}, std::array{&out}, [&] {
+    return [in, layout, heads_shape, lse, scale, window, soft_cap, keys, sink_scores, result = out.value(),
+            kept = std::move(sequences), dqkv = qkv.gradient(), dsinks_of = sinks.gradient(),
+            dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor dx = Tensor::empty_like(in);
       const KeyValues again = read_key_values(in, layout, keys), gradients = make_key_values(dx, layout, keys);
+      const Tensor dsinks = dsinks_of ? Tensor::empty_like(sink_scores) : Tensor();
       attention_backward({.dout = dout_of->value().view(heads_shape),
                           .q = query_view(in, layout),
                           .k = again.k,
@@ -120,7 +133,16 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
                           .sequences = kept,
                           .window = window,
                           .scale = scale,
-                          .soft_cap = soft_cap});
+                          .soft_cap = soft_cap,
+                          .sinks = sink_scores,
+                          .dsinks = dsinks});
+      if (dsinks_of) {
+        const GradientTarget into = dsinks_of->target();
+        if (into.accumulate)
+          accumulate({.x = dsinks, .out = into.tensor});
+        else
+          cast({dsinks, into.tensor});
+      }
       if (keys.defined())
         quench::unpermute_tokens({.y = gradients.fused, .rows = keys.readers, .out = key_value_columns(dx, layout)});
       if (dqkv) dqkv->contribute(dx);

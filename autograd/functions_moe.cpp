@@ -3,28 +3,38 @@
 #include <array>
 
 #include "core/ops/elementwise.h"
+#include "core/ops/experts/group_bias.h"
 #include "core/ops/experts/grouped_gemm.h"
 #include "core/ops/experts/token_permutation.h"
 #include "core/ops/gemm.h"
 
 namespace quench::autograd {
 
-Variable router_logits(const Variable& x, const Weight& weight) {
+Variable router_logits(const Variable& x, const Weight& weight, const Weight& bias) {
   QUENCH_CHECK(x.value().rank() == 2 && weight.shape().rank() == 2 && x.value().size(1) == weight.shape()[1],
                "router_logits: x is {}, weight is {}; expected [N,H] and [E,H]", x.value().describe(),
                weight.describe());
   const MemoryScope scope(MemoryCategory::activations);
   Variable logits(Tensor::empty({x.value().size(0), weight.shape()[0]}, DType::f32, x.value().device()));
-  gemm({.a = x.value(), .b = weight.acquire().value(), .c = logits.value(), .transpose_b = true});
-  Tape::record("router_logits", {x, weight}, std::array{&logits}, [&] {
+  gemm({.a = x.value(),
+        .b = weight.acquire().value(),
+        .c = logits.value(),
+        .transpose_b = true,
+        .bias = bias.acquire().value()});
+  Tape::record("router_logits", {x, weight, bias}, std::array{&logits}, [&] {
     return [saved_x = weight.requires_grad() ? Saved(x) : Saved(), weight, dtype = x.value().dtype(), dx = x.gradient(),
-            dw = weight.gradient(), dlogits_of = logits.gradient()] {
+            dw = weight.gradient(), db = bias.gradient(), dlogits_of = logits.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::workspace);
       const Tensor wide = dlogits_of->value();
       Tensor dy = wide;
       if (dtype != DType::f32) {
         dy = Tensor::empty(wide.shape(), dtype, wide.device());
         cast({wide, dy});
+      }
+      if (db) {
+        const GradientTarget into = db->target();
+        column_sum(
+            {.x = into.tensor.dtype() == DType::f32 ? wide : dy, .out = into.tensor, .accumulate = into.accumulate});
       }
       if (dw) {
         dw->begin_use();
@@ -193,6 +203,42 @@ Variable expert_linear(const Variable& x, const Weight& weight, const TokenPermu
     };
   });
   return y;
+}
+
+Variable add_expert_bias(const Variable& y, const Weight& bias, const TokenPermutation& rows, const Variable& weights) {
+  const std::int64_t experts = rows.ends.size(0);
+  QUENCH_CHECK(bias.shape().numel() == experts * y.value().size(1),
+               "add_expert_bias: y is {}, bias is {}, of {} experts", y.value().describe(), bias.describe(), experts);
+  const MemoryScope scope(MemoryCategory::activations);
+  const Shape of_each{experts, y.value().size(1)};
+  const Tensor factors = weights.defined() ? weights.value() : Tensor();
+  Variable out(y.value());
+  quench::add_group_bias({.y = out.value(),
+                          .bias = bias.acquire().value().view(of_each),
+                          .ends = rows.ends,
+                          .pairs = rows.pairs,
+                          .weights = factors});
+  Tape::record("add_expert_bias", {y, bias, weights}, std::array{&out}, [&] {
+    return [bias, of_each, factors, ends = rows.ends, pairs = rows.pairs, dy = y.gradient(), db = bias.gradient(),
+            dweights = weights.gradient(), dout_of = out.gradient()] {
+      const MemoryScope backward_scope(MemoryCategory::activations);
+      const Tensor dout = dout_of->value();
+      const GradientTarget into = db ? db->target() : GradientTarget{};
+      const Tensor df = dweights ? Tensor::empty_like(factors) : Tensor();
+      if (db || dweights)
+        group_bias_backward({.dy = dout,
+                             .bias = bias.acquire().value().view(of_each),
+                             .ends = ends,
+                             .pairs = pairs,
+                             .weights = factors,
+                             .dbias = db ? into.tensor.view(of_each) : Tensor(),
+                             .accumulate = into.accumulate,
+                             .dweights = df});
+      if (dweights) dweights->contribute(df);
+      if (dy) dy->contribute(dout);
+    };
+  });
+  return out;
 }
 
 }  // namespace quench::autograd

@@ -6,8 +6,8 @@
 
 namespace quench::autograd {
 
-// x [N,H] * weight [E,H]^T: f32 [N,E] for any dtype of x.
-Variable router_logits(const Variable& x, const Weight& weight);
+// x [N,H] * weight [E,H]^T (+ bias [E]): f32 [N,E] for any dtype of x.
+Variable router_logits(const Variable& x, const Weight& weight, const Weight& bias = {});
 
 // Order of rows by expert.
 struct TokenPermutation {
@@ -50,5 +50,10 @@ Variable unpermute_tokens(const Variable& y, const TokenPermutation& rows);
 
 // Grouped GEMM: x [R,K] * (the expert's part of weight [E*M,K])^T: [R,M].
 Variable expert_linear(const Variable& x, const Weight& weight, const TokenPermutation& rows);
+
+// Row r of y [R,M] plus the bias of its expert, times the router weight of its pair if `weights` f32 [N,k] is defined;
+// y is overwritten. `bias`: E * M elements.
+Variable add_expert_bias(const Variable& y, const Weight& bias, const TokenPermutation& rows,
+                         const Variable& weights = {});
 
 }  // namespace quench::autograd

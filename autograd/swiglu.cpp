@@ -96,7 +96,8 @@ Variable swiglu(const Variable& gate_up, const QuantOutputRequest& wanted, const
 }
 
 Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const TokenPermutation& rows,
-                       bool score_before_experts, const QuantOutputRequest& request) {
+                       bool score_before_experts, const QuantOutputRequest& request,
+                       const std::optional<ClampedUnit>& clamped) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = gate_up.value();
   Variable out(Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device()));
@@ -111,12 +112,13 @@ Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const T
                          .pairs = pairs,
                          .out = out.value(),
                          .score_before_experts = score_before_experts,
-                         .round = rounding ? std::optional(rounding->mode) : std::nullopt});
+                         .round = rounding ? std::optional(rounding->mode) : std::nullopt,
+                         .clamped = clamped});
   const auto handle = std::make_shared<RecomputeHandle>();
   const bool recorded = Tape::record("expert_swiglu", {gate_up, weights}, std::array{&out}, [&] {
     const Saved saved = Saved::large(gate_up);
     const Shape shape = out.value().shape();
-    handle->recompute = [saved, shape, factors, pairs, score_before_experts] {
+    handle->recompute = [saved, shape, factors, pairs, score_before_experts, clamped] {
       const MemoryScope again_scope(MemoryCategory::workspace);
       const Tensor kept = saved.get();
       const Tensor value = Tensor::empty(shape, kept.dtype(), kept.device());
@@ -124,11 +126,12 @@ Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const T
                              .weights = factors,
                              .pairs = pairs,
                              .out = value,
-                             .score_before_experts = score_before_experts});
+                             .score_before_experts = score_before_experts,
+                             .clamped = clamped});
       return value;
     };
     handle->recomputes = true;
-    return [saved, shape, factors, pairs, score_before_experts, handle, din = gate_up.gradient(),
+    return [saved, shape, factors, pairs, score_before_experts, clamped, handle, din = gate_up.gradient(),
             dweights = weights.gradient(), dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor kept = saved.get(), dout = dout_of->value();
@@ -146,7 +149,8 @@ Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const T
                               .dgate_up = dx,
                               .dweights = df,
                               .out = value,
-                              .score_before_experts = score_before_experts});
+                              .score_before_experts = score_before_experts,
+                              .clamped = clamped});
       handle->run_waiting(value);
       if (dweights) dweights->contribute(df);
       if (din) din->contribute(dx);

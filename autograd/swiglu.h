@@ -2,6 +2,8 @@
 // Differentiable SwiGLU, dense and of experts, and its fused backward. Shapes, aliasing and errors are those of
 // core/ops/swiglu.h and core/ops/experts/token_permutation.h.
 
+#include <optional>
+
 #include "autograd/tape.h"
 #include "core/ops/gated_activation.h"
 
@@ -21,8 +23,10 @@ struct SwigluBackward : FusedBackward {
 };
 
 // SwiGLU of gate_up [R,2I] times the router weight f32 [N,k]: [R,I]; with `score_before_experts` SwiGLU of the weighted
-// gate_up. Of `request` only a substitution by MxSubstitution is supported, if 32 divides I.
+// gate_up. Of `request` only a substitution by MxSubstitution is supported, if 32 divides I. `clamped`:
+// that unit instead of SwiGLU.
 Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const TokenPermutation& rows,
-                       bool score_before_experts = false, const QuantOutputRequest& request = {});
+                       bool score_before_experts = false, const QuantOutputRequest& request = {},
+                       const std::optional<ClampedUnit>& clamped = std::nullopt);
 
 }  // namespace quench::autograd

@@ -87,6 +87,7 @@ struct AttentionSpec {
   std::int64_t key_dim = 0, value_dim = 0;  // per head
   float scale = 1.0f;                       // of the scores
   float soft_cap = 0.0f;                    // AttentionArgs::soft_cap
+  bool sinks = false;                       // AttentionArgs::sinks, learned
   std::int64_t window = 0;                  // keys per query; 0: unlimited
   std::int64_t chunk = 0;                   // attention within chunks counted from the sequence start; 0: none
   std::optional<RotarySpec> rotary;
@@ -109,11 +110,15 @@ struct ExpertsSpec {
   float factor = 1.0f;                 // of the router weights
   std::int64_t groups = 1;             // a token selects from its best groups_per_token groups
   std::int64_t groups_per_token = 1;
-  bool expert_bias = false;           // not trained by gradients
-  std::int64_t shared_width = 0;      // of the shared expert; 0: none
-  bool score_before_experts = false;  // router weights multiply expert inputs
+  bool expert_bias = false;            // not trained by gradients
+  std::int64_t shared_width = 0;       // of the shared expert; 0: none
+  bool score_before_experts = false;   // router weights multiply expert inputs
+  bool bias = false;                   // of the experts' projections
+  bool router_bias = false;            // of the router's logits
+  std::optional<ClampedUnit> clamped;  // in place of SwiGLU, in the experts
   // Checkpoints hold [E, in, out], gate and up concatenated.
   bool fused_storage = false;
+  bool interleaved_storage = false;  // with fused_storage: columns of gate and up alternate
   struct Names {
     std::string_view router = "mlp.gate";
     std::string_view experts = "mlp.experts";

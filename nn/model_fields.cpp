@@ -149,6 +149,8 @@ constexpr ModelField kFields[] = {
     {"topk_method", kMissing, kExperts},
     {"scoring_func", kMissing, kExperts},
     {"moe_layer_freq", kMissing, kExperts, "[1]"},
+    {"experts_per_token", kHarmless, "num_experts_per_tok says it"},
+    {"initial_context_length", kHarmless, "the RoPE scaling says it"},
     {"for_llm_compressor", kHarmless, kLibrary},
     {"cache_implementation", kHarmless, "generation has a cache in any case"},
     {"aux_loss_alpha", kHarmless, "the class adds no such loss: training.router_balance_loss does"},

@@ -35,21 +35,25 @@ std::int64_t vector_weights_of(const AttentionSpec& attention, std::int64_t hidd
   if (const auto& mla = attention.mla)
     return mla->query_rank + mla->kv_rank + (mla->bias ? mla->query_rank + mla->kv_rank + mla->rotary_dim + hidden : 0);
   return (attention.qkv_bias ? attention.query_width() + 2 * attention.kv_width() : 0) +
-         (attention.output_bias ? hidden : 0) + qk_norm_weights_of(attention);
+         (attention.output_bias ? hidden : 0) + (attention.sinks ? attention.heads : 0) + qk_norm_weights_of(attention);
 }
 
-std::int64_t vector_weights_of(const FeedForwardSpec& part, std::int64_t hidden) {
-  if (part.experts) return part.experts->expert_bias ? part.experts->count : 0;
+std::int64_t vector_weights_of(const FeedForwardSpec& part, std::int64_t hidden, std::int64_t experts) {
+  if (const auto& spec = part.experts)
+    return (spec->expert_bias ? spec->count : 0) + (spec->router_bias ? spec->count : 0) +
+           (spec->bias ? experts * (2 * spec->intermediate_size + hidden) : 0);
   return part.bias ? 2 * part.intermediate_size + hidden : 0;
 }
 
 // `active`: top-k experts only.
-std::int64_t gemm_weights_of(const BlockSpec& block, std::int64_t hidden, bool active) {
+std::int64_t experts_of(const BlockSpec& block, bool active) {
   const auto& experts = block.feed_forward.experts;
-  return gemm_weights_of(block.attention, hidden) + gemm_weights_of(block.feed_forward, hidden,
-                                                                    !experts ? 0
-                                                                    : active ? experts->per_token
-                                                                             : experts->count);
+  return !experts ? 0 : active ? experts->per_token : experts->count;
+}
+
+std::int64_t gemm_weights_of(const BlockSpec& block, std::int64_t hidden, bool active) {
+  return gemm_weights_of(block.attention, hidden) +
+         gemm_weights_of(block.feed_forward, hidden, experts_of(block, active));
 }
 
 std::int64_t parameters(const ModelConfig& c, bool active) {
@@ -60,7 +64,8 @@ std::int64_t parameters(const ModelConfig& c, bool active) {
              (norms_of(block.attention.norm, block.attention.post_norm) +
               norms_of(block.feed_forward.norm, block.feed_forward.post_norm)) *
                  c.hidden_size +
-             vector_weights_of(block.attention, c.hidden_size) + vector_weights_of(block.feed_forward, c.hidden_size);
+             vector_weights_of(block.attention, c.hidden_size) +
+             vector_weights_of(block.feed_forward, c.hidden_size, experts_of(block, active));
   return count;
 }
 

@@ -112,14 +112,14 @@ class QueryTile {
   void write(std::int64_t head) const {
     const HeadView<T> out(args_.out, head);
     float* lse = args_.lse.defined() ? args_.lse.data<float>() + head * args_.lse.size(1) : nullptr;
+    const float* sink = args_.sinks.defined() ? args_.sinks.data<float>() + head : nullptr;
     for (std::int64_t row = 0; row < rows_; ++row) {
       const std::int64_t position = s_.q_begin + first_ + row;
       const bool any = visible_keys(s_, args_.causal, first_ + row) > 0;
       const float sum = reduce_add(load(scratch_.sums + row * kLanes, FullVector{}));
-      unpack_rows(scratch_.out + row * layout_.padded, layout_.padded, any ? 1.0f / sum : 0.0f, out, position, 1,
-                  layout_.dim);
-      if (lse != nullptr)
-        lse[position] = any ? (scratch_.maxima[row] + std::log2(sum)) * std::numbers::ln2_v<float> : -INFINITY;
+      const RowNormalizer by = any ? normalizer(scratch_.maxima[row], sum, sink) : RowNormalizer{0.0f, -INFINITY};
+      unpack_rows(scratch_.out + row * layout_.padded, layout_.padded, by.factor, out, position, 1, layout_.dim);
+      if (lse != nullptr) lse[position] = by.lse;
     }
   }
 

@@ -312,7 +312,31 @@ void backward(const AttentionBackwardArgs& args) {
   });
 }
 
+// dsink = -sum over rows of exp(sink - lse) (dO . O). Rows without a visible key have no weights.
+template <class T>
+void sink_gradients(const AttentionBackwardArgs& args) {
+  const std::int64_t heads = args.q.size(1), dim = args.q.size(2);
+  parallel_items(heads, args.out.numel(), [&](std::int64_t head, int) {
+    const HeadView<const T> out(args.out, head), dout(args.dout, head);
+    const float* lse = args.lse.data<float>() + head * args.lse.size(1);
+    const float sink = args.sinks.data<float>()[head];
+    double total = 0;
+    for (const SequenceRange& s : args.sequences)
+      for (std::int64_t row = s.q_begin; row < s.q_begin + s.q_length; ++row) {
+        if (lse[row] == -INFINITY) continue;
+        const T* a = out.row(row);
+        const T* b = dout.row(row);
+        F32 sum{};
+        for_vectors(dim, [&](std::int64_t d, auto lanes) { sum = fma(load(a + d, lanes), load(b + d, lanes), sum); });
+        total -= static_cast<double>(std::exp(sink - lse[row])) * static_cast<double>(reduce_add(sum));
+      }
+    args.dsinks.data<float>()[head] = static_cast<float>(total);
+  });
+}
+
 void attention_backward_kernel(const AttentionBackwardArgs& args) {
+  if (args.dsinks.defined())
+    dispatch<float, bfloat16>(args.q.dtype(), "attention_backward", [&]<class T>() { sink_gradients<T>(args); });
   using Bf16Operand = std::conditional_t<kHasBf16Products, Bf16Pair, float>;
   if (args.q.dtype() == DType::f32)
     backward<float, float>(args);

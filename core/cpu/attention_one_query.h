@@ -95,10 +95,10 @@ class OneQuery {
 
   void write(bool any) const {
     const float sum = reduce_add(load(sum_.data(), FullVector{}));
-    unpack_rows(sums_, padded_, any ? 1.0f / sum : 0.0f, HeadView<T>(args_.out, head_), s_.q_begin, 1, dim_);
-    if (args_.lse.defined())
-      args_.lse.data<float>()[head_ * args_.lse.size(1) + s_.q_begin] =
-          any ? (maximum_ + std::log2(sum)) * std::numbers::ln2_v<float> : -INFINITY;
+    const float* sink = args_.sinks.defined() ? args_.sinks.data<float>() + head_ : nullptr;
+    const RowNormalizer by = any ? normalizer(maximum_, sum, sink) : RowNormalizer{0.0f, -INFINITY};
+    unpack_rows(sums_, padded_, by.factor, HeadView<T>(args_.out, head_), s_.q_begin, 1, dim_);
+    if (args_.lse.defined()) args_.lse.data<float>()[head_ * args_.lse.size(1) + s_.q_begin] = by.lse;
   }
 
   const AttentionArgs& args_;

@@ -1,7 +1,9 @@
 #pragma once
 // Online softmax of attention.
 
+#include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "core/cpu/vector_math.h"
 
@@ -11,6 +13,19 @@ namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 QUENCH_INLINE void cap_scores(float* scores, std::int64_t count, float cap) {
   for (std::int64_t i = 0; i < count; i += kLanes)
     store(scores + i, cap * tanh(load(scores + i, FullVector{}) / cap), FullVector{});
+}
+
+// Normalisation of a row of attention, with the head's sink if there is one.
+struct RowNormalizer {
+  float factor;  // of the unnormalized output
+  float lse;     // natural
+};
+// `maximum` to base 2, `sum` of weights relative to it, of at least one visible key.
+QUENCH_INLINE RowNormalizer normalizer(float maximum, float sum, const float* sink) {
+  if (sink == nullptr) return {1.0f / sum, (maximum + std::log2(sum)) * std::numbers::ln2_v<float>};
+  const float score = *sink * std::numbers::log2e_v<float>, top = std::max(maximum, score);
+  const float decay = std::exp2(maximum - top), total = sum * decay + std::exp2(score - top);
+  return {decay / total, (top + std::log2(total)) * std::numbers::ln2_v<float>};
 }
 
 // State of one query row; exponents to base 2 of scaled scores.

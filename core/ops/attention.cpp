@@ -50,6 +50,12 @@ void check_window(std::string_view op, bool causal, std::int64_t window) {
                causal ? "" : " without a causal mask");
 }
 
+void check_sinks(std::string_view op, std::string_view name, const Tensor& sinks, std::int64_t heads) {
+  if (!sinks.defined()) return;
+  check_tensor(op, name, sinks, {heads}, DType::f32);
+  check_contiguous(op, name, sinks);
+}
+
 // 0 if no query reaches beyond the window.
 std::int64_t effective_window(std::int64_t window, std::span<const SequenceRange> sequences) {
   const bool reached = std::any_of(sequences.begin(), sequences.end(),
@@ -94,7 +100,8 @@ void attention(const AttentionArgs& args) {
   }
   check_window(op, args.causal, args.window);
   check_sequences(op, args.sequences, args.q.size(0), args.k.size(0), false);
-  check_same_device(op, {&args.q, &args.k, &args.v, &args.out, &args.lse, &args.last_key});
+  check_sinks(op, "sinks", args.sinks, args.q.size(1));
+  check_same_device(op, {&args.q, &args.k, &args.v, &args.out, &args.lse, &args.sinks, &args.last_key});
   if (args.last_key.defined()) {
     check_tensor(op, "last_key", args.last_key, {1}, DType::i32);
     QUENCH_CHECK(args.sequences.size() == 1 && !args.lse.defined(),
@@ -128,7 +135,11 @@ void attention_backward(const AttentionBackwardArgs& args) {
   check_contiguous_rows(op, "dv", args.dv);
   check_window(op, args.causal, args.window);
   check_sequences(op, args.sequences, args.q.size(0), args.k.size(0), true);
-  check_same_device(op, {&args.q, &args.k, &args.v, &args.out, &args.lse, &args.dout, &args.dq, &args.dk, &args.dv});
+  check_sinks(op, "sinks", args.sinks, args.q.size(1));
+  check_sinks(op, "dsinks", args.dsinks, args.q.size(1));
+  QUENCH_CHECK(args.sinks.defined() || !args.dsinks.defined(), "{}: dsinks without sinks", op);
+  check_same_device(op, {&args.q, &args.k, &args.v, &args.out, &args.lse, &args.dout, &args.dq, &args.dk, &args.dv,
+                         &args.sinks, &args.dsinks});
   if (args.q.numel() == 0 && args.k.numel() == 0) return;
   AttentionBackwardArgs call = args;
   call.window = effective_window(args.window, args.sequences);

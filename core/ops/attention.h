@@ -49,6 +49,10 @@ struct AttentionArgs {
   // Scaled scores s become soft_cap * tanh(s / soft_cap) before the mask (Gemma 2, arXiv:2408.00118, section 2); 0:
   // none.
   float soft_cap = 0.0f;
+  // f32 [heads], optional: attention sinks (Xiao et al., 2023, arXiv:2309.17453; gpt-oss): a score of each head in the
+  // softmax's denominator, without a value and outside scale and soft_cap. `lse` includes it, except in rows without a
+  // visible key.
+  Tensor sinks{};
   // i32 [1] on the device, optional: last key of the only sequence, relative to k_begin; k_length is an upper bound.
   // For decode: few queries, no lse.
   Tensor last_key{};
@@ -65,6 +69,8 @@ struct AttentionBackwardArgs {
   std::int64_t window = 0;
   float scale = 1.0f;
   float soft_cap = 0.0f;
+  Tensor sinks{};   // f32 [heads], optional, as in the forward pass
+  Tensor dsinks{};  // out, f32 [heads], optional; needs `sinks`
 };
 
 // In units of unscaled scores: capped scores s' = soft_cap(s) are scaled as others.
@@ -76,7 +82,7 @@ extern constinit KernelSlot<AttentionArgs> attention_slot;
 extern constinit KernelSlot<AttentionBackwardArgs> attention_backward_slot;
 
 void attention(const AttentionArgs& args);
-// Gradients of q, k and v; needs `out` and `lse` of attention().
+// Gradients of q, k, v and, with dsinks, sinks; needs `out` and `lse` of attention().
 void attention_backward(const AttentionBackwardArgs& args);
 
 }  // namespace quench

@@ -27,8 +27,8 @@ bool is_one_token(const CachedAttentionArgs& args, std::int64_t dim) {
 
 void cached_attention(const CachedAttentionArgs& args) {
   constexpr std::string_view op = "cached_attention";
-  const auto& [qkv, cos, sin, positions, cache, out, heads, kv_heads, sequences, window, scale, soft_cap, on_device] =
-      args;
+  const auto& [qkv, cos, sin, positions, cache, out, heads, kv_heads, sequences, window, scale, soft_cap, sinks,
+               on_device] = args;
   check_float_tensor(op, "qkv", qkv, 2);
   check_contiguous(op, "qkv", qkv);
   QUENCH_CHECK(heads > 0 && kv_heads > 0 && qkv.size(1) % (heads + 2 * kv_heads) == 0,
@@ -40,7 +40,11 @@ void cached_attention(const CachedAttentionArgs& args) {
   check_tensor(op, "positions", positions, {tokens}, DType::i32);
   check_tensor(op, "out", out, {tokens, heads * dim}, qkv.dtype());
   check_contiguous(op, "out", out);
-  check_same_device(op, {&qkv, &cos, &sin, &positions, &cache, &out});
+  check_same_device(op, {&qkv, &cos, &sin, &positions, &cache, &out, &sinks});
+  if (sinks.defined()) {
+    check_tensor(op, "sinks", sinks, {heads}, DType::f32);
+    check_contiguous(op, "sinks", sinks);
+  }
   if (tokens == 0) return;
   if (cos.defined()) {
     check_tensor(op, "cos", cos, {-1, dim / 2}, DType::f32);
@@ -59,6 +63,7 @@ void cached_attention(const CachedAttentionArgs& args) {
              .window = window,
              .scale = scale,
              .soft_cap = soft_cap,
+             .sinks = sinks,
              .last_key = on_device ? positions : Tensor()});
 }
 

@@ -22,6 +22,7 @@ struct CachedAttentionArgs {
   std::int64_t window = 0;
   float scale = 1.0f;
   float soft_cap = 0.0f;          // AttentionArgs::soft_cap
+  Tensor sinks{};                 // AttentionArgs::sinks
   bool length_on_device = false;  // by AttentionArgs::last_key, positions
 };
 

@@ -1,7 +1,9 @@
 #pragma once
 // One tensor for all experts of a layer. Llama 4: gate_up_proj [E, in, 2 * out] (gate first) and down_proj [E, in,
-// out], transposed against linear layers. Others, by Transformers 5 with save_original_format=False: [E, 2 * out, in]
-// and [E, out, in]. Quench: one matrix per expert, "experts.3.gate_proj.weight".
+// out], transposed against linear layers. gpt-oss: the same with alternating columns of gate and up, and biases
+// gate_up_proj_bias [E, 2 * out] and down_proj_bias [E, out]. Others, by Transformers 5 with
+// save_original_format=False: [E, 2 * out, in] and [E, out, in]. Quench: one matrix per expert,
+// "experts.3.gate_proj.weight".
 
 #include <memory>
 #include <vector>
@@ -15,7 +17,8 @@ namespace quench {
 [[nodiscard]] std::unique_ptr<StoredWeights> split_experts(std::unique_ptr<StoredWeights> weights,
                                                            const nn::ExpertsConfig& experts);
 
-// Fuses experts if the family stores them so; not in layers with a quantized expert.
+// Fuses experts if the family stores them so; neither weights nor biases of a projection with a quantized
+// expert.
 [[nodiscard]] std::vector<ModelTensor> fuse_experts(const std::vector<ModelTensor>& tensors,
                                                     const nn::ModelConfig& config);
 

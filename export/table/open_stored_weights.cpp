@@ -10,6 +10,7 @@
 #include "export/formats/gguf/model_config.h"
 #include "export/formats/gguf/reader.h"
 #include "export/formats/gguf/types.h"
+#include "export/formats/mxfp4_experts/reader.h"
 #include "export/formats/safetensors_rows.h"
 #include "export/formats/text_model.h"
 #include "export/formats/torchao/reader.h"
@@ -52,11 +53,18 @@ constexpr std::array kMethods = {
     Method{"compressed-tensors", open_compressed_tensors},
     Method{"torchao", open_torchao},
     Method{"fp8", open_fine_grained_float8},
+    Method{kMxfp4Method, open_mxfp4_experts},
 };
 
 const Json* quantization_of(const Json& config) {
   const Json* found = config.is_object() ? config.find(kQuantizationConfig) : nullptr;
   return found == nullptr || found->is_null() ? nullptr : found;
+}
+
+// Codes that are decoded on load, so that the weights can be trained.
+bool is_read_dense(const Json& quantization) {
+  const Json* method = quantization.is_object() ? quantization.find("quant_method") : nullptr;
+  return method != nullptr && *method == Json(kMxfp4Method);
 }
 
 // Empty: safetensors, or missing.
@@ -73,7 +81,8 @@ fs::path stored_weights_path(const fs::path& folder) {
 }
 
 bool is_quantized(const fs::path& folder, const Json& config) {
-  if (const Json* quantization = quantization_of(config); quantization != nullptr) return !is_sparse_24(*quantization);
+  if (const Json* quantization = quantization_of(config); quantization != nullptr)
+    return !is_sparse_24(*quantization) && !is_read_dense(*quantization);
   const fs::path gguf = stored_gguf_file(folder);
   return !gguf.empty() && std::ranges::any_of(read_gguf_head(gguf).tensors, [](const GgufEntry& entry) {
     return gguf_type_layout(entry.type)->blocks.has_value();

@@ -29,7 +29,7 @@ std::vector<SequenceRange> visible_ranges(const AttendOptions& options, const Fo
 }
 
 Variable attend_cached(const Variable& qkv, const AttendOptions& options, const ForwardContext& context,
-                       const RopeTable& rotation) {
+                       const RopeTable& rotation, const Tensor& sinks) {
   QUENCH_CHECK(!qkv.requires_grad(), "attention: a key-value cache has no backward pass");
   const autograd::QkvLayout& layout = options.layout;
   const Tensor in = qkv.value();
@@ -53,6 +53,7 @@ Variable attend_cached(const Variable& qkv, const AttendOptions& options, const 
                     .window = options.window,
                     .scale = options.scale,
                     .soft_cap = options.soft_cap,
+                    .sinks = sinks,
                     .length_on_device = context.length_on_device});
   return Variable(out);
 }
@@ -60,11 +61,11 @@ Variable attend_cached(const Variable& qkv, const AttendOptions& options, const 
 }  // namespace
 
 Variable attend(const Variable& qkv, const AttendOptions& options, const ForwardContext& context,
-                const RopeTable& rotation) {
-  if (context.cache != nullptr) return attend_cached(qkv, options, context, rotation);
+                const RopeTable& rotation, const autograd::Weight& sinks) {
+  if (context.cache != nullptr) return attend_cached(qkv, options, context, rotation, autograd::as_f32(sinks));
   QUENCH_CHECK(!rotation.cos.defined(), "attention: without a cache, queries and keys are rotated before");
   return autograd::attention(qkv, options.layout, visible_ranges(options, context), options.scale, options.window,
-                             options.soft_cap, context.keys);
+                             options.soft_cap, context.keys, sinks);
 }
 
 }  // namespace quench::nn

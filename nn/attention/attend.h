@@ -16,8 +16,9 @@ struct AttendOptions {
 
 // qkv [N, layout.width()] -> [N, heads * head_dim]. With a KV cache, keys and values are appended and attention reads
 // the cache; no backward pass. Queries and keys are already rotated, or, with a cache, rotated by `rotation`
-// (half-split pairs) in the kernel.
+// (half-split pairs) in the kernel. `sinks`, if defined: [heads].
 [[nodiscard]] autograd::Variable attend(const autograd::Variable& qkv, const AttendOptions& options,
-                                        const ForwardContext& context, const RopeTable& rotation = {});
+                                        const ForwardContext& context, const RopeTable& rotation = {},
+                                        const autograd::Weight& sinks = {});
 
 }  // namespace quench::nn

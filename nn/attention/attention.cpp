@@ -46,6 +46,9 @@ Attention::Attention(const ModelConfig& config, const BlockSpec& block, const Pa
     add_module("q_norm", q_norm_.emplace(all ? block.attention.query_width() : head_dim, qk_form_, options));
     add_module("k_norm", k_norm_.emplace(all ? block.attention.kv_width() : head_dim, qk_form_, options));
   }
+  if (block.attention.sinks)
+    add_parameter("sinks", sinks_.emplace(make_parameter({block.attention.heads}, options, Initializer::normal,
+                                                         config.initializer_range)));
   if (qk_norm == QkNorm::unweighted) unit_ = Variable(ones(head_dim, options.dtype, options.device));
 }
 
@@ -64,7 +67,8 @@ Variable Attention::mix(Variable qkv, const ForwardContext& context) const {
   // With a KV cache, RoPE with half-split pairs is fused into the attention kernel.
   const RopeTable& table = context.rotation(attend_.layer);
   const bool rotates_on_the_way = rotated_ && context.cache != nullptr && !interleaved_ && !unit_.defined();
-  if (rotates_on_the_way) return o_proj_.forward(attend(qkv, attend_, context, table));
+  const Weight sinks = sinks_ ? sinks_->weight() : Weight();
+  if (rotates_on_the_way) return o_proj_.forward(attend(qkv, attend_, context, table, sinks));
   if (rotated_) {
     qkv = autograd::rope(qkv, layout, table.cos, table.sin, context.positions, {.interleaved = interleaved_});
   } else if (table.cos.defined()) {
@@ -72,7 +76,7 @@ Variable Attention::mix(Variable qkv, const ForwardContext& context) const {
     qkv = autograd::rope(qkv, layout, table.cos, table.sin, context.positions, {.keys = false});
   }
   if (unit_.defined()) qkv = autograd::qk_norm(qkv, unit_, unit_, layout, qk_form_);
-  return o_proj_.forward(attend(qkv, attend_, context));
+  return o_proj_.forward(attend(qkv, attend_, context, {}, sinks));
 }
 
 }  // namespace quench::nn

@@ -29,6 +29,7 @@ class Attention final : public SubLayer {
   Linear o_proj_;
   std::optional<RmsNorm> q_norm_;
   std::optional<RmsNorm> k_norm_;
+  std::optional<Parameter> sinks_;  // [heads]
   bool rotated_;
   bool interleaved_;
   Weight unit_;  // ones [head_dim], for norms without a weight; undefined: no such norm

@@ -22,13 +22,24 @@ std::string layer_prefix(std::string_view prefix) {
 }  // namespace
 
 ExpertLinear::ExpertLinear(std::int64_t experts, std::int64_t in_features, std::string hf_path, std::vector<Part> parts,
-                           const ParameterOptions& options, float init_std)
+                           const ParameterOptions& options, float init_std, bool bias)
     : experts_(experts),
       hf_path_(std::move(hf_path)),
       parts_(std::move(parts)),
-      weight_(make_parameter({experts * total_rows(parts_), in_features}, options, Initializer::normal, init_std,
-                             experts)) {
+      weight_(
+          make_parameter({experts * total_rows(parts_), in_features}, options, Initializer::normal, init_std, experts)),
+      has_bias_(bias) {
   add_parameter("weight", weight_);
+  if (!has_bias_) return;
+  bias_ = make_parameter({experts * total_rows(parts_)}, options, Initializer::zeros, 0.0f, experts);
+  add_parameter("bias", bias_);
+}
+
+Variable ExpertLinear::forward_and_sum(const Variable& x, const Variable& weights,
+                                       const autograd::TokenPermutation& rows) const {
+  if (!has_bias_) return kernel_->apply_and_sum(x, weight_, rows);
+  return autograd::unpermute_tokens(
+      autograd::add_expert_bias(kernel_->apply(x, weight_, rows), bias_.weight(), rows, weights), rows);
 }
 
 Variable ExpertLinear::forward_tokens_with_recompute(const Variable& x, const autograd::TokenPermutation& rows) const {
@@ -37,7 +48,7 @@ Variable ExpertLinear::forward_tokens_with_recompute(const Variable& x, const au
   const auto handle = std::make_shared<autograd::RecomputeHandle>();
   handle->recompute = [this, kernel = kernel_, saved = autograd::Saved(x), rows] {
     const autograd::NoGrad no_grad;
-    return kernel->apply_to_tokens(Variable(saved.get()), weight_, rows).value();
+    return with_bias(kernel->apply_to_tokens(Variable(saved.get()), weight_, rows), rows).value();
   };
   y.set_recompute(handle);
   return y;
@@ -64,14 +75,19 @@ void ExpertLinear::name_kernel_pieces(const std::string& prefix) const {
 
 void ExpertLinear::name_pieces(const std::string& prefix) {
   name_kernel_pieces(prefix);
-  weight_.pieces.clear();
   const std::string layer = layer_prefix(prefix);
-  std::int64_t row = 0;
-  for (std::int64_t expert = 0; expert < experts_; ++expert)
-    for (const Part& part : parts_) {
-      weight_.pieces.push_back({fmt::format("{}{}.{}.{}.weight", layer, hf_path_, expert, part.name), row, part.rows});
-      row += part.rows;
-    }
+  const auto split = [&](Parameter& parameter, std::string_view suffix) {
+    parameter.pieces.clear();
+    std::int64_t row = 0;
+    for (std::int64_t expert = 0; expert < experts_; ++expert)
+      for (const Part& part : parts_) {
+        parameter.pieces.push_back(
+            {fmt::format("{}{}.{}.{}{}", layer, hf_path_, expert, part.name, suffix), row, part.rows});
+        row += part.rows;
+      }
+  };
+  split(weight_, ".weight");
+  if (has_bias_) split(bias_, ".bias");
 }
 
 }  // namespace quench::nn

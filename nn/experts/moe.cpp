@@ -52,6 +52,7 @@ MoE::Router::Router(const ModelConfig& config, const ExpertsSpec& spec, const Pa
       hf_bias(spec.names.expert_bias),
       weight(make_parameter({spec.count, config.hidden_size}, options, Initializer::normal, config.initializer_range)) {
   add_parameter("weight", weight);
+  if (spec.router_bias) add_parameter("bias", bias.emplace(make_parameter({spec.count}, options, Initializer::zeros)));
   if (!spec.expert_bias) return;
   expert_bias.emplace(make_parameter({spec.count}, bias_options(options), Initializer::zeros));
   add_parameter("choice_bias", *expert_bias);
@@ -60,6 +61,7 @@ MoE::Router::Router(const ModelConfig& config, const ExpertsSpec& spec, const Pa
 void MoE::Router::name_pieces(const std::string& prefix) {
   const std::string layer = layer_path(prefix);
   weight.pieces = {{fmt::format("{}{}.weight", layer, hf_path), 0, weight.global_shape[0]}};
+  if (bias) bias->pieces = {{fmt::format("{}{}.bias", layer, hf_path), 0, bias->global_shape[0]}};
   if (expert_bias) expert_bias->pieces = {{layer + std::string(hf_bias), 0, expert_bias->global_shape[0]}};
 }
 
@@ -67,9 +69,9 @@ MoE::Experts::Experts(const ModelConfig& config, const ExpertsSpec& spec, const 
     : gate_up_proj(spec.count, config.hidden_size, std::string(spec.names.experts),
                    {{std::string(spec.names.gate), spec.intermediate_size},
                     {std::string(spec.names.up), spec.intermediate_size}},
-                   options, config.initializer_range),
+                   options, config.initializer_range, spec.bias),
       down_proj(spec.count, spec.intermediate_size, std::string(spec.names.experts),
-                {{std::string(spec.names.down), config.hidden_size}}, options, residual_init_std(config)) {
+                {{std::string(spec.names.down), config.hidden_size}}, options, residual_init_std(config), spec.bias) {
   add_module("gate_up_proj", gate_up_proj);
   add_module("down_proj", down_proj);
 }
@@ -86,6 +88,7 @@ MoE::MoE(const ModelConfig& config, const BlockSpec& block, const ExpertsSpec& s
             .groups = spec.groups,
             .groups_per_token = spec.groups_per_token},
       score_before_experts_(spec.score_before_experts),
+      clamped_(spec.clamped),
       gate_(config, spec, options),
       experts_(config, spec, options) {
   add_module("gate", gate_);
@@ -100,7 +103,8 @@ std::int64_t MoE::alignment(Device device) const {
 }
 
 Variable MoE::forward(const Variable& x, const ForwardContext& context) const {
-  const Variable logits = autograd::router_logits(x, gate_.weight.weight());
+  const Variable logits =
+      autograd::router_logits(x, gate_.weight.weight(), gate_.bias ? gate_.bias->weight() : Weight());
   autograd::Routing routing;
   {
     const auto bias = gate_.expert_bias ? gate_.expert_bias->weight().acquire() : Weight().acquire();
@@ -126,9 +130,9 @@ Variable MoE::run_experts(const Variable& x, const Variable& weights, const auto
     const Variable gate_up = recompute_gate_up ? experts_.gate_up_proj.forward_tokens_with_recompute(x, rows)
                                                : experts_.gate_up_proj.forward_tokens(x, rows);
     inner = autograd::expert_swiglu(gate_up, weights, rows, score_before_experts_,
-                                    experts_.down_proj.input_quant_request());
+                                    experts_.down_proj.input_quant_request(), clamped_);
   }
-  return experts_.down_proj.forward_and_sum(inner, rows);
+  return experts_.down_proj.forward_and_sum(inner, weights, rows);
 }
 
 Variable MoE::run_expert_parallel(const Variable& x, const autograd::Routing& routing, bool recompute_gate_up) const {

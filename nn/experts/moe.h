@@ -33,7 +33,8 @@ class MoE final : public SubLayer {
     Router(const ModelConfig& config, const ExpertsSpec& spec, const ParameterOptions& options);
     void name_pieces(const std::string& prefix) override;
     std::string_view hf_path, hf_bias;
-    Parameter weight;  // [E,H]; output f32
+    Parameter weight;               // [E,H]; output f32
+    std::optional<Parameter> bias;  // [E], of the logits
     std::optional<Parameter> expert_bias;
   };
   struct Experts final : Module {
@@ -53,6 +54,7 @@ class MoE final : public SubLayer {
   std::int64_t per_token_;
   RouterRule rule_;
   bool score_before_experts_;
+  std::optional<ClampedUnit> clamped_;
   Router gate_;
   Experts experts_;
   std::optional<Mlp> shared_;

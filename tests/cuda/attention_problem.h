@@ -34,6 +34,7 @@ struct AttentionProblem {
   bool causal = true;
   std::int64_t window = 0;
   float soft_cap = 0;
+  bool sinks = false;
   Views views = Views::plain;
   Lengths lengths;
   std::int64_t gap = 0;  // rows in no sequence, before each and at the end
@@ -41,6 +42,7 @@ struct AttentionProblem {
 
 struct AttentionTensors {
   Tensor q, k, v, dout, out, lse, dq, dk, dv;
+  Tensor sinks{}, dsinks{};
   Tensor fused, fused_gradient;
 };
 
@@ -71,6 +73,7 @@ class AttentionRun {
       cpu_.k = operand({nk_, p_.kv_heads, p_.dim}, 3);
       cpu_.v = operand({nk_, p_.kv_heads, p_.dim}, 7);
     }
+    if (p_.sinks) cpu_.sinks = random.normal({p_.heads}, DType::f32);
     add_results(cpu_);
     AttentionTensors host = cpu_;
     add_results(host);
@@ -87,6 +90,10 @@ class AttentionRun {
     }
     gpu_.out = on_gpu(host.out);
     gpu_.lse = on_gpu(host.lse);
+    if (p_.sinks) {
+      gpu_.sinks = on_gpu(host.sinks);
+      gpu_.dsinks = on_gpu(host.dsinks);
+    }
   }
 
   void forward(const AttentionTensors& t, bool lse = true) const {
@@ -99,7 +106,8 @@ class AttentionRun {
                .causal = p_.causal,
                .window = p_.window,
                .scale = scale_,
-               .soft_cap = p_.soft_cap});
+               .soft_cap = p_.soft_cap,
+               .sinks = t.sinks});
   }
   void backward(const AttentionTensors& t) const {
     attention_backward({.dout = t.dout,
@@ -115,7 +123,9 @@ class AttentionRun {
                         .causal = p_.causal,
                         .window = p_.window,
                         .scale = scale_,
-                        .soft_cap = p_.soft_cap});
+                        .soft_cap = p_.soft_cap,
+                        .sinks = t.sinks,
+                        .dsinks = t.dsinks});
   }
 
   // Both passes on both devices.
@@ -130,6 +140,7 @@ class AttentionRun {
     check_result("dq", gpu_.dq, cpu_.dq);
     check_result("dk", gpu_.dk, cpu_.dk);
     check_result("dv", gpu_.dv, cpu_.dv);
+    if (p_.sinks) check_result("dsinks", gpu_.dsinks, cpu_.dsinks);
   }
   void check_without_lse() const {
     SCOPED_TRACE(describe());
@@ -210,6 +221,7 @@ class AttentionRun {
     };
     t.out = poisoned(Tensor::empty({nq_, p_.heads, p_.dim}, p_.dtype));
     t.lse = poisoned(Tensor::empty({p_.heads, nq_}, DType::f32));
+    if (p_.sinks) t.dsinks = poisoned(Tensor::empty({p_.heads}, DType::f32));
     if (p_.views == Views::fused) {
       t.fused_gradient = poisoned(Tensor::empty({nq_, width()}, p_.dtype));
       split(t.fused_gradient, t.dq, t.dk, t.dv);

@@ -71,7 +71,7 @@ TEST_P(CudaReferenceGolden, LogitsGradientsAndGreedyTokens) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaReferenceGolden,
-                         ::testing::Values("deepseek_v3", "deepseek_v3_halves", "gemma2", "gemma3", "llama4",
+                         ::testing::Values("deepseek_v3", "deepseek_v3_halves", "gemma2", "gemma3", "gpt_oss", "llama4",
                                            "llama4_mixed"),
                          [](const auto& model) { return std::string(model.param); });
 

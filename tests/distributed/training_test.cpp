@@ -52,7 +52,10 @@ TEST_F(ShardedTraining, TiedEmbeddingsAndClippingTrainTheSame) {
       "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 1, "tie_word_embeddings": true)"},
       {"gemma2", R"("model_type": "gemma2", "vocab_size": 509, "hidden_size": 16, "intermediate_size": 20,
       "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 6, "sliding_window": 5,
-      "attn_logit_softcapping": 2, "final_logit_softcapping": 3)"}};
+      "attn_logit_softcapping": 2, "final_logit_softcapping": 3)"},
+      {"gpt-oss", R"("model_type": "gpt_oss", "vocab_size": 509, "hidden_size": 16, "intermediate_size": 20,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 6, "sliding_window": 5,
+      "num_local_experts": 4, "num_experts_per_tok": 2)"}};
   for (const auto& [name, model] : models) {
     write_config(model);
     train(1, name, clipped);

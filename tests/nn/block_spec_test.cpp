@@ -38,7 +38,8 @@ std::vector<ModelConfig> one_of_each() {
           small("DeepseekV3ForCausalLM", kDeepseek),
           small("Llama4ForCausalLM", kLlama4),
           small("Gemma2ForCausalLM"),
-          small("Gemma3ForCausalLM", R"({"sliding_window_pattern": 3, "attention_bias": true})")};
+          small("Gemma3ForCausalLM", R"({"sliding_window_pattern": 3, "attention_bias": true})"),
+          small("GptOssForCausalLM", R"({"num_local_experts": 4, "num_experts_per_tok": 2})")};
 }
 
 TEST(BlockSpec, EveryFamilyMakesItsLayers) {

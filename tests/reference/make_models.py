@@ -17,7 +17,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import (DeepseekV3Config, DeepseekV3ForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM,
-                          Gemma3TextConfig, Llama4ForCausalLM, Llama4TextConfig, LlamaConfig,
+                          Gemma3TextConfig, GptOssConfig, GptOssForCausalLM, Llama4ForCausalLM, Llama4TextConfig, LlamaConfig,
                           LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM,
                           Qwen3MoeConfig, Qwen3MoeForCausalLM)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -54,6 +54,12 @@ MODELS = {
         **GEMMA, num_hidden_layers=4, query_pre_attn_scalar=24, sliding_window_pattern=3,
         rope_parameters={"full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 100000.0},
                          "sliding_attention": {"rope_type": "default", "rope_theta": 5000.0}})),
+    # Windows end within the sequences and within the prompt; a limit that binds in places; a head wider than hidden / heads.
+    "gpt_oss": lambda: GptOssForCausalLM(GptOssConfig(
+        **COMMON, num_hidden_layers=4, num_local_experts=6, num_experts_per_tok=3, sliding_window=7, swiglu_limit=0.3,
+        max_position_embeddings=64,
+        rope_parameters={"rope_type": "yarn", "rope_theta": 15000.0, "factor": 4.0, "beta_fast": 4.0, "beta_slow": 1.0,
+                         "original_max_position_embeddings": 16, "truncate": False})),
     # As Scout: one expert a token, in every layer; every second layer without rotation.
     "llama4": lambda: Llama4ForCausalLM(Llama4TextConfig(
         **LLAMA4, num_hidden_layers=4, num_local_experts=4, num_experts_per_tok=1, no_rope_layer_interval=2,

@@ -83,6 +83,14 @@ void unpermute_tokens_kernel(const UnpermuteTokensArgs& args) {
   dispatch<float, bfloat16>(args.y.dtype(), "unpermute_tokens", [&]<class T>() { unpermute_tokens<T>(args); });
 }
 
+struct ClampedLanes {
+  F32 slope, limit;
+  explicit ClampedLanes(const ClampedUnit& unit) : slope(broadcast(unit.slope)), limit(broadcast(unit.limit)) {}
+  // NaN propagates.
+  F32 gate(F32 x) const { return select(x > limit, limit, x); }
+  F32 up(F32 x) const { return select(x < -limit, -limit, gate(x)); }
+};
+
 template <class T>
 void swiglu_forward(const ExpertSwigluArgs& args) {
   const std::int64_t n = args.out.size(0), width = args.out.size(1);
@@ -101,6 +109,14 @@ void swiglu_forward(const ExpertSwigluArgs& args) {
       const F32 weight = broadcast(weights[pairs[row]]);
       // silu(w g) * (w u) = w g * sigmoid(w g) * u * w
       const F32 inner = broadcast(args.score_before_experts ? weights[pairs[row]] : 1.0f);
+      if (args.clamped) {
+        const ClampedLanes unit(*args.clamped);
+        for_vectors(width, [&](std::int64_t i, auto count) {
+          const F32 g = unit.gate(load(gate + i, count)), up = unit.up(load(gate + width + i, count));
+          store(target + i, g * sigmoid(unit.slope * g) * (up + 1.0f) * weight, count);
+        });
+        continue;
+      }
       for_vectors(width, [&](std::int64_t i, auto count) {
         const F32 g = load(gate + i, count) * inner;
         store(target + i, g * sigmoid(g) * load(gate + width + i, count) * weight, count);
@@ -131,6 +147,20 @@ void swiglu_backward(const ExpertSwigluBackwardArgs& args) {
       const T* gradient = dout + row * width;
       const F32 weight = broadcast(weights[pairs[row]]);
       F32 product{};
+      if (args.clamped) {
+        const ClampedLanes unit(*args.clamped);
+        for_vectors(width, [&](std::int64_t i, auto count) {
+          const F32 x = load(gate + i, count), y = load(gate + width + i, count), d = load(gradient + i, count);
+          const F32 g = unit.gate(x), up = unit.up(y) + 1.0f, s = sigmoid(unit.slope * g), value = g * s;
+          const F32 weighted = d * weight, zero{};
+          product += d * value * up;
+          const F32 dgate = weighted * up * fma(unit.slope * value, 1.0f - s, s), dup = weighted * value;
+          store(target + i, select(x > unit.limit, zero, dgate), count);
+          store(target + width + i, select(y > unit.limit, zero, select(y < -unit.limit, zero, dup)), count);
+        });
+        dweights[pairs[row]] = reduce_add(product);
+        continue;
+      }
       if (args.score_before_experts) {
         for_vectors(width, [&](std::int64_t i, auto count) {
           const F32 g = load(gate + i, count), up = load(gate + width + i, count), d = load(gradient + i, count);
@@ -163,7 +193,8 @@ void expert_swiglu_kernel(const ExpertSwigluArgs& args) {
 void expert_swiglu_backward_kernel(const ExpertSwigluBackwardArgs& args) {
   // First: dgate_up may alias gate_up.
   if (args.out.defined())
-    expert_swiglu_kernel({args.gate_up, args.weights, args.pairs, args.out, args.score_before_experts});
+    expert_swiglu_kernel(
+        {args.gate_up, args.weights, args.pairs, args.out, args.score_before_experts, {}, args.clamped});
   dispatch<float, bfloat16>(args.dout.dtype(), "expert_swiglu_backward", [&]<class T>() { swiglu_backward<T>(args); });
 }
 

@@ -69,17 +69,8 @@ std::vector<RowRange> uncovered_keys(std::span<const SequenceRange> sequences, s
   return uncovered(sequences, &SequenceRange::k_begin, &SequenceRange::k_length, rows);
 }
 
-void attention_kernel(const AttentionArgs& args) {
-  const AttentionLayout layout = attention_layout(args.q, args.k, args.sequences, args.causal);
-  clear_rows(args.out, uncovered_queries(args.sequences, args.q.size(0)), args.lse, gap_lse_layout(layout, args.q));
-  if (std::all_of(args.sequences.begin(), args.sequences.end(), [](const auto& s) { return s.q_length == 0; })) return;
-  if (decode_takes(args)) {
-    forward_decode.add();
-    return decode_attention(args);
-  }
-  QUENCH_CHECK_AS(ErrorCode::unsupported, !args.last_key.defined(),
-                  "attention of {} and {}: only the kernel for few queries over aligned keys takes last_key",
-                  args.q.describe(), args.k.describe());
+// Without sinks.
+void plain_attention(const AttentionArgs& args, AttentionLayout layout) {
   // cuDNN has no soft cap in this graph.
   if (layout != AttentionLayout::general && args.soft_cap == 0.0f &&
       kernel_family_enabled(KernelFamily::cudnn_attention)) {
@@ -93,12 +84,33 @@ void attention_kernel(const AttentionArgs& args) {
   tiled_attention(args, lse_layout(layout, args.q, args.sequences));
 }
 
+void attention_kernel(const AttentionArgs& args) {
+  const AttentionLayout layout = attention_layout(args.q, args.k, args.sequences, args.causal);
+  clear_rows(args.out, uncovered_queries(args.sequences, args.q.size(0)), args.lse, gap_lse_layout(layout, args.q));
+  if (std::all_of(args.sequences.begin(), args.sequences.end(), [](const auto& s) { return s.q_length == 0; })) return;
+  if (decode_takes(args)) {
+    forward_decode.add();
+    return decode_attention(args);
+  }
+  QUENCH_CHECK_AS(ErrorCode::unsupported, !args.last_key.defined(),
+                  "attention of {} and {}: only the kernel for few queries over aligned keys takes last_key",
+                  args.q.describe(), args.k.describe());
+  if (!args.sinks.defined()) return plain_attention(args, layout);
+  const MemoryScope scope(MemoryCategory::workspace);
+  AttentionArgs plain = args;
+  plain.sinks = Tensor();
+  if (!plain.lse.defined()) plain.lse = Tensor::empty({args.q.size(1), args.q.size(0)}, DType::f32, args.q.device());
+  plain_attention(plain, layout);
+  add_sinks(args, plain.lse, lse_layout(layout, args.q, args.sequences));
+}
+
 void attention_backward_kernel(const AttentionBackwardArgs& args) {
   const AttentionLayout layout = attention_layout(args.q, args.k, args.sequences, args.causal);
   clear_rows(args.dq, uncovered_queries(args.sequences, args.q.size(0)));
   const std::vector<RowRange> keys = uncovered_keys(args.sequences, args.k.size(0));
   clear_rows(args.dk, keys);
   clear_rows(args.dv, keys);
+  if (args.dsinks.defined()) sink_gradients(args, lse_layout(layout, args.q, args.sequences));
   if (std::all_of(args.sequences.begin(), args.sequences.end(),
                   [](const auto& s) { return s.q_length == 0 && s.k_length == 0; }))
     return;
@@ -135,6 +147,7 @@ void cached_attention_kernel(const CachedAttentionArgs& args) {
                     .window = args.window,
                     .scale = args.scale,
                     .soft_cap = args.soft_cap,
+                    .sinks = args.sinks,
                     .last_key = args.length_on_device ? args.positions : Tensor()},
                    &fresh);
 }

@@ -195,7 +195,7 @@ __global__ __launch_bounds__(Shape::kThreads) void decode_kernel(const __grid_co
     for (int w = 0; w < Shape::kWarps; ++w) sum += scores[(w * kRows + r) * Shape::kDim + d];
     const std::int64_t row = row_index(r);
     if (x.parts == 1)  // no visible key: 0
-      x.out[row * x.dim + d] = from_float<T>(weight_sums[r] == 0.0f ? 0.0f : sum / weight_sums[r]);
+      x.out[row * x.dim + d] = from_float<T>(normalized(sum, weight_maxima[r], weight_sums[r], x.sinks, row % x.heads));
     else
       x.partial_out[(part * x.rows + row) * x.dim + d] = sum;
   }
@@ -228,7 +228,7 @@ __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const __grid_const
     float value = 0;
 #pragma unroll 16
     for (int p = 0; p < x.parts; ++p) value = fmaf(x.partial_out[(p * x.rows + row) * x.dim + d], factors[p], value);
-    x.out[row * x.dim + d] = from_float<T>(sum == 0.0f ? 0.0f : value / sum);
+    x.out[row * x.dim + d] = from_float<T>(normalized(value, best, sum, x.sinks, blockIdx.y));
   }
 }
 
@@ -331,6 +331,7 @@ void decode_rows(const AttentionArgs& args, const NewToken* fresh) {
                             .window = args.window,
                             .scale = args.scale * kLog2E,
                             .cap = args.soft_cap * kLog2E,
+                            .sinks = args.sinks.defined() ? args.sinks.data<float>() : nullptr,
                             .last_key = args.last_key.defined() ? args.last_key.data<std::int32_t>() : nullptr,
                             .rows = args.q.size(0) * args.q.size(1),
                             .fresh = fresh != nullptr ? NewTokenOperands<T>(*fresh, args) : NewTokenOperands<T>()};

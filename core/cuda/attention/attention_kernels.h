@@ -5,7 +5,7 @@
 
 namespace quench::cuda {
 
-// D <= 256, f32/bf16. Deterministic.
+// D <= 256, f32/bf16, without sinks. Deterministic.
 void tiled_attention(const AttentionArgs& args, const LseLayout& lse);
 void tiled_attention_backward(const AttentionBackwardArgs& args, const LseLayout& lse);
 
@@ -16,10 +16,15 @@ struct NewToken {
   Tensor position;    // i32 [1]: row of RoPE tables, k and v
 };
 
-// Decode: few queries per sequence, no lse. With a new token: fused RoPE (core/ops/rope.h) and append; D % 16 == 0,
-// 16-byte alignment.
+// Decode: few queries per sequence, no lse; applies sinks. With a new token: fused RoPE (core/ops/rope.h) and append; D
+// % 16 == 0, 16-byte alignment.
 [[nodiscard]] bool decode_takes(const AttentionArgs& args);
 void decode_attention(const AttentionArgs& args, const NewToken* fresh = nullptr);
+
+// `out` and `lse` of args.sequences without sinks become those with args.sinks.
+void add_sinks(const AttentionArgs& args, const Tensor& lse, const LseLayout& at);
+// args.dsinks, from `out` and `lse` with sinks.
+void sink_gradients(const AttentionBackwardArgs& args, const LseLayout& at);
 
 // Rows of [N,heads,D] become 0, their lse minus infinity.
 struct RowRange {

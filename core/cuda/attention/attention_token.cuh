@@ -202,7 +202,8 @@ __global__ __launch_bounds__(Shape::kThreads) void token_kernel(const __grid_con
     sum = fmaf(factor, warp_sums[w][thread], sum);
     weight = fmaf(factor, warp_weights[w], weight);
   }
-  x.out[((s.q_begin + query) * x.heads + head) * x.dim + thread] = from_float<T>(weight == 0.0f ? 0.0f : sum / weight);
+  x.out[((s.q_begin + query) * x.heads + head) * x.dim + thread] =
+      from_float<T>(normalized(sum, best, weight, x.sinks, head));
 }
 
 }  // namespace quench::cuda

@@ -20,6 +20,7 @@ struct DecodeOperands {
   std::int64_t window;
   float scale;                   // times log2(e)
   float cap;                     // of scores times log2(e); 0: none
+  const float* sinks;            // per head, natural; optional
   const std::int32_t* last_key;  // optional
   // Per part and (query, head): unnormalized output, maximum and sum of weights. Null for one part.
   float* partial_out;
@@ -27,6 +28,16 @@ struct DecodeOperands {
   std::int64_t rows;  // queries * heads
   NewTokenOperands<T> fresh;
 };
+
+// Unnormalized `sum` of a head's row over its weights, whose sum is relative to 2^maximum, and its sink; no visible
+// key: 0.
+__device__ inline float normalized(float sum, float maximum, float weight, const float* sinks, std::int64_t head) {
+  if (weight == 0.0f) return 0.0f;
+  if (sinks == nullptr) return sum / weight;
+  const float sink = sinks[head] * 1.44269504088896340736f, top = fmaxf(maximum, sink);
+  const float factor = exp2f(maximum - top);
+  return sum * factor / fmaf(weight, factor, exp2f(sink - top));
+}
 
 // A scaled score under the soft cap.
 __device__ inline float capped_score(float score, float cap) {

@@ -20,11 +20,47 @@ __device__ inline Vector<float, N> times(Vector<float, N> values, float factor) 
   return values;
 }
 
-// kInput: the weight scales gate and up. kRound: MX rounding; consecutive lanes share a block, rows hold whole blocks.
-template <class T, bool kWide, bool kInput, bool kRound>
+enum class Unit { silu, weighted_input, clamped };  // weighted_input: the weight scales gate and up
+
+// ClampedUnit, NaN propagates.
+__device__ inline float clamped_gate(const ClampedUnit& unit, float x) {
+  return x > unit.limit ? unit.limit : x;
+}
+__device__ inline float clamped_up(const ClampedUnit& unit, float x) {
+  return x < -unit.limit ? -unit.limit : clamped_gate(unit, x);
+}
+template <int N>
+__device__ inline Vector<float, N> clamped_of(const ClampedUnit& unit, const Vector<float, N>& gate,
+                                              const Vector<float, N>& up) {
+  Vector<float, N> result;
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    const float g = clamped_gate(unit, gate[j]);
+    result[j] = g * sigmoid(unit.slope * g) * (clamped_up(unit, up[j]) + 1.0f);
+  }
+  return result;
+}
+template <int N>
+__device__ inline SwigluGradient<N> clamped_gradient(const ClampedUnit& unit, const Vector<float, N>& d,
+                                                     const Vector<float, N>& gate, const Vector<float, N>& up) {
+  SwigluGradient<N> result;
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    const float g = clamped_gate(unit, gate[j]), u = clamped_up(unit, up[j]) + 1.0f, s = sigmoid(unit.slope * g);
+    const float value = g * s;
+    result.dgate[j] = gate[j] > unit.limit ? 0.0f : d[j] * u * fmaf(unit.slope * value, 1.0f - s, s);
+    result.dup[j] = up[j] > unit.limit || up[j] < -unit.limit ? 0.0f : d[j] * value;
+    result.out[j] = value * u;
+  }
+  return result;
+}
+
+// kRound: MX rounding; consecutive lanes share a block, rows hold whole blocks.
+template <class T, bool kWide, Unit kUnit, bool kRound>
 __global__ __launch_bounds__(kThreads) void expert_swiglu_kernel(const T* gate_up, const float* weights,
                                                                  const std::int32_t* pairs, T* out, int pieces,
-                                                                 [[maybe_unused]] MxScale<E4m3> scale) {
+                                                                 [[maybe_unused]] MxScale<E4m3> scale,
+                                                                 [[maybe_unused]] ClampedUnit unit) {
   constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
   const std::int64_t row = blockIdx.x;
   const std::int32_t pair = pairs[row];
@@ -38,8 +74,10 @@ __global__ __launch_bounds__(kThreads) void expert_swiglu_kernel(const T* gate_u
       const std::int64_t at = row * 2 * pieces + i;
       const auto gate = unpack(load_packed<T, kWidth>(gate_up, at));
       const auto up = unpack(load_packed<T, kWidth>(gate_up, at + pieces));
-      if constexpr (kInput)
+      if constexpr (kUnit == Unit::weighted_input)
         result = swiglu_of(times<kWidth>(gate, weight), times<kWidth>(up, weight));
+      else if constexpr (kUnit == Unit::clamped)
+        result = times<kWidth>(clamped_of(unit, gate, up), weight);
       else
         result = times<kWidth>(swiglu_of(gate, up), weight);
     }
@@ -52,11 +90,12 @@ __global__ __launch_bounds__(kThreads) void expert_swiglu_kernel(const T* gate_u
   }
 }
 
-template <class T, bool kWide, bool kInput>
+template <class T, bool kWide, Unit kUnit>
 __global__ __launch_bounds__(kThreads) void expert_swiglu_backward_kernel(const T* dout, const T* gate_up,
                                                                           const float* weights,
                                                                           const std::int32_t* pairs, T* dgate_up,
-                                                                          float* dweights, T* out, int pieces) {
+                                                                          float* dweights, T* out, int pieces,
+                                                                          [[maybe_unused]] ClampedUnit unit) {
   constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
   __shared__ float scratch[33];
   const std::int64_t row = blockIdx.x;
@@ -70,7 +109,7 @@ __global__ __launch_bounds__(kThreads) void expert_swiglu_backward_kernel(const 
       const auto d = unpack(load_packed<T, kWidth>(dout, half));
       const auto gate = unpack(load_packed<T, kWidth>(gate_up, at));
       const auto up = unpack(load_packed<T, kWidth>(gate_up, at + pieces));
-      if constexpr (kInput) {
+      if constexpr (kUnit == Unit::weighted_input) {
         gradient = swiglu_gradient(d, times<kWidth>(gate, weight), times<kWidth>(up, weight));
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) {
@@ -79,7 +118,10 @@ __global__ __launch_bounds__(kThreads) void expert_swiglu_backward_kernel(const 
           gradient.dup[j] *= weight;
         }
       } else {
-        gradient = swiglu_gradient(times<kWidth>(d, weight), gate, up);
+        if constexpr (kUnit == Unit::clamped)
+          gradient = clamped_gradient(unit, times<kWidth>(d, weight), gate, up);
+        else
+          gradient = swiglu_gradient(times<kWidth>(d, weight), gate, up);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) {
           product = fmaf(d[j], gradient.out[j], product);
@@ -102,19 +144,26 @@ bool wide(std::int64_t width, std::initializer_list<const Tensor*> operands) {
   return true;
 }
 
+template <class Of>
+auto of_unit(const std::optional<ClampedUnit>& clamped, bool score_before_experts, const Of& of) {
+  if (clamped) return of(std::integral_constant<Unit, Unit::clamped>());
+  return score_before_experts ? of(std::integral_constant<Unit, Unit::weighted_input>())
+                              : of(std::integral_constant<Unit, Unit::silu>());
+}
+
 void expert_swiglu_cuda(const ExpertSwigluArgs& args) {
   const OpLaunch launch("expert_swiglu", {&args.gate_up, &args.weights, &args.pairs, &args.out});
   const std::int64_t rows = args.out.size(0), width = args.out.size(1);
   dispatch<float, bfloat16>(args.out.dtype(), "expert_swiglu", [&]<class T>() {
     const bool is_wide = wide<T>(width, {&args.gate_up, &args.out});
-    const auto of = [&]<bool kInput>(std::bool_constant<kInput>) {
-      if (!is_wide) return expert_swiglu_kernel<T, false, kInput, false>;
-      return args.round ? expert_swiglu_kernel<T, true, kInput, true> : expert_swiglu_kernel<T, true, kInput, false>;
+    const auto of = [&]<Unit kUnit>(std::integral_constant<Unit, kUnit>) {
+      if (!is_wide) return expert_swiglu_kernel<T, false, kUnit, false>;
+      return args.round ? expert_swiglu_kernel<T, true, kUnit, true> : expert_swiglu_kernel<T, true, kUnit, false>;
     };
-    launch(args.score_before_experts ? of(std::true_type()) : of(std::false_type()), static_cast<unsigned>(rows),
-           kThreads, 0, args.gate_up.data<T>(), args.weights.data<float>(), args.pairs.data<std::int32_t>(),
-           args.out.data<T>(), static_cast<int>(is_wide ? width / kVectorWidth<T> : width),
-           MxScale<E4m3>{args.round.value_or(MxScaleMode::rceil)});
+    launch(of_unit(args.clamped, args.score_before_experts, of), static_cast<unsigned>(rows), kThreads, 0,
+           args.gate_up.data<T>(), args.weights.data<float>(), args.pairs.data<std::int32_t>(), args.out.data<T>(),
+           static_cast<int>(is_wide ? width / kVectorWidth<T> : width),
+           MxScale<E4m3>{args.round.value_or(MxScaleMode::rceil)}, args.clamped.value_or(ClampedUnit{}));
     if (args.round && !is_wide) round_mx({.x = args.out, .out = args.out, .mode = *args.round});
   });
 }
@@ -125,14 +174,13 @@ void expert_swiglu_backward_cuda(const ExpertSwigluBackwardArgs& args) {
   const std::int64_t rows = args.dout.size(0), width = args.dout.size(1);
   dispatch<float, bfloat16>(args.dout.dtype(), "expert_swiglu_backward", [&]<class T>() {
     const bool is_wide = wide<T>(width, {&args.dout, &args.gate_up, &args.dgate_up, &args.out});
-    const auto of = [&]<bool kInput>(std::bool_constant<kInput>) {
-      return is_wide ? expert_swiglu_backward_kernel<T, true, kInput> : expert_swiglu_backward_kernel<T, false, kInput>;
+    const auto of = [&]<Unit kUnit>(std::integral_constant<Unit, kUnit>) {
+      return is_wide ? expert_swiglu_backward_kernel<T, true, kUnit> : expert_swiglu_backward_kernel<T, false, kUnit>;
     };
-    launch(args.score_before_experts ? of(std::true_type()) : of(std::false_type()), static_cast<unsigned>(rows),
-           kThreads, 0, args.dout.data<T>(), args.gate_up.data<T>(), args.weights.data<float>(),
-           args.pairs.data<std::int32_t>(), args.dgate_up.data<T>(), args.dweights.data<float>(),
-           args.out.defined() ? args.out.data<T>() : nullptr,
-           static_cast<int>(is_wide ? width / kVectorWidth<T> : width));
+    launch(of_unit(args.clamped, args.score_before_experts, of), static_cast<unsigned>(rows), kThreads, 0,
+           args.dout.data<T>(), args.gate_up.data<T>(), args.weights.data<float>(), args.pairs.data<std::int32_t>(),
+           args.dgate_up.data<T>(), args.dweights.data<float>(), args.out.defined() ? args.out.data<T>() : nullptr,
+           static_cast<int>(is_wide ? width / kVectorWidth<T> : width), args.clamped.value_or(ClampedUnit{}));
   });
 }
 

@@ -29,6 +29,12 @@ void check_like(std::string_view op, std::string_view name, const Tensor& tensor
   check_contiguous(op, name, tensor);
 }
 
+void check_unit(std::string_view op, const std::optional<ClampedUnit>& clamped, bool score_before_experts) {
+  if (!clamped) return;
+  QUENCH_CHECK(clamped->limit > 0 && !score_before_experts, "{}: clamped unit with limit {}{}", op, clamped->limit,
+               score_before_experts ? " and score_before_experts" : "");
+}
+
 void check_swiglu(std::string_view op, const Tensor& gate_up, const Tensor& weights, const Tensor& pairs,
                   const Tensor& out) {
   check_matrix(op, "gate_up", gate_up);
@@ -81,6 +87,7 @@ void unpermute_tokens(const UnpermuteTokensArgs& args) {
 void expert_swiglu(const ExpertSwigluArgs& args) {
   constexpr std::string_view op = "expert_swiglu";
   check_swiglu(op, args.gate_up, args.weights, args.pairs, args.out);
+  check_unit(op, args.clamped, args.score_before_experts);
   QUENCH_CHECK(!args.round || args.out.size(1) % kMxBlockSize == 0, "{}: out is {}; blocks of MX need a multiple of {}",
                op, args.out.describe(), kMxBlockSize);
   check_same_device(op, {&args.gate_up, &args.weights, &args.pairs, &args.out});
@@ -91,6 +98,7 @@ void expert_swiglu(const ExpertSwigluArgs& args) {
 void expert_swiglu_backward(const ExpertSwigluBackwardArgs& args) {
   constexpr std::string_view op = "expert_swiglu_backward";
   check_swiglu(op, args.gate_up, args.weights, args.pairs, args.dout);
+  check_unit(op, args.clamped, args.score_before_experts);
   check_like(op, "dgate_up", args.dgate_up, args.gate_up.shape(), args.gate_up.dtype());
   check_like(op, "dweights", args.dweights, args.weights.shape(), DType::f32);
   if (args.out.defined()) check_like(op, "out", args.out, args.dout.shape(), args.gate_up.dtype());

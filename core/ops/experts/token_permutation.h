@@ -8,6 +8,7 @@
 
 #include "core/device/kernel_slot.h"
 #include "core/number/e8m0.h"
+#include "core/ops/gated_activation.h"
 #include "core/tensor/tensor.h"
 
 namespace quench {
@@ -47,7 +48,7 @@ struct UnpermuteTokensArgs {
 
 // SwiGLU with router weights, before the down projection (its output is not saved for dweights): out[r] =
 // weights[pairs[r]] * silu(gate) * up; 0 in padding rows. With score_before_experts: silu(weight * gate) * (weight *
-// up).
+// up). With `clamped`: weights[pairs[r]] times that unit of gate and up.
 struct ExpertSwigluArgs {
   Tensor gate_up;  // [R,2I]: gate, up; f32/bf16, contiguous
   Tensor weights;  // f32 [N,k]
@@ -56,6 +57,7 @@ struct ExpertSwigluArgs {
   bool score_before_experts = false;
   // Rowwise MX rounding of `out`; I % 32 == 0.
   std::optional<MxScaleMode> round = std::nullopt;
+  std::optional<ClampedUnit> clamped = std::nullopt;  // not with score_before_experts
 };
 
 struct ExpertSwigluBackwardArgs {
@@ -67,6 +69,7 @@ struct ExpertSwigluBackwardArgs {
   Tensor dweights;  // out, f32 [N,k], all written
   Tensor out{};     // optional: recomputed forward output
   bool score_before_experts = false;
+  std::optional<ClampedUnit> clamped = std::nullopt;
 };
 
 extern constinit KernelSlot<TokenPermutationArgs> token_permutation_slot;

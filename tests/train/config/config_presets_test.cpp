@@ -76,7 +76,8 @@ TEST(ConfigPresets, ModelsHaveTheirPublishedSizes) {
       {"gemma-2-2b", 2614.3},        {"gemma-2-9b", 9241.7},       {"gemma-3-1b", 999.9},
       {"gemma-3-4b", 3880.3},        {"gemma-3-12b", 11766.0},     {"gemma-3-27b", 27009.3},
       {"mixtral-8x7b", 46702.8},     {"mixtral-8x22b", 140630.1},  {"qwen3-30b-a3b", 30532.1},
-      {"qwen3-235b-a22b", 235093.6}, {"deepseek-v3", 671026.4},    {"llama4-scout", 107769.9}};
+      {"qwen3-235b-a22b", 235093.6}, {"deepseek-v3", 671026.4},    {"llama4-scout", 107769.9},
+      {"gpt-oss-20b", 20914.8},      {"gpt-oss-120b", 116829.2}};
   const std::set<std::string_view> ours = {"llama-10m", "tiny",          "tiny-demo",  "tiny-llama-shakespeare",
                                            "tiny-moe",  "tiny-deepseek", "tiny-llama4"};
   std::size_t seen = 0;

@@ -101,11 +101,14 @@ class GoldenModel {
         ++compared;
       };
       // Transformers 5 has the experts' weights fused as we do, and stores gradients under names of its own.
-      const std::string fused = "grad." + p->name, bare = fused.substr(0, fused.rfind(".weight"));
+      const std::string fused = "grad." + p->name, bare = stored_name(fused);
       if (reference.find("grad." + p->pieces.front().hf_name) == nullptr) {
         const std::string& name = reference.find(fused) != nullptr ? fused : bare;
         const bool turned = p->experts > 0 && model.config().experts.fused_storage;
-        compare(name, turned ? as_stored(gradient, reference.at(name).shape) : gradient);
+        compare(name, turned ? as_stored(gradient, reference.at(name).shape,
+                                         model.config().experts.interleaved_storage && p->pieces.size() > 1 &&
+                                             p->name.find("gate_up") != std::string::npos)
+                             : gradient);
         continue;
       }
       for (const nn::ParameterPiece& piece : p->pieces)
@@ -116,13 +119,21 @@ class GoldenModel {
     EXPECT_EQ(compared, stored);
   }
 
-  // The rows of all experts [E * out, in] in the orientation of a fused tensor [E, in, out].
-  static Tensor as_stored(const Tensor& rows, const Shape& shape) {
-    const std::int64_t in = rows.size(1), out = rows.size(0) / shape[0];
+  // "grad.X.gate_up_proj" of its weight, "grad.X.gate_up_proj_bias" of its bias.
+  static std::string stored_name(const std::string& name) {
+    const std::size_t dot = name.rfind('.');
+    return name.substr(0, dot) + (name.ends_with(".bias") ? "_bias" : "");
+  }
+
+  // The rows of all experts [E * out, in], or their biases [E * out], in the orientation of a fused tensor [E, in,
+  // out], where the columns of two parts may take turns.
+  static Tensor as_stored(const Tensor& rows, const Shape& shape, bool interleaved) {
+    const std::int64_t in = rows.rank() == 1 ? 1 : rows.size(1), out = rows.size(0) / shape[0];
+    const auto column = [&](std::int64_t c) { return !interleaved ? c : c < out / 2 ? 2 * c : 2 * (c - out / 2) + 1; };
     const Tensor turned = Tensor::empty(shape, DType::f32);
     for (std::int64_t row = 0; row < rows.size(0); ++row)
       for (std::int64_t i = 0; i < in; ++i)
-        turned.data<float>()[(row / out * in + i) * out + row % out] = rows.data<float>()[row * in + i];
+        turned.data<float>()[(row / out * in + i) * out + column(row % out)] = rows.data<float>()[row * in + i];
     return turned;
   }
 

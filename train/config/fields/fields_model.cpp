@@ -138,7 +138,7 @@ void add_expert_fields(Fields& fields) {
   using enum ResumePolicy;
   using Int = std::int64_t;
   const ValueRule extent = between(1, kMaxExtent);
-  add_typed<Int>(fields, "num_local_experts", extent, fixed, "Experts of a layer (Mixtral, Llama 4).");
+  add_typed<Int>(fields, "num_local_experts", extent, fixed, "Experts of a layer (Mixtral, Llama 4, gpt-oss).");
   add_typed<Int>(fields, "num_experts", extent, fixed, "Experts of a layer (Qwen3-MoE).");
   add_typed<Int>(fields, "num_experts_per_tok", extent, guarded, "Experts a token (top k of the router).");
   add_typed<Int>(fields, "moe_intermediate_size", extent, fixed, "Width of one expert (Qwen3-MoE, DeepSeek-V3).");
@@ -189,7 +189,7 @@ void add_numeric_fields(Fields& fields) {
   add_typed<std::vector<std::string>>(
       fields, "layer_types", any_value(), guarded,
       "Attention kind of each layer: full_attention, chunked_attention (Llama 4) or sliding_attention "
-      "(Qwen, Gemma).");
+      "(Qwen, Gemma, gpt-oss).");
 }
 
 void add_metadata_fields(Fields& fields) {

@@ -1,0 +1,128 @@
+#include "export/formats/mxfp4_experts/reader.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+
+#include "core/number/e8m0.h"
+#include "core/number/float4.h"
+#include "core/number/float_types.h"
+#include "core/safetensors/safetensors_folder.h"
+#include "export/formats/safetensors_rows.h"
+
+namespace quench {
+namespace {
+
+constexpr std::string_view kBlocks = "_blocks", kScales = "_scales";
+constexpr std::int64_t kBlockBytes = 16, kBlockSize = 2 * kBlockBytes;
+
+class Mxfp4Experts final : public StoredWeights {
+ public:
+  explicit Mxfp4Experts(const std::filesystem::path& folder) : files_(folder) {}
+
+  [[nodiscard]] std::vector<std::string> names() const override {
+    std::vector<std::string> names;
+    for (const std::string& name : files_.names()) {
+      if (name.ends_with(kBlocks))
+        names.push_back(name.substr(0, name.size() - kBlocks.size()));
+      else if (!name.ends_with(kScales) || !has_blocks(name.substr(0, name.size() - kScales.size())))
+        names.push_back(name);
+    }
+    return names;
+  }
+
+  [[nodiscard]] std::optional<StoredTensor> find(std::string_view name) const override {
+    if (has_blocks(name)) {
+      const Shape blocks = files_.at(part(name, kBlocks)).entry->shape;
+      if (blocks.rank() != 4) return StoredTensor{blocks, false, "MXFP4", DType::bf16};
+      return StoredTensor{{blocks[0], blocks[2] * kBlockSize, blocks[1]}, false, "MXFP4", DType::bf16};
+    }
+    const auto found = files_.find(std::string(name));
+    if (!found) return std::nullopt;
+    return StoredTensor{found->entry->shape, false, found->entry->dtype_name, found->entry->dtype};
+  }
+
+  // Experts from `first` on, or rows of a dense tensor.
+  void read(std::string_view name, const Tensor& out, std::int64_t first) const override {
+    if (!has_blocks(name)) return read_rows(files_.at(name), out, first);
+    const SafetensorsFolder::Location codes = checked(name, kBlocks, 4);
+    const Shape shape = codes.entry->shape;
+    QUENCH_CHECK_AS(ErrorCode::corrupt, shape[3] == kBlockBytes, "{}: {} has shape {}; expected blocks of {} bytes",
+                    files_.path().string(), part(name, kBlocks), shape.to_string(), kBlockBytes);
+    const SafetensorsFolder::Location exponents = checked(name, kScales, 3);
+    const Shape expected{shape[0], shape[1], shape[2]};
+    QUENCH_CHECK_AS(ErrorCode::corrupt, exponents.entry->shape == expected, "{}: {} has shape {}, expected {}",
+                    files_.path().string(), part(name, kScales), exponents.entry->shape.to_string(),
+                    expected.to_string());
+    const std::int64_t experts = out.size(0), rows = shape[1], groups = shape[2];
+    QUENCH_CHECK(out.dtype() == DType::bf16 && out.size(1) == groups * kBlockSize && out.size(2) == rows,
+                 "{}: {} read as {}", files_.path().string(), name, out.describe());
+    const MemoryScope scope(MemoryCategory::workspace);
+    const Tensor blocks = Tensor::empty({experts, rows, groups, kBlockBytes}, DType::u8),
+                 scales = Tensor::empty({experts, rows, groups}, DType::u8);
+    read_rows(codes, blocks, first);
+    read_rows(exponents, scales, first);
+    for (std::int64_t e = 0; e < experts; ++e)
+      QUENCH_CHECK_AS(ErrorCode::corrupt, decode(blocks.select(0, e), scales.select(0, e), out.select(0, e)),
+                      "{}: {}: a scale of expert {} is NaN", files_.path().string(), part(name, kScales), first + e);
+  }
+
+  [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
+    QUENCH_FAIL(ErrorCode::invalid_argument, "{} is not packed", name);
+  }
+  [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view) const override { return std::nullopt; }
+
+ private:
+  [[nodiscard]] static std::string part(std::string_view name, std::string_view suffix) {
+    return std::string(name) + std::string(suffix);
+  }
+  [[nodiscard]] bool has_blocks(std::string_view name) const { return files_.find(part(name, kBlocks)).has_value(); }
+
+  [[nodiscard]] SafetensorsFolder::Location checked(std::string_view name, std::string_view suffix, int rank) const {
+    const std::string full = part(name, suffix);
+    const auto found = files_.find(full);
+    QUENCH_CHECK_AS(ErrorCode::corrupt, found.has_value(), "{}: {} is missing", files_.path().string(), full);
+    QUENCH_CHECK_AS(ErrorCode::corrupt, found->entry->shape.rank() == rank && found->entry->dtype == DType::u8,
+                    "{}: {} is {}{}, expected U8 of rank {}", files_.path().string(), full, found->entry->dtype_name,
+                    found->entry->shape.to_string(), rank);
+    return *found;
+  }
+
+  // One expert: blocks [out, groups, 16], scales [out, groups], values [32 * groups, out]. False for a NaN scale.
+  [[nodiscard]] static bool decode(const Tensor& blocks, const Tensor& scales, const Tensor& values) {
+    const std::int64_t rows = values.size(1), groups = blocks.size(1);
+    const auto* codes = blocks.data<std::uint8_t>();
+    const auto* exponents = scales.data<std::uint8_t>();
+    auto* out = values.data<bfloat16>();
+    std::array<float, 16> table{};
+    for (std::size_t code = 0; code < table.size(); ++code) table[code] = E2m1::decode(static_cast<std::uint8_t>(code));
+    std::atomic<bool> finite = true;
+    // Rows in tiles: a tile of a column of `values` is a cache line.
+    constexpr std::int64_t kRowTile = 32;
+#pragma omp parallel for schedule(static)
+    for (std::int64_t first = 0; first < rows; first += kRowTile)
+      for (std::int64_t g = 0; g < groups; ++g)
+        for (std::int64_t row = first; row < std::min(first + kRowTile, rows); ++row) {
+          const std::uint8_t exponent = exponents[row * groups + g];
+          if (exponent == kE8m0Nan) finite = false;
+          const float scale = decode_e8m0(exponent);
+          const std::uint8_t* block = codes + (row * groups + g) * kBlockBytes;
+          bfloat16* column = out + g * kBlockSize * rows + row;
+          for (std::int64_t i = 0; i < kBlockBytes; ++i) {
+            column[2 * i * rows] = bfloat16(table[block[i] & 0xF] * scale);
+            column[(2 * i + 1) * rows] = bfloat16(table[block[i] >> 4] * scale);
+          }
+        }
+    return finite;
+  }
+
+  SafetensorsFolder files_;
+};
+
+}  // namespace
+
+std::unique_ptr<StoredWeights> open_mxfp4_experts(const std::filesystem::path& folder, const Json&) {
+  return std::make_unique<Mxfp4Experts>(folder);
+}
+
+}  // namespace quench
