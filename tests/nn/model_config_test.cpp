@@ -47,7 +47,10 @@ TEST(ModelConfig, AbsentMembersHaveTheDefaultsOfTheFamily) {
                                                         {"qwen3_moe", 1e4, 1e-6, 32768},
                                                         {"llama4_text", 5e5, 1e-5, 131072},
                                                         {"gemma2", 1e4, 1e-6, 8192},
-                                                        {"gemma3_text", 1e6, 1e-6, 131072}}) {
+                                                        {"gemma3_text", 1e6, 1e-6, 131072},
+                                                        {"olmo2", 1e4, 1e-5, 2048},
+                                                        {"smollm3", 2e6, 1e-6, 32768},
+                                                        {"granite", 1e4, 1e-6, 2048}}) {
     Json json = base();
     json.erase("architectures");
     json.erase("max_position_embeddings");
