@@ -118,6 +118,7 @@ template CommandOption Command::add_option(const std::string&, double&, const st
 template CommandOption Command::add_option(const std::string&, std::optional<std::int64_t>&, const std::string&) const;
 template CommandOption Command::add_option(const std::string&, std::optional<double>&, const std::string&) const;
 template CommandOption Command::add_option(const std::string&, std::vector<std::string>&, const std::string&) const;
+template CommandOption Command::add_option(const std::string&, std::vector<std::int64_t>&, const std::string&) const;
 template CommandOption Command::add_option(const std::string&, std::vector<std::pair<std::string, std::string>>&,
                                            const std::string&) const;
 

@@ -58,6 +58,7 @@ nn::WholeRows read_on_demand(std::shared_ptr<CheckpointReader> reader) {
 LoadedModel describe_checkpoint(const CheckpointReader& reader, const fs::path& folder, const fs::path& run) {
   StoredModel description = stored_model(reader.state(), folder, run);
   LoadedModel loaded;
+  loaded.is_checkpoint = true;
   loaded.config = std::move(description.config);
   loaded.tokenizer = std::move(description.tokenizer);
   loaded.small_files = std::move(description.files);
@@ -119,8 +120,32 @@ LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::Par
   return loaded;
 }
 
+// The vocabulary of an adapter, and its tokenizer.
+void expect_adapter(LoadedModel& loaded, const fs::path& adapter) {
+  if (adapter.empty()) return;
+  loaded.adapter_files = holds_tokenizer(adapter) ? adapter : fs::path();
+  const std::optional<std::int64_t> rows = adapter_vocabulary(adapter);
+  if (!rows || *rows <= loaded.config.vocab_size) return;
+  const std::int64_t before = std::exchange(loaded.config.vocab_size, *rows);
+  if (loaded.stored_vocabulary == 0) loaded.stored_vocabulary = before;
+  loaded.config.source.set("vocab_size", *rows);
+}
+
+std::optional<NewRows> new_rows(const LoadedModel& loaded) {
+  return loaded.stored_vocabulary > 0 ? std::optional(NewRows()) : std::nullopt;
+}
+
+// Of the folder, with the rows of expect_adapter().
+void read_again(LoadedModel& loaded) {
+  if (loaded.adapters) std::exchange(loaded.adapters, nullptr)->detach();
+  const nn::ParameterOptions options = loaded.model->options();
+  loaded.model = nullptr;
+  loaded.model = std::make_unique<nn::CausalLm>(loaded.config, options);
+  load_weights(*loaded.model, loaded.small_files, loaded.quantized, {}, new_rows(loaded));
+}
+
 LoadedModel load_source(const ModelSource& source, const std::string& device, const std::string& dtype, bool trainable,
-                        const LoadingWork& work) {
+                        const LoadingWork& work, const fs::path& adapter = {}) {
   nn::ParameterOptions options;
   options.device = parse_device(device);
   check_kernels(options.device);
@@ -137,9 +162,10 @@ LoadedModel load_source(const ModelSource& source, const std::string& device, co
                     "{}: quantized weights have no gradients; use the unquantized model", folder.string());
     loaded.quantized = options.deferred = true;
   }
+  expect_adapter(loaded, adapter);
   loaded.model = std::make_unique<nn::CausalLm>(loaded.config, options);
   std::future<void> other_work = begin_loading_work(work, loaded);
-  load_weights(*loaded.model, folder, loaded.quantized);
+  load_weights(*loaded.model, folder, loaded.quantized, {}, new_rows(loaded));
   if (other_work.valid()) other_work.get();
   return loaded;
 }
@@ -147,8 +173,8 @@ LoadedModel load_source(const ModelSource& source, const std::string& device, co
 }  // namespace
 
 LoadedModel load_model(const fs::path& folder, const std::string& device, const std::string& dtype, bool trainable,
-                       const LoadingWork& work) {
-  return load_source(ModelSource::open(folder), device, dtype, trainable, work);
+                       const LoadingWork& work, const fs::path& adapter) {
+  return load_source(ModelSource::open(folder), device, dtype, trainable, work, adapter);
 }
 
 LoadedModel open_model(const fs::path& folder, const std::string& dtype) {
@@ -169,6 +195,16 @@ LoadedModel open_model(const fs::path& folder, const std::string& dtype) {
 
 void use_adapter(LoadedModel& loaded, const fs::path& folder, bool trainable) {
   if (folder.empty()) return;
+  const std::optional<std::int64_t> rows = adapter_vocabulary(folder);
+  const bool grows = rows && *rows > loaded.config.vocab_size;
+  QUENCH_CHECK_AS(ErrorCode::unsupported, !grows || !loaded.is_checkpoint,
+                  "the adapter in {} has a vocabulary of {}, the checkpoint one of {}; load it over the model folder "
+                  "that it was trained from",
+                  folder.string(), rows.value_or(0), loaded.config.vocab_size);
+  expect_adapter(loaded, folder);
+  // Rows of an earlier adapter are not those of the base.
+  if (grows || (loaded.has_adapter_rows && !loaded.is_checkpoint)) read_again(loaded);
+  loaded.has_adapter_rows = rows.has_value();
   nn::ParameterOptions options = loaded.model->options();
   options.trainable = trainable;
   std::shared_ptr<recipes::Adapters> fresh = load_adapter(*loaded.model, folder, options);
@@ -184,6 +220,7 @@ void merge_adapters(LoadedModel& loaded) {
 
 std::unique_ptr<Tokenizer> find_model_tokenizer(const LoadedModel& loaded, const std::string& name) {
   if (!name.empty()) return load_tokenizer(name);
+  if (!loaded.adapter_files.empty()) return load_tokenizer(loaded.adapter_files);
   if (!loaded.tokenizer.empty()) {
     QUENCH_CHECK_AS(
         ErrorCode::not_found, is_tokenizer_word(loaded.tokenizer) || fs::exists(loaded.tokenizer),
@@ -218,6 +255,7 @@ std::unique_ptr<Tokenizer> require_model_tokenizer(const LoadedModel& loaded, co
 TokenIdChoice model_token_ids(const LoadedModel& loaded, const Tokenizer* tokenizer) {
   TokenIdSources sources = token_id_sources(loaded.small_files, loaded.config, tokenizer);
   sources.named = loaded.named_ids;
+  if (!loaded.adapter_files.empty()) sources.models_tokenizer = true;
   // A checkpoint outside its run folder has token ids but no reference to their tokenizer.
   if (tokenizer != nullptr && !loaded.missing.empty()) sources.models_tokenizer = end_among(sources.config, *tokenizer);
   TokenIdChoice ids = choose_token_ids(sources);

@@ -19,7 +19,11 @@ namespace quench {
 struct LoadedModel {
   nn::ModelConfig config;
   std::unique_ptr<nn::CausalLm> model;
-  std::filesystem::path small_files;            // with tokenizer; may be empty
+  std::filesystem::path small_files;    // with tokenizer; may be empty
+  std::filesystem::path adapter_files;  // adapter folder with a tokenizer of its own, or empty
+  std::int64_t stored_vocabulary = 0;   // rows of the base, fewer than the adapter's; 0: all
+  bool is_checkpoint = false;
+  bool has_adapter_rows = false;                // embedding or head are those of an adapter folder
   std::string tokenizer;                        // of an older run's config; may be empty
   std::string fingerprint;                      // of the training tokenizer, from a checkpoint; may be empty
   Json named_ids = Json::object();              // of such a config
@@ -41,15 +45,18 @@ using LoadingWork = std::function<std::function<void()>(const LoadedModel&)>;
 
 // Hugging Face folder, checkpoint (step-N), or a run folder's newest checkpoint (not_found with a hint if none) on
 // `device` ("auto", "cpu", ...); adapter checkpoints are applied to their base. dtype "auto": stored (f16: f32 on the
-// CPU), else "f32" or "bf16". Without `trainable` no gradients are allocated.
+// CPU), else "f32" or "bf16". Without `trainable` no gradients are allocated. `adapter`: for use_adapter(), whose
+// tokens the model and its tokenizer then have.
 [[nodiscard]] LoadedModel load_model(const std::filesystem::path& folder, const std::string& device,
-                                     const std::string& dtype, bool trainable = false, const LoadingWork& work = {});
+                                     const std::string& dtype, bool trainable = false, const LoadingWork& work = {},
+                                     const std::filesystem::path& adapter = {});
 
 // load_model on the CPU for writing by tensor: parameters of a full-model checkpoint are on the meta device, read by
 // `whole`.
 [[nodiscard]] LoadedModel open_model(const std::filesystem::path& folder, const std::string& dtype);
 
-// PEFT adapter, replacing a previous one; no-op for an empty name. `trainable`: only adapter parameters have gradients.
+// PEFT adapter, replacing a previous one; no-op for an empty name. An adapter with more tokens than a model folder
+// makes its vocabulary grow. `trainable`: only adapter parameters have gradients.
 void use_adapter(LoadedModel& loaded, const std::filesystem::path& folder, bool trainable = false);
 void merge_adapters(LoadedModel& loaded);
 

@@ -130,7 +130,8 @@ void evaluate(const EvalArguments& a, const Subject& subject, const std::vector<
                       .format = a.reader.format,
                       .reader = reader_options(a.reader, true),
                       .special_tokens = !a.no_special_tokens};
-  LoadedModel loaded = load_model(subject.model, a.device, a.dtype);
+  LoadedModel loaded = load_model(subject.model, a.device, a.dtype, false, {},
+                                  subject.adapters.empty() ? std::string() : subject.adapters.front());
   const std::unique_ptr<Tokenizer> tokenizer =
       tasks.empty() ? find_model_tokenizer(loaded, a.tokenizer) : require_model_tokenizer(loaded, a.tokenizer);
   if (tokenizer != nullptr) check_model_tokenizer(loaded, *tokenizer);

@@ -126,7 +126,7 @@ void run(const ForwardOptions& o) {
   limit_gpu_memory(o.device, o.memory_limit);
   require_output(o);
   const SafetensorsReader reader(o.input);
-  LoadedModel loaded = load_model(o.model, o.device, o.dtype, o.grads);
+  LoadedModel loaded = load_model(o.model, o.device, o.dtype, o.grads, {}, o.adapter);
   use_adapter(loaded, o.adapter, o.grads);
   nn::CausalLm& model = *loaded.model;
   const auto conversion = o.recipe.apply(loaded);

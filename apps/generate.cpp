@@ -57,7 +57,7 @@ void generate_for_prompt(GenerateOptions& o) {
     if (model.model->options().device.is_cpu()) return {};
     return [&lm = *model.model, tokens = static_cast<std::int64_t>(ids.size())] { warm_up_generation(lm, tokens); };
   };
-  LoadedModel loaded = load_model(o.model, o.device, o.dtype, false, prepare);
+  LoadedModel loaded = load_model(o.model, o.device, o.dtype, false, prepare, o.adapter);
   use_adapter(loaded, o.adapter);
   set_stop_tokens(o, loaded, *tokenizer, chat ? &*chat : nullptr);
   StreamDecoder decoder(*tokenizer, o.chat);

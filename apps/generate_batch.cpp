@@ -122,12 +122,15 @@ void generate_for_prompts(GenerateOptions& o) {
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<ChatPrompt> chat;
   std::vector<BatchPrompt> encoded;
-  LoadedModel loaded = load_model(o.model, o.device, o.dtype, false, [&](const LoadedModel& model) {
-    tokenizer = require_model_tokenizer(model, o.tokenizer);
-    if (chats) chat.emplace(*tokenizer, o.chat_template, o.chat_date, chat_template_kwargs(o.chat_template_kwargs));
-    encoded = encode(prompts, o, model.config, *tokenizer, chat ? &*chat : nullptr);
-    return std::function<void()>();
-  });
+  LoadedModel loaded = load_model(
+      o.model, o.device, o.dtype, false,
+      [&](const LoadedModel& model) {
+        tokenizer = require_model_tokenizer(model, o.tokenizer);
+        if (chats) chat.emplace(*tokenizer, o.chat_template, o.chat_date, chat_template_kwargs(o.chat_template_kwargs));
+        encoded = encode(prompts, o, model.config, *tokenizer, chat ? &*chat : nullptr);
+        return std::function<void()>();
+      },
+      o.adapter);
   use_adapter(loaded, o.adapter);
   set_stop_tokens(o, loaded, *tokenizer, chat ? &*chat : nullptr);
   print_unchanged();

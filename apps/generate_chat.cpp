@@ -102,13 +102,16 @@ class History {
 void generate_interactively(GenerateOptions& o) {
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<ChatPrompt> chat;
-  LoadedModel loaded = load_model(o.model, o.device, o.dtype, false, [&](const LoadedModel& model) {
-    tokenizer = require_model_tokenizer(model, o.tokenizer);
-    chat.emplace(*tokenizer, o.chat_template, o.chat_date, chat_template_kwargs(o.chat_template_kwargs));
-    QUENCH_CHECK_AS(ErrorCode::bad_config, chat->has_template() || o.system.empty(),
-                    "--system needs a chat template, and the tokenizer has none: name one with --chat-template");
-    return std::function<void()>();
-  });
+  LoadedModel loaded = load_model(
+      o.model, o.device, o.dtype, false,
+      [&](const LoadedModel& model) {
+        tokenizer = require_model_tokenizer(model, o.tokenizer);
+        chat.emplace(*tokenizer, o.chat_template, o.chat_date, chat_template_kwargs(o.chat_template_kwargs));
+        QUENCH_CHECK_AS(ErrorCode::bad_config, chat->has_template() || o.system.empty(),
+                        "--system needs a chat template, and the tokenizer has none: name one with --chat-template");
+        return std::function<void()>();
+      },
+      o.adapter);
   use_adapter(loaded, o.adapter);
   set_stop_tokens(o, loaded, *tokenizer, &*chat);
   print_unchanged();

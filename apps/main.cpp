@@ -91,6 +91,7 @@ int run(quench::CommandLine& command_line, int argc, char** argv) {
     quench::add_train_verb(app);
     quench::add_run_verb(app);
     quench::add_tokenize_verb(app);
+    quench::add_distill_targets_verb(app);
     quench::add_eval_verb(app);
     quench::add_generate_verb(app);
     quench::add_forward_verb(app);

@@ -30,7 +30,7 @@ void warn_of_other_base(const LoadedModel& loaded, const MergeOptions& o) {
   // The hash of the trained weights cannot be verified against a narrower dtype.
   const bool narrower = dtype == DType::bf16 && base.dtype == DType::f32 && stored != DType::bf16;
   if (base.hash.empty() || narrower) return;
-  const std::string hash = base_hash_as(*loaded.model, base.dtype);
+  const std::string hash = base_hash_as(*loaded.model, base.dtype, loaded.stored_vocabulary);
   if (hash != base.hash)
     QUENCH_LOG_WARN(
         "the adapter in {} was trained over other weights than those in {} (hash {}, here {}): the merged model "
@@ -44,7 +44,7 @@ void run(const MergeOptions& o) {
       .folder = o.output, .overwrite = o.overwrite, .sources = {source, checkpoint_folder_of(source), o.adapter}};
   if (o.adapter.empty()) target.sources.pop_back();
   require_export_target(target);  // before reading the model
-  LoadedModel loaded = load_model(o.model, "cpu", o.dtype);
+  LoadedModel loaded = load_model(o.model, "cpu", o.dtype, false, {}, o.adapter);
   warn_of_other_base(loaded, o);
   use_adapter(loaded, o.adapter);
   QUENCH_CHECK_AS(ErrorCode::bad_config, loaded.adapters != nullptr,

@@ -17,6 +17,8 @@
 #include "data/text/tokenize.h"
 #include "data/tokenizer/bpe_trainer.h"
 #include "data/tokenizer/tokenizer_kind.h"
+#include "train/check/load.h"
+#include "train/check/run_tokenizer.h"
 #include "train/metrics/progress_line.h"
 #include "train/metrics/step_metrics.h"
 #include "train/model_folder/export_folder.h"
@@ -26,6 +28,8 @@ namespace {
 
 struct TokenizeArguments {
   std::string tokenizer;
+  std::string config;
+  std::vector<std::string> add_tokens;
   TokenizeOptions options;
   ReaderArguments reader;
   std::string eos = "auto";
@@ -59,12 +63,36 @@ void print_shards(const TokenizeArguments& a, const TokenizeResult& result) {
   print("validation", result.validation);
 }
 
+// Of --tokenizer, or of a run's config; with --add-token.
+std::shared_ptr<const Tokenizer> chosen_tokenizer(const TokenizeArguments& a) {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  if (!a.config.empty()) {
+    const RunConfig config = load_run_config(a.config, {}, {.data = false, .files = false});
+    tokenizer = run_tokenizer(config);
+    QUENCH_CHECK_AS(ErrorCode::not_found, tokenizer != nullptr, "--config {}: the run has no tokenizer: {}", a.config,
+                    no_tokenizer_text());
+  } else {
+    tokenizer = load_tokenizer(a.tokenizer);
+  }
+  if (a.add_tokens.empty()) return tokenizer;
+  std::vector<NewToken> tokens;
+  for (const std::string& text : a.add_tokens) tokens.push_back({text});
+  try {
+    return tokenizer->with_tokens(tokens);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("--add-token: {}", error.what()));
+  }
+}
+
 void run_tokenize(TokenizeArguments& a) {
-  QUENCH_CHECK_AS(ErrorCode::bad_config, !a.tokenizer.empty() && !a.options.inputs.empty() && !a.options.output.empty(),
-                  "quench tokenize needs --tokenizer, --input and --output (or the subcommand train)");
+  QUENCH_CHECK_AS(ErrorCode::bad_config,
+                  (!a.tokenizer.empty() || !a.config.empty()) && !a.options.inputs.empty() && !a.options.output.empty(),
+                  "quench tokenize needs --tokenizer or --config, --input and --output (or the subcommand train)");
+  QUENCH_CHECK_AS(ErrorCode::bad_config, a.tokenizer.empty() || a.config.empty(),
+                  "--config {} has a tokenizer of its own; omit --tokenizer {}", a.config, a.tokenizer);
   set_threads(a.threads);
   if (a.quiet) quieten_log();
-  const auto tokenizer = load_tokenizer(a.tokenizer);
+  const std::shared_ptr<const Tokenizer> tokenizer = chosen_tokenizer(a);
   a.options.reader = reader_options(a.reader);
   a.options.reader.vocab_size = tokenizer->vocab_size();
   a.options.encoder = {.eos = require_enum<EosPolicy>(a.eos, "--eos"), .add_special_tokens = !a.no_special};
@@ -165,6 +193,9 @@ void add_tokenize_verb(const Command& app) {
       "Example: quench tokenize --tokenizer models/llama --input corpus.jsonl --output shards --validation 0.01");
   verb.require_commands(0, 1);
   verb.add_option("--tokenizer", a->tokenizer, tokenizer_option_help("Tokenizer file, model folder"));
+  verb.add_option("--config", a->config,
+                  "Run config whose tokenizer is used, with the tokens of model.add_tokens, in place of --tokenizer");
+  verb.add_option("--add-token", a->add_tokens, "Special token that the tokenizer learns; may be repeated");
   verb.add_option("--input", a->options.inputs,
                   "Files, patterns or folders, packed by gzip or zstd or not; - for standard input");
   verb.add_option("--output", a->options.output, "Folder to write");

@@ -7,6 +7,7 @@ namespace quench {
 
 void add_completion_verb(const Command& app);
 void add_config_verb(const Command& app);
+void add_distill_targets_verb(const Command& app);
 void add_doctor_verb(const Command& app);
 void add_estimate_verb(const Command& app);
 void add_eval_verb(const Command& app);

@@ -66,10 +66,17 @@ struct RotationOptions {
 Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, const Tensor& sin,
               const Tensor& positions, const RotationOptions& options = {});
 
+// Rows of qkv read as keys and values, where sequences share some of them.
+struct KeyRows {
+  Tensor rows;     // i32 [M]; k_begin and k_length of sequences count these
+  Tensor readers;  // i32 [N,k]: elements of `rows` that are row n, in order; -1: none
+  [[nodiscard]] bool defined() const noexcept { return rows.defined(); }
+};
+
 // Causal attention within each sequence over the last `window` keys (0: all); [N, heads*head_dim]. `soft_cap`:
-// AttentionArgs::soft_cap.
+// AttentionArgs::soft_cap. `keys`: rows of qkv in their order if undefined.
 Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<SequenceRange> sequences, float scale,
-                   std::int64_t window = 0, float soft_cap = 0.0f);
+                   std::int64_t window = 0, float soft_cap = 0.0f, const KeyRows& keys = {});
 
 // Sum of losses of hidden [N,H] * weight [V,H]^T against labels i32 [N], times `scale`: f32 [1]. Gradients are computed
 // in the forward pass, by chunk of logits, so the result must be the root of the backward pass. `losses`, if not null:

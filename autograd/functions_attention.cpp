@@ -1,6 +1,7 @@
 #include <array>
 
 #include "autograd/functions.h"
+#include "core/ops/experts/token_permutation.h"
 #include "core/ops/rope.h"
 
 namespace quench::autograd {
@@ -12,6 +13,34 @@ Tensor head_view(const Tensor& qkv, const QkvLayout& layout, std::int64_t first,
                "fused qkv is {}, expected contiguous [N,{}]", qkv.describe(), layout.width());
   return qkv.strided({qkv.size(0), count, layout.head_dim}, {layout.width(), layout.head_dim, 1},
                      first * layout.head_dim);
+}
+
+// Keys and values of a fused QKV matrix: [N, 2 * kv_heads * head_dim].
+Tensor key_value_columns(const Tensor& qkv, const QkvLayout& layout) {
+  return qkv.narrow(1, layout.heads * layout.head_dim, 2 * layout.kv_heads * layout.head_dim);
+}
+
+// Keys and values as attention reads them, and their gradients.
+struct KeyValues {
+  Tensor fused;  // [M, 2 * kv_heads * head_dim]; undefined: columns of qkv
+  Tensor k, v;   // [M,kv_heads,D]
+};
+
+KeyValues make_key_values(const Tensor& qkv, const QkvLayout& layout, const KeyRows& rows) {
+  if (!rows.defined()) return {{}, key_view(qkv, layout), value_view(qkv, layout)};
+  const std::int64_t count = rows.rows.size(0), width = layout.kv_heads * layout.head_dim;
+  const Tensor fused = Tensor::empty({count, 2 * width}, qkv.dtype(), qkv.device());
+  const auto heads = [&](std::int64_t first) {
+    return fused.strided({count, layout.kv_heads, layout.head_dim}, {2 * width, layout.head_dim, 1}, first);
+  };
+  return {fused, heads(0), heads(width)};
+}
+
+KeyValues read_key_values(const Tensor& qkv, const QkvLayout& layout, const KeyRows& rows) {
+  const KeyValues values = make_key_values(qkv, layout, rows);
+  if (rows.defined())
+    quench::permute_tokens({.x = key_value_columns(qkv, layout), .pairs = rows.rows, .out = values.fused});
+  return values;
 }
 
 }  // namespace
@@ -54,7 +83,7 @@ Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, c
 }
 
 Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<SequenceRange> sequences, float scale,
-                   std::int64_t window, float soft_cap) {
+                   std::int64_t window, float soft_cap, const KeyRows& keys) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = qkv.value();
   const std::int64_t tokens = in.size(0);
@@ -62,9 +91,10 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
   Variable out(Tensor::empty({tokens, layout.heads * layout.head_dim}, in.dtype(), in.device()));
   const bool keep = Tape::current() != nullptr && qkv.requires_grad();
   const Tensor lse = keep ? Tensor::empty({layout.heads, tokens}, DType::f32, in.device()) : Tensor();
+  const KeyValues read = read_key_values(in, layout, keys);
   quench::attention({.q = query_view(in, layout),
-                     .k = key_view(in, layout),
-                     .v = value_view(in, layout),
+                     .k = read.k,
+                     .v = read.v,
                      .out = out.value().view(heads_shape),
                      .lse = lse,
                      .sequences = sequences,
@@ -73,23 +103,26 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
                      .soft_cap = soft_cap});
 
   const bool recorded = Tape::record("attention", {qkv}, std::array{&out}, [&] {
-    return [in, layout, heads_shape, lse, scale, window, soft_cap, result = out.value(), kept = std::move(sequences),
-            dqkv = qkv.gradient(), dout_of = out.gradient()] {
+    return [in, layout, heads_shape, lse, scale, window, soft_cap, keys, result = out.value(),
+            kept = std::move(sequences), dqkv = qkv.gradient(), dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor dx = Tensor::empty_like(in);
+      const KeyValues again = read_key_values(in, layout, keys), gradients = make_key_values(dx, layout, keys);
       attention_backward({.dout = dout_of->value().view(heads_shape),
                           .q = query_view(in, layout),
-                          .k = key_view(in, layout),
-                          .v = value_view(in, layout),
+                          .k = again.k,
+                          .v = again.v,
                           .out = result.view(heads_shape),
                           .lse = lse,
                           .dq = query_view(dx, layout),
-                          .dk = key_view(dx, layout),
-                          .dv = value_view(dx, layout),
+                          .dk = gradients.k,
+                          .dv = gradients.v,
                           .sequences = kept,
                           .window = window,
                           .scale = scale,
                           .soft_cap = soft_cap});
+      if (keys.defined())
+        quench::unpermute_tokens({.y = gradients.fused, .rows = keys.readers, .out = key_value_columns(dx, layout)});
       if (dqkv) dqkv->contribute(dx);
     };
   });

@@ -36,7 +36,7 @@ struct RoutingOptions {
   RouterRule rule;
   std::int64_t choices = 1;    // k
   std::int64_t alignment = 1;  // of an expert's row count
-  Tensor bias;                 // f32 [E] or undefined
+  Tensor bias{};               // f32 [E] or undefined
   RouterTerms terms;           // added to the gradient of the logits; not part of the tape's root value
 };
 

@@ -5,7 +5,7 @@ Liger's kernels, and with torch.compile, in one call.
   bench/gpu_finetune.py --rows lora,lora_float8,qlora,dpo --json results.json
 
 Shapes of bench/workloads/8b.json with random weights. lora: 2 x 4,096 tokens a step; dpo: 2 pairs whose answers are 1,024
-tokens after a prompt of 1,024, so that each of the four rows has 2,048. The peers run with and without gradient
+tokens after a prompt of 1,024, so that each of the four rows has 2,048; tok/s count the prompt for each answer. The peers run with and without gradient
 checkpointing; one that does not fit is reported with its error.
 """
 import json
@@ -52,7 +52,7 @@ def our_config(args, config, row, folder):
         config["recipe"] = dict(name=recipe)
     if row["task"] == "dpo":
         write_pairs(folder / "pairs.jsonl", row["rows"] * args.steps, row["prompt"], row["length"] - row["prompt"])
-        config["data"] = dict(train=[str(folder / "pairs.jsonl")], format="jsonl", seq_len=2 * row["length"], shuffle=False,
+        config["data"] = dict(train=[str(folder / "pairs.jsonl")], format="jsonl", seq_len=2 * row["length"] - row["prompt"], shuffle=False,
                               tokenizer="bytes", cache=str(folder / "cache"))
         config["preference"] = dict(loss="dpo", beta=0.1)
     else:

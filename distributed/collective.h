@@ -34,9 +34,9 @@ inline constexpr int kCollectiveKindCount = 8;
 struct Collective {
   CollectiveKind kind = CollectiveKind::barrier;
   ReduceOp op = ReduceOp::sum;
-  int peer = 0;   // root of a broadcast, peer of send and recv
-  Tensor input;   // contiguous; equal to `output` for in-place operations; undefined for barrier and recv
-  Tensor output;  // contiguous; undefined for barrier and send
+  int peer = 0;     // root of a broadcast, peer of send and recv
+  Tensor input{};   // contiguous; equal to `output` for in-place operations; undefined for barrier and recv
+  Tensor output{};  // contiguous; undefined for barrier and send
   std::vector<std::int64_t> send_counts;     // all_to_all: elements per destination rank
   std::vector<std::int64_t> receive_counts;  // all_to_all: elements per source rank
   std::string label;

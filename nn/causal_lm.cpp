@@ -6,6 +6,7 @@
 #include "autograd/recompute.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
+#include "nn/attention/shared_prefix.h"
 #include "nn/initialize.h"
 #include "nn/logits_form.h"
 
@@ -134,6 +135,15 @@ ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, cons
   ForwardContext context{
       .rotations = std::move(rotations), .positions = positions.to(options_.device), .sequences = std::move(sequences)};
   if (unit_hooks_ != nullptr) context.hooks.push_back(unit_hooks_);
+  return context;
+}
+
+ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, std::span<const SharedPrefix> prefixes,
+                                      const Tensor& positions) const {
+  if (prefixes.empty()) return make_context(std::move(sequences), positions);
+  const autograd::KeyRows keys = expand_prefixes(sequences, prefixes, positions.numel(), options_.device);
+  ForwardContext context = make_context(std::move(sequences), positions);
+  context.keys = keys;
   return context;
 }
 

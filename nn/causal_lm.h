@@ -34,6 +34,9 @@ class CausalLm final : public Module {
   [[nodiscard]] ForwardContext make_context(std::vector<SequenceRange> sequences, std::int64_t tokens) const;
   // Positions i32 [N] on any device.
   [[nodiscard]] ForwardContext make_context(std::vector<SequenceRange> sequences, const Tensor& positions) const;
+  // With sequences whose first keys are those of other rows; `positions` continue theirs.
+  [[nodiscard]] ForwardContext make_context(std::vector<SequenceRange> sequences,
+                                            std::span<const SharedPrefix> prefixes, const Tensor& positions) const;
 
   // FSDP unit: parameters gathered and freed together. Forward order: embedding, layers, final norm, untied head.
   struct Unit {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "autograd/activation_policy.h"
+#include "autograd/functions.h"
 #include "autograd/tape.h"
 #include "core/ops/attention.h"
 #include "core/ops/experts/router.h"
@@ -26,6 +27,7 @@ struct ForwardContext {
   std::shared_ptr<const LayerTables> rotations;
   Tensor positions;                      // i32 [N], within the sequence
   std::vector<SequenceRange> sequences;  // cover the N tokens
+  autograd::KeyRows keys;                // of sequences with a shared prefix
   KvCache* cache = nullptr;              // decode: appended to and read; null in training
   // The number of keys is known in device memory only; k_length of the sequence is an upper bound.
   bool length_on_device = false;

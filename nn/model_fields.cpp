@@ -107,7 +107,6 @@ constexpr ModelField kFields[] = {
     {"rotary_pct", kMissing, kPartialRotary, "[1]"},
     {"rotary_dim", kMissing, kPartialRotary},
     {"use_bidirectional_attention", kMissing, "attention to later tokens", "[false]"},
-    {"_sliding_window_pattern", kHarmless, "layer_types says it"},
     {"rope_interleaved", kMissing, "rotation of neighbouring pairs", "[false]"},
     {"use_mrope", kMissing, "rotary positions in several dimensions", "[false]"},
     {"alibi", kMissing, kPositions, "[false]"},

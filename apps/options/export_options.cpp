@@ -9,6 +9,7 @@
 #include "export/table/reader_table.h"
 #include "recipes/sparse.h"
 #include "train/evaluation/evaluation_data.h"
+#include "train/model_folder/model_folder.h"
 #include "train/model_folder/peft_folder.h"
 #include "train/model_source/run_layout.h"
 
@@ -18,10 +19,16 @@ namespace {
 void write_adapter(const LoadedModel& loaded, const ExportOptions& o, const ExportTarget& target) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, loaded.adapters != nullptr,
                   "the checkpoint holds a whole model, no adapters: --format {} has nothing to write", kPeftFormat);
+  const bool has_base = !loaded.base.empty();
+  const std::unique_ptr<Tokenizer> tokenizer = has_base ? find_model_tokenizer(loaded, {}) : nullptr;
+  const bool learned = tokenizer != nullptr && holds_tokenizer(loaded.base) &&
+                       load_tokenizer(loaded.base)->fingerprint() != tokenizer->fingerprint();
   save_adapter_folder(*loaded.model, *loaded.adapters, target,
                       {.dtype = o.dtype == "f16" ? DType::f16 : loaded.model->options().dtype,
                        .base = loaded.base,
-                       .trained_over = {loaded.base_hash, loaded.base_dtype}});
+                       .trained_over = {loaded.base_hash, loaded.base_dtype},
+                       .vocabulary = has_base && read_model_config(loaded.base).vocab_size < loaded.config.vocab_size,
+                       .tokenizer = learned ? tokenizer.get() : nullptr});
   std::printf("wrote %s (%zu adapted layers)\n", target.folder.c_str(), loaded.adapters->layers().size());
 }
 

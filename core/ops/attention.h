@@ -18,6 +18,12 @@ struct SequenceRange {
   std::int64_t k_length = 0;
 };
 
+// Keys of rows [begin, begin + length) precede those of a sequence: a beginning that it shares with an earlier one.
+struct SharedPrefix {
+  std::size_t sequence = 0;  // index
+  std::int64_t begin = 0, length = 0;
+};
+
 // Within the causal window.
 [[gnu::always_inline]] QUENCH_HOST_DEVICE constexpr std::int64_t first_visible_key(const SequenceRange& s,
                                                                                    std::int64_t window,

@@ -12,10 +12,10 @@ namespace quench {
 struct CachedAttentionArgs {
   // [N, (heads + 2 kv_heads) * D]: q, k, v; f32/bf16, contiguous; undefined afterwards.
   Tensor qkv;
-  Tensor cos, sin;   // f32 [positions, D/2]; undefined: no RoPE
-  Tensor positions;  // i32 [N]: rows of cos, sin and cache
-  Tensor cache;      // [capacity, 2 kv_heads * D], dtype of qkv: k, v
-  Tensor out;        // out, [N, heads * D], contiguous
+  Tensor cos{}, sin{};  // f32 [positions, D/2]; undefined: no RoPE
+  Tensor positions;     // i32 [N]: rows of cos, sin and cache
+  Tensor cache;         // [capacity, 2 kv_heads * D], dtype of qkv: k, v
+  Tensor out;           // out, [N, heads * D], contiguous
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
   std::span<const SequenceRange> sequences;  // keys count cache rows

@@ -12,7 +12,7 @@ struct GatedLinearArgs {
   Tensor x;       // [M,K], contiguous; f32/bf16
   Tensor weight;  // [2I,K], dtype of x: gate, up
   Tensor y;       // out, [M,I], like x
-  Tensor bias;    // [2I], dtype of x, optional
+  Tensor bias{};  // [2I], dtype of x, optional
 };
 
 // Decode (M = 1); rows of x and weight are 16-byte aligned.

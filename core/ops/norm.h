@@ -22,9 +22,9 @@ struct RmsNormForm {
 };
 
 struct RmsNormArgs {
-  Tensor x;         // [N,H] or [N,heads,H]; f32/bf16
-  Tensor residual;  // [N,H], optional: normalizes sum = x + residual
-  Tensor weight;    // [H], dtype of x
+  Tensor x;           // [N,H] or [N,heads,H]; f32/bf16
+  Tensor residual{};  // [N,H], optional: normalizes sum = x + residual
+  Tensor weight;      // [H], dtype of x
   float eps = 1e-5f;
   float weight_offset = 0.0f;  // added to the weight; needs f32_weight
   bool f32_weight = false;
@@ -39,13 +39,13 @@ struct RmsNormBackwardArgs {
   Tensor x;  // normalized input (sum, with a residual)
   Tensor weight;
   Tensor rstd;
-  Tensor dsum;     // optional, contiguous: gradient of sum, added to dx
-  Tensor dx;       // out, like x; may alias dy or dsum
-  Tensor dweight;  // [H], f32 or dtype of x; optional
+  Tensor dsum{};     // optional, contiguous: gradient of sum, added to dx
+  Tensor dx;         // out, like x; may alias dy or dsum
+  Tensor dweight{};  // [H], f32 or dtype of x; optional
   bool accumulate_dweight = false;
   float weight_offset = 0.0f;
   bool f32_weight = false;
-  Tensor y;                      // out, optional: recomputed forward output
+  Tensor y{};                    // out, optional: recomputed forward output
   QuantOutputs quant_outputs{};  // dx: rank 2, contiguous
 };
 

@@ -21,7 +21,7 @@ struct NormedLinearArgs {
   Tensor values;        // [N,K], dtype of x, contiguous; or
   PackedMatrix packed;  // [N,K]
   Tensor y;             // out, contiguous, dtype of x: [M,N], gated [M,N/2]
-  Tensor bias;          // [N], dtype of x, optional
+  Tensor bias{};        // [N], dtype of x, optional
   bool gated = false;
 };
 

@@ -10,7 +10,7 @@ struct PackedLinearArgs {
   Tensor x;             // [M,K], contiguous; f32/bf16
   PackedMatrix weight;  // [N,K]
   Tensor y;             // [M,N]; dtype of x or f32; contiguous columns
-  Tensor bias;          // [N], dtype of x, optional
+  Tensor bias{};        // [N], dtype of x, optional
 };
 // 1 <= M <= kPackedRows; one rounding to y's dtype.
 extern constinit KernelSlot<PackedLinearArgs> packed_linear_slot;
@@ -20,13 +20,13 @@ inline constexpr std::int64_t kPackedRows = 4;
 // GEMM of dynamically quantized int8 inputs, 1 <= M <= kPackedRows: exact integer sums per weight group; scales and
 // zero points in f32.
 struct PackedIntegerLinearArgs {
-  Tensor x;            // i8 [M,K], contiguous
-  Tensor scales;       // f32 [M,1]
-  Tensor zero_points;  // f32 [M,1]; undefined: 0. x = (code - zero point) * scale
+  Tensor x;              // i8 [M,K], contiguous
+  Tensor scales;         // f32 [M,1]
+  Tensor zero_points{};  // f32 [M,1]; undefined: 0. x = (code - zero point) * scale
   PackedMatrix weight;
   Tensor weight_sums;  // f32 [N]: packed_row_sums()
   Tensor y;            // f32/bf16 [M,N]; contiguous columns
-  Tensor bias;         // [N], dtype of y, optional
+  Tensor bias{};       // [N], dtype of y, optional
 };
 extern constinit KernelSlot<PackedIntegerLinearArgs> packed_integer_linear_slot;
 // i4/i8 values, group size a multiple of 8, at least four rows, and a device kernel.

@@ -19,7 +19,7 @@ struct SwigluBackwardArgs {
   Tensor dout;
   Tensor gate_up;
   Tensor dgate_up;               // out, [N,2I]; may alias gate_up
-  Tensor out;                    // optional: recomputed forward output
+  Tensor out{};                  // optional: recomputed forward output
   QuantOutputs quant_outputs{};  // dgate_up
   GatedActivation activation = GatedActivation::silu;
 };

@@ -48,8 +48,9 @@ class TokenFile final : public TokenSource {
                  name, format.name, options.vocab_size);
     QUENCH_CHECK(options.tokenizer_fingerprint.empty() || layout_.tokenizer_fingerprint.empty() ||
                      options.tokenizer_fingerprint == layout_.tokenizer_fingerprint,
-                 "{}: made with another tokenizer (fingerprint {}, expected {}); tokenize again", name,
-                 layout_.tokenizer_fingerprint, options.tokenizer_fingerprint);
+                 "{}: made with another tokenizer (fingerprint {}, expected {}); tokenize again, with --add-token "
+                 "for each token of model.add_tokens",
+                 name, layout_.tokenizer_fingerprint, options.tokenizer_fingerprint);
     limit_ = options.vocab_size != 0 ? options.vocab_size : layout_.vocab_size != 0 ? layout_.vocab_size : kIdLimit;
     limit_ = std::min(limit_, kIdLimit);
     width_ = static_cast<std::size_t>(byte_size(layout_.element));

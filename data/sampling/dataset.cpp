@@ -24,12 +24,13 @@ Dataset::Dataset(std::vector<WeightedRows> sources, const SamplerOptions& option
 }
 
 std::int64_t Dataset::read(std::uint64_t sample, const RowView& out, std::int64_t first_token,
-                           std::vector<SequenceRange>& sequences, std::vector<PreferencePair>* pairs) const {
+                           std::vector<SequenceRange>& sequences, const PairList& pairs) const {
   const Sampler::Sample place = sampler_.at(sample);
   try {
-    const std::size_t before = pairs != nullptr ? pairs->size() : 0;
+    const std::size_t before = pairs.pairs != nullptr ? pairs.pairs->size() : 0;
     const std::int64_t valid = sources_[place.source].rows->read(place.row, out, first_token, sequences, pairs);
-    for (std::size_t i = before; pairs != nullptr && i < pairs->size(); ++i) (*pairs)[i].source = place.source;
+    for (std::size_t i = before; pairs.pairs != nullptr && i < pairs.pairs->size(); ++i)
+      (*pairs.pairs)[i].source = place.source;
     return valid;
   } catch (const Error& error) {
     QUENCH_FAIL(error.code(), "sample {} (source {}, row {}, epoch {}): {}", sample, place.source, place.row,

@@ -26,7 +26,7 @@ class Dataset {
 
   // By global index (PackedRows::read). Errors name source, row and epoch.
   std::int64_t read(std::uint64_t sample, const RowView& out, std::int64_t first_token,
-                    std::vector<SequenceRange>& sequences, std::vector<PreferencePair>* pairs = nullptr) const;
+                    std::vector<SequenceRange>& sequences, const PairList& pairs = {}) const;
 
   // Throws invalid_argument, with the arithmetic, if a global batch exceeds the rows.
   void check_batch(const BatchSplit& geometry) const;

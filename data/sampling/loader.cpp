@@ -31,7 +31,7 @@ Batch make_batch(const Dataset& dataset, const BatchSplit& geometry, Device devi
     const RowView view{row_of(batch.input_ids, row), row_of(batch.labels, row), row_of(batch.positions, row)};
     const std::uint64_t sample = first + static_cast<std::uint64_t>(row);
     if (sample < end) {
-      batch.valid_tokens += dataset.read(sample, view, row * seq_len, batch.sequences, &batch.pairs);
+      batch.valid_tokens += dataset.read(sample, view, row * seq_len, batch.sequences, {&batch.pairs, &batch.prefixes});
     } else {
       std::fill(view.input_ids.begin(), view.input_ids.end(), 0);
       std::fill(view.labels.begin(), view.labels.end(), kIgnoreLabel);

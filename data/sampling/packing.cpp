@@ -84,7 +84,7 @@ void PackedRows::pack_documents() {
 
 std::size_t PackedRows::inputs_of(const Span& span) const noexcept {
   const auto length = static_cast<std::size_t>(span.total());
-  return options_.multipack || has_preferences() ? length - 1
+  return options_.multipack || has_preferences() ? length - 1 - static_cast<std::size_t>(span.shared)
                                                  : std::min(length, static_cast<std::size_t>(options_.seq_len));
 }
 
@@ -127,7 +127,7 @@ void PackedRows::add_truncated(std::uint64_t begin, std::uint64_t length) {
 }
 
 std::int64_t PackedRows::read(std::uint64_t row, const RowView& out, std::int64_t first_token,
-                              std::vector<SequenceRange>& sequences, std::vector<PreferencePair>* pairs) const {
+                              std::vector<SequenceRange>& sequences, const PairList& pairs) const {
   QUENCH_CHECK(row < row_count_, "row {} of {}", row, row_count_);
   const auto seq_len = static_cast<std::size_t>(options_.seq_len);
   QUENCH_CHECK(out.input_ids.size() == seq_len && out.labels.size() == seq_len && out.positions.size() == seq_len,
@@ -143,10 +143,15 @@ std::int64_t PackedRows::read(std::uint64_t row, const RowView& out, std::int64_
     add({begin, std::min<std::uint64_t>(seq_len + 1, source_->size() - begin)});
   } else {
     for (std::uint64_t i = row_starts_[row]; i < row_starts_[row + 1]; ++i) {
-      if (pairs != nullptr && has_preferences() && i % 2 == 0)
-        pairs->push_back(
+      const Span& span = documents_[i];
+      if (pairs.pairs != nullptr && has_preferences() && i % 2 == 0)
+        pairs.pairs->push_back(
             {.item = pairs_[i / 2].item, .desirable = pairs_[i / 2].desirable, .sequence = sequences.size()});
-      add(documents_[i]);
+      if (pairs.prefixes != nullptr && span.shared > 0)
+        pairs.prefixes->push_back({.sequence = sequences.size(),
+                                   .begin = sequences.back().q_begin,
+                                   .length = static_cast<std::int64_t>(span.shared)});
+      add(span);
     }
   }
   std::ranges::fill(out.input_ids.subspan(used), options_.pad_id);
@@ -158,14 +163,15 @@ std::int64_t PackedRows::read(std::uint64_t row, const RowView& out, std::int64_
 void PackedRows::write(const Span& span, std::size_t at, const RowView& out, std::int64_t first_token,
                        std::vector<SequenceRange>& sequences) const {
   const auto length = static_cast<std::size_t>(span.total()), head = static_cast<std::size_t>(span.length);
-  const std::size_t inputs = inputs_of(span);
+  const std::size_t inputs = inputs_of(span), shared = static_cast<std::size_t>(span.shared);
   std::vector<std::int32_t> tokens(length);
   source_->read(span.begin, std::span(tokens).first(head));
   if (head < length) source_->read(span.tail_begin, std::span(tokens).subspan(head));
-  std::copy_n(tokens.begin(), inputs, out.input_ids.subspan(at).begin());
+  const std::span<const std::int32_t> own = std::span(tokens).subspan(shared);
+  std::copy_n(own.begin(), inputs, out.input_ids.subspan(at).begin());
   const std::span<std::int32_t> labels = out.labels.subspan(at, inputs);
-  std::copy(tokens.begin() + 1, tokens.end(), labels.begin());
-  std::ranges::fill(labels.subspan(length - 1), kIgnoreLabel);
+  std::copy(own.begin() + 1, own.end(), labels.begin());
+  std::ranges::fill(labels.subspan(own.size() - 1), kIgnoreLabel);
 
   // Document starts in the span, then the end of its inputs. A start at index `inputs` (the last label's token) only
   // masks that label.
@@ -182,7 +188,7 @@ void PackedRows::write(const Span& span, std::size_t at, const RowView& out, std
     const std::int64_t first = first_token + static_cast<std::int64_t>(at + begin);
     sequences.push_back({first, count, first, count});
     const std::span<std::int32_t> positions = out.positions.subspan(at + begin, border - begin);
-    std::iota(positions.begin(), positions.end(), 0);
+    std::iota(positions.begin(), positions.end(), static_cast<std::int32_t>(shared));
     begin = border;
   }
 
@@ -190,8 +196,8 @@ void PackedRows::write(const Span& span, std::size_t at, const RowView& out, std
   std::vector<std::uint8_t> targets(length - 1);
   source_->read_target_mask(span.begin + 1, std::span(targets).first(head - 1));
   if (head < length) source_->read_target_mask(span.tail_begin, std::span(targets).subspan(head - 1));
-  for (std::size_t i = 0; i < targets.size(); ++i)
-    if (targets[i] == 0) labels[i] = kIgnoreLabel;
+  for (std::size_t i = shared; i < targets.size(); ++i)
+    if (targets[i] == 0) labels[i - shared] = kIgnoreLabel;
 }
 
 }  // namespace quench

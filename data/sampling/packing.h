@@ -11,8 +11,10 @@
 // target, except with document_mask off. Neither are padding and tokens with target flag 0.
 //
 // Preferences (data/text/record_kind.h): the two documents of a pair follow each other in a row, without their
-// last tokens as inputs; with packing, whole pairs are packed as by multipack, else a pair is a row. A record with a
-// label is paired with its prompt under the answer of the nearest record before it with another prompt, in a circle.
+// last tokens as inputs; with packing, whole pairs are packed as by multipack, else a pair is a row. The second is
+// without the tokens that both begin with, except the last of them, which predicts its first target: its keys begin
+// with those of the first (SharedPrefix). A record with a label is paired with its prompt under the answer of the
+// nearest record before it with another prompt, in a circle.
 
 #include <cstdint>
 #include <functional>
@@ -50,6 +52,12 @@ struct PreferencePair {
   std::size_t sequence = 0;  // of the first answer in the batch; the second follows
 };
 
+// Additions to a batch of preferences.
+struct PairList {
+  std::vector<PreferencePair>* pairs = nullptr;
+  std::vector<SharedPrefix>* prefixes = nullptr;
+};
+
 // seq_len values each.
 struct RowView {
   std::span<std::int32_t> input_ids;
@@ -82,9 +90,9 @@ class PackedRows {
   [[nodiscard]] const Losses& losses() const noexcept { return losses_; }
 
   // Appends the row's sequences, with indices from `first_token`, without padding. Returns the valid labels.
-  // With preferences, also its pairs to `pairs`, if not null. Thread-safe.
+  // With preferences, also its pairs and shared prefixes. Thread-safe.
   std::int64_t read(std::uint64_t row, const RowView& out, std::int64_t first_token,
-                    std::vector<SequenceRange>& sequences, std::vector<PreferencePair>* pairs = nullptr) const;
+                    std::vector<SequenceRange>& sequences, const PairList& pairs = {}) const;
   // Exclusive bound of PreferencePair::item.
   [[nodiscard]] std::uint64_t item_count() const noexcept { return item_count_; }
 
@@ -94,6 +102,7 @@ class PackedRows {
     std::uint64_t length = 0;  // inputs, and the last label's token if any
     // Further tokens from another place: an answer to the prompt of another record.
     std::uint64_t tail_begin = 0, tail_length = 0;
+    std::uint64_t shared = 0;  // first tokens, which are inputs of the document before alone
     [[nodiscard]] std::uint64_t total() const noexcept { return length + tail_length; }
   };
   // Of preferences.
@@ -127,8 +136,10 @@ class PackedRows {
   void add_document(std::uint64_t begin, std::uint64_t length);
   void add_truncated(std::uint64_t begin, std::uint64_t length);
   void pack_documents();
-  // Multipack and preferences: those with a label, length - 1; else min(length, seq_len).
+  // Multipack and preferences: those with a label that are not shared; else min(length, seq_len).
   [[nodiscard]] std::size_t inputs_of(const Span& span) const noexcept;
+  // First tokens that both have before the last of them that is an input of both.
+  [[nodiscard]] std::uint64_t shared_tokens(const Answer& first, const Answer& second) const;
   void write(const Span& span, std::size_t at, const RowView& out, std::int64_t first_token,
              std::vector<SequenceRange>& sequences) const;
 

@@ -57,8 +57,10 @@ void PackedRows::index_preferences() {
   item_count_ = labelled ? count : count / 2;
   std::uint64_t too_long = 0, longest = 0;
   const auto add = [&](const Pair& pair, const Answer& first, const Answer& second) {
-    longest = std::max(longest, first.span.total() + second.span.total() - 2);
-    if (!add_pair(pair, first, second)) ++too_long;
+    Answer sharing = second;
+    sharing.span.shared = shared_tokens(first, second);
+    longest = std::max(longest, first.span.total() + second.span.total() - 2 - sharing.span.shared);
+    if (!add_pair(pair, first, sharing)) ++too_long;
   };
   if (labelled) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, count > 1,
@@ -97,8 +99,18 @@ void PackedRows::index_preferences() {
   for (const Span& span : documents_) losses_.padding -= inputs_of(span);
 }
 
+std::uint64_t PackedRows::shared_tokens(const Answer& first, const Answer& second) const {
+  const std::uint64_t most = std::min({first.prompt, second.prompt, first.span.length, second.span.length});
+  std::vector<std::int32_t> of_first(static_cast<std::size_t>(most)), of_second(of_first.size());
+  source_->read(first.span.begin, of_first);
+  source_->read(second.span.begin, of_second);
+  const auto common = std::ranges::mismatch(of_first, of_second).in1 - of_first.begin();
+  return common > 0 ? static_cast<std::uint64_t>(common - 1) : 0;
+}
+
 bool PackedRows::add_pair(const Pair& pair, Answer first, Answer second) {
-  const auto seq_len = static_cast<std::uint64_t>(options_.seq_len);
+  // Inputs of both together, shared ones counted twice.
+  const std::uint64_t capacity = static_cast<std::uint64_t>(options_.seq_len) + second.span.shared;
   const auto inputs = [](const Answer& answer) { return answer.span.total() - 1; };
   const std::uint64_t tokens = first.span.total() + second.span.total();
   if (!first.has_target() || !second.has_target()) {
@@ -106,9 +118,9 @@ bool PackedRows::add_pair(const Pair& pair, Answer first, Answer second) {
     return true;
   }
   // An answer of another record only estimates the KL divergence: it is cut first.
-  if (options_.preference == PreferenceRecords::labels && inputs(first) + second.prompt <= seq_len)
-    second.cut(seq_len - inputs(first));
-  if (inputs(first) + inputs(second) > seq_len) {
+  if (options_.preference == PreferenceRecords::labels && inputs(first) + second.prompt <= capacity)
+    second.cut(capacity - inputs(first));
+  if (inputs(first) + inputs(second) > capacity) {
     if (options_.long_documents == LongDocuments::split) return false;
     if (options_.long_documents == LongDocuments::drop) {
       losses_.dropped_documents += 2;
@@ -116,10 +128,10 @@ bool PackedRows::add_pair(const Pair& pair, Answer first, Answer second) {
       return true;
     }
     // The longer answer is cut first.
-    const std::uint64_t half = seq_len / 2;
-    const std::uint64_t of_first = inputs(second) < half ? seq_len - inputs(second) : seq_len - half;
+    const std::uint64_t half = capacity / 2;
+    const std::uint64_t of_first = inputs(second) < half ? capacity - inputs(second) : capacity - half;
     first.cut(of_first);
-    second.cut(seq_len - inputs(first));
+    second.cut(capacity - inputs(first));
     if (!first.has_target() || !second.has_target()) {
       ++losses_.untrained_pairs;
       return true;

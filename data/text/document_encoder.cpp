@@ -110,8 +110,9 @@ void DocumentEncoder::append_piece(const DocumentPiece& piece, std::vector<std::
   if (piece.special) {
     const auto id = tokenizer_.find_token(piece.text);
     QUENCH_CHECK_AS(ErrorCode::bad_config, id && tokenizer_.is_special(*id),
-                    "the tokenizer has no special token {}, which the chat template needs; choose another template "
-                    "(data.chat_template, --chat-template) or tokenizer",
+                    "the tokenizer has no special token {}, which the chat template needs; add it to model.add_tokens "
+                    "(--add-token of quench tokenize), or choose another template (data.chat_template, "
+                    "--chat-template) or tokenizer",
                     piece.text);
     out.ids.push_back(*id);
   } else if (!piece.ids.empty()) {

@@ -5,6 +5,7 @@
 
 #include "core/system/log.h"
 #include "data/tokenizer/model/byte_tokens.h"
+#include "data/tokenizer/new_tokens.h"
 #include "data/tokenizer/text/code_points.h"
 
 namespace quench {
@@ -184,6 +185,10 @@ bool JsonTokenizer::is_special(std::int32_t id) const {
 
 std::uint64_t JsonTokenizer::fingerprint() const {
   return files_.fingerprint();
+}
+
+std::unique_ptr<Tokenizer> JsonTokenizer::with_tokens(std::span<const NewToken> tokens) const {
+  return std::make_unique<JsonTokenizer>(with_new_json_tokens(files_, tokens, named_tokens(*this)));
 }
 
 void JsonTokenizer::save(const std::filesystem::path& folder) const {

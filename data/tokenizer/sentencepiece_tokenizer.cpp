@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/system/check.h"
+#include "data/tokenizer/new_tokens.h"
 #include "data/tokenizer/text/code_points.h"
 #include "data/tokenizer/text/json_fields.h"
 #include "data/tokenizer/text/normalizer.h"
@@ -174,6 +175,18 @@ bool SentencePieceTokenizer::is_special(std::int32_t id) const {
 
 std::uint64_t SentencePieceTokenizer::fingerprint() const {
   return files_.fingerprint();
+}
+
+std::unique_ptr<Tokenizer> SentencePieceTokenizer::with_tokens(std::span<const NewToken> tokens) const {
+  const auto piece_id = [this](const std::string& text) -> std::optional<std::int32_t> {
+    const int id = processor_.PieceToId(text);
+    return processor_.IdToPiece(id) == text ? std::optional<std::int32_t>(id) : std::nullopt;
+  };
+  for (const NewToken& token : tokens)
+    for (const auto& [id, added] : added_by_id_)
+      if (added.content == token.text) require_changed(token, id, added.special);
+  return std::make_unique<SentencePieceTokenizer>(
+      with_new_piece_tokens(files_, tokens, named_tokens(*this), piece_id, vocab_size_));
 }
 
 void SentencePieceTokenizer::save(const std::filesystem::path& folder) const {

@@ -28,6 +28,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   [[nodiscard]] bool is_special(std::int32_t id) const override;
   [[nodiscard]] bool has_byte_fallback() const override { return true; }
   [[nodiscard]] std::uint64_t fingerprint() const override;
+  [[nodiscard]] std::unique_ptr<Tokenizer> with_tokens(std::span<const NewToken> tokens) const override;
   void save(const std::filesystem::path& folder) const override;
 
  protected:

@@ -30,6 +30,10 @@ std::vector<std::vector<std::int32_t>> Tokenizer::encode_batch(std::span<const s
   return results;
 }
 
+std::unique_ptr<Tokenizer> Tokenizer::with_tokens(std::span<const NewToken> /*tokens*/) const {
+  QUENCH_FAIL(ErrorCode::unsupported, "this kind of tokenizer cannot learn tokens; use a tokenizer.json");
+}
+
 void Tokenizer::append_decoded(std::int32_t id, bool skip_special, bool& at_start, std::string& text) const {
   QUENCH_CHECK(id >= 0, "cannot decode {}: token ids are not negative (is it an ignored label?)", id);
   if (skip_special && is_special(id)) return;

@@ -24,6 +24,14 @@ struct EncodeOptions {
   bool parse_special = true;
 };
 
+// Token to learn, matched verbatim before normalization and pre-tokenization.
+struct NewToken {
+  std::string text;
+  bool special = true;  // control: skipped in decoded text, not matched in untrusted text
+
+  friend bool operator==(const NewToken&, const NewToken&) = default;
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -74,6 +82,11 @@ class Tokenizer {
 
   // Of everything that affects ids: equal on every machine, and after save and load.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
+  // With `tokens`, whose ids follow the highest one, in order. As in Transformers, a token of the vocabulary keeps its
+  // id and is matched whole from then on. Throws bad_config naming the text (empty, repeated, added already), and
+  // unsupported for a kind that cannot learn tokens.
+  [[nodiscard]] virtual std::unique_ptr<Tokenizer> with_tokens(std::span<const NewToken> tokens) const;
+
   // For load_tokenizer and Hugging Face transformers; creates the folder. Files are replaced atomically.
   virtual void save(const std::filesystem::path& folder) const = 0;
 

@@ -284,8 +284,8 @@ void warn_of_unmarked_tokens(const Tokenizer& tokenizer, const TokenizerFiles& f
   if (names.empty()) return;
   QUENCH_LOG_WARN(
       "{}: special tokens that only tokenizer_config.json or special_tokens_map.json names are plain text here: {}{}; "
-      "Transformers encodes each as one token: save the tokenizer with its save_pretrained(), which writes them into "
-      "tokenizer.json",
+      "Transformers encodes each as one token: list them in model.add_tokens, or save the tokenizer with its "
+      "save_pretrained(), which writes them into tokenizer.json",
       files.source(), fmt::join(names, ", "), count > kNamed ? fmt::format(" and {} more", count - kNamed) : "");
 }
 

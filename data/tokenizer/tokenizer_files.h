@@ -37,6 +37,8 @@ class TokenizerFiles {
   [[nodiscard]] const std::string& source() const noexcept { return source_; }
   [[nodiscard]] const std::string& vocabulary() const noexcept { return files_.front().second; }
   [[nodiscard]] const TokenizerSettings& settings() const noexcept { return settings_; }
+  // Names and contents, vocabulary first.
+  [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& files() const noexcept { return files_; }
 
   // Bytes that affect ids: vocabulary and settings, per file.
   [[nodiscard]] std::uint64_t fingerprint() const;

@@ -14,9 +14,6 @@ struct Mlp : nn::Module {  // nn::Linear: in, out, bias, options, standard devia
     assign_names();
     for (nn::Parameter* parameter : parameters()) nn::initialize_parameter(*parameter, /*seed=*/1);
   }
-  autograd::Variable hidden(const Tensor& points) const {
-    return autograd::swiglu(gate_up.forward(autograd::Variable(points)));
-  }
 };
 
 int main() {
@@ -35,7 +32,7 @@ int main() {
     }
     autograd::Tape tape;
     const autograd::TapeScope scope(tape);  // operations on variables are recorded from here on
-    const autograd::Variable hidden = model.hidden(points);
+    const autograd::Variable hidden = autograd::swiglu(model.gate_up.forward(autograd::Variable(points)));
     const autograd::Variable loss =  // head and cross-entropy in one, times 1/kPoints: the mean
         autograd::lm_head_loss(hidden, model.head.weight().weight(), labels, 1.0f / kPoints);
     const Tensor logits = model.head.forward(hidden.detach()).value();

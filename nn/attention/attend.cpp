@@ -64,7 +64,7 @@ Variable attend(const Variable& qkv, const AttendOptions& options, const Forward
   if (context.cache != nullptr) return attend_cached(qkv, options, context, rotation);
   QUENCH_CHECK(!rotation.cos.defined(), "attention: without a cache, queries and keys are rotated before");
   return autograd::attention(qkv, options.layout, visible_ranges(options, context), options.scale, options.window,
-                             options.soft_cap);
+                             options.soft_cap, context.keys);
 }
 
 }  // namespace quench::nn

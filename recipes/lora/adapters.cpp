@@ -171,10 +171,11 @@ Adapters::Adapters(nn::Module& root, const std::vector<LoraLayer>& layers, const
       options_(options),
       saved_(root, options.modules_to_save, parameters),
       tokens_(root, options.token_indices, parameters) {
-  const bool whole_table = std::ranges::any_of(
-      saved_.modules(), [](const SavedModules::Module& module) { return module.name == "model.embed_tokens"; });
-  QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.trainable_token_indices", tokens_.rows() == nullptr || !whole_table,
-                   "lora.modules_to_save trains the whole embedding; drop one of the two");
+  for (const TokenRows::Module& rows : tokens_.modules())
+    for (const SavedModules::Module& copy : saved_.modules())
+      QUENCH_CHECK_KEY(ErrorCode::bad_config, "lora.trainable_token_indices", rows.name != copy.name,
+                       "lora.modules_to_save trains the whole {}; drop one of the two",
+                       rows.name == nn::kHeadName ? "head" : "embedding");
   std::map<std::string, const LoraLayer*> left;
   for (const LoraLayer& layer : layers_) left.emplace(layer.name, &layer);
   const MemoryScope scope(MemoryCategory::parameters);
@@ -299,7 +300,7 @@ std::vector<nn::Parameter*> Adapters::parameters() const {
   for (const ExpertEntry& entry : experts_)
     for (const nn::KernelParameter& own : entry.adapter->parameters()) all.push_back(own.parameter);
   for (const SavedModules::Module& module : saved_.modules()) all.push_back(module.copy);
-  if (tokens_.rows() != nullptr) all.push_back(tokens_.rows());
+  for (const TokenRows::Module& module : tokens_.modules()) all.push_back(module.rows);
   return all;
 }
 
@@ -341,8 +342,8 @@ std::vector<AdapterTensor> Adapters::tensors(const Whole& whole) const {
   }
   for (const SavedModules::Module& module : saved_.modules())
     all.push_back({module.name, AdapterPart::module, values_of(*module.copy), module.copy});
-  if (nn::Parameter* rows = tokens_.rows())
-    all.push_back({"model.embed_tokens", AdapterPart::tokens, values_of(*rows), rows});
+  for (const TokenRows::Module& module : tokens_.modules())
+    all.push_back({module.name, AdapterPart::tokens, values_of(*module.rows), module.rows});
   return all;
 }
 

@@ -33,7 +33,7 @@ struct LoraOptions {
   bool quantize_merged = true;                    // quantize W + update, if the recipe supports it
   std::uint64_t seed = 0;                         // of dropout
   std::vector<std::string> modules_to_save = {};  // as SavedModules
-  std::vector<std::int64_t> token_indices = {};   // as TokenRows
+  TokenIds token_indices = {};                    // as TokenRows
 };
 
 // Hugging Face name, "model.layers.0.self_attn.q_proj".

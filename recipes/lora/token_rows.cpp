@@ -9,7 +9,8 @@
 namespace quench::recipes {
 namespace {
 
-constexpr std::string_view kTokensKey = "lora.trainable_token_indices";
+constexpr std::string_view kTokensKey = "lora.trainable_token_indices",
+                           kRowsName = "token_adapter.trainable_tokens_delta";
 
 void put_rows(const Tensor& rows, const Tensor& table, const Tensor& places) {
   copy_rows({rows, table, places.to(table.device())});
@@ -106,7 +107,7 @@ class PatchedRows final : public nn::EmbeddingKernel {
   }
   [[nodiscard]] std::vector<nn::KernelParameter> parameters() const override {
     std::vector<nn::KernelParameter> all = base_->parameters();
-    all.push_back({"token_adapter.trainable_tokens_delta", &table_->rows()});
+    all.push_back({std::string(kRowsName), &table_->rows()});
     return all;
   }
   [[nodiscard]] const nn::Parameter& read_weight(const nn::Parameter& /*table*/) const override {
@@ -123,17 +124,44 @@ class PatchedRows final : public nn::EmbeddingKernel {
   std::string name_;
 };
 
-}  // namespace
+// GEMMs of a head with the patched weight.
+template <class Table>
+class PatchedHead final : public nn::LinearKernelWrapper {
+ public:
+  PatchedHead(std::shared_ptr<const nn::LinearKernel> base, std::shared_ptr<Table> table)
+      : LinearKernelWrapper(std::move(base)),
+        table_(std::move(table)),
+        name_(fmt::format("{}, trained tokens", wrapped().name())) {}
+  [[nodiscard]] std::vector<nn::KernelParameter> parameters() const override {
+    std::vector<nn::KernelParameter> all = wrapped().parameters();
+    const nn::ParameterPiece piece{fmt::format("{}.{}", nn::kHeadName, kRowsName), 0, table_->rows().global_shape[0]};
+    all.push_back({std::string(kRowsName), &table_->rows(), {piece}});
+    return all;
+  }
+  [[nodiscard]] std::shared_ptr<const nn::LinearKernel> with_adapter(
+      const std::shared_ptr<nn::LowRankAdapter>& /*adapter*/) const override {
+    return nullptr;
+  }
+  [[nodiscard]] const nn::Parameter& read_weight(const nn::Parameter& /*weight*/) const override {
+    return table_->view();
+  }
+  [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms(const nn::Parameter& /*weight*/) const override {
+    return wrapped().head_gemms(table_->view());
+  }
+  [[nodiscard]] std::string_view name() const override { return name_; }
 
-TokenRows::TokenRows(nn::Module& root, std::vector<std::int64_t> ids, const nn::ParameterOptions& parameters)
-    : ids_(std::move(ids)) {
-  if (ids_.empty()) return;
-  root.visit([&](const std::string&, nn::Module& module) {
-    if (auto* embedding = dynamic_cast<nn::Embedding*>(&module)) embedding_ = embedding;
-  });
-  QUENCH_CHECK_KEY(ErrorCode::bad_config, std::string(kTokensKey), embedding_ != nullptr, "the model has no embedding");
-  const std::int64_t vocabulary = embedding_->weight().global_shape[0];
-  std::vector<std::int64_t> sorted = ids_;
+ private:
+  [[nodiscard]] nn::LinearOutput do_run(const nn::LinearCall& call, const nn::Parameter& /*weight*/,
+                                        const nn::Weight& bias) const override {
+    return wrapped().run(call, table_->view(), bias);
+  }
+
+  std::shared_ptr<Table> table_;
+  std::string name_;
+};
+
+void require_ids(const std::vector<std::int64_t>& ids, std::int64_t vocabulary) {
+  std::vector<std::int64_t> sorted = ids;
   std::ranges::sort(sorted);
   const auto repeated = std::ranges::adjacent_find(sorted);
   QUENCH_CHECK_KEY(ErrorCode::bad_config, std::string(kTokensKey), repeated == sorted.end(), "{} is listed twice",
@@ -141,54 +169,98 @@ TokenRows::TokenRows(nn::Module& root, std::vector<std::int64_t> ids, const nn::
   QUENCH_CHECK_KEY(ErrorCode::bad_config, std::string(kTokensKey), sorted.front() >= 0 && sorted.back() < vocabulary,
                    "{} is no token of this model, whose vocabulary has {}",
                    sorted.front() < 0 ? sorted.front() : sorted.back(), vocabulary);
+}
+
+}  // namespace
+
+nn::Parameter& TokenRows::Entry::original() const {
+  return embedding != nullptr ? embedding->weight() : head->weight();
+}
+
+TokenRows::TokenRows(nn::Module& root, TokenIds ids, const nn::ParameterOptions& parameters) {
+  Entry table{.name = {}, .ids = std::move(ids.embedding)}, head{.name = {}, .ids = std::move(ids.head)};
+  root.visit([&](const std::string& name, nn::Module& module) {
+    if (auto* embedding = dynamic_cast<nn::Embedding*>(&module)) {
+      table.embedding = embedding;
+      table.name = name;
+    }
+    if (auto* linear = dynamic_cast<nn::Linear*>(&module); linear != nullptr && name == nn::kHeadName) {
+      head.head = linear;
+      head.name = name;
+    }
+  });
+  QUENCH_CHECK_KEY(ErrorCode::bad_config, std::string(kTokensKey), table.ids.empty() || table.embedding != nullptr,
+                   "the model has no embedding");
+  QUENCH_CHECK_KEY(ErrorCode::bad_config, std::string(kTokensKey), head.ids.empty() || head.head != nullptr,
+                   "names rows of lm_head, which is tied to the embedding in this model; name those of embed_tokens");
   const MemoryScope scope(MemoryCategory::parameters);
   nn::ParameterOptions options = parameters;
   options.sharding = options.expert_sharding = {};
   options.deferred = false;
-  table_ = std::make_shared<Table>(embedding_->weight(), ids_, options);
+  for (Entry* entry : {&table, &head}) {
+    if (entry->ids.empty()) continue;
+    require_ids(entry->ids, entry->original().global_shape[0]);
+    entry->table = std::make_shared<Table>(entry->original(), entry->ids, options);
+    entries_.push_back(std::move(*entry));
+  }
 }
 
 TokenRows::~TokenRows() = default;
 
-nn::Parameter* TokenRows::rows() const noexcept {
-  return table_ ? &table_->rows() : nullptr;
+std::vector<TokenRows::Module> TokenRows::modules() const {
+  std::vector<Module> all;
+  for (const Entry& entry : entries_) all.push_back({entry.name, entry.ids, &entry.table->rows()});
+  return all;
 }
 
 void TokenRows::attach() const {
-  if (!table_) return;
-  kernel_ = embedding_->shared_kernel();
-  embedding_->set_kernel(std::make_shared<PatchedRows<Table>>(kernel_, table_));
+  for (const Entry& entry : entries_) {
+    if (entry.embedding != nullptr) {
+      entry.embedding_base = entry.embedding->shared_kernel();
+      entry.embedding->set_kernel(std::make_shared<PatchedRows<Table>>(entry.embedding_base, entry.table));
+    } else {
+      entry.head_base = entry.head->shared_kernel();
+      entry.head->set_kernel(std::make_shared<PatchedHead<Table>>(entry.head_base, entry.table));
+    }
+  }
 }
 
 void TokenRows::detach() const {
-  if (kernel_) embedding_->set_kernel(std::exchange(kernel_, nullptr));
+  for (const Entry& entry : entries_) {
+    if (entry.embedding_base) entry.embedding->set_kernel(std::exchange(entry.embedding_base, nullptr));
+    if (entry.head_base) entry.head->set_kernel(std::exchange(entry.head_base, nullptr));
+  }
 }
 
 void TokenRows::merge() const {
-  if (!table_) return;
-  put_rows(table_->rows().variable.value(), embedding_->weight().variable.value(), table_->places());
-  embedding_->weight().mark_changed();
+  for (const Entry& entry : entries_) {
+    put_rows(entry.table->rows().variable.value(), entry.original().variable.value(), entry.table->places());
+    entry.original().mark_changed();
+  }
 }
 
 void TokenRows::merge_into(const nn::Parameter& weight, const Tensor& values, const nn::WholeRows& whole) const {
-  if (!table_ || &embedding_->weight() != &weight) return;
-  const auto rows = nn::whole_weight(table_->rows(), whole).acquire();
-  put_rows(rows.value().to(values.device()), values, table_->places());
+  for (const Entry& entry : entries_) {
+    if (&entry.original() != &weight) continue;
+    const auto rows = nn::whole_weight(entry.table->rows(), whole).acquire();
+    put_rows(rows.value().to(values.device()), values, entry.table->places());
+  }
 }
 
 void TokenRows::begin(const nn::WholeRows& whole) const {
-  if (!table_) return;
-  const auto original = nn::whole_weight(embedding_->weight(), whole).acquire();
-  nn::Parameter& rows = table_->rows();
-  const Tensor host = original.value().to(Device{});
-  const Tensor chosen = Tensor::empty(rows.global_shape, host.dtype());
-  for (std::size_t i = 0; i < ids_.size(); ++i) {
-    Tensor row = chosen.narrow(0, static_cast<std::int64_t>(i), 1);
-    row.copy_from(host.narrow(0, ids_[i], 1));
+  for (const Entry& entry : entries_) {
+    const auto original = nn::whole_weight(entry.original(), whole).acquire();
+    nn::Parameter& rows = entry.table->rows();
+    const Tensor host = original.value().to(Device{});
+    const Tensor chosen = Tensor::empty(rows.global_shape, host.dtype());
+    for (std::size_t i = 0; i < entry.ids.size(); ++i) {
+      Tensor row = chosen.narrow(0, static_cast<std::int64_t>(i), 1);
+      row.copy_from(host.narrow(0, entry.ids[i], 1));
+    }
+    Tensor target = rows.variable.value();
+    target.copy_from(chosen);
+    rows.mark_changed();
   }
-  Tensor target = rows.variable.value();
-  target.copy_from(chosen);
-  rows.mark_changed();
 }
 
 }  // namespace quench::recipes

@@ -1,23 +1,31 @@
 #pragma once
-// Trained rows of the embedding next to adapters: PEFT's trainable_token_indices.
+// Trained rows of the embedding and of an untied head next to adapters: PEFT's trainable_token_indices.
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "nn/embedding.h"
+#include "nn/linear.h"
 #include "nn/whole_rows.h"
 
 namespace quench::recipes {
 
-// Rows [tokens, hidden] that passes read in place of those of the frozen table while attached; a tied head too. A pass
-// reads a copy of the table with the rows in it, made for each use, and its gradient has the table's size until the
-// rows are taken from it.
+// Ids by module.
+struct TokenIds {
+  std::vector<std::int64_t> embedding;  // of a tied head too
+  std::vector<std::int64_t> head;       // of an untied one
+};
+
+// Rows [tokens, hidden] that passes read in place of those of the frozen table while attached. A pass reads a copy of
+// the table with the rows in it, made for each use, and its gradient has the table's size until the rows are taken from
+// it.
 class TokenRows {
  public:
-  // `root` must outlive this; `ids` empty: none. Throws bad_config (lora.trainable_token_indices) for ids outside of
-  // the vocabulary, repeated ones, and a model without embedding. Undefined until begin(), whole.
-  TokenRows(nn::Module& root, std::vector<std::int64_t> ids, const nn::ParameterOptions& parameters);
+  // `root` must outlive this; empty `ids`: none. Throws bad_config (lora.trainable_token_indices) for ids outside of
+  // the vocabulary, repeated ones, a model without embedding, and ids of a tied head. Undefined until begin(), whole.
+  TokenRows(nn::Module& root, TokenIds ids, const nn::ParameterOptions& parameters);
   ~TokenRows();
   TokenRows(const TokenRows&) = delete;
   TokenRows& operator=(const TokenRows&) = delete;
@@ -29,16 +37,30 @@ class TokenRows {
   void merge_into(const nn::Parameter& weight, const Tensor& values, const nn::WholeRows& whole) const;
   void begin(const nn::WholeRows& whole) const;
 
-  [[nodiscard]] const std::vector<std::int64_t>& ids() const noexcept { return ids_; }
-  [[nodiscard]] nn::Parameter* rows() const noexcept;  // null: none
+  // Embedding, then head; those with ids.
+  struct Module {
+    std::string name;
+    std::vector<std::int64_t> ids;
+    nn::Parameter* rows = nullptr;
+  };
+  [[nodiscard]] std::vector<Module> modules() const;
 
  private:
   class Table;
+  struct Entry {
+    std::string name;
+    std::vector<std::int64_t> ids;
+    nn::Embedding* embedding = nullptr;  // or head
+    nn::Linear* head = nullptr;
+    std::shared_ptr<Table> table{};
+    // Null: not attached.
+    mutable std::shared_ptr<const nn::EmbeddingKernel> embedding_base{};
+    mutable std::shared_ptr<const nn::LinearKernel> head_base{};
 
-  std::vector<std::int64_t> ids_;
-  nn::Embedding* embedding_ = nullptr;
-  std::shared_ptr<Table> table_;                               // null: none
-  mutable std::shared_ptr<const nn::EmbeddingKernel> kernel_;  // of the embedding; null: not attached
+    [[nodiscard]] nn::Parameter& original() const;
+  };
+
+  std::vector<Entry> entries_;
 };
 
 }  // namespace quench::recipes

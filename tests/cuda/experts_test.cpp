@@ -125,6 +125,18 @@ TEST(CudaExperts, GatherSumAndSwigluMatchTheCpu) {
       unpermute_tokens({on_gpu(y), on_gpu(r.rows), gpu_sums});
       EXPECT_TRUE(same_bits(on_cpu(gpu_sums), sums)) << "the order of the sums is that of the choices";
 
+      // Columns of wider rows, and tokens without a row.
+      const Tensor wide = random.normal({tokens, 2 * width}, dtype), readers = r.rows.clone();
+      for (std::int64_t i = 0; i < readers.numel(); i += 3) readers.data<std::int32_t>()[i] = -1;
+      const auto columns = [width](const Tensor& t) { return t.narrow(1, width, width); };
+      const Tensor gpu_wide = on_gpu(wide), cpu_target = wide.clone();
+      permute_tokens({columns(wide), r.pairs, choices, copies});
+      permute_tokens({columns(gpu_wide), pairs, choices, gpu_copies});
+      EXPECT_TRUE(same_bits(on_cpu(gpu_copies), copies));
+      unpermute_tokens({y, readers, columns(cpu_target)});
+      unpermute_tokens({on_gpu(y), on_gpu(readers), columns(gpu_wide)});
+      EXPECT_TRUE(same_bits(on_cpu(gpu_wide), cpu_target));
+
       for (const bool score_before_experts : {false, true}) {
         SCOPED_TRACE(score_before_experts);
         const Tensor gate_up = random.normal({n, 2 * width}, dtype, 2.0), dout = random.normal({n, width}, dtype);

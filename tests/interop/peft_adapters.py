@@ -4,7 +4,7 @@
 
 Needs torch, transformers, peft and safetensors. An adapter that PEFT makes (random A and B, rank and alpha patterns, rsLoRA or
 not, trained copies of embeddings, head and norms, trained rows of
-the embedding) is read by `quench forward --adapter`; one that `quench train` makes and exports is loaded by PEFT; the model that
+the embedding, a resized vocabulary) is read by `quench forward --adapter`; one that `quench train` makes and exports is loaded by PEFT; the model that
 `quench merge-lora` writes is compared with PEFT's merge_and_unload(). Prints a line a comparison; exits 1 when one is beyond
 its bound.
 """
@@ -122,6 +122,48 @@ def made_here(args, work, ids, faults, name, more):
         faults.append("our adapter changes nothing")
 
 
+def grown_base(folder, rows):
+    model = base_model(folder)
+    model.resize_token_embeddings(rows)
+    return model
+
+
+def resized(args, work, faults):
+    """Vocabularies that grow: three rows by PEFT, three by model.add_tokens over 259 rows for the byte tokenizer."""
+    rows = {"embed_tokens": [260, 261], **({} if is_tied(args) else {"lm_head": [261]})}
+    ways = {"plain": {}, "rows": {"trainable_token_indices": [260, 261] if is_tied(args) else rows},
+            "saved": saved_modules(args)}
+    base = work / "base-259"
+    torch.manual_seed(4)
+    grown_base(args.model, 259).save_pretrained(base)
+    ids = torch.randint(0, 262, (2, 24), generator=torch.Generator().manual_seed(5))
+    (work / "grown.txt").write_text("".join(f"line <a>{i * 37 % 101}<b>\n" for i in range(400)))
+    for name, options in ways.items():
+        model = get_peft_model(grown_base(base, 262), LoraConfig(task_type="CAUSAL_LM", r=4, target_modules=["q_proj"],
+                                                                 **options))
+        for parameter_name, parameter in model.named_parameters():
+            if "lora_B" in parameter_name:
+                torch.nn.init.normal_(parameter, std=0.1)
+        folder = work / f"grown-{name}"
+        model.eval().save_pretrained(folder)
+        compare(f"PEFT's adapter over new tokens '{name}' here", our_logits(args, work, base, ids, folder),
+                their_logits(model, ids), faults)
+        ours = work / f"our-grown-{name}"
+        lora = {"rank": 4, "targets": ["q_proj"],
+                **{key: value for key, value in options.items() if key != "ensure_weight_tying"}}
+        config = {"model": {"path": str(base), "add_tokens": ["<a>", "<b>", "<c>"]},
+                  "data": {"train": [str(work / "grown.txt")], "tokenizer": "bytes", "seq_len": 32,
+                           "special_text": "tokens"},
+                  "training": {"steps": 20, "micro_batch_size": 2, "dtype": "f32"}, "optimizer": {"lr": 1e-2},
+                  "lora": lora, "export": {"format": "peft", "folder": str(ours)},
+                  "run": {"folder": str(work / f"{ours.name}-run")}, "checkpoint": {"enable": False}}
+        (work / "run.json").write_text(json.dumps(config))
+        quench(args, "train", work / "run.json", "--device", "cpu")
+        loaded = PeftModel.from_pretrained(grown_base(base, 262), ours).eval()
+        compare(f"our adapter over new tokens '{name}' in PEFT", our_logits(args, work, base, ids, ours),
+                their_logits(loaded, ids), faults)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quench", required=True)
@@ -138,6 +180,7 @@ def main():
         made_here(args, work, ids, faults, "ours", {})
         made_here(args, work, ids, faults, "tokens", {"trainable_token_indices": [9, 2, 130]})
         made_here(args, work, ids, faults, "saved", {"modules_to_save": saved_modules(args)["modules_to_save"]})
+        resized(args, work, faults)
     if faults:
         sys.exit("beyond the bound: " + ", ".join(faults))
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes distillation.json next to this file: divergences of teacher and student logits, mixed with cross-entropy, and
-their gradients by PyTorch's autograd. KL divergences are torch.nn.functional.kl_div's; the Jensen-Shannon divergence is
+their gradients by PyTorch's autograd, over the vocabulary and over the teacher's most probable tokens with one outcome
+for all others. KL divergences are torch.nn.functional.kl_div's; the Jensen-Shannon divergence is
 that of TRL's GKDTrainer (pip install trl).
 
 Usage: make_distillation.py
@@ -40,14 +41,28 @@ def divergence(name, student, teacher, temperature, beta):
                         for i in range(ROWS)])
 
 
-def case(name, temperature, beta, ratio):
+def log_outcomes(logits, kept, temperature):
+    """Logits at temperature 1 of K + 1 outcomes: the kept tokens, and the others as one."""
+    log_probs = F.log_softmax(logits / temperature, -1)
+    others = torch.ones_like(log_probs).scatter(-1, kept, 0).bool()
+    tail = torch.stack([row[mask].logsumexp(-1) for row, mask in zip(log_probs, others)])
+    return torch.cat([log_probs.gather(-1, kept), tail[:, None]], -1)
+
+
+def case(name, temperature, beta, ratio, top_k=None):
     student, teacher = matrix(1).double().requires_grad_(), matrix(50_000).double()
     labels = torch.tensor([3, 0, 36, 11])
-    d = divergence(name, student, teacher, temperature, beta)
+    if top_k is None:
+        d = divergence(name, student, teacher, temperature, beta)
+    else:
+        kept = teacher.topk(top_k).indices
+        d = divergence(name, log_outcomes(student, kept, temperature), log_outcomes(teacher, kept, temperature), 1.0,
+                       beta)
     losses = (1 - ratio) * F.cross_entropy(student, labels, reduction="none") + ratio * temperature**2 * d
     (gradient,) = torch.autograd.grad(losses.sum(), student)
     assert all(math.isfinite(x) for x in gradient.flatten())
-    return dict(divergence=name, temperature=temperature, beta=beta, ratio=ratio, losses=losses.tolist(),
+    return dict(divergence=name, temperature=temperature, beta=beta, ratio=ratio, **({"top_k": top_k} if top_k else {}),
+                losses=losses.tolist(),
                 divergences=d.tolist(), gradient=[round(x, 12) for x in gradient.flatten().tolist()])
 
 
@@ -55,8 +70,10 @@ def main():
     cases = [case("forward_kl", 1.0, 0.5, 1.0), case("forward_kl", 2.0, 0.5, 0.5), case("reverse_kl", 1.0, 0.5, 1.0),
              case("reverse_kl", 0.5, 0.5, 0.25), case("jensen_shannon", 1.0, 0.5, 1.0),
              case("jensen_shannon", 2.0, 0.1, 0.75), case("jensen_shannon", 1.0, 0.9, 1.0)]
+    kept = [case("forward_kl", 1.0, 0.5, 1.0, 8), case("forward_kl", 2.0, 0.5, 0.5, 1),
+            case("reverse_kl", 0.5, 0.5, 0.25, 5), case("jensen_shannon", 2.0, 0.1, 0.75, 16)]
     target = pathlib.Path(__file__).with_name("distillation.json")
-    target.write_text(json.dumps(dict(torch=torch.__version__, cases=cases), indent=1) + "\n")
+    target.write_text(json.dumps(dict(torch=torch.__version__, cases=cases, top_k=kept), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""Writes models/llama_saved{,_tied} and models/llama_tokens{,_tied}: LoRA adapters with modules_to_save and with
-trainable_token_indices, with logits, loss and gradients by PEFT.
+"""Writes models/llama_saved{,_tied}, models/llama_tokens{,_tied} and models/llama_grown{,_saved,_tokens,_tied}: LoRA
+adapters with modules_to_save, with trainable_token_indices and over a resized vocabulary, with logits, loss and
+gradients by PEFT.
 
     pip install torch transformers peft safetensors
     python tests/reference/make_saved_modules.py
@@ -21,10 +22,12 @@ HERE = pathlib.Path(__file__).parent
 MODELS = HERE.parent / "golden" / "models"
 
 
-def record(name, base_name, **options):
+def record(name, base_name, new_tokens=0, **options):
     torch.manual_seed(20262)
     base = transformers.AutoModelForCausalLM.from_pretrained(MODELS / base_name, dtype=torch.float32,
                                                              attn_implementation="eager")
+    if new_tokens:
+        base.resize_token_embeddings(base.config.vocab_size + new_tokens)
     model = peft.get_peft_model(base, peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "down_proj"],
                                                       task_type="CAUSAL_LM", **options))
     with torch.no_grad():
@@ -58,3 +61,8 @@ record("llama_saved", "llama", modules_to_save=["embed_tokens", "lm_head", "norm
 record("llama_saved_tied", "llama31_tied", modules_to_save=["embed_tokens"], ensure_weight_tying=True)
 for name, base_name in {"llama_tokens": "llama", "llama_tokens_tied": "llama31_tied"}.items():
     record(name, base_name, trainable_token_indices=[150, 3, 7, 99, 40, 41, 42, 43])
+grown = {"embed_tokens": [160, 161, 7], "lm_head": [161, 162]}
+record("llama_grown", "llama", 3)
+record("llama_grown_saved", "llama", 3, modules_to_save=["embed_tokens", "lm_head"])
+record("llama_grown_tokens", "llama", 3, trainable_token_indices=grown)
+record("llama_grown_tied", "llama31_tied", 3, trainable_token_indices=[160, 161, 162])

@@ -16,6 +16,8 @@ namespace quench {
 struct CheckOptions {
   bool data = true;   // data.train must be set
   bool files = true;  // data, model folder, tokenizer and checkpoint to resume from must exist
+  // With `files`: distill.targets must exist, and a teacher in their place need not.
+  bool targets = true;
 };
 
 // Contradictions between keys, with their numbers; also for a RunConfig built in code. Without checks of keys with

@@ -44,6 +44,11 @@ void check_adapters(Checker& checker) {
   if (!config.lora) return;
   if (config.lora->targets.empty() && checker.usable({"lora.targets"}))
     checker.report("lora.targets", "is empty: no layer gets an adapter");
+  const TrainedTokens& tokens = config.lora->trainable_token_indices;
+  if ((tokens.embedding.added || tokens.head.added) && config.model.add_tokens.empty() &&
+      checker.usable({"lora.trainable_token_indices", "model.add_tokens"}))
+    checker.report("lora.trainable_token_indices", "\"{}\" means the tokens of model.add_tokens, which is empty",
+                   kNewTokens);
   if (checker.usable({"recipe.name"}) && config.recipe.name == kAutoRecipe)
     checker.report("recipe.name", "{} does not support lora; name a recipe", kAutoRecipe);
 }

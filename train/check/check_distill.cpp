@@ -4,13 +4,14 @@
 #include "train/check/checker.h"
 #include "train/config/recipe_choice.h"
 #include "train/model_source/model_source.h"
+#include "train/objective/stored_targets.h"
 
 namespace quench {
 namespace {
 
 void check_teacher_folder(Checker& checker) {
   const DistillSection& distill = *checker.config().distill;
-  if (!checker.options().files) return;
+  if (!checker.options().files || (checker.options().targets && !distill.targets.empty())) return;
   try {
     const ModelSource source = ModelSource::open(distill.teacher, "teacher");
     source.require_model();
@@ -36,6 +37,23 @@ void check_difference(Checker& checker) {
                  config.distill->teacher, config.recipe.name);
 }
 
+void check_targets(Checker& checker) {
+  const DistillSection& distill = *checker.config().distill;
+  const DistillSection unset;
+  if (!checker.usable({"distill.targets"})) return;
+  if (distill.targets.empty()) {
+    for (const auto& [key, changed] : {std::pair("distill.top_k", distill.top_k != unset.top_k),
+                                       {"distill.targets_dtype", distill.targets_dtype != unset.targets_dtype}})
+      if (changed && checker.usable({key})) checker.report(key, "has no effect without distill.targets");
+    return;
+  }
+  const CheckOptions& options = checker.options();
+  if (options.files && options.targets &&
+      !std::filesystem::exists(std::filesystem::path(distill.targets) / kTargetsFile))
+    checker.report("distill.targets", "{} holds no targets of a teacher ({}); run `{}` with this config first",
+                   distill.targets, kTargetsFile, kTargetsRemedy);
+}
+
 }  // namespace
 
 void check_distill(Checker& checker) {
@@ -45,6 +63,7 @@ void check_distill(Checker& checker) {
   if (distill.loss != Divergence::jensen_shannon && distill.beta != DistillSection().beta &&
       checker.usable({"distill.loss", "distill.beta"}))
     checker.report("distill.beta", "{} has no effect on this distill.loss; it belongs to jensen_shannon", distill.beta);
+  check_targets(checker);
   if (!checker.usable({"distill.teacher"})) return;
   const bool base = distill.teacher == kBaseTeacher, initial = distill.teacher == kInitialTeacher;
   if (base && !config.lora) {

@@ -8,6 +8,7 @@
 #include "train/check/checker.h"
 #include "train/config/fields/field.h"
 #include "train/config/presets.h"
+#include "train/config/section_enum_names.h"
 #include "train/metrics/run_files.h"
 #include "train/model_source/model_source.h"
 
@@ -68,10 +69,31 @@ void check_changed_shapes(Checker& checker) {
   if (model.path.empty() || model.init != ModelSection::Init::load) return;
   for (const auto& [key, value] : model.fields.as_object()) {
     const std::string path = "model." + key;
+    if (key == "vocab_size" && !model.add_tokens.empty()) continue;
     if (find_field(path)->resume == ResumePolicy::fixed && checker.usable({path}))
       checker.report(path, "{} cannot be changed over the weights in {}; model.init random starts from new ones",
                      value.dump(), model.path);
   }
+}
+
+// A grown vocabulary keeps the rows of the weights.
+void check_vocabulary(Checker& checker) {
+  const ModelSection& model = checker.config().model;
+  if (!checker.usable({"model.add_tokens", "model.pad_vocab_to_multiple_of", "model.new_token_init"})) return;
+  if (model.add_tokens.empty()) {
+    if (model.pad_vocab_to_multiple_of)
+      checker.report("model.pad_vocab_to_multiple_of", "{}, but the vocabulary grows by model.add_tokens alone",
+                     *model.pad_vocab_to_multiple_of);
+    if (model.new_token_init != NewTokenInit::mean)
+      checker.report("model.new_token_init", "{}, but model.add_tokens is empty", enum_name(model.new_token_init));
+    return;
+  }
+  const Json* named = model.fields.find("vocab_size");
+  if (named == nullptr || model.path.empty() || model.init != ModelSection::Init::load || !checker.options().files)
+    return;
+  const auto stored = extent(ModelSource::open(model.path).config(), "vocab_size");
+  if (stored && checker.usable({"model.vocab_size"}) && named->as_int() < *stored)
+    checker.report("model.vocab_size", "{}, but the weights in {} have {} rows", named->dump(), model.path, *stored);
 }
 
 void check_heads(Checker& checker, const Json& config) {
@@ -164,6 +186,7 @@ void check_model(Checker& checker) {
   check_origin(checker);
   const bool readable = check_source(checker);
   check_changed_shapes(checker);
+  if (readable) check_vocabulary(checker);
   const ModelSection& model = checker.config().model;
   const bool known_preset = model.preset.empty() || find_embedded_config("models", model.preset) != nullptr;
   if (!readable || !known_preset || !checker.usable({"model.preset", "model.path"})) return;

@@ -1,10 +1,12 @@
 #include "train/check/load.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "core/system/file.h"
 #include "core/system/key_error.h"
+#include "train/check/run_tokenizer.h"
 #include "train/config/config_format_hint.h"
 #include "train/config/fields/field.h"
 #include "train/config/override.h"
@@ -44,6 +46,15 @@ void drop_embedded_validation(Json& document, const Origins& origins) {
 // recorded: of a run or checkpoint, or made by the program; its plug-ins are not loaded.
 enum class Origin { user, embedded, recorded };
 
+// Else reported by check_model().
+bool find_model(const ModelSection& model) {
+  try {
+    return !model_config(model).as_object().empty();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 RunConfig resolve(Json document, Origins origins, const std::string& name, std::span<const std::string> overrides,
                   const CheckOptions& options, Origin from = Origin::user) {
   std::vector<ConfigIssue> issues = apply_overrides(document, overrides, origins.arguments);
@@ -79,6 +90,25 @@ RunConfig resolve(Json document, Origins origins, const std::string& name, std::
              return !issue.suggestion.empty() && (key == issue.suggestion || key.starts_with(issue.suggestion + "."));
            });
   };
+  const bool reads_tokens =
+      options.files &&
+      std::ranges::none_of(std::array{"model.path", "model.preset", "model.add_tokens", "data.tokenizer",
+                                      "model.vocab_size", "lora.trainable_token_indices"},
+                           [&](const char* key) { return skip(key); });
+  if (reads_tokens && !result.config.model.add_tokens.empty() && find_model(result.config.model)) {
+    const auto report = [&](const std::string& key, const char* reason) {
+      std::string_view text = reason;
+      if (text.starts_with(key + ": ")) text.remove_prefix(key.size() + 2);
+      issues.push_back({origin_of(key, document, origins), key, std::string(text), ""});
+    };
+    try {
+      derive_new_tokens(result.config);
+    } catch (const KeyError& error) {
+      report(error.key(), error.what());
+    } catch (const Error& error) {
+      report("model.add_tokens", error.what());
+    }
+  }
   std::vector<ConfigIssue> contradictions = check_run_config(result.config, options, skip);
   for (ConfigIssue& issue : contradictions) {
     issue.origin = origin_of(issue.key, document, origins);

@@ -38,7 +38,8 @@ Json model_config(const ModelSection& model) {
   }
   const Json* vocabulary = config.find("vocab_size");
   const Json* named = model.fields.find("vocab_size");
-  if (vocabulary != nullptr && named != nullptr && *named != *vocabulary)
+  const bool grows = !model.add_tokens.empty();  // ids keep their meaning
+  if (!grows && vocabulary != nullptr && named != nullptr && *named != *vocabulary)
     for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) config.erase(key);
   for (const auto& [key, value] : model.fields.as_object()) config.set(key, value);
   return config;

@@ -16,10 +16,12 @@
 #include "core/number/dtype.h"
 #include "data/sampling/long_documents.h"
 #include "data/text/policies.h"
+#include "data/tokenizer/tokenizer.h"
 #include "nn/optim/lr_schedule.h"
 #include "train/checkpoint/on_save_error.h"
 #include "train/config/sections/distill_section.h"
 #include "train/config/sections/lora_section.h"
+#include "train/config/sections/new_tokens.h"
 #include "train/config/sections/parallel_section.h"
 #include "train/config/sections/preference_section.h"
 #include "train/config/sections/quantization_section.h"
@@ -43,6 +45,10 @@ struct ModelSection {
   std::string path;              // Hugging Face folder, or empty
   Init init = Init::automatic;   // derived: load if path is set, else random
   Json fields = Json::object();  // inline config.json fields; override the preset
+  // Learned by the tokenizer; the vocabulary grows if it has no spare rows (train/check/run_tokenizer.h).
+  std::vector<NewToken> add_tokens;
+  NewTokenInit new_token_init = NewTokenInit::mean;
+  std::optional<std::int64_t> pad_vocab_to_multiple_of;  // of a grown vocabulary
 
   friend bool operator==(const ModelSection&, const ModelSection&) = default;
 };

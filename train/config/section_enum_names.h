@@ -12,6 +12,12 @@ struct EnumNames<ModelSection::Init> {
 };
 
 template <>
+struct EnumNames<NewTokenInit> {
+  using E = NewTokenInit;
+  static constexpr EnumTable<E, 2> values = {{{E::mean, "mean"}, {E::normal, "normal"}}};
+};
+
+template <>
 struct EnumNames<TrainingSection::ActivationCheckpoint> {
   using E = TrainingSection::ActivationCheckpoint;
   static constexpr EnumTable<E, 3> values = {{{E::none, "none"}, {E::selective, "selective"}, {E::full, "full"}}};

@@ -18,6 +18,7 @@
 #include "export/ptq/quantize_inputs.h"
 #include "export/table/open_stored_weights.h"
 #include "export/table/tied_head.h"
+#include "nn/initialize.h"
 #include "nn/linear.h"
 #include "recipes/lora/quantized_base.h"
 #include "recipes/packed_linear.h"
@@ -46,7 +47,17 @@ bool ignorable(const std::string& name, const nn::ModelConfig& config) {
   return name == "lm_head.weight" && config.tie_word_embeddings;
 }
 
-void check_inventory(nn::CausalLm& model, const StoredWeights& weights, const fs::path& folder) {
+// Rows by token: embedding, untied head.
+bool is_vocabulary(const nn::ParameterPiece& piece) {
+  return piece.hf_name == "model.embed_tokens.weight" || piece.hf_name == "lm_head.weight";
+}
+
+// Stored rows of a piece, fewer than its own with new tokens alone.
+std::int64_t stored_rows(const StoredWeights& weights, const nn::ParameterPiece& piece) {
+  return std::min(piece.rows, weights.find(piece.hf_name)->shape[0]);
+}
+
+void check_inventory(nn::CausalLm& model, const StoredWeights& weights, const fs::path& folder, bool may_grow) {
   std::vector<std::string> faults;
   std::set<std::string> wanted;
   for (const nn::Parameter* parameter : model.parameters()) {
@@ -58,7 +69,9 @@ void check_inventory(nn::CausalLm& model, const StoredWeights& weights, const fs
         faults.push_back(fmt::format("{} is missing", piece.hf_name));
         continue;
       }
-      const Shape expected = piece_shape(*parameter, piece);
+      Shape expected = piece_shape(*parameter, piece);
+      if (may_grow && is_vocabulary(piece) && found->shape.rank() == 2 && found->shape[0] < expected[0])
+        expected[0] = found->shape[0];
       if (!(found->shape == expected))
         faults.push_back(
             fmt::format("{} has shape {}, expected {}", piece.hf_name, found->shape.to_string(), expected.to_string()));
@@ -102,6 +115,28 @@ void load_piece(const StoredWeights& weights, const std::string& name, Tensor de
   weights.read(name, raw, first_row);
   if (direct) return;
   copy_values(raw, destination);
+}
+
+// [1, columns] f32: the mean of all stored rows, in f64 and in their order.
+Tensor mean_row(const StoredWeights& weights, const std::string& name) {
+  const MemoryScope scope(MemoryCategory::workspace);
+  const StoredTensor stored = *weights.find(name);
+  const std::int64_t rows = stored.shape[0], columns = stored.shape[1];
+  const std::int64_t block = stored.packed ? rows : std::min<std::int64_t>(rows, 4096);
+  std::vector<double> sums(static_cast<std::size_t>(columns));
+  for (std::int64_t begin = 0; begin < rows; begin += block) {
+    const Tensor values = Tensor::empty({std::min(block, rows - begin), columns}, DType::f32);
+    load_piece(weights, name, values, begin);
+    const float* data = values.data<float>();
+#pragma omp parallel for schedule(static) if (columns > 64)
+    for (std::int64_t c = 0; c < columns; ++c)
+      for (std::int64_t row = 0; row < values.size(0); ++row)
+        sums[static_cast<std::size_t>(c)] += static_cast<double>(data[row * columns + c]);
+  }
+  Tensor mean = Tensor::empty({1, columns}, DType::f32);
+  for (std::int64_t c = 0; c < columns; ++c)
+    mean.data<float>()[c] = static_cast<float>(sums[static_cast<std::size_t>(c)] / static_cast<double>(rows));
+  return mean;
 }
 
 // Pieces with the same packed format and inputs; else undefined.
@@ -188,11 +223,11 @@ namespace {
 // `take`: true if the parameter needs no values.
 void load(nn::CausalLm& model, const fs::path& folder,
           const std::function<std::function<bool(nn::Parameter&)>(const StoredWeights&)>& make_take,
-          const nn::ParameterFilled& filled = {}) {
+          const std::optional<NewRows>& new_rows, const nn::ParameterFilled& filled = {}) {
   const nn::ModelConfig config = read_model_config(folder);
   const std::unique_ptr<StoredWeights> weights =
       split_experts(open_stored_weights(folder, config.source), config.experts);
-  check_inventory(model, *weights, folder);
+  check_inventory(model, *weights, folder, new_rows.has_value());
   if (const auto names = weights->left_out(); !names.empty())
     QUENCH_LOG_INFO("{}: the text model is loaded, left out: {}", folder.string(), summary_of(names));
   ProgressLine progress("loading " + folder.string());
@@ -207,16 +242,28 @@ void load(nn::CausalLm& model, const fs::path& folder,
     progress.update(loaded, total);
     loaded += bytes(*parameter);
     parameter->mark_changed();
-    if (take(*parameter)) continue;
+    const bool grows = std::ranges::any_of(parameter->pieces, [&](const nn::ParameterPiece& piece) {
+      return is_vocabulary(piece) && stored_rows(*weights, piece) < piece.rows;
+    });
+    if (!grows && take(*parameter)) continue;
     materialize(*parameter);
     if (model.options().device.is_meta()) continue;
+    if (grows && new_rows->normal) nn::initialize_parameter(*parameter, new_rows->seed);
     const Tensor value = parameter->variable.value();
     for (const nn::ParameterPiece& piece : parameter->pieces) {
       const std::int64_t shard_begin = parameter->shard.row_begin;
       const std::int64_t begin = std::max(piece.row_begin, shard_begin);
-      const std::int64_t end = std::min(piece.row_begin + piece.rows, shard_begin + parameter->shard.rows);
+      const std::int64_t shard_end = shard_begin + parameter->shard.rows;
+      const std::int64_t stored = piece.row_begin + stored_rows(*weights, piece);
+      const std::int64_t end = std::min(stored, shard_end);
       if (begin < end)
         load_piece(*weights, piece.hf_name, value.narrow(0, begin - shard_begin, end - begin), begin - piece.row_begin);
+      const std::int64_t first = std::max(stored, shard_begin),
+                         last = std::min(piece.row_begin + piece.rows, shard_end);
+      if (grows && !new_rows->normal && first < last) {
+        const Tensor mean = mean_row(*weights, piece.hf_name);
+        for (std::int64_t row = first; row < last; ++row) copy_values(mean, value.narrow(0, row - shard_begin, 1));
+      }
     }
     if (filled) filled(*parameter);
   }
@@ -224,26 +271,29 @@ void load(nn::CausalLm& model, const fs::path& folder,
 
 }  // namespace
 
-void load_weights(nn::CausalLm& model, const fs::path& folder, bool keep_packed, const nn::ParameterFilled& filled) {
+void load_weights(nn::CausalLm& model, const fs::path& folder, bool keep_packed, const nn::ParameterFilled& filled,
+                  const std::optional<NewRows>& new_rows) {
   const auto make_take = [&](const StoredWeights& weights) {
     const auto packed = std::make_shared<PackedLoader>(model, weights);
     const bool keep = keep_packed && !model.options().device.is_meta();
     return [packed, keep](nn::Parameter& parameter) { return keep && packed->load(parameter); };
   };
-  load(model, folder, make_take, filled);
+  load(model, folder, make_take, new_rows, filled);
 }
 
-void load_base(nn::CausalLm& model, const fs::path& folder, const CodesKeeper& keep) {
+void load_base(nn::CausalLm& model, const fs::path& folder, const CodesKeeper& keep,
+               const std::optional<NewRows>& new_rows) {
   const std::vector<nn::Parameter*> weights_of_layers = recipes::quantizable_weights(model);
   const std::set<const nn::Parameter*> linear(weights_of_layers.begin(), weights_of_layers.end());
-  load(model, folder, [&](const StoredWeights& weights) {
+  const auto make_take = [&](const StoredWeights& weights) {
     return [&](nn::Parameter& parameter) {
       if (!linear.contains(&parameter)) return false;
       const PackedMatrix packed = packed_weight(parameter, weights);
       if (packed.defined()) keep(parameter, packed);
       return packed.defined();
     };
-  });
+  };
+  load(model, folder, make_take, new_rows);
 }
 
 ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& target,

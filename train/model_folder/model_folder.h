@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 
 #include "core/safetensors/safetensors.h"
 #include "core/tensor/packed_matrix.h"
@@ -21,19 +22,26 @@ namespace quench {
 [[nodiscard]] nn::ModelConfig read_model_config(const ModelSource& source);
 [[nodiscard]] nn::ModelConfig read_model_config(const std::filesystem::path& folder);
 
+// Rows of tokens that stored embeddings and heads do not have.
+struct NewRows {
+  bool normal = false;     // as a new model's, keyed by `seed`; else the mean of the stored rows, in f64
+  std::uint64_t seed = 0;  // of `normal`
+};
+
 // Loads all parameters except adapters from dense or quantized weights (export/formats/stored_weights.h), splitting
 // Hugging Face tensors into fused parameters, converting f32, bf16 and f16. `keep_packed`: linear layers keep packed,
 // frozen weights. Missing, extra and misshaped tensors: one error before any read. Ignores rotary buffers and a head
 // stored with tied embeddings. Allocates deferred parameters, one by one; `filled`: not for adapters and packed
-// weights.
+// weights. `new_rows`: embedding and head may have more rows than are stored, which are equal for any sharding.
 void load_weights(nn::CausalLm& model, const std::filesystem::path& folder, bool keep_packed = false,
-                  const nn::ParameterFilled& filled = {});
+                  const nn::ParameterFilled& filled = {}, const std::optional<NewRows>& new_rows = {});
 
 // For quantized weights of a model with adapters.
 using CodesKeeper = std::function<void(nn::Parameter& weight, const PackedMatrix& codes)>;
 // Quantized weights of the decoder's linear layers go to `keep`, on the CPU, unsharded. Meta device: without values,
 // others not at all.
-void load_base(nn::CausalLm& model, const std::filesystem::path& folder, const CodesKeeper& keep);
+void load_base(nn::CausalLm& model, const std::filesystem::path& folder, const CodesKeeper& keep,
+               const std::optional<NewRows>& new_rows = {});
 
 // Rows of a stored tensor from `first_row` on, through the host, converting f32, bf16 and f16.
 void load_tensor(const SafetensorsReader& reader, const SafetensorsEntry& entry, Tensor destination,

@@ -88,21 +88,36 @@ Json saved_names(const recipes::SavedModules& saved, const std::vector<std::stri
   return list;
 }
 
-// A list, or an object with the ids of the embedding alone.
-std::vector<std::int64_t> token_indices(const Json& json, std::string_view source) {
+// A list, of the embedding, or an object of lists by module.
+recipes::TokenIds token_indices(const Json& json, std::string_view source) {
   const Json* indices = json.find("trainable_token_indices");
   if (indices == nullptr || indices->is_null()) return {};
-  if (indices->is_object()) {
-    const Json::Object& modules = indices->as_object();
-    if (modules.empty()) return {};
-    const bool embedding_alone = modules.size() == 1 && modules.begin()->first.ends_with("embed_tokens");
-    QUENCH_CHECK_AS(ErrorCode::unsupported, embedding_alone,
-                    "{}: trainable_token_indices is {}: rows of embed_tokens alone are read", source, indices->dump());
-    indices = &modules.begin()->second;
+  const auto ids_of = [](const Json& list) {
+    std::vector<std::int64_t> ids;
+    for (const Json& id : list.as_array()) ids.push_back(id.as_int());
+    return ids;
+  };
+  if (!indices->is_object()) return {ids_of(*indices), {}};
+  recipes::TokenIds ids;
+  for (const auto& [module, list] : indices->as_object()) {
+    const bool embedding = module.ends_with("embed_tokens");
+    QUENCH_CHECK_AS(ErrorCode::unsupported, embedding || module.ends_with(nn::kHeadName),
+                    "{}: trainable_token_indices is {}: rows of embed_tokens and lm_head are read", source,
+                    indices->dump());
+    (embedding ? ids.embedding : ids.head) = ids_of(list);
   }
-  std::vector<std::int64_t> ids;
-  for (const Json& id : indices->as_array()) ids.push_back(id.as_int());
   return ids;
+}
+
+Json token_indices_json(const recipes::TokenRows& tokens) {
+  Json modules = Json::object();
+  for (const recipes::TokenRows::Module& module : tokens.modules()) {
+    Json ids = Json::array();
+    for (const std::int64_t id : module.ids) ids.push_back(id);
+    if (module.name != nn::kHeadName && tokens.modules().size() == 1) return ids;
+    modules.set(module.name.substr(module.name.rfind('.') + 1), std::move(ids));
+  }
+  return modules;
 }
 
 double alpha_of(const recipes::LoraLayer& layer, const recipes::LoraOptions& options) {
@@ -208,11 +223,8 @@ Json peft_config_json(const recipes::Adapters& adapters, const std::vector<recip
                            {"layers_to_transform", Json()},
                            {"layers_pattern", Json()},
                            {"revision", Json()}});
-  if (!adapters.tokens().ids().empty()) {
-    Json ids = Json::array();
-    for (const std::int64_t id : adapters.tokens().ids()) ids.push_back(id);
-    config.set("trainable_token_indices", std::move(ids));
-  }
+  if (!adapters.tokens().modules().empty())
+    config.set("trainable_token_indices", token_indices_json(adapters.tokens()));
   if (adapters.saved().ties_head()) config.set("ensure_weight_tying", true);
   return config;
 }

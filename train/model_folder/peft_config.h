@@ -22,8 +22,8 @@ struct PeftConfig {
   std::vector<std::string> targets;    // empty for a pattern over whole names
   std::vector<LayerPattern> excluded;  // targets without adapter
   std::vector<std::string> modules_to_save;
-  bool ties_weights = false;                // ensure_weight_tying
-  std::vector<std::int64_t> token_indices;  // trainable_token_indices, of the embedding
+  bool ties_weights = false;        // ensure_weight_tying
+  recipes::TokenIds token_indices;  // trainable_token_indices
   std::vector<std::pair<LayerPattern, std::int64_t>> rank_pattern;
   std::vector<std::pair<LayerPattern, double>> alpha_pattern;
 

@@ -13,27 +13,13 @@
 #include "export/schemes/finite_values.h"
 #include "train/model_folder/model_folder.h"
 #include "train/model_folder/peft_config.h"
+#include "train/model_folder/peft_names.h"
 
 namespace quench {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::string_view kPrefix = "base_model.model.";
-
-constexpr std::string_view kWeight = ".weight";
-constexpr std::string_view kTokenRows = "token_adapter.trainable_tokens_delta";
-
-constexpr std::array<std::pair<recipes::AdapterPart, std::string_view>, 3> kPartNames = {
-    {{recipes::AdapterPart::a, "lora_A.weight"},
-     {recipes::AdapterPart::b, "lora_B.weight"},
-     {recipes::AdapterPart::magnitude, "lora_magnitude_vector"}}};
-
-std::string_view name_of(recipes::AdapterPart part) {
-  if (part == recipes::AdapterPart::module) return kWeight.substr(1);
-  if (part == recipes::AdapterPart::tokens) return kTokenRows;
-  return std::ranges::find(kPartNames, part, [](const auto& row) { return row.first; })->second;
-}
+using namespace peft_names;
 
 using Parts = std::map<recipes::AdapterPart, const SafetensorsEntry*>;
 
@@ -85,22 +71,61 @@ std::string layer_fault(const std::string& layer, const Parts& parts, const reci
 struct StoredAdapter {
   std::map<std::string, Parts> layers;
   std::map<std::string, const SafetensorsEntry*> modules;  // by name
-  const SafetensorsEntry* tied_head = nullptr;             // repeats the embedding
-  const SafetensorsEntry* tokens = nullptr;                // rows of the embedding
+  const SafetensorsEntry* tied_head = nullptr;             // repeats the copy of the embedding
+  std::map<std::string, const SafetensorsEntry*> tokens;   // rows, by module
+  std::map<std::string, const SafetensorsEntry*> tables;   // of a resized vocabulary, by module
+  const SafetensorsEntry* tied_table = nullptr;            // repeats the embedding
 };
 
 bool is_read(const SafetensorsEntry& entry) {
   return entry.dtype == DType::f32 || entry.dtype == DType::bf16 || entry.dtype == DType::f16;
 }
 
+// "lm_head" of base_model.model.lm_head.weight; empty: another name.
+std::string_view module_of(std::string_view name, std::string_view ending) {
+  if (!name.starts_with(kPrefix) || !name.ends_with(ending) || name.size() < kPrefix.size() + ending.size()) return {};
+  name.remove_prefix(kPrefix.size());
+  name.remove_suffix(ending.size());
+  return name;
+}
+
+bool is_vocabulary(std::string_view module) {
+  return module == kTable || module == nn::kHeadName;
+}
+
+std::string dtype_fault(const SafetensorsEntry& entry) {
+  return fmt::format("{} has dtype {}; F32, BF16 and F16 can be loaded", entry.name, entry.dtype_name);
+}
+
+// Whole embedding or head of a resized vocabulary.
+void add_table(nn::CausalLm& model, const SafetensorsEntry& entry, std::string_view module, StoredAdapter& stored,
+               std::vector<std::string>& faults) {
+  const Shape expected{model.config().vocab_size, model.config().hidden_size};
+  if (!(entry.shape == expected))
+    faults.push_back(fmt::format("{} has shape {}; expected {}: the adapter was trained with another vocabulary",
+                                 entry.name, entry.shape.to_string(), expected.to_string()));
+  else if (!is_read(entry))
+    faults.push_back(dtype_fault(entry));
+  if (module == nn::kHeadName && model.config().tie_word_embeddings)
+    stored.tied_table = &entry;
+  else
+    stored.tables[std::string(module)] = &entry;
+}
+
+// PEFT stores a module of modules_to_save up to three times with a resized vocabulary.
+bool repeats_module(const SafetensorsEntry& entry) {
+  return is_vocabulary(module_of(entry.name, ".modules_to_save.weight")) ||
+         is_vocabulary(module_of(entry.name, ".original_module.weight"));
+}
+
 // Weights of the modules of modules_to_save, and of a tied head; false: another tensor.
 bool take_module(nn::CausalLm& model, const SafetensorsEntry& entry, const PeftConfig& config, StoredAdapter& stored,
                  std::vector<std::string>& faults) {
-  std::string_view name = entry.name;
-  if (!name.starts_with(kPrefix) || !name.ends_with(kWeight) || name.size() < kPrefix.size() + kWeight.size())
-    return false;
-  name.remove_prefix(kPrefix.size());
-  name.remove_suffix(kWeight.size());
+  if (const std::string_view table = module_of(entry.name, kPatchedTable); is_vocabulary(table)) {
+    add_table(model, entry, table, stored, faults);
+    return true;
+  }
+  const std::string_view name = module_of(entry.name, kWeight);
   const bool is_tied_head = name == nn::kHeadName && model.config().tie_word_embeddings;
   const std::string_view original = is_tied_head ? "model.embed_tokens" : name;
   const std::vector<std::string> savable = recipes::savable_modules(model);
@@ -110,6 +135,10 @@ bool take_module(nn::CausalLm& model, const SafetensorsEntry& entry, const PeftC
     return recipes::saved_pattern_matches(pattern, original) ||
            (tied_table && recipes::saved_pattern_matches(pattern, nn::kHeadName));
   });
+  if (!named && is_vocabulary(name)) {
+    add_table(model, entry, name, stored, faults);
+    return true;
+  }
   const Shape shape = recipes::savable_shape(model, original);
   if (!named)
     faults.push_back(fmt::format("{} is the weight of a module that modules_to_save in {} does not name", entry.name,
@@ -119,7 +148,7 @@ bool take_module(nn::CausalLm& model, const SafetensorsEntry& entry, const PeftC
                                  shape.to_string(),
                                  shape.rank() == 2 ? ": the adapter was trained with another vocabulary" : ""));
   else if (!is_read(entry))
-    faults.push_back(fmt::format("{} has dtype {}; F32, BF16 and F16 can be loaded", entry.name, entry.dtype_name));
+    faults.push_back(dtype_fault(entry));
   if (is_tied_head)
     stored.tied_head = &entry;
   else
@@ -127,21 +156,24 @@ bool take_module(nn::CausalLm& model, const SafetensorsEntry& entry, const PeftC
   return true;
 }
 
-// Rows of the embedding; false: another tensor.
+// Rows of the embedding or of the head; false: another tensor.
 bool take_tokens(nn::CausalLm& model, const SafetensorsEntry& entry, const PeftConfig& config, StoredAdapter& stored,
                  std::vector<std::string>& faults) {
-  if (entry.name != fmt::format("{}model.embed_tokens.{}", kPrefix, kTokenRows)) return false;
-  const Shape expected{static_cast<std::int64_t>(config.token_indices.size()), model.config().hidden_size};
+  const std::string_view module = module_of(entry.name, fmt::format(".{}", kTokenRows));
+  if (!is_vocabulary(module)) return false;
+  if (module == nn::kHeadName && model.config().tie_word_embeddings) return true;  // those of the embedding
+  const std::vector<std::int64_t>& ids = module == kTable ? config.token_indices.embedding : config.token_indices.head;
+  const Shape expected{static_cast<std::int64_t>(ids.size()), model.config().hidden_size};
   if (!(entry.shape == expected))
     faults.push_back(fmt::format("{} has shape {}; expected {} for the {} ids of trainable_token_indices", entry.name,
-                                 entry.shape.to_string(), expected.to_string(), config.token_indices.size()));
+                                 entry.shape.to_string(), expected.to_string(), ids.size()));
   else if (!is_read(entry))
-    faults.push_back(fmt::format("{} has dtype {}; F32, BF16 and F16 can be loaded", entry.name, entry.dtype_name));
-  for (const std::int64_t id : config.token_indices)
+    faults.push_back(dtype_fault(entry));
+  for (const std::int64_t id : ids)
     if (id < 0 || id >= model.config().vocab_size)
       faults.push_back(fmt::format("trainable_token_indices names token {}, but the model's vocabulary has {}", id,
                                    model.config().vocab_size));
-  stored.tokens = &entry;
+  stored.tokens[std::string(module)] = &entry;
   return true;
 }
 
@@ -173,15 +205,32 @@ void require_tied(nn::CausalLm& model, const PeftConfig& config, const StoredAda
                   (folder / kAdapterConfigName).string());
 }
 
-void require_equal_head(const SafetensorsReader& weights, const StoredAdapter& stored) {
-  const auto table = stored.modules.find("model.embed_tokens");
-  if (stored.tied_head == nullptr || table == stored.modules.end()) return;
+void require_equal_head(const SafetensorsReader& weights, const SafetensorsEntry* head,
+                        const std::map<std::string, const SafetensorsEntry*>& stored) {
+  const auto table = stored.find(std::string(kTable));
+  if (head == nullptr || table == stored.end()) return;
   const Tensor a = Tensor::empty(table->second->shape, DType::f32), b = Tensor::empty(a.shape(), DType::f32);
   load_tensor(weights, *table->second, a);
-  load_tensor(weights, *stored.tied_head, b);
+  load_tensor(weights, *head, b);
   QUENCH_CHECK_AS(ErrorCode::corrupt, std::equal(a.data<float>(), a.data<float>() + a.numel(), b.data<float>()),
                   "{}: {} and {} differ, but the head is tied to the embedding", weights.path().string(),
-                  table->second->name, stored.tied_head->name);
+                  table->second->name, head->name);
+}
+
+// Embedding and head of a resized vocabulary, in place of the model's.
+void load_tables(nn::CausalLm& model, const SafetensorsReader& weights, const StoredAdapter& stored) {
+  require_equal_head(weights, stored.tied_table, stored.tables);
+  for (nn::Parameter* parameter : vocabulary_parameters(model)) {
+    const auto found = std::ranges::find_if(
+        stored.tables, [&](const auto& table) { return parameter->name == table.first + std::string(kWeight); });
+    if (found == stored.tables.end() || parameter->variable.value().device().is_meta()) continue;
+    QUENCH_CHECK_AS(
+        ErrorCode::unsupported, parameter->variable.value().shape() == found->second->shape,
+        "{}: {} cannot replace the quantized weight of the model; load the adapter over the unquantized one",
+        weights.path().string(), found->second->name);
+    load_tensor(weights, *found->second, parameter->variable.value());
+    parameter->mark_changed();
+  }
 }
 
 void throw_faults(const fs::path& file, const std::vector<std::string>& faults) {
@@ -202,11 +251,13 @@ StoredAdapter read_layers(nn::CausalLm& model, const SafetensorsReader& weights,
   for (const SafetensorsEntry& entry : weights.header().entries) {
     if (const auto name = parse_name(entry.name))
       layers[name->first][name->second] = &entry;
-    else if (!take_tokens(model, entry, config, stored, faults) && !take_module(model, entry, config, stored, faults))
+    else if (!repeats_module(entry) && !take_tokens(model, entry, config, stored, faults) &&
+             !take_module(model, entry, config, stored, faults))
       faults.push_back(fmt::format("{} is not lora_A or lora_B of a linear layer", entry.name));
   }
   find_missing_modules(model, config, stored, faults);
-  if (stored.tokens == nullptr && !config.token_indices.empty())
+  if ((!stored.tokens.contains(std::string(kTable)) && !config.token_indices.embedding.empty()) ||
+      (!stored.tokens.contains(std::string(nn::kHeadName)) && !config.token_indices.head.empty()))
     faults.push_back(fmt::format("{} names trainable_token_indices, which have no weights", kAdapterConfigName));
   for (const auto& [layer, parts] : layers) {
     const auto shape = shapes.find(layer);
@@ -245,7 +296,7 @@ std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const fs::p
   const SafetensorsReader weights(folder / kAdapterWeightsName);
   const StoredAdapter stored = read_layers(model, weights, config);
   require_tied(model, config, stored, folder);
-  require_equal_head(weights, stored);
+  require_equal_head(weights, stored.tied_head, stored.modules);
   std::vector<std::string> modules;
   for (const auto& [name, entry] : stored.modules) modules.push_back(name);
   std::vector<recipes::LoraLayer> layers;
@@ -269,63 +320,31 @@ std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const fs::p
   for (const recipes::AdapterTensor& tensor : adapters->tensors()) {
     if (tensor.value.device().is_meta()) continue;
     const SafetensorsEntry* entry = tensor.part == recipes::AdapterPart::module   ? stored.modules.at(tensor.layer)
-                                    : tensor.part == recipes::AdapterPart::tokens ? stored.tokens
+                                    : tensor.part == recipes::AdapterPart::tokens ? stored.tokens.at(tensor.layer)
                                                                                   : nullptr;
     load_tensor(weights, entry != nullptr ? *entry : *stored.layers.at(tensor.layer).at(tensor.part), tensor.value);
     tensor.parameter->mark_changed();
   }
+  load_tables(model, weights, stored);
   return adapters;
 }
 
-AdapterBase adapter_base(const fs::path& folder) {
-  const fs::path file = folder / kAdapterBaseName;
-  if (!fs::is_regular_file(file)) return {};
-  const Json json = Json::parse_file(file, {.max_bytes = std::size_t{1} << 16});
-  const auto text = [&](std::string_view key) {
-    const Json* value = json.is_object() ? json.find(key) : nullptr;
-    return value != nullptr && value->is_string() ? value->as_string() : std::string();
-  };
-  const auto dtype = dtype_from_string(text("dtype"));
-  QUENCH_CHECK_AS(ErrorCode::corrupt, !text("hash").empty() && dtype.has_value(),
-                  "{}: expected a hash and the dtype of the weights that the adapter was trained over", file.string());
-  return {text("hash"), *dtype};
+std::vector<nn::Parameter*> vocabulary_parameters(nn::CausalLm& model) {
+  std::vector<nn::Parameter*> all;
+  for (nn::Parameter* parameter : model.parameters())
+    if (is_vocabulary(std::string_view(parameter->name).substr(0, parameter->name.rfind('.'))) &&
+        parameter->name.ends_with(kWeight) && !parameter->adapter)
+      all.push_back(parameter);
+  return all;
 }
 
-void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters, const ExportTarget& target,
-                         const AdapterFolderOptions& options) {
-  require_file_format(target, kPeftFormat, "");
-  require_export_target(target);
-  const fs::path folder = resolved_path(target.folder);
-  remove_stale_temporaries(folder.parent_path(), folder.filename().string());
-  StagingFolder staging(folder);
-  std::vector<Tensor> kept;  // bytes until written
-  std::vector<SafetensorsItem> items;
-  for (const recipes::AdapterTensor& tensor : adapters.tensors(options.whole)) {
-    const Tensor host = tensor.value.to(Device{});
-    Tensor stored = Tensor::empty(host.shape(), options.dtype);
-    cast({host, stored});
-    std::string name = fmt::format("{}{}.{}", kPrefix, tensor.layer, name_of(tensor.part));
-    require_finite(stored, host, name);
-    kept.push_back(stored);
-    const auto add = [&](std::string stored_name) {
-      items.push_back({std::move(stored_name),
-                       options.dtype,
-                       stored.shape(),
-                       {static_cast<const std::byte*>(stored.raw_data()), stored.nbytes()}});
-    };
-    // PEFT stores a tied head too.
-    if (tensor.part == recipes::AdapterPart::module && adapters.saved().ties_head() && host.shape().rank() == 2)
-      add(fmt::format("{}{}{}", kPrefix, nn::kHeadName, kWeight));
-    add(std::move(name));
-  }
-  write_safetensors(staging.path() / kAdapterWeightsName, items);
-  if (const AdapterBase& base = options.trained_over; !base.hash.empty())
-    write_file_atomically(staging.path() / kAdapterBaseName,
-                          Json(Json::Object{{"hash", base.hash}, {"dtype", to_string(base.dtype)}}).dump(2) + "\n");
-  const Json config =
-      peft_config_json(adapters, recipes::adaptable_layers(model), recipes::savable_modules(model), options.base);
-  write_file_atomically(staging.path() / kAdapterConfigName, config.dump(2) + "\n");
-  publish_export(staging, target);
+std::optional<std::int64_t> adapter_vocabulary(const fs::path& folder) {
+  if (!fs::exists(folder / kAdapterWeightsName)) return std::nullopt;  // see load_adapter()
+  const SafetensorsReader weights(folder / kAdapterWeightsName);
+  for (const SafetensorsEntry& entry : weights.header().entries)
+    for (const std::string_view ending : {kWeight, kPatchedTable})
+      if (is_vocabulary(module_of(entry.name, ending)) && entry.shape.rank() == 2) return entry.shape[0];
+  return std::nullopt;
 }
 
 }  // namespace quench

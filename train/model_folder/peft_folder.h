@@ -3,8 +3,11 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "data/tokenizer/tokenizer.h"
 #include "export/table/format.h"
 #include "nn/causal_lm.h"
 #include "recipes/lora/adapters.h"
@@ -19,9 +22,16 @@ inline constexpr std::string_view kAdapterBaseName = "adapter_base.json";  // ig
 
 // Unattached, with dtypes and device of `options`. Layers are those in the weights file. Throws not_found, corrupt or
 // unsupported naming the file: unsupported features (trained biases, ...), missing A or B, mismatched ranks and shapes,
-// unknown tensors; all faults of the weights in one error.
+// unknown tensors; all faults of the weights in one error. An embedding and a head of the folder (of a resized
+// vocabulary) replace those of the model, whose vocabulary must have adapter_vocabulary() rows.
 [[nodiscard]] std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const std::filesystem::path& folder,
                                                               const nn::ParameterOptions& options);
+
+// Rows of the embedding and the head stored with an adapter, whose base may have fewer; nullopt: none. Throws as
+// load_adapter().
+[[nodiscard]] std::optional<std::int64_t> adapter_vocabulary(const std::filesystem::path& folder);
+// Embedding and untied head.
+[[nodiscard]] std::vector<nn::Parameter*> vocabulary_parameters(nn::CausalLm& model);
 
 // Hash of the base weights in the training dtype (train/setup/adapter_setup.h).
 struct AdapterBase {
@@ -36,8 +46,12 @@ struct AdapterFolderOptions {
   DType dtype = DType::f32;  // stored
   std::string base;          // base_model_name_or_path
   AdapterBase trained_over = {};
-  // Gathers sharded adapters; or unset.
+  // Gathers sharded adapters, and vocabulary_parameters() with `vocabulary`; or unset.
   recipes::Adapters::Whole whole{};
+  // The model has rows that its base has not: embedding and head are stored whole, as by PEFT's
+  // save_embedding_layers.
+  bool vocabulary = false;
+  const Tokenizer* tokenizer = nullptr;  // saved along
 };
 
 // Published atomically. Throws as save_model_folder().

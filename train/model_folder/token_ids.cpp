@@ -72,9 +72,10 @@ bool contains(const Ids& ids, const Ids& wanted) {
   return std::ranges::all_of(wanted, [&](std::int64_t id) { return std::ranges::find(ids, id) != ids.end(); });
 }
 
-bool holds_this_tokenizer(const fs::path& folder, const Tokenizer& tokenizer) {
+bool holds_this_tokenizer(const fs::path& folder, const Tokenizer& tokenizer, std::span<const NewToken> added) {
   try {
-    return load_tokenizer(folder)->fingerprint() == tokenizer.fingerprint();
+    const std::unique_ptr<Tokenizer> own = load_tokenizer(folder);
+    return (added.empty() ? own->fingerprint() : own->with_tokens(added)->fingerprint()) == tokenizer.fingerprint();
   } catch (const Error&) {
     return false;  // unreadable: not the tokenizer in use
   }
@@ -165,7 +166,8 @@ TokenIdChoice choose_token_ids(const TokenIdSources& sources) {
   return choice;
 }
 
-TokenIdSources token_id_sources(const fs::path& folder, const nn::ModelConfig& config, const Tokenizer* tokenizer) {
+TokenIdSources token_id_sources(const fs::path& folder, const nn::ModelConfig& config, const Tokenizer* tokenizer,
+                                std::span<const NewToken> added) {
   TokenIdSources sources;
   sources.model = folder.string();
   sources.published = !folder.empty();
@@ -176,7 +178,7 @@ TokenIdSources token_id_sources(const fs::path& folder, const nn::ModelConfig& c
     sources.generation = token_ids_of(Json::parse_file(file, {.max_bytes = std::size_t{16} << 20}));
   if (tokenizer == nullptr || folder.empty()) return sources;
   sources.models_tokenizer = holds_tokenizer(folder)
-                                 ? holds_this_tokenizer(folder, *tokenizer)
+                                 ? holds_this_tokenizer(folder, *tokenizer, added)
                                  : end_among(sources.generation.value_or(sources.config), *tokenizer);
   return sources;
 }

@@ -48,10 +48,10 @@ struct TokenIdChoice {
 // tokenizer files do not list); tokenizer; without one, the model.
 [[nodiscard]] TokenIdChoice choose_token_ids(const TokenIdSources& sources);
 
-// `folder` may be empty. The tokenizer is the model's own if the folder holds one of the same fingerprint, or none and
-// names its EOS token. Throws corrupt naming generation_config.json.
+// `folder` may be empty. The tokenizer is the model's own if the folder holds one of the same fingerprint, with the
+// tokens `added`, or none and names its EOS token. Throws corrupt naming generation_config.json.
 [[nodiscard]] TokenIdSources token_id_sources(const std::filesystem::path& folder, const nn::ModelConfig& config,
-                                              const Tokenizer* tokenizer);
+                                              const Tokenizer* tokenizer, std::span<const NewToken> added = {});
 
 [[nodiscard]] bool end_among(const TokenIds& ids, const Tokenizer& tokenizer);
 

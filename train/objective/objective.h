@@ -38,14 +38,13 @@ class Objective {
   [[nodiscard]] virtual std::vector<double> reported(std::vector<double> means) const { return means; }
 };
 
-// Next-token cross-entropy, in units of valid tokens. `model` must outlive it.
+// Next-token cross-entropy, in units of valid tokens; no logits of rows without a label where many have none. `model`
+// must outlive it.
 class CrossEntropyObjective final : public Objective {
  public:
   explicit CrossEntropyObjective(const nn::CausalLm& model) : model_(model) {}
   [[nodiscard]] autograd::Variable loss(const ObjectiveInput& in, float scale, const LmHeadLossOptions& options,
-                                        const Tensor& /*metrics*/) override {
-    return model_.loss(in.ids, in.labels, in.context, scale, options);
-  }
+                                        const Tensor& metrics) override;
 
  private:
   const nn::CausalLm& model_;

@@ -6,6 +6,7 @@
 
 #include "autograd/row_loss.h"
 #include "recipes/base_kernels.h"
+#include "train/objective/labelled_rows.h"
 
 namespace quench {
 namespace {
@@ -67,13 +68,13 @@ struct PreferenceObjective::Terms {
 
 std::vector<double> answer_logps(const nn::CausalLm& model, const ObjectiveInput& in) {
   const autograd::NoGrad no_grad;
+  const LabelledRows rows(in.batch.labels, in.ids.device());
   Tensor losses;
-  (void)model.loss(in.ids, in.labels, in.context, 1.0f, {}, &losses);
+  (void)model.head_loss(rows.select(model.hidden(in.ids, in.context)), rows.labels(), 1.0f, {}, &losses);
   std::vector<double> sums;
   if (losses.device().is_meta()) return std::vector<double>(in.batch.sequences.size());
-  const Tensor host = losses.to(Device{});
-  for (const SequenceRange& sequence : in.batch.sequences)
-    sums.push_back(answer_logp(in.batch, sequence, host.data<float>()));
+  const std::vector<float> all = rows.spread(losses);
+  for (const SequenceRange& sequence : in.batch.sequences) sums.push_back(answer_logp(in.batch, sequence, all.data()));
   return sums;
 }
 
@@ -110,29 +111,32 @@ autograd::Variable PreferenceObjective::loss(const ObjectiveInput& in, float sca
                                              const Tensor& metrics) {
   const Batch& batch = in.batch;
   const Device device = in.ids.device();
-  const Tensor labels =
-      options_.loss == PreferenceLoss::orpo && !device.is_meta() ? labels_with_prompts(batch).to(device) : in.labels;
+  const LabelledRows rows(
+      options_.loss == PreferenceLoss::orpo && !device.is_meta() ? labels_with_prompts(batch) : batch.labels, device);
   const auto derivatives = [&](const Tensor& losses, const Tensor& value) {
     if (device.is_meta()) return Tensor::empty_like(losses);
-    const Tensor host = losses.to(Device{});
-    Terms terms(host.numel(), metric_names().size());
+    const std::vector<float> all = rows.spread(losses);
+    Terms terms(std::ssize(all), metric_names().size());
     if (options_.loss == PreferenceLoss::kto)
-      add_labels(batch, host.data<float>(), terms);
+      add_labels(batch, all.data(), terms);
     else
-      add_pairs(batch, host.data<float>(), terms);
-    if (options_.loss == PreferenceLoss::orpo) add_prompts(batch, host.data<float>(), terms);
-    const auto scaled = [scale](std::vector<double> values) {
+      add_pairs(batch, all.data(), terms);
+    if (options_.loss == PreferenceLoss::orpo) add_prompts(batch, all.data(), terms);
+    const auto scaled = [scale](const std::vector<double>& values) {
       std::vector<float> results;
       for (const double x : values) results.push_back(static_cast<float>(x * static_cast<double>(scale)));
-      return Tensor::from_values<float>({std::ssize(results)}, results);
+      return results;
     };
-    Tensor(value).copy_from(scaled({terms.loss}));
-    if (metrics.defined()) Tensor(metrics).copy_from(scaled(terms.metrics));
-    return scaled(terms.derivatives).to(device);
+    const auto tensor = [](const std::vector<float>& values) {
+      return Tensor::from_values<float>({std::ssize(values)}, values);
+    };
+    Tensor(value).copy_from(tensor(scaled({terms.loss})));
+    if (metrics.defined()) Tensor(metrics).copy_from(tensor(scaled(terms.metrics)));
+    return tensor(rows.select(scaled(terms.derivatives))).to(device);
   };
   const std::unique_ptr<HeadGemms> gemms = model_.head_gemms();
-  return autograd::lm_head_row_loss(model_.hidden(in.ids, in.context), model_.head_weight(), labels, derivatives,
-                                    options, gemms.get());
+  return autograd::lm_head_row_loss(rows.select(model_.hidden(in.ids, in.context)), model_.head_weight(), rows.labels(),
+                                    derivatives, options, gemms.get());
 }
 
 AnswerScore PreferenceObjective::score(const Batch& batch, std::size_t sequence, const float* losses) const {

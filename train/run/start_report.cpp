@@ -53,6 +53,21 @@ void name_base(const ModelSetup& model, std::vector<recipes::LayerConversion>& c
 
 }  // namespace
 
+namespace {
+
+// "new tokens: 320 "<|im_start|>", 321 "<|im_end|>"".
+std::string describe_new_tokens(const std::vector<NewToken>& tokens, const Tokenizer& tokenizer) {
+  constexpr std::size_t kNamed = 10;
+  std::vector<std::string> named;
+  for (const NewToken& token : tokens)
+    if (named.size() < kNamed)
+      named.push_back(fmt::format("{} {}", tokenizer.find_token(token.text).value_or(-1), Json(token.text).dump()));
+  const std::string more = tokens.size() > kNamed ? fmt::format(" and {} more", tokens.size() - kNamed) : "";
+  return fmt::format("new tokens: {}{}\n", fmt::join(named, ", "), more);
+}
+
+}  // namespace
+
 std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model, const DataSetup& data,
                          const RunModel& run_model, const Json& environment, std::int64_t steps) {
   const RunConfig& config = *resolved;
@@ -73,6 +88,8 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
   if (!m.unknown_fields.empty())
     text +=
         fmt::format("model: unknown members of its config.json are ignored: {}\n", fmt::join(m.unknown_fields, ", "));
+  if (!config.model.add_tokens.empty() && data.tokenizer != nullptr)
+    text += describe_new_tokens(config.model.add_tokens, *data.tokenizer);
   const nn::ParameterOptions& options = model.model->options();
   const bool master = config.training.master_dtype.has_value() && options.dtype != DType::f32;
   const nn::OptimizerEntry& optimizer = nn::find_optimizer(config.optimizer.name);

@@ -14,6 +14,7 @@
 #include "nn/optim/weight_average.h"
 #include "train/check/check.h"
 #include "train/check/load.h"
+#include "train/check/run_tokenizer.h"
 #include "train/checkpoint/retention.h"
 #include "train/metrics/run_files.h"
 #include "train/model_folder/model_card.h"
@@ -39,6 +40,7 @@ namespace {
 RunConfig checked(RunConfig config, Device device, const distributed::Ranks* ranks) {
   set_ranks(config, ranks != nullptr ? ranks->size : 1);
   if (ranks != nullptr) require_same_run(*ranks, config);
+  derive_new_tokens(config);
   set_deterministic(config.training.deterministic);
   require_on_device(config, device);
   limit_memory(device, config.training.memory_limit, "training.memory_limit");

@@ -12,6 +12,7 @@
 #include "train/run_folder/run_outputs.h"
 #include "train/setup/adapter_setup.h"
 #include "train/setup/objective_setup.h"
+#include "train/setup/target_setup.h"
 
 namespace quench {
 
@@ -74,8 +75,15 @@ void Trainer::Run::fill_base() {
 
 std::unique_ptr<Objective> Trainer::Run::make_run_objective() const {
   try {
-    together("teacher", [this] { require_teacher_tokenizer(config, inputs.data.tokenizer.get()); });
-    return make_objective(setup, config, ranks.get());
+    TargetsOfRun stored;
+    together("teacher", [&] {
+      if (!config.distill) return;
+      if (config.distill->targets.empty()) return require_teacher_tokenizer(config, inputs.data.tokenizer.get());
+      const auto count = static_cast<std::uint64_t>(steps * global_batch_size(config));
+      stored = {.targets = open_targets(config, inputs.identity, *inputs.data.train, setup.config.vocab_size, count),
+                .data = inputs.data.train};
+    });
+    return make_objective(setup, config, ranks.get(), std::move(stored));
   } catch (const std::exception& error) {
     if (log) log->record(fmt::format("error: {}\n", error.what()));  // printed by the caller
     throw;

@@ -35,7 +35,14 @@ std::string hash_of(const PackedMatrix& codes) {
   return format_hash(hash.digest());
 }
 
-std::string base_hash(nn::CausalLm& model, const CodesHashes& codes, const Whole& whole) {
+// Rows that the base's folder stores.
+Tensor without_new_rows(const nn::Parameter& parameter, const Tensor& values, std::int64_t vocabulary) {
+  const bool by_token = parameter.name == "model.embed_tokens.weight" || parameter.name == "lm_head.weight";
+  return by_token && vocabulary > 0 && vocabulary < values.size(0) ? values.narrow(0, 0, vocabulary) : values;
+}
+
+// `vocabulary`: rows of the embedding and the head that count; 0: all.
+std::string base_hash(nn::CausalLm& model, const CodesHashes& codes, const Whole& whole, std::int64_t vocabulary) {
   StreamHash hash;
   const MemoryScope scope(MemoryCategory::workspace);
   for (const nn::Parameter* parameter : model.parameters()) {
@@ -44,14 +51,21 @@ std::string base_hash(nn::CausalLm& model, const CodesHashes& codes, const Whole
     if (const auto found = codes.find(parameter); found != codes.end())
       hash.update(found->second);
     else
-      update(hash, whole ? whole(*parameter) : parameter->variable.value());
+      update(hash, without_new_rows(*parameter, whole ? whole(*parameter) : parameter->variable.value(), vocabulary));
   }
   return format_hash(hash.digest());
+}
+
+// Of the base's folder, which has no rows of new tokens; 0: of the model.
+std::int64_t stored_vocabulary(const RunConfig& config) {
+  if (config.model.add_tokens.empty() || !loads_weights(config)) return 0;
+  return read_model_config(config.model.path).vocab_size;
 }
 
 // Weights are quantized one by one, so that no more than one is in the model's dtype. Returns the hash of the values
 // before, as base_hash().
 std::string fill_and_quantize(ModelSetup& setup, const RunConfig& config) {
+  const std::int64_t vocabulary = stored_vocabulary(config);
   const std::vector<nn::Parameter*> weights = recipes::quantizable_weights(*setup.model);
   const std::set<const nn::Parameter*> quantized(weights.begin(), weights.end());
   StreamHash hash;
@@ -59,7 +73,7 @@ std::string fill_and_quantize(ModelSetup& setup, const RunConfig& config) {
     if (parameter.adapter) return;
     const MemoryScope scope(MemoryCategory::workspace);
     hash.update(parameter.name);
-    update(hash, parameter.variable.value());
+    update(hash, without_new_rows(parameter, parameter.variable.value(), vocabulary));
     if (quantized.contains(&parameter)) setup.base->store(parameter, config.lora->base);
   });
   return format_hash(hash.digest());
@@ -86,7 +100,7 @@ recipes::LoraOptions lora_options(const RunConfig& config) {
           .quantize_merged = lora.quantize_merged,
           .seed = static_cast<std::uint64_t>(config.training.seed),
           .modules_to_save = lora.modules_to_save,
-          .token_indices = lora.trainable_token_indices};
+          .token_indices = {lora.trainable_token_indices.embedding.ids, lora.trainable_token_indices.head.ids}};
 }
 
 std::unique_ptr<recipes::Adapters> make_adapters(nn::CausalLm& model, const RunConfig& config,
@@ -108,10 +122,13 @@ std::string fill_adapted(ModelSetup& setup, const RunConfig& config, const distr
   }
   CodesHashes codes;
   if (keeps_codes(config)) {
-    load_base(model, config.model.path, [&](nn::Parameter& weight, const PackedMatrix& packed) {
-      codes[&weight] = hash_of(packed);
-      setup.base->keep(weight, packed, model.options().dtype);
-    });
+    load_base(
+        model, config.model.path,
+        [&](nn::Parameter& weight, const PackedMatrix& packed) {
+          codes[&weight] = hash_of(packed);
+          setup.base->keep(weight, packed, model.options().dtype);
+        },
+        new_rows(config));
     for (nn::Parameter* parameter : setup.adapters->parameters()) nn::initialize_parameter(*parameter, seed);
   } else {
     fill_model(model, config);
@@ -119,10 +136,11 @@ std::string fill_adapted(ModelSetup& setup, const RunConfig& config, const distr
   std::string hash;
   Whole gather;
   if (ranks == nullptr) {
-    hash = base_hash(model, codes, {});
+    hash = base_hash(model, codes, {}, stored_vocabulary(config));
   } else {
-    distributed::with_whole_parameters(model.parameters(), *ranks,
-                                       [&](const Whole& whole) { hash = base_hash(model, codes, whole); });
+    distributed::with_whole_parameters(model.parameters(), *ranks, [&](const Whole& whole) {
+      hash = base_hash(model, codes, whole, stored_vocabulary(config));
+    });
     hash = distributed::exchange_texts(*ranks->host, hash, "base").front();
     gather = [ranks](const nn::Parameter& parameter) { return distributed::gather_parameter(parameter, *ranks); };
   }
@@ -138,9 +156,12 @@ std::string fill_adapted(ModelSetup& setup, const RunConfig& config, const distr
 
 void plan_base(ModelSetup& setup, const RunConfig& config) {
   if (keeps_codes(config))
-    load_base(*setup.model, config.model.path, [&](nn::Parameter& weight, const PackedMatrix& packed) {
-      setup.base->keep(weight, packed.to(setup.model->options().device), setup.model->options().dtype);
-    });
+    load_base(
+        *setup.model, config.model.path,
+        [&](nn::Parameter& weight, const PackedMatrix& packed) {
+          setup.base->keep(weight, packed.to(setup.model->options().device), setup.model->options().dtype);
+        },
+        new_rows(config));
   const std::vector<nn::Parameter*> weights = recipes::quantizable_weights(*setup.model);
   const std::set<const nn::Parameter*> quantized(weights.begin(), weights.end());
   for (nn::Parameter* parameter : setup.model->parameters()) {
@@ -150,14 +171,15 @@ void plan_base(ModelSetup& setup, const RunConfig& config) {
   }
 }
 
-std::string base_hash_as(nn::CausalLm& model, DType dtype) {
-  return base_hash(model, {}, [&](const nn::Parameter& parameter) {
+std::string base_hash_as(nn::CausalLm& model, DType dtype, std::int64_t vocabulary) {
+  const Whole stored = [&](const nn::Parameter& parameter) {
     const Tensor values = parameter.variable.value().to(Device{});
     if (values.dtype() == dtype) return values;
     const Tensor converted = Tensor::empty(values.shape(), dtype);
     cast({values, converted});
     return converted;
-  });
+  };
+  return base_hash(model, {}, stored, vocabulary);
 }
 
 std::string stored_base_hash(const CheckpointState& state) {
@@ -214,8 +236,9 @@ std::string describe_adapters(const recipes::Adapters& adapters, std::int64_t mo
     if (std::string name = recipes::without_index(module.name); std::ranges::find(saved, name) == saved.end())
       saved.push_back(std::move(name));
   std::string copies = saved.empty() ? "" : fmt::format(" and copies of {}", fmt::join(saved, ", "));
-  if (const std::size_t rows = adapters.tokens().ids().size(); rows > 0)
-    copies += fmt::format(" and {} rows of the embedding", rows);
+  for (const recipes::TokenRows::Module& module : adapters.tokens().modules())
+    copies +=
+        fmt::format(" and {} rows of the {}", module.ids.size(), module.name == nn::kHeadName ? "head" : "embedding");
   return fmt::format("lora: {} layers{}, {} parameters are trained over {} frozen ones ({:.2f}%)",
                      adapters.layers().size(), copies, format_count(count), format_count(model_parameters),
                      100.0 * static_cast<double>(count) / static_cast<double>(model_parameters));

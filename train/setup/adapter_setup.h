@@ -32,8 +32,8 @@ namespace quench {
 void plan_base(ModelSetup& setup, const RunConfig& config);
 
 // Hash of non-adapter weights in `dtype` (f32 or bf16), as by fill_adapted(); stored in CheckpointState::extra. No
-// weight may be quantized.
-[[nodiscard]] std::string base_hash_as(nn::CausalLm& model, DType dtype);
+// weight may be quantized. `vocabulary`: rows of embedding and head that count, without those of new tokens; 0: all.
+[[nodiscard]] std::string base_hash_as(nn::CausalLm& model, DType dtype, std::int64_t vocabulary = 0);
 [[nodiscard]] std::string stored_base_hash(const CheckpointState& state);
 void store_base(CheckpointState& state, const std::string& hash);
 [[nodiscard]] bool holds_adapters_alone(const CheckpointState& state);

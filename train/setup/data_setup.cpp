@@ -67,18 +67,6 @@ PreferenceRecords preference_records(const RunConfig& config) {
   return config.preference->loss == PreferenceLoss::kto ? PreferenceRecords::labels : PreferenceRecords::pairs;
 }
 
-std::shared_ptr<const Tokenizer> run_tokenizer(const RunConfig& config) {
-  if (!config.data.tokenizer.empty()) return load_tokenizer(config.data.tokenizer);
-  if (holds_tokenizer(config.model.path)) return load_tokenizer(config.model.path);
-  for (const DataSource& source : config.data.train)
-    for (const std::string& file : expand_pattern(source.path)) {
-      const fs::path folder = fs::is_directory(file) ? fs::path(file) : fs::path(file).parent_path();
-      if (fs::exists(folder / "dataset.json") && holds_tokenizer(folder / "tokenizer"))
-        return load_tokenizer(folder / "tokenizer");
-    }
-  return nullptr;
-}
-
 std::int64_t global_batch_size(const RunConfig& config) {
   return config.training.global_batch_size.value_or(config.training.micro_batch_size * config.parallel.ranks);
 }
@@ -88,8 +76,11 @@ DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model, Valid
   setup.tokenizer = run_tokenizer(config);
   if (setup.tokenizer)
     QUENCH_CHECK_AS(ErrorCode::bad_config, setup.tokenizer->vocab_size() <= model.vocab_size,
-                    "data.tokenizer has {} tokens, the model's vocab_size is {}: set model.vocab_size to at least that",
-                    setup.tokenizer->vocab_size(), model.vocab_size);
+                    "data.tokenizer has {} tokens, the model's vocab_size is {}: {}", setup.tokenizer->vocab_size(),
+                    model.vocab_size,
+                    config.model.init == ModelSection::Init::load
+                        ? "use the model's tokenizer, and list tokens that it lacks in model.add_tokens"
+                        : "set model.vocab_size to at least that");
   setup.train = open_dataset(dataset_spec(config, config.data.train, setup.tokenizer.get(), model, checks));
   setup.train->check_batch({config.training.micro_batch_size, global_batch_size(config), 0, config.parallel.ranks});
   append_lines(setup.plan, "train: ", describe(*setup.train));

@@ -7,6 +7,7 @@
 #include "data/sampling/dataset.h"
 #include "data/tokenizer/tokenizer.h"
 #include "nn/model_config.h"
+#include "train/check/run_tokenizer.h"
 #include "train/config/run_config.h"
 
 namespace quench {
@@ -26,9 +27,6 @@ struct DataSetup {
 
 // Records that the run reads; none without section preference.
 [[nodiscard]] PreferenceRecords preference_records(const RunConfig& config);
-
-// data.tokenizer, else the model folder's, else the first shards', or null.
-[[nodiscard]] std::shared_ptr<const Tokenizer> run_tokenizer(const RunConfig& config);
 
 // Sequences: global_batch_size, or one micro-batch per rank.
 [[nodiscard]] std::int64_t global_batch_size(const RunConfig& config);

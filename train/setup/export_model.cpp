@@ -19,6 +19,7 @@
 #include "train/model_folder/peft_folder.h"
 #include "train/run_folder/run_outputs.h"
 #include "train/setup/learned_scales.h"
+#include "train/setup/model_setup.h"
 #include "train/setup/trained_scheme.h"
 
 namespace quench {
@@ -136,19 +137,33 @@ class UnitGatherer {
   std::map<nn::ExpertLinear*, std::shared_ptr<const nn::ExpertKernel>> expert_kernels_;
 };
 
-void export_adapters(const ModelSetup& setup, const RunConfig& config, const distributed::Ranks* ranks,
-                     const std::string& base_hash) {
+// The base has fewer rows.
+bool has_new_rows(const ModelSetup& setup, const RunConfig& config) {
+  return !config.model.add_tokens.empty() && loads_weights(config) &&
+         read_model_config(config.model.path).vocab_size < setup.config.vocab_size;
+}
+
+void export_adapters(const ModelSetup& setup, const RunConfig& config, const Tokenizer* tokenizer,
+                     const distributed::Ranks* ranks, const std::string& base_hash) {
   // A hash of quantized values matches neither other programs' nor the dense folder's.
   const bool values = config.lora.has_value() && config.lora->base != recipes::BaseForm::stored;
   const AdapterBase base{values ? base_hash : std::string(), config.training.dtype};
   QUENCH_CHECK(setup.adapters != nullptr, "export.format {} without adapters", kPeftFormat);
+  const bool resized = has_new_rows(setup, config);
   const auto save = [&](const nn::WholeRows& whole) {
-    save_adapter_folder(
-        *setup.model, *setup.adapters, export_target(config),
-        {.dtype = export_dtype(config), .base = config.model.path, .trained_over = base, .whole = whole});
+    save_adapter_folder(*setup.model, *setup.adapters, export_target(config),
+                        {.dtype = export_dtype(config),
+                         .base = config.model.path,
+                         .trained_over = base,
+                         .whole = whole,
+                         .vocabulary = resized,
+                         .tokenizer = config.model.add_tokens.empty() ? nullptr : tokenizer});
   };
   if (ranks == nullptr) return save({});
-  distributed::with_whole_parameters(setup.adapters->parameters(), *ranks, save);
+  std::vector<nn::Parameter*> gathered = setup.adapters->parameters();
+  if (resized)
+    for (nn::Parameter* parameter : vocabulary_parameters(*setup.model)) gathered.push_back(parameter);
+  distributed::with_whole_parameters(gathered, *ranks, save);
 }
 
 // The config check throws if no program can run the export.
@@ -200,7 +215,7 @@ ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& re
   const RunConfig& config = *resolved;
   nn::CausalLm& model = *setup.model;
   if (writes_adapters(config)) {
-    export_adapters(setup, config, ranks, base_hash);
+    export_adapters(setup, config, description.tokenizer.get(), ranks, base_hash);
     return {};
   }
   if (ranks == nullptr) {

@@ -7,7 +7,6 @@
 #include "nn/initialize.h"
 #include "train/check/check.h"
 #include "train/config/presets.h"
-#include "train/model_folder/model_folder.h"
 #include "train/setup/adapter_setup.h"
 #include "train/setup/learned_scales.h"
 #include "train/setup/trained_parameters.h"
@@ -25,11 +24,12 @@ std::optional<std::int64_t> trained_adapters(const ModelSetup& setup) {
   if (!setup.adapters) return std::nullopt;
   // A copy of the head costs wgrad, a third of an adapter's FLOPs; other copies are no GEMM operands.
   const recipes::SavedModules& saved = setup.adapters->saved();
-  const nn::Parameter* rows = setup.adapters->tokens().rows();
   std::int64_t count = saved.head_elements() / 3;
-  if (rows != nullptr) count -= rows->numel();
-  if (rows != nullptr && setup.config.tie_word_embeddings)  // the gradient of the whole head
-    count += setup.config.vocab_size * setup.config.hidden_size / 3;
+  for (const recipes::TokenRows::Module& tokens : setup.adapters->tokens().modules()) {
+    count -= tokens.rows->numel();
+    if (setup.config.tie_word_embeddings || tokens.name == nn::kHeadName)  // the gradient of the whole head
+      count += setup.config.vocab_size * setup.config.hidden_size / 3;
+  }
   for (const recipes::SavedModules::Module& module : saved.modules()) count -= module.copy->numel();
   for (const nn::Parameter* parameter : setup.adapters->parameters())  // active ones of experts
     count += parameter->experts > 0 ? parameter->numel() * setup.config.experts.per_token / parameter->experts
@@ -193,9 +193,15 @@ bool loads_weights(const RunConfig& config) {
          (config.model.init == ModelSection::Init::automatic && !config.model.path.empty());
 }
 
+std::optional<NewRows> new_rows(const RunConfig& config) {
+  if (config.model.add_tokens.empty()) return std::nullopt;
+  return NewRows{.normal = config.model.new_token_init == NewTokenInit::normal,
+                 .seed = static_cast<std::uint64_t>(config.training.seed)};
+}
+
 void fill_model(nn::CausalLm& model, const RunConfig& config, const nn::ParameterFilled& filled) {
   if (loads_weights(config)) {
-    load_weights(model, config.model.path, false, filled);
+    load_weights(model, config.model.path, false, filled, new_rows(config));
     for (nn::Parameter* parameter : model.parameters())
       if (parameter->adapter) nn::initialize_parameter(*parameter, static_cast<std::uint64_t>(config.training.seed));
   } else {

@@ -10,6 +10,7 @@
 #include "recipes/lora/adapters.h"
 #include "recipes/lora/quantized_base.h"
 #include "train/config/resolved_config.h"
+#include "train/model_folder/model_folder.h"
 
 namespace quench {
 
@@ -77,6 +78,8 @@ std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, cons
 
 // fill_model() loads the weights from model.path.
 [[nodiscard]] bool loads_weights(const RunConfig& config);
+// Of the tokens of model.add_tokens; none without.
+[[nodiscard]] std::optional<NewRows> new_rows(const RunConfig& config);
 
 // Random, keyed by training.seed, or from model.path; adapters are random.
 void fill_model(nn::CausalLm& model, const RunConfig& config, const nn::ParameterFilled& filled = {});

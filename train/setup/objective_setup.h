@@ -6,16 +6,22 @@
 
 #include "data/tokenizer/tokenizer.h"
 #include "distributed/ranks.h"
-#include "train/objective/objective.h"
+#include "train/objective/stored_distillation.h"
 #include "train/setup/model_setup.h"
 
 namespace quench {
 
+// The second model of section distill, of the student's vocabulary: a folder's, or the run's model at step 0. Throws
+// as make_objective(). Collective.
+[[nodiscard]] FrozenModel make_frozen_teacher(const RunConfig& config, const nn::ModelConfig& student, Device device,
+                                              const distributed::Ranks* ranks);
+
 // Null: next-token cross-entropy. The setup's model must outlive it, and is sharded over `ranks`, if any. Estimates
 // (device meta) load no values. Throws bad_config naming the key for a teacher that does not fit the student, and as
 // load_weights(). Collective.
+// `stored`: of distill.targets; members are null in an estimate.
 [[nodiscard]] std::unique_ptr<Objective> make_objective(const ModelSetup& setup, const RunConfig& config,
-                                                        const distributed::Ranks* ranks);
+                                                        const distributed::Ranks* ranks, TargetsOfRun stored = {});
 
 // Throws bad_config, with both fingerprints, if the teacher's folder holds another tokenizer than the run's; null: the
 // run has none.

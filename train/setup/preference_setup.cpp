@@ -214,8 +214,11 @@ void fill_references(PreferenceSetup& setup, const RunConfig& config, nn::Causal
             make_frozen_model(config, read_model_config(reference), {.folder = std::string(reference)}, device, ranks));
       const std::int64_t expected = model.config().vocab_size, actual = folder->model->config().vocab_size;
       QUENCH_CHECK_AS(ErrorCode::bad_config, actual >= expected,
-                      "preference.reference: the model in {} has a vocabulary of {} tokens, the trained one {}",
-                      reference, actual, expected);
+                      "preference.reference: the model in {} has a vocabulary of {} tokens, the trained one {}{}",
+                      reference, actual, expected,
+                      config.model.add_tokens.empty() ? ""
+                                                      : "; name one with the tokens of model.add_tokens, or use "
+                                                        "\"base\" or \"initial\"");
       return compute(*folder->model, answers, config, ranks);
     }
     const recipes::BaseKernels base(model);

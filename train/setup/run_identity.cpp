@@ -149,4 +149,10 @@ std::vector<ConfigChange> run_changes(const Json& stored, const RunConfig& befor
   return changes;
 }
 
+std::vector<ConfigChange> train_data_changes(const Json& stored, const Json& now) {
+  Changes changes;
+  compare_sources("data.train", sources_from_json(stored), sources_from_json(now), changes);
+  return changes;
+}
+
 }  // namespace quench

@@ -38,4 +38,8 @@ struct RunIdentity {
 [[nodiscard]] std::vector<ConfigChange> run_changes(const Json& stored, const RunConfig& before,
                                                     const RunIdentity& identity, const RunConfig& after);
 
+// Changes of data.train between two "train" members of to_json(identity); one per file. Throws corrupt as
+// run_changes().
+[[nodiscard]] std::vector<ConfigChange> train_data_changes(const Json& stored, const Json& now);
+
 }  // namespace quench

@@ -107,7 +107,7 @@ void add_end_of_turn(const RunConfig& config, const Tokenizer& tokenizer, TokenI
 }  // namespace
 
 RunModel make_run_model(const RunConfig& config, nn::ModelConfig model, std::shared_ptr<const Tokenizer> tokenizer) {
-  TokenIdSources sources = token_id_sources(config.model.path, model, tokenizer.get());
+  TokenIdSources sources = token_id_sources(config.model.path, model, tokenizer.get(), config.model.add_tokens);
   sources.model = origin_of(config.model);
   sources.named = config.model.fields;
   TokenIdChoice ids = choose_token_ids(sources);

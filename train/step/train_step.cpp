@@ -6,7 +6,7 @@
 
 namespace quench {
 nn::ForwardContext batch_context(const nn::CausalLm& model, const Batch& batch) {
-  return model.make_context(batch.sequences, batch.positions.view({batch.positions.numel()}));
+  return model.make_context(batch.sequences, batch.prefixes, batch.positions.view({batch.positions.numel()}));
 }
 
 TrainStep::TrainStep(nn::CausalLm& model, nn::Optimizer& optimizer, TrainStepOptions options)

@@ -44,6 +44,7 @@ void token_permutation_kernel(const TokenPermutationArgs& args) {
 
 void gather_rows_kernel(const PermuteTokensArgs& args) {
   const std::int64_t n = args.out.size(0), row_bytes = args.x.size(1) * byte_size(args.x.dtype());
+  const std::int64_t x_step = args.x.stride(0) * byte_size(args.x.dtype());
   const auto* x = static_cast<const std::byte*>(args.x.raw_data());
   auto* out = static_cast<std::byte*>(args.out.raw_data());
   const std::int32_t* pairs = args.pairs.data<std::int32_t>();
@@ -53,7 +54,7 @@ void gather_rows_kernel(const PermuteTokensArgs& args) {
       if (pairs[r] < 0)
         std::memset(target, 0, static_cast<std::size_t>(row_bytes));
       else
-        std::memcpy(target, x + pairs[r] / args.choices * row_bytes, static_cast<std::size_t>(row_bytes));
+        std::memcpy(target, x + pairs[r] / args.choices * x_step, static_cast<std::size_t>(row_bytes));
     }
   });
 }
@@ -61,6 +62,7 @@ void gather_rows_kernel(const PermuteTokensArgs& args) {
 template <class T>
 void unpermute_tokens(const UnpermuteTokensArgs& args) {
   const std::int64_t n = args.out.size(0), width = args.out.size(1), choices = args.rows.size(1);
+  const std::int64_t step = args.out.stride(0);
   const T* y = args.y.data<T>();
   T* out = args.out.data<T>();
   const std::int32_t* rows = args.rows.data<std::int32_t>();
@@ -68,9 +70,10 @@ void unpermute_tokens(const UnpermuteTokensArgs& args) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int32_t* of_token = rows + i * choices;
       for_vectors(width, [&](std::int64_t column, auto count) {
-        F32 sum = load(y + of_token[0] * width + column, count);
-        for (std::int64_t j = 1; j < choices; ++j) sum += load(y + of_token[j] * width + column, count);
-        store(out + i * width + column, sum, count);
+        F32 sum = broadcast(0.0f);
+        for (std::int64_t j = 0; j < choices; ++j)
+          if (of_token[j] >= 0) sum += load(y + of_token[j] * width + column, count);
+        store(out + i * step + column, sum, count);
       });
     }
   });

@@ -130,28 +130,30 @@ void token_permutation_cuda(const TokenPermutationArgs& args) {
 
 // One 16-byte vector (or `Word`) per thread; token rows are read k times, mostly from L2.
 template <class Word>
-__global__ __launch_bounds__(kThreads) void permute_tokens_kernel(const Word* x, const std::int32_t* pairs, int choices,
-                                                                  Word* out, std::int64_t words, std::int64_t count) {
+__global__ __launch_bounds__(kThreads) void permute_tokens_kernel(const Word* x, std::int64_t x_step,
+                                                                  const std::int32_t* pairs, int choices, Word* out,
+                                                                  std::int64_t words, std::int64_t count) {
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += step) {
     const std::int64_t row =
         static_cast<std::int64_t>(static_cast<std::uint64_t>(i) / static_cast<std::uint64_t>(words));
     const std::int32_t pair = pairs[row];
-    out[i] = pair >= 0 ? x[std::int64_t{pair / choices} * words + i - row * words] : Word{};
+    out[i] = pair >= 0 ? x[std::int64_t{pair / choices} * x_step + i - row * words] : Word{};
   }
 }
 
 void permute_tokens_cuda(const PermuteTokensArgs& args) {
   const OpLaunch launch("permute_tokens", {&args.x, &args.pairs, &args.out});
   const auto element = static_cast<std::int64_t>(byte_size(args.x.dtype()));
-  const std::int64_t bytes = args.x.size(1) * element;
+  const std::int64_t bytes = args.x.size(1) * element, x_step = args.x.stride(0) * element;
   const auto run = [&]<class Word>() {
-    const std::int64_t words = bytes / static_cast<std::int64_t>(sizeof(Word)), count = args.out.size(0) * words;
+    const auto width = static_cast<std::int64_t>(sizeof(Word));
+    const std::int64_t words = bytes / width, count = args.out.size(0) * words;
     launch(permute_tokens_kernel<Word>, strided_grid(launch.device(), count, kThreads, 8, 4), kThreads, 0,
-           static_cast<const Word*>(args.x.raw_data()), args.pairs.data<std::int32_t>(), static_cast<int>(args.choices),
-           static_cast<Word*>(args.out.raw_data()), words, count);
+           static_cast<const Word*>(args.x.raw_data()), x_step / width, args.pairs.data<std::int32_t>(),
+           static_cast<int>(args.choices), static_cast<Word*>(args.out.raw_data()), words, count);
   };
-  if (rows_are_wide<std::byte>(args.x.raw_data(), bytes, bytes) &&
+  if (rows_are_wide<std::byte>(args.x.raw_data(), x_step, bytes) &&
       rows_are_wide<std::byte>(args.out.raw_data(), bytes, bytes))
     run.template operator()<uint4>();
   else if (element == 4)
@@ -162,7 +164,8 @@ void permute_tokens_cuda(const PermuteTokensArgs& args) {
 
 template <class T, bool kWide>
 __global__ __launch_bounds__(kThreads) void unpermute_tokens_kernel(const T* y, const std::int32_t* rows, int choices,
-                                                                    T* out, std::int64_t pieces, std::int64_t count) {
+                                                                    T* out, std::int64_t out_step, std::int64_t pieces,
+                                                                    std::int64_t count) {
   constexpr int kWidth = kWide ? kVectorWidth<T> : 1;
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += step) {
@@ -170,27 +173,29 @@ __global__ __launch_bounds__(kThreads) void unpermute_tokens_kernel(const T* y, 
         static_cast<std::int64_t>(static_cast<std::uint64_t>(i) / static_cast<std::uint64_t>(pieces));
     const std::int64_t piece = i - token * pieces;
     const std::int32_t* of_token = rows + token * choices;
-    Vector<float, kWidth> sum = unpack(load_packed<T, kWidth>(y, of_token[0] * pieces + piece));
+    Vector<float, kWidth> sum{};
 #pragma unroll 4
-    for (int j = 1; j < choices; ++j) {
+    for (int j = 0; j < choices; ++j) {
+      if (of_token[j] < 0) continue;
       const Vector<float, kWidth> more = unpack(load_packed<T, kWidth>(y, of_token[j] * pieces + piece));
 #pragma unroll
       for (int c = 0; c < kWidth; ++c) sum[c] += more[c];
     }
-    store_values(out, i, sum);
+    store_values(out, token * out_step + piece, sum);
   }
 }
 
 void unpermute_tokens_cuda(const UnpermuteTokensArgs& args) {
   const OpLaunch launch("unpermute_tokens", {&args.y, &args.rows, &args.out});
-  const std::int64_t width = args.out.size(1);
+  const std::int64_t width = args.out.size(1), out_step = args.out.stride(0);
   dispatch<float, bfloat16>(args.y.dtype(), "unpermute_tokens", [&]<class T>() {
     const bool wide =
-        rows_are_wide<T>(args.y.raw_data(), width, width) && rows_are_wide<T>(args.out.raw_data(), width, width);
-    const std::int64_t pieces = wide ? width / kVectorWidth<T> : width, count = args.out.size(0) * pieces;
+        rows_are_wide<T>(args.y.raw_data(), width, width) && rows_are_wide<T>(args.out.raw_data(), out_step, width);
+    const std::int64_t vector = wide ? kVectorWidth<T> : 1, pieces = width / vector, count = args.out.size(0) * pieces;
     launch(wide ? unpermute_tokens_kernel<T, true> : unpermute_tokens_kernel<T, false>,
            strided_grid(launch.device(), count, kThreads, 8, 4), kThreads, 0, args.y.data<T>(),
-           args.rows.data<std::int32_t>(), static_cast<int>(args.rows.size(1)), args.out.data<T>(), pieces, count);
+           args.rows.data<std::int32_t>(), static_cast<int>(args.rows.size(1)), args.out.data<T>(), out_step / vector,
+           pieces, count);
   });
 }
 

@@ -3,7 +3,7 @@
 
 #include "core/ops/loss/distillation_loss.h"
 
-#include "core/cuda/vocabulary/cross_entropy.cuh"
+#include "core/cuda/vocabulary/divergence.cuh"
 #include "core/ops/loss/cross_entropy.h"
 
 namespace quench::cuda {
@@ -23,51 +23,6 @@ struct DistillationRows {
   float per_temperature, beta;
   float label_weight, divergence_weight;  // of the losses
   float label_scale, divergence_scale;    // of the gradients
-};
-
-// Running maximum and sum of exponentials, relative to it.
-struct OnlineSum {
-  float largest = -INFINITY, sum = 0;
-
-  template <int N>
-  __device__ void add(const Vector<float, N>& x, float scale) {
-    float most = largest;
-#pragma unroll
-    for (int j = 0; j < N; ++j) most = fmaxf(most, x[j] * scale);
-    const float shift = shift_of(most);
-    if (most > largest) sum *= expf(largest - shift);
-    largest = most;
-#pragma unroll
-    for (int j = 0; j < N; ++j) sum += expf(x[j] * scale - shift);
-  }
-
-  // Over the CTA; in every thread.
-  __device__ float log_sum(float* scratch) const {
-    const float row = block_reduce<kThreads>(largest, -INFINITY, scratch, LargestNumber());
-    const float total = block_reduce<kThreads>(sum * expf(largest - shift_of(row)), 0.0f, scratch, Sum());
-    return shift_of(row) + logf(total);
-  }
-};
-
-// Element with log-probabilities a of the teacher and b of the student: summand of D, and g of dD/dz = q (g - sum of q
-// g) / T.
-struct Element {
-  float p, q, summand, g;
-
-  __device__ Element(float a, float b, Divergence divergence, float beta) : p(expf(a)), q(expf(b)) {
-    if (divergence == Divergence::forward_kl) {
-      summand = p == 0 ? 0 : p * (a - b);
-      g = 0;
-    } else if (divergence == Divergence::reverse_kl) {
-      g = q == 0 ? 0 : b - a;
-      summand = q * g;
-    } else {
-      const float d = b - a;  // log m from the larger of a and b
-      const float mixed = d <= 0 ? a + logf(beta + (1 - beta) * expf(d)) : b + logf(1 - beta + beta * expf(-d));
-      g = q == 0 ? 0 : (1 - beta) * (b - mixed);
-      summand = (p == 0 ? 0 : beta * p * (a - mixed)) + q * g;
-    }
-  }
 };
 
 template <class T, class G, bool kWide>
@@ -98,17 +53,18 @@ __global__ __launch_bounds__(kThreads) void distillation_kernel(DistillationRows
       of_teacher.add(unpack(load_packed<T, kWidth>(teacher, v)), args.per_temperature);
       if (two_sums) of_label.add(z, 1.0f);
     }
-    const float log_student = of_student.log_sum(scratch), log_teacher = of_teacher.log_sum(scratch);
-    const float log_label = two_sums ? of_label.log_sum(scratch) : log_student;
+    const float log_student = of_student.log_sum<kThreads>(scratch),
+                log_teacher = of_teacher.log_sum<kThreads>(scratch);
+    const float log_label = two_sums ? of_label.log_sum<kThreads>(scratch) : log_student;
 
     const auto element = [&](float z, float t) {
-      return Element(t * args.per_temperature - log_teacher, z * args.per_temperature - log_student, args.divergence,
-                     args.beta);
+      return DivergenceTerm(t * args.per_temperature - log_teacher, z * args.per_temperature - log_student,
+                            args.divergence, args.beta);
     };
     const bool one_pass = args.divergence == Divergence::forward_kl;
     float centre = 0;
     // Gradient of element j of piece v.
-    const auto gradient = [&](const Element& e, float z, std::int64_t at) {
+    const auto gradient = [&](const DivergenceTerm& e, float z, std::int64_t at) {
       const float g = args.divergence_scale * (one_pass ? e.q - e.p : e.q * (e.g - centre));
       if (args.label_scale == 0) return g;
       const float softmax = two_sums ? expf(z - log_label) : e.q;
@@ -121,7 +77,7 @@ __global__ __launch_bounds__(kThreads) void distillation_kernel(DistillationRows
       const auto t = unpack(load_packed<T, kWidth>(teacher, v));
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
-        const Element e = element(z[j], t[j]);
+        const DivergenceTerm e = element(z[j], t[j]);
         divergence += e.summand;
         mean += e.q * e.g;
         if (one_pass) z[j] = gradient(e, z[j], v * kWidth + j);

@@ -11,7 +11,7 @@ namespace quench {
 
 struct AdapterGradientPiece {
   Tensor b;                     // [n,rank], dtype of dy, contiguous
-  Tensor db;                    // out, [n,rank], dtype of dy or f32, contiguous; optional
+  Tensor db{};                  // out, [n,rank], dtype of dy or f32, contiguous; optional
   std::int64_t column = 0;      // first of n in dy
   std::int64_t rank_begin = 0;  // first of rank in hidden and dhidden
   float scale = 1.0f;

@@ -18,7 +18,7 @@ struct LowRankGemmArgs {
   Tensor a;                          // [M,K], f32/bf16; contiguous columns, as all operands
   Tensor b;                          // [K,N], or [N,K] with transpose_b; dtype of a
   Tensor u;                          // [M,R], dtype of a
-  Tensor c;                          // out, [M,N], dtype of a or f32; undefined with dgate_up
+  Tensor c{};                        // out, [M,N], dtype of a or f32; undefined with dgate_up
   std::vector<LowRankBlock> blocks;  // columns ascending, disjoint
   bool transpose_b = false;
   Tensor gated{};  // out, optional, [M,N/2], dtype of c, contiguous: SwiGLU of c

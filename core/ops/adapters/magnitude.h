@@ -15,11 +15,11 @@ struct RowNormsArgs {
 
 // out = x * f (+ bias), f = magnitude / norms per column, or per row with by_row.
 struct ScaleByMagnitudeArgs {
-  Tensor x;          // [N,M], contiguous columns
-  Tensor magnitude;  // f32/bf16, [M]; by_row [N]; undefined: f = 1
-  Tensor norms;      // f32, like magnitude
-  Tensor bias;       // [M], optional
-  Tensor out;        // [N,M], contiguous columns; may alias x
+  Tensor x;            // [N,M], contiguous columns
+  Tensor magnitude{};  // f32/bf16, [M]; by_row [N]; undefined: f = 1
+  Tensor norms;        // f32, like magnitude
+  Tensor bias{};       // [M], optional
+  Tensor out;          // [N,M], contiguous columns; may alias x
   bool by_row = false;
 };
 

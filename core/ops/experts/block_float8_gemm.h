@@ -19,7 +19,7 @@ enum class BlockGemms : std::uint8_t {
 struct BlockFloat8GemmArgs {
   BlockFloat8 a;  // [R,K], 1x128
   BlockFloat8 b;  // [E,N,K], 128x128
-  Tensor ends;    // i32 [E]; undefined: one group
+  Tensor ends{};  // i32 [E]; undefined: one group
   Tensor c;       // [R,N], bf16 or f32, contiguous
   BlockGemms products = BlockGemms::native;
 };

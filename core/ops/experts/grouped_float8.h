@@ -15,9 +15,9 @@ inline constexpr std::int64_t kFloat8GroupAlignment = 32;
 // Rows dispatched on the fly: row r is x[pairs[r] / choices], 0 if pairs[r] is -1, x[r] without pairs
 // (token_permutation.h).
 struct GroupRows {
-  Tensor x;      // [N,C], f32/bf16, contiguous
-  Tensor ends;   // i32 [E]
-  Tensor pairs;  // i32 [R], optional
+  Tensor x;        // [N,C], f32/bf16, contiguous
+  Tensor ends;     // i32 [E]
+  Tensor pairs{};  // i32 [R], optional
   std::int64_t choices = 1;
 
   [[nodiscard]] std::int64_t rows() const { return pairs.defined() ? pairs.size(0) : x.size(0); }
@@ -34,8 +34,8 @@ struct GroupColumns {
 // Rowwise cast, and columnwise amax per group.
 struct GroupRowsCastArgs {
   GroupRows rows;
-  QuantTensor out;     // [R,C], e4m3 rowwise
-  Tensor column_amax;  // f32 [E,C], optional, in/out: maximum
+  QuantTensor out;       // [R,C], e4m3 rowwise
+  Tensor column_amax{};  // f32 [E,C], optional, in/out: maximum
   bool power_of_two = false;
 };
 // Columnwise cast per group, scales given.

@@ -7,8 +7,8 @@
 namespace quench {
 
 struct RoundRowsMxArgs {
-  GroupRows rows;  // [R,C], f32/bf16, C % 32 == 0; ends are unused
-  Tensor rowwise;  // out, optional, [R,C]: blocks of 32 along C; may alias x without pairs
+  GroupRows rows;    // [R,C], f32/bf16, C % 32 == 0; ends are unused
+  Tensor rowwise{};  // out, optional, [R,C]: blocks of 32 along C; may alias x without pairs
   // out, optional, [R,C]: blocks of 32 rows; R % 32 == 0. Groups of multiples of 32 share no block.
   Tensor columnwise;
   MxScaleMode mode = MxScaleMode::rceil;

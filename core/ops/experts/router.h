@@ -32,7 +32,7 @@ inline bool chooses_by_logits(const RouterRule& rule, bool has_bias) noexcept {
 
 struct RouterArgs {
   Tensor logits;  // f32 [N,E]
-  Tensor bias;    // f32 [E], optional: for top-k only
+  Tensor bias{};  // f32 [E], optional: for top-k only
   // out, i32 [N,k], best first; ties: lower index. chooses_by_logits() avoids ties of saturated sigmoids.
   Tensor experts;
   Tensor weights;  // out, f32 [N,k]: factor * score (/ sum of the chosen scores)

@@ -57,7 +57,8 @@ void token_permutation(const TokenPermutationArgs& args) {
 
 void permute_tokens(const PermuteTokensArgs& args) {
   constexpr std::string_view op = "permute_tokens";
-  check_matrix(op, "x", args.x);
+  check_float_tensor(op, "x", args.x, 2);
+  check_contiguous_rows(op, "x", args.x);
   check_indices(op, "pairs", args.pairs, 1);
   QUENCH_CHECK(args.choices >= 1, "{}: {} choices of each token", op, args.choices);
   check_like(op, "out", args.out, {args.pairs.size(0), args.x.size(1)}, args.x.dtype());
@@ -70,7 +71,8 @@ void unpermute_tokens(const UnpermuteTokensArgs& args) {
   constexpr std::string_view op = "unpermute_tokens";
   check_matrix(op, "y", args.y);
   check_indices(op, "rows", args.rows, 2);
-  check_like(op, "out", args.out, {args.rows.size(0), args.y.size(1)}, args.y.dtype());
+  check_tensor(op, "out", args.out, {args.rows.size(0), args.y.size(1)}, args.y.dtype());
+  check_contiguous_rows(op, "out", args.out);
   check_same_device(op, {&args.y, &args.rows, &args.out});
   if (args.out.numel() == 0) return;
   unpermute_tokens_slot(args.out.device().type, args);

@@ -31,7 +31,7 @@ struct TokenPermutationArgs {
 
 // Dispatch: out[r] = x[pairs[r] / k]; 0 in padding rows.
 struct PermuteTokensArgs {
-  Tensor x;      // [N,H], f32/bf16, contiguous
+  Tensor x;      // [N,H], f32/bf16; contiguous rows
   Tensor pairs;  // i32 [R]
   std::int64_t choices = 1;
   Tensor out;  // [R,H]
@@ -41,8 +41,8 @@ struct PermuteTokensArgs {
 // versa.
 struct UnpermuteTokensArgs {
   Tensor y;     // [R,H], f32/bf16, contiguous
-  Tensor rows;  // i32 [N,k]
-  Tensor out;   // [N,H]
+  Tensor rows;  // i32 [N,k]; -1: no row
+  Tensor out;   // [N,H]; contiguous rows
 };
 
 // SwiGLU with router weights, before the down projection (its output is not saved for dweights): out[r] =
@@ -65,7 +65,7 @@ struct ExpertSwigluBackwardArgs {
   Tensor pairs;
   Tensor dgate_up;  // out, [R,2I]; may alias gate_up; 0 in padding rows
   Tensor dweights;  // out, f32 [N,k], all written
-  Tensor out;       // optional: recomputed forward output
+  Tensor out{};     // optional: recomputed forward output
   bool score_before_experts = false;
 };
 

@@ -10,10 +10,10 @@ namespace quench {
 inline constexpr std::int32_t kIgnoreLabel = -100;
 
 struct CrossEntropyArgs {
-  Tensor logits;   // [N,V], contiguous; f32/bf16
-  Tensor labels;   // i32 [N]; kIgnoreLabel: loss and gradient 0
-  Tensor losses;   // out, f32 [N]: logsumexp(logits) - logits[label]
-  Tensor dlogits;  // out, optional, [N,V], f32/bf16: grad_scale * (softmax - onehot); may alias logits
+  Tensor logits;     // [N,V], contiguous; f32/bf16
+  Tensor labels;     // i32 [N]; kIgnoreLabel: loss and gradient 0
+  Tensor losses;     // out, f32 [N]: logsumexp(logits) - logits[label]
+  Tensor dlogits{};  // out, optional, [N,V], f32/bf16: grad_scale * (softmax - onehot); may alias logits
   float grad_scale = 1.0f;
 };
 

@@ -20,7 +20,7 @@ struct DistillationLossArgs {
   Tensor losses;           // out, f32 [N]: cross_entropy_weight CE + divergence_weight T^2 D
   Tensor cross_entropies;  // out, f32 [N]: CE of logits and labels
   Tensor divergences;      // out, f32 [N]: D
-  Tensor dlogits;          // out, optional, [N,V], f32/bf16: grad_scale * gradient of losses; may alias logits
+  Tensor dlogits{};        // out, optional, [N,V], f32/bf16: grad_scale * gradient of losses; may alias logits
   Divergence divergence = Divergence::forward_kl;
   float temperature = 1.0f;  // T > 0; not of the cross-entropy
   float beta = 0.5f;         // in (0,1), of jensen_shannon

@@ -40,8 +40,8 @@ struct LmHeadLossArgs {
   Tensor labels;            // i32 [N]
   Tensor losses;            // out, f32 [N]
   float grad_scale = 1.0f;  // usually 1 / valid tokens
-  Tensor dhidden;           // out, [N,H], optional
-  Tensor dweight;           // [V,H], f32 or dtype of weight, optional
+  Tensor dhidden{};         // out, [N,H], optional
+  Tensor dweight{};         // [V,H], f32 or dtype of weight, optional
   bool accumulate_dweight = false;
   LmHeadLossOptions options;
   HeadGemms* products = nullptr;  // null: gemm

@@ -14,11 +14,11 @@ struct AdamWTensor {
   Tensor grad;
   Tensor exp_avg;
   Tensor exp_avg_sq;  // dtype of exp_avg
-  Tensor master;      // f32, of a bf16 param; optional
+  Tensor master{};    // f32, of a bf16 param; optional
   double weight_decay = 0.0;
   std::uint64_t random_stream = 0;  // hash64 of the parameter name
   std::int64_t element_offset = 0;  // global index of the shard's start
-  Tensor amax;                      // out, f32 [], optional: of the stored new param
+  Tensor amax{};                    // out, f32 [], optional: of the stored new param
 };
 
 struct AdamWArgs {

@@ -12,7 +12,7 @@ struct MuonMomentumArgs {
   Tensor update;    // out, bf16
   float beta = 0.95f;
   bool nesterov = true;
-  Tensor grad_scale;  // f32 [1] on the device, optional; non-finite: momentum kept, update 0
+  Tensor grad_scale{};  // f32 [1] on the device, optional; non-finite: momentum kept, update 0
 };
 
 struct NormalizeGramArgs {

@@ -11,7 +11,7 @@ namespace quench {
 struct SgdTensor {
   Tensor param;
   Tensor grad;
-  Tensor momentum;  // undefined if momentum is 0
+  Tensor momentum{};  // undefined if momentum is 0
   Tensor master;
   double weight_decay = 0.0;
   std::uint64_t random_stream = 0;

@@ -50,7 +50,7 @@ struct Float8Rounding {
 // GEMMs that reduce over the rows.
 struct Float8CastArgs {
   Tensor x;
-  QuantTensor out;         // natural orientation, optional; reads its scales
+  QuantTensor out{};       // natural orientation, optional; reads its scales
   QuantTensor transposed;  // tensorwise or columnwise; scales of `out`, or read here
   Float8Rounding rounding = {};
 };

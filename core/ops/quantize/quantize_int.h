@@ -34,7 +34,7 @@ struct IntQuantOptions {
 // f32 [.., C / group_size].
 struct IntScales {
   Tensor scales;
-  Tensor zero_points;  // undefined if always 0
+  Tensor zero_points{};  // undefined if always 0
 };
 struct IntScalesArgs {
   Tensor x, scales, zero_points;
@@ -68,7 +68,7 @@ extern constinit KernelSlot<IntDequantizeArgs> int_dequantize_slot;
 // element i's rounded code is in range (straight-through estimator).
 struct FakeQuantizeIntArgs {
   Tensor x, out, mask;
-  Tensor scales, zero_points;  // undefined: computed here
+  Tensor scales{}, zero_points{};  // undefined: computed here
   IntQuantOptions options;
 };
 extern constinit KernelSlot<FakeQuantizeIntArgs> fake_quantize_int_slot;

@@ -8,9 +8,9 @@ namespace quench {
 
 // out = dequantize(quantize_nvfp4(x, global_scale)).
 struct RoundNvfp4Args {
-  Tensor x;             // f32/bf16 [.., C], contiguous
-  Tensor global_scale;  // f32 [1]; undefined: one level
-  Tensor out;           // like x; may be x
+  Tensor x;               // f32/bf16 [.., C], contiguous
+  Tensor global_scale{};  // f32 [1]; undefined: one level
+  Tensor out;             // like x; may be x
 };
 
 extern constinit KernelSlot<RoundNvfp4Args> round_nvfp4_slot;

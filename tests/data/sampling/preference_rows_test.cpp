@@ -34,13 +34,14 @@ struct PairRow {
   Ids inputs, labels, positions;
   std::vector<std::pair<std::int64_t, std::int64_t>> sequences;
   std::vector<PreferencePair> pairs;
+  std::vector<SharedPrefix> prefixes;
 };
 
 PairRow read_pairs(const PackedRows& rows, std::uint64_t index) {
   const auto seq_len = static_cast<std::size_t>(rows.seq_len());
-  PairRow row{Ids(seq_len), Ids(seq_len), Ids(seq_len), {}, {}};
+  PairRow row{Ids(seq_len), Ids(seq_len), Ids(seq_len), {}, {}, {}};
   std::vector<SequenceRange> sequences;
-  (void)rows.read(index, {row.inputs, row.labels, row.positions}, 0, sequences, &row.pairs);
+  (void)rows.read(index, {row.inputs, row.labels, row.positions}, 0, sequences, {&row.pairs, &row.prefixes});
   for (const SequenceRange& range : sequences) row.sequences.emplace_back(range.q_begin, range.q_length);
   return row;
 }
@@ -59,10 +60,14 @@ TEST(PreferenceRows, APairIsARowWithoutPacking) {
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows.item_count(), 3u);
   const PairRow row = read_pairs(rows, 0);
-  EXPECT_EQ(row.inputs, (Ids{1, 2, 3, 1, 2, 0, 0, 0}));
-  EXPECT_EQ(row.labels, (Ids{kNoLabel, 3, 4, kNoLabel, 5, kNoLabel, kNoLabel, kNoLabel}));
-  EXPECT_EQ(row.positions, (Ids{0, 1, 2, 0, 1, 0, 0, 0}));
-  EXPECT_THAT(row.sequences, ElementsAre(std::pair(0, 3), std::pair(3, 2)));
+  EXPECT_EQ(row.inputs, (Ids{1, 2, 3, 2, 0, 0, 0, 0}));
+  EXPECT_EQ(row.labels, (Ids{kNoLabel, 3, 4, 5, kNoLabel, kNoLabel, kNoLabel, kNoLabel}));
+  EXPECT_EQ(row.positions, (Ids{0, 1, 2, 1, 0, 0, 0, 0}));
+  EXPECT_THAT(row.sequences, ElementsAre(std::pair(0, 3), std::pair(3, 1)));
+  ASSERT_EQ(row.prefixes.size(), 1u);
+  EXPECT_EQ(row.prefixes[0].sequence, 1u);
+  EXPECT_EQ(row.prefixes[0].begin, 0);
+  EXPECT_EQ(row.prefixes[0].length, 1);
   ASSERT_EQ(row.pairs.size(), 1u);
   EXPECT_EQ(row.pairs[0].sequence, 0u);
   EXPECT_EQ(row.pairs[0].item, 0u);
@@ -77,9 +82,12 @@ TEST(PreferenceRows, PackingKeepsPairsWhole) {
     for (std::size_t i = 0; i < row.pairs.size(); ++i) {
       EXPECT_EQ(row.pairs[i].sequence, 2 * i);
       items.push_back(row.pairs[i].item);
-      // Both answers of a pair begin alike.
-      const auto at = [&](std::size_t s) { return row.inputs[static_cast<std::size_t>(row.sequences[s].first)]; };
-      EXPECT_EQ(at(2 * i), at(2 * i + 1));
+    }
+    // A second answer continues at the last token of the shared prompt.
+    for (const SharedPrefix& prefix : row.prefixes) {
+      EXPECT_EQ(prefix.begin, row.sequences[prefix.sequence - 1].first);
+      const auto at = [&](std::int64_t i) { return row.inputs[static_cast<std::size_t>(i)]; };
+      EXPECT_EQ(at(prefix.begin + prefix.length), at(row.sequences[prefix.sequence].first));
     }
   }
   EXPECT_EQ(rows.size(), 2u);
@@ -92,7 +100,7 @@ TEST(PreferenceRows, LongPairsByPolicy) {
         {{{1, 2, 3, 4, 5, 6, 7, 8}, 2, true}, {{1, 2, 9}, 2, false}, {{1, 2, 3}, 2, true}, {{1, 2, 4}, 2, false}});
   };
   expect_error(ErrorCode::bad_config,
-               {"1 of 2 pairs are longer than a sequence of 6 tokens", "the longest has 9", "data.on_long"},
+               {"1 of 2 pairs are longer than a sequence of 6 tokens", "the longest has 8", "data.on_long"},
                [&] { PackedRows(long_pair(), {.seq_len = 6, .preference = PreferenceRecords::pairs}); });
   const PackedRows cut(long_pair(), {.seq_len = 6,
                                      .packing = false,
@@ -100,9 +108,9 @@ TEST(PreferenceRows, LongPairsByPolicy) {
                                      .preference = PreferenceRecords::pairs});
   EXPECT_EQ(cut.size(), 2u);
   const PairRow row = read_pairs(cut, 0);  // the longer answer alone is cut
-  EXPECT_EQ(row.inputs, (Ids{1, 2, 3, 4, 1, 2}));
-  EXPECT_EQ(row.labels, (Ids{kNoLabel, 3, 4, 5, kNoLabel, 9}));
-  EXPECT_EQ(cut.losses().truncated_tokens, 3u);
+  EXPECT_EQ(row.inputs, (Ids{1, 2, 3, 4, 5, 2}));
+  EXPECT_EQ(row.labels, (Ids{kNoLabel, 3, 4, 5, 6, 9}));
+  EXPECT_EQ(cut.losses().truncated_tokens, 2u);
   const PackedRows dropped(
       long_pair(),
       {.seq_len = 6, .packing = false, .long_documents = LongDocuments::drop, .preference = PreferenceRecords::pairs});
@@ -116,7 +124,7 @@ TEST(PreferenceRows, APairWithoutTargetsBeforeTheCutIsLeftOut) {
                                    {{1, 2, 3, 4, 5, 6, 9, 8}, 6, false},
                                    {{1, 2}, 1, true},
                                    {{1, 3}, 1, false}}),
-                        {.seq_len = 8,
+                        {.seq_len = 5,
                          .packing = false,
                          .long_documents = LongDocuments::truncate,
                          .preference = PreferenceRecords::pairs});
@@ -129,11 +137,11 @@ TEST(PreferenceRows, LabelsArePairedWithAnAnswerToAnotherPrompt) {
                         {.seq_len = 8, .packing = false, .preference = PreferenceRecords::labels});
   ASSERT_EQ(rows.size(), 3u);
   const PairRow first = read_pairs(rows, 0);
-  EXPECT_EQ(first.inputs, (Ids{1, 2, 1, 2, 6, 7, 0, 0}));  // 6 7 8 answer another prompt
-  EXPECT_EQ(first.labels, (Ids{kNoLabel, 3, kNoLabel, 6, 7, 8, kNoLabel, kNoLabel}));
+  EXPECT_EQ(first.inputs, (Ids{1, 2, 2, 6, 7, 0, 0, 0}));  // 6 7 8 answer another prompt
+  EXPECT_EQ(first.labels, (Ids{kNoLabel, 3, 6, 7, 8, kNoLabel, kNoLabel, kNoLabel}));
   EXPECT_TRUE(first.pairs[0].desirable);
   const PairRow second = read_pairs(rows, 1);  // the record before has the same prompt
-  EXPECT_EQ(second.inputs, (Ids{1, 2, 1, 2, 6, 7, 0, 0}));
+  EXPECT_EQ(second.inputs, (Ids{1, 2, 2, 6, 7, 0, 0, 0}));
   EXPECT_FALSE(second.pairs[0].desirable);
   const PairRow third = read_pairs(rows, 2);
   EXPECT_EQ(third.inputs, (Ids{5, 6, 7, 5, 0, 0, 0, 0}));

@@ -188,5 +188,23 @@ TEST_F(SentencePiece, ChatsAreThoseOfLlama2) {
             static_cast<std::ptrdiff_t>(1 + question.size()));
 }
 
+TEST_F(SentencePiece, LearnsTokens) {
+  const auto base = load_tokenizer(*folder_ / "tokenizer.model");
+  const auto size = static_cast<std::int32_t>(base->vocab_size());
+  const auto tokenizer = base->with_tokens(std::vector<NewToken>{{"<think>"}, {"<tool>", false}});
+  EXPECT_EQ(tokenizer->vocab_size(), size + 2);
+  EXPECT_EQ(tokenizer->encode("<think><tool>", kPlain), (Ids{size, size + 1}));
+  EXPECT_TRUE(tokenizer->is_special(size));
+  EXPECT_FALSE(tokenizer->is_special(size + 1));
+  const TempDir folder;
+  tokenizer->save(folder.path());
+  const auto again = load_tokenizer(folder.path());
+  EXPECT_EQ(again->fingerprint(), tokenizer->fingerprint());
+  EXPECT_EQ(again->eos_id(), base->eos_id());
+  EXPECT_EQ(again->encode("the fox<think>"), tokenizer->encode("the fox<think>"));
+  EXPECT_THAT(error_of([&] { (void)base->with_tokens(std::vector<NewToken>{{"</s>"}}); }),
+              HasSubstr("\"</s>\" is special token 2 of the tokenizer already"));
+}
+
 }  // namespace
 }  // namespace quench

@@ -1,116 +1,18 @@
 // A PEFT adapter over a golden model: logits, loss, gradients; what is written comes back; what does not fit is named.
 
-#include <gmock/gmock.h>
-
-#include "autograd/tape.h"
-#include "core/ops/loss/cross_entropy.h"
-#include "tests/train/model_folder/golden_model.h"
-#include "train/model_folder/peft_folder.h"
+#include "tests/train/model_folder/peft_golden.h"
 
 namespace quench {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::adapter_folder;
 using ::testing::AllOf;
+using testing::dora_folder;
 using ::testing::HasSubstr;
+using testing::PeftGolden;
 using testing::read_f32;
-
-fs::path adapter_folder() {
-  return testing::golden_dir() / "models" / "llama_lora";
-}
-
-fs::path dora_folder() {
-  return testing::reference_dir() / "models" / "llama_dora";
-}
-
-fs::path saved_folder(const std::string& name = "llama_saved") {
-  return testing::reference_dir() / "models" / name;
-}
-
-// The adapters of PEFT that there are figures of.
-class PeftGolden : public ::testing::Test {
- protected:
-  explicit PeftGolden(const fs::path& adapter = adapter_folder(), const std::string& base = "llama")
-      : reference_(adapter / "reference.safetensors"),
-        model_(read_model_config(testing::golden_dir() / "models" / base), {}) {
-    load_weights(model_, testing::golden_dir() / "models" / base);
-    const Shape shape = reference_.at("input_ids").shape;
-    batch_ = shape[0];
-    length_ = shape[1];
-    const std::vector<std::int32_t> ids = testing::read_ids(reference_, "input_ids");
-    ids_ = Tensor::from_values<std::int32_t>({batch_ * length_}, ids);
-    std::vector<std::int32_t> labels(ids.begin() + 1, ids.end());
-    labels.push_back(kIgnoreLabel);
-    for (std::int64_t b = 1; b <= batch_; ++b) labels[static_cast<std::size_t>(b * length_ - 1)] = kIgnoreLabel;
-    labels_ = Tensor::from_values<std::int32_t>({batch_ * length_}, labels);
-  }
-
-  [[nodiscard]] nn::ForwardContext context() const {
-    std::vector<SequenceRange> rows;
-    for (std::int64_t b = 0; b < batch_; ++b) rows.push_back({b * length_, length_, b * length_, length_});
-    return model_.make_context(rows, batch_ * length_);
-  }
-
-  void expect_logits(const fs::path& folder);
-  void expect_gradients(const fs::path& folder, std::size_t count);
-  [[nodiscard]] double logits_error() const {
-    const autograd::NoGrad no_grad;
-    const Tensor logits = model_.logits(model_.hidden(ids_, context()));
-    const std::vector<float> expected = read_f32(reference_, "logits");
-    return testing::relative_l2(std::span<const float>(logits.data<float>(), expected.size()),
-                                std::span<const float>(expected));
-  }
-
-  SafetensorsReader reference_;
-  nn::CausalLm model_;
-  std::int64_t batch_ = 0, length_ = 0;
-  Tensor ids_, labels_;
-};
-
-void PeftGolden::expect_logits(const fs::path& folder) {
-  const auto adapter = load_adapter(model_, folder, {});
-  EXPECT_GT(logits_error(), 1e-3) << "of the model without its adapter";
-  adapter->attach();
-  EXPECT_LT(logits_error(), 1e-5);
-  adapter->detach();
-  EXPECT_GT(logits_error(), 1e-3);
-  adapter->merge();
-  EXPECT_LT(logits_error(), 1e-5);
-}
-
-void PeftGolden::expect_gradients(const fs::path& folder, std::size_t count) {
-  const auto adapter = load_adapter(model_, folder, {});
-  adapter->attach();
-  recipes::freeze_base(model_);
-  for (const auto level : {autograd::Recompute::none, autograd::Recompute::selective, autograd::Recompute::full}) {
-    for (nn::Parameter* p : adapter->parameters()) p->variable.gradient()->reset();
-    nn::ForwardContext shared = context();
-    shared.recompute = level;
-    autograd::Tape tape(level);
-    autograd::Variable loss;
-    {
-      const autograd::TapeScope scope(tape);
-      loss = model_.loss(ids_, labels_, shared, 1.0f / static_cast<float>(batch_ * (length_ - 1)));
-    }
-    tape.backward(loss);
-    EXPECT_NEAR(*loss.value().data<float>(), read_f32(reference_, "loss")[0], 1e-6);
-    std::size_t compared = 0;
-    for (const nn::Parameter* p : model_.parameters()) {
-      EXPECT_EQ(p->variable.grad().defined(), p->adapter) << p->name;
-      if (!p->adapter) continue;
-      for (const nn::ParameterPiece& piece : p->pieces) {
-        const std::vector<float> expected = read_f32(reference_, "grad." + piece.hf_name);
-        const Tensor rows = p->variable.grad().narrow(0, piece.row_begin, piece.rows);
-        EXPECT_LT(testing::relative_l2(std::span<const float>(rows.data<float>(), expected.size()),
-                                       std::span<const float>(expected)),
-                  1e-4)
-            << piece.hf_name;
-        ++compared;
-      }
-    }
-    EXPECT_EQ(compared, count);
-  }
-}
+using testing::saved_folder;
 
 TEST_F(PeftGolden, LogitsBesideAndMerged) {
   expect_logits(adapter_folder());
@@ -296,9 +198,13 @@ TEST_F(PeftGolden, WhatDoesNotFitIsNamed) {
 }
 
 TEST_F(SavedModulesGolden, WhatDoesNotFitIsNamed) {
-  EXPECT_THAT(refusal(model_, "modules_to_save", Json(Json::Array{Json("embed_tokens"), Json("norm")}), saved_folder()),
-              HasSubstr("base_model.model.lm_head.weight is the weight of a module that modules_to_save in "
-                        "adapter_config.json does not name"));
+  EXPECT_THAT(
+      refusal(model_, "modules_to_save", Json(Json::Array{Json("embed_tokens"), Json("lm_head")}), saved_folder()),
+      HasSubstr("base_model.model.model.norm.weight is the weight of a module that modules_to_save in "
+                "adapter_config.json does not name"));
+  EXPECT_EQ(refusal(model_, "modules_to_save", Json(Json::Array{Json("embed_tokens"), Json("norm")}), saved_folder()),
+            "")
+      << "a head that is not named replaces the base's, as with PEFT's save_embedding_layers";
   Json config = read_model_config(testing::golden_dir() / "models" / "llama").source;
   config.set("vocab_size", 163);
   nn::CausalLm larger(nn::parse_model_config(config, "config.json"), {});
@@ -372,7 +278,9 @@ TEST_F(TokenRowsGolden, WhatDoesNotFitIsNamed) {
   EXPECT_THAT(refusal(model_, key, ids({1, 2, 3, 4, 5, 6, 7, 7}), folder), HasSubstr("7 is listed twice"));
   EXPECT_THAT(refusal(model_, key, ids({1})), HasSubstr("names trainable_token_indices, which have no weights"));
   EXPECT_THAT(refusal(model_, key, Json(Json::Object{{"lm_head", ids({1})}}), folder),
-              HasSubstr("rows of embed_tokens alone are read"));
+              HasSubstr("has shape [8, 32]; expected [0, 32] for the 0 ids of trainable_token_indices"));
+  EXPECT_THAT(refusal(model_, key, Json(Json::Object{{"wte", ids({1})}}), folder),
+              HasSubstr("rows of embed_tokens and lm_head are read"));
   EXPECT_EQ(refusal(model_, key, Json(Json::Object{{"embed_tokens", ids({1, 2, 3, 4, 5, 6, 7, 8})}}), folder), "");
 }
 

@@ -31,12 +31,17 @@ struct Answers {
   Batch batch;
   RecordedReference reference;
 
-  void add(const Ids& prompt, const Ids& answer) {
+  // `shared`: first tokens that are those of the sequence before.
+  void add(const Ids& prompt, const Ids& answer, std::size_t shared = 0) {
     Ids whole = prompt;
     whole.insert(whole.end(), answer.begin(), answer.end());
-    const auto begin = std::ssize(ids), length = std::ssize(whole) - 1;
+    const auto begin = std::ssize(ids), length = std::ssize(whole) - 1 - static_cast<std::ptrdiff_t>(shared);
+    if (shared > 0)
+      batch.prefixes.push_back({.sequence = batch.sequences.size(),
+                                .begin = batch.sequences.back().q_begin,
+                                .length = static_cast<std::int64_t>(shared)});
     batch.sequences.push_back({begin, length, begin, length});
-    for (std::size_t i = 0; i + 1 < whole.size(); ++i) {
+    for (std::size_t i = shared; i + 1 < whole.size(); ++i) {
       ids.push_back(whole[i]);
       labels.push_back(i + 1 < prompt.size() ? kIgnoreLabel : whole[i + 1]);
       positions.push_back(static_cast<std::int32_t>(i));
@@ -55,7 +60,7 @@ struct Answers {
   Ids ids, labels, positions;
 };
 
-Answers answers_of(const Json& figures, bool labelled) {
+Answers answers_of(const Json& figures, bool labelled, bool share) {
   Answers all;
   const Json::Array& records = figures.at(labelled ? "labels" : "pairs").as_array();
   for (std::size_t i = 0; i < records.size(); ++i) {
@@ -65,7 +70,7 @@ Answers answers_of(const Json& figures, bool labelled) {
     const Ids prompt = ids_of(record.at("prompt"));
     all.add(prompt, ids_of(record.at(labelled ? "completion" : "chosen")));
     const Json& other = records[(i + records.size() - 1) % records.size()];
-    all.add(prompt, ids_of(labelled ? other.at("completion") : record.at("rejected")));
+    all.add(prompt, ids_of(labelled ? other.at("completion") : record.at("rejected")), share ? prompt.size() - 1 : 0);
     for (const Json& logp : record.at("reference").as_array()) all.reference.logps.push_back(logp.as_double());
   }
   all.finish();
@@ -93,7 +98,7 @@ double recorded(const Json& metrics, const std::string& name) {
   return metrics.at(name + "_sum").as_double() / metrics.at(label).as_double();
 }
 
-class PreferenceGolden : public ::testing::TestWithParam<std::string> {};
+class PreferenceGolden : public ::testing::TestWithParam<std::tuple<std::string, bool>> {};
 
 TEST_P(PreferenceGolden, LossMetricsAndGradientsOfTrl) {
   const std::filesystem::path folder = testing::golden_dir() / "models" / "llama";
@@ -101,9 +106,9 @@ TEST_P(PreferenceGolden, LossMetricsAndGradientsOfTrl) {
   load_weights(model, folder);
   const Json figures = Json::parse(testing::read_file(reference_dir() / "preferences.json"));
   const SafetensorsReader gradients(reference_dir() / "preferences.safetensors");
-  const Json& expected = figures.at("cases").at(GetParam());
+  const Json& expected = figures.at("cases").at(std::get<0>(GetParam()));
   const PreferenceLossOptions options = options_of(expected.at("options"));
-  Answers answers = answers_of(figures, options.loss == PreferenceLoss::kto);
+  Answers answers = answers_of(figures, options.loss == PreferenceLoss::kto, std::get<1>(GetParam()));
   PreferenceObjective objective(model, options, &answers.reference, nullptr);
   const std::int64_t tokens = answers.batch.input_ids.numel();
   const ObjectiveInput in{.batch = answers.batch,
@@ -138,7 +143,7 @@ TEST_P(PreferenceGolden, LossMetricsAndGradientsOfTrl) {
   std::size_t compared = 0;
   for (const nn::Parameter* parameter : model.parameters())
     for (const nn::ParameterPiece& piece : parameter->pieces) {
-      const std::string name = GetParam() + "." + piece.hf_name;
+      const std::string name = std::get<0>(GetParam()) + "." + piece.hf_name;
       if (gradients.find(name) == nullptr) continue;
       const std::vector<float> stored = read_f32(gradients, name);
       const Tensor rows = parameter->variable.grad().narrow(0, piece.row_begin, piece.rows);
@@ -151,8 +156,11 @@ TEST_P(PreferenceGolden, LossMetricsAndGradientsOfTrl) {
   EXPECT_EQ(compared, 3u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Trl, PreferenceGolden,
-                         ::testing::Values("dpo", "dpo_smoothed", "ipo", "simpo", "simpo_smoothed", "orpo", "kto"));
+INSTANTIATE_TEST_SUITE_P(
+    Trl, PreferenceGolden,
+    ::testing::Combine(::testing::Values("dpo", "dpo_smoothed", "ipo", "simpo", "simpo_smoothed", "orpo", "kto"),
+                       ::testing::Bool()),
+    [](const auto& one) { return std::get<0>(one.param) + (std::get<1>(one.param) ? "_shared_prompts" : ""); });
 
 }  // namespace
 }  // namespace quench

@@ -25,6 +25,13 @@ void add_distill_fields(Fields& fields) {
   add_field(fields, "distill.teacher_weights", QUENCH_OPTIONAL_MEMBER(distill, teacher_weights), any_value(), guarded,
             "Storage of a second model's linear layers: dense, in training.dtype; float8, in 8 bits; nf4, in 4.13; "
             "stored, the quantized values of the teacher's folder.");
+  add_field(fields, "distill.targets", QUENCH_OPTIONAL_MEMBER(distill, targets), optional_text(), guarded,
+            "Folder of a teacher's most probable tokens, computed once by `quench distill-targets CONFIG`: training "
+            "reads them in place of running the teacher. Unset: the teacher runs in every step.");
+  add_field(fields, "distill.top_k", QUENCH_OPTIONAL_MEMBER(distill, top_k), between(1, 1 << 20), guarded,
+            "Tokens of a stored target; the others count as one outcome, with their joint probability.");
+  add_field(fields, "distill.targets_dtype", QUENCH_OPTIONAL_MEMBER(distill, targets_dtype), one_of({"f16", "f32"}),
+            guarded, "Dtype of stored log-probabilities.");
 }
 
 }  // namespace quench

@@ -1,4 +1,5 @@
 #include "train/config/fields/field_builder.h"
+#include "train/config/fields/tokens_codec.h"
 #include "train/config/section_enum_names.h"
 #include "train/config/value_codec_map.h"
 
@@ -29,7 +30,9 @@ void add_lora_fields(Fields& fields) {
       "names or by glob patterns. A head tied to the embedding shares its copy.");
   add_field(fields, "lora.trainable_token_indices", QUENCH_OPTIONAL_MEMBER(lora, trainable_token_indices),
             between(0, 2147483647), fixed,
-            "Token ids whose rows of the embedding are trained, as in PEFT; of a head tied to it too.");
+            "Token ids whose rows of the embedding are trained, as in PEFT; of a head tied to it too. \"new\": the "
+            "tokens of model.add_tokens, in an untied head too. An object names the ids of embed_tokens and of an "
+            "untied lm_head.");
   add_field(fields, "lora.base", QUENCH_OPTIONAL_MEMBER(lora, base), any_value(), guarded,
             "Storage of the frozen weights of linear layers: dense, in training.dtype; nf4, in 4.13 bits (QLoRA); "
             "float8, in 8; stored, the quantized values of the folder in model.path.");

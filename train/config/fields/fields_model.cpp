@@ -7,6 +7,7 @@
 
 #include "nn/models/table.h"
 #include "train/config/fields/field_builder.h"
+#include "train/config/fields/tokens_codec.h"
 #include "train/config/section_enum_names.h"
 
 namespace quench {
@@ -216,6 +217,13 @@ void add_model_fields(Fields& fields) {
             "Hugging Face model folder: config.json, safetensors, tokenizer.");
   add_field(fields, "model.init", QUENCH_MEMBER(model.init), any_value(), free,
             "Weights at the start: from model.path, or random.", "load with model.path, else random");
+  add_field(fields, "model.add_tokens", QUENCH_MEMBER(model.add_tokens), any_value(), fixed,
+            "Tokens that the tokenizer learns, matched before normalization; \"special\" (default true): control "
+            "tokens. Their ids follow the vocabulary, which grows beyond the rows of the embedding.");
+  add_field(fields, "model.new_token_init", QUENCH_MEMBER(model.new_token_init), any_value(), fixed,
+            "Rows of new tokens in loaded weights: mean of the stored rows, or normal, with initializer_range.");
+  add_field(fields, "model.pad_vocab_to_multiple_of", QUENCH_MEMBER(model.pad_vocab_to_multiple_of),
+            between(1, 1 << 20), fixed, "A vocabulary that grows is padded to a multiple of this.");
   add_shape_fields(fields);
   add_expert_fields(fields);
   for (const nn::ModelFamily& family : nn::model_families())

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "core/number/dtype.h"
 #include "core/ops/loss/distillation_loss.h"
 #include "recipes/lora/base_form.h"
 
@@ -19,6 +20,9 @@ struct DistillSection {
   double beta = 0.5;  // of jensen_shannon: weight of the teacher in the mixture
   double ratio = 1;   // of the divergence in the loss; the rest is cross-entropy
   recipes::BaseForm teacher_weights = recipes::BaseForm::dense;  // storage of a second model
+  std::string targets;               // folder of stored targets; empty: the teacher runs in every step
+  std::int64_t top_k = 64;           // tokens of a stored target
+  DType targets_dtype = DType::f16;  // of stored log-probabilities: f16 or f32
 
   friend bool operator==(const DistillSection&, const DistillSection&) = default;
 };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "recipes/lora/base_form.h"
+#include "train/config/sections/new_tokens.h"
 
 namespace quench {
 
@@ -21,7 +22,7 @@ struct LoraSection {
   bool dora = false;                                  // trained magnitudes
   recipes::BaseForm base = recipes::BaseForm::dense;  // storage of the frozen base
   std::vector<std::string> modules_to_save;           // trained copies (recipes/lora/saved_modules.h)
-  std::vector<std::int64_t> trainable_token_indices;  // trained rows (recipes/lora/token_rows.h)
+  TrainedTokens trainable_token_indices;              // trained rows (recipes/lora/token_rows.h)
   bool quantize_merged = true;                        // QAT: fake-quantize the merged weight
 
   friend bool operator==(const LoraSection&, const LoraSection&) = default;

@@ -112,6 +112,29 @@ TEST(TokenPermutation, GatherAndSumAreEachOthersDerivative) {
   }
 }
 
+// Columns of wider rows, and tokens without some of their rows.
+TEST(TokenPermutation, RowsMayBeColumnsAndAbsent) {
+  constexpr std::int64_t kTokens = 3, kWidth = 4;
+  Generator random(7);
+  const Tensor wide = random.normal({kTokens, 3 * kWidth}, DType::f32), x = wide.narrow(1, kWidth, kWidth);
+  const Tensor pairs = Tensor::from_values<std::int32_t>({5}, std::array{2, 0, -1, 1, 2});
+  const Tensor rows = Tensor::empty({5, kWidth}, DType::f32);
+  permute_tokens({x, pairs, 1, rows});
+  for (std::int64_t c = 0; c < kWidth; ++c) {
+    EXPECT_EQ(rows.data<float>()[c], wide.data<float>()[2 * 3 * kWidth + kWidth + c]);
+    EXPECT_EQ(rows.data<float>()[2 * kWidth + c], 0.0f);
+  }
+  const Tensor sums = Tensor::zeros({kTokens, 3 * kWidth}, DType::f32);
+  const Tensor readers = Tensor::from_values<std::int32_t>({kTokens, 2}, std::array{1, -1, -1, -1, 0, 4});
+  unpermute_tokens({rows, readers, sums.narrow(1, kWidth, kWidth)});
+  for (std::int64_t c = 0; c < 3 * kWidth; ++c) {
+    const bool inside = c >= kWidth && c < 2 * kWidth;
+    EXPECT_EQ(sums.data<float>()[c], inside ? wide.data<float>()[c] : 0.0f);
+    EXPECT_EQ(sums.data<float>()[3 * kWidth + c], 0.0f);
+    EXPECT_EQ(sums.data<float>()[2 * 3 * kWidth + c], inside ? 2 * wide.data<float>()[2 * 3 * kWidth + c] : 0.0f);
+  }
+}
+
 double sigmoid(double x) {
   return 1 / (1 + std::exp(-x));
 }

@@ -1,0 +1,173 @@
+// Runs from stored targets: equality with the teacher, order of data, resumption, kills, and what is refused.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/train/run/same_tensors.h"
+#include "tests/train/run/trainer_fixture.h"
+#include "train/setup/target_setup.h"
+
+namespace quench {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::TinyRun;
+using Options = std::vector<std::string>;
+
+// Without fake quantization: a code that a rounding turns changes later losses by more than any tolerance.
+const Options kStudent{"--recipe.name=bf16", "--distill.ratio=0.75", "--training.steps=4",
+                       "--lr_schedule.decay_steps=4"};
+
+class StoredTargetsRun : public ::testing::Test {
+ protected:
+  [[nodiscard]] Options stored(const Options& more = {}, const std::string& folder = "targets") const {
+    Options all = kStudent;
+    all.push_back("--distill.targets=" + tiny_.folder(folder).string());
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  // Of the config "made" with these options, before its targets exist.
+  MakeTargetsReport make(const Options& options, const MakeTargetsOptions& how = {}) const {
+    Options all = options;
+    const std::string prefix = "--distill.targets=";
+    std::string folder;
+    std::erase_if(all, [&](const std::string& option) {
+      if (!option.starts_with(prefix)) return false;
+      folder = option.substr(prefix.size());
+      return true;
+    });
+    std::erase_if(all, [](const std::string& option) {
+      return option.starts_with("--distill.top_k") || option.starts_with("--distill.targets_dtype");
+    });
+    RunConfig config = tiny_.config("made", all);
+    config.distill->targets = folder;
+    for (const std::string& option : options) {
+      if (option.starts_with("--distill.top_k=")) config.distill->top_k = std::stoll(option.substr(16));
+      if (option == "--distill.targets_dtype=f32") config.distill->targets_dtype = DType::f32;
+    }
+    return make_targets(config, Device{}, nullptr, how);
+  }
+  std::vector<double> train(const std::string& name, const Options& options) const {
+    (void)tiny_.run(tiny_.config(name, options));
+    std::vector<double> losses;
+    for (const std::string& line : tiny_.losses(name)) losses.push_back(std::stod(line.substr(line.find(':') + 1)));
+    return losses;
+  }
+  [[nodiscard]] std::string refused(const Options& options) const {
+    try {
+      (void)tiny_.run(tiny_.config("refused", options));
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "not refused";
+  }
+  [[nodiscard]] std::vector<std::filesystem::path> shards() const {
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator(tiny_.folder("targets")))
+      if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+    std::ranges::sort(files);
+    return files;
+  }
+  TinyRun tiny_;
+};
+
+TEST_F(StoredTargetsRun, AllTokensTrainAsTheTeacherDoes) {
+  int number = 0;
+  for (const Options& way : std::vector<Options>{{},
+                                                 {"--distill.loss=reverse_kl", "--distill.temperature=2"},
+                                                 {"--distill.loss=jensen_shannon", "--distill.beta=0.3"},
+                                                 {"--data.multipack=true", "--training.micro_batch_size=1"},
+                                                 {"--lora.rank=4", "--training.loss_chunk_size=7"},
+                                                 {"--recipe.name=qat_int4_weight_only", "--recipe.group_size=16",
+                                                  "--training.steps=1", "--lr_schedule.decay_steps=1"}}) {
+    SCOPED_TRACE(::testing::PrintToString(way));
+    Options online = kStudent;
+    online.insert(online.end(), way.begin(), way.end());
+    const std::string folder = fmt::format("targets{}", number);
+    Options options = stored(way, folder);
+    options.insert(options.end(), {"--distill.top_k=64", "--distill.targets_dtype=f32"});
+    (void)make(options);
+    const std::vector<double> losses = train(fmt::format("stored{}", number), options),
+                              wanted = train(fmt::format("online{}", number), online);
+    ++number;
+    ASSERT_EQ(losses.size(), wanted.size());
+    for (std::size_t i = 0; i < losses.size(); ++i)
+      EXPECT_NEAR(losses[i], wanted[i], (i == 0 ? 1e-6 : 1e-5) * wanted[i]) << "step " << i + 1;
+  }
+}
+
+TEST_F(StoredTargetsRun, OrderMicroBatchesAndResumptionChangeNothing) {
+  const Options options = stored({"--distill.top_k=5", "--checkpoint.interval=2"});
+  const MakeTargetsReport report = make(options);
+  EXPECT_EQ(report.rows, 16u);
+  EXPECT_GT(report.targets, 0u);
+  (void)train("whole", options);
+  Options half = options;
+  half.push_back("--training.steps=2");
+  (void)train("rest", half);
+  (void)train("rest", options);
+  EXPECT_EQ(tiny_.losses("rest"), tiny_.losses("whole"));
+  testing::expect_same_tensors(tiny_.checkpoint("rest", 4), tiny_.checkpoint("whole", 4));
+  Options single = options;
+  single.push_back("--training.micro_batch_size=1");
+  const std::vector<double> one = train("single", single), two = train("two", options);
+  for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(one[i], two[i], 1e-5 * two[i]);
+}
+
+TEST_F(StoredTargetsRun, AnUnfinishedFolderGoesOn) {
+  const Options options = stored({"--distill.top_k=5"});
+  int calls = 0;
+  const MakeTargetsReport stopped =
+      make(options, {.max_shard_targets = 40, .watch_stop = [&] { return [&] { return ++calls == 3 ? 15 : 0; }; }});
+  EXPECT_EQ(stopped.stop_signal, 15);
+  EXPECT_THAT(refused(options), AllOf(HasSubstr("6 of the 16 sequences"), HasSubstr("quench distill-targets")));
+  const MakeTargetsReport rest = make(options, {.max_shard_targets = 40});
+  EXPECT_EQ(rest.kept, 6u);
+  EXPECT_EQ(rest.rows, 16u);
+  EXPECT_EQ(make(options).targets, 0u);
+  const std::vector<double> losses = train("stopped", options);
+  const Options at_once = stored({"--distill.top_k=5"}, "at_once");
+  EXPECT_EQ(make(at_once).targets, stopped.targets + rest.targets);
+  EXPECT_EQ(train("at_once_run", at_once), losses);
+  // More steps read more sequences.
+  Options longer = options;
+  longer.push_back("--training.steps=6");
+  EXPECT_THAT(refused(longer), HasSubstr("16 of the 24 sequences"));
+  EXPECT_EQ(make(longer).kept, 16u);
+  EXPECT_EQ(train("longer", longer).size(), 6u);
+}
+
+TEST_F(StoredTargetsRun, RefusesTargetsOfSomethingElse) {
+  const Options options = stored({"--distill.top_k=5"});
+  EXPECT_THAT(refused(options), AllOf(HasSubstr("distill.targets"), HasSubstr("quench distill-targets")));
+  (void)make(options);
+  const auto with = [&](const Options& more) {
+    Options all = options;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  EXPECT_THAT(refused(with({"--data.seq_len=20"})), AllOf(HasSubstr("data.seq_len"), HasSubstr("24")));
+  EXPECT_THAT(refused(with({"--data.multipack=true"})), HasSubstr("data.multipack"));
+  EXPECT_THAT(refused(with({"--data.tokenizer=bytes", "--model.vocab_size=300"})), HasSubstr("data.tokenizer"));
+  EXPECT_THAT(refused(with({"--model.vocab_size=72"})), HasSubstr("model.vocab_size"));
+  EXPECT_THAT(refused(with({"--distill.temperature=2"})), HasSubstr("distill.temperature"));
+  EXPECT_THAT(refused(with({"--distill.top_k=6"})), HasSubstr("distill.top_k"));
+  EXPECT_THAT(refused({"--distill.ratio=0.75", "--distill.top_k=6"}), HasSubstr("without distill.targets"));
+  EXPECT_THROW((void)make(with({"--training.seed=43"})), Error);  // another teacher
+  const std::string bytes = testing::read_file(shards().front());
+  testing::write_file(shards().front(), bytes.substr(0, bytes.size() - 3));
+  EXPECT_THAT(refused(options), HasSubstr("targets-000-00000.safetensors"));
+  testing::write_file(shards().front(), bytes);
+  // Other tokens under the same name.
+  ShardWriter writer(tiny_.folder("train.bin"), {.vocab_size = 64, .eos_id = 0});
+  for (int document = 0; document < 300; ++document) {
+    writer.append(std::vector<std::int32_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0});
+    writer.end_document();
+  }
+  writer.finish();
+  EXPECT_THAT(refused(options), AllOf(HasSubstr("data.train"), HasSubstr("other data")));
+}
+
+}  // namespace
+}  // namespace quench

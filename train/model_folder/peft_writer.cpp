@@ -1,0 +1,79 @@
+#include <algorithm>
+
+#include "core/ops/elementwise.h"
+#include "core/safetensors/safetensors.h"
+#include "core/system/file.h"
+#include "core/system/output_folder.h"
+#include "core/system/temporary.h"
+#include "export/schemes/finite_values.h"
+#include "train/model_folder/peft_config.h"
+#include "train/model_folder/peft_folder.h"
+#include "train/model_folder/peft_names.h"
+
+namespace quench {
+
+namespace fs = std::filesystem;
+
+AdapterBase adapter_base(const fs::path& folder) {
+  const fs::path file = folder / kAdapterBaseName;
+  if (!fs::is_regular_file(file)) return {};
+  const Json json = Json::parse_file(file, {.max_bytes = std::size_t{1} << 16});
+  const auto text = [&](std::string_view key) {
+    const Json* value = json.is_object() ? json.find(key) : nullptr;
+    return value != nullptr && value->is_string() ? value->as_string() : std::string();
+  };
+  const auto dtype = dtype_from_string(text("dtype"));
+  QUENCH_CHECK_AS(ErrorCode::corrupt, !text("hash").empty() && dtype.has_value(),
+                  "{}: expected a hash and the dtype of the weights that the adapter was trained over", file.string());
+  return {text("hash"), *dtype};
+}
+
+void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters, const ExportTarget& target,
+                         const AdapterFolderOptions& options) {
+  require_file_format(target, kPeftFormat, "");
+  require_export_target(target);
+  using namespace peft_names;
+  const fs::path folder = resolved_path(target.folder);
+  remove_stale_temporaries(folder.parent_path(), folder.filename().string());
+  StagingFolder staging(folder);
+  std::vector<Tensor> kept;  // bytes until written
+  std::vector<SafetensorsItem> items;
+  const auto add = [&](std::string name, const Tensor& value) {
+    const Tensor host = value.to(Device{});
+    const Tensor stored = Tensor::empty(host.shape(), options.dtype);
+    cast({host, stored});
+    require_finite(stored, host, name);
+    kept.push_back(stored);
+    items.push_back({std::move(name),
+                     options.dtype,
+                     stored.shape(),
+                     {static_cast<const std::byte*>(stored.raw_data()), stored.nbytes()}});
+  };
+  for (const recipes::AdapterTensor& tensor : adapters.tensors(options.whole)) {
+    // PEFT stores a tied head too.
+    if (tensor.part == recipes::AdapterPart::module && adapters.saved().ties_head() && tensor.value.shape().rank() == 2)
+      add(fmt::format("{}{}{}", kPrefix, nn::kHeadName, kWeight), tensor.value);
+    add(fmt::format("{}{}.{}", kPrefix, tensor.layer, name_of(tensor.part)), tensor.value);
+  }
+  if (options.vocabulary) {
+    for (nn::Parameter* parameter : vocabulary_parameters(model)) {
+      const std::string module = parameter->name.substr(0, parameter->name.rfind('.'));
+      const auto is_own = [&](const auto& other) { return other.name == module; };
+      if (std::ranges::any_of(adapters.saved().modules(), is_own)) continue;  // stored as a copy
+      const bool patched = std::ranges::any_of(adapters.tokens().modules(), is_own);
+      add(fmt::format("{}{}{}", kPrefix, module, patched ? kPatchedTable : kWeight),
+          options.whole ? options.whole(*parameter) : parameter->variable.value());
+    }
+  }
+  write_safetensors(staging.path() / kAdapterWeightsName, items);
+  if (const AdapterBase& base = options.trained_over; !base.hash.empty())
+    write_file_atomically(staging.path() / kAdapterBaseName,
+                          Json(Json::Object{{"hash", base.hash}, {"dtype", to_string(base.dtype)}}).dump(2) + "\n");
+  const Json config =
+      peft_config_json(adapters, recipes::adaptable_layers(model), recipes::savable_modules(model), options.base);
+  write_file_atomically(staging.path() / kAdapterConfigName, config.dump(2) + "\n");
+  if (options.tokenizer != nullptr) options.tokenizer->save(staging.path());
+  publish_export(staging, target);
+}
+
+}  // namespace quench
