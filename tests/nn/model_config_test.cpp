@@ -136,7 +136,8 @@ TEST(ModelConfig, UnknownArchitecturesAreRefusedWithTheListOfKnownOnes) {
   const std::string message = fault_of(json, ErrorCode::unsupported);
   EXPECT_THAT(message, HasSubstr("MambaForCausalLM"));
   EXPECT_THAT(message, HasSubstr("LlamaForCausalLM, Llama4ForCausalLM, MistralForCausalLM, MixtralForCausalLM, "
-                                 "Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM"));
+                                 "Olmo2ForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, "
+                                 "SmolLM3ForCausalLM"));
 }
 
 TEST(ModelConfig, ModelTypeMustNotContradictTheArchitecture) {
