@@ -50,6 +50,7 @@ struct GgufArchitecture {
   std::span<const GgufTensorName> layer_tensors = kGgufLayerTensors;
   float norm_offset = 0.0f;     // files hold norm weights plus this
   bool sliding_window = false;  // the loader executes attention.sliding_window
+  bool scales = false;          // and attention.scale, embedding_scale, residual_scale, logit_scale
   // Optional: why llama.cpp would compute this model otherwise, or "".
   std::string (*problem)(const ModelConfig& config) = nullptr;
   // Optional: metadata that other architectures lack.

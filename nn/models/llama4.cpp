@@ -5,6 +5,7 @@
 
 #include "nn/experts/moe.h"
 #include "nn/models/decoder_block.h"
+#include "nn/models/rotated_layers.h"
 #include "nn/models/table.h"
 
 namespace quench::nn {
@@ -43,32 +44,6 @@ std::vector<bool> every(std::int64_t step, std::int64_t count) {
   return layers;
 }
 
-// no_rope_layers holds 1 for layers WITH rotation; an empty list counts as absent.
-std::vector<bool> read_rotated(ConfigReader& in, std::int64_t count) {
-  const std::int64_t interval = in.integer("no_rope_layer_interval", 4, 1, kMaxDimension);
-  const Json* list = in.find("no_rope_layers");
-  if (list == nullptr || (list->is_array() && list->as_array().empty())) {
-    std::vector<bool> rotated = every(interval, count);
-    rotated.flip();
-    return rotated;
-  }
-  std::vector<bool> rotated(static_cast<std::size_t>(count), true);
-  if (!list->is_array() || static_cast<std::int64_t>(list->as_array().size()) < count) {
-    in.fault("no_rope_layers", fmt::format("expected a list of {} numbers, one a layer: 1 with rotary positions, 0 "
-                                           "without; got {}",
-                                           count, list->dump()));
-    return rotated;
-  }
-  for (std::size_t layer = 0; layer < rotated.size(); ++layer) {
-    const Json& flag = list->as_array()[layer];
-    if (flag.is_integer() && (flag.as_double() == 0 || flag.as_double() == 1))
-      rotated[layer] = flag.as_int() == 1;
-    else
-      in.fault("no_rope_layers", fmt::format("{} of layer {} is neither 0 nor 1", flag.dump(), layer));
-  }
-  return rotated;
-}
-
 // Layers of chunked attention; without layer_types the rotated ones.
 std::vector<bool> read_chunked(ConfigReader& in, const std::vector<bool>& rotated) {
   const Json* list = in.find("layer_types");
@@ -90,7 +65,7 @@ std::vector<bool> read_chunked(ConfigReader& in, const std::vector<bool>& rotate
 
 void apply_layer_attention(ConfigReader& in, ModelConfig& config) {
   LayerAttention& layers = config.layer_attention;
-  layers.rotated = read_rotated(in, config.num_hidden_layers);
+  layers.rotated = read_rotated_layers(in, config.num_hidden_layers);
   layers.chunked = read_chunked(in, layers.rotated);
   layers.chunk = in.integer("attention_chunk_size", 8192, 1, kMaxDimension);
   // As in Transformers.
@@ -145,7 +120,7 @@ void write_llama4(const ModelConfig& config, Json& json) {
   json.set("moe_layers", std::move(sparse));
   json.set("attention_bias", config.qkv_bias);
   const LayerAttention& layers = config.layer_attention;
-  json.set("no_rope_layers", names_of(layers.rotated, Json(std::int64_t{1}), Json(std::int64_t{0})));
+  write_rotated_layers(config, json);
   json.set("layer_types", names_of(layers.chunked, Json(kChunked), Json(kFull)));
   json.set("attention_chunk_size", layers.chunk);
   json.set("use_qk_norm", layers.unit_norm);
@@ -189,11 +164,12 @@ const ModelFamily kLlama4{
           .neutral = "[[]]"},
          {.name = "no_rope_layers",
           .type = ConfigMember::Type::index_list,
-          .help = "One entry a layer: 1 with RoPE, 0 without (Llama 4); unset or empty: by no_rope_layer_interval.",
+          .help = "One entry a layer: 1 with RoPE, 0 without (Llama 4, SmolLM3); unset or empty: by "
+                  "no_rope_layer_interval.",
           .refusal = "layers without positions",
           .neutral = "[[]]"},
          {.name = "no_rope_layer_interval",
-          .help = "Every n-th layer has no RoPE (Llama 4).",
+          .help = "Every n-th layer has no RoPE (Llama 4, SmolLM3).",
           .refusal = "layers without positions"},
          {.name = "attention_chunk_size",
           .help = "Chunk length of chunked_attention layers: tokens attend within their chunk (Llama 4).",

@@ -16,10 +16,9 @@ void read_switched_window(ConfigReader& in, ModelConfig& config) {
   if (in.boolean("use_sliding_window", false)) read_sliding_window(in, kQwenWindow, config);
 }
 
-void read_layer_windows(ConfigReader& in, ModelConfig& config) {
-  read_switched_window(in, config);
+void read_window_types(ConfigReader& in, std::vector<bool> otherwise, ModelConfig& config) {
   const auto layers = static_cast<std::size_t>(config.num_hidden_layers);
-  std::vector<bool> windowed(layers, false);
+  std::vector<bool> windowed = std::move(otherwise);
   if (const Json* list = in.find("layer_types"); list != nullptr) {
     if (!list->is_array() || list->as_array().size() != layers)
       return in.fault("layer_types", fmt::format("expected a list of {} names, one a layer", layers));
@@ -34,13 +33,21 @@ void read_layer_windows(ConfigReader& in, ModelConfig& config) {
                                                    "sliding_window",
                                                    layer, kSlidingAttention));
     }
-  } else if (config.sliding_window > 0) {
-    const std::int64_t full = in.integer("max_window_layers", kQwenFullLayers, 0, kMaxDimension);
-    for (std::size_t layer = 0; layer < layers; ++layer) windowed[layer] = static_cast<std::int64_t>(layer) >= full;
   }
   const auto count = std::count(windowed.begin(), windowed.end(), true);
   if (count == 0) config.sliding_window = 0;
   if (count > 0 && static_cast<std::size_t>(count) < layers) config.layer_attention.windowed = std::move(windowed);
+}
+
+void read_layer_windows(ConfigReader& in, ModelConfig& config) {
+  read_switched_window(in, config);
+  const auto layers = static_cast<std::size_t>(config.num_hidden_layers);
+  std::vector<bool> windowed(layers, false);
+  if (config.sliding_window > 0 && in.find("layer_types") == nullptr) {
+    const std::int64_t full = in.integer("max_window_layers", kQwenFullLayers, 0, kMaxDimension);
+    for (std::size_t layer = 0; layer < layers; ++layer) windowed[layer] = static_cast<std::int64_t>(layer) >= full;
+  }
+  read_window_types(in, std::move(windowed), config);
 }
 
 void write_layer_windows(const ModelConfig& config, Json& json) {

@@ -22,6 +22,8 @@ inline void read_sliding_window(ConfigReader& in, std::int64_t fallback, ModelCo
 // Qwen2 and Qwen3, as in Transformers: if use_sliding_window, sliding_window applies in the layers of layer_types, by
 // default from max_window_layers.
 void read_layer_windows(ConfigReader& in, ModelConfig& config);
+// Layers with the window that was read: those of layer_types, or `otherwise` without it.
+void read_window_types(ConfigReader& in, std::vector<bool> otherwise, ModelConfig& config);
 // Qwen3-MoE: in all layers.
 void read_switched_window(ConfigReader& in, ModelConfig& config);
 void write_layer_windows(const ModelConfig& config, Json& json);

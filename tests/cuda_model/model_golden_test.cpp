@@ -71,8 +71,8 @@ TEST_P(CudaReferenceGolden, LogitsGradientsAndGreedyTokens) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaReferenceGolden,
-                         ::testing::Values("deepseek_v3", "deepseek_v3_halves", "gemma2", "gemma3", "gpt_oss", "llama4",
-                                           "llama4_mixed"),
+                         ::testing::Values("deepseek_v3", "deepseek_v3_halves", "gemma2", "gemma3", "gpt_oss",
+                                           "granite", "llama4", "llama4_mixed", "olmo2", "smollm3"),
                          [](const auto& model) { return std::string(model.param); });
 
 }  // namespace

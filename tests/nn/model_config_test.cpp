@@ -48,7 +48,10 @@ TEST(ModelConfig, AbsentMembersHaveTheDefaultsOfTheFamily) {
                                                         {"llama4_text", 5e5, 1e-5, 131072},
                                                         {"gemma2", 1e4, 1e-6, 8192},
                                                         {"gemma3_text", 1e6, 1e-6, 131072},
-                                                        {"gpt_oss", 150000.0, 1e-5, 131072}}) {
+                                                        {"gpt_oss", 150000.0, 1e-5, 131072},
+                                                        {"olmo2", 1e4, 1e-5, 2048},
+                                                        {"smollm3", 2e6, 1e-6, 32768},
+                                                        {"granite", 1e4, 1e-6, 2048}}) {
     Json json = base();
     json.erase("architectures");
     json.erase("max_position_embeddings");
@@ -134,7 +137,8 @@ TEST(ModelConfig, UnknownArchitecturesAreRefusedWithTheListOfKnownOnes) {
   const std::string message = fault_of(json, ErrorCode::unsupported);
   EXPECT_THAT(message, HasSubstr("MambaForCausalLM"));
   EXPECT_THAT(message, HasSubstr("LlamaForCausalLM, Llama4ForCausalLM, MistralForCausalLM, MixtralForCausalLM, "
-                                 "Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM"));
+                                 "Olmo2ForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, "
+                                 "SmolLM3ForCausalLM"));
 }
 
 TEST(ModelConfig, ModelTypeMustNotContradictTheArchitecture) {

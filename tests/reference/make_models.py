@@ -17,9 +17,10 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import (DeepseekV3Config, DeepseekV3ForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM,
-                          Gemma3TextConfig, GptOssConfig, GptOssForCausalLM, Llama4ForCausalLM, Llama4TextConfig, LlamaConfig,
-                          LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM,
-                          Qwen3MoeConfig, Qwen3MoeForCausalLM)
+                          Gemma3TextConfig, GptOssConfig, GptOssForCausalLM, GraniteConfig, GraniteForCausalLM, Llama4ForCausalLM, Llama4TextConfig,
+                          LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
+                          Qwen2Config, Qwen2ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config,
+                          SmolLM3ForCausalLM)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 HERE = pathlib.Path(__file__).parent
@@ -94,6 +95,19 @@ MODELS = {
     "qwen3_moe_window": lambda: Qwen3MoeForCausalLM(Qwen3MoeConfig(
         **COMMON, num_hidden_layers=2, max_position_embeddings=64, use_sliding_window=True, sliding_window=9,
         num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12, norm_topk_prob=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
+    "olmo2": lambda: Olmo2ForCausalLM(Olmo2Config(
+        **QWEN, num_hidden_layers=3, max_position_embeddings=64, attention_bias=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
+    # Layers with RoPE and without, each with a window and without. No attention biases, as llama4_mixed.
+    "smollm3": lambda: SmolLM3ForCausalLM(SmolLM3Config(
+        **(COMMON | {"tie_word_embeddings": True}), num_hidden_layers=4, max_position_embeddings=64, mlp_bias=True,
+        no_rope_layers=[1, 0, 1, 0], use_sliding_window=True, sliding_window=7,
+        layer_types=["full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
+    "granite": lambda: GraniteForCausalLM(GraniteConfig(
+        **(QWEN | {"tie_word_embeddings": True}), num_hidden_layers=2, max_position_embeddings=64, attention_bias=True,
+        mlp_bias=True, embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2, logits_scaling=2.5,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
     "mistral": lambda: MistralForCausalLM(MistralConfig(
         **COMMON, num_hidden_layers=2, max_position_embeddings=64, sliding_window=7,

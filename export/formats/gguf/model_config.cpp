@@ -44,8 +44,8 @@ void refuse_others(const GgufFields& fields, std::int64_t context, const nn::Ggu
                   "{}: {} is {}; put the model's config.json into the file's folder", fields.source(),
                   fields.name(kWindow), window);
   for (const std::string_view key : {"attention.scale", "logit_scale", "residual_scale", "embedding_scale"})
-    QUENCH_CHECK_AS(ErrorCode::unsupported, fields.find(key) == nullptr, "{}: {} is not supported", fields.source(),
-                    fields.name(key));
+    QUENCH_CHECK_AS(ErrorCode::unsupported, architecture.scales || fields.find(key) == nullptr,
+                    "{}: {} is not supported", fields.source(), fields.name(key));
 }
 
 std::int64_t head_dim_of(const GgufFields& fields, std::int64_t hidden, std::int64_t heads) {

@@ -2,6 +2,7 @@
 // file and key.
 
 #include <fstream>
+#include <set>
 
 #include "core/system/file.h"
 #include "export/formats/gguf/head_parser.h"
@@ -128,6 +129,56 @@ TEST(GgufModel, WhatLlamaCppCannotComputeIsRefused) {
   EXPECT_NO_THROW(require_gguf_model(model_of_gguf("Qwen3ForCausalLM", R"("head_dim": 16)")));
 }
 
+TEST(GgufModel, FactorsAndNormsOfOtherFamiliesComeBack) {
+  const TempDir granite, olmo, smol;
+  const nn::ModelConfig factors =
+      nn::parse_model_config(written_and_read(model_of_gguf("GraniteForCausalLM",
+                                                            R"("embedding_multiplier": 12, "residual_multiplier": 0.22,
+          "attention_multiplier": 0.0078125, "logits_scaling": 6, "attention_bias": true)"),
+                                              granite.path()),
+                             "granite");
+  EXPECT_EQ(factors.scales.embedding, 12.0);
+  EXPECT_EQ(factors.scales.residual, 0.22);
+  EXPECT_EQ(factors.scales.attention, 0.0078125);
+  EXPECT_DOUBLE_EQ(factors.scales.logits, 1.0 / 6);
+  EXPECT_TRUE(factors.qkv_bias);
+  const GgufHead head = read_gguf_head(granite / "model.gguf");
+  EXPECT_EQ(metadata_of(head, "granite.logit_scale"), Json(6.0));
+  EXPECT_EQ(metadata_of(head, "granite.attention.scale"), Json(0.0078125));
+
+  EXPECT_EQ(nn::parse_model_config(written_and_read(model_of_gguf("Olmo2ForCausalLM", ""), olmo.path()), "olmo2")
+                .architecture,
+            "Olmo2ForCausalLM");
+  std::set<std::string> names;
+  for (const GgufEntry& entry : read_gguf_head(olmo / "model.gguf").tensors) names.insert(entry.name);
+  EXPECT_EQ(names,
+            (std::set<std::string>{"token_embd.weight", "output_norm.weight", "output.weight", "blk.0.attn_q.weight",
+                                   "blk.0.attn_k.weight", "blk.0.attn_v.weight", "blk.0.attn_output.weight",
+                                   "blk.0.attn_q_norm.weight", "blk.0.attn_k_norm.weight",
+                                   "blk.0.post_attention_norm.weight", "blk.0.ffn_gate.weight", "blk.0.ffn_up.weight",
+                                   "blk.0.ffn_down.weight", "blk.0.post_ffw_norm.weight"}));
+
+  const nn::ModelConfig skips = nn::parse_model_config(
+      written_and_read(model_of_gguf("SmolLM3ForCausalLM", R"("no_rope_layers": [1])"), smol.path()), "smollm3");
+  EXPECT_EQ(skips.layer_attention.rotated, std::vector<bool>{true});
+}
+
+TEST(GgufModel, OtherFamiliesAreRefusedWhereLlamaCppDiffers) {
+  const auto refused = [](const std::string& architecture, const std::string& more) {
+    return refusal_of([&] { require_gguf_model(model_of_gguf(architecture, more)); });
+  };
+  nn::ModelConfig tied = model_of_gguf("Olmo2ForCausalLM", "");
+  tied.tie_word_embeddings = true;
+  EXPECT_THAT(refusal_of([&] { require_gguf_model(tied); }), HasSubstr("a head of its own"));
+  EXPECT_THAT(refused("Olmo2ForCausalLM", R"("attention_bias": true)"), HasSubstr("no biases in this architecture"));
+  EXPECT_THAT(refused("Olmo2ForCausalLM", R"("head_dim": 16)"), HasSubstr("hidden_size 64, here 2 of 16"));
+  EXPECT_THAT(refused("SmolLM3ForCausalLM", R"("no_rope_layers": [0])"),
+              HasSubstr("llama.cpp has no RoPE in every layer number 4"));
+  EXPECT_THAT(refused("SmolLM3ForCausalLM", R"("mlp_bias": true)"), HasSubstr("no biases in this architecture"));
+  EXPECT_THAT(refused("SmolLM3ForCausalLM", kLlama3), HasSubstr("does not support this RoPE scaling"));
+  EXPECT_NO_THROW(require_gguf_model(model_of_gguf("GraniteForCausalLM", kLlama3)));
+}
+
 class GgufMetadata : public ::testing::Test {
  protected:
   // What is said of a file with a value in place of one, or next to the others.
@@ -217,7 +268,7 @@ TEST_F(GgufMetadata, FaultsAreNamedByFileAndKey) {
            Fault{"llama.rope.scaling.alpha", 1000.0f, "llama.rope.scaling.alpha is not supported"},
            Fault{"llama.rope.freq_base", std::string("x"), "llama.rope.freq_base is \"x\", expected a number"},
            Fault{"general.architecture", std::string("gemma"),
-                 "'gemma' is not supported; known: gemma2, gemma3, llama, qwen2"},
+                 "'gemma' is not supported; known: gemma2, gemma3, granite, llama, olmo2"},
            Fault{"general.architecture", std::uint32_t{1}, "general.architecture is 1, expected a string"},
        }) {
     const std::string message = refused(fault.key, fault.value);

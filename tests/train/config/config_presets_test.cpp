@@ -61,23 +61,25 @@ TEST(ConfigPresets, EveryBenchWorkloadIsValid) {
 // Parameter counts as published in the model cards and papers, in millions.
 TEST(ConfigPresets, ModelsHaveTheirPublishedSizes) {
   const std::map<std::string, double> millions = {
-      {"llama-2-7b", 6738.4},        {"llama-2-13b", 13015.9},     {"llama-2-70b", 68976.6},
-      {"llama-3-8b", 8030.3},        {"llama-3-70b", 70553.7},     {"llama-3.1-8b", 8030.3},
-      {"llama-3.1-70b", 70553.7},    {"llama-3.1-405b", 405853.4}, {"llama-3.2-1b", 1235.8},
-      {"llama-3.2-3b", 3212.7},      {"llama-3.3-70b", 70553.7},   {"qwen2-0.5b", 494.0},
-      {"qwen2-1.5b", 1543.7},        {"qwen2-7b", 7615.6},         {"qwen2-72b", 72706.2},
-      {"qwen2.5-0.5b", 494.0},       {"qwen2.5-1.5b", 1543.7},     {"qwen2.5-3b", 3085.9},
-      {"qwen2.5-7b", 7615.6},        {"qwen2.5-14b", 14770.0},     {"qwen2.5-32b", 32763.9},
-      {"qwen2.5-72b", 72706.2},      {"qwen3-0.6b", 596.0},        {"qwen3-1.7b", 1720.6},
-      {"qwen3-4b", 4022.5},          {"qwen3-8b", 8190.7},         {"qwen3-14b", 14768.3},
-      {"qwen3-32b", 32762.1},        {"tinyllama-1.1b", 1100.0},   {"smollm2-135m", 134.5},
-      {"smollm2-360m", 361.8},       {"smollm2-1.7b", 1711.4},     {"mistral-7b", 7241.7},
-      {"mistral-7b-v0.3", 7248.0},   {"llama-110m", 109.5},        {"llama-160m", 162.4},
-      {"gemma-2-2b", 2614.3},        {"gemma-2-9b", 9241.7},       {"gemma-3-1b", 999.9},
-      {"gemma-3-4b", 3880.3},        {"gemma-3-12b", 11766.0},     {"gemma-3-27b", 27009.3},
-      {"mixtral-8x7b", 46702.8},     {"mixtral-8x22b", 140630.1},  {"qwen3-30b-a3b", 30532.1},
-      {"qwen3-235b-a22b", 235093.6}, {"deepseek-v3", 671026.4},    {"llama4-scout", 107769.9},
-      {"gpt-oss-20b", 20914.8},      {"gpt-oss-120b", 116829.2}};
+      {"llama-2-7b", 6738.4},      {"llama-2-13b", 13015.9},      {"llama-2-70b", 68976.6},
+      {"llama-3-8b", 8030.3},      {"llama-3-70b", 70553.7},      {"llama-3.1-8b", 8030.3},
+      {"llama-3.1-70b", 70553.7},  {"llama-3.1-405b", 405853.4},  {"llama-3.2-1b", 1235.8},
+      {"llama-3.2-3b", 3212.7},    {"llama-3.3-70b", 70553.7},    {"qwen2-0.5b", 494.0},
+      {"qwen2-1.5b", 1543.7},      {"qwen2-7b", 7615.6},          {"qwen2-72b", 72706.2},
+      {"qwen2.5-0.5b", 494.0},     {"qwen2.5-1.5b", 1543.7},      {"qwen2.5-3b", 3085.9},
+      {"qwen2.5-7b", 7615.6},      {"qwen2.5-14b", 14770.0},      {"qwen2.5-32b", 32763.9},
+      {"qwen2.5-72b", 72706.2},    {"qwen3-0.6b", 596.0},         {"qwen3-1.7b", 1720.6},
+      {"qwen3-4b", 4022.5},        {"qwen3-8b", 8190.7},          {"qwen3-14b", 14768.3},
+      {"qwen3-32b", 32762.1},      {"tinyllama-1.1b", 1100.0},    {"smollm2-135m", 134.5},
+      {"smollm2-360m", 361.8},     {"smollm2-1.7b", 1711.4},      {"mistral-7b", 7241.7},
+      {"mistral-7b-v0.3", 7248.0}, {"llama-110m", 109.5},         {"llama-160m", 162.4},
+      {"gemma-2-2b", 2614.3},      {"gemma-2-9b", 9241.7},        {"gemma-3-1b", 999.9},
+      {"gemma-3-4b", 3880.3},      {"gemma-3-12b", 11766.0},      {"gemma-3-27b", 27009.3},
+      {"olmo-2-1b", 1484.9},       {"olmo-2-7b", 7298.6},         {"olmo-2-13b", 13716.2},
+      {"olmo-2-32b", 32234.3},     {"smollm3-3b", 3075.1},        {"granite-3.3-2b", 2533.5},
+      {"granite-3.3-8b", 8170.9},  {"mixtral-8x7b", 46702.8},     {"mixtral-8x22b", 140630.1},
+      {"qwen3-30b-a3b", 30532.1},  {"qwen3-235b-a22b", 235093.6}, {"deepseek-v3", 671026.4},
+      {"llama4-scout", 107769.9},  {"gpt-oss-20b", 20914.8},      {"gpt-oss-120b", 116829.2}};
   const std::set<std::string_view> ours = {"llama-10m", "tiny",          "tiny-demo",  "tiny-llama-shakespeare",
                                            "tiny-moe",  "tiny-deepseek", "tiny-llama4"};
   std::size_t seen = 0;

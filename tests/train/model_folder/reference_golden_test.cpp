@@ -46,8 +46,8 @@ TEST_P(ReferenceModelGolden, AnExportedFolderGivesTheSameLogits) {
 
 INSTANTIATE_TEST_SUITE_P(Models, ReferenceModelGolden,
                          ::testing::Values("llama_yarn", "llama_dynamic", "mistral", "qwen2_window", "qwen3_moe_window",
-                                           "deepseek_v3", "deepseek_v3_halves", "gemma2", "gemma3", "gpt_oss", "llama4",
-                                           "llama4_mixed"),
+                                           "deepseek_v3", "deepseek_v3_halves", "gemma2", "gemma3", "gpt_oss",
+                                           "granite", "llama4", "llama4_mixed", "olmo2", "smollm3"),
                          [](const auto& model) { return std::string(model.param); });
 
 }  // namespace

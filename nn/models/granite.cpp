@@ -1,0 +1,102 @@
+// Granite 3 (Hugging Face Transformers, modeling_granite): Llama with factors on embeddings, scores, sublayer outputs
+// and logits.
+
+#include <cmath>
+
+#include "nn/models/decoder_block.h"
+#include "nn/models/table.h"
+
+namespace quench::nn {
+namespace {
+
+void read_granite(ConfigReader& in, ModelConfig& config) {
+  config.qkv_bias = config.output_bias = in.boolean("attention_bias", false);
+  config.mlp_bias = in.boolean("mlp_bias", false);
+  config.scales.attention = in.number("attention_multiplier", 1.0, true);
+  config.scales.embedding = in.number("embedding_multiplier", 1.0, true);
+  config.scales.residual = in.number("residual_multiplier", 1.0, true);
+  config.scales.logits = 1.0 / in.number("logits_scaling", 1.0, true);
+}
+
+void write_granite(const ModelConfig& config, Json& json) {
+  json.set("attention_bias", config.qkv_bias);
+  json.set("mlp_bias", config.mlp_bias);
+  json.set("attention_multiplier", config.scales.attention);
+  json.set("embedding_multiplier", config.scales.embedding);
+  json.set("residual_multiplier", config.scales.residual);
+  json.set("logits_scaling", std::stod(fmt::format("{:.12g}", 1.0 / config.scales.logits)));
+}
+
+StreamSpec granite_stream(const ModelConfig& config) {
+  return {.norm = {"norm", config.rms_norm_eps},
+          .embedding_scale = static_cast<float>(config.scales.embedding),
+          .logits_scale = static_cast<float>(config.scales.logits)};
+}
+
+std::vector<GgufNumber> granite_gguf_numbers(const ModelConfig& config) {
+  return {{"attention.scale", static_cast<float>(config.scales.attention)},
+          {"embedding_scale", static_cast<float>(config.scales.embedding)},
+          {"residual_scale", static_cast<float>(config.scales.residual)},
+          {"logit_scale", static_cast<float>(1.0 / config.scales.logits)}};
+}
+
+// Absent and 0: llama.cpp's default.
+void read_granite_gguf(const GgufLookup& find, Json& config) {
+  const auto set = [&](std::string_view member, std::string_view key, double otherwise) {
+    const double written = find(key).value_or(0.0);
+    config.set(member, written == 0 ? otherwise : std::stod(fmt::format("{}", static_cast<float>(written))));
+  };
+  set("attention_multiplier", "attention.scale",
+      1.0 / std::sqrt(static_cast<double>(config.find("head_dim")->as_int())));
+  set("embedding_multiplier", "embedding_scale", 1.0);
+  set("residual_multiplier", "residual_scale", 1.0);
+  set("logits_scaling", "logit_scale", 1.0);
+}
+
+constexpr std::string_view kFactors = "scale factors between the layers";
+
+}  // namespace
+
+extern const ModelFamily kGranite;
+const ModelFamily kGranite{.architecture = "GraniteForCausalLM",
+                           .model_type = "granite",
+                           .apply = read_granite,
+                           .write = write_granite,
+                           .members = {{.name = "embedding_multiplier",
+                                        .type = ConfigMember::Type::positive_number,
+                                        .help = "Factor on the rows of the embedding (Granite).",
+                                        .refusal = kFactors,
+                                        .neutral = "[1]"},
+                                       {.name = "attention_multiplier",
+                                        .type = ConfigMember::Type::positive_number,
+                                        .help = "Factor on attention scores, in place of 1 / sqrt(head_dim) (Granite).",
+                                        .refusal = kFactors},
+                                       {.name = "residual_multiplier",
+                                        .type = ConfigMember::Type::positive_number,
+                                        .help = "Factor on each sublayer's output (Granite).",
+                                        .refusal = kFactors,
+                                        .neutral = "[1]"},
+                                       {.name = "logits_scaling",
+                                        .type = ConfigMember::Type::positive_number,
+                                        .help = "Logits are divided by it (Granite).",
+                                        .refusal = kFactors,
+                                        .neutral = "[1]"}},
+                           .executes = {"attention_bias", "mlp_bias"},
+                           .block = decoder_block,
+                           .stream = granite_stream,
+                           .defaults = {.vocab_size = 32000,
+                                        .hidden_size = 4096,
+                                        .intermediate_size = 11008,
+                                        .num_hidden_layers = 32,
+                                        .num_attention_heads = 32},
+                           .gguf = {.name = "granite",
+                                    .interleaved_rotation = true,
+                                    .bias_is_chosen = true,
+                                    .output_bias = true,
+                                    .free_head_dim = true,
+                                    .rope_divisors = true,
+                                    .scales = true,
+                                    .numbers = granite_gguf_numbers,
+                                    .read = read_granite_gguf}};
+
+}  // namespace quench::nn

@@ -1,0 +1,73 @@
+// SmolLM3 (Hugging Face Transformers, modeling_smollm3): Llama without RoPE in some layers, every fourth by default.
+
+#include "nn/models/decoder_block.h"
+#include "nn/models/rotated_layers.h"
+#include "nn/models/sliding_window.h"
+#include "nn/models/table.h"
+
+namespace quench::nn {
+namespace {
+
+constexpr std::int64_t kLlamaCppInterval = 4;  // not in a file's metadata
+
+void read_smollm3(ConfigReader& in, ModelConfig& config) {
+  config.qkv_bias = config.output_bias = in.boolean("attention_bias", false);
+  config.mlp_bias = in.boolean("mlp_bias", false);
+  std::vector<bool>& rotated = config.layer_attention.rotated;
+  rotated = read_rotated_layers(in, config.num_hidden_layers);
+  if (in.boolean("use_sliding_window", false)) read_sliding_window(in, 0, config);
+  std::vector<bool> windowed(rotated.size(), false);
+  if (config.sliding_window > 0) {  // the layers without RoPE, as in SmolLM3Config
+    windowed = rotated;
+    windowed.flip();
+  }
+  read_window_types(in, std::move(windowed), config);
+}
+
+void write_smollm3(const ModelConfig& config, Json& json) {
+  json.set("attention_bias", config.qkv_bias);
+  json.set("mlp_bias", config.mlp_bias);
+  write_rotated_layers(config, json);
+  write_layer_windows(config, json);
+}
+
+std::string smollm3_gguf_problem(const ModelConfig& config) {
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    if (config.block(layer).attention.rotary.has_value() != ((layer + 1) % kLlamaCppInterval != 0))
+      return fmt::format("no_rope_layers: llama.cpp has no RoPE in every layer number {} of this architecture",
+                         kLlamaCppInterval);
+  if (config.qkv_bias || config.mlp_bias)
+    return "attention_bias, mlp_bias: llama.cpp has no biases in this architecture";
+  return {};
+}
+
+void read_smollm3_gguf(const GgufLookup&, Json& config) {
+  config.set("no_rope_layer_interval", kLlamaCppInterval);
+}
+
+}  // namespace
+
+extern const ModelFamily kSmolLm3;
+const ModelFamily kSmolLm3{.architecture = "SmolLM3ForCausalLM",
+                           .model_type = "smollm3",
+                           .apply = read_smollm3,
+                           .write = write_smollm3,
+                           .executes = {"attention_bias", "mlp_bias", "no_rope_layers", "no_rope_layer_interval",
+                                        "sliding_window", "use_sliding_window", "layer_types"},
+                           .block = decoder_block,
+                           .defaults = {.max_position_embeddings = 32768,
+                                        .rope_theta = 2e6,
+                                        .vocab_size = 128256,
+                                        .hidden_size = 2048,
+                                        .intermediate_size = 11008,
+                                        .num_hidden_layers = 36,
+                                        .num_attention_heads = 16,
+                                        .num_key_value_heads = 4,
+                                        .tie_word_embeddings = true},
+                           .gguf = {.name = "smollm3",
+                                    .interleaved_rotation = true,
+                                    .free_head_dim = true,
+                                    .problem = smollm3_gguf_problem,
+                                    .read = read_smollm3_gguf}};
+
+}  // namespace quench::nn
