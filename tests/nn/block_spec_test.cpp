@@ -39,7 +39,10 @@ std::vector<ModelConfig> one_of_each() {
           small("Llama4ForCausalLM", kLlama4),
           small("Gemma2ForCausalLM"),
           small("Gemma3ForCausalLM", R"({"sliding_window_pattern": 3, "attention_bias": true})"),
-          small("GptOssForCausalLM", R"({"num_local_experts": 4, "num_experts_per_tok": 2})")};
+          small("GptOssForCausalLM", R"({"num_local_experts": 4, "num_experts_per_tok": 2})"),
+          small("GraniteForCausalLM", R"({"attention_multiplier": 0.1})"),
+          small("Olmo2ForCausalLM"),
+          small("SmolLM3ForCausalLM")};
 }
 
 TEST(BlockSpec, EveryFamilyMakesItsLayers) {
