@@ -71,9 +71,11 @@ TEST(BlockSpec, SizesAndCachesFollowIt) {
     for (const BlockSpec& block : config.blocks()) {
       EXPECT_EQ(cache.rows(block.layer).size(1), 2 * block.attention.kv_heads * block.attention.key_dim);
       const std::string layer = fmt::format("model.layers.{}.", block.layer);
+      const NormSpec& named =
+          block.feed_forward.norm.name.empty() ? *block.feed_forward.post_norm : block.feed_forward.norm;
       bool norm = false, feed_forward = false;
       for (const Parameter* p : model.parameters()) {
-        norm |= p->name == layer + std::string(block.feed_forward.norm.name) + ".weight";
+        norm |= p->name == layer + std::string(named.name) + ".weight";
         feed_forward |= p->name.starts_with(layer + std::string(block.feed_forward.name) + ".");
       }
       EXPECT_TRUE(norm && feed_forward);
