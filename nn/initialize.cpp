@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/ops/random_fill.h"
+#include "core/ops/weights/random_fill.h"
 
 namespace quench::nn {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/ops/random_fill.h"
+#include "core/ops/weights/random_fill.h"
 
 #include <cmath>
 #include <numbers>
