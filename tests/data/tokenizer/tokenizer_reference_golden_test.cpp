@@ -1,5 +1,5 @@
-// Tokenizers of the shapes that SentencePiece models are converted to, against what Hugging Face tokenizers makes of
-// the same files (tests/reference/make_tokenizers.py).
+// Tokenizers of the shapes that SentencePiece models are converted to, and of gpt-oss's, against what Hugging Face
+// tokenizers makes of the same files (tests/reference/make_tokenizers.py, make_harmony.py).
 
 #include <gtest/gtest.h>
 
@@ -27,8 +27,10 @@ void expect_equal(const Tokenizer& tokenizer, const std::string& text, const Jso
   EXPECT_EQ(streamed + stream.finish(), tokenizer.decode(plain));
 }
 
-TEST(TokenizerReferenceGolden, EveryShapeEncodesAndDecodesEveryText) {
-  const Json reference = Json::parse_file(testing::source_dir() / "tests/reference/tokenizers.json");
+class TokenizerReferenceGolden : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(TokenizerReferenceGolden, EveryShapeEncodesAndDecodesEveryText) {
+  const Json reference = Json::parse_file(testing::source_dir() / fmt::format("tests/reference/{}.json", GetParam()));
   const auto& texts = reference.at("texts").as_array();
   for (const Json& entry : reference.at("tokenizers").as_array()) {
     Json file = entry.at("pipeline");
@@ -42,6 +44,9 @@ TEST(TokenizerReferenceGolden, EveryShapeEncodesAndDecodesEveryText) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Files, TokenizerReferenceGolden, ::testing::Values("tokenizers", "harmony"),
+                         [](const auto& file) { return std::string(file.param); });
 
 }  // namespace
 }  // namespace quench
