@@ -83,6 +83,9 @@ Json text_model_config(Json config) {
   }
   inherit("tie_word_embeddings");
   inherit(kQuantizationConfig);
+  // Transformers generates with those of the whole model (Gemma 3: [1, 106]; text_config: 1).
+  for (const std::string_view key : {"bos_token_id", "eos_token_id", "pad_token_id"})
+    if (const Json* whole = config.find(key); is_set(whole)) result.set(key, *whole);
   return result;
 }
 

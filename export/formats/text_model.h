@@ -1,11 +1,12 @@
 #pragma once
-// Text model of a multimodal folder (Llama4ForCausalLM of Llama4ForConditionalGeneration).
+// Text model of a multimodal folder (Llama4ForCausalLM of Llama4ForConditionalGeneration, Gemma 3's alike).
 
 #include "export/formats/stored_weights.h"
 
 namespace quench {
 
-// text_config, with dtype and quantization_config of `config` where absent; `config` unchanged for other classes.
+// text_config, with dtype, tie_word_embeddings and quantization_config of `config` where absent, and its token ids;
+// `config` unchanged for other classes.
 [[nodiscard]] Json text_model_config(Json config);
 
 // Weights under language_model., without the prefix; left_out() lists others. Unchanged if none has it.

@@ -8,6 +8,7 @@
 #include "export/table/open_stored_weights.h"
 #include "tests/core/ops/op_testing.h"
 #include "tests/testing.h"
+#include "tests/train/metrics/captured_log.h"
 #include "train/config/presets.h"
 #include "train/model_folder/model_folder.h"
 
@@ -19,7 +20,7 @@ using ::testing::HasSubstr;
 using testing::TempDir;
 using testing::write_file;
 
-constexpr const char* kWhole = R"({"architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4",
+constexpr const char* kLlama4Whole = R"({"architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4",
   "image_token_index": 47, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
   "text_config": {"model_type": "llama4_text", "vocab_size": 48, "hidden_size": 32, "intermediate_size": 12,
     "intermediate_size_mlp": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -27,16 +28,47 @@ constexpr const char* kWhole = R"({"architectures": ["Llama4ForConditionalGenera
     "interleave_moe_layer_step": 2, "attention_chunk_size": 16, "eos_token_id": [5, 6]},
   "vision_config": {"model_type": "llama4_vision_model", "hidden_size": 16}})";
 
+// As published: sizes that are defaults of the family are absent, and the head is tied.
+constexpr const char* kGemma3Whole = R"({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+  "boi_token_index": 45, "eoi_token_index": 46, "image_token_index": 47, "mm_tokens_per_image": 4,
+  "eos_token_id": [5, 6], "torch_dtype": "bfloat16",
+  "text_config": {"model_type": "gemma3_text", "vocab_size": 48, "hidden_size": 32, "intermediate_size": 40,
+    "num_hidden_layers": 2, "head_dim": 8, "max_position_embeddings": 64, "sliding_window": 16, "eos_token_id": 5,
+    "rope_scaling": {"factor": 8.0, "rope_type": "linear"}},
+  "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 16}})";
+
+struct Whole {
+  const char *config, *architecture, *model_type;
+  std::array<const char*, 3> others;  // tensors of other parts
+  const char* left_out;
+};
+constexpr Whole kLlama4{
+    kLlama4Whole,
+    "Llama4ForCausalLM",
+    "llama4_text",
+    {"vision_model.class_embedding", "vision_model.layernorm.weight", "multi_modal_projector.linear_1.weight"},
+    "multi_modal_projector (1 tensor), vision_model (2 tensors)"};
+constexpr Whole kGemma3{
+    kGemma3Whole,
+    "Gemma3ForCausalLM",
+    "gemma3_text",
+    {"vision_tower.vision_model.embeddings.patch_embedding.weight", "vision_tower.vision_model.post_layernorm.weight",
+     "multi_modal_projector.mm_input_projection_weight"},
+    "multi_modal_projector (1 tensor), vision_tower (2 tensors)"};
+
+class TextModel : public ::testing::TestWithParam<Whole> {};
+
 // The text model's weights under their prefix, next to those of other parts.
 struct WholeFolder {
   TempDir temp;
-  nn::CausalLm model{nn::parse_model_config(text_model_config(Json::parse(kWhole)), "config.json"), {}};
+  nn::CausalLm model;
   std::vector<std::byte> other = std::vector<std::byte>(8);
   std::vector<SafetensorsItem> items;
 
-  WholeFolder() {
+  explicit WholeFolder(const Whole& whole)
+      : model(nn::parse_model_config(text_model_config(Json::parse(whole.config)), "config.json"), {}) {
     model.initialize(1);
-    write_file(temp / "config.json", kWhole);
+    write_file(temp / "config.json", whole.config);
     for (const nn::Parameter* p : model.parameters())
       for (const nn::ParameterPiece& piece : p->pieces) {
         const Tensor rows = p->variable.value().narrow(0, piece.row_begin, piece.rows);
@@ -45,9 +77,7 @@ struct WholeFolder {
                          rows.shape(),
                          {static_cast<const std::byte*>(rows.raw_data()), rows.nbytes()}});
       }
-    for (const char* name :
-         {"vision_model.class_embedding", "vision_model.layernorm.weight", "multi_modal_projector.linear_1.weight"})
-      items.push_back({name, DType::f32, {2}, other});
+    for (const char* name : whole.others) items.push_back({name, DType::f32, {2}, other});
   }
   void write() { write_safetensors(temp / "model.safetensors", items); }
 };
@@ -59,40 +89,45 @@ void expect_same(nn::CausalLm& a, nn::CausalLm& b) {
     EXPECT_TRUE(testing::same_bits(x[i]->variable.value(), y[i]->variable.value())) << x[i]->name;
 }
 
-TEST(TextModel, IsReadFromTheFolderOfTheWhole) {
-  WholeFolder whole;
+TEST_P(TextModel, IsReadFromTheFolderOfTheWhole) {
+  WholeFolder whole(GetParam());
   whole.write();
   const nn::ModelConfig config = read_model_config(whole.temp.path());
-  EXPECT_EQ(config.architecture, "Llama4ForCausalLM");
+  EXPECT_EQ(config.architecture, GetParam().architecture);
   EXPECT_EQ(config.dtype, DType::bf16) << "of the whole";
   EXPECT_THAT(config.eos_token_ids, ElementsAre(5, 6));
   nn::CausalLm loaded(config, {});
+  const testing::CapturedLog log;
   load_weights(loaded, whole.temp.path());
   expect_same(loaded, whole.model);
   const auto left_out = open_stored_weights(whole.temp.path(), config.source)->left_out();
-  EXPECT_EQ(summary_of(left_out), "multi_modal_projector (1 tensor), vision_model (2 tensors)");
+  EXPECT_EQ(summary_of(left_out), GetParam().left_out);
+  const std::string text = log.text(),
+                    said = fmt::format("the text model is loaded, left out: {}", GetParam().left_out);
+  EXPECT_THAT(text, HasSubstr(said));
+  EXPECT_EQ(text.find(said), text.rfind(said)) << "once";
 }
 
-TEST(TextModel, IsTheModelOfARun) {
-  WholeFolder whole;
+TEST_P(TextModel, IsTheModelOfARun) {
+  WholeFolder whole(GetParam());
   whole.write();
   ModelSection section;
   section.path = whole.temp.path().string();
   const Json config = model_config(section);
-  EXPECT_EQ(config.at("architectures").as_array().front(), Json("Llama4ForCausalLM"));
+  EXPECT_EQ(config.at("architectures").as_array().front(), Json(GetParam().architecture));
   EXPECT_EQ(config.at("hidden_size").as_int(), 32);
 }
 
-TEST(TextModel, IsExportedAlone) {
-  WholeFolder whole;
+TEST_P(TextModel, IsExportedAlone) {
+  WholeFolder whole(GetParam());
   whole.write();
   nn::CausalLm loaded(read_model_config(whole.temp.path()), {});
   load_weights(loaded, whole.temp.path());
   const TempDir out;
   (void)save_model_folder(loaded, {out / "text"}, {.dtype = DType::f32});
   const Json written = Json::parse_file(out / "text" / "config.json");
-  EXPECT_EQ(written.at("architectures").as_array().front(), Json("Llama4ForCausalLM"));
-  EXPECT_EQ(written.at("model_type"), Json("llama4_text"));
+  EXPECT_EQ(written.at("architectures").as_array().front(), Json(GetParam().architecture));
+  EXPECT_EQ(written.at("model_type"), Json(GetParam().model_type));
   EXPECT_EQ(written.find("text_config"), nullptr);
   EXPECT_EQ(written.find("vision_config"), nullptr);
   nn::CausalLm again(read_model_config(out / "text"), {});
@@ -110,18 +145,21 @@ std::string error_of(const std::function<void()>& body) {
   return {};
 }
 
-TEST(TextModel, MissingWeightsAreNamedAndOtherClassesRefused) {
-  WholeFolder whole;
+TEST_P(TextModel, MissingWeightsAreNamedAndOtherClassesRefused) {
+  WholeFolder whole(GetParam());
   std::erase_if(whole.items, [](const SafetensorsItem& i) { return i.name == "language_model.model.norm.weight"; });
   whole.write();
   nn::CausalLm loaded(read_model_config(whole.temp.path()), {});
   EXPECT_THAT(error_of([&] { load_weights(loaded, whole.temp.path()); }), HasSubstr("model.norm.weight is missing"));
-  Json other = Json::parse(kWhole);
+  Json other = Json::parse(GetParam().config);
   other.set("architectures", Json(Json::Array{Json("LlavaForConditionalGeneration")}));
   write_file(whole.temp / "config.json", other.dump());
   EXPECT_THAT(error_of([&] { (void)read_model_config(whole.temp.path()); }),
               HasSubstr("LlavaForConditionalGeneration"));
 }
+
+INSTANTIATE_TEST_SUITE_P(Wholes, TextModel, ::testing::Values(kLlama4, kGemma3),
+                         [](const auto& whole) { return std::string(whole.param.model_type); });
 
 }  // namespace
 }  // namespace quench

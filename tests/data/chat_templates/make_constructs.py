@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Records what Transformers renders of channels.jinja, a template with the constructs of gpt-oss's: channels.json beside
-this file. A case whose text is null is refused by the template.
+"""Records what Transformers renders of channels.jinja and turns.jinja, templates with the constructs of gpt-oss's and of
+Gemma's: channels.json and turns.json beside this file. A case whose text is null is refused by the template.
 
-  make_channels.py
+  make_constructs.py
 
 Needs transformers and jinja2 from PyPI.
 """
@@ -35,7 +35,7 @@ CALL = {"role": "assistant", "content": None, "thinking": "I ask.", "tool_calls"
 RESULT = {"role": "tool", "content": "{\"temperature\": 21}"}
 FINAL = {"role": "assistant", "content": "21 \u00b0C.", "thinking": "Done."}
 PLAIN = {"role": "assistant", "content": "Sure."}
-CASES = {
+CHANNELS = {
     "question and answer": ([USER, PLAIN], None, {}),
     "developer": ([{"role": "developer", "content": "Be brief.\n"}, USER, FINAL], None, {}),
     "system": ([{"role": "system", "content": "Be brief."}, USER, PLAIN, {"role": "user", "content": "And now?"}, FINAL], None, {}),
@@ -47,6 +47,14 @@ CASES = {
     "a channel in a text": ([USER, {"role": "assistant", "content": "a <|channel|> b"}], None, {}),
     "a result without a call": ([USER, RESULT, PLAIN], TOOLS, {}),
 }
+TURNS = {
+    "question and answer": ([USER, PLAIN], None, {}),
+    "white space": ([{"role": "user", "content": " \n\u3000Q\t"}, {"role": "assistant", "content": "\u00a0 A \n"}], None, {}),
+    "system": ([{"role": "system", "content": " Be brief. "}, USER, PLAIN, {"role": "user", "content": "And now?"}, PLAIN], None, {}),
+    "parts": ([{"role": "user", "content": [{"type": "text", "text": " What is it? "}]}, PLAIN], None, {}),
+    "two questions": ([USER, USER, PLAIN], None, {}),
+    "a result": ([USER, PLAIN, RESULT, PLAIN], None, {}),
+}
 
 
 class Then(datetime.datetime):
@@ -57,22 +65,25 @@ class Then(datetime.datetime):
 
 def main():
     chat_template_utils.datetime = Then
-    template = chat_template_utils._compile_jinja_template((HERE / "channels.jinja").read_text())
-    cases = []
-    for title, (messages, tools, arguments) in CASES.items():
-        for prompt in (False, True):
-            try:
-                text = template.render(messages=messages, tools=tools, add_generation_prompt=prompt, **arguments)
-            except jinja2.exceptions.TemplateError:
-                text = None
-            case = {"title": title, "messages": messages, "add_generation_prompt": prompt, "text": text}
-            if tools:
-                case["tools"] = tools
-            if arguments:
-                case["chat_template_kwargs"] = arguments
-            cases.append(case)
-    figures = {"versions": {"transformers": transformers.__version__, "jinja2": jinja2.__version__}, "date": DATE, "cases": cases}
-    (HERE / "channels.json").write_text(json.dumps(figures, indent=1) + "\n")
+    for name, titles in {"channels": CHANNELS, "turns": TURNS}.items():
+        template = chat_template_utils._compile_jinja_template((HERE / f"{name}.jinja").read_text())
+        cases = []
+        for title, (messages, tools, arguments) in titles.items():
+            for prompt in (False, True):
+                try:
+                    text = template.render(messages=messages, tools=tools, add_generation_prompt=prompt, bos_token="<bos>",
+                                           **arguments)
+                except jinja2.exceptions.TemplateError:
+                    text = None
+                case = {"title": title, "messages": messages, "for_generation": prompt, "text": text}
+                if tools:
+                    case["tools"] = tools
+                if arguments:
+                    case["chat_template_kwargs"] = arguments
+                cases.append(case)
+        versions = {"transformers": transformers.__version__, "jinja2": jinja2.__version__}
+        figures = {"versions": versions, "date": DATE, "cases": cases}
+        (HERE / f"{name}.json").write_text(json.dumps(figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":
