@@ -33,7 +33,7 @@ std::unique_ptr<Tokenizer> tokenizer_of(const Constructs& constructs) {
   return load_tokenizer(folder.path());
 }
 
-// A template beside what is rendered of it.
+// A template and what is rendered of it.
 struct Rendering {
   explicit Rendering(const Constructs& constructs)
       : tokenizer(tokenizer_of(constructs)),
