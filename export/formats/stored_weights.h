@@ -32,6 +32,8 @@ class StoredWeights {
   [[nodiscard]] virtual std::optional<StoredTensor> find(std::string_view name) const = 0;
   // From row `first_row`, as many rows as `out`: contiguous, CPU, stored dtype.
   virtual void read(std::string_view name, const Tensor& out, std::int64_t first_row = 0) const = 0;
+  // A hint that read() of a tensor of names() follows; by default none.
+  virtual void prefetch(std::string_view /*name*/) const {}
   // On the CPU. Throws corrupt or unsupported naming the tensor.
   [[nodiscard]] virtual PackedMatrix read_packed(std::string_view name) const = 0;
   // Of the layer with this weight.

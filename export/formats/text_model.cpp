@@ -45,6 +45,7 @@ class TextWeights final : public StoredWeights {
   void read(std::string_view name, const Tensor& out, std::int64_t first_row) const override {
     weights_->read(stored(name), out, first_row);
   }
+  void prefetch(std::string_view name) const override { weights_->prefetch(stored(name)); }
   [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
     return weights_->read_packed(stored(name));
   }

@@ -35,6 +35,7 @@ class DenseWeights final : public StoredWeights {
   void read(std::string_view name, const Tensor& out, std::int64_t first_row) const override {
     read_rows(files_.at(name), out, first_row);
   }
+  void prefetch(std::string_view name) const override { files_.at(name).prefetch(); }
   [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
     QUENCH_FAIL(ErrorCode::invalid_argument, "{} is not packed", name);
   }
