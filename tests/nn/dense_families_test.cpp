@@ -75,8 +75,12 @@ TEST(DenseFamilies, Olmo2NormsOutputsAndAllHeads) {
   for (const Parameter* parameter : model.parameters()) {
     elements += parameter->variable.value().numel();
     EXPECT_EQ(parameter->name.find("input_layernorm"), std::string::npos);
-    if (parameter->name.ends_with("q_norm.weight")) EXPECT_EQ(parameter->variable.value().numel(), 64);
-    if (parameter->name.ends_with("k_norm.weight")) EXPECT_EQ(parameter->variable.value().numel(), 32);
+    if (parameter->name.ends_with("q_norm.weight")) {
+      EXPECT_EQ(parameter->variable.value().numel(), 64);
+    }
+    if (parameter->name.ends_with("k_norm.weight")) {
+      EXPECT_EQ(parameter->variable.value().numel(), 32);
+    }
   }
   EXPECT_EQ(elements, config.parameter_count());
 }
