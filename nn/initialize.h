@@ -5,8 +5,8 @@
 
 namespace quench::nn {
 
-// Fills the local shard. Draws depend only on (seed, Hugging Face name of the piece, element within the piece). Host
-// computation, copied to the parameter's device.
+// Fills the local shard on its device. Draws depend only on (seed, Hugging Face name of the piece, element within the
+// piece): the same bits on every device.
 void initialize_parameter(Parameter& parameter, std::uint64_t seed);
 
 // Standard deviation of projections into the residual stream: smaller, so that its variance is independent of depth

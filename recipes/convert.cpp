@@ -6,10 +6,12 @@
 #include <tuple>
 
 #include "core/system/key_error.h"
+#include "nn/causal_lm.h"
 #include "nn/embedding.h"
 #include "nn/experts/expert_linear.h"
 #include "nn/linear.h"
 #include "recipes/packed_linear.h"
+#include "recipes/tied_head.h"
 
 namespace quench::recipes {
 namespace {
@@ -180,7 +182,22 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
     row.kernel = layer.kernel().name();
     report.push_back(std::move(row));
   };
-  // The filter covers linear layers only; embeddings are converted by their own option.
+  const auto* model = dynamic_cast<const nn::CausalLm*>(&root);
+  const bool tied = model != nullptr && model->config().tie_word_embeddings && !recipe.capabilities.float8.empty();
+  // Only a converted head has a row: it is no layer of its own.
+  const auto convert_tied_head = [&](const nn::Embedding& table) -> std::shared_ptr<const nn::EmbeddingKernel> {
+    const std::string name(nn::kHeadName);
+    if (!tied || !left_out(name, {name}).empty()) return nullptr;
+    const nn::LinearInfo info = table.info(name);
+    LinearPlan plan = recipe.plan(info, options);
+    if (plan.kernel == nullptr) return nullptr;
+    LayerConversion row{name, info.in_features, info.out_features, {}, {}, {}};
+    row.kernel = plan.kernel->name();
+    row.float8 = std::move(plan.float8);
+    report.push_back(std::move(row));
+    return tied_head(std::move(plan.kernel));
+  };
+  // The filter covers linear layers and a tied head; embeddings are converted by their own option.
   const auto convert_embedding = [&](const std::string& name, nn::Embedding& table) {
     EmbeddingPlan plan;
     if (recipe.plan_embedding != nullptr && options.embedding_bits) {
@@ -192,6 +209,7 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
       row.kernel = (plan.kernel ? *plan.kernel : *nn::high_precision_embedding_kernel()).name();
       report.push_back(std::move(row));
     }
+    if (plan.kernel == nullptr) plan.kernel = convert_tied_head(table);
     table.set_kernel(plan.kernel ? std::move(plan.kernel) : nn::high_precision_embedding_kernel());
   };
   root.visit([&](const std::string& name, nn::Module& module) {
@@ -202,7 +220,7 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
   const auto require_used = [](const std::vector<std::string>& patterns, const std::vector<bool>& used,
                                const std::string& key) {
     for (std::size_t i = 0; i < patterns.size(); ++i)
-      // Accepts "lm_head" without a match: a tied head is not a layer.
+      // Accepts "lm_head" without a match: a tied head that the recipe does not convert.
       QUENCH_CHECK_KEY(ErrorCode::bad_config, key, used[i] || glob_matches(patterns[i], nn::kHeadName),
                        "'{}' matches no linear layer of this model", patterns[i]);
   };

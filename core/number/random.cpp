@@ -1,25 +1,10 @@
 #include "core/number/random.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numbers>
+
+#include "core/number/normal.h"
 
 namespace quench {
-namespace {
-
-struct NormalPair {
-  float values[2];
-};
-
-// Radius from (0, 1]: the logarithm is finite, |value| < 6.7.
-NormalPair box_muller(std::uint32_t radius_word, std::uint32_t angle_word) noexcept {
-  const double radius = std::sqrt(-2.0 * std::log((radius_word + 1.0) * 0x1p-32));
-  const double angle = 2.0 * std::numbers::pi * (angle_word * 0x1p-32);
-  return {{static_cast<float>(radius * std::cos(angle)), static_cast<float>(radius * std::sin(angle))}};
-}
-
-}  // namespace
-
 float random_normal(const RandomKey& key, std::uint64_t element) noexcept {
   const PhiloxBlock block = random_block(key, element / 4);
   const std::uint64_t pair = element % 4 / 2 * 2;

@@ -76,7 +76,7 @@ struct PhiloxBlock {
   return static_cast<float>(word >> 8) * 0x1.0p-24f;
 }
 
-// Standard normal (Box-Muller), on the host: bits depend on libm.
+// Standard normal (normal.h).
 [[nodiscard]] float random_normal(const RandomKey& key, std::uint64_t element) noexcept;
 
 // random_normal(key, first + i), at a quarter of the cost.

@@ -6,16 +6,21 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <exception>
 #include <numeric>
 #include <utility>
 
 #include "core/system/file.h"
 #include "core/system/log.h"
+#include "core/system/threads.h"
 
 namespace quench {
 namespace {
 
 constexpr std::size_t kReadPiece = std::size_t{64} << 20;
+// Bytes per thread below which a further thread does not pay.
+constexpr std::size_t kThreadPiece = std::size_t{2} << 20;
+constexpr std::size_t kMaxReaders = 16;
 
 }  // namespace
 
@@ -82,6 +87,25 @@ void SafetensorsReader::read(const SafetensorsEntry& entry, std::span<std::byte>
 }
 
 void SafetensorsReader::read_at(std::uint64_t position, std::span<std::byte> out) const {
+  const std::size_t readers =
+      std::min({out.size() / kThreadPiece, kMaxReaders, static_cast<std::size_t>(thread_count())});
+  if (readers < 2 || in_parallel()) return read_serially(position, out);
+  // The error of the first damaged part is thrown.
+  std::vector<std::exception_ptr> errors(readers);
+#pragma omp parallel for schedule(static, 1) num_threads(static_cast <int>(readers))
+  for (std::size_t i = 0; i < readers; ++i) {
+    const std::size_t begin = out.size() * i / readers, end = out.size() * (i + 1) / readers;
+    try {
+      read_serially(position + begin, out.subspan(begin, end - begin));
+    } catch (...) {
+      errors[i] = std::current_exception();
+    }
+  }
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+void SafetensorsReader::read_serially(std::uint64_t position, std::span<std::byte> out) const {
   while (!out.empty()) {
     const ssize_t got = ::pread(file_, out.data(), std::min(out.size(), kReadPiece), static_cast<off_t>(position));
     if (got < 0 && errno == EINTR) continue;

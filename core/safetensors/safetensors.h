@@ -105,11 +105,12 @@ class SafetensorsReader {
   [[nodiscard]] const SafetensorsEntry* find(std::string_view name) const noexcept;
   // Throws not_found naming file and tensor.
   [[nodiscard]] const SafetensorsEntry& at(std::string_view name) const;
-  // Bytes [offset, offset + out.size()) of a tensor. Throws io if the file shrank.
+  // Bytes [offset, offset + out.size()) of a tensor, large ones by several threads. Throws io if the file shrank.
   void read(const SafetensorsEntry& entry, std::span<std::byte> out, std::uint64_t offset = 0) const;
 
  private:
   void read_at(std::uint64_t position, std::span<std::byte> out) const;
+  void read_serially(std::uint64_t position, std::span<std::byte> out) const;
 
   std::filesystem::path path_;
   int file_ = -1;

@@ -18,6 +18,14 @@ inline constexpr int kMaxThreads = 4096;
 #endif
 }
 
+[[nodiscard]] inline bool in_parallel() noexcept {
+#ifdef _OPENMP
+  return omp_in_parallel() != 0;
+#else
+  return false;
+#endif
+}
+
 // threads <= 0: no change.
 inline void set_thread_count([[maybe_unused]] int threads) noexcept {
 #ifdef _OPENMP

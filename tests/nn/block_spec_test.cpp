@@ -39,7 +39,10 @@ std::vector<ModelConfig> one_of_each() {
           small("Llama4ForCausalLM", kLlama4),
           small("Gemma2ForCausalLM"),
           small("Gemma3ForCausalLM", R"({"sliding_window_pattern": 3, "attention_bias": true})"),
-          small("GptOssForCausalLM", R"({"num_local_experts": 4, "num_experts_per_tok": 2})")};
+          small("GptOssForCausalLM", R"({"num_local_experts": 4, "num_experts_per_tok": 2})"),
+          small("GraniteForCausalLM", R"({"attention_multiplier": 0.1})"),
+          small("Olmo2ForCausalLM"),
+          small("SmolLM3ForCausalLM")};
 }
 
 TEST(BlockSpec, EveryFamilyMakesItsLayers) {
@@ -68,9 +71,11 @@ TEST(BlockSpec, SizesAndCachesFollowIt) {
     for (const BlockSpec& block : config.blocks()) {
       EXPECT_EQ(cache.rows(block.layer).size(1), 2 * block.attention.kv_heads * block.attention.key_dim);
       const std::string layer = fmt::format("model.layers.{}.", block.layer);
+      const NormSpec& named =
+          block.feed_forward.norm.name.empty() ? *block.feed_forward.post_norm : block.feed_forward.norm;
       bool norm = false, feed_forward = false;
       for (const Parameter* p : model.parameters()) {
-        norm |= p->name == layer + std::string(block.feed_forward.norm.name) + ".weight";
+        norm |= p->name == layer + std::string(named.name) + ".weight";
         feed_forward |= p->name.starts_with(layer + std::string(block.feed_forward.name) + ".");
       }
       EXPECT_TRUE(norm && feed_forward);

@@ -6,6 +6,7 @@
 
 #include "core/ops/elementwise.h"
 #include "core/ops/packed_linear.h"
+#include "core/ops/weights/host_transfer.h"
 #include "core/safetensors/safetensors_folder.h"
 #include "core/system/file.h"
 #include "core/system/log.h"
@@ -110,11 +111,8 @@ void load_piece(const StoredWeights& weights, const std::string& name, Tensor de
     unpack({packed, values});
     return destination.copy_from(values);
   }
-  const bool direct = destination.device().is_cpu() && destination.dtype() == *stored.dtype;
-  const Tensor raw = direct ? destination : Tensor::empty(destination.shape(), *stored.dtype);
-  weights.read(name, raw, first_row);
-  if (direct) return;
-  copy_values(raw, destination);
+  write_by_rows(destination, *stored.dtype,
+                [&](const Tensor& rows, std::int64_t first) { weights.read(name, rows, first_row + first); });
 }
 
 // [1, columns] f32: the mean of all stored rows, in f64 and in their order.
@@ -196,11 +194,11 @@ class PackedLoader {
 void load_tensor(const SafetensorsReader& reader, const SafetensorsEntry& entry, Tensor destination,
                  std::int64_t first_row) {
   const MemoryScope scope(MemoryCategory::workspace);
-  const Tensor raw = Tensor::empty(destination.shape(), *entry.dtype);
   const std::uint64_t row_bytes = entry.nbytes() / static_cast<std::uint64_t>(entry.shape[0]);
-  reader.read(entry, {static_cast<std::byte*>(raw.raw_data()), raw.nbytes()},
-              static_cast<std::uint64_t>(first_row) * row_bytes);
-  copy_values(raw, destination);
+  write_by_rows(destination, *entry.dtype, [&](const Tensor& rows, std::int64_t first) {
+    reader.read(entry, {static_cast<std::byte*>(rows.raw_data()), rows.nbytes()},
+                static_cast<std::uint64_t>(first_row + first) * row_bytes);
+  });
 }
 
 nn::ModelConfig read_model_config(const ModelSource& source) {

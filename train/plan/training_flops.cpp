@@ -48,13 +48,17 @@ TrainingFlops training_flops(const nn::ModelConfig& model, std::span<const recip
   TrainingFlops flops;
   flops.high_precision = model.training_flops_per_token(seq_len);
   double gradients = 0;  // wgrad
+  // Of a tied head that is no converted layer.
+  const bool head_apart =
+      std::ranges::none_of(layers, [](const recipes::LayerConversion& layer) { return layer.name == nn::kHeadName; });
   for (const recipes::LayerConversion& layer : layers) {
     // Active experts only.
     const double uses = layer.experts > 0 ? static_cast<double>(model.experts.per_token) : 1.0;
     const double product = 2 * uses * static_cast<double>(layer.in_features) * static_cast<double>(layer.out_features);
     gradients += product;
     const bool no_dgrad = layer_of(layer.name).value_or(spared.layers) < spared.layers;
-    const bool no_wgrad = no_dgrad || spared.weight_gradients.contains(layer.name);
+    const bool no_wgrad =
+        no_dgrad || spared.weight_gradients.contains(layer.name) || (spared.tied_head && layer.name == nn::kHeadName);
     flops.high_precision -= (no_wgrad ? product : 0) + (no_dgrad ? product : 0);
     for (const recipes::LinearGemm gemm : layer.float8) {
       if ((adapters || no_wgrad) && gemm == recipes::LinearGemm::wgrad) continue;
@@ -63,7 +67,7 @@ TrainingFlops training_flops(const nn::ModelConfig& model, std::span<const recip
     }
   }
   flops.high_precision -= flops.float8;
-  if (spared.tied_head)
+  if (spared.tied_head && head_apart)
     flops.high_precision -= 2 * static_cast<double>(model.vocab_size) * static_cast<double>(model.hidden_size);
   if (spared.layers > 0) {
     const double attention = model.training_flops_per_token(seq_len) - model.training_flops_per_token(0);
@@ -71,7 +75,7 @@ TrainingFlops training_flops(const nn::ModelConfig& model, std::span<const recip
                             static_cast<double>(std::max<std::int64_t>(1, model.num_hidden_layers));
   }
   if (!adapters) return flops;
-  if (model.tie_word_embeddings)  // the head, not a separate layer
+  if (model.tie_word_embeddings && head_apart)
     gradients += 2 * static_cast<double>(model.vocab_size) * static_cast<double>(model.hidden_size);
   flops.high_precision += 6 * static_cast<double>(*adapters) - gradients;
   return flops;

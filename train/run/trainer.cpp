@@ -63,13 +63,13 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
     : ranks(std::move(r)),
       config(checked(std::move(c), d, ranks.get())),
       device(d),
-      environment(run_environment(d)),
+      environment(start.after("device", run_environment(d))),
       lock(lock_run()),
       checkpoint_lock(lock_checkpoints()),
       log(first() ? std::make_unique<RunLog>(fs::path(config.run.folder) / run_files::kLog, console) : nullptr),
-      chosen(config, choose_recipe()),
-      setup(build_model(chosen, d, d, run_sharding(ranks.get()))),
-      inputs(open_inputs()),
+      chosen(config, start.after("recipe", choose_recipe())),
+      setup(start.after("model", build_model(chosen, d, d, run_sharding(ranks.get())))),
+      inputs(start.after("data", open_inputs())),
       run_model(make_run_model(config, setup.config, inputs.data.tokenizer)),
       calibration(read_calibration()),
       samples(config, run_model),
@@ -99,6 +99,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
     expert_load = std::make_unique<nn::ExpertLoad>(setup.config.num_hidden_layers, setup.config.experts.count, device);
   bias_speed = router_bias_speed(config, setup.config);
   schedule = std::make_unique<LrSchedule>(lr_schedule_options(config, steps));
+  start.mark("optimizer");
 }
 
 void Trainer::Run::load(CheckpointReader& reader) {
@@ -213,6 +214,7 @@ TrainResult Trainer::Run::train(bool handle_signals) {
   if (handle_signals) handlers.emplace();  // before output: SIGPIPE must not end the run
   SignalHandlers* const signals = handlers ? &*handlers : nullptr;
   resume_or_fill();
+  start.mark("weights");
   follow_recipe();  // before the report of kernels
   if (preferences)
     fill_references(*preferences, config, *setup.model, device, inputs.data, progress.step == 0, ranks.get());
@@ -250,6 +252,7 @@ TrainResult Trainer::Run::train(bool handle_signals) {
   else if (best.exhausted())
     say(fmt::format("the run in {} ended early at step {}: {}; to continue, raise evaluation.early_stopping.patience\n",
                     config.run.folder, progress.step, best.reason()));
+  start.mark("run folder");
   Requests asked = agreed_requests(signals);
   while (progress.step < steps && asked.stop_signal == 0 && !best.exhausted()) {
     improved = false;

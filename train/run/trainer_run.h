@@ -23,6 +23,7 @@
 #include "train/run/end_report.h"
 #include "train/run/run_progress.h"
 #include "train/run/sample_texts.h"
+#include "train/run/start_times.h"
 #include "train/run/trainer.h"
 #include "train/setup/data_setup.h"
 #include "train/setup/model_setup.h"
@@ -103,6 +104,7 @@ struct Trainer::Run {
   // Logs the implementation of ops that have several, so that slow fallbacks are visible.
   static void report_kernels();
 
+  StartTimes start;
   std::shared_ptr<const distributed::Ranks> ranks;  // null: single process
   RunConfig config;                                 // as written: stored, compared on resume
   Device device;

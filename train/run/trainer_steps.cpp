@@ -132,6 +132,10 @@ bool Trainer::Run::run_step() {
   const std::int64_t tokens = global_batch_size(config) * config.data.seq_len;
   timer->end_step(tokens, flops.total() * static_cast<double>(tokens) / static_cast<double>(config.parallel.ranks));
   log_step(report, verdict, lr);
+  if (first() && progress.step == resumed_step.value_or(0) + 1) {
+    start.mark("first step");
+    say(start.to_text(progress.step) + "\n");
+  }
   if (verdict.action == StepAction::stop) {  // after the final step is logged
     metrics.finish();
     progress = before;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/ops/elementwise.h"
+#include "core/ops/weights/host_transfer.h"
 #include "distributed/fsdp/gather_parameter.h"
 #include "nn/initialize.h"
 #include "train/check/load.h"
@@ -24,8 +25,7 @@ using CodesHashes = std::map<const nn::Parameter*, std::string>;
 
 void update(StreamHash& hash, const Tensor& tensor) {
   if (!tensor.defined()) return;
-  const Tensor host = tensor.to(Device{});
-  hash.update(std::span(static_cast<const std::byte*>(host.raw_data()), host.nbytes()));
+  read_by_parts(tensor, [&](std::span<const std::byte> bytes) { hash.update(bytes); });
 }
 
 std::string hash_of(const PackedMatrix& codes) {

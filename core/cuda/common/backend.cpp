@@ -11,6 +11,7 @@
 #include "core/cuda/common/growing_memory.h"
 #include "core/cuda/common/kernel_image.h"
 #include "core/cuda/common/launch.h"
+#include "core/cuda/common/pinned.h"
 #include "core/device/gpu_support.h"
 #include "core/system/log.h"
 
@@ -121,17 +122,7 @@ class CudaBackend final : public Backend {
     cudaSetDevice(previous);
   }
 
-  void* allocate_pinned(Device device, std::size_t bytes) override {
-    const DeviceGuard guard(device);
-    void* pointer = nullptr;
-    const cudaError_t status = cudaMallocHost(&pointer, bytes);
-    if (status == cudaErrorMemoryAllocation) {
-      cudaGetLastError();
-      return nullptr;
-    }
-    check(status, "cudaMallocHost", device);
-    return pointer;
-  }
+  void* allocate_pinned(Device device, std::size_t bytes) override { return cuda::allocate_pinned(device, bytes); }
 
   Stream create_stream(Device device) override {
     const DeviceGuard guard(device);

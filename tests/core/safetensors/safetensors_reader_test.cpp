@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/safetensors/safetensors.h"
+#include "core/system/threads.h"
 #include "tests/core/safetensors/safetensors_file.h"
 #include "tests/testing.h"
 
@@ -51,6 +52,30 @@ TEST(SafetensorsReader, ReadsTensorsAndPartsOfThem) {
   EXPECT_THROW((void)bytes_of(reader, "b", 7), Error);
   EXPECT_THROW((void)bytes_of(reader, "b", 1, 6), Error);
   EXPECT_THROW((void)bytes_of(reader, "b", 2, ~std::uint64_t{0}), Error);
+}
+
+TEST(SafetensorsReader, LargeReadsAreSplitAmongThreads) {
+  const testing::TempDir folder;
+  constexpr std::size_t kBytes = (std::size_t{9} << 20) + 7;
+  const std::string header = fmt::format(R"({{"w":{{"dtype":"U8","shape":[{0}],"data_offsets":[0,{0}]}}}})", kBytes);
+  const std::string file = safetensors_file(header, kBytes);
+  const std::size_t start = file.size() - kBytes;
+  testing::write_file(folder / "m.safetensors", file);
+  const int threads = thread_count();
+  set_thread_count(3);
+  const SafetensorsReader reader(folder / "m.safetensors");
+  std::vector<std::byte> bytes(kBytes - 5);
+  reader.read(reader.at("w"), bytes, 5);
+  EXPECT_EQ(std::memcmp(bytes.data(), file.data() + start + 5, bytes.size()), 0);
+  std::filesystem::resize_file(folder / "m.safetensors", start + kBytes - 1);
+  try {
+    reader.read(reader.at("w"), bytes, 5);
+    ADD_FAILURE() << "a file that became shorter was read";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::io);
+    EXPECT_THAT(error.what(), HasSubstr(fmt::format("no byte {}", start + kBytes - 1)));
+  }
+  set_thread_count(threads);
 }
 
 TEST(SafetensorsReader, FindsByName) {

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <memory>
+
+#include "nn/embedding.h"
+#include "nn/linear_kernel.h"
+
+namespace quench::recipes {
+
+// Lookup in high precision; the tied head's GEMMs are those of a linear kernel.
+[[nodiscard]] std::shared_ptr<const nn::EmbeddingKernel> tied_head(std::shared_ptr<const nn::LinearKernel> head);
+
+}  // namespace quench::recipes
