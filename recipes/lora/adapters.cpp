@@ -113,24 +113,7 @@ std::string last_components(const std::vector<LinearShape>& shapes) {
 
 }  // namespace
 
-namespace {
-
-// Layers that checkpoints hold as one (Phi-3, GLM-4) answer to their parts' names.
-struct FusedLayer {
-  std::string_view part, layer;
-};
-constexpr FusedLayer kFusedLayers[] = {{"q_proj", "qkv_proj"},
-                                       {"k_proj", "qkv_proj"},
-                                       {"v_proj", "qkv_proj"},
-                                       {"gate_proj", "gate_up_proj"},
-                                       {"up_proj", "gate_up_proj"}};
-
-}  // namespace
-
 bool lora_pattern_matches(std::string_view pattern, std::string_view layer) {
-  const std::string_view last = layer.substr(layer.rfind('.') + 1);
-  for (const FusedLayer& fused : kFusedLayers)
-    if (fused.part == pattern && fused.layer == last) return true;
   if (pattern == layer || glob_matches(pattern, layer)) return true;
   return layer.size() > pattern.size() && layer.ends_with(pattern) && layer[layer.size() - pattern.size() - 1] == '.';
 }
