@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "autograd/functions.h"
 #include "train/generation/batch_generator.h"
 
