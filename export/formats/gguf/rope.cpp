@@ -7,6 +7,7 @@
 
 #include "nn/attention/rope_scale.h"
 #include "nn/attention/rope_table.h"
+#include "nn/models/table.h"
 
 namespace quench {
 namespace {
@@ -193,7 +194,8 @@ void read_gguf_rope(const GgufFields& fields, const GgufDivisors& tensors, Json&
   const double theta = fields.find_number("rope.freq_base").value_or(10000.0);
   config.set("rope_theta", theta);
   const std::string type = fields.find_text(kType).value_or("linear");
-  if (type == kLongrope || !tensors.shorter.empty() || !tensors.longer.empty())
+  const nn::ModelFamily* family = nn::find_model_family(config.at("model_type").as_string());
+  if (family != nullptr && family->defaults.longrope && (type == kLongrope || !tensors.shorter.empty()))
     return read_longrope(fields, tensors, config);
   const auto old_factor = fields.find_number(kOldLinear);
   const double written = fields.find_number(kFactor).value_or(old_factor.value_or(1.0));

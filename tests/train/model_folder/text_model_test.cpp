@@ -76,7 +76,8 @@ TEST(TextModel, IsReadFromTheFolderOfTheWhole) {
 TEST(TextModel, OfMistral3AndOfTheNamedTypeAlone) {
   Json whole = Json::parse(R"({"architectures": ["Mistral3ForConditionalGeneration"], "model_type": "mistral3",
       "text_config": {"model_type": "mistral", "vocab_size": 48, "hidden_size": 32, "intermediate_size": 12,
-        "num_hidden_layers": 2, "num_attention_heads": 4, "sliding_window": null}})");
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "sliding_window": null}})");
   const nn::ModelConfig config = nn::parse_model_config(text_model_config(whole), "config.json");
   EXPECT_EQ(config.architecture, "MistralForCausalLM");
   EXPECT_EQ(config.sliding_window, 0);
