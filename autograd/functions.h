@@ -61,8 +61,8 @@ struct RotationOptions {
   bool interleaved = false;  // pairing of rotated elements (core/ops/rope.h)
 };
 
-// RoPE of query and key heads IN PLACE: no other function may need the value of `qkv`. cos, sin f32 [positions,D/2];
-// positions i32 [N].
+// RoPE of the first R <= D elements of query and key heads IN PLACE: no other function may need the value of `qkv`.
+// cos, sin f32 [positions,R/2]; positions i32 [N].
 Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, const Tensor& sin,
               const Tensor& positions, const RotationOptions& options = {});
 

@@ -44,10 +44,13 @@ struct GgufArchitecture {
   bool interleaved_rotation = false;  // RoPE on adjacent pairs: query and key rows are reordered
   bool bias_is_chosen = false;        // config.json's attention_bias selects biases of attention projections
   // Capabilities of llama.cpp's loader.
-  bool output_bias = false;    // bias of attention's output projection
-  bool free_head_dim = false;  // head_dim * heads may differ from the hidden size
-  bool rope_divisors = false;  // rope_freqs.weight
+  bool output_bias = false;       // bias of attention's output projection
+  bool free_head_dim = false;     // head_dim * heads may differ from the hidden size
+  bool partial_rotation = false;  // rope.dimension_count may be smaller than a head
+  bool rope_divisors = false;     // rope_freqs.weight
   std::span<const GgufTensorName> layer_tensors = kGgufLayerTensors;
+  // Tokens that llama.cpp cannot load a file without whose general.name is the model type.
+  std::span<const std::string_view> tokens_of_name = {};
   float norm_offset = 0.0f;     // files hold norm weights plus this
   bool sliding_window = false;  // the loader executes attention.sliding_window
   bool scales = false;          // and attention.scale, embedding_scale, residual_scale, logit_scale

@@ -12,14 +12,14 @@ namespace {
 
 constexpr std::string_view kGptOssFull = "full_attention", kGptOssWindowed = "sliding_attention";
 constexpr std::int64_t kGptOssWindow = 128;
-constexpr RopeScaling kGptOssRope{.type = RopeScaling::Type::yarn,
-                                  .theta = 150000.0,
-                                  .factor = 32.0,
-                                  .original_max_position_embeddings = 4096,
-                                  .attention_factor = std::nullopt,
-                                  .mscale = std::nullopt,
-                                  .mscale_all_dim = std::nullopt,
-                                  .truncate = false};
+const RopeScaling kGptOssRope{.type = RopeScaling::Type::yarn,
+                              .theta = 150000.0,
+                              .factor = 32.0,
+                              .original_max_position_embeddings = 4096,
+                              .attention_factor = std::nullopt,
+                              .mscale = std::nullopt,
+                              .mscale_all_dim = std::nullopt,
+                              .truncate = false};
 
 std::vector<bool> read_gpt_oss_windows(ConfigReader& in, std::int64_t layers) {
   std::vector<bool> windowed;

@@ -5,6 +5,7 @@
 #include "nn/experts/moe.h"
 #include "nn/models/decoder_block.h"
 #include "nn/models/sliding_window.h"
+#include "nn/models/sparse_layers.h"
 #include "nn/models/table.h"
 
 namespace quench::nn {
@@ -25,7 +26,6 @@ void write_qwen3(const ModelConfig& config, Json& json) {
   write_layer_windows(config, json);
 }
 
-// Every decoder_sparse_step-th layer is MoE, except those in mlp_only_layers.
 void read_qwen3_moe(ConfigReader& in, ModelConfig& config) {
   // Defaults of Transformers' Qwen3MoeConfig.
   const bool has_head_dim = in.find("head_dim") != nullptr;
@@ -39,20 +39,7 @@ void read_qwen3_moe(ConfigReader& in, ModelConfig& config) {
   experts.per_token = in.integer("num_experts_per_tok", 8, 1, kMaxExperts);
   experts.intermediate_size = in.integer("moe_intermediate_size", 768, 1, kMaxDimension);
   experts.normalize = in.boolean("norm_topk_prob", false);
-  const std::int64_t step = in.integer("decoder_sparse_step", 1, 1, kMaxDimension);
-  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    experts.layers.push_back((layer + 1) % step == 0);
-  if (const Json* dense = in.find("mlp_only_layers"); dense != nullptr) {
-    QUENCH_CHECK_AS(ErrorCode::bad_config, dense->is_array(), "{}: mlp_only_layers: expected a list of layers, got {}",
-                    in.source(), dense->dump());
-    for (const Json& layer : dense->as_array()) {
-      if (!layer.is_integer() || layer.as_double() < 0 ||
-          layer.as_double() >= static_cast<double>(config.num_hidden_layers))
-        in.fault("mlp_only_layers", fmt::format("{} is no layer of this model", layer.dump()));
-      else
-        experts.layers[static_cast<std::size_t>(layer.as_int())] = false;
-    }
-  }
+  read_sparse_layers(in, config);
   read_router_losses(in, config);
 }
 
@@ -63,11 +50,7 @@ void write_qwen3_moe(const ModelConfig& config, Json& json) {
   json.set("num_experts_per_tok", config.experts.per_token);
   json.set("moe_intermediate_size", config.experts.intermediate_size);
   json.set("norm_topk_prob", config.experts.normalize);
-  Json dense = Json::array();
-  for (std::size_t layer = 0; layer < config.experts.layers.size(); ++layer)
-    if (!config.experts.layers[layer]) dense.push_back(static_cast<std::int64_t>(layer));
-  json.set("decoder_sparse_step", std::int64_t{1});
-  json.set("mlp_only_layers", std::move(dense));
+  write_sparse_layers(config, json);
 }
 
 BlockSpec qwen3_block(const ModelConfig& config, std::int64_t layer) {

@@ -18,8 +18,9 @@ const GgufEntry* find_tensor(const GgufHead& head, std::string_view name) {
   return found == head.tensors.end() ? nullptr : &*found;
 }
 
-std::vector<float> read_divisors(const fs::path& file, const GgufHead& head, std::int64_t count) {
-  const GgufEntry* entry = find_tensor(head, kRopeDivisors);
+std::vector<float> read_divisors(const fs::path& file, const GgufHead& head, std::string_view name,
+                                 std::int64_t count) {
+  const GgufEntry* entry = find_tensor(head, name);
   if (entry == nullptr) return {};
   QUENCH_CHECK_AS(
       ErrorCode::unsupported, gguf_type_layout(entry->type)->plain == DType::f32 && entry->shape == Shape({count}),
@@ -48,13 +49,16 @@ void refuse_others(const GgufFields& fields, std::int64_t context, const nn::Ggu
                     "{}: {} is not supported", fields.source(), fields.name(key));
 }
 
-std::int64_t head_dim_of(const GgufFields& fields, std::int64_t hidden, std::int64_t heads) {
+constexpr std::string_view kRotated = "rope.dimension_count";
+
+std::int64_t head_dim_of(const GgufFields& fields, std::int64_t hidden, std::int64_t heads, bool partial_rotation) {
   const auto written = fields.find_integer("attention.key_length");
   QUENCH_CHECK_AS(ErrorCode::corrupt, written || hidden % heads == 0,
                   "{}: {} {} is not a multiple of {} heads, and there is no {}", fields.source(),
                   fields.name("embedding_length"), hidden, heads, fields.name("attention.key_length"));
   const std::int64_t size = written ? *written : hidden / heads;
-  for (const std::string_view key : {"attention.value_length", "rope.dimension_count"}) {
+  for (const std::string_view key : {std::string_view("attention.value_length"), kRotated}) {
+    if (partial_rotation && key == kRotated) continue;
     const std::int64_t other = fields.find_integer(key).value_or(size);
     QUENCH_CHECK_AS(ErrorCode::unsupported, other == size,
                     "{}: {} is {}, but heads have {} elements; only equal sizes "
@@ -115,7 +119,8 @@ Json gguf_model_config(const fs::path& file) {
   const GgufFields fields(head, std::string(family->gguf.name) + ".", source);
   const GgufFields tokenizer(head, "tokenizer.ggml.", source);
   const std::int64_t hidden = fields.integer("embedding_length"), heads = fields.integer("attention.head_count");
-  const std::int64_t context = fields.integer("context_length"), head_dim = head_dim_of(fields, hidden, heads);
+  const std::int64_t context = fields.integer("context_length"),
+                     head_dim = head_dim_of(fields, hidden, heads, family->gguf.partial_rotation);
   refuse_others(fields, context, family->gguf);
   const std::int64_t vocabulary = vocabulary_of(head, fields, tokenizer);
   Json config = Json::object();
@@ -138,7 +143,13 @@ Json gguf_model_config(const fs::path& file) {
   config.set("torch_dtype", "float32");
   if (family->gguf.read != nullptr)
     family->gguf.read([&](std::string_view key) { return fields.find_number(key); }, config);
-  read_gguf_rope(fields, read_divisors(file, head, head_dim / 2), config);
+  const std::int64_t rotated = fields.find_integer(kRotated).value_or(head_dim);
+  if (family->gguf.partial_rotation)
+    config.set("partial_rotary_factor", static_cast<double>(rotated) / static_cast<double>(head_dim));
+  const auto divisors = [&](std::string_view tensor) { return read_divisors(file, head, tensor, rotated / 2); };
+  read_gguf_rope(
+      fields, {.all = divisors(kRopeDivisors), .shorter = divisors(kShortDivisors), .longer = divisors(kLongDivisors)},
+      config);
   return config;
 }
 

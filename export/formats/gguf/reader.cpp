@@ -37,7 +37,8 @@ class GgufWeights final : public StoredWeights {
     interleaved_ = known->interleaved_rotation;
     norm_offset_ = known->norm_offset;
     for (const GgufEntry& entry : head_.tensors) {
-      if (entry.name == kRopeDivisors) continue;  // derived from the config
+      if (entry.name == kRopeDivisors || entry.name == kShortDivisors || entry.name == kLongDivisors)
+        continue;  // derived from the config
       const auto name = hf_tensor_name(entry.name, *known);
       tensors_.emplace(name.value_or(entry.name), &entry);
     }

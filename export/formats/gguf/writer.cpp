@@ -113,10 +113,14 @@ void add_rope(const nn::ModelConfig& config, const std::string& prefix, Metadata
               std::vector<Entry>& entries) {
   const GgufRope rope = gguf_rope(config);
   for (const auto& [key, value] : rope.metadata) metadata.emplace_back(prefix + key, value);
-  if (rope.divisors.empty()) return;
-  const Tensor divisors = Tensor::from_values<float>({static_cast<std::int64_t>(rope.divisors.size())}, rope.divisors);
-  entries.push_back({head_of(std::string(kRopeDivisors), divisors.shape(), gguf_type_of(DType::f32), divisors.nbytes()),
-                     [divisors] { return divisors; }});
+  for (const auto& [name, values] : {std::pair(kRopeDivisors, rope.divisors.all),
+                                     {kShortDivisors, rope.divisors.shorter},
+                                     {kLongDivisors, rope.divisors.longer}}) {
+    if (values.empty()) continue;
+    const Tensor divisors = Tensor::from_values<float>({static_cast<std::int64_t>(values.size())}, values);
+    entries.push_back({head_of(std::string(name), divisors.shape(), gguf_type_of(DType::f32), divisors.nbytes()),
+                       [divisors] { return divisors; }});
+  }
 }
 
 Metadata describe_model(const ExportJob& job, const nn::GgufArchitecture& architecture, std::uint32_t file_type,
@@ -147,6 +151,20 @@ Metadata describe_model(const ExportJob& job, const nn::GgufArchitecture& archit
     for (const nn::GgufNumber& one : architecture.numbers(config))
       std::visit([&](auto value) { metadata.emplace_back(prefix + std::string(one.key), value); }, one.value);
   return metadata;
+}
+
+// Phi-4 has not the tokens of Phi-3.
+void name_by_tokens(const nn::GgufArchitecture& architecture, Metadata& metadata) {
+  const auto find = [&](std::string_view key) {
+    return std::ranges::find(metadata, key, &Metadata::value_type::first);
+  };
+  const auto list = find("tokenizer.ggml.tokens");
+  if (list == metadata.end()) return;
+  const auto& tokens = std::get<std::vector<std::string>>(list->second);
+  const bool complete = std::ranges::all_of(architecture.tokens_of_name, [&](std::string_view token) {
+    return std::ranges::find(tokens, token) != tokens.end();
+  });
+  if (!complete) find("general.name")->second = std::string("model");
 }
 
 // Of most elements.
@@ -185,7 +203,7 @@ void require_gguf_model(const nn::ModelConfig& config) {
   const std::string problem = architecture->problem != nullptr ? architecture->problem(config) : "";
   QUENCH_CHECK_AS(ErrorCode::unsupported, problem.empty(), "GGUF of architecture {}: {}", architecture->name, problem);
   const nn::AttentionSpec attention = config.block(0).attention;
-  QUENCH_CHECK_AS(ErrorCode::unsupported, architecture->rope_divisors || gguf_rope(config).divisors.empty(),
+  QUENCH_CHECK_AS(ErrorCode::unsupported, architecture->rope_divisors || gguf_rope(config).divisors.all.empty(),
                   "llama.cpp's architecture {} does not support this RoPE scaling; it has linear, and yarn with "
                   "beta_fast 32, beta_slow 1 and whole bounds",
                   architecture->name);
@@ -205,6 +223,7 @@ Json write_gguf(const ExportJob& job) {
   Metadata metadata = describe_model(job, *architecture, main_file_type(job.tensors), quantized);
   add_rope(job.config, std::string(architecture->name) + ".", metadata, entries);
   std::ranges::move(gguf_tokenizer(job.folder, job.config), std::back_inserter(metadata));
+  name_by_tokens(*architecture, metadata);
   std::vector<GgufTensor> heads;
   std::uint64_t bytes = 0;
   for (const Entry& entry : entries) {
