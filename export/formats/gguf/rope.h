@@ -15,10 +15,13 @@
 namespace quench {
 
 inline constexpr std::string_view kRopeDivisors = "rope_freqs.weight";
+// Of GgufArchitecture::unrounded_yarn, ignored by llama.cpp: config.json's truncate.
+inline constexpr std::string_view kGgufYarnTruncated = "rope.scaling.yarn_truncate";
 
 struct GgufRope {
   std::vector<std::pair<std::string, GgufValue>> metadata;  // without the architecture's prefix
   std::vector<float> divisors;                              // [head_dim / 2], by pair; or empty
+  bool rounded = false;  // llama.cpp rounds YaRN's bounds (GgufArchitecture::unrounded_yarn), the model does not
 };
 
 // YaRN with other settings is written as divisors under type "none", with keys to restore it. Not dynamic.
