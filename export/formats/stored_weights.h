@@ -42,6 +42,9 @@ class StoredWeights {
   [[nodiscard]] virtual IntDivision input_division() const { return IntDivision::quotient; }
   // Of export/schemes/scheme.h, if stored.
   [[nodiscard]] virtual std::optional<float> input_scale(std::string_view /*name*/) const { return std::nullopt; }
+  // E8M0 scales u8 [N, K / 32] of an unquantized weight [N,K], or of expert `expert` of a fused one, that the file
+  // holds as MXFP4 blocks; undefined: it does not.
+  [[nodiscard]] virtual Tensor block_scales(std::string_view /*name*/, std::int64_t /*expert*/) const { return {}; }
 };
 
 // In config.json.

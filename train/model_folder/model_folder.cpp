@@ -334,8 +334,8 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
   json.erase(kQuantizationConfig);  // of the source model
   write_small_files(json, options.small_files, temporary);
   if (options.small_files.tokenizer != nullptr) name_special_tokens(*options.small_files.tokenizer, temporary);
-  const Json quantization = format.write(
-      {fuse_experts(tensors, config), config, temporary, static_cast<std::uint64_t>(options.max_shard_bytes)});
+  const Json quantization = format.write({format.fused_experts ? fuse_experts(tensors, config) : tensors, config,
+                                          temporary, static_cast<std::uint64_t>(options.max_shard_bytes)});
   if (!quantization.is_null()) {
     json.set(kQuantizationConfig, quantization);
     write_file_atomically(temporary / "config.json", json.dump(2) + "\n");

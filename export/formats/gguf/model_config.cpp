@@ -36,10 +36,7 @@ std::vector<float> read_divisors(const fs::path& file, const GgufHead& head, std
 
 // They change values without a config.json equivalent.
 void refuse_others(const GgufFields& fields, std::int64_t context, const nn::GgufArchitecture& architecture) {
-  constexpr std::string_view kExperts = "expert_count", kWindow = "attention.sliding_window";
-  QUENCH_CHECK_AS(ErrorCode::unsupported, fields.find_integer(kExperts).value_or(0) == 0,
-                  "{}: {} is {}: models with experts cannot be read from GGUF", fields.source(), fields.name(kExperts),
-                  fields.integer(kExperts));
+  constexpr std::string_view kWindow = "attention.sliding_window";
   const std::int64_t window = fields.find_integer(kWindow).value_or(0);
   QUENCH_CHECK_AS(ErrorCode::unsupported, architecture.sliding_window || window == 0 || window >= context,
                   "{}: {} is {}; put the model's config.json into the file's folder", fields.source(),
@@ -112,15 +109,18 @@ Json gguf_model_config(const fs::path& file) {
   const std::string source = file.string();
   const auto name = GgufFields(head, "general.", source).find_text("architecture");
   QUENCH_CHECK_AS(ErrorCode::unsupported, name.has_value(), "{}: it has no general.architecture", source);
-  const nn::ModelFamily* family = find_gguf_family(*name);
-  QUENCH_CHECK_AS(ErrorCode::unsupported, family != nullptr,
-                  "{}: general.architecture '{}' is not supported; known: {}", source, *name,
-                  gguf_architecture_names());
+  const nn::ModelFamily* family = find_gguf_family(head);
+  QUENCH_CHECK_AS(
+      ErrorCode::unsupported, family != nullptr, "{}: general.architecture '{}'{} is not supported; known: {}", source,
+      *name, GgufFields(head, *name + ".", source).find_integer("expert_count").value_or(0) > 0 ? " with experts" : "",
+      gguf_architecture_names());
   const GgufFields fields(head, std::string(family->gguf.name) + ".", source);
   const GgufFields tokenizer(head, "tokenizer.ggml.", source);
   const std::int64_t hidden = fields.integer("embedding_length"), heads = fields.integer("attention.head_count");
-  const std::int64_t context = fields.integer("context_length"),
-                     head_dim = head_dim_of(fields, hidden, heads, family->gguf.partial_rotation);
+  const std::int64_t context = fields.integer("context_length");
+  const std::int64_t head_dim = family->gguf.latent_attention
+                                    ? fields.integer("rope.dimension_count")
+                                    : head_dim_of(fields, hidden, heads, family->gguf.partial_rotation);
   refuse_others(fields, context, family->gguf);
   const std::int64_t vocabulary = vocabulary_of(head, fields, tokenizer);
   Json config = Json::object();
@@ -131,7 +131,8 @@ Json gguf_model_config(const fs::path& file) {
   config.set("intermediate_size", fields.integer("feed_forward_length"));
   config.set("num_hidden_layers", fields.integer("block_count"));
   config.set("num_attention_heads", heads);
-  config.set("num_key_value_heads", fields.find_integer("attention.head_count_kv").value_or(heads));
+  config.set("num_key_value_heads",
+             family->gguf.latent_attention ? heads : fields.find_integer("attention.head_count_kv").value_or(heads));
   config.set("head_dim", head_dim);
   config.set("max_position_embeddings", context);
   config.set("rms_norm_eps", fields.number("attention.layer_norm_rms_epsilon"));
@@ -142,7 +143,13 @@ Json gguf_model_config(const fs::path& file) {
   set_token_ids(tokenizer, vocabulary, config);
   config.set("torch_dtype", "float32");
   if (family->gguf.read != nullptr)
-    family->gguf.read([&](std::string_view key) { return fields.find_number(key); }, config);
+    family->gguf.read(
+        [&](std::string_view key) {
+          const Json* value = fields.find(key);
+          if (value != nullptr && value->is_bool()) return std::optional<double>(*value == Json(true) ? 1.0 : 0.0);
+          return fields.find_number(key);
+        },
+        config);
   const std::int64_t rotated = fields.find_integer(kRotated).value_or(head_dim);
   if (family->gguf.partial_rotation)
     config.set("partial_rotary_factor", static_cast<double>(rotated) / static_cast<double>(head_dim));
@@ -150,6 +157,11 @@ Json gguf_model_config(const fs::path& file) {
   read_gguf_rope(
       fields, {.all = divisors(kRopeDivisors), .shorter = divisors(kShortDivisors), .longer = divisors(kLongDivisors)},
       config);
+  if (const Json* scaling = config.find("rope_scaling"); scaling != nullptr && family->gguf.unrounded_yarn) {
+    Json whole = *scaling;
+    whole.set("truncate", fields.find_flag(kGgufYarnTruncated).value_or(false));
+    config.set("rope_scaling", std::move(whole));
+  }
   return config;
 }
 

@@ -18,9 +18,9 @@ constexpr std::string_view kType = "rope.scaling.type", kFactor = "rope.scaling.
                            kBetaFast = "rope.scaling.yarn_beta_fast", kBetaSlow = "rope.scaling.yarn_beta_slow",
                            // Hugging Face's attention_factor, in llama.cpp's converter.
     kHfAttention = "rope.scaling.yarn_attn_factor", kExtrapolation = "rope.scaling.yarn_ext_factor",
-                           kFinetuned = "rope.scaling.finetuned";
-constexpr std::array kKnown = {kType,     kFactor,      kOriginal,      kAttention, kBetaFast,
-                               kBetaSlow, kHfAttention, kExtrapolation, kFinetuned};
+                           kFinetuned = "rope.scaling.finetuned", kLogMultiplier = "rope.scaling.yarn_log_multiplier";
+constexpr std::array kKnown = {kType,        kFactor,        kOriginal,  kAttention,     kBetaFast,         kBetaSlow,
+                               kHfAttention, kExtrapolation, kFinetuned, kLogMultiplier, kGgufYarnTruncated};
 constexpr std::string_view kLongrope = "longrope";
 constexpr std::string_view kOldLinear = "rope.scale_linear";
 
@@ -53,16 +53,21 @@ bool is_plain_yarn(const nn::ModelConfig& config) {
 
 void add_yarn(const nn::ModelConfig& config, GgufRope& out) {
   const nn::RopeScaling& rope = config.rope;
-  const bool plain = is_plain_yarn(config);
+  const nn::GgufArchitecture& architecture = nn::find_model_family(config.model_type)->gguf;
+  const bool plain = is_plain_yarn(config) || architecture.unrounded_yarn;
   const auto add = [&](std::string_view key, auto value) { out.metadata.emplace_back(key, value); };
   add(kType, std::string(plain ? "yarn" : "none"));
   add(kFactor, static_cast<float>(rope.factor));
   add(kOriginal, static_cast<std::uint32_t>(rope.original_max_position_embeddings));
+  out.rounded = !is_plain_yarn(config) && architecture.unrounded_yarn;
+  if (architecture.unrounded_yarn) add(kGgufYarnTruncated, rope.truncate);
+  if (!plain) out.divisors.all = divisors_of(config);
+  if (architecture.latent_attention)
+    return add(kLogMultiplier, static_cast<float>(0.1 * rope.mscale_all_dim.value_or(0.0)));
   const double implied = plain ? nn::yarn_mscale(rope.factor, 1.0) : 1.0;
   add(kAttention, static_cast<float>(nn::rope_attention_factor(rope) / implied));
   add(kBetaFast, static_cast<float>(rope.beta_fast));
   add(kBetaSlow, static_cast<float>(rope.beta_slow));
-  if (!plain) out.divisors.all = divisors_of(config);
 }
 
 Json yarn_json(const GgufFields& fields, double factor) {
@@ -211,7 +216,10 @@ void read_gguf_rope(const GgufFields& fields, const GgufDivisors& tensors, Json&
     config.set("rope_scaling", Json::Object{{"rope_type", "linear"}, {"factor", factor}});
   } else if (type == "yarn") {
     Json scaling = yarn_json(fields, factor);
-    if (const auto multiplier = fields.find_number(kAttention))
+    if (const auto logarithm = fields.find_number(kLogMultiplier)) {
+      scaling.set("mscale", *logarithm * 10);
+      scaling.set("mscale_all_dim", *logarithm * 10);
+    } else if (const auto multiplier = fields.find_number(kAttention))
       scaling.set("attention_factor", *multiplier * nn::yarn_mscale(factor, 1.0));
     else if (const auto attention = fields.find_number(kHfAttention))
       scaling.set("attention_factor", *attention);

@@ -25,9 +25,13 @@ struct GgufDivisors {
   std::vector<float> shorter, longer;  // kShortDivisors, kLongDivisors: up to the original length, and beyond
 };
 
+// Of GgufArchitecture::unrounded_yarn, ignored by llama.cpp: config.json's truncate.
+inline constexpr std::string_view kGgufYarnTruncated = "rope.scaling.yarn_truncate";
+
 struct GgufRope {
   std::vector<std::pair<std::string, GgufValue>> metadata;  // without the architecture's prefix
   GgufDivisors divisors;
+  bool rounded = false;  // llama.cpp rounds YaRN's bounds (GgufArchitecture::unrounded_yarn), the model does not
 };
 
 // YaRN with other settings is written as divisors under type "none", with keys to restore it. Not dynamic.
