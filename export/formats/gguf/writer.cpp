@@ -188,9 +188,8 @@ void add_rope(const nn::ModelConfig& config, const std::string& prefix, Metadata
   const GgufRope rope = gguf_rope(config);
   if (rope.rounded)
     QUENCH_LOG_WARN(
-        "GGUF: llama.cpp rounds the bounds of YaRN to whole dimensions, the model does not: frequencies in between "
-        "differ "
-        "slightly there");
+        "GGUF: llama.cpp rounds the bounds of YaRN to whole dimensions, the model does not: frequencies in "
+        "between differ slightly there");
   for (const auto& [key, value] : rope.metadata) metadata.emplace_back(prefix + key, value);
   for (const auto& [name, values] : {std::pair(kRopeDivisors, rope.divisors.all),
                                      {kShortDivisors, rope.divisors.shorter},
