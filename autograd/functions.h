@@ -82,6 +82,10 @@ struct KeyRows {
 Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<SequenceRange> sequences, float scale,
                    std::int64_t window = 0, float soft_cap = 0.0f, const KeyRows& keys = {}, const Weight& sinks = {});
 
+// x, to whose gradient the backward pass adds `gradient`, of its shape and dtype: of a loss whose value is no part of
+// the root. `gradient` is overwritten then.
+Variable add_gradient(const Variable& x, const Tensor& gradient);
+
 // Sum of losses of hidden [N,H] * weight [V,H]^T against labels i32 [N], times `scale`: f32 [1]. Gradients are computed
 // in the forward pass, by chunk of logits, so the result must be the root of the backward pass. `losses`, if not null:
 // f32 [N]. `loss`: cross_entropy if null.
