@@ -135,9 +135,13 @@ const ExportFormat& require_export_format(std::string_view name, std::string_vie
 }
 
 void check_format_and_scheme(const ExportFormat& format, const Scheme* scheme) {
-  QUENCH_CHECK_AS(ErrorCode::bad_config, scheme != nullptr || !format.quantized,
-                  "format {} stores quantized weights: name a scheme, for example int4_weight_only_g128; known: {}",
-                  format.name, scheme_names());
+  if (scheme == nullptr && format.quantized) {
+    const Scheme* example = find_scheme("int4_weight_only_g128");
+    for (const Scheme& other : scheme_table())
+      if (!format.problem(*example).empty() && format.problem(other).empty()) example = &other;
+    QUENCH_FAIL(ErrorCode::bad_config, "format {} stores quantized weights: name a scheme, for example {}; known: {}",
+                format.name, example->name, scheme_names());
+  }
   if (scheme == nullptr) return;
   const std::string problem = format.problem(*scheme);
   QUENCH_CHECK_AS(ErrorCode::bad_config, problem.empty(), "format {} cannot store scheme {}: {}", format.name,

@@ -48,6 +48,14 @@ void refuse_others(const GgufFields& fields, std::int64_t context, const nn::Ggu
 
 constexpr std::string_view kRotated = "rope.dimension_count";
 
+// Of an architecture that is known with experts alone, or without.
+std::string_view variant_of(const GgufHead& head, const std::string& name, const std::string& source) {
+  if (!std::ranges::any_of(nn::model_families(), [&](const auto& family) { return family.gguf.name == name; }))
+    return "";
+  const bool experts = GgufFields(head, name + ".", source).find_integer("expert_count").value_or(0) > 0;
+  return experts ? " with experts" : " without experts";
+}
+
 std::int64_t head_dim_of(const GgufFields& fields, std::int64_t hidden, std::int64_t heads, bool partial_rotation) {
   const auto written = fields.find_integer("attention.key_length");
   QUENCH_CHECK_AS(ErrorCode::corrupt, written || hidden % heads == 0,
@@ -110,10 +118,9 @@ Json gguf_model_config(const fs::path& file) {
   const auto name = GgufFields(head, "general.", source).find_text("architecture");
   QUENCH_CHECK_AS(ErrorCode::unsupported, name.has_value(), "{}: it has no general.architecture", source);
   const nn::ModelFamily* family = find_gguf_family(head);
-  QUENCH_CHECK_AS(
-      ErrorCode::unsupported, family != nullptr, "{}: general.architecture '{}'{} is not supported; known: {}", source,
-      *name, GgufFields(head, *name + ".", source).find_integer("expert_count").value_or(0) > 0 ? " with experts" : "",
-      gguf_architecture_names());
+  QUENCH_CHECK_AS(ErrorCode::unsupported, family != nullptr,
+                  "{}: general.architecture '{}'{} is not supported; known: {}", source, *name,
+                  variant_of(head, *name, source), gguf_architecture_names());
   const GgufFields fields(head, std::string(family->gguf.name) + ".", source);
   const GgufFields tokenizer(head, "tokenizer.ggml.", source);
   const std::int64_t hidden = fields.integer("embedding_length"), heads = fields.integer("attention.head_count");
@@ -122,6 +129,7 @@ Json gguf_model_config(const fs::path& file) {
                                     ? fields.integer("rope.dimension_count")
                                     : head_dim_of(fields, hidden, heads, family->gguf.partial_rotation);
   refuse_others(fields, context, family->gguf);
+  if (family->gguf.experts) (void)fields.integer("expert_used_count");
   const std::int64_t vocabulary = vocabulary_of(head, fields, tokenizer);
   Json config = Json::object();
   config.set("architectures", Json(Json::Array{family->architecture}));

@@ -298,13 +298,15 @@ TEST_F(GgufMetadata, FaultsAreNamedByFileAndKey) {
            Fault{"llama.attention.value_length", std::uint32_t{2}, "llama.attention.value_length is 2"},
            Fault{"llama.attention.sliding_window", std::uint32_t{4}, "llama.attention.sliding_window is 4"},
            Fault{"split.count", std::uint32_t{3}, "one of 3 parts of a model (split.count)"},
-           Fault{"llama.expert_count", std::uint32_t{8}, "llama.expert_count is 8"},
+           Fault{"llama.expert_count", std::uint32_t{8}, "it has no llama.expert_used_count"},
            Fault{"llama.attention.scale", 0.5f, "llama.attention.scale is not supported"},
            Fault{"llama.rope.scaling.type", std::string("longrope"), "llama.rope.scaling.type is 'longrope'"},
            Fault{"llama.rope.scaling.alpha", 1000.0f, "llama.rope.scaling.alpha is not supported"},
            Fault{"llama.rope.freq_base", std::string("x"), "llama.rope.freq_base is \"x\", expected a number"},
            Fault{"general.architecture", std::string("gemma"),
-                 "'gemma' is not supported; known: gemma2, gemma3, glm4, granite, llama, olmo2, phi3"},
+                 "'gemma' is not supported; known: deepseek2, gemma2, gemma3, glm4, gpt-oss, granite, llama, llama4, "
+                 "olmo2"},
+           Fault{"general.architecture", std::string("gpt-oss"), "'gpt-oss' without experts is not supported"},
            Fault{"general.architecture", std::uint32_t{1}, "general.architecture is 1, expected a string"},
        }) {
     const std::string message = refused(fault.key, fault.value);
