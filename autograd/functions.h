@@ -61,8 +61,8 @@ struct RotationOptions {
   bool interleaved = false;  // pairing of rotated elements (core/ops/rope.h)
 };
 
-// RoPE of query and key heads IN PLACE: no other function may need the value of `qkv`. cos, sin f32 [positions,D/2];
-// positions i32 [N].
+// RoPE of the first R <= D elements of query and key heads IN PLACE: no other function may need the value of `qkv`.
+// cos, sin f32 [positions,R/2]; positions i32 [N].
 Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, const Tensor& sin,
               const Tensor& positions, const RotationOptions& options = {});
 
@@ -81,6 +81,10 @@ struct KeyRows {
 // AttentionArgs::sinks.
 Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<SequenceRange> sequences, float scale,
                    std::int64_t window = 0, float soft_cap = 0.0f, const KeyRows& keys = {}, const Weight& sinks = {});
+
+// x, to whose gradient the backward pass adds `gradient`, of its shape and dtype: of a loss whose value is no part of
+// the root. `gradient` is overwritten then.
+Variable add_gradient(const Variable& x, const Tensor& gradient);
 
 // Sum of losses of hidden [N,H] * weight [V,H]^T against labels i32 [N], times `scale`: f32 [1]. Gradients are computed
 // in the forward pass, by chunk of logits, so the result must be the root of the backward pass. `losses`, if not null:

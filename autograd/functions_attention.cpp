@@ -66,20 +66,21 @@ Tensor value_view(const Tensor& qkv, const QkvLayout& layout) {
 
 Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, const Tensor& sin,
               const Tensor& positions, const RotationOptions& options) {
-  const std::int64_t rotated = layout.heads + (options.keys ? layout.kv_heads : 0);
+  const std::int64_t rotated = layout.heads + (options.keys ? layout.kv_heads : 0), dim = 2 * cos.size(1);
+  QUENCH_CHECK(dim <= layout.head_dim, "rope: {} rotated elements of heads of {}", dim, layout.head_dim);
   Variable out(qkv.value());
   const bool interleaved = options.interleaved;
-  quench::rope({.x = head_view(out.value(), layout, 0, rotated),
+  quench::rope({.x = head_view(out.value(), layout, 0, rotated).narrow(2, 0, dim),
                 .cos = cos,
                 .sin = sin,
                 .positions = positions,
                 .interleaved = interleaved});
   Tape::record("rope", {qkv}, std::array{&out}, [&] {
-    return [layout, rotated, cos, sin, positions, interleaved, dqkv = qkv.gradient(), dout_of = out.gradient()] {
+    return [layout, rotated, dim, cos, sin, positions, interleaved, dqkv = qkv.gradient(), dout_of = out.gradient()] {
       // In place unless another gradient shares the buffer.
       Tensor dout = dout_of->value();
       if (dout.storage().use_count() > 2) dout = dout.clone();
-      quench::rope({.x = head_view(dout, layout, 0, rotated),
+      quench::rope({.x = head_view(dout, layout, 0, rotated).narrow(2, 0, dim),
                     .cos = cos,
                     .sin = sin,
                     .positions = positions,

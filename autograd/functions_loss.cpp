@@ -1,9 +1,21 @@
 #include <array>
 
 #include "autograd/functions.h"
+#include "core/ops/elementwise.h"
 #include "core/ops/reduce_sum.h"
 
 namespace quench::autograd {
+
+Variable add_gradient(const Variable& x, const Tensor& gradient) {
+  Variable out(x.value());
+  Tape::record("add_gradient", {x}, std::array{&out}, [&] {
+    return [gradient, dx = x.gradient(), dout = out.gradient()] {
+      accumulate({dout->value(), gradient});
+      dx->contribute(gradient);
+    };
+  });
+  return out;
+}
 
 Variable lm_head_loss(const Variable& hidden, const Weight& weight, const Tensor& labels, float scale,
                       const LmHeadLossOptions& options, Tensor* losses, HeadGemms* products, LogitsLoss* rows) {

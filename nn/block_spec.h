@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "core/ops/gated_activation.h"
 #include "core/ops/norm.h"
@@ -22,18 +23,28 @@ using SubLayerFactory = std::unique_ptr<SubLayer> (*)(const ModelConfig& config,
 
 // RoPE scaling (Hugging Face Transformers, modeling_rope_utils).
 struct RopeScaling {
-  enum class Type { standard, linear, dynamic, yarn, llama3 };
+  enum class Type { standard, linear, dynamic, yarn, llama3, longrope };
   Type type = Type::standard;
   double theta = 10000.0;
   double factor = 1.0;
-  std::int64_t original_max_position_embeddings = 0;  // llama3, yarn
+  std::int64_t original_max_position_embeddings = 0;  // llama3, yarn, longrope
   double low_freq_factor = 1.0;                       // llama3
   double high_freq_factor = 4.0;                      // llama3
+  // Share of a head that is rotated, its first elements; the rest is copied.
+  double partial_rotary_factor = 1.0;
+  // longrope (arXiv:2402.13753): divisors of the frequencies, by pair, in sequences up to the original length and
+  // beyond
+  std::vector<double> short_factors, long_factors;
+  // yarn, longrope: factor on cosines and sines; unset: from the factor, mscale or the original length
+  std::optional<double> attention_factor;
   // yarn
-  std::optional<double> attention_factor;  // factor on cosines and sines; unset: from the factor and mscale
   std::optional<double> mscale, mscale_all_dim;
   double beta_fast = 32.0, beta_slow = 1.0;
   bool truncate = true;
+  // Rotated elements of a head, rounded down as in Transformers.
+  [[nodiscard]] std::int64_t rotated(std::int64_t head_dim) const noexcept {
+    return static_cast<std::int64_t>(static_cast<double>(head_dim) * partial_rotary_factor);
+  }
   bool operator==(const RopeScaling&) const = default;
 };
 
@@ -45,7 +56,7 @@ struct NormSpec {
 
 struct RotarySpec {
   RopeScaling scaling;
-  std::int64_t dim = 0;            // rotated elements of a head
+  std::int64_t dim = 0;            // rotated elements of a head, its first
   std::int64_t max_positions = 0;  // max_position_embeddings: the length from which dynamic scaling applies
   bool interleaved = false;        // pairs are (2i, 2i+1); else (i, i + dim / 2)
   bool operator==(const RotarySpec&) const = default;
@@ -95,6 +106,7 @@ struct AttentionSpec {
   QkNorm qk_norm = QkNorm::none;
   RmsNormForm qk_form = 1e-6f;
   bool qkv_bias = false, output_bias = false;
+  bool fused_storage = false;  // checkpoints hold the three input projections as qkv_proj
   std::optional<MlaSpec> mla;  // else grouped-query attention, key_dim == value_dim
 
   [[nodiscard]] std::int64_t query_width() const noexcept { return heads * key_dim; }
@@ -119,10 +131,12 @@ struct ExpertsSpec {
   // Checkpoints hold [E, in, out], gate and up concatenated.
   bool fused_storage = false;
   bool interleaved_storage = false;  // with fused_storage: columns of gate and up alternate
+  bool shared_gate = false;          // the shared expert's output is multiplied by a sigmoid of its own logit
   struct Names {
     std::string_view router = "mlp.gate";
     std::string_view experts = "mlp.experts";
     std::string_view shared = "shared_experts";  // within the feed-forward module
+    std::string_view shared_gate = "shared_expert_gate";
     std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
     std::string_view expert_bias = "mlp.gate.e_score_correction_bias";
   } names;
@@ -136,6 +150,7 @@ struct FeedForwardSpec {
   std::int64_t intermediate_size = 0;                  // of a dense layer
   bool bias = false;                                   // of a dense layer and the shared expert
   GatedActivation activation = GatedActivation::silu;  // of a dense layer
+  bool fused_storage = false;                          // checkpoints hold gate and up of a dense layer as gate_up_proj
   std::optional<ExpertsSpec> experts;
 
   // Features between the projections, of a token's experts; without the shared expert.

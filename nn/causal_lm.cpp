@@ -90,9 +90,15 @@ Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) cons
       if (hooks->before_backward) Tape::mark([hooks, unit] { hooks->before_backward(unit); });
       if (hooks->after_forward) hooks->after_forward(unit);
     }
+    if (context.layer_outputs != nullptr && context.layer_outputs->takes(unit)) {
+      residual = context.layer_outputs->take(unit, autograd::add(residual, delta));
+      delta = Variable();
+    }
   }
   if (offloader != nullptr) offloader->end_forward();
-  return autograd::add_rms_norm(residual, delta, model_.norm.weight(), model_.norm.form()).second;
+  const RmsNorm& norm = model_.norm;
+  return delta.defined() ? autograd::add_rms_norm(residual, delta, norm.weight(), norm.form()).second
+                         : autograd::rms_norm(residual, norm.weight(), norm.form());
 }
 
 Variable CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardContext& context, float scale,

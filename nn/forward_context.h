@@ -21,6 +21,16 @@ struct UnitHooks {
   std::function<void(std::int64_t unit)> after_backward;
 };
 
+// Receives outputs of decoder layers as the forward pass makes them.
+class LayerOutputs {
+ public:
+  virtual ~LayerOutputs() = default;
+  [[nodiscard]] virtual bool takes(std::int64_t layer) const = 0;
+  // Hidden states [N,H] after the layer, before any final norm. Returns what the rest of the model reads: the same
+  // value.
+  [[nodiscard]] virtual autograd::Variable take(std::int64_t layer, const autograd::Variable& hidden) = 0;
+};
+
 class ExpertLoad;
 
 struct ForwardContext {
@@ -35,6 +45,7 @@ struct ForwardContext {
   autograd::ActivationPolicy activations;
   RouterTerms router_terms;
   ExpertLoad* expert_load = nullptr;
+  LayerOutputs* layer_outputs = nullptr;  // must outlive the forward pass; not called in a recompute
   // Called in this order before a unit's pass, in reverse after it. Must outlive the backward pass.
   std::vector<const UnitHooks*> hooks;
 

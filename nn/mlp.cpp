@@ -9,7 +9,9 @@ Mlp::Mlp(const ModelConfig& config, const BlockSpec& block, std::int64_t width, 
     : layer_(block.layer),
       activation_(block.feed_forward.activation),
       gate_up_proj_(config.hidden_size, 2 * width, block.feed_forward.bias, options, config.initializer_range,
-                    {{"gate_proj", width}, {"up_proj", width}}),
+                    block.feed_forward.fused_storage
+                        ? std::vector<Linear::Part>()
+                        : std::vector<Linear::Part>{{"gate_proj", width}, {"up_proj", width}}),
       down_proj_(width, config.hidden_size, block.feed_forward.bias, options, residual_init_std(config)) {
   add_module("gate_up_proj", gate_up_proj_);
   add_module("down_proj", down_proj_);
@@ -32,6 +34,20 @@ Variable Mlp::forward(const Variable& x, const ForwardContext& context) const {
                                  : wanted.wanted() || !fuses ? LinearOutput{gate_up_proj_.forward(x)}
                                                              : gate_up_proj_.forward_gated(x);
     inner = autograd::swiglu(gate_up.y, wanted, gate_up.gated, activation_);
+  }
+  return down_proj_.forward(inner);
+}
+
+Variable Mlp::forward_weighted(const Variable& x, const Variable& weights, const autograd::TokenPermutation& rows,
+                               const ForwardContext& context) const {
+  QUENCH_CHECK(activation_ == GatedActivation::silu, "Mlp: weighted rows have SwiGLU alone");
+  Variable inner;
+  {
+    const bool recompute_gate_up = context.activations.of(layer_) == autograd::SavePolicy::recompute;
+    const Variable gate_up = recompute_gate_up ? gate_up_proj_.forward_with_recompute(x) : gate_up_proj_.forward(x);
+    // Weights before the down projection, which is linear and without bias: its output is not needed for their
+    // gradient.
+    inner = autograd::expert_swiglu(gate_up, weights, rows);
   }
   return down_proj_.forward(inner);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "autograd/functions_moe.h"
 #include "nn/linear.h"
 #include "nn/sublayer.h"
 
@@ -13,6 +14,9 @@ class Mlp final : public SubLayer {
   // `width`: intermediate features.
   Mlp(const ModelConfig& config, const BlockSpec& block, std::int64_t width, const ParameterOptions& options);
   [[nodiscard]] Variable forward(const Variable& x, const ForwardContext& context) const override;
+  // forward() with SwiGLU, rows times `weights` f32 [N,1]. `rows`: those of one expert for N tokens, in their order.
+  [[nodiscard]] Variable forward_weighted(const Variable& x, const Variable& weights,
+                                          const autograd::TokenPermutation& rows, const ForwardContext& context) const;
   [[nodiscard]] Variable forward_unnormed(const Tensor& x, const AddedNorm& norm,
                                           const ForwardContext& context) const override;
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const override {

@@ -40,8 +40,8 @@ std::int64_t vector_weights_of(const AttentionSpec& attention, std::int64_t hidd
 
 std::int64_t vector_weights_of(const FeedForwardSpec& part, std::int64_t hidden, std::int64_t experts) {
   if (const auto& spec = part.experts)
-    return (spec->expert_bias ? spec->count : 0) + (spec->router_bias ? spec->count : 0) +
-           (spec->bias ? experts * (2 * spec->intermediate_size + hidden) : 0);
+    return (spec->expert_bias ? spec->count : 0) + (spec->shared_gate ? hidden : 0) +
+           (spec->router_bias ? spec->count : 0) + (spec->bias ? experts * (2 * spec->intermediate_size + hidden) : 0);
   return part.bias ? 2 * part.intermediate_size + hidden : 0;
 }
 

@@ -146,6 +146,7 @@ extern const Recipe kQatInt8;
 extern const Recipe kQatFloat8;
 extern const Recipe kQatFloat8Int4;
 extern const Recipe kQatMxfp4;
+extern const Recipe kQatMxfp4WeightOnly;
 extern const Recipe kQatNvfp4;
 extern const Recipe kQatInt8DynIntx;
 extern const Recipe kQatIntxWeightOnly;

@@ -109,8 +109,8 @@ if [ -z "$only" ]; then
   [ -d "$venv/sparse" ] || "$venv/bin/pip" install -q --no-deps --target "$venv/sparse" compressed-tensors==0.13.0
   PYTHONPATH=$venv/sparse "$venv/bin/python" tests/interop/check_sparse.py "$quench" "$folder" || status=1
   "$venv/bin/python" tests/interop/check_experts.py "$quench" "$folder" tests/golden/models/{mixtral,qwen3_moe} \
-    tests/reference/models/{deepseek_v3{,_halves},llama4{,_mixed}} || status=1
-  for model in "$folder/model" tests/golden/models/llama{,31_tied}; do
+    tests/reference/models/{deepseek_v3{,_halves},llama4{,_mixed},qwen2_moe} || status=1
+  for model in "$folder/model" tests/golden/models/llama{,31_tied} tests/reference/models/{glm4,phi3_long}; do
     "$venv/bin/python" tests/interop/peft_adapters.py --quench "$quench" --model "$model" || status=1
   done
   "$venv/bin/python" tests/reference/check_chat_templates.py "$quench" "$venv/templates" || status=1

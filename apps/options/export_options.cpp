@@ -11,6 +11,7 @@
 #include "train/evaluation/evaluation_data.h"
 #include "train/model_folder/model_folder.h"
 #include "train/model_folder/peft_folder.h"
+#include "train/model_folder/stored_block_scales.h"
 #include "train/model_source/run_layout.h"
 
 namespace quench {
@@ -175,6 +176,7 @@ void run_export(const ExportOptions& o) {
   if (style.quantization) {
     loaded.trained.warn_of_others(model_tensors(*loaded.model, loaded.model->options().dtype), *style.quantization);
     loaded.scales.choose_in(*style.quantization);
+    if (!loaded.is_checkpoint) style.quantization->block_scales = stored_block_scales(loaded.small_files);
   }
   if (style.quantization || !o.perplexity.empty()) {
     const auto tokenizer = find_model_tokenizer(loaded, o.tokenizer);

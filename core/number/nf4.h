@@ -31,11 +31,15 @@ struct Nf4 {
     return kValues[code & 15];
   }
 
-  // Nearest, ties to the lower; NaN becomes 0.
+  // Midpoint of codes `code` and `code` + 1.
+  [[nodiscard]] static QUENCH_HOST_DEVICE constexpr float midpoint(std::uint8_t code) noexcept {
+    return (decode(code) + decode(static_cast<std::uint8_t>(code + 1))) * 0.5f;
+  }
+  // Nearest, ties to the lower: the number of midpoints below x; NaN becomes 0.
   [[nodiscard]] static QUENCH_HOST_DEVICE constexpr std::uint8_t encode(float x) noexcept {
     std::uint8_t code = 0;
-    for (std::uint8_t next = 1; next < 16; ++next)
-      if (x > (decode(static_cast<std::uint8_t>(next - 1)) + decode(next)) * 0.5f) code = next;
+    for (std::uint8_t lower = 0; lower < 15; ++lower)
+      if (x > midpoint(lower)) ++code;
     return code;
   }
 };

@@ -7,7 +7,7 @@
 namespace quench {
 
 struct RopeArgs {
-  Tensor x;    // in/out, [N,heads,D], contiguous last axis; f32/bf16
+  Tensor x;    // in/out, [N,heads,D], contiguous last axis; f32/bf16; of wider heads: a view of their first D elements
   Tensor cos;  // f32 [positions,D/2], contiguous
   Tensor sin;
   Tensor positions;          // i32 [N], each < positions

@@ -86,6 +86,11 @@ void SafetensorsReader::read(const SafetensorsEntry& entry, std::span<std::byte>
   read_at(header_.data_start + entry.begin + offset, out);
 }
 
+void SafetensorsReader::prefetch(const SafetensorsEntry& entry) const noexcept {
+  ::posix_fadvise(file_, static_cast<off_t>(header_.data_start + entry.begin), static_cast<off_t>(entry.nbytes()),
+                  POSIX_FADV_WILLNEED);
+}
+
 void SafetensorsReader::read_at(std::uint64_t position, std::span<std::byte> out) const {
   const std::size_t readers =
       std::min({out.size() / kThreadPiece, kMaxReaders, static_cast<std::size_t>(thread_count())});

@@ -107,6 +107,8 @@ class SafetensorsReader {
   [[nodiscard]] const SafetensorsEntry& at(std::string_view name) const;
   // Bytes [offset, offset + out.size()) of a tensor, large ones by several threads. Throws io if the file shrank.
   void read(const SafetensorsEntry& entry, std::span<std::byte> out, std::uint64_t offset = 0) const;
+  // Begins to read a tensor into the page cache; a hint.
+  void prefetch(const SafetensorsEntry& entry) const noexcept;
 
  private:
   void read_at(std::uint64_t position, std::span<std::byte> out) const;

@@ -39,6 +39,7 @@ class SafetensorsFolder {
     const SafetensorsEntry* entry;
 
     void read(std::span<std::byte> out, std::uint64_t offset = 0) const { reader->read(*entry, out, offset); }
+    void prefetch() const noexcept { reader->prefetch(*entry); }
   };
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }

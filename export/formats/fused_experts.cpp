@@ -33,16 +33,6 @@ const Fusion* fusion_of(std::string_view name) {
   return nullptr;
 }
 
-// Output `row` of part `part` among an expert's outputs: parts one after the other, or taking turns.
-struct OutputOrder {
-  std::int64_t parts = 1, rows = 0;  // rows of a part
-  bool interleaved = false;
-  [[nodiscard]] std::int64_t at(std::int64_t part, std::int64_t row) const {
-    return interleaved ? row * parts + part : part * rows + row;
-  }
-  [[nodiscard]] std::int64_t step() const { return interleaved ? parts : 1; }
-};
-
 // Elements at steps and strides from `data`.
 template <class T>
 struct Grid {
@@ -159,6 +149,18 @@ class SplitExperts final : public StoredWeights {
   [[nodiscard]] std::optional<float> input_scale(std::string_view name) const override {
     return places_.contains(name) ? std::nullopt : weights_->input_scale(stored_name(name));
   }
+  [[nodiscard]] Tensor block_scales(std::string_view name, std::int64_t expert) const override {
+    const auto found = places_.find(name);
+    if (found == places_.end()) return weights_->block_scales(stored_name(name), expert);
+    const Place& place = found->second;
+    const Tensor all = weights_->block_scales(place.fused, place.expert);
+    if (!all.defined()) return {};
+    const MemoryScope scope(MemoryCategory::workspace);
+    const Tensor rows = Tensor::empty({place.order.rows, all.size(1)}, all.dtype());
+    for (std::int64_t row = 0; row < rows.size(0); ++row)
+      rows.narrow(0, row, 1).copy_from(all.narrow(0, place.order.at(place.part, row), 1));
+    return rows;
+  }
 
  private:
   // With fused experts Transformers 5 has one router name, except for Llama 4.
@@ -196,15 +198,19 @@ class SplitExperts final : public StoredWeights {
   mutable Tensor last_;
 };
 
-// Expert 0 first.
-ModelTensor fused(const std::vector<ModelTensor>& pieces, bool interleaved) {
+}  // namespace
+
+std::string fused_name(const nn::Parameter& parameter) {
+  return parameter.name.substr(0, parameter.name.rfind('.'));
+}
+
+ModelTensor fused_experts(const std::vector<ModelTensor>& pieces, bool interleaved) {
   const nn::Parameter& parameter = *pieces.front().parameter;
   const bool bias = parameter.global_shape.rank() == 1;
   const std::int64_t experts = parameter.experts, in = bias ? 1 : parameter.global_shape[1];
   const std::int64_t columns = parameter.global_shape[0] / experts;
   ModelTensor result = pieces.front();
-  const std::string_view suffix = bias ? kBias : kWeight;
-  result.name = parameter.name.substr(0, parameter.name.size() - suffix.size()) + std::string(bias ? kFusedBias : "");
+  result.name = fused_name(parameter) + std::string(bias ? kFusedBias : "");
   result.layer.clear();
   result.piece = nullptr;
   result.shape = bias ? Shape{experts, columns} : Shape{experts, in, columns};
@@ -223,8 +229,6 @@ ModelTensor fused(const std::vector<ModelTensor>& pieces, bool interleaved) {
   };
   return result;
 }
-
-}  // namespace
 
 std::unique_ptr<StoredWeights> split_experts(std::unique_ptr<StoredWeights> weights, const nn::ExpertsConfig& experts) {
   if (experts.count == 0) return weights;
@@ -245,7 +249,7 @@ std::vector<ModelTensor> fuse_experts(const std::vector<ModelTensor>& tensors, c
     for (++i; i < tensors.size() && tensors[i].parameter == pieces.front().parameter; ++i) pieces.push_back(tensors[i]);
     const bool dense = !quantized.contains(module_of(pieces.front()));
     if (pieces.front().parameter->experts > 0 && dense)
-      result.push_back(fused(pieces, config.experts.interleaved_storage));
+      result.push_back(fused_experts(pieces, config.experts.interleaved_storage));
     else
       std::ranges::move(pieces, std::back_inserter(result));
   }

@@ -17,6 +17,21 @@ namespace quench {
 [[nodiscard]] std::unique_ptr<StoredWeights> split_experts(std::unique_ptr<StoredWeights> weights,
                                                            const nn::ExpertsConfig& experts);
 
+// Output `row` of part `part` among an expert's outputs: parts one after the other, or taking turns.
+struct OutputOrder {
+  std::int64_t parts = 1, rows = 0;  // rows of a part
+  bool interleaved = false;
+  [[nodiscard]] std::int64_t at(std::int64_t part, std::int64_t row) const {
+    return interleaved ? row * parts + part : part * rows + row;
+  }
+  [[nodiscard]] std::int64_t step() const { return interleaved ? parts : 1; }
+};
+
+// "model.layers.0.mlp.experts.down_proj", of the weight or bias of a layer's experts.
+[[nodiscard]] std::string fused_name(const nn::Parameter& parameter);
+// From all pieces of a parameter, expert 0 first, gate before up.
+[[nodiscard]] ModelTensor fused_experts(const std::vector<ModelTensor>& pieces, bool interleaved);
+
 // Fuses experts if the family stores them so; neither weights nor biases of a projection with a quantized
 // expert.
 [[nodiscard]] std::vector<ModelTensor> fuse_experts(const std::vector<ModelTensor>& tensors,

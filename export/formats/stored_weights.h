@@ -32,6 +32,8 @@ class StoredWeights {
   [[nodiscard]] virtual std::optional<StoredTensor> find(std::string_view name) const = 0;
   // From row `first_row`, as many rows as `out`: contiguous, CPU, stored dtype.
   virtual void read(std::string_view name, const Tensor& out, std::int64_t first_row = 0) const = 0;
+  // A hint that read() of a tensor of names() follows; by default none.
+  virtual void prefetch(std::string_view /*name*/) const {}
   // On the CPU. Throws corrupt or unsupported naming the tensor.
   [[nodiscard]] virtual PackedMatrix read_packed(std::string_view name) const = 0;
   // Of the layer with this weight.
@@ -40,6 +42,9 @@ class StoredWeights {
   [[nodiscard]] virtual IntDivision input_division() const { return IntDivision::quotient; }
   // Of export/schemes/scheme.h, if stored.
   [[nodiscard]] virtual std::optional<float> input_scale(std::string_view /*name*/) const { return std::nullopt; }
+  // E8M0 scales u8 [N, K / 32] of an unquantized weight [N,K], or of expert `expert` of a fused one, that the file
+  // holds as MXFP4 blocks; undefined: it does not.
+  [[nodiscard]] virtual Tensor block_scales(std::string_view /*name*/, std::int64_t /*expert*/) const { return {}; }
 };
 
 // In config.json.

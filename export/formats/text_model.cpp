@@ -45,6 +45,7 @@ class TextWeights final : public StoredWeights {
   void read(std::string_view name, const Tensor& out, std::int64_t first_row) const override {
     weights_->read(stored(name), out, first_row);
   }
+  void prefetch(std::string_view name) const override { weights_->prefetch(stored(name)); }
   [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
     return weights_->read_packed(stored(name));
   }
@@ -71,8 +72,9 @@ Json text_model_config(Json config) {
   if (text == nullptr || !text->is_object()) return config;
   Json result = *text;
   result.set("architectures", Json(Json::Array{Json(family->architecture)}));
-  result.set("model_type", Json(family->model_type));
   const auto is_set = [](const Json* value) { return value != nullptr && !value->is_null(); };
+  // Another type is refused by parse_model_config: the class holds text models of several families.
+  if (!is_set(result.find("model_type"))) result.set("model_type", Json(family->model_type));
   const auto inherit = [&](std::string_view key) {
     const Json* whole = config.find(key);
     if (!is_set(result.find(key)) && is_set(whole)) result.set(key, *whole);

@@ -10,6 +10,8 @@
 namespace quench {
 namespace {
 
+constexpr std::string_view kValue = "v_proj", kUp = "up_proj";
+
 // In a decoder layer; without these modules (MoE, MLA) no fusion.
 struct FusionPath {
   std::string producer;
@@ -20,8 +22,8 @@ std::array<FusionPath, 4> fusion_paths(const nn::BlockSpec& block) {
   const std::string mlp(block.feed_forward.name);
   return {FusionPath{std::string(block.attention.norm.name), "", "self_attn.qkv_proj"},
           FusionPath{std::string(block.feed_forward.norm.name), "", mlp + ".gate_up_proj"},
-          FusionPath{"self_attn.qkv_proj", "v_proj", "self_attn.o_proj"},
-          FusionPath{mlp + ".gate_up_proj", "up_proj", mlp + ".down_proj"}};
+          FusionPath{"self_attn.qkv_proj", kValue, "self_attn.o_proj"},
+          FusionPath{mlp + ".gate_up_proj", kUp, mlp + ".down_proj"}};
 }
 
 template <class T>
@@ -30,11 +32,22 @@ T* find_module(const ModuleMap& modules, const std::string& path) {
   return found == modules.end() ? nullptr : dynamic_cast<T*>(found->second);
 }
 
+// Also of a layer that checkpoints hold as one (Phi-3, GLM-4).
+std::vector<nn::Linear::Part> row_parts(const nn::Linear& producer, std::string_view part,
+                                        const nn::AttentionSpec& attention) {
+  if (!producer.parts().empty()) return producer.parts();
+  const std::int64_t rows = producer.weight().global_shape[0];
+  if (part == kUp) return {{"gate_proj", rows / 2}, {std::string(kUp), rows / 2}};
+  return {{"q_proj", attention.query_width()},
+          {"k_proj", attention.kv_width()},
+          {std::string(kValue), attention.kv_width()}};
+}
+
 // Per consumer column; empty on a mismatch. GQA: heads of a KV head share rows.
 std::vector<std::int64_t> producer_rows(const nn::Linear& producer, std::string_view part, std::int64_t columns,
                                         const nn::AttentionSpec& attention) {
   std::int64_t first = 0;
-  for (const nn::Linear::Part& one : producer.parts()) {
+  for (const nn::Linear::Part& one : row_parts(producer, part, attention)) {
     if (one.name != part) {
       first += one.rows;
       continue;

@@ -35,6 +35,8 @@ class Chooser {
     if (choice.scheme == nullptr) return choice;
     if (!rules_.experts && tensor.parameter != nullptr && tensor.parameter->experts > 0)
       return {nullptr, "readers of the format do not support quantized experts"};
+    if (const std::string_view reason = rules_.kept != nullptr ? rules_.kept(tensor) : ""; !reason.empty())
+      return {nullptr, std::string(reason)};
     std::string problem = quantizer().problem(*choice.scheme);
     if (problem.empty())
       problem = shape_problem(choice.scheme->weights, tensor.shape[0], tensor.shape[1], choice.scheme->inputs);

@@ -37,6 +37,10 @@ struct QuantizationRules {
   // Weights in quantization, f32 or bf16; absent: stored dtype (QAT models keep their training dtype).
   std::optional<DType> values_dtype = std::nullopt;
   bool experts = true;  // false: unquantized regardless of rules
+  // Optional: reason why a layer is unquantized regardless of rules, or "".
+  std::string_view (*kept)(const ModelTensor& tensor) = nullptr;
+  // Of a weight that was read from MXFP4 blocks (StoredWeights::block_scales); undefined: of others. Null: none.
+  std::function<Tensor(const ModelTensor&)> block_scales = nullptr;
   std::shared_ptr<const CalibrationData> calibration = nullptr;
   // Gathers a unit (nn::CausalLm::units) before calibration runs it. Null: unsharded.
   std::function<void(const std::vector<nn::Parameter*>&)> gather_unit = nullptr;

@@ -6,6 +6,7 @@
 #include "core/ops/packed_linear.h"
 #include "export/methods/rtn.h"
 #include "export/ptq/quantize_inputs.h"
+#include "export/schemes/kept_scales.h"
 #include "nn/linear.h"
 #include "recipes/packed_linear.h"
 
@@ -91,6 +92,8 @@ void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const
       scales.defined()
           ? round_under_scales(weight, scheme->weights, scales, tensor.name, rules.scale_dtype)
           : quantizer.quantize({weight, scheme->weights, tensor.name, rules.scale_dtype, inputs, rules.options}));
+  if (rules.block_scales && scheme->weights.scale == ScaleForm::e8m0)
+    keep_block_scales(weight, rules.block_scales(tensor), *quantized);
   // Exact: the stored dtype is wider.
   Tensor& kept = quantized->scales;
   if (!rules.scale_dtype && kept.defined() && kept.dtype() == weight.dtype() && kept.dtype() != tensor.dtype)

@@ -7,6 +7,7 @@
 #include "export/formats/gguf/names.h"
 #include "export/formats/gguf/reader.h"
 #include "export/formats/gguf/writer.h"
+#include "export/formats/mxfp4_experts/writer.h"
 #include "export/formats/safetensors_items.h"
 #include "export/formats/torchao/writer.h"
 
@@ -66,6 +67,14 @@ const ChoiceTable<ExportFormat>& export_formats() {
         .problem = torchao_problem,
         .write = write_torchao_folder,
         .experts = false},  // Transformers 5 fuses experts; separate quantized ones do not match
+       {.name = "mxfp4",
+        .summary = "gpt-oss's own safetensors: experts in MXFP4, all else in high precision",
+        .quantized = true,
+        .problem = mxfp4_problem,
+        .write = write_mxfp4_experts,
+        .require_model = require_mxfp4_model,
+        .kept = mxfp4_kept,
+        .fused_experts = false},
        {.name = "sparse24",
         .summary = "2:4 sparse safetensors of compressed-tensors (sparse-24-bitmask)",
         .quantized = false,
@@ -82,7 +91,9 @@ const ChoiceTable<ExportFormat>& export_formats() {
         .weights_file = kGgufFileName,
         .require_model = require_gguf_model,
         .embeddings = true,
-        .tied_embeddings = true}});
+        .tied_embeddings = true,
+        .kept = gguf_kept,
+        .fused_experts = false}});
   return table;
 }
 
@@ -98,9 +109,7 @@ StoredBytes stored_bytes(const std::filesystem::path& folder) {
   StoredBytes stored;
   if (const std::filesystem::path gguf = find_gguf_file(folder); !gguf.empty()) {
     const GgufHead head = read_gguf_head(gguf);
-    const auto name = head.metadata.find("general.architecture");
-    const nn::ModelFamily* family =
-        name != head.metadata.end() && name->second.is_string() ? find_gguf_family(name->second.as_string()) : nullptr;
+    const nn::ModelFamily* family = find_gguf_family(head);
     const nn::GgufArchitecture architecture = family == nullptr ? nn::GgufArchitecture{} : family->gguf;
     for (const GgufEntry& entry : head.tensors)
       stored.layers[layer_of(hf_tensor_name(entry.name, architecture).value_or(entry.name))] += entry.bytes;
@@ -126,9 +135,13 @@ const ExportFormat& require_export_format(std::string_view name, std::string_vie
 }
 
 void check_format_and_scheme(const ExportFormat& format, const Scheme* scheme) {
-  QUENCH_CHECK_AS(ErrorCode::bad_config, scheme != nullptr || !format.quantized,
-                  "format {} stores quantized weights: name a scheme, for example int4_weight_only_g128; known: {}",
-                  format.name, scheme_names());
+  if (scheme == nullptr && format.quantized) {
+    const Scheme* example = find_scheme("int4_weight_only_g128");
+    for (const Scheme& other : scheme_table())
+      if (!format.problem(*example).empty() && format.problem(other).empty()) example = &other;
+    QUENCH_FAIL(ErrorCode::bad_config, "format {} stores quantized weights: name a scheme, for example {}; known: {}",
+                format.name, example->name, scheme_names());
+  }
   if (scheme == nullptr) return;
   const std::string problem = format.problem(*scheme);
   QUENCH_CHECK_AS(ErrorCode::bad_config, problem.empty(), "format {} cannot store scheme {}: {}", format.name,
@@ -150,6 +163,7 @@ void check_format_and_rules(const ExportFormat& format, const QuantizationRules*
 void apply_format(const ExportFormat& format, QuantizationRules& rules) {
   rules.scale_dtype = format.scale_dtype;
   rules.experts = format.experts;
+  rules.kept = format.kept;
 }
 
 void require_readable_table(const ExportFormat& format, const QuantizationRules& rules, const nn::ModelConfig& model) {

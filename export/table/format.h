@@ -35,6 +35,9 @@ struct ExportFormat {
   bool experts = true;           // quantized experts
   bool embeddings = false;       // quantized embedding table
   bool tied_embeddings = false;  // also if tied to the LM head
+  // Optional: reason why the format keeps a layer in high precision, or "".
+  std::string_view (*kept)(const ModelTensor& tensor) = nullptr;
+  bool fused_experts = true;  // the writer gets experts as the family stores them; false: one by one
 };
 
 // Bytes per layer (with scales), and of all weights files.

@@ -35,6 +35,7 @@ class DenseWeights final : public StoredWeights {
   void read(std::string_view name, const Tensor& out, std::int64_t first_row) const override {
     read_rows(files_.at(name), out, first_row);
   }
+  void prefetch(std::string_view name) const override { files_.at(name).prefetch(); }
   [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
     QUENCH_FAIL(ErrorCode::invalid_argument, "{} is not packed", name);
   }
@@ -61,12 +62,6 @@ const Json* quantization_of(const Json& config) {
   return found == nullptr || found->is_null() ? nullptr : found;
 }
 
-// Codes that are decoded on load, so that the weights can be trained.
-bool is_read_dense(const Json& quantization) {
-  const Json* method = quantization.is_object() ? quantization.find("quant_method") : nullptr;
-  return method != nullptr && *method == Json(kMxfp4Method);
-}
-
 // Empty: safetensors, or missing.
 fs::path stored_gguf_file(const fs::path& folder) {
   const fs::path weights = stored_weights_path(folder);
@@ -80,9 +75,16 @@ fs::path stored_weights_path(const fs::path& folder) {
   return find_gguf_file(folder);
 }
 
+bool is_read_dense(const Json& config) {
+  const Json* quantization = quantization_of(config);
+  const Json* method =
+      quantization != nullptr && quantization->is_object() ? quantization->find("quant_method") : nullptr;
+  return method != nullptr && *method == Json(kMxfp4Method);
+}
+
 bool is_quantized(const fs::path& folder, const Json& config) {
   if (const Json* quantization = quantization_of(config); quantization != nullptr)
-    return !is_sparse_24(*quantization) && !is_read_dense(*quantization);
+    return !is_sparse_24(*quantization) && !is_read_dense(config);
   const fs::path gguf = stored_gguf_file(folder);
   return !gguf.empty() && std::ranges::any_of(read_gguf_head(gguf).tensors, [](const GgufEntry& entry) {
     return gguf_type_layout(entry.type)->blocks.has_value();

@@ -17,6 +17,8 @@ namespace quench {
 [[nodiscard]] std::filesystem::path stored_weights_path(const std::filesystem::path& folder);
 // By `config` (the folder's config.json) or the GGUF block types.
 [[nodiscard]] bool is_quantized(const std::filesystem::path& folder, const Json& config);
+// Codes that are decoded on load, so that the weights can be trained: no is_quantized().
+[[nodiscard]] bool is_read_dense(const Json& config);
 // config.json, or a GGUF file without one; or empty.
 [[nodiscard]] std::filesystem::path stored_config_file(const std::filesystem::path& folder);
 // config.json, or its equivalent of GGUF metadata; of the text model (export/formats/text_model.h). Absent if neither

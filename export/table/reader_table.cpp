@@ -8,12 +8,12 @@ namespace quench {
 namespace {
 
 constexpr std::string_view kHf = "hf", kCompressed = "compressed-tensors", kTorchao = "torchao", kSparse = "sparse24",
-                           kGguf = "gguf";
+                           kGguf = "gguf", kMxfp4Folder = "mxfp4";
 constexpr std::string_view kVllm = "vllm", kTransformers = "transformers", kLlamaCpp = "llama.cpp",
                            kExecutorch = "executorch", kCompressedPackage = "compressed-tensors";
 
-constexpr std::array kOfVllm = {kHf, kCompressed, kSparse};
-constexpr std::array kOfTransformers = {kHf, kCompressed, kTorchao};
+constexpr std::array kOfVllm = {kHf, kCompressed, kSparse, kMxfp4Folder};
+constexpr std::array kOfTransformers = {kHf, kCompressed, kTorchao, kMxfp4Folder};
 constexpr std::array kOfLlamaCpp = {kGguf};
 constexpr std::array kOfExecutorch = {kHf, kTorchao};
 constexpr std::array kOfCompressedPackage = {kSparse};
@@ -128,6 +128,7 @@ constexpr std::array kRules = {
     Rule{kVllm, kCompressed, float8_inputs_for_integers, {runs, "on Hopper GPUs only (compute capability 9.0)"}},
     Rule{kVllm, kCompressed, mx_weight_only, {runs, "on GPUs; with MX tensor cores, inputs are quantized too"}},
     Rule{kVllm, kCompressed, mx_or_nvfp4, {runs, "on GPUs"}},
+    Rule{kVllm, kMxfp4Folder, always, {not_tried, "vLLM has kernels for gpt-oss's folders"}},
     Rule{kVllm, kSparse, always, {refused, "vLLM has removed 2:4 sparse weights (sparsity_config)"}},
     // Decompressed to bf16, or kept quantized.
     Rule{kTransformers,

@@ -30,13 +30,15 @@ Attention::Attention(const ModelConfig& config, const BlockSpec& block, const Pa
               .soft_cap = block.attention.soft_cap},
       qk_form_(block.attention.qk_form),
       qkv_proj_(config.hidden_size, attend_.layout.width(), block.attention.qkv_bias, options, config.initializer_range,
-                {{"q_proj", block.attention.query_width()},
-                 {"k_proj", block.attention.kv_width()},
-                 {"v_proj", block.attention.kv_width()}}),
+                block.attention.fused_storage ? std::vector<Linear::Part>()
+                                              : std::vector<Linear::Part>{{"q_proj", block.attention.query_width()},
+                                                                          {"k_proj", block.attention.kv_width()},
+                                                                          {"v_proj", block.attention.kv_width()}}),
       o_proj_(block.attention.query_width(), config.hidden_size, block.attention.output_bias, options,
               residual_init_std(config)),
       rotated_(block.attention.rotary.has_value()),
-      interleaved_(rotated_ && block.attention.rotary->interleaved) {
+      interleaved_(rotated_ && block.attention.rotary->interleaved),
+      fuses_rotation_(rotated_ && !interleaved_ && block.attention.rotary->dim == block.attention.key_dim) {
   const std::int64_t head_dim = block.attention.key_dim;
   add_module("qkv_proj", qkv_proj_);
   add_module("o_proj", o_proj_);
@@ -64,9 +66,9 @@ Variable Attention::forward_unnormed(const Tensor& x, const AddedNorm& norm, con
 Variable Attention::mix(Variable qkv, const ForwardContext& context) const {
   const autograd::QkvLayout& layout = attend_.layout;
   if (q_norm_) qkv = autograd::qk_norm(qkv, q_norm_->weight(), k_norm_->weight(), layout, qk_form_);
-  // With a KV cache, RoPE with half-split pairs is fused into the attention kernel.
+  // With a KV cache, RoPE of whole heads with half-split pairs is fused into the attention kernel.
   const RopeTable& table = context.rotation(attend_.layer);
-  const bool rotates_on_the_way = rotated_ && context.cache != nullptr && !interleaved_ && !unit_.defined();
+  const bool rotates_on_the_way = fuses_rotation_ && context.cache != nullptr && !unit_.defined();
   const Weight sinks = sinks_ ? sinks_->weight() : Weight();
   if (rotates_on_the_way) return o_proj_.forward(attend(qkv, attend_, context, table, sinks));
   if (rotated_) {

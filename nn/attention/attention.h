@@ -32,7 +32,8 @@ class Attention final : public SubLayer {
   std::optional<Parameter> sinks_;  // [heads]
   bool rotated_;
   bool interleaved_;
-  Weight unit_;  // ones [head_dim], for norms without a weight; undefined: no such norm
+  bool fuses_rotation_;  // into attention over a KV cache
+  Weight unit_;          // ones [head_dim], for norms without a weight; undefined: no such norm
 };
 
 }  // namespace quench::nn

@@ -43,6 +43,14 @@ std::shared_ptr<const LayerTables> LayerRotations::tables(std::int64_t longest, 
   return tables_;
 }
 
+bool cached_keys_change(const ModelConfig& config, std::int64_t from, std::int64_t to) {
+  return std::ranges::any_of(config.blocks(), [from, to](const BlockSpec& block) {
+    const std::optional<RotarySpec>& rotary = block.attention.rotary;
+    return rotary && rotary->scaling.type == RopeScaling::Type::longrope &&
+           rope_effective_length(*rotary, from) != rope_effective_length(*rotary, to);
+  });
+}
+
 bool rotations_depend_on_length(const ModelConfig& config, std::int64_t length) {
   return std::ranges::any_of(config.blocks(), [length](const BlockSpec& block) {
     const std::optional<RotarySpec>& rotary = block.attention.rotary;

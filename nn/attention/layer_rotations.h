@@ -37,6 +37,10 @@ class LayerRotations {
   std::vector<std::int64_t> lengths_;
 };
 
+// True if a sequence that grows from `from` to `to` keys needs its cached keys again, as Transformers computes them:
+// longrope beyond the original length.
+[[nodiscard]] bool cached_keys_change(const ModelConfig& config, std::int64_t from, std::int64_t to);
+
 // False if tables for sequences of `length` keys are those of shorter ones.
 [[nodiscard]] bool rotations_depend_on_length(const ModelConfig& config, std::int64_t length);
 

@@ -43,6 +43,11 @@ double yarn_mscale(double factor, double mscale) {
 }
 
 double rope_attention_factor(const RopeScaling& rope) {
+  if (rope.type == RopeScaling::Type::longrope) {
+    if (rope.attention_factor) return *rope.attention_factor;
+    const auto original = static_cast<double>(rope.original_max_position_embeddings);
+    return rope.factor <= 1 ? 1.0 : std::sqrt(1 + std::log(rope.factor) / std::log(original));
+  }
   if (rope.type != RopeScaling::Type::yarn) return 1.0;
   if (rope.attention_factor) return *rope.attention_factor;
   if (rope.mscale && rope.mscale_all_dim)
@@ -57,7 +62,10 @@ double rope_score_factor(const RopeScaling& rope) {
 }
 
 std::int64_t rope_effective_length(const RotarySpec& rotary, std::int64_t sequence_length) {
-  if (rotary.scaling.type != RopeScaling::Type::dynamic) return 0;
+  const RopeScaling& rope = rotary.scaling;
+  if (rope.type == RopeScaling::Type::longrope)
+    return rope.original_max_position_embeddings + (sequence_length > rope.original_max_position_embeddings ? 1 : 0);
+  if (rope.type != RopeScaling::Type::dynamic) return 0;
   return std::max(sequence_length, rotary.max_positions);
 }
 
@@ -72,10 +80,12 @@ std::vector<float> rope_inverse_frequencies(const RotarySpec& rotary, std::int64
     theta *= std::pow(rope.factor * length - (rope.factor - 1), dim / (dim - 2));
   }
   const auto [low, high] = rope.type == yarn ? yarn_range(rope, dim) : std::pair(0.0, 1.0);
+  const bool is_long = rope.type == longrope && sequence_length > rope.original_max_position_embeddings;
   std::vector<float> frequencies(static_cast<std::size_t>(rotary.dim / 2));
   for (std::size_t i = 0; i < frequencies.size(); ++i) {
     double f = std::pow(theta, -2.0 * static_cast<double>(i) / dim);
     if (rope.type == linear) f /= rope.factor;
+    if (rope.type == longrope) f /= (is_long ? rope.long_factors : rope.short_factors)[i];
     if (rope.type == llama3) f = llama3_frequency(f, rope);
     if (rope.type == yarn) {
       const double divided = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);

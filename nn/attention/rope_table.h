@@ -14,7 +14,8 @@ struct RopeTable {
 
 // Frequencies theta^(-2i/D), as its scaling says (Hugging Face Transformers, modeling_rope_utils): linear divides by
 // the factor; llama3 keeps high frequencies, divides low ones and blends between; yarn blends by index and multiplies
-// cosines and sines by its attention factor; dynamic raises theta by `sequence_length`.
+// cosines and sines by its attention factor; dynamic raises theta by `sequence_length`; longrope divides by its short
+// or long factors, as `sequence_length` says, and multiplies cosines and sines.
 [[nodiscard]] RopeTable make_rope_table(const RotarySpec& rotary, std::int64_t positions, std::int64_t sequence_length,
                                         Device device);
 
@@ -26,7 +27,7 @@ struct RopeTable {
 // f32 [RotarySpec::dim / 2], on the host.
 [[nodiscard]] std::vector<float> rope_inverse_frequencies(const RotarySpec& rotary, std::int64_t sequence_length = 0);
 
-// Factor on cosines and sines: 1 except for yarn.
+// Factor on cosines and sines: 1 except for yarn and longrope.
 [[nodiscard]] double rope_attention_factor(const RopeScaling& rope);
 
 // Tables of equal effective lengths are equal.

@@ -65,6 +65,11 @@ void MoE::Router::name_pieces(const std::string& prefix) {
   if (expert_bias) expert_bias->pieces = {{layer + std::string(hf_bias), 0, expert_bias->global_shape[0]}};
 }
 
+MoE::SharedGate::SharedGate(const ModelConfig& config, const ParameterOptions& options)
+    : weight(make_parameter({1, config.hidden_size}, options, Initializer::normal, config.initializer_range)) {
+  add_parameter("weight", weight);
+}
+
 MoE::Experts::Experts(const ModelConfig& config, const ExpertsSpec& spec, const ParameterOptions& options)
     : gate_up_proj(spec.count, config.hidden_size, std::string(spec.names.experts),
                    {{std::string(spec.names.gate), spec.intermediate_size},
@@ -95,6 +100,7 @@ MoE::MoE(const ModelConfig& config, const BlockSpec& block, const ExpertsSpec& s
   add_module("experts", experts_);
   if (spec.shared_width > 0)
     add_module(std::string(spec.names.shared), shared_.emplace(config, block, spec.shared_width, options));
+  if (spec.shared_gate) add_module(std::string(spec.names.shared_gate), shared_gate_.emplace(config, options));
 }
 
 std::int64_t MoE::alignment(Device device) const {
@@ -119,7 +125,15 @@ Variable MoE::forward(const Variable& x, const ForwardContext& context) const {
   const bool recompute_gate_up = context.activations.of(layer_) == autograd::SavePolicy::recompute;
   const Variable routed = dispatcher_ != nullptr ? run_expert_parallel(x, routing, recompute_gate_up)
                                                  : run_experts(x, routing.weights, routing.rows, recompute_gate_up);
-  return shared_ ? autograd::add(routed, shared_->forward(x, context)) : routed;
+  return shared_ ? autograd::add(routed, run_shared(x, context)) : routed;
+}
+
+Variable MoE::run_shared(const Variable& x, const ForwardContext& context) const {
+  if (!shared_gate_) return shared_->forward(x, context);
+  // As the one choice among one expert.
+  const autograd::Routing routing = autograd::route(autograd::router_logits(x, shared_gate_->weight.weight()),
+                                                    {.rule = {.scoring = RouterScoring::sigmoid}, .choices = 1});
+  return shared_->forward_weighted(x, routing.weights, routing.rows, context);
 }
 
 Variable MoE::run_experts(const Variable& x, const Variable& weights, const autograd::TokenPermutation& rows,

@@ -37,12 +37,18 @@ class MoE final : public SubLayer {
     std::optional<Parameter> bias;  // [E], of the logits
     std::optional<Parameter> expert_bias;
   };
+  // Sigmoid of a logit per token, on the shared expert's output (Qwen2-MoE).
+  struct SharedGate final : Module {
+    SharedGate(const ModelConfig& config, const ParameterOptions& options);
+    Parameter weight;  // [1,H]; output f32
+  };
   struct Experts final : Module {
     Experts(const ModelConfig& config, const ExpertsSpec& spec, const ParameterOptions& options);
     ExpertLinear gate_up_proj;
     ExpertLinear down_proj;
   };
 
+  [[nodiscard]] Variable run_shared(const Variable& x, const ForwardContext& context) const;
   [[nodiscard]] Variable run_experts(const Variable& x, const Variable& weights, const autograd::TokenPermutation& rows,
                                      bool recompute_gate_up) const;
   // `rows` sort x by expert, without padding.
@@ -58,6 +64,7 @@ class MoE final : public SubLayer {
   Router gate_;
   Experts experts_;
   std::optional<Mlp> shared_;
+  std::optional<SharedGate> shared_gate_;
   const autograd::TokenDispatcher* dispatcher_ = nullptr;
 };
 

@@ -32,13 +32,13 @@ BlockSpec decoder_block(const ModelConfig& config, std::int64_t layer) {
                      .qk_form = config.rms_norm_eps,
                      .qkv_bias = config.qkv_bias,
                      .output_bias = config.output_bias};
-  if (flag_of(layers.rotated, layer, true))
-    block.attention.rotary =
-        RotarySpec{.scaling = block.attention.window > 0 ? config.local_rope.value_or(config.rope) : config.rope,
-                   .dim = config.head_dim,
-                   .max_positions = config.max_position_embeddings};
-  else if (layers.temperature != 0.0)
+  if (flag_of(layers.rotated, layer, true)) {
+    const RopeScaling scaling = block.attention.window > 0 ? config.local_rope.value_or(config.rope) : config.rope;
+    block.attention.rotary = RotarySpec{
+        .scaling = scaling, .dim = scaling.rotated(config.head_dim), .max_positions = config.max_position_embeddings};
+  } else if (layers.temperature != 0.0) {
     block.attention.temperature = QueryTemperature{.scale = layers.temperature, .step = layers.temperature_step};
+  }
   block.feed_forward = {.make = make_sublayer<Mlp>,
                         .norm = {"post_attention_layernorm", config.rms_norm_eps},
                         .intermediate_size = config.intermediate_size,

@@ -16,7 +16,8 @@ namespace quench::nn {
 
 struct ModelConfig;
 
-// Tensor stems without ".weight" or ".bias": "self_attn.q_proj" and "attn_q" within a layer.
+// Tensor stems without ".weight" or ".bias": "self_attn.q_proj" and "attn_q" within a layer; with endings if these
+// differ.
 struct GgufTensorName {
   std::string_view hf, gguf;
 };
@@ -34,9 +35,9 @@ inline constexpr GgufTensorName kGgufLayerTensors[] = {
 // Metadata key without the architecture's prefix.
 struct GgufNumber {
   std::string_view key;
-  std::variant<std::uint32_t, float> value;
+  std::variant<std::uint32_t, float, bool> value;
 };
-// A number of a file's metadata, by its key without the prefix.
+// A number of a file's metadata, by its key without the prefix; booleans are 0 or 1.
 using GgufLookup = std::function<std::optional<double>(std::string_view key)>;
 
 struct GgufArchitecture {
@@ -44,16 +45,23 @@ struct GgufArchitecture {
   bool interleaved_rotation = false;  // RoPE on adjacent pairs: query and key rows are reordered
   bool bias_is_chosen = false;        // config.json's attention_bias selects biases of attention projections
   // Capabilities of llama.cpp's loader.
-  bool output_bias = false;    // bias of attention's output projection
-  bool free_head_dim = false;  // head_dim * heads may differ from the hidden size
-  bool rope_divisors = false;  // rope_freqs.weight
+  bool output_bias = false;       // bias of attention's output projection
+  bool experts = false;           // expert_count and experts in every layer that the problem() below allows
+  bool latent_attention = false;  // attn_k_b and attn_v_b in place of kv_b_proj
+  // YaRN is stored with its keys even where llama.cpp's rounded bounds differ from the model's; read as not rounded.
+  bool unrounded_yarn = false;
+  bool free_head_dim = false;     // head_dim * heads may differ from the hidden size
+  bool partial_rotation = false;  // rope.dimension_count may be smaller than a head
+  bool rope_divisors = false;     // rope_freqs.weight
   std::span<const GgufTensorName> layer_tensors = kGgufLayerTensors;
+  // Tokens that llama.cpp cannot load a file without whose general.name is the model type.
+  std::span<const std::string_view> tokens_of_name = {};
   float norm_offset = 0.0f;     // files hold norm weights plus this
   bool sliding_window = false;  // the loader executes attention.sliding_window
   bool scales = false;          // and attention.scale, embedding_scale, residual_scale, logit_scale
   // Optional: why llama.cpp would compute this model otherwise, or "".
   std::string (*problem)(const ModelConfig& config) = nullptr;
-  // Optional: metadata that other architectures lack.
+  // Optional: metadata that other architectures lack, or have with other values.
   std::vector<GgufNumber> (*numbers)(const ModelConfig& config) = nullptr;
   // Optional: completes a config.json that has the sizes.
   void (*read)(const GgufLookup& find, Json& config) = nullptr;

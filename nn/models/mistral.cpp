@@ -1,4 +1,4 @@
-// Mistral: Llama with an optional sliding window.
+// Mistral: Llama with an optional sliding window; also the text model of Mistral Small 3.1 and 3.2.
 
 #include "nn/models/decoder_block.h"
 #include "nn/models/sliding_window.h"
@@ -25,6 +25,7 @@ const ModelFamily kMistral{.architecture = "MistralForCausalLM",
                            .executes = {"sliding_window"},
                            .block = decoder_block,
                            .defaults = {.max_position_embeddings = 131072},
+                           .multimodal_architecture = "Mistral3ForConditionalGeneration",
                            .gguf = {.name = "llama",
                                     .interleaved_rotation = true,
                                     .output_bias = true,

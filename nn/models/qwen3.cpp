@@ -4,7 +4,9 @@
 
 #include "nn/experts/moe.h"
 #include "nn/models/decoder_block.h"
+#include "nn/models/gguf_experts.h"
 #include "nn/models/sliding_window.h"
+#include "nn/models/sparse_layers.h"
 #include "nn/models/table.h"
 
 namespace quench::nn {
@@ -25,7 +27,6 @@ void write_qwen3(const ModelConfig& config, Json& json) {
   write_layer_windows(config, json);
 }
 
-// Every decoder_sparse_step-th layer is MoE, except those in mlp_only_layers.
 void read_qwen3_moe(ConfigReader& in, ModelConfig& config) {
   // Defaults of Transformers' Qwen3MoeConfig.
   const bool has_head_dim = in.find("head_dim") != nullptr;
@@ -39,20 +40,7 @@ void read_qwen3_moe(ConfigReader& in, ModelConfig& config) {
   experts.per_token = in.integer("num_experts_per_tok", 8, 1, kMaxExperts);
   experts.intermediate_size = in.integer("moe_intermediate_size", 768, 1, kMaxDimension);
   experts.normalize = in.boolean("norm_topk_prob", false);
-  const std::int64_t step = in.integer("decoder_sparse_step", 1, 1, kMaxDimension);
-  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    experts.layers.push_back((layer + 1) % step == 0);
-  if (const Json* dense = in.find("mlp_only_layers"); dense != nullptr) {
-    QUENCH_CHECK_AS(ErrorCode::bad_config, dense->is_array(), "{}: mlp_only_layers: expected a list of layers, got {}",
-                    in.source(), dense->dump());
-    for (const Json& layer : dense->as_array()) {
-      if (!layer.is_integer() || layer.as_double() < 0 ||
-          layer.as_double() >= static_cast<double>(config.num_hidden_layers))
-        in.fault("mlp_only_layers", fmt::format("{} is no layer of this model", layer.dump()));
-      else
-        experts.layers[static_cast<std::size_t>(layer.as_int())] = false;
-    }
-  }
+  read_sparse_layers(in, config);
   read_router_losses(in, config);
 }
 
@@ -63,17 +51,33 @@ void write_qwen3_moe(const ModelConfig& config, Json& json) {
   json.set("num_experts_per_tok", config.experts.per_token);
   json.set("moe_intermediate_size", config.experts.intermediate_size);
   json.set("norm_topk_prob", config.experts.normalize);
-  Json dense = Json::array();
-  for (std::size_t layer = 0; layer < config.experts.layers.size(); ++layer)
-    if (!config.experts.layers[layer]) dense.push_back(static_cast<std::int64_t>(layer));
-  json.set("decoder_sparse_step", std::int64_t{1});
-  json.set("mlp_only_layers", std::move(dense));
+  write_sparse_layers(config, json);
 }
 
 BlockSpec qwen3_block(const ModelConfig& config, std::int64_t layer) {
   BlockSpec block = decoder_block(config, layer);
   block.attention.qk_norm = QkNorm::weighted;
   return block;
+}
+
+constexpr GgufTensorName kQwen3MoeGgufTensors[] = {
+    {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},           {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},      {"self_attn.o_proj", "attn_output"},      {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"}, {"post_attention_layernorm", "ffn_norm"}, {"mlp.gate", "ffn_gate_inp"},
+};
+
+std::string qwen3_moe_gguf_problem(const ModelConfig& config) {
+  if (!config.experts.normalize) return "norm_topk_prob: llama.cpp's router weights sum to 1 in this architecture";
+  if (config.experts.layer_count() != config.num_hidden_layers)
+    return "decoder_sparse_step, mlp_only_layers: llama.cpp has experts in every layer of this architecture";
+  return {};
+}
+
+void read_qwen3_moe_gguf(const GgufLookup& find, Json& config) {
+  copy_gguf_integer(find, kGgufExpertCount, "num_experts", config);
+  copy_gguf_integer(find, kGgufExpertsUsed, "num_experts_per_tok", config);
+  copy_gguf_integer(find, kGgufExpertWidth, "moe_intermediate_size", config);
+  config.set("norm_topk_prob", true);
 }
 
 }  // namespace
@@ -97,6 +101,14 @@ const ModelFamily kQwen3Moe{
                  "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "decoder_sparse_step",
                  "mlp_only_layers", "router_aux_loss_coef", "output_router_logits"},
     .block = qwen3_block,
-    .defaults = {.max_position_embeddings = 32768}};
+    .defaults = {.max_position_embeddings = 32768},
+    .gguf = {.name = "qwen3moe",
+             .bias_is_chosen = true,
+             .experts = true,
+             .free_head_dim = true,
+             .layer_tensors = kQwen3MoeGgufTensors,
+             .problem = qwen3_moe_gguf_problem,
+             .numbers = gguf_expert_sizes,
+             .read = read_qwen3_moe_gguf}};
 
 }  // namespace quench::nn

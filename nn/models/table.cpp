@@ -6,8 +6,8 @@
 
 namespace quench::nn {
 
-extern const ModelFamily kDeepseekV3, kGemma2, kGemma3, kGptOss, kGranite, kLlama, kLlama4, kMistral, kMixtral, kOlmo2,
-    kQwen2, kQwen3, kQwen3Moe, kSmolLm3;
+extern const ModelFamily kDeepseekV3, kGemma2, kGemma3, kGlm4, kGptOss, kGranite, kLlama, kLlama4, kMistral, kMixtral,
+    kOlmo2, kPhi3, kQwen2, kQwen2Moe, kQwen3, kQwen3Moe, kSmolLm3;
 
 bool ModelFamily::has_member(std::string_view name) const {
   return std::ranges::find(executes, name) != executes.end() ||
@@ -16,8 +16,8 @@ bool ModelFamily::has_member(std::string_view name) const {
 
 std::span<const ModelFamily> model_families() {
   static const TableEntries<ModelFamily> families(
-      "model family", {kDeepseekV3, kGemma2, kGemma3, kGptOss, kGranite, kLlama, kLlama4, kMistral, kMixtral, kOlmo2,
-                       kQwen2, kQwen3, kQwen3Moe, kSmolLm3});
+      "model family", {kDeepseekV3, kGemma2, kGemma3, kGlm4, kGptOss, kGranite, kLlama, kLlama4, kMistral, kMixtral,
+                       kOlmo2, kPhi3, kQwen2, kQwen2Moe, kQwen3, kQwen3Moe, kSmolLm3});
   return families.all();
 }
 

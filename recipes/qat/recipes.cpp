@@ -32,6 +32,7 @@ constexpr QatScheme kInt8{"qat_int8", kInt8Token, kInt8Channel};
 constexpr QatScheme kFloat8Both{"qat_float8", kFloat8, kFloat8};
 constexpr QatScheme kFloat8Int4{"qat_float8_int4", kFloat8, kIntGroups};
 constexpr QatScheme kMxfp4Both{"qat_mxfp4", kMxfp4, kMxfp4};
+constexpr QatScheme kMxfp4WeightOnly{"qat_mxfp4_weight_only", {}, kMxfp4};
 constexpr QatScheme kNvfp4Both{"qat_nvfp4", kNvfp4, kNvfp4};
 
 constexpr FakeFormat sparse(FakeFormat format, Sparsity24 rule) {
@@ -105,7 +106,8 @@ std::string integer_scheme(const RecipeOptions& options) {
   return name;
 }
 
-constexpr char kFloat8Dynamic[] = "float8_dynamic", kMxfp4Scheme[] = "mxfp4", kNvfp4Scheme[] = "nvfp4";
+constexpr char kFloat8Dynamic[] = "float8_dynamic", kMxfp4Scheme[] = "mxfp4", kMxfp4Weights[] = "mxfp4_weight_only",
+               kNvfp4Scheme[] = "nvfp4";
 template <const char* kName>
 std::string named(const RecipeOptions&) {
   return kName;
@@ -187,6 +189,16 @@ const Recipe kQatMxfp4{"qat_mxfp4",
                         .embedding_scheme = table_scheme},
                        plan_expert_layers<kMxfp4Both>,
                        plan_table};
+const Recipe kQatMxfp4WeightOnly{"qat_mxfp4_weight_only",
+                                 "trains for mxfp4 weights",
+                                 plan<kMxfp4WeightOnly>,
+                                 {.output_relative_l2 = 0.2, .gradient_relative_l2 = 0.15, .loss_relative = 0.06},
+                                 {.keys = kPlainKeys,
+                                  .required = RequiredLayers::all,
+                                  .scheme = named<kMxfp4Weights>,
+                                  .embedding_scheme = table_scheme},
+                                 plan_expert_layers<kMxfp4WeightOnly>,
+                                 plan_table};
 const Recipe kQatNvfp4{"qat_nvfp4",
                        "trains for nvfp4 activations and weights",
                        plan<kNvfp4Both>,

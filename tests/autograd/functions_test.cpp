@@ -107,6 +107,25 @@ TEST(Functions, RopeGradients) {
   expect_gradients(function, {randn({3, layout.width()}, 1)});
 }
 
+TEST(Functions, RopeGradientsOfAPartOfEachHead) {
+  const QkvLayout layout{2, 1, 6};
+  const Tensor cos = randn({6, 2}, 9), sin = randn({6, 2}, 10);
+  const Tensor positions = ints({0, 5, 2});
+  for (const bool interleaved : {false, true}) {
+    const auto function = [&](const auto& in) {
+      return rope(add(in[0], Variable(Tensor::zeros({3, layout.width()}, DType::f32))), layout, cos, sin, positions,
+                  {.interleaved = interleaved});
+    };
+    const Tensor x = randn({3, layout.width()}, 1);
+    expect_gradients(function, {x});
+    const Tensor y = function(std::vector{Variable(x)}).value();
+    for (std::int64_t i = 0; i < x.numel(); ++i) {
+      const bool rotated = i % 24 < 18 && i % 6 < 4;
+      EXPECT_TRUE(rotated || y.data<float>()[i] == x.data<float>()[i]) << i;
+    }
+  }
+}
+
 TEST(Functions, AttentionGradientsOverPackedSequences) {
   const QkvLayout layout{4, 2, 8};
   const std::vector<SequenceRange> sequences{{0, 5, 0, 5}, {5, 1, 5, 1}, {6, 7, 6, 7}};

@@ -1,6 +1,7 @@
 #include "core/ops/loss/distillation_loss.h"
 
 #include "core/ops/loss/cross_entropy.h"
+#include "core/ops/loss/hidden_loss.h"
 #include "core/ops/loss/top_k_distillation_loss.h"
 #include "core/ops/loss/top_k_log_probs.h"
 #include "tests/cuda/fused_testing.h"
@@ -153,6 +154,45 @@ TEST(CudaTopKDistillation, EqualLogitsKeepTheLowestIds) {
   const Tensor logits = Tensor::zeros({2, 2000}, DType::bf16);
   logits.data<bfloat16>()[1500] = bfloat16(1.0f);
   EXPECT_TRUE(same_bits(on_cpu(keep_top(logits, 700, 1, true).ids), keep_top(logits, 700, 1, false).ids));
+}
+
+void compare_hidden(std::uint32_t seed, std::int64_t n, std::int64_t width, DType dtype, HiddenDistance distance) {
+  SCOPED_TRACE(fmt::format("{} rows {} width {} distance {}", to_string(dtype), n, width, static_cast<int>(distance)));
+  Generator random(seed);
+  const Tensor student = random.normal({n, width}, dtype, 2), teacher = random.normal({n, width}, dtype, 3),
+               labels = random.integers(n, 100);
+  if (n > 1) labels.data<std::int32_t>()[1] = kIgnoreLabel;
+  const float scale = 1.0f / static_cast<float>(n);
+  const auto run = [&](bool on_device, bool in_place) {
+    HiddenLossArgs args{.distance = distance, .grad_scale = scale};
+    const auto place = [&](const Tensor& tensor) { return on_device ? on_gpu(tensor) : tensor; };
+    const auto out = [&](const Shape& shape, DType type) {
+      return on_device ? poisoned(shape, type) : Tensor::empty(shape, type);
+    };
+    args.student = place(student);
+    args.teacher = place(teacher);
+    args.labels = place(labels);
+    args.losses = out({n}, DType::f32);
+    args.dstudent = in_place ? args.teacher : out({n, width}, dtype);
+    hidden_loss(args);
+    return args;
+  };
+  const HiddenLossArgs expected = run(false, false), first = run(true, false), second = run(true, false);
+  EXPECT_TRUE(matches(first.losses, expected.losses, 4e-6, 2e-6));
+  EXPECT_TRUE(
+      matches(first.dstudent, expected.dstudent, (dtype == DType::bf16 ? one_step(dtype) : 0) + 1e-5, 2e-6 * scale));
+  EXPECT_TRUE(same_bits(on_cpu(first.losses), on_cpu(second.losses)));
+  EXPECT_TRUE(same_bits(on_cpu(first.dstudent), on_cpu(second.dstudent)));
+  EXPECT_TRUE(same_bits(on_cpu(run(true, true).dstudent), on_cpu(first.dstudent)));
+}
+
+TEST(CudaHiddenLoss, MatchesTheCpu) {
+  std::uint32_t seed = 1;
+  for (const HiddenDistance distance : {HiddenDistance::mse, HiddenDistance::cosine, HiddenDistance::normalized_mse})
+    for (const DType dtype : {DType::f32, DType::bf16})
+      for (const std::int64_t width : {1, 15, 160, 1003, 4096, 8192})
+        compare_hidden(++seed, width > 2000 ? 3 : 17, width, dtype, distance);
+  compare_hidden(90, 3000, 512, DType::bf16, HiddenDistance::cosine);
 }
 
 }  // namespace

@@ -43,6 +43,42 @@ TEST(CudaRope, MatchesTheCpuAndLeavesTheRestAlone) {
         }
 }
 
+// The first elements of each head of a fused projection, as a view: GLM-4 and Phi-4 rotate a part of a head.
+TEST(CudaRope, RotatesAPartOfEachHead) {
+  std::uint32_t seed = 77;
+  constexpr std::int64_t kRows = 37, kHeads = 5;
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const auto& [dim, part] : {std::pair{128, 64}, {128, 96}, {96, 72}, {16, 6}, {80, 32}})
+      for (const auto& [inverse, interleaved] : {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
+        SCOPED_TRACE(
+            fmt::format("{} {} of {} inverse {} interleaved {}", to_string(dtype), part, dim, inverse, interleaved));
+        Generator random(++seed);
+        const Tables tables(40, part / 2);
+        const Tensor positions = random.integers(kRows, 40), fused = random.normal({kRows, (kHeads + 2) * dim}, dtype);
+        const Tensor gpu_fused = on_gpu(fused);
+        const auto rotate = [&, d = dim, p = part](const Tensor& matrix, const Tensor& cos, const Tensor& sin,
+                                                   const Tensor& rows) {
+          rope({.x = matrix.strided({kRows, kHeads, p}, {(kHeads + 2) * d, d, 1}, 0),
+                .cos = cos,
+                .sin = sin,
+                .positions = rows,
+                .inverse = inverse,
+                .interleaved = interleaved});
+        };
+        const std::vector<double> before = values(fused);
+        rotate(fused, tables.cos, tables.sin, positions);
+        rotate(gpu_fused, on_gpu(tables.cos), on_gpu(tables.sin), on_gpu(positions));
+        EXPECT_TRUE(matches(gpu_fused, fused, one_step(dtype), 5e-7));
+        const std::vector<double> after = values(on_cpu(gpu_fused));
+        const auto width = static_cast<std::size_t>((kHeads + 2) * dim);
+        for (std::size_t i = 0; i < after.size(); ++i) {
+          const bool rotated = i % width < static_cast<std::size_t>(kHeads * dim) &&
+                               i % static_cast<std::size_t>(dim) < static_cast<std::size_t>(part);
+          ASSERT_TRUE(rotated || after[i] == before[i]) << i;
+        }
+      }
+}
+
 TEST(CudaRope, PositionsOutsideTheTableGiveNan) {
   const Tables tables(4, 32);
   const std::int32_t given[] = {3, 4, -1, 0, 1 << 30};

@@ -71,8 +71,9 @@ TEST_P(CudaReferenceGolden, LogitsGradientsAndGreedyTokens) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaReferenceGolden,
-                         ::testing::Values("deepseek_v3", "deepseek_v3_halves", "gemma2", "gemma3", "gpt_oss",
-                                           "granite", "llama4", "llama4_mixed", "olmo2", "smollm3"),
+                         ::testing::Values("deepseek_v3", "deepseek_v3_halves", "gemma2", "gemma3", "glm4",
+                                           "glm4_whole", "gpt_oss", "granite", "llama4", "llama4_mixed", "olmo2",
+                                           "phi3", "phi3_long", "phi3_short", "qwen2_moe", "qwen2_moe_step", "smollm3"),
                          [](const auto& model) { return std::string(model.param); });
 
 }  // namespace

@@ -91,6 +91,8 @@ TEST_F(FineTuningByTwo, TeachersTeachTheSame) {
   const Options qat{"--recipe.name=qat_int4_weight_only", "--distill.ratio=0.5"};
   for (const Options& more : std::vector<Options>{{},
                                                   {"--distill.teacher_weights=float8"},
+                                                  {"--distill.hidden.weight=0.5"},
+                                                  {"--distill.hidden.weight=0.5", "--lora.rank=4"},
                                                   {"--parallel.reshard_after_forward=false"},
                                                   {"--lora.rank=4"},
                                                   {"--lora.rank=4", "--lora.base=nf4"}}) {

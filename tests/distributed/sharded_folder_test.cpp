@@ -94,7 +94,12 @@ TEST_F(ShardedFolder, VerbsUseRunsOfEveryKind) {
   const std::string gpt_oss = R"("model_type": "gpt_oss", "vocab_size": 509, "hidden_size": 32,
       "intermediate_size": 11, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
       "head_dim": 6, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 5)";
+  const std::string qwen2_moe = R"("model_type": "qwen2_moe", "vocab_size": 509, "hidden_size": 32,
+      "intermediate_size": 37, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+      "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 11,
+      "shared_expert_intermediate_size": 13)";
   const std::vector<Kind> kinds = {
+      {"qwen2-moe", 4, qwen2_moe, {"--parallel.expert=2"}, 0},
       {"gpt-oss", 4, gpt_oss, {"--parallel.expert=2"}, 0},
       {"gemma", 3, gemma, {}, 0},
       {"qat", 3, dense, {"--recipe.name=qat_int4_weight_only", "--recipe.learned_scales=true"}, 0},

@@ -55,7 +55,13 @@ TEST_F(ShardedTraining, TiedEmbeddingsAndClippingTrainTheSame) {
       "attn_logit_softcapping": 2, "final_logit_softcapping": 3)"},
       {"gpt-oss", R"("model_type": "gpt_oss", "vocab_size": 509, "hidden_size": 16, "intermediate_size": 20,
       "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 6, "sliding_window": 5,
-      "num_local_experts": 4, "num_experts_per_tok": 2)"}};
+      "num_local_experts": 4, "num_experts_per_tok": 2)"},
+      // Projections stored as one; a gate of one row, which one rank holds.
+      {"phi3", R"("model_type": "phi3", "vocab_size": 509, "hidden_size": 16, "intermediate_size": 20,
+      "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "partial_rotary_factor": 0.5)"},
+      {"qwen2-moe", R"("model_type": "qwen2_moe", "vocab_size": 509, "hidden_size": 16, "intermediate_size": 20,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 1, "num_experts": 4,
+      "num_experts_per_tok": 2, "moe_intermediate_size": 12, "shared_expert_intermediate_size": 10)"}};
   for (const auto& [name, model] : models) {
     write_config(model);
     train(1, name, clipped);

@@ -18,6 +18,7 @@ import tempfile
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
@@ -63,16 +64,35 @@ def saved_modules(args):
     return dict(modules_to_save=["embed_tokens", "lm_head", "norm"])
 
 
+FUSED = {"q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj", "gate_proj": "gate_up_proj",
+         "up_proj": "gate_up_proj"}
+
+
+def own_names(args, names):
+    """The model's names of these layers: of Phi-3 and GLM-4 those of projections that are stored as one."""
+    with safe_open(pathlib.Path(args.model) / "model.safetensors", "pt") as file:
+        stored = {key.split(".")[-2] for key in file.keys()}
+    own = lambda name: name if name.split(".")[-1] in stored else name.replace(name.split(".")[-1], FUSED[name.split(".")[-1]])
+    return list(dict.fromkeys(own(name) for name in names))
+
+
+def token_ids(args):
+    vocabulary = json.loads((pathlib.Path(args.model) / "config.json").read_text())["vocab_size"]
+    return [9, 2, min(130, vocabulary - 1)]
+
+
 def made_by_peft(args, work, ids, faults):
     for name, options in {
         "plain": dict(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"]),
         "patterns": dict(r=4, lora_alpha=8, target_modules="all-linear", rank_pattern={"down_proj": 8},
-                         alpha_pattern={"layers.0.self_attn.q_proj": 32}),
+                         alpha_pattern={own_names(args, ["layers.0.self_attn.q_proj"])[0]: 32}),
         "rslora": dict(r=8, lora_alpha=4, target_modules=["gate_proj", "k_proj"], use_rslora=True),
-        "tokens": dict(r=4, lora_alpha=8, target_modules=["q_proj"], trainable_token_indices=[9, 2, 130]),
+        "tokens": dict(r=4, lora_alpha=8, target_modules=["q_proj"], trainable_token_indices=token_ids(args)),
         "modules to save": dict(r=4, lora_alpha=8, target_modules=["q_proj", "up_proj"], **saved_modules(args)),
     }.items():
         torch.manual_seed(1)
+        if isinstance(options["target_modules"], list):
+            options["target_modules"] = own_names(args, options["target_modules"])
         model = get_peft_model(base_model(args.model), LoraConfig(task_type="CAUSAL_LM", **options))
         for parameter_name, parameter in model.named_parameters():
             if "lora_B" in parameter_name:
@@ -100,8 +120,8 @@ def made_here(args, work, ids, faults, name, more):
         "data": {"train": [str(work / "text.txt")], "tokenizer": "bytes", "seq_len": 32},
         "training": {"steps": 20, "micro_batch_size": 2, "dtype": "f32"},
         "optimizer": {"lr": 1e-2},
-        "lora": {"rank": 4, "alpha": 8, "targets": ["q_proj", "k_proj", "layers.1.mlp.up_proj"],
-                 "rank_pattern": {"k_proj": 2}, "alpha_pattern": {"*.layers.0.*": 4}, **more},
+        "lora": {"rank": 4, "alpha": 8, "targets": own_names(args, ["q_proj", "o_proj", "layers.1.mlp.up_proj"]),
+                 "rank_pattern": {"o_proj": 2}, "alpha_pattern": {"*.layers.0.*": 4}, **more},
         "export": {"format": "peft", "folder": str(work / name)},
         "run": {"folder": str(work / f"{name}-run")},
         "checkpoint": {"enable": False},
@@ -139,7 +159,7 @@ def resized(args, work, faults):
     ids = torch.randint(0, 262, (2, 24), generator=torch.Generator().manual_seed(5))
     (work / "grown.txt").write_text("".join(f"line <a>{i * 37 % 101}<b>\n" for i in range(400)))
     for name, options in ways.items():
-        model = get_peft_model(grown_base(base, 262), LoraConfig(task_type="CAUSAL_LM", r=4, target_modules=["q_proj"],
+        model = get_peft_model(grown_base(base, 262), LoraConfig(task_type="CAUSAL_LM", r=4, target_modules=own_names(args, ["q_proj"]),
                                                                  **options))
         for parameter_name, parameter in model.named_parameters():
             if "lora_B" in parameter_name:
@@ -149,7 +169,7 @@ def resized(args, work, faults):
         compare(f"PEFT's adapter over new tokens '{name}' here", our_logits(args, work, base, ids, folder),
                 their_logits(model, ids), faults)
         ours = work / f"our-grown-{name}"
-        lora = {"rank": 4, "targets": ["q_proj"],
+        lora = {"rank": 4, "targets": own_names(args, ["q_proj"]),
                 **{key: value for key, value in options.items() if key != "ensure_weight_tying"}}
         config = {"model": {"path": str(base), "add_tokens": ["<a>", "<b>", "<c>"]},
                   "data": {"train": [str(work / "grown.txt")], "tokenizer": "bytes", "seq_len": 32,
@@ -178,7 +198,7 @@ def main():
         faults = []
         made_by_peft(args, work, ids, faults)
         made_here(args, work, ids, faults, "ours", {})
-        made_here(args, work, ids, faults, "tokens", {"trainable_token_indices": [9, 2, 130]})
+        made_here(args, work, ids, faults, "tokens", {"trainable_token_indices": token_ids(args)})
         made_here(args, work, ids, faults, "saved", {"modules_to_save": saved_modules(args)["modules_to_save"]})
         resized(args, work, faults)
     if faults:

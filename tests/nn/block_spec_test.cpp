@@ -42,7 +42,11 @@ std::vector<ModelConfig> one_of_each() {
           small("GptOssForCausalLM", R"({"num_local_experts": 4, "num_experts_per_tok": 2})"),
           small("GraniteForCausalLM", R"({"attention_multiplier": 0.1})"),
           small("Olmo2ForCausalLM"),
-          small("SmolLM3ForCausalLM")};
+          small("SmolLM3ForCausalLM"),
+          small("Glm4ForCausalLM"),
+          small("Phi3ForCausalLM", R"({"partial_rotary_factor": 0.5})"),
+          small("Qwen2MoeForCausalLM", R"({"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
+                                           "shared_expert_intermediate_size": 20, "mlp_only_layers": [0]})")};
 }
 
 TEST(BlockSpec, EveryFamilyMakesItsLayers) {

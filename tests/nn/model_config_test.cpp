@@ -51,7 +51,10 @@ TEST(ModelConfig, AbsentMembersHaveTheDefaultsOfTheFamily) {
                                                         {"gpt_oss", 150000.0, 1e-5, 131072},
                                                         {"olmo2", 1e4, 1e-5, 2048},
                                                         {"smollm3", 2e6, 1e-6, 32768},
-                                                        {"granite", 1e4, 1e-6, 2048}}) {
+                                                        {"granite", 1e4, 1e-6, 2048},
+                                                        {"glm4", 1e4, 1.5625e-7, 131072},
+                                                        {"phi3", 1e4, 1e-5, 4096},
+                                                        {"qwen2_moe", 1e4, 1e-6, 32768}}) {
     Json json = base();
     json.erase("architectures");
     json.erase("max_position_embeddings");
@@ -137,8 +140,8 @@ TEST(ModelConfig, UnknownArchitecturesAreRefusedWithTheListOfKnownOnes) {
   const std::string message = fault_of(json, ErrorCode::unsupported);
   EXPECT_THAT(message, HasSubstr("MambaForCausalLM"));
   EXPECT_THAT(message, HasSubstr("LlamaForCausalLM, Llama4ForCausalLM, MistralForCausalLM, MixtralForCausalLM, "
-                                 "Olmo2ForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, "
-                                 "SmolLM3ForCausalLM"));
+                                 "Olmo2ForCausalLM, Phi3ForCausalLM, Qwen2ForCausalLM, Qwen2MoeForCausalLM, "
+                                 "Qwen3ForCausalLM, Qwen3MoeForCausalLM, SmolLM3ForCausalLM"));
 }
 
 TEST(ModelConfig, ModelTypeMustNotContradictTheArchitecture) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes distillation.json next to this file: divergences of teacher and student logits, mixed with cross-entropy, and
 their gradients by PyTorch's autograd, over the vocabulary and over the teacher's most probable tokens with one outcome
-for all others. KL divergences are torch.nn.functional.kl_div's; the Jensen-Shannon divergence is
+for all others; distances of hidden states and their gradients. KL divergences are torch.nn.functional.kl_div's; the Jensen-Shannon divergence is
 that of TRL's GKDTrainer (pip install trl).
 
 Usage: make_distillation.py
@@ -66,14 +66,27 @@ def case(name, temperature, beta, ratio, top_k=None):
                 divergences=d.tolist(), gradient=[round(x, 12) for x in gradient.flatten().tolist()])
 
 
+def hidden_case(name):
+    student, teacher = matrix(1).double().requires_grad_(), matrix(50_000).double()
+    if name == "mse":
+        losses = F.mse_loss(student, teacher, reduction="none").mean(-1)
+    elif name == "cosine":
+        losses = 1 - F.cosine_similarity(student, teacher, dim=-1)
+    else:
+        losses = F.mse_loss(student, teacher, reduction="none").sum(-1) / teacher.square().sum(-1)
+    (gradient,) = torch.autograd.grad(losses.sum(), student)
+    return dict(distance=name, losses=losses.tolist(), gradient=[round(x, 12) for x in gradient.flatten().tolist()])
+
+
 def main():
     cases = [case("forward_kl", 1.0, 0.5, 1.0), case("forward_kl", 2.0, 0.5, 0.5), case("reverse_kl", 1.0, 0.5, 1.0),
              case("reverse_kl", 0.5, 0.5, 0.25), case("jensen_shannon", 1.0, 0.5, 1.0),
              case("jensen_shannon", 2.0, 0.1, 0.75), case("jensen_shannon", 1.0, 0.9, 1.0)]
     kept = [case("forward_kl", 1.0, 0.5, 1.0, 8), case("forward_kl", 2.0, 0.5, 0.5, 1),
             case("reverse_kl", 0.5, 0.5, 0.25, 5), case("jensen_shannon", 2.0, 0.1, 0.75, 16)]
+    hidden = [hidden_case(name) for name in ("mse", "cosine", "normalized_mse")]
     target = pathlib.Path(__file__).with_name("distillation.json")
-    target.write_text(json.dumps(dict(torch=torch.__version__, cases=cases, top_k=kept), indent=1) + "\n")
+    target.write_text(json.dumps(dict(torch=torch.__version__, cases=cases, top_k=kept, hidden=hidden), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -17,9 +17,10 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from transformers import (DeepseekV3Config, DeepseekV3ForCausalLM, Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM,
-                          Gemma3TextConfig, GptOssConfig, GptOssForCausalLM, GraniteConfig, GraniteForCausalLM, Llama4ForCausalLM, Llama4TextConfig,
+                          Gemma3TextConfig, Glm4Config, Glm4ForCausalLM, GptOssConfig, GptOssForCausalLM, GraniteConfig, GraniteForCausalLM, Llama4ForCausalLM, Llama4TextConfig,
                           LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
-                          Qwen2Config, Qwen2ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config,
+                          Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen2MoeConfig,
+                          Qwen2MoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config,
                           SmolLM3ForCausalLM)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -46,6 +47,11 @@ LLAMA4 = dict(vocab_size=96, hidden_size=32, intermediate_size=24, intermediate_
 GEMMA = dict(vocab_size=96, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2,
              head_dim=16, rms_norm_eps=1e-5, attention_dropout=0.0, bos_token_id=1, eos_token_id=2, pad_token_id=None,
              max_position_embeddings=64, sliding_window=7)
+
+PHI4_MINI = QWEN | dict(hidden_size=64, num_hidden_layers=2, max_position_embeddings=64, tie_word_embeddings=True,
+                        rope_parameters={"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+                                         "short_factor": [1.0, 1.01, 1.02, 1.1, 1.3, 1.5],
+                                         "long_factor": [1.0, 1.2, 1.7, 2.9, 4.5, 6.0]})
 
 MODELS = {
     "gemma2": lambda: Gemma2ForCausalLM(Gemma2Config(
@@ -109,6 +115,29 @@ MODELS = {
         **(QWEN | {"tie_word_embeddings": True}), num_hidden_layers=2, max_position_embeddings=64, attention_bias=True,
         mlp_bias=True, embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.2, logits_scaling=2.5,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
+    # Half of a head is rotated, in adjacent pairs; a head wider than hidden / heads; with biases and without.
+    "glm4": lambda: Glm4ForCausalLM(Glm4Config(
+        **COMMON, num_hidden_layers=2, max_position_embeddings=64, attention_bias=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5})),
+    "glm4_whole": lambda: Glm4ForCausalLM(Glm4Config(
+        **(QWEN | {"tie_word_embeddings": True}), num_hidden_layers=1, max_position_embeddings=64, attention_bias=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0})),
+    "phi3": lambda: Phi3ForCausalLM(Phi3Config(
+        **QWEN, num_hidden_layers=2, max_position_embeddings=64, original_max_position_embeddings=64, sliding_window=7,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
+    # As Phi-4-mini: three quarters of a head of 16. Sequences are longer than the original length, the prompt is not.
+    "phi3_long": lambda: Phi3ForCausalLM(Phi3Config(**PHI4_MINI, original_max_position_embeddings=15)),
+    "phi3_short": lambda: Phi3ForCausalLM(Phi3Config(**PHI4_MINI, original_max_position_embeddings=40)),
+    # A dense layer by the list, then by the step.
+    "qwen2_moe": lambda: Qwen2MoeForCausalLM(Qwen2MoeConfig(
+        **QWEN, num_hidden_layers=4, max_position_embeddings=64, num_experts=6, num_experts_per_tok=3,
+        moe_intermediate_size=12, shared_expert_intermediate_size=20, norm_topk_prob=False, decoder_sparse_step=1,
+        mlp_only_layers=[1], use_sliding_window=True, sliding_window=9, max_window_layers=2,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
+    "qwen2_moe_step": lambda: Qwen2MoeForCausalLM(Qwen2MoeConfig(
+        **QWEN, num_hidden_layers=2, max_position_embeddings=64, num_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=12, shared_expert_intermediate_size=20, norm_topk_prob=True, decoder_sparse_step=2,
+        qkv_bias=False, rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),
     "mistral": lambda: MistralForCausalLM(MistralConfig(
         **COMMON, num_hidden_layers=2, max_position_embeddings=64, sliding_window=7,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0})),

@@ -104,12 +104,15 @@ def kto_batch():
     return batch
 
 
-def dpo(loss_type, beta, smoothing):
+def dpo(loss_type, beta, smoothing, averages=False):
+    """averages: the log-probabilities that the trainer computes for ipo, means over tokens, in the loss loss_type."""
     arguments = types.SimpleNamespace(rpo_alpha=None, ld_alpha=None, use_liger_loss=False, use_liger_kernel=False)
-    trainer = bare(trl.DPOTrainer, args=arguments, loss_type=[loss_type], loss_weights=None, beta=beta,
+    trainer = bare(trl.DPOTrainer, args=arguments, loss_type=["ipo" if averages else loss_type], loss_weights=None, beta=beta,
                    label_smoothing=smoothing, use_logits_to_keep=False, padding_free=False, reference_free=False,
                    f_divergence_type="reverse_kl", f_divergence_params=None, precompute_ref_log_probs=False,
                    ref_model=reference, model=model, truncation_mode="keep_end")
+    if averages:
+        trainer.dpo_loss = lambda a, b, c, d, _, output: trl.DPOTrainer.dpo_loss(trainer, a, b, c, d, loss_type, output)
     loss, metrics = trainer.get_batch_loss_metrics(model, dpo_batch())
     return loss, metrics
 
@@ -141,6 +144,8 @@ def logp(network, prompt, answer):
 CASES = {
     "dpo": ({"loss": "dpo", "beta": 0.1}, lambda: dpo("sigmoid", 0.1, 0.0)),
     "dpo_smoothed": ({"loss": "dpo", "beta": 0.3, "label_smoothing": 0.2}, lambda: dpo("sigmoid", 0.3, 0.2)),
+    "dpo_averaged": ({"loss": "dpo", "beta": 2.0, "length_normalization": True},
+                     lambda: dpo("sigmoid", 2.0, 0.0, averages=True)),
     "ipo": ({"loss": "ipo", "beta": 0.2}, lambda: dpo("ipo", 0.2, 0.0)),
     "simpo": ({"loss": "simpo", "beta": 2.0, "simpo_margin": 0.5}, lambda: simpo(2.0, 0.5, 0.0)),
     "simpo_smoothed": ({"loss": "simpo", "beta": 2.0, "simpo_margin": 1.0, "label_smoothing": 0.1},

@@ -1,4 +1,5 @@
 #include <filesystem>
+#include <set>
 
 #include "recipes/recipe.h"
 #include "train/check/checker.h"
@@ -54,6 +55,31 @@ void check_targets(Checker& checker) {
                    distill.targets, kTargetsFile, kTargetsRemedy);
 }
 
+void check_hidden(Checker& checker) {
+  const DistillSection& distill = *checker.config().distill;
+  const DistillSection::Hidden& hidden = distill.hidden;
+  const DistillSection::Hidden unset;
+  if (!checker.usable({"distill.hidden.weight"})) return;
+  if (hidden.weight == 0) {
+    for (const auto& [key, changed] : {std::pair("distill.hidden.layers", hidden.layers != unset.layers),
+                                       {"distill.hidden.teacher_layers", hidden.teacher_layers != unset.teacher_layers},
+                                       {"distill.hidden.loss", hidden.loss != unset.loss}})
+      if (changed && checker.usable({key})) checker.report(key, "has no effect without distill.hidden.weight");
+    return;
+  }
+  if (!distill.targets.empty() && checker.usable({"distill.targets"}))
+    checker.report("distill.hidden.weight",
+                   "{}, but stored targets (distill.targets) hold no hidden states; set one of them only",
+                   hidden.weight);
+  if (!checker.usable({"distill.hidden.layers"})) return;
+  std::set<std::int64_t> seen;
+  for (const std::int64_t layer : hidden.layers)
+    if (!seen.insert(layer).second) {
+      checker.report("distill.hidden.layers", "names layer {} twice; name each layer once", layer);
+      break;
+    }
+}
+
 }  // namespace
 
 void check_distill(Checker& checker) {
@@ -64,6 +90,7 @@ void check_distill(Checker& checker) {
       checker.usable({"distill.loss", "distill.beta"}))
     checker.report("distill.beta", "{} has no effect on this distill.loss; it belongs to jensen_shannon", distill.beta);
   check_targets(checker);
+  check_hidden(checker);
   if (!checker.usable({"distill.teacher"})) return;
   const bool base = distill.teacher == kBaseTeacher, initial = distill.teacher == kInitialTeacher;
   if (base && !config.lora) {

@@ -56,6 +56,13 @@ struct EnumNames<Divergence> {
 };
 
 template <>
+struct EnumNames<HiddenDistance> {
+  using E = HiddenDistance;
+  static constexpr EnumTable<E, 3> values = {
+      {{E::mse, "mse"}, {E::cosine, "cosine"}, {E::normalized_mse, "normalized_mse"}}};
+};
+
+template <>
 struct EnumNames<ParallelSection::DispatchFormat> {
   using E = ParallelSection::DispatchFormat;
   static constexpr EnumTable<E, 2> values = {{{E::high_precision, "high_precision"}, {E::mxfp8, "mxfp8"}}};

@@ -206,6 +206,14 @@ void generate_batch(const nn::CausalLm& model, std::span<const BatchPrompt> prom
     room = std::max(room, static_cast<std::int64_t>(prompts[i].tokens.size()) + own.max_new_tokens);
   }
   if (prompts.empty()) return;
+  if (nn::cached_keys_change(model.config(), 1, room)) {
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      GenerationOptions own = options;
+      own.max_new_tokens = prompts[i].max_new_tokens;
+      on_result(i, generate(model, prompts[i].tokens, own));
+    }
+    return;
+  }
   // Length-dependent angles need a table per text.
   if (nn::rotations_depend_on_length(model.config(), room)) width = 1;
   width = std::min(width, static_cast<std::int64_t>(prompts.size()));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <utility>
 
 #include "core/device/call_counter.h"
 #include "core/device/read_only_weights.h"
@@ -40,6 +41,7 @@ Decoder::Decoder(const nn::CausalLm& model, std::int64_t capacity)
   const Tensor positions = Tensor::empty_pinned({capacity}, DType::i32, device);
   std::iota(positions.data<std::int32_t>(), positions.data<std::int32_t>() + capacity, 0);
   positions_ = positions.to(device);
+  if (nn::cached_keys_change(model.config(), 1, capacity)) ids_ = Tensor::empty({capacity}, DType::i32, device);
   token_ = Tensor::zeros({1}, DType::i32, device);
   position_ = Tensor::zeros({1}, DType::i32, device);
 }
@@ -54,6 +56,14 @@ Tensor Decoder::pass(const Tensor& ids, nn::ForwardContext context) {
 Tensor Decoder::logits(const Tensor& ids) {
   const std::int64_t tokens = ids.size(0), length = cache_.length();
   cache_.check_room(tokens);
+  if (ids_.defined()) {
+    ids_.narrow(0, length, tokens).copy_from(ids);
+    const std::int64_t computed_at = std::exchange(keys_length_, length + tokens);
+    if (length > 0 && nn::cached_keys_change(model_.config(), computed_at, length + tokens)) {
+      rewind(0);
+      return logits(ids_.narrow(0, 0, length + tokens));
+    }
+  }
   const Tensor positions = positions_.narrow(0, length, tokens);
   Tensor result;
   if (tokens == 1 && captured()) {

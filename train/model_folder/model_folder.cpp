@@ -234,9 +234,16 @@ void load(nn::CausalLm& model, const fs::path& folder,
   const auto bytes = [&](const nn::Parameter& parameter) {
     return static_cast<std::uint64_t>(parameter.numel() * byte_size(model.options().dtype));
   };
-  for (nn::Parameter* parameter : model.parameters()) total += bytes(*parameter);
+  std::vector<nn::Parameter*> stored;
   for (nn::Parameter* parameter : model.parameters()) {
-    if (parameter->adapter || parameter->scales) continue;
+    total += bytes(*parameter);
+    if (!parameter->adapter && !parameter->scales) stored.push_back(parameter);
+  }
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    nn::Parameter* const parameter = stored[i];
+    // The disk works on the next parameter during the conversion, copy and hash of this one.
+    if (i + 1 < stored.size() && !model.options().device.is_meta())
+      for (const nn::ParameterPiece& piece : stored[i + 1]->pieces) weights->prefetch(piece.hf_name);
     progress.update(loaded, total);
     loaded += bytes(*parameter);
     parameter->mark_changed();
@@ -252,11 +259,11 @@ void load(nn::CausalLm& model, const fs::path& folder,
       const std::int64_t shard_begin = parameter->shard.row_begin;
       const std::int64_t begin = std::max(piece.row_begin, shard_begin);
       const std::int64_t shard_end = shard_begin + parameter->shard.rows;
-      const std::int64_t stored = piece.row_begin + stored_rows(*weights, piece);
-      const std::int64_t end = std::min(stored, shard_end);
+      const std::int64_t stored_end = piece.row_begin + stored_rows(*weights, piece);
+      const std::int64_t end = std::min(stored_end, shard_end);
       if (begin < end)
         load_piece(*weights, piece.hf_name, value.narrow(0, begin - shard_begin, end - begin), begin - piece.row_begin);
-      const std::int64_t first = std::max(stored, shard_begin),
+      const std::int64_t first = std::max(stored_end, shard_begin),
                          last = std::min(piece.row_begin + piece.rows, shard_end);
       if (grows && !new_rows->normal && first < last) {
         const Tensor mean = mean_row(*weights, piece.hf_name);
@@ -327,8 +334,8 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
   json.erase(kQuantizationConfig);  // of the source model
   write_small_files(json, options.small_files, temporary);
   if (options.small_files.tokenizer != nullptr) name_special_tokens(*options.small_files.tokenizer, temporary);
-  const Json quantization = format.write(
-      {fuse_experts(tensors, config), config, temporary, static_cast<std::uint64_t>(options.max_shard_bytes)});
+  const Json quantization = format.write({format.fused_experts ? fuse_experts(tensors, config) : tensors, config,
+                                          temporary, static_cast<std::uint64_t>(options.max_shard_bytes)});
   if (!quantization.is_null()) {
     json.set(kQuantizationConfig, quantization);
     write_file_atomically(temporary / "config.json", json.dump(2) + "\n");

@@ -48,13 +48,33 @@ class TeacherLoss final : public LogitsLoss {
 
 }  // namespace
 
+DistillationObjective::DistillationObjective(const nn::CausalLm& student, std::unique_ptr<Teacher> teacher,
+                                             DistillationOptions options)
+    : student_(student), teacher_(std::move(teacher)), options_(std::move(options)) {
+  if (!options_.hidden.layers.empty()) states_.emplace(options_.hidden.layers);
+}
+
+std::vector<std::string> DistillationObjective::metric_names() const {
+  std::vector<std::string> names = {"divergence", "cross_entropy"};
+  if (states_) names.emplace_back("hidden_states");
+  return names;
+}
+
+void DistillationObjective::prepare(const ObjectiveInput& in) {
+  hidden_ = teacher_->hidden(in, states_ ? &*states_ : nullptr);
+}
+
 autograd::Variable DistillationObjective::loss(const ObjectiveInput& in, float scale, const LmHeadLossOptions& options,
                                                const Tensor& metrics) {
-  const autograd::Variable hidden = student_.hidden(in.ids, in.context);
+  nn::ForwardContext context = in.context;
+  std::optional<StudentStates> states;
+  if (states_) context.layer_outputs = &states.emplace(options_.hidden, *states_, in.labels, scale);
+  const autograd::Variable hidden = student_.hidden(in.ids, context);
   const std::unique_ptr<Teacher::Head> head = teacher_->head();
   TeacherLoss rows(*head, std::move(hidden_), options_);
   autograd::Variable loss = student_.head_loss(hidden, in.labels, scale, options, nullptr, &rows);
   rows.sum_into(metrics, scale);
+  if (states) states->add_to(loss.value(), metrics.narrow(0, 2, 1));
   return loss;
 }
 

@@ -3,8 +3,10 @@
 // rows.
 
 #include <memory>
+#include <optional>
 
 #include "core/ops/loss/distillation_loss.h"
+#include "train/objective/hidden_states.h"
 #include "train/objective/objective.h"
 #include "train/objective/teacher.h"
 
@@ -13,20 +15,20 @@ namespace quench {
 struct DistillationOptions {
   Divergence divergence = Divergence::forward_kl;
   float temperature = 1.0f;
-  float beta = 0.5f;   // of jensen_shannon
-  float ratio = 1.0f;  // of the divergence in the loss: (1 - ratio) CE + ratio T^2 D
+  float beta = 0.5f;       // of jensen_shannon
+  float ratio = 1.0f;      // of the divergence in the loss: (1 - ratio) CE + ratio T^2 D
+  HiddenOptions hidden{};  // added to it; the teacher's hidden size is the student's
 };
 
-// In units of valid tokens. Metrics: divergence, cross_entropy (of the student and the labels).
+// In units of valid tokens. Metrics: divergence, cross_entropy (of the student and the labels), and with a loss on
+// hidden states its mean over layers, hidden_states.
 class DistillationObjective final : public Objective {
  public:
   // `student` must outlive it.
-  DistillationObjective(const nn::CausalLm& student, std::unique_ptr<Teacher> teacher,
-                        const DistillationOptions& options)
-      : student_(student), teacher_(std::move(teacher)), options_(options) {}
+  DistillationObjective(const nn::CausalLm& student, std::unique_ptr<Teacher> teacher, DistillationOptions options);
 
-  [[nodiscard]] std::vector<std::string> metric_names() const override { return {"divergence", "cross_entropy"}; }
-  void prepare(const ObjectiveInput& in) override { hidden_ = teacher_->hidden(in); }
+  [[nodiscard]] std::vector<std::string> metric_names() const override;
+  void prepare(const ObjectiveInput& in) override;
   [[nodiscard]] autograd::Variable loss(const ObjectiveInput& in, float scale, const LmHeadLossOptions& options,
                                         const Tensor& metrics) override;
 
@@ -34,7 +36,8 @@ class DistillationObjective final : public Objective {
   const nn::CausalLm& student_;
   std::unique_ptr<Teacher> teacher_;
   DistillationOptions options_;
-  Tensor hidden_;  // of the teacher, from prepare() to loss()
+  Tensor hidden_;                        // of the teacher, from prepare() to loss()
+  std::optional<TeacherStates> states_;  // the same, of layers; none: no loss on them
 };
 
 }  // namespace quench

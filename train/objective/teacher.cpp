@@ -32,10 +32,12 @@ class BaseTeacher final : public Teacher {
  public:
   explicit BaseTeacher(nn::CausalLm& student) : student_(student) {}
 
-  Tensor hidden(const ObjectiveInput& in) override {
+  Tensor hidden(const ObjectiveInput& in, nn::LayerOutputs* outputs) override {
     const autograd::NoGrad no_grad;
     const recipes::BaseKernels base(student_);
-    return student_.hidden(in.ids, in.context).value();
+    nn::ForwardContext context = in.context;
+    context.layer_outputs = outputs;
+    return student_.hidden(in.ids, context).value();
   }
   std::unique_ptr<Head> head() override {
     const recipes::BaseKernels base(student_);  // not a trained copy (lora.modules_to_save)
@@ -50,9 +52,10 @@ class FrozenTeacher final : public Teacher {
  public:
   explicit FrozenTeacher(FrozenModel teacher) : teacher_(std::move(teacher)) {}
 
-  Tensor hidden(const ObjectiveInput& in) override {
+  Tensor hidden(const ObjectiveInput& in, nn::LayerOutputs* outputs) override {
     const autograd::NoGrad no_grad;
-    const nn::ForwardContext context = teacher_.model->make_context(in.context.sequences, in.context.positions);
+    nn::ForwardContext context = teacher_.model->make_context(in.context.sequences, in.context.positions);
+    context.layer_outputs = outputs;
     return teacher_.model->hidden(in.ids, context).value();
   }
   std::unique_ptr<Head> head() override {

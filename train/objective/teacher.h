@@ -14,8 +14,8 @@ namespace quench {
 class Teacher {
  public:
   virtual ~Teacher() = default;
-  // Final hidden states [N,H]. Collective for sharded models.
-  [[nodiscard]] virtual Tensor hidden(const ObjectiveInput& in) = 0;
+  // Final hidden states [N,H]. `outputs`, if not null: receives those of layers. Collective for sharded models.
+  [[nodiscard]] virtual Tensor hidden(const ObjectiveInput& in, nn::LayerOutputs* outputs) = 0;
 
   // Head of one loss; holds its weight.
   class Head {

@@ -9,11 +9,13 @@
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/snapshot.h"
 #include "train/metrics/step_metrics.h"
+#include "train/plan/planned_objective.h"
 #include "train/setup/data_setup.h"
 #include "train/setup/model_setup.h"
 #include "train/setup/objective_setup.h"
 #include "train/setup/optimizer_setup.h"
 #include "train/setup/parallel_setup.h"
+#include "train/setup/preference_setup.h"
 #include "train/setup/trained_parameters.h"
 #include "train/step/meta_batch.h"
 #include "train/step/train_step.h"
@@ -169,24 +171,36 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
   e.expert = config.parallel.expert;
   const std::shared_ptr<const distributed::Ranks> ranks = planned_ranks(config);
   Allocator& plan = Allocator::of(kMeta);
+  e.reference_bytes = reference_weight_bytes(config, ranks.get());
   plan.trim();
   plan.reset_peak();
   {
     const ModelSetup setup = build_model(resolved, kMeta, target, run_sharding(ranks.get()));
     const auto sharded = share_model(*setup.model, ranks.get(), config, setup.base.get());
     const auto optimizer = make_optimizer(*setup.model, config, ranks.get());
+    const std::int64_t own_bytes = plan.stats().current;
     const std::unique_ptr<Objective> objective = make_objective(setup, config, ranks.get());
+    e.teacher_bytes = plan.stats().current - own_bytes;
+    const LmHeadLossOptions loss = loss_options(config, setup.config.vocab_size, target);
+    if (config.distill && config.distill->targets.empty())
+      e.teacher_logits_bytes =
+          std::min(loss.chunk_rows, micro * config.data.seq_len) * setup.config.vocab_size *
+          static_cast<std::int64_t>(byte_size(loss.f32_logits ? DType::f32 : config.training.dtype));
+    const std::unique_ptr<PreferenceSetup> preferences = make_preferences(config, *setup.model, ranks.get());
+    if (preferences && preferences->train_reference) preferences->train_reference->set({{0.0, 0.0}});
     const autograd::ActivationPolicy activations = activation_policy(config, setup.config);
     TrainStep step(*setup.model, *optimizer,
                    {.recompute = recompute_level(config.training.activation_checkpoint),
-                    .loss = loss_options(config, setup.config.vocab_size, target),
+                    .loss = loss,
                     .activations = activations,
                     .state_offload_ratio = config.optimizer.offload_ratio,
                     .max_norm = config.training.max_norm,
                     .sharded = sharded.get(),
                     .ranks = ranks.get(),
                     .router_terms = router_terms(config, setup.config),
-                    .objective = objective.get()});
+                    .objective = preferences ? preferences->train.get() : objective.get()});
+    // Of the model and its optimizer, before the first step.
+    const std::int64_t at_start = plan.stats().current;
     // The first step differs from all others; with offloaded state, allocations settle after several steps. Inner
     // micro-batches are identical.
     const bool travels = step.offloaded_state_bytes() > 0;
@@ -195,7 +209,7 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     std::int64_t segments = 0, quiet = 0;
     for (std::int64_t s = 1; s <= (travels ? kMostSteps : 2) && quiet < kQuietSteps; ++s) {
       std::vector<Batch> batches;
-      for (std::int64_t i = 0; i < planned; ++i) batches.push_back(meta_batch(micro, config.data.seq_len));
+      for (std::int64_t i = 0; i < planned; ++i) batches.push_back(planned_batch(config));
       if (ranks != nullptr) reset_traffic(*ranks);
       (void)step.accumulate(batches, s);
       step.apply(0.0, s);
@@ -203,6 +217,7 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
       segments = plan.stats().segment_count;
     }
     e.device = plan.stats();
+    if (e.reference_bytes > 0) e.start_bytes = at_start + e.reference_bytes;
     if (ranks != nullptr) traffic = count_traffic(*ranks, cluster, e);
     // Input of the activation function per offloaded layer. The host queues a micro-batch while the previous one, whose
     // blocks are not yet free, runs on the device.
@@ -243,7 +258,8 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
   if (!saves) e.staging_bytes = 0;
   if (target.is_cpu()) e.process_bytes = resident_bytes() + kFirstStepBytes;
   // Segments, not blocks: fragmentation is resident too.
-  e.total_bytes = e.device.peak_reserved + (target.is_cpu() ? e.data_bytes + e.staging_bytes + e.process_bytes : 0);
+  e.total_bytes = std::max(e.device.peak_reserved, e.start_bytes) +
+                  (target.is_cpu() ? e.data_bytes + e.staging_bytes + e.process_bytes : 0);
   if (const auto memory = run_memory(config, target)) e.available_bytes = memory->free_bytes;
   e.memory_limit = parse_memory_size(config.training.memory_limit).value_or(0);
   if (!target.is_cpu()) e.host_bytes = e.data_bytes + e.staging_bytes + e.offload_bytes + e.state_offload_bytes;
@@ -285,6 +301,9 @@ std::string to_string(const RunEstimate& e) {
                         available ? mib(*available) : "unknown");
   };
   row("unused within segments", e.device.peak_reserved - e.device.peak);
+  row("teacher, of these", e.teacher_bytes);
+  row("its logits, of these", e.teacher_logits_bytes);
+  row("reference, at the start", e.reference_bytes);
   if (e.host_bytes == 0) host_rows();
   totals(e.total_bytes, e.available_bytes);
   row("memory limit", e.memory_limit);
@@ -315,6 +334,9 @@ Json to_json(const RunEstimate& e) {
   Json memory = Json::object();
   for (int i = 0; i < kMemoryCategoryCount; ++i)
     memory.set(to_string(static_cast<MemoryCategory>(i)), e.device.peak_by_category[static_cast<std::size_t>(i)]);
+  memory.set("teacher", e.teacher_bytes);
+  memory.set("teacher_logits", e.teacher_logits_bytes);
+  memory.set("reference", e.reference_bytes);
   memory.set("batches", e.data_bytes);
   memory.set("checkpoint_staging", e.staging_bytes);
   memory.set("offload", e.offload_bytes);

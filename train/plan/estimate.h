@@ -24,6 +24,10 @@ struct RunEstimate {
   DType dtype = DType::bf16;            // dtype of GEMMs that are not float8
   std::int64_t tokens_per_step = 0;
   MemoryStats device;                                // model, gradients, optimizer, activations over two training steps
+  std::int64_t teacher_bytes = 0;                    // of them, weights of a second model (section distill)
+  std::int64_t teacher_logits_bytes = 0;             // of them at most, the teacher's logits of a chunk
+  std::int64_t reference_bytes = 0;                  // folder of preference.reference: before the first step only
+  std::int64_t start_bytes = 0;                      // with it: model and reference before the first step; else 0
   std::int64_t data_bytes = 0;                       // prefetched batches
   std::int64_t staging_bytes = 0;                    // host copy for async checkpoints
   std::int64_t offload_bytes = 0;                    // activations offloaded to host memory (GPU runs)

@@ -17,6 +17,7 @@
 #include "train/config/recipe_choice.h"
 #include "train/metrics/run_files.h"
 #include "train/model_folder/peft_folder.h"
+#include "train/model_folder/stored_block_scales.h"
 #include "train/run_folder/run_outputs.h"
 #include "train/setup/learned_scales.h"
 #include "train/setup/model_setup.h"
@@ -242,6 +243,8 @@ ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& re
   ModelFolderReport report;
   const auto save = [&](const nn::WholeRows& whole) {
     if (options.quantization) trained_scales(model, config, whole).choose_in(*options.quantization);
+    if (options.quantization && loads_weights(config))
+      options.quantization->block_scales = stored_block_scales(config.model.path);
     if (whole) options.whole = pruned(merged(setup, whole), pruned_weights(model, section), section);
     std::optional<UnitGatherer> units;
     if (calibration != nullptr) {

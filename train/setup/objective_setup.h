@@ -24,8 +24,13 @@ namespace quench {
                                                         const distributed::Ranks* ranks, TargetsOfRun stored = {});
 
 // Throws bad_config, with both fingerprints, if the teacher's folder holds another tokenizer than the run's; null: the
-// run has none.
+// run has none. Logs teacher_template_warning().
 void require_teacher_tokenizer(const RunConfig& config, const Tokenizer* tokenizer);
+
+// Empty if the teacher's tokenizer holds no chat template, or one that renders a plain exchange to the text of
+// data.chat_template over the run's tokenizer.
+[[nodiscard]] std::string teacher_template_warning(const RunConfig& config, const Tokenizer& tokenizer,
+                                                   const Tokenizer& own);
 
 // "distill: ..." for the start report; empty without section distill.
 [[nodiscard]] std::string describe_objective(const RunConfig& config);

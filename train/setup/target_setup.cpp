@@ -87,7 +87,7 @@ class TargetMaker {
                             .ids = batch.input_ids.view({tokens}).to(device_),
                             .labels = batch.labels.view({tokens}).to(device_),
                             .context = teacher_.context(batch, device_)};
-    const Tensor hidden = teacher_.teacher->hidden(in);
+    const Tensor hidden = teacher_.teacher->hidden(in, nullptr);
     const std::unique_ptr<Teacher::Head> head = teacher_.teacher->head();
     const Tensor ids = Tensor::empty({tokens, k}, DType::i32), log_probs = Tensor::empty({tokens, k}, DType::f32),
                  tail = Tensor::empty({tokens}, DType::f32);

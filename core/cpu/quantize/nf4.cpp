@@ -1,9 +1,46 @@
 #include "core/ops/quantize/nf4.h"
 
+#include <cmath>
+#include <limits>
+
 #include "core/cpu/parallel.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
+
+// Codes and the amax of a block.
+template <class T>
+float encode_block(const T* x, std::uint8_t* codes) {
+  constexpr int kBlock = Nf4::kBlockSize;
+  float values[kBlock], most = 0.0f;
+  bool finite = true;
+  for (int i = 0; i < kBlock; ++i) {
+    values[i] = static_cast<float>(x[i]);
+    most = std::max(most, std::abs(values[i]));
+    finite &= std::isfinite(values[i]);
+  }
+  const float divisor = most > 0.0f ? most : 1.0f;
+  std::int32_t found[kBlock] = {};
+  for (int i = 0; i < kBlock; ++i) values[i] /= divisor;
+  for (std::uint8_t lower = 0; lower < 15; ++lower) {
+    const float midpoint = Nf4::midpoint(lower);
+    for (int i = 0; i < kBlock; ++i) found[i] += values[i] > midpoint ? 1 : 0;
+  }
+  for (int i = 0; i < kBlock; i += 2) codes[i / 2] = static_cast<std::uint8_t>(found[i] << 4 | found[i + 1]);
+  return finite ? most : std::numeric_limits<float>::infinity();
+}
+
+void nf4_encode_cpu(const Nf4EncodeArgs& args) {
+  constexpr std::int64_t kBlock = Nf4::kBlockSize;
+  auto* codes = args.codes.data<std::uint8_t>();
+  float* amax = args.amax.data<float>();
+  dispatch<float, bfloat16>(args.x.dtype(), "nf4_encode", [&]<class T>() {
+    const T* x = args.x.data<T>();
+    parallel_ranges(args.amax.numel(), args.x.numel(), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t b = begin; b < end; ++b) amax[b] = encode_block(x + b * kBlock, codes + b * kBlock / 2);
+    });
+  });
+}
 
 void nf4_dequantize_cpu(const Nf4DequantizeArgs& args) {
   constexpr std::int64_t kBlock = Nf4::kBlockSize;
@@ -28,6 +65,7 @@ void nf4_dequantize_cpu(const Nf4DequantizeArgs& args) {
   });
 }
 
+QUENCH_CPU_KERNEL(nf4_encode_slot, nf4_encode_cpu);
 QUENCH_CPU_KERNEL(nf4_dequantize_slot, nf4_dequantize_cpu);
 
 }  // namespace

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
+#include <span>
 
 #include "core/ops/op_checks.h"
 
 namespace quench {
 
+constinit KernelSlot<Nf4EncodeArgs> nf4_encode_slot("nf4_encode");
 constinit KernelSlot<Nf4DequantizeArgs> nf4_dequantize_slot("nf4_dequantize");
 
 namespace {
@@ -15,25 +16,15 @@ namespace {
 constexpr std::int64_t kBlock = Nf4::kBlockSize;
 constexpr std::int64_t kScaleBlock = Nf4::kScaleBlockSize;
 
-// Returns the block's amax.
-template <class T>
-float encode_block(const T* x, std::uint8_t* codes) {
-  float most = 0.0f;
-  for (std::int64_t i = 0; i < kBlock; ++i) most = std::max(most, std::abs(float(x[i])));
-  const float divisor = most > 0.0f ? most : 1.0f;
-  for (std::int64_t i = 0; i < kBlock; i += 2)
-    codes[i / 2] =
-        static_cast<std::uint8_t>(Nf4::encode(float(x[i]) / divisor) << 4 | Nf4::encode(float(x[i + 1]) / divisor));
-  return most;
-}
-
-void quantize_scales(const std::vector<float>& scales, const Nf4Tensor& out) {
+void quantize_scales(std::span<const float> scales, const Nf4Tensor& out) {
   double sum = 0;
   for (const float scale : scales) sum += double(scale);
   const auto mean = static_cast<float>(scales.empty() ? 0.0 : sum / double(scales.size()));
   *out.mean.data<float>() = mean;
   const auto count = static_cast<std::int64_t>(scales.size());
-  for (std::int64_t group = 0; group * kScaleBlock < count; ++group) {
+  const std::int64_t groups = (count + kScaleBlock - 1) / kScaleBlock;
+#pragma omp parallel for schedule(static) if (groups > 64)
+  for (std::int64_t group = 0; group < groups; ++group) {
     const std::int64_t begin = group * kScaleBlock, end = std::min(count, begin + kScaleBlock);
     float most = 0.0f;
     for (std::int64_t i = begin; i < end; ++i) most = std::max(most, std::abs(scales[std::size_t(i)] - mean));
@@ -53,24 +44,19 @@ Nf4Tensor quantize_nf4(const Tensor& x) {
   check_contiguous("quantize_nf4", "x", x);
   QUENCH_CHECK(x.numel() % kBlock == 0, "quantize_nf4: blocks of {} do not divide {}", kBlock, x.describe());
   const std::int64_t blocks = x.numel() / kBlock;
-  const Device where = x.device().is_meta() ? x.device() : Device{};
-  const auto make = [&](const Shape& shape, DType dtype, Device device) { return Tensor::empty(shape, dtype, device); };
-  Nf4Tensor out{x.shape(), make({x.numel() / 2}, DType::u8, where), make({blocks}, DType::i8, where),
-                make({(blocks + kScaleBlock - 1) / kScaleBlock}, DType::f32, where), make({1}, DType::f32, where)};
-  if (where.is_meta()) return out;
-  const Tensor host = x.to(Device{});
-  std::vector<float> scales(static_cast<std::size_t>(blocks));
-  dispatch<float, bfloat16>(x.dtype(), "quantize_nf4", [&]<class T>() {
-    const T* values = host.data<T>();
-    auto* codes = out.codes.data<std::uint8_t>();
-#pragma omp parallel for schedule(static)
-    for (std::int64_t b = 0; b < blocks; ++b)
-      scales[std::size_t(b)] = encode_block(values + b * kBlock, codes + b * kBlock / 2);
-    const bool finite = std::all_of(values, values + x.numel(), [](T value) { return std::isfinite(float(value)); });
-    QUENCH_CHECK_AS(ErrorCode::nonfinite, finite, "quantize_nf4: {} holds NaN or infinity", x.describe());
-  });
+  const Device device = x.device(), where = device.is_meta() ? device : Device{};
+  Nf4Tensor out{x.shape(), Tensor::empty({x.numel() / 2}, DType::u8, device), Tensor::empty({blocks}, DType::i8, where),
+                Tensor::empty({(blocks + kScaleBlock - 1) / kScaleBlock}, DType::f32, where),
+                Tensor::empty({1}, DType::f32, where)};
+  if (device.is_meta()) return out;
+  const Tensor amax = Tensor::empty({blocks}, DType::f32, device);
+  if (blocks > 0) nf4_encode_slot(device.type, {x, out.codes, amax});
+  const Tensor host = amax.to(Device{});
+  const std::span scales(host.data<float>(), static_cast<std::size_t>(blocks));
+  QUENCH_CHECK_AS(ErrorCode::nonfinite, std::ranges::all_of(scales, [](float scale) { return std::isfinite(scale); }),
+                  "quantize_nf4: {} holds NaN or infinity", x.describe());
   quantize_scales(scales, out);
-  for (Tensor* part : {&out.codes, &out.scales, &out.factors, &out.mean}) *part = part->to(x.device());
+  for (Tensor* part : {&out.scales, &out.factors, &out.mean}) *part = part->to(device);
   return out;
 }
 

@@ -21,9 +21,16 @@ struct Nf4Tensor {
 };
 
 // x (f32/bf16, flattened, blocks of 64): x / amax in f32; scales round((s - mean) * factor), factor = 128 / (maximum of
-// |s - mean| among 256). Runs on the host; the result is on x's device. Throws invalid_argument if 64 does not divide
-// numel, nonfinite on NaN/Inf.
+// |s - mean| among 256). On x's device but for the scales, which pass through the host. Throws invalid_argument if 64
+// does not divide numel, nonfinite on NaN/Inf.
 [[nodiscard]] Nf4Tensor quantize_nf4(const Tensor& x);
+
+struct Nf4EncodeArgs {
+  Tensor x;      // f32/bf16, contiguous
+  Tensor codes;  // u8 [numel / 2]
+  Tensor amax;   // f32 [numel / 64]; infinity for a block with NaN/Inf, whose codes are unspecified
+};
+extern constinit KernelSlot<Nf4EncodeArgs> nf4_encode_slot;
 
 struct Nf4DequantizeArgs {
   Nf4Tensor x;

@@ -18,8 +18,9 @@ const GgufEntry* find_tensor(const GgufHead& head, std::string_view name) {
   return found == head.tensors.end() ? nullptr : &*found;
 }
 
-std::vector<float> read_divisors(const fs::path& file, const GgufHead& head, std::int64_t count) {
-  const GgufEntry* entry = find_tensor(head, kRopeDivisors);
+std::vector<float> read_divisors(const fs::path& file, const GgufHead& head, std::string_view name,
+                                 std::int64_t count) {
+  const GgufEntry* entry = find_tensor(head, name);
   if (entry == nullptr) return {};
   QUENCH_CHECK_AS(
       ErrorCode::unsupported, gguf_type_layout(entry->type)->plain == DType::f32 && entry->shape == Shape({count}),
@@ -35,10 +36,7 @@ std::vector<float> read_divisors(const fs::path& file, const GgufHead& head, std
 
 // They change values without a config.json equivalent.
 void refuse_others(const GgufFields& fields, std::int64_t context, const nn::GgufArchitecture& architecture) {
-  constexpr std::string_view kExperts = "expert_count", kWindow = "attention.sliding_window";
-  QUENCH_CHECK_AS(ErrorCode::unsupported, fields.find_integer(kExperts).value_or(0) == 0,
-                  "{}: {} is {}: models with experts cannot be read from GGUF", fields.source(), fields.name(kExperts),
-                  fields.integer(kExperts));
+  constexpr std::string_view kWindow = "attention.sliding_window";
   const std::int64_t window = fields.find_integer(kWindow).value_or(0);
   QUENCH_CHECK_AS(ErrorCode::unsupported, architecture.sliding_window || window == 0 || window >= context,
                   "{}: {} is {}; put the model's config.json into the file's folder", fields.source(),
@@ -48,13 +46,24 @@ void refuse_others(const GgufFields& fields, std::int64_t context, const nn::Ggu
                     "{}: {} is not supported", fields.source(), fields.name(key));
 }
 
-std::int64_t head_dim_of(const GgufFields& fields, std::int64_t hidden, std::int64_t heads) {
+constexpr std::string_view kRotated = "rope.dimension_count";
+
+// Of an architecture that is known with experts alone, or without.
+std::string_view variant_of(const GgufHead& head, const std::string& name, const std::string& source) {
+  if (!std::ranges::any_of(nn::model_families(), [&](const auto& family) { return family.gguf.name == name; }))
+    return "";
+  const bool experts = GgufFields(head, name + ".", source).find_integer("expert_count").value_or(0) > 0;
+  return experts ? " with experts" : " without experts";
+}
+
+std::int64_t head_dim_of(const GgufFields& fields, std::int64_t hidden, std::int64_t heads, bool partial_rotation) {
   const auto written = fields.find_integer("attention.key_length");
   QUENCH_CHECK_AS(ErrorCode::corrupt, written || hidden % heads == 0,
                   "{}: {} {} is not a multiple of {} heads, and there is no {}", fields.source(),
                   fields.name("embedding_length"), hidden, heads, fields.name("attention.key_length"));
   const std::int64_t size = written ? *written : hidden / heads;
-  for (const std::string_view key : {"attention.value_length", "rope.dimension_count"}) {
+  for (const std::string_view key : {std::string_view("attention.value_length"), kRotated}) {
+    if (partial_rotation && key == kRotated) continue;
     const std::int64_t other = fields.find_integer(key).value_or(size);
     QUENCH_CHECK_AS(ErrorCode::unsupported, other == size,
                     "{}: {} is {}, but heads have {} elements; only equal sizes "
@@ -108,15 +117,19 @@ Json gguf_model_config(const fs::path& file) {
   const std::string source = file.string();
   const auto name = GgufFields(head, "general.", source).find_text("architecture");
   QUENCH_CHECK_AS(ErrorCode::unsupported, name.has_value(), "{}: it has no general.architecture", source);
-  const nn::ModelFamily* family = find_gguf_family(*name);
+  const nn::ModelFamily* family = find_gguf_family(head);
   QUENCH_CHECK_AS(ErrorCode::unsupported, family != nullptr,
-                  "{}: general.architecture '{}' is not supported; known: {}", source, *name,
-                  gguf_architecture_names());
+                  "{}: general.architecture '{}'{} is not supported; known: {}", source, *name,
+                  variant_of(head, *name, source), gguf_architecture_names());
   const GgufFields fields(head, std::string(family->gguf.name) + ".", source);
   const GgufFields tokenizer(head, "tokenizer.ggml.", source);
   const std::int64_t hidden = fields.integer("embedding_length"), heads = fields.integer("attention.head_count");
-  const std::int64_t context = fields.integer("context_length"), head_dim = head_dim_of(fields, hidden, heads);
+  const std::int64_t context = fields.integer("context_length");
+  const std::int64_t head_dim = family->gguf.latent_attention
+                                    ? fields.integer("rope.dimension_count")
+                                    : head_dim_of(fields, hidden, heads, family->gguf.partial_rotation);
   refuse_others(fields, context, family->gguf);
+  if (family->gguf.experts) (void)fields.integer("expert_used_count");
   const std::int64_t vocabulary = vocabulary_of(head, fields, tokenizer);
   Json config = Json::object();
   config.set("architectures", Json(Json::Array{family->architecture}));
@@ -126,7 +139,8 @@ Json gguf_model_config(const fs::path& file) {
   config.set("intermediate_size", fields.integer("feed_forward_length"));
   config.set("num_hidden_layers", fields.integer("block_count"));
   config.set("num_attention_heads", heads);
-  config.set("num_key_value_heads", fields.find_integer("attention.head_count_kv").value_or(heads));
+  config.set("num_key_value_heads",
+             family->gguf.latent_attention ? heads : fields.find_integer("attention.head_count_kv").value_or(heads));
   config.set("head_dim", head_dim);
   config.set("max_position_embeddings", context);
   config.set("rms_norm_eps", fields.number("attention.layer_norm_rms_epsilon"));
@@ -137,8 +151,25 @@ Json gguf_model_config(const fs::path& file) {
   set_token_ids(tokenizer, vocabulary, config);
   config.set("torch_dtype", "float32");
   if (family->gguf.read != nullptr)
-    family->gguf.read([&](std::string_view key) { return fields.find_number(key); }, config);
-  read_gguf_rope(fields, read_divisors(file, head, head_dim / 2), config);
+    family->gguf.read(
+        [&](std::string_view key) {
+          const Json* value = fields.find(key);
+          if (value != nullptr && value->is_bool()) return std::optional<double>(*value == Json(true) ? 1.0 : 0.0);
+          return fields.find_number(key);
+        },
+        config);
+  const std::int64_t rotated = fields.find_integer(kRotated).value_or(head_dim);
+  if (family->gguf.partial_rotation)
+    config.set("partial_rotary_factor", static_cast<double>(rotated) / static_cast<double>(head_dim));
+  const auto divisors = [&](std::string_view tensor) { return read_divisors(file, head, tensor, rotated / 2); };
+  read_gguf_rope(
+      fields, {.all = divisors(kRopeDivisors), .shorter = divisors(kShortDivisors), .longer = divisors(kLongDivisors)},
+      config);
+  if (const Json* scaling = config.find("rope_scaling"); scaling != nullptr && family->gguf.unrounded_yarn) {
+    Json whole = *scaling;
+    whole.set("truncate", fields.find_flag(kGgufYarnTruncated).value_or(false));
+    config.set("rope_scaling", std::move(whole));
+  }
   return config;
 }
 

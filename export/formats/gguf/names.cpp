@@ -25,7 +25,7 @@ std::optional<std::string> translate(std::string_view name, std::span<const Pair
   if (dot == std::string_view::npos) return std::nullopt;
   const std::string_view kind = name.substr(dot);
   std::string_view stem = name.substr(0, dot);
-  if (kind != ".weight" && kind != ".bias") return std::nullopt;
+  const bool known = kind == ".weight" || kind == ".bias";
   std::string prefix;
   if (stem.starts_with(layer_from)) {
     stem.remove_prefix(layer_from.size());
@@ -36,10 +36,15 @@ std::optional<std::string> translate(std::string_view name, std::span<const Pair
     if (end == std::string_view::npos || !digits) return std::nullopt;
     prefix = std::string(layer_to) + std::string(number) + ".";
     stem.remove_prefix(end + 1);
+    const std::string_view whole = name.substr(name.size() - stem.size() - kind.size());
+    for (const Pair& pair : layer_tensors)  // with another ending on each side
+      if (pair.*from == whole) return prefix + std::string(pair.*to);
+    if (!known) return std::nullopt;
     for (const Pair& pair : layer_tensors)
       if (pair.*from == stem) return prefix + std::string(pair.*to) + std::string(kind);
     return std::nullopt;
   }
+  if (!known) return std::nullopt;
   for (const Pair& pair : kWhole)
     if (pair.*from == stem) return std::string(pair.*to) + std::string(kind);
   return std::nullopt;
@@ -52,19 +57,22 @@ const nn::GgufArchitecture* find_gguf_architecture(std::string_view model_type) 
   return family == nullptr || family->gguf.name.empty() ? nullptr : &family->gguf;
 }
 
-const nn::ModelFamily* find_gguf_family(std::string_view name) {
-  if (name.empty()) return nullptr;
+const nn::ModelFamily* find_gguf_family(const GgufHead& head) {
+  const auto name = head.metadata.find("general.architecture");
+  if (name == head.metadata.end() || !name->second.is_string() || name->second.as_string().empty()) return nullptr;
+  const auto count = head.metadata.find(name->second.as_string() + ".expert_count");
+  const bool experts = count != head.metadata.end() && count->second != Json(0);
   for (const nn::ModelFamily& family : nn::model_families())
-    if (family.gguf.name == name) return &family;
+    if (family.gguf.name == name->second.as_string() && family.gguf.experts == experts) return &family;
   return nullptr;
 }
 
 std::string gguf_architecture_names() {
-  std::string names;
+  std::vector<std::string_view> names;
   for (const nn::ModelFamily& family : nn::model_families())
-    if (&family == find_gguf_family(family.gguf.name))
-      names += fmt::format("{}{}", names.empty() ? "" : ", ", family.gguf.name);
-  return names;
+    if (!family.gguf.name.empty() && std::ranges::find(names, family.gguf.name) == names.end())
+      names.push_back(family.gguf.name);
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 std::optional<std::string> gguf_tensor_name(std::string_view hf_name, const nn::GgufArchitecture& architecture) {

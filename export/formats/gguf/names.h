@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "export/formats/gguf/head_parser.h"
 #include "nn/models/table.h"
 
 namespace quench {
@@ -12,8 +13,8 @@ namespace quench {
 // Null for a type without GGUF export.
 [[nodiscard]] const nn::GgufArchitecture* find_gguf_architecture(std::string_view model_type);
 
-// First family with this llama.cpp name.
-[[nodiscard]] const nn::ModelFamily* find_gguf_family(std::string_view name);
+// First family with the llama.cpp name of general.architecture, and experts if the file has them; null: none.
+[[nodiscard]] const nn::ModelFamily* find_gguf_family(const GgufHead& head);
 // llama.cpp names: "llama, qwen2, ..."
 [[nodiscard]] std::string gguf_architecture_names();
 

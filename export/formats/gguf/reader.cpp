@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fstream>
 
+#include "export/formats/gguf/experts.h"
+#include "export/formats/gguf/latent_attention.h"
 #include "export/formats/gguf/names.h"
 #include "export/formats/gguf/rope.h"
 #include "export/formats/gguf/row_order.h"
@@ -37,10 +39,13 @@ class GgufWeights final : public StoredWeights {
     interleaved_ = known->interleaved_rotation;
     norm_offset_ = known->norm_offset;
     for (const GgufEntry& entry : head_.tensors) {
-      if (entry.name == kRopeDivisors) continue;  // derived from the config
-      const auto name = hf_tensor_name(entry.name, *known);
-      tensors_.emplace(name.value_or(entry.name), &entry);
+      if (entry.name == kRopeDivisors || entry.name == kShortDivisors || entry.name == kLongDivisors)
+        continue;  // derived from the config
+      std::vector<GgufExpert> each = gguf_experts_of(entry, config_.experts, file.string());
+      for (GgufExpert& expert : each) tensors_.emplace(std::move(expert.name), std::move(expert.entry));
+      if (each.empty()) tensors_.emplace(hf_tensor_name(entry.name, *known).value_or(entry.name), entry);
     }
+    if (known->latent_attention) join_latent_attention();
   }
 
   [[nodiscard]] std::vector<std::string> names() const override {
@@ -52,13 +57,15 @@ class GgufWeights final : public StoredWeights {
   [[nodiscard]] std::optional<StoredTensor> find(std::string_view name) const override {
     const auto found = tensors_.find(name);
     if (found == tensors_.end()) return std::nullopt;
-    const GgufTypeLayout layout = *gguf_type_layout(found->second->type);
-    return StoredTensor{found->second->shape, layout.blocks.has_value(), layout.plain ? "plain" : "blocks",
+    const GgufTypeLayout layout = *gguf_type_layout(found->second.type);
+    return StoredTensor{found->second.shape, layout.blocks.has_value(), layout.plain ? "plain" : "blocks",
                         layout.plain};
   }
 
   void read(std::string_view name, const Tensor& out, std::int64_t first_row) const override {
-    const GgufEntry& entry = *tensors_.find(name)->second;
+    const GgufEntry& entry = tensors_.find(name)->second;
+    if (const auto latent = latent_.find(name); latent != latent_.end())
+      return read_latent(latent->second, out, first_row);
     const std::int64_t heads = interleaved_ ? rotated_heads(name, config_) : 0;
     const float offset = is_norm(name) ? norm_offset_ : 0.0f;
     const bool all = entry.shape[0] == out.size(0);
@@ -71,7 +78,7 @@ class GgufWeights final : public StoredWeights {
   }
 
   [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
-    const GgufEntry& entry = *tensors_.find(name)->second;
+    const GgufEntry& entry = tensors_.find(name)->second;
     QUENCH_CHECK_AS(ErrorCode::unsupported, entry.shape.rank() == 2, "{}: {} has blocks and shape {}", path_.string(),
                     entry.name, entry.shape.to_string());
     const BlockType type = *gguf_type_layout(entry.type)->blocks;
@@ -86,6 +93,47 @@ class GgufWeights final : public StoredWeights {
   [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view) const override { return std::nullopt; }
 
  private:
+  struct LatentPair {
+    GgufEntry keys, values;
+  };
+
+  // kv_b_proj in place of attn_k_b and attn_v_b.
+  void join_latent_attention() {
+    const nn::MlaConfig& mla = config_.mla;
+    const std::int64_t heads = config_.num_attention_heads;
+    for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+      const auto keys = tensors_.find(fmt::format("blk.{}{}", layer, kGgufKeys)),
+                 values = tensors_.find(fmt::format("blk.{}{}", layer, kGgufValues));
+      if (keys == tensors_.end() || values == tensors_.end()) continue;
+      const std::pair expected{Shape{heads, mla.kv_rank, mla.nope_dim}, Shape{heads, mla.value_dim, mla.kv_rank}};
+      for (const auto& [entry, shape] :
+           {std::pair(&keys->second, expected.first), std::pair(&values->second, expected.second)}) {
+        QUENCH_CHECK_AS(ErrorCode::corrupt, entry->shape == shape, "{}: {} has shape {}, expected {}", path_.string(),
+                        entry->name, entry->shape.to_string(), shape.to_string());
+        QUENCH_CHECK_AS(ErrorCode::unsupported,
+                        gguf_type_layout(entry->type)->plain && entry->type == keys->second.type,
+                        "{}: {} has type {}; {} and {} can be read in one of F32, F16, BF16", path_.string(),
+                        entry->name, gguf_type_name(entry->type), kGgufKeys.substr(1), kGgufValues.substr(1));
+      }
+      const std::string name = fmt::format("model.layers.{}{}", layer, kHfKeyValue);
+      GgufEntry joined = keys->second;
+      joined.shape = {heads * (mla.nope_dim + mla.value_dim), mla.kv_rank};
+      tensors_.emplace(name, joined);
+      latent_.emplace(name, LatentPair{keys->second, values->second});
+      tensors_.erase(keys);
+      tensors_.erase(values);
+    }
+  }
+
+  void read_latent(const LatentPair& pair, const Tensor& out, std::int64_t first_row) const {
+    const MemoryScope scope(MemoryCategory::workspace);
+    const Tensor keys = Tensor::empty(pair.keys.shape, out.dtype()),
+                 values = Tensor::empty(pair.values.shape, out.dtype());
+    read_gguf_tensor(path_, pair.keys, keys);
+    read_gguf_tensor(path_, pair.values, values);
+    Tensor(out).copy_from(joined_latent(keys, values, config_.mla).narrow(0, first_row, out.size(0)));
+  }
+
   void subtract(const Tensor& weight, float offset, const std::string& name) const {
     QUENCH_CHECK_AS(ErrorCode::unsupported, weight.dtype() == DType::f32, "{}: {} is {}, expected a norm in f32",
                     path_.string(), name, weight.describe());
@@ -97,7 +145,8 @@ class GgufWeights final : public StoredWeights {
   GgufHead head_;
   bool interleaved_ = false;
   float norm_offset_ = 0.0f;
-  std::map<std::string, const GgufEntry*, std::less<>> tensors_;
+  std::map<std::string, GgufEntry, std::less<>> tensors_;
+  std::map<std::string, LatentPair, std::less<>> latent_;  // of kv_b_proj
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "nn/attention/rope_scale.h"
 #include "nn/attention/rope_table.h"
+#include "nn/models/table.h"
 
 namespace quench {
 namespace {
@@ -17,9 +18,10 @@ constexpr std::string_view kType = "rope.scaling.type", kFactor = "rope.scaling.
                            kBetaFast = "rope.scaling.yarn_beta_fast", kBetaSlow = "rope.scaling.yarn_beta_slow",
                            // Hugging Face's attention_factor, in llama.cpp's converter.
     kHfAttention = "rope.scaling.yarn_attn_factor", kExtrapolation = "rope.scaling.yarn_ext_factor",
-                           kFinetuned = "rope.scaling.finetuned";
-constexpr std::array kKnown = {kType,     kFactor,      kOriginal,      kAttention, kBetaFast,
-                               kBetaSlow, kHfAttention, kExtrapolation, kFinetuned};
+                           kFinetuned = "rope.scaling.finetuned", kLogMultiplier = "rope.scaling.yarn_log_multiplier";
+constexpr std::array kKnown = {kType,        kFactor,        kOriginal,  kAttention,     kBetaFast,         kBetaSlow,
+                               kHfAttention, kExtrapolation, kFinetuned, kLogMultiplier, kGgufYarnTruncated};
+constexpr std::string_view kLongrope = "longrope";
 constexpr std::string_view kOldLinear = "rope.scale_linear";
 
 // Tensor against a config's divisors, relative.
@@ -51,16 +53,21 @@ bool is_plain_yarn(const nn::ModelConfig& config) {
 
 void add_yarn(const nn::ModelConfig& config, GgufRope& out) {
   const nn::RopeScaling& rope = config.rope;
-  const bool plain = is_plain_yarn(config);
+  const nn::GgufArchitecture& architecture = nn::find_model_family(config.model_type)->gguf;
+  const bool plain = is_plain_yarn(config) || architecture.unrounded_yarn;
   const auto add = [&](std::string_view key, auto value) { out.metadata.emplace_back(key, value); };
   add(kType, std::string(plain ? "yarn" : "none"));
   add(kFactor, static_cast<float>(rope.factor));
   add(kOriginal, static_cast<std::uint32_t>(rope.original_max_position_embeddings));
+  out.rounded = !is_plain_yarn(config) && architecture.unrounded_yarn;
+  if (architecture.unrounded_yarn) add(kGgufYarnTruncated, rope.truncate);
+  if (!plain) out.divisors.all = divisors_of(config);
+  if (architecture.latent_attention)
+    return add(kLogMultiplier, static_cast<float>(0.1 * rope.mscale_all_dim.value_or(0.0)));
   const double implied = plain ? nn::yarn_mscale(rope.factor, 1.0) : 1.0;
   add(kAttention, static_cast<float>(nn::rope_attention_factor(rope) / implied));
   add(kBetaFast, static_cast<float>(rope.beta_fast));
   add(kBetaSlow, static_cast<float>(rope.beta_slow));
-  if (!plain) out.divisors = divisors_of(config);
 }
 
 Json yarn_json(const GgufFields& fields, double factor) {
@@ -128,6 +135,28 @@ Json scaling_of_divisors(const GgufFields& fields, const std::vector<float>& div
               kRopeDivisors);
 }
 
+Json number_list(const std::vector<float>& values) {
+  Json list = Json::array();
+  for (const float value : values) list.push_back(Json(static_cast<double>(value)));
+  return list;
+}
+
+// llama.cpp's converter writes no type.
+void read_longrope(const GgufFields& fields, const GgufDivisors& divisors, Json& config) {
+  QUENCH_CHECK_AS(ErrorCode::corrupt, !divisors.shorter.empty() && !divisors.longer.empty(),
+                  "{}: longrope needs both {} and {}", fields.source(), kShortDivisors, kLongDivisors);
+  const auto original = fields.find_integer(kOriginal);
+  QUENCH_CHECK_AS(ErrorCode::corrupt, original.has_value(), "{}: it has no {}", fields.source(),
+                  fields.name(kOriginal));
+  Json scaling = Json::object();
+  scaling.set("rope_type", kLongrope);
+  scaling.set("short_factor", number_list(divisors.shorter));
+  scaling.set("long_factor", number_list(divisors.longer));
+  scaling.set("attention_factor", fields.find_number(kAttention).value_or(1.0));
+  config.set("original_max_position_embeddings", *original);
+  config.set("rope_scaling", std::move(scaling));
+}
+
 void check_keys(const GgufFields& fields) {
   for (const std::string& key : fields.keys(kScaling))
     QUENCH_CHECK_AS(ErrorCode::unsupported, std::ranges::find(kKnown, key) != kKnown.end(),
@@ -148,7 +177,14 @@ GgufRope gguf_rope(const nn::ModelConfig& config) {
   out.metadata.emplace_back("rope.dimension_count",
                             static_cast<std::uint32_t>(config.block(0).attention.rotary.value().dim));
   out.metadata.emplace_back("rope.freq_base", static_cast<float>(rope.theta));
-  if (rope.type == llama3) out.divisors = divisors_of(config);
+  if (rope.type == llama3) out.divisors.all = divisors_of(config);
+  if (rope.type == longrope) {
+    out.metadata.emplace_back(kType, std::string(kLongrope));
+    out.metadata.emplace_back(kOriginal, static_cast<std::uint32_t>(rope.original_max_position_embeddings));
+    out.metadata.emplace_back(kAttention, static_cast<float>(nn::rope_attention_factor(rope)));
+    out.divisors.shorter.assign(rope.short_factors.begin(), rope.short_factors.end());
+    out.divisors.longer.assign(rope.long_factors.begin(), rope.long_factors.end());
+  }
   if (rope.type == linear) {
     out.metadata.emplace_back(kType, std::string("linear"));
     out.metadata.emplace_back(kFactor, static_cast<float>(rope.factor));
@@ -157,11 +193,15 @@ GgufRope gguf_rope(const nn::ModelConfig& config) {
   return out;
 }
 
-void read_gguf_rope(const GgufFields& fields, const std::vector<float>& divisors, Json& config) {
+void read_gguf_rope(const GgufFields& fields, const GgufDivisors& tensors, Json& config) {
   check_keys(fields);
+  const std::vector<float>& divisors = tensors.all;
   const double theta = fields.find_number("rope.freq_base").value_or(10000.0);
   config.set("rope_theta", theta);
   const std::string type = fields.find_text(kType).value_or("linear");
+  const nn::ModelFamily* family = nn::find_model_family(config.at("model_type").as_string());
+  if (family != nullptr && family->defaults.longrope && (type == kLongrope || !tensors.shorter.empty()))
+    return read_longrope(fields, tensors, config);
   const auto old_factor = fields.find_number(kOldLinear);
   const double written = fields.find_number(kFactor).value_or(old_factor.value_or(1.0));
   const double factor = written == 0 ? 1.0 : written;
@@ -176,7 +216,10 @@ void read_gguf_rope(const GgufFields& fields, const std::vector<float>& divisors
     config.set("rope_scaling", Json::Object{{"rope_type", "linear"}, {"factor", factor}});
   } else if (type == "yarn") {
     Json scaling = yarn_json(fields, factor);
-    if (const auto multiplier = fields.find_number(kAttention))
+    if (const auto logarithm = fields.find_number(kLogMultiplier)) {
+      scaling.set("mscale", *logarithm * 10);
+      scaling.set("mscale_all_dim", *logarithm * 10);
+    } else if (const auto multiplier = fields.find_number(kAttention))
       scaling.set("attention_factor", *multiplier * nn::yarn_mscale(factor, 1.0));
     else if (const auto attention = fields.find_number(kHfAttention))
       scaling.set("attention_factor", *attention);

@@ -15,17 +15,30 @@
 namespace quench {
 
 inline constexpr std::string_view kRopeDivisors = "rope_freqs.weight";
+// longrope
+inline constexpr std::string_view kShortDivisors = "rope_factors_short.weight",
+                                  kLongDivisors = "rope_factors_long.weight";
+
+// Tensors of divisors, f32 [rotated elements / 2], by pair; or empty.
+struct GgufDivisors {
+  std::vector<float> all;              // kRopeDivisors
+  std::vector<float> shorter, longer;  // kShortDivisors, kLongDivisors: up to the original length, and beyond
+};
+
+// Of GgufArchitecture::unrounded_yarn, ignored by llama.cpp: config.json's truncate.
+inline constexpr std::string_view kGgufYarnTruncated = "rope.scaling.yarn_truncate";
 
 struct GgufRope {
   std::vector<std::pair<std::string, GgufValue>> metadata;  // without the architecture's prefix
-  std::vector<float> divisors;                              // [head_dim / 2], by pair; or empty
+  GgufDivisors divisors;
+  bool rounded = false;  // llama.cpp rounds YaRN's bounds (GgufArchitecture::unrounded_yarn), the model does not
 };
 
 // YaRN with other settings is written as divisors under type "none", with keys to restore it. Not dynamic.
 [[nodiscard]] GgufRope gguf_rope(const nn::ModelConfig& config);
 
-// Sets rope_theta and rope_scaling, if any, of the otherwise complete `config`. `divisors` may be empty. Throws
-// unsupported naming settings without a config.json equivalent.
-void read_gguf_rope(const GgufFields& fields, const std::vector<float>& divisors, Json& config);
+// Sets rope_theta and rope_scaling, if any, of the otherwise complete `config`. Throws unsupported naming settings
+// without a config.json equivalent.
+void read_gguf_rope(const GgufFields& fields, const GgufDivisors& divisors, Json& config);
 
 }  // namespace quench

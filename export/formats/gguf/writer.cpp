@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 
 #include "core/number/float4.h"
 #include "core/ops/elementwise.h"
 #include "core/system/file.h"
+#include "core/system/log.h"
+#include "export/formats/gguf/experts.h"
+#include "export/formats/gguf/latent_attention.h"
 #include "export/formats/gguf/metadata.h"
 #include "export/formats/gguf/names.h"
 #include "export/formats/gguf/rope.h"
@@ -83,8 +87,14 @@ Tensor plus(const Tensor& x, float offset) {
   return sum;
 }
 
+// Routers, as in llama.cpp's converter.
+bool is_kept_f32(const std::string& name, const Shape& shape) {
+  return shape.rank() == 1 || name.find(".ffn_gate_inp.") != std::string::npos;
+}
+
 Entry entry_of(const ModelTensor& tensor, const ExportJob& job, const nn::GgufArchitecture& architecture) {
-  const auto name = gguf_tensor_name(tensor.name, architecture);
+  const auto name = tensor.parameter->experts > 0 ? gguf_experts_name(tensor.name, job.config.experts)
+                                                  : gguf_tensor_name(tensor.name, architecture);
   QUENCH_CHECK_AS(ErrorCode::unsupported, name.has_value(), "GGUF has no name for {}", tensor.name);
   const std::int64_t heads = architecture.interleaved_rotation ? rotated_heads(tensor.name, job.config) : 0;
   const auto ordered = [heads](const Tensor& rows) { return heads > 0 ? interleave_heads(rows, heads) : rows; };
@@ -96,7 +106,7 @@ Entry entry_of(const ModelTensor& tensor, const ExportJob& job, const nn::GgufAr
               return ordered(q->scheme.blocks ? q->codes : blocks_from_codes(*q, type));
             }};
   }
-  const DType dtype = tensor.shape.rank() == 1 ? DType::f32 : tensor.dtype;
+  const DType dtype = is_kept_f32(*name, tensor.shape) ? DType::f32 : tensor.dtype;
   const auto bytes = static_cast<std::uint64_t>(tensor.shape.numel() * byte_size(dtype));
   const float offset = is_norm(tensor.name) ? architecture.norm_offset : 0.0f;
   return {head_of(*name, tensor.shape, gguf_type_of(dtype), bytes), [ordered, dtype, offset, value = tensor.value] {
@@ -109,14 +119,86 @@ Entry entry_of(const ModelTensor& tensor, const ExportJob& job, const nn::GgufAr
           }};
 }
 
+// Of one projection, expert 0 first.
+Entry experts_entry(std::vector<Entry> each) {
+  Entry all{each.front().head, nullptr};
+  for (const Entry& one : each)
+    QUENCH_CHECK_AS(ErrorCode::unsupported, one.head.type == all.head.type,
+                    "{}: an expert has type {}, another {}; GGUF has all experts of a projection in one tensor",
+                    all.head.name, gguf_type_name(one.head.type), gguf_type_name(all.head.type));
+  all.head.dimensions.push_back(each.size());
+  all.head.bytes *= each.size();
+  all.bytes = [each = std::move(each)] {
+    const MemoryScope scope(MemoryCategory::workspace);
+    const auto size = static_cast<std::int64_t>(each.front().head.bytes);
+    const Tensor out = Tensor::empty({static_cast<std::int64_t>(each.size()), size}, DType::u8);
+    for (std::size_t i = 0; i < each.size(); ++i) {
+      const Tensor one = each[i].bytes();
+      QUENCH_CHECK(one.nbytes() == each[i].head.bytes, "{}: {} bytes, expected {}", each[i].head.name, one.nbytes(),
+                   each[i].head.bytes);
+      std::memcpy(out.data<std::uint8_t>() + static_cast<std::int64_t>(i) * size, one.raw_data(), one.nbytes());
+    }
+    return out;
+  };
+  return all;
+}
+
+// attn_k_b and attn_v_b.
+std::array<Entry, 2> latent_entries(const ModelTensor& tensor, const nn::ModelConfig& config) {
+  const nn::MlaSpec mla = config.mla;
+  const std::int64_t heads = config.num_attention_heads;
+  const std::string layer = tensor.name.substr(0, tensor.name.size() - kHfKeyValue.size());
+  const std::string name = "blk." + layer.substr(layer.rfind('.') + 1);
+  const auto entry = [&](std::string_view suffix, const Shape& shape, auto part) {
+    return Entry{head_of(name + std::string(suffix), shape, gguf_type_of(tensor.dtype),
+                         static_cast<std::uint64_t>(shape.numel() * byte_size(tensor.dtype))),
+                 [value = tensor.value, mla, heads, part] { return part(value(), mla, heads); }};
+  };
+  return {entry(kGgufKeys, {heads, mla.kv_rank, mla.nope_dim}, latent_keys),
+          entry(kGgufValues, {heads, mla.value_dim, mla.kv_rank}, latent_values)};
+}
+
+std::vector<Entry> entries_of(const ExportJob& job, const nn::GgufArchitecture& architecture) {
+  std::vector<Entry> entries;
+  std::map<std::string, std::vector<Entry>> experts;  // of the current parameter, by name
+  const nn::Parameter* parameter = nullptr;
+  const auto finish_experts = [&] {
+    for (auto& [name, each] : experts) entries.push_back(experts_entry(std::move(each)));
+    experts.clear();
+  };
+  for (const ModelTensor& tensor : job.tensors) {
+    if (tensor.parameter != parameter) finish_experts();
+    parameter = tensor.parameter;
+    if (architecture.latent_attention && tensor.name.ends_with(kHfKeyValue)) {
+      std::ranges::move(latent_entries(tensor, job.config), std::back_inserter(entries));
+      continue;
+    }
+    Entry entry = entry_of(tensor, job, architecture);
+    if (tensor.parameter->experts > 0)
+      experts[entry.head.name].push_back(std::move(entry));
+    else
+      entries.push_back(std::move(entry));
+  }
+  finish_experts();
+  return entries;
+}
+
 void add_rope(const nn::ModelConfig& config, const std::string& prefix, Metadata& metadata,
               std::vector<Entry>& entries) {
   const GgufRope rope = gguf_rope(config);
+  if (rope.rounded)
+    QUENCH_LOG_WARN(
+        "GGUF: llama.cpp rounds the bounds of YaRN to whole dimensions, the model does not: frequencies in "
+        "between differ slightly there");
   for (const auto& [key, value] : rope.metadata) metadata.emplace_back(prefix + key, value);
-  if (rope.divisors.empty()) return;
-  const Tensor divisors = Tensor::from_values<float>({static_cast<std::int64_t>(rope.divisors.size())}, rope.divisors);
-  entries.push_back({head_of(std::string(kRopeDivisors), divisors.shape(), gguf_type_of(DType::f32), divisors.nbytes()),
-                     [divisors] { return divisors; }});
+  for (const auto& [name, values] : {std::pair(kRopeDivisors, rope.divisors.all),
+                                     {kShortDivisors, rope.divisors.shorter},
+                                     {kLongDivisors, rope.divisors.longer}}) {
+    if (values.empty()) continue;
+    const Tensor divisors = Tensor::from_values<float>({static_cast<std::int64_t>(values.size())}, values);
+    entries.push_back({head_of(std::string(name), divisors.shape(), gguf_type_of(DType::f32), divisors.nbytes()),
+                       [divisors] { return divisors; }});
+  }
 }
 
 Metadata describe_model(const ExportJob& job, const nn::GgufArchitecture& architecture, std::uint32_t file_type,
@@ -128,6 +210,10 @@ Metadata describe_model(const ExportJob& job, const nn::GgufArchitecture& archit
   const auto number = [&](const std::string& key, std::int64_t value) {
     metadata.emplace_back(prefix + key, static_cast<std::uint32_t>(value));
   };
+  const auto set = [&](const std::string& key, GgufValue value) {
+    std::erase_if(metadata, [&](const auto& entry) { return entry.first == prefix + key; });
+    metadata.emplace_back(prefix + key, std::move(value));
+  };
   metadata.emplace_back("general.architecture", std::string(architecture.name));
   metadata.emplace_back("general.type", std::string("model"));
   metadata.emplace_back("general.name", config.model_type);
@@ -136,7 +222,7 @@ Metadata describe_model(const ExportJob& job, const nn::GgufArchitecture& archit
   number("context_length", config.max_position_embeddings);
   number("embedding_length", config.hidden_size);
   number("block_count", config.num_hidden_layers);
-  number("feed_forward_length", block.feed_forward.intermediate_size);
+  number("feed_forward_length", config.intermediate_size);
   number("attention.head_count", block.attention.heads);
   number("attention.head_count_kv", block.attention.kv_heads);
   number("attention.key_length", block.attention.key_dim);
@@ -145,8 +231,22 @@ Metadata describe_model(const ExportJob& job, const nn::GgufArchitecture& archit
   number("vocab_size", config.vocab_size);
   if (architecture.numbers != nullptr)
     for (const nn::GgufNumber& one : architecture.numbers(config))
-      std::visit([&](auto value) { metadata.emplace_back(prefix + std::string(one.key), value); }, one.value);
+      std::visit([&](auto value) { set(std::string(one.key), value); }, one.value);
   return metadata;
+}
+
+// Phi-4 has not the tokens of Phi-3.
+void name_by_tokens(const nn::GgufArchitecture& architecture, Metadata& metadata) {
+  const auto find = [&](std::string_view key) {
+    return std::ranges::find(metadata, key, &Metadata::value_type::first);
+  };
+  const auto list = find("tokenizer.ggml.tokens");
+  if (list == metadata.end()) return;
+  const auto& tokens = std::get<std::vector<std::string>>(list->second);
+  const bool complete = std::ranges::all_of(architecture.tokens_of_name, [&](std::string_view token) {
+    return std::ranges::find(tokens, token) != tokens.end();
+  });
+  if (!complete) find("general.name")->second = std::string("model");
 }
 
 // Of most elements.
@@ -171,6 +271,10 @@ std::string gguf_problem(const Scheme& scheme) {
   return {};
 }
 
+std::string_view gguf_kept(const ModelTensor& tensor) {
+  return tensor.name.ends_with(kHfKeyValue) ? "llama.cpp has it as two matrices, one of them transposed" : "";
+}
+
 void require_gguf_model(const nn::ModelConfig& config) {
   const nn::GgufArchitecture* architecture = find_gguf_architecture(config.model_type);
   QUENCH_CHECK_AS(ErrorCode::unsupported, architecture != nullptr, "GGUF export of model type '{}' is not supported",
@@ -185,13 +289,15 @@ void require_gguf_model(const nn::ModelConfig& config) {
   const std::string problem = architecture->problem != nullptr ? architecture->problem(config) : "";
   QUENCH_CHECK_AS(ErrorCode::unsupported, problem.empty(), "GGUF of architecture {}: {}", architecture->name, problem);
   const nn::AttentionSpec attention = config.block(0).attention;
-  QUENCH_CHECK_AS(ErrorCode::unsupported, architecture->rope_divisors || gguf_rope(config).divisors.empty(),
+  QUENCH_CHECK_AS(ErrorCode::unsupported, architecture->rope_divisors || gguf_rope(config).divisors.all.empty(),
                   "llama.cpp's architecture {} does not support this RoPE scaling; it has linear, and yarn with "
                   "beta_fast 32, beta_slow 1 and whole bounds",
                   architecture->name);
-  QUENCH_CHECK_AS(ErrorCode::unsupported, architecture->free_head_dim || attention.query_width() == config.hidden_size,
-                  "llama.cpp's architecture {} needs heads that add up to hidden_size {}, here {} of {}",
-                  architecture->name, config.hidden_size, attention.heads, attention.key_dim);
+  QUENCH_CHECK_AS(
+      ErrorCode::unsupported,
+      architecture->free_head_dim || architecture->latent_attention || attention.query_width() == config.hidden_size,
+      "llama.cpp's architecture {} needs heads that add up to hidden_size {}, here {} of {}", architecture->name,
+      config.hidden_size, attention.heads, attention.key_dim);
   QUENCH_CHECK_AS(ErrorCode::unsupported, architecture->output_bias || !attention.output_bias,
                   "llama.cpp's architecture {} has no attention output bias (attention_bias)", architecture->name);
 }
@@ -199,12 +305,12 @@ void require_gguf_model(const nn::ModelConfig& config) {
 Json write_gguf(const ExportJob& job) {
   require_gguf_model(job.config);
   const nn::GgufArchitecture* architecture = find_gguf_architecture(job.config.model_type);
-  std::vector<Entry> entries;
-  for (const ModelTensor& tensor : job.tensors) entries.push_back(entry_of(tensor, job, *architecture));
+  std::vector<Entry> entries = entries_of(job, *architecture);
   const bool quantized = std::ranges::any_of(job.tensors, [](const ModelTensor& t) { return t.quantized != nullptr; });
   Metadata metadata = describe_model(job, *architecture, main_file_type(job.tensors), quantized);
   add_rope(job.config, std::string(architecture->name) + ".", metadata, entries);
   std::ranges::move(gguf_tokenizer(job.folder, job.config), std::back_inserter(metadata));
+  name_by_tokens(*architecture, metadata);
   std::vector<GgufTensor> heads;
   std::uint64_t bytes = 0;
   for (const Entry& entry : entries) {

@@ -13,7 +13,7 @@
 namespace quench {
 namespace {
 
-constexpr std::string_view kBlocks = "_blocks", kScales = "_scales";
+constexpr std::string_view kBlocks = kMxfp4Blocks, kScales = kMxfp4Scales;
 constexpr std::int64_t kBlockBytes = 16, kBlockSize = 2 * kBlockBytes;
 
 class Mxfp4Experts final : public StoredWeights {
@@ -71,6 +71,14 @@ class Mxfp4Experts final : public StoredWeights {
     QUENCH_FAIL(ErrorCode::invalid_argument, "{} is not packed", name);
   }
   [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view) const override { return std::nullopt; }
+  [[nodiscard]] Tensor block_scales(std::string_view name, std::int64_t expert) const override {
+    if (!has_blocks(name)) return {};
+    const SafetensorsFolder::Location stored = checked(name, kScales, 3);
+    const MemoryScope scope(MemoryCategory::workspace);
+    const Tensor scales = Tensor::empty({1, stored.entry->shape[1], stored.entry->shape[2]}, DType::u8);
+    read_rows(stored, scales, expert);
+    return scales.select(0, 0);
+  }
 
  private:
   [[nodiscard]] static std::string part(std::string_view name, std::string_view suffix) {

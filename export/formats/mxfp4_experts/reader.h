@@ -11,6 +11,7 @@
 namespace quench {
 
 inline constexpr std::string_view kMxfp4Method = "mxfp4";
+inline constexpr std::string_view kMxfp4Blocks = "_blocks", kMxfp4Scales = "_scales";  // after the projection's name
 
 [[nodiscard]] std::unique_ptr<StoredWeights> open_mxfp4_experts(const std::filesystem::path& folder,
                                                                 const Json& quantization);

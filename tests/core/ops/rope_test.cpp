@@ -65,6 +65,25 @@ TEST(Rope, LeavesTheRestOfAFusedProjectionAlone) {
   }
 }
 
+// RoPE of the first elements of each head: a view of them.
+TEST(Rope, RotatesAPartOfEachHead) {
+  Generator random(11);
+  const Tables tables(8, 3);
+  for (const bool interleaved : {false, true}) {
+    const Tensor fused = random.normal({5, 4 * 16}, DType::f32), positions = random.integers(5, 8);
+    const std::vector<double> before = values(fused);
+    const Tensor part = fused.strided({5, 3, 6}, {64, 16, 1}, 0);
+    const std::vector<double> rotated = values(part);
+    const Tensor alone = Tensor::from_values<float>({5, 3, 6}, std::vector<float>(rotated.begin(), rotated.end()));
+    for (const Tensor& x : {part, alone})
+      rope({.x = x, .cos = tables.cos, .sin = tables.sin, .positions = positions, .interleaved = interleaved});
+    EXPECT_EQ(values(part), values(alone));
+    const std::vector<double> after = values(fused);
+    for (std::size_t i = 0; i < after.size(); ++i)
+      EXPECT_TRUE((i % 64 < 48 && i % 16 < 6) || after[i] == before[i]) << i;
+  }
+}
+
 TEST(Rope, RejectsBadArguments) {
   const Tables tables(4, 4);
   const Tensor x = Tensor::zeros({2, 1, 8}, DType::f32), positions = Tensor::zeros({2}, DType::i32);

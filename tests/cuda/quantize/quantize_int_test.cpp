@@ -146,11 +146,21 @@ TEST(CudaNf4, ValuesAreThoseOfTheCpu) {
       const Nf4Tensor expected = quantize_nf4(x), ours = quantize_nf4(on_gpu(x));
       EXPECT_TRUE(equal(ours.codes, expected.codes));
       EXPECT_TRUE(equal(ours.scales, expected.scales));
+      EXPECT_TRUE(equal(ours.factors, expected.factors));
+      EXPECT_TRUE(equal(ours.mean, expected.mean));
       const Tensor out = Tensor::empty_like(x), gpu = empty_like_on_gpu(x);
       dequantize_nf4({expected, out});
       dequantize_nf4({ours, gpu});
       EXPECT_TRUE(equal(gpu, out)) << shape.to_string();
     }
+}
+
+TEST(CudaNf4, BlocksThatAreNotFiniteAreRefused) {
+  for (const float value : {std::nanf(""), INFINITY, -INFINITY}) {
+    const Tensor x = input({4, 320}, DType::f32, 0, 3);
+    x.data<float>()[777] = value;
+    EXPECT_THROW((void)quantize_nf4(on_gpu(x)), Error);
+  }
 }
 
 TEST(CudaDropout, DrawsAreThoseOfTheCpu) {

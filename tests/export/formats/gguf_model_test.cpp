@@ -101,7 +101,8 @@ TEST(GgufModel, KeysSayWhatLlamaCppComputes) {
   const GgufRope rope = gguf_rope(config);
   const std::vector<float> expected = nn::rope_inverse_frequencies(config.block(0).attention.rotary.value());
   for (std::size_t i = 0; i < expected.size(); ++i)
-    EXPECT_NEAR(std::pow(1e4, -2.0 * static_cast<double>(i) / 32) / rope.divisors[i], expected[i], 1e-6 * expected[i]);
+    EXPECT_NEAR(std::pow(1e4, -2.0 * static_cast<double>(i) / 32) / rope.divisors.all[i], expected[i],
+                1e-6 * expected[i]);
 
   (void)written_and_read(model_of_gguf("LlamaForCausalLM", kLlama3), llama3.path());
   EXPECT_TRUE(metadata_of(read_gguf_head(llama3 / "model.gguf"), "llama.rope.scaling.type").is_null());
@@ -163,6 +164,39 @@ TEST(GgufModel, FactorsAndNormsOfOtherFamiliesComeBack) {
   EXPECT_EQ(skips.layer_attention.rotated, std::vector<bool>{true});
 }
 
+TEST(GgufModel, PartialRotationAndFusedProjectionsComeBack) {
+  const TempDir glm, phi;
+  const nn::ModelConfig glm4 = nn::parse_model_config(
+      written_and_read(model_of_gguf("Glm4ForCausalLM", R"("head_dim": 16, "partial_rotary_factor": 0.25)"),
+                       glm.path()),
+      "glm4");
+  EXPECT_EQ(glm4.block(0).attention.rotary->dim, 4);
+  EXPECT_TRUE(glm4.qkv_bias);
+  std::set<std::string> names;
+  for (const GgufEntry& entry : read_gguf_head(glm / "model.gguf").tensors) names.insert(entry.name);
+  for (const char* name :
+       {"attn_q.bias", "post_attention_norm.weight", "ffn_norm.weight", "ffn_up.weight", "post_ffw_norm.weight"})
+    EXPECT_TRUE(names.contains(std::string("blk.0.") + name)) << name;
+  EXPECT_FALSE(names.contains("blk.0.ffn_gate.weight"));
+
+  const nn::ModelConfig written = model_of_gguf("Phi3ForCausalLM", R"("partial_rotary_factor": 0.25,
+      "original_max_position_embeddings": 64, "rope_scaling": {"type": "longrope", "short_factor": [1, 1.25, 1.5, 2],
+      "long_factor": [1, 2, 4, 8]})");
+  const nn::ModelConfig read = nn::parse_model_config(written_and_read(written, phi.path()), "phi3");
+  EXPECT_EQ(read.block(0).attention.rotary->dim, 8);
+  EXPECT_EQ(read.rope.original_max_position_embeddings, 64);
+  EXPECT_EQ(read.rope.short_factors, written.rope.short_factors);
+  EXPECT_EQ(read.rope.long_factors, written.rope.long_factors);
+  EXPECT_NEAR(nn::rope_attention_factor(read.rope), nn::rope_attention_factor(written.rope), 1e-6);
+  const GgufHead head = read_gguf_head(phi / "model.gguf");
+  EXPECT_EQ(metadata_of(head, "phi3.rope.dimension_count"), Json(8));
+  EXPECT_EQ(metadata_of(head, "phi3.attention.sliding_window"), Json(0));
+  names.clear();
+  for (const GgufEntry& entry : head.tensors) names.insert(entry.name);
+  for (const char* name : {"rope_factors_long.weight", "rope_factors_short.weight", "blk.0.attn_qkv.weight"})
+    EXPECT_TRUE(names.contains(name)) << name;
+}
+
 TEST(GgufModel, OtherFamiliesAreRefusedWhereLlamaCppDiffers) {
   const auto refused = [](const std::string& architecture, const std::string& more) {
     return refusal_of([&] { require_gguf_model(model_of_gguf(architecture, more)); });
@@ -177,6 +211,8 @@ TEST(GgufModel, OtherFamiliesAreRefusedWhereLlamaCppDiffers) {
   EXPECT_THAT(refused("SmolLM3ForCausalLM", R"("mlp_bias": true)"), HasSubstr("no biases in this architecture"));
   EXPECT_THAT(refused("SmolLM3ForCausalLM", kLlama3), HasSubstr("does not support this RoPE scaling"));
   EXPECT_NO_THROW(require_gguf_model(model_of_gguf("GraniteForCausalLM", kLlama3)));
+  EXPECT_THAT(refused("Phi3ForCausalLM", R"("sliding_window": 9)"), HasSubstr("sliding window of 9 tokens"));
+  EXPECT_THAT(refused("Qwen2MoeForCausalLM", ""), HasSubstr("GGUF export of model type 'qwen2_moe'"));
 }
 
 class GgufMetadata : public ::testing::Test {
@@ -262,13 +298,15 @@ TEST_F(GgufMetadata, FaultsAreNamedByFileAndKey) {
            Fault{"llama.attention.value_length", std::uint32_t{2}, "llama.attention.value_length is 2"},
            Fault{"llama.attention.sliding_window", std::uint32_t{4}, "llama.attention.sliding_window is 4"},
            Fault{"split.count", std::uint32_t{3}, "one of 3 parts of a model (split.count)"},
-           Fault{"llama.expert_count", std::uint32_t{8}, "llama.expert_count is 8"},
+           Fault{"llama.expert_count", std::uint32_t{8}, "it has no llama.expert_used_count"},
            Fault{"llama.attention.scale", 0.5f, "llama.attention.scale is not supported"},
            Fault{"llama.rope.scaling.type", std::string("longrope"), "llama.rope.scaling.type is 'longrope'"},
            Fault{"llama.rope.scaling.alpha", 1000.0f, "llama.rope.scaling.alpha is not supported"},
            Fault{"llama.rope.freq_base", std::string("x"), "llama.rope.freq_base is \"x\", expected a number"},
            Fault{"general.architecture", std::string("gemma"),
-                 "'gemma' is not supported; known: gemma2, gemma3, granite, llama, olmo2"},
+                 "'gemma' is not supported; known: deepseek2, gemma2, gemma3, glm4, gpt-oss, granite, llama, llama4, "
+                 "olmo2"},
+           Fault{"general.architecture", std::string("gpt-oss"), "'gpt-oss' without experts is not supported"},
            Fault{"general.architecture", std::uint32_t{1}, "general.architecture is 1, expected a string"},
        }) {
     const std::string message = refused(fault.key, fault.value);

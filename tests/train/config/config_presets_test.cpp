@@ -60,7 +60,7 @@ TEST(ConfigPresets, EveryBenchWorkloadIsValid) {
 
 // Parameter counts as published in the model cards and papers, in millions.
 TEST(ConfigPresets, ModelsHaveTheirPublishedSizes) {
-  const std::map<std::string, double> millions = {
+  std::map<std::string, double> millions = {
       {"llama-2-7b", 6738.4},      {"llama-2-13b", 13015.9},      {"llama-2-70b", 68976.6},
       {"llama-3-8b", 8030.3},      {"llama-3-70b", 70553.7},      {"llama-3.1-8b", 8030.3},
       {"llama-3.1-70b", 70553.7},  {"llama-3.1-405b", 405853.4},  {"llama-3.2-1b", 1235.8},
@@ -80,6 +80,16 @@ TEST(ConfigPresets, ModelsHaveTheirPublishedSizes) {
       {"granite-3.3-8b", 8170.9},  {"mixtral-8x7b", 46702.8},     {"mixtral-8x22b", 140630.1},
       {"qwen3-30b-a3b", 30532.1},  {"qwen3-235b-a22b", 235093.6}, {"deepseek-v3", 671026.4},
       {"llama4-scout", 107769.9},  {"gpt-oss-20b", 20914.8},      {"gpt-oss-120b", 116829.2}};
+  millions.merge(std::map<std::string, double>{{"phi-3-mini-4k", 3821.1},
+                                               {"phi-3.5-mini", 3821.1},
+                                               {"phi-3-medium-4k", 13960.2},
+                                               {"phi-4", 14659.5},
+                                               {"phi-4-mini", 3836.0},
+                                               {"glm-4-9b-0414", 9400.3},
+                                               {"glm-4-32b-0414", 32566.1},
+                                               {"qwen1.5-moe-a2.7b", 14315.8},
+                                               {"qwen2-57b-a14b", 57408.7},
+                                               {"mistral-small-3.1-24b", 23572.4}});
   const std::set<std::string_view> ours = {"llama-10m", "tiny",          "tiny-demo",  "tiny-llama-shakespeare",
                                            "tiny-moe",  "tiny-deepseek", "tiny-llama4"};
   std::size_t seen = 0;

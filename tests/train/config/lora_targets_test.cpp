@@ -38,6 +38,10 @@ TEST(LoraTargets, AreAllProjectionsByDefault) {
                            {"--lora.rank=4"}),
               ElementsAre("down_proj", "gate_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj", "q_a_proj", "q_b_proj",
                           "up_proj"));
+  EXPECT_THAT(chosen_names(R"("model_type": "phi3")", {"--lora.rank=4"}),
+              ElementsAre("down_proj", "gate_up_proj", "o_proj", "qkv_proj"));
+  EXPECT_THAT(chosen_names(R"("model_type": "glm4", "head_dim": 8)", {"--lora.rank=4"}),
+              ElementsAre("down_proj", "gate_up_proj", "k_proj", "o_proj", "q_proj", "v_proj"));
   EXPECT_THAT(chosen_names(R"("model_type": "llama")", {"--lora.rank=4", "--lora.targets=q_proj,o_proj"}),
               ElementsAre("o_proj", "q_proj"));
 }

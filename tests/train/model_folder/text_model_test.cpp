@@ -108,6 +108,25 @@ TEST_P(TextModel, IsReadFromTheFolderOfTheWhole) {
   EXPECT_EQ(text.find(said), text.rfind(said)) << "once";
 }
 
+TEST(TextModelType, OfMistral3AndOfTheNamedTypeAlone) {
+  Json whole = Json::parse(R"({"architectures": ["Mistral3ForConditionalGeneration"], "model_type": "mistral3",
+      "text_config": {"model_type": "mistral", "vocab_size": 48, "hidden_size": 32, "intermediate_size": 12,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "sliding_window": null}})");
+  const nn::ModelConfig config = nn::parse_model_config(text_model_config(whole), "config.json");
+  EXPECT_EQ(config.architecture, "MistralForCausalLM");
+  EXPECT_EQ(config.sliding_window, 0);
+  Json text = whole.at("text_config");
+  text.set("model_type", "ministral3");
+  whole.set("text_config", text);
+  try {
+    (void)nn::parse_model_config(text_model_config(whole), "config.json");
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("model_type 'ministral3' contradicts architectures [\"MistralForCausalLM\"]"));
+  }
+}
+
 TEST_P(TextModel, IsTheModelOfARun) {
   WholeFolder whole(GetParam());
   whole.write();

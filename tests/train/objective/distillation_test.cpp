@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "nn/initialize.h"
@@ -89,19 +90,20 @@ struct Outcome {
 };
 
 Outcome run_objective(DistillationObjective& objective, const nn::CausalLm& model, const Batch& batch,
-                      std::int64_t chunk_rows = 0) {
-  const ObjectiveInput in = input_of(model, batch);
+                      std::int64_t chunk_rows = 0, autograd::Recompute recompute = autograd::Recompute::none) {
+  ObjectiveInput in = input_of(model, batch);
   objective.prepare(in);
-  const Tensor metrics = Tensor::empty({2}, DType::f32);
-  autograd::Tape tape;
+  in.context.recompute = recompute;
+  const std::int64_t count = std::ssize(objective.metric_names());
+  const Tensor metrics = Tensor::empty({count}, DType::f32);
+  autograd::Tape tape(recompute);
   autograd::Variable loss;
   {
     const autograd::TapeScope scope(tape);
     loss = objective.loss(in, 1.0f / static_cast<float>(batch.valid_tokens), {.chunk_rows = chunk_rows}, metrics);
   }
   tape.backward(loss);
-  return {static_cast<double>(*loss.value().data<float>()),
-          {static_cast<double>(metrics.data<float>()[0]), static_cast<double>(metrics.data<float>()[1])}};
+  return {static_cast<double>(*loss.value().data<float>()), {metrics.data<float>(), metrics.data<float>() + count}};
 }
 
 TEST(Distillation, LossAndMetricsAreThoseOfBothModels) {
@@ -183,6 +185,163 @@ TEST(Distillation, AnUnchangedStudentHasNoDivergence) {
   const Outcome outcome = run_objective(objective, *student, random_batch(1, 8));
   EXPECT_NEAR(outcome.loss, 0, 1e-6);
   EXPECT_GT(outcome.metrics[1], 0);
+}
+
+// Outputs of layers, by layer.
+class AllOutputs final : public nn::LayerOutputs {
+ public:
+  bool takes(std::int64_t /*layer*/) const override { return true; }
+  autograd::Variable take(std::int64_t layer, const autograd::Variable& hidden) override {
+    EXPECT_EQ(layer, std::ssize(states));
+    states.push_back(hidden.value());
+    return hidden;
+  }
+  std::vector<Tensor> states;
+};
+
+std::vector<Tensor> layer_outputs(const nn::CausalLm& model, const Batch& batch) {
+  const autograd::NoGrad no_grad;
+  ObjectiveInput in = input_of(model, batch);
+  const std::vector<float> plain = [&] {
+    const Tensor hidden = model.hidden(in.ids, in.context).value();
+    return std::vector<float>(hidden.data<float>(), hidden.data<float>() + hidden.numel());
+  }();
+  AllOutputs outputs;
+  in.context.layer_outputs = &outputs;
+  const Tensor hidden = model.hidden(in.ids, in.context).value();
+  EXPECT_EQ(std::vector<float>(hidden.data<float>(), hidden.data<float>() + hidden.numel()), plain);
+  return outputs.states;
+}
+
+double mean_squares(const Tensor& a, const Tensor& b, const Batch& batch) {
+  double sum = 0;
+  const std::int64_t width = a.size(1);
+  for (std::int64_t i = 0; i < a.numel(); ++i) {
+    if (batch.labels.data<std::int32_t>()[i / width] == kIgnoreLabel) continue;
+    const double d = static_cast<double>(a.data<float>()[i]) - static_cast<double>(b.data<float>()[i]);
+    sum += d * d / static_cast<double>(width);
+  }
+  return sum / static_cast<double>(batch.valid_tokens);
+}
+
+TEST(HiddenStates, LayersAreSpreadOverTheTeachersDepth) {
+  for (std::int64_t layer = 0; layer < 7; ++layer) EXPECT_EQ(spread_layer(layer, 7, 7), layer);
+  EXPECT_EQ(spread_layer(0, 2, 4), 1);
+  EXPECT_EQ(spread_layer(1, 2, 4), 3);
+  EXPECT_EQ(spread_layer(0, 4, 2), 0);
+  EXPECT_EQ(spread_layer(1, 4, 2), 0);
+  EXPECT_EQ(spread_layer(2, 4, 2), 1);
+  EXPECT_EQ(spread_layer(3, 4, 2), 1);
+}
+
+TEST(HiddenStates, TheLossIsThatOfBothModelsStates) {
+  const auto student = make_model(1);
+  FrozenModel second;
+  second.model = make_model(2, false);
+  const Batch batch = random_batch(2, 12);
+  const std::vector<Tensor> own = layer_outputs(*student, batch), other = layer_outputs(*second.model, batch);
+  ASSERT_EQ(own.size(), 2u);
+  const double expected = (mean_squares(own[0], other[1], batch) + mean_squares(own[1], other[1], batch)) / 2;
+  DistillationObjective objective(
+      *student, frozen_teacher(std::move(second)),
+      {.ratio = 0.5f, .hidden = {.layers = {{0, 1}, {1, 1}}, .distance = HiddenDistance::mse, .weight = 3.0f}});
+  EXPECT_EQ(objective.metric_names().back(), "hidden_states");
+  const Outcome outcome = run_objective(objective, *student, batch);
+  ASSERT_EQ(outcome.metrics.size(), 3u);
+  EXPECT_NEAR(outcome.metrics[2], expected, 1e-5 * expected);
+  const double whole = 0.5 * outcome.metrics[0] + 0.5 * outcome.metrics[1] + 3 * expected;
+  EXPECT_NEAR(outcome.loss, whole, 1e-5 * whole);
+}
+
+// Directional derivative against central differences, and the same bits under recompute.
+TEST(HiddenStates, GradientsAreThoseOfTheLoss) {
+  for (const HiddenDistance distance : {HiddenDistance::mse, HiddenDistance::cosine, HiddenDistance::normalized_mse}) {
+    SCOPED_TRACE(static_cast<int>(distance));
+    const auto student = make_model(1);
+    FrozenModel second;
+    second.model = make_model(2, false);
+    DistillationObjective objective(
+        *student, frozen_teacher(std::move(second)),
+        {.ratio = 0.5f, .hidden = {.layers = {{0, 0}, {1, 1}}, .distance = distance, .weight = 2.0f}});
+    const Batch batch = random_batch(2, 12);
+    std::vector<std::vector<float>> first;
+    for (const autograd::Recompute recompute :
+         {autograd::Recompute::none, autograd::Recompute::selective, autograd::Recompute::full}) {
+      for (nn::Parameter* parameter : student->parameters())
+        if (parameter->variable.gradient() != nullptr) parameter->variable.gradient()->reset();
+      (void)run_objective(objective, *student, batch, 0, recompute);
+      std::vector<std::vector<float>> gradients;
+      for (nn::Parameter* parameter : student->parameters()) {
+        const Tensor slope = parameter->variable.grad();
+        ASSERT_TRUE(slope.defined()) << parameter->name;
+        gradients.emplace_back(slope.data<float>(), slope.data<float>() + slope.numel());
+      }
+      if (first.empty()) first = gradients;
+      EXPECT_EQ(gradients, first);
+    }
+    // Along the gradient itself.
+    double squared = 0;
+    for (const std::vector<float>& gradient : first)
+      for (const float g : gradient) squared += static_cast<double>(g) * static_cast<double>(g);
+    const double step = 2e-3 / std::sqrt(squared);
+    const auto loss_at = [&](double distance_along) {
+      std::size_t at = 0;
+      std::vector<std::vector<float>> kept;
+      for (nn::Parameter* parameter : student->parameters()) {
+        const Tensor value = parameter->variable.value();
+        kept.emplace_back(value.data<float>(), value.data<float>() + value.numel());
+        for (std::int64_t i = 0; i < value.numel(); ++i)
+          value.data<float>()[i] +=
+              static_cast<float>(distance_along * static_cast<double>(first[at][static_cast<std::size_t>(i)]));
+        parameter->mark_changed();
+        ++at;
+      }
+      const double loss = run_objective(objective, *student, batch).loss;
+      at = 0;
+      for (nn::Parameter* parameter : student->parameters()) {
+        std::ranges::copy(kept[at++], parameter->variable.value().data<float>());
+        parameter->mark_changed();
+      }
+      return loss;
+    };
+    const double measured = (loss_at(step) - loss_at(-step)) / (2 * step);
+    EXPECT_NEAR(measured, squared, 0.01 * squared);
+  }
+}
+
+TEST(HiddenStates, TheTeachersAreReleasedLayerByLayer) {
+  const auto student = make_model(1);
+  const Batch batch = random_batch(1, 8);
+  const HiddenOptions options{.layers = {{0, 1}, {1, 1}}};
+  TeacherStates teacher(options.layers);
+  EXPECT_FALSE(teacher.takes(0));
+  EXPECT_TRUE(teacher.takes(1));
+  const autograd::Variable state(Tensor::zeros({8, 32}, DType::f32));
+  EXPECT_EQ(teacher.take(1, state).value().raw_data(), state.value().raw_data());
+  StudentStates own(options, teacher, batch.labels.view({8}), 1);
+  EXPECT_TRUE(own.takes(0));
+  (void)own.take(0, state);
+  EXPECT_FALSE(teacher.release(0).defined());
+  EXPECT_TRUE(teacher.release(1).defined());
+}
+
+// The base under adapters teaches the student under fake quantization.
+TEST(HiddenStates, OfTheBaseUnderAdapters) {
+  const auto plain = make_model(1), student = make_model(1);
+  const recipes::LoraOptions lora{.rank = 4, .alpha = 8, .targets = {"*"}};
+  recipes::Adapters adapters(*student, recipes::lora_layers(*student, lora), lora, student->options());
+  recipes::freeze_base(*student);
+  (void)recipes::apply_recipe(*student, recipes::kQatInt4WeightOnly, {}, {.weight_bits = 4, .group_size = 16});
+  adapters.attach();
+  for (nn::Parameter* parameter : adapters.parameters()) nn::initialize_parameter(*parameter, 5);
+  const Batch batch = random_batch(2, 12);
+  const double expected = mean_squares(layer_outputs(*student, batch)[1], layer_outputs(*plain, batch)[1], batch);
+  ASSERT_GT(expected, 1e-4);
+  DistillationObjective objective(*student, base_teacher(*student), {.hidden = {.layers = {{1, 1}}}});
+  const Outcome outcome = run_objective(objective, *student, batch);
+  EXPECT_NEAR(outcome.metrics[2], expected, 1e-4 * expected);
+  for (nn::Parameter* parameter : student->parameters())
+    EXPECT_EQ(parameter->variable.gradient() != nullptr, parameter->adapter) << parameter->name;
 }
 
 }  // namespace

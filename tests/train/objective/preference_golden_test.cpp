@@ -86,6 +86,7 @@ PreferenceLossOptions options_of(const Json& json) {
   return {.loss = require_enum<PreferenceLoss>(json.at("loss").as_string(), "loss"),
           .beta = json.at("beta").as_double(),
           .label_smoothing = number("label_smoothing", 0),
+          .length_normalization = json.find("length_normalization") != nullptr,
           .simpo_margin = number("simpo_margin", unset.simpo_margin),
           .desirable_weight = number("desirable_weight", 1),
           .undesirable_weight = number("undesirable_weight", 1)};
@@ -156,11 +157,13 @@ TEST_P(PreferenceGolden, LossMetricsAndGradientsOfTrl) {
   EXPECT_EQ(compared, 3u);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Trl, PreferenceGolden,
-    ::testing::Combine(::testing::Values("dpo", "dpo_smoothed", "ipo", "simpo", "simpo_smoothed", "orpo", "kto"),
-                       ::testing::Bool()),
-    [](const auto& one) { return std::get<0>(one.param) + (std::get<1>(one.param) ? "_shared_prompts" : ""); });
+INSTANTIATE_TEST_SUITE_P(Trl, PreferenceGolden,
+                         ::testing::Combine(::testing::Values("dpo", "dpo_smoothed", "dpo_averaged", "ipo", "simpo",
+                                                              "simpo_smoothed", "orpo", "kto"),
+                                            ::testing::Bool()),
+                         [](const auto& one) {
+                           return std::get<0>(one.param) + (std::get<1>(one.param) ? "_shared_prompts" : "");
+                         });
 
 }  // namespace
 }  // namespace quench

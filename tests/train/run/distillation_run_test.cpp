@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "tests/train/run/same_tensors.h"
 #include "tests/train/run/trainer_fixture.h"
 #include "train/model_folder/model_folder.h"
@@ -41,6 +43,10 @@ TEST(DistillationRun, ResumesBitForBit) {
            {},
            {"--distill.loss=reverse_kl", "--distill.temperature=2", "--distill.teacher_weights=float8"},
            {"--distill.loss=jensen_shannon", "--distill.beta=0.3", "--distill.teacher=" + teacher},
+           {"--distill.hidden.weight=0.5"},
+           {"--distill.hidden.weight=2", "--distill.hidden.loss=cosine", "--distill.hidden.layers=[1]",
+            "--distill.teacher=" + teacher, "--training.activation_checkpoint=full"},
+           {"--lora.rank=4", "--distill.hidden.weight=0.5", "--distill.hidden.loss=normalized_mse"},
            {"--lora.rank=4"},
            {"--lora.rank=4", "--lora.base=nf4", "--recipe.name=bf16", "--recipe.group_size=null"},
        }) {
@@ -69,6 +75,27 @@ TEST(DistillationRun, MetricsAreRecorded) {
     EXPECT_NEAR(loss, 0.75 * values.at("divergence").as_double() + 0.25 * values.at("cross_entropy").as_double(), 1e-5);
   }
   EXPECT_EQ(steps, 3);
+}
+
+TEST(DistillationRun, ALossOnHiddenStatesDrawsThemTowardsTheTeachers) {
+  const TinyRun tiny;
+  const std::string teacher = save_teacher(tiny, "deep", {"--model.num_hidden_layers=3"});
+  std::map<double, double> last;  // distance after the steps, by weight
+  for (const double weight : {1e-6, 100.0}) {
+    const std::string name = fmt::format("run{}", weight);
+    (void)tiny.run(tiny.config(name, {"--distill.teacher=" + teacher, fmt::format("--distill.hidden.weight={}", weight),
+                                      "--distill.ratio=0.75", "--training.steps=12", "--lr_schedule.name=constant"}));
+    std::istringstream lines(testing::read_file(tiny.folder(name) / "metrics" / "metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const Json record = Json::parse(line), values = record.at("objective");
+      const double hidden = last[weight] = values.at("hidden_states").as_double();
+      EXPECT_GT(hidden, 0);
+      const double whole =
+          0.75 * values.at("divergence").as_double() + 0.25 * values.at("cross_entropy").as_double() + weight * hidden;
+      EXPECT_NEAR(record.at("loss").as_double(), whole, 1e-5 * whole);
+    }
+  }
+  EXPECT_LT(last.at(100.0), 0.5 * last.at(1e-6));
 }
 
 // Before the first update copies equal their base; afterwards the teacher still has the base's head.
@@ -109,6 +136,21 @@ TEST(DistillationRun, RefusesWhatCannotTeach) {
   EXPECT_THAT(refused(and_more(kQad, {"--distill.teacher_weights=stored"})), HasSubstr("quantized folder"));
   EXPECT_THAT(refused(and_more(kQad, {"--lora.rank=4", "--distill.teacher_weights=nf4"})),
               HasSubstr("no second model"));
+  EXPECT_THAT(refused(and_more(kQad, {"--distill.hidden.layers=[0]"})), HasSubstr("without distill.hidden.weight"));
+  const auto hidden = [&](const Options& more) {
+    return refused(and_more(and_more(kQad, {"--distill.hidden.weight=1"}), more));
+  };
+  EXPECT_THAT(hidden({"--distill.hidden.layers=[0,2]"}),
+              ::testing::AllOf(HasSubstr("distill.hidden.layers"), HasSubstr("layer 2"), HasSubstr("0 to 1")));
+  EXPECT_THAT(hidden({"--distill.hidden.layers=[1,1]"}), HasSubstr("layer 1 twice"));
+  EXPECT_THAT(hidden({"--distill.hidden.teacher_layers=[0]"}),
+              ::testing::AllOf(HasSubstr("distill.hidden.teacher_layers"), HasSubstr("1 layers of the teacher for 2")));
+  EXPECT_THAT(hidden({"--distill.hidden.teacher_layers=[0,7]"}),
+              ::testing::AllOf(HasSubstr("distill.hidden.teacher_layers"), HasSubstr("layer 7")));
+  EXPECT_THAT(hidden({"--distill.targets=" + tiny.folder("targets").string()}), HasSubstr("no hidden states"));
+  const std::string wide = save_teacher(tiny, "wide", {"--model.hidden_size=64"});
+  EXPECT_THAT(hidden({"--distill.teacher=" + wide}),
+              ::testing::AllOf(HasSubstr("distill.teacher"), HasSubstr("64"), HasSubstr("32")));
   const std::string other = save_teacher(tiny, "other", {"--model.vocab_size=72"});
   EXPECT_THAT(refused(and_more(kQad, {"--distill.teacher=" + other})),
               ::testing::AllOf(HasSubstr("distill.teacher"), HasSubstr("72"), HasSubstr("64")));

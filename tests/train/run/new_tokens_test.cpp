@@ -9,6 +9,7 @@
 #include "train/model_folder/peft_folder.h"
 #include "train/setup/adapter_setup.h"
 #include "train/setup/model_setup.h"
+#include "train/setup/objective_setup.h"
 
 namespace quench {
 namespace {
@@ -230,6 +231,26 @@ TEST_F(NewTokensOfRuns, TeachersAndReferencesNeedTheirRows) {
       AllOf(HasSubstr("distill.teacher"),
             HasSubstr("name a teacher with the student's tokenizer, which has the 2 tokens of model.add_tokens too, "
                       "or the teacher \"initial\"")));
+}
+
+TEST_F(NewTokensOfRuns, AnotherChatTemplateOfTheTeacherIsNamed) {
+  fs::copy(at("base"), at("teacher"), fs::copy_options::recursive);
+  const std::string turns = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}";
+  testing::write_file(folder_ / "teacher" / "chat_template.jinja", turns + "[assistant] ");
+  testing::write_file(folder_ / "run.jinja", turns + "[answer] ");
+  testing::write_file(folder_ / "same.jinja", "{# the same text #}" + turns + "[assistant] ");
+  const auto tokenizer = load_tokenizer(at("base")), own = load_tokenizer(at("teacher"));
+  const auto warning = [&](const std::string& name, const Tokenizer& teacher) {
+    return teacher_template_warning(
+        config("template", {"--distill.teacher=" + at("teacher"), "--data.chat_template=" + name}), *tokenizer,
+        teacher);
+  };
+  EXPECT_THAT(warning(at("run.jinja"), *own),
+              AllOf(HasSubstr("distill.teacher"), HasSubstr(at("teacher")), HasSubstr("chat_template.jinja"),
+                    HasSubstr("[answer] "), HasSubstr("[assistant] "), HasSubstr("data.chat_template")));
+  EXPECT_EQ(warning(at("same.jinja"), *own), "");
+  EXPECT_EQ(warning("auto", *own), "");                 // the run has none
+  EXPECT_EQ(warning(at("run.jinja"), *tokenizer), "");  // the teacher has none
 }
 
 TEST_F(NewTokensOfRuns, MistakesAreNamed) {

@@ -32,6 +32,17 @@ void add_distill_fields(Fields& fields) {
             "Tokens of a stored target; the others count as one outcome, with their joint probability.");
   add_field(fields, "distill.targets_dtype", QUENCH_OPTIONAL_MEMBER(distill, targets_dtype), one_of({"f16", "f32"}),
             guarded, "Dtype of stored log-probabilities.");
+  add_field(fields, "distill.hidden.weight", QUENCH_OPTIONAL_MEMBER(distill, hidden.weight), at_least(0), guarded,
+            "Weight of the loss on hidden states after decoder layers, which is added to the loss; 0: none.");
+  add_field(fields, "distill.hidden.layers", QUENCH_OPTIONAL_MEMBER(distill, hidden.layers), between(0, 65535), guarded,
+            "The student's layers, from 0, whose outputs are compared; empty: all.");
+  add_field(fields, "distill.hidden.teacher_layers", QUENCH_OPTIONAL_MEMBER(distill, hidden.teacher_layers),
+            between(0, 65535), guarded,
+            "The teacher's layer for each of them; empty: the layer at the same share of the depth, in models of equal "
+            "depth the same one.");
+  add_field(fields, "distill.hidden.loss", QUENCH_OPTIONAL_MEMBER(distill, hidden.loss), any_value(), guarded,
+            "Distance of the student's hidden state s from the teacher's t, both of H elements: mse, |s - t|^2 / H; "
+            "cosine, 1 - cos(s, t); normalized_mse, |s - t|^2 / |t|^2.");
 }
 
 }  // namespace quench

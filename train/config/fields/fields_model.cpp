@@ -139,13 +139,14 @@ void add_expert_fields(Fields& fields) {
   using Int = std::int64_t;
   const ValueRule extent = between(1, kMaxExtent);
   add_typed<Int>(fields, "num_local_experts", extent, fixed, "Experts of a layer (Mixtral, Llama 4, gpt-oss).");
-  add_typed<Int>(fields, "num_experts", extent, fixed, "Experts of a layer (Qwen3-MoE).");
+  add_typed<Int>(fields, "num_experts", extent, fixed, "Experts of a layer (Qwen2-MoE, Qwen3-MoE).");
   add_typed<Int>(fields, "num_experts_per_tok", extent, guarded, "Experts a token (top k of the router).");
-  add_typed<Int>(fields, "moe_intermediate_size", extent, fixed, "Width of one expert (Qwen3-MoE, DeepSeek-V3).");
+  add_typed<Int>(fields, "moe_intermediate_size", extent, fixed,
+                 "Width of one expert (Qwen2-MoE, Qwen3-MoE, DeepSeek-V3).");
   add_typed<bool>(fields, "norm_topk_prob", any_value(), guarded,
-                  "Normalize the top-k router weights to sum to 1 (Qwen3-MoE, DeepSeek-V3).");
-  add_typed<Int>(fields, "decoder_sparse_step", extent, fixed, "Every n-th layer has experts (Qwen3-MoE).");
-  add_index_list(fields, "mlp_only_layers", fixed, "Indices of dense layers among them (Qwen3-MoE).");
+                  "Normalize the top-k router weights to sum to 1 (Qwen2-MoE, Qwen3-MoE, DeepSeek-V3).");
+  add_typed<Int>(fields, "decoder_sparse_step", extent, fixed, "Every n-th layer has experts (Qwen2-MoE, Qwen3-MoE).");
+  add_index_list(fields, "mlp_only_layers", fixed, "Indices of dense layers among them (Qwen2-MoE, Qwen3-MoE).");
   add_typed<double>(fields, "router_aux_loss_coef", at_least(0), free,
                     "Factor of the auxiliary load-balancing loss, if output_router_logits is true.");
   add_typed<bool>(fields, "output_router_logits", any_value(), free,
@@ -174,9 +175,11 @@ void add_numeric_fields(Fields& fields) {
   using enum ResumePolicy;
   using Int = std::int64_t;
   add_typed<Int>(fields, "max_position_embeddings", between(1, kMaxExtent), free, "Longest sequence (context length).");
+  add_typed<Int>(fields, "original_max_position_embeddings", between(1, kMaxExtent), guarded,
+                 "Length of the sequences before RoPE scaling (longrope of Phi-3).");
   add_typed<double>(fields, "rms_norm_eps", between(0, 1), guarded, "Epsilon of RMSNorm.");
   add_typed<double>(fields, "rope_theta", above(0), guarded, "Base of the RoPE frequencies.");
-  add_object(fields, "rope_scaling", guarded, "RoPE scaling: linear, dynamic, yarn or llama3.");
+  add_object(fields, "rope_scaling", guarded, "RoPE scaling: linear, dynamic, yarn, llama3 or longrope (Phi-3).");
   add_object(fields, "rope_parameters", guarded, "rope_theta and rope_scaling in one object (transformers 5).");
   add_typed<double>(fields, "attention_dropout", from_below(0, 1), guarded, "Dropout on attention weights.");
   add_typed<double>(fields, "initializer_range", between(0, 10), free,

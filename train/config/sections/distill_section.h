@@ -2,9 +2,11 @@
 // Config section distill.
 
 #include <string>
+#include <vector>
 
 #include "core/number/dtype.h"
 #include "core/ops/loss/distillation_loss.h"
+#include "core/ops/loss/hidden_loss.h"
 #include "recipes/lora/base_form.h"
 
 namespace quench {
@@ -14,6 +16,16 @@ inline constexpr std::string_view kBaseTeacher = "base";        // the frozen we
 inline constexpr std::string_view kInitialTeacher = "initial";  // a copy of the weights at step 0
 
 struct DistillSection {
+  // Loss on hidden states after decoder layers.
+  struct Hidden {
+    double weight = 0;                         // in the loss; 0: none
+    std::vector<std::int64_t> layers;          // of the student; empty: all
+    std::vector<std::int64_t> teacher_layers;  // one for each; empty: at the same share of the depth
+    HiddenDistance loss = HiddenDistance::mse;
+
+    friend bool operator==(const Hidden&, const Hidden&) = default;
+  };
+
   std::string teacher;  // derived: base with adapters, else initial; or a model folder
   Divergence loss = Divergence::forward_kl;
   double temperature = 1;
@@ -23,6 +35,7 @@ struct DistillSection {
   std::string targets;               // folder of stored targets; empty: the teacher runs in every step
   std::int64_t top_k = 64;           // tokens of a stored target
   DType targets_dtype = DType::f16;  // of stored log-probabilities: f16 or f32
+  Hidden hidden;
 
   friend bool operator==(const DistillSection&, const DistillSection&) = default;
 };

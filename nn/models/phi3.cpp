@@ -1,0 +1,61 @@
+// Phi-3 and Phi-4 (arXiv:2404.14219, arXiv:2412.08905, arXiv:2503.01743): Llama with projections stored as qkv_proj and
+// gate_up_proj, RoPE in a part of each head, RoPE scaling longrope.
+
+#include "nn/models/decoder_block.h"
+#include "nn/models/sliding_window.h"
+#include "nn/models/table.h"
+
+namespace quench::nn {
+namespace {
+
+void read_phi3(ConfigReader& in, ModelConfig& config) {
+  read_sliding_window(in, 0, config);
+  using enum RopeScaling::Type;
+  if (config.rope.type != standard && config.rope.type != longrope)
+    in.fault("rope_scaling", "Phi-3 has longrope (or su) alone, as in Transformers");
+}
+
+BlockSpec phi3_block(const ModelConfig& config, std::int64_t layer) {
+  BlockSpec block = decoder_block(config, layer);
+  block.attention.fused_storage = block.feed_forward.fused_storage = true;
+  return block;
+}
+
+constexpr GgufTensorName kPhi3GgufTensors[] = {
+    {"input_layernorm", "attn_norm"},         {"self_attn.qkv_proj", "attn_qkv"}, {"self_attn.o_proj", "attn_output"},
+    {"post_attention_layernorm", "ffn_norm"}, {"mlp.gate_up_proj", "ffn_up"},     {"mlp.down_proj", "ffn_down"},
+};
+
+constexpr std::string_view kPhi3Tokens[] = {"</s>", "<unk>", "<s>", "<|endoftext|>"};
+
+// 0: llama.cpp has no window in this architecture.
+std::vector<GgufNumber> phi3_gguf_numbers(const ModelConfig&) {
+  return {{"attention.sliding_window", std::uint32_t{0}}};
+}
+
+}  // namespace
+
+extern const ModelFamily kPhi3;
+const ModelFamily kPhi3{.architecture = "Phi3ForCausalLM",
+                        .model_type = "phi3",
+                        .apply = read_phi3,
+                        .write = write_sliding_window,
+                        .executes = {"sliding_window", "partial_rotary_factor"},
+                        .block = phi3_block,
+                        .defaults = {.max_position_embeddings = 4096,
+                                     .rms_norm_eps = 1e-5,
+                                     .partial_rotary_factor = 1.0,
+                                     .longrope = true,
+                                     .vocab_size = 32064,
+                                     .hidden_size = 3072,
+                                     .intermediate_size = 8192,
+                                     .num_hidden_layers = 32,
+                                     .num_attention_heads = 32},
+                        .gguf = {.name = "phi3",
+                                 .free_head_dim = true,
+                                 .partial_rotation = true,
+                                 .layer_tensors = kPhi3GgufTensors,
+                                 .tokens_of_name = kPhi3Tokens,
+                                 .numbers = phi3_gguf_numbers}};
+
+}  // namespace quench::nn

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "nn/config_reader.h"
+#include "nn/model_config.h"
+
+namespace quench::nn {
+
+// Qwen: every decoder_sparse_step-th layer is MoE, except those in mlp_only_layers.
+void read_sparse_layers(ConfigReader& in, ModelConfig& config);
+void write_sparse_layers(const ModelConfig& config, Json& json);
+
+}  // namespace quench::nn

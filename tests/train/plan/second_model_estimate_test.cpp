@@ -1,0 +1,74 @@
+// Estimates of runs with a second model.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/train/run/preference_fixture.h"
+#include "tests/train/run/trainer_fixture.h"
+#include "train/model_folder/model_folder.h"
+#include "train/plan/estimate.h"
+#include "train/setup/model_setup.h"
+
+namespace quench {
+namespace {
+
+using testing::PreferenceRun;
+using testing::TinyRun;
+using Options = std::vector<std::string>;
+
+// Large enough that segments of 16 MiB do not decide the ratio.
+const Options kLarge{"--training.steps=2",           "--checkpoint.enable=false",
+                     "--model.hidden_size=512",      "--model.intermediate_size=1536",
+                     "--model.num_hidden_layers=4",  "--model.num_attention_heads=8",
+                     "--model.num_key_value_heads=4"};
+
+TEST(SecondModelEstimate, OfATeacherIsWhatTheRunReserves) {
+  const TinyRun tiny;
+  for (const Options& more : std::vector<Options>{{}, {"--distill.hidden.weight=1"}}) {
+    Options options = kLarge;
+    options.insert(options.end(), {"--distill.ratio=0.5", "--distill.teacher=initial"});
+    options.insert(options.end(), more.begin(), more.end());
+    const RunConfig config = tiny.config("run" + std::to_string(more.size()), options);
+    const RunEstimate estimate = estimate_run(ResolvedConfig(config), Device{});
+    EXPECT_NEAR(static_cast<double>(estimate.teacher_bytes), 4.0 * static_cast<double>(estimate.parameters),
+                0.01 * 4.0 * static_cast<double>(estimate.parameters));
+    EXPECT_EQ(estimate.teacher_logits_bytes, config.training.micro_batch_size * config.data.seq_len * 64 * 4);
+    EXPECT_THAT(to_string(estimate), ::testing::HasSubstr("teacher, of these"));
+    Allocator& host = Allocator::of(Device{});
+    host.trim();
+    host.reset_peak();
+    const std::int64_t before = host.stats().reserved;
+    (void)tiny.run(config);
+    const auto measured = static_cast<double>(host.stats().peak_reserved - before);
+    EXPECT_NEAR(static_cast<double>(estimate.device.peak_reserved + estimate.data_bytes) / measured, 1.0, 0.05);
+  }
+}
+
+TEST(SecondModelEstimate, OfStoredTargetsHasNoTeacher) {
+  const TinyRun tiny;
+  RunConfig config = tiny.config("run", {"--distill.ratio=0.5", "--distill.teacher=initial"});
+  config.distill->targets = tiny.folder("targets").string();
+  const RunEstimate estimate = estimate_run(ResolvedConfig(config), Device{});
+  EXPECT_EQ(estimate.teacher_bytes, 0);
+  EXPECT_EQ(estimate.teacher_logits_bytes, 0);
+}
+
+TEST(SecondModelEstimate, OfAReferenceFolderCountsItsWeights) {
+  const PreferenceRun tiny;
+  const RunConfig config = tiny.preference_config("run", "dpo");
+  const RunEstimate own = estimate_run(ResolvedConfig(config), Device{});
+  EXPECT_EQ(own.reference_bytes, 0);
+  ModelSetup setup = build_model(ResolvedConfig(config), Device{});
+  setup.model->initialize(3);
+  const auto folder = tiny.folder("reference");
+  save_model_folder(*setup.model, {.folder = folder}, {.dtype = DType::f32});
+  const RunConfig other = tiny.preference_config("run", "dpo", {"--preference.reference=" + folder.string()});
+  const RunEstimate estimate = estimate_run(ResolvedConfig(other), Device{});
+  EXPECT_NEAR(static_cast<double>(estimate.reference_bytes), 4.0 * static_cast<double>(estimate.parameters),
+              0.02 * 4.0 * static_cast<double>(estimate.parameters));
+  EXPECT_EQ(estimate.device.peak, own.device.peak);
+  EXPECT_GE(estimate.start_bytes, 2 * estimate.reference_bytes);
+}
+
+}  // namespace
+}  // namespace quench
