@@ -122,6 +122,8 @@ if wanted llama || { [ -z "$only" ] && "$venv/bin/python" -c 'import llama_cpp' 
   "$venv/bin/python" -c 'import llama_cpp' 2>/dev/null ||
     CMAKE_ARGS="-DLLAVA_BUILD=OFF ${CMAKE_ARGS:-}" "$venv/bin/pip" install -q llama-cpp-python
   "$venv/bin/python" tests/interop/check_llama.py "$quench" "$folder" || status=1
+  "$venv/bin/python" -c 'import xllamacpp' 2>/dev/null || "$venv/bin/pip" install -q xllamacpp
+  "$venv/bin/python" tests/interop/check_gguf_experts.py "$quench" "$folder/experts" || status=1
 fi
 if wanted vllm; then
   vllm_environment

@@ -65,6 +65,30 @@ TEST_F(Qat, AdaptersTakePartInWhatIsQuantized) {
   EXPECT_THAT(refused.errors, HasSubstr("or lora.quantize_merged to false"));
 }
 
+// gpt-oss in its own format, also for a run in two parts; read again and exported, the file has the same bytes.
+TEST_F(Qat, ExpertsInMxfp4AreExportedAsTrained) {
+  write_config(R"({"model_type": "gpt_oss", "vocab_size": 280, "hidden_size": 64, "intermediate_size": 32,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+      "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 16, "max_position_embeddings": 64})");
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--recipe.name=qat_mxfp4_weight_only", "--recipe.filter.include=[\"*experts*\"]",
+                               "--training.dtype=bf16", "--training.steps=20", "--export.format=mxfp4"});
+    return train(std::move(more));
+  };
+  expect_ok(with({}));
+  expect_ok(with({"--run.folder=two", "--training.steps=10"}));
+  expect_ok(with({"--run.folder=two"}));
+  const std::string exported = read_file(work() / "run/export/model.safetensors");
+  EXPECT_EQ(read_file(work() / "two/export/model.safetensors"), exported);
+  expect_ok(
+      {"export", "--model", "run/export", "--format", "mxfp4", "--scheme", "mxfp4_weight_only", "--output", "again"});
+  EXPECT_EQ(read_file(work() / "again/model.safetensors"), exported);
+
+  const Outcome unnamed = run({"export", "--model", "run/export", "--format", "mxfp4", "--output", "unnamed"});
+  EXPECT_NE(unnamed.status, 0);
+  EXPECT_THAT(unnamed.errors, HasSubstr("name a scheme, for example mxfp4_weight_only"));
+}
+
 // The export equals the simulated quantization, also for a run in two parts.
 TEST_F(Qat, EmbeddingsAndLearnedScalesAreExportedAsTrained) {
   const auto with = [&](std::vector<std::string> more) {

@@ -53,6 +53,12 @@ def say(good, text):
     print(f"{'ok  ' if good else 'FAIL'} {text}", flush=True)
 
 
+def write_text():
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    lines = [f"{i} plus {i % 7} is {i + i % 7}" for i in range(900)]
+    (FOLDER / "numbers.txt").write_text("\n".join(lines))
+
+
 def write_tokenizer():
     """Byte-level BPE: ids of bytes, one merge (llama.cpp needs one), special tokens."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -131,6 +137,7 @@ def greedy(folder, ids, dtype):
     return out[0, len(ids):].tolist(), first
 
 
+write_text()
 write_tokenizer()
 for name, model in MODELS.items():
     if CHOSEN and name not in CHOSEN:
