@@ -25,6 +25,8 @@ MODELS = {
     "mixtral": {**SIZES, **EXPERTS, "model_type": "mixtral", "num_key_value_heads": 2},
     "qwen3_moe": {**SIZES, "model_type": "qwen3_moe", "num_key_value_heads": 2, "head_dim": 32, "num_experts": 6,
                   "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True},
+    "qwen2_moe": {**SIZES, "model_type": "qwen2_moe", "num_key_value_heads": 2, "num_experts": 6,
+                  "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 48},
     "gpt_oss": {**SIZES, **EXPERTS, "model_type": "gpt_oss", "num_key_value_heads": 2, "head_dim": 32,
                 "sliding_window": 16, "rope_parameters": {**YARN, "truncate": True}},
     "llama4": {**SIZES, **EXPERTS, "model_type": "llama4_text", "num_hidden_layers": 4, "num_key_value_heads": 2,

@@ -21,6 +21,8 @@ constexpr const char* kMixtralExperts = R"("architectures": ["MixtralForCausalLM
     "num_local_experts": 3, "num_experts_per_tok": 2)";
 constexpr const char* kQwenExperts = R"("architectures": ["Qwen3MoeForCausalLM"], "num_key_value_heads": 1,
     "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": true)";
+constexpr const char* kQwen2Experts = R"("architectures": ["Qwen2MoeForCausalLM"], "num_key_value_heads": 1,
+    "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 48)";
 constexpr const char* kGptOssExperts = R"("architectures": ["GptOssForCausalLM"], "num_key_value_heads": 1,
     "head_dim": 16, "num_local_experts": 3, "num_experts_per_tok": 2, "sliding_window": 32)";
 constexpr const char* kLlama4Experts = R"("architectures": ["Llama4ForCausalLM"], "num_key_value_heads": 1,
@@ -79,7 +81,8 @@ std::string refused_experts(const nn::ModelConfig& config) {
 }
 
 TEST(GgufExperts, WeightsAndConfigComeBack) {
-  for (const char* family : {kMixtralExperts, kQwenExperts, kGptOssExperts, kLlama4Experts, kDeepseekExperts}) {
+  for (const char* family :
+       {kMixtralExperts, kQwenExperts, kQwen2Experts, kGptOssExperts, kLlama4Experts, kDeepseekExperts}) {
     const nn::ModelConfig config = with_experts(family);
     const WrittenGguf written(config);
     const Json json = gguf_model_config(written.file());
@@ -163,6 +166,10 @@ TEST(GgufExperts, BlocksOfEveryExpertComeBack) {
 
 TEST(GgufExperts, RefusesModelsThatLlamaCppComputesOtherwise) {
   EXPECT_THAT(refused_experts(with_experts(kQwenExperts, R"("mlp_only_layers": [0])")),
+              HasSubstr("llama.cpp has experts in every layer"));
+  EXPECT_THAT(refused_experts(with_experts(kQwen2Experts, R"("norm_topk_prob": true)")), HasSubstr("norm_topk_prob"));
+  EXPECT_THAT(refused_experts(with_experts(kQwen2Experts, R"("qkv_bias": false)")), HasSubstr("qkv_bias"));
+  EXPECT_THAT(refused_experts(with_experts(kQwen2Experts, R"("decoder_sparse_step": 2)")),
               HasSubstr("llama.cpp has experts in every layer"));
   EXPECT_THAT(refused_experts(with_experts(kGptOssExperts, R"("swiglu_limit": 3.0)")), HasSubstr("swiglu_limit"));
   EXPECT_THAT(refused_experts(with_experts(kGptOssExperts, R"("layer_types": ["full_attention", "full_attention"])")),
