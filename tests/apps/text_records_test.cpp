@@ -124,5 +124,23 @@ TEST_F(TextRecords, AFineTuneBeginsWithItsFirstRecord) {
   EXPECT_THAT(outcome.output, Not(HasSubstr("first record"))) << "a resumed run";
 }
 
+TEST_F(TextRecords, APreferenceRunBeginsWithItsFirstPair) {
+  write_file(folder_ / "pairs.jsonl", R"({"prompt": "q", "chosen": "a", "rejected": "bc"}
+{"prompt": "r", "chosen": "d", "rejected": "e"}
+)");
+  write_file(folder_ / "run.json", R"({
+      "model": {"model_type": "llama", "vocab_size": 260, "hidden_size": 16, "intermediate_size": 24,
+                "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
+                "max_position_embeddings": 64, "tie_word_embeddings": true},
+      "data": {"train": ["pairs.jsonl"], "tokenizer": "bytes", "seq_len": 16},
+      "training": {"steps": 1, "micro_batch_size": 1, "dtype": "f32"}, "preference": {"loss": "dpo"},
+      "checkpoint": {"enable": false}, "run": {"folder": "run"}})");
+  const Outcome outcome = run_program(folder_.path(), {"train", "run.json"});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("q[[a<|end_of_text|>]]\nfirst pair, chosen: "),
+                    HasSubstr("q[[bc<|end_of_text|>]]\nfirst pair, rejected: "), Not(HasSubstr("first record"))));
+}
+
 }  // namespace
 }  // namespace quench
