@@ -43,7 +43,7 @@ void StartTimes::mark(std::string_view phase) {
 
 std::string StartTimes::to_text(std::int64_t step) const {
   constexpr double kShort = 0.05;
-  std::string text = fmt::format("start: {:.1f} s to the end of step {}:", total_, step);
+  std::string text = fmt::format("start: {:.2f} s to the end of step {}:", total_, step);
   double other = 0;
   for (const auto& [phase, seconds] : phases_) {
     if (seconds < kShort)

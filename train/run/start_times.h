@@ -22,7 +22,7 @@ class StartTimes {
     return value;
   }
   [[nodiscard]] double seconds() const noexcept { return total_; }  // until the last mark
-  // "start: 5.6 s to the end of step 1: program 0.4, ..."; phases below 0.05 s are one, "other".
+  // "start: 5.60 s to the end of step 1: program 0.35, ..."; phases below 0.05 s are one, "other".
   [[nodiscard]] std::string to_text(std::int64_t step) const;
 
  private:

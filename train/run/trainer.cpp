@@ -80,6 +80,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
                            spared_work(*setup.model))),
       best(config.evaluation.early_stopping) {
   fill_base();
+  start.mark("weights");
   sharded = share_model(*setup.model, ranks.get(), config, setup.base.get());
   optimizer = make_optimizer(*setup.model, config, ranks.get());
   preferences = make_preferences(config, *setup.model, ranks.get());
