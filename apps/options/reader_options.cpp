@@ -45,6 +45,15 @@ void add_reader_options(const Command& verb, ReaderArguments& a, bool token_file
       .show_default();
 }
 
+void add_preference_option(const Command& verb, ReaderArguments& a) {
+  verb.add_option(
+          "--preference", a.preference,
+          fmt::format("Records of preference training: {} (pairs: chosen and rejected answers; labels: completions "
+                      "with a label, for KTO)",
+                      fmt::join(enum_names<PreferenceRecords>(), ", ")))
+      .show_default();
+}
+
 Json chat_template_kwargs(const std::string& text) {
   if (text.empty()) return {};
   Json kwargs;
@@ -72,6 +81,7 @@ ReaderOptions reader_options(const ReaderArguments& a, bool token_files) {
   options.chat_template_kwargs = chat_template_kwargs(a.chat_template_kwargs);
   options.special_text = require_enum<SpecialText>(a.special_text, "--special-text");
   options.train_on = require_enum<TrainOn>(a.train_on, "--train-on");
+  options.preference = require_enum<PreferenceRecords>(a.preference, "--preference");
   return options;
 }
 

@@ -48,6 +48,11 @@ struct DocumentBatch {
 };
 
 // Documents of all inputs, in batches.
+// The answers of a pair.
+std::uint64_t documents_together(const ReaderOptions& reader) {
+  return reader.preference == PreferenceRecords::pairs ? 2 : 1;
+}
+
 class Corpus {
  public:
   Corpus(std::vector<fs::path> paths, const TokenizeOptions& options) : paths_(std::move(paths)), options_(options) {
@@ -81,7 +86,8 @@ class Corpus {
         continue;
       }
       for (const DocumentPiece& piece : document.pieces) bytes += piece.text.size() + 4 * piece.ids.size();
-      if (document.begins) held_out_ = is_held_out(document, start);
+      if (document.begins && begun_++ % documents_together(options_.reader) == 0)
+        held_out_ = is_held_out(document, start);
       batch.held_out.push_back(held_out_);
       batch.documents.push_back(std::move(document));
     }
@@ -114,6 +120,7 @@ class Corpus {
   std::size_t file_ = 0;
   std::uint64_t done_ = 0;  // of earlier files
   std::unique_ptr<DocumentReader> reader_;
+  std::uint64_t begun_ = 0;  // documents
   bool held_out_ = false;
   bool has_targets_ = false;
   ReadReport report_;
@@ -121,12 +128,17 @@ class Corpus {
 
 class ShardSet {
  public:
-  ShardSet(fs::path folder, ShardOptions shard, std::uint64_t max_tokens, bool numbered)
-      : folder_(std::move(folder)), shard_(std::move(shard)), max_tokens_(max_tokens), numbered_(numbered) {}
+  // Consecutive documents, `together` in number, are in one shard.
+  ShardSet(fs::path folder, ShardOptions shard, std::uint64_t max_tokens, std::uint64_t together, bool numbered)
+      : folder_(std::move(folder)),
+        shard_(std::move(shard)),
+        max_tokens_(max_tokens),
+        together_(together),
+        numbered_(numbered) {}
 
   void append(const Document& document, const EncodedDocument& encoded) {
     const bool full = writer_ && writer_->token_count() + encoded.ids.size() > max_tokens_;
-    if (full && document.begins && numbered_) close();
+    if (full && document.begins && numbered_ && writer_->document_count() % together_ == 0) close();
     if (encoded.ids.empty() && !writer_) return;
     if (!writer_) {
       shards_.push_back(
@@ -153,7 +165,7 @@ class ShardSet {
 
   fs::path folder_;
   ShardOptions shard_;
-  std::uint64_t max_tokens_;
+  std::uint64_t max_tokens_, together_;
   bool numbered_;
   std::optional<ShardWriter> writer_;
   std::vector<TokenizedShard> shards_;
@@ -299,8 +311,9 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
                            .eos_id = encoder.eos_id(),
                            .tokenizer_fingerprint = fingerprint_text(tokenizer),
                            .target_mask = corpus.has_targets()};
-  ShardSet train(staging.path(), shard, options.max_shard_tokens, true);
-  ShardSet validation(staging.path(), shard, options.max_shard_tokens, false);
+  const std::uint64_t together = documents_together(checked.reader);
+  ShardSet train(staging.path(), shard, options.max_shard_tokens, together, true);
+  ShardSet validation(staging.path(), shard, options.max_shard_tokens, together, false);
 
   TokenizeProgress progress{.total_bytes = corpus.total_bytes()};
   const std::unique_ptr<TokenizeCheckpoint> journal =

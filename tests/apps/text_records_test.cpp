@@ -142,5 +142,55 @@ TEST_F(TextRecords, APreferenceRunBeginsWithItsFirstPair) {
                     HasSubstr("q[[bc<|end_of_text|>]]\nfirst pair, rejected: "), Not(HasSubstr("first record"))));
 }
 
+// Pairs stay together in shards and in the held-out part; a run over them is that over their text.
+TEST_F(TextRecords, PreferenceRecordsMayBeTokenizedBefore) {
+  std::string pairs;
+  for (int i = 0; i < 12; ++i)
+    pairs += fmt::format(R"({{"prompt": "q{0}", "chosen": "yes {0}", "rejected": "no {0}"}})", i) + "\n";
+  write_file(folder_ / "pairs.jsonl", pairs);
+  const std::vector<std::string> tokenize{"tokenize", "--tokenizer", "bytes", "--input", "pairs.jsonl", "--preference"};
+  const auto run = [&](std::vector<std::string> arguments) {
+    const Outcome outcome = run_program(folder_.path(), std::move(arguments));
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    return outcome.output;
+  };
+  const auto with = [&](std::vector<std::string> more) {
+    std::vector<std::string> all = tokenize;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  run(with({"pairs", "--output", "whole"}));
+  const std::string parts =
+      run(with({"pairs", "--output", "parts", "--max-shard-tokens", "25", "--validation", "0.3"}));
+  std::istringstream lines(parts);
+  int shards = 0;
+  for (std::string line; std::getline(lines, line);) {
+    int documents = 0;
+    const std::size_t at = line.find("tokens, ");
+    if (at == std::string::npos) continue;
+    documents = std::stoi(line.substr(at + 8));
+    EXPECT_EQ(documents % 2, 0) << line;
+    ++shards;
+  }
+  EXPECT_GT(shards, 3) << parts;
+  write_file(folder_ / "run.json", R"({
+      "model": {"model_type": "llama", "vocab_size": 260, "hidden_size": 16, "intermediate_size": 24,
+                "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
+                "max_position_embeddings": 64, "tie_word_embeddings": true},
+      "data": {"train": ["pairs.jsonl"], "tokenizer": "bytes", "seq_len": 32},
+      "training": {"steps": 3, "micro_batch_size": 1, "dtype": "f32"}, "preference": {"loss": "dpo"},
+      "checkpoint": {"enable": false}, "run": {"folder": "run"}})");
+  const auto losses = [&](const std::string& data) {
+    run({"train", "run.json", "--data.train=" + data, "--run.folder=" + data + ".run"});
+    std::vector<double> values;
+    std::istringstream records(testing::read_file(folder_ / (data + ".run") / "metrics" / "metrics.jsonl"));
+    for (std::string line; std::getline(records, line);) values.push_back(Json::parse(line).at("loss").as_double());
+    EXPECT_FALSE(values.empty());
+    return values;
+  };
+  EXPECT_EQ(losses("whole"), losses("pairs.jsonl"));
+  run({"train", "run.json", "--data.train=parts", "--run.folder=parts.run"});
+}
+
 }  // namespace
 }  // namespace quench
