@@ -14,6 +14,11 @@
 
 #include "core/cuda/common/cuda_error.h"
 
+// Linux 5.14; absent from older headers.
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 namespace quench::cuda {
 namespace {
 
