@@ -133,7 +133,7 @@ class SplitExperts final : public StoredWeights {
     // [1,rows,in]: whole rows; a bias: rows of one element.
     const bool by_rows = matrix.rank() == 3 && columns_ == 1;
     if (by_rows && step == 1) return Tensor(out).copy_from(matrix.select(0, 0).narrow(0, first, out.size(0)));
-    QUENCH_CHECK(!by_rows, "fused experts: rows that take turns");
+    QUENCH_CHECK(!by_rows, "fused experts: interleaved rows");
     const std::int64_t in = matrix.rank() == 3 ? matrix.size(1) : 1, stride = matrix.size(-1);
     transpose_bytes(static_cast<std::size_t>(byte_size(matrix.dtype())), matrix, {first, stride, step}, in, out.size(0),
                     out, {0, in});

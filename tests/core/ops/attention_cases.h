@@ -166,7 +166,7 @@ inline void check_attention(const AttentionProblem& p) {
   EXPECT_TRUE(close(result.dk, expected.dk, rounding(p.q.dtype()) * 1.01, bf16 ? 2e-2 : 2e-5));
   EXPECT_TRUE(close(result.dv, expected.dv, rounding(p.q.dtype()) * 1.01, bf16 ? 2e-2 : 2e-5));
   if (p.sinks.defined()) {
-    // A sum of one rounded product of each row.
+    // Sum over rows of terms rounded once.
     const double noise = (bf16 ? 2e-2 : 1e-5) * std::sqrt(static_cast<double>(p.q.size(0)));
     EXPECT_TRUE(close(result.dsinks, expected.dsinks, 1e-5, noise));
   }

@@ -126,7 +126,7 @@ class GoldenModel {
   }
 
   // The rows of all experts [E * out, in], or their biases [E * out], in the orientation of a fused tensor [E, in,
-  // out], where the columns of two parts may take turns.
+  // out], where the columns of two parts may alternate.
   static Tensor as_stored(const Tensor& rows, const Shape& shape, bool interleaved) {
     const std::int64_t in = rows.rank() == 1 ? 1 : rows.size(1), out = rows.size(0) / shape[0];
     const auto column = [&](std::int64_t c) { return !interleaved ? c : c < out / 2 ? 2 * c : 2 * (c - out / 2) + 1; };

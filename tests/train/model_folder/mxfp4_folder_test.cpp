@@ -74,7 +74,7 @@ TEST(Mxfp4Folder, HoldsTheValuesThatTrainingSimulates) {
       ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]})"));
 }
 
-// The folder with other codes and scales, among them blocks whose largest magnitude is 3 or less, which rounding would
+// The folder with other codes and scales, among them blocks with an amax of 3 or less, which rounding would
 // store under a smaller scale.
 void replace_codes(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "model.safetensors";
