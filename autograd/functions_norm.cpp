@@ -77,7 +77,7 @@ Variable rms_norm(const Variable& x, const Weight& weight, const RmsNormForm& fo
     return [in, handle, weight, form, rstd, dx = x.gradient(), dy = y.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor result = Tensor::empty_like(in);
-      const QuantOutputs fused_outputs = dx ? make_quant_outputs(dx->quant_request(), result) : QuantOutputs{};
+      const QuantOutputs fused_outputs = dx ? make_quant_outputs(dx->request_to_producer(), result) : QuantOutputs{};
       norm_backward(dy->value(), in, weight, rstd, Tensor(), result, form, handle.get(), fused_outputs);
       if (dx) dx->contribute(result, fused_outputs);
     };
@@ -119,7 +119,7 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
         dx = dsum;
       } else {
         dx = norm_dx_buffer(x, dsum);
-        if (ddelta) fused_outputs = make_quant_outputs(ddelta->quant_request(), dx);
+        if (ddelta) fused_outputs = make_quant_outputs(ddelta->request_to_producer(), dx);
         norm_backward(dy_of->value(), x, weight, rstd, dsum, dx, form, handle.get(), fused_outputs);
       }
       if (dresidual) dresidual->contribute(dx);

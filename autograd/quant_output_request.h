@@ -20,6 +20,7 @@ class ValueSubstitution {
 
 struct QuantOutputRequest {
   bool amax = false;                            // tensorwise amax
+  Tensor amax_into = {};                        // f32 []: maximum with that amax, in place of a new tensor
   bool rows = false;                            // rowwise float8
   bool column_amax = false;                     // amax of each column
   ElementFormat element = ElementFormat::e4m3;  // of `rows`
@@ -36,7 +37,7 @@ struct QuantOutputRequest {
   }
 };
 
-// amax starts at 0.
+// amax is request.amax_into, or starts at 0.
 [[nodiscard]] QuantOutputs make_quant_outputs(const QuantOutputRequest& request, const Tensor& result);
 
 }  // namespace quench::autograd

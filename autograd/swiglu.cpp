@@ -38,7 +38,7 @@ class RecordedSwiglu final : public SwigluBackward {
     take_saved();
     Tensor value;
     if (!handle_->waiting.empty()) value = Tensor::empty(dout.shape(), gate_up.dtype(), gate_up.device());
-    const QuantOutputs quant_outputs = din_ ? make_quant_outputs(din_->quant_request(), dgate_up) : QuantOutputs{};
+    const QuantOutputs quant_outputs = din_ ? make_quant_outputs(din_->request_to_producer(), dgate_up) : QuantOutputs{};
     swiglu_backward({.dout = dout,
                      .gate_up = gate_up,
                      .dgate_up = dgate_up,

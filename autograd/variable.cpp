@@ -5,8 +5,7 @@
 namespace quench::autograd {
 
 bool Gradient::begin_fused(FusedBackward& op) {
-  constexpr int kThis = 1;  // the caller's own use
-  if (valid_ || pending_uses_ != kThis || !op.begin()) return false;
+  if (valid_ || pending_uses_ != kProducersUse || !op.begin()) return false;
   return fused_ = valid_ = true;
 }
 

@@ -48,6 +48,11 @@ class Gradient {
 
   void set_quant_request(const QuantOutputRequest& request) noexcept { request_ = request; }
   [[nodiscard]] const QuantOutputRequest& quant_request() const noexcept { return request_; }
+  // For a producer that is about to contribute: the request if it is the only one; otherwise empty, since contribute()
+  // would drop the outputs.
+  [[nodiscard]] QuantOutputRequest request_to_producer() const {
+    return valid_ || pending_uses_ != kProducersUse ? QuantOutputRequest{} : request_;
+  }
   [[nodiscard]] const QuantOutputs& fused_outputs() const noexcept { return fused_outputs_; }
 
   // Drops the value and frees its buffer, unless set from outside. The first contribution overwrites: no memset.
@@ -70,6 +75,7 @@ class Gradient {
 
  private:
   friend class Tape;
+  static constexpr int kProducersUse = 1;  // the caller's own
   [[nodiscard]] bool begin_fused(FusedBackward& op);
 
   Shape shape_;

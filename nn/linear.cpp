@@ -24,7 +24,7 @@ Variable Linear::forward_with_recompute(const Variable& x) const {
   Variable y = forward(x);
   if (!y.requires_grad()) return y;
   QuantOutputs known;
-  known.amax = x.fused_outputs().amax;  // spares an amax pass over x; other fused outputs are too large to save
+  known.amax = x.fused_outputs().own_amax();  // spares an amax pass over x; other fused outputs are too large to save
   const std::uint64_t pass = autograd::Tape::current() != nullptr ? autograd::Tape::current()->pass() : 0;
   const auto handle = std::make_shared<autograd::RecomputeHandle>();
   handle->recompute = [this, kernel = kernel_, saved = autograd::Saved(x), known, pass] {

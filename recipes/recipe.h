@@ -13,6 +13,7 @@
 #include "nn/embedding.h"
 #include "nn/experts/expert_kernel.h"
 #include "nn/linear_kernel.h"
+#include "recipes/float8/delayed_scaling.h"
 #include "recipes/health.h"
 #include "recipes/linear_gemm.h"
 
@@ -86,6 +87,8 @@ struct RecipeOptions {
   std::optional<std::int64_t> embedding_group_size;
   MxScaleMode mx_scale = MxScaleMode::rceil;
   std::shared_ptr<HealthRecorder> health;
+  // Delayed scaling of x and output gradients of linear layers but the head; null: dynamic scaling.
+  std::shared_ptr<DelayedScaling> delayed_scaling;
 };
 
 // A kernel, or the reason why there is none; `key`: the responsible config key, if any.

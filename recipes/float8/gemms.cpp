@@ -30,9 +30,10 @@ Float8Uses Float8Gemms::gradient_uses(bool input_wanted, bool weight_wanted) con
   return {left_of(scheme_.dgrad, input_wanted), left_of(scheme_.wgrad, weight_wanted), scheme_.power_of_two_scales};
 }
 
-autograd::QuantOutputRequest request_for(const Float8Uses& uses, const Float8Rounding& rounding) {
-  const auto is = [](const std::optional<Float8Operand>& operand, Float8Scaling scaling) {
-    return operand && operand->scaling == scaling;
+autograd::QuantOutputRequest request_for(const Float8Uses& uses, const Float8Rounding& rounding,
+                                         const OperandScaling& scaling) {
+  const auto is = [](const std::optional<Float8Operand>& operand, Float8Scaling kind) {
+    return operand && operand->scaling == kind;
   };
   autograd::QuantOutputRequest wanted;
   wanted.amax = is(uses.rowwise, Float8Scaling::tensor) || is(uses.columnwise, Float8Scaling::tensor);
@@ -41,6 +42,11 @@ autograd::QuantOutputRequest request_for(const Float8Uses& uses, const Float8Rou
   if (wanted.rows) wanted.element = uses.rowwise->element;
   if (wanted.rows && rounding.key) wanted.rows = wanted.column_amax = false;  // computed by quantize_float8_rows
   wanted.power_of_two = uses.power_of_two_scales;
+  // A given scale leaves the amax to be recorded, if at all.
+  if (scaling.scale.defined()) {
+    wanted.amax = wanted.amax && scaling.recorded.defined();
+    if (wanted.amax) wanted.amax_into = scaling.recorded;
+  }
   return wanted;
 }
 

@@ -33,7 +33,8 @@ class Float8Gemms {
 
 // Fused quantization outputs to request. Producers round to nearest: with stochastic rounding only amax, and nothing
 // where the cast computes it.
-[[nodiscard]] autograd::QuantOutputRequest request_for(const Float8Uses& uses, const Float8Rounding& rounding = {});
+[[nodiscard]] autograd::QuantOutputRequest request_for(const Float8Uses& uses, const Float8Rounding& rounding = {},
+                                                       const OperandScaling& scaling = {});
 
 // x itself if no padding is needed.
 [[nodiscard]] Tensor zero_padded(const Tensor& x, std::int64_t rows, std::int64_t columns);

@@ -33,6 +33,14 @@ void into_gradient(Gradient& gradient, const Shape& shape, const Shape& padded_s
   gradient.contribute(part);
 }
 
+// Outputs that hold for the padded tensor as well.
+QuantOutputs amax_of(const QuantOutputs& outputs) {
+  QuantOutputs amax;
+  amax.amax = outputs.amax;
+  amax.accumulates_amax = outputs.accumulates_amax;
+  return amax;
+}
+
 }  // namespace
 
 struct Float8Linear::Backward {
@@ -46,6 +54,7 @@ struct Float8Linear::Backward {
   std::shared_ptr<Gradient> dx, dw, db, dy_of;
   LayerHealth health;
   Float8Rounding rounding;  // rounding of dy
+  OperandScaling scaling;   // scaling of dy
 
   void operator()() const {
     const MemoryScope scope(MemoryCategory::workspace);
@@ -53,7 +62,8 @@ struct Float8Linear::Backward {
     const bool pads = products.size(rows) != rows || products.size(out) != out;
     const Tensor source = pads ? zero_padded(dy, products.size(rows), products.size(out)) : dy;
     const Float8Uses dy_uses = products.gradient_uses(dx != nullptr, dw != nullptr);
-    const Float8Matrix gradient(source, dy_uses, pads ? QuantOutputs{} : dy_of->fused_outputs(), true, rounding);
+    const QuantOutputs& fused = dy_of->fused_outputs();
+    const Float8Matrix gradient(source, dy_uses, pads ? amax_of(fused) : fused, true, rounding, scaling);
     health.record(LayerOperand::output_gradient, source, gradient.rowwise(), dy.numel(), rounding.key.has_value());
     if (dw) weight_gradient(dy, gradient.columnwise());
     if (db) {
@@ -114,8 +124,9 @@ Float8Linear::Float8Linear(const Float8Scheme& scheme, const Float8LinearOptions
                                              options.keep_weight)) {}
 
 autograd::QuantOutputRequest Float8Linear::input_quant_request(const nn::Parameter& weight) const {
-  const bool training = Tape::current() != nullptr && weight.weight().requires_grad();
-  return request_for(Float8Gemms(scheme_, options_.emulate, Device{}).input_uses(training));
+  const bool recorded = Tape::current() != nullptr, training = recorded && weight.weight().requires_grad();
+  return request_for(Float8Gemms(scheme_, options_.emulate, Device{}).input_uses(training), {},
+                     options_.scaling.input(recorded));
 }
 
 Float8Rounding Float8Linear::gradient_rounding() const {
@@ -132,16 +143,17 @@ struct Float8Linear::Input {
 };
 
 Float8Linear::Input Float8Linear::quantized(const Variable& x, bool training, bool uses_rows,
-                                            bool transpose_now) const {
+                                            bool transpose_now, bool records) const {
   const Tensor in = x.value();
   Float8Gemms products(scheme_, options_.emulate, in.device());
   // wgrad reduces over M, which is then padded as well.
   const std::int64_t rows = training && scheme_.wgrad ? products.size(in.size(0)) : in.size(0);
   const Tensor source = zero_padded(in, rows, products.size(in.size(1)));
   const bool pads = source.shape() != in.shape();
-  return {
-      products, in, source,
-      Float8Matrix(source, products.input_uses(uses_rows), pads ? QuantOutputs{} : x.fused_outputs(), transpose_now)};
+  const QuantOutputs& fused = x.fused_outputs();
+  return {products, in, source,
+          Float8Matrix(source, products.input_uses(uses_rows), pads ? amax_of(fused) : fused, transpose_now, {},
+                       options_.scaling.input(records))};
 }
 
 void Float8Linear::multiply(const Input& input, const nn::Parameter& weight, const Weight& bias, const Tensor& y,
@@ -195,8 +207,8 @@ Variable Float8Linear::product(const Variable& x, const nn::Parameter& weight, c
   const MemoryScope scope(MemoryCategory::activations);
   Variable y(result);
 
-  const bool training = Tape::current() != nullptr && w.requires_grad();
-  Input input = quantized(x, training, training, !is_free_in_backward(x));
+  const bool recorded = Tape::current() != nullptr, training = recorded && w.requires_grad();
+  Input input = quantized(x, training, training, !is_free_in_backward(x), recorded);
   multiply(input, weight, bias, y.value(), beta, Tape::current() != nullptr && x.requires_grad(), options_.health);
 
   Tape::record(scheme_.name, {x, w, bias}, std::array{&y}, [&]() -> std::function<void()> {
@@ -216,9 +228,10 @@ Variable Float8Linear::product(const Variable& x, const nn::Parameter& weight, c
                       bias.gradient(),
                       y.gradient(),
                       options_.health,
-                      gradient_rounding()};
-    y.gradient()->set_quant_request(
-        request_for(input.products.gradient_uses(x.requires_grad(), w.requires_grad()), backward.rounding));
+                      gradient_rounding(),
+                      options_.scaling.output_gradient(true)};
+    y.gradient()->set_quant_request(request_for(input.products.gradient_uses(x.requires_grad(), w.requires_grad()),
+                                                backward.rounding, backward.scaling));
     return backward;
   });
   return y;
@@ -228,7 +241,7 @@ Tensor Float8Linear::recomputed(const Variable& x, const nn::Parameter& weight, 
   const MemoryScope scope(MemoryCategory::activations);
   Tensor y = Tensor::empty({x.value().size(0), weight.global_shape[0]}, x.value().dtype(), x.value().device());
   // Same sizes as the recorded GEMM, so that a library selects the same kernel.
-  multiply(quantized(x, weight.weight().requires_grad(), false, false), weight, bias, y, 0.0f, true, LayerHealth());
+  multiply(quantized(x, weight.weight().requires_grad(), false, false, false), weight, bias, y, 0.0f, true, LayerHealth());
   return y;
 }
 

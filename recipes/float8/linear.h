@@ -16,6 +16,8 @@ struct Float8LinearOptions {
   LayerHealth health = {};
   // Key of stochastic rounding of output gradients, with new draws in every pass; absent: round to nearest.
   std::optional<RandomKey> gradient_draws = std::nullopt;
+  // Delayed scaling of x and dy, with tensorwise schemes.
+  LayerScaling scaling = {};
 };
 
 // Saved for the backward pass: the columnwise quantized x; under selective recompute only its scales if the producer
@@ -41,8 +43,9 @@ class Float8Linear final : public nn::LinearKernel {
   [[nodiscard]] Float8Rounding gradient_rounding() const;
 
   // `training`: wgrad counts as a use. `uses_rows`: the columnwise form is made, or only its scales if `transpose_now`
-  // is false.
-  [[nodiscard]] Input quantized(const autograd::Variable& x, bool training, bool uses_rows, bool transpose_now) const;
+  // is false. `records`: the amax enters the history of delayed scaling.
+  [[nodiscard]] Input quantized(const autograd::Variable& x, bool training, bool uses_rows, bool transpose_now,
+                                bool records) const;
   // y = x * weight^T + bias + beta * y. `backward_follows`: also prepares the weight for dgrad.
   void multiply(const Input& input, const nn::Parameter& weight, const autograd::Weight& bias, const Tensor& y,
                 float beta, bool backward_follows, const LayerHealth& health) const;

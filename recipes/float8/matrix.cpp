@@ -1,5 +1,7 @@
 #include "recipes/float8/matrix.h"
 
+#include <utility>
+
 namespace quench::recipes {
 namespace {
 
@@ -13,21 +15,31 @@ Tensor zero_column_maxima(const Tensor& x) {
   return Tensor::zeros(kColumns.scales_shape(x.shape()), DType::f32, x.device());
 }
 
+bool is_recorded(const OperandScaling& scaling, const QuantOutputs& fused_outputs) {
+  return scaling.recorded.defined() && fused_outputs.accumulates_amax &&
+         fused_outputs.amax.raw_data() == scaling.recorded.raw_data();
+}
+
 }  // namespace
 
 Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const QuantOutputs& fused_outputs,
-                           bool transpose_now, const Float8Rounding& rounding)
+                           bool transpose_now, const Float8Rounding& rounding, const OperandScaling& scaling)
     : columnwise_operand_(uses.columnwise), rounding_(rounding) {
   const auto& columns = uses.rowwise;
   const auto& rows = uses.columnwise;
   const bool power_of_two = uses.power_of_two_scales;
 
-  Tensor scale;  // tensorwise scale; differs between e4m3 and e5m2
+  const bool tensorwise = has(columns, Float8Scaling::tensor) || has(rows, Float8Scaling::tensor);
+  Tensor own_amax = fused_outputs.own_amax();
+  if (tensorwise && !scaling.scale.defined() && !own_amax.defined()) own_amax = amax(x, Granularity::tensor);
+  Tensor unrecorded = tensorwise && !is_recorded(scaling, fused_outputs) ? scaling.recorded : Tensor();
+  if (unrecorded.defined() && own_amax.defined()) raise_amax(own_amax, std::exchange(unrecorded, Tensor()));
+
+  Tensor scale = scaling.scale;  // tensorwise scale; its own differs between e4m3 and e5m2
   ElementFormat scale_element = ElementFormat::e4m3;
   const auto tensor_scale = [&](ElementFormat element) {
-    if (scale.defined() && scale_element == element) return scale;
-    scale = float8_scale(fused_outputs.amax.defined() ? fused_outputs.amax : amax(x, Granularity::tensor), element,
-                         power_of_two, x.dtype());
+    if (scale.defined() && (scaling.scale.defined() || scale_element == element)) return scale;
+    scale = float8_scale(own_amax, element, power_of_two, x.dtype());
     scale_element = element;
     return scale;
   };
@@ -35,7 +47,7 @@ Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const QuantO
   if (transpose_now && has(columns, Float8Scaling::tensor) && has(rows, Float8Scaling::tensor) &&
       columns->element == rows->element) {
     columnwise_scale_ = tensor_scale(rows->element);
-    const Float8Pair pair = cast_float8_pair(x, columnwise_scale_, rows->element, rounding);
+    const Float8Pair pair = cast_float8_pair(x, columnwise_scale_, rows->element, rounding, unrecorded);
     rowwise_ = pair.natural;
     columnwise_ = pair.transposed.transposed_view();
     return;
@@ -53,8 +65,9 @@ Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const QuantO
     }
   } else if (columns) {
     rowwise_ = cast_float8(x, tensor_scale(columns->element), columns->element, Granularity::tensor,
-                           Orientation::natural, rounding);
+                           Orientation::natural, rounding, std::exchange(unrecorded, Tensor()));
   }
+  if (unrecorded.defined()) raise_amax(x, unrecorded);
 
   if (!rows) return;
   if (rows->scaling == Float8Scaling::tensor) {

@@ -5,6 +5,7 @@
 
 #include "core/ops/quantize/quant_outputs.h"
 #include "core/ops/quantize/quantize.h"
+#include "recipes/float8/delayed_scaling.h"
 #include "recipes/float8/scheme.h"
 
 namespace quench::recipes {
@@ -19,9 +20,10 @@ class Float8Matrix {
  public:
   Float8Matrix() = default;
   // Quantizes x rowwise and, with `transpose_now`, columnwise; otherwise only the columnwise scales are made. Missing
-  // `fused_outputs` are computed. Both uses round with the same draws.
+  // `fused_outputs` are computed. Both uses round with the same draws. `scaling`: of tensorwise uses, which then have
+  // one element format; its amax is recorded once, by the producer (QuantOutputs::amax is scaling.recorded) or here.
   Float8Matrix(const Tensor& x, const Float8Uses& uses, const QuantOutputs& fused_outputs, bool transpose_now,
-               const Float8Rounding& rounding = {});
+               const Float8Rounding& rounding = {}, const OperandScaling& scaling = {});
 
   // [R,C]. Undefined without that use.
   [[nodiscard]] const QuantTensor& rowwise() const noexcept { return rowwise_; }

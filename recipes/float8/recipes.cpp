@@ -57,6 +57,9 @@ constexpr std::array kAllGemms{LinearGemm::forward, LinearGemm::dgrad, LinearGem
 constexpr std::array kGemmsOfX{LinearGemm::forward, LinearGemm::dgrad};
 constexpr std::array<std::string_view, 6> kKeys{
     "emulate", "pad", "keep_weights", "fast_accumulation", "high_precision_gemms", "gradient_rounding"};
+constexpr std::array<std::string_view, 9> kTensorwiseKeys{
+    "emulate",           "pad",     "keep_weights", "fast_accumulation", "high_precision_gemms",
+    "gradient_rounding", "scaling", "amax_history", "amax_margin"};
 constexpr std::array<std::string_view, 5> kInt8Keys{"emulate", "pad", "keep_weights", "high_precision_gemms",
                                                     "gradient_rounding"};
 
@@ -89,6 +92,12 @@ std::optional<RandomKey> gradient_draws(const nn::LinearInfo& layer, const Recip
   return RandomKey{.seed = *options.stochastic_gradients, .stream = hash64(layer.name + ".output_gradient")};
 }
 
+// Loss chunks of the head scale by their own amax.
+LayerScaling layer_scaling(const nn::LinearInfo& layer, const RecipeOptions& options) {
+  if (layer.name == nn::kHeadName) return {};
+  return {options.delayed_scaling, layer.name, kTensor.element, kGradientTensor.element};
+}
+
 template <const Float8Scheme& kScheme>
 LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
   constexpr std::int64_t kMultiple = 16;
@@ -105,7 +114,8 @@ LinearPlan plan(const nn::LinearInfo& layer, const RecipeOptions& options) {
   return {std::make_shared<Float8Linear>(scheme, Float8LinearOptions{.emulate = options.emulate,
                                                                      .keep_weight = options.keep_weights,
                                                                      .health = {options.health, layer.name},
-                                                                     .gradient_draws = gradient_draws(layer, options)}),
+                                                                     .gradient_draws = gradient_draws(layer, options),
+                                                                     .scaling = layer_scaling(layer, options)}),
           {},
           float8_gemms(scheme)};
 }
@@ -169,7 +179,7 @@ const Recipe kFloat8Tensorwise{"float8_tensorwise",
                                "e4m3 with one scale a tensor, e5m2 gradients; the fastest float8 recipe",
                                plan<kTensorwise>,
                                {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.08, .loss_relative = 0.03},
-                               {.float8 = kAllGemms, .float8_kind = Float8GemmKind::tensorwise, .keys = kKeys}};
+                               {.float8 = kAllGemms, .float8_kind = Float8GemmKind::tensorwise, .keys = kTensorwiseKeys}};
 const Recipe kFloat8Rowwise{"float8_rowwise",
                             "e4m3 with a power-of-two scale a row or column of each operand",
                             plan<kRowwise>,

@@ -45,6 +45,26 @@ TEST_F(ShardedTraining, EveryWayToShareTrainsTheSame) {
   }
 }
 
+// Every process records the amax of its rows; the history is that of all.
+TEST_F(ShardedTraining, DelayedScalingTrainsTheSame) {
+  const std::vector<std::string> delayed = {"--recipe.name=float8_tensorwise", "--recipe.pad=true",
+                                            "--recipe.scaling=delayed", "--recipe.amax_history=3"};
+  train(1, "one", delayed);
+  train(2, "ranks2", delayed);
+  expect_same_run("ranks2", "one");
+  std::vector<std::string> replicated = delayed;
+  replicated.insert(replicated.end(), {"--parallel.shard=2", "--parallel.replicate=2"});
+  train(4, "ranks4", replicated);
+  expect_same_run("ranks4", "one");
+  // Saved by two processes, resumed by three.
+  fs::create_directories(folder_ / "onwards");
+  std::vector<std::string> half = delayed;
+  half.emplace_back("--training.steps=4");
+  train(2, "onwards", half);
+  train(3, "onwards", delayed);
+  expect_same_run("onwards", "one");
+}
+
 TEST_F(ShardedTraining, TiedEmbeddingsAndClippingTrainTheSame) {
   const std::vector<std::string> clipped = {"--training.max_norm=0.05"};
   const std::pair<std::string, std::string> models[] = {

@@ -189,6 +189,21 @@ void check_quantization_aware(Checker& checker) {
          "recipe.start_step, stop_step and high_precision_tail (scales are trained in every step)");
 }
 
+void check_scaling(Checker& checker) {
+  const RecipeSection& recipe = checker.config().recipe;
+  if (!checker.usable({"recipe.name", "recipe.scaling"})) return;
+  const bool delayed = recipe.scaling == RecipeSection::Scaling::delayed;
+  if (delayed && recipe.name == kAutoRecipe)
+    checker.report("recipe.scaling",
+                   "delayed, but recipe.name is auto, which may choose a recipe without it; set recipe.name to {}",
+                   recipes::kFloat8Tensorwise.name);
+  if (delayed || recipe.name != recipes::kFloat8Tensorwise.name) return;
+  const RecipeSection& usual = default_config().recipe;
+  for (const auto& [key, changed] : {std::pair("recipe.amax_history", recipe.amax_history != usual.amax_history),
+                                     {"recipe.amax_margin", recipe.amax_margin != usual.amax_margin}})
+    if (changed && checker.usable({key})) checker.report(key, "has no effect unless recipe.scaling is \"delayed\"");
+}
+
 // No effect without a GEMM of quantized gradients.
 void check_gradient_rounding(Checker& checker) {
   const RecipeSection& recipe = checker.config().recipe;
@@ -238,6 +253,7 @@ void check_training(Checker& checker) {
   check_schedule(checker);
   check_choices(checker);
   check_gradient_rounding(checker);
+  check_scaling(checker);
   check_recipe_steps(checker);
   check_quantization_aware(checker);
   check_parallel(checker);

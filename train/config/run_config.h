@@ -175,6 +175,8 @@ struct RecipeSection {
 
   // Of output gradients to float8.
   enum class GradientRounding { nearest, stochastic };
+  // Scales of x and of output gradients from their own amax, or from earlier steps'.
+  enum class Scaling { dynamic, delayed };
 
   std::string name = "bf16";
   Filter filter;
@@ -184,6 +186,9 @@ struct RecipeSection {
   std::vector<std::string> fast_accumulation = {"forward"};
   std::vector<std::string> high_precision_gemms;
   GradientRounding gradient_rounding = GradientRounding::nearest;
+  Scaling scaling = Scaling::dynamic;
+  std::int64_t amax_history = 16;  // steps, of delayed scaling
+  std::int64_t amax_margin = 0;    // powers of two, of delayed scaling
   std::string mx_scale = "rceil";  // of MxScaleMode
   double high_precision_tail = 0;  // last fraction of steps
   // QAT; unset: the recipe's default.

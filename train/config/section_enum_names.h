@@ -36,6 +36,12 @@ struct EnumNames<LrDecayShape> {
 };
 
 template <>
+struct EnumNames<RecipeSection::Scaling> {
+  using E = RecipeSection::Scaling;
+  static constexpr EnumTable<E, 2> values = {{{E::dynamic, "dynamic"}, {E::delayed, "delayed"}}};
+};
+
+template <>
 struct EnumNames<RecipeSection::GradientRounding> {
   using E = RecipeSection::GradientRounding;
   static constexpr EnumTable<E, 2> values = {{{E::nearest, "nearest"}, {E::stochastic, "stochastic"}}};

@@ -198,7 +198,8 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
                     .sharded = sharded.get(),
                     .ranks = ranks.get(),
                     .router_terms = router_terms(config, setup.config),
-                    .objective = preferences ? preferences->train.get() : objective.get()});
+                    .objective = preferences ? preferences->train.get() : objective.get(),
+                    .scaling = setup.scaling.get()});
     // Of the model and its optimizer, before the first step.
     const std::int64_t at_start = plan.stats().current;
     // The first step differs from all others; with offloaded state, allocations settle after several steps. Inner
@@ -227,7 +228,8 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     e.offload_bytes = in_work * activations.count(autograd::SavePolicy::offload) * micro * config.data.seq_len * 2 *
                       width * static_cast<std::int64_t>(byte_size(config.training.dtype));
     e.state_offload_bytes = step.offloaded_state_bytes();
-    const std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *optimizer);
+    std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *optimizer);
+    if (setup.scaling) add_scaling(tensors, *setup.scaling);
     e.staging_bytes = snapshot_bytes(tensors);
     for (const CheckpointTensor& tensor : tensors)
       e.checkpoint_bytes += static_cast<std::int64_t>(row_bytes(

@@ -117,6 +117,7 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
           recipes::describe_float8_path(recipes::find_recipe(chosen), config.recipe.emulate, options.device);
       !path.empty())
     text += path + "\n";
+  if (model.scaling) text += model.scaling->describe() + "\n";
   if (const std::string path =
           recipes::describe_mxfp8_path(recipes::find_recipe(chosen), config.recipe.emulate, options.device);
       !path.empty())

@@ -95,7 +95,8 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
                                                    .sharded = sharded.get(),
                                                    .ranks = ranks.get(),
                                                    .router_terms = router_terms(config, setup.config),
-                                                   .objective = objective.get()});
+                                                   .objective = objective.get(),
+                                                   .scaling = setup.scaling.get()});
   if (setup.config.experts.count > 0)
     expert_load = std::make_unique<nn::ExpertLoad>(setup.config.num_hidden_layers, setup.config.experts.count, device);
   bias_speed = router_bias_speed(config, setup.config);
@@ -110,6 +111,7 @@ void Trainer::Run::load(CheckpointReader& reader) {
     if (setup.adapters) require_base(reader.state(), base, reader.path().string());
     progress = restore_progress(reader.state(), config, inputs.identity, guard);
     restore_training_tensors(reader, *setup.model, *optimizer);
+    if (setup.scaling) restore_scaling(reader, *setup.scaling);
     require_positive_scales(*setup.model);
     best.restore(reader.state().extra.find(kBestKey));
     if (writer) writer->keep(best_step());
@@ -207,7 +209,10 @@ void Trainer::Run::save() {
 std::vector<CheckpointTensor> Trainer::Run::tensors_to_save() const {
   // Replicas are equal: replicate rank 0 saves.
   const bool gives = ranks == nullptr || ranks->replicate->rank() == 0;
-  return gives ? training_tensors(*setup.model, *optimizer) : std::vector<CheckpointTensor>();
+  if (!gives) return {};
+  std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *optimizer);
+  if (setup.scaling && first()) add_scaling(tensors, *setup.scaling);
+  return tensors;
 }
 
 TrainResult Trainer::Run::train(bool handle_signals) {

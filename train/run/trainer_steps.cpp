@@ -34,7 +34,7 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
     metrics.event({.step = progress.step + 1, .name = run_events::kSkip, .message = verdict.message});
   switch (verdict.action) {
     case StepAction::apply: return true;
-    case StepAction::skip:
+    case StepAction::skip: step->skip(); return true;
     case StepAction::stop: step->discard(); return true;
     case StepAction::rollback: break;
   }
@@ -74,7 +74,7 @@ void Trainer::Run::follow_recipe() {
   const bool tail = in_high_precision(config, progress.step, steps);
   if (tail == in_tail) return;
   in_tail = tail;
-  setup.conversion = apply_run_recipe(*setup.model, chosen, device, tail, setup.health, setup.adapters.get());
+  setup.conversion = apply_run_recipe(setup, chosen, device, tail);
   flops = training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup),
                          spared_work(*setup.model));
   QUENCH_LOG_INFO(

@@ -74,10 +74,17 @@ bool keeps_weights(const RunConfig& config) {
   return config.recipe.keep_weights.value_or(few && !gathers_codes && accumulation_steps(config, parallel.ranks) > 1);
 }
 
+std::shared_ptr<recipes::DelayedScaling> make_scaling(const RecipeSection& recipe) {
+  if (recipe.scaling != RecipeSection::Scaling::delayed) return nullptr;
+  return std::make_shared<recipes::DelayedScaling>(recipes::DelayedScalingOptions{
+      .history = recipe.amax_history, .margin = static_cast<int>(recipe.amax_margin)});
+}
+
 }  // namespace
 
 recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
-                                      std::shared_ptr<recipes::HealthRecorder> health) {
+                                      std::shared_ptr<recipes::HealthRecorder> health,
+                                      std::shared_ptr<recipes::DelayedScaling> scaling) {
   const RecipeSection& recipe = config.recipe;
   return {.target = target,
           .emulate = recipe.emulate || target.is_cpu(),
@@ -95,7 +102,8 @@ recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
           .embedding_bits = recipe.embedding_bits,
           .embedding_group_size = recipe.embedding_group_size,
           .mx_scale = mx_scale_mode(recipe.mx_scale),
-          .health = std::move(health)};
+          .health = std::move(health),
+          .delayed_scaling = std::move(scaling)};
 }
 
 bool in_high_precision(const RunConfig& config, std::int64_t step, std::int64_t steps) {
@@ -105,16 +113,17 @@ bool in_high_precision(const RunConfig& config, std::int64_t step, std::int64_t 
   return tail || step < recipe.start_step || (recipe.stop_step && step >= *recipe.stop_step);
 }
 
-std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, const ResolvedConfig& config, Device target,
-                                                       bool tail, std::shared_ptr<recipes::HealthRecorder> health,
-                                                       const recipes::Adapters* adapters) {
+std::vector<recipes::LayerConversion> apply_run_recipe(const ModelSetup& setup, const ResolvedConfig& config,
+                                                       Device target, bool tail) {
+  nn::CausalLm& model = *setup.model;
+  const recipes::Adapters* adapters = setup.adapters.get();
   const RecipeSection::Filter& filter = config->recipe.filter;
   const recipes::Recipe& recipe = tail ? recipes::kBf16 : recipes::find_recipe(config->recipe.name);
   auto conversion =
       tail ? recipes::apply_recipe(model, recipe, {})
            : recipes::apply_recipe(model, recipe,
                                    {filter.include, filter.exclude, filter.skip_first_layers, filter.skip_last_layers},
-                                   recipe_options(config, target, std::move(health)));
+                                   recipe_options(config, target, setup.health, setup.scaling));
   recipes::require_layers(recipe, conversion);
   if (adapters == nullptr) return conversion;
   const bool of_experts =
@@ -145,7 +154,9 @@ ModelSetup build_model(const ResolvedConfig& config, Device device, Device targe
   setup.base = std::make_unique<recipes::QuantizedBase>();
   // Estimates load no weights.
   if (device.is_meta() && config->lora) plan_base(setup, *config);
-  setup.conversion = apply_run_recipe(*setup.model, config, target, false, setup.health, setup.adapters.get());
+  setup.scaling = make_scaling(config->recipe);
+  setup.conversion = apply_run_recipe(setup, config, target, false);
+  if (setup.scaling) setup.scaling->allocate(device);
   freeze_parameters(*setup.model, config->training);
   (void)ParameterGroups(*setup.model, config->optimizer);  // throws where a pattern is wrong
   return setup;

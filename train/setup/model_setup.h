@@ -20,7 +20,8 @@ struct ModelSetup {
   std::unique_ptr<recipes::Adapters> adapters;   // null: full training
   std::unique_ptr<recipes::QuantizedBase> base;  // quantized by lora.base
   std::vector<recipes::LayerConversion> conversion;
-  std::shared_ptr<recipes::HealthRecorder> health;  // null: metrics.health_every is 0
+  std::shared_ptr<recipes::HealthRecorder> health;   // null: metrics.health_every is 0
+  std::shared_ptr<recipes::DelayedScaling> scaling;  // null: recipe.scaling is dynamic
 };
 
 // Active per token; nullopt: full training.
@@ -49,13 +50,13 @@ struct ModelSharding {
 
 // Options of section recipe, for a model on `target`.
 [[nodiscard]] recipes::RecipeOptions recipe_options(const RunConfig& config, Device target,
-                                                    std::shared_ptr<recipes::HealthRecorder> health = nullptr);
+                                                    std::shared_ptr<recipes::HealthRecorder> health = nullptr,
+                                                    std::shared_ptr<recipes::DelayedScaling> scaling = nullptr);
 
-// Installs the recipe's kernels for `target` (`tail`: high-precision ones), and adapters over them.
-std::vector<recipes::LayerConversion> apply_run_recipe(nn::CausalLm& model, const ResolvedConfig& config, Device target,
-                                                       bool tail,
-                                                       std::shared_ptr<recipes::HealthRecorder> health = nullptr,
-                                                       const recipes::Adapters* adapters = nullptr);
+// Installs the recipe's kernels in setup.model for `target` (`tail`: high-precision ones), with the setup's health
+// recorder and scaling, and adapters over them.
+std::vector<recipes::LayerConversion> apply_run_recipe(const ModelSetup& setup, const ResolvedConfig& config,
+                                                       Device target, bool tail);
 
 // `step` (0-based, of `steps`) runs without the recipe: recipe.start_step, stop_step, high_precision_tail.
 [[nodiscard]] bool in_high_precision(const RunConfig& config, std::int64_t step, std::int64_t steps);

@@ -28,12 +28,23 @@ TrainStep::TrainStep(nn::CausalLm& model, nn::Optimizer& optimizer, TrainStepOpt
 }
 
 void TrainStep::make_report_buffers(std::int64_t micro_batches) {
-  const std::int64_t values = micro_batches * outputs_ + 1;
+  const std::int64_t values = micro_batches * outputs_ + 1 + amax_count();
   if (device_report_.defined() && device_report_.numel() == values) return;
   const MemoryScope scope(MemoryCategory::optimizer);
   const Device device = model_.options().device;
   device_report_ = Tensor::empty({values}, DType::f32, device);
   host_report_ = Tensor::empty_pinned({values}, DType::f32, device);
+}
+
+void TrainStep::gather_amax() {
+  if (amax_count() == 0) return;
+  const Tensor& recorded = options_.scaling->recorded();
+  // Words of amax are ordered as i32, NaN above all.
+  if (options_.ranks != nullptr)
+    options_.ranks->world->all_reduce(recorded.reinterpret(DType::i32), distributed::ReduceOp::max, "amax of operands")
+        .wait();
+  if (options_.scaling->waits_for_amax())
+    device_report_.narrow(0, device_report_.numel() - amax_count(), amax_count()).copy_from(recorded);
 }
 
 std::vector<std::int64_t> TrainStep::count_units(std::span<const Batch> micro_batches) const {
@@ -119,6 +130,7 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::
   if (options_.ranks != nullptr)
     options_.ranks->world->all_reduce(device_report_.narrow(0, 0, count * outputs_), distributed::ReduceOp::sum, "loss")
         .wait();
+  gather_amax();
   optimizer_.squared_grad_norm(squared_norm_);
   if (options_.sharded != nullptr) options_.sharded->sum_squared_norm(squared_norm_);
   clip_scale({.squared_norm = squared_norm_,
@@ -131,6 +143,8 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::
   // hides the next step's launches.
   host_report_.copy_from(device_report_);
   const float* values = host_report_.data<float>();
+  if (amax_count() > 0 && options_.scaling->waits_for_amax())
+    options_.scaling->observe({values + count * outputs_ + 1, static_cast<std::size_t>(amax_count())});
   std::vector<double> sums(static_cast<std::size_t>(outputs_));
   for (std::int64_t i = 0; i < count * outputs_; ++i)
     sums[static_cast<std::size_t>(i % outputs_)] += static_cast<double>(values[i]);
@@ -154,13 +168,20 @@ void TrainStep::apply(double lr, std::int64_t step) {
     options_.sharded->gather_leading();
   }
   update({leading, optimizer_.parameters().size()});
+  if (options_.scaling != nullptr) options_.scaling->advance();
   if (options_.sharded == nullptr) return;
   options_.sharded->parameters_changed();
   if (leading == 0) options_.sharded->gather_leading();
 }
 
+void TrainStep::skip() {
+  optimizer_.zero_grad();
+  if (options_.scaling != nullptr) options_.scaling->advance();
+}
+
 void TrainStep::discard() {
   optimizer_.zero_grad();
+  if (options_.scaling != nullptr) options_.scaling->discard();
 }
 
 }  // namespace quench

@@ -10,6 +10,7 @@
 #include "nn/experts/expert_load.h"
 #include "nn/optim/optimizer.h"
 #include "nn/optim/state_offload.h"
+#include "recipes/float8/delayed_scaling.h"
 #include "train/objective/objective.h"
 
 namespace quench {
@@ -26,6 +27,7 @@ struct TrainStepOptions {
   const distributed::Ranks* ranks = nullptr;
   RouterTerms router_terms;        // means over MoE layers and tokens of the step
   Objective* objective = nullptr;  // null: CrossEntropyObjective. Must outlive the step.
+  recipes::DelayedScaling* scaling = nullptr;  // of the model's recipe; null: none. Must outlive the step.
 };
 
 // For the decision on the update.
@@ -48,6 +50,9 @@ class TrainStep {
   GradientReport accumulate(std::span<const Batch> micro_batches, std::int64_t step);
   // Clips and applies the last gradients. `step`: 1-based update count.
   void apply(double lr, std::int64_t step);
+  // Drops the last gradients; the recorded amax of delayed scaling stays, as in apply().
+  void skip();
+  // Drops all of the last accumulate().
   void discard();
 
   // Expert loads of later accumulate() calls; null: none.
@@ -58,6 +63,9 @@ class TrainStep {
 
  private:
   void make_report_buffers(std::int64_t micro_batches);
+  [[nodiscard]] std::int64_t amax_count() const { return options_.scaling ? options_.scaling->recorded().numel() : 0; }
+  // Reduces the recorded amax over all ranks, and adds it to the report while an operand waits for one.
+  void gather_amax();
   // Units and valid tokens of micro-batch i at 2i and 2i + 1, summed over ranks.
   [[nodiscard]] std::vector<std::int64_t> count_units(std::span<const Batch> micro_batches) const;
   // Loss and metrics, f32 [1 + metrics], stay on the device.
@@ -75,7 +83,7 @@ class TrainStep {
   CrossEntropyObjective cross_entropy_;
   Objective* objective_;
   std::int64_t outputs_;  // of a micro-batch: the loss and the metrics
-  // f32 [micro-batches * outputs + 1]: losses and metrics, then the gradient norm; on device and host.
+  // f32 [micro-batches * outputs + 1 + amax_count()]: losses and metrics, the gradient norm, amax; on device and host.
   Tensor device_report_;
   Tensor host_report_;
 };

@@ -32,6 +32,10 @@ void read_into(CheckpointReader& reader, const CheckpointTensor& tensor) {
   read_into(reader, tensor.name, tensor);
 }
 
+std::string history_name(const recipes::DelayedScaling::LayerHistory& layer) {
+  return "recipe.amax_history." + layer.name;
+}
+
 }  // namespace
 
 std::vector<CheckpointTensor> training_tensors(nn::CausalLm& model, nn::Optimizer& optimizer) {
@@ -58,6 +62,31 @@ void restore_training_tensors(CheckpointReader& reader, nn::CausalLm& model, nn:
     read_into(reader, new_master ? state.parameter->name : state.name,
               entry(state.name, state.tensor, *state.parameter));
   }
+}
+
+void add_scaling(std::vector<CheckpointTensor>& tensors, const recipes::DelayedScaling& scaling) {
+  for (const auto& layer : scaling.histories())
+    tensors.push_back(CheckpointTensor::whole(history_name(layer), layer.amax));
+}
+
+void restore_scaling(CheckpointReader& reader, recipes::DelayedScaling& scaling) {
+  for (auto& layer : scaling.histories()) {
+    layer.amax.zero();
+    const std::string name = history_name(layer);
+    const TensorRecord* record = reader.find(name);
+    if (record == nullptr) continue;
+    QUENCH_CHECK_AS(ErrorCode::corrupt,
+                    record->dtype == DType::f32 && record->shape.rank() == 2 &&
+                        record->shape[0] == layer.amax.size(0) && record->shape[1] >= 1,
+                    "{}: {} is {} {}, expected f32 [{}, steps]", reader.path().string(), name, to_string(record->dtype),
+                    record->shape.to_string(), layer.amax.size(0));
+    const Tensor stored = Tensor::empty(record->shape, DType::f32), own = Tensor::zeros(layer.amax.shape(), DType::f32);
+    reader.read(name, stored);
+    const std::int64_t steps = std::min(record->shape[1], own.size(1));
+    copy_rows({stored.narrow(1, 0, steps), own.narrow(1, 0, steps)});
+    layer.amax.copy_from(own);
+  }
+  scaling.restored();
 }
 
 void restore_parameters(CheckpointReader& reader, nn::CausalLm& model) {

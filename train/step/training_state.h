@@ -7,6 +7,7 @@
 
 #include "nn/causal_lm.h"
 #include "nn/optim/optimizer.h"
+#include "recipes/float8/delayed_scaling.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/checkpoint_state.h"
 
@@ -19,6 +20,12 @@ namespace quench {
 // master weights; new master weights take stored parameters. Throws not_found or invalid_argument naming the tensor for
 // another model or optimizer, corrupt for damaged data.
 void restore_training_tensors(CheckpointReader& reader, nn::CausalLm& model, nn::Optimizer& optimizer);
+
+// Amax histories of delayed scaling, "recipe.amax_history.<layer>": equal on all ranks, saved by one.
+void add_scaling(std::vector<CheckpointTensor>& tensors, const recipes::DelayedScaling& scaling);
+// Layers without a stored history begin with an empty one; of a longer history the newest steps are read. Throws corrupt
+// for damaged data.
+void restore_scaling(CheckpointReader& reader, recipes::DelayedScaling& scaling);
 
 // Parameters alone, as restore_training_tensors().
 void restore_parameters(CheckpointReader& reader, nn::CausalLm& model);

@@ -46,7 +46,11 @@ void amax_cpu(const AmaxArgs& args) {
   dispatch<float, bfloat16>(args.x.dtype(), "amax", [&]<class T>() {
     const T* x = args.x.data<T>();
     switch (args.granularity) {
-      case Granularity::tensor: *out = amax_of_tensor(x, shape.numel()); break;
+      case Granularity::tensor: {
+        const float found = amax_of_tensor(x, shape.numel());
+        *out = args.accumulate ? magnitude_value(std::max(magnitude(*out), magnitude(found))) : found;
+        break;
+      }
       case Granularity::row: amax_of_rows(x, out, shape.batch * shape.rows, shape.columns); break;
       case Granularity::column: amax_of_columns(x, out, shape); break;
       case Granularity::block: QUENCH_FAIL(ErrorCode::unsupported, "amax: granularity block");

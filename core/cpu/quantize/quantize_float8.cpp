@@ -111,6 +111,7 @@ void cast_stochastically(const Float8CastArgs& args, const MatrixBatch& shape) {
 }
 
 void float8_cast_cpu(const Float8CastArgs& args) {
+  if (args.amax.defined()) amax_slot(DeviceType::cpu, {args.x, args.amax, Granularity::tensor, true});
   const MatrixBatch shape(args.x.shape());
   const QuantTensor& any = args.out.defined() ? args.out : args.transposed;
   const float* scale = any.scales().data<float>();

@@ -116,7 +116,7 @@ void amax_of(const AmaxArgs& args, const OpLaunch& launch) {
              wide_rows, amax);
     return;
   }
-  launch.check(cudaMemsetAsync(amax, 0, args.amax.nbytes(), launch.stream()));
+  if (!args.accumulate) launch.check(cudaMemsetAsync(amax, 0, args.amax.nbytes(), launch.stream()));
   if (shape.numel() == 0) return;
   if (args.granularity == Granularity::tensor) {
     launch(wide ? amax_of_tensor_kernel<T, true> : amax_of_tensor_kernel<T, false>,

@@ -72,6 +72,7 @@ void cast_float8_rows(const Float8CastArgs& args) {
 }
 
 void float8_cast_cuda(const Float8CastArgs& args) {
+  if (args.amax.defined()) amax_slot(DeviceType::cuda, {args.x, args.amax, Granularity::tensor, true});
   // Stochastic rounding needs the row index.
   const Granularity granularity = args.out.format().granularity;
   if (args.transposed.defined() || granularity == Granularity::column ||

@@ -56,7 +56,7 @@ void fill_quant_outputs(const QuantOutputs& quant_outputs, const Tensor& result)
   if (!quant_outputs.wanted()) return;
   const DeviceType device = result.device().type;
   const MemoryScope scope(MemoryCategory::workspace);
-  if (quant_outputs.amax.defined()) raise(quant_outputs.amax, amax(result, Granularity::tensor));
+  if (quant_outputs.amax.defined()) raise_amax(result, quant_outputs.amax);
   if (result.size(0) == 0) return;  // neither scales nor amax change
   if (quant_outputs.has_codes()) {
     const QuantTensor &natural = quant_outputs.codes, &transposed = quant_outputs.transposed_codes;

@@ -10,6 +10,8 @@ namespace quench {
 struct QuantOutputs {
   // f32 [], in/out: maximum with the result's amax; NaN if an element is.
   Tensor amax;
+  // `amax` held amax of other values before: not that of the result.
+  bool accumulates_amax = false;
   // Rowwise quantized result [N,C].
   QuantTensor rows;
   bool power_of_two = false;  // scales of `rows`
@@ -23,6 +25,8 @@ struct QuantOutputs {
   [[nodiscard]] bool wanted() const noexcept {
     return amax.defined() || rows.defined() || column_amax.defined() || has_codes();
   }
+  // The result's own amax; undefined: not known.
+  [[nodiscard]] Tensor own_amax() const { return accumulates_amax ? Tensor() : amax; }
 };
 
 // `result` of the given shape, contiguous; undefined only next to codes.

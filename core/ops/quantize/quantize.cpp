@@ -27,6 +27,12 @@ void check_float8(std::string_view op, ElementFormat element, Granularity granul
                "{}: int8 with a scale per tensor, expected one per row or column", op);
 }
 
+void check_maximum(std::string_view op, const Tensor& maximum, const Tensor& x) {
+  check_tensor(op, "the maximum", maximum, {}, DType::f32);
+  QUENCH_CHECK(maximum.device() == x.device(), "{}: the maximum is on {}, x on {}", op, maximum.device().to_string(),
+               x.device().to_string());
+}
+
 }  // namespace
 
 Tensor amax(const Tensor& x, Granularity granularity) {
@@ -36,6 +42,12 @@ Tensor amax(const Tensor& x, Granularity granularity) {
   AmaxArgs args{x, Tensor::empty(shape, DType::f32, x.device()), granularity};
   if (args.amax.numel() > 0) amax_slot(x.device().type, args);
   return args.amax;
+}
+
+void raise_amax(const Tensor& x, const Tensor& maximum) {
+  check_input("raise_amax", x);
+  check_maximum("raise_amax", maximum, x);
+  if (x.numel() > 0) amax_slot(x.device().type, {x, maximum, Granularity::tensor, true});
 }
 
 Tensor float8_scale(const Tensor& amax, ElementFormat element, bool power_of_two, DType source) {
@@ -50,9 +62,10 @@ Tensor float8_scale(const Tensor& amax, ElementFormat element, bool power_of_two
 }
 
 QuantTensor cast_float8(const Tensor& x, const Tensor& scale, ElementFormat element, Granularity granularity,
-                        Orientation orientation, const Float8Rounding& rounding) {
+                        Orientation orientation, const Float8Rounding& rounding, const Tensor& amax) {
   check_input("cast_float8", x);
   check_float8("cast_float8", element, granularity);
+  if (amax.defined()) check_maximum("cast_float8", amax, x);
   const bool transposed = orientation == Orientation::transposed;
   QUENCH_CHECK(!transposed || granularity != Granularity::row,
                "cast_float8: scales by row with a transposed payload; by tensor or column");
@@ -60,22 +73,23 @@ QuantTensor cast_float8(const Tensor& x, const Tensor& scale, ElementFormat elem
   format.orientation = orientation;
   const Tensor payload = Tensor::empty(format.payload_shape(x.shape()), payload_dtype(element), x.device());
   const QuantTensor out(format, x.shape(), x.dtype(), payload, scale);
-  Float8CastArgs args{x, transposed ? QuantTensor() : out, transposed ? out : QuantTensor(), rounding};
+  Float8CastArgs args{x, transposed ? QuantTensor() : out, transposed ? out : QuantTensor(), rounding, amax};
   if (x.numel() > 0) float8_cast_slot(x.device().type, args);
   return out;
 }
 
 Float8Pair cast_float8_pair(const Tensor& x, const Tensor& scale, ElementFormat element,
-                            const Float8Rounding& rounding) {
+                            const Float8Rounding& rounding, const Tensor& amax) {
   check_input("cast_float8_pair", x);
   check_float8("cast_float8_pair", element, Granularity::tensor);
+  if (amax.defined()) check_maximum("cast_float8_pair", amax, x);
   const auto make = [&](Orientation orientation) {
     QuantFormat format = code_format(element, Granularity::tensor);
     format.orientation = orientation;
     return QuantTensor(format, x.shape(), x.dtype(),
                        Tensor::empty(format.payload_shape(x.shape()), payload_dtype(element), x.device()), scale);
   };
-  Float8CastArgs args{x, make(Orientation::natural), make(Orientation::transposed), rounding};
+  Float8CastArgs args{x, make(Orientation::natural), make(Orientation::transposed), rounding, amax};
   if (x.numel() > 0) float8_cast_slot(x.device().type, args);
   return {args.out, args.transposed};
 }

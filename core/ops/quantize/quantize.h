@@ -22,10 +22,13 @@ namespace quench {
 struct AmaxArgs {
   Tensor x, amax;
   Granularity granularity = Granularity::tensor;
+  bool accumulate = false;  // by tensor: maximum with the amax stored before
 };
 extern constinit KernelSlot<AmaxArgs> amax_slot;
 // Largest magnitudes of x, newly allocated; arguments as AmaxArgs.
 [[nodiscard]] Tensor amax(const Tensor& x, Granularity granularity);
+// maximum f32 []: becomes the maximum with the amax of x. NaN propagates; an empty x changes nothing.
+void raise_amax(const Tensor& x, const Tensor& maximum);
 
 // code_scale() of code_scale.h, elementwise. source: dtype of the values, for int8. power_of_two: float8.
 struct Float8ScaleArgs {
@@ -53,19 +56,20 @@ struct Float8CastArgs {
   QuantTensor out{};       // natural orientation, optional; reads its scales
   QuantTensor transposed;  // tensorwise or columnwise; scales of `out`, or read here
   Float8Rounding rounding = {};
+  Tensor amax = {};  // f32 [], optional, in/out: maximum with the amax of x, as raise_amax()
 };
 extern constinit KernelSlot<Float8CastArgs> float8_cast_slot;
-// Codes of x under a given scale, newly allocated.
+// Codes of x under a given scale, newly allocated. `amax`: as in Float8CastArgs.
 [[nodiscard]] QuantTensor cast_float8(const Tensor& x, const Tensor& scale, ElementFormat element,
                                       Granularity granularity, Orientation orientation = Orientation::natural,
-                                      const Float8Rounding& rounding = {});
+                                      const Float8Rounding& rounding = {}, const Tensor& amax = {});
 // Codes of one matrix in both orientations.
 struct Float8Pair {
   QuantTensor natural, transposed;
 };
-// Both orientations under one tensorwise scale, in one pass over x.
+// Both orientations under one tensorwise scale, in one pass over x. `amax`: as in Float8CastArgs.
 [[nodiscard]] Float8Pair cast_float8_pair(const Tensor& x, const Tensor& scale, ElementFormat element,
-                                          const Float8Rounding& rounding = {});
+                                          const Float8Rounding& rounding = {}, const Tensor& amax = {});
 
 // Format and rounding of quantize_float8().
 struct Float8Options {

@@ -48,6 +48,13 @@ void add_recipe_fields(Fields& fields) {
   add_field(
       fields, "recipe.gradient_rounding", QUENCH_MEMBER(recipe.gradient_rounding), any_value(), guarded,
       "Rounding of output gradients to float8: to nearest, or stochastic (unbiased), with draws of training.seed.");
+  add_field(fields, "recipe.scaling", QUENCH_MEMBER(recipe.scaling), any_value(), guarded,
+            "Tensorwise float8 scales of inputs and output gradients: dynamic, of their own amax, or delayed, of the "
+            "largest amax of earlier steps. Weights and the head scale dynamically.");
+  add_field(fields, "recipe.amax_history", QUENCH_MEMBER(recipe.amax_history), between(1, 4096), guarded,
+            "Delayed scaling: steps whose largest amax gives the scale.");
+  add_field(fields, "recipe.amax_margin", QUENCH_MEMBER(recipe.amax_margin), between(0, 16), guarded,
+            "Delayed scaling: scales are divided by 2^margin, room for values above the recorded amax.");
   std::vector<std::string> modes;
   for (int mode = 0; mode < kMxScaleModeCount; ++mode) modes.emplace_back(to_string(static_cast<MxScaleMode>(mode)));
   add_field(fields, "recipe.mx_scale", QUENCH_MEMBER(recipe.mx_scale), one_of(modes), guarded,
