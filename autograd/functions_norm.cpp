@@ -38,6 +38,12 @@ void norm_backward(const Tensor& dy, const Tensor& x, const Weight& weight, cons
   if (handle != nullptr) handle->run_waiting(args.y);
 }
 
+// Norms write no transposed codes; transposing the codes is cheaper than another pass over the values.
+QuantOutputRequest natural_only(QuantOutputRequest wanted) {
+  wanted.transposed_codes = false;
+  return wanted;
+}
+
 std::function<Tensor()> recompute_norm(const Tensor& x, const Weight& weight, const RmsNormForm& form) {
   return [x, weight, form] {
     const MemoryScope scope(MemoryCategory::workspace);
@@ -60,7 +66,7 @@ Variable rms_norm(const Variable& x, const Weight& weight, const RmsNormForm& fo
   const Tensor in = x.value();
   Variable y(Tensor::empty_like(in));
   const Tensor rstd = Tensor::empty({in.size(0)}, DType::f32, in.device());
-  const QuantOutputs quant_outputs = make_quant_outputs(wanted, y.value());
+  const QuantOutputs quant_outputs = make_coded_outputs(natural_only(wanted), in.shape(), in);
   quench::rms_norm({.x = in,
                     .weight = weight.acquire().value(),
                     .eps = form.eps,
@@ -93,7 +99,7 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
   Variable sum(Tensor::empty_like(in));
   Variable y(Tensor::empty_like(in));
   const Tensor rstd = Tensor::empty({in.size(0)}, DType::f32, in.device());
-  const QuantOutputs quant_outputs = make_quant_outputs(wanted, y.value());
+  const QuantOutputs quant_outputs = make_coded_outputs(natural_only(wanted), in.shape(), in);
   quench::rms_norm({.x = in,
                     .residual = residual.value(),
                     .weight = weight.acquire().value(),

@@ -23,13 +23,19 @@ struct QuantOutputRequest {
   Tensor amax_into = {};                        // f32 []: maximum with that amax, in place of a new tensor
   bool rows = false;                            // rowwise float8
   bool column_amax = false;                     // amax of each column
-  ElementFormat element = ElementFormat::e4m3;  // of `rows`
+  ElementFormat element = ElementFormat::e4m3;  // of `rows` and codes
   bool power_of_two = false;
+  // float8 codes under this tensorwise encode scale, f32 [], of results whose rows `row_multiple` divides: as they are
+  // and, if wanted, transposed. Undefined: none.
+  Tensor scale = {};
+  bool natural_codes = true, transposed_codes = false;
+  std::int64_t row_multiple = 1;
+  bool value_needed = true;  // false: next to codes the value may be a placeholder
   // For the sole consumer, if the producer can recompute the result. The answer is the same object, in
   // Variable::substitution(); nullptr: the value is the result.
   std::shared_ptr<const ValueSubstitution> substitution = nullptr;
 
-  [[nodiscard]] bool wanted() const noexcept { return amax || rows || column_amax; }
+  [[nodiscard]] bool wanted() const noexcept { return amax || rows || column_amax || scale.defined(); }
   // The requested substitution, if of type `Kind`; else nullptr.
   template <class Kind>
   [[nodiscard]] std::shared_ptr<const Kind> substitution_as() const {
@@ -37,7 +43,12 @@ struct QuantOutputRequest {
   }
 };
 
-// amax is request.amax_into, or starts at 0.
+// Without codes. amax is request.amax_into, or starts at 0.
 [[nodiscard]] QuantOutputs make_quant_outputs(const QuantOutputRequest& request, const Tensor& result);
+// With codes, for producers that write them. `like`: dtype and device of the result.
+[[nodiscard]] QuantOutputs make_coded_outputs(const QuantOutputRequest& request, const Shape& shape, const Tensor& like);
+
+// Shape, dtype and device of a result that only exists as codes; not contiguous, so that ops refuse it.
+[[nodiscard]] Tensor placeholder(const Shape& shape, const Tensor& like);
 
 }  // namespace quench::autograd

@@ -36,17 +36,27 @@ class RecordedSwiglu final : public SwigluBackward {
     if (dgate_up.defined()) return din_->contribute(dgate_up);  // begun, and written by the producer of dout
     const Tensor dout = dout_->value();
     take_saved();
+    const QuantOutputRequest wanted = din_ ? din_->request_to_producer() : QuantOutputRequest{};
+    const QuantOutputs quant_outputs = make_coded_outputs(wanted, gate_up.shape(), gate_up);
+    if (quant_outputs.has_codes() && !wanted.value_needed) dgate_up = Tensor();
+    const QuantOutputRequest again = handle_->request();
+    const QuantOutputs out_codes = make_coded_outputs(again, dout.shape(), gate_up);
     Tensor value;
-    if (!handle_->waiting.empty()) value = Tensor::empty(dout.shape(), gate_up.dtype(), gate_up.device());
-    const QuantOutputs quant_outputs = din_ ? make_quant_outputs(din_->request_to_producer(), dgate_up) : QuantOutputs{};
+    if (!handle_->waiting.empty() && (again.value_needed || !out_codes.has_codes()))
+      value = Tensor::empty(dout.shape(), gate_up.dtype(), gate_up.device());
     swiglu_backward({.dout = dout,
                      .gate_up = gate_up,
                      .dgate_up = dgate_up,
                      .out = value,
                      .quant_outputs = quant_outputs,
+                     .out_codes = out_codes,
                      .activation = activation_});
-    handle_->run_waiting(value);
-    if (din_) din_->contribute(dgate_up, quant_outputs);
+    handle_->run_waiting(value.defined() ? value : placeholder(dout.shape(), gate_up), out_codes);
+    if (!dgate_up.defined()) {
+      saved_ = {};
+      gate_up = placeholder(gate_up.shape(), gate_up);
+    }
+    if (din_) din_->contribute(dgate_up.defined() ? dgate_up : gate_up, quant_outputs);
   }
 
  private:
@@ -70,9 +80,14 @@ Variable swiglu(const Variable& gate_up, const QuantOutputRequest& wanted, const
                 GatedActivation activation) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = gate_up.value();
-  Variable out(known.defined() ? known : Tensor::empty({in.size(0), in.size(1) / 2}, in.dtype(), in.device()));
-  const QuantOutputs quant_outputs = make_quant_outputs(wanted, out.value());
-  if (!known.defined()) quench::swiglu({in, out.value(), quant_outputs, activation});
+  const Shape half{in.size(0), in.size(1) / 2};
+  const QuantOutputs quant_outputs = known.defined() ? QuantOutputs{} : make_coded_outputs(wanted, half, in);
+  Tensor value = known;
+  if (!known.defined()) {
+    if (wanted.value_needed || !quant_outputs.has_codes()) value = Tensor::empty(half, in.dtype(), in.device());
+    quench::swiglu({in, value, quant_outputs, activation});
+  }
+  Variable out(value.defined() ? value : placeholder(half, in));
   out.set_fused_outputs(quant_outputs);
   const auto handle = std::make_shared<RecomputeHandle>();
   const bool recorded = Tape::record("swiglu", {gate_up}, std::array{&out}, [&] {

@@ -128,10 +128,14 @@ Tensor Saved::get() const {
   return recompute_ ? recompute_->recompute() : tensor_;
 }
 
-bool Saved::defer(std::function<void(const Tensor&)> use) const {
+bool Saved::defer(RecomputeHandle::Use use) const {
   if (!recompute_ || !recompute_->recomputes) return false;
   recompute_->waiting.push_back(std::move(use));
   return true;
+}
+
+bool Saved::defer(std::function<void(const Tensor&)> use) const {
+  return defer({.run = [use = std::move(use)](const Tensor& value, const QuantOutputs&) { use(value); }, .request = {}});
 }
 
 }  // namespace quench::autograd

@@ -134,7 +134,9 @@ class Saved {
   // Saves the recompute handle, which must exist, at any recompute level.
   [[nodiscard]] static Saved recomputed(const Variable& variable);
   [[nodiscard]] Tensor get() const;
-  // Defers `use` until the producer recomputes the value in the backward pass; false if it will not: use get().
+  // Defers `use` until the producer recomputes the value in the backward pass; false if it will not: use get(). The
+  // producer may answer the use's request, or give the value alone.
+  [[nodiscard]] bool defer(RecomputeHandle::Use use) const;
   [[nodiscard]] bool defer(std::function<void(const Tensor&)> use) const;
 
  private:

@@ -97,11 +97,19 @@ class Gradient {
 struct RecomputeHandle {
   std::function<Tensor()> recompute;
   // Deferred uses, run when the producer recomputes the value in the backward pass. Empty if `recomputes` is false.
-  std::vector<std::function<void(const Tensor&)>> waiting;
+  struct Use {
+    std::function<void(const Tensor& value, const QuantOutputs& outputs)> run;
+    QuantOutputRequest request;
+  };
+  std::vector<Use> waiting;
   bool recomputes = false;
 
-  void run_waiting(const Tensor& value) {
-    for (const auto& use : std::exchange(waiting, {})) use(value);
+  // The request if there is one use; several get the value alone.
+  [[nodiscard]] QuantOutputRequest request() const {
+    return waiting.size() == 1 ? waiting.front().request : QuantOutputRequest{};
+  }
+  void run_waiting(const Tensor& value, const QuantOutputs& outputs = {}) {
+    for (const Use& use : std::exchange(waiting, {})) use.run(value, outputs);
   }
 };
 

@@ -179,6 +179,12 @@ class LinearObserver : public LinearKernelWrapper {
       const std::shared_ptr<LowRankAdapter>& /*adapter*/) const final {
     return nullptr;
   }
+  // The observer reads x.
+  [[nodiscard]] autograd::QuantOutputRequest input_quant_request(const Parameter& weight) const final {
+    autograd::QuantOutputRequest request = LinearKernelWrapper::input_quant_request(weight);
+    request.value_needed = true;
+    return request;
+  }
 
  protected:
   // Returns y.

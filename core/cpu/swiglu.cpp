@@ -64,7 +64,9 @@ void backward(const SwigluBackwardArgs& args) {
   });
 }
 
-void swiglu_kernel(const SwigluArgs& args) {
+void swiglu_kernel(SwigluArgs args) {
+  if (!args.out.defined())
+    args.out = Tensor::empty({args.gate_up.size(0), args.gate_up.size(1) / 2}, args.gate_up.dtype());
   dispatch<float, bfloat16>(args.out.dtype(), "swiglu", [&]<class T>() {
     if (args.activation == GatedActivation::silu)
       forward<T, GatedActivation::silu>(args);
@@ -73,7 +75,8 @@ void swiglu_kernel(const SwigluArgs& args) {
   });
   fill_quant_outputs(args.quant_outputs, args.out);
 }
-void swiglu_backward_kernel(const SwigluBackwardArgs& args) {
+void swiglu_backward_kernel(SwigluBackwardArgs args) {
+  if (!args.dgate_up.defined()) args.dgate_up = Tensor::empty_like(args.gate_up);
   dispatch<float, bfloat16>(args.dout.dtype(), "swiglu_backward", [&]<class T>() {
     if (args.activation == GatedActivation::silu)
       backward<T, GatedActivation::silu>(args);

@@ -30,8 +30,10 @@ void check_form(std::string_view op, float weight_offset, bool f32_weight) {
 void rms_norm(const RmsNormArgs& args) {
   constexpr std::string_view op = "rms_norm";
   check_input(op, args.x, args.weight, args.rstd);
-  check_tensor(op, "y", args.y, args.x.shape(), args.x.dtype());
-  check_contiguous_rows(op, "y", args.y);
+  if (args.y.defined()) {
+    check_tensor(op, "y", args.y, args.x.shape(), args.x.dtype());
+    check_contiguous_rows(op, "y", args.y);
+  }
   QUENCH_CHECK(args.residual.defined() == args.sum.defined(), "rms_norm: residual is {}, sum is {}; give both or none",
                args.residual.describe(), args.sum.describe());
   QUENCH_CHECK(args.eps >= 0.0f, "rms_norm: eps is {}", args.eps);
@@ -44,8 +46,8 @@ void rms_norm(const RmsNormArgs& args) {
     check_contiguous(op, "sum", args.sum);
   }
   check_same_device(op, {&args.x, &args.residual, &args.weight, &args.y, &args.sum, &args.rstd});
-  check_quant_outputs(op, args.quant_outputs, args.y);
-  if (args.x.numel() == 0) return fill_quant_outputs(args.quant_outputs, args.y);
+  check_quant_outputs(op, args.quant_outputs, args.y, args.x.shape());
+  if (args.x.numel() == 0) return args.y.defined() ? fill_quant_outputs(args.quant_outputs, args.y) : void();
   rms_norm_slot(args.x.device().type, args);
 }
 

@@ -28,7 +28,7 @@ struct RmsNormArgs {
   float eps = 1e-5f;
   float weight_offset = 0.0f;  // added to the weight; needs f32_weight
   bool f32_weight = false;
-  Tensor y;                      // out, like x
+  Tensor y{};                    // out, like x; undefined: codes in `quant_outputs` alone
   Tensor sum;                    // out, [N,H] contiguous, with residual; may alias x or residual
   Tensor rstd;                   // out, f32 [N] or [N,heads]
   QuantOutputs quant_outputs{};  // y: rank 2, contiguous

@@ -10,7 +10,7 @@ namespace quench {
 
 struct SwigluArgs {
   Tensor gate_up;                // [N,2I]: gate, up; f32/bf16, contiguous
-  Tensor out;                    // [N,I]
+  Tensor out;                    // [N,I]; undefined: codes in `quant_outputs` alone
   QuantOutputs quant_outputs{};  // out
   GatedActivation activation = GatedActivation::silu;
 };
@@ -18,9 +18,10 @@ struct SwigluArgs {
 struct SwigluBackwardArgs {
   Tensor dout;
   Tensor gate_up;
-  Tensor dgate_up;               // out, [N,2I]; may alias gate_up
+  Tensor dgate_up;               // out, [N,2I]; may alias gate_up; undefined: codes in `quant_outputs` alone
   Tensor out{};                  // optional: recomputed forward output
   QuantOutputs quant_outputs{};  // dgate_up
+  QuantOutputs out_codes{};      // optional, in place of or next to `out`: codes of the recomputed output alone
   GatedActivation activation = GatedActivation::silu;
 };
 

@@ -46,6 +46,13 @@ autograd::QuantOutputRequest request_for(const Float8Uses& uses, const Float8Rou
   if (scaling.scale.defined()) {
     wanted.amax = wanted.amax && scaling.recorded.defined();
     if (wanted.amax) wanted.amax_into = scaling.recorded;
+    const auto& operand = uses.rowwise ? uses.rowwise : uses.columnwise;
+    if (is(operand, Float8Scaling::tensor) && !rounding.key) {
+      wanted.scale = scaling.scale;
+      wanted.element = operand->element;
+      wanted.natural_codes = is(uses.rowwise, Float8Scaling::tensor);
+      wanted.transposed_codes = is(uses.columnwise, Float8Scaling::tensor);
+    }
   }
   return wanted;
 }

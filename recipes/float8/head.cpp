@@ -1,6 +1,7 @@
 #include "recipes/float8/head.h"
 
 #include "core/ops/gemm.h"
+#include "core/ops/quantize/transpose_codes.h"
 
 namespace quench::recipes {
 
@@ -20,6 +21,21 @@ void Float8Head::logits(const Tensor& hidden, const Tensor& out) {
   products_.multiply(codes.rowwise(), weight_codes_.rowwise(), out, 0.0f, *forward);
 }
 
+QuantTensor Float8Head::gradient_codes(const Shape& shape, DType source, float bound) {
+  const auto& [name, forward, dgrad, wgrad, power_of_two] = products_.scheme();
+  if (!dgrad || !wgrad || dgrad->left.scaling != Float8Scaling::tensor || wgrad->left.scaling != Float8Scaling::tensor ||
+      dgrad->left.element != wgrad->left.element)
+    return {};
+  const ElementFormat element = dgrad->left.element;
+  if (!bound_.defined()) {
+    bound_ = Tensor::from_values({}, std::span<const float>(&bound, 1)).to(weight_.value().device());
+    bound_scale_ = float8_scale(bound_, element, power_of_two, source);
+  }
+  if (rounding_.key || health_.wants(LayerOperand::output_gradient) || products_.size(shape[0]) != shape[0]) return {};
+  const QuantFormat format = code_format(element, Granularity::tensor);
+  return {format, shape, source, Tensor::empty(shape, payload_dtype(element), bound_.device()), bound_scale_};
+}
+
 void Float8Head::gradients(const Tensor& dlogits, const Tensor& hidden, const Tensor& dhidden, const Tensor& dweight,
                            float beta) {
   const auto& [name, forward, dgrad, wgrad, power_of_two] = products_.scheme();
@@ -27,31 +43,49 @@ void Float8Head::gradients(const Tensor& dlogits, const Tensor& hidden, const Te
   // wgrad reduces over the rows: zero-padded.
   const std::int64_t rows = products_.size(dlogits.size(0));
   const Tensor source = zero_padded(dlogits, rows, dlogits.size(1));
-  const Float8Matrix codes(source, products_.gradient_uses(dhidden.defined(), dweight.defined()), {}, true, rounding_);
+  const Float8Matrix codes(source, products_.gradient_uses(dhidden.defined(), dweight.defined()), {.amax = bound_}, true,
+                           rounding_);
   rounding_.first_row += static_cast<std::uint64_t>(dlogits.size(0));
   health_.record(LayerOperand::output_gradient, source, codes.rowwise(), dlogits.numel(), rounding_.key.has_value());
   if (dhidden.defined()) {
-    if (!dgrad) {
+    if (dgrad)
+      hidden_gradient(codes.rowwise(), dhidden);
+    else
       gemm({.a = dlogits, .b = weight_.value(), .c = dhidden});
-    } else {
-      if (!weight_made_) weight_codes_ = Float8Matrix(weight_.value(), products_.weight_uses(), known_, false);
-      weight_made_ = true;
-      weight_codes_.keep_columnwise(weight_.value());
-      const Tensor whole =
-          rows == dhidden.size(0) ? dhidden : Tensor::empty({rows, dhidden.size(1)}, dhidden.dtype(), dhidden.device());
-      products_.multiply(codes.rowwise(), weight_codes_.columnwise(), whole, 0.0f, *dgrad);
-      if (rows != dhidden.size(0)) Tensor(dhidden).copy_from(whole.narrow(0, 0, dhidden.size(0)));
-    }
   }
   if (!dweight.defined()) return;
-  if (!wgrad) {
+  if (wgrad)
+    weight_gradient(codes.columnwise(), hidden, dweight, beta);
+  else
     gemm({.a = dlogits, .b = hidden, .c = dweight, .transpose_a = true, .beta = beta});
-    return;
-  }
+}
+
+void Float8Head::gradients_of_codes(const QuantTensor& dlogits, const Tensor& hidden, const Tensor& dhidden,
+                                    const Tensor& dweight, float beta) {
+  const MemoryScope scope(MemoryCategory::workspace);
+  if (dhidden.defined()) hidden_gradient(dlogits, dhidden);
+  if (dweight.defined())
+    weight_gradient(with_transposed_payload(dlogits).transposed_view(), hidden, dweight, beta);
+}
+
+// dlogits [rows, V], zero-padded.
+void Float8Head::hidden_gradient(const QuantTensor& dlogits, const Tensor& dhidden) {
+  if (!weight_made_) weight_codes_ = Float8Matrix(weight_.value(), products_.weight_uses(), known_, false);
+  weight_made_ = true;
+  weight_codes_.keep_columnwise(weight_.value());
+  const std::int64_t rows = dlogits.shape()[0];
+  const Tensor whole =
+      rows == dhidden.size(0) ? dhidden : Tensor::empty({rows, dhidden.size(1)}, dhidden.dtype(), dhidden.device());
+  products_.multiply(dlogits, weight_codes_.columnwise(), whole, 0.0f, *products_.scheme().dgrad);
+  if (rows != dhidden.size(0)) Tensor(dhidden).copy_from(whole.narrow(0, 0, dhidden.size(0)));
+}
+
+// dlogits [V, rows], K-major, zero-padded.
+void Float8Head::weight_gradient(const QuantTensor& dlogits, const Tensor& hidden, const Tensor& dweight, float beta) {
   Float8Uses uses = products_.input_uses(true);
   uses.rowwise.reset();
-  const Float8Matrix input(zero_padded(hidden, rows, hidden.size(1)), uses, {}, true);
-  products_.multiply(codes.columnwise(), input.columnwise(), dweight, beta, *wgrad);
+  const Float8Matrix input(zero_padded(hidden, dlogits.shape()[1], hidden.size(1)), uses, {}, true);
+  products_.multiply(dlogits, input.columnwise(), dweight, beta, *products_.scheme().wgrad);
 }
 
 }  // namespace quench::recipes

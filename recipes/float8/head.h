@@ -8,7 +8,8 @@
 namespace quench::recipes {
 
 // Float8 GEMMs of the LM head (core/ops/loss/lm_head_loss.h). Lifetime: one loss. The weight is quantized once for all
-// chunks; hidden states and logit gradients are scaled per chunk.
+// chunks; hidden states are scaled per chunk. Tensorwise logit gradients of a loss with a bound (cross-entropy: that of
+// grad_scale) have the scale of the bound, others that of their chunk's amax.
 class Float8Head final : public HeadGemms {
  public:
   // `training`: gradients() will be called. `rounding` applies to logit gradients.
@@ -24,8 +25,14 @@ class Float8Head final : public HeadGemms {
   void logits(const Tensor& hidden, const Tensor& out) override;
   void gradients(const Tensor& dlogits, const Tensor& hidden, const Tensor& dhidden, const Tensor& dweight,
                  float beta) override;
+  [[nodiscard]] QuantTensor gradient_codes(const Shape& shape, DType source, float bound) override;
+  void gradients_of_codes(const QuantTensor& dlogits, const Tensor& hidden, const Tensor& dhidden,
+                          const Tensor& dweight, float beta) override;
 
  private:
+  void hidden_gradient(const QuantTensor& dlogits, const Tensor& dhidden);
+  void weight_gradient(const QuantTensor& dlogits, const Tensor& hidden, const Tensor& dweight, float beta);
+
   Float8Gemms products_;
   autograd::Weight::Acquired weight_;  // [V,H]
   QuantOutputs known_;                 // amax of the weight
@@ -34,6 +41,8 @@ class Float8Head final : public HeadGemms {
   LayerHealth health_;
   bool training_;
   Float8Rounding rounding_;
+  Tensor bound_;        // f32 [], of logit gradients; undefined: unknown
+  Tensor bound_scale_;  // their encode scale
 };
 
 }  // namespace quench::recipes

@@ -89,26 +89,31 @@ struct Float8Linear::Backward {
   // Deferred if the producer recomputes x.
   void weight_gradient(const Tensor& dy, const QuantTensor& dy_codes) const {
     dw->begin_use();
-    const auto finish = [dw = dw, product = wgrad(dy, dy_codes)](const Tensor& recomputed_x) {
-      product(recomputed_x);
+    const auto finish = [dw = dw, product = wgrad(dy, dy_codes)](const Tensor& recomputed_x, const QuantOutputs& codes) {
+      product(recomputed_x, codes);
       dw->end_use();
     };
-    if (x.columnwise().defined()) return finish(Tensor());
-    if (!saved_x.defer(finish)) finish(saved_x.get());
+    if (x.columnwise().defined()) return finish(Tensor(), {});
+    autograd::QuantOutputRequest request = products.scheme().wgrad ? x.columnwise_request() : autograd::QuantOutputRequest{};
+    request.row_multiple = products.size(1);
+    if (!saved_x.defer({.run = finish, .request = request})) finish(saved_x.get(), {});
   }
 
-  [[nodiscard]] std::function<void(const Tensor&)> wgrad(const Tensor& dy, const QuantTensor& dy_codes) const {
+  [[nodiscard]] std::function<void(const Tensor&, const QuantOutputs&)> wgrad(const Tensor& dy,
+                                                                             const QuantTensor& dy_codes) const {
     if (!products.scheme().wgrad)
-      return [dy, dw = dw](const Tensor& recomputed_x) {
+      return [dy, dw = dw](const Tensor& recomputed_x, const QuantOutputs&) {
         const GradientTarget into = dw->target();
         gemm(
             {.a = dy, .b = recomputed_x, .c = into.tensor, .transpose_a = true, .beta = into.accumulate ? 1.0f : 0.0f});
       };
-    return [products = products, dy_codes, x = x, dw = dw, m = rows, k = in, n = out](const Tensor& recomputed_x) {
+    return [products = products, dy_codes, x = x, dw = dw, m = rows, k = in, n = out](const Tensor& recomputed_x,
+                                                                                      const QuantOutputs& codes) {
       const MemoryScope scope(MemoryCategory::workspace);
       const QuantTensor x_codes =
-          x.columnwise().defined() ? x.columnwise()
-                                   : x.make_columnwise(zero_padded(recomputed_x, products.size(m), products.size(k)));
+          x.columnwise().defined() || codes.transposed_codes.defined()
+              ? x.make_columnwise(recomputed_x, codes)
+              : x.make_columnwise(zero_padded(recomputed_x, products.size(m), products.size(k)));
       into_gradient(*dw, {n, k}, {products.size(n), products.size(k)}, dw->dtype(), dy_codes.device(),
                     [&](const Tensor& c, float beta) {
                       products.multiply(dy_codes, x_codes, c, beta, *products.scheme().wgrad);
@@ -125,8 +130,28 @@ Float8Linear::Float8Linear(const Float8Scheme& scheme, const Float8LinearOptions
 
 autograd::QuantOutputRequest Float8Linear::input_quant_request(const nn::Parameter& weight) const {
   const bool recorded = Tape::current() != nullptr, training = recorded && weight.weight().requires_grad();
-  return request_for(Float8Gemms(scheme_, options_.emulate, Device{}).input_uses(training), {},
-                     options_.scaling.input(recorded));
+  const Float8Gemms products(scheme_, options_.emulate, weight.weight().device());
+  autograd::QuantOutputRequest request = request_for(products.input_uses(training), {}, options_.scaling.input(recorded));
+  if (!request.scale.defined()) return request;
+  const std::int64_t width = weight.weight().shape()[1];
+  if (products.size(width) != width) request.scale = Tensor();  // padded
+  request.row_multiple = products.size(1);
+  // Otherwise the producer recomputes x.
+  request.transposed_codes &= recorded && Tape::current()->recompute() != autograd::Recompute::selective;
+  request.value_needed = !scheme_.forward || (training && !scheme_.wgrad) || options_.health.wants(LayerOperand::input);
+  return request;
+}
+
+autograd::QuantOutputRequest Float8Linear::gradient_request(const Backward& backward) const {
+  const Float8Gemms& products = backward.products;
+  const bool trains_input = backward.dx != nullptr, trains_weight = backward.dw != nullptr;
+  autograd::QuantOutputRequest request =
+      request_for(products.gradient_uses(trains_input, trains_weight), backward.rounding, backward.scaling);
+  if (products.size(backward.out) != backward.out) request.scale = Tensor();  // padded
+  request.row_multiple = products.size(1);
+  request.value_needed = (trains_input && !scheme_.dgrad) || (trains_weight && !scheme_.wgrad) ||
+                         backward.db != nullptr || options_.health.wants(LayerOperand::output_gradient);
+  return request;
 }
 
 Float8Rounding Float8Linear::gradient_rounding() const {
@@ -148,7 +173,8 @@ Float8Linear::Input Float8Linear::quantized(const Variable& x, bool training, bo
   Float8Gemms products(scheme_, options_.emulate, in.device());
   // wgrad reduces over M, which is then padded as well.
   const std::int64_t rows = training && scheme_.wgrad ? products.size(in.size(0)) : in.size(0);
-  const Tensor source = zero_padded(in, rows, products.size(in.size(1)));
+  const Tensor source =
+      x.fused_outputs().has_codes() ? in : zero_padded(in, rows, products.size(in.size(1)));
   const bool pads = source.shape() != in.shape();
   const QuantOutputs& fused = x.fused_outputs();
   return {products, in, source,
@@ -230,8 +256,7 @@ Variable Float8Linear::product(const Variable& x, const nn::Parameter& weight, c
                       options_.health,
                       gradient_rounding(),
                       options_.scaling.output_gradient(true)};
-    y.gradient()->set_quant_request(request_for(input.products.gradient_uses(x.requires_grad(), w.requires_grad()),
-                                                backward.rounding, backward.scaling));
+    y.gradient()->set_quant_request(gradient_request(backward));
     return backward;
   });
   return y;

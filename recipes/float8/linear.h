@@ -41,6 +41,7 @@ class Float8Linear final : public nn::LinearKernel {
   [[nodiscard]] nn::LinearOutput do_run(const nn::LinearCall& call, const nn::Parameter& weight,
                                         const autograd::Weight& bias) const override;
   [[nodiscard]] Float8Rounding gradient_rounding() const;
+  [[nodiscard]] autograd::QuantOutputRequest gradient_request(const Backward& backward) const;
 
   // `training`: wgrad counts as a use. `uses_rows`: the columnwise form is made, or only its scales if `transpose_now`
   // is false. `records`: the amax enters the history of delayed scaling.

@@ -1,5 +1,7 @@
 #include "recipes/float8/matrix.h"
 
+#include "core/ops/quantize/transpose_codes.h"
+
 #include <utility>
 
 namespace quench::recipes {
@@ -20,6 +22,11 @@ bool is_recorded(const OperandScaling& scaling, const QuantOutputs& fused_output
          fused_outputs.amax.raw_data() == scaling.recorded.raw_data();
 }
 
+bool are_under(const Tensor& scale, const QuantOutputs& fused_outputs, const Float8Rounding& rounding) {
+  const QuantTensor& codes = fused_outputs.codes.defined() ? fused_outputs.codes : fused_outputs.transposed_codes;
+  return scale.defined() && codes.scales().raw_data() == scale.raw_data() && !rounding.key;
+}
+
 }  // namespace
 
 Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const QuantOutputs& fused_outputs,
@@ -34,6 +41,17 @@ Float8Matrix::Float8Matrix(const Tensor& x, const Float8Uses& uses, const QuantO
   if (tensorwise && !scaling.scale.defined() && !own_amax.defined()) own_amax = amax(x, Granularity::tensor);
   Tensor unrecorded = tensorwise && !is_recorded(scaling, fused_outputs) ? scaling.recorded : Tensor();
   if (unrecorded.defined() && own_amax.defined()) raise_amax(own_amax, std::exchange(unrecorded, Tensor()));
+
+  if (fused_outputs.has_codes() && are_under(scaling.scale, fused_outputs, rounding)) {
+    if (unrecorded.defined()) raise_amax(x, unrecorded);
+    if (columns) rowwise_ = fused_outputs.codes;
+    if (rows) columnwise_scale_ = scaling.scale;
+    if (rows && transpose_now)
+      columnwise_ = fused_outputs.transposed_codes.defined()
+                        ? fused_outputs.transposed_codes.transposed_view()
+                        : with_transposed_payload(fused_outputs.codes).transposed_view();
+    return;
+  }
 
   Tensor scale = scaling.scale;  // tensorwise scale; its own differs between e4m3 and e5m2
   ElementFormat scale_element = ElementFormat::e4m3;
@@ -87,6 +105,23 @@ QuantTensor Float8Matrix::make_columnwise(const Tensor& x) const {
   return cast_float8(x, columnwise_scale_, columnwise_operand_->element, granularity, Orientation::transposed,
                      rounding_)
       .transposed_view();
+}
+
+autograd::QuantOutputRequest Float8Matrix::columnwise_request() const {
+  autograd::QuantOutputRequest request;
+  if (columnwise_.defined() || !columnwise_operand_ || columnwise_operand_->scaling != Float8Scaling::tensor ||
+      rounding_.key)
+    return request;
+  request.scale = columnwise_scale_;
+  request.element = columnwise_operand_->element;
+  request.natural_codes = request.value_needed = false;
+  request.transposed_codes = true;
+  return request;
+}
+
+QuantTensor Float8Matrix::make_columnwise(const Tensor& x, const QuantOutputs& fused_outputs) const {
+  return fused_outputs.transposed_codes.defined() ? fused_outputs.transposed_codes.transposed_view()
+                                                  : make_columnwise(x);
 }
 
 void Float8Matrix::drop_codes() {

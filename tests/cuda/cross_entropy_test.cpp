@@ -1,6 +1,7 @@
 #include "core/ops/loss/cross_entropy.h"
 
 #include "core/ops/elementwise.h"
+#include "core/ops/quantize/quantize.h"
 #include "tests/cuda/fused_testing.h"
 
 namespace quench::testing {
@@ -77,6 +78,35 @@ TEST(CudaCrossEntropy, ManyRows) {
   compare(302, 150, 32776, DType::bf16, DType::bf16, 1.0);
   compare(303, 77, 49160, DType::bf16, DType::bf16, 1.0);
   compare(304, 70, 98312, DType::bf16, DType::bf16, 1.0);
+}
+
+TEST(CudaCrossEntropy, CodesAreThoseOfTheRoundedGradients) {
+  std::uint32_t seed = 350;
+  for (const DType dtype : {DType::f32, DType::bf16})
+    // One block a row, unaligned rows, clusters, streamed rows.
+    for (const std::int64_t vocab : {1, 15, 65, 160, 1003, 16384, 50257, 50264, 128256}) {
+      SCOPED_TRACE(fmt::format("{} vocab {}", to_string(dtype), vocab));
+      constexpr std::int64_t kRows = 34;
+      Generator random(++seed);
+      const Tensor logits = on_gpu(random.normal({kRows, vocab}, dtype, 3.0)), labels = random.integers(kRows, vocab);
+      labels.data<std::int32_t>()[5] = kIgnoreLabel;
+      const Tensor gpu_labels = on_gpu(labels);
+      const float grad_scale = 1.0f / 34;
+      const Tensor bound = Tensor::empty({}, DType::f32);
+      bound.data<float>()[0] = grad_scale;
+      const Tensor scale = float8_scale(on_gpu(bound), ElementFormat::e5m2, false);
+      const Tensor losses = poisoned({kRows}, DType::f32), dlogits = poisoned(logits.shape(), DType::bf16);
+      const QuantTensor codes(code_format(ElementFormat::e5m2, Granularity::tensor), logits.shape(), DType::bf16,
+                              poisoned(logits.shape(), DType::f8_e5m2), scale);
+      cross_entropy({.logits = logits, .labels = gpu_labels, .losses = losses, .grad_scale = grad_scale, .codes = codes});
+      EXPECT_TRUE(wrote_all_and_only(codes.payload()));
+      const Tensor again = poisoned({kRows}, DType::f32);
+      cross_entropy(
+          {.logits = logits, .labels = gpu_labels, .losses = again, .dlogits = dlogits, .grad_scale = grad_scale});
+      EXPECT_TRUE(same_bits(on_cpu(losses), on_cpu(again)));
+      const QuantTensor expected = cast_float8(dlogits, scale, ElementFormat::e5m2, Granularity::tensor);
+      EXPECT_TRUE(same_bits(on_cpu(codes.payload()), on_cpu(expected.payload())));
+    }
 }
 
 TEST(CudaCrossEntropy, BitsOfARowDoNotDependOnTheOthers) {

@@ -1,3 +1,4 @@
+#include "core/ops/quantize/quantize.h"
 #include "core/ops/swiglu.h"
 
 #include "tests/cuda/fused_testing.h"
@@ -43,6 +44,75 @@ TEST(CudaSwiglu, ForwardAndBackwardMatchTheCpu) {
         swiglu_backward({gpu_dout, gpu_gate_up, gpu_gate_up, out_again});
         EXPECT_TRUE(same_bits(on_cpu(out_again), on_cpu(gpu_out)));
         EXPECT_TRUE(same_bits(on_cpu(gpu_gate_up), on_cpu(gpu_dgate_up)));
+      }
+}
+
+QuantTensor poisoned_codes(const Shape& shape, DType source, ElementFormat element, Orientation orientation,
+                           const Tensor& scale) {
+  const QuantFormat format = code_format(element, Granularity::tensor, orientation);
+  return {format, shape, source, poisoned(format.payload_shape(shape), payload_dtype(element)), scale};
+}
+
+// Codes, with and without the values, against casts of the values; the amax rises and never falls.
+TEST(CudaSwiglu, CodesUnderGivenScalesAreThoseOfTheValues) {
+  std::uint32_t seed = 60;
+  for (const DType dtype : {DType::bf16, DType::f32})
+    for (const GatedActivation activation : {GatedActivation::silu, GatedActivation::gelu_tanh})
+      for (const Shape& shape : {Shape{1, 1}, {33, 100}, {16, 8}, {48, 136}, {128, 128}, {400, 1000}, {256, 14336}}) {
+        SCOPED_TRACE(fmt::format("{}{}", to_string(dtype), shape.to_string()));
+        Generator random(++seed);
+        const Shape double_width{shape[0], 2 * shape[1]};
+        const Tensor gate_up = on_gpu(random.normal(double_width, dtype, 3.0)), dout = on_gpu(random.normal(shape, dtype));
+        const Tensor out = poisoned(shape, dtype), dgate_up = poisoned(double_width, dtype);
+        swiglu({.gate_up = gate_up, .out = out, .activation = activation});
+        swiglu_backward({.dout = dout, .gate_up = gate_up, .dgate_up = dgate_up, .activation = activation});
+        // Scales below those of the amax: some values saturate.
+        const auto scale_of = [](const Tensor& x, ElementFormat element, float part) {
+          const Tensor most = on_cpu(amax(x, Granularity::tensor));
+          most.data<float>()[0] *= part;
+          return float8_scale(on_gpu(most), element, false);
+        };
+        const Tensor scale = scale_of(out, ElementFormat::e4m3, 0.7f),
+                     gradient_scale = scale_of(dgate_up, ElementFormat::e5m2, 0.9f);
+        const Float8Pair expected = cast_float8_pair(out, scale, ElementFormat::e4m3),
+                         gradient = cast_float8_pair(dgate_up, gradient_scale, ElementFormat::e5m2);
+        for (const bool values : {false, true}) {
+          const auto codes = [&](Orientation orientation) {
+            return poisoned_codes(shape, dtype, ElementFormat::e4m3, orientation, scale);
+          };
+          QuantOutputs forward{.amax = on_gpu(Tensor::zeros({}, DType::f32)), .codes = codes(Orientation::natural)};
+          const Tensor again = values ? poisoned(shape, dtype) : Tensor();
+          if (values) forward.transposed_codes = codes(Orientation::transposed);
+          swiglu({.gate_up = gate_up, .out = again, .quant_outputs = forward, .activation = activation});
+          EXPECT_TRUE(same_bits(on_cpu(forward.codes.payload()), on_cpu(expected.natural.payload())));
+          EXPECT_TRUE(same_bits(on_cpu(forward.amax), on_cpu(amax(out, Granularity::tensor))));
+          if (values) {
+            EXPECT_TRUE(same_bits(on_cpu(forward.transposed_codes.payload()), on_cpu(expected.transposed.payload())));
+            EXPECT_TRUE(same_bits(on_cpu(again), on_cpu(out)));
+          }
+          const auto gradient_codes = [&](Orientation orientation) {
+            return poisoned_codes(double_width, dtype, ElementFormat::e5m2, orientation, gradient_scale);
+          };
+          const QuantOutputs backward{.amax = on_gpu(Tensor::zeros({}, DType::f32)),
+                                      .codes = gradient_codes(Orientation::natural),
+                                      .transposed_codes = gradient_codes(Orientation::transposed)},
+              recomputed{.transposed_codes = codes(Orientation::transposed)};
+          const Tensor into = values ? gate_up.clone() : Tensor(), out_again = values ? poisoned(shape, dtype) : Tensor();
+          swiglu_backward({.dout = dout,
+                           .gate_up = values ? into : gate_up,
+                           .dgate_up = into,
+                           .out = out_again,
+                           .quant_outputs = backward,
+                           .out_codes = recomputed,
+                           .activation = activation});
+          EXPECT_TRUE(same_bits(on_cpu(backward.codes.payload()), on_cpu(gradient.natural.payload())));
+          EXPECT_TRUE(same_bits(on_cpu(backward.transposed_codes.payload()), on_cpu(gradient.transposed.payload())));
+          EXPECT_TRUE(same_bits(on_cpu(backward.amax), on_cpu(amax(dgate_up, Granularity::tensor))));
+          EXPECT_TRUE(same_bits(on_cpu(recomputed.transposed_codes.payload()), on_cpu(expected.transposed.payload())));
+          if (!values) continue;
+          EXPECT_TRUE(same_bits(on_cpu(into), on_cpu(dgate_up)));
+          EXPECT_TRUE(same_bits(on_cpu(out_again), on_cpu(out)));
+        }
       }
 }
 

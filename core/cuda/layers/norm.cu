@@ -27,6 +27,7 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
   const int lane = static_cast<int>(threadIdx.x) % kGroup, vectors = args.vectors;
   __shared__ BlockMax::Scratch max_scratch;
   RunningMax<T> largest;
+  const float scale = kParts == QuantOutputParts::codes ? *args.quant_outputs.given_scale : 0.0f;
 
   Packed<T> weight[kVectors];
   load_weight<kGroup>(weight, args.weight, lane, vectors);
@@ -63,11 +64,14 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
     for (int k = 0; k < kVectors; ++k) {
       if (lane + k * kGroup >= end) continue;
       value[k] = normalised<T>(value[k], rstd, weight[k], args);
-      store_packed(y, lane + k * kGroup, value[k]);
-      if constexpr (kParts == QuantOutputParts::amax) largest.add(value[k]);
+      if (kParts != QuantOutputParts::codes || args.y.base != nullptr) store_packed(y, lane + k * kGroup, value[k]);
+      if constexpr (kParts != QuantOutputParts::none) largest.add(value[k]);
+      if constexpr (kParts == QuantOutputParts::codes)
+        encode_piece(args.quant_outputs, std::int64_t{row} * vectors + lane + k * kGroup, value[k], scale);
     }
   }
-  if constexpr (kParts == QuantOutputParts::amax) {
+  if constexpr (kParts != QuantOutputParts::none) {
+    if (kParts == QuantOutputParts::codes && args.quant_outputs.amax == nullptr) return;
     BlockMax block_max(max_scratch);
     raise_amax(args.quant_outputs.amax, largest.word(), block_max);
   }
@@ -127,10 +131,20 @@ void launch_norm(const OpLaunch& launch, const ForwardRows<T>& args) {
   run.template operator()<1024, 4>();
 }
 
-void rms_norm(const RmsNormArgs& args) {
+// Whether norm_kernel writes them.
+bool codes_are_wide(const RmsNormArgs& args) {
+  const ForwardRows<bfloat16> rows(args);
+  return rows.wide() && rows.width / kVectorWidth<bfloat16> <= 4096 && rows.quant_outputs.wide();
+}
+
+void rms_norm(const RmsNormArgs& given) {
+  RmsNormArgs args = given;
   const OpLaunch launch("rms_norm", {&args.x, &args.residual, &args.weight, &args.y, &args.sum, &args.rstd});
   check_row_count("rms_norm", args.rstd.numel());
   const QuantOutputParts parts = parts_of(args.quant_outputs);
+  const bool codes = parts == QuantOutputParts::codes && !args.quant_outputs.transposed_codes.defined() &&
+                     args.x.rank() == 2 && args.x.dtype() == DType::bf16 && codes_are_wide(args);
+  if (!args.y.defined() && !codes) args.y = Tensor::empty(args.x.shape(), args.x.dtype(), args.x.device());
   if (parts == QuantOutputParts::rows && rms_norm_by_rows(launch, args)) return;
   const bool fused = dispatch<float, bfloat16>(args.x.dtype(), "rms_norm", [&]<class T>() {
     const ForwardRows<T> rows(args);
@@ -139,6 +153,10 @@ void rms_norm(const RmsNormArgs& args) {
       return false;
     }
     if constexpr (std::is_same_v<T, bfloat16>) {
+      if (codes) {
+        launch_norm<T, QuantOutputParts::codes>(launch, rows);
+        return true;
+      }
       if (parts == QuantOutputParts::amax) {
         launch_norm<T, QuantOutputParts::amax>(launch, rows);
         return true;

@@ -7,6 +7,7 @@
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/common/pdl.cuh"
 #include "core/cuda/common/swiglu_math.cuh"
+#include "core/cuda/layers/swiglu_codes.h"
 #include "core/cuda/layers/swiglu_quant_outputs.h"
 #include "core/cuda/quantize/quant_outputs.cuh"
 
@@ -112,14 +113,23 @@ void choose(std::string_view op, const Tensor& half, std::initializer_list<const
   });
 }
 
+Tensor half_of(const Tensor& gate_up) {
+  return Tensor::empty({gate_up.size(0), gate_up.size(1) / 2}, gate_up.dtype(), gate_up.device());
+}
+
 // Parts that these kernels do not fuse.
 void fill_rest(QuantOutputs quant_outputs, const Tensor& result) {
   quant_outputs.amax = Tensor();
   fill_quant_outputs(quant_outputs, result);
 }
 
-void swiglu(const SwigluArgs& args) {
+void swiglu(const SwigluArgs& given) {
+  SwigluArgs args = given;
   const OpLaunch launch("swiglu", {&args.gate_up, &args.out});
+  if (args.quant_outputs.has_codes()) {
+    if (swiglu_codes(launch, args)) return;
+    if (!args.out.defined()) args.out = half_of(args.gate_up);
+  }
   if (args.activation == GatedActivation::silu && parts_of(args.quant_outputs) == QuantOutputParts::rows &&
       swiglu_by_rows(launch, args))
     return;
@@ -132,8 +142,14 @@ void swiglu(const SwigluArgs& args) {
   fill_rest(args.quant_outputs, args.out);
 }
 
-void swiglu_backward(const SwigluBackwardArgs& args) {
+void swiglu_backward(const SwigluBackwardArgs& given) {
+  SwigluBackwardArgs args = given;
   const OpLaunch launch("swiglu_backward", {&args.dout, &args.gate_up, &args.dgate_up, &args.out});
+  if (args.quant_outputs.has_codes() || args.out_codes.has_codes()) {
+    if (swiglu_backward_codes(launch, args)) return;
+    if (!args.dgate_up.defined()) args.dgate_up = Tensor::empty_like(args.gate_up);
+    if (!args.out.defined() && args.out_codes.has_codes()) args.out = half_of(args.gate_up);
+  }
   if (args.activation == GatedActivation::silu && parts_of(args.quant_outputs) == QuantOutputParts::rows &&
       swiglu_backward_by_rows(launch, args))
     return;
@@ -147,6 +163,7 @@ void swiglu_backward(const SwigluBackwardArgs& args) {
                   count, pieces, QuantOutputPointers(args.quant_outputs).amax);
          });
   fill_rest(args.quant_outputs, args.dgate_up);
+  if (args.out_codes.has_codes()) fill_quant_outputs(args.out_codes, args.out);
 }
 
 QUENCH_CUDA_KERNEL(swiglu_slot, swiglu);

@@ -11,10 +11,12 @@
 
 namespace quench::cuda {
 
-enum class QuantOutputParts { none, amax, rows };
+// codes: natural ones under a given scale, and the amax if wanted.
+enum class QuantOutputParts { none, amax, codes, rows };
 
 [[nodiscard]] inline QuantOutputParts parts_of(const QuantOutputs& quant_outputs) {
   if (quant_outputs.rows.defined() || quant_outputs.column_amax.defined()) return QuantOutputParts::rows;
+  if (quant_outputs.codes.defined()) return QuantOutputParts::codes;
   return quant_outputs.amax.defined() ? QuantOutputParts::amax : QuantOutputParts::none;
 }
 
@@ -24,6 +26,7 @@ struct QuantOutputPointers {
   std::uint32_t* column_amax = nullptr;
   std::uint8_t* codes = nullptr;
   float* scales = nullptr;
+  const float* given_scale = nullptr;  // of codes that are not by row
   ElementFormat element = ElementFormat::e4m3;
   bool power_of_two = false;
 
@@ -31,6 +34,11 @@ struct QuantOutputPointers {
   explicit QuantOutputPointers(const QuantOutputs& quant_outputs) {
     amax = static_cast<std::uint32_t*>(quant_outputs.amax.raw_data());
     column_amax = static_cast<std::uint32_t*>(quant_outputs.column_amax.raw_data());
+    if (quant_outputs.codes.defined()) {
+      codes = bytes_of(quant_outputs.codes.payload());
+      given_scale = quant_outputs.codes.scales().data<float>();
+      element = quant_outputs.codes.format().element;
+    }
     if (!quant_outputs.rows.defined()) return;
     codes = bytes_of(quant_outputs.rows.payload());
     scales = quant_outputs.rows.scales().data<float>();

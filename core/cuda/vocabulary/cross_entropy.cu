@@ -28,6 +28,7 @@ __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G
   const unsigned blocks = cluster.num_blocks(), rank = cluster.block_rank();
   __shared__ float scratch[33];
   __shared__ float2 share;  // CTA's maximum logit and sum of exponentials
+  const float encode = args.encode_factor();
 
   const std::int64_t row = blockIdx.x / blocks;
   const T* logits = args.logits + row * args.vocab;
@@ -39,7 +40,7 @@ __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G
   if (label == kIgnoreLabel) {  // uniform over the cluster
     if (first) args.losses[row] = 0.0f;
     if (gradients != nullptr)
-      for (int v = begin; v < end; v += step) store_values(gradients, v, Vector<float, kWidth>{});
+      for (int v = begin; v < end; v += step) store_gradient(gradients, v, Vector<float, kWidth>{}, encode);
     return;
   }
 
@@ -97,7 +98,7 @@ __global__ __launch_bounds__(kThreads, 2) void cluster_loss_kernel(LossRows<T, G
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) terms[j] = exp_term<T>(terms[j] - row_largest);
       }
-      store_gradients(gradients, begin + k * step, terms, rescaled, args.scale, label);
+      store_gradients(gradients, begin + k * step, terms, rescaled, args.scale, label, encode);
     }
   }
   cluster.barrier_wait();
@@ -111,6 +112,7 @@ __global__ __launch_bounds__(kThreads) void two_pass_loss_kernel(LossRows<T, G> 
   constexpr int kUnroll = kWide ? 4 : 8;
   __shared__ float scratch[33];
   const std::int64_t end = args.vocab / kWidth;
+  const float encode = args.encode_factor();
   for (std::int64_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
     const T* logits = args.logits + row * args.vocab;
     G* gradients = args.dlogits != nullptr ? args.dlogits + row * args.vocab : nullptr;
@@ -118,7 +120,8 @@ __global__ __launch_bounds__(kThreads) void two_pass_loss_kernel(LossRows<T, G> 
     if (label == kIgnoreLabel) {
       if (threadIdx.x == 0) args.losses[row] = 0.0f;
       if (gradients != nullptr)
-        for (std::int64_t v = threadIdx.x; v < end; v += kThreads) store_values(gradients, v, Vector<float, kWidth>{});
+        for (std::int64_t v = threadIdx.x; v < end; v += kThreads)
+          store_gradient(gradients, v, Vector<float, kWidth>{}, encode);
       continue;
     }
     const bool label_exists = label >= 0 && label < args.vocab;
@@ -156,7 +159,7 @@ __global__ __launch_bounds__(kThreads) void two_pass_loss_kernel(LossRows<T, G> 
       auto terms = unpack(load_packed<T, kWidth>(logits, v));
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) terms[j] = exp_term<T>(terms[j] - row_largest);
-      store_gradients(gradients, v, terms, factor, args.scale, label);
+      store_gradients(gradients, v, terms, factor, args.scale, label, encode);
     }
   }
 }
@@ -198,18 +201,28 @@ void launch_loss(const OpLaunch& launch, const LossRows<T, G>& args) {
   note();
 }
 
+template <class T, class G>
+LossRows<T, G> rows_of(const CrossEntropyArgs& args, G* gradients) {
+  return {.logits = args.logits.data<T>(),
+          .labels = args.labels.data<std::int32_t>(),
+          .losses = args.losses.data<float>(),
+          .dlogits = gradients,
+          .rows = args.logits.size(0),
+          .vocab = args.logits.size(1),
+          .scale = args.grad_scale};
+}
+
 void cross_entropy(const CrossEntropyArgs& args) {
   const OpLaunch launch("cross_entropy", {&args.logits, &args.labels, &args.losses, &args.dlogits});
   const DType gradient = args.dlogits.defined() ? args.dlogits.dtype() : args.logits.dtype();
   dispatch<float, bfloat16>(args.logits.dtype(), "cross_entropy", [&]<class T>() {
+    if (args.codes.defined()) {
+      auto rows = rows_of<T>(args, static_cast<GradientCode*>(args.codes.payload().raw_data()));
+      rows.encode = args.codes.scales().data<float>();
+      return launch_loss(launch, rows);
+    }
     dispatch<float, bfloat16>(gradient, "cross_entropy", [&]<class G>() {
-      launch_loss(launch, LossRows<T, G>{.logits = args.logits.data<T>(),
-                                         .labels = args.labels.data<std::int32_t>(),
-                                         .losses = args.losses.data<float>(),
-                                         .dlogits = args.dlogits.defined() ? args.dlogits.data<G>() : nullptr,
-                                         .rows = args.logits.size(0),
-                                         .vocab = args.logits.size(1),
-                                         .scale = args.grad_scale});
+      launch_loss(launch, rows_of<T>(args, args.dlogits.defined() ? args.dlogits.data<G>() : nullptr));
     });
   });
 }

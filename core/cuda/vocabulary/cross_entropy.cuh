@@ -4,8 +4,14 @@
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/common/reduce.cuh"
+#include "core/cuda/quantize/quantize_common.cuh"
 
 namespace quench::cuda {
+
+// Gradient as an e5m2 code of its bf16 value times an encode scale.
+struct GradientCode {
+  std::uint8_t bits;
+};
 
 template <class T, class G>
 struct LossRows {
@@ -15,6 +21,11 @@ struct LossRows {
   G* dlogits;  // null: loss only; may alias logits
   std::int64_t rows, vocab;
   float scale;
+  const float* encode = nullptr;  // encode scale, of GradientCode
+
+  [[nodiscard]] __device__ float encode_factor() const {
+    return std::is_same_v<G, GradientCode> ? *encode : 1.0f;
+  }
 };
 
 struct LargestNumber {  // ignores NaN, which the sum propagates
@@ -38,10 +49,32 @@ __device__ inline float shift_of(float largest) {
   return largest == -INFINITY ? 0.0f : largest;
 }
 
+template <class G, int N>
+__device__ inline void store_gradient(G* row, std::int64_t piece, const Vector<float, N>& values, float encode) {
+  if constexpr (!std::is_same_v<G, GradientCode>) {
+    store_values(row, piece, values);
+  } else {
+    const Vector<float, N> rounded = unpack(pack<bfloat16>(values));
+    if constexpr (N == 1) {
+      row[piece].bits = static_cast<std::uint8_t>(encode_pair<E5m2>(rounded[0] * encode, 0.0f));
+    } else {
+      std::uint32_t words[N / 4];
+#pragma unroll
+      for (int i = 0; i < N / 4; ++i)
+        words[i] = encode_pair<E5m2>(rounded[4 * i] * encode, rounded[4 * i + 1] * encode) |
+                   encode_pair<E5m2>(rounded[4 * i + 2] * encode, rounded[4 * i + 3] * encode) << 16;
+      if constexpr (N == 8)
+        reinterpret_cast<uint2*>(row)[piece] = make_uint2(words[0], words[1]);
+      else
+        reinterpret_cast<std::uint32_t*>(row)[piece] = words[0];
+    }
+  }
+}
+
 // terms (e^(logit - shift)) * factor = scale * softmax.
 template <class G, int N>
 __device__ inline void store_gradients(G* row, std::int64_t piece, Vector<float, N> terms, float factor, float scale,
-                                       std::int32_t label) {
+                                       std::int32_t label, float encode) {
   const std::int64_t at = label - piece * N;
   if (at >= 0 && at < N) {  // one thread of the row
 #pragma unroll
@@ -50,7 +83,7 @@ __device__ inline void store_gradients(G* row, std::int64_t piece, Vector<float,
 #pragma unroll
     for (int j = 0; j < N; ++j) terms[j] *= factor;
   }
-  store_values(row, piece, terms);
+  store_gradient(row, piece, terms, encode);
 }
 
 // Device code of thread-block clusters, distributed shared memory and st.async (SM90 and later).
@@ -62,5 +95,6 @@ inline constexpr int kClusterCapability = 90;
 // False, with nothing launched, if unsupported.
 [[nodiscard]] bool stream_loss(const OpLaunch& launch, const LossRows<bfloat16, float>& args);
 [[nodiscard]] bool stream_loss(const OpLaunch& launch, const LossRows<bfloat16, bfloat16>& args);
+[[nodiscard]] bool stream_loss(const OpLaunch& launch, const LossRows<bfloat16, GradientCode>& args);
 
 }  // namespace quench::cuda

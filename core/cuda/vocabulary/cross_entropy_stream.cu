@@ -127,6 +127,7 @@ __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid
   const int end = static_cast<int>(args.vocab / kWidth), begin = rank * kThreads + thread, step = blocks * kThreads;
   const bool last_exists = begin + (kVectors - 1) * step < end, first = rank == 0 && thread == 0;
   const std::int64_t clusters = gridDim.x / static_cast<unsigned>(blocks);
+  const float encode = args.encode_factor();
   const auto exists = [last_exists](int k) { return k < kVectors - 1 || last_exists; };
 
   // Empty cp.async groups past the last row and for ignored labels keep counts equal.
@@ -159,7 +160,8 @@ __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid
       if (first) args.losses[row] = 0.0f;
 #pragma unroll
       for (int k = 0; k < kVectors; ++k)
-        if (gradients != nullptr && exists(k)) store_values(gradients, begin + k * step, Vector<float, kWidth>{});
+        if (gradients != nullptr && exists(k))
+          store_gradient(gradients, begin + k * step, Vector<float, kWidth>{}, encode);
       continue;
     }
     const bool label_exists = own_label >= 0 && own_label < args.vocab;
@@ -218,7 +220,7 @@ __global__ __launch_bounds__(kThreads, 2) void streamed_loss_kernel(const __grid
       auto terms = unpack(slots[k * kThreads]);
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) terms[j] = exp_term<T>(terms[j] - row_largest);
-      store_gradients(gradients, begin + k * step, terms, factor, args.scale, own_label);
+      store_gradients(gradients, begin + k * step, terms, factor, args.scale, own_label, encode);
     }
   }
 #endif
@@ -278,6 +280,9 @@ bool stream_loss(const OpLaunch& launch, const LossRows<bfloat16, float>& args) 
   return stream(launch, args);
 }
 bool stream_loss(const OpLaunch& launch, const LossRows<bfloat16, bfloat16>& args) {
+  return stream(launch, args);
+}
+bool stream_loss(const OpLaunch& launch, const LossRows<bfloat16, GradientCode>& args) {
   return stream(launch, args);
 }
 

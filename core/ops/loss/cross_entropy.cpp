@@ -1,10 +1,25 @@
 #include "core/ops/loss/cross_entropy.h"
 
 #include "core/ops/op_checks.h"
+#include "core/ops/quantize/quantize.h"
 
 namespace quench {
 
 constinit KernelSlot<CrossEntropyArgs> cross_entropy_slot("cross_entropy");
+
+namespace {
+
+void check_codes(const CrossEntropyArgs& args) {
+  const QuantTensor& codes = args.codes;
+  QUENCH_CHECK(!args.dlogits.defined() && (codes.format().element == ElementFormat::e4m3 || codes.format().element == ElementFormat::e5m2) &&
+                   codes.format() == code_format(codes.format().element, Granularity::tensor) &&
+                   codes.shape() == args.logits.shape(),
+               "cross_entropy: gradient codes are {} for logits {}{}; expected float8 of their shape under one scale",
+               codes.describe(), args.logits.describe(), args.dlogits.defined() ? " next to dlogits" : "");
+  check_same_device("cross_entropy", {&args.logits, &codes.payload(), &codes.scales()});
+}
+
+}  // namespace
 
 void cross_entropy(const CrossEntropyArgs& args) {
   constexpr std::string_view op = "cross_entropy";
@@ -30,7 +45,16 @@ void cross_entropy(const CrossEntropyArgs& args) {
       QUENCH_CHECK(labels[i] == kIgnoreLabel || (labels[i] >= 0 && labels[i] < vocab),
                    "cross_entropy: label {} of row {} is neither {} nor in [0, {})", labels[i], i, kIgnoreLabel, vocab);
   }
+  if (args.codes.defined()) check_codes(args);
   if (n == 0) return;
+  const bool fused = args.logits.device().type == DeviceType::cuda && args.codes.source_dtype() == DType::bf16 && args.codes.format().element == ElementFormat::e5m2;
+  if (args.codes.defined() && !fused) {
+    CrossEntropyArgs plain = args;
+    plain.codes = {};
+    plain.dlogits = Tensor::empty(args.logits.shape(), args.codes.source_dtype(), args.logits.device());
+    cross_entropy_slot(args.logits.device().type, plain);
+    return float8_cast_slot(args.logits.device().type, {.x = plain.dlogits, .out = args.codes});
+  }
   cross_entropy_slot(args.logits.device().type, args);
 }
 

@@ -2,6 +2,7 @@
 // Cross-entropy and its gradient in one pass.
 
 #include "core/device/kernel_slot.h"
+#include "core/tensor/quant_tensor.h"
 #include "core/tensor/tensor.h"
 
 namespace quench {
@@ -15,6 +16,9 @@ struct CrossEntropyArgs {
   Tensor losses;     // out, f32 [N]: logsumexp(logits) - logits[label]
   Tensor dlogits{};  // out, optional, [N,V], f32/bf16: grad_scale * (softmax - onehot); may alias logits
   float grad_scale = 1.0f;
+  // out, optional, in place of dlogits: float8 codes under the tensorwise scale given in it; those of cast_float8() of
+  // dlogits in the codes' source dtype.
+  QuantTensor codes{};
 };
 
 extern constinit KernelSlot<CrossEntropyArgs> cross_entropy_slot;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
@@ -74,7 +75,6 @@ void lm_head_loss(const LmHeadLossArgs& args) {
   const bool f32_logits = args.options.f32_logits || !gradients;
   const Tensor logits = Tensor::empty({chunk, vocab}, f32_logits ? DType::f32 : dtype, device);
   Tensor dlogits;
-  if (gradients) dlogits = logits.dtype() == dtype ? logits : Tensor::empty({chunk, vocab}, dtype, device);
   Tensor sum = args.dweight;
   if (sum.defined() && sum.dtype() != DType::f32 && chunks > 1 && f32_logits)
     sum = Tensor::empty(args.weight.shape(), DType::f32, device);
@@ -92,14 +92,23 @@ void lm_head_loss(const LmHeadLossArgs& args) {
                           .labels = args.labels.narrow(0, begin, count),
                           .losses = args.losses.narrow(0, begin, count),
                           .grad_scale = args.grad_scale};
-    if (gradients) loss.dlogits = dlogits.narrow(0, 0, count);
+    if (gradients && args.loss == nullptr)
+      loss.codes = products.gradient_codes(chunk_logits.shape(), dtype, std::abs(args.grad_scale));
+    if (gradients && !loss.codes.defined()) {
+      if (!dlogits.defined()) dlogits = logits.dtype() == dtype ? logits : Tensor::empty({chunk, vocab}, dtype, device);
+      loss.dlogits = dlogits.narrow(0, 0, count);
+    }
     if (args.loss != nullptr)
       args.loss->run(loss, begin);
     else
       cross_entropy(loss);
     if (!gradients) continue;
     const Tensor dhidden = args.dhidden.defined() ? args.dhidden.narrow(0, begin, count) : Tensor();
-    products.gradients(loss.dlogits, hidden, dhidden, sum, add_to_sum ? 1.0f : 0.0f);
+    const float beta = add_to_sum ? 1.0f : 0.0f;
+    if (loss.codes.defined())
+      products.gradients_of_codes(loss.codes, hidden, dhidden, sum, beta);
+    else
+      products.gradients(loss.dlogits, hidden, dhidden, sum, beta);
     add_to_sum = sum.defined();
   }
   if (sum.defined() && sum.dtype() != args.dweight.dtype()) cast({sum, args.dweight});

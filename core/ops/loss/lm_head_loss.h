@@ -24,6 +24,14 @@ class HeadGemms {
   // * dweight; each optional.
   virtual void gradients(const Tensor& dlogits, const Tensor& hidden, const Tensor& dhidden, const Tensor& dweight,
                          float beta) = 0;
+  // Buffer for the logit gradients [n,V] of a loss as float8 codes, which gradients_of_codes() takes in place of
+  // gradients(). `bound`: of their magnitudes; `source`: their dtype before the cast. Undefined: gradients() it is.
+  [[nodiscard]] virtual QuantTensor gradient_codes(const Shape& /*shape*/, DType /*source*/, float /*bound*/) {
+    return {};
+  }
+  // gradients() of the codes that the loss has written; called only after gradient_codes() gave a buffer.
+  virtual void gradients_of_codes(const QuantTensor& /*dlogits*/, const Tensor& /*hidden*/, const Tensor& /*dhidden*/,
+                                  const Tensor& /*dweight*/, float /*beta*/) {}
 };
 
 // Loss of a chunk of logits, in place of cross_entropy().

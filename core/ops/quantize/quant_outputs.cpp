@@ -15,13 +15,29 @@ void raise(const Tensor& maximum, const Tensor& x) {
   maximum.view({count}).copy_from(amax(both, Granularity::column).view({count}));
 }
 
+void check_codes(std::string_view op, const QuantTensor& codes, Orientation orientation, const Shape& shape) {
+  if (!codes.defined()) return;
+  const QuantFormat& format = codes.format();
+  QUENCH_CHECK(codes.shape() == shape && is_8_bit(format.element) && format.element != ElementFormat::int8 &&
+                   format == code_format(format.element, Granularity::tensor, orientation),
+               "{}: quant_outputs has codes {}, expected {} as float8 under one scale, {}", op, codes.describe(),
+               shape.to_string(), orientation == Orientation::natural ? "as it is" : "transposed");
+}
+
 }  // namespace
 
-void check_quant_outputs(std::string_view op, const QuantOutputs& quant_outputs, const Tensor& result) {
+void check_quant_outputs(std::string_view op, const QuantOutputs& quant_outputs, const Tensor& result,
+                         const Shape& shape) {
+  QUENCH_CHECK(result.defined() || quant_outputs.has_codes(), "{}: neither the result nor codes of it are given", op);
   if (!quant_outputs.wanted()) return;
+  check_codes(op, quant_outputs.codes, Orientation::natural, shape);
+  check_codes(op, quant_outputs.transposed_codes, Orientation::transposed, shape);
+  if (quant_outputs.amax.defined()) check_tensor(op, "quant_outputs.amax", quant_outputs.amax, {}, DType::f32);
+  check_same_device(op, {&result, &quant_outputs.amax, &quant_outputs.codes.payload(),
+                         &quant_outputs.transposed_codes.payload()});
+  if (!result.defined()) return;
   QUENCH_CHECK(result.rank() == 2 && result.is_contiguous(),
                "{}: quantization outputs need a contiguous matrix, not {}", op, result.describe());
-  if (quant_outputs.amax.defined()) check_tensor(op, "quant_outputs.amax", quant_outputs.amax, {}, DType::f32);
   if (quant_outputs.column_amax.defined()) {
     check_tensor(op, "quant_outputs.column_amax", quant_outputs.column_amax, {1, result.size(1)}, DType::f32);
     check_contiguous(op, "quant_outputs.column_amax", quant_outputs.column_amax);
@@ -42,6 +58,11 @@ void fill_quant_outputs(const QuantOutputs& quant_outputs, const Tensor& result)
   const MemoryScope scope(MemoryCategory::workspace);
   if (quant_outputs.amax.defined()) raise_amax(result, quant_outputs.amax);
   if (result.size(0) == 0) return;  // neither scales nor amax change
+  if (quant_outputs.has_codes()) {
+    const QuantTensor &natural = quant_outputs.codes, &transposed = quant_outputs.transposed_codes;
+    if (natural.defined()) float8_cast_slot(device, {.x = result, .out = natural, .transposed = {}});
+    if (transposed.defined()) float8_cast_slot(device, {.x = result, .out = {}, .transposed = transposed});
+  }
   if (quant_outputs.rows.defined())
     float8_rows_slot(device, {result, quant_outputs.rows, quant_outputs.power_of_two, quant_outputs.column_amax});
   else if (quant_outputs.column_amax.defined())

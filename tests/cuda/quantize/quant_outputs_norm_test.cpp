@@ -52,6 +52,39 @@ TEST(CudaQuantOutputs, RmsNormGroupsOfThreads) {
     }
 }
 
+// Codes under a given scale, with and without the result.
+TEST(CudaQuantOutputs, RmsNormCodesUnderAGivenScale) {
+  std::uint32_t seed = 360;
+  for (const DType dtype : {DType::bf16, DType::f32})
+    for (const Shape& shape : {Shape{1, 1}, {5, 33}, {40, 64}, {70, 256}, {33, 1032}, {500, 4096}, {40, 16384}, {8, 40000}})
+      for (const bool with_residual : {false, true}) {
+        SCOPED_TRACE(fmt::format("{}{} residual {}", to_string(dtype), shape.to_string(), with_residual));
+        const Norm n = norm_operands(seed += 4, shape, dtype);
+        RmsNormArgs args{.x = n.x,
+                         .weight = n.weight,
+                         .y = poison(shape, dtype),
+                         .rstd = Tensor::empty({shape[0]}, DType::f32, kGpu)};
+        if (with_residual) {
+          args.residual = n.residual;
+          args.sum = poison(shape, dtype);
+        }
+        rms_norm(args);
+        const Tensor y = args.y, most = amax(y, Granularity::tensor);
+        const Tensor scale = float8_scale(most, ElementFormat::e4m3, false);
+        const QuantTensor expected = cast_float8(y, scale, ElementFormat::e4m3, Granularity::tensor);
+        for (const bool values : {false, true}) {
+          args.y = values ? poison(shape, dtype) : Tensor();
+          args.quant_outputs = {.amax = Tensor::zeros({}, DType::f32, kGpu),
+                                .codes = QuantTensor(expected.format(), shape, dtype,
+                                                     poison(shape, payload_dtype(ElementFormat::e4m3)), scale)};
+          rms_norm(args);
+          EXPECT_TRUE(same(args.quant_outputs.codes.payload(), expected.payload()));
+          EXPECT_TRUE(same(args.quant_outputs.amax, most));
+          if (values) EXPECT_TRUE(same(args.y, y));
+        }
+      }
+}
+
 // Rows apart in a larger matrix, in whole pieces and not.
 TEST(CudaQuantOutputs, RmsNormOfStridedRows) {
   std::uint32_t seed = 370;
