@@ -60,8 +60,12 @@ void fill_quant_outputs(const QuantOutputs& quant_outputs, const Tensor& result)
   if (result.size(0) == 0) return;  // neither scales nor amax change
   if (quant_outputs.has_codes()) {
     const QuantTensor &natural = quant_outputs.codes, &transposed = quant_outputs.transposed_codes;
-    if (natural.defined()) float8_cast_slot(device, {.x = result, .out = natural, .transposed = {}});
-    if (transposed.defined()) float8_cast_slot(device, {.x = result, .out = {}, .transposed = transposed});
+    const bool pair = natural.defined() && transposed.defined() &&
+                      natural.scales().raw_data() == transposed.scales().raw_data() &&
+                      natural.format().element == transposed.format().element;
+    if (pair) float8_cast_slot(device, {.x = result, .out = natural, .transposed = transposed});
+    if (!pair && natural.defined()) float8_cast_slot(device, {.x = result, .out = natural, .transposed = {}});
+    if (!pair && transposed.defined()) float8_cast_slot(device, {.x = result, .out = {}, .transposed = transposed});
   }
   if (quant_outputs.rows.defined())
     float8_rows_slot(device, {result, quant_outputs.rows, quant_outputs.power_of_two, quant_outputs.column_amax});
