@@ -80,7 +80,8 @@ void normalize_rows(const RmsNormArgs& args) {
   });
 }
 
-void rms_norm_kernel(RmsNormArgs args) {
+void rms_norm_kernel(const RmsNormArgs& given) {
+  RmsNormArgs args = given;
   if (!args.y.defined()) args.y = Tensor::empty(args.x.shape(), args.x.dtype());
   dispatch<float, bfloat16>(args.x.dtype(), "rms_norm", [&]<class T>() {
     args.f32_weight ? normalize_rows<T, true>(args) : normalize_rows<T, false>(args);

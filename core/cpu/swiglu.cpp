@@ -64,7 +64,8 @@ void backward(const SwigluBackwardArgs& args) {
   });
 }
 
-void swiglu_kernel(SwigluArgs args) {
+void swiglu_kernel(const SwigluArgs& given) {
+  SwigluArgs args = given;
   if (!args.out.defined())
     args.out = Tensor::empty({args.gate_up.size(0), args.gate_up.size(1) / 2}, args.gate_up.dtype());
   dispatch<float, bfloat16>(args.out.dtype(), "swiglu", [&]<class T>() {
@@ -75,7 +76,8 @@ void swiglu_kernel(SwigluArgs args) {
   });
   fill_quant_outputs(args.quant_outputs, args.out);
 }
-void swiglu_backward_kernel(SwigluBackwardArgs args) {
+void swiglu_backward_kernel(const SwigluBackwardArgs& given) {
+  SwigluBackwardArgs args = given;
   if (!args.dgate_up.defined()) args.dgate_up = Tensor::empty_like(args.gate_up);
   dispatch<float, bfloat16>(args.dout.dtype(), "swiglu_backward", [&]<class T>() {
     if (args.activation == GatedActivation::silu)
