@@ -33,8 +33,8 @@ void check_quant_outputs(std::string_view op, const QuantOutputs& quant_outputs,
   check_codes(op, quant_outputs.codes, Orientation::natural, shape);
   check_codes(op, quant_outputs.transposed_codes, Orientation::transposed, shape);
   if (quant_outputs.amax.defined()) check_tensor(op, "quant_outputs.amax", quant_outputs.amax, {}, DType::f32);
-  check_same_device(op, {&result, &quant_outputs.amax, &quant_outputs.codes.payload(),
-                         &quant_outputs.transposed_codes.payload()});
+  check_same_device(
+      op, {&result, &quant_outputs.amax, &quant_outputs.codes.payload(), &quant_outputs.transposed_codes.payload()});
   if (!result.defined()) return;
   QUENCH_CHECK(result.rank() == 2 && result.is_contiguous(),
                "{}: quantization outputs need a contiguous matrix, not {}", op, result.describe());
