@@ -51,7 +51,8 @@ class RecordedSwiglu final : public SwigluBackward {
                      .quant_outputs = quant_outputs,
                      .out_codes = out_codes,
                      .activation = activation_});
-    handle_->run_waiting(value.defined() ? value : placeholder(dout.shape(), gate_up), out_codes);
+    if (!handle_->waiting.empty())
+      handle_->run_waiting(value.defined() ? value : placeholder(dout.shape(), gate_up), out_codes);
     if (!dgate_up.defined()) {
       saved_ = {};
       gate_up = placeholder(gate_up.shape(), gate_up);
@@ -82,12 +83,12 @@ Variable swiglu(const Variable& gate_up, const QuantOutputRequest& wanted, const
   const Tensor in = gate_up.value();
   const Shape half{in.size(0), in.size(1) / 2};
   const QuantOutputs quant_outputs = known.defined() ? QuantOutputs{} : make_coded_outputs(wanted, half, in);
-  Tensor value = known;
+  Tensor result = known;
   if (!known.defined()) {
-    if (wanted.value_needed || !quant_outputs.has_codes()) value = Tensor::empty(half, in.dtype(), in.device());
-    quench::swiglu({in, value, quant_outputs, activation});
+    if (wanted.value_needed || !quant_outputs.has_codes()) result = Tensor::empty(half, in.dtype(), in.device());
+    quench::swiglu({in, result, quant_outputs, activation});
   }
-  Variable out(value.defined() ? value : placeholder(half, in));
+  Variable out(result.defined() ? result : placeholder(half, in));
   out.set_fused_outputs(quant_outputs);
   const auto handle = std::make_shared<RecomputeHandle>();
   const bool recorded = Tape::record("swiglu", {gate_up}, std::array{&out}, [&] {
