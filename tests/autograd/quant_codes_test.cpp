@@ -35,7 +35,9 @@ class QuantCodes : public ::testing::TestWithParam<DType> {
   static void expect_codes_of(const Tensor& value, const QuantOutputs& outputs, const QuantOutputRequest& wanted) {
     const Float8Pair pair = cast_float8_pair(value, wanted.scale, wanted.element);
     ASSERT_EQ(outputs.codes.defined(), wanted.natural_codes);
-    if (wanted.natural_codes) EXPECT_TRUE(same_bits(outputs.codes.payload(), pair.natural.payload()));
+    if (wanted.natural_codes) {
+      EXPECT_TRUE(same_bits(outputs.codes.payload(), pair.natural.payload()));
+    }
     if (outputs.transposed_codes.defined()) {
       EXPECT_TRUE(same_bits(outputs.transposed_codes.payload(), pair.transposed.payload()));
       EXPECT_EQ(outputs.transposed_codes.format(), pair.transposed.format());
@@ -76,7 +78,7 @@ TEST_P(QuantCodes, RowsThatDoNotFitHaveAValueAlone) {
 
 TEST_P(QuantCodes, NormsWriteNaturalCodesOfTheirResult) {
   const Weight weight = Weight(Variable(random_.normal({64}, GetParam())));
-  const RmsNormForm form{.eps = 1e-5f};
+  const RmsNormForm form(1e-5f);
   const Tensor other = random_.normal({48, 64}, GetParam());
   QuantOutputRequest wanted = request(), of_sum = request();
   const Variable out = rms_norm(Variable(gate_up_), weight, form, wanted);
@@ -143,8 +145,8 @@ TEST_P(QuantCodes, SwigluBackwardWritesTheCodesOfGradientAndRecomputedOutput) {
     const Float8Pair pair = cast_float8_pair(out, of_use.scale, of_use.element);
     EXPECT_TRUE(same_bits(coded.recomputed.transposed_codes.payload(), pair.transposed.payload()));
     EXPECT_EQ(coded.gradient.shape(), plain.gradient.shape());
-    if (needed) EXPECT_TRUE(same_bits(coded.gradient, plain.gradient));
-    if (!needed) EXPECT_FALSE(coded.gradient.is_contiguous());
+    EXPECT_EQ(coded.gradient.is_contiguous(), needed);
+    EXPECT_TRUE(!needed || same_bits(coded.gradient, plain.gradient));
     // Several uses share the value.
     const BackwardResult twice = run_backward(gate_up_, dout, {}, of_use, 2);
     EXPECT_TRUE(same_bits(twice.value, out));
