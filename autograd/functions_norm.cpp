@@ -64,17 +64,19 @@ std::function<Tensor()> recompute_norm(const Tensor& x, const Weight& weight, co
 Variable rms_norm(const Variable& x, const Weight& weight, const RmsNormForm& form, const QuantOutputRequest& wanted) {
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = x.value();
-  Variable y(Tensor::empty_like(in));
   const Tensor rstd = Tensor::empty({in.size(0)}, DType::f32, in.device());
   const QuantOutputs quant_outputs = make_coded_outputs(natural_only(wanted), in.shape(), in);
+  Tensor result;
+  if (wanted.value_needed || !quant_outputs.has_codes()) result = Tensor::empty_like(in);
   quench::rms_norm({.x = in,
                     .weight = weight.acquire().value(),
                     .eps = form.eps,
                     .weight_offset = form.weight_offset,
                     .f32_weight = form.f32_weight,
-                    .y = y.value(),
+                    .y = result,
                     .rstd = rstd,
                     .quant_outputs = quant_outputs});
+  Variable y(result.defined() ? result : placeholder(in.shape(), in));
   y.set_fused_outputs(quant_outputs);
   const auto handle = std::make_shared<RecomputeHandle>();
   const bool recorded = Tape::record("rms_norm", {x, weight}, std::array{&y}, [&] {
@@ -82,10 +84,10 @@ Variable rms_norm(const Variable& x, const Weight& weight, const RmsNormForm& fo
     handle->recomputes = true;
     return [in, handle, weight, form, rstd, dx = x.gradient(), dy = y.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
-      const Tensor result = Tensor::empty_like(in);
-      const QuantOutputs fused_outputs = dx ? make_quant_outputs(dx->request_to_producer(), result) : QuantOutputs{};
-      norm_backward(dy->value(), in, weight, rstd, Tensor(), result, form, handle.get(), fused_outputs);
-      if (dx) dx->contribute(result, fused_outputs);
+      const Tensor into = Tensor::empty_like(in);
+      const QuantOutputs fused_outputs = dx ? make_quant_outputs(dx->request_to_producer(), into) : QuantOutputs{};
+      norm_backward(dy->value(), in, weight, rstd, Tensor(), into, form, handle.get(), fused_outputs);
+      if (dx) dx->contribute(into, fused_outputs);
     };
   });
   if (recorded) y.set_recompute(handle);
@@ -97,19 +99,21 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor in = delta.value();
   Variable sum(Tensor::empty_like(in));
-  Variable y(Tensor::empty_like(in));
   const Tensor rstd = Tensor::empty({in.size(0)}, DType::f32, in.device());
   const QuantOutputs quant_outputs = make_coded_outputs(natural_only(wanted), in.shape(), in);
+  Tensor result;
+  if (wanted.value_needed || !quant_outputs.has_codes()) result = Tensor::empty_like(in);
   quench::rms_norm({.x = in,
                     .residual = residual.value(),
                     .weight = weight.acquire().value(),
                     .eps = form.eps,
                     .weight_offset = form.weight_offset,
                     .f32_weight = form.f32_weight,
-                    .y = y.value(),
+                    .y = result,
                     .sum = sum.value(),
                     .rstd = rstd,
                     .quant_outputs = quant_outputs});
+  Variable y(result.defined() ? result : placeholder(in.shape(), in));
   y.set_fused_outputs(quant_outputs);
   const auto handle = std::make_shared<RecomputeHandle>();
   const bool recorded = Tape::record("add_rms_norm", {residual, delta, weight}, std::array{&sum, &y}, [&] {

@@ -50,5 +50,6 @@ struct QuantOutputRequest {
 
 // Shape, dtype and device of a result that only exists as codes; not contiguous, so that ops refuse it.
 [[nodiscard]] Tensor placeholder(const Shape& shape, const Tensor& like);
+[[nodiscard]] bool is_placeholder(const Tensor& value);
 
 }  // namespace quench::autograd

@@ -98,7 +98,8 @@ UseCounter::~UseCounter() {
 
 Saved::Saved(const Variable& variable) {
   const Tape* tape = Tape::current();
-  if (tape != nullptr && tape->recompute() == Recompute::selective && variable.recompute()) {
+  const bool selective = tape != nullptr && tape->recompute() == Recompute::selective;
+  if (variable.recompute() && (selective || is_placeholder(variable.value()))) {
     recompute_ = variable.recompute();
   } else {
     tensor_ = variable.value();

@@ -126,7 +126,7 @@ class UseCounter {
 class Saved {
  public:
   Saved() = default;
-  // Under selective recompute, saves the recompute handle if there is one.
+  // Under selective recompute, and of values that only exist as codes, saves the recompute handle if there is one.
   explicit Saved(const Variable& variable);
   explicit Saved(Tensor tensor) : tensor_(std::move(tensor)) {}
   // For a large tensor that is not written any more and read once: may be offloaded.

@@ -40,10 +40,13 @@ inline void check_gradient_sum(std::string_view op, std::string_view name, const
 
 // Undefined tensors are skipped.
 inline void check_same_device(std::string_view op, std::initializer_list<const Tensor*> tensors) {
-  const Tensor* first = *tensors.begin();
-  for (const Tensor* tensor : tensors)
-    QUENCH_CHECK(!tensor->defined() || tensor->device() == first->device(), "{}: tensors on {} and {}", op,
-                 first->device().to_string(), tensor->device().to_string());
+  const Tensor* first = nullptr;  // defined
+  for (const Tensor* tensor : tensors) {
+    if (!tensor->defined()) continue;
+    if (first == nullptr) first = tensor;
+    QUENCH_CHECK(tensor->device() == first->device(), "{}: tensors on {} and {}", op, first->device().to_string(),
+                 tensor->device().to_string());
+  }
 }
 
 }  // namespace quench

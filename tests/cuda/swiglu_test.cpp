@@ -1,7 +1,7 @@
 #include "core/ops/quantize/quantize.h"
 #include "core/ops/swiglu.h"
 
-#include "tests/cuda/fused_testing.h"
+#include "tests/cuda/quantize/quant_outputs_testing.h"
 
 namespace quench::testing {
 namespace {
@@ -50,7 +50,7 @@ TEST(CudaSwiglu, ForwardAndBackwardMatchTheCpu) {
 QuantTensor poisoned_codes(const Shape& shape, DType source, ElementFormat element, Orientation orientation,
                            const Tensor& scale) {
   const QuantFormat format = code_format(element, Granularity::tensor, orientation);
-  return {format, shape, source, poisoned(format.payload_shape(shape), payload_dtype(element)), scale};
+  return {format, shape, source, poison(format.payload_shape(shape), payload_dtype(element)), scale};
 }
 
 // Codes, with and without the values, against casts of the values; the amax rises and never falls.
@@ -84,10 +84,10 @@ TEST(CudaSwiglu, CodesUnderGivenScalesAreThoseOfTheValues) {
           const Tensor again = values ? poisoned(shape, dtype) : Tensor();
           if (values) forward.transposed_codes = codes(Orientation::transposed);
           swiglu({.gate_up = gate_up, .out = again, .quant_outputs = forward, .activation = activation});
-          EXPECT_TRUE(same_bits(on_cpu(forward.codes.payload()), on_cpu(expected.natural.payload())));
+          EXPECT_TRUE(same(forward.codes.payload(), expected.natural.payload()));
           EXPECT_TRUE(same_bits(on_cpu(forward.amax), on_cpu(amax(out, Granularity::tensor))));
           if (values) {
-            EXPECT_TRUE(same_bits(on_cpu(forward.transposed_codes.payload()), on_cpu(expected.transposed.payload())));
+            EXPECT_TRUE(same(forward.transposed_codes.payload(), expected.transposed.payload()));
             EXPECT_TRUE(same_bits(on_cpu(again), on_cpu(out)));
           }
           const auto gradient_codes = [&](Orientation orientation) {
@@ -105,10 +105,10 @@ TEST(CudaSwiglu, CodesUnderGivenScalesAreThoseOfTheValues) {
                            .quant_outputs = backward,
                            .out_codes = recomputed,
                            .activation = activation});
-          EXPECT_TRUE(same_bits(on_cpu(backward.codes.payload()), on_cpu(gradient.natural.payload())));
-          EXPECT_TRUE(same_bits(on_cpu(backward.transposed_codes.payload()), on_cpu(gradient.transposed.payload())));
+          EXPECT_TRUE(same(backward.codes.payload(), gradient.natural.payload()));
+          EXPECT_TRUE(same(backward.transposed_codes.payload(), gradient.transposed.payload()));
           EXPECT_TRUE(same_bits(on_cpu(backward.amax), on_cpu(amax(dgate_up, Granularity::tensor))));
-          EXPECT_TRUE(same_bits(on_cpu(recomputed.transposed_codes.payload()), on_cpu(expected.transposed.payload())));
+          EXPECT_TRUE(same(recomputed.transposed_codes.payload(), expected.transposed.payload()));
           if (!values) continue;
           EXPECT_TRUE(same_bits(on_cpu(into), on_cpu(dgate_up)));
           EXPECT_TRUE(same_bits(on_cpu(out_again), on_cpu(out)));

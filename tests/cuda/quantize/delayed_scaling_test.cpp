@@ -22,8 +22,8 @@ TEST(CudaDelayedScaling, StepsAreThoseOfTheCpu) {
           EXPECT_TRUE(same_bits(on_cpu(gpu.history), cpu.history));
           EXPECT_TRUE(same_bits(on_cpu(gpu.scale), cpu.scale));
           EXPECT_TRUE(same_bits(on_cpu(gpu.recorded), cpu.recorded));
-          cpu.recorded.copy_from(next);
-          gpu.recorded.copy_from(next);
+          Tensor(cpu.recorded).copy_from(next);
+          Tensor(gpu.recorded).copy_from(next);
         }
       }
 }

@@ -80,7 +80,8 @@ TEST(CudaQuantOutputs, RmsNormCodesUnderAGivenScale) {
           rms_norm(args);
           EXPECT_TRUE(same(args.quant_outputs.codes.payload(), expected.payload()));
           EXPECT_TRUE(same(args.quant_outputs.amax, most));
-          if (values) EXPECT_TRUE(same(args.y, y));
+          if (!values) continue;
+          EXPECT_TRUE(same(args.y, y));
         }
       }
 }
