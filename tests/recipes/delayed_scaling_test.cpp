@@ -130,7 +130,10 @@ TEST_F(DelayedScalingLayer, EvaluationUsesTheStoredScaleAndRecordsNothing) {
     ASSERT_NEAR(values.data<float>()[i], wanted.y.data<float>()[i],
                 0.01f * std::abs(wanted.y.data<float>()[i]) + 1e-3f);
   EXPECT_EQ(recorded(0), 0.0f);
-  EXPECT_FALSE(delayed_->input_quant_request(weight).wanted());
+  const autograd::QuantOutputRequest request = delayed_->input_quant_request(weight);
+  EXPECT_FALSE(request.amax);
+  EXPECT_TRUE(request.scale.defined()) << "codes under the stored scale";
+  EXPECT_FALSE(request.transposed_codes);
 }
 
 TEST_F(DelayedScalingLayer, RecomputedLayersHaveTheScalesAndRecordsOfTheFirstTime) {
