@@ -44,6 +44,13 @@ QuantOutputRequest natural_only(QuantOutputRequest wanted) {
   return wanted;
 }
 
+// A value left out on a tape must be recomputable: its consumer may run again.
+bool is_value_needed(const QuantOutputRequest& wanted, const QuantOutputs& outputs, const Variable& x,
+                     const Weight& weight) {
+  const bool recomputable = Tape::current() == nullptr || x.requires_grad() || weight.requires_grad();
+  return wanted.value_needed || !outputs.has_codes() || !recomputable;
+}
+
 std::function<Tensor()> recompute_norm(const Tensor& x, const Weight& weight, const RmsNormForm& form) {
   return [x, weight, form] {
     const MemoryScope scope(MemoryCategory::workspace);
@@ -67,7 +74,7 @@ Variable rms_norm(const Variable& x, const Weight& weight, const RmsNormForm& fo
   const Tensor rstd = Tensor::empty({in.size(0)}, DType::f32, in.device());
   const QuantOutputs quant_outputs = make_coded_outputs(natural_only(wanted), in.shape(), in);
   Tensor result;
-  if (wanted.value_needed || !quant_outputs.has_codes()) result = Tensor::empty_like(in);
+  if (is_value_needed(wanted, quant_outputs, x, weight)) result = Tensor::empty_like(in);
   quench::rms_norm({.x = in,
                     .weight = weight.acquire().value(),
                     .eps = form.eps,
@@ -102,7 +109,8 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
   const Tensor rstd = Tensor::empty({in.size(0)}, DType::f32, in.device());
   const QuantOutputs quant_outputs = make_coded_outputs(natural_only(wanted), in.shape(), in);
   Tensor result;
-  if (wanted.value_needed || !quant_outputs.has_codes()) result = Tensor::empty_like(in);
+  if (is_value_needed(wanted, quant_outputs, residual, weight) && is_value_needed(wanted, quant_outputs, delta, weight))
+    result = Tensor::empty_like(in);
   quench::rms_norm({.x = in,
                     .residual = residual.value(),
                     .weight = weight.acquire().value(),

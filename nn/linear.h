@@ -30,7 +30,14 @@ class Linear final : public Module {
   [[nodiscard]] LinearOutput forward_gated(const Variable& x) const;
   // The call in one pass (LinearKernel::run); absent if the kernel does not support it.
   [[nodiscard]] std::optional<LinearOutput> run_fused(const LinearCall& call) const;
+  // For the producer of x, whose value may have other readers.
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const {
+    autograd::QuantOutputRequest request = sole_input_quant_request();
+    request.value_needed = true;
+    return request;
+  }
+  // For the producer of an x that forward() of this layer alone reads.
+  [[nodiscard]] autograd::QuantOutputRequest sole_input_quant_request() const {
     return kernel_->input_quant_request(weight_);
   }
 

@@ -138,8 +138,11 @@ class LinearKernelWrapper : public LinearKernel {
   [[nodiscard]] bool supports(const LinearCall& call, const Parameter& weight, const Weight& bias) const override {
     return kernel_->supports(call, weight, bias);
   }
+  // Wrappers read x.
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request(const Parameter& weight) const override {
-    return kernel_->input_quant_request(weight);
+    autograd::QuantOutputRequest request = kernel_->input_quant_request(weight);
+    request.value_needed = true;
+    return request;
   }
   [[nodiscard]] WeightRequirements weight_requirements(const Parameter& weight) const override {
     return kernel_->weight_requirements(weight);
@@ -178,12 +181,6 @@ class LinearObserver : public LinearKernelWrapper {
   [[nodiscard]] std::shared_ptr<const LinearKernel> with_adapter(
       const std::shared_ptr<LowRankAdapter>& /*adapter*/) const final {
     return nullptr;
-  }
-  // The observer reads x.
-  [[nodiscard]] autograd::QuantOutputRequest input_quant_request(const Parameter& weight) const final {
-    autograd::QuantOutputRequest request = LinearKernelWrapper::input_quant_request(weight);
-    request.value_needed = true;
-    return request;
   }
 
  protected:

@@ -29,7 +29,7 @@ Variable Mlp::forward(const Variable& x, const ForwardContext& context) const {
   Variable inner;
   {
     // If recomputed, gate_up is freed before the down GEMM.
-    const autograd::QuantOutputRequest wanted = down_proj_.input_quant_request();
+    const autograd::QuantOutputRequest wanted = down_proj_.sole_input_quant_request();
     const LinearOutput gate_up = recompute_gate_up           ? LinearOutput{gate_up_proj_.forward_with_recompute(x)}
                                  : wanted.wanted() || !fuses ? LinearOutput{gate_up_proj_.forward(x)}
                                                              : gate_up_proj_.forward_gated(x);

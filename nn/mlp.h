@@ -20,7 +20,7 @@ class Mlp final : public SubLayer {
   [[nodiscard]] Variable forward_unnormed(const Tensor& x, const AddedNorm& norm,
                                           const ForwardContext& context) const override;
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const override {
-    return gate_up_proj_.input_quant_request();
+    return gate_up_proj_.sole_input_quant_request();
   }
 
  private:

@@ -17,7 +17,7 @@ class Attention final : public SubLayer {
   [[nodiscard]] Variable forward_unnormed(const Tensor& x, const AddedNorm& norm,
                                           const ForwardContext& context) const override;
   [[nodiscard]] autograd::QuantOutputRequest input_quant_request() const override {
-    return qkv_proj_.input_quant_request();
+    return qkv_proj_.sole_input_quant_request();
   }
 
  private:

@@ -89,18 +89,20 @@ struct Float8Linear::Backward {
   // Deferred if the producer recomputes x.
   void weight_gradient(const Tensor& dy, const QuantTensor& dy_codes) const {
     dw->begin_use();
-    const auto finish = [dw = dw, product = wgrad(dy, dy_codes)](const Tensor& recomputed_x, const QuantOutputs& codes) {
+    const auto finish = [dw = dw, product = wgrad(dy, dy_codes)](const Tensor& recomputed_x,
+                                                                 const QuantOutputs& codes) {
       product(recomputed_x, codes);
       dw->end_use();
     };
     if (x.columnwise().defined()) return finish(Tensor(), {});
-    autograd::QuantOutputRequest request = products.scheme().wgrad ? x.columnwise_request() : autograd::QuantOutputRequest{};
+    autograd::QuantOutputRequest request =
+        products.scheme().wgrad ? x.columnwise_request() : autograd::QuantOutputRequest{};
     request.row_multiple = products.size(1);
     if (!saved_x.defer({.run = finish, .request = request})) finish(saved_x.get(), {});
   }
 
   [[nodiscard]] std::function<void(const Tensor&, const QuantOutputs&)> wgrad(const Tensor& dy,
-                                                                             const QuantTensor& dy_codes) const {
+                                                                              const QuantTensor& dy_codes) const {
     if (!products.scheme().wgrad)
       return [dy, dw = dw](const Tensor& recomputed_x, const QuantOutputs&) {
         const GradientTarget into = dw->target();
@@ -131,7 +133,8 @@ Float8Linear::Float8Linear(const Float8Scheme& scheme, const Float8LinearOptions
 autograd::QuantOutputRequest Float8Linear::input_quant_request(const nn::Parameter& weight) const {
   const bool recorded = Tape::current() != nullptr, training = recorded && weight.weight().requires_grad();
   const Float8Gemms products(scheme_, options_.emulate, weight.weight().device());
-  autograd::QuantOutputRequest request = request_for(products.input_uses(training), {}, options_.scaling.input(recorded));
+  autograd::QuantOutputRequest request =
+      request_for(products.input_uses(training), {}, options_.scaling.input(recorded));
   if (!request.scale.defined()) return request;
   const std::int64_t width = weight.weight().shape()[1];
   if (products.size(width) != width) request.scale = Tensor();  // padded
@@ -167,14 +170,13 @@ struct Float8Linear::Input {
   Float8Matrix codes;
 };
 
-Float8Linear::Input Float8Linear::quantized(const Variable& x, bool training, bool uses_rows,
-                                            bool transpose_now, bool records) const {
+Float8Linear::Input Float8Linear::quantized(const Variable& x, bool training, bool uses_rows, bool transpose_now,
+                                            bool records) const {
   const Tensor in = x.value();
   Float8Gemms products(scheme_, options_.emulate, in.device());
   // wgrad reduces over M, which is then padded as well.
   const std::int64_t rows = training && scheme_.wgrad ? products.size(in.size(0)) : in.size(0);
-  const Tensor source =
-      x.fused_outputs().has_codes() ? in : zero_padded(in, rows, products.size(in.size(1)));
+  const Tensor source = x.fused_outputs().has_codes() ? in : zero_padded(in, rows, products.size(in.size(1)));
   const bool pads = source.shape() != in.shape();
   const QuantOutputs& fused = x.fused_outputs();
   return {products, in, source,
@@ -266,7 +268,8 @@ Tensor Float8Linear::recomputed(const Variable& x, const nn::Parameter& weight, 
   const MemoryScope scope(MemoryCategory::activations);
   Tensor y = Tensor::empty({x.value().size(0), weight.global_shape[0]}, x.value().dtype(), x.value().device());
   // Same sizes as the recorded GEMM, so that a library selects the same kernel.
-  multiply(quantized(x, weight.weight().requires_grad(), false, false, false), weight, bias, y, 0.0f, true, LayerHealth());
+  multiply(quantized(x, weight.weight().requires_grad(), false, false, false), weight, bias, y, 0.0f, true,
+           LayerHealth());
   return y;
 }
 

@@ -175,11 +175,12 @@ ExpertPlan plan_blockwise_experts(const nn::LinearInfo& layer, const RecipeOptio
 
 // 3 mantissa bits (2 in e5m2 gradients): relative rounding error at most 2^-4 (2^-3), about 2.6% (5.2%) RMS; an output
 // sums two independent operand errors.
-const Recipe kFloat8Tensorwise{"float8_tensorwise",
-                               "e4m3 with one scale a tensor, e5m2 gradients; the fastest float8 recipe",
-                               plan<kTensorwise>,
-                               {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.08, .loss_relative = 0.03},
-                               {.float8 = kAllGemms, .float8_kind = Float8GemmKind::tensorwise, .keys = kTensorwiseKeys}};
+const Recipe kFloat8Tensorwise{
+    "float8_tensorwise",
+    "e4m3 with one scale a tensor, e5m2 gradients; the fastest float8 recipe",
+    plan<kTensorwise>,
+    {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.08, .loss_relative = 0.03},
+    {.float8 = kAllGemms, .float8_kind = Float8GemmKind::tensorwise, .keys = kTensorwiseKeys}};
 const Recipe kFloat8Rowwise{"float8_rowwise",
                             "e4m3 with a power-of-two scale a row or column of each operand",
                             plan<kRowwise>,

@@ -326,8 +326,12 @@ Variable LoraLinear::apply_update(const Variable& x, const nn::Parameter& weight
                       {}};
     for (std::size_t i = 0; i < adapter_->pieces().size(); ++i)
       backward.db.push_back(adapter_->b(i).weight().gradient());
-    // The base's quantization request applies to the gradient of y.
-    if (base.gradient()) y.gradient()->set_quant_request(base.gradient()->quant_request());
+    // The base's quantization request applies to the gradient of y, which the adapter reads as well.
+    if (base.gradient()) {
+      autograd::QuantOutputRequest request = base.gradient()->quant_request();
+      request.value_needed = true;
+      y.gradient()->set_quant_request(request);
+    }
     return backward;
   });
   return y;

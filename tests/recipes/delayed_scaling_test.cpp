@@ -79,8 +79,7 @@ class DelayedScalingLayer : public ::testing::Test {
       const Tensor values = as_f32(a);
       float most = amax_of(b);
       for (std::int64_t i = 0; i < values.numel(); ++i)
-        ASSERT_NEAR(values.data<float>()[i], b.data<float>()[i],
-                    0x1p-8f * std::abs(b.data<float>()[i]) + 1e-5f * most)
+        ASSERT_NEAR(values.data<float>()[i], b.data<float>()[i], 0x1p-8f * std::abs(b.data<float>()[i]) + 1e-5f * most)
             << i;
     }
   }
@@ -125,13 +124,16 @@ TEST_F(DelayedScalingLayer, EvaluationUsesTheStoredScaleAndRecordsNothing) {
   weight.variable = Variable(c_.w);
   const Variable large(times(c_.x, 8.0f));
   const Variable y = delayed_->apply(large, weight, {});
-  const LinearResult wanted =
-      expected({large.value(), c_.w, c_.dy}, 448.0f / amax_of(c_.x), 57344.0f / amax_of(c_.dy));
+  const LinearResult wanted = expected({large.value(), c_.w, c_.dy}, 448.0f / amax_of(c_.x), 57344.0f / amax_of(c_.dy));
   const Tensor values = as_f32(y.value());
   for (std::int64_t i = 0; i < values.numel(); ++i)
-    ASSERT_NEAR(values.data<float>()[i], wanted.y.data<float>()[i], 0.01f * std::abs(wanted.y.data<float>()[i]) + 1e-3f);
+    ASSERT_NEAR(values.data<float>()[i], wanted.y.data<float>()[i],
+                0.01f * std::abs(wanted.y.data<float>()[i]) + 1e-3f);
   EXPECT_EQ(recorded(0), 0.0f);
-  EXPECT_FALSE(delayed_->input_quant_request(weight).wanted());
+  const autograd::QuantOutputRequest request = delayed_->input_quant_request(weight);
+  EXPECT_FALSE(request.amax);
+  EXPECT_TRUE(request.scale.defined()) << "codes under the stored scale";
+  EXPECT_FALSE(request.transposed_codes);
 }
 
 TEST_F(DelayedScalingLayer, RecomputedLayersHaveTheScalesAndRecordsOfTheFirstTime) {

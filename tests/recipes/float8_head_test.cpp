@@ -14,7 +14,7 @@ namespace {
 using namespace quench::testing;  // NOLINT: test helpers
 using autograd::Variable;
 
-constexpr std::int64_t kHeadTokens = 48, kHeadWidth = 32, kHeadVocabulary = 64;
+constexpr std::int64_t kHeadRows = 48, kHeadWidth = 32, kHeadVocabulary = 64;
 constexpr float kGradScale = 1.0f / 48;
 
 struct HeadCase {
@@ -22,10 +22,11 @@ struct HeadCase {
 };
 
 HeadCase head_case(DType dtype) {
-  const Tensor labels = Tensor::empty({kHeadTokens}, DType::i32);
-  for (std::int64_t i = 0; i < kHeadTokens; ++i)
+  const Tensor labels = Tensor::empty({kHeadRows}, DType::i32);
+  for (std::int64_t i = 0; i < kHeadRows; ++i)
     labels.data<std::int32_t>()[i] = i == 5 ? kIgnoreLabel : static_cast<std::int32_t>(7 * i % kHeadVocabulary);
-  return {random_matrix(kHeadTokens, kHeadWidth, 4, 1.0f, dtype), random_matrix(kHeadVocabulary, kHeadWidth, 5, 1.0f, dtype), labels};
+  return {random_matrix(kHeadRows, kHeadWidth, 4, 1.0f, dtype),
+          random_matrix(kHeadVocabulary, kHeadWidth, 5, 1.0f, dtype), labels};
 }
 
 struct HeadResult {
@@ -33,7 +34,7 @@ struct HeadResult {
 };
 
 HeadResult run_head(std::string_view recipe, const HeadCase& c, const RecipeOptions& options = {},
-                    std::int64_t chunk_rows = kHeadTokens) {
+                    std::int64_t chunk_rows = kHeadRows) {
   const auto kernel = make_kernel(recipe, LinearCase{c.hidden, c.weight, {}}, {}, options);
   nn::Parameter weight;
   weight.variable = Variable::leaf(c.weight);
@@ -62,7 +63,8 @@ TEST(Float8Head, LogitGradientsHaveTheScaleOfTheirBound) {
     const HeadCase c = head_case(dtype);
     const HeadResult result = run_head("float8_tensorwise", c);
 
-    const Tensor logits = Tensor::empty({kHeadTokens, kHeadVocabulary}, dtype), losses = Tensor::empty({kHeadTokens}, DType::f32);
+    const Tensor logits = Tensor::empty({kHeadRows, kHeadVocabulary}, dtype),
+                 losses = Tensor::empty({kHeadRows}, DType::f32);
     gemm_emulated({tensor_codes(c.hidden, ElementFormat::e4m3), tensor_codes(c.weight, ElementFormat::e4m3), logits});
     const Tensor dlogits = Tensor::empty_like(logits);
     cross_entropy(
@@ -82,7 +84,7 @@ TEST(Float8Head, LogitGradientsHaveTheScaleOfTheirBound) {
 // Health reads the gradients themselves, stochastic rounding too; neither changes how they are scaled.
 TEST(Float8Head, RecordedHealthChangesNothing) {
   const HeadCase c = head_case(DType::bf16);
-  for (const std::int64_t chunk_rows : {kHeadTokens, std::int64_t{24}, std::int64_t{20}}) {
+  for (const std::int64_t chunk_rows : {kHeadRows, std::int64_t{24}, std::int64_t{20}}) {
     RecipeOptions watched;
     watched.health = std::make_shared<HealthRecorder>();
     const HeadResult plain = run_head("float8_tensorwise", c, {}, chunk_rows);

@@ -70,13 +70,13 @@ TEST(MxLinear, Bf16LayersAndAddedGradients) {
 }
 
 TEST(MxLinear, TheRecipeEmulatesWithoutBlockScaledTensorCores) {
-  constexpr Device kOnCpu{}, kOnMeta{DeviceType::meta, 0};
-  EXPECT_EQ(mxfp8_path(kOnCpu), GemmPath::emulated);
-  EXPECT_EQ(mxfp8_path(kOnMeta), GemmPath::fallback);
+  constexpr Device kHost{}, kPlanned{DeviceType::meta, 0};
+  EXPECT_EQ(mxfp8_path(kHost), GemmPath::emulated);
+  EXPECT_EQ(mxfp8_path(kPlanned), GemmPath::fallback);
   const Recipe& recipe = find_recipe("mxfp8");
-  EXPECT_THAT(describe_mxfp8_path(recipe, false, kOnCpu), HasSubstr("emulated"));
-  EXPECT_THAT(describe_mxfp8_path(recipe, false, kOnMeta), HasSubstr("fallback: no block-scaled tensor cores"));
-  EXPECT_THAT(describe_mxfp8_path(find_recipe("bf16"), false, kOnCpu), IsEmpty());
+  EXPECT_THAT(describe_mxfp8_path(recipe, false, kHost), HasSubstr("emulated"));
+  EXPECT_THAT(describe_mxfp8_path(recipe, false, kPlanned), HasSubstr("fallback: no block-scaled tensor cores"));
+  EXPECT_THAT(describe_mxfp8_path(find_recipe("bf16"), false, kHost), IsEmpty());
   std::set<std::string_view> with;
   for (const Recipe& r : recipe_table())
     if (r.capabilities.mxfp8) with.insert(r.name);

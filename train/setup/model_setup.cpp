@@ -76,8 +76,8 @@ bool keeps_weights(const RunConfig& config) {
 
 std::shared_ptr<recipes::DelayedScaling> make_scaling(const RecipeSection& recipe) {
   if (recipe.scaling != RecipeSection::Scaling::delayed) return nullptr;
-  return std::make_shared<recipes::DelayedScaling>(recipes::DelayedScalingOptions{
-      .history = recipe.amax_history, .margin = static_cast<int>(recipe.amax_margin)});
+  return std::make_shared<recipes::DelayedScaling>(
+      recipes::DelayedScalingOptions{.history = recipe.amax_history, .margin = static_cast<int>(recipe.amax_margin)});
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ struct TrainStepOptions {
   // Null in a single process. Must outlive the step.
   distributed::ShardedModel* sharded = nullptr;
   const distributed::Ranks* ranks = nullptr;
-  RouterTerms router_terms;        // means over MoE layers and tokens of the step
-  Objective* objective = nullptr;  // null: CrossEntropyObjective. Must outlive the step.
+  RouterTerms router_terms;                    // means over MoE layers and tokens of the step
+  Objective* objective = nullptr;              // null: CrossEntropyObjective. Must outlive the step.
   recipes::DelayedScaling* scaling = nullptr;  // of the model's recipe; null: none. Must outlive the step.
 };
 

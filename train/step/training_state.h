@@ -23,8 +23,8 @@ void restore_training_tensors(CheckpointReader& reader, nn::CausalLm& model, nn:
 
 // Amax histories of delayed scaling, "recipe.amax_history.<layer>": equal on all ranks, saved by one.
 void add_scaling(std::vector<CheckpointTensor>& tensors, const recipes::DelayedScaling& scaling);
-// Layers without a stored history begin with an empty one; of a longer history the newest steps are read. Throws corrupt
-// for damaged data.
+// Layers without a stored history begin with an empty one; of a longer history the newest steps are read. Throws
+// corrupt for damaged data.
 void restore_scaling(CheckpointReader& reader, recipes::DelayedScaling& scaling);
 
 // Parameters alone, as restore_training_tensors().

@@ -33,8 +33,8 @@ void check_quant_outputs(std::string_view op, const QuantOutputs& quant_outputs,
   check_codes(op, quant_outputs.codes, Orientation::natural, shape);
   check_codes(op, quant_outputs.transposed_codes, Orientation::transposed, shape);
   if (quant_outputs.amax.defined()) check_tensor(op, "quant_outputs.amax", quant_outputs.amax, {}, DType::f32);
-  check_same_device(op, {&result, &quant_outputs.amax, &quant_outputs.codes.payload(),
-                         &quant_outputs.transposed_codes.payload()});
+  check_same_device(
+      op, {&result, &quant_outputs.amax, &quant_outputs.codes.payload(), &quant_outputs.transposed_codes.payload()});
   if (!result.defined()) return;
   QUENCH_CHECK(result.rank() == 2 && result.is_contiguous(),
                "{}: quantization outputs need a contiguous matrix, not {}", op, result.describe());
@@ -60,8 +60,12 @@ void fill_quant_outputs(const QuantOutputs& quant_outputs, const Tensor& result)
   if (result.size(0) == 0) return;  // neither scales nor amax change
   if (quant_outputs.has_codes()) {
     const QuantTensor &natural = quant_outputs.codes, &transposed = quant_outputs.transposed_codes;
-    if (natural.defined()) float8_cast_slot(device, {.x = result, .out = natural, .transposed = {}});
-    if (transposed.defined()) float8_cast_slot(device, {.x = result, .out = {}, .transposed = transposed});
+    const bool pair = natural.defined() && transposed.defined() &&
+                      natural.scales().raw_data() == transposed.scales().raw_data() &&
+                      natural.format().element == transposed.format().element;
+    if (pair) float8_cast_slot(device, {.x = result, .out = natural, .transposed = transposed});
+    if (!pair && natural.defined()) float8_cast_slot(device, {.x = result, .out = natural, .transposed = {}});
+    if (!pair && transposed.defined()) float8_cast_slot(device, {.x = result, .out = {}, .transposed = transposed});
   }
   if (quant_outputs.rows.defined())
     float8_rows_slot(device, {result, quant_outputs.rows, quant_outputs.power_of_two, quant_outputs.column_amax});

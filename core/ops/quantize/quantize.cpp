@@ -78,8 +78,8 @@ QuantTensor cast_float8(const Tensor& x, const Tensor& scale, ElementFormat elem
   return out;
 }
 
-Float8Pair cast_float8_pair(const Tensor& x, const Tensor& scale, ElementFormat element,
-                            const Float8Rounding& rounding, const Tensor& amax) {
+Float8Pair cast_float8_pair(const Tensor& x, const Tensor& scale, ElementFormat element, const Float8Rounding& rounding,
+                            const Tensor& amax) {
   check_input("cast_float8_pair", x);
   check_float8("cast_float8_pair", element, Granularity::tensor);
   if (amax.defined()) check_maximum("cast_float8_pair", amax, x);

@@ -54,7 +54,7 @@ void add_recipe_fields(Fields& fields) {
   add_field(fields, "recipe.amax_history", QUENCH_MEMBER(recipe.amax_history), between(1, 4096), guarded,
             "Delayed scaling: steps whose largest amax gives the scale.");
   add_field(fields, "recipe.amax_margin", QUENCH_MEMBER(recipe.amax_margin), between(0, 16), guarded,
-            "Delayed scaling: scales are divided by 2^margin, room for values above the recorded amax.");
+            "Delayed scaling: scales are divided by 2^margin, headroom for values above the recorded amax.");
   std::vector<std::string> modes;
   for (int mode = 0; mode < kMxScaleModeCount; ++mode) modes.emplace_back(to_string(static_cast<MxScaleMode>(mode)));
   add_field(fields, "recipe.mx_scale", QUENCH_MEMBER(recipe.mx_scale), one_of(modes), guarded,

@@ -18,7 +18,9 @@ inline DelayedScalingArgs delayed_scaling_case(Generator& random, std::int64_t o
                           .largest = Tensor::empty({operands}, DType::f32),
                           .scale = Tensor::zeros({operands}, DType::f32),
                           .margin = margin};
-  const auto amax = [&] { return std::ldexp(1.0f + 0.1f * static_cast<float>(random.below(10)), static_cast<int>(random.between(-45, 40))); };
+  const auto amax = [&] {
+    return std::ldexp(1.0f + 0.1f * static_cast<float>(random.below(10)), static_cast<int>(random.between(-45, 40)));
+  };
   constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
   for (std::int64_t i = 0; i < operands; ++i) {
     const float kinds[] = {amax(), amax(), amax(), 0.0f, kInfinity, kNan};
