@@ -74,6 +74,21 @@ class Shape:
         return 6 * weights + 6 * self.layers * self.heads * self.head_dim * self.seq_len
 
 
+RECIPE_SUFFIXES = {
+    "head": dict(filter=dict(exclude=[])),  # the head too
+    "delayed": dict(scaling="delayed"),
+}
+
+
+def recipe_section(spec):
+    """Section recipe of "NAME", "NAME+head", "NAME+head+delayed"."""
+    name, *suffixes = spec.split("+")
+    section = dict(name=name)
+    for suffix in suffixes:
+        section.update(RECIPE_SUFFIXES[suffix])
+    return section
+
+
 def learning_rate(config, step, steps):
     """The rate of 0-based `step`, as nn/optim/lr_schedule.cpp defines it, for constant, linear and cosine."""
     schedule, peak = config.get("lr_schedule", {}), config.get("optimizer", {}).get("lr", 3e-4)

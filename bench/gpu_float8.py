@@ -5,16 +5,17 @@ call.
   TORCHAO_PATH=folder bench/gpu_float8.py --workloads 8b-l8,1b --json results.json
 
 Prints for each run tokens/s (median step of the last half), its ratio to PyTorch's bf16 and to TorchAO's run of the same
-recipe, model TFLOP/s, MFU against the bf16 peak and peak memory with the same ratio. "+head" converts the head too; "auto"
-must be as fast as the best of the others without it. A run that fails is reported with its error line and the rest goes on; the exit status is then 1.
+recipe, model TFLOP/s, MFU against the bf16 peak and peak memory with the same ratio. "+head" converts the head too,
+"+delayed" uses delayed scaling; "auto" must be as fast as the best of the others without it. A run that fails is reported with
+its error line and the rest goes on; the exit status is then 1.
 
 Needs a Python with PyTorch and TorchAO (--python; TORCHAO_PATH names a folder that holds torchao) and a built or packaged
 program (--quench).
 """
 import sys
 
-from gpu_common import (Shape, load_run_config, median_of_last_half, quench_train, step_times,
-                        torch_train, write_random_tokens)
+from gpu_common import (Shape, load_run_config, median_of_last_half, quench_train, recipe_section,
+                        step_times, torch_train, write_random_tokens)
 from gpu_training import GIB, attempt, measure_workloads, workload_parser
 
 OURS = "bf16,float8_tensorwise,float8_rowwise,float8_rowwise_with_gw_hp,float8_tensorwise+head,auto"
@@ -22,11 +23,10 @@ PEERS = "bf16,tensorwise,rowwise"
 
 
 def run_ours(args, config, shape, tokens, folder, recipe):
-    name, _, head = recipe.partition("+")
     config["data"]["train"] = [str(tokens)]
     config["training"]["steps"] = args.steps
-    overrides = [f"--recipe.name={name}"] + (["--recipe.filter.exclude="] if head else []) + args.extra
-    records, _ = quench_train(args.quench, config, folder, overrides, args.device, args.timeout)
+    records, _ = quench_train(args.quench, dict(config, recipe=recipe_section(recipe)), folder, args.extra, args.device,
+                              args.timeout)
     step = median_of_last_half(step_times(records))
     return dict(step_ms=step, tokens_per_second=shape.tokens_per_step / step * 1e3, loss=records[-1]["loss"],
                 peak_bytes=max(record["memory_bytes"] or 0 for record in records))

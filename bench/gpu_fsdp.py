@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 
-from gpu_common import (BENCH, BenchError, Shape, json_lines, last_error_line, load_run_config, median_of_last_half,
+from gpu_common import (BENCH, BenchError, Shape, json_lines, last_error_line, load_run_config, median_of_last_half, recipe_section,
                         program_environment, run_program, step_times, write_random_tokens)
 
 GIB = 2.0**30
@@ -80,7 +80,7 @@ def train(args, config, folder, gpus, overrides, variables=()):
 
 def f32_states(config, shape, gpus, steps, recipe):
     config = json.loads(json.dumps(config))
-    config["recipe"] = {"name": recipe}
+    config["recipe"] = recipe_section(recipe)
     config["training"] |= {"steps": steps, "global_batch_size": shape.batch * gpus, "master_dtype": "f32",
                            "grad_dtype": "auto"}
     config["optimizer"] |= {"state": "f32", "offload_ratio": 0}
@@ -98,7 +98,7 @@ def measure(args, config, shape, folder, gpus, recipe, overrides=(), variables=(
 
 def peer(args, name, shape, recipe):
     command = ["torchrun", "--standalone", f"--nproc-per-node={args.gpus}", args.peer, name, shape.batch, shape.seq_len,
-               PEER_MODES[recipe]]
+               PEER_MODES[recipe.split("+")[0]]]
     row = json_lines(run_program(command, args.timeout, environment=dict(os.environ)))[-1]
     return dict(step_ms=row["step_ms"], tokens_per_second_per_gpu=row["tps_per_gpu"], peak_bytes=row["mem_gib"] * GIB)
 

@@ -20,7 +20,7 @@ import statistics
 import sys
 import tempfile
 
-from gpu_common import BENCH, BenchError, add_program_options, load_run_config, quench_train
+from gpu_common import BENCH, BenchError, add_program_options, load_run_config, quench_train, recipe_section
 from gpu_loss_curve import make_tokens
 
 LOG_EVERY = 10
@@ -36,7 +36,7 @@ def config_of(args, tokens, recipe, seed):
     config["optimizer"]["lr"] = args.lr
     config["lr_schedule"]["warmup_steps"] = args.steps // 20
     config["model"]["vocab_size"] = args.vocab
-    config["recipe"] = dict(name=recipe)
+    config["recipe"] = recipe_section(recipe)
     config["metrics"].update(log_every=LOG_EVERY, health_every=0)
     config["evaluation"] = dict(interval=max(1, args.steps // 10), steps=0)
     return config
