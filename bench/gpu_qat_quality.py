@@ -39,6 +39,7 @@ SCHEMES = {
     "int3_g32": ("qat_intx_weight_only", {"group_size": 32, "weight_bits": 3}),
     "int2_g32": ("qat_intx_weight_only", {"group_size": 32, "weight_bits": 2}),
     "mxfp4": ("qat_mxfp4", {}),
+    "mxfp4_weights": ("qat_mxfp4_weight_only", {}),
     "nvfp4": ("qat_nvfp4", {}),
     "float8": ("qat_float8", {}),
 }
