@@ -1,8 +1,8 @@
 """The peer of the GPU benchmarks: the same Llama in PyTorch on one GPU, as fast as its documented switches make it.
 
-torch.compile over each block and over the loss, cuDNN attention first, fused AdamW. Reads a run config of Quench (the
-same file drives both programs), so that model, batch, learning rates, clipping and weight decay agree, and prints one
-JSON line a step and a last one {"summary": ...}.
+torch.compile over each block and over the loss, cuDNN attention first, fused AdamW; --float8 takes TorchAO's linears or
+TransformerEngine's modules. Reads a run config of Quench (the same file drives both programs), so that model, batch,
+learning rates, clipping and weight decay agree, and prints one JSON line a step and a last one {"summary": ...}.
 
 Order of data: row r of a file is tokens r*T .. r*T + T - 1 with the next token as the last label, rows are read in
 order and begin anew at the end, as Quench does with data.shuffle false and a file of one document. --order random cuts
@@ -113,13 +113,13 @@ def build(shape, dtype, device, init, seed):
     return model
 
 
-def convert_to_float8(model, recipe):
+def convert_to_float8(model, recipe, head):
     if path := os.environ.get("TORCHAO_PATH"):
         sys.path.insert(0, path)
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
     convert_to_float8_training(model, config=Float8LinearConfig.from_recipe_name(recipe),
-                               module_filter_fn=lambda module, name: name != "lm_head")
+                               module_filter_fn=lambda module, name: head or name != "lm_head")
 
 
 class Rows:
@@ -192,9 +192,14 @@ def main():
     parser.add_argument("--init", help="Hugging Face folder with the first weights; default: random")
     parser.add_argument("--precision", choices=["bf16", "mixed", "f32"], default="bf16",
                         help="bf16: weights, gradients and moments; mixed: f32 weights under autocast")
-    parser.add_argument("--float8", choices=["tensorwise", "rowwise", "rowwise_with_gw_hp"],
-                        help="TorchAO's float8 linears, all but the head (a folder that holds torchao: TORCHAO_PATH)")
-    parser.add_argument("--compile", choices=["block", "model", "none"], default="block")
+    parser.add_argument("--float8", choices=["tensorwise", "rowwise", "rowwise_with_gw_hp", "te_bf16", "te_current",
+                                               "te_delayed"],
+                        help="TorchAO's float8 linears, all but the head (a folder that holds torchao: TORCHAO_PATH); te_*: "
+                        "TransformerEngine's modules in bf16, with current or with delayed scaling (torch_te.py)")
+    parser.add_argument("--float8-head", action="store_true", help="the head in float8 too")
+    parser.add_argument("--float8-attention", action="store_true", help="attention in float8 too (te_current, te_delayed)")
+    parser.add_argument("--compile", choices=["block", "model", "none"], default="block",
+                        help="of TransformerEngine's model only the loss is compiled")
     parser.add_argument("-B", type=int, help="sequences of a micro-batch")
     parser.add_argument("-T", type=int, help="tokens of a sequence")
     parser.add_argument("--accumulation", type=int)
@@ -202,6 +207,11 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda")
     args = parser.parse_args()
+    engine = (args.float8 or "").startswith("te_")
+    if args.float8_head and not args.float8:
+        parser.error("--float8-head needs --float8")
+    if args.float8_attention and not engine:
+        parser.error("--float8-attention needs --float8 te_current or te_delayed")
 
     config = load_run_config(args.config)
     training, optimizer = config["training"], config.get("optimizer", {})
@@ -216,8 +226,12 @@ def main():
     begin = time.perf_counter()
     dtype = torch.bfloat16 if args.precision == "bf16" else torch.float32
     model = build(shape, dtype, args.device, args.init, args.seed)
-    if args.float8:
-        convert_to_float8(model, args.float8)
+    if engine:
+        import torch_te
+
+        model = torch_te.Llama(shape, model, torch_te.recipe_of(args.float8, args.float8_attention), args.float8_head)
+    elif args.float8:
+        convert_to_float8(model, args.float8, args.float8_head)
     matrices = [p for p in model.parameters() if p.dim() == 2]
     vectors = [p for p in model.parameters() if p.dim() != 2]
     adamw = torch.optim.AdamW([dict(params=matrices, weight_decay=optimizer.get("weight_decay", 0.1)),
@@ -226,10 +240,10 @@ def main():
     forward, loss_of = model, mean_loss
     if args.compile != "none":
         loss_of = torch.compile(mean_loss)
-    if args.compile == "block":
+    if args.compile == "block" and not engine:
         for i, layer in enumerate(model.layers):
             model.layers[i] = torch.compile(layer)
-    elif args.compile == "model":
+    elif args.compile == "model" and not engine:
         forward = torch.compile(model)
 
     if args.data:
@@ -250,10 +264,11 @@ def main():
     with sdpa_kernel(ATTENTION, set_priority=True):
         for step in range(steps):
             total = torch.zeros((), device=args.device)
-            for _ in range(accumulation):
+            for micro_batch in range(accumulation):
                 x, y = rows.batch(shape.batch)
+                cached = dict(first=micro_batch == 0) if engine and accumulation > 1 else {}
                 with mixed():
-                    loss = loss_of(forward(x), y) / accumulation
+                    loss = loss_of(forward(x, **cached), y) / accumulation
                 loss.backward()
                 total += loss.detach()
             norm = nn.utils.clip_grad_norm_(model.parameters(), training.get("max_norm", 1.0))
@@ -274,7 +289,8 @@ def main():
                     log.restart()
     step_ms = log.step_ms
     median = median_of_last_half(step_ms)
-    summary = dict(torch=torch.__version__, precision=args.precision, float8=args.float8, parameters=sum(p.numel() for p in model.parameters()),
+    summary = dict(torch=torch.__version__, precision=args.precision, float8=args.float8, float8_head=args.float8_head,
+                   float8_attention=args.float8_attention, parameters=sum(p.numel() for p in model.parameters()),
                    tokens_per_step=shape.tokens_per_step, step_ms=median, tokens_per_second=shape.tokens_per_step / median * 1e3,
                    first_step_seconds=step_ms[0] / 1e3, setup_seconds=setup_seconds, wall_seconds=time.perf_counter() - begin,
                    loss=log.loss, evaluations=evaluations)
