@@ -16,12 +16,10 @@ namespace {
 class RecordedSwiglu final : public SwigluBackward {
  public:
   RecordedSwiglu(Saved saved, std::shared_ptr<RecomputeHandle> handle, std::shared_ptr<Gradient> din,
-                 std::shared_ptr<Gradient> dout, GatedActivation activation)
-      : saved_(std::move(saved)),
-        handle_(std::move(handle)),
-        din_(std::move(din)),
-        dout_(std::move(dout)),
-        activation_(activation) {}
+                 std::shared_ptr<Gradient> dout, GatedActivation of_gate)
+      : saved_(std::move(saved)), handle_(std::move(handle)), din_(std::move(din)), dout_(std::move(dout)) {
+    activation = of_gate;
+  }
 
   [[nodiscard]] bool begin() override {
     if (!din_ || din_->quant_request().wanted() || !handle_->waiting.empty()) return false;
@@ -44,7 +42,7 @@ class RecordedSwiglu final : public SwigluBackward {
                      .dgate_up = dgate_up,
                      .out = value,
                      .quant_outputs = quant_outputs,
-                     .activation = activation_});
+                     .activation = activation});
     handle_->run_waiting(value);
     if (din_) din_->contribute(dgate_up, quant_outputs);
   }
@@ -61,7 +59,6 @@ class RecordedSwiglu final : public SwigluBackward {
   Saved saved_;
   std::shared_ptr<RecomputeHandle> handle_;
   std::shared_ptr<Gradient> din_, dout_;
-  GatedActivation activation_;
 };
 
 }  // namespace
@@ -88,7 +85,7 @@ Variable swiglu(const Variable& gate_up, const QuantOutputRequest& wanted, const
     handle->recomputes = true;
     const auto backward =
         std::make_shared<RecordedSwiglu>(saved, handle, gate_up.gradient(), out.gradient(), activation);
-    if (activation == GatedActivation::silu) out.gradient()->set_fused_backward(backward);
+    out.gradient()->set_fused_backward(backward);
     return [backward] { backward->run(); };
   });
   if (recorded) out.set_recompute(handle);

@@ -120,9 +120,7 @@ void fill_rest(QuantOutputs quant_outputs, const Tensor& result) {
 
 void swiglu(const SwigluArgs& args) {
   const OpLaunch launch("swiglu", {&args.gate_up, &args.out});
-  if (args.activation == GatedActivation::silu && parts_of(args.quant_outputs) == QuantOutputParts::rows &&
-      swiglu_by_rows(launch, args))
-    return;
+  if (parts_of(args.quant_outputs) == QuantOutputParts::rows && swiglu_by_rows(launch, args)) return;
   choose("swiglu", args.out, {&args.gate_up, &args.out}, args.quant_outputs, args.activation,
          [&]<class T, bool kWide, bool kAmax, GatedActivation kActivation>(std::int64_t count, std::int64_t pieces) {
            launch.early(args.out.size(0), swiglu_kernel<T, kWide, kAmax, kActivation>,
@@ -134,9 +132,7 @@ void swiglu(const SwigluArgs& args) {
 
 void swiglu_backward(const SwigluBackwardArgs& args) {
   const OpLaunch launch("swiglu_backward", {&args.dout, &args.gate_up, &args.dgate_up, &args.out});
-  if (args.activation == GatedActivation::silu && parts_of(args.quant_outputs) == QuantOutputParts::rows &&
-      swiglu_backward_by_rows(launch, args))
-    return;
+  if (parts_of(args.quant_outputs) == QuantOutputParts::rows && swiglu_backward_by_rows(launch, args)) return;
   const Tensor& again = args.out.defined() ? args.out : args.dout;
   choose("swiglu_backward", args.dout, {&args.dout, &args.gate_up, &args.dgate_up, &again}, args.quant_outputs,
          args.activation,
