@@ -16,12 +16,10 @@ namespace {
 class RecordedSwiglu final : public SwigluBackward {
  public:
   RecordedSwiglu(Saved saved, std::shared_ptr<RecomputeHandle> handle, std::shared_ptr<Gradient> din,
-                 std::shared_ptr<Gradient> dout, GatedActivation activation)
-      : saved_(std::move(saved)),
-        handle_(std::move(handle)),
-        din_(std::move(din)),
-        dout_(std::move(dout)),
-        activation_(activation) {}
+                 std::shared_ptr<Gradient> dout, GatedActivation of_gate)
+      : saved_(std::move(saved)), handle_(std::move(handle)), din_(std::move(din)), dout_(std::move(dout)) {
+    activation = of_gate;
+  }
 
   [[nodiscard]] bool begin() override {
     if (!din_ || din_->quant_request().wanted() || !handle_->waiting.empty()) return false;
@@ -50,7 +48,7 @@ class RecordedSwiglu final : public SwigluBackward {
                      .out = value,
                      .quant_outputs = quant_outputs,
                      .out_codes = out_codes,
-                     .activation = activation_});
+                     .activation = activation});
     if (!handle_->waiting.empty())
       handle_->run_waiting(value.defined() ? value : placeholder(dout.shape(), gate_up), out_codes);
     if (!dgate_up.defined()) {
@@ -72,7 +70,6 @@ class RecordedSwiglu final : public SwigluBackward {
   Saved saved_;
   std::shared_ptr<RecomputeHandle> handle_;
   std::shared_ptr<Gradient> din_, dout_;
-  GatedActivation activation_;
 };
 
 }  // namespace
@@ -104,7 +101,7 @@ Variable swiglu(const Variable& gate_up, const QuantOutputRequest& wanted, const
     handle->recomputes = true;
     const auto backward =
         std::make_shared<RecordedSwiglu>(saved, handle, gate_up.gradient(), out.gradient(), activation);
-    if (activation == GatedActivation::silu) out.gradient()->set_fused_backward(backward);
+    out.gradient()->set_fused_backward(backward);
     return [backward] { backward->run(); };
   });
   if (recorded) out.set_recompute(handle);

@@ -1,5 +1,5 @@
 #pragma once
-// Differentiable SwiGLU, dense and of experts, and its fused backward. Shapes, aliasing and errors are those of
+// Differentiable gated units, dense and of experts, and their fused backward. Shapes, aliasing and errors are those of
 // core/ops/swiglu.h and core/ops/experts/token_permutation.h.
 
 #include <optional>
@@ -12,14 +12,15 @@ namespace quench::autograd {
 struct TokenPermutation;
 
 // SwiGLU, or another gated unit, of gate_up [N,2I]: [N,I]. `known`: the value, if already computed and `wanted` is
-// empty. SwiGLU offers SwigluBackward to the producer of its output's gradient.
+// empty. Offers SwigluBackward to the producer of its output's gradient.
 Variable swiglu(const Variable& gate_up, const QuantOutputRequest& wanted = {}, const Tensor& known = {},
                 GatedActivation activation = GatedActivation::silu);
 
-// Operands of SwiGLU's backward in the epilogue of the dgrad GEMM of the next linear layer.
+// Operands of the unit's backward in the epilogue of the dgrad GEMM of the next linear layer.
 struct SwigluBackward : FusedBackward {
   Tensor gate_up;   // [N,2I]
   Tensor dgate_up;  // out, [N,2I]; may alias gate_up
+  GatedActivation activation = GatedActivation::silu;
 };
 
 // SwiGLU of gate_up [R,2I] times the router weight f32 [N,k]: [R,I]; with `score_before_experts` SwiGLU of the weighted

@@ -36,21 +36,34 @@ def load_run_config(path):
     return config
 
 
+# Of a layer of Gemma 3, beside those of queries and keys.
+GEMMA_NORMS = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
+
+
 class Shape:
-    """Sizes of a Llama and of a step, from a run config."""
+    """Sizes of a Llama or a Gemma 3 (text) and of a step, from a run config."""
 
     def __init__(self, config):
         m, data, training = config["model"], config["data"], config["training"]
         self.vocab, self.width, self.ffn = m["vocab_size"], m["hidden_size"], m["intermediate_size"]
         self.layers, self.heads = m["num_hidden_layers"], m["num_attention_heads"]
         self.kv_heads = m.get("num_key_value_heads") or self.heads
-        self.head_dim = m.get("head_dim") or self.width // self.heads
+        self.is_gemma3 = m.get("model_type") == "gemma3_text"
+        self.head_dim = m.get("head_dim") or (256 if self.is_gemma3 else self.width // self.heads)
         self.tied = bool(m.get("tie_word_embeddings", False))
         self.rope_theta, self.eps = m.get("rope_theta", 10000.0), m.get("rms_norm_eps", 1e-5)
         self.init_std = m.get("initializer_range", 0.02)
         self.seq_len = data["seq_len"]
         self.batch = training["micro_batch_size"]
         self.accumulation = training.get("global_batch_size", self.batch) // self.batch
+        self.windows = [0] * self.layers  # keys that a query sees in each layer; 0: all before it
+        if self.is_gemma3:
+            types = m.get("layer_types") or ["sliding_attention" if (i + 1) % m.get("sliding_window_pattern", 6) else
+                                             "full_attention" for i in range(self.layers)]
+            self.windows = [m.get("sliding_window", 4096) if t == "sliding_attention" else 0 for t in types]
+            self.query_scale = m.get("query_pre_attn_scalar", 256) ** -0.5
+            self.rope_theta, self.local_rope_theta = m.get("rope_theta", 1e6), m.get("rope_local_base_freq", 1e4)
+            self.rope_factor = (m.get("rope_scaling") or {}).get("factor", 1.0)
 
     @property
     def tokens_per_step(self):
@@ -59,7 +72,13 @@ class Shape:
     @property
     def layer_parameters(self):
         attention = self.width * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
-        return attention + 3 * self.width * self.ffn + 2 * self.width
+        norms = len(GEMMA_NORMS) * self.width + 2 * self.head_dim if self.is_gemma3 else 2 * self.width
+        return attention + 3 * self.width * self.ffn + norms
+
+    def attended(self, window):
+        """Mean number of keys of a query in a layer: T / 2 under a causal mask, less with a window."""
+        outside = max(self.seq_len - window, 0) if window else 0
+        return (self.seq_len**2 - outside**2) / (2 * self.seq_len)
 
     @property
     def parameters(self):
@@ -68,10 +87,10 @@ class Shape:
 
     @property
     def flops_per_token(self):
-        """6 N for the weights that multiply (the head, not the embedding) and 6 L d T for causal attention counted once;
-        recomputation does not count."""
+        """6 N for the weights that multiply (the head, not the embedding) and 6 L d T for causal attention counted once, in
+        layers with a window the keys that it has; recomputation does not count."""
         weights = self.layers * self.layer_parameters + self.width + self.vocab * self.width
-        return 6 * weights + 6 * self.layers * self.heads * self.head_dim * self.seq_len
+        return 6 * weights + 12 * self.heads * self.head_dim * sum(self.attended(window) for window in self.windows)
 
 
 RECIPE_SUFFIXES = {
@@ -220,19 +239,22 @@ def median_of_last_half(values):
 
 
 def write_model_folder(folder, config, seed=0, dtype="bfloat16"):
-    """A Hugging Face Llama folder with normally distributed weights; the same bytes for the same seed."""
+    """A Hugging Face folder of a Llama or a Gemma 3 with normally distributed weights; the same bytes for the same seed."""
     import torch
     from safetensors.torch import save_file
 
     shape, folder = Shape(config), pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    model = {"architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "attention_bias": False, "mlp_bias": False,
-             "torch_dtype": dtype, "head_dim": shape.head_dim, **config["model"]}
+    kind = {"architectures": ["Gemma3ForCausalLM"]} if shape.is_gemma3 else \
+        {"architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "mlp_bias": False}
+    model = {**kind, "attention_bias": False, "torch_dtype": dtype, "head_dim": shape.head_dim, **config["model"]}
     (folder / "config.json").write_text(json.dumps(model, indent=1))
     generator, to = torch.Generator().manual_seed(seed), getattr(torch, dtype)
     normal = lambda rows, columns: torch.empty(rows, columns).normal_(0, shape.init_std, generator=generator).to(to)
+    # Weights of Gemma's norms are added to one.
+    norm = lambda width: (torch.zeros if shape.is_gemma3 else torch.ones)(width, dtype=to)
     query, key, d = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim, shape.width
-    tensors = {"model.embed_tokens.weight": normal(shape.vocab, d), "model.norm.weight": torch.ones(d, dtype=to)}
+    tensors = {"model.embed_tokens.weight": normal(shape.vocab, d), "model.norm.weight": norm(d)}
     if not shape.tied:
         tensors["lm_head.weight"] = normal(shape.vocab, d)
     for i in range(shape.layers):
@@ -242,8 +264,10 @@ def write_model_folder(folder, config, seed=0, dtype="bfloat16"):
                                     ("mlp.gate_proj", shape.ffn, d), ("mlp.up_proj", shape.ffn, d),
                                     ("mlp.down_proj", d, shape.ffn)):
             tensors[f"{layer}{name}.weight"] = normal(rows, columns)
-        for name in ("input_layernorm", "post_attention_layernorm"):
-            tensors[f"{layer}{name}.weight"] = torch.ones(d, dtype=to)
+        for name in GEMMA_NORMS if shape.is_gemma3 else ("input_layernorm", "post_attention_layernorm"):
+            tensors[f"{layer}{name}.weight"] = norm(d)
+        for name in ("q_norm", "k_norm") if shape.is_gemma3 else ():
+            tensors[f"{layer}self_attn.{name}.weight"] = norm(shape.head_dim)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Cost of few bits, and what training for them recovers: a Llama of 100 million parameters is trained on real text, then
+"""Cost of few bits, and what training for them recovers: a model of 100 million parameters is trained on real text, then
 fine-tuned in bf16, under quantization-aware training (QAT), under QAT with a teacher (QAD), and with adapters; and the
 result of each optimizer on the same run.
 
   bench/gpu_qat_quality.py --text corpus/*.txt.gz --work build/qat-quality --json qat.json
+  bench/gpu_qat_quality.py --text corpus/*.txt.gz --config bench/workloads/gemma3-100m.json --tokenizer bytes --vocab-size 264
 
 The last --held-out share of every text is the validation text; tokens are those of --tokenizer, or of a BPE trained on
 the rest. A first training of --pretrain-steps makes the model, which is kept in --work and used again by later calls with
@@ -237,8 +238,9 @@ def main():
     parser.add_argument("--text", nargs="+", required=True, help="text files, which may be gzipped")
     parser.add_argument("--tokenizer", help="tokenizer file or folder, or bytes; default: a BPE trained on the text")
     parser.add_argument("--vocab-size", type=int, default=8192, help="of the model, and of the BPE that is trained")
-    parser.add_argument("--config", default=str(BENCH / "workloads" / "110m.json"))
-    parser.add_argument("--layers", type=int, default=16, help="16: 126 million parameters with the default vocabulary")
+    parser.add_argument("--config", help="run config with the model's sizes; default: those of bench/workloads/110m.json with "
+                        "16 layers, 126 million parameters with the default vocabulary")
+    parser.add_argument("--layers", type=int, help="default: those of --config")
     parser.add_argument("--stages", default="qat,lora")
     parser.add_argument("--schemes", default=",".join(SCHEMES))
     parser.add_argument("--lora-schemes", default="int4_g32,int3_g32")
@@ -266,6 +268,9 @@ def main():
     parser.add_argument("extra", nargs="*", help="further arguments for quench train, after --")
     args = parser.parse_args()
     args.names = list(args.text)
+    if not args.config:
+        args.config, args.layers = str(BENCH / "workloads" / "110m.json"), args.layers or 16
+    args.layers = args.layers or load_run_config(args.config)["model"]["num_hidden_layers"]
     stages, seeds = args.stages.split(","), [int(seed) for seed in args.seeds.split(",")]
     rows, optimizers = [], []
     with tempfile.TemporaryDirectory() as temporary:

@@ -45,8 +45,8 @@ std::optional<LinearOutput> Linear::run_fused(const LinearCall& call) const {
   return kernel_->run(call, weight_, b);
 }
 
-LinearOutput Linear::forward_gated(const Variable& x) const {
-  const auto fused = run_fused({.x = x, .epilogue = LinearEpilogue::gated_activation});
+LinearOutput Linear::forward_gated(const Variable& x, GatedActivation activation) const {
+  const auto fused = run_fused({.x = x, .epilogue = LinearEpilogue::gated_activation, .activation = activation});
   return fused ? *fused : LinearOutput{forward(x)};
 }
 

@@ -27,7 +27,7 @@ class Linear final : public Module {
   // saved under selective recompute. The layer must outlive the backward pass.
   [[nodiscard]] Variable forward_with_recompute(const Variable& x) const;
   // forward(), and its gated activation if the kernel fuses it; else `gated` is undefined.
-  [[nodiscard]] LinearOutput forward_gated(const Variable& x) const;
+  [[nodiscard]] LinearOutput forward_gated(const Variable& x, GatedActivation activation) const;
   // The call in one pass (LinearKernel::run); absent if the kernel does not support it.
   [[nodiscard]] std::optional<LinearOutput> run_fused(const LinearCall& call) const;
   // For the producer of x, whose value may have other readers.

@@ -29,7 +29,9 @@ class HighPrecisionLinear final : public LinearKernel {
   [[nodiscard]] bool supports(const LinearCall& call, const Parameter&, const Weight&) const override {
     switch (call.mode) {
       case LinearMode::recorded: return call.norm == nullptr && call.epilogue != LinearEpilogue::gated_activation;
-      case LinearMode::inference: return call.epilogue != LinearEpilogue::accumulate;
+      case LinearMode::inference:
+        return call.epilogue == LinearEpilogue::none ||
+               (call.epilogue == LinearEpilogue::gated_activation && call.activation == GatedActivation::silu);
       case LinearMode::recompute: break;
     }
     return false;

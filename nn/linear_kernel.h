@@ -10,6 +10,7 @@
 
 #include "autograd/quant_output_request.h"
 #include "autograd/tape.h"
+#include "core/ops/gated_activation.h"
 #include "core/ops/loss/lm_head_loss.h"
 #include "core/ops/normed_linear.h"
 #include "nn/parameter.h"
@@ -57,7 +58,7 @@ struct WeightRequirements {
 // Op fused after the GEMM.
 enum class LinearEpilogue : std::uint8_t {
   none,
-  gated_activation,  // silu(gate) * up of y = [gate, up] (core/ops/gated_linear.h)
+  gated_activation,  // activation(gate) * up of y = [gate, up] (core/ops/gated_linear.h)
   accumulate,        // y = out + x * weight^T (+ bias) in place; `out` is a constant
 };
 
@@ -75,6 +76,7 @@ struct LinearCall {
   LinearEpilogue epilogue = LinearEpilogue::none;
   Tensor out = {};  // [N,out], of `accumulate`
   LinearMode mode = LinearMode::recorded;
+  GatedActivation activation = GatedActivation::silu;  // of `gated_activation`
 
   // With a prologue or an epilogue.
   [[nodiscard]] bool is_fused() const noexcept { return norm != nullptr || epilogue != LinearEpilogue::none; }

@@ -18,21 +18,21 @@ Mlp::Mlp(const ModelConfig& config, const BlockSpec& block, std::int64_t width, 
 }
 
 Variable Mlp::forward(const Variable& x, const ForwardContext& context) const {
-  // Linear layers fuse SwiGLU alone.
-  const bool fuses = activation_ == GatedActivation::silu;
   // Decode of one token: saves a kernel launch.
-  if (fuses && context.cache != nullptr && x.value().size(0) == 1 && autograd::Tape::current() == nullptr)
-    if (const auto fused = gate_up_proj_.run_fused(
-            {.x = x, .epilogue = LinearEpilogue::gated_activation, .mode = LinearMode::inference}))
+  if (context.cache != nullptr && x.value().size(0) == 1 && autograd::Tape::current() == nullptr)
+    if (const auto fused = gate_up_proj_.run_fused({.x = x,
+                                                    .epilogue = LinearEpilogue::gated_activation,
+                                                    .mode = LinearMode::inference,
+                                                    .activation = activation_}))
       return down_proj_.forward(Variable(fused->gated));
   const bool recompute_gate_up = context.activations.of(layer_) == autograd::SavePolicy::recompute;
   Variable inner;
   {
     // If recomputed, gate_up is freed before the down GEMM.
     const autograd::QuantOutputRequest wanted = down_proj_.sole_input_quant_request();
-    const LinearOutput gate_up = recompute_gate_up           ? LinearOutput{gate_up_proj_.forward_with_recompute(x)}
-                                 : wanted.wanted() || !fuses ? LinearOutput{gate_up_proj_.forward(x)}
-                                                             : gate_up_proj_.forward_gated(x);
+    const LinearOutput gate_up = recompute_gate_up ? LinearOutput{gate_up_proj_.forward_with_recompute(x)}
+                                 : wanted.wanted() ? LinearOutput{gate_up_proj_.forward(x)}
+                                                   : gate_up_proj_.forward_gated(x, activation_);
     inner = autograd::swiglu(gate_up.y, wanted, gate_up.gated, activation_);
   }
   return down_proj_.forward(inner);
@@ -53,9 +53,11 @@ Variable Mlp::forward_weighted(const Variable& x, const Variable& weights, const
 }
 
 Variable Mlp::forward_unnormed(const Tensor& x, const AddedNorm& norm, const ForwardContext&) const {
-  if (activation_ != GatedActivation::silu) return {};
-  const auto fused = gate_up_proj_.run_fused(
-      {.x = Variable(x), .norm = &norm, .epilogue = LinearEpilogue::gated_activation, .mode = LinearMode::inference});
+  const auto fused = gate_up_proj_.run_fused({.x = Variable(x),
+                                              .norm = &norm,
+                                              .epilogue = LinearEpilogue::gated_activation,
+                                              .mode = LinearMode::inference,
+                                              .activation = activation_});
   return fused ? down_proj_.forward(Variable(fused->gated)) : Variable();
 }
 

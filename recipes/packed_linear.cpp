@@ -107,8 +107,10 @@ class PackedLinear final : public nn::LinearKernel {
 
   [[nodiscard]] bool supports(const nn::LinearCall& call, const nn::Parameter&, const Weight&) const override {
     if (!call.is_fused()) return call.mode != nn::LinearMode::recompute;
-    return call.mode == nn::LinearMode::inference && call.epilogue != nn::LinearEpilogue::accumulate &&
-           !products_.rounds_inputs();
+    const bool fuses =
+        call.epilogue == nn::LinearEpilogue::none ||
+        (call.epilogue == nn::LinearEpilogue::gated_activation && call.activation == GatedActivation::silu);
+    return call.mode == nn::LinearMode::inference && fuses && !products_.rounds_inputs();
   }
   [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms(const nn::Parameter& weight) const override {
     return std::make_unique<PackedHead>(products_, weight.weight());

@@ -4,7 +4,8 @@ training step.
 One JSON line with the terms, all of one optimizer step in milliseconds:
   gemms      the three products (forward, gradient of the input, of the weight) of every linear layer and the head,
              bf16, random data; of cuBLAS and cuBLASLt, and of projections apart and joined (q|k|v, gate|up), the faster
-  attention  causal forward and backward, the fastest of PyTorch's back ends
+  attention  causal forward and backward, the fastest of PyTorch's back ends; layers with a sliding window at the same
+             rate, for the keys inside
   optimizer  bytes over the rate of a device copy (read + written): 2-byte weights, both moments read and written,
              gradients read twice (norm, update): 16 bytes a parameter
 Rates are taken after two seconds of load and over a stretch without gaps, because the clock falls under load.
@@ -130,8 +131,9 @@ def attention_term(timer, shape):
     # Causal: half of 4 B H T^2 D multiply-adds' FLOPs forward, 2.5 times that backward.
     flops = 2 * shape.batch * shape.heads * shape.seq_len**2 * shape.head_dim
     count = shape.layers * shape.accumulation
+    share = sum(shape.attended(window) for window in shape.windows) / (shape.layers * shape.attended(0))
     return dict(backend=name, count=count, tflops=dict(forward=flops / forward / 1e12, backward=2.5 * flops / backward / 1e12),
-                ms=(forward + backward) * count * 1e3)
+                ms=(forward + backward) * share * count * 1e3)
 
 
 def copy_bandwidth(timer, nbytes):

@@ -1,7 +1,9 @@
-"""The peer of the GPU benchmarks: the same Llama in PyTorch on one GPU, as fast as its documented switches make it.
+"""The peer of the GPU benchmarks: the same Llama or Gemma 3 in PyTorch on one GPU, as fast as its documented switches
+make it.
 
 torch.compile over each block and over the loss, cuDNN attention first, fused AdamW; --float8 takes TorchAO's linears or
-TransformerEngine's modules. Reads a run config of Quench (the same file drives both programs), so that model, batch,
+TransformerEngine's modules (Llama only). Layers with a sliding window take the fastest of PyTorch's windowed kernels, timed
+at the start (torch_models.py). Reads a run config of Quench (the same file drives both programs), so that model, batch,
 learning rates, clipping and weight decay agree, and prints one JSON line a step and a last one {"summary": ...}.
 
 Order of data: row r of a file is tokens r*T .. r*T + T - 1 with the next token as the last label, rows are read in
@@ -24,77 +26,20 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from gpu_common import Shape, learning_rate, load_run_config, load_tokens, median_of_last_half  # noqa: E402
+from torch_models import WINDOWED, fastest_windowed, make_model  # noqa: E402
 
 ATTENTION = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-
-
-def rotate(x, cos, sin):
-    a, b = x.float().chunk(2, -1)
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
-
-
-class Block(nn.Module):
-    """Named as in a Hugging Face folder."""
-
-    def __init__(self, shape):
-        super().__init__()
-        d, query, key = shape.width, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-        linear = lambda rows, columns: nn.Linear(columns, rows, bias=False)
-        self.head_dim, self.grouped = shape.head_dim, shape.heads != shape.kv_heads
-        self.input_layernorm = nn.RMSNorm(d, eps=shape.eps)
-        self.post_attention_layernorm = nn.RMSNorm(d, eps=shape.eps)
-        self.self_attn = nn.ModuleDict(dict(q_proj=linear(query, d), k_proj=linear(key, d), v_proj=linear(key, d),
-                                            o_proj=linear(d, query)))
-        self.mlp = nn.ModuleDict(dict(gate_proj=linear(shape.ffn, d), up_proj=linear(shape.ffn, d),
-                                      down_proj=linear(d, shape.ffn)))
-
-    def forward(self, x, cos, sin):
-        batch, length, _ = x.shape
-        attention, mlp = self.self_attn, self.mlp
-        split = lambda t: t.view(batch, length, -1, self.head_dim)
-        y = self.input_layernorm(x)
-        q = rotate(split(attention["q_proj"](y)), cos, sin).transpose(1, 2)
-        k = rotate(split(attention["k_proj"](y)), cos, sin).transpose(1, 2)
-        v = split(attention["v_proj"](y)).transpose(1, 2)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.grouped)
-        x = x + attention["o_proj"](y.transpose(1, 2).reshape(batch, length, -1))
-        y = self.post_attention_layernorm(x)
-        return x + mlp["down_proj"](F.silu(mlp["gate_proj"](y)) * mlp["up_proj"](y))
-
-
-class Llama(nn.Module):
-    def __init__(self, shape):
-        super().__init__()
-        self.embed_tokens = nn.Embedding(shape.vocab, shape.width)
-        self.layers = nn.ModuleList(Block(shape) for _ in range(shape.layers))
-        self.norm = nn.RMSNorm(shape.width, eps=shape.eps)
-        self.lm_head = nn.Linear(shape.width, shape.vocab, bias=False)
-        if shape.tied:
-            self.lm_head.weight = self.embed_tokens.weight
-        half = torch.arange(0, shape.head_dim, 2, dtype=torch.float64) / shape.head_dim
-        angle = torch.outer(torch.arange(shape.seq_len, dtype=torch.float64), shape.rope_theta**-half)
-        self.angle = (angle.cos().float()[None, :, None, :], angle.sin().float()[None, :, None, :])
-
-    def to_device(self, device):
-        self.to(device)
-        self.angle = tuple(part.to(device) for part in self.angle)
-
-    def forward(self, tokens):
-        x = self.embed_tokens(tokens)
-        for layer in self.layers:
-            x = layer(x, *self.angle)
-        return self.lm_head(self.norm(x))
 
 
 def mean_loss(logits, labels):
     return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 
-def build(shape, dtype, device, init, seed):
+def build(shape, dtype, device, init, seed, windowed):
     torch.manual_seed(seed)
     torch.set_default_dtype(dtype)
     with torch.device(device):
-        model = Llama(shape)
+        model = make_model(shape, windowed)
     torch.set_default_dtype(torch.float32)
     model.to_device(device)
     for p in model.parameters():
@@ -198,6 +143,8 @@ def main():
                         "TransformerEngine's modules in bf16, with current or with delayed scaling (torch_te.py)")
     parser.add_argument("--float8-head", action="store_true", help="the head in float8 too")
     parser.add_argument("--float8-attention", action="store_true", help="attention in float8 too (te_current, te_delayed)")
+    parser.add_argument("--windowed", choices=list(WINDOWED),
+                        help="attention of layers with a sliding window; default: the fastest of them at this shape")
     parser.add_argument("--compile", choices=["block", "model", "none"], default="block",
                         help="of TransformerEngine's model only the loss is compiled")
     parser.add_argument("-B", type=int, help="sequences of a micro-batch")
@@ -225,7 +172,13 @@ def main():
 
     begin = time.perf_counter()
     dtype = torch.bfloat16 if args.precision == "bf16" else torch.float32
-    model = build(shape, dtype, args.device, args.init, args.seed)
+    windowed, windowed_ms = args.windowed, {}
+    if any(shape.windows) and engine:
+        raise SystemExit(f"error: --float8 {args.float8}: TransformerEngine's modules are those of Llama, not of this model")
+    if any(shape.windows) and not windowed:
+        with sdpa_kernel(ATTENTION, set_priority=True):
+            windowed, windowed_ms = fastest_windowed(shape, args.device, torch.float32 if args.precision == "f32" else torch.bfloat16)
+    model = build(shape, dtype, args.device, args.init, args.seed, windowed)
     if engine:
         import torch_te
 
@@ -294,6 +247,8 @@ def main():
                    tokens_per_step=shape.tokens_per_step, step_ms=median, tokens_per_second=shape.tokens_per_step / median * 1e3,
                    first_step_seconds=step_ms[0] / 1e3, setup_seconds=setup_seconds, wall_seconds=time.perf_counter() - begin,
                    loss=log.loss, evaluations=evaluations)
+    if any(shape.windows):
+        summary.update(windowed_attention=windowed, windowed_attention_ms=windowed_ms)
     if on_gpu:
         summary.update(device=torch.cuda.get_device_name(), peak_bytes=torch.cuda.max_memory_allocated(),
                        peak_reserved_bytes=torch.cuda.max_memory_reserved())

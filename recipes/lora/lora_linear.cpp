@@ -104,7 +104,8 @@ struct LoraLinear::Backward {
                             .c = {},
                             .blocks = {{.v = a.value()}},
                             .gate_up = fused->gate_up,
-                            .dgate_up = fused->dgate_up});
+                            .dgate_up = fused->dgate_up,
+                            .activation = fused->activation});
     const GradientTarget into = dx->target();
     if (!into.accumulate)
       return low_rank_gemm({.a = dy, .b = w.value(), .u = dhidden, .c = into.tensor, .blocks = {{.v = a.value()}}});
@@ -182,11 +183,18 @@ bool LoraLinear::is_one_product(const nn::Parameter& weight, const Weight& bias,
 }
 
 Tensor LoraLinear::in_one_product(const Tensor& x, const nn::Parameter& weight, const Tensor& hidden,
-                                  const Tensor& gated) const {
+                                  const Tensor& gated, GatedActivation activation) const {
   const Tensor y = output_of(x, weight);
   const Weight::Acquired w = weight.weight().acquire();
   std::vector<Weight::Acquired> b;
-  LowRankGemmArgs args{.a = x, .b = w.value(), .u = hidden, .c = y, .blocks = {}, .transpose_b = true, .gated = gated};
+  LowRankGemmArgs args{.a = x,
+                       .b = w.value(),
+                       .u = hidden,
+                       .c = y,
+                       .blocks = {},
+                       .transpose_b = true,
+                       .gated = gated,
+                       .activation = activation};
   for (std::size_t i = 0; i < adapter_->pieces().size(); ++i) {
     const nn::LowRankPiece& piece = adapter_->pieces()[i];
     b.push_back(adapter_->b(i).weight().acquire());
@@ -281,12 +289,12 @@ nn::LinearOutput LoraLinear::do_run(const nn::LinearCall& call, const nn::Parame
   if (adapter_->has_magnitudes()) return {with_magnitudes(apply_update(x, weight, {}), weight, bias)};
   if (call.epilogue == nn::LinearEpilogue::none) return {apply_update(x, weight, bias)};
   nn::LinearOutput out;
-  out.y = apply_update(x, weight, bias, &out.gated);
+  out.y = apply_update(x, weight, bias, &out.gated, call.activation);
   return out;
 }
 
-Variable LoraLinear::apply_update(const Variable& x, const nn::Parameter& weight, const Weight& bias,
-                                  Tensor* gated) const {
+Variable LoraLinear::apply_update(const Variable& x, const nn::Parameter& weight, const Weight& bias, Tensor* gated,
+                                  GatedActivation activation) const {
   const MemoryScope scope(MemoryCategory::activations);
   const std::optional<RandomKey> key = draws();
   const bool one_product = is_one_product(weight, bias, key);
@@ -296,7 +304,7 @@ Variable LoraLinear::apply_update(const Variable& x, const nn::Parameter& weight
       hidden = hidden_of(x.value(), key);
       if (gated != nullptr)
         *gated = Tensor::empty({x.value().size(0), weight.global_shape[0] / 2}, x.value().dtype(), x.value().device());
-      return Variable(in_one_product(x.value(), weight, hidden, gated != nullptr ? *gated : Tensor()));
+      return Variable(in_one_product(x.value(), weight, hidden, gated != nullptr ? *gated : Tensor(), activation));
     }
     if (!update_is_first(weight, bias)) {
       Variable u = wrapped().apply(x, weight, bias);

@@ -51,10 +51,12 @@ class LoraLinear final : public nn::LinearKernelWrapper {
                                     const std::optional<RandomKey>& key) const;
   // u of x and hidden_of(x), with the gated activation into `gated` if defined.
   [[nodiscard]] Tensor in_one_product(const Tensor& x, const nn::Parameter& weight, const Tensor& hidden,
-                                      const Tensor& gated = {}) const;
+                                      const Tensor& gated = {},
+                                      GatedActivation activation = GatedActivation::silu) const;
   // u; without the bias if DoRA. `gated`: result of the gated activation, or null; requires is_one_product().
   [[nodiscard]] nn::Variable apply_update(const nn::Variable& x, const nn::Parameter& weight, const nn::Weight& bias,
-                                          Tensor* gated = nullptr) const;
+                                          Tensor* gated = nullptr,
+                                          GatedActivation activation = GatedActivation::silu) const;
   [[nodiscard]] nn::Variable with_magnitudes(const nn::Variable& u, const nn::Parameter& weight,
                                              const nn::Weight& bias) const;
   [[nodiscard]] Tensor recomputed(const nn::Variable& x, const nn::Parameter& weight, const nn::Weight& bias) const;

@@ -35,13 +35,15 @@ class MockKernel final : public LinearKernel {
     LinearEpilogue epilogue = LinearEpilogue::none;
     const void* out = nullptr;
     LinearMode mode = LinearMode::recorded;
+    GatedActivation activation = GatedActivation::silu;
     const Parameter* weight = nullptr;
     Shape bias;
     bool operator==(const Seen&) const = default;
   };
   static Seen seen(const LinearCall& call, const Parameter& weight, const Weight& bias) {
     const auto data = [](const Tensor& t) { return t.defined() ? t.raw_data() : nullptr; };
-    return {data(call.x.value()), call.norm, call.epilogue, data(call.out), call.mode, &weight, bias.shape()};
+    return {data(call.x.value()), call.norm, call.epilogue, data(call.out), call.mode,
+            call.activation,      &weight,   bias.shape()};
   }
 
   [[nodiscard]] bool supports(const LinearCall& call, const Parameter& weight, const Weight& bias) const override {
@@ -267,14 +269,15 @@ TEST(Linear, LeavesToTheCallerWhatTheKernelDoesNotFuse) {
   EXPECT_TRUE(layer.run_fused(gated));
   layer.set_kernel(std::make_shared<PlainKernel>());
   EXPECT_FALSE(layer.run_fused(gated));
-  const LinearOutput plain = layer.forward_gated(x);
+  const LinearOutput plain = layer.forward_gated(x, GatedActivation::silu);
   EXPECT_FALSE(plain.gated.defined());
   expect_same_bits(plain.y.value(), layer.forward(x).value());
   const auto mock = std::make_shared<MockKernel>();
   layer.set_kernel(mock);
   EXPECT_TRUE(layer.weight().amax.defined());
-  EXPECT_EQ(layer.forward_gated(x).gated.raw_data(), mock->gated.raw_data());
+  EXPECT_EQ(layer.forward_gated(x, GatedActivation::gelu_tanh).gated.raw_data(), mock->gated.raw_data());
   EXPECT_EQ(mock->ran.back().epilogue, LinearEpilogue::gated_activation);
+  EXPECT_EQ(mock->ran.back().activation, GatedActivation::gelu_tanh);
   EXPECT_EQ(mock->ran.back().mode, LinearMode::recorded);
 }
 

@@ -88,8 +88,8 @@ TEST_P(Float8Recipe, ProductsAreAddedToWhatIsThere) {
   expect_adds_onto(GetParam(), 16, 32, 48, {});
 }
 
-// norm -> linear -> swiglu -> linear, with what producers write next to their results and with values recomputed in the
-// backward pass: the same bits in every combination.
+// norm -> linear -> gated unit -> linear -> norm, as Llama and Gemma have them, with what producers write next to their
+// results and with values recomputed in the backward pass: the same bits in every combination.
 TEST_P(Float8Recipe, QuantOutputsAndRecomputeChangeNoBit) {
   constexpr std::int64_t kTokens = 40, kWidth = 32, kInner = 48;
   const LinearCase up{random_matrix(kTokens, kWidth, 41), random_matrix(2 * kInner, kWidth, 42, 0.2f), {}};
@@ -98,7 +98,10 @@ TEST_P(Float8Recipe, QuantOutputsAndRecomputeChangeNoBit) {
   struct Outcome {
     Tensor y, dx, dup, ddown;
   };
-  const auto run = [&](bool fused, autograd::Recompute recompute, bool keep, bool stochastic) {
+  const auto run = [&](GatedActivation activation, bool fused, autograd::Recompute recompute, bool keep,
+                       bool stochastic) {
+    const bool is_gemma = activation == GatedActivation::gelu_tanh;
+    const RmsNormForm form = is_gemma ? RmsNormForm{1e-6f, 1.0f, true} : RmsNormForm{1e-5f};
     const RecipeOptions options{.keep_weights = keep,
                                 .stochastic_gradients = stochastic ? std::optional(std::uint64_t{5}) : std::nullopt};
     const auto first = make_kernel(GetParam(), up, {}, options), second = make_kernel(GetParam(), down, {}, options);
@@ -116,28 +119,33 @@ TEST_P(Float8Recipe, QuantOutputsAndRecomputeChangeNoBit) {
       const auto asked = [&](const nn::LinearKernel& kernel, const nn::Parameter& weight) {
         return fused ? kernel.input_quant_request(weight) : autograd::QuantOutputRequest{};
       };
-      const autograd::Variable normed = autograd::rms_norm(x, norm.variable, 1e-5f, asked(*first, w1));
+      const autograd::Variable normed = autograd::rms_norm(x, norm.variable, form, asked(*first, w1));
       EXPECT_EQ(normed.fused_outputs().wanted(), fused);
-      const autograd::Variable inner = autograd::swiglu(first->apply(normed, w1, {}), asked(*second, w2));
-      std::tie(sum, y) = autograd::add_rms_norm(x, second->apply(inner, w2, {}), norm.variable, 1e-5f);
+      const autograd::Variable gate_up = first->apply(normed, w1, {});
+      const autograd::Variable inner = autograd::swiglu(gate_up, asked(*second, w2), {}, activation);
+      EXPECT_EQ(inner.fused_outputs().wanted(), fused);
+      autograd::Variable out = second->apply(inner, w2, {});
+      if (is_gemma) out = autograd::rms_norm(out, norm.variable, form);
+      std::tie(sum, y) = autograd::add_rms_norm(x, out, norm.variable, form);
     }
     y.gradient()->contribute(gradient);
     tape.backward();
     return Outcome{y.value(), x.grad(), w1.variable.grad(), w2.variable.grad()};
   };
-  for (const bool stochastic : {false, true}) {
-    const Outcome plain = run(false, autograd::Recompute::none, false, stochastic);
-    for (const bool fused : {false, true})
-      for (const auto recompute : {autograd::Recompute::none, autograd::Recompute::selective})
-        for (const bool keep : {false, true}) {
-          SCOPED_TRACE(::testing::Message() << stochastic << fused << static_cast<int>(recompute) << keep);
-          const Outcome other = run(fused, recompute, keep, stochastic);
-          expect_same_values(other.y, plain.y, "y");
-          expect_same_values(other.dx, plain.dx, "dx");
-          expect_same_values(other.dup, plain.dup, "first weight");
-          expect_same_values(other.ddown, plain.ddown, "second weight");
-        }
-  }
+  for (const GatedActivation activation : kGatedActivations)
+    for (const bool stochastic : {false, true}) {
+      const Outcome plain = run(activation, false, autograd::Recompute::none, false, stochastic);
+      for (const bool fused : {false, true})
+        for (const auto recompute : {autograd::Recompute::none, autograd::Recompute::selective})
+          for (const bool keep : {false, true}) {
+            SCOPED_TRACE(::testing::Message() << stochastic << fused << static_cast<int>(recompute) << keep);
+            const Outcome other = run(activation, fused, recompute, keep, stochastic);
+            expect_same_values(other.y, plain.y, "y");
+            expect_same_values(other.dx, plain.dx, "dx");
+            expect_same_values(other.dup, plain.dup, "first weight");
+            expect_same_values(other.ddown, plain.ddown, "second weight");
+          }
+    }
 }
 
 TEST_P(Float8Recipe, KeptWeightsFollowTheParameter) {

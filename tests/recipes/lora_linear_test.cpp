@@ -84,8 +84,8 @@ TEST(LoraLinear, OneProductHasTheGradientsOfDifferences) {
   }
 }
 
-// After SwiGLU the product writes the gradient of gate and up; where the value is recomputed, or read by two, SwiGLU
-// does.
+// After a gated unit the product writes the gradient of gate and up; where the value is recomputed, or read by two, the
+// unit does.
 TEST(LoraLinear, OneProductHasTheGradientsOfGateAndUp) {
   const auto adapter = two_pieces(8, true, 0.5f);
   const LoraLinear kernel(nn::high_precision_linear_kernel(), adapter, {});
@@ -97,17 +97,18 @@ TEST(LoraLinear, OneProductHasTheGradientsOfGateAndUp) {
     return random_matrix(r, c, s, 1.0f, DType::f32);
   };
   const std::vector<Tensor> at{matrix(7, 16, 1), matrix(5, 8, 2), matrix(9, 3, 3), matrix(5, 2, 4)};
-  for (const bool twice : {false, true})
-    for (const autograd::Recompute recompute : {autograd::Recompute::none, autograd::Recompute::selective}) {
-      const auto function = [&](const std::vector<Variable>& in) {
-        for (std::size_t i = 0; i < own.size(); ++i) own[i].parameter->variable = in[i + 1];
-        const Variable inner = autograd::swiglu(in[0]), y = kernel.apply(inner, weight, {});
-        return twice ? autograd::add(y, kernel.apply(inner, weight, {})) : y;
-      };
-      const auto result = autograd::gradcheck(function, at, {.recompute = recompute});
-      EXPECT_TRUE(result.ok) << result.failure;
-      EXPECT_LT(result.worst, 1e-3);
-    }
+  for (const GatedActivation activation : kGatedActivations)
+    for (const bool twice : {false, true})
+      for (const autograd::Recompute recompute : {autograd::Recompute::none, autograd::Recompute::selective}) {
+        const auto function = [&](const std::vector<Variable>& in) {
+          for (std::size_t i = 0; i < own.size(); ++i) own[i].parameter->variable = in[i + 1];
+          const Variable inner = autograd::swiglu(in[0], {}, {}, activation), y = kernel.apply(inner, weight, {});
+          return twice ? autograd::add(y, kernel.apply(inner, weight, {})) : y;
+        };
+        const auto result = autograd::gradcheck(function, at, {.recompute = recompute});
+        EXPECT_TRUE(result.ok) << result.failure;
+        EXPECT_LT(result.worst, 1e-3);
+      }
 }
 
 // By the definition: y = m / |W + s B A| (W x + s B A x) + bias, with the norm as a constant in the gradients.

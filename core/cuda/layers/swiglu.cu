@@ -130,9 +130,7 @@ void swiglu(const SwigluArgs& given) {
     if (swiglu_codes(launch, args)) return;
     if (!args.out.defined()) args.out = half_of(args.gate_up);
   }
-  if (args.activation == GatedActivation::silu && parts_of(args.quant_outputs) == QuantOutputParts::rows &&
-      swiglu_by_rows(launch, args))
-    return;
+  if (parts_of(args.quant_outputs) == QuantOutputParts::rows && swiglu_by_rows(launch, args)) return;
   choose("swiglu", args.out, {&args.gate_up, &args.out}, args.quant_outputs, args.activation,
          [&]<class T, bool kWide, bool kAmax, GatedActivation kActivation>(std::int64_t count, std::int64_t pieces) {
            launch.early(args.out.size(0), swiglu_kernel<T, kWide, kAmax, kActivation>,
@@ -150,9 +148,7 @@ void swiglu_backward(const SwigluBackwardArgs& given) {
     if (!args.dgate_up.defined()) args.dgate_up = Tensor::empty_like(args.gate_up);
     if (!args.out.defined() && args.out_codes.has_codes()) args.out = half_of(args.gate_up);
   }
-  if (args.activation == GatedActivation::silu && parts_of(args.quant_outputs) == QuantOutputParts::rows &&
-      swiglu_backward_by_rows(launch, args))
-    return;
+  if (parts_of(args.quant_outputs) == QuantOutputParts::rows && swiglu_backward_by_rows(launch, args)) return;
   const Tensor& again = args.out.defined() ? args.out : args.dout;
   choose("swiglu_backward", args.dout, {&args.dout, &args.gate_up, &args.dgate_up, &again}, args.quant_outputs,
          args.activation,

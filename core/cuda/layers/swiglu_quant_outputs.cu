@@ -1,4 +1,4 @@
-// SwiGLU with fused float8 rows and column amax. One CTA per row, for the row amax. The next row is prefetched by
+// Gated units with fused float8 rows and column amax. One CTA per row, for the row amax. The next row is prefetched by
 // cp.async, each thread its own elements, hiding the barrier.
 
 #include "core/cuda/layers/swiglu_quant_outputs.h"
@@ -36,7 +36,7 @@ inline constexpr int kInputs = kBackward ? 3 : 2;
 
 // At most kPieces vectors per thread. Bytes per row in bf16: forward 4 I read, 3 I written; backward 6 I read, 6 I
 // written, 2 I more for a recomputed `out`.
-template <bool kBackward, int kPieces>
+template <bool kBackward, int kPieces, GatedActivation kActivation>
 __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel(
     const __grid_constant__ SwigluRows args) {
   extern __shared__ Packed<T> memory[];  // [kStages][kInputs][pieces]
@@ -78,7 +78,7 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
       Packed<T>* slot = slots + k * threads;
       const auto gate = unpack(slot[0]), up = unpack(slot[pieces]);
       if constexpr (kBackward) {
-        const auto gradient = swiglu_gradient(unpack(slot[2 * pieces]), gate, up);
+        const auto gradient = swiglu_gradient<kActivation>(unpack(slot[2 * pieces]), gate, up);
         const Packed<T> dgate = pack<T>(gradient.dgate), dup = pack<T>(gradient.dup);
         store_packed(args.dgate_up, row * 2 * pieces + piece, dgate);
         store_packed(args.dgate_up, row * 2 * pieces + pieces + piece, dup);
@@ -88,7 +88,7 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
         quant_outputs.add(dgate, columns[0][k]);
         quant_outputs.add(dup, columns[1][k]);
       } else {
-        const Packed<T> result = pack<T>(swiglu_of(gate, up));
+        const Packed<T> result = pack<T>(swiglu_of<kActivation>(gate, up));
         store_packed(args.out, row * pieces + piece, result);
         slot[0] = result;
         quant_outputs.add(result, columns[0][k]);
@@ -116,8 +116,8 @@ __global__ __launch_bounds__(kBlock<kBackward, kPieces>) void swiglu_rows_kernel
   quant_outputs.finish<1, 0>(kOutputs * pieces, memory);
 }
 
-template <bool kBackward>
-bool launch_rows(const OpLaunch& launch, const SwigluRows& args) {
+template <bool kBackward, GatedActivation kActivation>
+bool launch_rows_of(const OpLaunch& launch, const SwigluRows& args) {
   const int pieces = args.pieces;
   const auto shared = static_cast<int>(sizeof(Packed<T>)) * kStages * kInputs<kBackward> * pieces;
   const int most = max_shared_bytes(launch.device()) - static_cast<int>(sizeof(BlockMax::Scratch));
@@ -127,8 +127,8 @@ bool launch_rows(const OpLaunch& launch, const SwigluRows& args) {
     constexpr int kReserved = 1536;  // bound of static and system-reserved shared memory
     const int threads = ((pieces + kPieces - 1) / kPieces + 31) / 32 * 32;
     const int blocks = std::clamp(most / (shared + kReserved), 1, kMaxThreads / threads);
-    launch(swiglu_rows_kernel<kBackward, kPieces>, strided_grid(launch.device(), args.rows, 1, blocks), threads,
-           static_cast<std::size_t>(shared), args);
+    launch(swiglu_rows_kernel<kBackward, kPieces, kActivation>, strided_grid(launch.device(), args.rows, 1, blocks),
+           threads, static_cast<std::size_t>(shared), args);
     return true;
   };
   // Two CTAs per SM up to half of the threads.
@@ -138,6 +138,12 @@ bool launch_rows(const OpLaunch& launch, const SwigluRows& args) {
     return run.template operator()<3>();
   else
     return run.template operator()<3>() || run.template operator()<4>();
+}
+
+template <bool kBackward>
+bool launch_rows(const OpLaunch& launch, const SwigluRows& args, GatedActivation activation) {
+  if (activation == GatedActivation::silu) return launch_rows_of<kBackward, GatedActivation::silu>(launch, args);
+  return launch_rows_of<kBackward, GatedActivation::gelu_tanh>(launch, args);
 }
 
 // bf16, rows of whole 16-byte vectors.
@@ -152,23 +158,27 @@ bool takes(const Tensor& half, const QuantOutputs& quant_outputs, std::initializ
 
 bool swiglu_by_rows(const OpLaunch& launch, const SwigluArgs& args) {
   if (!takes(args.out, args.quant_outputs, {&args.gate_up, &args.out})) return false;
-  return launch_rows<false>(launch, {.gate_up = args.gate_up.data<T>(),
-                                     .out = args.out.data<T>(),
-                                     .rows = args.out.size(0),
-                                     .pieces = static_cast<int>(args.out.size(1) / kVectorWidth<T>),
-                                     .quant_outputs = QuantOutputPointers(args.quant_outputs)});
+  return launch_rows<false>(launch,
+                            {.gate_up = args.gate_up.data<T>(),
+                             .out = args.out.data<T>(),
+                             .rows = args.out.size(0),
+                             .pieces = static_cast<int>(args.out.size(1) / kVectorWidth<T>),
+                             .quant_outputs = QuantOutputPointers(args.quant_outputs)},
+                            args.activation);
 }
 
 bool swiglu_backward_by_rows(const OpLaunch& launch, const SwigluBackwardArgs& args) {
   const Tensor& again = args.out.defined() ? args.out : args.dout;
   if (!takes(args.dout, args.quant_outputs, {&args.dout, &args.gate_up, &args.dgate_up, &again})) return false;
-  return launch_rows<true>(launch, {.dout = args.dout.data<T>(),
-                                    .gate_up = args.gate_up.data<T>(),
-                                    .out = args.out.defined() ? args.out.data<T>() : nullptr,
-                                    .dgate_up = args.dgate_up.data<T>(),
-                                    .rows = args.dout.size(0),
-                                    .pieces = static_cast<int>(args.dout.size(1) / kVectorWidth<T>),
-                                    .quant_outputs = QuantOutputPointers(args.quant_outputs)});
+  return launch_rows<true>(launch,
+                           {.dout = args.dout.data<T>(),
+                            .gate_up = args.gate_up.data<T>(),
+                            .out = args.out.defined() ? args.out.data<T>() : nullptr,
+                            .dgate_up = args.dgate_up.data<T>(),
+                            .rows = args.dout.size(0),
+                            .pieces = static_cast<int>(args.dout.size(1) / kVectorWidth<T>),
+                            .quant_outputs = QuantOutputPointers(args.quant_outputs)},
+                           args.activation);
 }
 
 }  // namespace quench::cuda

@@ -1,5 +1,5 @@
 #pragma once
-// SwiGLU with fused float8 rows or column amax.
+// Gated units with fused float8 rows or column amax.
 
 #include "core/cuda/common/launch.h"
 #include "core/ops/swiglu.h"

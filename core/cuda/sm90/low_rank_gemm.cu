@@ -1,5 +1,5 @@
 // SM90 GEMM with a fused LoRA update: C = A B + U V, as extra K iterations over the rank blocks. Epilogues: plain;
-// SwiGLU (128 gate and up columns per tile, both in one thread); SwiGLU backward (swiglu_backward_epilogue.cuh).
+// gated unit (128 gate and up columns per tile, both in one thread); its backward (swiglu_backward_epilogue.cuh).
 
 #include "core/cuda/common/swiglu_math.cuh"
 #include "core/cuda/sm90/kernels.h"
@@ -16,10 +16,10 @@ constexpr int kClusterSize = 2, kMaxBlocks = 4;
 template <bool kMnMajorB>
 using LoraLayout = OperandLayout<kMnMajorB ? GemmKind::dgrad : GemmKind::forward, bfloat16>;
 
-// C; C and swiglu(C); d_gate and d_up in place of C.
+// C; C and its gated unit; d_gate and d_up in place of C.
 enum class Output { result, gated, gradient };
 
-// Plain tile: kTileN adjacent columns; SwiGLU tile: half in each half of C.
+// Plain tile: kTileN adjacent columns; gated tile: half in each half of C.
 struct Results {
   CUtensorMap c, gated;
   SwigluGradientOutput gradient;
@@ -111,11 +111,11 @@ __device__ void lora_producer_loop(const SharedStorage& shared, const CUtensorMa
   }
 }
 
-// Slices of the tile, then of swiglu(C) from rounded values.
+// Slices of the tile, then of the gated unit of the rounded values.
 template <bool kGated>
 using LoraEpilogue = OverlappedEpilogue<kTileSlices + (kGated ? kTileSlices / 2 : 0)>;
 
-template <bool kGated>
+template <bool kGated, GatedActivation kActivation>
 __device__ __forceinline__ void store_lora_slice(const SharedStorage& shared, const LoraEpilogue<kGated>& tile,
                                                  int slice, const Results& results) {
   constexpr int kHalf = kTileSlices / 2, kPairs = tile.kSlicePairs;
@@ -123,9 +123,13 @@ __device__ __forceinline__ void store_lora_slice(const SharedStorage& shared, co
   const auto pair = [&](int at) {
     if (!is_gated) return tile.pairs[slice * kPairs + at];
     const int gate_at = (slice - kTileSlices) * kPairs + at;
-    const float2 gate = unpack_pair<bfloat16>(tile.pairs[gate_at]);
+    std::uint32_t gate_pair = tile.pairs[gate_at];
+    // Volatile, or the unit of the whole tile is computed ahead of the drain loop: GeGLU then spills 208 registers.
+    if constexpr (kActivation != GatedActivation::silu) asm volatile("" : "+r"(gate_pair));
+    const float2 gate = unpack_pair<bfloat16>(gate_pair);
     const float2 up = unpack_pair<bfloat16>(tile.pairs[gate_at + kHalf * kPairs]);
-    const Vector<float, 2> result = swiglu_of(Vector<float, 2>{gate.x, gate.y}, Vector<float, 2>{up.x, up.y});
+    const Vector<float, 2> result =
+        swiglu_of<kActivation>(Vector<float, 2>{gate.x, gate.y}, Vector<float, 2>{up.x, up.y});
     return pack_pair<bfloat16>(result.values[0], result.values[1]);
   };
   tma_store_slice(shared, slice, pair, [&](std::uint32_t from) {
@@ -134,7 +138,7 @@ __device__ __forceinline__ void store_lora_slice(const SharedStorage& shared, co
   });
 }
 
-template <bool kMnMajorB, Output kOutput>
+template <bool kMnMajorB, Output kOutput, GatedActivation kActivation>
 __device__ void lora_consumer_loop(const SharedStorage& shared, const Results& results, const UpdateBlocks& update,
                                    const ProblemShape& s, std::uint32_t rank) {
   using Layout = LoraLayout<kMnMajorB>;
@@ -147,9 +151,9 @@ __device__ void lora_consumer_loop(const SharedStorage& shared, const Results& r
   std::uint32_t fetches = 0;
   const auto step = [&] {
     if constexpr (kGradient)
-      swiglu_backward_step(shared, epilogue, fetches, results.gradient);
+      swiglu_backward_step<kActivation>(shared, epilogue, fetches, results.gradient);
     else
-      epilogue.step([&](int slice) { store_lora_slice<kGated>(shared, epilogue, slice, results); });
+      epilogue.step([&](int slice) { store_lora_slice<kGated, kActivation>(shared, epilogue, slice, results); });
   };
   const auto drain = [&] {
     while (epilogue.pending()) step();
@@ -205,7 +209,7 @@ __device__ void lora_consumer_loop(const SharedStorage& shared, const Results& r
   if (threadIdx.x % 32 == 0) tma_store_wait_read<0>();
 }
 
-template <bool kMnMajorB, Output kOutput>
+template <bool kMnMajorB, Output kOutput, GatedActivation kActivation>
 __global__ __cluster_dims__(kClusterSize, 1, 1)
     __launch_bounds__(kCtaThreads, 1) void low_rank_kernel(const __grid_constant__ CUtensorMap map_a,
                                                            const __grid_constant__ CUtensorMap map_b,
@@ -218,11 +222,11 @@ __global__ __cluster_dims__(kClusterSize, 1, 1)
         lora_producer_loop<kMnMajorB, kOutput>(shared, &map_a, &map_b, update, results.second_half, s, rank);
       },
       [&](const SharedStorage& shared, std::uint32_t rank) {
-        lora_consumer_loop<kMnMajorB, kOutput>(shared, results, update, s, rank);
+        lora_consumer_loop<kMnMajorB, kOutput, kActivation>(shared, results, update, s, rank);
       });
 }
 
-template <bool kMnMajorB, Output kOutput>
+template <bool kMnMajorB, Output kOutput, GatedActivation kActivation = GatedActivation::silu>
 void launch_lora(const OpLaunch& launch, const LowRankGemmArgs& args) {
   constexpr int kWide = kMnMajorB ? 1 : 0, kTileK = LoraLayout<kMnMajorB>::kTileK;
   const auto map_of_right = [](const Tensor& t) {
@@ -237,7 +241,7 @@ void launch_lora(const OpLaunch& launch, const LowRankGemmArgs& args) {
   }
   const ProblemShape shape{.groups = 1,
                            .tiles_m = ceil_div(rows, kTileM * kClusterSize),
-                           .tiles_n = ceil_div(columns, kTileN),  // SwiGLU: whole tiles
+                           .tiles_n = ceil_div(columns, kTileN),  // gated: whole tiles
                            .rows = rows,
                            .columns = columns,
                            .k = args.a.size(1)};
@@ -253,12 +257,22 @@ void launch_lora(const OpLaunch& launch, const LowRankGemmArgs& args) {
     results.gated = map_of_result(args.gated);
     results.second_half = static_cast<int>(columns / 2);
   }
-  launch(low_rank_kernel<kMnMajorB, kOutput>, blocks, kCtaThreads, smem_bytes(kSliceStorageBytes),
+  launch(low_rank_kernel<kMnMajorB, kOutput, kActivation>, blocks, kCtaThreads, smem_bytes(kSliceStorageBytes),
          make_tensor_map(args.a, kTileM, kTileK), map_of_right(args.b), update, results, shape);
 }
 
+// Gated outputs, with the activation of `args`.
+template <bool kMnMajorB, Output kOutput>
+void launch_gated(const OpLaunch& launch, const LowRankGemmArgs& args) {
+  static_assert(kOutput != Output::result);
+  if (args.activation == GatedActivation::silu)
+    launch_lora<kMnMajorB, kOutput, GatedActivation::silu>(launch, args);
+  else
+    launch_lora<kMnMajorB, kOutput, GatedActivation::gelu_tanh>(launch, args);
+}
+
 // A store slice lies in either gate or up.
-bool supports_swiglu_backward(const LowRankGemmArgs& args) {
+bool supports_gated_backward(const LowRankGemmArgs& args) {
   const std::int64_t width = args.dgate_up.size(1) / 2;
   return !args.transpose_b && width % kSliceColumns == 0 &&
          rows_are_wide<bfloat16>(args.gate_up.raw_data(), width, width) &&
@@ -272,13 +286,13 @@ bool is_supported(const LowRankGemmArgs& args, const OpLaunch& launch) {
   };
   return args.a.size(0) >= kMinTiledRows && args.blocks.size() <= kMaxBlocks && is_tileable(args.a) &&
          is_tileable(args.b) && is_tileable(args.u) &&
-         (args.dgate_up.defined() ? supports_swiglu_backward(args) : is_tileable(args.c)) &&
+         (args.dgate_up.defined() ? supports_gated_backward(args) : is_tileable(args.c)) &&
          std::ranges::all_of(args.blocks, [&](const LowRankBlock& block) { return is_tileable(block.v); }) &&
          has_sm90_code(launch.device());
 }
 
 // Whole tiles.
-bool supports_swiglu(const LowRankGemmArgs& args) {
+bool supports_gated(const LowRankGemmArgs& args) {
   return args.gated.defined() && args.transpose_b && args.c.size(1) % kTileN == 0 &&
          rows_are_wide<bfloat16>(args.gated.raw_data(), args.gated.size(1), args.gated.size(1));
 }
@@ -288,15 +302,15 @@ bool supports_swiglu(const LowRankGemmArgs& args) {
 bool low_rank_gemm_sm90(const OpLaunch& launch, const LowRankGemmArgs& args) {
   if (!is_supported(args, launch)) return false;
   if (args.dgate_up.defined()) {
-    launch_lora<true, Output::gradient>(launch, args);
+    launch_gated<true, Output::gradient>(launch, args);
     return true;
   }
-  if (supports_swiglu(args)) {
-    launch_lora<false, Output::gated>(launch, args);
+  if (supports_gated(args)) {
+    launch_gated<false, Output::gated>(launch, args);
     return true;
   }
   args.transpose_b ? launch_lora<false, Output::result>(launch, args) : launch_lora<true, Output::result>(launch, args);
-  if (args.gated.defined()) swiglu({args.c, args.gated});
+  if (args.gated.defined()) swiglu({.gate_up = args.c, .out = args.gated, .activation = args.activation});
   return true;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// dgrad epilogue with fused SwiGLU backward, overlapped with the next mainloop: stores d_gate and d_up instead of
-// d_out. A warp loads gate and up of its slice by TMA and overwrites them.
+// dgrad epilogue with the fused backward of a gated unit, overlapped with the next mainloop: stores d_gate and d_up
+// instead of d_out. A warp loads gate and up of its slice by TMA and overwrites them.
 
 #include "core/cuda/common/swiglu_math.cuh"
 #include "core/cuda/sm80/mma.cuh"
@@ -19,10 +19,11 @@ struct SwigluGradientOutput {
 };
 
 // Two adjacent elements, in place; rounds as swiglu_backward().
+template <GatedActivation kActivation>
 __device__ __forceinline__ void swiglu_gradient_pair(std::uint32_t d, std::uint32_t& gate, std::uint32_t& up) {
   const float2 of_result = unpack_pair<bfloat16>(d), g = unpack_pair<bfloat16>(gate), u = unpack_pair<bfloat16>(up);
-  const SwigluGradient<2> gradient = swiglu_gradient(Vector<float, 2>{of_result.x, of_result.y},
-                                                     Vector<float, 2>{g.x, g.y}, Vector<float, 2>{u.x, u.y});
+  const SwigluGradient<2> gradient = swiglu_gradient<kActivation>(
+      Vector<float, 2>{of_result.x, of_result.y}, Vector<float, 2>{g.x, g.y}, Vector<float, 2>{u.x, u.y});
   gate = pack_pair<bfloat16>(gradient.dgate.values[0], gradient.dgate.values[1]);
   up = pack_pair<bfloat16>(gradient.dup.values[0], gradient.dup.values[1]);
 }
@@ -42,6 +43,7 @@ __device__ __forceinline__ void select_if(bool condition, const std::uint32_t* f
 }
 
 // `phases`: completed load waits.
+template <GatedActivation kActivation>
 __device__ __forceinline__ void swiglu_backward_step(const SharedStorage& shared, SwigluBackwardEpilogue& tile,
                                                      std::uint32_t& phases, const SwigluGradientOutput& results) {
   const int step = tile.next++, box = step / kSliceSteps, part = step % kSliceSteps;
@@ -65,7 +67,7 @@ __device__ __forceinline__ void swiglu_backward_step(const SharedStorage& shared
   ldmatrix_x4(gate, gates + at);
   ldmatrix_x4(up, ups + at);
 #pragma unroll
-  for (int j = 0; j < 4; ++j) swiglu_gradient_pair(d[j], gate[j], up[j]);
+  for (int j = 0; j < 4; ++j) swiglu_gradient_pair<kActivation>(d[j], gate[j], up[j]);
   stmatrix_x4(gates + at, gate[0], gate[1], gate[2], gate[3]);
   stmatrix_x4(ups + at, up[0], up[1], up[2], up[3]);
   if (quarter < kQuarters - 1) return;

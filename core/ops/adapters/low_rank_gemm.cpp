@@ -9,17 +9,18 @@ namespace quench {
 constinit KernelSlot<LowRankGemmArgs> low_rank_gemm_slot("low_rank_gemm");
 
 std::string op_label(const LowRankGemmArgs& args) {
+  const std::string_view unit = args.activation == GatedActivation::silu ? "swiglu" : "geglu";
   return fmt::format("low-rank gemm N{} {}x{}x{}+{} {}{}", args.transpose_b ? 'T' : 'N', args.a.size(0),
                      args.b.size(args.transpose_b ? 0 : 1), args.a.size(1), args.u.size(1),
                      to_string(args.c.defined() ? args.c.dtype() : args.a.dtype()),
-                     args.gated.defined()      ? " + swiglu"
-                     : args.dgate_up.defined() ? " + swiglu backward"
-                                               : "");
+                     args.gated.defined()      ? fmt::format(" + {}", unit)
+                     : args.dgate_up.defined() ? fmt::format(" + {} backward", unit)
+                                               : std::string());
 }
 
 void low_rank_gemm(const LowRankGemmArgs& args) {
   constexpr std::string_view op = "low_rank_gemm";
-  const auto& [a, b, u, c, blocks, transpose_b, gated, gate_up, dgate_up] = args;
+  const auto& [a, b, u, c, blocks, transpose_b, gated, gate_up, dgate_up, activation] = args;
   check_float_tensor(op, "a", a, 2);
   const std::int64_t m = a.size(0), k = a.size(1);
   check_tensor(op, "b", b, transpose_b ? Shape{-1, k} : Shape{k, -1}, a.dtype());
@@ -27,7 +28,7 @@ void low_rank_gemm(const LowRankGemmArgs& args) {
   check_tensor(op, "u", u, {m, -1}, a.dtype());
   const bool to_gate_up = dgate_up.defined();
   if (to_gate_up) {
-    QUENCH_CHECK(!c.defined() && !gated.defined(), "{}: dgate_up is in place of c and of SwiGLU of it", op);
+    QUENCH_CHECK(!c.defined() && !gated.defined(), "{}: dgate_up is in place of c and of the gated unit of it", op);
     for (const auto& [name, tensor] : {std::pair{"gate_up", &gate_up}, {"dgate_up", &dgate_up}}) {
       check_tensor(op, name, *tensor, {m, 2 * n}, a.dtype());
       check_contiguous(op, name, *tensor);
@@ -42,7 +43,7 @@ void low_rank_gemm(const LowRankGemmArgs& args) {
     check_tensor(op, "gated", gated, {m, n / 2}, c.dtype());
     check_contiguous(op, "gated", gated);
     check_contiguous(op, "c", c);
-    QUENCH_CHECK(n % 2 == 0, "{}: SwiGLU of {} columns", op, n);
+    QUENCH_CHECK(n % 2 == 0, "{}: a gated unit of {} columns", op, n);
   }
   check_same_device(op, {&a, &b, &u, &c, &gated, &gate_up, &dgate_up});
   std::int64_t next = 0;
@@ -70,7 +71,8 @@ void low_rank_gemm_in_products(const LowRankGemmArgs& args) {
     product.c = Tensor::empty({args.a.size(0), args.dgate_up.size(1) / 2}, args.a.dtype(), args.a.device());
     product.gate_up = product.dgate_up = Tensor();
     low_rank_gemm(product);
-    return swiglu_backward({.dout = product.c, .gate_up = args.gate_up, .dgate_up = args.dgate_up, .out = {}});
+    return swiglu_backward(
+        {.dout = product.c, .gate_up = args.gate_up, .dgate_up = args.dgate_up, .activation = args.activation});
   }
   const int wide = args.transpose_b ? 0 : 1;
   std::int64_t covered = 0;
@@ -87,7 +89,7 @@ void low_rank_gemm_in_products(const LowRankGemmArgs& args) {
           .transpose_b = args.transpose_b,
           .beta = update_first ? 0.0f : 1.0f});
   if (update_first) product();
-  if (args.gated.defined()) swiglu({args.c, args.gated});
+  if (args.gated.defined()) swiglu({.gate_up = args.c, .out = args.gated, .activation = args.activation});
 }
 
 }  // namespace quench

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/device/kernel_slot.h"
+#include "core/ops/gated_activation.h"
 #include "core/tensor/tensor.h"
 
 namespace quench {
@@ -21,13 +22,14 @@ struct LowRankGemmArgs {
   Tensor c{};                        // out, [M,N], dtype of a or f32; undefined with dgate_up
   std::vector<LowRankBlock> blocks;  // columns ascending, disjoint
   bool transpose_b = false;
-  Tensor gated{};  // out, optional, [M,N/2], dtype of c, contiguous: SwiGLU of c
-  // dgrad with fused SwiGLU backward: stores dgate_up (out, [M,2N], may alias gate_up [M,2N]; dtype of a, contiguous)
-  // instead of C, the gradient of swiglu(gate_up).
+  Tensor gated{};  // out, optional, [M,N/2], dtype of c, contiguous: gated unit of c (core/ops/swiglu.h)
+  // dgrad with a fused backward of the gated unit: stores dgate_up (out, [M,2N], may alias gate_up [M,2N]; dtype of a,
+  // contiguous) instead of C, the gradient of swiglu(gate_up).
   Tensor gate_up{}, dgate_up{};
+  GatedActivation activation = GatedActivation::silu;  // of `gated` and dgate_up
 };
 
-// "low-rank gemm NT 16384x3072x2048+48 bf16 + swiglu": MxNxK+R; also "+ swiglu backward".
+// "low-rank gemm NT 16384x3072x2048+48 bf16 + swiglu": MxNxK+R; also "+ swiglu backward", "+ geglu".
 [[nodiscard]] std::string op_label(const LowRankGemmArgs& args);
 
 extern constinit KernelSlot<LowRankGemmArgs> low_rank_gemm_slot;

@@ -20,31 +20,35 @@ TEST(LowRankGemm, GivesTheProductAndTheUpdate) {
       }
 }
 
-TEST(LowRankGemm, WritesSwigluOfTheResult) {
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    LowRankCase c(dtype, 21, 40, 33, 9, {{0, 16, 0, 3}, {16, 8, 3, 2}, {24, 16, 5, 4}}, true);
-    c.on_cpu.gated = Tensor::empty({21, 20}, dtype);
-    const Tensor expected = Tensor::empty({21, 20}, dtype);
-    low_rank_gemm(c.on_cpu);
-    c.check(c.on_cpu.c, 2);
-    swiglu({c.on_cpu.c, expected});
-    EXPECT_TRUE(same_bits(c.on_cpu.gated, expected));
-  }
+TEST(LowRankGemm, WritesTheGatedUnitOfTheResult) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const GatedActivation activation : kGatedActivations) {
+      LowRankCase c(dtype, 21, 40, 33, 9, {{0, 16, 0, 3}, {16, 8, 3, 2}, {24, 16, 5, 4}}, true);
+      c.on_cpu.gated = Tensor::empty({21, 20}, dtype);
+      c.on_cpu.activation = activation;
+      const Tensor expected = Tensor::empty({21, 20}, dtype);
+      low_rank_gemm(c.on_cpu);
+      c.check(c.on_cpu.c, 2);
+      swiglu({.gate_up = c.on_cpu.c, .out = expected, .activation = activation});
+      EXPECT_TRUE(same_bits(c.on_cpu.gated, expected));
+    }
 }
 
 TEST(LowRankGemm, WritesTheGradientOfGateAndUp) {
   Generator random(7);
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    LowRankCase c(dtype, 21, 40, 33, 9, {{0, 40, 0, 9}}, false);
-    low_rank_gemm(c.on_cpu);
-    const Tensor gate_up = random.normal({21, 80}, dtype), expected = Tensor::empty({21, 80}, dtype);
-    swiglu_backward({.dout = c.on_cpu.c, .gate_up = gate_up, .dgate_up = expected, .out = {}});
-    LowRankGemmArgs args = c.on_cpu;
-    args.c = Tensor();
-    args.gate_up = args.dgate_up = gate_up;
-    low_rank_gemm(args);
-    EXPECT_TRUE(same_bits(gate_up, expected));
-  }
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const GatedActivation activation : kGatedActivations) {
+      LowRankCase c(dtype, 21, 40, 33, 9, {{0, 40, 0, 9}}, false);
+      low_rank_gemm(c.on_cpu);
+      const Tensor gate_up = random.normal({21, 80}, dtype), expected = Tensor::empty({21, 80}, dtype);
+      swiglu_backward({.dout = c.on_cpu.c, .gate_up = gate_up, .dgate_up = expected, .activation = activation});
+      LowRankGemmArgs args = c.on_cpu;
+      args.activation = activation;
+      args.c = Tensor();
+      args.gate_up = args.dgate_up = gate_up;
+      low_rank_gemm(args);
+      EXPECT_TRUE(same_bits(gate_up, expected));
+    }
 }
 
 TEST(LowRankGemm, RefusesWhatDoesNotFit) {

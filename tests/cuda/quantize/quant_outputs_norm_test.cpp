@@ -32,6 +32,19 @@ TEST(CudaQuantOutputs, RmsNormAtTypicalWidths) {
   }
 }
 
+// Gemma's form (weight + 1, one rounding), at the widths of Gemma 3 1B, 4B and 12B and one of many threads.
+TEST(CudaQuantOutputs, RmsNormWithAWeightOffset) {
+  std::uint32_t seed = 340;
+  for (const std::int64_t width : {64, 1152, 2560, 3840, 8192}) {
+    const Shape shape{700, width};
+    const Norm n = norm_operands(seed += 4, shape, DType::bf16, 0.0, {1e-6f, 1.0f, true});
+    for (const Parts& parts : all_parts(seed)) {
+      check(shape, DType::bf16, parts, forward(n, parts.rows));
+      check(shape, DType::bf16, parts, backward(n, parts.rows, true, parts.amax));
+    }
+  }
+}
+
 // Every size of a group of threads with its narrowest and widest rows; one row, fewer rows than SMs, and
 // groups that take one row more than others.
 TEST(CudaQuantOutputs, RmsNormGroupsOfThreads) {

@@ -1,52 +1,55 @@
-// Quantization outputs of SwiGLU, and what all quantization outputs share.
+// Quantization outputs of gated units, and what all quantization outputs share.
 
 #include "tests/cuda/quantize/quant_outputs_testing.h"
 
 namespace quench::testing {
 namespace {
 
-TEST(CudaQuantOutputs, SwigluEveryCombination) {
+TEST(CudaQuantOutputs, GatedUnitsInEveryCombination) {
   std::uint32_t seed = 0;
   for (const DType dtype : {DType::bf16, DType::f32})
     for (const Shape& shape : {Shape{1, 8}, Shape{5, 3}, Shape{300, 24}, Shape{37, 100}, Shape{290, 1032}})  // [N,I]
       for (const double special : kSpecials) {
         const Shape whole{shape[0], 2 * shape[1]};
         const Tensor gate_up = operand(++seed, whole, dtype, 3.0, special), dout = operand(++seed, shape, dtype);
-        for (const Parts& parts : all_parts(seed)) {
-          check(shape, dtype, parts, forward(gate_up));
-          check(whole, dtype, parts, backward(dout, gate_up, parts.amax));
-        }
+        for (const GatedActivation activation : kGatedActivations)
+          for (const Parts& parts : all_parts(seed)) {
+            check(shape, dtype, parts, forward(gate_up, activation));
+            check(whole, dtype, parts, backward(dout, gate_up, parts.amax, activation));
+          }
       }
 }
 
 // One to four pieces a thread, rows of whole blocks and not, up to the widest that fit in shared memory, and beyond.
-TEST(CudaQuantOutputs, SwigluAtTypicalWidths) {
+TEST(CudaQuantOutputs, GatedUnitsAtTypicalWidths) {
   std::uint32_t seed = 100;
-  for (const std::int64_t width : {4096, 4104, 8192, 14336, 18944, 19344, 19352, 29024, 29032}) {
+  for (const std::int64_t width : {4096, 4104, 6912, 8192, 10240, 14336, 18944, 19344, 19352, 29024, 29032}) {
     const Shape shape{width == 4096 ? 600 : width < 20000 ? 300 : 140, width}, whole{shape[0], 2 * width};
     const Tensor gate_up = operand(++seed, whole, DType::bf16, 3.0), dout = operand(++seed, shape, DType::bf16);
-    for (const Parts& parts : recipe_parts()) {
-      check(shape, DType::bf16, parts, forward(gate_up));
-      check(whole, DType::bf16, parts, backward(dout, gate_up, parts.rows));
-    }
+    for (const GatedActivation activation : kGatedActivations)
+      for (const Parts& parts : recipe_parts()) {
+        check(shape, DType::bf16, parts, forward(gate_up, activation));
+        check(whole, DType::bf16, parts, backward(dout, gate_up, parts.rows, activation));
+      }
   }
 }
 
-TEST(CudaQuantOutputs, SwigluOverItsInput) {
-  for (const std::int64_t width : {24, 8192}) {
-    const Shape shape{280, width}, whole{280, 2 * width};
-    const Tensor gate_up = operand(150, whole, DType::bf16, 3.0), dout = operand(151, shape, DType::bf16),
-                 expected = poison(whole, DType::bf16);
-    swiglu_backward({dout, gate_up, expected});
-    for (const Parts& parts : recipe_parts()) {
-      SCOPED_TRACE(describe(parts));
-      const Tensor in_place = gate_up.clone();
-      const QuantOutputs quant_outputs = make_quant_outputs(parts, whole, DType::bf16);
-      swiglu_backward({dout, in_place, in_place, {}, quant_outputs});
-      EXPECT_TRUE(same(in_place, expected));
-      expect_filled(quant_outputs, expected);
+TEST(CudaQuantOutputs, GatedUnitsOverTheirInput) {
+  for (const GatedActivation activation : kGatedActivations)
+    for (const std::int64_t width : {24, 8192}) {
+      const Shape shape{280, width}, whole{280, 2 * width};
+      const Tensor gate_up = operand(150, whole, DType::bf16, 3.0), dout = operand(151, shape, DType::bf16),
+                   expected = poison(whole, DType::bf16);
+      swiglu_backward({.dout = dout, .gate_up = gate_up, .dgate_up = expected, .activation = activation});
+      for (const Parts& parts : recipe_parts()) {
+        SCOPED_TRACE(describe(parts));
+        const Tensor in_place = gate_up.clone();
+        const QuantOutputs quant_outputs = make_quant_outputs(parts, whole, DType::bf16);
+        swiglu_backward({dout, in_place, in_place, {}, quant_outputs, activation});
+        EXPECT_TRUE(same(in_place, expected));
+        expect_filled(quant_outputs, expected);
+      }
     }
-  }
 }
 
 TEST(CudaQuantOutputs, CodesThatAreNotAligned) {

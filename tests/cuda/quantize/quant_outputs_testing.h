@@ -139,51 +139,60 @@ inline Tensor operand(std::uint32_t seed, const Shape& shape, DType dtype, doubl
 
 inline constexpr double kSpecials[] = {0.0, static_cast<double>(NAN), static_cast<double>(INFINITY)};
 
-inline Op forward(const Tensor& gate_up) {
+inline Op forward(const Tensor& gate_up, GatedActivation activation = GatedActivation::silu) {
   return [=](const Tensor& out, const QuantOutputs& quant_outputs) -> Others {
-    swiglu({gate_up, out, quant_outputs});
+    swiglu({gate_up, out, quant_outputs, activation});
     return {};
   };
 }
 
-inline Op backward(const Tensor& dout, const Tensor& gate_up, bool with_out) {
+inline Op backward(const Tensor& dout, const Tensor& gate_up, bool with_out,
+                   GatedActivation activation = GatedActivation::silu) {
   return [=](const Tensor& dgate_up, const QuantOutputs& quant_outputs) -> Others {
     const Tensor out = with_out ? poison(dout.shape(), dout.dtype()) : Tensor();
-    swiglu_backward({dout, gate_up, dgate_up, out, quant_outputs});
+    swiglu_backward({dout, gate_up, dgate_up, out, quant_outputs, activation});
     return with_out ? Others{out} : Others{};
   };
 }
 
 struct Norm {
   Tensor x, residual, weight, dy, rstd;
+  RmsNormForm form{1e-5f};
 };
 
-inline Norm norm_operands(std::uint32_t seed, const Shape& shape, DType dtype, double special = 0.0) {
+inline Norm norm_operands(std::uint32_t seed, const Shape& shape, DType dtype, double special = 0.0,
+                          const RmsNormForm& form = {1e-5f}) {
   Norm n{.x = operand(seed, shape, dtype, 2.0, special),
          .residual = operand(seed + 1, shape, dtype),
          .weight = operand(seed + 2, {1, shape[1]}, dtype).view({shape[1]}),
          .dy = operand(seed + 3, shape, dtype),
-         .rstd = Tensor::empty({shape[0]}, DType::f32, kGpu)};
-  rms_norm({.x = n.x, .weight = n.weight, .y = Tensor::empty(shape, dtype, kGpu), .rstd = n.rstd});
+         .rstd = Tensor::empty({shape[0]}, DType::f32, kGpu),
+         .form = form};
+  rms_norm({.x = n.x,
+            .weight = n.weight,
+            .eps = form.eps,
+            .weight_offset = form.weight_offset,
+            .f32_weight = form.f32_weight,
+            .y = Tensor::empty(shape, dtype, kGpu),
+            .rstd = n.rstd});
   return n;
 }
 
 inline Op forward(const Norm& n, bool with_residual) {
   return [=](const Tensor& y, const QuantOutputs& quant_outputs) -> Others {
     const Tensor rstd = poison(n.rstd.shape(), DType::f32);
-    if (!with_residual) {
-      rms_norm({.x = n.x, .weight = n.weight, .y = y, .rstd = rstd, .quant_outputs = quant_outputs});
-      return {rstd};
-    }
-    const Tensor sum = poison(n.x.shape(), n.x.dtype());
+    const Tensor sum = with_residual ? poison(n.x.shape(), n.x.dtype()) : Tensor();
     rms_norm({.x = n.x,
-              .residual = n.residual,
+              .residual = with_residual ? n.residual : Tensor(),
               .weight = n.weight,
+              .eps = n.form.eps,
+              .weight_offset = n.form.weight_offset,
+              .f32_weight = n.form.f32_weight,
               .y = y,
               .sum = sum,
               .rstd = rstd,
               .quant_outputs = quant_outputs});
-    return {rstd, sum};
+    return with_residual ? Others{rstd, sum} : Others{rstd};
   };
 }
 
@@ -198,6 +207,8 @@ inline Op backward(const Norm& n, bool with_dsum, bool with_dweight, bool with_y
                        .dsum = with_dsum ? n.residual : Tensor(),
                        .dx = dx,
                        .dweight = dweight,
+                       .weight_offset = n.form.weight_offset,
+                       .f32_weight = n.form.f32_weight,
                        .y = y,
                        .quant_outputs = quant_outputs});
     Others others;

@@ -160,12 +160,14 @@ TEST(QuantOutputsTest, OfTheProducers) {
         expect_filled(quant_outputs, result);
       };
       const Tensor gate_up = random.normal(double_width, dtype, 3.0), dout = random.normal(shape, dtype);
-      check(shape, [&](const Tensor& out, const QuantOutputs& quant_outputs) {
-        swiglu({gate_up, out, quant_outputs});
-      });
-      check(double_width, [&](const Tensor& dgate_up, const QuantOutputs& quant_outputs) {
-        swiglu_backward({dout, gate_up, dgate_up, empty(), quant_outputs});
-      });
+      for (const GatedActivation activation : kGatedActivations) {
+        check(shape, [&](const Tensor& out, const QuantOutputs& quant_outputs) {
+          swiglu({gate_up, out, quant_outputs, activation});
+        });
+        check(double_width, [&](const Tensor& dgate_up, const QuantOutputs& quant_outputs) {
+          swiglu_backward({dout, gate_up, dgate_up, empty(), quant_outputs, activation});
+        });
+      }
       const Tensor x = random.normal(shape, dtype), residual = random.normal(shape, dtype),
                    weight = random.normal({shape[1]}, dtype), rstd = Tensor::empty({shape[0]}, DType::f32);
       check(shape, [&](const Tensor& y, const QuantOutputs& quant_outputs) {
