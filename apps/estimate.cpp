@@ -39,7 +39,7 @@ void add_estimate_verb(const Command& app) {
     Cluster cluster;
     if (arguments.node_size) cluster.node_size = *arguments.node_size;
     if (arguments.network) cluster.network_bytes = *arguments.network * 1e9;
-    const RunEstimate estimate = estimate_run(ResolvedConfig(config), planned_device(arguments.device), cluster);
+    const RunEstimate estimate = fit_run(config, planned_device(arguments.device), cluster);
     if (arguments.json) return print_json(to_json(estimate));
     std::fputs(to_string(estimate).c_str(), stdout);
   });

@@ -33,7 +33,7 @@ void train_verb(const ConfigArguments& arguments) {
   const Device device = device_of_rank(arguments.device, place);
   set_ranks(config, place.world_size);
   share_threads(config, place);
-  with_origins(arguments.config, arguments.overrides, [&] { require_startable(config, device); });
+  with_origins(arguments.config, arguments.overrides, [&] { config = require_startable(config, device); });
   check_kernels(device);
   TrainResult result;
   {

@@ -140,7 +140,7 @@ ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, cons
   const MemoryScope scope(MemoryCategory::data);
   ForwardContext context{
       .rotations = std::move(rotations), .positions = positions.to(options_.device), .sequences = std::move(sequences)};
-  if (unit_hooks_ != nullptr) context.hooks.push_back(unit_hooks_);
+  context.hooks = unit_hooks_;
   return context;
 }
 

@@ -46,9 +46,10 @@ class CausalLm final : public Module {
     std::vector<Parameter*> parameters;
   };
   [[nodiscard]] std::vector<Unit> units();
-  // Hooks around each layer in every pass; nullptr: none. Must outlive the model's passes.
-  void set_unit_hooks(const UnitHooks* hooks) noexcept { unit_hooks_ = hooks; }
-  [[nodiscard]] bool weights_stay() const noexcept { return unit_hooks_ == nullptr; }
+  // Hooks around each layer in every pass, in the order of ForwardContext::hooks. Must outlive the model's passes.
+  void add_unit_hooks(const UnitHooks* hooks) { unit_hooks_.push_back(hooks); }
+  void remove_unit_hooks(const UnitHooks* hooks) noexcept { std::erase(unit_hooks_, hooks); }
+  [[nodiscard]] bool weights_stay() const noexcept { return unit_hooks_.empty(); }
 
   // Fills every parameter from (seed, Hugging Face name, global element): independent of sharding and fusion.
   // Allocates deferred parameters.
@@ -78,7 +79,7 @@ class CausalLm final : public Module {
   ParameterOptions options_;
   Body model_;
   std::optional<Linear> lm_head_;
-  const UnitHooks* unit_hooks_ = nullptr;
+  std::vector<const UnitHooks*> unit_hooks_;
   mutable LayerRotations rotations_;
 };
 

@@ -16,15 +16,26 @@ OffloadedTensor::OffloadedTensor(Tensor tensor, MemoryCategory category, Stream 
       category_(category),
       on_device_(std::move(tensor)),
       on_host_(std::move(host)) {
-  Backend& b = backend_of(device_);
   if (!device_.is_meta() && !on_host_.defined()) on_host_ = Tensor::empty_pinned(shape_, dtype_, device_);
-  sent_ = b.create_event(device_);
-  returned_ = b.create_event(device_);
+  sent_ = backend_of(device_).create_event(device_);
+  returned_ = backend_of(device_).create_event(device_);
+  send(link);
+}
+
+OffloadedTensor::OffloadedTensor(Tensor host, MemoryCategory category, Device device)
+    : device_(device), shape_(host.shape()), dtype_(host.dtype()), category_(category), on_host_(std::move(host)) {
+  sent_ = backend_of(device_).create_event(device_);
+  returned_ = backend_of(device_).create_event(device_);
+}
+
+void OffloadedTensor::send(Stream link) {
+  Backend& b = backend_of(device_);
   b.record(sent_, current_stream(device_));
   b.wait(link, sent_);
   if (on_host_.defined())
     b.copy(on_host_.raw_data(), Device{}, on_device_.raw_data(), device_, on_device_.nbytes(), link);
   b.record(sent_, link);
+  fetched_ = false;
 }
 
 OffloadedTensor::~OffloadedTensor() {
@@ -40,7 +51,7 @@ OffloadedTensor::~OffloadedTensor() {
 }
 
 void OffloadedTensor::drop_device_copy() {
-  backend_of(device_).wait(current_stream(device_), sent_);
+  if (on_device_.defined()) backend_of(device_).wait(current_stream(device_), fetched_ ? returned_ : sent_);
   on_device_ = Tensor();
 }
 

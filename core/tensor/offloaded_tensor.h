@@ -12,11 +12,15 @@ class OffloadedTensor {
   // Offloads after work queued on the current stream; the tensor must not be written any more. category: of the
   // prefetched tensor. host: previous host(), optional, reusable at once because copies are ordered on the device.
   OffloadedTensor(Tensor tensor, MemoryCategory category, Stream link, Tensor host = {});
+  // Without a device copy. host: the values, pinned for copies with `device`.
+  OffloadedTensor(Tensor host, MemoryCategory category, Device device);
   ~OffloadedTensor();
   OffloadedTensor(const OffloadedTensor&) = delete;
   OffloadedTensor& operator=(const OffloadedTensor&) = delete;
 
-  // Frees the device copy once sent, in stream order.
+  // Copies the changed device copy to host() after work queued on the current stream.
+  void send(Stream link);
+  // Frees the device copy, if any, once it is sent or prefetched, in stream order.
   void drop_device_copy();
   void prefetch(Stream link);
   // For work queued on the current stream from now on.

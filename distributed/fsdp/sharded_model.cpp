@@ -76,7 +76,7 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
   hooks_.after_forward = [this](std::int64_t layer) { after_forward(layer); };
   hooks_.before_backward = [this](std::int64_t layer) { before_backward(layer); };
   hooks_.after_backward = [this](std::int64_t layer) { after_backward(layer); };
-  model_.set_unit_hooks(&hooks_);
+  model_.add_unit_hooks(&hooks_);
 }
 
 nn::Sharding ShardedModel::expert_sharding() const {
@@ -93,7 +93,7 @@ void ShardedModel::share_experts() {
 }
 
 ShardedModel::~ShardedModel() {
-  model_.set_unit_hooks(nullptr);
+  model_.remove_unit_hooks(&hooks_);
   model_.visit([](const std::string&, nn::Module& module) {
     if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_token_dispatcher(nullptr);
   });

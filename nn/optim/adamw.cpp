@@ -9,8 +9,8 @@ AdamW::AdamW(const std::vector<Parameter*>& all, OptimizerOptions options)
     const Tensor value = p->variable.value();
     AdamWTensor entry;
     entry.param = value;
-    entry.exp_avg = Tensor::zeros(value.shape(), options_.state_dtype, value.device());
-    entry.exp_avg_sq = Tensor::zeros(value.shape(), options_.state_dtype, value.device());
+    entry.exp_avg = make_state(value.shape(), options_.state_dtype, value.device(), options_.host_state);
+    entry.exp_avg_sq = make_state(value.shape(), options_.state_dtype, value.device(), options_.host_state);
     entry.master = make_master(*p, options_);
     entry.weight_decay = options_.weight_decay_of(*p);
     entry.random_stream = hash64(p->name);

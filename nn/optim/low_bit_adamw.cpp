@@ -5,11 +5,12 @@
 namespace quench::nn {
 namespace {
 
-MomentCodes zero_moment(const Tensor& value, MomentFormat format) {
+MomentCodes zero_moment(const Tensor& value, MomentFormat format, bool in_host_memory) {
   const std::int64_t rows = value.size(0), columns = value.size(1);
   const DType codes = format == MomentFormat::fp8 ? DType::f8_e4m3 : DType::u8;
-  return {Tensor::zeros({rows, format == MomentFormat::int4 ? columns / 2 : columns}, codes, value.device()),
-          Tensor::zeros({rows, columns / moment_block(format)}, DType::f32, value.device())};
+  return {
+      make_state({rows, format == MomentFormat::int4 ? columns / 2 : columns}, codes, value.device(), in_host_memory),
+      make_state({rows, columns / moment_block(format)}, DType::f32, value.device(), in_host_memory)};
 }
 
 }  // namespace
@@ -27,8 +28,8 @@ LowBitAdamW::LowBitAdamW(const std::vector<Parameter*>& all, MomentFormat format
   for (const Parameter* p : parameters()) {
     const Tensor value = p->variable.value();
     tensors_.push_back({.param = value,
-                        .exp_avg = zero_moment(value, format),
-                        .exp_avg_sq = zero_moment(value, format),
+                        .exp_avg = zero_moment(value, format, options_.host_state),
+                        .exp_avg_sq = zero_moment(value, format, options_.host_state),
                         .master = make_master(*p, options_),
                         .weight_decay = options_.weight_decay_of(*p),
                         .random_stream = hash64(p->name),

@@ -38,7 +38,8 @@ Muon::Muon(const std::vector<Parameter*>& all, OptimizerOptions options)
     QUENCH_CHECK_AS(ErrorCode::unsupported, value.shape() == p->global_shape || options_.rows != nullptr,
                     "muon: {} is divided among processes ({} of {}), and nothing brings its rows together", p->name,
                     value.shape().to_string(), p->global_shape.to_string());
-    entries_.push_back({Tensor::zeros(value.shape(), options_.state_dtype, value.device()), make_master(*p, options_)});
+    entries_.push_back({make_state(value.shape(), options_.state_dtype, value.device(), options_.host_state),
+                        make_master(*p, options_)});
   }
   refresh_master();
 }

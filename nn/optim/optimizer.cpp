@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "core/ops/elementwise.h"
 #include "core/ops/global_norm.h"
+#include "nn/optim/optimizer_options.h"
 
 namespace quench::nn {
 
@@ -25,7 +25,7 @@ std::vector<Optimizer::KeptTensor> Optimizer::defined(std::size_t index) {
 void Optimizer::refresh_master() {
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     for (const KeptTensor& entry : defined(i))
-      if (entry.what == kMaster) cast({parameters_[i]->variable.value(), *entry.tensor});
+      if (entry.what == kMaster) cast_state(parameters_[i]->variable.value(), *entry.tensor);
 }
 
 std::vector<Optimizer::StateTensor> Optimizer::state() {

@@ -35,7 +35,8 @@ class Optimizer {
   };
   [[nodiscard]] virtual std::vector<StateTensor> state();
   [[nodiscard]] static std::string master_name(const Parameter& parameter) { return state_name(kMaster, parameter); }
-  // For offload; must be resident and unchanged for step() of the parameter, state() and refresh_master().
+  // For offload; must be resident for step() of the parameter, and unchanged for state() and refresh_master(), which
+  // also take tensors in host memory.
   [[nodiscard]] virtual std::vector<ParameterState> parameter_states();
 
   // f64 [1] on the device.

@@ -30,6 +30,7 @@ struct OptimizerOptions {
   std::function<bool(const Parameter&)> exclude_from_muon = {};
   // All-to-all of row-sharded matrices for Muon; null: parameters are whole.
   std::shared_ptr<MatrixAllToAll> rows = nullptr;
+  bool host_state = false;  // state is made in pinned host memory, for a StateStream
 
   // Rounded to f32, as in the kernels.
   [[nodiscard]] double weight_decay_of(const Parameter& parameter) const {
@@ -40,6 +41,10 @@ struct OptimizerOptions {
   }
 };
 
+// Zeros, on `device` or in host memory for it (OptimizerOptions::host_state; meta device: without bytes).
+[[nodiscard]] Tensor make_state(const Shape& shape, DType dtype, Device device, bool in_host_memory);
+// To nearest, on the device of `from`; `to` may be in host memory, which holds the values on return.
+void cast_state(const Tensor& from, const Tensor& to);
 // Unfilled; undefined if not requested.
 [[nodiscard]] Tensor make_master(const Parameter& parameter, const OptimizerOptions& options);
 // Global index of the first local element, for random bits.

@@ -11,7 +11,8 @@ Sgd::Sgd(const std::vector<Parameter*>& all, OptimizerOptions options)
     const Tensor value = p->variable.value();
     SgdTensor& entry = tensors_.emplace_back();
     entry.param = value;
-    if (momentum_ > 0) entry.momentum = Tensor::zeros(value.shape(), options_.state_dtype, value.device());
+    if (momentum_ > 0)
+      entry.momentum = make_state(value.shape(), options_.state_dtype, value.device(), options_.host_state);
     entry.master = make_master(*p, options_);
     entry.weight_decay = options_.weight_decay_of(*p);
     entry.random_stream = hash64(p->name);

@@ -4,20 +4,30 @@
 
 namespace quench::nn {
 
+std::size_t count_within(std::span<const ParameterState> state, double ratio) {
+  std::int64_t all = 0, taken = 0;
+  for (const ParameterState& parameter : state)
+    for (const Tensor* tensor : parameter.tensors) all += static_cast<std::int64_t>(tensor->nbytes());
+  std::size_t count = 0;
+  for (const ParameterState& parameter : state)
+    for (const Tensor* tensor : parameter.tensors) {
+      const auto size = static_cast<std::int64_t>(tensor->nbytes());
+      if (size == 0 || static_cast<double>(taken) >= ratio * static_cast<double>(all)) continue;
+      taken += size;
+      ++count;
+    }
+  return count;
+}
+
 StateOffloader::StateOffloader(std::span<const ParameterState> state, double ratio, Device device, std::int64_t layers)
     : device_(device), layers_(layers) {
-  double all = 0;
+  const std::size_t count = count_within(state, ratio);
   for (const ParameterState& parameter : state)
-    for (const Tensor* tensor : parameter.tensors) all += static_cast<double>(tensor->nbytes());
-  for (const ParameterState& parameter : state) {
     for (Tensor* tensor : parameter.tensors) {
-      const auto size = static_cast<std::int64_t>(tensor->nbytes());
-      // The last tensor starting within the ratio is included whole.
-      if (size == 0 || static_cast<double>(bytes_) >= ratio * all) continue;
-      bytes_ += size;
+      if (tensor->nbytes() == 0 || entries_.size() == count) continue;
+      bytes_ += static_cast<std::int64_t>(tensor->nbytes());
       entries_.push_back({tensor, bytes_});
     }
-  }
   out_ = backend(device.type).create_stream(device);
   in_ = backend(device.type).create_stream(device);
 }

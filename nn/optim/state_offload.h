@@ -15,9 +15,13 @@
 
 namespace quench::nn {
 
+// Number of tensors, from the first, up to `ratio` (0 to 1) of the bytes; the last one starts within them. Empty
+// tensors do not count.
+[[nodiscard]] std::size_t count_within(std::span<const ParameterState> state, double ratio);
+
 class StateOffloader {
  public:
-  // Offloads the first tensors of `state` up to `ratio` (0 to 1) of its bytes. Keeps the pointers; an offloaded tensor
+  // Offloads the first count_within() tensors of `state`. Keeps the pointers; an offloaded tensor
   // is undefined meanwhile.
   StateOffloader(std::span<const ParameterState> state, double ratio, Device device, std::int64_t layers);
   ~StateOffloader();

@@ -2,16 +2,21 @@
 
 #include <fmt/format.h>
 
+#include "core/number/random.h"
 #include "core/ops/elementwise.h"
+#include "nn/optim/optimizer_options.h"
 
 namespace quench::nn {
 
-WeightAverage::WeightAverage(std::unique_ptr<Optimizer> optimizer, double decay)
-    : Optimizer(optimizer->parameters()), optimizer_(std::move(optimizer)), decay_(static_cast<float>(decay)) {
+WeightAverage::WeightAverage(std::unique_ptr<Optimizer> optimizer, const Options& options)
+    : Optimizer(optimizer->parameters()), optimizer_(std::move(optimizer)), options_(options) {
   const MemoryScope scope(MemoryCategory::optimizer);
   for (const Parameter* parameter : parameters()) {
     const Tensor value = parameter->variable.value();
-    averages_.push_back(Tensor::zeros(value.shape(), DType::f32, value.device()));
+    tensors_.push_back({.param = value,
+                        .average = make_state(value.shape(), options_.dtype, value.device(), options_.host_state),
+                        .random_stream = hash64(name_of(*parameter)),
+                        .element_offset = element_offset(*parameter)});
   }
 }
 
@@ -21,35 +26,35 @@ std::string WeightAverage::name_of(const Parameter& parameter) {
 
 void WeightAverage::step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) {
   optimizer_->step(lr, step, grad_scale, part);
-  for (std::size_t i = part.begin; i < part.end; ++i) {
-    if (averages_[i].numel() == 0) continue;
-    scale({.x = averages_[i], .factor = decay_});
-    accumulate({.x = parameters()[i]->variable.value(), .out = averages_[i], .scale = 1.0f - decay_});
-  }
+  average_weights({.tensors = std::span(tensors_).subspan(part.begin, part.end - part.begin),
+                   .decay = options_.decay,
+                   .step = step,
+                   .seed = options_.seed});
 }
 
 void WeightAverage::refresh_master() {
   optimizer_->refresh_master();
-  for (std::size_t i = 0; i < averages_.size(); ++i)
-    if (averages_[i].numel() > 0) cast({parameters()[i]->variable.value(), averages_[i]});
+  for (const AveragedTensor& t : tensors_)
+    if (t.average.numel() > 0) cast_state(t.param, t.average);
 }
 
 std::vector<Optimizer::StateTensor> WeightAverage::state() {
   std::vector<StateTensor> all = optimizer_->state();
-  for (std::size_t i = 0; i < averages_.size(); ++i)
-    all.push_back({name_of(*parameters()[i]), averages_[i], parameters()[i]});
+  for (std::size_t i = 0; i < tensors_.size(); ++i)
+    all.push_back({name_of(*parameters()[i]), tensors_[i].average, parameters()[i]});
   return all;
 }
 
 std::vector<ParameterState> WeightAverage::parameter_states() {
   std::vector<ParameterState> all = optimizer_->parameter_states();
-  for (std::size_t i = 0; i < averages_.size(); ++i) all[i].tensors.push_back(&averages_[i]);
+  for (std::size_t i = 0; i < tensors_.size(); ++i) all[i].tensors.push_back(&tensors_[i].average);
   return all;
 }
 
 void WeightAverage::use() const {
-  for (std::size_t i = 0; i < averages_.size(); ++i) {
-    if (averages_[i].numel() > 0) cast({averages_[i], parameters()[i]->variable.value()});
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const Tensor average = tensors_[i].average.to(tensors_[i].param.device());
+    if (average.numel() > 0) cast({average, tensors_[i].param});
     parameters()[i]->mark_changed();
   }
 }

@@ -3,20 +3,26 @@
 #include <memory>
 #include <vector>
 
+#include "core/ops/optimizer/weight_average.h"
 #include "nn/optim/optimizer.h"
 
 namespace quench::nn {
 
-// Exponential moving average of the parameters of an optimizer: a = decay a + (1 - decay) w in f32 after each update,
-// begun as w. Its state is that of the optimizer and "optimizer.ema.<parameter>".
+// Exponential moving average of the parameters of an optimizer: a = a + (1 - decay) (w - a) after each update, begun as
+// w (core/ops/optimizer/weight_average.h). Its state is that of the optimizer and "optimizer.ema.<parameter>".
 class WeightAverage final : public Optimizer {
  public:
-  // `decay` in (0, 1).
-  WeightAverage(std::unique_ptr<Optimizer> optimizer, double decay);
+  struct Options {
+    double decay = 0.999;      // in (0, 1)
+    DType dtype = DType::f32;  // f32, or bf16 with stochastic rounding
+    std::uint64_t seed = 0;    // of the rounding, with the parameter's name, the step and the element
+    bool host_state = false;   // as OptimizerOptions::host_state
+  };
+  WeightAverage(std::unique_ptr<Optimizer> optimizer, const Options& options);
 
   using Optimizer::step;
   void step(double lr, std::int64_t step, const Tensor& grad_scale, ParameterRange part) override;
-  // Begins the averages as the parameters.
+  // Begins the averages as the parameters, rounded to nearest.
   void refresh_master() override;
   [[nodiscard]] std::vector<StateTensor> state() override;
   [[nodiscard]] std::vector<ParameterState> parameter_states() override;
@@ -30,8 +36,8 @@ class WeightAverage final : public Optimizer {
   [[nodiscard]] std::vector<KeptTensor> kept(std::size_t) override { return {}; }
 
   std::unique_ptr<Optimizer> optimizer_;
-  float decay_;
-  std::vector<Tensor> averages_;  // f32, by parameters() index
+  Options options_;
+  std::vector<AveragedTensor> tensors_;  // by parameters() index
 };
 
 }  // namespace quench::nn

@@ -1,5 +1,6 @@
 #include "core/ops/optimizer/muon.h"
 #include "core/ops/optimizer/sgd.h"
+#include "core/ops/optimizer/weight_average.h"
 #include "tests/core/ops/golden_file.h"
 #include "tests/cuda/cuda_testing.h"
 
@@ -96,6 +97,31 @@ TEST(CudaMuon, MomentumAndStepGiveTheBitsOfTheCpu) {
         EXPECT_TRUE(same_bytes(on_cpu(gpu_weights), weights));
       }
     }
+}
+
+TEST(CudaAverageWeights, GivesTheBitsOfTheCpu) {
+  Generator random(1);
+  for (const DType param : {DType::f32, DType::bf16})
+    for (const DType average : {DType::f32, DType::bf16})
+      for (const std::int64_t offset : {0, 3, 8}) {
+        std::vector<AveragedTensor> cpu, gpu;
+        for (const std::int64_t n : {1, 7, 2053, 40000}) {
+          AveragedTensor t{.param = random.normal({n}, param),
+                           .average = random.normal({n}, average),
+                           .random_stream = static_cast<std::uint64_t>(n),
+                           .element_offset = offset};
+          cpu.push_back(t);
+          t.param = on_gpu(t.param);
+          t.average = on_gpu(t.average);
+          gpu.push_back(t);
+        }
+        for (int step = 1; step <= 3; ++step)
+          for (const std::vector<AveragedTensor>* tensors : {&cpu, &gpu})
+            average_weights({.tensors = *tensors, .decay = 0.999, .step = step, .seed = 4});
+        for (std::size_t i = 0; i < cpu.size(); ++i)
+          EXPECT_TRUE(same_bytes(on_cpu(gpu[i].average), cpu[i].average))
+              << to_string(param) << " " << to_string(average) << " " << cpu[i].param.numel() << " at " << offset;
+      }
 }
 
 }  // namespace

@@ -104,13 +104,15 @@ TEST(CudaTrainer, StateInHostMemoryGivesTheSameBits) {
     };
     const std::string here = "here" + std::to_string(number++);
     run(here, {});
-    for (const char* ratio : {"0.5", "1"}) {
-      SCOPED_TRACE(::testing::PrintToString(kind) + " " + ratio);
-      const std::string away = "away" + std::to_string(number++);
-      run(away, {std::string("--optimizer.offload_ratio=") + ratio});
-      EXPECT_EQ(tiny.losses(away), tiny.losses(here));
-      expect_same_tensors(tiny.checkpoint(away, 6), tiny.checkpoint(here, 6));
-    }
+    for (const char* ratio : {"0.5", "1"})
+      for (const char* streamed : {"false", "true"}) {
+        SCOPED_TRACE(::testing::PrintToString(kind) + " " + ratio + " " + streamed);
+        const std::string away = "away" + std::to_string(number++);
+        run(away, {std::string("--optimizer.offload_ratio=") + ratio,
+                   std::string("--optimizer.offload_streamed=") + streamed});
+        EXPECT_EQ(tiny.losses(away), tiny.losses(here));
+        expect_same_tensors(tiny.checkpoint(away, 6), tiny.checkpoint(here, 6));
+      }
   }
   set_deterministic(false);
 }
@@ -118,6 +120,8 @@ TEST(CudaTrainer, StateInHostMemoryGivesTheSameBits) {
 TEST(CudaTrainer, ResumeIsExactWithStateInHostMemory) {
   expect_exact_resume({"--training.dtype=bf16", "--training.master_dtype=none", "--optimizer.state=bf16",
                        "--optimizer.offload_ratio=0.6"});
+  expect_exact_resume({"--training.dtype=bf16", "--training.ema_decay=0.99", "--training.ema_dtype=bf16",
+                       "--optimizer.offload_ratio=0.6", "--optimizer.offload_streamed=true"});
 }
 
 TEST(CudaTrainer, SkippedStepsLeaveStateThatTravels) {
@@ -145,9 +149,10 @@ TEST(CudaTrainer, StateInHostMemoryLowersThePeakAsPlanned) {
       "--model.num_attention_heads=8", "--model.num_key_value_heads=4",  "--training.dtype=bf16",
       "--training.steps=12",           "--checkpoint.enable=false",      "--training.deterministic=true"};
   Allocator& allocator = Allocator::of(kGpu);
-  const auto run = [&](const char* name, const char* share) {
+  const auto run = [&](const char* name, const char* share, const char* streamed) {
     std::vector<std::string> all = base;
     all.push_back(std::string("--optimizer.offload_ratio=") + share);
+    all.push_back(std::string("--optimizer.offload_streamed=") + streamed);
     const RunConfig config = tiny.config(name, all);
     allocator.trim();
     allocator.reset_peak();
@@ -155,12 +160,15 @@ TEST(CudaTrainer, StateInHostMemoryLowersThePeakAsPlanned) {
     tiny.run(config, kGpu);
     const auto peak = static_cast<double>(allocator.stats().peak - before);
     const auto planned = static_cast<double>(estimate_run(ResolvedConfig(config), kGpu).device.peak);
-    EXPECT_NEAR(peak, planned, 0.05 * planned) << share;
+    EXPECT_NEAR(peak, planned, 0.05 * planned) << name;
+    return peak;
   };
-  run("here", "0");
-  run("away", "0.5");
+  (void)run("here", "0", "false");
+  (void)run("away", "0.5", "false");
+  const double returned = run("returned", "1", "false"), streamed = run("streamed", "1", "true");
   set_deterministic(false);
-  EXPECT_EQ(tiny.losses("away"), tiny.losses("here"));
+  EXPECT_LT(streamed, 0.8 * returned);
+  for (const char* name : {"away", "returned", "streamed"}) EXPECT_EQ(tiny.losses(name), tiny.losses("here")) << name;
 }
 
 // After three steps nothing more is asked of the driver.

@@ -102,6 +102,31 @@ TEST_F(FineTuningByTwo, TeachersTeachTheSame) {
   }
 }
 
+// Shards from 1 MiB on wait in host memory, and so do whole weights of replicas.
+TEST_F(FineTuningByTwo, TeachersInHostMemoryTeachTheSame) {
+  write_config(R"("model_type": "qwen3_moe", "vocab_size": 259, "hidden_size": 512, "intermediate_size": 1536,
+      "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "num_experts": 4,
+      "num_experts_per_tok": 2, "moe_intermediate_size": 512, "decoder_sparse_step": 2)");
+  int number = 0;
+  for (const Options& more : std::vector<Options>{
+           {}, {"--distill.teacher_weights=float8"}, {"--parallel.replicate=2"}, {"--parallel.expert=2"}}) {
+    SCOPED_TRACE(::testing::PrintToString(more));
+    const std::string resident = fmt::format("resident{}", number), offloaded = fmt::format("offloaded{}", number);
+    ++number;
+    Options all{"--recipe.name=qat_int4_weight_only", "--distill.ratio=0.5", "--training.steps=2",
+                "--training.global_batch_size=2", "--checkpoint.enable=false"};
+    all.insert(all.end(), more.begin(), more.end());
+    train(2, resident, all);
+    all.emplace_back("--distill.offload=true");
+    train(2, offloaded, all);
+    const auto got = records(offloaded), wanted = records(resident);
+    ASSERT_EQ(wanted.size(), 2u);
+    for (const auto& [step, record] : wanted)
+      for (const char* key : {"loss", "grad_norm"})
+        EXPECT_EQ(got.at(step).at(key).as_double(), record.at(key).as_double()) << "step " << step << ", " << key;
+  }
+}
+
 TEST_F(FineTuningByTwo, AdaptersTrainTheSame) {
   for (const Options& more :
        std::vector<Options>{{},

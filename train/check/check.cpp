@@ -113,6 +113,22 @@ void check_groups(Checker& checker) {
     checker.report("optimizer.groups", "a group has an lr, but optimizer.lr is 0, whose schedule it follows");
 }
 
+void check_state_offload(Checker& checker) {
+  const OptimizerSection& optimizer = checker.config().optimizer;
+  if (optimizer.offload_streamed && optimizer.offload_ratio == 0 &&
+      checker.usable({"optimizer.offload_streamed", "optimizer.offload_ratio"}))
+    checker.report("optimizer.offload_streamed",
+                   "true, but optimizer.offload_ratio is 0: no state is offloaded; set it "
+                   "to the share of the state that waits in host memory");
+}
+
+void check_average(Checker& checker) {
+  const TrainingSection& training = checker.config().training;
+  if (training.ema_dtype != TrainingSection().ema_dtype && !training.ema_decay &&
+      checker.usable({"training.ema_dtype", "training.ema_decay"}))
+    checker.report("training.ema_dtype", "{}, but training.ema_decay is not set", to_string(training.ema_dtype));
+}
+
 // Without validation there is no best step.
 void check_best(Checker& checker) {
   const RunConfig& config = checker.config();
@@ -153,7 +169,8 @@ void check_choices(Checker& checker) {
                     recipes::find_recipe(config.recipe.name).capabilities.keys);
   if (checker.usable({"optimizer.name"}))
     check_used_keys(checker, "optimizer", config.optimizer.name,
-                    {"name", "lr", "weight_decay", "decay_exclude", "groups", "stochastic_rounding", "offload_ratio"},
+                    {"name", "lr", "weight_decay", "decay_exclude", "groups", "stochastic_rounding", "offload_ratio",
+                     "offload_streamed"},
                     nn::find_optimizer(config.optimizer.name).keys);
 }
 
@@ -246,6 +263,8 @@ void check_training(Checker& checker) {
     checker.report("training.steps", "the length of the run is missing: give training.steps or training.epochs");
   check_frozen(checker);
   check_groups(checker);
+  check_average(checker);
+  check_state_offload(checker);
   check_best(checker);
   check_batch(checker);
   check_tokens(checker);

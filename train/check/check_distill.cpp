@@ -101,6 +101,8 @@ void check_distill(Checker& checker) {
   }
   if (base && distill.teacher_weights != recipes::BaseForm::dense && checker.usable({"distill.teacher_weights"}))
     checker.report("distill.teacher_weights", "has no effect with distill.teacher base, which is no second model");
+  if (base && distill.offload && checker.usable({"distill.offload"}))
+    checker.report("distill.offload", "has no effect with distill.teacher base, which is no second model");
   if (initial && distill.teacher_weights == recipes::BaseForm::stored && checker.usable({"distill.teacher_weights"}))
     checker.report("distill.teacher_weights",
                    "stored needs a quantized folder in distill.teacher; set it to dense, float8 or nf4");

@@ -19,6 +19,12 @@ bool is_within(const fs::path& path, const std::string& folder) {
 void check_reference(Checker& checker) {
   const RunConfig& config = checker.config();
   const std::string& reference = config.preference->reference;
+  const bool folder = reference != kAutoReference && reference != kInitialReference && reference != kBaseReference;
+  if (config.preference->offload && !folder && checker.usable({"preference.offload"}))
+    checker.report("preference.offload",
+                   "has no effect with preference.reference {}, which is no second model; name a model folder there, "
+                   "or set it to false",
+                   reference);
   if (reference == kAutoReference || reference == kInitialReference) return;
   if (reference == kBaseReference) {
     if (!config.lora)
@@ -61,6 +67,7 @@ void check_preference(Checker& checker) {
   unused("preference.desirable_weight", section.desirable_weight != unset.desirable_weight, loss == kto);
   unused("preference.undesirable_weight", section.undesirable_weight != unset.undesirable_weight, loss == kto);
   unused("preference.reference", section.reference != unset.reference, needs_reference(loss));
+  unused("preference.offload", section.offload, needs_reference(loss));
   if (needs_reference(loss) && checker.usable({"preference.reference"})) check_reference(checker);
   if (config.distill && checker.usable({"distill.teacher"}))
     checker.report("preference.loss", "a run has one objective: remove section preference, or section distill");

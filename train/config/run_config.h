@@ -102,6 +102,7 @@ struct TrainingSection {
   DType dtype = DType::bf16;                       // f32 or bf16: parameters, activations
   std::optional<DType> master_dtype = DType::f32;  // f32; unset: bf16 parameters are updated
   std::optional<double> ema_decay;                 // average of weights; unset: none
+  DType ema_dtype = DType::f32;                    // of the average: f32 or bf16
   std::optional<DType> grad_dtype;                 // f32 or bf16; unset: automatic
   ActivationCheckpoint activation_checkpoint = ActivationCheckpoint::none;
   bool deterministic = false;
@@ -142,6 +143,7 @@ struct OptimizerSection {
   DType state = DType::f32;         // moments: f32 or bf16
   bool stochastic_rounding = true;  // on writes of bf16 parameters (no master weights) and moments
   double offload_ratio = 0;         // fraction of moments and master weights in host memory
+  bool offload_streamed = false;    // they stay there during the update
   std::vector<std::string> decay_exclude = {"*norm.weight", "*.bias"};  // globs over parameter names
   std::vector<ParameterGroup> groups;
   std::optional<double> momentum;  // unset: the optimizer's default

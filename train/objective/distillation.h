@@ -31,6 +31,7 @@ class DistillationObjective final : public Objective {
   void prepare(const ObjectiveInput& in) override;
   [[nodiscard]] autograd::Variable loss(const ObjectiveInput& in, float scale, const LmHeadLossOptions& options,
                                         const Tensor& metrics) override;
+  [[nodiscard]] const nn::WeightOffloader* weight_offloader() const noexcept override { return teacher_->offloader(); }
 
  private:
   const nn::CausalLm& student_;

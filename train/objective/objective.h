@@ -7,6 +7,7 @@
 
 #include "data/sampling/loader.h"
 #include "nn/causal_lm.h"
+#include "nn/weight_offload.h"
 
 namespace quench {
 
@@ -34,6 +35,8 @@ class Objective {
   // [metric_names().size()], out, sums times `scale`; undefined without metrics.
   [[nodiscard]] virtual autograd::Variable loss(const ObjectiveInput& in, float scale, const LmHeadLossOptions& options,
                                                 const Tensor& metrics) = 0;
+  // Of a second model; null: no weights in host memory.
+  [[nodiscard]] virtual const nn::WeightOffloader* weight_offloader() const noexcept { return nullptr; }
   // Metrics to report, from their means over units; NaN: none.
   [[nodiscard]] virtual std::vector<double> reported(std::vector<double> means) const { return means; }
 };

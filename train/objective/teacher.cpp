@@ -21,11 +21,13 @@ class PlainHead final : public Teacher::Head {
 
 class LowPrecisionHead final : public Teacher::Head {
  public:
-  explicit LowPrecisionHead(std::unique_ptr<HeadGemms> gemms) : gemms_(std::move(gemms)) {}
+  LowPrecisionHead(std::unique_ptr<HeadGemms> gemms, const nn::Weight& weight)
+      : gemms_(std::move(gemms)), weight_(weight.acquire()) {}
   void logits(const Tensor& hidden, const Tensor& out) override { gemms_->logits(hidden, out); }
 
  private:
   std::unique_ptr<HeadGemms> gemms_;
+  nn::Weight::Acquired weight_;  // one copy or gather for all chunks
 };
 
 class BaseTeacher final : public Teacher {
@@ -60,9 +62,10 @@ class FrozenTeacher final : public Teacher {
   }
   std::unique_ptr<Head> head() override {
     if (std::unique_ptr<HeadGemms> gemms = teacher_.model->head_gemms())
-      return std::make_unique<LowPrecisionHead>(std::move(gemms));
+      return std::make_unique<LowPrecisionHead>(std::move(gemms), teacher_.model->head_weight());
     return std::make_unique<PlainHead>(teacher_.model->head_weight());
   }
+  [[nodiscard]] const nn::WeightOffloader* offloader() const noexcept override { return teacher_.offloader.get(); }
 
  private:
   FrozenModel teacher_;

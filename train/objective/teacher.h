@@ -25,6 +25,8 @@ class Teacher {
     virtual void logits(const Tensor& hidden, const Tensor& out) = 0;
   };
   [[nodiscard]] virtual std::unique_ptr<Head> head() = 0;
+  // Null: no weights in host memory.
+  [[nodiscard]] virtual const nn::WeightOffloader* offloader() const noexcept { return nullptr; }
 };
 
 // The student's own base weights, without adapters and fake quantization (recipes/base_kernels.h). `student` must
@@ -43,6 +45,7 @@ struct FrozenModel {
 
   std::unique_ptr<nn::CausalLm> model;
   std::unique_ptr<recipes::QuantizedBase> base;        // of a quantized model; or null
+  std::unique_ptr<nn::WeightOffloader> offloader;      // of weights in host memory; or null
   std::unique_ptr<distributed::ShardedModel> sharded;  // or null
 };
 [[nodiscard]] std::unique_ptr<Teacher> frozen_teacher(FrozenModel teacher);

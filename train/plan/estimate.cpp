@@ -109,35 +109,6 @@ std::string gpu_name(Device target) {
   return is_present(target) ? backend(target.type).device_name(target) : std::string(kPlannedGpu);
 }
 
-std::string time_lines(const RunEstimate& e) {
-  if (!e.time) return {};
-  const StepTime& t = *e.time;
-  const auto ms = [](double seconds) { return fmt::format("{:.1f}", seconds * 1e3); };
-  std::string text =
-      fmt::format("\nstep time on {}, ms: {}, {} tokens/s a GPU (docs/guide/scaling.md)\n", t.device, ms(t.total()),
-                  format_count(static_cast<std::int64_t>(static_cast<double>(e.tokens_per_step) /
-                                                         static_cast<double>(e.ranks) / t.total())));
-  const auto row = [&](std::string_view name, double seconds) {
-    if (seconds > 0) text += fmt::format("  {:<22}{:>12}\n", name, ms(seconds));
-  };
-  row("GEMMs", t.products);
-  row("attention", t.attention);
-  row("passes over memory", t.passes);
-  row("update", t.update);
-  row("slowed by transfers", t.slowed);
-  row("waiting for transfers", t.exposed);
-  if (t.communication > 0)
-    text += fmt::format("  transfers take {} ms, on nodes of {} GPUs{}\n", ms(t.communication), e.cluster.node_size,
-                        e.ranks > e.cluster.node_size ? fmt::format(" with {:.0f} GB/s from each GPU to other nodes",
-                                                                    e.cluster.network_bytes / 1e9)
-                                                      : "");
-  return text;
-}
-
-std::string mib(std::int64_t bytes) {
-  return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20));
-}
-
 }  // namespace
 
 bool is_present(Device device) {
@@ -171,7 +142,9 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
   e.expert = config.parallel.expert;
   const std::shared_ptr<const distributed::Ranks> ranks = planned_ranks(config);
   Allocator& plan = Allocator::of(kMeta);
-  e.reference_bytes = reference_weight_bytes(config, ranks.get());
+  const SecondModelBytes reference = reference_weight_bytes(config, ranks.get());
+  e.reference_bytes = reference.device;
+  e.second_model_host_bytes = reference.host;
   plan.trim();
   plan.reset_peak();
   {
@@ -181,6 +154,10 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     const std::int64_t own_bytes = plan.stats().current;
     const std::unique_ptr<Objective> objective = make_objective(setup, config, ranks.get());
     e.teacher_bytes = plan.stats().current - own_bytes;
+    if (const nn::WeightOffloader* weights = objective ? objective->weight_offloader() : nullptr; weights != nullptr) {
+      e.teacher_bytes += weights->device_bytes();
+      e.second_model_host_bytes = weights->host_bytes();
+    }
     const LmHeadLossOptions loss = loss_options(config, setup.config.vocab_size, target);
     if (config.distill && config.distill->targets.empty())
       e.teacher_logits_bytes =
@@ -194,6 +171,7 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
                     .loss = loss,
                     .activations = activations,
                     .state_offload_ratio = config.optimizer.offload_ratio,
+                    .state_streamed = config.optimizer.offload_streamed,
                     .max_norm = config.training.max_norm,
                     .sharded = sharded.get(),
                     .ranks = ranks.get(),
@@ -242,6 +220,12 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
                                        spared_work(*setup.model));
     e.dtype = config.training.dtype;
     work = step_work(config, setup, tensors, micro_batches, e);
+    if (config.optimizer.offload_streamed) work.streamed_bytes = static_cast<double>(e.state_offload_bytes);
+    if (const auto second = second_model(config, setup.config)) {
+      work.second_model = second_model_work(*second, config.data.seq_len, work.tokens);
+      if (objective) work.second_model.host_bytes = static_cast<double>(e.second_model_host_bytes * micro_batches);
+      e.second_model_flops_per_token = work.second_model.flops_per_token;
+    }
   }
   if (const DeviceRates* rates = target.type == DeviceType::cuda ? device_rates(gpu_name(target)) : nullptr;
       rates != nullptr && e.dtype == DType::bf16) {
@@ -261,124 +245,28 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
   if (target.is_cpu()) e.process_bytes = resident_bytes() + kFirstStepBytes;
   // Segments, not blocks: fragmentation is resident too.
   e.total_bytes = std::max(e.device.peak_reserved, e.start_bytes) +
-                  (target.is_cpu() ? e.data_bytes + e.staging_bytes + e.process_bytes : 0);
+                  (target.is_cpu() ? e.data_bytes + e.staging_bytes + e.second_model_host_bytes + e.process_bytes : 0);
   if (const auto memory = run_memory(config, target)) e.available_bytes = memory->free_bytes;
   e.memory_limit = parse_memory_size(config.training.memory_limit).value_or(0);
-  if (!target.is_cpu()) e.host_bytes = e.data_bytes + e.staging_bytes + e.offload_bytes + e.state_offload_bytes;
+  if (!target.is_cpu())
+    e.host_bytes = e.data_bytes + e.staging_bytes + e.offload_bytes + e.state_offload_bytes + e.second_model_host_bytes;
   if (is_present(target)) e.host_available_bytes = backend(DeviceType::cpu).memory(Device{}).free_bytes;
   return e;
 }
 
-std::string to_string(const RunEstimate& e) {
-  std::string text =
-      fmt::format("parameters       {}{}\ntokens a step    {}\nFLOPs a step     {:.3g}: {}\n\nmemory, MiB\n",
-                  format_count(e.parameters),
-                  e.trained_parameters > 0 ? fmt::format(", {} trained", format_count(e.trained_parameters)) : "",
-                  format_count(e.tokens_per_step), e.flops_per_token.total() * static_cast<double>(e.tokens_per_step),
-                  shares(e.flops_per_token, e.dtype, recipes::find_recipe(e.recipe).capabilities.codes()));
-  if (e.ranks > 1)
-    text.insert(0, fmt::format("processes        {}: shard {} x replicate {}; memory is that of one\n"
-                               "sent in a step   {} MiB of weights, {} MiB of gradients, by each process\n",
-                               format_count(e.ranks), e.shard, e.replicate, mib(e.gather_bytes), mib(e.reduce_bytes)));
-  if (e.expert > 1)
-    text.insert(text.find("parameters"),
-                fmt::format("experts          split over {} processes; {} MiB of rows sent by each in a step\n",
-                            e.expert, mib(e.exchange_bytes)));
-  for (int i = 0; i < kMemoryCategoryCount; ++i) {
-    const std::int64_t bytes = e.device.peak_by_category[static_cast<std::size_t>(i)];
-    if (bytes > 0) text += fmt::format("  {:<22}{:>12}\n", to_string(static_cast<MemoryCategory>(i)), mib(bytes));
-  }
-  const auto row = [&](std::string_view name, std::int64_t bytes) {
-    if (bytes > 0) text += fmt::format("  {:<22}{:>12}\n", name, mib(bytes));
-  };
-  const auto host_rows = [&] {
-    row("batches made ahead", e.data_bytes);
-    row("checkpoint staging", e.staging_bytes);
-    row("activations sent away", e.offload_bytes);
-    row("optimizer state offloaded", e.state_offload_bytes);
-    row("program and libraries", e.process_bytes);
-  };
-  const auto totals = [&](std::int64_t needed, std::optional<std::int64_t> available) {
-    text += fmt::format("  {:<22}{:>12}\n  {:<22}{:>12}\n", "total at peak", mib(needed), "available",
-                        available ? mib(*available) : "unknown");
-  };
-  row("unused within segments", e.device.peak_reserved - e.device.peak);
-  row("teacher, of these", e.teacher_bytes);
-  row("its logits, of these", e.teacher_logits_bytes);
-  row("reference, at the start", e.reference_bytes);
-  if (e.host_bytes == 0) host_rows();
-  totals(e.total_bytes, e.available_bytes);
-  row("memory limit", e.memory_limit);
-  if (e.host_bytes > 0) {
-    text += "\nhost memory, MiB\n";
-    host_rows();
-    totals(e.host_bytes, e.host_available_bytes);
-  }
-  text += time_lines(e);
-  if (e.recipe_assumed)
-    text += fmt::format("\nrecipe.name is \"auto\", chosen when the run starts: this is for {}\n", e.recipe);
-  text += fmt::format("\none checkpoint on disk: {} MiB\n{}\n", mib(e.checkpoint_bytes),
-                      !e.fits()           ? "DOES NOT FIT"
-                      : e.available_bytes ? "fits"
-                                          : "fits a device with that much memory");
-  return text;
-}
-
-Json to_json(const RunEstimate& e) {
-  Json json = Json::object();
-  json.set("recipe", e.recipe);
-  json.set("recipe_assumed", e.recipe_assumed);
-  json.set("parameters", e.parameters);
-  json.set("active_parameters", e.active_parameters);
-  json.set("tokens_per_step", e.tokens_per_step);
-  json.set("flops_per_token", e.flops_per_token.total());
-  json.set("float8_flops_per_token", e.flops_per_token.float8);
-  Json memory = Json::object();
-  for (int i = 0; i < kMemoryCategoryCount; ++i)
-    memory.set(to_string(static_cast<MemoryCategory>(i)), e.device.peak_by_category[static_cast<std::size_t>(i)]);
-  memory.set("teacher", e.teacher_bytes);
-  memory.set("teacher_logits", e.teacher_logits_bytes);
-  memory.set("reference", e.reference_bytes);
-  memory.set("batches", e.data_bytes);
-  memory.set("checkpoint_staging", e.staging_bytes);
-  memory.set("offload", e.offload_bytes);
-  memory.set("optimizer_offload", e.state_offload_bytes);
-  memory.set("process", e.process_bytes);
-  json.set("memory_bytes", std::move(memory));
-  json.set("reserved_bytes", e.device.peak_reserved);
-  json.set("total_bytes", e.total_bytes);
-  json.set("available_bytes", e.available_bytes ? Json(*e.available_bytes) : Json());
-  json.set("memory_limit_bytes", e.memory_limit > 0 ? Json(e.memory_limit) : Json());
-  json.set("checkpoint_bytes", e.checkpoint_bytes);
-  json.set("ranks", e.ranks);
-  json.set("shard", e.shard);
-  json.set("replicate", e.replicate);
-  json.set("expert", e.expert);
-  json.set("exchange_bytes_per_step", e.exchange_bytes);
-  json.set("gather_bytes_per_step", e.gather_bytes);
-  json.set("reduce_bytes_per_step", e.reduce_bytes);
-  json.set("step_time", e.time ? to_json(*e.time) : Json());
-  json.set("host_bytes", e.host_bytes);
-  json.set("host_available_bytes", e.host_available_bytes ? Json(*e.host_available_bytes) : Json());
-  json.set("fits", e.fits());
-  return json;
-}
-
-void require_memory(const RunEstimate& e, Device target) {
-  if (e.fits()) return;
-  QUENCH_CHECK_AS(
-      ErrorCode::out_of_memory, !e.fits_device(),
-      "this run needs about {} MiB of host memory in addition to {}, {} MiB are available\n{}set checkpoint.async to "
-      "false, or lower training.offload_layers, optimizer.offload_ratio or data.prefetch",
-      mib(e.host_bytes), target.to_string(), mib(e.host_available_bytes.value_or(0)), to_string(e));
-  QUENCH_FAIL(ErrorCode::out_of_memory,
-              "this run needs about {} MiB on {}, {} MiB are available{}\n{}reduce training.micro_batch_size or "
-              "data.seq_len, set training.activation_checkpoint to \"selective\" (and then raise "
-              "training.recompute_mlp_layers{}) or to \"full\", lower training.loss_chunk_size{}",
-              mib(e.total_bytes), target.to_string(), mib(e.available_bytes.value_or(0)),
-              e.memory_limit > 0 ? " under training.memory_limit" : "", to_string(e),
-              target.is_cpu() ? "" : " or training.offload_layers",
-              target.is_cpu() ? ", or set checkpoint.async to false" : ", or raise optimizer.offload_ratio");
+RunEstimate fit_run(RunConfig& config, Device target, const Cluster& cluster) {
+  RunEstimate kept = estimate_run(ResolvedConfig(config), target, cluster);
+  const auto keys = recipes::find_recipe(kept.recipe).capabilities.keys;
+  if (kept.fits_device() || config.parallel.ranks > 1 || config.recipe.keep_weights || kept.recipe_assumed ||
+      std::ranges::count(keys, "keep_weights") == 0 || !recipe_options(config, target).keep_weights)
+    return kept;
+  RunConfig without = config;
+  without.recipe.keep_weights = false;
+  RunEstimate estimate = estimate_run(ResolvedConfig(without), target, cluster);
+  if (!estimate.fits_device()) return kept;
+  config = std::move(without);
+  estimate.dropped_kept_weights = true;
+  return estimate;
 }
 
 }  // namespace quench

@@ -17,14 +17,16 @@ namespace quench {
 struct RunEstimate {
   std::string recipe;  // planned recipe; bf16 for "auto", which is resolved on the device
   bool recipe_assumed = false;
+  bool dropped_kept_weights = false;  // by fit_run()
   std::int64_t parameters = 0;
-  std::int64_t trained_parameters = 0;  // with training.freeze or training.train; else 0
-  std::int64_t active_parameters = 0;   // parameters active per token (MoE)
-  TrainingFlops flops_per_token;        // model FLOPs of a training step
-  DType dtype = DType::bf16;            // dtype of GEMMs that are not float8
+  std::int64_t trained_parameters = 0;      // with training.freeze or training.train; else 0
+  std::int64_t active_parameters = 0;       // parameters active per token (MoE)
+  TrainingFlops flops_per_token;            // model FLOPs of a training step
+  double second_model_flops_per_token = 0;  // of a teacher's or reference's forward pass; not in flops_per_token
+  DType dtype = DType::bf16;                // dtype of GEMMs that are not float8
   std::int64_t tokens_per_step = 0;
   MemoryStats device;                                // model, gradients, optimizer, activations over two training steps
-  std::int64_t teacher_bytes = 0;                    // of them, weights of a second model (section distill)
+  std::int64_t teacher_bytes = 0;                    // of them, a second model's weights on the device at a time
   std::int64_t teacher_logits_bytes = 0;             // of them at most, the teacher's logits of a chunk
   std::int64_t reference_bytes = 0;                  // folder of preference.reference: before the first step only
   std::int64_t start_bytes = 0;                      // with it: model and reference before the first step; else 0
@@ -32,6 +34,7 @@ struct RunEstimate {
   std::int64_t staging_bytes = 0;                    // host copy for async checkpoints
   std::int64_t offload_bytes = 0;                    // activations offloaded to host memory (GPU runs)
   std::int64_t state_offload_bytes = 0;              // optimizer state offloaded to host memory
+  std::int64_t second_model_host_bytes = 0;          // weights in host memory (distill.offload, preference.offload)
   std::int64_t process_bytes = 0;                    // program, libraries, thread stacks, JIT code (CPU runs)
   std::int64_t total_bytes = 0;                      // peak device memory
   std::optional<std::int64_t> available_bytes;       // nullopt for the meta device, and for an absent GPU without limit
@@ -59,6 +62,9 @@ struct RunEstimate {
 
 // `target`: device of the run, compared by free memory; nothing is allocated on it. An absent GPU is allowed.
 [[nodiscard]] RunEstimate estimate_run(const ResolvedConfig& config, Device target, const Cluster& cluster = {});
+// The same; recipe.keep_weights is set to false if it is unset and true by default, but the run fits the device only
+// without kept quantized weights. Single processes: several ranks would have to agree.
+[[nodiscard]] RunEstimate fit_run(RunConfig& config, Device target, const Cluster& cluster = {});
 
 // True if build and machine support the device.
 [[nodiscard]] bool is_present(Device device);

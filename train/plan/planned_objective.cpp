@@ -2,18 +2,35 @@
 
 #include "train/model_folder/model_folder.h"
 #include "train/setup/frozen_model.h"
+#include "train/setup/preference_setup.h"
 #include "train/step/meta_batch.h"
 
 namespace quench {
 
-std::int64_t reference_weight_bytes(const RunConfig& config, const distributed::Ranks* ranks) {
-  if (!config.preference || !needs_reference(config.preference->loss)) return 0;
+SecondModelBytes reference_weight_bytes(const RunConfig& config, const distributed::Ranks* ranks) {
+  if (!config.preference || !needs_reference(config.preference->loss)) return {};
   const std::string& folder = config.preference->reference;
-  if (folder == kAutoReference || folder == kBaseReference || folder == kInitialReference) return 0;
+  if (folder == kAutoReference || folder == kBaseReference || folder == kInitialReference) return {};
   const Allocator& plan = Allocator::of(kMeta);
   const std::int64_t before = plan.stats().current;
-  const FrozenModel model = make_frozen_model(config, read_model_config(folder), {.folder = folder}, kMeta, ranks);
-  return plan.stats().current - before;
+  const FrozenModel model = make_frozen_model(config, read_model_config(folder),
+                                              {.folder = folder, .offload = config.preference->offload}, kMeta, ranks);
+  SecondModelBytes bytes{.device = plan.stats().current - before};
+  if (model.offloader != nullptr) {
+    bytes.device += model.offloader->device_bytes();
+    bytes.host = model.offloader->host_bytes();
+  }
+  return bytes;
+}
+
+std::optional<nn::ModelConfig> second_model(const RunConfig& config, const nn::ModelConfig& own) {
+  if (config.distill && config.distill->targets.empty()) {
+    const std::string& teacher = config.distill->teacher;
+    return teacher == kBaseTeacher || teacher == kInitialTeacher ? own : read_model_config(teacher);
+  }
+  if (config.preference && needs_reference(config.preference->loss) && reference_of(config) == kBaseReference)
+    return own;
+  return std::nullopt;
 }
 
 Batch planned_batch(const RunConfig& config) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/memory/allocator.h"
+#include "core/system/log.h"
 #include "nn/optim/table.h"
 #include "train/check/check.h"
 #include "train/config/resolved_config.h"
@@ -72,15 +73,20 @@ double least_run_bytes(const RunConfig& config, const nn::ModelConfig& model) {
          tokens * token;
 }
 
-void require_startable(const RunConfig& config, const std::optional<Device>& device) {
+RunConfig require_startable(RunConfig config, const std::optional<Device>& device) {
   if (!device) {
     require_buildable(config);
-    return;
+    return config;
   }
   require_on_device(config, *device);
   require_possible(config, *device);
   if (config.export_model) require_buildable(config);
-  require_memory(estimate_run(ResolvedConfig(config), *device), *device);
+  const RunEstimate estimate = fit_run(config, *device);
+  require_memory(estimate, *device);
+  if (estimate.dropped_kept_weights)
+    QUENCH_LOG_INFO("recipe.keep_weights is false: with kept quantized weights the run does not fit {}",
+                    device->to_string());
+  return config;
 }
 
 }  // namespace quench

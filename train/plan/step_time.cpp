@@ -17,6 +17,9 @@ constexpr std::array kRates{DeviceRates{.device = "H200",
                                         .reduce_bytes = 208e9,
                                         .seconds_per_sent_byte = 0.75 / 213e9}};
 
+// Copies of pinned memory, in each direction; 52 to 55 GB/s measured (docs/lab/2026-11-27.md). Both directions are
+// assumed to overlap.
+constexpr double kHostLinkBytes = 50e9;
 constexpr std::int64_t kWideHead = 128;
 // Memory traffic per bf16 activation value, forward and backward, in bytes.
 constexpr double kMlpBytes = 18;     // gated activation, per FFN column
@@ -26,6 +29,17 @@ constexpr double kCastBytes = 20;    // float8 casts of a layer's GEMM operands,
 
 bool crosses_machines(const Cluster& cluster, const GroupTraffic& traffic) {
   return traffic.ranks > 1 && (traffic.ranks > cluster.node_size || !traffic.neighbours);
+}
+
+// Weights are copied while layers compute.
+double second_model_seconds(const DeviceRates& rates, const StepWork& work) {
+  const SecondModelWork& second = work.second_model;
+  const double attention = second.attention_flops_per_token;
+  const double computation =
+      work.tokens * ((second.flops_per_token - attention) / rates.bf16_flops +
+                     attention / (second.narrow_heads ? rates.narrow_attention : rates.attention_flops)) +
+      second.activation_bytes / rates.memory_bytes;
+  return std::max(computation, second.host_bytes / kHostLinkBytes);
 }
 
 }  // namespace
@@ -46,6 +60,16 @@ void add_activation_work(const nn::ModelConfig& model, const TrainingFlops& flop
       tokens * (kMlpBytes * mlp + kStreamBytes * width + kLogitBytes * static_cast<double>(model.vocab_size));
   if (flops.float8 > 0) work.activation_bytes += tokens * kCastBytes * (mlp + width);
   work.narrow_heads = model.head_dim < kWideHead;
+}
+
+SecondModelWork second_model_work(const nn::ModelConfig& model, std::int64_t seq_len, double tokens) {
+  const double all = model.training_flops_per_token(seq_len), linear = model.training_flops_per_token(0);
+  StepWork training;
+  add_activation_work(model, {.high_precision = all}, tokens, training);
+  return {.flops_per_token = all / 3,
+          .attention_flops_per_token = (all - linear) / 3,
+          .activation_bytes = training.activation_bytes / 3,
+          .narrow_heads = training.narrow_heads};
 }
 
 double communication_seconds(const DeviceRates& rates, const Cluster& cluster, const GroupTraffic& traffic) {
@@ -71,7 +95,8 @@ StepTime predict_step(const DeviceRates& rates, const Cluster& cluster, const St
                    work.flops_per_token.float8 / rates.float8_flops);
   time.attention = work.tokens * again * attention / attention_rate;
   time.passes = work.activation_bytes * again / rates.memory_bytes;
-  time.update = work.update_bytes / rates.memory_bytes;
+  time.update = std::max(work.update_bytes / rates.memory_bytes, work.streamed_bytes / kHostLinkBytes);
+  time.second_model = second_model_seconds(rates, work);
   double sent = 0;
   GroupTraffic first, last;
   for (const GroupTraffic& group : traffic) {
@@ -102,6 +127,7 @@ Json to_json(const StepTime& time) {
   json.set("attention_seconds", time.attention);
   json.set("passes_seconds", time.passes);
   json.set("update_seconds", time.update);
+  json.set("second_model_seconds", time.second_model);
   json.set("communication_seconds", time.communication);
   json.set("slowed_seconds", time.slowed);
   json.set("exposed_seconds", time.exposed);

@@ -48,6 +48,15 @@ struct GroupTraffic {
   bool reduces = false;
 };
 
+// Forward pass of a teacher or reference, in high precision, in every micro-batch.
+struct SecondModelWork {
+  double flops_per_token = 0;
+  double attention_flops_per_token = 0;  // part of flops_per_token
+  double activation_bytes = 0;           // as StepWork
+  bool narrow_heads = false;
+  double host_bytes = 0;  // weights copied from host memory per step
+};
+
 struct StepWork {
   TrainingFlops flops_per_token;
   double attention_flops_per_token = 0;  // part of flops_per_token
@@ -55,9 +64,11 @@ struct StepWork {
   double tokens = 0;                     // tokens per rank and step
   double activation_bytes = 0;           // memory traffic over activations per step, read plus write
   double update_bytes = 0;               // parameters, gradients and moments
+  double streamed_bytes = 0;             // state copied from host memory for the update, and as much back
   bool narrow_heads = false;
   double first_bytes = 0;  // all-gathered before any computation, per rank
   double last_bytes = 0;   // reduced after all computation
+  SecondModelWork second_model;
 };
 
 // Seconds per step.
@@ -67,15 +78,20 @@ struct StepTime {
   double attention = 0;
   double passes = 0;         // memory-bound kernels over activations
   double update = 0;         // including the gradient norm
+  double second_model = 0;   // forward pass of a teacher or reference
   double communication = 0;  // total, including overlapped
   double slowed = 0;         // slowdown of overlapped computation
   double exposed = 0;        // not overlapped
-  [[nodiscard]] double computation() const noexcept { return products + attention + passes + update + slowed; }
+  [[nodiscard]] double computation() const noexcept {
+    return products + attention + passes + update + second_model + slowed;
+  }
   [[nodiscard]] double total() const noexcept { return computation() + exposed; }
 };
 
 // Adds activation traffic and head width of `model` for that many tokens. MoE layers: only active experts.
 void add_activation_work(const nn::ModelConfig& model, const TrainingFlops& flops, double tokens, StepWork& work);
+// Of a forward pass over that many tokens of sequences of `seq_len`, as a third of a training step's work.
+[[nodiscard]] SecondModelWork second_model_work(const nn::ModelConfig& model, std::int64_t seq_len, double tokens);
 
 [[nodiscard]] double communication_seconds(const DeviceRates& rates, const Cluster& cluster,
                                            const GroupTraffic& traffic);

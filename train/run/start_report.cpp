@@ -98,7 +98,8 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
                       optimizer.moment_format.empty() ? to_string(config.optimizer.state) : optimizer.moment_format,
                       master ? ", master weights f32" : "",
                       config.training.ema_decay
-                          ? fmt::format(", average of the weights f32 (decay {:g})", *config.training.ema_decay)
+                          ? fmt::format(", average of the weights {} (decay {:g})",
+                                        to_string(config.training.ema_dtype), *config.training.ema_decay)
                           : "");
   const std::string recipe =
       resolved.choice()

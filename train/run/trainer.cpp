@@ -91,6 +91,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
                                                    .loss = loss_options(config, setup.config.vocab_size, device),
                                                    .activations = activation_policy(config, setup.config),
                                                    .state_offload_ratio = config.optimizer.offload_ratio,
+                                                   .state_streamed = config.optimizer.offload_streamed,
                                                    .max_norm = config.training.max_norm,
                                                    .sharded = sharded.get(),
                                                    .ranks = ranks.get(),
@@ -110,6 +111,7 @@ void Trainer::Run::load(CheckpointReader& reader) {
   together("checkpoint", [&] {
     if (setup.adapters) require_base(reader.state(), base, reader.path().string());
     progress = restore_progress(reader.state(), config, inputs.identity, guard);
+    step->finish_state_copies();
     restore_training_tensors(reader, *setup.model, *optimizer);
     if (setup.scaling) restore_scaling(reader, *setup.scaling);
     require_positive_scales(*setup.model);
@@ -210,6 +212,7 @@ std::vector<CheckpointTensor> Trainer::Run::tensors_to_save() const {
   // Replicas are equal: replicate rank 0 saves.
   const bool gives = ranks == nullptr || ranks->replicate->rank() == 0;
   if (!gives) return {};
+  step->finish_state_copies();
   std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *optimizer);
   if (setup.scaling && first()) add_scaling(tensors, *setup.scaling);
   return tensors;
@@ -314,6 +317,7 @@ std::string Trainer::Run::best_checkpoint() const {
 void Trainer::Run::use_averages() {
   const auto* averages = dynamic_cast<const nn::WeightAverage*>(optimizer.get());
   QUENCH_CHECK(averages != nullptr, "export.weights {} without averages", kAveragedWeights);
+  step->finish_state_copies();
   averages->use();
   if (sharded) sharded->parameters_changed();
 }

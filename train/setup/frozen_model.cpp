@@ -1,5 +1,6 @@
 #include "train/setup/frozen_model.h"
 
+#include <map>
 #include <set>
 
 #include "distributed/fsdp/gather_parameter.h"
@@ -12,28 +13,59 @@ namespace {
 
 using recipes::BaseForm;
 
+// Offloads weights as they are filled, or the rest at the end.
+class Offload {
+ public:
+  explicit Offload(FrozenModel& frozen) : frozen_(frozen) {
+    for (const nn::CausalLm::Unit& unit : frozen.model->units())
+      for (const nn::Parameter* parameter : unit.parameters) layers_[parameter] = unit.layer;
+  }
+
+  // With its quantized values. No-op without an offloader, and for weights offloaded before.
+  void operator()(nn::Parameter& parameter) const {
+    if (frozen_.offloader == nullptr) return;
+    const std::int64_t layer = layers_.at(&parameter);
+    std::vector<nn::Parameter*> stored = frozen_.base->parts(parameter);
+    if (stored.empty()) stored.push_back(&parameter);
+    for (nn::Parameter* part : stored) {
+      const Tensor& shard = part->padded;
+      if (shard.defined() ? layer >= 0 && shard.nbytes() >= distributed::kSmallBytes : !part->whole.defined())
+        frozen_.offloader->offload(*part, layer);
+    }
+  }
+  void rest() const {
+    for (nn::Parameter* parameter : frozen_.model->parameters()) (*this)(*parameter);
+  }
+
+ private:
+  FrozenModel& frozen_;
+  std::map<const nn::Parameter*, std::int64_t> layers_;
+};
+
 void fill_frozen(FrozenModel& frozen, const RunConfig& config, const FrozenWeights& source,
-                 const distributed::Ranks* ranks) {
+                 const distributed::Ranks* ranks, const Offload& offload) {
   nn::CausalLm& model = *frozen.model;
   if (source.form == BaseForm::stored) {
     load_base(model, source.folder, [&](nn::Parameter& weight, const PackedMatrix& codes) {
       frozen.base->keep(weight, codes.to(model.options().device), model.options().dtype);
+      if (ranks == nullptr) offload(weight);
     });
     return;
   }
   const std::vector<nn::Parameter*> weights = recipes::quantizable_weights(model);
   const std::set<const nn::Parameter*> quantizable(weights.begin(), weights.end());
-  const auto quantize = [&](nn::Parameter& parameter) {
+  const auto store = [&](nn::Parameter& parameter) {
     if (source.form != BaseForm::dense && quantizable.contains(&parameter)) frozen.base->store(parameter, source.form);
+    if (ranks == nullptr) offload(parameter);
   };
   if (model.options().device.is_meta()) {
     for (nn::Parameter* parameter : model.parameters()) {
       materialize(*parameter);
-      quantize(*parameter);
+      store(*parameter);
     }
     return;
   }
-  const nn::ParameterFilled filled = ranks == nullptr ? nn::ParameterFilled(quantize) : nn::ParameterFilled();
+  const nn::ParameterFilled filled = ranks == nullptr ? nn::ParameterFilled(store) : nn::ParameterFilled();
   if (source.folder.empty())
     fill_model(model, config, filled);
   else
@@ -53,15 +85,18 @@ FrozenModel make_frozen_model(const RunConfig& config, const nn::ModelConfig& ar
   options.sharding = sharding.sharding;
   options.expert_sharding = sharding.experts;
   options.trainable = false;
-  options.deferred = weights.form != BaseForm::dense && ranks == nullptr;
+  options.deferred = (weights.form != BaseForm::dense || weights.offload) && ranks == nullptr;
   FrozenModel frozen;
   frozen.model = std::make_unique<nn::CausalLm>(architecture, options);
   frozen.base = std::make_unique<recipes::QuantizedBase>();
-  fill_frozen(frozen, config, weights, ranks);
+  if (weights.offload) frozen.offloader = std::make_unique<nn::WeightOffloader>(*frozen.model);
+  const Offload offload(frozen);
+  fill_frozen(frozen, config, weights, ranks, offload);
   RunConfig sharded = config;
   sharded.parallel.reshard_after_forward = true;  // no backward pass
   sharded.parallel.float8_all_gather = false;
   frozen.sharded = share_model(*frozen.model, ranks, sharded, frozen.base.get());
+  offload.rest();
   return frozen;
 }
 

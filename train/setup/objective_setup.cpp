@@ -85,7 +85,9 @@ FrozenModel make_frozen_teacher(const RunConfig& config, const nn::ModelConfig& 
                    "{} has a vocabulary of {}, the student of {}: distillation compares distributions over one "
                    "vocabulary; name a teacher of the student's family{}",
                    distill.teacher, architecture.vocab_size, student.vocab_size, hint_of_new_tokens(config));
-  return make_frozen_model(config, architecture, {.folder = folder, .form = distill.teacher_weights}, device, ranks);
+  return make_frozen_model(config, architecture,
+                           {.folder = folder, .form = distill.teacher_weights, .offload = distill.offload}, device,
+                           ranks);
 }
 
 std::unique_ptr<Objective> make_objective(const ModelSetup& setup, const RunConfig& config,
@@ -147,7 +149,7 @@ std::string describe_objective(const RunConfig& config) {
   if (!distill.targets.empty())
     text += fmt::format(", {} tokens a target in {}", distill.top_k, distill.targets);
   else if (distill.teacher != kBaseTeacher)
-    text += fmt::format(", {} weights", enum_name(distill.teacher_weights));
+    text += fmt::format(", {} weights{}", enum_name(distill.teacher_weights), distill.offload ? " in host memory" : "");
   if (distill.temperature != 1) text += fmt::format(", temperature {}", distill.temperature);
   if (distill.loss == Divergence::jensen_shannon) text += fmt::format(", beta {}", distill.beta);
   if (distill.hidden.weight != 0)

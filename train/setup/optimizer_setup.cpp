@@ -37,14 +37,20 @@ std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConf
       .momentum = optimizer.momentum,
       .nesterov = optimizer.nesterov,
       .exclude_from_muon = matcher(optimizer.muon_exclude),
-      .rows = ranks != nullptr ? distributed::make_matrix_all_to_all(ranks->shard) : nullptr};
+      .rows = ranks != nullptr ? distributed::make_matrix_all_to_all(ranks->shard) : nullptr,
+      .host_state = optimizer.offload_streamed};
   auto made = nn::make_optimizer(nn::find_optimizer(optimizer.name), model.parameters(), options);
   if (groups->scales()) {
     std::vector<double> scales;
     for (const nn::Parameter* parameter : made->parameters()) scales.push_back(groups->lr_scale(*parameter));
     made = std::make_unique<nn::GroupedRates>(std::move(made), std::move(scales));
   }
-  if (const auto decay = config.training.ema_decay) made = std::make_unique<nn::WeightAverage>(std::move(made), *decay);
+  if (const auto decay = config.training.ema_decay)
+    made = std::make_unique<nn::WeightAverage>(std::move(made),
+                                               nn::WeightAverage::Options{.decay = *decay,
+                                                                          .dtype = config.training.ema_dtype,
+                                                                          .seed = options.seed,
+                                                                          .host_state = options.host_state});
   return made;
 }
 

@@ -21,13 +21,6 @@ namespace fs = std::filesystem;
 
 using Values = StoredReference::Values;
 
-// Resolves "auto".
-std::string_view reference_of(const RunConfig& config) {
-  const std::string& reference = config.preference->reference;
-  if (reference != kAutoReference) return reference;
-  return config.lora ? kBaseReference : kInitialReference;
-}
-
 void add_folder(Hash128& key, const fs::path& folder) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(folder))
@@ -150,6 +143,12 @@ void fill_one(StoredReference& reference, const RunConfig& config, const Dataset
 
 }  // namespace
 
+std::string_view reference_of(const RunConfig& config) {
+  const std::string& reference = config.preference->reference;
+  if (reference != kAutoReference) return reference;
+  return config.lora ? kBaseReference : kInitialReference;
+}
+
 std::string describe_preferences(const RunConfig& config) {
   if (!config.preference) return {};
   const PreferenceSection& section = *config.preference;
@@ -160,6 +159,7 @@ std::string describe_preferences(const RunConfig& config) {
     text += fmt::format(", against {}", reference == kBaseReference      ? "the base without adapters"
                                         : reference == kInitialReference ? "the model at step 0"
                                                                          : reference);
+    if (section.offload) text += " in host memory";
   }
   return text + "\n";
 }
@@ -210,8 +210,9 @@ void fill_references(PreferenceSetup& setup, const RunConfig& config, nn::Causal
                     answers.row_count());
     if (reference != kInitialReference) {
       if (!folder)
-        folder.emplace(
-            make_frozen_model(config, read_model_config(reference), {.folder = std::string(reference)}, device, ranks));
+        folder.emplace(make_frozen_model(config, read_model_config(reference),
+                                         {.folder = std::string(reference), .offload = config.preference->offload},
+                                         device, ranks));
       const std::int64_t expected = model.config().vocab_size, actual = folder->model->config().vocab_size;
       QUENCH_CHECK_AS(ErrorCode::bad_config, actual >= expected,
                       "preference.reference: the model in {} has a vocabulary of {} tokens, the trained one {}{}",

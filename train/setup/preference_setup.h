@@ -14,6 +14,9 @@ namespace quench {
 
 [[nodiscard]] PreferenceLossOptions preference_options(const PreferenceSection& section);
 
+// preference.reference with auto resolved. Section preference must be present.
+[[nodiscard]] std::string_view reference_of(const RunConfig& config);
+
 // "preference: ..." for the start report; empty without section preference.
 [[nodiscard]] std::string describe_preferences(const RunConfig& config);
 

@@ -22,8 +22,10 @@ TrainStep::TrainStep(nn::CausalLm& model, nn::Optimizer& optimizer, TrainStepOpt
   scale_ = Tensor::empty({1}, DType::f32, device);
   if (options_.activations.count(autograd::SavePolicy::offload) > 0)
     offloader_ = std::make_unique<autograd::ActivationOffloader>(device, options_.activations);
-  if (options.state_offload_ratio > 0)
-    state_ = std::make_unique<nn::StateOffloader>(optimizer.parameter_states(), options.state_offload_ratio, device,
+  if (options_.state_streamed)
+    stream_ = std::make_unique<nn::StateStream>(optimizer, options_.state_offload_ratio, device);
+  else if (options_.state_offload_ratio > 0)
+    state_ = std::make_unique<nn::StateOffloader>(optimizer.parameter_states(), options_.state_offload_ratio, device,
                                                   model.config().num_hidden_layers);
 }
 
@@ -156,9 +158,15 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::
 
 void TrainStep::apply(double lr, std::int64_t step) {
   const TraceRange range(model_.options().device, "optimizer");
-  const auto update = [&](nn::ParameterRange part) {
+  const auto update_resident = [&](nn::ParameterRange part) {
     optimizer_.step(lr, step, scale_, part);
     optimizer_.zero_grad(part);
+  };
+  const auto update = [&](nn::ParameterRange part) {
+    if (stream_)
+      stream_->update(part, update_resident);
+    else
+      update_resident(part);
   };
   // Parameters that the next pass reads first are updated first, and all-gathered during the remaining update.
   const std::size_t leading = options_.sharded != nullptr ? options_.sharded->leading_parameters() : 0;

@@ -10,6 +10,7 @@
 #include "nn/experts/expert_load.h"
 #include "nn/optim/optimizer.h"
 #include "nn/optim/state_offload.h"
+#include "nn/optim/state_stream.h"
 #include "recipes/float8/delayed_scaling.h"
 #include "train/objective/objective.h"
 
@@ -21,6 +22,7 @@ struct TrainStepOptions {
   LmHeadLossOptions loss;
   autograd::ActivationPolicy activations;
   double state_offload_ratio = 0;  // of optimizer state in host memory (nn/optim/state_offload.h)
+  bool state_streamed = false;     // it stays there during the update (nn/optim/state_stream.h)
   double max_norm = 1.0;           // 0: no clipping
   // Null in a single process. Must outlive the step.
   distributed::ShardedModel* sharded = nullptr;
@@ -58,8 +60,14 @@ class TrainStep {
   // Expert loads of later accumulate() calls; null: none.
   void watch_experts(nn::ExpertLoad* load) noexcept { expert_load_ = load; }
 
-  // During accumulate().
-  [[nodiscard]] std::int64_t offloaded_state_bytes() const noexcept { return state_ ? state_->bytes() : 0; }
+  // During accumulate(); with streamed state, always.
+  [[nodiscard]] std::int64_t offloaded_state_bytes() const noexcept {
+    return stream_ ? stream_->bytes() : state_ ? state_->bytes() : 0;
+  }
+  // Call before the host reads or writes optimizer.state().
+  void finish_state_copies() {
+    if (stream_) stream_->finish_copies();
+  }
 
  private:
   void make_report_buffers(std::int64_t micro_batches);
@@ -77,6 +85,7 @@ class TrainStep {
   TrainStepOptions options_;
   std::unique_ptr<autograd::ActivationOffloader> offloader_;
   std::unique_ptr<nn::StateOffloader> state_;
+  std::unique_ptr<nn::StateStream> stream_;
   nn::ExpertLoad* expert_load_ = nullptr;
   Tensor squared_norm_;  // f64 [1]
   Tensor scale_;         // f32 [1]

@@ -78,5 +78,36 @@ TEST(MemoryLimitOfRuns, IsCheckedInConfigs) {
               ::testing::ThrowsMessage<ConfigError>(::testing::HasSubstr("16GB limits GPU memory")));
 }
 
+// Micro-batches of 4,096 tokens keep float8 values of the weights.
+TEST(KeptWeights, AreDroppedWhereTheyDoNotFit) {
+  if (is_present(kSmallGpu)) GTEST_SKIP() << "needs a machine without a GPU";
+  const auto config = [](const std::string& limit, std::vector<std::string> more = {}) {
+    more.insert(more.end(), {"--recipe.name=float8_tensorwise", "--training.global_batch_size=8", "--data.seq_len=1024",
+                             "--training.micro_batch_size=4", "--training.memory_limit=" + limit});
+    return load_run_config((testing::source_dir() / "bench" / "workloads" / "8b-l8.json").string(), more,
+                           {.data = false, .files = false});
+  };
+  const auto fitted = [&](const std::string& limit, const std::vector<std::string>& more = {}) {
+    RunConfig run = config(limit, more);
+    RunEstimate estimate = fit_run(run, kSmallGpu);
+    return std::pair(std::move(run), std::move(estimate));
+  };
+  const auto [open, kept] = fitted("200GiB");
+  EXPECT_FALSE(open.recipe.keep_weights.has_value());
+  EXPECT_FALSE(kept.dropped_kept_weights);
+  const std::int64_t without = fitted("200GiB", {"--recipe.keep_weights=false"}).second.total_bytes;
+  ASSERT_LT(without, kept.total_bytes);
+  const std::string between = std::to_string(((without + kept.total_bytes) / 2 + kOutside) >> 20) + "MiB";
+  const auto [closed, dropped] = fitted(between);
+  EXPECT_EQ(closed.recipe.keep_weights, false);
+  EXPECT_TRUE(dropped.dropped_kept_weights);
+  EXPECT_TRUE(dropped.fits());
+  EXPECT_EQ(dropped.total_bytes, without);
+  EXPECT_THAT(to_string(dropped), ::testing::HasSubstr("recipe.keep_weights is false"));
+  // Not against an explicit setting, nor where it would not help.
+  EXPECT_FALSE(fitted(between, {"--recipe.keep_weights=true"}).second.fits());
+  EXPECT_FALSE(fitted("2GiB").second.dropped_kept_weights);
+}
+
 }  // namespace
 }  // namespace quench

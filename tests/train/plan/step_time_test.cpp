@@ -89,5 +89,35 @@ TEST(StepTime, TransfersInPartHiddenByComputation) {
   EXPECT_NEAR(with(3).total(), 3, 1e-6);
 }
 
+// A forward pass is a third of a training step without recomputation, in bf16.
+TEST(StepTimeOfASecondModel, IsAThirdOfTheStep) {
+  const std::vector<std::string> distilled{"--recipe.name=bf16", "--distill.ratio=0.5", "--distill.teacher=initial"};
+  const RunEstimate alone = planned(workload("8b-l8"), 1, {"--recipe.name=bf16"}),
+                    resident = planned(workload("8b-l8"), 1, distilled);
+  ASSERT_TRUE(alone.time && resident.time);
+  EXPECT_EQ(alone.time->second_model, 0);
+  EXPECT_DOUBLE_EQ(resident.second_model_flops_per_token, resident.flops_per_token.total() / 3);
+  const double step = resident.time->products + resident.time->attention + resident.time->passes;
+  EXPECT_NEAR(resident.time->second_model / step, 1.0 / 3, 0.05);
+  EXPECT_DOUBLE_EQ(resident.time->total() - alone.time->total(), resident.time->second_model);
+  // In host memory: the link bounds a micro-batch of few tokens.
+  std::vector<std::string> offloaded = distilled;
+  offloaded.insert(offloaded.end(), {"--distill.offload=true", "--data.seq_len=128", "--training.micro_batch_size=1"});
+  const RunEstimate away = planned(workload("8b-l8"), 1, offloaded);
+  const double copies =
+      static_cast<double>(away.second_model_host_bytes) * static_cast<double>(away.tokens_per_step) / 128;
+  EXPECT_DOUBLE_EQ(away.time->second_model, copies / 50e9);
+}
+
+TEST(StepTimeOfStreamedState, IsThatOfItsCopies) {
+  const std::vector<std::string> away{"--recipe.name=bf16", "--optimizer.offload_ratio=1"};
+  std::vector<std::string> streamed = away;
+  streamed.emplace_back("--optimizer.offload_streamed=true");
+  const RunEstimate returned = planned(workload("8b-l8"), 1, away), e = planned(workload("8b-l8"), 1, streamed);
+  EXPECT_DOUBLE_EQ(e.time->update, static_cast<double>(e.state_offload_bytes) / 50e9);
+  EXPECT_LT(returned.time->update, e.time->update);
+  EXPECT_LT(e.device.peak, returned.device.peak);
+}
+
 }  // namespace
 }  // namespace quench

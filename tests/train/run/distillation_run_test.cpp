@@ -63,6 +63,26 @@ TEST(DistillationRun, ResumesBitForBit) {
   }
 }
 
+// A teacher in host memory teaches as a resident one.
+TEST(DistillationRun, ATeacherInHostMemoryGivesTheSameBits) {
+  const TinyRun tiny;
+  const std::string teacher = save_teacher(tiny, "teacher", {"--model.num_hidden_layers=3"});
+  int number = 0;
+  for (const Options& way : std::vector<Options>{{},
+                                                 {"--distill.teacher=" + teacher},
+                                                 {"--distill.teacher_weights=float8", "--distill.hidden.weight=0.5"},
+                                                 {"--lora.rank=4", "--distill.teacher=" + teacher}}) {
+    SCOPED_TRACE(::testing::PrintToString(way));
+    const std::string resident = fmt::format("resident{}", number), offloaded = fmt::format("offloaded{}", number);
+    ++number;
+    const Options options = and_more(and_more(kQad, way), {"--training.steps=4", "--lr_schedule.decay_steps=4"});
+    (void)tiny.run(tiny.config(resident, options));
+    (void)tiny.run(tiny.config(offloaded, and_more(options, {"--distill.offload=true"})));
+    EXPECT_EQ(tiny.losses(offloaded), tiny.losses(resident));
+    testing::expect_same_tensors(tiny.checkpoint(offloaded, 4), tiny.checkpoint(resident, 4));
+  }
+}
+
 TEST(DistillationRun, MetricsAreRecorded) {
   const TinyRun tiny;
   (void)tiny.run(tiny.config("run", and_more(kQad, {"--training.steps=3"})));
@@ -136,6 +156,8 @@ TEST(DistillationRun, RefusesWhatCannotTeach) {
   EXPECT_THAT(refused(and_more(kQad, {"--distill.teacher_weights=stored"})), HasSubstr("quantized folder"));
   EXPECT_THAT(refused(and_more(kQad, {"--lora.rank=4", "--distill.teacher_weights=nf4"})),
               HasSubstr("no second model"));
+  EXPECT_THAT(refused(and_more(kQad, {"--lora.rank=4", "--distill.offload=true"})),
+              ::testing::AllOf(HasSubstr("distill.offload"), HasSubstr("no second model")));
   EXPECT_THAT(refused(and_more(kQad, {"--distill.hidden.layers=[0]"})), HasSubstr("without distill.hidden.weight"));
   const auto hidden = [&](const Options& more) {
     return refused(and_more(and_more(kQad, {"--distill.hidden.weight=1"}), more));

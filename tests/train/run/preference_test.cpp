@@ -90,6 +90,18 @@ TEST(Preference, BaseInitialAndFolderAreTheSameReference) {
   }
 }
 
+TEST(Preference, AReferenceInHostMemoryGivesTheSameBits) {
+  const PreferenceRun tiny;
+  tiny.run(tiny.config("base-model", {"--training.steps=1", "--export.format=hf",
+                                      "--export.folder=" + tiny.folder("exported").string()}));
+  for (const std::string offload : {"false", "true"})
+    tiny.run(tiny.preference_config(
+        offload, "dpo",
+        {"--preference.reference=" + tiny.folder("exported").string(), "--preference.offload=" + offload,
+         "--data.cache=" + tiny.folder("cache-" + offload).string()}));
+  EXPECT_EQ(tiny.losses("true"), tiny.losses("false"));
+}
+
 TEST(Preference, WorksWithOtherPrecisions) {
   const PreferenceRun tiny;
   const std::vector<std::vector<std::string>> ways = {
@@ -157,6 +169,8 @@ TEST(Preference, BadInputIsNamed) {
                  config("orpo", {"--preference.label_smoothing=0.1"}));
   expect_refused(bad_config, "has no effect on preference.loss simpo",
                  config("simpo", {"--preference.reference=base"}));
+  expect_refused(bad_config, "preference.offload: has no effect", config("dpo", {"--preference.offload=true"}));
+  expect_refused(bad_config, "preference.offload: has no effect", config("simpo", {"--preference.offload=true"}));
   expect_refused(bad_config, "has no effect on preference.loss dpo",
                  config("dpo", {"--preference.desirable_weight=2"}));
   expect_refused(bad_config, "data.train_on", config("dpo", {"--data.train_on=all"}));

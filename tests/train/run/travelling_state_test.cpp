@@ -22,7 +22,8 @@ struct TravellingRun {
   TravellingRun(const RunConfig& config, const DataSetup& data, double offload_ratio)
       : setup(build_model(ResolvedConfig(config), Device{})),
         loader(data.train, {1, 3, 0, 1}, {}),
-        ratio(offload_ratio) {
+        ratio(offload_ratio),
+        streamed(config.optimizer.offload_streamed && offload_ratio > 0) {
     fill_model(*setup.model, config);
     optimizer = make_optimizer(*setup.model, config);
     optimizer->refresh_master();
@@ -32,8 +33,9 @@ struct TravellingRun {
   // As a resumed run does: from what a checkpoint holds, without anything else.
   void restart() {
     step.reset();
-    step = std::make_unique<TrainStep>(*setup.model, *optimizer,
-                                       TrainStepOptions{.loss = {.chunk_rows = 64}, .state_offload_ratio = ratio});
+    step = std::make_unique<TrainStep>(
+        *setup.model, *optimizer,
+        TrainStepOptions{.loss = {.chunk_rows = 64}, .state_offload_ratio = ratio, .state_streamed = streamed});
   }
 
   std::vector<Batch> batches() {
@@ -58,12 +60,18 @@ struct TravellingRun {
   std::unique_ptr<TrainStep> step;
   BatchLoader loader;
   double ratio;
+  bool streamed;
 };
 
 const std::vector<std::vector<std::string>> kOptimizerKinds{
     {"--training.dtype=bf16"},
     {"--training.dtype=bf16", "--training.master_dtype=none", "--training.grad_dtype=bf16", "--optimizer.state=bf16"},
-    {"--training.dtype=bf16", "--recipe.name=float8_tensorwise", "--recipe.keep_weights=true"}};
+    {"--training.dtype=bf16", "--recipe.name=float8_tensorwise", "--recipe.keep_weights=true"},
+    {"--training.dtype=bf16", "--optimizer.offload_streamed=true", "--optimizer.offload_ratio=1",
+     "--training.ema_decay=0.9", "--training.ema_dtype=bf16"},
+    {"--optimizer.name=muon", "--optimizer.offload_streamed=true", "--optimizer.offload_ratio=1"},
+    {"--optimizer.name=adamw_4bit", "--model.hidden_size=256", "--optimizer.offload_streamed=true",
+     "--optimizer.offload_ratio=1"}};
 
 constexpr std::array<double, 3> kTravels{0.4, 0.7, 1};
 
@@ -157,6 +165,22 @@ TEST(TravellingState, EstimateCountsStateThatWaitsInHostMemory) {
   EXPECT_EQ(away.state_offload_bytes, 2 * 4 * here.parameters);
   EXPECT_EQ(away.host_bytes, here.host_bytes + away.state_offload_bytes);
   EXPECT_LE(away.device.peak, here.device.peak);
+}
+
+// State of the two largest neighbouring buckets is on the device, in the update alone.
+TEST(TravellingState, EstimateOfStreamedStateHasNoStateAtThePeak) {
+  const TinyRun tiny;
+  const Device planning{DeviceType::meta, 0};
+  const std::vector<std::string> large{"--model.hidden_size=512", "--model.intermediate_size=1408",
+                                       "--model.num_hidden_layers=6", "--optimizer.offload_ratio=1"};
+  std::vector<std::string> more = large;
+  more.emplace_back("--optimizer.offload_streamed=true");
+  const RunEstimate away = estimate_run(ResolvedConfig(tiny.config("run", large)), planning),
+                    streamed = estimate_run(ResolvedConfig(tiny.config("run", more)), planning);
+  EXPECT_EQ(streamed.state_offload_bytes, away.state_offload_bytes);
+  EXPECT_EQ(streamed.checkpoint_bytes, away.checkpoint_bytes);
+  EXPECT_EQ(streamed.staging_bytes, away.staging_bytes);
+  EXPECT_LT(streamed.device.peak, away.device.peak);
 }
 
 // Travelling state changes places for a while; then the plan has seen all that the run takes.

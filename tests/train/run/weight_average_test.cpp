@@ -69,7 +69,8 @@ TEST_F(WeightAverageOfRuns, IsThatOfTheUpdatedWeights) {
 
 TEST_F(WeightAverageOfRuns, ResumesExactlyUnderEveryOptimizer) {
   for (const nn::OptimizerEntry& optimizer : nn::optimizer_table())
-    for (const Options& more : std::vector<Options>{{}, {"--lora.rank=4", "--lora.modules_to_save=norm"}}) {
+    for (const Options& more :
+         std::vector<Options>{{}, {"--training.ema_dtype=bf16"}, {"--lora.rank=4", "--lora.modules_to_save=norm"}}) {
       SCOPED_TRACE(std::string(optimizer.name) + ::testing::PrintToString(more));
       const testing::TinyRun tiny;
       const auto run = [&](const std::string& name, int steps) {
@@ -88,9 +89,35 @@ TEST_F(WeightAverageOfRuns, ResumesExactlyUnderEveryOptimizer) {
     }
 }
 
+// Half the bytes, and values near those in f32.
+TEST_F(WeightAverageOfRuns, InBf16IsNearTheOneInF32) {
+  for (const std::string dtype : {"f32", "bf16"})
+    tiny_.run(tiny_.config(dtype, {"--training.steps=30", "--training.ema_decay=0.99", "--training.ema_dtype=" + dtype,
+                                   "--checkpoint.interval=0", "--export.format=hf", "--export.weights=ema"}));
+  EXPECT_EQ(tiny_.losses("bf16"), tiny_.losses("f32"));
+  const CheckpointReader wide(tiny_.checkpoint("f32", 30)), narrow(tiny_.checkpoint("bf16", 30));
+  const std::string name = "optimizer.ema.model.layers.0.mlp.down_proj.weight";
+  EXPECT_EQ(wide.at(name).dtype, DType::f32);
+  EXPECT_EQ(narrow.at(name).dtype, DType::bf16);
+  const SafetensorsReader exact(tiny_.folder("f32") / "export" / "model.safetensors"),
+      rounded(tiny_.folder("bf16") / "export" / "model.safetensors");
+  double error = 0, distance = 0;
+  const std::vector<float> a = exported_values(exact, "model.layers.0.mlp.down_proj.weight"),
+                           b = exported_values(rounded, "model.layers.0.mlp.down_proj.weight");
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    error += std::pow(static_cast<double>(a[i] - b[i]), 2);
+    distance += std::pow(static_cast<double>(a[i]), 2);
+  }
+  EXPECT_LT(std::sqrt(error / distance), 0.02);
+  EXPECT_GT(error, 0);
+}
+
 TEST_F(WeightAverageOfRuns, NeedsADecay) {
   EXPECT_THAT(testing::complaint({"--export.weights=ema"}),
               HasSubstr("export.weights: ema, but training.ema_decay is not set"));
+  EXPECT_THAT(testing::complaint({"--training.ema_dtype=bf16"}),
+              HasSubstr("training.ema_dtype: bf16, but training.ema_decay is not set"));
   EXPECT_THAT(testing::complaint({"--export.weights=best"}), HasSubstr("final, ema"));
   for (const char* decay : {"0", "1", "-1"})
     EXPECT_THAT(testing::complaint({std::string("--training.ema_decay=") + decay}), HasSubstr("training.ema_decay"));

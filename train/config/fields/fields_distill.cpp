@@ -25,6 +25,9 @@ void add_distill_fields(Fields& fields) {
   add_field(fields, "distill.teacher_weights", QUENCH_OPTIONAL_MEMBER(distill, teacher_weights), any_value(), guarded,
             "Storage of a second model's linear layers: dense, in training.dtype; float8, in 8 bits; nf4, in 4.13; "
             "stored, the quantized values of the teacher's folder.");
+  add_field(fields, "distill.offload", QUENCH_OPTIONAL_MEMBER(distill, offload), any_value(), free,
+            "A second model's weights are in pinned host memory and copied to the GPU one decoder layer ahead of their "
+            "use: two layers at a time are on the GPU.");
   add_field(fields, "distill.targets", QUENCH_OPTIONAL_MEMBER(distill, targets), optional_text(), guarded,
             "Folder of a teacher's most probable tokens, computed once by `quench distill-targets CONFIG`: training "
             "reads them in place of running the teacher. Unset: the teacher runs in every step.");

@@ -27,6 +27,9 @@ void add_preference_fields(Fields& fields) {
             "Reference model of dpo, ipo and kto: base, the model without its adapters, computed in every step; "
             "initial, the model as it is before the first step, or a model folder, both computed once before the "
             "first step and stored in data.cache; auto: base with adapters, else initial.");
+  add_field(fields, "preference.offload", QUENCH_OPTIONAL_MEMBER(preference, offload), any_value(), free,
+            "Weights of the model folder in preference.reference are in pinned host memory and copied to the GPU one "
+            "decoder layer ahead of their use: two layers at a time are on the GPU.");
 }
 
 }  // namespace quench

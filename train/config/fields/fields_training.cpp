@@ -60,8 +60,9 @@ void add_training_fields(Fields& fields) {
   ValueRule decay = from_below(0, 1);
   decay.above_minimum = true;
   add_field(fields, "training.ema_decay", QUENCH_MEMBER(training.ema_decay), decay, fixed,
-            "Decay of an exponential moving average of the trained weights in f32, for export.weights ema; null: no "
-            "average.");
+            "Decay of an exponential moving average of the trained weights, for export.weights ema; null: no average.");
+  add_field(fields, "training.ema_dtype", QUENCH_MEMBER(training.ema_dtype), one_of({"f32", "bf16"}), guarded,
+            "Dtype of that average; bf16: half the memory, with stochastic rounding.");
   add_field(fields, "training.activation_checkpoint", QUENCH_MEMBER(training.activation_checkpoint), any_value(), free,
             "Activation checkpointing: selective recomputes norms and SwiGLU, full recomputes whole layers and saves "
             "one tensor a layer.");
@@ -118,6 +119,10 @@ void add_optimizer_fields(Fields& fields) {
   add_field(fields, "optimizer.offload_ratio", QUENCH_MEMBER(optimizer.offload_ratio), between(0, 1), free,
             "Optimizer offload on a GPU: share of moments and master weights in pinned host memory while gradients are "
             "computed.");
+  add_field(fields, "optimizer.offload_streamed", QUENCH_MEMBER(optimizer.offload_streamed), any_value(), free,
+            "Offloaded state stays in host memory during the update, which copies it through the GPU by buckets of "
+            "parameters of 32 Mi elements or more: state of two buckets at a time is on the GPU. The copies then take "
+            "time of their own; else they overlap the passes.");
   add_field(fields, "optimizer.decay_exclude", QUENCH_MEMBER(optimizer.decay_exclude), any_value(), free,
             "Parameters without weight decay: glob patterns over Hugging Face tensor names.");
   add_field(fields, "optimizer.groups", QUENCH_MEMBER(optimizer.groups), any_value(), free,

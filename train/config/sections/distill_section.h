@@ -32,6 +32,7 @@ struct DistillSection {
   double beta = 0.5;  // of jensen_shannon: weight of the teacher in the mixture
   double ratio = 1;   // of the divergence in the loss; the rest is cross-entropy
   recipes::BaseForm teacher_weights = recipes::BaseForm::dense;  // storage of a second model
+  bool offload = false;                                          // a second model's weights in host memory
   std::string targets;               // folder of stored targets; empty: the teacher runs in every step
   std::int64_t top_k = 64;           // tokens of a stored target
   DType targets_dtype = DType::f16;  // of stored log-probabilities: f16 or f32

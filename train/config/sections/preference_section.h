@@ -17,6 +17,7 @@ struct PreferenceSection {
   double desirable_weight = 1;
   double undesirable_weight = 1;
   std::string reference = "auto";  // or kBaseReference, kInitialReference, or a model folder
+  bool offload = false;            // weights of the folder's model in host memory
 
   friend bool operator==(const PreferenceSection&, const PreferenceSection&) = default;
 };
