@@ -150,7 +150,7 @@ inline Op backward(const Tensor& dout, const Tensor& gate_up, bool with_out,
                    GatedActivation activation = GatedActivation::silu) {
   return [=](const Tensor& dgate_up, const QuantOutputs& quant_outputs) -> Others {
     const Tensor out = with_out ? poison(dout.shape(), dout.dtype()) : Tensor();
-    swiglu_backward({dout, gate_up, dgate_up, out, quant_outputs, activation});
+    swiglu_backward({dout, gate_up, dgate_up, out, quant_outputs, {}, activation});
     return with_out ? Others{out} : Others{};
   };
 }
