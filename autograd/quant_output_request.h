@@ -46,7 +46,8 @@ struct QuantOutputRequest {
 // Without codes. amax is request.amax_into, or starts at 0.
 [[nodiscard]] QuantOutputs make_quant_outputs(const QuantOutputRequest& request, const Tensor& result);
 // With codes, for producers that write them. `like`: dtype and device of the result.
-[[nodiscard]] QuantOutputs make_coded_outputs(const QuantOutputRequest& request, const Shape& shape, const Tensor& like);
+[[nodiscard]] QuantOutputs make_coded_outputs(const QuantOutputRequest& request, const Shape& shape,
+                                              const Tensor& like);
 
 // Shape, dtype and device of a result that only exists as codes; not contiguous, so that ops refuse it.
 [[nodiscard]] Tensor placeholder(const Shape& shape, const Tensor& like);

@@ -136,7 +136,8 @@ bool Saved::defer(RecomputeHandle::Use use) const {
 }
 
 bool Saved::defer(std::function<void(const Tensor&)> use) const {
-  return defer({.run = [use = std::move(use)](const Tensor& value, const QuantOutputs&) { use(value); }, .request = {}});
+  return defer(
+      {.run = [use = std::move(use)](const Tensor& value, const QuantOutputs&) { use(value); }, .request = {}});
 }
 
 }  // namespace quench::autograd

@@ -54,10 +54,8 @@ void swiglu_backward(const SwigluBackwardArgs& args) {
     return args.dgate_up.defined() ? fill_quant_outputs(args.quant_outputs, args.dgate_up) : void();
   // CPU: first, since dgate_up may alias gate_up.
   if ((args.out.defined() || again.wanted()) && args.dout.device().is_cpu())
-    swiglu_slot(DeviceType::cpu, {.gate_up = args.gate_up,
-                                  .out = args.out,
-                                  .quant_outputs = again,
-                                  .activation = args.activation});
+    swiglu_slot(DeviceType::cpu,
+                {.gate_up = args.gate_up, .out = args.out, .quant_outputs = again, .activation = args.activation});
   swiglu_backward_slot(args.dout.device().type, args);
 }
 

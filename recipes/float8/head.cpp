@@ -23,8 +23,8 @@ void Float8Head::logits(const Tensor& hidden, const Tensor& out) {
 
 QuantTensor Float8Head::gradient_codes(const Shape& shape, DType source, float bound) {
   const auto& [name, forward, dgrad, wgrad, power_of_two] = products_.scheme();
-  if (!dgrad || !wgrad || dgrad->left.scaling != Float8Scaling::tensor || wgrad->left.scaling != Float8Scaling::tensor ||
-      dgrad->left.element != wgrad->left.element)
+  if (!dgrad || !wgrad || dgrad->left.scaling != Float8Scaling::tensor ||
+      wgrad->left.scaling != Float8Scaling::tensor || dgrad->left.element != wgrad->left.element)
     return {};
   const ElementFormat element = dgrad->left.element;
   if (!bound_.defined()) {
@@ -43,8 +43,8 @@ void Float8Head::gradients(const Tensor& dlogits, const Tensor& hidden, const Te
   // wgrad reduces over the rows: zero-padded.
   const std::int64_t rows = products_.size(dlogits.size(0));
   const Tensor source = zero_padded(dlogits, rows, dlogits.size(1));
-  const Float8Matrix codes(source, products_.gradient_uses(dhidden.defined(), dweight.defined()), {.amax = bound_}, true,
-                           rounding_);
+  const Float8Matrix codes(source, products_.gradient_uses(dhidden.defined(), dweight.defined()), {.amax = bound_},
+                           true, rounding_);
   rounding_.first_row += static_cast<std::uint64_t>(dlogits.size(0));
   health_.record(LayerOperand::output_gradient, source, codes.rowwise(), dlogits.numel(), rounding_.key.has_value());
   if (dhidden.defined()) {
@@ -64,8 +64,7 @@ void Float8Head::gradients_of_codes(const QuantTensor& dlogits, const Tensor& hi
                                     const Tensor& dweight, float beta) {
   const MemoryScope scope(MemoryCategory::workspace);
   if (dhidden.defined()) hidden_gradient(dlogits, dhidden);
-  if (dweight.defined())
-    weight_gradient(with_transposed_payload(dlogits).transposed_view(), hidden, dweight, beta);
+  if (dweight.defined()) weight_gradient(with_transposed_payload(dlogits).transposed_view(), hidden, dweight, beta);
 }
 
 // dlogits [rows, V], zero-padded.

@@ -98,7 +98,8 @@ TEST(CudaCrossEntropy, CodesAreThoseOfTheRoundedGradients) {
       const Tensor losses = poisoned({kRows}, DType::f32), dlogits = poisoned(logits.shape(), DType::bf16);
       const QuantTensor codes(code_format(ElementFormat::e5m2, Granularity::tensor), logits.shape(), DType::bf16,
                               poison(logits.shape(), DType::f8_e5m2), scale);
-      cross_entropy({.logits = logits, .labels = gpu_labels, .losses = losses, .grad_scale = grad_scale, .codes = codes});
+      cross_entropy(
+          {.logits = logits, .labels = gpu_labels, .losses = losses, .grad_scale = grad_scale, .codes = codes});
       const Tensor again = poisoned({kRows}, DType::f32);
       cross_entropy(
           {.logits = logits, .labels = gpu_labels, .losses = again, .dlogits = dlogits, .grad_scale = grad_scale});

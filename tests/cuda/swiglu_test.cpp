@@ -1,5 +1,5 @@
-#include "core/ops/quantize/quantize.h"
 #include "core/ops/swiglu.h"
+#include "core/ops/quantize/quantize.h"
 
 #include "tests/cuda/quantize/quant_outputs_testing.h"
 
@@ -62,7 +62,8 @@ TEST(CudaSwiglu, CodesUnderGivenScalesAreThoseOfTheValues) {
         SCOPED_TRACE(fmt::format("{}{}", to_string(dtype), shape.to_string()));
         Generator random(++seed);
         const Shape double_width{shape[0], 2 * shape[1]};
-        const Tensor gate_up = on_gpu(random.normal(double_width, dtype, 3.0)), dout = on_gpu(random.normal(shape, dtype));
+        const Tensor gate_up = on_gpu(random.normal(double_width, dtype, 3.0)),
+                     dout = on_gpu(random.normal(shape, dtype));
         const Tensor out = poisoned(shape, dtype), dgate_up = poisoned(double_width, dtype);
         swiglu({.gate_up = gate_up, .out = out, .activation = activation});
         swiglu_backward({.dout = dout, .gate_up = gate_up, .dgate_up = dgate_up, .activation = activation});
@@ -97,7 +98,8 @@ TEST(CudaSwiglu, CodesUnderGivenScalesAreThoseOfTheValues) {
                                       .codes = gradient_codes(Orientation::natural),
                                       .transposed_codes = gradient_codes(Orientation::transposed)},
               recomputed{.transposed_codes = codes(Orientation::transposed)};
-          const Tensor into = values ? gate_up.clone() : Tensor(), out_again = values ? poisoned(shape, dtype) : Tensor();
+          const Tensor into = values ? gate_up.clone() : Tensor(),
+                       out_again = values ? poisoned(shape, dtype) : Tensor();
           swiglu_backward({.dout = dout,
                            .gate_up = values ? into : gate_up,
                            .dgate_up = into,

@@ -54,7 +54,8 @@ struct Block {
         inside(rows > 0 && column < half.columns) {}
 };
 
-// CTA collective: a block of `part`, the columns from `offset` of a matrix of `width` columns. Null outputs are skipped.
+// CTA collective: a block of `part`, the columns from `offset` of a matrix of `width` columns. Null outputs are
+// skipped.
 template <class Element>
 __device__ inline void store_block(BlockCodes<Element>& block_codes, const ScaledCodes& codes, std::int64_t width,
                                    std::int64_t offset, const Block& block, const MatrixBatch& part,
@@ -63,7 +64,8 @@ __device__ inline void store_block(BlockCodes<Element>& block_codes, const Scale
 #pragma unroll
     for (int r = 0; r < kPiece; ++r)
       if (r < block.rows)
-        *reinterpret_cast<uint2*>(codes.natural + (block.row + r) * width + offset + block.column) = block_codes.rows[r];
+        *reinterpret_cast<uint2*>(codes.natural + (block.row + r) * width + offset + block.column) =
+            block_codes.rows[r];
   }
   if (codes.transposed == nullptr) return;
   __syncthreads();  // earlier readers of `units`
@@ -92,8 +94,8 @@ __global__ __launch_bounds__(kCodeThreads, 4) void swiglu_codes_kernel(const T* 
     for (int r = 0; r < kPiece; ++r) {
       if (r >= block.rows) continue;
       const T* const row = gate_up + (block.row + r) * 2 * half.columns + block.column;
-      const Packed<T> value = pack<T>(swiglu_of<kActivation>(unpack(load_packed_once(row, 0)),
-                                                             unpack(load_packed_once(row + half.columns, 0))));
+      const Packed<T> value = pack<T>(
+          swiglu_of<kActivation>(unpack(load_packed_once(row, 0)), unpack(load_packed_once(row + half.columns, 0))));
       if (out != nullptr) store_packed(out + (block.row + r) * half.columns + block.column, 0, value);
       most.add(value);
       result.set(r, value, scale);
@@ -103,13 +105,13 @@ __global__ __launch_bounds__(kCodeThreads, 4) void swiglu_codes_kernel(const T* 
   store_block(result, codes, half.columns, 0, block, half, tile, units);
 }
 
-// Bytes per element of [rows, half]: 6 read; 2 written per orientation of dgate_up, 4 with its values; 1 per orientation
-// of the recomputed output, 2 with its values.
+// Bytes per element of [rows, half]: 6 read; 2 written per orientation of dgate_up, 4 with its values; 1 per
+// orientation of the recomputed output, 2 with its values.
 template <class Gradient, class Element, GatedActivation kActivation>
 __global__ __launch_bounds__(kCodeThreads, 2) void swiglu_backward_codes_kernel(const T* dout, const T* gate_up,
-                                                                                T* dgate_up, T* out, ScaledCodes gradient,
-                                                                                ScaledCodes codes, MatrixBatch half,
-                                                                                CodeTiles grid) {
+                                                                                T* dgate_up, T* out,
+                                                                                ScaledCodes gradient, ScaledCodes codes,
+                                                                                MatrixBatch half, CodeTiles grid) {
   __shared__ CodeUnits units;
   const auto tile = grid(blockIdx.x);
   const Block block(half, tile);
@@ -155,9 +157,8 @@ bool takes(const QuantOutputs& outputs, ElementFormat element) {
 bool takes_rows(const Tensor& gate_up, std::initializer_list<const Tensor*> operands) {
   const std::int64_t width = gate_up.size(1) / 2;
   return gate_up.dtype() == DType::bf16 && gate_up.size(0) % 16 == 0 &&
-         std::all_of(operands.begin(), operands.end(), [&](const Tensor* t) {
-           return !t->defined() || rows_are_wide<T>(t->raw_data(), width, width);
-         });
+         std::all_of(operands.begin(), operands.end(),
+                     [&](const Tensor* t) { return !t->defined() || rows_are_wide<T>(t->raw_data(), width, width); });
 }
 
 T* pointer_or_null(const Tensor& t) {

@@ -23,9 +23,7 @@ struct LossRows {
   float scale;
   const float* encode = nullptr;  // encode scale, of GradientCode
 
-  [[nodiscard]] __device__ float encode_factor() const {
-    return std::is_same_v<G, GradientCode> ? *encode : 1.0f;
-  }
+  [[nodiscard]] __device__ float encode_factor() const { return std::is_same_v<G, GradientCode> ? *encode : 1.0f; }
 };
 
 struct LargestNumber {  // ignores NaN, which the sum propagates

@@ -11,7 +11,8 @@ namespace {
 
 void check_codes(const CrossEntropyArgs& args) {
   const QuantTensor& codes = args.codes;
-  QUENCH_CHECK(!args.dlogits.defined() && (codes.format().element == ElementFormat::e4m3 || codes.format().element == ElementFormat::e5m2) &&
+  QUENCH_CHECK(!args.dlogits.defined() &&
+                   (codes.format().element == ElementFormat::e4m3 || codes.format().element == ElementFormat::e5m2) &&
                    codes.format() == code_format(codes.format().element, Granularity::tensor) &&
                    codes.shape() == args.logits.shape(),
                "cross_entropy: gradient codes are {} for logits {}{}; expected float8 of their shape under one scale",
@@ -47,7 +48,8 @@ void cross_entropy(const CrossEntropyArgs& args) {
   }
   if (args.codes.defined()) check_codes(args);
   if (n == 0) return;
-  const bool fused = args.logits.device().type == DeviceType::cuda && args.codes.source_dtype() == DType::bf16 && args.codes.format().element == ElementFormat::e5m2;
+  const bool fused = args.logits.device().type == DeviceType::cuda && args.codes.source_dtype() == DType::bf16 &&
+                     args.codes.format().element == ElementFormat::e5m2;
   if (args.codes.defined() && !fused) {
     CrossEntropyArgs plain = args;
     plain.codes = {};

@@ -69,7 +69,8 @@ TEST(CudaQuantOutputs, RmsNormGroupsOfThreads) {
 TEST(CudaQuantOutputs, RmsNormCodesUnderAGivenScale) {
   std::uint32_t seed = 360;
   for (const DType dtype : {DType::bf16, DType::f32})
-    for (const Shape& shape : {Shape{1, 1}, {5, 33}, {40, 64}, {70, 256}, {33, 1032}, {500, 4096}, {40, 16384}, {8, 40000}})
+    for (const Shape& shape :
+         {Shape{1, 1}, {5, 33}, {40, 64}, {70, 256}, {33, 1032}, {500, 4096}, {40, 16384}, {8, 40000}})
       for (const bool with_residual : {false, true}) {
         SCOPED_TRACE(fmt::format("{}{} residual {}", to_string(dtype), shape.to_string(), with_residual));
         const Norm n = norm_operands(seed += 4, shape, dtype);

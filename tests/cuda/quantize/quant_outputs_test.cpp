@@ -45,7 +45,7 @@ TEST(CudaQuantOutputs, GatedUnitsOverTheirInput) {
         SCOPED_TRACE(describe(parts));
         const Tensor in_place = gate_up.clone();
         const QuantOutputs quant_outputs = make_quant_outputs(parts, whole, DType::bf16);
-        swiglu_backward({dout, in_place, in_place, {}, quant_outputs, activation});
+        swiglu_backward({dout, in_place, in_place, {}, quant_outputs, {}, activation});
         EXPECT_TRUE(same(in_place, expected));
         expect_filled(quant_outputs, expected);
       }

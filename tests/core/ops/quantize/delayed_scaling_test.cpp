@@ -8,7 +8,8 @@
 namespace quench::testing {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity(), kNotANumber = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity(),
+                kNotANumber = std::numeric_limits<float>::quiet_NaN();
 
 // One operand of e4m3.
 struct Operand {
@@ -52,7 +53,8 @@ TEST(DelayedScaling, AmaxThatIsZeroOrNotFiniteLeavesTheHistory) {
   Operand x(2);
   for (const float none : {0.0f, kNotANumber, kInfinity}) EXPECT_EQ(x.after(none), 1.0f) << "no history";
   EXPECT_EQ(x.after(7.0f), 64.0f);
-  for (const float none : {0.0f, kNotANumber, -kNotANumber, kInfinity, 0.0f, kNotANumber}) EXPECT_EQ(x.after(none), 64.0f);
+  for (const float none : {0.0f, kNotANumber, -kNotANumber, kInfinity, 0.0f, kNotANumber})
+    EXPECT_EQ(x.after(none), 64.0f);
   EXPECT_EQ(x.history(), (std::vector<float>{7.0f, 0.0f}));
 }
 

@@ -165,7 +165,7 @@ TEST(QuantOutputsTest, OfTheProducers) {
           swiglu({gate_up, out, quant_outputs, activation});
         });
         check(double_width, [&](const Tensor& dgate_up, const QuantOutputs& quant_outputs) {
-          swiglu_backward({dout, gate_up, dgate_up, empty(), quant_outputs, activation});
+          swiglu_backward({dout, gate_up, dgate_up, empty(), quant_outputs, {}, activation});
         });
       }
       const Tensor x = random.normal(shape, dtype), residual = random.normal(shape, dtype),
