@@ -104,7 +104,7 @@ TEST(DelayedScaling, RefusesWhatDoesNotFit) {
   refused([](DelayedScalingArgs& a) { a.scale = Tensor::zeros({1}, DType::bf16); });
   refused([](DelayedScalingArgs& a) { a.largest = {}; });
   refused([](DelayedScalingArgs& a) { a.history = Tensor::zeros({1, 0}, DType::f32); });
-  refused([](DelayedScalingArgs& a) { a.history = Tensor::zeros({3, 1}, DType::f32).transpose(0, 1); });
+  refused([](DelayedScalingArgs& a) { a.history = Tensor::zeros({1, 6}, DType::f32).strided({1, 3}, {6, 2}, 0); });
   refused([](DelayedScalingArgs& a) { a.margin = -1; });
 }
 
