@@ -26,8 +26,7 @@ StateStream::StateStream(Optimizer& optimizer, double ratio, Device device)
   for (std::size_t i = 0; i < states.size(); ++i) {
     ParameterEntries& own = parameters_.emplace_back(ParameterEntries{shard_elements(*optimizer.parameters()[i]), {}});
     for (Tensor* tensor : states[i].tensors) {
-      if (tensor->nbytes() == 0) continue;
-      if (left == 0) {
+      if (tensor->nbytes() == 0 || left == 0) {
         const MemoryScope scope(MemoryCategory::optimizer);
         if (tensor->device() != device_) *tensor = tensor->to(device_);
         continue;
@@ -74,7 +73,7 @@ void StateStream::update(ParameterRange part, const std::function<void(Parameter
     const std::size_t end = bucket_end(begin, part.end);
     const ParameterRange bucket{begin, end};
     for_each(bucket, [this](Entry& entry) { *entry.place = entry.tensor->get(in_); });
-    // Its memory is that of the next bucket.
+    // The next bucket reuses this memory.
     drop_sent();
     for_each({end, bucket_end(end, parameters_.size())}, [this](Entry& entry) { entry.tensor->prefetch(in_); });
     step(bucket);

@@ -118,8 +118,8 @@ void check_state_offload(Checker& checker) {
   if (optimizer.offload_streamed && optimizer.offload_ratio == 0 &&
       checker.usable({"optimizer.offload_streamed", "optimizer.offload_ratio"}))
     checker.report("optimizer.offload_streamed",
-                   "true, but optimizer.offload_ratio is 0: no state is offloaded; set it "
-                   "to the share of the state that waits in host memory");
+                   "true, but optimizer.offload_ratio is 0: no state is offloaded; "
+                   "set it to the share of the state that waits in host memory");
 }
 
 void check_average(Checker& checker) {

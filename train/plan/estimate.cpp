@@ -248,8 +248,13 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
                   (target.is_cpu() ? e.data_bytes + e.staging_bytes + e.second_model_host_bytes + e.process_bytes : 0);
   if (const auto memory = run_memory(config, target)) e.available_bytes = memory->free_bytes;
   e.memory_limit = parse_memory_size(config.training.memory_limit).value_or(0);
+  // Streamed state is made in pinned memory as a whole; what belongs on the device leaves its blocks to the pinned
+  // pool.
+  const double share = config.optimizer.offload_streamed ? config.optimizer.offload_ratio : 1.0;
+  const auto pinned_state =
+      share > 0 ? static_cast<std::int64_t>(static_cast<double>(e.state_offload_bytes) / share) : e.state_offload_bytes;
   if (!target.is_cpu())
-    e.host_bytes = e.data_bytes + e.staging_bytes + e.offload_bytes + e.state_offload_bytes + e.second_model_host_bytes;
+    e.host_bytes = e.data_bytes + e.staging_bytes + e.offload_bytes + pinned_state + e.second_model_host_bytes;
   if (is_present(target)) e.host_available_bytes = backend(DeviceType::cpu).memory(Device{}).free_bytes;
   return e;
 }

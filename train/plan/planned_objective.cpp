@@ -1,5 +1,7 @@
 #include "train/plan/planned_objective.h"
 
+#include <algorithm>
+
 #include "train/model_folder/model_folder.h"
 #include "train/setup/frozen_model.h"
 #include "train/setup/preference_setup.h"
@@ -11,13 +13,15 @@ SecondModelBytes reference_weight_bytes(const RunConfig& config, const distribut
   if (!config.preference || !needs_reference(config.preference->loss)) return {};
   const std::string& folder = config.preference->reference;
   if (folder == kAutoReference || folder == kBaseReference || folder == kInitialReference) return {};
-  const Allocator& plan = Allocator::of(kMeta);
+  Allocator& plan = Allocator::of(kMeta);
+  plan.reset_peak();
   const std::int64_t before = plan.stats().current;
   const FrozenModel model = make_frozen_model(config, read_model_config(folder),
                                               {.folder = folder, .offload = config.preference->offload}, kMeta, ranks);
   SecondModelBytes bytes{.device = plan.stats().current - before};
   if (model.offloader != nullptr) {
-    bytes.device += model.offloader->device_bytes();
+    // A shard is filled on the device before its layers go to host memory.
+    bytes.device = std::max(bytes.device + model.offloader->device_bytes(), plan.stats().peak - before);
     bytes.host = model.offloader->host_bytes();
   }
   return bytes;

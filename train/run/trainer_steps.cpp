@@ -34,7 +34,10 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
     metrics.event({.step = progress.step + 1, .name = run_events::kSkip, .message = verdict.message});
   switch (verdict.action) {
     case StepAction::apply: return true;
-    case StepAction::skip: step->skip(); return true;
+    case StepAction::skip:
+      if (writer) writer->before_change();  // a save may still read amax histories
+      step->skip();
+      return true;
     case StepAction::stop: step->discard(); return true;
     case StepAction::rollback: break;
   }
@@ -95,8 +98,7 @@ bool Trainer::Run::run_step() {
   const bool counted = watched || bias_speed > 0;
   if (counted) expert_load->reset();
   step->watch_experts(counted ? expert_load.get() : nullptr);
-  // A save may still read the state, whose device memory is released on offload.
-  if (writer && step->offloaded_state_bytes() > 0) writer->before_change();
+  if (writer && step->frees_state_in_accumulate()) writer->before_change();
   const GradientReport report = step->accumulate(batches, progress.step + 1);
   step->watch_experts(nullptr);
   if (counted && ranks != nullptr)

@@ -41,7 +41,7 @@ void TrainStep::make_report_buffers(std::int64_t micro_batches) {
 void TrainStep::gather_amax() {
   if (amax_count() == 0) return;
   const Tensor& recorded = options_.scaling->recorded();
-  // Words of amax are ordered as i32, NaN above all.
+  // Bit patterns of non-negative f32 order as i32; NaN is largest.
   if (options_.ranks != nullptr)
     options_.ranks->world->all_reduce(recorded.reinterpret(DType::i32), distributed::ReduceOp::max, "amax of operands")
         .wait();

@@ -64,6 +64,8 @@ class TrainStep {
   [[nodiscard]] std::int64_t offloaded_state_bytes() const noexcept {
     return stream_ ? stream_->bytes() : state_ ? state_->bytes() : 0;
   }
+  // Whether accumulate() frees state's device memory, which a save may still read.
+  [[nodiscard]] bool frees_state_in_accumulate() const noexcept { return state_ != nullptr; }
   // Call before the host reads or writes optimizer.state().
   void finish_state_copies() {
     if (stream_) stream_->finish_copies();

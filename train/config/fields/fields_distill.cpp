@@ -27,7 +27,7 @@ void add_distill_fields(Fields& fields) {
             "stored, the quantized values of the teacher's folder.");
   add_field(fields, "distill.offload", QUENCH_OPTIONAL_MEMBER(distill, offload), any_value(), free,
             "A second model's weights are in pinned host memory and copied to the GPU one decoder layer ahead of their "
-            "use: two layers at a time are on the GPU.");
+            "use: two layers at a time are on the GPU. With distill.targets, of `quench distill-targets` alone.");
   add_field(fields, "distill.targets", QUENCH_OPTIONAL_MEMBER(distill, targets), optional_text(), guarded,
             "Folder of a teacher's most probable tokens, computed once by `quench distill-targets CONFIG`: training "
             "reads them in place of running the teacher. Unset: the teacher runs in every step.");

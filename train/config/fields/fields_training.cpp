@@ -121,8 +121,8 @@ void add_optimizer_fields(Fields& fields) {
             "computed.");
   add_field(fields, "optimizer.offload_streamed", QUENCH_MEMBER(optimizer.offload_streamed), any_value(), free,
             "Offloaded state stays in host memory during the update, which copies it through the GPU by buckets of "
-            "parameters of 32 Mi elements or more: state of two buckets at a time is on the GPU. The copies then take "
-            "time of their own; else they overlap the passes.");
+            "parameters of 32 Mi elements or more: state of two buckets at a time is on the GPU. These copies "
+            "are exposed; without streaming they overlap forward and backward.");
   add_field(fields, "optimizer.decay_exclude", QUENCH_MEMBER(optimizer.decay_exclude), any_value(), free,
             "Parameters without weight decay: glob patterns over Hugging Face tensor names.");
   add_field(fields, "optimizer.groups", QUENCH_MEMBER(optimizer.groups), any_value(), free,
