@@ -6,7 +6,7 @@ namespace {
 QuantOutputs make_outputs(const QuantOutputRequest& request, const Shape& shape, DType dtype, Device device) {
   QuantOutputs quant_outputs;
   if (!request.wanted()) return quant_outputs;
-  QUENCH_CHECK(shape.rank() == 2, "make_quant_outputs: the result is {}, expected a matrix", shape.to_string());
+  QUENCH_CHECK(shape.rank() == 2, "quantization outputs: the result is {}, expected a matrix", shape.to_string());
   if (request.amax) {
     quant_outputs.accumulates_amax = request.amax_into.defined();
     quant_outputs.amax = request.amax_into.defined() ? request.amax_into : Tensor::zeros({}, DType::f32, device);
@@ -28,7 +28,7 @@ QuantOutputs make_quant_outputs(const QuantOutputRequest& request, const Tensor&
 
 QuantOutputs make_coded_outputs(const QuantOutputRequest& request, const Shape& shape, const Tensor& like) {
   QuantOutputs quant_outputs = make_outputs(request, shape, like.dtype(), like.device());
-  if (!request.scale.defined() || shape.numel() == 0 || shape[0] % request.row_multiple != 0) return quant_outputs;
+  if (!request.scale.defined() || shape.numel() <= 1 || shape[0] % request.row_multiple != 0) return quant_outputs;
   const auto codes = [&](Orientation orientation) {
     const QuantFormat format = code_format(request.element, Granularity::tensor, orientation);
     const Tensor payload = Tensor::empty(format.payload_shape(shape), payload_dtype(request.element), like.device());

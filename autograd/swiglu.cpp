@@ -49,12 +49,12 @@ class RecordedSwiglu final : public SwigluBackward {
                      .quant_outputs = quant_outputs,
                      .out_codes = out_codes,
                      .activation = activation});
-    if (!handle_->waiting.empty())
-      handle_->run_waiting(value.defined() ? value : placeholder(dout.shape(), gate_up), out_codes);
     if (!dgate_up.defined()) {
       saved_ = {};
       gate_up = placeholder(gate_up.shape(), gate_up);
     }
+    if (!handle_->waiting.empty())
+      handle_->run_waiting(value.defined() ? value : placeholder(dout.shape(), gate_up), out_codes);
     if (din_) din_->contribute(dgate_up.defined() ? dgate_up : gate_up, quant_outputs);
   }
 

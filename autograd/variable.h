@@ -96,11 +96,12 @@ class Gradient {
 // Recomputes a value in the backward pass instead of saving it.
 struct RecomputeHandle {
   std::function<Tensor()> recompute;
-  // Deferred uses, run when the producer recomputes the value in the backward pass. Empty if `recomputes` is false.
+  // Deferred use of the recomputed value; `request` is answered only for a sole use.
   struct Use {
     std::function<void(const Tensor& value, const QuantOutputs& outputs)> run;
     QuantOutputRequest request;
   };
+  // Run when the producer recomputes the value in the backward pass. Empty if `recomputes` is false.
   std::vector<Use> waiting;
   bool recomputes = false;
 

@@ -105,6 +105,7 @@ class LinearKernel {
   // Recomputes y of apply(); if not supported, by apply() without a tape.
   [[nodiscard]] Tensor recompute(const Variable& x, const Parameter& weight, const Weight& bias) const;
 
+  // For the producer of x. value_needed is false only if run() alone reads x: set it where anything else does.
   [[nodiscard]] virtual autograd::QuantOutputRequest input_quant_request(const Parameter&) const { return {}; }
   // Changes only with the recipe.
   [[nodiscard]] virtual WeightRequirements weight_requirements(const Parameter&) const { return {}; }

@@ -20,6 +20,7 @@ class SubLayer : public Module {
                                                   const ForwardContext& /*context*/) const {
     return {};
   }
+  // For the producer of x. value_needed is false only if forward() alone reads x: set it where anything else does.
   [[nodiscard]] virtual autograd::QuantOutputRequest input_quant_request() const = 0;
 };
 

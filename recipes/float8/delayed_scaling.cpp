@@ -45,7 +45,7 @@ void DelayedScaling::allocate(Device device) {
 std::string DelayedScaling::describe() const {
   return fmt::format(
       "delayed scaling: inputs and output gradients of {} layers, amax of the last {} step{}{}; weights and the head "
-      "scale by their own amax",
+      "have no history",
       names_.size(), options_.history, options_.history == 1 ? "" : "s",
       options_.margin > 0 ? fmt::format(", margin 2^{}", options_.margin) : "");
 }

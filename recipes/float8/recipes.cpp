@@ -1,5 +1,5 @@
-// Float8 and int8 recipes: dynamic scaling, semantics of TorchAO's float8 and int8 mixed-precision training. Fused
-// projections (QKV; gate and up) are one matrix with one tensorwise scale.
+// Float8 and int8 recipes: dynamic or delayed scaling, semantics of TorchAO's float8 and int8 mixed-precision training.
+// Fused projections (QKV; gate and up) are one matrix with one tensorwise scale.
 
 #include <algorithm>
 #include <array>
@@ -92,7 +92,7 @@ std::optional<RandomKey> gradient_draws(const nn::LinearInfo& layer, const Recip
   return RandomKey{.seed = *options.stochastic_gradients, .stream = hash64(layer.name + ".output_gradient")};
 }
 
-// Loss chunks of the head scale by their own amax.
+// None for the head: its hidden states and weight scale by their amax, its gradients by their bound (Float8Head).
 LayerScaling layer_scaling(const nn::LinearInfo& layer, const RecipeOptions& options) {
   if (layer.name == nn::kHeadName) return {};
   return {options.delayed_scaling, layer.name, kTensor.element, kGradientTensor.element};

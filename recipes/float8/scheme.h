@@ -1,5 +1,5 @@
 #pragma once
-// Float8 scheme of a linear layer's three GEMMs: dynamic scaling with the semantics of TorchAO's float8 training.
+// Float8 scheme of a linear layer's three GEMMs: scaling with the semantics of TorchAO's float8 training.
 
 #include <optional>
 #include <string_view>

@@ -20,7 +20,9 @@ Variable ObservedLinear::observe(const Variable& x, const nn::Parameter& weight,
         };
   });
   if (!recorded) return y;
-  seen.gradient()->set_quant_request(y.gradient()->quant_request());
+  autograd::QuantOutputRequest request = y.gradient()->quant_request();
+  request.value_needed = true;
+  seen.gradient()->set_quant_request(request);
   return seen;
 }
 

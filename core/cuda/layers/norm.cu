@@ -1,5 +1,5 @@
 // RMSNorm forward: rows stay in registers, x is read once. Persistent CTAs keep the weight in registers. Fused
-// quantization outputs beyond a tensor amax: norm_quant_outputs.cu.
+// quantization outputs by row or column: norm_quant_outputs.cu.
 
 #include "core/ops/norm.h"
 

@@ -302,7 +302,8 @@ template <class T>
 QuantOutputParts fused_parts(const BackwardRows<T>& args, const QuantOutputs& quant_outputs) {
   const std::int64_t vectors = args.width / kVectorWidth<T>;
   const QuantOutputParts parts = parts_of(quant_outputs);
-  if (!std::is_same_v<T, bfloat16> || !args.wide() || vectors > 2048) return QuantOutputParts::none;
+  if (!std::is_same_v<T, bfloat16> || !args.wide() || vectors > 2048 || quant_outputs.has_codes())
+    return QuantOutputParts::none;
   if (parts == QuantOutputParts::rows && (vectors <= 32 || !args.quant_outputs.wide())) return QuantOutputParts::none;
   return parts;
 }

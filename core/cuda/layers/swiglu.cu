@@ -148,7 +148,8 @@ void swiglu_backward(const SwigluBackwardArgs& given) {
     if (!args.dgate_up.defined()) args.dgate_up = Tensor::empty_like(args.gate_up);
     if (!args.out.defined() && args.out_codes.has_codes()) args.out = half_of(args.gate_up);
   }
-  if (parts_of(args.quant_outputs) == QuantOutputParts::rows && swiglu_backward_by_rows(launch, args)) return;
+  if (parts_of(args.quant_outputs) == QuantOutputParts::rows && swiglu_backward_by_rows(launch, args))
+    return args.out_codes.has_codes() ? fill_quant_outputs(args.out_codes, args.out) : void();
   const Tensor& again = args.out.defined() ? args.out : args.dout;
   choose("swiglu_backward", args.dout, {&args.dout, &args.gate_up, &args.dgate_up, &again}, args.quant_outputs,
          args.activation,

@@ -31,7 +31,9 @@ class HeadGemms {
   }
   // gradients() of the codes that the loss has written; called only after gradient_codes() gave a buffer.
   virtual void gradients_of_codes(const QuantTensor& /*dlogits*/, const Tensor& /*hidden*/, const Tensor& /*dhidden*/,
-                                  const Tensor& /*dweight*/, float /*beta*/) {}
+                                  const Tensor& /*dweight*/, float /*beta*/) {
+    QUENCH_FAIL(ErrorCode::unsupported, "this head takes no codes of logit gradients");
+  }
 };
 
 // Loss of a chunk of logits, in place of cross_entropy().

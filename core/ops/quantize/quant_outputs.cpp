@@ -30,6 +30,8 @@ void check_quant_outputs(std::string_view op, const QuantOutputs& quant_outputs,
                          const Shape& shape) {
   QUENCH_CHECK(result.defined() || quant_outputs.has_codes(), "{}: neither the result nor codes of it are given", op);
   if (!quant_outputs.wanted()) return;
+  QUENCH_CHECK(!quant_outputs.has_codes() || (!quant_outputs.rows.defined() && !quant_outputs.column_amax.defined()),
+               "{}: quantization outputs by row or column next to codes under a given scale", op);
   check_codes(op, quant_outputs.codes, Orientation::natural, shape);
   check_codes(op, quant_outputs.transposed_codes, Orientation::transposed, shape);
   if (quant_outputs.amax.defined()) check_tensor(op, "quant_outputs.amax", quant_outputs.amax, {}, DType::f32);

@@ -50,7 +50,7 @@ void add_recipe_fields(Fields& fields) {
       "Rounding of output gradients to float8: to nearest, or stochastic (unbiased), with draws of training.seed.");
   add_field(fields, "recipe.scaling", QUENCH_MEMBER(recipe.scaling), any_value(), guarded,
             "Tensorwise float8 scales of inputs and output gradients: dynamic, of their own amax, or delayed, of the "
-            "largest amax of earlier steps. Weights and the head scale dynamically.");
+            "largest amax of earlier steps. Weights and the head have no history.");
   add_field(fields, "recipe.amax_history", QUENCH_MEMBER(recipe.amax_history), between(1, 4096), guarded,
             "Delayed scaling: steps whose largest amax gives the scale.");
   add_field(fields, "recipe.amax_margin", QUENCH_MEMBER(recipe.amax_margin), between(0, 16), guarded,
