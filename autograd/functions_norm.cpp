@@ -83,7 +83,7 @@ Variable rms_norm(const Variable& x, const Weight& weight, const RmsNormForm& fo
                     .y = result,
                     .rstd = rstd,
                     .quant_outputs = quant_outputs});
-  Variable y(result.defined() ? result : placeholder(in.shape(), in));
+  Variable y(result.defined() ? result : unstored_value(in.shape(), in));
   y.set_fused_outputs(quant_outputs);
   const auto handle = std::make_shared<RecomputeHandle>();
   const bool recorded = Tape::record("rms_norm", {x, weight}, std::array{&y}, [&] {
@@ -121,7 +121,7 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
                     .sum = sum.value(),
                     .rstd = rstd,
                     .quant_outputs = quant_outputs});
-  Variable y(result.defined() ? result : placeholder(in.shape(), in));
+  Variable y(result.defined() ? result : unstored_value(in.shape(), in));
   y.set_fused_outputs(quant_outputs);
   const auto handle = std::make_shared<RecomputeHandle>();
   const bool recorded = Tape::record("add_rms_norm", {residual, delta, weight}, std::array{&sum, &y}, [&] {

@@ -39,11 +39,11 @@ QuantOutputs make_coded_outputs(const QuantOutputRequest& request, const Shape& 
   return quant_outputs;
 }
 
-Tensor placeholder(const Shape& shape, const Tensor& like) {
+Tensor unstored_value(const Shape& shape, const Tensor& like) {
   return Tensor::empty({1}, like.dtype(), like.device()).strided(shape, Shape{0, 0}, 0);
 }
 
-bool is_placeholder(const Tensor& value) {
+bool is_unstored(const Tensor& value) {
   return value.rank() == 2 && value.stride(0) == 0 && value.stride(1) == 0 && value.numel() > 1;
 }
 

@@ -30,7 +30,7 @@ struct QuantOutputRequest {
   Tensor scale = {};
   bool natural_codes = true, transposed_codes = false;
   std::int64_t row_multiple = 1;
-  bool value_needed = true;  // false: next to codes the value may be a placeholder
+  bool value_needed = true;  // false: next to codes the value may be left out (unstored_value())
   // For the sole consumer, if the producer can recompute the result. The answer is the same object, in
   // Variable::substitution(); nullptr: the value is the result.
   std::shared_ptr<const ValueSubstitution> substitution = nullptr;
@@ -50,7 +50,7 @@ struct QuantOutputRequest {
                                               const Tensor& like);
 
 // Shape, dtype and device of a result that only exists as codes; not contiguous, so that ops refuse it.
-[[nodiscard]] Tensor placeholder(const Shape& shape, const Tensor& like);
-[[nodiscard]] bool is_placeholder(const Tensor& value);
+[[nodiscard]] Tensor unstored_value(const Shape& shape, const Tensor& like);
+[[nodiscard]] bool is_unstored(const Tensor& value);
 
 }  // namespace quench::autograd

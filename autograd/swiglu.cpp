@@ -51,10 +51,10 @@ class RecordedSwiglu final : public SwigluBackward {
                      .activation = activation});
     if (!dgate_up.defined()) {
       saved_ = {};
-      gate_up = placeholder(gate_up.shape(), gate_up);
+      gate_up = unstored_value(gate_up.shape(), gate_up);
     }
     if (!handle_->waiting.empty())
-      handle_->run_waiting(value.defined() ? value : placeholder(dout.shape(), gate_up), out_codes);
+      handle_->run_waiting(value.defined() ? value : unstored_value(dout.shape(), gate_up), out_codes);
     if (din_) din_->contribute(dgate_up.defined() ? dgate_up : gate_up, quant_outputs);
   }
 
@@ -85,7 +85,7 @@ Variable swiglu(const Variable& gate_up, const QuantOutputRequest& wanted, const
     if (wanted.value_needed || !quant_outputs.has_codes()) result = Tensor::empty(half, in.dtype(), in.device());
     quench::swiglu({in, result, quant_outputs, activation});
   }
-  Variable out(result.defined() ? result : placeholder(half, in));
+  Variable out(result.defined() ? result : unstored_value(half, in));
   out.set_fused_outputs(quant_outputs);
   const auto handle = std::make_shared<RecomputeHandle>();
   const bool recorded = Tape::record("swiglu", {gate_up}, std::array{&out}, [&] {

@@ -99,7 +99,7 @@ UseCounter::~UseCounter() {
 Saved::Saved(const Variable& variable) {
   const Tape* tape = Tape::current();
   const bool selective = tape != nullptr && tape->recompute() == Recompute::selective;
-  if (variable.recompute() && (selective || is_placeholder(variable.value()))) {
+  if (variable.recompute() && (selective || is_unstored(variable.value()))) {
     recompute_ = variable.recompute();
   } else {
     tensor_ = variable.value();
