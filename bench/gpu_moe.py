@@ -17,14 +17,14 @@ import sys
 import tempfile
 
 from gpu_common import (BENCH, BenchError, add_program_options, json_lines, load_run_config, median_of_last_half,
-                        quench_train, run_program, step_times, write_random_tokens)
+                        quench_train, recipe_section, run_program, step_times, write_random_tokens)
 
 GIB = 2.0**30
 
 
 def run_ours(args, config, recipe, tokens_per_step, folder):
-    overrides = [f"--recipe.name={recipe}", *args.extra]
-    records, _ = quench_train(args.quench, config, folder, overrides, args.device, args.timeout)
+    config = {**config, "recipe": recipe_section(recipe)}
+    records, _ = quench_train(args.quench, config, folder, args.extra, args.device, args.timeout)
     if len(records) < args.steps:
         raise BenchError(f"{len(records)} of {args.steps} steps are in metrics.jsonl")
     step = median_of_last_half(step_times(records))
@@ -86,7 +86,7 @@ def table(rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workloads", default="mixtral-l4,qwen3moe-l8", help="names in bench/workloads or files")
-    parser.add_argument("--recipes", default="bf16,float8_rowwise,mxfp8")
+    parser.add_argument("--recipes", default="bf16,float8_rowwise,float8_rowwise+head,mxfp8", help="+head: the head too")
     parser.add_argument("--peer", help="the PyTorch program")
     parser.add_argument("--peer-modes", default="bf16,fp8-row")
     parser.add_argument("--steps", type=int, default=30,

@@ -16,6 +16,9 @@ the same settings. From it, for each seed:
   lora       baseline and qat with adapters of rank --rank over the frozen model; the merged weight is quantized
   lora_qad   as lora, distilled from the base without adapters, or from the fine-tuned baseline with adapters
 
+With --start baseline the fine-tuned model is the finished one, which the others start from and, with a teacher, are
+distilled from (the base without adapters, in lora_qad): recovery of a model that is not trained any further.
+
 Perplexities are those of the held-out tokens in windows of --length. Recovery is (qat - ptq) / (baseline - ptq), of the
 run with adapters against the baseline with adapters; it is not told where quantization costs less than 0.1%, which is
 less than the seeds do. --stages chooses: qat, qad, lora, lora_qad, optimizers.
@@ -165,18 +168,21 @@ def one_seed(args, tokens, folder, model, seed, stages, pool):
     """The rows of one seed: {kind, scheme, seed, baseline, ptq, qat, recovery} or {..., error}."""
     kinds = [kind for kind in KINDS if kind in stages]
     baselines = {lora: pool.submit(tune, args, tokens, folder, model, "lora-bf16" if lora else "qat-bf16", seed, lora=lora)
-                 for lora in sorted({KINDS[kind][0] for kind in kinds})}
+                 for lora in ([False] if args.start == "baseline" else sorted({KINDS[kind][0] for kind in kinds}))}
 
     def row(kind, scheme):
         recipe, keys = SCHEMES[scheme]
         lora, distilled = KINDS[kind]
         one = dict(kind=kind, scheme=scheme, seed=seed)
         try:
+            finished = args.start == "baseline"
+            baseline = baselines[lora and not finished]
             teacher = dict(ratio=args.ratio, loss=args.divergence, temperature=args.temperature) if distilled else None
-            if distilled and args.teacher == "baseline":
-                teacher["teacher"] = str(baselines[lora].result())
-            tuned = tune(args, tokens, folder, model, f"{kind}-{scheme}", seed, recipe, keys, lora, teacher)
-            one.update(compare(args, tokens, folder, baselines[lora].result(), tuned, recipe, keys))
+            if distilled and (args.teacher == "baseline" or (finished and not lora)):
+                teacher["teacher"] = str(baseline.result())
+            start = baseline.result() if finished else model
+            tuned = tune(args, tokens, folder, start, f"{kind}-{scheme}", seed, recipe, keys, lora, teacher)
+            one.update(compare(args, tokens, folder, baseline.result(), tuned, recipe, keys))
             print(f"  {kind} {scheme}, seed {seed}: {one['baseline']:.4f} / {one['ptq']:.4f} / {one['qat']:.4f}, "
                   f"recovered {percent(one['recovery'])}", file=sys.stderr, flush=True)
         except BenchError as error:
@@ -258,6 +264,7 @@ def main():
     parser.add_argument("--lora-lr", type=float, default=1e-3)
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--teacher", default="initial", choices=("initial", "baseline"), help="of qad and lora_qad")
+    parser.add_argument("--start", default="initial", choices=("initial", "baseline"), help="model that training starts from")
     parser.add_argument("--ratio", type=float, default=1.0, help="share of the divergence in the loss of qad")
     parser.add_argument("--divergence", default="forward_kl")
     parser.add_argument("--temperature", type=float, default=1.0)
