@@ -20,16 +20,38 @@ std::int64_t RowCounts::received_rows() const {
 }
 
 Variable all_to_all_rows(const Variable& x, const TokenDispatcher& dispatcher, const RowCounts& counts,
-                         bool activations, std::string_view label) {
+                         std::string_view label) {
   QUENCH_CHECK(x.value().rank() == 2 && x.value().size(0) == counts.sent_rows(),
                "all_to_all_rows: {} to move of {}, expected [N,W]", counts.sent_rows(), x.value().describe());
   const MemoryScope scope(MemoryCategory::activations);
-  Variable out(dispatcher.move(x.value(), counts, activations, label));
+  Variable out(dispatcher.move(x.value(), counts, label));
   Tape::record("all_to_all_rows", {x}, std::array{&out}, [&] {
-    return [&dispatcher, back = counts.reversed(), activations, label = fmt::format("{} gradient", label),
-            dx = x.gradient(), dout_of = out.gradient()] {
+    return [&dispatcher, back = counts.reversed(), label = fmt::format("{} gradient", label), dx = x.gradient(),
+            dout_of = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
-      dx->contribute(dispatcher.move(dout_of->value(), back, activations, label));
+      dx->contribute(dispatcher.move(dout_of->value(), back, label));
+    };
+  });
+  return out;
+}
+
+std::pair<Variable, Variable> all_to_all_weighted_rows(const Variable& x, const Variable& weights,
+                                                       const TokenDispatcher& dispatcher, const RowCounts& counts,
+                                                       std::string_view label) {
+  const std::int64_t rows = counts.sent_rows();
+  QUENCH_CHECK(x.value().rank() == 2 && x.value().size(0) == rows && weights.value().shape() == Shape({rows, 1}),
+               "all_to_all_weighted_rows: {} to move of {} and {}, expected [N,W] and [N,1]", rows,
+               x.value().describe(), weights.value().describe());
+  const MemoryScope scope(MemoryCategory::activations);
+  auto [moved, moved_weights] = dispatcher.move_with_values(x.value(), weights.value(), counts, label);
+  std::pair out(Variable(std::move(moved)), Variable(std::move(moved_weights)));
+  Tape::record("all_to_all_weighted_rows", {x, weights}, std::array{&out.first, &out.second}, [&] {
+    return [&dispatcher, back = counts.reversed(), label = fmt::format("{} gradient", label), dx = x.gradient(),
+            dweights = weights.gradient(), drows_of = out.first.gradient(), dvalues_of = out.second.gradient()] {
+      const MemoryScope backward_scope(MemoryCategory::activations);
+      const auto [drows, dvalues] = dispatcher.move_with_values(drows_of->value(), dvalues_of->value(), back, label);
+      if (dx) dx->contribute(drows);
+      if (dweights) dweights->contribute(dvalues);
     };
   });
   return out;

@@ -2,6 +2,7 @@
 // All-to-all token dispatch and combine (autograd/token_dispatcher.h).
 
 #include <memory>
+#include <optional>
 
 #include "autograd/token_dispatcher.h"
 #include "distributed/fsdp/exposed_comm_timer.h"
@@ -14,19 +15,29 @@ class ExpertParallelDispatcher final : public autograd::TokenDispatcher {
   // `mxfp8`: activations and gradients are sent as MXFP8 (e4m3, one E8M0 scale per 32 elements of a row), about half
   // the bytes of bf16. Row widths must be multiples of 32.
   ExpertParallelDispatcher(std::shared_ptr<ProcessGroup> group, bool mxfp8, std::shared_ptr<ExposedCommTimer> clock);
+  ~ExpertParallelDispatcher() override;
 
   [[nodiscard]] int size() const override { return group_->size(); }
-  [[nodiscard]] std::vector<std::int64_t> exchange_counts(const Tensor& counts, std::int64_t pairs,
-                                                          std::vector<std::int64_t>& own) const override;
-  [[nodiscard]] Tensor move(const Tensor& rows, const autograd::RowCounts& counts, bool activations,
+  [[nodiscard]] std::unique_ptr<CountExchange> exchange_counts(const Tensor& counts, std::int64_t pairs) const override;
+  [[nodiscard]] Tensor move(const Tensor& rows, const autograd::RowCounts& counts,
                             std::string_view label) const override;
+  [[nodiscard]] std::pair<Tensor, Tensor> move_with_values(const Tensor& rows, const Tensor& values,
+                                                           const autograd::RowCounts& counts,
+                                                           std::string_view label) const override;
 
  private:
-  [[nodiscard]] Tensor all_to_all(const Tensor& rows, const autograd::RowCounts& counts, std::string_view label) const;
+  class CountsInFlight;
+
+  [[nodiscard]] std::pair<Tensor, Tensor> exchange(const Tensor& rows, const Tensor& values,
+                                                   const autograd::RowCounts& counts, std::string_view label) const;
+  // Output of an all-to-all that is added to `works`.
+  [[nodiscard]] Tensor start(const Tensor& rows, const autograd::RowCounts& counts, std::string_view label,
+                             std::vector<Work>& works) const;
 
   std::shared_ptr<ProcessGroup> group_;
   bool mxfp8_;
   std::shared_ptr<ExposedCommTimer> clock_;
+  std::optional<Stream> counts_stream_;  // GPU: copies of counts to the host
 };
 
 }  // namespace quench::distributed

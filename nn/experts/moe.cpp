@@ -153,26 +153,24 @@ Variable MoE::run_expert_parallel(const Variable& x, const autograd::Routing& ro
   const autograd::TokenPermutation& rows = routing.rows;
   const Device device = x.value().device();
   const std::int64_t pairs = routing.weights.value().numel();
-  std::vector<std::int64_t> own;
-  const std::vector<std::int64_t> received = dispatcher_->exchange_counts(rows.counts, pairs, own);
-  const std::size_t experts_here = own.size() / static_cast<std::size_t>(dispatcher_->size());
-  const autograd::RowCounts counts{sums_of(own, experts_here), sums_of(received, experts_here)};
-
+  const auto exchange = dispatcher_->exchange_counts(rows.counts, pairs);
   autograd::TokenPermutation single = rows;
   single.choices = 1;
   single.rows = rows.rows.view({pairs, 1});
   const Variable weights = autograd::permute_tokens(autograd::reshape(routing.weights, {pairs, 1}), single);
-  const Variable here =
-      autograd::all_to_all_rows(autograd::permute_tokens(x, rows), *dispatcher_, counts, true, "dispatch");
-  const Variable weights_here = autograd::all_to_all_rows(weights, *dispatcher_, counts, false, "experts' weights");
+  const Variable sent = autograd::permute_tokens(x, rows);
+  std::vector<std::int64_t> own;
+  const std::vector<std::int64_t> received = exchange->wait(own);
+  const std::size_t experts_here = own.size() / static_cast<std::size_t>(dispatcher_->size());
+  const autograd::RowCounts counts{sums_of(own, experts_here), sums_of(received, experts_here)};
+  const auto [here, weights_here] = autograd::all_to_all_weighted_rows(sent, weights, *dispatcher_, counts, "dispatch");
 
   // Each received row is a token with one expert.
   const autograd::TokenPermutation sorted = autograd::sort_tokens(
       expert_of_rows(received, static_cast<std::int64_t>(experts_here), counts.received_rows(), device),
       static_cast<std::int64_t>(experts_here), alignment(device));
   const Variable made = run_experts(here, weights_here, sorted, recompute_gate_up);
-  return autograd::unpermute_tokens(autograd::all_to_all_rows(made, *dispatcher_, counts.reversed(), true, "combine"),
-                                    rows);
+  return autograd::unpermute_tokens(autograd::all_to_all_rows(made, *dispatcher_, counts.reversed(), "combine"), rows);
 }
 
 void read_router_losses(ConfigReader& in, ModelConfig& config) {
