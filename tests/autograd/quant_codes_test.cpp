@@ -245,6 +245,47 @@ TEST_P(QuantCodes, NormsWriteNoCodesOfPartsOfASum) {
   EXPECT_EQ(*wanted.amax_into.data<float>(), 0.0f);
 }
 
+TEST_P(QuantCodes, RotationsWriteTheCodesOfTheirGradientInPlaceOfIt) {
+  const QkvLayout layout{.heads = 2, .kv_heads = 1, .head_dim = 16};
+  const Tensor dout = random_.normal({48, 64}, GetParam()), table = random_.normal({48, 8}, DType::f32),
+               positions = Tensor::zeros({48}, DType::i32);
+  QuantOutputs outputs;
+  const auto gradient_of = [&](const QuantOutputRequest& wanted, const RotationOptions& options) {
+    const Variable leaf = Variable::leaf(gate_up_.clone());
+    Tensor result;
+    Tape tape;
+    const TapeScope scope(tape);
+    Variable in(gate_up_.clone());
+    Tape::record("source", {leaf}, std::array{&in}, [&] {
+      return [&, gradient = in.gradient()] {
+        result = gradient->value();
+        outputs = gradient->fused_outputs();
+      };
+    });
+    in.gradient()->set_quant_request(wanted);
+    rope(in, layout, table, table, positions, options).gradient()->contribute(dout.clone());
+    tape.backward();
+    return result;
+  };
+  const Tensor plain = gradient_of({}, {});
+  EXPECT_FALSE(outputs.wanted());
+  QuantOutputRequest wanted = request(ElementFormat::e5m2);
+  EXPECT_FALSE(gradient_of(wanted, {}).is_contiguous());
+  EXPECT_TRUE(outputs.transposed_codes.defined());
+  expect_codes_of(plain, outputs, wanted);
+  // A value that something needs, pairs that the op does not rotate, and rows that do not fit.
+  wanted = request(ElementFormat::e5m2);
+  wanted.value_needed = true;
+  EXPECT_TRUE(same_bits(gradient_of(wanted, {}), plain));
+  EXPECT_FALSE(outputs.has_codes());
+  EXPECT_TRUE(gradient_of(request(ElementFormat::e5m2), {.interleaved = true}).is_contiguous());
+  EXPECT_FALSE(outputs.has_codes());
+  wanted = request(ElementFormat::e5m2);
+  wanted.row_multiple = 32;
+  EXPECT_TRUE(same_bits(gradient_of(wanted, {}), plain));
+  EXPECT_FALSE(outputs.has_codes());
+}
+
 // Another contribution makes the gradient a sum: no producer writes its codes.
 TEST_P(QuantCodes, GradientsOfSeveralProducersHaveValues) {
   const Variable leaf = Variable::leaf(gate_up_.clone());
