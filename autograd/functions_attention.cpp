@@ -44,6 +44,14 @@ KeyValues read_key_values(const Tensor& qkv, const QkvLayout& layout, const KeyR
   return values;
 }
 
+// For a consumer of the rotated gradient that needs no value of it, where the rotation is one of whole heads.
+QuantOutputs rotation_codes(const std::shared_ptr<Gradient>& gradient, const Tensor& like, bool whole_heads) {
+  if (!gradient || !whole_heads) return {};
+  const QuantOutputRequest wanted = gradient->request_to_producer();
+  return wanted.value_needed || !wanted.scale.defined() ? QuantOutputs{}
+                                                        : make_coded_outputs(wanted, like.shape(), like);
+}
+
 }  // namespace
 
 Tensor as_f32(const Weight& weight) {
@@ -79,6 +87,17 @@ Variable rope(const Variable& qkv, const QkvLayout& layout, const Tensor& cos, c
     return [layout, rotated, dim, cos, sin, positions, interleaved, dqkv = qkv.gradient(), dout_of = out.gradient()] {
       // In place unless another gradient shares the buffer.
       Tensor dout = dout_of->value();
+      if (const QuantOutputs codes = rotation_codes(dqkv, dout, dim == layout.head_dim && !interleaved);
+          codes.has_codes()) {
+        quench::rope_codes({.x = dout,
+                            .heads = rotated,
+                            .cos = cos,
+                            .sin = sin,
+                            .positions = positions,
+                            .inverse = true,
+                            .quant_outputs = codes});
+        return dqkv->contribute(unstored_value(dout.shape(), dout), codes);
+      }
       if (dout.storage().use_count() > 2) dout = dout.clone();
       quench::rope({.x = head_view(dout, layout, 0, rotated).narrow(2, 0, dim),
                     .cos = cos,

@@ -24,8 +24,11 @@ class WeightStorage {
   // Values on the weight's device, valid for work queued on the current stream until release(). Nests. Throws errors of
   // the all-gather.
   [[nodiscard]] virtual Tensor acquire() = 0;
-  // Quantized values, if the storage gathers them so. Otherwise undefined, and nothing is acquired.
-  [[nodiscard]] virtual QuantTensor acquire_quantized(const WeightFormat& /*form*/) { return {}; }
+  // Quantized values, if the storage gathers or makes them so. Otherwise undefined, and nothing is acquired. `wanted`:
+  // of the payload; a storage may have the natural one only.
+  [[nodiscard]] virtual QuantTensor acquire_quantized(const WeightFormat& /*form*/, Orientation /*wanted*/) {
+    return {};
+  }
   // One call per acquired tensor.
   virtual void release() noexcept = 0;
 };
@@ -73,8 +76,8 @@ class Weight {
   class AcquiredQuantized {
    public:
     AcquiredQuantized() = default;  // none
-    AcquiredQuantized(std::shared_ptr<WeightStorage> storage, const WeightFormat& form) {
-      codes_ = storage->acquire_quantized(form);
+    AcquiredQuantized(std::shared_ptr<WeightStorage> storage, const WeightFormat& form, Orientation wanted) {
+      codes_ = storage->acquire_quantized(form, wanted);
       if (codes_.defined()) storage_ = std::move(storage);
     }
     AcquiredQuantized(AcquiredQuantized&& other) noexcept
@@ -90,7 +93,10 @@ class Weight {
     std::shared_ptr<WeightStorage> storage_;
     QuantTensor codes_;
   };
-  [[nodiscard]] AcquiredQuantized acquire_quantized(const WeightFormat& form) const { return {storage_, form}; }
+  [[nodiscard]] AcquiredQuantized acquire_quantized(const WeightFormat& form,
+                                                    Orientation wanted = Orientation::natural) const {
+    return {storage_, form, wanted};
+  }
 
  private:
   Shape shape_;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Fine-tuning Llama 3.1 8B on one GPU: LoRA, LoRA over a float8 base, QLoRA and DPO of Quench beside Transformers + PEFT with
-Liger's kernels, and with torch.compile, in one call.
+"""Fine-tuning Llama 3.1 8B on one GPU: LoRA, LoRA over a float8 base, QLoRA (qlora8: the base's GEMMs in float8) and DPO of
+Quench next to Transformers + PEFT with Liger's kernels, and with torch.compile, in one call.
 
-  bench/gpu_finetune.py --rows lora,lora_float8,qlora,dpo --json results.json
+  bench/gpu_finetune.py --rows lora,lora_float8,qlora,qlora8,dpo --json results.json
 
 Shapes of bench/workloads/8b.json with random weights. lora: 2 x 4,096 tokens a step; dpo: 2 pairs whose answers are 1,024
 tokens after a prompt of 1,024, so that each of the four rows has 2,048; tok/s count the prompt for each answer. The peers run with and without gradient
@@ -24,6 +24,8 @@ ROWS = {
     "lora_rowwise": dict(task="sft", base="bf16", rows=2, length=4096, recipe="float8_rowwise", peers=[]),
     "lora_float8_stored": dict(task="sft", base="float8", rows=2, length=4096, peers=[]),
     "qlora": dict(task="sft", base="nf4", rows=2, length=4096),
+    "qlora8": dict(task="sft", base="nf4", rows=2, length=4096, recipe="float8_tensorwise"),
+    "qlora8_rowwise": dict(task="sft", base="nf4", rows=2, length=4096, recipe="float8_rowwise", peers=[]),
     "dpo": dict(task="dpo", base="bf16", rows=2, length=2048, prompt=1024),
 }
 PEERS = {"liger": ["--kernels", "liger"], "liger_checkpoint": ["--kernels", "liger", "--checkpoint"],
@@ -112,7 +114,7 @@ def report(name, side, values, ours=None):
 def main():
     parser = workload_parser(__doc__, "8b")
     parser.set_defaults(steps=8)
-    parser.add_argument("--rows", default="lora,lora_float8,qlora,dpo", help=f"of {', '.join(ROWS)}")
+    parser.add_argument("--rows", default="lora,lora_float8,qlora,qlora8,dpo", help=f"of {', '.join(ROWS)}")
     parser.add_argument("--peers", default="liger,liger_checkpoint,compile", help=f"of {', '.join(PEERS)}; empty: none")
     parser.add_argument("--recompute", default="none", help="training.activation_checkpoint of Quench")
     args = parser.parse_args()

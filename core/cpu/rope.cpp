@@ -64,6 +64,7 @@ void rope_kernel(const RopeArgs& args) {
 }
 
 QUENCH_CPU_KERNEL(rope_slot, rope_kernel);
+QUENCH_CPU_KERNEL(rope_codes_slot, rope_codes_of_copy);
 
 }  // namespace
 }  // namespace quench::cpu::QUENCH_CPU_NAMESPACE

@@ -2,6 +2,7 @@
 // RoPE (Su et al., 2021, arXiv:2104.09864): (x1 cos - x2 sin, x2 cos + x1 sin) in f32, in place.
 
 #include "core/device/kernel_slot.h"
+#include "core/ops/quantize/quant_outputs.h"
 #include "core/tensor/tensor.h"
 
 namespace quench {
@@ -18,5 +19,22 @@ struct RopeArgs {
 extern constinit KernelSlot<RopeArgs> rope_slot;
 
 void rope(const RopeArgs& args);
+
+// float8 codes of a fused matrix of heads as rope() leaves it, bit for bit, without that value.
+struct RopeCodesArgs {
+  Tensor x;                // [N,W], contiguous; f32/bf16
+  std::int64_t heads = 0;  // rotated: the first ones, whole, of D elements each
+  Tensor cos;              // f32 [positions,D/2], contiguous
+  Tensor sin;
+  Tensor positions;  // i32 [N], each < positions
+  bool inverse = false;
+  QuantOutputs quant_outputs{};  // of all columns; with codes
+};
+
+extern constinit KernelSlot<RopeCodesArgs> rope_codes_slot;
+
+void rope_codes(const RopeCodesArgs& args);
+// The same by rope() of a copy.
+void rope_codes_of_copy(const RopeCodesArgs& args);
 
 }  // namespace quench

@@ -10,7 +10,7 @@ class FsdpUnit::Source final : public autograd::WeightStorage {
  public:
   Source(FsdpUnitWeights& weights, std::size_t parameter) : weights_(weights), parameter_(parameter) {}
   Tensor acquire() override { return weights_.acquire(parameter_); }
-  QuantTensor acquire_quantized(const autograd::WeightFormat& form) override {
+  QuantTensor acquire_quantized(const autograd::WeightFormat& form, Orientation /*wanted*/) override {
     return weights_.acquire_quantized(parameter_, form);
   }
   void release() noexcept override { weights_.release(); }

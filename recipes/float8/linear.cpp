@@ -81,9 +81,10 @@ struct Float8Linear::Backward {
       return;
     }
     const std::int64_t m = products.size(rows), k = products.size(in);
-    const QuantTensor transposed = weight->columnwise(*parameter, products);
-    into_gradient(*dx, {rows, in}, {m, k}, dy.dtype(), dy.device(),
-                  [&](const Tensor& c, float beta) { products.multiply(codes, transposed, c, beta, *scheme.dgrad); });
+    const Float8Weight::Operand w_codes = weight->columnwise(*parameter, products);
+    into_gradient(*dx, {rows, in}, {m, k}, dy.dtype(), dy.device(), [&](const Tensor& c, float beta) {
+      products.multiply(codes, w_codes.codes, c, beta, *scheme.dgrad);
+    });
   }
 
   // Deferred if the producer recomputes x.

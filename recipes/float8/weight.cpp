@@ -1,5 +1,7 @@
 #include "recipes/float8/weight.h"
 
+#include <utility>
+
 #include "core/ops/quantize/transpose_codes.h"
 
 namespace quench::recipes {
@@ -46,16 +48,32 @@ void Float8Weight::refresh(const nn::Parameter& parameter, const Tensor& value, 
   valid_ = true;
 }
 
+Float8Weight::Operand Float8Weight::of_storage(const nn::Parameter& parameter, const Float8Gemms& products,
+                                               const std::optional<autograd::WeightFormat>& form, Orientation wanted,
+                                               Kept& kept) const {
+  const autograd::Weight weight = parameter.weight();
+  const Shape& shape = weight.shape();
+  // Padding precedes quantization.
+  if (!form || products.size(shape[0]) != shape[0] || products.size(shape[1]) != shape[1]) return {};
+  if (kept.codes.defined() && kept.version == parameter.version) return {kept.codes, {}};
+  autograd::Weight::AcquiredQuantized brought = weight.acquire_quantized(*form, wanted);
+  const QuantTensor codes = brought.codes();
+  if (!codes.defined() || !keep_) return {codes, std::move(brought)};
+  const MemoryScope scope(MemoryCategory::parameters);
+  kept = {{codes.format(), codes.shape(), codes.source_dtype(), codes.payload().clone(), codes.scales().clone()},
+          parameter.version};
+  return {kept.codes, {}};
+}
+
 Float8Weight::Operand Float8Weight::rowwise(const nn::Parameter& parameter, const Float8Gemms& products,
                                             bool rows_follow, const LayerHealth& health) {
   const autograd::Weight weight = parameter.weight();
-  if (const auto form = preferred_weight_formats(uses_).forward) {
-    if (autograd::Weight::AcquiredQuantized brought = weight.acquire_quantized(*form); brought.codes().defined()) {
-      if (health.wants(LayerOperand::weight))
-        health.record(LayerOperand::weight, weight.acquire().value(), brought.codes(), brought.codes().shape().numel());
-      const QuantTensor codes = brought.codes();
-      return {codes, std::move(brought)};
-    }
+  if (Operand stored =
+          of_storage(parameter, products, preferred_weight_formats(uses_).forward, Orientation::natural, kept_rowwise_);
+      stored.codes.defined()) {
+    if (health.wants(LayerOperand::weight))
+      health.record(LayerOperand::weight, weight.acquire().value(), stored.codes, stored.codes.shape().numel());
+    return stored;
   }
   const autograd::Weight::Acquired use = weight.acquire();
   const Tensor value = padded(use.value(), products);
@@ -64,14 +82,17 @@ Float8Weight::Operand Float8Weight::rowwise(const nn::Parameter& parameter, cons
   return {std::move(codes), {}};
 }
 
-QuantTensor Float8Weight::columnwise(const nn::Parameter& parameter, const Float8Gemms& products) {
-  const autograd::Weight weight = parameter.weight();
-  if (const auto form = preferred_weight_formats(uses_).backward) {
-    const autograd::Weight::AcquiredQuantized brought = weight.acquire_quantized(*form);
-    if (brought.codes().defined()) return with_transposed_payload(brought.codes()).transposed_view();
+Float8Weight::Operand Float8Weight::columnwise(const nn::Parameter& parameter, const Float8Gemms& products) {
+  if (Operand stored = of_storage(parameter, products, preferred_weight_formats(uses_).backward,
+                                  Orientation::transposed, kept_columnwise_);
+      stored.codes.defined()) {
+    if (stored.codes.format().orientation == Orientation::natural)
+      return {with_transposed_payload(stored.codes).transposed_view(), {}};
+    stored.codes = stored.codes.transposed_view();
+    return stored;
   }
-  const autograd::Weight::Acquired use = weight.acquire();
-  return columnwise(parameter, padded(use.value(), products));
+  const autograd::Weight::Acquired use = parameter.weight().acquire();
+  return {columnwise(parameter, padded(use.value(), products)), {}};
 }
 
 QuantTensor Float8Weight::rowwise(const nn::Parameter& parameter, const Tensor& value, bool rows_follow) {

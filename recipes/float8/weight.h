@@ -26,12 +26,20 @@ class Float8Weight {
   [[nodiscard]] Operand rowwise(const nn::Parameter& parameter, const Float8Gemms& products, bool rows_follow,
                                 const LayerHealth& health);
   // [K,N] for dy W.
-  [[nodiscard]] QuantTensor columnwise(const nn::Parameter& parameter, const Float8Gemms& products);
+  [[nodiscard]] Operand columnwise(const nn::Parameter& parameter, const Float8Gemms& products);
   // [E,N,K] for experts.
   [[nodiscard]] QuantTensor rowwise(const nn::Parameter& parameter, const Tensor& value, bool rows_follow);
   [[nodiscard]] QuantTensor columnwise(const nn::Parameter& parameter, const Tensor& value);
 
  private:
+  // Codes that the weight's storage has or makes; undefined: none.
+  struct Kept {
+    QuantTensor codes;
+    std::uint64_t version = 0;
+  };
+  [[nodiscard]] Operand of_storage(const nn::Parameter& parameter, const Float8Gemms& products,
+                                   const std::optional<autograd::WeightFormat>& form, Orientation wanted,
+                                   Kept& kept) const;
   void refresh(const nn::Parameter& parameter, const Tensor& value, bool columns_wanted, bool rows_wanted);
 
   Float8Uses uses_;
@@ -40,6 +48,7 @@ class Float8Weight {
   std::uint64_t version_ = 0;
   const void* address_ = nullptr;
   Float8Matrix matrix_;
+  Kept kept_rowwise_, kept_columnwise_;  // of the storage's codes
 };
 
 }  // namespace quench::recipes

@@ -1,5 +1,6 @@
 #include "recipes/lora/quantized_base.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -13,9 +14,25 @@ namespace quench::recipes {
 
 struct QuantizedBase::Matrix {
   using Decode = std::function<Tensor(const std::vector<Tensor>& parts)>;
+  // Without values in between; null: of decoded values.
+  using Amax = std::function<Tensor(const std::vector<Tensor>& parts, Granularity granularity)>;
+  using Cast = std::function<QuantTensor(const std::vector<Tensor>& parts, const Tensor& scale, Granularity granularity,
+                                         Orientation orientation)>;
   std::string form;
   std::vector<std::unique_ptr<nn::Parameter>> parts;
   Decode decode;
+  Amax amax = {};
+  Cast cast = {};
+
+  // e4m3 codes of the values; the scales are made once.
+  [[nodiscard]] QuantTensor codes(const std::vector<Tensor>& gathered, const autograd::WeightFormat& format,
+                                  Orientation orientation) {
+    if (format.granularity == Granularity::row) orientation = Orientation::natural;
+    const auto known = std::ranges::find(scales_, format, &std::pair<autograd::WeightFormat, Tensor>::first);
+    const Tensor scale = known == scales_.end() ? make_scale(gathered, format) : known->second;
+    if (cast) return cast(gathered, scale, format.granularity, orientation);
+    return cast_float8(decode(gathered), scale, format.element, format.granularity, orientation);
+  }
 
   // `rows`: all rows of the part; local ones are kept.
   void add(const nn::Parameter& weight, std::string_view name, const Tensor& rows) {
@@ -36,30 +53,54 @@ struct QuantizedBase::Matrix {
     part->in_checkpoints = false;
     parts.push_back(std::move(part));
   }
+
+ private:
+  Tensor make_scale(const std::vector<Tensor>& gathered, const autograd::WeightFormat& format) {
+    const Tensor most = amax ? amax(gathered, format.granularity) : quench::amax(decode(gathered), format.granularity);
+    const MemoryScope scope(MemoryCategory::parameters);
+    return scales_.emplace_back(format, float8_scale(most, format.element, format.power_of_two_scale)).second;
+  }
+
+  std::vector<std::pair<autograd::WeightFormat, Tensor>> scales_;
 };
 
 // Freed when unused.
 class QuantizedBase::Values final : public autograd::WeightStorage {
  public:
-  explicit Values(std::shared_ptr<const Matrix> matrix) : matrix_(std::move(matrix)) {}
+  explicit Values(std::shared_ptr<Matrix> matrix) : matrix_(std::move(matrix)) {}
   [[nodiscard]] Tensor acquire() override {
-    if (uses_ == 0) {
+    if (!values_.defined()) {
       const MemoryScope scope(MemoryCategory::workspace);
-      std::vector<autograd::Weight::Acquired> uses;
-      std::vector<Tensor> parts;
-      for (const auto& part : matrix_->parts) parts.push_back(uses.emplace_back(part->weight().acquire()).value());
-      values_ = matrix_->decode(parts);
+      const Parts parts(*matrix_);
+      values_ = matrix_->decode(parts.values);
     }
     ++uses_;
     return values_;
+  }
+  [[nodiscard]] QuantTensor acquire_quantized(const autograd::WeightFormat& form, Orientation wanted) override {
+    if (form.element != ElementFormat::e4m3) return {};
+    const MemoryScope scope(MemoryCategory::workspace);
+    const Parts parts(*matrix_);
+    QuantTensor codes = matrix_->codes(parts.values, form, wanted);
+    ++uses_;
+    return codes;
   }
   void release() noexcept override {
     if (--uses_ == 0) values_ = Tensor();
   }
 
  private:
-  std::shared_ptr<const Matrix> matrix_;
-  int uses_ = 0;
+  // All rows of the matrix's parts.
+  struct Parts {
+    std::vector<autograd::Weight::Acquired> uses;
+    std::vector<Tensor> values;
+    explicit Parts(const Matrix& matrix) {
+      for (const auto& part : matrix.parts) values.push_back(uses.emplace_back(part->weight().acquire()).value());
+    }
+  };
+
+  std::shared_ptr<Matrix> matrix_;
+  int uses_ = 0;  // of values and codes
   Tensor values_;
 };
 
@@ -134,12 +175,21 @@ void QuantizedBase::store(nn::Parameter& weight, BaseForm form, const Gather& ga
     matrix->add(weight, "codes", by_rows(codes.codes, shape[0], rows_fit));
     matrix->add(weight, "scales", by_rows(codes.scales, shape[0], rows_fit));
     // Second-level factors are replicated on all ranks.
-    matrix->decode = [shape, dtype, factors = codes.factors, mean = codes.mean](const std::vector<Tensor>& parts) {
-      const Nf4Tensor stored{shape, parts[0].view({parts[0].numel()}), parts[1].view({parts[1].numel()}), factors,
-                             mean};
-      Tensor out = Tensor::empty(shape, dtype, parts[0].device());
-      dequantize_nf4({stored, out});
+    const auto stored = [shape, factors = codes.factors, mean = codes.mean](const std::vector<Tensor>& parts) {
+      return Nf4Tensor{shape, parts[0].view({parts[0].numel()}), parts[1].view({parts[1].numel()}), factors, mean};
+    };
+    matrix->decode = [stored, dtype](const std::vector<Tensor>& parts) {
+      const Nf4Tensor x = stored(parts);
+      Tensor out = Tensor::empty(x.shape, dtype, x.codes.device());
+      dequantize_nf4({x, out});
       return out;
+    };
+    matrix->amax = [stored](const std::vector<Tensor>& parts, Granularity granularity) {
+      return nf4_amax(stored(parts), granularity);
+    };
+    matrix->cast = [stored](const std::vector<Tensor>& parts, const Tensor& scale, Granularity granularity,
+                            Orientation orientation) {
+      return cast_nf4_float8(stored(parts), scale, granularity, orientation);
     };
   } else {
     const QuantTensor codes = quantize_float8(values, {.granularity = Granularity::row, .power_of_two_scale = true});

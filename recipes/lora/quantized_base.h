@@ -12,7 +12,9 @@
 
 namespace quench::recipes {
 
-// Quantized weights of a frozen model (QLoRA, Dettmers et al., 2023), dequantized on use to the original dtype.
+// Quantized weights of a frozen model (QLoRA, Dettmers et al., 2023), dequantized on use to the original dtype, or cast
+// on use to e4m3 for float8 GEMMs: nf4 from its f32 values, the others from values of that dtype, under scales that are
+// made on the first use.
 // Quantized values and scales are frozen parameters with one row per weight row, sharded in place of the weight, whose
 // storage is freed. Must outlive the sharded model.
 class QuantizedBase {

@@ -154,6 +154,138 @@ TEST_P(QuantCodes, SwigluBackwardWritesTheCodesOfGradientAndRecomputedOutput) {
   }
 }
 
+// What the consumers of a norm's results get in the backward pass: gradients of the addends as contributed, and what a
+// use deferred to the norm gets.
+struct NormResult {
+  Tensor residual_gradient, delta_gradient;
+  QuantOutputs residual_outputs, delta_outputs;
+  Tensor value;
+  QuantOutputs recomputed;
+};
+struct NormCase {
+  Tensor residual, delta, weight, dy, dsum;
+  bool with_residual = true;
+  int delta_consumers = 1;
+};
+NormResult run_norm(const NormCase& c, const QuantOutputRequest& wanted, const QuantOutputRequest& of_use) {
+  NormResult result;
+  const Variable leaf = Variable::leaf(c.residual.clone()), other = Variable::leaf(c.delta.clone());
+  const Weight weight{Variable(c.weight)};
+  Tape tape(Recompute::selective);
+  const TapeScope scope(tape);
+  Variable residual(c.residual.clone()), delta(c.delta.clone());
+  const auto source = [](const Variable& from, Variable& to, Tensor& value, QuantOutputs& outputs) {
+    Tape::record("source", {from}, std::array{&to}, [&] {
+      return [&value, &outputs, gradient = to.gradient()] {
+        value = gradient->value().clone();
+        outputs = gradient->fused_outputs();
+      };
+    });
+  };
+  source(leaf, residual, result.residual_gradient, result.residual_outputs);
+  source(other, delta, result.delta_gradient, result.delta_outputs);
+  delta.gradient()->set_quant_request(wanted);
+  const RmsNormForm form(1e-5f);
+  const auto [sum, y] = c.with_residual ? add_rms_norm(residual, delta, weight, form)
+                                        : std::pair(Variable(), rms_norm(delta, weight, form));
+  Variable sink(Tensor::zeros({1}, DType::f32));
+  Tape::record("sink", {y, other}, std::array{&sink}, [&, y = y] {
+    return [&result, saved = Saved(y), &c, of_use, gradient = y.gradient()] {
+      EXPECT_TRUE(saved.defer({.run =
+                                   [&result](const Tensor& value, const QuantOutputs& codes) {
+                                     result.value = value;
+                                     result.recomputed = codes;
+                                   },
+                               .request = of_use}));
+      gradient->contribute(c.dy);
+    };
+  });
+  if (c.with_residual) sum.gradient()->contribute(c.dsum);
+  for (int i = 1; i < c.delta_consumers; ++i) add(delta, delta.detach()).gradient()->contribute(c.dy);
+  tape.backward(sink);
+  return result;
+}
+
+TEST_P(QuantCodes, NormsWriteCodesOfGradientAndRecomputedOutput) {
+  const auto matrix = [&] { return random_.normal({48, 64}, GetParam()); };
+  NormCase c{matrix(), matrix(), random_.normal({64}, GetParam()), matrix(), matrix()};
+  for (const bool with_residual : {true, false}) {
+    SCOPED_TRACE(with_residual);
+    c.with_residual = with_residual;
+    const NormResult plain = run_norm(c, {}, {});
+    for (const bool needed : {true, false}) {
+      QuantOutputRequest wanted = request(ElementFormat::e5m2), of_use = request();
+      wanted.value_needed = needed;  // the gradient is stored in any case
+      of_use.amax = of_use.natural_codes = false;
+      of_use.value_needed = needed;
+      const NormResult coded = run_norm(c, wanted, of_use);
+      EXPECT_TRUE(same_bits(coded.delta_gradient, plain.delta_gradient));
+      expect_codes_of(plain.delta_gradient, coded.delta_outputs, wanted);
+      EXPECT_TRUE(coded.delta_outputs.transposed_codes.defined());
+      const Float8Pair pair = cast_float8_pair(plain.value, of_use.scale, of_use.element);
+      EXPECT_TRUE(same_bits(coded.recomputed.transposed_codes.payload(), pair.transposed.payload()));
+      EXPECT_EQ(coded.value.is_contiguous(), needed);
+      EXPECT_TRUE(!needed || same_bits(coded.value, plain.value));
+      if (!with_residual) continue;
+      EXPECT_TRUE(same_bits(coded.residual_gradient, plain.residual_gradient));
+      EXPECT_FALSE(coded.residual_outputs.wanted());
+    }
+  }
+}
+
+// The gradient of an addend that another op reads is a sum.
+TEST_P(QuantCodes, NormsWriteNoCodesOfPartsOfASum) {
+  const auto matrix = [&] { return random_.normal({48, 64}, GetParam()); };
+  const NormCase c{matrix(), matrix(), random_.normal({64}, GetParam()), matrix(), matrix(), true, 2};
+  const QuantOutputRequest wanted = request(ElementFormat::e5m2);
+  const NormResult coded = run_norm(c, wanted, {}), plain = run_norm(c, {}, {});
+  EXPECT_FALSE(coded.delta_outputs.wanted());
+  EXPECT_TRUE(same_bits(coded.delta_gradient, plain.delta_gradient));
+  EXPECT_FALSE(same_bits(coded.delta_gradient, coded.residual_gradient));
+  EXPECT_EQ(*wanted.amax_into.data<float>(), 0.0f);
+}
+
+TEST_P(QuantCodes, RotationsWriteTheCodesOfTheirGradientInPlaceOfIt) {
+  const QkvLayout layout{.heads = 2, .kv_heads = 1, .head_dim = 16};
+  const Tensor dout = random_.normal({48, 64}, GetParam()), table = random_.normal({48, 8}, DType::f32),
+               positions = Tensor::zeros({48}, DType::i32);
+  QuantOutputs outputs;
+  const auto gradient_of = [&](const QuantOutputRequest& wanted, const RotationOptions& options) {
+    const Variable leaf = Variable::leaf(gate_up_.clone());
+    Tensor result;
+    Tape tape;
+    const TapeScope scope(tape);
+    Variable in(gate_up_.clone());
+    Tape::record("source", {leaf}, std::array{&in}, [&] {
+      return [&, gradient = in.gradient()] {
+        result = gradient->value();
+        outputs = gradient->fused_outputs();
+      };
+    });
+    in.gradient()->set_quant_request(wanted);
+    rope(in, layout, table, table, positions, options).gradient()->contribute(dout.clone());
+    tape.backward();
+    return result;
+  };
+  const Tensor plain = gradient_of({}, {});
+  EXPECT_FALSE(outputs.wanted());
+  QuantOutputRequest wanted = request(ElementFormat::e5m2);
+  EXPECT_FALSE(gradient_of(wanted, {}).is_contiguous());
+  EXPECT_TRUE(outputs.transposed_codes.defined());
+  expect_codes_of(plain, outputs, wanted);
+  // A value that something needs, pairs that the op does not rotate, and rows that do not fit.
+  wanted = request(ElementFormat::e5m2);
+  wanted.value_needed = true;
+  EXPECT_TRUE(same_bits(gradient_of(wanted, {}), plain));
+  EXPECT_FALSE(outputs.has_codes());
+  EXPECT_TRUE(gradient_of(request(ElementFormat::e5m2), {.interleaved = true}).is_contiguous());
+  EXPECT_FALSE(outputs.has_codes());
+  wanted = request(ElementFormat::e5m2);
+  wanted.row_multiple = 32;
+  EXPECT_TRUE(same_bits(gradient_of(wanted, {}), plain));
+  EXPECT_FALSE(outputs.has_codes());
+}
+
 // Another contribution makes the gradient a sum: no producer writes its codes.
 TEST_P(QuantCodes, GradientsOfSeveralProducersHaveValues) {
   const Variable leaf = Variable::leaf(gate_up_.clone());

@@ -1,5 +1,8 @@
 #include "core/ops/rope.h"
 
+#include <cstring>
+
+#include "core/ops/quantize/quantize.h"
 #include "tests/core/ops/rope_tables.h"
 #include "tests/cuda/fused_testing.h"
 
@@ -99,6 +102,97 @@ TEST(CudaRope, EmptyInputs) {
         .cos = on_gpu(tables.cos),
         .sin = on_gpu(tables.sin),
         .positions = Tensor::empty({0}, DType::i32, kGpu)});
+}
+
+// Codes under a given scale: heads that divide a tile and others, rows and columns that fill tiles and not, unrotated
+// columns, positions outside the table.
+TEST(CudaRope, CodesAreThoseOfTheRotatedMatrix) {
+  struct Case {
+    std::int64_t rows, heads, others, dim;
+  };
+  std::uint32_t seed = 170;
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const Case& c : {Case{16, 1, 0, 128},
+                          {48, 5, 2, 128},
+                          {400, 40, 8, 128},
+                          {144, 3, 2, 64},
+                          {144, 7, 1, 32},
+                          {32, 5, 1, 16},
+                          {33, 2, 1, 128},
+                          {64, 2, 1, 256},
+                          {64, 3, 1, 96}})
+      for (const bool inverse : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} {} rows, {}+{} heads of {}, inverse {}", to_string(dtype), c.rows, c.heads,
+                                 c.others, c.dim, inverse));
+        Generator random(++seed);
+        const Tables tables(40, c.dim / 2);
+        const std::int64_t width = (c.heads + c.others) * c.dim;
+        const Shape shape{c.rows, width};
+        const Tensor host_positions = random.integers(c.rows, 40);
+        const Tensor x = on_gpu(random.normal(shape, dtype)), before = x.clone(), rotated = x.clone(),
+                     cos = on_gpu(tables.cos), sin = on_gpu(tables.sin), positions = on_gpu(host_positions);
+        rope({.x = rotated.strided({c.rows, c.heads, c.dim}, {width, c.dim, 1}, 0),
+              .cos = cos,
+              .sin = sin,
+              .positions = positions,
+              .inverse = inverse});
+        // Below the scale of the amax: some values saturate.
+        const Tensor most = amax(rotated, Granularity::tensor), part = on_cpu(most).clone();
+        part.data<float>()[0] *= 0.7f;
+        for (const ElementFormat element : {ElementFormat::e5m2, ElementFormat::e4m3}) {
+          const Tensor scale = float8_scale(on_gpu(part), element, false);
+          const Float8Pair expected = cast_float8_pair(rotated, scale, element);
+          const auto empty = [&](const QuantTensor& like) {
+            const Tensor bytes = Tensor::empty(like.payload().shape(), like.payload().dtype());
+            std::memset(bytes.raw_data(), 0xA5, static_cast<std::size_t>(bytes.nbytes()));
+            return QuantTensor(like.format(), shape, dtype, on_gpu(bytes), scale);
+          };
+          for (const unsigned parts : {1u, 2u, 3u}) {
+            QuantOutputs outputs{.amax = on_gpu(Tensor::zeros({}, DType::f32))};
+            if ((parts & 1u) != 0) outputs.codes = empty(expected.natural);
+            if ((parts & 2u) != 0) outputs.transposed_codes = empty(expected.transposed);
+            rope_codes({.x = x,
+                        .heads = c.heads,
+                        .cos = cos,
+                        .sin = sin,
+                        .positions = positions,
+                        .inverse = inverse,
+                        .quant_outputs = outputs});
+            if (outputs.codes.defined()) {
+              EXPECT_TRUE(same_bits(on_cpu(outputs.codes.payload()), on_cpu(expected.natural.payload())));
+            }
+            if (outputs.transposed_codes.defined()) {
+              EXPECT_TRUE(same_bits(on_cpu(outputs.transposed_codes.payload()), on_cpu(expected.transposed.payload())));
+            }
+            EXPECT_TRUE(same_bits(on_cpu(outputs.amax), on_cpu(most)));
+          }
+        }
+        EXPECT_TRUE(same_bits(on_cpu(x), on_cpu(before)));
+      }
+}
+
+TEST(CudaRope, CodesOfPositionsOutsideTheTableAreNan) {
+  const Tables tables(4, 64);
+  const Shape shape{16, 256};
+  std::vector<std::int32_t> given(16, 3);
+  given[5] = 4;
+  given[9] = -1;
+  const Tensor positions = on_gpu(Tensor::from_values<std::int32_t>({16}, given)),
+               x = on_gpu(Generator(5).normal(shape, DType::bf16)), scale = on_gpu(Tensor::zeros({}, DType::f32));
+  const Tensor bytes = on_gpu(Tensor::zeros(shape, payload_dtype(ElementFormat::e4m3)));
+  const QuantTensor codes(code_format(ElementFormat::e4m3, Granularity::tensor), shape, DType::bf16, bytes, scale);
+  rope_codes({.x = x,
+              .heads = 1,
+              .cos = on_gpu(tables.cos),
+              .sin = on_gpu(tables.sin),
+              .positions = positions,
+              .quant_outputs = {.codes = codes}});
+  const Tensor result = on_cpu(bytes);
+  const auto* byte = static_cast<const std::uint8_t*>(result.raw_data());
+  for (std::int64_t i = 0; i < shape.numel(); ++i) {
+    const bool nan = (byte[i] & 0x7Fu) == 0x7Fu, outside = i % 256 < 128 && (i / 256 == 5 || i / 256 == 9);
+    ASSERT_EQ(nan, outside) << i;
+  }
 }
 
 }  // namespace

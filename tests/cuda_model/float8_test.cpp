@@ -147,10 +147,52 @@ TEST_P(CudaFloat8, RunsFollowTheCpu) {
   for (std::size_t i = 0; i < cpu.size(); ++i) EXPECT_NEAR(loss_of(gpu[i]) / loss_of(cpu[i]), 1.0, 0.02) << cpu[i];
 }
 
+// Layers as wide as those whose norms and rotations write codes: the same bits as casts of the values that the health
+// log needs, whatever is recomputed.
+TEST(CudaDelayedFloat8, CodesOfProducersTrainAsCastsOfValues) {
+  const TinyRun tiny;
+  for (const std::string level : {"none", "selective", "full"})
+    for (const std::string every : {"0", "1"})
+      tiny.run(tiny.config(level + every,
+                           {"--training.dtype=bf16", "--training.deterministic=true", "--training.steps=5",
+                            "--recipe.name=float8_tensorwise", "--recipe.scaling=delayed", "--model.hidden_size=1152",
+                            "--model.num_attention_heads=9", "--model.num_key_value_heads=3",
+                            "--training.activation_checkpoint=" + level, "--metrics.health_every=" + every}),
+               kGpu);
+  set_deterministic(false);
+  const auto expect_same = [&](const std::string& a, const std::string& b) {
+    EXPECT_EQ(tiny.losses(a), tiny.losses(b)) << a << ' ' << b;
+    expect_same_tensors(tiny.checkpoint(a, 5), tiny.checkpoint(b, 5));
+  };
+  expect_same("none1", "none0");
+  expect_same("selective0", "none0");
+  expect_same("selective1", "none0");
+  expect_same("full1", "full0");
+}
+
 TEST_P(CudaFloat8, ResumeIsExact) {
   expect_exact_resume({"--training.dtype=bf16", "--recipe.name=" + std::string(GetParam())});
   expect_exact_resume(
       {"--training.dtype=bf16", "--recipe.name=" + std::string(GetParam()), "--recipe.gradient_rounding=stochastic"});
+}
+
+// Codes of the base come straight from its 4-bit values, or, with rows that blocks do not divide, through f32.
+TEST_P(CudaFloat8, AdaptersOverAnNf4BaseFollowTheCpu) {
+  for (const char* width : {"128", "96"}) {
+    const TinyRun tiny;
+    const std::vector<std::string> options{
+        "--training.dtype=bf16", "--recipe.name=" + std::string(GetParam()),  "--lora.rank=8",
+        "--lora.base=nf4",       std::string("--model.hidden_size=") + width, "--model.intermediate_size=192",
+        "--training.steps=20"};
+    tiny.run(tiny.config("gpu", options), kGpu);
+    tiny.run(tiny.config("cpu", options));
+    const auto gpu = tiny.losses("gpu"), cpu = tiny.losses("cpu");
+    ASSERT_EQ(gpu.size(), cpu.size());
+    for (std::size_t i = 0; i < cpu.size(); ++i)
+      EXPECT_NEAR(loss_of(gpu[i]) / loss_of(cpu[i]), 1.0, 0.02) << width << ": " << cpu[i];
+  }
+  expect_exact_resume({"--training.dtype=bf16", "--recipe.name=" + std::string(GetParam()), "--lora.rank=8",
+                       "--lora.base=nf4", "--model.hidden_size=128", "--model.intermediate_size=256"});
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaFloat8,

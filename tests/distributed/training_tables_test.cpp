@@ -100,6 +100,30 @@ TEST_F(ShardedTraining, QuantizedBasesTrainTheSameAndGoOnInAnyNumberOfProcesses)
   }
 }
 
+// Every process casts the gathered 4-bit values to the same float8 codes.
+TEST_F(ShardedTraining, Float8OverAnNf4BaseTrainsTheSame) {
+  write_config(R"("model_type": "qwen3", "vocab_size": 509, "hidden_size": 64, "intermediate_size": 192,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16)");
+  for (const std::string recipe : {"float8_tensorwise", "float8_rowwise"}) {
+    const auto steps = [&](int count, const std::string& name = "") {
+      return std::vector<std::string>{"--lora.rank=3", "--lora.targets=[\"q_proj\",\"down_proj\"]", "--lora.base=nf4",
+                                      "--recipe.name=" + (name.empty() ? recipe : name),
+                                      fmt::format("--training.steps={}", count)};
+    };
+    train(1, recipe, steps(5));
+    train(2, recipe + "-two", steps(5));
+    expect_near_run(recipe + "-two", recipe, kSameCodes);
+    train(3, recipe + "-part", steps(3));
+    train(2, recipe + "-part", steps(5));
+    expect_near_run(recipe + "-part", recipe, kSameCodes);
+    train(1, recipe + "-bf16", steps(5, "bf16"));
+    const auto low = records(recipe), high = records(recipe + "-bf16");
+    for (const auto& [step, record] : high)
+      EXPECT_NEAR(low.at(step).at("loss").as_double(), record.at("loss").as_double(), 0.02) << recipe << ", " << step;
+    EXPECT_NE(low.at(5).at("loss").as_double(), high.at(5).at("loss").as_double());
+  }
+}
+
 TEST_F(ShardedTraining, AdaptersOfSeveralProcessesAreExportedAsFromTheCheckpoint) {
   const std::vector<std::string> adapters = {"--lora.rank=3", "--lora.targets=[\"q_proj\",\"v_proj\",\"down_proj\"]",
                                              "--lora.dora=true", "--training.steps=3"};

@@ -9,6 +9,7 @@
 #include "core/ops/quantize/quantize.h"
 #include "nn/causal_lm.h"
 #include "nn/initialize.h"
+#include "recipes/convert.h"
 #include "recipes/lora/adapters.h"
 
 namespace quench::recipes {
@@ -20,13 +21,21 @@ nn::ModelConfig stored_model() {
                                 "config.json");
 }
 
-// Loss and the adapters' gradients of one pass.
-std::vector<float> results(BaseForm form, bool dense, autograd::Recompute level) {
-  nn::CausalLm model(stored_model(), {.dtype = DType::bf16});
+struct BaseRecipe {
+  std::string name = "bf16";
+  RecipeOptions options = {};
+  DType dtype = DType::bf16;
+};
+
+// Losses of the passes, and the adapters' gradients.
+std::vector<float> results(BaseForm form, bool dense, autograd::Recompute level, const BaseRecipe& recipe = {},
+                           int passes = 1) {
+  nn::CausalLm model(stored_model(), {.dtype = recipe.dtype});
   const LoraOptions options{.rank = 4, .alpha = 8, .targets = {"q_proj", "down_proj"}};
-  const Adapters adapters(model, lora_layers(model, options), options, {.dtype = DType::bf16});
+  const Adapters adapters(model, lora_layers(model, options), options, {.dtype = recipe.dtype});
   freeze_base(model);
   model.initialize(3);
+  if (recipe.name != "bf16") apply_recipe(model, find_recipe(recipe.name), {.exclude = {"lm_head"}}, recipe.options);
   adapters.attach();
   for (nn::Parameter* parameter : adapters.parameters()) nn::initialize_parameter(*parameter, 4);
   store_base(model, form);
@@ -36,15 +45,18 @@ std::vector<float> results(BaseForm form, bool dense, autograd::Recompute level)
   const std::span<const std::int32_t> all = tokens;
   nn::ForwardContext context = model.make_context({{0, 32, 0, 32}}, 32);
   context.recompute = level;
-  autograd::Tape tape(level);
-  autograd::Variable loss;
-  {
-    const autograd::TapeScope scope(tape);
-    loss = model.loss(Tensor::from_values<std::int32_t>({32}, all.first(32)),
-                      Tensor::from_values<std::int32_t>({32}, all.last(32)), context, 1.0f / 32);
+  std::vector<float> values;
+  for (int pass = 0; pass < passes; ++pass) {
+    autograd::Tape tape(level);
+    autograd::Variable loss;
+    {
+      const autograd::TapeScope scope(tape);
+      loss = model.loss(Tensor::from_values<std::int32_t>({32}, all.first(32)),
+                        Tensor::from_values<std::int32_t>({32}, all.last(32)), context, 1.0f / 32);
+    }
+    tape.backward(loss);
+    values.push_back(*loss.value().data<float>());
   }
-  tape.backward(loss);
-  std::vector<float> values{*loss.value().data<float>()};
   for (const nn::Parameter* parameter : adapters.parameters())
     for (std::int64_t i = 0; i < parameter->numel(); ++i) values.push_back(parameter->variable.grad().data<float>()[i]);
   return values;
@@ -56,6 +68,64 @@ TEST(QuantizedBase, ComputesWithTheRoundedWeights) {
       EXPECT_EQ(results(form, false, level), results(form, true, level));
       EXPECT_NE(results(form, false, level), results(BaseForm::dense, false, level));
     }
+}
+
+constexpr const char* kFloat8OverBase[] = {"float8_tensorwise", "float8_rowwise", "float8_rowwise_with_gw_hp"};
+
+// In f32 a dense copy has the values that the codes are cast from.
+TEST(QuantizedBase, Float8CastsTheValuesThatItStandsFor) {
+  for (const char* name : kFloat8OverBase)
+    for (const BaseForm form : {BaseForm::nf4, BaseForm::float8})
+      for (const auto level : {autograd::Recompute::none, autograd::Recompute::selective, autograd::Recompute::full}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", name, static_cast<int>(form), static_cast<int>(level)));
+        const BaseRecipe recipe{.name = name, .options = {.emulate = true}, .dtype = DType::f32};
+        const std::vector<float> ours = results(form, false, level, recipe);
+        EXPECT_EQ(ours, results(form, true, level, recipe));
+        EXPECT_NE(ours, results(form, false, level, {.dtype = DType::f32}));
+        EXPECT_NEAR(ours[0], results(form, false, level, {.dtype = DType::f32})[0], 0.01f);
+      }
+}
+
+TEST(QuantizedBase, KeptFloat8CodesAreThoseOfEachUse) {
+  for (const char* name : kFloat8OverBase) {
+    const auto run = [&](bool keep, bool health) {
+      RecipeOptions options{.emulate = true, .keep_weights = keep};
+      if (health) options.health = std::make_shared<HealthRecorder>();
+      return results(BaseForm::nf4, false, autograd::Recompute::none, {.name = name, .options = options}, 3);
+    };
+    EXPECT_EQ(run(true, false), run(false, false)) << name;
+    EXPECT_EQ(run(false, true), run(false, false)) << name;
+  }
+}
+
+// Codes take a byte an element while a GEMM uses them, and nothing but the scale after it.
+TEST(QuantizedBase, Float8CodesLiveForOneUse) {
+  nn::CausalLm model(stored_model(), {.dtype = DType::bf16, .trainable = false});
+  model.initialize(3);
+  store_base(model, BaseForm::nf4);
+  const auto used = [] { return Allocator::of(Device{}).stats().current; };
+  for (const nn::Parameter* weight : quantizable_weights(model)) {
+    const autograd::WeightFormat format;
+    (void)weight->weight().acquire_quantized(format);
+    const std::int64_t before = used();
+    for (const Orientation orientation : {Orientation::natural, Orientation::transposed}) {
+      const auto codes = weight->weight().acquire_quantized(format, orientation);
+      EXPECT_EQ(codes.codes().format().orientation, orientation);
+      EXPECT_GE(used(), before + weight->numel());
+      EXPECT_LT(used(), before + weight->numel() + 1024);
+    }
+    EXPECT_EQ(used(), before);
+    // Values and codes at once.
+    const auto values = weight->weight().acquire();
+    { const auto codes = weight->weight().acquire_quantized(format); }
+    EXPECT_EQ(values.value().shape(), weight->global_shape);
+    EXPECT_EQ(weight->weight().acquire().value().raw_data(), values.value().raw_data());
+  }
+  EXPECT_FALSE(quantizable_weights(model)[0]
+                   ->weight()
+                   .acquire_quantized({.element = ElementFormat::int8, .granularity = Granularity::row})
+                   .codes()
+                   .defined());
 }
 
 TEST(QuantizedBase, KeepsTheBitsItPromises) {

@@ -1,5 +1,4 @@
-#include "core/ops/quantize/nf4.h"
-
+#include "core/cuda/quantize/nf4_scale.cuh"
 #include "core/cuda/quantize/quantize_common.cuh"
 
 namespace quench::cuda {
@@ -50,16 +49,14 @@ void nf4_encode_cuda(const Nf4EncodeArgs& args) {
 
 // Eight elements of one block per thread.
 template <class T>
-__global__ __launch_bounds__(kThreads) void nf4_dequantize_kernel(const std::uint32_t* codes, const std::int8_t* scales,
-                                                                  const float* factors, const float* mean, T* out,
+__global__ __launch_bounds__(kThreads) void nf4_dequantize_kernel(const std::uint32_t* codes, Nf4Scales scales, T* out,
                                                                   std::int64_t groups, bool wide) {
   __shared__ float values[16];
   if (threadIdx.x < 16) values[threadIdx.x] = Nf4::decode(static_cast<std::uint8_t>(threadIdx.x));
   __syncthreads();
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t g = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; g < groups; g += step) {
-    const std::int64_t block = g / (Nf4::kBlockSize / kPiece);
-    const float scale = static_cast<float>(scales[block]) / factors[block / Nf4::kScaleBlockSize] + *mean;
+    const float scale = scales[g / (Nf4::kBlockSize / kPiece)];
     const std::uint32_t word = codes[g];
     Piece piece;
 #pragma unroll
@@ -77,9 +74,8 @@ void nf4_dequantize_cuda(const Nf4DequantizeArgs& args) {
   QUENCH_CHECK(aligned(args.x.codes.raw_data(), 4), "nf4_dequantize: codes do not begin at a multiple of 4 bytes");
   dispatch<float, bfloat16>(args.out.dtype(), "nf4_dequantize", [&]<class T>() {
     launch(nf4_dequantize_kernel<T>, dim3(strided_grid(launch.device(), groups, kThreads, 8, 4)), kThreads, 0,
-           reinterpret_cast<const std::uint32_t*>(args.x.codes.raw_data()), args.x.scales.data<std::int8_t>(),
-           args.x.factors.data<float>(), args.x.mean.data<float>(), args.out.data<T>(), groups,
-           aligned(args.out.raw_data()));
+           reinterpret_cast<const std::uint32_t*>(args.x.codes.raw_data()), Nf4Scales(args.x), args.out.data<T>(),
+           groups, aligned(args.out.raw_data()));
   });
 }
 

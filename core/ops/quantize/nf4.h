@@ -3,6 +3,7 @@
 
 #include "core/device/kernel_slot.h"
 #include "core/number/nf4.h"
+#include "core/tensor/quant_tensor.h"
 #include "core/tensor/tensor.h"
 
 namespace quench {
@@ -38,5 +39,18 @@ struct Nf4DequantizeArgs {
 };
 extern constinit KernelSlot<Nf4DequantizeArgs> nf4_dequantize_slot;
 void dequantize_nf4(const Nf4DequantizeArgs& args);
+
+// Amax of the f32 values of a matrix x, newly allocated in the shape of the scales, as amax() of them.
+[[nodiscard]] Tensor nf4_amax(const Nf4Tensor& x, Granularity granularity);
+
+struct Nf4CastArgs {
+  Nf4Tensor x;      // [R,C], 64 divides C
+  QuantTensor out;  // e4m3; natural: by tensor or row, transposed: by tensor or column. Reads its scales
+};
+extern constinit KernelSlot<Nf4CastArgs> nf4_cast_slot;
+// e4m3 codes of a matrix x under given encode scales, newly allocated: those of cast_float8() of its f32 values, bit
+// for bit, in one pass over the 4-bit codes. Through f32 values if 64 does not divide the columns.
+[[nodiscard]] QuantTensor cast_nf4_float8(const Nf4Tensor& x, const Tensor& scale, Granularity granularity,
+                                          Orientation orientation = Orientation::natural);
 
 }  // namespace quench

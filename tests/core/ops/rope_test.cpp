@@ -1,5 +1,6 @@
 #include "core/ops/rope.h"
 
+#include "core/ops/quantize/quantize.h"
 #include "tests/core/ops/op_testing.h"
 #include "tests/core/ops/rope_tables.h"
 
@@ -107,6 +108,58 @@ TEST(Rope, RejectsBadArguments) {
         .cos = tables.cos,
         .sin = tables.sin,
         .positions = Tensor::zeros({0}, DType::i32)});
+}
+
+TEST(Rope, CodesAreThoseOfTheRotatedMatrix) {
+  std::uint32_t seed = 40;
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const bool inverse : {false, true}) {
+      Generator random(++seed);
+      const Tables tables(40, 8);
+      const Shape shape{32, 6 * 16};
+      const Tensor x = random.normal(shape, dtype), rotated = x.clone(), before = x.clone(),
+                   positions = random.integers(32, 40);
+      rope({.x = rotated.strided({32, 4, 16}, {96, 16, 1}, 0),
+            .cos = tables.cos,
+            .sin = tables.sin,
+            .positions = positions,
+            .inverse = inverse});
+      const Tensor most = amax(rotated, Granularity::tensor), scale = float8_scale(most, ElementFormat::e5m2, false);
+      const Float8Pair expected = cast_float8_pair(rotated, scale, ElementFormat::e5m2);
+      const auto empty = [&](const QuantTensor& like) {
+        return QuantTensor(like.format(), shape, dtype, Tensor::empty_like(like.payload()), scale);
+      };
+      const QuantOutputs outputs{.amax = Tensor::zeros({}, DType::f32),
+                                 .codes = empty(expected.natural),
+                                 .transposed_codes = empty(expected.transposed)};
+      rope_codes({.x = x,
+                  .heads = 4,
+                  .cos = tables.cos,
+                  .sin = tables.sin,
+                  .positions = positions,
+                  .inverse = inverse,
+                  .quant_outputs = outputs});
+      EXPECT_TRUE(same_bits(outputs.codes.payload(), expected.natural.payload()));
+      EXPECT_TRUE(same_bits(outputs.transposed_codes.payload(), expected.transposed.payload()));
+      EXPECT_TRUE(same_bits(outputs.amax, most));
+      EXPECT_TRUE(same_bits(x, before));
+      const auto error_of = [&](const Tensor& of, std::int64_t heads, const QuantOutputs& wanted) -> std::string {
+        try {
+          rope_codes({.x = of,
+                      .heads = heads,
+                      .cos = tables.cos,
+                      .sin = tables.sin,
+                      .positions = positions,
+                      .quant_outputs = wanted});
+        } catch (const Error& error) {
+          return error.what();
+        }
+        return "no error";
+      };
+      EXPECT_NE(error_of(x, 7, outputs).find("7 heads of 16 elements"), std::string::npos);
+      EXPECT_NE(error_of(x, 4, {}).find("neither the result nor codes"), std::string::npos);
+      EXPECT_NE(error_of(x.narrow(1, 0, 64), 4, outputs).find("contiguous"), std::string::npos);
+    }
 }
 
 }  // namespace

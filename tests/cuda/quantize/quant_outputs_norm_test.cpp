@@ -100,6 +100,74 @@ TEST(CudaQuantOutputs, RmsNormCodesUnderAGivenScale) {
       }
 }
 
+// Codes of dx and of the recomputed y under given scales, with and without values: rows of one CTA and others, blocks
+// of rows that are whole and not, more rows than CTAs.
+TEST(CudaQuantOutputs, RmsNormBackwardCodesUnderGivenScales) {
+  std::uint32_t seed = 3600;
+  for (const DType dtype : {DType::bf16, DType::f32})
+    for (const Shape& shape : {Shape{1, 1},
+                               {5, 33},
+                               {48, 1032},
+                               {33, 1032},
+                               {16, 2048},
+                               {1040, 2056},
+                               {2000, 3584},
+                               {4096, 4096},
+                               {304, 8192},
+                               {160, 16384},
+                               {16, 40000}})
+      for (const bool with_dsum : {false, true}) {
+        SCOPED_TRACE(fmt::format("{}{} dsum {}", to_string(dtype), shape.to_string(), with_dsum));
+        const Norm n = norm_operands(seed += 4, shape, dtype);
+        const Tensor dx = poison(shape, dtype), y = poison(shape, dtype), dweight = poison({shape[1]}, DType::f32);
+        const RmsNormBackwardArgs plain{.dy = n.dy,
+                                        .x = n.x,
+                                        .weight = n.weight,
+                                        .rstd = n.rstd,
+                                        .dsum = with_dsum ? n.residual : Tensor(),
+                                        .dx = dx,
+                                        .dweight = dweight,
+                                        .y = y};
+        rms_norm_backward(plain);
+        const Tensor most = amax(dx, Granularity::tensor), dx_scale = float8_scale(most, ElementFormat::e5m2, false),
+                     y_scale = float8_scale(amax(y, Granularity::tensor), ElementFormat::e4m3, false);
+        const Float8Pair of_dx = cast_float8_pair(dx, dx_scale, ElementFormat::e5m2),
+                         of_y = cast_float8_pair(y, y_scale, ElementFormat::e4m3);
+        const auto like = [&](const QuantTensor& codes) {
+          return QuantTensor(codes.format(), shape, dtype, poison(codes.payload().shape(), codes.payload().dtype()),
+                             codes.scales());
+        };
+        // Bits: natural and transposed codes of dx, transposed codes of y, value of y, dx over its operand.
+        for (const unsigned parts : {0b11111u, 0b00011u, 0b00111u, 0b10100u, 0b01100u, 0b00001u, 0b00110u}) {
+          SCOPED_TRACE(parts);
+          RmsNormBackwardArgs args = plain;
+          args.dy = n.dy.clone();
+          args.dx = (parts & 16u) != 0 ? args.dy : poison(shape, dtype);
+          args.dweight = poison({shape[1]}, DType::f32);
+          args.y = (parts & 8u) != 0 ? poison(shape, dtype) : Tensor();
+          args.quant_outputs.amax = Tensor::zeros({}, DType::f32, kGpu);
+          if ((parts & 1u) != 0) args.quant_outputs.codes = like(of_dx.natural);
+          if ((parts & 2u) != 0) args.quant_outputs.transposed_codes = like(of_dx.transposed);
+          if ((parts & 4u) != 0) args.y_codes.transposed_codes = like(of_y.transposed);
+          rms_norm_backward(args);
+          EXPECT_TRUE(same(args.dx, dx));
+          EXPECT_TRUE(same(args.dweight, dweight));
+          EXPECT_TRUE(same(args.quant_outputs.amax, most));
+          if (args.y.defined()) {
+            EXPECT_TRUE(same(args.y, y));
+          }
+          const auto expect_codes = [](const QuantTensor& codes, const QuantTensor& expected) {
+            if (codes.defined()) {
+              EXPECT_TRUE(same(codes.payload(), expected.payload()));
+            }
+          };
+          expect_codes(args.quant_outputs.codes, of_dx.natural);
+          expect_codes(args.quant_outputs.transposed_codes, of_dx.transposed);
+          expect_codes(args.y_codes.transposed_codes, of_y.transposed);
+        }
+      }
+}
+
 // Rows apart in a larger matrix, in whole pieces and not.
 TEST(CudaQuantOutputs, RmsNormOfStridedRows) {
   std::uint32_t seed = 370;

@@ -4,7 +4,6 @@
 
 #include "core/ops/dropout.h"
 #include "core/ops/quantize/fake_quantize_float8.h"
-#include "core/ops/quantize/nf4.h"
 #include "tests/cuda/quantize/quantize_testing.h"
 
 namespace quench::testing {
@@ -136,31 +135,6 @@ TEST(CudaFakeQuantizeFloat8, ValuesAreThoseOfTheCpu) {
           fake_quantize_float8({device_x, {}, gpu, scale});
           EXPECT_TRUE(equal(gpu, out)) << shape.to_string() << " seed " << seed << ", amax found on the way";
         }
-}
-
-TEST(CudaNf4, ValuesAreThoseOfTheCpu) {
-  std::uint64_t seed = 0;
-  for (const Shape& shape : {Shape{64}, Shape{3, 64}, Shape{130, 320}, Shape{257, 1024}})
-    for (const DType dtype : {DType::f32, DType::bf16}) {
-      const Tensor x = input(shape, dtype, 0, ++seed);
-      const Nf4Tensor expected = quantize_nf4(x), ours = quantize_nf4(on_gpu(x));
-      EXPECT_TRUE(equal(ours.codes, expected.codes));
-      EXPECT_TRUE(equal(ours.scales, expected.scales));
-      EXPECT_TRUE(equal(ours.factors, expected.factors));
-      EXPECT_TRUE(equal(ours.mean, expected.mean));
-      const Tensor out = Tensor::empty_like(x), gpu = empty_like_on_gpu(x);
-      dequantize_nf4({expected, out});
-      dequantize_nf4({ours, gpu});
-      EXPECT_TRUE(equal(gpu, out)) << shape.to_string();
-    }
-}
-
-TEST(CudaNf4, BlocksThatAreNotFiniteAreRefused) {
-  for (const float value : {std::nanf(""), INFINITY, -INFINITY}) {
-    const Tensor x = input({4, 320}, DType::f32, 0, 3);
-    x.data<float>()[777] = value;
-    EXPECT_THROW((void)quantize_nf4(on_gpu(x)), Error);
-  }
 }
 
 TEST(CudaDropout, DrawsAreThoseOfTheCpu) {

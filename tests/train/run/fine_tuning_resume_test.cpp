@@ -131,7 +131,9 @@ TEST(FineTuningAdapters, ResumeExactlyUnderEveryOptimizer) {
            {"--lora.modules_to_save=embed_tokens,norm", "--lora.base=nf4"},
            {"--lora.trainable_token_indices=3,1,60", "--lora.base=nf4"},
            {"--lora.modules_to_save=embed_tokens,lm_head,model.norm", "--model.tie_word_embeddings=false"},
-           {"--recipe.name=float8_rowwise", "--recipe.pad=true"}})
+           {"--recipe.name=float8_rowwise", "--recipe.pad=true"},
+           {"--recipe.name=float8_tensorwise", "--lora.base=nf4"},
+           {"--recipe.name=float8_rowwise", "--lora.base=nf4", "--lora.dora=true"}})
     expect_exact_resumption(and_adapters(more));
 }
 

@@ -47,6 +47,81 @@ TEST(Nf4, BlocksComeBackWithinTheirSteps) {
   }
 }
 
+// A matrix whose blocks differ in scale, one of them zero.
+Tensor nf4_input(const Shape& shape, std::uint64_t seed) {
+  const Tensor x = testing::random_tensor<float>(shape, seed);
+  for (std::int64_t i = 0; i < std::min<std::int64_t>(64, x.numel()); ++i) x.data<float>()[i] = 0;
+  return x;
+}
+
+Tensor f32_of(const Nf4Tensor& q) {
+  const Tensor values = Tensor::empty(q.shape, DType::f32);
+  dequantize_nf4({q, values});
+  return values;
+}
+
+const std::vector<Shape> kNf4Shapes = {{1, 64},   {3, 64},   {16, 128}, {130, 320},
+                                       {65, 192}, {600, 64}, {64, 24},  {2, 32}};
+
+TEST(Nf4, AmaxIsThatOfItsValues) {
+  for (const Shape& shape : kNf4Shapes) {
+    const Nf4Tensor q = quantize_nf4(nf4_input(shape, 5));
+    for (const Granularity granularity : {Granularity::tensor, Granularity::row, Granularity::column}) {
+      SCOPED_TRACE(shape.to_string() + " by " + std::string(to_string(granularity)));
+      testing::expect_equal(nf4_amax(q, granularity), amax(f32_of(q), granularity));
+    }
+  }
+}
+
+TEST(Nf4, Float8CodesAreThoseOfItsValues) {
+  for (const Shape& shape : kNf4Shapes)
+    for (const auto& [granularity, orientation] : {std::pair{Granularity::tensor, Orientation::natural},
+                                                   {Granularity::tensor, Orientation::transposed},
+                                                   {Granularity::row, Orientation::natural},
+                                                   {Granularity::column, Orientation::transposed}})
+      for (const bool power_of_two : {false, true}) {
+        const Nf4Tensor q = quantize_nf4(nf4_input(shape, 6));
+        const Tensor scale = float8_scale(nf4_amax(q, granularity), ElementFormat::e4m3, power_of_two);
+        const QuantTensor ours = cast_nf4_float8(q, scale, granularity, orientation);
+        const QuantTensor expected = cast_float8(f32_of(q), scale, ElementFormat::e4m3, granularity, orientation);
+        EXPECT_EQ(ours.format(), expected.format());
+        EXPECT_EQ(ours.scales().raw_data(), scale.raw_data());
+        EXPECT_EQ(testing::byte_values(ours.payload()), testing::byte_values(expected.payload()))
+            << shape.to_string() << " by " << to_string(granularity);
+      }
+}
+
+// The two formats' steps are independent: e4m3 adds a twelfth of NF4's squared error.
+TEST(Nf4, Float8AddsLittleToItsError) {
+  const Tensor x = Tensor::empty({512, 1024}, DType::f32);
+  for (std::int64_t i = 0; i < x.numel(); ++i)
+    x.data<float>()[i] = 0.02f * random_normal({3, 0, 0}, static_cast<std::uint64_t>(i));
+  const Nf4Tensor q = quantize_nf4(x);
+  const Tensor scale = float8_scale(nf4_amax(q, Granularity::tensor), ElementFormat::e4m3, false);
+  const Tensor values = f32_of(q), codes = dequantize(cast_nf4_float8(q, scale, Granularity::tensor), DType::f32);
+  const auto distance = [&](const Tensor& a, const Tensor& b) {
+    double error = 0, all = 0;
+    for (std::int64_t i = 0; i < x.numel(); ++i) {
+      const double d = double(a.data<float>()[i]) - double(b.data<float>()[i]);
+      error += d * d;
+      all += double(x.data<float>()[i]) * double(x.data<float>()[i]);
+    }
+    return std::sqrt(error / all);
+  };
+  EXPECT_NEAR(distance(values, x), 0.0920, 0.001);
+  EXPECT_NEAR(distance(codes, values), 0.0265, 0.001);
+  EXPECT_LT(distance(codes, x), 1.05 * distance(values, x));
+}
+
+TEST(Nf4, RefusesFloat8ScalesOfTheOtherAxis) {
+  const Nf4Tensor q = quantize_nf4(nf4_input({16, 128}, 7));
+  const Tensor rows = Tensor::zeros({16, 1}, DType::f32), columns = Tensor::zeros({1, 128}, DType::f32);
+  EXPECT_THROW((void)cast_nf4_float8(q, columns, Granularity::column), Error);
+  EXPECT_THROW((void)cast_nf4_float8(q, rows, Granularity::row, Orientation::transposed), Error);
+  EXPECT_THROW((void)cast_nf4_float8(q, columns, Granularity::tensor), Error);
+  EXPECT_THROW((void)nf4_amax(quantize_nf4(testing::random_tensor({64})), Granularity::tensor), Error);
+}
+
 TEST(Nf4, RefusesWhatDoesNotFit) {
   EXPECT_THROW((void)quantize_nf4(testing::random_tensor({3, 7})), Error);
   const Tensor x = testing::random_tensor({2, 64});
