@@ -222,7 +222,7 @@ std::int64_t QuantizedBase::bytes_of_use(const nn::Parameter& weight, bool float
   const Matrix& matrix = *found->second;
   std::int64_t bytes = 0;
   for (const auto& part : matrix.parts)
-    bytes += part->global_shape.numel() * static_cast<std::int64_t>(byte_size(part->variable.value().dtype()));
+    bytes += part->global_shape.numel() * bit_width(part->variable.value().dtype()) / 8;
   const std::int64_t count = weight.global_shape.numel(),
                      values = count * static_cast<std::int64_t>(byte_size(weight.variable.value().dtype()));
   if (!float8) return bytes + values;
