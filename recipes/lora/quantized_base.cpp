@@ -216,6 +216,19 @@ Tensor QuantizedBase::values(const nn::Parameter& weight, const Gather& gather) 
   return matrix.decode(parts);
 }
 
+std::int64_t QuantizedBase::bytes_of_use(const nn::Parameter& weight, bool float8) const {
+  const auto found = matrices_.find(&weight);
+  if (found == matrices_.end()) return 0;
+  const Matrix& matrix = *found->second;
+  std::int64_t bytes = 0;
+  for (const auto& part : matrix.parts)
+    bytes += part->global_shape.numel() * bit_width(part->variable.value().dtype()) / 8;
+  const std::int64_t count = weight.global_shape.numel(),
+                     values = count * static_cast<std::int64_t>(byte_size(weight.variable.value().dtype()));
+  if (!float8) return bytes + values;
+  return bytes + (matrix.cast ? 0 : 2 * values) + count;
+}
+
 std::vector<nn::Parameter*> quantizable_weights(nn::Module& root) {
   std::vector<nn::Parameter*> weights;
   root.visit([&](const std::string& name, nn::Module& module) {

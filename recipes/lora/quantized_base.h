@@ -36,6 +36,8 @@ class QuantizedBase {
   // Local rows of the parts; empty for a weight not stored here.
   [[nodiscard]] std::vector<nn::Parameter*> parts(const nn::Parameter& weight) const;
   [[nodiscard]] Tensor values(const nn::Parameter& weight, const Gather& gather) const;
+  // Memory traffic of one use, read plus write: dequantized, or in float8. 0 for a weight not stored here.
+  [[nodiscard]] std::int64_t bytes_of_use(const nn::Parameter& weight, bool float8) const;
 
  private:
   struct Matrix;

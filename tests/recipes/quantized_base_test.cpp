@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "core/memory/allocator.h"
 #include "core/ops/quantize/nf4.h"
 #include "core/ops/quantize/quantize.h"
@@ -126,6 +128,33 @@ TEST(QuantizedBase, Float8CodesLiveForOneUse) {
                    .acquire_quantized({.element = ElementFormat::int8, .granularity = Granularity::row})
                    .codes()
                    .defined());
+}
+
+// Codes of a quantized folder: two in a byte, with a scale and an offset for 32 of them.
+TEST(QuantizedBase, Float8CastsTheDequantizedCodesOfAFolder) {
+  nn::CausalLm model(stored_model(), {.dtype = DType::bf16, .trainable = false});
+  nn::Parameter& weight = *quantizable_weights(model)[0];
+  const Shape shape = weight.global_shape;
+  const Tensor codes = Tensor::empty(shape, DType::i4), scales = Tensor::empty({shape[0], shape[1] / 32}, DType::f32),
+               offsets = Tensor::zeros(scales.shape(), DType::f32);
+  for (std::size_t i = 0; i < codes.nbytes(); ++i)
+    static_cast<std::uint8_t*>(codes.raw_data())[i] = static_cast<std::uint8_t>(i * 7);
+  for (std::int64_t i = 0; i < scales.numel(); ++i) scales.data<float>()[i] = 0.001f * static_cast<float>(i + 1);
+  QuantizedBase base;
+  base.keep(weight, PackedMatrix(32, codes, scales, offsets), DType::bf16);
+  const auto elements = weight.numel();
+  EXPECT_EQ(base.bytes_of_use(weight, false), elements / 2 + elements / 32 * 8 + 2 * elements);
+  EXPECT_EQ(base.bytes_of_use(weight, true), elements / 2 + elements / 32 * 8 + 5 * elements);
+  EXPECT_EQ(base.bytes_of_use(*quantizable_weights(model)[1], true), 0);
+  for (const Granularity granularity : {Granularity::tensor, Granularity::row, Granularity::column}) {
+    const auto ours = weight.weight().acquire_quantized({.granularity = granularity});
+    const QuantTensor expected = quantize_float8(weight.weight().acquire().value(), {.granularity = granularity});
+    ASSERT_EQ(ours.codes().payload().nbytes(), expected.payload().nbytes());
+    EXPECT_EQ(
+        std::memcmp(ours.codes().payload().raw_data(), expected.payload().raw_data(), expected.payload().nbytes()), 0);
+    EXPECT_EQ(std::memcmp(ours.codes().scales().raw_data(), expected.scales().raw_data(), expected.scales().nbytes()),
+              0);
+  }
 }
 
 TEST(QuantizedBase, KeepsTheBitsItPromises) {

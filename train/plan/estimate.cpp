@@ -78,6 +78,24 @@ std::vector<GroupTraffic> count_traffic(const distributed::Ranks& ranks, const C
   return all;
 }
 
+// Memory traffic over a quantized base in a micro-batch: each weight is used by forward and dgrad.
+double base_bytes(const RunConfig& config, const ModelSetup& setup, double recomputed) {
+  if (!setup.base) return 0;
+  double bytes = 0;
+  setup.model->visit([&](const std::string& name, nn::Module& module) {
+    const auto* linear = dynamic_cast<const nn::Linear*>(&module);
+    if (linear == nullptr) return;
+    const auto layer = std::ranges::find(setup.conversion, name, &recipes::LayerConversion::name);
+    for (const auto& [gemm, uses] :
+         {std::pair{recipes::LinearGemm::forward, 1 + recomputed}, {recipes::LinearGemm::dgrad, 1.0}}) {
+      const bool float8 = layer != setup.conversion.end() && std::ranges::count(layer->float8, gemm) > 0;
+      const bool kept = float8 && config.recipe.keep_weights.value_or(false);
+      if (!kept) bytes += uses * static_cast<double>(setup.base->bytes_of_use(linear->weight(), float8));
+    }
+  });
+  return bytes;
+}
+
 // Work per rank and step, for the time prediction.
 StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<const CheckpointTensor> state,
                    std::int64_t micro_batches, const RunEstimate& e) {
@@ -89,6 +107,7 @@ StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<c
   if (config.training.activation_checkpoint == TrainingSection::ActivationCheckpoint::full) work.recomputed = 1;
   work.tokens = static_cast<double>(config.training.micro_batch_size * config.data.seq_len * micro_batches);
   add_activation_work(model, e.flops_per_token, work.tokens, work);
+  work.base_bytes = base_bytes(config, setup, work.recomputed) * static_cast<double>(micro_batches);
   // Parameters and moments: read and written; gradients: read for norm and update.
   work.update_bytes = 2 * static_cast<double>(snapshot_bytes(state));
   for (const nn::Parameter* parameter : setup.model->parameters())

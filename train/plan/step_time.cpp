@@ -94,7 +94,7 @@ StepTime predict_step(const DeviceRates& rates, const Cluster& cluster, const St
                   ((work.flops_per_token.high_precision - attention) / rates.bf16_flops +
                    work.flops_per_token.float8 / rates.float8_flops);
   time.attention = work.tokens * again * attention / attention_rate;
-  time.passes = work.activation_bytes * again / rates.memory_bytes;
+  time.passes = (work.activation_bytes * again + work.base_bytes) / rates.memory_bytes;
   time.update = std::max(work.update_bytes / rates.memory_bytes, work.streamed_bytes / kHostLinkBytes);
   time.second_model = second_model_seconds(rates, work);
   double sent = 0;

@@ -63,6 +63,7 @@ struct StepWork {
   double recomputed = 0;                 // fraction of the layers' forward pass that is recomputed
   double tokens = 0;                     // tokens per rank and step
   double activation_bytes = 0;           // memory traffic over activations per step, read plus write
+  double base_bytes = 0;                 // the same over a quantized base, dequantized for each GEMM
   double update_bytes = 0;               // parameters, gradients and moments
   double streamed_bytes = 0;             // state copied from host memory for the update, and as much back
   bool narrow_heads = false;

@@ -89,6 +89,32 @@ TEST(StepTime, TransfersInPartHiddenByComputation) {
   EXPECT_NEAR(with(3).total(), 3, 1e-6);
 }
 
+// An NF4 element takes half a byte, and its block's scale; it becomes two bytes in bf16 or one in e4m3, twice in a
+// micro-batch.
+TEST(StepTimeOfAQuantizedBase, HasThePassesOverIt) {
+  const auto with = [](const char* base, const char* recipe, std::vector<std::string> more = {}) {
+    more.insert(more.end(),
+                {std::string("--recipe.name=") + recipe, std::string("--lora.base=") + base, "--lora.rank=16",
+                 "--training.activation_checkpoint=none", "--training.global_batch_size=4"});
+    return planned(workload("8b-l8"), 1, more);
+  };
+  const double elements = 8.0 * (4096 * 6144 + 4096 * 4096 + 3.0 * 4096 * 14336);
+  const RunEstimate dense = with("dense", "bf16"), nf4 = with("nf4", "bf16"),
+                    dense8 = with("dense", "float8_tensorwise"), nf48 = with("nf4", "float8_tensorwise");
+  ASSERT_TRUE(dense.time && nf4.time && dense8.time && nf48.time);
+  const double bytes = 2 * 2 * elements;  // of two micro-batches
+  EXPECT_NEAR((nf4.time->passes - dense.time->passes) * 3.85e12, bytes * (2.5 + 1.0 / 64), 1e-3 * bytes);
+  EXPECT_NEAR((nf48.time->passes - dense8.time->passes) * 3.85e12, bytes * (1.5 + 1.0 / 64), 1e-3 * bytes);
+  EXPECT_LT(nf48.time->total(), nf4.time->total());
+  EXPECT_DOUBLE_EQ(nf48.time->products, dense8.time->products);
+  // Kept codes are not cast once more, and take two bytes an element.
+  const RunEstimate kept = with("nf4", "float8_tensorwise", {"--recipe.keep_weights=true"});
+  EXPECT_DOUBLE_EQ(kept.time->passes, dense8.time->passes);
+  EXPECT_GT(static_cast<double>(kept.device.peak - nf48.device.peak), 1.8 * elements);
+  // Memory is that of QLoRA in bf16.
+  EXPECT_LT(static_cast<double>(nf48.device.peak), 1.01 * static_cast<double>(nf4.device.peak));
+}
+
 // A forward pass is a third of a training step without recomputation, in bf16.
 TEST(StepTimeOfASecondModel, IsAThirdOfTheStep) {
   const std::vector<std::string> distilled{"--recipe.name=bf16", "--distill.ratio=0.5", "--distill.teacher=initial"};
