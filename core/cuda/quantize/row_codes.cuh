@@ -98,40 +98,30 @@ class RowTransposer {
   // By one thread: the row's block, if it is the last one of it.
   __device__ int count(std::uint32_t row) const {
     const std::uint32_t block = row / kCodeBlockRows, size = min(kCodeBlockRows, rows_ - block * kCodeBlockRows);
-    // Releases the CTA's stores, cumulative over the barrier.
-    std::uint32_t before;
-    asm volatile("atom.add.release.gpu.global.u32 %0, [%1], 1;"
-                 : "=r"(before)
-                 : "l"(codes_.finished + block)
-                 : "memory");
-    if (before + 1 != size) return -1;
+    __threadfence();  // release of the CTA's stores, cumulative over the barrier
+    if (atomicAdd(codes_.finished + block, 1) + 1 != size) return -1;
     __threadfence();
     return static_cast<int>(block);
   }
 
-  // 16 rows of four columns per thread at a time: few registers, since those of the kernel's rows stay live.
   __device__ void transpose(const std::uint8_t* natural, std::uint8_t* transposed, std::uint32_t first) const {
-    constexpr int kColumns = 4;
-    const int words = vectors_ * kPiece / kColumns;  // per row
     const std::uint32_t end = min(first + kCodeBlockRows, rows_);
-    for (int w = static_cast<int>(threadIdx.x); w < words; w += kThreads)
+    for (int v = static_cast<int>(threadIdx.x); v < vectors_; v += kThreads)
 #pragma unroll 1
       for (std::uint32_t row = first; row < end; row += kCodeStoreRows) {
-        const std::uint32_t* from = reinterpret_cast<const std::uint32_t*>(natural) + std::int64_t{row} * words + w;
-        std::uint8_t* to = transposed + std::int64_t{w} * kColumns * rows_ + row;
-        std::uint32_t codes[kCodeStoreRows / 4][4];
+        const uint2* const from = reinterpret_cast<const uint2*>(natural) + std::int64_t{row} * vectors_ + v;
+        std::uint8_t* const to = transposed + std::int64_t{v} * kPiece * rows_ + row;
+        uint2 upper[kPiece], lower[kPiece];
 #pragma unroll
-        for (auto& four : codes)
+        for (int r = 0; r < kPiece; ++r) upper[r] = __ldcg(from + r * vectors_);
 #pragma unroll
-          for (std::uint32_t& word : four) {
-            word = __ldcg(from);
-            from += words;
-          }
+        for (int r = 0; r < kPiece; ++r) lower[r] = __ldcg(from + (r + kPiece) * vectors_);
+        transpose_codes(upper);
+        transpose_codes(lower);
 #pragma unroll
-        for (auto& four : codes) transpose_bytes(four);
-#pragma unroll
-        for (int c = 0; c < kColumns; ++c, to += rows_)
-          *reinterpret_cast<uint4*>(to) = make_uint4(codes[0][c], codes[1][c], codes[2][c], codes[3][c]);
+        for (int c = 0; c < kPiece; ++c)
+          *reinterpret_cast<uint4*>(to + std::int64_t{c} * rows_) =
+              make_uint4(upper[c].x, upper[c].y, lower[c].x, lower[c].y);
       }
   }
 
