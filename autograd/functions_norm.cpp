@@ -14,7 +14,7 @@ Tensor norm_dx_buffer(const Tensor& like, const Tensor& dsum) {
   return Tensor::empty_like(like);
 }
 
-// Recomputes `y`, or codes of it, in the same pass if deferred uses are waiting.
+// Recomputes `y` in the same pass if deferred uses are waiting.
 void norm_backward(const Tensor& dy, const Tensor& x, const Weight& weight, const Tensor& rstd, Tensor dsum,
                    const Tensor& dx, const RmsNormForm& form, RecomputeHandle* handle = nullptr,
                    const QuantOutputs& quant_outputs = {}) {
@@ -33,23 +33,15 @@ void norm_backward(const Tensor& dy, const Tensor& x, const Weight& weight, cons
     args.dweight = into.tensor;
     args.accumulate_dweight = into.accumulate;
   }
-  const bool again = handle != nullptr && !handle->waiting.empty();
-  const QuantOutputRequest wanted = again ? handle->request() : QuantOutputRequest{};
-  args.y_codes = make_coded_outputs(wanted, x.shape(), x);
-  if (again && (wanted.value_needed || !args.y_codes.has_codes())) args.y = Tensor::empty_like(x);
+  if (handle != nullptr && !handle->waiting.empty()) args.y = Tensor::empty_like(x);
   rms_norm_backward(args);
-  if (again) handle->run_waiting(args.y.defined() ? args.y : unstored_value(x.shape(), x), args.y_codes);
+  if (handle != nullptr) handle->run_waiting(args.y);
 }
 
-// The forward pass writes no transposed codes; transposing the codes is cheaper than another pass over the values.
+// Norms write no transposed codes; transposing the codes is cheaper than another pass over the values.
 QuantOutputRequest natural_only(QuantOutputRequest wanted) {
   wanted.transposed_codes = false;
   return wanted;
-}
-
-// Of the gradient of an input, whose value is stored in any case.
-QuantOutputs gradient_outputs(const std::shared_ptr<Gradient>& gradient, const Tensor& dx) {
-  return gradient ? make_coded_outputs(gradient->request_to_producer(), dx.shape(), dx) : QuantOutputs{};
 }
 
 // A value left out on a tape must be recomputable: its consumer may run again.
@@ -100,7 +92,7 @@ Variable rms_norm(const Variable& x, const Weight& weight, const RmsNormForm& fo
     return [in, handle, weight, form, rstd, dx = x.gradient(), dy = y.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor into = Tensor::empty_like(in);
-      const QuantOutputs fused_outputs = gradient_outputs(dx, into);
+      const QuantOutputs fused_outputs = dx ? make_quant_outputs(dx->request_to_producer(), into) : QuantOutputs{};
       norm_backward(dy->value(), in, weight, rstd, Tensor(), into, form, handle.get(), fused_outputs);
       if (dx) dx->contribute(into, fused_outputs);
     };
@@ -145,7 +137,7 @@ std::pair<Variable, Variable> add_rms_norm(const Variable& residual, const Varia
         dx = dsum;
       } else {
         dx = norm_dx_buffer(x, dsum);
-        fused_outputs = gradient_outputs(ddelta, dx);
+        if (ddelta) fused_outputs = make_quant_outputs(ddelta->request_to_producer(), dx);
         norm_backward(dy_of->value(), x, weight, rstd, dsum, dx, form, handle.get(), fused_outputs);
       }
       if (dresidual) dresidual->contribute(dx);

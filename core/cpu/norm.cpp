@@ -156,14 +156,11 @@ void backward_rows(const RmsNormBackwardArgs& args) {
   });
 }
 
-void rms_norm_backward_kernel(const RmsNormBackwardArgs& given) {
-  RmsNormBackwardArgs args = given;
-  if (args.y_codes.has_codes() && !args.y.defined()) args.y = Tensor::empty(args.x.shape(), args.x.dtype());
+void rms_norm_backward_kernel(const RmsNormBackwardArgs& args) {
   dispatch<float, bfloat16>(args.x.dtype(), "rms_norm_backward", [&]<class T>() {
     args.f32_weight ? backward_rows<T, true>(args) : backward_rows<T, false>(args);
   });
   fill_quant_outputs(args.quant_outputs, args.dx);
-  if (args.y_codes.has_codes()) fill_quant_outputs(args.y_codes, args.y);
 }
 
 QUENCH_CPU_KERNEL(rms_norm_slot, rms_norm_kernel);

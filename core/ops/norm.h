@@ -47,7 +47,6 @@ struct RmsNormBackwardArgs {
   bool f32_weight = false;
   Tensor y{};                    // out, optional: recomputed forward output
   QuantOutputs quant_outputs{};  // dx: rank 2, contiguous
-  QuantOutputs y_codes{};        // optional, in place of or next to y: codes of the recomputed output alone; rank 2
 };
 
 extern constinit KernelSlot<RmsNormArgs> rms_norm_slot;

@@ -1,8 +1,7 @@
 // RMSNorm backward. With xhat = x rstd and u = dy (weight + offset): dx = rstd (u - xhat mean(u xhat)) + dsum, dweight
 // = sum over rows of dy xhat. A row stays in registers between the dot product and dx; with quantization outputs, until
 // the row amax is known. Persistent CTAs accumulate dweight in registers; partial sums are added in a fixed order. If
-// shared memory allows, the next row is prefetched by cp.async, each thread its own elements. Codes under given scales,
-// of dx and of the recomputed y: row_codes.cuh.
+// shared memory allows, the next row is prefetched by cp.async, each thread its own elements.
 
 #include <algorithm>
 #include <cstddef>
@@ -10,7 +9,6 @@
 #include "core/cuda/common/launch.h"
 #include "core/cuda/common/partial_sum.cuh"
 #include "core/cuda/layers/norm_rows.cuh"
-#include "core/cuda/quantize/row_codes.cuh"
 
 namespace quench::cuda {
 namespace {
@@ -20,11 +18,9 @@ struct BackwardRows : NormRows<T> {
   Rows<const T> dy, dsum;
   Rows<T> dx;
   float* partial = nullptr;  // [blocks,width]; optional
-  QuantOutputPointers y_codes;
-  TransposedRows transposed;
 
   explicit BackwardRows(const RmsNormBackwardArgs& args)
-      : NormRows<T>(args), dy(args.dy), dsum(args.dsum), dx(args.dx), y_codes(args.y_codes) {}
+      : NormRows<T>(args), dy(args.dy), dsum(args.dsum), dx(args.dx) {}
   [[nodiscard]] bool wide() const {
     return NormRows<T>::wide() && dy.wide(this->width) && dsum.wide(this->width) && dx.wide(this->width);
   }
@@ -41,16 +37,14 @@ inline constexpr std::size_t kSharedBytes = std::max(
 
 // Memory bound: 8 H bytes per row in bf16 (6 H without dsum), 2 H for a recomputed y, H for float8 values. Summation
 // order is independent of the quantization outputs, which require bf16; QuantOutputParts::rows: one CTA or warp per
-// row; codes (and amax): one CTA. kAhead: prefetch to dynamic shared memory, [kStages][3][vectors] per group.
+// row. kAhead: prefetch to dynamic shared memory, [kStages][3][vectors] per group.
 constexpr int kStages = 2;
 template <class T, int kGroup, int kVectors, QuantOutputParts kParts, bool kAhead>
 __global__ __launch_bounds__(kNormBlock<kGroup>,
                              kResidentBlocks<kGroup, kVectors>) void norm_backward_kernel(BackwardRows<T> args) {
   constexpr int kWidth = kVectorWidth<T>;
   constexpr int kRows = kNormBlock<kGroup> / kGroup;
-  constexpr bool kCodes = kParts == QuantOutputParts::codes;
   static_assert(kParts != QuantOutputParts::rows || kRows == 1 || kGroup == 32);
-  static_assert(!kCodes || (kRows == 1 && kGroup > 32));
   __shared__ GroupScratch scratch;
   int turn = 0;
   const int lane = static_cast<int>(threadIdx.x) % kGroup, vectors = args.vectors;
@@ -63,13 +57,6 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
   RowQuantOutputs<kParts, kRows == 1 ? RowOwner::block : RowOwner::warp> quant_outputs(args.quant_outputs, block_max);
   if constexpr (kParts == QuantOutputParts::rows)
     for (int k = 0; k < kVectors; ++k) own_columns[k * kGroup] = {};
-  using Transposer = RowTransposer<kGroup>;
-  __shared__ typename Transposer::Scratch transposer_scratch;
-  Transposer transposer(transposer_scratch, args.transposed, args.rows, vectors);
-  RunningMax<T> largest;
-  const float dx_scale = kCodes && args.quant_outputs.codes != nullptr ? *args.quant_outputs.given_scale : 0.0f,
-              y_scale = kCodes && args.y_codes.codes != nullptr ? *args.y_codes.given_scale : 0.0f;
-  if constexpr (kCodes) __syncthreads();
 
   extern __shared__ uint4 dynamic[];
   auto* const ahead = reinterpret_cast<Packed<T>*>(dynamic);
@@ -104,7 +91,6 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
     const RowPosition at = args.numbering(row);
     const T* dy = args.dy[at];
     const T* x = args.x[at];
-    if constexpr (kCodes) transposer.transpose_complete();
     if constexpr (kParts == QuantOutputParts::rows)
       for (Packed<T>& piece : weight) keep_packed(piece);
     Packed<T> gradient[kVectors], value[kVectors], past[kVectors];
@@ -147,8 +133,6 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
     }
     const float mean = group_sum<kGroup>(dot, scratch, turn) * rstd * rstd / static_cast<float>(args.width);
 
-    if constexpr (kCodes) transposer.begin_row(row);
-
     T* dx = args.dx[at];
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
@@ -165,19 +149,8 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
       gradient[k] = pack<T>(result);
       store_packed(dx, lane + k * kGroup, gradient[k]);
       quant_outputs.add(gradient[k], own_columns[k * kGroup]);
-      if constexpr (kCodes) {
-        const std::int64_t index = std::int64_t{row} * vectors + lane + k * kGroup;
-        largest.add(gradient[k]);
-        if (args.quant_outputs.codes != nullptr)
-          store_row_codes<E5m2>(args.quant_outputs.codes, index, gradient[k], dx_scale);
-        if (args.y_codes.codes != nullptr || args.y.base != nullptr) {
-          const Packed<T> y = normalised<T>(value[k], rstd, weight[k], args);
-          if (args.y.base != nullptr) store_packed(args.y[at], lane + k * kGroup, y);
-          if (args.y_codes.codes != nullptr) store_row_codes<E4m3>(args.y_codes.codes, index, y, y_scale);
-        }
-      } else if (args.y.base != nullptr) {
+      if (args.y.base != nullptr)
         store_packed(args.y[at], lane + k * kGroup, normalised<T>(value[k], rstd, weight[k], args));
-      }
     }
     const float scale = quant_outputs.finish_row(row, end > 0);
     if (!quant_outputs.has_codes()) continue;
@@ -185,14 +158,6 @@ __global__ __launch_bounds__(kNormBlock<kGroup>,
     for (int k = 0; k < kVectors; ++k)
       if (lane + k * kGroup < end)
         quant_outputs.encode(std::int64_t{row} * vectors + lane + k * kGroup, gradient[k], scale);
-  }
-  if constexpr (kCodes) {
-    for (int step = 0; step < Transposer::kDrainSteps; ++step) {
-      transposer.transpose_complete();
-      __syncthreads();
-      transposer.begin_row(Transposer::kNoRow);
-    }
-    if (args.quant_outputs.amax != nullptr) raise_amax(args.quant_outputs.amax, largest.word(), block_max);
   }
   quant_outputs.template finish<kRows, kGroup * kVectors>(vectors, columns);
   if (args.partial == nullptr) return;
@@ -291,8 +256,6 @@ Tensor launch_any(const OpLaunch& launch, BackwardRows<T> args, bool dweight_wan
   return partial;
 }
 
-constexpr std::int64_t kWarpRowVectors = 128;  // at most, of rows that a warp computes
-
 template <class T, QuantOutputParts kParts>
 Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweight_wanted) {
   const std::int64_t vectors = args.width / kVectorWidth<T>;
@@ -322,50 +285,30 @@ Tensor launch_backward(const OpLaunch& launch, BackwardRows<T> args, bool dweigh
     launch(norm_backward_kernel<T, kGroup, kVectors, kParts, false>, blocks, kThreads, 0, args);
     return partial;
   };
-  if constexpr (kParts == QuantOutputParts::none || kParts == QuantOutputParts::amax) {
+  if constexpr (kParts != QuantOutputParts::rows) {
     if (vectors <= 8) return run.template operator()<8, 1>();
     if (vectors <= 16) return run.template operator()<16, 1>();
     if (vectors <= 32) return run.template operator()<32, 1>();
   }
-  if constexpr (kParts != QuantOutputParts::codes)
-    if (vectors <= kWarpRowVectors) return run.template operator()<32, 4>();
+  if (vectors <= 128) return run.template operator()<32, 4>();
   if (vectors <= 256) return run.template operator()<128, 2>();
   if (vectors <= 512) return run.template operator()<256, 2>();
   if (vectors <= 1024) return run.template operator()<256, 4>();
   return run.template operator()<512, 4>();
 }
 
-// Parts fused for these operands; none: fill_quant_outputs. Codes of y are fused with QuantOutputParts::codes alone.
+// Parts fused for these operands; none: fill_quant_outputs.
 template <class T>
-QuantOutputParts fused_parts(const BackwardRows<T>& rows, const RmsNormBackwardArgs& args) {
-  const QuantOutputs &of_dx = args.quant_outputs, &of_y = args.y_codes;
-  const std::int64_t vectors = rows.width / kVectorWidth<T>;
-  if (!std::is_same_v<T, bfloat16> || !rows.wide() || vectors > 2048) return QuantOutputParts::none;
-  if ((of_dx.has_codes() || of_y.has_codes()) && vectors > kWarpRowVectors && args.x.rank() == 2 &&
-      writes_row_codes(of_dx, ElementFormat::e5m2) && writes_row_codes(of_y, ElementFormat::e4m3))
-    return QuantOutputParts::codes;
-  const QuantOutputParts parts = of_dx.has_codes() ? QuantOutputParts::none : parts_of(of_dx);
-  if (parts == QuantOutputParts::rows && (vectors <= 32 || !rows.quant_outputs.wide())) return QuantOutputParts::none;
+QuantOutputParts fused_parts(const BackwardRows<T>& args, const QuantOutputs& quant_outputs) {
+  const std::int64_t vectors = args.width / kVectorWidth<T>;
+  const QuantOutputParts parts = parts_of(quant_outputs);
+  if (!std::is_same_v<T, bfloat16> || !args.wide() || vectors > 2048 || quant_outputs.has_codes())
+    return QuantOutputParts::none;
+  if (parts == QuantOutputParts::rows && (vectors <= 32 || !args.quant_outputs.wide())) return QuantOutputParts::none;
   return parts;
 }
 
-// Both orientations; returns the partial dweight.
-Tensor launch_codes(const OpLaunch& launch, RmsNormBackwardArgs args) {
-  args.quant_outputs = with_natural_codes(args.quant_outputs);
-  args.y_codes = with_natural_codes(args.y_codes);
-  BackwardRows<bfloat16> rows(args);
-  rows.transposed.add(args.quant_outputs);
-  rows.transposed.add(args.y_codes);
-  Tensor finished;
-  if (rows.transposed.transposed[0] != nullptr) {
-    finished = Tensor::zeros({code_block_count(rows.rows)}, DType::i32, launch.device());
-    rows.transposed.finished = static_cast<std::uint32_t*>(finished.raw_data());
-  }
-  return launch_backward<bfloat16, QuantOutputParts::codes>(launch, rows, args.dweight.defined());
-}
-
-void rms_norm_backward(const RmsNormBackwardArgs& given) {
-  RmsNormBackwardArgs args = given;
+void rms_norm_backward(const RmsNormBackwardArgs& args) {
   const OpLaunch launch("rms_norm_backward",
                         {&args.dy, &args.x, &args.weight, &args.rstd, &args.dsum, &args.dx, &args.dweight, &args.y});
   check_row_count("rms_norm_backward", args.rstd.numel());
@@ -373,13 +316,10 @@ void rms_norm_backward(const RmsNormBackwardArgs& given) {
   const bool dweight_wanted = args.dweight.defined();
   QuantOutputParts fused = QuantOutputParts::none;
   const Tensor partial = dispatch<float, bfloat16>(args.x.dtype(), "rms_norm_backward", [&]<class T>() {
-    fused = fused_parts(BackwardRows<T>(args), args);
-    if (fused != QuantOutputParts::codes && args.y_codes.has_codes() && !args.y.defined())
-      args.y = Tensor::empty(args.x.shape(), args.x.dtype(), args.x.device());
     const BackwardRows<T> rows(args);
     if (!rows.wide() || rows.width / kVectorWidth < T >> 2048) return launch_any(launch, rows, dweight_wanted);
+    fused = fused_parts(rows, args.quant_outputs);
     if constexpr (std::is_same_v<T, bfloat16>) {
-      if (fused == QuantOutputParts::codes) return launch_codes(launch, args);
       if (fused == QuantOutputParts::amax)
         return launch_backward<T, QuantOutputParts::amax>(launch, rows, dweight_wanted);
       if (fused == QuantOutputParts::rows)
@@ -389,7 +329,6 @@ void rms_norm_backward(const RmsNormBackwardArgs& given) {
   });
   if (partial.defined()) sum_partial_rows(launch, partial, args.dweight, args.accumulate_dweight);
   if (fused == QuantOutputParts::none) fill_quant_outputs(args.quant_outputs, args.dx);
-  if (fused != QuantOutputParts::codes && args.y_codes.has_codes()) fill_quant_outputs(args.y_codes, args.y);
 }
 
 QUENCH_CUDA_KERNEL(rms_norm_backward_slot, rms_norm_backward);
