@@ -20,6 +20,9 @@ Variable linear(const Variable& x, const Weight& weight, const Weight& bias = {}
 // a + b, of one shape and dtype; neither is written.
 Variable add(const Variable& a, const Variable& b);
 
+// [N,A+B] of a [N,A] and b [N,B], of one dtype.
+Variable concatenate_columns(const Variable& a, const Variable& b);
+
 // factor * x, out of place.
 Variable scale(const Variable& x, float factor);
 
@@ -86,9 +89,12 @@ Variable attention(const Variable& qkv, const QkvLayout& layout, std::vector<Seq
 // the root. `gradient` is overwritten then.
 Variable add_gradient(const Variable& x, const Tensor& gradient);
 
+// f32 [1], the value of `loss`: a root whose backward pass is that of `other` too.
+Variable join_losses(const Variable& loss, const Variable& other);
+
 // Sum of losses of hidden [N,H] * weight [V,H]^T against labels i32 [N], times `scale`: f32 [1]. Gradients are computed
-// in the forward pass, by chunk of logits, so the result must be the root of the backward pass. `losses`, if not null:
-// f32 [N]. `loss`: cross_entropy if null.
+// in the forward pass, by chunk of logits, so the result must be the root of the backward pass, or one of
+// join_losses(). `losses`, if not null: f32 [N]. `loss`: cross_entropy if null.
 Variable lm_head_loss(const Variable& hidden, const Weight& weight, const Tensor& labels, float scale,
                       const LmHeadLossOptions& options = {}, Tensor* losses = nullptr, HeadGemms* products = nullptr,
                       LogitsLoss* loss = nullptr);

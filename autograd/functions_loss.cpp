@@ -17,6 +17,17 @@ Variable add_gradient(const Variable& x, const Tensor& gradient) {
   return out;
 }
 
+Variable join_losses(const Variable& loss, const Variable& other) {
+  Variable out(loss.value());
+  Tape::record("join_losses", {loss, other}, std::array{&out}, [&] {
+    return [first = loss.gradient(), second = other.gradient(), dout = out.gradient()] {
+      if (first) first->contribute(dout->value());
+      if (second) second->contribute(dout->value());
+    };
+  });
+  return out;
+}
+
 Variable lm_head_loss(const Variable& hidden, const Weight& weight, const Tensor& labels, float scale,
                       const LmHeadLossOptions& options, Tensor* losses, HeadGemms* products, LogitsLoss* rows) {
   const MemoryScope scope(MemoryCategory::activations);

@@ -15,6 +15,41 @@ namespace quench::nn {
 using autograd::Recompute;
 using autograd::Tape;
 
+namespace {
+
+using PairRegion =
+    std::function<std::pair<Variable, Variable>(const std::vector<Variable>& in, const ForwardContext& context)>;
+
+// Outputs of a region under full recompute.
+std::pair<Variable, Variable> recomputed_pair(const PairRegion& region, std::vector<Variable> inputs,
+                                              const ForwardContext& context) {
+  auto outputs = autograd::recompute(
+      [region, context = context](const std::vector<Variable>& in) mutable {
+        auto [stream, update] = region(in, context);
+        context.expert_load = nullptr;  // not counted again in the recompute
+        return std::vector<Variable>{stream, update};
+      },
+      std::move(inputs));
+  return {outputs[0], outputs[1]};
+}
+
+void begin_unit(std::int64_t unit, const ForwardContext& context) {
+  for (const UnitHooks* hooks : context.hooks) {
+    if (hooks->before_forward) hooks->before_forward(unit);
+    // The tape runs in reverse: the first mark runs last.
+    if (hooks->after_backward) Tape::mark([hooks, unit] { hooks->after_backward(unit); });
+  }
+}
+
+void end_unit(std::int64_t unit, const ForwardContext& context) {
+  for (const UnitHooks* hooks : context.hooks | std::views::reverse) {
+    if (hooks->before_backward) Tape::mark([hooks, unit] { hooks->before_backward(unit); });
+    if (hooks->after_forward) hooks->after_forward(unit);
+  }
+}
+
+}  // namespace
+
 CausalLm::Body::Body(const ModelConfig& config, const ParameterOptions& options)
     : embed_tokens(config.vocab_size, config.hidden_size, options, config.initializer_range),
       norm(config.hidden_size, config.stream().norm.form, options) {
@@ -22,6 +57,10 @@ CausalLm::Body::Body(const ModelConfig& config, const ParameterOptions& options)
   for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
     layers.push_back(std::make_unique<DecoderLayer>(config, config.block(i), options));
     add_module("layers." + std::to_string(i), *layers.back());
+  }
+  for (const BlockSpec& block : config.mtp_blocks()) {
+    mtp.push_back(std::make_unique<MtpLayer>(config, block, options));
+    add_module("layers." + std::to_string(block.layer), *mtp.back());
   }
   add_module("norm", norm);
 }
@@ -55,21 +94,25 @@ Variable CausalLm::scaled_embedding(const Variable& rows) const {
   return autograd::scale(rows, rounds ? static_cast<float>(bfloat16(factor)) : factor);
 }
 
-std::pair<Variable, Variable> CausalLm::run_layer(std::size_t index, const Variable& residual, const Variable& delta,
-                                                  const ForwardContext& context) const {
+CausalLm::Pair CausalLm::run_layer(std::size_t index, const Variable& residual, const Variable& delta,
+                                   const ForwardContext& context) const {
   const DecoderLayer& layer = *model_.layers[index];
   if (context.recompute != Recompute::full || Tape::current() == nullptr)
     return layer.forward(residual, delta, context);
   // The region saves one hidden state, so the pair is summed first.
   const Variable input = delta.defined() ? autograd::add(residual, delta) : residual;
-  auto outputs = autograd::recompute(
-      [&layer, context = context](const std::vector<Variable>& in) mutable {
-        auto [stream, update] = layer.forward(in[0], Variable(), context);
-        context.expert_load = nullptr;  // not counted again in the recompute
-        return std::vector<Variable>{stream, update};
-      },
-      {input});
-  return {outputs[0], outputs[1]};
+  return recomputed_pair([&layer](const std::vector<Variable>& in,
+                                  const ForwardContext& of) { return layer.forward(in[0], Variable(), of); },
+                         {input}, context);
+}
+
+CausalLm::Pair CausalLm::run_mtp(const MtpLayer& layer, const Variable& embedding, const Variable& hidden,
+                                 const ForwardContext& context) {
+  if (context.recompute != Recompute::full || Tape::current() == nullptr)
+    return layer.forward_depth(embedding, hidden, context);
+  return recomputed_pair([&layer](const std::vector<Variable>& in,
+                                  const ForwardContext& of) { return layer.forward_depth(in[0], in[1], of); },
+                         {embedding, hidden}, context);
 }
 
 Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) const {
@@ -79,17 +122,10 @@ Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) cons
   for (std::size_t i = 0; i < model_.layers.size(); ++i) {
     const auto unit = static_cast<std::int64_t>(i);
     if (offloader != nullptr) offloader->begin_forward(unit);
-    for (const UnitHooks* hooks : context.hooks) {
-      if (hooks->before_forward) hooks->before_forward(unit);
-      // The tape runs in reverse: the first mark runs last.
-      if (hooks->after_backward) Tape::mark([hooks, unit] { hooks->after_backward(unit); });
-    }
+    begin_unit(unit, context);
     std::tie(residual, delta) = run_layer(i, residual, delta, context);
     if (offloader != nullptr) Tape::mark([offloader, unit] { offloader->begin_backward(unit); });
-    for (const UnitHooks* hooks : context.hooks | std::views::reverse) {
-      if (hooks->before_backward) Tape::mark([hooks, unit] { hooks->before_backward(unit); });
-      if (hooks->after_forward) hooks->after_forward(unit);
-    }
+    end_unit(unit, context);
     if (context.layer_outputs != nullptr && context.layer_outputs->takes(unit)) {
       residual = context.layer_outputs->take(unit, autograd::add(residual, delta));
       delta = Variable();
@@ -99,6 +135,25 @@ Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) cons
   const RmsNorm& norm = model_.norm;
   return delta.defined() ? autograd::add_rms_norm(residual, delta, norm.weight(), norm.form()).second
                          : autograd::rms_norm(residual, norm.weight(), norm.form());
+}
+
+std::vector<Variable> CausalLm::mtp_hidden(Variable hidden, std::span<const Tensor> ids,
+                                           const ForwardContext& context) const {
+  QUENCH_CHECK(ids.size() == model_.mtp.size(), "mtp_hidden: tokens of {} depths for {} MTP layers", ids.size(),
+               model_.mtp.size());
+  std::vector<Variable> all;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const MtpLayer& layer = *model_.mtp[i];
+    const std::int64_t unit = config_.num_hidden_layers + static_cast<std::int64_t>(i);
+    begin_unit(unit, context);
+    const Variable embedding = scaled_embedding(model_.embed_tokens.forward(ids[i]));
+    const auto [residual, delta] = run_mtp(layer, embedding, hidden, context);
+    const RmsNorm& norm = layer.head_norm();
+    hidden = autograd::add_rms_norm(residual, delta, norm.weight(), norm.form()).second;
+    end_unit(unit, context);
+    all.push_back(hidden);
+  }
+  return all;
 }
 
 Variable CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardContext& context, float scale,
@@ -159,6 +214,10 @@ std::vector<CausalLm::Unit> CausalLm::units() {
   for (std::size_t i = 0; i < model_.layers.size(); ++i)
     all.push_back(
         {fmt::format("model.layers.{}", i), static_cast<std::int64_t>(i), false, model_.layers[i]->parameters()});
+  for (std::size_t i = 0; i < model_.mtp.size(); ++i) {
+    const std::int64_t layer = config_.num_hidden_layers + static_cast<std::int64_t>(i);
+    all.push_back({fmt::format("model.layers.{}", layer), layer, false, model_.mtp[i]->parameters()});
+  }
   all.push_back({"model.norm", -1, false, model_.norm.parameters()});
   if (lm_head_) all.push_back({std::string(kHeadName), -1, true, lm_head_->parameters()});
   return all;

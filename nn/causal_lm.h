@@ -8,6 +8,7 @@
 #include "nn/decoder_layer.h"
 #include "nn/embedding.h"
 #include "nn/linear.h"
+#include "nn/mtp_layer.h"
 #include "nn/rms_norm.h"
 
 namespace quench::nn {
@@ -19,6 +20,11 @@ class CausalLm final : public Module {
 
   // Final normalised hidden states [N,H].
   [[nodiscard]] Variable hidden(const Tensor& ids, const ForwardContext& context) const;
+  // Normalised hidden states [N,H] of the model's MTP layers, by depth from 1: row i of depth k predicts token i + k
+  // + 1. `hidden`: of hidden() in the same pass; `ids`: by depth, i32 [N], tokens i + k. After hidden(), for a training
+  // pass.
+  [[nodiscard]] std::vector<Variable> mtp_hidden(Variable hidden, std::span<const Tensor> ids,
+                                                 const ForwardContext& context) const;
   // `scale` times the sum of cross-entropies against labels i32 [N] (already shifted, -100 = ignored): f32 [1].
   // `losses`, if not null: f32 [N].
   [[nodiscard]] Variable loss(const Tensor& ids, const Tensor& labels, const ForwardContext& context, float scale,
@@ -38,10 +44,11 @@ class CausalLm final : public Module {
   [[nodiscard]] ForwardContext make_context(std::vector<SequenceRange> sequences,
                                             std::span<const SharedPrefix> prefixes, const Tensor& positions) const;
 
-  // FSDP unit: parameters gathered and freed together. Forward order: embedding, layers, final norm, untied head.
+  // FSDP unit: parameters gathered and freed together. Order: embedding, layers, MTP layers, final norm, untied
+  // head.
   struct Unit {
     std::string name;           // of the module: "model.layers.3"
-    std::int64_t layer = -1;    // index of a decoder layer, as passed to UnitHooks
+    std::int64_t layer = -1;    // index of a decoder or MTP layer, as passed to UnitHooks
     bool makes_logits = false;  // contains the head's weight
     std::vector<Parameter*> parameters;
   };
@@ -68,11 +75,16 @@ class CausalLm final : public Module {
     Body(const ModelConfig& config, const ParameterOptions& options);
     Embedding embed_tokens;
     std::vector<std::unique_ptr<DecoderLayer>> layers;
+    std::vector<std::unique_ptr<MtpLayer>> mtp;
     RmsNorm norm;
   };
 
-  [[nodiscard]] std::pair<Variable, Variable> run_layer(std::size_t index, const Variable& residual,
-                                                        const Variable& delta, const ForwardContext& context) const;
+  using Pair = std::pair<Variable, Variable>;  // summed: the hidden state
+
+  [[nodiscard]] Pair run_layer(std::size_t index, const Variable& residual, const Variable& delta,
+                               const ForwardContext& context) const;
+  [[nodiscard]] static Pair run_mtp(const MtpLayer& layer, const Variable& embedding, const Variable& hidden,
+                                    const ForwardContext& context);
 
   ModelConfig config_;
   StreamSpec stream_;

@@ -9,7 +9,7 @@
 
 namespace quench::nn {
 
-class DecoderLayer final : public Module {
+class DecoderLayer : public Module {
  public:
   DecoderLayer(const ModelConfig& config, const BlockSpec& block, const ParameterOptions& options);
 

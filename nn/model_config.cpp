@@ -100,7 +100,7 @@ void check_geometry(ConfigReader& in, const ModelConfig& c) {
                static_cast<double>(c.experts.count) * static_cast<double>(c.experts.intermediate_size));
   const double layer =
       width * (2 * static_cast<double>((c.num_attention_heads + 2 * c.num_key_value_heads) * c.head_dim) + 3 * inner);
-  if (static_cast<double>(c.num_hidden_layers) * layer > 0x1p58)
+  if (static_cast<double>(c.num_hidden_layers + c.mtp.declared) * layer > 0x1p58)
     in.fault("num_hidden_layers", "the weights' sizes overflow");
 }
 
@@ -179,6 +179,18 @@ std::vector<BlockSpec> ModelConfig::blocks() const {
   std::vector<BlockSpec> all;
   for (std::int64_t layer = 0; layer < num_hidden_layers; ++layer) all.push_back(block(layer));
   return all;
+}
+
+std::vector<BlockSpec> ModelConfig::mtp_blocks() const {
+  std::vector<BlockSpec> all;
+  for (std::int64_t layer = num_hidden_layers; layer < all_layers(); ++layer) all.push_back(block(layer));
+  return all;
+}
+
+std::int64_t ModelConfig::routed_layers() const {
+  const std::vector<BlockSpec> after = mtp_blocks();
+  return experts.layer_count() +
+         std::ranges::count_if(after, [](const BlockSpec& block) { return block.feed_forward.experts.has_value(); });
 }
 
 StreamSpec ModelConfig::stream() const {

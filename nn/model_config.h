@@ -52,6 +52,13 @@ struct ScaleConfig {
   double logits_soft_cap = 0.0;  // 0: none
 };
 
+// Multi-token prediction (MTP, DeepSeek-V3, arXiv:2412.19437, section 2.2): layers after the last decoder layer that
+// predict later tokens. They take part in training alone.
+struct MtpConfig {
+  std::int64_t declared = 0;  // num_nextn_predict_layers
+  std::int64_t layers = 0;    // of the model: 0 or `declared`; parse_model_config() leaves 0
+};
+
 // Hugging Face config.json of a text model.
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM"
@@ -73,6 +80,7 @@ struct ModelConfig {
   bool mlp_bias = false;
   ExpertsConfig experts;
   MlaConfig mla;
+  MtpConfig mtp;
   LayerAttention layer_attention;
   ScaleConfig scales;
   std::optional<RopeScaling> local_rope;  // of windowed layers; unset: `rope`
@@ -89,13 +97,19 @@ struct ModelConfig {
   // Layer `layer` as its family executes it. Throws invalid_argument for an unknown architecture.
   [[nodiscard]] BlockSpec block(std::int64_t layer) const;
   [[nodiscard]] std::vector<BlockSpec> blocks() const;
+  // Of the model's MTP layers; their indices follow those of blocks().
+  [[nodiscard]] std::vector<BlockSpec> mtp_blocks() const;
+  // Decoder and MTP layers.
+  [[nodiscard]] std::int64_t all_layers() const noexcept { return num_hidden_layers + mtp.layers; }
+  // Layers with a router, of blocks() and mtp_blocks().
+  [[nodiscard]] std::int64_t routed_layers() const;
   [[nodiscard]] StreamSpec stream() const;
-  // A tied head counts once.
+  // With MTP layers. A tied head counts once.
   [[nodiscard]] std::int64_t parameter_count() const;
   // Top-k experts only.
   [[nodiscard]] std::int64_t active_parameter_count() const;
   // Training FLOPs per token, forward and backward: 6 per weight of every GEMM (top-k experts only) plus causal
-  // attention (halved; within the window only). Excludes recompute.
+  // attention (halved; within the window only). Each MTP layer has GEMMs of the head too. Excludes recompute.
   [[nodiscard]] double training_flops_per_token(std::int64_t seq_len) const;
 };
 

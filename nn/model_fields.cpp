@@ -129,7 +129,6 @@ constexpr ModelField kFields[] = {
     {"cross_attention_hidden_size", kMissing, kEncoder},
     {"tie_encoder_decoder", kMissing, kEncoder, "[false]"},
     {"pruned_heads", kMissing, "pruned heads", "[{}]"},
-    {"num_nextn_predict_layers", kMissing, "prediction of several tokens", "[0]"},
 
     {"qk_head_dim", kMissing, kLatent},
 

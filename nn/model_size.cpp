@@ -56,10 +56,21 @@ std::int64_t gemm_weights_of(const BlockSpec& block, std::int64_t hidden, bool a
          gemm_weights_of(block.feed_forward, hidden, experts_of(block, active));
 }
 
+std::vector<BlockSpec> trained_blocks(const ModelConfig& c) {
+  std::vector<BlockSpec> all = c.blocks();
+  for (BlockSpec& block : c.mtp_blocks()) all.push_back(std::move(block));
+  return all;
+}
+
+// Of an MTP layer, beyond its block: projection and three norms.
+std::int64_t mtp_weights(std::int64_t hidden) {
+  return 2 * hidden * hidden + 3 * hidden;
+}
+
 std::int64_t parameters(const ModelConfig& c, bool active) {
   const std::int64_t tables = c.vocab_size * c.hidden_size * (c.tie_word_embeddings ? 1 : 2);
-  std::int64_t count = tables + c.hidden_size;
-  for (const BlockSpec& block : c.blocks())
+  std::int64_t count = tables + c.hidden_size + c.mtp.layers * mtp_weights(c.hidden_size);
+  for (const BlockSpec& block : trained_blocks(c))
     count += gemm_weights_of(block, c.hidden_size, active) +
              (norms_of(block.attention.norm, block.attention.post_norm) +
               norms_of(block.feed_forward.norm, block.feed_forward.post_norm)) *
@@ -87,12 +98,12 @@ std::int64_t ModelConfig::active_parameter_count() const {
 }
 
 double ModelConfig::training_flops_per_token(std::int64_t seq_len) const {
-  std::int64_t weights = vocab_size * hidden_size;
+  std::int64_t weights = (1 + mtp.layers) * vocab_size * hidden_size + mtp.layers * 2 * hidden_size * hidden_size;
   // Two GEMMs of 2*D*T FLOPs per head and token, halved by the causal mask, times 3. Scores have the width of keys,
   // outputs that of values. A window keeps the scores within its distance from the diagonal.
   const auto length = static_cast<double>(seq_len);
   double scores = 0;
-  for (const BlockSpec& block : blocks()) {
+  for (const BlockSpec& block : trained_blocks(*this)) {
     weights += gemm_weights_of(block, hidden_size, true);
     const AttentionSpec& attention = block.attention;
     const auto window = static_cast<double>(attention.window);

@@ -29,7 +29,8 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
       replicate_(std::move(replicate)),
       options_(options),
       device_(model.options().device),
-      layers_(model.config().num_hidden_layers) {
+      layers_(model.config().num_hidden_layers),
+      all_layers_(model.config().all_layers()) {
   Backend& owner = backend(device_.type);
   const auto clock = std::make_shared<ExposedCommTimer>(device_);
   shared_ = std::make_shared<FsdpContext>(
@@ -129,11 +130,17 @@ void ShardedModel::end_gathers() {
     if (unit.sharded) unit.sharded->weights().free();
 }
 
+std::int64_t ShardedModel::pass_layers() const {
+  return autograd::Tape::current() != nullptr ? all_layers_ : layers_;
+}
+
 void ShardedModel::before_forward(std::int64_t layer) {
   if (!layer_unit(layer).sharded) return;
   layer_unit(layer).sharded->weights().gather(Phase::forward);
-  if (layer + 1 < layers_) {
+  if (layer + 1 < pass_layers()) {
     layer_unit(layer + 1).sharded->weights().gather(Phase::forward);
+    // MTP layers read the embedding.
+    if (layer + 1 >= layers_) units_.front().sharded->weights().gather(Phase::forward);
     return;
   }
   // Memory peaks in the loss, which needs at most one layer's buffers.
@@ -143,12 +150,12 @@ void ShardedModel::before_forward(std::int64_t layer) {
 
 void ShardedModel::after_forward(std::int64_t layer) {
   if (!layer_unit(layer).sharded) return;
-  if (autograd::Tape::current() != nullptr && layer + 1 == layers_)
+  if (autograd::Tape::current() != nullptr && layer + 1 == all_layers_)
     for (Unit* unit : head_units_) unit->sharded->attach_gradients();
   if (!options_.reshard_after_forward) return;
   FsdpUnitWeights& weights = layer_unit(layer).sharded->weights();
   // The last layer's backward contents are gathered during the LM head.
-  if (autograd::Tape::current() != nullptr && layer + 1 == layers_) return weights.gather(Phase::backward);
+  if (autograd::Tape::current() != nullptr && layer + 1 == all_layers_) return weights.gather(Phase::backward);
   weights.free();
 }
 
@@ -158,10 +165,9 @@ void ShardedModel::before_backward(std::int64_t layer) {
   if (!unit.sharded) return;
   unit.sharded->weights().gather(Phase::backward);
   unit.sharded->attach_gradients();
-  if (layer > 0)
-    layer_unit(layer - 1).sharded->weights().gather(Phase::backward);
-  else
-    units_.front().sharded->attach_gradients();
+  if (layer > 0) layer_unit(layer - 1).sharded->weights().gather(Phase::backward);
+  // Decoder layer 0 and MTP layers read the embedding.
+  if (layer == 0 || layer >= layers_) units_.front().sharded->attach_gradients();
 }
 
 void ShardedModel::after_backward(std::int64_t layer) {

@@ -74,6 +74,8 @@ class ShardedModel {
   void before_backward(std::int64_t layer);
   void after_backward(std::int64_t layer);
   [[nodiscard]] Unit& layer_unit(std::int64_t layer) { return units_[static_cast<std::size_t>(layer) + 1]; }
+  // Layers of the current pass: MTP layers run in recorded passes alone.
+  [[nodiscard]] std::int64_t pass_layers() const;
   [[nodiscard]] bool reduces() const noexcept { return last_ || options_.reduce_every_micro_batch; }
   void begin_reduce(Unit& unit);
   // Until at most `keep` are in flight.
@@ -86,7 +88,7 @@ class ShardedModel {
   std::shared_ptr<ProcessGroup> shard_, replicate_;
   ShardedModelOptions options_;
   Device device_;
-  std::int64_t layers_;
+  std::int64_t layers_, all_layers_;  // decoder layers; with MTP layers
   std::shared_ptr<FsdpContext> shared_;
   std::unique_ptr<ExpertParallelDispatcher> dispatcher_;  // null: no expert parallelism
   std::vector<Unit> units_;

@@ -47,7 +47,28 @@ Tensor rows_as(const nn::Parameter& parameter, const nn::ParameterPiece& piece, 
   return out;
 }
 
+// The tensor called `name`, as `layer_name`.
+ModelTensor copied(const std::vector<ModelTensor>& tensors, std::string_view name, std::string layer_name) {
+  ModelTensor copy = *std::ranges::find(tensors, name, &ModelTensor::name);
+  copy.name = std::move(layer_name);
+  copy.layer.clear();
+  copy.embedding = false;
+  return copy;
+}
+
 }  // namespace
+
+std::string_view mtp_part(std::string_view name, const nn::ModelConfig& config) {
+  for (std::int64_t layer = 0; layer < config.mtp.declared; ++layer)
+    if (const std::string prefix = fmt::format("model.layers.{}.", config.num_hidden_layers + layer);
+        name.starts_with(prefix))
+      return name.substr(prefix.size());
+  return {};
+}
+
+void leave_out_mtp(std::vector<ModelTensor>& tensors, const nn::ModelConfig& config) {
+  std::erase_if(tensors, [&](const ModelTensor& tensor) { return !mtp_part(tensor.name, config).empty(); });
+}
 
 std::vector<ModelTensor> model_tensors(nn::CausalLm& model, DType dtype, nn::WholeRows whole) {
   whole = keeping_latest(std::move(whole));
@@ -79,6 +100,13 @@ std::vector<ModelTensor> model_tensors(nn::CausalLm& model, DType dtype, nn::Who
            .parameter = parameter,
            .piece = &piece});
     }
+  }
+  const nn::ModelConfig& config = model.config();
+  for (std::int64_t layer = config.num_hidden_layers; layer < config.all_layers(); ++layer) {
+    constexpr std::string_view kTable = "model.embed_tokens.weight";
+    const std::string head = std::string(nn::kHeadName) + ".weight", prefix = fmt::format("model.layers.{}.", layer);
+    tensors.push_back(copied(tensors, kTable, prefix + std::string(kMtpEmbedding)));
+    tensors.push_back(copied(tensors, config.tie_word_embeddings ? kTable : head, prefix + std::string(kMtpHead)));
   }
   return tensors;
 }

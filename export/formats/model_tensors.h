@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "export/schemes/quantized_weight.h"
@@ -27,8 +28,15 @@ struct ModelTensor {
   std::shared_ptr<const QuantizedWeight> quantized;
 };
 
-// Fused projections are split. `dtype`: f32, bf16 or f16. Parameters gathered by `whole` (nn/whole_rows.h) are cached,
-// at most two. The model must outlive the result.
+// Copies of embedding and head in each MTP layer of DeepSeek's checkpoints.
+inline constexpr std::string_view kMtpEmbedding = "embed_tokens.weight", kMtpHead = "shared_head.head.weight";
+// Of a tensor of the MTP layers that config.json declares, its name within the layer; else "".
+[[nodiscard]] std::string_view mtp_part(std::string_view name, const nn::ModelConfig& config);
+// Drops the tensors of MTP layers.
+void leave_out_mtp(std::vector<ModelTensor>& tensors, const nn::ModelConfig& config);
+
+// Fused projections are split. The copies of MTP layers are the last tensors. `dtype`: f32, bf16 or f16. Parameters
+// gathered by `whole` (nn/whole_rows.h) are cached, at most two. The model must outlive the result.
 [[nodiscard]] std::vector<ModelTensor> model_tensors(nn::CausalLm& model, DType dtype,
                                                      std::function<Tensor(const nn::Parameter&)> whole = {});
 

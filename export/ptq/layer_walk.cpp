@@ -14,7 +14,10 @@ constexpr std::size_t kTokensOfPass = 4096;  // per pass, or one sequence
 LayerWalk::LayerWalk(nn::CausalLm& model, std::span<const std::vector<std::int32_t>> sequences) {
   const nn::Parameter* table = nullptr;
   model.visit([&](const std::string& name, nn::Module& module) {
-    if (auto* layer = dynamic_cast<nn::DecoderLayer*>(&module)) layers_.push_back(layer);
+    // Without MTP layers, which follow.
+    if (auto* layer = dynamic_cast<nn::DecoderLayer*>(&module);
+        layer != nullptr && std::ssize(layers_) < model.config().num_hidden_layers)
+      layers_.push_back(layer);
     if (auto* norm = dynamic_cast<nn::RmsNorm*>(&module); norm != nullptr && name == "model.norm") norm_ = norm;
   });
   for (const nn::Parameter* parameter : model.parameters())

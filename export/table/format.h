@@ -37,6 +37,7 @@ struct ExportFormat {
   bool tied_embeddings = false;  // also if tied to the LM head
   // Optional: reason why the format keeps a layer in high precision, or "".
   std::string_view (*kept)(const ModelTensor& tensor) = nullptr;
+  bool mtp = false;           // writes MTP layers
   bool fused_experts = true;  // the writer gets experts as the family stores them; false: one by one
 };
 

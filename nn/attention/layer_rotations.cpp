@@ -6,7 +6,9 @@
 namespace quench::nn {
 
 LayerRotations::LayerRotations(const ModelConfig& config) {
-  for (const BlockSpec& block : config.blocks()) {
+  std::vector<BlockSpec> blocks = config.blocks();
+  for (BlockSpec& block : config.mtp_blocks()) blocks.push_back(std::move(block));
+  for (const BlockSpec& block : blocks) {
     const AttentionSpec& attention = block.attention;
     const Source source{attention.rotary, attention.temperature, attention.key_dim};
     const auto found = std::ranges::find(sources_, source);

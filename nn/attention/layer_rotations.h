@@ -11,7 +11,7 @@ namespace quench::nn {
 // none.
 using LayerTables = std::vector<RopeTable>;
 
-// Position tables of a model's layers. Layers of equal specs share one table.
+// Position tables of a model's decoder and MTP layers. Layers of equal specs share one table.
 class LayerRotations {
  public:
   explicit LayerRotations(const ModelConfig& config);

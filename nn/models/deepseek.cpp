@@ -14,6 +14,8 @@
 namespace quench::nn {
 namespace {
 
+constexpr std::int64_t kMaxMtpLayers = 64;
+
 void apply_experts(ConfigReader& in, ModelConfig& config) {
   ExpertsConfig& experts = config.experts;
   experts.count = in.integer("n_routed_experts", 256, 1, kMaxExperts);
@@ -40,8 +42,7 @@ void apply_experts(ConfigReader& in, ModelConfig& config) {
     in.fault("num_experts_per_tok",
              fmt::format("{} experts for each token, of {} in its {} groups", experts.per_token,
                          experts.count / experts.groups * experts.groups_per_token, experts.groups_per_token));
-  // num_nextn_predict_layers: multi-token prediction layers are ignored, as in Transformers. The checks below pin
-  // members to the behaviour of that class.
+  // The checks below pin members to the behaviour of Transformers' class.
   if (const std::string method = in.string("topk_method", "noaux_tc"); method != "noaux_tc")
     in.fault("topk_method", fmt::format("'{}' is not supported; known: noaux_tc", method));
   if (const std::string scoring = in.string("scoring_func", "sigmoid"); scoring != "sigmoid")
@@ -72,6 +73,8 @@ void read_deepseek(ConfigReader& in, ModelConfig& config) {
                                                 config.num_key_value_heads, config.num_attention_heads));
   // head_dim is the rotated width in Transformers.
   config.head_dim = mla.rotary_dim;
+  // Ignored by Transformers' class.
+  config.mtp.declared = in.integer("num_nextn_predict_layers", 0, 0, kMaxMtpLayers);
   apply_experts(in, config);
 }
 
@@ -94,7 +97,7 @@ void write_deepseek(const ModelConfig& config, Json& json) {
   json.set("routed_scaling_factor", std::stod(fmt::format("{}", experts.factor)));
   json.set("n_group", experts.groups);
   json.set("topk_group", experts.groups_per_token);
-  json.set("num_nextn_predict_layers", std::int64_t{0});
+  json.set("num_nextn_predict_layers", config.mtp.layers);
   json.set("first_k_dense_replace", config.num_hidden_layers - experts.layer_count());
 }
 
@@ -108,6 +111,11 @@ BlockSpec deepseek_block(const ModelConfig& config, std::int64_t layer) {
   attention.scale = static_cast<float>(rope_score_factor(config.rope) / std::sqrt(static_cast<double>(mla.key_dim())));
   attention.rotary->dim = mla.rotary_dim;
   attention.rotary->interleaved = config.mla.interleaved;
+  // Any layer after the dense ones has experts, MTP layers too.
+  if (layer >= config.num_hidden_layers) {
+    block.feed_forward.make = make_sublayer<MoE>;
+    block.feed_forward.experts = config.experts;
+  }
   return block;
 }
 
@@ -260,9 +268,19 @@ const ModelFamily kDeepseekV3{
           .type = ConfigMember::Type::boolean,
           .help = "RoPE rotates adjacent pairs of dimensions instead of the two halves (DeepSeek-V3).",
           .refusal = "rotation of neighbouring pairs",
-          .neutral = "[false]"}},
+          .neutral = "[false]"},
+         {.name = "num_nextn_predict_layers",
+          .low = 0,
+          .high = kMaxMtpLayers,
+          .changes_shapes = true,
+          .help =
+              "Layers of multi-token prediction after the last decoder layer, which training.mtp_loss_weight trains "
+              "(DeepSeek-V3).",
+          .refusal = "multi-token prediction in this family",
+          .neutral = "[0]"}},
     .executes = {"qk_head_dim", "attention_bias", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob",
-                 "topk_method", "scoring_func", "moe_layer_freq", "num_nextn_predict_layers"},
+                 "topk_method", "scoring_func", "moe_layer_freq"},
+    .mtp = true,
     .block = deepseek_block,
     .defaults = {.max_position_embeddings = 4096},
     .gguf = {.name = "deepseek2",

@@ -40,6 +40,7 @@ struct ModelFamily {
   // Members of config.json that apply() reads: of this family alone, and known to all families but not executed by all.
   std::vector<ConfigMember> members = {};
   std::vector<std::string_view> executes = {};
+  bool mtp = false;  // apply() reads MtpConfig, and block() makes its layers
   // Layer `layer` of the model; decoder_block (nn/models/decoder_block.h) makes the common one.
   BlockSpec (*block)(const ModelConfig& config, std::int64_t layer) = nullptr;
   // null: the plain stream.

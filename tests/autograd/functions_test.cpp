@@ -133,6 +133,47 @@ TEST(Functions, AttentionGradientsOverPackedSequences) {
                    {randn({13, layout.width()}, 1)}, {.step = 5e-3});
 }
 
+TEST(Functions, ConcatenatedColumns) {
+  const Tensor a = randn({3, 4}, 1), b = randn({3, 2}, 2);
+  const Tensor both = concatenate_columns(Variable(a), Variable(b)).value();
+  for (std::int64_t row = 0; row < 3; ++row) {
+    for (std::int64_t i = 0; i < 4; ++i) EXPECT_EQ(both.data<float>()[row * 6 + i], a.data<float>()[row * 4 + i]);
+    for (std::int64_t i = 0; i < 2; ++i) EXPECT_EQ(both.data<float>()[row * 6 + 4 + i], b.data<float>()[row * 2 + i]);
+  }
+  expect_gradients([](const auto& in) { return concatenate_columns(in[0], in[1]); }, {a, b});
+  EXPECT_THROW((void)concatenate_columns(Variable(a), Variable(randn({2, 2}, 3))), Error);
+}
+
+TEST(Functions, JoinedLossesRunBothBackwardPasses) {
+  const Tensor labels = ints({2, 0, 4});
+  const Variable x = Variable::leaf(randn({3, 6}, 1)), y = Variable::leaf(randn({3, 6}, 2)),
+                 weight = Variable::leaf(randn({5, 6}, 3));
+  const auto gradients = [&](bool first, bool second) {
+    for (const Variable& leaf : {x, y, weight}) leaf.gradient()->reset();
+    Tape tape;
+    Variable loss;
+    {
+      const TapeScope scope(tape);
+      if (first) loss = lm_head_loss(x, weight, labels, 0.5f);
+      if (!second) {
+        tape.backward(loss);
+      } else {
+        const Variable other = lm_head_loss(y, weight, labels, 0.25f);
+        const Variable joined = first ? join_losses(loss, other) : other;
+        if (first) {
+          EXPECT_EQ(joined.value().data<float>()[0], loss.value().data<float>()[0]);
+        }
+        tape.backward(joined);
+      }
+    }
+    return weight.grad().clone();
+  };
+  const Tensor of_x = gradients(true, false), of_y = gradients(false, true), of_both = gradients(true, true);
+  EXPECT_TRUE(x.gradient()->has_value() && y.gradient()->has_value());
+  for (std::int64_t i = 0; i < of_both.numel(); ++i)
+    EXPECT_NEAR(of_both.data<float>()[i], of_x.data<float>()[i] + of_y.data<float>()[i], 1e-6f);
+}
+
 TEST(Functions, EmbeddingGradientsWithRepeatedIds) {
   const Tensor ids = ints({2, 0, 2, 4});
   expect_gradients([&](const auto& in) { return embedding(in[0], ids); }, {randn({5, 3}, 1)});

@@ -62,6 +62,47 @@ TEST(DeepseekConfig, SizesCountWhatTheModelHas) {
   }
 }
 
+TEST(DeepseekConfig, LayersOfMultiTokenPrediction) {
+  Json json = deepseek();
+  json.set("num_nextn_predict_layers", 2);
+  ModelConfig config = parsed(json);
+  EXPECT_EQ(config.mtp.declared, 2);
+  EXPECT_EQ(config.mtp.layers, 0) << "they take part in training alone";
+  EXPECT_EQ(to_hf_json(config, DType::f32).at("num_nextn_predict_layers"), Json(0));
+  const std::int64_t without = config.parameter_count();
+  const double flops = config.training_flops_per_token(16);
+  config.mtp.layers = 2;
+  EXPECT_EQ(to_hf_json(config, DType::f32).at("num_nextn_predict_layers"), Json(2));
+  EXPECT_EQ(config.routed_layers(), 5);
+  ASSERT_EQ(config.mtp_blocks().size(), 2u);
+  EXPECT_TRUE(config.mtp_blocks()[1].feed_forward.experts.has_value());
+  EXPECT_EQ(config.mtp_blocks()[1].layer, 5);
+  CausalLm model(config, {});
+  std::int64_t total = 0, of_layers = 0;
+  for (const Parameter* p : model.parameters()) {
+    total += p->numel();
+    if (p->name.starts_with("model.layers.3.")) of_layers += p->numel();
+  }
+  EXPECT_EQ(config.parameter_count(), total);
+  EXPECT_EQ(total - without, 2 * (of_layers + 2 * 32 * 32 + 3 * 32));
+  ModelConfig deeper = parsed(deepseek());
+  deeper.num_hidden_layers = 6;
+  deeper.experts.layers = {false, true, true, true, true, true};
+  EXPECT_DOUBLE_EQ(config.training_flops_per_token(16) - flops,
+                   deeper.training_flops_per_token(16) - flops + 6.0 * 2 * (48 * 32 + 2 * 32 * 32));
+  // All decoder layers may be dense: a layer after them has experts.
+  json.set("first_k_dense_replace", 4);
+  config = parsed(json);
+  config.mtp.layers = 1;
+  EXPECT_TRUE(config.mtp_blocks()[0].feed_forward.experts.has_value());
+  EXPECT_EQ(config.routed_layers(), 1);
+  json.set("num_nextn_predict_layers", -1);
+  EXPECT_THAT(fault_of(json), HasSubstr("num_nextn_predict_layers"));
+  Json llama = Json::parse(R"({"model_type": "llama", "vocab_size": 48, "hidden_size": 32, "intermediate_size": 40,
+      "num_hidden_layers": 1, "num_attention_heads": 4, "num_nextn_predict_layers": 1})");
+  EXPECT_THAT(fault_of(llama), HasSubstr("num_nextn_predict_layers: 1 is not supported"));
+}
+
 TEST(DeepseekConfig, WhatCannotBeIsRefused) {
   const auto with = [](std::string_view key, Json value) {
     Json json = deepseek();

@@ -5,6 +5,7 @@
 #include "core/ops/quantize/quantize.h"
 #include "data/formats/token_format.h"
 #include "nn/model_config.h"
+#include "train/check/check_mtp.h"
 #include "train/check/checker.h"
 #include "train/config/fields/field.h"
 #include "train/config/presets.h"
@@ -70,6 +71,7 @@ void check_changed_shapes(Checker& checker) {
   for (const auto& [key, value] : model.fields.as_object()) {
     const std::string path = "model." + key;
     if (key == "vocab_size" && !model.add_tokens.empty()) continue;
+    if (key == "num_nextn_predict_layers") continue;  // check_mtp()
     if (find_field(path)->resume == ResumePolicy::fixed && checker.usable({path}))
       checker.report(path, "{} cannot be changed over the weights in {}; model.init random starts from new ones",
                      value.dump(), model.path);
@@ -207,6 +209,7 @@ void check_model(Checker& checker) {
         config, model.path.empty() ? model.preset.empty() ? "model" : model.preset : model.path + "/config.json");
     check_routers(checker, parsed);
     check_experts(checker, parsed);
+    check_mtp(checker, parsed);
     const std::int64_t seq_len = checker.config().data.seq_len;
     if (seq_len > parsed.context_length() && checker.usable({"data.seq_len"}))
       checker.report("data.seq_len", "{} exceeds the model's max_position_embeddings {}; set that too to extend it",

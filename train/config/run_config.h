@@ -118,6 +118,7 @@ struct TrainingSection {
   // MoE auxiliary losses (core/ops/experts/router.h), means over layers and tokens.
   std::optional<double> router_balance_loss;  // unset: from config.json
   double router_z_loss = 0;
+  double mtp_loss_weight = 0;  // 0: no MTP layers
   // Update rate of the router's expert bias; unset: 0.001 if the model has one.
   std::optional<double> router_bias_speed;
 

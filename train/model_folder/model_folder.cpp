@@ -41,10 +41,8 @@ Shape piece_shape(const nn::Parameter& parameter, const nn::ParameterPiece& piec
 
 bool ignorable(const std::string& name, const nn::ModelConfig& config) {
   if (name.ends_with("rotary_emb.inv_freq")) return true;
-  // Layers after the last one: multi-token prediction (DeepSeek-V3).
-  if (const Json* more = config.source.find("num_nextn_predict_layers"); more != nullptr && more->is_integer())
-    for (std::int64_t i = 0; i < more->as_int(); ++i)
-      if (name.starts_with(fmt::format("model.layers.{}.", config.num_hidden_layers + i))) return true;
+  if (const std::string_view part = mtp_part(name, config); !part.empty())
+    return config.mtp.layers == 0 || part == kMtpEmbedding || part == kMtpHead;
   return name == "lm_head.weight" && config.tie_word_embeddings;
 }
 
@@ -58,11 +56,13 @@ std::int64_t stored_rows(const StoredWeights& weights, const nn::ParameterPiece&
   return std::min(piece.rows, weights.find(piece.hf_name)->shape[0]);
 }
 
-void check_inventory(nn::CausalLm& model, const StoredWeights& weights, const fs::path& folder, bool may_grow) {
+// `is_new`: parameters that the folder need not have.
+void check_inventory(nn::CausalLm& model, const StoredWeights& weights, const fs::path& folder, bool may_grow,
+                     const std::function<bool(const nn::Parameter&)>& is_new) {
   std::vector<std::string> faults;
   std::set<std::string> wanted;
   for (const nn::Parameter* parameter : model.parameters()) {
-    if (parameter->adapter || parameter->scales) continue;
+    if (parameter->adapter || parameter->scales || is_new(*parameter)) continue;
     for (const nn::ParameterPiece& piece : parameter->pieces) {
       wanted.insert(piece.hf_name);
       const auto found = weights.find(piece.hf_name);
@@ -221,11 +221,25 @@ namespace {
 // `take`: true if the parameter needs no values.
 void load(nn::CausalLm& model, const fs::path& folder,
           const std::function<std::function<bool(nn::Parameter&)>(const StoredWeights&)>& make_take,
-          const std::optional<NewRows>& new_rows, const nn::ParameterFilled& filled = {}) {
+          const std::optional<NewRows>& new_rows, const nn::ParameterFilled& filled = {},
+          std::optional<std::uint64_t> mtp_seed = std::nullopt) {
   const nn::ModelConfig config = read_model_config(folder);
   const std::unique_ptr<StoredWeights> weights =
       split_experts(open_stored_weights(folder, config.source), config.experts);
-  check_inventory(model, *weights, folder, new_rows.has_value());
+  const bool has_mtp = std::ranges::any_of(
+      weights->names(), [&](const std::string& name) { return !mtp_part(name, model.config()).empty(); });
+  const bool makes_mtp = mtp_seed && model.config().mtp.layers > 0 && !has_mtp;
+  const auto is_new = [&](const nn::Parameter& parameter) {
+    return makes_mtp && !mtp_part(parameter.name, model.config()).empty();
+  };
+  check_inventory(model, *weights, folder, new_rows.has_value(), is_new);
+  if (has_mtp && model.config().mtp.layers == 0)
+    QUENCH_LOG_INFO(
+        "{}: left out: multi-token prediction (num_nextn_predict_layers {}), which training.mtp_loss_weight trains",
+        folder.string(), model.config().mtp.declared);
+  if (makes_mtp)
+    QUENCH_LOG_INFO("{} holds no weights of multi-token prediction: random ones for num_nextn_predict_layers {}",
+                    folder.string(), model.config().mtp.layers);
   if (const auto names = weights->left_out(); !names.empty())
     QUENCH_LOG_INFO("{}: the text model is loaded, left out: {}", folder.string(), summary_of(names));
   ProgressLine progress("loading " + folder.string());
@@ -237,7 +251,14 @@ void load(nn::CausalLm& model, const fs::path& folder,
   std::vector<nn::Parameter*> stored;
   for (nn::Parameter* parameter : model.parameters()) {
     total += bytes(*parameter);
-    if (!parameter->adapter && !parameter->scales) stored.push_back(parameter);
+    if (parameter->adapter || parameter->scales) continue;
+    if (!is_new(*parameter)) {
+      stored.push_back(parameter);
+      continue;
+    }
+    materialize(*parameter);
+    nn::initialize_parameter(*parameter, *mtp_seed);
+    if (filled) filled(*parameter);
   }
   for (std::size_t i = 0; i < stored.size(); ++i) {
     nn::Parameter* const parameter = stored[i];
@@ -277,13 +298,13 @@ void load(nn::CausalLm& model, const fs::path& folder,
 }  // namespace
 
 void load_weights(nn::CausalLm& model, const fs::path& folder, bool keep_packed, const nn::ParameterFilled& filled,
-                  const std::optional<NewRows>& new_rows) {
+                  const std::optional<NewRows>& new_rows, std::optional<std::uint64_t> mtp_seed) {
   const auto make_take = [&](const StoredWeights& weights) {
     const auto packed = std::make_shared<PackedLoader>(model, weights);
     const bool keep = keep_packed && !model.options().device.is_meta();
     return [packed, keep](nn::Parameter& parameter) { return keep && packed->load(parameter); };
   };
-  load(model, folder, make_take, new_rows, filled);
+  load(model, folder, make_take, new_rows, filled, mtp_seed);
 }
 
 void load_base(nn::CausalLm& model, const fs::path& folder, const CodesKeeper& keep,
@@ -315,6 +336,12 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
   StagingFolder staging(folder);
   const fs::path& temporary = staging.path();
   std::vector<ModelTensor> tensors = model_tensors(model, options.dtype, options.whole);
+  const bool leaves_out_mtp = model.config().mtp.layers > 0 && !format.mtp;
+  if (leaves_out_mtp) {
+    leave_out_mtp(tensors, model.config());
+    QUENCH_LOG_INFO("export: left out: multi-token prediction (num_nextn_predict_layers {}), which format {} has not",
+                    model.config().mtp.layers, format.name);
+  }
   ModelFolderReport report;
   const bool measured = options.card && options.card->perplexity;
   if (measured) report.perplexity = options.card->perplexity(model);
@@ -329,7 +356,8 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
       report.perplexity = options.card->perplexity(model);
     }
   }
-  const nn::ModelConfig& config = options.config != nullptr ? *options.config : model.config();
+  nn::ModelConfig config = options.config != nullptr ? *options.config : model.config();
+  config.mtp.layers = leaves_out_mtp ? 0 : model.config().mtp.layers;
   Json json = nn::to_hf_json(config, options.dtype);
   json.erase(kQuantizationConfig);  // of the source model
   write_small_files(json, options.small_files, temporary);

@@ -39,7 +39,7 @@ double trained_bytes(const RunConfig& config, const nn::ParameterOptions& types)
 
 void require_possible(const RunConfig& config, Device device) {
   if (!is_present(device)) return;
-  const double least = least_run_bytes(config, resolve_model_config(config.model));
+  const double least = least_run_bytes(config, run_model_config(config));
   const double available = static_cast<double>(run_memory(config, device)->free_bytes);
   QUENCH_CHECK_AS(ErrorCode::out_of_memory, least <= available,
                   "this run needs more than {:.0f} MiB on {}, {:.0f} MiB are available: reduce "

@@ -5,6 +5,7 @@
 
 #include "core/memory/allocator.h"
 #include "nn/linear.h"
+#include "train/objective/mtp_objective.h"
 #include "train/step/meta_batch.h"
 #include "train/step/train_step.h"
 
@@ -70,8 +71,15 @@ std::map<std::string, SavedInput> saved_inputs(const ResolvedConfig& config, Dev
   for (int pass = 0; pass < 2; ++pass) {
     Tape tape(context.recompute);
     const autograd::TapeScope scope(tape);
-    (void)setup.model->loss(batch.input_ids.view({tokens}), batch.labels.view({tokens}), context, 1.0f,
-                            loss_options(config, setup.config.vocab_size, target));
+    const ObjectiveInput in{.batch = batch,
+                            .ids = batch.input_ids.view({tokens}),
+                            .labels = batch.labels.view({tokens}),
+                            .context = context};
+    const LmHeadLossOptions options = loss_options(*config, setup.config.vocab_size, target);
+    if (setup.config.mtp.layers > 0)
+      (void)MtpObjective(*setup.model, config->training.mtp_loss_weight).loss(in, 1.0f, options, {});
+    else
+      (void)setup.model->loss(in.ids, in.labels, context, 1.0f, options);
   }
   return kept;
 }

@@ -53,7 +53,8 @@ TrainingFlops training_flops(const nn::ModelConfig& model, std::span<const recip
       std::ranges::none_of(layers, [](const recipes::LayerConversion& layer) { return layer.name == nn::kHeadName; });
   for (const recipes::LayerConversion& layer : layers) {
     // Active experts only.
-    const double uses = layer.experts > 0 ? static_cast<double>(model.experts.per_token) : 1.0;
+    double uses = layer.experts > 0 ? static_cast<double>(model.experts.per_token) : 1.0;
+    if (layer.name == nn::kHeadName) uses += static_cast<double>(model.mtp.layers);
     const double product = 2 * uses * static_cast<double>(layer.in_features) * static_cast<double>(layer.out_features);
     gradients += product;
     const bool no_dgrad = layer_of(layer.name).value_or(spared.layers) < spared.layers;
@@ -68,11 +69,12 @@ TrainingFlops training_flops(const nn::ModelConfig& model, std::span<const recip
   }
   flops.high_precision -= flops.float8;
   if (spared.tied_head && head_apart)
-    flops.high_precision -= 2 * static_cast<double>(model.vocab_size) * static_cast<double>(model.hidden_size);
+    flops.high_precision -=
+        2 * static_cast<double>((1 + model.mtp.layers) * model.vocab_size) * static_cast<double>(model.hidden_size);
   if (spared.layers > 0) {
     const double attention = model.training_flops_per_token(seq_len) - model.training_flops_per_token(0);
     flops.high_precision -= 2.0 / 3.0 * attention * static_cast<double>(spared.layers) /
-                            static_cast<double>(std::max<std::int64_t>(1, model.num_hidden_layers));
+                            static_cast<double>(std::max<std::int64_t>(1, model.all_layers()));
   }
   if (!adapters) return flops;
   if (model.tie_word_embeddings && head_apart)

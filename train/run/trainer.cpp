@@ -6,6 +6,7 @@
 #include "core/device/determinism.h"
 #include "core/memory/memory_limit.h"
 #include "core/system/file.h"
+#include "core/system/key_error.h"
 #include "core/system/log.h"
 #include "core/system/output_folder.h"
 #include "core/system/signals.h"
@@ -49,6 +50,16 @@ RunConfig checked(RunConfig config, Device device, const distributed::Ranks* ran
 }
 
 constexpr std::string_view kBestKey = "best_evaluation";  // of CheckpointState::extra
+
+// The run that wrote the checkpoint trained these layers too.
+void require_mtp(const CheckpointReader& reader, const nn::ModelConfig& model) {
+  if (model.mtp.layers == 0) return;
+  const std::string first = fmt::format("model.layers.{}.eh_proj.weight", model.num_hidden_layers);
+  QUENCH_CHECK_KEY(ErrorCode::bad_config, "training.mtp_loss_weight", reader.find(first) != nullptr,
+                   "{} was written without layers of multi-token prediction; set the key to 0, or start a run over the "
+                   "model's export",
+                   reader.path().string());
+}
 
 LossGuardOptions guard_options(const TrainingSection& training) {
   LossGuardOptions options;
@@ -99,7 +110,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
                                                    .objective = objective.get(),
                                                    .scaling = setup.scaling.get()});
   if (setup.config.experts.count > 0)
-    expert_load = std::make_unique<nn::ExpertLoad>(setup.config.num_hidden_layers, setup.config.experts.count, device);
+    expert_load = std::make_unique<nn::ExpertLoad>(setup.config.all_layers(), setup.config.experts.count, device);
   bias_speed = router_bias_speed(config, setup.config);
   schedule = std::make_unique<LrSchedule>(lr_schedule_options(config, steps));
   start.mark("optimizer");
@@ -112,6 +123,7 @@ void Trainer::Run::load(CheckpointReader& reader) {
     if (setup.adapters) require_base(reader.state(), base, reader.path().string());
     progress = restore_progress(reader.state(), config, inputs.identity, guard);
     step->finish_state_copies();
+    require_mtp(reader, setup.config);
     restore_training_tensors(reader, *setup.model, *optimizer);
     if (setup.scaling) restore_scaling(reader, *setup.scaling);
     require_positive_scales(*setup.model);

@@ -188,7 +188,8 @@ void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup)
   try {
     const ExportFormat& format = format_of(config);
     if (format.require_model != nullptr) format.require_model(setup.config);
-    const std::vector<ModelTensor> tensors = model_tensors(*setup.model, config.training.dtype);
+    std::vector<ModelTensor> tensors = model_tensors(*setup.model, config.training.dtype);
+    if (!format.mtp) leave_out_mtp(tensors, setup.config);
     (void)pruned_weights(*setup.model, *config.export_model);
     if (config.export_model->quantization.scheme.empty()) warn_of_readers(config, format, nullptr, {});
     if (auto rules = export_rules(config, setup, tensors)) {
@@ -236,7 +237,8 @@ ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& re
                          .tokenizer_folder = kept,
                          .tokenizer = description.tokenizer.get(),
                          .generation_ids = description.generation_ids};
-  const std::vector<ModelTensor> tensors = model_tensors(model, options.dtype);
+  std::vector<ModelTensor> tensors = model_tensors(model, options.dtype);
+  if (!options.format->mtp) leave_out_mtp(tensors, setup.config);
   options.quantization = export_rules(config, setup, tensors);
   if (options.quantization) options.quantization->values_dtype = config.training.dtype;
   if (options.quantization) options.card = {.source = config.run.folder, .perplexity_data = {}, .perplexity = {}};

@@ -20,6 +20,12 @@ nn::ModelConfig resolve_model_config(const ModelSection& section) {
   return nn::parse_model_config(model_config(section), source);
 }
 
+nn::ModelConfig run_model_config(const RunConfig& config) {
+  nn::ModelConfig model = resolve_model_config(config.model);
+  if (config.training.mtp_loss_weight > 0) model.mtp.layers = model.mtp.declared;
+  return model;
+}
+
 std::optional<std::int64_t> trained_adapters(const ModelSetup& setup) {
   if (!setup.adapters) return std::nullopt;
   // A copy of the head costs wgrad, a third of an adapter's FLOPs; other copies are no GEMM operands.
@@ -145,7 +151,7 @@ std::vector<recipes::LayerConversion> apply_run_recipe(const ModelSetup& setup, 
 
 ModelSetup build_model(const ResolvedConfig& config, Device device, Device target, const ModelSharding& sharding) {
   ModelSetup setup;
-  setup.config = resolve_model_config(config->model);
+  setup.config = run_model_config(*config);
   nn::ParameterOptions options = parameter_options(config, device);
   options.sharding = sharding.sharding;
   options.expert_sharding = sharding.experts;
@@ -215,7 +221,8 @@ std::optional<NewRows> new_rows(const RunConfig& config) {
 
 void fill_model(nn::CausalLm& model, const RunConfig& config, const nn::ParameterFilled& filled) {
   if (loads_weights(config)) {
-    load_weights(model, config.model.path, false, filled, new_rows(config));
+    load_weights(model, config.model.path, false, filled, new_rows(config),
+                 static_cast<std::uint64_t>(config.training.seed));
     for (nn::Parameter* parameter : model.parameters())
       if (parameter->adapter) nn::initialize_parameter(*parameter, static_cast<std::uint64_t>(config.training.seed));
   } else {

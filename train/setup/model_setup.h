@@ -34,6 +34,9 @@ struct ModelSetup {
 // (or with bf16 reduction over several), where bf16 loses nothing.
 [[nodiscard]] nn::ParameterOptions parameter_options(const RunConfig& config, Device device);
 
+// resolve_model_config() with the MTP layers that the run trains.
+[[nodiscard]] nn::ModelConfig run_model_config(const RunConfig& config);
+
 // Part of the model on this rank.
 struct ModelSharding {
   nn::Sharding sharding;

@@ -9,6 +9,7 @@
 #include "train/config/section_enum_names.h"
 #include "train/model_folder/model_folder.h"
 #include "train/objective/distillation.h"
+#include "train/objective/mtp_objective.h"
 #include "train/setup/frozen_model.h"
 #include "train/setup/target_setup.h"
 
@@ -92,7 +93,10 @@ FrozenModel make_frozen_teacher(const RunConfig& config, const nn::ModelConfig& 
 
 std::unique_ptr<Objective> make_objective(const ModelSetup& setup, const RunConfig& config,
                                           const distributed::Ranks* ranks, TargetsOfRun stored) {
-  if (!config.distill) return nullptr;
+  if (!config.distill) {
+    if (setup.config.mtp.layers == 0) return nullptr;
+    return std::make_unique<MtpObjective>(*setup.model, config.training.mtp_loss_weight);
+  }
   const DistillSection& distill = *config.distill;
   DistillationOptions options{.divergence = distill.loss,
                               .temperature = static_cast<float>(distill.temperature),

@@ -1,5 +1,5 @@
 #pragma once
-// Training objective of a run's config: section distill.
+// Training objective of a run's config: section distill, or key training.mtp_loss_weight.
 
 #include <memory>
 #include <string>

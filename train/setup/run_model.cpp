@@ -92,6 +92,13 @@ StoredModel model_of_config(const CheckpointState& state, const fs::path& checkp
           .missing = {}};
 }
 
+// training.mtp_loss_weight of a run's config.
+bool trains_mtp(const Json& config) {
+  const Json* training = config.is_object() ? config.find("training") : nullptr;
+  const Json* weight = training != nullptr && training->is_object() ? training->find("mtp_loss_weight") : nullptr;
+  return weight != nullptr && weight->is_number() && weight->as_double() > 0;
+}
+
 // A chat answer ends at the template's end of turn, which may differ from EOS. Ids of the config are kept.
 void add_end_of_turn(const RunConfig& config, const Tokenizer& tokenizer, TokenIdChoice& ids) {
   const std::string& name = config.data.chat_template;
@@ -170,6 +177,7 @@ StoredModel stored_model(const CheckpointState& state, const fs::path& checkpoin
   } else {
     return model_of_config(state, checkpoint);
   }
+  if (trains_mtp(state.config)) model.config.mtp.layers = model.config.mtp.declared;
   if (model.files.empty())
     model.missing = fmt::format("{} was copied out of its run folder ({}), whose folder {} has the tokenizer",
                                 checkpoint.string(), recorded, run_files::kModelFolder);

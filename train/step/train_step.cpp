@@ -26,7 +26,7 @@ TrainStep::TrainStep(nn::CausalLm& model, nn::Optimizer& optimizer, TrainStepOpt
     stream_ = std::make_unique<nn::StateStream>(optimizer, options_.state_offload_ratio, device);
   else if (options_.state_offload_ratio > 0)
     state_ = std::make_unique<nn::StateOffloader>(optimizer.parameter_states(), options_.state_offload_ratio, device,
-                                                  model.config().num_hidden_layers);
+                                                  model.config().all_layers());
 }
 
 void TrainStep::make_report_buffers(std::int64_t micro_batches) {
@@ -75,7 +75,7 @@ void TrainStep::run_micro_batch(const Batch& batch, std::uint64_t pass, float sc
   context.activations = options_.activations;
   if (options_.sharded != nullptr) options_.sharded->begin_pass(last);
   context.expert_load = expert_load_;
-  if (const std::int64_t layers = model_.config().experts.layer_count(); layers > 0) {
+  if (const std::int64_t layers = model_.config().routed_layers(); layers > 0) {
     // Micro-batches are weighted by their share of the step's units.
     const float share = scale * static_cast<float>(objective_->units(batch)) / static_cast<float>(layers);
     context.router_terms = {.balance = options_.router_terms.balance * share, .z = options_.router_terms.z * share};

@@ -38,10 +38,11 @@ inline std::filesystem::path reference_dir() {
 
 class GoldenModel {
  public:
-  GoldenModel(const std::string& name, Device device, DType dtype = DType::f32)
+  // `mtp`: with the layers of multi-token prediction that config.json declares.
+  GoldenModel(const std::string& name, Device device, DType dtype = DType::f32, bool mtp = false)
       : folder(golden_dir() / "models" / name),
         reference(folder / "reference.safetensors"),
-        model(read_model_config(folder), nn::ParameterOptions{.dtype = dtype, .grad_dtype = dtype, .device = device}) {
+        model(read_config(folder, mtp), nn::ParameterOptions{.dtype = dtype, .grad_dtype = dtype, .device = device}) {
     load_weights(model, folder);
     const Shape shape = reference.at("input_ids").shape;
     batch = shape[0];
@@ -54,6 +55,12 @@ class GoldenModel {
       valid += last || shifted[static_cast<std::size_t>(i)] == kIgnoreLabel ? 0 : 1;
     }
     labels = Tensor::from_values<std::int32_t>({batch * length}, shifted).to(device);
+  }
+
+  static nn::ModelConfig read_config(const std::filesystem::path& folder, bool mtp) {
+    nn::ModelConfig config = read_model_config(folder);
+    if (mtp) config.mtp.layers = config.mtp.declared;
+    return config;
   }
 
   [[nodiscard]] nn::ForwardContext context() const {
