@@ -46,7 +46,7 @@ KeyValues read_key_values(const Tensor& qkv, const QkvLayout& layout, const KeyR
 
 // For a consumer of the rotated gradient that needs no value of it, where the rotation is one of whole heads.
 QuantOutputs rotation_codes(const std::shared_ptr<Gradient>& gradient, const Tensor& like, bool whole_heads) {
-  if (!gradient || !whole_heads) return {};
+  if (!gradient || !whole_heads || !like.is_contiguous()) return {};
   const QuantOutputRequest wanted = gradient->request_to_producer();
   return wanted.value_needed || !wanted.scale.defined() ? QuantOutputs{}
                                                         : make_coded_outputs(wanted, like.shape(), like);

@@ -79,15 +79,16 @@ Variable concatenate_columns(const Variable& a, const Variable& b) {
   Tape::record("concatenate_columns", {a, b}, std::array{&out}, [&] {
     return [width, more, da = a.gradient(), db = b.gradient(), dout = out.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
-      const auto give = [&](const std::shared_ptr<Gradient>& to, std::int64_t first, std::int64_t columns) {
+      const auto contribute_columns = [&](const std::shared_ptr<Gradient>& to, std::int64_t first,
+                                          std::int64_t columns) {
         if (!to) return;
         const Tensor from = dout->value();
         const Tensor part = Tensor::empty({from.size(0), columns}, from.dtype(), from.device());
         copy_rows({from.narrow(1, first, columns), part});
         to->contribute(part);
       };
-      give(da, 0, width);
-      give(db, width, more);
+      contribute_columns(da, 0, width);
+      contribute_columns(db, width, more);
     };
   });
   return out;

@@ -49,7 +49,9 @@ std::pair<Variable, Variable> all_to_all_weighted_rows(const Variable& x, const 
     return [&dispatcher, back = counts.reversed(), label = fmt::format("{} gradient", label), dx = x.gradient(),
             dweights = weights.gradient(), drows_of = out.first.gradient(), dvalues_of = out.second.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
-      const auto [drows, dvalues] = dispatcher.move_with_values(drows_of->value(), dvalues_of->value(), back, label);
+      const Tensor drows_here = drows_of->value(), dvalues_here = dvalues_of->value();
+      QUENCH_CHECK(drows_here.defined() && dvalues_here.defined(), "{}: rows or weights without a gradient", label);
+      const auto [drows, dvalues] = dispatcher.move_with_values(drows_here, dvalues_here, back, label);
       if (dx) dx->contribute(drows);
       if (dweights) dweights->contribute(dvalues);
     };

@@ -31,7 +31,7 @@ class TokenDispatcher {
    public:
     virtual ~CountExchange() = default;
     // [size(), E / size()]: each rank's counts for the local experts; `own`: this rank's counts. Blocks the host until
-    // they have arrived; the current stream does not wait. Called once.
+    // they have arrived; the current stream waits too. Called once.
     [[nodiscard]] virtual std::vector<std::int64_t> wait(std::vector<std::int64_t>& own) = 0;
   };
   // Ordered after the work queued on the current stream. `pairs`: sum of `counts`, for plans without values.
@@ -39,7 +39,7 @@ class TokenDispatcher {
                                                                        std::int64_t pairs) const = 0;
   // [counts.received_rows(),W] from activations [counts.sent_rows(),W], which may be sent in lower precision.
   [[nodiscard]] virtual Tensor move(const Tensor& rows, const RowCounts& counts, std::string_view label) const = 0;
-  // Activations [counts.sent_rows(),W] and a value f32 [counts.sent_rows(),1] of each row, in one exchange.
+  // As move(), with a value f32 [counts.sent_rows(),1] of each row, unrounded, in one exchange.
   [[nodiscard]] virtual std::pair<Tensor, Tensor> move_with_values(const Tensor& rows, const Tensor& values,
                                                                    const RowCounts& counts,
                                                                    std::string_view label) const = 0;

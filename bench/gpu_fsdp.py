@@ -198,7 +198,7 @@ def main():
     parser.add_argument("--curve-steps", type=int, default=60)
     parser.add_argument("--save", help="workload whose save is timed")
     parser.add_argument("--save-folder", help="for its checkpoint; default: a temporary one")
-    parser.add_argument("--steps", type=int, default=30, help="fewer end while algorithms of GEMMs are still being tried")
+    parser.add_argument("--steps", type=int, default=30, help="GEMM algorithms are tried during the first twenty")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--timeout", type=float, default=600)
     parser.add_argument("--json")

@@ -17,7 +17,7 @@ the same settings. From it, for each seed:
   lora_qad   as lora, distilled from the base without adapters, or from the fine-tuned baseline with adapters
 
 With --start baseline the fine-tuned model is the finished one, which the others start from and, with a teacher, are
-distilled from (the base without adapters, in lora_qad): recovery of a model that is not trained any further.
+distilled from whatever --teacher says (the base without adapters, in lora_qad), and recovery is against it, of adapters too.
 
 Perplexities are those of the held-out tokens in windows of --length. Recovery is (qat - ptq) / (baseline - ptq), of the
 run with adapters against the baseline with adapters; it is not told where quantization costs less than 0.1%, which is
@@ -302,7 +302,7 @@ def main():
                            for seed in seeds for name in args.optimizers.split(",")]
                 optimizers = [future.result() for future in pending]
     if args.json:
-        pathlib.Path(args.json).write_text(json.dumps(dict(rows=rows, optimizers=optimizers), indent=1) + "\n")
+        pathlib.Path(args.json).write_text(json.dumps(dict(start=args.start, rows=rows, optimizers=optimizers), indent=1) + "\n")
     print_tables(rows, optimizers)
     if any("error" in one for one in rows + optimizers):
         sys.exit(1)

@@ -126,7 +126,7 @@ def workload_parser(description, workloads):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_program_options(parser)
     parser.add_argument("--workloads", default=workloads, help="names in bench/workloads, or run configs")
-    parser.add_argument("--steps", type=int, default=30, help="fewer end while algorithms of GEMMs are still being tried")
+    parser.add_argument("--steps", type=int, default=30, help="GEMM algorithms are tried during the first twenty")
     parser.add_argument("--peak-tflops", type=float, default=PEAK_TFLOPS, help="bf16 peak, for MFU")
     parser.add_argument("--json", help="file for all numbers")
     parser.add_argument("extra", nargs="*", help="further arguments for quench train, after --")

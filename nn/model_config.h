@@ -97,7 +97,7 @@ struct ModelConfig {
   // Layer `layer` as its family executes it. Throws invalid_argument for an unknown architecture.
   [[nodiscard]] BlockSpec block(std::int64_t layer) const;
   [[nodiscard]] std::vector<BlockSpec> blocks() const;
-  // Of the model's MTP layers; their indices follow those of blocks().
+  // Blocks of MTP layers; their indices follow those of blocks().
   [[nodiscard]] std::vector<BlockSpec> mtp_blocks() const;
   // Decoder and MTP layers.
   [[nodiscard]] std::int64_t all_layers() const noexcept { return num_hidden_layers + mtp.layers; }

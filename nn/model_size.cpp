@@ -62,7 +62,7 @@ std::vector<BlockSpec> trained_blocks(const ModelConfig& c) {
   return all;
 }
 
-// Of an MTP layer, beyond its block: projection and three norms.
+// Weights of an MTP layer beyond its block: projection and three norms.
 std::int64_t mtp_weights(std::int64_t hidden) {
   return 2 * hidden * hidden + 3 * hidden;
 }

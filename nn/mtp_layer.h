@@ -15,10 +15,10 @@ class MtpLayer final : public DecoderLayer {
   MtpLayer(const ModelConfig& config, const BlockSpec& block, const ParameterOptions& options);
 
   // Block of eh_proj [enorm(embedding); hnorm(hidden)], as DecoderLayer::forward(). `embedding` [N,H]: of the token
-  // `depth` places after each row. `hidden` [N,H]: what the head reads at the depth before.
+  // `depth` positions after each row. `hidden` [N,H]: input of the head at the depth before.
   [[nodiscard]] std::pair<Variable, Variable> forward_depth(const Variable& embedding, const Variable& hidden,
                                                             const ForwardContext& context) const;
-  // Of the block's output; the head reads its result.
+  // Norm between the block and the head.
   [[nodiscard]] const RmsNorm& head_norm() const noexcept { return shared_head_.norm; }
 
  private:

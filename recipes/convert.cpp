@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <map>
 #include <tuple>
 
@@ -37,10 +38,15 @@ std::int64_t stack_index(const std::string& name) {
   return error == std::errc() && end != first ? index : -1;
 }
 
+// Number of decoder layers; MTP layers, whose indices follow, do not count.
 std::int64_t stack_size(nn::Module& root) {
-  std::int64_t size = 0;
-  root.visit([&](const std::string& name, nn::Module&) { size = std::max(size, stack_index(name) + 1); });
-  return size;
+  std::int64_t size = 0, first_mtp = std::numeric_limits<std::int64_t>::max();
+  root.visit([&](const std::string& name, nn::Module& module) {
+    const std::int64_t index = stack_index(name);
+    size = std::max(size, index + 1);
+    if (index >= 0 && dynamic_cast<const nn::MtpLayer*>(&module) != nullptr) first_mtp = std::min(first_mtp, index);
+  });
+  return std::min(size, first_mtp);
 }
 
 // "0-2, 5"; ascending.
@@ -142,7 +148,7 @@ std::vector<LayerConversion> apply_recipe(nn::Module& root, const Recipe& recipe
     if (excluded) return "in recipe.filter.exclude";
     const std::int64_t at = stack_index(name);
     if (at >= 0 && at < filter.skip_first_layers) return "among recipe.filter.skip_first_layers";
-    if (at >= 0 && at >= layers - filter.skip_last_layers) return "among recipe.filter.skip_last_layers";
+    if (at < layers && at >= layers - filter.skip_last_layers && at >= 0) return "among recipe.filter.skip_last_layers";
     return {};
   };
   // A skipped layer is reset to high precision.

@@ -20,7 +20,7 @@ extern constinit KernelSlot<RopeArgs> rope_slot;
 
 void rope(const RopeArgs& args);
 
-// float8 codes of a fused matrix of heads as rope() leaves it, bit for bit, without that value.
+// float8 codes of the result of rope() on a fused matrix of heads, bit for bit, without the result itself.
 struct RopeCodesArgs {
   Tensor x;                // [N,W], contiguous; f32/bf16
   std::int64_t heads = 0;  // rotated: the first ones, whole, of D elements each

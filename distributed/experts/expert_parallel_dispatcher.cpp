@@ -24,7 +24,7 @@ class ExpertParallelDispatcher::CountsInFlight final : public CountExchange {
     const MemoryScope scope(MemoryCategory::workspace);
     const Device device = counts.device();
     // One copy to the host for both counts.
-    both_ = Tensor::empty({2, counts.numel()}, DType::f32, device);
+    both_ = Tensor::zeros({2, counts.numel()}, DType::f32, device);  // an aborted exchange leaves no counts
     both_.select(0, 0).copy_from(counts);
     works_.push_back(owner.group_->all_to_all(both_.select(0, 0), both_.select(0, 1), "experts' pairs"));
     if (device.type != DeviceType::cuda) return;
@@ -65,10 +65,12 @@ class ExpertParallelDispatcher::CountsInFlight final : public CountExchange {
         received[e] = own[static_cast<std::size_t>(owner_.group_->rank() * here + static_cast<std::int64_t>(e) % here)];
       return received;
     }
-    if (arrived_)
+    if (arrived_) {
+      owner_.clock_->wait(*arrived_);
       backend(both_.device().type).synchronize(*arrived_);
-    else
+    } else {
       owner_.clock_->wait(works_);
+    }
     const float* values = (arrived_ ? host_ : both_).data<float>();
     for (std::int64_t e = 0; e < experts; ++e) {
       own[static_cast<std::size_t>(e)] = std::llround(values[e]);

@@ -23,15 +23,31 @@ void ExposedCommTimer::wait(std::vector<Work>& works) {
     return;
   }
   Backend& owner = backend(device_.type);
-  if (free_.empty()) free_.push_back({owner.create_timing_event(device_), owner.create_timing_event(device_)});
-  const Span span = free_.back();
-  free_.pop_back();
+  const Span span = take_span();
   const Stream stream = current_stream(device_);
   owner.record(span.begin, stream);
   for (Work& work : works) work.wait();
   works.clear();
   owner.record(span.end, stream);
   open_.push_back(span);
+}
+
+void ExposedCommTimer::wait(Event event) {
+  Backend& owner = backend(device_.type);
+  const Span span = take_span();
+  const Stream stream = current_stream(device_);
+  owner.record(span.begin, stream);
+  owner.wait(stream, event);
+  owner.record(span.end, stream);
+  open_.push_back(span);
+}
+
+ExposedCommTimer::Span ExposedCommTimer::take_span() {
+  Backend& owner = backend(device_.type);
+  if (free_.empty()) return {owner.create_timing_event(device_), owner.create_timing_event(device_)};
+  const Span span = free_.back();
+  free_.pop_back();
+  return span;
 }
 
 double ExposedCommTimer::take_seconds() {

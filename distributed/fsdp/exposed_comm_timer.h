@@ -18,6 +18,8 @@ class ExposedCommTimer {
 
   // Clears the vector.
   void wait(std::vector<Work>& works);
+  // CUDA event; the current stream waits.
+  void wait(Event event);
   // Since the last call. Waits incomplete on the device count in a later call.
   [[nodiscard]] double take_seconds();
 
@@ -25,6 +27,7 @@ class ExposedCommTimer {
   struct Span {
     Event begin, end;
   };
+  [[nodiscard]] Span take_span();
 
   Device device_;
   double seconds_ = 0;

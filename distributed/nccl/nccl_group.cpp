@@ -200,7 +200,10 @@ class NcclGroup final : public ProcessGroup {
     const std::shared_ptr<Event> before = EventPool::take(events_);
     gpu.record(*before, current_stream(device()));
     gpu.wait(stream_, *before);
-    for (const Collective& collective : collectives) log().started(collective.sequence);
+    for (const Collective& collective : collectives) {
+      log().started(collective.sequence);
+      copy_own_part(collective);
+    }
     const Collective& first = collectives.front();
     try {
       communicator_.run(
@@ -254,6 +257,21 @@ class NcclGroup final : public ProcessGroup {
     return ncclInvalidArgument;
   }
 
+  // all_to_all: the part that this rank keeps, at memory bandwidth. Not inside an NCCL group: a copy may throw.
+  void copy_own_part(const Collective& c) {
+    if (c.kind != CollectiveKind::all_to_all) return;
+    const auto width = static_cast<std::size_t>(byte_size(c.input.dtype()));
+    const auto* from = static_cast<const std::byte*>(c.input.raw_data());
+    auto* to = static_cast<std::byte*>(c.output.raw_data());
+    const auto own = static_cast<std::size_t>(rank());
+    for (std::size_t i = 0; i < own; ++i) {
+      from += static_cast<std::size_t>(c.send_counts[i]) * width;
+      to += static_cast<std::size_t>(c.receive_counts[i]) * width;
+    }
+    const std::size_t bytes = static_cast<std::size_t>(c.send_counts[own]) * width;
+    if (bytes > 0) backend(device().type).copy(to, device(), from, device(), bytes, stream_);
+  }
+
   ncclResult_t exchange(const Collective& c, const NcclType& type, ncclComm_t comm, cudaStream_t stream) const {
     const NcclLibrary& f = nccl();
     const auto width = static_cast<std::size_t>(byte_size(c.input.dtype()));
@@ -264,15 +282,9 @@ class NcclGroup final : public ProcessGroup {
     for (int peer = 0; peer < size(); ++peer) {
       const auto i = static_cast<std::size_t>(peer);
       const auto sent = static_cast<std::size_t>(c.send_counts[i]), got = static_cast<std::size_t>(c.receive_counts[i]);
-      if (peer == rank() && sent > 0) {
-        // NCCL moves a rank's own part through its channels; a copy runs at the rate of memory.
-        backend(device().type).copy(to, device(), from, device(), sent * width, stream_);
-        from += sent * width;
-        to += got * width;
-        continue;
-      }
-      if (sent > 0) note(f.send(from, sent * type.scale, type.type, peer, comm, stream));
-      if (got > 0) note(f.recv(to, got * type.scale, type.type, peer, comm, stream));
+      const bool own = peer == rank();  // copy_own_part()
+      if (sent > 0 && !own) note(f.send(from, sent * type.scale, type.type, peer, comm, stream));
+      if (got > 0 && !own) note(f.recv(to, got * type.scale, type.type, peer, comm, stream));
       from += sent * width;
       to += got * width;
     }

@@ -30,7 +30,7 @@ struct ModelTensor {
 
 // Copies of embedding and head in each MTP layer of DeepSeek's checkpoints.
 inline constexpr std::string_view kMtpEmbedding = "embed_tokens.weight", kMtpHead = "shared_head.head.weight";
-// Of a tensor of the MTP layers that config.json declares, its name within the layer; else "".
+// Name, within its layer, of a tensor of the MTP layers that config.json declares; else "".
 [[nodiscard]] std::string_view mtp_part(std::string_view name, const nn::ModelConfig& config);
 // Drops the tensors of MTP layers.
 void leave_out_mtp(std::vector<ModelTensor>& tensors, const nn::ModelConfig& config);

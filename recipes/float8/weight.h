@@ -32,11 +32,11 @@ class Float8Weight {
   [[nodiscard]] QuantTensor columnwise(const nn::Parameter& parameter, const Tensor& value);
 
  private:
-  // Codes that the weight's storage has or makes; undefined: none.
   struct Kept {
     QuantTensor codes;
     std::uint64_t version = 0;
   };
+  // Codes that the weight's storage has or makes; undefined: none.
   [[nodiscard]] Operand of_storage(const nn::Parameter& parameter, const Float8Gemms& products,
                                    const std::optional<autograd::WeightFormat>& form, Orientation wanted,
                                    Kept& kept) const;

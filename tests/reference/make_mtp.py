@@ -36,7 +36,7 @@ class Depth(torch.nn.Module):
 
 
 def stored_name(layer, name):
-    """Of a depth's parameter."""
+    """Name of a depth's parameter."""
     name = {"block": "", "norm": "shared_head.norm."}.get(name.split(".")[0], name.split(".")[0] + ".") + name.split(".", 1)[1]
     return f"model.layers.{layer}.{name}"
 

@@ -15,8 +15,8 @@ std::string families_with_mtp() {
   return names;
 }
 
-// Of a section that the run has and that MTP does not go with; empty: none.
-std::string_view section_in_the_way(const RunConfig& config) {
+// Section of the run that MTP is not implemented with; empty: none.
+std::string_view conflicting_section(const RunConfig& config) {
   if (config.lora) return "lora";
   if (config.distill) return "distill";
   return config.preference ? "preference" : "";
@@ -34,7 +34,12 @@ std::int64_t stored_mtp_layers(const RunConfig& config) {
 void check_mtp(Checker& checker, const nn::ModelConfig& model) {
   const RunConfig& config = checker.config();
   const double weight = config.training.mtp_loss_weight;
-  if (!checker.usable({kWeightKey, kDepthKey}) || weight <= 0) return;
+  if (!checker.usable({kWeightKey, kDepthKey})) return;
+  if (config.model.init != ModelSection::Init::random && checker.options().files)
+    if (const std::int64_t stored = stored_mtp_layers(config); stored > 0 && stored != model.mtp.declared)
+      return checker.report(std::string(kDepthKey), "{}, but the model in {} has {} such layers; remove the key",
+                            model.mtp.declared, config.model.path, stored);
+  if (weight <= 0) return;
   const std::string key(kWeightKey);
   if (const nn::ModelFamily* family = nn::find_model_family(model.architecture); family == nullptr || !family->mtp)
     return checker.report(key, "{} has no layers of multi-token prediction ({} has); remove the key",
@@ -42,16 +47,15 @@ void check_mtp(Checker& checker, const nn::ModelConfig& model) {
   if (model.mtp.declared == 0)
     return checker.report(key, "the model has no layers of multi-token prediction; set {} to their number, such as 1",
                           kDepthKey);
-  if (const std::string_view section = section_in_the_way(config); !section.empty())
+  if (const std::string_view section = conflicting_section(config); !section.empty())
     return checker.report(key,
-                          "multi-token prediction is trained with the next-token cross-entropy of whole weights, not "
+                          "multi-token prediction is trained with the next-token cross-entropy in full training, not "
                           "with section {}; remove one of the two",
                           section);
-  if (config.model.init == ModelSection::Init::random || !checker.options().files) return;
-  const std::int64_t stored = stored_mtp_layers(config);
-  if (stored > 0 && stored != model.mtp.declared)
-    checker.report(std::string(kDepthKey), "{}, but the model in {} has {} such layers; remove the key",
-                   model.mtp.declared, config.model.path, stored);
+  if (checker.usable({"data.seq_len"}) && model.mtp.declared >= config.data.seq_len)
+    checker.report(std::string(kDepthKey),
+                   "{}, but a sequence of data.seq_len {} has no targets at that depth; use fewer", model.mtp.declared,
+                   config.data.seq_len);
 }
 
 }  // namespace quench

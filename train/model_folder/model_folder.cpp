@@ -339,8 +339,9 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
   const bool leaves_out_mtp = model.config().mtp.layers > 0 && !format.mtp;
   if (leaves_out_mtp) {
     leave_out_mtp(tensors, model.config());
-    QUENCH_LOG_INFO("export: left out: multi-token prediction (num_nextn_predict_layers {}), which format {} has not",
-                    model.config().mtp.layers, format.name);
+    QUENCH_LOG_INFO(
+        "export: left out: multi-token prediction (num_nextn_predict_layers {}), which format {} does not store",
+        model.config().mtp.layers, format.name);
   }
   ModelFolderReport report;
   const bool measured = options.card && options.card->perplexity;

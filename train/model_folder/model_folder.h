@@ -33,8 +33,8 @@ struct NewRows {
 // frozen weights. Missing, extra and misshaped tensors: one error before any read. Ignores rotary buffers and a head
 // stored with tied embeddings. Allocates deferred parameters, one by one; `filled`: not for adapters and packed
 // weights. `new_rows`: embedding and head may have more rows than are stored, which are equal for any sharding.
-// `mtp_seed`: of MTP layers of the model, if the folder holds no weights of such layers. Of stored MTP layers, copies
-// of embedding and head are ignored; all of them, if the model has none.
+// `mtp_seed`: for MTP layers of the model, if the folder holds no weights of such layers. Copies of embedding and head
+// in stored MTP layers are ignored, and whole layers if the model has none.
 void load_weights(nn::CausalLm& model, const std::filesystem::path& folder, bool keep_packed = false,
                   const nn::ParameterFilled& filled = {}, const std::optional<NewRows>& new_rows = {},
                   std::optional<std::uint64_t> mtp_seed = {});

@@ -8,7 +8,7 @@
 
 namespace quench {
 
-// Of one depth k: tokens i + k for the embedding and labels of tokens i + k + 1, both i32 [N] in host memory. Rows
+// Rows of depth k: tokens i + k for the embedding and labels of tokens i + k + 1, both i32 [N] in host memory. Rows
 // without a token i + k in their sequence have their sequence's last token and no label.
 struct MtpRows {
   Tensor ids, labels;

@@ -51,11 +51,15 @@ RunConfig checked(RunConfig config, Device device, const distributed::Ranks* ran
 
 constexpr std::string_view kBestKey = "best_evaluation";  // of CheckpointState::extra
 
-// The run that wrote the checkpoint trained these layers too.
+// The run that wrote the checkpoint trained these layers too, or neither did.
 void require_mtp(const CheckpointReader& reader, const nn::ModelConfig& model) {
-  if (model.mtp.layers == 0) return;
   const std::string first = fmt::format("model.layers.{}.eh_proj.weight", model.num_hidden_layers);
-  QUENCH_CHECK_KEY(ErrorCode::bad_config, "training.mtp_loss_weight", reader.find(first) != nullptr,
+  const bool stored = reader.find(first) != nullptr;
+  QUENCH_CHECK_KEY(ErrorCode::bad_config, "training.mtp_loss_weight", model.mtp.layers > 0 || !stored,
+                   "0, but {} holds layers of multi-token prediction, which this run would drop; set the key to their "
+                   "weight in the loss, or start a run over the model's export",
+                   reader.path().string());
+  QUENCH_CHECK_KEY(ErrorCode::bad_config, "training.mtp_loss_weight", model.mtp.layers == 0 || stored,
                    "{} was written without layers of multi-token prediction; set the key to 0, or start a run over the "
                    "model's export",
                    reader.path().string());

@@ -77,7 +77,7 @@ bool keeps_weights(const RunConfig& config) {
   const ParallelSection& parallel = config.parallel;
   // With float8 all-gather the owning rank casts.
   const bool gathers_codes = parallel.float8_all_gather && parallel.ranks > parallel.replicate;
-  // A base in few bits is there to save memory.
+  // Kept codes would outweigh a base in few bits.
   const bool packed = config.lora && config.lora->base != recipes::BaseForm::dense;
   return config.recipe.keep_weights.value_or(few && !gathers_codes && !packed &&
                                              accumulation_steps(config, parallel.ranks) > 1);

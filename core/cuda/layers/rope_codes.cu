@@ -1,4 +1,4 @@
-// RoPE whose result leaves as float8 codes under a given tensorwise scale, in both orientations: tiles of the float8
+// RoPE with float8 codes of its result under a given tensorwise scale, in both orientations: tiles of the float8
 // casts, 8x8 elements per thread.
 
 #include "core/cuda/common/launch.h"
@@ -15,7 +15,7 @@ struct HeadRotation {
   const std::int32_t* positions;
   std::int64_t table_rows;
   std::int64_t rotated;  // columns; whole heads
-  int dim;               // of a head; divides a tile
+  int dim;               // of a head; a multiple of 16
   float sign;
 };
 
@@ -91,7 +91,7 @@ void rope_codes(const RopeCodesArgs& args) {
            (codes.format().element == element && codes.scales().raw_data() == any.scales().raw_data());
   };
   const MatrixBatch shape(args.x.shape());
-  if (args.x.dtype() != DType::bf16 || dim % (2 * kPiece) != 0 || kCodeTile % dim != 0 || shape.rows % 16 != 0 ||
+  if (args.x.dtype() != DType::bf16 || dim % (2 * kPiece) != 0 || shape.rows % 16 != 0 ||
       !rows_are_wide<bfloat16>(args.x.raw_data(), shape.columns, shape.columns) || !aligned(args.cos.raw_data()) ||
       !aligned(args.sin.raw_data()) || !fits(outputs.codes) || !fits(outputs.transposed_codes) ||
       !ScaledCodes(outputs).wide())

@@ -1,4 +1,4 @@
-// Gated units whose results leave as float8 codes under given tensorwise scales, in both orientations: tiles of the
+// Gated units with float8 codes of their results under given tensorwise scales, in both orientations: tiles of the
 // float8 casts, 8x8 elements per thread. The bf16 results are optional.
 
 #include "core/cuda/layers/swiglu_codes.h"

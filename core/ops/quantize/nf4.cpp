@@ -128,10 +128,10 @@ QuantTensor cast_nf4_float8(const Nf4Tensor& x, const Tensor& scale, Granularity
   check_nf4_matrix(kOp, x);
   const bool by_tensor = granularity == Granularity::tensor;
   const Granularity other = orientation == Orientation::natural ? Granularity::row : Granularity::column;
-  if (x.shape[1] % kBlock != 0) return cast_float8(f32_values(x), scale, ElementFormat::e4m3, granularity, orientation);
   QUENCH_CHECK(by_tensor || granularity == other, "{}: {} codes with scales by {}, expected tensor or {}", kOp,
                orientation == Orientation::natural ? "natural" : "transposed", to_string(granularity),
                to_string(other));
+  if (x.shape[1] % kBlock != 0) return cast_float8(f32_values(x), scale, ElementFormat::e4m3, granularity, orientation);
   const QuantFormat format = code_format(ElementFormat::e4m3, granularity, orientation);
   const Tensor payload = Tensor::empty(format.payload_shape(x.shape), DType::f8_e4m3, x.codes.device());
   const QuantTensor out(format, x.shape, DType::f32, payload, scale);

@@ -32,7 +32,7 @@ TEST(MtpCheck, OtherObjectivesAndAdaptersAreRefused) {
                     one = "--model.num_nextn_predict_layers=1";
   EXPECT_THAT(complaint({weight, deepseek, one, "--lora.rank=4"}),
               HasSubstr("training.mtp_loss_weight: multi-token prediction is trained with the next-token cross-entropy "
-                        "of whole weights, not with section lora; remove one of the two"));
+                        "in full training, not with section lora; remove one of the two"));
   EXPECT_THAT(complaint({weight, deepseek, one, "--distill.teacher=initial"}), HasSubstr("not with section distill"));
   EXPECT_THAT(complaint({weight, deepseek, one, "--preference.loss=dpo"}), HasSubstr("not with section preference"));
 }
@@ -47,6 +47,8 @@ TEST(MtpCheck, TheDepthIsThatOfTheStoredModel) {
   const std::string weight = "--training.mtp_loss_weight=0.3";
   EXPECT_FALSE(refused({weight}));
   EXPECT_TRUE(refused({weight, "--model.num_nextn_predict_layers=1"}));
+  EXPECT_TRUE(refused({"--model.num_nextn_predict_layers=0"}));
+  EXPECT_TRUE(refused({weight, "--data.seq_len=2"}));
   EXPECT_FALSE(refused({weight, "--model.num_nextn_predict_layers=1", "--model.init=random"}));
 }
 

@@ -128,7 +128,7 @@ TEST(MtpRows, ATargetBeyondTheDocumentIsNone) {
   EXPECT_EQ(fourth.targets, 0);
 }
 
-// Rows of one document say nothing about another's loss.
+// The loss of a document does not depend on the tokens of another.
 TEST(MtpRows, DocumentsOfARowAreIndependent) {
   MtpGolden golden;
   const auto gradient_of = [&](std::int32_t token) {

@@ -99,7 +99,7 @@ void add_training_fields(Fields& fields) {
   add_field(fields, "training.mtp_loss_weight", QUENCH_MEMBER(training.mtp_loss_weight), at_least(0), free,
             "Multi-token prediction (DeepSeek-V3): weight of the cross-entropies of the model's "
             "model.num_nextn_predict_layers layers for later tokens, averaged over the layers, in the loss; 0: these "
-            "layers are not trained, and not kept.");
+            "layers are not trained, and not kept. A resumed run may change it, not from or to 0.");
   add_field(fields, "training.router_bias_speed", QUENCH_MEMBER(training.router_bias_speed), at_least(0), free,
             "Update rate of the router's expert bias (auxiliary-loss-free load balancing, DeepSeek-V3); null: 0.001 if "
             "the model has such a bias and is trained in full.");
