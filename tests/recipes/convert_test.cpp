@@ -113,6 +113,23 @@ TEST(Convert, ReportNamesTheLayersOfAStackThatAreSkippedAlone) {
   EXPECT_THAT(report, HasSubstr("(skipped in 0: in_features is not 16)"));
 }
 
+TEST(Convert, LayersOfMultiTokenPredictionAreNotAmongTheLast) {
+  nn::ModelConfig config = nn::parse_model_config(
+      Json::parse(R"({"model_type": "deepseek_v3", "vocab_size": 32, "hidden_size": 16, "intermediate_size": 24,
+        "moe_intermediate_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2,
+        "q_lora_rank": null, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8,
+        "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1,
+        "first_k_dense_replace": 1, "num_nextn_predict_layers": 1})"),
+      "config.json");
+  config.mtp.layers = config.mtp.declared;
+  nn::CausalLm model(config, {});
+  const auto rows = apply_recipe(model, kNarrow, {.include = {}, .skip_last_layers = 1});
+  EXPECT_EQ(conversion_of(rows, "model.layers.0.self_attn.q_proj").kernel, "narrow");
+  EXPECT_EQ(conversion_of(rows, "model.layers.1.self_attn.q_proj").skipped_because,
+            "among recipe.filter.skip_last_layers");
+  EXPECT_EQ(conversion_of(rows, "model.layers.2.self_attn.q_proj").kernel, "narrow");
+}
+
 // Message of require_layers for a conversion, beginning with the key; empty: none.
 std::string refusal(const Recipe& recipe, const LayerFilter& filter, const RecipeOptions& options = {}) {
   nn::CausalLm model(tiny(false), {});
