@@ -33,8 +33,9 @@ struct RopeCodesArgs {
 
 extern constinit KernelSlot<RopeCodesArgs> rope_codes_slot;
 
+// rope() with codes in place of its result.
 void rope_codes(const RopeCodesArgs& args);
-// The same by rope() of a copy.
+// As rope_codes(), by rope() of a copy.
 void rope_codes_of_copy(const RopeCodesArgs& args);
 
 }  // namespace quench
