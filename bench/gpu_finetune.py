@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Fine-tuning Llama 3.1 8B on one GPU: LoRA, LoRA over a float8 base, QLoRA (qlora8: the base's GEMMs in float8) and DPO of
-Quench next to Transformers + PEFT with Liger's kernels, and with torch.compile, in one call.
+Quench next to Transformers + PEFT with Liger's kernels, and with torch.compile, on the same GPU.
 
   bench/gpu_finetune.py --rows lora,lora_float8,qlora,qlora8,dpo --json results.json
 
