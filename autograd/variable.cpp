@@ -4,6 +4,15 @@
 
 namespace quench::autograd {
 
+Variable Variable::detach() const {
+  QUENCH_CHECK(
+      !value_.defined() || !is_unstored(value_),
+      "detach: the value of shape {} was left out, since its producer wrote only float8 codes for one consumer; "
+      "request it with QuantOutputRequest::value_needed",
+      value_.shape().to_string());
+  return Variable(value_);
+}
+
 bool Gradient::begin_fused(FusedBackward& op) {
   if (valid_ || pending_uses_ != kProducersUse || !op.begin()) return false;
   return fused_ = valid_ = true;

@@ -128,7 +128,9 @@ class Variable {
   [[nodiscard]] bool requires_grad() const noexcept { return gradient_ != nullptr; }
   [[nodiscard]] const std::shared_ptr<Gradient>& gradient() const noexcept { return gradient_; }
   [[nodiscard]] Tensor grad() const { return gradient_ ? gradient_->value() : Tensor(); }
-  [[nodiscard]] Variable detach() const { return Variable(value_); }
+  // Without gradient, quantization outputs and recompute handle. Throws
+  // invalid_argument for a value that its producer left out (unstored_value()).
+  [[nodiscard]] Variable detach() const;
   void set_gradient(std::shared_ptr<Gradient> gradient) { gradient_ = std::move(gradient); }
 
   void set_fused_outputs(QuantOutputs fused_outputs) { fused_outputs_ = std::move(fused_outputs); }

@@ -13,6 +13,10 @@ class FormedGemms final : public HeadGemms {
   FormedGemms(std::unique_ptr<HeadGemms> gemms, float factor, float cap, autograd::Weight weight)
       : gemms_(std::move(gemms)), factor_(factor), cap_(cap), weight_(std::move(weight)) {}
 
+  void expect_hidden_gradients(bool expected) override {
+    if (gemms_ != nullptr) gemms_->expect_hidden_gradients(expected);
+  }
+
   void logits(const Tensor& hidden, const Tensor& out) override {
     if (gemms_ != nullptr)
       gemms_->logits(hidden, out);

@@ -1,5 +1,6 @@
 #include "distributed/fsdp/sharded_model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "nn/experts/moe.h"
@@ -130,6 +131,10 @@ void ShardedModel::end_gathers() {
     if (unit.sharded) unit.sharded->weights().free();
 }
 
+bool ShardedModel::is_head(const Unit& unit) const noexcept {
+  return std::ranges::find(head_units_, &unit) != head_units_.end();
+}
+
 std::int64_t ShardedModel::pass_layers() const {
   return autograd::Tape::current() != nullptr ? all_layers_ : layers_;
 }
@@ -137,10 +142,12 @@ std::int64_t ShardedModel::pass_layers() const {
 void ShardedModel::before_forward(std::int64_t layer) {
   if (!layer_unit(layer).sharded) return;
   layer_unit(layer).sharded->weights().gather(Phase::forward);
+  // MTP layers read the embedding: gathered once for all depths and a tied head.
+  FsdpUnitWeights& embedding = units_.front().sharded->weights();
+  if (layer >= layers_) embedding.set_frees_itself(layer + 1 == all_layers_ && !is_head(units_.front()));
   if (layer + 1 < pass_layers()) {
     layer_unit(layer + 1).sharded->weights().gather(Phase::forward);
-    // MTP layers read the embedding.
-    if (layer + 1 >= layers_) units_.front().sharded->weights().gather(Phase::forward);
+    if (layer + 1 == layers_) embedding.gather(Phase::forward);
     return;
   }
   // Memory peaks in the loss, which needs at most one layer's buffers.
@@ -150,8 +157,10 @@ void ShardedModel::before_forward(std::int64_t layer) {
 
 void ShardedModel::after_forward(std::int64_t layer) {
   if (!layer_unit(layer).sharded) return;
-  if (autograd::Tape::current() != nullptr && layer + 1 == all_layers_)
+  if (autograd::Tape::current() != nullptr && layer + 1 == all_layers_) {
+    units_.front().sharded->weights().set_frees_itself(true);  // after the head, if tied
     for (Unit* unit : head_units_) unit->sharded->attach_gradients();
+  }
   if (!options_.reshard_after_forward) return;
   FsdpUnitWeights& weights = layer_unit(layer).sharded->weights();
   // The last layer's backward contents are gathered during the LM head.

@@ -11,9 +11,9 @@ void Float8Head::logits(const Tensor& hidden, const Tensor& out) {
   const MemoryScope scope(MemoryCategory::workspace);
   if (!weight_made_) {
     Float8Uses uses = products_.weight_uses();
-    if (!training_) uses.columnwise.reset();
-    // In training both orientations at once (tensorwise: from one read of the weight).
-    weight_codes_ = Float8Matrix(weight_.value(), uses, known_, training_);
+    if (!hidden_gradients_) uses.columnwise.reset();
+    // Both orientations at once (tensorwise: from one read of the weight).
+    weight_codes_ = Float8Matrix(weight_.value(), uses, known_, hidden_gradients_);
     weight_made_ = true;
     health_.record(LayerOperand::weight, weight_.value(), weight_codes_.rowwise(), weight_.value().numel());
   }

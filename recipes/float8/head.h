@@ -12,16 +12,18 @@ namespace quench::recipes {
 // grad_scale) have the scale of the bound, others that of their chunk's amax.
 class Float8Head final : public HeadGemms {
  public:
-  // `training`: gradients() will be called. `rounding` applies to logit gradients.
+  // `training`: gradients() will be called; the weight is then cast in both orientations, unless those of hidden states
+  // are not expected. `rounding` applies to logit gradients.
   Float8Head(const Float8Gemms& products, const nn::Parameter& weight, LayerHealth health, bool training,
              const Float8Rounding& rounding)
       : products_(products),
         weight_(weight.weight().acquire()),
         known_(known_maxima(weight)),
         health_(std::move(health)),
-        training_(training),
+        hidden_gradients_(training),
         rounding_(rounding) {}
 
+  void expect_hidden_gradients(bool expected) override { hidden_gradients_ = expected; }
   void logits(const Tensor& hidden, const Tensor& out) override;
   void gradients(const Tensor& dlogits, const Tensor& hidden, const Tensor& dhidden, const Tensor& dweight,
                  float beta) override;
@@ -39,7 +41,7 @@ class Float8Head final : public HeadGemms {
   Float8Matrix weight_codes_;
   bool weight_made_ = false;
   LayerHealth health_;
-  bool training_;
+  bool hidden_gradients_;
   Float8Rounding rounding_;
   Tensor bound_;        // f32 [], of logit gradients; undefined: unknown
   Tensor bound_scale_;  // their encode scale

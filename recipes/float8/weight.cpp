@@ -56,11 +56,16 @@ Float8Weight::Operand Float8Weight::of_storage(const nn::Parameter& parameter, c
   // Padding precedes quantization.
   if (!form || products.size(shape[0]) != shape[0] || products.size(shape[1]) != shape[1]) return {};
   if (kept.codes.defined() && kept.version == parameter.version) return {kept.codes, {}};
+  const MemoryScope scope(keep_ ? MemoryCategory::parameters : MemoryCategory::workspace);
   autograd::Weight::AcquiredQuantized brought = weight.acquire_quantized(*form, wanted);
   const QuantTensor codes = brought.codes();
   if (!codes.defined() || !keep_) return {codes, std::move(brought)};
-  const MemoryScope scope(MemoryCategory::parameters);
-  kept = {{codes.format(), codes.shape(), codes.source_dtype(), codes.payload().clone(), codes.scales().clone()},
+  // Codes that the storage made for this use are kept as they are, those in its own buffers as a copy.
+  constexpr long kHandles = 2;  // `brought` and `codes`
+  const bool made = codes.payload().storage().use_count() <= kHandles;
+  kept = {made ? codes
+               : QuantTensor(codes.format(), codes.shape(), codes.source_dtype(), codes.payload().clone(),
+                             codes.scales().clone()),
           parameter.version};
   return {kept.codes, {}};
 }

@@ -91,11 +91,9 @@ struct TileRows {
 // `split` warps (divisor of kTileWarps) share a tile; unsplit warps may take several. `constant`:
 // read_only_weights.h.
 template <class Codes, bool kNormed>
-__global__ __launch_bounds__(kSmallMThreads,
-                             kBlocksPerMultiprocessor) void packed_tiles_kernel(TileInput in, PackedView w, int tiles,
-                                                                                int pieces_per_group, int split,
-                                                                                PackedOutput out, const bfloat16* bias,
-                                                                                bool gated, bool constant) {
+__global__ __launch_bounds__(kSmallMThreads, kBlocksPerMultiprocessor) void packed_tiles_kernel(
+    TileInput in, PackedView w, int tiles, int pieces_per_group, int split, PackedOutput out, const bfloat16* bias,
+    bool gated, GatedActivation activation, bool constant) {
   extern __shared__ uint4 staged[];
   using Pair = typename Codes::Pair;
   __shared__ float parts[kTileWarps][kTileRows][kPackedRows];
@@ -168,11 +166,11 @@ __global__ __launch_bounds__(kSmallMThreads,
     };
     Vector<float, 1> result;
     result[0] = biased(value, r);
-    if (gated) {  // unfused rounding: bit-identical to GEMM then SwiGLU
+    if (gated) {  // unfused rounding: bit-identical to GEMM then swiglu()
       Vector<float, 1> of_up;
       of_up[0] = rounded<bfloat16>(biased(up, r + kTileRows / 2));
       result[0] = rounded<bfloat16>(result[0]);
-      result = swiglu_of(result, of_up);
+      result = swiglu_of(activation, result, of_up);
     }
     out.write<bfloat16>(row, tile.first + r, result[0]);
   };
@@ -267,7 +265,7 @@ int pieces_per_group(const PackedMatrix& m) {
 
 template <class Codes>
 void run_tiles(const Tensor& x, const PackedView& view, int pieces_per_group, const Tensor& y, const Tensor& bias,
-               bool gated, const OpLaunch& launch, const AddedNorm* norm) {
+               std::optional<GatedActivation> gated, const OpLaunch& launch, const AddedNorm* norm) {
   const std::int64_t rows = x.size(0), pieces = view.row_bytes / kPieceBytes;
   const std::int64_t outputs = gated ? view.rows / 2 : view.rows, tile_outputs = gated ? kTileRows / 2 : kTileRows;
   const std::int64_t tiles = (outputs + tile_outputs - 1) / tile_outputs;
@@ -287,7 +285,8 @@ void run_tiles(const Tensor& x, const PackedView& view, int pieces_per_group, co
                static_cast<unsigned>(blocks), kSmallMThreads,
                static_cast<std::size_t>(rows * (view.columns / 8 + kStagedPad) * 16), in, view, static_cast<int>(tiles),
                pieces_per_group, split, PackedOutput{y.raw_data(), y.stride(0), y.dtype() == DType::f32},
-               bias.defined() ? bias.data<bfloat16>() : nullptr, gated,
+               bias.defined() ? bias.data<bfloat16>() : nullptr, gated.has_value(),
+               gated.value_or(GatedActivation::silu),
                Codes::kBits == 16 ? ReadOnlyWeightsScope::of_values(view.codes) : ReadOnlyWeightsScope::of_packed());
 }
 
@@ -315,7 +314,7 @@ bool small_m_gemm_supports(const Tensor& x, const PackedMatrix& m) {
          for_codes(m.codes().dtype(), [&]<class Codes>() { return pieces_per_group<Codes>(m) > 0; });
 }
 
-void small_m_gemm(const PackedLinearArgs& args, bool gated, const AddedNorm* norm) {
+void small_m_gemm(const PackedLinearArgs& args, std::optional<GatedActivation> gated, const AddedNorm* norm) {
   const PackedMatrix& m = args.weight;
   const OpLaunch launch(gated ? "gated_packed_linear" : "packed_linear",
                         {&args.x, &m.codes(), &m.scales(), &m.offsets(), &args.y, &args.bias});
@@ -324,8 +323,8 @@ void small_m_gemm(const PackedLinearArgs& args, bool gated, const AddedNorm* nor
   });
 }
 
-bool small_m_gemm_values(const Tensor& x, const Tensor& weight, const Tensor& y, const Tensor& bias, bool gated,
-                         const OpLaunch& launch, const AddedNorm* norm) {
+bool small_m_gemm_values(const Tensor& x, const Tensor& weight, const Tensor& y, const Tensor& bias,
+                         std::optional<GatedActivation> gated, const OpLaunch& launch, const AddedNorm* norm) {
   if (!fits(x) || !weight.is_contiguous() || weight.size(1) % kPieceCodes<Values16> != 0 ||
       reinterpret_cast<std::uintptr_t>(weight.raw_data()) % 16 != 0)
     return false;
