@@ -58,6 +58,15 @@ struct PackedView {
   }
 };
 
+// Evict-first; the 256 bytes around go to L2 too: the row's next chunks, in one DRAM access.
+__device__ inline uint4 load_weights(const uint4* address) {
+  uint4 v;
+  asm volatile("ld.global.cs.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(address));
+  return v;
+}
+
 // Chunk to group: piece / divisor without a division, exact while piece * divisor < 2^31.
 class GroupIndex {
  public:

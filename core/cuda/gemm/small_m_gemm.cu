@@ -138,7 +138,7 @@ __global__ __launch_bounds__(kSmallMThreads, kResidentBlocks<kRowScales>) void p
     if (piece >= end) return;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      words[u][h] = __ldcs(codes[h] + piece * 4);
+      words[u][h] = load_weights(codes[h] + piece * 4);
       if constexpr (!kRowScales) scales[u][h] = w.scale_bits(groups[h] + group_of(piece));
     }
   };
