@@ -48,7 +48,7 @@ void lm_head_loss(const LmHeadLossArgs& args) {
   const std::int64_t rows = args.hidden.size(0), width = args.hidden.size(1);
   const DType dtype = args.hidden.dtype();
   check_tensor(op, "weight", args.weight, {-1, width}, dtype);
-  check_contiguous(op, "weight", args.weight);
+  if (args.products == nullptr) check_contiguous(op, "weight", args.weight);
   const std::int64_t vocab = args.weight.size(0);
   check_tensor(op, "labels", args.labels, {rows}, DType::i32);
   check_tensor(op, "losses", args.losses, {rows}, DType::f32);
