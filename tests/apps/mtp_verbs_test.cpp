@@ -62,9 +62,9 @@ TEST_F(MtpVerbs, TheStartReportNamesThem) {
 TEST_F(MtpVerbs, OnlyExportsReadThem) {
   ASSERT_EQ(train({"--training.ema_decay=0.5"}).status, 0);
   const std::string before = continuation(run(generate("run")));
-  expect_ok({"export", "run", "--output", "whole", "--dtype", "f32"});
-  expect_ok({"export", "run", "--output", "mean", "--average", "1,2"});
-  expect_ok({"export", "run", "--output", "average", "--weights", "ema"});
+  expect_ok({"export", "--checkpoint", "run", "--output", "whole", "--dtype", "f32"});
+  expect_ok({"export", "--checkpoint", "run", "--output", "mean", "--average", "1,2"});
+  expect_ok({"export", "--checkpoint", "run", "--output", "average", "--weights", "ema"});
   for (const char* folder : {"whole", "mean", "average"}) EXPECT_TRUE(holds_layer(folder)) << folder;
   EXPECT_EQ(read_json("whole/config.json").at("num_nextn_predict_layers").as_int(), 1);
   EXPECT_EQ(continuation(run(generate("whole"))), before);
@@ -73,7 +73,7 @@ TEST_F(MtpVerbs, OnlyExportsReadThem) {
   EXPECT_EQ(continuation(run(generate("run"))), before);
   const Outcome scored = run({"eval", "--model", "run", "--data", "held_out.txt"});
   EXPECT_EQ(scored.status, 0) << scored.errors;
-  const Outcome refused = run({"export", "run", "--output", "again"});
+  const Outcome refused = run({"export", "--checkpoint", "run", "--output", "again"});
   EXPECT_NE(refused.status, 0) << "the destroyed tensors were not read";
   EXPECT_THAT(refused.errors, HasSubstr("model.layers.2."));
 }
@@ -81,7 +81,8 @@ TEST_F(MtpVerbs, OnlyExportsReadThem) {
 // As llama.cpp's converter: the architecture deepseek2 has no layers of multi-token prediction.
 TEST_F(MtpVerbs, GgufFilesLeaveThemOut) {
   ASSERT_EQ(train({}).status, 0);
-  const Outcome written = run({"export", "run", "--output", "gguf/model.gguf", "--format", "gguf", "--scheme", "q8_0"});
+  const Outcome written =
+      run({"export", "--checkpoint", "run", "--output", "gguf/model.gguf", "--format", "gguf", "--scheme", "q8_0"});
   ASSERT_EQ(written.status, 0) << written.errors;
   EXPECT_THAT(written.errors + written.output,
               HasSubstr("left out: multi-token prediction (num_nextn_predict_layers 1), which format gguf does not "
@@ -90,8 +91,12 @@ TEST_F(MtpVerbs, GgufFilesLeaveThemOut) {
   EXPECT_NE(file.find("blk.1.attn_norm.weight"), file.npos);
   EXPECT_EQ(file.find("blk.2."), file.npos);
   // The file of the same weights without these layers.
-  expect_ok({"export", "run", "--output", "whole", "--dtype", "f32"});
-  expect_ok({"export", "whole", "--output", "again/model.gguf", "--format", "gguf", "--scheme", "q8_0"});
+  expect_ok({"export", "--checkpoint", "run", "--output", "whole", "--dtype", "f32"});
+  const Outcome again =
+      run({"export", "--checkpoint", "whole", "--output", "again/model.gguf", "--format", "gguf", "--scheme", "q8_0"});
+  ASSERT_EQ(again.status, 0) << again.errors;
+  // Neither counts them: "wrote FILE (f32, q8_0 as gguf, 326,352 parameters, ...)".
+  EXPECT_EQ(written.output.substr(written.output.find(" (f32")), again.output.substr(again.output.find(" (f32")));
   EXPECT_TRUE(file == read_file(work() / "again/model.gguf"));
 }
 
