@@ -41,7 +41,9 @@ TEST(ActivationOffloader, FreesDeviceMemoryWithoutAnotherTensor) {
     for (std::int64_t layer = 0; layer < kLayers; ++layer) {
       offloader.begin_forward(layer);
       for (std::int64_t sender = 0; sender < layer; ++sender)
-        if (!copies[static_cast<std::size_t>(sender)].expired()) EXPECT_LT(layer - sender, 3) << layer;
+        if (!copies[static_cast<std::size_t>(sender)].expired()) {
+          EXPECT_LT(layer - sender, 3) << layer;
+        }
       if (!offloader.wanted()) continue;
       const Tensor tensor = Tensor::empty({1000}, DType::bf16, kMeta);
       copies[static_cast<std::size_t>(layer)] = tensor.storage();
