@@ -84,9 +84,10 @@ bool trains_over_codes(const Json& config) {
 
 // `run`: run folder that contained the checkpoint; may be empty.
 LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::ParameterOptions options,
-                            const std::string& dtype, const LoadingWork& work) {
+                            const std::string& dtype, const LoadingWork& work, MtpLayers mtp) {
   CheckpointReader reader(folder);
   LoadedModel loaded = describe_checkpoint(reader, folder, run);
+  if (mtp == MtpLayers::left_out) loaded.config.mtp.layers = 0;
   const DType stored = stored_dtype(reader.manifest()), wanted = chosen_dtype(dtype, stored);
   options.dtype = stored;
   loaded.model = std::make_unique<nn::CausalLm>(loaded.config, options);
@@ -145,13 +146,13 @@ void read_again(LoadedModel& loaded) {
 }
 
 LoadedModel load_source(const ModelSource& source, const std::string& device, const std::string& dtype, bool trainable,
-                        const LoadingWork& work, const fs::path& adapter = {}) {
+                        const LoadingWork& work, const fs::path& adapter = {}, MtpLayers mtp = MtpLayers::left_out) {
   nn::ParameterOptions options;
   options.device = parse_device(device);
   check_kernels(options.device);
   options.grad_dtype = DType::f32;
   options.trainable = trainable;
-  if (source.is_trained()) return load_checkpoint(source.checkpoint(), source.run(), options, dtype, work);
+  if (source.is_trained()) return load_checkpoint(source.checkpoint(), source.run(), options, dtype, work, mtp);
   const fs::path& folder = source.path();
   LoadedModel loaded;
   loaded.config = read_model_config(source);
@@ -173,8 +174,8 @@ LoadedModel load_source(const ModelSource& source, const std::string& device, co
 }  // namespace
 
 LoadedModel load_model(const fs::path& folder, const std::string& device, const std::string& dtype, bool trainable,
-                       const LoadingWork& work, const fs::path& adapter) {
-  return load_source(ModelSource::open(folder), device, dtype, trainable, work, adapter);
+                       const LoadingWork& work, const fs::path& adapter, MtpLayers mtp) {
+  return load_source(ModelSource::open(folder), device, dtype, trainable, work, adapter, mtp);
 }
 
 LoadedModel open_model(const fs::path& folder, const std::string& dtype) {

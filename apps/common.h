@@ -1,6 +1,7 @@
 #pragma once
 // Model and tokenizer loading, threads, JSON output.
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -43,16 +44,19 @@ struct LoadedModel {
 // undefined.
 using LoadingWork = std::function<std::function<void()>(const LoadedModel&)>;
 
+// Layers of multi-token prediction in a checkpoint: no pass of a verb runs them, exports write them.
+enum class MtpLayers : std::uint8_t { left_out, loaded };
+
 // Hugging Face folder, checkpoint (step-N), or a run folder's newest checkpoint (not_found with a hint if none) on
 // `device` ("auto", "cpu", ...); adapter checkpoints are applied to their base. dtype "auto": stored (f16: f32 on the
 // CPU), else "f32" or "bf16". Without `trainable` no gradients are allocated. `adapter`: for use_adapter(), whose
 // tokens the model and its tokenizer then have.
 [[nodiscard]] LoadedModel load_model(const std::filesystem::path& folder, const std::string& device,
                                      const std::string& dtype, bool trainable = false, const LoadingWork& work = {},
-                                     const std::filesystem::path& adapter = {});
+                                     const std::filesystem::path& adapter = {}, MtpLayers mtp = MtpLayers::left_out);
 
-// load_model on the CPU for writing by tensor: parameters of a full-model checkpoint are on the meta device, read by
-// `whole`.
+// load_model on the CPU for writing by tensor, with MTP layers: parameters of a full-model checkpoint are on the meta
+// device, read by `whole`.
 [[nodiscard]] LoadedModel open_model(const std::filesystem::path& folder, const std::string& dtype);
 
 // PEFT adapter, replacing a previous one; no-op for an empty name. An adapter with more tokens than a model folder

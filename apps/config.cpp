@@ -1,6 +1,7 @@
 #include "apps/config.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -55,10 +56,20 @@ std::string summary(const EmbeddedConfig& config) {
   return fmt::format("{}, {}, {}", model, length, run.recipe.name);
 }
 
-// Of the models of a family, by model_type, and runs that name one: "gemma3" is also gemma3_text.
+// Lower case, letters and digits alone: "gemma-3" is also "gemma3_text".
+std::string family_key(std::string_view text) {
+  std::string key;
+  for (const char c : text)
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      key += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return key;
+}
+
+// Models whose model_type or name begins with the family's, and runs that name one. `family`: a family_key().
 bool is_of_family(const EmbeddedConfig& config, std::string_view family) {
   if (config.kind == "models")
-    return nn::parse_model_config(Json::parse(config.text), config.name).model_type.starts_with(family);
+    return family_key(config.name).starts_with(family) ||
+           family_key(nn::parse_model_config(Json::parse(config.text), config.name).model_type).starts_with(family);
   const RunConfig run = parse_run_config(config.text, std::string(config.name), {}, {.data = false, .files = false});
   return std::ranges::any_of(embedded_configs(), [&](const EmbeddedConfig& model) {
     const bool named = run.model.preset == model.name || run.model.path.starts_with(model.name);
@@ -66,20 +77,34 @@ bool is_of_family(const EmbeddedConfig& config, std::string_view family) {
   });
 }
 
-void list_configs(bool json, const std::string& family) {
+struct ListArguments {
+  std::string kind, family;  // empty: all
+  bool json = false;
+};
+
+void list_configs(const ListArguments& arguments) {
+  const auto& [kind, family, json] = arguments;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, kind.empty() || kind == "models" || kind == "runs",
+                  "KIND '{}' is unknown; use models or runs, or --family {} for the models of a family", kind, kind);
+  const std::string wanted = family_key(family);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, family.empty() || !wanted.empty(), "--family '{}' is not a name", family);
   Json list = Json::array();
   std::string text = fmt::format("{:<8}{:<28}{}", "KIND", "NAME", "WHAT");
   for (const EmbeddedConfig& config : embedded_configs()) {
-    if (!family.empty() && !is_of_family(config, family)) continue;
+    if (!kind.empty() && config.kind != kind) continue;
+    if (!wanted.empty() && !is_of_family(config, wanted)) continue;
     const std::string what = summary(config);
     text += fmt::format("\n{:<8}{:<28}{}", config.kind, config.name, what);
     list.push_back(Json(Json::Object{{"kind", config.kind}, {"name", config.name}, {"what", what}}));
   }
-  if (!family.empty() && list.as_array().empty()) {
+  if (list.as_array().empty()) {
     std::set<std::string> known;
     for (const nn::ModelFamily& one : nn::model_families()) known.emplace(one.model_type);
-    QUENCH_FAIL(ErrorCode::bad_config, "no embedded config is of family '{}'; model types: {}", family,
-                fmt::join(known, ", "));
+    QUENCH_FAIL(ErrorCode::bad_config, "no embedded {} of family '{}'; model types: {}",
+                kind == "runs"     ? "run is"
+                : kind == "models" ? "model is"
+                                   : "config is",
+                family, fmt::join(known, ", "));
   }
   print(json ? list.dump(2) : text);
 }
@@ -232,13 +257,15 @@ void add_config_verb(const Command& app) {
   config.require_commands(1, 1);
 
   const Command ls = config.add_command("ls", "List the embedded configs");
-  ls.footer("Example: quench config ls --family gemma3");
-  auto ls_json = std::make_shared<bool>(false);
-  ls.add_flag("--json", *ls_json, "Print JSON");
-  auto ls_family = std::make_shared<std::string>();
-  ls.add_option("--family", *ls_family, "Models of this model_type, such as gemma3 or qwen3, and runs of them")
+  ls.footer("Example: quench config ls models --family gemma3");
+  auto listed = std::make_shared<ListArguments>();
+  ls.add_option("KIND", listed->kind, "models (for model.preset) or runs (for quench train); default: both")
       .type_name("TEXT");
-  ls.on_run([ls_json, ls_family] { list_configs(*ls_json, *ls_family); });
+  ls.add_flag("--json", listed->json, "Print JSON");
+  ls.add_option("--family", listed->family,
+                "Models whose name or model_type begins so, such as gemma-3, qwen3 or gpt_oss, and runs of them")
+      .type_name("TEXT");
+  ls.on_run([listed] { list_configs(*listed); });
 
   const Command cp = config.add_command("cp", "Copy an embedded config to a file");
   cp.footer("Example: quench config cp llama-3.2-1b models/mine.json --make-parents");

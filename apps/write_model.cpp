@@ -12,13 +12,15 @@ namespace {
 void print_result(const LoadedModel& loaded, const ExportTarget& target, const ModelFolderOptions& options,
                   const ModelFolderReport& report, bool as_json) {
   const ExportFormat& format = options.format != nullptr ? *options.format : export_formats().front();
+  nn::ModelConfig written = loaded.config;
+  if (!format.mtp) written.mtp.layers = 0;
   const std::string scheme = options.quantization ? options.quantization->scheme->name : "";
   if (as_json) {
     Json json = Json::object();
     json.set("output", target.folder.string());
     json.set("format", format.name);
     json.set("dtype", to_string(options.dtype));
-    json.set("parameters", loaded.config.parameter_count());
+    json.set("parameters", written.parameter_count());
     json.set("scheme", scheme.empty() ? Json() : Json(scheme));
     json.set("layers", to_json(report.layers));
     json.set("file_bytes", report.file_bytes);
@@ -34,7 +36,7 @@ void print_result(const LoadedModel& loaded, const ExportTarget& target, const M
   }
   const std::string how = scheme.empty() ? "" : fmt::format(", {} as {}", scheme, format.name);
   std::fputs(fmt::format("wrote {} ({}{}, {} parameters, {})\n", target.folder.string(), to_string(options.dtype), how,
-                         loaded.config.parameter_count(), size_text(report.file_bytes))
+                         written.parameter_count(), size_text(report.file_bytes))
                  .c_str(),
              stdout);
 }

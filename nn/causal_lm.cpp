@@ -137,17 +137,19 @@ Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) cons
                          : autograd::rms_norm(residual, norm.weight(), norm.form());
 }
 
-std::vector<Variable> CausalLm::mtp_hidden(Variable hidden, std::span<const Tensor> ids,
+std::vector<Variable> CausalLm::mtp_hidden(Variable hidden, std::span<const MtpInput> inputs,
                                            const ForwardContext& context) const {
-  QUENCH_CHECK(ids.size() == model_.mtp.size(), "mtp_hidden: tokens of {} depths for {} MTP layers", ids.size(),
+  QUENCH_CHECK(inputs.size() == model_.mtp.size(), "mtp_hidden: tokens of {} depths for {} MTP layers", inputs.size(),
                model_.mtp.size());
   std::vector<Variable> all;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
+  ForwardContext own = context;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
     const MtpLayer& layer = *model_.mtp[i];
     const std::int64_t unit = config_.num_hidden_layers + static_cast<std::int64_t>(i);
     begin_unit(unit, context);
-    const Variable embedding = scaled_embedding(model_.embed_tokens.forward(ids[i]));
-    const auto [residual, delta] = run_mtp(layer, embedding, hidden, context);
+    const Variable embedding = scaled_embedding(model_.embed_tokens.forward(inputs[i].ids));
+    own.counted_rows = inputs[i].rows;
+    const auto [residual, delta] = run_mtp(layer, embedding, hidden, own);
     const RmsNorm& norm = layer.head_norm();
     hidden = autograd::add_rms_norm(residual, delta, norm.weight(), norm.form()).second;
     end_unit(unit, context);

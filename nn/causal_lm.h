@@ -21,9 +21,12 @@ class CausalLm final : public Module {
   // Final normalised hidden states [N,H].
   [[nodiscard]] Variable hidden(const Tensor& ids, const ForwardContext& context) const;
   // Normalised hidden states [N,H] of the model's MTP layers, by depth from 1: row i of depth k predicts token i + k
-  // + 1. `hidden`: of hidden() in the same pass; `ids`: by depth, i32 [N], tokens i + k. After hidden(), for a training
-  // pass.
-  [[nodiscard]] std::vector<Variable> mtp_hidden(Variable hidden, std::span<const Tensor> ids,
+  // + 1. `hidden`: of hidden() in the same pass. After hidden(), for a training pass.
+  struct MtpInput {
+    Tensor ids;   // i32 [N], tokens i + k
+    Tensor rows;  // i32 [M], rows that have such a token (ForwardContext::counted_rows); undefined: all
+  };
+  [[nodiscard]] std::vector<Variable> mtp_hidden(Variable hidden, std::span<const MtpInput> inputs,
                                                  const ForwardContext& context) const;
   // `scale` times the sum of cross-entropies against labels i32 [N] (already shifted, -100 = ignored): f32 [1].
   // `losses`, if not null: f32 [N].

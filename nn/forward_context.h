@@ -45,6 +45,7 @@ struct ForwardContext {
   autograd::ActivationPolicy activations;
   RouterTerms router_terms;
   ExpertLoad* expert_load = nullptr;
+  Tensor counted_rows;                    // i32 [M], on the device: rows that expert_load counts; undefined: all
   LayerOutputs* layer_outputs = nullptr;  // must outlive the forward pass; not called in a recompute
   // Called in this order before a unit's pass, in reverse after it. Must outlive the backward pass.
   std::vector<const UnitHooks*> hooks;

@@ -30,8 +30,7 @@ class HighPrecisionLinear final : public LinearKernel {
     switch (call.mode) {
       case LinearMode::recorded: return call.norm == nullptr && call.epilogue != LinearEpilogue::gated_activation;
       case LinearMode::inference:
-        return call.epilogue == LinearEpilogue::none ||
-               (call.epilogue == LinearEpilogue::gated_activation && call.activation == GatedActivation::silu);
+        return call.epilogue == LinearEpilogue::none || call.epilogue == LinearEpilogue::gated_activation;
       case LinearMode::recompute: break;
     }
     return false;
@@ -43,30 +42,22 @@ class HighPrecisionLinear final : public LinearKernel {
                                     const Weight& bias) const override {
     const bool gated = call.epilogue == LinearEpilogue::gated_activation;
     if (call.norm == nullptr && !gated) return {autograd::linear(call.x, weight.weight(), bias, call.out)};
-    const Tensor y = call.norm != nullptr ? normed(call.x.value(), *call.norm, gated, weight, bias)
-                                          : activated(call.x.value(), weight, bias);
-    return gated ? LinearOutput{{}, y} : LinearOutput{Variable(y)};
-  }
-  [[nodiscard]] static Tensor activated(const Tensor& x, const Parameter& weight, const Weight& bias) {
     const MemoryScope scope(MemoryCategory::activations);
+    const Tensor x = call.x.value();
     const Weight::Acquired w = weight.weight().acquire();
-    const Tensor y = Tensor::empty({x.size(0), w.value().size(0) / 2}, x.dtype(), x.device());
-    gated_linear({.x = x, .weight = w.value(), .y = y, .bias = bias.acquire().value()});
-    return y;
-  }
-  [[nodiscard]] static Tensor normed(const Tensor& x, const AddedNorm& norm, bool gated, const Parameter& weight,
-                                     const Weight& bias) {
-    const MemoryScope scope(MemoryCategory::activations);
-    const Weight::Acquired w = weight.weight().acquire();
+    const auto b = bias.acquire();
     const Tensor y = Tensor::empty({x.size(0), w.value().size(0) / (gated ? 2 : 1)}, x.dtype(), x.device());
-    normed_linear({.x = x,
-                   .norm = norm,
-                   .values = w.value(),
-                   .packed = {},
-                   .y = y,
-                   .bias = bias.acquire().value(),
-                   .gated = gated});
-    return y;
+    if (call.norm != nullptr)
+      normed_linear({.x = x,
+                     .norm = *call.norm,
+                     .values = w.value(),
+                     .packed = {},
+                     .y = y,
+                     .bias = b.value(),
+                     .gated = gated ? std::optional(call.activation) : std::nullopt});
+    else
+      gated_linear({.x = x, .weight = w.value(), .y = y, .bias = b.value(), .activation = call.activation});
+    return gated ? LinearOutput{{}, y} : LinearOutput{Variable(y)};
   }
 };
 

@@ -17,6 +17,10 @@ class FormedGemms final : public HeadGemms {
     if (gemms_ == nullptr) weight_.emplace(weight.acquire());
   }
 
+  void expect_hidden_gradients(bool expected) override {
+    if (gemms_ != nullptr) gemms_->expect_hidden_gradients(expected);
+  }
+
   void logits(const Tensor& hidden, const Tensor& out) override {
     if (gemms_ != nullptr)
       gemms_->logits(hidden, out);

@@ -38,6 +38,7 @@ WeightOffloader::WeightOffloader(CausalLm& model)
       device_(model.options().device),
       link_(backend(device_.type).create_stream(device_)),
       layers_(static_cast<std::size_t>(model.config().num_hidden_layers)) {
+  if (const CausalLm::Unit first = model.units().front(); first.makes_logits) tied_table_ = first.parameters.front();
   hooks_.before_forward = [this](std::int64_t layer) { before_forward(layer); };
   hooks_.after_forward = [this](std::int64_t layer) { after_forward(layer); };
   model_.add_unit_hooks(&hooks_);
@@ -62,10 +63,13 @@ void WeightOffloader::offload(Parameter& parameter, std::int64_t layer) {
   const auto tensor = std::make_shared<OffloadedTensor>(std::move(value), MemoryCategory::parameters, link_);
   tensor->drop_device_copy();
   host_bytes_ += bytes;
-  if (layer >= 0)
+  if (layer >= 0) {
     layers_[static_cast<std::size_t>(layer)].push_back({tensor, shard ? &parameter : nullptr, bytes});
-  else
+    layer_bytes_ += bytes;
+  } else {
     largest_other_ = std::max(largest_other_, bytes);
+    exposed_bytes_ += &parameter == tied_table_ ? 2 * bytes : bytes;
+  }
   if (shard) return;
   parameter.whole = Weight(shape, dtype, device_, std::make_shared<HostWeight>(tensor, link_, layer >= 0), nullptr);
   parameter.mark_changed();

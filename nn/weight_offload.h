@@ -27,6 +27,9 @@ class WeightOffloader {
   void offload(Parameter& parameter, std::int64_t layer);
 
   [[nodiscard]] std::int64_t host_bytes() const noexcept { return host_bytes_; }
+  // Copied in a forward pass with its head while no layer computes: weights outside the layers, a tied table twice.
+  [[nodiscard]] std::int64_t exposed_bytes() const noexcept { return exposed_bytes_; }
+  [[nodiscard]] std::int64_t layer_bytes() const noexcept { return layer_bytes_; }
   // Maximum on the device at a time.
   [[nodiscard]] std::int64_t device_bytes() const;
 
@@ -49,8 +52,9 @@ class WeightOffloader {
   Stream link_;
   UnitHooks hooks_;
   std::vector<std::vector<Entry>> layers_;
-  std::int64_t host_bytes_ = 0;
+  std::int64_t host_bytes_ = 0, layer_bytes_ = 0, exposed_bytes_ = 0;
   std::int64_t largest_other_ = 0;  // weight outside the layers
+  const Parameter* tied_table_ = nullptr;
 };
 
 }  // namespace quench::nn

@@ -112,8 +112,7 @@ class PackedLinear final : public nn::LinearKernel {
   [[nodiscard]] bool supports(const nn::LinearCall& call, const nn::Parameter&, const Weight&) const override {
     if (!call.is_fused()) return call.mode != nn::LinearMode::recompute;
     const bool fuses =
-        call.epilogue == nn::LinearEpilogue::none ||
-        (call.epilogue == nn::LinearEpilogue::gated_activation && call.activation == GatedActivation::silu);
+        call.epilogue == nn::LinearEpilogue::none || call.epilogue == nn::LinearEpilogue::gated_activation;
     return call.mode == nn::LinearMode::inference && fuses && !products_.rounds_inputs();
   }
   [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms(const nn::Parameter& weight) const override {
@@ -126,8 +125,21 @@ class PackedLinear final : public nn::LinearKernel {
                                         const Weight& bias) const override {
     if (!call.is_fused()) return {plain(call.x, weight, bias)};
     const bool gated = call.epilogue == nn::LinearEpilogue::gated_activation;
-    const Tensor y =
-        call.norm != nullptr ? normed(call.x.value(), *call.norm, gated, bias) : activated(call.x.value(), bias);
+    const MemoryScope scope(MemoryCategory::activations);
+    const Tensor x = call.x.value();
+    const auto b = bias.acquire();
+    const Tensor y = Tensor::empty({x.size(0), products_.weight().rows() / (gated ? 2 : 1)}, x.dtype(), x.device());
+    if (call.norm != nullptr)
+      normed_linear({.x = x,
+                     .norm = *call.norm,
+                     .values = {},
+                     .packed = products_.weight(),
+                     .y = y,
+                     .bias = b.value(),
+                     .gated = gated ? std::optional(call.activation) : std::nullopt});
+    else
+      gated_packed_linear(
+          {.x = x, .weight = products_.weight(), .y = y, .bias = b.value(), .activation = call.activation});
     return gated ? nn::LinearOutput{{}, y} : nn::LinearOutput{Variable(y)};
   }
   [[nodiscard]] Variable plain(const Variable& x, const nn::Parameter& weight, const Weight& bias) const {
@@ -148,24 +160,6 @@ class PackedLinear final : public nn::LinearKernel {
         }
       };
     });
-    return y;
-  }
-  [[nodiscard]] Tensor activated(const Tensor& x, const Weight& bias) const {
-    const MemoryScope scope(MemoryCategory::activations);
-    const Tensor y = Tensor::empty({x.size(0), products_.weight().rows() / 2}, x.dtype(), x.device());
-    gated_packed_linear({.x = x, .weight = products_.weight(), .y = y, .bias = bias.acquire().value()});
-    return y;
-  }
-  [[nodiscard]] Tensor normed(const Tensor& x, const AddedNorm& norm, bool gated, const Weight& bias) const {
-    const MemoryScope scope(MemoryCategory::activations);
-    const Tensor y = Tensor::empty({x.size(0), products_.weight().rows() / (gated ? 2 : 1)}, x.dtype(), x.device());
-    normed_linear({.x = x,
-                   .norm = norm,
-                   .values = {},
-                   .packed = products_.weight(),
-                   .y = y,
-                   .bias = bias.acquire().value(),
-                   .gated = gated});
     return y;
   }
 

@@ -51,9 +51,12 @@ void require_weights(const fs::path& source, const WeightsOptions& options) {
 
 LoadedModel load_weights_of(const fs::path& source, const std::string& device, const std::string& dtype,
                             const WeightsOptions& options) {
-  if (!options.given()) return load_model(source, device, dtype);
+  const auto load = [&](const fs::path& from) {
+    return load_model(from, device, dtype, false, {}, {}, MtpLayers::loaded);
+  };
+  if (!options.given()) return load(source);
   const std::vector<fs::path> paths = chosen_checkpoints(source, options);
-  LoadedModel loaded = load_model(options.steps.empty() ? source : paths.front(), device, dtype);
+  LoadedModel loaded = load(options.steps.empty() ? source : paths.front());
   if (options.steps.empty()) {
     CheckpointReader reader(paths.front());
     restore_averages(reader, *loaded.model);

@@ -175,7 +175,7 @@ class Token {
                      .packed = w.packed,
                      .y = y,
                      .bias = {},
-                     .gated = gated});
+                     .gated = gated ? std::optional(GatedActivation::silu) : std::nullopt});
       return std::swap(stream_, next_stream_);
     }
     if (parts & kNorm)

@@ -10,7 +10,7 @@
 namespace quench {
 
 constinit KernelSlot<GatedLinearArgs> gated_linear_slot("gated_linear");
-constinit KernelSlot<PackedLinearArgs> gated_packed_linear_slot("gated_packed_linear");
+constinit KernelSlot<GatedPackedLinearArgs> gated_packed_linear_slot("gated_packed_linear");
 constinit KernelSlot<NormedLinearArgs> normed_linear_slot("normed_linear");
 
 namespace {
@@ -36,18 +36,18 @@ void check_output(std::string_view op, const Tensor& x, std::int64_t weight_rows
 }
 
 template <class Multiply>
-void in_two_steps(const Tensor& y, const Multiply& multiply) {
+void in_two_steps(const Tensor& y, GatedActivation activation, const Multiply& multiply) {
   const MemoryScope scope(MemoryCategory::workspace);
   const Tensor gate_up = Tensor::empty({y.size(0), 2 * y.size(1)}, y.dtype(), y.device());
   multiply(gate_up);
-  swiglu({.gate_up = gate_up, .out = y});
+  swiglu({.gate_up = gate_up, .out = y, .activation = activation});
 }
 
 }  // namespace
 
 void gated_linear(const GatedLinearArgs& args) {
   constexpr std::string_view op = "gated_linear";
-  const auto& [x, weight, y, bias] = args;
+  const auto& [x, weight, y, bias, activation] = args;
   check_float_tensor(op, "x", x, 2);
   check_contiguous(op, "x", x);
   check_tensor(op, "weight", weight, {-1, x.size(1)}, x.dtype());
@@ -58,13 +58,14 @@ void gated_linear(const GatedLinearArgs& args) {
   if (y.numel() == 0) return;
   if (gated_linear_slot.filled(x.device().type) && x.size(0) == 1 && rows_are_aligned(x) && rows_are_aligned(weight))
     return gated_linear_slot(x.device().type, args);
-  in_two_steps(
-      y, [&](const Tensor& gate_up) { gemm({.a = x, .b = weight, .c = gate_up, .transpose_b = true, .bias = bias}); });
+  in_two_steps(y, activation, [&](const Tensor& gate_up) {
+    gemm({.a = x, .b = weight, .c = gate_up, .transpose_b = true, .bias = bias});
+  });
 }
 
-void gated_packed_linear(const PackedLinearArgs& args) {
+void gated_packed_linear(const GatedPackedLinearArgs& args) {
   constexpr std::string_view op = "gated_packed_linear";
-  const auto& [x, weight, y, bias] = args;
+  const auto& [x, weight, y, bias, activation] = args;
   QUENCH_CHECK(weight.defined(), "{}: no weight", op);
   check_float_tensor(op, "x", x, 2);
   check_contiguous(op, "x", x);
@@ -75,7 +76,7 @@ void gated_packed_linear(const PackedLinearArgs& args) {
   if (y.numel() == 0) return;
   if (gated_packed_linear_slot.filled(x.device().type) && x.size(0) == 1 && reads_whole_pieces(x, weight))
     return gated_packed_linear_slot(x.device().type, args);
-  in_two_steps(y,
+  in_two_steps(y, activation,
                [&](const Tensor& gate_up) { packed_linear({.x = x, .weight = weight, .y = gate_up, .bias = bias}); });
 }
 
@@ -90,11 +91,12 @@ void normed_linear_apart(const NormedLinearArgs& args) {
             .y = normed,
             .sum = norm.sum,
             .rstd = Tensor::empty({x.size(0)}, DType::f32, x.device())});
-  if (packed.defined()) {
-    const PackedLinearArgs product{.x = normed, .weight = packed, .y = y, .bias = bias};
-    gated ? gated_packed_linear(product) : packed_linear(product);
+  if (packed.defined() && gated) {
+    gated_packed_linear({.x = normed, .weight = packed, .y = y, .bias = bias, .activation = *gated});
+  } else if (packed.defined()) {
+    packed_linear({.x = normed, .weight = packed, .y = y, .bias = bias});
   } else if (gated) {
-    gated_linear({.x = normed, .weight = values, .y = y, .bias = bias});
+    gated_linear({.x = normed, .weight = values, .y = y, .bias = bias, .activation = *gated});
   } else {
     gemm({.a = normed, .b = values, .c = y, .transpose_b = true, .bias = bias});
   }

@@ -1,8 +1,11 @@
 #pragma once
 // Fused residual add, RMSNorm and linear for inference: sum = x + residual, y = RMSNorm(sum) W^T (+ bias), optionally
-// SwiGLU. The norm is rounded to the dtype of x: bit-identical to the separate ops.
+// a gated unit. The norm is rounded to the dtype of x: bit-identical to the separate ops.
+
+#include <optional>
 
 #include "core/device/kernel_slot.h"
+#include "core/ops/gated_activation.h"
 #include "core/tensor/packed_matrix.h"
 #include "core/tensor/tensor.h"
 
@@ -22,7 +25,7 @@ struct NormedLinearArgs {
   PackedMatrix packed;  // [N,K]
   Tensor y;             // out, contiguous, dtype of x: [M,N], gated [M,N/2]
   Tensor bias{};        // [N], dtype of x, optional
-  bool gated = false;
+  std::optional<GatedActivation> gated{};
 };
 
 // Decode (M = 1); otherwise normed_linear_apart().

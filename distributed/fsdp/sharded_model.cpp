@@ -1,5 +1,6 @@
 #include "distributed/fsdp/sharded_model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "nn/experts/moe.h"
@@ -95,7 +96,8 @@ nn::Sharding ShardedModel::expert_sharding() const {
 }
 
 void ShardedModel::share_experts() {
-  dispatcher_ = std::make_unique<ExpertParallelDispatcher>(options_.experts, options_.mxfp8_rows, shared_->clock);
+  dispatcher_ = std::make_unique<ExpertParallelDispatcher>(options_.experts, options_.expert_groups,
+                                                           options_.mxfp8_rows, shared_->clock);
   model_.visit([this](const std::string&, nn::Module& module) {
     if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_token_dispatcher(dispatcher_.get());
   });
@@ -138,6 +140,10 @@ void ShardedModel::end_gathers() {
     if (unit.sharded) unit.sharded->weights().free();
 }
 
+bool ShardedModel::is_head(const Unit& unit) const noexcept {
+  return std::ranges::find(head_units_, &unit) != head_units_.end();
+}
+
 std::int64_t ShardedModel::pass_layers() const {
   return autograd::Tape::current() != nullptr ? all_layers_ : layers_;
 }
@@ -145,10 +151,12 @@ std::int64_t ShardedModel::pass_layers() const {
 void ShardedModel::before_forward(std::int64_t layer) {
   if (!layer_unit(layer).sharded) return;
   layer_unit(layer).sharded->weights().gather(Phase::forward);
+  // MTP layers read the embedding: gathered once for all depths and a tied head.
+  FsdpUnitWeights& embedding = units_.front().sharded->weights();
+  if (layer >= layers_) embedding.set_frees_itself(layer + 1 == all_layers_ && !is_head(units_.front()));
   if (layer + 1 < pass_layers()) {
     layer_unit(layer + 1).sharded->weights().gather(Phase::forward);
-    // MTP layers read the embedding.
-    if (layer + 1 >= layers_) units_.front().sharded->weights().gather(Phase::forward);
+    if (layer + 1 == layers_) embedding.gather(Phase::forward);
     return;
   }
   // Memory peaks in the loss, which needs at most one layer's buffers.
@@ -158,8 +166,10 @@ void ShardedModel::before_forward(std::int64_t layer) {
 
 void ShardedModel::after_forward(std::int64_t layer) {
   if (!layer_unit(layer).sharded) return;
-  if (autograd::Tape::current() != nullptr && layer + 1 == all_layers_)
+  if (autograd::Tape::current() != nullptr && layer + 1 == all_layers_) {
+    units_.front().sharded->weights().set_frees_itself(true);  // after the head, if tied
     for (Unit* unit : head_units_) unit->sharded->attach_gradients();
+  }
   if (!options_.reshard_after_forward) return;
   FsdpUnitWeights& weights = layer_unit(layer).sharded->weights();
   // The last layer's backward contents: gathered during the LM head, or after it if they replace the forward ones.

@@ -31,7 +31,8 @@ struct ShardedModelOptions {
   const recipes::QuantizedBase* base = nullptr;
   // Null: no expert parallelism.
   std::shared_ptr<ProcessGroup> experts, expert_shard;
-  bool mxfp8_rows = false;  // token all-to-all in MXFP8
+  bool mxfp8_rows = false;         // token all-to-all in MXFP8
+  std::int64_t expert_groups = 1;  // of a rank's experts, with an all-to-all each (autograd/token_dispatcher.h)
 };
 
 class ShardedModel {
@@ -74,6 +75,7 @@ class ShardedModel {
   void before_backward(std::int64_t layer);
   void after_backward(std::int64_t layer);
   [[nodiscard]] Unit& layer_unit(std::int64_t layer) { return units_[static_cast<std::size_t>(layer) + 1]; }
+  [[nodiscard]] bool is_head(const Unit& unit) const noexcept;
   // Layers of the current pass: MTP layers run in recorded passes alone.
   [[nodiscard]] std::int64_t pass_layers() const;
   [[nodiscard]] bool reduces() const noexcept { return last_ || options_.reduce_every_micro_batch; }

@@ -42,13 +42,13 @@ Variable LatentAttention::queries(const Variable& x) const {
   if (!q_a_proj_) return q_proj_.forward(x);
   const Variable narrow = q_a_proj_->forward(x);
   return q_proj_.forward(
-      autograd::rms_norm(narrow, q_a_norm_->weight(), q_a_norm_->form(), q_proj_.input_quant_request()));
+      autograd::rms_norm(narrow, q_a_norm_->weight(), q_a_norm_->form(), q_proj_.sole_input_quant_request()));
 }
 
 Variable LatentAttention::forward(const Variable& x, const ForwardContext& context) const {
   const auto [narrow, key] = autograd::split_columns(kv_a_proj_.forward(x), kv_rank_);
   const Variable kv = kv_b_proj_.forward(
-      autograd::rms_norm(narrow, kv_a_norm_.weight(), kv_a_norm_.form(), kv_b_proj_.input_quant_request()));
+      autograd::rms_norm(narrow, kv_a_norm_.weight(), kv_a_norm_.form(), kv_b_proj_.sole_input_quant_request()));
   const RopeTable& table = context.rotation(attend_.layer);
   const Variable qkv = autograd::mla_heads(queries(x), kv, key, shape_, table.cos, table.sin, context.positions);
   return o_proj_.forward(autograd::head_columns(attend(qkv, attend_, context), shape_.heads, shape_.value));

@@ -53,7 +53,11 @@ class MoE final : public SubLayer {
                                      bool recompute_gate_up) const;
   // `rows` sort x by expert, without padding.
   [[nodiscard]] Variable run_expert_parallel(const Variable& x, const autograd::Routing& routing,
-                                             bool recompute_gate_up) const;
+                                             const ForwardContext& context) const;
+  [[nodiscard]] bool recompute_gate_up(const ForwardContext& context) const;
+  // Adds the choices of this pass to context.expert_load.
+  void count_load(const Variable& logits, const autograd::Routing& routing, const autograd::RoutingOptions& options,
+                  const ForwardContext& context) const;
   [[nodiscard]] std::int64_t alignment(Device device) const;
 
   std::int64_t layer_;

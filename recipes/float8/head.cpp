@@ -11,12 +11,12 @@ void Float8Head::logits(const Tensor& hidden, const Tensor& out) {
   const MemoryScope scope(MemoryCategory::workspace);
   if (!weight_made_) {
     Float8Uses uses = products_.weight_uses();
-    if (!training_) uses.columnwise.reset();
-    // In training both orientations at once (tensorwise: from one read of the weight).
-    weight_codes_ = Float8Matrix(weight_->value(), uses, known_, training_);
+    if (!hidden_gradients_) uses.columnwise.reset();
+    // Both orientations at once (tensorwise: from one read of the weight).
+    weight_codes_ = Float8Matrix(weight_->value(), uses, known_, hidden_gradients_);
     weight_made_ = true;
     health_.record(LayerOperand::weight, weight_->value(), weight_codes_.rowwise(), weight_->value().numel());
-    if (training_ && weight_codes_.columnwise().defined()) weight_.reset();
+    if (hidden_gradients_ && weight_codes_.columnwise().defined()) weight_.reset();
   }
   const Float8Matrix codes(hidden, products_.input_uses(false), {}, false);
   health_.record(LayerOperand::input, hidden, codes.rowwise(), hidden.numel());

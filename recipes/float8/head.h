@@ -10,23 +10,24 @@
 namespace quench::recipes {
 
 // Float8 GEMMs of the LM head (core/ops/loss/lm_head_loss.h). Lifetime: one loss. The weight is quantized once for all
-// chunks, and released if it has codes for every GEMM; hidden states are scaled per chunk. Tensorwise logit gradients
-// of a loss with a bound (cross-entropy: that of grad_scale) have the scale of the bound, others that of their chunk's
-// amax.
+// chunks, and then released if all GEMMs are float8; hidden states are scaled per chunk. Tensorwise logit gradients of a
+// loss with a bound (cross-entropy: that of grad_scale) have the scale of the bound, others that of their chunk's amax.
 class Float8Head final : public HeadGemms {
  public:
-  // `training`: gradients() will be called. `rounding` applies to logit gradients.
+  // `training`: gradients() will be called; the weight is then cast in both orientations, unless those of hidden states
+  // are not expected. `rounding` applies to logit gradients.
   Float8Head(const Float8Gemms& products, const nn::Parameter& weight, LayerHealth health, bool training,
              const Float8Rounding& rounding)
       : products_(products),
         device_(weight.weight().device()),
         known_(known_maxima(weight)),
         health_(std::move(health)),
-        training_(training),
+        hidden_gradients_(training),
         rounding_(rounding) {
     weight_.emplace(weight.weight().acquire());
   }
 
+  void expect_hidden_gradients(bool expected) override { hidden_gradients_ = expected; }
   void logits(const Tensor& hidden, const Tensor& out) override;
   void gradients(const Tensor& dlogits, const Tensor& hidden, const Tensor& dhidden, const Tensor& dweight,
                  float beta) override;
@@ -45,7 +46,7 @@ class Float8Head final : public HeadGemms {
   Float8Matrix weight_codes_;
   bool weight_made_ = false;
   LayerHealth health_;
-  bool training_;
+  bool hidden_gradients_;
   Float8Rounding rounding_;
   Tensor bound_;        // f32 [], of logit gradients; undefined: unknown
   Tensor bound_scale_;  // their encode scale

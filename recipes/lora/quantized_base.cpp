@@ -31,7 +31,11 @@ struct QuantizedBase::Matrix {
     const auto known = std::ranges::find(scales_, format, &std::pair<autograd::WeightFormat, Tensor>::first);
     const Tensor scale = known == scales_.end() ? make_scale(gathered, format) : known->second;
     if (cast) return cast(gathered, scale, format.granularity, orientation);
-    return cast_float8(decode(gathered), scale, format.element, format.granularity, orientation);
+    const Tensor values = [&] {
+      const MemoryScope scope(MemoryCategory::workspace);
+      return decode(gathered);
+    }();
+    return cast_float8(values, scale, format.element, format.granularity, orientation);
   }
 
   // `rows`: all rows of the part; local ones are kept.
@@ -71,16 +75,15 @@ class QuantizedBase::Values final : public autograd::WeightStorage {
   [[nodiscard]] Tensor acquire() override {
     if (!values_.defined()) {
       const MemoryScope scope(MemoryCategory::workspace);
-      const Parts parts(*matrix_);
-      values_ = matrix_->decode(parts.values);
+      values_ = matrix_->decode(gathered().values);
     }
     ++uses_;
     return values_;
   }
+  // Codes in the memory category of the caller; no one else holds them.
   [[nodiscard]] QuantTensor acquire_quantized(const autograd::WeightFormat& form, Orientation wanted) override {
     if (form.element != ElementFormat::e4m3) return {};
-    const MemoryScope scope(MemoryCategory::workspace);
-    const Parts parts(*matrix_);
+    const Parts parts = gathered();
     QuantTensor codes = matrix_->codes(parts.values, form, wanted);
     ++uses_;
     return codes;
@@ -98,6 +101,11 @@ class QuantizedBase::Values final : public autograd::WeightStorage {
       for (const auto& part : matrix.parts) values.push_back(uses.emplace_back(part->weight().acquire()).value());
     }
   };
+
+  [[nodiscard]] Parts gathered() const {
+    const MemoryScope scope(MemoryCategory::workspace);
+    return Parts(*matrix_);
+  }
 
   std::shared_ptr<Matrix> matrix_;
   int uses_ = 0;  // of values and codes

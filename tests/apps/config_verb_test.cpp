@@ -51,6 +51,36 @@ TEST_F(ConfigVerb, LsListsModelsAndRuns) {
   EXPECT_EQ(list.as_array()[0].at("kind").as_string(), "models");
 }
 
+TEST_F(ConfigVerb, LsChoosesAKindAndAFamily) {
+  const auto names = [&](const std::string& arguments) {
+    const Outcome outcome = run("ls --json " + arguments);
+    EXPECT_EQ(outcome.status, 0) << arguments << ": " << outcome.errors;
+    std::vector<std::string> all;
+    const Json list = Json::parse(outcome.output);
+    for (const Json& one : list.as_array())
+      all.push_back(one.at("kind").as_string() + "/" + one.at("name").as_string());
+    return all;
+  };
+  const std::vector<std::string> gemma = names("models --family gemma3");
+  EXPECT_EQ(gemma, (std::vector<std::string>{"models/gemma-3-12b", "models/gemma-3-1b", "models/gemma-3-27b",
+                                             "models/gemma-3-4b"}));
+  EXPECT_EQ(names("models --family Gemma-3"), gemma);
+  EXPECT_EQ(names("models --family gemma3_text"), gemma);
+  EXPECT_EQ(names("models --family gpt-oss"), names("models --family gpt_oss"));
+  EXPECT_EQ(names("models --family qwen2.5-0.5b"), std::vector<std::string>{"models/qwen2.5-0.5b"});
+  EXPECT_EQ(names("runs --family gpt-oss"), std::vector<std::string>{"runs/lora_gpt-oss-20b"});
+  EXPECT_GT(names("--family gemma3").size(), gemma.size());
+  EXPECT_EQ(names("models").size() + names("runs").size(), names("").size());
+
+  const Outcome kind = run("ls gemma3");
+  EXPECT_EQ(kind.status, 2);
+  EXPECT_THAT(kind.errors, HasSubstr("KIND 'gemma3' is unknown; use models or runs, or --family gemma3"));
+  const Outcome family = run("ls models --family gemini");
+  EXPECT_EQ(family.status, 2);
+  EXPECT_THAT(family.errors, HasSubstr("no embedded model is of family 'gemini'; model types: deepseek_v3, gemma2"));
+  EXPECT_EQ(run("ls --family -").status, 2);
+}
+
 TEST_F(ConfigVerb, CpWritesWhatCheckReads) {
   EXPECT_EQ(run("cp shakespeare_char mine.json").status, 0);
   EXPECT_EQ(testing::read_file(folder_ / "mine.json"),

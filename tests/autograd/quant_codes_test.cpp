@@ -64,6 +64,19 @@ TEST_P(QuantCodes, SwigluWritesTheCodesOfItsResult) {
         EXPECT_TRUE(same_bits(out.value(), value));
       else
         EXPECT_THROW((void)amax(out.value(), Granularity::tensor), Error) << "no op reads what is not written";
+      if (needed) {
+        EXPECT_TRUE(same_bits(out.detach().value(), value));
+        continue;
+      }
+      // A detached variable would have neither the codes nor a way to the value.
+      try {
+        (void)out.detach();
+        ADD_FAILURE() << "detached";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+        EXPECT_NE(std::string(error.what()).find("detach: the value of shape [48, 32] was left out"), std::string::npos)
+            << error.what();
+      }
     }
 }
 

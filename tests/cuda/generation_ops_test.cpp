@@ -25,54 +25,77 @@ Tensor position_of(std::int64_t key) {
   return Tensor::from_values<std::int32_t>({1}, values).to(kGpu);
 }
 
-TEST(CudaGatedLinear, HasTheBitsOfAProductAndSwiglu) {
+TEST(CudaGatedLinear, HasTheBitsOfAProductAndItsUnit) {
   Generator random(5);
-  for (const DType dtype : {DType::f32, DType::bf16})
-    for (const std::int64_t rows : {1, 3, 40})
-      for (const auto& [columns, depth] :
-           {std::pair<std::int64_t, std::int64_t>{8, 64}, {37, 2048}, {5, 4096}, {70, 8192}})
-        for (const bool with_bias : {false, true}) {
-          const Tensor x = random.normal({rows, depth}, dtype).to(kGpu),
-                       weight = random.normal({2 * columns, depth}, dtype, 0.05).to(kGpu),
-                       bias = with_bias ? random.normal({2 * columns}, dtype).to(kGpu) : Tensor(),
-                       y = Tensor::empty({rows, columns}, dtype, kGpu);
-          const Tensor gate_up = Tensor::empty({rows, 2 * columns}, dtype, kGpu), expected = Tensor::empty_like(y);
-          gemm({.a = x, .b = weight, .c = gate_up, .transpose_b = true, .bias = bias});
-          swiglu({.gate_up = gate_up, .out = expected});
-          gated_linear({.x = x, .weight = weight, .y = y, .bias = bias});
-          EXPECT_TRUE(same_bits(on_cpu(y), on_cpu(expected)))
-              << to_string(dtype) << " " << rows << " x " << columns << " of " << depth;
-        }
+  for (const GatedActivation activation : kGatedActivations)
+    for (const DType dtype : {DType::f32, DType::bf16})
+      for (const std::int64_t rows : {1, 3, 40})
+        for (const auto& [columns, depth] :
+             {std::pair<std::int64_t, std::int64_t>{8, 64}, {37, 2048}, {5, 4096}, {70, 8192}})
+          for (const bool with_bias : {false, true}) {
+            const Tensor x = random.normal({rows, depth}, dtype).to(kGpu),
+                         weight = random.normal({2 * columns, depth}, dtype, 0.05).to(kGpu),
+                         bias = with_bias ? random.normal({2 * columns}, dtype).to(kGpu) : Tensor(),
+                         y = Tensor::empty({rows, columns}, dtype, kGpu);
+            const Tensor gate_up = Tensor::empty({rows, 2 * columns}, dtype, kGpu), expected = Tensor::empty_like(y);
+            gemm({.a = x, .b = weight, .c = gate_up, .transpose_b = true, .bias = bias});
+            swiglu({.gate_up = gate_up, .out = expected, .activation = activation});
+            gated_linear({.x = x, .weight = weight, .y = y, .bias = bias, .activation = activation});
+            EXPECT_TRUE(same_bits(on_cpu(y), on_cpu(expected)))
+                << static_cast<int>(activation) << " " << to_string(dtype) << " " << rows << " x " << columns << " of "
+                << depth;
+          }
 }
 
-TEST(CudaGatedLinear, HasTheBitsOfAPackedProductAndSwiglu) {
+// The CPU has GEMM and unit one after the other.
+TEST(CudaGatedLinear, IsCloseToTheCpu) {
+  Generator random(14);
+  for (const GatedActivation activation : kGatedActivations)
+    for (const DType dtype : {DType::f32, DType::bf16})
+      for (const std::int64_t depth : {64, 2048}) {
+        constexpr std::int64_t kColumns = 37;
+        const Tensor x = random.normal({1, depth}, dtype), weight = random.normal({2 * kColumns, depth}, dtype, 0.05),
+                     bias = random.normal({2 * kColumns}, dtype), expected = Tensor::empty({1, kColumns}, dtype),
+                     y = Tensor::empty({1, kColumns}, dtype, kGpu);
+        gated_linear({.x = x, .weight = weight, .y = expected, .bias = bias, .activation = activation});
+        gated_linear(
+            {.x = x.to(kGpu), .weight = weight.to(kGpu), .y = y, .bias = bias.to(kGpu), .activation = activation});
+        EXPECT_TRUE(close(on_cpu(y), values(expected), 16 * rounding(dtype),
+                          2 * rounding(dtype) * std::sqrt(static_cast<double>(depth))))
+            << static_cast<int>(activation) << " " << to_string(dtype) << " of " << depth;
+      }
+}
+
+TEST(CudaGatedLinear, HasTheBitsOfAPackedProductAndItsUnit) {
   Generator random(6);
-  for (const DType codes_dtype : {DType::i4, DType::i8, DType::f8_e4m3, DType::f4_e2m1})
-    for (const auto& [rows, columns, group] :
-         {std::array<std::int64_t, 3>{38, 256, 32}, {6, 4096, 128}, {10, 512, 512}, {4100, 128, 64}, {4, 70, 6}})
-      for (const bool offsets : {false, true})
-        for (const DType dtype : {DType::f32, DType::bf16})
-          for (const std::int64_t tokens : {1, 2}) {
-            const Tensor codes = Tensor::empty({rows, columns}, codes_dtype);
-            auto* bytes = static_cast<std::uint8_t*>(codes.raw_data());
-            for (std::size_t i = 0; i < codes.nbytes(); ++i) {
-              bytes[i] = static_cast<std::uint8_t>(random.below(256));
-              if (codes_dtype == DType::f8_e4m3 && (bytes[i] & 0x7F) == 0x7F) bytes[i] = 0;
+  for (const GatedActivation activation : kGatedActivations)
+    for (const DType codes_dtype : {DType::i4, DType::i8, DType::f8_e4m3, DType::f4_e2m1})
+      for (const auto& [rows, columns, group] :
+           {std::array<std::int64_t, 3>{38, 256, 32}, {6, 4096, 128}, {10, 512, 512}, {4100, 128, 64}, {4, 70, 6}})
+        for (const bool offsets : {false, true})
+          for (const DType dtype : {DType::f32, DType::bf16})
+            for (const std::int64_t tokens : {1, 2}) {
+              const Tensor codes = Tensor::empty({rows, columns}, codes_dtype);
+              auto* bytes = static_cast<std::uint8_t*>(codes.raw_data());
+              for (std::size_t i = 0; i < codes.nbytes(); ++i) {
+                bytes[i] = static_cast<std::uint8_t>(random.below(256));
+                if (codes_dtype == DType::f8_e4m3 && (bytes[i] & 0x7F) == 0x7F) bytes[i] = 0;
+              }
+              const Shape groups{rows, (columns + group - 1) / group};
+              const PackedMatrix weight = PackedMatrix(group, codes, random.normal(groups, DType::f32, 0.05),
+                                                       offsets ? random.normal(groups, DType::f32, 0.05) : Tensor())
+                                              .to(kGpu);
+              const Tensor x = random.normal({tokens, columns}, dtype).to(kGpu),
+                           bias = random.normal({rows}, dtype).to(kGpu),
+                           y = Tensor::empty({tokens, rows / 2}, dtype, kGpu);
+              const Tensor gate_up = Tensor::empty({tokens, rows}, dtype, kGpu), expected = Tensor::empty_like(y);
+              packed_linear({.x = x, .weight = weight, .y = gate_up, .bias = bias});
+              swiglu({.gate_up = gate_up, .out = expected, .activation = activation});
+              gated_packed_linear({.x = x, .weight = weight, .y = y, .bias = bias, .activation = activation});
+              EXPECT_TRUE(same_bits(on_cpu(y), on_cpu(expected)))
+                  << static_cast<int>(activation) << " " << to_string(codes_dtype) << " " << rows << " x " << columns
+                  << " in groups of " << group;
             }
-            const Shape groups{rows, (columns + group - 1) / group};
-            const PackedMatrix weight = PackedMatrix(group, codes, random.normal(groups, DType::f32, 0.05),
-                                                     offsets ? random.normal(groups, DType::f32, 0.05) : Tensor())
-                                            .to(kGpu);
-            const Tensor x = random.normal({tokens, columns}, dtype).to(kGpu),
-                         bias = random.normal({rows}, dtype).to(kGpu),
-                         y = Tensor::empty({tokens, rows / 2}, dtype, kGpu);
-            const Tensor gate_up = Tensor::empty({tokens, rows}, dtype, kGpu), expected = Tensor::empty_like(y);
-            packed_linear({.x = x, .weight = weight, .y = gate_up, .bias = bias});
-            swiglu({.gate_up = gate_up, .out = expected});
-            gated_packed_linear({.x = x, .weight = weight, .y = y, .bias = bias});
-            EXPECT_TRUE(same_bits(on_cpu(y), on_cpu(expected)))
-                << to_string(codes_dtype) << " " << rows << " x " << columns << " in groups of " << group;
-          }
 }
 
 // Widths of every way in which the norm's kernel shares a row out, and one that the product does not take. In f32 there
@@ -81,8 +104,14 @@ TEST(CudaNormedLinear, HasTheBitsOfANormAndAProduct) {
   constexpr DType dtype = DType::bf16;
   Generator random(11);
   for (const std::int64_t width : {64, 256, 512, 1024, 1536, 2048, 4096, 8192, 16384})
-    for (const bool gated : {false, true})
-      for (const DType codes_dtype : {DType::bf16, DType::i4, DType::f8_e4m3}) {
+    for (const std::optional<GatedActivation> gated :
+         {std::optional<GatedActivation>(), std::optional(GatedActivation::silu),
+          std::optional(GatedActivation::gelu_tanh)})
+      for (const auto& [codes_dtype, group] : {std::pair<DType, std::int64_t>{DType::bf16, width},
+                                               {DType::i4, 64},
+                                               {DType::f8_e4m3, 64},
+                                               {DType::f8_e4m3, width},
+                                               {DType::i8, width}}) {
         constexpr std::int64_t kRows = 38;
         NormedLinearArgs args;
         args.x = random.normal({1, width}, dtype).to(kGpu);
@@ -101,7 +130,7 @@ TEST(CudaNormedLinear, HasTheBitsOfANormAndAProduct) {
             if (codes_dtype == DType::f8_e4m3 && (bytes[i] & 0x7F) == 0x7F) bytes[i] = 0;
           }
           const double scale = codes_dtype == DType::i4 ? 0.01 : 0.0003;
-          args.packed = PackedMatrix(64, codes, random.normal({kRows, width / 64}, DType::f32, scale)).to(kGpu);
+          args.packed = PackedMatrix(group, codes, random.normal({kRows, width / group}, DType::f32, scale)).to(kGpu);
         }
         normed_linear(args);
         NormedLinearArgs apart = args;
@@ -110,7 +139,8 @@ TEST(CudaNormedLinear, HasTheBitsOfANormAndAProduct) {
         normed_linear_apart(apart);
         EXPECT_TRUE(same_bits(on_cpu(args.norm.sum), on_cpu(apart.norm.sum))) << width;
         EXPECT_TRUE(same_bits(on_cpu(args.y), on_cpu(apart.y)))
-            << to_string(dtype) << " " << width << " " << to_string(codes_dtype) << (gated ? " gated" : "");
+            << to_string(dtype) << " " << width << " " << to_string(codes_dtype) << " in groups of " << group
+            << (gated ? " gated" : "");
         // The CPU has the operations one after the other.
         NormedLinearArgs oracle = args;
         for (Tensor* t : {&oracle.x, &oracle.norm.residual, &oracle.norm.weight, &oracle.values, &oracle.bias})
@@ -143,13 +173,14 @@ TEST(CudaNormedLinear, WarpsOfManyRowsTakeTilesInTurn) {
 TEST(CudaGatedLinear, HasTheSameBitsBesideAPromiseOfConstantWeights) {
   constexpr std::int64_t kWidth = 512, kInner = 2048, kTurns = 40;
   Generator random(9);
-  const auto packed = [&](std::int64_t rows, std::int64_t columns) {
-    const Tensor codes = Tensor::empty({rows, columns}, DType::i4);
+  const auto packed = [&](DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t group) {
+    const Tensor codes = Tensor::empty({rows, columns}, dtype);
     auto* bytes = static_cast<std::uint8_t*>(codes.raw_data());
     for (std::size_t i = 0; i < codes.nbytes(); ++i) bytes[i] = static_cast<std::uint8_t>(random.below(256));
-    return PackedMatrix(128, codes, random.normal({rows, columns / 128}, DType::f32, 0.01)).to(kGpu);
+    return PackedMatrix(group, codes, random.normal({rows, columns / group}, DType::f32, 0.01)).to(kGpu);
   };
-  const PackedMatrix gate_up = packed(2 * kInner, kWidth), down = packed(kWidth, kInner);
+  const PackedMatrix gate_up = packed(DType::i4, 2 * kInner, kWidth, 128),
+                     down = packed(DType::i8, kWidth, kInner, kInner);
   const Tensor values = random.normal({kWidth, kWidth}, DType::bf16, 0.05).to(kGpu);
   const Tensor input = random.normal({1, kWidth}, DType::bf16).to(kGpu),
                gain = random.normal({kWidth}, DType::bf16).to(kGpu), y = Tensor::empty_like(input),

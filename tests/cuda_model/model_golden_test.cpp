@@ -1,7 +1,7 @@
 // The decoder on a GPU against Hugging Face Transformers' f32 results: f32 without TF32, and bf16.
 
 #include "tests/cuda/gpu.h"
-#include "tests/train/model_folder/golden_model.h"
+#include "tests/train/objective/mtp_golden.h"
 
 namespace quench {
 namespace {
@@ -79,6 +79,14 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaReferenceGolden,
                                            "glm4_whole", "gpt_oss", "granite", "llama4", "llama4_mixed", "olmo2",
                                            "phi3", "phi3_long", "phi3_short", "qwen2_moe", "qwen2_moe_step", "smollm3"),
                          [](const auto& model) { return std::string(model.param); });
+
+// Layers of multi-token prediction, with the bounds of the models above.
+TEST(CudaMtpGolden, LogitsLossesAndEveryGradient) {
+  testing::MtpGolden golden(kGpu);
+  EXPECT_LT(golden.logits_error(), 1e-5) << "the main model";
+  golden.expect_depth_logits(1e-5);
+  golden.expect_losses_and_gradients(2e-6, 1e-4);
+}
 
 }  // namespace
 }  // namespace quench

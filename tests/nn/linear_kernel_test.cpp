@@ -245,18 +245,22 @@ TEST(LinearKernel, FusedInferenceHasTheBitsOfSeparateOps) {
   const Weight weight{Variable(numbers({4}, 7))};
   const auto [sum, normed] = autograd::add_rms_norm(residual, x, weight, 1e-5f);
   for (const bool has_norm : {false, true})
-    for (const bool gated : {false, true}) {
+    for (const std::optional<GatedActivation> gated :
+         {std::optional<GatedActivation>(), std::optional(GatedActivation::silu),
+          std::optional(GatedActivation::gelu_tanh)}) {
       o.norm = {
           .residual = residual.value(), .weight = weight.acquire().value(), .sum = Tensor::empty({1, 4}, DType::f32)};
       const LinearCall call{.x = x,
                             .norm = has_norm ? &o.norm : nullptr,
                             .epilogue = gated ? LinearEpilogue::gated_activation : LinearEpilogue::none,
-                            .mode = LinearMode::inference};
+                            .mode = LinearMode::inference,
+                            .activation = gated.value_or(GatedActivation::silu)};
       ASSERT_TRUE(kernel.supports(call, o.weight, o.bias));
       const LinearOutput fused = kernel.run(call, o.weight, o.bias);
       const Variable y = kernel.apply(has_norm ? normed : x, o.weight, o.bias);
-      EXPECT_NE(fused.y.defined(), gated);
-      expect_same_bits(gated ? fused.gated : fused.y.value(), gated ? autograd::swiglu(y).value() : y.value());
+      EXPECT_NE(fused.y.defined(), gated.has_value());
+      expect_same_bits(gated ? fused.gated : fused.y.value(),
+                       gated ? autograd::swiglu(y, {}, {}, *gated).value() : y.value());
       if (has_norm) expect_same_bits(o.norm.sum, sum.value());
     }
 }

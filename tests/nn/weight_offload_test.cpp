@@ -49,6 +49,11 @@ TEST(WeightOffloader, PassesGiveTheBitsOfResidentWeights) {
     WeightOffloader offloader(*offloaded);
     offload_all(offloader, *offloaded);
     EXPECT_EQ(offloader.host_bytes(), 4 * four_layers(tied).parameter_count());
+    // Embedding, head and final norm; embedding and a head tied to it are copied one after the other.
+    const ModelConfig& config = offloaded->config();
+    EXPECT_EQ(offloader.exposed_bytes(), 4 * config.hidden_size * (2 * config.vocab_size + 1));
+    EXPECT_EQ(offloader.layer_bytes(),
+              offloader.host_bytes() - 4 * config.hidden_size * ((tied ? 1 : 2) * config.vocab_size + 1));
     for (const Parameter* parameter : offloaded->parameters()) EXPECT_EQ(parameter->variable.value().numel(), 0);
     for (const std::int64_t tokens : {7, 30}) {
       const Tensor expected = logits_of(*resident, tokens), actual = logits_of(*offloaded, tokens);

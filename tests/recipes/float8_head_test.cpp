@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/memory/allocator.h"
 #include "core/ops/gemm.h"
 #include "core/ops/loss/lm_head_loss.h"
 #include "core/ops/quantize/quantize.h"
@@ -78,6 +79,41 @@ TEST(Float8Head, LogitGradientsHaveTheScaleOfTheirBound) {
                    tensor_codes(c.hidden, ElementFormat::e4m3, Orientation::transposed), dweight});
     expect_same_values(result.dhidden, dhidden, "dhidden");
     expect_same_values(result.dweight, dweight, "dweight");
+  }
+}
+
+// Under a frozen body only wgrad runs, which reads no codes of the weight.
+TEST(Float8Head, AFrozenBodyCastsTheWeightInOneOrientation) {
+  const HeadCase c = head_case(DType::bf16);
+  for (const char* recipe : {"float8_tensorwise", "float8_rowwise"}) {
+    SCOPED_TRACE(recipe);
+    const auto kernel = make_kernel(recipe, LinearCase{c.hidden, c.weight, {}}, {}, {});
+    nn::Parameter weight;
+    weight.variable = Variable::leaf(c.weight);
+    autograd::Tape tape;
+    const autograd::TapeScope scope(tape);
+    // Bytes of the codes that a head keeps after its logits.
+    const auto kept = [&](std::optional<bool> expected) {
+      const auto head = kernel->head_gemms(weight);
+      if (expected) head->expect_hidden_gradients(*expected);
+      const Tensor logits = Tensor::empty({kHeadRows, kHeadVocabulary}, DType::bf16);
+      const std::int64_t before = Allocator::of(Device{}).stats().current;
+      head->logits(c.hidden, logits);
+      return Allocator::of(Device{}).stats().current - before;
+    };
+    EXPECT_EQ(kept(true), kept(std::nullopt));
+    EXPECT_LE(kept(false), kept(true) - kHeadVocabulary * kHeadWidth / 2);
+    // The same gradient of the weight.
+    const HeadResult whole = run_head(recipe, c);
+    const Variable hidden(c.hidden);
+    nn::Parameter other;
+    other.variable = Variable::leaf(c.weight);
+    const auto products = kernel->head_gemms(other);
+    const Variable loss =
+        autograd::lm_head_loss(hidden, other.variable, c.labels, kGradScale,
+                               {.chunk_rows = kHeadRows, .f32_logits = false}, nullptr, products.get());
+    tape.backward(loss);
+    expect_same_values(other.variable.grad(), whole.dweight, "dweight");
   }
 }
 

@@ -12,6 +12,7 @@
 #include "nn/causal_lm.h"
 #include "nn/initialize.h"
 #include "recipes/convert.h"
+#include "recipes/float8/weight.h"
 #include "recipes/lora/adapters.h"
 
 namespace quench::recipes {
@@ -98,6 +99,50 @@ TEST(QuantizedBase, KeptFloat8CodesAreThoseOfEachUse) {
     EXPECT_EQ(run(true, false), run(false, false)) << name;
     EXPECT_EQ(run(false, true), run(false, false)) << name;
   }
+}
+
+// As they were made: no second copy at any time. A storage that keeps its codes is copied from.
+TEST(QuantizedBase, KeptFloat8CodesAreNotCopied) {
+  nn::CausalLm model(stored_model(), {.dtype = DType::bf16, .trainable = false});
+  model.initialize(3);
+  store_base(model, BaseForm::nf4);
+  const Float8Product product;
+  const Float8Gemms products({.name = "test", .forward = product, .dgrad = product, .wgrad = product}, true, Device{});
+  Allocator& memory = Allocator::of(Device{});
+  for (const nn::Parameter* weight : quantizable_weights(model)) {
+    Float8Weight kept(products.weight_uses(), true);
+    (void)weight->weight().acquire_quantized({});  // makes the scale
+    memory.reset_peak();
+    const std::int64_t before = memory.stats().current;
+    const auto by_category = [&] {
+      return memory.stats().current_by_category[static_cast<std::size_t>(MemoryCategory::parameters)];
+    };
+    const std::int64_t parameters = by_category();
+    const void* codes = kept.rowwise(*weight, products, true, {}).codes.payload().raw_data();
+    // Rows that are no whole blocks are cast from values in between.
+    if (weight->global_shape[1] % Nf4::kBlockSize == 0)
+      EXPECT_LT(memory.stats().peak, before + 3 * weight->numel() / 2) << weight->name;
+    EXPECT_GE(by_category(), parameters + weight->numel()) << weight->name;
+    EXPECT_EQ(kept.rowwise(*weight, products, true, {}).codes.payload().raw_data(), codes);
+  }
+}
+
+TEST(QuantizedBase, CodesInTheBuffersOfAStorageAreCopied) {
+  class Buffers final : public autograd::WeightStorage {
+   public:
+    [[nodiscard]] Tensor acquire() override { return values; }
+    [[nodiscard]] QuantTensor acquire_quantized(const autograd::WeightFormat&, Orientation) override { return codes; }
+    void release() noexcept override {}
+    Tensor values = Tensor::zeros({16, 16}, DType::f32);
+    QuantTensor codes = quantize_float8(values, {.granularity = Granularity::tensor});
+  };
+  const auto storage = std::make_shared<Buffers>();
+  nn::Parameter weight;
+  weight.whole = autograd::Weight({16, 16}, DType::f32, Device{}, storage, nullptr);
+  const Float8Product product;
+  const Float8Gemms products({.name = "test", .forward = product, .dgrad = product, .wgrad = product}, true, Device{});
+  Float8Weight kept(products.weight_uses(), true);
+  EXPECT_NE(kept.rowwise(weight, products, true, {}).codes.payload().raw_data(), storage->codes.payload().raw_data());
 }
 
 // Codes take a byte an element while a GEMM uses them, and nothing but the scale after it.

@@ -14,20 +14,23 @@ MtpRows mtp_rows(const Batch& batch, std::int64_t depth) {
   const std::int64_t rows = batch.input_ids.numel();
   if (batch.input_ids.device().is_meta()) {
     const Tensor ids = Tensor::empty({rows}, DType::i32, batch.input_ids.device());
-    return {ids, Tensor::empty_like(ids), rows};
+    return {ids, Tensor::empty_like(ids), Tensor(), rows};
   }
   const MemoryScope scope(MemoryCategory::data);
   const std::int32_t *ids = batch.input_ids.data<std::int32_t>(), *labels = batch.labels.data<std::int32_t>();
-  std::vector<std::int32_t> later(ids, ids + rows), targets(static_cast<std::size_t>(rows), kIgnoreLabel);
+  std::vector<std::int32_t> later(ids, ids + rows), targets(static_cast<std::size_t>(rows), kIgnoreLabel), inner;
   for (const SequenceRange& sequence : batch.sequences) {
     const std::int64_t end = sequence.q_begin + sequence.q_length;
     for (std::int64_t row = sequence.q_begin; row < end; ++row) {
       later[static_cast<std::size_t>(row)] = ids[std::min(row + depth, end - 1)];
-      if (row + depth < end) targets[static_cast<std::size_t>(row)] = labels[row + depth];
+      if (row + depth >= end) continue;
+      targets[static_cast<std::size_t>(row)] = labels[row + depth];
+      inner.push_back(static_cast<std::int32_t>(row));
     }
   }
   const std::int64_t count = rows - std::ranges::count(targets, kIgnoreLabel);
-  return {Tensor::from_values<std::int32_t>({rows}, later), Tensor::from_values<std::int32_t>({rows}, targets), count};
+  return {Tensor::from_values<std::int32_t>({rows}, later), Tensor::from_values<std::int32_t>({rows}, targets),
+          Tensor::from_values<std::int32_t>({static_cast<std::int64_t>(inner.size())}, inner), count};
 }
 
 MtpObjective::MtpObjective(const nn::CausalLm& model, double weight)
@@ -48,13 +51,14 @@ autograd::Variable MtpObjective::loss(const ObjectiveInput& in, float scale, con
                                       const Tensor& metrics) {
   const Device device = in.ids.device();
   std::vector<MtpRows> depths;
-  std::vector<Tensor> ids;
+  std::vector<nn::CausalLm::MtpInput> inputs;
   for (std::int64_t depth = 1; depth <= depths_; ++depth) {
     depths.push_back(mtp_rows(in.batch, depth));
-    ids.push_back(depths.back().ids.to(device));
+    const MtpRows& rows = depths.back();
+    inputs.push_back({rows.ids.to(device), rows.rows.defined() ? rows.rows.to(device) : Tensor()});
   }
   const autograd::Variable hidden = model_.hidden(in.ids, in.context);
-  const std::vector<autograd::Variable> states = model_.mtp_hidden(hidden, ids, in.context);
+  const std::vector<autograd::Variable> states = model_.mtp_hidden(hidden, inputs, in.context);
   // A sharded head is gathered once for all losses.
   const auto head = model_.head_weight().acquire();
   const LabelledRows rows(in.batch.labels, device);

@@ -9,9 +9,10 @@
 namespace quench {
 
 // Rows of depth k: tokens i + k for the embedding and labels of tokens i + k + 1, both i32 [N] in host memory. Rows
-// without a token i + k in their sequence have their sequence's last token and no label.
+// without a token i + k in their sequence have their sequence's last token and no label, and are not in `rows`, i32
+// [M].
 struct MtpRows {
-  Tensor ids, labels;
+  Tensor ids, labels, rows;
   std::int64_t targets = 0;
 };
 [[nodiscard]] MtpRows mtp_rows(const Batch& batch, std::int64_t depth);

@@ -242,7 +242,11 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     if (config.optimizer.offload_streamed) work.streamed_bytes = static_cast<double>(e.state_offload_bytes);
     if (const auto second = second_model(config, setup.config)) {
       work.second_model = second_model_work(*second, config.data.seq_len, work.tokens);
-      if (objective) work.second_model.host_bytes = static_cast<double>(e.second_model_host_bytes * micro_batches);
+      if (const nn::WeightOffloader* weights = objective ? objective->weight_offloader() : nullptr;
+          weights != nullptr) {
+        work.second_model.host_bytes = static_cast<double>(weights->layer_bytes() * micro_batches);
+        work.second_model.exposed_host_bytes = static_cast<double>(weights->exposed_bytes() * micro_batches);
+      }
       e.second_model_flops_per_token = work.second_model.flops_per_token;
     }
   }

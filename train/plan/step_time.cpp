@@ -24,14 +24,17 @@ constexpr std::int64_t kWideHead = 128;
 // Memory traffic per bf16 activation value, forward and backward, in bytes.
 constexpr double kMlpBytes = 18;     // gated activation, per FFN column
 constexpr double kStreamBytes = 49;  // two norms with residual, RoPE; per hidden column
-constexpr double kLogitBytes = 6;    // cross-entropy, per vocabulary entry
-constexpr double kCastBytes = 20;    // float8 casts of a layer's GEMM operands, per input and output column
+constexpr double kLogitBytes = 6;    // cross-entropy, per vocabulary entry and depth of prediction
+// Parts of an MTP layer beyond its block, per hidden column: two norms of its input (8 forward, 12 backward), their
+// concatenation (8, 8), the head's norm with residual (8, 8).
+constexpr double kMtpBytes = 52;
+constexpr double kCastBytes = 20;  // float8 casts of a layer's GEMM operands, per input and output column
 
 bool crosses_machines(const Cluster& cluster, const GroupTraffic& traffic) {
   return traffic.ranks > 1 && (traffic.ranks > cluster.node_size || !traffic.neighbours);
 }
 
-// Weights are copied while layers compute.
+// Weights of layers are copied while layers compute.
 double second_model_seconds(const DeviceRates& rates, const StepWork& work) {
   const SecondModelWork& second = work.second_model;
   const double attention = second.attention_flops_per_token;
@@ -39,7 +42,7 @@ double second_model_seconds(const DeviceRates& rates, const StepWork& work) {
       work.tokens * ((second.flops_per_token - attention) / rates.bf16_flops +
                      attention / (second.narrow_heads ? rates.narrow_attention : rates.attention_flops)) +
       second.activation_bytes / rates.memory_bytes;
-  return std::max(computation, second.host_bytes / kHostLinkBytes);
+  return std::max(computation, second.host_bytes / kHostLinkBytes) + second.exposed_host_bytes / kHostLinkBytes;
 }
 
 }  // namespace
@@ -52,13 +55,14 @@ const DeviceRates* device_rates(std::string_view device_name) noexcept {
 }
 
 void add_activation_work(const nn::ModelConfig& model, const TrainingFlops& flops, double tokens, StepWork& work) {
-  const auto layers = static_cast<double>(model.num_hidden_layers);
+  const auto depths = static_cast<double>(model.mtp.layers), hidden = static_cast<double>(model.hidden_size);
   double mlp = 0;
-  for (const nn::BlockSpec& block : model.blocks()) mlp += static_cast<double>(block.feed_forward.active_width());
-  const double width = layers * static_cast<double>(model.hidden_size);
-  work.activation_bytes =
-      tokens * (kMlpBytes * mlp + kStreamBytes * width + kLogitBytes * static_cast<double>(model.vocab_size));
-  if (flops.float8 > 0) work.activation_bytes += tokens * kCastBytes * (mlp + width);
+  for (const auto& blocks : {model.blocks(), model.mtp_blocks()})
+    for (const nn::BlockSpec& block : blocks) mlp += static_cast<double>(block.feed_forward.active_width());
+  const double width = static_cast<double>(model.all_layers()) * hidden;
+  work.activation_bytes = tokens * (kMlpBytes * mlp + kStreamBytes * width + kMtpBytes * depths * hidden +
+                                    kLogitBytes * (1 + depths) * static_cast<double>(model.vocab_size));
+  if (flops.float8 > 0) work.activation_bytes += tokens * kCastBytes * (mlp + width + depths * hidden);
   work.narrow_heads = model.head_dim < kWideHead;
 }
 

@@ -54,7 +54,8 @@ struct SecondModelWork {
   double attention_flops_per_token = 0;  // part of flops_per_token
   double activation_bytes = 0;           // as StepWork
   bool narrow_heads = false;
-  double host_bytes = 0;  // weights copied from host memory per step
+  double host_bytes = 0;          // weights of layers copied from host memory per step, while layers compute
+  double exposed_host_bytes = 0;  // embedding and head, copied while nothing computes
 };
 
 struct StepWork {
@@ -89,7 +90,8 @@ struct StepTime {
   [[nodiscard]] double total() const noexcept { return computation() + exposed; }
 };
 
-// Adds activation traffic and head width of `model` for that many tokens. MoE layers: only active experts.
+// Adds activation traffic and head width of `model` for that many tokens, with those of MTP layers. MoE layers: only
+// active experts.
 void add_activation_work(const nn::ModelConfig& model, const TrainingFlops& flops, double tokens, StepWork& work);
 // Of a forward pass over that many tokens of sequences of `seq_len`, as a third of a training step's work.
 [[nodiscard]] SecondModelWork second_model_work(const nn::ModelConfig& model, std::int64_t seq_len, double tokens);

@@ -85,6 +85,14 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
     text += fmt::format("model: {} layers of {} experts of width {}, {} for each token: {} parameters active\n",
                         m.experts.layer_count(), m.experts.count, m.experts.intermediate_size, m.experts.per_token,
                         format_count(m.active_parameter_count()));
+  if (m.mtp.layers > 0) {
+    nn::ModelConfig alone = m;
+    alone.mtp.layers = 0;
+    text += fmt::format(
+        "model: {} more layer{} of multi-token prediction with {} of these parameters, weight {:g} in the loss\n",
+        m.mtp.layers, m.mtp.layers == 1 ? "" : "s", format_count(m.parameter_count() - alone.parameter_count()),
+        config.training.mtp_loss_weight);
+  }
   if (!m.unknown_fields.empty())
     text +=
         fmt::format("model: unknown members of its config.json are ignored: {}\n", fmt::join(m.unknown_fields, ", "));

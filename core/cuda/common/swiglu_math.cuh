@@ -39,6 +39,14 @@ __device__ inline Vector<float, N> swiglu_of(const Vector<float, N>& gate, const
   return result;
 }
 
+// By an activation that is known at run time.
+template <int N>
+__device__ inline Vector<float, N> swiglu_of(GatedActivation activation, const Vector<float, N>& gate,
+                                             const Vector<float, N>& up) {
+  return activation == GatedActivation::silu ? swiglu_of<GatedActivation::silu>(gate, up)
+                                             : swiglu_of<GatedActivation::gelu_tanh>(gate, up);
+}
+
 template <int N>
 struct SwigluGradient {
   Vector<float, N> dgate, dup, out;

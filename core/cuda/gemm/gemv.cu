@@ -19,11 +19,12 @@ constexpr std::int64_t kSharedRow = 4096;  // bytes per warp: eight loads per la
 struct GemvShape {
   std::int64_t n, k, lda, ldb, ldc;
   float alpha, beta;
+  GatedActivation activation = GatedActivation::silu;  // of two operands
 };
 
 // kSplit warps per column of c. Memory bound: b is prefetched to L2 before pdl_wait(). Fixed summation order: strided
-// over K per lane, tree over the warp, then warps. kOperands = 2: gate and up rows of b, c = silu(gate) * up; N counts
-// columns of c.
+// over K per lane, tree over the warp, then warps. kOperands = 2: gate and up rows of b, c = activation(gate) * up; N
+// counts columns of c.
 template <int kRows, int kSplit, int kOperands, class T, class C>
 __global__ __launch_bounds__(kThreads) void gemv_kernel(const T* a, const T* b, C* c, const T* bias, GemvShape s) {
   constexpr int kWidth = kVectorWidth<T>, kStep = 32 * kSplit;
@@ -85,10 +86,10 @@ __global__ __launch_bounds__(kThreads) void gemv_kernel(const T* a, const T* b, 
       values[o][0] = s.alpha * sum;
       if (kOperands == 1 && s.beta != 0.0f) values[o][0] += s.beta * to_float(out);
       if (bias != nullptr) values[o][0] += to_float(bias[column + o * s.n]);
-      // Rounding of the unfused GEMM: bit-identical to gemv() then SwiGLU.
+      // Rounding of the unfused GEMM: bit-identical to gemv() then swiglu().
       if constexpr (kOperands > 1) values[o][0] = to_float(from_float<C>(values[o][0]));
     }
-    if constexpr (kOperands > 1) values[0] = swiglu_of(values[0], values[1]);
+    if constexpr (kOperands > 1) values[0] = swiglu_of(s.activation, values[0], values[1]);
     out = from_float<C>(values[0][0]);
   }
 }
@@ -118,14 +119,15 @@ unsigned blocks_for(std::int64_t columns) {
 
 void gated_linear_cuda(const GatedLinearArgs& args) {
   const OpLaunch launch("gated_linear", {&args.x, &args.weight, &args.y, &args.bias});
-  if (small_m_gemm_values(args.x, args.weight, args.y, args.bias, true, launch)) return;
+  if (small_m_gemm_values(args.x, args.weight, args.y, args.bias, args.activation, launch)) return;
   const GemvShape shape{.n = args.y.size(1),
                         .k = args.weight.size(1),
                         .lda = args.x.stride(0),
                         .ldb = args.weight.stride(0),
                         .ldc = args.y.stride(0),
                         .alpha = 1.0f,
-                        .beta = 0.0f};
+                        .beta = 0.0f,
+                        .activation = args.activation};
   dispatch<float, bfloat16>(args.x.dtype(), "gated_linear", [&]<class T>() {
     const T* bias = args.bias.defined() ? args.bias.data<T>() : nullptr;
     const auto run = [&]<int kSplit>() {
@@ -148,7 +150,8 @@ bool is_gemv(const GemmArgs& args) {
 
 void gemv(const GemmArgs& args) {
   const OpLaunch launch("gemm", {&args.a, &args.b, &args.c, &args.bias});
-  if (args.alpha == 1.0f && args.beta == 0.0f && small_m_gemm_values(args.a, args.b, args.c, args.bias, false, launch))
+  if (args.alpha == 1.0f && args.beta == 0.0f &&
+      small_m_gemm_values(args.a, args.b, args.c, args.bias, std::nullopt, launch))
     return;
   const GemvShape shape{.n = args.b.size(0),
                         .k = args.b.size(1),

@@ -32,10 +32,11 @@ __device__ void load_values(const T* from, float (&to)[kCount]) {
 }
 
 // 16-byte vectors lie in one group, or groups are whole words (words_per_group below kWords). L2 prefetch of the weight
-// before pdl_wait(). kGated: a gate and an up row per warp, output silu(gate) * up.
+// before pdl_wait(). kGated: a gate and an up row per warp, output activation(gate) * up.
 template <class Codes, int kRows, int kColumns, bool kOffsets, bool kGated, class T>
 __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, PackedView w, int words_per_group,
-                                                                 PackedOutput out, const T* bias) {
+                                                                 PackedOutput out, const T* bias,
+                                                                 GatedActivation activation) {
   pdl_launch_dependents();
   static_assert(!kGated || (kColumns == 2 && kRows == 1));
   constexpr int kCount = kPerWord<Codes>;
@@ -101,10 +102,10 @@ __global__ __launch_bounds__(kThreads) void packed_linear_kernel(const T* x, Pac
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       const float sum = warp_reduce(sums[c][0], Sum());
-      // Rounding of the unfused GEMM: bit-identical to GEMM then SwiGLU.
+      // Rounding of the unfused GEMM: bit-identical to GEMM then swiglu().
       values[c][0] = to_float(from_float<T>(sum + (bias != nullptr ? to_float(bias[row_of(c)]) : 0.0f)));
     }
-    if (lane == 0) out.write<T>(0, first, swiglu_of(values[0], values[1])[0]);
+    if (lane == 0) out.write<T>(0, first, swiglu_of(activation, values[0], values[1])[0]);
   } else {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c)
@@ -227,7 +228,7 @@ void multiply(const PackedLinearArgs& args, const OpLaunch& launch) {
                         out, bias);
   const auto run = [&]<int kRows, int kColumns, bool kOffsets>() {
     launch.early(kRows, packed_linear_kernel<Codes, kRows, kColumns, kOffsets, false, T>, blocks(kColumns), kThreads, 0,
-                 x, view, words, out, bias);
+                 x, view, words, out, bias, GatedActivation::silu);
   };
   const auto columns = [&]<int kRows, bool kOffsets>() {
     // Large weights: two rows per warp share reads of x. Small ones: more warps.
@@ -251,20 +252,21 @@ void multiply(const PackedLinearArgs& args, const OpLaunch& launch) {
 }
 
 template <class Codes, class T>
-void multiply_gated(const PackedLinearArgs& args, const OpLaunch& launch) {
+void multiply_gated(const GatedPackedLinearArgs& args, const OpLaunch& launch) {
   const PackedMatrix& m = args.weight;
   const T* bias = args.bias.defined() ? args.bias.data<T>() : nullptr;
   const auto blocks = static_cast<unsigned>((args.y.size(1) + kWarps - 1) / kWarps);
   const auto run = [&]<bool kOffsets>() {
     launch.early(1, packed_linear_kernel<Codes, 1, 2, kOffsets, true, T>, blocks, kThreads, 0, args.x.data<T>(),
                  PackedView(m), words_per_group<Codes>(m), PackedOutput{args.y.raw_data(), args.y.stride(0), false},
-                 bias);
+                 bias, args.activation);
   };
   m.offsets().defined() ? run.template operator()<true>() : run.template operator()<false>();
 }
 
-void gated_packed_linear_cuda(const PackedLinearArgs& args) {
-  if (small_m_gemm_supports(args.x, args.weight)) return small_m_gemm(args, true);
+void gated_packed_linear_cuda(const GatedPackedLinearArgs& args) {
+  if (small_m_gemm_supports(args.x, args.weight))
+    return small_m_gemm({.x = args.x, .weight = args.weight, .y = args.y, .bias = args.bias}, args.activation);
   const PackedMatrix& m = args.weight;
   const OpLaunch launch("gated_packed_linear", {&args.x, &m.codes(), &m.scales(), &m.offsets(), &args.y, &args.bias});
   dispatch_codes(m.codes().dtype(), "gated_packed_linear", [&]<class Codes>() {
@@ -274,7 +276,7 @@ void gated_packed_linear_cuda(const PackedLinearArgs& args) {
 }
 
 void packed_linear_cuda(const PackedLinearArgs& args) {
-  if (small_m_gemm_supports(args.x, args.weight)) return small_m_gemm(args, false);
+  if (small_m_gemm_supports(args.x, args.weight)) return small_m_gemm(args, std::nullopt);
   const PackedMatrix& m = args.weight;
   const OpLaunch launch("packed_linear", {&args.x, &m.codes(), &m.scales(), &m.offsets(), &args.y, &args.bias});
   dispatch_codes(m.codes().dtype(), "packed_linear", [&]<class Codes>() {

@@ -83,6 +83,7 @@ void lm_head_loss(const LmHeadLossArgs& args) {
 
   PlainGemms plain(args.weight);
   HeadGemms& products = args.products != nullptr ? *args.products : plain;
+  if (gradients) products.expect_hidden_gradients(args.dhidden.defined());
   for (std::int64_t begin = 0; begin < rows; begin += chunk) {
     const std::int64_t count = std::min(chunk, rows - begin);
     const Tensor hidden = args.hidden.narrow(0, begin, count);

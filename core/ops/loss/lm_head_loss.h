@@ -18,6 +18,9 @@ struct LmHeadLossOptions {
 class HeadGemms {
  public:
   virtual ~HeadGemms() = default;
+  // Before the first logits() of a loss with gradients: whether gradients() will be asked for those of hidden states.
+  // A head that is not told expects them in training.
+  virtual void expect_hidden_gradients(bool /*expected*/) {}
   // out [n,V] = hidden [n,H] * weight^T; f32 or dtype of hidden.
   virtual void logits(const Tensor& hidden, const Tensor& out) = 0;
   // Gradients of the latest logits(): dhidden [n,H] = dlogits [n,V] * weight, dweight [V,H] = dlogits^T * hidden + beta

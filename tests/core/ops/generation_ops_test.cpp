@@ -17,18 +17,19 @@ namespace {
 
 using namespace testing;
 
-TEST(GatedLinear, IsAProductAndSwiglu) {
+TEST(GatedLinear, IsAProductAndItsUnit) {
   Generator random(3);
-  for (const DType dtype : {DType::f32, DType::bf16})
-    for (const std::int64_t rows : {1, 5}) {
-      const Tensor x = random.normal({rows, 24}, dtype), weight = random.normal({14, 24}, dtype),
-                   bias = random.normal({14}, dtype), y = Tensor::empty({rows, 7}, dtype);
-      const Tensor gate_up = Tensor::empty({rows, 14}, dtype), expected = Tensor::empty({rows, 7}, dtype);
-      gemm({.a = x, .b = weight, .c = gate_up, .transpose_b = true, .bias = bias});
-      swiglu({.gate_up = gate_up, .out = expected});
-      gated_linear({.x = x, .weight = weight, .y = y, .bias = bias});
-      EXPECT_TRUE(same_bits(y, expected));
-    }
+  for (const GatedActivation activation : kGatedActivations)
+    for (const DType dtype : {DType::f32, DType::bf16})
+      for (const std::int64_t rows : {1, 5}) {
+        const Tensor x = random.normal({rows, 24}, dtype), weight = random.normal({14, 24}, dtype),
+                     bias = random.normal({14}, dtype), y = Tensor::empty({rows, 7}, dtype);
+        const Tensor gate_up = Tensor::empty({rows, 14}, dtype), expected = Tensor::empty({rows, 7}, dtype);
+        gemm({.a = x, .b = weight, .c = gate_up, .transpose_b = true, .bias = bias});
+        swiglu({.gate_up = gate_up, .out = expected, .activation = activation});
+        gated_linear({.x = x, .weight = weight, .y = y, .bias = bias, .activation = activation});
+        EXPECT_TRUE(same_bits(y, expected));
+      }
 }
 
 TEST(GatedLinear, WrongShapesAreNamed) {
@@ -43,7 +44,9 @@ TEST(NormedLinear, IsANormAndAProduct) {
   Generator random(5);
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const std::int64_t rows : {1, 5})
-      for (const bool gated : {false, true}) {
+      for (const std::optional<GatedActivation> gated :
+           {std::optional<GatedActivation>(), std::optional(GatedActivation::silu),
+            std::optional(GatedActivation::gelu_tanh)}) {
         const Tensor x = random.normal({rows, 24}, dtype), residual = random.normal({rows, 24}, dtype),
                      gain = random.normal({24}, dtype), weight = random.normal({14, 24}, dtype),
                      bias = random.normal({14}, dtype), y = Tensor::empty({rows, gated ? 7 : 14}, dtype),
@@ -57,7 +60,7 @@ TEST(NormedLinear, IsANormAndAProduct) {
                   .sum = expected_sum,
                   .rstd = Tensor::empty({rows}, DType::f32)});
         if (gated)
-          gated_linear({.x = normed, .weight = weight, .y = expected, .bias = bias});
+          gated_linear({.x = normed, .weight = weight, .y = expected, .bias = bias, .activation = *gated});
         else
           gemm({.a = normed, .b = weight, .c = expected, .transpose_b = true, .bias = bias});
         normed_linear({.x = x,
@@ -82,7 +85,7 @@ TEST(NormedLinear, WrongOperandsAreNamed) {
                    .packed = {},
                    .y = y,
                    .bias = {},
-                   .gated = true});
+                   .gated = GatedActivation::silu});
   };
   const Tensor row = tensor({1, 4}), other = tensor({1, 4}), gain = tensor({4}), weight = tensor({6, 4}),
                y = tensor({1, 3});

@@ -3,12 +3,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "core/safetensors/safetensors_folder.h"
 #include "tests/train/run/same_tensors.h"
 #include "tests/train/run/trainer_fixture.h"
 #include "train/model_folder/model_folder.h"
+#include "train/objective/mtp_objective.h"
 #include "train/plan/estimate.h"
+#include "train/plan/step_time.h"
 #include "train/setup/data_setup.h"
+#include "train/setup/model_setup.h"
+#include "train/setup/optimizer_setup.h"
+#include "train/setup/parallel_setup.h"
+#include "train/step/train_step.h"
+#include "train/step/training_state.h"
 
 namespace quench {
 namespace {
@@ -144,6 +153,101 @@ TEST_F(MtpRun, TheEstimateCountsThem) {
   EXPECT_GT(with.parameters, without.parameters);
   EXPECT_GT(with.device.peak, without.device.peak);
   EXPECT_GT(with.flops_per_token.total(), without.flops_per_token.total());
+}
+
+// Passes of two decoder layers, one of them with experts, and of the MTP layer: each as in a model of its own.
+TEST_F(MtpRun, ThePredictedTimeCountsTheirPassesOverMemory) {
+  const auto bytes = [&](const RunConfig& run) {
+    StepWork work;
+    add_activation_work(run_model_config(run), {}, 1, work);
+    return work.activation_bytes;
+  };
+  const double none = bytes(config("a")), one = bytes(with_layers("b")),
+               two = bytes(config("c", {"--model.num_nextn_predict_layers=2", "--training.mtp_loss_weight=0.3"})),
+               deeper = bytes(config("d", {"--model.num_hidden_layers=3"}));
+  EXPECT_DOUBLE_EQ(two - one, one - none);
+  // A decoder layer's, a second cross-entropy, the parts around the block.
+  EXPECT_GT(one - none, deeper - none + 6 * 64);
+}
+
+// The embedding is gathered once for all depths and a tied head.
+TEST_F(MtpRun, ShardsOfTheEmbeddingAreGatheredOnce) {
+  constexpr std::int64_t kRows = 4096;  // beyond the weights of a layer
+  const auto gathered = [&](int depths, bool tied) {
+    RunConfig run = config("run", {fmt::format("--model.num_nextn_predict_layers={}", depths),
+                                   fmt::format("--model.tie_word_embeddings={}", tied),
+                                   fmt::format("--model.vocab_size={}", kRows), "--training.mtp_loss_weight=0.3"});
+    run.training.global_batch_size = 2 * run.training.micro_batch_size;
+    set_ranks(run, 2);
+    return estimate_run(ResolvedConfig(run), Device{}).gather_bytes;
+  };
+  const std::int64_t table = kRows * 32 * 4 / 2;  // sent by each of two
+  EXPECT_LT(gathered(2, false) - gathered(1, false), table / 2);
+  EXPECT_LT(gathered(3, false) - gathered(2, false), table / 2);
+  EXPECT_LT(gathered(2, true) - gathered(1, true), table / 2);
+  // Decoder and depths gather it, and an untied head is a table of its own.
+  EXPECT_EQ(gathered(1, false) - gathered(1, true), table);
+}
+
+TEST_F(MtpRun, OptimizerStateInHostMemoryGivesTheSameBits) {
+  for (const bool streamed : {false, true}) {
+    const RunConfig run =
+        with_layers("run", {"--training.micro_batch_size=1", fmt::format("--optimizer.offload_streamed={}", streamed),
+                            fmt::format("--optimizer.offload_ratio={}", streamed ? 1 : 0), "--training.dtype=bf16"});
+    const DataSetup data = open_data(run, run_model_config(run));
+    const auto trained = [&](double ratio) {
+      const ModelSetup setup = build_model(ResolvedConfig(run), Device{});
+      fill_model(*setup.model, run);
+      const auto optimizer = make_optimizer(*setup.model, run);
+      optimizer->refresh_master();
+      MtpObjective objective(*setup.model, 0.3);
+      TrainStep step(*setup.model, *optimizer,
+                     {.loss = {.chunk_rows = 64},
+                      .state_offload_ratio = ratio,
+                      .state_streamed = streamed && ratio > 0,
+                      .objective = &objective});
+      if (ratio == 1) {
+        EXPECT_GT(step.offloaded_state_bytes(), 0);
+      }
+      BatchLoader loader(data.train, {1, 3, 0, 1}, {});
+      std::string bytes;
+      for (std::int64_t s = 1; s <= 3; ++s) {
+        std::vector<Batch> batches;
+        for (int i = 0; i < 2; ++i) batches.push_back(std::move(*loader.next()));
+        (void)step.accumulate(batches, s);
+        step.apply(1e-2, s);
+      }
+      for (const CheckpointTensor& tensor : training_tensors(*setup.model, *optimizer)) {
+        const Tensor values = tensor.data.to(Device{});
+        bytes.append(static_cast<const char*>(values.raw_data()), values.nbytes());
+      }
+      return bytes;
+    };
+    const std::string here = trained(0);
+    for (const double ratio : {0.5, 1.0})
+      EXPECT_TRUE(trained(ratio) == here) << ratio << (streamed ? ", streamed" : "");
+  }
+}
+
+TEST_F(MtpRun, AveragesOfTheirWeightsAreResumedAndExported) {
+  const std::vector<std::string> average{"--training.ema_decay=0.75", "--training.steps=6", "--checkpoint.interval=3",
+                                         "--export.format=hf", "--export.weights=ema"};
+  (void)run_.run(with_layers("whole", average));
+  std::vector<std::string> rest = average;
+  rest.push_back("--checkpoint.resume=" + run_.checkpoint("whole", 3).string());
+  (void)run_.run(with_layers("rest", rest));
+  expect_same_tensors(run_.checkpoint("rest", 6), run_.checkpoint("whole", 6));
+  const std::string name = std::string(kLayer) + "eh_proj.weight";
+  CheckpointReader reader(run_.checkpoint("whole", 6));
+  const Tensor kept = Tensor::empty(reader.at("optimizer.ema." + name).shape, DType::f32),
+               now = Tensor::empty_like(kept);
+  reader.read("optimizer.ema." + name, kept);
+  reader.read(name, now);
+  const SafetensorsFolder exported(run_.folder("whole") / "export");
+  std::vector<std::byte> bytes(kept.nbytes());
+  exported.at(name).read(bytes);
+  EXPECT_EQ(std::memcmp(bytes.data(), kept.raw_data(), bytes.size()), 0);
+  EXPECT_NE(std::memcmp(bytes.data(), now.raw_data(), bytes.size()), 0);
 }
 
 TEST_F(MtpRun, Float8AppliesToTheirLinearLayers) {

@@ -1,0 +1,104 @@
+// Verbs over a run with layers of multi-token prediction: exports have them, other verbs do not read them.
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "core/safetensors/safetensors_folder.h"
+#include "tests/apps/run_project.h"
+
+namespace quench::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class MtpVerbs : public RunProject {
+ protected:
+  void SetUp() override {
+    RunProject::SetUp();
+    write_config(R"({"preset": "tiny-deepseek", "vocab_size": 280, "num_hidden_layers": 2,
+      "num_nextn_predict_layers": 1})");
+  }
+  Outcome train(std::vector<std::string> more) const {
+    more.insert(more.begin(), {"train", "run.json", "--training.mtp_loss_weight=0.3", "--training.steps=2",
+                               "--checkpoint.interval=1", "--checkpoint.keep_latest=0"});
+    return run(more);
+  }
+  [[nodiscard]] static bool is_mtp(const std::string& name) { return name.find("model.layers.2.") != name.npos; }
+  [[nodiscard]] bool holds_layer(const std::string& folder) const {
+    return std::ranges::any_of(SafetensorsFolder(work() / folder).names(), is_mtp);
+  }
+  // Of the last checkpoint, such that a program that reads one of them stops.
+  void destroy_mtp_tensors() const {
+    const std::filesystem::path file = work() / "run/checkpoints/step-2/rank-00000.safetensors";
+    const SafetensorsReader reader(file);
+    std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+    int changed = 0;
+    for (const SafetensorsEntry& entry : reader.header().entries) {
+      if (!is_mtp(entry.name)) continue;
+      const auto place = static_cast<std::streamoff>(reader.header().data_start + entry.begin);
+      bytes.seekg(place);
+      const int byte = bytes.get();
+      bytes.seekp(place);
+      bytes.put(static_cast<char>(byte ^ 0x40));
+      ++changed;
+    }
+    ASSERT_GT(changed, 10);
+  }
+};
+
+TEST_F(MtpVerbs, TheStartReportNamesThem) {
+  const Outcome with = train({});
+  ASSERT_EQ(with.status, 0) << with.errors;
+  EXPECT_THAT(with.output, HasSubstr("model: 1 more layer of multi-token prediction with "));
+  EXPECT_THAT(with.output, HasSubstr(" of these parameters, weight 0.3 in the loss"));
+  const Outcome without =
+      run({"train", "run.json", "--training.steps=1", "--run.folder=plain", "--checkpoint.enable=false"});
+  ASSERT_EQ(without.status, 0) << without.errors;
+  EXPECT_THAT(without.output, Not(HasSubstr("multi-token prediction")));
+}
+
+TEST_F(MtpVerbs, OnlyExportsReadThem) {
+  ASSERT_EQ(train({"--training.ema_decay=0.5"}).status, 0);
+  const std::string before = continuation(run(generate("run")));
+  expect_ok({"export", "--checkpoint", "run", "--output", "whole", "--dtype", "f32"});
+  expect_ok({"export", "--checkpoint", "run", "--output", "mean", "--average", "1,2"});
+  expect_ok({"export", "--checkpoint", "run", "--output", "average", "--weights", "ema"});
+  for (const char* folder : {"whole", "mean", "average"}) EXPECT_TRUE(holds_layer(folder)) << folder;
+  EXPECT_EQ(read_json("whole/config.json").at("num_nextn_predict_layers").as_int(), 1);
+  EXPECT_EQ(continuation(run(generate("whole"))), before);
+
+  destroy_mtp_tensors();
+  EXPECT_EQ(continuation(run(generate("run"))), before);
+  const Outcome scored = run({"eval", "--model", "run", "--data", "held_out.txt"});
+  EXPECT_EQ(scored.status, 0) << scored.errors;
+  const Outcome refused = run({"export", "--checkpoint", "run", "--output", "again"});
+  EXPECT_NE(refused.status, 0) << "the destroyed tensors were not read";
+  EXPECT_THAT(refused.errors, HasSubstr("model.layers.2."));
+}
+
+// As llama.cpp's converter: the architecture deepseek2 has no layers of multi-token prediction.
+TEST_F(MtpVerbs, GgufFilesLeaveThemOut) {
+  ASSERT_EQ(train({}).status, 0);
+  const Outcome written =
+      run({"export", "--checkpoint", "run", "--output", "gguf/model.gguf", "--format", "gguf", "--scheme", "q8_0"});
+  ASSERT_EQ(written.status, 0) << written.errors;
+  EXPECT_THAT(written.errors + written.output,
+              HasSubstr("left out: multi-token prediction (num_nextn_predict_layers 1), which format gguf does not "
+                        "store"));
+  const std::string file = read_file(work() / "gguf/model.gguf");
+  EXPECT_NE(file.find("blk.1.attn_norm.weight"), file.npos);
+  EXPECT_EQ(file.find("blk.2."), file.npos);
+  // The file of the same weights without these layers.
+  expect_ok({"export", "--checkpoint", "run", "--output", "whole", "--dtype", "f32"});
+  const Outcome again =
+      run({"export", "--checkpoint", "whole", "--output", "again/model.gguf", "--format", "gguf", "--scheme", "q8_0"});
+  ASSERT_EQ(again.status, 0) << again.errors;
+  // Neither counts them: "wrote FILE (f32, q8_0 as gguf, 326,352 parameters, ...)".
+  EXPECT_EQ(written.output.substr(written.output.find(" (f32")), again.output.substr(again.output.find(" (f32")));
+  EXPECT_TRUE(file == read_file(work() / "again/model.gguf"));
+}
+
+}  // namespace
+}  // namespace quench::testing
