@@ -10,8 +10,9 @@
 namespace quench::recipes {
 
 // Float8 GEMMs of the LM head (core/ops/loss/lm_head_loss.h). Lifetime: one loss. The weight is quantized once for all
-// chunks, and then released if all GEMMs are float8; hidden states are scaled per chunk. Tensorwise logit gradients of a
-// loss with a bound (cross-entropy: that of grad_scale) have the scale of the bound, others that of their chunk's amax.
+// chunks, and then released if all GEMMs are float8; hidden states are scaled per chunk. Tensorwise logit gradients of
+// a loss with a bound (cross-entropy: that of grad_scale) have the scale of the bound, others that of their chunk's
+// amax.
 class Float8Head final : public HeadGemms {
  public:
   // `training`: gradients() will be called; the weight is then cast in both orientations, unless those of hidden states
@@ -27,7 +28,8 @@ class Float8Head final : public HeadGemms {
     weight_.emplace(weight.weight().acquire());
   }
 
-  void expect_hidden_gradients(bool expected) override { hidden_gradients_ = expected; }
+  // Casts the weight, before the loss allocates its logits.
+  void expect_hidden_gradients(bool expected) override;
   void logits(const Tensor& hidden, const Tensor& out) override;
   void gradients(const Tensor& dlogits, const Tensor& hidden, const Tensor& dhidden, const Tensor& dweight,
                  float beta) override;
@@ -36,6 +38,7 @@ class Float8Head final : public HeadGemms {
                           const Tensor& dweight, float beta) override;
 
  private:
+  void make_weight();
   void hidden_gradient(const QuantTensor& dlogits, const Tensor& dhidden);
   void weight_gradient(const QuantTensor& dlogits, const Tensor& hidden, const Tensor& dweight, float beta);
 
