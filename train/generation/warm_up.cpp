@@ -11,7 +11,7 @@ namespace quench {
 
 void warm_up_generation(const nn::CausalLm& model, std::int64_t tokens) {
   const std::int64_t room = model.config().max_position_embeddings - 1;
-  if (tokens < 1 || room < 1 || model.options().deferred) return;
+  if (tokens < 1 || room < 1) return;
   const std::vector<std::int32_t> prompt(static_cast<std::size_t>(std::min(tokens, room)), 0);
   Decoder decoder(model, static_cast<std::int64_t>(prompt.size()) + 1);
   const Tensor logits = decoder.logits(prompt);

@@ -9,7 +9,7 @@ namespace quench {
 
 // Runs a prompt pass of `tokens` tokens and one decode pass, results discarded: loads libraries and kernels and creates
 // plans for these shapes (tenths of a second on a GPU). Weights may be uninitialized or concurrently written.
-// Synchronizes the device. No-op for a model whose weights are allocated as they are read (quantized folders).
+// Synchronizes the device.
 void warm_up_generation(const nn::CausalLm& model, std::int64_t tokens);
 
 }  // namespace quench

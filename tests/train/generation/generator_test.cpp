@@ -7,7 +7,6 @@
 
 #include "core/tensor/host_copy.h"
 #include "train/generation/decoder.h"
-#include "train/generation/warm_up.h"
 
 namespace quench {
 namespace {
@@ -179,14 +178,6 @@ TEST_F(TextDecoder, ForgetsTheEnd) {
 TEST_F(TextDecoder, RefusesMoreTokensThanItHasRoomFor) {
   Decoder decoder(model, 4);
   EXPECT_THROW((void)decoder.logits(kPrompt), Error);
-}
-
-// Weights of quantized folders are allocated while the warm-up may run.
-TEST(GenerationWarmUp, PassesOverNoWeightsThatAreNotAllocated) {
-  const nn::CausalLm deferred(tiny_config(), nn::ParameterOptions{.deferred = true});
-  EXPECT_NO_THROW(warm_up_generation(deferred, 5));
-  const nn::CausalLm allocated(tiny_config(), nn::ParameterOptions{});
-  EXPECT_NO_THROW(warm_up_generation(allocated, 5));
 }
 
 }  // namespace
