@@ -10,8 +10,9 @@
 namespace quench::recipes {
 
 // Float8 GEMMs of the LM head (core/ops/loss/lm_head_loss.h). Lifetime: one loss. The weight is quantized once for all
-// chunks, and then released if all GEMMs are float8; hidden states are scaled per chunk. Tensorwise logit gradients of a
-// loss with a bound (cross-entropy: that of grad_scale) have the scale of the bound, others that of their chunk's amax.
+// chunks, and then released if all GEMMs are float8; hidden states are scaled per chunk. Tensorwise logit gradients of
+// a loss with a bound (cross-entropy: that of grad_scale) have the scale of the bound, others that of their chunk's
+// amax.
 class Float8Head final : public HeadGemms {
  public:
   // `training`: gradients() will be called; the weight is then cast in both orientations, unless those of hidden states

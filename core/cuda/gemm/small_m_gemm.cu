@@ -315,8 +315,7 @@ void run_tiles(const Tensor& x, const PackedView& view, int pieces_per_group, co
         static_cast<std::size_t>(staged_bytes(rows, view.columns / 8, norm != nullptr)), in, view,
         static_cast<int>(tiles), GroupIndex(pieces_per_group), split,
         PackedOutput{y.raw_data(), y.stride(0), y.dtype() == DType::f32},
-        bias.defined() ? bias.data<bfloat16>() : nullptr, gated.has_value(),
-        gated.value_or(GatedActivation::silu),
+        bias.defined() ? bias.data<bfloat16>() : nullptr, gated.has_value(), gated.value_or(GatedActivation::silu),
         Codes::kBits == 16 ? ReadOnlyWeightsScope::of_values(view.codes) : ReadOnlyWeightsScope::of_packed());
   };
   if constexpr (Codes::kBits == 16) return run.template operator()<true>();
