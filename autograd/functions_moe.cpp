@@ -77,12 +77,6 @@ TokenPermutation sort_tokens(const Tensor& chosen, std::int64_t experts, std::in
   return rows;
 }
 
-Weight TokenPermutation::weight_of(const Weight& weight) const {
-  if (all_experts == 0) return weight;
-  const std::int64_t of_each = weight.shape()[0] / all_experts;
-  return weight.rows(first_expert * of_each, ends.size(0) * of_each);
-}
-
 Variable reshape(const Variable& x, const Shape& shape) {
   Variable out(x.value().view(shape));
   Tape::record("reshape", {x}, std::array{&out}, [&] {
@@ -167,9 +161,8 @@ Variable unpermute_tokens(const Variable& y, const TokenPermutation& rows) {
   return out;
 }
 
-Variable expert_linear(const Variable& x, const Weight& of_layer, const TokenPermutation& rows) {
+Variable expert_linear(const Variable& x, const Weight& weight, const TokenPermutation& rows) {
   const std::int64_t experts = rows.ends.size(0);
-  const Weight weight = rows.weight_of(of_layer);
   QUENCH_CHECK(x.value().rank() == 2 && weight.shape().rank() == 2 && x.value().size(1) == weight.shape()[1] &&
                    weight.shape()[0] % experts == 0,
                "expert_linear: x is {}, weight is {}, of {} experts; expected [R,K] and [E*M,K]", x.value().describe(),
@@ -183,14 +176,14 @@ Variable expert_linear(const Variable& x, const Weight& of_layer, const TokenPer
                 .c = y.value(),
                 .transpose_b = true});
   Tape::record("expert_linear", {x, weight}, std::array{&y}, [&] {
-    return [saved_x = weight.requires_grad() ? Saved(x) : Saved(), weight, of_each, rows, shape = x.value().shape(),
-            dx = x.gradient(), dw = weight.gradient(), dy_of = y.gradient()] {
+    return [saved_x = weight.requires_grad() ? Saved(x) : Saved(), weight, of_each, ends = rows.ends,
+            alignment = rows.alignment, shape = x.value().shape(), dx = x.gradient(), dw = weight.gradient(),
+            dy_of = y.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor dy = dy_of->value();
       if (dw) {
         dw->begin_use();
-        const auto finish = [dw, dy, ends = rows.ends, alignment = rows.alignment,
-                             of_each](const Tensor& recomputed_x) {
+        const auto finish = [dw, dy, ends, alignment, of_each](const Tensor& recomputed_x) {
           const GradientTarget into = dw->target();
           grouped_wgrad({.a = dy,
                          .b = recomputed_x,
@@ -200,11 +193,11 @@ Variable expert_linear(const Variable& x, const Weight& of_layer, const TokenPer
                          .alignment = alignment});
           dw->end_use();
         };
-        if (!saved_x.defer(finish)) rows.run_late([finish, saved_x] { finish(saved_x.get()); });
+        if (!saved_x.defer(finish)) finish(saved_x.get());
       }
       if (dx) {
         const Tensor gradient = Tensor::empty(shape, dy.dtype(), dy.device());
-        grouped_gemm({.a = dy, .b = weight.acquire().value().view(of_each), .ends = rows.ends, .c = gradient});
+        grouped_gemm({.a = dy, .b = weight.acquire().value().view(of_each), .ends = ends, .c = gradient});
         dx->contribute(gradient);
       }
     };
@@ -212,10 +205,8 @@ Variable expert_linear(const Variable& x, const Weight& of_layer, const TokenPer
   return y;
 }
 
-Variable add_expert_bias(const Variable& y, const Weight& of_layer, const TokenPermutation& rows,
-                         const Variable& weights) {
+Variable add_expert_bias(const Variable& y, const Weight& bias, const TokenPermutation& rows, const Variable& weights) {
   const std::int64_t experts = rows.ends.size(0);
-  const Weight bias = rows.weight_of(of_layer);
   QUENCH_CHECK(bias.shape().numel() == experts * y.value().size(1),
                "add_expert_bias: y is {}, bias is {}, of {} experts", y.value().describe(), bias.describe(), experts);
   const MemoryScope scope(MemoryCategory::activations);

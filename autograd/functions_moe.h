@@ -1,11 +1,6 @@
 #pragma once
 // Differentiable functions of MoE. N tokens choose k of E experts; their copies are R rows sorted by expert.
 
-#include <functional>
-#include <memory>
-#include <utility>
-#include <vector>
-
 #include "autograd/tape.h"
 #include "core/ops/experts/router.h"
 
@@ -13,18 +8,6 @@ namespace quench::autograd {
 
 // x [N,H] * weight [E,H]^T (+ bias [E]): f32 [N,E] for any dtype of x.
 Variable router_logits(const Variable& x, const Weight& weight, const Weight& bias = {});
-
-// Work of a backward pass that no other record waits for, such as gradients of weights.
-class LateWork {
- public:
-  void add(std::function<void()> work) { work_.push_back(std::move(work)); }
-  void run() {
-    for (const auto& work : std::exchange(work_, {})) work();
-  }
-
- private:
-  std::vector<std::function<void()>> work_;
-};
 
 // Order of rows by expert.
 struct TokenPermutation {
@@ -34,15 +17,6 @@ struct TokenPermutation {
   Tensor ends;                 // i32 [E]
   Tensor rows;                 // i32 [N,k]
   Tensor pairs;                // i32 [R]
-  // Experts first_expert .. first_expert + E - 1 of a layer's `all_experts`; 0: all.
-  std::int64_t first_expert = 0, all_experts = 0;
-
-  // Takes gradients of weights whose inputs are not recomputed, and runs them in the same backward pass; null: at once.
-  std::shared_ptr<LateWork> late;
-
-  void run_late(std::function<void()> work) const { late ? late->add(std::move(work)) : work(); }
-  // The experts' rows of a layer's weight or bias.
-  [[nodiscard]] Weight weight_of(const Weight& weight) const;
 };
 
 // `chosen` i32 [N,k] in 0..experts-1.
@@ -74,11 +48,11 @@ Variable permute_tokens(const Variable& x, const TokenPermutation& rows);
 // Sum of each token's rows, [N,H].
 Variable unpermute_tokens(const Variable& y, const TokenPermutation& rows);
 
-// Grouped GEMM: x [R,K] * (the expert's part of the layer's weight [experts*M,K])^T: [R,M].
+// Grouped GEMM: x [R,K] * (the expert's part of weight [E*M,K])^T: [R,M].
 Variable expert_linear(const Variable& x, const Weight& weight, const TokenPermutation& rows);
 
 // Row r of y [R,M] plus the bias of its expert, times the router weight of its pair if `weights` f32 [N,k] is defined;
-// y is overwritten. `bias`: of the layer, M elements an expert.
+// y is overwritten. `bias`: E * M elements.
 Variable add_expert_bias(const Variable& y, const Weight& bias, const TokenPermutation& rows,
                          const Variable& weights = {});
 

@@ -1,30 +1,24 @@
 #pragma once
-// Differentiable all-to-all of token rows, for expert parallelism. The experts of every rank form groups with an
-// exchange of their own, so that the experts of one group compute while rows of others are in flight.
+// Differentiable all-to-all of token rows, for expert parallelism.
 
 #include <memory>
-#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "autograd/functions_moe.h"
+#include "autograd/tape.h"
 
 namespace quench::autograd {
 
-// Rows of one group of every rank's experts. This rank's rows are sorted by expert.
-struct GroupRowCounts {
-  std::vector<std::int64_t> sent, first;  // sent[j] rows, from row first[j], are of experts of rank j
-  std::vector<std::int64_t> received;     // received[j] rows come from rank j, in rank order
+// The first sent[0] rows go to rank 0, the next sent[1] to rank 1, ...; received[j] rows come from rank j, in rank
+// order.
+struct RowCounts {
+  std::vector<std::int64_t> sent;
+  std::vector<std::int64_t> received;
 
   [[nodiscard]] std::int64_t sent_rows() const;
   [[nodiscard]] std::int64_t received_rows() const;
-};
-
-// Activations or gradients, and a value of each row.
-struct TokenRows {
-  Tensor rows;    // [N,W], or undefined: values alone
-  Tensor values;  // f32 [N,1], or undefined
+  [[nodiscard]] RowCounts reversed() const { return {received, sent}; }
 };
 
 // Expert-parallel group (distributed/experts/). Collective: all ranks make the same calls in the same order.
@@ -32,8 +26,6 @@ class TokenDispatcher {
  public:
   virtual ~TokenDispatcher() = default;
   [[nodiscard]] virtual int size() const = 0;
-  // Wanted number of groups of a rank's experts.
-  [[nodiscard]] virtual std::int64_t groups() const = 0;
   // All-to-all of pair counts f32 [E] in flight; rank i owns experts from i * E / size().
   class CountExchange {
    public:
@@ -45,68 +37,22 @@ class TokenDispatcher {
   // Ordered after the work queued on the current stream. `pairs`: sum of `counts`, for plans without values.
   [[nodiscard]] virtual std::unique_ptr<CountExchange> exchange_counts(const Tensor& counts,
                                                                        std::int64_t pairs) const = 0;
-
-  // Rows in flight to the ranks of their experts.
-  class Dispatch {
-   public:
-    virtual ~Dispatch() = default;
-    // Rows of the group's local experts; the current stream waits for them. Called once for a group.
-    [[nodiscard]] virtual TokenRows wait(std::size_t group) = 0;
-  };
-  enum class Order { first_to_last, last_to_first };
-  // Starts the exchanges of all groups. `rows`: of all experts; activations may be sent in lower precision, values are
-  // not.
-  [[nodiscard]] virtual std::unique_ptr<Dispatch> dispatch(const TokenRows& rows,
-                                                           std::span<const GroupRowCounts> groups, Order order,
-                                                           std::string_view label) const = 0;
-
-  // Rows in flight back to the ranks that sent them.
-  class Combine {
-   public:
-    virtual ~Combine() = default;
-    // Starts the exchange of a group; `rows`: of its local experts. Called once for a group.
-    virtual void start(std::size_t group, const TokenRows& rows) = 0;
-    // Rows of all experts; the current stream waits for them. Called once, after start() of all groups.
-    [[nodiscard]] virtual TokenRows wait() = 0;
-  };
-  // `groups` must outlive the result.
-  [[nodiscard]] virtual std::unique_ptr<Combine> combine(std::span<const GroupRowCounts> groups,
-                                                         std::string_view label) const = 0;
+  // [counts.received_rows(),W] from activations [counts.sent_rows(),W], which may be sent in lower precision.
+  [[nodiscard]] virtual Tensor move(const Tensor& rows, const RowCounts& counts, std::string_view label) const = 0;
+  // As move(), with a value f32 [counts.sent_rows(),1] of each row, unrounded, in one exchange. Either may be
+  // undefined.
+  [[nodiscard]] virtual std::pair<Tensor, Tensor> move_with_values(const Tensor& rows, const Tensor& values,
+                                                                   const RowCounts& counts,
+                                                                   std::string_view label) const = 0;
 };
 
-// Dispatch of x [N,W] with router weights f32 [N,1]. In the backward pass wait(g) starts the exchange of the group's
-// gradients; x's gradient waits for all. `dispatcher` must outlive the backward pass.
-class RowDispatch {
- public:
-  RowDispatch(const Variable& x, const Variable& weights, const TokenDispatcher& dispatcher,
-              std::vector<GroupRowCounts> groups);
-  struct Group {
-    Variable rows, weights;
-    // In the backward pass runs after the exchange of the group's gradients has started; null: there is none.
-    std::shared_ptr<LateWork> late;
-  };
-  // Rows and router weights of a group; groups in order.
-  [[nodiscard]] Group wait(std::size_t group);
-
- private:
-  struct State;
-  std::shared_ptr<State> state_;
-  std::vector<Variable> in_flight_;  // by group; values are not read
-};
-
-// Combine of the rows of all groups. In the backward pass wait() starts the exchanges of all groups' gradients.
-class RowCombine {
- public:
-  RowCombine(const TokenDispatcher& dispatcher, std::vector<GroupRowCounts> groups);
-  // Groups in order.
-  void start(std::size_t group, const Variable& y);
-  // [N,W]
-  [[nodiscard]] Variable wait();
-
- private:
-  struct State;
-  std::shared_ptr<State> state_;
-  std::vector<Variable> in_flight_;
-};
+// All-to-all of rows: [received,W] from x [sent,W]; the backward pass reverses it. `dispatcher` must outlive the
+// backward pass.
+Variable all_to_all_rows(const Variable& x, const TokenDispatcher& dispatcher, const RowCounts& counts,
+                         std::string_view label);
+// x and router weights f32 [sent,1] in one exchange; the backward pass moves the wanted gradients alone.
+std::pair<Variable, Variable> all_to_all_weighted_rows(const Variable& x, const Variable& weights,
+                                                       const TokenDispatcher& dispatcher, const RowCounts& counts,
+                                                       std::string_view label);
 
 }  // namespace quench::autograd

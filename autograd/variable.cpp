@@ -18,63 +18,22 @@ bool Gradient::begin_fused(FusedBackward& op) {
   return fused_ = valid_ = true;
 }
 
-Gradient::Gradient(std::shared_ptr<Gradient> whole, std::int64_t first, std::int64_t count)
-    : shape_(whole->shape_),
-      dtype_(whole->dtype_),
-      device_(whole->device_),
-      leaf_(true),
-      whole_(std::move(whole)),
-      first_(first) {
-  QUENCH_CHECK(whole_->leaf_ && first >= 0 && count >= 0 && first + count <= shape_[0],
-               "rows {} to {} of the gradient of a {}{}", first, first + count, whole_->leaf_ ? "leaf " : "value ",
-               shape_.to_string());
-  shape_[0] = count;
-}
-
-void Gradient::allocate() {
-  if (tensor_.defined()) return;
-  if (make_buffer_) {
-    tensor_ = std::exchange(make_buffer_, nullptr)();
-    QUENCH_CHECK(tensor_.shape() == shape_ && tensor_.dtype() == dtype_, "set_buffer: {} for a gradient of {}{}",
-                 tensor_.describe(), to_string(dtype_), shape_.to_string());
-    set_outside_ = true;
-    return;
-  }
-  const MemoryScope scope(leaf_ ? MemoryCategory::gradients : MemoryCategory::activations);
-  tensor_ = Tensor::empty(shape_, dtype_, device_);
-}
-
-GradientTarget Gradient::target_rows(std::int64_t first, std::int64_t count) {
-  allocate();
-  bool accumulate = valid_;
-  if (!valid_) {
-    std::int64_t rows = count;
-    for (const Rows& range : written_) {
-      accumulate |= range.first == first && range.count == count;
-      QUENCH_CHECK(accumulate || first + count <= range.first || range.first + range.count <= first,
-                   "gradient of rows {} to {} over a part of rows {} to {}", first, first + count, range.first,
-                   range.first + range.count);
-      rows += range.count;
-    }
-    if (!accumulate) {
-      written_.push_back({first, count});
-      valid_ = rows == shape_[0];
-      if (valid_) written_.clear();
-    }
-  }
-  return {tensor_.narrow(0, first, count), accumulate};
-}
-
 GradientTarget Gradient::target() {
-  if (whole_) return whole_->target_rows(first_, shape_[0]);
   QUENCH_CHECK(!fused_, "contribution to a gradient that a fused backward has consumed");
-  QUENCH_CHECK(written_.empty(), "contribution to a gradient of which only some rows are written");
   const bool accumulate = valid_;
   fused_outputs_ = {};
   if (valid_ && !leaf_ && tensor_.storage().use_count() > 1) {
     tensor_ = tensor_.clone();  // shared with another gradient
   }
-  allocate();
+  if (!tensor_.defined() && make_buffer_) {
+    tensor_ = std::exchange(make_buffer_, nullptr)();
+    QUENCH_CHECK(tensor_.shape() == shape_ && tensor_.dtype() == dtype_, "set_buffer: {} for a gradient of {}{}",
+                 tensor_.describe(), to_string(dtype_), shape_.to_string());
+    set_outside_ = true;
+  } else if (!tensor_.defined()) {
+    const MemoryScope scope(leaf_ ? MemoryCategory::gradients : MemoryCategory::activations);
+    tensor_ = Tensor::empty(shape_, dtype_, device_);
+  }
   valid_ = true;
   return {tensor_, accumulate};
 }
@@ -107,14 +66,12 @@ void Gradient::contribute(const Tensor& tensor, QuantOutputs fused_outputs) {
 
 void Gradient::reset() noexcept {
   valid_ = false;
-  written_.clear();
   fused_outputs_ = {};
   if (!set_outside_) tensor_ = Tensor();
 }
 
 void Gradient::release() noexcept {
   valid_ = fused_ = false;
-  written_.clear();
   fused_backward_.reset();
   set_outside_ = false;
   tensor_ = Tensor();
@@ -123,7 +80,6 @@ void Gradient::release() noexcept {
 }
 
 void Gradient::end_use() {
-  if (whole_) return whole_->end_use();
   if (--pending_uses_ > 0 || !leaf_ || !valid_) return;
   for (const auto& hook : ready_hooks_) hook();
 }
@@ -133,7 +89,6 @@ void Gradient::set_buffer(std::function<Tensor()> make_buffer) {
   tensor_ = Tensor();
   make_buffer_ = std::move(make_buffer);
   valid_ = false;
-  written_.clear();
 }
 
 void Gradient::set_value(Tensor value) {
@@ -143,7 +98,6 @@ void Gradient::set_value(Tensor value) {
   tensor_ = std::move(value);
   set_outside_ = false;
   valid_ = true;
-  written_.clear();
 }
 
 Variable Variable::leaf(Tensor value, DType gradient_dtype) {

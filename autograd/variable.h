@@ -24,9 +24,6 @@ class Gradient {
  public:
   Gradient(const Shape& shape, DType dtype, Device device, bool leaf)
       : shape_(shape), dtype_(dtype), device_(device), leaf_(leaf) {}
-  // Rows `first` .. first + count - 1 of a leaf's gradient: contributions and uses are those of `whole`. Without
-  // value().
-  Gradient(std::shared_ptr<Gradient> whole, std::int64_t first, std::int64_t count);
 
   [[nodiscard]] bool is_leaf() const noexcept { return leaf_; }
   [[nodiscard]] bool has_value() const noexcept { return valid_; }
@@ -69,10 +66,10 @@ class Gradient {
   void set_value(Tensor value);
 
   // Deferred use; ready hooks wait for it.
-  void begin_use() noexcept { whole_ ? whole_->begin_use() : static_cast<void>(++pending_uses_); }
+  void begin_use() noexcept { ++pending_uses_; }
   void end_use();
   // Of a record that will not run: without hooks.
-  void drop_use() noexcept { whole_ ? whole_->drop_use() : static_cast<void>(--pending_uses_); }
+  void drop_use() noexcept { --pending_uses_; }
   // After the last recorded use of this leaf in a backward pass.
   void on_ready(std::function<void()> hook) { ready_hooks_.push_back(std::move(hook)); }
 
@@ -80,14 +77,6 @@ class Gradient {
   friend class Tape;
   static constexpr int kProducersUse = 1;  // the caller's own
   [[nodiscard]] bool begin_fused(FusedBackward& op);
-  // target() of some rows; valid once all rows are written. Until then a range is the one of an earlier call or
-  // disjoint from all.
-  [[nodiscard]] GradientTarget target_rows(std::int64_t first, std::int64_t count);
-  void allocate();
-
-  struct Rows {
-    std::int64_t first, count;
-  };
 
   Shape shape_;
   DType dtype_;
@@ -103,9 +92,6 @@ class Gradient {
   QuantOutputs fused_outputs_;  // of tensor_
   std::weak_ptr<FusedBackward> fused_backward_;
   std::vector<std::function<void()>> ready_hooks_;
-  std::vector<Rows> written_;        // of a gradient that is not valid yet
-  std::shared_ptr<Gradient> whole_;  // null: not a range of another
-  std::int64_t first_ = 0;           // row of whole_
 };
 
 // Recomputes a value in the backward pass instead of saving it.

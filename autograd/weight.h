@@ -48,8 +48,6 @@ class Weight {
   [[nodiscard]] Device device() const noexcept { return device_; }
   [[nodiscard]] bool requires_grad() const noexcept { return gradient_ != nullptr; }
   [[nodiscard]] const std::shared_ptr<Gradient>& gradient() const noexcept { return gradient_; }
-  // Rows `first` .. first + count - 1, with their part of the gradient: acquires the whole weight; not quantized.
-  [[nodiscard]] Weight rows(std::int64_t first, std::int64_t count) const;
   // "bf16[4096, 1024] on cuda:0", for messages.
   [[nodiscard]] std::string describe() const;
 

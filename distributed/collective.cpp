@@ -1,7 +1,5 @@
 #include "distributed/collective.h"
 
-#include <numeric>
-
 namespace quench::distributed {
 
 std::string_view to_string(ReduceOp op) noexcept {
@@ -37,15 +35,10 @@ std::string describe_collective(CollectiveKind kind, ReduceOp op, std::uint64_t 
                             quench::to_string(dtype));
 }
 
-std::int64_t Collective::elements() const {
-  if (kind == CollectiveKind::all_to_all)
-    return std::accumulate(parts.send_counts.begin(), parts.send_counts.end(), std::int64_t{0});
-  return payload().defined() ? payload().numel() : 0;
-}
-
 std::string Collective::describe() const {
-  return describe_collective(kind, op, sequence, label, elements(),
-                             payload().defined() ? payload().dtype() : DType::u8);
+  const bool moves = payload().defined();
+  return describe_collective(kind, op, sequence, label, moves ? payload().numel() : 0,
+                             moves ? payload().dtype() : DType::u8);
 }
 
 std::int64_t wire_bytes(const Collective& collective, int rank, int size) {
@@ -62,7 +55,7 @@ std::int64_t wire_bytes(const Collective& collective, int rank, int size) {
     case CollectiveKind::all_to_all: {
       std::int64_t elements = 0;
       for (int i = 0; i < size; ++i)
-        if (i != rank) elements += collective.parts.send_counts[static_cast<std::size_t>(i)];
+        if (i != rank) elements += collective.send_counts[static_cast<std::size_t>(i)];
       return elements * bit_width(collective.input.dtype()) / 8;
     }
   }

@@ -31,26 +31,18 @@ inline constexpr int kCollectiveKindCount = 8;
 [[nodiscard]] std::string describe_collective(CollectiveKind kind, ReduceOp op, std::uint64_t sequence,
                                               std::string_view label, std::int64_t elements, DType dtype);
 
-// Elements of an all_to_all by rank, from element `send_offsets[j]` of the input to rank j, and from rank j to element
-// `receive_offsets[j]` of the output. Parts of the output must not overlap.
-struct AllToAllParts {
-  std::vector<std::int64_t> send_counts, send_offsets;
-  std::vector<std::int64_t> receive_counts, receive_offsets;
-};
-
 struct Collective {
   CollectiveKind kind = CollectiveKind::barrier;
   ReduceOp op = ReduceOp::sum;
-  int peer = 0;         // root of a broadcast, peer of send and recv
-  Tensor input{};       // contiguous; equal to `output` for in-place operations; undefined for barrier and recv
-  Tensor output{};      // contiguous; undefined for barrier and send
-  AllToAllParts parts;  // all_to_all
+  int peer = 0;     // root of a broadcast, peer of send and recv
+  Tensor input{};   // contiguous; equal to `output` for in-place operations; undefined for barrier and recv
+  Tensor output{};  // contiguous; undefined for barrier and send
+  std::vector<std::int64_t> send_counts;     // all_to_all: elements per destination rank
+  std::vector<std::int64_t> receive_counts;  // all_to_all: elements per source rank
   std::string label;
   std::uint64_t sequence = 0;
 
   [[nodiscard]] const Tensor& payload() const noexcept { return input.defined() ? input : output; }
-  // Of the payload; all_to_all: elements that this rank sends. 0 without a payload.
-  [[nodiscard]] std::int64_t elements() const;
   [[nodiscard]] std::string describe() const;
 };
 

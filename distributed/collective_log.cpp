@@ -27,7 +27,7 @@ void CollectiveLog::enqueued(const Collective& collective) {
   entry.kind = collective.kind;
   entry.op = collective.op;
   entry.dtype = collective.payload().defined() ? collective.payload().dtype() : DType::u8;
-  entry.elements = collective.elements();
+  entry.elements = collective.payload().defined() ? collective.payload().numel() : 0;
   const bool passes = collective.kind == CollectiveKind::send || collective.kind == CollectiveKind::receive;
   entry.collective = passes ? 0 : ++collectives_;
   entry.peer = passes ? collective.peer : -1;

@@ -19,15 +19,7 @@ class SingleGroup final : public ProcessGroup {
 
  protected:
   std::shared_ptr<PendingCollective> start(const Collective& collective) override {
-    if (collective.kind == CollectiveKind::all_to_all) {
-      const AllToAllParts& parts = collective.parts;
-      const auto part = [&](const Tensor& tensor, std::int64_t offset) {
-        return tensor.view({tensor.numel()}).narrow(0, offset, parts.send_counts[0]);
-      };
-      copy_elements(part(collective.input, parts.send_offsets[0]), part(collective.output, parts.receive_offsets[0]));
-    } else if (collective.input.defined() && collective.output.defined()) {
-      copy_elements(collective.input, collective.output);
-    }
+    if (collective.input.defined() && collective.output.defined()) copy_elements(collective.input, collective.output);
     log().finished(collective.sequence);
     return nullptr;
   }

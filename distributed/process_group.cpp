@@ -1,8 +1,5 @@
 #include "distributed/process_group.h"
 
-#include <numeric>
-#include <utility>
-
 #include "distributed/watchdog.h"
 
 namespace quench::distributed {
@@ -12,28 +9,17 @@ std::vector<std::int64_t> equal_counts(const Tensor& tensor, int size) {
   return std::vector<std::int64_t>(static_cast<std::size_t>(size), tensor.numel() / size);
 }
 
-// Offsets of parts in rank order that fill the tensor.
-std::vector<std::int64_t> offsets_of(std::string_view what, std::span<const std::int64_t> counts, const Tensor& tensor,
-                                     std::string_view label) {
-  std::vector<std::int64_t> offsets(counts.size());
-  std::exclusive_scan(counts.begin(), counts.end(), offsets.begin(), std::int64_t{0});
-  const std::int64_t sum = counts.empty() ? 0 : offsets.back() + counts.back();
+void check_counts(std::string_view what, std::span<const std::int64_t> counts, const Tensor& tensor, int size,
+                  std::string_view label) {
+  QUENCH_CHECK(static_cast<int>(counts.size()) == size, "all_to_all of '{}': {} {} counts for {} ranks", label,
+               counts.size(), what, size);
+  std::int64_t sum = 0;
+  for (const std::int64_t count : counts) {
+    QUENCH_CHECK(count >= 0, "all_to_all of '{}': a {} count of {}", label, what, count);
+    sum += count;
+  }
   QUENCH_CHECK(sum == tensor.numel(), "all_to_all of '{}': {} counts add up to {}, the tensor has {} elements", label,
                what, sum, tensor.numel());
-  return offsets;
-}
-
-void check_parts(std::string_view what, const std::vector<std::int64_t>& counts,
-                 const std::vector<std::int64_t>& offsets, const Tensor& tensor, int size, std::string_view label) {
-  QUENCH_CHECK(std::cmp_equal(counts.size(), size) && std::cmp_equal(offsets.size(), size),
-               "all_to_all of '{}': {} {} counts and {} offsets for {} ranks", label, counts.size(), what,
-               offsets.size(), size);
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    QUENCH_CHECK(counts[i] >= 0, "all_to_all of '{}': a {} count of {}", label, what, counts[i]);
-    QUENCH_CHECK(counts[i] <= tensor.numel() && offsets[i] >= 0 && offsets[i] <= tensor.numel() - counts[i],
-                 "all_to_all of '{}': {} elements at {} to {}, the tensor has {}", label, counts[i], offsets[i], what,
-                 tensor.numel());
-  }
 }
 
 }  // namespace
@@ -140,29 +126,19 @@ Work ProcessGroup::all_to_all(const Tensor& input, const Tensor& output, std::sp
                               std::span<const std::int64_t> receive_counts, std::string_view label) {
   check(input, "all_to_all", label);
   check(output, "all_to_all", label);
-  return all_to_all(input, output,
-                    {{send_counts.begin(), send_counts.end()},
-                     offsets_of("send", send_counts, input, label),
-                     {receive_counts.begin(), receive_counts.end()},
-                     offsets_of("receive", receive_counts, output, label)},
-                    label);
-}
-
-Work ProcessGroup::all_to_all(const Tensor& input, const Tensor& output, AllToAllParts parts, std::string_view label) {
-  check(input, "all_to_all", label);
-  check(output, "all_to_all", label);
   QUENCH_CHECK(input.dtype() == output.dtype(), "all_to_all of '{}' in group '{}': {} to {}", label, name_,
                input.describe(), output.describe());
-  check_parts("send", parts.send_counts, parts.send_offsets, input, size_, label);
-  check_parts("receive", parts.receive_counts, parts.receive_offsets, output, size_, label);
+  check_counts("send", send_counts, input, size_, label);
+  check_counts("receive", receive_counts, output, size_, label);
   const auto own = static_cast<std::size_t>(rank_);
-  QUENCH_CHECK(parts.send_counts[own] == parts.receive_counts[own],
+  QUENCH_CHECK(send_counts[own] == receive_counts[own],
                "all_to_all of '{}' in group '{}': rank {} sends itself {} elements and expects {}", label, name_, rank_,
-               parts.send_counts[own], parts.receive_counts[own]);
+               send_counts[own], receive_counts[own]);
   Collective collective{CollectiveKind::all_to_all};
   collective.input = input;
   collective.output = output;
-  collective.parts = std::move(parts);
+  collective.send_counts.assign(send_counts.begin(), send_counts.end());
+  collective.receive_counts.assign(receive_counts.begin(), receive_counts.end());
   collective.label = label;
   return begin(std::move(collective));
 }

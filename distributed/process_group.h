@@ -82,8 +82,6 @@ class ProcessGroup {
   // `send_counts[j]` elements to rank j, `receive_counts[j]` from it, concatenated in rank order.
   [[nodiscard]] Work all_to_all(const Tensor& input, const Tensor& output, std::span<const std::int64_t> send_counts,
                                 std::span<const std::int64_t> receive_counts, std::string_view label);
-  // Parts anywhere in the tensors; elements of the output outside of the parts are not written.
-  [[nodiscard]] Work all_to_all(const Tensor& input, const Tensor& output, AllToAllParts parts, std::string_view label);
   [[nodiscard]] Work broadcast(const Tensor& tensor, int root, std::string_view label);
   // Point-to-point: the n-th send matches the n-th recv between two ranks. Ordered with other operations: in a ring,
   // one rank must receive first.

@@ -1,18 +1,12 @@
 #include "distributed/experts/expert_parallel_dispatcher.h"
 
 #include <cmath>
-#include <numeric>
-#include <utility>
 
 #include "core/ops/quantize/quantize.h"
 #include "core/system/key_error.h"
 #include "core/system/log.h"
 
 namespace quench::distributed {
-
-using autograd::GroupRowCounts;
-using autograd::TokenRows;
-
 namespace {
 
 std::vector<std::int64_t> elements(const std::vector<std::int64_t>& rows, std::int64_t width) {
@@ -104,84 +98,9 @@ class ExpertParallelDispatcher::CountsInFlight final : public CountExchange {
   std::optional<OwnedEvent> arrived_;
 };
 
-struct ExpertParallelDispatcher::SentRows {
-  Tensor rows;    // or payload of MXFP8; undefined: values alone
-  Tensor scales;  // of MXFP8
-  Tensor values;
-  std::optional<QuantFormat> format;
-  DType dtype;  // of the activations
-
-  // As many tensors, for `count` rows.
-  [[nodiscard]] SentRows empty(std::int64_t count) const {
-    const auto fresh = [count](const Tensor& like, MemoryCategory category) {
-      if (!like.defined()) return Tensor();
-      const MemoryScope scope(category);
-      return Tensor::empty({count, like.size(1)}, like.dtype(), like.device());
-    };
-    return {.rows = fresh(rows, format ? MemoryCategory::workspace : MemoryCategory::activations),
-            .scales = fresh(scales, MemoryCategory::workspace),
-            .values = fresh(values, MemoryCategory::activations),
-            .format = format,
-            .dtype = dtype};
-  }
-};
-
-class ExpertParallelDispatcher::DispatchInFlight final : public Dispatch {
- public:
-  DispatchInFlight(const ExpertParallelDispatcher& owner, const TokenRows& rows, std::span<const GroupRowCounts> groups,
-                   Order order, std::string_view label)
-      : owner_(owner), groups_(groups.size()) {
-    const SentRows sent = owner.as_sent(rows);
-    for (std::size_t i = 0; i < groups.size(); ++i) {
-      const std::size_t at = order == Order::first_to_last ? i : groups.size() - 1 - i;
-      groups_[at].received = sent.empty(groups[at].received_rows());
-      owner.start(sent, groups_[at].received, groups[at], true, label, groups_[at].works);
-    }
-  }
-  [[nodiscard]] TokenRows wait(std::size_t group) override {
-    Group arrived = std::exchange(groups_.at(group), {});
-    owner_.clock_->wait(arrived.works);
-    return as_received(arrived.received);
-  }
-
- private:
-  struct Group {
-    SentRows received{};
-    std::vector<Work> works;
-  };
-  const ExpertParallelDispatcher& owner_;
-  std::vector<Group> groups_;
-};
-
-class ExpertParallelDispatcher::CombineInFlight final : public Combine {
- public:
-  CombineInFlight(const ExpertParallelDispatcher& owner, std::span<const GroupRowCounts> groups, std::string_view label)
-      : owner_(owner), groups_(groups), label_(label) {}
-  void start(std::size_t group, const TokenRows& rows) override {
-    const SentRows sent = owner_.as_sent(rows);
-    if (works_.empty()) {
-      std::int64_t count = 0;
-      for (const GroupRowCounts& counts : groups_) count += counts.sent_rows();
-      all_ = sent.empty(count);
-    }
-    owner_.start(sent, all_, groups_[group], false, label_, works_);
-  }
-  [[nodiscard]] TokenRows wait() override {
-    owner_.clock_->wait(works_);
-    return as_received(std::exchange(all_, {}));
-  }
-
- private:
-  const ExpertParallelDispatcher& owner_;
-  std::span<const GroupRowCounts> groups_;
-  std::string label_;
-  SentRows all_{};
-  std::vector<Work> works_;
-};
-
-ExpertParallelDispatcher::ExpertParallelDispatcher(std::shared_ptr<ProcessGroup> group, std::int64_t groups, bool mxfp8,
+ExpertParallelDispatcher::ExpertParallelDispatcher(std::shared_ptr<ProcessGroup> group, bool mxfp8,
                                                    std::shared_ptr<ExposedCommTimer> clock)
-    : group_(std::move(group)), groups_(groups), mxfp8_(mxfp8), clock_(std::move(clock)) {
+    : group_(std::move(group)), mxfp8_(mxfp8), clock_(std::move(clock)) {
   if (group_->device().type == DeviceType::cuda)
     counts_stream_ = backend(DeviceType::cuda).create_stream(group_->device());
 }
@@ -196,60 +115,63 @@ std::unique_ptr<autograd::TokenDispatcher::CountExchange> ExpertParallelDispatch
   return std::make_unique<CountsInFlight>(*this, counts, pairs);
 }
 
-ExpertParallelDispatcher::SentRows ExpertParallelDispatcher::as_sent(const TokenRows& rows) const {
-  SentRows sent{.rows = rows.rows, .scales = {}, .values = rows.values, .format = {}, .dtype = DType::f32};
-  if (!rows.rows.defined()) return sent;
-  sent.dtype = rows.rows.dtype();
-  if (!mxfp8_) return sent;
-  QUENCH_CHECK_KEY(ErrorCode::bad_config, "parallel.expert_all_to_all", rows.rows.size(1) % kMxBlockSize == 0,
+Tensor ExpertParallelDispatcher::start(const Tensor& rows, const autograd::RowCounts& counts, std::string_view label,
+                                       std::vector<Work>& works) const {
+  const std::int64_t width = rows.size(1);
+  const Tensor out = Tensor::empty({counts.received_rows(), width}, rows.dtype(), rows.device());
+  works.push_back(group_->all_to_all(rows, out, elements(counts.sent, width), elements(counts.received, width), label));
+  return out;
+}
+
+std::pair<Tensor, Tensor> ExpertParallelDispatcher::exchange(const Tensor& rows, const Tensor& values,
+                                                             const autograd::RowCounts& counts,
+                                                             std::string_view label) const {
+  std::vector<Work> works;
+  Tensor moved_values;
+  const auto move_values = [&] {
+    const MemoryScope scope(MemoryCategory::activations);
+    if (values.defined()) moved_values = start(values, counts, "experts' weights", works);
+  };
+  if (!mxfp8_ || !rows.defined()) {
+    Tensor moved;
+    {
+      const CollectiveBatch batch(*group_);
+      if (rows.defined()) moved = start(rows, counts, label, works);
+      move_values();
+    }
+    clock_->wait(works);
+    return {moved, moved_values};
+  }
+  QUENCH_CHECK_KEY(ErrorCode::bad_config, "parallel.expert_all_to_all", rows.size(1) % kMxBlockSize == 0,
                    "\"mxfp8\", but rows of {} elements are no multiple of {}; use "
                    "\"high_precision\"",
-                   rows.rows.size(1), kMxBlockSize);
-  const MemoryScope scope(MemoryCategory::workspace);
-  const QuantTensor codes = quantize_mx(rows.rows, {});
-  sent.rows = codes.payload();
-  sent.scales = codes.scales();
-  sent.format = codes.format();
-  return sent;
-}
-
-TokenRows ExpertParallelDispatcher::as_received(const SentRows& received) {
-  if (!received.scales.defined()) return {received.rows, received.values};
-  const Shape shape = received.rows.shape();
-  return {dequantize({*received.format, shape, received.dtype, received.rows, received.scales}, received.dtype),
-          received.values};
-}
-
-void ExpertParallelDispatcher::start(const SentRows& from, const SentRows& to, const GroupRowCounts& counts,
-                                     bool dispatches, std::string_view label, std::vector<Work>& works) const {
-  const auto exchange = [&](const Tensor& source, const Tensor& target, std::string_view name) {
-    if (!source.defined()) return;
-    const std::int64_t width = source.size(1);
-    AllToAllParts parts{
-        elements(counts.sent, width), elements(counts.first, width), elements(counts.received, width), {}};
-    parts.receive_offsets.resize(parts.receive_counts.size());
-    std::exclusive_scan(parts.receive_counts.begin(), parts.receive_counts.end(), parts.receive_offsets.begin(),
-                        std::int64_t{0});
-    if (!dispatches) {
-      parts.send_counts.swap(parts.receive_counts);
-      parts.send_offsets.swap(parts.receive_offsets);
+                   rows.size(1), kMxBlockSize);
+  QuantTensor received;
+  {
+    const MemoryScope scope(MemoryCategory::workspace);
+    const QuantTensor sent = quantize_mx(rows, {});
+    Tensor payload, scales;
+    {
+      const CollectiveBatch batch(*group_);
+      payload = start(sent.payload(), counts, label, works);
+      scales = start(sent.scales(), counts, label, works);
+      move_values();
     }
-    works.push_back(group_->all_to_all(source, target, std::move(parts), name));
-  };
-  const CollectiveBatch batch(*group_);
-  exchange(from.rows, to.rows, label);
-  exchange(from.scales, to.scales, label);
-  exchange(from.values, to.values, "experts' weights");
+    clock_->wait(works);
+    received = QuantTensor(sent.format(), {counts.received_rows(), rows.size(1)}, rows.dtype(), payload, scales);
+  }
+  return {dequantize(received, rows.dtype()), moved_values};
 }
 
-std::unique_ptr<autograd::TokenDispatcher::Dispatch> ExpertParallelDispatcher::dispatch(
-    const TokenRows& rows, std::span<const GroupRowCounts> groups, Order order, std::string_view label) const {
-  return std::make_unique<DispatchInFlight>(*this, rows, groups, order, label);
+Tensor ExpertParallelDispatcher::move(const Tensor& rows, const autograd::RowCounts& counts,
+                                      std::string_view label) const {
+  return exchange(rows, {}, counts, label).first;
 }
 
-std::unique_ptr<autograd::TokenDispatcher::Combine> ExpertParallelDispatcher::combine(
-    std::span<const GroupRowCounts> groups, std::string_view label) const {
-  return std::make_unique<CombineInFlight>(*this, groups, label);
+std::pair<Tensor, Tensor> ExpertParallelDispatcher::move_with_values(const Tensor& rows, const Tensor& values,
+                                                                     const autograd::RowCounts& counts,
+                                                                     std::string_view label) const {
+  return exchange(rows, values, counts, label);
 }
 
 }  // namespace quench::distributed

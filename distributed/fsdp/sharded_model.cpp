@@ -96,8 +96,7 @@ nn::Sharding ShardedModel::expert_sharding() const {
 }
 
 void ShardedModel::share_experts() {
-  dispatcher_ = std::make_unique<ExpertParallelDispatcher>(options_.experts, options_.expert_groups,
-                                                           options_.mxfp8_rows, shared_->clock);
+  dispatcher_ = std::make_unique<ExpertParallelDispatcher>(options_.experts, options_.mxfp8_rows, shared_->clock);
   model_.visit([this](const std::string&, nn::Module& module) {
     if (auto* moe = dynamic_cast<nn::MoE*>(&module)) moe->set_token_dispatcher(dispatcher_.get());
   });

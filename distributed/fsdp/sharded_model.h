@@ -31,8 +31,7 @@ struct ShardedModelOptions {
   const recipes::QuantizedBase* base = nullptr;
   // Null: no expert parallelism.
   std::shared_ptr<ProcessGroup> experts, expert_shard;
-  bool mxfp8_rows = false;         // token all-to-all in MXFP8
-  std::int64_t expert_groups = 1;  // of a rank's experts, with an all-to-all each (autograd/token_dispatcher.h)
+  bool mxfp8_rows = false;  // token all-to-all in MXFP8
 };
 
 class ShardedModel {

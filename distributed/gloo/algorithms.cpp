@@ -43,8 +43,8 @@ Announcement announce(const Collective& collective, int to) {
   result.root = collective.peer;
   // all_to_all sizes are equal between sender and receiver of a part only.
   result.elements = parts || !collective.payload().defined() ? 0 : collective.payload().numel();
-  result.to_you = parts ? collective.parts.send_counts[peer] : 0;
-  result.from_you = parts ? collective.parts.receive_counts[peer] : 0;
+  result.to_you = parts ? collective.send_counts[peer] : 0;
+  result.from_you = parts ? collective.receive_counts[peer] : 0;
   std::copy_n(collective.label.data(), std::min(collective.label.size(), result.label.size()), result.label.data());
   return result;
 }
@@ -169,22 +169,26 @@ void all_gather(Exchange& exchange, const Collective& collective, std::uint64_t 
 void all_to_all(Exchange& exchange, const Collective& collective, std::uint64_t base) {
   const int own = exchange.rank(), size = exchange.size();
   const auto width = static_cast<std::size_t>(byte_size(collective.input.dtype()));
-  const auto bytes = [&](const std::vector<std::int64_t>& elements, int rank) {
-    return static_cast<std::size_t>(elements[static_cast<std::size_t>(rank)]) * width;
+  const auto places = [&](const std::vector<std::int64_t>& counts) {
+    std::vector<std::size_t> result(1, 0);
+    for (const std::int64_t count : counts) result.push_back(result.back() + static_cast<std::size_t>(count) * width);
+    return result;
   };
-  const AllToAllParts& parts = collective.parts;
+  const std::vector<std::size_t> from = places(collective.send_counts), to = places(collective.receive_counts);
   Transfers sends(exchange, collective.input.raw_data(), collective.input.nbytes());
   Transfers receives(exchange, collective.output.raw_data(), collective.output.nbytes());
   for (int step = 1; step < size; ++step) {
     const int peer = (own + step) % size;
-    receives.receive(peer, base + kGatherSlot, bytes(parts.receive_offsets, peer), bytes(parts.receive_counts, peer));
+    const auto i = static_cast<std::size_t>(peer);
+    receives.receive(peer, base + kGatherSlot, to[i], to[i + 1] - to[i]);
   }
   for (int step = 1; step < size; ++step) {
     const int peer = (own + step) % size;
-    sends.send(peer, base + kGatherSlot, bytes(parts.send_offsets, peer), bytes(parts.send_counts, peer));
+    const auto i = static_cast<std::size_t>(peer);
+    sends.send(peer, base + kGatherSlot, from[i], from[i + 1] - from[i]);
   }
-  std::copy_n(bytes_of(collective.input) + bytes(parts.send_offsets, own), bytes(parts.send_counts, own),
-              bytes_of(collective.output) + bytes(parts.receive_offsets, own));
+  const auto i = static_cast<std::size_t>(own);
+  std::copy_n(bytes_of(collective.input) + from[i], from[i + 1] - from[i], bytes_of(collective.output) + to[i]);
   receives.wait_receives();
   sends.wait_sends();
 }

@@ -260,30 +260,33 @@ class NcclGroup final : public ProcessGroup {
   // all_to_all: the part that this rank keeps, at memory bandwidth. Not inside an NCCL group: a copy may throw.
   void copy_own_part(const Collective& c) {
     if (c.kind != CollectiveKind::all_to_all) return;
+    const auto width = static_cast<std::size_t>(byte_size(c.input.dtype()));
+    const auto* from = static_cast<const std::byte*>(c.input.raw_data());
+    auto* to = static_cast<std::byte*>(c.output.raw_data());
     const auto own = static_cast<std::size_t>(rank());
-    const std::size_t bytes =
-        static_cast<std::size_t>(c.parts.send_counts[own]) * static_cast<std::size_t>(byte_size(c.input.dtype()));
-    if (bytes > 0)
-      backend(device().type)
-          .copy(part(c.output, c.parts.receive_offsets[own]), device(), part(c.input, c.parts.send_offsets[own]),
-                device(), bytes, stream_);
-  }
-
-  static std::byte* part(const Tensor& tensor, std::int64_t element) {
-    return static_cast<std::byte*>(tensor.raw_data()) + element * byte_size(tensor.dtype());
+    for (std::size_t i = 0; i < own; ++i) {
+      from += static_cast<std::size_t>(c.send_counts[i]) * width;
+      to += static_cast<std::size_t>(c.receive_counts[i]) * width;
+    }
+    const std::size_t bytes = static_cast<std::size_t>(c.send_counts[own]) * width;
+    if (bytes > 0) backend(device().type).copy(to, device(), from, device(), bytes, stream_);
   }
 
   ncclResult_t exchange(const Collective& c, const NcclType& type, ncclComm_t comm, cudaStream_t stream) const {
     const NcclLibrary& f = nccl();
+    const auto width = static_cast<std::size_t>(byte_size(c.input.dtype()));
+    const auto* from = static_cast<const std::byte*>(c.input.raw_data());
+    auto* to = static_cast<std::byte*>(c.output.raw_data());
     ncclResult_t worst = ncclSuccess;
     const auto note = [&](ncclResult_t result) { worst = worse(worst, result); };
     for (int peer = 0; peer < size(); ++peer) {
       const auto i = static_cast<std::size_t>(peer);
-      if (peer == rank()) continue;  // copy_own_part()
-      const auto sent = static_cast<std::size_t>(c.parts.send_counts[i]) * type.scale,
-                 got = static_cast<std::size_t>(c.parts.receive_counts[i]) * type.scale;
-      if (sent > 0) note(f.send(part(c.input, c.parts.send_offsets[i]), sent, type.type, peer, comm, stream));
-      if (got > 0) note(f.recv(part(c.output, c.parts.receive_offsets[i]), got, type.type, peer, comm, stream));
+      const auto sent = static_cast<std::size_t>(c.send_counts[i]), got = static_cast<std::size_t>(c.receive_counts[i]);
+      const bool own = peer == rank();  // copy_own_part()
+      if (sent > 0 && !own) note(f.send(from, sent * type.scale, type.type, peer, comm, stream));
+      if (got > 0 && !own) note(f.recv(to, got * type.scale, type.type, peer, comm, stream));
+      from += sent * width;
+      to += got * width;
     }
     return worst;
   }

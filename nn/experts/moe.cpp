@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
 
 #include "autograd/functions.h"
 #include "autograd/swiglu.h"
@@ -26,81 +25,24 @@ ParameterOptions bias_options(ParameterOptions options) {
   return options;
 }
 
-// Local experts begin .. end - 1 of every rank.
-struct ExpertGroup {
-  std::int64_t begin, end;
-};
-
-// At most `count` groups. With more than two, the first and last are half as large: nothing overlaps the dispatch of
-// the first and the combine of the last.
-std::vector<ExpertGroup> expert_groups(std::int64_t experts, std::int64_t count) {
-  count = std::clamp<std::int64_t>(count, 1, experts);
-  std::vector<ExpertGroup> groups;
-  std::int64_t begin = 0;
-  for (std::int64_t i = 1; i < count; ++i) {
-    // experts * (i - 1/2) / (count - 1), rounded: distinct, as count <= experts.
-    const std::int64_t end = (experts * (2 * i - 1) + count - 1) / (2 * (count - 1));
-    groups.push_back({begin, end});
-    begin = end;
-  }
-  groups.push_back({begin, experts});
-  return groups;
+// Local expert index of each received row: i32 [R,1].
+Tensor expert_of_rows(const std::vector<std::int64_t>& received, std::int64_t experts_here, std::int64_t rows,
+                      Device device) {
+  const MemoryScope scope(MemoryCategory::workspace);
+  if (device.is_meta()) return Tensor::empty({rows, 1}, DType::i32, device);
+  const Tensor host = Tensor::empty_pinned({rows, 1}, DType::i32, device);
+  auto* out = host.data<std::int32_t>();
+  for (std::size_t i = 0; i < received.size(); ++i)
+    out = std::fill_n(out, received[i], static_cast<std::int32_t>(static_cast<std::int64_t>(i) % experts_here));
+  return host.to(device);
 }
 
-// Pairs of tokens and local experts; [ranks, experts_here] both.
-struct PairCounts {
-  std::vector<std::int64_t> own, received;
-  std::int64_t experts_here;
-
-  [[nodiscard]] std::int64_t ranks() const { return std::ssize(received) / experts_here; }
-  // Of `counts`, from a rank's local expert `begin` to before `end`.
-  [[nodiscard]] std::int64_t sum(const std::vector<std::int64_t>& counts, std::int64_t rank, std::int64_t begin,
-                                 std::int64_t end) const {
-    const auto at = counts.begin() + rank * experts_here;
-    return std::accumulate(at + begin, at + end, std::int64_t{0});
-  }
-  [[nodiscard]] autograd::GroupRowCounts rows_of(const ExpertGroup& group) const {
-    autograd::GroupRowCounts rows;
-    std::int64_t first = 0;
-    for (std::int64_t rank = 0; rank < ranks(); ++rank) {
-      rows.first.push_back(first + sum(own, rank, 0, group.begin));
-      rows.sent.push_back(sum(own, rank, group.begin, group.end));
-      rows.received.push_back(sum(received, rank, group.begin, group.end));
-      first += sum(own, rank, 0, experts_here);
-    }
-    return rows;
-  }
-};
-
-// Permutations by local expert of the rows that each group receives: a row is a token with one expert.
-std::vector<autograd::TokenPermutation> sort_groups(const PairCounts& counts, const std::vector<ExpertGroup>& groups,
-                                                    std::int64_t alignment, Device device) {
-  const MemoryScope scope(MemoryCategory::workspace);
-  const std::int64_t rows = std::accumulate(counts.received.begin(), counts.received.end(), std::int64_t{0});
-  Tensor experts;  // of each row, within its group
-  if (device.is_meta()) {
-    experts = Tensor::empty({rows, 1}, DType::i32, device);
-  } else {
-    const Tensor host = Tensor::empty_pinned({rows, 1}, DType::i32, device);
-    auto* out = host.data<std::int32_t>();
-    for (const ExpertGroup& group : groups)
-      for (std::int64_t rank = 0; rank < counts.ranks(); ++rank)
-        for (std::int64_t expert = group.begin; expert < group.end; ++expert)
-          out = std::fill_n(out, counts.sum(counts.received, rank, expert, expert + 1),
-                            static_cast<std::int32_t>(expert - group.begin));
-    experts = host.to(device);
-  }
-  std::vector<autograd::TokenPermutation> sorted;
-  std::int64_t begin = 0;
-  for (const ExpertGroup& group : groups) {
-    const std::int64_t count = counts.rows_of(group).received_rows();
-    autograd::TokenPermutation& permutation =
-        sorted.emplace_back(autograd::sort_tokens(experts.narrow(0, begin, count), group.end - group.begin, alignment));
-    permutation.first_expert = group.begin;
-    permutation.all_experts = groups.size() > 1 ? counts.experts_here : 0;
-    begin += count;
-  }
-  return sorted;
+std::vector<std::int64_t> sums_of(const std::vector<std::int64_t>& counts, std::size_t size) {
+  std::vector<std::int64_t> sums;
+  for (std::size_t begin = 0; begin < counts.size(); begin += size)
+    sums.push_back(std::accumulate(counts.begin() + static_cast<std::ptrdiff_t>(begin),
+                                   counts.begin() + static_cast<std::ptrdiff_t>(begin + size), std::int64_t{0}));
+  return sums;
 }
 
 }  // namespace
@@ -180,13 +122,10 @@ Variable MoE::forward(const Variable& x, const ForwardContext& context) const {
     routing = autograd::route(logits, options);
     if (context.expert_load != nullptr) count_load(logits, routing, options, context);
   }
-  if (dispatcher_ != nullptr) return run_expert_parallel(x, routing, context);
-  const Variable routed = run_experts(x, routing.weights, routing.rows, recompute_gate_up(context));
+  const bool recompute_gate_up = context.activations.of(layer_) == autograd::SavePolicy::recompute;
+  const Variable routed = dispatcher_ != nullptr ? run_expert_parallel(x, routing, recompute_gate_up)
+                                                 : run_experts(x, routing.weights, routing.rows, recompute_gate_up);
   return shared_ ? autograd::add(routed, run_shared(x, context)) : routed;
-}
-
-bool MoE::recompute_gate_up(const ForwardContext& context) const {
-  return context.activations.of(layer_) == autograd::SavePolicy::recompute;
 }
 
 void MoE::count_load(const Variable& logits, const autograd::Routing& routing, const autograd::RoutingOptions& options,
@@ -224,8 +163,7 @@ Variable MoE::run_experts(const Variable& x, const Variable& weights, const auto
   return experts_.down_proj.forward_and_sum(inner, weights, rows);
 }
 
-Variable MoE::run_expert_parallel(const Variable& x, const autograd::Routing& routing,
-                                  const ForwardContext& context) const {
+Variable MoE::run_expert_parallel(const Variable& x, const autograd::Routing& routing, bool recompute_gate_up) const {
   const autograd::TokenPermutation& rows = routing.rows;
   const Device device = x.value().device();
   const std::int64_t pairs = routing.weights.value().numel();
@@ -233,27 +171,20 @@ Variable MoE::run_expert_parallel(const Variable& x, const autograd::Routing& ro
   autograd::TokenPermutation single = rows;
   single.choices = 1;
   single.rows = rows.rows.view({pairs, 1});
-  Variable weights = autograd::permute_tokens(autograd::reshape(routing.weights, {pairs, 1}), single);
-  Variable sent = autograd::permute_tokens(x, rows);
-  PairCounts counts;
-  counts.received = exchange->wait(counts.own);
-  counts.experts_here = std::ssize(counts.own) / dispatcher_->size();
-  const std::vector<ExpertGroup> groups = expert_groups(counts.experts_here, dispatcher_->groups());
-  std::vector<autograd::GroupRowCounts> rows_of;
-  for (const ExpertGroup& group : groups) rows_of.push_back(counts.rows_of(group));
-  autograd::RowDispatch dispatch(std::exchange(sent, {}), std::exchange(weights, {}), *dispatcher_, rows_of);
+  const Variable weights = autograd::permute_tokens(autograd::reshape(routing.weights, {pairs, 1}), single);
+  const Variable sent = autograd::permute_tokens(x, rows);
+  std::vector<std::int64_t> own;
+  const std::vector<std::int64_t> received = exchange->wait(own);
+  const std::size_t experts_here = own.size() / static_cast<std::size_t>(dispatcher_->size());
+  const autograd::RowCounts counts{sums_of(own, experts_here), sums_of(received, experts_here)};
+  const auto [here, weights_here] = autograd::all_to_all_weighted_rows(sent, weights, *dispatcher_, counts, "dispatch");
 
-  // While rows are in flight.
-  std::vector<autograd::TokenPermutation> sorted = sort_groups(counts, groups, alignment(device), device);
-  const Variable shared = shared_ ? run_shared(x, context) : Variable();
-  autograd::RowCombine combine(*dispatcher_, std::move(rows_of));
-  for (std::size_t group = 0; group < groups.size(); ++group) {
-    const auto [here, weights_here, late] = dispatch.wait(group);
-    sorted[group].late = late;
-    combine.start(group, run_experts(here, weights_here, sorted[group], recompute_gate_up(context)));
-  }
-  const Variable routed = autograd::unpermute_tokens(combine.wait(), rows);
-  return shared_ ? autograd::add(routed, shared) : routed;
+  // Each received row is a token with one expert.
+  const autograd::TokenPermutation sorted = autograd::sort_tokens(
+      expert_of_rows(received, static_cast<std::int64_t>(experts_here), counts.received_rows(), device),
+      static_cast<std::int64_t>(experts_here), alignment(device));
+  const Variable made = run_experts(here, weights_here, sorted, recompute_gate_up);
+  return autograd::unpermute_tokens(autograd::all_to_all_rows(made, *dispatcher_, counts.reversed(), "combine"), rows);
 }
 
 void read_router_losses(ConfigReader& in, ModelConfig& config) {

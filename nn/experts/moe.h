@@ -53,8 +53,7 @@ class MoE final : public SubLayer {
                                      bool recompute_gate_up) const;
   // `rows` sort x by expert, without padding.
   [[nodiscard]] Variable run_expert_parallel(const Variable& x, const autograd::Routing& routing,
-                                             const ForwardContext& context) const;
-  [[nodiscard]] bool recompute_gate_up(const ForwardContext& context) const;
+                                             bool recompute_gate_up) const;
   // Adds the choices of this pass to context.expert_load.
   void count_load(const Variable& logits, const autograd::Routing& routing, const autograd::RoutingOptions& options,
                   const ForwardContext& context) const;

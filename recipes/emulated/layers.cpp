@@ -121,15 +121,15 @@ class EmulatedExperts final : public nn::ExpertKernel {
 
   [[nodiscard]] Variable apply(const Variable& x, const nn::Parameter& parameter,
                                const TokenPermutation& rows) const override {
-    return run(x, rows.weight_of(parameter.weight()), {rows, false, false});
+    return run(x, parameter.weight(), {rows, false, false});
   }
   [[nodiscard]] Variable apply_to_tokens(const Variable& x, const nn::Parameter& parameter,
                                          const TokenPermutation& rows) const override {
-    return run(x, rows.weight_of(parameter.weight()), {rows, true, false});
+    return run(x, parameter.weight(), {rows, true, false});
   }
   [[nodiscard]] Variable apply_and_sum(const Variable& x, const nn::Parameter& parameter,
                                        const TokenPermutation& rows) const override {
-    return run(x, rows.weight_of(parameter.weight()), {rows, false, true});
+    return run(x, parameter.weight(), {rows, false, true});
   }
 
  private:
@@ -179,14 +179,14 @@ class EmulatedExperts final : public nn::ExpertKernel {
           grouped_wgrad({.a = left, .b = right, .ends = rows.ends, .c = c, .beta = beta, .alignment = rows.alignment});
         });
       };
-      if (kept_x) return ends.rows.run_late([multiply, x = kept_x] { multiply(x()); });
+      if (kept_x) return multiply(kept_x());
       const auto finish = [r = r, ends = ends, multiply](const Tensor& recomputed_x) {
         const MemoryScope scope(MemoryCategory::workspace);
         const GroupRows x = ends.of_x(recomputed_x);
         multiply(r.products.wgrad ? r.rounding->forms(x, {.grouped_columnwise = true}, {}).grouped_columnwise
                                   : copied(x));
       };
-      if (!saved_x.defer(finish)) ends.rows.run_late([finish, x = saved_x] { finish(x.get()); });
+      if (!saved_x.defer(finish)) finish(saved_x.get());
     }
   };
 

@@ -101,25 +101,24 @@ struct Backward {
         const MemoryScope scope(MemoryCategory::workspace);
         target([&](const Tensor& c, float beta) { p.wgrad(dy, p.rows_in(recomputed_x), c, beta); });
       };
-      if (!saved_x.defer(finish)) products.rows.run_late([finish, x = saved_x] { finish(x.get()); });
+      if (!saved_x.defer(finish)) finish(saved_x.get());
       return;
     }
     const auto multiply = [p = products, target,
                            dy_lines = quantize_block_lines(dy, Orientation::transposed)](const BlockFloat8& x) {
       target([&](const Tensor& c, float beta) { p.wgrad(dy_lines, x, c, beta); });
     };
-    if (x_lines.defined()) return products.rows.run_late([multiply, x = x_lines] { multiply(x); });
+    if (x_lines.defined()) return multiply(x_lines);
     const auto finish = [multiply, p = products](const Tensor& recomputed_x) {
       const MemoryScope scope(MemoryCategory::workspace);
       const BlockFloat8 lines = quantize_block_lines(p.rows_in(recomputed_x), Orientation::transposed);
       multiply(lines);
     };
-    if (!saved_x.defer(finish)) products.rows.run_late([finish, x = saved_x] { finish(x.get()); });
+    if (!saved_x.defer(finish)) finish(saved_x.get());
   }
 };
 
-Variable run_block_float8(const Products& products, const Variable& x, const Weight& whole) {
-  const Weight weight = products.rows.weight_of(whole);
+Variable run_block_float8(const Products& products, const Variable& x, const Weight& weight) {
   const Tensor in = x.value();
   const std::int64_t experts = products.dense() ? 1 : products.rows.ends.size(0);
   const Shape of_each = expert_matrices(kName, in, weight, experts);

@@ -111,7 +111,7 @@ struct Float8Experts::Backward {
       const Tensor value = use.value().view(of_each);
       if (options.float8.dgrad)
         grouped_gemm(GroupedFloat8GemmArgs{.a = dy_codes,
-                                           .b = codes->columnwise(*parameter, value, rows.first_expert),
+                                           .b = codes->columnwise(*parameter, value),
                                            .ends = rows.ends,
                                            .c = of_rows,
                                            .fast_accumulation = options.fast_accumulation});
@@ -141,14 +141,14 @@ struct Float8Experts::Backward {
               .a = dy, .b = copied(of_x), .ends = rows.ends, .c = c, .beta = beta, .alignment = rows.alignment});
       });
     };
-    if (x_columns.defined()) return rows.run_late([finish] { finish(Tensor()); });
-    if (!saved_x.defer(finish)) rows.run_late([finish, x = saved_x] { finish(x.get()); });
+    if (x_columns.defined()) return finish(Tensor());
+    if (!saved_x.defer(finish)) finish(saved_x.get());
   }
 };
 
 Variable Float8Experts::run(const Variable& x, const nn::Parameter& parameter, const TokenPermutation& rows,
                             bool tokens, bool sums) const {
-  const Weight weight = rows.weight_of(parameter.weight());
+  const Weight weight = parameter.weight();
   const Tensor in = x.value();
   const Shape of_each = expert_matrices(name(), in, weight, rows.ends.size(0));
   const GroupRows of_x = rows_of(in, rows, tokens);
@@ -165,7 +165,7 @@ Variable Float8Experts::run(const Variable& x, const nn::Parameter& parameter, c
     if (options_.float8.forward) {
       record_rows(options_.health, LayerOperand::input, of_x, operand.rows);
       const bool backward_follows = Tape::current() != nullptr && x.requires_grad();
-      const QuantTensor weight_codes = weight_->rowwise(parameter, value, backward_follows, rows.first_expert);
+      const QuantTensor weight_codes = weight_->rowwise(parameter, value, backward_follows);
       options_.health.record(LayerOperand::weight, use.value(), flat(weight_codes), value.numel());
       grouped_gemm(GroupedFloat8GemmArgs{.a = operand.rows,
                                          .b = weight_codes,

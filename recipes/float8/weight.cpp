@@ -1,6 +1,5 @@
 #include "recipes/float8/weight.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "core/ops/quantize/transpose_codes.h"
@@ -33,29 +32,20 @@ QuantOutputs known_maxima(const nn::Parameter& parameter) {
   return known;
 }
 
-Float8Weight::Part& Float8Weight::refresh(const nn::Parameter& parameter, const Tensor& value, std::int64_t first,
-                                          bool columns_wanted, bool rows_wanted) {
+void Float8Weight::refresh(const nn::Parameter& parameter, const Tensor& value, bool columns_wanted, bool rows_wanted) {
   const void* address = parameter.variable.value().raw_data();
-  auto part = std::ranges::find_if(
-      parts_, [&](const Part& other) { return other.first == first && other.shape == value.shape(); });
-  if (part == parts_.end()) {
-    part = parts_.emplace(part);
-    part->first = first;
-    part->shape = value.shape();
-  }
-  const bool current = part->valid && part->version == parameter.version && part->address == address;
-  const bool columns_there = !columns_wanted || !uses_.rowwise || part->matrix.rowwise().defined();
-  const bool rows_there = !rows_wanted || !uses_.columnwise || part->matrix.can_make_columnwise();
-  if (current && columns_there && rows_there) return *part;
+  const bool current = valid_ && version_ == parameter.version && address_ == address;
+  const bool columns_there = !columns_wanted || !uses_.rowwise || matrix_.rowwise().defined();
+  const bool rows_there = !rows_wanted || !uses_.columnwise || matrix_.can_make_columnwise();
+  if (current && columns_there && rows_there) return;
   Float8Uses uses = uses_;
   // Kept values serve both uses; otherwise an unrequested use is not made.
   if (!columns_wanted && !keep_) uses.rowwise.reset();
   if (!rows_wanted && !keep_) uses.columnwise.reset();
-  part->matrix = Float8Matrix(value, uses, known_maxima(parameter), keep_);
-  part->version = parameter.version;
-  part->address = address;
-  part->valid = true;
-  return *part;
+  matrix_ = Float8Matrix(value, uses, known_maxima(parameter), keep_);
+  version_ = parameter.version;
+  address_ = address;
+  valid_ = true;
 }
 
 Float8Weight::Operand Float8Weight::of_storage(const nn::Parameter& parameter, const Float8Gemms& products,
@@ -110,16 +100,16 @@ Float8Weight::Operand Float8Weight::columnwise(const nn::Parameter& parameter, c
   return {columnwise(parameter, padded(use.value(), products)), {}};
 }
 
-QuantTensor Float8Weight::rowwise(const nn::Parameter& parameter, const Tensor& value, bool rows_follow,
-                                  std::int64_t first) {
-  Float8Matrix& matrix = refresh(parameter, value, first, true, rows_follow).matrix;
-  QuantTensor codes = matrix.rowwise();
-  if (!keep_) matrix.drop_codes();
+QuantTensor Float8Weight::rowwise(const nn::Parameter& parameter, const Tensor& value, bool rows_follow) {
+  refresh(parameter, value, true, rows_follow);
+  QuantTensor codes = matrix_.rowwise();
+  if (!keep_) matrix_.drop_codes();
   return codes;
 }
 
-QuantTensor Float8Weight::columnwise(const nn::Parameter& parameter, const Tensor& value, std::int64_t first) {
-  return refresh(parameter, value, first, false, true).matrix.make_columnwise(value);
+QuantTensor Float8Weight::columnwise(const nn::Parameter& parameter, const Tensor& value) {
+  refresh(parameter, value, false, true);
+  return matrix_.make_columnwise(value);
 }
 
 }  // namespace quench::recipes

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <vector>
-
 #include "nn/linear_kernel.h"
 #include "recipes/float8/gemms.h"
 #include "recipes/health.h"
@@ -29,10 +27,9 @@ class Float8Weight {
                                 const LayerHealth& health);
   // [K,N] for dy W.
   [[nodiscard]] Operand columnwise(const nn::Parameter& parameter, const Float8Gemms& products);
-  // Experts `first` .. first + E - 1 of a layer, whose weights are `value` [E,N,K].
-  [[nodiscard]] QuantTensor rowwise(const nn::Parameter& parameter, const Tensor& value, bool rows_follow,
-                                    std::int64_t first = 0);
-  [[nodiscard]] QuantTensor columnwise(const nn::Parameter& parameter, const Tensor& value, std::int64_t first = 0);
+  // [E,N,K] for experts.
+  [[nodiscard]] QuantTensor rowwise(const nn::Parameter& parameter, const Tensor& value, bool rows_follow);
+  [[nodiscard]] QuantTensor columnwise(const nn::Parameter& parameter, const Tensor& value);
 
  private:
   struct Kept {
@@ -43,21 +40,14 @@ class Float8Weight {
   [[nodiscard]] Operand of_storage(const nn::Parameter& parameter, const Float8Gemms& products,
                                    const std::optional<autograd::WeightFormat>& form, Orientation wanted,
                                    Kept& kept) const;
-  // Quantized values, or scales, of a weight or of some experts of a layer.
-  struct Part {
-    std::int64_t first = 0;
-    Shape shape;
-    bool valid = false;
-    std::uint64_t version = 0;
-    const void* address = nullptr;
-    Float8Matrix matrix;
-  };
-  [[nodiscard]] Part& refresh(const nn::Parameter& parameter, const Tensor& value, std::int64_t first,
-                              bool columns_wanted, bool rows_wanted);
+  void refresh(const nn::Parameter& parameter, const Tensor& value, bool columns_wanted, bool rows_wanted);
 
   Float8Uses uses_;
   bool keep_;
-  std::vector<Part> parts_;
+  bool valid_ = false;
+  std::uint64_t version_ = 0;
+  const void* address_ = nullptr;
+  Float8Matrix matrix_;
   Kept kept_rowwise_, kept_columnwise_;  // of the storage's codes
 };
 

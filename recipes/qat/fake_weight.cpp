@@ -19,21 +19,6 @@ FakeQuantized FakeWeight::get(const nn::Parameter& parameter, bool with_mask, st
   return made;
 }
 
-FakeQuantized FakeWeight::of_experts(const nn::Parameter& parameter, bool with_mask,
-                                     const autograd::TokenPermutation& rows) {
-  const std::int64_t experts = rows.ends.size(0);
-  if (rows.all_experts == 0) return get(parameter, with_mask, experts);
-  if (!keep_) {
-    const MemoryScope scope(MemoryCategory::workspace);
-    return fake_quantize_each(rows.weight_of(parameter.weight()).acquire().value(), experts, format_, with_mask);
-  }
-  FakeQuantized all = get(parameter, with_mask, rows.all_experts);
-  const std::int64_t of_each = all.values.size(0) / rows.all_experts;
-  for (Tensor* tensor : {&all.values, &all.mask})
-    if (tensor->defined()) *tensor = tensor->narrow(0, rows.first_expert * of_each, experts * of_each);
-  return all;
-}
-
 std::uint64_t FakeWeight::version_of(const nn::Parameter& parameter) const {
   std::uint64_t version = parameter.version;
   if (scales_) version += scales_->version;

@@ -2,7 +2,6 @@
 
 #include <memory>
 
-#include "autograd/functions_moe.h"
 #include "nn/low_rank_adapter.h"
 #include "recipes/qat/fake_quantizer.h"
 
@@ -18,9 +17,6 @@ class FakeWeight {
 
   // Matrices stacked in `parameter`, each quantized separately.
   [[nodiscard]] FakeQuantized get(const nn::Parameter& parameter, bool with_mask, std::int64_t matrices = 1);
-  // The experts of `rows`.
-  [[nodiscard]] FakeQuantized of_experts(const nn::Parameter& parameter, bool with_mask,
-                                         const autograd::TokenPermutation& rows);
 
  private:
   // Valid because an optimizer step writes all inputs or none.

@@ -54,7 +54,7 @@ struct QatExperts::Backward {
   void operator()() const {
     const MemoryScope workspace(MemoryCategory::workspace);
     const Tensor dy = dy_of->value();
-    const FakeQuantized w = weight->of_experts(*parameter, dw != nullptr, rows);
+    const FakeQuantized w = weight->get(*parameter, dw != nullptr, of_each[0]);
     if (dw) weight_gradient(dy, w.mask);
     if (dx) input_gradient(dy, w.values);
   }
@@ -88,13 +88,13 @@ struct QatExperts::Backward {
           },
           mask);
     };
-    if (!saved_x.defer(finish)) rows.run_late([finish, x = saved_x] { finish(x.get()); });
+    if (!saved_x.defer(finish)) finish(saved_x.get());
   }
 };
 
 Variable QatExperts::run(const Variable& x, const nn::Parameter& parameter, const TokenPermutation& rows,
                          bool tokens) const {
-  const Weight weight = rows.weight_of(parameter.weight());
+  const Weight weight = parameter.weight();
   const Tensor in = x.value();
   const Shape of_each = expert_matrices(name(), in, weight, rows.ends.size(0));
   const MemoryScope scope(MemoryCategory::activations);
@@ -104,7 +104,7 @@ Variable QatExperts::run(const Variable& x, const nn::Parameter& parameter, cons
   {
     const MemoryScope workspace(MemoryCategory::workspace);
     grouped_gemm(GroupedGemmArgs{.a = copied(rows_of(input.values, rows, tokens)),
-                                 .b = weight_->of_experts(parameter, false, rows).values.view(of_each),
+                                 .b = weight_->get(parameter, false, of_each[0]).values.view(of_each),
                                  .ends = rows.ends,
                                  .c = y.value(),
                                  .transpose_b = true});

@@ -108,59 +108,5 @@ TEST(Weight, AUseEndsWithAnException) {
   EXPECT_EQ(source->requests(), 2);
 }
 
-// Linear layers over ranges of the rows are the layer over all, in every micro-batch; hooks run once, after the last.
-TEST(Weight, RangesOfRowsHaveTheirPartOfTheGradient) {
-  const Variable x = leaf({3, 4}, 1), w = leaf({6, 4}, 2), same = Variable::leaf(w.value());
-  int ready = 0;
-  w.gradient()->on_ready([&] { ++ready; });
-  for (int micro = 1; micro <= 2; ++micro) {
-    Tape tape;
-    {
-      const TapeScope scope(tape);
-      const Variable whole = linear(x, same);
-      whole.gradient()->contribute(whole.value());
-      const Weight weight = borrowed(w);
-      for (const auto& [first, count] : {std::pair<std::int64_t, std::int64_t>{0, 1}, {1, 2}, {3, 3}}) {
-        const Variable part = linear(x, weight.rows(first, count));
-        for (std::int64_t r = 0; r < 3; ++r)
-          for (std::int64_t c = 0; c < count; ++c)
-            ASSERT_EQ(part.value().data<float>()[r * count + c], whole.value().data<float>()[r * 6 + first + c]);
-        part.gradient()->contribute(part.value());
-      }
-    }
-    tape.backward();
-    EXPECT_EQ(ready, micro);
-    EXPECT_TRUE(testing::same_bits(w.grad(), same.grad())) << micro;
-  }
-}
-
-TEST(Weight, AGradientIsValidOnceAllRowsAreWritten) {
-  const Variable w = leaf({4, 2}, 1);
-  const Weight weight(w), front = weight.rows(0, 1), middle = weight.rows(1, 2), back = weight.rows(3, 1);
-  const auto accumulates = [](const Weight& part) { return part.gradient()->target().accumulate; };
-  EXPECT_FALSE(accumulates(back));
-  EXPECT_TRUE(accumulates(back));
-  EXPECT_FALSE(accumulates(front));
-  EXPECT_FALSE(w.gradient()->has_value());
-  EXPECT_THROW((void)w.gradient()->target(), Error);
-  EXPECT_THROW((void)weight.rows(2, 2).gradient()->target(), Error);
-  EXPECT_FALSE(accumulates(middle));
-  EXPECT_TRUE(w.gradient()->has_value());
-  EXPECT_TRUE(accumulates(weight.rows(2, 2)));
-  w.gradient()->reset();
-  EXPECT_FALSE(accumulates(weight.rows(0, 4)));
-  EXPECT_TRUE(accumulates(middle));
-}
-
-TEST(Weight, RangesOutsideOfTheWeightAreRefused) {
-  const Variable w = leaf({4, 2}, 1);
-  EXPECT_THROW((void)Weight(w).rows(3, 2), Error);
-  EXPECT_THROW((void)Weight(w).rows(-1, 2), Error);
-  EXPECT_THROW((void)Weight().rows(0, 0), Error);
-  EXPECT_FALSE(Weight({4, 2}, DType::f32, Device{}, std::make_shared<BorrowedValues>(w.value()), nullptr)
-                   .rows(1, 2)
-                   .requires_grad());
-}
-
 }  // namespace
 }  // namespace quench::autograd

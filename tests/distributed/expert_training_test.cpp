@@ -45,15 +45,6 @@ class ExpertTraining : public ShardedTraining {
     ShardedTraining::SetUp();
     write_config(std::string(kModel));
   }
-  void expect_equal_run(const std::string& name, const std::string& as) const {
-    const auto got = records(name), wanted = records(as);
-    ASSERT_FALSE(wanted.empty());
-    ASSERT_EQ(got.size(), wanted.size()) << name;
-    for (const auto& [step, record] : wanted)
-      for (const char* key : {"loss", "grad_norm"})
-        EXPECT_EQ(got.at(step).at(key).as_double(), record.at(key).as_double())
-            << name << ", step " << step << ", " << key;
-  }
   [[nodiscard]] std::string expert_records(const std::string& run) const {
     return read_file(folder_ / run / "metrics" / "experts.jsonl");
   }
@@ -71,47 +62,11 @@ TEST_F(ExpertTraining, AnyLayoutTrainsTheSame) {
       {4, {"--parallel.expert=2", "--parallel.reduce_every_micro_batch=false"}},
       {2, {"--parallel.expert=2", "--training.activation_checkpoint=full"}},
       {2, {"--parallel.expert=2", "--training.activation_checkpoint=selective"}},
-      {2, {"--parallel.expert=2", "--parallel.expert_overlap=4"}},
-      {4, {"--parallel.expert=2", "--parallel.expert_overlap=3", "--training.activation_checkpoint=full"}},
-      {4, {"--parallel.expert=4", "--parallel.expert_overlap=2"}},
   };
   for (const Layout& layout : layouts) {
     train(layout.ranks, layout.name(), layout.options);
     expect_same_run(layout.name(), "one");
   }
-}
-
-// Rows of an expert are those of one exchange, in its order.
-TEST_F(ExpertTraining, OverlapChangesNoBit) {
-  const std::vector<std::vector<std::string>> ways = {
-      {},
-      {"--training.activation_checkpoint=full"},
-      {"--training.activation_checkpoint=selective", "--training.micro_batch_size=2"},
-      {"--parallel.reduce_every_micro_batch=false"},
-      {"--training.dtype=bf16"},
-      {"--recipe.name=float8_rowwise", "--recipe.filter.include=[\"*experts*\"]"},
-      {"--recipe.name=float8_rowwise", "--recipe.filter.include=[\"*experts*\"]", "--recipe.keep_weights=true"},
-      {"--recipe.name=mxfp8", "--training.dtype=bf16"},
-      {"--lora.rank=2", "--lora.targets=[\"q_proj\",\"gate_proj\",\"down_proj\"]"},
-      {"--parallel.expert_all_to_all=mxfp8"},
-  };
-  for (std::size_t i = 0; i < ways.size(); ++i)
-    for (const int groups : {1, 2, 4}) {
-      std::vector<std::string> more = ways[i];
-      more.insert(more.end(),
-                  {"--parallel.expert=2", "--training.steps=3", fmt::format("--parallel.expert_overlap={}", groups)});
-      const std::string name = fmt::format("way{}groups{}", i, groups);
-      train(2, name, more);
-      if (groups > 1) expect_equal_run(name, fmt::format("way{}groups1", i));
-    }
-}
-
-TEST_F(ExpertTraining, OverlapWithASharedExpert) {
-  write_config(std::string(kDeepseek));
-  for (const int groups : {1, 2})
-    train(4, fmt::format("groups{}", groups),
-          {"--parallel.expert=4", "--training.steps=3", fmt::format("--parallel.expert_overlap={}", groups)});
-  expect_equal_run("groups2", "groups1");
 }
 
 TEST_F(ExpertTraining, ClippingKnowsTheNormOfAllExperts) {
@@ -229,9 +184,6 @@ TEST_F(ExpertTraining, LayoutsThatDoNotFitAreNamed) {
   refused(2, {"--parallel.expert=2", "--parallel.shard=1", "--parallel.replicate=2"},
           "2 does not divide the 1 process that share a copy of the model");
   refused(1, {"--parallel.expert_all_to_all=mxfp8"}, "\"mxfp8\", but with parallel.expert 1 there is no all-to-all");
-  refused(1, {"--parallel.expert_overlap=2"}, "2 groups, but with parallel.expert 1 there is no all-to-all");
-  refused(2, {"--parallel.expert=2", "--parallel.expert_overlap=5"},
-          "5 groups of the 4 experts of a process; use at most 4, or 0");
   refused(2, {"--parallel.expert=2", "--parallel.expert_all_to_all=mxfp8", "--model.hidden_size=24"},
           "the model's hidden_size 24 is not a multiple of 32");
   ShardedTraining::SetUp();

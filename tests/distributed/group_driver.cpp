@@ -137,30 +137,6 @@ void uneven_exchange(ProcessGroup& group) {
   }
 }
 
-// Parts in any order within both tensors, with gaps: i + 1 elements to rank i, last rank first.
-void scattered_exchange(ProcessGroup& group) {
-  const int rank = group.rank(), size = group.size();
-  const std::int64_t stride = size + 3;
-  AllToAllParts parts;
-  for (int peer = 0; peer < size; ++peer) {
-    parts.send_counts.push_back(peer + 1);
-    parts.send_offsets.push_back((size - 1 - peer) * stride + 1);
-    parts.receive_counts.push_back(rank + 1);
-    parts.receive_offsets.push_back((size - 1 - peer) * stride + 2);
-  }
-  const Tensor input = tensor_of<float>(rank, size * stride);
-  Tensor output = Tensor::zeros({size * stride}, DType::f32);
-  group.all_to_all(input, output, parts, "scattered").wait();
-  expect_values<float>(
-      output,
-      [&](std::int64_t i) {
-        const int peer = size - 1 - static_cast<int>(i / stride);
-        const std::int64_t at = i % stride - 2;
-        return at >= 0 && at <= rank ? value_of(peer, (size - 1 - rank) * stride + 1 + at) : 0.0F;
-      },
-      "all_to_all of scattered parts");
-}
-
 void collectives(World& world, const Options&) {
   ProcessGroup& group = world.all();
   // From nothing to several segments; odd, so that parts are unequal.
@@ -175,7 +151,6 @@ void collectives(World& world, const Options&) {
     moves<std::uint8_t>(group, std::max<std::int64_t>(count, 1));
   }
   uneven_exchange(group);
-  scattered_exchange(group);
   group.barrier("the end");
 }
 

@@ -160,20 +160,12 @@ void check_routers(Checker& checker, const nn::ModelConfig& model) {
 
 void check_experts(Checker& checker, const nn::ModelConfig& model) {
   const ParallelSection& parallel = checker.config().parallel;
-  if (!checker.usable({"parallel.expert", "parallel.expert_all_to_all", "parallel.expert_overlap"})) return;
+  if (!checker.usable({"parallel.expert", "parallel.expert_all_to_all"})) return;
   if (parallel.expert > 1 && model.experts.count == 0)
     checker.report("parallel.expert", "{} processes, but {} has no experts", parallel.expert, model.architecture);
   else if (parallel.expert > 1 && model.experts.count % parallel.expert != 0)
     checker.report("parallel.expert", "{} experts are not divisible by {} processes", model.experts.count,
                    parallel.expert);
-  if (parallel.expert_overlap > 1 && parallel.expert == 1)
-    checker.report("parallel.expert_overlap", "{} groups, but with parallel.expert 1 there is no all-to-all",
-                   parallel.expert_overlap);
-  else if (parallel.expert_overlap > 1 && model.experts.count % parallel.expert == 0 &&
-           parallel.expert_overlap > model.experts.count / parallel.expert)
-    checker.report("parallel.expert_overlap", "{} groups of the {} experts of a process; use at most {}, or 0",
-                   parallel.expert_overlap, model.experts.count / parallel.expert,
-                   model.experts.count / parallel.expert);
   if (parallel.expert_all_to_all != ParallelSection::DispatchFormat::mxfp8) return;
   if (parallel.expert == 1)
     checker.report("parallel.expert_all_to_all", "\"mxfp8\", but with parallel.expert 1 there is no all-to-all");

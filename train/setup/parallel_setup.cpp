@@ -13,17 +13,6 @@
 #include "train/setup/data_setup.h"
 
 namespace quench {
-namespace {
-
-// Groups of a rank's experts: the same on all ranks and in all passes.
-std::int64_t expert_groups(const nn::ModelConfig& model, const RunConfig& config) {
-  constexpr std::int64_t kMaxGroups = 4, kRowsOfGroup = 4096;
-  if (config.parallel.expert_overlap > 0) return config.parallel.expert_overlap;
-  const std::int64_t rows = config.training.micro_batch_size * config.data.seq_len * model.experts.per_token;
-  return std::clamp<std::int64_t>(rows / kRowsOfGroup, 1, kMaxGroups);
-}
-
-}  // namespace
 
 std::int64_t shard_ranks(const RunConfig& config) {
   const ParallelSection& parallel = config.parallel;
@@ -154,8 +143,7 @@ std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model, cons
           .base = base,
           .experts = ranks->experts,
           .expert_shard = ranks->expert_shard,
-          .mxfp8_rows = parallel.expert_all_to_all == ParallelSection::DispatchFormat::mxfp8,
-          .expert_groups = expert_groups(model.config(), config)});
+          .mxfp8_rows = parallel.expert_all_to_all == ParallelSection::DispatchFormat::mxfp8});
 }
 
 }  // namespace quench

@@ -21,9 +21,6 @@ void add_parallel_fields(Fields& fields) {
   add_field(fields, "parallel.expert_all_to_all", QUENCH_MEMBER(parallel.expert_all_to_all), any_value(), free,
             "Format of token rows and their gradients in the expert all-to-all: training.dtype, or MXFP8 (about half "
             "the bytes of bf16).");
-  add_field(fields, "parallel.expert_overlap", QUENCH_MEMBER(parallel.expert_overlap), between(0, kMaxRanks), free,
-            "Groups of a rank's experts with an all-to-all each, which overlaps the GEMMs of the other groups; 1: no "
-            "overlap; 0: up to 4, with at least 4096 rows a group. Losses do not depend on it.");
   add_field(fields, "parallel.reshard_after_forward", QUENCH_MEMBER(parallel.reshard_after_forward), any_value(), free,
             "Free a layer's gathered weights after its forward pass and all-gather them again for the backward pass; "
             "false: keep them, for a whole model's memory and less traffic.");

@@ -14,7 +14,6 @@ struct ParallelSection {
   // Token rows in the expert-parallel all-to-all.
   enum class DispatchFormat : std::uint8_t { high_precision, mxfp8 };
   DispatchFormat expert_all_to_all = DispatchFormat::high_precision;
-  std::int64_t expert_overlap = 0;  // groups of a rank's experts; 0: from the number of rows
   bool reshard_after_forward = true;
   bool reduce_every_micro_batch = true;
   DType reduce_dtype = DType::f32;  // f32 or bf16
