@@ -206,7 +206,9 @@ TEST_F(MtpRun, OptimizerStateInHostMemoryGivesTheSameBits) {
                       .state_offload_ratio = ratio,
                       .state_streamed = streamed && ratio > 0,
                       .objective = &objective});
-      if (ratio == 1) EXPECT_GT(step.offloaded_state_bytes(), 0);
+      if (ratio == 1) {
+        EXPECT_GT(step.offloaded_state_bytes(), 0);
+      }
       BatchLoader loader(data.train, {1, 3, 0, 1}, {});
       std::string bytes;
       for (std::int64_t s = 1; s <= 3; ++s) {
