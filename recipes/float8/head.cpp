@@ -9,7 +9,9 @@ namespace quench::recipes {
 
 void Float8Head::expect_hidden_gradients(bool expected) {
   hidden_gradients_ = expected;
-  if (products_.scheme().forward) make_weight();
+  if (!products_.scheme().forward) return;
+  make_weight();
+  if (!expected) weight_.reset();  // wgrad does not read it
 }
 
 void Float8Head::make_weight() {
