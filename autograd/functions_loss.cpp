@@ -1,4 +1,5 @@
 #include <array>
+#include <optional>
 
 #include "autograd/functions.h"
 #include "core/ops/elementwise.h"
@@ -33,8 +34,10 @@ Variable lm_head_loss(const Variable& hidden, const Weight& weight, const Tensor
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor x = hidden.value();
   const bool training = Tape::current() != nullptr && (hidden.requires_grad() || weight.requires_grad());
-  const Weight::Acquired values = weight.acquire();
-  LmHeadLossArgs args{.hidden = x, .weight = values.value(), .labels = labels};
+  // Other GEMMs have acquired the weight themselves, and may release it within the loss.
+  const std::optional<Weight::Acquired> values = products == nullptr ? std::optional(weight.acquire()) : std::nullopt;
+  LmHeadLossArgs args{
+      .hidden = x, .weight = values ? values->value() : unstored_value(weight.shape(), x), .labels = labels};
   args.losses = Tensor::empty({x.size(0)}, DType::f32, x.device());
   args.grad_scale = scale;
   args.options = options;

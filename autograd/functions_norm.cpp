@@ -35,7 +35,7 @@ void norm_backward(const Tensor& dy, const Tensor& x, const Weight& weight, cons
   }
   if (handle != nullptr && !handle->waiting.empty()) args.y = Tensor::empty_like(x);
   rms_norm_backward(args);
-  if (handle != nullptr) handle->run_waiting(args.y);
+  if (handle != nullptr) handle->run_waiting(std::move(args.y));
 }
 
 // Norms write no transposed codes; transposing the codes is cheaper than another pass over the values.

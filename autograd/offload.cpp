@@ -11,6 +11,9 @@ Backend& backend_of(Device device) {
 
 // Maximum tensors in flight, with device memory not yet freed.
 constexpr std::size_t kInFlight = 2;
+// Layers after which a copy is expected to be complete, and its device memory is freed; else computation waits for it.
+// Over 50 GB/s it takes about as long as two layers of width 4,096 in bf16, three in float8; narrower ones more.
+constexpr std::int64_t kCopyLayers = 5;
 
 }  // namespace
 
@@ -29,6 +32,13 @@ ActivationOffloader::~ActivationOffloader() {
 
 void ActivationOffloader::begin_forward(std::int64_t layer) {
   layer_ = layer;
+  const auto is_copied = [&](const std::shared_ptr<OffloadedTensor>& tensor) {
+    for (std::int64_t sender = 0; sender <= layer - kCopyLayers; ++sender)
+      for (const auto& sent : sent_[static_cast<std::size_t>(sender)])
+        if (sent.lock() == tensor) return true;
+    return false;
+  };
+  while (!leaving_.empty() && is_copied(leaving_.front())) let_go(leaving_.size() - 1);
   if (wanted()) sent_[static_cast<std::size_t>(layer)].clear();
 }
 

@@ -32,16 +32,17 @@ class RecordedSwiglu final : public SwigluBackward {
   void run() {
     const MemoryScope scope(MemoryCategory::activations);
     if (dgate_up.defined()) return din_->contribute(dgate_up);  // begun, and written by the producer of dout
-    const Tensor dout = dout_->value();
+    Tensor dout = dout_->value();
+    const Shape out_shape = dout.shape();
     take_saved();
     const QuantOutputRequest wanted = din_ ? din_->request_to_producer() : QuantOutputRequest{};
     const QuantOutputs quant_outputs = make_coded_outputs(wanted, gate_up.shape(), gate_up);
     if (quant_outputs.has_codes() && !wanted.value_needed) dgate_up = Tensor();
     const QuantOutputRequest again = handle_->request();
-    const QuantOutputs out_codes = make_coded_outputs(again, dout.shape(), gate_up);
+    const QuantOutputs out_codes = make_coded_outputs(again, out_shape, gate_up);
     Tensor value;
     if (!handle_->waiting.empty() && (again.value_needed || !out_codes.has_codes()))
-      value = Tensor::empty(dout.shape(), gate_up.dtype(), gate_up.device());
+      value = Tensor::empty(out_shape, gate_up.dtype(), gate_up.device());
     swiglu_backward({.dout = dout,
                      .gate_up = gate_up,
                      .dgate_up = dgate_up,
@@ -49,12 +50,15 @@ class RecordedSwiglu final : public SwigluBackward {
                      .quant_outputs = quant_outputs,
                      .out_codes = out_codes,
                      .activation = activation});
+    // Last read: freed before the deferred uses.
+    dout = Tensor();
+    dout_->release();
     if (!dgate_up.defined()) {
       saved_ = {};
       gate_up = unstored_value(gate_up.shape(), gate_up);
     }
     if (!handle_->waiting.empty())
-      handle_->run_waiting(value.defined() ? value : unstored_value(dout.shape(), gate_up), out_codes);
+      handle_->run_waiting(value.defined() ? std::move(value) : unstored_value(out_shape, gate_up), out_codes);
     if (din_) din_->contribute(dgate_up.defined() ? dgate_up : gate_up, quant_outputs);
   }
 
@@ -164,7 +168,7 @@ Variable expert_swiglu(const Variable& gate_up, const Variable& weights, const T
                               .out = value,
                               .score_before_experts = score_before_experts,
                               .clamped = clamped});
-      handle->run_waiting(value);
+      handle->run_waiting(std::move(value));
       if (dweights) dweights->contribute(df);
       if (din) din->contribute(dx);
     };

@@ -45,12 +45,18 @@ std::pair<Variable, Variable> all_to_all_weighted_rows(const Variable& x, const 
   const MemoryScope scope(MemoryCategory::activations);
   auto [moved, moved_weights] = dispatcher.move_with_values(x.value(), weights.value(), counts, label);
   std::pair out(Variable(std::move(moved)), Variable(std::move(moved_weights)));
-  Tape::record("all_to_all_weighted_rows", {x, weights}, std::array{&out.first, &out.second}, [&] {
+  // Only wanted gradients are made and moved.
+  std::vector<Variable*> outputs;
+  if (x.requires_grad()) outputs.push_back(&out.first);
+  if (weights.requires_grad()) outputs.push_back(&out.second);
+  Tape::record("all_to_all_weighted_rows", {x, weights}, outputs, [&] {
     return [&dispatcher, back = counts.reversed(), label = fmt::format("{} gradient", label), dx = x.gradient(),
             dweights = weights.gradient(), drows_of = out.first.gradient(), dvalues_of = out.second.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
-      const Tensor drows_here = drows_of->value(), dvalues_here = dvalues_of->value();
-      QUENCH_CHECK(drows_here.defined() && dvalues_here.defined(), "{}: rows or weights without a gradient", label);
+      const Tensor drows_here = dx ? drows_of->value() : Tensor(),
+                   dvalues_here = dweights ? dvalues_of->value() : Tensor();
+      QUENCH_CHECK(drows_here.defined() == (dx != nullptr) && dvalues_here.defined() == (dweights != nullptr),
+                   "{}: rows or weights without a gradient", label);
       const auto [drows, dvalues] = dispatcher.move_with_values(drows_here, dvalues_here, back, label);
       if (dx) dx->contribute(drows);
       if (dweights) dweights->contribute(dvalues);

@@ -39,7 +39,8 @@ class TokenDispatcher {
                                                                        std::int64_t pairs) const = 0;
   // [counts.received_rows(),W] from activations [counts.sent_rows(),W], which may be sent in lower precision.
   [[nodiscard]] virtual Tensor move(const Tensor& rows, const RowCounts& counts, std::string_view label) const = 0;
-  // As move(), with a value f32 [counts.sent_rows(),1] of each row, unrounded, in one exchange.
+  // As move(), with a value f32 [counts.sent_rows(),1] of each row, unrounded, in one exchange. Either may be
+  // undefined.
   [[nodiscard]] virtual std::pair<Tensor, Tensor> move_with_values(const Tensor& rows, const Tensor& values,
                                                                    const RowCounts& counts,
                                                                    std::string_view label) const = 0;
@@ -49,7 +50,7 @@ class TokenDispatcher {
 // backward pass.
 Variable all_to_all_rows(const Variable& x, const TokenDispatcher& dispatcher, const RowCounts& counts,
                          std::string_view label);
-// x and router weights f32 [sent,1] in one exchange.
+// x and router weights f32 [sent,1] in one exchange; the backward pass moves the wanted gradients alone.
 std::pair<Variable, Variable> all_to_all_weighted_rows(const Variable& x, const Variable& weights,
                                                        const TokenDispatcher& dispatcher, const RowCounts& counts,
                                                        std::string_view label);

@@ -25,7 +25,12 @@ GradientTarget Gradient::target() {
   if (valid_ && !leaf_ && tensor_.storage().use_count() > 1) {
     tensor_ = tensor_.clone();  // shared with another gradient
   }
-  if (!tensor_.defined()) {
+  if (!tensor_.defined() && make_buffer_) {
+    tensor_ = std::exchange(make_buffer_, nullptr)();
+    QUENCH_CHECK(tensor_.shape() == shape_ && tensor_.dtype() == dtype_, "set_buffer: {} for a gradient of {}{}",
+                 tensor_.describe(), to_string(dtype_), shape_.to_string());
+    set_outside_ = true;
+  } else if (!tensor_.defined()) {
     const MemoryScope scope(leaf_ ? MemoryCategory::gradients : MemoryCategory::activations);
     tensor_ = Tensor::empty(shape_, dtype_, device_);
   }
@@ -70,6 +75,7 @@ void Gradient::release() noexcept {
   fused_backward_.reset();
   set_outside_ = false;
   tensor_ = Tensor();
+  make_buffer_ = nullptr;
   fused_outputs_ = {};
 }
 
@@ -78,11 +84,10 @@ void Gradient::end_use() {
   for (const auto& hook : ready_hooks_) hook();
 }
 
-void Gradient::set_buffer(Tensor buffer) {
-  QUENCH_CHECK(leaf_ && buffer.shape() == shape_ && buffer.dtype() == dtype_, "set_buffer: {} for a gradient of {}{}",
-               buffer.describe(), to_string(dtype_), shape_.to_string());
-  tensor_ = std::move(buffer);
-  set_outside_ = true;
+void Gradient::set_buffer(std::function<Tensor()> make_buffer) {
+  QUENCH_CHECK(leaf_, "set_buffer: the variable of this gradient is no leaf");
+  tensor_ = Tensor();
+  make_buffer_ = std::move(make_buffer);
   valid_ = false;
 }
 

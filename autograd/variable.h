@@ -59,8 +59,8 @@ class Gradient {
   void reset() noexcept;
   // The same, including an outside buffer.
   void release() noexcept;
-  // Buffer of a leaf (e.g. in a flat parameter buffer).
-  void set_buffer(Tensor buffer);
+  // Buffer of a leaf (e.g. in a flat parameter buffer), made by the first contribution.
+  void set_buffer(std::function<Tensor()> make_buffer);
 
   // Replaces any value, until reset().
   void set_value(Tensor value);
@@ -82,11 +82,12 @@ class Gradient {
   DType dtype_;
   Device device_;
   bool leaf_;
-  bool set_outside_ = false;  // tensor_ came from set_buffer
+  bool set_outside_ = false;  // tensor_ comes from make_buffer_
   bool valid_ = false;
   bool fused_ = false;    // computed within a fused backward, without a value
   int pending_uses_ = 0;  // recorded functions that have not run yet
   Tensor tensor_;
+  std::function<Tensor()> make_buffer_;
   QuantOutputRequest request_;
   QuantOutputs fused_outputs_;  // of tensor_
   std::weak_ptr<FusedBackward> fused_backward_;
@@ -98,7 +99,7 @@ struct RecomputeHandle {
   std::function<Tensor()> recompute;
   // Deferred use of the recomputed value; `request` is answered only for a sole use.
   struct Use {
-    std::function<void(const Tensor& value, const QuantOutputs& outputs)> run;
+    std::function<void(Tensor value, const QuantOutputs& outputs)> run;
     QuantOutputRequest request;
   };
   // Run when the producer recomputes the value in the backward pass. Empty if `recomputes` is false.
@@ -109,8 +110,10 @@ struct RecomputeHandle {
   [[nodiscard]] QuantOutputRequest request() const {
     return waiting.size() == 1 ? waiting.front().request : QuantOutputRequest{};
   }
-  void run_waiting(const Tensor& value, const QuantOutputs& outputs = {}) {
-    for (const Use& use : std::exchange(waiting, {})) use.run(value, outputs);
+  // The last use gets the caller's reference, and may free the value.
+  void run_waiting(Tensor value, const QuantOutputs& outputs = {}) {
+    const std::vector<Use> uses = std::exchange(waiting, {});
+    for (std::size_t i = 0; i < uses.size(); ++i) uses[i].run(i + 1 < uses.size() ? value : std::move(value), outputs);
   }
 };
 

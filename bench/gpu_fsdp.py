@@ -108,8 +108,8 @@ def variation(text):
     if ":" in text.split("=")[0]:
         name, variable = text.split(":", 1)
         return name, [], [tuple(variable.split("=", 1))]
-    name, argument = text.split("=", 1)
-    return name, [argument], []
+    name, arguments = text.split("=", 1)
+    return name, arguments.split(), []
 
 
 def workload(name, temporary):
@@ -193,7 +193,7 @@ def main():
     parser.add_argument("--recipes", default="bf16,float8_tensorwise,float8_rowwise")
     parser.add_argument("--single", action="store_true", help="measure one GPU too")
     parser.add_argument("--peer", help="the PyTorch script; needs torchrun")
-    parser.add_argument("--vary", action="append", default=[], help="NAME=--key=value or NAME:VARIABLE=value")
+    parser.add_argument("--vary", action="append", default=[], help="'NAME=--key=value --key=value' or NAME:VARIABLE=value")
     parser.add_argument("--curve", help="workload whose losses on one GPU and on several are compared")
     parser.add_argument("--curve-steps", type=int, default=60)
     parser.add_argument("--save", help="workload whose save is timed")

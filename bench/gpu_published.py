@@ -29,7 +29,8 @@ ROWS = {
                       "optimizer.name": "adamw_4bit"}),
 }
 RECIPES = {"bf16": [], "fp8": ["--recipe.name=float8_tensorwise"],
-           "fp8_head": ["--recipe.name=float8_tensorwise", "--recipe.filter.exclude="]}
+           "fp8_head": ["--recipe.name=float8_tensorwise", "--recipe.filter.exclude="],
+           "fp8_delayed": ["--recipe.name=float8_tensorwise", "--recipe.filter.exclude=", "--recipe.scaling=delayed"]}
 
 
 def run(args, size, precision, work):

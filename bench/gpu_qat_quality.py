@@ -19,6 +19,9 @@ the same settings. From it, for each seed:
 With --start baseline the fine-tuned model is the finished one, which the others start from and, with a teacher, are
 distilled from whatever --teacher says (the base without adapters, in lora_qad), and recovery is against it, of adapters too.
 
+Schemes that end in _learned train the scales (recipe.learned_scales) and are evaluated as exported; their PTQ is that of
+the scheme without.
+
 Perplexities are those of the held-out tokens in windows of --length. Recovery is (qat - ptq) / (baseline - ptq), of the
 run with adapters against the baseline with adapters; it is not told where quantization costs less than 0.1%, which is
 less than the seeds do. --stages chooses: qat, qad, lora, lora_qad, optimizers.
@@ -35,6 +38,7 @@ import tempfile
 from gpu_common import BENCH, BenchError, add_program_options, load_run_config, program_environment, quench_train, run_program
 from gpu_loss_curve import make_tokens
 
+INTEGER_WEIGHTS = ("qat_int4_weight_only", "qat_intx_weight_only")
 # name: recipe, and keys of the section recipe, which `quench eval` has as options
 SCHEMES = {
     "int4_g32": ("qat_int4_weight_only", {"group_size": 32}),
@@ -47,6 +51,8 @@ SCHEMES = {
     "nvfp4": ("qat_nvfp4", {}),
     "float8": ("qat_float8", {}),
 }
+LEARNED = "_learned"
+LEARNED_SCHEMES = [name + LEARNED for name, (recipe, _) in SCHEMES.items() if recipe in INTEGER_WEIGHTS]
 # name: keys of the section optimizer beside AdamW's rate
 OPTIMIZERS = {
     "adamw": {},
@@ -111,7 +117,7 @@ def pretrain(args, tokens, folder):
     if mark.exists() and json.loads(mark.read_text())["settings"] == settings:
         return target, json.loads(mark.read_text())["loss"]
     config = base_config(args, tokens)
-    config["training"].update(steps=args.pretrain_steps, seed=1)
+    config["training"].update(steps=args.pretrain_steps, seed=0)  # batches unlike those of the seeds
     config["optimizer"]["lr"] = args.lr
     config["lr_schedule"] = dict(name="cosine", warmup_steps=args.pretrain_steps // 20,
                                  min_lr_ratio=args.pretrain_min_lr_ratio)
@@ -123,8 +129,15 @@ def pretrain(args, tokens, folder):
     return target, loss
 
 
-def tune(args, tokens, folder, model, name, seed, recipe=None, keys=None, lora=False, teacher=None):
-    """The model folder of a fine-tuning, adapters merged. teacher: members of section distill."""
+def scheme_of(name):
+    """Recipe, keys of the section recipe, and whether scales are learned."""
+    plain = name.removesuffix(LEARNED)
+    return *SCHEMES[plain], plain != name
+
+
+def tune(args, tokens, folder, model, name, seed, recipe=None, keys=None, lora=False, teacher=None, learned=False):
+    """The model folder of a fine-tuning, adapters merged, or with learned scales the quantized one. teacher: members of
+    section distill."""
     config = base_config(args, tokens)
     config["model"] = {"path": str(model)}
     config["data"]["tokenizer"] = tokenizer_of(args, folder)
@@ -132,27 +145,35 @@ def tune(args, tokens, folder, model, name, seed, recipe=None, keys=None, lora=F
     config["optimizer"].update(lr=args.lora_lr if lora else args.tune_lr, weight_decay=0.0 if lora else 0.1)
     config["lr_schedule"] = dict(name="cosine", warmup_steps=args.tune_steps // 20, min_lr_ratio=0.1)
     if recipe:
-        config["recipe"] = dict(name=recipe, **keys)
+        config["recipe"] = dict(name=recipe, **keys, **({"learned_scales": True} if learned else {}))
     if lora:
         config["lora"] = dict(rank=args.rank, alpha=2 * args.rank)
     if teacher is not None:
         config["distill"] = teacher
         config["optimizer"]["lr"] *= args.qad_lr_factor
-    config["export"] = dict(format="hf")
+    config["export"] = dict(format="compressed-tensors" if learned else "hf")
     run = folder / f"{name}-{seed}"
     quench_train(args.quench, config, run, args.extra, args.device, args.timeout)
     return run / "run" / "export"
 
 
-def compare(args, tokens, folder, baseline, model, recipe, keys):
-    """Perplexities of a baseline, the baseline under the recipe and a model under it."""
+def perplexities(args, tokens, folder, *options):
+    """By role."""
+    output = run_program([args.quench, "eval", *options, "--data", tokens[1], "--tokenizer", tokenizer_of(args, folder),
+                          "--seq-len", args.length, "--device", args.device, "--json"], args.timeout,
+                         environment=program_environment(args.quench))
+    results = json.loads(output)
+    return {result.get("role", "model"): result["token_perplexity"] for result in (results if type(results) is list else [results])}
+
+
+def compare(args, tokens, folder, baseline, model, recipe, keys, learned):
+    """Perplexities of a baseline, the baseline under the recipe and a model under it, or as it was exported."""
     options = [part for key, value in keys.items() for part in (f"--{key.replace('_', '-')}", value)]
-    output = run_program([args.quench, "eval", "--baseline", baseline, "--model", model, "--recipe", recipe, *options,
-                          "--data", tokens[1], "--tokenizer", tokenizer_of(args, folder), "--seq-len", args.length,
-                          "--device", args.device, "--json"], args.timeout, environment=program_environment(args.quench))
-    by_role = {result["role"]: result["token_perplexity"] for result in json.loads(output)}
-    return dict(baseline=by_role["baseline"], ptq=by_role["ptq"], qat=by_role["model"],
-                recovery=recovery(by_role["baseline"], by_role["ptq"], by_role["model"]))
+    by_role = perplexities(args, tokens, folder, "--baseline", baseline, "--model", baseline if learned else model,
+                           "--recipe", recipe, *options)
+    trained = perplexities(args, tokens, folder, "--model", model)["model"] if learned else by_role["model"]
+    return dict(baseline=by_role["baseline"], ptq=by_role["ptq"], qat=trained,
+                recovery=recovery(by_role["baseline"], by_role["ptq"], trained))
 
 
 def recovery(baseline, ptq, model):
@@ -171,7 +192,7 @@ def one_seed(args, tokens, folder, model, seed, stages, pool):
                  for lora in ([False] if args.start == "baseline" else sorted({KINDS[kind][0] for kind in kinds}))}
 
     def row(kind, scheme):
-        recipe, keys = SCHEMES[scheme]
+        recipe, keys, learned = scheme_of(scheme)
         lora, distilled = KINDS[kind]
         one = dict(kind=kind, scheme=scheme, seed=seed)
         try:
@@ -181,8 +202,8 @@ def one_seed(args, tokens, folder, model, seed, stages, pool):
             if distilled and (args.teacher == "baseline" or (finished and not lora)):
                 teacher["teacher"] = str(baseline.result())
             start = baseline.result() if finished else model
-            tuned = tune(args, tokens, folder, start, f"{kind}-{scheme}", seed, recipe, keys, lora, teacher)
-            one.update(compare(args, tokens, folder, baseline.result(), tuned, recipe, keys))
+            tuned = tune(args, tokens, folder, start, f"{kind}-{scheme}", seed, recipe, keys, lora, teacher, learned)
+            one.update(compare(args, tokens, folder, baseline.result(), tuned, recipe, keys, learned))
             print(f"  {kind} {scheme}, seed {seed}: {one['baseline']:.4f} / {one['ptq']:.4f} / {one['qat']:.4f}, "
                   f"recovered {percent(one['recovery'])}", file=sys.stderr, flush=True)
         except BenchError as error:
@@ -217,7 +238,7 @@ def print_tables(rows, optimizers):
     if done:
         print(f"{'':<10}{'scheme':<20}{'bf16':>9}{'PTQ':>9}{'trained':>9}{'lost':>8}{'recovered':>11}{'worst':>8}{'seeds':>7}")
     for kind in KINDS:
-        for scheme in SCHEMES:
+        for scheme in [*SCHEMES, *LEARNED_SCHEMES]:
             of = [row for row in done if row["kind"] == kind and row["scheme"] == scheme]
             if not of:
                 continue

@@ -1,5 +1,7 @@
 #include "nn/logits_form.h"
 
+#include <optional>
+
 #include "autograd/tape.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
@@ -10,8 +12,10 @@ namespace {
 
 class FormedGemms final : public HeadGemms {
  public:
-  FormedGemms(std::unique_ptr<HeadGemms> gemms, float factor, float cap, autograd::Weight weight)
-      : gemms_(std::move(gemms)), factor_(factor), cap_(cap), weight_(std::move(weight)) {}
+  FormedGemms(std::unique_ptr<HeadGemms> gemms, float factor, float cap, const autograd::Weight& weight)
+      : gemms_(std::move(gemms)), factor_(factor), cap_(cap) {
+    if (gemms_ == nullptr) weight_.emplace(weight.acquire());
+  }
 
   void expect_hidden_gradients(bool expected) override {
     if (gemms_ != nullptr) gemms_->expect_hidden_gradients(expected);
@@ -21,7 +25,7 @@ class FormedGemms final : public HeadGemms {
     if (gemms_ != nullptr)
       gemms_->logits(hidden, out);
     else
-      gemm({.a = hidden, .b = weight_.acquire().value(), .c = out, .transpose_b = true});
+      gemm({.a = hidden, .b = weight_->value(), .c = out, .transpose_b = true});
     if (cap_ == 0.0f) return scale({out, factor_});
     soft_cap({.x = out, .factor = factor_, .cap = cap_});
     if (autograd::Tape::current() == nullptr) return;
@@ -39,15 +43,15 @@ class FormedGemms final : public HeadGemms {
     else
       soft_cap_backward({.dx = dlogits, .y = capped_.narrow(0, 0, dlogits.size(0)), .factor = factor_, .cap = cap_});
     if (gemms_ != nullptr) return gemms_->gradients(dlogits, hidden, dhidden, dweight, beta);
-    if (dhidden.defined()) gemm({.a = dlogits, .b = weight_.acquire().value(), .c = dhidden});
+    if (dhidden.defined()) gemm({.a = dlogits, .b = weight_->value(), .c = dhidden});
     if (dweight.defined()) gemm({.a = dlogits, .b = hidden, .c = dweight, .transpose_a = true, .beta = beta});
   }
 
  private:
   std::unique_ptr<HeadGemms> gemms_;
   float factor_, cap_;
-  autograd::Weight weight_;
-  Tensor capped_;  // logits of the latest chunk, in the dtype of hidden
+  std::optional<autograd::Weight::Acquired> weight_;  // without `gemms_`
+  Tensor capped_;                                     // logits of the latest chunk, in the dtype of hidden
 };
 
 }  // namespace

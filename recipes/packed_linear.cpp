@@ -1,6 +1,7 @@
 #include "recipes/packed_linear.h"
 
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "core/ops/block_scaled_gemm.h"
@@ -93,12 +94,15 @@ class PackedHead final : public HeadGemms {
   void logits(const Tensor& hidden, const Tensor& out) override { products_.multiply(hidden, out, {}); }
   void gradients(const Tensor& dlogits, const Tensor&, const Tensor& dhidden, const Tensor& dweight, float) override {
     QUENCH_CHECK(!dweight.defined(), "a packed head has no gradient");
-    if (dhidden.defined()) gemm({.a = dlogits, .b = values_.acquire().value(), .c = dhidden});
+    if (!dhidden.defined()) return;
+    if (!acquired_) acquired_.emplace(values_.acquire());
+    gemm({.a = dlogits, .b = acquired_->value(), .c = dhidden});
   }
 
  private:
   PackedGemms products_;
   Weight values_;
+  std::optional<Weight::Acquired> acquired_;  // from the first gradient on
 };
 
 class PackedLinear final : public nn::LinearKernel {

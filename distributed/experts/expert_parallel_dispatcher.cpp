@@ -15,6 +15,18 @@ std::vector<std::int64_t> elements(const std::vector<std::int64_t>& rows, std::i
   return result;
 }
 
+class OwnedEvent {
+ public:
+  explicit OwnedEvent(Device device) : event_(backend(device.type).create_event(device)) {}
+  ~OwnedEvent() { backend(event_.device.type).destroy_event(event_); }
+  OwnedEvent(const OwnedEvent&) = delete;
+  OwnedEvent& operator=(const OwnedEvent&) = delete;
+  [[nodiscard]] const Event& get() const noexcept { return event_; }
+
+ private:
+  Event event_;
+};
+
 }  // namespace
 
 class ExpertParallelDispatcher::CountsInFlight final : public CountExchange {
@@ -30,21 +42,19 @@ class ExpertParallelDispatcher::CountsInFlight final : public CountExchange {
     if (device.type != DeviceType::cuda) return;
     Backend& gpu = backend(device.type);
     host_ = Tensor::empty_pinned(both_.shape(), DType::f32, device);
-    arrived_ = gpu.create_event(device);
+    arrived_.emplace(device);
     const StreamGuard guard(*owner.counts_stream_);
     works_.front().wait();
     gpu.copy(host_.raw_data(), Device{}, both_.raw_data(), device, both_.nbytes(), *owner.counts_stream_);
-    gpu.record(*arrived_, *owner.counts_stream_);
+    gpu.record(arrived_->get(), *owner.counts_stream_);
   }
   ~CountsInFlight() override {
     if (!arrived_) return;
-    Backend& gpu = backend(both_.device().type);
     try {
-      gpu.synchronize(*arrived_);  // the copy reads and writes this object's tensors
+      backend(both_.device().type).synchronize(arrived_->get());  // the copy reads and writes this object's tensors
     } catch (const Error& error) {
       QUENCH_LOG_WARN("experts' pairs: {}", error.what());
     }
-    gpu.destroy_event(*arrived_);
   }
   CountsInFlight(const CountsInFlight&) = delete;
   CountsInFlight& operator=(const CountsInFlight&) = delete;
@@ -66,8 +76,8 @@ class ExpertParallelDispatcher::CountsInFlight final : public CountExchange {
       return received;
     }
     if (arrived_) {
-      owner_.clock_->wait(*arrived_);
-      backend(both_.device().type).synchronize(*arrived_);
+      owner_.clock_->wait(arrived_->get());
+      backend(both_.device().type).synchronize(arrived_->get());
     } else {
       owner_.clock_->wait(works_);
     }
@@ -85,7 +95,7 @@ class ExpertParallelDispatcher::CountsInFlight final : public CountExchange {
   Tensor both_;  // f32 [2,E]: sent, received
   Tensor host_;  // GPU: pinned copy
   std::vector<Work> works_;
-  std::optional<Event> arrived_;
+  std::optional<OwnedEvent> arrived_;
 };
 
 ExpertParallelDispatcher::ExpertParallelDispatcher(std::shared_ptr<ProcessGroup> group, bool mxfp8,
@@ -122,11 +132,11 @@ std::pair<Tensor, Tensor> ExpertParallelDispatcher::exchange(const Tensor& rows,
     const MemoryScope scope(MemoryCategory::activations);
     if (values.defined()) moved_values = start(values, counts, "experts' weights", works);
   };
-  if (!mxfp8_) {
+  if (!mxfp8_ || !rows.defined()) {
     Tensor moved;
     {
       const CollectiveBatch batch(*group_);
-      moved = start(rows, counts, label, works);
+      if (rows.defined()) moved = start(rows, counts, label, works);
       move_values();
     }
     clock_->wait(works);

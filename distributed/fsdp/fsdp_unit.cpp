@@ -21,10 +21,11 @@ class FsdpUnit::Source final : public autograd::WeightStorage {
 };
 
 FsdpUnit::FsdpUnit(const std::string& name, const std::vector<nn::Parameter*>& parameters,
-                   const std::vector<const nn::Linear*>& layers, bool double_buffered,
+                   const std::vector<const nn::Linear*>& layers, bool double_buffered, bool reduces_in_place,
                    std::shared_ptr<FsdpContext> shared)
     : name_(name),
       double_buffered_(double_buffered),
+      reduces_in_place_(reduces_in_place),
       shared_(std::move(shared)),
       layout_(parameters, layers, *shared_),
       weights_(name, layout_, double_buffered, shared_) {
@@ -33,7 +34,9 @@ FsdpUnit::FsdpUnit(const std::string& name, const std::vector<nn::Parameter*>& p
     Entry entry;
     if (parameter->variable.requires_grad()) {
       entry.gradient = std::make_shared<autograd::Gradient>(of.shape, shared_->reduce_dtype, shared_->device, true);
-      entry.gradient->on_ready([this] { ++ready_; });
+      entry.gradient->on_ready([this] {
+        if (++ready_ == trainable_count_ && when_ready_) when_ready_();
+      });
       ++trainable_count_;
     }
     parameter->whole = nn::Weight(of.shape, parameter->padded.dtype(), shared_->device,
@@ -60,13 +63,18 @@ void FsdpUnit::give_back(Tensor& buffer) const {
 void FsdpUnit::attach_gradients() {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     Entry& entry = entries_[i];
-    if (entry.gradient == nullptr || entry.gradient_values.defined()) continue;
-    const FsdpParameter& of = layout_.parameters[i];
-    entry.gradient_values = acquire(of.padded_shape);
-    const std::int64_t rows = of.shape[0], more = of.padded_shape[0] - rows;
-    if (more > 0) entry.gradient_values.narrow(0, rows, more).zero();
-    entry.gradient->set_buffer(entry.gradient_values.narrow(0, 0, rows));
+    if (entry.gradient == nullptr || std::exchange(entry.attached, true)) continue;
+    entry.gradient->set_buffer([this, i] { return make_gradient(i); });
   }
+}
+
+Tensor FsdpUnit::make_gradient(std::size_t parameter) {
+  const FsdpParameter& of = layout_.parameters[parameter];
+  Tensor& values = entries_[parameter].gradient_values;
+  values = acquire(of.padded_shape);
+  const std::int64_t rows = of.shape[0], more = of.padded_shape[0] - rows;
+  if (more > 0) values.narrow(0, rows, more).zero();
+  return values.narrow(0, 0, rows);
 }
 
 void FsdpUnit::pack_gradients() {
@@ -95,9 +103,11 @@ void FsdpUnit::begin_reduce() {
     Entry& entry = entries_[i];
     if (entry.gradient == nullptr) continue;
     if (!entry.gradient->has_value()) entry.gradient->target().tensor.zero();
-    if (!layout_.parameters[i].small())
-      entry.reduced =
-          Tensor::empty(layout_.parameters[i].parameter->padded.shape(), shared_->reduce_dtype, shared_->device);
+    const FsdpParameter& of = layout_.parameters[i];
+    if (of.small()) continue;
+    const Shape& shape = of.parameter->padded.shape();
+    entry.reduced = reduces_in_place_ ? entry.gradient_values.narrow(0, of.group->rank() * shape[0], shape[0])
+                                      : Tensor::empty(shape, shared_->reduce_dtype, shared_->device);
   }
   pack_gradients();
   shared_->follow();
@@ -122,13 +132,15 @@ void FsdpUnit::end_reduce() {
     if (entry.gradient == nullptr) continue;
     const nn::Parameter& parameter = *layout_.parameters[i].parameter;
     const Tensor rows = std::exchange(entry.reduced, Tensor()).narrow(0, 0, parameter.shard.rows);
+    const bool owned = !reduces_in_place_ || layout_.parameters[i].small();
     autograd::Gradient& sum = *parameter.variable.gradient();
-    if (!sum.has_value() && sum.dtype() == rows.dtype())
+    if (owned && !sum.has_value() && sum.dtype() == rows.dtype())
       sum.set_value(rows);
     else
       sum.contribute(rows);
     entry.gradient->release();
     give_back(entry.gradient_values);
+    entry.attached = false;
   }
   for (auto& [all, reduced] : std::exchange(small_, {}))
     if (all.defined()) give_back(all);

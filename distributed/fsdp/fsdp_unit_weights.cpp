@@ -248,6 +248,10 @@ void FsdpUnitWeights::free() {
   for (std::size_t i = 0; i < entries_.size(); ++i) drop(i, entries_[i].there);
 }
 
+bool FsdpUnitWeights::changes_contents() const noexcept {
+  return std::ranges::any_of(entries_, [](const Entry& entry) { return (entry.wanted[1] & ~entry.wanted[0]) != 0; });
+}
+
 void FsdpUnitWeights::need(std::size_t parameter, Contents bit) {
   entries_[parameter].used |= bit;
   if ((entries_[parameter].there & bit) == 0) {

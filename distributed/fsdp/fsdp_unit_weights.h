@@ -36,6 +36,8 @@ class FsdpUnitWeights {
   // outdated contents and, unless in use, those that the phase does not read.
   void gather(Phase part);
   void free();
+  // True if the backward pass reads contents that the forward pass does not.
+  [[nodiscard]] bool changes_contents() const noexcept;
   // Reshards after the last use.
   void set_frees_itself(bool frees) noexcept { frees_itself_ = frees; }
 

@@ -63,10 +63,11 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
       for (nn::Parameter* stored : options_.base->parts(*parameter)) gathered.push_back(stored);
     }
     const bool is_layer = part.layer >= 0;
-    // The loss reads the LM head's weight unquantized.
+    // The loss reads the LM head's weight unquantized. Its gradient is reduced while activations of all layers are
+    // kept.
     unit.sharded = std::make_unique<FsdpUnit>(
         part.name, gathered, is_layer && options_.gather_codes ? linear : std::vector<const nn::Linear*>(), is_layer,
-        shared_);
+        part.makes_logits && units_.size() > 1, shared_);
     // Embedding and LM head, used once per pass, reshard themselves; layers by hooks. The small final norm stays
     // gathered.
     unit.sharded->weights().set_frees_itself(!is_layer && (part.makes_logits || units_.size() == 1));
@@ -74,6 +75,13 @@ ShardedModel::ShardedModel(nn::CausalLm& model, std::shared_ptr<ProcessGroup> sh
   const auto parts = model_.units();
   for (std::size_t i = 0; i < parts.size(); ++i)
     if (parts[i].makes_logits || (parts[i].layer < 0 && i > 0)) head_units_.push_back(&units_[i]);
+  // The gradient of a head of its own is complete when the loss's backward function ends. MTP layers use the head
+  // again.
+  FsdpUnit* head = parts.back().makes_logits ? units_.back().sharded.get() : nullptr;
+  if (head != nullptr && head->trainable() && options_.reshard_after_forward && all_layers_ == layers_) {
+    gathers_after_head_ = true;
+    head->when_ready([this] { layer_unit(layers_ - 1).sharded->weights().gather(Phase::backward); });
+  }
   hooks_.before_forward = [this](std::int64_t layer) { before_forward(layer); };
   hooks_.after_forward = [this](std::int64_t layer) { after_forward(layer); };
   hooks_.before_backward = [this](std::int64_t layer) { before_backward(layer); };
@@ -163,9 +171,11 @@ void ShardedModel::after_forward(std::int64_t layer) {
   }
   if (!options_.reshard_after_forward) return;
   FsdpUnitWeights& weights = layer_unit(layer).sharded->weights();
-  // The last layer's backward contents are gathered during the LM head.
-  if (autograd::Tape::current() != nullptr && layer + 1 == all_layers_) return weights.gather(Phase::backward);
+  // The last layer's backward contents: gathered during the LM head, or after it if they replace the forward ones.
+  const bool last = autograd::Tape::current() != nullptr && layer + 1 == all_layers_;
+  if (last && !(gathers_after_head_ && weights.changes_contents())) return weights.gather(Phase::backward);
   weights.free();
+  if (last) shared_->weights.trim();
 }
 
 void ShardedModel::before_backward(std::int64_t layer) {

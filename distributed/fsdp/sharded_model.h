@@ -98,6 +98,7 @@ class ShardedModel {
   Works replica_sums_;
   nn::UnitHooks hooks_;
   bool last_ = true;
+  bool gathers_after_head_ = false;
 };
 
 }  // namespace quench::distributed

@@ -11,7 +11,9 @@ AdamW::AdamW(const std::vector<Parameter*>& all, OptimizerOptions options)
     entry.param = value;
     entry.exp_avg = make_state(value.shape(), options_.state_dtype, value.device(), options_.host_state);
     entry.exp_avg_sq = make_state(value.shape(), options_.state_dtype, value.device(), options_.host_state);
-    entry.master = make_master(*p, options_);
+    const bool splits = options_.master_weights && options_.split_master && value.dtype() == DType::bf16;
+    entry.master =
+        splits ? make_state(value.shape(), DType::i16, value.device(), options_.host_state) : make_master(*p, options_);
     entry.weight_decay = options_.weight_decay_of(*p);
     entry.random_stream = hash64(p->name);
     entry.element_offset = element_offset(*p);
@@ -43,7 +45,8 @@ void AdamW::step(double lr, std::int64_t step, const Tensor& grad_scale, Paramet
 
 std::vector<Optimizer::KeptTensor> AdamW::kept(std::size_t index) {
   AdamWTensor& t = tensors_[index];
-  return {{"exp_avg", &t.exp_avg}, {"exp_avg_sq", &t.exp_avg_sq}, {kMaster, &t.master}};
+  const bool splits = t.master.defined() && t.master.dtype() == DType::i16;
+  return {{"exp_avg", &t.exp_avg}, {"exp_avg_sq", &t.exp_avg_sq}, {splits ? kMasterLow : kMaster, &t.master}};
 }
 
 }  // namespace quench::nn

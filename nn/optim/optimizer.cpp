@@ -24,8 +24,10 @@ std::vector<Optimizer::KeptTensor> Optimizer::defined(std::size_t index) {
 
 void Optimizer::refresh_master() {
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    for (const KeptTensor& entry : defined(i))
+    for (const KeptTensor& entry : defined(i)) {
       if (entry.what == kMaster) cast_state(parameters_[i]->variable.value(), *entry.tensor);
+      if (entry.what == kMasterLow && !parameters_[i]->variable.value().device().is_meta()) entry.tensor->zero();
+    }
 }
 
 std::vector<Optimizer::StateTensor> Optimizer::state() {

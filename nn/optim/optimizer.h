@@ -35,6 +35,10 @@ class Optimizer {
   };
   [[nodiscard]] virtual std::vector<StateTensor> state();
   [[nodiscard]] static std::string master_name(const Parameter& parameter) { return state_name(kMaster, parameter); }
+  // Lower halves of split master weights, i16 (core/number/split_f32.h).
+  [[nodiscard]] static std::string master_low_name(const Parameter& parameter) {
+    return state_name(kMasterLow, parameter);
+  }
   // For offload; must be resident for step() of the parameter, and unchanged for state() and refresh_master(), which
   // also take tensors in host memory.
   [[nodiscard]] virtual std::vector<ParameterState> parameter_states();
@@ -46,7 +50,7 @@ class Optimizer {
   [[nodiscard]] const std::vector<Parameter*>& parameters() const noexcept { return parameters_; }
 
  protected:
-  static constexpr std::string_view kMaster = "master";
+  static constexpr std::string_view kMaster = "master", kMasterLow = "master_low";
   // A state tensor: "exp_avg", kMaster, ... Undefined: absent.
   struct KeptTensor {
     std::string_view what;

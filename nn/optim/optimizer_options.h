@@ -18,6 +18,7 @@ struct OptimizerOptions {
   double scale_lr_multiplier = 1;   // for learned scales (multiplicative_updates.h)
   DType state_dtype = DType::f32;   // moments: f32 or bf16
   bool master_weights = false;      // f32 copy of bf16 parameters
+  bool split_master = false;        // AdamW: 16 bits beyond the bf16 parameter in its place (core/number/split_f32.h)
   bool stochastic_rounding = true;  // on writes of bf16 parameters without master weights, and of bf16 moments
   std::uint64_t seed = 0;
   // Parameters excluded from weight decay; empty: none.

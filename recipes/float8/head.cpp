@@ -1,22 +1,33 @@
 #include "recipes/float8/head.h"
 
+#include <utility>
+
 #include "core/ops/gemm.h"
 #include "core/ops/quantize/transpose_codes.h"
 
 namespace quench::recipes {
 
+void Float8Head::expect_hidden_gradients(bool expected) {
+  hidden_gradients_ = expected;
+  if (products_.scheme().forward) make_weight();
+}
+
+void Float8Head::make_weight() {
+  if (std::exchange(weight_made_, true)) return;
+  const MemoryScope scope(MemoryCategory::workspace);
+  Float8Uses uses = products_.weight_uses();
+  if (!hidden_gradients_) uses.columnwise.reset();
+  // Both orientations at once (tensorwise: from one read of the weight).
+  weight_codes_ = Float8Matrix(weight_->value(), uses, known_, hidden_gradients_);
+  health_.record(LayerOperand::weight, weight_->value(), weight_codes_.rowwise(), weight_->value().numel());
+  if (hidden_gradients_ && weight_codes_.columnwise().defined()) weight_.reset();
+}
+
 void Float8Head::logits(const Tensor& hidden, const Tensor& out) {
   const auto& forward = products_.scheme().forward;
-  if (!forward) return gemm({.a = hidden, .b = weight_.value(), .c = out, .transpose_b = true});
+  if (!forward) return gemm({.a = hidden, .b = weight_->value(), .c = out, .transpose_b = true});
   const MemoryScope scope(MemoryCategory::workspace);
-  if (!weight_made_) {
-    Float8Uses uses = products_.weight_uses();
-    if (!hidden_gradients_) uses.columnwise.reset();
-    // Both orientations at once (tensorwise: from one read of the weight).
-    weight_codes_ = Float8Matrix(weight_.value(), uses, known_, hidden_gradients_);
-    weight_made_ = true;
-    health_.record(LayerOperand::weight, weight_.value(), weight_codes_.rowwise(), weight_.value().numel());
-  }
+  make_weight();
   const Float8Matrix codes(hidden, products_.input_uses(false), {}, false);
   health_.record(LayerOperand::input, hidden, codes.rowwise(), hidden.numel());
   products_.multiply(codes.rowwise(), weight_codes_.rowwise(), out, 0.0f, *forward);
@@ -29,7 +40,7 @@ QuantTensor Float8Head::gradient_codes(const Shape& shape, DType source, float b
     return {};
   const ElementFormat element = dgrad->left.element;
   if (!bound_.defined()) {
-    bound_ = Tensor::from_values({}, std::span<const float>(&bound, 1)).to(weight_.value().device());
+    bound_ = Tensor::from_values({}, std::span<const float>(&bound, 1)).to(device_);
     bound_scale_ = float8_scale(bound_, element, power_of_two, source);
   }
   if (rounding_.key || health_.wants(LayerOperand::output_gradient) || products_.size(shape[0]) != shape[0]) return {};
@@ -44,19 +55,22 @@ void Float8Head::gradients(const Tensor& dlogits, const Tensor& hidden, const Te
   // wgrad reduces over the rows: zero-padded.
   const std::int64_t rows = products_.size(dlogits.size(0));
   const Tensor source = zero_padded(dlogits, rows, dlogits.size(1));
-  const Float8Matrix codes(source, products_.gradient_uses(dhidden.defined(), dweight.defined()), {.amax = bound_},
-                           true, rounding_);
+  // Both orientations from one read, or, scaled by rows and by columns, one after the other.
+  const bool one_read = !wgrad || wgrad->left.scaling == Float8Scaling::tensor;
+  Float8Matrix codes(source, products_.gradient_uses(dhidden.defined(), dweight.defined()), {.amax = bound_}, one_read,
+                     rounding_);
   rounding_.first_row += static_cast<std::uint64_t>(dlogits.size(0));
   health_.record(LayerOperand::output_gradient, source, codes.rowwise(), dlogits.numel(), rounding_.key.has_value());
   if (dhidden.defined()) {
     if (dgrad)
       hidden_gradient(codes.rowwise(), dhidden);
     else
-      gemm({.a = dlogits, .b = weight_.value(), .c = dhidden});
+      gemm({.a = dlogits, .b = weight_->value(), .c = dhidden});
   }
   if (!dweight.defined()) return;
+  codes.drop_rowwise();
   if (wgrad)
-    weight_gradient(codes.columnwise(), hidden, dweight, beta);
+    weight_gradient(codes.make_columnwise(source), hidden, dweight, beta);
   else
     gemm({.a = dlogits, .b = hidden, .c = dweight, .transpose_a = true, .beta = beta});
 }
@@ -70,9 +84,9 @@ void Float8Head::gradients_of_codes(const QuantTensor& dlogits, const Tensor& hi
 
 // dlogits [rows, V], zero-padded.
 void Float8Head::hidden_gradient(const QuantTensor& dlogits, const Tensor& dhidden) {
-  if (!weight_made_) weight_codes_ = Float8Matrix(weight_.value(), products_.weight_uses(), known_, false);
+  if (!weight_made_) weight_codes_ = Float8Matrix(weight_->value(), products_.weight_uses(), known_, false);
   weight_made_ = true;
-  weight_codes_.keep_columnwise(weight_.value());
+  if (!weight_codes_.columnwise().defined()) weight_codes_.keep_columnwise(weight_->value());
   const std::int64_t rows = dlogits.shape()[0];
   const Tensor whole =
       rows == dhidden.size(0) ? dhidden : Tensor::empty({rows, dhidden.size(1)}, dhidden.dtype(), dhidden.device());

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "core/ops/loss/lm_head_loss.h"
 #include "recipes/float8/gemms.h"
 #include "recipes/float8/weight.h"
@@ -8,8 +10,9 @@
 namespace quench::recipes {
 
 // Float8 GEMMs of the LM head (core/ops/loss/lm_head_loss.h). Lifetime: one loss. The weight is quantized once for all
-// chunks; hidden states are scaled per chunk. Tensorwise logit gradients of a loss with a bound (cross-entropy: that of
-// grad_scale) have the scale of the bound, others that of their chunk's amax.
+// chunks, and then released if all GEMMs are float8; hidden states are scaled per chunk. Tensorwise logit gradients of
+// a loss with a bound (cross-entropy: that of grad_scale) have the scale of the bound, others that of their chunk's
+// amax.
 class Float8Head final : public HeadGemms {
  public:
   // `training`: gradients() will be called; the weight is then cast in both orientations, unless those of hidden states
@@ -17,13 +20,16 @@ class Float8Head final : public HeadGemms {
   Float8Head(const Float8Gemms& products, const nn::Parameter& weight, LayerHealth health, bool training,
              const Float8Rounding& rounding)
       : products_(products),
-        weight_(weight.weight().acquire()),
+        device_(weight.weight().device()),
         known_(known_maxima(weight)),
         health_(std::move(health)),
         hidden_gradients_(training),
-        rounding_(rounding) {}
+        rounding_(rounding) {
+    weight_.emplace(weight.weight().acquire());
+  }
 
-  void expect_hidden_gradients(bool expected) override { hidden_gradients_ = expected; }
+  // Casts the weight, before the loss allocates its logits.
+  void expect_hidden_gradients(bool expected) override;
   void logits(const Tensor& hidden, const Tensor& out) override;
   void gradients(const Tensor& dlogits, const Tensor& hidden, const Tensor& dhidden, const Tensor& dweight,
                  float beta) override;
@@ -32,12 +38,14 @@ class Float8Head final : public HeadGemms {
                           const Tensor& dweight, float beta) override;
 
  private:
+  void make_weight();
   void hidden_gradient(const QuantTensor& dlogits, const Tensor& dhidden);
   void weight_gradient(const QuantTensor& dlogits, const Tensor& hidden, const Tensor& dweight, float beta);
 
   Float8Gemms products_;
-  autograd::Weight::Acquired weight_;  // [V,H]
-  QuantOutputs known_;                 // amax of the weight
+  Device device_;
+  std::optional<autograd::Weight::Acquired> weight_;  // [V,H]; until released
+  QuantOutputs known_;                                // amax of the weight
   Float8Matrix weight_codes_;
   bool weight_made_ = false;
   LayerHealth health_;

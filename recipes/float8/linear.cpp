@@ -58,22 +58,28 @@ struct Float8Linear::Backward {
 
   void operator()() const {
     const MemoryScope scope(MemoryCategory::workspace);
-    const Tensor dy = dy_of->value();
+    Tensor dy = dy_of->value();
+    const DType dtype = dy.dtype();
     const bool pads = products.size(rows) != rows || products.size(out) != out;
-    const Tensor source = pads ? zero_padded(dy, products.size(rows), products.size(out)) : dy;
+    Tensor source = pads ? zero_padded(dy, products.size(rows), products.size(out)) : dy;
     const Float8Uses dy_uses = products.gradient_uses(dx != nullptr, dw != nullptr);
     const QuantOutputs& fused = dy_of->fused_outputs();
     const Float8Matrix gradient(source, dy_uses, pads ? amax_of(fused) : fused, true, rounding, scaling);
     health.record(LayerOperand::output_gradient, source, gradient.rowwise(), dy.numel(), rounding.key.has_value());
+    if (db == nullptr && (dx == nullptr || products.scheme().dgrad) && (dw == nullptr || products.scheme().wgrad)) {
+      // The GEMMs read the codes alone.
+      dy = source = Tensor();
+      dy_of->release();
+    }
     if (dw) weight_gradient(dy, gradient.columnwise());
     if (db) {
       const GradientTarget into = db->target();
       column_sum({.x = dy, .out = into.tensor, .accumulate = into.accumulate});
     }
-    if (dx) input_gradient(dy, gradient.rowwise());
+    if (dx) input_gradient(dy, gradient.rowwise(), dtype);
   }
 
-  void input_gradient(const Tensor& dy, const QuantTensor& codes) const {
+  void input_gradient(const Tensor& dy, const QuantTensor& codes, DType dtype) const {
     const Float8Scheme& scheme = products.scheme();
     if (!scheme.dgrad) {
       const GradientTarget into = dx->target();
@@ -82,7 +88,7 @@ struct Float8Linear::Backward {
     }
     const std::int64_t m = products.size(rows), k = products.size(in);
     const Float8Weight::Operand w_codes = weight->columnwise(*parameter, products);
-    into_gradient(*dx, {rows, in}, {m, k}, dy.dtype(), dy.device(), [&](const Tensor& c, float beta) {
+    into_gradient(*dx, {rows, in}, {m, k}, dtype, codes.device(), [&](const Tensor& c, float beta) {
       products.multiply(codes, w_codes.codes, c, beta, *scheme.dgrad);
     });
   }
@@ -90,9 +96,8 @@ struct Float8Linear::Backward {
   // Deferred if the producer recomputes x.
   void weight_gradient(const Tensor& dy, const QuantTensor& dy_codes) const {
     dw->begin_use();
-    const auto finish = [dw = dw, product = wgrad(dy, dy_codes)](const Tensor& recomputed_x,
-                                                                 const QuantOutputs& codes) {
-      product(recomputed_x, codes);
+    const auto finish = [dw = dw, product = wgrad(dy, dy_codes)](Tensor recomputed_x, const QuantOutputs& codes) {
+      product(std::move(recomputed_x), codes);
       dw->end_use();
     };
     if (x.columnwise().defined()) return finish(Tensor(), {});
@@ -102,21 +107,22 @@ struct Float8Linear::Backward {
     if (!saved_x.defer({.run = finish, .request = request})) finish(saved_x.get(), {});
   }
 
-  [[nodiscard]] std::function<void(const Tensor&, const QuantOutputs&)> wgrad(const Tensor& dy,
-                                                                              const QuantTensor& dy_codes) const {
+  [[nodiscard]] std::function<void(Tensor, const QuantOutputs&)> wgrad(const Tensor& dy,
+                                                                       const QuantTensor& dy_codes) const {
     if (!products.scheme().wgrad)
       return [dy, dw = dw](const Tensor& recomputed_x, const QuantOutputs&) {
         const GradientTarget into = dw->target();
         gemm(
             {.a = dy, .b = recomputed_x, .c = into.tensor, .transpose_a = true, .beta = into.accumulate ? 1.0f : 0.0f});
       };
-    return [products = products, dy_codes, x = x, dw = dw, m = rows, k = in, n = out](const Tensor& recomputed_x,
+    return [products = products, dy_codes, x = x, dw = dw, m = rows, k = in, n = out](Tensor recomputed_x,
                                                                                       const QuantOutputs& codes) {
       const MemoryScope scope(MemoryCategory::workspace);
       const QuantTensor x_codes =
           x.columnwise().defined() || codes.transposed_codes.defined()
               ? x.make_columnwise(recomputed_x, codes)
               : x.make_columnwise(zero_padded(recomputed_x, products.size(m), products.size(k)));
+      recomputed_x = Tensor();
       into_gradient(*dw, {n, k}, {products.size(n), products.size(k)}, dw->dtype(), dy_codes.device(),
                     [&](const Tensor& c, float beta) {
                       products.multiply(dy_codes, x_codes, c, beta, *products.scheme().wgrad);

@@ -107,7 +107,11 @@ TEST(CudaNormedLinear, HasTheBitsOfANormAndAProduct) {
     for (const std::optional<GatedActivation> gated :
          {std::optional<GatedActivation>(), std::optional(GatedActivation::silu),
           std::optional(GatedActivation::gelu_tanh)})
-      for (const DType codes_dtype : {DType::bf16, DType::i4, DType::f8_e4m3}) {
+      for (const auto& [codes_dtype, group] : {std::pair<DType, std::int64_t>{DType::bf16, width},
+                                               {DType::i4, 64},
+                                               {DType::f8_e4m3, 64},
+                                               {DType::f8_e4m3, width},
+                                               {DType::i8, width}}) {
         constexpr std::int64_t kRows = 38;
         NormedLinearArgs args;
         args.x = random.normal({1, width}, dtype).to(kGpu);
@@ -126,7 +130,7 @@ TEST(CudaNormedLinear, HasTheBitsOfANormAndAProduct) {
             if (codes_dtype == DType::f8_e4m3 && (bytes[i] & 0x7F) == 0x7F) bytes[i] = 0;
           }
           const double scale = codes_dtype == DType::i4 ? 0.01 : 0.0003;
-          args.packed = PackedMatrix(64, codes, random.normal({kRows, width / 64}, DType::f32, scale)).to(kGpu);
+          args.packed = PackedMatrix(group, codes, random.normal({kRows, width / group}, DType::f32, scale)).to(kGpu);
         }
         normed_linear(args);
         NormedLinearArgs apart = args;
@@ -135,7 +139,8 @@ TEST(CudaNormedLinear, HasTheBitsOfANormAndAProduct) {
         normed_linear_apart(apart);
         EXPECT_TRUE(same_bits(on_cpu(args.norm.sum), on_cpu(apart.norm.sum))) << width;
         EXPECT_TRUE(same_bits(on_cpu(args.y), on_cpu(apart.y)))
-            << to_string(dtype) << " " << width << " " << to_string(codes_dtype) << (gated ? " gated" : "");
+            << to_string(dtype) << " " << width << " " << to_string(codes_dtype) << " in groups of " << group
+            << (gated ? " gated" : "");
         // The CPU has the operations one after the other.
         NormedLinearArgs oracle = args;
         for (Tensor* t : {&oracle.x, &oracle.norm.residual, &oracle.norm.weight, &oracle.values, &oracle.bias})
@@ -168,13 +173,14 @@ TEST(CudaNormedLinear, WarpsOfManyRowsTakeTilesInTurn) {
 TEST(CudaGatedLinear, HasTheSameBitsBesideAPromiseOfConstantWeights) {
   constexpr std::int64_t kWidth = 512, kInner = 2048, kTurns = 40;
   Generator random(9);
-  const auto packed = [&](std::int64_t rows, std::int64_t columns) {
-    const Tensor codes = Tensor::empty({rows, columns}, DType::i4);
+  const auto packed = [&](DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t group) {
+    const Tensor codes = Tensor::empty({rows, columns}, dtype);
     auto* bytes = static_cast<std::uint8_t*>(codes.raw_data());
     for (std::size_t i = 0; i < codes.nbytes(); ++i) bytes[i] = static_cast<std::uint8_t>(random.below(256));
-    return PackedMatrix(128, codes, random.normal({rows, columns / 128}, DType::f32, 0.01)).to(kGpu);
+    return PackedMatrix(group, codes, random.normal({rows, columns / group}, DType::f32, 0.01)).to(kGpu);
   };
-  const PackedMatrix gate_up = packed(2 * kInner, kWidth), down = packed(kWidth, kInner);
+  const PackedMatrix gate_up = packed(DType::i4, 2 * kInner, kWidth, 128),
+                     down = packed(DType::i8, kWidth, kInner, kInner);
   const Tensor values = random.normal({kWidth, kWidth}, DType::bf16, 0.05).to(kGpu);
   const Tensor input = random.normal({1, kWidth}, DType::bf16).to(kGpu),
                gain = random.normal({kWidth}, DType::bf16).to(kGpu), y = Tensor::empty_like(input),

@@ -63,6 +63,28 @@ TEST(CudaPackedLinear, IsThatOfTheCpu) {
         }
 }
 
+// One scale per row multiplies finished sums; with many rows a warp takes several tiles, of whole and of partial rounds
+// of loads.
+TEST(CudaPackedLinear, ScalesOfWholeRowsAreThoseOfTheCpu) {
+  Generator random(3);
+  for (const DType codes : {DType::i8, DType::f8_e4m3})
+    for (const DType scales : {DType::f32, DType::bf16, DType::f16})
+      for (const auto& [rows, columns] :
+           {std::pair<std::int64_t, std::int64_t>{40000, 256}, {40003, 192}, {8200, 320}, {33, 8192}})
+        for (const std::int64_t m : {1, 3}) {
+          const PackedMatrix weight = make(random, codes, scales, rows, columns, columns, false);
+          const Tensor x = random.normal({m, columns}, DType::bf16), bias = random.normal({rows}, DType::bf16);
+          const Tensor y = Tensor::empty({m, rows}, DType::f32), gpu_y = Tensor::empty({m, rows}, DType::f32, kGpu);
+          packed_linear({x, weight, y, bias});
+          packed_linear({x.to(kGpu), weight.to(kGpu), gpu_y, bias.to(kGpu)});
+          const auto expected = values(y);
+          double largest = 0;
+          for (const double value : expected) largest = std::max(largest, std::abs(value));
+          EXPECT_TRUE(close(on_cpu(gpu_y), expected, 1e-5, 3e-5 * largest))
+              << to_string(codes) << " " << to_string(scales) << " " << rows << "x" << columns << ", " << m << " rows";
+        }
+}
+
 // The tensor cores may read x as f16, times a power of two for each row.
 TEST(CudaPackedLinear, RowsHaveTheirOwnMagnitude) {
   constexpr std::int64_t kRows = 40, kColumns = 512, kM = 4;

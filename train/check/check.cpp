@@ -122,6 +122,19 @@ void check_state_offload(Checker& checker) {
                    "set it to the share of the state that waits in host memory");
 }
 
+void check_split_master(Checker& checker) {
+  const RunConfig& config = checker.config();
+  if (!config.training.master_split || !checker.usable({"training.master_split"})) return;
+  if (checker.usable({"training.dtype", "training.master_dtype"}) &&
+      (config.training.dtype != DType::bf16 || !config.training.master_dtype))
+    checker.report("training.master_split",
+                   "true, but there are no master weights: it needs training.dtype bf16 and "
+                   "training.master_dtype f32");
+  if (checker.usable({"optimizer.name"}) && config.optimizer.name != OptimizerSection().name)
+    checker.report("training.master_split", "true, but optimizer.name is {}; only {} splits master weights",
+                   config.optimizer.name, OptimizerSection().name);
+}
+
 void check_average(Checker& checker) {
   const TrainingSection& training = checker.config().training;
   if (training.ema_dtype != TrainingSection().ema_dtype && !training.ema_decay &&
@@ -264,6 +277,7 @@ void check_training(Checker& checker) {
   check_frozen(checker);
   check_groups(checker);
   check_average(checker);
+  check_split_master(checker);
   check_state_offload(checker);
   check_best(checker);
   check_batch(checker);

@@ -101,6 +101,7 @@ struct TrainingSection {
   std::vector<std::string> train;
   DType dtype = DType::bf16;                       // f32 or bf16: parameters, activations
   std::optional<DType> master_dtype = DType::f32;  // f32; unset: bf16 parameters are updated
+  bool master_split = false;                       // 16 bits beyond the bf16 parameters (core/number/split_f32.h)
   std::optional<double> ema_decay;                 // average of weights; unset: none
   DType ema_dtype = DType::f32;                    // of the average: f32 or bf16
   std::optional<DType> grad_dtype;                 // f32 or bf16; unset: automatic

@@ -33,7 +33,8 @@ double trained_bytes(const RunConfig& config, const nn::ParameterOptions& types)
   const bool master = config.training.master_dtype && types.dtype != DType::f32;
   const nn::OptimizerEntry& optimizer = nn::find_optimizer(config.optimizer.name);
   const double moment = optimizer.moment_bytes > 0 ? optimizer.moment_bytes : size(config.optimizer.state);
-  const double resident = (1 - config.optimizer.offload_ratio) * (optimizer.moments * moment + (master ? 4 : 0));
+  const double master_bytes = !master ? 0 : config.training.master_split ? 2 : 4;
+  const double resident = (1 - config.optimizer.offload_ratio) * (optimizer.moments * moment + master_bytes);
   return size(types.dtype) + size(types.grad_dtype) + resident;
 }
 

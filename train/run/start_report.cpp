@@ -104,7 +104,9 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
   text += fmt::format("types: parameters {}, gradients {}, optimizer {} with state {}{}{}\n", to_string(options.dtype),
                       to_string(options.grad_dtype), optimizer.name,
                       optimizer.moment_format.empty() ? to_string(config.optimizer.state) : optimizer.moment_format,
-                      master ? ", master weights f32" : "",
+                      !master                        ? ""
+                      : config.training.master_split ? ", master weights f32, split"
+                                                     : ", master weights f32",
                       config.training.ema_decay
                           ? fmt::format(", average of the weights {} (decay {:g})",
                                         to_string(config.training.ema_dtype), *config.training.ema_decay)

@@ -30,6 +30,7 @@ std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConf
       .scale_lr_multiplier = optimizer.lr > 0 ? config.recipe.scale_lr / optimizer.lr : 0,
       .state_dtype = optimizer.state,
       .master_weights = config.training.master_dtype.has_value(),
+      .split_master = config.training.master_split,
       .stochastic_rounding = optimizer.stochastic_rounding,
       .seed = static_cast<std::uint64_t>(config.training.seed),
       .exclude_from_decay = matcher(optimizer.decay_exclude),

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "core/ops/elementwise.h"
+#include "core/ops/optimizer/split_weights.h"
 #include "nn/optim/weight_average.h"
 
 namespace quench {
@@ -32,6 +33,18 @@ void read_into(CheckpointReader& reader, const CheckpointTensor& tensor) {
   read_into(reader, tensor.name, tensor);
 }
 
+// f32 weights of a parameter: stored master weights, else the stored parameter.
+void read_weights(CheckpointReader& reader, const nn::Parameter& parameter, const Tensor& into) {
+  const std::string master = nn::Optimizer::master_name(parameter), low = nn::Optimizer::master_low_name(parameter);
+  if (reader.find(low) == nullptr)
+    return read_into(reader, reader.find(master) != nullptr ? master : parameter.name,
+                     entry(parameter.name, into, parameter));
+  const Tensor upper = Tensor::empty(into.shape(), DType::bf16), missing = Tensor::empty(into.shape(), DType::i16);
+  read_into(reader, entry(parameter.name, upper, parameter));
+  read_into(reader, entry(low, missing, parameter));
+  Tensor(into).copy_from(join_weights(upper, missing));
+}
+
 std::string history_name(const recipes::DelayedScaling::LayerHistory& layer) {
   return "recipe.amax_history." + layer.name;
 }
@@ -51,16 +64,23 @@ void restore_training_tensors(CheckpointReader& reader, nn::CausalLm& model, nn:
     if (!p->in_checkpoints) continue;
     p->mark_changed();
     const Tensor value = p->variable.value();
-    const std::string master = nn::Optimizer::master_name(*p);
-    const bool from_master = value.dtype() == DType::f32 && reader.find(master) != nullptr;
-    read_into(reader, from_master ? master : p->name, entry(p->name, value, *p));
+    if (value.dtype() == DType::f32)
+      read_weights(reader, *p, value);
+    else
+      read_into(reader, entry(p->name, value, *p));
   }
   for (const auto& state : optimizer.state()) {
-    // Without master weights the parameters were updated directly.
-    const bool new_master =
-        reader.find(state.name) == nullptr && state.name == nn::Optimizer::master_name(*state.parameter);
-    read_into(reader, new_master ? state.parameter->name : state.name,
-              entry(state.name, state.tensor, *state.parameter));
+    const nn::Parameter& p = *state.parameter;
+    const bool stored = reader.find(state.name) != nullptr;
+    if (!stored && state.name == nn::Optimizer::master_low_name(p)) {
+      const Tensor values = Tensor::empty(state.tensor.shape(), DType::f32);
+      read_weights(reader, p, values);
+      split_weights(values, p.variable.value(), state.tensor);
+    } else if (!stored && state.name == nn::Optimizer::master_name(p)) {
+      read_weights(reader, p, state.tensor);
+    } else {
+      read_into(reader, entry(state.name, state.tensor, p));
+    }
   }
 }
 

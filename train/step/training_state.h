@@ -17,8 +17,8 @@ namespace quench {
 [[nodiscard]] std::vector<CheckpointTensor> training_tensors(nn::CausalLm& model, nn::Optimizer& optimizer);
 
 // Overwrites all tensors. Other dtypes are widened exactly or rounded to nearest even. f32 parameters take stored
-// master weights; new master weights take stored parameters. Throws not_found or invalid_argument naming the tensor for
-// another model or optimizer, corrupt for damaged data.
+// master weights; new master weights take stored parameters; split ones are joined and made likewise. Throws not_found
+// or invalid_argument naming the tensor for another model or optimizer, corrupt for damaged data.
 void restore_training_tensors(CheckpointReader& reader, nn::CausalLm& model, nn::Optimizer& optimizer);
 
 // Amax histories of delayed scaling, "recipe.amax_history.<layer>": equal on all ranks, saved by one.

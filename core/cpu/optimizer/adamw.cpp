@@ -6,11 +6,36 @@
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
 
-template <bool kStochastic>
+// Split master weights of a bf16 param (core/number/split_f32.h).
+class SplitWeights {
+ public:
+  SplitWeights(const Tensor& param, const Tensor& low) : upper_(param.raw_data()), low_(low.raw_data()) {}
+  template <class Count>
+  QUENCH_INLINE F32 get(std::int64_t i, Count count) const {
+    const U32 low = widen_u16(load_u16(static_cast<const std::uint16_t*>(low_) + i, count));
+    const U32 upper = widen_u16(load_u16(static_cast<const std::uint16_t*>(upper_) + i, count));
+    return as_f32((upper << 16) + ((low ^ 0x8000u) - 0x8000u));
+  }
+  template <class Count>
+  QUENCH_INLINE void set(std::int64_t i, F32 x, Count count) const {
+    const U32 upper = round_to_bfloat16(x), difference = as_u32(x) - (upper << 16);
+    const U32 most = broadcast_u32(0x7FFFu);
+    const U32 low = select(x == x, select(std::bit_cast<I32>(difference) < 0x7FFF, difference, most), U32{});
+    store_u16(static_cast<std::uint16_t*>(upper_) + i, narrow_to_u16(upper), count);
+    store_u16(static_cast<std::uint16_t*>(low_) + i, narrow_to_u16(low & 0xFFFFu), count);
+  }
+
+ private:
+  void *upper_, *low_;
+};
+
+// kSplit: t.master is i16.
+template <bool kStochastic, bool kSplit>
 void update(const AdamWArgs& args, const AdamWTensor& t, const Coefficients& c, std::int64_t begin, std::int64_t end) {
   const Elements param(t.param), grad(t.grad), exp_avg(t.exp_avg), exp_avg_sq(t.exp_avg_sq);
   const bool has_master = t.master.defined();
-  const Elements weights(has_master ? t.master : t.param);
+  const Elements weights(has_master && !kSplit ? t.master : t.param);
+  const SplitWeights split(t.param, kSplit ? t.master : t.param);
   const auto random = [&](AdamWRounding what) { return RandomBits(args.seed, t.random_stream, args.step, what); };
   RandomBits param_random = random(AdamWRounding::param), first_random = random(AdamWRounding::exp_avg),
              second_random = random(AdamWRounding::exp_avg_sq);
@@ -25,7 +50,8 @@ void update(const AdamWArgs& args, const AdamWTensor& t, const Coefficients& c, 
     for_vectors(n, [&](std::int64_t offset, auto count) {
       const std::int64_t i = base + offset;
       const F32 g = grad.get(i, count) * c.grad_scale;
-      F32 m = exp_avg.get(i, count), v = exp_avg_sq.get(i, count), p = weights.get(i, count) * c.decay;
+      F32 m = exp_avg.get(i, count), v = exp_avg_sq.get(i, count);
+      F32 p = (kSplit ? split.get(i, count) : weights.get(i, count)) * c.decay;
       m = fma(broadcast(c.weight1), g - m, m);
       v = fma(broadcast(c.weight2), g * g, v * c.beta2);
       const F32 denominator = sqrt(v) / c.bias2 + c.eps;
@@ -39,7 +65,9 @@ void update(const AdamWArgs& args, const AdamWTensor& t, const Coefficients& c, 
         exp_avg_sq.set(i, v, count);
         if (!has_master) param.set(i, p, count);
       }
-      if (has_master) {
+      if (kSplit) {
+        split.set(i, p, count);
+      } else if (has_master) {
         weights.set(i, p, count);
         param.set(i, p, count);
       }
@@ -54,10 +82,11 @@ void update_all(const AdamWArgs& args) {
     const Coefficients c = coefficients(args, t.weight_decay, grad_scale);
     const bool rounds = (t.param.dtype() == DType::bf16 && !t.master.defined()) || t.exp_avg.dtype() == DType::bf16 ||
                         t.exp_avg_sq.dtype() == DType::bf16;
-    if (args.stochastic_rounding && rounds)
-      update<true>(args, t, c, from, to);
+    const bool stochastic = args.stochastic_rounding && rounds;
+    if (t.master.defined() && t.master.dtype() == DType::i16)
+      (stochastic ? update<true, true> : update<false, true>)(args, t, c, from, to);
     else
-      update<false>(args, t, c, from, to);
+      (stochastic ? update<true, false> : update<false, false>)(args, t, c, from, to);
   });
 }
 

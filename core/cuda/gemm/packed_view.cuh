@@ -41,9 +41,10 @@ struct PackedView {
     return static_cast<const char*>(scales) + i * (scale_dtype == DType::f32 ? 4 : 2);
   }
   // Conversion is deferred past the load latency.
-  [[nodiscard]] __device__ std::uint32_t scale_bits(std::int64_t i) const {
-    if (scale_dtype == DType::f32) return static_cast<const std::uint32_t*>(scales)[i];
-    return static_cast<const std::uint16_t*>(scales)[i];
+  [[nodiscard]] __device__ std::uint32_t scale_bits(int i) const {
+    const void* const at = scale_address(i);
+    if (scale_dtype == DType::f32) return *static_cast<const std::uint32_t*>(at);
+    return *static_cast<const std::uint16_t*>(at);
   }
   [[nodiscard]] __device__ float scale_of(std::uint32_t bits) const {
     if (scale_dtype == DType::f32) return __uint_as_float(bits);
@@ -55,6 +56,28 @@ struct PackedView {
     if (scale_dtype == DType::bf16) return to_float(static_cast<const bfloat16*>(scales)[i]);
     return static_cast<float>(static_cast<const float16*>(scales)[i]);
   }
+};
+
+// Evict-first; the 256 bytes around go to L2 too: the row's next chunks, in one DRAM access.
+__device__ inline uint4 load_weights(const uint4* address) {
+  uint4 v;
+  asm volatile("ld.global.cs.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(address));
+  return v;
+}
+
+// Chunk to group: piece / divisor without a division, exact while piece * divisor < 2^31.
+class GroupIndex {
+ public:
+  explicit GroupIndex(int divisor) : factor_((kOne + static_cast<std::uint32_t>(divisor) - 1) / divisor) {}
+  [[nodiscard]] __device__ int operator()(int piece) const {
+    return static_cast<int>((std::uint64_t{static_cast<std::uint32_t>(piece)} * factor_) >> 31);
+  }
+
+ private:
+  static constexpr std::uint32_t kOne = 1u << 31;
+  std::uint32_t factor_;
 };
 
 // f32, or the dtype of x.

@@ -20,10 +20,18 @@ namespace {
 
 constexpr int kSmallMThreads = 256, kTileWarps = kSmallMThreads / 32;
 constexpr int kBlocksPerMultiprocessor = 2;  // CTAs per SM; the next kernel's start while the last ones drain
-constexpr int kInFlight = 4;                 // chunks per warp and row
-constexpr int kAhead = 4;                    // further chunks prefetched to L2
-constexpr int kTileRows = 16;                // weight rows
-constexpr int kPieceBytes = 64;              // per chunk: 16 for each of four lanes
+// With PDL, registers for a third CTA: one of the next kernel, which reads its weights ahead.
+template <bool kRowScales>
+constexpr int resident_blocks() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (kRowScales) return kBlocksPerMultiprocessor + 1;
+#endif
+  return kBlocksPerMultiprocessor;
+}
+constexpr int kInFlight = 4;     // chunks per warp and row
+constexpr int kAhead = 4;        // further chunks prefetched to L2
+constexpr int kTileRows = 16;    // weight rows
+constexpr int kPieceBytes = 64;  // per chunk: 16 for each of four lanes
 
 template <class Codes>
 inline constexpr int kPieceCodes = kPieceBytes * 8 / Codes::kBits;
@@ -88,11 +96,11 @@ struct TileRows {
   }
 };
 
-// `split` warps (divisor of kTileWarps) share a tile; unsplit warps may take several. `constant`:
-// read_only_weights.h.
-template <class Codes, bool kNormed>
-__global__ __launch_bounds__(kSmallMThreads, kBlocksPerMultiprocessor) void packed_tiles_kernel(
-    TileInput in, PackedView w, int tiles, int pieces_per_group, int split, PackedOutput out, const bfloat16* bias,
+// `split` warps (divisor of kTileWarps) share a tile; unsplit warps may take several. kRowScales: one scale per row,
+// no offsets; sums are scaled once. `constant`: read_only_weights.h.
+template <class Codes, bool kNormed, bool kRowScales>
+__global__ __launch_bounds__(kSmallMThreads, resident_blocks<kRowScales>()) void packed_tiles_kernel(
+    TileInput in, PackedView w, int tiles, GroupIndex group_of, int split, PackedOutput out, const bfloat16* bias,
     bool gated, GatedActivation activation, bool constant) {
   extern __shared__ uint4 staged[];
   using Pair = typename Codes::Pair;
@@ -112,6 +120,7 @@ __global__ __launch_bounds__(kSmallMThreads, kBlocksPerMultiprocessor) void pack
   int tile_number = static_cast<int>(blockIdx.x) * block_tiles + warp / split;
   const uint4* codes[2];  // next tile
   int groups[2];
+  std::uint32_t next_scales[2] = {};  // raw bits, with kRowScales
   const auto enter_tile = [&](int number) {
     const TileRows tile(number, w.rows, gated);
 #pragma unroll
@@ -121,6 +130,11 @@ __global__ __launch_bounds__(kSmallMThreads, kBlocksPerMultiprocessor) void pack
       groups[h] = static_cast<int>(row * w.groups);
     }
   };
+  const auto load_row_scales = [&] {
+    if constexpr (kRowScales && Codes::kBits < 16)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) next_scales[h] = w.scale_bits(groups[h]);
+  };
   enter_tile(tile_number);
 
   uint4 words[kInFlight][2];
@@ -129,8 +143,8 @@ __global__ __launch_bounds__(kSmallMThreads, kBlocksPerMultiprocessor) void pack
     if (piece >= end) return;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      words[u][h] = __ldcs(codes[h] + piece * 4);
-      scales[u][h] = Codes::kBits == 16 ? 0u : w.scale_bits(groups[h] + piece / pieces_per_group);
+      words[u][h] = load_weights(codes[h] + piece * 4);
+      if constexpr (!kRowScales) scales[u][h] = w.scale_bits(groups[h] + group_of(piece));
     }
   };
   if (!constant) {
@@ -142,13 +156,14 @@ __global__ __launch_bounds__(kSmallMThreads, kBlocksPerMultiprocessor) void pack
   }
 #pragma unroll
   for (int u = 0; u < kInFlight; ++u) load(u, begin + u);
+  load_row_scales();
   if (constant) {
     const int next = begin + kInFlight, count = min(end - next, kAhead);
     if (count > 0 && lane < kTileRows) {
       const TileRows tile(tile_number, w.rows, gated);
       const std::int64_t row = tile[lane];
       fetch_run_to_cache(w.codes + row * w.row_bytes + next * kPieceBytes, count * kPieceBytes);
-      if (Codes::kBits < 16 && w.groups > 1) prefetch_l2(w.scale_address(row * w.groups + next / pieces_per_group));
+      if (!kRowScales && w.groups > 1) prefetch_l2(w.scale_address(row * w.groups + group_of(next)));
     }
     pdl_wait();
   }
@@ -160,7 +175,7 @@ __global__ __launch_bounds__(kSmallMThreads, kBlocksPerMultiprocessor) void pack
 
   const auto write = [&](int row, const TileRows& tile, int r, float value, float up) {
     float scale = 1.0f;
-    if constexpr (std::is_same_v<Pair, float16>) scale = 1.0f / row_scales[row];
+    if constexpr (std::is_same_v<Pair, float16>) scale = row_scales[row];
     const auto biased = [&](float sum, int tile_row) {
       return sum * scale + (bias != nullptr ? to_float(bias[tile[tile_row]]) : 0.0f);
     };
@@ -179,15 +194,19 @@ __global__ __launch_bounds__(kSmallMThreads, kBlocksPerMultiprocessor) void pack
   float sums[4] = {};
   while (true) {
     const bool last = split > 1 || tile_number + step >= tiles;
-    int offset_groups[2] = {groups[0], groups[1]};
+    const int offset_groups[2] = {groups[0], groups[1]};
+    const std::uint32_t tile_scales[2] = {next_scales[0], next_scales[1]};
     for (int base = begin; base < end; base += kInFlight) {
       const bool turns = runs_on && !last && base + kInFlight == end;
-      if (turns) enter_tile(tile_number + step);
+      if (turns) {
+        enter_tile(tile_number + step);
+        load_row_scales();
+      }
+      float c[2][4] = {};
 #pragma unroll
       for (int u = 0; u < kInFlight; ++u) {
         const int piece = base + u;
         if (piece >= end) break;
-        float c[2][4] = {};
 #pragma unroll
         for (int unit = 0; unit < kUnits<Codes>; ++unit) {
           const uint4 b = mine[(piece * kUnits<Codes> + unit) * 4];
@@ -197,28 +216,39 @@ __global__ __launch_bounds__(kSmallMThreads, kBlocksPerMultiprocessor) void pack
           multiply_tiles<Pair>(c[0], a[0][0], a[1][0], a[0][1], a[1][1], b.x, b.y);
           multiply_tiles<Pair>(c[1], a[0][2], a[1][2], a[0][3], a[1][3], b.z, b.w);
         }
-        float factors[2] = {1.0f, 1.0f};
+        float factors[2];  // before load() replaces them
+        if constexpr (!kRowScales)
 #pragma unroll
-        for (int h = 0; h < 2; ++h)
-          if constexpr (Codes::kBits < 16) factors[h] = w.scale_of(scales[u][h]);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sums[i] = fmaf(factors[i / 2], c[0][i] + c[1][i], sums[i]);
-        if (Codes::kBits < 16 && w.offsets != nullptr) {  // offset times the sum of x, an MMA with ones
-          constexpr std::uint32_t kOnes = std::is_same_v<Pair, bfloat16> ? 0x3F803F80 : 0x3C003C00;
-          float totals[4] = {};
-#pragma unroll
-          for (int unit = 0; unit < kUnits<Codes>; ++unit) {
-            const uint4 b = mine[(piece * kUnits<Codes> + unit) * 4];
-            multiply_tiles<Pair>(totals, kOnes, kOnes, kOnes, kOnes, b.x, b.y);
-            multiply_tiles<Pair>(totals, kOnes, kOnes, kOnes, kOnes, b.z, b.w);
-          }
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            sums[i] = fmaf(w.offsets[offset_groups[i / 2] + piece / pieces_per_group], totals[i], sums[i]);
-        }
+          for (int h = 0; h < 2; ++h) factors[h] = w.scale_of(scales[u][h]);
         load(u, turns ? begin + u : piece + kInFlight);
+        if constexpr (!kRowScales) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            sums[i] = fmaf(factors[i / 2], c[0][i] + c[1][i], sums[i]);
+            c[0][i] = c[1][i] = 0;
+          }
+          if (w.offsets != nullptr) {  // offset times the sum of x, an MMA with ones
+            constexpr std::uint32_t kOnes = std::is_same_v<Pair, bfloat16> ? 0x3F803F80 : 0x3C003C00;
+            float totals[4] = {};
+#pragma unroll
+            for (int unit = 0; unit < kUnits<Codes>; ++unit) {
+              const uint4 b = mine[(piece * kUnits<Codes> + unit) * 4];
+              multiply_tiles<Pair>(totals, kOnes, kOnes, kOnes, kOnes, b.x, b.y);
+              multiply_tiles<Pair>(totals, kOnes, kOnes, kOnes, kOnes, b.z, b.w);
+            }
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+              sums[i] = fmaf(w.offsets[offset_groups[i / 2] + group_of(piece)], totals[i], sums[i]);
+          }
+        }
       }
+      if constexpr (kRowScales)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[i] += c[0][i] + c[1][i];
     }
+    if constexpr (kRowScales && Codes::kBits < 16)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[i] *= w.scale_of(tile_scales[i / 2]);
     if (split > 1) break;
     const TileRows tile(tile_number, w.rows, gated);
 #pragma unroll
@@ -236,6 +266,7 @@ __global__ __launch_bounds__(kSmallMThreads, kBlocksPerMultiprocessor) void pack
     enter_tile(tile_number);
 #pragma unroll
     for (int u = 0; u < kInFlight; ++u) load(u, begin + u);
+    load_row_scales();
   }
 
 #pragma unroll
@@ -281,13 +312,21 @@ void run_tiles(const Tensor& x, const PackedView& view, int pieces_per_group, co
     in.sum = norm->sum.data<bfloat16>();
     in.eps = norm->eps;
   }
-  launch.early(rows, norm != nullptr ? packed_tiles_kernel<Codes, true> : packed_tiles_kernel<Codes, false>,
-               static_cast<unsigned>(blocks), kSmallMThreads,
-               static_cast<std::size_t>(rows * (view.columns / 8 + kStagedPad) * 16), in, view, static_cast<int>(tiles),
-               pieces_per_group, split, PackedOutput{y.raw_data(), y.stride(0), y.dtype() == DType::f32},
-               bias.defined() ? bias.data<bfloat16>() : nullptr, gated.has_value(),
-               gated.value_or(GatedActivation::silu),
-               Codes::kBits == 16 ? ReadOnlyWeightsScope::of_values(view.codes) : ReadOnlyWeightsScope::of_packed());
+  const auto run = [&]<bool kRowScales>() {
+    launch.early(
+        rows,
+        norm != nullptr ? packed_tiles_kernel<Codes, true, kRowScales> : packed_tiles_kernel<Codes, false, kRowScales>,
+        static_cast<unsigned>(blocks), kSmallMThreads,
+        static_cast<std::size_t>(staged_bytes(rows, view.columns / 8, norm != nullptr)), in, view,
+        static_cast<int>(tiles), GroupIndex(pieces_per_group), split,
+        PackedOutput{y.raw_data(), y.stride(0), y.dtype() == DType::f32},
+        bias.defined() ? bias.data<bfloat16>() : nullptr, gated.has_value(), gated.value_or(GatedActivation::silu),
+        Codes::kBits == 16 ? ReadOnlyWeightsScope::of_values(view.codes) : ReadOnlyWeightsScope::of_packed());
+  };
+  if constexpr (Codes::kBits == 16) return run.template operator()<true>();
+  if constexpr (Codes::kBits == 8)
+    if (view.groups == 1 && view.offsets == nullptr) return run.template operator()<true>();
+  if constexpr (Codes::kBits < 16) run.template operator()<false>();
 }
 
 bool fits(const Tensor& x) {

@@ -3,6 +3,7 @@
 
 #include "core/cuda/common/pack.cuh"
 #include "core/cuda/common/vector.cuh"
+#include "core/cuda/sm80/mma.cuh"
 #include "core/ops/packed_linear.h"
 
 namespace quench::cuda {
@@ -52,8 +53,12 @@ __device__ inline std::uint32_t largest_of_block(std::uint32_t largest, std::uin
 // Power-of-two scale of a bf16 row's amax to [2^14, 2^15), or near. Exact in f16 down to 2^-31 of the amax; smaller
 // values err by at most 2^-39 of it. Infinity and NaN propagate.
 __device__ inline float scale_for_f16(std::uint32_t largest) {
-  constexpr std::uint32_t kLargestExponent = 254, kTarget = 2 * 127 + 14;
+  constexpr std::uint32_t kLargestExponent = 253, kTarget = 2 * 127 + 14;
   return __uint_as_float(min(kTarget - (largest >> 7), kLargestExponent) << 23);
+}
+// Inverse of a power of two in [2^-126, 2^126].
+__device__ inline float inverse_of(float power) {
+  return __uint_as_float((254u << 23) - __float_as_uint(power));
 }
 __device__ inline uint4 scaled_to_f16(const Packed<bfloat16>& values, float scale) {
   std::uint32_t words[4];
@@ -65,7 +70,7 @@ __device__ inline uint4 scaled_to_f16(const Packed<bfloat16>& values, float scal
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-// Unused for bf16 pairs.
+// Inverses; unused for bf16 pairs.
 using RowScales = float[kPackedRows];
 
 template <class Codes, int kUnits, int kThreads>
@@ -80,7 +85,7 @@ __device__ inline void stage_rows(const TileInput& in, int units, uint4* staged,
       for (int u = static_cast<int>(threadIdx.x); u < units; u += kThreads)
         largest = largest_magnitude(load_packed(x, u), largest);
       scale = scale_for_f16(largest_of_block<kThreads>(largest, largest_parts[row]));
-      if (threadIdx.x == 0) row_scales[row] = scale;
+      if (threadIdx.x == 0) row_scales[row] = inverse_of(scale);
     }
     for (int u = static_cast<int>(threadIdx.x); u < units; u += kThreads) {
       const Packed<bfloat16> values = load_packed(x, u);
@@ -92,38 +97,40 @@ __device__ inline void stage_rows(const TileInput& in, int units, uint4* staged,
   }
 }
 
+// Shared memory of stage_rows(), or of stage_normed_row(): its values and gains too, each thread's own, which
+// leaves the registers to the weights.
+__host__ __device__ constexpr std::int64_t staged_bytes(std::int64_t rows, std::int64_t units, bool normed) {
+  return (rows * (units + kStagedPad) + (normed ? 2 * units : 0)) * 16;
+}
+
 // Bit-identical to norm.cu by its summation order: `lanes` threads with a unit in each of kNormedParts iterations, a
 // tree over each warp, then over warps.
 template <class Codes, int kUnits, int kThreads>
 __device__ inline void stage_normed_row(const TileInput& in, int units, uint4* staged, RowScales& row_scales) {
   constexpr bool kScales = std::is_same_v<typename Codes::Pair, float16>;
   __shared__ float squares[kMostNormedUnits];
-  constexpr int kTurns = kMostNormedUnits / kThreads;
+  auto* const values = reinterpret_cast<Packed<bfloat16>*>(staged + units + kStagedPad);
+  const Packed<bfloat16>* const gains = values + units;
   int lanes = 32;
   while (lanes * kNormedParts < units) lanes *= 2;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  Packed<bfloat16> value[kTurns], gain[kTurns];
-#pragma unroll
-  for (int k = 0; k < kTurns; ++k) {
-    const int u = static_cast<int>(threadIdx.x) + k * kThreads;
-    if (u >= lanes * kNormedParts) break;
+  for (int u = static_cast<int>(threadIdx.x); u < lanes * kNormedParts; u += kThreads) {
     float part[2] = {};
     if (u < units) {
-      value[k] = load_packed(in.x, u);
-      const Packed<bfloat16> other = load_packed(in.residual, u);
-      gain[k] = load_packed(in.gain, u);
-      Vector<float, 8> total = unpack<bfloat16>(value[k]);
-      const Vector<float, 8> addend = unpack<bfloat16>(other);
+      cp_async_16(static_cast<std::uint32_t>(__cvta_generic_to_shared(gains + u)), in.gain + u * 8, true);
+      Vector<float, 8> total = unpack<bfloat16>(load_packed(in.x, u));
+      const Vector<float, 8> addend = unpack<bfloat16>(load_packed(in.residual, u));
 #pragma unroll
       for (int j = 0; j < 8; ++j) total[j] += addend[j];
-      value[k] = pack<bfloat16>(total);
-      if (blockIdx.x == 0) store_packed(in.sum, u, value[k]);
-      total = unpack<bfloat16>(value[k]);
+      values[u] = pack<bfloat16>(total);
+      if (blockIdx.x == 0) store_packed(in.sum, u, values[u]);
+      total = unpack<bfloat16>(values[u]);
 #pragma unroll
       for (int j = 0; j < 8; ++j) part[j % 2] = fmaf(total[j], total[j], part[j % 2]);
     }
     squares[u] = part[0] + part[1];
   }
+  cp_async_commit();
   __syncthreads();
   float sum = 0;  // lane w: of warp w
   for (int w = 0; w * 32 < lanes; ++w) {
@@ -137,34 +144,30 @@ __device__ inline void stage_normed_row(const TileInput& in, int units, uint4* s
   for (int offset = lanes / 64; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, offset);
   sum = __shfl_sync(0xFFFFFFFFu, sum, 0);
   const float inverse = 1.0f / sqrtf(sum / static_cast<float>(units * 8) + in.eps);
+  cp_async_wait<0>();
   std::uint32_t largest = 0;
-#pragma unroll
-  for (int k = 0; k < kTurns; ++k) {
-    const int u = static_cast<int>(threadIdx.x) + k * kThreads;
-    if (u >= units) break;
-    Vector<float, 8> out = unpack<bfloat16>(value[k]);
-    const Vector<float, 8> w = unpack<bfloat16>(gain[k]);
+  for (int u = static_cast<int>(threadIdx.x); u < units; u += kThreads) {
+    Vector<float, 8> out = unpack<bfloat16>(values[u]);
+    const Vector<float, 8> w = unpack<bfloat16>(gains[u]);
 #pragma unroll
     for (int j = 0; j < 8; ++j) out[j] *= inverse;
     out = rounded<bfloat16>(out);
 #pragma unroll
     for (int j = 0; j < 8; ++j) out[j] *= w[j];
-    value[k] = pack<bfloat16>(out);
-    if constexpr (kScales)
-      largest = largest_magnitude(value[k], largest);
-    else
-      stage_unit<Codes, kUnits>(staged, u,
-                                make_uint4(value[k].words[0], value[k].words[1], value[k].words[2], value[k].words[3]));
+    const Packed<bfloat16> value = pack<bfloat16>(out);
+    if constexpr (kScales) {
+      largest = largest_magnitude(value, largest);
+      values[u] = value;
+    } else {
+      stage_unit<Codes, kUnits>(staged, u, make_uint4(value.words[0], value.words[1], value.words[2], value.words[3]));
+    }
   }
   if constexpr (kScales) {
     __shared__ std::uint32_t largest_parts[kThreads / 32];
     const float scale = scale_for_f16(largest_of_block<kThreads>(largest, largest_parts));
-    if (threadIdx.x == 0) row_scales[0] = scale;
-#pragma unroll
-    for (int k = 0; k < kTurns; ++k) {
-      const int u = static_cast<int>(threadIdx.x) + k * kThreads;
-      if (u < units) stage_unit<Codes, kUnits>(staged, u, scaled_to_f16(value[k], scale));
-    }
+    if (threadIdx.x == 0) row_scales[0] = inverse_of(scale);
+    for (int u = static_cast<int>(threadIdx.x); u < units; u += kThreads)
+      stage_unit<Codes, kUnits>(staged, u, scaled_to_f16(values[u], scale));
   }
 }
 

@@ -9,6 +9,7 @@
 #include "core/cuda/optimizer/adamw_math.cuh"
 #include "core/cuda/optimizer/adamw_values.cuh"
 #include "core/cuda/quantize/quant_outputs.cuh"
+#include "core/number/split_f32.h"
 
 namespace quench::cuda {
 namespace {
@@ -23,7 +24,7 @@ struct Entry {
   const void* grad;
   void* exp_avg;
   void* exp_avg_sq;
-  float* master;
+  void* master;         // f32, or i16 if split
   std::uint32_t* amax;  // null unless kAmax
   std::int64_t numel;
   std::uint64_t philox_key;
@@ -41,7 +42,7 @@ struct Coefficients {
 };
 static_assert(sizeof(Table) + sizeof(Coefficients) <= kMaxParameterBytes);
 
-// Bits 0 to 2: param, grad, moments in bf16; bit 3: master weight.
+// Bits 0 to 2: param, grad, moments in bf16; bit 3: master weight; bit 4: split (core/number/split_f32.h).
 template <unsigned kBits>
 struct Layout {
   template <unsigned kBit>
@@ -50,6 +51,7 @@ struct Layout {
   using Grad = Type<1>;
   using Moment = Type<2>;
   static constexpr bool kMaster = (kBits >> 3 & 1u) != 0;
+  static constexpr bool kSplit = (kBits >> 4 & 1u) != 0;
   using Weight = std::conditional_t<kMaster, float, Param>;  // updated weight
   static constexpr bool kAllBf16 = kBits == 7u;
   // Stochastically rounded, by AdamWRounding.
@@ -60,12 +62,13 @@ struct Layout {
            : 0u);
 };
 // Master weights for bf16 params only.
-using Layouts = std::integer_sequence<unsigned, 0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15>;
+using Layouts = std::integer_sequence<unsigned, 0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 25, 27, 29, 31>;
 
 unsigned layout_of(const AdamWTensor& t) {
   const auto bit = [](bool set, unsigned index) { return set ? 1u << index : 0u; };
   return bit(t.param.dtype() == DType::bf16, 0) | bit(t.grad.dtype() == DType::bf16, 1) |
-         bit(t.exp_avg.dtype() == DType::bf16, 2) | bit(t.master.defined(), 3);
+         bit(t.exp_avg.dtype() == DType::bf16, 2) | bit(t.master.defined(), 3) |
+         bit(t.master.defined() && t.master.dtype() == DType::i16, 4);
 }
 
 // 16 or 8 bytes, or an element; all data is read or written once.
@@ -92,6 +95,22 @@ __device__ void write(T* pointer, const Vector<T, N>& value) {
     __stcs(reinterpret_cast<Bits<V>*>(pointer), *reinterpret_cast<const Bits<V>*>(&value));
 }
 
+template <int N>
+__device__ Vector<float, N> join(const Vector<bfloat16, N>& upper, const Vector<std::int16_t, N>& low) {
+  Vector<float, N> result;
+#pragma unroll
+  for (int i = 0; i < N; ++i) result[i] = join_f32(upper[i], low[i]);
+  return result;
+}
+
+template <int N>
+__device__ Vector<std::int16_t, N> lower_halves(const Vector<float, N>& value, const Vector<bfloat16, N>& upper) {
+  Vector<std::int16_t, N> result;
+#pragma unroll
+  for (int i = 0; i < N; ++i) result[i] = split_low(value[i], upper[i]);
+  return result;
+}
+
 struct NoMax {
   template <class V>
   __device__ void add(const V&) {}
@@ -108,8 +127,11 @@ struct Slice {
     grad = read<typename L::Grad, N>(static_cast<const typename L::Grad*>(e.grad) + i);
     exp_avg = read<typename L::Moment, N>(static_cast<const typename L::Moment*>(e.exp_avg) + i);
     exp_avg_sq = read<typename L::Moment, N>(static_cast<const typename L::Moment*>(e.exp_avg_sq) + i);
-    if constexpr (L::kMaster)
-      weight = read<float, N>(e.master + i);
+    if constexpr (L::kSplit)
+      weight = join(read<bfloat16, N>(static_cast<const bfloat16*>(e.param) + i),
+                    read<std::int16_t, N>(static_cast<const std::int16_t*>(e.master) + i));
+    else if constexpr (L::kMaster)
+      weight = read<float, N>(static_cast<const float*>(e.master) + i);
     else
       weight = read<typename L::Param, N>(static_cast<const typename L::Param*>(e.param) + i);
   }
@@ -169,8 +191,11 @@ struct Slice {
     write(static_cast<Moment*>(e.exp_avg) + i, rounding.template round<Moment>(m, AdamWRounding::exp_avg));
     write(static_cast<Moment*>(e.exp_avg_sq) + i, rounding.template round<Moment>(v, AdamWRounding::exp_avg_sq));
     Vector<Param, N> param;
-    if constexpr (L::kMaster) {
-      write(e.master + i, nearest<float>(p));
+    if constexpr (L::kSplit) {
+      param = nearest<Param>(p);
+      write(static_cast<std::int16_t*>(e.master) + i, lower_halves(p, param));
+    } else if constexpr (L::kMaster) {
+      write(static_cast<float*>(e.master) + i, nearest<float>(p));
       param = nearest<Param>(p);
     } else {
       param = rounding.template round<Param>(p, AdamWRounding::param);
@@ -180,7 +205,8 @@ struct Slice {
   }
 };
 
-// Memory bound. Bytes per element: 14 all in bf16; 28 with bf16 param and grad, f32 states and master; 28 all in f32.
+// Memory bound. Bytes per element: 14 all in bf16; 28 with bf16 param and grad, f32 states and master (26 if it
+// is split); 28 all in f32.
 // kAmax: atomic maximum, initially zero.
 template <unsigned kBits, bool kStochastic, bool kAmax>
 __global__ __launch_bounds__(kThreads, kBlocks) void adamw_kernel(const __grid_constant__ Table table,
@@ -245,7 +271,7 @@ Entry entry(const AdamWArgs& args, const AdamWTensor& t) {
           .grad = address(t.grad),
           .exp_avg = address(t.exp_avg),
           .exp_avg_sq = address(t.exp_avg_sq),
-          .master = static_cast<float*>(address(t.master)),
+          .master = address(t.master),
           .amax = static_cast<std::uint32_t*>(address(t.amax)),
           .numel = t.param.numel(),
           .philox_key = philox_key(args.seed, t.random_stream),

@@ -49,7 +49,7 @@ class LogitsLoss {
 
 struct LmHeadLossArgs {
   Tensor hidden;            // [N,H]; f32/bf16
-  Tensor weight;            // [V,H], dtype of hidden
+  Tensor weight;            // [V,H], dtype of hidden; values are read without `products`
   Tensor labels;            // i32 [N]
   Tensor losses;            // out, f32 [N]
   float grad_scale = 1.0f;  // usually 1 / valid tokens

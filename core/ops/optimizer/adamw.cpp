@@ -31,8 +31,9 @@ void adamw(const AdamWArgs& args) {
                  "adamw: exp_avg is {}, exp_avg_sq {}; their dtypes must agree", t.exp_avg.describe(),
                  t.exp_avg_sq.describe());
     if (t.master.defined()) {
-      check("master", t.master);
-      check_tensor(op, "master", t.master, t.param.shape(), DType::f32);
+      check_tensor(op, "master", t.master, t.param.shape(), t.master.dtype() == DType::i16 ? DType::i16 : DType::f32);
+      check_contiguous(op, "master", t.master);
+      check_same_device(op, {&t.param, &t.master});
       QUENCH_CHECK(t.param.dtype() == DType::bf16, "adamw: param is {}; only a bf16 param has a master",
                    t.param.describe());
     }

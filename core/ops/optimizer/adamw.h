@@ -14,7 +14,9 @@ struct AdamWTensor {
   Tensor grad;
   Tensor exp_avg;
   Tensor exp_avg_sq;  // dtype of exp_avg
-  Tensor master{};    // f32, of a bf16 param; optional
+  // Of a bf16 param, optional: f32, or i16: the lower halves of split master weights (core/number/split_f32.h), whose
+  // upper halves are param.
+  Tensor master{};
   double weight_decay = 0.0;
   std::uint64_t random_stream = 0;  // hash64 of the parameter name
   std::int64_t element_offset = 0;  // global index of the shard's start

@@ -76,6 +76,10 @@ TEST(Trainer, ResumeIsExactInBf16WithMasterWeights) {
   expect_exact_resume({"--training.dtype=bf16"});
 }
 
+TEST(Trainer, ResumeIsExactInBf16WithSplitMasterWeights) {
+  expect_exact_resume({"--training.dtype=bf16", "--training.master_split=true"});
+}
+
 TEST(Trainer, ResumeIsExactUnderEveryRecipe) {
   for (const recipes::Recipe& recipe : recipes::recipe_table()) {
     SCOPED_TRACE(recipe.name);

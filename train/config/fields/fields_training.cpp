@@ -53,6 +53,10 @@ void add_training_fields(Fields& fields) {
   add_field(
       fields, "training.master_dtype", QUENCH_MEMBER(training.master_dtype), master, guarded,
       "Master weights of the optimizer; none: it updates the parameters directly, with stochastic rounding for bf16.");
+  add_field(fields, "training.master_split", QUENCH_MEMBER(training.master_split), any_value(), guarded,
+            "Master weights are stored as the bf16 parameters and their 16 missing bits: 2 bytes a parameter in place "
+            "of 4. The same f32 values, but one exactly halfway above an even bf16 becomes the next f32 towards zero. "
+            "For optimizer.name adamw.");
   ValueRule gradient = one_of({"f32", "bf16"});
   gradient.unset_word = "auto";
   add_field(fields, "training.grad_dtype", QUENCH_MEMBER(training.grad_dtype), gradient, free,

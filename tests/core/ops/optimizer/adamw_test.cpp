@@ -1,6 +1,7 @@
 #include "core/ops/optimizer/adamw.h"
 
 #include "core/number/stochastic_rounding.h"
+#include "core/ops/optimizer/split_weights.h"
 #include "core/ops/quantize/quantize.h"
 #include "core/safetensors/safetensors.h"
 #include "tests/core/ops/op_testing.h"
@@ -78,6 +79,55 @@ TEST(AdamW, MasterWeightsCarryTheUpdate) {
   EXPECT_TRUE(close(t.master, state.p, 1e-6, 1e-6));
   for (std::int64_t i = 0; i < 700; ++i)
     EXPECT_EQ(t.param.data<bfloat16>()[i].bits, bfloat16(t.master.data<float>()[i]).bits);
+}
+
+// Against separate master weights: the same bits (no weight here is a tie between two bf16 values).
+TEST(AdamW, SplitMasterWeightsAreTheSameWeights) {
+  Generator random(12);
+  for (const DType state : {DType::f32, DType::bf16})
+    for (const std::int64_t n : {1, 7, 64, 701, 20000}) {
+      SCOPED_TRACE(fmt::format("{} elements, states {}", n, to_string(state)));
+      const std::array whole{make(random, {n}, DType::bf16, state, true)};
+      std::array split{whole[0]};
+      split[0].param = whole[0].param.clone();
+      split[0].exp_avg = whole[0].exp_avg.clone();
+      split[0].exp_avg_sq = whole[0].exp_avg_sq.clone();
+      split[0].master = Tensor::empty({n}, DType::i16);
+      random.fill_normal(whole[0].master);
+      split_weights(whole[0].master, split[0].param, split[0].master);
+      for (int step = 1; step <= 5; ++step) {
+        random.fill_normal(whole[0].grad);
+        AdamWArgs args = arguments(whole, step);
+        args.stochastic_rounding = state == DType::bf16;
+        args.seed = 5;
+        adamw(args);
+        args.tensors = split;
+        adamw(args);
+      }
+      EXPECT_TRUE(same_bits(split[0].param, whole[0].param));
+      EXPECT_TRUE(same_bits(split[0].exp_avg, whole[0].exp_avg));
+      EXPECT_TRUE(same_bits(split[0].exp_avg_sq, whole[0].exp_avg_sq));
+      EXPECT_TRUE(same_bits(join_weights(split[0].param, split[0].master), whole[0].master));
+    }
+}
+
+TEST(AdamW, SplitMasterWeightsKeepUnusualValues) {
+  const std::vector<float> values{0.0f,     -0.0f,    1e-45f,    -3e-39f, 3.4e38f,
+                                  -3.4e38f, INFINITY, -INFINITY, NAN,     1.00390625f};
+  const auto n = static_cast<std::int64_t>(values.size());
+  AdamWTensor t{.param = Tensor::empty({n}, DType::bf16),
+                .grad = Tensor::zeros({n}, DType::f32),
+                .exp_avg = Tensor::zeros({n}, DType::f32),
+                .exp_avg_sq = Tensor::zeros({n}, DType::f32),
+                .master = Tensor::empty({n}, DType::i16)};
+  split_weights(Tensor::from_values<float>({n}, values), t.param, t.master);
+  adamw(arguments(std::array{t}, 1));  // no gradient, no decay
+  const Tensor after = join_weights(t.param, t.master);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const float expected = values[i] == 1.00390625f ? std::nextafter(1.00390625f, 0.0f) : values[i];
+    const float actual = after.data<float>()[i];
+    EXPECT_TRUE(std::isnan(expected) ? std::isnan(actual) : actual == expected) << i << ": " << actual;
+  }
 }
 
 TEST(AdamW, Bf16ParametersAndStatesRoundOnceAStep) {
@@ -248,6 +298,8 @@ TEST(AdamW, RejectsBadArguments) {
   list[0].master = Tensor::zeros({4}, DType::bf16);
   EXPECT_THROW(adamw(args), Error);
   list[0].master = Tensor::zeros({4}, DType::f32);  // of an f32 param
+  EXPECT_THROW(adamw(args), Error);
+  list[0].master = Tensor::zeros({4}, DType::i16);  // likewise, split
   EXPECT_THROW(adamw(args), Error);
   list[0].master = Tensor();
   list[0].exp_avg_sq = Tensor::zeros({4}, DType::bf16);

@@ -1,0 +1,59 @@
+// Planned peak memory of sharded training, against a count of what has to be in memory during the loss.
+
+#include <gtest/gtest.h>
+
+#include "tests/testing.h"
+#include "train/check/load.h"
+#include "train/plan/estimate.h"
+#include "train/setup/parallel_setup.h"
+
+namespace quench {
+namespace {
+
+constexpr double kRanks = 2;
+
+RunEstimate planned(const std::string& recipe, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> overrides{"--training.global_batch_size=4", "--training.master_dtype=f32",
+                                     "--training.grad_dtype=auto", "--optimizer.state=f32", "--recipe.name=" + recipe};
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  const std::string workload = (testing::source_dir() / "bench" / "workloads" / "8b-l8.json").string();
+  RunConfig run = load_run_config(workload, overrides, {.data = false, .files = false});
+  set_ranks(run, static_cast<std::int64_t>(kRanks));
+  return estimate_run(ResolvedConfig(run), Device{DeviceType::cuda, 0});
+}
+
+// `state`: bytes of a parameter, its master weight and moments.
+double needed_during_the_loss(const RunEstimate& e, double state) {
+  const double tokens = 2 * 8192, width = 4096, inner = 14336, qkv = 6144, vocab = 128256, layers = 8, offloaded = 2,
+               chunk = 2048, bf16 = 2, f32 = 4;
+  const double saved = tokens * bf16 *
+                       (layers * (qkv + width + 2 * width) + (layers - offloaded) * 2 * inner +
+                        3 * width);  // and the head's input, its gradient, and that of the last norm
+  const double head = vocab * width * (f32 + bf16) + chunk * vocab * bf16;  // gradient, weight, logits
+  return static_cast<double>(e.parameters) / kRanks * state + saved + head;
+}
+
+// Nothing that a recipe adds is alive at the peak: codes are made of values where a GEMM reads them, and the values are
+// freed; the reduction of the head's gradient has no buffer of its own.
+TEST(ShardedMemory, PeakIsTheLossUnderEveryRecipe) {
+  for (const char* recipe : {"bf16", "float8_tensorwise", "float8_rowwise"}) {
+    SCOPED_TRACE(recipe);
+    const RunEstimate separate = planned(recipe), split = planned(recipe, {"--training.master_split=true"});
+    const double expected = needed_during_the_loss(separate, 2 + 4 + 4 + 4);
+    EXPECT_NEAR(static_cast<double>(separate.device.peak), expected, 0.025 * expected);
+    EXPECT_NEAR(static_cast<double>(separate.device.peak - split.device.peak),
+                2 * static_cast<double>(separate.parameters) / kRanks, 1 << 20);
+  }
+}
+
+// A float8 head holds codes in both orientations in place of the weight.
+TEST(ShardedMemory, Float8HeadsReleaseTheGatheredWeight) {
+  for (const char* recipe : {"float8_tensorwise", "float8_rowwise"}) {
+    const std::int64_t without = planned(recipe).device.peak,
+                       with = planned(recipe, {"--recipe.filter.exclude=[]"}).device.peak;
+    EXPECT_LT(static_cast<double>(with - without), 0.9 * 2048 * 128256 * 2) << recipe;
+  }
+}
+
+}  // namespace
+}  // namespace quench
