@@ -40,9 +40,10 @@ DType stored_dtype(const Manifest& manifest) {
 }
 
 // Starts the concurrent work. Invalid future if there is none. get() waits and rethrows; the destructor waits too.
-std::future<void> begin_loading_work(const LoadingWork& start, const LoadedModel& loaded) {
+// `complete`: reading allocates no weights and attaches no kernels; otherwise the work is left out.
+std::future<void> begin_loading_work(const LoadingWork& start, const LoadedModel& loaded, bool complete = true) {
   const std::function<void()> work = start ? start(loaded) : std::function<void()>();
-  return work ? std::async(std::launch::async, work) : std::future<void>();
+  return work && complete ? std::async(std::launch::async, work) : std::future<void>();
 }
 
 // On-demand reader of parameters.
@@ -92,7 +93,7 @@ LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::Par
   options.dtype = stored;
   loaded.model = std::make_unique<nn::CausalLm>(loaded.config, options);
   std::future<void> other_work;
-  if (wanted == stored) other_work = begin_loading_work(work, loaded);
+  if (wanted == stored) other_work = begin_loading_work(work, loaded, !holds_adapters_alone(reader.state()));
   if (holds_adapters_alone(reader.state())) {
     loaded.adapters = restore_adapted(reader, loaded.model, folder.string());
     loaded.base = model_path(reader.state().config);
@@ -165,7 +166,7 @@ LoadedModel load_source(const ModelSource& source, const std::string& device, co
   }
   expect_adapter(loaded, adapter);
   loaded.model = std::make_unique<nn::CausalLm>(loaded.config, options);
-  std::future<void> other_work = begin_loading_work(work, loaded);
+  std::future<void> other_work = begin_loading_work(work, loaded, !loaded.quantized);
   load_weights(*loaded.model, folder, loaded.quantized, {}, new_rows(loaded));
   if (other_work.valid()) other_work.get();
   return loaded;

@@ -41,7 +41,7 @@ struct LoadedModel {
 };
 
 // After construction, before weights are read. The returned work, if any, runs on a thread during reading: weights are
-// undefined.
+// undefined. It is left out for quantized folders and adapter checkpoints, whose weights and kernels reading makes.
 using LoadingWork = std::function<std::function<void()>(const LoadedModel&)>;
 
 // Layers of multi-token prediction in a checkpoint: no pass of a verb runs them, exports write them.

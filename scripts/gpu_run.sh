@@ -29,6 +29,7 @@ if command -v python3 >/dev/null; then
 fi
 export LD_LIBRARY_PATH=$paths${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export QUENCH_GOLDEN_DIR=$files/tests/golden QUENCH_REFERENCE_DIR=$files/tests/reference
+export QUENCH_PROGRAM=$files/bin/quench
 
 sanitizer() {
   command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | tail -n 1 | grep . ||

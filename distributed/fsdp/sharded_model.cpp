@@ -175,6 +175,7 @@ void ShardedModel::after_forward(std::int64_t layer) {
   const bool last = autograd::Tape::current() != nullptr && layer + 1 == all_layers_;
   if (last && !(gathers_after_head_ && weights.changes_contents())) return weights.gather(Phase::backward);
   weights.free();
+  if (last) shared_->weights.trim();
 }
 
 void ShardedModel::before_backward(std::int64_t layer) {

@@ -1,23 +1,35 @@
 #include "recipes/float8/head.h"
 
+#include <utility>
+
 #include "core/ops/gemm.h"
 #include "core/ops/quantize/transpose_codes.h"
 
 namespace quench::recipes {
 
+void Float8Head::expect_hidden_gradients(bool expected) {
+  hidden_gradients_ = expected;
+  if (!products_.scheme().forward) return;
+  make_weight();
+  if (!expected) weight_.reset();  // wgrad does not read it
+}
+
+void Float8Head::make_weight() {
+  if (std::exchange(weight_made_, true)) return;
+  const MemoryScope scope(MemoryCategory::workspace);
+  Float8Uses uses = products_.weight_uses();
+  if (!hidden_gradients_) uses.columnwise.reset();
+  // Both orientations at once (tensorwise: from one read of the weight).
+  weight_codes_ = Float8Matrix(weight_->value(), uses, known_, hidden_gradients_);
+  health_.record(LayerOperand::weight, weight_->value(), weight_codes_.rowwise(), weight_->value().numel());
+  if (hidden_gradients_ && weight_codes_.columnwise().defined()) weight_.reset();
+}
+
 void Float8Head::logits(const Tensor& hidden, const Tensor& out) {
   const auto& forward = products_.scheme().forward;
   if (!forward) return gemm({.a = hidden, .b = weight_->value(), .c = out, .transpose_b = true});
   const MemoryScope scope(MemoryCategory::workspace);
-  if (!weight_made_) {
-    Float8Uses uses = products_.weight_uses();
-    if (!hidden_gradients_) uses.columnwise.reset();
-    // Both orientations at once (tensorwise: from one read of the weight).
-    weight_codes_ = Float8Matrix(weight_->value(), uses, known_, hidden_gradients_);
-    weight_made_ = true;
-    health_.record(LayerOperand::weight, weight_->value(), weight_codes_.rowwise(), weight_->value().numel());
-    if (hidden_gradients_ && weight_codes_.columnwise().defined()) weight_.reset();
-  }
+  make_weight();
   const Float8Matrix codes(hidden, products_.input_uses(false), {}, false);
   health_.record(LayerOperand::input, hidden, codes.rowwise(), hidden.numel());
   products_.multiply(codes.rowwise(), weight_codes_.rowwise(), out, 0.0f, *forward);

@@ -28,7 +28,8 @@ class Float8Head final : public HeadGemms {
     weight_.emplace(weight.weight().acquire());
   }
 
-  void expect_hidden_gradients(bool expected) override { hidden_gradients_ = expected; }
+  // Casts the weight, before the loss allocates its logits.
+  void expect_hidden_gradients(bool expected) override;
   void logits(const Tensor& hidden, const Tensor& out) override;
   void gradients(const Tensor& dlogits, const Tensor& hidden, const Tensor& dhidden, const Tensor& dweight,
                  float beta) override;
@@ -37,6 +38,7 @@ class Float8Head final : public HeadGemms {
                           const Tensor& dweight, float beta) override;
 
  private:
+  void make_weight();
   void hidden_gradient(const QuantTensor& dlogits, const Tensor& dhidden);
   void weight_gradient(const QuantTensor& dlogits, const Tensor& hidden, const Tensor& dweight, float beta);
 

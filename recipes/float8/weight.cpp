@@ -60,12 +60,12 @@ Float8Weight::Operand Float8Weight::of_storage(const nn::Parameter& parameter, c
   autograd::Weight::AcquiredQuantized brought = weight.acquire_quantized(*form, wanted);
   const QuantTensor codes = brought.codes();
   if (!codes.defined() || !keep_) return {codes, std::move(brought)};
-  // Codes that the storage made for this use are kept as they are, those in its own buffers as a copy.
+  // Payload and scales that the storage made for this use are kept as they are, those in its own buffers as a copy.
   constexpr long kHandles = 2;  // `brought` and `codes`
-  const bool made = codes.payload().storage().use_count() <= kHandles;
-  kept = {made ? codes
-               : QuantTensor(codes.format(), codes.shape(), codes.source_dtype(), codes.payload().clone(),
-                             codes.scales().clone()),
+  const auto own = [](const Tensor& tensor) {
+    return tensor.storage().use_count() <= kHandles ? tensor : tensor.clone();
+  };
+  kept = {QuantTensor(codes.format(), codes.shape(), codes.source_dtype(), own(codes.payload()), own(codes.scales())),
           parameter.version};
   return {kept.codes, {}};
 }

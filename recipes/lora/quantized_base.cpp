@@ -80,7 +80,7 @@ class QuantizedBase::Values final : public autograd::WeightStorage {
     ++uses_;
     return values_;
   }
-  // Codes in the memory category of the caller; no one else holds them.
+  // Codes in the memory category of the caller; the payload has no other owner.
   [[nodiscard]] QuantTensor acquire_quantized(const autograd::WeightFormat& form, Orientation wanted) override {
     if (form.element != ElementFormat::e4m3) return {};
     const Parts parts = gathered();

@@ -63,7 +63,7 @@ TEST_F(MtpVerbs, OnlyExportsReadThem) {
   ASSERT_EQ(train({"--training.ema_decay=0.5"}).status, 0);
   const std::string before = continuation(run(generate("run")));
   expect_ok({"export", "--checkpoint", "run", "--output", "whole", "--dtype", "f32"});
-  expect_ok({"export", "--checkpoint", "run", "--output", "mean", "--average", "1,2"});
+  expect_ok({"export", "--checkpoint", "run", "--output", "mean", "--average", "1", "2"});
   expect_ok({"export", "--checkpoint", "run", "--output", "average", "--weights", "ema"});
   for (const char* folder : {"whole", "mean", "average"}) EXPECT_TRUE(holds_layer(folder)) << folder;
   EXPECT_EQ(read_json("whole/config.json").at("num_nextn_predict_layers").as_int(), 1);

@@ -120,8 +120,9 @@ TEST(QuantizedBase, KeptFloat8CodesAreNotCopied) {
     const std::int64_t parameters = by_category();
     const void* codes = kept.rowwise(*weight, products, true, {}).codes.payload().raw_data();
     // Rows that are no whole blocks are cast from values in between.
-    if (weight->global_shape[1] % Nf4::kBlockSize == 0)
+    if (weight->global_shape[1] % Nf4::kBlockSize == 0) {
       EXPECT_LT(memory.stats().peak, before + 3 * weight->numel() / 2) << weight->name;
+    }
     EXPECT_GE(by_category(), parameters + weight->numel()) << weight->name;
     EXPECT_EQ(kept.rowwise(*weight, products, true, {}).codes.payload().raw_data(), codes);
   }

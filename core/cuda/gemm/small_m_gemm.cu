@@ -20,9 +20,14 @@ namespace {
 
 constexpr int kSmallMThreads = 256, kTileWarps = kSmallMThreads / 32;
 constexpr int kBlocksPerMultiprocessor = 2;  // CTAs per SM; the next kernel's start while the last ones drain
-// Registers for a third CTA: one of the next kernel, which reads its weights ahead.
+// With PDL, registers for a third CTA: one of the next kernel, which reads its weights ahead.
 template <bool kRowScales>
-inline constexpr int kResidentBlocks = kRowScales ? 3 : kBlocksPerMultiprocessor;
+constexpr int resident_blocks() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (kRowScales) return kBlocksPerMultiprocessor + 1;
+#endif
+  return kBlocksPerMultiprocessor;
+}
 constexpr int kInFlight = 4;     // chunks per warp and row
 constexpr int kAhead = 4;        // further chunks prefetched to L2
 constexpr int kTileRows = 16;    // weight rows
@@ -94,7 +99,7 @@ struct TileRows {
 // `split` warps (divisor of kTileWarps) share a tile; unsplit warps may take several. kRowScales: one scale per row,
 // no offsets; sums are scaled once. `constant`: read_only_weights.h.
 template <class Codes, bool kNormed, bool kRowScales>
-__global__ __launch_bounds__(kSmallMThreads, kResidentBlocks<kRowScales>) void packed_tiles_kernel(
+__global__ __launch_bounds__(kSmallMThreads, resident_blocks<kRowScales>()) void packed_tiles_kernel(
     TileInput in, PackedView w, int tiles, GroupIndex group_of, int split, PackedOutput out, const bfloat16* bias,
     bool gated, GatedActivation activation, bool constant) {
   extern __shared__ uint4 staged[];

@@ -48,7 +48,8 @@ void cross_entropy(const CrossEntropyArgs& args) {
   }
   if (args.codes.defined()) check_codes(args);
   if (n == 0) return;
-  const bool fused = args.logits.device().type == DeviceType::cuda && args.codes.source_dtype() == DType::bf16 &&
+  // Plans on the meta device are of the GPU kernel.
+  const bool fused = !args.logits.device().is_cpu() && args.codes.source_dtype() == DType::bf16 &&
                      args.codes.format().element == ElementFormat::e5m2;
   if (args.codes.defined() && !fused) {
     CrossEntropyArgs plain = args;

@@ -73,7 +73,6 @@ void lm_head_loss(const LmHeadLossArgs& args) {
   const MemoryScope scope(MemoryCategory::workspace);
   const Device device = args.hidden.device();
   const bool f32_logits = args.options.f32_logits || !gradients;
-  const Tensor logits = Tensor::empty({chunk, vocab}, f32_logits ? DType::f32 : dtype, device);
   Tensor dlogits;
   Tensor sum = args.dweight;
   if (sum.defined() && sum.dtype() != DType::f32 && chunks > 1 && f32_logits)
@@ -84,6 +83,7 @@ void lm_head_loss(const LmHeadLossArgs& args) {
   PlainGemms plain(args.weight);
   HeadGemms& products = args.products != nullptr ? *args.products : plain;
   if (gradients) products.expect_hidden_gradients(args.dhidden.defined());
+  const Tensor logits = Tensor::empty({chunk, vocab}, f32_logits ? DType::f32 : dtype, device);
   for (std::int64_t begin = 0; begin < rows; begin += chunk) {
     const std::int64_t count = std::min(chunk, rows - begin);
     const Tensor hidden = args.hidden.narrow(0, begin, count);

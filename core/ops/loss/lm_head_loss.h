@@ -19,7 +19,7 @@ class HeadGemms {
  public:
   virtual ~HeadGemms() = default;
   // Before the first logits() of a loss with gradients: whether gradients() will be asked for those of hidden states.
-  // A head that is not told expects them in training.
+  // Without this call they are expected in training.
   virtual void expect_hidden_gradients(bool /*expected*/) {}
   // out [n,V] = hidden [n,H] * weight^T; f32 or dtype of hidden.
   virtual void logits(const Tensor& hidden, const Tensor& out) = 0;

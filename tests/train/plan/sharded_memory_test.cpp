@@ -10,7 +10,6 @@
 namespace quench {
 namespace {
 
-constexpr Device kGpu{DeviceType::cuda, 0};
 constexpr double kRanks = 2;
 
 RunEstimate planned(const std::string& recipe, const std::vector<std::string>& more = {}) {
@@ -20,17 +19,17 @@ RunEstimate planned(const std::string& recipe, const std::vector<std::string>& m
   const std::string workload = (testing::source_dir() / "bench" / "workloads" / "8b-l8.json").string();
   RunConfig run = load_run_config(workload, overrides, {.data = false, .files = false});
   set_ranks(run, static_cast<std::int64_t>(kRanks));
-  return estimate_run(ResolvedConfig(run), kGpu);
+  return estimate_run(ResolvedConfig(run), Device{DeviceType::cuda, 0});
 }
 
 // `state`: bytes of a parameter, its master weight and moments.
 double needed_during_the_loss(const RunEstimate& e, double state) {
-  constexpr double kTokens = 2 * 8192, kWidth = 4096, kInner = 14336, kQkv = 6144, kVocab = 128256, kLayers = 8,
-                   kOffloaded = 2, kChunk = 2048, kBf16 = 2, kF32 = 4;
-  const double saved = kTokens * kBf16 *
-                       (kLayers * (kQkv + kWidth + 2 * kWidth) + (kLayers - kOffloaded) * 2 * kInner +
-                        3 * kWidth);  // and the head's input, its gradient, and that of the last norm
-  const double head = kVocab * kWidth * (kF32 + kBf16) + kChunk * kVocab * kBf16;  // gradient, weight, logits
+  const double tokens = 2 * 8192, width = 4096, inner = 14336, qkv = 6144, vocab = 128256, layers = 8, offloaded = 2,
+               chunk = 2048, bf16 = 2, f32 = 4;
+  const double saved = tokens * bf16 *
+                       (layers * (qkv + width + 2 * width) + (layers - offloaded) * 2 * inner +
+                        3 * width);  // and the head's input, its gradient, and that of the last norm
+  const double head = vocab * width * (f32 + bf16) + chunk * vocab * bf16;  // gradient, weight, logits
   return static_cast<double>(e.parameters) / kRanks * state + saved + head;
 }
 

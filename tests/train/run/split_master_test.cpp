@@ -67,7 +67,7 @@ TEST(SplitMasterWeights, MayBeSplitAndJoinedOnResume) {
       }
     }
     EXPECT_LT(ties * 1000, elements);
-    if (step == 20) EXPECT_EQ(ties, 0) << "saved by the split run";
+    EXPECT_EQ(step == 20 ? ties : 0, 0) << "saved by the split run";
   }
 }
 
@@ -75,9 +75,10 @@ TEST(SplitMasterWeights, TrainLikeSeparateOnes) {
   const TinyRun tiny;
   tiny.run(tiny.config("separate", {"--training.dtype=bf16"}));
   tiny.run(tiny.config("split", {"--training.dtype=bf16", "--training.master_split=true"}));
-  const auto separate = tiny.losses("separate"), split = tiny.losses("split");
+  const std::vector<std::string> separate = tiny.losses("separate"), split = tiny.losses("split");
   ASSERT_EQ(separate.size(), split.size());
-  for (std::size_t i = 0; i < split.size(); ++i) EXPECT_NEAR(split[i], separate[i], 1e-3) << "step " << i + 1;
+  const auto loss = [](const std::string& record) { return std::stod(record.substr(record.find(':') + 1)); };
+  for (std::size_t i = 0; i < split.size(); ++i) EXPECT_NEAR(loss(split[i]), loss(separate[i]), 1e-3) << split[i];
 }
 
 TEST(SplitMasterWeights, TakeHalfTheMemory) {
