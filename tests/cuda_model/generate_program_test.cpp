@@ -19,8 +19,8 @@ TEST_F(CudaGenerateVerb, ContinuesFromDenseQuantizedAndAdaptedModels) {
   for (const char* base : {"dense", "nf4"})
     expect_ok({"train", "run.json", "--device=cpu", "--lora.rank=4", std::string("--lora.base=") + base,
                "--training.steps=2", std::string("--run.folder=lora-") + base});
-  for (const char* model : {"dense", "int8_weight_only", "int4_weight_only_g32", "float8_weight_only", "run",
-                            "lora-dense", "lora-nf4"}) {
+  for (const char* model :
+       {"dense", "int8_weight_only", "int4_weight_only_g32", "float8_weight_only", "run", "lora-dense", "lora-nf4"}) {
     const Outcome outcome = run({"generate", "--model", model, "--device", "cuda", "--prompt", "the old king sees",
                                  "--max-new-tokens", "8", "--temperature", "0", "--json"});
     EXPECT_EQ(outcome.status, 0) << model << ": " << outcome.errors;
