@@ -102,8 +102,11 @@ LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::Par
   } else {
     restore_parameters(reader, *loaded.model);
   }
-  loaded.scales = stored_scales(reader, folder.string());
-  loaded.trained = stored_scheme(reader, loaded.config, folder.string());
+  // For exports alone. Without MTP layers, rules that name only those would match nothing.
+  if (mtp == MtpLayers::loaded) {
+    loaded.scales = stored_scales(reader, folder.string());
+    loaded.trained = stored_scheme(reader, loaded.config, folder.string());
+  }
   if (other_work.valid()) other_work.get();
   if (wanted == stored) return loaded;
   options.dtype = wanted;

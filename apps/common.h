@@ -34,7 +34,7 @@ struct LoadedModel {
   DType base_dtype = DType::f32;
   std::string base;        // model.path of the adapters' run, or empty
   bool quantized = false;  // in the folder
-  LearnedScales scales;    // QAT checkpoint with trained scales
+  LearnedScales scales;    // QAT checkpoint with trained scales; with MtpLayers::loaded alone, as `trained`
   TrainedScheme trained;   // QAT checkpoint
   // In the stored dtype, for weights on disk (open_model).
   std::function<Tensor(const nn::Parameter&)> whole;

@@ -19,10 +19,7 @@ class ExpertLoad {
   void add(std::int64_t layer, const Tensor& counts, const Tensor& logits);
 
   // For an all-reduce in place; read() is global afterwards.
-  [[nodiscard]] std::array<Tensor, 2> sums_of(int ranks) {
-    ranks_ = ranks;
-    return {counts_, losses_};
-  }
+  [[nodiscard]] std::array<Tensor, 2> sums() const { return {counts_, losses_}; }
   // f32 [E]: pairs per expert.
   [[nodiscard]] Tensor counts(std::int64_t layer) const { return counts_.select(0, layer); }
 
@@ -39,9 +36,8 @@ class ExpertLoad {
 
  private:
   Tensor counts_;  // f32 [layers,E]
-  Tensor losses_;  // f32 [layers,2]
-  std::vector<int> passes_;
-  int ranks_ = 1;  // ranks included in the sums
+  Tensor losses_;  // f32 [layers,3]: balance, z, passes, whose number may differ between ranks
+  Tensor one_;     // f32 [1]
 };
 
 }  // namespace quench::nn

@@ -78,6 +78,27 @@ TEST_F(MtpVerbs, OnlyExportsReadThem) {
   EXPECT_THAT(refused.errors, HasSubstr("model.layers.2."));
 }
 
+// Rules of a recipe that name the layer alone do not concern verbs that leave it out.
+TEST_F(MtpVerbs, ARecipeOfTheLayerAloneKeepsNoVerbFromRunning) {
+  const Outcome trained = train({"--recipe.name=qat_int8", "--recipe.filter.include=[\"*eh_proj*\"]"});
+  ASSERT_EQ(trained.status, 0) << trained.errors;
+  (void)continuation(run(generate("run")));
+  expect_ok({"eval", "--model", "run", "--data", "held_out.txt"});
+  expect_ok({"export", "--checkpoint", "run", "--output", "whole"});
+}
+
+TEST_F(MtpVerbs, MergedFoldersKeepThem) {
+  ASSERT_EQ(train({}).status, 0);
+  expect_ok({"export", "--checkpoint", "run", "--output", "whole", "--dtype", "f32"});
+  write_config(R"({"path": "whole"})", "");
+  expect_ok({"train", "run.json", "--training.steps=2", "--lora.rank=2", "--run.folder=lora", "--export.format=peft",
+             "--export.folder=adapter"});
+  const Outcome merged = run({"merge-lora", "--model", "run", "--adapter", "adapter", "--output", "merged"});
+  ASSERT_EQ(merged.status, 0) << merged.errors;
+  EXPECT_THAT(merged.errors + merged.output, Not(HasSubstr("other weights"))) << "the hash is of the rest";
+  EXPECT_TRUE(holds_layer("merged"));
+}
+
 // As llama.cpp's converter: the architecture deepseek2 has no layers of multi-token prediction.
 TEST_F(MtpVerbs, GgufFilesLeaveThemOut) {
   ASSERT_EQ(train({}).status, 0);

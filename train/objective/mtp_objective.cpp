@@ -59,7 +59,8 @@ autograd::Variable MtpObjective::loss(const ObjectiveInput& in, float scale, con
   }
   const autograd::Variable hidden = model_.hidden(in.ids, in.context);
   const std::vector<autograd::Variable> states = model_.mtp_hidden(hidden, inputs, in.context);
-  // A sharded head is gathered once for all losses.
+  // A sharded head is gathered once for all losses; its values stay until the last, also where a head in float8 is done
+  // with them.
   const auto head = model_.head_weight().acquire();
   const LabelledRows rows(in.batch.labels, device);
   autograd::Variable loss = model_.head_loss(rows.select(hidden), rows.labels(), scale, options);

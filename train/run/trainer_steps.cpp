@@ -102,7 +102,7 @@ bool Trainer::Run::run_step() {
   const GradientReport report = step->accumulate(batches, progress.step + 1);
   step->watch_experts(nullptr);
   if (counted && ranks != nullptr)
-    for (const Tensor& sum : expert_load->sums_of(ranks->size))
+    for (const Tensor& sum : expert_load->sums())
       ranks->world->all_reduce(sum, distributed::ReduceOp::sum, "load of the experts").wait();
   health.end_step(progress.step + 1, metrics);
   expert_imbalance.reset();

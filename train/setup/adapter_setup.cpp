@@ -8,6 +8,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/weights/host_transfer.h"
 #include "distributed/fsdp/gather_parameter.h"
+#include "export/formats/model_tensors.h"
 #include "nn/initialize.h"
 #include "train/check/load.h"
 #include "train/checkpoint/hash.h"
@@ -46,7 +47,8 @@ std::string base_hash(nn::CausalLm& model, const CodesHashes& codes, const Whole
   StreamHash hash;
   const MemoryScope scope(MemoryCategory::workspace);
   for (const nn::Parameter* parameter : model.parameters()) {
-    if (parameter->adapter) continue;
+    // Adapters are trained without MTP layers.
+    if (parameter->adapter || !mtp_part(parameter->name, model.config()).empty()) continue;
     hash.update(parameter->name);
     if (const auto found = codes.find(parameter); found != codes.end())
       hash.update(found->second);

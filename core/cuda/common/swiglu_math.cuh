@@ -39,7 +39,7 @@ __device__ inline Vector<float, N> swiglu_of(const Vector<float, N>& gate, const
   return result;
 }
 
-// By an activation that is known at run time.
+// activation(gate) * up, with an activation known at run time.
 template <int N>
 __device__ inline Vector<float, N> swiglu_of(GatedActivation activation, const Vector<float, N>& gate,
                                              const Vector<float, N>& up) {

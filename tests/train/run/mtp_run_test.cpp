@@ -168,6 +168,7 @@ TEST_F(MtpRun, ThePredictedTimeCountsTheirPassesOverMemory) {
   EXPECT_DOUBLE_EQ(two - one, one - none);
   // A decoder layer's, a second cross-entropy, the parts around the block.
   EXPECT_GT(one - none, deeper - none + 6 * 64);
+  EXPECT_LT(one - none, deeper - none + 6 * 64 + 64 * 32);
 }
 
 // The embedding is gathered once for all depths and a tied head.
