@@ -58,7 +58,7 @@ struct PackedView {
   }
 };
 
-// Evict-first; the 256 bytes around go to L2 too: the row's next chunks, in one DRAM access.
+// Evict-first load with an L2 prefetch of the surrounding 256 bytes.
 __device__ inline uint4 load_weights(const uint4* address) {
   uint4 v;
   asm volatile("ld.global.cs.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"

@@ -96,8 +96,8 @@ struct TileRows {
   }
 };
 
-// `split` warps (divisor of kTileWarps) share a tile; unsplit warps may take several. kRowScales: one scale per row,
-// no offsets; sums are scaled once. `constant`: read_only_weights.h.
+// `split` warps (divisor of kTileWarps) share a tile; unsplit warps may take several. kRowScales: no scales
+// (16 bits), or one per row without offsets (8 bits), applied to finished sums. `constant`: read_only_weights.h.
 template <class Codes, bool kNormed, bool kRowScales>
 __global__ __launch_bounds__(kSmallMThreads, resident_blocks<kRowScales>()) void packed_tiles_kernel(
     TileInput in, PackedView w, int tiles, GroupIndex group_of, int split, PackedOutput out, const bfloat16* bias,
