@@ -262,6 +262,7 @@ TEST(RecomputeMlpLayers, AreTakenFromTheConfig) {
 TEST(RecomputeMlpLayers, EstimateFallsByTheTensorOfEachLayer) {
   const TinyRun tiny;
   const Device planning{DeviceType::meta, 0};
+  std::int64_t resident = 0;
   for (const std::int64_t away : {0, 2}) {
     const auto estimate = [&](std::int64_t layers) {
       return estimate_run(
