@@ -143,15 +143,15 @@ TEST_P(RecomputedProducts, ChangeNoBit) {
   plain.fill_biases();
   const auto expected = results(plain.model, Recompute::none, {});
   expect_second_runs(plain, {}, 0);
-  for (const std::int64_t wanted : {0, 1, 2, 3, 4}) std::int64_t resident = 0;
-  for (const std::int64_t away : {0, 2}) {
-    SCOPED_TRACE(::testing::Message() << wanted << " recomputed, " << away << " offloaded");
-    CountedModel again = make();
-    again.fill_biases();
-    const ActivationPolicy plan(kLayers, away, wanted);
-    EXPECT_EQ(results(again.model, Recompute::selective, plan), expected);
-    expect_second_runs(again, plan, 2);
-  }
+  for (const std::int64_t wanted : {0, 1, 2, 3, 4})
+    for (const std::int64_t away : {0, 2}) {
+      SCOPED_TRACE(::testing::Message() << wanted << " recomputed, " << away << " offloaded");
+      CountedModel again = make();
+      again.fill_biases();
+      const ActivationPolicy plan(kLayers, away, wanted);
+      EXPECT_EQ(results(again.model, Recompute::selective, plan), expected);
+      expect_second_runs(again, plan, 2);
+    }
 }
 
 // Other levels keep to themselves what is saved: the plan takes effect under selective recompute.
