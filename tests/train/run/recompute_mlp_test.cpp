@@ -262,7 +262,7 @@ TEST(RecomputeMlpLayers, AreTakenFromTheConfig) {
 TEST(RecomputeMlpLayers, EstimateFallsByTheTensorOfEachLayer) {
   const TinyRun tiny;
   const Device planning{DeviceType::meta, 0};
-  std::int64_t resident = 0;
+  std::int64_t resident = 0;  // peak without offloaded layers
   for (const std::int64_t away : {0, 2}) {
     const auto estimate = [&](std::int64_t layers) {
       return estimate_run(
@@ -277,10 +277,11 @@ TEST(RecomputeMlpLayers, EstimateFallsByTheTensorOfEachLayer) {
     const RunEstimate without = estimate(0);
     const std::int64_t tensor = std::int64_t{2} * 1024 * 2 * 2048 * 2;
     // The first offloaded layer's tensor has left the device when memory peaks.
-    if (away == 0)
+    if (away == 0) {
       resident = without.device.peak;
-    else
+    } else {
       EXPECT_LE(without.device.peak, resident - tensor);
+    }
     // With fewer layers' tensors the peak moves from the end of the forward pass to a layer of the backward pass, where
     // an offloaded tensor is back.
     const std::int64_t moved = away == 0 ? 0 : tensor / 2;
