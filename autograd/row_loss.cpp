@@ -1,6 +1,7 @@
 #include "autograd/row_loss.h"
 
 #include <array>
+#include <optional>
 
 #include "autograd/tape.h"
 #include "core/ops/elementwise.h"
@@ -31,8 +32,10 @@ Variable lm_head_row_loss(const Variable& hidden, const Weight& weight, const Te
   const bool recorded = Tape::current() != nullptr;
   const bool trains_weight = recorded && weight.requires_grad();
   const bool trains_hidden = recorded && hidden.requires_grad();
-  const Weight::Acquired values = weight.acquire();
-  LmHeadLossArgs args{.hidden = x, .weight = values.value(), .labels = labels};
+  // As lm_head_loss(): other GEMMs have acquired the weight.
+  const std::optional<Weight::Acquired> values = gemms == nullptr ? std::optional(weight.acquire()) : std::nullopt;
+  LmHeadLossArgs args{
+      .hidden = x, .weight = values ? values->value() : unstored_value(weight.shape(), x), .labels = labels};
   args.losses = Tensor::empty({x.size(0)}, DType::f32, x.device());
   args.options = options;
   args.products = gemms;

@@ -96,6 +96,7 @@ void Gradient::set_value(Tensor value) {
                value.describe(), to_string(dtype_), shape_.to_string());
   fused_outputs_ = {};
   tensor_ = std::move(value);
+  make_buffer_ = nullptr;
   set_outside_ = false;
   valid_ = true;
 }

@@ -134,9 +134,9 @@ autograd::Variable PreferenceObjective::loss(const ObjectiveInput& in, float sca
     if (metrics.defined()) Tensor(metrics).copy_from(tensor(scaled(terms.metrics)));
     return tensor(rows.select(scaled(terms.derivatives))).to(device);
   };
-  const std::unique_ptr<HeadGemms> gemms = model_.head_gemms();
-  return autograd::lm_head_row_loss(rows.select(model_.hidden(in.ids, in.context)), model_.head_weight(), rows.labels(),
-                                    derivatives, options, gemms.get());
+  const autograd::Variable hidden = rows.select(model_.hidden(in.ids, in.context));
+  const std::unique_ptr<HeadGemms> gemms = model_.head_gemms();  // gathers a sharded head
+  return autograd::lm_head_row_loss(hidden, model_.head_weight(), rows.labels(), derivatives, options, gemms.get());
 }
 
 AnswerScore PreferenceObjective::score(const Batch& batch, std::size_t sequence, const float* losses) const {

@@ -157,8 +157,9 @@ void require_memory(const RunEstimate& e, Device target) {
               mib(e.total_bytes), target.to_string(), mib(e.available_bytes.value_or(0)),
               e.memory_limit > 0 ? " under training.memory_limit" : "", to_string(e),
               target.is_cpu() ? "" : " or training.offload_layers",
-              target.is_cpu() ? ", or set checkpoint.async to false"
-                              : ", or raise optimizer.offload_ratio, with optimizer.offload_streamed");
+              target.is_cpu()
+                  ? ", or set checkpoint.async to false"
+                  : ", raise optimizer.offload_ratio, with optimizer.offload_streamed, or set training.master_split");
 }
 
 }  // namespace quench

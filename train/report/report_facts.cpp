@@ -76,12 +76,13 @@ std::string precision_fact(const RunData& run) {
   if (text_at(run.config, {"recipe", "emulate"}) == "true") recipe += " (emulated)";
   const std::string dtype = text_at(run.config, {"training", "dtype"});
   const std::string master = text_at(run.config, {"training", "master_dtype"});
+  const bool split = text_at(run.config, {"training", "master_split"}) == "true";
   const std::string shown = shown_recipe(recipe, dtype);
   return join({recipe.empty()    ? ""
                : shown == recipe ? "recipe " + recipe
                                  : shown,
                dtype.empty() ? "" : "parameters " + dtype,
-               dtype == "bf16" && !master.empty() ? "master weights " + master : ""});
+               dtype == "bf16" && !master.empty() ? "master weights " + master + (split ? ", split" : "") : ""});
 }
 
 // "nf4 base + lora r16, alpha 32"; or empty.

@@ -9,8 +9,11 @@ Tensor join_weights(const Tensor& upper, const Tensor& low) {
   check_tensor("join_weights", "low", low, upper.shape(), DType::i16);
   check_tensor("join_weights", "upper", upper, upper.shape(), DType::bf16);
   const Tensor values = Tensor::empty(upper.shape(), DType::f32), first = upper.to(Device{}), second = low.to(Device{});
-  for (std::int64_t i = 0; i < values.numel(); ++i)
-    values.data<float>()[i] = join_f32(first.data<bfloat16>()[i], second.data<std::int16_t>()[i]);
+  auto* out = values.data<float>();
+  const auto* high = first.data<bfloat16>();
+  const auto* missing = second.data<std::int16_t>();
+#pragma omp parallel for
+  for (std::int64_t i = 0; i < values.numel(); ++i) out[i] = join_f32(high[i], missing[i]);
   return values;
 }
 
@@ -20,11 +23,13 @@ void split_weights(const Tensor& values, const Tensor& upper, const Tensor& low)
   check_tensor("split_weights", "upper", upper, upper.shape(), DType::bf16);
   const Tensor from = values.to(Device{});
   const Tensor first = Tensor::empty(upper.shape(), DType::bf16), second = Tensor::empty(upper.shape(), DType::i16);
+  const auto* in = from.data<float>();
+  auto* high = first.data<bfloat16>();
+  auto* missing = second.data<std::int16_t>();
+#pragma omp parallel for
   for (std::int64_t i = 0; i < from.numel(); ++i) {
-    const float value = from.data<float>()[i];
-    const bfloat16 rounded(value);
-    first.data<bfloat16>()[i] = rounded;
-    second.data<std::int16_t>()[i] = split_low(value, rounded);
+    high[i] = bfloat16(in[i]);
+    missing[i] = split_low(in[i], high[i]);
   }
   Tensor(upper).copy_from(first);
   Tensor(low).copy_from(second);

@@ -49,11 +49,11 @@ TEST(ShardedMemory, PeakIsTheLossUnderEveryRecipe) {
 // A float8 head holds codes of the weight in both orientations, which take the place of the bf16 weight, and at most
 // codes of a chunk's logit gradients in both and of its hidden states.
 TEST(ShardedMemory, Float8HeadsReleaseTheGatheredWeight) {
-  constexpr std::int64_t kChunk = 2048, kVocab = 128256, kWidth = 4096, kBoth = 2;
+  const std::int64_t chunk = 2048, vocab = 128256, width = 4096, both = 2;
   for (const char* recipe : {"float8_tensorwise", "float8_rowwise"}) {
     const std::int64_t without = planned(recipe).device.peak,
                        with = planned(recipe, {"--recipe.filter.exclude=[]"}).device.peak;
-    EXPECT_LE(with - without, kBoth * kChunk * (kVocab + kWidth)) << recipe;
+    EXPECT_LE(with - without, both * chunk * (vocab + width)) << recipe;
   }
 }
 
