@@ -10,7 +10,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kSpin = std::chrono::microseconds(1000), kPause = std::chrono::microseconds(50);
+constexpr auto kPause = std::chrono::microseconds(50);
 constexpr auto kFinalizeTime = std::chrono::seconds(10);
 
 }  // namespace
@@ -56,7 +56,7 @@ void Communicator::check_not_aborted() {
 }
 
 void Communicator::wait_ready(std::chrono::milliseconds timeout, const std::function<void()>& check_ranks) {
-  const auto begin = Clock::now(), deadline = begin + timeout;
+  const auto deadline = Clock::now() + timeout;
   while (true) {
     check_not_aborted();
     if (check_ranks) check_ranks();
@@ -65,11 +65,7 @@ void Communicator::wait_ready(std::chrono::milliseconds timeout, const std::func
     if (state != ncclInProgress) return check(state);
     if (Clock::now() >= deadline)
       throw CommunicationError(fmt::format("NCCL: nothing within {} s", static_cast<double>(timeout.count()) / 1000));
-    // A launch takes tens of microseconds, less than a sleep.
-    if (!check_ranks && Clock::now() - begin < kSpin)
-      std::this_thread::yield();
-    else
-      std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kPause);
   }
 }
 
