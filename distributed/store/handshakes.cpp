@@ -93,6 +93,7 @@ void Handshakes::accept_all(const Socket& listener) {
       if (errno != EAGAIN && errno != EWOULDBLOCK) out_of_descriptors(errno);
       return;
     }
+    set_no_delay(socket);
     set_keep_alive(socket);
     Stranger stranger;
     try {

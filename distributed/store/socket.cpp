@@ -218,7 +218,7 @@ Socket connect_to(const Endpoint& endpoint, Deadline deadline) {
                       errno_text(errno));
       const int error = socket.is_open() ? try_connect(socket, *address, deadline) : errno;
       if (error == 0) {
-        set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+        set_no_delay(socket);
         set_keep_alive(socket);
         return socket;
       }
@@ -261,6 +261,9 @@ void read_all(const Socket& socket, char* bytes, std::size_t count, Deadline dea
   }
 }
 
+void set_no_delay(const Socket& socket) {
+  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+}
 void set_keep_alive(const Socket& socket) {
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 5);

@@ -57,6 +57,8 @@ class Socket {
 void write_all(const Socket& socket, std::string_view bytes, Deadline deadline);
 void read_all(const Socket& socket, char* bytes, std::size_t count, Deadline deadline);
 
+// TCP_NODELAY. Without it, two small messages in a row wait for the peer's delayed acknowledgement, 40 ms on Linux.
+void set_no_delay(const Socket& socket);
 // Detects a vanished peer (power, network) within about 20 seconds.
 void set_keep_alive(const Socket& socket);
 void unset_keep_alive(const Socket& socket);

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <cstdlib>
@@ -84,6 +85,20 @@ TEST(Strangers, AnotherGroupsProcessIsNoPeer) {
   const Socket peer = connect_with_proof(endpoint, "secret", 3, Clock::now() + seconds(5));
   EXPECT_FALSE(listener.wait(1, milliseconds(50)).has_value());
   EXPECT_TRUE(listener.wait(3, seconds(5)).has_value());
+}
+
+// With Nagle's algorithm at either end, an exchange of two small messages takes 40 ms.
+TEST(PeerConnections, NeitherEndDelaysSmallMessages) {
+  PeerListener listener(listen_on({"127.0.0.1", 0}), "secret");
+  const Socket connected = connect_with_proof({"127.0.0.1", listener.port()}, "secret", 1, Clock::now() + seconds(5));
+  const std::optional<Socket> accepted = listener.wait(1, seconds(5));
+  ASSERT_TRUE(accepted.has_value());
+  for (const Socket* end : {&connected, &*accepted}) {
+    int no_delay = 0;
+    socklen_t size = sizeof no_delay;
+    ASSERT_EQ(::getsockopt(end->descriptor(), IPPROTO_TCP, TCP_NODELAY, &no_delay, &size), 0);
+    EXPECT_NE(no_delay, 0) << (end == &connected ? "connected" : "accepted");
+  }
 }
 
 }  // namespace
