@@ -131,8 +131,8 @@ class Variable {
   [[nodiscard]] bool requires_grad() const noexcept { return gradient_ != nullptr; }
   [[nodiscard]] const std::shared_ptr<Gradient>& gradient() const noexcept { return gradient_; }
   [[nodiscard]] Tensor grad() const { return gradient_ ? gradient_->value() : Tensor(); }
-  // Without gradient, quantization outputs and recompute handle. Throws
-  // invalid_argument for a value that its producer left out (unstored_value()).
+  // Without gradient, quantization outputs and recompute handle. Throws invalid_argument for a value that its producer
+  // left out (unstored_value()).
   [[nodiscard]] Variable detach() const;
   void set_gradient(std::shared_ptr<Gradient> gradient) { gradient_ = std::move(gradient); }
 

@@ -63,7 +63,7 @@ TEST_F(ShardedTraining, LargeHeadsTrainTheSame) {
   once.emplace_back("--parallel.reduce_every_micro_batch=false");
   train(2, "once", once);
   expect_same_run("once", "one");
-  // A float8 head releases its gathered weight within the loss; all-gathers and reductions in bf16, two replicas.
+  // A float8 head releases its gathered weight within the loss; bf16, two replicas.
   std::vector<std::string> low = options;
   low.insert(low.end(), {"--training.dtype=bf16", "--recipe.name=float8_rowwise", "--recipe.emulate=true",
                          "--recipe.pad=true", "--recipe.filter.exclude="});
