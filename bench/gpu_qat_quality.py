@@ -18,6 +18,7 @@ the same settings. From it, for each seed:
 
 With --start baseline the fine-tuned model is the finished one, which the others start from and, with a teacher, are
 distilled from whatever --teacher says (the base without adapters, in lora_qad), and recovery is against it, of adapters too.
+It takes --finish-steps of bf16.
 
 Schemes that end in _learned train the scales (recipe.learned_scales) and are evaluated as exported; their PTQ is that of
 the scheme without.
@@ -137,13 +138,15 @@ def scheme_of(name):
 
 def tune(args, tokens, folder, model, name, seed, recipe=None, keys=None, lora=False, teacher=None, learned=False):
     """The model folder of a fine-tuning, adapters merged, or with learned scales the quantized one. teacher: members of
-    section distill."""
+    section distill. Without a recipe and adapters, with --start baseline, the finished model."""
     config = base_config(args, tokens)
     config["model"] = {"path": str(model)}
     config["data"]["tokenizer"] = tokenizer_of(args, folder)
-    config["training"].update(steps=args.tune_steps, seed=seed)
-    config["optimizer"].update(lr=args.lora_lr if lora else args.tune_lr, weight_decay=0.0 if lora else 0.1)
-    config["lr_schedule"] = dict(name="cosine", warmup_steps=args.tune_steps // 20, min_lr_ratio=0.1)
+    steps = args.finish_steps if args.start == "baseline" and not recipe else args.tune_steps
+    config["training"].update(steps=steps, seed=seed)
+    config["optimizer"].update(lr=args.lora_lr if lora else args.tune_lr,
+                               weight_decay=0.0 if lora or teacher is not None else args.tune_weight_decay)
+    config["lr_schedule"] = dict(name="cosine", warmup_steps=steps // 20, min_lr_ratio=args.tune_min_lr_ratio)
     if recipe:
         config["recipe"] = dict(name=recipe, **keys, **({"learned_scales": True} if learned else {}))
     if lora:
@@ -281,7 +284,10 @@ def main():
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--lr", type=float, default=6e-4)
     parser.add_argument("--muon-lr", type=float, default=6e-4)
+    parser.add_argument("--finish-steps", type=int, help="bf16 steps of the finished model; default: --tune-steps")
     parser.add_argument("--tune-lr", type=float, default=1e-4)
+    parser.add_argument("--tune-min-lr-ratio", type=float, default=0.1, help="rate at the end, as a share of the peak")
+    parser.add_argument("--tune-weight-decay", type=float, default=0.1, help="of bf16 and QAT; 0 with a teacher or adapters")
     parser.add_argument("--lora-lr", type=float, default=1e-3)
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--teacher", default="initial", choices=("initial", "baseline"), help="of qad and lora_qad")
@@ -296,6 +302,7 @@ def main():
     parser.add_argument("extra", nargs="*", help="further arguments for quench train, after --")
     args = parser.parse_args()
     args.names = list(args.text)
+    args.finish_steps = args.finish_steps or args.tune_steps
     if not args.config:
         args.config, args.layers = str(BENCH / "workloads" / "110m.json"), args.layers or 16
     args.layers = args.layers or load_run_config(args.config)["model"]["num_hidden_layers"]
