@@ -1,5 +1,6 @@
 #include "core/ops/loss/cross_entropy.h"
 
+#include "core/memory/memory_part.h"
 #include "core/ops/op_checks.h"
 #include "core/ops/quantize/quantize.h"
 
@@ -52,6 +53,7 @@ void cross_entropy(const CrossEntropyArgs& args) {
   const bool fused = !args.logits.device().is_cpu() && args.codes.source_dtype() == DType::bf16 &&
                      args.codes.format().element == ElementFormat::e5m2;
   if (args.codes.defined() && !fused) {
+    const MemoryPartScope part(MemoryPart::logits);
     CrossEntropyArgs plain = args;
     plain.codes = {};
     plain.dlogits = Tensor::empty(args.logits.shape(), args.codes.source_dtype(), args.logits.device());
