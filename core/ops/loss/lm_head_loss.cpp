@@ -97,7 +97,8 @@ void lm_head_loss(const LmHeadLossArgs& args) {
     CrossEntropyArgs loss{.logits = chunk_logits,
                           .labels = args.labels.narrow(0, begin, count),
                           .losses = args.losses.narrow(0, begin, count),
-                          .grad_scale = args.grad_scale};
+                          .grad_scale = args.grad_scale,
+                          .planned_for = args.options.planned_for};
     if (gradients && args.loss == nullptr) {
       const MemoryPartScope part(MemoryPart::logits);
       loss.codes = products.gradient_codes(chunk_logits.shape(), dtype, std::abs(args.grad_scale));

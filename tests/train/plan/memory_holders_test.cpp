@@ -65,6 +65,12 @@ TEST(MemoryHolders, OfAnEstimateAreThoseOfTheRun) {
   expect_same_holders({"--training.activation_checkpoint=selective"});
 }
 
+// Without the head's gradient in bf16, which the CPU stores, the plan would lack a chunk of logits.
+TEST(MemoryHolders, OfAFloat8HeadAreThoseOfTheRun) {
+  expect_same_holders(
+      {"--recipe.name=float8_tensorwise", "--recipe.filter.exclude=[]", "--training.logits_dtype=bf16"});
+}
+
 TEST(MemoryHolders, AddUpToThePeakInOrder) {
   const TinyRun tiny;
   const RunEstimate estimate = estimate_run(ResolvedConfig(tiny.config("run")), Device{});
