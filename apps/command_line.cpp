@@ -7,6 +7,13 @@
 
 namespace quench {
 
+std::vector<std::string> replace_help_word(std::vector<std::string> words) {
+  if (words.empty() || words.front() != "help") return words;
+  words.erase(words.begin());
+  words.emplace_back("--help");
+  return words;
+}
+
 std::string unknown_verb(const Command& app, const std::vector<std::string>& words) {
   Command at = app;
   std::string path;
