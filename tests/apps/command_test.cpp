@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Outcome;
 using testing::run_program;
 
@@ -50,6 +51,14 @@ TEST_F(CommandLineOf, UsageErrorsAreOneErrorWithTheNearestOption) {
   EXPECT_EQ(run({"config", "cp"}).errors, "error: NAME is required\n`quench config cp --help` lists the options\n");
   EXPECT_EQ(run({"--vers"}).errors,
             "error: unknown option '--vers'; did you mean '--version'?\n`quench --help` lists the verbs\n");
+}
+
+TEST_F(CommandLineOf, VerbsOfOtherProgramsAreAnsweredWithThoseHere) {
+  EXPECT_THAT(run({"chat", "--model", "m"}).errors,
+              HasSubstr("unknown verb 'chat'; did you mean 'generate --interactive'?"));
+  EXPECT_THAT(run({"finetune", "c.json"}).errors, HasSubstr("did you mean 'train'?"));
+  EXPECT_THAT(run({"config", "convert"}).errors, Not(HasSubstr("export")));
+  EXPECT_EQ(run({"convert"}).status, 2);
 }
 
 TEST_F(CommandLineOf, WithoutAVerbTheHelpIsShown) {
