@@ -88,6 +88,10 @@ int run(quench::CommandLine& command_line, int argc, char** argv) {
     app.add_option("--plugin", plugins,
                    "Shared library that registers recipes, ops, formats or models; before the verb, may be repeated")
         .type_name("FILE");
+    app.footer(
+        "`quench VERB --help` lists the options of a verb; `quench config ls` lists ready models and runs.\n"
+        "First steps: docs/guide/getting-started.md\n"
+        "Example: quench train shakespeare_char --data.train=input.txt");
     quench::add_train_verb(app);
     quench::add_run_verb(app);
     quench::add_tokenize_verb(app);

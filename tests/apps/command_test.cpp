@@ -75,6 +75,7 @@ TEST_F(CommandLineOf, WithoutAVerbTheHelpIsShown) {
 
 TEST_F(CommandLineOf, HelpIsAVerbToo) {
   EXPECT_EQ(run({"help"}).output, run({"--help"}).output);
+  EXPECT_THAT(run({"help"}).output, HasSubstr("`quench VERB --help` lists the options of a verb"));
   const Outcome help = run({"help", "config", "cp"});
   EXPECT_EQ(help.status, 0);
   EXPECT_EQ(help.output, run({"config", "cp", "--help"}).output);
