@@ -202,6 +202,8 @@ def one_seed(args, tokens, folder, model, seed, stages, pool):
             finished = args.start == "baseline"
             baseline = baselines[lora and not finished]
             teacher = dict(ratio=args.ratio, loss=args.divergence, temperature=args.temperature) if distilled else None
+            if distilled and args.hidden_weight:
+                teacher["hidden"] = dict(weight=args.hidden_weight, loss="normalized_mse")
             if distilled and (args.teacher == "baseline" or (finished and not lora)):
                 teacher["teacher"] = str(baseline.result())
             start = baseline.result() if finished else model
@@ -295,6 +297,7 @@ def main():
     parser.add_argument("--ratio", type=float, default=1.0, help="share of the divergence in the loss of qad")
     parser.add_argument("--divergence", default="forward_kl")
     parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--hidden-weight", type=float, default=0.0, help="of the loss on hidden states (normalized_mse) in qad")
     parser.add_argument("--qad-lr-factor", type=float, default=1.0, help="learning rate of qad over that of qat")
     parser.add_argument("--held-out", type=float, default=0.02, help="share of each text, at its end")
     parser.add_argument("--jobs", type=int, default=1, help="runs that share the device at a time")
