@@ -144,7 +144,8 @@ TEST_F(OpenDataset, FormatsAndTokenizersMustFit) {
   expect_error(ErrorCode::invalid_argument, {"a.bin", "4000", "100"}, [&] { (void)open_dataset(bad); });
   bad = spec();
   bad.packing.seq_len = 401;
-  expect_error(ErrorCode::invalid_argument, {"401 tokens are fewer than seq_len + 1 = 402", "a.bin"},
+  expect_error(ErrorCode::invalid_argument,
+               {"the data hold 401 tokens, fewer than one sequence (data.seq_len + 1 = 402)", "a.bin"},
                [&] { (void)open_dataset(bad); });
   bad = spec();
   bad.sources.clear();
