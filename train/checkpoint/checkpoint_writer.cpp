@@ -23,7 +23,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(std::filesystem::path folder, const RunLock* lock, CheckpointOptions options)
-    : folder_(std::move(folder)), options_(std::move(options)) {
+    : folder_(std::move(folder)), options_(std::move(options)), line_{.from = options_.resumed_from} {
   QUENCH_CHECK_AS(ErrorCode::bad_config, options_.keep_latest >= 0,
                   "checkpoint.keep_latest is {}; expected 0 (keep all) or more", options_.keep_latest);
   if (first()) probe_checkpoint_folder(folder_);
@@ -100,7 +100,7 @@ void CheckpointWriter::write(const CheckpointState& state, std::span<const Check
   try {
     snapshot_.wait();
     const auto start = Clock::now();
-    const SavedCheckpoint saved = save_checkpoint(folder_, state, tensors, options_.peers.get());
+    const SavedCheckpoint saved = save_checkpoint(folder_, state, tensors, options_.peers.get(), &line_);
     const double seconds = seconds_since(start);
     reports_.push_back({state.step, saved.path, saved.bytes, seconds_since(called), seconds});
     if (!first()) return;

@@ -20,6 +20,7 @@
 #include "distributed/process_group.h"
 #include "train/checkpoint/checkpoint_state.h"
 #include "train/checkpoint/on_save_error.h"
+#include "train/checkpoint/run_line.h"
 #include "train/checkpoint/run_lock.h"
 #include "train/checkpoint/snapshot.h"
 
@@ -31,7 +32,7 @@ struct CheckpointOptions {
   bool async = true;    // in a background thread
   OnSaveError on_error = OnSaveError::stop;
   std::vector<std::int64_t> pinned{};          // steps exempt from deletion
-  std::optional<std::int64_t> resumed_from{};  // exempt from deletion
+  std::optional<std::int64_t> resumed_from{};  // in the folder; exempt from deletion
   // CPU group of the ranks that save together; null: single process.
   std::shared_ptr<distributed::ProcessGroup> peers{};
 };
@@ -63,7 +64,8 @@ class CheckpointWriter {
   void reserve(std::span<const CheckpointTensor> tensors);
 
   // Saves step-<state.step>. Async: returns while tensors are being copied; call before_change() before modifying or
-  // freeing them. Waits (logged) for a save in flight. An existing step-N is replaced in one rename. Under
+  // freeing them. Waits (logged) for a save in flight. A step-N that this writer saved is replaced in one rename, one
+  // of an abandoned line kept under another name. Under
   // OnSaveError::stop throws the previous save's error (without starting this one) or, if synchronous, its own.
   void save(const CheckpointState& state, std::span<const CheckpointTensor> tensors);
 
@@ -94,6 +96,7 @@ class CheckpointWriter {
   std::filesystem::path folder_;
   CheckpointOptions options_;
   Snapshot snapshot_;
+  RunLine line_;  // rank 0; changed by the save in flight
   std::thread worker_;
   std::atomic<bool> worker_done_{false};
   std::int64_t step_in_flight_ = 0;

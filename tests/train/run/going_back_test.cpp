@@ -1,0 +1,58 @@
+// Runs that continue from an earlier checkpoint than the newest: resumed by step or path, or rolled back.
+
+#include <gmock/gmock.h>
+
+#include "tests/train/run/same_tensors.h"
+#include "tests/train/run/trainer_fixture.h"
+#include "train/checkpoint/checkpoint_list.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Options = std::vector<std::string>;
+
+class GoingBack : public ::testing::Test {
+ protected:
+  TrainResult run(const std::string& name, const Options& more) const {
+    Options all{"--lr_schedule.decay_steps=36"};
+    all.insert(all.end(), more.begin(), more.end());
+    return tiny_.run(tiny_.config(name, all));
+  }
+  // Names of the checkpoints in a folder, uuids cut off, "*" for a superseded one.
+  [[nodiscard]] static Options checkpoints(const fs::path& folder) {
+    Options names;
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      if (!entry.is_directory()) continue;
+      std::string name = entry.path().filename().string();
+      if (name.starts_with("kept-")) name.resize(name.find('-', sizeof("kept-step")));
+      names.push_back(name + (fs::exists(entry.path() / kSupersededMarker) ? "*" : ""));
+      if (!name.starts_with(kEarlierPrefix)) EXPECT_TRUE(verify_checkpoint(entry.path()).ok()) << name;
+    }
+    std::ranges::sort(names);
+    return names;
+  }
+  [[nodiscard]] Options checkpoints(const std::string& name) const {
+    return checkpoints(tiny_.folder(name) / "checkpoints");
+  }
+
+  testing::TinyRun tiny_;
+};
+
+TEST_F(GoingBack, KeepsTheCheckpointsOfTheAbandonedLine) {
+  run("run", {"--training.steps=30"});
+  fs::copy(tiny_.checkpoint("run", 20), tiny_.folder("copy"), fs::copy_options::recursive);
+  run("run", {"--training.steps=20", "--checkpoint.resume=10", "--optimizer.lr=1e-3"});
+  EXPECT_THAT(checkpoints("run"), ElementsAre("kept-step-20*", "step-10", "step-20", "step-30*"));
+  for (const auto& entry : fs::directory_iterator(tiny_.folder("run") / "checkpoints"))
+    if (entry.path().filename().string().starts_with("kept-"))
+      testing::expect_same_tensors(entry.path(), tiny_.folder("copy"));
+  // The new line is the one that continues, and replaces nothing.
+  EXPECT_EQ(run("run", {"--training.steps=30", "--optimizer.lr=1e-3"}).step, 30);
+  EXPECT_THAT(checkpoints("run"), ElementsAre("kept-step-20*", "kept-step-30*", "step-10", "step-20", "step-30"));
+}
+
+}  // namespace
+}  // namespace quench
