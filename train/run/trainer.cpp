@@ -140,20 +140,20 @@ void Trainer::Run::load(CheckpointReader& reader) {
 void Trainer::Run::resume_or_fill() {
   const fs::path folder = config.checkpoint.folder;
   const Verify verify = config.checkpoint.verify ? Verify::hashes : Verify::none;
-  const auto load_any = [this](CheckpointReader& reader) { load(reader); };
   using Mode = ResumeFrom::Mode;
   const ResumeFrom& from = config.checkpoint.resume;
-  std::string source;
-  if (from.mode == Mode::step || from.mode == Mode::path) {
-    const fs::path pinned = from.mode == Mode::path ? fs::path(from.path) : folder / step_name(from.step);
-    CheckpointReader reader(pinned, verify);
-    load(reader);
-    source = pinned.string();
-  } else if (from.mode != Mode::never) {
-    if (const auto loaded = load_latest(folder, load_any, verify)) source = loaded->path.string();
-    QUENCH_CHECK_AS(ErrorCode::bad_config, from.mode != Mode::must || !source.empty(),
+  const fs::path source = load_for_all(verify, [&](const LoadCheckpoint& load_one) -> fs::path {
+    if (from.mode == Mode::never) return {};
+    if (from.mode == Mode::step || from.mode == Mode::path) {
+      CheckpointReader reader(from.mode == Mode::path ? fs::path(from.path) : folder / step_name(from.step), verify);
+      load_one(reader);
+      return reader.path();
+    }
+    const auto loaded = load_latest(folder, load_one, verify);
+    QUENCH_CHECK_AS(ErrorCode::bad_config, from.mode != Mode::must || loaded,
                     "checkpoint.resume is \"must\", but {} holds no checkpoint", folder.string());
-  }
+    return loaded ? loaded->path : fs::path();
+  });
   beside_earlier_run = from.mode == Mode::never;
   if (source.empty()) {
     if (!setup.adapters) fill_model(*setup.model, config);
@@ -162,7 +162,7 @@ void Trainer::Run::resume_or_fill() {
     return;
   }
   resumed_step = progress.step;
-  say(fmt::format("resumed from {}: step {}, {} tokens seen\n", source, progress.step,
+  say(fmt::format("resumed from {}: step {}, {} tokens seen\n", source.string(), progress.step,
                   format_count(progress.tokens_seen)));
 }
 

@@ -2,6 +2,8 @@
 // Trainer state. trainer.cpp: start, save, end; trainer_steps.cpp: steps; trainer_ranks.cpp: collective parts.
 
 #include <chrono>
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +13,7 @@
 #include "data/formats/validation_cache.h"
 #include "data/sampling/loader.h"
 #include "nn/optim/lr_schedule.h"
+#include "train/checkpoint/checkpoint_choice.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/metrics/health_log.h"
@@ -74,6 +77,9 @@ struct Trainer::Run {
 
   void resume_or_fill();
   void load(CheckpointReader& reader);
+  // load() on all ranks of the checkpoint that `choose` finds on rank 0 (load_chosen).
+  std::filesystem::path load_for_all(Verify verify,
+                                     const std::function<std::filesystem::path(const LoadCheckpoint&)>& choose);
   void write_run_files() const;
   void open_logs();
   void open_loader();

@@ -16,6 +16,8 @@
 
 namespace quench {
 
+namespace fs = std::filesystem;
+
 std::vector<Batch> Trainer::Run::next_step_batches() {
   const std::int64_t count = accumulation_steps(config, config.parallel.ranks);
   std::vector<Batch> batches;
@@ -43,12 +45,13 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
   }
   step->discard();
   if (writer) report_saves(writer->finish());
-  std::optional<CheckpointInfo> loaded;
-  if (!beside_earlier_run)
-    loaded = load_latest(config.checkpoint.folder, [this](CheckpointReader& reader) { load(reader); });
-  QUENCH_CHECK_AS(ErrorCode::nonfinite, loaded.has_value(), "{}; there is no checkpoint to roll back to",
-                  verdict.message);
-  QUENCH_LOG_WARN("rolled back to step {} ({})", progress.step, loaded->path.string());
+  const fs::path loaded = load_for_all(Verify::hashes, [this](const LoadCheckpoint& load_one) -> fs::path {
+    if (beside_earlier_run) return {};
+    const auto latest = load_latest(config.checkpoint.folder, load_one);
+    return latest ? latest->path : fs::path();
+  });
+  QUENCH_CHECK_AS(ErrorCode::nonfinite, !loaded.empty(), "{}; there is no checkpoint to roll back to", verdict.message);
+  QUENCH_LOG_WARN("rolled back to step {} ({})", progress.step, loaded.string());
   metrics.rewind(progress.step);
   validation = read_validation_losses(config.metrics.folder, progress.step);
   metrics.event({.step = progress.step, .name = run_events::kRollback, .message = verdict.message});
