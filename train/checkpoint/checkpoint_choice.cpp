@@ -3,7 +3,9 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <system_error>
 
+#include "core/system/log.h"
 #include "distributed/communication_error.h"
 #include "distributed/ranks.h"
 
@@ -95,6 +97,22 @@ fs::path follow(distributed::ProcessGroup& peers, Verify verify, const LoadCheck
 }
 
 }  // namespace
+
+fs::path load_first(std::span<const fs::path> paths, const LoadCheckpoint& load, Verify verify) {
+  for (const fs::path& path : paths) {
+    std::error_code ignored;
+    if (fs::symlink_status(path, ignored).type() == fs::file_type::not_found) continue;
+    try {
+      CheckpointReader reader(path, verify);
+      load(reader);
+      return path;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::corrupt) throw;
+      QUENCH_LOG_ERROR("cannot load {}: {}", path.string(), error.what());
+    }
+  }
+  return {};
+}
 
 fs::path load_chosen(distributed::ProcessGroup* peers, Verify verify, const LoadCheckpoint& load,
                      const std::function<fs::path(const LoadCheckpoint&)>& choose) {

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <span>
 
 #include "distributed/process_group.h"
 #include "train/checkpoint/checkpoint_reader.h"
@@ -20,5 +21,10 @@ using LoadCheckpoint = std::function<void(CheckpointReader&)>;
 // checkpoint, or another save under its path.
 std::filesystem::path load_chosen(distributed::ProcessGroup* peers, Verify verify, const LoadCheckpoint& load,
                                   const std::function<std::filesystem::path(const LoadCheckpoint&)>& choose);
+
+// Path of the first of `paths` that loads; empty: none. Skips absent ones, and damaged ones (Error corrupt) with an
+// error in the log; `load` must overwrite all restored state. Other errors propagate.
+std::filesystem::path load_first(std::span<const std::filesystem::path> paths, const LoadCheckpoint& load,
+                                 Verify verify = Verify::hashes);
 
 }  // namespace quench

@@ -1,10 +1,12 @@
 #include "train/checkpoint/checkpoint_writer.h"
 
+#include <ranges>
 #include <system_error>
 #include <utility>
 
 #include "core/system/log.h"
 #include "distributed/communication_error.h"
+#include "train/checkpoint/checkpoint_list.h"
 #include "train/checkpoint/checkpoint_save.h"
 #include "train/checkpoint/retention.h"
 
@@ -73,6 +75,12 @@ void CheckpointWriter::save(const CheckpointState& state, std::span<const Checkp
     write(state, copies, called);
     collect();
   }
+}
+
+std::vector<std::filesystem::path> CheckpointWriter::saved() const {
+  std::vector<std::filesystem::path> paths;
+  for (const std::int64_t step : line_.saved | std::views::reverse) paths.push_back(folder_ / step_name(step));
+  return paths;
 }
 
 std::vector<SaveReport> CheckpointWriter::poll() {

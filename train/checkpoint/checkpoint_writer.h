@@ -72,6 +72,13 @@ class CheckpointWriter {
   // Step exempt from deletion in place of the last one, from the next save on; nullopt: none.
   void keep(std::optional<std::int64_t> step) noexcept { next_kept_ = step; }
 
+  // Checkpoints of the run's line by descending step: those that this writer saved, some perhaps deleted since. Rank 0;
+  // after wait().
+  [[nodiscard]] std::vector<std::filesystem::path> saved() const;
+
+  // The run continues from `step`: later checkpoints are abandoned, and kept. After wait().
+  void go_back(std::int64_t step) { line_.go_back(step); }
+
   // Orders later work on the current stream after the copies of the last save().
   void before_change() { snapshot_.before_change(); }
 

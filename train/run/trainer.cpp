@@ -162,6 +162,7 @@ void Trainer::Run::resume_or_fill() {
     return;
   }
   resumed_step = progress.step;
+  resumed_path = source;
   say(fmt::format("resumed from {}: step {}, {} tokens seen\n", source.string(), progress.step,
                   format_count(progress.tokens_seen)));
 }

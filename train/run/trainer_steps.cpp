@@ -45,13 +45,15 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
   }
   step->discard();
   if (writer) report_saves(writer->finish());
-  const fs::path loaded = load_for_all(Verify::hashes, [this](const LoadCheckpoint& load_one) -> fs::path {
-    if (beside_earlier_run) return {};
-    const auto latest = load_latest(config.checkpoint.folder, load_one);
-    return latest ? latest->path : fs::path();
-  });
+  // Not the folder's newest: it may be of a line that the run left when it resumed.
+  std::vector<fs::path> line = writer ? writer->saved() : std::vector<fs::path>();
+  if (!resumed_path.empty()) line.push_back(resumed_path);
+  const fs::path loaded =
+      load_for_all(Verify::hashes, [&](const LoadCheckpoint& load_one) { return load_first(line, load_one); });
   QUENCH_CHECK_AS(ErrorCode::nonfinite, !loaded.empty(), "{}; there is no checkpoint to roll back to", verdict.message);
   QUENCH_LOG_WARN("rolled back to step {} ({})", progress.step, loaded.string());
+  if (writer) writer->go_back(progress.step);
+  saved_step = progress.step;
   metrics.rewind(progress.step);
   validation = read_validation_losses(config.metrics.folder, progress.step);
   metrics.event({.step = progress.step, .name = run_events::kRollback, .message = verdict.message});

@@ -126,6 +126,25 @@ TEST_F(CheckpointChoice, AnotherSaveUnderTheSamePathIsRefused) {
   EXPECT_THAT(steps_, Each(0)) << "nothing was loaded";
 }
 
+TEST_F(CheckpointChoice, TheFirstThatLoads) {
+  const std::vector<fs::path> line{folder_ / "step-3", folder_ / "step-2", folder_ / "step-1"};
+  std::vector<std::int64_t> tried;
+  const auto damaged_from = [&](std::int64_t step) {
+    tried.clear();
+    return [&tried, step](CheckpointReader& reader) {
+      tried.push_back(reader.state().step);
+      QUENCH_CHECK_AS(ErrorCode::corrupt, reader.state().step < step, "a damaged tensor");
+    };
+  };
+  EXPECT_EQ(load_first(line, damaged_from(9)), folder_ / "step-2") << "step-3 is absent";
+  EXPECT_EQ(load_first(line, damaged_from(2)), folder_ / "step-1");
+  EXPECT_THAT(tried, ElementsAre(2, 1));
+  EXPECT_EQ(load_first(line, damaged_from(0)), "");
+  EXPECT_THROW(load_first(line, [](CheckpointReader&) { QUENCH_FAIL(ErrorCode::bad_config, "refused"); }), Error);
+  fs::remove(folder_ / "step-2" / "manifest.json");
+  EXPECT_THROW(load_first(line, damaged_from(9)), Error) << "unknown content";
+}
+
 TEST_F(CheckpointChoice, ASingleProcessChoosesForItself) {
   std::int64_t step = 0;
   const fs::path path = load_chosen(

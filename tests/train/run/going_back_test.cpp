@@ -38,6 +38,24 @@ class GoingBack : public ::testing::Test {
     return checkpoints(tiny_.folder(name) / "checkpoints");
   }
 
+  // A learning rate under which the loss soon is not finite, also after the rollback. Steps that the run rolled back
+  // to.
+  [[nodiscard]] std::vector<std::int64_t> rollbacks(const std::string& name, Options more) const {
+    more.insert(more.end(), {"--training.on_nonfinite=rollback", "--optimizer.lr=1000", "--training.max_norm=0"});
+    try {
+      run(name, more);
+      ADD_FAILURE() << "all values were finite";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::nonfinite) << error.what();
+    }
+    std::vector<std::int64_t> steps;
+    std::istringstream lines(testing::read_file(tiny_.folder(name) / "metrics/events.jsonl"));
+    for (std::string line; std::getline(lines, line);)
+      if (const Json event = Json::parse(line); event.at("event").as_string() == "rollback")
+        steps.push_back(event.at("step").as_int());
+    return steps;
+  }
+
   testing::TinyRun tiny_;
 };
 
@@ -52,6 +70,20 @@ TEST_F(GoingBack, KeepsTheCheckpointsOfTheAbandonedLine) {
   // The new line is the one that continues, and replaces nothing.
   EXPECT_EQ(run("run", {"--training.steps=30", "--optimizer.lr=1e-3"}).step, 30);
   EXPECT_THAT(checkpoints("run"), ElementsAre("kept-step-20*", "kept-step-30*", "step-10", "step-20", "step-30"));
+}
+
+TEST_F(GoingBack, ARollbackStaysOnTheRunsLine) {
+  run("run", {"--training.steps=30"});
+  EXPECT_THAT(rollbacks("run", {"--checkpoint.resume=10", "--checkpoint.interval=0"}), ElementsAre(10))
+      << "not step 30, which it left";
+  const std::string checkpoint = tiny_.checkpoint("run", 10).string();
+  EXPECT_THAT(rollbacks("empty", {"--checkpoint.resume=" + checkpoint, "--checkpoint.interval=0"}), ElementsAre(10))
+      << "from another folder";
+  const auto own = rollbacks("own", {"--checkpoint.resume=" + checkpoint, "--checkpoint.interval=1"});
+  ASSERT_EQ(own.size(), 1u);
+  EXPECT_GT(own[0], 10) << "the last that it saved";
+  EXPECT_LT(own[0], 30);
+  EXPECT_THAT(rollbacks("fresh", {"--checkpoint.interval=0"}), ElementsAre()) << "nothing was saved yet";
 }
 
 }  // namespace
