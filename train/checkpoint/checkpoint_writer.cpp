@@ -89,6 +89,11 @@ std::vector<SaveReport> CheckpointWriter::poll() {
   return std::exchange(reports_, {});
 }
 
+std::vector<SaveReport> CheckpointWriter::wait() {
+  if (worker_.joinable()) worker_.join();
+  return std::exchange(reports_, {});
+}
+
 std::vector<SaveReport> CheckpointWriter::finish() {
   collect();
   const int failures = std::exchange(failures_, 0);

@@ -85,6 +85,10 @@ class CheckpointWriter {
   // Non-blocking. Saves completed since the last call; throws a failed save's error under OnSaveError::stop.
   std::vector<SaveReport> poll();
 
+  // Waits for the save in flight. Saves completed since the last call; an error stays for the next call of save(), poll()
+  // or finish().
+  std::vector<SaveReport> wait();
+
   // Waits for the save in flight, then as poll(). Under OnSaveError::keep_training throws one error for all saves
   // failed since the last finish().
   std::vector<SaveReport> finish();

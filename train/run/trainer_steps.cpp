@@ -44,7 +44,7 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
     case StepAction::rollback: break;
   }
   step->discard();
-  if (writer) report_saves(writer->finish());
+  if (writer) report_saves(writer->wait());  // earlier failures are no reason to stay at this step
   // Not the folder's newest: it may be of a line that the run left when it resumed.
   std::vector<fs::path> line = writer ? writer->saved() : std::vector<fs::path>();
   if (!resumed_path.empty()) line.push_back(resumed_path);
@@ -222,7 +222,9 @@ void Trainer::Run::save_before_end(const std::exception& error) {
     const std::string bad = first_nonfinite_weight(*setup.model);
     QUENCH_CHECK_AS(ErrorCode::nonfinite, bad.empty(), "the {} is not finite", bad);
     save();
-    report_saves(writer->finish());
+    const std::vector<SaveReport> saved = writer->wait();
+    report_saves(saved);
+    if (saved.empty() || saved.back().step != progress.step) (void)writer->finish();  // throws its error
     QUENCH_LOG_WARN("the run failed; the state after step {} is saved in {}", progress.step, result.checkpoint);
   } catch (const std::exception& failure) {
     const auto* known = dynamic_cast<const Error*>(&error);
