@@ -306,7 +306,7 @@ TrainResult Trainer::Run::train(bool handle_signals) {
   metrics.finish();
   const bool stopped = asked.stop_signal != 0 && progress.step < steps && !best.exhausted();
   if (writer && saved_step != progress.step && (config.checkpoint.save_final || stopped)) save();
-  if (writer) report_saves(writer->finish());
+  if (writer) report_saves(writer->wait());
   if (!stopped && config.export_model) {
     if (config.export_model->weights == kAveragedWeights) use_averages();
     const ModelFolderReport report = export_model(setup, chosen, run_model, calibration, ranks.get(), base);
@@ -319,6 +319,7 @@ TrainResult Trainer::Run::train(bool handle_signals) {
   result.loss = progress.loss;
   result.stop_signal = stopped ? asked.stop_signal : 0;
   if (first() && (progress.step > resumed_step.value_or(0) || !result.exported.empty())) say(summary());
+  if (writer) (void)writer->finish();  // failed saves are the run's error, after its other results
   return result;
 }
 

@@ -83,5 +83,18 @@ TEST_F(FailedSave, DoesNotHideThatTheLastStateWasSaved) {
   EXPECT_EQ(checkpoints().size(), 1u);
 }
 
+TEST_F(FailedSave, IsReportedAfterTheExport) {
+  for (const std::string async : {"true", "false"}) {
+    const Finished run = train("step-6", {"--export.format=hf", "--checkpoint.interval=3", "--checkpoint.async=" + async,
+                                          "--checkpoint.resume=never"});
+    EXPECT_EQ(run.status, 1) << run.output;
+    EXPECT_THAT(run.output, HasSubstr("1 of 4 checkpoints could not be saved; the first: cannot reserve"));
+    EXPECT_THAT(checkpoints(), ::testing::IsSupersetOf({"step-3", "step-9", "step-12"}));
+    EXPECT_TRUE(fs::exists(folder_ / "run/export/model.safetensors"));
+    EXPECT_LT(run.output.find("  export: "), run.output.find("could not be saved")) << run.output;
+    fs::remove_all(folder_ / "run");
+  }
+}
+
 }  // namespace
 }  // namespace quench
