@@ -28,6 +28,7 @@ CheckpointWriter::CheckpointWriter(std::filesystem::path folder, const RunLock* 
     : folder_(std::move(folder)), options_(std::move(options)), line_{.from = options_.resumed_from} {
   QUENCH_CHECK_AS(ErrorCode::bad_config, options_.keep_latest >= 0,
                   "checkpoint.keep_latest is {}; expected 0 (keep all) or more", options_.keep_latest);
+  kept_on_disk_ = options_.kept.value_or(-1);
   if (first()) probe_checkpoint_folder(folder_);
   folder_ = std::filesystem::canonical(folder_);
   if (!first()) return;
@@ -121,7 +122,8 @@ void CheckpointWriter::write(const CheckpointState& state, std::span<const Check
                     static_cast<double>(saved.bytes) / (1 << 20), seconds);
     RetentionPolicy policy{options_.keep_latest, options_.pinned};
     policy.keep_steps.push_back(state.step);
-    if (kept_) policy.keep_steps.push_back(*kept_);
+    if (!kept_ || inspect_checkpoint(*kept_, folder_ / step_name(*kept_)).valid) kept_on_disk_ = kept_.value_or(-1);
+    if (const auto kept_step = kept()) policy.keep_steps.push_back(*kept_step);
     if (options_.resumed_from) policy.keep_steps.push_back(*options_.resumed_from);
     apply_retention(folder_, policy);
   } catch (...) {

@@ -33,6 +33,7 @@ struct CheckpointOptions {
   OnSaveError on_error = OnSaveError::stop;
   std::vector<std::int64_t> pinned{};          // steps exempt from deletion
   std::optional<std::int64_t> resumed_from{};  // in the folder; exempt from deletion
+  std::optional<std::int64_t> kept{};          // first kept()
   // CPU group of the ranks that save together; null: single process.
   std::shared_ptr<distributed::ProcessGroup> peers{};
 };
@@ -69,8 +70,14 @@ class CheckpointWriter {
   // OnSaveError::stop throws the previous save's error (without starting this one) or, if synchronous, its own.
   void save(const CheckpointState& state, std::span<const CheckpointTensor> tensors);
 
-  // Step exempt from deletion in place of the last one, from the next save on; nullopt: none.
+  // Step exempt from deletion in place of the last one, from the next save on with which its checkpoint exists;
+  // nullopt: none.
   void keep(std::optional<std::int64_t> step) noexcept { next_kept_ = step; }
+  // The step that is exempt now: an earlier one where the save of the last failed. Rank 0.
+  [[nodiscard]] std::optional<std::int64_t> kept() const noexcept {
+    const std::int64_t step = kept_on_disk_;
+    return step >= 0 ? std::optional(step) : std::nullopt;
+  }
 
   // Checkpoints of the run's line by descending step: those that this writer saved, some perhaps deleted since. Rank 0;
   // after wait().
@@ -85,8 +92,8 @@ class CheckpointWriter {
   // Non-blocking. Saves completed since the last call; throws a failed save's error under OnSaveError::stop.
   std::vector<SaveReport> poll();
 
-  // Waits for the save in flight. Saves completed since the last call; an error stays for the next call of save(), poll()
-  // or finish().
+  // Waits for the save in flight. Saves completed since the last call; an error stays for the next call of save(),
+  // poll() or finish().
   std::vector<SaveReport> wait();
 
   // Waits for the save in flight, then as poll(). Under OnSaveError::keep_training throws one error for all saves
@@ -112,7 +119,8 @@ class CheckpointWriter {
   std::atomic<bool> worker_done_{false};
   std::int64_t step_in_flight_ = 0;
   std::optional<std::int64_t> next_kept_;
-  std::optional<std::int64_t> kept_;  // of the save in flight
+  std::optional<std::int64_t> kept_;            // of the save in flight
+  std::atomic<std::int64_t> kept_on_disk_{-1};  // negative: none
   // Written by the worker thread, read after join.
   std::exception_ptr error_;
   std::vector<SaveReport> reports_;

@@ -49,7 +49,9 @@ RunConfig checked(RunConfig config, Device device, const distributed::Ranks* ran
   return config;
 }
 
-constexpr std::string_view kBestKey = "best_evaluation";  // of CheckpointState::extra
+// Of CheckpointState::extra.
+constexpr std::string_view kBestKey = "best_evaluation";
+constexpr std::string_view kKeptKey = "kept_best";  // its step, where the save of the best failed
 
 // The run that wrote the checkpoint trained these layers too, or neither did.
 void require_mtp(const CheckpointReader& reader, const nn::ModelConfig& model) {
@@ -132,6 +134,8 @@ void Trainer::Run::load(CheckpointReader& reader) {
     if (setup.scaling) restore_scaling(reader, *setup.scaling);
     require_positive_scales(*setup.model);
     best.restore(reader.state().extra.find(kBestKey));
+    const Json* kept = reader.state().extra.find(kKeptKey);
+    kept_best = kept != nullptr && kept->is_number() ? std::optional(kept->as_int()) : std::nullopt;
     if (writer) writer->keep(best_step());
   });
   whole = true;
@@ -222,6 +226,7 @@ void Trainer::Run::save() {
   store_run_model(state, config, run_model);
   if (setup.adapters) store_base(state, base);
   state.extra.set(std::string(kBestKey), best.state());
+  if (const auto kept = writer->kept(); kept && kept != best_step()) state.extra.set(std::string(kKeptKey), *kept);
   writer->save(state, tensors_to_save());
 }
 
@@ -258,6 +263,7 @@ TrainResult Trainer::Run::train(bool handle_signals) {
     options.async = config.checkpoint.async;
     options.on_error = config.checkpoint.on_save_error;
     options.resumed_from = resumed_step;
+    options.kept = kept_best;
     if (ranks != nullptr) options.peers = ranks->saving;
     const RunLock* held = checkpoint_lock ? checkpoint_lock.get() : lock.get();
     first_first("checkpoint folder",
@@ -328,7 +334,7 @@ std::optional<std::int64_t> Trainer::Run::best_step() const {
 }
 
 std::string Trainer::Run::best_checkpoint() const {
-  const std::optional<std::int64_t> kept = best_step();
+  const std::optional<std::int64_t> kept = writer && writer->kept() ? writer->kept() : best_step();
   return kept && writer ? (fs::path(config.checkpoint.folder) / step_name(*kept)).string() : std::string();
 }
 

@@ -153,6 +153,7 @@ struct Trainer::Run {
   MetricsLog metrics;
   ValidationLosses validation;
   BestEvaluation best;
+  std::optional<std::int64_t> kept_best;        // of the checkpoint resumed from: CheckpointOptions::kept
   bool improved = false;                        // the last step's evaluation is the best
   std::int64_t first_tokens = 0;                // tokens_seen at this start
   std::chrono::steady_clock::time_point begun;  // first batch

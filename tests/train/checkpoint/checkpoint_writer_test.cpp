@@ -181,6 +181,40 @@ TEST_F(CheckpointWriterTest, GoingBackKeepsTheAbandonedLine) {
   EXPECT_THAT(steps(), ElementsAre(40, 30, 15, 10)) << "step-20, of the run's line, is deleted";
 }
 
+TEST_F(CheckpointWriterTest, AFailedSaveOfTheBestKeepsTheBestBefore) {
+  for (const bool async : {false, true}) {
+    auto checkpoints = writer(async, 1, OnSaveError::keep_training);
+    const auto save_best = [&](std::int64_t step, const CheckpointState& state) {
+      checkpoints->keep(step);
+      checkpoints->save(state, tensors_.at(step));
+      checkpoints->wait();
+    };
+    save_best(1, tensors_.state(1));
+    save_best(2, impossible(tensors_, 2));
+    EXPECT_EQ(checkpoints->kept(), 1);
+    checkpoints->save(tensors_.state(3), tensors_.at(3));
+    EXPECT_THROW(checkpoints->finish(), Error);
+    EXPECT_THAT(steps(), ElementsAre(3, 1));
+    EXPECT_EQ(checkpoints->kept(), 1);
+
+    CheckpointOptions options;  // of a restart, whose best is still step 2
+    options.keep_latest = 1;
+    options.async = async;
+    options.kept = 1;
+    checkpoints.reset();
+    checkpoints = std::make_unique<CheckpointWriter>(dir_ / "checkpoints", lock_, options);
+    checkpoints->keep(2);
+    checkpoints->save(tensors_.state(4), tensors_.at(4));
+    checkpoints->finish();
+    EXPECT_THAT(steps(), ElementsAre(4, 1));
+    save_best(5, tensors_.state(5));
+    checkpoints->save(tensors_.state(6), tensors_.at(6));
+    checkpoints->finish();
+    EXPECT_THAT(steps(), ElementsAre(6, 5));
+    fs::remove_all(dir_ / "checkpoints");
+  }
+}
+
 TEST_F(CheckpointWriterTest, StartRemovesLeftoversAndProbes) {
   fs::create_directories(dir_ / "checkpoints" / "step-9.tmp-x");
   const auto checkpoints = writer(false);

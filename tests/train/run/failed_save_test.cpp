@@ -73,10 +73,10 @@ TEST_F(FailedSave, DoesNotPreventALaterRollback) {
 
 // The first evaluation is the best and is to be saved; the last state before the error is the second save.
 TEST_F(FailedSave, DoesNotHideThatTheLastStateWasSaved) {
-  const Finished run = train("step-1", {"--optimizer.lr=1000", "--training.max_norm=0", "--training.steps=40",
-                                        "--checkpoint.interval=0", "--checkpoint.keep_best=true",
-                                        "--evaluation.interval=1", "--evaluation.steps=1",
-                                        "--data.validation=" + (folder_ / "text.txt").string()});
+  const Finished run =
+      train("step-1", {"--optimizer.lr=1000", "--training.max_norm=0", "--training.steps=40", "--checkpoint.interval=0",
+                       "--checkpoint.keep_best=true", "--evaluation.interval=1", "--evaluation.steps=1",
+                       "--data.validation=" + (folder_ / "text.txt").string()});
   EXPECT_EQ(run.status, 1) << run.output;
   EXPECT_THAT(run.output, AllOf(HasSubstr("saving step 1 failed"), HasSubstr("the run failed; the state after step"),
                                 Not(HasSubstr("could not be saved before the end"))));
@@ -85,8 +85,8 @@ TEST_F(FailedSave, DoesNotHideThatTheLastStateWasSaved) {
 
 TEST_F(FailedSave, IsReportedAfterTheExport) {
   for (const std::string async : {"true", "false"}) {
-    const Finished run = train("step-6", {"--export.format=hf", "--checkpoint.interval=3", "--checkpoint.async=" + async,
-                                          "--checkpoint.resume=never"});
+    const Finished run = train("step-6", {"--export.format=hf", "--checkpoint.interval=3",
+                                          "--checkpoint.async=" + async, "--checkpoint.resume=never"});
     EXPECT_EQ(run.status, 1) << run.output;
     EXPECT_THAT(run.output, HasSubstr("1 of 4 checkpoints could not be saved; the first: cannot reserve"));
     EXPECT_THAT(checkpoints(), ::testing::IsSupersetOf({"step-3", "step-9", "step-12"}));

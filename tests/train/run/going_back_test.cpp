@@ -22,20 +22,21 @@ class GoingBack : public ::testing::Test {
     return tiny_.run(tiny_.config(name, all));
   }
   // Names of the checkpoints in a folder, uuids cut off, "*" for a superseded one.
-  [[nodiscard]] static Options checkpoints(const fs::path& folder) {
+  [[nodiscard]] static Options checkpoints_in(const fs::path& folder) {
     Options names;
     for (const auto& entry : fs::directory_iterator(folder)) {
       if (!entry.is_directory()) continue;
       std::string name = entry.path().filename().string();
       if (name.starts_with("kept-")) name.resize(name.find('-', sizeof("kept-step")));
       names.push_back(name + (fs::exists(entry.path() / kSupersededMarker) ? "*" : ""));
-      if (!name.starts_with(kEarlierPrefix)) EXPECT_TRUE(verify_checkpoint(entry.path()).ok()) << name;
+      if (name.starts_with(kEarlierPrefix)) continue;
+      EXPECT_TRUE(verify_checkpoint(entry.path()).ok()) << name;
     }
     std::ranges::sort(names);
     return names;
   }
   [[nodiscard]] Options checkpoints(const std::string& name) const {
-    return checkpoints(tiny_.folder(name) / "checkpoints");
+    return checkpoints_in(tiny_.folder(name) / "checkpoints");
   }
 
   // A learning rate under which the loss soon is not finite, also after the rollback. Steps that the run rolled back
