@@ -53,6 +53,14 @@ RunConfig checked(RunConfig config, Device device, const distributed::Ranks* ran
 constexpr std::string_view kBestKey = "best_evaluation";
 constexpr std::string_view kKeptKey = "kept_best";  // its step, where the save of the best failed
 
+// By its name: links are not followed.
+bool is_directly_in(const fs::path& path, const fs::path& folder) {
+  fs::path named = fs::absolute(path).lexically_normal();
+  if (!named.has_filename()) named = named.parent_path();  // "a/b/"
+  std::error_code absent;
+  return fs::equivalent(named.parent_path(), folder, absent);
+}
+
 // The run that wrote the checkpoint trained these layers too, or neither did.
 void require_mtp(const CheckpointReader& reader, const nn::ModelConfig& model) {
   const std::string first = fmt::format("model.layers.{}.eh_proj.weight", model.num_hidden_layers);
@@ -158,7 +166,8 @@ void Trainer::Run::resume_or_fill() {
                     "checkpoint.resume is \"must\", but {} holds no checkpoint", folder.string());
     return loaded ? loaded->path : fs::path();
   });
-  beside_earlier_run = from.mode == Mode::never;
+  resumed_elsewhere = from.mode == Mode::path && !is_directly_in(source, folder);
+  beside_earlier_run = from.mode == Mode::never || resumed_elsewhere;
   if (source.empty()) {
     if (!setup.adapters) fill_model(*setup.model, config);
     optimizer->refresh_master();
@@ -262,7 +271,7 @@ TrainResult Trainer::Run::train(bool handle_signals) {
     options.keep_latest = static_cast<int>(config.checkpoint.keep_latest);
     options.async = config.checkpoint.async;
     options.on_error = config.checkpoint.on_save_error;
-    options.resumed_from = resumed_step;
+    if (!resumed_elsewhere) options.resumed_from = resumed_step;
     options.kept = kept_best;
     if (ranks != nullptr) options.peers = ranks->saving;
     const RunLock* held = checkpoint_lock ? checkpoint_lock.get() : lock.get();

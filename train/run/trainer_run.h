@@ -135,6 +135,7 @@ struct Trainer::Run {
   std::int64_t saved_step = -1;
   std::int64_t measured_step = 0;                      // of measure_ranks
   bool beside_earlier_run = false;                     // folder has checkpoints of another run until this one saves
+  bool resumed_elsewhere = false;                      // from a checkpoint outside checkpoint.folder
   bool whole = false;                                  // weights and optimizer state match progress.step
   bool in_tail = false;                                // next step in high precision
   std::string base;                                    // base weight hash under adapters; empty: full training

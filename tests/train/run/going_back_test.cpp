@@ -73,6 +73,25 @@ TEST_F(GoingBack, KeepsTheCheckpointsOfTheAbandonedLine) {
   EXPECT_THAT(checkpoints("run"), ElementsAre("kept-step-20*", "kept-step-30*", "step-10", "step-20", "step-30"));
 }
 
+TEST_F(GoingBack, ACheckpointOfAnotherFolderSetsTheFoldersOwnAside) {
+  run("source", {"--training.steps=10"});
+  run("run", {"--training.steps=20"});
+  const Options short_run{"--training.steps=20", "--checkpoint.keep_latest=1"};
+  const auto from = [&](const std::string& path) {
+    Options all = short_run;
+    all.push_back("--checkpoint.resume=" + path);
+    return all;
+  };
+  run("run", from(tiny_.checkpoint("source", 10).string()));
+  EXPECT_THAT(checkpoints("run"), ElementsAre("earlier-1", "step-20"));
+  EXPECT_THAT(checkpoints_in(tiny_.folder("run") / "checkpoints/earlier-1"), ElementsAre("step-10", "step-20"));
+
+  // One of its own, however it is named, is a step back.
+  run("own", {"--training.steps=20"});
+  run("own", from((tiny_.folder("own") / "metrics/../checkpoints/step-10/").string()));
+  EXPECT_THAT(checkpoints("own"), ElementsAre("kept-step-20*", "step-10", "step-20"));
+}
+
 TEST_F(GoingBack, ARollbackStaysOnTheRunsLine) {
   run("run", {"--training.steps=30"});
   EXPECT_THAT(rollbacks("run", {"--checkpoint.resume=10", "--checkpoint.interval=0"}), ElementsAre(10))
