@@ -76,21 +76,21 @@ void check_free_space(const fs::path& folder, std::int64_t step, std::uint64_t b
 }
 
 // Before publication, so that a later abandoned checkpoint is never the latest.
-void mark_superseded(const fs::path& folder, std::int64_t step) {
+void mark_superseded(const fs::path& folder, std::int64_t step, const RunLine& line) {
   std::error_code error;
   fs::directory_iterator entries(folder, error);
   for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
     const auto other = parse_step_name(entries->path().filename().string());
     std::error_code ignored;
-    if (!other || *other <= step || !entries->is_directory(ignored)) continue;
+    if (!other || line.keeps(*other, step) || !entries->is_directory(ignored)) continue;
     const fs::path marker = entries->path() / kSupersededMarker;
     if (fs::exists(marker, ignored)) continue;
     try {
       OutputFile file(marker);
-      file.write(fmt::format("the run went back and saved step {} after this checkpoint\n", step));
+      file.write(fmt::format("the run went back before this checkpoint and saved step {}\n", step));
       file.close();
       sync_directory(entries->path());
-      QUENCH_LOG_WARN("{}: superseded, since the run resumed from an earlier step and now saves step {}",
+      QUENCH_LOG_WARN("{}: superseded, since the run continues from an earlier step and now saves step {}",
                       entries->path().string(), step);
     } catch (const Error& failure) {
       QUENCH_LOG_WARN("{}: cannot be marked superseded by step {}: {}", entries->path().string(), step, failure.what());
@@ -98,23 +98,25 @@ void mark_superseded(const fs::path& folder, std::int64_t step) {
   }
 }
 
-// An existing checkpoint is exchanged atomically and its new path returned for removal; pinned, superseded and
-// unloadable ones and links are renamed and kept.
-fs::path publish(const fs::path& temporary, const fs::path& target, std::int64_t step, const std::string& uuid) {
+// An existing checkpoint of the run's line is exchanged atomically and its new path returned for removal; others,
+// pinned and unloadable ones and links are renamed and kept.
+fs::path publish(const fs::path& temporary, const fs::path& target, std::int64_t step, const std::string& uuid,
+                 bool in_line) {
   std::error_code ignored;
   if (!fs::exists(fs::symlink_status(target, ignored))) {
     rename_folder(temporary, target);
     return {};
   }
   const CheckpointInfo earlier = inspect_checkpoint(step, target);
-  if (earlier.pinned || earlier.superseded || earlier.symlink || !earlier.valid) {
+  const bool superseded = earlier.superseded || !in_line;
+  if (earlier.pinned || superseded || earlier.symlink || !earlier.valid) {
     const fs::path kept = target.parent_path() /
                           fmt::format("{}-{}-{}", earlier.pinned ? "pinned" : "kept", target.filename().string(), uuid);
     rename_folder(target, kept);
     QUENCH_LOG_WARN("{} is saved again; the earlier one is now {}: {}", target.string(), kept.string(),
                     !earlier.fault.empty() ? earlier.fault
                     : earlier.pinned       ? "it is pinned"
-                    : earlier.superseded   ? "it is superseded"
+                    : superseded           ? "it is superseded"
                                            : "it is a link");
     rename_folder(temporary, target);
     return {};
@@ -171,7 +173,8 @@ Manifest joined_manifest(const Savers& savers, const SaveIdentity& identity, con
 }
 
 // Rank 0: manifest, then rename; the checkpoint exists from here on.
-void complete(const fs::path& folder, const fs::path& temporary, const Manifest& manifest, bool& committed) {
+void complete(const fs::path& folder, const fs::path& temporary, const Manifest& manifest, RunLine& line,
+              bool& committed) {
   const std::int64_t step = manifest.state.step;
   const fs::path target = folder / step_name(step);
   const std::string text = manifest.dump();
@@ -179,9 +182,10 @@ void complete(const fs::path& folder, const fs::path& temporary, const Manifest&
   file.write(text);
   file.close();
   sync_directory(temporary);
-  mark_superseded(folder, step);
-  const fs::path replaced = publish(temporary, target, step, manifest.save_uuid);
+  mark_superseded(folder, step, line);
+  const fs::path replaced = publish(temporary, target, step, manifest.save_uuid, line.keeps(step, step));
   committed = true;
+  line.saved.insert(step);
   sync_directory(folder);
   if (!replaced.empty()) remove_or_warn(replaced);
   try {
@@ -192,7 +196,8 @@ void complete(const fs::path& folder, const fs::path& temporary, const Manifest&
 }
 
 SavedCheckpoint save_once(const fs::path& folder, const CheckpointState& state,
-                          std::span<const CheckpointTensor> tensors, const Savers& savers, bool& committed) {
+                          std::span<const CheckpointTensor> tensors, const Savers& savers, RunLine& line,
+                          bool& committed) {
   const std::string uuid = savers.exchange(savers.first() ? make_uuid() : std::string()).front();
   const SaveIdentity identity{uuid, state.step, savers.rank(), savers.size()};
   DataFilePlan plan;
@@ -213,7 +218,7 @@ SavedCheckpoint save_once(const fs::path& folder, const CheckpointState& state,
     savers.together([&] { write_data_file(temporary, plan, tensors); });
     const Manifest manifest = joined_manifest(savers, identity, state, plan, tensors);
     savers.together([&] {
-      if (savers.first()) complete(folder, temporary, manifest, committed);
+      if (savers.first()) complete(folder, temporary, manifest, line, committed);
     });
     committed = true;
   } catch (...) {
@@ -226,18 +231,22 @@ SavedCheckpoint save_once(const fs::path& folder, const CheckpointState& state,
 }  // namespace
 
 SavedCheckpoint save_checkpoint(const fs::path& folder, const CheckpointState& state,
-                                std::span<const CheckpointTensor> tensors, distributed::ProcessGroup* peers) {
+                                std::span<const CheckpointTensor> tensors, distributed::ProcessGroup* peers,
+                                RunLine* line) {
   const Savers savers(peers);
+  RunLine unknown;
+  if (line == nullptr) unknown.saved.insert(state.step);
+  RunLine& in = line != nullptr ? *line : unknown;
   bool committed = false;
   try {
-    return save_once(folder, state, tensors, savers, committed);
+    return save_once(folder, state, tensors, savers, in, committed);
   } catch (const Error& error) {
     // After a failed fsync, another may lose data silently: new files.
     if (error.code() != ErrorCode::io) throw;
     if (!savers.exchange(committed ? "committed" : "").front().empty()) throw;
     QUENCH_LOG_WARN("saving step {} failed and is retried once: {}", state.step, error.what());
   }
-  return save_once(folder, state, tensors, savers, committed);
+  return save_once(folder, state, tensors, savers, in, committed);
 }
 
 void probe_checkpoint_folder(const fs::path& folder) {

@@ -7,6 +7,7 @@
 
 #include "distributed/process_group.h"
 #include "train/checkpoint/checkpoint_state.h"
+#include "train/checkpoint/run_line.h"
 
 namespace quench {
 
@@ -17,10 +18,13 @@ struct SavedCheckpoint {
 
 // Writes <folder>/step-<state.step>, as one process or collectively over the CPU group `peers`: each rank writes its
 // shards to one data file, rank 0 the manifest from its `state`; an error on one rank is raised on all. Atomic, also
-// after a kill; a temporary folder that cannot be removed is left to remove_leftovers. Checkpoints of later steps are
-// marked superseded. Throws invalid_argument (bad tensors), no_space (bytes needed and free), io (after one retry).
+// after a kill; a temporary folder that cannot be removed is left to remove_leftovers. Rank 0 marks checkpoints outside
+// `line` superseded, keeps one of the same step under another name, and adds the step to `line`. Null: later steps are
+// marked, the same step is replaced. Throws invalid_argument (bad tensors), no_space (bytes needed and free), io (after
+// one retry).
 SavedCheckpoint save_checkpoint(const std::filesystem::path& folder, const CheckpointState& state,
-                                std::span<const CheckpointTensor> tensors, distributed::ProcessGroup* peers = nullptr);
+                                std::span<const CheckpointTensor> tensors, distributed::ProcessGroup* peers = nullptr,
+                                RunLine* line = nullptr);
 
 // Creates the folder if absent; tests write, sync and rename. Throws bad_config, io or no_space naming folder and
 // operation.

@@ -1,10 +1,12 @@
 #include "train/checkpoint/checkpoint_writer.h"
 
+#include <ranges>
 #include <system_error>
 #include <utility>
 
 #include "core/system/log.h"
 #include "distributed/communication_error.h"
+#include "train/checkpoint/checkpoint_list.h"
 #include "train/checkpoint/checkpoint_save.h"
 #include "train/checkpoint/retention.h"
 
@@ -23,9 +25,10 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }  // namespace
 
 CheckpointWriter::CheckpointWriter(std::filesystem::path folder, const RunLock* lock, CheckpointOptions options)
-    : folder_(std::move(folder)), options_(std::move(options)) {
+    : folder_(std::move(folder)), options_(std::move(options)), line_{.from = options_.resumed_from} {
   QUENCH_CHECK_AS(ErrorCode::bad_config, options_.keep_latest >= 0,
                   "checkpoint.keep_latest is {}; expected 0 (keep all) or more", options_.keep_latest);
+  kept_on_disk_ = options_.kept.value_or(-1);
   if (first()) probe_checkpoint_folder(folder_);
   folder_ = std::filesystem::canonical(folder_);
   if (!first()) return;
@@ -75,9 +78,20 @@ void CheckpointWriter::save(const CheckpointState& state, std::span<const Checkp
   }
 }
 
+std::vector<std::filesystem::path> CheckpointWriter::saved() const {
+  std::vector<std::filesystem::path> paths;
+  for (const std::int64_t step : line_.saved | std::views::reverse) paths.push_back(folder_ / step_name(step));
+  return paths;
+}
+
 std::vector<SaveReport> CheckpointWriter::poll() {
   if (worker_.joinable() && (!worker_done_ || (error_ && options_.peers != nullptr))) return {};
   collect();
+  return std::exchange(reports_, {});
+}
+
+std::vector<SaveReport> CheckpointWriter::wait() {
+  if (worker_.joinable()) worker_.join();
   return std::exchange(reports_, {});
 }
 
@@ -100,7 +114,7 @@ void CheckpointWriter::write(const CheckpointState& state, std::span<const Check
   try {
     snapshot_.wait();
     const auto start = Clock::now();
-    const SavedCheckpoint saved = save_checkpoint(folder_, state, tensors, options_.peers.get());
+    const SavedCheckpoint saved = save_checkpoint(folder_, state, tensors, options_.peers.get(), &line_);
     const double seconds = seconds_since(start);
     reports_.push_back({state.step, saved.path, saved.bytes, seconds_since(called), seconds});
     if (!first()) return;
@@ -108,7 +122,8 @@ void CheckpointWriter::write(const CheckpointState& state, std::span<const Check
                     static_cast<double>(saved.bytes) / (1 << 20), seconds);
     RetentionPolicy policy{options_.keep_latest, options_.pinned};
     policy.keep_steps.push_back(state.step);
-    if (kept_) policy.keep_steps.push_back(*kept_);
+    if (!kept_ || inspect_checkpoint(*kept_, folder_ / step_name(*kept_)).valid) kept_on_disk_ = kept_.value_or(-1);
+    if (const auto kept_step = kept()) policy.keep_steps.push_back(*kept_step);
     if (options_.resumed_from) policy.keep_steps.push_back(*options_.resumed_from);
     apply_retention(folder_, policy);
   } catch (...) {

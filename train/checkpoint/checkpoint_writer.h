@@ -20,6 +20,7 @@
 #include "distributed/process_group.h"
 #include "train/checkpoint/checkpoint_state.h"
 #include "train/checkpoint/on_save_error.h"
+#include "train/checkpoint/run_line.h"
 #include "train/checkpoint/run_lock.h"
 #include "train/checkpoint/snapshot.h"
 
@@ -31,7 +32,8 @@ struct CheckpointOptions {
   bool async = true;    // in a background thread
   OnSaveError on_error = OnSaveError::stop;
   std::vector<std::int64_t> pinned{};          // steps exempt from deletion
-  std::optional<std::int64_t> resumed_from{};  // exempt from deletion
+  std::optional<std::int64_t> resumed_from{};  // in the folder; exempt from deletion
+  std::optional<std::int64_t> kept{};          // first kept()
   // CPU group of the ranks that save together; null: single process.
   std::shared_ptr<distributed::ProcessGroup> peers{};
 };
@@ -63,18 +65,36 @@ class CheckpointWriter {
   void reserve(std::span<const CheckpointTensor> tensors);
 
   // Saves step-<state.step>. Async: returns while tensors are being copied; call before_change() before modifying or
-  // freeing them. Waits (logged) for a save in flight. An existing step-N is replaced in one rename. Under
+  // freeing them. Waits (logged) for a save in flight. A step-N that this writer saved is replaced in one rename, one
+  // of an abandoned line kept under another name. Under
   // OnSaveError::stop throws the previous save's error (without starting this one) or, if synchronous, its own.
   void save(const CheckpointState& state, std::span<const CheckpointTensor> tensors);
 
-  // Step exempt from deletion in place of the last one, from the next save on; nullopt: none.
+  // Step exempt from deletion in place of the last one, from the next save on with which its checkpoint exists;
+  // nullopt: none.
   void keep(std::optional<std::int64_t> step) noexcept { next_kept_ = step; }
+  // The step that is exempt now: an earlier one where the save of the last failed. Rank 0.
+  [[nodiscard]] std::optional<std::int64_t> kept() const noexcept {
+    const std::int64_t step = kept_on_disk_;
+    return step >= 0 ? std::optional(step) : std::nullopt;
+  }
+
+  // Checkpoints of the run's line by descending step: those that this writer saved, some perhaps deleted since. Rank 0;
+  // after wait().
+  [[nodiscard]] std::vector<std::filesystem::path> saved() const;
+
+  // The run continues from `step`: later checkpoints are abandoned, and kept. After wait().
+  void go_back(std::int64_t step) { line_.go_back(step); }
 
   // Orders later work on the current stream after the copies of the last save().
   void before_change() { snapshot_.before_change(); }
 
   // Non-blocking. Saves completed since the last call; throws a failed save's error under OnSaveError::stop.
   std::vector<SaveReport> poll();
+
+  // Waits for the save in flight. Saves completed since the last call; an error stays for the next call of save(),
+  // poll() or finish().
+  std::vector<SaveReport> wait();
 
   // Waits for the save in flight, then as poll(). Under OnSaveError::keep_training throws one error for all saves
   // failed since the last finish().
@@ -94,11 +114,13 @@ class CheckpointWriter {
   std::filesystem::path folder_;
   CheckpointOptions options_;
   Snapshot snapshot_;
+  RunLine line_;  // rank 0; changed by the save in flight
   std::thread worker_;
   std::atomic<bool> worker_done_{false};
   std::int64_t step_in_flight_ = 0;
   std::optional<std::int64_t> next_kept_;
-  std::optional<std::int64_t> kept_;  // of the save in flight
+  std::optional<std::int64_t> kept_;            // of the save in flight
+  std::atomic<std::int64_t> kept_on_disk_{-1};  // negative: none
   // Written by the worker thread, read after join.
   std::exception_ptr error_;
   std::vector<SaveReport> reports_;

@@ -123,8 +123,8 @@ void set_aside_checkpoints(const fs::path& folder) {
     earlier = folder / fmt::format("{}{}", kEarlierPrefix, number);
   for (const fs::path& path : checkpoints) rename_durably(path, earlier / path.filename());
   sync_directory(folder);
-  QUENCH_LOG_WARN("the run starts anew: {} checkpoints of an earlier one are now in {}", checkpoints.size(),
-                  earlier.string());
+  QUENCH_LOG_WARN("this run did not resume from this folder: its {} checkpoints of another run are now in {}",
+                  checkpoints.size(), earlier.string());
 }
 
 void remove_leftovers(const fs::path& folder) {

@@ -49,7 +49,17 @@ RunConfig checked(RunConfig config, Device device, const distributed::Ranks* ran
   return config;
 }
 
-constexpr std::string_view kBestKey = "best_evaluation";  // of CheckpointState::extra
+// Of CheckpointState::extra.
+constexpr std::string_view kBestKey = "best_evaluation";
+constexpr std::string_view kKeptKey = "kept_best";  // its step, where the save of the best failed
+
+// By its name: links are not followed.
+bool is_directly_in(const fs::path& path, const fs::path& folder) {
+  fs::path named = fs::absolute(path).lexically_normal();
+  if (!named.has_filename()) named = named.parent_path();  // "a/b/"
+  std::error_code absent;
+  return fs::equivalent(named.parent_path(), folder, absent);
+}
 
 // The run that wrote the checkpoint trained these layers too, or neither did.
 void require_mtp(const CheckpointReader& reader, const nn::ModelConfig& model) {
@@ -132,6 +142,8 @@ void Trainer::Run::load(CheckpointReader& reader) {
     if (setup.scaling) restore_scaling(reader, *setup.scaling);
     require_positive_scales(*setup.model);
     best.restore(reader.state().extra.find(kBestKey));
+    const Json* kept = reader.state().extra.find(kKeptKey);
+    kept_best = kept != nullptr && kept->is_number() ? std::optional(kept->as_int()) : std::nullopt;
     if (writer) writer->keep(best_step());
   });
   whole = true;
@@ -140,21 +152,22 @@ void Trainer::Run::load(CheckpointReader& reader) {
 void Trainer::Run::resume_or_fill() {
   const fs::path folder = config.checkpoint.folder;
   const Verify verify = config.checkpoint.verify ? Verify::hashes : Verify::none;
-  const auto load_any = [this](CheckpointReader& reader) { load(reader); };
   using Mode = ResumeFrom::Mode;
   const ResumeFrom& from = config.checkpoint.resume;
-  std::string source;
-  if (from.mode == Mode::step || from.mode == Mode::path) {
-    const fs::path pinned = from.mode == Mode::path ? fs::path(from.path) : folder / step_name(from.step);
-    CheckpointReader reader(pinned, verify);
-    load(reader);
-    source = pinned.string();
-  } else if (from.mode != Mode::never) {
-    if (const auto loaded = load_latest(folder, load_any, verify)) source = loaded->path.string();
-    QUENCH_CHECK_AS(ErrorCode::bad_config, from.mode != Mode::must || !source.empty(),
+  const fs::path source = load_for_all(verify, [&](const LoadCheckpoint& load_one) -> fs::path {
+    if (from.mode == Mode::never) return {};
+    if (from.mode == Mode::step || from.mode == Mode::path) {
+      CheckpointReader reader(from.mode == Mode::path ? fs::path(from.path) : folder / step_name(from.step), verify);
+      load_one(reader);
+      return reader.path();
+    }
+    const auto loaded = load_latest(folder, load_one, verify);
+    QUENCH_CHECK_AS(ErrorCode::bad_config, from.mode != Mode::must || loaded,
                     "checkpoint.resume is \"must\", but {} holds no checkpoint", folder.string());
-  }
-  beside_earlier_run = from.mode == Mode::never;
+    return loaded ? loaded->path : fs::path();
+  });
+  resumed_elsewhere = from.mode == Mode::path && !is_directly_in(source, folder);
+  beside_earlier_run = from.mode == Mode::never || resumed_elsewhere;
   if (source.empty()) {
     if (!setup.adapters) fill_model(*setup.model, config);
     optimizer->refresh_master();
@@ -162,7 +175,8 @@ void Trainer::Run::resume_or_fill() {
     return;
   }
   resumed_step = progress.step;
-  say(fmt::format("resumed from {}: step {}, {} tokens seen\n", source, progress.step,
+  resumed_path = source;
+  say(fmt::format("resumed from {}: step {}, {} tokens seen\n", source.string(), progress.step,
                   format_count(progress.tokens_seen)));
 }
 
@@ -221,6 +235,7 @@ void Trainer::Run::save() {
   store_run_model(state, config, run_model);
   if (setup.adapters) store_base(state, base);
   state.extra.set(std::string(kBestKey), best.state());
+  if (const auto kept = writer->kept(); kept && kept != best_step()) state.extra.set(std::string(kKeptKey), *kept);
   writer->save(state, tensors_to_save());
 }
 
@@ -257,7 +272,8 @@ TrainResult Trainer::Run::train(bool handle_signals) {
     options.keep_latest = static_cast<int>(config.checkpoint.keep_latest);
     options.async = config.checkpoint.async;
     options.on_error = config.checkpoint.on_save_error;
-    options.resumed_from = resumed_step;
+    if (!resumed_elsewhere) options.resumed_from = resumed_step;
+    options.kept = kept_best;
     if (ranks != nullptr) options.peers = ranks->saving;
     const RunLock* held = checkpoint_lock ? checkpoint_lock.get() : lock.get();
     first_first("checkpoint folder",
@@ -306,7 +322,7 @@ TrainResult Trainer::Run::train(bool handle_signals) {
   metrics.finish();
   const bool stopped = asked.stop_signal != 0 && progress.step < steps && !best.exhausted();
   if (writer && saved_step != progress.step && (config.checkpoint.save_final || stopped)) save();
-  if (writer) report_saves(writer->finish());
+  if (writer) report_saves(writer->wait());
   if (!stopped && config.export_model) {
     if (config.export_model->weights == kAveragedWeights) use_averages();
     const ModelFolderReport report = export_model(setup, chosen, run_model, calibration, ranks.get(), base);
@@ -319,6 +335,7 @@ TrainResult Trainer::Run::train(bool handle_signals) {
   result.loss = progress.loss;
   result.stop_signal = stopped ? asked.stop_signal : 0;
   if (first() && (progress.step > resumed_step.value_or(0) || !result.exported.empty())) say(summary());
+  if (writer) (void)writer->finish();  // failed saves are the run's error, after its other results
   return result;
 }
 
@@ -327,7 +344,7 @@ std::optional<std::int64_t> Trainer::Run::best_step() const {
 }
 
 std::string Trainer::Run::best_checkpoint() const {
-  const std::optional<std::int64_t> kept = best_step();
+  const std::optional<std::int64_t> kept = writer && writer->kept() ? writer->kept() : best_step();
   return kept && writer ? (fs::path(config.checkpoint.folder) / step_name(*kept)).string() : std::string();
 }
 

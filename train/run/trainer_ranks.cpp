@@ -32,6 +32,12 @@ void Trainer::Run::first_first(std::string_view what, const std::function<void()
   distributed::first_rank_first(*ranks->host, what, work);
 }
 
+fs::path Trainer::Run::load_for_all(Verify verify, const std::function<fs::path(const LoadCheckpoint&)>& choose) {
+  return load_chosen(
+      ranks != nullptr ? ranks->host.get() : nullptr, verify, [this](CheckpointReader& reader) { load(reader); },
+      choose);
+}
+
 std::unique_ptr<RunLock> Trainer::Run::lock_run() const {
   std::unique_ptr<RunLock> held;
   together("run folder", [&] {

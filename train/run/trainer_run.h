@@ -2,6 +2,8 @@
 // Trainer state. trainer.cpp: start, save, end; trainer_steps.cpp: steps; trainer_ranks.cpp: collective parts.
 
 #include <chrono>
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +13,7 @@
 #include "data/formats/validation_cache.h"
 #include "data/sampling/loader.h"
 #include "nn/optim/lr_schedule.h"
+#include "train/checkpoint/checkpoint_choice.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/checkpoint/checkpoint_writer.h"
 #include "train/metrics/health_log.h"
@@ -74,6 +77,9 @@ struct Trainer::Run {
 
   void resume_or_fill();
   void load(CheckpointReader& reader);
+  // load() on all ranks of the checkpoint that `choose` finds on rank 0 (load_chosen).
+  std::filesystem::path load_for_all(Verify verify,
+                                     const std::function<std::filesystem::path(const LoadCheckpoint&)>& choose);
   void write_run_files() const;
   void open_logs();
   void open_loader();
@@ -125,9 +131,11 @@ struct Trainer::Run {
   TrainingFlops flops;  // per token, current recipe
   RunProgress progress;
   std::optional<std::int64_t> resumed_step;
+  std::filesystem::path resumed_path;  // empty: from the beginning
   std::int64_t saved_step = -1;
   std::int64_t measured_step = 0;                      // of measure_ranks
   bool beside_earlier_run = false;                     // folder has checkpoints of another run until this one saves
+  bool resumed_elsewhere = false;                      // from a checkpoint outside checkpoint.folder
   bool whole = false;                                  // weights and optimizer state match progress.step
   bool in_tail = false;                                // next step in high precision
   std::string base;                                    // base weight hash under adapters; empty: full training
@@ -146,6 +154,7 @@ struct Trainer::Run {
   MetricsLog metrics;
   ValidationLosses validation;
   BestEvaluation best;
+  std::optional<std::int64_t> kept_best;        // of the checkpoint resumed from: CheckpointOptions::kept
   bool improved = false;                        // the last step's evaluation is the best
   std::int64_t first_tokens = 0;                // tokens_seen at this start
   std::chrono::steady_clock::time_point begun;  // first batch

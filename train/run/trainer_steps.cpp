@@ -16,6 +16,8 @@
 
 namespace quench {
 
+namespace fs = std::filesystem;
+
 std::vector<Batch> Trainer::Run::next_step_batches() {
   const std::int64_t count = accumulation_steps(config, config.parallel.ranks);
   std::vector<Batch> batches;
@@ -42,13 +44,16 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
     case StepAction::rollback: break;
   }
   step->discard();
-  if (writer) report_saves(writer->finish());
-  std::optional<CheckpointInfo> loaded;
-  if (!beside_earlier_run)
-    loaded = load_latest(config.checkpoint.folder, [this](CheckpointReader& reader) { load(reader); });
-  QUENCH_CHECK_AS(ErrorCode::nonfinite, loaded.has_value(), "{}; there is no checkpoint to roll back to",
-                  verdict.message);
-  QUENCH_LOG_WARN("rolled back to step {} ({})", progress.step, loaded->path.string());
+  if (writer) report_saves(writer->wait());  // earlier failures are no reason to stay at this step
+  // Not the folder's newest: it may be of a line that the run left when it resumed.
+  std::vector<fs::path> line = writer ? writer->saved() : std::vector<fs::path>();
+  if (!resumed_path.empty()) line.push_back(resumed_path);
+  const fs::path loaded =
+      load_for_all(Verify::hashes, [&](const LoadCheckpoint& load_one) { return load_first(line, load_one); });
+  QUENCH_CHECK_AS(ErrorCode::nonfinite, !loaded.empty(), "{}; there is no checkpoint to roll back to", verdict.message);
+  QUENCH_LOG_WARN("rolled back to step {} ({})", progress.step, loaded.string());
+  if (writer) writer->go_back(progress.step);
+  saved_step = progress.step;
   metrics.rewind(progress.step);
   validation = read_validation_losses(config.metrics.folder, progress.step);
   metrics.event({.step = progress.step, .name = run_events::kRollback, .message = verdict.message});
@@ -217,7 +222,9 @@ void Trainer::Run::save_before_end(const std::exception& error) {
     const std::string bad = first_nonfinite_weight(*setup.model);
     QUENCH_CHECK_AS(ErrorCode::nonfinite, bad.empty(), "the {} is not finite", bad);
     save();
-    report_saves(writer->finish());
+    const std::vector<SaveReport> saved = writer->wait();
+    report_saves(saved);
+    if (saved.empty() || saved.back().step != progress.step) (void)writer->finish();  // throws its error
     QUENCH_LOG_WARN("the run failed; the state after step {} is saved in {}", progress.step, result.checkpoint);
   } catch (const std::exception& failure) {
     const auto* known = dynamic_cast<const Error*>(&error);

@@ -149,6 +149,72 @@ TEST_F(CheckpointWriterTest, ResumedAndPinnedStepsSurviveRetention) {
   EXPECT_THAT(steps(), ElementsAre(5, 3, 1));
 }
 
+// Resumed from step 10 of 10, 15, 20 and 30: none of the later ones is deleted, not even the one saved anew.
+TEST_F(CheckpointWriterTest, GoingBackKeepsTheAbandonedLine) {
+  for (const std::int64_t step : {10, 15, 20, 30}) writer(false, 0)->save(tensors_.state(step), tensors_.at(step));
+  CheckpointOptions options;
+  options.keep_latest = 1;
+  options.async = false;
+  options.resumed_from = 10;
+  CheckpointWriter checkpoints(dir_ / "checkpoints", lock_, options);
+  CheckpointState again = tensors_.state(20);
+  again.tokens_seen = 7;
+  for (int i = 0; i < 2; ++i) {  // its own step is replaced
+    checkpoints.save(again, tensors_.at(20));
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(dir_ / "checkpoints"))
+      if (entry.is_directory()) names.push_back(entry.path().filename().string());
+    EXPECT_THAT(names, ::testing::UnorderedElementsAre("step-10", "step-15", "step-20", "step-30",
+                                                       ::testing::StartsWith("kept-step-20-")));
+  }
+  EXPECT_EQ(CheckpointReader(dir_ / "checkpoints/step-20").state().tokens_seen, 7);
+  for (const auto& entry : fs::directory_iterator(dir_ / "checkpoints")) {
+    const std::string name = entry.path().filename().string();
+    if (!entry.is_directory()) continue;
+    EXPECT_TRUE(verify_checkpoint(entry.path()).ok()) << name;
+    EXPECT_EQ(fs::exists(entry.path() / "SUPERSEDED"), name != "step-10" && name != "step-20") << name;
+    if (!name.starts_with("kept-")) continue;
+    CheckpointReader kept(entry.path());
+    EXPECT_EQ(tensors_.difference(kept), "");
+  }
+  checkpoints.save(tensors_.state(40), tensors_.at(40));
+  EXPECT_THAT(steps(), ElementsAre(40, 30, 15, 10)) << "step-20, of the run's line, is deleted";
+}
+
+TEST_F(CheckpointWriterTest, AFailedSaveOfTheBestKeepsTheBestBefore) {
+  for (const bool async : {false, true}) {
+    auto checkpoints = writer(async, 1, OnSaveError::keep_training);
+    const auto save_best = [&](std::int64_t step, const CheckpointState& state) {
+      checkpoints->keep(step);
+      checkpoints->save(state, tensors_.at(step));
+      checkpoints->wait();
+    };
+    save_best(1, tensors_.state(1));
+    save_best(2, impossible(tensors_, 2));
+    EXPECT_EQ(checkpoints->kept(), 1);
+    checkpoints->save(tensors_.state(3), tensors_.at(3));
+    EXPECT_THROW(checkpoints->finish(), Error);
+    EXPECT_THAT(steps(), ElementsAre(3, 1));
+    EXPECT_EQ(checkpoints->kept(), 1);
+
+    CheckpointOptions options;  // of a restart, whose best is still step 2
+    options.keep_latest = 1;
+    options.async = async;
+    options.kept = 1;
+    checkpoints.reset();
+    checkpoints = std::make_unique<CheckpointWriter>(dir_ / "checkpoints", lock_, options);
+    checkpoints->keep(2);
+    checkpoints->save(tensors_.state(4), tensors_.at(4));
+    checkpoints->finish();
+    EXPECT_THAT(steps(), ElementsAre(4, 1));
+    save_best(5, tensors_.state(5));
+    checkpoints->save(tensors_.state(6), tensors_.at(6));
+    checkpoints->finish();
+    EXPECT_THAT(steps(), ElementsAre(6, 5));
+    fs::remove_all(dir_ / "checkpoints");
+  }
+}
+
 TEST_F(CheckpointWriterTest, StartRemovesLeftoversAndProbes) {
   fs::create_directories(dir_ / "checkpoints" / "step-9.tmp-x");
   const auto checkpoints = writer(false);

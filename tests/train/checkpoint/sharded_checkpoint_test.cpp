@@ -5,15 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <functional>
-#include <thread>
 
 #include "core/number/random.h"
-#include "distributed/ranks.h"
-#include "distributed/store/server.h"
 #include "nn/causal_lm.h"
 #include "nn/optim/adamw.h"
 #include "tests/testing.h"
+#include "tests/train/checkpoint/on_ranks.h"
 #include "train/checkpoint/checkpoint_save.h"
 #include "train/step/training_state.h"
 
@@ -22,32 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using testing::on_ranks;
 using testing::TempDir;
-
-// Calls work(saving group) on a thread for each of `count` ranks; passes on what they throw, by rank.
-std::vector<std::string> on_ranks(int count, const std::function<void(distributed::ProcessGroup&)>& work) {
-  const distributed::StoreServer server(distributed::listen_on({"127.0.0.1", 0}),
-                                        distributed::store_secret("token", "job"), 64);
-  std::vector<std::string> errors(static_cast<std::size_t>(count));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < count; ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        distributed::Environment place;
-        place.rank = place.local_rank = rank;
-        place.world_size = place.local_world_size = count;
-        place.store = fmt::format("127.0.0.1:{}", server.port());
-        place.token = "token";
-        place.job = "job";
-        const auto world = distributed::World::join(place, {});
-        work(world->host());
-      } catch (const std::exception& error) {
-        errors[static_cast<std::size_t>(rank)] = error.what();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  return errors;
-}
 
 // A vocabulary that no small number divides, and norms of two rows.
 nn::ModelConfig odd_model() {
