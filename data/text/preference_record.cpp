@@ -143,6 +143,16 @@ bool label_of(const Json& record) {
   const Json& label = record.at("label");
   if (label.is_bool()) return label.as_bool();
   if (label.is_number() && (label.as_double() == 0 || label.as_double() == 1)) return label.as_double() == 1;
+  if (label.is_string())  // a column of a CSV file
+    for (const auto& [text, value] : {std::pair("true", true),
+                                      {"True", true},
+                                      {"1", true},
+                                      {"1.0", true},
+                                      {"false", false},
+                                      {"False", false},
+                                      {"0", false},
+                                      {"0.0", false}})
+      if (label.as_string() == text) return value;
   reject_record(fmt::format("field \"label\" is {}, expected true, 1, false or 0", label.dump()));
 }
 

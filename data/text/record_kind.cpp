@@ -91,7 +91,7 @@ void note_conversation(const Conversation& conversation, const ReaderOptions& op
   }
 }
 
-// Targets go on to the end of the text.
+// Targets reach to the end of the text.
 void extend_targets(std::vector<DocumentPiece>& pieces) {
   const auto is_target = [](const DocumentPiece& piece) { return piece.target || !piece.target_bytes.empty(); };
   const auto last = std::ranges::find_if(pieces.rbegin(), pieces.rend(), is_target).base();

@@ -106,15 +106,20 @@ void write_values(const fs::path& path, const Values& values) {
 }
 
 Values read_values(const fs::path& path, const Dataset& data) {
-  const SafetensorsReader file(path);
   Values values;
-  for (std::size_t i = 0; i < data.sources().size(); ++i) {
-    const SafetensorsEntry& entry = file.at(fmt::format("source.{}", i));
-    std::vector<double>& own = values.emplace_back(2 * data.sources()[i].rows->item_count());
-    QUENCH_CHECK_AS(ErrorCode::corrupt, entry.dtype == DType::f64 && entry.nbytes() == own.size() * sizeof(double),
-                    "{}: {} of {} pairs, expected {}; remove the file, it is computed again", path.string(), entry.name,
-                    entry.nbytes() / 16, own.size() / 2);
-    file.read(entry, std::as_writable_bytes(std::span(own)));
+  try {
+    const SafetensorsReader file(path);
+    for (std::size_t i = 0; i < data.sources().size(); ++i) {
+      const SafetensorsEntry& entry = file.at(fmt::format("source.{}", i));
+      std::vector<double>& own = values.emplace_back(2 * data.sources()[i].rows->item_count());
+      QUENCH_CHECK_AS(ErrorCode::corrupt, entry.dtype == DType::f64 && entry.nbytes() == own.size() * sizeof(double),
+                      "{}: {} of {} pairs, expected {}", path.string(), entry.name, entry.nbytes() / 16,
+                      own.size() / 2);
+      file.read(entry, std::as_writable_bytes(std::span(own)));
+    }
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                fmt::format("{}; restore it, or remove it, and a run that starts anew computes it", error.what()));
   }
   return values;
 }

@@ -117,10 +117,14 @@ TEST(PreferenceRecord, LabelsOfAnswersAndOfPairs) {
                                    "\n"
                                    R"({"prompt": "a", "completion": "c", "label": 0})"
                                    "\n"
-                                   R"({"prompt": "p", "chosen": "x", "rejected": "y"})",
+                                   R"({"prompt": "p", "chosen": "x", "rejected": "y"})"
+                                   "\n"
+                                   R"({"prompt": "a", "completion": "d", "label": "True"})"
+                                   "\n"
+                                   R"({"prompt": "a", "completion": "e", "label": "0"})",
                                    PreferenceRecords::labels);
-  EXPECT_THAT(all.answers, ElementsAre("b", "c", "x", "y"));
-  EXPECT_THAT(all.marks, ElementsAre(true, false, true, false));
+  EXPECT_THAT(all.answers, ElementsAre("b", "c", "x", "y", "d", "e"));
+  EXPECT_THAT(all.marks, ElementsAre(true, false, true, false, true, false));
 }
 
 TEST(PreferenceRecord, BadRecordsAreNamedWithFileAndLine) {
