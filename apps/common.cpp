@@ -96,7 +96,7 @@ LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::Par
   std::future<void> other_work;
   if (wanted == stored) other_work = begin_loading_work(work, loaded, !holds_adapters_alone(reader.state()));
   if (holds_adapters_alone(reader.state())) {
-    loaded.adapters = restore_adapted(reader, loaded.model, folder.string());
+    loaded.adapters = restore_adapted(reader, loaded.model, folder.string(), run);
     loaded.base = model_path(reader.state().config);
     if (!trains_over_codes(reader.state().config)) loaded.base_hash = stored_base_hash(reader.state());
     loaded.base_dtype = stored;
