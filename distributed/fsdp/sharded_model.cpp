@@ -204,11 +204,10 @@ void ShardedModel::reduce_ready() {
 
 void ShardedModel::begin_reduce(Unit& unit) {
   if (std::exchange(unit.reduced, true)) return;
-  if (!unit.sharded) {
+  if (!unit.sharded || !unit.sharded->trainable()) {  // experts of expert parallelism may be trained
     if (last_) begin_replica_sum(unit);
     return;
   }
-  if (!unit.sharded->trainable()) return;
   unit.sharded->begin_reduce();
   reducing_.push_back(&unit);
 }

@@ -69,6 +69,22 @@ TEST_F(ExpertTraining, AnyLayoutTrainsTheSame) {
   }
 }
 
+// Layers whose sharded parameters are all frozen: replicas still sum the gradients of their experts.
+TEST_F(ExpertTraining, ExpertsAloneTrainTheSame) {
+  const std::vector<std::vector<std::string>> ways = {
+      {"--training.train=[\"*experts*\"]"},
+      {"--lora.rank=2", "--lora.targets=[\"*experts*\"]"},
+  };
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    const std::string one = fmt::format("one{}", i), four = fmt::format("four{}", i);
+    train(1, one, ways[i]);
+    std::vector<std::string> more = ways[i];
+    more.insert(more.end(), {"--parallel.expert=2", "--parallel.shard=2", "--parallel.replicate=2"});
+    train(4, four, more);
+    expect_same_run(four, one);
+  }
+}
+
 TEST_F(ExpertTraining, ClippingKnowsTheNormOfAllExperts) {
   train(1, "one", {"--training.max_norm=0.05"});
   train(4, "four", {"--training.max_norm=0.05", "--parallel.expert=2"});
