@@ -131,10 +131,20 @@ void Trainer::Run::load(CheckpointReader& reader) {
     restore_training_tensors(reader, *setup.model, *optimizer);
     if (setup.scaling) restore_scaling(reader, *setup.scaling);
     require_positive_scales(*setup.model);
-    best.restore(reader.state().extra.find(kBestKey));
+    restore_best(reader.state());
     if (writer) writer->keep(best_step());
   });
   whole = true;
+}
+
+void Trainer::Run::restore_best(const CheckpointState& state) {
+  best.restore(state.extra.find(kBestKey));
+  if (same_validation(state.data, inputs.identity)) return;
+  if (best.best())
+    say(fmt::format(
+        "data.validation has changed since the checkpoint: {} {:.4f} at step {}, its best, no longer counts\n",
+        config.evaluation.early_stopping.metric, best.best()->value, best.best()->step));
+  best.restore(nullptr);
 }
 
 void Trainer::Run::resume_or_fill() {

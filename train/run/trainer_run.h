@@ -74,6 +74,8 @@ struct Trainer::Run {
 
   void resume_or_fill();
   void load(CheckpointReader& reader);
+  // The best evaluation, unless it is of other validation data.
+  void restore_best(const CheckpointState& state);
   void write_run_files() const;
   void open_logs();
   void open_loader();
