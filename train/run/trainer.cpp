@@ -116,8 +116,13 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
   if (setup.config.experts.count > 0)
     expert_load = std::make_unique<nn::ExpertLoad>(setup.config.all_layers(), setup.config.experts.count, device);
   bias_speed = router_bias_speed(config, setup.config);
-  schedule = std::make_unique<LrSchedule>(lr_schedule_options(config, steps));
+  plan_steps();
   start.mark("optimizer");
+}
+
+void Trainer::Run::plan_steps() {
+  steps = total_steps(config, *inputs.data.train, progress.step, progress.samples);
+  schedule = std::make_unique<LrSchedule>(lr_schedule_options(config, steps));
 }
 
 void Trainer::Run::load(CheckpointReader& reader) {
@@ -126,6 +131,7 @@ void Trainer::Run::load(CheckpointReader& reader) {
   together("checkpoint", [&] {
     if (setup.adapters) require_base(reader.state(), base, reader.path().string());
     progress = restore_progress(reader.state(), config, inputs.identity, guard);
+    plan_steps();
     step->finish_state_copies();
     require_mtp(reader, setup.config);
     restore_training_tensors(reader, *setup.model, *optimizer);

@@ -72,6 +72,8 @@ struct Trainer::Run {
   void measure_ranks(StepMetrics& metrics);
   [[nodiscard]] Requests agreed_requests(SignalHandlers* signals) const;
 
+  // Steps of the whole run, and their rates, from `progress`.
+  void plan_steps();
   void resume_or_fill();
   void load(CheckpointReader& reader);
   // The best evaluation, unless it is of other validation data.
