@@ -59,7 +59,8 @@ const ModelFamily& family_of(const Json& json, std::string_view source) {
 // Rejects unsupported members that change the computation; records unknown ones.
 void check_fields(ConfigReader& in, const Json& json, const ModelFamily& family, ModelConfig& config) {
   for (const auto& [name, value] : json.as_object()) {
-    if (find_model_field(name) == nullptr) config.unknown_fields.push_back(name);
+    const bool is_private = name.starts_with('_');  // of Transformers' classes
+    if (!is_private && find_model_field(name) == nullptr) config.unknown_fields.push_back(name);
     if (const std::string refusal = field_refusal(&family, name, value); !refusal.empty()) in.fault(name, refusal);
   }
   const std::string_view applies = rope_key(json);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 
+#include "nn/model_config.h"
 #include "train/config/fields/field.h"
 #include "train/config/presets.h"
 #include "train/config/value_codec.h"
@@ -28,6 +29,26 @@ bool is_unset(const Json* value) {
   return value == nullptr || value->is_null() || (value->is_bool() && !value->as_bool());
 }
 
+constexpr std::string_view kLength = "max_position_embeddings";
+
+// True if another context length is another RoPE: dynamic scaling, or yarn and longrope with a factor or an original
+// length that follow from it.
+bool length_scales_rope(const Json& model, const Json* length) {
+  Json other = model;
+  if (length != nullptr)
+    other.set(std::string(kLength), *length);
+  else
+    other.erase(kLength);
+  try {
+    const nn::ModelConfig a = nn::parse_model_config(model, "model"), b = nn::parse_model_config(other, "model");
+    const auto is_dynamic = [](const nn::RopeScaling& rope) { return rope.type == nn::RopeScaling::Type::dynamic; };
+    return is_dynamic(a.rope) || (a.local_rope && is_dynamic(*a.local_rope)) || a.rope != b.rope ||
+           a.local_rope != b.local_rope;
+  } catch (const Error&) {
+    return true;
+  }
+}
+
 // Also of fields outside the table, which a later model family may use.
 void diff_architectures(const Json& before, const Json& after, std::vector<ConfigChange>& changes) {
   std::vector<std::string> keys;
@@ -45,8 +66,9 @@ void diff_architectures(const Json& before, const Json& after, std::vector<Confi
     if (is_unset(old_value) && is_unset(new_value)) continue;
     if (old_value != nullptr && new_value != nullptr && *old_value == *new_value) continue;
     const Field* field = find_field("model." + key);
-    changes.push_back(
-        {"model." + key, shown(old_value), shown(new_value), field == nullptr ? ResumePolicy::free : field->resume});
+    ResumePolicy policy = field == nullptr ? ResumePolicy::free : field->resume;
+    if (key == kLength && length_scales_rope(before, new_value)) policy = ResumePolicy::guarded;
+    changes.push_back({"model." + key, shown(old_value), shown(new_value), policy});
   }
 }
 

@@ -4,8 +4,18 @@
 #include "train/check/load.h"
 #include "train/config/run_plugins.h"
 #include "train/setup/build_info.h"
+#include "train/setup/data_setup.h"
 
 namespace quench {
+namespace {
+
+// With the sequences of a step, which otherwise follow from micro_batch_size, a key that may change.
+RunConfig with_step_size(RunConfig config) {
+  config.training.global_batch_size = global_batch_size(config);
+  return config;
+}
+
+}  // namespace
 
 CheckpointState checkpoint_state(const RunConfig& config, const RunIdentity& identity, const RunProgress& progress,
                                  const LossGuard& guard) {
@@ -14,7 +24,7 @@ CheckpointState checkpoint_state(const RunConfig& config, const RunIdentity& ide
   state.tokens_seen = progress.tokens_seen;
   state.samples = progress.samples;
   state.tool_version = program_version();
-  state.config = to_json(config);
+  state.config = to_json(with_step_size(config));
   state.data = to_json(identity);
   // Draws are keyed by (seed, name, step, element): the seed is the RNG state.
   state.rng.set("seed", config.training.seed);
@@ -27,9 +37,9 @@ CheckpointState checkpoint_state(const RunConfig& config, const RunIdentity& ide
 RunProgress restore_progress(const CheckpointState& state, const RunConfig& config, const RunIdentity& identity,
                              LossGuard& guard) {
   require_plugins(state);
-  const RunConfig saved =
-      run_config_from_json(state.config, "the checkpoint's config", {}, {.data = false, .files = false});
-  const std::vector<ConfigChange> changes = run_changes(state.data, saved, identity, config);
+  const RunConfig saved = with_step_size(
+      run_config_from_json(state.config, "the checkpoint's config", {}, {.data = false, .files = false}));
+  const std::vector<ConfigChange> changes = run_changes(state.data, saved, identity, with_step_size(config));
   require_resumable(changes, config);
   if (!changes.empty()) QUENCH_LOG_INFO("config changed since the checkpoint:\n{}", to_string(changes));
   if (const Json* windows = state.extra.find("loss_guard")) guard.restore(*windows);

@@ -126,8 +126,13 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
   if (setup.config.experts.count > 0)
     expert_load = std::make_unique<nn::ExpertLoad>(setup.config.all_layers(), setup.config.experts.count, device);
   bias_speed = router_bias_speed(config, setup.config);
-  schedule = std::make_unique<LrSchedule>(lr_schedule_options(config, steps));
+  plan_steps();
   start.mark("optimizer");
+}
+
+void Trainer::Run::plan_steps() {
+  steps = total_steps(config, *inputs.data.train, progress.step, progress.samples);
+  schedule = std::make_unique<LrSchedule>(lr_schedule_options(config, steps));
 }
 
 void Trainer::Run::load(CheckpointReader& reader) {
@@ -136,17 +141,29 @@ void Trainer::Run::load(CheckpointReader& reader) {
   together("checkpoint", [&] {
     if (setup.adapters) require_base(reader.state(), base, reader.path().string());
     progress = restore_progress(reader.state(), config, inputs.identity, guard);
+    plan_steps();
     step->finish_state_copies();
     require_mtp(reader, setup.config);
     restore_training_tensors(reader, *setup.model, *optimizer);
     if (setup.scaling) restore_scaling(reader, *setup.scaling);
     require_positive_scales(*setup.model);
-    best.restore(reader.state().extra.find(kBestKey));
-    const Json* kept = reader.state().extra.find(kKeptKey);
-    kept_best = kept != nullptr && kept->is_number() ? std::optional(kept->as_int()) : std::nullopt;
+    restore_best(reader.state());
     if (writer) writer->keep(best_step());
   });
   whole = true;
+}
+
+void Trainer::Run::restore_best(const CheckpointState& state) {
+  best.restore(state.extra.find(kBestKey));
+  const Json* kept = state.extra.find(kKeptKey);
+  kept_best = kept != nullptr && kept->is_number() ? std::optional(kept->as_int()) : std::nullopt;
+  if (same_validation(state.data, inputs.identity)) return;
+  if (best.best())
+    say(fmt::format(
+        "data.validation has changed since the checkpoint: {} {:.4f} at step {}, its best, no longer counts\n",
+        config.evaluation.early_stopping.metric, best.best()->value, best.best()->step));
+  best.restore(nullptr);
+  kept_best.reset();
 }
 
 void Trainer::Run::resume_or_fill() {

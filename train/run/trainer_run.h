@@ -75,11 +75,15 @@ struct Trainer::Run {
   void measure_ranks(StepMetrics& metrics);
   [[nodiscard]] Requests agreed_requests(SignalHandlers* signals) const;
 
+  // Steps of the whole run, and their rates, from `progress`.
+  void plan_steps();
   void resume_or_fill();
   void load(CheckpointReader& reader);
   // load() on all ranks of the checkpoint that `choose` finds on rank 0 (load_chosen).
   std::filesystem::path load_for_all(Verify verify,
                                      const std::function<std::filesystem::path(const LoadCheckpoint&)>& choose);
+  // The best evaluation, unless it is of other validation data.
+  void restore_best(const CheckpointState& state);
   void write_run_files() const;
   void open_logs();
   void open_loader();

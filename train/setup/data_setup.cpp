@@ -108,12 +108,12 @@ std::string validation_warning(const DataSetup& data) {
       tokens, length, tokens);
 }
 
-std::int64_t total_steps(const RunConfig& config, const Dataset& train) {
+std::int64_t total_steps(const RunConfig& config, const Dataset& train, std::int64_t step, std::int64_t samples) {
   std::int64_t steps = config.training.steps.value_or(INT64_MAX);
   if (config.training.epochs) {
-    const double rows = static_cast<double>(train.row_count()) * *config.training.epochs;
-    steps =
-        std::min(steps, static_cast<std::int64_t>(std::ceil(rows / static_cast<double>(global_batch_size(config)))));
+    const double rest = static_cast<double>(train.row_count()) * *config.training.epochs - static_cast<double>(samples);
+    const double more = std::ceil(rest / static_cast<double>(global_batch_size(config)));
+    steps = std::min(steps, step + static_cast<std::int64_t>(std::max(0.0, more)));
   }
   return steps;
 }

@@ -34,7 +34,9 @@ struct DataSetup {
 // For validation data shorter than one sequence; else empty.
 [[nodiscard]] std::string validation_warning(const DataSetup& data);
 
-// Minimum of training.steps and the steps of training.epochs.
-[[nodiscard]] std::int64_t total_steps(const RunConfig& config, const Dataset& train);
+// Minimum of training.steps and the steps of training.epochs, of which `step` steps have read `samples` sequences:
+// their number a step may have changed on resume.
+[[nodiscard]] std::int64_t total_steps(const RunConfig& config, const Dataset& train, std::int64_t step = 0,
+                                       std::int64_t samples = 0);
 
 }  // namespace quench

@@ -121,6 +121,11 @@ Json to_json(const RunIdentity& identity) {
                       {"model", identity.model}};
 }
 
+bool same_validation(const Json& stored, const RunIdentity& identity) {
+  const Json* validation = stored.find("validation");
+  return validation == nullptr || same_content(sources_from_json(*validation), identity.validation);
+}
+
 std::vector<ConfigChange> run_changes(const Json& stored, const RunConfig& before, const RunIdentity& identity,
                                       const RunConfig& after) {
   if (stored.find("train") == nullptr) {

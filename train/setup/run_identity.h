@@ -38,6 +38,9 @@ struct RunIdentity {
 [[nodiscard]] std::vector<ConfigChange> run_changes(const Json& stored, const RunConfig& before,
                                                     const RunIdentity& identity, const RunConfig& after);
 
+// False if data.validation has other content than in `stored` (as run_changes()); true without a record.
+[[nodiscard]] bool same_validation(const Json& stored, const RunIdentity& identity);
+
 // Changes of data.train between two "train" members of to_json(identity); one per file. Throws corrupt as
 // run_changes().
 [[nodiscard]] std::vector<ConfigChange> train_data_changes(const Json& stored, const Json& now);

@@ -102,6 +102,27 @@ TEST_F(BestOfRuns, PatienceGoesThroughCheckpoints) {
   EXPECT_EQ(rest.step, 8);
 }
 
+// The same bytes under another name are the same data.
+TEST_F(BestOfRuns, CountOfTheSameValidationDataAlone) {
+  const auto resumed = [&](const std::string& file) {
+    run("run", {"--evaluation.early_stopping.patience=9", "--training.steps=4", "--checkpoint.resume=never"});
+    run("run", {"--evaluation.early_stopping.patience=2", "--data.validation=" + tiny_.folder(file).string()});
+    return text("run", "log.txt");
+  };
+  std::filesystem::copy_file(tiny_.folder("train.bin"), tiny_.folder("same.bin"));
+  EXPECT_THAT(resumed("same.bin"), AllOf(::testing::Not(HasSubstr("no longer counts")), HasSubstr("at step 2")));
+  ShardWriter writer(tiny_.folder("other.bin"), {.vocab_size = 64, .eos_id = 0});
+  for (int document = 0; document < 20; ++document) {
+    writer.append(std::vector<std::int32_t>(40, document + 1));
+    writer.end_document();
+  }
+  writer.finish();
+  EXPECT_THAT(resumed("other.bin"),
+              AllOf(HasSubstr("data.validation has changed since the checkpoint: loss "),
+                    HasSubstr(" at step 2, its best, no longer counts"), HasSubstr("ended early at step 10 of 20"),
+                    ::testing::ContainsRegex("no lower validation loss in 2 evaluations; the lowest is .* at step 6")));
+}
+
 TEST_F(BestOfRuns, KeepTheBestCheckpoint) {
   const Options common{"--checkpoint.keep_best=true", "--checkpoint.keep_latest=1", "--training.steps=10"};
   const auto with = [&](const Options& more) {

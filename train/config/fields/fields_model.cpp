@@ -174,7 +174,10 @@ void add_family_fields(Fields& fields, const nn::ConfigMember& member) {
 void add_numeric_fields(Fields& fields) {
   using enum ResumePolicy;
   using Int = std::int64_t;
-  add_typed<Int>(fields, "max_position_embeddings", between(1, kMaxExtent), free, "Longest sequence (context length).");
+  add_typed<Int>(
+      fields, "max_position_embeddings", between(1, kMaxExtent), free,
+      "Longest sequence (context length). Where RoPE scaling follows from it (dynamic; yarn and longrope without "
+      "a factor or original length), a resumed run may change it only if allowed.");
   add_typed<Int>(fields, "original_max_position_embeddings", between(1, kMaxExtent), guarded,
                  "Length of the sequences before RoPE scaling (longrope of Phi-3).");
   add_typed<double>(fields, "rms_norm_eps", between(0, 1), guarded, "Epsilon of RMSNorm.");
