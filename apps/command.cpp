@@ -7,12 +7,90 @@
 #include <sstream>
 #include <utility>
 
+#include "core/system/check.h"
+#include "core/system/nearest_name.h"
+
 namespace quench {
 namespace {
 
 // Filter for messages and completion: all commands, in order of addition.
 bool every_app(const CLI::App*) {
   return true;
+}
+
+// Length of a footer's leading usage: the line "Usage: ..." and its continuation lines, which are indented. 0: none.
+std::size_t usage_length(const std::string& footer) {
+  if (!footer.starts_with("Usage:")) return 0;
+  std::size_t end = footer.find('\n');
+  while (end != std::string::npos && footer.compare(end + 1, 1, " ") == 0) end = footer.find('\n', end + 1);
+  return end == std::string::npos ? footer.size() : end + 1;
+}
+
+// Usage of the footer in place of the generated one.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  HelpFormatter() { label("SUBCOMMAND", "VERB"); }
+
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    const std::string footer = app->get_footer();
+    const std::size_t length = usage_length(footer);
+    if (length == 0) return CLI::Formatter::make_usage(app, std::move(name));
+    std::string usage = footer.substr(0, length);
+    if (!usage.ends_with('\n')) usage += '\n';
+    return usage;
+  }
+
+  std::string make_footer(const CLI::App* app) const override {
+    const std::string footer = app->get_footer();
+    const std::string rest = footer.substr(usage_length(footer));
+    return rest.empty() ? rest : rest + "\n";
+  }
+};
+
+// The innermost command on the command line.
+const CLI::App& given_app(const CLI::App& program) {
+  const CLI::App* app = &program;
+  while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
+  return *app;
+}
+
+// "quench config" of `quench config ls`; empty of the program.
+std::string parent_path(const CLI::App& app) {
+  std::string path;
+  for (const CLI::App* parent = app.get_parent(); parent != nullptr; parent = parent->get_parent())
+    path = parent->get_name() + (path.empty() ? "" : " " + path);
+  return path;
+}
+
+// The first unknown word, an option if there is one, with the nearest option. Empty: all words are known.
+std::string unknown_word(const CLI::App& app) {
+  const std::vector<std::string> words = app.remaining();
+  if (words.empty()) return {};
+  const auto option = std::ranges::find_if(words, [](const std::string& word) { return word.starts_with('-'); });
+  if (option == words.end()) return fmt::format("unexpected argument '{}'", words.front());
+  const std::string name = option->substr(0, option->find('='));
+  std::vector<std::string> known;
+  for (const CLI::Option* each : app.get_options())
+    if (!each->get_group().empty())
+      for (const std::string& text : each->get_lnames()) known.push_back("--" + text);
+  std::string near = nearest_name(name, known);
+  if (near.empty()) {
+    const auto longer = std::ranges::find_if(known, [&](const std::string& each) { return each.starts_with(name); });
+    if (name.size() > 3 && longer != known.end()) near = *longer;
+  }
+  return fmt::format("unknown option '{}'{}", name, near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
+}
+
+// A command without its verb: the command's help. Else one error, and where the options are listed.
+std::string usage_error(const CLI::App& program, const CLI::ParseError& error) {
+  const CLI::App& app = given_app(program);
+  const std::string parents = parent_path(app);
+  const std::string path = parents.empty() ? app.get_name() : parents + " " + app.get_name();
+  const std::string unknown = unknown_word(app);
+  const bool needs_verb = app.get_require_subcommand_min() > 0;
+  if (needs_verb && unknown.empty()) return app.help(parents);
+  return fmt::format("error: {}\n`{} --help` lists the {}\n", unknown.empty() ? error.what() : unknown, path,
+                     needs_verb ? "verbs" : "options");
 }
 
 }  // namespace
@@ -101,7 +179,8 @@ int CommandOption::most_values() const {
 }
 
 Command Command::add_command(const std::string& name, const std::string& summary) const {
-  return Command(app_->add_subcommand(name, summary));
+  CLI::App* verb = app_->add_subcommand(name, summary);
+  return Command(verb->group("Verbs"));
 }
 
 template <class T>
@@ -214,6 +293,7 @@ bool Command::any_command_given() const {
 
 CommandLine::CommandLine(const std::string& summary, const std::string& name, std::function<std::string()> version)
     : app_(std::make_unique<CLI::App>(summary, name)) {
+  app_->formatter(std::make_shared<HelpFormatter>());  // verbs inherit it
   app_->set_version_flag("--version", std::move(version), "Version, commit, compiler and libraries");
   app_->require_subcommand(1);
 }
@@ -231,8 +311,8 @@ CommandLine::Outcome CommandLine::run(std::vector<std::string> words) {
     return {};
   } catch (const CLI::ParseError& error) {
     std::ostringstream output, errors;
-    const int status = app_->exit(error, output, errors) == 0 ? 0 : 2;
-    return {.status = status, .output = output.str(), .errors = errors.str()};
+    if (app_->exit(error, output, errors) == 0) return {.output = output.str(), .errors = errors.str()};
+    return {.status = 2, .errors = usage_error(*app_, error)};
   }
 }
 

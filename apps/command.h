@@ -59,8 +59,9 @@ class Command {
   CommandOption add_flag(const std::string& names, bool& target, const std::string& help) const;
   // Without a target.
   CommandOption add_flag(const std::string& names, const std::string& help) const;
-  void footer(const std::string& text) const;  // after the options
-  void hide() const;                           // from help, completion and error messages
+  // After the options. A beginning "Usage: ..." with indented continuation lines replaces the generated usage.
+  void footer(const std::string& text) const;
+  void hide() const;  // from help, completion and error messages
   // Of subcommands; default: any.
   void require_commands(int minimum, int maximum) const;
   // Into other_words(): all from the first unknown word on, or unknown ones only.

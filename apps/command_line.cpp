@@ -1,11 +1,46 @@
 #include "apps/command_line.h"
 
+#include <array>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/system/check.h"
 #include "core/system/nearest_name.h"
 
 namespace quench {
+namespace {
+
+// Verbs of other programs, and those here that do the same.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kOtherNames = {{
+    {"chat", "generate --interactive"},
+    {"convert", "export"},
+    {"evaluate", "eval"},
+    {"fine-tune", "train"},
+    {"finetune", "train"},
+    {"infer", "generate"},
+    {"inference", "generate"},
+    {"launch", "run"},
+    {"perplexity", "eval"},
+    {"pretrain", "train"},
+    {"sft", "train"},
+    {"torchrun", "run"},
+}};
+
+std::string other_name(std::string_view word) {
+  for (const auto& [name, verb] : kOtherNames)
+    if (word == name) return std::string(verb);
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> replace_help_word(std::vector<std::string> words) {
+  if (words.empty() || words.front() != "help") return words;
+  words.erase(words.begin());
+  words.emplace_back("--help");
+  return words;
+}
 
 std::string unknown_verb(const Command& app, const std::vector<std::string>& words) {
   Command at = app;
@@ -19,7 +54,8 @@ std::string unknown_verb(const Command& app, const std::vector<std::string>& wor
       if (!verb.hidden()) names.push_back(verb.name());
     const std::optional<Command> next = at.find_command(word);
     if (!next) {
-      const std::string near = nearest_name(word, names);
+      const std::string other = path.empty() ? other_name(word) : "";
+      const std::string near = other.empty() ? nearest_name(word, names) : other;
       return fmt::format("unknown verb '{}{}'{}\nverbs{} are {}", path, word,
                          near.empty() ? "" : fmt::format("; did you mean '{}{}'?", path, near),
                          path.empty() ? "" : " of " + path.substr(0, path.size() - 1), fmt::join(names, ", "));

@@ -12,6 +12,7 @@
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/model_folder/model_folder.h"
 #include "train/model_folder/peft_folder.h"
+#include "train/model_folder/stored_mtp.h"
 #include "train/model_source/model_source.h"
 #include "train/setup/adapter_setup.h"
 #include "train/setup/kernel_check.h"
@@ -95,7 +96,7 @@ LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::Par
   std::future<void> other_work;
   if (wanted == stored) other_work = begin_loading_work(work, loaded, !holds_adapters_alone(reader.state()));
   if (holds_adapters_alone(reader.state())) {
-    loaded.adapters = restore_adapted(reader, loaded.model, folder.string());
+    loaded.adapters = restore_adapted(reader, loaded.model, folder.string(), run);
     loaded.base = model_path(reader.state().config);
     if (!trains_over_codes(reader.state().config)) loaded.base_hash = stored_base_hash(reader.state());
     loaded.base_dtype = stored;
@@ -103,7 +104,7 @@ LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::Par
     restore_parameters(reader, *loaded.model);
   }
   // For exports alone. Without MTP layers, rules that name only those would match nothing.
-  if (mtp == MtpLayers::loaded) {
+  if (mtp != MtpLayers::left_out) {
     loaded.scales = stored_scales(reader, folder.string());
     loaded.trained = stored_scheme(reader, loaded.config, folder.string());
   }
@@ -168,6 +169,7 @@ LoadedModel load_source(const ModelSource& source, const std::string& device, co
     loaded.quantized = options.deferred = true;
   }
   expect_adapter(loaded, adapter);
+  if (mtp == MtpLayers::all && holds_mtp(folder, loaded.config)) loaded.config.mtp.layers = loaded.config.mtp.declared;
   loaded.model = std::make_unique<nn::CausalLm>(loaded.config, options);
   std::future<void> other_work = begin_loading_work(work, loaded, !loaded.quantized);
   load_weights(*loaded.model, folder, loaded.quantized, {}, new_rows(loaded));
@@ -182,13 +184,14 @@ LoadedModel load_model(const fs::path& folder, const std::string& device, const 
   return load_source(ModelSource::open(folder), device, dtype, trainable, work, adapter, mtp);
 }
 
-LoadedModel open_model(const fs::path& folder, const std::string& dtype) {
+LoadedModel open_model(const fs::path& folder, const std::string& dtype, MtpLayers mtp) {
   const ModelSource source = ModelSource::open(folder);
-  if (!source.is_trained()) return load_source(source, "cpu", dtype, false, {});
+  if (!source.is_trained()) return load_source(source, "cpu", dtype, false, {}, {}, mtp);
   const fs::path checkpoint = source.checkpoint();
   auto reader = std::make_shared<CheckpointReader>(checkpoint);
-  if (holds_adapters_alone(reader->state())) return load_source(source, "cpu", dtype, false, {});
+  if (holds_adapters_alone(reader->state())) return load_source(source, "cpu", dtype, false, {}, {}, mtp);
   LoadedModel loaded = describe_checkpoint(*reader, checkpoint, source.run());
+  if (mtp == MtpLayers::left_out) loaded.config.mtp.layers = 0;
   nn::ParameterOptions options;
   options.device = Device{DeviceType::meta};
   options.dtype = chosen_dtype(dtype, stored_dtype(reader->manifest()));

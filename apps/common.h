@@ -34,7 +34,7 @@ struct LoadedModel {
   DType base_dtype = DType::f32;
   std::string base;        // model.path of the adapters' run, or empty
   bool quantized = false;  // in the folder
-  LearnedScales scales;    // QAT checkpoint with trained scales; with MtpLayers::loaded alone, as `trained`
+  LearnedScales scales;    // QAT checkpoint with trained scales; not with MtpLayers::left_out, as `trained`
   TrainedScheme trained;   // QAT checkpoint
   // In the stored dtype, for weights on disk (open_model).
   std::function<Tensor(const nn::Parameter&)> whole;
@@ -44,8 +44,12 @@ struct LoadedModel {
 // undefined. It is left out for quantized folders and adapter checkpoints, whose weights and kernels reading makes.
 using LoadingWork = std::function<std::function<void()>(const LoadedModel&)>;
 
-// Layers of multi-token prediction in a checkpoint: no pass of a verb runs them, exports write them.
-enum class MtpLayers : std::uint8_t { left_out, loaded };
+// Layers of multi-token prediction: no pass of a verb runs them, exports write them.
+enum class MtpLayers : std::uint8_t {
+  left_out,
+  of_checkpoints,
+  all,  // also those that a model folder stores
+};
 
 // Hugging Face folder, checkpoint (step-N), or a run folder's newest checkpoint (not_found with a hint if none) on
 // `device` ("auto", "cpu", ...); adapter checkpoints are applied to their base. dtype "auto": stored (f16: f32 on the
@@ -55,9 +59,9 @@ enum class MtpLayers : std::uint8_t { left_out, loaded };
                                      const std::string& dtype, bool trainable = false, const LoadingWork& work = {},
                                      const std::filesystem::path& adapter = {}, MtpLayers mtp = MtpLayers::left_out);
 
-// load_model on the CPU for writing by tensor, with MTP layers: parameters of a full-model checkpoint are on the meta
-// device, read by `whole`.
-[[nodiscard]] LoadedModel open_model(const std::filesystem::path& folder, const std::string& dtype);
+// load_model on the CPU for writing by tensor: parameters of a full-model checkpoint are on the meta device, read by
+// `whole`.
+[[nodiscard]] LoadedModel open_model(const std::filesystem::path& folder, const std::string& dtype, MtpLayers mtp);
 
 // PEFT adapter, replacing a previous one; no-op for an empty name. An adapter with more tokens than a model folder
 // makes its vocabulary grow. `trainable`: only adapter parameters have gradients.

@@ -13,6 +13,7 @@
 #include "core/safetensors/safetensors_folder.h"
 #include "core/system/log.h"
 #include "core/system/output_file.h"
+#include "export/formats/fused_experts.h"
 #include "recipes/convert.h"
 #include "train/model_folder/export_folder.h"
 
@@ -70,17 +71,28 @@ std::span<const std::byte> bytes_of(const Tensor& tensor) {
   return {static_cast<const std::byte*>(tensor.raw_data()), tensor.nbytes()};
 }
 
-// Gradients of all trainable parameters (with an adapter, its own) in f32 under Hugging Face names.
-void add_gradients(nn::CausalLm& model, std::vector<Tensor>& kept, std::vector<SafetensorsItem>& items) {
-  for (const nn::Parameter* parameter : model.parameters()) {
+// Gradients of all trainable parameters (with an adapter, its own) in f32, under the names and in the layout of the
+// family's checkpoints.
+void add_gradients(nn::CausalLm& model, bool adapter, std::vector<Tensor>& kept, std::vector<SafetensorsItem>& items) {
+  std::vector<ModelTensor> gradients;
+  for (nn::Parameter* parameter : model.parameters()) {
     if (!parameter->variable.requires_grad()) continue;
     const Tensor gradient = parameter->variable.grad();
     const Tensor host = gradient.defined() ? gradient.to(Device{}) : Tensor::zeros(parameter->global_shape, DType::f32);
-    kept.push_back(host);
     for (const nn::ParameterPiece& piece : parameter->pieces) {
       const Tensor rows = host.narrow(0, piece.row_begin, piece.rows);
-      items.push_back({"grad." + piece.hf_name, DType::f32, rows.shape(), bytes_of(rows)});
+      gradients.push_back({.name = piece.hf_name,
+                           .layer = "",
+                           .shape = rows.shape(),
+                           .value = [rows] { return rows; },
+                           .parameter = parameter,
+                           .piece = &piece,
+                           .quantized = nullptr});
     }
+  }
+  for (const ModelTensor& gradient : adapter ? gradients : fuse_experts(gradients, model.config())) {
+    kept.push_back(gradient.value());
+    items.push_back({"grad." + gradient.name, DType::f32, gradient.shape, bytes_of(kept.back())});
   }
 }
 
@@ -165,7 +177,7 @@ void run(const ForwardOptions& o) {
     result.set("valid_tokens", valid);
     if (o.grads) {
       tape.backward(loss);
-      add_gradients(model, kept, items);
+      add_gradients(model, !o.adapter.empty(), kept, items);
     }
   }
   const std::vector<std::string> nonfinite = nonfinite_names(items);
@@ -191,7 +203,7 @@ void add_forward_verb(const Command& app) {
       app.add_command("forward", "Logits, loss and gradients of one batch, for comparing with other programs");
   verb.footer(
       "Example: quench forward --model models/llama --input batch.safetensors --output out.safetensors --grads");
-  verb.add_option("--model", options->model, "Hugging Face model folder").required();
+  verb.add_option("--model", options->model, "Model folder, GGUF file, checkpoint or run folder").required();
   verb.add_option("--adapter", options->adapter, "PEFT adapter folder; --grads gives its gradients");
   verb.add_option("--input", options->input, "safetensors with input_ids (and labels), I64 [B,T]; -100 is ignored")
       .required();

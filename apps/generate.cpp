@@ -163,7 +163,7 @@ void add_generate_verb(const Command& app) {
   auto o = std::make_shared<GenerateOptions>();
   const Command verb = app.add_command("generate", "Continue a prompt, or answer in a conversation");
   verb.footer("Example: quench generate --model runs/demo/export --prompt \"Once upon a time\" --temperature 0.8");
-  verb.add_option("--model", o->model, "Hugging Face model folder").required();
+  verb.add_option("--model", o->model, "Model folder, GGUF file, checkpoint or run folder").required();
   verb.add_option("--adapter", o->adapter, "PEFT adapter folder");
   const CommandOption text = verb.add_option("--prompt", o->prompt, "Text to continue");
   const CommandOption file =

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <map>
 #include <optional>
+#include <span>
 
 #include "apps/options/generate_options.h"
 #include "apps/options/reader_options.h"
@@ -145,10 +146,10 @@ void generate_for_prompts(GenerateOptions& o) {
         decoder.skip(prompt.tokens);
         std::string text;
         Json tokens = Json::array();
-        for (const std::int32_t token : result.tokens) {
+        for (const std::int32_t token : result.tokens) tokens.push_back(token);
+        // Text without the token that stops it, as of a single prompt.
+        for (const std::int32_t token : std::span(result.tokens).first(result.tokens.size() - (result.stopped ? 1 : 0)))
           text += decoder.push_text(token);
-          tokens.push_back(token);
-        }
         text += decoder.finish_text();
         Json json = Json::object();
         json.set("index", static_cast<std::int64_t>(index));

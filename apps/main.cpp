@@ -83,11 +83,15 @@ int run(quench::CommandLine& command_line, int argc, char** argv) {
     quench::install_standard_output();
     std::signal(SIGXFSZ, SIG_IGN);  // A file size limit is reported as a write error, which names the file.
     quench::init_logging();
-    const std::vector<std::string> arguments = load_plugins({argv + 1, argv + argc});
+    const std::vector<std::string> arguments = quench::replace_help_word(load_plugins({argv + 1, argv + argc}));
     std::vector<std::string> plugins;  // loaded above; for the help
     app.add_option("--plugin", plugins,
                    "Shared library that registers recipes, ops, formats or models; before the verb, may be repeated")
         .type_name("FILE");
+    app.footer(
+        "`quench VERB --help` lists the options of a verb; `quench config ls` lists ready models and runs.\n"
+        "First steps: docs/guide/getting-started.md\n"
+        "Example: quench train shakespeare_char --data.train=input.txt");
     quench::add_train_verb(app);
     quench::add_run_verb(app);
     quench::add_tokenize_verb(app);

@@ -44,7 +44,7 @@ void run(const MergeOptions& o) {
       .folder = o.output, .overwrite = o.overwrite, .sources = {source, checkpoint_folder_of(source), o.adapter}};
   if (o.adapter.empty()) target.sources.pop_back();
   require_export_target(target);  // before reading the model
-  LoadedModel loaded = load_model(o.model, "cpu", o.dtype, false, {}, o.adapter, MtpLayers::loaded);
+  LoadedModel loaded = load_model(o.model, "cpu", o.dtype, false, {}, o.adapter, MtpLayers::all);
   warn_of_other_base(loaded, o);
   use_adapter(loaded, o.adapter);
   QUENCH_CHECK_AS(ErrorCode::bad_config, loaded.adapters != nullptr,

@@ -103,7 +103,7 @@ void add_probe_verb(const Command& app) {
       "Usage: quench probe CONFIG [--device D] [--memory-limit SIZE] [--json] [--output FILE [--overwrite]] "
       "[--max-error X] [--seconds S]\n"
       "                    [--quiet] [--section.key=value ...]\n"
-      "Times the products of every kind of layer in bf16 and under each float8 recipe, measures errors on a "
+      "Times the GEMMs of every kind of layer in bf16 and under each float8 recipe, measures errors on a "
       "micro-batch\n"
       "of data.train (random tokens where it is empty) and prints the recipe section of the fastest within the bound:\n"
       "--max-error is the largest relative error of a layer's output (default 0.08); gradients may have twice that.\n"

@@ -1,10 +1,23 @@
 #include "autograd/tape.h"
 
 #include <algorithm>
+
+#include "core/memory/memory_part.h"
+
 namespace quench::autograd {
 namespace {
 thread_local Tape* current_tape = nullptr;
 thread_local UseCounter* current_counter = nullptr;
+
+// Runs in the calling thread's present part.
+std::function<void()> in_this_part(std::function<void()> run) {
+  const MemoryPart part = MemoryPartScope::current();
+  if (part == MemoryPart::other) return run;
+  return [part, run = std::move(run)] {
+    const MemoryPartScope scope(part);
+    run();
+  };
+}
 }  // namespace
 
 Tape* Tape::current() noexcept {
@@ -30,7 +43,7 @@ bool Tape::record(std::string_view name, std::span<const Input> inputs, std::spa
     v->set_gradient(std::make_shared<Gradient>(v->value().shape(), v->value().dtype(), v->value().device(), false));
     node.outputs.push_back(v->gradient());
   }
-  node.backward = make_backward();
+  node.backward = in_this_part(make_backward());
   current_tape->nodes_.push_back(std::move(node));
   return true;
 }

@@ -1,6 +1,7 @@
 #include "nn/decoder_layer.h"
 
 #include "autograd/functions.h"
+#include "core/memory/memory_part.h"
 
 namespace quench::nn {
 
@@ -35,14 +36,18 @@ Variable DecoderLayer::contribution(const Part& part, Variable out) const {
 std::pair<Variable, Variable> DecoderLayer::run_part(const Part& part, const Variable& residual, const Variable& delta,
                                                      const ForwardContext& context) const {
   const SubLayer& module = *part.module;
+  const auto run_module = [&](const Variable& input) {
+    const MemoryPartScope scope(&part == &attention_ ? MemoryPart::attention : MemoryPart::feed_forward);
+    return module.forward(input, context);
+  };
   if (!part.norm) {
     const Variable stream = delta.defined() ? autograd::add(residual, delta) : residual;
-    return {stream, contribution(part, module.forward(stream, context))};
+    return {stream, contribution(part, run_module(stream))};
   }
   const RmsNorm& norm = *part.norm;
   if (!delta.defined()) {
     const Variable normed = autograd::rms_norm(residual, norm.weight(), norm.form(), module.input_quant_request());
-    return {residual, contribution(part, module.forward(normed, context))};
+    return {residual, contribution(part, run_module(normed))};
   }
   // Decode of one token: saves a kernel launch.
   if (context.cache != nullptr && delta.value().size(0) == 1 && autograd::Tape::current() == nullptr &&
@@ -57,7 +62,7 @@ std::pair<Variable, Variable> DecoderLayer::run_part(const Part& part, const Var
   }
   const auto [stream, normed] =
       autograd::add_rms_norm(residual, delta, norm.weight(), norm.form(), module.input_quant_request());
-  return {stream, contribution(part, module.forward(normed, context))};
+  return {stream, contribution(part, run_module(normed))};
 }
 
 }  // namespace quench::nn

@@ -222,8 +222,8 @@ Json to_hf_json(const ModelConfig& c, DType dtype) {
   json.set("rms_norm_eps", std::stod(fmt::format("{}", c.rms_norm_eps)));
   json.set("initializer_range", std::stod(fmt::format("{}", c.initializer_range)));
   json.set("tie_word_embeddings", c.tie_word_embeddings);
-  if (family != nullptr && family->write != nullptr) family->write(c, json);
   write_ropes(c, json);
+  if (family != nullptr && family->write != nullptr) family->write(c, json);
   const std::string name = dtype == DType::bf16 ? "bfloat16" : dtype == DType::f16 ? "float16" : "float32";
   json.set("dtype", name);
   json.set("torch_dtype", name);

@@ -24,8 +24,8 @@ constexpr std::array<std::pair<std::string_view, RopeScaling::Type>, 6> kRopeTyp
      {"llama3", RopeScaling::Type::llama3},
      {"longrope", RopeScaling::Type::longrope}}};
 
-constexpr std::string_view kOldLongrope = "su", kLongrope = "longrope";  // of Phi-3
-constexpr std::int64_t kPhi3Original = 4096;                             // default of Transformers' Phi3Config
+constexpr std::string_view kOldLongropes[] = {"su", "yarn"}, kLongrope = "longrope";  // of Phi-3
+constexpr std::int64_t kPhi3Original = 4096;  // default of Transformers' Phi3Config
 
 // Absent, null or, as in Transformers, zero.
 std::optional<double> optional_number(ConfigReader& in, std::string_view key) {
@@ -121,7 +121,8 @@ double read_partial_rotary(ConfigReader& in, const ModelDefaults& defaults, doub
   constexpr std::string_view kPartial = "partial_rotary_factor";
   const double factor = in.number(kPartial, otherwise, true);
   if (defaults.partial_rotary_factor == 0.0) {
-    if (factor != 1) in.fault(kPartial, "only 1 is supported: whole heads are rotated");
+    if (factor != 1)
+      in.fault(kPartial, fmt::format("{} is not supported: whole heads are rotated in this family", factor));
     return 1.0;
   }
   const RopeScaling rope{.partial_rotary_factor = factor};
@@ -150,7 +151,7 @@ RopeScaling read_rope(ConfigReader& top, const Json& json, std::string_view sour
   if (key == "rope_scaling") check_overridden_theta(top, json, rope.theta);
   rope.partial_rotary_factor = read_partial_rotary(inner, defaults, rope.partial_rotary_factor, c.head_dim);
   std::string name = inner.string("rope_type", inner.string("type", "default"));
-  if (defaults.longrope && name == kOldLongrope) name = kLongrope;
+  if (defaults.longrope && std::ranges::find(kOldLongropes, name) != std::end(kOldLongropes)) name = kLongrope;
   const auto type = std::ranges::find(kRopeTypes, std::string_view(name), &decltype(kRopeTypes)::value_type::first);
   if (type == kRopeTypes.end() || (type->second == RopeScaling::Type::longrope && !defaults.longrope)) {
     std::string known;

@@ -5,7 +5,7 @@
   language.py --check    prints every flagged word as FILE:LINE and exits 1 when there is one
   language.py [--check] --root FOLDER   the same for another checkout, with the glossary of this one
 
-Terms are those of docs/glossary.md. Flagged words are in FLAGGED, each with the wording to use; ALLOWED holds the few
+Terms are those of docs/reference/glossary.md. Flagged words are in FLAGGED, each with the wording to use; ALLOWED holds the few
 phrases in which one of them is right.
 """
 import argparse

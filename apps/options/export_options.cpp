@@ -162,8 +162,9 @@ void run_export(const ExportOptions& o) {
   const bool as_they_are =
       !adapters_alone && !style.quantization && !sparsity && o.perplexity.empty() && !o.weights.given();
   limit_gpu_memory(o.device, o.memory_limit);
+  const MtpLayers mtp = style.format != nullptr && style.format->mtp ? MtpLayers::all : MtpLayers::of_checkpoints;
   LoadedModel loaded =
-      as_they_are ? open_model(o.source, dtype) : load_weights_of(o.source, o.device, dtype, o.weights);
+      as_they_are ? open_model(o.source, dtype, mtp) : load_weights_of(o.source, o.device, dtype, o.weights, mtp);
   if (adapters_alone) return write_adapter(loaded, o, target);
   QUENCH_CHECK_AS(ErrorCode::bad_config, !loaded.quantized || !style.quantization,
                   "{} is quantized already: use the unquantized model", o.source);

@@ -50,10 +50,8 @@ void require_weights(const fs::path& source, const WeightsOptions& options) {
 }
 
 LoadedModel load_weights_of(const fs::path& source, const std::string& device, const std::string& dtype,
-                            const WeightsOptions& options) {
-  const auto load = [&](const fs::path& from) {
-    return load_model(from, device, dtype, false, {}, {}, MtpLayers::loaded);
-  };
+                            const WeightsOptions& options, MtpLayers mtp) {
+  const auto load = [&](const fs::path& from) { return load_model(from, device, dtype, false, {}, {}, mtp); };
   if (!options.given()) return load(source);
   const std::vector<fs::path> paths = chosen_checkpoints(source, options);
   LoadedModel loaded = load(options.steps.empty() ? source : paths.front());

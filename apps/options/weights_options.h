@@ -19,9 +19,8 @@ struct WeightsOptions {
 // Throws bad_config if `source` is no run or checkpoint, or has no such steps or averages.
 void require_weights(const std::filesystem::path& source, const WeightsOptions& options);
 
-// load_model() with MTP layers and these weights: means of parameters in f32, adapters' A and B each; averages of
-// training.ema_decay.
+// load_model() with these weights: means of parameters in f32, adapters' A and B each; averages of training.ema_decay.
 [[nodiscard]] LoadedModel load_weights_of(const std::filesystem::path& source, const std::string& device,
-                                          const std::string& dtype, const WeightsOptions& options);
+                                          const std::string& dtype, const WeightsOptions& options, MtpLayers mtp);
 
 }  // namespace quench

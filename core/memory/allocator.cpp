@@ -32,6 +32,7 @@ struct Allocator::State {
     void* stream = nullptr;        // last free
     bool free = false;
     bool small = false;
+    MemoryPart part = MemoryPart::other;  // of the bytes charged
   };
 
   using Blocks = std::map<std::byte*, Block>;  // by address, so neighbours are adjacent
@@ -219,13 +220,18 @@ struct Allocator::State {
     return segments.size() < count_before;
   }
 
-  void count(std::int64_t bytes, MemoryCategory category) {
+  void count(std::int64_t bytes, MemoryCategory category, MemoryPart part) {
+    const auto at = static_cast<std::size_t>(category);
     stats.current += bytes;
-    stats.current_by_category[static_cast<std::size_t>(category)] += bytes;
-    if (stats.current > stats.peak) {
-      stats.peak = stats.current;
-      stats.peak_by_category = stats.current_by_category;
-    }
+    stats.current_by_category[at] += bytes;
+    stats.current_by_part[at][static_cast<std::size_t>(part)] += bytes;
+    if (stats.current > stats.peak) begin_peak();
+  }
+
+  void begin_peak() {
+    stats.peak = stats.current;
+    stats.peak_by_category = stats.current_by_category;
+    stats.peak_by_part = stats.current_by_part;
   }
 };
 
@@ -262,7 +268,8 @@ void* Allocator::allocate(std::size_t bytes, MemoryCategory category, Stream str
   s.erase_free(it);
   s.split(it, size);
   it->second.used = it->second.size;
-  s.count(static_cast<std::int64_t>(it->second.used), category);
+  it->second.part = MemoryPartScope::current();
+  s.count(static_cast<std::int64_t>(it->second.used), category, it->second.part);
   return it->first;
 }
 
@@ -271,7 +278,7 @@ void Allocator::release(void* pointer, MemoryCategory category, Stream stream) n
   const std::lock_guard lock(s.mutex);
   auto it = s.blocks.find(static_cast<std::byte*>(pointer));
   if (it == s.blocks.end()) return;
-  s.count(-static_cast<std::int64_t>(it->second.used), category);
+  s.count(-static_cast<std::int64_t>(it->second.used), category, it->second.part);
   it->second.stream = stream.handle;
   it->second.free = true;
   if (it != s.blocks.begin()) {
@@ -296,8 +303,7 @@ MemoryStats Allocator::stats() const {
 
 void Allocator::reset_peak() {
   const std::lock_guard lock(state_->mutex);
-  state_->stats.peak = state_->stats.current;
-  state_->stats.peak_by_category = state_->stats.current_by_category;
+  state_->begin_peak();
   state_->stats.peak_reserved = state_->stats.reserved;
 }
 

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "core/device/device.h"
+#include "core/memory/memory_part.h"
 #include "core/memory/storage.h"
 
 namespace quench {
@@ -26,6 +27,8 @@ struct MemoryStats {
   std::int64_t segment_count = 0;  // requested so far
   std::array<std::int64_t, kMemoryCategoryCount> current_by_category{};
   std::array<std::int64_t, kMemoryCategoryCount> peak_by_category{};  // at the total peak
+  PartBytes current_by_part{};
+  PartBytes peak_by_part{};  // at the total peak
 };
 
 class Allocator {
@@ -33,7 +36,8 @@ class Allocator {
   // Process lifetime.
   static Allocator& of(Device device);
 
-  // 64-byte aligned. Frees unused segments before failing. Throws out_of_memory with the category table and advice.
+  // 64-byte aligned; counted in MemoryPartScope's part. Frees unused segments before failing. Throws out_of_memory with
+  // the category table and advice.
   void* allocate(std::size_t bytes, MemoryCategory category, Stream stream);
   void release(void* pointer, MemoryCategory category, Stream stream) noexcept;
 

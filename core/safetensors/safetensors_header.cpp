@@ -317,8 +317,9 @@ std::uint64_t safetensors_header_length(std::span<const std::uint8_t> probe, std
     fail_recognised(header_too_small, text, source, "{} bytes are too few for a safetensors file", file_size);
   const std::uint64_t length = read_length(probe);
   if (length > kSafetensorsMaxHeaderBytes)
-    fail_recognised(header_too_large, text, source, "the header claims {} bytes; at most {} are allowed", length,
-                    kSafetensorsMaxHeaderBytes);
+    fail_recognised(header_too_large, text, source,
+                    "not a safetensors file, or a damaged one: its header claims {} bytes; at most {} are allowed",
+                    length, kSafetensorsMaxHeaderBytes);
   if (length > file_size - 8)
     fail_recognised(invalid_header_length, text, source, "the header claims {} bytes, but only {} follow its length",
                     length, file_size - 8);

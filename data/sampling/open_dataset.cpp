@@ -1,7 +1,9 @@
 #include "data/sampling/open_dataset.h"
 
 #include <algorithm>
+#include <set>
 
+#include "core/json/json.h"
 #include "data/formats/token_stream.h"
 #include "data/sampling/data_formats.h"
 
@@ -12,6 +14,40 @@ std::vector<std::string> files_named(const std::vector<std::filesystem::path>& p
   std::vector<std::string> names;
   for (const std::filesystem::path& path : paths) names.push_back(path.string());
   return names;
+}
+
+constexpr std::string_view kShardSummary = "dataset.json";  // written by quench tokenize
+
+// Name of a PreferenceRecords; empty: not recorded.
+std::string recorded_preference(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / kShardSummary;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored)) return {};
+  try {
+    return Json::parse_file(file).at("options").at("preference").as_string();
+  } catch (const Error&) {
+    return {};  // of another program or version
+  }
+}
+
+// Shards of answers are for runs on answers, and no others.
+void require_records(const std::vector<std::filesystem::path>& shards, PreferenceRecords wanted) {
+  std::set<std::filesystem::path> folders;
+  for (const std::filesystem::path& shard : shards) folders.insert(shard.parent_path());
+  const auto option = [](std::string_view name) {
+    return name == enum_name(PreferenceRecords::none) ? std::string("without --preference")
+                                                      : fmt::format("with --preference {}", name);
+  };
+  for (const std::filesystem::path& folder : folders) {
+    const std::string stored = recorded_preference(folder);
+    // A pair counts as two labels.
+    const bool fits = stored.empty() || stored == enum_name(wanted) ||
+                      (stored == enum_name(PreferenceRecords::pairs) && wanted == PreferenceRecords::labels);
+    QUENCH_CHECK_AS(ErrorCode::bad_config, fits,
+                    "{} was tokenized {}, and the run reads shards that are tokenized {} (preference.loss): tokenize "
+                    "the records again, or change preference.loss",
+                    folder.string(), option(stored), option(enum_name(wanted)));
+  }
 }
 
 std::shared_ptr<const TokenSource> open_source(const DataSourceSpec& source, const DatasetSpec& spec) {
@@ -39,6 +75,7 @@ std::shared_ptr<const TokenSource> open_source(const DataSourceSpec& source, con
       names.push_back(shard.string());
   } else {
     options.format = format.tokens;
+    require_records(paths, spec.packing.preference);
     names = files_named(paths);
   }
   return TokenStream::open(names, options);

@@ -38,8 +38,8 @@ struct DatasetSpec {
 [[nodiscard]] std::vector<std::filesystem::path> source_files(const std::vector<std::string>& patterns,
                                                               DataSplit split = DataSplit::train);
 
-// A weight applies to all files of its source. Throws bad_config for text without a tokenizer and for mixed text and
-// token files.
+// A weight applies to all files of its source. Throws bad_config for text without a tokenizer, for mixed text and token
+// files, and for shards of `quench tokenize` that hold records of another kind than packing.preference.
 [[nodiscard]] std::shared_ptr<const Dataset> open_dataset(const DatasetSpec& spec);
 
 // Per file and source: tokens, rows, share, losses.

@@ -30,8 +30,10 @@ void PackedRows::index_stream() {
   row_count_ = full + (!options_.drop_last && rest > 1 ? 1 : 0);
   if (row_count_ == full && rest > 0) losses_.tail_tokens = rest - 1;
   if (row_count_ > full) losses_.padding = seq_len - rest;
-  QUENCH_CHECK(row_count_ > 0, "no row: {} tokens are fewer than seq_len + 1 = {}\n  {}", tokens, seq_len + 1,
-               source_->describe());
+  QUENCH_CHECK(
+      row_count_ > 0,
+      "the data hold {} tokens, fewer than one sequence (data.seq_len + 1 = {}): add data, or lower data.seq_len\n  {}",
+      tokens, seq_len + 1, source_->describe());
 }
 
 void PackedRows::for_documents(const std::function<void(std::uint64_t, std::uint64_t)>& each) const {

@@ -28,9 +28,22 @@ const Json& answer_at(const Json& record, std::string_view key) {
   return answer;
 }
 
+bool is_white_space(const Json& text) {
+  return text.is_string() && text.as_string().find_first_not_of(" \t\r\n") == std::string::npos;
+}
+
+// Without text, tool calls and thoughts.
+bool is_silent(const Json& message) {
+  constexpr std::array<std::string_view, 3> kNames = {"role", "from", "name"};
+  return message.is_object() && std::ranges::all_of(message.as_object(), [&](const Json::Member& member) {
+           const auto& [key, value] = member;
+           return value.is_null() || std::ranges::find(kNames, std::string_view(key)) != kNames.end() ||
+                  is_train_flag(key) || is_white_space(value) || (value.is_array() && value.as_array().empty());
+         });
+}
+
 bool is_empty(const Json& answer) {
-  if (answer.is_string()) return answer.as_string().find_first_not_of(" \t\r\n") == std::string::npos;
-  return answer.as_array().empty();
+  return answer.is_string() ? is_white_space(answer) : std::ranges::all_of(answer.as_array(), is_silent);
 }
 
 std::size_t common_characters(const std::string& a, const std::string& b) {
@@ -96,9 +109,13 @@ Pair pair_of(const Json& record) {
   for (const std::string_view key : {"chosen", "rejected"})
     if (is_empty(record.at(key))) reject_record(fmt::format("the {} answer is empty", key));
   if (chosen == rejected) reject_record("chosen and rejected are equal: the pair expresses no preference");
-  if (!holds(record, "prompt") || record.at("prompt").is_string() != chosen.is_string())
-    return split_pair(chosen, rejected);
-  return {answer_at(record, "prompt"), chosen, rejected};
+  if (!holds(record, "prompt")) return split_pair(chosen, rejected);
+  const Json& prompt = answer_at(record, "prompt");
+  if (prompt.is_array() && chosen.is_string())
+    reject_record(
+        "prompt is a list of messages, but chosen and rejected are texts; give them as lists of messages too");
+  if (prompt.is_string() && !chosen.is_string()) return split_pair(chosen, rejected);
+  return {prompt, chosen, rejected};
 }
 
 // Record of kind completion or chat_completion.
@@ -115,11 +132,27 @@ Document answer_document(const Json& record, const Json& prompt, const Json& ans
   return document;
 }
 
+std::string text_of(const Document& document) {
+  std::string text;
+  for (const DocumentPiece& piece : document.pieces) text += piece.text;
+  return text;
+}
+
 bool label_of(const Json& record) {
   if (!holds(record, "label")) reject_record(fmt::format("no field \"label\", expected {}", kLabelForm));
   const Json& label = record.at("label");
   if (label.is_bool()) return label.as_bool();
   if (label.is_number() && (label.as_double() == 0 || label.as_double() == 1)) return label.as_double() == 1;
+  if (label.is_string())  // a column of a CSV file
+    for (const auto& [text, value] : {std::pair("true", true),
+                                      {"True", true},
+                                      {"1", true},
+                                      {"1.0", true},
+                                      {"false", false},
+                                      {"False", false},
+                                      {"0", false},
+                                      {"0.0", false}})
+      if (label.as_string() == text) return value;
   reject_record(fmt::format("field \"label\" is {}, expected true, 1, false or 0", label.dump()));
 }
 
@@ -135,7 +168,8 @@ std::vector<Document> preference_documents(const Json& record, const ReaderOptio
     if (!holds(record, "completion")) reject_record(fmt::format("no field \"completion\", expected {}", kLabelForm));
     const Json& answer = answer_at(record, "completion");
     if (is_empty(answer)) reject_record("the completion is empty");
-    if (!holds(record, "prompt") || record.at("prompt").is_string() != answer.is_string())
+    if (!holds(record, "prompt")) reject_record(fmt::format("no field \"prompt\", expected {}", kLabelForm));
+    if (answer_at(record, "prompt").is_string() != answer.is_string())
       reject_record("prompt and completion must both be texts, or both lists of messages");
     std::vector<Document> documents;
     documents.push_back(answer_document(record, record.at("prompt"), answer, label, options));
@@ -145,6 +179,10 @@ std::vector<Document> preference_documents(const Json& record, const ReaderOptio
   std::vector<Document> documents;
   documents.push_back(answer_document(record, pair.prompt, pair.chosen, true, options));
   documents.push_back(answer_document(record, pair.prompt, pair.rejected, false, options));
+  if (text_of(documents.front()) == text_of(documents.back()))
+    reject_record(
+        "chosen and rejected are equal under the chat template, which renders both to one text: the pair expresses no "
+        "preference");
   return documents;
 }
 

@@ -91,6 +91,21 @@ void note_conversation(const Conversation& conversation, const ReaderOptions& op
   }
 }
 
+// Targets reach to the end of the text.
+void extend_targets(std::vector<DocumentPiece>& pieces) {
+  const auto is_target = [](const DocumentPiece& piece) { return piece.target || !piece.target_bytes.empty(); };
+  const auto last = std::ranges::find_if(pieces.rbegin(), pieces.rend(), is_target).base();
+  if (last == pieces.begin()) return;
+  if (DocumentPiece& piece = *std::prev(last); !piece.target) piece.target_bytes.back().second = piece.text.size();
+  for (auto piece = last; piece != pieces.end(); ++piece) piece->target = true;
+}
+
+// Of a preference record: text of the template after its last answer belongs to the answer, as in TRL.
+bool ends_in_answer(const Conversation& conversation, const ReaderOptions& options) {
+  const Json& last = conversation.messages.back();
+  return options.preference != PreferenceRecords::none && last.at("role") == Json("assistant") && may_train(last);
+}
+
 std::vector<DocumentPiece> conversation_pieces(Conversation conversation, const ReaderOptions& options) {
   const bool all = options.train_on == TrainOn::all;
   if (!all)
@@ -98,10 +113,15 @@ std::vector<DocumentPiece> conversation_pieces(Conversation conversation, const 
       if (conversation.messages[i].at("role") == Json("assistant")) conversation.messages[i].set("train", false);
   check_conversation(conversation);
   if (!all) require_assistant_targets(conversation);
-  if (options.chat_renderer) return options.chat_renderer->render(conversation, options.train_on, options.notes.get());
-  std::vector<DocumentPiece> pieces = render_chat(options.chat_template, plain_messages(conversation), all);
-  if (options.train_on == TrainOn::last) keep_last_targets(pieces);
-  note_conversation(conversation, options);
+  std::vector<DocumentPiece> pieces;
+  if (options.chat_renderer) {
+    pieces = options.chat_renderer->render(conversation, options.train_on, options.notes.get());
+  } else {
+    pieces = render_chat(options.chat_template, plain_messages(conversation), all);
+    if (options.train_on == TrainOn::last) keep_last_targets(pieces);
+    note_conversation(conversation, options);
+  }
+  if (ends_in_answer(conversation, options)) extend_targets(pieces);
   return pieces;
 }
 

@@ -288,7 +288,8 @@ Json describe_options(const ReaderOptions& reader, const EncoderOptions& encoder
                       {"chat_template", reader.chat_renderer ? std::string_view(reader.chat_renderer->identity())
                                                              : name_or_auto(reader.chat_template)},
                       {"train_on", enum_name(reader.train_on)},
-                      {"chat_rules", 2},  // mask and flag rules: a change invalidates cached tokens
+                      // Mask and flag rules: a change invalidates cached tokens.
+                      {"chat_rules", reader.preference == PreferenceRecords::none ? 2 : 3},
                       {"on_bad_record", enum_name(reader.on_bad_record)},
                       {"max_document_bytes", reader.max_document_bytes},
                       {"eos", enum_name(encoder.eos)},

@@ -27,6 +27,16 @@ class OwnedEvent {
   Event event_;
 };
 
+// Waits for a copy before its tensors are freed; `point`: stream or event.
+template <class Point>
+void synchronize_quietly(const Point& point) noexcept {
+  try {
+    backend(point.device.type).synchronize(point);
+  } catch (const std::exception& error) {
+    QUENCH_LOG_WARN("experts' pairs: {}", error.what());
+  }
+}
+
 }  // namespace
 
 class ExpertParallelDispatcher::CountsInFlight final : public CountExchange {
@@ -46,15 +56,15 @@ class ExpertParallelDispatcher::CountsInFlight final : public CountExchange {
     const StreamGuard guard(*owner.counts_stream_);
     works_.front().wait();
     gpu.copy(host_.raw_data(), Device{}, both_.raw_data(), device, both_.nbytes(), *owner.counts_stream_);
-    gpu.record(arrived_->get(), *owner.counts_stream_);
+    try {
+      gpu.record(arrived_->get(), *owner.counts_stream_);
+    } catch (...) {
+      synchronize_quietly(*owner.counts_stream_);
+      throw;
+    }
   }
   ~CountsInFlight() override {
-    if (!arrived_) return;
-    try {
-      backend(both_.device().type).synchronize(arrived_->get());  // the copy reads and writes this object's tensors
-    } catch (const Error& error) {
-      QUENCH_LOG_WARN("experts' pairs: {}", error.what());
-    }
+    if (arrived_) synchronize_quietly(arrived_->get());
   }
   CountsInFlight(const CountsInFlight&) = delete;
   CountsInFlight& operator=(const CountsInFlight&) = delete;

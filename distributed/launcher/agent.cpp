@@ -74,6 +74,7 @@ class LogFolder {
     const std::filesystem::path base = kept_ ? options.log_dir : std::filesystem::temp_directory_path(error);
     QUENCH_CHECK_AS(ErrorCode::io, !error, "no folder for temporary files: {}; give --log-dir", error.message());
     std::filesystem::create_directories(base, error);
+    QUENCH_CHECK_AS(ErrorCode::io, !error, "cannot create a log folder in {}: {}", base.string(), error.message());
     std::string pattern = (base / fmt::format("{}_XXXXXX", kept_ ? options.job : "quench-run-" + options.job)).string();
     QUENCH_CHECK_AS(ErrorCode::io, ::mkdtemp(pattern.data()) != nullptr, "cannot create a log folder in {}: {}",
                     base.string(), errno_text(errno));

@@ -9,7 +9,11 @@
 namespace quench {
 namespace {
 
-constexpr std::string_view kTextPrefix = "language_model.";
+// Published checkpoints, and modules of Transformers from version 4.52 on: "language_model.model.norm.weight",
+// "model.language_model.norm.weight"; the head under the first prefix, or bare.
+constexpr std::string_view kTextPrefix = "language_model.", kModulePrefix = "model.language_model.";
+constexpr std::string_view kWholePrefix = "model.", kHeadPrefix = "lm_head.";
+constexpr std::string_view kTied = "tie_word_embeddings";
 
 // Family of the text part of a multimodal class; null: not one.
 const nn::ModelFamily* text_family_of(const Json& config) {
@@ -26,9 +30,20 @@ const nn::ModelFamily* text_family_of(const Json& config) {
 class TextWeights final : public StoredWeights {
  public:
   explicit TextWeights(std::unique_ptr<StoredWeights> weights) : weights_(std::move(weights)) {
-    for (const std::string& name : weights_->names()) {
-      if (name.starts_with(kTextPrefix))
+    const std::vector<std::string> all = weights_->names();
+    const auto any = [&](std::string_view prefix) {
+      return std::ranges::any_of(all, [&](const std::string& name) { return name.starts_with(prefix); });
+    };
+    modules_ = any(kModulePrefix);
+    const bool text = modules_ || any(kTextPrefix);
+    bare_head_ = text && any(kHeadPrefix);
+    for (const std::string& name : all) {
+      if (modules_ && name.starts_with(kModulePrefix))
+        names_.push_back(fmt::format("{}{}", kWholePrefix, name.substr(kModulePrefix.size())));
+      else if (name.starts_with(kTextPrefix))
         names_.push_back(name.substr(kTextPrefix.size()));
+      else if (bare_head_ && name.starts_with(kHeadPrefix))
+        names_.push_back(name);
       else
         left_out_.push_back(name);
     }
@@ -58,9 +73,15 @@ class TextWeights final : public StoredWeights {
   }
 
  private:
-  [[nodiscard]] static std::string stored(std::string_view name) { return fmt::format("{}{}", kTextPrefix, name); }
+  [[nodiscard]] std::string stored(std::string_view name) const {
+    if (bare_head_ && name.starts_with(kHeadPrefix)) return std::string(name);
+    if (modules_ && name.starts_with(kWholePrefix))
+      return fmt::format("{}{}", kModulePrefix, name.substr(kWholePrefix.size()));
+    return fmt::format("{}{}", kTextPrefix, name);
+  }
 
   std::unique_ptr<StoredWeights> weights_;
+  bool modules_ = false, bare_head_ = false;
   std::vector<std::string> names_, left_out_;
 };
 
@@ -83,7 +104,10 @@ Json text_model_config(Json config) {
     inherit("dtype");
     inherit("torch_dtype");
   }
-  inherit("tie_word_embeddings");
+  // Transformers 5 ties as the whole says, Transformers 4 as text_config; a head with values of its own unties
+  // (untie_other_head).
+  inherit(kTied);
+  if (const Json* tied = config.find(kTied); tied != nullptr && *tied == Json(true)) result.set(kTied, true);
   inherit(kQuantizationConfig);
   // Transformers generates with those of the whole model (Gemma 3: [1, 106]; text_config: 1).
   for (const std::string_view key : {"bos_token_id", "eos_token_id", "pad_token_id"})
@@ -93,7 +117,10 @@ Json text_model_config(Json config) {
 
 std::string summary_of(const std::vector<std::string>& left_out) {
   std::map<std::string, std::int64_t> parts;
-  for (const std::string& name : left_out) ++parts[name.substr(0, name.find('.'))];
+  for (std::string name : left_out) {
+    if (name.starts_with(kWholePrefix)) name.erase(0, kWholePrefix.size());
+    ++parts[name.substr(0, name.find('.'))];
+  }
   std::string text;
   for (const auto& [part, count] : parts)
     text += fmt::format("{}{} ({} tensor{})", text.empty() ? "" : ", ", part, count, count == 1 ? "" : "s");

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "export/formats/stored_weights.h"
-#include "export/table/open_stored_weights.h"
 
 namespace quench {
 

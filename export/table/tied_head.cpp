@@ -11,6 +11,7 @@
 #include "core/system/log.h"
 #include "export/formats/stored_weights.h"
 #include "export/table/open_stored_weights.h"
+#include "nn/models/table.h"
 
 namespace quench {
 namespace {
@@ -84,11 +85,24 @@ std::string fingerprint(const fs::path& folder) {
   return text;
 }
 
+// As config.json says, or by default in its family.
+bool is_tied(const Json& config) {
+  if (!config.is_object()) return false;
+  const Json* tied = config.find("tie_word_embeddings");
+  if (tied != nullptr && tied->is_bool()) return tied->as_bool();
+  const Json* classes = config.find("architectures");
+  const Json* name = classes != nullptr && classes->is_array() && !classes->as_array().empty()
+                         ? &classes->as_array().front()
+                         : config.find("model_type");
+  const nn::ModelFamily* family =
+      name != nullptr && name->is_string() ? nn::find_model_family(name->as_string()) : nullptr;
+  return (tied == nullptr || tied->is_null()) && family != nullptr && family->defaults.tie_word_embeddings;
+}
+
 }  // namespace
 
 void untie_other_head(const fs::path& folder, Json& config) {
-  const Json* tied = config.find("tie_word_embeddings");
-  if (tied == nullptr || !tied->is_bool() || !tied->as_bool() || stored_weights_path(folder).empty()) return;
+  if (!is_tied(config) || stored_weights_path(folder).empty()) return;
   static std::mutex mutex;
   static std::map<std::string, bool> known;  // by fingerprint: equal heads need a full comparison
   const std::lock_guard lock(mutex);
@@ -102,7 +116,7 @@ void untie_other_head(const fs::path& folder, Json& config) {
     }
     if (found->second)
       QUENCH_LOG_WARN(
-          "{}: config.json has tie_word_embeddings: true, but lm_head.weight holds other values than "
+          "{}: tie_word_embeddings is true in config.json or by default, but lm_head.weight holds other values than "
           "model.embed_tokens.weight: the two are not tied, as in Transformers; set tie_word_embeddings to false to "
           "silence this warning",
           folder.string());

@@ -12,7 +12,7 @@ namespace quench::nn {
 namespace {
 
 constexpr std::string_view kFullLayer = "full_attention", kWindowedLayer = "sliding_attention";
-constexpr std::string_view kGeluTanh = "gelu_pytorch_tanh";
+constexpr std::string_view kGeluTanh = "gelu_pytorch_tanh", kScoreCap = "attn_logit_softcapping";
 constexpr std::int64_t kDefaultGemmaWindow = 4096, kGemmaHeadDim = 256;
 
 // In `layers` layers, every `period`-th has full attention.
@@ -51,7 +51,11 @@ void read_gemma(ConfigReader& in, ModelConfig& config, std::int64_t period) {
     return value != nullptr && value->is_null() ? 0.0 : value == nullptr ? fallback : in.number(key, 1.0, true);
   };
   const bool second = config.model_type == "gemma2";
-  config.scales.attention_soft_cap = soft_cap("attn_logit_softcapping", second ? 50.0 : 0.0);
+  config.scales.attention_soft_cap = soft_cap(kScoreCap, second ? 50.0 : 0.0);
+  if (!second && config.scales.attention_soft_cap > 0) {  // Transformers' Gemma3Attention does not apply it
+    config.scales.attention_soft_cap = 0.0;
+    config.unknown_fields.emplace_back(kScoreCap);
+  }
   config.scales.logits_soft_cap = soft_cap("final_logit_softcapping", second ? 30.0 : 0.0);
   const Json* window = in.json().find("sliding_window");
   config.sliding_window =

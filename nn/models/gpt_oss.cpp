@@ -77,6 +77,8 @@ void write_gpt_oss(const ModelConfig& config, Json& json) {
   json.set("layer_types", std::move(types));
   json.set("num_local_experts", config.experts.count);
   json.set("num_experts_per_tok", config.experts.per_token);
+  // Absent, Transformers 4 has a scaling.
+  if (config.rope.type == RopeScaling::Type::standard) json.set("rope_scaling", Json());
   json.set("swiglu_alpha", number(config.experts.clamped->slope));
   json.set("swiglu_limit", number(config.experts.clamped->limit));
 }

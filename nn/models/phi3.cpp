@@ -12,7 +12,7 @@ void read_phi3(ConfigReader& in, ModelConfig& config) {
   read_sliding_window(in, 0, config);
   using enum RopeScaling::Type;
   if (config.rope.type != standard && config.rope.type != longrope)
-    in.fault("rope_scaling", "Phi-3 has longrope (or su) alone, as in Transformers");
+    in.fault("rope_scaling", "Phi-3 has longrope (or its older names su and yarn) alone, as in Transformers");
 }
 
 BlockSpec phi3_block(const ModelConfig& config, std::int64_t layer) {

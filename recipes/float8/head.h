@@ -21,7 +21,7 @@ class Float8Head final : public HeadGemms {
              const Float8Rounding& rounding)
       : products_(products),
         device_(weight.weight().device()),
-        known_(known_maxima(weight)),
+        known_(known_amax(weight)),
         health_(std::move(health)),
         hidden_gradients_(training),
         rounding_(rounding) {

@@ -45,31 +45,31 @@ QuantOutputs amax_of(const QuantOutputs& outputs) {
 
 struct Float8Linear::Backward {
   Float8Gemms products;
-  std::shared_ptr<Float8Weight> weight;
+  std::shared_ptr<Float8Weight> weight_codes;
   const nn::Parameter* parameter;
   Weight w;
   std::int64_t rows, in, out;  // M, K, N
   Saved saved_x;               // if wgrad casts x again, or runs in high precision
-  Float8Matrix x;
-  std::shared_ptr<Gradient> dx, dw, db, dy_of;
+  Float8Matrix x_codes;        // columnwise, or only its scales
+  std::shared_ptr<Gradient> dx, dw, db, y_gradient;
   LayerHealth health;
   Float8Rounding rounding;  // rounding of dy
   OperandScaling scaling;   // scaling of dy
 
   void operator()() const {
     const MemoryScope scope(MemoryCategory::workspace);
-    Tensor dy = dy_of->value();
+    Tensor dy = y_gradient->value();
     const DType dtype = dy.dtype();
     const bool pads = products.size(rows) != rows || products.size(out) != out;
     Tensor source = pads ? zero_padded(dy, products.size(rows), products.size(out)) : dy;
     const Float8Uses dy_uses = products.gradient_uses(dx != nullptr, dw != nullptr);
-    const QuantOutputs& fused = dy_of->fused_outputs();
+    const QuantOutputs& fused = y_gradient->fused_outputs();
     const Float8Matrix gradient(source, dy_uses, pads ? amax_of(fused) : fused, true, rounding, scaling);
     health.record(LayerOperand::output_gradient, source, gradient.rowwise(), dy.numel(), rounding.key.has_value());
     if (db == nullptr && (dx == nullptr || products.scheme().dgrad) && (dw == nullptr || products.scheme().wgrad)) {
       // The GEMMs read the codes alone.
       dy = source = Tensor();
-      dy_of->release();
+      y_gradient->release();
     }
     if (dw) weight_gradient(dy, gradient.columnwise());
     if (db) {
@@ -87,9 +87,9 @@ struct Float8Linear::Backward {
       return;
     }
     const std::int64_t m = products.size(rows), k = products.size(in);
-    const Float8Weight::Operand w_codes = weight->columnwise(*parameter, products);
+    const Float8Weight::Operand operand = weight_codes->columnwise(*parameter, products);
     into_gradient(*dx, {rows, in}, {m, k}, dtype, codes.device(), [&](const Tensor& c, float beta) {
-      products.multiply(codes, w_codes.codes, c, beta, *scheme.dgrad);
+      products.multiply(codes, operand.codes, c, beta, *scheme.dgrad);
     });
   }
 
@@ -100,9 +100,9 @@ struct Float8Linear::Backward {
       product(std::move(recomputed_x), codes);
       dw->end_use();
     };
-    if (x.columnwise().defined()) return finish(Tensor(), {});
+    if (x_codes.columnwise().defined()) return finish(Tensor(), {});
     autograd::QuantOutputRequest request =
-        products.scheme().wgrad ? x.columnwise_request() : autograd::QuantOutputRequest{};
+        products.scheme().wgrad ? x_codes.columnwise_request() : autograd::QuantOutputRequest{};
     request.row_multiple = products.size(1);
     if (!saved_x.defer({.run = finish, .request = request})) finish(saved_x.get(), {});
   }
@@ -115,17 +115,17 @@ struct Float8Linear::Backward {
         gemm(
             {.a = dy, .b = recomputed_x, .c = into.tensor, .transpose_a = true, .beta = into.accumulate ? 1.0f : 0.0f});
       };
-    return [products = products, dy_codes, x = x, dw = dw, m = rows, k = in, n = out](Tensor recomputed_x,
-                                                                                      const QuantOutputs& codes) {
+    return [products = products, dy_codes, x_codes = x_codes, dw = dw, m = rows, k = in, n = out](
+               Tensor recomputed_x, const QuantOutputs& codes) {
       const MemoryScope scope(MemoryCategory::workspace);
-      const QuantTensor x_codes =
-          x.columnwise().defined() || codes.transposed_codes.defined()
-              ? x.make_columnwise(recomputed_x, codes)
-              : x.make_columnwise(zero_padded(recomputed_x, products.size(m), products.size(k)));
+      const QuantTensor columnwise =
+          x_codes.columnwise().defined() || codes.transposed_codes.defined()
+              ? x_codes.make_columnwise(recomputed_x, codes)
+              : x_codes.make_columnwise(zero_padded(recomputed_x, products.size(m), products.size(k)));
       recomputed_x = Tensor();
       into_gradient(*dw, {n, k}, {products.size(n), products.size(k)}, dw->dtype(), dy_codes.device(),
                     [&](const Tensor& c, float beta) {
-                      products.multiply(dy_codes, x_codes, c, beta, *products.scheme().wgrad);
+                      products.multiply(dy_codes, columnwise, c, beta, *products.scheme().wgrad);
                     });
     };
   }
@@ -177,17 +177,17 @@ struct Float8Linear::Input {
   Float8Matrix codes;
 };
 
-Float8Linear::Input Float8Linear::quantized(const Variable& x, bool training, bool uses_rows, bool transpose_now,
-                                            bool records) const {
+Float8Linear::Input Float8Linear::quantized(const Variable& x, bool wgrad_follows, bool columnwise_wanted,
+                                            bool transpose_now, bool records) const {
   const Tensor in = x.value();
   Float8Gemms products(scheme_, options_.emulate, in.device());
   // wgrad reduces over M, which is then padded as well.
-  const std::int64_t rows = training && scheme_.wgrad ? products.size(in.size(0)) : in.size(0);
+  const std::int64_t rows = wgrad_follows && scheme_.wgrad ? products.size(in.size(0)) : in.size(0);
   const Tensor source = x.fused_outputs().has_codes() ? in : zero_padded(in, rows, products.size(in.size(1)));
   const bool pads = source.shape() != in.shape();
   const QuantOutputs& fused = x.fused_outputs();
   return {products, in, source,
-          Float8Matrix(source, products.input_uses(uses_rows), pads ? amax_of(fused) : fused, transpose_now, {},
+          Float8Matrix(source, products.input_uses(columnwise_wanted), pads ? amax_of(fused) : fused, transpose_now, {},
                        options_.scaling.input(records))};
 }
 
@@ -226,14 +226,14 @@ nn::LinearOutput Float8Linear::do_run(const nn::LinearCall& call, const nn::Para
                                       const Weight& bias) const {
   const Variable& x = call.x;
   if (call.mode == nn::LinearMode::recompute) return {Variable(recomputed(x, weight, bias))};
-  if (call.epilogue == nn::LinearEpilogue::accumulate) return {product(x, weight, bias, call.out, 1.0f)};
+  if (call.epilogue == nn::LinearEpilogue::accumulate) return {forward(x, weight, bias, call.out, 1.0f)};
   const MemoryScope scope(MemoryCategory::activations);
   const Tensor& in = x.value();
   return {
-      product(x, weight, bias, Tensor::empty({in.size(0), weight.weight().shape()[0]}, in.dtype(), in.device()), 0.0f)};
+      forward(x, weight, bias, Tensor::empty({in.size(0), weight.weight().shape()[0]}, in.dtype(), in.device()), 0.0f)};
 }
 
-Variable Float8Linear::product(const Variable& x, const nn::Parameter& weight, const Weight& bias, const Tensor& result,
+Variable Float8Linear::forward(const Variable& x, const nn::Parameter& weight, const Weight& bias, const Tensor& result,
                                float beta) const {
   const Tensor in = x.value();
   const Weight w = weight.weight();

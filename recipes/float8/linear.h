@@ -43,14 +43,15 @@ class Float8Linear final : public nn::LinearKernel {
   [[nodiscard]] Float8Rounding gradient_rounding() const;
   [[nodiscard]] autograd::QuantOutputRequest gradient_request(const Backward& backward) const;
 
-  // `training`: wgrad counts as a use. `uses_rows`: the columnwise form is made, or only its scales if `transpose_now`
-  // is false. `records`: the amax enters the history of delayed scaling.
-  [[nodiscard]] Input quantized(const autograd::Variable& x, bool training, bool uses_rows, bool transpose_now,
-                                bool records) const;
+  // `wgrad_follows`: rows are padded for it. `columnwise_wanted`: the columnwise form is made, or only its scales if
+  // `transpose_now` is false. `records`: the amax enters the history of delayed scaling.
+  [[nodiscard]] Input quantized(const autograd::Variable& x, bool wgrad_follows, bool columnwise_wanted,
+                                bool transpose_now, bool records) const;
   // y = x * weight^T + bias + beta * y. `backward_follows`: also prepares the weight for dgrad.
   void multiply(const Input& input, const nn::Parameter& weight, const autograd::Weight& bias, const Tensor& y,
                 float beta, bool backward_follows, const LayerHealth& health) const;
-  [[nodiscard]] autograd::Variable product(const autograd::Variable& x, const nn::Parameter& weight,
+  // multiply(), recorded on the current tape, if any.
+  [[nodiscard]] autograd::Variable forward(const autograd::Variable& x, const nn::Parameter& weight,
                                            const autograd::Weight& bias, const Tensor& y, float beta) const;
   [[nodiscard]] Tensor recomputed(const autograd::Variable& x, const nn::Parameter& weight,
                                   const autograd::Weight& bias) const;

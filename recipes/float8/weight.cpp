@@ -14,54 +14,55 @@ Tensor padded(const Tensor& value, const Float8Gemms& products) {
 }  // namespace
 
 nn::WeightFormats preferred_weight_formats(const Float8Uses& uses) {
-  const auto form = [&](const std::optional<Float8Operand>& operand,
-                        Granularity by_row) -> std::optional<autograd::WeightFormat> {
+  const auto format_of = [&](const std::optional<Float8Operand>& operand,
+                             Granularity by_row) -> std::optional<autograd::WeightFormat> {
     if (!operand) return std::nullopt;
     return autograd::WeightFormat{operand->element,
                                   operand->scaling == Float8Scaling::tensor ? Granularity::tensor : by_row,
                                   uses.power_of_two_scales};
   };
   // Rowwise scales of W^T are columnwise scales of W.
-  return {form(uses.rowwise, Granularity::row), form(uses.columnwise, Granularity::column)};
+  return {format_of(uses.rowwise, Granularity::row), format_of(uses.columnwise, Granularity::column)};
 }
 
-QuantOutputs known_maxima(const nn::Parameter& parameter) {
+QuantOutputs known_amax(const nn::Parameter& parameter) {
   QuantOutputs known;
   if (parameter.amax.defined() && parameter.amax_version == parameter.version && parameter.version > 0)
     known.amax = parameter.amax;
   return known;
 }
 
-void Float8Weight::refresh(const nn::Parameter& parameter, const Tensor& value, bool columns_wanted, bool rows_wanted) {
+void Float8Weight::refresh(const nn::Parameter& parameter, const Tensor& value, bool rowwise_wanted,
+                           bool columnwise_wanted) {
   const void* address = parameter.variable.value().raw_data();
   const bool current = valid_ && version_ == parameter.version && address_ == address;
-  const bool columns_there = !columns_wanted || !uses_.rowwise || matrix_.rowwise().defined();
-  const bool rows_there = !rows_wanted || !uses_.columnwise || matrix_.can_make_columnwise();
-  if (current && columns_there && rows_there) return;
+  const bool rowwise_ready = !rowwise_wanted || !uses_.rowwise || matrix_.rowwise().defined();
+  const bool columnwise_ready = !columnwise_wanted || !uses_.columnwise || matrix_.can_make_columnwise();
+  if (current && rowwise_ready && columnwise_ready) return;
   Float8Uses uses = uses_;
   // Kept values serve both uses; otherwise an unrequested use is not made.
-  if (!columns_wanted && !keep_) uses.rowwise.reset();
-  if (!rows_wanted && !keep_) uses.columnwise.reset();
-  matrix_ = Float8Matrix(value, uses, known_maxima(parameter), keep_);
+  if (!rowwise_wanted && !keep_) uses.rowwise.reset();
+  if (!columnwise_wanted && !keep_) uses.columnwise.reset();
+  matrix_ = Float8Matrix(value, uses, known_amax(parameter), keep_);
   version_ = parameter.version;
   address_ = address;
   valid_ = true;
 }
 
 Float8Weight::Operand Float8Weight::of_storage(const nn::Parameter& parameter, const Float8Gemms& products,
-                                               const std::optional<autograd::WeightFormat>& form, Orientation wanted,
+                                               const std::optional<autograd::WeightFormat>& format, Orientation wanted,
                                                Kept& kept) const {
   const autograd::Weight weight = parameter.weight();
   const Shape& shape = weight.shape();
   // Padding precedes quantization.
-  if (!form || products.size(shape[0]) != shape[0] || products.size(shape[1]) != shape[1]) return {};
+  if (!format || products.size(shape[0]) != shape[0] || products.size(shape[1]) != shape[1]) return {};
   if (kept.codes.defined() && kept.version == parameter.version) return {kept.codes, {}};
   const MemoryScope scope(keep_ ? MemoryCategory::parameters : MemoryCategory::workspace);
-  autograd::Weight::AcquiredQuantized brought = weight.acquire_quantized(*form, wanted);
-  const QuantTensor codes = brought.codes();
-  if (!codes.defined() || !keep_) return {codes, std::move(brought)};
+  autograd::Weight::AcquiredQuantized acquired = weight.acquire_quantized(*format, wanted);
+  const QuantTensor codes = acquired.codes();
+  if (!codes.defined() || !keep_) return {codes, std::move(acquired)};
   // Payload and scales that the storage made for this use are kept as they are, those in its own buffers as a copy.
-  constexpr long kHandles = 2;  // `brought` and `codes`
+  constexpr long kHandles = 2;  // `acquired` and `codes`
   const auto own = [](const Tensor& tensor) {
     return tensor.storage().use_count() <= kHandles ? tensor : tensor.clone();
   };
@@ -71,7 +72,7 @@ Float8Weight::Operand Float8Weight::of_storage(const nn::Parameter& parameter, c
 }
 
 Float8Weight::Operand Float8Weight::rowwise(const nn::Parameter& parameter, const Float8Gemms& products,
-                                            bool rows_follow, const LayerHealth& health) {
+                                            bool columnwise_follows, const LayerHealth& health) {
   const autograd::Weight weight = parameter.weight();
   if (Operand stored =
           of_storage(parameter, products, preferred_weight_formats(uses_).forward, Orientation::natural, kept_rowwise_);
@@ -82,7 +83,7 @@ Float8Weight::Operand Float8Weight::rowwise(const nn::Parameter& parameter, cons
   }
   const autograd::Weight::Acquired use = weight.acquire();
   const Tensor value = padded(use.value(), products);
-  QuantTensor codes = rowwise(parameter, value, rows_follow);
+  QuantTensor codes = rowwise(parameter, value, columnwise_follows);
   health.record(LayerOperand::weight, value, codes, use.value().numel());
   return {std::move(codes), {}};
 }
@@ -100,8 +101,8 @@ Float8Weight::Operand Float8Weight::columnwise(const nn::Parameter& parameter, c
   return {columnwise(parameter, padded(use.value(), products)), {}};
 }
 
-QuantTensor Float8Weight::rowwise(const nn::Parameter& parameter, const Tensor& value, bool rows_follow) {
-  refresh(parameter, value, true, rows_follow);
+QuantTensor Float8Weight::rowwise(const nn::Parameter& parameter, const Tensor& value, bool columnwise_follows) {
+  refresh(parameter, value, true, columnwise_follows);
   QuantTensor codes = matrix_.rowwise();
   if (!keep_) matrix_.drop_codes();
   return codes;

@@ -7,7 +7,7 @@
 namespace quench::recipes {
 
 // The optimizer's amax, if valid for this version.
-[[nodiscard]] QuantOutputs known_maxima(const nn::Parameter& parameter);
+[[nodiscard]] QuantOutputs known_amax(const nn::Parameter& parameter);
 
 [[nodiscard]] nn::WeightFormats preferred_weight_formats(const Float8Uses& uses);
 
@@ -19,16 +19,16 @@ class Float8Weight {
   // Valid for GEMMs queued during the object's lifetime.
   struct Operand {
     QuantTensor codes;
-    autograd::Weight::AcquiredQuantized brought;
+    autograd::Weight::AcquiredQuantized acquired;
   };
-  // [N,K] for x W^T, padded. `rows_follow`: also makes the scales for columnwise(). Quantization error is recorded in
-  // `health`.
-  [[nodiscard]] Operand rowwise(const nn::Parameter& parameter, const Float8Gemms& products, bool rows_follow,
+  // [N,K] for x W^T, padded. `columnwise_follows`: also makes the scales for columnwise(). Quantization error is
+  // recorded in `health`.
+  [[nodiscard]] Operand rowwise(const nn::Parameter& parameter, const Float8Gemms& products, bool columnwise_follows,
                                 const LayerHealth& health);
   // [K,N] for dy W.
   [[nodiscard]] Operand columnwise(const nn::Parameter& parameter, const Float8Gemms& products);
   // [E,N,K] for experts.
-  [[nodiscard]] QuantTensor rowwise(const nn::Parameter& parameter, const Tensor& value, bool rows_follow);
+  [[nodiscard]] QuantTensor rowwise(const nn::Parameter& parameter, const Tensor& value, bool columnwise_follows);
   [[nodiscard]] QuantTensor columnwise(const nn::Parameter& parameter, const Tensor& value);
 
  private:
@@ -38,9 +38,9 @@ class Float8Weight {
   };
   // Codes that the weight's storage has or makes; undefined: none.
   [[nodiscard]] Operand of_storage(const nn::Parameter& parameter, const Float8Gemms& products,
-                                   const std::optional<autograd::WeightFormat>& form, Orientation wanted,
+                                   const std::optional<autograd::WeightFormat>& format, Orientation wanted,
                                    Kept& kept) const;
-  void refresh(const nn::Parameter& parameter, const Tensor& value, bool columns_wanted, bool rows_wanted);
+  void refresh(const nn::Parameter& parameter, const Tensor& value, bool rowwise_wanted, bool columnwise_wanted);
 
   Float8Uses uses_;
   bool keep_;

@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Outcome;
 using testing::run_program;
 
@@ -38,8 +39,57 @@ TEST_F(CommandLineOf, TheProgramRefusesWordsThatItCannotRead) {
   expect_refused({"eval", "--model", "m", "--task", "piqa"}, "--task");
   expect_refused({"quantize", "--model", "m", "--output", "o", "--smoothing", "1.5"}, "--smoothing");
   expect_refused({"run", "--nnodes"}, "--nnodes");
-  expect_refused({"completion"}, "subcommand is required");
-  expect_refused({}, "subcommand is required");
+}
+
+TEST_F(CommandLineOf, UsageErrorsAreOneErrorWithTheNearestOption) {
+  EXPECT_EQ(run({"generate", "--mdel=m"}).errors,
+            "error: unknown option '--mdel'; did you mean '--model'?\n`quench generate --help` lists the options\n");
+  EXPECT_EQ(run({"export", "--checkpoint", "c", "--output", "o", "--fromat", "hf"}).errors,
+            "error: unknown option '--fromat'; did you mean '--format'?\n`quench export --help` lists the options\n");
+  EXPECT_EQ(run({"inspect", "a", "b"}).errors,
+            "error: unexpected argument 'b'\n`quench inspect --help` lists the options\n");
+  EXPECT_EQ(run({"config", "cp"}).errors, "error: NAME is required\n`quench config cp --help` lists the options\n");
+  EXPECT_EQ(run({"--vers"}).errors,
+            "error: unknown option '--vers'; did you mean '--version'?\n`quench --help` lists the verbs\n");
+}
+
+TEST_F(CommandLineOf, VerbsOfOtherProgramsAreAnsweredWithThoseHere) {
+  EXPECT_THAT(run({"chat", "--model", "m"}).errors,
+              HasSubstr("unknown verb 'chat'; did you mean 'generate --interactive'?"));
+  EXPECT_THAT(run({"finetune", "c.json"}).errors, HasSubstr("did you mean 'train'?"));
+  EXPECT_THAT(run({"config", "convert"}).errors, Not(HasSubstr("export")));
+  EXPECT_EQ(run({"convert"}).status, 2);
+}
+
+TEST_F(CommandLineOf, WithoutAVerbTheHelpIsShown) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{}, {"config"}, {"completion"}}) {
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_EQ(outcome.output, "");
+    std::vector<std::string> help = words;
+    help.emplace_back("--help");
+    EXPECT_EQ(outcome.errors, run(help).output);
+    EXPECT_THAT(outcome.errors, AllOf(HasSubstr("Usage: quench"), HasSubstr("Verbs:")));
+  }
+}
+
+TEST_F(CommandLineOf, HelpIsAVerbToo) {
+  EXPECT_EQ(run({"help"}).output, run({"--help"}).output);
+  EXPECT_THAT(run({"help"}).output, HasSubstr("`quench VERB --help` lists the options of a verb"));
+  const Outcome help = run({"help", "config", "cp"});
+  EXPECT_EQ(help.status, 0);
+  EXPECT_EQ(help.output, run({"config", "cp", "--help"}).output);
+  EXPECT_EQ(run({"help", "trian"}).status, 2);
+}
+
+TEST_F(CommandLineOf, HelpOfAVerbWithAConfigHasOneUsage) {
+  for (const std::string verb : {"train", "estimate", "probe", "distill-targets", "run"}) {
+    const std::string help = run({verb, "--help"}).output;
+    const std::size_t usage = help.find("Usage:");
+    ASSERT_NE(usage, std::string::npos) << verb;
+    EXPECT_LT(usage, help.find("--help")) << verb;
+    EXPECT_EQ(help.find("Usage:", usage + 1), std::string::npos) << verb;
+  }
 }
 
 TEST_F(CommandLineOf, HelpShowsDefaultsTypesAndBounds) {

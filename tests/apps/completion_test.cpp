@@ -47,7 +47,7 @@ TEST_F(Completion, EveryVerbOfTheHelpIsACandidate) {
       EXPECT_THAT(verbs, Contains(name));
       ++compared;
     }
-    listed = listed || line.starts_with("Subcommands");
+    listed = listed || line.starts_with("Verbs");
   }
   EXPECT_GT(compared, 10);
   EXPECT_THAT(candidates({"tok"}), ElementsAre("tokenize"));

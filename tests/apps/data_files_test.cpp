@@ -43,6 +43,19 @@ TEST(DataFilesVerb, TheSameRecordsInAnyTextFormatGiveTheSameShard) {
   EXPECT_EQ(shard_of(folder, "set"), expected);
 }
 
+TEST(DataFilesVerb, AReadyRunTakesRecordsOfAnyFormat) {
+  const TempDir folder;
+  write_file(folder / "a.csv",
+             "n,text\n1,\"The ferry, and then a long way home\"\n2,Once upon a time there was a boat\n");
+  const std::string model = (testing::source_dir() / "tests/train/rolling_likelihood/bos").string();
+  const Outcome outcome =
+      run_program(folder.path(), {"train", "finetune_llama-3.2-1b", "--model.path=" + model, "--data.train=a.csv",
+                                  "--data.seq_len=16", "--training.steps=1", "--training.micro_batch_size=1",
+                                  "--training.global_batch_size=1", "--device", "cpu"});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output, HasSubstr("The ferry, and then a long way home"));
+}
+
 TEST(DataFilesVerb, WithoutArrowAParquetFileIsRefusedByNameWithWhatToDo) {
   const TempDir folder;
   write_file(folder / "a.parquet", "PAR1....PAR1");

@@ -9,6 +9,7 @@
 #include "core/safetensors/safetensors.h"
 #include "tests/apps/nonfinite_model.h"
 #include "tests/apps/program.h"
+#include "tests/train/model_folder/golden_model.h"
 
 namespace quench {
 namespace {
@@ -77,6 +78,29 @@ TEST_F(ForwardVerb, EmulationIsWhatTheCpuDoes) {
   ASSERT_EQ(forward("a.safetensors", {"--recipe", "float8_tensorwise"}).status, 0);
   ASSERT_EQ(forward("b.safetensors", {"--recipe", "float8_tensorwise", "--emulate"}).status, 0);
   EXPECT_EQ(testing::read_file(folder_ / "a.safetensors"), testing::read_file(folder_ / "b.safetensors"));
+}
+
+// Checkpoints of gpt-oss hold one tensor for all experts, with alternating columns of gate and up.
+TEST_F(ForwardVerb, GradientsAreNamedAndLaidOutAsTheCheckpoint) {
+  for (const std::string name : {"gpt_oss", "llama4", "phi3", "qwen2_moe"}) {
+    const std::filesystem::path model = testing::reference_dir() / "models" / name;
+    std::filesystem::copy_file(model / "reference.safetensors", folder_ / (name + ".in.safetensors"));
+    const Outcome outcome = run_program(
+        folder_.path(), {"forward", "--model", model.string(), "--input", name + ".in.safetensors", "--output",
+                         name + ".safetensors", "--dtype", "f32", "--device", "cpu", "--grads"});
+    ASSERT_EQ(outcome.status, 0) << outcome.errors;
+    const SafetensorsReader written(folder_ / (name + ".safetensors")), expected(model / "reference.safetensors"),
+        stored(model / "model.safetensors");
+    for (const SafetensorsEntry& entry : stored.header().entries) {
+      const SafetensorsEntry* gradient = written.find("grad." + entry.name);
+      ASSERT_NE(gradient, nullptr) << entry.name;
+      EXPECT_EQ(gradient->shape, entry.shape) << entry.name;
+      if (expected.find("grad." + entry.name) == nullptr) continue;  // Transformers' module has these fused
+      const std::vector<float> a = testing::read_f32(written, "grad." + entry.name);
+      const std::vector<float> b = testing::read_f32(expected, "grad." + entry.name);
+      EXPECT_LT(testing::relative_l2(std::span<const float>(a), std::span<const float>(b)), 1e-4) << entry.name;
+    }
+  }
 }
 
 // The tool shows what a model does, whatever that is; it says so.

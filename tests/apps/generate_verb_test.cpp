@@ -175,6 +175,25 @@ TEST_F(GenerateVerb, PromptsOfAFileAreAnsweredInTheirOrder) {
   EXPECT_THAT(text.output, HasSubstr("\"prompt\":\"A\""));
 }
 
+TEST_F(GenerateVerb, TheTextOfABatchEndsBeforeTheStopTokenAsThatOfASinglePrompt) {
+  const Outcome whole = generate({"--prompt", "The ferry", "--max-new-tokens", "6", "--json"});
+  ASSERT_EQ(whole.status, 0) << whole.errors;
+  const std::int64_t third = Json::parse(whole.output).at("tokens").as_array()[2].as_int();
+  std::filesystem::copy(model_, folder_ / "stopping");
+  testing::write_file(folder_ / "stopping/generation_config.json", fmt::format("{{\"eos_token_id\": {}}}", third));
+  testing::write_file(folder_ / "prompts.txt", "The ferry\n");
+  const Outcome many = run_program(folder_.path(), {"generate", "--device", "cpu", "--model", "stopping", "--prompts",
+                                                    "prompts.txt", "--max-new-tokens", "6"});
+  const Outcome alone = run_program(folder_.path(), {"generate", "--device", "cpu", "--model", "stopping", "--prompt",
+                                                     "The ferry", "--max-new-tokens", "6", "--json"});
+  ASSERT_EQ(many.status, 0) << many.errors;
+  ASSERT_EQ(alone.status, 0) << alone.errors;
+  const Json line = Json::parse(many.output), single = Json::parse(alone.output);
+  EXPECT_TRUE(line.at("stopped").as_bool());
+  EXPECT_EQ(line.at("tokens"), single.at("tokens"));
+  EXPECT_EQ(line.at("text"), single.at("text"));
+}
+
 TEST_F(GenerateVerb, BadPromptsAreNamedByTheirLine) {
   const auto refused = [&](const std::string& name, const std::string& content, const char* message,
                            std::vector<std::string> more = {}) {

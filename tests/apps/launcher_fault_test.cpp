@@ -193,6 +193,12 @@ TEST_F(LauncherFault, AFullTemporaryFolderIsNamed) {
   EXPECT_THAT(files.errors, HasSubstr("/attempt_0/0/stdout.log: No space left on device"));
 }
 
+TEST_F(LauncherFault, ALogFolderThatMayNotBeMadeIsNamedWithTheReason) {
+  const Outcome outcome = run_with_fault("do=EACCES;ops=mkdir;path=logs", "--log-dir logs", "true");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.errors, HasSubstr("error: cannot create a log folder in logs: Permission denied"));
+}
+
 TEST_F(LauncherFault, AWorkingFolderThatIsGoneMattersToRelativePathsAlone) {
   const std::string leave = "mkdir gone && cd gone && rmdir ../gone";
   EXPECT_EQ(run_behind(leave, "--nproc-per-node 2", "exit 0").status, 0);

@@ -66,6 +66,22 @@ TEST_F(Lora, TrainsExportsMergesAndEvaluates) {
   EXPECT_EQ(reports.as_array()[1].at("adapter").as_string(), "again");
 }
 
+TEST_F(Lora, TheBaseIsFoundFromAnyFolder) {
+  expect_ok(train());
+  std::vector<std::string> here = generate("run");
+  std::vector<std::string> there = here;
+  for (std::string& word : there)
+    if (word == "run") word = (fs::absolute(work()) / "run").string();
+  const testing::TempDir elsewhere;
+  const Outcome outcome = testing::run_program(elsewhere.path(), there);
+  ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_EQ(continuation(outcome), continuation(run(here)));
+  fs::rename(work() / "base", work() / "gone");
+  const Outcome missing = testing::run_program(elsewhere.path(), there);
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_THAT(missing.errors, HasSubstr("holds adapters over the model in base, which does not exist here"));
+}
+
 TEST_F(Lora, AQuantizedBaseIsNamedWhereverTheRunIs) {
   const Outcome trained = run(train({"--lora.base=nf4", "--export.format=peft", "--export.folder=adapter"}));
   ASSERT_EQ(trained.status, 0) << trained.errors;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <fstream>
+#include <map>
 
 #include "core/safetensors/safetensors_folder.h"
 #include "tests/apps/run_project.h"
@@ -28,6 +29,17 @@ class MtpVerbs : public RunProject {
   [[nodiscard]] static bool is_mtp(const std::string& name) { return name.find("model.layers.2.") != name.npos; }
   [[nodiscard]] bool holds_layer(const std::string& folder) const {
     return std::ranges::any_of(SafetensorsFolder(work() / folder).names(), is_mtp);
+  }
+  // Tensors of a folder by name.
+  [[nodiscard]] std::map<std::string, std::vector<std::byte>> tensors(const std::string& folder) const {
+    std::map<std::string, std::vector<std::byte>> all;
+    const SafetensorsFolder files(work() / folder);
+    for (const std::string& name : files.names()) {
+      std::vector<std::byte>& bytes = all[name];
+      bytes.resize(files.at(name).entry->nbytes());
+      files.at(name).read(bytes);
+    }
+    return all;
   }
   // Of the last checkpoint, such that a program that reads one of them stops.
   void destroy_mtp_tensors() const {
@@ -97,6 +109,68 @@ TEST_F(MtpVerbs, MergedFoldersKeepThem) {
   ASSERT_EQ(merged.status, 0) << merged.errors;
   EXPECT_THAT(merged.errors + merged.output, Not(HasSubstr("other weights"))) << "the hash is of the rest";
   EXPECT_TRUE(holds_layer("merged"));
+  expect_ok({"merge-lora", "--model", "whole", "--adapter", "adapter", "--output", "merged-folder"});
+  EXPECT_TRUE(tensors("merged-folder") == tensors("merged"));
+}
+
+TEST_F(MtpVerbs, ExportedFoldersAreExportedWithThem) {
+  ASSERT_EQ(train({}).status, 0);
+  expect_ok({"export", "--checkpoint", "run", "--output", "whole", "--dtype", "f32"});
+  const Outcome again = run({"export", "--model", "whole", "--output", "again"});
+  ASSERT_EQ(again.status, 0) << again.errors;
+  EXPECT_THAT(again.errors + again.output, Not(HasSubstr("multi-token prediction")));
+  EXPECT_TRUE(tensors("again") == tensors("whole"));
+  EXPECT_EQ(read_json("again/config.json").at("num_nextn_predict_layers").as_int(), 1);
+  expect_ok({"export", "--model", "whole", "--output", "measured", "--perplexity", "held_out.txt"});
+  EXPECT_TRUE(tensors("measured") == tensors("whole"));
+  // A folder that declares layers without storing any.
+  expect_ok({"train", "run.json", "--training.steps=1", "--run.folder=plain", "--export.format=hf"});
+  Json config = read_json("plain/export/config.json");
+  config.set("num_nextn_predict_layers", 1);
+  write_file(work() / "plain/export/config.json", config.dump(2));
+  expect_ok({"export", "--model", "plain/export", "--output", "plain-again"});
+  EXPECT_FALSE(holds_layer("plain-again"));
+  EXPECT_EQ(read_json("plain-again/config.json").at("num_nextn_predict_layers").as_int(), 0);
+}
+
+TEST_F(MtpVerbs, QuantizedExportsOfFoldersLeaveThemOut) {
+  ASSERT_EQ(train({}).status, 0);
+  expect_ok({"export", "--checkpoint", "run", "--output", "whole", "--dtype", "f32"});
+  const Outcome written =
+      run({"quantize", "--model", "whole", "--output", "quantized", "--scheme", "int8_weight_only"});
+  ASSERT_EQ(written.status, 0) << written.errors;
+  EXPECT_THAT(written.errors + written.output,
+              HasSubstr("left out: multi-token prediction (num_nextn_predict_layers 1), which "
+                        "training.mtp_loss_weight trains and exports in format hf keep"));
+  EXPECT_FALSE(holds_layer("quantized"));
+}
+
+// As DeepSeek-V3 is published: float8 with a scale for 128 x 128 elements, in these layers too.
+TEST_F(MtpVerbs, FoldersOfFloat8AreExportedWithThem) {
+  ASSERT_EQ(train({}).status, 0);
+  expect_ok({"export", "--checkpoint", "run", "--output", "whole", "--dtype", "f32"});
+  const std::string packed = "model.layers.2.eh_proj.weight";
+  const SafetensorsFolder whole(work() / "whole");
+  auto values = tensors("whole");
+  const Shape shape = whole.at(packed).entry->shape;
+  ASSERT_LE(std::max(shape[0], shape[1]), 128) << "one block";
+  constexpr std::byte kOne{0x38};  // e4m3
+  const std::vector<std::byte> codes(static_cast<std::size_t>(shape.numel()), kOne);
+  const float scale = 0.375f;
+  std::vector<SafetensorsItem> items{{packed, DType::f8_e4m3, shape, codes},
+                                     {packed + "_scale_inv", DType::f32, {1, 1}, std::as_bytes(std::span(&scale, 1))}};
+  for (const auto& [name, bytes] : values)
+    if (name != packed) items.push_back({name, *whole.at(name).entry->dtype, whole.at(name).entry->shape, bytes});
+  write_safetensors_folder(work() / "float8", items);
+  Json config = read_json("whole/config.json");
+  config.set("quantization_config", Json::parse(R"({"activation_scheme": "dynamic", "fmt": "e4m3",
+    "quant_method": "fp8", "weight_block_size": [128, 128]})"));
+  write_file(work() / "float8/config.json", config.dump(2));
+  expect_ok({"export", "--model", "float8", "--output", "again"});
+  const std::vector<float> expected(codes.size(), scale);
+  const auto bytes = std::as_bytes(std::span(expected));
+  values[packed].assign(bytes.begin(), bytes.end());
+  EXPECT_TRUE(tensors("again") == values);
 }
 
 // As llama.cpp's converter: the architecture deepseek2 has no layers of multi-token prediction.

@@ -163,6 +163,22 @@ TEST(Tape, SelectiveAndFullRecomputeHoldLessMemory) {
   EXPECT_LT(full, selective);
 }
 
+// The gradients of a layer's intermediate values count as its part, in the backward pass too.
+TEST(Tape, BackwardFunctionsRunInTheMemoryPartOfTheirForwardPass) {
+  Variable x = Variable::leaf(Tensor::zeros({4}, DType::f32)), y(Tensor::zeros({4}, DType::f32));
+  std::vector<MemoryPart> seen;
+  Tape tape;
+  {
+    const TapeScope scope(tape);
+    const MemoryPartScope part(MemoryPart::attention);
+    Tape::record("probe", {x}, std::array{&y}, [&] { return [&seen] { seen.push_back(MemoryPartScope::current()); }; });
+    y.gradient()->contribute(Tensor::zeros({4}, DType::f32));
+  }
+  tape.backward();
+  EXPECT_EQ(seen, std::vector{MemoryPart::attention});
+  EXPECT_EQ(MemoryPartScope::current(), MemoryPart::other);
+}
+
 TEST(Tape, BackwardNeedsOneNumber) {
   Tape tape;
   Variable y;

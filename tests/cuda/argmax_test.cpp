@@ -26,6 +26,14 @@ TEST(CudaArgmax, KnowsNanInfinitiesAndEqualElements) {
     }
 }
 
+TEST(CudaArgmax, TakesMoreRowsThanASecondGridDimensionHas) {
+  const std::int64_t rows = 70'001;
+  const Tensor x = Generator(2).normal({rows, 3}, DType::f32);
+  const Tensor index = Tensor::empty({rows}, DType::i32), nonfinite = Tensor::empty({rows}, DType::i32);
+  argmax({.x = x, .index = index, .first_nonfinite = nonfinite});
+  EXPECT_TRUE(same_bits(found_in(on_gpu(x)).index, index));
+}
+
 TEST(CudaArgmax, MatchesTheCpuOnRandomRows) {
   Generator random(1);
   for (int trial = 0; trial < 60; ++trial) {

@@ -81,6 +81,31 @@ TEST(CudaDecoder, TextsAreThoseOfTheCpu) {
   }
 }
 
+// A longer pass of the model replaces its RoPE tables; a captured pass keeps those that it reads.
+TEST(CudaDecoder, CapturedPassesKeepTheirRopeTables) {
+  const std::vector<std::int32_t> ids = text(40), many = text(1500);
+  const std::span<const std::int32_t> all = ids;
+  const auto run = [&](bool disturbed) {
+    const TinyModel model(kGpu);
+    Decoder decoder(model.lm, 40);
+    for (std::size_t i = 0; i < 10; ++i) (void)decoder.logits(all.subspan(i, 1));
+    std::vector<Tensor> reused;
+    if (disturbed) {
+      Decoder longer(model.lm, kContext);
+      (void)longer.logits(many);
+      for (int i = 0; i < 64; ++i) reused.push_back(Tensor::zeros({64 << (i % 6), 4}, DType::f32, kGpu));
+    }
+    std::vector<float> logits;
+    for (std::size_t i = 10; i < ids.size(); ++i) {
+      const HostCopy got(decoder.logits(all.subspan(i, 1)));
+      const auto* values = got.get().data<float>();
+      logits.insert(logits.end(), values, values + kVocabulary);
+    }
+    return logits;
+  };
+  EXPECT_EQ(run(true), run(false));
+}
+
 // Each has tensors of its own, which nothing else may be given while it lives.
 TEST(CudaDecoder, TwoDecodersOfOneModelDoNotDisturbEachOther) {
   const TinyModel model(kGpu);

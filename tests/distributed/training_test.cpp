@@ -73,29 +73,6 @@ TEST_F(ShardedTraining, LargeHeadsTrainTheSame) {
   expect_near_run("low4", "low", 1e-3);
 }
 
-TEST_F(ShardedTraining, SplitMasterWeightsTrainTheSame) {
-  const std::vector<std::string> separate = {"--training.dtype=bf16"};
-  const std::vector<std::string> split = {"--training.dtype=bf16", "--training.master_split=true"};
-  train(2, "separate", separate);
-  train(2, "split", split);
-  expect_near_run("split", "separate", 1e-6);
-  // Saved by two processes, resumed by three, also into the other layout: restored without its lower halves, a weight
-  // would be off by up to half a bf16 step.
-  const auto resumed = [&](const std::string& name, std::vector<std::string> first, std::vector<std::string> then) {
-    first.emplace_back("--training.steps=4");
-    then.emplace_back("--checkpoint.allow_changes=training.master_split");
-    train(2, name, first);
-    train(3, name, then);
-  };
-  resumed("onwards-separate", separate, separate);
-  resumed("onwards", split, split);
-  expect_near_run("onwards", "onwards-separate", 1e-6);
-  resumed("from-split", split, separate);
-  expect_near_run("from-split", "onwards-separate", 1e-6);
-  resumed("to-split", separate, split);
-  expect_near_run("to-split", "onwards-separate", 1e-6);
-}
-
 // Every process records the amax of its rows; the history is that of all.
 TEST_F(ShardedTraining, DelayedScalingTrainsTheSame) {
   const std::vector<std::string> delayed = {"--recipe.name=float8_tensorwise", "--recipe.pad=true",

@@ -11,6 +11,14 @@ stand_in_model() {
   build/quench export --checkpoint stand-in/run --format hf --output "$1"
 }
 
+# stand_in_first_model: what the page getting-started leaves in its folder, and the program in PATH.
+stand_in_first_model() {
+  PATH=$PWD/build:$PATH
+  stand_in_model models/first
+  cp "$QUENCH_SOURCE/README.md" train.txt
+  cp "$QUENCH_SOURCE/README.md" unseen.txt
+}
+
 # stand_in_records FILE: JSON lines with texts, enough for a batch of 32 rows of 2,048 tokens.
 stand_in_records() {
   seq 3000 | sed 's/.*/{"text": "Record & says that a run resumes where it stopped, and from which step."}/' > "$1"

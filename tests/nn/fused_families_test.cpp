@@ -115,12 +115,14 @@ TEST(FusedFamilies, LongropeByTheLengthOfTheSequences) {
   EXPECT_TRUE(parsed(written).rope == config.rope);
   Json old = fused("phi3", kLongrope);
   Json scaling = old.at("rope_scaling");
-  scaling.set("type", "su");
   scaling.set("attention_factor", 1.5);
-  old.set("rope_scaling", scaling);
-  EXPECT_EQ(parsed(old).rope.type, RopeScaling::Type::longrope);
-  EXPECT_DOUBLE_EQ(rope_attention_factor(parsed(old).rope), 1.5);
-  EXPECT_TRUE(parsed(to_hf_json(parsed(old), DType::f32)).rope == parsed(old).rope);
+  for (const char* name : {"su", "yarn"}) {
+    scaling.set("type", name);
+    old.set("rope_scaling", scaling);
+    EXPECT_EQ(parsed(old).rope.type, RopeScaling::Type::longrope);
+    EXPECT_DOUBLE_EQ(rope_attention_factor(parsed(old).rope), 1.5);
+    EXPECT_TRUE(parsed(to_hf_json(parsed(old), DType::f32)).rope == parsed(old).rope);
+  }
 }
 
 TEST(FusedFamilies, LongropeFaultsAreNamed) {
@@ -139,7 +141,8 @@ TEST(FusedFamilies, LongropeFaultsAreNamed) {
   EXPECT_THAT(scaled(R"({"type": "longrope", "short_factor": [1, 1, 1, 1, 1, 1, 1, 1],
                          "long_factor": [1, 1, 1, 1, 1, 1, 1, 1], "original_max_position_embeddings": 8})"),
               HasSubstr("original_max_position_embeddings: 8 contradicts 16"));
-  EXPECT_THAT(scaled(R"({"type": "linear", "factor": 2.0})"), HasSubstr("Phi-3 has longrope (or su) alone"));
+  EXPECT_THAT(scaled(R"({"type": "linear", "factor": 2.0})"),
+              HasSubstr("Phi-3 has longrope (or its older names su and yarn) alone"));
   EXPECT_THAT(scaled(R"({"type": "longrope"})", "glm4"), HasSubstr("known: default, linear, dynamic, yarn, llama3"));
 }
 

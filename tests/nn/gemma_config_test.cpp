@@ -77,6 +77,18 @@ TEST(GemmaConfig, LayersAsGemma2AndGemma3) {
   EXPECT_EQ(windows(parse_model_config(gemma("gemma3_text", R"({"sliding_window_pattern": 2})"), "a"))[1], 0);
 }
 
+// Transformers' Gemma3Attention leaves the cap out.
+TEST(GemmaConfig, ACapOfScoresHasNoEffectInGemma3AndIsReported) {
+  const ModelConfig third = parse_model_config(gemma("gemma3_text", R"({"attn_logit_softcapping": 1.5})"), "a");
+  EXPECT_EQ(third.block(0).attention.soft_cap, 0.0f);
+  EXPECT_EQ(third.unknown_fields, std::vector<std::string>{"attn_logit_softcapping"});
+  const ModelConfig none = parse_model_config(gemma("gemma3_text", R"({"attn_logit_softcapping": null})"), "a");
+  EXPECT_TRUE(none.unknown_fields.empty());
+  const ModelConfig second = parse_model_config(gemma("gemma2", R"({"attn_logit_softcapping": 1.5})"), "a");
+  EXPECT_FLOAT_EQ(second.block(0).attention.soft_cap, 1.5f);
+  EXPECT_TRUE(second.unknown_fields.empty());
+}
+
 TEST(GemmaConfig, RopeOfBothVersionsOfTransformers) {
   const ModelConfig old = parse_model_config(
       gemma("gemma3_text", R"({"rope_theta": 5e5, "rope_local_base_freq": 7e3, "rope_scaling": {"rope_type": "linear",

@@ -60,6 +60,17 @@ TEST(GptOssConfig, WhatIsWrittenIsReadAgain) {
   EXPECT_FALSE(again.block(0).attention.qkv_bias);
 }
 
+// Transformers 4 reads rope_scaling alone, and scales where that is absent.
+TEST(GptOssConfig, RopeWithoutScalingIsWrittenForBothVersionsOfTransformers) {
+  const ModelConfig c =
+      parse_model_config(gpt_oss(R"({"rope_parameters": {"rope_type": "default", "rope_theta": 100.0}})"), "a");
+  EXPECT_EQ(c.rope.type, RopeScaling::Type::standard);
+  const Json written = to_hf_json(c, DType::f32);
+  ASSERT_NE(written.find("rope_scaling"), nullptr);
+  EXPECT_TRUE(written.find("rope_scaling")->is_null());
+  EXPECT_EQ(parse_model_config(written, "b").rope, c.rope);
+}
+
 TEST(GptOssConfig, FaultsNameTheMember) {
   EXPECT_THAT(gpt_oss_fault(gpt_oss(R"({"layer_types": ["full_attention"]})")), HasSubstr("layer_types"));
   EXPECT_THAT(gpt_oss_fault(gpt_oss(R"({"sliding_window": null})")), HasSubstr("sliding_window: is null"));

@@ -79,8 +79,8 @@ void check_schedule(Checker& checker) {
   }
   if (!steps || !checker.usable({"training.steps", "lr_schedule.warmup_steps"})) return;
   if (schedule.warmup_steps > *steps) {
-    checker.report("lr_schedule.warmup_steps", "{} steps of warmup exceed training.steps {}", schedule.warmup_steps,
-                   *steps);
+    checker.report("lr_schedule.warmup_steps", "{} steps of warmup exceed training.steps {}: lower it too",
+                   schedule.warmup_steps, *steps);
     return;
   }
   // A decay after the warm-up may exceed the run.

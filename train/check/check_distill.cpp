@@ -49,6 +49,10 @@ void check_targets(Checker& checker) {
     return;
   }
   const CheckOptions& options = checker.options();
+  if (options.files && std::filesystem::exists(distill.targets) && !std::filesystem::is_directory(distill.targets)) {
+    checker.report("distill.targets", "{} is a file; name a folder", distill.targets);
+    return;
+  }
   if (options.files && options.targets &&
       !std::filesystem::exists(std::filesystem::path(distill.targets) / kTargetsFile))
     checker.report("distill.targets", "{} holds no targets of a teacher ({}); run `{}` with this config first",

@@ -41,11 +41,14 @@ void check_reference(Checker& checker) {
     return;
   }
   if (!checker.options().files) return;
-  const auto source = ModelSource::find(reference);
-  if (!source || source->config_file().empty())
-    checker.report("preference.reference",
-                   "\"{}\" is neither {}, {} nor {}, nor a model folder with a config.json and weights", reference,
-                   kAutoReference, kBaseReference, kInitialReference);
+  try {
+    const ModelSource source = ModelSource::open(reference, "reference model");
+    source.require_model();
+    (void)source.config();
+  } catch (const Error& error) {
+    checker.report("preference.reference", "{} (or one of {}, {}, {})", error.what(), kAutoReference, kBaseReference,
+                   kInitialReference);
+  }
 }
 
 }  // namespace

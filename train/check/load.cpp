@@ -19,6 +19,30 @@ namespace {
 
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{16} << 20;
 
+// The embedded run config of that name, unless a file has it. A folder does not hide it.
+const EmbeddedConfig* embedded_run(const std::string& file_or_name) {
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(file_or_name, ignored);
+  return std::filesystem::exists(status) && !std::filesystem::is_directory(status)
+             ? nullptr
+             : find_embedded_config("runs", file_or_name);
+}
+
+// Neither a file nor an embedded run config.
+[[noreturn]] void fail_unknown_config(const std::string& name) {
+  std::error_code ignored;
+  std::string reason = "no such file, and no embedded run config has that name";
+  std::string suggestion = nearest_embedded_config("runs", name);
+  if (std::filesystem::is_directory(name, ignored)) {
+    const std::filesystem::path folder = name;
+    reason = "a folder; a config is a file, and a model folder is named by --model.path";
+    suggestion = std::filesystem::exists(folder / "environment.json", ignored) ? (folder / "config.json").string() : "";
+  } else if (find_embedded_config("models", name) != nullptr) {
+    reason += fmt::format("; it is an embedded model: name it in a run by --model.preset={}", name);
+  }
+  throw ConfigError({{name, "", std::move(reason), std::move(suggestion)}});
+}
+
 // Of the issue's key, else its section, else the file.
 std::string origin_of(const std::string& key, const Json& document, const Origins& origins) {
   if (const auto argument = origins.arguments.find(key); argument != origins.arguments.end()) return argument->second;
@@ -45,6 +69,12 @@ void drop_embedded_validation(Json& document, const Origins& origins) {
 
 // recorded: of a run or checkpoint, or made by the program; its plug-ins are not loaded.
 enum class Origin { user, embedded, recorded };
+
+// Files that a user of an embedded config names.
+bool names_own_files(std::string_view key) {
+  constexpr std::array kKeys = {"data.train", "data.validation", "data.tokenizer", "model.path"};
+  return std::ranges::find(kKeys, key) != kKeys.end();
+}
 
 // Else reported by check_model().
 bool find_model(const ModelSection& model) {
@@ -112,6 +142,8 @@ RunConfig resolve(Json document, Origins origins, const std::string& name, std::
   std::vector<ConfigIssue> contradictions = check_run_config(result.config, options, skip);
   for (ConfigIssue& issue : contradictions) {
     issue.origin = origin_of(issue.key, document, origins);
+    if (from == Origin::embedded && names_own_files(issue.key) && !origins.arguments.contains(issue.key))
+      issue.reason += fmt::format("; name yours with --{}=PATH", issue.key);
     issues.push_back(std::move(issue));
   }
   if (!issues.empty()) {
@@ -141,9 +173,7 @@ Json parse_document(std::string_view text, const std::string& source) {
 }
 
 std::pair<Json, Origins> read_again(const std::string& file_or_name, std::span<const std::string> overrides) {
-  std::error_code ignored;
-  const EmbeddedConfig* embedded =
-      std::filesystem::exists(file_or_name, ignored) ? nullptr : find_embedded_config("runs", file_or_name);
+  const EmbeddedConfig* embedded = embedded_run(file_or_name);
   Json document = parse_document(
       embedded != nullptr ? std::string(embedded->text) : read_file(file_or_name, kMaxConfigBytes), file_or_name);
   Origins origins{file_or_name, {}};
@@ -172,20 +202,16 @@ RunConfig parse_run_config(std::string_view text, const std::string& source, std
 RunConfig load_run_config(const std::string& file_or_name, std::span<const std::string> overrides,
                           const CheckOptions& options) {
   std::error_code ignored;
-  if (!std::filesystem::exists(file_or_name, ignored)) {
-    if (const EmbeddedConfig* embedded = find_embedded_config("runs", file_or_name))
-      return resolve(parse_document(embedded->text, file_or_name), {file_or_name, {}}, file_or_name, overrides, options,
-                     Origin::embedded);
-    const std::string nearest = nearest_embedded_config("runs", file_or_name);
-    throw ConfigError({{file_or_name, "", "no such file, and no embedded run config has that name", nearest}});
-  }
+  if (const EmbeddedConfig* embedded = embedded_run(file_or_name))
+    return resolve(parse_document(embedded->text, file_or_name), {file_or_name, {}}, file_or_name, overrides, options,
+                   Origin::embedded);
+  if (!std::filesystem::exists(file_or_name, ignored) || std::filesystem::is_directory(file_or_name, ignored))
+    fail_unknown_config(file_or_name);
   return parse_run_config(read_file(file_or_name, kMaxConfigBytes), file_or_name, overrides, options);
 }
 
 std::string left_out_validation(const std::string& file_or_name, std::span<const std::string> overrides) {
-  std::error_code ignored;
-  if (std::filesystem::exists(file_or_name, ignored) || find_embedded_config("runs", file_or_name) == nullptr)
-    return {};
+  if (embedded_run(file_or_name) == nullptr) return {};
   const auto [document, origins] = read_again(file_or_name, overrides);
   const Json* data = document.find("data");
   const Json* validation = data != nullptr && data->is_object() ? data->find("validation") : nullptr;

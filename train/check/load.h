@@ -15,9 +15,9 @@
 
 namespace quench {
 
-// Reads a config file, else the embedded run config of that name. `overrides`: override.h. Overriding data.train of an
-// embedded config drops its data.validation; evaluation is off without validation data. Throws ConfigError with all
-// issues, or if neither exists; io if unreadable.
+// Reads a config file, else the embedded run config of that name, which a folder does not hide. `overrides`:
+// override.h. Overriding data.train of an embedded config drops its data.validation; evaluation is off without
+// validation data. Throws ConfigError with all issues, or if neither exists; io if unreadable.
 [[nodiscard]] RunConfig load_run_config(const std::string& file_or_name, std::span<const std::string> overrides = {},
                                         const CheckOptions& options = {});
 

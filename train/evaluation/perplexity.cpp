@@ -82,7 +82,8 @@ PerplexityReport PerplexityMeter::finish() {
   report_.nll = scorer_.finish();
   report_.tokens = scorer_.targets();
   if (!text_known_) report_.words = report_.bytes = 0;
-  QUENCH_CHECK_AS(ErrorCode::bad_config, report_.tokens > 0, "{} documents have no token to score", report_.documents);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, report_.tokens > 0, "the data hold no token to score ({} documents)",
+                  report_.documents);
   return report_;
 }
 

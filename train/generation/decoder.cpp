@@ -99,6 +99,7 @@ void Decoder::capture(std::int64_t bound) {
       const ReadOnlyWeightsScope constant(weight_addresses(model_));
       nn::ForwardContext context = model_.make_context({{0, 1, 0, bound}}, position_);
       context.length_on_device = true;
+      tables_ = context.rotations;
       logits_ = pass(token_, std::move(context));
     });
     bound_ = bound;

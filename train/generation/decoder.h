@@ -47,6 +47,7 @@ class Decoder {
   std::int64_t chunk_ = 0;  // smallest attention chunk of a layer; 0: none
   std::int64_t single_passes_ = 0;
   bool capturable_ = true;
+  std::shared_ptr<const nn::LayerTables> tables_;  // read by work_, whatever later passes of the model need
   std::unique_ptr<DeviceGraph> work_;
 };
 

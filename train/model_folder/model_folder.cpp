@@ -26,6 +26,7 @@
 #include "train/metrics/progress_line.h"
 #include "train/model_folder/carried_files.h"
 #include "train/model_folder/model_card.h"
+#include "train/model_folder/stored_mtp.h"
 
 namespace quench {
 namespace {
@@ -226,8 +227,7 @@ void load(nn::CausalLm& model, const fs::path& folder,
   const nn::ModelConfig config = read_model_config(folder);
   const std::unique_ptr<StoredWeights> weights =
       split_experts(open_stored_weights(folder, config.source), config.experts);
-  const bool has_mtp = std::ranges::any_of(
-      weights->names(), [&](const std::string& name) { return !mtp_part(name, model.config()).empty(); });
+  const bool has_mtp = holds_mtp(*weights, model.config());
   const bool makes_mtp = mtp_seed && model.config().mtp.layers > 0 && !has_mtp;
   const auto is_new = [&](const nn::Parameter& parameter) {
     return makes_mtp && !mtp_part(parameter.name, model.config()).empty();
@@ -235,7 +235,8 @@ void load(nn::CausalLm& model, const fs::path& folder,
   check_inventory(model, *weights, folder, new_rows.has_value(), is_new);
   if (has_mtp && model.config().mtp.layers == 0)
     QUENCH_LOG_INFO(
-        "{}: left out: multi-token prediction (num_nextn_predict_layers {}), which training.mtp_loss_weight trains",
+        "{}: left out: multi-token prediction (num_nextn_predict_layers {}), which training.mtp_loss_weight trains and "
+        "exports in format hf keep",
         folder.string(), model.config().mtp.declared);
   if (makes_mtp)
     QUENCH_LOG_INFO("{} holds no weights of multi-token prediction: random ones for num_nextn_predict_layers {}",

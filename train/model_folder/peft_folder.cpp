@@ -190,7 +190,8 @@ void find_missing_modules(nn::CausalLm& model, const PeftConfig& config, const S
       faults.push_back(fmt::format("{} names {} in modules_to_save, which is no embedding, head or norm of the model",
                                    kAdapterConfigName, pattern));
     for (const std::string& name : meant)
-      if (!stored.modules.contains(name))
+      // A head alone: see require_tied().
+      if (!stored.modules.contains(name) && !(name == kTable && stored.tied_head != nullptr && !config.ties_weights))
         faults.push_back(
             fmt::format("{} names {} in modules_to_save, but {} has no weight", kAdapterConfigName, pattern, name));
   }

@@ -1,5 +1,6 @@
 #include "train/objective/distillation.h"
 
+#include "core/memory/memory_part.h"
 #include "core/ops/reduce_sum.h"
 
 namespace quench {
@@ -16,7 +17,10 @@ class TeacherLoss final : public LogitsLoss {
 
   void run(const CrossEntropyArgs& chunk, std::int64_t first_row) override {
     const std::int64_t rows = chunk.logits.size(0);
-    if (!logits_.defined()) logits_ = Tensor::empty_like(chunk.logits);  // the first chunk is the largest
+    if (!logits_.defined()) {
+      const MemoryPartScope part(MemoryPart::logits);
+      logits_ = Tensor::empty_like(chunk.logits);  // the first chunk is the largest
+    }
     const Tensor teacher = logits_.narrow(0, 0, rows);
     head_.logits(hidden_.narrow(0, first_row, rows), teacher);
     distillation_loss({.logits = chunk.logits,

@@ -9,6 +9,15 @@ namespace {
 
 constexpr std::string_view kShardPrefix = "targets-", kShardSuffix = ".safetensors";
 
+std::unique_ptr<TargetShard> open_shard(const std::filesystem::path& file, const TargetsFormat& format) {
+  try {
+    return std::make_unique<TargetShard>(file, format.k, format.dtype);
+  } catch (const SafetensorsError& error) {
+    throw Error(error.code(),
+                fmt::format("{}; or remove the file: `{}` computes its targets again", error.what(), kTargetsRemedy));
+  }
+}
+
 }  // namespace
 
 RowSet rows_of_samples(const Dataset& data, std::uint64_t samples) {
@@ -43,7 +52,7 @@ StoredTargets::StoredTargets(std::filesystem::path folder, const TargetsFormat& 
       files.push_back(entry.path());
   std::ranges::sort(files);
   for (const std::filesystem::path& file : files) {
-    const auto& shard = shards_.emplace_back(std::make_unique<TargetShard>(file, format_.k, format_.dtype));
+    const auto& shard = shards_.emplace_back(open_shard(file, format_));
     const auto number = static_cast<std::uint32_t>(shards_.size() - 1);
     for (std::uint32_t i = 0; i < shard->rows().size(); ++i) {
       const TargetRow& row = shard->rows()[i];

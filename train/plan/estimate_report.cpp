@@ -1,6 +1,7 @@
 #include "core/system/check.h"
 #include "train/metrics/step_metrics.h"
 #include "train/plan/estimate.h"
+#include "train/plan/memory_holders.h"
 
 namespace quench {
 namespace {
@@ -82,6 +83,10 @@ std::string to_string(const RunEstimate& e) {
   if (e.host_bytes == 0) host_rows();
   totals(e.total_bytes, e.available_bytes);
   row("memory limit", e.memory_limit);
+  text += "\nlargest holders at the peak, MiB\n";
+  for (const MemoryHolder& holder : memory_holders(e.device))
+    text += fmt::format("  {:<26}{:>8}{:>6.0f}%\n", holder.name, mib(holder.bytes),
+                        100.0 * static_cast<double>(holder.bytes) / static_cast<double>(e.device.peak));
   if (e.host_bytes > 0) {
     text += "\nhost memory, MiB\n";
     host_rows();
@@ -123,6 +128,14 @@ Json to_json(const RunEstimate& e) {
   memory.set("second_model_offload", e.second_model_host_bytes);
   memory.set("process", e.process_bytes);
   json.set("memory_bytes", std::move(memory));
+  Json holders = Json::array();
+  for (const MemoryHolder& holder : memory_holders(e.device)) {
+    Json entry = Json::object();
+    entry.set("name", holder.name);
+    entry.set("bytes", holder.bytes);
+    holders.push_back(std::move(entry));
+  }
+  json.set("memory_holders", std::move(holders));
   json.set("reserved_bytes", e.device.peak_reserved);
   json.set("total_bytes", e.total_bytes);
   json.set("available_bytes", e.available_bytes ? Json(*e.available_bytes) : Json());

@@ -259,7 +259,8 @@ TrainResult Trainer::Run::train(bool handle_signals) {
   start.mark("weights");
   follow_recipe();  // before the report of kernels
   if (preferences)
-    fill_references(*preferences, config, *setup.model, device, inputs.data, progress.step == 0, ranks.get());
+    fill_references(*preferences, config, *setup.model, device, inputs.data, progress.step == 0, *inputs.checks,
+                    ranks.get());
   together("run folder", [this] {
     if (!first()) return;
     write_run_files();

@@ -14,6 +14,7 @@
 #include "train/checkpoint/hash.h"
 #include "train/metrics/step_metrics.h"
 #include "train/model_folder/model_folder.h"
+#include "train/model_source/run_layout.h"
 #include "train/step/training_state.h"
 
 namespace quench {
@@ -210,10 +211,15 @@ void require_base(const CheckpointState& state, const std::string& hash, const s
 }
 
 std::unique_ptr<recipes::Adapters> restore_adapted(CheckpointReader& reader, std::unique_ptr<nn::CausalLm>& model,
-                                                   const std::string& source) {
-  const RunConfig config = run_config_from_json(reader.state().config, source, {}, {.data = false, .files = false});
+                                                   const std::string& source, const std::filesystem::path& run) {
+  RunConfig config = run_config_from_json(reader.state().config, source, {}, {.data = false, .files = false});
   QUENCH_CHECK_AS(ErrorCode::corrupt, config.lora.has_value(), "{} holds adapters, but its config has no section lora",
                   source);
+  if (loads_weights(config) && !std::filesystem::exists(config.model.path) && !run.empty()) {
+    const std::filesystem::path started = working_directory_of(run);
+    if (!started.empty() && std::filesystem::exists(started / config.model.path))
+      config.model.path = (started / config.model.path).string();
+  }
   QUENCH_CHECK_AS(ErrorCode::not_found, !loads_weights(config) || std::filesystem::exists(config.model.path),
                   "{} holds adapters over the model in {}, which does not exist here; start from the folder where the "
                   "run was started, or restore that folder",

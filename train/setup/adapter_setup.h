@@ -2,6 +2,7 @@
 // Adapters of a run (section lora), and adapter-only checkpoints, which identify the base (from model folder or random
 // seed) by a hash of its weights.
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -40,11 +41,13 @@ void store_base(CheckpointState& state, const std::string& hash);
 // Throws bad_config naming `source` for another base.
 void require_base(const CheckpointState& state, const std::string& hash, const std::string& source);
 
-// Base and adapters of an adapter-only checkpoint. `model` has the checkpoint's dtype. Throws not_found for a missing
-// base, and as require_base().
+// Base and adapters of an adapter-only checkpoint. `model` has the checkpoint's dtype. The base is the recorded path,
+// else that path from the folder in which the run in folder `run` was started; `run` may be empty. Throws not_found for
+// a missing base, and as require_base().
 [[nodiscard]] std::unique_ptr<recipes::Adapters> restore_adapted(CheckpointReader& reader,
                                                                  std::unique_ptr<nn::CausalLm>& model,
-                                                                 const std::string& source);
+                                                                 const std::string& source,
+                                                                 const std::filesystem::path& run = {});
 
 // "lora: rank 16, ... 112 layers, 10,092,544 of 1,245,906,944 parameters are trained (0.8%)"
 [[nodiscard]] std::string describe_adapters(const recipes::Adapters& adapters, std::int64_t model_parameters);

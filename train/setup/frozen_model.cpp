@@ -1,8 +1,13 @@
 #include "train/setup/frozen_model.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
+#include "core/system/key_error.h"
+#include "core/system/utf8.h"
+#include "data/text/document_encoder.h"
+#include "data/tokenizer/tokenizer_kind.h"
 #include "distributed/fsdp/gather_parameter.h"
 #include "train/model_folder/model_folder.h"
 #include "train/setup/model_setup.h"
@@ -76,6 +81,21 @@ void fill_frozen(FrozenModel& frozen, const RunConfig& config, const FrozenWeigh
     });
 }
 
+std::optional<std::string> token_of(const Tokenizer& tokenizer, std::int64_t id) {
+  try {
+    return tokenizer.token_text(static_cast<std::int32_t>(id));
+  } catch (const Error&) {
+    return std::nullopt;  // padding of the vocabulary
+  }
+}
+
+// The first token of `tokenizer` that `other` does not have at its id.
+std::optional<std::int64_t> first_other_token(const Tokenizer& other, const Tokenizer& tokenizer) {
+  for (std::int64_t id = 0; id < tokenizer.vocab_size(); ++id)
+    if (const auto text = token_of(tokenizer, id); text && text != token_of(other, id)) return id;
+  return std::nullopt;
+}
+
 }  // namespace
 
 FrozenModel make_frozen_model(const RunConfig& config, const nn::ModelConfig& architecture,
@@ -98,6 +118,43 @@ FrozenModel make_frozen_model(const RunConfig& config, const nn::ModelConfig& ar
   frozen.sharded = share_model(*frozen.model, ranks, sharded, frozen.base.get());
   offload.rest();
   return frozen;
+}
+
+void add_weight_files(Hash128& hash, const std::filesystem::path& model, ValidationCache& checks) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> files;
+  if (fs::is_directory(model)) {
+    for (const auto& entry : fs::directory_iterator(model))
+      if (const fs::path name = entry.path().filename();
+          name.extension() == ".safetensors" || name.extension() == ".gguf" || name == "config.json")
+        files.push_back(entry.path());
+  } else {
+    files.push_back(model);
+  }
+  std::ranges::sort(files);
+  for (const fs::path& file : files) {
+    hash.add(file.filename().string());
+    hash.add(checks.content(BinaryFile(file)).xxh3_128);
+  }
+}
+
+std::shared_ptr<const Tokenizer> require_same_tokenizer(std::string_view key, const std::string& model,
+                                                        const Tokenizer& tokenizer, std::string_view hint) {
+  if (!holds_tokenizer(model)) return nullptr;
+  std::shared_ptr<const Tokenizer> own = load_tokenizer(model);
+  if (own->fingerprint() == tokenizer.fingerprint()) return own;
+  const auto id = first_other_token(*own, tokenizer);
+  if (!id) return own;
+  const auto shown = [&](const Tokenizer& of) {
+    const auto text = token_of(of, *id);
+    return text ? Json(replace_invalid_utf8(*text)).dump() : std::string("no token");
+  };
+  QUENCH_CHECK_KEY(ErrorCode::bad_config, std::string(key), false,
+                   "{} holds a tokenizer of fingerprint {}, the run's data are tokenized with one of fingerprint {}: a "
+                   "token must mean the same to both, but token {} is {} in {} and {} in the run; {}",
+                   model, fingerprint_text(*own), fingerprint_text(tokenizer), *id, shown(*own), model,
+                   shown(tokenizer), hint);
+  return own;
 }
 
 }  // namespace quench

@@ -1,8 +1,12 @@
 #pragma once
 // Second model of a run without gradients: teacher of a distillation, reference of a preference loss.
 
+#include <filesystem>
 #include <string>
+#include <string_view>
 
+#include "data/formats/validation_cache.h"
+#include "data/tokenizer/tokenizer.h"
 #include "distributed/ranks.h"
 #include "recipes/lora/base_form.h"
 #include "train/config/run_config.h"
@@ -22,5 +26,13 @@ struct FrozenWeights {
 [[nodiscard]] FrozenModel make_frozen_model(const RunConfig& config, const nn::ModelConfig& architecture,
                                             const FrozenWeights& weights, Device device,
                                             const distributed::Ranks* ranks);
+
+// Adds names and contents of the files that hold the weights of `model`, a model folder or a GGUF file.
+void add_weight_files(Hash128& hash, const std::filesystem::path& model, ValidationCache& checks);
+
+// Tokenizer of a second model; null: it holds none. Throws KeyError of `key`, with both fingerprints, the first other
+// token and `hint`, unless it has the tokens of `tokenizer` at their ids. Names of begin, end and padding may differ.
+std::shared_ptr<const Tokenizer> require_same_tokenizer(std::string_view key, const std::string& model,
+                                                        const Tokenizer& tokenizer, std::string_view hint);
 
 }  // namespace quench

@@ -185,7 +185,8 @@ LmHeadLossOptions loss_options(const RunConfig& config, std::int64_t vocab_size,
   const DType logits = config.training.logits_dtype.value_or(on_gpu ? config.training.dtype : DType::f32);
   const std::int64_t rows = config.training.loss_chunk_size;
   return {.chunk_rows = rows > 0 ? rows : default_loss_chunk_rows(vocab_size, device.type),
-          .f32_logits = logits == DType::f32};
+          .f32_logits = logits == DType::f32,
+          .planned_for = device.is_cpu() ? DeviceType::cpu : DeviceType::cuda};
 }
 
 autograd::ActivationPolicy activation_policy(const RunConfig& config, const nn::ModelConfig& model) {

@@ -119,12 +119,9 @@ std::unique_ptr<Objective> make_objective(const ModelSetup& setup, const RunConf
 void require_teacher_tokenizer(const RunConfig& config, const Tokenizer* tokenizer) {
   if (!config.distill || tokenizer == nullptr || !has_folder(*config.distill)) return;
   const std::string& folder = config.distill->teacher;
-  if (!holds_tokenizer(folder)) return;
-  const std::shared_ptr<const Tokenizer> own = load_tokenizer(folder);
-  QUENCH_CHECK_KEY(ErrorCode::bad_config, std::string(kTeacherKey), own->fingerprint() == tokenizer->fingerprint(),
-                   "{} holds a tokenizer of fingerprint {}, the run's data are tokenized with one of fingerprint {}: a "
-                   "token must mean the same to both; name a teacher with the student's tokenizer{}",
-                   folder, fingerprint_text(*own), fingerprint_text(*tokenizer), hint_of_new_tokens(config));
+  const std::shared_ptr<const Tokenizer> own = require_same_tokenizer(
+      kTeacherKey, folder, *tokenizer, "name a teacher with the student's tokenizer" + hint_of_new_tokens(config));
+  if (!own) return;
   if (const std::string warning = teacher_template_warning(config, *tokenizer, *own); !warning.empty())
     QUENCH_LOG_WARN("{}", warning);
 }

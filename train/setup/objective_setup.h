@@ -23,8 +23,8 @@ namespace quench {
 [[nodiscard]] std::unique_ptr<Objective> make_objective(const ModelSetup& setup, const RunConfig& config,
                                                         const distributed::Ranks* ranks, TargetsOfRun stored = {});
 
-// Throws bad_config, with both fingerprints, if the teacher's folder holds another tokenizer than the run's; null: the
-// run has none. Logs teacher_template_warning().
+// Throws as require_same_tokenizer() for the teacher's folder; null: the run has no tokenizer. Logs
+// teacher_template_warning().
 void require_teacher_tokenizer(const RunConfig& config, const Tokenizer* tokenizer);
 
 // Empty if the teacher's tokenizer holds no chat template, or one that renders a plain exchange to the text of

@@ -1,5 +1,6 @@
 #include "train/setup/preference_setup.h"
 
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -21,20 +22,8 @@ namespace fs = std::filesystem;
 
 using Values = StoredReference::Values;
 
-void add_folder(Hash128& key, const fs::path& folder) {
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.path().extension() == ".safetensors" || entry.path().filename() == "config.json")
-      files.push_back(entry.path());
-  std::ranges::sort(files);
-  for (const fs::path& file : files) {
-    key.add(file.filename().string());
-    key.add(hash_content(BinaryFile(file)).xxh3_128);
-  }
-}
-
 // Of the weights and the answers.
-std::string reference_key(const RunConfig& config, const Dataset& data) {
+std::string reference_key(const RunConfig& config, const Dataset& data, ValidationCache& checks) {
   Hash128 key;
   const std::string_view reference = reference_of(config);
   key.add(enum_name(preference_records(config)));
@@ -42,9 +31,10 @@ std::string reference_key(const RunConfig& config, const Dataset& data) {
   if (reference == kInitialReference) {
     key.add(to_json(config).at("model").dump());
     key.add(std::to_string(config.training.seed));
-    if (loads_weights(config) && fs::is_directory(config.model.path)) add_folder(key, config.model.path);
+    if (config.lora) key.add(enum_name(config.lora->base));
+    if (loads_weights(config)) add_weight_files(key, config.model.path, checks);
   } else {
-    add_folder(key, fs::path(reference));
+    add_weight_files(key, fs::path(reference), checks);
   }
   constexpr std::uint64_t kBlock = 1 << 16;
   std::vector<std::int32_t> tokens;
@@ -90,10 +80,16 @@ Values compute(const nn::CausalLm& model, const Dataset& data, const RunConfig& 
         own[2 * pair.item + 1] = sums[pair.sequence + 1];
       }
     }
-    if (ranks == nullptr) continue;
-    const Tensor all = Tensor::from_values<double>({std::ssize(own)}, own);
-    ranks->host->all_reduce(all, distributed::ReduceOp::sum, "reference").wait();
-    own.assign(all.data<double>(), all.data<double>() + all.numel());
+    if (ranks != nullptr) {
+      const Tensor all = Tensor::from_values<double>({std::ssize(own)}, own);
+      ranks->host->all_reduce(all, distributed::ReduceOp::sum, "reference").wait();
+      own.assign(all.data<double>(), all.data<double>() + all.numel());
+    }
+    const auto bad = std::ranges::find_if_not(own, [](double x) { return std::isfinite(x); });
+    QUENCH_CHECK_AS(ErrorCode::nonfinite, bad == own.end(),
+                    "preference.reference: the log-probability of an answer (pair {} of source {}) is {} under the "
+                    "reference model ({}); name a reference with finite weights",
+                    (bad - own.begin()) / 2, values.size() - 1, *bad, reference_of(config));
   }
   return values;
 }
@@ -110,23 +106,28 @@ void write_values(const fs::path& path, const Values& values) {
 }
 
 Values read_values(const fs::path& path, const Dataset& data) {
-  const SafetensorsReader file(path);
   Values values;
-  for (std::size_t i = 0; i < data.sources().size(); ++i) {
-    const SafetensorsEntry& entry = file.at(fmt::format("source.{}", i));
-    std::vector<double>& own = values.emplace_back(2 * data.sources()[i].rows->item_count());
-    QUENCH_CHECK_AS(ErrorCode::corrupt, entry.dtype == DType::f64 && entry.nbytes() == own.size() * sizeof(double),
-                    "{}: {} of {} pairs, expected {}; remove the file, it is computed again", path.string(), entry.name,
-                    entry.nbytes() / 16, own.size() / 2);
-    file.read(entry, std::as_writable_bytes(std::span(own)));
+  try {
+    const SafetensorsReader file(path);
+    for (std::size_t i = 0; i < data.sources().size(); ++i) {
+      const SafetensorsEntry& entry = file.at(fmt::format("source.{}", i));
+      std::vector<double>& own = values.emplace_back(2 * data.sources()[i].rows->item_count());
+      QUENCH_CHECK_AS(ErrorCode::corrupt, entry.dtype == DType::f64 && entry.nbytes() == own.size() * sizeof(double),
+                      "{}: {} of {} pairs, expected {}", path.string(), entry.name, entry.nbytes() / 16,
+                      own.size() / 2);
+      file.read(entry, std::as_writable_bytes(std::span(own)));
+    }
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                fmt::format("{}; restore it, or remove it, and a run that starts anew computes it", error.what()));
   }
   return values;
 }
 
 void fill_one(StoredReference& reference, const RunConfig& config, const Dataset& data,
-              const std::function<Values()>& computed, const distributed::Ranks* ranks) {
+              const std::function<Values()>& computed, ValidationCache& checks, const distributed::Ranks* ranks) {
   const fs::path path =
-      fs::path(config.data.cache) / fmt::format("reference-{}.safetensors", reference_key(config, data));
+      fs::path(config.data.cache) / fmt::format("reference-{}.safetensors", reference_key(config, data, checks));
   std::array<std::int64_t, 1> missing = {fs::exists(path) ? 0 : 1};
   if (ranks != nullptr) distributed::all_reduce_numbers(*ranks->host, missing, distributed::ReduceOp::max, "reference");
   if (missing[0] == 0) return reference.set(read_values(path, data));
@@ -139,6 +140,13 @@ void fill_one(StoredReference& reference, const RunConfig& config, const Dataset
   else
     write();
   reference.set(std::move(values));
+}
+
+// Ending of an error about another vocabulary.
+std::string other_references(const RunConfig& config) {
+  if (config.model.add_tokens.empty()) return {};
+  return fmt::format(", which has the {} tokens of model.add_tokens too, or the reference \"{}\"",
+                     config.model.add_tokens.size(), config.lora ? kBaseReference : kInitialReference);
 }
 
 }  // namespace
@@ -195,9 +203,12 @@ std::unique_ptr<PreferenceSetup> make_preferences(const RunConfig& config, nn::C
 }
 
 void fill_references(PreferenceSetup& setup, const RunConfig& config, nn::CausalLm& model, Device device,
-                     const DataSetup& data, bool initial, const distributed::Ranks* ranks) {
+                     const DataSetup& data, bool initial, ValidationCache& checks, const distributed::Ranks* ranks) {
   if (!setup.train_reference) return;
   const std::string_view reference = reference_of(config);
+  if (reference != kInitialReference && data.tokenizer)
+    (void)require_same_tokenizer("preference.reference", std::string(reference), *data.tokenizer,
+                                 "name a reference with the run's tokenizer" + other_references(config));
   std::optional<FrozenModel> folder;
   const auto compute_over = [&](const Dataset& answers) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, reference != kInitialReference || initial || config.lora,
@@ -215,21 +226,20 @@ void fill_references(PreferenceSetup& setup, const RunConfig& config, nn::Causal
                                          device, ranks));
       const std::int64_t expected = model.config().vocab_size, actual = folder->model->config().vocab_size;
       QUENCH_CHECK_AS(ErrorCode::bad_config, actual >= expected,
-                      "preference.reference: the model in {} has a vocabulary of {} tokens, the trained one {}{}",
-                      reference, actual, expected,
-                      config.model.add_tokens.empty() ? ""
-                                                      : "; name one with the tokens of model.add_tokens, or use "
-                                                        "\"base\" or \"initial\"");
+                      "preference.reference: the model in {} has a vocabulary of {} tokens, the trained one {}; name a "
+                      "model of the same family{}",
+                      reference, actual, expected, other_references(config));
       return compute(*folder->model, answers, config, ranks);
     }
     const recipes::BaseKernels base(model);
     return compute(model, answers, config, ranks);
   };
   fill_one(
-      *setup.train_reference, config, *data.train, [&] { return compute_over(*data.train); }, ranks);
+      *setup.train_reference, config, *data.train, [&] { return compute_over(*data.train); }, checks, ranks);
   if (data.validation)
     fill_one(
-        *setup.validation_reference, config, *data.validation, [&] { return compute_over(*data.validation); }, ranks);
+        *setup.validation_reference, config, *data.validation, [&] { return compute_over(*data.validation); }, checks,
+        ranks);
 }
 
 }  // namespace quench

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "data/formats/validation_cache.h"
 #include "distributed/ranks.h"
 #include "train/config/run_config.h"
 #include "train/objective/stored_reference.h"
@@ -34,9 +35,9 @@ struct PreferenceSetup {
                                                                 const distributed::Ranks* ranks);
 
 // Log-probabilities of the reference: from data.cache, or computed and stored there. `initial`: the weights of `model`
-// are those before the first step. Collective. Throws bad_config if they are not and nothing is stored, and for a
-// folder whose model has another vocabulary.
+// are those before the first step. `checks`: hashes of files. Collective. Throws bad_config if they are not and nothing
+// is stored, and for a folder whose model has another vocabulary or tokenizer; nonfinite.
 void fill_references(PreferenceSetup& setup, const RunConfig& config, nn::CausalLm& model, Device device,
-                     const DataSetup& data, bool initial, const distributed::Ranks* ranks);
+                     const DataSetup& data, bool initial, ValidationCache& checks, const distributed::Ranks* ranks);
 
 }  // namespace quench

@@ -11,6 +11,7 @@
 #include "train/config/fields/field.h"
 #include "train/config/presets.h"
 #include "train/config/section_enum_names.h"
+#include "train/setup/frozen_model.h"
 #include "train/setup/model_setup.h"
 #include "train/setup/target_setup.h"
 
@@ -36,23 +37,6 @@ constexpr std::array kRowKeys = {"data.seq_len",
                                  "data.chat_date",
                                  "data.chat_template_kwargs",
                                  "data.train_on"};
-
-void add_weights(Hash128& hash, const fs::path& path, ValidationCache& checks) {
-  std::vector<fs::path> files;
-  if (fs::is_directory(path)) {
-    for (const auto& entry : fs::directory_iterator(path))
-      if (const fs::path name = entry.path().filename();
-          name.extension() == ".safetensors" || name.extension() == ".gguf" || name == "config.json")
-        files.push_back(entry.path());
-  } else {
-    files.push_back(path);
-  }
-  std::ranges::sort(files);
-  for (const fs::path& file : files) {
-    hash.add(file.filename().string());
-    hash.add(checks.content(BinaryFile(file)).xxh3_128);
-  }
-}
 
 Json to_json(const TargetRecord& record) {
   Json::Array rows;
@@ -92,11 +76,11 @@ Json teacher_record(const RunConfig& config, ValidationCache& checks) {
   if (own) {
     hash.add(model_config(config.model).dump());
     if (loads_weights(config))
-      add_weights(hash, config.model.path, checks);
+      add_weight_files(hash, config.model.path, checks);
     else
       hash.add(std::to_string(config.training.seed));
   } else {
-    add_weights(hash, distill.teacher, checks);
+    add_weight_files(hash, distill.teacher, checks);
   }
   const recipes::BaseForm form = distill.teacher == kBaseTeacher ? config.lora.value().base : distill.teacher_weights;
   return Json::Object{{"name", distill.teacher},
@@ -113,8 +97,8 @@ void require_targets_folder(const std::string& folder) {
 
 TargetRecord read_target_record(const std::string& folder) {
   const fs::path path = fs::path(folder) / kTargetsFile;
-  const Json json = Json::parse_file(path);
   try {
+    const Json json = Json::parse_file(path);
     QUENCH_CHECK_AS(ErrorCode::corrupt, json.at("version").as_int() == kTargetsVersion, "version {}, expected {}",
                     json.at("version").as_int(), kTargetsVersion);
     TargetRecord record;

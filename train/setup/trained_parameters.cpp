@@ -30,6 +30,10 @@ std::string nearest_parameter(const std::string& pattern, std::span<const nn::Pa
     for (const nn::ParameterPiece& piece : parameter->pieces)
       if (std::string name = recipes::without_index(piece.hf_name); std::ranges::find(names, name) == names.end())
         names.push_back(std::move(name));
+  constexpr std::string_view kTable = "model.embed_tokens.weight";
+  if (recipes::glob_matches(pattern, fmt::format("{}.weight", nn::kHeadName)) &&
+      std::ranges::find(names, kTable) != names.end())
+    return fmt::format("{} (the head is tied to it)", kTable);
   const auto split = [](std::string_view text, const auto& visit) {
     for (std::size_t begin = 0; begin <= text.size();) {
       const std::size_t end = std::min(text.find('.', begin), text.size());

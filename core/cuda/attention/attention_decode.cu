@@ -272,10 +272,12 @@ void launch_decode(const AttentionArgs& args, DecodeOperands<typename Shape::Ele
     x.partial_out = partial_out.data<float>();
     x.partial_weight = reinterpret_cast<float2*>(partial_weight.data<float>());
   }
+  const auto shared_bytes = [&]<class Block>() {
+    return sizeof(float) * static_cast<std::size_t>(kRows) *
+           std::max<std::size_t>(static_cast<std::size_t>(size), static_cast<std::size_t>(Block::kWarps) * Block::kDim);
+  };
   const auto run = [&]<class Block>(const SequenceTiles& tiles) {
-    const std::size_t shared =
-        sizeof(float) * static_cast<std::size_t>(kRows) *
-        std::max<std::size_t>(static_cast<std::size_t>(size), static_cast<std::size_t>(Block::kWarps) * Block::kDim);
+    const std::size_t shared = shared_bytes.template operator()<Block>();
     const dim3 grid(static_cast<unsigned>(tiles.count * x.row_blocks), static_cast<unsigned>(kv_heads),
                     static_cast<unsigned>(x.parts));
     launch.early(args.q.size(0), decode_kernel<Block, kRows>, grid, Block::kThreads, shared, tiles, x);
@@ -289,7 +291,8 @@ void launch_decode(const AttentionArgs& args, DecodeOperands<typename Shape::Ele
             return launch.early(args.q.size(0), token_kernel<typename Shape::Whole>, grid, Shape::Whole::kThreads, 0,
                                 tiles, x);
           }
-        } else if (whole) {
+        } else if (whole && shared_bytes.template operator()<typename Shape::Whole>() <=
+                                static_cast<std::size_t>(max_shared_bytes(launch.device()))) {
           return run.template operator()<typename Shape::Whole>(tiles);
         }
         run.template operator()<Shape>(tiles);

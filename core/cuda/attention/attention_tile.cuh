@@ -55,7 +55,7 @@ struct TileShape {
   static constexpr int kTile = kTileSize, kDim = kDimension, kRow = kDim + 4, kScoreRow = kTile + 4;
   static constexpr int kRows = kTile / 16, kColumns = kDim / 64;  // per thread; columns in vectors of 4
   static constexpr int kTileFloats = kTile * kRow, kScoreFloats = kTile * kScoreRow;
-  static_assert(kTile % 32 == 0 && kDim % 64 == 0);
+  static_assert(kTile % 16 == 0 && kDim % 64 == 0);
 };
 
 template <class Shape, class T>

@@ -180,6 +180,10 @@ __global__ __launch_bounds__(kTileThreads) void key_gradient_kernel(const __grid
   }
 }
 
+// Of both gradient kernels.
+template <class Shape>
+constexpr std::size_t kSharedBytes = sizeof(float) * (4 * Shape::kTileFloats + Shape::kScoreFloats + 2 * Shape::kTile);
+
 template <class T>
 void backward(const AttentionBackwardArgs& args, const LseLayout& lse) {
   const OpLaunch launch("attention_backward",
@@ -211,13 +215,20 @@ void backward(const AttentionBackwardArgs& args, const LseLayout& lse) {
       launch(kernel, grid, kTileThreads, shared, tiles, operands);
     });
   };
+  const auto run_tiles = [&]<class Shape>() {
+    run(query_gradient_kernel<Shape, T>, args.q.size(1), kSharedBytes<Shape>, queries, Shape::kTile);
+    run(key_gradient_kernel<Shape, T>, args.k.size(1), kSharedBytes<Shape>, keys, Shape::kTile);
+  };
+  run(delta_kernel<T>, args.q.size(1), 0, queries, kDeltaRows);
   with_tile_shape(args.q.size(2), [&](auto shape) {
     using Shape = decltype(shape);
-    constexpr std::size_t kShared = sizeof(float) * (4 * Shape::kTileFloats + Shape::kScoreFloats + 2 * Shape::kTile);
-    static_assert(kShared <= std::size_t{227} << 10);
-    run(delta_kernel<T>, args.q.size(1), 0, queries, kDeltaRows);
-    run(query_gradient_kernel<Shape, T>, args.q.size(1), kShared, queries, Shape::kTile);
-    run(key_gradient_kernel<Shape, T>, args.k.size(1), kShared, keys, Shape::kTile);
+    if constexpr (kSharedBytes < Shape >> kLeastSharedBytes) {
+      using Half = TileShape<Shape::kTile / 2, Shape::kDim>;
+      static_assert(kSharedBytes<Half> <= kLeastSharedBytes);
+      if (kSharedBytes < Shape >> static_cast<std::size_t>(max_shared_bytes(launch.device())))
+        return run_tiles.template operator()<Half>();
+    }
+    run_tiles.template operator()<Shape>();
   });
 }
 

@@ -164,7 +164,10 @@ class CudaBackend final : public Backend {
   }
   [[nodiscard]] bool is_done(Event event) override {
     const cudaError_t status = cudaEventQuery(native(event));
-    if (status == cudaErrorNotReady) return false;
+    if (status == cudaErrorNotReady) {
+      cudaGetLastError();  // clears it
+      return false;
+    }
     check(status, "cudaEventQuery", event.device);
     return true;
   }

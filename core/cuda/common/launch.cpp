@@ -4,6 +4,9 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
+#include <map>
+#include <mutex>
+#include <utility>
 
 #include "core/cuda/common/kernel_image.h"
 
@@ -59,8 +62,8 @@ int shared_bytes_of(int capability) {
     case 80:
     case 87: return 163 << 10;
     case 86:
-    case 89: return 99 << 10;
-    default: return capability >= 120 ? 99 << 10 : 227 << 10;
+    case 89: return kLeastSharedBytes;
+    default: return capability >= 120 ? kLeastSharedBytes : 227 << 10;
   }
 }
 
@@ -77,6 +80,27 @@ void OpLaunch::fail(cudaError_t status) const {
   for (std::size_t i = 0; i < operand_count_; ++i) shapes += (i > 0 ? ", " : "") + operands_[i]->describe();
   cuda::check(status, fmt::format("op {} of {}", op_, shapes), stream_);
   QUENCH_FAIL(ErrorCode::failed, "op {} failed", op_);
+}
+
+void OpLaunch::opt_in(const void* kernel, std::size_t shared_bytes) const {
+  static std::mutex mutex;
+  static std::map<std::pair<const void*, int>, std::size_t> limits;  // of dynamic shared memory
+  const std::lock_guard lock(mutex);
+  auto [found, is_new] = limits.try_emplace({kernel, device().index}, 0);
+  if (is_new) {
+    cudaFuncAttributes attributes{};
+    cudaError_t status = cudaFuncGetAttributes(&attributes, kernel);
+    const auto most = static_cast<std::size_t>(max_shared_bytes(device()));
+    const std::size_t limit = most - std::min(most, attributes.sharedSizeBytes);
+    if (status == cudaSuccess)
+      status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(limit));
+    if (status != cudaSuccess) limits.erase(found);
+    check(status);
+    found->second = limit;
+  }
+  QUENCH_CHECK_AS(ErrorCode::unsupported, shared_bytes <= found->second,
+                  "op {}: a kernel takes {} bytes of shared memory per CTA, the GPU allows it {}", op_, shared_bytes,
+                  found->second);
 }
 
 int sm_count(Device device) {

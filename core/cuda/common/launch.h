@@ -13,8 +13,10 @@
 namespace quench::cuda {
 
 [[nodiscard]] int sm_count(Device device);
-// Per CTA.
+// Per CTA, static and dynamic: opt-in limit of the device, at least kLeastSharedBytes.
 [[nodiscard]] int max_shared_bytes(Device device);
+// Limit of compute capabilities 8.6, 8.9 and 12.x, the least of those supported.
+inline constexpr int kLeastSharedBytes = 99 << 10;
 
 // Of the device, for libraries: 90 for 9.0. QUENCH_CUDA_CAPABILITY ("8.0", "8.9") lowers it, shared memory included, so
 // that a device takes the paths of an older one; throws invalid_argument for other text.
@@ -58,8 +60,7 @@ class OpLaunch {
   template <class... Parameters, class... Arguments>
   void run(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, bool early,
            Arguments&&... arguments) const {
-    if (shared_bytes > kDefaultSharedBytes)
-      check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+    if (shared_bytes > kDefaultSharedBytes) opt_in(reinterpret_cast<const void*>(kernel), shared_bytes);
     cudaLaunchAttribute start{};
     start.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     start.val.programmaticStreamSerializationAllowed = 1;
@@ -74,6 +75,8 @@ class OpLaunch {
   }
 
   [[noreturn]] void fail(cudaError_t status) const;
+  // Once per kernel and device, for all sizes up to the limit. Throws unsupported above max_shared_bytes().
+  void opt_in(const void* kernel, std::size_t shared_bytes) const;
 
   std::string_view op_;
   Stream stream_;

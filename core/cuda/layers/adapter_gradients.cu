@@ -15,13 +15,14 @@
 namespace quench::cuda {
 namespace {
 
-constexpr int kStepRows = 32, kStages = 3, kMostPieces = 4;
+constexpr int kStepRows = 32, kMostPieces = 4;
 constexpr int kLineColumns = 64, kLineBytes = kLineColumns * 2;  // dY line
 constexpr std::int64_t kFewestRows = 256;
 
-template <int kPieceRank, int kBlockWarps, int kColumnsOfWarp, int kBlocks>
+template <int kPieceRank, int kBlockWarps, int kColumnsOfWarp, int kPipelineStages, int kBlocks>
 struct Pass {
   static constexpr int kRank = kPieceRank, kWarps = kBlockWarps, kWarpColumns = kColumnsOfWarp;
+  static constexpr int kStages = kPipelineStages;
   static constexpr int kBlocksPerMultiprocessor = kBlocks;
   static constexpr int kThreads = 32 * kWarps, kSlab = kWarps * kWarpColumns;
   static constexpr int kStepBytes = kStepRows * kSlab * 2, kHiddenBytes = kStepRows * kRank * 2;
@@ -94,7 +95,8 @@ template <class P>
 __global__ __launch_bounds__(P::kThreads, P::kBlocksPerMultiprocessor) void adapter_pass_kernel(
     const __grid_constant__ PassView view) {
   extern __shared__ __align__(128) unsigned char memory[];
-  constexpr int kTiles = P::kRank / 8, kColumnTiles = P::kWarpColumns / 16, kRowTiles = kStepRows / 16;
+  constexpr int kStages = P::kStages, kTiles = P::kRank / 8, kColumnTiles = P::kWarpColumns / 16,
+                kRowTiles = kStepRows / 16;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int g = lane / 4, t = lane % 4;
   int number = 0;
@@ -322,13 +324,25 @@ bool has_pass(const AdapterGradientsArgs& args, const OpLaunch& launch) {
          });
 }
 
+// Three stages for two CTAs per SM, or two for one where shared memory is smaller.
+template <int kRank>
+void launch_fitting_pass(const OpLaunch& launch, const AdapterGradientsArgs& args) {
+  using Large = Pass<kRank, 4, 128, 3, 2>;
+  using Small = Pass<kRank, 4, 128, 2, 1>;
+  static_assert(Small::kSharedBytes <= kLeastSharedBytes);
+  if (Large::kSharedBytes <= max_shared_bytes(launch.device()))
+    launch_pass<Large>(launch, args);
+  else
+    launch_pass<Small>(launch, args);
+}
+
 void adapter_gradients_cuda(const AdapterGradientsArgs& args) {
   const OpLaunch launch("adapter_gradients", {&args.dy, &args.hidden, &args.dhidden});
   if (!has_pass(args, launch)) return adapter_gradients_in_products(args);
   // Larger ranks: partial sums would cost a second read of dY.
   switch (args.pieces.front().b.size(1)) {
-    case 8: return launch_pass<Pass<8, 4, 128, 2>>(launch, args);
-    case 16: return launch_pass<Pass<16, 4, 128, 2>>(launch, args);
+    case 8: return launch_fitting_pass<8>(launch, args);
+    case 16: return launch_fitting_pass<16>(launch, args);
     default: return adapter_gradients_in_products(args);
   }
 }

@@ -157,7 +157,7 @@ void rms_norm(const RmsNormArgs& given) {
         launch_norm<T, QuantOutputParts::codes>(launch, rows);
         return true;
       }
-      if (parts == QuantOutputParts::amax) {
+      if (parts == QuantOutputParts::amax && !args.quant_outputs.has_codes()) {
         launch_norm<T, QuantOutputParts::amax>(launch, rows);
         return true;
       }

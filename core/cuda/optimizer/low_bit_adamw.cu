@@ -62,12 +62,12 @@ struct Tables {
 };
 static_assert(sizeof(Table) + sizeof(Coefficients) + sizeof(Tables<256>) <= kMaxParameterBytes);
 
-// Shared-memory codebook, replicated per bank against conflicts. Codes are found by key: binary search would conflict
-// at each of eight steps.
-template <MomentFormat kFormat, bool kSigned>
+// Shared-memory codebook, in kCopies copies against bank conflicts: 32, one per bank, or 16. Codes are found by key:
+// binary search would conflict at each of eight steps.
+template <MomentFormat kFormat, bool kSigned, int kCopies>
 struct Codebook {
   static constexpr int kEntries = Format<kFormat>::kEntries;
-  float values[kEntries * 32];
+  float values[kEntries * kCopies];
   static constexpr int kNegativeKeys = kSigned ? MomentKeys::kCount : 0;
   std::uint32_t keys[kNegativeKeys + MomentKeys::kCount];
   float thresholds[kEntries];
@@ -76,13 +76,13 @@ struct Codebook {
   __device__ void fill(const SmallTable<kEntries>& from) {
     const int thread = static_cast<int>(threadIdx.x);
     for (int i = thread; i < kEntries; i += kThreads) thresholds[i] = from.thresholds[i];
-    for (int i = thread; i < kEntries * 32; i += kThreads) values[i] = from.values[i / 32];
+    for (int i = thread; i < kEntries * kCopies; i += kThreads) values[i] = from.values[i / kCopies];
     __syncthreads();
     for (int i = thread; i < kNegativeKeys + MomentKeys::kCount; i += kThreads)
       keys[i] = MomentKeys::entry(thresholds, kEntries, i - kNegativeKeys);
     __syncthreads();
   }
-  __device__ float value(std::uint32_t code) const { return values[code * 32 + threadIdx.x % 32]; }
+  __device__ float value(std::uint32_t code) const { return values[code * kCopies + threadIdx.x % kCopies]; }
   // Normalized magnitude (at most 1) and sign.
   __device__ std::uint32_t code(float magnitude, bool negative) const {
     const std::int32_t place = MomentKeys::place(magnitude, negative);
@@ -95,38 +95,38 @@ struct Codebook {
 };
 
 // No search: both moments share the replicated values.
-template <bool kSigned>
-struct Codebook<MomentFormat::fp8, kSigned> {
-  float values[256 * 32];
+template <bool kSigned, int kCopies>
+struct Codebook<MomentFormat::fp8, kSigned, kCopies> {
+  float values[256 * kCopies];
 
   __device__ void fill(const SmallTable<1>&) {
-    for (int i = static_cast<int>(threadIdx.x); i < 256 * 32; i += kThreads)
-      values[i] = E4m3::decode(static_cast<std::uint8_t>(i / 32));
+    for (int i = static_cast<int>(threadIdx.x); i < 256 * kCopies; i += kThreads)
+      values[i] = E4m3::decode(static_cast<std::uint8_t>(i / kCopies));
     __syncthreads();
   }
-  __device__ float value(std::uint32_t code) const { return values[code * 32 + threadIdx.x % 32]; }
+  __device__ float value(std::uint32_t code) const { return values[code * kCopies + threadIdx.x % kCopies]; }
   __device__ std::uint32_t code(float magnitude, bool negative) const {
     return __nv_cvt_float_to_fp8(negative ? -magnitude : magnitude, __NV_SATFINITE, __NV_E4M3);
   }
   __device__ std::uint32_t searched_code(float y) const { return E4m3::encode(y); }
 };
 
-template <MomentFormat kFormat>
+template <MomentFormat kFormat, int kCopies>
 struct Codebooks {
-  Codebook<kFormat, true> of_first;
-  Codebook<kFormat, false> of_second;
+  Codebook<kFormat, true, kCopies> of_first;
+  Codebook<kFormat, false, kCopies> of_second;
   __device__ void fill(const Tables<Format<kFormat>::kEntries>& tables) {
     of_first.fill(tables.first);
     of_second.fill(tables.second);
   }
 };
 
-template <MomentFormat kFormat, bool kSigned>
+template <MomentFormat kFormat, bool kSigned, int kCopies>
 struct Moment {
   static constexpr int kEach = Format<kFormat>::kEach;
   static constexpr int kBytes = kFormat == MomentFormat::int4 ? kEach / 2 : kEach;
   using Bytes = Vector<std::uint8_t, kBytes>;
-  using Book = Codebook<kFormat, kSigned>;
+  using Book = Codebook<kFormat, kSigned, kCopies>;
 
   // `place`: first code, a multiple of kBytes.
   __device__ static Vector<float, kEach> load(const MomentPointers& at, std::int64_t block, std::int64_t place,
@@ -232,15 +232,15 @@ __device__ LargestMoments update_lane(const AdamWCoefficients& c, float decay, c
 
 // One warp per quantization block: dequantizes, updates, requantizes. Bytes per element with bf16 params and gradients
 // and 8-bit moments: 10; 18 with an f32 master.
-template <MomentFormat kFormat, bool kPlain>
+template <MomentFormat kFormat, int kCopies, bool kPlain>
 __global__ __launch_bounds__(kThreads, kBlocks) void low_bit_adamw_kernel(
     const __grid_constant__ Table table, const __grid_constant__ Coefficients c,
     const __grid_constant__ Tables<Format<kFormat>::kEntries> tables) {
   using F = Format<kFormat>;
-  using First = Moment<kFormat, true>;
-  using Second = Moment<kFormat, false>;
+  using First = Moment<kFormat, true, kCopies>;
+  using Second = Moment<kFormat, false, kCopies>;
   extern __shared__ __align__(16) unsigned char shared[];
-  auto& books = *reinterpret_cast<Codebooks<kFormat>*>(shared);
+  auto& books = *reinterpret_cast<Codebooks<kFormat, kCopies>*>(shared);
   const float grad_scale = c.grad_scale != nullptr ? *c.grad_scale : 1.0f;
   if (!isfinite(grad_scale)) return;
   books.fill(tables);
@@ -324,14 +324,14 @@ Tables<Format<kFormat>::kEntries> host_tables() {
   return result;
 }
 
-template <MomentFormat kFormat, bool kPlain>
+template <MomentFormat kFormat, int kCopies, bool kPlain>
 void update(const LowBitAdamWArgs& args, const OpLaunch& launch) {
   const Coefficients c = coefficients(args.adamw);
   const auto tables = host_tables<kFormat>();
   const auto flush = [&](const Table& table) {
     const int grid = std::min(table.chunks(), kBlocks * sm_count(launch.device()));
-    launch(low_bit_adamw_kernel<kFormat, kPlain>, dim3(static_cast<unsigned>(grid)), kThreads,
-           sizeof(Codebooks<kFormat>), table, c, tables);
+    launch(low_bit_adamw_kernel<kFormat, kCopies, kPlain>, dim3(static_cast<unsigned>(grid)), kThreads,
+           sizeof(Codebooks<kFormat, kCopies>), table, c, tables);
   };
   ChunkTableFiller<Table, decltype(flush)> filler(flush);
   constexpr std::int64_t kChunk = kWarps * kBlocksPerWarp;
@@ -344,8 +344,17 @@ void update(const LowBitAdamWArgs& args, const OpLaunch& launch) {
 
 template <MomentFormat kFormat>
 void update(const LowBitAdamWArgs& args, const OpLaunch& launch) {
-  update<kFormat, true>(args, launch);
-  update<kFormat, false>(args, launch);
+  const auto run = [&]<int kCopies>() {
+    update<kFormat, kCopies, true>(args, launch);
+    update<kFormat, kCopies, false>(args, launch);
+  };
+  constexpr int kAll = 32, kHalf = kAll / 2;
+  if constexpr (sizeof(Codebooks<kFormat, kAll>) > kLeastSharedBytes) {
+    static_assert(sizeof(Codebooks<kFormat, kHalf>) <= kLeastSharedBytes);
+    if (sizeof(Codebooks<kFormat, kAll>) > static_cast<std::size_t>(max_shared_bytes(launch.device())))
+      return run.template operator()<kHalf>();
+  }
+  run.template operator()<kAll>();
 }
 
 void low_bit_adamw(const LowBitAdamWArgs& args) {

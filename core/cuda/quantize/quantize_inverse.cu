@@ -105,8 +105,8 @@ void apply_scales(const DequantizeArgs& args, const OpLaunch& launch) {
   const std::uint8_t* payload = bytes_of(args.x.payload());
   T* out = args.out.data<T>();
   // Tensorwise: rows of any length, for enough CTAs.
-  constexpr std::int64_t kPiece = 8192;
-  const std::int64_t count = shape.numel(), columns = granularity == Granularity::tensor ? kPiece : shape.columns;
+  constexpr std::int64_t kTensorRow = 8192;
+  const std::int64_t count = shape.numel(), columns = granularity == Granularity::tensor ? kTensorRow : shape.columns;
   const bool wide = aligned(payload, 8) && aligned(out) && columns % kPiece == 0;
   launch(granularity == Granularity::column ? apply_scales_kernel<T, Element, true>
                                             : apply_scales_kernel<T, Element, false>,

@@ -42,18 +42,18 @@ __device__ Found block_found(Found mine) {
           block_reduce<kThreads>(mine.nonfinite, kNone, nonfinite, SmallerIndex())};
 }
 
-// Grid: part of a row, row.
+// Grid: row, part of a row.
 template <class T>
 __global__ __launch_bounds__(kThreads) void argmax_kernel(const T* x, std::uint32_t columns, bool wide, Found* found) {
   pdl_sync();
   constexpr int kWidth = kVectorWidth<T>;
-  const T* row = x + std::size_t{blockIdx.y} * columns;
+  const T* row = x + std::size_t{blockIdx.x} * columns;
   Found mine{0, kNone};
   const auto see = [&](float value, std::uint32_t i) {
     if (!isfinite(value)) mine.nonfinite = min(mine.nonfinite, i);
     if (value == value) mine.best = LargerKey()(mine.best, key_of(value, i));
   };
-  const std::uint32_t step = gridDim.x * kThreads, first = blockIdx.x * kThreads + threadIdx.x;
+  const std::uint32_t step = gridDim.y * kThreads, first = blockIdx.y * kThreads + threadIdx.x;
   const std::uint32_t vectors = wide ? columns / kWidth : 0;
 #pragma unroll 4
   for (std::uint32_t v = first; v < vectors; v += step) {
@@ -63,7 +63,7 @@ __global__ __launch_bounds__(kThreads) void argmax_kernel(const T* x, std::uint3
   }
   for (std::uint32_t i = vectors * kWidth + first; i < columns; i += step) see(to_float(row[i]), i);
   mine = block_found(mine);
-  if (threadIdx.x == 0) found[std::size_t{blockIdx.y} * gridDim.x + blockIdx.x] = mine;
+  if (threadIdx.x == 0) found[std::size_t{blockIdx.x} * gridDim.y + blockIdx.y] = mine;
 }
 
 // One CTA per row.
@@ -88,7 +88,7 @@ void argmax(const ArgmaxArgs& args) {
   auto* found = static_cast<Found*>(workspace.raw_data());
   dispatch<float, bfloat16>(args.x.dtype(), "argmax", [&]<class T>() {
     const bool wide = rows_are_wide<T>(args.x.raw_data(), args.x.size(1), args.x.size(1));
-    launch.early(rows, argmax_kernel<T>, dim3(parts, rows), kThreads, 0, args.x.data<T>(), columns, wide, found);
+    launch.early(rows, argmax_kernel<T>, dim3(rows, parts), kThreads, 0, args.x.data<T>(), columns, wide, found);
   });
   launch.early(rows, argmax_merge_kernel, rows, kThreads, 0, found, parts, args.index.data<std::int32_t>(),
                args.first_nonfinite.defined() ? args.first_nonfinite.data<std::int32_t>() : nullptr);

@@ -1,5 +1,6 @@
 #include "core/ops/loss/cross_entropy.h"
 
+#include "core/memory/memory_part.h"
 #include "core/ops/op_checks.h"
 #include "core/ops/quantize/quantize.h"
 
@@ -48,17 +49,19 @@ void cross_entropy(const CrossEntropyArgs& args) {
   }
   if (args.codes.defined()) check_codes(args);
   if (n == 0) return;
-  // Plans on the meta device are of the GPU kernel.
-  const bool fused = !args.logits.device().is_cpu() && args.codes.source_dtype() == DType::bf16 &&
+  const Device device = args.logits.device();
+  const DeviceType kernel = device.is_meta() ? args.planned_for : device.type;
+  const bool fused = kernel == DeviceType::cuda && args.codes.source_dtype() == DType::bf16 &&
                      args.codes.format().element == ElementFormat::e5m2;
   if (args.codes.defined() && !fused) {
+    const MemoryPartScope part(MemoryPart::logits);
     CrossEntropyArgs plain = args;
     plain.codes = {};
-    plain.dlogits = Tensor::empty(args.logits.shape(), args.codes.source_dtype(), args.logits.device());
-    cross_entropy_slot(args.logits.device().type, plain);
-    return float8_cast_slot(args.logits.device().type, {.x = plain.dlogits, .out = args.codes});
+    plain.dlogits = Tensor::empty(args.logits.shape(), args.codes.source_dtype(), device);
+    cross_entropy_slot(device.type, plain);
+    return float8_cast_slot(device.type, {.x = plain.dlogits, .out = args.codes});
   }
-  cross_entropy_slot(args.logits.device().type, args);
+  cross_entropy_slot(device.type, args);
 }
 
 }  // namespace quench

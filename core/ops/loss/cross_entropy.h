@@ -19,6 +19,7 @@ struct CrossEntropyArgs {
   // out, optional, in place of dlogits: float8 codes under the tensorwise scale given in it; those of cast_float8() of
   // dlogits in the codes' source dtype.
   QuantTensor codes{};
+  DeviceType planned_for = DeviceType::cuda;  // on the meta device: whose kernel's memory is counted
 };
 
 extern constinit KernelSlot<CrossEntropyArgs> cross_entropy_slot;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "core/memory/memory_part.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
 #include "core/ops/op_checks.h"
@@ -83,7 +84,11 @@ void lm_head_loss(const LmHeadLossArgs& args) {
   PlainGemms plain(args.weight);
   HeadGemms& products = args.products != nullptr ? *args.products : plain;
   if (gradients) products.expect_hidden_gradients(args.dhidden.defined());
-  const Tensor logits = Tensor::empty({chunk, vocab}, f32_logits ? DType::f32 : dtype, device);
+  const auto chunk_of = [&](DType type) {
+    const MemoryPartScope part(MemoryPart::logits);
+    return Tensor::empty({chunk, vocab}, type, device);
+  };
+  const Tensor logits = chunk_of(f32_logits ? DType::f32 : dtype);
   for (std::int64_t begin = 0; begin < rows; begin += chunk) {
     const std::int64_t count = std::min(chunk, rows - begin);
     const Tensor hidden = args.hidden.narrow(0, begin, count);
@@ -92,11 +97,14 @@ void lm_head_loss(const LmHeadLossArgs& args) {
     CrossEntropyArgs loss{.logits = chunk_logits,
                           .labels = args.labels.narrow(0, begin, count),
                           .losses = args.losses.narrow(0, begin, count),
-                          .grad_scale = args.grad_scale};
-    if (gradients && args.loss == nullptr)
+                          .grad_scale = args.grad_scale,
+                          .planned_for = args.options.planned_for};
+    if (gradients && args.loss == nullptr) {
+      const MemoryPartScope part(MemoryPart::logits);
       loss.codes = products.gradient_codes(chunk_logits.shape(), dtype, std::abs(args.grad_scale));
+    }
     if (gradients && !loss.codes.defined()) {
-      if (!dlogits.defined()) dlogits = logits.dtype() == dtype ? logits : Tensor::empty({chunk, vocab}, dtype, device);
+      if (!dlogits.defined()) dlogits = logits.dtype() == dtype ? logits : chunk_of(dtype);
       loss.dlogits = dlogits.narrow(0, 0, count);
     }
     if (args.loss != nullptr)

@@ -12,6 +12,7 @@ struct LmHeadLossOptions {
   // f32 logits, and f32 accumulation of a bf16 dweight. False: dtype of hidden, half the traffic, one more rounding per
   // logit and chunk (not in evaluation).
   bool f32_logits = true;
+  DeviceType planned_for = DeviceType::cuda;  // as CrossEntropyArgs::planned_for
 };
 
 // GEMMs of an LM head, for heads in low precision.

@@ -169,6 +169,8 @@ Json gguf_model_config(const fs::path& file) {
     Json whole = *scaling;
     whole.set("truncate", fields.find_flag(kGgufYarnTruncated).value_or(false));
     config.set("rope_scaling", std::move(whole));
+  } else if (family->gguf.unrounded_yarn) {  // the family's default is a scaling
+    config.set("rope_scaling", Json::Object{{"rope_type", "default"}});
   }
   return config;
 }

@@ -246,7 +246,9 @@ Surroundings surroundings(const Tokenizer& tokenizer) {
 std::vector<std::pair<std::string, GgufValue>> gguf_tokenizer(const fs::path& folder, const nn::ModelConfig& config) {
   std::optional<Vocabulary> vocabulary = read_vocabulary(folder, config.vocab_size);
   if (!vocabulary) {
-    QUENCH_LOG_WARN("the GGUF file has no tokenizer: llama.cpp does not support this one");
+    const bool any = fs::exists(folder / "tokenizer.json") || fs::exists(folder / "tokenizer.model");
+    QUENCH_LOG_WARN("the GGUF file has no tokenizer: {}; llama.cpp needs one to read text",
+                    any ? "llama.cpp does not support the model's" : "the model folder has none");
     return {{"tokenizer.ggml.model", std::string("none")}};
   }
   std::vector<std::pair<std::string, GgufValue>> metadata;

@@ -25,6 +25,32 @@ TEST(Allocator, IdleSegmentsMakeRoomForALargerRequest) {
   allocator.release(second, MemoryCategory::activations, stream);
 }
 
+// Memory counts in the part of its allocation, wherever it is released.
+TEST(Allocator, CountsPartsOfCategoriesAtThePeak) {
+  Allocator allocator(Device{});
+  const Stream stream;
+  const auto take = [&](MemoryPart part) {
+    const MemoryPartScope scope(part);
+    return allocator.allocate(4 * kMiB, MemoryCategory::activations, stream);
+  };
+  const auto at = [](const PartBytes& bytes, MemoryPart part) {
+    return bytes[static_cast<std::size_t>(MemoryCategory::activations)][static_cast<std::size_t>(part)];
+  };
+  void* attention = take(MemoryPart::attention);
+  void* other = allocator.allocate(kMiB, MemoryCategory::activations, stream);
+  allocator.release(attention, MemoryCategory::activations, stream);
+  void* logits = take(MemoryPart::logits);
+  const MemoryStats stats = allocator.stats();
+  EXPECT_EQ(at(stats.current_by_part, MemoryPart::attention), 0);
+  EXPECT_EQ(at(stats.current_by_part, MemoryPart::logits), 4 << 20);
+  EXPECT_EQ(at(stats.peak_by_part, MemoryPart::attention), 4 << 20);
+  EXPECT_EQ(at(stats.peak_by_part, MemoryPart::other), 1 << 20);
+  EXPECT_EQ(at(stats.peak_by_part, MemoryPart::logits), 0) << "the peak is not exceeded";
+  allocator.release(logits, MemoryCategory::activations, stream);
+  allocator.release(other, MemoryCategory::activations, stream);
+  EXPECT_EQ(MemoryPartScope::current(), MemoryPart::other);
+}
+
 // Memory freed by one stream is not handed to another as it is, but may go back to the device and come again.
 TEST(Allocator, IdleSegmentsOfAnotherStreamMakeRoom) {
   Allocator allocator(Device{});

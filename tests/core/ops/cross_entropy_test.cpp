@@ -1,5 +1,6 @@
 #include "core/ops/loss/cross_entropy.h"
 
+#include "core/memory/allocator.h"
 #include "tests/core/ops/op_testing.h"
 
 namespace quench {
@@ -97,6 +98,33 @@ TEST(CrossEntropy, BitsDoNotDependOnTheThreadCount) {
   EXPECT_TRUE(independent_of_threads({losses, dlogits}, [&] {
     cross_entropy({.logits = logits, .labels = labels, .losses = losses, .dlogits = dlogits, .grad_scale = 0.1f});
   }));
+}
+
+// The CPU casts a gradient in bf16, which the GPU's kernel does not store.
+TEST(CrossEntropy, PlansCountTheGradientThatTheDeviceStores) {
+  constexpr Device plan_device{DeviceType::meta, 0};
+  constexpr std::int64_t kRows = 64, kVocab = 4096;
+  const Shape shape{kRows, kVocab};
+  const auto peak = [&](DeviceType planned_for) {
+    const auto empty = [](const Shape& of, DType dtype) { return Tensor::empty(of, dtype, plan_device); };
+    Allocator& plan = Allocator::of(plan_device);
+    const CrossEntropyArgs args{.logits = empty(shape, DType::bf16),
+                                .labels = empty({kRows}, DType::i32),
+                                .losses = empty({kRows}, DType::f32),
+                                .codes = {code_format(ElementFormat::e5m2, Granularity::tensor), shape, DType::bf16,
+                                          empty(shape, payload_dtype(ElementFormat::e5m2)), empty({}, DType::f32)},
+                                .planned_for = planned_for};
+    plan.reset_peak();
+    const std::int64_t before = plan.stats().peak;
+    cross_entropy(args);
+    const MemoryStats stats = plan.stats();
+    EXPECT_EQ(stats.peak_by_part[static_cast<std::size_t>(MemoryCategory::other)]
+                                [static_cast<std::size_t>(MemoryPart::logits)],
+              stats.peak - before);
+    return stats.peak - before;
+  };
+  EXPECT_EQ(peak(DeviceType::cuda), 0);
+  EXPECT_EQ(peak(DeviceType::cpu), kRows * kVocab * 2);
 }
 
 TEST(CrossEntropy, NamesTheBadLabel) {

@@ -5,6 +5,7 @@
 
 #include "data/formats/shard_writer.h"
 #include "data/sampling/loader.h"
+#include "data/text/tokenize.h"
 #include "tests/data/sampling/token_fixtures.h"
 #include "tests/data/tokenizer/tokenizer_fixtures.h"
 
@@ -144,11 +145,47 @@ TEST_F(OpenDataset, FormatsAndTokenizersMustFit) {
   expect_error(ErrorCode::invalid_argument, {"a.bin", "4000", "100"}, [&] { (void)open_dataset(bad); });
   bad = spec();
   bad.packing.seq_len = 401;
-  expect_error(ErrorCode::invalid_argument, {"401 tokens are fewer than seq_len + 1 = 402", "a.bin"},
+  expect_error(ErrorCode::invalid_argument,
+               {"the data hold 401 tokens, fewer than one sequence (data.seq_len + 1 = 402)", "a.bin"},
                [&] { (void)open_dataset(bad); });
   bad = spec();
   bad.sources.clear();
   expect_error(ErrorCode::invalid_argument, {"without sources"}, [&] { (void)open_dataset(bad); });
+}
+
+// Marks of answers are the flags of first tokens, which mean nothing elsewhere.
+TEST(OpenDataset, ShardsOfAnswersAndOfOthersAreNotConfused) {
+  const TempDir folder;
+  const std::unique_ptr<Tokenizer> bytes = load_tokenizer("bytes");
+  write_file(folder / "text.jsonl", R"({"prompt": "a", "completion": "b"})");
+  write_file(folder / "pairs.jsonl", R"({"prompt": "a", "chosen": "b", "rejected": "c"})");
+  write_file(folder / "labels.jsonl", R"({"prompt": "a", "completion": "b", "label": true}
+{"prompt": "c", "completion": "d", "label": false})");
+  using enum PreferenceRecords;
+  const auto tokenized = [&](const char* name, PreferenceRecords records) {
+    (void)tokenize_files(*bytes, {.inputs = {(folder / (std::string(name) + ".jsonl")).string()},
+                                  .reader = {.preference = records},
+                                  .output = folder / name});
+  };
+  tokenized("text", none);
+  tokenized("pairs", pairs);
+  tokenized("labels", labels);
+  const auto open = [&](const char* name, PreferenceRecords records) {
+    return open_dataset({.sources = {{{(folder / name).string()}}},
+                         .vocab_size = 300,
+                         .packing = {.seq_len = 4, .packing = false, .preference = records}});
+  };
+  for (const auto& [name, records] : {std::pair("text", none), {"pairs", pairs}, {"pairs", labels}, {"labels", labels}})
+    EXPECT_GT(open(name, records)->row_count(), 0u) << name;
+  for (const auto& [name, records, was, reads] :
+       {std::tuple("text", pairs, "tokenized without --preference", "with --preference pairs"),
+        {"text", labels, "tokenized without --preference", "with --preference labels"},
+        {"pairs", none, "tokenized with --preference pairs", "without --preference"},
+        {"labels", pairs, "tokenized with --preference labels", "with --preference pairs"}})
+    expect_error(ErrorCode::bad_config, {(folder / name).string(), was, reads}, [&] { (void)open(name, records); });
+  // A file of this name by another program says nothing.
+  write_file(folder / "text/dataset.json", "[]");
+  EXPECT_GT(open("text", none)->row_count(), 0u);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "data/text/record_kind.h"
 
+#include "data/text/chat_renderer.h"
 #include "data/text/document_encoder.h"
 #include "data/tokenizer/byte_tokenizer.h"
 #include "tests/data/sampling/token_fixtures.h"
@@ -77,15 +78,53 @@ TEST(PreferenceRecord, PairsOfMessages) {
   }
 }
 
+// As TRL's completions: all text after the prompt, not only up to the token that ends the turn.
+TEST(PreferenceRecord, AnAnswerEndsWithTheText) {
+  const std::string hi = R"({"role": "user", "content": "hi"})", no = R"({"role": "assistant", "content": "no"})",
+                    yes = R"({"role": "assistant", "content": "yes"})";
+  const Answers all =
+      read_answers(R"({"prompt": [)" + hi + R"(], "chosen": [)" + yes + R"(], "rejected": [)" + no + "]}");
+  EXPECT_THAT(all.answers, ElementsAre("yes<|im_end|>\n", "no<|im_end|>\n"));
+  // Of the built-in template and of a Jinja one; a text of the user is no answer, nor is a message with the flag.
+  const std::unique_ptr<Tokenizer> bytes = load_tokenizer("bytes");
+  const auto renderer = std::make_shared<const ChatRenderer>(
+      "{% for m in messages %}[{{ m.role }}]{{ m.content }};\n{% endfor %}{% if not add_generation_prompt %}END{% "
+      "endif %}"
+      "{% if add_generation_prompt %}[assistant]{% endif %}",
+      "a.jinja", *bytes, "");
+  const auto targets = [&](const std::string& messages) {
+    TempDir folder;
+    write_file(folder / "a.jsonl", R"({"prompt": [)" + hi + R"(], "completion": )" + messages + R"(, "label": true})");
+    const auto reader =
+        open_document_reader(folder / "a.jsonl", {.preference = PreferenceRecords::labels, .chat_renderer = renderer});
+    Document document;
+    EXPECT_TRUE(reader->next(document));
+    std::string text;
+    for (const DocumentPiece& piece : document.pieces) {
+      if (piece.target) text += piece.text;
+      for (const auto& [begin, end] : piece.target_bytes) text += piece.text.substr(begin, end - begin) + "|";
+    }
+    return text;
+  };
+  EXPECT_THAT(targets("[" + yes + "]"), ::testing::EndsWith("yes;\nEND|"));
+  EXPECT_THAT(targets("[" + yes + "," + hi + "]"), ::testing::Not(::testing::HasSubstr("END")));
+  EXPECT_THAT(targets("[" + yes + "," + hi + R"(,{"role": "assistant", "content": "b", "train": false}])"),
+              ::testing::Not(::testing::HasSubstr("END")));
+}
+
 TEST(PreferenceRecord, LabelsOfAnswersAndOfPairs) {
   const Answers all = read_answers(R"({"prompt": "a", "completion": "b", "label": true})"
                                    "\n"
                                    R"({"prompt": "a", "completion": "c", "label": 0})"
                                    "\n"
-                                   R"({"prompt": "p", "chosen": "x", "rejected": "y"})",
+                                   R"({"prompt": "p", "chosen": "x", "rejected": "y"})"
+                                   "\n"
+                                   R"({"prompt": "a", "completion": "d", "label": "True"})"
+                                   "\n"
+                                   R"({"prompt": "a", "completion": "e", "label": "0"})",
                                    PreferenceRecords::labels);
-  EXPECT_THAT(all.answers, ElementsAre("b", "c", "x", "y"));
-  EXPECT_THAT(all.marks, ElementsAre(true, false, true, false));
+  EXPECT_THAT(all.answers, ElementsAre("b", "c", "x", "y", "d", "e"));
+  EXPECT_THAT(all.marks, ElementsAre(true, false, true, false, true, false));
 }
 
 TEST(PreferenceRecord, BadRecordsAreNamedWithFileAndLine) {
@@ -95,6 +134,14 @@ TEST(PreferenceRecord, BadRecordsAreNamedWithFileAndLine) {
       {R"({"prompt": "a", "chosen": " \n", "rejected": "x"})", "the chosen answer is empty"},
       {R"({"prompt": "a", "chosen": [], "rejected": [{"role": "assistant", "content": "x"}]})",
        "the chosen answer is empty"},
+      {R"({"prompt": "a", "chosen": [{"role": "assistant", "content": " "}], "rejected": [{"role": "user"}]})",
+       "the chosen answer is empty"},
+      {R"({"prompt": [{"role": "user", "content": "a"}], "chosen": [{"role": "assistant", "content": "x"}], )"
+       R"("rejected": [{"role": "assistant", "content": "x", "name": null}]})",
+       "equal under the chat template"},
+      {R"({"prompt": [{"role": "user", "content": "a"}], "chosen": "x", "rejected": "y"})",
+       "prompt is a list of messages, but chosen and rejected are texts"},
+      {R"({"prompt": 3, "chosen": "x", "rejected": "y"})", "field \"prompt\" is integer"},
       {R"({"chosen": "ab", "rejected": "abc"})", "empty after the beginning that both answers share"},
       {R"({"prompt": "a", "completion": "x", "label": true})", "set preference.loss to kto"},
       {R"({"text": "x"})", "no field \"chosen\", expected {\"prompt\", \"chosen\", \"rejected\"}"},
@@ -110,7 +157,10 @@ TEST(PreferenceRecord, BadRecordsAreNamedWithFileAndLine) {
       {R"({"prompt": "a", "completion": "x"})", "no field \"label\""},
       {R"({"prompt": "a", "completion": "x", "label": "good"})", "expected true, 1, false or 0"},
       {R"({"prompt": "a", "completion": "", "label": true})", "the completion is empty"},
-      {R"({"completion": "x", "label": true})", "must both be texts"}};
+      {R"({"completion": "x", "label": true})",
+       "no field \"prompt\", expected {\"prompt\", \"completion\", \"label\"}"},
+      {R"({"prompt": "a", "completion": [{"role": "assistant", "content": "x"}], "label": true})",
+       "must both be texts"}};
   for (const auto& [record, reason] : labels)
     expect_error(ErrorCode::corrupt, {"a.jsonl:1: ", reason},
                  [&] { (void)read_answers(record, PreferenceRecords::labels); });

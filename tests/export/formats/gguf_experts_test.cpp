@@ -102,6 +102,15 @@ TEST(GgufExperts, WeightsAndConfigComeBack) {
   }
 }
 
+// Without a scaling in the file: none, though Transformers' GptOssConfig has one by default.
+TEST(GgufExperts, RopeOfGptOssWithoutScalingComesBack) {
+  const WrittenGguf written(
+      with_experts(kGptOssExperts, R"("rope_parameters": {"rope_type": "default", "rope_theta": 150.0})"));
+  const nn::ModelConfig read = nn::parse_model_config(gguf_model_config(written.file()), "model.gguf");
+  EXPECT_EQ(read.rope.type, nn::RopeScaling::Type::standard);
+  EXPECT_DOUBLE_EQ(read.rope.theta, 150.0);
+}
+
 TEST(GgufExperts, AreOneTensorAProjection) {
   WrittenGguf written(with_experts(kGptOssExperts));
   EXPECT_EQ(written["gpt-oss.expert_count"], Json(3));

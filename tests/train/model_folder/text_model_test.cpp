@@ -108,6 +108,46 @@ TEST_P(TextModel, IsReadFromTheFolderOfTheWhole) {
   EXPECT_EQ(text.find(said), text.rfind(said)) << "once";
 }
 
+// Names of Transformers' modules: model.language_model., a bare lm_head, other parts under model.
+TEST_P(TextModel, IsReadUnderNamesOfModulesToo) {
+  WholeFolder whole(GetParam());
+  for (SafetensorsItem& item : whole.items) {
+    constexpr std::string_view kText = "language_model.", kLayers = "language_model.model.";
+    if (item.name.starts_with(kLayers))
+      item.name = "model.language_model." + item.name.substr(kLayers.size());
+    else if (item.name.starts_with(kText))
+      item.name = item.name.substr(kText.size());
+    else
+      item.name = "model." + item.name;
+  }
+  whole.write();
+  const nn::ModelConfig config = read_model_config(whole.temp.path());
+  nn::CausalLm loaded(config, {});
+  load_weights(loaded, whole.temp.path());
+  expect_same(loaded, whole.model);
+  EXPECT_EQ(summary_of(open_stored_weights(whole.temp.path(), config.source)->left_out()), GetParam().left_out);
+}
+
+// Transformers 5 saves no head where the whole is tied, whatever text_config says; where a head of other values is
+// stored, the two are not tied.
+TEST(TextModelHead, IsTiedIfTheWholeSaysSoAndNoOtherHeadIsStored) {
+  Json whole = Json::parse(kLlama4Whole);
+  whole.set("tie_word_embeddings", true);
+  Json text = whole.at("text_config");
+  text.set("tie_word_embeddings", false);
+  whole.set("text_config", text);
+  WholeFolder folder(kLlama4);
+  write_file(folder.temp / "config.json", whole.dump());
+  folder.write();
+  EXPECT_FALSE(read_model_config(folder.temp.path()).tie_word_embeddings);
+  std::erase_if(folder.items, [](const SafetensorsItem& i) { return i.name == "language_model.lm_head.weight"; });
+  folder.write();
+  const nn::ModelConfig config = read_model_config(folder.temp.path());
+  EXPECT_TRUE(config.tie_word_embeddings);
+  nn::CausalLm loaded(config, {});
+  load_weights(loaded, folder.temp.path());
+}
+
 TEST(TextModelType, OfMistral3AndOfTheNamedTypeAlone) {
   Json whole = Json::parse(R"({"architectures": ["Mistral3ForConditionalGeneration"], "model_type": "mistral3",
       "text_config": {"model_type": "mistral", "vocab_size": 48, "hidden_size": 32, "intermediate_size": 12,

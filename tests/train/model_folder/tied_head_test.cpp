@@ -59,8 +59,9 @@ TEST(TiedHead, HeadOfOtherValuesIsNotTied) {
   const CapturedLog log;
   const nn::ModelConfig config = read_model_config(folder);
   EXPECT_FALSE(config.tie_word_embeddings);
-  EXPECT_THAT(log.text(),
-              HasSubstr("config.json has tie_word_embeddings: true, but lm_head.weight holds other values"));
+  EXPECT_THAT(
+      log.text(),
+      HasSubstr("tie_word_embeddings is true in config.json or by default, but lm_head.weight holds other values"));
   nn::CausalLm loaded(config, nn::ParameterOptions{});
   load_weights(loaded, folder);
   for (nn::Parameter* p : loaded.parameters()) {
@@ -72,6 +73,22 @@ TEST(TiedHead, HeadOfOtherValuesIsNotTied) {
             Json(true))
       << "of new weights";
   EXPECT_EQ(nn::to_hf_json(config, DType::f32).at("tie_word_embeddings"), Json(false)) << "of an export";
+}
+
+// SmolLM3 has a tied head by default, and modules of Llama's names.
+TEST(TiedHead, AbsentMemberIsTheDefaultOfTheFamily) {
+  HeadFolder f;
+  const auto folder = f.write();
+  Json config = Json::parse_file(folder / "config.json");
+  config.set("architectures", Json(Json::Array{Json("SmolLM3ForCausalLM")}));
+  config.set("model_type", "smollm3");
+  config.erase("tie_word_embeddings");
+  testing::write_file(folder / "config.json", config.dump(2));
+  EXPECT_FALSE(read_model_config(folder).tie_word_embeddings);
+  f.head().copy_from(f.table());
+  const auto equal = f.write();
+  testing::write_file(equal / "config.json", config.dump(2));
+  EXPECT_TRUE(read_model_config(equal).tie_word_embeddings);
 }
 
 TEST(TiedHead, LastRowCounts) {

@@ -5,6 +5,8 @@
 #include "tests/train/model_folder/golden_model.h"
 #include "tests/train/run/preference_fixture.h"
 #include "tests/train/run/same_tensors.h"
+#include "train/model_folder/model_folder.h"
+#include "train/setup/model_setup.h"
 
 namespace quench {
 namespace {
@@ -90,6 +92,31 @@ TEST(Preference, BaseInitialAndFolderAreTheSameReference) {
   }
 }
 
+// Figures stored for one quantization of the frozen weights do not serve another.
+TEST(Preference, StoredFiguresBelongToTheWeights) {
+  const PreferenceRun tiny;
+  for (const std::string base : {"dense", "nf4", "float8"}) {
+    tiny.run(tiny.preference_config(base, "dpo",
+                                    {"--lora.rank=4", "--lora.base=" + base, "--preference.reference=initial",
+                                     "--data.cache=" + tiny.folder("cache").string(), "--training.steps=1"}));
+    const Json first = records(tiny.folder(base) / "metrics" / "metrics.jsonl").front();
+    EXPECT_NEAR(first.at("loss").as_double(), std::log(2.0), 1e-6) << base;
+  }
+}
+
+TEST(Preference, AReferenceMustBeFinite) {
+  const PreferenceRun tiny;
+  ModelSetup setup = build_model(ResolvedConfig(tiny.preference_config("model", "dpo")), Device{});
+  setup.model->initialize(9);
+  for (nn::Parameter* parameter : setup.model->parameters())
+    if (parameter->name == "model.norm.weight")
+      std::fill_n(Tensor(parameter->variable.value()).data<float>(), parameter->numel(), 3e38f);
+  save_model_folder(*setup.model, {.folder = tiny.folder("huge")}, {.dtype = DType::f32});
+  expect_refused(ErrorCode::nonfinite, "preference.reference: the log-probability of an answer (pair", [&] {
+    tiny.run(tiny.preference_config("run", "dpo", {"--preference.reference=" + tiny.folder("huge").string()}));
+  });
+}
+
 TEST(Preference, AReferenceInHostMemoryGivesTheSameBits) {
   const PreferenceRun tiny;
   tiny.run(tiny.config("base-model", {"--training.steps=1", "--export.format=hf",
@@ -164,7 +191,16 @@ TEST(Preference, BadInputIsNamed) {
   expect_refused(bad_config, "base is the trained model itself", config("dpo", {"--preference.reference=base"}));
   expect_refused(bad_config, "a reference must not be the trained model",
                  config("dpo", {"--preference.reference=" + (tiny.folder("bad") / "export").string()}));
-  expect_refused(bad_config, "nor a model folder", config("dpo", {"--preference.reference=/nowhere"}));
+  expect_refused(bad_config, "/nowhere does not exist", config("dpo", {"--preference.reference=/nowhere"}));
+  expect_refused(bad_config, "or one of auto, base, initial",
+                 config("dpo", {"--preference.reference=" + tiny.data("pairs.bin").string()}));
+  const std::string model = (testing::golden_dir() / "models" / "llama").string();
+  for (const std::vector<std::string>& second : {std::vector<std::string>{"--preference.reference=" + model},
+                                                 {"--preference=null", "--distill.teacher=" + model}}) {
+    std::vector<std::string> more = second;
+    more.insert(more.end(), {"--export.format=hf", "--export.overwrite=true", "--export.folder=" + model});
+    expect_refused(bad_config, "which the export must not touch", config("dpo", more));
+  }
   expect_refused(bad_config, "has no effect on preference.loss orpo",
                  config("orpo", {"--preference.label_smoothing=0.1"}));
   expect_refused(bad_config, "has no effect on preference.loss simpo",
@@ -180,6 +216,12 @@ TEST(Preference, BadInputIsNamed) {
                  [&] { tiny.run(tiny.config("plain", {"--preference.loss=dpo"})); });
   // Changed weights cannot stand for the initial ones.
   tiny.run(tiny.preference_config("first", "dpo"));
+  for (const auto& entry : fs::directory_iterator(tiny.folder("first") / "cache"))
+    if (const std::string bytes = testing::read_file(entry.path()); entry.path().extension() == ".safetensors") {
+      testing::write_file(entry.path(), bytes.substr(0, bytes.size() / 2));
+      expect_refused(corrupt, "; restore it, or remove it, and a run that starts anew computes it",
+                     [&] { tiny.run(tiny.preference_config("first", "dpo", {"--training.steps=9"})); });
+    }
   fs::remove_all(tiny.folder("first") / "cache");
   expect_refused(bad_config, "the weights are those of a later step",
                  [&] { tiny.run(tiny.preference_config("first", "dpo", {"--training.steps=9"})); });

@@ -157,8 +157,16 @@ TEST_F(StoredTargetsRun, RefusesTargetsOfSomethingElse) {
   EXPECT_THROW((void)make(with({"--training.seed=43"})), Error);  // another teacher
   const std::string bytes = testing::read_file(shards().front());
   testing::write_file(shards().front(), bytes.substr(0, bytes.size() - 3));
-  EXPECT_THAT(refused(options), HasSubstr("targets-000-00000.safetensors"));
+  EXPECT_THAT(refused(options),
+              AllOf(HasSubstr("targets-000-00000.safetensors"), HasSubstr("`quench distill-targets` computes")));
   testing::write_file(shards().front(), bytes);
+  const std::filesystem::path record = shards().front().parent_path() / kTargetsFile;
+  const std::string json = testing::read_file(record);
+  testing::write_file(record, json.substr(0, json.size() / 2));
+  EXPECT_THAT(refused(options), AllOf(HasSubstr("targets.json"), HasSubstr("run `quench distill-targets` again")));
+  testing::write_file(record, json);
+  EXPECT_THAT(refused(with({"--distill.targets=" + record.string()})),
+              AllOf(HasSubstr("distill.targets"), HasSubstr("is a file; name a folder")));
   // Other tokens under the same name.
   ShardWriter writer(tiny_.folder("train.bin"), {.vocab_size = 64, .eos_id = 0});
   for (int document = 0; document < 300; ++document) {

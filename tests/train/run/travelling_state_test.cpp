@@ -65,6 +65,9 @@ struct TravellingRun {
 
 const std::vector<std::vector<std::string>> kOptimizerKinds{
     {"--training.dtype=bf16"},
+    {"--training.dtype=bf16", "--training.master_split=true"},
+    {"--training.dtype=bf16", "--training.master_split=true", "--lora.rank=4", "--optimizer.offload_streamed=true",
+     "--optimizer.offload_ratio=1", "--training.ema_decay=0.9"},
     {"--training.dtype=bf16", "--training.master_dtype=none", "--training.grad_dtype=bf16", "--optimizer.state=bf16"},
     {"--training.dtype=bf16", "--recipe.name=float8_tensorwise", "--recipe.keep_weights=true"},
     {"--training.dtype=bf16", "--optimizer.offload_streamed=true", "--optimizer.offload_ratio=1",

@@ -133,7 +133,8 @@ TEST_F(TrainedParameters, MistakesAreNamed) {
   EXPECT_THAT(refusal({"--training.freeze=*.qproj.*"}),
               HasSubstr("training.freeze: '*.qproj.*' matches no parameter of this model; the nearest name is "
                         "*.q_proj.*"));
-  EXPECT_THAT(refusal({"--training.train=lm_head.weight"}), HasSubstr("the nearest name is model."));
+  EXPECT_THAT(refusal({"--training.train=lm_head.weight"}),
+              HasSubstr("the nearest name is model.embed_tokens.weight (the head is tied to it)"));
   EXPECT_THAT(refusal({"--training.train=*.q_proj.*,*.v_proj.*"}),
               HasSubstr("training.train: matches model.layers.0.self_attn.q_proj.weight, "
                         "model.layers.0.self_attn.v_proj.weight, but not model.layers.0.self_attn.k_proj.weight, which "

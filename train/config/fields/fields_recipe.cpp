@@ -36,9 +36,8 @@ void add_recipe_fields(Fields& fields) {
             "Pad layers of sizes that the tensor cores do not support, instead of leaving them in training.dtype.");
   add_field(fields, "recipe.keep_weights", QUENCH_MEMBER(recipe.keep_weights), any_value(), free,
             "Keep quantized weights between the micro-batches of a step: two bytes a parameter.",
-            "true where a step has several micro-batches, of 4,096 tokens or fewer, and "
-            "no codes are gathered (parallel.float8_all_gather), lora.base is dense, and a single process has "
-            "memory for them");
+            "true where a step has several micro-batches, of 4,096 tokens or fewer, no float8 weights are gathered "
+            "(parallel.float8_all_gather), lora.base is dense, and a single process has memory for them");
   add_field(fields, "recipe.fast_accumulation", QUENCH_MEMBER(recipe.fast_accumulation),
             one_of(enum_names<recipes::LinearGemm>()), guarded,
             "Float8 GEMMs that accumulate in the tensor core's reduced-precision accumulator (cuBLASLt fast "
