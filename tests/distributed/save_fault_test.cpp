@@ -169,6 +169,17 @@ TEST_F(SaveFault, DifferentErrorsOfTwoRanksAreOneFailedSave) {
   EXPECT_THAT(whole_steps("different"), ::testing::ElementsAre(kSteps));
 }
 
+// A network file system may show one process fewer checkpoints than another.
+TEST_F(SaveFault, ACheckpointThatOneRankDoesNotListIsResumedByAll) {
+  const std::vector<std::string> keep{"--checkpoint.keep_latest=0"};
+  for (const ChildResult& result : train("stale", -1, {}, keep)) EXPECT_EQ(result.status, 0) << result.output;
+  const std::vector<ChildResult> results =
+      train("stale", 1, "do=EIO;ops=list;path=/checkpoints/step-2", {keep[0], "--training.steps=4"});
+  for (const ChildResult& result : results) EXPECT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(results[0].output, HasSubstr("checkpoints/step-2: step 2, "));
+  EXPECT_THAT(whole_steps("stale"), ::testing::ElementsAre(1, 2, 3, 4));
+}
+
 TEST_F(SaveFault, AnErrorThatIsRetriedLeavesNoTrace) {
   const std::vector<ChildResult> results = train_under(
       {"do=EIO;at=1;ops=fallocate;path=rank-00000", "do=EIO;at=1;ops=fallocate;path=rank-00001"}, "retried");
