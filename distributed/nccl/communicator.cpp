@@ -12,6 +12,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kPause = std::chrono::microseconds(50);
 constexpr auto kFinalizeTime = std::chrono::seconds(10);
+constexpr auto kUseTime = std::chrono::seconds(2);  // calls do not block, except on a full launch queue
 
 }  // namespace
 
@@ -28,6 +29,17 @@ Communicator::Communicator(const ncclUniqueId& id, int rank, int size, Device de
     nccl().comm_abort(comm_);
     throw;
   }
+}
+
+Communicator::Use::Use(Communicator& communicator) : communicator_(communicator) {
+  const std::scoped_lock lock(communicator_.mutex_);
+  if (communicator_.aborted_) throw_communication_error(communicator_.cause_, communicator_.reason_);
+  ++communicator_.users_;
+}
+
+Communicator::Use::~Use() {
+  const std::scoped_lock lock(communicator_.mutex_);
+  if (--communicator_.users_ == 0) communicator_.idle_.notify_all();
 }
 
 Communicator::~Communicator() {
@@ -58,34 +70,43 @@ void Communicator::check_not_aborted() {
 void Communicator::wait_ready(std::chrono::milliseconds timeout, const std::function<void()>& check_ranks) {
   const auto deadline = Clock::now() + timeout;
   while (true) {
-    check_not_aborted();
     if (check_ranks) check_ranks();
-    ncclResult_t state = ncclSuccess;
-    check(nccl().comm_get_async_error(comm_, &state));
-    if (state != ncclInProgress) return check(state);
+    {
+      const Use use(*this);
+      ncclResult_t state = ncclSuccess;
+      check(nccl().comm_get_async_error(comm_, &state));
+      if (state != ncclInProgress) return check(state);
+    }
     if (Clock::now() >= deadline)
-      throw CommunicationError(fmt::format("NCCL: nothing within {} s", static_cast<double>(timeout.count()) / 1000));
+      throw CollectiveTimeout(fmt::format("NCCL: nothing within {} s", static_cast<double>(timeout.count()) / 1000));
     std::this_thread::sleep_for(kPause);
   }
 }
 
 void Communicator::run(const std::function<ncclResult_t(ncclComm_t)>& calls, std::chrono::milliseconds timeout) {
-  check_not_aborted();
   const cuda::DeviceGuard guard(device_);
-  check(nccl().group_start());
-  const ncclResult_t queued = calls(comm_);
-  const ncclResult_t ended = nccl().group_end();
-  check(queued);
-  check(ended);
+  ncclResult_t queued = ncclSuccess, ended = ncclSuccess;
+  {
+    const Use use(*this);
+    check(nccl().group_start());
+    queued = calls(comm_);
+    ended = nccl().group_end();
+    check_not_aborted();  // ended by it: comm_ may be gone
+    check(queued);
+    check(ended);
+  }
   if (queued == ncclInProgress || ended == ncclInProgress) wait_ready(timeout);
 }
 
 void Communicator::abort(AbortCause cause, const std::string& reason) {
-  const std::scoped_lock lock(mutex_);
-  if (aborted_) return;
-  reason_ = reason;
-  cause_ = cause;
-  aborted_ = true;
+  {
+    std::unique_lock lock(mutex_);
+    if (aborted_) return;
+    reason_ = reason;
+    cause_ = cause;
+    aborted_ = true;
+    idle_.wait_for(lock, kUseTime, [this] { return users_ == 0; });
+  }
   const cuda::DeviceGuard guard(device_);
   nccl().comm_abort(comm_);
 }

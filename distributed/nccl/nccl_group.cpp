@@ -216,10 +216,16 @@ class NcclGroup final : public ProcessGroup {
           timeout());
     } catch (const CommunicationError& error) {
       const bool late = dynamic_cast<const CollectiveTimeout*>(&error) != nullptr;
-      throw_communication_error(late ? AbortCause::late : AbortCause::lost,
-                                fmt::format("{}{} in group '{}' on rank {} of {} failed: {}", first.describe(),
-                                            collectives.size() > 1 ? " and those that start with it" : "", name(),
-                                            rank(), size(), error.what()));
+      const AbortCause cause = late ? AbortCause::late : AbortCause::lost;
+      std::string text = fmt::format("{}{} in group '{}' on rank {} of {} failed: {}", first.describe(),
+                                     collectives.size() > 1 ? " and those that start with it" : "", name(), rank(),
+                                     size(), error.what());
+      if (late) {  // not in flight: the watcher does not see it
+        write_collective_log(log(), name(), rank());
+        text = with_diagnosis(text, first.sequence);
+        communicator_.abort(cause, text);
+      }
+      throw_communication_error(cause, text);
     }
     gpu.record(*done, stream_);
     const std::scoped_lock lock(mutex_);

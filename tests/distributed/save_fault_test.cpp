@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <limits>
 #include <thread>
@@ -41,15 +42,24 @@ class SaveFault : public ::testing::Test {
   // Two processes train into `name`; rank `faulty` under QUENCH_FAULT=fault.
   std::vector<ChildResult> train(const std::string& name, int faulty = -1, const std::string& fault = {},
                                  const std::vector<std::string>& more = {}) {
+    std::array<std::string, 2> faults;
+    if (faulty >= 0) faults[static_cast<std::size_t>(faulty)] = fault;
+    return train_under(faults, name, more);
+  }
+
+  // A fault for each rank; empty: none.
+  std::vector<ChildResult> train_under(const std::array<std::string, 2>& faults, const std::string& name,
+                                       const std::vector<std::string>& more = {}) {
     testing::Ranks ranks(2);
     for (int rank = 0; rank < 2; ++rank) {
       std::vector<std::string> command = {testing::program_path(), "train", (folder_ / "run.json").string(),
                                           "--device=cpu", "--run.folder=" + (folder_ / name).string()};
       command.insert(command.end(), more.begin(), more.end());
+      const std::string& fault = faults[static_cast<std::size_t>(rank)];
       ranks.start(rank, command,
-                  rank == faulty ? std::vector<std::string>{"LD_PRELOAD=" + std::string(testing::fault_shim_path()),
-                                                            "QUENCH_FAULT=" + fault}
-                                 : std::vector<std::string>{});
+                  fault.empty() ? std::vector<std::string>{}
+                                : std::vector<std::string>{"LD_PRELOAD=" + std::string(testing::fault_shim_path()),
+                                                           "QUENCH_FAULT=" + fault});
     }
     return ranks.wait();
   }
@@ -145,6 +155,39 @@ TEST_F(SaveFault, ADiskThatIsFullForOneRankIsFullForAll) {
   for (const int step : whole_steps("full")) EXPECT_LT(step, kSteps);
   for (const ChildResult& again : train("full")) EXPECT_EQ(again.status, 0) << again.output;
   EXPECT_THAT(whole_steps("full"), ::testing::Contains(kSteps));
+}
+
+// An input/output error alone is retried: with a full disk on another rank it is not, on either.
+TEST_F(SaveFault, DifferentErrorsOfTwoRanksAreOneFailedSave) {
+  const std::vector<ChildResult> results =
+      train_under({"do=EIO;at=1;ops=fallocate;path=rank-00000", "do=ENOSPC;at=1;ops=fallocate;path=rank-00001"},
+                  "different", {"--checkpoint.on_save_error=continue"});
+  for (const ChildResult& result : results) {
+    EXPECT_EQ(result.status, 1) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("1 of 2 checkpoints could not be saved"));
+  }
+  EXPECT_THAT(whole_steps("different"), ::testing::ElementsAre(kSteps));
+}
+
+// A network file system may show one process fewer checkpoints than another.
+TEST_F(SaveFault, ACheckpointThatOneRankDoesNotListIsResumedByAll) {
+  const std::vector<std::string> keep{"--checkpoint.keep_latest=0"};
+  for (const ChildResult& result : train("stale", -1, {}, keep)) EXPECT_EQ(result.status, 0) << result.output;
+  const std::vector<ChildResult> results =
+      train("stale", 1, "do=EIO;ops=list;path=/checkpoints/step-2", {keep[0], "--training.steps=4"});
+  for (const ChildResult& result : results) EXPECT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(results[0].output, HasSubstr("checkpoints/step-2: step 2, "));
+  EXPECT_THAT(whole_steps("stale"), ::testing::ElementsAre(1, 2, 3, 4));
+}
+
+TEST_F(SaveFault, AnErrorThatIsRetriedLeavesNoTrace) {
+  const std::vector<ChildResult> results = train_under(
+      {"do=EIO;at=1;ops=fallocate;path=rank-00000", "do=EIO;at=1;ops=fallocate;path=rank-00001"}, "retried");
+  for (const ChildResult& result : results) {
+    EXPECT_EQ(result.status, 0) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("is retried once"));
+  }
+  EXPECT_THAT(whole_steps("retried"), ::testing::ElementsAre(kSteps));
 }
 
 }  // namespace

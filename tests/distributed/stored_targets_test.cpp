@@ -11,7 +11,8 @@ using Options = std::vector<std::string>;
 
 class StoredTargetsByTwo : public testing::ShardedTraining {
  protected:
-  void make(int ranks, const Options& options) {
+  // `fault`: of rank 1.
+  void make(int ranks, const Options& options, const std::string& fault = {}) {
     Options command = {testing::program_path(), "distill-targets", (folder_ / "run.json").string(), "--device=cpu",
                        "--run.folder=" + (folder_ / "made").string()};
     command.insert(command.end(), options.begin(), options.end());
@@ -22,7 +23,11 @@ class StoredTargetsByTwo : public testing::ShardedTraining {
       return;
     }
     testing::Ranks all(ranks);
-    for (int rank = 0; rank < ranks; ++rank) all.start(rank, command);
+    for (int rank = 0; rank < ranks; ++rank)
+      all.start(rank, command,
+                rank == 1 && !fault.empty()
+                    ? Options{"LD_PRELOAD=" + testing::fault_shim_path(), "QUENCH_FAULT=" + fault}
+                    : Options{});
     for (const testing::ChildResult& result : all.wait()) ASSERT_EQ(result.status, 0) << result.output;
   }
 };
@@ -38,6 +43,18 @@ TEST_F(StoredTargetsByTwo, TrainTheSame) {
   train(1, "one", options("one_targets"));
   train(2, "two", options("two_targets"));
   expect_near_run("two", "one", 1e-4);
+}
+
+// A network file system may show one process fewer shards than another.
+TEST_F(StoredTargetsByTwo, AreCompletedFromOneListing) {
+  const Options options{"--recipe.name=bf16", "--distill.ratio=0.5", "--distill.top_k=7",
+                        "--distill.targets=" + (folder_ / "targets").string()};
+  Options fewer = options;
+  fewer.emplace_back("--training.steps=2");
+  make(1, fewer);
+  make(2, options, "do=EIO;ops=list;path=/targets/targets-0");
+  EXPECT_TRUE(testing::fs::exists(folder_ / "targets" / "targets-000-00001.safetensors"));
+  train(1, "run", options);
 }
 
 }  // namespace

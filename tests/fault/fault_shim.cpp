@@ -10,8 +10,8 @@
 //   at=N         the N-th counted call (from 1); without it, every counted call
 //   sticky       that call and all after it
 //   ops=A,B      count only these: create open mkdir write fsync fallocate truncate close rename exchange unlink flock
-//                stat, and parallel, the start of a parallel loop of OpenMP, which has no path; without it, all but
-//                these two
+//                stat, parallel, the start of a parallel loop of OpenMP, which has no path, and list, an entry of a
+//                folder, which an errno leaves out; without it, all but these three
 //   path=TEXT    count only calls on paths that contain TEXT
 //   ms=N         length of a delay
 //   wait         count nothing before the program calls quench_fault_arm()
@@ -20,6 +20,7 @@
 //
 // Descriptors that were not opened through this library (standard streams, sockets) are never touched.
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -327,6 +328,15 @@ int fstatat(int directory, const char* path, struct stat* out, int flags) noexce
   return NEXT(fstatat)(directory, path, out, flags);
 }
 
+dirent* readdir(DIR* directory) {
+  const int before = errno;
+  while (true) {
+    dirent* entry = NEXT(readdir)(directory);
+    if (entry == nullptr || decide(kList, resolve(dirfd(directory), entry->d_name).text) != Action::fail) return entry;
+    errno = before;
+  }
+}
+
 int flock(int file, int operation) noexcept {
   if (decide(kFlock, path_of(file).text) == Action::fail) return -1;
   return NEXT(flock)(file, operation);
@@ -340,6 +350,7 @@ int ftruncate64(int, off_t) noexcept __attribute__((alias("ftruncate")));
 int posix_fallocate64(int, off_t, off_t) __attribute__((alias("posix_fallocate")));
 int stat64(const char*, struct stat64*) noexcept __attribute__((alias("stat")));
 int lstat64(const char*, struct stat64*) noexcept __attribute__((alias("lstat")));
+struct dirent64* readdir64(DIR*) __attribute__((alias("readdir")));
 int fstatat64(int, const char*, struct stat64*, int) noexcept __attribute__((alias("fstatat")));
 
 }  // extern "C"

@@ -25,10 +25,12 @@ enum Op {
   kFlock,
   kStat,
   kParallel,
+  kList,
   kOpCount
 };
-constexpr const char* kOpNames[kOpCount] = {"create", "open",   "mkdir",    "write",  "fsync", "fallocate", "truncate",
-                                            "close",  "rename", "exchange", "unlink", "flock", "stat",      "parallel"};
+constexpr const char* kOpNames[kOpCount] = {"create",    "open",     "mkdir", "write",    "fsync",
+                                            "fallocate", "truncate", "close", "rename",   "exchange",
+                                            "unlink",    "flock",    "stat",  "parallel", "list"};
 
 struct ErrnoName {
   const char* name;
@@ -53,7 +55,7 @@ struct Fault {
   int error = 0;
   long at = 0;
   bool sticky = false;
-  unsigned ops = ~(1u << kStat | 1u << kParallel);
+  unsigned ops = ~(1u << kStat | 1u << kParallel | 1u << kList);
   char path[512] = {};
   long milliseconds = 0;
   std::atomic<bool> armed{true};

@@ -88,7 +88,7 @@ fs::path follow(distributed::ProcessGroup& peers, Verify verify, const LoadCheck
     } catch (const distributed::CommunicationError&) {
       throw;
     } catch (const distributed::RelayedError&) {
-      loaded.clear();  // rank 0 has it too, and goes on or ends
+      loaded.clear();  // rank 0 has it too, and continues or ends
     } catch (const std::exception&) {
       loaded.clear();
       own = std::current_exception();

@@ -12,6 +12,7 @@
 
 #include "core/system/file.h"
 #include "core/system/log.h"
+#include "distributed/communication_error.h"
 #include "distributed/ranks.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/checkpoint/data_file_part.h"
@@ -150,6 +151,17 @@ class Savers {
     if (peers_ == nullptr) return {std::string(mine)};
     return distributed::exchange_texts(*peers_, mine, "checkpoint");
   }
+  // True on all ranks if `mine` is on each. Also after an error, which a lost rank does not replace.
+  [[nodiscard]] bool all(bool mine) const {
+    if (peers_ == nullptr) return mine;
+    try {
+      std::array<std::int64_t, 1> others{mine ? 0 : 1};
+      distributed::all_reduce_numbers(*peers_, others, distributed::ReduceOp::max, "checkpoint");
+      return others[0] == 0;
+    } catch (const distributed::CommunicationError&) {
+      return false;
+    }
+  }
   // An error on one rank is raised on all.
   void together(const std::function<void()>& work) const {
     if (peers_ == nullptr) return work();
@@ -240,11 +252,14 @@ SavedCheckpoint save_checkpoint(const fs::path& folder, const CheckpointState& s
   bool committed = false;
   try {
     return save_once(folder, state, tensors, savers, in, committed);
-  } catch (const Error& error) {
+  } catch (const distributed::CommunicationError&) {
+    throw;
+  } catch (const std::exception& failure) {
     // After a failed fsync, another may lose data silently: new files.
-    if (error.code() != ErrorCode::io) throw;
-    if (!savers.exchange(committed ? "committed" : "").front().empty()) throw;
-    QUENCH_LOG_WARN("saving step {} failed and is retried once: {}", state.step, error.what());
+    const auto* error = dynamic_cast<const Error*>(&failure);
+    const bool can_retry = error != nullptr && error->code() == ErrorCode::io && !committed;
+    if (!savers.all(can_retry)) throw;
+    QUENCH_LOG_WARN("saving step {} failed and is retried once: {}", state.step, failure.what());
   }
   return save_once(folder, state, tensors, savers, in, committed);
 }

@@ -40,8 +40,10 @@ void SampleTexts::draw(const nn::CausalLm& model, std::int64_t step, MetricsLog&
     options.stop_tokens = stop_tokens_;
     options.sampling.temperature = temperature_;
     options.sampling.seed = random_block({seed_, hash64("sample_texts"), static_cast<std::uint64_t>(step)}, i)[0];
+    bool generated = false;
     try {
       const GenerationResult result = generate(model, prompt.ids, options, [&](std::int32_t) { return !stopped(); });
+      generated = true;
       if (stopped()) return;
       StreamDecoder decoder(*tokenizer_);
       decoder.skip(prompt.ids);
@@ -54,6 +56,9 @@ void SampleTexts::draw(const nn::CausalLm& model, std::int64_t step, MetricsLog&
                       .text = replace_invalid_utf8(text),
                       .tokens = result.tokens});
     } catch (const Error& error) {
+      // With gathered weights the ranks' collectives must agree: all have the same logits, but one may be out of
+      // memory.
+      if (!generated && !model.weights_stay() && error.code() != ErrorCode::nonfinite) throw;
       QUENCH_LOG_WARN("evaluation.prompts[{}] cannot be continued at step {}: {}; training continues", i, step,
                       error.what());
     }

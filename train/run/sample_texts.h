@@ -18,7 +18,8 @@ class SampleTexts {
   SampleTexts(const RunConfig& config, const RunModel& model);
 
   // One continuation per prompt, deterministic in training.seed, step and prompt index. Does not modify the model. A
-  // text ended by `stopped` is not recorded. Generation failures (non-finite logits, out of memory) are warnings.
+  // text ended by `stopped` is not recorded. Non-finite logits are a warning, and so are other failures unless weights
+  // are gathered, where ranks would part.
   void draw(const nn::CausalLm& model, std::int64_t step, MetricsLog& metrics,
             const std::function<bool()>& stopped) const;
 

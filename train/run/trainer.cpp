@@ -236,7 +236,9 @@ void Trainer::Run::open_loader() {
 }
 
 void Trainer::Run::report_saves(const std::vector<SaveReport>& saved) {
-  if (!saved.empty()) result.checkpoint = saved.back().path.string();
+  if (saved.empty()) return;
+  result.checkpoint = saved.back().path.string();
+  saved_step = saved.back().step;
 }
 
 void Trainer::Run::save() {
@@ -330,16 +332,16 @@ TrainResult Trainer::Run::train(bool handle_signals) {
     if (!writer) continue;
     report_saves(writer->poll());
     const bool keeps = improved && config.checkpoint.keep_best;
-    if ((asked.save || keeps || every(config.checkpoint.interval)) && (progress.step < steps || keeps)) {
-      save();
-      saved_step = progress.step;
-    }
+    if ((asked.save || keeps || every(config.checkpoint.interval)) && (progress.step < steps || keeps)) save();
   }
   if (sharded) sharded->end_gathers();  // exiting would abort collectives of other ranks
   metrics.finish();
   const bool stopped = asked.stop_signal != 0 && progress.step < steps && !best.exhausted();
-  if (writer && saved_step != progress.step && (config.checkpoint.save_final || stopped)) save();
   if (writer) report_saves(writer->wait());
+  if (writer && saved_step != progress.step && (config.checkpoint.save_final || stopped)) {
+    save();
+    report_saves(writer->wait());
+  }
   if (!stopped && config.export_model) {
     if (config.export_model->weights == kAveragedWeights) use_averages();
     const ModelFolderReport report = export_model(setup, chosen, run_model, calibration, ranks.get(), base);

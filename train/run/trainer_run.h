@@ -135,8 +135,8 @@ struct Trainer::Run {
   TrainingFlops flops;  // per token, current recipe
   RunProgress progress;
   std::optional<std::int64_t> resumed_step;
-  std::filesystem::path resumed_path;  // empty: from the beginning
-  std::int64_t saved_step = -1;
+  std::filesystem::path resumed_path;                  // empty: from the beginning
+  std::int64_t saved_step = -1;                        // of the last save known to have succeeded
   std::int64_t measured_step = 0;                      // of measure_ranks
   bool beside_earlier_run = false;                     // folder has checkpoints of another run until this one saves
   bool resumed_elsewhere = false;                      // from a checkpoint outside checkpoint.folder

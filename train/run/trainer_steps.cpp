@@ -213,18 +213,19 @@ void Trainer::Run::evaluate(SignalHandlers* signals) {
 }
 
 void Trainer::Run::save_before_end(const std::exception& error) {
-  if (!writer || !whole || progress.step == saved_step || progress.step == resumed_step.value_or(0)) return;
+  if (!writer || !whole || progress.step == resumed_step.value_or(0)) return;
   // Collective: only if all ranks have the error at the same place.
   const auto* ending = dynamic_cast<const Error*>(&error);
   if (ranks != nullptr && (ending == nullptr || ending->code() != ErrorCode::nonfinite)) return;
   try {
+    report_saves(writer->wait());
+    if (progress.step == saved_step) return;
     step->discard();
     const std::string bad = first_nonfinite_weight(*setup.model);
     QUENCH_CHECK_AS(ErrorCode::nonfinite, bad.empty(), "the {} is not finite", bad);
     save();
-    const std::vector<SaveReport> saved = writer->wait();
-    report_saves(saved);
-    if (saved.empty() || saved.back().step != progress.step) (void)writer->finish();  // throws its error
+    report_saves(writer->wait());
+    if (progress.step != saved_step) (void)writer->finish();  // throws its error
     QUENCH_LOG_WARN("the run failed; the state after step {} is saved in {}", progress.step, result.checkpoint);
   } catch (const std::exception& failure) {
     const auto* known = dynamic_cast<const Error*>(&error);

@@ -146,6 +146,51 @@ std::vector<RowPlace> missing_rows(const RowSet& needed, const StoredTargets& st
   return missing;
 }
 
+// Rank 0's work, which decides the collectives of all: a rank on a network folder may not see each shard yet.
+struct TargetWork {
+  std::vector<RowPlace> missing;
+  std::uint64_t rows = 0;  // with those that are stored
+  int shard = 0;           // this rank's next
+};
+
+TargetWork share_work(const RowSet& needed, const StoredTargets& stored, const distributed::Ranks* ranks) {
+  TargetWork work;
+  if (ranks == nullptr) {
+    work.missing = missing_rows(needed, stored, work.rows);
+    work.shard = stored.next_shard(0);
+    return work;
+  }
+  const auto size = static_cast<std::size_t>(ranks->size);
+  if (ranks->is_first()) work.missing = missing_rows(needed, stored, work.rows);
+  std::vector<std::int64_t> numbers(2 + size);  // missing, rows, next shards
+  if (ranks->is_first()) {
+    numbers[0] = std::ssize(work.missing);
+    numbers[1] = static_cast<std::int64_t>(work.rows);
+    for (int rank = 0; rank < ranks->size; ++rank)
+      numbers[2 + static_cast<std::size_t>(rank)] = stored.next_shard(rank);
+  }
+  distributed::all_reduce_numbers(*ranks->host, numbers, distributed::ReduceOp::sum, "targets");
+  work.rows = static_cast<std::uint64_t>(numbers[1]);
+  work.shard = static_cast<int>(numbers[2 + static_cast<std::size_t>(ranks->rank)]);
+  work.missing.resize(static_cast<std::size_t>(numbers[0]));
+  if (work.missing.empty()) return work;
+  const MemoryScope scope(MemoryCategory::other);
+  const Tensor places = Tensor::empty({numbers[0], 2}, DType::i64);
+  auto* place = places.data<std::int64_t>();
+  if (ranks->is_first())
+    for (const auto& [source, row] : work.missing) {
+      *place++ = static_cast<std::int64_t>(source);
+      *place++ = static_cast<std::int64_t>(row);
+    }
+  ranks->host->broadcast(places, 0, "targets").wait();
+  place = places.data<std::int64_t>();
+  for (auto& [source, row] : work.missing) {
+    source = static_cast<std::size_t>(*place++);
+    row = static_cast<std::uint64_t>(*place++);
+  }
+  return work;
+}
+
 std::uint64_t shard_bytes(const fs::path& folder) {
   std::uint64_t bytes = 0;
   for (const auto& entry : fs::directory_iterator(folder))
@@ -214,9 +259,9 @@ MakeTargetsReport make_targets(const RunConfig& config, Device device, const dis
   const std::int64_t steps = total_steps(config, *data.train);
   const RowSet needed = rows_of_samples(
       *data.train, static_cast<std::uint64_t>(steps) * static_cast<std::uint64_t>(global_batch_size(config)));
-  MakeTargetsReport report{.folder = distill.targets};
-  const std::vector<RowPlace> missing = missing_rows(needed, *stored, report.rows);
-  report.kept = report.rows - missing.size();
+  const TargetWork work = share_work(needed, *stored, ranks);
+  const std::vector<RowPlace>& missing = work.missing;
+  MakeTargetsReport report{.folder = distill.targets, .rows = work.rows, .kept = work.rows - missing.size()};
   const std::size_t count = ranks != nullptr ? static_cast<std::size_t>(ranks->size) : 1,
                     rank = ranks != nullptr ? static_cast<std::size_t>(ranks->rank) : 0,
                     micro = static_cast<std::size_t>(config.training.micro_batch_size);
@@ -227,7 +272,7 @@ MakeTargetsReport make_targets(const RunConfig& config, Device device, const dis
     TargetMaker maker(teacher, record.format, static_cast<float>(distill.temperature),
                       loss_options(config, model.vocab_size, device), device);
     TargetShardWriter writer(record.format.k, record.format.dtype);
-    int number = stored->next_shard(static_cast<int>(rank));
+    int number = work.shard;
     std::size_t done = 0;
     const std::function<int()> stop_signal = options.watch_stop ? options.watch_stop() : std::function<int()>();
     const auto write = [&] {

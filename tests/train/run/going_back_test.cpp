@@ -94,16 +94,16 @@ TEST_F(GoingBack, ACheckpointOfAnotherFolderSetsTheFoldersOwnAside) {
 
 TEST_F(GoingBack, ARollbackStaysOnTheRunsLine) {
   run("run", {"--training.steps=30"});
-  EXPECT_THAT(rollbacks("run", {"--checkpoint.resume=10", "--checkpoint.interval=0"}), ElementsAre(10))
+  EXPECT_THAT(rollbacks("run", {"--checkpoint.resume=10", "--checkpoint.interval=30"}), ElementsAre(10))
       << "not step 30, which it left";
   const std::string checkpoint = tiny_.checkpoint("run", 10).string();
-  EXPECT_THAT(rollbacks("empty", {"--checkpoint.resume=" + checkpoint, "--checkpoint.interval=0"}), ElementsAre(10))
+  EXPECT_THAT(rollbacks("empty", {"--checkpoint.resume=" + checkpoint, "--checkpoint.interval=30"}), ElementsAre(10))
       << "from another folder";
   const auto own = rollbacks("own", {"--checkpoint.resume=" + checkpoint, "--checkpoint.interval=1"});
   ASSERT_EQ(own.size(), 1u);
   EXPECT_GT(own[0], 10) << "the last that it saved";
   EXPECT_LT(own[0], 30);
-  EXPECT_THAT(rollbacks("fresh", {"--checkpoint.interval=0"}), ElementsAre()) << "nothing was saved yet";
+  EXPECT_THAT(rollbacks("fresh", {"--checkpoint.interval=30"}), ElementsAre()) << "nothing was saved yet";
 }
 
 }  // namespace

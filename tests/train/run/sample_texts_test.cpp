@@ -88,6 +88,23 @@ TEST_F(SampleRun, AModelThatIsNotFiniteIsNoError) {
   EXPECT_NO_THROW(SampleTexts(run_config, model).draw(broken, 1, log, [] { return false; }));
 }
 
+// The ranks of a sharded model must run the same collectives: a failure of one ends the run.
+TEST_F(SampleRun, AFailureOfGatheredWeightsIsAnError) {
+  const RunConfig run_config = config("run");
+  const RunModel run_model{.config = resolve_model_config(run_config.model), .tokenizer = load_tokenizer("bytes")};
+  nn::CausalLm model(run_model.config, nn::ParameterOptions{});
+  model.initialize(1);
+  const SampleTexts samples(run_config, run_model);
+  ErrorCode code = ErrorCode::out_of_memory;
+  const nn::UnitHooks hooks{.before_forward = [&](std::int64_t) { QUENCH_FAIL(code, "a failing gather"); }};
+  model.add_unit_hooks(&hooks);
+  MetricsLog log;
+  EXPECT_THROW(samples.draw(model, 1, log, [] { return false; }), Error);
+  code = ErrorCode::nonfinite;  // alike on all ranks
+  EXPECT_NO_THROW(samples.draw(model, 1, log, [] { return false; }));
+  model.remove_unit_hooks(&hooks);
+}
+
 TEST(SampleTexts, TextsNeedATokenizer) {
   testing::TinyRun tiny;
   try {
