@@ -80,8 +80,8 @@ bool StoredTargets::holds(std::size_t source, std::uint64_t row) const {
   return find(source, row) != nullptr;
 }
 
-int StoredTargets::next_shard(int rank) const {
-  for (int number = 0;; ++number)
+int StoredTargets::next_shard(int rank, int from) const {
+  for (int number = from;; ++number)
     if (!std::filesystem::exists(folder_ / target_shard_name(rank, number))) return number;
 }
 

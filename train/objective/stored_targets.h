@@ -42,7 +42,7 @@ class StoredTargets {
   [[nodiscard]] std::uint64_t row_count() const noexcept;
   [[nodiscard]] bool holds(std::size_t source, std::uint64_t row) const;
   // The first number without a shard.
-  [[nodiscard]] int next_shard(int rank) const;
+  [[nodiscard]] int next_shard(int rank, int from = 0) const;
 
   // Targets of a micro-batch of `data`: ids, log_probs [N,K] and tail [N] on the CPU, N = rows * length; unchanged
   // where the label is kIgnoreLabel. Throws bad_config for a row that is not stored, or stored for other tokens.

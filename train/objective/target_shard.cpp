@@ -18,6 +18,19 @@ SafetensorsItem item(const char* name, DType dtype, const Shape& shape, const st
   return {.name = name, .dtype = dtype, .shape = shape, .data = std::as_bytes(std::span(values))};
 }
 
+// Of a row's values as stored.
+std::uint64_t checksum(std::span<const std::byte> ids, std::span<const std::byte> log_probs,
+                       std::span<const std::byte> tail) {
+  StreamHash hash;
+  for (const auto& part : {ids, log_probs, tail}) hash.update(part);
+  return hash.digest();
+}
+
+template <class T>
+std::span<const std::byte> bytes_of(const std::vector<T>& values, std::uint64_t begin, std::uint64_t end) {
+  return std::as_bytes(std::span(values).subspan(begin, end - begin));
+}
+
 }  // namespace
 
 std::uint64_t hash_row(std::span<const std::int32_t> ids, std::span<const std::int32_t> labels) {
@@ -58,6 +71,16 @@ void TargetShardWriter::write(const std::filesystem::path& path) {
   items.push_back(dtype_ == DType::f32 ? item("log_probs", dtype_, {targets, k_}, log_probs_)
                                        : item("log_probs", dtype_, {targets, k_}, halves_));
   items.push_back(item("tail", DType::f32, {targets}, tail_));
+  std::vector<std::uint64_t> checksums;
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    const std::uint64_t begin = rows_[i].first, end = i + 1 < rows_.size() ? rows_[i + 1].first : tail_.size(),
+                        k = static_cast<std::uint64_t>(k_);
+    checksums.push_back(checksum(
+        bytes_of(ids_, begin * k, end * k),
+        dtype_ == DType::f32 ? bytes_of(log_probs_, begin * k, end * k) : bytes_of(halves_, begin * k, end * k),
+        bytes_of(tail_, begin, end)));
+  }
+  items.push_back(item("checksums", DType::u64, {std::ssize(checksums)}, checksums));
   write_safetensors(path, items, {{"format", "quench_targets"}});
   rows_.clear();
   ids_.clear();
@@ -83,6 +106,11 @@ TargetShard::TargetShard(const std::filesystem::path& path, std::int64_t k, DTyp
   check(reader_.at("ids"), DType::i32, {targets, k});
   check(reader_.at("log_probs"), dtype, {targets, k});
   count_ = static_cast<std::uint64_t>(targets);
+  if (const SafetensorsEntry* sums = reader_.find("checksums"); sums != nullptr) {
+    check(*sums, DType::u64, {count});
+    checksums_.resize(static_cast<std::size_t>(count));
+    reader_.read(*sums, std::as_writable_bytes(std::span(checksums_)));
+  }
   rows_.resize(static_cast<std::size_t>(count));
   reader_.read(rows, std::as_writable_bytes(std::span(rows_)));
   std::uint64_t before = 0;
@@ -108,13 +136,20 @@ void TargetShard::read(std::size_t row, std::int64_t vocab, TargetValues& out) c
   reader_.read(reader_.at("ids"), std::as_writable_bytes(std::span(out.ids)), first * k * sizeof(std::int32_t));
   reader_.read(reader_.at("tail"), std::as_writable_bytes(std::span(out.tail)), first * sizeof(float));
   const SafetensorsEntry& log_probs = reader_.at("log_probs");
+  std::uint64_t sum = 0;
   if (dtype_ == DType::f32) {
     reader_.read(log_probs, std::as_writable_bytes(std::span(out.log_probs)), first * k * sizeof(float));
+    sum = checksum(bytes_of(out.ids, 0, values), bytes_of(out.log_probs, 0, values), bytes_of(out.tail, 0, n));
   } else {
     std::vector<float16> halves(values);
     reader_.read(log_probs, std::as_writable_bytes(std::span(halves)), first * k * sizeof(float16));
+    sum = checksum(bytes_of(out.ids, 0, values), bytes_of(halves, 0, values), bytes_of(out.tail, 0, n));
     std::ranges::copy(halves, out.log_probs.begin());
   }
+  QUENCH_CHECK_AS(ErrorCode::corrupt, checksums_.empty() || checksums_[row] == sum,
+                  "{}: the targets of row {} of source {} differ from their checksum; remove the file, `quench "
+                  "distill-targets` computes it again",
+                  path().string(), rows_[row].row, rows_[row].source);
   const auto damaged = [&](std::size_t target, std::string_view reason) {
     QUENCH_FAIL(ErrorCode::corrupt,
                 "{}: target {} of row {} of source {} {}; remove the file, `quench distill-targets` computes it again",

@@ -5,6 +5,7 @@
 //   ids        i32 [M,K], ascending within a target
 //   log_probs  f16 or f32 [M,K]
 //   tail       f32 [M]: log of the probability of all other tokens
+//   checksums  u64 [R]: XXH3-64 of a row's ids, log_probs and tail; absent in older files
 // Targets of a row are its labels that are not kIgnoreLabel, in order.
 
 #include <cstdint>
@@ -67,7 +68,7 @@ class TargetShard {
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return reader_.path(); }
   [[nodiscard]] const std::vector<TargetRow>& rows() const noexcept { return rows_; }
   [[nodiscard]] std::uint64_t targets(std::size_t row) const;
-  // Throws corrupt for ids that do not ascend below `vocab`, or values that are no log-probabilities.
+  // Throws corrupt for another checksum, ids that do not ascend below `vocab`, or values that are no log-probabilities.
   void read(std::size_t row, std::int64_t vocab, TargetValues& out) const;
 
  private:
@@ -76,6 +77,7 @@ class TargetShard {
   DType dtype_;
   std::uint64_t count_ = 0;
   std::vector<TargetRow> rows_;
+  std::vector<std::uint64_t> checksums_;  // empty: none stored
 };
 
 }  // namespace quench

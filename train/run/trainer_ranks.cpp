@@ -86,7 +86,8 @@ std::unique_ptr<Objective> Trainer::Run::make_run_objective() const {
       if (!config.distill) return;
       if (config.distill->targets.empty()) return require_teacher_tokenizer(config, inputs.data.tokenizer.get());
       const auto count = static_cast<std::uint64_t>(steps * global_batch_size(config));
-      stored = {.targets = open_targets(config, inputs.identity, *inputs.data.train, setup.config.vocab_size, count),
+      stored = {.targets = open_targets(config, inputs.identity, *inputs.data.train, setup.config.vocab_size, count,
+                                        first() ? inputs.checks.get() : nullptr),
                 .data = inputs.data.train};
     });
     return make_objective(setup, config, ranks.get(), std::move(stored));

@@ -11,6 +11,8 @@
 #include "data/sampling/loader.h"
 #include "recipes/base_kernels.h"
 #include "train/check/load.h"
+#include "train/checkpoint/hash.h"
+#include "train/config/section_enum_names.h"
 #include "train/model_folder/model_folder.h"
 #include "train/setup/frozen_model.h"
 #include "train/step/train_step.h"
@@ -94,13 +96,27 @@ Values compute(const nn::CausalLm& model, const Dataset& data, const RunConfig& 
   return values;
 }
 
+constexpr std::string_view kChecksums = "checksums";  // u64 by source; absent in older files
+
+std::uint64_t checksum_of(const std::vector<double>& values) {
+  StreamHash hash;
+  hash.update(std::as_bytes(std::span(values)));
+  return hash.digest();
+}
+
 void write_values(const fs::path& path, const Values& values) {
   std::vector<SafetensorsItem> items;
+  std::vector<std::uint64_t> sums;
+  for (const std::vector<double>& source : values) sums.push_back(checksum_of(source));
   for (std::size_t i = 0; i < values.size(); ++i)
     items.push_back({.name = fmt::format("source.{}", i),
                      .dtype = DType::f64,
                      .shape = {std::ssize(values[i])},
                      .data = std::as_bytes(std::span(values[i]))});
+  items.push_back({.name = std::string(kChecksums),
+                   .dtype = DType::u64,
+                   .shape = {std::ssize(sums)},
+                   .data = std::as_bytes(std::span(sums))});
   fs::create_directories(path.parent_path());
   write_safetensors(path, items);
 }
@@ -117,6 +133,16 @@ Values read_values(const fs::path& path, const Dataset& data) {
                       own.size() / 2);
       file.read(entry, std::as_writable_bytes(std::span(own)));
     }
+    const SafetensorsEntry* stored = file.find(kChecksums);
+    if (stored == nullptr) return values;
+    std::vector<std::uint64_t> sums(values.size());
+    QUENCH_CHECK_AS(ErrorCode::corrupt,
+                    stored->dtype == DType::u64 && stored->nbytes() == sums.size() * sizeof(std::uint64_t),
+                    "{}: checksums of another number of sources", path.string());
+    file.read(*stored, std::as_writable_bytes(std::span(sums)));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      QUENCH_CHECK_AS(ErrorCode::corrupt, sums[i] == checksum_of(values[i]),
+                      "{}: the figures of source {} differ from their checksum", path.string(), i);
   } catch (const Error& error) {
     throw Error(error.code(),
                 fmt::format("{}; restore it, or remove it, and a run that starts anew computes it", error.what()));

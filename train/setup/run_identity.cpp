@@ -1,6 +1,7 @@
 #include "train/setup/run_identity.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "core/system/log.h"
@@ -8,6 +9,8 @@
 #include "data/sampling/open_dataset.h"
 #include "data/text/document_encoder.h"
 #include "train/config/presets.h"
+#include "train/config/section_enum_names.h"
+#include "train/setup/frozen_model.h"
 
 namespace quench {
 namespace {
@@ -105,20 +108,44 @@ bool same_weights(const std::vector<DataSource>& a, const std::vector<DataSource
   return std::ranges::equal(a, b, {}, &DataSource::weight, &DataSource::weight);
 }
 
+// Key and path of a second model that the run reads; empty: none.
+std::pair<std::string, std::string> second_model_of(const RunConfig& config) {
+  if (config.preference && needs_reference(config.preference->loss)) {
+    const std::string& reference = config.preference->reference;
+    if (reference != kAutoReference && reference != kBaseReference && reference != kInitialReference)
+      return {"preference.reference", reference};
+  }
+  if (config.distill && config.distill->targets.empty() && config.distill->teacher != kBaseTeacher &&
+      config.distill->teacher != kInitialTeacher)
+    return {"distill.teacher", config.distill->teacher};
+  return {};
+}
+
+std::string hash_second_model(const RunConfig& config, ValidationCache& checks) {
+  const std::string path = second_model_of(config).second;
+  if (path.empty() || !std::filesystem::exists(path)) return {};
+  Hash128 hash;
+  add_weight_files(hash, path, checks);
+  return hash.text();
+}
+
 }  // namespace
 
 RunIdentity run_identity(const RunConfig& config, const Tokenizer* tokenizer, ValidationCache& checks) {
   return {.train = contents_of(config.data.train, DataSplit::train, checks),
           .validation = contents_of(config.data.validation, DataSplit::validation, checks),
           .tokenizer = tokenizer != nullptr ? fingerprint_text(*tokenizer) : std::string(),
-          .model = model_config(config.model)};
+          .model = model_config(config.model),
+          .second_model = hash_second_model(config, checks)};
 }
 
 Json to_json(const RunIdentity& identity) {
-  return Json::Object{{"train", to_json(identity.train)},
-                      {"validation", to_json(identity.validation)},
-                      {"tokenizer", identity.tokenizer},
-                      {"model", identity.model}};
+  Json json = Json::Object{{"train", to_json(identity.train)},
+                           {"validation", to_json(identity.validation)},
+                           {"tokenizer", identity.tokenizer},
+                           {"model", identity.model}};
+  if (!identity.second_model.empty()) json.set("second_model", identity.second_model);
+  return json;
 }
 
 bool same_validation(const Json& stored, const RunIdentity& identity) {
@@ -150,6 +177,13 @@ std::vector<ConfigChange> run_changes(const Json& stored, const RunConfig& befor
   else
     changes.push_back({"data.tokenizer", tokenizer.empty() ? "(none)" : "one of fingerprint " + tokenizer,
                        identity.tokenizer.empty() ? "(none)" : "one of fingerprint " + identity.tokenizer,
+                       ResumePolicy::guarded});
+  const Json* second = stored.find("second_model");
+  const std::string key = second_model_of(after).first;
+  if (second == nullptr || identity.second_model.empty() || key != second_model_of(before).first) return changes;
+  forget(key);
+  if (second->as_string() != identity.second_model)
+    changes.push_back({key, "weights of hash " + second->as_string(), "weights of hash " + identity.second_model,
                        ResumePolicy::guarded});
   return changes;
 }

@@ -23,6 +23,7 @@ struct RunIdentity {
   std::vector<std::vector<FileContent>> validation;
   std::string tokenizer;        // empty: none
   Json model = Json::object();  // preset or config.json with inline fields
+  std::string second_model;     // hash of the weights of a folder in distill.teacher or preference.reference, or empty
 };
 
 // `tokenizer` may be null. Throws errors of reading the files.

@@ -89,6 +89,18 @@ Json teacher_record(const RunConfig& config, ValidationCache& checks) {
                       {"xxh3_128", hash.text()}};
 }
 
+void require_same_teacher(const TargetRecord& stored, const RunConfig& config, const std::string& folder,
+                          ValidationCache& checks) {
+  const std::string& teacher = config.distill->teacher;
+  if (teacher != kBaseTeacher && teacher != kInitialTeacher && !fs::exists(teacher)) return;
+  const Json now = teacher_record(config, checks);
+  QUENCH_CHECK_KEY(ErrorCode::bad_config, "distill.teacher", stored.teacher.at("xxh3_128") == now.at("xxh3_128"),
+                   "the targets in {} are those of {}, weights of hash {}; {} has weights of hash {}: undo the change, "
+                   "or name a new folder in distill.targets and run `{}`",
+                   folder, stored.teacher.at("name").as_string(), stored.teacher.at("xxh3_128").as_string(), teacher,
+                   now.at("xxh3_128").as_string(), kTargetsRemedy);
+}
+
 void require_targets_folder(const std::string& folder) {
   QUENCH_CHECK_KEY(ErrorCode::bad_config, kTargetsKey, fs::exists(fs::path(folder) / kTargetsFile),
                    "{} holds no targets of a teacher ({}); run `{}` with this config first", folder, kTargetsFile,

@@ -27,6 +27,11 @@ struct TargetRecord {
 // Name, storage, dtype and a hash of the weights' files, or of the model's config and seed.
 [[nodiscard]] Json teacher_record(const RunConfig& config, ValidationCache& checks);
 
+// Throws KeyError for targets of other weights than those of distill.teacher. A folder that does not exist is not
+// compared.
+void require_same_teacher(const TargetRecord& stored, const RunConfig& config, const std::string& folder,
+                          ValidationCache& checks);
+
 // Throws KeyError: absent or no folder of targets.
 void require_targets_folder(const std::string& folder);
 // Throws corrupt naming the file.

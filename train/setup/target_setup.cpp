@@ -205,11 +205,13 @@ std::int64_t kept_tokens(const DistillSection& distill, std::int64_t vocab) {
 }
 
 std::shared_ptr<const StoredTargets> open_targets(const RunConfig& config, const RunIdentity& identity,
-                                                  const Dataset& data, std::int64_t vocab, std::uint64_t samples) {
+                                                  const Dataset& data, std::int64_t vocab, std::uint64_t samples,
+                                                  ValidationCache* checks) {
   const std::string& folder = config.distill->targets;
   require_targets_folder(folder);
   const TargetRecord stored = read_target_record(folder);
   require_same_targets(stored, target_record(config, identity, data, vocab), folder);
+  if (checks != nullptr) require_same_teacher(stored, config, folder, *checks);
   auto targets = std::make_shared<const StoredTargets>(folder, stored.format);
   const RowSet needed = rows_of_samples(data, samples);
   std::uint64_t rows = 0, missing = 0;
@@ -277,6 +279,8 @@ MakeTargetsReport make_targets(const RunConfig& config, Device device, const dis
     const std::function<int()> stop_signal = options.watch_stop ? options.watch_stop() : std::function<int()>();
     const auto write = [&] {
       if (writer.empty()) return;
+      // A removed shard leaves a gap before others.
+      number = stored->next_shard(static_cast<int>(rank), number);
       const std::string name = target_shard_name(static_cast<int>(rank), number++);
       writer.write(fs::path(distill.targets) / name);
       if (first) QUENCH_LOG_INFO("{}: {} of {} sequences", name, report.kept + done, report.rows);

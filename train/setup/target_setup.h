@@ -18,10 +18,11 @@ namespace quench {
 
 // Targets of the first `samples` of data.train. Throws KeyError naming the folder and the command that computes them if
 // they are missing, too few, or belong to another tokenizer, vocabulary, data, packing, temperature or number of
-// tokens; and errors of StoredTargets.
+// tokens; and errors of StoredTargets. `checks`: hashes of files, for the teacher's weights, if they exist; null: not
+// compared.
 [[nodiscard]] std::shared_ptr<const StoredTargets> open_targets(const RunConfig& config, const RunIdentity& identity,
                                                                 const Dataset& data, std::int64_t vocab,
-                                                                std::uint64_t samples);
+                                                                std::uint64_t samples, ValidationCache* checks);
 
 struct MakeTargetsOptions {
   std::uint64_t max_shard_targets = std::uint64_t{1} << 18;

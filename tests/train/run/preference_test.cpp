@@ -104,6 +104,30 @@ TEST(Preference, StoredFiguresBelongToTheWeights) {
   }
 }
 
+// A resumed run does not change to other weights under the same name.
+TEST(Preference, AReferenceThatChangedIsNamedOnResume) {
+  const PreferenceRun tiny;
+  const auto save = [&](std::uint64_t seed, const std::string& name) {
+    ModelSetup setup = build_model(ResolvedConfig(tiny.preference_config("model", "dpo")), Device{});
+    setup.model->initialize(seed);
+    fs::remove_all(tiny.folder(name));
+    save_model_folder(*setup.model, {.folder = tiny.folder(name)}, {.dtype = DType::f32});
+    return tiny.folder(name).string();
+  };
+  const std::string folder = save(9, "reference");
+  const auto run = [&](const std::string& reference, const std::string& steps, const std::string& more) {
+    std::vector<std::string> all{"--preference.reference=" + reference, "--training.steps=" + steps,
+                                 "--checkpoint.interval=2"};
+    if (!more.empty()) all.push_back(more);
+    tiny.run(tiny.preference_config("run", "dpo", all));
+  };
+  run(folder, "2", "");
+  save(10, "reference");
+  expect_refused(ErrorCode::bad_config, "preference.reference: weights of hash ", [&] { run(folder, "4", ""); });
+  run(save(9, "moved"), "4", "");  // the same weights
+  run(folder, "6", "--checkpoint.allow_changes=preference.reference");
+}
+
 TEST(Preference, AReferenceMustBeFinite) {
   const PreferenceRun tiny;
   ModelSetup setup = build_model(ResolvedConfig(tiny.preference_config("model", "dpo")), Device{});
@@ -216,11 +240,14 @@ TEST(Preference, BadInputIsNamed) {
                  [&] { tiny.run(tiny.config("plain", {"--preference.loss=dpo"})); });
   // Changed weights cannot stand for the initial ones.
   tiny.run(tiny.preference_config("first", "dpo"));
+  const auto resume = [&] { tiny.run(tiny.preference_config("first", "dpo", {"--training.steps=9"})); };
   for (const auto& entry : fs::directory_iterator(tiny.folder("first") / "cache"))
-    if (const std::string bytes = testing::read_file(entry.path()); entry.path().extension() == ".safetensors") {
+    if (std::string bytes = testing::read_file(entry.path()); entry.path().extension() == ".safetensors") {
       testing::write_file(entry.path(), bytes.substr(0, bytes.size() / 2));
-      expect_refused(corrupt, "; restore it, or remove it, and a run that starts anew computes it",
-                     [&] { tiny.run(tiny.preference_config("first", "dpo", {"--training.steps=9"})); });
+      expect_refused(corrupt, "; restore it, or remove it, and a run that starts anew computes it", resume);
+      bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+      testing::write_file(entry.path(), bytes);
+      expect_refused(corrupt, "differ from their checksum; restore it", resume);
     }
   fs::remove_all(tiny.folder("first") / "cache");
   expect_refused(bad_config, "the weights are those of a later step",

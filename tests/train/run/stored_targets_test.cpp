@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/safetensors/safetensors.h"
 #include "tests/train/run/same_tensors.h"
 #include "tests/train/run/trainer_fixture.h"
 #include "train/setup/target_setup.h"
@@ -136,6 +137,63 @@ TEST_F(StoredTargetsRun, AnUnfinishedFolderGoesOn) {
   EXPECT_THAT(refused(longer), HasSubstr("16 of the 24 sequences"));
   EXPECT_EQ(make(longer).kept, 16u);
   EXPECT_EQ(train("longer", longer).size(), 6u);
+}
+
+// A removed shard is computed again, next to the others.
+TEST_F(StoredTargetsRun, AGapBetweenShardsIsFilledAndNothingElseReplaced) {
+  const Options options = stored({"--distill.top_k=5"});
+  (void)make(options, {.max_shard_targets = 40});
+  const std::vector<std::filesystem::path> before = shards();
+  ASSERT_GT(before.size(), 3u);
+  std::vector<std::string> kept;
+  for (const auto& file : before) kept.push_back(testing::read_file(file));
+  std::filesystem::remove(before.front());
+  Options longer = options;
+  longer.push_back("--training.steps=6");
+  const MakeTargetsReport report = make(longer, {.max_shard_targets = 40});
+  EXPECT_EQ(report.rows, 24u);
+  EXPECT_LT(report.kept, 16u);
+  for (std::size_t i = 1; i < before.size(); ++i) EXPECT_EQ(testing::read_file(before[i]), kept[i]) << before[i];
+  EXPECT_EQ(make(longer).targets, 0u);
+  EXPECT_EQ(train("longer", longer).size(), 6u);
+}
+
+TEST_F(StoredTargetsRun, RefusesTargetsOfAnotherTeacher) {
+  const Options options = stored({"--distill.top_k=5"});
+  (void)make(options);
+  Options other = options;
+  other.push_back("--training.seed=43");  // other initial weights
+  EXPECT_THAT(refused(other), AllOf(HasSubstr("distill.teacher"), HasSubstr("has weights of hash"),
+                                    HasSubstr("name a new folder in distill.targets")));
+}
+
+TEST_F(StoredTargetsRun, RefusesTurnedBits) {
+  for (const std::string dtype : {"f16", "f32"}) {
+    const Options options = stored({"--distill.top_k=5", "--distill.targets_dtype=" + dtype}, "targets");
+    (void)make(options);
+    const std::filesystem::path file = shards().front();
+    std::string bytes = testing::read_file(file);
+    std::uint64_t begin = 0;
+    {
+      const SafetensorsReader reader(file);
+      std::uint64_t stored_bytes = 0;
+      for (const SafetensorsEntry& entry : reader.header().entries) stored_bytes += entry.nbytes();
+      begin = bytes.size() - stored_bytes;
+      ASSERT_EQ(reader.at("log_probs").dtype, dtype == "f16" ? DType::f16 : DType::f32);
+    }
+    const std::string intact = bytes;
+    int accepted = 0;
+    for (std::uint64_t at = begin; at < bytes.size(); at += (bytes.size() - begin) / 7) {
+      bytes = intact;
+      bytes[at] = static_cast<char>(bytes[at] ^ 1);
+      testing::write_file(file, bytes);
+      const std::string answer = refused(options);
+      accepted += answer == "not refused" ? 1 : 0;
+      std::filesystem::remove_all(tiny_.folder("refused"));
+    }
+    EXPECT_EQ(accepted, 0);
+    std::filesystem::remove_all(tiny_.folder("targets"));
+  }
 }
 
 TEST_F(StoredTargetsRun, RefusesTargetsOfSomethingElse) {
