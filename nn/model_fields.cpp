@@ -49,8 +49,7 @@ constexpr ModelField kFields[] = {
     {"rope_parameters", kExecuted},
     {"initializer_range", kExecuted},
     {"layer_types", kExecuted},
-    {"_sliding_window_pattern", kExecuted},  // as older Transformers saves sliding_window_pattern
-    {"attention_dropout", kExecuted},        // rejected above 0 in training
+    {"attention_dropout", kExecuted},  // rejected above 0 in training
     {"bos_token_id", kExecuted},
     {"eos_token_id", kExecuted},
     {"pad_token_id", kExecuted},
