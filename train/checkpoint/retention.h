@@ -18,8 +18,8 @@ struct RetentionPolicy {
 // call.
 void apply_retention(const std::filesystem::path& folder, const RetentionPolicy& policy);
 
-// Moves all checkpoints to a new subfolder earlier-1 (or -2, ...) and logs it: a run that did not resume from the folder
-// neither replaces nor counts them. Requires the run lock and no save in flight.
+// Moves all checkpoints to a new subfolder earlier-1 (or -2, ...) and logs it: a run that did not resume from the
+// folder neither replaces nor counts them. Requires the run lock and no save in flight.
 void set_aside_checkpoints(const std::filesystem::path& folder);
 
 // Removes temporary and trash folders of earlier processes; restores the name of a checkpoint moved by an interrupted
