@@ -104,7 +104,6 @@ TEST_F(Resume, TheRunsConfigResumesWhateverTheFirstStartResumedFrom) {
 }
 
 TEST_F(Resume, AStoppedFreshStartNamesTheConfigThatResumesIt) {
-  expect_trained();
   const pid_t child = start_until(3, {"--checkpoint.resume=never"});
   ::kill(child, SIGTERM);
   const Outcome outcome = testing::finish_program(folder_.path(), child);
