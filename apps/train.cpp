@@ -18,6 +18,19 @@
 namespace quench {
 namespace {
 
+bool resumes_on_repetition(const RunConfig& config) {
+  const ResumeFrom::Mode mode = config.checkpoint.resume.mode;
+  return mode == ResumeFrom::Mode::automatic || mode == ResumeFrom::Mode::must;
+}
+
+// A launcher's restart repeats the command, which would start anew or go back and lose the steps since.
+void require_repeatable(const RunConfig& config, const distributed::Environment& place) {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, place.max_restarts == 0 || resumes_on_repetition(config),
+                  "checkpoint.resume starts anew, or at a chosen checkpoint, at each of the launcher's restarts "
+                  "(--max-restarts {}): use it without --max-restarts, then start {} with auto and --max-restarts",
+                  place.max_restarts, (std::filesystem::path(config.run.folder) / "config.json").string());
+}
+
 void train_verb(const ConfigArguments& arguments) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, !arguments.world_size && !arguments.node_size && !arguments.network,
                   "--world-size, --node-size and --network are for `quench estimate`; the number of processes of a run "
@@ -31,6 +44,7 @@ void train_verb(const ConfigArguments& arguments) {
       place.rank == 0 && !note.empty())
     QUENCH_LOG_INFO("{}", note);
   const Device device = device_of_rank(arguments.device, place);
+  require_repeatable(config, place);
   set_ranks(config, place.world_size);
   share_threads(config, place);
   with_origins(arguments.config, arguments.overrides, [&] { config = require_startable(config, device); });
@@ -55,7 +69,9 @@ void train_verb(const ConfigArguments& arguments) {
     print_json(json);
   }
   if (result.stop_signal == 0) return;
-  QUENCH_LOG_WARN("stopped by signal {} at step {}; resume with the same command", result.stop_signal, result.step);
+  QUENCH_LOG_WARN("stopped by signal {} at step {}; resume with {}", result.stop_signal, result.step,
+                  resumes_on_repetition(config) ? std::string("the same command")
+                                                : "quench train " + config.run.folder + "/config.json");
   std::fflush(stdout);
   throw ExitRequest{exit_status_of_signal(result.stop_signal)};
 }

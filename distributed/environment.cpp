@@ -226,6 +226,7 @@ Environment read_environment(const GetVariable& variable) {
   environment.world_size = place.size;
   environment.job = job_name(*place.launcher, read);
   environment.restart = read.number("TORCHELASTIC_RESTART_COUNT", 0, kMaxWorld).value_or(0);
+  environment.max_restarts = read.number("TORCHELASTIC_MAX_RESTARTS", 0, kMaxWorld).value_or(0);
   environment.store = read.text("QUENCH_STORE");
   environment.token = read_token(read);
   find_local_place(environment, *place.launcher, read);

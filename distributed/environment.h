@@ -18,6 +18,7 @@ struct Environment {
   std::string token;
   std::string job;
   int restart = 0;       // restart count
+  int max_restarts = 0;  // of the launcher
   std::string launcher;  // for messages: "RANK and WORLD_SIZE", "Open MPI", ...; empty for one rank
 
   [[nodiscard]] bool is_distributed() const noexcept { return world_size > 1; }

@@ -90,6 +90,43 @@ TEST_F(Resume, RemovedManifestsStopTheRunAndNothingIsOverwritten) {
   EXPECT_EQ(read_file(checkpoint(10) / "rank-00000.safetensors"), data);
 }
 
+TEST_F(Resume, TheRunsConfigResumesWhateverTheFirstStartResumedFrom) {
+  expect_trained();
+  const int before = newest();
+  expect_trained({"--checkpoint.resume=never", "--checkpoint.allow_changes=training.seed", "--training.seed=7"});
+  const Json written = Json::parse(read_file(folder_ / "run/config.json"));
+  EXPECT_EQ(written.at("checkpoint").at("resume").as_string(), "auto");
+  EXPECT_TRUE(written.at("checkpoint").at("allow_changes").as_array().empty());
+  const Outcome next =
+      run_program(folder_.path(), {"train", "run/config.json", "--training.steps=" + std::to_string(before + 5)});
+  EXPECT_EQ(next.status, 0) << next.errors;
+  EXPECT_THAT(next.output, HasSubstr("resumed from run/checkpoints/step-" + std::to_string(before)));
+}
+
+TEST_F(Resume, AStoppedFreshStartNamesTheConfigThatResumesIt) {
+  const pid_t child = start_until(3, {"--checkpoint.resume=never"});
+  ::kill(child, SIGTERM);
+  const Outcome outcome = testing::finish_program(folder_.path(), child);
+  EXPECT_EQ(outcome.status, 143) << outcome.errors;
+  EXPECT_THAT(outcome.errors, HasSubstr("resume with quench train run/config.json"));
+}
+
+TEST_F(Resume, ALauncherThatRestartsTakesNoStartThatLosesSteps) {
+  const Outcome refused = run_program(folder_.path(), {"run", "--standalone", "--nproc-per-node", "1", "--max-restarts",
+                                                       "2", "train", "run.json", "--checkpoint.resume=never"});
+  EXPECT_EQ(refused.status, 2) << refused.errors;
+  EXPECT_THAT(refused.errors, HasSubstr("(--max-restarts 2): use it without --max-restarts"));
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+}
+
+TEST_F(Resume, ARunWithRecordsAndNoCheckpointsWarns) {
+  expect_trained();
+  fs::rename(folder_ / "run/checkpoints", folder_ / "away");
+  const Outcome outcome = train();
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.errors, HasSubstr("holds no checkpoint: training starts at step 0"));
+}
+
 TEST_F(Resume, TwoStopSignalsAtOnceSave) {
   const pid_t child = start_until(3);
   ::kill(child, SIGTERM);

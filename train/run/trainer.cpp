@@ -186,6 +186,7 @@ void Trainer::Run::resume_or_fill() {
   resumed_elsewhere = from.mode == Mode::path && !is_directly_in(source, folder);
   beside_earlier_run = from.mode == Mode::never || resumed_elsewhere;
   if (source.empty()) {
+    if (from.mode == Mode::automatic && (ranks == nullptr || ranks->rank == 0)) warn_of_lost_checkpoints(config);
     if (!setup.adapters) fill_model(*setup.model, config);
     optimizer->refresh_master();
     whole = true;
@@ -206,7 +207,7 @@ void Trainer::Run::write_run_files() const {
   // Identifies a run folder: first.
   write_file_atomically(folder / run_files::kEnvironment, environment.dump(2) + "\n");
   write_run_model(config, run_model);
-  write_file_atomically(folder / run_files::kConfig, to_json(config).dump(2) + "\n");
+  write_file_atomically(folder / run_files::kConfig, to_json(continuing_config(config)).dump(2) + "\n");
   if (chosen.choice()) write_file_atomically(folder / run_files::kRecipe, recipe_section(chosen).dump(2) + "\n");
 }
 

@@ -1,11 +1,13 @@
 #include "train/run_folder/run_outputs.h"
 
+#include <algorithm>
 #include <system_error>
 
 #include "core/json/json.h"
 #include "core/system/file.h"
 #include "core/system/log.h"
 #include "core/system/output_folder.h"
+#include "train/metrics/json_lines.h"
 #include "train/metrics/run_files.h"
 #include "train/run_folder/run_folder.h"
 
@@ -104,6 +106,28 @@ void require_outputs(const RunConfig& config) {
   for (const OutputFault& fault : output_faults(config))
     text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", fault.key, fault.reason);
   QUENCH_CHECK_AS(ErrorCode::bad_config, text.empty(), "{}", text);
+}
+
+RunConfig continuing_config(RunConfig config) {
+  config.checkpoint.resume = {};
+  config.checkpoint.allow_changes.clear();
+  return config;
+}
+
+void warn_of_lost_checkpoints(const RunConfig& config) {
+  std::int64_t last = 0;
+  try {
+    (void)read_json_lines(fs::path(config.metrics.folder) / run_files::kMetrics,
+                          [&](const Json&, std::int64_t step) { last = std::max(last, step); });
+  } catch (const Error&) {
+    return;  // no such log
+  }
+  if (last > 0)
+    QUENCH_LOG_WARN(
+        "{} has records up to step {}, but {} holds no checkpoint: training starts at step 0; if checkpoints were "
+        "saved, "
+        "stop this run and mount or restore their folder",
+        config.metrics.folder, last, config.checkpoint.folder);
 }
 
 void set_aside_edited(const fs::path& file) {

@@ -25,6 +25,14 @@ struct OutputFault {
 // Throws bad_config with all faults.
 void require_outputs(const RunConfig& config);
 
+// For the run folder's config.json: without keys of a single start (checkpoint.resume, allow_changes), which the
+// command that continues the run must not repeat.
+[[nodiscard]] RunConfig continuing_config(RunConfig config);
+
+// At a start without a checkpoint: warns if the run folder has records of an earlier start, as where the disk of the
+// checkpoints is not mounted.
+void warn_of_lost_checkpoints(const RunConfig& config);
+
 // Backs up a manually edited config.json as config.json.1 etc. No-op for absent files and files in the written format.
 void set_aside_edited(const std::filesystem::path& file);
 

@@ -74,7 +74,7 @@ void add_training_fields(Fields& fields) {
             "Bit-identical results for the same config on the same machine type; slower.");
   add_field(fields, "training.on_nonfinite", QUENCH_MEMBER(training.on_nonfinite), any_value(), free,
             "Reaction to a loss or gradient norm of NaN or Inf: end the run, skip the update, or roll back to the last "
-            "checkpoint and skip the batches since.");
+            "checkpoint and repeat the steps since, with the same batches.");
   add_field(fields, "training.max_consecutive_skips", QUENCH_MEMBER(training.max_consecutive_skips),
             between(1, kMaxSteps), free, "Consecutive skipped updates or rollbacks after which the run fails.");
   add_field(fields, "training.loss_chunk_size", QUENCH_MEMBER(training.loss_chunk_size), between(0, 1 << 30), free,
