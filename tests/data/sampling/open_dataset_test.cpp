@@ -153,7 +153,7 @@ TEST_F(OpenDataset, FormatsAndTokenizersMustFit) {
 }
 
 // Marks of answers are the flags of first tokens, which mean nothing elsewhere.
-TEST(OpenDataset, ShardsOfAnswersAndOfOthersAreNotConfused) {
+TEST(OpenDatasetRecords, ShardsOfAnswersAndOfOthersAreNotConfused) {
   const TempDir folder;
   const std::unique_ptr<Tokenizer> bytes = load_tokenizer("bytes");
   write_file(folder / "text.jsonl", R"({"prompt": "a", "completion": "b"})");
