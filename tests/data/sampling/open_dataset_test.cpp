@@ -172,7 +172,7 @@ TEST(OpenDatasetRecords, ShardsOfAnswersAndOfOthersAreNotConfused) {
   const auto open = [&](const char* name, PreferenceRecords records) {
     return open_dataset({.sources = {{{(folder / name).string()}}},
                          .vocab_size = 300,
-                         .packing = {.seq_len = 4, .packing = false, .preference = records}});
+                         .packing = {.seq_len = 16, .packing = false, .preference = records}});
   };
   for (const auto& [name, records] : {std::pair("text", none), {"pairs", pairs}, {"pairs", labels}, {"labels", labels}})
     EXPECT_GT(open(name, records)->row_count(), 0u) << name;
