@@ -154,7 +154,7 @@ TEST_F(OpenDataset, FormatsAndTokenizersMustFit) {
 }
 
 // Marks of answers are the flags of first tokens, which mean nothing elsewhere.
-TEST(OpenDataset, ShardsOfAnswersAndOfOthersAreNotConfused) {
+TEST(OpenDatasetRecords, ShardsOfAnswersAndOfOthersAreNotConfused) {
   const TempDir folder;
   const std::unique_ptr<Tokenizer> bytes = load_tokenizer("bytes");
   write_file(folder / "text.jsonl", R"({"prompt": "a", "completion": "b"})");
@@ -173,7 +173,7 @@ TEST(OpenDataset, ShardsOfAnswersAndOfOthersAreNotConfused) {
   const auto open = [&](const char* name, PreferenceRecords records) {
     return open_dataset({.sources = {{{(folder / name).string()}}},
                          .vocab_size = 300,
-                         .packing = {.seq_len = 4, .packing = false, .preference = records}});
+                         .packing = {.seq_len = 16, .packing = false, .preference = records}});
   };
   for (const auto& [name, records] : {std::pair("text", none), {"pairs", pairs}, {"pairs", labels}, {"labels", labels}})
     EXPECT_GT(open(name, records)->row_count(), 0u) << name;
