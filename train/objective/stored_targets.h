@@ -41,7 +41,7 @@ class StoredTargets {
   [[nodiscard]] const TargetsFormat& format() const noexcept { return format_; }
   [[nodiscard]] std::uint64_t row_count() const noexcept;
   [[nodiscard]] bool holds(std::size_t source, std::uint64_t row) const;
-  // The first number without a shard.
+  // The first number from `from` on without a shard.
   [[nodiscard]] int next_shard(int rank, int from = 0) const;
 
   // Targets of a micro-batch of `data`: ids, log_probs [N,K] and tail [N] on the CPU, N = rows * length; unchanged

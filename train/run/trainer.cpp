@@ -49,32 +49,6 @@ RunConfig checked(RunConfig config, Device device, const distributed::Ranks* ran
   return config;
 }
 
-// Of CheckpointState::extra.
-constexpr std::string_view kBestKey = "best_evaluation";
-constexpr std::string_view kKeptKey = "kept_best";  // its step, where the save of the best failed
-
-// By its name: links are not followed.
-bool is_directly_in(const fs::path& path, const fs::path& folder) {
-  fs::path named = fs::absolute(path).lexically_normal();
-  if (!named.has_filename()) named = named.parent_path();  // "a/b/"
-  std::error_code absent;
-  return fs::equivalent(named.parent_path(), folder, absent);
-}
-
-// The run that wrote the checkpoint trained these layers too, or neither did.
-void require_mtp(const CheckpointReader& reader, const nn::ModelConfig& model) {
-  const std::string first = fmt::format("model.layers.{}.eh_proj.weight", model.num_hidden_layers);
-  const bool stored = reader.find(first) != nullptr;
-  QUENCH_CHECK_KEY(ErrorCode::bad_config, "training.mtp_loss_weight", model.mtp.layers > 0 || !stored,
-                   "0, but {} holds layers of multi-token prediction, which this run would drop; set the key to their "
-                   "weight in the loss, or start a run over the model's export",
-                   reader.path().string());
-  QUENCH_CHECK_KEY(ErrorCode::bad_config, "training.mtp_loss_weight", model.mtp.layers == 0 || stored,
-                   "{} was written without layers of multi-token prediction; set the key to 0, or start a run over the "
-                   "model's export",
-                   reader.path().string());
-}
-
 LossGuardOptions guard_options(const TrainingSection& training) {
   LossGuardOptions options;
   options.on_nonfinite = training.on_nonfinite;
@@ -133,69 +107,6 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
 void Trainer::Run::plan_steps() {
   steps = total_steps(config, *inputs.data.train, progress.step, progress.samples);
   schedule = std::make_unique<LrSchedule>(lr_schedule_options(config, steps));
-}
-
-void Trainer::Run::load(CheckpointReader& reader) {
-  whole = false;
-  // Damaged on one rank: skipped by all.
-  together("checkpoint", [&] {
-    if (setup.adapters) require_base(reader.state(), base, reader.path().string());
-    progress = restore_progress(reader.state(), config, inputs.identity, guard);
-    plan_steps();
-    step->finish_state_copies();
-    require_mtp(reader, setup.config);
-    restore_training_tensors(reader, *setup.model, *optimizer);
-    if (setup.scaling) restore_scaling(reader, *setup.scaling);
-    require_positive_scales(*setup.model);
-    restore_best(reader.state());
-    if (writer) writer->keep(best_step());
-  });
-  whole = true;
-}
-
-void Trainer::Run::restore_best(const CheckpointState& state) {
-  best.restore(state.extra.find(kBestKey));
-  const Json* kept = state.extra.find(kKeptKey);
-  kept_best = kept != nullptr && kept->is_number() ? std::optional(kept->as_int()) : std::nullopt;
-  if (same_validation(state.data, inputs.identity)) return;
-  if (best.best())
-    say(fmt::format(
-        "data.validation has changed since the checkpoint: {} {:.4f} at step {}, its best, no longer counts\n",
-        config.evaluation.early_stopping.metric, best.best()->value, best.best()->step));
-  best.restore(nullptr);
-  kept_best.reset();
-}
-
-void Trainer::Run::resume_or_fill() {
-  const fs::path folder = config.checkpoint.folder;
-  const Verify verify = config.checkpoint.verify ? Verify::hashes : Verify::none;
-  using Mode = ResumeFrom::Mode;
-  const ResumeFrom& from = config.checkpoint.resume;
-  const fs::path source = load_for_all(verify, [&](const LoadCheckpoint& load_one) -> fs::path {
-    if (from.mode == Mode::never) return {};
-    if (from.mode == Mode::step || from.mode == Mode::path) {
-      CheckpointReader reader(from.mode == Mode::path ? fs::path(from.path) : folder / step_name(from.step), verify);
-      load_one(reader);
-      return reader.path();
-    }
-    const auto loaded = load_latest(folder, load_one, verify);
-    QUENCH_CHECK_AS(ErrorCode::bad_config, from.mode != Mode::must || loaded,
-                    "checkpoint.resume is \"must\", but {} holds no checkpoint", folder.string());
-    return loaded ? loaded->path : fs::path();
-  });
-  resumed_elsewhere = from.mode == Mode::path && !is_directly_in(source, folder);
-  beside_earlier_run = from.mode == Mode::never || resumed_elsewhere;
-  if (source.empty()) {
-    if (from.mode == Mode::automatic && (ranks == nullptr || ranks->rank == 0)) warn_of_lost_checkpoints(config);
-    if (!setup.adapters) fill_model(*setup.model, config);
-    optimizer->refresh_master();
-    whole = true;
-    return;
-  }
-  resumed_step = progress.step;
-  resumed_path = source;
-  say(fmt::format("resumed from {}: step {}, {} tokens seen\n", source.string(), progress.step,
-                  format_count(progress.tokens_seen)));
 }
 
 void Trainer::Run::write_run_files() const {

@@ -1,5 +1,6 @@
 #pragma once
-// Trainer state. trainer.cpp: start, save, end; trainer_steps.cpp: steps; trainer_ranks.cpp: collective parts.
+// Trainer state. trainer.cpp: start, save, end; trainer_resume.cpp: loads; trainer_steps.cpp: steps; trainer_ranks.cpp:
+// collective parts.
 
 #include <chrono>
 #include <filesystem>
@@ -7,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/system/signals.h"
@@ -36,6 +38,10 @@
 #include "train/step/train_step.h"
 
 namespace quench {
+
+// Of CheckpointState::extra.
+inline constexpr std::string_view kBestKey = "best_evaluation";
+inline constexpr std::string_view kKeptKey = "kept_best";  // its step, where the save of the best failed
 
 struct RunInputs {
   std::unique_ptr<ValidationCache> checks;
