@@ -204,6 +204,8 @@ TrainResult Trainer::Run::train(bool handle_signals) {
     options.async = config.checkpoint.async;
     options.on_error = config.checkpoint.on_save_error;
     if (!resumed_elsewhere) options.resumed_from = resumed_step;
+    // From kept-step-20-...: a step-20 in its place is not of this line.
+    if (options.resumed_from && resumed_path.filename() != step_name(*resumed_step)) --*options.resumed_from;
     options.kept = kept_best;
     if (ranks != nullptr) options.peers = ranks->saving;
     const RunLock* held = checkpoint_lock ? checkpoint_lock.get() : lock.get();

@@ -17,10 +17,8 @@ namespace {
 
 // By its name: links are not followed.
 bool is_directly_in(const fs::path& path, const fs::path& folder) {
-  fs::path named = fs::absolute(path).lexically_normal();
-  if (!named.has_filename()) named = named.parent_path();  // "a/b/"
   std::error_code absent;
-  return fs::equivalent(named.parent_path(), folder, absent);
+  return fs::equivalent(fs::absolute(path).lexically_normal().parent_path(), folder, absent);
 }
 
 // The run that wrote the checkpoint trained these layers too, or neither did.
@@ -87,7 +85,8 @@ void Trainer::Run::resume_or_fill() {
                     "checkpoint.resume is \"must\", but {} holds no checkpoint", folder.string());
     return loaded ? loaded->path : fs::path();
   });
-  resumed_elsewhere = from.mode == Mode::path && !is_directly_in(source, folder);
+  resumed_path = source.has_filename() ? source : source.parent_path();  // "a/b/"
+  resumed_elsewhere = from.mode == Mode::path && !is_directly_in(resumed_path, folder);
   beside_earlier_run = from.mode == Mode::never || resumed_elsewhere;
   if (source.empty()) {
     if (from.mode == Mode::automatic && (ranks == nullptr || ranks->rank == 0)) warn_of_lost_checkpoints(config);
@@ -97,7 +96,9 @@ void Trainer::Run::resume_or_fill() {
     return;
   }
   resumed_step = progress.step;
-  resumed_path = source;
+  // Of an interrupted save: remove_leftovers() restores the name.
+  if (!resumed_elsewhere && parse_replaced_name(resumed_path.filename().string()))
+    resumed_path.replace_filename(step_name(progress.step));
   say(fmt::format("resumed from {}: step {}, {} tokens seen\n", source.string(), progress.step,
                   format_count(progress.tokens_seen)));
 }

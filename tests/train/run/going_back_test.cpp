@@ -71,6 +71,13 @@ TEST_F(GoingBack, KeepsTheCheckpointsOfTheAbandonedLine) {
   // The new line is the one that continues, and replaces nothing.
   EXPECT_EQ(run("run", {"--training.steps=30", "--optimizer.lr=1e-3"}).step, 30);
   EXPECT_THAT(checkpoints("run"), ElementsAre("kept-step-20*", "kept-step-30*", "step-10", "step-20", "step-30"));
+  // Back to the abandoned line.
+  std::string kept;
+  for (const auto& entry : fs::directory_iterator(tiny_.folder("run") / "checkpoints"))
+    if (entry.path().filename().string().starts_with("kept-step-20")) kept = entry.path();
+  run("run", {"--training.steps=40", "--checkpoint.resume=" + kept, "--checkpoint.interval=20"});
+  EXPECT_THAT(checkpoints("run"),
+              ElementsAre("kept-step-20*", "kept-step-30*", "step-10", "step-20*", "step-30*", "step-40"));
 }
 
 TEST_F(GoingBack, ACheckpointOfAnotherFolderSetsTheFoldersOwnAside) {
@@ -104,6 +111,16 @@ TEST_F(GoingBack, ARollbackStaysOnTheRunsLine) {
   EXPECT_GT(own[0], 10) << "the last that it saved";
   EXPECT_LT(own[0], 30);
   EXPECT_THAT(rollbacks("fresh", {"--checkpoint.interval=30"}), ElementsAre()) << "nothing was saved yet";
+}
+
+// An interrupted save had moved it away; its name returns before the first save.
+TEST_F(GoingBack, AReplacedCheckpointStaysInTheLine) {
+  run("run", {"--training.steps=10"});
+  fs::rename(tiny_.checkpoint("run", 10), tiny_.folder("run") / "checkpoints/step-10.tmp-a-replaced");
+  EXPECT_THAT(rollbacks("run", {"--checkpoint.interval=30"}), ElementsAre(10));
+  const Options found = checkpoints("run");
+  EXPECT_THAT(found, ::testing::Contains("step-10"));
+  EXPECT_THAT(found, ::testing::Not(::testing::Contains(HasSubstr("*"))));
 }
 
 }  // namespace
