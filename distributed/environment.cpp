@@ -151,11 +151,21 @@ void find_local_place(Environment& environment, const Launcher& launcher, const 
       environment.local_world_size, environment.world_size);
 }
 
+// MASTER_PORT. torchrun's agent serves PyTorch's store there itself: another port then. The count of restarts is no part
+// of it, since torchrun's differs between nodes after a failure.
+int find_port(const Environment& environment, const Reader& read) {
+  const std::optional<int> port = read.number("MASTER_PORT", 1, 65535);
+  if (port && environment.store.empty() && read.text("TORCHELASTIC_USE_AGENT_STORE") == "True") {
+    const int derived = derived_port(fmt::format("{}/{}", environment.job, *port));
+    return derived == *port ? derived + 1 : derived;
+  }
+  if (port || environment.job.empty()) return port.value_or(0);
+  return derived_port(environment.job + "/" + read.text("SLURM_STEP_ID") + read.text("SLURM_RESTART_COUNT"));
+}
+
 void find_master(Environment& environment, const Launcher& launcher, const Reader& read) {
-  const std::string identity = environment.job + "/" + read.text("SLURM_STEP_ID") + read.text("SLURM_RESTART_COUNT");
   environment.master_host = read.text("MASTER_ADDR");
-  environment.master_port =
-      read.number("MASTER_PORT", 1, 65535).value_or(environment.job.empty() ? 0 : derived_port(identity));
+  environment.master_port = find_port(environment, read);
   if (environment.master_host.empty()) {
     std::string hosts = read.text("SLURM_STEP_NODELIST");
     if (hosts.empty()) hosts = read.text("SLURM_JOB_NODELIST");

@@ -44,7 +44,7 @@ World::World(Environment environment, Device device, const GroupOptions& options
     : environment_(std::move(environment)),
       device_(device),
       options_(options),
-      prefix_(fmt::format("run/{}/", environment_.restart)) {}
+      prefix_(fmt::format("run/{}/", environment_.store.empty() ? 0 : environment_.restart)) {}
 
 std::unique_ptr<World> World::alone(Device device) {
   auto world = std::unique_ptr<World>(new World({}, device, {}));

@@ -71,7 +71,7 @@ class World {
   Environment environment_;
   Device device_;
   GroupOptions options_;
-  std::string prefix_;
+  std::string prefix_;  // without the count of restarts in a store of rank 0, which is new with each
   int exchanges_ = 0;
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<Store> store_;

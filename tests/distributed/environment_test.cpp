@@ -77,6 +77,23 @@ TEST(Environment, OfTorchrunAndOurOwnLauncher) {
   EXPECT_EQ(environment.job, "job");
 }
 
+// torchrun's agent serves its own store at MASTER_PORT, and its counts of restarts may differ between nodes.
+TEST(Environment, TorchrunsAgentKeepsItsPort) {
+  const Variables agent = with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  const int port = read(agent).master_port;
+  EXPECT_GE(port, 20000);
+  EXPECT_LE(port, 30000);
+  EXPECT_EQ(read(agent).master_host, "n0");
+  EXPECT_EQ(read(with(agent, {{"RANK", "0"}, {"TORCHELASTIC_RESTART_COUNT", "0"}})).master_port, port);
+  EXPECT_NE(read(with(agent, {{"TORCHELASTIC_RUN_ID", "other"}})).master_port, port);
+  EXPECT_NE(read(with(agent, {{"MASTER_PORT", "29501"}})).master_port, port);
+  for (int own = 20000; own < 30000; ++own)
+    ASSERT_NE(read(with(agent, {{"MASTER_PORT", std::to_string(own)}})).master_port, own);
+  EXPECT_EQ(read(with(agent, {{"QUENCH_STORE", "n0:1"}})).master_port, 29500);
+  EXPECT_EQ(read(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})).master_port, 29500);
+  EXPECT_THAT(error_of(with(agent, {{"MASTER_PORT", "70000"}})), HasSubstr("MASTER_PORT is '70000'"));
+}
+
 TEST(Environment, OfSlurm) {
   const Environment environment = read(kSlurm);
   EXPECT_EQ(environment.rank, 2);

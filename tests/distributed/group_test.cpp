@@ -332,13 +332,14 @@ TEST(GroupStart, ARankThatDiesBeforeAllHaveMetEndsTheOthersSoon) {
 // Ranks that a user starts by hand: rank 0 serves the store.
 class StartedByHand : public ::testing::Test {
  protected:
-  std::unique_ptr<Child> start(int rank, int size, const std::string& token) const {
-    return std::make_unique<Child>(
-        std::vector<std::string>{group_driver_path(), "late"},
-        std::vector<std::string>{
-            fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", size), fmt::format("LOCAL_RANK={}", rank),
-            fmt::format("LOCAL_WORLD_SIZE={}", size), "MASTER_ADDR=127.0.0.1", fmt::format("MASTER_PORT={}", port_),
-            "QUENCH_STORE=", "TORCHELASTIC_RUN_ID=", "QUENCH_RDZV_TOKEN=" + token, "OMP_NUM_THREADS=1"});
+  std::unique_ptr<Child> start(int rank, int size, const std::string& token,
+                               const std::vector<std::string>& more = {"TORCHELASTIC_RUN_ID="}) const {
+    std::vector<std::string> variables = {
+        fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", size), fmt::format("LOCAL_RANK={}", rank),
+        fmt::format("LOCAL_WORLD_SIZE={}", size), "MASTER_ADDR=127.0.0.1", fmt::format("MASTER_PORT={}", port_),
+        "QUENCH_STORE=", "QUENCH_RDZV_TOKEN=" + token, "OMP_NUM_THREADS=1"};
+    variables.insert(variables.end(), more.begin(), more.end());
+    return std::make_unique<Child>(std::vector<std::string>{group_driver_path(), "late"}, std::move(variables));
   }
   const int port_ = [] {
     const distributed::Socket socket = distributed::listen_on({"127.0.0.1", 0});
@@ -366,6 +367,20 @@ TEST_F(StartedByHand, AnotherTokenIsNamedByAllSoon) {
   EXPECT_EQ(waiting.status, 1);
   EXPECT_THAT(waiting.output, HasSubstr("rank 1 has not come, and a process of this job on 127.0.0.1 was refused"));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+}
+
+// torchrun's agent holds MASTER_PORT; its nodes may count restarts differently.
+TEST_F(StartedByHand, RanksOfTorchrunLeaveItsAgentThePort) {
+  const distributed::Socket agent = distributed::listen_on({"127.0.0.1", port_});
+  std::vector<std::unique_ptr<Child>> ranks;
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.push_back(start(rank, 2, "token",
+                          {"TORCHELASTIC_RUN_ID=none", "TORCHELASTIC_USE_AGENT_STORE=True",
+                           fmt::format("TORCHELASTIC_RESTART_COUNT={}", rank)}));
+  for (const auto& rank : ranks) {
+    const ChildResult result = rank->wait();
+    EXPECT_EQ(result.status, 0) << result.output;
+  }
 }
 
 // A refused process is no reason to end where the rank itself comes.
