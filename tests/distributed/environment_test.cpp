@@ -114,6 +114,19 @@ TEST(Environment, OfSlurm) {
   EXPECT_FALSE(read(script).is_distributed());
 }
 
+// The interactive step of salloc is one task of an allocation of eight; a step may also have fewer than its job.
+TEST(Environment, OfAStepOfSlurm) {
+  const Variables interactive = {{"SLURM_NTASKS", "8"},     {"SLURM_STEP_NUM_TASKS", "1"},      {"SLURM_PROCID", "0"},
+                                 {"SLURM_LOCALID", "0"},    {"SLURM_STEP_ID", "4294967290"},    {"SLURM_JOB_ID", "77"},
+                                 {"SLURM_NODEID", "0"},     {"SLURM_STEP_TASKS_PER_NODE", "1"}, {"SLURM_NNODES", "2"},
+                                 {"SLURM_JOB_NODELIST", "n[07-08]"}};
+  EXPECT_FALSE(read(interactive).is_distributed());
+  EXPECT_EQ(read(with(kSlurm, {{"SLURM_NTASKS", "8"}, {"SLURM_STEP_NUM_TASKS", "3"}})).world_size, 3);
+  EXPECT_THAT(error_of(with(kSlurm, {{"SLURM_STEP_NUM_TASKS", "2"}})),
+              HasSubstr("SLURM_PROCID=2 is outside SLURM_STEP_NUM_TASKS=2"));
+  EXPECT_THAT(error_of(with(kSlurm, {{"SLURM_STEP_NUM_TASKS", "x"}})), HasSubstr("SLURM_STEP_NUM_TASKS is 'x'"));
+}
+
 TEST(Environment, OfOpenMpi) {
   const Environment environment = read(kOpenMpi);
   EXPECT_EQ(environment.rank, 1);
