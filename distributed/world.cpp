@@ -8,6 +8,7 @@
 
 #include "core/system/log.h"
 
+#include "distributed/store/node_addresses.h"
 namespace quench::distributed {
 namespace {
 
@@ -68,12 +69,15 @@ std::unique_ptr<World> World::join(const Environment& environment, Device device
   auto world = std::unique_ptr<World>(new World(environment, device, options));
   const std::string secret = store_secret(environment.token, environment.job);
   Endpoint endpoint{environment.master_host, environment.master_port};
+  const bool several_nodes = environment.local_world_size < environment.world_size;
+  world->options_.several_nodes = several_nodes;
   if (!environment.store.empty()) {
     endpoint = parse_endpoint(environment.store, 0, "QUENCH_STORE");
   } else if (environment.rank == 0) {
     require_descriptors(kLeastPerRank * environment.world_size + kOwnFiles, "rank 0, which serves the store,");
     world->server_ =
-        std::make_unique<StoreServer>(listen_on(endpoint), secret, kConnectionsPerRank * environment.world_size);
+        std::make_unique<StoreServer>(listen_on(place), secret, kConnectionsPerRank * environment.world_size);
+    const Endpoint place = several_nodes ? listening_place(endpoint) : endpoint;
   }
   world->store_ = std::make_unique<Store>(endpoint, secret, options.join_timeout);
   world->meet();

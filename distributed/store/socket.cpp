@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -290,23 +291,37 @@ void require_descriptors(int count, std::string_view what) {
   }
 }
 
-bool is_this_machine(const std::string& host) {
-  if (host == host_name()) return true;
+std::vector<std::string> addresses_of(const std::string& host) {
+  std::vector<std::string> result;
   std::string reason;
+  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next)
+    result.push_back(numeric(address->ai_addr, address->ai_addrlen));
+  return result;
+}
+
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> result;
   const Addresses addresses = resolve({host, 0}, 0, reason);
   ifaddrs* own = nullptr;
-  if (addresses == nullptr || ::getifaddrs(&own) != 0) return false;
+  if (::getifaddrs(&own) != 0) return result;
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> guard(own, &::freeifaddrs);
-  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
-    const std::string wanted = numeric(address->ai_addr, address->ai_addrlen);
-    if (wanted.starts_with("127.") || wanted == "::1") return true;
-    for (const ifaddrs* entry = own; entry != nullptr; entry = entry->ifa_next) {
-      if (entry->ifa_addr == nullptr) continue;
-      const int family = entry->ifa_addr->sa_family;
-      if (family != AF_INET && family != AF_INET6) continue;
-      const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-      if (numeric(entry->ifa_addr, length) == wanted) return true;
-    }
+  for (const ifaddrs* entry = own; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    result.push_back(numeric(entry->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6)));
+  return result;
+}
+
+bool is_loopback(std::string_view host) {
+  return host == "localhost" || host.starts_with("127.") || host == "::1";
+}
+
+bool is_this_machine(const std::string& host) {
+  if (host == host_name()) return true;
+  const std::vector<std::string> own = own_addresses();
+  for (const std::string& address : addresses_of(host))
+    if (is_loopback(address) || std::find(own.begin(), own.end(), address) != own.end()) return true;
   }
   return false;
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace quench::distributed {
 
@@ -69,5 +70,11 @@ void require_descriptors(int count, std::string_view what);
 // Name or address of this machine.
 [[nodiscard]] bool is_this_machine(const std::string& host);
 [[nodiscard]] std::string host_name();
+// Numeric addresses of a name; none if it is unknown.
+[[nodiscard]] std::vector<std::string> addresses_of(const std::string& host);
+// Numeric addresses of this machine's interfaces that are up, in the kernel's order.
+[[nodiscard]] std::vector<std::string> own_addresses();
+// "localhost", or a numeric address of the loopback interface.
+[[nodiscard]] bool is_loopback(std::string_view host);
 
 }  // namespace quench::distributed
