@@ -32,13 +32,7 @@ struct Launcher {
 };
 
 constexpr std::array<Launcher, 4> kLaunchers = {{
-    {"RANK and WORLD_SIZE",
-     "RANK",
-     {"WORLD_SIZE"},
-     "LOCAL_RANK",
-     "LOCAL_WORLD_SIZE",
-     nullptr,
-     {"TORCHELASTIC_RUN_ID"}},
+    {"RANK and WORLD_SIZE", "RANK", {"WORLD_SIZE"}, "LOCAL_RANK", "LOCAL_WORLD_SIZE", nullptr, {"TORCHELASTIC_RUN_ID"}},
     {"Open MPI",
      "OMPI_COMM_WORLD_RANK",
      {"OMPI_COMM_WORLD_SIZE"},
@@ -165,8 +159,8 @@ void find_local_place(Environment& environment, const Launcher& launcher, const 
       environment.local_world_size, environment.world_size);
 }
 
-// MASTER_PORT. torchrun's agent serves PyTorch's store there itself: another port then. The count of restarts is no part
-// of it, since torchrun's differs between nodes after a failure.
+// MASTER_PORT. torchrun's agent serves PyTorch's store there itself: another port then. The count of restarts is no
+// part of it, since torchrun's differs between nodes after a failure.
 int find_port(const Environment& environment, const Reader& read) {
   const std::optional<int> port = read.number("MASTER_PORT", 1, 65535);
   if (port && environment.store.empty() && read.text("TORCHELASTIC_USE_AGENT_STORE") == "True") {
@@ -246,6 +240,7 @@ Environment read_environment(const GetVariable& variable) {
   Environment environment;
   if (place.launcher == nullptr) return environment;
   environment.launcher = place.launcher->name;
+  environment.by_agent = place.launcher == &kLaunchers.front() && !read.text("TORCHELASTIC_RUN_ID").empty();
   environment.rank = place.rank;
   environment.world_size = place.size;
   environment.job = job_name(*place.launcher, read);

@@ -75,6 +75,9 @@ TEST(Environment, OfTorchrunAndOurOwnLauncher) {
   EXPECT_EQ(environment.master_port, 29500);
   EXPECT_EQ(environment.restart, 2);
   EXPECT_EQ(environment.job, "job");
+  EXPECT_TRUE(environment.by_agent);
+  EXPECT_FALSE(read(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", ""}})).by_agent);
+  EXPECT_FALSE(read(kSlurm).by_agent);
 }
 
 // torchrun's agent serves its own store at MASTER_PORT, and its counts of restarts may differ between nodes.
@@ -116,10 +119,11 @@ TEST(Environment, OfSlurm) {
 
 // The interactive step of salloc is one task of an allocation of eight; a step may also have fewer than its job.
 TEST(Environment, OfAStepOfSlurm) {
-  const Variables interactive = {{"SLURM_NTASKS", "8"},     {"SLURM_STEP_NUM_TASKS", "1"},      {"SLURM_PROCID", "0"},
-                                 {"SLURM_LOCALID", "0"},    {"SLURM_STEP_ID", "4294967290"},    {"SLURM_JOB_ID", "77"},
-                                 {"SLURM_NODEID", "0"},     {"SLURM_STEP_TASKS_PER_NODE", "1"}, {"SLURM_NNODES", "2"},
-                                 {"SLURM_JOB_NODELIST", "n[07-08]"}};
+  const Variables interactive = {{"SLURM_NTASKS", "8"},           {"SLURM_STEP_NUM_TASKS", "1"},
+                                 {"SLURM_PROCID", "0"},           {"SLURM_LOCALID", "0"},
+                                 {"SLURM_STEP_ID", "4294967290"}, {"SLURM_JOB_ID", "77"},
+                                 {"SLURM_NODEID", "0"},           {"SLURM_STEP_TASKS_PER_NODE", "1"},
+                                 {"SLURM_NNODES", "2"},           {"SLURM_JOB_NODELIST", "n[07-08]"}};
   EXPECT_FALSE(read(interactive).is_distributed());
   EXPECT_EQ(read(with(kSlurm, {{"SLURM_NTASKS", "8"}, {"SLURM_STEP_NUM_TASKS", "3"}})).world_size, 3);
   EXPECT_THAT(error_of(with(kSlurm, {{"SLURM_STEP_NUM_TASKS", "2"}})),
