@@ -48,12 +48,6 @@ Socket open_socket(const addrinfo& address) {
   return Socket(::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol));
 }
 
-// Milliseconds for poll(2), rounded up.
-int poll_timeout(Deadline deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
-}
-
 bool wait_ready(const Socket& socket, short events, Deadline deadline) {
   pollfd entry{socket.descriptor(), events, 0};
   while (true) {
@@ -94,6 +88,11 @@ void set_option(const Socket& socket, int level, int option, int value) {
 }
 
 }  // namespace
+
+int poll_timeout(Deadline deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
+}
 
 Socket::~Socket() {
   close();
@@ -292,8 +291,9 @@ void require_descriptors(int count, std::string_view what) {
 }
 
 std::vector<std::string> addresses_of(const std::string& host) {
-  std::vector<std::string> result;
   std::string reason;
+  std::vector<std::string> result;
+  const Addresses addresses = resolve({host, 0}, 0, reason);
   for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next)
     result.push_back(numeric(address->ai_addr, address->ai_addrlen));
   return result;
@@ -301,7 +301,6 @@ std::vector<std::string> addresses_of(const std::string& host) {
 
 std::vector<std::string> own_addresses() {
   std::vector<std::string> result;
-  const Addresses addresses = resolve({host, 0}, 0, reason);
   ifaddrs* own = nullptr;
   if (::getifaddrs(&own) != 0) return result;
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> guard(own, &::freeifaddrs);
@@ -310,6 +309,7 @@ std::vector<std::string> own_addresses() {
     const int family = entry->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
     result.push_back(numeric(entry->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6)));
+  }
   return result;
 }
 
@@ -322,7 +322,6 @@ bool is_this_machine(const std::string& host) {
   const std::vector<std::string> own = own_addresses();
   for (const std::string& address : addresses_of(host))
     if (is_loopback(address) || std::find(own.begin(), own.end(), address) != own.end()) return true;
-  }
   return false;
 }
 

@@ -18,6 +18,14 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
+// poll(2) would wait for ever on a negative time.
+TEST(Deadlines, NeverGiveAnEndlessPoll) {
+  for (const int late : {0, 1, 2, 1000}) EXPECT_EQ(poll_timeout(Clock::now() - milliseconds(late)), 0);
+  EXPECT_GT(poll_timeout(Clock::now() + milliseconds(900)), 0);
+  EXPECT_LE(poll_timeout(Clock::now() + milliseconds(900)), 900);
+  EXPECT_EQ(poll_timeout(Clock::now() + std::chrono::hours(5)), 3'600'000);
+}
+
 TEST(Endpoints, AreRead) {
   EXPECT_EQ(parse_endpoint("node7", 29400, "--rdzv-endpoint").to_string(), "node7:29400");
   EXPECT_EQ(parse_endpoint("node7:1", 29400, "--rdzv-endpoint").to_string(), "node7:1");
