@@ -329,6 +329,15 @@ TEST(GroupStart, ARankThatDiesBeforeAllHaveMetEndsTheOthersSoon) {
   EXPECT_THAT(result.output, HasSubstr("has ended"));
 }
 
+// A script of one launch may train several times; its ranks end at different times.
+TEST(GroupStart, RanksMeetAgainInTheSameLaunch) {
+  Ranks ranks(2);
+  const std::string late = "'" + group_driver_path() + "' late";
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.start(rank, {"/bin/sh", "-c", late + " && sleep 0." + std::to_string(rank) + " && " + late + " && " + late});
+  ranks.expect_success();
+}
+
 TEST(GroupStart, TheSameRankTwiceIsRefused) {
   Ranks ranks(2);
   ranks.start(0, {group_driver_path(), "late"});

@@ -91,6 +91,16 @@ TEST_F(StartedByHand, RanksOfSeveralNodesMeetAtThisMachinesName) {
   }
 }
 
+// The store of each run ends with its rank 0.
+TEST_F(StartedByHand, RanksMeetAgainInTheSameScript) {
+  std::vector<std::unique_ptr<Child>> ranks;
+  for (int rank = 0; rank < 3; ++rank) ranks.push_back(start(rank, 3, "token", {}, 3));
+  for (const auto& rank : ranks) {
+    const ChildResult result = rank->wait();
+    EXPECT_EQ(result.status, 0) << result.output;
+  }
+}
+
 // A refused process is no reason to end where the rank itself comes.
 TEST_F(StartedByHand, ARefusedProcessEndsNoJobWhoseRankComes) {
   const auto first = start(0, 2, "token"), refused = start(1, 2, "other");
