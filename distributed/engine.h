@@ -17,6 +17,7 @@ struct GroupOptions {
   bool check_collectives = true;  // Gloo: ranks compare operation, dtype and sizes before each transfer
   // The watchdog ends a process that is still alive 30 s after its groups were aborted (distributed/watchdog.h).
   bool end_hanging_process = false;
+  bool several_nodes = false;                // Gloo: peers need an address that other nodes reach
   std::shared_ptr<const Watchdog> watchdog;  // null: group creation is not watched
 };
 

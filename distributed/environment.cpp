@@ -24,7 +24,7 @@ constexpr int kDerivedPorts = 10000;
 struct Launcher {
   const char* name;
   const char* rank;
-  const char* size;
+  const char* size[2];  // in order of precedence
   const char* local_rank;
   const char* local_size;
   const char* proof;   // set only for processes of the launcher; nullptr: `rank` suffices
@@ -32,17 +32,23 @@ struct Launcher {
 };
 
 constexpr std::array<Launcher, 4> kLaunchers = {{
-    {"RANK and WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", nullptr, {"TORCHELASTIC_RUN_ID"}},
+    {"RANK and WORLD_SIZE", "RANK", {"WORLD_SIZE"}, "LOCAL_RANK", "LOCAL_WORLD_SIZE", nullptr, {"TORCHELASTIC_RUN_ID"}},
     {"Open MPI",
      "OMPI_COMM_WORLD_RANK",
-     "OMPI_COMM_WORLD_SIZE",
+     {"OMPI_COMM_WORLD_SIZE"},
      "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE",
      nullptr,
      {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
-    // A batch script also has SLURM_NTASKS, but no step.
-    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, "SLURM_STEP_ID", {"SLURM_JOB_ID"}},
-    {"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", nullptr, {nullptr, nullptr}},
+    // A batch script also has SLURM_NTASKS, but no step. In salloc's interactive step it is that of the allocation.
+    {"Slurm",
+     "SLURM_PROCID",
+     {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
+     "SLURM_LOCALID",
+     nullptr,
+     "SLURM_STEP_ID",
+     {"SLURM_JOB_ID"}},
+    {"MPICH", "PMI_RANK", {"PMI_SIZE"}, "MPI_LOCALRANKID", "MPI_LOCALNRANKS", nullptr, {nullptr, nullptr}},
 }};
 
 class Reader {
@@ -70,6 +76,7 @@ class Reader {
 
 struct Place {
   const Launcher* launcher = nullptr;
+  const char* size_name = nullptr;  // its variable of the size
   int rank = 0;
   int size = 1;
 };
@@ -78,14 +85,15 @@ struct Place {
 std::optional<Place> place_by(const Launcher& launcher, const Reader& read) {
   if (launcher.proof != nullptr && read.text(launcher.proof).empty()) return std::nullopt;
   const std::optional<int> rank = read.number(launcher.rank, 0, kMaxWorld);
-  const std::optional<int> size = read.number(launcher.size, 1, kMaxWorld);
+  const char* size_name = launcher.size[read.text(launcher.size[0]).empty() && launcher.size[1] != nullptr ? 1 : 0];
+  const std::optional<int> size = read.number(size_name, 1, kMaxWorld);
   if (!rank && !size) return std::nullopt;
   QUENCH_CHECK_AS(ErrorCode::bad_config, rank && size,
                   "the environment has {} but not {}: {} needs both (or unset it to run alone)",
-                  rank ? launcher.rank : launcher.size, rank ? launcher.size : launcher.rank, launcher.name);
+                  rank ? launcher.rank : size_name, rank ? size_name : launcher.rank, launcher.name);
   QUENCH_CHECK_AS(ErrorCode::bad_config, *rank < *size, "{}={} is outside {}={}: ranks go from 0 to {}", launcher.rank,
-                  *rank, launcher.size, *size, *size - 1);
-  return Place{&launcher, *rank, *size};
+                  *rank, size_name, *size, *size - 1);
+  return Place{&launcher, size_name, *rank, *size};
 }
 
 // Variables set by hand must not contradict the launcher's. A process launcher (with a run id) takes precedence inside
@@ -105,8 +113,8 @@ Place find_place(const Reader& read) {
     if (place.launcher != &kLaunchers.front()) continue;
     QUENCH_CHECK_AS(ErrorCode::bad_config, said->rank == place.rank && said->size == place.size,
                     "the environment contradicts itself: {}={} and {}={}, but {}={} and {}={} ({}); unset one pair",
-                    place.launcher->rank, place.rank, place.launcher->size, place.size, launcher.rank, said->rank,
-                    launcher.size, said->size, launcher.name);
+                    place.launcher->rank, place.rank, place.size_name, place.size, launcher.rank, said->rank,
+                    said->size_name, said->size, launcher.name);
   }
   return place;
 }
@@ -151,11 +159,21 @@ void find_local_place(Environment& environment, const Launcher& launcher, const 
       environment.local_world_size, environment.world_size);
 }
 
+// MASTER_PORT. torchrun's agent serves PyTorch's store there itself: another port then. The count of restarts is no
+// part of it, since torchrun's differs between nodes after a failure.
+int find_port(const Environment& environment, const Reader& read) {
+  const std::optional<int> port = read.number("MASTER_PORT", 1, 65535);
+  if (port && environment.store.empty() && read.text("TORCHELASTIC_USE_AGENT_STORE") == "True") {
+    const int derived = derived_port(fmt::format("{}/{}", environment.job, *port));
+    return derived == *port ? derived + 1 : derived;
+  }
+  if (port || environment.job.empty()) return port.value_or(0);
+  return derived_port(environment.job + "/" + read.text("SLURM_STEP_ID") + read.text("SLURM_RESTART_COUNT"));
+}
+
 void find_master(Environment& environment, const Launcher& launcher, const Reader& read) {
-  const std::string identity = environment.job + "/" + read.text("SLURM_STEP_ID") + read.text("SLURM_RESTART_COUNT");
   environment.master_host = read.text("MASTER_ADDR");
-  environment.master_port =
-      read.number("MASTER_PORT", 1, 65535).value_or(environment.job.empty() ? 0 : derived_port(identity));
+  environment.master_port = find_port(environment, read);
   if (environment.master_host.empty()) {
     std::string hosts = read.text("SLURM_STEP_NODELIST");
     if (hosts.empty()) hosts = read.text("SLURM_JOB_NODELIST");
@@ -222,6 +240,7 @@ Environment read_environment(const GetVariable& variable) {
   Environment environment;
   if (place.launcher == nullptr) return environment;
   environment.launcher = place.launcher->name;
+  environment.by_agent = place.launcher == &kLaunchers.front() && !read.text("TORCHELASTIC_RUN_ID").empty();
   environment.rank = place.rank;
   environment.world_size = place.size;
   environment.job = job_name(*place.launcher, read);

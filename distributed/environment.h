@@ -17,9 +17,10 @@ struct Environment {
   std::string store;  // host:port of the launcher's store; empty: served by rank 0 at master_host:master_port
   std::string token;
   std::string job;
-  int restart = 0;       // restart count
-  int max_restarts = 0;  // of the launcher
-  std::string launcher;  // for messages: "RANK and WORLD_SIZE", "Open MPI", ...; empty for one rank
+  int restart = 0;        // restart count
+  int max_restarts = 0;   // of the launcher
+  bool by_agent = false;  // quench run, torchrun: the processes of a node see the same devices
+  std::string launcher;   // for messages: "RANK and WORLD_SIZE", "Open MPI", ...; empty for one rank
 
   [[nodiscard]] bool is_distributed() const noexcept { return world_size > 1; }
 };

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <exception>
 #include <sstream>
+#include <thread>
 
 #include "core/system/log.h"
+#include "distributed/store/node_addresses.h"
 
 namespace quench::distributed {
 namespace {
@@ -17,6 +19,7 @@ constexpr int kConnectionsPerRank = 4;
 constexpr int kLeastPerRank = 2;  // store connections per rank, at least
 constexpr int kOwnFiles = 8;
 constexpr std::size_t kMaxDifferences = 10;
+constexpr auto kReconnectPause = std::chrono::milliseconds(100);
 constexpr auto kRefusalPoll = std::chrono::milliseconds(500);
 // From the refusal of a process with another token to giving up its possible rank, which may still arrive: a refused
 // process has no proven identity.
@@ -44,7 +47,7 @@ World::World(Environment environment, Device device, const GroupOptions& options
     : environment_(std::move(environment)),
       device_(device),
       options_(options),
-      prefix_(fmt::format("run/{}/", environment_.restart)) {}
+      prefix_(fmt::format("run/{}/", environment_.store.empty() ? 0 : environment_.restart)) {}
 
 std::unique_ptr<World> World::alone(Device device) {
   auto world = std::unique_ptr<World>(new World({}, device, {}));
@@ -66,16 +69,19 @@ std::unique_ptr<World> World::planned(int rank, int size) {
 std::unique_ptr<World> World::join(const Environment& environment, Device device, const GroupOptions& options) {
   if (!environment.is_distributed()) return alone(device);
   auto world = std::unique_ptr<World>(new World(environment, device, options));
+  const bool several_nodes = environment.local_world_size < environment.world_size;
+  world->options_.several_nodes = several_nodes;
   const std::string secret = store_secret(environment.token, environment.job);
   Endpoint endpoint{environment.master_host, environment.master_port};
   if (!environment.store.empty()) {
     endpoint = parse_endpoint(environment.store, 0, "QUENCH_STORE");
   } else if (environment.rank == 0) {
     require_descriptors(kLeastPerRank * environment.world_size + kOwnFiles, "rank 0, which serves the store,");
+    const Endpoint place = several_nodes ? listening_place(endpoint) : endpoint;
     world->server_ =
-        std::make_unique<StoreServer>(listen_on(endpoint), secret, kConnectionsPerRank * environment.world_size);
+        std::make_unique<StoreServer>(listen_on(place), secret, kConnectionsPerRank * environment.world_size);
   }
-  world->store_ = std::make_unique<Store>(endpoint, secret, options.join_timeout);
+  world->connect(endpoint, secret);
   world->meet();
   world->engine_ = make_engine(device, *world->store_, world->options_);
   if (!device.is_cpu()) world->host_engine_ = make_engine({}, *world->store_, world->options_);
@@ -83,6 +89,41 @@ std::unique_ptr<World> World::join(const Environment& environment, Device device
   world->all_ = world->watched(world->engine_->make_group(all, *world->store_, world->prefix_ + "group/all/"));
   world->host_ = world->make_host_group("host");
   return world;
+}
+
+void World::connect(const Endpoint& endpoint, const std::string& secret) {
+  const Deadline deadline = Clock::now() + options_.join_timeout;
+  const auto left = [&] {
+    return std::max(std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()),
+                    std::chrono::milliseconds(1));
+  };
+  const auto has_left = [&] { return store_->try_get(fmt::format("{}left/{}", prefix_, rank())).has_value(); };
+  store_ = std::make_unique<Store>(endpoint, secret, left());
+  if (!environment_.store.empty()) {
+    const std::string attempt = prefix_;
+    for (int earlier = 1; has_left(); ++earlier) {
+      QUENCH_CHECK_AS(ErrorCode::failed, store_->wait(prefix_ + "all left", left()),
+                      "rank {} has left the run before this one, other ranks have not within {} s: start all ranks "
+                      "equally often",
+                      rank(), static_cast<double>(options_.join_timeout.count()) / 1000);
+      prefix_ = fmt::format("{}{}/", attempt, earlier);
+    }
+    return;
+  }
+  // The store of an earlier run ends with its rank 0; the next one is served at the same place.
+  while (!server_) {
+    try {
+      if (!has_left()) return;
+    } catch (const Error&) {
+      if (Clock::now() >= deadline) throw;
+    }
+    QUENCH_CHECK_AS(ErrorCode::failed, Clock::now() < deadline,
+                    "rank {} has left the run before this one, rank 0 has not within {} s", rank(),
+                    static_cast<double>(options_.join_timeout.count()) / 1000);
+    store_.reset();
+    std::this_thread::sleep_for(kReconnectPause);
+    store_ = std::make_unique<Store>(endpoint, secret, left());
+  }
 }
 
 void World::meet() {
@@ -121,6 +162,7 @@ World::~World() {
     // No wait on an error: others may never reach this point.
     const bool fails = std::uncaught_exceptions() > 0;
     if (watchdog_ && !fails) store_->set_last_will(Watchdog::key(prefix_), "");
+    store_->set(fmt::format("{}left/{}", prefix_, rank()), "1");
     const std::int64_t left = store_->add(prefix_ + "left", 1);
     if (left == size()) store_->set(prefix_ + "all left", "1");
     if (server_ && !fails) {

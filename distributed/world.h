@@ -55,11 +55,14 @@ class World {
 
   // Null for one rank and on the meta device.
   [[nodiscard]] Store* store() noexcept { return store_.get(); }
-  // Key prefix of this attempt.
+  // Key prefix of this attempt and run.
   [[nodiscard]] const std::string& prefix() const noexcept { return prefix_; }
 
  private:
   World(Environment environment, Device device, const GroupOptions& options);
+  // Connects to the store. After an earlier run of these ranks in the same launch, waits until all of them have left
+  // it.
+  void connect(const Endpoint& endpoint, const std::string& secret);
   // Checks consistency, starts the watchdog, waits for all ranks.
   void meet();
   // Description of a rank; nothing on a timeout. Throws CommunicationError on a lost rank; bad_config before the first
@@ -71,7 +74,7 @@ class World {
   Environment environment_;
   Device device_;
   GroupOptions options_;
-  std::string prefix_;
+  std::string prefix_;  // without the count of restarts in a store of rank 0, which is new with each
   int exchanges_ = 0;
   std::unique_ptr<StoreServer> server_;
   std::unique_ptr<Store> store_;

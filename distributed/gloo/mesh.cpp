@@ -16,6 +16,7 @@
 #include "core/system/file.h"
 #include "distributed/communication_error.h"
 #include "distributed/gloo/peer_listener.h"
+#include "distributed/store/node_addresses.h"
 #include "distributed/watchdog.h"
 
 namespace quench::distributed {
@@ -99,8 +100,9 @@ void Mesh::connect(const std::shared_ptr<tcp::Device>& device, Store& store, con
   transportContext_->setTimeout(options.join_timeout);
   std::optional<PeerListener> listener;
   if (rank + 1 < size) {
-    listener.emplace(listen_on({store.address(), 0}), secret);
-    store.set(address_key(prefix, rank), Endpoint{store.address(), listener->port()}.to_string());
+    const std::string address = options.several_nodes ? address_for_nodes(store) : store.address();
+    listener.emplace(listen_on({address, 0}), secret);
+    store.set(address_key(prefix, rank), Endpoint{address, listener->port()}.to_string());
   }
   for (int peer = 0; peer < rank; ++peer) {
     const std::optional<std::string> address =

@@ -151,7 +151,7 @@ class Agent {
     const Deadline end = Clock::now() + time;
     while (!look_for_stop() && Clock::now() < end) {
       pollfd entry{signals_.descriptor(), POLLIN, 0};
-      ::poll(&entry, 1, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count()));
+      ::poll(&entry, 1, poll_timeout(end));
     }
     return stop_signal_ == 0;
   }
@@ -180,8 +180,7 @@ class Agent {
   void wait_once(WorkerSet& workers, Deadline until) {
     std::vector<pollfd> entries = {{signals_.descriptor(), POLLIN, 0}, {remote_event_.descriptor(), POLLIN, 0}};
     workers.add_descriptors(entries);
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-    ::poll(entries.data(), entries.size(), static_cast<int>(std::clamp<std::int64_t>(left, 1, 60'000)));
+    ::poll(entries.data(), entries.size(), std::max(1, poll_timeout(until)));
     workers.pump();
     while (const int number = signals_.take()) take_signal(number, &workers);
     workers.reap();

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/system/log.h"
+#include "distributed/store/node_addresses.h"
 
 namespace quench::distributed {
 namespace {
@@ -54,14 +55,6 @@ Json parse_node(const std::string& text, int number) {
   }
 }
 
-// Reachable from other nodes: a name that resolves to loopback here (Debian's 127.0.1.1) has another address elsewhere.
-Endpoint listening_place(const LaunchOptions& options) {
-  Endpoint place = options.endpoint;
-  const bool loopback = place.host == "localhost" || place.host.starts_with("127.") || place.host == "::1";
-  if (options.nodes > 1 && !loopback && place.host == host_name()) place.host = "0.0.0.0";
-  return place;
-}
-
 Failure lost_node(int node, const std::string& message) {
   Failure failure;
   failure.node = node;
@@ -87,7 +80,7 @@ Rendezvous::Rendezvous(const LaunchOptions& options)
     require_descriptors(2 * options.nodes * options.workers, "quench run, which serves the store,");
   try {
     const int connections = options.nodes * options.workers * kConnectionsPerWorker + kSpareConnections;
-    server_ = std::make_unique<StoreServer>(listen_on(options.alone() ? endpoint_ : listening_place(options)),
+    server_ = std::make_unique<StoreServer>(listen_on(options.nodes > 1 ? listening_place(endpoint_) : endpoint_),
                                             store_secret(options.token, options.job), connections);
     endpoint_.port = server_->port();
   } catch (const Error&) {
@@ -176,8 +169,9 @@ std::optional<Round> Rendezvous::make_round(int number, int node, const std::vec
   if (node == 0) {
     // For the workers' own library, as in torchrun. Quench workers use the launcher's store.
     int port = options_.master_port;
-    if (port == 0) port = local_port(listen_on({store_->address(), 0}));
-    store_->set(key, Endpoint{store_->address(), port}.to_string());
+    const std::string address = options_.nodes > 1 ? address_for_nodes(*store_) : store_->address();
+    if (port == 0) port = local_port(listen_on({address, 0}));
+    store_->set(key, Endpoint{address, port}.to_string());
   }
   std::optional<std::string> address = store_->wait(key, kSoon);
   while (!address) {

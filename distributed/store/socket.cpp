@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -47,12 +48,6 @@ Socket open_socket(const addrinfo& address) {
   return Socket(::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol));
 }
 
-// Milliseconds for poll(2), rounded up.
-int poll_timeout(Deadline deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
-}
-
 bool wait_ready(const Socket& socket, short events, Deadline deadline) {
   pollfd entry{socket.descriptor(), events, 0};
   while (true) {
@@ -93,6 +88,11 @@ void set_option(const Socket& socket, int level, int option, int value) {
 }
 
 }  // namespace
+
+int poll_timeout(Deadline deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 3'600'000));
+}
 
 Socket::~Socket() {
   close();
@@ -290,24 +290,38 @@ void require_descriptors(int count, std::string_view what) {
   }
 }
 
+std::vector<std::string> addresses_of(const std::string& host) {
+  std::string reason;
+  std::vector<std::string> result;
+  const Addresses addresses = resolve({host, 0}, 0, reason);
+  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next)
+    result.push_back(numeric(address->ai_addr, address->ai_addrlen));
+  return result;
+}
+
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> result;
+  ifaddrs* own = nullptr;
+  if (::getifaddrs(&own) != 0) return result;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> guard(own, &::freeifaddrs);
+  for (const ifaddrs* entry = own; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    result.push_back(numeric(entry->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6)));
+  }
+  return result;
+}
+
+bool is_loopback(std::string_view host) {
+  return host == "localhost" || host.starts_with("127.") || host == "::1";
+}
+
 bool is_this_machine(const std::string& host) {
   if (host == host_name()) return true;
-  std::string reason;
-  const Addresses addresses = resolve({host, 0}, 0, reason);
-  ifaddrs* own = nullptr;
-  if (addresses == nullptr || ::getifaddrs(&own) != 0) return false;
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> guard(own, &::freeifaddrs);
-  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
-    const std::string wanted = numeric(address->ai_addr, address->ai_addrlen);
-    if (wanted.starts_with("127.") || wanted == "::1") return true;
-    for (const ifaddrs* entry = own; entry != nullptr; entry = entry->ifa_next) {
-      if (entry->ifa_addr == nullptr) continue;
-      const int family = entry->ifa_addr->sa_family;
-      if (family != AF_INET && family != AF_INET6) continue;
-      const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-      if (numeric(entry->ifa_addr, length) == wanted) return true;
-    }
-  }
+  const std::vector<std::string> own = own_addresses();
+  for (const std::string& address : addresses_of(host))
+    if (is_loopback(address) || std::find(own.begin(), own.end(), address) != own.end()) return true;
   return false;
 }
 

@@ -5,11 +5,15 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace quench::distributed {
 
 using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
+
+// Milliseconds for poll(2), rounded up: 0 after the deadline, at most an hour.
+[[nodiscard]] int poll_timeout(Deadline deadline);
 
 struct Endpoint {
   std::string host;
@@ -66,6 +70,12 @@ void unset_keep_alive(const Socket& socket);
 // Throws failed, naming the limit, if `count` more descriptors cannot be opened.
 void require_descriptors(int count, std::string_view what);
 
+// Numeric addresses of a name; none if it is unknown.
+[[nodiscard]] std::vector<std::string> addresses_of(const std::string& host);
+// Numeric addresses of this machine's interfaces that are up, in the kernel's order.
+[[nodiscard]] std::vector<std::string> own_addresses();
+// "localhost", or a numeric address of the loopback interface.
+[[nodiscard]] bool is_loopback(std::string_view host);
 // Name or address of this machine.
 [[nodiscard]] bool is_this_machine(const std::string& host);
 [[nodiscard]] std::string host_name();

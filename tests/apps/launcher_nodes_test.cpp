@@ -12,6 +12,7 @@
 #include <memory>
 #include <thread>
 
+#include "distributed/store/socket.h"
 #include "tests/apps/program.h"
 
 namespace quench::testing {
@@ -75,6 +76,28 @@ TEST_F(LauncherNodes, MeetAtAnEndpoint) {
   EXPECT_EQ(file(0, "out.0"), "0/3 0/1 0/2\n");
   EXPECT_EQ(file(1, "out.1"), "1/3 0/2 1/2\n");
   EXPECT_EQ(file(1, "out.2"), "2/3 1/2 1/2\n");
+}
+
+// A name may be loopback on its own machine alone: other nodes get an address that they reach.
+TEST_F(LauncherNodes, GiveTheOthersAnAddressFromOutside) {
+  const std::string name = distributed::host_name();
+  const std::vector<std::string> own = distributed::own_addresses();
+  const bool is_alone = std::all_of(own.begin(), own.end(), distributed::is_loopback);
+  if (distributed::addresses_of(name).empty() || is_alone) GTEST_SKIP() << "a machine without a name or a network";
+  const Words flags = {"--rdzv-endpoint", name + ":" + port_, "--rdzv-id", "job"};
+  for (int node = 0; node < 2; ++node) start(flags, "echo $MASTER_ADDR > out");
+  for (std::size_t node = 0; node < 2; ++node) {
+    EXPECT_EQ(finish(node).status, 0) << file(node, "stderr.txt");
+    const std::string address = file(node, "out").substr(0, file(node, "out").find('\n'));
+    EXPECT_FALSE(distributed::is_loopback(address)) << address;
+    EXPECT_NE(std::find(own.begin(), own.end(), address), own.end()) << address;
+  }
+  start(endpoint(), "echo $MASTER_ADDR > out");
+  start(endpoint(), "echo $MASTER_ADDR > out");
+  for (std::size_t node = 2; node < 4; ++node) {
+    EXPECT_EQ(finish(node).status, 0) << file(node, "stderr.txt");
+    EXPECT_EQ(file(node, "out"), "127.0.0.1\n");
+  }
 }
 
 TEST_F(LauncherNodes, MeetByTheirNumbers) {

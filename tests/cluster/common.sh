@@ -70,9 +70,13 @@ hosts_down() {
   for h in a b; do kill_host $h; ip netns del quench-$h 2>/dev/null; done
   true
 }
+# With a file $work/quench-a.hosts, that is the host's /etc/hosts.
 on_host() {  # a|b COMMAND ...
-  local name=quench-$1; shift
-  exec ip netns exec "$name" unshare --uts sh -c 'hostname "$0"; exec "$@"' "$name" "$@"
+  local name=quench-$1 names=$work/quench-$1.hosts; shift
+  [ -e "$names" ] || names=
+  # shellcheck disable=SC2016
+  exec ip netns exec "$name" unshare --uts --mount sh -c \
+    'hostname "$0"; [ -z "$1" ] || mount --bind "$1" /etc/hosts || exit; shift; exec "$@"' "$name" "$names" "$@"
 }
 # All that runs on the host, at once.
 kill_host() { ip netns pids quench-"$1" 2>/dev/null | xargs -r kill -9 2>/dev/null; true; }

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Two hosts train together, one dies, and the run goes on from its last checkpoint: through `quench run` with numbered
 # nodes and with a rendezvous, and under Open MPI's mpirun, which starts the ranks by itself.
-#   tests/cluster/two_hosts.sh [--program build/quench] [static|rendezvous|cut|mpi ...]
+#   tests/cluster/two_hosts.sh [--program build/quench] [static|names|rendezvous|cut|mpi ...]
 # Hosts are network namespaces of this machine. Needs root, iproute2, and for mpi openmpi-bin.
 set -uo pipefail
 program=build/quench
 [ "${1:-}" = --program ] && { program=$2; shift 2; }
 program=$(realpath "$program")
-parts=("$@"); [ $# -gt 0 ] || parts=(static rendezvous cut mpi)
+parts=("$@"); [ $# -gt 0 ] || parts=(static names rendezvous cut mpi)
 work=$(mktemp -d)
 # shellcheck source=tests/cluster/common.sh
 . "$(dirname "$0")/common.sh"
@@ -43,6 +43,28 @@ run_static() {
   expect_end $a static a; expect_end $b static b
   same_weights static calm
   show static.a.log 4
+}
+
+# Each host's own name is loopback on it, as on Debian.
+run_names() {
+  say "names that resolve to 127.0.1.1 on their own host: --rdzv-endpoint quench-a:29411, and MASTER_ADDR=quench-a by hand"
+  printf '127.0.0.1 localhost\n127.0.1.1 quench-a\n10.77.0.2 quench-b\n' > "$work/quench-a.hosts"
+  printf '127.0.0.1 localhost\n10.77.0.1 quench-a\n127.0.1.1 quench-b\n' > "$work/quench-b.hosts"
+  local flags=(--rdzv-endpoint quench-a:29411 --rdzv-id names --rdzv-conf join_timeout=60)
+  start a names "${flags[@]}"; local a=$launcher
+  start b names "${flags[@]}"; local b=$launcher
+  expect_end $a names a; expect_end $b names b
+  same_weights names calm
+  local rank host words; mapfile -t words < <(train_words by_hand)
+  for rank in 1 0; do
+    [ $rank = 0 ] && host=a || host=b
+    (on_host $host env RANK=$rank WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=quench-a MASTER_PORT=29412 \
+      QUENCH_INIT_TIMEOUT=60 "$program" "${words[@]}") > "$work/by_hand.$host.log" 2>&1 &
+    [ $rank = 0 ] && a=$! || b=$!
+  done
+  expect_end $a by_hand a; expect_end $b by_hand b
+  same_weights by_hand calm
+  rm "$work"/quench-[ab].hosts
 }
 
 # Host b dies in the middle ("kill": with all its processes; "cut": the link alone) and comes back.
@@ -107,6 +129,7 @@ AGENT
 for part in "${parts[@]}"; do
   case $part in
     static) run_static ;;
+    names) run_names ;;
     rendezvous) run_rendezvous rendezvous kill ;;
     cut) run_rendezvous cut cut ;;
     mpi) run_mpi ;;

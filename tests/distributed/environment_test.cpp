@@ -75,6 +75,26 @@ TEST(Environment, OfTorchrunAndOurOwnLauncher) {
   EXPECT_EQ(environment.master_port, 29500);
   EXPECT_EQ(environment.restart, 2);
   EXPECT_EQ(environment.job, "job");
+  EXPECT_TRUE(environment.by_agent);
+  EXPECT_FALSE(read(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", ""}})).by_agent);
+  EXPECT_FALSE(read(kSlurm).by_agent);
+}
+
+// torchrun's agent serves its own store at MASTER_PORT, and its counts of restarts may differ between nodes.
+TEST(Environment, TorchrunsAgentKeepsItsPort) {
+  const Variables agent = with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  const int port = read(agent).master_port;
+  EXPECT_GE(port, 20000);
+  EXPECT_LE(port, 30000);
+  EXPECT_EQ(read(agent).master_host, "n0");
+  EXPECT_EQ(read(with(agent, {{"RANK", "0"}, {"TORCHELASTIC_RESTART_COUNT", "0"}})).master_port, port);
+  EXPECT_NE(read(with(agent, {{"TORCHELASTIC_RUN_ID", "other"}})).master_port, port);
+  EXPECT_NE(read(with(agent, {{"MASTER_PORT", "29501"}})).master_port, port);
+  for (int own = 20000; own < 30000; ++own)
+    ASSERT_NE(read(with(agent, {{"MASTER_PORT", std::to_string(own)}})).master_port, own);
+  EXPECT_EQ(read(with(agent, {{"QUENCH_STORE", "n0:1"}})).master_port, 29500);
+  EXPECT_EQ(read(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})).master_port, 29500);
+  EXPECT_THAT(error_of(with(agent, {{"MASTER_PORT", "70000"}})), HasSubstr("MASTER_PORT is '70000'"));
 }
 
 TEST(Environment, OfSlurm) {
@@ -95,6 +115,20 @@ TEST(Environment, OfSlurm) {
   Variables script = kSlurm;
   script.erase("SLURM_STEP_ID");
   EXPECT_FALSE(read(script).is_distributed());
+}
+
+// The interactive step of salloc is one task of an allocation of eight; a step may also have fewer than its job.
+TEST(Environment, OfAStepOfSlurm) {
+  const Variables interactive = {{"SLURM_NTASKS", "8"},           {"SLURM_STEP_NUM_TASKS", "1"},
+                                 {"SLURM_PROCID", "0"},           {"SLURM_LOCALID", "0"},
+                                 {"SLURM_STEP_ID", "4294967290"}, {"SLURM_JOB_ID", "77"},
+                                 {"SLURM_NODEID", "0"},           {"SLURM_STEP_TASKS_PER_NODE", "1"},
+                                 {"SLURM_NNODES", "2"},           {"SLURM_JOB_NODELIST", "n[07-08]"}};
+  EXPECT_FALSE(read(interactive).is_distributed());
+  EXPECT_EQ(read(with(kSlurm, {{"SLURM_NTASKS", "8"}, {"SLURM_STEP_NUM_TASKS", "3"}})).world_size, 3);
+  EXPECT_THAT(error_of(with(kSlurm, {{"SLURM_STEP_NUM_TASKS", "2"}})),
+              HasSubstr("SLURM_PROCID=2 is outside SLURM_STEP_NUM_TASKS=2"));
+  EXPECT_THAT(error_of(with(kSlurm, {{"SLURM_STEP_NUM_TASKS", "x"}})), HasSubstr("SLURM_STEP_NUM_TASKS is 'x'"));
 }
 
 TEST(Environment, OfOpenMpi) {

@@ -341,50 +341,5 @@ TEST_F(StoreTest, ALostServerIsNamed) {
   }
 }
 
-TEST(Endpoints, AreRead) {
-  EXPECT_EQ(parse_endpoint("node7", 29400, "--rdzv-endpoint").to_string(), "node7:29400");
-  EXPECT_EQ(parse_endpoint("node7:1", 29400, "--rdzv-endpoint").to_string(), "node7:1");
-  EXPECT_EQ(parse_endpoint("[::1]:0", 29400, "--rdzv-endpoint").to_string(), "[::1]:0");
-  EXPECT_EQ(parse_endpoint("[::1]", 29400, "--rdzv-endpoint").to_string(), "[::1]:29400");
-  for (const char* wrong : {"", ":1", "a:", "a:x", "a:70000", "a:-1", "::1", "[::1", "[::1]x"})
-    EXPECT_THROW((void)parse_endpoint(wrong, 29400, "--rdzv-endpoint"), Error) << wrong;
-}
-
-TEST(Ports, ABusyOneNamesItsOwner) {
-  const Socket first = listen_on({"127.0.0.1", 0});
-  try {
-    (void)listen_on({"127.0.0.1", local_port(first)});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::bad_config);
-    EXPECT_THAT(error.what(), HasSubstr(fmt::format("cannot listen on 127.0.0.1:{}", local_port(first))));
-    EXPECT_THAT(error.what(), HasSubstr(fmt::format("by process {} (", ::getpid())));
-  }
-  EXPECT_EQ(local_address(first), "127.0.0.1");
-}
-
-TEST(Ports, AnUnknownHostIsNamed) {
-  try {
-    (void)listen_on({"no-such-host.invalid", 0});
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::bad_config);
-    EXPECT_THAT(error.what(), HasSubstr("host 'no-such-host.invalid' is unknown"));
-  }
-  EXPECT_TRUE(is_this_machine("127.0.0.1"));
-  EXPECT_TRUE(is_this_machine(host_name()));
-  EXPECT_FALSE(is_this_machine("192.0.2.1"));
-}
-
-TEST(Ports, AnUnreachableEndpointFailsInTime) {
-  const int port = [] {
-    const Socket socket = listen_on({"127.0.0.1", 0});
-    return local_port(socket);
-  }();
-  const auto begin = Clock::now();
-  EXPECT_THROW((void)connect_to({"127.0.0.1", port}, Clock::now() + milliseconds(200)), Error);
-  EXPECT_LT(Clock::now() - begin, seconds(3));
-}
-
 }  // namespace
 }  // namespace quench::distributed

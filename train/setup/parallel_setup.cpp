@@ -53,6 +53,8 @@ Device device_of_rank(std::string_view name, const distributed::Environment& pla
 }
 
 std::int8_t gpu_of_rank(const distributed::Environment& place, int gpus) {
+  // Slurm's --gpus-per-task=1 and the like: a task sees its own GPU alone. NCCL refuses two ranks on one GPU.
+  if (gpus == 1 && !place.by_agent) return 0;
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   QUENCH_CHECK_AS(ErrorCode::bad_config, place.local_rank < gpus,
                   "rank {} has local rank {} on a machine with {} GPU{}{}; start no more processes than GPUs",

@@ -20,7 +20,8 @@ void set_ranks(RunConfig& config, std::int64_t ranks);
 // --device; with several GPUs per node, the GPU of the local rank.
 [[nodiscard]] Device device_of_rank(std::string_view name, const distributed::Environment& place);
 
-// Throws bad_config for more ranks than GPUs.
+// The local rank; 0 where a task sees one GPU, unless an agent has started it. Throws bad_config for more ranks than
+// GPUs.
 [[nodiscard]] std::int8_t gpu_of_rank(const distributed::Environment& place, int gpus);
 
 // CPU threads per rank of a node, unless configured.

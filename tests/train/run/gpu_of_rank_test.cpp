@@ -12,12 +12,24 @@ distributed::Environment third_rank() {
   place.local_rank = 2;
   place.local_world_size = 4;
   place.world_size = 8;
+  place.by_agent = true;
   return place;
 }
 
 TEST(GpuOfRank, IsThatOfItsPlaceOnTheMachine) {
   EXPECT_EQ(gpu_of_rank(third_rank(), 4), 2);
   EXPECT_EQ(gpu_of_rank(third_rank(), 3), 2);
+}
+
+// Slurm's --gpus-per-task=1: each task sees its own. The processes of quench run and torchrun see the same.
+TEST(GpuOfRank, IsTheOnlyOneThatItsTaskSees) {
+  distributed::Environment place = third_rank();
+  EXPECT_THROW((void)gpu_of_rank(place, 1), Error);
+  place.by_agent = false;
+  EXPECT_EQ(gpu_of_rank(place, 1), 0);
+  EXPECT_EQ(gpu_of_rank(place, 4), 2);
+  EXPECT_THROW((void)gpu_of_rank(place, 2), Error);
+  EXPECT_THROW((void)gpu_of_rank(place, 0), Error);
 }
 
 TEST(GpuOfRank, MoreRanksThanGpusAreRefused) {
