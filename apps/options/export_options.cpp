@@ -175,7 +175,10 @@ void run_export(const ExportOptions& o) {
   merge_adapters(loaded);
   if (sparsity) (void)recipes::prune(*loaded.model, *sparsity, o.quantization.exclude);
   if (style.quantization) {
-    loaded.trained.warn_of_others(model_tensors(*loaded.model, loaded.model->options().dtype), *style.quantization);
+    std::vector<ModelTensor> tensors = model_tensors(*loaded.model, loaded.model->options().dtype);
+    if (nn::ModelConfig stored = loaded.config; style.format->fold != nullptr) style.format->fold(tensors, stored);
+    loaded.trained.require_kept_codes(tensors, *style.quantization);
+    loaded.trained.warn_of_others(tensors, *style.quantization);
     loaded.scales.choose_in(*style.quantization);
     if (!loaded.is_checkpoint) style.quantization->block_scales = stored_block_scales(loaded.small_files);
   }

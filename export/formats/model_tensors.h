@@ -26,6 +26,8 @@ struct ModelTensor {
   // Null: unquantized.
   const Scheme* scheme = nullptr;
   std::shared_ptr<const QuantizedWeight> quantized;
+  // The file holds the values, norms with their offset, times this; `quantized` contains it.
+  float factor = 1.0f;
 };
 
 // Copies of embedding and head in each MTP layer of DeepSeek's checkpoints.

@@ -34,6 +34,19 @@ PackedMatrix packed_rows(std::span<const QuantizedLayer> layers) {
   return concatenate_rows(parts);
 }
 
+// f32, on the CPU.
+Tensor times(const Tensor& values, float factor) {
+  const Tensor out = Tensor::empty(values.shape(), DType::f32);
+  cast({values, out});
+  for (std::int64_t i = 0; i < out.numel(); ++i) out.data<float>()[i] *= factor;
+  return out;
+}
+
+// False for any factor of layers in files.
+bool has_model_values(const QuantizedLayer& layer) {
+  return layer.tensor->factor == 1.0f;
+}
+
 Tensor as_dtype(const Tensor& values, DType dtype) {
   const Tensor out = Tensor::empty(values.shape(), dtype);
   cast({values, out});
@@ -87,7 +100,11 @@ void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const
   if (scheme == nullptr) return;
   if (rules.values_dtype && *rules.values_dtype != weight.dtype()) weight = as_dtype(weight, *rules.values_dtype);
   const Quantizer& quantizer = rules.quantizer != nullptr ? *rules.quantizer : quantizers().front();
-  const Tensor scales = rules.scales && scheme == rules.scheme ? rules.scales(tensor) : Tensor();
+  Tensor scales = rules.scales && scheme == rules.scheme ? rules.scales(tensor) : Tensor();
+  if (tensor.factor != 1.0f) {
+    weight = times(weight, tensor.factor);
+    if (scales.defined()) scales = times(scales, tensor.factor);
+  }
   auto quantized = std::make_shared<QuantizedWeight>(
       scales.defined()
           ? round_under_scales(weight, scheme->weights, scales, tensor.name, rules.scale_dtype)
@@ -113,7 +130,9 @@ void use_quantized(nn::CausalLm& model, std::span<const QuantizedLayer> layers) 
   nn::Parameter& parameter = *layers[0].tensor->parameter;
   nn::Linear* linear = linear_of(model, &parameter);
   const PackedMatrix packed =
-      linear != nullptr && layers.size() == parameter.pieces.size() ? packed_rows(layers) : PackedMatrix();
+      linear != nullptr && layers.size() == parameter.pieces.size() && std::ranges::all_of(layers, has_model_values)
+          ? packed_rows(layers)
+          : PackedMatrix();
   const DType dtype = model.options().dtype;
   if (packed.defined()) {
     const auto& inputs = layers[0].choice.scheme->inputs;
@@ -125,8 +144,9 @@ void use_quantized(nn::CausalLm& model, std::span<const QuantizedLayer> layers) 
   const MemoryScope scope(MemoryCategory::workspace);
   for (const QuantizedLayer& layer : layers) {
     if (layer.tensor->quantized == nullptr) continue;
-    const Tensor values = Tensor::empty(layer.tensor->shape, dtype);
+    Tensor values = Tensor::empty(layer.tensor->shape, has_model_values(layer) ? dtype : DType::f32);
     unpack({pack(*layer.tensor->quantized, layer.tensor->name), values});
+    if (!has_model_values(layer)) values = as_dtype(times(values, 1 / layer.tensor->factor), dtype);
     parameter.variable.value().narrow(0, layer.tensor->piece->row_begin, layer.tensor->piece->rows).copy_from(values);
   }
   parameter.mark_changed();

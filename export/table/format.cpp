@@ -5,6 +5,7 @@
 #include "export/formats/compressed_tensors/sparse_24.h"
 #include "export/formats/compressed_tensors/writer.h"
 #include "export/formats/gguf/names.h"
+#include "export/formats/gguf/query_scale.h"
 #include "export/formats/gguf/reader.h"
 #include "export/formats/gguf/writer.h"
 #include "export/formats/mxfp4_experts/writer.h"
@@ -96,6 +97,7 @@ const ChoiceTable<ExportFormat>& export_formats() {
                          .require_model = require_gguf_model,
                          .embeddings = true,
                          .tied_embeddings = true,
+                         .fold = fold_query_scale,
                          .kept = gguf_kept,
                          .fused_experts = false}});
   return table;

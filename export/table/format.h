@@ -35,6 +35,8 @@ struct ExportFormat {
   bool experts = true;           // quantized experts
   bool embeddings = false;       // quantized embedding table
   bool tied_embeddings = false;  // also if tied to the LM head
+  // Optional: sets factors of tensors (ModelTensor::factor), and the config to that of the folder.
+  void (*fold)(std::vector<ModelTensor>& tensors, nn::ModelConfig& config) = nullptr;
   // Optional: reason why the format keeps a layer in high precision, or "".
   std::string_view (*kept)(const ModelTensor& tensor) = nullptr;
   bool mtp = false;           // writes MTP layers

@@ -14,6 +14,7 @@
 #include "export/formats/safetensors_rows.h"
 #include "export/formats/text_model.h"
 #include "export/formats/torchao/reader.h"
+#include "export/table/tied_head.h"
 
 namespace quench {
 namespace {
@@ -130,7 +131,7 @@ std::unique_ptr<StoredWeights> open_as_stored(const fs::path& folder, const Json
 }  // namespace
 
 std::unique_ptr<StoredWeights> open_stored_weights(const fs::path& folder, const Json& config) {
-  return text_model_weights(open_as_stored(folder, config));
+  return head_as_table(text_model_weights(open_as_stored(folder, config)), config);
 }
 
 }  // namespace quench

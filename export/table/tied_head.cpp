@@ -99,7 +99,50 @@ bool is_tied(const Json& config) {
   return (tied == nullptr || tied->is_null()) && family != nullptr && family->defaults.tie_word_embeddings;
 }
 
+// lm_head.weight under the table's name.
+class HeadAsTable final : public StoredWeights {
+ public:
+  explicit HeadAsTable(std::unique_ptr<StoredWeights> weights) : weights_(std::move(weights)) {}
+
+  [[nodiscard]] std::vector<std::string> names() const override {
+    std::vector<std::string> names = weights_->names();
+    std::ranges::replace(names, kHead, kTable);
+    return names;
+  }
+  [[nodiscard]] std::vector<std::string> left_out() const override { return weights_->left_out(); }
+  [[nodiscard]] std::optional<StoredTensor> find(std::string_view name) const override {
+    return name == kHead ? std::nullopt : weights_->find(stored(name));
+  }
+  void read(std::string_view name, const Tensor& out, std::int64_t first_row) const override {
+    weights_->read(stored(name), out, first_row);
+  }
+  void prefetch(std::string_view name) const override { weights_->prefetch(stored(name)); }
+  [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
+    return weights_->read_packed(stored(name));
+  }
+  [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view name) const override {
+    return weights_->inputs(stored(name));
+  }
+  [[nodiscard]] IntDivision input_division() const override { return weights_->input_division(); }
+  [[nodiscard]] std::optional<float> input_scale(std::string_view name) const override {
+    return weights_->input_scale(stored(name));
+  }
+  [[nodiscard]] Tensor block_scales(std::string_view name, std::int64_t expert) const override {
+    return weights_->block_scales(stored(name), expert);
+  }
+
+ private:
+  [[nodiscard]] static std::string_view stored(std::string_view name) { return name == kTable ? kHead : name; }
+
+  std::unique_ptr<StoredWeights> weights_;
+};
+
 }  // namespace
+
+std::unique_ptr<StoredWeights> head_as_table(std::unique_ptr<StoredWeights> weights, const Json& config) {
+  if (!is_tied(config) || weights->find(kTable) || !weights->find(kHead)) return weights;
+  return std::make_unique<HeadAsTable>(std::move(weights));
+}
 
 void untie_other_head(const fs::path& folder, Json& config) {
   if (!is_tied(config) || stored_weights_path(folder).empty()) return;

@@ -146,11 +146,18 @@ double llama_cpp_scalar(const LlamaCpp& loader, std::int64_t layers, std::int64_
   return layers == loader.layers_of_27b ? static_cast<double>(hidden / heads) : static_cast<double>(head_dim);
 }
 
+double score_scale_of(const ModelConfig& c, const LlamaCpp& loader) {
+  return 1.0 /
+         std::sqrt(llama_cpp_scalar(loader, c.num_hidden_layers, c.hidden_size, c.num_attention_heads, c.head_dim));
+}
+double score_scale2(const ModelConfig& config) {
+  return score_scale_of(config, kGemma2Loader);
+}
+double score_scale3(const ModelConfig& config) {
+  return score_scale_of(config, kGemma3Loader);
+}
+
 std::string gguf_problem_of(const ModelConfig& c, const LlamaCpp& loader) {
-  const double scalar = llama_cpp_scalar(loader, c.num_hidden_layers, c.hidden_size, c.num_attention_heads, c.head_dim);
-  const double own = 1.0 / (c.scales.attention * c.scales.attention);
-  if (std::abs(own - scalar) > 1e-6 * scalar)
-    return fmt::format("query_pre_attn_scalar {:.9g}: llama.cpp has {} for these sizes", own, scalar);
   if (c.layer_attention.windowed != windowed_by_period(c.num_hidden_layers, loader.period))
     return fmt::format("layer_types: llama.cpp has full attention in every layer number {} of this architecture",
                        loader.period);
@@ -258,6 +265,7 @@ const ModelFamily kGemma2{.architecture = "Gemma2ForCausalLM",
                                    .layer_tensors = kGgufTensors,
                                    .norm_offset = 1.0f,
                                    .sliding_window = true,
+                                   .score_scale = score_scale2,
                                    .problem = gguf_problem2,
                                    .numbers = gguf_numbers,
                                    .read = read_gguf2}};
@@ -285,6 +293,7 @@ const ModelFamily kGemma3{
              .layer_tensors = kGgufTensors,
              .norm_offset = 1.0f,
              .sliding_window = true,
+             .score_scale = score_scale3,
              .problem = gguf_problem3,
              .numbers = gguf_numbers,
              .read = read_gguf3}};

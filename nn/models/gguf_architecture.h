@@ -59,6 +59,9 @@ struct GgufArchitecture {
   float norm_offset = 0.0f;     // files hold norm weights plus this
   bool sliding_window = false;  // the loader executes attention.sliding_window
   bool scales = false;          // and attention.scale, embedding_scale, residual_scale, logit_scale
+  // Optional: the scale of attention scores that the loader derives from the sizes. Files hold another one in their
+  // weights (export/formats/gguf/query_scale.h).
+  double (*score_scale)(const ModelConfig& config) = nullptr;
   // Optional: why llama.cpp would compute this model otherwise, or "".
   std::string (*problem)(const ModelConfig& config) = nullptr;
   // Optional: metadata that other architectures lack, or have with other values.

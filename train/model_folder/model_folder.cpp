@@ -344,6 +344,9 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
         "export: left out: multi-token prediction (num_nextn_predict_layers {}), which format {} does not store",
         model.config().mtp.layers, format.name);
   }
+  nn::ModelConfig config = options.config != nullptr ? *options.config : model.config();
+  config.mtp.layers = leaves_out_mtp ? 0 : model.config().mtp.layers;
+  if (format.fold != nullptr) format.fold(tensors, config);
   ModelFolderReport report;
   const bool measured = options.card && options.card->perplexity;
   if (measured) report.perplexity = options.card->perplexity(model);
@@ -358,8 +361,6 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
       report.perplexity = options.card->perplexity(model);
     }
   }
-  nn::ModelConfig config = options.config != nullptr ? *options.config : model.config();
-  config.mtp.layers = leaves_out_mtp ? 0 : model.config().mtp.layers;
   Json json = nn::to_hf_json(config, options.dtype);
   json.erase(kQuantizationConfig);  // of the source model
   write_small_files(json, options.small_files, temporary);

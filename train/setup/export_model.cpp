@@ -190,13 +190,16 @@ void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup)
     if (format.require_model != nullptr) format.require_model(setup.config);
     std::vector<ModelTensor> tensors = model_tensors(*setup.model, config.training.dtype);
     if (!format.mtp) leave_out_mtp(tensors, setup.config);
+    if (nn::ModelConfig stored = setup.config; format.fold != nullptr) format.fold(tensors, stored);
     (void)pruned_weights(*setup.model, *config.export_model);
     if (config.export_model->quantization.scheme.empty()) warn_of_readers(config, format, nullptr, {});
     if (auto rules = export_rules(config, setup, tensors)) {
       apply_format(format, *rules);
       require_quantizable(tensors, *rules);
       warn_of_readers(config, format, &*rules, schemes_of_experts(tensors, *rules));
-      trained_scheme(config, *setup.model, setup.conversion).warn_of_others(tensors, *rules);
+      const TrainedScheme trained = trained_scheme(config, *setup.model, setup.conversion);
+      trained.require_kept_codes(tensors, *rules);
+      trained.warn_of_others(tensors, *rules);
       try {
         require_readable_table(format, *rules, setup.config);
       } catch (const Error& error) {

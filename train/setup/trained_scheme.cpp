@@ -1,6 +1,7 @@
 #include "train/setup/trained_scheme.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "core/system/log.h"
@@ -36,6 +37,24 @@ std::vector<std::string> TrainedScheme::untrained_layers(const std::vector<Model
   for (const ModelTensor& tensor : tensors)
     if (!tensor.layer.empty() && high_precision.contains(tensor.parameter->name)) layers.push_back(tensor.layer);
   return layers;
+}
+
+void TrainedScheme::require_kept_codes(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) const {
+  if (scheme == nullptr) return;
+  const auto keeps_codes = [](const ModelTensor& tensor) {
+    int exponent = 0;
+    return std::frexp(tensor.factor, &exponent) == 0.5f;
+  };
+  if (std::ranges::all_of(tensors, keeps_codes)) return;
+  for (const auto& [layer, stored] : chosen_schemes(tensors, rules)) {
+    if (stored == nullptr || stored->weights != scheme->weights) continue;
+    const ModelTensor& tensor = *std::ranges::find(tensors, layer, &ModelTensor::layer);
+    QUENCH_CHECK_AS(ErrorCode::unsupported, keeps_codes(tensor) || high_precision.contains(tensor.parameter->name),
+                    "{}: the run trained its {} values (recipe {}), and the file holds them times {:.6g}, which keeps "
+                    "them for powers of two only; store the layer in high precision (a rule *.q_proj=none), or train "
+                    "with the query_pre_attn_scalar that llama.cpp has for these sizes",
+                    layer, scheme->name, recipe, tensor.factor);
+  }
 }
 
 void TrainedScheme::warn_of_others(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) const {

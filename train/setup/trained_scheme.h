@@ -21,6 +21,9 @@ struct TrainedScheme {
 
   // Of `tensors` (Hugging Face names): left in high precision by the recipe.
   [[nodiscard]] std::vector<std::string> untrained_layers(const std::vector<ModelTensor>& tensors) const;
+  // Throws unsupported for layers that `rules` store under the trained scheme after a factor (ModelTensor::factor) that
+  // is no power of two: their codes would be others.
+  void require_kept_codes(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) const;
   // One warning per scheme in `rules` that stores layers trained for another.
   void warn_of_others(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) const;
 };

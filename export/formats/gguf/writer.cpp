@@ -13,10 +13,12 @@
 #include "export/formats/gguf/latent_attention.h"
 #include "export/formats/gguf/metadata.h"
 #include "export/formats/gguf/names.h"
+#include "export/formats/gguf/query_scale.h"
 #include "export/formats/gguf/rope.h"
 #include "export/formats/gguf/row_order.h"
 #include "export/formats/gguf/tokenizer.h"
 #include "export/formats/gguf/types.h"
+#include "export/schemes/finite_values.h"
 #include "export/schemes/gguf_super_blocks.h"
 
 namespace quench {
@@ -79,12 +81,16 @@ GgufTensor head_of(std::string name, const Shape& shape, std::uint32_t type, std
   return head;
 }
 
-// f32.
-Tensor plus(const Tensor& x, float offset) {
-  const Tensor sum = Tensor::empty(x.shape(), DType::f32);
-  cast({x, sum});
-  for (std::int64_t i = 0; i < sum.numel(); ++i) sum.data<float>()[i] += offset;
-  return sum;
+// (x + offset) * factor in f32, rounded once.
+Tensor shifted(const Tensor& x, float offset, float factor, DType dtype, std::string_view name) {
+  const Tensor wide = Tensor::empty(x.shape(), DType::f32);
+  cast({x, wide});
+  for (std::int64_t i = 0; i < wide.numel(); ++i) wide.data<float>()[i] = (wide.data<float>()[i] + offset) * factor;
+  if (dtype == DType::f32) return wide;
+  const Tensor out = Tensor::empty(x.shape(), dtype);
+  cast({wide, out});
+  require_finite(out, wide, name);
+  return out;
 }
 
 // Routers, as in llama.cpp's converter.
@@ -109,9 +115,10 @@ Entry entry_of(const ModelTensor& tensor, const ExportJob& job, const nn::GgufAr
   const DType dtype = is_kept_f32(*name, tensor.shape) ? DType::f32 : tensor.dtype;
   const auto bytes = static_cast<std::uint64_t>(tensor.shape.numel() * byte_size(dtype));
   const float offset = is_norm(tensor.name) ? architecture.norm_offset : 0.0f;
-  return {head_of(*name, tensor.shape, gguf_type_of(dtype), bytes), [ordered, dtype, offset, value = tensor.value] {
+  return {head_of(*name, tensor.shape, gguf_type_of(dtype), bytes),
+          [ordered, dtype, offset, factor = tensor.factor, value = tensor.value, hf_name = tensor.name] {
             const Tensor stored = ordered(value());
-            if (offset != 0.0f) return plus(stored, offset);
+            if (offset != 0.0f || factor != 1.0f) return shifted(stored, offset, factor, dtype, hf_name);
             if (stored.dtype() == dtype) return stored;
             const Tensor converted = Tensor::empty(stored.shape(), dtype);
             cast({stored, converted});
@@ -304,6 +311,8 @@ void require_gguf_model(const nn::ModelConfig& config) {
 
 Json write_gguf(const ExportJob& job) {
   require_gguf_model(job.config);
+  QUENCH_CHECK(gguf_query_factor(job.config) == 1.0f, "GGUF: the config has another score scale than the file");
+  if (const std::string text = folded_scale_text(job.tensors, job.config); !text.empty()) QUENCH_LOG_INFO("{}", text);
   const nn::GgufArchitecture* architecture = find_gguf_architecture(job.config.model_type);
   std::vector<Entry> entries = entries_of(job, *architecture);
   const bool quantized = std::ranges::any_of(job.tensors, [](const ModelTensor& t) { return t.quantized != nullptr; });

@@ -17,8 +17,8 @@ inline constexpr std::string_view kGgufFileName = "model.gguf";
 void require_gguf_model(const nn::ModelConfig& config);
 
 // model.gguf: unquantized tensors in the model's dtype, 1-D and routers in f32; experts of a projection as one tensor;
-// query and key rows reordered for interleaved RoPE. Throws unsupported as require_gguf_model. Returns no
-// quantization_config.
+// query and key rows reordered for interleaved RoPE. Tensors and config as of fold_query_scale(). Throws unsupported as
+// require_gguf_model. Returns no quantization_config.
 Json write_gguf(const ExportJob& job);
 
 }  // namespace quench

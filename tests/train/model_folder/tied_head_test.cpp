@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/safetensors/safetensors.h"
+#include "export/formats/safetensors_items.h"
 #include "export/ptq/quantize_model.h"
 #include "export/schemes/scheme.h"
 #include "export/table/format.h"
+#include "export/table/open_stored_weights.h"
 #include "tests/testing.h"
 #include "tests/train/metrics/captured_log.h"
 #include "train/config/presets.h"
@@ -122,6 +125,54 @@ TEST(TiedHead, QuantizedFoldersToo) {
 TEST(TiedHead, GgufWithAConfigFileToo) {
   HeadFolder f;
   EXPECT_FALSE(read_model_config(f.write(export_formats().find("gguf"), "q8_0")).tie_word_embeddings);
+}
+
+// Transformers 5 takes the head for the table.
+TEST(TiedHead, HeadAloneIsTheTable) {
+  for (const bool bf16 : {false, true}) {
+    HeadFolder f;
+    const auto folder = f.write();
+    const std::vector<ModelTensor> tensors = model_tensors(f.model, bf16 ? DType::bf16 : DType::f32);
+    const auto write_others = [&](bool with_head) {
+      SafetensorsItems items;
+      for (const ModelTensor& tensor : tensors)
+        if (tensor.name != "model.embed_tokens.weight" && (with_head || tensor.name != "lm_head.weight"))
+          items.add(tensor);
+      write_safetensors(folder / "model.safetensors", items.take());
+    };
+    write_others(true);
+    const CapturedLog log;
+    const nn::ModelConfig config = read_model_config(folder);
+    EXPECT_TRUE(config.tie_word_embeddings);
+    EXPECT_FALSE(open_stored_weights(folder, config.source)->find("lm_head.weight"));
+    nn::CausalLm loaded(config, nn::ParameterOptions{});
+    load_weights(loaded, folder);
+    const nn::Parameter& table = *loaded.units().front().parameters.front();
+    ASSERT_EQ(table.name, "model.embed_tokens.weight");
+    for (std::int64_t i = 0; i < f.head().numel(); ++i) {
+      const float expected = f.head().data<float>()[i];
+      ASSERT_EQ(table.variable.value().data<float>()[i], bf16 ? float(bfloat16(expected)) : expected) << i;
+    }
+    EXPECT_THAT(log.text(), Not(HasSubstr("tie_word_embeddings")));
+
+    const auto refusal = [&] {
+      try {
+        nn::CausalLm other(read_model_config(folder), nn::ParameterOptions{});
+        load_weights(other, folder);
+      } catch (const Error& error) {
+        return std::string(error.what());
+      }
+      return std::string();
+    };
+    Json untied = Json::parse_file(folder / "config.json");
+    untied.set("tie_word_embeddings", false);
+    testing::write_file(folder / "config.json", untied.dump());
+    EXPECT_THAT(refusal(), HasSubstr("model.embed_tokens.weight is missing"));
+    untied.set("tie_word_embeddings", true);
+    testing::write_file(folder / "config.json", untied.dump());
+    write_others(false);
+    EXPECT_THAT(refusal(), HasSubstr("model.embed_tokens.weight is missing")) << "neither";
+  }
 }
 
 TEST(TiedHead, FolderWithoutWeightsIsAsItsConfigSays) {
