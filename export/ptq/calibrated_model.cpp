@@ -122,6 +122,7 @@ class Calibration {
       if (!group.front().tensor->layer.starts_with(prefix)) return;
       const nn::Parameter& parameter = *group.front().tensor->parameter;
       const auto experts = experts_of(parameter);
+      share_amax(group, rules_);
       for (QuantizedLayer& layer : group) {
         const std::int64_t expert =
             experts > 0 ? layer.tensor->piece->row_begin / (parameter.global_shape[0] / experts) : 0;
@@ -150,6 +151,7 @@ class Calibration {
       InputStatistics inputs(group.front().tensor->shape[1], quantizer_.calibrated);
       if (quantized(group))
         for (const Tensor& states : walk_.final_states()) inputs.add(states, group.front().tensor->layer);
+      share_amax(group, rules_);
       for (QuantizedLayer& layer : group) quantize_one(layer, &inputs);
       if (quantized(group)) use_quantized(model_, group);
     });
