@@ -127,7 +127,8 @@ void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const
   if (!rules.scale_dtype && kept.defined() && kept.dtype() == weight.dtype() && kept.dtype() != tensor.dtype)
     kept = as_dtype(kept, tensor.dtype);
   if (scheme->inputs && needs_input_scale(*scheme->inputs) && inputs != nullptr)
-    quantized->input_scale = Tensor::from_values<float>({1}, std::array{input_scale(*scheme->inputs, inputs->amax())});
+    quantized->input_scale = Tensor::from_values<float>(
+        {1}, std::array{input_scale(*scheme->inputs, layer.input_amax.value_or(inputs->amax()))});
   layer.report.scheme = scheme->name;
   const PackedMatrix packed = pack(*quantized, tensor.name);
   layer.report.sqnr = signal_to_noise(weight, packed);
