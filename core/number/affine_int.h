@@ -31,10 +31,11 @@ struct IntParameters {
   float zero_point;  // integer except float_zero_point
 };
 
-// Scale rounded to `dtype`; at least the smallest normal.
+// Scale rounded to `dtype`; at least the smallest normal, in f16 (GGUF's blocks) the smallest subnormal: f16 has no
+// normals below 6.1e-5, which scales of small weights need.
 [[nodiscard]] QUENCH_HOST_DEVICE constexpr float stored_scale(float scale, DType dtype) noexcept {
-  constexpr float kSmallestNormal = 0x1p-126f, kSmallestNormalF16 = 0x1p-14f;
-  if (dtype == DType::f16) return scale < kSmallestNormalF16 ? kSmallestNormalF16 : float(float16(scale));
+  constexpr float kSmallestNormal = 0x1p-126f, kSmallestF16 = 0x1p-24f;
+  if (dtype == DType::f16) return scale < kSmallestF16 ? kSmallestF16 : float(float16(scale));
   if (scale < kSmallestNormal) return kSmallestNormal;
   return dtype == DType::bf16 ? float(bfloat16(scale)) : scale;
 }

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/ops/packed_linear.h"
+#include "core/ops/quantize/quantize.h"
 #include "export/methods/rtn.h"
 
 namespace quench {
@@ -25,10 +26,22 @@ Tensor scaled_columns(const Tensor& weight, const float* factors) {
   return out;
 }
 
+// Of the scaled NVFP4 weights, as share_amax() of export/ptq/quantized_layer.h; absent: none.
+std::optional<float> amax_of_scaled(const std::vector<ScaledWeight>& weights, const float* factors) {
+  std::optional<float> most;
+  for (const ScaledWeight& one : weights) {
+    if (one.scheme == nullptr || one.scheme->scale != ScaleForm::e4m3_two_level) continue;
+    const Tensor scaled = scaled_columns(one.weight, factors);
+    most = std::max(most.value_or(0.0f), *amax(scaled, Granularity::tensor).data<float>());
+  }
+  return most;
+}
+
 // After rounding with these factors.
-double rounding_error(const ScaledWeight& one, const float* factors, const Tensor& gram, std::optional<DType> stored) {
+double rounding_error(const ScaledWeight& one, const float* factors, const Tensor& gram, std::optional<DType> stored,
+                      std::optional<float> shared_amax) {
   const Tensor scaled = scaled_columns(one.weight, factors);
-  const PackedMatrix packed = pack(rtn(scaled, *one.scheme, one.name, stored), one.name);
+  const PackedMatrix packed = pack(rtn(scaled, *one.scheme, one.name, stored, shared_amax), one.name);
   const Tensor difference = Tensor::empty(scaled.shape(), DType::f32);
   unpack({packed, difference});
   const std::int64_t columns = scaled.size(1), count = scaled.numel();
@@ -62,9 +75,10 @@ std::optional<Tensor> awq_scales(const ScaleChoiceArgs& args) {
     const float middle = std::sqrt(*low * *high);
     for (std::int64_t c = 0; c < columns; ++c) s[c] /= middle;
     double error = 0;
+    const std::optional<float> shared = amax_of_scaled(args.weights, s);
     for (std::size_t i = 0; i < args.weights.size(); ++i)
       if (args.weights[i].scheme != nullptr)
-        error += rounding_error(args.weights[i], s, gram, args.scale_dtype) / energies[i];
+        error += rounding_error(args.weights[i], s, gram, args.scale_dtype, shared) / energies[i];
     if (!(error < least)) continue;
     least = error;
     best = step == 0 ? Tensor() : factors;  // r = 0: factors 1

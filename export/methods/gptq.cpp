@@ -128,7 +128,7 @@ QuantizedWeight gptq(const Tensor& weight, const OperandScheme& scheme, std::str
                      std::optional<DType> scale_dtype, const InputStatistics& inputs, const GptqOptions& options) {
   const std::string problem = gptq_problem(scheme);
   QUENCH_CHECK_AS(ErrorCode::unsupported, problem.empty(), "{} cannot be quantized: {}", name, problem);
-  QuantizedWeight out = rtn(weight, scheme, name, scale_dtype);
+  QuantizedWeight out = rtn(weight, scheme, name, scale_dtype, options.shared_amax);
   if (inputs.rows() == 0 || !(inputs.amax() > 0)) return out;
   const MemoryScope scope(MemoryCategory::workspace);
   const Inputs in = prepare(inputs, options, name);

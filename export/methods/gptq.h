@@ -20,6 +20,7 @@ struct GptqOptions {
   // Columns by decreasing input magnitude (act_order): group scales are those of the original weight, the storage order
   // stays. Else a group's scales are computed at its first column.
   bool activation_order = false;
+  std::optional<float> shared_amax = {};  // rtn()
 };
 
 // Scales other than row groups' are those of rtn(). Columns without input are 0. Without any input (an expert without

@@ -29,7 +29,7 @@ std::string smoothing_gptq_problem(const Scheme& scheme) {
 }
 
 QuantizedWeight quantize_rtn(const WeightJob& job) {
-  return rtn(job.weight, job.scheme, job.name, job.scale_dtype);
+  return rtn(job.weight, job.scheme, job.name, job.scale_dtype, job.shared_amax);
 }
 QuantizedWeight quantize_hqq(const WeightJob& job) {
   return hqq(job.weight, job.scheme, job.name, job.scale_dtype);
@@ -37,7 +37,9 @@ QuantizedWeight quantize_hqq(const WeightJob& job) {
 QuantizedWeight quantize_gptq(const WeightJob& job) {
   QUENCH_CHECK(job.inputs != nullptr, "gptq: {} without statistics", job.name);
   return gptq(job.weight, job.scheme, job.name, job.scale_dtype, *job.inputs,
-              {.damping = job.options.damping, .activation_order = job.options.activation_order});
+              {.damping = job.options.damping,
+               .activation_order = job.options.activation_order,
+               .shared_amax = job.shared_amax});
 }
 
 constexpr std::string_view kGptqOptions[] = {kDampingOption, kActivationOrderOption};

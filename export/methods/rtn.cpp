@@ -1,6 +1,7 @@
 #include "export/methods/rtn.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/number/float8.h"
@@ -88,7 +89,7 @@ QuantizedWeight float8(const Tensor& weight, const OperandScheme& scheme) {
 }  // namespace
 
 QuantizedWeight rtn(const Tensor& weight, const OperandScheme& scheme, std::string_view name,
-                    std::optional<DType> scale_dtype) {
+                    std::optional<DType> scale_dtype, std::optional<float> shared_amax) {
   const std::string problem = shape_problem(scheme, weight.size(0), weight.size(1));
   QUENCH_CHECK_AS(ErrorCode::unsupported, problem.empty(), "{} cannot be quantized: {}", name, problem);
   QUENCH_CHECK_AS(ErrorCode::nonfinite, is_finite(weight), "{} cannot be quantized: it holds NaN or infinity", name);
@@ -96,10 +97,13 @@ QuantizedWeight rtn(const Tensor& weight, const OperandScheme& scheme, std::stri
   if (!scheme.element) return integers(weight, scheme, scale_dtype.value_or(weight.dtype()));
   if (scheme.scale == ScaleForm::high_precision) return float8(weight, scheme);
   QuantTensor made;
-  if (scheme.scale == ScaleForm::e8m0)
+  if (scheme.scale == ScaleForm::e8m0) {
     made = quantize_mx(weight, {.element = *scheme.element});
-  else
-    made = quantize_nvfp4(weight, nvfp4_global_scale(amax(weight, Granularity::tensor)));
+  } else {
+    Tensor most = amax(weight, Granularity::tensor);
+    if (shared_amax) most = Tensor::from_values<float>({}, std::array{*shared_amax});
+    made = quantize_nvfp4(weight, nvfp4_global_scale(most));
+  }
   Tensor global = made.global_scale();
   return {scheme, weight.shape(), made.payload(), made.scales(), {}, global};
 }

@@ -122,17 +122,32 @@ class Calibration {
       if (!group.front().tensor->layer.starts_with(prefix)) return;
       const nn::Parameter& parameter = *group.front().tensor->parameter;
       const auto experts = experts_of(parameter);
+      share_amax(group, rules_);
       for (QuantizedLayer& layer : group) {
         const std::int64_t expert =
             experts > 0 ? layer.tensor->piece->row_begin / (parameter.global_shape[0] / experts) : 0;
         const InputStatistics& inputs = observers.of(parameter, expert);
-        if (layer.choice.scheme != nullptr && inputs.rows() == 0)
-          QUENCH_LOG_WARN("{}: no calibration tokens reach this expert; its weight is rounded to nearest",
-                          layer.tensor->layer);
+        if (layer.choice.scheme != nullptr && inputs.rows() == 0) use_other_inputs(layer, observers, experts);
         quantize_one(layer, &inputs);
       }
       if (quantized(group)) use_quantized(model_, group);
     });
+  }
+
+  // For an expert without tokens.
+  static void use_other_inputs(QuantizedLayer& layer, const InputObservers& observers, std::int64_t experts) {
+    float most = 0;
+    for (std::int64_t other = 0; other < experts; ++other)
+      most = std::max(most, observers.of(*layer.tensor->parameter, other).amax());
+    layer.input_amax = most;
+    const auto& inputs = layer.choice.scheme->inputs;
+    QUENCH_LOG_WARN("{}: no calibration tokens reach this expert; its weight is rounded to nearest{}",
+                    layer.tensor->layer,
+                    inputs && needs_input_scale(*inputs)
+                        ? fmt::format(", and its input scale follows from the largest input of the layer's other "
+                                      "experts ({:.4g})",
+                                      most)
+                        : "");
   }
 
   [[nodiscard]] std::int64_t experts_of(const nn::Parameter& parameter) const {
@@ -150,6 +165,7 @@ class Calibration {
       InputStatistics inputs(group.front().tensor->shape[1], quantizer_.calibrated);
       if (quantized(group))
         for (const Tensor& states : walk_.final_states()) inputs.add(states, group.front().tensor->layer);
+      share_amax(group, rules_);
       for (QuantizedLayer& layer : group) quantize_one(layer, &inputs);
       if (quantized(group)) use_quantized(model_, group);
     });

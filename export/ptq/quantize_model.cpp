@@ -169,6 +169,7 @@ std::vector<LayerReport> quantize_model(nn::CausalLm& model, std::vector<ModelTe
     for (const QuantizedLayer& layer : layers) total += static_cast<std::uint64_t>(layer.tensor->shape.numel());
     for (std::size_t first = 0; first < layers.size();) {
       const std::span group = same_parameter(layers, first);
+      share_amax(group, rules);
       for (QuantizedLayer& layer : group) {
         quantize_layer(layer, rules, nullptr);
         done += static_cast<std::uint64_t>(layer.tensor->shape.numel());

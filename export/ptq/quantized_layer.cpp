@@ -1,9 +1,11 @@
 #include "export/ptq/quantized_layer.h"
 
 #include <algorithm>
+#include <map>
 
 #include "core/ops/elementwise.h"
 #include "core/ops/packed_linear.h"
+#include "core/ops/quantize/quantize.h"
 #include "export/methods/rtn.h"
 #include "export/ptq/quantize_inputs.h"
 #include "export/schemes/kept_scales.h"
@@ -53,6 +55,16 @@ Tensor as_dtype(const Tensor& values, DType dtype) {
   return out;
 }
 
+Tensor in_values_dtype(const Tensor& values, const QuantizationRules& rules) {
+  return rules.values_dtype.value_or(values.dtype()) == values.dtype() ? values : as_dtype(values, *rules.values_dtype);
+}
+
+// 0 for other layers.
+std::int64_t expert_of(const ModelTensor& tensor) {
+  const std::int64_t experts = tensor.parameter->experts;
+  return experts > 0 ? tensor.piece->row_begin / (tensor.parameter->global_shape[0] / experts) : 0;
+}
+
 bool all_zero(const Tensor& values) {
   bool zero = true;
   dispatch<float, bfloat16>(values.dtype(), "all_zero", [&]<class T>() {
@@ -91,14 +103,30 @@ std::span<QuantizedLayer> same_parameter(std::vector<QuantizedLayer>& layers, st
   return std::span(layers).subspan(first, end - first);
 }
 
+void share_amax(std::span<QuantizedLayer> group, const QuantizationRules& rules) {
+  const MemoryScope scope(MemoryCategory::workspace);
+  std::map<std::int64_t, float> most;  // by expert
+  const auto two_levels = [](const QuantizedLayer& layer) {
+    return layer.choice.scheme != nullptr && layer.choice.scheme->weights.scale == ScaleForm::e4m3_two_level;
+  };
+  for (const QuantizedLayer& layer : group)
+    if (two_levels(layer)) {
+      float& shared = most.try_emplace(expert_of(*layer.tensor), 0.0f).first->second;
+      shared =
+          std::max(shared, *amax(in_values_dtype(layer.tensor->value(), rules), Granularity::tensor).data<float>());
+    }
+  for (QuantizedLayer& layer : group)
+    if (two_levels(layer)) layer.shared_amax = most.at(expert_of(*layer.tensor));
+}
+
 void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const InputStatistics* inputs) {
   ModelTensor& tensor = *layer.tensor;
-  Tensor weight = tensor.value();
+  const Tensor stored = tensor.value();
   layer.report = {.layer = tensor.layer, .kept_because = layer.choice.kept_because};
-  layer.report.bytes = layer.report.dense_bytes = weight.nbytes();
+  layer.report.bytes = layer.report.dense_bytes = stored.nbytes();
   const Scheme* scheme = layer.choice.scheme;
   if (scheme == nullptr) return;
-  if (rules.values_dtype && *rules.values_dtype != weight.dtype()) weight = as_dtype(weight, *rules.values_dtype);
+  const Tensor weight = in_values_dtype(stored, rules);
   const Quantizer& quantizer = rules.quantizer != nullptr ? *rules.quantizer : quantizers().front();
   Tensor scales = rules.scales && scheme == rules.scheme ? rules.scales(tensor) : Tensor();
   if (tensor.factor != 1.0f) {
@@ -106,9 +134,9 @@ void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const
     if (scales.defined()) scales = times(scales, tensor.factor);
   }
   auto quantized = std::make_shared<QuantizedWeight>(
-      scales.defined()
-          ? round_under_scales(weight, scheme->weights, scales, tensor.name, rules.scale_dtype)
-          : quantizer.quantize({weight, scheme->weights, tensor.name, rules.scale_dtype, inputs, rules.options}));
+      scales.defined() ? round_under_scales(weight, scheme->weights, scales, tensor.name, rules.scale_dtype)
+                       : quantizer.quantize({weight, scheme->weights, tensor.name, rules.scale_dtype, inputs,
+                                             rules.options, layer.shared_amax}));
   if (rules.block_scales && scheme->weights.scale == ScaleForm::e8m0)
     keep_block_scales(weight, rules.block_scales(tensor), *quantized);
   // Exact: the stored dtype is wider.
@@ -116,7 +144,8 @@ void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const
   if (!rules.scale_dtype && kept.defined() && kept.dtype() == weight.dtype() && kept.dtype() != tensor.dtype)
     kept = as_dtype(kept, tensor.dtype);
   if (scheme->inputs && needs_input_scale(*scheme->inputs) && inputs != nullptr)
-    quantized->input_scale = Tensor::from_values<float>({1}, std::array{input_scale(*scheme->inputs, inputs->amax())});
+    quantized->input_scale = Tensor::from_values<float>(
+        {1}, std::array{input_scale(*scheme->inputs, layer.input_amax.value_or(inputs->amax()))});
   layer.report.scheme = scheme->name;
   const PackedMatrix packed = pack(*quantized, tensor.name);
   layer.report.sqnr = signal_to_noise(weight, packed);

@@ -1,6 +1,7 @@
 #pragma once
 // Quantization of one linear layer.
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,10 +19,17 @@ struct QuantizedLayer {
   ModelTensor* tensor = nullptr;
   LayerChoice choice;
   LayerReport report = {};
+  std::optional<float> shared_amax = {};  // share_amax()
+  std::optional<float> input_amax = {};   // of a static input scale; absent: that of the statistics
 };
 
 // From `first`: rows of one parameter.
 [[nodiscard]] std::span<QuantizedLayer> same_parameter(std::vector<QuantizedLayer>& layers, std::size_t first);
+
+// Sets `shared_amax` of the NVFP4 layers among `group` (same_parameter()): the amax of all of them, for experts of
+// those of one expert. Engines decode the parts of a fused layer under one global scale, and QAT simulates one. All
+// zero: 0. Reads values; after fusion of channel scales.
+void share_amax(std::span<QuantizedLayer> group, const QuantizationRules& rules);
 
 // Also fills the report. `inputs`: for calibrated methods and schemes, else null.
 void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const InputStatistics* inputs);

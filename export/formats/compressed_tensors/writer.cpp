@@ -109,7 +109,13 @@ Json write_compressed_tensors(const std::vector<ModelTensor>& tensors, const std
   }
   const auto linear = std::ranges::count(kinds, false, &std::pair<const Scheme*, bool>::second);
   for (std::size_t i = 0; i < groups.size(); ++i)
-    if (linear == 1 && !kinds[i].second) groups[i].targets = {"Linear"};
+    if (linear == 1 && !kinds[i].second) {
+      // vLLM's head has a class of its own.
+      const std::string head(nn::kHeadName);
+      const bool with_head = std::ranges::find(groups[i].targets, head) != groups[i].targets.end();
+      groups[i].targets = {"Linear"};
+      if (with_head) groups[i].targets.push_back(head);
+    }
   write_safetensors_folder(folder, items.take(), max_shard_bytes);
   return compressed_config(groups, ignored);
 }

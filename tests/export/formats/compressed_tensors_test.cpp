@@ -132,6 +132,26 @@ TEST(CompressedTensors, HeadsWithoutCodesAreIgnored) {
   EXPECT_THAT(ignored({layer, tensor("lm_head", w, scheme)}), ElementsAre());
 }
 
+// vLLM's head is no "Linear".
+TEST(CompressedTensors, AQuantizedHeadIsATargetByName) {
+  const Tensor w = normal_weight({32, 128}, DType::f32);
+  const Scheme* scheme = find_scheme("int8_weight_only");
+  const ModelTensor layer = tensor("model.layers.0.mlp.up_proj", w, scheme);
+  const auto targets = [&](const Scheme* of_head) {
+    const TempDir folder;
+    const Json config = write_compressed_tensors({layer, tensor("lm_head", w, of_head)}, folder.path(), 1 << 30);
+    const auto stored = open_stored_weights(folder.path(), config_of(config));
+    EXPECT_EQ(stored->find("lm_head.weight")->packed, of_head != nullptr);
+    std::vector<std::string> names;
+    for (const auto& [name, group] : config.at("config_groups").as_object())
+      for (const Json& target : group.at("targets").as_array()) names.push_back(target.as_string());
+    return names;
+  };
+  EXPECT_THAT(targets(scheme), ElementsAre("Linear", "lm_head"));
+  EXPECT_THAT(targets(nullptr), ElementsAre("Linear"));
+  EXPECT_THAT(targets(find_scheme("float8_dynamic")), ElementsAre("model.layers.0.mlp.up_proj", "lm_head"));
+}
+
 TEST(CompressedTensors, InputsThatGroupsDoNotDivideAreRefused) {
   const Scheme& scheme = *find_scheme("float8_dynamic_block");
   EXPECT_EQ(shape_problem(scheme.weights, 96, 256, scheme.inputs), "");

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/ops/quantize/quantize_int.h"
+#include "export/methods/hqq.h"
 #include "export/ptq/quantized_layer.h"
 #include "export/schemes/scheme_hint.h"
 #include "tests/export/export_testing.h"
@@ -33,6 +34,24 @@ TEST(Rtn, EverySchemeKeepsTheSignal) {
           << scheme.name;
     }
   }
+}
+
+// Scales of GGUF are f16, whose subnormals hold those of small weights: no worse than ggml's own blocks, by less than 1
+// dB.
+TEST(Rtn, SmallWeightsKeepTheirValuesUnderF16Scales) {
+  for (const float sigma : {1e-3f, 1e-4f, 1e-5f, 2e-6f}) {
+    const Tensor w = normal_weight({32, 256}, DType::f32, 3);
+    for (std::int64_t i = 0; i < w.numel(); ++i) w.data<float>()[i] *= sigma / 0.05f;
+    for (const auto& [scheme, blocks] : {std::pair{"int8_weight_only_g32", "q8_0"}, {"int4_weight_only_g32", "q4_0"}}) {
+      const double reference = signal_to_noise(w, pack(rtn(w, find_scheme(blocks)->weights, "w"), "w"));
+      const OperandScheme& integers = find_scheme(scheme)->weights;
+      for (const QuantizedWeight& made : {rtn(w, integers, "w", DType::f16), hqq(w, integers, "w", DType::f16)})
+        EXPECT_GT(signal_to_noise(w, pack(made, "w")), reference - 1.0) << scheme << " of " << sigma;
+    }
+  }
+  const Tensor tiny = Tensor::from_values<float>({1, 32}, std::vector<float>(32, 1e-12f));
+  const QuantizedWeight q = rtn(tiny, find_scheme("int8_weight_only_g32")->weights, "w", DType::f16);
+  EXPECT_EQ(float(q.scales.data<float16>()[0]), 0x1p-24f) << "never 0";
 }
 
 // The export equals the values simulated by QAT.

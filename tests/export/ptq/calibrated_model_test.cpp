@@ -1,12 +1,14 @@
 // Calibrated quantization of a small model: the layer walk, fused scales, static input scales.
 
 #include <cmath>
+#include <map>
 
 #include "autograd/functions.h"
 #include "export/ptq/fuse_scales.h"
 #include "export/ptq/layer_walk.h"
 #include "export/ptq/quantize_model.h"
 #include "tests/export/export_testing.h"
+#include "tests/train/metrics/captured_log.h"
 
 namespace quench {
 namespace {
@@ -155,6 +157,39 @@ TEST_F(CalibratedModel, StaticInputsHaveTheScaleOfTheLargest) {
     }
   rules.calibration = nullptr;
   EXPECT_THROW((void)quantize_model(model_, tensors, rules), Error);
+}
+
+// An expert that no token reaches takes the largest input of the others.
+TEST_F(CalibratedModel, ExpertsWithoutTokensHaveAScaleOfInputs) {
+  for (const char* scheme : {"float8_static", "nvfp4"}) {
+    SCOPED_TRACE(scheme);
+    Json json = Json::parse(R"({"model_type": "mixtral", "vocab_size": 96, "hidden_size": 64, "intermediate_size": 128,
+        "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+        "max_position_embeddings": 64, "initializer_range": 0.15, "num_local_experts": 4, "num_experts_per_tok": 1,
+        "eos_token_id": 2})");
+    nn::CausalLm model(nn::parse_model_config(json, "config.json"), {.dtype = DType::f32, .trainable = false});
+    model.initialize(5);
+    std::vector<ModelTensor> tensors = model_tensors(model, DType::f32);
+    const QuantizationRules rules{
+        .scheme = find_scheme(scheme),
+        .calibration = std::make_shared<CalibrationData>(CalibrationData{{{7, 7, 7}}, "one token"})};
+    const CapturedLog log;
+    (void)quantize_model(model, tensors, rules);
+    std::map<std::string, std::vector<float>> scales;  // of experts, by projection
+    for (const ModelTensor& tensor : tensors)
+      if (tensor.quantized != nullptr && tensor.parameter->experts > 0)
+        scales[tensor.layer.substr(tensor.layer.rfind('.'))].push_back(tensor.quantized->input_scale.data<float>()[0]);
+    ASSERT_EQ(scales.size(), 3u);
+    for (const auto& [projection, values] : scales) {
+      ASSERT_EQ(values.size(), 4u);
+      EXPECT_GT(values[0], 1e-6f) << projection;
+      EXPECT_LT(values[0], 0.5f) << projection;
+      for (const float value : values) EXPECT_EQ(value, values[0]) << projection;
+    }
+    EXPECT_EQ(scales[".w1"], scales[".w3"]);
+    EXPECT_THAT(log.text(),
+                ::testing::HasSubstr("its input scale follows from the largest input of the layer's other"));
+  }
 }
 
 }  // namespace
