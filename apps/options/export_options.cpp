@@ -6,6 +6,7 @@
 #include "apps/write_model.h"
 #include "core/system/log.h"
 #include "data/tokenizer/tokenizer_kind.h"
+#include "export/table/fused_layers.h"
 #include "export/table/reader_table.h"
 #include "recipes/sparse.h"
 #include "train/evaluation/evaluation_data.h"
@@ -41,10 +42,13 @@ const FolderReader* reader_of(const ExportOptions& o) {
 void check_readers_of(const LoadedModel& loaded, const ExportOptions& o, const WriteStyle& style) {
   const DType dtype = style.dtype.value_or(loaded.model->options().dtype);
   std::vector<const Scheme*> of_experts;
-  if (style.quantization && loaded.config.experts.count > 0) {
+  if (style.quantization) {
     QuantizationRules rules = *style.quantization;
     apply_format(*style.format, rules);
-    of_experts = schemes_of_experts(model_tensors(*loaded.model, dtype), rules);
+    const std::vector<ModelTensor> tensors = model_tensors(*loaded.model, dtype);
+    of_experts = schemes_of_experts(tensors, rules);
+    for (const std::string& warning : check_fused_layers(*style.format, tensors, rules, reader_of(o)))
+      QUENCH_LOG_WARN("{}", warning);
   }
   for (const std::string& warning : check_readers(*style.format, style.quantization ? &*style.quantization : nullptr,
                                                   dtype, of_experts, reader_of(o)))

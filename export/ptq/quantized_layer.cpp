@@ -1,6 +1,7 @@
 #include "export/ptq/quantized_layer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "core/ops/elementwise.h"
@@ -112,8 +113,8 @@ void share_amax(std::span<QuantizedLayer> group, const QuantizationRules& rules)
   for (const QuantizedLayer& layer : group)
     if (two_levels(layer)) {
       float& shared = most.try_emplace(expert_of(*layer.tensor), 0.0f).first->second;
-      shared =
-          std::max(shared, *amax(in_values_dtype(layer.tensor->value(), rules), Granularity::tensor).data<float>());
+      const float own = *amax(in_values_dtype(layer.tensor->value(), rules), Granularity::tensor).data<float>();
+      shared = std::max(shared, own * std::abs(layer.tensor->factor));
     }
   for (QuantizedLayer& layer : group)
     if (two_levels(layer)) layer.shared_amax = most.at(expert_of(*layer.tensor));
@@ -126,7 +127,7 @@ void quantize_layer(QuantizedLayer& layer, const QuantizationRules& rules, const
   layer.report.bytes = layer.report.dense_bytes = stored.nbytes();
   const Scheme* scheme = layer.choice.scheme;
   if (scheme == nullptr) return;
-  const Tensor weight = in_values_dtype(stored, rules);
+  Tensor weight = in_values_dtype(stored, rules);
   const Quantizer& quantizer = rules.quantizer != nullptr ? *rules.quantizer : quantizers().front();
   Tensor scales = rules.scales && scheme == rules.scheme ? rules.scales(tensor) : Tensor();
   if (tensor.factor != 1.0f) {

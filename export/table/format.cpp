@@ -4,6 +4,7 @@
 #include "export/formats/compressed_tensors/config.h"
 #include "export/formats/compressed_tensors/sparse_24.h"
 #include "export/formats/compressed_tensors/writer.h"
+#include "export/formats/export_mark.h"
 #include "export/formats/gguf/names.h"
 #include "export/formats/gguf/query_scale.h"
 #include "export/formats/gguf/reader.h"
@@ -27,7 +28,7 @@ std::string layer_of(std::string_view name) {
 Json write_dense(const ExportJob& job) {
   SafetensorsItems items;
   for (const ModelTensor& tensor : job.tensors) items.add(tensor);
-  write_safetensors_folder(job.folder, items.take(), job.max_shard_bytes);
+  write_safetensors_folder(job.folder, items.take(), job.max_shard_bytes, export_metadata());
   return {};
 }
 

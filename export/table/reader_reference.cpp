@@ -21,10 +21,12 @@ std::string cells(const ExportFormat& format, const ExportedWeights& weights) {
 struct Condition {
   std::string_view text;
   DType dtype;
-  bool experts;
+  bool experts = false, embeddings = false;
 };
-constexpr Condition kConditions[] = {
-    {"", DType::bf16, false}, {"in f32", DType::f32, false}, {"experts", DType::bf16, true}};
+constexpr Condition kConditions[] = {{"", DType::bf16},
+                                     {"in f32", DType::f32},
+                                     {"experts", DType::bf16, true},
+                                     {"embeddings", DType::bf16, false, true}};
 
 // Families share the name without bits and group: "int8dyn_int4_g32" is {"int8dyn_int", "4", "_{}", "g32"}.
 struct NameParts {
@@ -145,7 +147,8 @@ void add_format(const ExportFormat& format, std::string& text) {
     add(scheme, "", usual);
     for (const Condition& condition : std::span(kConditions).subspan(1)) {
       if (condition.experts && (scheme == nullptr || !format.experts)) continue;
-      const std::string row = cells(format, {scheme, condition.dtype, condition.experts});
+      if (condition.embeddings && (scheme == nullptr || scheme->inputs || !format.embeddings)) continue;
+      const std::string row = cells(format, {scheme, condition.dtype, condition.experts, condition.embeddings});
       if (row != usual) add(scheme, condition.text, row);
     }
   };

@@ -50,6 +50,18 @@ bool one_bit(const ExportedWeights& w) {
 bool zero_points(const ExportedWeights& w) {
   return has_integers(w) && !w.scheme->weights.symmetric();
 }
+bool embeddings(const ExportedWeights& w) {
+  return w.embeddings;
+}
+bool odd_bits(const ExportedWeights& w) {
+  return has_integers(w) && w.scheme->weights.bits != 4 && w.scheme->weights.bits != 8;
+}
+bool zero_points_of_embeddings(const ExportedWeights& w) {
+  return w.embeddings && zero_points(w);
+}
+bool zero_points_of_odd_bits(const ExportedWeights& w) {
+  return zero_points(w) && odd_bits(w);
+}
 bool mxfp6(const ExportedWeights& w) {
   return has_scales(w, ScaleForm::e8m0) && w.scheme->weights.bits == 6;
 }
@@ -75,8 +87,32 @@ bool mxfp8_experts(const ExportedWeights& w) {
 bool integer_experts_with_integer_inputs(const ExportedWeights& w) {
   return w.experts && has_integers(w) && w.scheme->inputs && is_integer(*w.scheme->inputs);
 }
+bool integer_experts_of_odd_bits(const ExportedWeights& w) {
+  return w.experts && odd_bits(w);
+}
+bool experts_with_zero_points(const ExportedWeights& w) {
+  return w.experts && zero_points(w);
+}
+bool experts_with_static_integer_inputs(const ExportedWeights& w) {
+  return integer_experts_with_integer_inputs(w) && w.scheme->inputs->calibrated;
+}
+bool experts_with_asymmetric_int8_inputs(const ExportedWeights& w) {
+  return integer_experts_with_integer_inputs(w) && !w.scheme->inputs->symmetric() && w.scheme->weights.bits == 8;
+}
+bool float8_experts(const ExportedWeights& w) {
+  return w.experts && w.scheme != nullptr && w.scheme->weights.element == ElementFormat::e4m3 &&
+         w.scheme->weights.scale == ScaleForm::high_precision;
+}
+bool float8_experts_without_inputs(const ExportedWeights& w) {
+  return float8_experts(w) && !w.scheme->inputs;
+}
+// Per tensor with tensor inputs, per row with token inputs, or blocks.
+bool float8_experts_of_mixed_scales(const ExportedWeights& w) {
+  return float8_experts(w) && w.scheme->inputs && w.scheme->weights.sharing == ScaleSharing::tensor &&
+         w.scheme->inputs->sharing != ScaleSharing::tensor;
+}
 bool odd_bits_with_integer_inputs(const ExportedWeights& w) {
-  return has_integers(w) && integer_tokens(w) && w.scheme->weights.bits != 4 && w.scheme->weights.bits != 8;
+  return odd_bits(w) && integer_tokens(w);
 }
 bool int8_groups_with_integer_inputs(const ExportedWeights& w) {
   return has_integers(w) && integer_tokens(w) && w.scheme->weights.bits == 8 &&
@@ -111,7 +147,12 @@ using enum ReaderResult;
 // The first match; else the reader runs the scheme.
 constexpr std::array kRules = {
     // CompressedTensorsConfig.
+    Rule{kVllm,
+         kCompressed,
+         embeddings,
+         {refused, "vLLM reads quantized embeddings as packed integers (pack-quantized) only"}},
     Rule{kVllm, kCompressed, one_bit, {refused, "vLLM supports weights of 2 to 8 bits, not 1"}},
+    Rule{kVllm, kCompressed, zero_points_of_odd_bits, {refused, "vLLM supports zero points of 4 and 8 bits"}},
     Rule{kVllm, kCompressed, mxfp6, {refused, "vLLM does not support MXFP6"}},
     Rule{kVllm,
          kCompressed,
@@ -125,6 +166,27 @@ constexpr std::array kRules = {
          kCompressed,
          float8_inputs_for_other_groups,
          {refused, "with float8 inputs vLLM supports 4-bit weights in groups of 128"}},
+    Rule{kVllm, kCompressed, experts_with_zero_points, {refused, "vLLM supports no zero points in experts"}},
+    Rule{kVllm,
+         kCompressed,
+         integer_experts_of_odd_bits,
+         {refused, "vLLM supports experts of integers of 4 and 8 bits"}},
+    Rule{kVllm,
+         kCompressed,
+         experts_with_static_integer_inputs,
+         {refused, "vLLM supports experts with 8-bit integer inputs by token, not under a calibrated scale"}},
+    Rule{kVllm,
+         kCompressed,
+         experts_with_asymmetric_int8_inputs,
+         {not_tried, "vLLM rounds the inputs of 8-bit experts without a zero point"}},
+    Rule{kVllm,
+         kCompressed,
+         float8_experts_without_inputs,
+         {refused, "vLLM supports float8 experts with float8 inputs only"}},
+    Rule{kVllm,
+         kCompressed,
+         float8_experts_of_mixed_scales,
+         {refused, "vLLM supports float8 experts with a scale a tensor under a calibrated input scale only"}},
     Rule{kVllm, kCompressed, float8_inputs_for_integers, {runs, "on Hopper GPUs only (compute capability 9.0)"}},
     Rule{kVllm, kCompressed, mx_weight_only, {runs, "on GPUs; with MX tensor cores, inputs are quantized too"}},
     Rule{kVllm, kCompressed, mx_or_nvfp4, {runs, "on GPUs"}},
@@ -145,6 +207,7 @@ constexpr std::array kRules = {
          kCompressed,
          integer_experts_with_integer_inputs,
          {refused, "Transformers cannot fuse experts of unpacked integers (int-quantized)"}},
+    Rule{kTransformers, kCompressed, zero_points_of_embeddings, {not_tried, "zero points of embeddings are unpacked"}},
     Rule{kTransformers,
          kCompressed,
          zero_points,
@@ -189,13 +252,17 @@ std::string complaint(const FolderReader& reader, const ExportFormat& format, co
   const std::string_view does = verdict.result == cannot_run ? "loads the folder but cannot run it"
                                 : verdict.result == refused  ? "does not load it"
                                                              : "computes wrong values from it";
-  std::string text = weights.scheme != nullptr
-                         ? fmt::format("scheme {} in format {}", weights.scheme->name, format.name)
-                         : fmt::format("format {} in {}", format.name, to_string(weights.dtype));
+  std::string text = weights.scheme != nullptr ? fmt::format("scheme {}{} in format {}", weights.scheme->name,
+                                                             weights.embeddings ? " of embeddings" : "", format.name)
+                                               : fmt::format("format {} in {}", format.name, to_string(weights.dtype));
   text += fmt::format(": {} {} {}: {}", reader.title, reader.release, does, verdict.reason);
   // The dtype is the reason if another would run.
-  const bool dtype_alone = !reader_verdict(reader, format, {weights.scheme, DType::bf16, weights.experts}).fails() ||
-                           !reader_verdict(reader, format, {weights.scheme, DType::f32, weights.experts}).fails();
+  const auto runs_in = [&](DType dtype) {
+    ExportedWeights other = weights;
+    other.dtype = dtype;
+    return !reader_verdict(reader, format, other).fails();
+  };
+  const bool dtype_alone = runs_in(DType::bf16) || runs_in(DType::f32);
   if (const Scheme* near = nearest_runnable(reader, format, weights); near != nullptr && !dtype_alone)
     text += fmt::format("; the nearest scheme that it runs is {}", near->name);
   return text;
@@ -215,7 +282,7 @@ bool FolderReader::reads(const ExportFormat& format) const {
 
 const ChoiceTable<FolderReader>& folder_readers() {
   static const ChoiceTable<FolderReader> table(
-      "reader", {{kVllm, "vLLM", "0.32", kOfVllm},
+      "reader", {{kVllm, "vLLM", "0.32", kOfVllm, true},
                  {kTransformers, "Transformers", "5.24 with compressed-tensors 0.20 or TorchAO 0.18", kOfTransformers},
                  {kLlamaCpp, "llama.cpp", "of llama-cpp-python 0.3.36", kOfLlamaCpp},
                  {kExecutorch, "ExecuTorch", "1.1 through optimum-executorch", kOfExecutorch},
@@ -272,19 +339,23 @@ std::vector<std::string> check_readers(const ExportFormat& format, const Exporte
 
 std::vector<std::string> check_readers(const ExportFormat& format, const QuantizationRules* rules, DType dtype,
                                        std::span<const Scheme* const> of_experts, const FolderReader* reader) {
-  std::vector<const Scheme*> schemes;
-  const auto add = [&](const Scheme* scheme) {
-    if (scheme != nullptr && std::ranges::find(schemes, scheme) == schemes.end()) schemes.push_back(scheme);
+  std::vector<ExportedWeights> kinds;
+  const auto add = [&](const Scheme* scheme, bool of_table) {
+    const auto known = [&](const ExportedWeights& kind) {
+      return kind.scheme == scheme && kind.embeddings == of_table;
+    };
+    if (scheme == nullptr || std::ranges::any_of(kinds, known)) return;
+    const bool experts = !of_table && std::ranges::find(of_experts, scheme) != of_experts.end();
+    kinds.push_back({scheme, dtype, experts, of_table});
   };
   if (rules != nullptr) {
-    add(rules->scheme);
-    for (const auto& [pattern, scheme] : rules->rules) add(scheme);
-    add(rules->embeddings);
+    add(rules->scheme, false);
+    for (const auto& [pattern, scheme] : rules->rules) add(scheme, false);
+    add(rules->embeddings, true);
   }
-  if (schemes.empty()) schemes.push_back(nullptr);
+  if (kinds.empty()) kinds.push_back({nullptr, dtype});
   std::vector<std::string> warnings;
-  for (const Scheme* scheme : schemes) {
-    const ExportedWeights weights{scheme, dtype, std::ranges::find(of_experts, scheme) != of_experts.end()};
+  for (const ExportedWeights& weights : kinds) {
     for (std::string& warning : check_readers(format, weights, reader))
       if (std::ranges::find(warnings, warning) == warnings.end()) warnings.push_back(std::move(warning));
   }

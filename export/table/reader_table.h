@@ -26,6 +26,7 @@ struct FolderReader {
   std::string_view title;    // "vLLM"
   std::string_view release;  // tested
   std::span<const std::string_view> formats;
+  bool fuses_layers = false;  // runs parts of a layer as one (fused_layers.h)
 
   [[nodiscard]] bool reads(const ExportFormat& format) const;
 };
@@ -37,6 +38,7 @@ struct ExportedWeights {
   const Scheme* scheme = nullptr;  // null: unquantized
   DType dtype = DType::bf16;       // unquantized weights, scales
   bool experts = false;            // some are quantized
+  bool embeddings = false;         // the embedding table, not linear layers
 };
 
 struct ReaderVerdict {

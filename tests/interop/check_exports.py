@@ -30,7 +30,6 @@ COMPRESSED = [
     ("int4_weight_only_g128", 1e-3),
     ("int4_weight_only_g32_asym", None),
     ("int3_weight_only_g64", 1e-3),
-    ("int5_weight_only_g32_asym", None),
     ("float8_weight_only", 1e-3),
     ("float8_weight_only_tensor", 1e-3),
     ("float8_dynamic_block", 1e-2),

@@ -1,7 +1,6 @@
 #include "train/model_folder/export_folder.h"
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 #include <system_error>
 
@@ -12,8 +11,10 @@
 #include "core/system/output_folder.h"
 #include "export/formats/gguf/writer.h"
 #include "export/table/format.h"
+#include "export/table/marked_weights.h"
 #include "train/model_folder/carried_files.h"
 #include "train/model_folder/model_card.h"
+#include "train/model_folder/peft_folder.h"
 
 namespace quench {
 namespace {
@@ -25,11 +26,33 @@ bool misleads(std::string_view name) {
   return is_weights_file(name) || is_format_file(name) || is_tokenizer_part(name);
 }
 
-// Except a README.md that is no model card.
-OwnEntry own_in(const fs::path& folder) {
+// By name, except a README.md that is no model card.
+OwnEntry named_in(const fs::path& folder) {
   return [folder](std::string_view entry) {
     return is_export_file(entry) || (entry == kModelCardName && is_model_card(folder / entry));
   };
+}
+
+bool is_weights_name(std::string_view name) {
+  return (is_weights_file(name) && name != kModelIndexName) || is_format_file(name) || name == kAdapterWeightsName;
+}
+
+// By a model card, or marks in all weights files. Folders without files have nothing to lose.
+bool is_own_export(const fs::path& folder) {
+  if (foreign_entries(folder, [](std::string_view) { return false; }).empty()) return true;
+  if (is_model_card(folder / kModelCardName)) return true;
+  bool any = false;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (!is_weights_name(entry.path().filename().string())) continue;
+    if (!has_export_mark(entry.path())) return false;
+    any = true;
+  }
+  return any;
+}
+
+OwnEntry own_in(const fs::path& folder) {
+  return
+      [named = named_in(folder), own = is_own_export(folder)](std::string_view entry) { return own && named(entry); };
 }
 
 std::vector<std::string> file_names(const fs::path& folder) {
@@ -79,13 +102,6 @@ class Moves {
  private:
   std::vector<std::pair<fs::path, fs::path>> done_;
 };
-
-bool is_gguf_file(const fs::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  char magic[4] = {};
-  stream.read(magic, sizeof magic);
-  return stream.good() && std::string_view(magic, sizeof magic) == "GGUF";
-}
 
 // For the old model's files until the new ones are in place.
 fs::path make_replaced_folder(const fs::path& folder) {
@@ -158,9 +174,9 @@ void require_export_target(const ExportTarget& target) {
   if (is_file_target(target)) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::exists(status) || fs::is_regular_file(status),
                     "the model cannot be written to {}: it exists and is not a file", target.folder.string());
-    QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::exists(status) || target.overwrite || is_gguf_file(target.folder),
-                    "the model cannot be written to {}: it exists and is not a GGUF file; choose another name, or "
-                    "overwrite (--overwrite, export.overwrite)",
+    QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::exists(status) || target.overwrite || has_export_mark(target.folder),
+                    "the model cannot be written to {}: it exists and is not a GGUF file that an export wrote (those "
+                    "of version 0.2 have no mark); choose another name, or overwrite (--overwrite, export.overwrite)",
                     target.folder.string());
     return require_apart(target);
   }
@@ -170,7 +186,7 @@ void require_export_target(const ExportTarget& target) {
                   fs::exists(status) || !fs::is_symlink(fs::symlink_status(target.folder, error)),
                   "the model cannot be written to {}: it is a dangling link", target.folder.string());
   require_apart(target);
-  const std::vector<std::string> foreign = foreign_entries(target.folder, own_in(target.folder));
+  const std::vector<std::string> foreign = foreign_entries(target.folder, named_in(target.folder));
   QUENCH_CHECK_AS(ErrorCode::bad_config, foreign.empty() || target.overwrite,
                   "{} has files that are not part of an export: {}; choose another folder, or overwrite (--overwrite, "
                   "export.overwrite): files of the same names are then replaced, the others stay",
@@ -180,6 +196,10 @@ void require_export_target(const ExportTarget& target) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, !is_export_file(bare),
                     "the model cannot be written to {}: {} exists and is not a file", target.folder.string(), name);
   }
+  QUENCH_CHECK_AS(ErrorCode::bad_config, target.overwrite || is_own_export(target.folder),
+                  "{} holds a model or files without the mark of an export (those of version 0.2 have none unless they "
+                  "have a model card): {}; choose another folder, or overwrite (--overwrite, export.overwrite)",
+                  target.folder.string(), list_names(file_names(target.folder)));
 }
 
 void publish_export(StagingFolder& fresh, const ExportTarget& target) {

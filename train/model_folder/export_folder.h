@@ -23,13 +23,14 @@ void require_file_format(const ExportTarget& target, std::string_view format, st
 
 [[nodiscard]] bool is_export_file(std::string_view name);
 
-// Throws bad_config naming the files in the way, unless the target is absent, empty, a folder of export files only or,
-// with `overwrite`, any folder. File target: absent, GGUF or, with `overwrite`, any file.
+// Throws bad_config naming the files in the way, unless the target is absent, empty, a folder of an export's files only
+// (a model card, or weights with the mark of export/formats/export_mark.h) or, with `overwrite`, any folder. File
+// target: absent, GGUF with the mark or, with `overwrite`, any file.
 void require_export_target(const ExportTarget& target);
 
-// Publishes the files of `fresh` (file target: its GGUF file), or throws with the target unchanged. A folder of export
-// files only is replaced in one rename. In a mixed folder, old weights are moved away first and the new index is
-// written last: readers see no mixture; old weights and tokenizer files without successor are kept in a subfolder
+// Publishes the files of `fresh` (file target: its GGUF file), or throws with the target unchanged. A folder of an
+// export's files only is replaced in one rename. In a mixed folder, old weights are moved away first and the new index
+// is written last: readers see no mixture; old weights and tokenizer files without successor are kept in a subfolder
 // replaced-N, named in a warning. After a kill, replaced-N holds the old files.
 void publish_export(StagingFolder& fresh, const ExportTarget& target);
 

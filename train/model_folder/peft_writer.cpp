@@ -5,6 +5,7 @@
 #include "core/system/file.h"
 #include "core/system/output_folder.h"
 #include "core/system/temporary.h"
+#include "export/formats/export_mark.h"
 #include "export/schemes/finite_values.h"
 #include "train/model_folder/peft_config.h"
 #include "train/model_folder/peft_folder.h"
@@ -65,7 +66,7 @@ void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters,
           options.whole ? options.whole(*parameter) : parameter->variable.value());
     }
   }
-  write_safetensors(staging.path() / kAdapterWeightsName, items);
+  write_safetensors(staging.path() / kAdapterWeightsName, items, export_metadata());
   if (const AdapterBase& base = options.trained_over; !base.hash.empty())
     write_file_atomically(staging.path() / kAdapterBaseName,
                           Json(Json::Object{{"hash", base.hash}, {"dtype", to_string(base.dtype)}}).dump(2) + "\n");

@@ -7,6 +7,7 @@
 #include "core/system/key_error.h"
 #include "core/system/log.h"
 #include "distributed/fsdp/gather_parameter.h"
+#include "export/table/fused_layers.h"
 #include "export/table/reader_table.h"
 #include "nn/experts/expert_linear.h"
 #include "nn/experts/moe.h"
@@ -180,6 +181,18 @@ void warn_of_readers(const RunConfig& config, const ExportFormat& format, const 
   }
 }
 
+void warn_of_fused_layers(const RunConfig& config, const ExportFormat& format, const std::vector<ModelTensor>& tensors,
+                          const QuantizationRules& rules) {
+  const std::string& reader = config.export_model->reader;
+  try {
+    for (const std::string& warning :
+         check_fused_layers(format, tensors, rules, reader.empty() ? nullptr : folder_readers().find(reader)))
+      QUENCH_LOG_WARN("export: {}", warning);
+  } catch (const Error& error) {
+    throw KeyError(ErrorCode::bad_config, "export.reader", error.what());
+  }
+}
+
 }  // namespace
 
 void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup) {
@@ -197,6 +210,7 @@ void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup)
       apply_format(format, *rules);
       require_quantizable(tensors, *rules);
       warn_of_readers(config, format, &*rules, schemes_of_experts(tensors, *rules));
+      warn_of_fused_layers(config, format, tensors, *rules);
       const TrainedScheme trained = trained_scheme(config, *setup.model, setup.conversion);
       trained.require_kept_codes(tensors, *rules);
       trained.warn_of_others(tensors, *rules);

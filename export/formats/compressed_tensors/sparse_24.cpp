@@ -7,6 +7,7 @@
 #include "core/number/sparsity_2_4.h"
 #include "core/safetensors/safetensors_folder.h"
 #include "export/formats/compressed_tensors/config.h"
+#include "export/formats/export_mark.h"
 #include "export/formats/safetensors_items.h"
 
 namespace quench {
@@ -192,7 +193,7 @@ Json write_sparse_24(const std::vector<ModelTensor>& tensors, const std::filesys
   }
   QUENCH_CHECK_AS(ErrorCode::bad_config, zeros > 0,
                   "no linear layer of the model is 2:4 sparse: train with a recipe sparse24, or prune it (--sparsity)");
-  write_safetensors_folder(folder, items.take(), max_shard_bytes);
+  write_safetensors_folder(folder, items.take(), max_shard_bytes, export_metadata());
   Json sparsity = Json::object();
   sparsity.set("format", kFormat);
   sparsity.set("global_sparsity", static_cast<double>(zeros) / static_cast<double>(elements));

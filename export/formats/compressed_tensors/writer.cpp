@@ -5,6 +5,7 @@
 #include "core/safetensors/safetensors_folder.h"
 #include "export/formats/compressed_tensors/bit_packing.h"
 #include "export/formats/compressed_tensors/config.h"
+#include "export/formats/export_mark.h"
 #include "export/formats/safetensors_items.h"
 
 namespace quench {
@@ -116,7 +117,7 @@ Json write_compressed_tensors(const std::vector<ModelTensor>& tensors, const std
       groups[i].targets = {"Linear"};
       if (with_head) groups[i].targets.push_back(head);
     }
-  write_safetensors_folder(folder, items.take(), max_shard_bytes);
+  write_safetensors_folder(folder, items.take(), max_shard_bytes, export_metadata());
   return compressed_config(groups, ignored);
 }
 

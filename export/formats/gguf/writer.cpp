@@ -9,6 +9,7 @@
 #include "core/ops/elementwise.h"
 #include "core/system/file.h"
 #include "core/system/log.h"
+#include "export/formats/export_mark.h"
 #include "export/formats/gguf/experts.h"
 #include "export/formats/gguf/latent_attention.h"
 #include "export/formats/gguf/metadata.h"
@@ -223,6 +224,7 @@ Metadata describe_model(const ExportJob& job, const nn::GgufArchitecture& archit
   };
   metadata.emplace_back("general.architecture", std::string(architecture.name));
   metadata.emplace_back("general.type", std::string("model"));
+  metadata.emplace_back(kGgufExportMark, true);
   metadata.emplace_back("general.name", config.model_type);
   metadata.emplace_back("general.file_type", file_type);
   if (quantized) metadata.emplace_back("general.quantization_version", std::uint32_t{2});

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/ops/quantize/quantize.h"
+#include "export/formats/export_mark.h"
 #include "export/formats/fused_experts.h"
 #include "export/formats/mxfp4_experts/reader.h"
 #include "export/formats/safetensors_items.h"
@@ -85,7 +86,7 @@ Json write_mxfp4_experts(const ExportJob& job) {
     else
       add_blocks(pieces, experts, items);
   }
-  write_safetensors_folder(job.folder, items.take(), job.max_shard_bytes);
+  write_safetensors_folder(job.folder, items.take(), job.max_shard_bytes, export_metadata());
   Json kept = Json::array();
   for (const std::string& module :
        {std::string("model.layers.*.self_attn"), fmt::format("model.layers.*.{}", experts.names.router),

@@ -6,6 +6,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/quantize/quantize.h"
 #include "core/safetensors/safetensors_folder.h"
+#include "export/formats/export_mark.h"
 #include "export/formats/safetensors_items.h"
 
 namespace quench {
@@ -273,7 +274,7 @@ std::string torchao_problem(const Scheme& scheme) {
 Json write_torchao(const std::vector<ModelTensor>& tensors, const std::filesystem::path& folder,
                    std::uint64_t max_shard_bytes) {
   SafetensorsItems items;
-  std::map<std::string, std::string> metadata{{"format", "pt"}};
+  std::map<std::string, std::string> metadata = export_metadata();
   Json names = Json::array(), kept = Json::array();
   Json by_layer = Json::object(), only;
   bool mixed = false;

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include "export/table/fused_layers.h"
 #include "tests/export/export_testing.h"
 
 namespace quench {
@@ -12,9 +13,9 @@ namespace {
 using ::testing::HasSubstr;
 
 ReaderVerdict verdict(std::string_view reader, std::string_view format, std::string_view scheme,
-                      DType dtype = DType::bf16, bool experts = false) {
+                      DType dtype = DType::bf16, bool experts = false, bool embeddings = false) {
   return reader_verdict(folder_readers().require(reader), export_formats().require(format),
-                        {scheme.empty() ? nullptr : &require_scheme(scheme, "scheme"), dtype, experts});
+                        {scheme.empty() ? nullptr : &require_scheme(scheme, "scheme"), dtype, experts, embeddings});
 }
 
 std::string refused_readers(std::string_view format, std::string_view scheme, std::string_view reader = {},
@@ -32,15 +33,33 @@ std::string refused_readers(std::string_view format, std::string_view scheme, st
 // Observed with vLLM 0.32, Transformers 5.24 and TorchAO 0.18.
 TEST(ReaderTable, SaysWhatTheReadersDo) {
   using enum ReaderResult;
-  for (const char* scheme : {"mxfp6", "mxfp6_weight_only", "int1_weight_only_g32_asym", "int8dyn_int2_g32",
-                             "int8dyn_int3_row", "int8dyn_int5_g64", "int8dyn_int6_g32", "int8dyn_int7_g128",
-                             "int8dyn_int8_g32", "float8dyn_int4_g32", "float8dyn_int4_g64"})
+  for (const char* scheme :
+       {"mxfp6", "mxfp6_weight_only", "int1_weight_only_g32_asym", "int8dyn_int2_g32", "int8dyn_int3_row",
+        "int8dyn_int5_g64", "int8dyn_int6_g32", "int8dyn_int7_g128", "int8dyn_int8_g32", "float8dyn_int4_g32",
+        "float8dyn_int4_g64", "int2_weight_only_g32_asym", "int3_weight_only_asym", "int5_weight_only_g64_asym",
+        "int6_weight_only_g128_asym", "int7_weight_only_g32_asym"})
     EXPECT_EQ(verdict("vllm", "compressed-tensors", scheme).result, refused) << scheme;
   for (const char* scheme :
        {"int4_weight_only_g128", "int8_weight_only", "int3_weight_only_g64", "int8dyn_int8", "int8dyn_int8_row",
         "int8dyn_int4_g32", "int8dyn_int4_row", "float8_dynamic", "float8_weight_only", "float8_static",
         "int8static_int8", "float8dyn_int4_g128", "int4_weight_only_g128_asym", "nvfp4", "mxfp4"})
     EXPECT_FALSE(verdict("vllm", "compressed-tensors", scheme).fails()) << scheme;
+  const auto of_experts = [](const char* scheme) {
+    return verdict("vllm", "compressed-tensors", scheme, DType::bf16, true).result;
+  };
+  for (const char* scheme :
+       {"int8static_int8", "float8_weight_only", "float8_weight_only_tensor", "float8_dynamic_tensor",
+        "int2_weight_only_g32", "int3_weight_only", "int5_weight_only_g64", "int6_weight_only_g32",
+        "int7_weight_only_g128", "int4_weight_only_g32_asym"})
+    EXPECT_EQ(of_experts(scheme), refused) << scheme;
+  EXPECT_EQ(of_experts("int8dyn_int8_row"), not_tried);
+  for (const char* scheme : {"int4_weight_only_g32", "int8_weight_only", "int8dyn_int8", "float8_dynamic",
+                             "float8_static", "float8_dynamic_block", "nvfp4", "nvfp4_weight_only", "mxfp4"})
+    EXPECT_EQ(of_experts(scheme), runs) << scheme;
+  for (const char* scheme : {"int4_weight_only_g32", "int8_weight_only"})
+    EXPECT_EQ(verdict("vllm", "compressed-tensors", scheme, DType::bf16, false, true).result, refused) << scheme;
+  EXPECT_EQ(verdict("transformers", "compressed-tensors", "int4_weight_only_asym", DType::bf16, false, true).result,
+            not_tried);
   EXPECT_EQ(verdict("vllm", "sparse24", "").result, refused);
   for (const char* scheme : {"mxfp8_weight_only", "mxfp4_weight_only"})
     EXPECT_EQ(verdict("transformers", "torchao", scheme).result, cannot_run) << scheme;
@@ -91,7 +110,8 @@ TEST(ReaderTable, TheNearestSchemeKeepsBitsAndInputs) {
   EXPECT_EQ(nearest("vllm", "compressed-tensors", "int8dyn_int3_g32"), "int8dyn_int4_g32");
   EXPECT_EQ(nearest("vllm", "compressed-tensors", "float8dyn_int4_g32"), "float8dyn_int4_g128");
   EXPECT_EQ(nearest("vllm", "compressed-tensors", "int8dyn_int8_g32"), "int8dyn_int8");
-  EXPECT_EQ(nearest("vllm", "compressed-tensors", "int1_weight_only_g64_asym"), "int2_weight_only_g64_asym");
+  EXPECT_EQ(nearest("vllm", "compressed-tensors", "int1_weight_only_g64_asym"), "int2_weight_only_g64");
+  EXPECT_EQ(nearest("vllm", "compressed-tensors", "int3_weight_only_g32_asym"), "int3_weight_only_g32");
 }
 
 TEST(ReaderTable, RefusesWhatTheNamedReaderOrAllOfThemCannotRun) {
@@ -106,6 +126,73 @@ TEST(ReaderTable, RefusesWhatTheNamedReaderOrAllOfThemCannotRun) {
       check_readers(export_formats().require("compressed-tensors"), {&require_scheme("mxfp6", "scheme")}, nullptr);
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_THAT(warnings.front(), HasSubstr("scheme mxfp6 in format compressed-tensors: vLLM 0.32 does not load it"));
+}
+
+// Under the scheme of linear layers too, which it runs.
+TEST(ReaderTable, QuantizedEmbeddingsAreRefusedForVllm) {
+  const ExportFormat& format = export_formats().require("compressed-tensors");
+  const QuantizationRules rules{.scheme = find_scheme("int8_weight_only"),
+                                .embeddings = find_scheme("int8_weight_only")};
+  const auto check = [&](std::string_view reader) {
+    return check_readers(format, &rules, DType::bf16, {}, reader.empty() ? nullptr : &folder_readers().require(reader));
+  };
+  try {
+    (void)check("vllm");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::bad_config);
+    EXPECT_THAT(error.what(), HasSubstr("scheme int8_weight_only of embeddings in format compressed-tensors: vLLM"));
+  }
+  EXPECT_EQ(check("").size(), 1u) << "a warning";
+  EXPECT_EQ(check("transformers").size(), 0u);
+}
+
+class FusedLayers : public ::testing::Test {
+ protected:
+  static std::vector<std::string> check(std::string_view type, std::string_view format, std::string_view exclude,
+                                        std::string_view reader) {
+    Json json = Json::parse(R"({"vocab_size": 96, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 64, "eos_token_id": 2})");
+    json.set("model_type", Json(type));
+    if (type == "mixtral") {
+      json.set("num_local_experts", 3);
+      json.set("num_experts_per_tok", 2);
+    }
+    nn::CausalLm model(nn::parse_model_config(json, "config.json"), {.dtype = DType::bf16, .trainable = false});
+    QuantizationRules rules{.scheme = find_scheme("int4_weight_only_g32")};
+    if (!exclude.empty()) rules.exclude.emplace_back(exclude);
+    return check_fused_layers(export_formats().require(format), model_tensors(model, DType::bf16), rules,
+                              reader.empty() ? nullptr : &folder_readers().require(reader));
+  }
+  static std::string refusal(std::string_view type, std::string_view exclude) {
+    try {
+      (void)check(type, "compressed-tensors", exclude, "vllm");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::bad_config);
+      return error.what();
+    }
+    return "";
+  }
+};
+
+TEST_F(FusedLayers, PartsUnderDifferentSchemesAreRefusedByName) {
+  EXPECT_THAT(refusal("llama", "*.k_proj"),
+              HasSubstr("model.layers.0.self_attn.q_proj has scheme int4_weight_only_g32, "
+                        "model.layers.0.self_attn.k_proj no scheme: vLLM 0.32 runs them as one layer"));
+  EXPECT_THAT(refusal("llama", "*.up_proj"), HasSubstr("model.layers.0.mlp.up_proj no scheme"));
+  EXPECT_EQ(refusal("llama", "*.self_attn.*"), "");
+  EXPECT_EQ(refusal("llama", "*.o_proj"), "");
+  EXPECT_EQ(refusal("llama", "*.down_proj"), "");
+  EXPECT_EQ(refusal("llama", ""), "");
+  for (const char* part : {"*.experts.1.*", "*.w3", "*.w2"})
+    EXPECT_THAT(refusal("mixtral", part), HasSubstr("no scheme"));
+  EXPECT_EQ(refusal("mixtral", "*.experts.*"), "");
+}
+
+TEST_F(FusedLayers, OtherReadersAreNotAskedAndNoneGivesAWarning) {
+  EXPECT_EQ(check("llama", "compressed-tensors", "*.k_proj", "transformers").size(), 0u);
+  EXPECT_EQ(check("llama", "compressed-tensors", "*.k_proj", "").size(), 1u);
+  EXPECT_EQ(check("llama", "torchao", "*.k_proj", "").size(), 0u);
 }
 
 TEST(ReaderTable, TheReferenceNamesFamiliesAndReasons) {

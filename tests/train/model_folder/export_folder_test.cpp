@@ -8,7 +8,10 @@
 #include <set>
 
 #include "core/json/json.h"
+#include "core/safetensors/safetensors.h"
 #include "core/system/check.h"
+#include "export/formats/export_mark.h"
+#include "export/formats/gguf/metadata.h"
 #include "tests/testing.h"
 #include "train/model_folder/model_folder.h"
 
@@ -16,6 +19,7 @@ namespace quench {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::read_file;
@@ -82,6 +86,53 @@ TEST_F(ExportFolder, ForeignFilesAreNamedAndNothingIsTouched) {
   EXPECT_EQ(read_file(out_ / ".git" / "HEAD"), "mine");
   EXPECT_EQ(read_file(out_ / "model.safetensors"), weights);
   EXPECT_THAT(names(dir_.path()), ElementsAre("out"));
+}
+
+// Of the same names: another program's model, and one with a file that it replaced.
+TEST_F(ExportFolder, AModelWithoutTheMarkIsNotReplaced) {
+  fs::create_directory(out_);
+  const Tensor one = Tensor::zeros({1}, DType::f32);
+  const std::vector<SafetensorsItem> items{
+      {"w", one.dtype(), one.shape(), {static_cast<const std::byte*>(one.raw_data()), one.nbytes()}}};
+  write_safetensors(out_ / "model.safetensors", items);
+  write_file(out_ / "config.json", "theirs");
+  const std::string weights = read_file(out_ / "model.safetensors");
+  EXPECT_THAT(refusal({out_}), AllOf(HasSubstr("without the mark of an export"),
+                                     HasSubstr("config.json, model.safetensors"), HasSubstr("--overwrite")));
+  EXPECT_EQ(read_file(out_ / "model.safetensors"), weights);
+  EXPECT_EQ(read_file(out_ / "config.json"), "theirs");
+  save({.folder = out_, .overwrite = true});
+  expect_loads(out_);
+  save({out_});  // now with the mark
+  save({out_}, 100);
+  for (const std::string& name : names(out_))
+    if (name.starts_with("model-")) {
+      write_safetensors(out_ / name, items);
+      break;
+    }
+  EXPECT_THAT(refusal({out_}), HasSubstr("without the mark of an export"));
+  fs::create_directory(dir_ / "alone");
+  write_file(dir_ / "alone" / "tokenizer.json", "theirs");
+  EXPECT_THAT(refusal({dir_ / "alone"}), HasSubstr("tokenizer.json"));
+}
+
+TEST_F(ExportFolder, AGgufFileWithoutTheMarkIsNotReplaced) {
+  const fs::path file = dir_ / "m.gguf";
+  std::string head = gguf_head({{"general.architecture", std::string("llama")}}, {});
+  write_file(file, head);
+  const auto refused = [&](bool overwrite) {
+    try {
+      require_export_target({.folder = file, .overwrite = overwrite});
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(refused(false), AllOf(HasSubstr("is not a GGUF file that an export wrote"), HasSubstr("--overwrite")));
+  EXPECT_EQ(refused(true), "");
+  head = gguf_head({{"general.architecture", std::string("llama")}, {kGgufExportMark, true}}, {});
+  write_file(file, head);
+  EXPECT_EQ(refused(false), "");
 }
 
 // A run folder holds a config.json, as a model folder does.
