@@ -76,10 +76,10 @@ struct ScaledGemma {
   }
 };
 
-nn::CausalLm loaded_from(const std::filesystem::path& path) {
+Tensor logits_of_stored(const std::filesystem::path& path) {
   nn::CausalLm model(read_model_config(path), {});
   load_weights(model, path);
-  return model;
+  return logits_of(model);
 }
 
 class QueryScale : public ::testing::TestWithParam<std::tuple<std::string_view, std::int64_t>> {
@@ -102,13 +102,11 @@ TEST_P(QueryScale, LogitsOfTheFileAreTheModels) {
                                                   "in llama.cpp of 32",
                                                   tensor, std::sqrt(32.0 / static_cast<double>(scalar())), scalar())));
   EXPECT_EQ(Json::parse_file(folder / "config.json").at("query_pre_attn_scalar"), Json(kHeadWidth));
-  nn::CausalLm read = loaded_from(folder);
-  EXPECT_LT(distance(logits_of(read), expected), 1e-5);
+  EXPECT_LT(distance(logits_of_stored(folder), expected), 1e-5);
   const auto alone = gemma.temp / "alone.gguf";
   std::filesystem::copy_file(folder / kGgufFileName, alone);
   EXPECT_EQ(gguf_model_config(alone).at("query_pre_attn_scalar"), Json(kHeadWidth));
-  nn::CausalLm of_file = loaded_from(alone);
-  EXPECT_LT(distance(logits_of(of_file), expected), 1e-5);
+  EXPECT_LT(distance(logits_of_stored(alone), expected), 1e-5);
   EXPECT_EQ(distance(logits_of(gemma.model), expected), 0) << "the model is as it was";
 }
 
@@ -121,8 +119,7 @@ TEST_P(QueryScale, PerplexityIsMeasuredUnderTheModelsOwnScale) {
     measured = logits_of(model).clone();
     return 1.0;
   });
-  nn::CausalLm read = loaded_from(folder);
-  EXPECT_LT(distance(measured, logits_of(read)), 1e-5);
+  EXPECT_LT(distance(measured, logits_of_stored(folder)), 1e-5);
   EXPECT_GT(distance(measured, dense), 1e-5);
   EXPECT_LT(distance(measured, dense), 0.1);
 }
