@@ -43,8 +43,11 @@ bool is_own_export(const fs::path& folder) {
   if (is_model_card(folder / kModelCardName)) return true;
   bool any = false;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if (!is_weights_name(entry.path().filename().string())) continue;
-    if (!has_export_mark(entry.path())) return false;
+    const std::string name = entry.path().filename().string(), suffix = entry.path().extension().string();
+    if (!is_weights_name(name)) continue;
+    // Files of an added format have no mark.
+    const bool is_known = is_format_file(name) && suffix != ".safetensors" && suffix != ".gguf";
+    if (!is_known && !has_export_mark(entry.path())) return false;
     any = true;
   }
   return any;
