@@ -76,13 +76,13 @@ TEST_F(Launcher, RestartsAllWorkers) {
 }
 
 TEST_F(Launcher, RestartsWaitLongerEachTime) {
-  const Outcome outcome = run({"--max-restarts", "4", "--restart-backoff", "0.1:0.4"}, "echo >> attempts; exit 3");
+  const Outcome outcome = run({"--max-restarts", "4", "--restart-backoff", "0.3:1.2"}, "echo >> attempts; exit 3");
   EXPECT_EQ(outcome.status, 3);
   EXPECT_EQ(read_file(folder_ / "attempts"), "\n\n\n\n\n");
   for (const char* wait :
-       {"in 0.1 s: restart 1 of 4", "in 0.2 s: restart 2 of 4", "in 0.4 s: restart 3 of 4", "in 0.4 s: restart 4 of 4"})
+       {"in 0.3 s: restart 1 of 4", "in 0.6 s: restart 2 of 4", "in 1.2 s: restart 3 of 4", "in 1.2 s: restart 4 of 4"})
     EXPECT_THAT(outcome.errors, HasSubstr(wait));
-  EXPECT_GE(seconds_, 1.1);
+  EXPECT_GE(seconds_, 3.3);
   // A stop ends the wait.
   const pid_t launcher = start({"--max-restarts", "4", "--restart-backoff", "100"}, "touch failed; exit 3");
   ASSERT_TRUE(wait_for_file("failed"));
