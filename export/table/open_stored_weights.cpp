@@ -8,6 +8,7 @@
 #include "export/formats/compressed_tensors/sparse_24.h"
 #include "export/formats/fine_grained_float8/reader.h"
 #include "export/formats/gguf/model_config.h"
+#include "export/formats/gguf/names.h"
 #include "export/formats/gguf/reader.h"
 #include "export/formats/gguf/types.h"
 #include "export/formats/mxfp4_experts/reader.h"
@@ -15,6 +16,7 @@
 #include "export/formats/text_model.h"
 #include "export/formats/torchao/reader.h"
 #include "export/table/tied_head.h"
+#include "nn/models/table.h"
 
 namespace quench {
 namespace {
@@ -92,6 +94,16 @@ bool is_quantized(const fs::path& folder, const Json& config) {
   });
 }
 
+// Scale of scores for which the weights of a GGUF file were stored (query_scale.h), in place of a neighbour's.
+void take_score_scale(const fs::path& gguf, Json& config) {
+  constexpr std::string_view kKey = "query_pre_attn_scalar";
+  if (gguf.empty() || !config.is_object()) return;
+  const nn::ModelFamily* family = find_gguf_family(read_gguf_head(gguf));
+  if (family == nullptr || family->gguf.score_scale == nullptr) return;
+  const Json own = gguf_model_config(gguf);
+  if (const Json* scale = own.find(kKey); scale != nullptr) config.set(std::string(kKey), *scale);
+}
+
 fs::path stored_config_file(const fs::path& folder) {
   const fs::path file = (is_gguf_path(folder) ? folder.parent_path() : folder) / kConfigFile;
   return fs::exists(file) ? file : stored_gguf_file(folder);
@@ -105,7 +117,9 @@ std::optional<Json> stored_model_config(const fs::path& folder) {
   options.max_bytes = std::size_t{16} << 20;
   Json config = Json::parse_file(file, options);
   if (is_gguf_path(folder) && config.is_object()) config.erase(kQuantizationConfig);  // of other weights in its folder
-  return text_model_config(std::move(config));
+  config = text_model_config(std::move(config));
+  take_score_scale(stored_gguf_file(folder), config);
+  return config;
 }
 
 namespace {

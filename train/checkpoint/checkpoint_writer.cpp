@@ -36,6 +36,8 @@ CheckpointWriter::CheckpointWriter(std::filesystem::path folder, const RunLock* 
                "checkpoint folder {} is outside the locked run folder {}", folder_.string(),
                lock != nullptr ? lock->folder().string() : "(none)");
   remove_leftovers(folder_);
+  if (options_.kept && !inspect_checkpoint(*options_.kept, folder_ / step_name(*options_.kept)).valid)
+    kept_on_disk_ = -1;
 }
 
 CheckpointWriter::~CheckpointWriter() {
@@ -108,6 +110,11 @@ std::vector<SaveReport> CheckpointWriter::finish() {
   return std::exchange(reports_, {});
 }
 
+bool CheckpointWriter::is_in_line(std::int64_t step, std::int64_t saved) const {
+  const CheckpointInfo info = inspect_checkpoint(step, folder_ / step_name(step));
+  return info.valid && !info.superseded && line_.keeps(step, saved);
+}
+
 // On the worker thread if async.
 void CheckpointWriter::write(const CheckpointState& state, std::span<const CheckpointTensor> tensors,
                              Clock::time_point called) {
@@ -122,7 +129,7 @@ void CheckpointWriter::write(const CheckpointState& state, std::span<const Check
                     static_cast<double>(saved.bytes) / (1 << 20), seconds);
     RetentionPolicy policy{options_.keep_latest, options_.pinned};
     policy.keep_steps.push_back(state.step);
-    if (!kept_ || inspect_checkpoint(*kept_, folder_ / step_name(*kept_)).valid) kept_on_disk_ = kept_.value_or(-1);
+    if (!kept_ || is_in_line(*kept_, state.step)) kept_on_disk_ = kept_.value_or(-1);
     if (const auto kept_step = kept()) policy.keep_steps.push_back(*kept_step);
     if (options_.resumed_from) policy.keep_steps.push_back(*options_.resumed_from);
     apply_retention(folder_, policy);

@@ -84,7 +84,10 @@ class CheckpointWriter {
   [[nodiscard]] std::vector<std::filesystem::path> saved() const;
 
   // The run continues from `step`: later checkpoints are abandoned, and kept. After wait().
-  void go_back(std::int64_t step) { line_.go_back(step); }
+  void go_back(std::int64_t step) {
+    line_.go_back(step);
+    if (kept_on_disk_ > step) kept_on_disk_ = -1;
+  }
 
   // Orders later work on the current stream after the copies of the last save().
   void before_change() { snapshot_.before_change(); }
@@ -108,6 +111,8 @@ class CheckpointWriter {
   using Clock = std::chrono::steady_clock;
 
   void write(const CheckpointState& state, std::span<const CheckpointTensor> tensors, Clock::time_point called);
+  // step-<step> is whole and of the run's line, with step-<saved> as its last checkpoint.
+  [[nodiscard]] bool is_in_line(std::int64_t step, std::int64_t saved) const;
   void collect();
   [[nodiscard]] bool first() const noexcept { return options_.peers == nullptr || options_.peers->rank() == 0; }
 

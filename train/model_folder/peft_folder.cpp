@@ -10,6 +10,7 @@
 #include "core/system/file.h"
 #include "core/system/output_folder.h"
 #include "core/system/temporary.h"
+#include "export/formats/model_tensors.h"
 #include "export/schemes/finite_values.h"
 #include "train/model_folder/model_folder.h"
 #include "train/model_folder/peft_config.h"
@@ -183,7 +184,9 @@ void find_missing_modules(nn::CausalLm& model, const PeftConfig& config, const S
   for (const std::string& pattern : config.modules_to_save) {
     std::vector<std::string> meant;
     for (const std::string& name : recipes::savable_modules(model))
-      if (recipes::saved_pattern_matches(pattern, name)) meant.push_back(name);
+      // Adapters are trained without MTP layers.
+      if (recipes::saved_pattern_matches(pattern, name) && mtp_part(name, model.config()).empty())
+        meant.push_back(name);
     if (meant.empty() && tied && recipes::saved_pattern_matches(pattern, nn::kHeadName))
       meant.emplace_back("model.embed_tokens");
     if (meant.empty())

@@ -118,8 +118,16 @@ void Trainer::Run::write_run_files() const {
   // Identifies a run folder: first.
   write_file_atomically(folder / run_files::kEnvironment, environment.dump(2) + "\n");
   write_run_model(config, run_model);
-  write_file_atomically(folder / run_files::kConfig, to_json(continuing_config(config)).dump(2) + "\n");
+  write_file_atomically(folder / run_files::kConfig, to_json(config).dump(2) + "\n");
   if (chosen.choice()) write_file_atomically(folder / run_files::kRecipe, recipe_section(chosen).dump(2) + "\n");
+}
+
+void Trainer::Run::write_continuing_config() const {
+  const std::string given = to_json(config).dump(2), text = to_json(continuing_config(config)).dump(2);
+  const fs::path file = fs::path(config.run.folder) / run_files::kConfig;
+  if (text == given) return;
+  set_aside_edited(file);
+  write_file_atomically(file, text + "\n");
 }
 
 void Trainer::Run::open_logs() {
@@ -149,6 +157,7 @@ void Trainer::Run::open_loader() {
 
 void Trainer::Run::report_saves(const std::vector<SaveReport>& saved) {
   if (saved.empty()) return;
+  if (result.checkpoint.empty() && first()) write_continuing_config();
   result.checkpoint = saved.back().path.string();
   saved_step = saved.back().step;
 }
@@ -205,8 +214,11 @@ TrainResult Trainer::Run::train(bool handle_signals) {
     options.on_error = config.checkpoint.on_save_error;
     if (!resumed_elsewhere) options.resumed_from = resumed_step;
     // From kept-step-20-...: a step-20 in its place is not of this line.
-    if (options.resumed_from && resumed_path.filename() != step_name(*resumed_step)) --*options.resumed_from;
-    options.kept = kept_best;
+    std::error_code absent;
+    if (options.resumed_from && resumed_path.filename() != step_name(*resumed_step) &&
+        !fs::equivalent(resumed_path, fs::path(config.checkpoint.folder) / step_name(*resumed_step), absent))
+      --*options.resumed_from;
+    if (!resumed_elsewhere) options.kept = kept_best ? kept_best : best_step();
     if (ranks != nullptr) options.peers = ranks->saving;
     const RunLock* held = checkpoint_lock ? checkpoint_lock.get() : lock.get();
     first_first("checkpoint folder",
@@ -277,8 +289,8 @@ std::optional<std::int64_t> Trainer::Run::best_step() const {
 }
 
 std::string Trainer::Run::best_checkpoint() const {
-  const std::optional<std::int64_t> kept = writer && writer->kept() ? writer->kept() : best_step();
-  return kept && writer ? (fs::path(config.checkpoint.folder) / step_name(*kept)).string() : std::string();
+  const std::optional<std::int64_t> kept = writer ? writer->kept() : std::nullopt;
+  return kept ? (fs::path(config.checkpoint.folder) / step_name(*kept)).string() : std::string();
 }
 
 void Trainer::Run::use_averages() {

@@ -91,6 +91,8 @@ struct Trainer::Run {
   // The best evaluation, unless it is of other validation data.
   void restore_best(const CheckpointState& state);
   void write_run_files() const;
+  // Without the keys of this start, once a checkpoint of it exists (continuing_config()).
+  void write_continuing_config() const;
   void open_logs();
   void open_loader();
   std::vector<Batch> next_step_batches();

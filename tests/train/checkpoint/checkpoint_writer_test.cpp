@@ -181,6 +181,28 @@ TEST_F(CheckpointWriterTest, GoingBackKeepsTheAbandonedLine) {
   EXPECT_THAT(steps(), ElementsAre(40, 30, 15, 10)) << "step-20, of the run's line, is deleted";
 }
 
+// A checkpoint of an abandoned line with the step of a best whose save failed is not the best.
+TEST_F(CheckpointWriterTest, TheBestIsOfTheRunsLine) {
+  for (const std::int64_t step : {10, 20, 30})
+    save_checkpoint(dir_ / "checkpoints", tensors_.state(step), tensors_.at(step));
+  CheckpointOptions options;
+  options.keep_latest = 1;
+  options.async = false;
+  options.on_error = OnSaveError::keep_training;
+  options.resumed_from = 20;
+  options.kept = 10;
+  CheckpointWriter checkpoints(dir_ / "checkpoints", lock_, options);
+  EXPECT_EQ(checkpoints.kept(), 10);
+  checkpoints.keep(30);
+  checkpoints.save(impossible(tensors_, 30), tensors_.at(30));
+  checkpoints.save(tensors_.state(40), tensors_.at(40));
+  EXPECT_EQ(checkpoints.kept(), 10);
+  EXPECT_THROW(checkpoints.finish(), Error);
+  EXPECT_TRUE(fs::exists(dir_ / "checkpoints/step-10"));
+  checkpoints.go_back(5);
+  EXPECT_EQ(checkpoints.kept(), std::nullopt);
+}
+
 TEST_F(CheckpointWriterTest, AFailedSaveOfTheBestKeepsTheBestBefore) {
   for (const bool async : {false, true}) {
     auto checkpoints = writer(async, 1, OnSaveError::keep_training);

@@ -60,6 +60,30 @@ class GoingBack : public ::testing::Test {
   testing::TinyRun tiny_;
 };
 
+TEST_F(GoingBack, ALinkToACheckpointOfTheFolderIsThatCheckpoint) {
+  run("run", {"--training.steps=20"});
+  const fs::path link = tiny_.folder("run") / "checkpoints/best";
+  fs::create_directory_symlink("step-20", link);
+  run("run", {"--training.steps=30", "--checkpoint.resume=" + link.string()});
+  fs::remove(link);
+  EXPECT_THAT(checkpoints("run"), ElementsAre("step-10", "step-20", "step-30"));
+}
+
+// Until a checkpoint of this start exists, the run's config.json starts as this command did.
+TEST_F(GoingBack, TheRunsConfigContinuesOnceACheckpointExists) {
+  run("run", {"--training.steps=20"});
+  const auto resume = [this] {
+    return Json::parse_file(tiny_.folder("run") / "config.json").at("checkpoint").at("resume").as_string();
+  };
+  EXPECT_EQ(resume(), "auto");
+  run("run",
+      {"--training.steps=15", "--checkpoint.resume=never", "--checkpoint.interval=0", "--checkpoint.save_final=false"});
+  EXPECT_EQ(resume(), "never");
+  EXPECT_THAT(checkpoints("run"), ElementsAre("step-10", "step-20"));
+  run("run", {"--training.steps=15", "--checkpoint.resume=never"});
+  EXPECT_EQ(resume(), "auto");
+}
+
 TEST_F(GoingBack, KeepsTheCheckpointsOfTheAbandonedLine) {
   run("run", {"--training.steps=30"});
   fs::copy(tiny_.checkpoint("run", 20), tiny_.folder("copy"), fs::copy_options::recursive);
