@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "export/formats/renamed_weights.h"
 #include "nn/models/table.h"
 
 namespace quench {
@@ -27,9 +28,9 @@ const nn::ModelFamily* text_family_of(const Json& config) {
   return found == families.end() ? nullptr : &*found;
 }
 
-class TextWeights final : public StoredWeights {
+class TextWeights final : public RenamedWeights {
  public:
-  explicit TextWeights(std::unique_ptr<StoredWeights> weights) : weights_(std::move(weights)) {
+  explicit TextWeights(std::unique_ptr<StoredWeights> weights) : RenamedWeights(std::move(weights)) {
     const std::vector<std::string> all = weights_->names();
     const auto any = [&](std::string_view prefix) {
       return std::ranges::any_of(all, [&](const std::string& name) { return name.starts_with(prefix); });
@@ -54,33 +55,15 @@ class TextWeights final : public StoredWeights {
 
   [[nodiscard]] std::vector<std::string> names() const override { return names_; }
   [[nodiscard]] std::vector<std::string> left_out() const override { return left_out_; }
-  [[nodiscard]] std::optional<StoredTensor> find(std::string_view name) const override {
-    return weights_->find(stored(name));
-  }
-  void read(std::string_view name, const Tensor& out, std::int64_t first_row) const override {
-    weights_->read(stored(name), out, first_row);
-  }
-  void prefetch(std::string_view name) const override { weights_->prefetch(stored(name)); }
-  [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
-    return weights_->read_packed(stored(name));
-  }
-  [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view name) const override {
-    return weights_->inputs(stored(name));
-  }
-  [[nodiscard]] IntDivision input_division() const override { return weights_->input_division(); }
-  [[nodiscard]] std::optional<float> input_scale(std::string_view name) const override {
-    return weights_->input_scale(stored(name));
-  }
 
  private:
-  [[nodiscard]] std::string stored(std::string_view name) const {
+  [[nodiscard]] std::string stored(std::string_view name) const override {
     if (bare_head_ && name.starts_with(kHeadPrefix)) return std::string(name);
     if (modules_ && name.starts_with(kWholePrefix))
       return fmt::format("{}{}", kModulePrefix, name.substr(kWholePrefix.size()));
     return fmt::format("{}{}", kTextPrefix, name);
   }
 
-  std::unique_ptr<StoredWeights> weights_;
   bool modules_ = false, bare_head_ = false;
   std::vector<std::string> names_, left_out_;
 };

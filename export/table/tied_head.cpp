@@ -9,7 +9,7 @@
 #include "core/ops/packed_linear.h"
 #include "core/safetensors/safetensors_folder.h"
 #include "core/system/log.h"
-#include "export/formats/stored_weights.h"
+#include "export/formats/renamed_weights.h"
 #include "export/table/open_stored_weights.h"
 #include "nn/models/table.h"
 
@@ -100,41 +100,23 @@ bool is_tied(const Json& config) {
 }
 
 // lm_head.weight under the table's name.
-class HeadAsTable final : public StoredWeights {
+class HeadAsTable final : public RenamedWeights {
  public:
-  explicit HeadAsTable(std::unique_ptr<StoredWeights> weights) : weights_(std::move(weights)) {}
+  using RenamedWeights::RenamedWeights;
 
   [[nodiscard]] std::vector<std::string> names() const override {
     std::vector<std::string> names = weights_->names();
     std::ranges::replace(names, kHead, kTable);
     return names;
   }
-  [[nodiscard]] std::vector<std::string> left_out() const override { return weights_->left_out(); }
   [[nodiscard]] std::optional<StoredTensor> find(std::string_view name) const override {
-    return name == kHead ? std::nullopt : weights_->find(stored(name));
-  }
-  void read(std::string_view name, const Tensor& out, std::int64_t first_row) const override {
-    weights_->read(stored(name), out, first_row);
-  }
-  void prefetch(std::string_view name) const override { weights_->prefetch(stored(name)); }
-  [[nodiscard]] PackedMatrix read_packed(std::string_view name) const override {
-    return weights_->read_packed(stored(name));
-  }
-  [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view name) const override {
-    return weights_->inputs(stored(name));
-  }
-  [[nodiscard]] IntDivision input_division() const override { return weights_->input_division(); }
-  [[nodiscard]] std::optional<float> input_scale(std::string_view name) const override {
-    return weights_->input_scale(stored(name));
-  }
-  [[nodiscard]] Tensor block_scales(std::string_view name, std::int64_t expert) const override {
-    return weights_->block_scales(stored(name), expert);
+    return name == kHead ? std::nullopt : RenamedWeights::find(name);
   }
 
  private:
-  [[nodiscard]] static std::string_view stored(std::string_view name) { return name == kTable ? kHead : name; }
-
-  std::unique_ptr<StoredWeights> weights_;
+  [[nodiscard]] std::string stored(std::string_view name) const override {
+    return std::string(name == kTable ? kHead : name);
+  }
 };
 
 }  // namespace
