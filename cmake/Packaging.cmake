@@ -14,7 +14,11 @@ if(TARGET quench_arrow)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${ARROW_PATH}/lib)
 endif()
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
-install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime FILES_MATCHING PATTERN "*.md")
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime FILES_MATCHING PATTERN "*.md"
+        PATTERN "*.sbatch" PATTERN "*.yaml")
+# The pages link to them and name them.
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+install(PROGRAMS scripts/wandb_mirror.py DESTINATION ${CMAKE_INSTALL_DOCDIR}/scripts COMPONENT runtime)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright COMPONENT runtime)
 
 # The program prints the completion scripts itself. Debian's zsh looks into vendor-completions for its packages, every

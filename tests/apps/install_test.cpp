@@ -35,6 +35,9 @@ TEST(Install, ProgramRunsWithoutTheSourceTreeAndShellsFindTheirScripts) {
                            "share/zsh/site-functions/_quench", "share/fish/vendor_completions.d/quench.fish"}) {
     EXPECT_FALSE(read_file(folder / "there" / file).empty()) << file;
   }
+  const std::string links = (testing::source_dir() / "tests/docs/check_links.py").string();
+  EXPECT_EQ(shell(folder, "python3 '" + links + "' $(find there/share/doc/quench -name '*.md')"), 0)
+      << read_file(folder / "out.txt");
   testing::write_file(folder / "text.txt", std::string(2000, 'a') + "b\n");
   EXPECT_EQ(shell(folder,
                   "there/bin/quench train shakespeare_char --data.train=text.txt --data.validation=text.txt "
