@@ -154,7 +154,7 @@ void check_format_and_scheme(const ExportFormat& format, const Scheme* scheme) {
   if (problem.empty()) return;
   std::vector<std::string> others;
   for (const ExportFormat& other : export_formats())
-    if (other.problem(*scheme).empty()) others.push_back(other.name);
+    if (other.problem(*scheme).empty()) others.emplace_back(other.name);
   QUENCH_FAIL(ErrorCode::bad_config, "format {} cannot store scheme {}: {}{}", format.name, scheme->name, problem,
               others.empty() ? "" : fmt::format("; formats that store it: {}", fmt::join(others, ", ")));
 }
