@@ -2,9 +2,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <sstream>
+#include <type_traits>
 #include <utility>
 
 #include "core/system/check.h"
@@ -93,6 +96,65 @@ std::string usage_error(const CLI::App& program, const CLI::ParseError& error) {
                      needs_verb ? "verbs" : "options");
 }
 
+template <class T>
+struct Unwrapped {
+  using Type = T;
+};
+template <class T>
+struct Unwrapped<std::optional<T>> {
+  using Type = T;
+};
+template <class T>
+struct Unwrapped<std::vector<T>> {
+  using Type = T;
+};
+
+// Decimal numbers of the whole word alone: CLI11 reads 010 as 8 and -1 as the largest unsigned number.
+template <class T>
+bool is_number(std::string_view word) {
+  if (word.starts_with('+')) word.remove_prefix(1);
+  T number{};
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if constexpr (std::is_floating_point_v<T>)
+    if (!std::isfinite(number)) return false;
+  return error == std::errc() && end == word.data() + word.size();
+}
+
+// In words of an integer: no leading zeros and no plus.
+std::string plain_integer(std::string word) {
+  const bool negative = word.starts_with('-');
+  if (negative || word.starts_with('+')) word.erase(0, 1);
+  word.erase(0, std::min(word.find_first_not_of('0'), word.size() - 1));
+  return negative ? "-" + word : word;
+}
+
+// Runs before the bounds, which read the number.
+template <class T>
+void require_number(CLI::Option& option) {
+  option.transform(CLI::Validator(
+      [](std::string& word) {
+        constexpr bool kInteger = std::is_integral_v<T>;
+        if (!is_number<T>(word))
+          return fmt::format("expected {}, got '{}'",
+                             !kInteger               ? "a number"
+                             : std::is_unsigned_v<T> ? "an integer of 0 or more"
+                                                     : "an integer",
+                             word);
+        if constexpr (kInteger) word = plain_integer(word);
+        return std::string();
+      },
+      ""));
+}
+
+// `name`: in help.
+CLI::Validator bound(std::string name, std::string expected, std::function<bool(double)> holds) {
+  return {[expected = std::move(expected), holds = std::move(holds)](std::string& word) {
+            return holds(std::strtod(word.c_str(), nullptr)) ? std::string()
+                                                             : fmt::format("expected {}, got '{}'", expected, word);
+          },
+          std::move(name)};
+}
+
 }  // namespace
 
 CommandOption CommandOption::required() const {
@@ -126,22 +188,25 @@ CommandOption CommandOption::excludes(const CommandOption& other) const {
 }
 
 CommandOption CommandOption::positive() const {
-  option_->check(CLI::PositiveNumber);
+  option_->check(bound("POSITIVE", "a number above 0", [](double value) { return value > 0; }));
   return *this;
 }
 
 CommandOption CommandOption::non_negative() const {
-  option_->check(CLI::NonNegativeNumber);
+  option_->check(bound("NONNEGATIVE", "0 or more", [](double value) { return value >= 0; }));
   return *this;
 }
 
 CommandOption CommandOption::between(int minimum, int maximum) const {
-  option_->check(CLI::Range(minimum, maximum));
+  option_->check(bound(fmt::format("INT in [{} - {}]", minimum, maximum), fmt::format("{} to {}", minimum, maximum),
+                       [=](double value) { return value >= minimum && value <= maximum; }));
   return *this;
 }
 
 CommandOption CommandOption::between(double minimum, double maximum) const {
-  option_->check(CLI::Range(minimum, maximum));
+  option_->check(bound(fmt::format("FLOAT in [{:g} - {:g}]", minimum, maximum),
+                       fmt::format("{:g} to {:g}", minimum, maximum),
+                       [=](double value) { return value >= minimum && value <= maximum; }));
   return *this;
 }
 
@@ -185,7 +250,10 @@ Command Command::add_command(const std::string& name, const std::string& summary
 
 template <class T>
 CommandOption Command::add_option(const std::string& names, T& target, const std::string& help) const {
-  return CommandOption(app_->add_option(names, target, help));
+  CLI::Option* option = app_->add_option(names, target, help);
+  using Value = typename Unwrapped<T>::Type;
+  if constexpr (std::is_arithmetic_v<Value>) require_number<Value>(*option);
+  return CommandOption(option);
 }
 
 template CommandOption Command::add_option(const std::string&, std::string&, const std::string&) const;

@@ -12,7 +12,7 @@ namespace quench {
 namespace {
 
 // Verbs of other programs, and those here that do the same.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kOtherNames = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kOtherNames = {{
     {"chat", "generate --interactive"},
     {"convert", "export"},
     {"evaluate", "eval"},
@@ -25,6 +25,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kOtherNa
     {"pretrain", "train"},
     {"sft", "train"},
     {"torchrun", "run"},
+    {"version", "--version"},
 }};
 
 std::string other_name(std::string_view word) {
@@ -37,9 +38,22 @@ std::string other_name(std::string_view word) {
 
 std::vector<std::string> replace_help_word(std::vector<std::string> words) {
   if (words.empty() || words.front() != "help") return words;
-  words.erase(words.begin());
+  while (!words.empty() && words.front() == "help") words.erase(words.begin());
   words.emplace_back("--help");
   return words;
+}
+
+std::string option_before_verb(const Command& app, const std::vector<std::string>& words) {
+  if (words.empty() || !words.front().starts_with('-')) return {};
+  const std::string name = words.front().substr(0, words.front().find('='));
+  if (name == "-h" || app.find_option(name)) return {};
+  for (const std::string& word : words) {
+    const std::optional<Command> verb = app.find_command(word);
+    if (verb && !verb->hidden())
+      return fmt::format("option '{}' stands before the verb; options follow it: quench {} ... {}", name, word,
+                         words.front());
+  }
+  return {};
 }
 
 std::string unknown_verb(const Command& app, const std::vector<std::string>& words) {

@@ -8,8 +8,11 @@
 
 namespace quench {
 
-// "help VERB" as "VERB --help"; other words unchanged.
+// "help VERB" as "VERB --help", "help help" as "--help"; other words unchanged.
 [[nodiscard]] std::vector<std::string> replace_help_word(std::vector<std::string> words);
+
+// Message for an option of a verb before it. Empty: there is none.
+[[nodiscard]] std::string option_before_verb(const Command& app, const std::vector<std::string>& words);
 
 // With the nearest name and the list of all. Empty if the name is known or absent.
 [[nodiscard]] std::string unknown_verb(const Command& app, const std::vector<std::string>& words);

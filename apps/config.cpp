@@ -159,8 +159,9 @@ struct Request {
 Request read_request(const Command& verb) {
   SplitArguments arguments = split_arguments(verb.other_words());
   QUENCH_CHECK_AS(ErrorCode::bad_config, arguments.words.size() == 1,
-                  "{}: expected one config file or name, got {} ({})", verb.name(), arguments.words.size(),
-                  fmt::join(arguments.words, ", "));
+                  "quench config {} needs one config: a JSON file, or a name that `quench config ls` shows{}",
+                  verb.name(),
+                  arguments.words.empty() ? "" : fmt::format("; got {}", fmt::join(arguments.words, ", ")));
   return {arguments.words[0], std::move(arguments.overrides)};
 }
 

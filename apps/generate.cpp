@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 
 #include "apps/options/generate_options.h"
@@ -149,7 +150,7 @@ std::string end_reason(const GenerateOptions& o, const GenerationResult& result,
                        std::size_t prompt_tokens, std::int64_t limit) {
   const auto produced = static_cast<std::int64_t>(result.tokens.size());
   if (result.stopped) return "an end-of-sequence token";
-  if (produced < limit) return "the reader of the output";
+  if (produced < limit) return standard_output_error() == EPIPE ? "the reader of the output" : "a failed write";
   if (produced == room_behind(model, prompt_tokens))
     return fmt::format("the end of the model's context of {} tokens", model.context_length());
   return o.max_new_tokens ? "--max-new-tokens" : fmt::format("the default of {} new tokens", kUsualTokens);

@@ -109,8 +109,9 @@ int run(quench::CommandLine& command_line, int argc, char** argv) {
     quench::add_report_verb(app);
     quench::add_doctor_verb(app);
     quench::add_completion_verb(app);
-    if (const std::string unknown = quench::unknown_verb(app, arguments); !unknown.empty())
-      QUENCH_FAIL(quench::ErrorCode::bad_config, "{}", unknown);
+    for (const std::string& problem :
+         {quench::option_before_verb(app, arguments), quench::unknown_verb(app, arguments)})
+      QUENCH_CHECK_AS(quench::ErrorCode::bad_config, problem.empty(), "{}", problem);
     std::vector<std::string> words = quench::split_launched_words(app, arguments);
     const quench::CommandLine::Outcome outcome = command_line.run(std::move(words));
     std::fputs(outcome.output.c_str(), stdout);

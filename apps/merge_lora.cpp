@@ -20,6 +20,7 @@ struct MergeOptions {
   std::string tokenizer;
   double max_shard_gb = 5;
   bool overwrite = false;
+  bool json = false;
 };
 
 // Warns if the base weights differ from those recorded in the adapter's folder.
@@ -51,7 +52,9 @@ void run(const MergeOptions& o) {
                   "{} holds no adapters of its own; name a folder with --adapter", o.model);
   target.kept = {loaded.small_files, loaded.tokenizer, o.tokenizer};
   merge_adapters(loaded);
-  write_model(loaded, o.tokenizer, o.max_shard_gb, target);
+  WriteStyle style;
+  style.json = o.json;
+  write_model(loaded, o.tokenizer, o.max_shard_gb, target, style);
 }
 
 }  // namespace
@@ -70,6 +73,7 @@ void add_merge_lora_verb(const Command& app) {
   verb.add_option("--tokenizer", o->tokenizer,
                   tokenizer_option_help("Tokenizer file or folder") + "; default: the model's");
   verb.add_option("--max-shard-gb", o->max_shard_gb, "Largest file, in gigabytes").positive().show_default();
+  verb.add_flag("--json", o->json, "Print the result as JSON");
   verb.on_run([o] { run(*o); });
 }
 

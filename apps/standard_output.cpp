@@ -66,6 +66,10 @@ void print_unchanged() {
   if (::isatty(STDOUT_FILENO) != 1) state().unchanged = true;
 }
 
+int standard_output_error() {
+  return state().first_error;
+}
+
 int finish_standard_output() {
   const bool flushed = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   const int reason = errno;

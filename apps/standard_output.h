@@ -10,6 +10,9 @@ void install_standard_output();
 // Disables escaping from now on unless stdout is a terminal: for text results.
 void print_unchanged();
 
+// Errno of the first failed write so far, or 0.
+[[nodiscard]] int standard_output_error();
+
 // Flushes. Returns 0, or the errno of the first failed write: EPIPE for a closed reader.
 [[nodiscard]] int finish_standard_output();
 

@@ -128,6 +128,7 @@ struct TrainArguments {
   std::vector<std::string> inputs;
   std::string output;
   bool overwrite = false;
+  bool json = false;
   ReaderArguments reader;
   BpeTrainingOptions options;
 };
@@ -180,8 +181,9 @@ void run_train(const TrainArguments& a) {
   };
   const auto tokenizer = train_bpe(documents, a.options);
   tokenizer->save(a.output);
-  std::printf("wrote %s/tokenizer.json with %lld tokens\n", a.output.c_str(),
-              static_cast<long long>(tokenizer->vocab_size()));
+  const auto tokens = static_cast<std::int64_t>(tokenizer->vocab_size());
+  if (a.json) return print_json(Json(Json::Object{{"output", a.output}, {"tokens", tokens}}));
+  std::printf("wrote %s/tokenizer.json with %lld tokens\n", a.output.c_str(), static_cast<long long>(tokens));
 }
 
 }  // namespace
@@ -204,7 +206,9 @@ void add_tokenize_verb(const Command& app) {
   verb.add_option("--validation-split", a->validation_split,
                   fmt::format("{}", fmt::join(enum_names<ValidationSplit>(), " or ")))
       .show_default();
-  verb.add_option("--max-shard-tokens", a->options.max_shard_tokens, "Largest shard").show_default();
+  verb.add_option("--max-shard-tokens", a->options.max_shard_tokens, "Tokens of the largest shard")
+      .positive()
+      .show_default();
   verb.add_option(
           "--eos", a->eos,
           fmt::format("End-of-sequence token after each document: {}", fmt::join(enum_names<EosPolicy>(), ", ")))
@@ -231,6 +235,7 @@ void add_tokenize_verb(const Command& app) {
       .show_default();
   train.add_option("--min-frequency", t->options.min_frequency, "Occurrences a merged pair needs").show_default();
   train.add_option("--special", t->options.special_tokens, "Further special tokens, with the highest ids");
+  train.add_flag("--json", t->json, "Print the result as JSON");
   add_reader_options(train, t->reader);
   add_tokenize_show(verb);
   verb.on_run([verb, train, a, t] {

@@ -14,8 +14,28 @@ if(TARGET quench_arrow)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${ARROW_PATH}/lib)
 endif()
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
-install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime FILES_MATCHING PATTERN "*.md")
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime FILES_MATCHING PATTERN "*.md"
+        PATTERN "*.sbatch" PATTERN "*.yaml")
+# The pages link to them and name them.
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+install(PROGRAMS scripts/wandb_mirror.py DESTINATION ${CMAKE_INSTALL_DOCDIR}/scripts COMPONENT runtime)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright COMPONENT runtime)
+if(QUENCH_LIBRARIES)
+  install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/libquench-dev RENAME copyright COMPONENT development)
+endif()
+# Licences of header-only code within the program, whose notices a binary has to carry.
+foreach(headers nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev)
+  install(FILES /usr/share/doc/${headers}/copyright DESTINATION ${CMAKE_INSTALL_DOCDIR}/licences RENAME ${headers}
+          COMPONENT runtime OPTIONAL)
+endforeach()
+if(QUENCH_HAVE_CUDA)
+  file(GLOB cudnn_frontend_licence ${CMAKE_SOURCE_DIR}/.deps/nvidia_cudnn_frontend-*.dist-info/licenses/LICENSE*)
+  if(cudnn_frontend_licence)
+    list(GET cudnn_frontend_licence 0 cudnn_frontend_licence)
+    install(FILES ${cudnn_frontend_licence} DESTINATION ${CMAKE_INSTALL_DOCDIR}/licences RENAME cudnn-frontend
+            COMPONENT runtime)
+  endif()
+endif()
 
 # The program prints the completion scripts itself. Debian's zsh looks into vendor-completions for its packages, every
 # other one into site-functions.

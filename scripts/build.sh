@@ -6,6 +6,7 @@
 # every GPU since Ampere.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+case ${1:-} in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 
 ./scripts/setup.sh build
 options=(-DQUENCH_TESTS=OFF -DQUENCH_BENCH=OFF -DQUENCH_CUDA=ON -DQUENCH_CUDA_FAT=OFF)

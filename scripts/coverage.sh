@@ -3,6 +3,7 @@
 # Needs gcovr (apt-get install gcovr). Usage: scripts/coverage.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
+case ${1:-} in -h | --help) sed -n '2,3s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 
 command -v gcovr >/dev/null || { echo "coverage.sh: gcovr is not installed (apt-get install gcovr)" >&2; exit 2; }
 cmake --preset coverage >/dev/null

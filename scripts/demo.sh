@@ -15,6 +15,7 @@ cd "$(dirname "$0")/.."
 data= steps=400 output=runs/demo
 while [ $# -gt 0 ]; do
   case $1 in
+    --data | --steps | --output) [ $# -ge 2 ] || { echo "demo.sh: $1 needs a value" >&2; exit 2; } ;;&
     --data) data=$(realpath -m --relative-base=/ "$start_folder/$2"); [ "${2:0:1}" = / ] && data=$2; shift 2 ;;
     --steps) steps=$2; shift 2 ;;
     --output) output=$2; shift 2 ;;

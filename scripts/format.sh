@@ -3,6 +3,7 @@
 #   scripts/format.sh [FILE...]     default: all tracked and new sources
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+case ${1:-} in -h | --help) sed -n '2,3s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 
 clang_format=$(command -v clang-format-14 || true)
 if [ -z "$clang_format" ]; then

@@ -5,6 +5,7 @@
 # Usage: scripts/setup.sh [build|demo|package|test]   (default: test, which includes the others)
 set -euo pipefail
 what=${1:-test}
+case $what in -h | --help) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 
 # ocl-icd-opencl-dev: oneDNN's CMake package asks for OpenCL's headers, and its Debian package only recommends them.
 packages=(g++ cmake ninja-build pkg-config nlohmann-json3-dev libspdlog-dev libfmt-dev libcli11-dev libdnnl-dev ocl-icd-opencl-dev libgloo-dev

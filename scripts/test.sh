@@ -4,6 +4,7 @@
 #   QUENCH_FUZZ_SECONDS  seconds for each fuzz target (default 5; 0 leaves fuzzing out)
 set -euo pipefail
 cd "$(dirname "$0")/.."
+case ${1:-} in -h | --help) sed -n '2,4s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 
 ./scripts/setup.sh test
 ./scripts/check.sh

@@ -10,6 +10,7 @@
 #   QUENCH_CHECK_JOBS  compilers at once (default: all cores)
 set -euo pipefail
 cd "$(dirname "$0")/.."
+case ${1:-} in -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 version=${1:-}
 jobs=${QUENCH_CHECK_JOBS:-$(nproc)}
 case $version in

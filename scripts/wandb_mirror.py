@@ -15,7 +15,10 @@ import pathlib
 import sys
 import time
 
-import wandb
+try:
+    import wandb
+except ModuleNotFoundError:
+    wandb = None  # --help and errors of the command line need none
 
 PREFIXES = {"metrics.jsonl": "train/", "evaluations.jsonl": "eval/", "samples.jsonl": "samples/"}
 
@@ -71,6 +74,8 @@ def main():
     folder = args.run.resolve()
     if not (folder / "metrics" / "metrics.jsonl").exists():
         sys.exit(f"wandb_mirror.py: {args.run} is not a run folder: metrics/metrics.jsonl is missing")
+    if wandb is None:
+        sys.exit("wandb_mirror.py: the package wandb is missing: pip install wandb")
     config = folder / "config.json"
     run = wandb.init(project=args.project, name=args.name or folder.name, mode="offline" if args.offline else None,
                      id=hashlib.sha256(str(folder).encode()).hexdigest()[:16], resume="allow",

@@ -32,14 +32,16 @@ std::vector<std::string> choices_of(const Field& field) {
 // State of the command line, word by word.
 class Completer {
  public:
-  explicit Completer(const Command& program) : verb_(program) {}
+  explicit Completer(const Command& program) : program_(program), verb_(program) {}
 
   void read(const std::string& word) {
     if (!word.starts_with('-') && read_value()) return;
     wanted_ = std::nullopt;
     if (word.starts_with('-')) return read_option(word);
     if (word.starts_with('~') && takes_config(verb_)) return;
-    if (const std::optional<Command> next = positionals_ == 0 ? verb_.find_command(word) : std::nullopt) {
+    if (word == "help" && verb_.name() == program_.name()) return;
+    const Command& verbs = launches() ? program_ : verb_;
+    if (const std::optional<Command> next = positionals_ == 0 ? verbs.find_command(word) : std::nullopt) {
       verb_ = *next;
       return;
     }
@@ -65,6 +67,9 @@ class Completer {
   }
 
  private:
+  // True after `quench run`, whose first word is a verb of the program.
+  [[nodiscard]] bool launches() const { return verb_.name() == "run"; }
+
   // Option or config key whose value is the next word.
   struct Taker {
     std::optional<CommandOption> option{};
@@ -148,7 +153,7 @@ class Completer {
 
   void add_words() {
     if (positionals_ == 0)
-      for (const Command& command : verb_.commands())
+      for (const Command& command : (launches() ? program_ : verb_).commands())
         if (!command.hidden()) add(command.name(), command.summary());
     int position = positionals_;
     for (const CommandOption& option : verb_.options())
@@ -156,6 +161,7 @@ class Completer {
     if (takes_config(verb_) && positionals_ == 0) add_values_of_type("", kConfigType);
   }
 
+  Command program_;
   Command verb_;
   std::optional<Taker> wanted_;
   int positionals_ = 0;

@@ -31,7 +31,14 @@ void write_adapter(const LoadedModel& loaded, const ExportOptions& o, const Expo
                        .trained_over = {loaded.base_hash, loaded.base_dtype},
                        .vocabulary = has_base && read_model_config(loaded.base).vocab_size < loaded.config.vocab_size,
                        .tokenizer = learned ? tokenizer.get() : nullptr});
-  std::printf("wrote %s (%zu adapted layers)\n", target.folder.c_str(), loaded.adapters->layers().size());
+  const std::size_t layers = loaded.adapters->layers().size();
+  if (!o.json) {
+    std::printf("wrote %s (%zu adapted layers)\n", target.folder.c_str(), layers);
+    return;
+  }
+  print_json(Json(Json::Object{{"output", target.folder.string()},
+                               {"format", kPeftFormat},
+                               {"adapted_layers", static_cast<std::int64_t>(layers)}}));
 }
 
 const FolderReader* reader_of(const ExportOptions& o) {
@@ -80,6 +87,18 @@ WriteStyle style_of(const ExportOptions& o) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, !style.dtype || !style.quantization,
                   "--dtype f16 is for weights that are not quantized; use bf16 or f32 with a scheme");
   return style;
+}
+
+// Adapters are stored as trained.
+void refuse_options_of_models(const ExportOptions& o) {
+  const QuantizationSection& section = o.quantization.section;
+  for (const auto& [option, given] :
+       {std::pair("--sparsity", !o.sparsity.empty()), std::pair("--scheme", !section.scheme.empty()),
+        std::pair("--rule", !section.rules.empty()), std::pair("--embeddings", !section.embeddings.empty()),
+        std::pair("--calibration", !section.calibration.empty()), std::pair("--perplexity", !o.perplexity.empty())})
+    QUENCH_CHECK_AS(ErrorCode::bad_config, !given,
+                    "{} is for whole models, and --format {} writes adapters alone; choose another format, or omit it",
+                    option, kPeftFormat);
 }
 
 std::vector<std::string> file_names(const std::vector<std::string>& paths) {
@@ -153,7 +172,7 @@ void run_export(const ExportOptions& o) {
   WriteStyle style = adapters_alone ? WriteStyle() : style_of(o);
   std::optional<Sparsity24> sparsity;
   if (!o.sparsity.empty()) sparsity = recipes::require_sparsity(o.sparsity, "--sparsity");
-  QUENCH_CHECK_AS(ErrorCode::bad_config, !sparsity || !adapters_alone, "--sparsity is for whole models, not adapters");
+  if (adapters_alone) refuse_options_of_models(o);
   const std::filesystem::path source = o.source;
   ExportTarget target{.folder = o.output,
                       .overwrite = o.overwrite,

@@ -35,8 +35,9 @@ std::optional<std::int64_t> parse_memory_size(std::string_view text) noexcept {
 std::int64_t require_memory_size(std::string_view text, std::string_view option) {
   const auto bytes = parse_memory_size(text);
   QUENCH_CHECK_AS(ErrorCode::bad_config, bytes.has_value(),
-                  "{} '{}' is not a memory size; expected a number with MB, GB, MiB or GiB, such as 24GB", option,
-                  text);
+                  "{} '{}' is not a memory size of 1 MiB or more; expected a number with MB, GB, MiB or GiB, such as "
+                  "24GB",
+                  option, text);
   return *bytes;
 }
 

@@ -1,9 +1,14 @@
 #include "core/system/output_file.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <fstream>
 #include <system_error>
 
 #include "core/system/check.h"
+#include "core/system/file.h"
 #include "core/system/output_folder.h"
 
 namespace quench {
@@ -26,6 +31,12 @@ void require_output_file(const fs::path& path, const OutputFileRules& rules) {
   require(!path.empty(), "a file name is missing");
   for (const fs::path& input : rules.inputs)
     require(input.empty() || !is_same(path, input), "that is what the verb reads; name another file");
+  // Of new and replaced files, which are written next to their target first.
+  const auto require_writable_folder = [&](const fs::path& target) {
+    const fs::path folder = fs::absolute(target).parent_path();
+    const bool writable = ::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) == 0;
+    require(writable, fmt::format("the folder {} cannot be written to: {}", folder.string(), errno_text(errno)));
+  };
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
   require(!fs::is_directory(status), "that is a folder; name a file");
@@ -33,13 +44,14 @@ void require_output_file(const fs::path& path, const OutputFileRules& rules) {
     require(!fs::is_symlink(fs::symlink_status(path, ignored)), "that is a link to nothing");
     const fs::path folder = fs::absolute(path).parent_path();
     require(fs::is_directory(folder, ignored), fmt::format("there is no folder {}", folder.string()));
-    return;
+    return require_writable_folder(path);
   }
   if (!fs::is_regular_file(status)) {
     const bool stream = fs::is_character_file(status) || fs::is_fifo(status);
     return require(stream && rules.stream, "that is a device, pipe or socket; name a file");
   }
-  if (rules.overwrite || fs::file_size(path, ignored) == 0 || (rules.is_own && rules.is_own(path))) return;
+  if (rules.overwrite || fs::file_size(path, ignored) == 0 || (rules.is_own && rules.is_own(path)))
+    return require_writable_folder(resolved_path(path));
   require(false, "it exists and is no earlier output of this verb; name another file, or replace it with --overwrite");
 }
 

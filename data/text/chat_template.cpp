@@ -130,12 +130,13 @@ bool fits(const ChatTemplate& known, const Tokenizer& tokenizer) {
 
 // Checks that every message is expressible.
 const ChatTemplate& checked_template(const ChatTemplate* known, const std::vector<ChatMessage>& messages) {
-  QUENCH_CHECK_AS(ErrorCode::bad_config, known != nullptr,
-                  "chats need a template, and the tokenizer has none, nor the special tokens of a built-in one: set "
-                  "data.chat_template (on the command line: --chat-template) to one of {} or the path of a .jinja "
-                  "file, add the special tokens of one to the tokenizer by model.add_tokens (--add-token), or choose a "
-                  "tokenizer for chats",
-                  fmt::join(chat_templates().names(), ", "));
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, known != nullptr,
+      "chats need a template, and the tokenizer has none, nor the special tokens of a built-in one: set "
+      "data.chat_template (tokenize, eval and generate: --chat-template) to one of {} or the path of a "
+      ".jinja file, add the special tokens of one to the tokenizer by model.add_tokens (--add-token), or choose a "
+      "tokenizer for chats",
+      fmt::join(chat_templates().names(), ", "));
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const auto& [role, content, train] = messages[i];
     const bool assistant = role == "assistant";

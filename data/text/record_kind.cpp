@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/ops/loss/cross_entropy.h"
+#include "core/system/output_folder.h"
 #include "data/text/conversation.h"
 
 namespace quench {
@@ -235,7 +236,14 @@ const RecordKind& record_kind_of(const Json& record, std::string_view field) {
     if (!kind->keys.empty() && kind->fits == nullptr) keys.push_back(quoted_keys(*kind, field));
   const std::string last = std::move(keys.back());
   keys.pop_back();
-  reject_record(fmt::format("no field {}, or {}", fmt::join(keys, ", "), last));
+  std::vector<std::string> present;
+  if (record.is_object())
+    for (const auto& [key, value] : record.as_object()) present.push_back(key);
+  reject_record(
+      fmt::format("no field {}, or {}; the record has {}; data.columns names the columns of other data, as "
+                  "{{\"prompt\": \"question\", "
+                  "\"completion\": \"answer\"}} (verbs: --columns prompt=question,completion=answer)",
+                  fmt::join(keys, ", "), last, present.empty() ? "none" : list_names(present)));
 }
 
 }  // namespace quench

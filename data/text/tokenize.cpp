@@ -222,8 +222,8 @@ bool is_dataset_entry(std::string_view entry) {
 void check_options(const TokenizeOptions& options) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, options.validation_fraction >= 0 && options.validation_fraction < 1,
                   "the held-out fraction is {}, expected at least 0 and less than 1", options.validation_fraction);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, options.max_shard_tokens > 0 && options.batch_bytes > 0,
-                  "shards of {} tokens made from batches of {} bytes", options.max_shard_tokens, options.batch_bytes);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, options.max_shard_tokens > 0, "--max-shard-tokens is 0; expected 1 or more");
+  QUENCH_CHECK(options.batch_bytes > 0, "batches of 0 bytes");
   const fs::path& output = options.output;
   QUENCH_CHECK_AS(ErrorCode::bad_config, !output.empty(), "no output folder");
   if (!fs::exists(output)) return;

@@ -151,8 +151,12 @@ void check_format_and_scheme(const ExportFormat& format, const Scheme* scheme) {
   }
   if (scheme == nullptr) return;
   const std::string problem = format.problem(*scheme);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, problem.empty(), "format {} cannot store scheme {}: {}", format.name,
-                  scheme->name, problem);
+  if (problem.empty()) return;
+  std::vector<std::string> others;
+  for (const ExportFormat& other : export_formats())
+    if (other.problem(*scheme).empty()) others.emplace_back(other.name);
+  QUENCH_FAIL(ErrorCode::bad_config, "format {} cannot store scheme {}: {}{}", format.name, scheme->name, problem,
+              others.empty() ? "" : fmt::format("; formats that store it: {}", fmt::join(others, ", ")));
 }
 
 void check_format_and_rules(const ExportFormat& format, const QuantizationRules* rules) {

@@ -33,12 +33,46 @@ TEST_F(CommandLineOf, TheProgramRefusesWordsThatItCannotRead) {
   expect_refused({"generate", "--model", "m", "--no-such-option"}, "--no-such-option");
   expect_refused({"generate", "--model", "m", "--prompt", "a", "--prompts", "b"}, "--prompt excludes --prompts");
   expect_refused({"generate", "--model", "m", "--top-k", "many"}, "--top-k");
-  expect_refused({"generate", "--model", "m", "--batch-size", "4097"}, "Value 4097 not in range 1 to 4096");
+  expect_refused({"generate", "--model", "m", "--batch-size", "4097"}, "--batch-size: expected 1 to 4096, got '4097'");
   expect_refused({"generate", "--model", "m", "--max-new-tokens", "-1"}, "--max-new-tokens");
   expect_refused({"eval", "--model", "m", "--limit", "0"}, "--limit");
   expect_refused({"eval", "--model", "m", "--task", "piqa"}, "--task");
   expect_refused({"quantize", "--model", "m", "--output", "o", "--smoothing", "1.5"}, "--smoothing");
   expect_refused({"run", "--nnodes"}, "--nnodes");
+}
+
+TEST_F(CommandLineOf, NumbersAreReadAsTheyAreWritten) {
+  expect_refused({"generate", "--model", "m", "--max-new-tokens", "-5"},
+                 "--max-new-tokens: expected 0 or more, got '-5'");
+  expect_refused({"eval", "--model", "m", "--limit", "0"}, "--limit: expected a number above 0, got '0'");
+  expect_refused({"quantize", "--model", "m", "--output", "o", "--smoothing", "1.5"}, "expected 0 to 1, got '1.5'");
+  expect_refused({"generate", "--model", "m", "--temperature", "hot"}, "--temperature: expected a number, got 'hot'");
+  expect_refused({"generate", "--model", "m", "--temperature", "nan"}, "--temperature: expected a number, got 'nan'");
+  expect_refused({"generate", "--model", "m", "--top-k", "1.5"}, "--top-k: expected an integer, got '1.5'");
+  expect_refused({"generate", "--model", "m", "--top-k", "0x10"}, "--top-k: expected an integer, got '0x10'");
+  expect_refused({"generate", "--model", "m", "--seed", "-1"}, "--seed: expected an integer of 0 or more, got '-1'");
+  expect_refused({"export", "--checkpoint", "m", "--output", "o", "--average", "8", "x"},
+                 "--average: expected an integer");
+  EXPECT_THAT(run({"export", "--checkpoint", "m", "--output", "o", "--max-shard-gb", "nan"}).errors,
+              HasSubstr("--max-shard-gb: expected a number, got 'nan'"));
+  // Not octal, which would be in range.
+  expect_refused({"generate", "--model", "m", "--batch-size", "010000"},
+                 "--batch-size: expected 1 to 4096, got '10000'");
+  ASSERT_EQ(::setenv("PET_MAX_RESTARTS", "often", 1), 0);
+  expect_refused({"run", "--", "true"}, "--max-restarts: expected an integer, got 'often'");
+  ::unsetenv("PET_MAX_RESTARTS");
+}
+
+TEST_F(CommandLineOf, OptionsBeforeTheVerbAreNamed) {
+  EXPECT_THAT(run({"-x", "train"}).errors,
+              HasSubstr("error: option '-x' stands before the verb; options follow it: quench train ... -x"));
+  const Outcome override = run({"--data.train=a", "train", "c.json"});
+  EXPECT_EQ(override.status, 2);
+  EXPECT_THAT(override.errors,
+              HasSubstr("option '--data.train' stands before the verb; options follow it: quench train "
+                        "... --data.train=a"));
+  EXPECT_THAT(run({"--json", "config", "ls"}).errors, HasSubstr("quench config ... --json"));
+  EXPECT_EQ(run({"--help", "train"}).status, 0);
 }
 
 TEST_F(CommandLineOf, UsageErrorsAreOneErrorWithTheNearestOption) {
@@ -80,6 +114,8 @@ TEST_F(CommandLineOf, HelpIsAVerbToo) {
   EXPECT_EQ(help.status, 0);
   EXPECT_EQ(help.output, run({"config", "cp", "--help"}).output);
   EXPECT_EQ(run({"help", "trian"}).status, 2);
+  EXPECT_EQ(run({"help", "help"}).output, run({"--help"}).output);
+  EXPECT_THAT(run({"version"}).errors, HasSubstr("did you mean '--version'?"));
 }
 
 TEST_F(CommandLineOf, HelpOfAVerbWithAConfigHasOneUsage) {

@@ -63,6 +63,18 @@ TEST_F(Completion, OptionsAreThoseOfTheVerb) {
   EXPECT_THAT(candidates({"generate", "--training."}), IsEmpty());
 }
 
+TEST_F(Completion, LaunchedVerbsAndHelpAreCompletedAsVerbsAre) {
+  EXPECT_THAT(candidates({"run", "--nproc-per-node", "2", "tr"}), ElementsAre("train"));
+  EXPECT_THAT(candidates({"run", "--standalone", "--", "tr"}), ElementsAre("train"));
+  EXPECT_THAT(candidates({"run", "--nproc-per-node", "2", "train", "shake"}),
+              ElementsAre("shakespeare_char", ":files"));
+  EXPECT_THAT(candidates({"run", "--nproc-per-node", "2", "train", "demo", "--training.st"}),
+              Contains("--training.steps="));
+  EXPECT_THAT(candidates({"run", "--nproc"}), ElementsAre("--nproc-per-node"));
+  EXPECT_THAT(candidates({"help", "tok"}), ElementsAre("tokenize"));
+  EXPECT_THAT(candidates({"help", "config", "c"}), ElementsAre("cp", "check"));
+}
+
 TEST_F(Completion, ConfigsAndFilesStandWhereAConfigIsExpected) {
   EXPECT_THAT(candidates({"train", "shake"}), ElementsAre("shakespeare_char", ":files"));
   EXPECT_THAT(candidates({"config", "check", "shake"}), ElementsAre("shakespeare_char", ":files"));

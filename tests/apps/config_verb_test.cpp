@@ -51,6 +51,16 @@ TEST_F(ConfigVerb, LsListsModelsAndRuns) {
   EXPECT_EQ(list.as_array()[0].at("kind").as_string(), "models");
 }
 
+TEST_F(ConfigVerb, CheckAndPrintNeedOneConfig) {
+  for (const std::string verb : {"check", "print"}) {
+    const Outcome none = run(verb), two = run(verb + " demo tiny");
+    EXPECT_EQ(none.status, 2);
+    EXPECT_EQ(none.errors, "error: quench config " + verb +
+                               " needs one config: a JSON file, or a name that `quench config ls` shows\n");
+    EXPECT_THAT(two.errors, HasSubstr("; got demo, tiny"));
+  }
+}
+
 TEST_F(ConfigVerb, LsChoosesAKindAndAFamily) {
   const auto names = [&](const std::string& arguments) {
     const Outcome outcome = run("ls --json " + arguments);

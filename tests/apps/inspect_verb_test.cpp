@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/apps/run_project.h"
 
@@ -11,6 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Outcome;
 
 class InspectVerb : public testing::RunProject {
@@ -25,6 +28,18 @@ class InspectVerb : public testing::RunProject {
     return outcome.output;
   }
 };
+
+// As another user: root reads every folder.
+TEST_F(InspectVerb, AFolderThatCannotBeReadIsNamed) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to take another user";
+  fs::permissions(work(), fs::perms::others_read | fs::perms::others_exec, fs::perm_options::add);
+  fs::permissions(work() / "base", fs::perms::owner_all);
+  const std::string command = "cd '" + work().string() + "' && setpriv --reuid 65534 --regid 65534 --clear-groups '" +
+                              testing::program_path() + "' inspect base > said.txt 2>&1";
+  EXPECT_EQ(WEXITSTATUS(std::system(command.c_str())), 1);
+  const std::string said = testing::read_file(work() / "said.txt");
+  EXPECT_THAT(said, AllOf(HasSubstr("base cannot be read: Permission denied"), Not(HasSubstr("dataset.json"))));
+}
 
 TEST_F(InspectVerb, NamesQuantizationAndChatTemplate) {
   EXPECT_THAT(inspect("base"), AllOf(HasSubstr("quantization     none\n"),

@@ -35,6 +35,9 @@ TEST(Install, ProgramRunsWithoutTheSourceTreeAndShellsFindTheirScripts) {
                            "share/zsh/site-functions/_quench", "share/fish/vendor_completions.d/quench.fish"}) {
     EXPECT_FALSE(read_file(folder / "there" / file).empty()) << file;
   }
+  const std::string links = (testing::source_dir() / "tests/docs/check_links.py").string();
+  EXPECT_EQ(shell(folder, "python3 '" + links + "' $(find there/share/doc/quench -name '*.md')"), 0)
+      << read_file(folder / "out.txt");
   testing::write_file(folder / "text.txt", std::string(2000, 'a') + "b\n");
   EXPECT_EQ(shell(folder,
                   "there/bin/quench train shakespeare_char --data.train=text.txt --data.validation=text.txt "
@@ -59,17 +62,19 @@ TEST(InstallSlow, DebianPackageDependsOnTheLibrariesThatItUses) {
       << read_file(folder / "out.txt");
   ASSERT_EQ(shell(folder, "dpkg-deb --field quench_*.deb && dpkg-deb --contents quench_*.deb"), 0);
   const std::string package = read_file(folder / "out.txt");
-  for (const char* line : {"Package: quench\n", "Section: science\n", "Maintainer: Quench authors", "libdnnl",
-                           "libgomp1", "libsentencepiece", "libpcre2-8", "./usr/bin/quench\n",
-                           "./usr/share/doc/quench/copyright\n", "./usr/share/zsh/vendor-completions/_quench\n"}) {
+  for (const char* line :
+       {"Package: quench\n", "Section: science\n", "Maintainer: Quench authors", "libdnnl", "libgomp1",
+        "libsentencepiece", "libpcre2-8", "./usr/bin/quench\n", "./usr/share/doc/quench/copyright\n",
+        "./usr/share/doc/quench/licences/libcli11-dev\n", "./usr/share/doc/quench/examples/mlp/mlp.cpp\n",
+        "./usr/share/zsh/vendor-completions/_quench\n"}) {
     EXPECT_THAT(package, HasSubstr(line));
   }
   EXPECT_THAT(package, Not(HasSubstr("./usr/include/")));
   ASSERT_EQ(shell(folder, "dpkg-deb --field libquench-dev_*.deb && dpkg-deb --contents libquench-dev_*.deb"), 0);
   const std::string development = read_file(folder / "out.txt");
-  for (const char* line :
-       {"Package: libquench-dev\n", "libfmt-dev", "./usr/include/quench/train.h\n", "./usr/lib/libquench_core.a\n",
-        "./usr/lib/cmake/Quench/QuenchConfig.cmake\n", "./usr/lib/pkgconfig/quench.pc\n"}) {
+  for (const char* line : {"Package: libquench-dev\n", "libfmt-dev", "./usr/include/quench/train.h\n",
+                           "./usr/lib/libquench_core.a\n", "./usr/lib/cmake/Quench/QuenchConfig.cmake\n",
+                           "./usr/lib/pkgconfig/quench.pc\n", "./usr/share/doc/libquench-dev/copyright\n"}) {
     EXPECT_THAT(development, HasSubstr(line));
   }
   EXPECT_THAT(development, Not(HasSubstr("./usr/bin/quench")));

@@ -45,11 +45,21 @@ TEST_F(Lora, TrainsExportsMergesAndEvaluates) {
   EXPECT_LT(beside, base) << "the run has learned something";
   EXPECT_DOUBLE_EQ(loss({"--model", "run"}), beside) << "a run folder of adapters finds its base";
   EXPECT_NEAR(loss({"--model", "run", "--dtype", "bf16"}), beside, 0.05);
-  expect_ok({"merge-lora", "--model", "base", "--adapter", "adapter", "--output", "merged"});
+  const Outcome merged = run({"merge-lora", "--model", "base", "--adapter", "adapter", "--output", "merged", "--json"});
+  ASSERT_EQ(merged.status, 0) << merged.errors;
+  EXPECT_EQ(Json::parse(merged.output).at("output").as_string(), "merged");
   EXPECT_NEAR(loss({"--model", "merged"}), beside, 1e-5);
   expect_ok({"export", "--checkpoint", "run", "--output", "exported"});
   EXPECT_EQ(read_file(work() / "exported/model.safetensors"), read_file(work() / "merged/model.safetensors"));
-  expect_ok({"export", "--checkpoint", "run", "--format", "peft", "--output", "again"});
+  const std::vector<std::string> adapters{"export", "--checkpoint", "run",   "--format",
+                                          "peft",   "--output",     "again", "--json"};
+  std::vector<std::string> quantized = adapters;
+  quantized.insert(quantized.end(), {"--scheme", "int8_weight_only"});
+  const Outcome refused = run(quantized), again = run(adapters);
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("--scheme is for whole models, and --format peft writes adapters alone"));
+  ASSERT_EQ(again.status, 0) << again.errors;
+  EXPECT_EQ(Json::parse(again.output).at("adapted_layers").as_int(), 14);
   EXPECT_EQ(read_file(work() / "again/adapter_model.safetensors"),
             read_file(work() / "adapter/adapter_model.safetensors"));
   std::vector<std::string> with = generate("base");

@@ -203,6 +203,8 @@ TEST_F(Outputs, AFullStandardOutputIsAFailureOfEveryVerb) {
     EXPECT_THAT(read_file(folder_ / "errors.txt"), HasSubstr("cannot write to standard output: No space left"))
         << command;
   }
+  EXPECT_EQ(shell("quench generate --model model --prompt a --max-new-tokens 2 > /dev/full 2> errors.txt"), 1);
+  EXPECT_THAT(read_file(folder_ / "errors.txt"), HasSubstr("ended by a failed write"));
 }
 
 TEST_F(Outputs, AClosedPipeIsNoReasonForAMessage) {

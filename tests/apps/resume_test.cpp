@@ -90,6 +90,14 @@ TEST_F(Resume, RemovedManifestsStopTheRunAndNothingIsOverwritten) {
   EXPECT_EQ(read_file(checkpoint(10) / "rank-00000.safetensors"), data);
 }
 
+TEST_F(Resume, AStepThatIsNotThereIsNamedWithThoseThatAre) {
+  expect_trained();
+  const Outcome outcome = train({"--training.steps=30", "--checkpoint.resume=15"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.errors, HasSubstr("has no checkpoint of step 15; it has those of "));
+  EXPECT_EQ(newest(), 20);
+}
+
 TEST_F(Resume, TheRunsConfigResumesWhateverTheFirstStartResumedFrom) {
   expect_trained();
   const int before = newest();

@@ -94,7 +94,9 @@ TEST_F(RunFolder, RunGoesOnFromItsOwnModelPartWithoutTheBase) {
 
 TEST_F(RunFolder, TokenizerThatIsNotTheCheckpointsIsRefused) {
   expect_ok({"train", "run.json"});
-  expect_ok({"tokenize", "train", "--input", "held_out.txt", "--vocab-size", "270", "--output", "other"});
+  const Outcome other =
+      run({"tokenize", "train", "--input", "held_out.txt", "--vocab-size", "270", "--output", "other", "--json"});
+  EXPECT_EQ(Json::parse(other.output).at("tokens").as_int(), 270) << other.errors;
   for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
     fs::copy_file(work() / "other" / name, work() / "run/model" / name, fs::copy_options::overwrite_existing);
   const Outcome outcome = run(generate("run"));

@@ -219,7 +219,7 @@ TEST_F(ShardedTraining, WrongNumbersOfProcessesAreNamed) {
   }
   for (const ChildResult& result : start(2, "run", {"--training.global_batch_size=5"})) {
     EXPECT_EQ(result.status, 2);
-    EXPECT_THAT(result.output, HasSubstr("5 is not divisible by micro_batch_size 1 x 2 ranks"));
+    EXPECT_THAT(result.output, HasSubstr("5 is not divisible by micro_batch_size 1 x 2 ranks = 2; nearest: 4 or 6"));
   }
   EXPECT_THAT(start(1, "run", {"--parallel.replicate=2"}).front().output,
               HasSubstr("2 replicas of the model are not possible with 1 process"));

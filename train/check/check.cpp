@@ -17,15 +17,19 @@
 namespace quench {
 namespace {
 
+// "64 or 68"
+std::string nearest_multiples(std::int64_t number, std::int64_t unit) {
+  const std::int64_t below = number / unit * unit;
+  return below == 0 ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit);
+}
+
 void check_batch(Checker& checker) {
   if (!checker.usable({"training.global_batch_size", "training.micro_batch_size"})) return;
   const TrainingSection& training = checker.config().training;
   const std::int64_t unit = training.micro_batch_size;
   if (!training.global_batch_size || *training.global_batch_size % unit == 0) return;
-  const std::int64_t below = *training.global_batch_size / unit * unit;
-  const std::string near = below == 0 ? fmt::format("{}", unit) : fmt::format("{} or {}", below, below + unit);
   checker.report("training.global_batch_size", "{} is not divisible by micro_batch_size {}; nearest: {}",
-                 *training.global_batch_size, unit, near);
+                 *training.global_batch_size, unit, nearest_multiples(*training.global_batch_size, unit));
 }
 
 // Kernels count tokens per pass in 32 bits.
@@ -339,13 +343,19 @@ std::int64_t accumulation_steps(const RunConfig& config, std::int64_t data_paral
   const TrainingSection& training = config.training;
   if (!training.global_batch_size) return 1;
   const std::int64_t unit = training.micro_batch_size * data_parallel_ranks;
-  if (*training.global_batch_size % unit != 0) {
-    throw ConfigError({{"", "training.global_batch_size",
-                        fmt::format("{} is not divisible by micro_batch_size {} x {} ranks = {}",
-                                    *training.global_batch_size, training.micro_batch_size, data_parallel_ranks, unit),
-                        ""}});
+  const std::int64_t whole = *training.global_batch_size;
+  if (whole % unit != 0) {
+    std::string reason =
+        fmt::format("{} is not divisible by micro_batch_size {} x {} ranks = {}; nearest: {}", whole,
+                    training.micro_batch_size, data_parallel_ranks, unit, nearest_multiples(whole, unit));
+    if (whole % data_parallel_ranks == 0) {
+      std::int64_t micro = std::min(training.micro_batch_size, whole / data_parallel_ranks);
+      while (whole / data_parallel_ranks % micro != 0) --micro;
+      reason += fmt::format(", or training.micro_batch_size {}", micro);
+    }
+    throw ConfigError({{"", "training.global_batch_size", std::move(reason), ""}});
   }
-  return *training.global_batch_size / unit;
+  return whole / unit;
 }
 
 std::vector<ConfigIssue> check_on_device(const RunConfig& config, Device device) {

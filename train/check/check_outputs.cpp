@@ -29,7 +29,7 @@ void check_sources(Checker& checker, const std::string& key, const std::vector<D
   if (!checker.options().files || !checker.usable({key})) return;
   for (const DataSource& source : sources) {
     if (!expand_pattern(source.path).empty()) continue;
-    checker.report(key, "no file matches \"{}\"", source.path);
+    checker.report(key, "no file matches \"{}\"{}", source.path, hub_data_hint(source.path));
     // resumed from another working directory
     const fs::path before = working_directory_of(checker.config().run.folder) / source.path;
     if (!expand_pattern(before.string()).empty()) checker.suggest(before.string());

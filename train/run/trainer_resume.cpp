@@ -35,6 +35,16 @@ void require_mtp(const CheckpointReader& reader, const nn::ModelConfig& model) {
                    reader.path().string());
 }
 
+// Throws with the steps that there are.
+void require_step(const fs::path& folder, std::int64_t step) {
+  if (fs::exists(folder / step_name(step))) return;
+  std::vector<std::int64_t> valid;
+  for (const CheckpointInfo& info : list_checkpoints(folder).checkpoints)
+    if (info.valid) valid.push_back(info.step);
+  QUENCH_FAIL(ErrorCode::bad_config, "checkpoint.resume: {} has no checkpoint of step {}; it has {}", folder.string(),
+              step, valid.empty() ? "none" : fmt::format("those of {}", fmt::join(valid, ", ")));
+}
+
 }  // namespace
 
 void Trainer::Run::load(CheckpointReader& reader) {
@@ -78,6 +88,7 @@ void Trainer::Run::resume_or_fill() {
   const ResumeFrom& from = config.checkpoint.resume;
   const fs::path source = load_for_all(verify, [&](const LoadCheckpoint& load_one) -> fs::path {
     if (from.mode == Mode::never) return {};
+    if (from.mode == Mode::step) require_step(folder, from.step);
     if (from.mode == Mode::step || from.mode == Mode::path) {
       CheckpointReader reader(from.mode == Mode::path ? fs::path(from.path) : folder / step_name(from.step), verify);
       load_one(reader);

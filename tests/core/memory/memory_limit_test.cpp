@@ -35,6 +35,7 @@ TEST(MemoryLimit, SizesAreNumbersWithAUnit) {
     EXPECT_EQ(parse_memory_size(text), std::nullopt) << text;
   EXPECT_THAT(message_of([] { (void)require_memory_size("24", "--memory-limit"); }),
               HasSubstr("--memory-limit '24' is not a memory size"));
+  EXPECT_THAT(message_of([] { (void)require_memory_size("1MB", "--memory-limit"); }), HasSubstr("of 1 MiB or more"));
 }
 
 TEST(MemoryLimit, CountsMemoryOutsideTheAllocatorUpToABound) {

@@ -55,6 +55,32 @@ TEST(OutputFileRules, OnlyEarlierOutputsAreReplaced) {
               HasSubstr("link to nothing"));
 }
 
+// Root writes to every folder: it takes another effective user for the check.
+TEST(OutputFileRules, FoldersThatCannotBeWrittenToAreNamed) {
+  constexpr uid_t kNobody = 65534;
+  const TempDir dir;
+  write_file(dir / "closed" / "earlier", "own text");
+  fs::create_symlink(dir / "closed" / "earlier", dir / "link");
+  fs::permissions(dir.path(), fs::perms::others_all, fs::perm_options::add);
+  fs::permissions(dir / "closed",
+                  fs::perms::owner_read | fs::perms::owner_exec | fs::perms::others_read | fs::perms::others_exec);
+  const bool root = ::geteuid() == 0;
+  if (root) {
+    ASSERT_EQ(::seteuid(kNobody), 0);
+  }
+  const OutputFileRules rules{.is_own = begins_with_own};
+  const std::string fresh = message_of([&] { require_output_file(dir / "closed" / "new", rules); });
+  const std::string replaced = message_of([&] { require_output_file(dir / "link", rules); });
+  const std::string open = message_of([&] { require_output_file(dir / "new", rules); });
+  if (root) {
+    ASSERT_EQ(::seteuid(0), 0);
+  }
+  fs::permissions(dir / "closed", fs::perms::owner_all);
+  for (const std::string& message : {fresh, replaced})
+    EXPECT_THAT(message, HasSubstr((dir / "closed").string() + " cannot be written to: Permission denied"));
+  EXPECT_EQ(open, "");
+}
+
 TEST(OutputFileRules, AnInputIsNeverAnOutput) {
   const TempDir dir;
   write_file(dir / "input", "own");

@@ -94,6 +94,11 @@ TEST(HubHint, NamesTheDownloadOfWhatLooksLikeAModel) {
   EXPECT_THAT(hint, HasSubstr("`hf download meta-llama/Llama-3.2-1B --local-dir Llama-3.2-1B`"));
   for (const char* path : {"models", "/meta-llama/Llama", "./a/b", "a/b/c", "a/", "../a", "runs/x y", ""})
     EXPECT_EQ(hub_hint(path), "") << path;
+  EXPECT_THAT(
+      hub_data_hint("tatsu-lab/alpaca"),
+      HasSubstr("`hf download tatsu-lab/alpaca --repo-type dataset --local-dir alpaca`, then name the folder alpaca"));
+  for (const char* path : {"train.jsonl", "data/train.jsonl", "data/*.parquet", "/a/b"})
+    EXPECT_EQ(hub_data_hint(path), "") << path;
 }
 
 }  // namespace
