@@ -159,6 +159,18 @@ std::string quoted_keys(const RecordKind& kind, std::string_view field) {
   return text;
 }
 
+// For a record of no known kind.
+std::string named_fields(const Json& record) {
+  constexpr std::size_t kNamed = 8;
+  std::vector<std::string> names;
+  for (const auto& [key, value] : record.as_object())
+    if (names.size() < kNamed) names.push_back(Json(key).dump());
+  if (names.empty()) return {};
+  return fmt::format(
+      "; the record has {}{}, which data.columns (--columns) may name, as prompt=question,completion=answer",
+      fmt::join(names, ", "), record.as_object().size() > kNamed ? ", ..." : "");
+}
+
 const std::vector<const RecordKind*>& kinds_by_rank() {
   static const std::vector<const RecordKind*> kinds = [] {
     std::vector<const RecordKind*> sorted;
@@ -235,7 +247,7 @@ const RecordKind& record_kind_of(const Json& record, std::string_view field) {
     if (!kind->keys.empty() && kind->fits == nullptr) keys.push_back(quoted_keys(*kind, field));
   const std::string last = std::move(keys.back());
   keys.pop_back();
-  reject_record(fmt::format("no field {}, or {}", fmt::join(keys, ", "), last));
+  reject_record(fmt::format("no field {}, or {}{}", fmt::join(keys, ", "), last, named_fields(record)));
 }
 
 }  // namespace quench

@@ -85,7 +85,9 @@ TEST(JsonlReader, NothingUsableIsAnError) {
   expect_error(ErrorCode::corrupt, {"a.jsonl", "no record"}, [] { read("{}\n", {.on_bad_record = BadRecord::skip}); });
   expect_error(ErrorCode::corrupt, {"a.jsonl: no record", "a.jsonl:2: the record is null"},
                [] { read("\nnull\n{}\n", {.on_bad_record = BadRecord::skip}); });
-  expect_error(ErrorCode::corrupt, {"a.jsonl:1", "no field \"text\", \"messages\""}, [] { read("{\"a\":1}\n"); });
+  expect_error(ErrorCode::corrupt,
+               {"a.jsonl:1", "no field \"text\", \"messages\"", "the record has \"a\", \"b\", which"},
+               [] { read("{\"a\":1,\"b\":2}\n"); });
   expect_error(ErrorCode::corrupt, {"a.jsonl:3", "array", "truncated"}, [] { read("[\r\n{\"text\": \"a\"}\n"); });
 }
 
