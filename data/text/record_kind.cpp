@@ -169,7 +169,8 @@ std::string named_fields(const Json& record) {
   return fmt::format(
       "; the record has {}{}; data.columns names the columns of other data, as "
       "{{\"prompt\": \"question\", \"completion\": \"answer\"}} (verbs: --columns prompt=question,completion=answer)",
-      names.empty() ? "none" : fmt::to_string(fmt::join(names, ", ")), record.as_object().size() > kNamed ? ", ..." : "");
+      names.empty() ? "none" : fmt::to_string(fmt::join(names, ", ")),
+      record.as_object().size() > kNamed ? ", ..." : "");
 }
 
 const std::vector<const RecordKind*>& kinds_by_rank() {
