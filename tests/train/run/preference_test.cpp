@@ -7,6 +7,7 @@
 #include "tests/train/run/same_tensors.h"
 #include "train/model_folder/model_folder.h"
 #include "train/setup/model_setup.h"
+#include "train/setup/preference_setup.h"
 
 namespace quench {
 namespace {
@@ -136,7 +137,7 @@ TEST(Preference, AResumedRunFindsItsStoredFigures) {
   setup.model->initialize(9);
   const fs::path model = tiny.folder("model.gguf");
   save_model_folder(*setup.model, {.folder = model},
-                    {.format = &export_formats().require("gguf", "format"), .dtype = DType::f32});
+                    {.dtype = DType::f32, .format = &export_formats().require("gguf", "format")});
   const auto config = [&](const std::string& steps, const std::string& length) {
     return tiny.preference_config("run", "dpo",
                                   {"--model.path=" + model.string(), "--training.steps=" + steps,
