@@ -90,6 +90,10 @@ LoadedModel load_checkpoint(const fs::path& folder, const fs::path& run, nn::Par
   CheckpointReader reader(folder);
   LoadedModel loaded = describe_checkpoint(reader, folder, run);
   if (mtp == MtpLayers::left_out) loaded.config.mtp.layers = 0;
+  if (mtp == MtpLayers::all && holds_adapters_alone(reader.state()))
+    if (const fs::path base = base_path(reader.state(), folder.string(), run);
+        !base.empty() && fs::exists(base) && holds_mtp(base, loaded.config))
+      loaded.config.mtp.layers = loaded.config.mtp.declared;
   const DType stored = stored_dtype(reader.manifest()), wanted = chosen_dtype(dtype, stored);
   options.dtype = stored;
   loaded.model = std::make_unique<nn::CausalLm>(loaded.config, options);

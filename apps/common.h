@@ -48,7 +48,7 @@ using LoadingWork = std::function<std::function<void()>(const LoadedModel&)>;
 enum class MtpLayers : std::uint8_t {
   left_out,
   of_checkpoints,
-  all,  // also those that a model folder stores
+  all,  // also those that a model folder, or the base of a run's adapters, stores
 };
 
 // Hugging Face folder, checkpoint (step-N), or a run folder's newest checkpoint (not_found with a hint if none) on

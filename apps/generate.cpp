@@ -12,6 +12,7 @@
 #include "apps/standard_output.h"
 #include "apps/verbs.h"
 #include "core/system/file.h"
+#include "core/system/log.h"
 #include "core/system/printable.h"
 #include "core/system/utf8.h"
 #include "data/tokenizer/stream_decoder.h"
@@ -107,11 +108,24 @@ void generate_for_prompt(GenerateOptions& o) {
   print_json(json);
 }
 
+// Warns of options of a draw that greedy generation does not make.
+void warn_of_unused(const SamplingOptions& s) {
+  if (s.temperature > 0) return;
+  std::vector<std::string_view> unused;
+  if (s.top_k > 0) unused.emplace_back("--top-k");
+  if (s.top_p < 1) unused.emplace_back("--top-p");
+  if (s.min_p > 0) unused.emplace_back("--min-p");
+  if (s.seed != 0) unused.emplace_back("--seed");
+  if (!unused.empty())
+    QUENCH_LOG_WARN("{} without effect: --temperature is 0, which is greedy", fmt::join(unused, ", "));
+}
+
 void run(GenerateOptions& o) {
   check_options(o);
   set_threads(o.threads);
   limit_gpu_memory(o.device, o.memory_limit);
   check_sampling_options(o.generation.sampling);
+  warn_of_unused(o.generation.sampling);
   if (o.interactive) return generate_interactively(o);
   if (!o.prompts.empty()) return generate_for_prompts(o);
   generate_for_prompt(o);
@@ -142,8 +156,39 @@ std::string end_reason(const GenerateOptions& o, const GenerationResult& result,
   return o.max_new_tokens ? "--max-new-tokens" : fmt::format("the default of {} new tokens", kUsualTokens);
 }
 
+namespace {
+
+// Names settings of the folder's generation_config.json that the command leaves at their defaults.
+void report_published_sampling(const GenerateOptions& o, const LoadedModel& loaded) {
+  const std::filesystem::path file = loaded.small_files / "generation_config.json";
+  if (loaded.small_files.empty() || !std::filesystem::is_regular_file(file)) return;
+  const Json published = Json::parse_file(file, {.max_bytes = std::size_t{16} << 20});
+  if (!published.is_object()) return;
+  const Json* draws = published.find("do_sample");
+  const bool sampled = draws != nullptr && *draws == Json(true);
+  const SamplingOptions &s = o.generation.sampling, usual;
+  std::vector<std::string> settings;
+  const auto add = [&](const char* key, bool is_default, double neutral) {
+    const Json* value = published.find(key);
+    if (value != nullptr && value->is_number() && value->as_double() != neutral && is_default)
+      settings.push_back(fmt::format("{} {}", key, value->dump()));
+  };
+  if (sampled) {
+    add("temperature", s.temperature == usual.temperature, 0);
+    add("top_k", s.top_k == usual.top_k, 0);
+    add("top_p", s.top_p == usual.top_p, 1);
+    add("min_p", s.min_p == usual.min_p, 0);
+  }
+  add("repetition_penalty", s.repetition_penalty == usual.repetition_penalty, 1);
+  if (!settings.empty())
+    QUENCH_LOG_INFO("{}: {}: not used; options of the command set them", file.string(), fmt::join(settings, ", "));
+}
+
+}  // namespace
+
 void set_stop_tokens(GenerateOptions& o, const LoadedModel& loaded, const Tokenizer& tokenizer,
                      const ChatPrompt* chat) {
+  report_published_sampling(o, loaded);
   if (o.ignore_eos) return;
   o.generation.stop_tokens = model_token_ids(loaded, &tokenizer).generation.eos;
   if (chat == nullptr) return;
@@ -194,7 +239,9 @@ void add_generate_verb(const Command& app) {
                   "Tokens to generate at most; default: 128, or to the end of the model's context")
       .non_negative();
   SamplingOptions& s = o->generation.sampling;
-  verb.add_option("--temperature", s.temperature, "0: greedy").show_default();
+  verb.add_option("--temperature", s.temperature,
+                  "0: greedy; sampling settings of generation_config.json are named, not used")
+      .show_default();
   verb.add_option("--top-k", s.top_k, "Keep the k likeliest tokens; 0: all").show_default();
   verb.add_option("--top-p", s.top_p, "Keep the likeliest tokens up to this probability").show_default();
   verb.add_option("--min-p", s.min_p, "Drop tokens below this share of the likeliest one's probability").show_default();

@@ -1,13 +1,16 @@
 // quench generate --prompts: one JSON line per prompt of a file, in order.
 
+#include <array>
 #include <cstdio>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 
 #include "apps/options/generate_options.h"
 #include "apps/options/reader_options.h"
 #include "apps/standard_output.h"
+#include "core/system/log.h"
 #include "data/files/line_reader.h"
 #include "data/text/text_format.h"
 #include "data/tokenizer/stream_decoder.h"
@@ -24,6 +27,17 @@ struct Prompt {
   std::optional<std::int64_t> max_new_tokens;
   std::string origin;  // "file:line"
 };
+
+// Settings of requests to servers, which a record cannot have.
+constexpr std::array kRequestKeys = {"temperature", "top_k",  "top_p",      "min_p",
+                                     "seed",        "stop",   "max_tokens", "max_completion_tokens",
+                                     "n",           "stream", "logprobs",   "repetition_penalty"};
+
+void warn_of_request_keys(const std::set<std::string>& met, const std::string& file) {
+  if (!met.empty())
+    QUENCH_LOG_WARN("{}: {}: not used; options of the command count for all records, and \"max_new_tokens\" for one",
+                    file, fmt::join(met, ", "));
+}
 
 Prompt record_prompt(const Json& record, const GenerateOptions& o) {
   QUENCH_CHECK_AS(ErrorCode::corrupt, record.is_object(), "expected an object, got {}", record.type_name());
@@ -68,9 +82,12 @@ std::vector<Prompt> text_prompts(const std::string& file) {
 std::vector<Prompt> record_prompts(const TextFormat& format, const GenerateOptions& o) {
   const auto source = format.open_records(o.prompts, {.max_record_bytes = kMaxPromptBytes});
   std::vector<Prompt> prompts;
+  std::set<std::string> unused;
   Record record;
   while (source->next(record)) {
     QUENCH_CHECK_AS(ErrorCode::corrupt, record.fault.empty(), "{}: {}", record.origin, record.fault);
+    for (const char* key : kRequestKeys)
+      if (record.value.is_object() && record.value.find(key) != nullptr) unused.emplace(key);
     try {
       prompts.push_back(record_prompt(record.value, o));
     } catch (const Error& error) {
@@ -78,6 +95,7 @@ std::vector<Prompt> record_prompts(const TextFormat& format, const GenerateOptio
     }
     prompts.back().origin = record.origin;
   }
+  warn_of_request_keys(unused, o.prompts);
   return prompts;
 }
 

@@ -77,6 +77,17 @@ TokenPermutation sort_tokens(const Tensor& chosen, std::int64_t experts, std::in
   return rows;
 }
 
+TokenPermutation select_tokens(std::span<const std::int32_t> rows, std::int64_t count, Device device) {
+  std::vector<std::int32_t> places(static_cast<std::size_t>(count), -1);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    if (rows[i] >= 0) places[static_cast<std::size_t>(rows[i])] = static_cast<std::int32_t>(i);
+  TokenPermutation selected;
+  selected.choices = 1;
+  selected.pairs = Tensor::from_values<std::int32_t>({static_cast<std::int64_t>(rows.size())}, rows).to(device);
+  selected.rows = Tensor::from_values<std::int32_t>({count, 1}, places).to(device);
+  return selected;
+}
+
 Variable reshape(const Variable& x, const Shape& shape) {
   Variable out(x.value().view(shape));
   Tape::record("reshape", {x}, std::array{&out}, [&] {
@@ -86,6 +97,44 @@ Variable reshape(const Variable& x, const Shape& shape) {
   });
   return out;
 }
+
+namespace {
+
+// A token's choice depends on its logits alone.
+CountedTokens count_tokens(const Tensor& logits, const RoutingOptions& options) {
+  const std::int64_t tokens = options.counted.pairs.numel(), experts = logits.size(1);
+  const Device device = logits.device();
+  CountedTokens counted{Tensor::empty({tokens, experts}, DType::f32, device),
+                        Tensor::empty({tokens, options.choices}, DType::i32, device),
+                        {}};
+  quench::permute_tokens({.x = logits, .pairs = options.counted.pairs, .choices = 1, .out = counted.logits});
+  router({.logits = counted.logits,
+          .bias = options.bias,
+          .experts = counted.experts,
+          .weights = Tensor::empty({tokens, options.choices}, DType::f32, device),
+          .rule = options.rule});
+  counted.counts = sort_tokens(counted.experts, experts, 1).counts;
+  return counted;
+}
+
+// Gradient of the terms alone, f32 [N,E].
+Tensor gradient_of_terms(const CountedTokens& counted, const RoutingOptions& options) {
+  const Device device = counted.logits.device();
+  const Tensor part = Tensor::empty(counted.logits.shape(), DType::f32, device);
+  router_backward({.dweights = Tensor::zeros(counted.experts.shape(), DType::f32, device),
+                   .logits = counted.logits,
+                   .experts = counted.experts,
+                   .counts = counted.counts,
+                   .dlogits = part,
+                   .rule = options.rule,
+                   .terms = options.terms});
+  const Tensor& places = options.counted.rows;
+  const Tensor gradient = Tensor::empty({places.size(0), part.size(1)}, DType::f32, device);
+  quench::unpermute_tokens({.y = part, .rows = places, .out = gradient});
+  return gradient;
+}
+
+}  // namespace
 
 Routing route(const Variable& logits, const RoutingOptions& options) {
   const MemoryScope scope(MemoryCategory::activations);
@@ -98,20 +147,25 @@ Routing route(const Variable& logits, const RoutingOptions& options) {
   router(
       {.logits = in, .bias = options.bias, .experts = chosen, .weights = result.weights.value(), .rule = options.rule});
   result.rows = sort_tokens(chosen, experts, options.alignment);
-  const TokenPermutation& rows = result.rows;
+  const bool all = !options.counted.pairs.defined();
+  result.counted = all ? CountedTokens{in, chosen, result.rows.counts} : count_tokens(in, options);
   Tape::record("route", {logits}, std::array{&result.weights}, [&] {
-    return [in, chosen, counts = rows.counts, rule = options.rule, terms = options.terms, dlogits = logits.gradient(),
+    RoutingOptions saved = options;
+    saved.bias = Tensor();
+    return [in, chosen, all, counted = result.counted, saved, dlogits = logits.gradient(),
             dweights_of = result.weights.gradient()] {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor gradient = Tensor::empty(in.shape(), DType::f32, in.device());
       router_backward({.dweights = dweights_of->value(),
                        .logits = in,
                        .experts = chosen,
-                       .counts = counts,
+                       .counts = counted.counts,
                        .dlogits = gradient,
-                       .rule = rule,
-                       .terms = terms});
+                       .rule = saved.rule,
+                       .terms = all ? saved.terms : RouterTerms{}});
       dlogits->contribute(gradient);
+      if (!all && saved.terms.wanted() && counted.logits.size(0) > 0)
+        dlogits->contribute(gradient_of_terms(counted, saved));
     };
   });
   return result;

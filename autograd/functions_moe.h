@@ -1,6 +1,8 @@
 #pragma once
 // Differentiable functions of MoE. N tokens choose k of E experts; their copies are R rows sorted by expert.
 
+#include <span>
+
 #include "autograd/tape.h"
 #include "core/ops/experts/router.h"
 
@@ -22,13 +24,24 @@ struct TokenPermutation {
 // `chosen` i32 [N,k] in 0..experts-1.
 [[nodiscard]] TokenPermutation sort_tokens(const Tensor& chosen, std::int64_t experts, std::int64_t alignment);
 
+// `rows`, distinct, of `count` in host memory: as rows of one choice. -1: a row of zeros.
+[[nodiscard]] TokenPermutation select_tokens(std::span<const std::int32_t> rows, std::int64_t count, Device device);
+
 // View of a contiguous x with another shape of as many elements.
 Variable reshape(const Variable& x, const Shape& shape);
+
+// Router logits and choices of M of N tokens.
+struct CountedTokens {
+  Tensor logits;   // f32 [M,E]
+  Tensor experts;  // i32 [M,k]
+  Tensor counts;   // f32 [E]
+};
 
 // Experts of every token.
 struct Routing {
   Variable weights;  // f32 [N,k]
   TokenPermutation rows;
+  CountedTokens counted;  // RoutingOptions::counted
 };
 
 // Rule of a router.
@@ -38,6 +51,8 @@ struct RoutingOptions {
   std::int64_t alignment = 1;  // of an expert's row count
   Tensor bias{};               // f32 [E] or undefined
   RouterTerms terms;           // added to the gradient of the logits; not part of the tape's root value
+  // Tokens of `terms`, and of Routing::counted: of select_tokens(). Without pairs: all.
+  TokenPermutation counted{};
 };
 
 // Top-k experts and their weights (core/ops/experts/router.h).

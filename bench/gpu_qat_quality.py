@@ -50,6 +50,7 @@ SCHEMES = {
     "mxfp4": ("qat_mxfp4", {}),
     "mxfp4_weights": ("qat_mxfp4_weight_only", {}),
     "nvfp4": ("qat_nvfp4", {}),
+    "nvfp4_weights": ("qat_nvfp4_weight_only", {}),
     "float8": ("qat_float8", {}),
 }
 LEARNED = "_learned"

@@ -23,8 +23,9 @@ class CausalLm final : public Module {
   // Normalised hidden states [N,H] of the model's MTP layers, by depth from 1: row i of depth k predicts token i + k
   // + 1. `hidden`: of hidden() in the same pass. After hidden(), for a training pass.
   struct MtpInput {
-    Tensor ids;   // i32 [N], tokens i + k
-    Tensor rows;  // i32 [M], rows that have such a token (ForwardContext::counted_rows); undefined: all
+    Tensor ids;  // i32 [N], tokens i + k
+    // Rows that have such a token (ForwardContext::counted_rows); without pairs: all.
+    autograd::TokenPermutation rows;
   };
   [[nodiscard]] std::vector<Variable> mtp_hidden(Variable hidden, std::span<const MtpInput> inputs,
                                                  const ForwardContext& context) const;

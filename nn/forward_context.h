@@ -5,6 +5,7 @@
 
 #include "autograd/activation_policy.h"
 #include "autograd/functions.h"
+#include "autograd/functions_moe.h"
 #include "autograd/tape.h"
 #include "core/ops/attention.h"
 #include "core/ops/experts/router.h"
@@ -45,7 +46,8 @@ struct ForwardContext {
   autograd::ActivationPolicy activations;
   RouterTerms router_terms;
   ExpertLoad* expert_load = nullptr;
-  Tensor counted_rows;                    // i32 [M], on the device: rows that expert_load counts; undefined: all
+  // Rows that expert_load and router_terms count (autograd::select_tokens()): no padding. Without pairs: all.
+  autograd::TokenPermutation counted_rows;
   LayerOutputs* layer_outputs = nullptr;  // must outlive the forward pass; not called in a recompute
   // Called in this order before a unit's pass, in reverse after it. Must outlive the backward pass.
   std::vector<const UnitHooks*> hooks;

@@ -151,6 +151,7 @@ extern const Recipe kQatFloat8Int4;
 extern const Recipe kQatMxfp4;
 extern const Recipe kQatMxfp4WeightOnly;
 extern const Recipe kQatNvfp4;
+extern const Recipe kQatNvfp4WeightOnly;
 extern const Recipe kQatInt8DynIntx;
 extern const Recipe kQatIntxWeightOnly;
 extern const Recipe kMxfp8;

@@ -6,12 +6,27 @@ namespace quench::recipes {
 namespace {
 
 const ChoiceTable<Recipe>& table() {
-  static const ChoiceTable<Recipe> table(
-      "recipe",
-      {kBf16,           kFloat8Tensorwise,  kFloat8Rowwise,  kFloat8RowwiseWithGwHp, kFloat8Blockwise,
-       kMxfp8,          kInt8Rowwise,       kQatInt8DynInt4, kQatInt4WeightOnly,     kQatInt8,
-       kQatFloat8,      kQatFloat8Int4,     kQatMxfp4,       kQatMxfp4WeightOnly,    kQatNvfp4,
-       kQatInt8DynIntx, kQatIntxWeightOnly, kSparse24,       kSparse24Transposable,  kQatInt4WeightOnlySparse24});
+  static const ChoiceTable<Recipe> table("recipe", {kBf16,
+                                                    kFloat8Tensorwise,
+                                                    kFloat8Rowwise,
+                                                    kFloat8RowwiseWithGwHp,
+                                                    kFloat8Blockwise,
+                                                    kMxfp8,
+                                                    kInt8Rowwise,
+                                                    kQatInt8DynInt4,
+                                                    kQatInt4WeightOnly,
+                                                    kQatInt8,
+                                                    kQatFloat8,
+                                                    kQatFloat8Int4,
+                                                    kQatMxfp4,
+                                                    kQatMxfp4WeightOnly,
+                                                    kQatNvfp4,
+                                                    kQatNvfp4WeightOnly,
+                                                    kQatInt8DynIntx,
+                                                    kQatIntxWeightOnly,
+                                                    kSparse24,
+                                                    kSparse24Transposable,
+                                                    kQatInt4WeightOnlySparse24});
   return table;
 }
 

@@ -44,7 +44,8 @@ inline constexpr std::int64_t kUsualTokens = 128;
 [[nodiscard]] std::string end_reason(const GenerateOptions& o, const GenerationResult& result,
                                      const nn::ModelConfig& model, std::size_t prompt_tokens, std::int64_t limit);
 
-// Sets the stop tokens: the model's, and with a chat template its end-of-turn token.
+// Sets the stop tokens: the model's, and with a chat template its end-of-turn token. Names settings of
+// generation_config.json that are not used.
 void set_stop_tokens(GenerateOptions& o, const LoadedModel& loaded, const Tokenizer& tokenizer, const ChatPrompt* chat);
 // Conversation with the system message, if any.
 [[nodiscard]] Conversation begin_conversation(const GenerateOptions& o);

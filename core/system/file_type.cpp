@@ -2,8 +2,14 @@
 
 #include <algorithm>
 
+#include "core/system/check.h"
+
 namespace quench {
 namespace {
+
+constexpr std::string_view kLfsPointer = "version https://git-lfs";
+constexpr std::string_view kLfsAdvice =
+    "a Git LFS pointer, not the file itself; run 'git lfs pull' in the repository it came from";
 
 bool starts_with_nocase(std::string_view text, std::string_view lower) noexcept {
   return text.size() >= lower.size() && std::equal(lower.begin(), lower.end(), text.begin(), [](char a, char b) {
@@ -21,8 +27,7 @@ bool is_pickle(std::string_view front) noexcept {
 std::string_view recognise_file(std::string_view front) noexcept {
   std::string_view text = front;
   text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
-  if (front.starts_with("version https://git-lfs"))
-    return "a Git LFS pointer, not the file itself; run 'git lfs pull' in the repository it came from";
+  if (front.starts_with(kLfsPointer)) return kLfsAdvice;
   if (front.starts_with("PK\x03\x04"))
     return "a zip archive, such as torch.save writes (.pt, .bin); convert it to safetensors first";
   if (is_pickle(front))
@@ -37,6 +42,10 @@ std::string_view recognise_file(std::string_view front) noexcept {
   if (text.starts_with("{\"") || text.starts_with("{\n") || text.starts_with("{\r\n"))
     return "JSON text; to open an index (*.safetensors.index.json), name the folder that holds it";
   return {};
+}
+
+void refuse_lfs_pointer(std::string_view name, std::string_view front) {
+  QUENCH_CHECK_AS(ErrorCode::corrupt, !front.starts_with(kLfsPointer), "{}: this is {}", name, kLfsAdvice);
 }
 
 }  // namespace quench

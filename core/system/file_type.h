@@ -8,4 +8,7 @@ namespace quench {
 // safetensors.
 [[nodiscard]] std::string_view recognise_file(std::string_view front) noexcept;
 
+// For formats whose other bytes may be anything. Throws corrupt "<name>: this is a Git LFS pointer, ...".
+void refuse_lfs_pointer(std::string_view name, std::string_view front);
+
 }  // namespace quench

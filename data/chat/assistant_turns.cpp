@@ -97,6 +97,7 @@ std::size_t AssistantTurns::begin_of(int message, const Own& own) const {
   if (own.loop_begin && own.before <= own.loop_begin->begin) {
     const std::size_t begin = own.loop_begin->begin;
     const std::size_t header = common_prefix(chat_.text.substr(begin), prompt);
+    if (chat_.starts_at_once) return begin;
     if (!prompt.empty() && header == prompt.size()) return begin + header;
     if (const auto found = found_prompt(own); found && *found >= begin) return *found;
     if (const auto asked = prompted(message); asked && *asked >= begin && *asked <= own.first) return *asked;

@@ -24,6 +24,7 @@ struct RenderedChat {
   // Without one in the template: text before an answer's content.
   std::string generation_prompt{};
   bool has_generation_prompt = true;
+  bool starts_at_once = false;  // nothing but white space before an answer's content in its loop output
 };
 
 class AssistantTurns {

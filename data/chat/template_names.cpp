@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "data/jinja/jinja_lexer.h"
 #include "data/jinja/jinja_text.h"
@@ -32,6 +33,9 @@ constexpr std::array<std::string_view, 20> kWords = {"and",
                                                      "range",
                                                      "raise_exception",
                                                      "strftime_now"};
+
+// Statements with a body of its own.
+constexpr std::array<std::string_view, 6> kScopes = {"if", "for", "macro", "call", "filter", "with"};
 
 class NameCollector {
  public:
@@ -73,6 +77,28 @@ class NameCollector {
     statement_.clear();
     if (at_ + 1 < tokens_.size() && tokens_[at_ + 1].kind == TokenKind::name) statement_ = tokens_[++at_].text;
     targets_ = statement_ == "for" || statement_ == "set";
+    if (std::ranges::find(kScopes, std::string_view(statement_)) != kScopes.end()) {
+      scopes_.push_back({.outside = bound_, .in_all = {}});
+    } else if (!scopes_.empty() && (statement_ == "elif" || statement_ == "else")) {
+      end_branch();
+      scopes_.back().has_else = statement_ == "else";
+    } else if (!scopes_.empty() && statement_.starts_with("end") &&
+               std::ranges::find(kScopes, std::string_view(statement_).substr(3)) != kScopes.end()) {
+      end_branch();
+      if (statement_ == "endif" && scopes_.back().has_else) bound_.merge(*scopes_.back().in_all);
+      scopes_.pop_back();
+    }
+  }
+
+  // Bound in all branches up to here; then as before the statement.
+  void end_branch() {
+    Scope& scope = scopes_.back();
+    if (!scope.in_all) {
+      scope.in_all = bound_;
+    } else {
+      std::erase_if(*scope.in_all, [&](const std::string& name) { return !bound_.contains(name); });
+    }
+    bound_ = scope.outside;
   }
 
   void add_string(const std::string& text) {
@@ -107,6 +133,7 @@ class NameCollector {
       const bool own = name_at(at_ - 1, "macro"), parameter = symbol_at(at_ - 1, "(") || symbol_at(at_ - 1, ",");
       if (own || (parameter && depth_ == 1)) {
         bound_.insert(name);
+        if (own && !scopes_.empty()) scopes_.back().outside.insert(name);
         return;
       }
     }
@@ -123,7 +150,15 @@ class NameCollector {
     if (!bound_.contains(name)) names_.variables.insert(name);
   }
 
+  // Names bound in a branch or block are unbound, or the caller's, elsewhere.
+  struct Scope {
+    TemplateNames::Names outside;
+    std::optional<TemplateNames::Names> in_all;  // of the branches so far
+    bool has_else = false;
+  };
+
   std::vector<Token> tokens_;
+  std::vector<Scope> scopes_;
   std::size_t at_ = 0;
   std::string statement_;
   bool targets_ = false;                  // names are bound here

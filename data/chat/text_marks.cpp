@@ -85,8 +85,13 @@ std::string TextMarks::mark(std::string_view text, int owner, const SpecialToken
   if (end > first && (ends_stay || short_text || end < last)) add(end);
   for (const Occurrence& o : searched) {
     const std::size_t before = strip_right(text.substr(0, o.begin)), after = o.end + strip_left(text.substr(o.end));
-    if (before > first) add(before);
-    if (after < last) add(after);
+    // White space between two search strings may be stripped from either side.
+    const auto spaced = [&](std::size_t from, std::size_t to) {
+      return from < to && std::ranges::any_of(searched, [&](const Occurrence& other) { return other.end == from; }) &&
+             std::ranges::any_of(searched, [&](const Occurrence& other) { return other.begin == to; });
+    };
+    if (before > first && !spaced(before, o.begin)) add(before);
+    if (after < last && !spaced(o.end, after)) add(after);
   }
   const auto number = static_cast<int>(marks_.size() + insertions.size());
   int token_marks = 0;

@@ -13,6 +13,7 @@
 
 #include "core/system/check.h"
 #include "core/system/file.h"
+#include "core/system/file_type.h"
 #include "data/formats/binary_file.h"
 
 namespace quench {
@@ -20,7 +21,7 @@ namespace {
 
 constexpr std::size_t kStoredBlockBytes = std::size_t{1} << 18;
 
-constexpr std::size_t kMagicBytes = 8;
+constexpr std::size_t kMagicBytes = 64;
 constexpr std::size_t kPeekedBytes = 65536;
 
 std::string_view characters(std::span<const std::byte> bytes) {
@@ -231,6 +232,7 @@ TextInput::TextInput(const std::filesystem::path& path)
   const std::string_view packer = foreign_packer(characters(start));
   QUENCH_CHECK_AS(ErrorCode::unsupported, packer.empty(),
                   "{}: compressed by {}, which is not supported; decompress it, or use gzip or zstd", name_, packer);
+  refuse_lfs_pointer(name_, characters(start));
 }
 
 TextInput::~TextInput() = default;

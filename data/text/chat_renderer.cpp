@@ -124,9 +124,9 @@ void ChatRenderer::find_control_tokens() {
 
 // Call arguments are objects, unless rejected, or printed as a Python dict while text is verbatim. Contents are texts,
 // unless the template outputs only lists of parts. A null content is absent, as in Transformers, if calls and thoughts
-// render without one; else empty.
+// render without one; else null, if calls are written next to no other one (DeepSeek-R1); else empty.
 void ChatRenderer::choose_forms(Source& source) const {
-  constexpr std::string_view kName = "quench_argument", kQuestion = "quench-question";
+  constexpr std::string_view kName = "quench_argument", kQuestion = "quench-question", kFunction = "quench_function";
   const auto text_with = [&](const Json::Array& messages) -> std::string {
     Conversation example;
     example.messages = messages;
@@ -147,24 +147,34 @@ void ChatRenderer::choose_forms(Source& source) const {
           "would render nothing)",
           source.origin);
   }
-  source.absent_contents = true;
-  const Json calling = Json::Object{{"id", "call00001"},
-                                    {"type", "function"},
-                                    {"function", Json::Object{{"name", "f"}, {"arguments", Json::object()}}}};
-  const Json calls = Json::Object{{"role", "assistant"}, {"content", Json()}, {"tool_calls", Json::Array{calling}}};
-  const Json thinks = Json::Object{{"role", "assistant"}, {"content", Json()}, {"reasoning_content", "x"}};
-  source.absent_contents = !text_with({question, calls}).empty() && !text_with({question, thinks}).empty();
-  const auto text_of_call = [&](const Json& arguments) {
-    Json call = Json::Object{
-        {"id", "call00001"}, {"type", "function"}, {"function", Json::Object{{"name", "f"}, {"arguments", arguments}}}};
+  const auto calling = [&](const Json& content, const Json& arguments) {
+    Json call = Json::Object{{"id", "call00001"},
+                             {"type", "function"},
+                             {"function", Json::Object{{"name", kFunction}, {"arguments", arguments}}}};
     return text_with(
-        {question, Json::Object{{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::Array{std::move(call)}}}});
+        {question, Json::Object{{"role", "assistant"}, {"content", content}, {"tool_calls", Json::Array{call}}}});
   };
-  const std::string object = text_of_call(Json::Object{{std::string(kName), "x"}});
+  const auto writes_call = [&](const Json& content) {
+    bool written = false;
+    for (const bool text : {false, true}) {
+      source.text_arguments = text;
+      const std::string rendering = calling(content, text ? Json("{}") : Json(Json::object()));
+      written = written || rendering.find(kFunction) != std::string::npos;
+    }
+    source.text_arguments = false;
+    return written;
+  };
+  source.absent_contents = true;
+  const Json thinks = Json::Object{{"role", "assistant"}, {"content", Json()}, {"reasoning_content", "x"}};
+  source.absent_contents = !calling(Json(), Json::object()).empty() && !text_with({question, thinks}).empty();
+  source.null_contents = !source.absent_contents && !writes_call("");
+  source.null_contents = source.null_contents && writes_call(Json());
+  const Json content = source.null_contents ? Json() : Json("");
+  const std::string object = calling(content, Json::Object{{std::string(kName), "x"}});
   if (!object.empty() && object.find(fmt::format("'{}'", kName)) == std::string::npos) return;
   source.text_arguments = true;
   const std::string arguments = fmt::format("\"{}\": \"x\"", kName);
-  source.text_arguments = text_of_call("{" + arguments + "}").find(arguments) != std::string::npos;
+  source.text_arguments = calling(content, "{" + arguments + "}").find(arguments) != std::string::npos;
 }
 
 const ChatRenderer::Source& ChatRenderer::source_for(const Conversation& conversation) const {
@@ -213,7 +223,8 @@ jinja::Map ChatRenderer::variables(const Call& call) const {
     message.message = static_cast<int>(i);
     for (const auto& [key, given_item] : said.as_object()) {
       if (key == "content" && given_item.is_null() && call.source.absent_contents) continue;
-      const Json item = key == "content" ? contents(given_item) : given_item;
+      const bool null = given_item.is_null() && call.source.null_contents && calls_tools(said);
+      const Json item = key == "content" && !null ? contents(given_item) : given_item;
       const auto part = std::ranges::find(kWritten, std::string_view(key)) - kWritten.begin();
       const bool written = part < std::ssize(kWritten);
       if (marks != nullptr) marks->begin_part(written ? static_cast<int>(part) : -1);
@@ -338,23 +349,6 @@ std::vector<DocumentPiece> ChatRenderer::prompt(const Conversation& conversation
                   .generation_prompt = true};
   const std::string text = rendered(call).text;
   return pieces(text, {}, places(call, text).plain_tokens);
-}
-
-std::string ChatRenderer::end_of_turn() const {
-  constexpr std::string_view kAnswer = "quench-answer";
-  Json::Array example{Json::Object{{"role", "user"}, {"content", "question"}},
-                      Json::Object{{"role", "assistant"}, {"content", kAnswer}}};
-  // The next turn may output the token.
-  for (const bool asks_again : {false, true}) {
-    if (asks_again) example.push_back(Json::Object{{"role", "user"}, {"content", "question"}});
-    const std::string text = text_of(example, false);
-    const std::size_t answer = text.rfind(kAnswer);
-    if (answer == std::string::npos) continue;
-    const std::string_view rest = std::string_view(text).substr(answer + kAnswer.size());
-    if (const auto tokens = special_.find(rest); !tokens.empty())
-      return std::string(rest.substr(tokens.front().begin, tokens.front().end - tokens.front().begin));
-  }
-  return {};
 }
 
 // Units of encoding, split around plain special tokens.

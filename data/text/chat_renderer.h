@@ -54,6 +54,7 @@ class ChatRenderer {
     TemplateNames names;
     bool text_arguments = false;   // call arguments as text, not objects
     bool absent_contents = false;  // null contents are left out
+    bool null_contents = false;    // null contents stay null next to calls
     bool list_contents = false;    // contents as lists of parts
   };
   struct Call {
@@ -85,7 +86,7 @@ class ChatRenderer {
                                                          std::string_view text) const;
   [[nodiscard]] MarkedPlaces with_empty_contents(const Call& call, MarkedPlaces places, std::string_view text) const;
   [[nodiscard]] std::string generation_prompt(const Call& call, std::string_view text) const;
-  [[nodiscard]] std::string answer_header(const Call& call) const;
+  [[nodiscard]] std::optional<std::string> answer_header(const Call& call) const;
   [[nodiscard]] std::vector<DocumentPiece> pieces(std::string_view text, const std::vector<jinja::Range>& ranges,
                                                   const std::vector<SpecialTokens::Occurrence>& plain) const;
   void note(const Call& call, std::string_view text, const MarkedPlaces& places, RecordNotes* notes) const;

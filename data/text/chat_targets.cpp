@@ -70,8 +70,8 @@ std::string ChatRenderer::generation_prompt(const Call& call, std::string_view t
   return prompted ? prompted->substr(shared_prefix(text, *prompted)) : std::string();
 }
 
-// For templates without a generation prompt.
-std::string ChatRenderer::answer_header(const Call& call) const {
+// For templates without a generation prompt. Empty: white space only; nullopt: unknown.
+std::optional<std::string> ChatRenderer::answer_header(const Call& call) const {
   constexpr std::string_view kAnswer = "quench-answer";
   const Json::Array& messages = call.conversation.messages;
   const auto first = static_cast<std::size_t>(std::ranges::find_if(messages, answers) - messages.begin());
@@ -82,10 +82,10 @@ std::string ChatRenderer::answer_header(const Call& call) const {
   try {
     answered = rendered({.conversation = example, .source = call.source, .messages = example.messages.size()});
   } catch (const Error&) {
-    return {};
+    return std::nullopt;
   }
   const std::size_t at = answered.text.rfind(kAnswer);
-  if (at == std::string::npos) return {};
+  if (at == std::string::npos) return std::nullopt;
   // White space only: part of the answer.
   const auto header = [&](std::size_t begin) {
     const std::string text = answered.text.substr(begin, at - begin);
@@ -96,8 +96,25 @@ std::string ChatRenderer::answer_header(const Call& call) const {
   if (first == 0) return header(0);
   const std::string_view before = jinja::strip(content_text(messages[first - 1]), {}, jinja::StripSide::both);
   const std::size_t asked = before.empty() ? std::string::npos : answered.text.rfind(before, at);
-  if (asked == std::string::npos || asked + before.size() > at) return {};
+  if (asked == std::string::npos || asked + before.size() > at) return std::nullopt;
   return header(asked + before.size());
+}
+
+std::string ChatRenderer::end_of_turn() const {
+  constexpr std::string_view kAnswer = "quench-answer";
+  Json::Array example{Json::Object{{"role", "user"}, {"content", "question"}},
+                      Json::Object{{"role", "assistant"}, {"content", kAnswer}}};
+  // The next turn may output the token.
+  for (const bool asks_again : {false, true}) {
+    if (asks_again) example.push_back(Json::Object{{"role", "user"}, {"content", "question"}});
+    const std::string text = text_of(example, false);
+    const std::size_t answer = text.rfind(kAnswer);
+    if (answer == std::string::npos) continue;
+    const std::string_view rest = std::string_view(text).substr(answer + kAnswer.size());
+    if (const auto tokens = special_.find(rest); !tokens.empty())
+      return std::string(rest.substr(tokens.front().begin, tokens.front().end - tokens.front().begin));
+  }
+  return {};
 }
 
 // By a rendering with a non-empty content; nullopt if the two differ in more than that and adjacent white space.
@@ -153,6 +170,7 @@ std::vector<Range> ChatRenderer::targets(const Call& call, const jinja::Rendered
   const Conversation& conversation = call.conversation;
   const MarkedPlaces places = with_empty_contents(call, written, rendered.text);
   const std::string added = generation_prompt(call, rendered.text);
+  const std::optional<std::string> header = added.empty() ? answer_header(call) : std::optional(added);
   const AssistantTurns turns({.text = rendered.text,
                               .places = places,
                               .loops = rendered.messages,
@@ -167,8 +185,9 @@ std::vector<Range> ChatRenderer::targets(const Call& call, const jinja::Rendered
                                   return std::nullopt;
                                 }
                               },
-                              .generation_prompt = added.empty() ? answer_header(call) : added,
-                              .has_generation_prompt = !added.empty()});
+                              .generation_prompt = header.value_or(std::string()),
+                              .has_generation_prompt = !added.empty(),
+                              .starts_at_once = header && header->empty()});
   std::vector<Range> ranges;
   bool ended = true;
   for (std::size_t i = 0; i < conversation.messages.size(); ++i) {

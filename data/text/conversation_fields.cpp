@@ -151,9 +151,9 @@ Json object_list(const Json& record, std::string_view key) {
 Json tools_of(const Json& record) {
   Json tools = object_list(record, "tools");
   const Json functions = object_list(record, "functions");
-  if (functions.is_null() || functions.as_array().empty()) return tools;
-  if (!tools.is_null() && !tools.as_array().empty())
-    reject_record("fields \"tools\" and \"functions\" are both present; keep one");
+  const bool no_tools = tools.is_null() || tools.as_array().empty();
+  if (functions.is_null() || functions.as_array().empty()) return no_tools ? Json() : tools;
+  if (!no_tools) reject_record("fields \"tools\" and \"functions\" are both present; keep one");
   Json::Array list;
   for (const Json& function : functions.as_array()) list.push_back(wrapped_function(function));
   return list;
@@ -175,7 +175,8 @@ Json with_tool_calls(Json message) {
       message.set("tool_calls", Json::Array{wrapped_function(function)});
     }
   }
-  if (const Json* role = message.find("role"); role != nullptr && role->is_string() && role->as_string() == "function")
+  if (const Json* role = message.find("role");
+      role != nullptr && (*role == Json("function") || *role == Json("ipython")))
     message.set("role", "tool");
   const Json* calls = message.find("tool_calls");
   if (calls == nullptr) return message;
@@ -188,6 +189,8 @@ Json with_tool_calls(Json message) {
   calls = message.find("tool_calls");
   if (!calls->is_array()) reject_record(fmt::format("field \"tool_calls\" is {}, expected array", calls->type_name()));
   for (std::size_t i = 0; i < calls->as_array().size(); ++i) check_call(calls->as_array()[i], i);
+  // Templates ask for the key (Llama 3.1, Hermes).
+  if (calls->as_array().empty()) message.erase("tool_calls");
   return message;
 }
 

@@ -22,9 +22,10 @@ namespace quench {
 
 // Also as JSON text (text columns); null if absent.
 [[nodiscard]] Json object_list(const Json& record, std::string_view key);
+// Null if empty, too: templates ask whether there are tools by `is not none`.
 [[nodiscard]] Json tools_of(const Json& record);
-// "function_call" becomes "tool_calls", role "function" "tool". Throws corrupt for a call without a function name, and
-// arguments that are not JSON.
+// "function_call" becomes "tool_calls", an empty list of which is left out; roles "function" and "ipython" become
+// "tool". Throws corrupt for a call without a function name, and arguments that are not JSON.
 [[nodiscard]] Json with_tool_calls(Json message);
 [[nodiscard]] bool calls_tools(const Json& message);
 // Parses call arguments in JSON text.

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <utility>
+#include <vector>
 
 #include "data/text/conversation.h"
 
@@ -132,6 +134,15 @@ Document answer_document(const Json& record, const Json& prompt, const Json& ans
   return document;
 }
 
+// Texts have no context but the prompt.
+void note_unused_keys(const Json& record, std::initializer_list<std::string_view> used, const ReaderOptions& options) {
+  if (!options.notes) return;
+  std::vector<std::string_view> read(used);
+  for (const Json::Member& member : record.as_object())
+    if (is_record_flag(member)) read.push_back(member.first);
+  note_keys(record, read, *options.notes);
+}
+
 std::string text_of(const Document& document) {
   std::string text;
   for (const DocumentPiece& piece : document.pieces) text += piece.text;
@@ -173,6 +184,7 @@ std::vector<Document> preference_documents(const Json& record, const ReaderOptio
       reject_record("prompt and completion must both be texts, or both lists of messages");
     std::vector<Document> documents;
     documents.push_back(answer_document(record, record.at("prompt"), answer, label, options));
+    if (answer.is_string()) note_unused_keys(record, {"prompt", "completion", "label"}, options);
     return documents;
   }
   const Pair pair = pair_of(record);
@@ -183,6 +195,7 @@ std::vector<Document> preference_documents(const Json& record, const ReaderOptio
     reject_record(
         "chosen and rejected are equal under the chat template, which renders both to one text: the pair expresses no "
         "preference");
+  if (pair.chosen.is_string()) note_unused_keys(record, {"prompt", "chosen", "rejected"}, options);
   return documents;
 }
 

@@ -160,6 +160,19 @@ std::string quoted_keys(const RecordKind& kind, std::string_view field) {
   return text;
 }
 
+// For a record of no known kind.
+std::string named_fields(const Json& record) {
+  constexpr std::size_t kNamed = 8;
+  std::vector<std::string> names;
+  for (const auto& [key, value] : record.as_object())
+    if (names.size() < kNamed) names.push_back(Json(key).dump());
+  return fmt::format(
+      "; the record has {}{}; data.columns names the columns of other data, as "
+      "{{\"prompt\": \"question\", \"completion\": \"answer\"}} (verbs: --columns prompt=question,completion=answer)",
+      names.empty() ? "none" : fmt::to_string(fmt::join(names, ", ")),
+      record.as_object().size() > kNamed ? ", ..." : "");
+}
+
 const std::vector<const RecordKind*>& kinds_by_rank() {
   static const std::vector<const RecordKind*> kinds = [] {
     std::vector<const RecordKind*> sorted;
@@ -236,14 +249,7 @@ const RecordKind& record_kind_of(const Json& record, std::string_view field) {
     if (!kind->keys.empty() && kind->fits == nullptr) keys.push_back(quoted_keys(*kind, field));
   const std::string last = std::move(keys.back());
   keys.pop_back();
-  std::vector<std::string> present;
-  if (record.is_object())
-    for (const auto& [key, value] : record.as_object()) present.push_back(key);
-  reject_record(
-      fmt::format("no field {}, or {}; the record has {}; data.columns names the columns of other data, as "
-                  "{{\"prompt\": \"question\", "
-                  "\"completion\": \"answer\"}} (verbs: --columns prompt=question,completion=answer)",
-                  fmt::join(keys, ", "), last, present.empty() ? "none" : list_names(present)));
+  reject_record(fmt::format("no field {}, or {}{}", fmt::join(keys, ", "), last, named_fields(record)));
 }
 
 }  // namespace quench

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,8 +17,9 @@ struct RecordNotes {
   using Counts = std::map<std::string, std::uint64_t>;
   Counts record_keys;  // unused: records
   Counts message_keys;
-  Counts plain_tokens;  // texts kept plain: occurrences
-  Counts unwritten;     // not rendered, by key: messages
+  Counts plain_tokens;                 // texts kept plain: occurrences
+  Counts unwritten;                    // not rendered, by key: messages
+  std::set<std::string> record_texts;  // files read as text by their names that begin with a JSON record
   std::uint64_t left_out = 0;
   std::uint64_t unended = 0;             // conversations without an end token of the last target turn
   std::uint64_t unended_generation = 0;  // the same, by the template's {% generation %} block

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/json/json.h"
 #include "core/system/check.h"
 #include "core/system/utf8.h"
 #include "data/files/text_input.h"
+#include "data/text/record_notes.h"
 
 namespace quench {
 namespace {
@@ -31,6 +33,26 @@ std::size_t find_cut(std::string_view text) {
   return cut > 1 ? cut - 1 : text.size();
 }
 
+// An object on the first line that is not blank, or an array of objects.
+bool begins_with_record(std::string_view text) {
+  const auto skip_space = [&] { text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size())); };
+  skip_space();
+  if (text.starts_with('[')) {
+    text.remove_prefix(1);
+    skip_space();
+    if (!text.starts_with('{')) return false;
+    text.remove_prefix(1);
+    skip_space();
+    return text.starts_with('"');
+  }
+  if (!text.starts_with('{')) return false;
+  try {
+    return !Json::parse(text.substr(0, text.find('\n'))).as_object().empty();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 std::uint64_t count_lines(std::string_view text) {
   return static_cast<std::uint64_t>(std::count(text.begin(), text.end(), '\n'));
 }
@@ -52,6 +74,8 @@ class TextReader final : public DocumentReader {
     QUENCH_CHECK_AS(ErrorCode::unsupported, !buffer_.starts_with("\xFF\xFE") && !buffer_.starts_with("\xFE\xFF"),
                     "{}: this is UTF-16 text; convert it to UTF-8", path.string());
     if (buffer_.starts_with("\xEF\xBB\xBF")) start_ = 3;
+    if (options.notes && options.format == nullptr && begins_with_record(std::string_view(buffer_).substr(start_)))
+      options.notes->record_texts.insert(input_.name());
   }
 
   bool next(Document& document) override {

@@ -289,7 +289,7 @@ Json describe_options(const ReaderOptions& reader, const EncoderOptions& encoder
                                                              : name_or_auto(reader.chat_template)},
                       {"train_on", enum_name(reader.train_on)},
                       // Mask and flag rules: a change invalidates cached tokens.
-                      {"chat_rules", reader.preference == PreferenceRecords::none ? 2 : 3},
+                      {"chat_rules", reader.preference == PreferenceRecords::none ? 4 : 5},
                       {"on_bad_record", enum_name(reader.on_bad_record)},
                       {"max_document_bytes", reader.max_document_bytes},
                       {"eos", enum_name(encoder.eos)},

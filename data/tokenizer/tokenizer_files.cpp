@@ -6,6 +6,7 @@
 #include <array>
 
 #include "core/system/file.h"
+#include "core/system/file_type.h"
 #include "core/system/log.h"
 #include "data/tokenizer/text/json_fields.h"
 
@@ -157,6 +158,7 @@ TokenizerFiles::TokenizerFiles(std::string source, std::vector<std::pair<std::st
 TokenizerFiles TokenizerFiles::read(const std::filesystem::path& vocabulary, const std::vector<std::string>& others) {
   std::vector<std::pair<std::string, std::string>> files;
   files.emplace_back(vocabulary.filename().string(), read_file(vocabulary, kMaxVocabularyBytes));
+  refuse_lfs_pointer(vocabulary.string(), files.back().second);
   const auto read_if_there = [&](std::string_view name, std::uint64_t max_bytes) {
     const auto path = vocabulary.parent_path() / name;
     if (std::filesystem::exists(path)) files.emplace_back(name, read_file(path, max_bytes));

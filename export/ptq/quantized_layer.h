@@ -26,6 +26,9 @@ struct QuantizedLayer {
 // From `first`: rows of one parameter.
 [[nodiscard]] std::span<QuantizedLayer> same_parameter(std::vector<QuantizedLayer>& layers, std::size_t first);
 
+// Of an expert layer's weight; 0 for others.
+[[nodiscard]] std::int64_t expert_of(const ModelTensor& tensor);
+
 // Sets `shared_amax` of the NVFP4 layers among `group` (same_parameter()): the amax of all of them, for experts of
 // those of one expert. Engines decode the parts of a fused layer under one global scale, and QAT simulates one. All
 // zero: 0. Reads values; after fusion of channel scales.

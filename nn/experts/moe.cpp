@@ -114,32 +114,21 @@ Variable MoE::forward(const Variable& x, const ForwardContext& context) const {
   autograd::Routing routing;
   {
     const auto bias = gate_.expert_bias ? gate_.expert_bias->weight().acquire() : Weight().acquire();
-    const autograd::RoutingOptions options{.rule = rule_,
-                                           .choices = per_token_,
-                                           .alignment = dispatcher_ != nullptr ? 1 : alignment(x.value().device()),
-                                           .bias = bias.value(),
-                                           .terms = context.router_terms};
-    routing = autograd::route(logits, options);
-    if (context.expert_load != nullptr) count_load(logits, routing, options, context);
+    const bool counts = context.router_terms.wanted() || context.expert_load != nullptr;
+    routing = autograd::route(logits, {.rule = rule_,
+                                       .choices = per_token_,
+                                       .alignment = dispatcher_ != nullptr ? 1 : alignment(x.value().device()),
+                                       .bias = bias.value(),
+                                       .terms = context.router_terms,
+                                       .counted = counts ? context.counted_rows : autograd::TokenPermutation{}});
   }
+  if (const autograd::CountedTokens& counted = routing.counted;
+      context.expert_load != nullptr && counted.logits.size(0) > 0)
+    context.expert_load->add(layer_, counted.counts, context.router_terms.wanted() ? counted.logits : Tensor());
   const bool recompute_gate_up = context.activations.of(layer_) == autograd::SavePolicy::recompute;
   const Variable routed = dispatcher_ != nullptr ? run_expert_parallel(x, routing, recompute_gate_up)
                                                  : run_experts(x, routing.weights, routing.rows, recompute_gate_up);
   return shared_ ? autograd::add(routed, run_shared(x, context)) : routed;
-}
-
-void MoE::count_load(const Variable& logits, const autograd::Routing& routing, const autograd::RoutingOptions& options,
-                     const ForwardContext& context) const {
-  const bool terms = context.router_terms.wanted();
-  const Tensor& rows = context.counted_rows;
-  if (!rows.defined()) {
-    context.expert_load->add(layer_, routing.rows.counts, terms ? logits.value() : Tensor());
-  } else if (rows.numel() > 0) {
-    // A row's choice depends on its logits alone.
-    const autograd::NoGrad no_grad;
-    const Variable counted = autograd::permute_tokens(Variable(logits.value()), {.choices = 1, .pairs = rows});
-    context.expert_load->add(layer_, autograd::route(counted, options).rows.counts, terms ? counted.value() : Tensor());
-  }
 }
 
 Variable MoE::run_shared(const Variable& x, const ForwardContext& context) const {

@@ -54,9 +54,6 @@ class MoE final : public SubLayer {
   // `rows` sort x by expert, without padding.
   [[nodiscard]] Variable run_expert_parallel(const Variable& x, const autograd::Routing& routing,
                                              bool recompute_gate_up) const;
-  // Adds the choices of this pass to context.expert_load.
-  void count_load(const Variable& logits, const autograd::Routing& routing, const autograd::RoutingOptions& options,
-                  const ForwardContext& context) const;
   [[nodiscard]] std::int64_t alignment(Device device) const;
 
   std::int64_t layer_;

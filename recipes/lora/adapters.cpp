@@ -121,10 +121,12 @@ bool lora_pattern_matches(std::string_view pattern, std::string_view layer) {
 std::vector<LinearShape> adaptable_layers(nn::Module& root) {
   std::vector<LinearShape> shapes;
   visit_linear(root, [&](const std::string& name, nn::Linear& linear) {
+    if (is_in_mtp_layer(root, name)) return;
     for (const Part& part : parts_of(name, linear))
       shapes.push_back({part.name, part.rows, linear.weight().global_shape[1]});
   });
   visit_experts(root, [&](const std::string& name, nn::ExpertLinear& layer) {
+    if (is_in_mtp_layer(root, name)) return;
     const std::string prefix = experts_prefix(name, layer);
     for (std::int64_t expert = 0; expert < layer.experts(); ++expert)
       for (const nn::ExpertLinear::Part& part : layer.parts())

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/system/key_error.h"
+#include "nn/causal_lm.h"
 #include "recipes/convert.h"
 
 namespace quench::recipes {
@@ -73,6 +74,7 @@ class SavedHead final : public nn::LinearKernelWrapper {
 template <class Visitor>
 void visit_savable(nn::Module& root, const Visitor& visitor) {
   root.visit([&](const std::string& name, nn::Module& module) {
+    if (is_in_mtp_layer(root, name)) return;
     auto* head = name == nn::kHeadName ? dynamic_cast<nn::Linear*>(&module) : nullptr;
     auto* table = dynamic_cast<nn::Embedding*>(&module);
     auto* norm = dynamic_cast<nn::RmsNorm*>(&module);
@@ -90,6 +92,14 @@ std::string last_names(const std::vector<std::string>& names) {
 }
 
 }  // namespace
+
+bool is_in_mtp_layer(const nn::Module& root, std::string_view module) {
+  const auto* model = dynamic_cast<const nn::CausalLm*>(&root);
+  if (model == nullptr) return false;
+  for (std::int64_t depth = 0; depth < model->config().mtp.layers; ++depth)
+    if (module.starts_with(fmt::format("model.layers.{}.", model->config().num_hidden_layers + depth))) return true;
+  return false;
+}
 
 bool saved_pattern_matches(std::string_view pattern, std::string_view module) {
   return module.ends_with(pattern) || glob_matches(pattern, module);

@@ -17,7 +17,10 @@ namespace quench::recipes {
 // Whether a pattern names the module: the end of its name, as in PEFT ("norm" also names input_layernorm), or a glob.
 [[nodiscard]] bool saved_pattern_matches(std::string_view pattern, std::string_view module);
 
-// Names of the embedding, an untied head and the norms, in module order.
+// True for modules of layers of multi-token prediction, which have no adapters and no copies.
+[[nodiscard]] bool is_in_mtp_layer(const nn::Module& root, std::string_view module);
+
+// Names of the embedding, an untied head and the norms, in module order; without those of MTP layers.
 [[nodiscard]] std::vector<std::string> savable_modules(nn::Module& root);
 // Shape of the weight of one of them.
 [[nodiscard]] Shape savable_shape(nn::Module& root, std::string_view module);

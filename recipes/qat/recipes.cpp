@@ -34,6 +34,7 @@ constexpr QatScheme kFloat8Int4{"qat_float8_int4", kFloat8, kIntGroups};
 constexpr QatScheme kMxfp4Both{"qat_mxfp4", kMxfp4, kMxfp4};
 constexpr QatScheme kMxfp4WeightOnly{"qat_mxfp4_weight_only", {}, kMxfp4};
 constexpr QatScheme kNvfp4Both{"qat_nvfp4", kNvfp4, kNvfp4};
+constexpr QatScheme kNvfp4WeightOnly{"qat_nvfp4_weight_only", {}, kNvfp4};
 
 constexpr FakeFormat sparse(FakeFormat format, Sparsity24 rule) {
   format.sparsity = rule;
@@ -107,7 +108,7 @@ std::string integer_scheme(const RecipeOptions& options) {
 }
 
 constexpr char kFloat8Dynamic[] = "float8_dynamic", kMxfp4Scheme[] = "mxfp4", kMxfp4Weights[] = "mxfp4_weight_only",
-               kNvfp4Scheme[] = "nvfp4";
+               kNvfp4Scheme[] = "nvfp4", kNvfp4Weights[] = "nvfp4_weight_only";
 template <const char* kName>
 std::string named(const RecipeOptions&) {
   return kName;
@@ -209,6 +210,16 @@ const Recipe kQatNvfp4{"qat_nvfp4",
                         .embedding_scheme = table_scheme},
                        plan_expert_layers<kNvfp4Both>,
                        plan_table};
+const Recipe kQatNvfp4WeightOnly{"qat_nvfp4_weight_only",
+                                 "trains for nvfp4 weights",
+                                 plan<kNvfp4WeightOnly>,
+                                 {.output_relative_l2 = 0.16, .gradient_relative_l2 = 0.12, .loss_relative = 0.06},
+                                 {.keys = kPlainKeys,
+                                  .required = RequiredLayers::all,
+                                  .scheme = named<kNvfp4Weights>,
+                                  .embedding_scheme = table_scheme},
+                                 plan_expert_layers<kNvfp4WeightOnly>,
+                                 plan_table};
 const Recipe kQatInt8DynIntx{"qat_int8dyn_intx",
                              "trains for int8 activations (per token) and weights of recipe.weight_bits (in groups)",
                              plan<kInt8DynIntx>,

@@ -47,6 +47,36 @@ TEST_F(GenerateVerb, GoesToTheEndOfTheContextUnlessAskedOtherwise) {
   EXPECT_THAT(few.errors, HasSubstr("ended by --max-new-tokens"));
 }
 
+TEST_F(GenerateVerb, SettingsWithoutEffectAreNamed) {
+  const Outcome greedy = generate({"--prompt", "The ferry", "--max-new-tokens", "2", "--top-p", "0.9", "--seed", "3"});
+  ASSERT_EQ(greedy.status, 0) << greedy.errors;
+  EXPECT_THAT(greedy.errors, HasSubstr("--top-p, --seed without effect: --temperature is 0, which is greedy"));
+  const Outcome drawn =
+      generate({"--prompt", "The ferry", "--max-new-tokens", "2", "--top-p", "0.9", "--temperature", "1"});
+  EXPECT_THAT(drawn.errors, ::testing::Not(HasSubstr("without effect")));
+
+  const std::filesystem::path model = folder_ / "published";
+  std::filesystem::copy(model_, model);
+  testing::write_file(
+      model / "generation_config.json",
+      R"({"do_sample": true, "temperature": 0.6, "top_p": 0.9, "top_k": 20, "repetition_penalty": 1.05})");
+  const Outcome published = generate({"--prompt", "The ferry", "--max-new-tokens", "2"}, model.string());
+  ASSERT_EQ(published.status, 0) << published.errors;
+  EXPECT_THAT(published.errors, HasSubstr("generation_config.json: temperature 0.6, top_k 20, top_p 0.9, "
+                                          "repetition_penalty 1.05: not used"));
+  const Outcome named = generate({"--prompt", "The ferry", "--max-new-tokens", "2", "--temperature", "0.6", "--top-k",
+                                  "20", "--top-p", "0.9", "--repetition-penalty", "1.05"},
+                                 model.string());
+  EXPECT_THAT(named.errors, ::testing::Not(HasSubstr("not used")));
+
+  testing::write_file(
+      folder_ / "requests.jsonl",
+      "{\"prompt\": \"a\", \"temperature\": 1, \"stop\": [\"b\"]}\n{\"prompt\": \"b\", \"max_new_tokens\": 1}\n");
+  const Outcome batch = generate({"--prompts", (folder_ / "requests.jsonl").string(), "--max-new-tokens", "2"});
+  ASSERT_EQ(batch.status, 0) << batch.errors;
+  EXPECT_THAT(batch.errors, HasSubstr("requests.jsonl: stop, temperature: not used"));
+}
+
 TEST_F(GenerateVerb, MoreThanFitsIsExplainedWhereItWasAskedFor) {
   const Outcome many = generate({"--prompt", "The ferry", "--max-new-tokens", "128"});
   EXPECT_EQ(many.status, 2);

@@ -49,6 +49,28 @@ TEST_F(MoeRun, TrainsResumesExportsAndGenerates) {
   EXPECT_THAT(read_file(work() / "run" / "report.html"), HasSubstr("Expert load"));
 }
 
+// PEFT 0.21 fuses gate and up on load, with twice the rank and alpha of the folder: seen next to its logits.
+TEST_F(MoeRun, AdaptersThatPeftReadsOtherwiseAreNamed) {
+  const auto said = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all{"train",
+                                 "run.json",
+                                 "--training.steps=1",
+                                 "--checkpoint.enable=false",
+                                 "--lora.rank=4",
+                                 "--export.format=peft",
+                                 "--export.folder=adapter"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome outcome = run(all);
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    return outcome.errors + outcome.output;
+  };
+  EXPECT_THAT(said({}), ::testing::Not(HasSubstr("PEFT (0.21)")));
+  EXPECT_THAT(said({"--lora.rank_pattern={\"*q_proj\": 2}"}), ::testing::Not(HasSubstr("PEFT (0.21)")));
+  EXPECT_THAT(said({"--lora.rslora=true"}), HasSubstr("PEFT (0.21) scales gate and up of experts by the root of 2"));
+  EXPECT_THAT(said({"--lora.targets=[\"gate_proj\"]"}), HasSubstr("PEFT (0.21) refuses adapters of gate or up"));
+  EXPECT_THAT(said({"--lora.alpha_pattern={\"*.experts.*\": 3}"}), HasSubstr("PEFT (0.21) ignores rank_pattern"));
+}
+
 TEST_F(MoeRun, RecipesConvertExperts) {
   for (const std::string recipe : {"mxfp8", "float8_rowwise"}) {
     const Outcome outcome = run({"train", "run.json", "--recipe.name=" + recipe, "--run.folder=" + recipe,

@@ -111,6 +111,12 @@ TEST_F(MtpVerbs, MergedFoldersKeepThem) {
   EXPECT_TRUE(holds_layer("merged"));
   expect_ok({"merge-lora", "--model", "whole", "--adapter", "adapter", "--output", "merged-folder"});
   EXPECT_TRUE(tensors("merged-folder") == tensors("merged"));
+  // The run's own adapters.
+  expect_ok({"merge-lora", "--model", "lora", "--output", "merged-run"});
+  EXPECT_EQ(read_json("merged-run/config.json").at("num_nextn_predict_layers").as_int(), 1);
+  EXPECT_TRUE(tensors("merged-run") == tensors("merged-folder"));
+  expect_ok({"export", "--checkpoint", "lora", "--output", "exported-run"});
+  EXPECT_TRUE(tensors("exported-run") == tensors("merged-folder"));
 }
 
 TEST_F(MtpVerbs, ExportedFoldersAreExportedWithThem) {

@@ -22,6 +22,14 @@ class Qat : public testing::RunProject {
     expect_ok({"export", "--checkpoint", run, "--output", run + "-export"});
     return read_file(work() / (run + "-export") / "model.safetensors");
   }
+  // The member "loss" of `quench eval --json`, with the options of a model.
+  [[nodiscard]] std::string loss(std::vector<std::string> model) const {
+    model.insert(model.begin(), "eval");
+    for (const char* more : {"--data", "held_out.txt", "--json"}) model.emplace_back(more);
+    const Outcome outcome = run(model);
+    EXPECT_EQ(outcome.status, 0) << outcome.errors;
+    return outcome.output.substr(outcome.output.find("\"loss\""), 30);
+  }
 };
 
 TEST_F(Qat, ResumesExactlyAcrossTheStepsWhereItStartsAndStops) {
@@ -106,18 +114,26 @@ TEST_F(Qat, EmbeddingsAndLearnedScalesAreExportedAsTrained) {
              "--output", "by-verb"});
   EXPECT_EQ(read_file(work() / "by-verb/model.safetensors"), exported);
   EXPECT_THAT(exported, AllOf(HasSubstr("model.embed_tokens.weight_scale"), ::testing::Not(HasSubstr("qkv_proj"))));
-  const auto loss = [&](std::vector<std::string> model) {
-    model.insert(model.begin(), "eval");
-    for (const char* more : {"--data", "held_out.txt", "--json"}) model.emplace_back(more);
-    const Outcome outcome = run(model);
-    EXPECT_EQ(outcome.status, 0) << outcome.errors;
-    return outcome.output.substr(outcome.output.find("\"loss\""), 30);
-  };
   // Without learned scales the verb simulates the same codes.
   expect_ok(train({"--recipe.name=qat_int4_weight_only", "--recipe.embedding_bits=4", "--training.steps=20",
                    "--export.format=compressed-tensors", "--run.folder=plain"}));
   EXPECT_EQ(loss({"--model", "plain/export"}),
             loss({"--model", "plain", "--recipe", "qat_int4_weight_only", "--embedding-bits", "4"}));
+}
+
+// Weights of four bits in float blocks, inputs in high precision: the folder evaluates as the run under its recipe.
+// compressed-tensors stores the reciprocal of NVFP4's global scale, which rounds it in f32.
+TEST_F(Qat, BlocksOfWeightsAloneAreExportedAsTrained) {
+  const auto value = [](const std::string& member) { return std::stod(member.substr(member.find(' '))); };
+  for (const auto& [scheme, relative] : {std::pair<std::string, double>{"nvfp4_weight_only", 1e-6},
+                                         std::pair<std::string, double>{"mxfp4_weight_only", 0.0}}) {
+    SCOPED_TRACE(scheme);
+    expect_ok(train({"--recipe.name=qat_" + scheme, "--training.steps=20", "--export.format=compressed-tensors",
+                     "--run.folder=" + scheme}));
+    const double trained = value(loss({"--model", scheme, "--recipe", "qat_" + scheme}));
+    EXPECT_NEAR(value(loss({"--model", scheme + "/export"})), trained, relative * trained);
+    EXPECT_GT(std::abs(value(loss({"--model", scheme})) - trained), 1e-5 * trained);
+  }
 }
 
 // Whatever the rate, scales stay positive: the run ends well, and so does its export.

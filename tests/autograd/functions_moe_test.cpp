@@ -119,6 +119,46 @@ TEST(MoeFunctions, TermsOfTheRouterReachTheLogits) {
   EXPECT_GT(router_gradient({.z = 0.1f}), 0.0);
 }
 
+// Terms of some tokens are those of a router that gets these alone; the others get none.
+TEST(MoeFunctions, TermsOfSomeTokensLeaveOutTheOthers) {
+  const std::vector<Tensor> tensors = inputs();
+  const Tensor logits = router_logits(Variable(tensors[0]), Variable(tensors[1])).value();
+  const std::vector<std::int32_t> rows = {1, 2, 5, 6, 7, 10, 11};
+  const auto count = static_cast<std::int64_t>(rows.size());
+  Tensor some = Tensor::empty({count, kExperts}, DType::f32);
+  for (std::int64_t i = 0; i < count; ++i)
+    some.select(0, i).copy_from(logits.select(0, rows[static_cast<std::size_t>(i)]));
+  const auto run = [](const Tensor& values, const RoutingOptions& options) {
+    const Variable in = Variable::leaf(values);
+    Tape tape;
+    Routing routing;
+    {
+      const TapeScope scope(tape);
+      routing = route(in, options);
+      routing.weights.gradient()->contribute(Tensor::zeros({values.size(0), kChoices}, DType::f32));
+    }
+    tape.backward();
+    return std::pair(testing::values(in.grad()), testing::values(routing.counted.counts));
+  };
+  for (const RouterTerms& terms : {RouterTerms{.balance = 0.3f}, RouterTerms{.z = 0.2f}, RouterTerms{0.3f, 0.2f}}) {
+    const auto [alone, alone_counts] = run(some, {.choices = kChoices, .bias = {}, .terms = terms});
+    const auto [all, counts] = run(
+        logits, {.choices = kChoices, .bias = {}, .terms = terms, .counted = select_tokens(rows, kTokens, Device{})});
+    EXPECT_EQ(counts, alone_counts);
+    std::vector<double> expected(static_cast<std::size_t>(kTokens * kExperts), 0.0);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      for (std::size_t e = 0; e < kExperts; ++e)
+        expected[static_cast<std::size_t>(rows[i]) * kExperts + e] = alone[i * kExperts + e];
+    EXPECT_EQ(all, expected);
+  }
+  const auto [none, counts] = run(logits, {.choices = kChoices,
+                                           .bias = {},
+                                           .terms = {.balance = 0.3f, .z = 0.2f},
+                                           .counted = select_tokens({}, kTokens, Device{})});
+  EXPECT_EQ(none, std::vector<double>(static_cast<std::size_t>(kTokens * kExperts), 0.0));
+  EXPECT_EQ(counts, std::vector<double>(kExperts, 0.0));
+}
+
 TEST(MoeFunctions, AllTokensToOneExpertAndNoTokens) {
   std::vector<Tensor> tensors = inputs();
   tensors[1].zero();  // equal scores: experts 0 and 1

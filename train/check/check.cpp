@@ -10,6 +10,7 @@
 #include "nn/optim/table.h"
 #include "recipes/recipe.h"
 #include "train/check/checker.h"
+#include "train/config/best_metric.h"
 #include "train/config/fields/field.h"
 #include "train/config/recipe_choice.h"
 
@@ -159,9 +160,11 @@ void check_best(Checker& checker) {
   if (config.checkpoint.keep_best && missing != nullptr)
     checker.report("checkpoint.keep_best", "true, but {}", missing);
   const bool used = config.evaluation.early_stopping.patience > 0 || config.checkpoint.keep_best;
-  if (used && config.preference && config.evaluation.early_stopping.metric == "perplexity")
-    checker.report("evaluation.early_stopping.metric",
-                   "perplexity, but the validation of preferences has none; use loss");
+  const std::string& metric = config.evaluation.early_stopping.metric;
+  const std::vector<std::string> names = best_metric_names(config.preference.has_value());
+  if (used && find_best_metric(metric) != nullptr && std::ranges::find(names, metric) == names.end())
+    checker.report("evaluation.early_stopping.metric", "{}, but the validation {} section preference has none; use {}",
+                   metric, config.preference ? "with" : "without", fmt::join(names, ", "));
   if (config.checkpoint.keep_best && missing == nullptr && !config.checkpoint.enable)
     checker.report("checkpoint.keep_best", "true, but checkpoint.enable is false");
 }

@@ -94,6 +94,21 @@ std::vector<ConfigChange> config_diff(const RunConfig& before, const RunConfig& 
   return changes;
 }
 
+Json without_neutral_keys(const Json& model) {
+  Json kept = model;
+  const Json* length = model.find(kLength);
+  bool scales = length != nullptr;
+  if (scales && length->is_integer()) {
+    const Json other(length->as_int() + 1);
+    scales = length_scales_rope(model, &other);
+  }
+  for (const Field& field : field_table()) {
+    if (!field.architecture || field.resume != ResumePolicy::free || field.key() == "initializer_range") continue;
+    if (field.key() != kLength || !scales) kept.erase(field.key());
+  }
+  return kept;
+}
+
 std::vector<ConfigChange> refused_changes(const std::vector<ConfigChange>& changes, const RunConfig& after) {
   const std::vector<std::string>& allowed = after.checkpoint.allow_changes;
   std::vector<ConfigChange> refused;

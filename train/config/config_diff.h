@@ -27,6 +27,10 @@ struct ConfigChange {
 [[nodiscard]] std::vector<ConfigChange> config_diff(const RunConfig& before, const RunConfig& after,
                                                     const Json* before_model = nullptr);
 
+// `model` (model_config()) without keys that change neither logits nor initial weights: token ids, use_cache, a context
+// length from which no RoPE scaling follows, ...
+[[nodiscard]] Json without_neutral_keys(const Json& model);
+
 // Fixed changes, and guarded ones not in after.checkpoint.allow_changes.
 [[nodiscard]] std::vector<ConfigChange> refused_changes(const std::vector<ConfigChange>& changes,
                                                         const RunConfig& after);

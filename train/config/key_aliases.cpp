@@ -125,6 +125,7 @@ constexpr ForeignKey kForeignKeys[] = {
     {"freeze_modules", "training.freeze", "glob patterns"},
     {"early_stopping_patience", "evaluation.early_stopping.patience", "evaluations"},
     {"early_stopping_threshold", "evaluation.early_stopping.min_delta", ""},
+    {"metric_for_best_model", "evaluation.early_stopping.metric", "without eval_: loss or rewards/accuracies"},
     {"load_best_model_at_end", "checkpoint.keep_best", "keeps the checkpoint; the run ends with the last weights"},
     {"init_lora_weights", "", "A is uniform within 1 / sqrt(inputs), B zero, as PEFT has them by default"},
     {"load_in_4bit", "lora.base", "\"nf4\""},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "core/number/random.h"
@@ -11,7 +12,7 @@ namespace quench {
 namespace {
 
 struct Candidate {
-  float logit;
+  double logit;
   std::int32_t token;
 };
 
@@ -21,17 +22,18 @@ void apply_repetition_penalty(std::vector<Candidate>& candidates, std::span<cons
     const auto i = static_cast<std::size_t>(token);
     if (token < 0 || i >= candidates.size() || done[i]) continue;
     done[i] = true;
-    float& logit = candidates[i].logit;
-    logit = static_cast<float>(logit > 0 ? logit / penalty : logit * penalty);
+    double& logit = candidates[i].logit;
+    constexpr double kMost = std::numeric_limits<double>::max();
+    logit = std::clamp(logit > 0 ? logit / penalty : logit * penalty, -kMost, kMost);
   }
 }
 
-// Probabilities of candidates in descending order of logits.
-std::vector<double> softmax(const std::vector<Candidate>& sorted) {
+// Probabilities of candidates in descending order of logits. Differences are divided: any temperature is finite.
+std::vector<double> softmax(const std::vector<Candidate>& sorted, double temperature) {
   std::vector<double> p(sorted.size());
   double sum = 0;
   for (std::size_t i = 0; i < sorted.size(); ++i)
-    sum += p[i] = std::exp(static_cast<double>(sorted[i].logit) - static_cast<double>(sorted.front().logit));
+    sum += p[i] = std::exp((sorted[i].logit - sorted.front().logit) / temperature);
   for (double& x : p) x /= sum;
   return p;
 }
@@ -62,7 +64,7 @@ std::int32_t sample_token(std::span<const float> logits, std::span<const std::in
   std::vector<Candidate> candidates(logits.size());
   for (std::size_t i = 0; i < logits.size(); ++i) {
     if (!std::isfinite(logits[i])) fail_nonfinite_logit(static_cast<std::int64_t>(i), position);
-    candidates[i] = {logits[i], static_cast<std::int32_t>(i)};
+    candidates[i] = {static_cast<double>(logits[i]), static_cast<std::int32_t>(i)};
   }
   if (options.repetition_penalty != 1.0) apply_repetition_penalty(candidates, seen, options.repetition_penalty);
   const auto larger = [](const Candidate& a, const Candidate& b) {
@@ -70,12 +72,11 @@ std::int32_t sample_token(std::span<const float> logits, std::span<const std::in
   };
   if (options.temperature == 0) return std::ranges::min_element(candidates, larger)->token;
 
-  for (Candidate& c : candidates) c.logit = static_cast<float>(static_cast<double>(c.logit) / options.temperature);
   std::size_t keep = candidates.size();
   if (options.top_k > 0) keep = std::min(keep, static_cast<std::size_t>(options.top_k));
   std::ranges::partial_sort(candidates, candidates.begin() + static_cast<std::ptrdiff_t>(keep), larger);
   candidates.resize(keep);
-  std::vector<double> p = softmax(candidates);
+  std::vector<double> p = softmax(candidates, options.temperature);
   if (options.top_p < 1.0) {
     double mass = 0;
     std::size_t count = 0;

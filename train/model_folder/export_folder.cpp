@@ -37,6 +37,11 @@ bool is_weights_name(std::string_view name) {
   return (is_weights_file(name) && name != kModelIndexName) || is_format_file(name) || name == kAdapterWeightsName;
 }
 
+// A GGUF file of a name of its own that an export wrote.
+bool is_named_gguf_export(const fs::path& file) {
+  return file.extension() == ".gguf" && fs::is_regular_file(file) && has_export_mark(file);
+}
+
 // By a model card, or marks in all weights files. Folders without files have nothing to lose.
 bool is_own_export(const fs::path& folder) {
   if (foreign_entries(folder, [](std::string_view) { return false; }).empty()) return true;
@@ -44,7 +49,10 @@ bool is_own_export(const fs::path& folder) {
   bool any = false;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string(), suffix = entry.path().extension().string();
-    if (!is_weights_name(name)) continue;
+    if (!is_weights_name(name)) {
+      any = any || is_named_gguf_export(entry.path());
+      continue;
+    }
     // Files of an added format have no mark.
     const bool is_known = is_format_file(name) && suffix != ".safetensors" && suffix != ".gguf";
     if (!is_known && !has_export_mark(entry.path())) return false;
@@ -189,7 +197,9 @@ void require_export_target(const ExportTarget& target) {
                   fs::exists(status) || !fs::is_symlink(fs::symlink_status(target.folder, error)),
                   "the model cannot be written to {}: it is a dangling link", target.folder.string());
   require_apart(target);
-  const std::vector<std::string> foreign = foreign_entries(target.folder, named_in(target.folder));
+  std::vector<std::string> foreign = foreign_entries(target.folder, named_in(target.folder));
+  // Other exports; they stay.
+  std::erase_if(foreign, [&](const std::string& name) { return is_named_gguf_export(target.folder / name); });
   QUENCH_CHECK_AS(ErrorCode::bad_config, foreign.empty() || target.overwrite,
                   "{} has files that are not part of an export: {}; choose another folder, or overwrite (--overwrite, "
                   "export.overwrite): files of the same names are then replaced, the others stay",

@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <cmath>
+#include <set>
 
 #include "core/ops/elementwise.h"
 #include "core/safetensors/safetensors.h"
 #include "core/system/file.h"
+#include "core/system/log.h"
 #include "core/system/output_folder.h"
 #include "core/system/temporary.h"
 #include "export/formats/export_mark.h"
@@ -14,6 +17,31 @@
 namespace quench {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+// PEFT 0.21 fuses gate and up of experts on load, with twice the folder's own rank and alpha, which it scales by
+// alpha / rank. The reason for which these adapters have another update then, or are refused; empty: none.
+std::string fused_experts_fault(const recipes::Adapters& adapters) {
+  const recipes::LoraOptions& options = adapters.options();
+  bool patterns = false;
+  std::set<std::string> gates, ups;
+  for (const recipes::LoraLayer& layer : adapters.layers()) {
+    const std::size_t end = layer.name.rfind('.');
+    if (layer.name.find(".experts.") == std::string::npos) continue;
+    const std::string part = layer.name.substr(end + 1);
+    const double rank = static_cast<double>(layer.rank);
+    patterns = patterns || layer.rank != options.rank ||
+               layer.scale != options.alpha / (options.rslora ? std::sqrt(rank) : rank);
+    const bool gate = part == "gate_proj" || part == "w1", up = part == "up_proj" || part == "w3";
+    if (gate || up) (gate ? gates : ups).insert(layer.name.substr(0, end));
+  }
+  if (gates != ups) return "refuses adapters of gate or up of experts alone";
+  if (options.rslora && !gates.empty()) return "scales gate and up of experts by the root of 2 too much with rslora";
+  return patterns ? "ignores rank_pattern and alpha_pattern for experts" : "";
+}
+
+}  // namespace
 
 AdapterBase adapter_base(const fs::path& folder) {
   const fs::path file = folder / kAdapterBaseName;
@@ -75,6 +103,9 @@ void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters,
   write_file_atomically(staging.path() / kAdapterConfigName, config.dump(2) + "\n");
   if (options.tokenizer != nullptr) options.tokenizer->save(staging.path());
   publish_export(staging, target);
+  if (const std::string fault = fused_experts_fault(adapters); !fault.empty())
+    QUENCH_LOG_WARN("{}: PEFT (0.21) {}: for use there, merge the adapters (quench merge-lora)", target.folder.string(),
+                    fault);
 }
 
 }  // namespace quench

@@ -13,17 +13,14 @@ LabelledRows::LabelledRows(const Tensor& labels, Device device) : count_(labels.
     const std::int64_t step = std::clamp<std::int64_t>(count_ / 16, 1, 128);
     const std::int64_t size = (labelled + step - 1) / step * step;
     if (labelled > 0 && 8 * size <= 7 * count_) {
-      std::vector<std::int32_t> inverse(all.size(), -1), selected(static_cast<std::size_t>(size), kIgnoreLabel);
+      std::vector<std::int32_t> selected(static_cast<std::size_t>(size), kIgnoreLabel);
       for (std::size_t row = 0; row < all.size(); ++row) {
         if (all[row] == kIgnoreLabel) continue;
-        inverse[row] = static_cast<std::int32_t>(rows_.size());
         selected[rows_.size()] = all[row];
         rows_.push_back(static_cast<std::int32_t>(row));
       }
       rows_.resize(static_cast<std::size_t>(size), -1);
-      index_.pairs = Tensor::from_values<std::int32_t>({size}, rows_).to(device);
-      index_.rows = Tensor::from_values<std::int32_t>({count_, 1}, inverse).to(device);
-      index_.choices = 1;
+      index_ = autograd::select_tokens(rows_, count_, device);
       labels_ = Tensor::from_values<std::int32_t>({size}, selected);
     }
   }

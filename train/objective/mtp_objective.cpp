@@ -55,7 +55,10 @@ autograd::Variable MtpObjective::loss(const ObjectiveInput& in, float scale, con
   for (std::int64_t depth = 1; depth <= depths_; ++depth) {
     depths.push_back(mtp_rows(in.batch, depth));
     const MtpRows& rows = depths.back();
-    inputs.push_back({rows.ids.to(device), rows.rows.defined() ? rows.rows.to(device) : Tensor()});
+    inputs.push_back({rows.ids.to(device), {}});
+    if (!rows.rows.defined()) continue;
+    const std::span kept(rows.rows.data<std::int32_t>(), static_cast<std::size_t>(rows.rows.numel()));
+    inputs.back().rows = autograd::select_tokens(kept, rows.ids.numel(), device);
   }
   const autograd::Variable hidden = model_.hidden(in.ids, in.context);
   const std::vector<autograd::Variable> states = model_.mtp_hidden(hidden, inputs, in.context);

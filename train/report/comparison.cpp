@@ -110,9 +110,10 @@ std::string figures(std::span<const RunData> runs) {
     const Point* found = last_value(curve);
     for (const Point& point : curve)
       if (best && std::isfinite(point.y) && point.y < found->y) found = &point;
-    return found == nullptr ? std::string()
-                            : fmt::format("{} (ppl {}) at {}", format_value(found->y), format_value(std::exp(found->y)),
-                                          format_count(std::llround(found->x)));
+    if (found == nullptr) return std::string();
+    const std::string perplexity = run.perplexity_of(found->y);
+    return fmt::format("{}{} at {}", format_value(found->y), perplexity.empty() ? "" : " (" + perplexity + ")",
+                       format_count(std::llround(found->x)));
   };
   add("Last validation loss", [&](const RunData& run) { return validation(run, false); });
   add("Best validation loss", [&](const RunData& run) { return validation(run, true); });

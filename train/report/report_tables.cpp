@@ -116,10 +116,12 @@ std::string render_summary(const RunData& run) {
   const Point* best = nullptr;
   for (const Point& point : validation)
     if (std::isfinite(point.y) && (best == nullptr || point.y < best->y)) best = &point;
-  if (best != nullptr)
-    html +=
-        card("Best validation loss", format_value(best->y),
-             fmt::format("ppl {} at step {}", format_value(std::exp(best->y)), format_count(std::llround(best->x))));
+  if (best != nullptr) {
+    const std::string perplexity = run.perplexity_of(best->y);
+    html += card(
+        "Best validation loss", format_value(best->y),
+        fmt::format("{}{}at step {}", perplexity, perplexity.empty() ? "" : " ", format_count(std::llround(best->x))));
+  }
   if (const Point* tokens = last_value(run.curve("tokens_seen")); tokens != nullptr && tokens->y > 0)
     html += card("Tokens seen", format_short(tokens->y),
                  format_count(std::llround(tokens->y)) + " trained: without prompts and padding");

@@ -13,6 +13,7 @@
 #include "train/metrics/json_lines.h"
 #include "train/metrics/run_files.h"
 #include "train/model_source/run_layout.h"
+#include "train/report/report_tables.h"
 
 namespace quench {
 namespace {
@@ -253,6 +254,13 @@ Curve RunData::validation_loss() const {
   Curve result;
   for (const auto& [step, value] : by_step) result.push_back({static_cast<double>(step), value});
   return result;
+}
+
+std::string RunData::perplexity_of(double loss) const {
+  for (const EvaluationMetrics& evaluation : evaluations)
+    for (const auto& [key, value] : evaluation.values)
+      if (evaluation.name == kValidation && key.starts_with("rewards/")) return {};
+  return fmt::format("ppl {}", format_value(std::exp(loss)));
 }
 
 std::string format_utc(double unix_time) {

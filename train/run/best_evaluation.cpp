@@ -2,33 +2,52 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+
+#include "train/config/best_metric.h"
 
 namespace quench {
 
+bool BestEvaluation::is_higher_better() const {
+  const BestMetric* metric = find_best_metric(options_.metric);
+  return metric != nullptr && metric->is_higher_better;
+}
+
+bool BestEvaluation::improves(double value, double other, double by) const {
+  return is_higher_better() ? value > other + by : value < other - by;
+}
+
 bool BestEvaluation::add(const EvaluationMetrics& evaluation) {
-  for (const auto& [name, value] : evaluation.values) {
-    if (name != options_.metric) continue;
-    const bool finite = std::isfinite(value);
-    const bool better = finite && (!best_ || value < best_->value);
-    if (better) best_ = Entry{evaluation.step, value};
-    if (finite && (!reference_ || value < *reference_ - options_.min_delta)) {
-      reference_ = value;
-      waited_ = 0;
-    } else {
-      ++waited_;
-    }
-    return better;
+  const auto found = std::ranges::find(evaluation.values, options_.metric, &std::pair<std::string, double>::first);
+  if (found == evaluation.values.end() || !std::isfinite(found->second)) {
+    ++waited_;
+    return false;
   }
-  return false;
+  const double value = found->second;
+  const bool better = !best_ || improves(value, best_->value);
+  if (better) best_ = Entry{evaluation.step, value};
+  if (!reference_ || improves(value, *reference_, options_.min_delta)) {
+    reference_ = value;
+    waited_ = 0;
+  } else {
+    ++waited_;
+  }
+  return better;
 }
 
 std::string BestEvaluation::reason() const {
-  const std::string best = best_ ? fmt::format("the lowest is {:.4f} at step {}", best_->value, best_->step)
-                                 : std::string("none was finite");
-  return fmt::format("no lower validation {} in {} evaluation{}{}; {}", options_.metric, waited_,
-                     waited_ == 1 ? "" : "s",
+  const bool higher = is_higher_better();
+  const std::string best =
+      best_ ? fmt::format("the {} is {:.4f} at step {}", higher ? "highest" : "lowest", best_->value, best_->step)
+            : std::string("none was finite");
+  return fmt::format("no {} validation {} in {} evaluation{}{}; {}", higher ? "higher" : "lower", options_.metric,
+                     waited_, waited_ == 1 ? "" : "s",
                      options_.min_delta > 0 ? fmt::format(" (by more than {:g})", options_.min_delta) : "", best);
+}
+
+std::string BestEvaluation::describe() const {
+  return best_ ? fmt::format("{} {:.4f} at step {}", options_.metric, best_->value, best_->step) : std::string();
 }
 
 Json BestEvaluation::state() const {

@@ -106,13 +106,13 @@ void ValidationLosses::add(Entry entry) {
   if (std::isfinite(entry.loss) && (!best || entry.loss < best->loss)) best = entry;
 }
 
-ValidationLosses read_validation_losses(const std::string& metrics, std::int64_t last_step) {
+ValidationLosses read_validation_losses(const std::string& metrics, std::int64_t last_step, std::int64_t from) {
   ValidationLosses losses;
   try {
     (void)read_json_lines(fs::path(metrics) / run_files::kEvaluations, [&](const Json& record, std::int64_t step) {
       const Json* name = record.find("name");
       const Json* values = record.find("values");
-      if (step > last_step || name == nullptr || *name != Json(kValidation) || values == nullptr ||
+      if (step <= from || step > last_step || name == nullptr || *name != Json(kValidation) || values == nullptr ||
           !values->is_object())
         return;
       if (const Json* loss = values->find("loss"); loss != nullptr && loss->is_number())
@@ -129,7 +129,9 @@ std::string end_report(const RunConfig& config, const RunEnd& end) {
   text += end.checkpoint.empty() ? "  checkpoints: none\n"
                                  : fmt::format("  checkpoints: {}, the newest {}\n",
                                                fs::path(end.checkpoint).parent_path().string(), end.checkpoint);
-  if (!end.best_checkpoint.empty()) text += fmt::format("  best checkpoint: {}\n", end.best_checkpoint);
+  if (!end.best_checkpoint.empty())
+    text += fmt::format("  best checkpoint: {}{}\n", end.best_checkpoint,
+                        end.best_value.empty() ? "" : fmt::format(" ({})", end.best_value));
   if (!end.ended_early.empty()) text += fmt::format("  early stopping: {}\n", end.ended_early);
   if (!end.exported.empty())
     text += fmt::format("  export: {}, {}{}\n", end.exported, config.export_model->format,

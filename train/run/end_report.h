@@ -21,8 +21,9 @@ struct ValidationLosses {
   void add(Entry entry);
 };
 
-// `metrics`/evaluations.jsonl up to `last_step`; empty for a missing or unreadable file.
-[[nodiscard]] ValidationLosses read_validation_losses(const std::string& metrics, std::int64_t last_step);
+// `metrics`/evaluations.jsonl after step `from`, up to `last_step`; empty for a missing or unreadable file.
+[[nodiscard]] ValidationLosses read_validation_losses(const std::string& metrics, std::int64_t last_step,
+                                                      std::int64_t from = 0);
 
 struct RunEnd {
   std::int64_t first_step = 0;  // of this start
@@ -36,6 +37,7 @@ struct RunEnd {
   ValidationLosses validation;
   std::string ended_early = {};      // reason (evaluation.early_stopping); empty: no
   std::string best_checkpoint = {};  // checkpoint.keep_best; empty: none
+  std::string best_value = {};       // of another metric than the loss: BestEvaluation::describe()
   std::string checkpoint;            // newest; empty: none
   std::string exported;              // folder; empty: none
   bool has_tokenizer = false;        // text can be generated

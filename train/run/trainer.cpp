@@ -140,7 +140,7 @@ void Trainer::Run::open_logs() {
   if (console_log_level() > LogLevel::info) options.console->progress = ProgressDisplay::off;
   options.resume_step = resumed_step;
   options.config = to_json(config).dump(2);
-  if (resumed_step) validation = read_validation_losses(config.metrics.folder, *resumed_step);
+  if (resumed_step) validation = read_validation_losses(config.metrics.folder, *resumed_step, validated_from);
   metrics = MetricsLog(options);
   if (resumed_step && *resumed_step < steps) metrics.event({.step = *resumed_step, .name = run_events::kResume});
 }
@@ -175,6 +175,7 @@ void Trainer::Run::save() {
   store_run_model(state, config, run_model);
   if (setup.adapters) store_base(state, base);
   state.extra.set(std::string(kBestKey), best.state());
+  if (validated_from > 0) state.extra.set(std::string(kValidatedFromKey), validated_from);
   if (const auto kept = writer->kept(); kept && kept != best_step()) state.extra.set(std::string(kKeptKey), *kept);
   writer->save(state, tensors_to_save());
 }
@@ -314,6 +315,7 @@ std::string Trainer::Run::summary() const {
                              .validation = validation,
                              .ended_early = progress.step < steps && best.exhausted() ? best.reason() : std::string(),
                              .best_checkpoint = best_checkpoint(),
+                             .best_value = config.evaluation.early_stopping.metric == "loss" ? "" : best.describe(),
                              .checkpoint = result.checkpoint,
                              .exported = result.exported,
                              .has_tokenizer = run_model.tokenizer != nullptr,

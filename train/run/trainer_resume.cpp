@@ -69,7 +69,10 @@ void Trainer::Run::restore_best(const CheckpointState& state) {
   best.restore(state.extra.find(kBestKey));
   const Json* kept = state.extra.find(kKeptKey);
   kept_best = kept != nullptr && kept->is_number() ? std::optional(kept->as_int()) : std::nullopt;
+  const Json* from = state.extra.find(kValidatedFromKey);
+  validated_from = from != nullptr && from->is_number() ? from->as_int() : 0;
   if (same_validation(state.data, inputs.identity)) return;
+  validated_from = progress.step;
   if (best.best())
     say(fmt::format(
         "data.validation has changed since the checkpoint: {} {:.4f} at step {}, its best, no longer counts\n",

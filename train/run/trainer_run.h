@@ -41,6 +41,7 @@ namespace quench {
 
 // Of CheckpointState::extra.
 inline constexpr std::string_view kBestKey = "best_evaluation";
+inline constexpr std::string_view kValidatedFromKey = "validated_from";
 inline constexpr std::string_view kKeptKey = "kept_best";  // its step, where the save of the best failed
 
 struct RunInputs {
@@ -88,7 +89,7 @@ struct Trainer::Run {
   // load() on all ranks of the checkpoint that `choose` finds on rank 0 (load_chosen).
   std::filesystem::path load_for_all(Verify verify,
                                      const std::function<std::filesystem::path(const LoadCheckpoint&)>& choose);
-  // The best evaluation, unless it is of other validation data.
+  // The best evaluation, unless it is of other validation data, and the step from which the data are these.
   void restore_best(const CheckpointState& state);
   void write_run_files() const;
   // Without the keys of this start, once a checkpoint of it exists (continuing_config()).
@@ -165,6 +166,7 @@ struct Trainer::Run {
   std::unique_ptr<StepTimer> timer;
   MetricsLog metrics;
   ValidationLosses validation;
+  std::int64_t validated_from = 0;  // step after which evaluations are of the current data.validation
   BestEvaluation best;
   std::optional<std::int64_t> kept_best;        // of the checkpoint resumed from: CheckpointOptions::kept
   bool improved = false;                        // the last step's evaluation is the best

@@ -55,7 +55,7 @@ bool Trainer::Run::handle_verdict(const StepVerdict& verdict) {
   if (writer) writer->go_back(progress.step);
   saved_step = progress.step;
   metrics.rewind(progress.step);
-  validation = read_validation_losses(config.metrics.folder, progress.step);
+  validation = read_validation_losses(config.metrics.folder, progress.step, validated_from);
   metrics.event({.step = progress.step, .name = run_events::kRollback, .message = verdict.message});
   open_loader();
   timer = std::make_unique<StepTimer>(progress.step, steps);

@@ -73,13 +73,27 @@ std::string fill_and_quantize(ModelSetup& setup, const RunConfig& config) {
   const std::set<const nn::Parameter*> quantized(weights.begin(), weights.end());
   StreamHash hash;
   fill_model(*setup.model, config, [&](nn::Parameter& parameter) {
-    if (parameter.adapter) return;
+    // As base_hash().
+    if (parameter.adapter || !mtp_part(parameter.name, setup.model->config()).empty()) return;
     const MemoryScope scope(MemoryCategory::workspace);
     hash.update(parameter.name);
     update(hash, without_new_rows(parameter, parameter.variable.value(), vocabulary));
     if (quantized.contains(&parameter)) setup.base->store(parameter, config.lora->base);
   });
   return format_hash(hash.digest());
+}
+
+// Of an adapter-only checkpoint, with the path of the base as restore_adapted() finds it.
+RunConfig adapted_config(const CheckpointState& state, const std::string& source, const std::filesystem::path& run) {
+  RunConfig config = run_config_from_json(state.config, source, {}, {.data = false, .files = false});
+  QUENCH_CHECK_AS(ErrorCode::corrupt, config.lora.has_value(), "{} holds adapters, but its config has no section lora",
+                  source);
+  if (loads_weights(config) && !std::filesystem::exists(config.model.path) && !run.empty()) {
+    const std::filesystem::path started = working_directory_of(run);
+    if (!started.empty() && std::filesystem::exists(started / config.model.path))
+      config.model.path = (started / config.model.path).string();
+  }
+  return config;
 }
 
 bool keeps_codes(const RunConfig& config) {
@@ -210,16 +224,13 @@ void require_base(const CheckpointState& state, const std::string& hash, const s
                   source, hash, stored->as_string());
 }
 
+std::string base_path(const CheckpointState& state, const std::string& source, const std::filesystem::path& run) {
+  return adapted_config(state, source, run).model.path;
+}
+
 std::unique_ptr<recipes::Adapters> restore_adapted(CheckpointReader& reader, std::unique_ptr<nn::CausalLm>& model,
                                                    const std::string& source, const std::filesystem::path& run) {
-  RunConfig config = run_config_from_json(reader.state().config, source, {}, {.data = false, .files = false});
-  QUENCH_CHECK_AS(ErrorCode::corrupt, config.lora.has_value(), "{} holds adapters, but its config has no section lora",
-                  source);
-  if (loads_weights(config) && !std::filesystem::exists(config.model.path) && !run.empty()) {
-    const std::filesystem::path started = working_directory_of(run);
-    if (!started.empty() && std::filesystem::exists(started / config.model.path))
-      config.model.path = (started / config.model.path).string();
-  }
+  const RunConfig config = adapted_config(reader.state(), source, run);
   QUENCH_CHECK_AS(ErrorCode::not_found, !loads_weights(config) || std::filesystem::exists(config.model.path),
                   "{} holds adapters over the model in {}, which does not exist here; start from the folder where the "
                   "run was started, or restore that folder",

@@ -41,6 +41,10 @@ void store_base(CheckpointState& state, const std::string& hash);
 // Throws bad_config naming `source` for another base.
 void require_base(const CheckpointState& state, const std::string& hash, const std::string& source);
 
+// model.path of such a checkpoint's run, found as by restore_adapted(); may be empty, or not exist.
+[[nodiscard]] std::string base_path(const CheckpointState& state, const std::string& source,
+                                    const std::filesystem::path& run);
+
 // Base and adapters of an adapter-only checkpoint. `model` has the checkpoint's dtype. The base is the recorded path,
 // else that path from the folder in which the run in folder `run` was started; `run` may be empty. Throws not_found for
 // a missing base, and as require_base().

@@ -12,6 +12,9 @@
 #include "recipes/base_kernels.h"
 #include "train/check/load.h"
 #include "train/checkpoint/hash.h"
+#include "train/config/config_diff.h"
+#include "train/config/fields/field.h"
+#include "train/config/presets.h"
 #include "train/config/section_enum_names.h"
 #include "train/model_folder/model_folder.h"
 #include "train/setup/frozen_model.h"
@@ -24,20 +27,61 @@ namespace fs = std::filesystem;
 
 using Values = StoredReference::Values;
 
+// Forms of the key of stored figures.
+enum class KeyForm : std::uint8_t {
+  current,
+  whole_section,  // with the section model as written
+  version_0_2,    // that, without lora.base; GGUF files are not compared
+};
+
+// Of section model: how weights start.
+std::string start_of_weights(const RunConfig& config) {
+  std::string text;
+  for (const char* key : {"model.init", "model.add_tokens", "model.new_token_init", "model.pad_vocab_to_multiple_of"})
+    text += find_field(key)->write(config).dump() + "\n";
+  return text;
+}
+
+void add_files_of_version_0_2(Hash128& key, const fs::path& model, ValidationCache& checks) {
+  if (!fs::is_directory(model)) return;
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(model))
+    if (entry.path().extension() == ".safetensors" || entry.path().filename() == "config.json")
+      files.push_back(entry.path());
+  std::ranges::sort(files);
+  for (const fs::path& file : files) {
+    key.add(file.filename().string());
+    key.add(checks.content(BinaryFile(file)).xxh3_128);
+  }
+}
+
+// The run's model at step 0.
+void add_initial(Hash128& key, const RunConfig& config, KeyForm form, ValidationCache& checks) {
+  if (form == KeyForm::current) {
+    key.add(start_of_weights(config));
+    key.add(without_neutral_keys(model_config(config.model)).dump());
+  } else {
+    key.add(to_json(config).at("model").dump());
+  }
+  key.add(std::to_string(config.training.seed));
+  if (config.lora && form != KeyForm::version_0_2) key.add(enum_name(config.lora->base));
+  if (!loads_weights(config)) return;
+  if (form == KeyForm::version_0_2)
+    add_files_of_version_0_2(key, config.model.path, checks);
+  else
+    add_weight_files(key, config.model.path, checks);
+}
+
 // Of the weights and the answers.
-std::string reference_key(const RunConfig& config, const Dataset& data, ValidationCache& checks) {
+std::string reference_key(const RunConfig& config, const Dataset& data, KeyForm form, ValidationCache& checks) {
   Hash128 key;
   const std::string_view reference = reference_of(config);
   key.add(enum_name(preference_records(config)));
   key.add(to_string(config.training.dtype));
-  if (reference == kInitialReference) {
-    key.add(to_json(config).at("model").dump());
-    key.add(std::to_string(config.training.seed));
-    if (config.lora) key.add(enum_name(config.lora->base));
-    if (loads_weights(config)) add_weight_files(key, config.model.path, checks);
-  } else {
+  if (reference == kInitialReference)
+    add_initial(key, config, form, checks);
+  else
     add_weight_files(key, fs::path(reference), checks);
-  }
   constexpr std::uint64_t kBlock = 1 << 16;
   std::vector<std::int32_t> tokens;
   std::vector<std::uint8_t> targets;
@@ -57,6 +101,10 @@ std::string reference_key(const RunConfig& config, const Dataset& data, Validati
     key.add(fmt::format("{} {}", losses.truncated_tokens, losses.dropped_tokens));
   }
   return key.text();
+}
+
+std::string file_name(const std::string& key) {
+  return fmt::format("reference-{}.safetensors", key);
 }
 
 Values compute(const nn::CausalLm& model, const Dataset& data, const RunConfig& config,
@@ -150,10 +198,14 @@ Values read_values(const fs::path& path, const Dataset& data) {
   return values;
 }
 
-void fill_one(StoredReference& reference, const RunConfig& config, const Dataset& data,
+// `initial`: earlier versions' figures of a model at step 0 are not read; they can be computed.
+void fill_one(StoredReference& reference, const RunConfig& config, const Dataset& data, bool initial,
               const std::function<Values()>& computed, ValidationCache& checks, const distributed::Ranks* ranks) {
-  const fs::path path =
-      fs::path(config.data.cache) / fmt::format("reference-{}.safetensors", reference_key(config, data, checks));
+  const fs::path folder = config.data.cache;
+  fs::path path = folder / reference_file(config, data, checks);
+  if (!initial && !fs::exists(path))
+    for (const std::string& name : earlier_reference_files(config, data, checks))
+      if (fs::exists(folder / name)) path = folder / name;
   std::array<std::int64_t, 1> missing = {fs::exists(path) ? 0 : 1};
   if (ranks != nullptr) distributed::all_reduce_numbers(*ranks->host, missing, distributed::ReduceOp::max, "reference");
   if (missing[0] == 0) return reference.set(read_values(path, data));
@@ -176,6 +228,17 @@ std::string other_references(const RunConfig& config) {
 }
 
 }  // namespace
+
+std::string reference_file(const RunConfig& config, const Dataset& data, ValidationCache& checks) {
+  return file_name(reference_key(config, data, KeyForm::current, checks));
+}
+
+std::vector<std::string> earlier_reference_files(const RunConfig& config, const Dataset& data,
+                                                 ValidationCache& checks) {
+  if (reference_of(config) != kInitialReference) return {};
+  return {file_name(reference_key(config, data, KeyForm::version_0_2, checks)),
+          file_name(reference_key(config, data, KeyForm::whole_section, checks))};
+}
 
 std::string_view reference_of(const RunConfig& config) {
   const std::string& reference = config.preference->reference;
@@ -261,11 +324,11 @@ void fill_references(PreferenceSetup& setup, const RunConfig& config, nn::Causal
     return compute(model, answers, config, ranks);
   };
   fill_one(
-      *setup.train_reference, config, *data.train, [&] { return compute_over(*data.train); }, checks, ranks);
+      *setup.train_reference, config, *data.train, initial, [&] { return compute_over(*data.train); }, checks, ranks);
   if (data.validation)
     fill_one(
-        *setup.validation_reference, config, *data.validation, [&] { return compute_over(*data.validation); }, checks,
-        ranks);
+        *setup.validation_reference, config, *data.validation, initial, [&] { return compute_over(*data.validation); },
+        checks, ranks);
 }
 
 }  // namespace quench

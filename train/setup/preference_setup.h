@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "data/formats/validation_cache.h"
 #include "distributed/ranks.h"
@@ -33,6 +34,12 @@ struct PreferenceSetup {
 // Null without section preference. `model` and `ranks` must outlive it.
 [[nodiscard]] std::unique_ptr<PreferenceSetup> make_preferences(const RunConfig& config, nn::CausalLm& model,
                                                                 const distributed::Ranks* ranks);
+
+// Name in data.cache of the stored log-probabilities of `data`, keyed by weights and answers.
+[[nodiscard]] std::string reference_file(const RunConfig& config, const Dataset& data, ValidationCache& checks);
+// The names under which earlier versions stored those of the initial model.
+[[nodiscard]] std::vector<std::string> earlier_reference_files(const RunConfig& config, const Dataset& data,
+                                                               ValidationCache& checks);
 
 // Log-probabilities of the reference: from data.cache, or computed and stored there. `initial`: the weights of `model`
 // are those before the first step. `checks`: hashes of files. Collective. Throws bad_config if they are not and nothing

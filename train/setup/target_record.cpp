@@ -8,6 +8,7 @@
 #include "core/system/key_error.h"
 #include "data/formats/content_hash.h"
 #include "train/check/load.h"
+#include "train/config/config_diff.h"
 #include "train/config/fields/field.h"
 #include "train/config/presets.h"
 #include "train/config/section_enum_names.h"
@@ -37,6 +38,26 @@ constexpr std::array kRowKeys = {"data.seq_len",
                                  "data.chat_date",
                                  "data.chat_template_kwargs",
                                  "data.train_on"};
+
+bool has_own_teacher(const DistillSection& distill) {
+  return distill.teacher == kBaseTeacher || distill.teacher == kInitialTeacher;
+}
+
+// Of the teacher's weights. `all_keys`: as before neutral keys of the model were left out.
+std::string teacher_hash(const RunConfig& config, ValidationCache& checks, bool all_keys) {
+  Hash128 hash;
+  if (!has_own_teacher(*config.distill)) {
+    add_weight_files(hash, config.distill->teacher, checks);
+    return hash.text();
+  }
+  const Json model = model_config(config.model);
+  hash.add((all_keys ? model : without_neutral_keys(model)).dump());
+  if (loads_weights(config))
+    add_weight_files(hash, config.model.path, checks);
+  else
+    hash.add(std::to_string(config.training.seed));
+  return hash.text();
+}
 
 Json to_json(const TargetRecord& record) {
   Json::Array rows;
@@ -71,34 +92,24 @@ TargetRecord target_record(const RunConfig& config, const RunIdentity& identity,
 
 Json teacher_record(const RunConfig& config, ValidationCache& checks) {
   const DistillSection& distill = *config.distill;
-  const bool own = distill.teacher == kBaseTeacher || distill.teacher == kInitialTeacher;
-  Hash128 hash;
-  if (own) {
-    hash.add(model_config(config.model).dump());
-    if (loads_weights(config))
-      add_weight_files(hash, config.model.path, checks);
-    else
-      hash.add(std::to_string(config.training.seed));
-  } else {
-    add_weight_files(hash, distill.teacher, checks);
-  }
   const recipes::BaseForm form = distill.teacher == kBaseTeacher ? config.lora.value().base : distill.teacher_weights;
   return Json::Object{{"name", distill.teacher},
                       {"weights", enum_name(form)},
                       {"dtype", to_string(config.training.dtype)},
-                      {"xxh3_128", hash.text()}};
+                      {"xxh3_128", teacher_hash(config, checks, false)}};
 }
 
 void require_same_teacher(const TargetRecord& stored, const RunConfig& config, const std::string& folder,
                           ValidationCache& checks) {
   const std::string& teacher = config.distill->teacher;
-  if (teacher != kBaseTeacher && teacher != kInitialTeacher && !fs::exists(teacher)) return;
-  const Json now = teacher_record(config, checks);
-  QUENCH_CHECK_KEY(ErrorCode::bad_config, "distill.teacher", stored.teacher.at("xxh3_128") == now.at("xxh3_128"),
+  if (!has_own_teacher(*config.distill) && !fs::exists(teacher)) return;
+  const std::string& wanted = stored.teacher.at("xxh3_128").as_string();
+  const std::string now = teacher_hash(config, checks, false);
+  QUENCH_CHECK_KEY(ErrorCode::bad_config, "distill.teacher",
+                   wanted == now || wanted == teacher_hash(config, checks, true),
                    "the targets in {} are those of {}, weights of hash {}; {} has weights of hash {}: undo the change, "
                    "or name a new folder in distill.targets and run `{}`",
-                   folder, stored.teacher.at("name").as_string(), stored.teacher.at("xxh3_128").as_string(), teacher,
-                   now.at("xxh3_128").as_string(), kTargetsRemedy);
+                   folder, stored.teacher.at("name").as_string(), wanted, teacher, now, kTargetsRemedy);
 }
 
 void require_targets_folder(const std::string& folder) {

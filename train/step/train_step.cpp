@@ -5,6 +5,23 @@
 #include "core/ops/global_norm.h"
 
 namespace quench {
+namespace {
+
+// Rows of the batch's sequences, on the device; without pairs if nothing is padded.
+autograd::TokenPermutation rows_without_padding(const Batch& batch, Device device) {
+  const std::int64_t all = batch.input_ids.numel();
+  std::int64_t count = 0;
+  for (const SequenceRange& sequence : batch.sequences) count += sequence.q_length;
+  if (count == all) return {};
+  std::vector<std::int32_t> rows;
+  for (const SequenceRange& sequence : batch.sequences)
+    for (std::int64_t row = sequence.q_begin; row < sequence.q_begin + sequence.q_length; ++row)
+      rows.push_back(static_cast<std::int32_t>(row));
+  return autograd::select_tokens(rows, all, device);
+}
+
+}  // namespace
+
 nn::ForwardContext batch_context(const nn::CausalLm& model, const Batch& batch) {
   return model.make_context(batch.sequences, batch.prefixes, batch.positions.view({batch.positions.numel()}));
 }
@@ -79,6 +96,8 @@ void TrainStep::run_micro_batch(const Batch& batch, std::uint64_t pass, float sc
     // Micro-batches are weighted by their share of the step's units.
     const float share = scale * static_cast<float>(objective_->units(batch)) / static_cast<float>(layers);
     context.router_terms = {.balance = options_.router_terms.balance * share, .z = options_.router_terms.z * share};
+    if (context.router_terms.wanted() || expert_load_ != nullptr)
+      context.counted_rows = rows_without_padding(batch, device);
   }
   autograd::Tape tape(options_.recompute);
   tape.set_pass(pass);

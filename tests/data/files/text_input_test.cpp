@@ -210,8 +210,12 @@ TEST(TextInput, FilesOfOtherPackersAreRefusedByName) {
                                                 8));
   EXPECT_THAT(error_of([&] { (void)open_document_reader(folder / "a.jsonl.xz", {}); }), HasSubstr("xz"));
   EXPECT_THAT(refused("PK\x03\x04...."), HasSubstr("zip"));
-  write_file(folder / "a.txt", "BZhang and PK");
-  EXPECT_EQ(read_all(folder / "a.txt"), "BZhang and PK");
+  EXPECT_THAT(refused("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"),
+              HasSubstr("a.txt: this is a Git LFS pointer"));
+  for (const char* text : {"BZhang and PK", "version https://", "version"}) {
+    write_file(folder / "a.txt", text);
+    EXPECT_EQ(read_all(folder / "a.txt"), text);
+  }
 }
 
 }  // namespace

@@ -98,6 +98,39 @@ TEST_F(ChatRecordForms, OlderCallsAreToolCalls) {
     expect_error(ErrorCode::corrupt, {"a.jsonl:1", what}, [&] { (void)read(line); });
 }
 
+// Llama 3.1's template asks `tools is not none` and `'tool_calls' in message`.
+TEST_F(ChatRecordForms, EmptyListsAreNoToolsAndNoCalls) {
+  write_file(folder_ / "asks.jinja",
+             "{% if tools is not none %}TOOLS{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
+             "{% if 'tool_calls' in m %}CALL{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}");
+  ReaderOptions options;
+  set_chat_template(options, (folder_ / "asks.jinja").string());
+  const std::string expected = turn("user", "q") + turn("assistant", "a");
+  const auto text = [&](const std::string& record) {
+    write_file(folder_ / "b.jsonl", record);
+    ReaderOptions resolved = options;
+    resolve_chats(resolved, *tokenizer_);
+    const auto reader = open_document_reader(folder_ / "b.jsonl", resolved);
+    Document document;
+    EXPECT_TRUE(reader->next(document));
+    std::string all;
+    for (const DocumentPiece& piece : document.pieces) all += piece.text;
+    return all;
+  };
+  for (const char* more :
+       {R"(, "tools": [])", R"(, "tools": "[]")", R"(, "functions": [])", R"(, "tools": [], "functions": [])"})
+    EXPECT_EQ(text(record_with(more)), expected) << more;
+  for (const char* calls : {R"(, "tool_calls": [])", R"(, "tool_calls": "[]")", R"(, "tool_calls": null)"})
+    EXPECT_EQ(text(record_with("", calls)), expected) << calls;
+  EXPECT_EQ(text(record_with(R"(, "tools": [{"name": "f"}])")), "TOOLS" + expected);
+}
+
+TEST_F(ChatRecordForms, IpythonIsATool) {
+  EXPECT_EQ(one(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"},
+    {"role": "ipython", "content": "r"}, {"role": "assistant", "content": "b"}]})"),
+            turn("user", "q") + turn("assistant", "a") + turn("tool", "r") + turn("assistant", "b"));
+}
+
 TEST_F(ChatRecordForms, FlagsHaveManyNames) {
   const auto first = [](const std::string& flag) {
     return R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "bad", )" + flag +

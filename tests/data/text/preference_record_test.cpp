@@ -2,6 +2,7 @@
 
 #include "data/text/chat_renderer.h"
 #include "data/text/document_encoder.h"
+#include "data/text/record_notes.h"
 #include "data/tokenizer/byte_tokenizer.h"
 #include "tests/data/sampling/token_fixtures.h"
 
@@ -164,6 +165,27 @@ TEST(PreferenceRecord, BadRecordsAreNamedWithFileAndLine) {
   for (const auto& [record, reason] : labels)
     expect_error(ErrorCode::corrupt, {"a.jsonl:1: ", reason},
                  [&] { (void)read_answers(record, PreferenceRecords::labels); });
+}
+
+// Of texts, once per record; those of chats are noted by the renderer.
+TEST(PreferenceRecord, KeysThatNothingReadsAreCounted) {
+  TempDir folder;
+  const auto unused = [&](const std::string& record, PreferenceRecords kind) {
+    write_file(folder / "a.jsonl", record);
+    const auto notes = std::make_shared<RecordNotes>();
+    const auto reader = open_document_reader(folder / "a.jsonl", {.preference = kind, .notes = notes});
+    Document document;
+    while (reader->next(document)) {
+    }
+    return notes->record_keys;
+  };
+  using Counts = RecordNotes::Counts;
+  EXPECT_EQ(unused(R"({"system": "s", "question": "q", "chosen": "a", "rejected": "b", "weight": 1, "gone": null})",
+                   PreferenceRecords::pairs),
+            (Counts{{"question", 1}, {"system", 1}}));
+  EXPECT_EQ(unused(R"({"prompt": "q", "chosen": "a", "rejected": "b"})", PreferenceRecords::pairs), Counts());
+  EXPECT_EQ(unused(R"({"prompt": "q", "completion": "a", "label": true, "system": "s"})", PreferenceRecords::labels),
+            (Counts{{"system", 1}}));
 }
 
 TEST(PreferenceRecord, TheMarkIsTheFirstTokensFlag) {

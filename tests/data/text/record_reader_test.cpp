@@ -85,10 +85,11 @@ TEST(JsonlReader, NothingUsableIsAnError) {
   expect_error(ErrorCode::corrupt, {"a.jsonl", "no record"}, [] { read("{}\n", {.on_bad_record = BadRecord::skip}); });
   expect_error(ErrorCode::corrupt, {"a.jsonl: no record", "a.jsonl:2: the record is null"},
                [] { read("\nnull\n{}\n", {.on_bad_record = BadRecord::skip}); });
-  expect_error(ErrorCode::corrupt,
-               {"a.jsonl:1", "no field \"text\", \"messages\"", "; the record has question, answer; data.columns names",
-                "--columns prompt=question,completion=answer"},
-               [] { read("{\"question\":1,\"answer\":2}\n"); });
+  expect_error(
+      ErrorCode::corrupt,
+      {"a.jsonl:1", "no field \"text\", \"messages\"", "; the record has \"question\", \"answer\"; data.columns names",
+       "--columns prompt=question,completion=answer"},
+      [] { read("{\"question\":1,\"answer\":2}\n"); });
   expect_error(ErrorCode::corrupt, {"a.jsonl:3", "array", "truncated"}, [] { read("[\r\n{\"text\": \"a\"}\n"); });
 }
 

@@ -1,5 +1,7 @@
 #include "data/text/text_reader.h"
 
+#include "data/text/record_notes.h"
+#include "data/text/text_format.h"
 #include "tests/data/sampling/token_fixtures.h"
 
 namespace quench {
@@ -115,6 +117,27 @@ TEST(TextReader, LargeDocumentsComeInParts) {
     for (auto& text : texts) text.erase(std::remove(text.begin(), text.end(), '|'), text.end());
     EXPECT_EQ(texts, (Texts{"abc def", "ghi"})) << limit;
   }
+}
+
+TEST(TextReader, RecordsInATextFileAreNoted) {
+  testing::TempDir folder;
+  const auto warnings = [&](const std::string& bytes, const char* format) {
+    testing::write_file(folder / "a.txt", bytes);
+    const auto notes = std::make_shared<RecordNotes>();
+    ReaderOptions options{.notes = notes};
+    if (format != nullptr) options.format = text_formats().find(format);
+    (void)open_document_reader(folder / "a.txt", options);
+    return notes->warnings();
+  };
+  for (const char* bytes : {"{\"text\": \"a\"}\n{\"text\": \"b\"}\n", "\xEF\xBB\xBF\r\n {\"messages\": []}\r\n",
+                            "[{\"text\": \"a\"}]", "[\n  {\n    \"text\": \"a\"}]"}) {
+    const std::vector<std::string> lines = warnings(bytes, nullptr);
+    ASSERT_EQ(lines.size(), 1U) << bytes;
+    EXPECT_THAT(lines[0], ::testing::HasSubstr("a.txt begins with a JSON record, but is read as plain text"));
+    EXPECT_TRUE(warnings(bytes, "text").empty()) << bytes;
+  }
+  for (const char* bytes : {"", "text", "{", "{}", "{a}\n", "{\"a\"", "[1]", "[link](x)", "\n\n"})
+    EXPECT_TRUE(warnings(bytes, nullptr).empty()) << bytes;
 }
 
 // White space without end is neither held nor quadratic: the whole is cut into parts of at most the limit.

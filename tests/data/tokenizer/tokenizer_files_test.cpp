@@ -139,6 +139,11 @@ TEST(LoadTokenizer, AFileThatHoldsAnotherKindNamesIt) {
               AllOf(StartsWith("unsupported"), HasSubstr("tiktoken")));
   write_file(folder / "tokenizer.model", "not a model");
   EXPECT_THAT(error_of([&] { (void)load_tokenizer(folder.path()); }), StartsWith("corrupt"));
+  for (const char* name : {"tokenizer.model", "tokenizer.json"}) {
+    write_file(folder / name, "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n");
+    EXPECT_THAT(error_of([&] { (void)load_tokenizer(folder.path()); }),
+                AllOf(StartsWith("corrupt"), HasSubstr(name), HasSubstr("git lfs pull")));
+  }
 }
 
 TEST(StreamDecoder, HoldsBackIncompleteCharacters) {

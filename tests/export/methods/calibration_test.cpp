@@ -163,6 +163,21 @@ TEST(Awq, ScalesLowerTheErrorOfOutputs) {
   EXPECT_FALSE(awq_scales({{{"w", w, nullptr}}, inputs}).has_value());
 }
 
+// NVFP4's global scale belongs to an expert: a larger other one changes nothing.
+TEST(Awq, ExpertsHaveTheirOwnAmax) {
+  const InputStatistics inputs = statistics_of(correlated_inputs(600, 256));
+  const OperandScheme& scheme = find_scheme("nvfp4_weight_only")->weights;
+  const Tensor first = normal_weight({48, 256}, DType::f32), second = normal_weight({48, 256}, DType::f32, 7);
+  const Tensor large = second.clone();
+  for (std::int64_t i = 0; i < large.numel(); ++i) large.data<float>()[i] *= 0x1p14f;
+  const auto factors = [&](const Tensor& other, std::int64_t expert) {
+    return awq_scales({{{"0", first, &scheme, 0}, {"1", other, &scheme, expert}}, inputs});
+  };
+  const auto equal = factors(second, 1), unequal = factors(large, 1);
+  ASSERT_TRUE(equal.has_value() && unequal.has_value());
+  EXPECT_TRUE(equal_bytes(*unequal, *equal));
+}
+
 TEST(SmoothQuant, FactorsAreThoseOfTheFormula) {
   const Tensor w = Tensor::from_values<float>({2, 2}, std::array{1.0f, -4.0f, 0.25f, 2.0f});
   InputStatistics inputs = statistics_of(Tensor::from_values<float>({2, 2}, std::array{16.0f, 1.0f, -2.0f, 0.5f}));

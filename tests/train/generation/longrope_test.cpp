@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "autograd/functions.h"
+#include "train/evaluation/scoring.h"
 #include "train/generation/batch_generator.h"
 
 namespace quench {
@@ -70,6 +71,30 @@ TEST_F(Longrope, SeveralTextsAreThoseOfOneByOne) {
                  [&](std::size_t i, const GenerationResult& result) {
                    EXPECT_EQ(result.tokens, without_cache(prompts[i].tokens, kOriginal)) << i;
                  });
+}
+
+// The length of another document decides nothing.
+TEST_F(Longrope, EachWindowIsScoredAsAlone) {
+  const auto score = [&](const std::vector<std::int64_t>& lengths) {
+    std::vector<double> nll(lengths.size());
+    WindowScorer scorer(model_, "document",
+                        [&](std::int64_t i, double value) { nll[static_cast<std::size_t>(i)] = value; });
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      ScoringWindow window;
+      for (std::int64_t t = 0; t < lengths[i]; ++t) {
+        window.inputs.push_back(static_cast<std::int32_t>((5 + 3 * t) % 40));
+        window.targets.push_back(static_cast<std::int32_t>((8 + 3 * t) % 40));
+      }
+      scorer.add(std::move(window), static_cast<std::int64_t>(i));
+    }
+    (void)scorer.finish();
+    return nll;
+  };
+  const std::vector<double> all = score({8, 30, 6, 8, 12, 13});
+  EXPECT_NEAR(all[0], score({8})[0], 1e-4);
+  EXPECT_NEAR(all[1], score({30})[0], 1e-4);
+  EXPECT_NEAR(all[2], score({6})[0], 1e-4);
+  EXPECT_NEAR(all[5], score({13})[0], 1e-4);
 }
 
 }  // namespace

@@ -135,6 +135,26 @@ TEST_F(ExportFolder, AGgufFileWithoutTheMarkIsNotReplaced) {
   EXPECT_EQ(refused(false), "");
 }
 
+// One of another name is an export of its own: it stays, and keeps no other export out.
+TEST_F(ExportFolder, AGgufExportInTheFolderStays) {
+  save({out_});
+  const std::string marked = gguf_head({{"general.architecture", std::string("llama")}, {kGgufExportMark, true}}, {});
+  write_file(out_ / "mine-Q8_0.gguf", marked);
+  model_.initialize(2);
+  save({out_});
+  EXPECT_EQ(read_file(out_ / "mine-Q8_0.gguf"), marked);
+  EXPECT_TRUE(names(out_).contains("model.safetensors"));
+  EXPECT_THAT(names(dir_.path()), ElementsAre("out"));
+  expect_loads(out_);
+  const fs::path other = dir_ / "other";
+  fs::create_directories(other);
+  write_file(other / "mine.gguf", marked);
+  save({other});
+  EXPECT_TRUE(names(other).contains("mine.gguf"));
+  write_file(other / "foreign.gguf", gguf_head({{"general.architecture", std::string("llama")}}, {}));
+  EXPECT_THAT(refusal({other}), HasSubstr("files that are not part of an export: foreign.gguf"));
+}
+
 // A run folder holds a config.json, as a model folder does.
 TEST_F(ExportFolder, ARunFolderIsNotReplaced) {
   fs::create_directories(out_ / "checkpoints" / "step-1");

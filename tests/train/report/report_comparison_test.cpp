@@ -4,6 +4,7 @@
 
 #include "core/system/check.h"
 #include "tests/testing.h"
+#include "train/report/report.h"
 #include "train/report/report_facts.h"
 
 namespace quench {
@@ -52,6 +53,18 @@ TEST_F(Comparison, OnePageHasCurvesFiguresAndDifferences) {
   EXPECT_THAT(html, Not(HasSubstr("<td class=\"key\">run.folder</td>"))) << "differs always";
   EXPECT_THAT(html, Not(HasSubstr("<td class=\"key\">training.dtype</td>"))) << "equal";
   for (const char* outside : {"<script", "http://", "https://", " src="}) EXPECT_THAT(html, Not(HasSubstr(outside)));
+}
+
+TEST_F(Comparison, PreferenceLossesHaveNoPerplexity) {
+  const std::vector<std::filesystem::path> folders{add("one", "0.001", 2), add("two", "0.01", 1)};
+  for (const auto& folder : folders)
+    testing::write_file(folder / "metrics/evaluations.jsonl",
+                        "{\"step\":25,\"name\":\"validation\",\"values\":{\"loss\":0.5,\"rewards/margins\":1}}\n");
+  const auto output = dir_ / "page.html";
+  (void)write_comparison(folders, output);
+  EXPECT_THAT(testing::read_file(output), ::testing::AllOf(HasSubstr("0.5000 at 25"), Not(HasSubstr("ppl"))));
+  (void)write_report(folders.front(), dir_ / "one.html");
+  EXPECT_THAT(testing::read_file(dir_ / "one.html"), ::testing::AllOf(HasSubstr("at step 25"), Not(HasSubstr("ppl"))));
 }
 
 TEST_F(Comparison, RunsOfOneNameAreCalledByTheirFolders) {

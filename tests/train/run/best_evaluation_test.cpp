@@ -51,6 +51,28 @@ TEST(BestEvaluation, WaitsForAnImprovement) {
   EXPECT_FALSE(off.exhausted());
 }
 
+TEST(BestEvaluation, RewardsRise) {
+  const auto at = [](std::int64_t step, double accuracy) {
+    EvaluationMetrics metrics;
+    metrics.step = step;
+    metrics.values = {{"loss", 1.0 / static_cast<double>(step)}};
+    if (std::isfinite(accuracy)) metrics.values.emplace_back("rewards/accuracies", accuracy);
+    return metrics;
+  };
+  BestEvaluation best({.metric = "rewards/accuracies", .patience = 3, .min_delta = 0.1});
+  EXPECT_TRUE(best.add(at(1, 0.5)));
+  EXPECT_TRUE(best.add(at(2, 0.75)));
+  EXPECT_FALSE(best.add(at(3, 0.6)));
+  EXPECT_TRUE(best.add(at(4, 0.8))) << "the highest, but not by min_delta";
+  EXPECT_FALSE(best.exhausted());
+  EXPECT_FALSE(best.add(at(5, NAN))) << "a value that is missing is no improvement";
+  EXPECT_TRUE(best.exhausted());
+  EXPECT_EQ(best.describe(), "rewards/accuracies 0.8000 at step 4");
+  EXPECT_EQ(
+      best.reason(),
+      "no higher validation rewards/accuracies in 3 evaluations (by more than 0.1); the highest is 0.8000 at step 4");
+}
+
 class BestOfRuns : public ::testing::Test {
  protected:
   // Weights stay, so that the first evaluation is the best.
@@ -120,7 +142,8 @@ TEST_F(BestOfRuns, CountOfTheSameValidationDataAlone) {
   EXPECT_THAT(resumed("other.bin"),
               AllOf(HasSubstr("data.validation has changed since the checkpoint: loss "),
                     HasSubstr(" at step 2, its best, no longer counts"), HasSubstr("ended early at step 10 of 20"),
-                    ::testing::ContainsRegex("no lower validation loss in 2 evaluations; the lowest is .* at step 6")));
+                    ::testing::ContainsRegex("no lower validation loss in 2 evaluations; the lowest is .* at step 6"),
+                    ::testing::ContainsRegex("best validation [^ ]* at step 6")));
 }
 
 TEST_F(BestOfRuns, KeepTheBestCheckpoint) {
@@ -147,9 +170,15 @@ TEST_F(BestOfRuns, NeedValidation) {
               HasSubstr("checkpoint.keep_best: true, but data.validation is empty"));
   EXPECT_THAT(testing::complaint({"--checkpoint.keep_best=true", "--data.validation=a.bin", "--evaluation.interval=0"}),
               HasSubstr("checkpoint.keep_best: true, but evaluation.interval is 0"));
-  EXPECT_THAT(testing::complaint({"--preference.loss=dpo", "--checkpoint.keep_best=true", "--data.validation=a.bin",
-                                  "--evaluation.early_stopping.metric=perplexity"}),
-              HasSubstr("evaluation.early_stopping.metric: perplexity, but the validation of preferences has none"));
+  EXPECT_THAT(
+      testing::complaint({"--preference.loss=dpo", "--checkpoint.keep_best=true", "--data.validation=a.bin",
+                          "--evaluation.early_stopping.metric=perplexity"}),
+      HasSubstr("evaluation.early_stopping.metric: perplexity, but the validation with section preference has none; "
+                "use loss, rewards/accuracies, "));
+  EXPECT_THAT(testing::complaint({"--checkpoint.keep_best=true", "--data.validation=a.bin",
+                                  "--evaluation.early_stopping.metric=rewards/accuracies"}),
+              HasSubstr("rewards/accuracies, but the validation without section preference has none; use loss, "
+                        "perplexity"));
   EXPECT_THAT(testing::complaint({"--evaluation.early_stopping.metric=accuracy"}), HasSubstr("loss, perplexity"));
   EXPECT_THAT(testing::complaint({"--evaluation.early_stopping.min_delta=-1"}), HasSubstr("min_delta"));
 }

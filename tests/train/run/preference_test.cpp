@@ -7,6 +7,7 @@
 #include "tests/train/run/same_tensors.h"
 #include "train/model_folder/model_folder.h"
 #include "train/setup/model_setup.h"
+#include "train/setup/preference_setup.h"
 
 namespace quench {
 namespace {
@@ -126,6 +127,36 @@ TEST(Preference, AReferenceThatChangedIsNamedOnResume) {
   expect_refused(ErrorCode::bad_config, "preference.reference: weights of hash ", [&] { run(folder, "4", ""); });
   run(save(9, "moved"), "4", "");  // the same weights
   run(folder, "6", "--checkpoint.allow_changes=preference.reference");
+}
+
+// Stored figures of the initial model serve a resumed run that changes a free key of the model, and those of earlier
+// versions are found under their names, which held no GGUF file.
+TEST(Preference, AResumedRunFindsItsStoredFigures) {
+  const PreferenceRun tiny;
+  ModelSetup setup = build_model(ResolvedConfig(tiny.preference_config("model", "dpo")), Device{});
+  setup.model->initialize(9);
+  const fs::path model = tiny.folder("model.gguf");
+  save_model_folder(*setup.model, {.folder = model},
+                    {.dtype = DType::f32, .format = &export_formats().require("gguf", "format")});
+  const auto config = [&](const std::string& steps, const std::string& length) {
+    return tiny.preference_config("run", "dpo",
+                                  {"--model.path=" + model.string(), "--training.steps=" + steps,
+                                   "--checkpoint.interval=2", "--model.max_position_embeddings=" + length});
+  };
+  tiny.run(config("2", "64"));
+  tiny.run(config("4", "96"));
+  const RunConfig last = config("6", "64");
+  const DataSetup data = open_data(last, resolve_model_config(last.model));
+  ValidationCache checks;
+  const fs::path cache = last.data.cache, stored = cache / reference_file(last, *data.train, checks);
+  ASSERT_TRUE(fs::exists(stored));
+  for (const std::string& name : earlier_reference_files(last, *data.train, checks)) {
+    fs::path from;
+    for (const auto& entry : fs::directory_iterator(cache))
+      if (entry.path().filename().string().starts_with("reference-")) from = entry.path();
+    fs::rename(from, cache / name);
+    tiny.run(config(name == earlier_reference_files(last, *data.train, checks).front() ? "6" : "8", "64"));
+  }
 }
 
 TEST(Preference, AReferenceMustBeFinite) {

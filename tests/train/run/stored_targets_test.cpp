@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "core/safetensors/safetensors.h"
+#include "data/formats/content_hash.h"
 #include "tests/train/run/same_tensors.h"
 #include "tests/train/run/trainer_fixture.h"
+#include "train/config/presets.h"
 #include "train/setup/target_setup.h"
 
 namespace quench {
@@ -165,6 +167,30 @@ TEST_F(StoredTargetsRun, RefusesTargetsOfAnotherTeacher) {
   other.push_back("--training.seed=43");  // other initial weights
   EXPECT_THAT(refused(other), AllOf(HasSubstr("distill.teacher"), HasSubstr("has weights of hash"),
                                     HasSubstr("name a new folder in distill.targets")));
+}
+
+// A longer context changes nothing that a teacher computes; earlier versions hashed it.
+TEST_F(StoredTargetsRun, KeysThatChangeNoLogitsAreFree) {
+  const Options options = stored({"--distill.top_k=5"});
+  (void)make(options);
+  Options longer = options;
+  longer.push_back("--model.max_position_embeddings=96");
+  EXPECT_EQ(train("longer", longer).size(), 4u);
+  Options other = options;
+  other.push_back("--model.rope_theta=500");
+  EXPECT_THAT(refused(other), HasSubstr("has weights of hash"));
+
+  const RunConfig config = tiny_.config("earlier", options);
+  Hash128 hash;
+  hash.add(model_config(config.model).dump());
+  hash.add(std::to_string(config.training.seed));
+  Json record = Json::parse_file(tiny_.folder("targets") / "targets.json");
+  Json teacher = record.at("teacher");
+  EXPECT_NE(teacher.at("xxh3_128").as_string(), hash.text());
+  teacher.set("xxh3_128", hash.text());
+  record.set("teacher", teacher);
+  testing::write_file(tiny_.folder("targets") / "targets.json", record.dump(2));
+  EXPECT_EQ(train("earlier", options).size(), 4u);
 }
 
 TEST_F(StoredTargetsRun, RefusesTurnedBits) {

@@ -1,3 +1,4 @@
+#include "train/config/best_metric.h"
 #include "train/config/fields/field_builder.h"
 #include "train/config/section_enum_names.h"
 
@@ -70,9 +71,11 @@ void add_output_fields(Fields& fields) {
             between(0, kMaxSteps), free,
             "Evaluations in a row without improvement after which the run ends; 0: it does not.");
   add_field(fields, "evaluation.early_stopping.metric", QUENCH_MEMBER(evaluation.early_stopping.metric),
-            one_of({"loss", "perplexity"}), free, "Value on data.validation that has to fall.");
+            one_of(best_metric_names()), free,
+            "Value on data.validation that has to improve: to fall, or with section preference, to rise (rewards/..., "
+            "logps/chosen).");
   add_field(fields, "evaluation.early_stopping.min_delta", QUENCH_MEMBER(evaluation.early_stopping.min_delta),
-            at_least(0), free, "Least decrease that counts as an improvement.");
+            at_least(0), free, "Least change that counts as an improvement.");
 }
 
 }  // namespace quench

@@ -117,8 +117,9 @@ void add_optimizer_fields(Fields& fields) {
   add_field(fields, "optimizer.betas", QUENCH_MEMBER(optimizer.betas), from_below(0, 1), free,
             "Decay rates of the first and second moment.");
   add_field(fields, "optimizer.eps", QUENCH_MEMBER(optimizer.eps), between(0, 1), free, "Epsilon of AdamW.");
-  add_field(fields, "optimizer.weight_decay", QUENCH_MEMBER(optimizer.weight_decay), between(0, 1e3), free,
-            "Decoupled weight decay, scaled by the learning rate.");
+  add_field(
+      fields, "optimizer.weight_decay", QUENCH_MEMBER(optimizer.weight_decay), between(0, 1e3), free,
+      "Weight decay, scaled by the learning rate: decoupled; of sgd, added to the gradient as in torch.optim.SGD.");
   add_field(fields, "optimizer.state", QUENCH_MEMBER(optimizer.state), one_of({"f32", "bf16"}), guarded,
             "Dtype of the moments.");
   add_field(fields, "optimizer.stochastic_rounding", QUENCH_MEMBER(optimizer.stochastic_rounding), any_value(), guarded,
