@@ -19,6 +19,6 @@ cmake --build build
 rm -f build/quench_*.deb build/libquench-dev_*.deb
 (cd build && cpack -G DEB)
 for package in build/quench_*.deb build/libquench-dev_*.deb; do
-  dpkg-deb --info "$package" | sed -n '/^ Package:/,$p'
-  echo "made $package"
+  dpkg-deb --field "$package"
+  echo "made $package ($(du -h "$package" | cut -f1))"
 done

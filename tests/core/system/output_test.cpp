@@ -59,11 +59,12 @@ TEST(OutputFileRules, OnlyEarlierOutputsAreReplaced) {
 TEST(OutputFileRules, FoldersThatCannotBeWrittenToAreNamed) {
   constexpr uid_t kNobody = 65534;
   const TempDir dir;
+  fs::create_directory(dir / "closed");
   write_file(dir / "closed" / "earlier", "own text");
   fs::create_symlink(dir / "closed" / "earlier", dir / "link");
-  fs::permissions(dir.path(), fs::perms::others_all, fs::perm_options::add);
-  fs::permissions(dir / "closed",
-                  fs::perms::owner_read | fs::perms::owner_exec | fs::perms::others_read | fs::perms::others_exec);
+  constexpr fs::perms kWrite = fs::perms::owner_write | fs::perms::group_write | fs::perms::others_write;
+  fs::permissions(dir.path(), fs::perms::all);  // the other user keeps root's group
+  fs::permissions(dir / "closed", fs::perms::all & ~kWrite);
   const bool root = ::geteuid() == 0;
   if (root) {
     ASSERT_EQ(::seteuid(kNobody), 0);
