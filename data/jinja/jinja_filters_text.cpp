@@ -144,11 +144,14 @@ Value filter_wordcount(const Value& input, const Arguments& a, Meter&) {
   return count;
 }
 
-void append_url(std::string& out, const std::string& text, bool slash) {
+// Of a path, or of a query: no slashes, and + for a space.
+void append_url(std::string& out, const std::string& text, bool path) {
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if (std::isalnum(byte) != 0 || std::string_view("_.-~").find(c) != std::string_view::npos || (slash && c == '/'))
+    if (std::isalnum(byte) != 0 || std::string_view("_.-~").find(c) != std::string_view::npos || (path && c == '/'))
       out += c;
+    else if (!path && c == ' ')
+      out += '+';
     else
       out += fmt::format("%{:02X}", byte);
   }

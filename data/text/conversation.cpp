@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 #include "core/system/check.h"
@@ -110,11 +111,10 @@ Json sharegpt_message(const Json& given) {
   std::string content = content_of(given, "value");
   const auto known =
       std::ranges::find(kSpeakers, std::string_view(from), [](const auto& entry) { return entry.first; });
-  // Unknown ones: for check_conversation().
-  Json message = from == kCall
-                     ? call_message(content)
-                     : Json(Json::Object{{"role", known != kSpeakers.end() ? known->second : std::string_view(from)},
-                                         {"content", std::move(content)}});
+  if (known == kSpeakers.end())
+    reject_record(fmt::format("\"from\" is \"{}\"; known: {}", from, fmt::join(kSpeakers | std::views::keys, ", ")));
+  Json message = from == kCall ? call_message(content)
+                               : Json(Json::Object{{"role", known->second}, {"content", std::move(content)}});
   for (const auto& [key, value] : given.as_object())
     if (key != "from" && key != "value" && message.find(key) == nullptr) message.set(key, value);
   return with_flag(std::move(message), given);

@@ -36,6 +36,17 @@ fs::path file_in(const fs::path& folder, const TokenizerKind& kind) {
   return fs::exists(file) ? file : fs::path();
 }
 
+// Advice on a tokenizer of another kind, or nothing.
+std::string other_tokenizer_text(const fs::path& folder) {
+  if (fs::exists(folder / "tekken.json"))
+    return "; Mistral's tekken.json is not read: use the tokenizer.json of the model's folder for Transformers";
+  if (fs::exists(folder / "vocab.json"))
+    return "; it has vocab.json: Transformers' AutoTokenizer.from_pretrained(folder).save_pretrained(folder) writes "
+           "its "
+           "tokenizer.json";
+  return {};
+}
+
 // Unsupported files are kept along for other programs.
 std::unique_ptr<Tokenizer> load_folder(const fs::path& folder) {
   std::exception_ptr refused;
@@ -52,8 +63,8 @@ std::unique_ptr<Tokenizer> load_folder(const fs::path& folder) {
     }
   }
   if (refused) std::rethrow_exception(refused);
-  QUENCH_FAIL(ErrorCode::not_found, "{}: the folder holds neither {}", folder.string(),
-              fmt::join(tokenizer_file_names(), " nor "));
+  QUENCH_FAIL(ErrorCode::not_found, "{}: the folder holds neither {}{}", folder.string(),
+              fmt::join(tokenizer_file_names(), " nor "), other_tokenizer_text(folder));
 }
 
 const TokenizerKind& kind_of_file(const fs::path& file) {

@@ -59,6 +59,7 @@ TEST(Jinja, ExpressionsAreJinja2s) {
       {"{{ n is divisibleby 3 and yes is true }}{{ a is in ['x'] }}", "TrueTrue"},
       {"{{ 'a\nb' | indent(2) }}", "a\n  b"},
       {"{{ dict(x=1).x }}{{ range(2) | list }}{{ 'a' 'b' }}", "1[0, 1]ab"},
+      {"{{ 'a/b c+' | urlencode }} {{ {'a b': 'c/d +'} | urlencode }}", "a/b%20c%2B a+b=c%2Fd+%2B"},
   };
   for (const Case& c : kCases) EXPECT_EQ(render(c.source, kVariables), c.text) << c.source;
 }

@@ -125,6 +125,12 @@ TEST_F(ChatRecordForms, EmptyListsAreNoToolsAndNoCalls) {
   EXPECT_EQ(text(record_with(R"(, "tools": [{"name": "f"}])")), "TOOLS" + expected);
 }
 
+TEST_F(ChatRecordForms, UnknownSpeakersAreNamedWithTheKnownOnes) {
+  expect_error(ErrorCode::corrupt, {"a.jsonl:1", "message 1", "\"from\" is \"bot\"; known: human, user, gpt"}, [&] {
+    (void)read(R"({"conversations": [{"from": "human", "value": "q"}, {"from": "bot", "value": "a"}]})");
+  });
+}
+
 TEST_F(ChatRecordForms, IpythonIsATool) {
   EXPECT_EQ(one(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"},
     {"role": "ipython", "content": "r"}, {"role": "assistant", "content": "b"}]})"),

@@ -122,6 +122,8 @@ TEST(LoadTokenizer, ErrorsNameTheFile) {
   EXPECT_THAT(load_error("missing"), AllOf(StartsWith("not found"), HasSubstr((folder / "missing").string())));
   std::filesystem::create_directory(folder / "empty");
   EXPECT_THAT(load_error("empty"), HasSubstr("neither tokenizer.json nor tokenizer.model"));
+  write_file(folder / "empty/vocab.json", "{}");
+  EXPECT_THAT(load_error("empty"), HasSubstr("it has vocab.json: Transformers' AutoTokenizer"));
   write_file(folder / "broken.json", "{");
   EXPECT_THAT(load_error("broken.json"),
               AllOf(StartsWith("corrupt"), HasSubstr((folder / "broken.json").string() + ":1")));
