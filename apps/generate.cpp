@@ -17,6 +17,7 @@
 #include "core/system/utf8.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "data/tokenizer/tokenizer_kind.h"
+#include "train/generation/stop_texts.h"
 #include "train/generation/warm_up.h"
 
 namespace quench {
@@ -37,6 +38,8 @@ void check_options(const GenerateOptions& o) {
   refuse(!o.chat_date.empty() && !chats, "--chat-date", "--interactive, --chat or --prompts");
   refuse(!o.chat_template_kwargs.empty() && !chats, "--chat-template-kwargs", "--interactive, --chat or --prompts");
   refuse(o.json && o.interactive, "--json", "one prompt or --prompts");
+  QUENCH_CHECK_AS(ErrorCode::bad_config, std::ranges::find(o.stop, std::string()) == o.stop.end(),
+                  "--stop \"\": an empty text would end every answer at once");
 }
 
 void generate_for_prompt(GenerateOptions& o) {
@@ -64,6 +67,7 @@ void generate_for_prompt(GenerateOptions& o) {
   set_stop_tokens(o, loaded, *tokenizer, chat ? &*chat : nullptr);
   StreamDecoder decoder(*tokenizer, o.chat);
   decoder.skip(ids);
+  StopTexts stops(o.stop);
   std::string text;
   print_unchanged();
   if (!o.json && !o.chat) {
@@ -73,13 +77,14 @@ void generate_for_prompt(GenerateOptions& o) {
     std::fwrite(shown.data(), 1, shown.size(), stdout);
   }
   const GenerationResult result = generate(*loaded.model, ids, o.generation, [&](std::int32_t token) {
-    const std::string piece = decoder.push_text(token);
+    const std::string piece = stops.push(decoder.push_text(token));
     text += piece;
-    if (o.json) return true;
+    if (o.json) return !stops.found();
     std::fwrite(piece.data(), 1, piece.size(), stdout);
-    return std::fflush(stdout) == 0;  // a closed pipe ends generation
+    return std::fflush(stdout) == 0 && !stops.found();  // a closed pipe ends generation
   });
-  const std::string rest = decoder.finish_text();  // incomplete UTF-8 character
+  std::string rest = stops.push(decoder.finish_text());  // incomplete UTF-8 character
+  rest += stops.finish();
   text += rest;
   if (!o.json) std::fwrite(rest.data(), 1, rest.size(), stdout);
   const auto decoded = static_cast<double>(result.tokens.size());
@@ -91,7 +96,7 @@ void generate_for_prompt(GenerateOptions& o) {
     if (is_pipe(STDOUT_FILENO) && ::isatty(STDERR_FILENO) == 1) std::fputc('\n', stderr);
     std::fprintf(stderr, "%zu prompt tokens in %.2f s, %zu new tokens at %.1f tok/s; ended by %s\n", ids.size(),
                  result.prompt_seconds, result.tokens.size(), rate,
-                 end_reason(o, result, loaded.config, ids.size(), o.generation.max_new_tokens).c_str());
+                 end_reason(o, result, stops.found(), loaded.config, ids.size(), o.generation.max_new_tokens).c_str());
     return;
   }
   Json json = Json::object();
@@ -101,8 +106,8 @@ void generate_for_prompt(GenerateOptions& o) {
   for (const std::int32_t token : result.tokens) tokens.push_back(token);
   json.set("tokens", std::move(tokens));
   json.set("prompt_tokens", static_cast<std::int64_t>(ids.size()));
-  json.set("stopped", result.stopped);
-  json.set("ended_by", end_reason(o, result, loaded.config, ids.size(), o.generation.max_new_tokens));
+  json.set("stopped", result.stopped || stops.found());
+  json.set("ended_by", end_reason(o, result, stops.found(), loaded.config, ids.size(), o.generation.max_new_tokens));
   json.set("prompt_seconds", result.prompt_seconds);
   json.set("tokens_per_second", rate);
   print_json(json);
@@ -146,8 +151,9 @@ std::int64_t allowed_tokens(const GenerateOptions& o, const nn::ModelConfig& mod
   return o.max_new_tokens.value_or(std::min(usual, room));
 }
 
-std::string end_reason(const GenerateOptions& o, const GenerationResult& result, const nn::ModelConfig& model,
-                       std::size_t prompt_tokens, std::int64_t limit) {
+std::string end_reason(const GenerateOptions& o, const GenerationResult& result, bool stop_text,
+                       const nn::ModelConfig& model, std::size_t prompt_tokens, std::int64_t limit) {
+  if (stop_text) return "a text of --stop";
   const auto produced = static_cast<std::int64_t>(result.tokens.size());
   if (result.stopped) return "an end-of-sequence token";
   if (produced < limit) return standard_output_error() == EPIPE ? "the reader of the output" : "a failed write";
@@ -248,6 +254,7 @@ void add_generate_verb(const Command& app) {
   verb.add_option("--repetition-penalty", s.repetition_penalty, "Above 1 discourages tokens already seen")
       .show_default();
   verb.add_option("--seed", s.seed, "Seed of the draws").show_default();
+  verb.add_option("--stop", o->stop, "Texts that end an answer, and are not part of it");
   verb.add_flag("--ignore-eos", o->ignore_eos, "Continue after end-of-sequence tokens");
   verb.add_option("--device", o->device, "auto, cpu, cuda or cuda:N").show_default();
   verb.add_option("--memory-limit", o->memory_limit, kMemoryLimitHelp);

@@ -12,6 +12,7 @@
 #include "apps/standard_output.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "train/generation/generator.h"
+#include "train/generation/stop_texts.h"
 
 namespace quench {
 namespace {
@@ -147,6 +148,7 @@ void generate_interactively(GenerateOptions& o) {
     o.generation.max_new_tokens = std::min(o.max_new_tokens.value_or(chat->has_template() ? room : kUsualTokens), room);
     StreamDecoder decoder(*tokenizer, true);
     decoder.skip(ids);
+    StopTexts stops(o.stop);
     std::string answer;
     const auto show = [&](const std::string& piece) {
       answer += piece;
@@ -157,11 +159,13 @@ void generate_interactively(GenerateOptions& o) {
     {
       const AnswerInterrupt interrupt;
       (void)session.generate(ids, o.generation, [&](std::int32_t token) {
-        open = show(decoder.push_text(token));
-        return open && !AnswerInterrupt::requested();
+        open = show(stops.push(decoder.push_text(token)));
+        return open && !stops.found() && !AnswerInterrupt::requested();
       });
     }
-    open = show(decoder.finish_text() + "\n") && open;
+    std::string rest = stops.push(decoder.finish_text());
+    rest += stops.finish();
+    open = show(rest + "\n") && open;
     if (!open) break;
     answer.pop_back();
     history.add(*message, answer);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "apps/common.h"
 #include "data/text/chat_prompt.h"
@@ -29,6 +30,7 @@ struct GenerateOptions {
   std::string dtype = "auto";
   std::optional<std::int64_t> max_new_tokens;
   GenerationOptions generation;
+  std::vector<std::string> stop;  // texts
   bool ignore_eos = false;
   bool json = false;
   int threads = 0;
@@ -41,7 +43,7 @@ inline constexpr std::int64_t kUsualTokens = 128;
 // bad_config naming the numbers.
 [[nodiscard]] std::int64_t allowed_tokens(const GenerateOptions& o, const nn::ModelConfig& model,
                                           std::size_t prompt_tokens, std::int64_t usual = kUsualTokens);
-[[nodiscard]] std::string end_reason(const GenerateOptions& o, const GenerationResult& result,
+[[nodiscard]] std::string end_reason(const GenerateOptions& o, const GenerationResult& result, bool stop_text,
                                      const nn::ModelConfig& model, std::size_t prompt_tokens, std::int64_t limit);
 
 // Sets the stop tokens: the model's, and with a chat template its end-of-turn token. Names settings of

@@ -77,6 +77,31 @@ TEST_F(GenerateVerb, SettingsWithoutEffectAreNamed) {
   EXPECT_THAT(batch.errors, HasSubstr("requests.jsonl: stop, temperature: not used"));
 }
 
+TEST_F(GenerateVerb, AStopTextEndsTheAnswer) {
+  const std::vector<std::string> common{"--prompt", "The ferry", "--max-new-tokens", "40"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), common.begin(), common.end());
+    return generate(more);
+  };
+  const Json whole = Json::parse(with({"--json"}).output);
+  const std::string text = whole.at("text").as_string();
+  ASSERT_GT(text.size(), 20u);
+  const std::string stop = text.substr(text.size() / 2, 3), wanted = text.substr(0, text.find(stop));
+  const Json cut = Json::parse(with({"--json", "--stop", stop, "never met"}).output);
+  EXPECT_EQ(cut.at("text").as_string(), wanted);
+  EXPECT_EQ(cut.at("ended_by").as_string(), "a text of --stop");
+  EXPECT_TRUE(cut.at("stopped").as_bool());
+  EXPECT_LT(cut.at("tokens").as_array().size(), whole.at("tokens").as_array().size());
+  EXPECT_EQ(with({"--stop", stop}).output, "The ferry" + wanted + "\n");
+  testing::write_file(folder_ / "one.txt", "The ferry\n");
+  const Outcome batch =
+      generate({"--prompts", (folder_ / "one.txt").string(), "--max-new-tokens", "40", "--stop", stop});
+  const Json line = Json::parse(batch.output);
+  EXPECT_EQ(line.at("text").as_string(), wanted);
+  EXPECT_EQ(line.at("tokens"), cut.at("tokens"));
+  EXPECT_THAT(with({"--stop", ""}).errors, HasSubstr("an empty text would end every answer"));
+}
+
 TEST_F(GenerateVerb, MoreThanFitsIsExplainedWhereItWasAskedFor) {
   const Outcome many = generate({"--prompt", "The ferry", "--max-new-tokens", "128"});
   EXPECT_EQ(many.status, 2);

@@ -104,10 +104,12 @@ class BatchGeneration {
  public:
   BatchGeneration(const nn::CausalLm& model, std::span<const BatchPrompt> prompts, const GenerationOptions& options,
                   std::int64_t width, std::int64_t room,
-                  const std::function<void(std::size_t, const GenerationResult&)>& on_result)
+                  const std::function<void(std::size_t, const GenerationResult&)>& on_result,
+                  const std::function<bool(std::size_t, std::int32_t)>& on_token)
       : prompts_(prompts),
         options_(options),
         on_result_(on_result),
+        on_token_(on_token),
         cache_(model, width, room),
         texts_(static_cast<std::size_t>(width)) {}
 
@@ -168,8 +170,8 @@ class BatchGeneration {
     text.tokens.push_back(token);
     text.result.tokens.push_back(token);
     text.result.stopped = std::ranges::find(options_.stop_tokens, token) != options_.stop_tokens.end();
-    if (text.result.stopped ||
-        static_cast<std::int64_t>(text.result.tokens.size()) == prompts_[text.prompt].max_new_tokens)
+    const bool continues = !text.result.stopped && (!on_token_ || on_token_(text.prompt, token));
+    if (!continues || static_cast<std::int64_t>(text.result.tokens.size()) == prompts_[text.prompt].max_new_tokens)
       end(slot);
   }
 
@@ -184,6 +186,7 @@ class BatchGeneration {
   std::span<const BatchPrompt> prompts_;
   const GenerationOptions& options_;
   const std::function<void(std::size_t, const GenerationResult&)>& on_result_;
+  const std::function<bool(std::size_t, std::int32_t)>& on_token_;
   SharedCache cache_;
   std::vector<std::optional<Text>> texts_;
   std::size_t next_ = 0;
@@ -192,7 +195,8 @@ class BatchGeneration {
 }  // namespace
 
 void generate_batch(const nn::CausalLm& model, std::span<const BatchPrompt> prompts, const GenerationOptions& options,
-                    std::int64_t width, const std::function<void(std::size_t, const GenerationResult&)>& on_result) {
+                    std::int64_t width, const std::function<void(std::size_t, const GenerationResult&)>& on_result,
+                    const std::function<bool(std::size_t, std::int32_t)>& on_token) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, width > 0, "texts side by side: {}, expected at least 1", width);
   std::int64_t room = 1;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
@@ -210,14 +214,15 @@ void generate_batch(const nn::CausalLm& model, std::span<const BatchPrompt> prom
     for (std::size_t i = 0; i < prompts.size(); ++i) {
       GenerationOptions own = options;
       own.max_new_tokens = prompts[i].max_new_tokens;
-      on_result(i, generate(model, prompts[i].tokens, own));
+      on_result(i, generate(model, prompts[i].tokens, own,
+                            [&](std::int32_t token) { return !on_token || on_token(i, token); }));
     }
     return;
   }
   // Length-dependent angles need a table per text.
   if (nn::rotations_depend_on_length(model.config(), room)) width = 1;
   width = std::min(width, static_cast<std::int64_t>(prompts.size()));
-  BatchGeneration(model, prompts, options, width, room, on_result).run();
+  BatchGeneration(model, prompts, options, width, room, on_result, on_token).run();
 }
 
 }  // namespace quench

@@ -17,10 +17,11 @@ struct BatchPrompt {
 
 // Continues each prompt as generate() with these options, except for max_new_tokens, set per prompt, and for the
 // summation order at other batch sizes. Continuous batching: at most `width` sequences; a finished one is replaced by
-// the next prompt. Calls `on_result` in order of completion. Throws as generate(), for the first prompt that does not
-// fit.
+// the next prompt. Calls `on_result` in order of completion, and `on_token`, if set, as generate() does. Throws as
+// generate(), for the first prompt that does not fit.
 void generate_batch(const nn::CausalLm& model, std::span<const BatchPrompt> prompts, const GenerationOptions& options,
                     std::int64_t width,
-                    const std::function<void(std::size_t prompt, const GenerationResult& result)>& on_result);
+                    const std::function<void(std::size_t prompt, const GenerationResult& result)>& on_result,
+                    const std::function<bool(std::size_t prompt, std::int32_t token)>& on_token = {});
 
 }  // namespace quench

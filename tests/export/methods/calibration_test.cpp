@@ -176,6 +176,8 @@ TEST(Awq, ExpertsHaveTheirOwnAmax) {
   const auto equal = factors(second, 1), unequal = factors(large, 1);
   ASSERT_TRUE(equal.has_value() && unequal.has_value());
   EXPECT_TRUE(equal_bytes(*unequal, *equal));
+  const auto common = factors(large, 0);
+  EXPECT_FALSE(common.has_value() && equal_bytes(*common, *equal)) << "one amax for both chooses otherwise";
 }
 
 TEST(SmoothQuant, FactorsAreThoseOfTheFormula) {

@@ -138,14 +138,17 @@ TEST(Preference, AResumedRunFindsItsStoredFigures) {
   const fs::path model = tiny.folder("model.gguf");
   save_model_folder(*setup.model, {.folder = model},
                     {.dtype = DType::f32, .format = &export_formats().require("gguf", "format")});
-  const auto config = [&](const std::string& steps, const std::string& length) {
-    return tiny.preference_config("run", "dpo",
-                                  {"--model.path=" + model.string(), "--training.steps=" + steps,
-                                   "--checkpoint.interval=2", "--model.max_position_embeddings=" + length});
+  const auto config = [&](const std::string& steps, std::int64_t length) {
+    RunConfig of_run = tiny.preference_config("run", "dpo", {"--training.steps=" + steps, "--checkpoint.interval=2"});
+    of_run.model = {};
+    of_run.model.path = model.string();
+    of_run.model.init = ModelSection::Init::load;
+    of_run.model.fields.set("max_position_embeddings", length);
+    return of_run;
   };
-  tiny.run(config("2", "64"));
-  tiny.run(config("4", "96"));
-  const RunConfig last = config("6", "64");
+  tiny.run(config("2", 64));
+  tiny.run(config("4", 96));
+  const RunConfig last = config("6", 64);
   const DataSetup data = open_data(last, resolve_model_config(last.model));
   ValidationCache checks;
   const fs::path cache = last.data.cache, stored = cache / reference_file(last, *data.train, checks);
@@ -155,7 +158,7 @@ TEST(Preference, AResumedRunFindsItsStoredFigures) {
     for (const auto& entry : fs::directory_iterator(cache))
       if (entry.path().filename().string().starts_with("reference-")) from = entry.path();
     fs::rename(from, cache / name);
-    tiny.run(config(name == earlier_reference_files(last, *data.train, checks).front() ? "6" : "8", "64"));
+    tiny.run(config(name == earlier_reference_files(last, *data.train, checks).front() ? "6" : "8", 64));
   }
 }
 
