@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "core/ops/loss/cross_entropy.h"
-#include "core/system/output_folder.h"
 #include "data/text/conversation.h"
 
 namespace quench {
