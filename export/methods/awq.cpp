@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "core/ops/packed_linear.h"
 #include "core/ops/quantize/quantize.h"
@@ -26,13 +27,14 @@ Tensor scaled_columns(const Tensor& weight, const float* factors) {
   return out;
 }
 
-// Of the scaled NVFP4 weights, as share_amax() of export/ptq/quantized_layer.h; absent: none.
-std::optional<float> amax_of_scaled(const std::vector<ScaledWeight>& weights, const float* factors) {
-  std::optional<float> most;
+// Of the scaled NVFP4 weights, by expert, as share_amax() of export/ptq/quantized_layer.h.
+std::map<std::int64_t, float> amax_of_scaled(const std::vector<ScaledWeight>& weights, const float* factors) {
+  std::map<std::int64_t, float> most;
   for (const ScaledWeight& one : weights) {
     if (one.scheme == nullptr || one.scheme->scale != ScaleForm::e4m3_two_level) continue;
     const Tensor scaled = scaled_columns(one.weight, factors);
-    most = std::max(most.value_or(0.0f), *amax(scaled, Granularity::tensor).data<float>());
+    float& shared = most.try_emplace(one.expert, 0.0f).first->second;
+    shared = std::max(shared, *amax(scaled, Granularity::tensor).data<float>());
   }
   return most;
 }
@@ -75,10 +77,14 @@ std::optional<Tensor> awq_scales(const ScaleChoiceArgs& args) {
     const float middle = std::sqrt(*low * *high);
     for (std::int64_t c = 0; c < columns; ++c) s[c] /= middle;
     double error = 0;
-    const std::optional<float> shared = amax_of_scaled(args.weights, s);
-    for (std::size_t i = 0; i < args.weights.size(); ++i)
-      if (args.weights[i].scheme != nullptr)
-        error += rounding_error(args.weights[i], s, gram, args.scale_dtype, shared) / energies[i];
+    const std::map<std::int64_t, float> shared = amax_of_scaled(args.weights, s);
+    for (std::size_t i = 0; i < args.weights.size(); ++i) {
+      const ScaledWeight& one = args.weights[i];
+      if (one.scheme == nullptr) continue;
+      const auto own = shared.find(one.expert);
+      const std::optional<float> most = own != shared.end() ? std::optional(own->second) : std::nullopt;
+      error += rounding_error(one, s, gram, args.scale_dtype, most) / energies[i];
+    }
     if (!(error < least)) continue;
     least = error;
     best = step == 0 ? Tensor() : factors;  // r = 0: factors 1

@@ -16,6 +16,7 @@ struct ScaledWeight {
   std::string name;
   Tensor weight;                          // f32 [N,K], CPU
   const OperandScheme* scheme = nullptr;  // null: unquantized
+  std::int64_t expert = 0;                // whose weights share the amax of NVFP4
 };
 
 struct ScaleChoiceArgs {

@@ -107,7 +107,8 @@ class Calibration {
       for (const QuantizedLayer& one : layers_)
         if (one.tensor->parameter == &parameter)
           weights.push_back({one.tensor->name, values.narrow(0, one.tensor->piece->row_begin, one.tensor->piece->rows),
-                             one.choice.scheme != nullptr ? &one.choice.scheme->weights : nullptr});
+                             one.choice.scheme != nullptr ? &one.choice.scheme->weights : nullptr,
+                             expert_of(*one.tensor)});
       InputStatistics& inputs = observers.of(parameter);
       const std::optional<Tensor> factors = quantizer_.scales(
           {weights, inputs, fusion.rows, rules_.scale_dtype.value_or(weights_dtype()), rules_.options.smoothing});

@@ -60,12 +60,6 @@ Tensor in_values_dtype(const Tensor& values, const QuantizationRules& rules) {
   return rules.values_dtype.value_or(values.dtype()) == values.dtype() ? values : as_dtype(values, *rules.values_dtype);
 }
 
-// 0 for other layers.
-std::int64_t expert_of(const ModelTensor& tensor) {
-  const std::int64_t experts = tensor.parameter->experts;
-  return experts > 0 ? tensor.piece->row_begin / (tensor.parameter->global_shape[0] / experts) : 0;
-}
-
 bool all_zero(const Tensor& values) {
   bool zero = true;
   dispatch<float, bfloat16>(values.dtype(), "all_zero", [&]<class T>() {
@@ -97,6 +91,11 @@ std::optional<float> scale_of_inputs(const QuantizedWeight& weight) {
 }
 
 }  // namespace
+
+std::int64_t expert_of(const ModelTensor& tensor) {
+  const std::int64_t experts = tensor.parameter->experts;
+  return experts > 0 ? tensor.piece->row_begin / (tensor.parameter->global_shape[0] / experts) : 0;
+}
 
 std::span<QuantizedLayer> same_parameter(std::vector<QuantizedLayer>& layers, std::size_t first) {
   std::size_t end = first;

@@ -23,6 +23,9 @@ struct QuantizedLayer {
   std::optional<float> input_amax = {};   // of a static input scale; absent: that of the statistics
 };
 
+// Index of its expert; 0 for other layers.
+[[nodiscard]] std::int64_t expert_of(const ModelTensor& tensor);
+
 // From `first`: rows of one parameter.
 [[nodiscard]] std::span<QuantizedLayer> same_parameter(std::vector<QuantizedLayer>& layers, std::size_t first);
 

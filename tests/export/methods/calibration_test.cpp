@@ -1,6 +1,7 @@
 // Quantization methods on single weights: GPTQ, AWQ, SmoothQuant, HQQ and the statistics of inputs that they use.
 
 #include <cmath>
+#include <cstring>
 
 #include "export/methods/awq.h"
 #include "export/methods/gptq.h"
@@ -161,6 +162,22 @@ TEST(Awq, ScalesLowerTheErrorOfOutputs) {
   inputs.divide(*factors);
   EXPECT_LT(error_of(scaled, rtn(scaled, scheme, "w"), inputs), 0.9 * before);
   EXPECT_FALSE(awq_scales({{{"w", w, nullptr}}, inputs}).has_value());
+}
+
+// Each expert has an NVFP4 amax of its own: one that is another times a power of two does not change the choice.
+TEST(Awq, ExpertsOfOtherSizesDoNotShareAnAmax) {
+  const Tensor w = normal_weight({24, 256}, DType::f32), large = w.clone();
+  for (std::int64_t i = 0; i < w.numel(); ++i) large.data<float>()[i] *= 0x1p14f;
+  InputStatistics inputs = statistics_of(correlated_inputs(600, 256));
+  const OperandScheme& scheme = find_scheme("nvfp4_weight_only")->weights;
+  const auto alone = awq_scales({{{"w", w, &scheme}}, inputs});
+  const auto both = awq_scales({{{"w", w, &scheme}, {"large", large, &scheme, 1}}, inputs});
+  ASSERT_TRUE(alone.has_value());
+  ASSERT_TRUE(both.has_value());
+  for (std::int64_t i = 0; i < 256; ++i) EXPECT_EQ(both->data<float>()[i], alone->data<float>()[i]) << i;
+  // Under one amax the smaller becomes 0 with any factors, and the choice is another.
+  const auto fused = awq_scales({{{"w", w, &scheme}, {"large", large, &scheme}}, inputs});
+  EXPECT_TRUE(!fused || std::memcmp(fused->raw_data(), alone->raw_data(), alone->nbytes()) != 0);
 }
 
 TEST(SmoothQuant, FactorsAreThoseOfTheFormula) {
