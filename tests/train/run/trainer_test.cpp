@@ -5,6 +5,8 @@
 
 #include <csignal>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <thread>
 
 #include "core/ops/elementwise.h"
@@ -208,9 +210,11 @@ TEST(Trainer, StopSignalSavesAndReportsItself) {
   const TinyRun tiny;
   const RunConfig config = tiny.config("run", {"--training.steps=100000", "--checkpoint.interval=0"});
   std::thread sender([&] {
-    while (!std::filesystem::exists(tiny.folder("run") / "metrics" / "metrics.jsonl"))
+    // After the first step's record.
+    const std::filesystem::path metrics = tiny.folder("run") / "metrics" / "metrics.jsonl";
+    std::error_code absent;
+    while (std::filesystem::file_size(metrics, absent) == 0 || absent)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
     ::kill(::getpid(), SIGTERM);
   });
   const TrainResult result = tiny.run(config);
