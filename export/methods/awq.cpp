@@ -27,7 +27,7 @@ Tensor scaled_columns(const Tensor& weight, const float* factors) {
   return out;
 }
 
-// Of the scaled NVFP4 weights by expert, as share_amax() of export/ptq/quantized_layer.h.
+// Amax of the scaled NVFP4 weights by expert, as share_amax() of export/ptq/quantized_layer.h.
 std::map<std::int64_t, float> amax_of_scaled(const std::vector<ScaledWeight>& weights, const float* factors) {
   std::map<std::int64_t, float> most;
   for (const ScaledWeight& one : weights) {

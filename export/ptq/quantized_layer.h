@@ -26,7 +26,7 @@ struct QuantizedLayer {
 // From `first`: rows of one parameter.
 [[nodiscard]] std::span<QuantizedLayer> same_parameter(std::vector<QuantizedLayer>& layers, std::size_t first);
 
-// Of an expert layer's weight; 0 for others.
+// Expert of a weight; 0 for weights of other layers.
 [[nodiscard]] std::int64_t expert_of(const ModelTensor& tensor);
 
 // Sets `shared_amax` of the NVFP4 layers among `group` (same_parameter()): the amax of all of them, for experts of

@@ -29,7 +29,7 @@ inline constexpr std::array<BestMetric, 6> kBestMetrics = {{{"loss", false, true
   return found == kBestMetrics.end() ? nullptr : found;
 }
 
-// Of runs with section preference, or without.
+// Names of the metrics of runs with section preference, or without.
 [[nodiscard]] inline std::vector<std::string> best_metric_names(bool preference) {
   std::vector<std::string> names;
   for (const BestMetric& metric : kBestMetrics)

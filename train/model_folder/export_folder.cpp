@@ -42,15 +42,17 @@ bool is_named_gguf_export(const fs::path& file) {
   return file.extension() == ".gguf" && fs::is_regular_file(file) && has_export_mark(file);
 }
 
-// By a model card, or marks in all weights files. Folders without files have nothing to lose.
+// By a model card, or marks in all weights files; a GGUF file of another name is no mark of the other files of an
+// export. Folders without files have nothing to lose.
 bool is_own_export(const fs::path& folder) {
   if (foreign_entries(folder, [](std::string_view) { return false; }).empty()) return true;
   if (is_model_card(folder / kModelCardName)) return true;
-  bool any = false;
+  bool any = false, gguf = false, others = false;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string(), suffix = entry.path().extension().string();
     if (!is_weights_name(name)) {
-      any = any || is_named_gguf_export(entry.path());
+      gguf = gguf || is_named_gguf_export(entry.path());
+      others = others || is_export_file(name);
       continue;
     }
     // Files of an added format have no mark.
@@ -58,7 +60,7 @@ bool is_own_export(const fs::path& folder) {
     if (!is_known && !has_export_mark(entry.path())) return false;
     any = true;
   }
-  return any;
+  return any || (gguf && !others);
 }
 
 OwnEntry own_in(const fs::path& folder) {

@@ -235,8 +235,8 @@ void load(nn::CausalLm& model, const fs::path& folder,
   check_inventory(model, *weights, folder, new_rows.has_value(), is_new);
   if (has_mtp && model.config().mtp.layers == 0)
     QUENCH_LOG_INFO(
-        "{}: left out: multi-token prediction (num_nextn_predict_layers {}), which training.mtp_loss_weight trains and "
-        "exports in format hf keep",
+        "{}: left out: multi-token prediction (num_nextn_predict_layers {}), which training.mtp_loss_weight trains "
+        "(without lora), and quench merge-lora and quench export in format hf keep",
         folder.string(), model.config().mtp.declared);
   if (makes_mtp)
     QUENCH_LOG_INFO("{} holds no weights of multi-token prediction: random ones for num_nextn_predict_layers {}",

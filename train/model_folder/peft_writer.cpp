@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <string_view>
+#include <vector>
 
 #include "core/ops/elementwise.h"
 #include "core/safetensors/safetensors.h"
@@ -21,7 +23,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // PEFT 0.21 fuses gate and up of experts on load, with twice the folder's own rank and alpha, which it scales by
-// alpha / rank. The reason for which these adapters have another update then, or are refused; empty: none.
+// alpha / rank. Faults by which these adapters have another update then, or are refused; empty: none.
 std::string fused_experts_fault(const recipes::Adapters& adapters) {
   const recipes::LoraOptions& options = adapters.options();
   bool patterns = false;
@@ -36,9 +38,12 @@ std::string fused_experts_fault(const recipes::Adapters& adapters) {
     const bool gate = part == "gate_proj" || part == "w1", up = part == "up_proj" || part == "w3";
     if (gate || up) (gate ? gates : ups).insert(layer.name.substr(0, end));
   }
-  if (gates != ups) return "refuses adapters of gate or up of experts alone";
-  if (options.rslora && !gates.empty()) return "scales gate and up of experts by the root of 2 too much with rslora";
-  return patterns ? "ignores rank_pattern and alpha_pattern for experts" : "";
+  std::vector<std::string_view> faults;
+  if (gates != ups) faults.emplace_back("refuses adapters of gate or up of experts alone");
+  if (options.rslora && !gates.empty())
+    faults.emplace_back("scales gate and up of experts by the root of 2 too much with rslora");
+  if (patterns) faults.emplace_back("ignores rank_pattern and alpha_pattern for experts");
+  return fmt::to_string(fmt::join(faults, ", and "));
 }
 
 }  // namespace

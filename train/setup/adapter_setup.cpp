@@ -59,7 +59,7 @@ std::string base_hash(nn::CausalLm& model, const CodesHashes& codes, const Whole
   return format_hash(hash.digest());
 }
 
-// Of the base's folder, which has no rows of new tokens; 0: of the model.
+// Rows of the base's folder, which has none of new tokens; 0: those of the model.
 std::int64_t stored_vocabulary(const RunConfig& config) {
   if (config.model.add_tokens.empty() || !loads_weights(config)) return 0;
   return read_model_config(config.model.path).vocab_size;
@@ -73,7 +73,7 @@ std::string fill_and_quantize(ModelSetup& setup, const RunConfig& config) {
   const std::set<const nn::Parameter*> quantized(weights.begin(), weights.end());
   StreamHash hash;
   fill_model(*setup.model, config, [&](nn::Parameter& parameter) {
-    // As base_hash().
+    // The parameters of base_hash(): no adapters, no MTP layers.
     if (parameter.adapter || !mtp_part(parameter.name, setup.model->config()).empty()) return;
     const MemoryScope scope(MemoryCategory::workspace);
     hash.update(parameter.name);
@@ -83,7 +83,7 @@ std::string fill_and_quantize(ModelSetup& setup, const RunConfig& config) {
   return format_hash(hash.digest());
 }
 
-// Of an adapter-only checkpoint, with the path of the base as restore_adapted() finds it.
+// Config of an adapter-only checkpoint, with the path of the base as restore_adapted() finds it.
 RunConfig adapted_config(const CheckpointState& state, const std::string& source, const std::filesystem::path& run) {
   RunConfig config = run_config_from_json(state.config, source, {}, {.data = false, .files = false});
   QUENCH_CHECK_AS(ErrorCode::corrupt, config.lora.has_value(), "{} holds adapters, but its config has no section lora",

@@ -30,29 +30,15 @@ using Values = StoredReference::Values;
 // Forms of the key of stored figures.
 enum class KeyForm : std::uint8_t {
   current,
-  whole_section,  // with the section model as written
-  version_0_2,    // that, without lora.base; GGUF files are not compared
+  whole_section,  // earlier: with the section model as written
 };
 
-// Of section model: how weights start.
+// Keys of section model by which weights start.
 std::string start_of_weights(const RunConfig& config) {
   std::string text;
   for (const char* key : {"model.init", "model.add_tokens", "model.new_token_init", "model.pad_vocab_to_multiple_of"})
     text += find_field(key)->write(config).dump() + "\n";
   return text;
-}
-
-void add_files_of_version_0_2(Hash128& key, const fs::path& model, ValidationCache& checks) {
-  if (!fs::is_directory(model)) return;
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(model))
-    if (entry.path().extension() == ".safetensors" || entry.path().filename() == "config.json")
-      files.push_back(entry.path());
-  std::ranges::sort(files);
-  for (const fs::path& file : files) {
-    key.add(file.filename().string());
-    key.add(checks.content(BinaryFile(file)).xxh3_128);
-  }
 }
 
 // The run's model at step 0.
@@ -64,15 +50,11 @@ void add_initial(Hash128& key, const RunConfig& config, KeyForm form, Validation
     key.add(to_json(config).at("model").dump());
   }
   key.add(std::to_string(config.training.seed));
-  if (config.lora && form != KeyForm::version_0_2) key.add(enum_name(config.lora->base));
-  if (!loads_weights(config)) return;
-  if (form == KeyForm::version_0_2)
-    add_files_of_version_0_2(key, config.model.path, checks);
-  else
-    add_weight_files(key, config.model.path, checks);
+  if (config.lora) key.add(enum_name(config.lora->base));
+  if (loads_weights(config)) add_weight_files(key, config.model.path, checks);
 }
 
-// Of the weights and the answers.
+// Key of the weights and the answers.
 std::string reference_key(const RunConfig& config, const Dataset& data, KeyForm form, ValidationCache& checks) {
   Hash128 key;
   const std::string_view reference = reference_of(config);
@@ -198,20 +180,27 @@ Values read_values(const fs::path& path, const Dataset& data) {
   return values;
 }
 
-// `initial`: earlier versions' figures of a model at step 0 are not read; they can be computed.
+// `initial`: figures under the earlier name are not read; they can be computed. Others are stored again under the
+// current one.
 void fill_one(StoredReference& reference, const RunConfig& config, const Dataset& data, bool initial,
               const std::function<Values()>& computed, ValidationCache& checks, const distributed::Ranks* ranks) {
   const fs::path folder = config.data.cache;
-  fs::path path = folder / reference_file(config, data, checks);
-  if (!initial && !fs::exists(path))
-    for (const std::string& name : earlier_reference_files(config, data, checks))
-      if (fs::exists(folder / name)) path = folder / name;
+  const bool first = ranks == nullptr || ranks->is_first();
+  const fs::path current = folder / reference_file(config, data, checks);
+  fs::path path = current;
+  if (!initial && !fs::exists(current))
+    if (const auto name = earlier_reference_file(config, data, checks); name && fs::exists(folder / *name))
+      path = folder / *name;
   std::array<std::int64_t, 1> missing = {fs::exists(path) ? 0 : 1};
   if (ranks != nullptr) distributed::all_reduce_numbers(*ranks->host, missing, distributed::ReduceOp::max, "reference");
-  if (missing[0] == 0) return reference.set(read_values(path, data));
+  if (missing[0] == 0) {
+    Values stored = read_values(path, data);
+    if (first && path != current) write_values(current, stored);
+    return reference.set(std::move(stored));
+  }
   Values values = computed();
   const auto write = [&] {
-    if (ranks == nullptr || ranks->is_first()) write_values(path, values);
+    if (first) write_values(current, values);
   };
   if (ranks != nullptr)
     distributed::together(*ranks->host, "reference", write);
@@ -233,11 +222,10 @@ std::string reference_file(const RunConfig& config, const Dataset& data, Validat
   return file_name(reference_key(config, data, KeyForm::current, checks));
 }
 
-std::vector<std::string> earlier_reference_files(const RunConfig& config, const Dataset& data,
-                                                 ValidationCache& checks) {
-  if (reference_of(config) != kInitialReference) return {};
-  return {file_name(reference_key(config, data, KeyForm::version_0_2, checks)),
-          file_name(reference_key(config, data, KeyForm::whole_section, checks))};
+std::optional<std::string> earlier_reference_file(const RunConfig& config, const Dataset& data,
+                                                  ValidationCache& checks) {
+  if (reference_of(config) != kInitialReference) return std::nullopt;
+  return file_name(reference_key(config, data, KeyForm::whole_section, checks));
 }
 
 std::string_view reference_of(const RunConfig& config) {

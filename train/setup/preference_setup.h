@@ -2,6 +2,7 @@
 // Preference training of a run (section preference).
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,9 +38,9 @@ struct PreferenceSetup {
 
 // Name in data.cache of the stored log-probabilities of `data`, keyed by weights and answers.
 [[nodiscard]] std::string reference_file(const RunConfig& config, const Dataset& data, ValidationCache& checks);
-// The names under which earlier versions stored those of the initial model.
-[[nodiscard]] std::vector<std::string> earlier_reference_files(const RunConfig& config, const Dataset& data,
-                                                               ValidationCache& checks);
+// Earlier name of those of the initial model, by the whole section model; none for another reference.
+[[nodiscard]] std::optional<std::string> earlier_reference_file(const RunConfig& config, const Dataset& data,
+                                                                ValidationCache& checks);
 
 // Log-probabilities of the reference: from data.cache, or computed and stored there. `initial`: the weights of `model`
 // are those before the first step. `checks`: hashes of files. Collective. Throws bad_config if they are not and nothing

@@ -38,7 +38,8 @@ void require_targets_folder(const std::string& folder);
 [[nodiscard]] TargetRecord read_target_record(const std::string& folder);
 void write_target_record(const TargetRecord& record, const std::string& folder);
 
-// Throws KeyError with the first difference, by the config key that must change.
+// Throws KeyError with the first difference, by the config key that must change. The teacher's weights are compared by
+// require_same_teacher().
 void require_same_targets(const TargetRecord& stored, const TargetRecord& run, const std::string& folder);
 
 }  // namespace quench

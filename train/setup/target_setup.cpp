@@ -251,10 +251,13 @@ MakeTargetsReport make_targets(const RunConfig& config, Device device, const dis
       checks.save();
       lock = std::make_unique<RunLock>(distill.targets);
       remove_stale_temporaries(distill.targets);
-      if (fs::exists(fs::path(distill.targets) / kTargetsFile))
-        require_same_targets(read_target_record(distill.targets), record, distill.targets);
-      else
+      if (fs::exists(fs::path(distill.targets) / kTargetsFile)) {
+        const TargetRecord before = read_target_record(distill.targets);
+        require_same_targets(before, record, distill.targets);
+        require_same_teacher(before, config, distill.targets, checks);
+      } else {
         write_target_record(record, distill.targets);
+      }
     }
     stored = std::make_unique<StoredTargets>(distill.targets, record.format);
   });

@@ -151,6 +151,13 @@ TEST_F(ExportFolder, AGgufExportInTheFolderStays) {
   write_file(other / "mine.gguf", marked);
   save({other});
   EXPECT_TRUE(names(other).contains("mine.gguf"));
+  // Next to files of the user's, it does not make them those of an export.
+  const fs::path own = dir_ / "own";
+  fs::create_directories(own);
+  write_file(own / "mine.gguf", marked);
+  write_file(own / "tokenizer.json", "the user's");
+  EXPECT_THAT(refusal({own}), HasSubstr("files without the mark of an export"));
+  EXPECT_EQ(read_file(own / "tokenizer.json"), "the user's");
   write_file(other / "foreign.gguf", gguf_head({{"general.architecture", std::string("llama")}}, {}));
   EXPECT_THAT(refusal({other}), HasSubstr("files that are not part of an export: foreign.gguf"));
 }

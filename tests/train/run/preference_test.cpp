@@ -129,8 +129,8 @@ TEST(Preference, AReferenceThatChangedIsNamedOnResume) {
   run(folder, "6", "--checkpoint.allow_changes=preference.reference");
 }
 
-// Stored figures of the initial model serve a resumed run that changes a free key of the model, and those of earlier
-// versions are found under their names, which held no GGUF file.
+// Stored figures of the initial model serve a resumed run that changes a free key of the model; those under the earlier
+// name are stored again under the current one, which serves such a run.
 TEST(Preference, AResumedRunFindsItsStoredFigures) {
   const PreferenceRun tiny;
   ModelSetup setup = build_model(ResolvedConfig(tiny.preference_config("model", "dpo")), Device{});
@@ -153,13 +153,12 @@ TEST(Preference, AResumedRunFindsItsStoredFigures) {
   ValidationCache checks;
   const fs::path cache = last.data.cache, stored = cache / reference_file(last, *data.train, checks);
   ASSERT_TRUE(fs::exists(stored));
-  for (const std::string& name : earlier_reference_files(last, *data.train, checks)) {
-    fs::path from;
-    for (const auto& entry : fs::directory_iterator(cache))
-      if (entry.path().filename().string().starts_with("reference-")) from = entry.path();
-    fs::rename(from, cache / name);
-    tiny.run(config(name == earlier_reference_files(last, *data.train, checks).front() ? "6" : "8", 64));
-  }
+  const fs::path earlier = cache / earlier_reference_file(last, *data.train, checks).value();
+  ASSERT_NE(earlier, stored);
+  fs::rename(stored, earlier);
+  tiny.run(last);
+  EXPECT_EQ(testing::read_file(stored), testing::read_file(earlier));
+  tiny.run(config("8", 96));
 }
 
 TEST(Preference, AReferenceMustBeFinite) {

@@ -191,6 +191,10 @@ TEST_F(StoredTargetsRun, KeysThatChangeNoLogitsAreFree) {
   record.set("teacher", teacher);
   testing::write_file(tiny_.folder("targets") / "targets.json", record.dump(2));
   EXPECT_EQ(train("earlier", options).size(), 4u);
+  Options more = options;
+  more.push_back("--training.steps=6");
+  (void)make(more);
+  EXPECT_EQ(train("more", more).size(), 6u);
 }
 
 TEST_F(StoredTargetsRun, RefusesTurnedBits) {
