@@ -43,6 +43,11 @@ std::vector<std::string> replace_help_word(std::vector<std::string> words) {
   return words;
 }
 
+std::vector<std::string> skip_separator(std::vector<std::string> words) {
+  if (!words.empty() && words.front() == "--") words.erase(words.begin());
+  return words;
+}
+
 std::string option_before_verb(const Command& app, const std::vector<std::string>& words) {
   if (words.empty() || !words.front().starts_with('-')) return {};
   const std::string name = words.front().substr(0, words.front().find('='));

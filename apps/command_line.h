@@ -11,6 +11,9 @@ namespace quench {
 // "help VERB" as "VERB --help", "help help" as "--help"; other words unchanged.
 [[nodiscard]] std::vector<std::string> replace_help_word(std::vector<std::string> words);
 
+// Without a leading "--".
+[[nodiscard]] std::vector<std::string> skip_separator(std::vector<std::string> words);
+
 // Message for an option of a verb before it. Empty: there is none.
 [[nodiscard]] std::string option_before_verb(const Command& app, const std::vector<std::string>& words);
 
