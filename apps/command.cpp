@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "apps/command_line.h"
 #include "core/system/check.h"
 #include "core/system/nearest_name.h"
 
@@ -84,33 +85,6 @@ std::string unknown_word(const CLI::App& app) {
   return fmt::format("unknown option '{}'{}", name, near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
 }
 
-// Last character of a protected word. CLI11 reads "[a,b]" as the two values "a" and "b" of a list.
-constexpr char kProtected = '\x1F';
-
-// Values as they are written: words that end like "[...]" end with kProtected instead. Values of options with a
-// delimiter are not protected.
-void protect_brackets(Command command, std::vector<std::string>& words) {
-  bool delimited = false;
-  for (std::string& word : words) {
-    if (word == "--") {
-      delimited = false;
-    } else if (word.starts_with('-')) {
-      const std::string name = word.starts_with("--") ? word.substr(0, word.find('=')) : word.substr(0, 2);
-      const std::optional<CommandOption> option = command.find_option(name);
-      delimited = option && option->delimited();
-    } else if (const std::optional<Command> verb = command.find_command(word)) {
-      command = *verb;
-      delimited = false;
-    }
-    if (!delimited && word.ends_with(']') && word.find('[') != std::string::npos) word += kProtected;
-  }
-}
-
-std::string unprotected(std::string word) {
-  if (word.ends_with(kProtected)) word.pop_back();
-  return word;
-}
-
 // A command without its verb: the command's help. Else one error, and where the options are listed.
 std::string usage_error(const CLI::App& program, const CLI::ParseError& error) {
   const CLI::App& app = given_app(program);
@@ -147,14 +121,6 @@ bool is_number(std::string_view word) {
   if constexpr (std::is_floating_point_v<T>)
     if (!std::isfinite(number)) return false;
   return error == std::errc() && end == word.data() + word.size();
-}
-
-// Integer without leading zeros and without a plus.
-std::string plain_integer(std::string word) {
-  const bool negative = word.starts_with('-');
-  if (negative || word.starts_with('+')) word.erase(0, 1);
-  word.erase(0, std::min(word.find_first_not_of('0'), word.size() - 1));
-  return negative ? "-" + word : word;
 }
 
 // Check that runs before the bounds, which read the number.

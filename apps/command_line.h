@@ -1,5 +1,5 @@
 #pragma once
-// Before a verb's own parsing.
+// Words of the command line before a verb's own parsing.
 
 #include <string>
 #include <vector>
@@ -19,5 +19,16 @@ namespace quench {
 
 // With the nearest name and the list of all. Empty if the name is known or absent.
 [[nodiscard]] std::string unknown_verb(const Command& app, const std::vector<std::string>& words);
+
+// Last character of a protected word. CLI11 reads "[a,b]" as the two values "a" and "b" of a list.
+inline constexpr char kProtected = '\x1F';
+
+// Values as they are written: words that end like "[...]" get kProtected as a further character. Values of options with
+// a delimiter are not protected.
+void protect_brackets(Command command, std::vector<std::string>& words);
+[[nodiscard]] std::string unprotected(std::string word);
+
+// Integer without leading zeros and without a plus.
+[[nodiscard]] std::string plain_integer(std::string word);
 
 }  // namespace quench
