@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "apps/command_line.h"
 #include "core/system/check.h"
 #include "core/system/nearest_name.h"
 
@@ -92,8 +93,10 @@ std::string usage_error(const CLI::App& program, const CLI::ParseError& error) {
   const std::string unknown = unknown_word(app);
   const bool needs_verb = app.get_require_subcommand_min() > 0;
   if (needs_verb && unknown.empty()) return app.help(parents);
-  return fmt::format("error: {}\n`{} --help` lists the {}\n", unknown.empty() ? error.what() : unknown, path,
-                     needs_verb ? "verbs" : "options");
+  std::string message = fmt::format("error: {}\n`{} --help` lists the {}\n", unknown.empty() ? error.what() : unknown,
+                                    path, needs_verb ? "verbs" : "options");
+  std::erase(message, kProtected);
+  return message;
 }
 
 template <class T>
@@ -120,15 +123,7 @@ bool is_number(std::string_view word) {
   return error == std::errc() && end == word.data() + word.size();
 }
 
-// In words of an integer: no leading zeros and no plus.
-std::string plain_integer(std::string word) {
-  const bool negative = word.starts_with('-');
-  if (negative || word.starts_with('+')) word.erase(0, 1);
-  word.erase(0, std::min(word.find_first_not_of('0'), word.size() - 1));
-  return negative ? "-" + word : word;
-}
-
-// Runs before the bounds, which read the number.
+// Check that runs before the bounds, which read the number.
 template <class T>
 void require_number(CLI::Option& option) {
   option.transform(CLI::Validator(
@@ -239,6 +234,10 @@ bool CommandOption::positional() const {
   return option_->get_positional();
 }
 
+bool CommandOption::delimited() const {
+  return option_->get_delimiter() != '\0';
+}
+
 int CommandOption::most_values() const {
   return option_->get_items_expected_max();
 }
@@ -252,7 +251,16 @@ template <class T>
 CommandOption Command::add_option(const std::string& names, T& target, const std::string& help) const {
   CLI::Option* option = app_->add_option(names, target, help);
   using Value = typename Unwrapped<T>::Type;
-  if constexpr (std::is_arithmetic_v<Value>) require_number<Value>(*option);
+  if constexpr (std::is_arithmetic_v<Value>) {
+    require_number<Value>(*option);
+    if constexpr (std::is_same_v<T, std::vector<Value>>) option->delimiter(',');
+  }
+  option->transform(CLI::Validator(
+      [](std::string& word) {
+        word = unprotected(std::move(word));
+        return std::string();
+      },
+      ""));
   return CommandOption(option);
 }
 
@@ -325,7 +333,9 @@ bool Command::takes_other_words() const {
 }
 
 std::vector<std::string> Command::other_words() const {
-  return app_->remaining();
+  std::vector<std::string> words = app_->remaining();
+  for (std::string& word : words) word = unprotected(std::move(word));
+  return words;
 }
 
 std::vector<Command> Command::commands() const {
@@ -373,6 +383,7 @@ Command CommandLine::program() const {
 }
 
 CommandLine::Outcome CommandLine::run(std::vector<std::string> words) {
+  protect_brackets(program(), words);
   std::ranges::reverse(words);  // CLI11 reads words in reverse order
   try {
     app_->parse(std::move(words));

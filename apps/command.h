@@ -39,6 +39,7 @@ class CommandOption {
   [[nodiscard]] std::string type_name() const;  // "TEXT", "INT", ..., or that of type_name()
   [[nodiscard]] bool hidden() const;            // not in help
   [[nodiscard]] bool positional() const;        // may lack its name
+  [[nodiscard]] bool delimited() const;         // several values per word
   [[nodiscard]] int most_values() const;        // 0: a flag
 
  private:
@@ -53,7 +54,8 @@ class Command {
   [[nodiscard]] Command add_command(const std::string& name, const std::string& summary) const;
   // `names`: "-o,--output", or without dashes for a positional argument. The target holds the default and must outlive
   // the command. T: instantiated in command.cpp (text, paths, numbers, optional numbers, lists of text, lists of pairs
-  // of text); others fail to link.
+  // of text); others fail to link. Lists: texts are taken as they are written, brackets and commas included; numbers
+  // are several words, or "1,2" or "[1,2]".
   template <class T>
   CommandOption add_option(const std::string& names, T& target, const std::string& help) const;
   CommandOption add_flag(const std::string& names, bool& target, const std::string& help) const;

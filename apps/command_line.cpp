@@ -1,6 +1,8 @@
 #include "apps/command_line.h"
 
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -43,6 +45,11 @@ std::vector<std::string> replace_help_word(std::vector<std::string> words) {
   return words;
 }
 
+std::vector<std::string> skip_separator(std::vector<std::string> words) {
+  if (!words.empty() && words.front() == "--") words.erase(words.begin());
+  return words;
+}
+
 std::string option_before_verb(const Command& app, const std::vector<std::string>& words) {
   if (words.empty() || !words.front().starts_with('-')) return {};
   const std::string name = words.front().substr(0, words.front().find('='));
@@ -78,6 +85,35 @@ std::string unknown_verb(const Command& app, const std::vector<std::string>& wor
     at = *next;
   }
   return {};
+}
+
+void protect_brackets(Command command, std::vector<std::string>& words) {
+  bool delimited = false;
+  for (std::string& word : words) {
+    if (word == "--") {
+      delimited = false;
+    } else if (word.starts_with('-')) {
+      const std::string name = word.starts_with("--") ? word.substr(0, word.find('=')) : word.substr(0, 2);
+      const std::optional<CommandOption> option = command.find_option(name);
+      delimited = option && option->delimited();
+    } else if (const std::optional<Command> verb = command.find_command(word)) {
+      command = *verb;
+      delimited = false;
+    }
+    if (!delimited && word.ends_with(']') && word.find('[') != std::string::npos) word += kProtected;
+  }
+}
+
+std::string unprotected(std::string word) {
+  if (word.ends_with(kProtected)) word.pop_back();
+  return word;
+}
+
+std::string plain_integer(std::string word) {
+  const bool negative = word.starts_with('-');
+  if (negative || word.starts_with('+')) word.erase(0, 1);
+  word.erase(0, std::min(word.find_first_not_of('0'), word.size() - 1));
+  return negative ? "-" + word : word;
 }
 
 }  // namespace quench

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "apps/answer_text.h"
 #include "apps/options/generate_options.h"
 #include "apps/options/reader_options.h"
 #include "apps/standard_output.h"
@@ -15,9 +16,7 @@
 #include "core/system/log.h"
 #include "core/system/printable.h"
 #include "core/system/utf8.h"
-#include "data/tokenizer/stream_decoder.h"
 #include "data/tokenizer/tokenizer_kind.h"
-#include "train/generation/stop_texts.h"
 #include "train/generation/warm_up.h"
 
 namespace quench {
@@ -65,10 +64,7 @@ void generate_for_prompt(GenerateOptions& o) {
   LoadedModel loaded = load_model(o.model, o.device, o.dtype, false, prepare, o.adapter);
   use_adapter(loaded, o.adapter);
   set_stop_tokens(o, loaded, *tokenizer, chat ? &*chat : nullptr);
-  StreamDecoder decoder(*tokenizer, o.chat);
-  decoder.skip(ids);
-  StopTexts stops(o.stop);
-  std::string text;
+  AnswerText answer(*tokenizer, o.chat, ids, o.stop);
   print_unchanged();
   if (!o.json && !o.chat) {
     // An incomplete UTF-8 character at the end of the prompt is completed by the continuation.
@@ -77,15 +73,12 @@ void generate_for_prompt(GenerateOptions& o) {
     std::fwrite(shown.data(), 1, shown.size(), stdout);
   }
   const GenerationResult result = generate(*loaded.model, ids, o.generation, [&](std::int32_t token) {
-    const std::string piece = stops.push(decoder.push_text(token));
-    text += piece;
-    if (o.json) return !stops.found();
+    const std::string piece = answer.push(token);
+    if (o.json) return !answer.found();
     std::fwrite(piece.data(), 1, piece.size(), stdout);
-    return std::fflush(stdout) == 0 && !stops.found();  // a closed pipe ends generation
+    return std::fflush(stdout) == 0 && !answer.found();  // a closed pipe ends generation
   });
-  std::string rest = stops.push(decoder.finish_text());  // incomplete UTF-8 character
-  rest += stops.finish();
-  text += rest;
+  const std::string rest = answer.finish();
   if (!o.json) std::fwrite(rest.data(), 1, rest.size(), stdout);
   const auto decoded = static_cast<double>(result.tokens.size());
   const double rate = result.decode_seconds > 0 ? decoded / result.decode_seconds : 0;
@@ -96,18 +89,18 @@ void generate_for_prompt(GenerateOptions& o) {
     if (is_pipe(STDOUT_FILENO) && ::isatty(STDERR_FILENO) == 1) std::fputc('\n', stderr);
     std::fprintf(stderr, "%zu prompt tokens in %.2f s, %zu new tokens at %.1f tok/s; ended by %s\n", ids.size(),
                  result.prompt_seconds, result.tokens.size(), rate,
-                 end_reason(o, result, stops.found(), loaded.config, ids.size(), o.generation.max_new_tokens).c_str());
+                 end_reason(o, result, answer.found(), loaded.config, ids.size(), o.generation.max_new_tokens).c_str());
     return;
   }
   Json json = Json::object();
   json.set("prompt", prompt);
-  json.set("text", text);
+  json.set("text", answer.text());
   Json tokens = Json::array();
   for (const std::int32_t token : result.tokens) tokens.push_back(token);
   json.set("tokens", std::move(tokens));
   json.set("prompt_tokens", static_cast<std::int64_t>(ids.size()));
-  json.set("stopped", result.stopped || stops.found());
-  json.set("ended_by", end_reason(o, result, stops.found(), loaded.config, ids.size(), o.generation.max_new_tokens));
+  json.set("stopped", result.stopped || answer.found());
+  json.set("ended_by", end_reason(o, result, answer.found(), loaded.config, ids.size(), o.generation.max_new_tokens));
   json.set("prompt_seconds", result.prompt_seconds);
   json.set("tokens_per_second", rate);
   print_json(json);

@@ -5,17 +5,15 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <span>
 
+#include "apps/answer_text.h"
 #include "apps/options/generate_options.h"
 #include "apps/options/reader_options.h"
 #include "apps/standard_output.h"
 #include "core/system/log.h"
 #include "data/files/line_reader.h"
 #include "data/text/text_format.h"
-#include "data/tokenizer/stream_decoder.h"
 #include "train/generation/batch_generator.h"
-#include "train/generation/stop_texts.h"
 
 namespace quench {
 namespace {
@@ -155,22 +153,9 @@ void generate_for_prompts(GenerateOptions& o) {
   set_stop_tokens(o, loaded, *tokenizer, chat ? &*chat : nullptr);
   print_unchanged();
 
-  // Of texts in the making.
-  struct PartialText {
-    StreamDecoder decoder;
-    StopTexts stops;
-  };
-  std::map<std::size_t, PartialText> unfinished;
-  const auto takes_more = [&](std::size_t index, std::int32_t token) {
-    auto at = unfinished.find(index);
-    if (at == unfinished.end()) {
-      at =
-          unfinished.try_emplace(index, PartialText{StreamDecoder(*tokenizer, !prompts[index].text), StopTexts(o.stop)})
-              .first;
-      at->second.decoder.skip(encoded[index].tokens);
-    }
-    (void)at->second.stops.push(at->second.decoder.push_text(token));
-    return !at->second.stops.found();
+  std::map<std::size_t, AnswerText> unfinished;
+  const auto answer_of = [&](std::size_t index) -> AnswerText& {
+    return unfinished.try_emplace(index, *tokenizer, !prompts[index].text, encoded[index].tokens, o.stop).first->second;
   };
 
   // Sequences finish in any order; output lines are kept in prompt order.
@@ -180,27 +165,20 @@ void generate_for_prompts(GenerateOptions& o) {
       *loaded.model, encoded, o.generation, o.batch_size,
       [&](std::size_t index, const GenerationResult& result) {
         const BatchPrompt& prompt = encoded[index];
-        StreamDecoder decoder(*tokenizer, !prompts[index].text);
-        decoder.skip(prompt.tokens);
-        StopTexts stops(o.stop);
-        std::string text;
+        AnswerText& answer = answer_of(index);
+        (void)answer.finish();
         Json tokens = Json::array();
         for (const std::int32_t token : result.tokens) tokens.push_back(token);
-        // Text without the token that stops it, as of a single prompt.
-        for (const std::int32_t token : std::span(result.tokens).first(result.tokens.size() - (result.stopped ? 1 : 0)))
-          text += stops.push(decoder.push_text(token));
-        text += stops.push(decoder.finish_text());
-        text += stops.finish();
-        unfinished.erase(index);
         Json json = Json::object();
         json.set("index", static_cast<std::int64_t>(index));
         if (prompts[index].text) json.set("prompt", *prompts[index].text);
-        json.set("text", text);
+        json.set("text", answer.text());
         json.set("tokens", std::move(tokens));
         json.set("prompt_tokens", static_cast<std::int64_t>(prompt.tokens.size()));
-        json.set("stopped", result.stopped || stops.found());
+        json.set("stopped", result.stopped || answer.found());
         json.set("ended_by",
-                 end_reason(o, result, stops.found(), loaded.config, prompt.tokens.size(), prompt.max_new_tokens));
+                 end_reason(o, result, answer.found(), loaded.config, prompt.tokens.size(), prompt.max_new_tokens));
+        unfinished.erase(index);
         waiting.emplace(index, json.dump());
         for (auto line = waiting.find(next); line != waiting.end(); line = waiting.find(++next)) {
           std::printf("%s\n", line->second.c_str());
@@ -208,7 +186,11 @@ void generate_for_prompts(GenerateOptions& o) {
         }
         std::fflush(stdout);
       },
-      o.stop.empty() ? std::function<bool(std::size_t, std::int32_t)>() : takes_more);
+      [&](std::size_t index, std::int32_t token) {
+        AnswerText& answer = answer_of(index);
+        (void)answer.push(token);
+        return !answer.found();
+      });
 }
 
 }  // namespace quench

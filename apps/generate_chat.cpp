@@ -7,12 +7,11 @@
 #include <iostream>
 #include <optional>
 
+#include "apps/answer_text.h"
 #include "apps/options/generate_options.h"
 #include "apps/options/reader_options.h"
 #include "apps/standard_output.h"
-#include "data/tokenizer/stream_decoder.h"
 #include "train/generation/generator.h"
-#include "train/generation/stop_texts.h"
 
 namespace quench {
 namespace {
@@ -146,12 +145,8 @@ void generate_interactively(GenerateOptions& o) {
     }
     // Default answer length with a chat template: the rest of the context.
     o.generation.max_new_tokens = std::min(o.max_new_tokens.value_or(chat->has_template() ? room : kUsualTokens), room);
-    StreamDecoder decoder(*tokenizer, true);
-    decoder.skip(ids);
-    StopTexts stops(o.stop);
-    std::string answer;
-    const auto show = [&](const std::string& piece) {
-      answer += piece;
+    AnswerText answer(*tokenizer, true, ids, o.stop);
+    const auto show = [](const std::string& piece) {
       std::fwrite(piece.data(), 1, piece.size(), stdout);
       return std::fflush(stdout) == 0;  // a closed pipe ends generation
     };
@@ -159,16 +154,13 @@ void generate_interactively(GenerateOptions& o) {
     {
       const AnswerInterrupt interrupt;
       (void)session.generate(ids, o.generation, [&](std::int32_t token) {
-        open = show(stops.push(decoder.push_text(token)));
-        return open && !stops.found() && !AnswerInterrupt::requested();
+        open = show(answer.push(token));
+        return open && !answer.found() && !AnswerInterrupt::requested();
       });
     }
-    std::string rest = stops.push(decoder.finish_text());
-    rest += stops.finish();
-    open = show(rest + "\n") && open;
+    open = show(answer.finish() + "\n") && open;
     if (!open) break;
-    answer.pop_back();
-    history.add(*message, answer);
+    history.add(*message, answer.text());
   }
 }
 

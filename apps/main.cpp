@@ -83,7 +83,8 @@ int run(quench::CommandLine& command_line, int argc, char** argv) {
     quench::install_standard_output();
     std::signal(SIGXFSZ, SIG_IGN);  // A file size limit is reported as a write error, which names the file.
     quench::init_logging();
-    const std::vector<std::string> arguments = quench::replace_help_word(load_plugins({argv + 1, argv + argc}));
+    const std::vector<std::string> arguments =
+        quench::replace_help_word(quench::skip_separator(load_plugins({argv + 1, argv + argc})));
     std::vector<std::string> plugins;  // loaded above; for the help
     app.add_option("--plugin", plugins,
                    "Shared library that registers recipes, ops, formats or models; before the verb, may be repeated")

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 case "${1:-}" in
-  -h | --help) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,5s/^# \{0,1\}//p' scripts/api_docs.sh; exit 0 ;;
 esac
 out=${1:-build/api}
 command -v doxygen >/dev/null || { echo "api_docs.sh: doxygen is not installed (apt-get install doxygen)" >&2; exit 1; }

@@ -5,8 +5,8 @@
 # GPU kernels are compiled for the GPUs of this machine, or for sm_90a where there is none; -DQUENCH_CUDA_FAT=ON compiles for
 # every GPU since Ampere.
 set -euo pipefail
-cd "$(dirname "$0")/.."
 case ${1:-} in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+cd "$(dirname "$0")/.."
 
 ./scripts/setup.sh build
 options=(-DQUENCH_TESTS=OFF -DQUENCH_BENCH=OFF -DQUENCH_CUDA=ON -DQUENCH_CUDA_FAT=OFF)

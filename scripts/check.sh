@@ -10,7 +10,7 @@ check_format=1
 for argument in "$@"; do
   case "$argument" in
     --no-format) check_format=0 ;;
-    -h | --help) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,5s/^# \{0,1\}//p' scripts/check.sh; exit 0 ;;
     *) echo "check.sh: unknown argument '$argument'" >&2; exit 2 ;;
   esac
 done

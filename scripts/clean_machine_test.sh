@@ -5,9 +5,9 @@
 #   mmdebstrap --variant=minbase --include=ca-certificates,git bookworm ROOT
 # Usage: scripts/clean_machine_test.sh ROOT SECOND_ROOT [demo] [pages] [package]   (default: all three, in this order)
 set -euo pipefail
-cd "$(dirname "$0")/.."
 case ${1:-} in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
-[ $# -ge 2 ] || { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+cd "$(dirname "$0")/.."
+[ $# -ge 2 ] || { sed -n '2,6s/^# \{0,1\}//p' scripts/clean_machine_test.sh >&2; exit 2; }
 [ "$(id -u)" = 0 ] || { echo "clean_machine_test.sh: chroot needs root" >&2; exit 1; }
 root=$(realpath "$1") second=$(realpath "$2")
 shift 2

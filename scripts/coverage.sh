@@ -2,8 +2,8 @@
 # Line coverage of core, autograd and nn by their own tests; prints one row a folder and the total.
 # Needs gcovr (apt-get install gcovr). Usage: scripts/coverage.sh
 set -euo pipefail
-cd "$(dirname "$0")/.."
 case ${1:-} in -h | --help) sed -n '2,3s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+cd "$(dirname "$0")/.."
 
 command -v gcovr >/dev/null || { echo "coverage.sh: gcovr is not installed (apt-get install gcovr)" >&2; exit 2; }
 cmake --preset coverage >/dev/null

@@ -19,7 +19,7 @@ while [ $# -gt 0 ]; do
     --data) data=$(realpath -m --relative-base=/ "$start_folder/$2"); [ "${2:0:1}" = / ] && data=$2; shift 2 ;;
     --steps) steps=$2; shift 2 ;;
     --output) output=$2; shift 2 ;;
-    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' scripts/demo.sh; exit 0 ;;
     *) echo "demo.sh: unknown argument '$1'" >&2; exit 2 ;;
   esac
 done

@@ -2,8 +2,8 @@
 # Formats every C++ and CUDA source of the tree as .clang-format says.
 #   scripts/format.sh [FILE...]     default: all tracked and new sources
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
 case ${1:-} in -h | --help) sed -n '2,3s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 clang_format=$(command -v clang-format-14 || true)
 if [ -z "$clang_format" ]; then

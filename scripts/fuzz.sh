@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 case "${1:-}" in
-  -h | --help) sed -n '2,4s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,4s/^# \{0,1\}//p' scripts/fuzz.sh; exit 0 ;;
 esac
 seconds="${1:-5}"
 if ! [[ "$seconds" =~ ^[1-9][0-9]*$ ]]; then

@@ -5,8 +5,8 @@
 #                                                         tests/golden into OUT_DIR, with a run.sh (needs no GPU)
 #   QUENCH_BUILD_DIR  where to build (default: build)
 set -euo pipefail
-cd "$(dirname "$0")/.."
 case ${1:-} in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+cd "$(dirname "$0")/.."
 build=${QUENCH_BUILD_DIR:-build}
 programs=(quench quench_cuda_tests quench_cuda_model_tests quench_cuda_bench nccl_driver)
 limit_mb=60

@@ -22,7 +22,7 @@ while [ $# -gt 0 ]; do
       with+="$2 "
       [ "$1" = --with ] || only=$2
       shift 2 ;;
-    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' scripts/interop_test.sh; exit 0 ;;
     -*) echo "interop_test.sh: unknown argument '$1'" >&2; exit 2 ;;
     *) break ;;
   esac

@@ -7,8 +7,8 @@
 #   --cpu   leave the GPU part out even where the CUDA toolkit is installed
 # Install it with: apt-get install ./build/quench_*.deb
 set -euo pipefail
-cd "$(dirname "$0")/.."
 case ${1:-} in -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+cd "$(dirname "$0")/.."
 
 ./scripts/setup.sh package
 options=(-DQUENCH_CUDA_FAT=ON "$@")

@@ -3,8 +3,8 @@
 # Usage: scripts/test.sh [CTEST OPTION ...]    e.g. scripts/test.sh -L golden
 #   QUENCH_FUZZ_SECONDS  seconds for each fuzz target (default 5; 0 leaves fuzzing out)
 set -euo pipefail
-cd "$(dirname "$0")/.."
 case ${1:-} in -h | --help) sed -n '2,4s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+cd "$(dirname "$0")/.."
 
 ./scripts/setup.sh test
 ./scripts/check.sh

@@ -9,8 +9,8 @@
 # ones. Writes into build/toolkits/VERSION.
 #   QUENCH_CHECK_JOBS  compilers at once (default: all cores)
 set -euo pipefail
-cd "$(dirname "$0")/.."
 case ${1:-} in -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+cd "$(dirname "$0")/.."
 version=${1:-}
 jobs=${QUENCH_CHECK_JOBS:-$(nproc)}
 case $version in
@@ -19,7 +19,7 @@ case $version in
   12.8) ptx=8.7 ;;
   12.9) ptx=8.8 ;;
   13.[0-9]*) ptx= ;;
-  *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,11s/^# \{0,1\}//p' scripts/toolkit_check.sh >&2; exit 2 ;;
 esac
 folder=$PWD/build/toolkits/$version
 wheels=$folder/wheels

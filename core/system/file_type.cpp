@@ -7,7 +7,9 @@
 namespace quench {
 namespace {
 
-constexpr std::string_view kLfsPointer = "version https://git-lfs";
+constexpr std::string_view kLfsVersion = "version https://git-lfs.github.com/spec/";
+constexpr std::string_view kLfsHash = "\noid sha256:";
+constexpr std::size_t kLfsBytes = 128;  // in which both are sought
 constexpr std::string_view kLfsAdvice =
     "a Git LFS pointer, not the file itself; run 'git lfs pull' in the repository it came from";
 
@@ -15,6 +17,10 @@ bool starts_with_nocase(std::string_view text, std::string_view lower) noexcept 
   return text.size() >= lower.size() && std::equal(lower.begin(), lower.end(), text.begin(), [](char a, char b) {
            return a == (b >= 'A' && b <= 'Z' ? b - 'A' + 'a' : b);
          });
+}
+
+bool is_lfs_pointer(std::string_view front) noexcept {
+  return front.starts_with(kLfsVersion) && front.substr(0, kLfsBytes).find(kLfsHash) != std::string_view::npos;
 }
 
 bool is_pickle(std::string_view front) noexcept {
@@ -27,7 +33,7 @@ bool is_pickle(std::string_view front) noexcept {
 std::string_view recognise_file(std::string_view front) noexcept {
   std::string_view text = front;
   text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
-  if (front.starts_with(kLfsPointer)) return kLfsAdvice;
+  if (front.starts_with(kLfsVersion)) return kLfsAdvice;
   if (front.starts_with("PK\x03\x04"))
     return "a zip archive, such as torch.save writes (.pt, .bin); convert it to safetensors first";
   if (is_pickle(front))
@@ -45,7 +51,7 @@ std::string_view recognise_file(std::string_view front) noexcept {
 }
 
 void refuse_lfs_pointer(std::string_view name, std::string_view front) {
-  QUENCH_CHECK_AS(ErrorCode::corrupt, !front.starts_with(kLfsPointer), "{}: this is {}", name, kLfsAdvice);
+  QUENCH_CHECK_AS(ErrorCode::corrupt, !is_lfs_pointer(front), "{}: this is {}", name, kLfsAdvice);
 }
 
 }  // namespace quench

@@ -31,7 +31,7 @@ void require_output_file(const fs::path& path, const OutputFileRules& rules) {
   require(!path.empty(), "a file name is missing");
   for (const fs::path& input : rules.inputs)
     require(input.empty() || !is_same(path, input), "that is what the verb reads; name another file");
-  // Of new and replaced files, which are written next to their target first.
+  // Check for new and replaced files, which are written next to their target first.
   const auto require_writable_folder = [&](const fs::path& target) {
     const fs::path folder = fs::absolute(target).parent_path();
     const bool writable = ::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) == 0;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kStoredBlockBytes = std::size_t{1} << 18;
 
-constexpr std::size_t kMagicBytes = 64;
+constexpr std::size_t kMagicBytes = 128;
 constexpr std::size_t kPeekedBytes = 65536;
 
 std::string_view characters(std::span<const std::byte> bytes) {

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "core/json/json.h"
 #include "tests/apps/program.h"
 
 namespace quench {
@@ -61,6 +62,53 @@ TEST_F(CommandLineOf, NumbersAreReadAsTheyAreWritten) {
   ASSERT_EQ(::setenv("PET_MAX_RESTARTS", "often", 1), 0);
   expect_refused({"run", "--", "true"}, "--max-restarts: expected an integer, got 'often'");
   ::unsetenv("PET_MAX_RESTARTS");
+}
+
+TEST_F(CommandLineOf, ListsOfTextTakeBracketsAndCommasAsTheyAreWritten) {
+  testing::write_file(folder_ / "text.txt", "the ferry and the harbour, the ferry and the quay\n");
+  const std::vector<std::string> texts = {"[INST]", "[/INST]", "[a,b]", "[]", "[PAD]", "a,b", "[1]"};
+  std::vector<std::string> words = {"tokenize", "train", "--input",      "text.txt",
+                                    "--output", "out",   "--vocab-size", "280"};
+  words.emplace_back("--special");
+  words.insert(words.end(), texts.begin(), texts.begin() + 5);
+  words.emplace_back("--special=" + texts[5]);
+  words.emplace_back("--special=" + texts[6]);
+  const Outcome trained = run(words);
+  ASSERT_EQ(trained.status, 0) << trained.errors;
+  const Json tokenizer = Json::parse(testing::read_file(folder_ / "out/tokenizer.json"));
+  std::vector<std::string> added;
+  for (const Json& token : tokenizer.at("added_tokens").as_array()) added.push_back(token.at("content").as_string());
+  EXPECT_THAT(added, ::testing::IsSupersetOf(texts));
+
+  // Words outside of lists.
+  expect_refused({"generate", "--model", "m", "--top-k", "[1]"}, "--top-k: expected an integer, got '[1]'\n");
+  EXPECT_EQ(run({"inspect", "a", "[b]"}).errors,
+            "error: unexpected argument '[b]'\n`quench inspect --help` lists the options\n");
+  EXPECT_THAT(run({"inspect", "[b]"}).errors, HasSubstr("[b]"));
+  EXPECT_EQ(run({"run", "--", "echo", "[b]"}).output, "[b]\n");
+}
+
+TEST_F(CommandLineOf, ListsOfNumbersAreWordsOrOneWord) {
+  const auto average = [&](const std::vector<std::string>& numbers) {
+    std::vector<std::string> words = {"export", "--checkpoint", "none", "--output", "o", "--average"};
+    words.insert(words.end(), numbers.begin(), numbers.end());
+    return run(words);
+  };
+  for (const std::vector<std::string>& numbers :
+       {std::vector<std::string>{"8", "x"}, {"[8,x]"}, {"8,x"}, {"8", "[9,x]"}}) {
+    const Outcome outcome = average(numbers);
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.errors, HasSubstr("--average: expected an integer, got 'x'"));
+  }
+  for (const std::vector<std::string>& numbers : {std::vector<std::string>{"8", "9"}, {"[8,9]"}, {"8,9"}})
+    EXPECT_THAT(average(numbers).errors, AllOf(HasSubstr("none"), Not(HasSubstr("--help"))));
+}
+
+TEST_F(CommandLineOf, DashesBeforeTheVerbAreSkipped) {
+  EXPECT_EQ(run({"--", "--help"}).output, run({"--help"}).output);
+  EXPECT_EQ(run({"--", "help", "train"}).output, run({"train", "--help"}).output);
+  EXPECT_EQ(run({"--", "inspect", "--help"}).output, run({"inspect", "--help"}).output);
+  EXPECT_EQ(run({"--", "run", "--", "echo", "here"}).output, "here\n");
 }
 
 TEST_F(CommandLineOf, OptionsBeforeTheVerbAreNamed) {

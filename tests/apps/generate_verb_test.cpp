@@ -93,6 +93,7 @@ TEST_F(GenerateVerb, AStopTextEndsTheAnswer) {
   EXPECT_TRUE(cut.at("stopped").as_bool());
   EXPECT_LT(cut.at("tokens").as_array().size(), whole.at("tokens").as_array().size());
   EXPECT_EQ(with({"--stop", stop}).output, "The ferry" + wanted + "\n");
+  EXPECT_EQ(Json::parse(with({"--json", "--stop", "[" + stop + "]"}).output).at("text").as_string(), text);
   testing::write_file(folder_ / "one.txt", "The ferry\n");
   const Outcome batch =
       generate({"--prompts", (folder_ / "one.txt").string(), "--max-new-tokens", "40", "--stop", stop});
