@@ -73,8 +73,14 @@ std::string ChatRenderer::generation_prompt(const Call& call, std::string_view t
 // The conversation up to `message`, with a plain text in its place; nullopt if rejected or not rendered.
 std::optional<ChatRenderer::PlainAnswer> ChatRenderer::plain_answer(const Call& call, std::size_t message) const {
   constexpr std::string_view kAnswer = "quench-answer";
-  Conversation example = call.conversation;
-  example.messages.resize(std::min(message, example.messages.size()));
+  const Conversation& given = call.conversation;
+  Conversation example{.messages = {},
+                       .tools = given.tools,
+                       .documents = given.documents,
+                       .template_kwargs = given.template_kwargs,
+                       .columns = given.columns};
+  for (std::size_t i = 0; i < std::min(message, given.messages.size()); ++i)
+    example.messages.push_back(given.messages[i]);
   example.messages.push_back(Json::Object{{"role", "assistant"}, {"content", kAnswer}});
   jinja::Rendered answered;
   try {
