@@ -90,6 +90,18 @@ std::optional<std::size_t> AssistantTurns::found_prompt(const Own& own) const {
   return own.before + at + prompt.size();
 }
 
+// Without a generation prompt, an answer begins after the header that it shares with a plain text in its place: a token
+// after that begins a call.
+std::size_t AssistantTurns::unprompted(int message, const Own& own) const {
+  const auto blank = [](std::string_view text) { return leading_space(text) == text.size(); };
+  const std::size_t begin = own.loop_begin->begin;
+  const std::string_view lead = chat_.text.substr(begin, own.first - begin);
+  if (blank(lead)) return chat_.starts_at_once ? begin : header_end(begin, own.first);
+  const auto header = chat_.header ? chat_.header(static_cast<std::size_t>(message)) : std::nullopt;
+  if (!header) return header_end(begin, own.first);
+  return blank(*header) ? begin : header_end(begin, begin + common_prefix(lead, *header));
+}
+
 // End of the generation prompt; if that continues differently (an opened reasoning block), the header ends with its
 // last line or special token.
 std::size_t AssistantTurns::begin_of(int message, const Own& own) const {
@@ -97,11 +109,11 @@ std::size_t AssistantTurns::begin_of(int message, const Own& own) const {
   if (own.loop_begin && own.before <= own.loop_begin->begin) {
     const std::size_t begin = own.loop_begin->begin;
     const std::size_t header = common_prefix(chat_.text.substr(begin), prompt);
-    if (chat_.starts_at_once) return begin;
     if (!prompt.empty() && header == prompt.size()) return begin + header;
     if (const auto found = found_prompt(own); found && *found >= begin) return *found;
     if (const auto asked = prompted(message); asked && *asked >= begin && *asked <= own.first) return *asked;
-    return header_end(begin, !chat_.has_generation_prompt ? own.first : std::min(begin + header, own.first));
+    return chat_.has_generation_prompt ? header_end(begin, std::min(begin + header, own.first))
+                                       : unprompted(message, own);
   }
   if (const auto asked = prompted(message); asked && *asked >= own.before && *asked <= own.first) return *asked;
   if (const auto found = found_prompt(own)) return *found;

@@ -24,7 +24,9 @@ struct RenderedChat {
   // Without one in the template: text before an answer's content.
   std::string generation_prompt{};
   bool has_generation_prompt = true;
-  bool starts_at_once = false;  // nothing but white space before an answer's content in its loop output
+  bool starts_at_once = false;  // nothing but white space before the first answer's content in its loop output
+  // Text before the content of a plain text in place of the answer, in the message's loop output; nullopt: unknown.
+  std::function<std::optional<std::string>(std::size_t message)> header{};
 };
 
 class AssistantTurns {
@@ -53,6 +55,7 @@ class AssistantTurns {
   [[nodiscard]] std::size_t begin_of(int message, const Own& own) const;
   [[nodiscard]] std::size_t end_of(int message, const Own& own, std::size_t begin) const;
   [[nodiscard]] std::optional<std::size_t> found_prompt(const Own& own) const;
+  [[nodiscard]] std::size_t unprompted(int message, const Own& own) const;
   [[nodiscard]] std::size_t header_end(std::size_t begin, std::size_t end) const;
   [[nodiscard]] std::size_t without_space(std::size_t begin, std::size_t end) const;
   [[nodiscard]] std::vector<jinja::Range> without_others(int message, jinja::Range turn) const;

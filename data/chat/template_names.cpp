@@ -34,6 +34,9 @@ constexpr std::array<std::string_view, 20> kWords = {"and",
                                                      "raise_exception",
                                                      "strftime_now"};
 
+// Arguments of Transformers and of published templates: a {% set %} in one branch is a fallback.
+constexpr std::array<std::string_view, 4> kArguments = {"tools", "documents", "custom_tools", "builtin_tools"};
+
 // Statements with a body of its own.
 constexpr std::array<std::string_view, 6> kScopes = {"if", "for", "macro", "call", "filter", "with"};
 
@@ -47,6 +50,7 @@ class NameCollector {
       switch (token.kind) {
         case TokenKind::block_begin: begin_statement(); break;
         case TokenKind::block_end:
+          ever_.insert(pending_.begin(), pending_.end());
           bound_.merge(pending_);
           pending_.clear();
           statement_.clear();
@@ -121,7 +125,7 @@ class NameCollector {
       if (name == "in")
         targets_ = false;
       else
-        bound_.insert(name);
+        bind(name);
       return;
     }
     // A namespace attribute binds no variable.
@@ -132,7 +136,7 @@ class NameCollector {
     if (statement_ == "macro") {
       const bool own = name_at(at_ - 1, "macro"), parameter = symbol_at(at_ - 1, "(") || symbol_at(at_ - 1, ",");
       if (own || (parameter && depth_ == 1)) {
-        bound_.insert(name);
+        bind(name);
         if (own && !scopes_.empty()) scopes_.back().outside.insert(name);
         return;
       }
@@ -147,7 +151,13 @@ class NameCollector {
         at_ > 0 && (name_at(at_ - 1, "is") || (name_at(at_ - 1, "not") && at_ > 1 && name_at(at_ - 2, "is")));
     const bool keyword = depth_ > 0 && symbol_at(at_ + 1, "=");
     if (filter || test || keyword || std::ranges::find(kWords, std::string_view(name)) != kWords.end()) return;
-    if (!bound_.contains(name)) names_.variables.insert(name);
+    const bool argument = std::ranges::find(kArguments, std::string_view(name)) != kArguments.end();
+    if (!(argument ? bound_ : ever_).contains(name)) names_.variables.insert(name);
+  }
+
+  void bind(const std::string& name) {
+    bound_.insert(name);
+    ever_.insert(name);
   }
 
   // Names bound in a branch or block are unbound, or the caller's, elsewhere.
@@ -164,6 +174,7 @@ class NameCollector {
   bool targets_ = false;                  // names are bound here
   int depth_ = 0;                         // brackets
   TemplateNames::Names bound_, pending_;  // pending: bound at the end of the tag
+  TemplateNames::Names ever_;             // bound anywhere before
   TemplateNames names_;
 };
 

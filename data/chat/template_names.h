@@ -20,9 +20,9 @@ struct TemplateNames {
   [[nodiscard]] bool mentions(std::string_view key) const { return keys.contains(key); }
 };
 
-// By source order: a caller's variable is read where no {% set %}, {% for %} or {% macro %} before has bound it in all
-// cases (a {% set %} in one branch of an {% if %} does not). Throws Error(unsupported) "<name>:<line>: <what>" on lexer
-// errors.
+// By source order: a caller's variable is read where no {% set %}, {% for %} or {% macro %} before has bound it; of the
+// arguments `tools`, `documents`, `custom_tools`, `builtin_tools`, in all cases (a {% set %} in one branch of an {% if
+// %} does not). Throws Error(unsupported) "<name>:<line>: <what>" on lexer errors.
 [[nodiscard]] TemplateNames template_names(std::string_view source, const std::string& name);
 
 }  // namespace quench

@@ -144,7 +144,7 @@ Value filter_wordcount(const Value& input, const Arguments& a, Meter&) {
   return count;
 }
 
-// Of a path, or of a query: no slashes, and + for a space.
+// Escapes of a path, or of a query: no slashes, and + for a space.
 void append_url(std::string& out, const std::string& text, bool path) {
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);

@@ -124,7 +124,8 @@ void ChatRenderer::find_control_tokens() {
 
 // Call arguments are objects, unless rejected, or printed as a Python dict while text is verbatim. Contents are texts,
 // unless the template outputs only lists of parts. A null content is absent, as in Transformers, if calls and thoughts
-// render without one; else null, if calls are written next to no other one (DeepSeek-R1); else empty.
+// render without one, and the call is written or never is; else null, if calls are written next to no other one
+// (DeepSeek-R1); else empty. No tools are null, as in Transformers, unless only an empty list renders.
 void ChatRenderer::choose_forms(Source& source) const {
   constexpr std::string_view kName = "quench_argument", kQuestion = "quench-question", kFunction = "quench_function";
   const auto text_with = [&](const Json::Array& messages) -> std::string {
@@ -138,6 +139,10 @@ void ChatRenderer::choose_forms(Source& source) const {
     }
   };
   const Json question = Json::Object{{"role", "user"}, {"content", kQuestion}};
+  if (text_with({question}).empty()) {
+    source.list_tools = true;
+    source.list_tools = !text_with({question}).empty();
+  }
   if (text_with({question}).find(kQuestion) == std::string::npos) {
     source.list_contents = true;
     source.list_contents = text_with({question}).find(kQuestion) != std::string::npos;
@@ -166,9 +171,14 @@ void ChatRenderer::choose_forms(Source& source) const {
   };
   source.absent_contents = true;
   const Json thinks = Json::Object{{"role", "assistant"}, {"content", Json()}, {"reasoning_content", "x"}};
-  source.absent_contents = !calling(Json(), Json::object()).empty() && !text_with({question, thinks}).empty();
-  source.null_contents = !source.absent_contents && !writes_call("");
-  source.null_contents = source.null_contents && writes_call(Json());
+  const bool renders_absent = !calling(Json(), Json::object()).empty() && !text_with({question, thinks}).empty();
+  const bool absent = writes_call(Json());
+  source.absent_contents = false;
+  const bool empty = writes_call("");
+  source.null_contents = true;
+  const bool null = writes_call(Json());
+  source.absent_contents = renders_absent && (absent || (!empty && !null));
+  source.null_contents = !source.absent_contents && !empty && null;
   const Json content = source.null_contents ? Json() : Json("");
   const std::string object = calling(content, Json::Object{{std::string(kName), "x"}});
   if (!object.empty() && object.find(fmt::format("'{}'", kName)) == std::string::npos) return;
@@ -235,7 +245,7 @@ jinja::Map ChatRenderer::variables(const Call& call) const {
   }
   jinja::Map variables;
   for (const auto& [name, text] : named_tokens_) set(variables, name, text);
-  set(variables, "tools", jinja::Value());
+  set(variables, "tools", call.source.list_tools ? jinja::Value(jinja::List()) : jinja::Value());
   set(variables, "documents", jinja::Value());
   for (const auto& [key, item] : kwargs_)
     if (key != kChosen) set(variables, key, value(item));

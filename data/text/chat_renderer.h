@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,6 +57,7 @@ class ChatRenderer {
     bool absent_contents = false;  // null contents are left out
     bool null_contents = false;    // null contents stay null next to calls
     bool list_contents = false;    // contents as lists of parts
+    bool list_tools = false;       // no tools as an empty list
   };
   struct Call {
     const Conversation& conversation;
@@ -63,6 +65,12 @@ class ChatRenderer {
     std::size_t messages = 0;  // leading
     bool generation_prompt = false;
     TextMarks* marks = nullptr;
+  };
+
+  struct PlainAnswer {
+    std::string text;
+    std::size_t at = 0;               // of the content
+    std::optional<std::size_t> loop;  // start of the message's loop output around it
   };
 
   void add_source(const std::string& name, std::string_view text, const std::string& origin, std::string_view date);
@@ -86,6 +94,7 @@ class ChatRenderer {
                                                          std::string_view text) const;
   [[nodiscard]] MarkedPlaces with_empty_contents(const Call& call, MarkedPlaces places, std::string_view text) const;
   [[nodiscard]] std::string generation_prompt(const Call& call, std::string_view text) const;
+  [[nodiscard]] std::optional<PlainAnswer> plain_answer(const Call& call, std::size_t message) const;
   [[nodiscard]] std::optional<std::string> answer_header(const Call& call) const;
   [[nodiscard]] std::vector<DocumentPiece> pieces(std::string_view text, const std::vector<jinja::Range>& ranges,
                                                   const std::vector<SpecialTokens::Occurrence>& plain) const;

@@ -70,13 +70,17 @@ std::string ChatRenderer::generation_prompt(const Call& call, std::string_view t
   return prompted ? prompted->substr(shared_prefix(text, *prompted)) : std::string();
 }
 
-// For templates without a generation prompt. Empty: white space only; nullopt: unknown.
-std::optional<std::string> ChatRenderer::answer_header(const Call& call) const {
+// The conversation up to `message`, with a plain text in its place; nullopt if rejected or not rendered.
+std::optional<ChatRenderer::PlainAnswer> ChatRenderer::plain_answer(const Call& call, std::size_t message) const {
   constexpr std::string_view kAnswer = "quench-answer";
-  const Json::Array& messages = call.conversation.messages;
-  const auto first = static_cast<std::size_t>(std::ranges::find_if(messages, answers) - messages.begin());
-  Conversation example = call.conversation;
-  example.messages.resize(std::min(first, messages.size()));
+  const Conversation& given = call.conversation;
+  Conversation example{.messages = {},
+                       .tools = given.tools,
+                       .documents = given.documents,
+                       .template_kwargs = given.template_kwargs,
+                       .columns = given.columns};
+  for (std::size_t i = 0; i < std::min(message, given.messages.size()); ++i)
+    example.messages.push_back(given.messages[i]);
   example.messages.push_back(Json::Object{{"role", "assistant"}, {"content", kAnswer}});
   jinja::Rendered answered;
   try {
@@ -86,16 +90,28 @@ std::optional<std::string> ChatRenderer::answer_header(const Call& call) const {
   }
   const std::size_t at = answered.text.rfind(kAnswer);
   if (at == std::string::npos) return std::nullopt;
+  PlainAnswer answer{.text = std::move(answered.text), .at = at, .loop = {}};
+  for (const auto& [owner, range] : answered.messages)
+    if (owner == static_cast<int>(message) && range.begin <= at && at < range.end) answer.loop = range.begin;
+  return answer;
+}
+
+// For templates without a generation prompt. Empty: white space only; nullopt: unknown.
+std::optional<std::string> ChatRenderer::answer_header(const Call& call) const {
+  const Json::Array& messages = call.conversation.messages;
+  const auto first = static_cast<std::size_t>(std::ranges::find_if(messages, answers) - messages.begin());
+  const auto answer = plain_answer(call, first);
+  if (!answer) return std::nullopt;
+  const auto& [text_of_answer, at, loop] = *answer;
   // White space only: part of the answer.
   const auto header = [&](std::size_t begin) {
-    const std::string text = answered.text.substr(begin, at - begin);
+    const std::string text = text_of_answer.substr(begin, at - begin);
     return jinja::strip(text, {}, jinja::StripSide::both).empty() ? std::string() : text;
   };
-  for (const auto& [message, range] : answered.messages)
-    if (message == static_cast<int>(first) && range.begin <= at && at < range.end) return header(range.begin);
+  if (loop) return header(*loop);
   if (first == 0) return header(0);
   const std::string_view before = jinja::strip(content_text(messages[first - 1]), {}, jinja::StripSide::both);
-  const std::size_t asked = before.empty() ? std::string::npos : answered.text.rfind(before, at);
+  const std::size_t asked = before.empty() ? std::string::npos : text_of_answer.rfind(before, at);
   if (asked == std::string::npos || asked + before.size() > at) return std::nullopt;
   return header(asked + before.size());
 }
@@ -187,7 +203,12 @@ std::vector<Range> ChatRenderer::targets(const Call& call, const jinja::Rendered
                               },
                               .generation_prompt = header.value_or(std::string()),
                               .has_generation_prompt = !added.empty(),
-                              .starts_at_once = header && header->empty()});
+                              .starts_at_once = header && header->empty(),
+                              .header = [&](std::size_t message) -> std::optional<std::string> {
+                                const auto answer = plain_answer(call, message);
+                                if (!answer || !answer->loop) return std::nullopt;
+                                return answer->text.substr(*answer->loop, answer->at - *answer->loop);
+                              }});
   std::vector<Range> ranges;
   bool ended = true;
   for (std::size_t i = 0; i < conversation.messages.size(); ++i) {

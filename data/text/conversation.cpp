@@ -15,7 +15,7 @@ constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user
 
 // ShareGPT. A function call is an assistant turn.
 constexpr std::string_view kCall = "function_call";
-constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kSpeakers = {{{"human", "user"},
+constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kSpeakers = {{{"human", "user"},
                                                                                       {"user", "user"},
                                                                                       {"gpt", "assistant"},
                                                                                       {"chatgpt", "assistant"},
@@ -23,7 +23,9 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kSpeaker
                                                                                       {"assistant", "assistant"},
                                                                                       {kCall, "assistant"},
                                                                                       {"system", "system"},
+                                                                                      {"developer", "developer"},
                                                                                       {"tool", "tool"},
+                                                                                      {"ipython", "tool"},
                                                                                       {"function_response", "tool"},
                                                                                       {"observation", "tool"}}};
 

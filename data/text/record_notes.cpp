@@ -65,11 +65,12 @@ void note_keys(const Json& record, std::span<const std::string_view> read, Recor
 
 std::vector<std::string> RecordNotes::warnings() const {
   std::vector<std::string> lines;
-  for (const std::string& file : record_texts)
+  if (!record_texts.empty())
     lines.push_back(fmt::format(
-        "{} begins with a JSON record, but is read as plain text by its name; set data.format (--format) to "
+        "{} begins with a JSON record, but is read as plain text by its name{}; set data.format (--format) to "
         "jsonl or json for records, or to text to keep it as text without this warning",
-        file));
+        *record_texts.begin(),
+        record_texts.size() == 1 ? std::string() : fmt::format(" ({} such files)", record_texts.size())));
   if (!record_keys.empty()) lines.push_back(fmt::format("unused keys of records: {}", listed(record_keys, "record")));
   if (!message_keys.empty())
     lines.push_back(

@@ -78,8 +78,9 @@ std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, co
   key.add(fingerprint_text(tokenizer));
   ReaderOptions reader = options.reader;
   resolve_chats(reader, tokenizer);
-  key.add(describe_options(reader, options.encoder).dump());
-  for (const fs::path& path : expand_data_files(inputs)) {
+  const std::vector<fs::path> paths = expand_data_files(inputs);
+  key.add(describe_options(reader, options.encoder, paths).dump());
+  for (const fs::path& path : paths) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, path != kStandardInput,
                     "training reads its data more than once, which standard input does not allow; make shards of it "
                     "with `quench tokenize --input -`");

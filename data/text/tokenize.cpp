@@ -188,7 +188,7 @@ Json describe_dataset(const Tokenizer& tokenizer, const DocumentEncoder& encoder
   for (std::size_t i = 0; i < corpus.paths().size(); ++i)
     inputs.push_back(Json::Object{{"file", replace_invalid_utf8(corpus.paths()[i].filename().string())},
                                   {"bytes", corpus.sizes()[i]}});
-  Json settings = describe_options(options.reader, options.encoder);
+  Json settings = describe_options(options.reader, options.encoder, corpus.paths());
   settings.set("validation_fraction", options.validation_fraction);
   settings.set("validation_split", enum_name(options.validation_split));
   settings.set("max_shard_tokens", options.max_shard_tokens);
@@ -238,12 +238,22 @@ void check_options(const TokenizeOptions& options) {
 }
 
 std::unique_ptr<TokenizeCheckpoint> open_journal(const fs::path& target, const Tokenizer& tokenizer,
-                                                 const TokenizeOptions& options) {
+                                                 const TokenizeOptions& options, std::span<const fs::path> inputs) {
   Hash128 identity;
   identity.add(fingerprint_text(tokenizer));
-  identity.add(describe_options(options.reader, options.encoder).dump());
+  identity.add(describe_options(options.reader, options.encoder, inputs).dump());
   identity.add(std::to_string(options.batch_bytes));
   return std::make_unique<TokenizeCheckpoint>(journal_of(target), identity.text());
+}
+
+// Version of the mask and flag rules: a change invalidates cached tokens, except those of text formats.
+int chat_rules(const ReaderOptions& reader, std::span<const fs::path> inputs) {
+  const bool plain = std::ranges::all_of(inputs, [&](const fs::path& path) {
+    const TextFormat* format = reader.format != nullptr ? reader.format : text_format_of(path);
+    return format != nullptr && format->open_records == nullptr;
+  });
+  const int version = plain ? 2 : 6;
+  return reader.preference == PreferenceRecords::none ? version : version + 1;
 }
 
 // "12.3 of 45.6 MB", or without the total.
@@ -275,7 +285,7 @@ fs::path journal_of(const fs::path& output) {
   return fs::path(resolved_path(output).string() + ".journal");
 }
 
-Json describe_options(const ReaderOptions& reader, const EncoderOptions& encoder) {
+Json describe_options(const ReaderOptions& reader, const EncoderOptions& encoder, std::span<const fs::path> inputs) {
   Json columns = Json::object();
   for (const auto& [target, column] : reader.columns) columns.set(target, column);
   return Json::Object{{"format", name_or_auto(reader.format)},
@@ -288,8 +298,7 @@ Json describe_options(const ReaderOptions& reader, const EncoderOptions& encoder
                       {"chat_template", reader.chat_renderer ? std::string_view(reader.chat_renderer->identity())
                                                              : name_or_auto(reader.chat_template)},
                       {"train_on", enum_name(reader.train_on)},
-                      // Mask and flag rules: a change invalidates cached tokens.
-                      {"chat_rules", reader.preference == PreferenceRecords::none ? 4 : 5},
+                      {"chat_rules", chat_rules(reader, inputs)},
                       {"on_bad_record", enum_name(reader.on_bad_record)},
                       {"max_document_bytes", reader.max_document_bytes},
                       {"eos", enum_name(encoder.eos)},
@@ -318,7 +327,7 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
 
   TokenizeProgress progress{.total_bytes = corpus.total_bytes()};
   const std::unique_ptr<TokenizeCheckpoint> journal =
-      options.journal ? open_journal(target, tokenizer, checked) : nullptr;
+      options.journal ? open_journal(target, tokenizer, checked, corpus.paths()) : nullptr;
   if (journal && journal->input_bytes() > 0)
     QUENCH_LOG_INFO("tokenization resumes after {} of text",
                     part_of_input(journal->input_bytes(), progress.total_bytes));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -73,7 +74,8 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
 // Next to the output folder.
 [[nodiscard]] std::filesystem::path journal_of(const std::filesystem::path& output);
 
-// For dataset.json and the cache key: options that affect tokens.
-[[nodiscard]] Json describe_options(const ReaderOptions& reader, const EncoderOptions& encoder);
+// For dataset.json and the cache key: options that affect the tokens of `inputs` (files, or "-").
+[[nodiscard]] Json describe_options(const ReaderOptions& reader, const EncoderOptions& encoder,
+                                    std::span<const std::filesystem::path> inputs);
 
 }  // namespace quench

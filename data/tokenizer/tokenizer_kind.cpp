@@ -42,8 +42,7 @@ std::string other_tokenizer_text(const fs::path& folder) {
     return "; Mistral's tekken.json is not read: use the tokenizer.json of the model's folder for Transformers";
   if (fs::exists(folder / "vocab.json"))
     return "; it has vocab.json: Transformers' AutoTokenizer.from_pretrained(folder).save_pretrained(folder) writes "
-           "its "
-           "tokenizer.json";
+           "its tokenizer.json";
   return {};
 }
 

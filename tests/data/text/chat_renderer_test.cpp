@@ -201,6 +201,15 @@ TEST_F(ChatRecords, ToolsComeInBothForms) {
   expect_error(ErrorCode::invalid_argument, {"tools", ".jinja"}, [&] { (void)plain_messages(open); });
 }
 
+TEST_F(ChatRecords, SpeakersOfShareGptAreRoles) {
+  const Conversation given = sharegpt_conversation(Json::parse(
+      R"({"conversations": [{"from": "developer", "value": "s"}, {"from": "human", "value": "a"}, {"from": "gpt", "value": "b"},
+          {"from": "ipython", "value": "c"}, {"from": "gpt", "value": "d"}]})"));
+  std::vector<std::string> roles;
+  for (const Json& message : given.messages) roles.push_back(message.at("role").as_string());
+  EXPECT_EQ(roles, (std::vector<std::string>{"developer", "user", "assistant", "tool", "assistant"}));
+}
+
 TEST_F(ChatRecords, MessagesMayHaveTheOtherForm) {
   const Conversation shared = openai_conversation(
       Json::parse(R"({"messages": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b", "train": true}]})"));

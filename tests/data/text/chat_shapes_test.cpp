@@ -49,6 +49,39 @@ TEST_F(ChatShapes, TheTokenThatBeginsACallIsTrained) {
             "[RESULTS]Uresult[RESULTS]( Aone<|im_end|>)");
 }
 
+// The user's turn ends with the header of the first answer; the answer after a tool result writes its own.
+TEST_F(ChatShapes, TheHeaderOfALaterAnswerIsNoTarget) {
+  const std::string source =
+      "{% for m in messages %}{% if m.role == 'user' %}[INST]{{ m.content }}<|im_end|>\n<|im_start|>\n"
+      "{% elif m.role == 'tool' %}[RESULTS]{{ m.content }}<|im_end|>\n"
+      "{% else %}{% if messages[loop.index0 - 1].role != 'user' %}<|im_start|>\n{% endif %}"
+      "{% if m.tool_calls is defined %}[TOOL_CALLS]{% for c in m.tool_calls %}{{ c.function.name }}{% endfor %}"
+      "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endif %}{% endfor %}";
+  const std::string question = R"({"messages": [{"role": "user", "content": "Uone"}, )",
+                    call = R"({"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function":
+    {"name": "fun", "arguments": {}}}]}, {"role": "tool", "content": "Utwo"}, )",
+                    answer = R"({"role": "assistant", "content": "Aone"})";
+  const std::string called =
+                        "[INST]Uone<|im_end|>\n<|im_start|>\n([TOOL_CALLS]fun<|im_end|>)\n[RESULTS]Utwo<|im_end|>\n",
+                    again = "<|im_start|>\n([TOOL_CALLS]fun<|im_end|>)\n[RESULTS]Utwo<|im_end|>\n";
+  EXPECT_EQ(marked(source, question + call + answer + "]}"), called + "<|im_start|>\n(Aone<|im_end|>)\n");
+  EXPECT_EQ(marked(source, question + call + call + answer + "]}"),
+            called + again + "<|im_start|>\n(Aone<|im_end|>)\n");
+  EXPECT_EQ(marked(source, question + answer + R"(, {"role": "assistant", "content": "Atwo"}]})"),
+            "[INST]Uone<|im_end|>\n<|im_start|>\n(Aone<|im_end|>)\n<|im_start|>\n(Atwo<|im_end|>)\n");
+}
+
+// No line after the header.
+TEST_F(ChatShapes, TheHeaderOfASecondAnswerIsNoTarget) {
+  const std::string source =
+      "{% for m in messages %}{% if m.role == 'user' %}[INST]{{ m.content }}<|im_start|>{% else %}"
+      "{% if messages[loop.index0 - 1].role == 'assistant' %}<|im_start|>{% endif %}{{ m.content }}<|im_end|>"
+      "{% endif %}{% endfor %}";
+  EXPECT_EQ(marked(source, R"({"messages": [{"role": "user", "content": "Uone"},
+    {"role": "assistant", "content": "Aone"}, {"role": "assistant", "content": "Atwo"}]})"),
+            "[INST]Uone<|im_start|>(Aone<|im_end|>)<|im_start|>(Atwo<|im_end|>)");
+}
+
 // DeepSeek-R1's: calls are written if `content is none` only.
 TEST_F(ChatShapes, CallsOfANullContent) {
   const std::string source =
@@ -66,6 +99,30 @@ TEST_F(ChatShapes, CallsOfANullContent) {
     {"role": "assistant", "content": "Aone"}]})"),
             "<|im_start|>Uone(call fun{\"a\": 1}<|im_end|>)<|im_start|>Utwo<|im_start|>(<|im_end|>)"
             "<|im_start|>Uthree(Aone<|im_end|>)");
+}
+
+// As above; without a content the template renders something, but not the call.
+TEST_F(ChatShapes, CallsThatAnAbsentContentHides) {
+  const std::string source =
+      "{% for m in messages %}{% if m.role == 'user' %}<|im_start|>{{ m.content }}{% endif %}"
+      "{% if m.role == 'assistant' and m['content'] is none %}{% for c in m['tool_calls'] %}"
+      "{{ 'call ' + c['function']['name'] + c['function']['arguments'] }}{% endfor %}{% endif %}"
+      "{% if m.role == 'assistant' and m['content'] is not none %}{{ m['content'] }}{% endif %}<|im_end|>{% endfor %}";
+  EXPECT_EQ(marked(source, R"({"messages": [{"role": "user", "content": "Uone"},
+    {"role": "assistant", "content": null, "tool_calls": [{"type": "function", "function": {"name": "fun",
+     "arguments": "{}"}}]}]})"),
+            "<|im_start|>Uone<|im_end|>(call fun{}<|im_end|>)");
+}
+
+// No tools are null, as in Transformers; a loop over them without a condition takes a list only.
+TEST_F(ChatShapes, NoToolsAreAListWhereNullIsRejected) {
+  const std::string messages =
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
+  const std::string chat = R"({"tools": [], "messages": [{"role": "user", "content": "Uone"},
+    {"role": "assistant", "content": "Aone"}]})";
+  const std::string text = "<|im_start|>user\nUone<|im_end|>\n<|im_start|>assistant\n(Aone<|im_end|>)\n";
+  EXPECT_EQ(marked("{% for t in tools %}tool{% endfor %}" + messages, chat), text);
+  EXPECT_EQ(marked("{% if tools is not none %}tools{% endif %}" + messages, chat), text);
 }
 
 // White space between two of the template's search strings ("</think>", the name of a role) may be stripped.
@@ -99,21 +156,47 @@ TEST_F(ChatShapes, AVariableThatOneBranchSetsIsStillRead) {
   EXPECT_TRUE(notes_.record_keys.empty());
 }
 
-TEST(TemplateNames, ReadsWhatNoBranchOrEveryBranchBinds) {
+TEST(TemplateNames, AnArgumentIsReadUnlessEveryBranchBindsIt) {
   const auto reads = [](const std::string& source, const char* name) {
     return template_names(source, "t.jinja").reads(name);
   };
-  EXPECT_TRUE(reads("{% if a %}{% set x = 1 %}{% endif %}{{ x }}", "x"));
-  EXPECT_TRUE(reads("{% if a %}{% set x = 1 %}{% elif b %}{% else %}{% set x = 2 %}{% endif %}{{ x }}", "x"));
-  EXPECT_FALSE(reads("{% if a %}{% set x = 1 %}{% else %}{% set x = 2 %}{% endif %}{{ x }}", "x"));
-  EXPECT_FALSE(reads("{% if a %}{% set x = 1 %}{{ x }}{% endif %}", "x"));
-  EXPECT_TRUE(reads("{% if a %}{% set x = 1 %}{% else %}{{ x }}{% endif %}", "x"));
-  EXPECT_TRUE(reads("{% for x in a %}{% set y = 1 %}{% endfor %}{{ x }}", "x"));
-  EXPECT_TRUE(reads("{% for x in a %}{% set y = 1 %}{% else %}{% set y = 2 %}{% endfor %}{{ y }}", "y"));
-  EXPECT_TRUE(reads("{% macro f(x) %}{{ x }}{% endmacro %}{{ x }}{{ f(1) }}", "x"));
+  EXPECT_TRUE(reads("{% if a %}{% set tools = 1 %}{% endif %}{{ tools }}", "tools"));
+  EXPECT_TRUE(
+      reads("{% if a %}{% set tools = 1 %}{% elif b %}{% else %}{% set tools = 2 %}{% endif %}{{ tools }}", "tools"));
+  EXPECT_FALSE(reads("{% if a %}{% set tools = 1 %}{% else %}{% set tools = 2 %}{% endif %}{{ tools }}", "tools"));
+  EXPECT_FALSE(reads("{% if a %}{% set tools = 1 %}{{ tools }}{% endif %}", "tools"));
+  EXPECT_TRUE(reads("{% if a %}{% set documents = 1 %}{% else %}{{ documents }}{% endif %}", "documents"));
+  EXPECT_TRUE(reads("{% for tools in a %}{% set y = 1 %}{% endfor %}{{ tools }}", "tools"));
+  EXPECT_TRUE(reads("{% macro f(tools) %}{{ tools }}{% endmacro %}{{ tools }}{{ f(1) }}", "tools"));
+  EXPECT_FALSE(reads("{% set tools = 1 %}{% if a %}{{ tools }}{% endif %}{{ tools }}", "tools"));
+  EXPECT_FALSE(reads("{% set tools %}{% if a %}b{% endif %}{% endset %}{{ tools }}", "tools"));
+}
+
+TEST(TemplateNames, AnyOtherNameIsTheTemplatesAfterItsFirstAssignment) {
+  const auto reads = [](const std::string& source, const char* name) {
+    return template_names(source, "t.jinja").reads(name);
+  };
+  EXPECT_FALSE(reads("{% if a %}{% set x = 1 %}{% endif %}{{ x }}", "x"));
+  EXPECT_FALSE(reads("{% if a %}{% set x = 1 %}{% else %}{{ x }}{% endif %}", "x"));
+  EXPECT_FALSE(reads("{% for x in a %}{% endfor %}{{ x }}", "x"));
   EXPECT_FALSE(reads("{% macro f(x) %}{{ x }}{% endmacro %}{{ f(1) }}", "f"));
-  EXPECT_FALSE(reads("{% set x = 1 %}{% if a %}{{ x }}{% endif %}{{ x }}", "x"));
-  EXPECT_FALSE(reads("{% set x %}{% if a %}b{% endif %}{% endset %}{{ x }}", "x"));
+  EXPECT_TRUE(reads("{{ x }}{% set x = 1 %}{{ x }}", "x"));
+  EXPECT_TRUE(reads("{% if x is not defined %}{% set x = 1 %}{% endif %}{{ x }}", "x"));
+}
+
+// Mistral's: the system message is one branch's variable.
+TEST_F(ChatShapes, AColumnWithTheNameOfATemplatesVariableIsUnused) {
+  const std::string source =
+      "{% if messages[0].role == 'system' %}{% set system_message = messages[0].content %}{% endif %}"
+      "{% for m in messages %}{% if m.role == 'user' %}[INST]{% if system_message is defined %}{{ system_message }}\n"
+      "{% endif %}{{ m.content }}[/INST]{% elif m.role == 'assistant' %}{{ m.content }}<|im_end|>{% endif %}{% endfor "
+      "%}";
+  const std::string chat = R"({"role": "user", "content": "Uone"}, {"role": "assistant", "content": "Aone"}]})";
+  EXPECT_EQ(marked(source, R"({"system_message": "column", "messages": [)" + chat),
+            "[INST]Uone[/INST](Aone<|im_end|>)");
+  EXPECT_EQ(notes_.record_keys, (RecordNotes::Counts{{"system_message", 1}}));
+  EXPECT_EQ(marked(source, R"({"messages": [{"role": "system", "content": "Sone"}, )" + chat),
+            "[INST]Sone\nUone[/INST](Aone<|im_end|>)");
 }
 
 }  // namespace

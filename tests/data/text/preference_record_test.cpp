@@ -86,7 +86,7 @@ TEST(PreferenceRecord, AnAnswerEndsWithTheText) {
   const Answers all =
       read_answers(R"({"prompt": [)" + hi + R"(], "chosen": [)" + yes + R"(], "rejected": [)" + no + "]}");
   EXPECT_THAT(all.answers, ElementsAre("yes<|im_end|>\n", "no<|im_end|>\n"));
-  // Of the built-in template and of a Jinja one; a text of the user is no answer, nor is a message with the flag.
+  // Built-in template and a Jinja one; a text of the user is no answer, nor is a message with the flag.
   const std::unique_ptr<Tokenizer> bytes = load_tokenizer("bytes");
   const auto renderer = std::make_shared<const ChatRenderer>(
       "{% for m in messages %}[{{ m.role }}]{{ m.content }};\n{% endfor %}{% if not add_generation_prompt %}END{% "
@@ -167,7 +167,7 @@ TEST(PreferenceRecord, BadRecordsAreNamedWithFileAndLine) {
                  [&] { (void)read_answers(record, PreferenceRecords::labels); });
 }
 
-// Of texts, once per record; those of chats are noted by the renderer.
+// Keys of texts, once per record; those of chats are noted by the renderer.
 TEST(PreferenceRecord, KeysThatNothingReadsAreCounted) {
   TempDir folder;
   const auto unused = [&](const std::string& record, PreferenceRecords kind) {

@@ -140,6 +140,19 @@ TEST(TextReader, RecordsInATextFileAreNoted) {
     EXPECT_TRUE(warnings(bytes, nullptr).empty()) << bytes;
 }
 
+TEST(TextReader, RecordsInManyTextFilesAreOneWarning) {
+  testing::TempDir folder;
+  const auto notes = std::make_shared<RecordNotes>();
+  for (const char* name : {"b.txt", "a.txt", "c.md"}) {
+    testing::write_file(folder / name, "{\"text\": \"a\"}\n");
+    (void)open_document_reader(folder / name, {.notes = notes});
+  }
+  const std::vector<std::string> lines = notes->warnings();
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_THAT(lines[0], ::testing::HasSubstr("a.txt begins with a JSON record, but is read as plain text by its name "
+                                             "(3 such files)"));
+}
+
 // White space without end is neither held nor quadratic: the whole is cut into parts of at most the limit.
 TEST(TextReader, LongRunsOfWhiteSpace) {
   const ReaderOptions options{.split = TextSplit::blank_line, .max_document_bytes = 1000};

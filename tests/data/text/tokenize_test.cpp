@@ -7,6 +7,7 @@
 
 #include "data/formats/shard_format.h"
 #include "data/formats/token_stream.h"
+#include "data/text/text_format.h"
 #include "tests/data/sampling/token_fixtures.h"
 #include "tests/data/tokenizer/tokenizer_fixtures.h"
 
@@ -46,6 +47,23 @@ std::vector<std::string> decode(const Tokenizer& tokenizer, const std::filesyste
                                            true));
   }
   return documents;
+}
+
+// Rules of chats do not concern text formats, whose cached tokens stay valid.
+TEST(Tokenize, ChatRulesOfTextFormats) {
+  TempDir folder;
+  const std::filesystem::path text = folder / "a.txt", records = folder / "b.jsonl", unnamed = folder / "c";
+  for (const auto& path : {text, records, unnamed}) write_file(path, "{\"text\": \"a\"}\n");
+  const auto rules = [](const char* format, const std::vector<std::filesystem::path>& inputs) {
+    ReaderOptions reader;
+    if (format != nullptr) reader.format = text_formats().find(format);
+    return describe_options(reader, {}, inputs).at("chat_rules").as_int();
+  };
+  EXPECT_EQ(rules(nullptr, {text}), 2);
+  EXPECT_EQ(rules("text", {text, records, unnamed}), 2);
+  EXPECT_GT(rules("jsonl", {text}), 2);
+  EXPECT_GT(rules(nullptr, {text, records}), 2);
+  EXPECT_GT(rules(nullptr, {unnamed}), 2);
 }
 
 TEST(Tokenize, WritesShardsTokenizerAndSummary) {
