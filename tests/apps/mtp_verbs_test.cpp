@@ -145,9 +145,11 @@ TEST_F(MtpVerbs, QuantizedExportsOfFoldersLeaveThemOut) {
   const Outcome written =
       run({"quantize", "--model", "whole", "--output", "quantized", "--scheme", "int8_weight_only"});
   ASSERT_EQ(written.status, 0) << written.errors;
-  EXPECT_THAT(written.errors + written.output,
-              HasSubstr("left out: multi-token prediction (num_nextn_predict_layers 1), which "
-                        "training.mtp_loss_weight trains and exports in format hf keep"));
+  EXPECT_THAT(
+      written.errors + written.output,
+      HasSubstr("left out: multi-token prediction (num_nextn_predict_layers 1), which "
+                "training.mtp_loss_weight trains (without lora), and quench merge-lora and quench export in format hf "
+                "keep"));
   EXPECT_FALSE(holds_layer("quantized"));
 }
 
