@@ -18,13 +18,13 @@ using Clock = std::chrono::steady_clock;
 // rows; the RoPE table repeats the rows of one text.
 class SharedCache {
  public:
-  SharedCache(const nn::CausalLm& model, std::int64_t width, std::int64_t room)
+  SharedCache(const nn::CausalLm& model, std::int64_t width, std::int64_t capacity)
       : model_(model),
         width_(width),
-        room_(room),
-        cache_(model.config(), width * room, model.options().dtype, model.options().device) {
+        capacity_(capacity),
+        cache_(model.config(), width * capacity, model.options().dtype, model.options().device) {
     // Builds the full table once instead of token by token.
-    (void)model.make_context({{0, 0, 0, room}}, 0);
+    (void)model.make_context({{0, 0, 0, capacity}}, 0);
   }
 
   // Consecutive tokens of a text, after `length` cached tokens.
@@ -50,8 +50,8 @@ class SharedCache {
       const auto count = static_cast<std::int64_t>(s.tokens.size());
       std::ranges::copy(s.tokens, ids.data<std::int32_t>() + at);
       for (std::int64_t i = 0; i < count; ++i)
-        rows.data<std::int32_t>()[at + i] = static_cast<std::int32_t>(s.text * room_ + s.length + i);
-      sequences.push_back({at, count, s.text * room_, s.length + count});
+        rows.data<std::int32_t>()[at + i] = static_cast<std::int32_t>(s.text * capacity_ + s.length + i);
+      sequences.push_back({at, count, s.text * capacity_, s.length + count});
       at += count;
     }
     nn::ForwardContext context = model_.make_context({{0, 0, 0, longest}}, rows);
@@ -73,9 +73,9 @@ class SharedCache {
   const std::shared_ptr<const nn::LayerTables>& repeated(const std::shared_ptr<const nn::LayerTables>& tables) {
     if (original_ == tables) return repeated_;
     const auto repeat = [&](const Tensor& one) {
-      const std::int64_t rows = std::min(room_, one.size(0));
-      const Tensor all = Tensor::zeros({width_ * room_, one.size(1)}, one.dtype(), one.device());
-      for (std::int64_t i = 0; i < width_; ++i) all.narrow(0, i * room_, rows).copy_from(one.narrow(0, 0, rows));
+      const std::int64_t rows = std::min(capacity_, one.size(0));
+      const Tensor all = Tensor::zeros({width_ * capacity_, one.size(1)}, one.dtype(), one.device());
+      for (std::int64_t i = 0; i < width_; ++i) all.narrow(0, i * capacity_, rows).copy_from(one.narrow(0, 0, rows));
       return all;
     };
     std::map<const void*, nn::RopeTable> distinct;  // layers share tables
@@ -95,7 +95,7 @@ class SharedCache {
   }
 
   const nn::CausalLm& model_;
-  std::int64_t width_, room_;
+  std::int64_t width_, capacity_;
   nn::KvCache cache_;
   std::shared_ptr<const nn::LayerTables> original_, repeated_;
 };
@@ -103,14 +103,14 @@ class SharedCache {
 class BatchGeneration {
  public:
   BatchGeneration(const nn::CausalLm& model, std::span<const BatchPrompt> prompts, const GenerationOptions& options,
-                  std::int64_t width, std::int64_t room,
+                  std::int64_t width, std::int64_t capacity,
                   const std::function<void(std::size_t, const GenerationResult&)>& on_result,
                   const std::function<bool(std::size_t, std::int32_t)>& on_token)
       : prompts_(prompts),
         options_(options),
         on_result_(on_result),
         on_token_(on_token),
-        cache_(model, width, room),
+        cache_(model, width, capacity),
         texts_(static_cast<std::size_t>(width)) {}
 
   void run() {
@@ -198,7 +198,7 @@ void generate_batch(const nn::CausalLm& model, std::span<const BatchPrompt> prom
                     std::int64_t width, const std::function<void(std::size_t, const GenerationResult&)>& on_result,
                     const std::function<bool(std::size_t, std::int32_t)>& on_token) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, width > 0, "texts side by side: {}, expected at least 1", width);
-  std::int64_t room = 1;
+  std::int64_t capacity = 1;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     GenerationOptions own = options;
     own.max_new_tokens = prompts[i].max_new_tokens;
@@ -207,10 +207,10 @@ void generate_batch(const nn::CausalLm& model, std::span<const BatchPrompt> prom
     } catch (const Error& error) {
       QUENCH_FAIL(error.code(), "prompt {}: {}", i + 1, error.what());
     }
-    room = std::max(room, static_cast<std::int64_t>(prompts[i].tokens.size()) + own.max_new_tokens);
+    capacity = std::max(capacity, static_cast<std::int64_t>(prompts[i].tokens.size()) + own.max_new_tokens);
   }
   if (prompts.empty()) return;
-  if (nn::cached_keys_change(model.config(), 1, room)) {
+  if (nn::cached_keys_change(model.config(), 1, capacity)) {
     for (std::size_t i = 0; i < prompts.size(); ++i) {
       GenerationOptions own = options;
       own.max_new_tokens = prompts[i].max_new_tokens;
@@ -220,9 +220,9 @@ void generate_batch(const nn::CausalLm& model, std::span<const BatchPrompt> prom
     return;
   }
   // Length-dependent angles need a table per text.
-  if (nn::rotations_depend_on_length(model.config(), room)) width = 1;
+  if (nn::rotations_depend_on_length(model.config(), capacity)) width = 1;
   width = std::min(width, static_cast<std::int64_t>(prompts.size()));
-  BatchGeneration(model, prompts, options, width, room, on_result, on_token).run();
+  BatchGeneration(model, prompts, options, width, capacity, on_result, on_token).run();
 }
 
 }  // namespace quench

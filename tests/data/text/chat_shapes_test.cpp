@@ -156,10 +156,11 @@ TEST_F(ChatShapes, AVariableThatOneBranchSetsIsStillRead) {
   EXPECT_TRUE(notes_.record_keys.empty());
 }
 
+bool reads(const std::string& source, const char* name) {
+  return template_names(source, "t.jinja").reads(name);
+}
+
 TEST(TemplateNames, AnArgumentIsReadUnlessEveryBranchBindsIt) {
-  const auto reads = [](const std::string& source, const char* name) {
-    return template_names(source, "t.jinja").reads(name);
-  };
   EXPECT_TRUE(reads("{% if a %}{% set tools = 1 %}{% endif %}{{ tools }}", "tools"));
   EXPECT_TRUE(
       reads("{% if a %}{% set tools = 1 %}{% elif b %}{% else %}{% set tools = 2 %}{% endif %}{{ tools }}", "tools"));
@@ -173,9 +174,6 @@ TEST(TemplateNames, AnArgumentIsReadUnlessEveryBranchBindsIt) {
 }
 
 TEST(TemplateNames, AnyOtherNameIsTheTemplatesAfterItsFirstAssignment) {
-  const auto reads = [](const std::string& source, const char* name) {
-    return template_names(source, "t.jinja").reads(name);
-  };
   EXPECT_FALSE(reads("{% if a %}{% set x = 1 %}{% endif %}{{ x }}", "x"));
   EXPECT_FALSE(reads("{% if a %}{% set x = 1 %}{% else %}{{ x }}{% endif %}", "x"));
   EXPECT_FALSE(reads("{% for x in a %}{% endfor %}{{ x }}", "x"));
