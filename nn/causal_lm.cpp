@@ -1,6 +1,7 @@
 #include "nn/causal_lm.h"
 
 #include <algorithm>
+#include <numeric>
 #include <ranges>
 
 #include "autograd/recompute.h"
@@ -46,6 +47,20 @@ void end_unit(std::int64_t unit, const ForwardContext& context) {
     if (hooks->before_backward) Tape::mark([hooks, unit] { hooks->before_backward(unit); });
     if (hooks->after_forward) hooks->after_forward(unit);
   }
+}
+
+// i32 [tokens] in pinned memory: a sequence's positions count from its element of `first`, or from 0; padding: 0.
+Tensor position_rows(std::span<const SequenceRange> sequences, std::span<const std::int64_t> first, std::int64_t tokens,
+                     Device device) {
+  const Tensor rows = Tensor::empty_pinned({tokens}, DType::i32, device);
+  auto* row = rows.data<std::int32_t>();
+  std::fill(row, row + tokens, 0);
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const SequenceRange& s = sequences[i];
+    const std::int64_t begin = (first.empty() ? 0 : first[i]) + s.k_length - s.q_length;
+    std::iota(row + s.q_begin, row + s.q_begin + s.q_length, static_cast<std::int32_t>(begin));
+  }
+  return rows;
 }
 
 }  // namespace
@@ -181,22 +196,19 @@ Tensor CausalLm::logits(const Variable& hidden_states) const {
 }
 
 ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, std::int64_t tokens) const {
-  Tensor positions = Tensor::empty_pinned({tokens}, DType::i32, options_.device);
-  auto* p = positions.data<std::int32_t>();
-  std::fill(p, p + tokens, 0);
-  for (const SequenceRange& s : sequences)
-    for (std::int64_t i = 0; i < s.q_length; ++i)
-      p[s.q_begin + i] = static_cast<std::int32_t>(s.k_length - s.q_length + i);
+  const Tensor positions = position_rows(sequences, {}, tokens, options_.device);
   return make_context(std::move(sequences), positions);
 }
 
 ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, const Tensor& positions) const {
-  std::int64_t longest = 0;
-  for (const SequenceRange& s : sequences) longest = std::max(longest, s.k_length);
-  std::shared_ptr<const LayerTables> rotations = rotations_.tables(longest, options_.device);
+  LayerRotations::Rows rotations = rotations_.rows(sequences, options_.device);
   const MemoryScope scope(MemoryCategory::data);
-  ForwardContext context{
-      .rotations = std::move(rotations), .positions = positions.to(options_.device), .sequences = std::move(sequences)};
+  ForwardContext context{.rotations = std::move(rotations.tables), .positions = positions.to(options_.device)};
+  context.rotation_rows =
+      rotations.first.empty()
+          ? context.positions
+          : position_rows(sequences, rotations.first, positions.numel(), options_.device).to(options_.device);
+  context.sequences = std::move(sequences);
   context.hooks = unit_hooks_;
   return context;
 }

@@ -36,7 +36,8 @@ class ExpertLoad;
 
 struct ForwardContext {
   std::shared_ptr<const LayerTables> rotations;
-  Tensor positions;                      // i32 [N], within the sequence
+  Tensor positions;      // i32 [N], within the sequence
+  Tensor rotation_rows;  // i32 [N]: rows of `rotations`; `positions` unless sequences differ in their tables
   std::vector<SequenceRange> sequences;  // cover the N tokens
   autograd::KeyRows keys;                // of sequences with a shared prefix
   KvCache* cache = nullptr;              // decode: appended to and read; null in training

@@ -86,8 +86,8 @@ void PackedRows::pack_documents() {
 
 std::size_t PackedRows::inputs_of(const Span& span) const noexcept {
   const auto length = static_cast<std::size_t>(span.total());
-  return options_.multipack || has_preferences() ? length - 1 - static_cast<std::size_t>(span.shared)
-                                                 : std::min(length, static_cast<std::size_t>(options_.seq_len));
+  return has_preferences() ? length - 1 - static_cast<std::size_t>(span.shared)
+                           : std::min(length, static_cast<std::size_t>(options_.seq_len));
 }
 
 void PackedRows::add_document(std::uint64_t begin, std::uint64_t length) {

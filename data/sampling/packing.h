@@ -7,14 +7,14 @@
 // drop documents above seq_len + 1 tokens.
 //
 // labels[i] is the token after input i, or kIgnoreLabel (core/ops/loss/cross_entropy.h). The last token of a document
-// (EOS, if any) is a target but predicts nothing (multipack: no input): the first token of a document is never a
-// target, except with document_mask off. Neither are padding and tokens with target flag 0.
+// (EOS, if any) is an input and a target but predicts nothing: the first token of a document is never a target, except
+// with document_mask off. Neither are padding and tokens with target flag 0.
 //
 // Preferences (data/text/record_kind.h): the two documents of a pair follow each other in a row, without their
 // last tokens as inputs; with packing, whole pairs are packed as by multipack, else a pair is a row. The second is
 // without the tokens that both begin with, except the last of them, which predicts its first target: its keys begin
-// with those of the first (SharedPrefix). A record with a label is paired with its prompt under the answer of the
-// nearest record before it with another prompt, in a circle.
+// with those of the first (SharedPrefix), if PackingOptions::may_share allows it. A record with a label is paired with
+// its prompt under the answer of the nearest record before it with another prompt, in a circle.
 
 #include <cstdint>
 #include <functional>
@@ -42,6 +42,9 @@ struct PackingOptions {
   LongDocuments long_documents = LongDocuments::split;  // multipack, or no packing
   std::int32_t pad_id = 0;
   PreferenceRecords preference = PreferenceRecords::none;
+  // Whether the answers of a pair, by their numbers of inputs, may share keys: their positions must be rotated alike.
+  // Empty: always.
+  std::function<bool(std::int64_t first, std::int64_t second)> may_share{};
 };
 
 // Two answers to one prompt in a batch: chosen and rejected, or the answer of a record and one of another record.
@@ -128,6 +131,7 @@ class PackedRows {
   [[nodiscard]] std::vector<Answer> read_answers() const;
   // Of another prompt if one is near.
   [[nodiscard]] static std::size_t mismatched_answer(const std::vector<Answer>& answers, std::size_t i);
+  [[nodiscard]] bool may_share(const Answer& first, const Answer& second) const;
   // False: longer than a row, and not to be cut or left out.
   bool add_pair(const Pair& pair, Answer first, Answer second);
   void pack_pairs();
@@ -136,7 +140,7 @@ class PackedRows {
   void add_document(std::uint64_t begin, std::uint64_t length);
   void add_truncated(std::uint64_t begin, std::uint64_t length);
   void pack_documents();
-  // Multipack and preferences: those with a label that are not shared; else min(length, seq_len).
+  // Preferences: those with a label that are not shared; else min(length, seq_len).
   [[nodiscard]] std::size_t inputs_of(const Span& span) const noexcept;
   // First tokens that both have before the last of them that is an input of both.
   [[nodiscard]] std::uint64_t shared_tokens(const Answer& first, const Answer& second) const;

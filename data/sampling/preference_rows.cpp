@@ -58,7 +58,7 @@ void PackedRows::index_preferences() {
   std::uint64_t too_long = 0, longest = 0;
   const auto add = [&](const Pair& pair, const Answer& first, const Answer& second) {
     Answer sharing = second;
-    sharing.span.shared = shared_tokens(first, second);
+    sharing.span.shared = may_share(first, second) ? shared_tokens(first, second) : 0;
     longest = std::max(longest, first.span.total() + second.span.total() - 2 - sharing.span.shared);
     if (!add_pair(pair, first, sharing)) ++too_long;
   };
@@ -108,11 +108,16 @@ std::uint64_t PackedRows::shared_tokens(const Answer& first, const Answer& secon
   return common > 0 ? static_cast<std::uint64_t>(common - 1) : 0;
 }
 
+bool PackedRows::may_share(const Answer& first, const Answer& second) const {
+  const auto inputs = [](const Answer& answer) { return static_cast<std::int64_t>(answer.span.total()) - 1; };
+  return !options_.may_share || options_.may_share(inputs(first), inputs(second));
+}
+
 bool PackedRows::add_pair(const Pair& pair, Answer first, Answer second) {
   // Inputs of both together, shared ones counted twice.
   const std::uint64_t capacity = static_cast<std::uint64_t>(options_.seq_len) + second.span.shared;
   const auto inputs = [](const Answer& answer) { return answer.span.total() - 1; };
-  const std::uint64_t tokens = first.span.total() + second.span.total();
+  const Answer whole_first = first, whole_second = second;
   if (!first.has_target() || !second.has_target()) {
     ++losses_.untrained_pairs;
     return true;
@@ -120,24 +125,33 @@ bool PackedRows::add_pair(const Pair& pair, Answer first, Answer second) {
   // An answer of another record only estimates the KL divergence: it is cut first.
   if (options_.preference == PreferenceRecords::labels && inputs(first) + second.prompt <= capacity)
     second.cut(capacity - inputs(first));
-  if (inputs(first) + inputs(second) > capacity) {
-    if (options_.long_documents == LongDocuments::split) return false;
-    if (options_.long_documents == LongDocuments::drop) {
-      losses_.dropped_documents += 2;
-      losses_.dropped_tokens += tokens;
-      return true;
-    }
+  const bool too_long = inputs(first) + inputs(second) > capacity;
+  if (too_long && options_.long_documents == LongDocuments::split) return false;
+  if (too_long && options_.long_documents == LongDocuments::drop) {
+    losses_.dropped_documents += 2;
+    losses_.dropped_tokens += whole_first.span.total() + whole_second.span.total();
+    return true;
+  }
+  if (too_long) {
     // The longer answer is cut first.
     const std::uint64_t half = capacity / 2;
     const std::uint64_t of_first = inputs(second) < half ? capacity - inputs(second) : capacity - half;
     first.cut(of_first);
     second.cut(capacity - inputs(first));
-    if (!first.has_target() || !second.has_target()) {
-      ++losses_.untrained_pairs;
-      return true;
-    }
+  }
+  if (second.span.shared > 0 && !may_share(first, second)) {  // a cut has changed how one is rotated
+    Answer alone = whole_second;
+    alone.span.shared = 0;
+    return add_pair(pair, whole_first, alone);
+  }
+  if (!first.has_target() || !second.has_target()) {
+    ++losses_.untrained_pairs;
+    return true;
+  }
+  if (too_long) {
     losses_.truncated_documents += 2;
-    losses_.truncated_tokens += tokens - first.span.total() - second.span.total();
+    losses_.truncated_tokens +=
+        whole_first.span.total() + whole_second.span.total() - first.span.total() - second.span.total();
   }
   pairs_.push_back(pair);
   documents_.push_back(first.span);

@@ -72,10 +72,10 @@ Variable Attention::mix(Variable qkv, const ForwardContext& context) const {
   const Weight sinks = sinks_ ? sinks_->weight() : Weight();
   if (rotates_on_the_way) return o_proj_.forward(attend(qkv, attend_, context, table, sinks));
   if (rotated_) {
-    qkv = autograd::rope(qkv, layout, table.cos, table.sin, context.positions, {.interleaved = interleaved_});
+    qkv = autograd::rope(qkv, layout, table.cos, table.sin, context.rotation_rows, {.interleaved = interleaved_});
   } else if (table.cos.defined()) {
     // Scaling as a rotation by angle 0.
-    qkv = autograd::rope(qkv, layout, table.cos, table.sin, context.positions, {.keys = false});
+    qkv = autograd::rope(qkv, layout, table.cos, table.sin, context.rotation_rows, {.keys = false});
   }
   if (unit_.defined()) qkv = autograd::qk_norm(qkv, unit_, unit_, layout, qk_form_);
   return o_proj_.forward(attend(qkv, attend_, context, {}, sinks));

@@ -50,7 +50,7 @@ Variable LatentAttention::forward(const Variable& x, const ForwardContext& conte
   const Variable kv = kv_b_proj_.forward(
       autograd::rms_norm(narrow, kv_a_norm_.weight(), kv_a_norm_.form(), kv_b_proj_.sole_input_quant_request()));
   const RopeTable& table = context.rotation(attend_.layer);
-  const Variable qkv = autograd::mla_heads(queries(x), kv, key, shape_, table.cos, table.sin, context.positions);
+  const Variable qkv = autograd::mla_heads(queries(x), kv, key, shape_, table.cos, table.sin, context.rotation_rows);
   return o_proj_.forward(autograd::head_columns(attend(qkv, attend_, context), shape_.heads, shape_.value));
 }
 

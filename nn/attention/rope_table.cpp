@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <utility>
 
@@ -61,12 +62,21 @@ double rope_score_factor(const RopeScaling& rope) {
   return mscale * mscale;
 }
 
+std::int64_t rope_longest_common(const RotarySpec& rotary) {
+  switch (rotary.scaling.type) {
+    case RopeScaling::Type::longrope: return rotary.scaling.original_max_position_embeddings;
+    case RopeScaling::Type::dynamic: return rotary.max_positions;
+    default: return std::numeric_limits<std::int64_t>::max();
+  }
+}
+
 std::int64_t rope_effective_length(const RotarySpec& rotary, std::int64_t sequence_length) {
-  const RopeScaling& rope = rotary.scaling;
-  if (rope.type == RopeScaling::Type::longrope)
-    return rope.original_max_position_embeddings + (sequence_length > rope.original_max_position_embeddings ? 1 : 0);
-  if (rope.type != RopeScaling::Type::dynamic) return 0;
-  return std::max(sequence_length, rotary.max_positions);
+  const std::int64_t common = rope_longest_common(rotary);
+  switch (rotary.scaling.type) {
+    case RopeScaling::Type::longrope: return std::min(std::max(sequence_length, common), common + 1);
+    case RopeScaling::Type::dynamic: return std::max(sequence_length, common);
+    default: return 0;
+  }
 }
 
 std::vector<float> rope_inverse_frequencies(const RotarySpec& rotary, std::int64_t sequence_length) {

@@ -30,6 +30,9 @@ struct RopeTable {
 // Factor on cosines and sines: 1 except for yarn and longrope.
 [[nodiscard]] double rope_attention_factor(const RopeScaling& rope);
 
+// Longest sequence with the table of all shorter ones; the largest int64 unless the scaling is dynamic or longrope.
+[[nodiscard]] std::int64_t rope_longest_common(const RotarySpec& rotary);
+
 // Tables of equal effective lengths are equal.
 [[nodiscard]] std::int64_t rope_effective_length(const RotarySpec& rotary, std::int64_t sequence_length);
 

@@ -115,18 +115,21 @@ TEST(BlockSpec, LayersDiffer) {
 TEST(BlockSpec, LayersOfEqualRotationShareATable) {
   const ModelConfig config = small("Llama4ForCausalLM", kLlama4);
   LayerRotations rotations(config);
-  const auto tables = rotations.tables(40, Device{});
+  const auto tables_for = [](LayerRotations& of, std::int64_t length) {
+    return of.rows(std::vector<SequenceRange>{{0, length, 0, length}}, Device{}).tables;
+  };
+  const auto tables = tables_for(rotations, 40);
   ASSERT_EQ(tables->size(), 4U);
   EXPECT_EQ(tables->at(0).cos.raw_data(), tables->at(2).cos.raw_data());
   EXPECT_EQ(tables->at(0).cos.size(0), 64);
   EXPECT_FALSE(tables->at(3).cos.defined()) << "scales of 1 below floor_scale";
-  EXPECT_EQ(rotations.tables(64, Device{}), tables);
-  EXPECT_NE(rotations.tables(65, Device{}), tables);
+  EXPECT_EQ(tables_for(rotations, 64), tables);
+  EXPECT_NE(tables_for(rotations, 65), tables);
 }
 
 TEST(BlockSpec, LayersOfDifferentRotationHaveTheirOwn) {
   ModelConfig config = small("DeepseekV3ForCausalLM", kDeepseek);
-  const auto deepseek = LayerRotations(config).tables(8, Device{});
+  const auto deepseek = LayerRotations(config).rows(std::vector<SequenceRange>{{0, 8, 0, 8}}, Device{}).tables;
   EXPECT_EQ(deepseek->at(1).cos.size(1), 3);
   EXPECT_FALSE(rotations_depend_on_length(config, 1000));
   config.rope.type = RopeScaling::Type::dynamic;

@@ -187,7 +187,8 @@ inline ForwardContext make_context(const ModelConfig& config, const std::vector<
     begin += length;
   }
   context.positions = Tensor::from_values<std::int32_t>({begin}, positions);
-  context.rotations = LayerRotations(config).tables(begin, Device{});
+  context.rotations = LayerRotations(config).rows(std::vector<SequenceRange>{{0, begin, 0, begin}}, Device{}).tables;
+  context.rotation_rows = context.positions;
   return context;
 }
 

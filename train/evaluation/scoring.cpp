@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/ops/loss/cross_entropy.h"
-#include "nn/attention/layer_rotations.h"
 
 namespace quench {
 namespace {
@@ -58,10 +57,7 @@ void WindowScorer::add(ScoringWindow window, std::int64_t document) {
   const auto tokens = static_cast<std::int64_t>(window.inputs.size());
   const auto scored = std::ranges::count_if(window.targets, [](std::int32_t t) { return t != kIgnoreLabel; });
   if (scored == 0) return;
-  // The longest window decides the RoPE of a pass.
-  const std::int64_t before = waiting_.empty() ? tokens : std::ssize(waiting_.front().window.inputs);
-  const bool other_rope = tokens != before && nn::rotations_depend_on_length(model_.config(), std::max(tokens, before));
-  if (waiting_tokens_ + tokens > tokens_per_pass_ || other_rope) score_pass();
+  if (waiting_tokens_ + tokens > tokens_per_pass_) score_pass();
   targets_ += scored;
   waiting_tokens_ += tokens;
   waiting_.push_back({std::move(window), document});

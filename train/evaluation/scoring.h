@@ -36,8 +36,8 @@ void strided_windows(std::span<const std::int32_t> tokens, std::int64_t window, 
 // Per window in insertion order: document, sum of -log p over targets in nats.
 using ScoreSink = std::function<void(std::int64_t document, double nll)>;
 
-// Windows are packed into forward passes without cross-window attention. Where RoPE follows from the length (dynamic,
-// longrope), those of other lengths are in other passes: a window's value does not depend on its neighbours.
+// Windows are packed into forward passes without cross-window attention, each rotated by its own length: a window's
+// value does not depend on its neighbours.
 class WindowScorer {
  public:
   // `unit`: noun for a document in errors. Passes have at most `tokens_per_pass` tokens, or one window.

@@ -34,6 +34,10 @@ DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>&
   spec.packing.multipack = data.multipack;
   spec.packing.long_documents = data.on_long;
   spec.packing.preference = preference_records(config);
+  if (nn::rotations_depend_on_length(model, data.seq_len))
+    spec.packing.may_share = [model](std::int64_t first, std::int64_t second) {
+      return nn::rotated_alike(model, first, second);
+    };
   spec.text.reader.preference = preference_records(config);
   spec.sampler.seed = static_cast<std::uint64_t>(config.training.seed);
   spec.sampler.shuffle = data.shuffle;

@@ -94,6 +94,32 @@ TEST(PreferenceRows, PackingKeepsPairsWhole) {
   EXPECT_THAT(items, ::testing::UnorderedElementsAre(0u, 1u, 2u));
 }
 
+TEST(PreferenceRows, AnswersThatMayNotShareKeysAreWholeSequences) {
+  const auto up_to_three = [](std::int64_t first, std::int64_t second) { return first <= 3 && second <= 3; };
+  const PackedRows rows(
+      three_pairs(),
+      {.seq_len = 8, .packing = false, .preference = PreferenceRecords::pairs, .may_share = up_to_three});
+  EXPECT_EQ(read_pairs(rows, 0).prefixes.size(), 1u) << "3 and 2 inputs";
+  const PairRow row = read_pairs(rows, 1);  // 2 and 4 inputs
+  EXPECT_THAT(row.prefixes, ::testing::IsEmpty());
+  EXPECT_EQ(row.inputs, (Ids{6, 7, 6, 9, 10, 11, 0, 0}));
+  EXPECT_EQ(row.positions, (Ids{0, 1, 0, 1, 2, 3, 0, 0}));
+}
+
+// Answers of 7 and 6 inputs are rotated alike; cut to 6 and 5, they are not.
+TEST(PreferenceRows, ACutThatChangesTheRotationOfAnAnswerEndsSharing) {
+  const auto source = source_of({{{1, 2, 3, 4, 5, 6, 7, 8}, 3, true}, {{1, 2, 3, 9, 10, 11, 12}, 3, false}});
+  const PackedRows rows(
+      source, {.seq_len = 9,
+               .packing = false,
+               .long_documents = LongDocuments::truncate,
+               .preference = PreferenceRecords::pairs,
+               .may_share = [](std::int64_t first, std::int64_t second) { return (first > 5) == (second > 5); }});
+  const PairRow row = read_pairs(rows, 0);
+  EXPECT_THAT(row.prefixes, ::testing::IsEmpty());
+  EXPECT_THAT(row.sequences, ElementsAre(std::pair(0, 5), std::pair(5, 4)));
+}
+
 TEST(PreferenceRows, LongPairsByPolicy) {
   const auto long_pair = [] {
     return source_of(

@@ -93,6 +93,28 @@ TEST(Preference, BaseInitialAndFolderAreTheSameReference) {
   }
 }
 
+// Under RoPE that depends on the length of a sequence, the reference's figures come from batches of other rows.
+TEST(Preference, RewardsAgainstTheInitialModelAreZeroUnderLengthDependentRope) {
+  const PreferenceRun tiny;
+  const std::vector<std::vector<std::string>> models{
+      {"--model.max_position_embeddings=4", R"(--model.rope_scaling={"rope_type": "dynamic", "factor": 8.0})"},
+      {"--model.model_type=phi3", "--model.original_max_position_embeddings=5",
+       R"(--model.rope_scaling={"type": "longrope", "short_factor": [1, 1, 1, 1], "long_factor": [1, 3, 9, 27]})"}};
+  for (const std::vector<std::string>& model : models)
+    for (const std::string loss : {"dpo", "kto"}) {
+      const std::string name = loss + std::to_string(&model - models.data());
+      SCOPED_TRACE(name);
+      std::vector<std::string> more = model;
+      more.insert(more.end(), {"--preference.reference=initial", "--optimizer.lr=1e-30", "--optimizer.weight_decay=0",
+                               "--training.dtype=f32"});
+      tiny.run(tiny.preference_config(name, loss, more));
+      for (const Json& record : records(tiny.folder(name) / "metrics" / "metrics.jsonl")) {
+        EXPECT_NEAR(metric(record, "rewards/chosen"), 0, 1e-5);
+        EXPECT_NEAR(metric(record, "rewards/rejected"), 0, 1e-5);
+      }
+    }
+}
+
 // Figures stored for one quantization of the frozen weights do not serve another.
 TEST(Preference, StoredFiguresBelongToTheWeights) {
   const PreferenceRun tiny;
