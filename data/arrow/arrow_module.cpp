@@ -12,7 +12,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -37,27 +39,39 @@ constexpr std::int64_t kMaxBatchRows = 4096;
 // Memory for a file: stored sizes and counts of hostile files promise anything.
 constexpr std::int64_t kLeastMemory = std::int64_t{256} << 20, kMemoryPerByte = 16;
 
+struct FileMemory {
+  explicit FileMemory(std::int64_t limit) : counted(arrow::system_memory_pool()), capped(&counted, limit) {}
+  arrow::ProxyMemoryPool counted;
+  arrow::CappedMemoryPool capped;
+};
+
+// Never freed: Arrow's input threads release buffers after the table is closed.
+arrow::MemoryPool* new_file_memory(std::int64_t limit) {
+  static std::mutex mutex;
+  static auto& pools = *new std::deque<FileMemory>();
+  const std::lock_guard lock(mutex);
+  return &pools.emplace_back(limit).capped;
+}
+
 // A file and the bounded memory in which it is read.
 class BoundedFile {
  public:
   static arrow::Result<std::unique_ptr<BoundedFile>> open(const std::string& path) {
     ARROW_ASSIGN_OR_RAISE(auto size_of, arrow::io::ReadableFile::Open(path));
-    ARROW_ASSIGN_OR_RAISE(const std::int64_t bytes, size_of->GetSize());
-    auto file = std::make_unique<BoundedFile>(bytes);
-    ARROW_ASSIGN_OR_RAISE(file->file_, arrow::io::ReadableFile::Open(path, file->pool()));
+    auto file = std::make_unique<BoundedFile>();
+    ARROW_ASSIGN_OR_RAISE(file->bytes_, size_of->GetSize());
+    file->pool_ = new_file_memory(kLeastMemory + kMemoryPerByte * file->bytes_);
+    ARROW_ASSIGN_OR_RAISE(file->file_, arrow::io::ReadableFile::Open(path, file->pool_));
     return file;
   }
-  explicit BoundedFile(std::int64_t bytes)
-      : bytes_(bytes), counted_(arrow::system_memory_pool()), pool_(&counted_, kLeastMemory + kMemoryPerByte * bytes) {}
 
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
-  [[nodiscard]] arrow::MemoryPool* pool() { return &pool_; }
+  [[nodiscard]] arrow::MemoryPool* pool() const { return pool_; }
   [[nodiscard]] const std::shared_ptr<arrow::io::ReadableFile>& file() const { return file_; }
 
  private:
-  std::int64_t bytes_;
-  arrow::ProxyMemoryPool counted_;
-  arrow::CappedMemoryPool pool_;
+  std::int64_t bytes_ = 0;
+  arrow::MemoryPool* pool_ = nullptr;
   std::shared_ptr<arrow::io::ReadableFile> file_;
 };
 

@@ -62,10 +62,7 @@ class TableRecords final : public RecordSource {
     if (!left_out.empty())
       QUENCH_LOG_INFO("{}: columns of types without a form in JSON are left out: {}", name_, fmt::join(left_out, ", "));
   }
-  ~TableRecords() override {
-    batch_.clear();  // before the memory that it lies in
-    arrow_->close(table_);
-  }
+  ~TableRecords() override { arrow_->close(table_); }
   TableRecords(const TableRecords&) = delete;
   TableRecords& operator=(const TableRecords&) = delete;
 
