@@ -147,7 +147,7 @@ times = {
     "span_ms": (pa.array([1500, 0, None], pa.duration("ms")), ["P0DT0H0M1.500S", "P0DT0H0M0S", None]),
     "price": (pa.array([decimal.Decimal("12.50"), decimal.Decimal("-0.07"), None], pa.decimal128(10, 2)),
               ["12.50", "-0.07", None]),
-    "wide": (pa.array([decimal.Decimal(10) ** 60 + 7, decimal.Decimal(-1), None], pa.decimal256(70, 0)),
+    "wide": (pa.array([decimal.Decimal("1" + "0" * 59 + "7"), decimal.Decimal(-1), None], pa.decimal256(70, 0)),
              ["1" + "0" * 59 + "7", "-1", None]),
 }
 table = pa.table({"nested": pa.StructArray.from_arrays([values for values, _ in times.values()], list(times))})
