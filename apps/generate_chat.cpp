@@ -44,15 +44,15 @@ class AnswerInterrupt {
 
 constexpr std::size_t kMaxMessageBytes = std::size_t{4} << 20;
 
-// Like std::getline, of at most `room` bytes; a longer line is skipped.
-bool read_line(std::string& line, std::size_t room, bool& too_long) {
+// Like std::getline, of at most `limit` bytes; a longer line is skipped.
+bool read_line(std::string& line, std::size_t limit, bool& too_long) {
   constexpr int kEnd = std::char_traits<char>::eof();
   std::streambuf& input = *std::cin.rdbuf();
   line.clear();
   int c = input.sbumpc();
   if (c == kEnd) return false;
   for (; c != kEnd && c != '\n'; c = input.sbumpc()) {
-    if (line.size() < room)
+    if (line.size() < limit)
       line += static_cast<char>(c);
     else
       too_long = true;

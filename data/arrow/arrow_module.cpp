@@ -139,7 +139,7 @@ class ParquetTable final : public QuenchArrowTable {
   [[nodiscard]] bool is_checked() const override { return true; }
 
  private:
-  // Behind its returned rows.
+  // After its returned rows.
   arrow::Status open_group(std::int64_t batch_rows) {
     batches_.reset();
     batch_rows_ = batch_rows;

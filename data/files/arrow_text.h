@@ -17,7 +17,7 @@ namespace quench {
 // Without a zone: "2026-05-02T08:00:00", at midnight the date alone. With one: "2026-05-02T08:00:00+02:00" for a zone
 // of that form, else the instant in UTC, "2026-05-02T06:00:00Z".
 [[nodiscard]] std::string timestamp_text(std::int64_t time, std::int64_t ticks, std::string_view zone);
-// "P0DT8H0M0S", with "-" in front of a negative one.
+// "P0DT8H0M0S", with "-" before a negative one.
 [[nodiscard]] std::string duration_text(std::int64_t time, std::int64_t ticks);
 // "-12.50" of a two's complement number of at most 32 bytes, lowest first, in units of 10^-scale.
 [[nodiscard]] std::string decimal_text(std::span<const std::byte> number, int scale);

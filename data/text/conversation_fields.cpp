@@ -75,7 +75,7 @@ void reject_record(const std::string& reason) {
   QUENCH_FAIL(ErrorCode::corrupt, "{}", reason);
 }
 
-std::optional<bool> truth(const Json& value) {
+std::optional<bool> truth(const Json& value, bool words) {
   if (value.is_bool()) return value.as_bool();
   if (value.is_number()) {
     const double number = value.as_double();
@@ -84,8 +84,8 @@ std::optional<bool> truth(const Json& value) {
   if (!value.is_string()) return std::nullopt;
   std::string text;  // in a spreadsheet's words
   for (const char c : value.as_string()) text += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  if (text == "true" || text == "yes" || text == "1" || text == "1.0") return true;
-  if (text == "false" || text == "no" || text == "0" || text == "0.0") return false;
+  if (text == "true" || text == "1" || text == "1.0" || (words && text == "yes")) return true;
+  if (text == "false" || text == "0" || text == "0.0" || (words && text == "no")) return false;
   return std::nullopt;
 }
 

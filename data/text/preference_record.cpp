@@ -153,7 +153,7 @@ std::string text_of(const Document& document) {
 bool label_of(const Json& record) {
   if (!holds(record, "label")) reject_record(fmt::format("no field \"label\", expected {}", kLabelForm));
   const Json& label = record.at("label");
-  if (const std::optional<bool> value = truth(label)) return *value;
+  if (const std::optional<bool> value = truth(label, true)) return *value;
   reject_record(fmt::format("field \"label\" is {}, expected true, 1, false or 0", label.dump()));
 }
 

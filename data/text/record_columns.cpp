@@ -89,7 +89,7 @@ void shape_chat(std::string_view column, const Json& record, Json& value) {
     value = std::move(*rows);
     return;
   }
-  // A completion may be text that is a list: behind a prompt that is text.
+  // A completion may be text that is a list: after a prompt that is text.
   const Json* prompt = column == "completion" ? record.find("prompt") : nullptr;
   if (prompt != nullptr && !prompt->is_array()) return;
   parse_cell(column, column != "messages" && column != "conversations", value);

@@ -98,6 +98,8 @@ TEST(DataFiles, ACardNamesNoFilesOutsideOfItsFolder) {
   const fs::path folder = parent.path() / "ds";
   fs::create_symlink("../../private/secret.jsonl", folder / "data/link.jsonl");
   fs::create_directory_symlink("../private", folder / "linked");
+  fs::create_directory(folder / "extra");
+  fs::create_symlink("../../private/secret.jsonl", folder / "extra/link.jsonl");
   const auto files_with = [&](const std::string& entry) {
     write_file(folder / "README.md", "---\nconfigs:\n- config_name: default\n" + entry + "---\n");
     return expand_data_files({folder.string()});
@@ -107,13 +109,13 @@ TEST(DataFiles, ACardNamesNoFilesOutsideOfItsFolder) {
   };
   for (const std::string& name :
        {std::string("../private/secret.jsonl"), std::string("../*/secret.jsonl"), std::string("data/../../private/*"),
-        std::string("*/../../private/secret.jsonl"), std::string("{../private/secret,x}.jsonl"),
+        std::string("*/../../private/secret.jsonl"), std::string("data{/../../private/secret,/x}.jsonl"),
         (parent.path() / "private/secret.jsonl").string(), (parent.path() / "private/*").string(),
         std::string("data/link.jsonl"), std::string("data/*.jsonl"), std::string("linked/secret.jsonl"),
         std::string("../absent.jsonl")})
     expect_error(ErrorCode::bad_config, {(folder / "README.md").string(), name, "outside"},
                  [&] { (void)files_with(path(name)); });
-  for (const std::string name : {"..", "../private", "linked", "data"})
+  for (const std::string name : {"..", "../private", "linked", "extra"})
     expect_error(ErrorCode::bad_config, {(folder / "README.md").string(), "\"" + name + "\"", "outside"},
                  [&] { (void)files_with("  data_dir: " + name + "\n"); });
   EXPECT_THAT(files_with(path("data/../data/train.jsonl")), ElementsAre(folder / "data/../data/train.jsonl"));
