@@ -42,14 +42,32 @@ class AnswerInterrupt {
   struct sigaction previous_ {};
 };
 
+constexpr std::size_t kMaxMessageBytes = std::size_t{4} << 20;
+
+// Like std::getline, of at most `limit` bytes; a longer line is skipped.
+bool read_line(std::string& line, std::size_t limit, bool& too_long) {
+  constexpr int kEnd = std::char_traits<char>::eof();
+  std::streambuf& input = *std::cin.rdbuf();
+  line.clear();
+  int c = input.sbumpc();
+  if (c == kEnd) return false;
+  for (; c != kEnd && c != '\n'; c = input.sbumpc()) {
+    if (line.size() < limit)
+      line += static_cast<char>(c);
+    else
+      too_long = true;
+  }
+  return true;
+}
+
 // One message; absent at the end of input.
 std::optional<std::string> read_message(bool ask) {
   std::string message, line;
-  bool more = true;
+  bool more = true, too_long = false;
   for (bool first = true; more; first = false) {
     if (ask) std::printf("%s", first ? "> " : ". ");
     std::fflush(stdout);
-    if (!std::getline(std::cin, line)) {
+    if (!read_line(line, kMaxMessageBytes - message.size(), too_long)) {
       if (ask) std::printf("\n");
       return first ? std::nullopt : std::optional(message);
     }
@@ -57,7 +75,11 @@ std::optional<std::string> read_message(bool ask) {
     if (more) line.back() = '\n';
     message += line;
   }
-  return message;
+  if (!too_long) return message;
+  constexpr const char* kReason = "a message of more than 4 MiB";
+  QUENCH_CHECK_AS(ErrorCode::bad_config, ask, "{}", kReason);
+  std::fprintf(stderr, "%s\n", kReason);
+  return "";
 }
 
 // Conversation as the token prefix of the next answer.

@@ -171,7 +171,8 @@ void run_train(const TrainArguments& a) {
         if (next_file == files.size()) return false;
         reader = open_document_reader(files[next_file++], reader_settings);
       }
-      if (reader->next(document)) break;
+      const bool part = files.size() > 1 && reader->is_empty();
+      if (!part && reader->next(document)) break;
       reader.reset();
     }
     text.clear();

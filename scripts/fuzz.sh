@@ -23,6 +23,7 @@ names=("$@")
 if [ ${#names[@]} -eq 0 ]; then
   for source in tests/fuzz/*_fuzz.cpp; do names+=("$(basename "$source" _fuzz.cpp)"); done
 fi
+export QUENCH_ARROW_LIBRARY="$PWD/build/fuzz/libquench_arrow.so"
 
 if ! configured=$(cmake --preset fuzz 2>&1); then
   printf '%s\n' "$configured" >&2

@@ -16,7 +16,7 @@ char separator_of(std::string_view start) {
   bool quoted = false;
   for (const char c : start) {
     if (c == '"') quoted = !quoted;
-    if (c == '\n' && !quoted) break;
+    if ((c == '\n' || c == '\r') && !quoted) break;
     if (!quoted) outside += c;
   }
   for (const char separator : {',', ';', '\t'})
@@ -72,12 +72,14 @@ class CsvRecords final : public RecordSource {
   }
 
   void keep(std::string& cell, int c) {
+    if (bytes_ > limit_) return;
     if (++bytes_ <= limit_) {
       cell += static_cast<char>(c);
       return;
     }
     fault(fmt::format("a row of more than {} bytes", limit_));
     cell = std::string();
+    cells_ = {};
   }
 
   // Cell and separator; false at the row's end.
@@ -85,19 +87,16 @@ class CsvRecords final : public RecordSource {
     std::string cell;
     if (blocks_.peek() == '"') read_quoted(cell);
     int c = blocks_.peek();
-    for (; c >= 0 && c != separator_ && c != '\n'; c = blocks_.peek()) {
+    for (; c >= 0 && c != separator_ && c != '\n' && c != '\r'; c = blocks_.peek()) {
       blocks_.take();
       keep(cell, c);
     }
     if (c >= 0) blocks_.take();
-    if (c != separator_ && cell.ends_with('\r')) cell.pop_back();
+    if (c == '\r' && blocks_.peek() == '\n') blocks_.take();
     if (after_quote_ < cell.size()) fault("text after the closing quote of a cell; quotes within a cell are doubled");
     after_quote_ = std::string::npos;
-    check(cell);
-    if (cells_.size() < kMaxCells)
-      cells_.push_back(std::move(cell));
-    else
-      fault(fmt::format("more than {} cells", kMaxCells));
+    if (row_fault_.empty()) check(cell);
+    if (row_fault_.empty()) cells_.push_back(std::move(cell));
     return c == separator_;
   }
 
@@ -119,6 +118,7 @@ class CsvRecords final : public RecordSource {
   }
 
   void check(const std::string& cell) {
+    if (cells_.size() == kMaxCells) fault(fmt::format("more than {} cells", kMaxCells));
     const std::size_t invalid = find_invalid_utf8(cell);
     if (invalid != std::string::npos)
       fault(fmt::format("column {}: byte {:#04x} is not valid UTF-8", cells_.size() + 1,
@@ -138,8 +138,8 @@ class CsvRecords final : public RecordSource {
   std::size_t after_quote_ = std::string::npos;  // cell length at its closing quote
 };
 
-std::unique_ptr<TextInput> open_table_text(const std::filesystem::path& path) {
-  auto input = std::make_unique<TextInput>(path);
+std::unique_ptr<TextInput> open_table_text(const std::filesystem::path& path, const RecordSourceOptions& options) {
+  auto input = std::make_unique<TextInput>(path, options.on_block);
   const std::string_view start = input->peek();
   QUENCH_CHECK_AS(ErrorCode::unsupported, !start.starts_with("\xFF\xFE") && !start.starts_with("\xFE\xFF"),
                   "{}: this is UTF-16 text; convert it to UTF-8", input->name());
@@ -149,13 +149,13 @@ std::unique_ptr<TextInput> open_table_text(const std::filesystem::path& path) {
 }  // namespace
 
 std::unique_ptr<RecordSource> open_csv_source(const std::filesystem::path& path, const RecordSourceOptions& options) {
-  auto input = open_table_text(path);
+  auto input = open_table_text(path, options);
   const char separator = separator_of(input->peek());
   return std::make_unique<CsvRecords>(std::move(input), separator, options);
 }
 
 std::unique_ptr<RecordSource> open_tsv_source(const std::filesystem::path& path, const RecordSourceOptions& options) {
-  return std::make_unique<CsvRecords>(open_table_text(path), '\t', options);
+  return std::make_unique<CsvRecords>(open_table_text(path, options), '\t', options);
 }
 
 }  // namespace quench

@@ -159,7 +159,7 @@ bool is_json_values(std::string_view start) {
   if (start.starts_with("\xEF\xBB\xBF")) start.remove_prefix(3);
   start.remove_prefix(std::min(start.size(), start.find_first_not_of(kBlanks)));
   if (start.starts_with('[')) return true;
-  const std::size_t end = start.find('\n');
+  const std::size_t end = start.find_first_of("\r\n");
   return start.starts_with('{') && end != std::string_view::npos &&
          start.substr(1, end - 1).find_first_not_of(kBlanks) == std::string_view::npos;
 }
@@ -167,7 +167,7 @@ bool is_json_values(std::string_view start) {
 }  // namespace
 
 std::unique_ptr<RecordSource> open_json_source(const std::filesystem::path& path, const RecordSourceOptions& options) {
-  auto input = std::make_unique<TextInput>(path);
+  auto input = std::make_unique<TextInput>(path, options.on_block);
   if (is_json_values(input->peek())) return std::make_unique<JsonValues>(std::move(input), options);
   return std::make_unique<JsonLines>(std::move(input), options);
 }

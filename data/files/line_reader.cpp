@@ -7,7 +7,8 @@ namespace {
 constexpr std::size_t kLineBlockBytes = std::size_t{1} << 20;
 }
 
-LineReader::LineReader(TextInput& input, std::uint64_t max_line_bytes) : input_(input), limit_(max_line_bytes) {}
+LineReader::LineReader(TextInput& input, std::uint64_t max_line_bytes)
+    : input_(input), limit_(max_line_bytes), end_(line_end_of(input.peek())) {}
 
 bool LineReader::fill() {
   block_.resize(kLineBlockBytes);
@@ -28,7 +29,7 @@ bool LineReader::next() {
   }
   ++number_;
   while (true) {
-    const std::size_t end = block_.find('\n', position_);
+    const std::size_t end = block_.find(end_, position_);
     const std::size_t stop = end == std::string::npos ? block_.size() : end;
     if (!too_long_) line_.append(block_, position_, stop - position_);
     position_ = stop;

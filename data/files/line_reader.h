@@ -13,8 +13,8 @@ class LineReader {
   // `input` is unread and outlives the reader.
   LineReader(TextInput& input, std::uint64_t max_line_bytes);
 
-  // Without "\n" or "\r\n"; an unterminated last line counts. Skips a UTF-8 byte order mark. False at the end. Throws
-  // the errors of TextInput::read.
+  // Without "\n", "\r\n" or line_end_of() the text; an unterminated last line counts. Skips a UTF-8 byte order mark.
+  // False at the end. Throws the errors of TextInput::read.
   bool next();
   // Empty if too_long().
   [[nodiscard]] const std::string& text() const noexcept { return line_; }
@@ -28,6 +28,7 @@ class LineReader {
 
   TextInput& input_;
   std::uint64_t limit_;
+  char end_;
   StoredSpan span_;
   std::string block_;
   std::size_t position_ = 0;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,8 +19,9 @@ struct Record {
 };
 
 struct RecordSourceOptions {
-  // Of text; longer records have a fault and are not held in memory.
+  // Of text, and 8 for each value of a table; longer records have a fault and are not held in memory.
   std::uint64_t max_record_bytes = std::uint64_t{64} << 20;
+  std::function<void()> on_block{};  // before each block is read; nullable; may throw to end the reading
 };
 
 class RecordSource {

@@ -1,6 +1,7 @@
 #include "data/files/table_source.h"
 
 #include <array>
+#include <set>
 
 #include "core/system/log.h"
 #include "core/system/utf8.h"
@@ -30,8 +31,9 @@ struct ArrowOwner : T {
 
 class TableRecords final : public RecordSource {
  public:
-  TableRecords(const std::filesystem::path& path, QuenchArrowFormat format, std::string_view format_name)
-      : name_(path.string()), format_name_(format_name), size_(BinaryFile(path).size()) {
+  TableRecords(const std::filesystem::path& path, QuenchArrowFormat format, std::string_view format_name,
+               const RecordSourceOptions& options)
+      : name_(path.string()), format_name_(format_name), size_(BinaryFile(path).size()), options_(options) {
     std::string missing;
     arrow_ = arrow_functions(missing);
     QUENCH_CHECK_AS(
@@ -53,11 +55,12 @@ class TableRecords final : public RecordSource {
     std::vector<std::string> left_out;
     for (const ArrowType& column : type_.children) {
       columns_.push_back(column.name);
-      if (column.kind == ArrowType::Kind::other) left_out.push_back(column.name);
+      const std::string type = unreadable_type(column);
+      if (!type.empty()) left_out.push_back(fmt::format("{} ({})", column.name, type));
+      readable_.push_back(type.empty());
     }
     if (!left_out.empty())
-      QUENCH_LOG_INFO("{}: columns that are no text, numbers, lists or structs are left out: {}", name_,
-                      fmt::join(left_out, ", "));
+      QUENCH_LOG_INFO("{}: columns of types without a form in JSON are left out: {}", name_, fmt::join(left_out, ", "));
   }
   ~TableRecords() override { arrow_->close(table_); }
   TableRecords(const TableRecords&) = delete;
@@ -70,9 +73,9 @@ class TableRecords final : public RecordSource {
     try {
       Json::Object object;
       object.reserve(columns_.size());
+      ArrowRow row{.limit = options_.max_record_bytes};
       for (std::size_t i = 0; i < columns_.size(); ++i)
-        if (type_.children[i].kind != ArrowType::Kind::other)
-          object.emplace_back(columns_[i], arrow_value(type_.children[i], *batch_.children[i], batch_.offset + row_));
+        if (readable_[i]) object.emplace_back(columns_[i], column_value(i, row));
       record.value = std::move(object);
     } catch (const Error& error) {
       record.fault = error.what();
@@ -92,8 +95,20 @@ class TableRecords final : public RecordSource {
                 replace_invalid_utf8(error_.data()));
   }
 
+  // A column is read whole or not at all: no message goes without a part of it.
+  Json column_value(std::size_t i, ArrowRow& row) {
+    row.holds_bytes = false;
+    Json value = arrow_value(type_.children[i], *batch_.children[i], batch_.offset + row_, row);
+    if (!row.holds_bytes) return value;
+    if (noted_.insert(i).second)
+      QUENCH_LOG_INFO("{}, row {}: column {} holds bytes that are no text; rows with such are read without the column",
+                      name_, rows_before_ + row_ + 1, columns_[i]);
+    return {};
+  }
+
   bool next_batch() {
     if (ended_) return false;
+    if (options_.on_block) options_.on_block();
     rows_before_ += rows_;
     row_ = rows_ = 0;
     begin_ = end_;
@@ -108,10 +123,13 @@ class TableRecords final : public RecordSource {
   std::string name_;
   std::string_view format_name_;
   std::uint64_t size_;
+  RecordSourceOptions options_;
   const QuenchArrowFunctions* arrow_ = nullptr;
   QuenchArrowTable* table_ = nullptr;
   ArrowType type_;
   std::vector<std::string> columns_;
+  std::vector<bool> readable_;   // by column
+  std::set<std::size_t> noted_;  // columns with bytes
   ArrowOwner<ArrowArray> batch_;
   std::int64_t row_ = 0, rows_ = 0, rows_before_ = 0;  // of the batch
   std::uint64_t begin_ = 0, end_ = 0;
@@ -140,19 +158,20 @@ std::string first_bytes_of_table(const std::filesystem::path& path, std::string_
 
 }  // namespace
 
-std::unique_ptr<RecordSource> open_parquet_source(const std::filesystem::path& path, const RecordSourceOptions&) {
+std::unique_ptr<RecordSource> open_parquet_source(const std::filesystem::path& path,
+                                                  const RecordSourceOptions& options) {
   constexpr std::string_view kName = "Parquet";
   const std::string start = first_bytes_of_table(path, kName);
   if (!start.starts_with(kParquetMagic)) refuse_table(path, kName, start);
-  return std::make_unique<TableRecords>(path, quench_parquet, kName);
+  return std::make_unique<TableRecords>(path, quench_parquet, kName, options);
 }
 
-std::unique_ptr<RecordSource> open_arrow_source(const std::filesystem::path& path, const RecordSourceOptions&) {
+std::unique_ptr<RecordSource> open_arrow_source(const std::filesystem::path& path, const RecordSourceOptions& options) {
   constexpr std::string_view kName = "Arrow";
   const std::string start = first_bytes_of_table(path, kName);
   const bool file = start.starts_with(kArrowFileMagic);
   if (!file && !start.starts_with(kStreamMagic)) refuse_table(path, kName, start);
-  return std::make_unique<TableRecords>(path, file ? quench_arrow_file : quench_arrow_stream, kName);
+  return std::make_unique<TableRecords>(path, file ? quench_arrow_file : quench_arrow_stream, kName, options);
 }
 
 }  // namespace quench

@@ -1,5 +1,5 @@
 #pragma once
-// Characters in bounded memory, with line numbers and file positions.
+// Characters in bounded memory, with line numbers (line ends: "\n", "\r\n" or "\r") and file positions.
 
 #include <cstdint>
 #include <string>
@@ -18,8 +18,9 @@ class TextBlocks {
   // -1 at the end. Throws the errors of TextInput::read.
   [[nodiscard]] int peek() { return at_ < block_.size() || fill() ? static_cast<unsigned char>(block_[at_]) : -1; }
   void take() {
-    if (block_[at_] == '\n') ++line_;
-    ++at_;
+    const char c = block_[at_++];
+    if (c == '\n' ? last_ != '\r' : c == '\r') ++line_;
+    last_ = c;
   }
   void skip_blanks() {
     for (int c = peek(); c == ' ' || c == '\t' || c == '\r' || c == '\n'; c = peek()) take();
@@ -43,6 +44,7 @@ class TextBlocks {
   std::string block_;
   std::size_t at_ = 0;
   std::uint64_t line_ = 1;
+  char last_ = 0;  // taken
 };
 
 }  // namespace quench

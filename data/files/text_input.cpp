@@ -224,8 +224,10 @@ class TextInput::ZstdUnpacker final : public Unpacker {
   ZSTD_DCtx* stream_;
 };
 
-TextInput::TextInput(const std::filesystem::path& path)
-    : name_(path == kStandardInput ? "standard input" : path.string()), source_(std::make_unique<Source>(path)) {
+TextInput::TextInput(const std::filesystem::path& path, std::function<void()> on_block)
+    : name_(path == kStandardInput ? "standard input" : path.string()),
+      source_(std::make_unique<Source>(path)),
+      on_block_(std::move(on_block)) {
   const std::span<const std::byte> start = source_->peek(kMagicBytes);
   if (begins_gzip(start)) unpacker_ = std::make_unique<GzipUnpacker>(*source_, name_);
   if (begins_zstd(start)) unpacker_ = std::make_unique<ZstdUnpacker>(*source_, name_);
@@ -247,6 +249,7 @@ std::string_view TextInput::peek() {
 }
 
 std::size_t TextInput::read(std::span<std::byte> out) {
+  if (on_block_) on_block_();
   std::size_t done = 0;
   if (peeked_at_ < peeked_.size()) {
     done = std::min(out.size(), peeked_.size() - peeked_at_);
@@ -267,6 +270,10 @@ std::size_t TextInput::read(std::span<std::byte> out) {
 
 std::uint64_t TextInput::position() const noexcept {
   return peeked_at_ < peeked_.size() ? 0 : source_->position();
+}
+
+char line_end_of(std::string_view start) {
+  return start.find('\n') == start.npos && start.find('\r') != start.npos ? '\r' : '\n';
 }
 
 std::uint64_t stored_size(const std::filesystem::path& path) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,8 +16,8 @@ inline constexpr const char* kStandardInput = "-";
 
 class TextInput {
  public:
-  // Throws the errors of BinaryFile, and unsupported for other compression.
-  explicit TextInput(const std::filesystem::path& path);
+  // `on_block`: before each read(). Throws the errors of BinaryFile, and unsupported for other compression.
+  explicit TextInput(const std::filesystem::path& path, std::function<void()> on_block = {});
   ~TextInput();
   TextInput(const TextInput&) = delete;
   TextInput& operator=(const TextInput&) = delete;
@@ -43,6 +44,7 @@ class TextInput {
   std::unique_ptr<Unpacker> unpacker_;  // or null
   std::string peeked_;
   std::size_t peeked_at_ = 0;  // consumed
+  std::function<void()> on_block_;
 };
 
 // Of a block of text.
@@ -55,6 +57,9 @@ struct StoredSpan {
                                               static_cast<double>(size));
   }
 };
+
+// '\n', or '\r' where the start of a text has no other line ends (old Macintosh files).
+[[nodiscard]] char line_end_of(std::string_view start);
 
 // 0 for standard input.
 [[nodiscard]] std::uint64_t stored_size(const std::filesystem::path& path);

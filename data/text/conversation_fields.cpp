@@ -39,21 +39,6 @@ const FlagName* flag_name(std::string_view key) {
   return found != kFlags.end() ? &*found : nullptr;
 }
 
-// nullopt if no boolean.
-std::optional<bool> truth(const Json& value) {
-  if (value.is_bool()) return value.as_bool();
-  if (value.is_number()) {
-    const double number = value.as_double();
-    if (number == 0 || number == 1) return number == 1;
-  }
-  if (value.is_string()) {
-    const std::string& text = value.as_string();
-    if (text == "true" || text == "True" || text == "1") return true;
-    if (text == "false" || text == "False" || text == "0") return false;
-  }
-  return std::nullopt;
-}
-
 bool is_blank(const Json& value) {
   return value.is_null() || (value.is_string() && value.as_string().find_first_not_of(" \t\r\n") == std::string::npos);
 }
@@ -88,6 +73,20 @@ void check_call(const Json& given, std::size_t i) {
 
 void reject_record(const std::string& reason) {
   QUENCH_FAIL(ErrorCode::corrupt, "{}", reason);
+}
+
+std::optional<bool> truth(const Json& value, bool words) {
+  if (value.is_bool()) return value.as_bool();
+  if (value.is_number()) {
+    const double number = value.as_double();
+    if (number == 0 || number == 1) return number == 1;
+  }
+  if (!value.is_string()) return std::nullopt;
+  std::string text;  // in a spreadsheet's words
+  for (const char c : value.as_string()) text += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  if (text == "true" || text == "1" || text == "1.0" || (words && text == "yes")) return true;
+  if (text == "false" || text == "0" || text == "0.0" || (words && text == "no")) return false;
+  return std::nullopt;
 }
 
 bool is_train_flag(std::string_view key) {

@@ -11,6 +11,9 @@ namespace quench {
 
 [[noreturn]] void reject_record(const std::string& reason);
 
+// true and 1, false and 0, also as the texts true, 1, 1.0 and false, 0, 0.0 in any case, with `words` yes and no;
+// nullopt for others.
+[[nodiscard]] std::optional<bool> truth(const Json& value, bool words = false);
 // "train", "loss", "weight", "masked", ...
 [[nodiscard]] bool is_train_flag(std::string_view key);
 // true, 1 and false, 0, as boolean, number or text; null: unset. Throws corrupt for other values, contradictions, and

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string_view>
 
+#include "core/json/json.h"
 #include "core/system/check.h"
 #include "core/system/file.h"
 #include "core/system/log.h"
@@ -20,7 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMaxFolderDepth = 8;
-constexpr std::uint64_t kMaxCardBytes = std::uint64_t{4} << 20;
+constexpr std::string_view kCard = "README.md";
+constexpr std::uint64_t kMaxCardBytes = std::uint64_t{4} << 20;  // and of a list of files
 
 struct SplitWord {
   std::string_view word, split;
@@ -119,7 +122,42 @@ FolderFile folder_file(const fs::path& root, const fs::path& path, const TextFor
   return file;
 }
 
+// Names in the list `key` of a description that the library `datasets` writes with a folder; nullopt without one.
+std::optional<std::vector<std::string>> listed_names(const fs::path& description, const char* key) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(description, ignored)) return std::nullopt;
+  const Json value = Json::parse(read_file(description, kMaxCardBytes), {.source = description.string()});
+  const Json* list = value.is_object() ? value.find(key) : nullptr;
+  if (list == nullptr || !list->is_array()) return std::nullopt;
+  std::vector<std::string> names;
+  for (const Json& item : list->as_array()) {
+    const Json* name = item.is_object() ? item.find("filename") : &item;
+    QUENCH_CHECK_AS(ErrorCode::corrupt, name != nullptr && name->is_string(), "{}: \"{}\" holds {}, expected names",
+                    description.string(), key, item.dump());
+    const fs::path path = name->as_string();
+    QUENCH_CHECK_AS(ErrorCode::corrupt, path.has_filename() && path == path.filename() && path != "." && path != "..",
+                    "{}: \"{}\" names \"{}\", which is not in its folder", description.string(), key, path.string());
+    QUENCH_CHECK_AS(ErrorCode::not_found, fs::exists(description.parent_path() / path, ignored),
+                    "{}: \"{}\" names {}, which does not exist; was the data set copied whole?", description.string(),
+                    key, path.string());
+    names.push_back(path.string());
+  }
+  return names;
+}
+
 void collect(const fs::path& root, const fs::path& folder, int depth, std::vector<FolderFile>& files) {
+  // A folder of save_to_disk: older files may lie next to its own.
+  if (const auto names = listed_names(folder / "state.json", "_data_files")) {
+    for (const std::string& name : *names)
+      if (const TextFormat* format = text_format_of(folder / name))
+        files.push_back(folder_file(root, folder / name, format));
+    return;
+  }
+  if (const auto splits = listed_names(folder / "dataset_dict.json", "splits")) {
+    for (const std::string& split : *splits)
+      if (depth < kMaxFolderDepth) collect(root, folder / split, depth + 1, files);
+    return;
+  }
   std::error_code error;
   fs::directory_iterator entries(folder, error);
   QUENCH_CHECK_AS(ErrorCode::io, !error, "cannot list {}: {}", folder.string(), error.message());
@@ -206,14 +244,32 @@ std::vector<fs::path> data_of_folder(const fs::path& folder, DataSplit split) {
   return paths;
 }
 
+// `path` of a card, which may come from anybody: below its folder, where links may lead to the blobs of the Hugging
+// Face cache (snapshots/<revision>/ next to blobs/) alone.
+void require_below(const fs::path& folder, const std::string& named, const fs::path& path) {
+  std::error_code error;
+  const fs::path root = fs::weakly_canonical(folder, error), target = fs::weakly_canonical(path, error);
+  const fs::path snapshots = root.parent_path(), relative = target.lexically_relative(root);
+  const bool below = !relative.empty() && *relative.begin() != "..";
+  const bool cached = snapshots.filename() == "snapshots" && target.parent_path() == snapshots.parent_path() / "blobs";
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !error && (below || cached),
+                  "{}: \"{}\" leads to {}, outside of the data set's folder; a card may name files below it only: if "
+                  "you trust it, name the files themselves",
+                  (folder / kCard).string(), named, target.string());
+}
+
 std::vector<fs::path> matches(const fs::path& folder, const std::vector<std::string>& patterns) {
   std::vector<fs::path> found;
   for (const std::string& pattern : patterns) {
     const fs::path path = folder / pattern;
+    require_below(folder, pattern, path);
     std::error_code ignored;
     try {
       if (!fs::is_directory(path, ignored))
-        std::ranges::copy(expand_file_patterns({path.string()}), std::back_inserter(found));
+        for (const fs::path& file : expand_file_patterns({path.string()})) {
+          require_below(folder, pattern, file);
+          found.push_back(file);
+        }
     } catch (const Error& error) {
       if (error.code() != ErrorCode::not_found) throw;
     }
@@ -228,10 +284,11 @@ std::vector<fs::path> matches(const fs::path& folder, const std::vector<std::str
 // Empty if none exist.
 std::vector<fs::path> files_of_card(const fs::path& folder, DataSplit split) {
   std::error_code ignored;
-  const fs::path card = folder / "README.md";
+  const fs::path card = folder / kCard;
   if (!fs::is_regular_file(card, ignored) || fs::file_size(card, ignored) > kMaxCardBytes) return {};
   std::vector<CardConfig> configs = card_configs(read_file(card, kMaxCardBytes));
   std::erase_if(configs, [&](const CardConfig& config) {
+    require_below(folder, config.folder, folder / config.folder);
     if (config.splits.empty()) return config.folder.empty() || !fs::is_directory(folder / config.folder, ignored);
     return std::ranges::all_of(config.splits, [&](const auto& one) { return matches(folder, one.second).empty(); });
   });
@@ -243,7 +300,11 @@ std::vector<fs::path> files_of_card(const fs::path& folder, DataSplit split) {
                   "the data-set card of {} names several data sets ({}) and no default; name the files of one",
                   folder.string(), fmt::join(names, ", "));
   const CardConfig& config = chosen != configs.end() ? *chosen : configs.front();
-  if (config.splits.empty()) return data_of_folder(folder / config.folder, split);
+  if (config.splits.empty()) {
+    const std::vector<fs::path> found = data_of_folder(folder / config.folder, split);
+    for (const fs::path& file : found) require_below(folder, config.folder, file);
+    return found;
+  }
   for (const std::string_view wanted : {split == DataSplit::train ? "train" : "validation", "test"}) {
     std::vector<std::string> splits;
     std::vector<fs::path> found;

@@ -79,8 +79,9 @@ std::unique_ptr<DocumentReader> open_document_reader(const std::filesystem::path
                   "{}: the format is set to {}, but the content looks like {}; set the format to auto", path.string(),
                   format->name, stored != nullptr ? stored->name : "");
   if (format->open_records == nullptr) return format->open(path, options);
-  return open_record_reader(format->open_records(path, {.max_record_bytes = options.max_document_bytes}),
-                            path == kStandardInput ? "standard input" : path.string(), options);
+  return open_record_reader(
+      format->open_records(path, {.max_record_bytes = options.max_document_bytes, .on_block = options.on_block}),
+      path == kStandardInput ? "standard input" : path.string(), options);
 }
 
 }  // namespace quench

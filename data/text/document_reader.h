@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -43,6 +44,7 @@ struct ReaderOptions {
   std::int64_t vocab_size = 0;           // exclusive upper bound of ids in `tokens` records; 0: unchecked
   SpecialTokens special_tokens{};        // the tokenizer's, set by resolve_chats with a built-in template
   std::shared_ptr<RecordNotes> notes{};  // counters of readers with these options; null: off
+  std::function<void()> on_block{};      // as in RecordSourceOptions
 };
 
 struct ReadReport {
@@ -63,6 +65,9 @@ class DocumentReader {
   [[nodiscard]] virtual std::uint64_t consumed() const = 0;
   // True if some tokens may be masked from the loss.
   [[nodiscard]] virtual bool has_targets() const = 0;
+  // True for a file of records without a single one, good or bad, by which their kind would be told. Then next() throws
+  // corrupt: a part of a data set may be empty, the whole may not.
+  [[nodiscard]] virtual bool is_empty() const { return false; }
   [[nodiscard]] const ReadReport& report() const noexcept { return report_; }
 
  protected:

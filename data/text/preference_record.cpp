@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -152,18 +153,7 @@ std::string text_of(const Document& document) {
 bool label_of(const Json& record) {
   if (!holds(record, "label")) reject_record(fmt::format("no field \"label\", expected {}", kLabelForm));
   const Json& label = record.at("label");
-  if (label.is_bool()) return label.as_bool();
-  if (label.is_number() && (label.as_double() == 0 || label.as_double() == 1)) return label.as_double() == 1;
-  if (label.is_string())  // a column of a CSV file
-    for (const auto& [text, value] : {std::pair("true", true),
-                                      {"True", true},
-                                      {"1", true},
-                                      {"1.0", true},
-                                      {"false", false},
-                                      {"False", false},
-                                      {"0", false},
-                                      {"0.0", false}})
-      if (label.as_string() == text) return value;
+  if (const std::optional<bool> value = truth(label, true)) return *value;
   reject_record(fmt::format("field \"label\" is {}, expected true, 1, false or 0", label.dump()));
 }
 

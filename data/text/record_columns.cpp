@@ -52,21 +52,47 @@ std::optional<Json> rows_of_lists(const Json& value) {
   return messages;
 }
 
-void shape_chat(std::string_view column, Json& value) {
-  if (std::optional<Json> rows = rows_of_lists(value)) {
-    value = std::move(*rows);
-    return;
+bool is_message_list(const Json& value) {
+  return value.is_array() && std::ranges::all_of(value.as_array(), [](const Json& item) {
+           return item.is_object() && (item.find("role") != nullptr || item.find("from") != nullptr);
+         });
+}
+
+// "[{", then a key of messages: in JSON, cut off, or as Python prints a list.
+bool begins_as_messages(std::string_view text) {
+  for (const char bracket : {'[', '{'}) {
+    text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+    if (!text.starts_with(bracket)) return false;
+    text.remove_prefix(1);
   }
-  const bool may_be_text = column != "messages" && column != "conversations";
-  if (may_be_text || !value.is_string()) return;
+  return std::ranges::any_of(std::array{"\"role\":", "'role':", "\"from\":", "'from':"},
+                             [&](const char* key) { return text.find(key) != text.npos; });
+}
+
+// A cell of a table may hold a list of messages in JSON. Other texts are left if the column `may_be_text`.
+void parse_cell(std::string_view column, bool may_be_text, Json& value) {
+  if (!value.is_string()) return;
   const std::size_t first = value.as_string().find_first_not_of(" \t\r\n");
   if (first == std::string::npos || value.as_string()[first] != '[') return;
+  if (may_be_text && !begins_as_messages(value.as_string())) return;
   try {
-    value = Json::parse(value.as_string(), {.source = column});
+    Json list = Json::parse(value.as_string(), {.source = column});
+    if (!may_be_text || is_message_list(list)) value = std::move(list);
   } catch (const Error& error) {
     reject_record(fmt::format("field \"{}\" is text that is no list in JSON ({}); write it with json.dumps", column,
                               error.what()));
   }
+}
+
+void shape_chat(std::string_view column, const Json& record, Json& value) {
+  if (std::optional<Json> rows = rows_of_lists(value)) {
+    value = std::move(*rows);
+    return;
+  }
+  // A completion may be text that is a list: after a prompt that is text.
+  const Json* prompt = column == "completion" ? record.find("prompt") : nullptr;
+  if (prompt != nullptr && !prompt->is_array()) return;
+  parse_cell(column, column != "messages" && column != "conversations", value);
 }
 
 }  // namespace
@@ -152,7 +178,7 @@ void RecordColumns::apply(Json& record) {
     for (auto& [key, value] : values) record.set(key, std::move(value));
   }
   for (const std::string_view column : kChatColumns)
-    if (Json* value = record.find(column)) shape_chat(column, *value);
+    if (Json* value = record.find(column)) shape_chat(column, record, *value);
 }
 
 void RecordColumns::require_seen() const {

@@ -30,8 +30,8 @@ class RecordColumns {
 
   // By the targets; empty: undetermined.
   [[nodiscard]] std::string_view kind() const noexcept { return kind_; }
-  // A chat column that is a struct of lists, or JSON text, becomes a list of messages. Throws corrupt for a missing
-  // text, prompt, completion or messages column, and invalid JSON.
+  // A chat column that is a struct of lists, or the JSON text of a list of messages, becomes that list. Throws corrupt
+  // for a missing text, prompt, completion or messages column, and invalid JSON.
   void apply(Json& record);
   // At the end of the file: throws bad_config for a column absent from every record, with the nearest name.
   void require_seen() const;

@@ -15,6 +15,7 @@ class RecordReader final : public DocumentReader {
  public:
   RecordReader(std::unique_ptr<RecordSource> source, const std::string& name, const ReaderOptions& options)
       : source_(std::move(source)),
+        name_(name),
         options_(options),
         columns_(options.columns, options.field, source_->columns(), name) {
     if (is_preference()) options_.record = nullptr;
@@ -22,11 +23,12 @@ class RecordReader final : public DocumentReader {
       options_.record = record_kinds().find(columns_.kind());
     if (options_.record != nullptr) return;
     has_first_ = next(first_);
-    QUENCH_CHECK_AS(ErrorCode::corrupt, options_.record != nullptr, "{}: no record that can be used{}", name,
-                    report_.first_bad.empty() ? "" : "; " + report_.first_bad.front());
+    is_empty_ = options_.record == nullptr && report_.bad_records == 0;
+    if (!is_empty_) require_kind();
   }
 
   bool next(Document& document) override {
+    if (is_empty_) require_kind();
     if (has_first_) {
       document = std::move(first_);
       has_first_ = false;
@@ -64,9 +66,14 @@ class RecordReader final : public DocumentReader {
   }
 
   [[nodiscard]] std::uint64_t consumed() const override { return source_->consumed(); }
-  [[nodiscard]] bool has_targets() const override { return options_.record->has_targets; }
+  [[nodiscard]] bool has_targets() const override { return !is_empty_ && options_.record->has_targets; }
+  [[nodiscard]] bool is_empty() const override { return is_empty_; }
 
  private:
+  void require_kind() const {
+    QUENCH_CHECK_AS(ErrorCode::corrupt, options_.record != nullptr, "{}: no record that can be used{}", name_,
+                    report_.first_bad.empty() ? "" : "; " + report_.first_bad.front());
+  }
   [[nodiscard]] bool is_preference() const { return options_.preference != PreferenceRecords::none; }
 
   bool take_answer(Document& document) {
@@ -101,10 +108,11 @@ class RecordReader final : public DocumentReader {
   }
 
   std::unique_ptr<RecordSource> source_;
+  std::string name_;
   ReaderOptions options_;
   RecordColumns columns_;
   Document first_;
-  bool has_first_ = false;
+  bool has_first_ = false, is_empty_ = false;
   std::deque<Document> answers_;  // of the current preference record
 };
 

@@ -6,7 +6,8 @@
 
 namespace quench {
 
-// Automatic kind: by the first valid record; throws corrupt if there is none. `name`: for errors.
+// Automatic kind: by the first valid record; throws corrupt if there are only others, and next() if there is none at
+// all. `name`: for errors.
 [[nodiscard]] std::unique_ptr<DocumentReader> open_record_reader(std::unique_ptr<RecordSource> source,
                                                                  const std::string& name, const ReaderOptions& options);
 

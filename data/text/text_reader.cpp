@@ -53,27 +53,29 @@ bool begins_with_record(std::string_view text) {
   }
 }
 
-std::uint64_t count_lines(std::string_view text) {
-  return static_cast<std::uint64_t>(std::count(text.begin(), text.end(), '\n'));
+std::uint64_t count_lines(std::string_view text, char line_end) {
+  return static_cast<std::uint64_t>(std::count(text.begin(), text.end(), line_end));
 }
 
 // Empty, or spaces and tabs.
-std::size_t leading_blank_lines(std::string_view text) {
+std::size_t leading_blank_lines(std::string_view text, char line_end) {
   std::size_t length = 0;
   for (std::size_t i = 0; i < text.size() && (is_blank(text[i]) || text[i] == '\n'); ++i)
-    if (text[i] == '\n') length = i + 1;
+    if (text[i] == line_end) length = i + 1;
   return length;
 }
 
 class TextReader final : public DocumentReader {
  public:
-  TextReader(const std::filesystem::path& path, const ReaderOptions& options) : input_(path), options_(options) {
+  TextReader(const std::filesystem::path& path, const ReaderOptions& options)
+      : input_(path, options.on_block), options_(options) {
     QUENCH_CHECK_AS(ErrorCode::bad_config, options.split != TextSplit::marker || !options.marker.empty(),
                     "{}: the document marker is empty", path.string());
     fill();
     QUENCH_CHECK_AS(ErrorCode::unsupported, !buffer_.starts_with("\xFF\xFE") && !buffer_.starts_with("\xFE\xFF"),
                     "{}: this is UTF-16 text; convert it to UTF-8", path.string());
     if (buffer_.starts_with("\xEF\xBB\xBF")) start_ = 3;
+    line_end_ = line_end_of(buffer_);
     if (options.notes && options.format == nullptr && begins_with_record(std::string_view(buffer_).substr(start_)))
       options.notes->record_texts.insert(input_.name());
   }
@@ -87,12 +89,12 @@ class TextReader final : public DocumentReader {
       std::string_view text = std::string_view(buffer_).substr(part->begin, part->length);
       std::uint64_t line = line_;
       if (options_.split != TextSplit::file) {
-        const std::size_t first = begins ? leading_blank_lines(text) : 0;
-        line += count_lines(text.substr(0, first));
+        const std::size_t first = begins ? leading_blank_lines(text, line_end_) : 0;
+        line += count_lines(text.substr(0, first), line_end_);
         text.remove_prefix(first);
         if (part->ends) text = text.substr(0, text.find_last_not_of("\r\n") + 1);
       }
-      line_ += count_lines(std::string_view(buffer_).substr(start_, part->end - start_));
+      line_ += count_lines(std::string_view(buffer_).substr(start_, part->end - start_), line_end_);
       start_ = part->end;
       const bool whole = begins && part->ends;
       if (whole && std::all_of(text.begin(), text.end(), is_space)) {
@@ -189,10 +191,11 @@ class TextReader final : public DocumentReader {
   // Line break and blank lines. More may follow in the next block: a document's leading blank lines are dropped. A
   // blank line above the limit is text.
   std::optional<Separator> find_blank_line() {
-    for (std::size_t at = buffer_.find('\n', scanned_); at != std::string::npos; at = buffer_.find('\n', at + 1)) {
+    for (std::size_t at = buffer_.find(line_end_, scanned_); at != std::string::npos;
+         at = buffer_.find(line_end_, at + 1)) {
       std::size_t end = at, line = at + 1, i = line;
       for (; i < buffer_.size() && i - line <= options_.max_document_bytes; ++i) {
-        if (buffer_[i] == '\n') {
+        if (buffer_[i] == line_end_) {
           end = i;
           line = i + 1;
         } else if (!is_blank(buffer_[i])) {
@@ -214,7 +217,7 @@ class TextReader final : public DocumentReader {
     const std::size_t zero = text.find('\0');
     if (invalid == std::string_view::npos && zero == std::string_view::npos) return true;
     const std::size_t at = std::min(invalid, zero);
-    const std::uint64_t bad_line = line + count_lines(text.substr(0, at));
+    const std::uint64_t bad_line = line + count_lines(text.substr(0, at), line_end_);
     bad_record(options_.on_bad_record, fmt::format("{}:{}", input_.name(), bad_line),
                zero < invalid ? std::string("a zero byte: is this binary data or UTF-16?")
                               : fmt::format("byte {:#04x} is not valid UTF-8", static_cast<unsigned char>(text[at])));
@@ -230,6 +233,7 @@ class TextReader final : public DocumentReader {
   std::size_t start_ = 0;    // not returned
   std::size_t scanned_ = 0;  // no earlier separator
   std::uint64_t line_ = 1;
+  char line_end_ = '\n';
   bool inside_ = false;  // after a partial document
 };
 

@@ -3,6 +3,8 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <deque>
 #include <future>
@@ -47,12 +49,12 @@ struct DocumentBatch {
   std::uint64_t consumed = 0;  // input bytes so far
 };
 
-// Documents of all inputs, in batches.
 // The answers of a pair.
 std::uint64_t documents_together(const ReaderOptions& reader) {
   return reader.preference == PreferenceRecords::pairs ? 2 : 1;
 }
 
+// Documents of all inputs, in batches.
 class Corpus {
  public:
   Corpus(std::vector<fs::path> paths, const TokenizeOptions& options) : paths_(std::move(paths)), options_(options) {
@@ -62,7 +64,12 @@ class Corpus {
                     options.validation_fraction <= 0 || options.validation_split != ValidationSplit::tail ||
                         std::find(paths_.begin(), paths_.end(), fs::path(kStandardInput)) == paths_.end(),
                     "the length of standard input is not known, so its last part cannot be held out; hold out by hash");
+  }
+
+  void open() {  // before next()
     open_next();
+    QUENCH_CHECK_AS(ErrorCode::corrupt, reader_ != nullptr, "{}: no record that can be used{}", paths_[0].string(),
+                    paths_.size() > 1 ? fmt::format(", nor in the {} other files", paths_.size() - 1) : "");
   }
 
   [[nodiscard]] std::uint64_t total_bytes() const { return total_; }
@@ -71,8 +78,7 @@ class Corpus {
   [[nodiscard]] bool has_targets() const { return has_targets_; }
   [[nodiscard]] const ReadReport& report() const { return report_; }
 
-  // Empty at the end.
-  DocumentBatch next() {
+  DocumentBatch next() {  // empty at the end
     DocumentBatch batch;
     std::uint64_t bytes = 0;
     while (reader_ && bytes < options_.batch_bytes) {
@@ -97,13 +103,18 @@ class Corpus {
 
  private:
   void open_next() {
-    if (file_ == paths_.size()) return;
-    reader_ = open_document_reader(paths_[file_], options_.reader);
+    for (; file_ < paths_.size(); done_ += sizes_[file_++]) {
+      reader_ = open_document_reader(paths_[file_], options_.reader);
+      if (!reader_->is_empty()) break;
+      reader_.reset();
+    }
+    if (!reader_) return;
     // Target masks as for the first file; a later file that needs one requires it.
-    if (file_ == 0) has_targets_ = reader_->has_targets();
+    if (!first_) has_targets_ = reader_->has_targets();
+    first_ = first_.value_or(file_);
     QUENCH_CHECK_AS(ErrorCode::bad_config, has_targets_ || !reader_->has_targets(),
                     "{} holds chats or token records, {} plain text: tokenize them separately", paths_[file_].string(),
-                    paths_[0].string());
+                    paths_[*first_].string());
   }
 
   [[nodiscard]] bool is_held_out(const Document& document, std::uint64_t start) const {
@@ -123,6 +134,7 @@ class Corpus {
   std::uint64_t begun_ = 0;  // documents
   bool held_out_ = false;
   bool has_targets_ = false;
+  std::optional<std::size_t> first_;  // file with records or text
   ReadReport report_;
 };
 
@@ -252,7 +264,7 @@ int chat_rules(const ReaderOptions& reader, std::span<const fs::path> inputs) {
     const TextFormat* format = reader.format != nullptr ? reader.format : text_format_of(path);
     return format != nullptr && format->open_records == nullptr;
   });
-  const int version = plain ? 2 : 6;
+  const int version = plain ? 2 : 7;
   return reader.preference == PreferenceRecords::none ? version : version + 1;
 }
 
@@ -312,8 +324,26 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
   checked.reader.vocab_size = tokenizer.vocab_size();
   resolve_chats(checked.reader, tokenizer);
   checked.reader.notes = std::make_shared<RecordNotes>();
+  TokenizeProgress progress;
+  std::unique_ptr<TokenizeCheckpoint> journal;
+  // Reading on a thread ends at a stop between two blocks: a record, and a run of skipped ones, may be of any length.
+  std::atomic<int> stopped = 0;
+  checked.reader.on_block = [&stopped] {
+    if (stopped != 0) throw TokenizationStopped(stopped, "");
+  };
+  const auto wait_for = [&](auto&& reading) {
+    constexpr std::chrono::milliseconds kPoll{100};
+    while (options.stop && reading.wait_for(kPoll) == std::future_status::timeout) stopped = options.stop();
+    try {
+      return reading.get();
+    } catch (const TokenizationStopped& stop) {
+      end_early(stop.reason(), progress, journal.get());
+    }
+  };
   const DocumentEncoder encoder(tokenizer, options.encoder);
   Corpus corpus(expand_data_files(options.inputs), checked);
+  progress.total_bytes = corpus.total_bytes();
+  wait_for(std::async(std::launch::async, [&] { corpus.open(); }));
   const fs::path target = resolved_path(options.output);
   remove_stale_temporaries(target.parent_path(), target.filename().string());
   StagingFolder staging(target);
@@ -325,19 +355,18 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
   ShardSet train(staging.path(), shard, options.max_shard_tokens, together, true);
   ShardSet validation(staging.path(), shard, options.max_shard_tokens, together, false);
 
-  TokenizeProgress progress{.total_bytes = corpus.total_bytes()};
-  const std::unique_ptr<TokenizeCheckpoint> journal =
-      options.journal ? open_journal(target, tokenizer, checked, corpus.paths()) : nullptr;
+  if (options.journal) journal = open_journal(target, tokenizer, checked, corpus.paths());
   if (journal && journal->input_bytes() > 0)
     QUENCH_LOG_INFO("tokenization resumes after {} of text",
                     part_of_input(journal->input_bytes(), progress.total_bytes));
   std::optional<SpecialTextCounter> special_text;
   if (checked.reader.special_text == SpecialText::automatic) special_text.emplace(tokenizer);
-  DocumentBatch batch = corpus.next();
+  const auto read_batch = [&] { return std::async(std::launch::async, [&] { return corpus.next(); }); };
+  DocumentBatch batch = wait_for(read_batch());
   while (!batch.documents.empty()) {
     if (const int reason = options.stop ? options.stop() : 0; reason != 0) end_early(reason, progress, journal.get());
     // Reading overlaps encoding.
-    std::future<DocumentBatch> following = std::async(std::launch::async, [&] { return corpus.next(); });
+    std::future<DocumentBatch> following = read_batch();
     const std::vector<EncodedDocument> encoded = encode_once(batch, encoder, journal.get());
     for (std::size_t i = 0; i < encoded.size(); ++i) {
       (batch.held_out[i] ? validation : train).append(batch.documents[i], encoded[i]);
@@ -347,7 +376,7 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
     if (special_text) special_text->count(batch.documents);
     progress.bytes = batch.consumed;
     if (options.progress) options.progress(progress);
-    batch = following.get();
+    batch = wait_for(following);
   }
 
   TokenizeResult result{train.finish(), validation.finish(), corpus.report(), checked.reader.notes->warnings()};

@@ -189,6 +189,15 @@ TEST_F(GenerateFromInput, ABaseModelContinuesWhatIsTyped) {
   EXPECT_THAT(talk.errors, HasSubstr("/reset"));
 }
 
+TEST_F(GenerateFromInput, AMessageAboveTheLimitIsRefused) {
+  const std::string mib(std::size_t{1} << 20, 'x');
+  for (const std::string& typed : {mib + mib + mib + mib + "x\n", mib + mib + "\\\n" + mib + mib + "\n"}) {
+    const Outcome talk = interactive(typed, "--max-new-tokens 8");
+    EXPECT_EQ(talk.status, 2);
+    EXPECT_THAT(talk.errors, HasSubstr("a message of more than 4 MiB"));
+  }
+}
+
 TEST_F(GenerateFromInput, ATemplateMakesItAConversation) {
   testing::write_file(folder_ / "t.jinja",
                       "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}"

@@ -81,6 +81,26 @@ TEST_F(ParquetData, AChatDataSetHasTheIdsOfItsJsonLines) {
   EXPECT_EQ(shard_of("questions.parquet", columns), shard_of("questions.jsonl", {}));
 }
 
+TEST_F(ParquetData, APartWithoutRowsIsNoFaultAndADamagedOneIs) {
+  const fs::path tables = testing::source_dir() / "tests/data/files/tables";
+  fs::create_directories(folder_ / "parts");
+  fs::copy_file(tables / "empty.parquet", folder_ / "parts/train-00000-of-00002.parquet");
+  const std::vector<std::string> arguments = {"tokenize", "--tokenizer", "bytes", "--input", "parts", "--output", "a"};
+  Outcome outcome = run(arguments);
+  EXPECT_EQ(outcome.status, 3);
+  EXPECT_THAT(outcome.errors, HasSubstr("train-00000-of-00002.parquet: no record that can be used"));
+  fs::copy_file(tables / "dictionary-heap.parquet", folder_ / "parts/train-00001-of-00002.parquet");
+  outcome = run(arguments);
+  EXPECT_EQ(outcome.status, 3);
+  EXPECT_THAT(outcome.errors, HasSubstr("train-00001-of-00002.parquet, row 1: column \"text\": dictionary index 200 is "
+                                        "out of bounds: the dictionary has 3 values"));
+  fs::copy_file(tables / "questions.parquet", folder_ / "parts/train-00001-of-00002.parquet",
+                fs::copy_options::overwrite_existing);
+  outcome = run(arguments);
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output, HasSubstr("4 documents"));
+}
+
 TEST_F(ParquetData, TrainsAndValidatesOnTheSplitsOfAFolder) {
   const auto data = [](const std::string& folder) -> std::vector<std::string> {
     return {"--data.train=" + folder, "--data.validation=" + folder, "--data.chat_template=chat.jinja"};

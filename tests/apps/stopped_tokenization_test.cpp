@@ -65,6 +65,21 @@ class StoppedTokenization : public testing::RunProject {
   static constexpr std::size_t kTextBytes = std::size_t{80} << 20;  // batches have 16 MiB
 };
 
+// A row above the limit is skipped, however long it is: a sparse file of 16 GB here.
+TEST_F(StoppedTokenization, ASignalEndsTheReadingOfOneRecord) {
+  testing::write_file(work() / "row.csv", "text\n\"");
+  fs::resize_file(work() / "row.csv", std::uintmax_t{16} << 30);
+  const pid_t child =
+      testing::start_program(work(), {"tokenize", "--tokenizer", "bytes", "--input", "row.csv", "--output", "out"});
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  const auto asked = std::chrono::steady_clock::now();
+  ::kill(child, SIGTERM);
+  const Outcome outcome = testing::finish_program(work(), child);
+  EXPECT_EQ(outcome.status, 128 + SIGTERM) << outcome.errors;
+  EXPECT_LT(std::chrono::steady_clock::now() - asked, std::chrono::seconds(10));
+  EXPECT_THAT(outcome.errors, HasSubstr("stopped by signal 15: tokenization stopped after 0.0 "));
+}
+
 TEST_F(StoppedTokenization, RunsAndTheVerbGoOnWhereTheyStopped) {
   const std::vector<std::string> train = {"train", "run.json", "--data.train=long.jsonl", "--training.threads=1",
                                           "--training.steps=2"};

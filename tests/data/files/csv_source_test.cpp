@@ -1,5 +1,8 @@
 #include "data/files/csv_source.h"
 
+#include <ctime>
+#include <fstream>
+
 #include "tests/data/files/record_fixtures.h"
 #include "tests/data/sampling/token_fixtures.h"
 
@@ -46,6 +49,34 @@ TEST(CsvSource, RowsThatCannotBeReadLeaveTheOthers) {
               ElementsAre("! 1 cells for 2 columns", "! 3 cells for 2 columns", HasSubstr("after the closing quote"),
                           "! column 1: byte 0xff is not valid UTF-8", "! a row of more than 200 bytes",
                           HasSubstr("column 1: a zero byte"), R"({"a":"4","b":"5"})"));
+}
+
+TEST(CsvSource, ACarriageReturnEndsARow) {
+  EXPECT_THAT(csv_records("a,b\r1,\"x\ny\"\r\r2,z\r"), ElementsAre(R"({"a":"1","b":"x\ny"})", R"({"a":"2","b":"z"})"));
+  EXPECT_THAT(csv_records("a;b\r1,5;x"), ElementsAre(R"({"a":"1,5","b":"x"})"));
+  const TempDir folder;
+  write_file(folder / "a.csv", "a\r\"x\ry\"\r1,2\r");
+  const auto source = open_csv_source(folder / "a.csv", {});
+  Record record;
+  while (source->next(record)) continue;
+  EXPECT_THAT(record.origin, ::testing::EndsWith("a.csv:4"));
+}
+
+// Bytes past the limit cost no more than others: 400 MB here.
+TEST(CsvSource, RowsPastTheLimitAreSkippedInLittleTime) {
+  const TempDir folder;
+  const std::string cells(std::size_t{1} << 20, ','), text(std::size_t{1} << 20, 'x');
+  {
+    std::ofstream file(folder / "a.csv", std::ios::binary);
+    file << "a,b\n";
+    for (int i = 0; i < 200; ++i) file << text;
+    for (int i = 0; i < 200; ++i) file << cells;
+    file << "\n1,2\n";
+  }
+  const auto source = open_csv_source(folder / "a.csv", {.max_record_bytes = 1000});
+  const std::clock_t start = std::clock();  // of the processor
+  EXPECT_THAT(records_of(*source), ElementsAre("! a row of more than 1000 bytes", R"({"a":"1","b":"2"})"));
+  EXPECT_LT(std::clock() - start, 20 * CLOCKS_PER_SEC);
 }
 
 TEST(CsvSource, FilesWithoutColumnsAreRefused) {

@@ -36,6 +36,12 @@ TEST(LineReader, LineEndsAndByteOrderMark) {
   EXPECT_EQ(lines_of(std::string("a\0b\n", 4)), (Lines{std::string("a\0b", 3)}));
 }
 
+TEST(LineReader, CarriageReturnsAloneEndLinesOfATextWithoutOthers) {
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(lines_of("a\rb\r\rc"), (Lines{"a", "b", "", "c"}));
+  EXPECT_EQ(lines_of("a\rb\nc\n"), (Lines{"a\rb", "c"}));
+}
+
 TEST(LineReader, LinesAcrossBlocks) {
   std::string bytes;
   std::vector<std::string> expected;

@@ -2,6 +2,8 @@
 
 #include "data/files/table_source.h"
 
+#include <sys/resource.h>
+
 #include <fstream>
 #include <sstream>
 
@@ -53,8 +55,9 @@ TEST(TableSource, ChatsReadAsTheirJsonLines) {
 }
 
 TEST(TableSource, ValuesOfEveryType) {
-  for (const auto& [name, lines] :
-       {std::pair("types.parquet", "types.jsonl"), std::pair("views.arrow", "views.jsonl")}) {
+  for (const auto& [name, lines] : {std::pair("types.parquet", "types.jsonl"), std::pair("views.arrow", "views.jsonl"),
+                                    std::pair("times.parquet", "times.jsonl"), std::pair("times.arrow", "times.jsonl"),
+                                    std::pair("call.parquet", "call.jsonl")}) {
     const std::vector<Json> values = values_of(table(name)), expected = values_of(table(lines));
     ASSERT_EQ(values.size(), expected.size());
     for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], expected[i]) << values[i].dump();
@@ -139,6 +142,79 @@ TEST(TableSource, DamagedArrowFilesAreReadOrRefused) {
     }
   }
   EXPECT_GT(refusals, 100u);
+}
+
+// The records, or "! " and the reason why one cannot be read.
+std::vector<std::string> records_in(const std::string& name) {
+  const auto source = open_records(table(name));
+  return testing::records_of(*source);
+}
+
+TEST(TableSource, DictionaryIndicesAreBounded) {
+  for (const std::string name : {"dictionary", "dictionary-list", "dictionary-struct"})
+    for (const auto& [kind, index] : {std::pair("-bit", "index 3"), std::pair("-heap", "index 200")}) {
+      const std::vector<std::string> records = records_in(name + kind + ".parquet");
+      EXPECT_FALSE(records.empty());
+      for (const std::string& record : records)
+        EXPECT_THAT(record, AllOf(HasSubstr("! column \""), HasSubstr(index),
+                                  HasSubstr("out of bounds: the dictionary "
+                                            "has 3 values")))
+            << name << kind;
+    }
+}
+
+TEST(TableSource, NothingOfAMapVanishes) {
+  EXPECT_THAT(records_in("map.arrow"), ElementsAre(R"({"map":{"a":1,"b":null}})", HasSubstr("key \"a\" twice")));
+  EXPECT_THAT(records_in("late.arrow"), ElementsAre(HasSubstr("! a date"), R"({"when":"1970-01-01"})"));
+}
+
+// A message without a part of it would be trained as if it were whole.
+TEST(TableSource, AColumnIsReadWholeOrNotAtAll) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_THAT(records_in("bytes.parquet"),
+              ElementsAre(R"({"text":"0","image":{"bytes":"text"},"messages":[{"role":"user","content":"text"}]})",
+                          R"({"text":"1","image":null,"messages":null})"));
+  EXPECT_THAT(records_in("union.arrow"), ElementsAre(R"({"text":"a"})", R"({"text":"b"})"));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("row 2: column messages holds bytes that are no text"));
+  EXPECT_THAT(log, HasSubstr("mixed (union)"));
+}
+
+TEST(TableSource, TwoColumnsOfOneNameAreRefused) {
+  for (const auto& [name, what] : {std::pair("twice.parquet", "two columns have the name \"text\""),
+                                   std::pair("twice.arrow", "two columns have the name \"text\""),
+                                   std::pair("twice-nested.arrow", "two fields of a struct have the name \"key\"")})
+    expect_error(ErrorCode::corrupt, {name, what}, [&] { (void)records_in(name); });
+}
+
+// In kilobytes.
+long peak_memory() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss;
+}
+
+TEST(TableSource, MemoryDoesNotFollowWhatAFilePromises) {
+  const long before = peak_memory();
+  for (const char* name : {"bomb.parquet", "bomb.arrow"})
+    expect_error(ErrorCode::corrupt, {name, "more memory than the limit of 256 MiB and 16 times"},
+                 [&] { (void)records_in(name); });
+  EXPECT_THAT(records_in("nulls.arrow"), ElementsAre("! a row of more than 67108864 bytes"));
+  const auto source = open_records(table("repeated.parquet"));
+  int rows = 0;
+  for (Record record; source->next(record); ++rows) {
+    ASSERT_EQ(record.value.at("text").as_string().size(), std::size_t{1} << 20) << record.fault;
+    ASSERT_THAT(record.origin, ::testing::EndsWith(fmt::format("row {}", rows + 1)));
+  }
+  EXPECT_EQ(rows, 4000);
+  EXPECT_LT(peak_memory() - before, 700000);
+}
+
+TEST(TableSource, RowsAboveTheLimitLeaveTheOthers) {
+  const auto source = open_records(table("chats.parquet"), {.max_record_bytes = 300});
+  std::vector<std::string> faults;
+  for (Record record; source->next(record);) faults.push_back(record.fault);
+  EXPECT_THAT(faults, ElementsAre("a row of more than 300 bytes", "", ""));
 }
 
 }  // namespace

@@ -92,6 +92,74 @@ TEST(DataFiles, TheCardOfADataSetNamesItsFiles) {
   EXPECT_THAT(folder.files(), ElementsAre("fr/a.jsonl"));
 }
 
+// A card comes with a downloaded data set, its folder is the user's.
+TEST(DataFiles, ACardNamesNoFilesOutsideOfItsFolder) {
+  const DataFolder parent({"private/secret.jsonl", "ds/data/train.jsonl"});
+  const fs::path folder = parent.path() / "ds";
+  fs::create_symlink("../../private/secret.jsonl", folder / "data/link.jsonl");
+  fs::create_directory_symlink("../private", folder / "linked");
+  fs::create_directory(folder / "extra");
+  fs::create_symlink("../../private/secret.jsonl", folder / "extra/link.jsonl");
+  const auto files_with = [&](const std::string& entry) {
+    write_file(folder / "README.md", "---\nconfigs:\n- config_name: default\n" + entry + "---\n");
+    return expand_data_files({folder.string()});
+  };
+  const auto path = [](const std::string& name) {
+    return "  data_files:\n  - split: train\n    path: \"" + name + "\"\n";
+  };
+  for (const std::string& name :
+       {std::string("../private/secret.jsonl"), std::string("../*/secret.jsonl"), std::string("data/../../private/*"),
+        std::string("*/../../private/secret.jsonl"), std::string("data{/../../private/secret,/x}.jsonl"),
+        (parent.path() / "private/secret.jsonl").string(), (parent.path() / "private/*").string(),
+        std::string("data/link.jsonl"), std::string("data/*.jsonl"), std::string("linked/secret.jsonl"),
+        std::string("../absent.jsonl")})
+    expect_error(ErrorCode::bad_config, {(folder / "README.md").string(), name, "outside"},
+                 [&] { (void)files_with(path(name)); });
+  for (const std::string name : {"..", "../private", "linked", "extra"})
+    expect_error(ErrorCode::bad_config, {(folder / "README.md").string(), "\"" + name + "\"", "outside"},
+                 [&] { (void)files_with("  data_dir: " + name + "\n"); });
+  EXPECT_THAT(files_with(path("data/../data/train.jsonl")), ElementsAre(folder / "data/../data/train.jsonl"));
+}
+
+// hub/datasets--a--b/snapshots/<revision>/data/train.jsonl -> ../../../blobs/<hash>
+TEST(DataFiles, ACardInTheHuggingFaceCacheNamesLinksToItsBlobs) {
+  const DataFolder parent({"datasets--a--b/blobs/0123", "datasets--a--b/snapshots/4567/data/b.jsonl", "blobs/89ab"});
+  const fs::path folder = parent.path() / "datasets--a--b/snapshots/4567";
+  fs::create_symlink("../../../blobs/0123", folder / "data/train.jsonl");
+  write_file(folder / "README.md",
+             "---\nconfigs:\n- config_name: a\n  data_files:\n  - split: train\n    path: data/train*\n---\n");
+  EXPECT_THAT(expand_data_files({folder.string()}), ElementsAre(folder / "data/train.jsonl"));
+  fs::create_symlink("../../../../blobs/89ab", folder / "data/train-2.jsonl");
+  expect_error(ErrorCode::bad_config, {"README.md", "blobs/89ab"}, [&] { (void)expand_data_files({folder.string()}); });
+}
+
+// The library leaves the files of an earlier data set in the folder.
+TEST(DataFiles, ASavedDataSetIsWhatItsStateLists) {
+  const DataFolder folder({"data-00000-of-00001.arrow", "data-00000-of-00002.arrow", "data-00001-of-00002.arrow"});
+  const auto write_state = [&](const std::string& name) {
+    write_file(folder.path() / "state.json", R"({"_data_files": [{"filename": ")" + name + R"("}], "_split": null})");
+  };
+  write_state("data-00000-of-00001.arrow");
+  EXPECT_THAT(folder.files(), ElementsAre("data-00000-of-00001.arrow"));
+  write_state("data-00000-of-00003.arrow");
+  expect_error(ErrorCode::not_found, {"state.json", "data-00000-of-00003.arrow", "does not exist"},
+               [&] { (void)folder.files(); });
+  for (const char* name : {"../x.arrow", "/x.arrow", "a/x.arrow", "..", ""}) {
+    write_state(name);
+    expect_error(ErrorCode::corrupt, {"state.json", "not in its folder"}, [&] { (void)folder.files(); });
+  }
+}
+
+TEST(DataFiles, ASavedDictionaryOfSplitsIsWhatItLists) {
+  const DataFolder folder({"train/data-00000-of-00001.arrow", "train/data-00000-of-00002.arrow",
+                           "test/data-00000-of-00001.arrow", "train_old/data-00000-of-00001.arrow"});
+  write_file(folder.path() / "dataset_dict.json", R"({"splits": ["train", "test"]})");
+  for (const char* split : {"train", "test"})
+    write_file(folder.path() / split / "state.json", R"({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]})");
+  EXPECT_THAT(folder.files(), ElementsAre("train/data-00000-of-00001.arrow"));
+  EXPECT_THAT(folder.files(kHeldOut), ElementsAre("test/data-00000-of-00001.arrow"));
+}
+
 TEST(DataFiles, ShardsOfQuenchTokenize) {
   const DataFolder folder(
       {"dataset.json", "train-00000.bin", "train-00001.bin", "val.bin", "tokenizer/tokenizer.json"});

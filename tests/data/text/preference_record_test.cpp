@@ -20,11 +20,12 @@ struct Answers {
   std::vector<std::string> origins;
 };
 
-Answers read_answers(const std::string& lines, PreferenceRecords records = PreferenceRecords::pairs) {
+Answers read_answers(const std::string& lines, PreferenceRecords records = PreferenceRecords::pairs,
+                     const std::string& name = "a.jsonl") {
   TempDir folder;
-  write_file(folder / "a.jsonl", lines);
+  write_file(folder / name, lines);
   const auto reader = open_document_reader(
-      folder / "a.jsonl", {.preference = records, .chat_template = chat_template_from_string("chatml")});
+      folder / name, {.preference = records, .chat_template = chat_template_from_string("chatml")});
   EXPECT_TRUE(reader->has_targets());
   Answers all;
   Document document;
@@ -126,6 +127,63 @@ TEST(PreferenceRecord, LabelsOfAnswersAndOfPairs) {
                                    PreferenceRecords::labels);
   EXPECT_THAT(all.answers, ElementsAre("b", "c", "x", "y", "d", "e"));
   EXPECT_THAT(all.marks, ElementsAre(true, false, true, false, true, false));
+}
+
+// Spreadsheets write TRUE.
+TEST(PreferenceRecord, LabelsOfTablesInAnySpelling) {
+  std::string rows = "prompt,completion,label\n";
+  for (const char* label : {"TRUE", "FALSE", "tRUE", "Yes", "no", "1.0", "0.0"}) rows += fmt::format("a,b,{}\n", label);
+  EXPECT_THAT(read_answers(rows, PreferenceRecords::labels, "a.csv").marks,
+              ElementsAre(true, false, true, true, false, true, false));
+  expect_error(ErrorCode::corrupt, {"a.csv:2", "label", "maybe"},
+               [] { read_answers("prompt,completion,label\na,b,maybe\n", PreferenceRecords::labels, "a.csv"); });
+}
+
+std::string quoted_cell(std::string text) {
+  for (std::size_t at = 0; (at = text.find('"', at)) != std::string::npos; at += 2) text.insert(at, 1, '"');
+  return "\"" + text + "\"";
+}
+
+TEST(PreferenceRecord, CellsOfATableHoldListsOfMessagesInJson) {
+  const std::string prompt = R"([{"role": "user", "content": "q"}])";
+  const std::string good = R"([{"role": "assistant", "content": "a"}])",
+                    bad = R"([{"role": "assistant", "content": "b"}])";
+  const auto row = [](const std::vector<std::string>& cells) {
+    std::string text;
+    for (const std::string& cell : cells) text += (text.empty() ? "" : ",") + quoted_cell(cell);
+    return text + "\n";
+  };
+  const Answers lines =
+      read_answers(fmt::format(R"({{"prompt": {}, "chosen": {}, "rejected": {}}})", prompt, good, bad));
+  const Answers table =
+      read_answers("prompt,chosen,rejected\n" + row({prompt, good, bad}), PreferenceRecords::pairs, "a.csv");
+  EXPECT_EQ(table.prompts, lines.prompts);
+  EXPECT_EQ(table.answers, lines.answers);
+  const std::string whole = prompt.substr(0, prompt.size() - 1) + ", ";
+  EXPECT_EQ(read_answers("prompt,chosen,rejected\n" + row({"q", whole + good.substr(1), whole + bad.substr(1)}),
+                         PreferenceRecords::pairs, "a.csv")
+                .answers,
+            lines.answers);
+  EXPECT_EQ(read_answers("prompt,completion,label\n" + row({prompt, good, "1"}) + row({prompt, bad, "0"}),
+                         PreferenceRecords::labels, "a.csv")
+                .answers,
+            lines.answers);
+  // Lists that are no messages are texts; a list of messages is one under a text as prompt, too.
+  EXPECT_THAT(read_answers("prompt,chosen,rejected\n" + row({"[1]", "[{\"a\": 1}]", "[{'role_of': 1}]"}),
+                           PreferenceRecords::pairs, "a.csv")
+                  .answers,
+              ElementsAre("[{\"a\": 1}]", "[{'role_of': 1}]"));
+  EXPECT_THAT(
+      read_answers("prompt,completion,label\n" + row({"As JSON", good, "1"}), PreferenceRecords::labels, "a.csv")
+          .answers,
+      ElementsAre(good));
+  const auto refused = [&](const std::vector<std::string>& cells, const std::vector<std::string>& words) {
+    expect_error(ErrorCode::corrupt, words,
+                 [&] { read_answers("prompt,chosen,rejected\n" + row(cells), PreferenceRecords::pairs, "a.csv"); });
+  };
+  refused({"[{'role': 'user', 'content': 'q'}]", good, bad}, {"a.csv:2", "\"prompt\"", "json.dumps"});
+  refused({prompt, good.substr(0, good.size() - 4), bad}, {"a.csv:2", "\"chosen\"", "json.dumps"});
+  refused({prompt, "a", "b"}, {"prompt is a list of messages"});
 }
 
 TEST(PreferenceRecord, BadRecordsAreNamedWithFileAndLine) {

@@ -65,6 +65,13 @@ TEST(TextReader, BlankLinesSeparateDocuments) {
   EXPECT_EQ(read_text("a\n  b", options).texts, Texts{"a\n  b"});
 }
 
+TEST(TextReader, BlankLinesOfATextWithCarriageReturnsAlone) {
+  const TextReading reading = read_text("\ra\rb\r\r \rc\r", {.split = TextSplit::blank_line});
+  EXPECT_EQ(reading.texts, (Texts{"a\rb", "c"}));
+  EXPECT_EQ(reading.origins, (Texts{"2", "6"}));
+  EXPECT_EQ(read_text("a\r\rb\r", {}).texts, Texts{"a\r\rb\r"});
+}
+
 TEST(TextReader, MarkersSeparateDocuments) {
   const ReaderOptions options{.split = TextSplit::marker};
   EXPECT_EQ(read_text("a<|endoftext|>b\n\nc\n<|endoftext|>\nd\n", options).texts, (Texts{"a", "b\n\nc", "d"}));

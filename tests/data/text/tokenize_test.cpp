@@ -264,6 +264,35 @@ TEST(Tokenize, BadRecordsAreCounted) {
   EXPECT_EQ(names, (std::set<std::string>{"a.jsonl", "out"}));
 }
 
+// As a filter or a shuffle of parts leaves them.
+TEST(Tokenize, APartWithoutRecordsIsNoFault) {
+  TempDir folder;
+  const auto tokenizer = load_tokenizer("bytes");
+  const auto documents_of = [&](const std::vector<std::string>& files) {
+    TokenizeOptions options{.output = folder / "out", .overwrite = true};
+    for (const std::string& file : files) options.inputs.push_back((folder / file).string());
+    const auto result = tokenize_files(*tokenizer, options);
+    return decode(*tokenizer, folder / "out", result.train);
+  };
+  write_file(folder / "empty.csv", "text\n");
+  write_file(folder / "full.csv", "text\na\n");
+  write_file(folder / "empty.jsonl", "");
+  write_file(folder / "blank.jsonl", "\n\n");
+  write_file(folder / "empty.json", "[]");
+  write_file(folder / "chat.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
+  for (const char* name : {"empty.csv", "empty.jsonl", "blank.jsonl", "empty.json"}) {
+    EXPECT_EQ(documents_of({"full.csv", name}), std::vector<std::string>{"a"}) << name;
+    EXPECT_EQ(documents_of({name, "full.csv"}), std::vector<std::string>{"a"}) << name;
+    EXPECT_EQ(documents_of({name, "chat.jsonl"}), std::vector<std::string>{"ab"}) << name;
+    expect_error(ErrorCode::corrupt, {name, "no record that can be used"}, [&] { (void)documents_of({name}); });
+  }
+  expect_error(ErrorCode::corrupt, {"empty.csv", "nor in the 1 other"}, [&] {
+    (void)documents_of({"empty.csv", "empty.jsonl"});
+  });
+  write_file(folder / "other.jsonl", "{\"body\": \"a\"}\n");
+  expect_error(ErrorCode::corrupt, {"other.jsonl:1"}, [&] { (void)documents_of({"full.csv", "other.jsonl"}); });
+}
+
 TEST(Tokenize, BadRequestsAreRefused) {
   TempDir folder;
   write_file(folder / "a.txt", "only one document");
