@@ -27,6 +27,7 @@ constexpr const char* kTargetsKey = "distill.targets";
 
 // Keys that decide which tokens a row has and which of them are targets; contents of files are compared apart.
 constexpr std::array kRowKeys = {"data.seq_len",
+                                 "data.validation_split",
                                  "data.packing",
                                  "data.multipack",
                                  "data.on_long",
