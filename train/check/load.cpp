@@ -217,8 +217,10 @@ std::string left_out_validation(const std::string& file_or_name, std::span<const
   const Json* data = document.find("data");
   const Json* validation = data != nullptr && data->is_object() ? data->find("validation") : nullptr;
   if (validation == nullptr || !validation_is_left_out(origins)) return {};
+  if (origins.arguments.contains("data.validation_split")) return {};
   return fmt::format(
-      "the validation data {1} of {0} are not used, since data.train was overridden; set --data.validation to evaluate",
+      "the validation data {1} of {0} are not used, since data.train was overridden; set --data.validation, or "
+      "--data.validation_split to hold out a part of data.train, to evaluate",
       file_or_name, validation->dump());
 }
 
