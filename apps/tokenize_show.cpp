@@ -62,6 +62,18 @@ Json token_json(const Tokenizer& tokenizer, std::int32_t id) {
   return token;
 }
 
+Json record_json(const Tokenizer& tokenizer, const RecordView& record) {
+  Json tokens = Json::array();
+  for (std::size_t i = 0; i < record.encoded.ids.size(); ++i) {
+    Json token = token_json(tokenizer, record.encoded.ids[i]);
+    token.set("trained", record.is_trained(i));
+    tokens.push_back(std::move(token));
+  }
+  return Json::Object{{"record", record.origin},   {"text", tokenizer.decode(record.encoded.ids)},
+                      {"count", record.tokens},    {"trained", record.trained},
+                      {"dropped", record.dropped}, {"tokens", std::move(tokens)}};
+}
+
 void show_record(const ShowArguments& a) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, !a.input.empty() && a.input != kStandardInput,
                   "--record needs --input, a file of records");
@@ -70,29 +82,24 @@ void show_record(const ShowArguments& a) {
   const RowLimit limit{a.seq_len, require_enum<LongDocuments>(a.on_long, "--on-long")};
   ReaderArguments arguments = a.reader;
   if (a.plain) arguments.special_text = enum_name(SpecialText::text);
-  const RecordView record = read_record(a.input, *a.record, *tokenizer, reader_options(arguments), encoder, limit);
-  if (a.json) {
-    Json tokens = Json::array();
-    for (std::size_t i = 0; i < record.encoded.ids.size(); ++i) {
-      Json token = token_json(*tokenizer, record.encoded.ids[i]);
-      token.set("trained", record.is_trained(i));
-      tokens.push_back(std::move(token));
+  const std::vector<RecordView> records =
+      read_record(a.input, *a.record, *tokenizer, reader_options(arguments), encoder, limit);
+  const bool pair = records.size() == 2;
+  if (a.json)
+    return print_json(pair ? Json(Json::Object{{"chosen", record_json(*tokenizer, records[0])},
+                                               {"rejected", record_json(*tokenizer, records[1])}})
+                           : record_json(*tokenizer, records[0]));
+  for (const RecordView& record : records) {
+    const std::string answer = !pair ? "" : &record == &records.front() ? ", chosen" : ", rejected";
+    const std::string counts = printable(record.origin) + answer + ": " + record_counts(record, limit);
+    if (!shows_colours()) {
+      std::printf("%s\n%s\n", marked_text(*tokenizer, record, kTrainedBegin, kTrainedEnd).c_str(), counts.c_str());
+      continue;
     }
-    return print_json(Json::Object{{"record", record.origin},
-                                   {"text", tokenizer->decode(record.encoded.ids)},
-                                   {"count", record.tokens},
-                                   {"trained", record.trained},
-                                   {"dropped", record.dropped},
-                                   {"tokens", std::move(tokens)}});
+    // Bypasses the escaping of stdout: the text is already printable.
+    (void)std::fflush(stdout);
+    write_to_descriptor(STDOUT_FILENO, marked_text(*tokenizer, record, "\033[32m", "\033[0m") + "\n" + counts + "\n");
   }
-  const std::string counts = printable(record.origin) + ": " + record_counts(record, limit);
-  if (!shows_colours()) {
-    std::printf("%s\n%s\n", marked_text(*tokenizer, record, kTrainedBegin, kTrainedEnd).c_str(), counts.c_str());
-    return;
-  }
-  // Bypasses the escaping of stdout: the text is already printable.
-  (void)std::fflush(stdout);
-  write_to_descriptor(STDOUT_FILENO, marked_text(*tokenizer, record, "\033[32m", "\033[0m") + "\n" + counts + "\n");
 }
 
 void run_show(const ShowArguments& a, bool has_text) {
@@ -150,6 +157,7 @@ void add_tokenize_show(const Command& tokenize) {
   show.add_flag("--plain", a->plain, "Special tokens that occur in the text are plain text");
   show.add_flag("--json", a->json, "Print the result as JSON");
   add_reader_options(show, a->reader, false, "--record-kind");
+  add_preference_option(show, a->reader);
   show.on_run([a, text] { run_show(*a, text.given()); });
 }
 

@@ -76,6 +76,7 @@ constexpr ModelField kFields[] = {
     {"model_max_length", kHarmless, kLibrary},
     {"unsloth_fixed", kHarmless, kLibrary},
     {"unsloth_version", kHarmless, kLibrary},
+    {"unk_token_id", kHarmless, "the tokenizer's files name it"},
     {"sep_token_id", kHarmless, kHead},
     {"cls_token_id", kHarmless, kHead},
     {"decoder_start_token_id", kHarmless, kHead},

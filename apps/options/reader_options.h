@@ -28,7 +28,7 @@ struct ReaderArguments {
 // line.
 void add_reader_options(const Command& verb, ReaderArguments& arguments, bool token_files = false,
                         const std::string& record_option = "--record");
-// --preference, for verbs that write preference records.
+// --preference, for verbs that read preference records.
 void add_preference_option(const Command& verb, ReaderArguments& arguments);
 // JSON object of --chat-template-kwargs, null for an empty text. Throws bad_config otherwise.
 [[nodiscard]] Json chat_template_kwargs(const std::string& text);

@@ -37,7 +37,7 @@ std::vector<std::filesystem::path> expand_file_patterns(const std::vector<std::s
   return paths;
 }
 
-TokenStream::TokenStream(std::vector<std::unique_ptr<TokenSource>> sources) : sources_(std::move(sources)) {
+TokenStream::TokenStream(std::vector<std::shared_ptr<const TokenSource>> sources) : sources_(std::move(sources)) {
   QUENCH_CHECK(!sources_.empty(), "token stream of no files");
   starts_.push_back(0);
   const TokenSource* fingerprinted = nullptr;
@@ -56,7 +56,7 @@ TokenStream::TokenStream(std::vector<std::unique_ptr<TokenSource>> sources) : so
 std::unique_ptr<TokenStream> TokenStream::open(const std::vector<std::string>& patterns,
                                                const TokenSourceOptions& options) {
   const auto paths = expand_file_patterns(patterns);
-  std::vector<std::unique_ptr<TokenSource>> sources;
+  std::vector<std::shared_ptr<const TokenSource>> sources;
   for (const auto& path : paths) {
     // corpus* matches both files of a Megatron-LM pair; either opens it.
     const bool listed_twice =
@@ -87,7 +87,7 @@ void TokenStream::for_each_part(std::uint64_t begin, std::uint64_t count, Visit 
   for (std::uint64_t done = 0; done < count; ++i) {
     const std::uint64_t inside = begin + done - starts_[i];
     const std::uint64_t part = std::min(count - done, starts_[i + 1] - starts_[i] - inside);
-    visit(i, inside, static_cast<std::size_t>(done), static_cast<std::size_t>(part));
+    if (part > 0) visit(i, inside, static_cast<std::size_t>(done), static_cast<std::size_t>(part));
     done += part;
   }
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Token files in the given order. A file's end ends a document.
+// Token files, or other sources, in the given order. The end of each ends a document.
 
 #include <memory>
 #include <string>
@@ -16,7 +16,7 @@ namespace quench {
 class TokenStream final : public TokenSource {
  public:
   // Nonempty. Throws invalid_argument for different tokenizers.
-  explicit TokenStream(std::vector<std::unique_ptr<TokenSource>> sources);
+  explicit TokenStream(std::vector<std::shared_ptr<const TokenSource>> sources);
 
   // A Megatron-LM pair is opened once.
   static std::unique_ptr<TokenStream> open(const std::vector<std::string>& patterns,
@@ -38,7 +38,7 @@ class TokenStream final : public TokenSource {
   template <class Visit>
   void for_each_part(std::uint64_t begin, std::uint64_t count, Visit visit) const;
 
-  std::vector<std::unique_ptr<TokenSource>> sources_;
+  std::vector<std::shared_ptr<const TokenSource>> sources_;
   std::vector<std::uint64_t> starts_;  // of sources, then the total
   std::string fingerprint_;
 };

@@ -2,6 +2,7 @@
 // Rows of weighted sources in training order.
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "data/sampling/packing.h"
@@ -9,9 +10,16 @@
 
 namespace quench {
 
+// Range of a source's stream.
+struct SourcePart {
+  std::string name;  // path or pattern, as given
+  std::uint64_t begin = 0, tokens = 0;
+};
+
 struct WeightedRows {
   std::shared_ptr<const PackedRows> rows;
-  double weight = 1;  // relative, in rows (sampler.h)
+  double weight = 1;                // relative, in rows (sampler.h)
+  std::vector<SourcePart> parts{};  // in order; may be empty
 };
 
 class Dataset {

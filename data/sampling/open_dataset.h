@@ -11,9 +11,9 @@
 
 namespace quench {
 
-// Files with one weight.
+// Files with one weight: one stream, whose epoch visits every row once.
 struct DataSourceSpec {
-  std::vector<std::string> paths;  // files or patterns, in this order
+  std::vector<std::string> paths;  // files, folders or patterns, in this order
   double weight = 1;               // in rows
 };
 
@@ -38,11 +38,20 @@ struct DatasetSpec {
 [[nodiscard]] std::vector<std::filesystem::path> source_files(const std::vector<std::string>& patterns,
                                                               DataSplit split = DataSplit::train);
 
-// A weight applies to all files of its source. Throws bad_config for text without a tokenizer, for mixed text and token
-// files, and for shards of `quench tokenize` that hold records of another kind than packing.preference.
+// A weight applies to all files of its source. Throws bad_config for text without a tokenizer, for text and token files
+// of one folder or pattern, and for shards of `quench tokenize` that hold records of another kind than
+// packing.preference.
 [[nodiscard]] std::shared_ptr<const Dataset> open_dataset(const DatasetSpec& spec);
 
-// Per file and source: tokens, rows, share, losses.
+struct HeldOutData {
+  std::shared_ptr<const Dataset> train;
+  std::shared_ptr<const Dataset> validation;  // every row once, in order
+  std::uint64_t records = 0, held_out = 0;
+};
+// Records of all sources held out (split_documents()). Throws bad_config also for a source without other records.
+[[nodiscard]] HeldOutData open_held_out(const DatasetSpec& spec, double share);
+
+// Per file, path and source: tokens, rows, share, losses.
 [[nodiscard]] std::string describe(const Dataset& dataset);
 
 }  // namespace quench

@@ -7,6 +7,7 @@
 
 #include "core/ops/loss/cross_entropy.h"
 #include "data/sampling/bin_packing.h"
+#include "data/sampling/document_split.h"
 
 namespace quench {
 PackedRows::PackedRows(std::shared_ptr<const TokenSource> source, const PackingOptions& options)
@@ -27,37 +28,15 @@ void PackedRows::index_stream() {
   // One token more: the last label.
   const std::uint64_t full = tokens > 0 ? (tokens - 1) / seq_len : 0;
   const std::uint64_t rest = tokens - full * seq_len;  // with the token after the last full row
-  row_count_ = full + (!options_.drop_last && rest > 1 ? 1 : 0);
+  row_count_ = full + ((!options_.drop_last || full == 0) && rest > 1 ? 1 : 0);
   if (row_count_ == full && rest > 0) losses_.tail_tokens = rest - 1;
   if (row_count_ > full) losses_.padding = seq_len - rest;
-  QUENCH_CHECK(
-      row_count_ > 0,
-      "the data hold {} tokens, fewer than one sequence (data.seq_len + 1 = {}): add data, or lower data.seq_len\n  {}",
-      tokens, seq_len + 1, source_->describe());
-}
-
-void PackedRows::for_documents(const std::function<void(std::uint64_t, std::uint64_t)>& each) const {
-  constexpr std::uint64_t kBlock = 1 << 16;
-  const std::uint64_t total = source_->size();
-  std::vector<std::int32_t> tokens;
-  std::vector<std::uint64_t> starts;
-  std::uint64_t document = 0;
-  // Blocks overlap by one token: a block's first is never reported.
-  for (std::uint64_t begin = 0; begin < total; begin += kBlock) {
-    tokens.resize(static_cast<std::size_t>(std::min(kBlock + 1, total - begin)));
-    source_->read(begin, tokens);
-    starts.clear();
-    source_->find_document_starts(begin, tokens, starts);
-    for (const std::uint64_t start : starts) {
-      each(document, start - document);
-      document = start;
-    }
-  }
-  each(document, total - document);
+  QUENCH_CHECK(row_count_ > 0, "the data hold {} tokens, of which none follows another: add data\n  {}", tokens,
+               source_->describe());
 }
 
 void PackedRows::index_documents() {
-  for_documents([this](std::uint64_t begin, std::uint64_t length) { add_document(begin, length); });
+  for_each_document(*source_, [this](std::uint64_t begin, std::uint64_t length) { add_document(begin, length); });
   QUENCH_CHECK(!documents_.empty(),
                "no row: of the documents in {} tokens, {} have a single token, {} were dropped as longer than "
                "seq_len + 1 = {} and {} have no target among so many tokens\n  {}",

@@ -17,7 +17,6 @@
 // its prompt under the answer of the nearest record before it with another prompt, in a circle.
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,7 +36,7 @@ struct PackingOptions {
   bool multipack = false;  // needs packing
   // Packing, no multipack; false: a row is one sequence, labels cross documents.
   bool document_mask = true;
-  // Packing, no multipack; false: the rest forms a padded row.
+  // Packing, no multipack; false: the rest forms a padded row. If there is nothing else, it always does.
   bool drop_last = true;
   LongDocuments long_documents = LongDocuments::split;  // multipack, or no packing
   std::int32_t pad_id = 0;
@@ -125,8 +124,6 @@ class PackedRows {
   [[nodiscard]] bool cuts_stream() const noexcept {
     return options_.packing && !options_.multipack && !has_preferences();
   }
-  // each(begin, length)
-  void for_documents(const std::function<void(std::uint64_t, std::uint64_t)>& each) const;
   void index_preferences();
   [[nodiscard]] std::vector<Answer> read_answers() const;
   // Of another prompt if one is near.

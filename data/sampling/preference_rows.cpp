@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "data/sampling/bin_packing.h"
+#include "data/sampling/document_split.h"
 #include "data/sampling/packing.h"
 
 namespace quench {
@@ -29,7 +30,7 @@ std::vector<PackedRows::Answer> PackedRows::read_answers() const {
   std::vector<Answer> answers;
   std::vector<std::uint8_t> flags;
   std::vector<std::int32_t> prompt;
-  for_documents([&](std::uint64_t begin, std::uint64_t length) {
+  for_each_document(*source_, [&](std::uint64_t begin, std::uint64_t length) {
     flags.resize(static_cast<std::size_t>(length));
     source_->read_target_mask(begin, flags);
     const auto first = std::find(flags.begin() + 1, flags.end(), std::uint8_t{1});

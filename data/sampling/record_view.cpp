@@ -45,28 +45,35 @@ RecordView make_record_view(std::string origin, EncodedDocument encoded, const R
   return record;
 }
 
-RecordView read_record(const std::filesystem::path& path, std::int64_t number, const Tokenizer& tokenizer,
-                       const ReaderOptions& reader_options, const EncoderOptions& encoder, const RowLimit& limit) {
+std::vector<RecordView> read_record(const std::filesystem::path& path, std::int64_t number, const Tokenizer& tokenizer,
+                                    const ReaderOptions& reader_options, const EncoderOptions& encoder,
+                                    const RowLimit& limit) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, number > 0, "record {}; the first is record 1", number);
   ReaderOptions options = reader_options;
   options.vocab_size = tokenizer.vocab_size();
   resolve_chats(options, tokenizer);
   const std::unique_ptr<DocumentReader> reader = open_document_reader(path, options);
-  std::vector<Document> parts;
-  for (std::int64_t at = 0; at < number;) {
+  const std::int64_t together = options.preference == PreferenceRecords::pairs ? 2 : 1;
+  std::vector<std::vector<Document>> documents;  // of the record, in parts
+  for (std::int64_t at = 0; at < number * together;) {
     Document document;
     QUENCH_CHECK_AS(ErrorCode::bad_config, reader->next(document), "{}: record {} does not exist; the file has {}",
-                    path.string(), number, at);
-    if (document.begins) parts.clear();
+                    path.string(), number, at / together);
+    if (document.begins && std::ssize(documents) == together) documents.clear();
+    if (document.begins) documents.emplace_back();
     at += document.ends ? 1 : 0;
-    parts.push_back(std::move(document));
+    documents.back().push_back(std::move(document));
   }
-  EncodedDocument whole;
-  for (const EncodedDocument& part : DocumentEncoder(tokenizer, encoder).encode(parts)) {
-    whole.ids.insert(whole.ids.end(), part.ids.begin(), part.ids.end());
-    whole.targets.insert(whole.targets.end(), part.targets.begin(), part.targets.end());
+  std::vector<RecordView> views;
+  for (const std::vector<Document>& parts : documents) {
+    EncodedDocument whole;
+    for (const EncodedDocument& part : DocumentEncoder(tokenizer, encoder).encode(parts)) {
+      whole.ids.insert(whole.ids.end(), part.ids.begin(), part.ids.end());
+      whole.targets.insert(whole.targets.end(), part.targets.begin(), part.targets.end());
+    }
+    views.push_back(make_record_view(parts.front().origin, std::move(whole), limit));
   }
-  return make_record_view(parts.front().origin, std::move(whole), limit);
+  return views;
 }
 
 std::string marked_text(const Tokenizer& tokenizer, const RecordView& record, std::string_view begin,

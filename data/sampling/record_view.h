@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "data/sampling/long_documents.h"
 #include "data/text/document_encoder.h"
@@ -31,9 +32,11 @@ struct RowLimit {
 
 [[nodiscard]] RecordView make_record_view(std::string origin, EncodedDocument encoded, const RowLimit& limit);
 
-// `number`: 1-based over valid records. Throws the reader's errors, bad_config past the last record.
-[[nodiscard]] RecordView read_record(const std::filesystem::path& path, std::int64_t number, const Tokenizer& tokenizer,
-                                     const ReaderOptions& reader, const EncoderOptions& encoder, const RowLimit& limit);
+// `number`: 1-based over valid records. Of a pair both answers, the chosen one first. Throws the reader's errors,
+// bad_config past the last record.
+[[nodiscard]] std::vector<RecordView> read_record(const std::filesystem::path& path, std::int64_t number,
+                                                  const Tokenizer& tokenizer, const ReaderOptions& reader,
+                                                  const EncoderOptions& encoder, const RowLimit& limit);
 
 // Printable (core/system/printable.h), with `begin` and `end` around target tokens, at character boundaries; "..."
 // after `max_bytes`.

@@ -98,14 +98,61 @@ Json openai_message(const Json& given) {
   return with_flag(std::move(message), given);
 }
 
-Json call_message(const std::string& text) {
-  const Json call = Json::parse(text, {.source = "the call"});
-  (void)typed_field(call, "name", "string");
-  const Json* arguments = call.find("arguments");
+// A call, or a list of them.
+void add_calls(const Json& given, Json::Array& calls) {
+  if (given.is_array()) {
+    for (const Json& call : given.as_array()) add_calls(call, calls);
+    return;
+  }
+  if (!given.is_object()) reject_record(fmt::format("the call is {}, expected object or array", given.type_name()));
+  (void)typed_field(given, "name", "string");
+  const Json* arguments = given.find("arguments");
   if (arguments == nullptr) reject_record("the call has no field \"arguments\"");
-  Json function = Json::Object{{"name", call.at("name")}, {"arguments", *arguments}};
-  Json::Array calls{Json::Object{{"type", "function"}, {"function", std::move(function)}}};
-  return Json::Object{{"role", "assistant"}, {"content", Json()}, {"tool_calls", std::move(calls)}};
+  Json function = Json::Object{{"name", given.at("name")}, {"arguments", *arguments}};
+  calls.push_back(Json::Object{{"type", "function"}, {"function", std::move(function)}});
+}
+
+// Moves calls between marks from `text` to `calls`.
+void take_marked_calls(std::string& text, Json::Array& calls) {
+  constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>";
+  for (std::size_t begin = text.find(kOpen); begin != std::string::npos; begin = text.find(kOpen)) {
+    const std::size_t inside = begin + kOpen.size(), end = text.find(kClose, inside);
+    if (end == std::string::npos) reject_record(fmt::format("{} without {}", kOpen, kClose));
+    add_calls(Json::parse(text.substr(inside, end - inside), {.source = "the call"}), calls);
+    text.erase(begin, end + kClose.size() - begin);
+  }
+}
+
+// JSON of the calls; with text before them, such as a thought, from the first bracket after which JSON follows.
+void take_calls(std::string& text, Json::Array& calls) {
+  constexpr std::string_view kThoughtEnd = "</think>", kBrackets = "[{";
+  const std::size_t thought = text.find(kThoughtEnd), from = thought != std::string::npos ? thought : 0;
+  const std::size_t first = text.find_first_of(kBrackets, from);
+  for (std::size_t at = first; at != std::string::npos; at = text.find_first_of(kBrackets, at + 1)) {
+    Json given;
+    try {
+      given = Json::parse(std::string_view(text).substr(at), {.source = "the call"});
+    } catch (const Error&) {
+      continue;
+    }
+    add_calls(given, calls);
+    text.resize(at);
+    return;
+  }
+  // For its message.
+  (void)Json::parse(std::string_view(text).substr(first != std::string::npos ? first : from), {.source = "the call"});
+  reject_record("no call");
+}
+
+// Text outside the calls is the content.
+Json call_message(std::string text) {
+  Json::Array calls;
+  take_marked_calls(text, calls);
+  if (calls.empty()) take_calls(text, calls);
+  if (calls.empty()) reject_record("an empty list of calls");
+  const bool silent = text.find_first_not_of(" \t\r\n") == std::string::npos;
+  return Json::Object{
+      {"role", "assistant"}, {"content", silent ? Json() : Json(std::move(text))}, {"tool_calls", std::move(calls)}};
 }
 
 Json sharegpt_message(const Json& given) {
@@ -115,7 +162,7 @@ Json sharegpt_message(const Json& given) {
       std::ranges::find(kSpeakers, std::string_view(from), [](const auto& entry) { return entry.first; });
   if (known == kSpeakers.end())
     reject_record(fmt::format("\"from\" is \"{}\"; known: {}", from, fmt::join(kSpeakers | std::views::keys, ", ")));
-  Json message = from == kCall ? call_message(content)
+  Json message = from == kCall ? call_message(std::move(content))
                                : Json(Json::Object{{"role", known->second}, {"content", std::move(content)}});
   for (const auto& [key, value] : given.as_object())
     if (key != "from" && key != "value" && message.find(key) == nullptr) message.set(key, value);
@@ -201,16 +248,24 @@ Conversation sharegpt_conversation(const Json& record) {
   return conversation;
 }
 
-Conversation alpaca_conversation(const Json& record) {
-  std::string question = typed_field(record, "instruction", "string").as_string();
-  const Json* input = record.find("input");
-  if (input != nullptr && !input->is_null()) {
-    const std::string& more = typed_field(record, "input", "string").as_string();
+Json::Array question_messages(const Json& record, std::string_view key) {
+  std::string question;
+  for (const std::string_view part : {key, std::string_view("input")}) {
+    const Json* text = record.find(part);
+    if (text == nullptr || text->is_null()) continue;
+    const std::string& more = typed_field(record, part, "string").as_string();
     if (!more.empty()) question += (question.empty() ? "" : "\n\n") + more;
+    if (key == "input") break;
   }
-  Conversation conversation;
-  add_history(record, conversation.messages);
-  conversation.messages.push_back(Json::Object{{"role", "user"}, {"content", std::move(question)}});
+  Json::Array messages;
+  add_history(record, messages);
+  messages.push_back(Json::Object{{"role", "user"}, {"content", std::move(question)}});
+  return messages;
+}
+
+Conversation alpaca_conversation(const Json& record) {
+  (void)typed_field(record, "instruction", "string");
+  Conversation conversation{question_messages(record, "instruction")};
   conversation.messages.push_back(
       Json::Object{{"role", "assistant"}, {"content", typed_field(record, "output", "string")}});
   add_columns(record, {"instruction", "input", "output", "history"}, conversation);

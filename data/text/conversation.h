@@ -28,11 +28,14 @@ struct Conversation {
 // ShareGPT messages are accepted, and vice versa.
 [[nodiscard]] Conversation openai_conversation(const Json& record);
 // {"conversations": [{"from": "human", "value": "..."}, ...]}, optional "system" and "tools". "function_call" turns are
-// calls ({"name": ..., "arguments": ...}); "observation" and "tool" turns their results.
+// a call ({"name": ..., "arguments": ...}) or a list of them, with text before them or around <tool_call> marks as
+// content; "observation" and "tool" turns their results.
 [[nodiscard]] Conversation sharegpt_conversation(const Json& record);
 // {"instruction": "...", "input": "...", "output": "..."}, "input" optional, after optional "system" and "history"
 // ([["question", "answer"], ...]).
 [[nodiscard]] Conversation alpaca_conversation(const Json& record);
+// The turns of "history", then a user message of the texts in `key` and "input".
+[[nodiscard]] Json::Array question_messages(const Json& record, std::string_view key);
 // {"prompt": [...], "completion": [...]}: the prompt's messages are not targets.
 [[nodiscard]] Conversation completion_conversation(const Json& record);
 // For all conversions: Error(corrupt) for missing or mistyped fields; invalid_argument "message <i>: ..." for an

@@ -4,6 +4,7 @@
 #include <array>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,105 @@ const Json& answer_at(const Json& record, std::string_view key) {
   if (!answer.is_string() && !answer.is_array())
     reject_record(fmt::format("field \"{}\" is {}, expected string or array of messages", key, answer.type_name()));
   return answer;
+}
+
+// Takes a field out of a record; null if absent.
+Json taken(Json& record, std::string_view key) {
+  const Json* found = record.find(key);
+  Json value = found != nullptr ? *found : Json();
+  record.erase(key);
+  return value;
+}
+
+Json answer_message(const Json& answer) {
+  return Json::Array{answer.is_string() ? Json(Json::Object{{"role", "assistant"}, {"content", answer}}) : answer};
+}
+
+bool is_answer(const Json& message) {
+  if (!message.is_object()) return false;
+  const Json* speaker = message.find("role") != nullptr ? message.find("role") : message.find("from");
+  constexpr std::array<std::string_view, 5> kAnswering = {"assistant", "gpt", "chatgpt", "model", "function_call"};
+  return speaker != nullptr && speaker->is_string() &&
+         std::ranges::find(kAnswering, std::string_view(speaker->as_string())) != kAnswering.end();
+}
+
+std::string_view conversation_key(const Json& record) {
+  for (const std::string_view key : {"messages", "conversations"})
+    if (holds(record, key) && record.at(key).is_array()) return key;
+  return {};
+}
+
+// The last message of the conversation becomes the answer `key`, those before it the prompt.
+void split_conversation(Json& record, std::string_view key) {
+  const std::string_view list = conversation_key(record);
+  Json::Array messages = taken(record, list).as_array();
+  if (messages.empty() || !is_answer(messages.back()))
+    reject_record(fmt::format("the last of the \"{}\" is no answer of the assistant", list));
+  record.set(key, Json::Array{std::move(messages.back())});
+  messages.pop_back();
+  record.set("prompt", std::move(messages));
+}
+
+// Answers of ms-swift: "rejected_response" next to a conversation or a "response", "rejected_messages" next to
+// "messages".
+void set_answers(Json& record) {
+  if (holds(record, "rejected_messages") && holds(record, "messages")) {
+    record.set("chosen", taken(record, "messages"));
+    record.set("rejected", taken(record, "rejected_messages"));
+  } else if (holds(record, "rejected_response")) {
+    record.set("rejected", taken(record, "rejected_response"));
+    if (!conversation_key(record).empty()) return split_conversation(record, "chosen");
+    for (const std::string_view key : {"response", "output"})
+      if (!holds(record, "chosen") && holds(record, key)) record.set("chosen", taken(record, key));
+  }
+}
+
+// A prompt under another name: the messages before the answers, or LLaMA-Factory's question with its history.
+void set_prompt(Json& record, std::span<const std::string_view> answers) {
+  for (const std::string_view key : answers) {
+    if (!holds(record, key)) return;
+    const Json& answer = record.at(key);
+    // A conversation of its own.
+    if (answer.is_array() && (answer.as_array().empty() || !is_answer(answer.as_array().front()))) return;
+  }
+  if (const std::string_view list = conversation_key(record); !list.empty()) {
+    record.set("prompt", taken(record, list));
+  } else {
+    constexpr std::array<std::string_view, 4> kQuestions = {"instruction", "question", "query", "input"};
+    const auto key = std::ranges::find_if(kQuestions, [&](std::string_view name) { return holds(record, name); });
+    if (key == kQuestions.end()) return;
+    record.set("prompt", question_messages(record, *key));
+    for (const std::string_view used : {*key, std::string_view("input"), std::string_view("history")})
+      record.erase(used);
+  }
+  for (const std::string_view key : answers)
+    if (record.at(key).is_string()) record.set(key, answer_message(record.at(key)));
+}
+
+// Fields of other programs as kPairForm or kLabelForm.
+Json usual_fields(Json record, PreferenceRecords kind) {
+  if (!holds(record, "chosen")) set_answers(record);
+  for (const std::string_view key : {"chosen", "rejected"})
+    if (holds(record, key) && record.at(key).is_object()) record.set(key, answer_message(record.at(key)));
+  if (holds(record, "chosen")) {
+    constexpr std::array<std::string_view, 2> kPair = {"chosen", "rejected"};
+    // An answer of messages, the other a text.
+    if (holds(record, "rejected") && record.at("chosen").is_array() && record.at("rejected").is_string() &&
+        record.at("chosen").as_array().size() == 1 && is_answer(record.at("chosen").as_array().front()))
+      record.set("rejected", answer_message(record.at("rejected")));
+    if (!holds(record, "prompt")) set_prompt(record, kPair);
+  } else if (kind == PreferenceRecords::labels) {
+    constexpr std::array<std::string_view, 1> kAnswer = {"completion"};
+    if (!holds(record, "label") && holds(record, "kto_tag")) record.set("label", taken(record, "kto_tag"));
+    if (!holds(record, "completion") && !conversation_key(record).empty()) {
+      split_conversation(record, "completion");
+    } else {
+      for (const std::string_view key : {"response", "output"})
+        if (!holds(record, "completion") && holds(record, key)) record.set("completion", taken(record, key));
+      if (!holds(record, "prompt")) set_prompt(record, kAnswer);
+    }
+  }
+  return record;
 }
 
 bool is_white_space(const Json& text) {
@@ -159,7 +259,8 @@ bool label_of(const Json& record) {
 
 }  // namespace
 
-std::vector<Document> preference_documents(const Json& record, const ReaderOptions& options) {
+std::vector<Document> preference_documents(const Json& given, const ReaderOptions& options) {
+  const Json record = usual_fields(given, options.preference);
   if (!record_flag(record).value_or(true)) {
     if (options.notes) ++options.notes->left_out;
     return {};

@@ -243,6 +243,11 @@ const RecordKind& record_kind_of(const Json& record, std::string_view field) {
             : std::ranges::all_of(kind->keys, [&](std::string_view key) { return record.find(key) != nullptr; });
     if (known && (kind->fits == nullptr || kind->fits(record))) return *kind;
   }
+  if (record.find("chosen") != nullptr || record.find("rejected") != nullptr ||
+      record.find("rejected_response") != nullptr)
+    reject_record(
+        "the record is a chosen and a rejected answer, which preference training reads: set the section preference of "
+        "the run (verb tokenize: --preference pairs)");
   std::vector<std::string> keys{fmt::format("\"{}\"", field)};
   for (const RecordKind* kind : kinds_by_rank())
     if (!kind->keys.empty() && kind->fits == nullptr) keys.push_back(quoted_keys(*kind, field));

@@ -58,6 +58,16 @@ void note_keys(const Conversation& conversation, const TemplateNames* names, Rec
     }
 }
 
+void note_lost_bytes(std::span<const Document> documents, std::span<const std::uint8_t> bytes, RecordNotes& notes) {
+  if (bytes.empty()) return;
+  std::array<std::uint64_t, 256> counts{};
+  for (const Document& document : documents)
+    for (const DocumentPiece& piece : document.pieces)
+      for (const char byte : piece.text) ++counts[static_cast<std::uint8_t>(byte)];
+  for (const std::uint8_t byte : bytes)
+    if (counts[byte] > 0) notes.lost_bytes[fmt::format("0x{:02X}", byte)] += counts[byte];
+}
+
 void note_keys(const Json& record, std::span<const std::string_view> read, RecordNotes& notes) {
   for (const auto& [key, value] : record.as_object())
     if (!value.is_null() && std::ranges::find(read, std::string_view(key)) == read.end()) ++notes.record_keys[key];
@@ -81,6 +91,9 @@ std::vector<std::string> RecordNotes::warnings() const {
   if (!plain_tokens.empty())
     lines.push_back(fmt::format("special tokens in the text of messages are encoded as plain characters: {}",
                                 listed(plain_tokens, "occurrence")));
+  if (!lost_bytes.empty())
+    lines.push_back(fmt::format("the tokenizer has no token for these bytes of the texts, which are lost: {}",
+                                listed(lost_bytes, "occurrence")));
   if (left_out > 0)
     lines.push_back(fmt::format("{} left out: a flag of the record excludes it",
                                 left_out == 1 ? "1 record is" : fmt::format("{} records are", left_out)));

@@ -265,7 +265,7 @@ int chat_rules(const ReaderOptions& reader, std::span<const fs::path> inputs) {
     return format != nullptr && format->open_records == nullptr;
   });
   const int version = plain ? 2 : 7;
-  return reader.preference == PreferenceRecords::none ? version : version + 1;
+  return reader.preference == PreferenceRecords::none ? version : version + 2;
 }
 
 // "12.3 of 45.6 MB", or without the total.
@@ -363,6 +363,7 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
   if (checked.reader.special_text == SpecialText::automatic) special_text.emplace(tokenizer);
   const auto read_batch = [&] { return std::async(std::launch::async, [&] { return corpus.next(); }); };
   DocumentBatch batch = wait_for(read_batch());
+  const std::vector<std::uint8_t> lost_bytes = tokenizer.bytes_without_token();
   while (!batch.documents.empty()) {
     if (const int reason = options.stop ? options.stop() : 0; reason != 0) end_early(reason, progress, journal.get());
     // Reading overlaps encoding.
@@ -374,6 +375,7 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
       progress.documents += batch.documents[i].ends ? 1 : 0;
     }
     if (special_text) special_text->count(batch.documents);
+    note_lost_bytes(batch.documents, lost_bytes, *checked.reader.notes);
     progress.bytes = batch.consumed;
     if (options.progress) options.progress(progress);
     batch = wait_for(following);

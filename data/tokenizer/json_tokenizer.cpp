@@ -57,13 +57,6 @@ JsonTokenizer::JsonTokenizer(TokenizerFiles&& files, TokenizerDescription descri
   choose_special_ids();
   chat_template_ = files_.settings().chat_template;
   warn_of_unmarked_tokens(*this, files_);
-  const auto missing = description_.model->missing_bytes();
-  if (!missing.empty() && description_.decoder.is_byte_level()) {
-    QUENCH_LOG_WARN(
-        "{}: {} of 256 byte values have no token (the first is 0x{:02X}): text that holds them is not "
-        "encoded faithfully",
-        files_.source(), missing.size(), missing.front());
-  }
 }
 
 JsonTokenizer::~JsonTokenizer() = default;
@@ -181,6 +174,10 @@ std::optional<std::int32_t> JsonTokenizer::find_token(std::string_view bytes) co
 bool JsonTokenizer::is_special(std::int32_t id) const {
   const auto added = added_by_id_.find(id);
   return added != added_by_id_.end() && added->second.special;
+}
+
+std::vector<std::uint8_t> JsonTokenizer::bytes_without_token() const {
+  return description_.decoder.is_byte_level() ? description_.model->missing_bytes() : std::vector<std::uint8_t>();
 }
 
 std::uint64_t JsonTokenizer::fingerprint() const {

@@ -29,6 +29,7 @@ class JsonTokenizer final : public Tokenizer {
   [[nodiscard]] std::optional<std::int32_t> find_token(std::string_view bytes) const override;
   [[nodiscard]] bool is_special(std::int32_t id) const override;
   [[nodiscard]] bool has_byte_fallback() const override { return !description_.decoder.is_byte_level(); }
+  [[nodiscard]] std::vector<std::uint8_t> bytes_without_token() const override;
   [[nodiscard]] std::uint64_t fingerprint() const override;
   [[nodiscard]] std::unique_ptr<Tokenizer> with_tokens(std::span<const NewToken> tokens) const override;
   void save(const std::filesystem::path& folder) const override;

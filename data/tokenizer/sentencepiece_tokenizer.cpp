@@ -22,6 +22,11 @@ bool looks_like_tiktoken(std::string_view text) {
          line.find_first_not_of("0123456789\r", space + 1) == line.npos;
 }
 
+// `part`: view into `text`.
+bool ends_with_part(std::string_view text, std::string_view part) {
+  return part.data() + part.size() == text.data() + text.size();
+}
+
 // ModelProto { normalizer_spec (field 3) { add_dummy_prefix (field 3): false } }, appended to a serialized model:
 // repeated messages are merged (Protocol Buffers encoding, "Last One Wins").
 constexpr std::string_view kNoDummyPrefix("\x1A\x02\x18\x00", 4);
@@ -56,8 +61,10 @@ void SentencePieceTokenizer::load_processors() {
   QUENCH_CHECK_AS(ErrorCode::corrupt, prefixless.ok(), "{}: not a SentencePiece model: {}", files_.source(),
                   prefixless.ToString());
   const auto pieces = processor_.EncodeAsPieces("a");
-  has_dummy_prefix_ = !pieces.empty() && std::string_view(pieces.front()).starts_with(kMetaSpace) &&
-                      files_.settings().add_prefix_space.value_or(true);
+  if (!pieces.empty() && files_.settings().add_prefix_space.value_or(true)) {
+    has_dummy_prefix_ = pieces.front().starts_with(kMetaSpace);
+    has_dummy_suffix_ = pieces.back().ends_with(kMetaSpace);
+  }
   for (int byte = 0; byte < 256; ++byte) {
     const int id = processor_.PieceToId(fmt::format("<0x{:02X}>", byte));
     if (!processor_.IsByte(id)) {
@@ -109,18 +116,18 @@ void SentencePieceTokenizer::encode(std::string_view text, const EncodeOptions& 
     if (id >= 0) {
       ids.push_back(id);
     } else {
-      encode_text(segment, has_dummy_prefix_ && (prefix_everywhere || segment.data() == text.data()), ids);
+      const bool at_edge = has_dummy_suffix_ ? ends_with_part(text, segment) : segment.data() == text.data();
+      encode_text(segment, (has_dummy_prefix_ || has_dummy_suffix_) && (prefix_everywhere || at_edge), ids);
     }
   }
   if (options.add_special_tokens && settings.add_eos_token.value_or(false) && eos_id_) ids.push_back(*eos_id_);
 }
 
-void SentencePieceTokenizer::encode_text(std::string_view text, bool with_prefix,
-                                         std::vector<std::int32_t>& ids) const {
+void SentencePieceTokenizer::encode_text(std::string_view text, bool with_space, std::vector<std::int32_t>& ids) const {
   const auto encode_stretch = [&](std::string_view stretch) {
-    const bool prefix = with_prefix && stretch.data() == text.data();
+    const bool at_edge = has_dummy_suffix_ ? ends_with_part(text, stretch) : stretch.data() == text.data();
     std::vector<int> piece_ids;
-    const auto status = (prefix ? processor_ : prefixless_processor_).Encode(stretch, &piece_ids);
+    const auto status = (with_space && at_edge ? processor_ : prefixless_processor_).Encode(stretch, &piece_ids);
     QUENCH_CHECK_AS(ErrorCode::failed, status.ok(), "{}: SentencePiece cannot encode {} bytes of text: {}",
                     files_.source(), stretch.size(), status.ToString());
     ids.insert(ids.end(), piece_ids.begin(), piece_ids.end());
@@ -149,6 +156,11 @@ bool SentencePieceTokenizer::append_text(std::int32_t id, bool at_start, std::st
   if (at_start && has_dummy_prefix_ && piece.starts_with(kMetaSpace)) piece.remove_prefix(kMetaSpace.size());
   text += replaced(piece, kMetaSpace, " ");
   return true;
+}
+
+bool SentencePieceTokenizer::has_final_space(std::int32_t id) const {
+  return has_dummy_suffix_ && is_piece(id) && !added_by_id_.contains(id) &&
+         std::string_view(processor_.IdToPiece(id)).ends_with(kMetaSpace);
 }
 
 std::string SentencePieceTokenizer::token_text(std::int32_t id) const {

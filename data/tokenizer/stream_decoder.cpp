@@ -9,8 +9,10 @@ namespace quench {
 
 std::string StreamDecoder::push(std::int32_t id) {
   std::string text = std::exchange(held_back_, {});
+  const std::size_t before = text.size();
   tokenizer_->append_decoded(id, skip_special_, at_start_, text);
-  const std::size_t complete = text.size() - incomplete_utf8_suffix(text);
+  if (text.size() > before) final_space_ = tokenizer_->has_final_space(id);
+  const std::size_t complete = text.size() - (final_space_ ? 1 : incomplete_utf8_suffix(text));
   held_back_ = text.substr(complete);
   text.resize(complete);
   return text;
@@ -22,6 +24,7 @@ std::string StreamDecoder::valid(std::string_view text) const {
 
 std::string StreamDecoder::finish() {
   at_start_ = true;
+  if (std::exchange(final_space_, false)) held_back_.pop_back();
   return std::exchange(held_back_, {});
 }
 

@@ -16,8 +16,8 @@ class StreamDecoder {
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = false)
       : tokenizer_(&tokenizer), skip_special_(skip_special) {}
 
-  // Pending bytes except a suffix that may become a character; invalid bytes verbatim. Results of push and finish
-  // concatenate to Tokenizer::decode.
+  // Pending bytes except a suffix that may become a character, or a space that the end drops; invalid bytes verbatim.
+  // Results of push and finish concatenate to Tokenizer::decode.
   [[nodiscard]] std::string push(std::int32_t id);
   // Valid UTF-8: invalid bytes become U+FFFD (Tokenizer::has_byte_fallback()), independent of the split into calls.
   [[nodiscard]] std::string push_text(std::int32_t id) { return valid(push(id)); }
@@ -36,6 +36,7 @@ class StreamDecoder {
   bool skip_special_;
   bool at_start_ = true;
   std::string held_back_;
+  bool final_space_ = false;  // held back
 };
 
 }  // namespace quench

@@ -43,8 +43,13 @@ void Tokenizer::append_decoded(std::int32_t id, bool skip_special, bool& at_star
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {
   std::string text;
   text.reserve(ids.size() * 4);
-  bool at_start = true;
-  for (const std::int32_t id : ids) append_decoded(id, skip_special, at_start, text);
+  bool at_start = true, final_space = false;
+  for (const std::int32_t id : ids) {
+    const std::size_t before = text.size();
+    append_decoded(id, skip_special, at_start, text);
+    if (text.size() > before) final_space = has_final_space(id);
+  }
+  if (final_space) text.pop_back();
   return text;
 }
 

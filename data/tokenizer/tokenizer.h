@@ -79,6 +79,8 @@ class Tokenizer {
   [[nodiscard]] virtual bool is_special(std::int32_t id) const = 0;
   // Such as <0x0A>. Invalid UTF-8 then decodes to one U+FFFD per byte; else per maximal subpart.
   [[nodiscard]] virtual bool has_byte_fallback() const { return false; }
+  // Bytes that encode() drops or replaces, of a byte-level vocabulary.
+  [[nodiscard]] virtual std::vector<std::uint8_t> bytes_without_token() const { return {}; }
 
   // Of everything that affects ids: equal on every machine, and after save and load.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
@@ -94,6 +96,8 @@ class Tokenizer {
   Tokenizer() = default;
   // id >= 0; `at_start`: first token. False without a token.
   virtual bool append_text(std::int32_t id, bool at_start, std::string& text) const = 0;
+  // The text of `id` ends with a space that is left out at the end of decoded text, where encode() adds it.
+  [[nodiscard]] virtual bool has_final_space(std::int32_t /*id*/) const { return false; }
 
   std::optional<std::int32_t> bos_id_, eos_id_, pad_id_;
   std::optional<ChatTemplateText> chat_template_;

@@ -42,14 +42,17 @@ void visit_linear(nn::Module& root, const Visitor& visitor) {
   });
 }
 
-template <class Map>
-auto first_match(const Map& patterns, const std::string& name, std::set<std::string>& used) {
+// `used`: all that match.
+template <class Value>
+std::optional<Value> first_match(const std::vector<std::pair<std::string, Value>>& patterns, const std::string& name,
+                                 std::set<std::string>& used) {
+  std::optional<Value> first;
   for (const auto& [pattern, value] : patterns) {
     if (!lora_pattern_matches(pattern, name)) continue;
     used.insert(pattern);
-    return std::optional(value);
+    if (!first) first = value;
   }
-  return std::optional<typename Map::mapped_type>();
+  return first;
 }
 
 // "model.layers.1.mlp.experts." of "model.layers.1.mlp.experts.down_proj".

@@ -25,9 +25,9 @@ struct LoraOptions {
   // Last name component ("q_proj"), path suffix ("layers.0.self_attn.q_proj"), or glob over the whole path
   // ("*.layers.1?.*").
   std::vector<std::string> targets;
-  // The alphabetically first matching pattern applies.
-  std::map<std::string, std::int64_t> rank_pattern;
-  std::map<std::string, double> alpha_pattern;
+  // The first matching pattern applies, as in PEFT.
+  std::vector<std::pair<std::string, std::int64_t>> rank_pattern;
+  std::vector<std::pair<std::string, double>> alpha_pattern;
   bool rslora = false;
   bool dora = false;                              // trained magnitudes (nn/low_rank_adapter.h)
   bool quantize_merged = true;                    // quantize W + update, if the recipe supports it

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <sstream>
+
 #include "core/json/json.h"
 #include "tests/apps/program.h"
 
@@ -122,6 +125,85 @@ TEST_F(TextRecords, AFineTuneBeginsWithItsFirstRecord) {
   outcome = run_program(folder_.path(), {"train", "run.json", "--lr_schedule.decay_steps=2"});
   EXPECT_EQ(outcome.status, 0) << outcome.errors;
   EXPECT_THAT(outcome.output, Not(HasSubstr("first record"))) << "a resumed run";
+}
+
+TEST_F(TextRecords, APairIsShownWithBothAnswers) {
+  write_file(folder_ / "pairs.jsonl", R"({"prompt": "q", "chosen": "a", "rejected": "bc"}
+{"prompt": "r", "chosen": "d", "rejected": "ef"}
+)");
+  const auto show = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"tokenize", "show",        "--tokenizer", "bytes",
+                                       "--input",  "pairs.jsonl", "--record"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_program(folder_.path(), arguments);
+  };
+  Outcome outcome = show({"2", "--preference", "pairs"});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("r[[d<|end_of_text|>]]\npairs.jsonl:2, chosen: 4 tokens, 2 trained"),
+                                    HasSubstr("r[[ef<|end_of_text|>]]\npairs.jsonl:2, rejected: 5 tokens, 3 trained"),
+                                    Not(HasSubstr("pairs.jsonl:1"))));
+  outcome = show({"1", "--preference", "pairs", "--json"});
+  EXPECT_EQ(Json::parse(outcome.output).at("rejected").at("trained").as_int(), 3);
+  outcome = show({"3", "--preference", "pairs"});
+  EXPECT_THAT(outcome.errors, HasSubstr("record 3 does not exist; the file has 2"));
+  outcome = show({"1"});
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_THAT(outcome.errors, AllOf(HasSubstr("section preference"), HasSubstr("--preference pairs")));
+}
+
+// One file's share is that of its records, and every record is trained on once.
+TEST_F(TextRecords, ARunOverTwoFilesNamesThemAndTheirShares) {
+  std::string text;
+  for (int i = 0; i < 12; ++i) text += fmt::format(R"({{"prompt": "a", "completion": "{}"}})", i % 10) + "\n";
+  write_file(folder_ / "long.jsonl", text);
+  write_file(folder_ / "short.jsonl", text.substr(0, text.size() / 12 * 3));
+  write_file(folder_ / "run.json", R"({
+      "model": {"model_type": "llama", "vocab_size": 260, "hidden_size": 16, "intermediate_size": 24,
+                "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
+                "max_position_embeddings": 64, "tie_word_embeddings": true},
+      "data": {"train": ["long.jsonl", "short.jsonl"], "tokenizer": "bytes", "seq_len": 8, "packing": false},
+      "training": {"epochs": 1, "micro_batch_size": 1, "dtype": "f32"},
+      "checkpoint": {"enable": false}, "run": {"folder": "run"}})");
+  const Outcome outcome = run_program(folder_.path(), {"train", "run.json"});
+  EXPECT_EQ(outcome.status, 0) << outcome.errors;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("long.jsonl: 48 tokens, 80.00% of the samples"),
+                                    HasSubstr("short.jsonl: 12 tokens, 20.00% of the samples"),
+                                    HasSubstr("finished step 15 of 15"), HasSubstr("first record of short.jsonl")));
+}
+
+// Rows of the last step, and held-out records, are the same for any number of processes.
+TEST_F(TextRecords, TwoProcessesEndAnEpochAsOneDoes) {
+  std::string text;
+  for (int i = 0; i < 14; ++i) text += fmt::format(R"({{"prompt": "a{}", "completion": "{}"}})", i % 5, i) + "\n";
+  write_file(folder_ / "a.jsonl", text);
+  write_file(folder_ / "run.json", R"({
+      "model": {"model_type": "llama", "vocab_size": 260, "hidden_size": 16, "intermediate_size": 24,
+                "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
+                "max_position_embeddings": 64, "tie_word_embeddings": true},
+      "data": {"train": ["a.jsonl"], "validation_split": 3, "tokenizer": "bytes", "seq_len": 8, "packing": false},
+      "training": {"epochs": 1, "micro_batch_size": 1, "global_batch_size": 4, "dtype": "f32"},
+      "metrics": {"log_every": 1, "tensorboard": false}, "evaluation": {"interval": 1},
+      "checkpoint": {"enable": false}})");
+  const auto values = [&](std::vector<std::string> arguments, const std::string& name) {
+    arguments.insert(arguments.end(), {"train", "run.json", "--run.folder=" + name});
+    const Outcome outcome = run_program(folder_.path(), arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.errors << outcome.output;
+    std::vector<double> losses;
+    for (const char* file : {"metrics.jsonl", "evaluations.jsonl"}) {
+      std::istringstream lines(testing::read_file(folder_ / name / "metrics" / file));
+      for (std::string line; std::getline(lines, line);) {
+        const Json record = Json::parse(line);
+        losses.push_back(record.at("loss").as_double());
+        if (const Json* seen = record.find("tokens_seen")) losses.push_back(seen->as_double());
+      }
+    }
+    return losses;
+  };
+  const std::vector<double> one = values({}, "one"),
+                            two = values({"run", "--standalone", "--nproc-per-node", "2"}, "two");
+  ASSERT_EQ(one.size(), 9u) << "three steps: loss, tokens, validation";
+  ASSERT_EQ(two.size(), 9u);
+  for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(one[i], two[i], 1e-5 * std::abs(one[i])) << i;
 }
 
 TEST_F(TextRecords, APreferenceRunBeginsWithItsFirstPair) {

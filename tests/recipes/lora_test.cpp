@@ -69,6 +69,23 @@ TEST(LoraLayers, OptionsChooseLayersRanksAndScales) {
                 "gate_proj, up_proj, down_proj"));
 }
 
+// As PEFT's get_pattern_key; a pattern in the shadow of earlier ones is no mistake.
+TEST(LoraLayers, TheFirstPatternThatMatchesApplies) {
+  nn::CausalLm model(small_model(), {});
+  LoraOptions options{.rank = 4, .alpha = 8, .targets = {"q_proj"}};
+  const auto first = [&] { return lora_layers(model, options).front(); };
+  options.rank_pattern = {{"q_proj", 8}, {"*.layers.0.*", 2}};
+  options.alpha_pattern = {{"q_proj", 32}, {"*.layers.0.*", 1}};
+  EXPECT_EQ(first().rank, 8);
+  EXPECT_EQ(first().scale, 4.0);
+  std::ranges::reverse(options.rank_pattern);
+  std::ranges::reverse(options.alpha_pattern);
+  EXPECT_EQ(first().rank, 2);
+  EXPECT_EQ(first().scale, 0.5);
+  options.rank_pattern = {{"self_attn.q_proj", 6}, {"q_proj", 3}};
+  EXPECT_EQ(first().rank, 6);
+}
+
 nn::ModelConfig small_experts() {
   return nn::parse_model_config(Json::parse(R"({"model_type": "qwen3_moe", "vocab_size": 48,
       "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,

@@ -150,8 +150,8 @@ void check_average(Checker& checker) {
 // Without validation there is no best step.
 void check_best(Checker& checker) {
   const RunConfig& config = checker.config();
-  if (!checker.usable({"data.validation", "evaluation.interval"})) return;
-  const char* missing = config.data.validation.empty()    ? "data.validation is empty"
+  if (!checker.usable({"data.validation", "data.validation_split", "evaluation.interval"})) return;
+  const char* missing = !config.data.has_validation()     ? "data.validation is empty"
                         : config.evaluation.interval == 0 ? "evaluation.interval is 0"
                                                           : nullptr;
   if (config.evaluation.early_stopping.patience > 0 && missing != nullptr)

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "core/system/nearest_name.h"
@@ -116,12 +117,24 @@ void check_packing(Checker& checker) {
         enum_name(data.on_long));
 }
 
+void check_validation_split(Checker& checker) {
+  const DataSection& data = checker.config().data;
+  if (!data.validation_split || !checker.usable({"data.validation", "data.validation_split"})) return;
+  const double share = *data.validation_split;
+  if (!data.validation.empty())
+    checker.report("data.validation_split", "{:g}, but data.validation names held-out data; keep one of the two",
+                   share);
+  if (share >= 1 && share != std::floor(share))
+    checker.report("data.validation_split", "{:g}; expected a fraction below 1, or a whole number of records", share);
+}
+
 void check_data(Checker& checker) {
   const DataSection& data = checker.config().data;
   if (checker.options().data && data.train.empty() && checker.usable({"data.train"}))
     checker.report("data.train", "no training data: give files, for example [\"shards/train-*.bin\"]");
   check_sources(checker, "data.train", data.train);
   check_sources(checker, "data.validation", data.validation);
+  check_validation_split(checker);
   check_packing(checker);
   check_tokenizer(checker);
   check_chats(checker);

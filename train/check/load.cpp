@@ -105,8 +105,9 @@ RunConfig resolve(Json document, Origins origins, const std::string& name, std::
   const bool asked = from == Origin::embedded ? origins.arguments.contains("evaluation.interval")
                                               : result.given.contains("evaluation.interval");
   const bool wants_evaluation = asked && result.config.evaluation.interval > 0;
-  if (wants_evaluation && result.config.data.validation.empty() && result.config.evaluation.prompts.empty() &&
-      !result.bad.contains("data.validation") && !result.bad.contains("evaluation.prompts")) {
+  if (wants_evaluation && !result.config.data.has_validation() && result.config.evaluation.prompts.empty() &&
+      !result.bad.contains("data.validation") && !result.bad.contains("data.validation_split") &&
+      !result.bad.contains("evaluation.prompts")) {
     issues.push_back({origin_of("evaluation.interval", document, origins), "evaluation.interval",
                       fmt::format("{} steps between evaluations, but data.validation and evaluation.prompts are empty; "
                                   "name held-out data or prompts, or set it to 0",
@@ -216,8 +217,10 @@ std::string left_out_validation(const std::string& file_or_name, std::span<const
   const Json* data = document.find("data");
   const Json* validation = data != nullptr && data->is_object() ? data->find("validation") : nullptr;
   if (validation == nullptr || !validation_is_left_out(origins)) return {};
+  if (origins.arguments.contains("data.validation_split")) return {};
   return fmt::format(
-      "the validation data {1} of {0} are not used, since data.train was overridden; set --data.validation to evaluate",
+      "the validation data {1} of {0} are not used, since data.train was overridden; set --data.validation, or "
+      "--data.validation_split to hold out a part of data.train, to evaluate",
       file_or_name, validation->dump());
 }
 

@@ -25,13 +25,4 @@ std::vector<std::string> expand_pattern(const std::string& pattern) {
   return files;
 }
 
-std::vector<DataFiles> expand_sources(const std::vector<DataSource>& sources) {
-  std::vector<DataFiles> expanded;
-  for (const DataSource& source : sources) {
-    expanded.push_back({expand_pattern(source.path), source.weight});
-    QUENCH_CHECK_AS(ErrorCode::not_found, !expanded.back().files.empty(), "{}: no file matches", source.path);
-  }
-  return expanded;
-}
-
 }  // namespace quench

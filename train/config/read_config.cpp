@@ -200,7 +200,7 @@ void derive_values(RunConfig& config, const std::string& name) {
   LrScheduleSection& schedule = config.lr_schedule;
   const double decay_ratio = lr_schedules().require(schedule.name).decay_ratio;
   if (decay_ratio > 0 && !schedule.decay_steps && !schedule.decay_ratio) schedule.decay_ratio = decay_ratio;
-  if (config.data.validation.empty() && config.evaluation.prompts.empty()) config.evaluation.interval = 0;
+  if (!config.data.has_validation() && config.evaluation.prompts.empty()) config.evaluation.interval = 0;
 }
 
 }  // namespace quench

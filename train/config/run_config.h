@@ -53,10 +53,11 @@ struct ModelSection {
   friend bool operator==(const ModelSection&, const ModelSection&) = default;
 };
 
-// `path`: file or glob pattern, resolved by expand_sources().
+// `path`: file, folder or glob pattern.
 struct DataSource {
   std::string path;
-  double weight = 1.0;  // in a mix, unnormalized
+  // Unnormalized. Without any, the sources are concatenated; next to others, an unset one is 1.
+  std::optional<double> weight{};
 
   friend bool operator==(const DataSource&, const DataSource&) = default;
 };
@@ -64,8 +65,9 @@ struct DataSource {
 struct DataSection {
   std::vector<DataSource> train;
   std::vector<DataSource> validation;
-  std::int64_t seq_len = 2048;  // tokens
-  std::string format = "auto";  // one of data_format_names()
+  std::optional<double> validation_split;  // held out of `train`: fraction below 1, else number of records
+  std::int64_t seq_len = 2048;             // tokens
+  std::string format = "auto";             // one of data_format_names()
   bool packing = true;
   bool multipack = false;  // whole documents packed into rows by length
   LongDocuments on_long = LongDocuments::split;
@@ -82,6 +84,8 @@ struct DataSection {
   std::int64_t prefetch = 2;  // batches
   bool shuffle = true;
   std::string cache;  // derived: <run.folder>/cache, for tokenized text
+
+  [[nodiscard]] bool has_validation() const { return !validation.empty() || validation_split.has_value(); }
 
   friend bool operator==(const DataSection&, const DataSection&) = default;
 };
@@ -260,10 +264,11 @@ struct EvaluationSection {
     friend bool operator==(const EarlyStopping&, const EarlyStopping&) = default;
   };
 
-  std::int64_t interval = 500;                   // steps; derived: 0 (off) without data.validation
+  std::int64_t interval = 500;                   // steps; derived: 0 (off) without validation data
   std::int64_t steps = 50;                       // batches; 0: all
   std::optional<std::int64_t> micro_batch_size;  // unset: training.micro_batch_size
   std::vector<std::string> prompts;              // completed at every evaluation
+  bool chat_prompts = false;                     // each is a user's message, rendered by the chat template
   std::int64_t sample_tokens = 64;               // per prompt, at most
   double sample_temperature = 0;                 // 0: greedy
   EarlyStopping early_stopping;

@@ -1,22 +1,20 @@
 #pragma once
-// Pattern keys, values of one type: {"o_proj": 8, "*.layers.0.*": 4}; lists of integers.
-
-#include <map>
+// Pattern keys in the order of the file, values of one type: {"o_proj": 8, "*.layers.0.*": 4}; lists of integers.
 
 #include "train/config/value_codec.h"
 
 namespace quench {
 
 template <class T>
-struct Codec<std::map<std::string, T>> {
+struct Codec<std::vector<std::pair<std::string, T>>> {
   static constexpr ValueKind kind = ValueKind::json;
   static std::string type(const ValueRule& rule) { return "object of patterns, each with " + Codec<T>::type(rule); }
   static Json schema(const ValueRule& rule) {
     return Json(Json::Object{{"type", "object"}, {"additionalProperties", Codec<T>::schema(rule)}});
   }
-  static ReadError read(const Json& value, const ValueRule& rule, std::map<std::string, T>& target) {
+  static ReadError read(const Json& value, const ValueRule& rule, std::vector<std::pair<std::string, T>>& target) {
     if (!value.is_object()) return wrong_value(type(rule), value);
-    std::map<std::string, T> result;
+    std::vector<std::pair<std::string, T>> result;
     for (const auto& [key, member] : value.as_object()) {
       T one{};
       if (ReadError error = Codec<T>::read(member, rule, one)) {
@@ -25,12 +23,12 @@ struct Codec<std::map<std::string, T>> {
         error->column = member.column();
         return error;
       }
-      result.emplace(key, one);
+      result.emplace_back(key, one);
     }
     target = std::move(result);
     return std::nullopt;
   }
-  static Json write(const std::map<std::string, T>& value, const ValueRule& rule) {
+  static Json write(const std::vector<std::pair<std::string, T>>& value, const ValueRule& rule) {
     Json object = Json::object();
     for (const auto& [key, one] : value) object.set(key, Codec<T>::write(one, rule));
     return object;

@@ -30,7 +30,7 @@ ReadError read_source(const Json& value, DataSource& target) {
       has_path = true;
       error = inside(Codec<std::string>::read(member, {}, target.path), key);
     } else if (key == "weight") {
-      error = inside(Codec<double>::read(member, weight_rule(), target.weight), key);
+      error = inside(Codec<double>::read(member, weight_rule(), target.weight.emplace()), key);
     } else {
       error = ValueError{fmt::format("unknown key \"{}\" of a data source; known keys are path, weight", key), "",
                          member.line(), member.column()};
@@ -77,11 +77,10 @@ ReadError Codec<std::vector<DataSource>>::read(const Json& value, const ValueRul
 Json Codec<std::vector<DataSource>>::write(const std::vector<DataSource>& value, const ValueRule&) {
   Json list = Json::array();
   for (const DataSource& source : value) {
-    if (source.weight == 1.0) {
+    if (source.weight)
+      list.push_back(Json(Json::Object{{"path", source.path}, {"weight", *source.weight}}));
+    else
       list.push_back(source.path);
-    } else {
-      list.push_back(Json(Json::Object{{"path", source.path}, {"weight", source.weight}}));
-    }
   }
   return list;
 }

@@ -60,9 +60,10 @@ Batch random_batch(const RunConfig& config, std::int64_t vocabulary, Device devi
 }
 
 // First micro-batch of the run with targets; else one without.
-Batch first_batch(const RunConfig& config, const nn::ModelConfig& model, Device device) {
+Batch first_batch(RunConfig config, const nn::ModelConfig& model, Device device) {
   if (config.data.train.empty()) return {};
   const DataSetup data = open_data(config, model);
+  (void)fit_batch(config, *data.train);
   BatchLoader loader(data.train, {config.training.micro_batch_size, global_batch_size(config), 0, 1},
                      {.device = device, .prefetch = 0});
   std::optional<Batch> batch = loader.next();

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::uint64_t kMaxTokens = std::uint64_t{1} << 16;
 constexpr std::size_t kShownBytes = 4000;
+constexpr std::size_t kMaxParts = 8;  // paths of data.train
 
 // The document at `begin`, at most kMaxTokens.
 EncodedDocument document_at(const TokenSource& source, std::uint64_t begin) {
@@ -27,24 +28,39 @@ EncodedDocument document_at(const TokenSource& source, std::uint64_t begin) {
   return document;
 }
 
+std::string first_of_part(const RunConfig& config, const Tokenizer& tokenizer, const TokenSource& source,
+                          const SourcePart& part, std::size_t shown_bytes) {
+  const RowLimit limit{config.data.seq_len, config.data.on_long};
+  std::uint64_t begin = part.begin;
+  const auto next = [&](std::string_view what, std::string_view answer) {
+    const EncodedDocument document = document_at(source, begin);
+    begin += document.ids.size();
+    const RecordView record = make_record_view(part.name, document, limit);
+    return fmt::format("{} of {}{}, trained tokens in {} {}:\n{}\n{}{}: {}\n", what, part.name, answer, kTrainedBegin,
+                       kTrainedEnd, marked_text(tokenizer, record, kTrainedBegin, kTrainedEnd, shown_bytes), what,
+                       answer, record_counts(record, limit));
+  };
+  if (preference_records(config) != PreferenceRecords::pairs) return next("first record", "");
+  std::string chosen = next("first pair", ", chosen");
+  return begin < part.begin + part.tokens ? chosen + next("first pair", ", rejected") : chosen;
+}
+
 }  // namespace
 
 std::string first_record(const RunConfig& config, const DataSetup& data) {
-  const TokenSource& source = data.train->sources().front().rows->source();
-  if (!data.tokenizer || source.size() == 0 || (config.model.path.empty() && !source.has_target_mask())) return {};
-  const RowLimit limit{config.data.seq_len, config.data.on_long};
-  std::uint64_t begin = 0;
-  const auto next = [&](std::string_view what) {
-    const EncodedDocument document = document_at(source, begin);
-    begin += document.ids.size();
-    const RecordView record = make_record_view(config.data.train.front().path, document, limit);
-    return fmt::format("{}, trained tokens in {} {}:\n{}\n{}: {}\n", what, kTrainedBegin, kTrainedEnd,
-                       marked_text(*data.tokenizer, record, kTrainedBegin, kTrainedEnd, kShownBytes), what,
-                       record_counts(record, limit));
-  };
-  if (preference_records(config) != PreferenceRecords::pairs) return next("first record");
-  std::string chosen = next("first pair, chosen");
-  return begin < source.size() ? chosen + next("first pair, rejected") : chosen;
+  if (!data.tokenizer) return {};
+  std::size_t parts = 0, shown = 0;
+  for (const WeightedRows& rows : data.train->sources()) parts += rows.parts.size();
+  const std::size_t shown_bytes = kShownBytes / std::clamp<std::size_t>(parts, 1, kMaxParts);
+  std::string text;
+  for (const WeightedRows& rows : data.train->sources()) {
+    const TokenSource& source = rows.rows->source();
+    if (config.model.path.empty() && !source.has_target_mask()) continue;
+    for (const SourcePart& part : rows.parts)
+      if (part.tokens > 0 && shown++ < kMaxParts)
+        text += first_of_part(config, *data.tokenizer, source, part, shown_bytes);
+  }
+  return text;
 }
 
 }  // namespace quench

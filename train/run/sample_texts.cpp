@@ -1,10 +1,12 @@
 #include "train/run/sample_texts.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "core/number/random.h"
 #include "core/system/log.h"
 #include "core/system/utf8.h"
+#include "data/text/chat_prompt.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "train/generation/generator.h"
 
@@ -20,8 +22,20 @@ SampleTexts::SampleTexts(const RunConfig& config, const RunModel& model)
   if (texts.empty()) return;
   QUENCH_CHECK_AS(ErrorCode::bad_config, tokenizer_ != nullptr,
                   "evaluation.prompts: texts need a tokenizer: set data.tokenizer");
+  std::optional<ChatPrompt> chat;
+  if (config.evaluation.chat_prompts) {
+    const Json::Object& kwargs = config.data.chat_template_kwargs;
+    chat.emplace(*tokenizer_, config.data.chat_template, config.data.chat_date, kwargs.empty() ? Json() : Json(kwargs));
+    QUENCH_CHECK_AS(ErrorCode::bad_config, chat->has_template(),
+                    "evaluation.chat_prompts: the tokenizer has no chat template; name one in data.chat_template");
+    if (const auto end = chat->end_of_turn()) stop_tokens_.push_back(*end);
+  }
+  const auto encoded = [&](const std::string& text) {
+    if (!chat) return tokenizer_->encode(text);
+    return chat->encode({.messages = {Json::Object{{"role", "user"}, {"content", text}}}});
+  };
   for (std::size_t i = 0; i < texts.size(); ++i) {
-    Prompt prompt{texts[i], tokenizer_->encode(texts[i])};
+    Prompt prompt{texts[i], encoded(texts[i])};
     QUENCH_CHECK_AS(ErrorCode::bad_config, !prompt.ids.empty(),
                     "evaluation.prompts[{}] is empty, and the tokenizer adds no token before a text", i);
     QUENCH_CHECK_AS(ErrorCode::bad_config, room_behind(model.config, prompt.ids.size()) > 0,

@@ -14,7 +14,7 @@ namespace quench {
 
 class SampleTexts {
  public:
-  // Throws bad_config for an unusable prompt: no tokenizer, no tokens, context length reached.
+  // Throws bad_config for an unusable prompt: no tokenizer or chat template, no tokens, context length reached.
   SampleTexts(const RunConfig& config, const RunModel& model);
 
   // One continuation per prompt, deterministic in training.seed, step and prompt index. Does not modify the model. A

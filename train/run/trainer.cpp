@@ -151,6 +151,7 @@ void Trainer::Run::open_loader() {
   loader = std::make_unique<BatchLoader>(
       inputs.data.train, geometry,
       LoaderOptions{.first_sample = static_cast<std::uint64_t>(progress.samples),
+                    .end_sample = end_sample(config, *inputs.data.train).value_or(UINT64_MAX),
                     .device = device,
                     .prefetch = static_cast<std::size_t>(std::max<std::int64_t>(1, config.data.prefetch))});
 }
@@ -204,7 +205,9 @@ TrainResult Trainer::Run::train(bool handle_signals) {
     if (!first()) return;
     write_run_files();
     say(start_report(chosen, setup, inputs.data, run_model, environment, steps));
-    if (const std::string warning = validation_warning(inputs.data); !warning.empty()) QUENCH_LOG_WARN("{}", warning);
+    if (const std::string warning = validation_warning(config, inputs.data); !warning.empty())
+      QUENCH_LOG_WARN("{}", warning);
+    if (!inputs.smaller_batch.empty()) QUENCH_LOG_WARN("{}", inputs.smaller_batch);
     if (!resumed_step) say(first_record(config, inputs.data));
     open_logs();
   });

@@ -111,6 +111,8 @@ RunInputs Trainer::Run::open_inputs() {
     opened.identity = run_identity(config, opened.data.tokenizer.get(), *opened.checks);
     if (first()) opened.checks->save();
   });
+  opened.smaller_batch = fit_batch(config, *opened.data.train);
+  if (!opened.smaller_batch.empty()) chosen = ResolvedConfig(config, chosen.choice().value_or(RecipeChoice()));
   return opened;
 }
 

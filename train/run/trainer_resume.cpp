@@ -74,9 +74,9 @@ void Trainer::Run::restore_best(const CheckpointState& state) {
   if (same_validation(state.data, inputs.identity)) return;
   validated_from = progress.step;
   if (best.best())
-    say(fmt::format(
-        "data.validation has changed since the checkpoint: {} {:.4f} at step {}, its best, no longer counts\n",
-        config.evaluation.early_stopping.metric, best.best()->value, best.best()->step));
+    say(fmt::format("{} has changed since the checkpoint: {} {:.4f} at step {}, its best, no longer counts\n",
+                    config.data.validation_split ? "the held-out part of data.train" : "data.validation",
+                    config.evaluation.early_stopping.metric, best.best()->value, best.best()->step));
   best.restore(nullptr);
   kept_best.reset();
 }

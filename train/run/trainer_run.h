@@ -48,6 +48,7 @@ struct RunInputs {
   std::unique_ptr<ValidationCache> checks;
   DataSetup data;
   RunIdentity identity;
+  std::string smaller_batch;  // warning of fit_batch()
 };
 
 struct Trainer::Run {
@@ -125,7 +126,7 @@ struct Trainer::Run {
 
   StartTimes start;
   std::shared_ptr<const distributed::Ranks> ranks;  // null: single process
-  RunConfig config;                                 // as written: stored, compared on resume
+  RunConfig config;  // as written, with a batch that the data fill: stored, compared on resume
   Device device;
   Json environment;
   // Rank 0. Before the recipe choice, which reads checkpoints and may measure for a minute.

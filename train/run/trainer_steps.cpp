@@ -134,7 +134,7 @@ bool Trainer::Run::run_step() {
   const RunProgress before = progress;
   ++progress.step;
   progress.tokens_seen += report.valid_tokens;
-  progress.samples += global_batch_size(config);
+  progress.samples = static_cast<std::int64_t>(loader->position());
   if (targets) progress.loss = report.loss;
   const std::int64_t tokens = global_batch_size(config) * config.data.seq_len;
   timer->end_step(tokens, flops.total() * static_cast<double>(tokens) / static_cast<double>(config.parallel.ranks));

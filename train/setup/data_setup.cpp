@@ -21,7 +21,11 @@ DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>&
                          const nn::ModelConfig& model, ValidationCache* checks) {
   const DataSection& data = config.data;
   DatasetSpec spec;
-  for (const DataSource& source : sources) spec.sources.push_back({{source.path}, source.weight});
+  const bool mixed = std::ranges::any_of(sources, [](const DataSource& source) { return source.weight.has_value(); });
+  for (const DataSource& source : sources) {
+    if (mixed || spec.sources.empty()) spec.sources.push_back({{}, source.weight.value_or(1)});
+    spec.sources.back().paths.push_back(source.path);
+  }
   spec.format = data.format;
   spec.checks = checks;
   spec.vocab_size = static_cast<std::uint64_t>(model.vocab_size);
@@ -85,9 +89,24 @@ DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model, Valid
                     config.model.init == ModelSection::Init::load
                         ? "use the model's tokenizer, and list tokens that it lacks in model.add_tokens"
                         : "set model.vocab_size to at least that");
-  setup.train = open_dataset(dataset_spec(config, config.data.train, setup.tokenizer.get(), model, checks));
-  setup.train->check_batch({config.training.micro_batch_size, global_batch_size(config), 0, config.parallel.ranks});
+  const DatasetSpec train = dataset_spec(config, config.data.train, setup.tokenizer.get(), model, checks);
+  if (const std::optional<double> share = config.data.validation_split) {
+    HeldOutData data = [&] {
+      try {
+        return open_held_out(train, *share);
+      } catch (const Error& error) {
+        throw Error(error.code(), fmt::format("data.validation_split: {}", error.what()));
+      }
+    }();
+    setup.train = std::move(data.train);
+    setup.validation = std::move(data.validation);
+    setup.plan.push_back(fmt::format("{} of {} records are held out for validation (data.validation_split)",
+                                     data.held_out, data.records));
+  } else {
+    setup.train = open_dataset(train);
+  }
   append_lines(setup.plan, "train: ", describe(*setup.train));
+  if (setup.validation) append_lines(setup.plan, "validation: ", describe(*setup.validation));
   if (!config.data.validation.empty()) {
     DatasetSpec spec = dataset_spec(config, config.data.validation, setup.tokenizer.get(), model, checks);
     spec.split = DataSplit::validation;
@@ -99,7 +118,7 @@ DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model, Valid
   return setup;
 }
 
-std::string validation_warning(const DataSetup& data) {
+std::string validation_warning(const RunConfig& config, const DataSetup& data) {
   if (data.validation == nullptr) return {};
   std::uint64_t tokens = 0;
   for (const WeightedRows& source : data.validation->sources())
@@ -107,15 +126,41 @@ std::string validation_warning(const DataSetup& data) {
   const auto length = static_cast<std::uint64_t>(data.validation->seq_len());
   if (tokens >= length) return {};
   return fmt::format(
-      "data.validation holds {} tokens, less than one sequence of {} (data.seq_len): the validation loss is that of "
+      "{} holds {} tokens, less than one sequence of {} (data.seq_len): the validation loss is that of "
       "these {} tokens alone; name more held-out data",
-      tokens, length, tokens);
+      config.data.validation_split ? "data.validation_split" : "data.validation", tokens, length, tokens);
+}
+
+std::string fit_batch(RunConfig& config, const Dataset& train) {
+  TrainingSection& training = config.training;
+  const auto rows = static_cast<std::int64_t>(train.row_count());
+  const std::int64_t ranks = config.parallel.ranks, wanted = global_batch_size(config);
+  if (wanted <= rows) return {};
+  training.micro_batch_size = std::min(training.micro_batch_size, std::max<std::int64_t>(1, rows / ranks));
+  const std::int64_t unit = training.micro_batch_size * ranks;
+  training.global_batch_size = std::max<std::int64_t>(1, rows / unit) * unit;
+  const std::string fitted =
+      *training.global_batch_size <= rows
+          ? fmt::format("a step takes {} of them, in micro-batches of {}", *training.global_batch_size,
+                        training.micro_batch_size)
+          : fmt::format("a step has one for each of {} processes, the last ones padding or a repetition", ranks);
+  return fmt::format(
+      "the training data are {} sequence{} of {} tokens, fewer than the {} of a step (training.global_batch_size): {}; "
+      "add data, or lower data.seq_len or training.global_batch_size",
+      rows, rows == 1 ? "" : "s", train.seq_len(), wanted, fitted);
+}
+
+std::optional<std::uint64_t> end_sample(const RunConfig& config, const Dataset& train) {
+  if (!config.training.epochs) return std::nullopt;
+  // 0.1 x 30 is 3.
+  return static_cast<std::uint64_t>(
+      std::ceil(static_cast<double>(train.row_count()) * *config.training.epochs * (1 - 1e-12)));
 }
 
 std::int64_t total_steps(const RunConfig& config, const Dataset& train, std::int64_t step, std::int64_t samples) {
   std::int64_t steps = config.training.steps.value_or(INT64_MAX);
-  if (config.training.epochs) {
-    const double rest = static_cast<double>(train.row_count()) * *config.training.epochs - static_cast<double>(samples);
+  if (const auto end = end_sample(config, train)) {
+    const double rest = static_cast<double>(*end) - static_cast<double>(samples);
     const double more = std::ceil(rest / static_cast<double>(global_batch_size(config)));
     steps = std::min(steps, step + static_cast<std::int64_t>(std::max(0.0, more)));
   }

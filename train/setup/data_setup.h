@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,9 +21,9 @@ struct DataSetup {
   std::vector<std::string> plan;               // for the start report
 };
 
-// Opens token shards; text and JSONL are tokenized into data.cache, once. Throws readers' errors, and bad_config with
-// the arithmetic for less data than one batch. A stop signal throws TokenizationStopped (data/text/tokenize.h); the
-// same call resumes. `checks`: validates all tokens before use (data/formats/validation_cache.h).
+// Opens token shards; text and JSONL are tokenized into data.cache, once. Throws readers' errors. A stop signal throws
+// TokenizationStopped (data/text/tokenize.h); the same call resumes. `checks`: validates all tokens before use
+// (data/formats/validation_cache.h).
 [[nodiscard]] DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model,
                                   ValidationCache* checks = nullptr);
 
@@ -31,8 +33,15 @@ struct DataSetup {
 // Sequences: global_batch_size, or one micro-batch per rank.
 [[nodiscard]] std::int64_t global_batch_size(const RunConfig& config);
 
+// Lowers training.global_batch_size, and micro_batch_size if need be, to the rows of the data; returns the warning, or
+// nothing if a global batch is there.
+[[nodiscard]] std::string fit_batch(RunConfig& config, const Dataset& train);
+
+// Samples of training.epochs, which the last step does not exceed; unset without that key.
+[[nodiscard]] std::optional<std::uint64_t> end_sample(const RunConfig& config, const Dataset& train);
+
 // For validation data shorter than one sequence; else empty.
-[[nodiscard]] std::string validation_warning(const DataSetup& data);
+[[nodiscard]] std::string validation_warning(const RunConfig& config, const DataSetup& data);
 
 // Minimum of training.steps and the steps of training.epochs, of which `step` steps have read `samples` sequences:
 // their number a step may have changed on resume.

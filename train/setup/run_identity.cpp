@@ -134,6 +134,7 @@ std::string hash_second_model(const RunConfig& config, ValidationCache& checks) 
 RunIdentity run_identity(const RunConfig& config, const Tokenizer* tokenizer, ValidationCache& checks) {
   return {.train = contents_of(config.data.train, DataSplit::train, checks),
           .validation = contents_of(config.data.validation, DataSplit::validation, checks),
+          .validation_split = config.data.validation_split,
           .tokenizer = tokenizer != nullptr ? fingerprint_text(*tokenizer) : std::string(),
           .model = model_config(config.model),
           .second_model = hash_second_model(config, checks)};
@@ -144,13 +145,18 @@ Json to_json(const RunIdentity& identity) {
                            {"validation", to_json(identity.validation)},
                            {"tokenizer", identity.tokenizer},
                            {"model", identity.model}};
+  if (identity.validation_split) json.set("validation_split", *identity.validation_split);
   if (!identity.second_model.empty()) json.set("second_model", identity.second_model);
   return json;
 }
 
 bool same_validation(const Json& stored, const RunIdentity& identity) {
   const Json* validation = stored.find("validation");
-  return validation == nullptr || same_content(sources_from_json(*validation), identity.validation);
+  if (validation == nullptr) return true;
+  const Json* split = stored.find("validation_split");
+  if ((split != nullptr ? std::optional(split->as_double()) : std::nullopt) != identity.validation_split) return false;
+  return same_content(sources_from_json(*validation), identity.validation) &&
+         (split == nullptr || same_content(sources_from_json(stored.at("train")), identity.train));
 }
 
 std::vector<ConfigChange> run_changes(const Json& stored, const RunConfig& before, const RunIdentity& identity,

@@ -1,6 +1,7 @@
 #pragma once
 // Content named by a config: data files, tokenizer, model config; stored in checkpoints, compared on resume.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct RunIdentity {
   // By source, in order.
   std::vector<std::vector<FileContent>> train;
   std::vector<std::vector<FileContent>> validation;
+  std::optional<double> validation_split{};
   std::string tokenizer;        // empty: none
   Json model = Json::object();  // preset or config.json with inline fields
   std::string second_model;     // hash of the weights of a folder in distill.teacher or preference.reference, or empty
@@ -39,7 +41,7 @@ struct RunIdentity {
 [[nodiscard]] std::vector<ConfigChange> run_changes(const Json& stored, const RunConfig& before,
                                                     const RunIdentity& identity, const RunConfig& after);
 
-// False if data.validation has other content than in `stored` (as run_changes()); true without a record.
+// False if the held-out data have other content than in `stored` (as run_changes()); true without a record.
 [[nodiscard]] bool same_validation(const Json& stored, const RunIdentity& identity);
 
 // Changes of data.train between two "train" members of to_json(identity); one per file. Throws corrupt as

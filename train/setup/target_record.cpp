@@ -26,18 +26,10 @@ constexpr std::uint64_t kMaxRecordBytes = std::uint64_t{64} << 20;
 constexpr const char* kTargetsKey = "distill.targets";
 
 // Keys that decide which tokens a row has and which of them are targets; contents of files are compared apart.
-constexpr std::array kRowKeys = {"data.seq_len",
-                                 "data.packing",
-                                 "data.multipack",
-                                 "data.on_long",
-                                 "data.eos",
-                                 "data.special_text",
-                                 "data.text_field",
-                                 "data.columns",
-                                 "data.chat_template",
-                                 "data.chat_date",
-                                 "data.chat_template_kwargs",
-                                 "data.train_on"};
+constexpr std::array kRowKeys = {
+    "data.seq_len",   "data.validation_split",     "data.packing",    "data.multipack", "data.on_long",
+    "data.eos",       "data.special_text",         "data.text_field", "data.columns",   "data.chat_template",
+    "data.chat_date", "data.chat_template_kwargs", "data.train_on"};
 
 bool has_own_teacher(const DistillSection& distill) {
   return distill.teacher == kBaseTeacher || distill.teacher == kInitialTeacher;

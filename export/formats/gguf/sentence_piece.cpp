@@ -11,7 +11,7 @@ enum WireType : std::uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 
 
 // Field numbers.
 constexpr std::uint64_t kTrainer = 2, kNormalizer = 3;                          // of ModelProto
-constexpr std::uint64_t kModelType = 3;                                         // of TrainerSpec
+constexpr std::uint64_t kModelType = 3, kSpaceSuffix = 24;                      // of TrainerSpec
 constexpr std::uint64_t kCharacterMap = 2, kDummyPrefix = 3, kExtraSpaces = 4;  // of NormalizerSpec
 constexpr std::uint64_t kBpe = 2;                                               // of ModelType
 
@@ -76,6 +76,7 @@ SentencePieceSettings read_sentence_piece_settings(std::string_view model) {
     for (Message part(field.bytes); part.next(inner);) {
       if (field.number == kTrainer) {
         if (inner.number == kModelType) settings.bpe = inner.value == kBpe;
+        if (inner.number == kSpaceSuffix) settings.space_suffix = inner.value != 0;
       } else if (inner.number == kCharacterMap) {
         settings.normalizes = !inner.bytes.empty();
       } else if (inner.number == kDummyPrefix) {

@@ -10,6 +10,7 @@ struct SentencePieceSettings {
   bool normalizes = false;       // by precompiled_charsmap
   bool dummy_prefix = true;      // add_dummy_prefix
   bool collapses_spaces = true;  // remove_extra_whitespaces
+  bool space_suffix = false;     // treat_whitespace_as_suffix
 };
 
 // `model`: ModelProto that the library has loaded. Throws corrupt.

@@ -190,7 +190,10 @@ std::optional<Vocabulary> read_sentence_piece(const fs::path& folder, std::int64
   const auto status = processor.LoadFromSerializedProto(bytes);
   QUENCH_CHECK_AS(ErrorCode::corrupt, status.ok(), "{}: {}", file.string(), status.ToString());
   const SentencePieceSettings settings = read_sentence_piece_settings(bytes);
-  if (!settings.bpe) return std::nullopt;
+  if (settings.space_suffix)
+    QUENCH_LOG_WARN("{}: llama.cpp does not know treat_whitespace_as_suffix, with which the model was trained",
+                    file.string());
+  if (!settings.bpe || settings.space_suffix) return std::nullopt;
   if (settings.collapses_spaces || settings.normalizes)
     QUENCH_LOG_WARN("{}: the tokenizer {}, llama.cpp does not: ids differ there", file.string(),
                     settings.normalizes ? "normalizes texts" : "drops repeated spaces");

@@ -201,6 +201,40 @@ TEST_F(ChatRecords, ToolsComeInBothForms) {
   expect_error(ErrorCode::invalid_argument, {"tools", ".jinja"}, [&] { (void)plain_messages(open); });
 }
 
+// LLaMA-Factory's turns of calls: one, a list, and text or a thought next to them.
+TEST_F(ChatRecords, AFunctionCallTurnMayHaveSeveralCallsAndAThought) {
+  const auto turn = [](const std::string& value) {
+    const Conversation given = sharegpt_conversation(
+        Json::Object{{"conversations", Json::Array{Json::Object{{"from", "function_call"}, {"value", value}}}}});
+    return given.messages.at(0);
+  };
+  const std::string one = R"({"name": "f", "arguments": {"x": [1]}})", two = R"({"name": "g", "arguments": "{}"})";
+  const auto names = [](const Json& message) {
+    std::string text;
+    for (const Json& call : message.at("tool_calls").as_array()) text += call.at("function").at("name").as_string();
+    return text;
+  };
+  EXPECT_EQ(names(turn(one)), "f");
+  EXPECT_EQ(names(turn("[" + one + ", " + two + "]")), "fg");
+  EXPECT_TRUE(turn("[" + one + "]").at("content").is_null());
+  const Json thought = turn("<think>\nWhich {tool} [of two]?\n</think>\n\n[" + one + "," + two + "]");
+  EXPECT_EQ(names(thought), "fg");
+  EXPECT_EQ(thought.at("content").as_string(), "<think>\nWhich {tool} [of two]?\n</think>\n\n");
+  const Json text = turn("I look {it} up: " + one);
+  EXPECT_EQ(names(text), "f");
+  EXPECT_EQ(text.at("content").as_string(), "I look {it} up: ");
+  const Json marked = turn("First\n<tool_call>" + one + "</tool_call><tool_call>" + two + "</tool_call>");
+  EXPECT_EQ(names(marked), "fg");
+  EXPECT_EQ(marked.at("content").as_string(), "First\n");
+  EXPECT_EQ(turn(one).at("tool_calls").as_array().at(0).at("function").at("arguments").dump(), R"({"x":[1]})");
+  for (const auto& [value, part] : {std::pair("[]", "an empty list of calls"),
+                                    {"[1]", "the call is integer"},
+                                    {"no call", "the call"},
+                                    {"<tool_call>{}", "without </tool_call>"},
+                                    {R"({"name": "f"})", "no field \"arguments\""}})
+    expect_error(ErrorCode::corrupt, {part}, [&] { (void)turn(value); });
+}
+
 TEST_F(ChatRecords, SpeakersOfShareGptAreRoles) {
   const Conversation given = sharegpt_conversation(Json::parse(
       R"({"conversations": [{"from": "developer", "value": "s"}, {"from": "human", "value": "a"}, {"from": "gpt", "value": "b"},

@@ -80,6 +80,57 @@ TEST(PreferenceRecord, PairsOfMessages) {
   }
 }
 
+// Questions of LLaMA-Factory and others, as in SFT records.
+TEST(PreferenceRecord, AQuestionIsThePrompt) {
+  const std::string answers = R"("chosen": "yes", "rejected": "no")";
+  const Answers expected = read_answers(R"({"prompt": [{"role": "user", "content": "a\n\nb"}], )"
+                                        R"("chosen": [{"role": "assistant", "content": "yes"}], )"
+                                        R"("rejected": [{"role": "assistant", "content": "no"}]})");
+  for (const char* question :
+       {R"("instruction": "a", "input": "b")", R"("question": "a", "input": "b")", R"("query": "a\n\nb")",
+        R"("input": "a\n\nb")", R"("instruction": "a\n\nb", "input": "")",
+        R"("instruction": "a\n\nb", "input": null, "history": [])"}) {
+    const Answers all = read_answers(fmt::format("{{{}, {}}}", question, answers));
+    EXPECT_EQ(all.prompts, expected.prompts) << question;
+    EXPECT_EQ(all.answers, expected.answers) << question;
+  }
+  const Answers context = read_answers(R"({"system": "s", "history": [["q", "r"]], "question": "a", )" + answers + "}");
+  EXPECT_THAT(context.prompts[1],
+              ::testing::AllOf(::testing::HasSubstr("system\ns<|im_end|>"), ::testing::HasSubstr("user\nq<|im_end|>"),
+                               ::testing::HasSubstr("assistant\nr<|im_end|>"), ::testing::EndsWith("assistant\n")));
+  EXPECT_EQ(context.answers, expected.answers);
+}
+
+TEST(PreferenceRecord, ConversationsAndTheirAnswers) {
+  const std::string user = R"({"role": "user", "content": "hi"})", human = R"({"from": "human", "value": "hi"})";
+  const std::string yes = R"({"role": "assistant", "content": "yes"})",
+                    no = R"({"role": "assistant", "content": "no"})";
+  const Answers expected =
+      read_answers(fmt::format(R"({{"prompt": [{}], "chosen": [{}], "rejected": [{}]}})", user, yes, no));
+  for (const std::string& record : {
+           // LLaMA-Factory's
+           R"({"conversations": [)" + human +
+               R"(], "chosen": {"from": "gpt", "value": "yes"}, "rejected": {"from": "gpt", "value": "no"}})",
+           R"({"messages": [)" + user + R"(], "chosen": "yes", "rejected": "no"})",
+           // ms-swift's
+           R"({"messages": [)" + user + "," + yes + R"(], "rejected_response": "no"})",
+           R"({"messages": [)" + user + "," + yes + R"(], "rejected_response": [)" + no + "]}",
+           R"({"messages": [)" + user + "," + yes + R"(], "rejected_messages": [)" + user + "," + no + "]}",
+           std::string(R"({"query": "hi", "response": "yes", "rejected_response": "no"})"),
+           std::string(R"({"instruction": "hi", "output": "yes", "rejected_response": "no"})"),
+       }) {
+    const Answers all = read_answers(record);
+    EXPECT_EQ(all.prompts, expected.prompts) << record;
+    EXPECT_EQ(all.answers, expected.answers) << record;
+  }
+  const Answers labels = read_answers(R"({"messages": [)" + user + "," + yes + R"(], "label": true})" + "\n" +
+                                          R"({"instruction": "hi", "output": "no", "kto_tag": false})",
+                                      PreferenceRecords::labels);
+  EXPECT_EQ(labels.answers, expected.answers);
+  EXPECT_EQ(labels.prompts, expected.prompts);
+  EXPECT_THAT(labels.marks, ElementsAre(true, false));
+}
+
 // As TRL's completions: all text after the prompt, not only up to the token that ends the turn.
 TEST(PreferenceRecord, AnAnswerEndsWithTheText) {
   const std::string hi = R"({"role": "user", "content": "hi"})", no = R"({"role": "assistant", "content": "no"})",
@@ -201,6 +252,9 @@ TEST(PreferenceRecord, BadRecordsAreNamedWithFileAndLine) {
       {R"({"prompt": [{"role": "user", "content": "a"}], "chosen": "x", "rejected": "y"})",
        "prompt is a list of messages, but chosen and rejected are texts"},
       {R"({"prompt": 3, "chosen": "x", "rejected": "y"})", "field \"prompt\" is integer"},
+      {R"({"messages": [{"role": "user", "content": "a"}], "rejected_response": "x"})",
+       "the last of the \"messages\" is no answer of the assistant"},
+      {R"({"instruction": 3, "chosen": "x", "rejected": "y"})", "field \"instruction\" is integer"},
       {R"({"chosen": "ab", "rejected": "abc"})", "empty after the beginning that both answers share"},
       {R"({"prompt": "a", "completion": "x", "label": true})", "set preference.loss to kto"},
       {R"({"text": "x"})", "no field \"chosen\", expected {\"prompt\", \"chosen\", \"rejected\"}"},
@@ -238,9 +292,9 @@ TEST(PreferenceRecord, KeysThatNothingReadsAreCounted) {
     return notes->record_keys;
   };
   using Counts = RecordNotes::Counts;
-  EXPECT_EQ(unused(R"({"system": "s", "question": "q", "chosen": "a", "rejected": "b", "weight": 1, "gone": null})",
+  EXPECT_EQ(unused(R"({"system": "s", "topic": "q", "chosen": "a", "rejected": "b", "weight": 1, "gone": null})",
                    PreferenceRecords::pairs),
-            (Counts{{"question", 1}, {"system", 1}}));
+            (Counts{{"system", 1}, {"topic", 1}}));
   EXPECT_EQ(unused(R"({"prompt": "q", "chosen": "a", "rejected": "b"})", PreferenceRecords::pairs), Counts());
   EXPECT_EQ(unused(R"({"prompt": "q", "completion": "a", "label": true, "system": "s"})", PreferenceRecords::labels),
             (Counts{{"system", 1}}));

@@ -10,6 +10,7 @@
 #include "data/text/text_format.h"
 #include "tests/data/sampling/token_fixtures.h"
 #include "tests/data/tokenizer/tokenizer_fixtures.h"
+#include "tests/train/metrics/captured_log.h"
 
 namespace quench {
 namespace {
@@ -64,6 +65,30 @@ TEST(Tokenize, ChatRulesOfTextFormats) {
   EXPECT_GT(rules("jsonl", {text}), 2);
   EXPECT_GT(rules(nullptr, {text, records}), 2);
   EXPECT_GT(rules(nullptr, {unnamed}), 2);
+}
+
+// As SmolLM2's vocabulary, which lacks a control character and bytes that UTF-8 never has.
+TEST(Tokenize, LostBytesAreCountedWhereATextHasThem) {
+  TempDir folder;
+  Json root = Json::parse_file(testing::golden_dir() / "tokenizer" / "tokenizer.json");
+  Json model = root.at("model"), vocabulary = Json::object();
+  for (const auto& [text, id] : model.at("vocab").as_object())
+    vocabulary.set(text == "\u0104" ? "\u0104\u0104" : text == "\u00FF" ? "\u00FF\u00FF" : text, id);
+  model.set("vocab", vocabulary);
+  root.set("model", model);
+  write_file(folder / "tokenizer.json", root.dump());
+  testing::CapturedLog log;
+  const auto tokenizer = load_tokenizer(folder / "tokenizer.json");
+  EXPECT_EQ(tokenizer->bytes_without_token(), (std::vector<std::uint8_t>{0x04, 0xFF}));
+  write_file(folder / "a.txt", "plain \u00e9");
+  EXPECT_TRUE(
+      tokenize_files(*tokenizer, {.inputs = {(folder / "a.txt").string()}, .output = folder / "a"}).warnings.empty());
+  write_file(folder / "b.txt", "a\x04 b\x04");
+  const auto warnings =
+      tokenize_files(*tokenizer, {.inputs = {(folder / "b.txt").string()}, .output = folder / "b"}).warnings;
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_THAT(warnings.front(), ::testing::HasSubstr("which are lost: \"0x04\" (2 occurrences)"));
+  EXPECT_EQ(log.text(), "");
 }
 
 TEST(Tokenize, WritesShardsTokenizerAndSummary) {

@@ -79,6 +79,46 @@ TEST_F(SentencePiece, IdsAndTextAreTheLibrarys) {
   EXPECT_EQ(tokenizer->encode("Hello"), expected);
 }
 
+// treat_whitespace_as_suffix: the space that a text gets is at its end.
+TEST_F(SentencePiece, SpacesMayEndWords) {
+  for (const char* type : {"bpe", "unigram"}) {
+    const TempDir folder;
+    const auto status = sentencepiece::SentencePieceTrainer::Train(
+        fmt::format("--model_type={} --vocab_size=320 --byte_fallback=true --normalization_rule_name=identity "
+                    "--remove_extra_whitespaces=false --treat_whitespace_as_suffix=true --hard_vocab_limit=false "
+                    "--minloglevel=2 --num_threads=1 --input={} --model_prefix={}",
+                    type, (*folder_ / "text").string(), (folder / "tokenizer").string()));
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_TRUE(library_.Load((folder / "tokenizer.model").string()).ok());
+    const auto tokenizer = load_tokenizer(folder / "tokenizer.model");
+    for (const char* text : {"", " ", "x", "Hello world", " Hello", "two  spaces ", "\n\t x",
+                             "the lazy fox, \u00E9t\u00E9", "\u65E5\u672C", "the\xFF quick"}) {
+      const Ids ids = tokenizer->encode(text, kPlain);
+      if (find_invalid_utf8(text) == std::string::npos) {
+        EXPECT_EQ(ids, library_ids(text)) << type << ": " << text;
+      }
+      EXPECT_EQ(tokenizer->decode(ids), text) << type;
+      StreamDecoder stream(*tokenizer);
+      std::string streamed;
+      for (const auto id : ids) streamed += stream.push(id);
+      EXPECT_EQ(streamed + stream.finish(), text) << type;
+    }
+    Ids ended = library_ids("Hello");
+    ended.push_back(2);
+    EXPECT_EQ(tokenizer->decode(ended, true), "Hello") << "the space before a special token that is not shown";
+    StreamDecoder stream(*tokenizer, true);
+    std::string streamed;
+    for (const auto id : ended) streamed += stream.push(id);
+    EXPECT_EQ(streamed + stream.finish(), "Hello");
+    // Only the end of the whole text has the space.
+    Ids parts{2};
+    const Ids rest = library_ids("world");
+    parts.insert(parts.end(), rest.begin(), rest.end());
+    EXPECT_EQ(tokenizer->encode("</s>world", kPlain), parts);
+    EXPECT_EQ(tokenizer->decode(tokenizer->encode("Hello</s>world", kPlain)), "Hello</s>world");
+  }
+}
+
 TEST_F(SentencePiece, EveryByteStringDecodesToItself) {
   const auto tokenizer = load_tokenizer(*folder_ / "tokenizer.model");
   std::mt19937 random(9);

@@ -191,7 +191,7 @@ TEST(GgufTokenizer, TokensAddedToASentencePieceModelAreKept) {
   const TempDir folder;
   train_sentence_piece(folder, "--model_type=bpe --normalization_rule_name=identity --remove_extra_whitespaces=false");
   const SentencePieceSettings settings = read_sentence_piece_settings(testing::read_file(folder / "tokenizer.model"));
-  EXPECT_TRUE(settings.bpe && settings.dummy_prefix);
+  EXPECT_TRUE(settings.bpe && settings.dummy_prefix && !settings.space_suffix);
   EXPECT_FALSE(settings.normalizes || settings.collapses_spaces);
   const auto plain = value_of<std::vector<std::int32_t>>(metadata_of_tokenizer(folder, 400), "token_type");
   const auto pieces = static_cast<std::size_t>(std::ranges::find(plain, 5) - plain.begin());  // the first unused one
@@ -208,6 +208,16 @@ TEST(GgufTokenizer, TokensAddedToASentencePieceModelAreKept) {
   EXPECT_EQ(tokens[pieces + 1], "<tool>");
   EXPECT_EQ(kinds[pieces + 1], 4);
   EXPECT_EQ(kinds[pieces + 2], 5);
+}
+
+TEST(GgufTokenizer, ModelsWhoseSpacesEndWordsHaveNoCounterpart) {
+  const TempDir folder;
+  train_sentence_piece(folder,
+                       "--model_type=bpe --normalization_rule_name=identity --remove_extra_whitespaces=false "
+                       "--treat_whitespace_as_suffix=true");
+  testing::CapturedLog log;
+  EXPECT_EQ(value_of<std::string>(metadata_of_tokenizer(folder, 400), "model"), "none");
+  EXPECT_THAT(log.text(), ::testing::HasSubstr("treat_whitespace_as_suffix"));
 }
 
 // llama.cpp's "llama" merges pairs; a unigram model chooses the likeliest pieces.

@@ -31,9 +31,9 @@ TEST(ConfigOverride, ValuesMayContainEqualsSigns) {
 TEST(ConfigOverride, ListsAsCommasOrJson) {
   using Sources = std::vector<DataSource>;
   using Words = std::vector<std::string>;
-  EXPECT_EQ(minimal({"--data.train=a,b"}).data.train, (Sources{{"a", 1}, {"b", 1}}));
+  EXPECT_EQ(minimal({"--data.train=a,b"}).data.train, (Sources{{"a"}, {"b"}}));
   EXPECT_EQ(minimal({"--data.train=[\"a,b\", {\"path\": \"c\", \"weight\": 2}]"}).data.train,
-            (Sources{{"a,b", 1}, {"c", 2}}));
+            (Sources{{"a,b"}, {"c", 2}}));
   EXPECT_EQ(minimal({"--recipe.filter.exclude=lm_head,*.o_proj"}).recipe.filter.exclude,
             (Words{"lm_head", "*.o_proj"}));
   EXPECT_EQ(minimal({"--recipe.filter.exclude=[]"}).recipe.filter.exclude, Words{});

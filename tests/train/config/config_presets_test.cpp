@@ -142,6 +142,7 @@ TEST(ConfigPresets, ValidationDataThatFallsAwayIsNamed) {
               HasSubstr("the validation data [\"shards/val.bin\"] of demo are not used"));
   EXPECT_EQ(note("demo", {}), "");
   EXPECT_EQ(note("demo", {"--data.train=mine.txt", "--data.validation=held_out.txt"}), "");
+  EXPECT_EQ(note("demo", {"--data.train=mine.txt", "--data.validation_split=0.1"}), "");
   const testing::TempDir folder;
   testing::write_file(folder / "mine.json", R"({"data": {"validation": ["val.bin"]}})");
   EXPECT_EQ(note((folder / "mine.json").string(), {"--data.train=mine.txt"}), "") << "a file's own data stay";

@@ -104,7 +104,14 @@ TEST(ConfigRead, EvaluationsOfAnEmbeddedConfigNeedNoValidationData) {
 TEST(ConfigRead, DataSourcesMayCarryWeights) {
   const RunConfig config = parse(R"({"model": {"preset": "tiny"}, "training": {"steps": 1}, "data": {"seq_len": 8,
     "train": ["a.bin", {"path": "b-*.bin", "weight": 2.5}]}})");
-  EXPECT_EQ(config.data.train, (std::vector<DataSource>{{"a.bin", 1.0}, {"b-*.bin", 2.5}}));
+  EXPECT_EQ(config.data.train, (std::vector<DataSource>{{"a.bin"}, {"b-*.bin", 2.5}}));
+}
+
+TEST(ConfigRead, PatternsKeepTheirOrder) {
+  const RunConfig config = minimal({R"(--lora.rank_pattern={"q_proj": 8, "*.layers.0.*": 2})"});
+  using Patterns = std::vector<std::pair<std::string, std::int64_t>>;
+  EXPECT_EQ(config.lora->rank_pattern, (Patterns{{"q_proj", 8}, {"*.layers.0.*", 2}}));
+  EXPECT_EQ(parse_run_config(to_json(config).dump(), "again.json", {}, testing::kNoFiles), config);
 }
 
 TEST(ConfigRead, ResumeTakesWordsStepsAndFolders) {

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "core/system/check.h"
 #include "tests/testing.h"
 
 namespace quench {
@@ -17,11 +16,6 @@ TEST(DataFiles, PatternsExpandInByteOrder) {
   EXPECT_EQ(expand_pattern(here + "{b,a2}.bin"), (std::vector<std::string>{here + "a2.bin", here + "b.bin"}));
   EXPECT_EQ(expand_pattern(here + "x[1].bin"), std::vector<std::string>{here + "x[1].bin"});
   EXPECT_TRUE(expand_pattern(here + "c*").empty());
-  const auto expanded = expand_sources({{here + "a*.bin", 3.0}});
-  ASSERT_EQ(expanded.size(), 1u);
-  EXPECT_EQ(expanded[0].files.size(), 2u);
-  EXPECT_EQ(expanded[0].weight, 3.0);
-  EXPECT_THROW((void)expand_sources({{here + "none", 1.0}}), Error);
 }
 
 }  // namespace

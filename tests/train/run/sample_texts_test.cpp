@@ -13,6 +13,7 @@ namespace quench {
 namespace {
 
 using ::testing::HasSubstr;
+using Options = std::vector<std::string>;
 
 class SampleRun : public ::testing::Test, protected testing::SampleRun {};
 
@@ -26,6 +27,34 @@ TEST_F(SampleRun, EveryEvaluationRecordsEveryPrompt) {
     EXPECT_EQ(records[i].at("tokens").as_array().size(), 6u);
     EXPECT_FALSE(records[i].at("text").as_string().empty());
   }
+}
+
+// As `quench generate --chat` renders a message.
+TEST_F(SampleRun, PromptsOfAChatModelAreRendered) {
+  const Options chat{"--evaluation.chat_prompts=true", "--training.steps=4", "--model.max_position_embeddings=128"};
+  const auto with = [&](const std::string& more) {
+    Options all = chat;
+    all.push_back(more);
+    return all;
+  };
+  testing::write_file(folder() / "chat.jinja",
+                      "{% for m in messages %}[{{ m.role }}]{{ m.content }};{% endfor %}"
+                      "{% if add_generation_prompt %}[assistant]{% endif %}");
+  run(config("chat", with("--data.chat_template=" + (folder() / "chat.jinja").string())));
+  ASSERT_EQ(samples("chat").size(), 2u);
+  EXPECT_EQ(samples("chat").front().at("prompt").as_string(), "the cat ");
+  const auto refused = [&](const Options& options, const char* why) {
+    try {
+      run(config("refused", options));
+      ADD_FAILURE() << why;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr(why));
+    }
+  };
+  refused(chat, "evaluation.chat_prompts: the tokenizer has no chat template");
+  Options short_context = with("--data.chat_template=" + (folder() / "chat.jinja").string());
+  short_context.push_back("--model.max_position_embeddings=26");
+  refused(short_context, "evaluation.prompts[0] has 26 tokens");
 }
 
 TEST_F(SampleRun, TrainingGoesOnAsIfNothingHadBeenDrawn) {

@@ -48,9 +48,13 @@ struct Codec<ColumnNames> {
 void add_data_fields(Fields& fields) {
   using enum ResumePolicy;
   add_field(fields, "data.train", QUENCH_MEMBER(data.train), any_value(), guarded,
-            "Training data: files, glob patterns or folders of a data set, each with an optional weight in the mix.");
+            "Training data: files, glob patterns or folders of a data set, one after another; with weights, a mix.");
   add_field(fields, "data.validation", QUENCH_MEMBER(data.validation), any_value(), free,
             "Held-out data, in the same forms.");
+  add_field(
+      fields, "data.validation_split", QUENCH_MEMBER(data.validation_split), above(0), guarded,
+      "Held-out data from data.train instead: below 1 a fraction, else a number of its records (documents), drawn "
+      "by training.seed.");
   add_field(fields, "data.seq_len", QUENCH_MEMBER(data.seq_len), between(1, 1 << 24), guarded,
             "Tokens of one training sequence.");
   add_field(fields, "data.format", QUENCH_MEMBER(data.format), one_of(data_format_names()), guarded,

@@ -17,9 +17,9 @@ void add_lora_fields(Fields& fields) {
             "Layers with an adapter: last component or end of their names, or glob patterns. The default means all "
             "projections, under any family's names.");
   add_field(fields, "lora.rank_pattern", QUENCH_OPTIONAL_MEMBER(lora, rank_pattern), between(1, 1 << 16), fixed,
-            "Ranks by pattern, in place of lora.rank.");
+            "Ranks by pattern, in place of lora.rank; the first match in this order applies, as in PEFT.");
   add_field(fields, "lora.alpha_pattern", QUENCH_OPTIONAL_MEMBER(lora, alpha_pattern), above(0), guarded,
-            "Alphas by pattern, in place of lora.alpha.");
+            "Alphas by pattern, in place of lora.alpha; the first match in this order applies.");
   add_field(fields, "lora.rslora", QUENCH_OPTIONAL_MEMBER(lora, rslora), any_value(), guarded,
             "Scale by alpha / sqrt(rank) instead (rsLoRA).");
   add_field(fields, "lora.dora", QUENCH_OPTIONAL_MEMBER(lora, dora), any_value(), fixed,

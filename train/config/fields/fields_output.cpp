@@ -53,9 +53,9 @@ void add_output_fields(Fields& fields) {
             "info.");
 
   add_field(fields, "evaluation.interval", QUENCH_MEMBER(evaluation.interval), between(0, kMaxSteps), free,
-            "Steps between evaluations: the loss on data.validation, the continuations of evaluation.prompts; 0: "
+            "Steps between evaluations: the loss on held-out data, the continuations of evaluation.prompts; 0: "
             "never.",
-            "500, or 0 without data.validation and evaluation.prompts");
+            "500, or 0 without held-out data and evaluation.prompts");
   add_field(fields, "evaluation.steps", QUENCH_MEMBER(evaluation.steps), between(0, kMaxSteps), free,
             "Batches of one evaluation; 0: the whole validation set.");
   add_field(fields, "evaluation.micro_batch_size", QUENCH_MEMBER(evaluation.micro_batch_size), between(1, 1 << 20),
@@ -63,6 +63,9 @@ void add_output_fields(Fields& fields) {
   add_field(fields, "evaluation.prompts", QUENCH_MEMBER(evaluation.prompts), any_value(), free,
             "Texts that the model continues at every evaluation, for samples.jsonl, TensorBoard and "
             "the report.");
+  add_field(fields, "evaluation.chat_prompts", QUENCH_MEMBER(evaluation.chat_prompts), any_value(), free,
+            "Render each prompt as a user's message by the chat template, as quench generate --chat does; false: it is "
+            "the beginning of a text.");
   add_field(fields, "evaluation.sample_tokens", QUENCH_MEMBER(evaluation.sample_tokens), between(1, 1 << 24), free,
             "Maximum number of new tokens of each continuation.");
   add_field(fields, "evaluation.sample_temperature", QUENCH_MEMBER(evaluation.sample_temperature), between(0, 100),

@@ -2,8 +2,8 @@
 // Config section lora.
 
 #include <cstdint>
-#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "recipes/lora/base_form.h"
@@ -16,8 +16,8 @@ struct LoraSection {
   double alpha = 32;
   double dropout = 0;
   std::vector<std::string> targets = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
-  std::map<std::string, std::int64_t> rank_pattern;
-  std::map<std::string, double> alpha_pattern;
+  std::vector<std::pair<std::string, std::int64_t>> rank_pattern;  // in order: the first match applies
+  std::vector<std::pair<std::string, double>> alpha_pattern;
   bool rslora = false;
   bool dora = false;                                  // trained magnitudes
   recipes::BaseForm base = recipes::BaseForm::dense;  // storage of the frozen base
