@@ -11,6 +11,7 @@
 #include "core/system/signals.h"
 #include "train/check/load.h"
 #include "train/plan/run_check.h"
+#include "train/run/next_commands.h"
 #include "train/run/trainer.h"
 #include "train/setup/kernel_check.h"
 #include "train/setup/parallel_setup.h"
@@ -73,9 +74,9 @@ void train_verb(const ConfigArguments& arguments) {
     print_json(json);
   }
   if (result.stop_signal == 0) return;
-  QUENCH_LOG_WARN("stopped by {} at step {}; resume with {}", signal_text(result.stop_signal), result.step,
-                  resumes_on_repetition(config) ? std::string("the same command")
-                                                : "quench train " + config.run.folder + "/config.json");
+  QUENCH_LOG_WARN(
+      "stopped by {} at step {}; resume with {}", signal_text(result.stop_signal), result.step,
+      resumes_on_repetition(config) ? std::string("the same command") : train_command(config, place.world_size));
   std::fflush(stdout);
   throw ExitRequest{exit_status_of_signal(result.stop_signal)};
 }

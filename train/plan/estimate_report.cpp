@@ -148,6 +148,8 @@ Json to_json(const RunEstimate& e) {
   json.set("available_bytes", e.available_bytes ? Json(*e.available_bytes) : Json());
   json.set("memory_limit_bytes", e.memory_limit > 0 ? Json(e.memory_limit) : Json());
   json.set("checkpoint_bytes", e.checkpoint_bytes);
+  json.set("checkpoint_state_bytes", e.checkpoint_state_bytes);
+  json.set("checkpoint_count", e.checkpoint_count);
   json.set("ranks", e.ranks);
   json.set("shard", e.shard);
   json.set("replicate", e.replicate);

@@ -28,7 +28,7 @@ std::string path_word(const std::string& path) {
   return shell_word(path.starts_with('-') ? "./" + path : path);
 }
 
-// Beside the run folder, which a verb that reads it must not touch: "runs/a-merged", or the next number that is free.
+// Next to the run folder, which a verb that reads it must not touch: "runs/a-merged", or the next number that is free.
 std::string output_beside(const RunConfig& config, std::string_view what) {
   fs::path run = fs::path(config.run.folder).lexically_normal();
   if (!run.has_filename()) run = run.parent_path();
@@ -65,13 +65,6 @@ std::string reading_options(const DataSection& data) {
   add("--special-text", std::string(enum_name(data.special_text)), std::string(enum_name(usual.special_text)));
   add("--on-bad-record", std::string(enum_name(data.on_bad_record)), std::string(enum_name(usual.on_bad_record)));
   return text;
-}
-
-std::string train_command(const RunConfig& config, const RunEnd& end, const std::string& more) {
-  const std::string file = path_word((fs::path(config.run.folder) / run_files::kConfig).string());
-  const std::string processes =
-      end.ranks > 1 ? fmt::format("run --standalone --nproc-per-node {} ", end.ranks) : std::string();
-  return fmt::format("{} {}train {}{}", program_word(), processes, file, more);
 }
 
 // Continues a stopped run, or lengthens a finished one.
@@ -128,6 +121,12 @@ std::string program_word() {
   return path_word((fs::equivalent(started, self, error) && started.filename() == kName ? started : self).string());
 }
 
+std::string train_command(const RunConfig& config, int ranks, std::string_view options) {
+  const std::string file = path_word((fs::path(config.run.folder) / run_files::kConfig).string());
+  const std::string processes = ranks > 1 ? fmt::format("run --standalone --nproc-per-node {} ", ranks) : std::string();
+  return fmt::format("{} {}train {}{}", program_word(), processes, file, options);
+}
+
 std::vector<std::string> next_commands(const RunConfig& config, const RunEnd& end) {
   const std::string run = path_word(config.run.folder);
   const std::string program = program_word();
@@ -157,13 +156,13 @@ std::vector<std::string> next_commands(const RunConfig& config, const RunEnd& en
       lines.push_back(fmt::format("{} export --checkpoint {} --format hf --output {}", quench, run,
                                   path_word(output_beside(config, "export"))));
   }
-  if (!end.checkpoint.empty()) lines.push_back(train_command(config, end, longer_run(config, end)));
+  if (!end.checkpoint.empty()) lines.push_back(train_command(config, end.ranks, longer_run(config, end)));
   if (config.metrics.jsonl) lines.push_back(fmt::format("{} report {}", program, run));
   return lines;
 }
 
 std::string better_export_command(const RunConfig& config, const RunEnd& end) {
-  return end.checkpoint.empty() ? std::string() : train_command(config, end, " --export.method=auto");
+  return end.checkpoint.empty() ? std::string() : train_command(config, end.ranks, " --export.method=auto");
 }
 
 }  // namespace quench

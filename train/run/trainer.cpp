@@ -18,7 +18,6 @@
 #include "train/checkpoint/retention.h"
 #include "train/metrics/run_files.h"
 #include "train/run/first_record.h"
-#include "train/run/next_commands.h"
 #include "train/run/start_report.h"
 #include "train/run/trainer_run.h"
 #include "train/run_folder/run_folder.h"
@@ -320,20 +319,6 @@ RunEnd Trainer::Run::end() const {
           .chats = run_model.tokenizer != nullptr &&
                    (!run_model.chat_template.empty() || run_model.tokenizer->chat_template()),
           .ranks = static_cast<int>(config.parallel.ranks)};
-}
-
-void Trainer::Run::warn_of_export(const RunEnd& end) const {
-  if (!end.export_validation || !end.export_validation->is_notable()) return;
-  const ExportValidation& validation_of = *end.export_validation;
-  const std::string& method = config.export_model->quantization.method;
-  const bool tried = method == kAutoMethod || require_quantizer(method, "export.method").calibrated ||
-                     validation_of.kept.method == kTrainedCodes;
-  const std::string command = tried ? std::string() : better_export_command(config, end);
-  QUENCH_LOG_WARN(
-      "the export loses more than {:.0f}% of perplexity: {}; {}", 100 * kNotableLossRise, describe(validation_of),
-      tried             ? "more bits (export.scheme) or training for the scheme (a qat recipe) lose less"
-      : command.empty() ? "export.method=auto also tries GPTQ with the training data"
-                        : fmt::format("to try GPTQ with the training data and keep the better: {}", command));
 }
 
 Trainer::Trainer(RunConfig config, Device device, int console, std::shared_ptr<const distributed::Ranks> ranks)

@@ -123,4 +123,19 @@ void Trainer::Run::export_run() {
   result.export_validation = validated_export;
 }
 
+void Trainer::Run::warn_of_export(const RunEnd& end) const {
+  if (!end.export_validation || !end.export_validation->is_notable()) return;
+  const QuantizationSection& section = config.export_model->quantization;
+  const Quantizer& calibrated = require_quantizer(kCalibratedMethod, "export.method");
+  const bool helps = section.method != kAutoMethod && !exports_trained_codes(config) &&
+                     !require_quantizer(section.method, "export.method").calibrated &&
+                     calibrated.problem(require_scheme(section.scheme, "export.scheme")).empty();
+  const std::string command = better_export_command(config, end);
+  QUENCH_LOG_WARN("the export loses more than {:.0f}% of perplexity: {}; {}", 100 * kNotableLossRise,
+                  describe(*end.export_validation),
+                  !helps            ? "more bits (export.scheme) or training for the scheme (a qat recipe) lose less"
+                  : command.empty() ? "export.method=auto also tries GPTQ with the training data"
+                                    : "to try GPTQ with the training data and keep the better: " + command);
+}
+
 }  // namespace quench

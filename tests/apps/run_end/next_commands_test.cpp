@@ -67,6 +67,7 @@ TEST_F(NextCommands, OfFullTraining) {
 }
 
 TEST_F(NextCommands, OfAFolderThatIsTheWorkingFolder) {
+  fs::create_directory(work() / "here");
   write_file(work() / "here" / "run.json", read_file(work() / "run.json"));
   fs::rename(work() / "shards", work() / "here" / "shards");
   fs::rename(work() / "tokenizer", work() / "here" / "tokenizer");
@@ -79,6 +80,7 @@ TEST_F(NextCommands, OfAFolderThatIsTheWorkingFolder) {
 }
 
 TEST_F(NextCommands, LeaveAnotherProgramsFolderAlone) {
+  fs::create_directory(work() / "taken-export");
   write_file(work() / "taken-export" / "notes.txt", "mine");
   EXPECT_THAT(run_all({"--run.folder=taken"}), HasSubstr("--output taken-export-2\n"));
 }

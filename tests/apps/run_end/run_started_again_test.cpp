@@ -49,7 +49,7 @@ TEST_F(RunStartedAgain, AdaptersOnAFullRunAreAConfigMistake) {
 
 TEST_F(RunStartedAgain, AChangedConfigIsToldOfTheKeyThatMakesAnotherRun) {
   ASSERT_EQ(train({"--run.folder=runs/mine"}).status, 0);
-  const Outcome named = train({"--run.folder=", "--run.name=mine", "--training.seed=7"});
+  const Outcome named = train({"--unset=run.folder", "--run.name=mine", "--training.seed=7"});
   EXPECT_EQ(named.status, 2);
   EXPECT_THAT(named.errors, AllOf(HasSubstr("training.seed: 42 -> 7"), HasSubstr("another --run.name")));
   EXPECT_THAT(train({"--run.folder=runs/mine", "--run.name=other", "--training.seed=7"}).errors,
