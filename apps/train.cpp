@@ -74,9 +74,9 @@ void train_verb(const ConfigArguments& arguments) {
     print_json(json);
   }
   if (result.stop_signal == 0) return;
-  QUENCH_LOG_WARN(
-      "stopped by {} at step {}; resume with {}", signal_text(result.stop_signal), result.step,
-      resumes_on_repetition(config) ? std::string("the same command") : train_command(config, place.world_size));
+  QUENCH_LOG_WARN("stopped by {} at step {}; resume with {}", signal_text(result.stop_signal), result.step,
+                  resumes_on_repetition(config) ? std::string("the same command")
+                                                : "quench train " + shell_word(config.run.folder + "/config.json"));
   std::fflush(stdout);
   throw ExitRequest{exit_status_of_signal(result.stop_signal)};
 }

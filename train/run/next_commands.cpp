@@ -67,6 +67,13 @@ std::string reading_options(const DataSection& data) {
   return text;
 }
 
+// Starts the run again, in as many processes.
+std::string train_command(const RunConfig& config, int ranks, std::string_view options) {
+  const std::string file = path_word((fs::path(config.run.folder) / run_files::kConfig).string());
+  const std::string processes = ranks > 1 ? fmt::format("run --standalone --nproc-per-node {} ", ranks) : std::string();
+  return fmt::format("{} {}train {}{}", program_word(), processes, file, options);
+}
+
 // Continues a stopped run, or lengthens a finished one.
 std::string longer_run(const RunConfig& config, const RunEnd& end) {
   const bool by_epochs = !config.training.steps || end.steps < *config.training.steps;
@@ -119,12 +126,6 @@ std::string program_word() {
   }
   const fs::path started = program_invocation_name;
   return path_word((fs::equivalent(started, self, error) && started.filename() == kName ? started : self).string());
-}
-
-std::string train_command(const RunConfig& config, int ranks, std::string_view options) {
-  const std::string file = path_word((fs::path(config.run.folder) / run_files::kConfig).string());
-  const std::string processes = ranks > 1 ? fmt::format("run --standalone --nproc-per-node {} ", ranks) : std::string();
-  return fmt::format("{} {}train {}{}", program_word(), processes, file, options);
 }
 
 std::vector<std::string> next_commands(const RunConfig& config, const RunEnd& end) {

@@ -16,9 +16,6 @@ namespace quench {
 // library.
 [[nodiscard]] std::string program_word();
 
-// Starts the run in run.folder again, in as many processes.
-[[nodiscard]] std::string train_command(const RunConfig& config, int ranks, std::string_view options = {});
-
 // Without line breaks.
 [[nodiscard]] std::vector<std::string> next_commands(const RunConfig& config, const RunEnd& end);
 
