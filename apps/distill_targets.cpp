@@ -67,8 +67,8 @@ void run_distill_targets(const ConfigArguments& arguments) {
                 format_count(static_cast<std::int64_t>(report.targets)).c_str(), size_text(report.bytes).c_str());
   }
   if (report.stop_signal == 0) return;
-  QUENCH_LOG_WARN("stopped by signal {}; finished targets are kept, the same command computes the others",
-                  report.stop_signal);
+  QUENCH_LOG_WARN("stopped by {}; finished targets are kept, the same command computes the others",
+                  signal_text(report.stop_signal));
   std::fflush(stdout);
   throw ExitRequest{exit_status_of_signal(report.stop_signal)};
 }

@@ -44,9 +44,10 @@ int exit_status(quench::ErrorCode code) {
 }
 
 // Prints the message, escaped: it may quote files and arguments. Also reported to the launcher; `is_echo`: caused by
-// another rank's failure.
-void print_error(const char* message, bool is_echo = false) {
-  std::fprintf(stderr, "error: %s\n", quench::printable(message).c_str());
+// another rank's failure; `is_shared`: all ranks make the same mistake.
+void print_error(const char* message, bool is_echo = false, bool is_shared = false) {
+  if (!is_shared || quench::distributed::prints_shared_errors())
+    std::fprintf(stderr, "error: %s\n", quench::printable(message).c_str());
   quench::distributed::write_error_file(message, is_echo);
 }
 
@@ -116,19 +117,19 @@ int run(quench::CommandLine& command_line, int argc, char** argv) {
     std::vector<std::string> words = quench::split_launched_words(app, arguments);
     const quench::CommandLine::Outcome outcome = command_line.run(std::move(words));
     std::fputs(outcome.output.c_str(), stdout);
-    std::fputs(quench::printable(outcome.errors).c_str(), stderr);
+    if (quench::distributed::prints_shared_errors()) std::fputs(quench::printable(outcome.errors).c_str(), stderr);
     if (outcome.status != 0) quench::distributed::write_error_file(outcome.errors, false);
     return outcome.status;
   } catch (const quench::ExitRequest& request) {
     return request.status;
   } catch (const quench::TokenizationStopped& stopped) {
-    QUENCH_LOG_WARN("stopped by signal {}: {}", stopped.reason(), stopped.what());
+    QUENCH_LOG_WARN("stopped by {}: {}", quench::signal_text(stopped.reason()), stopped.what());
     return quench::exit_status_of_signal(stopped.reason());
   } catch (const quench::Error& error) {
     const bool late_rank = dynamic_cast<const quench::distributed::CollectiveTimeout*>(&error) != nullptr;
     const bool is_echo = dynamic_cast<const quench::distributed::CommunicationError*>(&error) != nullptr ||
                          dynamic_cast<const quench::distributed::RelayedError*>(&error) != nullptr;
-    print_error(error.what(), !late_rank && is_echo);
+    print_error(error.what(), !late_rank && is_echo, error.code() == quench::ErrorCode::bad_config);
     QUENCH_LOG_DEBUG("raised at {}:{} ({})", error.where().file_name(), error.where().line(),
                      quench::to_string(error.code()));
     return late_rank ? quench::distributed::kTimeoutStatus : exit_status(error.code());

@@ -11,6 +11,7 @@
 #include "core/system/signals.h"
 #include "train/check/load.h"
 #include "train/plan/run_check.h"
+#include "train/run/next_commands.h"
 #include "train/run/trainer.h"
 #include "train/setup/kernel_check.h"
 #include "train/setup/parallel_setup.h"
@@ -66,12 +67,16 @@ void train_verb(const ConfigArguments& arguments) {
     json.set("loss", result.loss);
     json.set("checkpoint", result.checkpoint);
     json.set("exported", result.exported);
+    if (const auto& losses = result.export_validation)
+      json.set("export_validation", Json::Object{{"trained_loss", losses->trained},
+                                                 {"exported_loss", losses->kept.loss},
+                                                 {"method", losses->kept.method}});
     print_json(json);
   }
   if (result.stop_signal == 0) return;
-  QUENCH_LOG_WARN("stopped by signal {} at step {}; resume with {}", result.stop_signal, result.step,
+  QUENCH_LOG_WARN("stopped by {} at step {}; resume with {}", signal_text(result.stop_signal), result.step,
                   resumes_on_repetition(config) ? std::string("the same command")
-                                                : "quench train " + config.run.folder + "/config.json");
+                                                : "quench train " + shell_word(config.run.folder + "/config.json"));
   std::fflush(stdout);
   throw ExitRequest{exit_status_of_signal(result.stop_signal)};
 }

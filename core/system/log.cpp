@@ -14,6 +14,7 @@
 #include "core/system/check.h"
 #include "core/system/log_sink.h"
 #include "core/system/printable.h"
+#include "core/system/transient_line.h"
 
 namespace quench {
 namespace {
@@ -33,6 +34,18 @@ class PrintableMessage : public spdlog::custom_flag_formatter {
   }
   [[nodiscard]] std::unique_ptr<custom_flag_formatter> clone() const override {
     return spdlog::details::make_unique<PrintableMessage>();
+  }
+};
+
+// Clears a progress bar, whose end a shorter message would leave on the row.
+class TransientLine : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg&, const std::tm&, spdlog::memory_buf_t& out) override {
+    const std::string blanks = take_transient_line();
+    out.append(blanks.data(), blanks.data() + blanks.size());
+  }
+  [[nodiscard]] std::unique_ptr<custom_flag_formatter> clone() const override {
+    return spdlog::details::make_unique<TransientLine>();
   }
 };
 
@@ -61,7 +74,7 @@ void init_logging(int rank) {
   if (!logger) logger = spdlog::stderr_color_mt("quench", color_mode());
   const std::string prefix = rank >= 0 ? fmt::format("[rank {}] ", rank) : std::string();
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
-  formatter->add_flag<PrintableMessage>('*').set_pattern(prefix + "%^%l%$: %*");
+  formatter->add_flag<PrintableMessage>('*').add_flag<TransientLine>('~').set_pattern("%~" + prefix + "%^%l%$: %*");
   logger->set_formatter(std::move(formatter));
   spdlog::set_default_logger(logger);
   started = true;

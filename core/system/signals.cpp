@@ -102,4 +102,13 @@ std::function<int()> poll_stop_signals() {
   return [handlers = std::make_shared<SignalHandlers>()] { return handlers->stop_signal(); };
 }
 
+std::string signal_text(int signal) {
+  switch (signal) {
+    case SIGINT: return "Ctrl-C";
+    case SIGTERM: return "SIGTERM";
+    case SIGHUP: return "SIGHUP";
+    default: return fmt::format("signal {}", signal);
+  }
+}
+
 }  // namespace quench

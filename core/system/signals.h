@@ -15,6 +15,7 @@
 
 #include <array>
 #include <functional>
+#include <string>
 
 namespace quench {
 
@@ -43,6 +44,9 @@ class SignalHandlers {
 // Handlers as long as the returned function (first stop signal or 0) lives; for interruptible work before the first
 // step.
 [[nodiscard]] std::function<int()> poll_stop_signals();
+
+// "Ctrl-C", "SIGTERM", "SIGHUP"; of others "signal 10".
+[[nodiscard]] std::string signal_text(int signal);
 
 [[nodiscard]] constexpr int exit_status_of_signal(int signal) noexcept {
   return 128 + signal;

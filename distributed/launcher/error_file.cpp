@@ -11,6 +11,7 @@ namespace quench::distributed {
 namespace {
 
 constexpr std::uint64_t kMaxBytes = 1 << 20;
+constexpr const char* kErrorFileVariable = "TORCHELASTIC_ERROR_FILE";
 std::atomic<std::int64_t> error_step{0};
 
 }  // namespace
@@ -19,8 +20,13 @@ void set_error_step(std::int64_t step) noexcept {
   error_step = step;
 }
 
+bool prints_shared_errors() noexcept {
+  const char *const file = std::getenv(kErrorFileVariable), *const rank = std::getenv("LOCAL_RANK");
+  return file == nullptr || *file == '\0' || rank == nullptr || std::string_view(rank) == "0";
+}
+
 void write_error_file(std::string_view message, bool is_echo) noexcept {
-  const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
+  const char* path = std::getenv(kErrorFileVariable);
   if (path == nullptr || *path == '\0') return;
   try {
     Json extra = Json::object();

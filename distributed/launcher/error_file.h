@@ -19,6 +19,9 @@ struct WorkerError {
 
 // Step of later error files; default 0.
 void set_error_step(std::int64_t step) noexcept;
+// False for all but the first process of a node whose launcher reads error files: what all of them get wrong alike is
+// printed once.
+[[nodiscard]] bool prints_shared_errors() noexcept;
 // No-op without such a file in the environment; never throws.
 void write_error_file(std::string_view message, bool is_echo) noexcept;
 // Nothing if missing or unreadable.

@@ -99,6 +99,7 @@ std::string failure_report(const std::string& program, const std::vector<Failure
   for (std::size_t i = 0; i < failures.size(); ++i) {
     if (i == root) continue;
     std::string message = failures[i].message.substr(0, failures[i].message.find('\n'));
+    if (failures[i].message == failures[root].message && !message.empty()) message = "the same message";
     text += fmt::format("  rank {} on {}: {}{}{}\n", failures[i].rank, failures[i].host, failures[i].ending,
                         message.empty() ? "" : ": ", message);
   }

@@ -86,7 +86,7 @@ TEST_F(StoppedTokenization, RunsAndTheVerbGoOnWhereTheyStopped) {
   const fs::path cache = work() / "run/cache";
   Outcome outcome = stop_by(SIGTERM, train, cache);
   EXPECT_EQ(outcome.status, 128 + SIGTERM) << outcome.errors;
-  EXPECT_THAT(outcome.errors, HasSubstr("stopped by signal 15: tokenization stopped after "));
+  EXPECT_THAT(outcome.errors, HasSubstr("stopped by SIGTERM: tokenization stopped after "));
   EXPECT_THAT(outcome.errors, HasSubstr(" MB of text; the same command resumes there"));
   EXPECT_THAT(outcome.errors, Not(HasSubstr("error:")));
   EXPECT_THAT(read_file(work() / "run/log.txt"), HasSubstr("tokenization stopped after "));

@@ -63,7 +63,7 @@ class StoppedRank : public ShardedTraining {
       EXPECT_NE(first, std::string::npos) << name << ": no '" << saved << "' in " << log;
       EXPECT_EQ(log.find(saved, first + 1), std::string::npos) << name << ": step " << step << " is saved twice";
     }
-    EXPECT_THAT(results[0].output, HasSubstr(fmt::format("stopped by signal 15 at step {}", steps.back()))) << name;
+    EXPECT_THAT(results[0].output, HasSubstr(fmt::format("stopped by SIGTERM at step {}", steps.back()))) << name;
     return steps;
   }
 };

@@ -67,6 +67,29 @@ bool report_unstorable_recipe(Checker& checker, const ExportFormat& format) {
   return true;
 }
 
+// Rules of the method, of auto those of RTN.
+std::optional<QuantizationRules> check_method(Checker& checker, const QuantizationSection& section,
+                                              const QuantizationFaults& faults) {
+  const RunConfig& config = checker.config();
+  const bool chooses = section.method == kAutoMethod && !section.scheme.empty();
+  const auto rules =
+      resolve_quantization(chooses ? section_of_method(section, quantizers().front().name) : section, faults);
+  if (!rules || !checker.usable({"export.method", "export.scheme"})) return rules;
+  if (chooses && needs_calibration(*rules))
+    checker.report("export.method", "{} compares {} with {}, and scheme {} needs calibration under both: name one",
+                   kAutoMethod, quantizers().front().name, kCalibratedMethod, section.scheme);
+  if (chooses && (config.data.validation.empty() || config.evaluation.interval == 0))
+    checker.report("export.method",
+                   "{} needs the validation loss of the export: set data.validation and evaluation.interval, or name "
+                   "the method",
+                   kAutoMethod);
+  if (rules->quantizer != nullptr && rules->quantizer->name != quantizers().front().name &&
+      exports_trained_codes(config))
+    checker.report("export.method", "{} would replace the codes that recipe {} trains for scheme {}; leave the key out",
+                   section.method, config.recipe.name, section.scheme);
+  return rules;
+}
+
 void check_calibration_files(Checker& checker) {
   if (!checker.options().files || !checker.usable({"export.calibration"})) return;
   for (const std::string& file : checker.config().export_model->quantization.calibration)
@@ -86,7 +109,7 @@ void check_export(Checker& checker) {
   const QuantizationFaults faults{.key = key_of, .report = [&](std::string_view member, const std::string& reason) {
                                     if (checker.usable({key_of(member)})) checker.report(key_of(member), "{}", reason);
                                   }};
-  const std::optional<QuantizationRules> rules = resolve_quantization(section.quantization, faults);
+  const std::optional<QuantizationRules> rules = check_method(checker, section.quantization, faults);
   check_calibration_files(checker);
   const ExportFormat& format = require_export_format(section.format, "export.format");
   if (report_unstorable_recipe(checker, format)) return;

@@ -135,10 +135,16 @@ void require_resumable(const std::vector<ConfigChange>& changes, const RunConfig
       guarded.push_back(change.key);
     }
   }
+  // A folder that is named stays when the name changes.
+  const char* const other = after.run.folder == "runs/" + after.run.name ? "--run.name" : "--run.folder";
   if (has_fixed) {
-    text += "\nrestore the old values, or start anew with --checkpoint.resume=never in another --checkpoint.folder";
+    text += fmt::format(
+        "\nrestore the old values, start another run with another {}, or start anew with --checkpoint.resume=never in "
+        "another --checkpoint.folder",
+        other);
   } else {
-    text += fmt::format("\nto resume anyway: --checkpoint.allow_changes={}", fmt::join(guarded, ","));
+    text += fmt::format("\nto resume anyway: --checkpoint.allow_changes={}; for another run: another {}",
+                        fmt::join(guarded, ","), other);
   }
   throw Error(ErrorCode::bad_config, text);
 }

@@ -46,6 +46,21 @@ std::vector<std::string> excluded_layers(const QuantizationSection& section) {
   return section.exclude.value_or(QuantizationRules().exclude);
 }
 
+QuantizationSection section_of_method(QuantizationSection section, std::string_view method) {
+  if (section.method != kAutoMethod) return section;
+  section.method = method;
+  if (require_quantizer(method, "export.method").calibrated) {
+    // The rules ask whether there are files; the run's own rows take their place.
+    if (section.calibration.empty()) section.calibration = {"training data"};
+    return section;
+  }
+  const QuantizationSection usual;
+  section.calibration.clear();
+  section.damping = usual.damping;
+  section.act_order = usual.act_order;
+  return section;
+}
+
 std::optional<QuantizationRules> resolve_quantization(const QuantizationSection& section,
                                                       const QuantizationFaults& faults) {
   if (section.scheme.empty()) {

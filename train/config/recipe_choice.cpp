@@ -24,6 +24,11 @@ const Scheme* simulated_scheme(const RunConfig& config) {
   return scheme != nullptr ? find_scheme(scheme(simulated_formats(recipe))) : nullptr;
 }
 
+bool exports_trained_codes(const RunConfig& config) {
+  const Scheme* const trained = simulated_scheme(config);
+  return trained != nullptr && config.export_model && config.export_model->quantization.scheme == trained->name;
+}
+
 const Scheme* simulated_embedding_scheme(const RunConfig& config) {
   const RecipeSection& recipe = config.recipe;
   if (recipe.name == kAutoRecipe || !recipe.embedding_bits) return nullptr;

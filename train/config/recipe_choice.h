@@ -31,6 +31,8 @@ struct RecipeChoice {
 [[nodiscard]] recipes::RecipeOptions simulated_formats(const RecipeSection& recipe);
 // Export scheme simulated by the recipe (QAT); null: none.
 [[nodiscard]] const Scheme* simulated_scheme(const RunConfig& config);
+// The export has the codes that the recipe trains; a method other than RTN would replace them.
+[[nodiscard]] bool exports_trained_codes(const RunConfig& config);
 // For the embedding table; null: high precision.
 [[nodiscard]] const Scheme* simulated_embedding_scheme(const RunConfig& config);
 

@@ -241,6 +241,9 @@ struct CheckpointSection {
   friend bool operator==(const CheckpointSection&, const CheckpointSection&) = default;
 };
 
+// Of a run, each recorded, whatever metrics.log_every.
+inline constexpr std::int64_t kFirstLoggedSteps = 10;
+
 struct MetricsSection {
   std::int64_t log_every = 10;      // steps
   std::int64_t health_every = 100;  // steps; 0: never

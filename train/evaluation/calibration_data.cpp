@@ -48,4 +48,24 @@ std::shared_ptr<const CalibrationData> read_calibration_data(const QuantizationS
   return result;
 }
 
+std::shared_ptr<const CalibrationData> calibration_rows(const Dataset& data, std::int64_t count,
+                                                        const std::string& names) {
+  auto result = std::make_shared<CalibrationData>();
+  const auto length = static_cast<std::size_t>(data.seq_len());
+  std::vector<std::int32_t> ids(length), labels(length), positions(length);
+  std::uint64_t tokens = 0;
+  for (std::uint64_t row = 0; row < std::min(data.row_count(), static_cast<std::uint64_t>(count)); ++row) {
+    std::vector<SequenceRange> sequences;
+    (void)data.read(row, {ids, labels, positions}, 0, sequences);
+    std::int64_t end = 0;
+    for (const SequenceRange& sequence : sequences) end = std::max(end, sequence.q_begin + sequence.q_length);
+    if (end == 0) continue;
+    result->sequences.emplace_back(ids.begin(), ids.begin() + end);
+    tokens += static_cast<std::uint64_t>(end);
+  }
+  result->source =
+      fmt::format("{} rows of the training data, {} tokens from {}", result->sequences.size(), tokens, names);
+  return result;
+}
+
 }  // namespace quench

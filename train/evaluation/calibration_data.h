@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "data/sampling/dataset.h"
 #include "train/config/sections/quantization_section.h"
 #include "train/evaluation/evaluation_data.h"
 
@@ -15,5 +16,9 @@ namespace quench {
                                                                            const Tokenizer* tokenizer,
                                                                            const nn::ModelConfig& model,
                                                                            const std::string& no_tokenizer = {});
+
+// The first rows of the data in training order, at most `count`, without padding. `names`: for the source.
+[[nodiscard]] std::shared_ptr<const CalibrationData> calibration_rows(const Dataset& data, std::int64_t count,
+                                                                      const std::string& names);
 
 }  // namespace quench

@@ -1,8 +1,10 @@
 #include "train/metrics/console_sink.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "core/system/check.h"
+#include "core/system/transient_line.h"
 #include "core/system/utf8.h"
 #include "train/metrics/progress_bar.h"
 #include "train/metrics/terminal.h"
@@ -95,6 +97,7 @@ void ConsoleSink::draw(const std::string& bar) {
   try {
     write_to_descriptor(options_.terminal, bar + blanks + "\r");
     bar_ = bar;
+    if (options_.terminal == STDERR_FILENO) set_transient_line(progress_bar_columns(bar));
   } catch (const Error&) {
     show_bar_ = false;
     bar_.clear();

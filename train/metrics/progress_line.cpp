@@ -7,6 +7,7 @@
 #include "core/system/check.h"
 #include "core/system/log.h"
 #include "core/system/printable.h"
+#include "core/system/transient_line.h"
 #include "train/metrics/terminal.h"
 
 namespace quench {
@@ -52,6 +53,7 @@ void ProgressLine::draw(const std::string& text) {
   try {
     write_to_descriptor(STDERR_FILENO, text + std::string(excess, ' ') + "\r");
     line_ = text;
+    set_transient_line(static_cast<int>(text.size()));
   } catch (const Error&) {
     shown_ = false;
     line_.clear();

@@ -1,6 +1,7 @@
 #include "train/metrics/run_log.h"
 
 #include <spdlog/sinks/base_sink.h>
+#include <unistd.h>
 
 #include <ctime>
 #include <mutex>
@@ -9,6 +10,7 @@
 #include "core/system/check.h"
 #include "core/system/log_sink.h"
 #include "core/system/printable.h"
+#include "core/system/transient_line.h"
 #include "train/metrics/append_file.h"
 #include "train/metrics/terminal.h"
 
@@ -88,6 +90,7 @@ void RunLog::text(std::string_view lines) {
   record(lines);
   if (console_ < 0 || !console_works_ || console_log_level() > LogLevel::info) return;
   try {
+    if (const std::string blanks = take_transient_line(); !blanks.empty()) write_to_descriptor(STDERR_FILENO, blanks);
     write_to_descriptor(console_, printable(lines));
   } catch (const Error& error) {
     console_works_ = false;

@@ -44,6 +44,8 @@ struct StepMetrics {
 };
 
 inline constexpr std::string_view kValidation = "validation";
+// Begins the names of evaluations of exports, which end with their methods; the last is of the export that is kept.
+inline constexpr std::string_view kExportEvaluation = "export_";
 
 // Validation loss, or a task such as "hellaswag".
 struct EvaluationMetrics {

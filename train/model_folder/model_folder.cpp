@@ -375,6 +375,7 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
   report.file_bytes = stored.files;
   for (LayerReport& layer : report.layers)
     if (const auto found = stored.layers.find(layer.layer); found != stored.layers.end()) layer.bytes = found->second;
+  if (options.accept && !options.accept(temporary, report)) return report;
   if (options.card)
     write_file_atomically(temporary / kModelCardName,
                           to_markdown({.title = folder.filename().string(),

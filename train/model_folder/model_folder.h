@@ -50,6 +50,13 @@ void load_base(nn::CausalLm& model, const std::filesystem::path& folder, const C
 void load_tensor(const SafetensorsReader& reader, const SafetensorsEntry& entry, Tensor destination,
                  std::int64_t first_row = 0);
 
+// Outcome of save_model_folder().
+struct ModelFolderReport {
+  std::vector<LayerReport> layers;  // per linear layer of a quantized model
+  std::uint64_t file_bytes = 0;     // weights
+  std::optional<double> perplexity_before, perplexity;
+};
+
 // Contents of a written model folder.
 struct ModelFolderOptions {
   DType dtype = DType::bf16;                             // stored: f32, bf16 or f16
@@ -68,13 +75,8 @@ struct ModelFolderOptions {
     std::function<double(nn::CausalLm&)> perplexity;
   };
   std::optional<Card> card;
-};
-
-// Outcome of save_model_folder().
-struct ModelFolderReport {
-  std::vector<LayerReport> layers;  // per linear layer of a quantized model
-  std::uint64_t file_bytes = 0;     // weights
-  std::optional<double> perplexity_before, perplexity;
+  // Of the finished folder, before its card: may set the report's perplexities. False: the target stays as it is.
+  std::function<bool(const std::filesystem::path& folder, ModelFolderReport& report)> accept = {};
 };
 
 // For Transformers, vLLM and Quench; one tensor at a time, published atomically (export_folder.h). Throws bad_config

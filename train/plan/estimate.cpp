@@ -228,9 +228,14 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *optimizer);
     if (setup.scaling) add_scaling(tensors, *setup.scaling);
     e.staging_bytes = snapshot_bytes(tensors);
-    for (const CheckpointTensor& tensor : tensors)
-      e.checkpoint_bytes += static_cast<std::int64_t>(row_bytes(
+    for (const CheckpointTensor& tensor : tensors) {
+      const auto bytes = static_cast<std::int64_t>(row_bytes(
           tensor.global_shape, tensor.data.dtype(), tensor.global_shape.rank() == 0 ? 1 : tensor.global_shape[0]));
+      e.checkpoint_bytes += bytes;
+      if (tensor.name.starts_with("optimizer.")) e.checkpoint_state_bytes += bytes;
+    }
+    if (config.checkpoint.keep_latest > 0)
+      e.checkpoint_count = config.checkpoint.keep_latest + 1 + (config.checkpoint.keep_best ? 1 : 0);
     e.parameters = setup.config.parameter_count();
     if (!config.training.freeze.empty() || !config.training.train.empty())
       e.trained_parameters = trained_elements(*setup.model);

@@ -42,6 +42,8 @@ struct RunEstimate {
   std::int64_t host_bytes = 0;                       // host memory (GPU runs)
   std::optional<std::int64_t> host_available_bytes;  // nullopt if available_bytes is
   std::int64_t checkpoint_bytes = 0;                 // one checkpoint on disk
+  std::int64_t checkpoint_state_bytes = 0;           // of them, optimizer state
+  std::int64_t checkpoint_count = 0;                 // at most, with the one being written; 0: unlimited
   // Multi-rank: values above are of rank 0, except parameters, tokens_per_step and the checkpoint size.
   std::int64_t ranks = 1;
   std::int64_t shard = 1;

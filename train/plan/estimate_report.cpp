@@ -97,10 +97,17 @@ std::string to_string(const RunEstimate& e) {
     text += fmt::format("\nrecipe.name is \"auto\", chosen when the run starts: this is for {}\n", e.recipe);
   if (e.dropped_kept_weights)
     text += "\nrecipe.keep_weights is false: with kept quantized weights the run does not fit\n";
-  text += fmt::format("\none checkpoint on disk: {} MiB\n{}\n", mib(e.checkpoint_bytes),
-                      !e.fits()           ? "DOES NOT FIT"
-                      : e.available_bytes ? "fits"
-                                          : "fits a device with that much memory");
+  text += fmt::format(
+      "\none checkpoint on disk: {} MiB, {} of them optimizer state (optimizer.state, "
+      "training.master_split)\n",
+      mib(e.checkpoint_bytes), mib(e.checkpoint_state_bytes));
+  if (e.checkpoint_count > 0)
+    text +=
+        fmt::format("checkpoint.folder: up to {} MiB, {} of them with the one being written (checkpoint.keep_latest)\n",
+                    mib(e.checkpoint_count * e.checkpoint_bytes), e.checkpoint_count);
+  text += fmt::format("{}\n", !e.fits()           ? "DOES NOT FIT"
+                              : e.available_bytes ? "fits"
+                                                  : "fits a device with that much memory");
   return text;
 }
 
@@ -141,6 +148,8 @@ Json to_json(const RunEstimate& e) {
   json.set("available_bytes", e.available_bytes ? Json(*e.available_bytes) : Json());
   json.set("memory_limit_bytes", e.memory_limit > 0 ? Json(e.memory_limit) : Json());
   json.set("checkpoint_bytes", e.checkpoint_bytes);
+  json.set("checkpoint_state_bytes", e.checkpoint_state_bytes);
+  json.set("checkpoint_count", e.checkpoint_count);
   json.set("ranks", e.ranks);
   json.set("shard", e.shard);
   json.set("replicate", e.replicate);

@@ -8,6 +8,7 @@
 #include "train/check/check.h"
 #include "train/config/resolved_config.h"
 #include "train/plan/estimate.h"
+#include "train/setup/data_setup.h"
 #include "train/setup/export_model.h"
 #include "train/setup/model_setup.h"
 #include "train/setup/parallel_setup.h"
@@ -49,6 +50,19 @@ void require_possible(const RunConfig& config, Device device) {
                   config.data.seq_len);
 }
 
+// Runs that are meant for a GPU: minutes to hours a step.
+void warn_of_size(const RunConfig& config, const RunEstimate& estimate) {
+  constexpr double kManyFlops = 1e13, kManyBytes = 8e9;
+  const double flops = estimate.flops_per_token.total() * static_cast<double>(estimate.tokens_per_step);
+  const auto bytes = static_cast<double>(estimate.total_bytes);
+  if (flops < kManyFlops && bytes < kManyBytes) return;
+  QUENCH_LOG_WARN(
+      "this run takes {:.1f} GB of memory and {:.1e} FLOPs a step on the CPU, which computes about 1e11 to 1e12 in a "
+      "second; smaller: the model, training.global_batch_size ({}), training.micro_batch_size ({}) or data.seq_len "
+      "({})",
+      bytes / 1e9, flops, global_batch_size(config), config.training.micro_batch_size, config.data.seq_len);
+}
+
 // Builds the model on the meta device, without memory.
 void require_buildable(const RunConfig& config) {
   const ResolvedConfig chosen(config);
@@ -84,6 +98,7 @@ RunConfig require_startable(RunConfig config, const std::optional<Device>& devic
   if (config.export_model) require_buildable(config);
   const RunEstimate estimate = fit_run(config, *device);
   require_memory(estimate, *device);
+  if (device->is_cpu()) warn_of_size(config, estimate);
   if (estimate.dropped_kept_weights)
     QUENCH_LOG_INFO("recipe.keep_weights is false: with kept quantized weights the run does not fit {}",
                     device->to_string());

@@ -122,6 +122,10 @@ std::string render_summary(const RunData& run) {
         "Best validation loss", format_value(best->y),
         fmt::format("{}{}at step {}", perplexity, perplexity.empty() ? "" : " ", format_count(std::llround(best->x))));
   }
+  if (const EvaluationMetrics* exported = run.exported())
+    html += card("Exported validation loss", format_value(exported->values.front().second),
+                 fmt::format("ppl {} by {}", format_value(std::exp(exported->values.front().second)),
+                             exported->name.substr(kExportEvaluation.size())));
   if (const Point* tokens = last_value(run.curve("tokens_seen")); tokens != nullptr && tokens->y > 0)
     html += card("Tokens seen", format_short(tokens->y),
                  format_count(std::llround(tokens->y)) + " trained: without prompts and padding");

@@ -256,6 +256,14 @@ Curve RunData::validation_loss() const {
   return result;
 }
 
+const EvaluationMetrics* RunData::exported() const {
+  const auto found = std::find_if(evaluations.rbegin(), evaluations.rend(), [](const EvaluationMetrics& evaluation) {
+    return evaluation.name.starts_with(kExportEvaluation) && !evaluation.values.empty() &&
+           evaluation.values.front().first == "loss";
+  });
+  return found == evaluations.rend() ? nullptr : &*found;
+}
+
 std::string RunData::perplexity_of(double loss) const {
   for (const EvaluationMetrics& evaluation : evaluations)
     for (const auto& [key, value] : evaluation.values)

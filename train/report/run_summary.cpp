@@ -169,6 +169,10 @@ Json run_summary(const fs::path& folder) {
   if (const Curve validation = run.validation_loss(); !validation.empty())
     json.set("validation",
              Json::Object{{"step", static_cast<std::int64_t>(validation.back().x)}, {"loss", validation.back().y}});
+  if (const EvaluationMetrics* exported = run.exported())
+    json.set("export_validation", Json::Object{{"method", exported->name.substr(kExportEvaluation.size())},
+                                               {"step", exported->step},
+                                               {"loss", exported->values.front().second}});
   add_model(json, folder, run.config, notes);
   if (run.first_time > 0) json.set("started", format_utc(run.first_time));
   if (run.last_time > 0) json.set("last_record", format_utc(run.last_time));

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "train/config/run_config.h"
+#include "train/run/export_validation.h"
 
 namespace quench {
 
@@ -40,12 +41,13 @@ struct RunEnd {
   std::string best_value = {};       // of another metric than the loss: BestEvaluation::describe()
   std::string checkpoint;            // newest; empty: none
   std::string exported;              // folder; empty: none
-  bool has_tokenizer = false;        // text can be generated
-  bool chats = false;                // the tokenizer has a chat template
+  std::optional<ExportValidation> export_validation = {};
+  bool has_tokenizer = false;  // text can be generated
+  bool chats = false;          // the tokenizer has a chat template
   int ranks = 1;
 };
 
-// Lines with a final line break; paths as in the config, shell-quoted if needed.
+// Lines with a final line break; paths as in the config.
 [[nodiscard]] std::string end_report(const RunConfig& config, const RunEnd& end);
 
 }  // namespace quench

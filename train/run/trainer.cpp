@@ -12,20 +12,17 @@
 #include "core/system/signals.h"
 #include "core/system/temporary.h"
 #include "core/system/threads.h"
-#include "nn/optim/weight_average.h"
 #include "train/check/check.h"
 #include "train/check/load.h"
 #include "train/check/run_tokenizer.h"
 #include "train/checkpoint/retention.h"
 #include "train/metrics/run_files.h"
-#include "train/model_folder/model_card.h"
 #include "train/run/first_record.h"
 #include "train/run/start_report.h"
 #include "train/run/trainer_run.h"
 #include "train/run_folder/run_folder.h"
 #include "train/run_folder/run_outputs.h"
 #include "train/setup/adapter_setup.h"
-#include "train/setup/export_model.h"
 #include "train/setup/learned_scales.h"
 #include "train/setup/optimizer_setup.h"
 #include "train/setup/parallel_setup.h"
@@ -158,8 +155,8 @@ void Trainer::Run::open_loader() {
 
 void Trainer::Run::report_saves(const std::vector<SaveReport>& saved) {
   if (saved.empty()) return;
-  if (result.checkpoint.empty() && first()) write_continuing_config();
-  result.checkpoint = saved.back().path.string();
+  if (!std::exchange(has_saved, true) && first()) write_continuing_config();
+  result.checkpoint = (fs::path(config.checkpoint.folder) / saved.back().path.filename()).string();
   saved_step = saved.back().step;
 }
 
@@ -222,7 +219,7 @@ TrainResult Trainer::Run::train(bool handle_signals) {
     if (options.resumed_from && resumed_path.filename() != step_name(*resumed_step) &&
         !fs::equivalent(resumed_path, fs::path(config.checkpoint.folder) / step_name(*resumed_step), absent))
       --*options.resumed_from;
-    if (!resumed_elsewhere) options.kept = kept_best ? kept_best : best_step();
+    if (!resumed_elsewhere) options.kept = kept_on_disk();
     if (ranks != nullptr) options.peers = ranks->saving;
     const RunLock* held = checkpoint_lock ? checkpoint_lock.get() : lock.get();
     first_first("checkpoint folder",
@@ -265,25 +262,23 @@ TrainResult Trainer::Run::train(bool handle_signals) {
     if ((asked.save || keeps || every(config.checkpoint.interval)) && (progress.step < steps || keeps)) save();
   }
   if (sharded) sharded->end_gathers();  // exiting would abort collectives of other ranks
-  metrics.finish();
   const bool stopped = asked.stop_signal != 0 && progress.step < steps && !best.exhausted();
   if (writer) report_saves(writer->wait());
   if (writer && saved_step != progress.step && (config.checkpoint.save_final || stopped)) {
     save();
     report_saves(writer->wait());
   }
-  if (!stopped && config.export_model) {
-    if (config.export_model->weights == kAveragedWeights) use_averages();
-    const ModelFolderReport report = export_model(setup, chosen, run_model, calibration, ranks.get(), base);
-    if (!report.layers.empty())
-      say(fmt::format("export\n{}  files: {}\n", to_text(report.layers), size_text(report.file_bytes)));
-    result.exported = config.export_model->folder;
-  }
+  if (!stopped && config.export_model) export_run();
+  metrics.finish();
   if (first()) report_kernels();
   result.step = progress.step;
   result.loss = progress.loss;
   result.stop_signal = stopped ? asked.stop_signal : 0;
-  if (first() && (progress.step > resumed_step.value_or(0) || !result.exported.empty())) say(summary());
+  if (first() && (progress.step > resumed_step.value_or(0) || !result.exported.empty())) {
+    const RunEnd summary = end();
+    say(end_report(config, summary));
+    warn_of_export(summary);
+  }
   if (writer) (void)writer->finish();  // failed saves are the run's error, after its other results
   return result;
 }
@@ -292,39 +287,41 @@ std::optional<std::int64_t> Trainer::Run::best_step() const {
   return config.checkpoint.keep_best && best.best() ? std::optional(best.best()->step) : std::nullopt;
 }
 
+std::optional<std::int64_t> Trainer::Run::kept_on_disk() const {
+  const std::optional<std::int64_t> step_of_best = best_step();
+  if (!kept_best || !step_of_best) return step_of_best;
+  // The checkpoint that names another was written while the best one was.
+  const CheckpointInfo found =
+      inspect_checkpoint(*step_of_best, fs::path(config.checkpoint.folder) / step_name(*step_of_best));
+  return found.valid && !found.superseded ? step_of_best : kept_best;
+}
+
 std::string Trainer::Run::best_checkpoint() const {
   const std::optional<std::int64_t> kept = writer ? writer->kept() : std::nullopt;
   return kept ? (fs::path(config.checkpoint.folder) / step_name(*kept)).string() : std::string();
 }
 
-void Trainer::Run::use_averages() {
-  const auto* averages = dynamic_cast<const nn::WeightAverage*>(optimizer.get());
-  QUENCH_CHECK(averages != nullptr, "export.weights {} without averages", kAveragedWeights);
-  step->finish_state_copies();
-  averages->use();
-  if (sharded) sharded->parameters_changed();
-}
-
-std::string Trainer::Run::summary() const {
+RunEnd Trainer::Run::end() const {
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
-  return end_report(config, {.first_step = resumed_step.value_or(0),
-                             .step = progress.step,
-                             .steps = steps,
-                             .stop_signal = result.stop_signal,
-                             .seconds = took.count(),
-                             .tokens = progress.tokens_seen - first_tokens,
-                             .tokens_seen = progress.tokens_seen,
-                             .loss = progress.loss,
-                             .validation = validation,
-                             .ended_early = progress.step < steps && best.exhausted() ? best.reason() : std::string(),
-                             .best_checkpoint = best_checkpoint(),
-                             .best_value = config.evaluation.early_stopping.metric == "loss" ? "" : best.describe(),
-                             .checkpoint = result.checkpoint,
-                             .exported = result.exported,
-                             .has_tokenizer = run_model.tokenizer != nullptr,
-                             .chats = run_model.tokenizer != nullptr &&
-                                      (!run_model.chat_template.empty() || run_model.tokenizer->chat_template()),
-                             .ranks = static_cast<int>(config.parallel.ranks)});
+  return {.first_step = resumed_step.value_or(0),
+          .step = progress.step,
+          .steps = steps,
+          .stop_signal = result.stop_signal,
+          .seconds = took.count(),
+          .tokens = progress.tokens_seen - first_tokens,
+          .tokens_seen = progress.tokens_seen,
+          .loss = progress.loss,
+          .validation = validation,
+          .ended_early = progress.step < steps && best.exhausted() ? best.reason() : std::string(),
+          .best_checkpoint = best_checkpoint(),
+          .best_value = config.evaluation.early_stopping.metric == "loss" ? "" : best.describe(),
+          .checkpoint = result.checkpoint,
+          .exported = result.exported,
+          .export_validation = result.export_validation,
+          .has_tokenizer = run_model.tokenizer != nullptr,
+          .chats = run_model.tokenizer != nullptr &&
+                   (!run_model.chat_template.empty() || run_model.tokenizer->chat_template()),
+          .ranks = static_cast<int>(config.parallel.ranks)};
 }
 
 Trainer::Trainer(RunConfig config, Device device, int console, std::shared_ptr<const distributed::Ranks> ranks)

@@ -8,6 +8,7 @@
 #include "core/device/device.h"
 #include "distributed/ranks.h"
 #include "train/config/run_config.h"
+#include "train/run/export_validation.h"
 
 namespace quench {
 
@@ -18,6 +19,7 @@ struct TrainResult {
   int stop_signal = 0;     // SIGTERM or SIGINT that ended the run (state saved), else 0
   std::string checkpoint;  // newest; empty: none
   std::string exported;    // folder; empty: none
+  std::optional<ExportValidation> export_validation = {};
 };
 
 class Trainer {

@@ -51,8 +51,8 @@ void Trainer::Run::load(CheckpointReader& reader) {
   whole = false;
   // Damaged on one rank: skipped by all.
   together("checkpoint", [&] {
-    if (setup.adapters) require_base(reader.state(), base, reader.path().string());
     progress = restore_progress(reader.state(), config, inputs.identity, guard);
+    if (setup.adapters) require_base(reader.state(), base, reader.path().string());
     plan_steps();
     step->finish_state_copies();
     require_mtp(reader, setup.config);
@@ -113,6 +113,7 @@ void Trainer::Run::resume_or_fill() {
   // Of an interrupted save: remove_leftovers() restores the name.
   if (!resumed_elsewhere && parse_replaced_name(resumed_path.filename().string()))
     resumed_path.replace_filename(step_name(progress.step));
+  if (!resumed_elsewhere) result.checkpoint = (folder / resumed_path.filename()).string();
   say(fmt::format("resumed from {}: step {}, {} tokens seen\n", source.string(), progress.step,
                   format_count(progress.tokens_seen)));
 }

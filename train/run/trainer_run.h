@@ -26,6 +26,7 @@
 #include "train/probe/auto_recipe.h"
 #include "train/run/best_evaluation.h"
 #include "train/run/end_report.h"
+#include "train/run/export_validation.h"
 #include "train/run/run_progress.h"
 #include "train/run/sample_texts.h"
 #include "train/run/start_times.h"
@@ -117,10 +118,20 @@ struct Trainer::Run {
   void report_saves(const std::vector<SaveReport>& saved);
   // With checkpoint.keep_best.
   [[nodiscard]] std::optional<std::int64_t> best_step() const;
+  // Of the checkpoint that is kept as the best when the run resumes.
+  [[nodiscard]] std::optional<std::int64_t> kept_on_disk() const;
   [[nodiscard]] std::string best_checkpoint() const;  // empty: none
   // Averaged weights in place of the last; training is over.
   void use_averages();
-  [[nodiscard]] std::string summary() const;
+  [[nodiscard]] ValidationOptions validation_options() const;
+  // Cross-entropy on the validation data; collective.
+  [[nodiscard]] double trained_loss();
+  // With `validated_export`: measured, and written only if better than the pass before. Collective.
+  ModelFolderReport write_export(const std::string& method, std::shared_ptr<const CalibrationData> data);
+  // By export.method; auto: RTN, then GPTQ if the validation loss rises notably. Collective.
+  void export_run();
+  [[nodiscard]] RunEnd end() const;
+  void warn_of_export(const RunEnd& end) const;
   // Logs the implementation of ops that have several, so that slow fallbacks are visible.
   static void report_kernels();
 
@@ -138,6 +149,8 @@ struct Trainer::Run {
   RunInputs inputs;
   RunModel run_model;
   std::shared_ptr<const CalibrationData> calibration;  // null: none
+  std::optional<ExportValidation> validated_export;    // unset: not measured
+  std::vector<EvaluationMetrics> export_evaluations;   // of export_run(), the kept one last
   SampleTexts samples;
   std::int64_t steps = 0;
   LossGuard guard;
@@ -146,6 +159,7 @@ struct Trainer::Run {
   RunProgress progress;
   std::optional<std::int64_t> resumed_step;
   std::filesystem::path resumed_path;                  // empty: from the beginning
+  bool has_saved = false;                              // in this start
   std::int64_t saved_step = -1;                        // of the last save known to have succeeded
   std::int64_t measured_step = 0;                      // of measure_ranks
   bool beside_earlier_run = false;                     // folder has checkpoints of another run until this one saves

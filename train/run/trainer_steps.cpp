@@ -152,7 +152,7 @@ bool Trainer::Run::run_step() {
 }
 
 bool Trainer::Run::log_due(std::int64_t step_number) const {
-  return step_number % config.metrics.log_every == 0 || step_number == steps || (!resumed_step && step_number == 1);
+  return step_number % config.metrics.log_every == 0 || step_number == steps || step_number <= kFirstLoggedSteps;
 }
 
 void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& verdict, double lr) {
@@ -195,13 +195,10 @@ void Trainer::Run::evaluate(SignalHandlers* signals) {
   samples.draw(*setup.model, progress.step, metrics,
                [&] { return ranks == nullptr && signals != nullptr && signals->stop_signal() != 0; });
   if (!inputs.data.validation) return;
-  EvaluationMetrics evaluation =
-      validate(*setup.model, inputs.data.validation,
-               {.micro_batch_size = config.evaluation.micro_batch_size.value_or(config.training.micro_batch_size),
-                .batches = config.evaluation.steps,
-                .loss_chunk_rows = config.training.loss_chunk_size,
-                .ranks = ranks.get(),
-                .objective = preferences ? preferences->validation.get() : nullptr});
+  ValidationOptions options = validation_options();
+  options.ranks = ranks.get();
+  options.objective = preferences ? preferences->validation.get() : nullptr;
+  EvaluationMetrics evaluation = validate(*setup.model, inputs.data.validation, options);
   evaluation.step = progress.step;
   for (const auto& [name, value] : evaluation.values)
     if (name == "loss") validation.add({progress.step, value});

@@ -27,14 +27,13 @@
 namespace quench {
 namespace {
 
-std::optional<QuantizationRules> export_rules(const RunConfig& config, const ModelSetup& setup,
-                                              const std::vector<ModelTensor>& tensors) {
+std::optional<QuantizationRules> export_rules(const RunConfig& config, const QuantizationSection& section,
+                                              const ModelSetup& setup, const std::vector<ModelTensor>& tensors) {
   const QuantizationFaults faults{.key = [](std::string_view member) { return fmt::format("export.{}", member); },
                                   .report =
                                       [](std::string_view member, const std::string& reason) {
                                         throw KeyError(ErrorCode::bad_config, fmt::format("export.{}", member), reason);
                                       }};
-  const QuantizationSection& section = config.export_model->quantization;
   std::optional<QuantizationRules> rules = resolve_quantization(section, faults);
   if (rules && !section.exclude && rules->scheme == simulated_scheme(config))
     rules->exclude = trained_scheme(config, *setup.model, setup.conversion).untrained_layers(tensors);
@@ -206,7 +205,9 @@ void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup)
     if (nn::ModelConfig stored = setup.config; format.fold != nullptr) format.fold(tensors, stored);
     (void)pruned_weights(*setup.model, *config.export_model);
     if (config.export_model->quantization.scheme.empty()) warn_of_readers(config, format, nullptr, {});
-    if (auto rules = export_rules(config, setup, tensors)) {
+    const QuantizationSection quantization =
+        section_of_method(config.export_model->quantization, quantizers().front().name);
+    if (auto rules = export_rules(config, quantization, setup, tensors)) {
       apply_format(format, *rules);
       require_quantizable(tensors, *rules);
       warn_of_readers(config, format, &*rules, schemes_of_experts(tensors, *rules));
@@ -228,23 +229,25 @@ void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup)
   }
 }
 
+void prepare_export(const ModelSetup& setup, const RunConfig& config, const distributed::Ranks* ranks) {
+  if (writes_adapters(config) || ranks != nullptr) return;
+  recipes::make_dense(*setup.model);
+  if (setup.adapters != nullptr) setup.adapters->merge();
+  const ExportSection& section = *config.export_model;
+  if (!section.sparsity.empty())
+    (void)recipes::prune(*setup.model, recipes::require_sparsity(section.sparsity, "export.sparsity"),
+                         excluded_layers(section.quantization));
+}
+
 ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& resolved, const RunModel& description,
-                               std::shared_ptr<const CalibrationData> calibration, const distributed::Ranks* ranks,
-                               const std::string& base_hash) {
+                               ExportPass pass, const distributed::Ranks* ranks) {
   const RunConfig& config = *resolved;
   nn::CausalLm& model = *setup.model;
   if (writes_adapters(config)) {
-    export_adapters(setup, config, description.tokenizer.get(), ranks, base_hash);
+    export_adapters(setup, config, description.tokenizer.get(), ranks, pass.base_hash);
     return {};
   }
-  if (ranks == nullptr) {
-    recipes::make_dense(model);
-    if (setup.adapters != nullptr) setup.adapters->merge();
-  }
   const ExportSection& section = *config.export_model;
-  if (ranks == nullptr && !section.sparsity.empty())
-    (void)recipes::prune(model, recipes::require_sparsity(section.sparsity, "export.sparsity"),
-                         excluded_layers(section.quantization));
   const std::filesystem::path kept = std::filesystem::path(config.run.folder) / run_files::kModelFolder;
   ModelFolderOptions options;
   options.format = &format_of(config);
@@ -256,9 +259,11 @@ ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& re
                          .generation_ids = description.generation_ids};
   std::vector<ModelTensor> tensors = model_tensors(model, options.dtype);
   if (!options.format->mtp) leave_out_mtp(tensors, setup.config);
-  options.quantization = export_rules(config, setup, tensors);
+  options.quantization = export_rules(config, pass.quantization, setup, tensors);
   if (options.quantization) options.quantization->values_dtype = config.training.dtype;
-  if (options.quantization) options.card = {.source = config.run.folder, .perplexity_data = {}, .perplexity = {}};
+  if (options.quantization)
+    options.card = {.source = config.run.folder, .perplexity_data = pass.validation_data, .perplexity = {}};
+  options.accept = std::move(pass.accept);
   ModelFolderReport report;
   const auto save = [&](const nn::WholeRows& whole) {
     if (options.quantization) trained_scales(model, config, whole).choose_in(*options.quantization);
@@ -266,8 +271,8 @@ ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& re
       options.quantization->block_scales = stored_block_scales(config.model.path);
     if (whole) options.whole = pruned(merged(setup, whole), pruned_weights(model, section), section);
     std::optional<UnitGatherer> units;
-    if (calibration != nullptr) {
-      options.quantization->calibration = std::move(calibration);
+    if (pass.calibration != nullptr) {
+      options.quantization->calibration = std::move(pass.calibration);
       if (whole) {
         units.emplace(model, options.whole);
         options.quantization->gather_unit = [&units](const std::vector<nn::Parameter*>& unit) {

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <filesystem>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "distributed/ranks.h"
 #include "train/config/resolved_config.h"
@@ -15,13 +18,26 @@ namespace quench {
 // (train/check/check.h).
 void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup);
 
+// One way to write a run's model.
+struct ExportPass {
+  QuantizationSection quantization;                    // export.* with a method of quantizers()
+  std::shared_ptr<const CalibrationData> calibration;  // null: none
+  // Files and tokens of perplexities in the model card; empty: not measured.
+  std::string validation_data = {};
+  // As ModelFolderOptions::accept, on rank 0.
+  std::function<bool(const std::filesystem::path& folder, ModelFolderReport& report)> accept = {};
+  std::string base_hash = {};  // for adapter-only folders
+};
+
+// Dense weights with adapters merged, pruned; once, before export_model(). Not for several ranks, which export by
+// parameter, nor for adapters alone.
+void prepare_export(const ModelSetup& setup, const RunConfig& config, const distributed::Ranks* ranks);
+
 // Writes export.folder with the run folder's small files (train/setup/run_model.h). Weights: training.dtype, or
-// quantized by export.scheme; adapters merged, or alone with export.format "peft". `calibration`: may be null; the
-// model has the quantized weights afterwards. Collective over `ranks`: rank 0 writes by parameter and calibrates by
-// layer; the model is unusable for computation afterwards. `base_hash`: for adapter-only folders. Returns rank 0's
-// report.
+// quantized as the pass says; adapters merged, or alone with export.format "peft". Passes may follow each other; after
+// one with calibration data the model has the quantized weights, and is unusable for computation over `ranks`, of which
+// rank 0 writes by parameter and calibrates by layer. Collective. Returns rank 0's report.
 ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& resolved, const RunModel& description,
-                               std::shared_ptr<const CalibrationData> calibration, const distributed::Ranks* ranks,
-                               const std::string& base_hash = {});
+                               ExportPass pass, const distributed::Ranks* ranks);
 
 }  // namespace quench

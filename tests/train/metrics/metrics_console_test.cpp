@@ -11,12 +11,14 @@
 
 #include "core/json/json.h"
 #include "core/system/check.h"
+#include "core/system/log.h"
 #include "core/system/signals.h"
 #include "core/system/utf8.h"
 #include "tests/testing.h"
 #include "train/metrics/console_sink.h"
 #include "train/metrics/metrics_log.h"
 #include "train/metrics/progress_bar.h"
+#include "train/metrics/run_log.h"
 #include "train/metrics/terminal.h"
 
 namespace quench {
@@ -310,6 +312,49 @@ TEST(TrainingConsole, AFileOpenedWithClosedStreamsDoesNotReceiveConsoleLines) {
   ASSERT_EQ(::waitpid(pid, &status, 0), pid);
   EXPECT_EQ(status, 0);
   EXPECT_EQ(Json::parse(testing::read_file(dir / "metrics.jsonl")).at("step").as_int(), 1);
+}
+
+// Rows of a terminal that shows the text, without trailing blanks.
+std::vector<std::string> rows_of(const std::string& text) {
+  std::vector<std::string> rows(1);
+  std::size_t column = 0;
+  for (const char c : text) {
+    std::string& row = rows.back();
+    if (c == '\n') {
+      rows.emplace_back();
+      column = 0;
+    } else if (c == '\r') {
+      column = 0;
+    } else {
+      row.resize(std::max(row.size(), column + 1), ' ');
+      row[column++] = c;
+    }
+  }
+  for (std::string& row : rows) row.erase(row.find_last_not_of(' ') + 1);
+  return rows;
+}
+
+TEST(ConsoleSink, OtherMessagesLeaveNoPartOfTheBarBehindThem) {
+  testing::TempDir dir;
+  init_logging();
+  set_log_level("info");
+  ::testing::internal::CaptureStderr();
+  {
+    ConsoleSink sink({.output = STDERR_FILENO, .progress = ProgressDisplay::on});
+    RunLog log(dir / "log.txt", STDERR_FILENO);
+    sink.progress(progress_at(1000));
+    QUENCH_LOG_WARN("short");
+    sink.progress(progress_at(1000));
+    log.text("first step\n");
+    sink.progress(progress_at(1000));
+    sink.step(at_step(1000));
+  }
+  const std::vector<std::string> rows = rows_of(::testing::internal::GetCapturedStderr());
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[0], "warning: short");
+  EXPECT_EQ(rows[1], "first step");
+  EXPECT_EQ(rows[2], format_step_line(at_step(1000)));
+  EXPECT_EQ(rows[3], "");
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ TEST(EndReport, SaysFiguresResultsAndNextCommands) {
             "  next:\n"
             "    quench generate --model runs/a --prompt \"Once upon a time\"\n"
             "    quench eval --model runs/a --data 'held out.txt'\n"
-            "    quench export --checkpoint runs/a --format hf --output runs/a/export\n"
+            "    quench export --checkpoint runs/a --format hf --output runs/a-export\n"
             "    quench train runs/a/config.json --training.steps=80\n"
             "    quench report runs/a\n");
 }
@@ -58,9 +58,11 @@ TEST(EndReport, AStoppedRunIsResumedByItsConfig) {
   end.stop_signal = 15;
   end.tokens = 1000;
   const std::string text = end_report(run_in("runs/a"), end);
-  EXPECT_THAT(text, HasSubstr("stopped by signal 15 at step 17 of 40: 7 steps in 0:01:15, 1,000 trained tokens (12,345 "
+  EXPECT_THAT(text, HasSubstr("stopped by SIGTERM at step 17 of 40: 7 steps in 0:01:15, 1,000 trained tokens (12,345 "
                               "over all starts)"));
   EXPECT_THAT(text, HasSubstr("\n    quench train runs/a/config.json\n"));
+  end.stop_signal = 2;
+  EXPECT_THAT(end_report(run_in("runs/a"), end), HasSubstr("stopped by Ctrl-C at step 17 of 40"));
 }
 
 TEST(EndReport, AnExportedModelIsTheOneToUse) {
@@ -75,6 +77,27 @@ TEST(EndReport, AnExportedModelIsTheOneToUse) {
                           HasSubstr("quench eval --model models/a "), Not(HasSubstr("quench export"))));
 }
 
+TEST(EndReport, LossesOfAnExportStandBesideThoseOfTheModel) {
+  RunConfig config = run_in("runs/a");
+  config.export_model.emplace().format = "hf";
+  RunEnd end = whole_run();
+  end.exported = "models/a";
+  end.export_validation = ExportValidation{.trained = 0.5, .kept = {"gptq", 0.53}, .discarded = {{"rtn", 0.75}}};
+  EXPECT_TRUE(end.export_validation->is_notable());
+  EXPECT_THAT(end_report(config, end),
+              HasSubstr("  export: validation loss 0.5000 as trained, 0.5300 as exported by gptq (perplexity 1.6487, "
+                        "1.6989); 0.7500 by rtn\n"));
+  end.export_validation->kept.loss = std::nan("");
+  EXPECT_TRUE(end.export_validation->is_notable());
+  end.export_validation->kept.loss = 0.505;
+  EXPECT_FALSE(end.export_validation->is_notable());
+}
+
+TEST(EndReport, FoldersThatBeginWithADashAreNoOptions) {
+  EXPECT_THAT(end_report(run_in("-a"), whole_run()),
+              AllOf(HasSubstr("--checkpoint ./-a "), HasSubstr("--output ./-a-export\n"), HasSubstr("report ./-a\n")));
+}
+
 TEST(EndReport, AdaptersAreMergedFromTheRun) {
   RunConfig config = run_in("runs/a");
   config.lora.emplace();
@@ -83,7 +106,7 @@ TEST(EndReport, AdaptersAreMergedFromTheRun) {
   end.exported = "runs/a/export";
   const std::string text = end_report(config, end);
   EXPECT_THAT(text, AllOf(HasSubstr("quench generate --model runs/a --prompt"),
-                          HasSubstr("quench merge-lora --model runs/a --output runs/a/merged\n")));
+                          HasSubstr("quench merge-lora --model runs/a --output runs/a-merged\n")));
 }
 
 TEST(EndReport, CommandsQuotePathsForAShell) {

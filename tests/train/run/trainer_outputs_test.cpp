@@ -75,6 +75,19 @@ TEST(TrainerOutputs, HeldOutDataOfLessThanASequenceAreWarnedAbout) {
   EXPECT_THAT(log.text(), Not(HasSubstr("data.validation holds")));
 }
 
+TEST(TrainerOutputs, TheFirstStepsOfARunAreRecordedEach) {
+  const TinyRun tiny;
+  const auto steps = [&] {
+    std::string text;
+    for (const std::string& loss : tiny.losses("run")) text += loss.substr(0, loss.find(':')) + " ";
+    return text;
+  };
+  tiny.run(tiny.config("run", with({"--training.steps=7", "--metrics.log_every=15"})));
+  EXPECT_EQ(steps(), "1 2 3 4 5 6 7 ");
+  tiny.run(tiny.config("run", with({"--training.steps=32", "--metrics.log_every=15"})));
+  EXPECT_EQ(steps(), "1 2 3 4 5 6 7 8 9 10 15 30 32 ");
+}
+
 TEST(TrainerOutputs, ResumesAreEventsOfTheRun) {
   const TinyRun tiny;
   tiny.run(tiny.config("run", kShort));

@@ -18,6 +18,12 @@ std::vector<std::string> format_names() {
   return names;
 }
 
+std::vector<std::string> method_names() {
+  std::vector<std::string> names = quantizer_names();
+  names.emplace_back(kAutoMethod);
+  return names;
+}
+
 std::vector<std::string> sparsity_names() {
   std::vector<std::string> names;
   for (const recipes::SparsityChoice& choice : recipes::sparsity_choices()) names.emplace_back(choice.name);
@@ -54,7 +60,12 @@ void add_export_fields(Fields& fields) {
   add("scheme", QUENCH_QUANTIZATION(scheme), optional_text(),
       "Quantization scheme of the weights (docs/reference/formats.md).",
       "what the qat recipe simulates, where the format stores that");
-  add("method", QUENCH_QUANTIZATION(method), one_of(quantizer_names()), "Quantization method.");
+  add("method", QUENCH_QUANTIZATION(method), one_of(method_names()),
+      fmt::format(
+          "Quantization method. {}: RTN; if its loss on data.validation exceeds that of the trained model by "
+          "more than {:g}, also {} with export.calibration or else rows of the training data, and the better of "
+          "the two. Codes that a qat recipe has trained stay as they are.",
+          kAutoMethod, kNotableLossRise, kCalibratedMethod));
   add("rules", QUENCH_QUANTIZATION(rules), any_value(),
       "\"PATTERN=SCHEME\": another scheme, or none, for the layers whose names match; the first match applies.");
   add("embeddings", QUENCH_QUANTIZATION(embeddings), optional_text(),

@@ -33,7 +33,8 @@ void add_output_fields(Fields& fields) {
       "Keys that may differ from the checkpoint's config although they change the results of the rest of the run.");
 
   add_field(fields, "metrics.log_every", QUENCH_MEMBER(metrics.log_every), between(1, kMaxSteps), free,
-            "Steps between printed and recorded metrics.");
+            fmt::format("Steps between printed and recorded metrics; the first {} steps are recorded each.",
+                        kFirstLoggedSteps));
   add_field(fields, "metrics.health_every", QUENCH_MEMBER(metrics.health_every), between(0, kMaxSteps), free,
             "Steps between measurements of each layer's quantization error (health.jsonl, TensorBoard, report, "
             "warnings); 0: never.");

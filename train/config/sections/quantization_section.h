@@ -14,6 +14,12 @@ namespace quench {
 inline constexpr std::int64_t kCalibrationSamples = 128;
 inline constexpr std::int64_t kCalibrationTokens = 2048;  // sequence length, at most the model's context
 
+// Of export.method: RTN, then GPTQ if the validation loss rises notably.
+inline constexpr const char* kAutoMethod = "auto";
+inline constexpr const char* kCalibratedMethod = "gptq";
+// Rise of the validation loss in nats from the trained model to its export: 1% of perplexity.
+inline constexpr double kNotableLossRise = 0.01;
+
 struct QuantizationSection {
   std::string scheme;  // of scheme_table(); empty: none
   std::string method{quantizers().front().name};
@@ -38,6 +44,9 @@ struct QuantizationFaults {
 
 // Patterns.
 [[nodiscard]] std::vector<std::string> excluded_layers(const QuantizationSection& section);
+
+// With `method` in place of kAutoMethod: for RTN without the data and options of kCalibratedMethod.
+[[nodiscard]] QuantizationSection section_of_method(QuantizationSection section, std::string_view method);
 
 // nullopt without a scheme. The result has no calibration data. Reports unknown names, options without effect on the
 // method, missing or unusable calibration files; valid only without reports.
