@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-#include "tests/apps/launcher.h"
+#include "tests/apps/launcher/launcher.h"
 
 namespace quench::testing {
 namespace {

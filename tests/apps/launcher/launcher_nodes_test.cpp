@@ -13,13 +13,12 @@
 #include <thread>
 
 #include "distributed/store/socket.h"
-#include "tests/apps/program.h"
+#include "tests/apps/launcher/launcher.h"
 
 namespace quench::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using Words = std::vector<std::string>;
 
 // Free a moment ago.
 int free_port() {

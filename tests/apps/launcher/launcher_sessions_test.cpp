@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "tests/apps/launcher.h"
+#include "tests/apps/launcher/launcher.h"
 
 namespace quench::testing {
 namespace {
@@ -35,7 +35,7 @@ TEST_F(LauncherSessions, AFailureLeavesNothingInASessionOfItsOwn) {
     if (!fs::exists(folder_ / name)) continue;  // the other rank may fail first
     EXPECT_TRUE(has_ended(pid_in(name))) << name;
   }
-  // Services of a successful run, in sessions of their own, go on.
+  // Services of a successful run, in sessions of their own, stay.
   const Outcome success = run({}, "rm -f session.* daemon.*; " + kSessions + "exit 0");
   EXPECT_EQ(success.status, 0) << success.errors;
   for (const char* name : {"session.0", "daemon.0"}) {
