@@ -222,7 +222,7 @@ def check_exports():
             f"{name}: {megabytes:.0f} MB, {right} of {len(QUESTIONS)} right")
         tokenizer = AutoTokenizer.from_pretrained(FOLDER / "lora-hf")
         prompts = [prompt_ids(tokenizer, question) for question in QUESTIONS[:ANSWERS]]
-        recorded[name] = {"prompts": prompts, "answers": own[:ANSWERS]}
+        recorded[name] = {"programs": programs, "prompts": prompts, "answers": own[:ANSWERS]}
         if "Transformers" in programs:
             model = AutoModelForCausalLM.from_pretrained(export, dtype=torch.float32)
             compare(f"{name}: answers", "Transformers", export, prompts, own[:ANSWERS], transformers_answers(model, prompts, NEW))
@@ -239,7 +239,7 @@ def check_vllm():
     from vllm.distributed import cleanup_dist_env_and_memory
 
     for name, recorded in json.loads((FOLDER / "answers.json").read_text()).items():
-        if "vLLM" not in EXPORTS[name][2]:
+        if "vLLM" not in recorded["programs"]:
             continue
         llm = LLM(model=str(FOLDER / name), max_model_len=256, max_num_seqs=2, enforce_eager=True, disable_log_stats=True, seed=0)
         results = llm.generate([{"prompt_token_ids": ids} for ids in recorded["prompts"]],
