@@ -20,10 +20,7 @@ constexpr int kLeastPerRank = 2;  // store connections per rank, at least
 constexpr int kOwnFiles = 8;
 constexpr std::size_t kMaxDifferences = 10;
 constexpr auto kReconnectPause = std::chrono::milliseconds(100);
-constexpr auto kRefusalPoll = std::chrono::milliseconds(500);
-// From the refusal of a process with another token to giving up its possible rank, which may still arrive: a refused
-// process has no proven identity.
-constexpr auto kRefusedTime = std::chrono::seconds(5);
+constexpr auto kEndedPoll = std::chrono::milliseconds(500);
 
 // At most kMaxDifferences lines.
 std::string difference(std::string_view a, std::string_view b) {
@@ -190,26 +187,19 @@ std::unique_ptr<ProcessGroup> World::make_host_group(const std::string& name) {
   return watched(engine.make_group({name, rank(), size()}, *store_, fmt::format("{}group/{}/", prefix_, name)));
 }
 
-std::optional<std::string> World::wait_for_rank(int rank, const std::string& key, std::chrono::milliseconds timeout) {
-  // A launcher that serves the store detects refusals. After the first meeting refusals are ignored.
-  if (!server_ || all_) return wait_watched(*store_, key, timeout, watchdog_.get());
+std::optional<std::string> World::wait_for_rank(int rank, const std::string& keys, std::chrono::milliseconds timeout) {
+  const std::string key = keys + std::to_string(rank);
+  // Only a launcher sees the end of a process that has not come; later ends are alarms.
+  if (environment_.store.empty() || all_) return wait_watched(*store_, key, timeout, watchdog_.get());
   const Deadline deadline = Clock::now() + timeout;
-  std::optional<Deadline> refused;
   while (true) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     std::optional<std::string> value =
-        wait_watched(*store_, key, std::clamp<std::chrono::milliseconds>(left, {}, kRefusalPoll), watchdog_.get());
+        wait_watched(*store_, key, std::clamp<std::chrono::milliseconds>(left, {}, kEndedPoll), watchdog_.get());
     if (value || left <= std::chrono::milliseconds(0)) return value;
-    const std::optional<std::string> other = store_->try_get(kOtherTokenKey);
-    if (!other) continue;
-    if (!refused) refused = Clock::now();
-    if (Clock::now() - *refused < kRefusedTime) continue;
-    const std::string reason = fmt::format(
-        "rank {} has not come, and a process of this job on {} was refused because it has another token: give all "
-        "ranks the same QUENCH_RDZV_TOKEN or QUENCH_RDZV_TOKEN_FILE",
-        rank, *other);
-    (void)store_->set_if_absent(Watchdog::key(prefix_), Watchdog::ended(this->rank(), reason));
-    QUENCH_FAIL(ErrorCode::bad_config, "{}", reason);
+    const std::optional<std::string> ended = store_->try_get(ended_rank_key(environment_.restart));
+    QUENCH_CHECK_AS(ErrorCode::failed, !ended || store_->try_get(keys + *ended),
+                    "rank {} has ended with status 0 before all ranks had met", *ended);
   }
 }
 
@@ -222,17 +212,18 @@ std::vector<std::string> World::exchange(const std::string& what, std::string_vi
   std::vector<int> missing;
   for (int i = 0; i < size(); ++i) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-    std::optional<std::string> value =
-        wait_for_rank(i, key + std::to_string(i), std::max(left, std::chrono::milliseconds(1)));
+    std::optional<std::string> value = wait_for_rank(i, key, std::max(left, std::chrono::milliseconds(1)));
     if (value)
       result[static_cast<std::size_t>(i)] = *std::move(value);
     else
       missing.push_back(i);
   }
   if (!missing.empty()) {
-    const std::string reason =
+    std::string reason =
         fmt::format("{}: {} of {} ranks did not come within {} s: rank {}", what, missing.size(), size(),
                     static_cast<double>(options_.join_timeout.count()) / 1000, fmt::join(missing, ", "));
+    if (const std::optional<std::string> refused = all_ ? std::nullopt : store_->try_get(kOtherTokensKey))
+      reason += fmt::format("; {}: give all ranks the same QUENCH_RDZV_TOKEN or QUENCH_RDZV_TOKEN_FILE", *refused);
     // Same reason for ranks still within their timeout.
     if (watchdog_) store_->set_last_will(Watchdog::key(prefix_), Watchdog::ended(rank(), reason));
     QUENCH_FAIL(ErrorCode::failed, "{}", reason);

@@ -65,9 +65,9 @@ class World {
   void connect(const Endpoint& endpoint, const std::string& secret);
   // Checks consistency, starts the watchdog, waits for all ranks.
   void meet();
-  // Description of a rank; nothing on a timeout. Throws CommunicationError on a lost rank; bad_config before the first
-  // meeting if a process that may be this rank was refused for its token.
-  [[nodiscard]] std::optional<std::string> wait_for_rank(int rank, const std::string& key,
+  // Value of a rank under `keys`; nothing on a timeout. Throws CommunicationError on a lost rank; failed before the
+  // first meeting if a rank's process has ended without a value.
+  [[nodiscard]] std::optional<std::string> wait_for_rank(int rank, const std::string& keys,
                                                          std::chrono::milliseconds timeout);
   [[nodiscard]] std::unique_ptr<ProcessGroup> watched(std::unique_ptr<ProcessGroup> group) const;
 

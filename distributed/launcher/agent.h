@@ -3,7 +3,8 @@
 //
 // All workers of all nodes run, or none: the first failure ends the others (SIGTERM, after the shutdown timeout
 // SIGKILL, to each process group). SIGTERM, SIGINT, SIGHUP and SIGQUIT are forwarded; a second signal, at least one
-// second later, kills. Workers never outlive the launcher.
+// second later, kills. After any failure, and after a kill of the launcher, nothing that the workers started is left
+// (supervisor.h).
 
 #include <string>
 #include <vector>

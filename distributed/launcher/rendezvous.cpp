@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "core/system/log.h"
 #include "distributed/store/node_addresses.h"
@@ -147,9 +148,10 @@ std::optional<std::vector<Json>> Rendezvous::gather_nodes(const std::string& pre
     for (int i = 0; i < options_.nodes; ++i)
       if (const auto info = store_->wait(fmt::format("{}node/{}", prefix, i), kSoon))
         there.push_back(fmt::format("{} ({})", i, parse_node(*info, i).at("host").as_string()));
-    QUENCH_FAIL(ErrorCode::failed, "{} of {} nodes came to {} within {} s: node {}", there.size(), options_.nodes,
+    const std::optional<std::string> refused = store_->try_get(kOtherTokensKey);
+    QUENCH_FAIL(ErrorCode::failed, "{} of {} nodes came to {} within {} s: node {}{}", there.size(), options_.nodes,
                 store_->endpoint().to_string(), static_cast<double>(options_.join_timeout.count()) / 1000,
-                fmt::join(there, ", "));
+                fmt::join(there, ", "), refused ? fmt::format("; {}: give all nodes the same token", *refused) : "");
   }
   return nodes;
 }
@@ -232,6 +234,14 @@ std::optional<Round> Rendezvous::join_before(Deadline deadline, int least_round,
                       store_->endpoint().to_string(), options_.nodes);
   }
   return std::nullopt;
+}
+
+void Rendezvous::tell_ended(const Round& round, int rank) noexcept {
+  try {
+    (void)store_->set_if_absent(ended_rank_key(round.number), std::to_string(rank));
+  } catch (const std::exception& error) {
+    QUENCH_LOG_DEBUG("the end of rank {} cannot be told: {}", rank, error.what());
+  }
 }
 
 Failure Rendezvous::report(const Round& round, const Failure& own) {

@@ -42,6 +42,8 @@ class Rendezvous {
   // bad_config for inconsistent nodes. Nothing if `stopped` (polled) returns true.
   [[nodiscard]] std::optional<Round> join(int least_round, const std::function<bool()>& stopped);
 
+  // A rank's process has ended with status 0: ranks that wait for it to come give up.
+  void tell_ended(const Round& round, int rank) noexcept;
   // Returns the round's first failure.
   Failure report(const Round& round, const Failure& own);
   // Calls `failed` once, on a thread: node failure, a launcher's first heartbeat later than the join timeout, or loss

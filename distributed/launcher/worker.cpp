@@ -39,56 +39,67 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
   return result;
 }
 
-// In the forked process (single thread): system calls only.
-[[noreturn]] void become(const char* program, char* const* arguments, char* const* environment,
-                         const WorkerStart& start, pid_t launcher, int report) {
+}  // namespace
+
+PreparedWorker::PreparedWorker(const WorkerStart& start)
+    : program_(find_program(start.command.front())),
+      words_(start.command),
+      variables_(start.environment),
+      arguments_(pointers(words_)),
+      environment_(pointers(variables_)),
+      stdout_to_(start.stdout_to),
+      stderr_to_(start.stderr_to) {}
+
+void PreparedWorker::become(pid_t parent, int report) const noexcept {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != launcher) ::_exit(kCannotStart);  // launcher died before prctl
+  if (::getppid() != parent) ::_exit(kCannotStart);  // parent died before prctl
   const int nothing = ::open("/dev/null", O_RDONLY);
   if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
-  if (start.stdout_to >= 0) ::dup2(start.stdout_to, STDOUT_FILENO);
-  if (start.stderr_to >= 0) ::dup2(start.stderr_to, STDERR_FILENO);
+  if (stdout_to_ >= 0) ::dup2(stdout_to_, STDOUT_FILENO);
+  if (stderr_to_ >= 0) ::dup2(stderr_to_, STDERR_FILENO);
   for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::execve(program, arguments, environment);
+  ::execve(program_.c_str(), arguments_.data(), environment_.data());
   const int error = errno;
   [[maybe_unused]] const ssize_t written = ::write(report, &error, sizeof error);
   ::_exit(kCannotStart);
 }
 
-}  // namespace
+PreparedWorker::Start PreparedWorker::start() const noexcept {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return {.error = errno};
+  const pid_t parent = ::getpid();
+  const pid_t worker = ::fork();
+  if (worker == 0) become(parent, ends[1]);
+  const int fork_failure = errno;
+  ::close(ends[1]);
+  int error = 0;
+  ssize_t got = 0;
+  if (worker > 0) {
+    ::setpgid(worker, worker);  // also here, against a race
+    do {
+      got = ::read(ends[0], &error, sizeof error);
+    } while (got < 0 && errno == EINTR);
+  }
+  ::close(ends[0]);
+  if (worker < 0) return {.error = fork_failure};
+  if (got == 0) return {.process = worker, .forked = true};
+  ::waitpid(worker, nullptr, 0);
+  return {.forked = true, .error = error};
+}
+
+std::string fork_error(int number) {
+  return fmt::format("cannot start a process: {}{}", errno_text(number),
+                     number == EAGAIN ? "; raise the limit of processes and threads (ulimit -u)" : "");
+}
 
 pid_t fork_process() {
   const pid_t process = ::fork();
-  QUENCH_CHECK_AS(ErrorCode::failed, process >= 0, "cannot start a process: {}{}", errno_text(errno),
-                  errno == EAGAIN ? "; raise the limit of processes and threads (ulimit -u)" : "");
+  QUENCH_CHECK_AS(ErrorCode::failed, process >= 0, "{}", fork_error(errno));
   return process;
-}
-
-pid_t start_worker(const WorkerStart& start) {
-  const std::string program = find_program(start.command.front());
-  const std::vector<char*> arguments = pointers(start.command), environment = pointers(start.environment);
-  int ends[2];
-  QUENCH_CHECK_AS(ErrorCode::failed, ::pipe2(ends, O_CLOEXEC) == 0, "pipe: {}", errno_text(errno));
-  const Socket report(ends[0]);
-  Socket other(ends[1]);
-  const pid_t launcher = ::getpid();
-  const pid_t worker = fork_process();
-  if (worker == 0) become(program.c_str(), arguments.data(), environment.data(), start, launcher, ends[1]);
-  ::setpgid(worker, worker);  // also here, against a race
-  other.close();
-  int error = 0;
-  ssize_t got = 0;
-  do {
-    got = ::read(report.descriptor(), &error, sizeof error);
-  } while (got < 0 && errno == EINTR);
-  if (got == 0) return worker;
-  int status = 0;
-  ::waitpid(worker, &status, 0);
-  QUENCH_FAIL(ErrorCode::bad_config, "cannot start '{}': {}", start.command.front(), errno_text(error));
 }
 
 void signal_worker(pid_t worker, int signal) noexcept {

@@ -2,12 +2,8 @@
 
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <map>
@@ -15,7 +11,6 @@
 #include "core/system/check.h"
 #include "core/system/log.h"
 #include "distributed/launcher/error_file.h"
-#include "distributed/launcher/worker.h"
 
 extern char** environ;
 
@@ -72,52 +67,40 @@ std::vector<std::string> merged_environment(std::map<std::string, std::string> v
 }  // namespace
 
 WorkerSet::WorkerSet(const LaunchOptions& options, const std::vector<std::string>& command, const Round& round,
-                     const std::string& store, const std::filesystem::path& folder, OrphanReaper& reaper)
-    : options_(options), round_(round), reaper_(reaper), workers_(static_cast<std::size_t>(options.workers)) {
+                     const std::string& store, const std::filesystem::path& folder)
+    : options_(options), round_(round), workers_(static_cast<std::size_t>(options.workers)) {
+  std::vector<WorkerStart> starts;
   try {
     for (int local_rank = 0; local_rank < options.workers; ++local_rank) {
       Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
       worker.folder = folder / fmt::format("attempt_{}", round.number) / std::to_string(local_rank);
       std::filesystem::create_directories(worker.folder);
-      start(worker, local_rank, command, store);
+      worker.output = open_worker_output(options, local_rank, worker.folder);
+      starts.push_back(start_of(worker, local_rank, command, store));
     }
   } catch (const std::filesystem::filesystem_error& error) {
-    signal(SIGKILL);
     QUENCH_FAIL(ErrorCode::io, "cannot create the log folder {}: {}", error.path1().string(), error.code().message());
-  } catch (const Error&) {
-    signal(SIGKILL);
-    throw;
   }
-}
-
-WorkerSet::~WorkerSet() {
-  signal(SIGKILL);
+  supervisor_ = std::make_unique<Supervisor>(starts);
   for (Worker& worker : workers_) {
-    if (!worker.running) continue;
-    int status = 0;
-    while (::waitpid(worker.process, &status, 0) < 0 && errno == EINTR) {
-    }
-    reaper_.forget(worker.process);
+    worker.output.files.clear();
+    for (const auto& stream : worker.output.streams) stream->close_worker_end();
   }
 }
 
-void WorkerSet::start(Worker& worker, int local_rank, const std::vector<std::string>& command,
-                      const std::string& store) {
-  worker.output = open_worker_output(options_, local_rank, worker.folder);
+WorkerStart WorkerSet::start_of(const Worker& worker, int local_rank, const std::vector<std::string>& command,
+                                const std::string& store) const {
   WorkerStart start;
   start.command = command;
   start.environment = merged_environment(
       worker_variables(options_, round_, local_rank, store, (worker.folder / kErrorFile).string()), options_.workers);
   start.stdout_to = worker.output.stdout_to;
   start.stderr_to = worker.output.stderr_to;
-  worker.process = start_worker(start);
-  reaper_.watch(worker.process);
-  worker.running = true;
-  worker.output.files.clear();
-  for (const auto& stream : worker.output.streams) stream->close_worker_end();
+  return start;
 }
 
 void WorkerSet::add_descriptors(std::vector<pollfd>& entries) const {
+  entries.push_back({supervisor_->descriptor(), POLLIN, 0});
   for (const Worker& worker : workers_)
     for (const auto& stream : worker.output.streams) entries.push_back({stream->descriptor(), POLLIN, 0});
 }
@@ -128,22 +111,14 @@ void WorkerSet::pump() {
 }
 
 void WorkerSet::reap() {
-  for (int local_rank = 0; local_rank < options_.workers; ++local_rank) {
-    Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
-    int status = 0;
-    if (!worker.running || ::waitpid(worker.process, &status, WNOHANG) != worker.process) continue;
-    end(worker, local_rank, status);
-  }
+  while (const std::optional<Supervisor::Ended> ended = supervisor_->take()) end(ended->worker, ended->status);
 }
 
-void WorkerSet::end(Worker& worker, int local_rank, int status) {
+void WorkerSet::end(std::size_t index, int status) {
+  Worker& worker = workers_[index];
   worker.running = false;
-  worker.status = status;
-  // Kills remaining descendants; received output is kept.
-  ::kill(-worker.process, SIGKILL);
-  reaper_.forget(worker.process);
   for (const auto& stream : worker.output.streams) stream->finish();
-  const int rank = round_.first_rank + local_rank;
+  const int local_rank = static_cast<int>(index), rank = round_.first_rank + local_rank;
   if (status == 0) {
     early_.push_back(rank);
     return;
@@ -154,7 +129,7 @@ void WorkerSet::end(Worker& worker, int local_rank, int status) {
   failure.local_rank = local_rank;
   failure.node = round_.node;
   failure.host = host_name();
-  failure.process = worker.process;
+  failure.process = supervisor_->process(index);
   failure.status = exit_code(status);
   failure.ending = describe_status(status);
   failure.time = unix_time();
@@ -168,17 +143,16 @@ void WorkerSet::end(Worker& worker, int local_rank, int status) {
   const bool has_collectives =
       std::any_of(std::filesystem::directory_iterator(worker.folder, ignored), std::filesystem::directory_iterator(),
                   [](const auto& entry) { return entry.path().filename().string().starts_with("collectives-"); });
-  const bool has_files = has_collectives || options_.tee[static_cast<std::size_t>(local_rank)] != kNoStream ||
-                         options_.redirects[static_cast<std::size_t>(local_rank)] != kNoStream ||
-                         !options_.on_console[static_cast<std::size_t>(local_rank)];
+  const bool has_files = has_collectives || options_.tee[index] != kNoStream ||
+                         options_.redirects[index] != kNoStream || !options_.on_console[index];
   if (has_files) failure.logs = worker.folder.string();
   failure.early_ranks = fmt::format("{}", fmt::join(early_, ", "));
   failures_.push_back(std::move(failure));
 }
 
 void WorkerSet::signal(int number) noexcept {
-  for (const Worker& worker : workers_)
-    if (worker.running) signal_worker(worker.process, number);
+  for (std::size_t i = 0; i < workers_.size(); ++i)
+    if (workers_[i].running) signal_worker(supervisor_->process(i), number);
 }
 
 bool WorkerSet::all_ended() const {

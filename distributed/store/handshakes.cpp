@@ -17,7 +17,6 @@ namespace {
 
 constexpr int kAcceptsPerTurn = 16;                            // before reads
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // without free descriptors
-constexpr std::size_t kMostOtherTokens = 16;
 constexpr auto kFirstRetry = std::chrono::milliseconds(50);
 constexpr auto kLongestRetry = std::chrono::seconds(2);
 constexpr auto kHandshakeTime = std::chrono::seconds(2 * kHandshakeSeconds);  // of one attempt, if the deadline allows
@@ -173,11 +172,10 @@ void Handshakes::receive(Stranger& stranger) {
 void Handshakes::judge(Stranger& stranger) {
   const std::optional<Refusal> refusal = check_proof(secret_, stranger.nonce, stranger.received);
   if (refusal) {
-    if (*refusal == Refusal::other_token && other_tokens_.size() < kMostOtherTokens)
-      other_tokens_.push_back(stranger.peer);
+    if (*refusal == Refusal::other_token) other_tokens_ = {other_tokens_.count + 1, stranger.peer};
     stranger.unsent += encode_refusal(*refusal);
     send_unsent(stranger);
-    return end(stranger, *refusal == Refusal::other_token ? "it is of this job and has another token"
+    return end(stranger, *refusal == Refusal::other_token ? "it knows the name of this job and has another token"
                                                           : "it does not know the token of this job");
   }
   const std::string_view client_nonce = std::string_view(stranger.received).substr(0, kClientNonceBytes);
@@ -234,10 +232,6 @@ Deadline Handshakes::next_deadline(Deadline latest) {
 
 std::vector<Handshakes::Proved> Handshakes::take_proved() {
   return std::exchange(proved_, {});
-}
-
-std::vector<std::string> Handshakes::take_other_tokens() {
-  return std::exchange(other_tokens_, {});
 }
 
 }  // namespace quench::distributed

@@ -7,6 +7,7 @@
 
 #include <poll.h>
 
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <string>
@@ -52,8 +53,12 @@ class Handshakes {
   [[nodiscard]] Deadline next_deadline(Deadline latest);
   // Since the last call.
   [[nodiscard]] std::vector<Proved> take_proved();
-  // Addresses of processes with the job's name and another token, since the last call; at most 16.
-  [[nodiscard]] std::vector<std::string> take_other_tokens();
+  // Connections refused although they knew the job's name, and the latest one's address. Unproved: for messages only.
+  struct OtherTokens {
+    std::int64_t count = 0;
+    std::string latest;
+  };
+  [[nodiscard]] const OtherTokens& other_tokens() const noexcept { return other_tokens_; }
 
  private:
   struct Stranger {
@@ -82,7 +87,7 @@ class Handshakes {
   Deadline accept_again_{};
   std::list<Stranger> strangers_;
   std::vector<Proved> proved_;
-  std::vector<std::string> other_tokens_;
+  OtherTokens other_tokens_;
 };
 
 }  // namespace quench::distributed

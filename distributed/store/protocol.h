@@ -4,7 +4,7 @@
 // Handshake: the server sends magic and a 32-byte nonce. The client replies with its own nonce, a number (u32, for the
 // listener), an HMAC of all these under the secret, and one under the job's name. The server verifies the first and
 // replies with an HMAC in the other direction, or a refusal. The secret is never sent; nonces prevent replay. The
-// second HMAC is no proof: it identifies a process of this job with another token.
+// second HMAC is no proof: anyone who knows the job's name can send it. It only words the refusal.
 //
 // Requests and replies are frames: u32 length, then that many bytes, little-endian.
 //   request  u8 op, u32 timeout in milliseconds, u16 length of the key, key, value

@@ -91,6 +91,7 @@ class StoreServer::Loop {
   Socket stop_;
   Deadline warn_again_{};
   int unsaid_ = 0;  // closed since the last warning
+  std::int64_t other_tokens_ = 0;
   std::list<Connection> connections_;
   std::map<std::string, std::string> values_;
   std::size_t stored_bytes_ = 0;
@@ -133,8 +134,11 @@ void StoreServer::Loop::run() {
     handshakes_.handle(entries.data() + 2);
     if (entries[1].revents != 0) handshakes_.accept_all(listener_);
     for (Handshakes::Proved& proved : handshakes_.take_proved()) admit(std::move(proved));
-    for (const std::string& peer : handshakes_.take_other_tokens())
-      if (!values_.contains(kOtherTokenKey)) put(kOtherTokenKey, peer);
+    if (const auto& [count, latest] = handshakes_.other_tokens(); count != other_tokens_) {
+      other_tokens_ = count;
+      put(kOtherTokensKey, fmt::format("{} with this job's name and another token: refused, the latest from {}",
+                                       count == 1 ? "1 connection" : fmt::format("{} connections", count), latest));
+    }
   }
 }
 

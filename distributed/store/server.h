@@ -13,8 +13,8 @@
 
 namespace quench::distributed {
 
-// Address of the first process refused for another token of the same job.
-inline constexpr const char* kOtherTokenKey = "store/other token";
+// Sentence about connections refused for another token, where there were some. Anyone can cause it: for messages only.
+inline constexpr const char* kOtherTokensKey = "store/other tokens";
 
 class StoreServer {
  public:

@@ -19,6 +19,11 @@ namespace quench::distributed {
 // For a reply, in addition to the call's timeout.
 inline constexpr std::chrono::milliseconds kAnswerTime{60'000};
 
+// Rank whose process the launcher has seen end with status 0, the first of an attempt.
+[[nodiscard]] inline std::string ended_rank_key(int attempt) {
+  return "ended rank/" + std::to_string(attempt);
+}
+
 class Store {
  public:
   // Retries until the timeout (connect_with_proof). Throws bad_config if the store refuses the secret.

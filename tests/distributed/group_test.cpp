@@ -329,6 +329,21 @@ TEST(GroupStart, ARankThatDiesBeforeAllHaveMetEndsTheOthersSoon) {
   EXPECT_THAT(result.output, HasSubstr("has ended"));
 }
 
+// The launcher says which rank's process has ended; that of a rank that has come ends with an alarm.
+TEST(GroupStart, ARankWhoseProcessHasEndedIsNotWaitedFor) {
+  Ranks ranks(3);
+  for (const int rank : {0, 1}) ranks.start(rank, {group_driver_path(), "late"});
+  distributed::Store store({"127.0.0.1", ranks.port()}, distributed::store_secret(kTestToken, kTestJob),
+                           std::chrono::seconds(5));
+  store.set(distributed::ended_rank_key(0), "2");
+  const auto begin = std::chrono::steady_clock::now();
+  for (const ChildResult& result : ranks.wait()) {
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.output, HasSubstr("rank 2 has ended with status 0 before all ranks had met"));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
+}
+
 // A script of one launch may train several times; its ranks end at different times.
 TEST(GroupStart, RanksMeetAgainInTheSameLaunch) {
   Ranks ranks(2);

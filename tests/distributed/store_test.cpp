@@ -226,7 +226,8 @@ TEST_F(StoreTest, ARefusalSaysWhy) {
   EXPECT_THAT(refusal(store_secret("other", "job")), HasSubstr("it says: another token"));
   EXPECT_THAT(refusal(store_secret("token", "other")), HasSubstr("it says: another job"));
   Store member({"127.0.0.1", server.port()}, store_secret("token", "job"), seconds(5));
-  EXPECT_EQ(member.try_get(kOtherTokenKey), "127.0.0.1");
+  EXPECT_EQ(member.try_get(kOtherTokensKey),
+            "1 connection with this job's name and another token: refused, the latest from 127.0.0.1");
 }
 
 TEST_F(StoreTest, AHandshakeIsWorthNothingForAnotherConnection) {

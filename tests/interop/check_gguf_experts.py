@@ -10,9 +10,9 @@ import json
 import pathlib
 import subprocess
 import sys
-import urllib.request
 
 import numpy as np
+from llama_server import continuations
 from safetensors.numpy import load_file, save_file
 
 QUENCH, FOLDER, CHOSEN = sys.argv[1], pathlib.Path(sys.argv[2]).resolve(), sys.argv[3:]
@@ -98,36 +98,6 @@ def logits_of(path):
     return load_file(FOLDER / "logits.safetensors")["logits"][0]
 
 
-# A process of its own: threads of PyTorch and of llama.cpp get into each other's way.
-LLAMA = """
-import json, sys, urllib.request
-import xllamacpp
-path, new, ids = sys.argv[1], int(sys.argv[2]), [int(i) for i in sys.argv[3:]]
-parameters = xllamacpp.CommonParams()
-parameters.model.path, parameters.n_ctx, parameters.warmup, parameters.n_gpu_layers = path, 128, False, 0
-parameters.no_extra_bufts = True
-parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-for threads in (parameters.cpuparams, parameters.cpuparams_batch):
-    threads.n_threads, threads.poll = 1, 0
-server = xllamacpp.Server(parameters)
-body = {"prompt": ids, "n_predict": new, "temperature": 0.0, "top_k": 1, "samplers": ["top_k"], "ignore_eos": False,
-        "return_tokens": True, "n_probs": 3, "cache_prompt": False}
-request = urllib.request.Request(server.listening_address + "/completion", data=json.dumps(body).encode(),
-                                 headers={"Content-Type": "application/json"})
-answer = json.loads(urllib.request.urlopen(request, timeout=60).read())
-print("ANSWER " + json.dumps([answer["tokens"], answer["completion_probabilities"][0]["top_logprobs"]]), flush=True)
-"""
-
-
-def llama_tokens(path, ids):
-    done = subprocess.run([sys.executable, "-c", LLAMA, str(path), str(NEW), *map(str, ids)], capture_output=True,
-                          text=True)
-    answers = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
-    if not answers:
-        return [], f"{done.stdout}{done.stderr}"[-1500:]
-    return json.loads(answers[0][7:])
-
-
 def greedy(folder, ids, dtype):
     import torch
     from transformers import AutoModelForCausalLM
@@ -158,9 +128,10 @@ for name, model in MODELS.items():
         dense = logits_of(source)
         apart = float(np.abs(again - dense).max())
         say(apart == 0 if kind == "f32" else apart < 2.0, f"{name} {kind}: logits of the file differ by {apart:.3g}")
-        tokens, top = llama_tokens(file, prompt)
-        if not tokens:
-            say(False, f"{name} {kind}: llama.cpp: {top}")
+        try:
+            [(tokens, top)] = continuations(file, [prompt], NEW)
+        except RuntimeError as error:
+            say(False, f"{name} {kind}: {error}")
             continue
         # Quench's greedy tokens of the file itself: for rounded weights too.
         reference = []

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-#include "tests/apps/launcher.h"
+#include "tests/apps/launcher/launcher.h"
 
 namespace quench::testing {
 namespace {
@@ -210,12 +210,7 @@ TEST_F(LauncherFault, AWorkingFolderThatIsGoneMattersToRelativePathsAlone) {
 // Between processes of a machine everything goes over the loopback.
 TEST_F(LauncherFault, TrainingNeedsNoSharedMemory) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to mount an empty /dev/shm";
-  write_file(folder_ / "text.txt", std::string(4000, 'x'));
-  write_file(folder_ / "run.json", R"({"model": {"model_type": "llama", "vocab_size": 259, "hidden_size": 8,
-      "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
-      "max_position_embeddings": 64},
-    "data": {"train": ["text.txt"], "tokenizer": "bytes", "seq_len": 16},
-    "training": {"steps": 2, "micro_batch_size": 1}, "lr_schedule": {"warmup_steps": 0}})");
+  write_tiny_run(folder_.path());
   const pid_t launcher = ::fork();
   if (launcher == 0) {
     const std::string line = "cd '" + folder_.path().string() + "' && exec > stdout.txt 2> stderr.txt && " +

@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "tests/apps/launcher.h"
+#include "tests/apps/launcher/launcher.h"
 
 namespace quench::testing {
 namespace {

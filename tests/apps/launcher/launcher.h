@@ -14,6 +14,16 @@ namespace fs = std::filesystem;
 using Words = std::vector<std::string>;
 using Seconds = std::chrono::duration<double>;
 
+// Writes run.json, a run of two steps over text.txt next to it.
+inline void write_tiny_run(const fs::path& folder) {
+  write_file(folder / "text.txt", std::string(4000, 'x'));
+  write_file(folder / "run.json", R"({"model": {"model_type": "llama", "vocab_size": 259, "hidden_size": 8,
+      "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
+      "max_position_embeddings": 64},
+    "data": {"train": ["text.txt"], "tokenizer": "bytes", "seq_len": 16},
+    "training": {"steps": 2, "micro_batch_size": 1}, "lr_schedule": {"warmup_steps": 0}})");
+}
+
 class Launcher : public ::testing::Test {
  protected:
   // quench run FLAGS -- /bin/sh -c SCRIPT

@@ -13,13 +13,12 @@
 #include <thread>
 
 #include "distributed/store/socket.h"
-#include "tests/apps/program.h"
+#include "tests/apps/launcher/launcher.h"
 
 namespace quench::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using Words = std::vector<std::string>;
 
 // Free a moment ago.
 int free_port() {
@@ -121,6 +120,23 @@ TEST_F(LauncherNodes, AFailureEndsAllNodesWithItsStatus) {
     EXPECT_EQ(outcome.status, 7) << outcome.errors;
     EXPECT_THAT(outcome.errors, HasSubstr("rank      : 1 (local_rank: 0, node: 1)"));
   }
+}
+
+TEST_F(LauncherNodes, ARankThatEndsBeforeAllHaveMetEndsThoseOfOtherNodesSoon) {
+  const TempDir data;
+  write_tiny_run(data.path());
+  const auto begin = std::chrono::steady_clock::now();
+  for (int node = 0; node < 2; ++node)
+    start(endpoint(), "[ $RANK = 1 ] && exit 0; cd '" + data.path().string() + "'; exec '" + program_path() +
+                          "' train run.json --device=cpu --run.folder=run");
+  std::string errors;
+  for (std::size_t node = 0; node < 2; ++node) {
+    const Outcome outcome = finish(node);
+    EXPECT_EQ(outcome.status, 1) << outcome.errors;
+    errors += outcome.errors;
+  }
+  EXPECT_LT(Seconds(std::chrono::steady_clock::now() - begin).count(), 20);
+  EXPECT_THAT(errors, HasSubstr("rank 1 has ended with status 0 before all ranks had met"));
 }
 
 TEST_F(LauncherNodes, RestartTogether) {
