@@ -7,6 +7,7 @@
 #include "core/system/utf8.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "train/generation/generator.h"
+#include "train/setup/text_check.h"
 
 namespace quench {
 
@@ -17,18 +18,8 @@ SampleTexts::SampleTexts(const RunConfig& config, const RunModel& model)
       temperature_(config.evaluation.sample_temperature),
       seed_(static_cast<std::uint64_t>(config.training.seed)) {
   const std::vector<std::string>& texts = config.evaluation.prompts;
-  if (texts.empty()) return;
-  QUENCH_CHECK_AS(ErrorCode::bad_config, tokenizer_ != nullptr,
-                  "evaluation.prompts: texts need a tokenizer: set data.tokenizer");
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    Prompt prompt{texts[i], tokenizer_->encode(texts[i])};
-    QUENCH_CHECK_AS(ErrorCode::bad_config, !prompt.ids.empty(),
-                    "evaluation.prompts[{}] is empty, and the tokenizer adds no token before a text", i);
-    QUENCH_CHECK_AS(ErrorCode::bad_config, room_behind(model.config, prompt.ids.size()) > 0,
-                    "evaluation.prompts[{}] has {} tokens, which leaves no space in the model's context of {}", i,
-                    prompt.ids.size(), model.config.context_length());
-    prompts_.push_back(std::move(prompt));
-  }
+  std::vector<std::vector<std::int32_t>> ids = encode_prompts(config, model.config, tokenizer_.get());
+  for (std::size_t i = 0; i < texts.size(); ++i) prompts_.push_back({texts[i], std::move(ids[i])});
 }
 
 void SampleTexts::draw(const nn::CausalLm& model, std::int64_t step, MetricsLog& metrics,

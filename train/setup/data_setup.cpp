@@ -11,6 +11,7 @@
 #include "train/config/data_files.h"
 #include "train/metrics/progress_line.h"
 #include "train/model_folder/token_ids.h"
+#include "train/setup/text_check.h"
 
 namespace quench {
 namespace {
@@ -34,6 +35,7 @@ DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>&
   spec.packing.multipack = data.multipack;
   spec.packing.long_documents = data.on_long;
   spec.packing.preference = preference_records(config);
+  spec.text.reader = chat_options(data);
   spec.text.reader.preference = preference_records(config);
   spec.sampler.seed = static_cast<std::uint64_t>(config.training.seed);
   spec.sampler.shuffle = data.shuffle;
@@ -44,9 +46,6 @@ DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>&
   spec.text.watch_stop = poll_stop_signals;
   spec.text.reader.field = data.text_field;
   spec.text.reader.columns = data.columns;
-  set_chat_template(spec.text.reader, data.chat_template);
-  spec.text.reader.chat_date = data.chat_date;
-  if (!data.chat_template_kwargs.empty()) spec.text.reader.chat_template_kwargs = data.chat_template_kwargs;
   spec.text.reader.train_on = data.train_on;
   spec.text.reader.special_text = data.special_text;
   spec.text.reader.on_bad_record = data.on_bad_record;
@@ -62,6 +61,14 @@ void append_lines(std::vector<std::string>& plan, const std::string& prefix, con
 
 }  // namespace
 
+ReaderOptions chat_options(const DataSection& data) {
+  ReaderOptions options;
+  set_chat_template(options, data.chat_template);
+  options.chat_date = data.chat_date;
+  if (!data.chat_template_kwargs.empty()) options.chat_template_kwargs = data.chat_template_kwargs;
+  return options;
+}
+
 PreferenceRecords preference_records(const RunConfig& config) {
   if (!config.preference) return PreferenceRecords::none;
   return config.preference->loss == PreferenceLoss::kto ? PreferenceRecords::labels : PreferenceRecords::pairs;
@@ -74,13 +81,7 @@ std::int64_t global_batch_size(const RunConfig& config) {
 DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model, ValidationCache* checks) {
   DataSetup setup;
   setup.tokenizer = run_tokenizer(config);
-  if (setup.tokenizer)
-    QUENCH_CHECK_AS(ErrorCode::bad_config, setup.tokenizer->vocab_size() <= model.vocab_size,
-                    "data.tokenizer has {} tokens, the model's vocab_size is {}: {}", setup.tokenizer->vocab_size(),
-                    model.vocab_size,
-                    config.model.init == ModelSection::Init::load
-                        ? "use the model's tokenizer, and list tokens that it lacks in model.add_tokens"
-                        : "set model.vocab_size to at least that");
+  require_vocabulary(config, model, setup.tokenizer.get());
   setup.train = open_dataset(dataset_spec(config, config.data.train, setup.tokenizer.get(), model, checks));
   setup.train->check_batch({config.training.micro_batch_size, global_batch_size(config), 0, config.parallel.ranks});
   append_lines(setup.plan, "train: ", describe(*setup.train));

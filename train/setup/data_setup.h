@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "data/sampling/dataset.h"
+#include "data/text/document_reader.h"
 #include "data/tokenizer/tokenizer.h"
 #include "nn/model_config.h"
 #include "train/check/run_tokenizer.h"
@@ -24,6 +25,9 @@ struct DataSetup {
 // same call resumes. `checks`: validates all tokens before use (data/formats/validation_cache.h).
 [[nodiscard]] DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model,
                                   ValidationCache* checks = nullptr);
+
+// Chat template, its date and arguments, unresolved.
+[[nodiscard]] ReaderOptions chat_options(const DataSection& data);
 
 // Records that the run reads; none without section preference.
 [[nodiscard]] PreferenceRecords preference_records(const RunConfig& config);
