@@ -21,8 +21,8 @@
 #include "train/config/override.h"
 #include "train/config/presets.h"
 #include "train/plan/run_check.h"
+#include "train/run/text_check.h"
 #include "train/setup/model_setup.h"
-#include "train/setup/text_check.h"
 
 namespace quench {
 namespace {

@@ -7,7 +7,7 @@
 #include "core/system/utf8.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "train/generation/generator.h"
-#include "train/setup/text_check.h"
+#include "train/run/text_check.h"
 
 namespace quench {
 

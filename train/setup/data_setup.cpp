@@ -11,7 +11,6 @@
 #include "train/config/data_files.h"
 #include "train/metrics/progress_line.h"
 #include "train/model_folder/token_ids.h"
-#include "train/setup/text_check.h"
 
 namespace quench {
 namespace {
@@ -76,6 +75,16 @@ PreferenceRecords preference_records(const RunConfig& config) {
 
 std::int64_t global_batch_size(const RunConfig& config) {
   return config.training.global_batch_size.value_or(config.training.micro_batch_size * config.parallel.ranks);
+}
+
+void require_vocabulary(const RunConfig& config, const nn::ModelConfig& model, const Tokenizer* tokenizer) {
+  if (tokenizer == nullptr) return;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, tokenizer->vocab_size() <= model.vocab_size,
+                  "data.tokenizer has {} tokens, the model's vocab_size is {}: {}", tokenizer->vocab_size(),
+                  model.vocab_size,
+                  config.model.init == ModelSection::Init::load
+                      ? "use the model's tokenizer, and list tokens that it lacks in model.add_tokens"
+                      : "set model.vocab_size to at least that");
 }
 
 DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model, ValidationCache* checks) {

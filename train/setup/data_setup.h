@@ -26,6 +26,9 @@ struct DataSetup {
 [[nodiscard]] DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model,
                                   ValidationCache* checks = nullptr);
 
+// Throws bad_config for a tokenizer (null: none) of more tokens than the model's vocabulary.
+void require_vocabulary(const RunConfig& config, const nn::ModelConfig& model, const Tokenizer* tokenizer);
+
 // Chat template, its date and arguments, unresolved.
 [[nodiscard]] ReaderOptions chat_options(const DataSection& data);
 

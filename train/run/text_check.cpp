@@ -1,4 +1,4 @@
-#include "train/setup/text_check.h"
+#include "train/run/text_check.h"
 
 #include <algorithm>
 
@@ -26,16 +26,6 @@ bool reads_text(const RunConfig& config) {
 }
 
 }  // namespace
-
-void require_vocabulary(const RunConfig& config, const nn::ModelConfig& model, const Tokenizer* tokenizer) {
-  if (tokenizer == nullptr) return;
-  QUENCH_CHECK_AS(ErrorCode::bad_config, tokenizer->vocab_size() <= model.vocab_size,
-                  "data.tokenizer has {} tokens, the model's vocab_size is {}: {}", tokenizer->vocab_size(),
-                  model.vocab_size,
-                  config.model.init == ModelSection::Init::load
-                      ? "use the model's tokenizer, and list tokens that it lacks in model.add_tokens"
-                      : "set model.vocab_size to at least that");
-}
 
 std::vector<std::vector<std::int32_t>> encode_prompts(const RunConfig& config, const nn::ModelConfig& model,
                                                       const Tokenizer* tokenizer) {

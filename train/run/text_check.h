@@ -10,17 +10,14 @@
 
 namespace quench {
 
-// Throws bad_config for a tokenizer of more tokens than the model's vocabulary.
-void require_vocabulary(const RunConfig& config, const nn::ModelConfig& model, const Tokenizer* tokenizer);
-
 // Tokens of evaluation.prompts. Throws bad_config for those that are empty or leave no space in the model's context,
 // and without a tokenizer.
 [[nodiscard]] std::vector<std::vector<std::int32_t>> encode_prompts(const RunConfig& config,
                                                                     const nn::ModelConfig& model,
                                                                     const Tokenizer* tokenizer);
 
-// These, the tokenizer of a teacher, and the chat template with its date and arguments if a data file is text. Reads
-// the tokenizer, the template and the names of the data files.
+// These, the tokenizer and that of a teacher, and the chat template with its date and arguments if a data file is text.
+// Reads the tokenizer, the template and the names of the data files.
 void require_texts(const RunConfig& config, const nn::ModelConfig& model);
 
 }  // namespace quench
