@@ -21,6 +21,8 @@
 #include "train/config/override.h"
 #include "train/config/presets.h"
 #include "train/plan/run_check.h"
+#include "train/run/text_check.h"
+#include "train/setup/model_setup.h"
 
 namespace quench {
 namespace {
@@ -28,6 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxPageBytes = std::uint64_t{16} << 20;
+constexpr CheckOptions kAnywhere{.data = false, .files = false, .plugins = false};
 
 void print(std::string_view text) {
   // fmt::print throws on a failed write; write errors are reported at exit for all verbs.
@@ -182,6 +185,7 @@ void check_config(const Request& request, const CheckOptions& options, const std
     // Without file access the architecture of a model folder is unknown.
     if (options.files || config.model.path.empty() || !device.empty())
       with_origins(request.config, request.overrides, [&] {
+        if (options.files) require_texts(config, run_model_config(config));
         require_startable(config, device.empty() ? std::nullopt : std::optional(parse_device(device)));
       });
   } catch (const ConfigError& error) {
@@ -195,9 +199,8 @@ void check_config(const Request& request, const CheckOptions& options, const std
 }
 
 void diff_configs(const std::string& before, const std::string& after, bool json) {
-  const CheckOptions anywhere{.data = false, .files = false};
   const std::vector<ConfigChange> changes =
-      config_diff(load_run_config(before, {}, anywhere), load_run_config(after, {}, anywhere));
+      config_diff(load_run_config(before, {}, kAnywhere), load_run_config(after, {}, kAnywhere));
   if (!json) {
     if (!changes.empty()) print(to_string(changes));
     return;
@@ -225,8 +228,9 @@ void add_reading_verbs(const Command& config) {
   const Command check = config.add_command("check", "Report all errors of a config");
   check.footer(
       "CONFIG [--section.key=value ...] is a file or embedded name with overrides.\nReports everything that `train` "
-      "refuses before it reads its data; with --device also what that device cannot\nrun or hold.\nExample: quench "
-      "config check run.json --device cpu --training.steps=100");
+      "refuses before it reads its data; with --device also what that device cannot\nrun or hold. Plug-ins that the "
+      "config names are not loaded; `quench --plugin FILE config check` loads one.\nExample: quench config check "
+      "run.json --device cpu --training.steps=100");
   check.allow_other_words();
   auto device = std::make_shared<std::string>();
   check.add_option("--device", *device, "auto, cpu, cuda or cuda:N: check for a run there too");
@@ -235,7 +239,7 @@ void add_reading_verbs(const Command& config) {
   check.add_flag("--no-files", *no_files, "Do not look for data, model and checkpoint files");
   check.add_flag("--json", *json, "Print JSON");
   check.on_run([check, device, no_files, json] {
-    check_config(read_request(check), {.data = true, .files = !*no_files}, *device, *json);
+    check_config(read_request(check), {.data = true, .files = !*no_files, .plugins = false}, *device, *json);
   });
 
   const Command show = config.add_command("print", "Print the resolved config, every key with its value, as JSON");
@@ -246,7 +250,7 @@ void add_reading_verbs(const Command& config) {
   show.add_flag("--json", "Accepted for uniformity: the output is JSON in any case");
   show.on_run([show] {
     const Request request = read_request(show);
-    print(to_json(load_run_config(request.config, request.overrides, {.data = false, .files = false})).dump(2));
+    print(to_json(load_run_config(request.config, request.overrides, kAnywhere)).dump(2));
   });
 }
 

@@ -60,7 +60,8 @@ class Lines:
             self.at = 0
         end = data.rfind(b"\n") + 1
         text, self.at = data[self.at : end], max(self.at, end)
-        return [json.loads(line) for line in text.decode().splitlines()]
+        # Not splitlines(): JSON strings may hold U+2028 and its like unescaped.
+        return [json.loads(line) for line in text.decode().split("\n") if line.strip()]
 
 
 def main():

@@ -64,7 +64,8 @@ class SafetensorsFolder {
 // one suffices, else `model-00001-of-0000N.safetensors` ... and an index. Creates the folder.
 //
 // Replaces an existing model: new bytes are durable before an old file is removed; readers never see a mixture (briefly
-// possibly no model). A failed write leaves the old model intact. Throws as write_safetensors.
+// possibly no model; after a kill, the old files are in a subfolder replaced-N). A failed write leaves the old model
+// intact. Throws as write_safetensors.
 void write_safetensors_folder(const std::filesystem::path& folder, std::vector<SafetensorsItem> items,
                               std::uint64_t max_shard_bytes = 5'000'000'000,
                               const std::map<std::string, std::string>& metadata = {{"format", "pt"}});

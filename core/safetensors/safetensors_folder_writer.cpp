@@ -3,7 +3,7 @@
 
 #include "core/json/json.h"
 #include "core/safetensors/safetensors_folder.h"
-#include "core/system/file.h"
+#include "core/system/replacement.h"
 #include "core/system/temporary.h"
 
 namespace quench {
@@ -41,50 +41,14 @@ bool is_shard_name(std::string_view name) noexcept {
          is_digits(name.substr(middle + kMiddle.size()));
 }
 
-// Removed on destruction unless published.
-class StagedFiles {
- public:
-  explicit StagedFiles(const std::filesystem::path& folder) : folder_(folder) {}
-  ~StagedFiles() {
-    std::error_code ignored;
-    for (const auto& [temporary, name] : files_) std::filesystem::remove(temporary, ignored);
-  }
-  StagedFiles(const StagedFiles&) = delete;
-  StagedFiles& operator=(const StagedFiles&) = delete;
-
-  std::filesystem::path add(const std::string& name) {
-    return files_.emplace_back(temporary_name(folder_ / name), name).first;
-  }
-
-  // The last rename follows durable others.
-  void publish() {
-    for (std::size_t i = 0; i < files_.size(); ++i) {
-      const auto& [temporary, name] = files_[i];
-      if (i + 1 == files_.size()) sync_directory(folder_);
-      std::error_code error;
-      std::filesystem::rename(temporary, folder_ / name, error);
-      QUENCH_CHECK_AS(ErrorCode::io, !error, "cannot rename {} to {}: {}", temporary.string(), name, error.message());
-    }
-    files_.clear();
-    sync_directory(folder_);
-  }
-
- private:
-  std::filesystem::path folder_;
-  std::vector<std::pair<std::filesystem::path, std::string>> files_;
-};
-
-void remove_file(const std::filesystem::path& path) {
-  std::error_code error;
-  std::filesystem::remove(path, error);
-  QUENCH_CHECK_AS(ErrorCode::io, !error, "cannot remove {}: {}", path.string(), error.message());
-}
-
-void remove_shards(const std::filesystem::path& folder) {
-  std::vector<std::filesystem::path> old;
+std::vector<std::string> weights_files(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (is_shard_name(entry.path().filename().string())) old.push_back(entry.path());
-  for (const auto& path : old) remove_file(path);
+    if (is_weights_file(entry.path().filename().string())) names.push_back(entry.path().filename().string());
+  // Readers start at these: first to go.
+  std::ranges::partition(names,
+                         [](const std::string& name) { return name == kModelFileName || name == kModelIndexName; });
+  return names;
 }
 
 }  // namespace
@@ -100,38 +64,29 @@ void write_safetensors_folder(const std::filesystem::path& folder, std::vector<S
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   QUENCH_CHECK_AS(ErrorCode::io, !error, "cannot create folder {}: {}", folder.string(), error.message());
-  const auto index_path = folder / kModelIndexName;
   const auto shards = split(std::move(items), layout.sizes, max_shard_bytes);
-  if (shards.size() == 1) {
-    // Readers prefer the single file: its rename switches models.
-    write_safetensors(folder / kModelFileName, shards[0], metadata);
-    remove_file(index_path);
-    remove_shards(folder);
-    return;
-  }
-
-  StagedFiles staged(folder);
+  StagingFolder fresh(folder / "model");
+  std::vector<std::string> names;
   std::map<std::string, std::string> weight_map;
   for (std::size_t i = 0; i < shards.size(); ++i) {
-    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    for (const SafetensorsItem& item : shards[i]) weight_map.emplace(item.name, name);
-    write_safetensors(staged.add(name), shards[i], metadata);
+    names.push_back(shards.size() == 1 ? std::string(kModelFileName)
+                                       : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size()));
+    for (const SafetensorsItem& item : shards[i]) weight_map.emplace(item.name, names.back());
+    write_safetensors(fresh.path() / names.back(), shards[i], metadata);
   }
-  Json table = Json::object();
-  for (const auto& [tensor, file] : weight_map) table.as_object().emplace_back(tensor, file);
-  Json totals = Json::object();
-  totals.set("total_size", std::accumulate(layout.sizes.begin(), layout.sizes.end(), std::uint64_t{0}));
-  Json index = Json::object();
-  index.set("metadata", std::move(totals));
-  index.set("weight_map", std::move(table));
-
-  write_file_atomically(staged.add(std::string(kModelIndexName)), index.dump(2) + "\n");
-
-  remove_file(index_path);
-  remove_file(folder / kModelFileName);
-  remove_shards(folder);
-  sync_directory(folder);
-  staged.publish();
+  if (shards.size() > 1) {
+    Json table = Json::object();
+    for (const auto& [tensor, file] : weight_map) table.as_object().emplace_back(tensor, file);
+    Json totals = Json::object();
+    totals.set("total_size", std::accumulate(layout.sizes.begin(), layout.sizes.end(), std::uint64_t{0}));
+    Json index = Json::object();
+    index.set("metadata", std::move(totals));
+    index.set("weight_map", std::move(table));
+    names.emplace_back(kModelIndexName);
+    write_file_atomically(fresh.path() / names.back(), index.dump(2) + "\n");
+  }
+  const std::vector<std::string> old = weights_files(folder);
+  remove_replaced(exchange_files(fresh.path(), folder, names, old), old);
 }
 
 }  // namespace quench

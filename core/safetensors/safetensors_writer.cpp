@@ -1,13 +1,10 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <numeric>
 
 #include "core/json/json.h"
 #include "core/safetensors/safetensors.h"
 #include "core/safetensors/safetensors_limits.h"
-#include "core/system/file.h"
-#include "core/system/temporary.h"
+#include "core/system/replacement.h"
 #include "core/system/utf8.h"
 
 namespace quench {
@@ -110,26 +107,18 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Safe
   const SafetensorsLayout layout = layout_safetensors(items, metadata);
   for (std::size_t i = 0; i < items.size(); ++i)
     if (!items[i].produce) check_data(items[i], items[i].data.size(), layout.sizes[i]);
-  const auto target = file_to_replace(path);
-  const auto temporary = temporary_name(target);
-  try {
-    OutputFile file(temporary, layout.file_size);
-    file.write(layout.header);
-    for (const std::size_t i : layout.order) {
-      if (!items[i].produce) {
-        file.write(items[i].data);
-        continue;
-      }
-      const std::vector<std::byte> bytes = items[i].produce();
-      check_data(items[i], bytes.size(), layout.sizes[i]);
-      file.write(bytes);
+  FileReplacement file(path, layout.file_size);
+  file.write(layout.header);
+  for (const std::size_t i : layout.order) {
+    if (!items[i].produce) {
+      file.write(items[i].data);
+      continue;
     }
-    file.close();
-    rename_durably(temporary, target);
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
+    const std::vector<std::byte> bytes = items[i].produce();
+    check_data(items[i], bytes.size(), layout.sizes[i]);
+    file.write(std::span(bytes));
   }
+  file.commit();
 }
 
 }  // namespace quench

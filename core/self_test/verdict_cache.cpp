@@ -1,6 +1,8 @@
 #include "core/self_test/verdict_cache.h"
 
 #include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <cstdlib>
@@ -20,6 +22,13 @@ fs::path file_of(const fs::path& folder, const Json& key) {
   return folder / fmt::format("self-test-{:016x}.json", XXH3_64bits(text.data(), text.size()));
 }
 
+// Of this user or root, and not writable by others. Links are followed.
+bool is_trusted(const fs::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return false;
+  return (info.st_uid == ::geteuid() || info.st_uid == 0) && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
 FamilyStatus parse_status(const std::string& text) {
   for (const FamilyStatus status : {FamilyStatus::passed, FamilyStatus::failed, FamilyStatus::not_used})
     if (text == to_string(status)) return status;
@@ -37,7 +46,7 @@ fs::path verdict_folder() {
 
 std::optional<SelfTestReport> read_verdict(const fs::path& folder, const Json& key) noexcept {
   try {
-    if (folder.empty() || !fs::exists(file_of(folder, key))) return std::nullopt;
+    if (folder.empty() || !is_trusted(folder) || !is_trusted(file_of(folder, key))) return std::nullopt;
     const Json json = Json::parse(read_file(file_of(folder, key), kMaxBytes));
     if (json.at("key") != key) return std::nullopt;
     SelfTestReport report;
@@ -58,6 +67,7 @@ bool write_verdict(const fs::path& folder, const Json& key, const SelfTestReport
   try {
     if (folder.empty()) return false;
     fs::create_directories(folder);
+    fs::permissions(folder, fs::perms::group_write | fs::perms::others_write, fs::perm_options::remove);
     write_file_atomically(file_of(folder, key),
                           Json(Json::Object{{"key", key}, {"report", to_json(report)}}).dump(2) + "\n");
     return true;

@@ -12,7 +12,8 @@ namespace quench {
 // $XDG_CACHE_HOME/quench, else ~/.cache/quench; empty without either variable.
 [[nodiscard]] std::filesystem::path verdict_folder();
 
-// `key`: all that results depend on. Absent for a missing, unreadable, corrupt or foreign file. Never throws.
+// `key`: all that results depend on. Absent for a missing, unreadable, corrupt or foreign file, and for one that
+// another user owns or may write, or whose folder is such. Never throws.
 [[nodiscard]] std::optional<SelfTestReport> read_verdict(const std::filesystem::path& folder, const Json& key) noexcept;
 // False if the folder cannot be written. Never throws.
 bool write_verdict(const std::filesystem::path& folder, const Json& key, const SelfTestReport& report) noexcept;

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "core/system/check.h"
+#include "core/system/replacement.h"
 #include "core/system/temporary.h"
 
 namespace quench {
@@ -135,8 +136,12 @@ void sync_directory(const std::filesystem::path& folder) {
     fail_io("sync folder", folder, errno);
 }
 
-void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
+void rename_path(const std::filesystem::path& from, const std::filesystem::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) fail_io("rename " + from.string() + " to", to, errno);
+}
+
+void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
+  rename_path(from, to);
   sync_directory(folder_of(to));
 }
 
@@ -157,17 +162,9 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view b
   std::error_code ignored;
   const auto status = std::filesystem::status(path, ignored);
   if (std::filesystem::is_character_file(status) || std::filesystem::is_fifo(status)) return write_stream(path, bytes);
-  const auto target = file_to_replace(path);
-  const auto temporary = temporary_name(target);
-  try {
-    OutputFile file(temporary, bytes.size());
-    file.write(bytes);
-    file.close();
-    rename_durably(temporary, target);
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
-  }
+  FileReplacement file(path, bytes.size());
+  file.write(bytes);
+  file.commit();
 }
 
 std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {

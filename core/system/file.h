@@ -38,7 +38,10 @@ class OutputFile {
 // fsync: created, renamed and removed entries are durable.
 void sync_directory(const std::filesystem::path& folder);
 
-// Syncs the target's folder.
+// Throws not_found, no_space or io.
+void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
+
+// Syncs the target's folder; if that fails, throws after the rename.
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);
 
 // Regular file to replace or create, links resolved. Throws io for other file types and dangling links.

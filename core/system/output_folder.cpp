@@ -10,6 +10,7 @@
 #include "core/system/check.h"
 #include "core/system/file.h"
 #include "core/system/log.h"
+#include "core/system/replacement.h"
 
 namespace quench {
 namespace {
@@ -39,40 +40,40 @@ bool is_own_entry(const fs::directory_entry& entry, const std::string& name, con
   return (type == fs::file_type::regular || type == fs::file_type::directory) && is_own(name);
 }
 
-// Own files and then-empty folders; true if nothing is left.
-bool remove_own(const fs::path& folder, const OwnEntry& is_own) {
-  std::vector<fs::path> files, folders{folder};
-  walk(folder, "", [&](const fs::directory_entry& entry, const std::string& name) {
-    if (!is_own_entry(entry, name, is_own)) return false;
-    (name.ends_with('/') ? folders : files).push_back(entry.path());
-    return true;
-  });
-  std::error_code ignored;
-  for (const fs::path& file : files) fs::remove(file, ignored);
-  for (auto it = folders.rbegin(); it != folders.rend(); ++it) fs::remove(*it, ignored);
-  return !fs::exists(folder, ignored);
-}
-
-// Returns the old folder's new path.
-fs::path exchange(const fs::path& fresh, const fs::path& target) {
-  if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
-    sync_directory(target.parent_path());
-    return fresh;
-  }
-  const int error = errno;
-  QUENCH_CHECK_AS(ErrorCode::io, error == EINVAL || error == ENOSYS || error == ENOTSUP,
-                  "cannot exchange {} and {}: {}", fresh.string(), target.string(), errno_text(error));
+// Without RENAME_EXCHANGE.
+fs::path exchange_by_renames(const fs::path& fresh, const fs::path& target) {
   fs::path old;
   for (int number = 1; old.empty() || fs::exists(fs::symlink_status(old)); ++number)
     old = fmt::format("{}.replaced-{}", target.string(), number);
-  rename_durably(target, old);
+  Moves moves;
+  moves.move(target, old);
+  moves.move(fresh, target);
+  sync_directory(target.parent_path());
+  moves.keep();
+  return old;
+}
+
+// The old folder's new path. Throws with both folders where they were; `fresh` is released if that fails.
+fs::path exchange(StagingFolder& fresh, const fs::path& target) {
+  const auto swap = [&] {
+    return ::renameat2(AT_FDCWD, fresh.path().c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0;
+  };
+  if (!swap()) {
+    const int error = errno;
+    QUENCH_CHECK_AS(ErrorCode::io, error == EINVAL || error == ENOSYS || error == ENOTSUP,
+                    "cannot exchange {} and {}: {}", fresh.path().string(), target.string(), errno_text(error));
+    return exchange_by_renames(fresh.path(), target);
+  }
   try {
-    rename_durably(fresh, target);
-  } catch (...) {
-    rename_durably(old, target);
+    sync_directory(target.parent_path());
+  } catch (const Error&) {
+    if (!swap()) {
+      fresh.release();
+      QUENCH_LOG_ERROR("{} is the new folder; the old one is {}", target.string(), fresh.path().string());
+    }
     throw;
   }
-  return old;
+  return fresh.path();
 }
 
 }  // namespace
@@ -88,6 +89,19 @@ std::vector<std::string> foreign_entries(const fs::path& folder, const OwnEntry&
   });
   std::sort(foreign.begin(), foreign.end());
   return foreign;
+}
+
+bool remove_own(const fs::path& folder, const OwnEntry& is_own) {
+  std::vector<fs::path> files, folders{folder};
+  walk(folder, "", [&](const fs::directory_entry& entry, const std::string& name) {
+    if (!is_own_entry(entry, name, is_own)) return false;
+    (name.ends_with('/') ? folders : files).push_back(entry.path());
+    return true;
+  });
+  std::error_code ignored;
+  for (const fs::path& file : files) fs::remove(file, ignored);
+  for (auto it = folders.rbegin(); it != folders.rend(); ++it) fs::remove(*it, ignored);
+  return !fs::exists(folder, ignored);
 }
 
 std::string list_names(const std::vector<std::string>& names) {
@@ -108,7 +122,7 @@ void replace_folder(StagingFolder& fresh, const fs::path& target, const OwnEntry
   const std::vector<std::string> foreign = foreign_entries(place, is_own);
   QUENCH_CHECK_AS(ErrorCode::io, foreign.empty(), "{} is not replaced: meanwhile it has got {}", place.string(),
                   list_names(foreign));
-  const fs::path old = exchange(fresh.path(), place);
+  const fs::path old = exchange(fresh, place);
   fresh.release();
   if (!remove_own(old, is_own))
     QUENCH_LOG_WARN("{} is replaced; what stood there and could not be deleted is in {}", place.string(), old.string());

@@ -21,6 +21,9 @@ using OwnEntry = std::function<bool(std::string_view entry)>;
 // "a, b, c and 4 more"
 [[nodiscard]] std::string list_names(const std::vector<std::string>& names);
 
+// Removes own files and folders without others; true if nothing is left.
+bool remove_own(const std::filesystem::path& path, const OwnEntry& is_own);
+
 // Replaces `target` (absent, empty, or without foreign entries) by `fresh`, atomically (without exchange: briefly
 // absent, the old one at <target>.replaced-...). Own files of the old folder are deleted; others remain in a folder
 // named in a warning. Throws io with the old folder in place.

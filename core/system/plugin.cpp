@@ -10,6 +10,7 @@
 
 #include "core/system/choice_table.h"
 #include "core/system/file.h"
+#include "core/system/printable.h"
 
 namespace quench {
 namespace {
@@ -87,11 +88,15 @@ ErrorCode code_of(const std::exception_ptr& error) {
   std::terminate_handler next = std::abort;
   if (loading != nullptr) {
     if (loading->on_terminate != nullptr) next = loading->on_terminate;
+#ifdef __GLIBCXX__
+    if (next == __gnu_cxx::__verbose_terminate_handler) next = std::abort;  // would print the text as it is
+#endif
     const std::exception_ptr error = std::current_exception();
-    std::fprintf(stderr,
-                 "error: plug-in %s: its static initialization ends the process: %s; load_plugin() throws only what "
-                 "a function given to quench::Registered throws\n",
-                 loading->path.c_str(), error ? text_of(error).c_str() : "std::terminate was called");
+    const std::string line = fmt::format(
+        "error: plug-in {}: its static initialization ends the process: {}; load_plugin() throws only what a function "
+        "given to quench::Registered throws\n",
+        loading->path, error ? text_of(error) : "std::terminate was called");
+    std::fputs(printable(line).c_str(), stderr);
   }
   next();
   std::abort();

@@ -25,7 +25,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kMark = ".tmp-";
 constexpr std::time_t kFileSeconds = 60;  // briefly unlocked between close and rename
 
 // FNV-1a, draft-eastlake-fnv.
@@ -71,9 +70,9 @@ std::optional<std::string_view> take_field(std::string_view& text, std::string_v
 
 std::optional<TemporaryName> parse_temporary_name(std::string_view text) {
   constexpr std::string_view kDecimal = "0123456789", kHexadecimal = "0123456789abcdef";
-  const std::size_t mark = text.rfind(kMark);
+  const std::size_t mark = text.rfind(kTemporaryMark);
   if (mark == std::string_view::npos || mark == 0) return std::nullopt;
-  std::string_view rest = text.substr(mark + kMark.size());
+  std::string_view rest = text.substr(mark + kTemporaryMark.size());
   const auto process = take_field(rest, kDecimal);
   const auto host = take_field(rest, kHexadecimal), boot = take_field(rest, kHexadecimal);
   const auto time = take_field(rest, kHexadecimal), number = take_field(rest, kDecimal);
@@ -117,7 +116,7 @@ fs::path temporary_name(const fs::path& path) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
   const Machine& machine = this_machine();
   auto name = path.filename().string();
-  name += fmt::format("{}{}-{}-{}-{:x}-{}", kMark, ::getpid(), machine.host, machine.boot,
+  name += fmt::format("{}{}-{}-{}-{:x}-{}", kTemporaryMark, ::getpid(), machine.host, machine.boot,
                       static_cast<std::uint64_t>(now) & 0xFFFFFFFFu, counter++);
   return folder_of(path) / name;
 }

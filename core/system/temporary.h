@@ -7,6 +7,8 @@
 
 namespace quench {
 
+inline constexpr std::string_view kTemporaryMark = ".tmp-";
+
 // Unique among processes.
 [[nodiscard]] std::filesystem::path temporary_name(const std::filesystem::path& path);
 

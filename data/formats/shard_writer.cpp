@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "core/system/check.h"
-#include "core/system/temporary.h"
 #include "data/formats/shard_format.h"
 
 namespace quench {
@@ -23,12 +22,11 @@ struct ShardWriter::Hash {
 };
 
 ShardWriter::ShardWriter(const std::filesystem::path& path, const ShardOptions& options)
-    : path_(path), temporary_(temporary_name(path)), options_(options), hash_(std::make_unique<Hash>()) {
+    : path_(path), options_(options), hash_(std::make_unique<Hash>()), file_(path) {
   QUENCH_CHECK(options.vocab_size > 0 && options.vocab_size <= (std::uint64_t{1} << 31),
                "{}: a shard for a vocabulary of {}", path.string(), options.vocab_size);
   QUENCH_CHECK(options.tokenizer_fingerprint.size() <= sizeof(ShardTrailer::fingerprint),
                "{}: tokenizer fingerprint of {} bytes", path.string(), options.tokenizer_fingerprint.size());
-  file_.emplace(temporary_);
   buffer_.reserve(kBufferBytes);
   const std::uint32_t numbers[2] = {kShardVersion, options.vocab_size <= 65536 ? 2u : 4u};
   std::byte header[kShardHeaderBytes] = {};
@@ -37,11 +35,7 @@ ShardWriter::ShardWriter(const std::filesystem::path& path, const ShardOptions& 
   put(header);
 }
 
-ShardWriter::~ShardWriter() {
-  if (!file_) return;
-  std::error_code ignored;
-  std::filesystem::remove(temporary_, ignored);
-}
+ShardWriter::~ShardWriter() = default;
 
 void ShardWriter::append(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> targets) {
   QUENCH_CHECK(targets.empty() || targets.size() == tokens.size(), "{}: {} target flags for {} tokens", path_.string(),
@@ -89,10 +83,8 @@ void ShardWriter::finish() {
   trailer.payload_hash = XXH3_64bits_digest(hash_->state);
   trailer.trailer_hash = XXH3_64bits(&trailer, offsetof(ShardTrailer, trailer_hash));
   std::memcpy(trailer.magic, kShardEndMagic.data(), kShardEndMagic.size());
-  file_->write(std::as_bytes(std::span(&trailer, 1)));
-  file_->close();
-  rename_durably(temporary_, path_);
-  file_.reset();
+  file_.write(std::as_bytes(std::span(&trailer, 1)));
+  file_.commit();
 }
 
 void ShardWriter::put(std::span<const std::byte> bytes) {
@@ -100,7 +92,7 @@ void ShardWriter::put(std::span<const std::byte> bytes) {
   if (buffer_.size() + bytes.size() > kBufferBytes) flush();
   if (bytes.size() > kBufferBytes) {
     XXH3_64bits_update(hash_->state, bytes.data(), bytes.size());
-    file_->write(bytes);
+    file_.write(bytes);
     return;
   }
   buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
@@ -113,7 +105,7 @@ void ShardWriter::pad() {
 
 void ShardWriter::flush() {
   XXH3_64bits_update(hash_->state, buffer_.data(), buffer_.size());
-  file_->write(std::span<const std::byte>(buffer_));
+  file_.write(std::span<const std::byte>(buffer_));
   buffer_.clear();
 }
 

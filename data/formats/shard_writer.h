@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/system/file.h"
+#include "core/system/replacement.h"
 
 namespace quench {
 
@@ -48,10 +48,9 @@ class ShardWriter {
   void flush();
 
   std::filesystem::path path_;
-  std::filesystem::path temporary_;
   ShardOptions options_;
   std::unique_ptr<Hash> hash_;
-  std::optional<OutputFile> file_;
+  FileReplacement file_;
   std::vector<std::byte> buffer_;
   std::uint64_t put_bytes_ = 0;
   std::uint64_t token_count_ = 0;

@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "core/system/file.h"
 #include "core/system/file_type.h"
 #include "core/system/log.h"
+#include "core/system/output_folder.h"
+#include "core/system/replacement.h"
+#include "core/system/temporary.h"
 #include "data/tokenizer/text/json_fields.h"
 
 namespace quench {
@@ -228,34 +232,42 @@ std::uint64_t TokenizerFiles::fingerprint() const {
   return hash;
 }
 
-void TokenizerFiles::save(const std::filesystem::path& folder) const {
+void TokenizerFiles::save(const std::filesystem::path& given) const {
   namespace fs = std::filesystem;
   std::error_code error;
+  const fs::path folder = resolved_path(given);
+  const bool exists = fs::exists(folder, error);
   std::vector<fs::path> made;
-  for (fs::path path = folder; !path.empty() && !fs::exists(path, error); path = path.parent_path())
-    made.push_back(path);
-  fs::create_directories(folder, error);
-  QUENCH_CHECK_AS(ErrorCode::io, !error, "{}: cannot create the folder: {}", folder.string(), error.message());
+  for (fs::path path = folder.parent_path(); !fs::exists(path, error); path = path.parent_path()) made.push_back(path);
   const bool several = std::ranges::any_of(files_, [](const auto& file) { return !template_name(file.first).empty(); });
-  std::vector<fs::path> written;
-  const auto write = [&](const std::string& name, const std::string& contents) {
-    write_file_atomically(folder / name, contents);
-    written.push_back(folder / name);
-  };
   try {
-    for (std::size_t i = 0; i < files_.size(); ++i) {
+    const fs::path place = exists ? folder / "tokenizer" : folder;
+    remove_stale_temporaries(place.parent_path(), place.filename().string());
+    StagingFolder fresh(place);
+    std::vector<std::string> names;
+    const auto write = [&](const std::string& name, const std::string& contents) {
+      write_file_atomically(fresh.path() / name, contents);
+      names.push_back(name);
+    };
+    if (several) write(std::string(kConfigFile), config_with_templates());
+    for (std::size_t i = files_.size(); i-- > 0;) {  // the vocabulary completes the tokenizer
       const auto& [name, contents] = files_[i];
       if (several && (name == kTemplateFile || name == kConfigFile || !template_name(name).empty())) continue;
       // Canonical name for readers, whatever the file was called.
       const bool model = fs::path(name).extension() == ".model";
       write(i > 0 ? name : model ? "tokenizer.model" : "tokenizer.json", contents);
     }
-    if (several) write(std::string(kConfigFile), config_with_templates());
-  } catch (const Error&) {
-    // Rollback: an incomplete new folder is removed, an existing one kept.
-    if (!made.empty())
-      for (const fs::path& path : written) fs::remove(path, error);
-    for (const fs::path& path : made) fs::remove(path, error);
+    if (!exists) {
+      sync_directory(fresh.path());
+      rename_durably(fresh.path(), folder);
+      return fresh.release();
+    }
+    std::vector<std::string> old;
+    std::ranges::copy_if(names, std::back_inserter(old), [&](const std::string& n) { return fs::exists(folder / n); });
+    std::ranges::reverse(old);
+    remove_replaced(exchange_files(fresh.path(), folder, names, old), old);
+  } catch (...) {
+    for (const fs::path& path : made) fs::remove(path, error);  // empty ones
     throw;
   }
 }

@@ -61,6 +61,32 @@ TEST_F(ConfigVerb, CheckAndPrintNeedOneConfig) {
   }
 }
 
+// What training would refuse before it allocates, where the files are there.
+TEST_F(ConfigVerb, CheckRefusesTheTextsThatTrainRefuses) {
+  testing::write_file(folder_ / "corpus.txt", std::string(4000, 'x'));
+  testing::write_file(folder_ / "run.json", R"({"model": {"preset": "tiny", "vocab_size": 260}})");
+  const std::string run_of =
+      "run.json --data.train=corpus.txt --data.validation=corpus.txt --data.tokenizer=bytes "
+      "--training.steps=1 --data.seq_len=16 --training.micro_batch_size=2 ";
+  EXPECT_EQ(run("check " + run_of).status, 0);
+  const std::vector<std::array<std::string, 2>> refused = {
+      {"--model.max_position_embeddings=16 '--evaluation.prompts=[\"a text of more than sixteen bytes\"]'",
+       "evaluation.prompts[0] has"},
+      {"--data.chat_date=2024-07-26", "a chat date (2024-07-26) belongs to a Jinja template"},
+      {"'--data.chat_template_kwargs={\"x\": 1}'", "chat template arguments"},
+      {"--model.vocab_size=100", "data.tokenizer has"}};
+  for (const auto& [options, message] : refused) {
+    const Outcome checked = run("check " + run_of + options);
+    EXPECT_EQ(checked.status, 2) << options << checked.output;
+    EXPECT_THAT(checked.errors, HasSubstr(message));
+    EXPECT_EQ(run("check --no-files " + run_of + options).status, 0) << options;
+    const std::string train = fmt::format("cd '{}' && '{}' train {} 2>'{}' >/dev/null", folder_.path().string(),
+                                          testing::program_path(), run_of + options, (folder_ / "train.txt").string());
+    EXPECT_NE(std::system(train.c_str()), 0) << options;
+    EXPECT_THAT(testing::read_file(folder_ / "train.txt"), HasSubstr(message));
+  }
+}
+
 TEST_F(ConfigVerb, LsChoosesAKindAndAFamily) {
   const auto names = [&](const std::string& arguments) {
     const Outcome outcome = run("ls --json " + arguments);

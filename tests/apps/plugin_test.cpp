@@ -73,10 +73,32 @@ TEST_F(Plugin, ConfigNamesIt) {
   std::filesystem::copy(int3(), work() / "copy.so");
   testing::write_file(work() / "run.json", read_file(work() / "run.json"));
   expect_ok(train({"--run.folder=two", R"(--run.plugins=["copy.so"])"}));
-  expect_ok({"config", "check", "run.json", "--recipe.name=int3_rows"});
   expect_refused(train({R"(--run.plugins=["gone.so"])"}),
                  AllOf(HasSubstr("run.plugins"), HasSubstr("plug-in gone.so does not exist")));
   expect_refused(train({"--run.plugins=3"}), HasSubstr("run.plugins"));
+}
+
+// Another person's config is looked at before it is run.
+TEST_F(Plugin, VerbsThatLookAtAConfigDoNotRunItsPlugins) {
+  const std::string throwing = plugin_path("throwing_constructor").string();  // ends the process that loads it
+  Json config = read_json("run.json");
+  Json section = config.at("run");
+  section.set("plugins", Json::Array{throwing});
+  config.set("run", section);
+  testing::write_file(work() / "theirs.json", config.dump());
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"config", "check", "theirs.json"},
+                                                {"config", "diff", "run.json", "theirs.json"},
+                                                {"config", "print", "theirs.json"}}) {
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.status, 0) << words[1] << outcome.errors;
+    EXPECT_THAT(outcome.errors, AllOf(HasSubstr(throwing + " is not loaded"), HasSubstr("quench --plugin")));
+  }
+  name_in_config();
+  const std::vector<std::string> check = {"config", "check", "run.json", "--recipe.name=int3_rows"};
+  expect_refused(check, AllOf(HasSubstr("int3_rows"), HasSubstr("is not loaded, and what it registers is unknown")));
+  const Outcome trusted = run(loaded(check));
+  EXPECT_EQ(trusted.status, 0) << trusted.errors;
+  EXPECT_THAT(trusted.errors, Not(HasSubstr("not loaded")));
 }
 
 TEST_F(Plugin, WorkersOfALaunchedRunHaveIt) {
@@ -98,7 +120,7 @@ TEST_F(Plugin, RefusalsNameFileAndRemedy) {
   testing::write_file(
       work() / "taken.json",
       Json(Json::Object{{"run", Json::Object{{"plugins", Json::Array{plugin_path("taken_recipe").string()}}}}}).dump());
-  expect_refused({"config", "check", "taken.json"},
+  expect_refused({"train", "taken.json"},
                  AllOf(HasSubstr("run.plugins"), HasSubstr("'mxfp8' stands for more than one recipe")));
   // Options after the verb are the verb's.
   expect_refused({"train", "run.json", "--plugin", int3()}, HasSubstr("--plugin"));

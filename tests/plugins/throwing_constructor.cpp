@@ -7,7 +7,7 @@ QUENCH_PLUGIN("throwing_constructor", "1.0")
 
 namespace {
 int lightness() {
-  throw std::runtime_error("no light");
+  throw std::runtime_error("no light\x1b[2J");
 }
 const quench::Registered<quench::testing::Shade> kShade{{.name = "dim", .lightness = lightness()}};
 }  // namespace

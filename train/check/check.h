@@ -18,6 +18,8 @@ struct CheckOptions {
   bool files = true;  // data, model folder, tokenizer and checkpoint to resume from must exist
   // With `files`: distill.targets must exist, and a teacher in their place need not.
   bool targets = true;
+  // Loads the files of run.plugins: code, which a verb that only looks at a config does not run.
+  bool plugins = true;
 };
 
 // Contradictions between keys, with their numbers; also for a RunConfig built in code. Without checks of keys with

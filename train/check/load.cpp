@@ -6,6 +6,7 @@
 
 #include "core/system/file.h"
 #include "core/system/key_error.h"
+#include "core/system/log.h"
 #include "train/check/run_tokenizer.h"
 #include "train/config/config_format_hint.h"
 #include "train/config/fields/field.h"
@@ -85,20 +86,31 @@ bool find_model(const ModelSection& model) {
   }
 }
 
+std::string note_of_unloaded(const std::vector<std::string>& plugins) {
+  return fmt::format(
+      "this verb does not run code that a config names: {} is not loaded, and what it registers is unknown and not "
+      "checked; if you trust it: quench --plugin {} ...",
+      fmt::join(plugins, ", "), plugins.front());
+}
+
 RunConfig resolve(Json document, Origins origins, const std::string& name, std::span<const std::string> overrides,
                   const CheckOptions& options, Origin from = Origin::user) {
   std::vector<ConfigIssue> issues = apply_overrides(document, overrides, origins.arguments);
   if (from == Origin::embedded) drop_embedded_validation(document, origins);
   try {
     // Names of their entries are valid in the rest of the config; those that are taken are found by the tables' use.
-    if (from != Origin::recorded) load_run_plugins(document);
+    if (from != Origin::recorded && (options.plugins || origins.arguments.contains("run.plugins")))
+      load_run_plugins(document);
     (void)field_table();
   } catch (const Error& error) {
     issues.push_back({origin_of("run.plugins", document, origins), "run.plugins", error.what(), ""});
     throw ConfigError(std::move(issues));
   }
   ReadResult result = read_config(document, origins);
+  const std::vector<std::string> unloaded =
+      from == Origin::recorded ? std::vector<std::string>() : unloaded_plugins(document);
   result.config.run.plugins = loaded_plugin_paths();
+  result.config.run.plugins.insert(result.config.run.plugins.end(), unloaded.begin(), unloaded.end());
   issues.insert(issues.end(), result.issues.begin(), result.issues.end());
 
   // By the user: an embedded config's evaluation is off without validation data.
@@ -150,8 +162,11 @@ RunConfig resolve(Json document, Origins origins, const std::string& name, std::
   if (!issues.empty()) {
     if (std::string missing = missing_plugin(result.config.run.folder); from != Origin::recorded && !missing.empty())
       issues.push_back({origin_of("run.plugins", document, origins), "run.plugins", std::move(missing), ""});
+    if (!unloaded.empty())
+      issues.push_back({origin_of("run.plugins", document, origins), "run.plugins", note_of_unloaded(unloaded), ""});
     throw ConfigError(std::move(issues));
   }
+  if (!unloaded.empty()) QUENCH_LOG_WARN("{}: {}", origins.source, note_of_unloaded(unloaded));
   return std::move(result.config);
 }
 

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "core/system/log.h"
+#include "core/system/output_folder.h"
 
 namespace quench {
 namespace {
@@ -18,6 +19,18 @@ bool is_expected(std::string_view name) {
   return name == "LATEST" || name.starts_with('.') || name.starts_with(kEarlierPrefix) ||
          name.starts_with("LATEST.tmp-") ||
          (name.starts_with(kStepPrefix) && name.find(".tmp-") != std::string_view::npos);
+}
+
+// Also if unknown; false for no folder.
+bool holds_other_files(const fs::path& checkpoint) {
+  std::error_code error;
+  const fs::file_status status = fs::status(checkpoint, error);
+  if (fs::status_known(status) && !fs::is_directory(status)) return false;
+  try {
+    return !foreign_entries(checkpoint, is_save_file).empty();
+  } catch (const std::exception&) {
+    return true;
+  }
 }
 
 bool names_a_step(std::string_view name) {
@@ -116,6 +129,14 @@ std::optional<std::int64_t> next_valid(const CheckpointListing& listing, std::si
 
 }  // namespace
 
+bool is_save_file(std::string_view name) noexcept {
+  constexpr std::string_view kData = "rank-", kEnding = ".safetensors";
+  return name == Manifest::kFileName || name == kSupersededMarker || name == kProbeFile ||
+         (name.starts_with(kData) && name.ends_with(kEnding) &&
+          std::ranges::all_of(name.substr(kData.size(), name.size() - kData.size() - kEnding.size()),
+                              [](char c) { return c >= '0' && c <= '9'; }));
+}
+
 CheckpointInfo inspect_checkpoint(std::int64_t step, const fs::path& path) {
   CheckpointInfo info;
   info.step = step;
@@ -125,8 +146,7 @@ CheckpointInfo inspect_checkpoint(std::int64_t step, const fs::path& path) {
   info.fault = no_checkpoint(path);
   info.unjudged = !info.fault.empty();
   std::error_code error;
-  // An unknown pin counts.
-  info.pinned = has_marker(path, kPinnedMarker, error) || error;
+  info.pinned = holds_other_files(path);
   info.superseded = has_marker(path, kSupersededMarker, error);
   if (error && !info.unjudged) {
     info.unjudged = true;

@@ -19,16 +19,23 @@ namespace quench {
 // Folder prefix (followed by a number) of a replaced run's checkpoints.
 inline constexpr std::string_view kEarlierPrefix = "earlier-";
 
-// Marker files. PINNED (by users): exempt from retention. SUPERSEDED: the run rolled back and saved again; neither
-// resumed from nor deleted.
-inline constexpr std::string_view kPinnedMarker = "PINNED";
-// Marker of a checkpoint of an abandoned branch of the run.
+// Marker file of a checkpoint of an abandoned branch: the run rolled back and saved again; neither resumed from nor
+// deleted.
 inline constexpr std::string_view kSupersededMarker = "SUPERSEDED";
 
 // Checkpoint in deletion.
 inline constexpr std::string_view kTrashPrefix = ".trash-";
+// Write test of the folder, then with the suffix; followed by a UUID.
+inline constexpr std::string_view kProbePrefix = ".trash-probe-";
+inline constexpr std::string_view kProbeSuffix = "-renamed";
 // Temporary folder of a replaced step-N during a save.
 inline constexpr std::string_view kReplacedSuffix = "-replaced";
+
+// File of the write test of a folder.
+inline constexpr std::string_view kProbeFile = "probe";
+
+// Names of the files in a checkpoint and in the temporary folders of a save; others are a user's.
+[[nodiscard]] bool is_save_file(std::string_view name) noexcept;
 
 // Entry named step-N, valid or not.
 struct CheckpointInfo {
@@ -39,7 +46,7 @@ struct CheckpointInfo {
   // Invalid with unknown content (unreadable, no manifest, dangling link, no folder); others are damaged.
   bool unjudged = false;
   std::string fault;
-  bool pinned = false;
+  bool pinned = false;  // by a file that no save wrote, such as PINNED: exempt from retention
   bool superseded = false;
   bool symlink = false;  // of the entry itself
 };

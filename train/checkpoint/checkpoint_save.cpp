@@ -12,6 +12,7 @@
 
 #include "core/system/file.h"
 #include "core/system/log.h"
+#include "core/system/replacement.h"
 #include "distributed/communication_error.h"
 #include "distributed/ranks.h"
 #include "train/checkpoint/checkpoint_list.h"
@@ -44,10 +45,6 @@ std::string make_uuid() {
 
 void make_folder(const fs::path& path) {
   if (::mkdir(path.c_str(), 0755) != 0) fail_errno("create the folder " + path.string(), errno);
-}
-
-void rename_folder(const fs::path& from, const fs::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) fail_errno("rename " + from.string() + " to " + to.string(), errno);
 }
 
 // Syncs new folders.
@@ -105,7 +102,7 @@ fs::path publish(const fs::path& temporary, const fs::path& target, std::int64_t
                  bool in_line) {
   std::error_code ignored;
   if (!fs::exists(fs::symlink_status(target, ignored))) {
-    rename_folder(temporary, target);
+    rename_path(temporary, target);
     return {};
   }
   const CheckpointInfo earlier = inspect_checkpoint(step, target);
@@ -113,13 +110,15 @@ fs::path publish(const fs::path& temporary, const fs::path& target, std::int64_t
   if (earlier.pinned || superseded || earlier.symlink || !earlier.valid) {
     const fs::path kept = target.parent_path() /
                           fmt::format("{}-{}-{}", earlier.pinned ? "pinned" : "kept", target.filename().string(), uuid);
-    rename_folder(target, kept);
+    Moves moves;
+    moves.move(target, kept);
+    moves.move(temporary, target);
+    moves.keep();
     QUENCH_LOG_WARN("{} is saved again; the earlier one is now {}: {}", target.string(), kept.string(),
                     !earlier.fault.empty() ? earlier.fault
                     : earlier.pinned       ? "it is pinned"
                     : superseded           ? "it is superseded"
                                            : "it is a link");
-    rename_folder(temporary, target);
     return {};
   }
   if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return temporary;
@@ -127,15 +126,10 @@ fs::path publish(const fs::path& temporary, const fs::path& target, std::int64_t
     fail_errno("exchange " + temporary.string() + " and " + target.string(), errno);
   // Without atomic exchange (NFS), not resumable between the renames.
   const fs::path replaced = temporary.string() + std::string(kReplacedSuffix);
-  rename_folder(target, replaced);
-  try {
-    rename_folder(temporary, target);
-  } catch (const Error&) {
-    if (::rename(replaced.c_str(), target.c_str()) != 0)
-      QUENCH_LOG_ERROR("{} was moved to {} and cannot be moved back: {}", target.string(), replaced.string(),
-                       errno_text(errno));
-    throw;
-  }
+  Moves moves;
+  moves.move(target, replaced);
+  moves.move(temporary, target);
+  moves.keep();
   return replaced;
 }
 
@@ -268,12 +262,12 @@ void probe_checkpoint_folder(const fs::path& folder) {
   std::error_code ignored;
   QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::exists(folder, ignored) || fs::is_directory(folder, ignored),
                   "checkpoint folder {} is a file; set checkpoint.folder to a folder", folder.string());
-  const fs::path probe = folder / fmt::format("{}probe-{}", kTrashPrefix, make_uuid());
-  const fs::path renamed = probe.string() + "-renamed";
+  const fs::path probe = folder / fmt::format("{}{}", kProbePrefix, make_uuid());
+  const fs::path renamed = probe.string() + std::string(kProbeSuffix);
   try {
     make_folders_durably(folder);
     make_folder(probe);
-    OutputFile file(probe / "probe");
+    OutputFile file(probe / kProbeFile);
     file.write("probe\n");
     file.close();
     sync_directory(probe);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/system/log.h"
+#include "core/system/output_folder.h"
 #include "distributed/communication_error.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/checkpoint/checkpoint_save.h"
@@ -12,11 +13,6 @@
 
 namespace quench {
 namespace {
-
-bool is_within(const std::filesystem::path& folder, const std::filesystem::path& parent) {
-  const auto [end, ignored] = std::mismatch(parent.begin(), parent.end(), folder.begin(), folder.end());
-  return end == parent.end();
-}
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

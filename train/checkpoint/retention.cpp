@@ -1,12 +1,14 @@
 #include "train/checkpoint/retention.h"
 
 #include <algorithm>
+#include <cctype>
 #include <set>
 #include <string>
 #include <system_error>
 
 #include "core/system/file.h"
 #include "core/system/log.h"
+#include "core/system/output_folder.h"
 #include "core/system/temporary.h"
 #include "train/checkpoint/checkpoint_list.h"
 
@@ -26,21 +28,56 @@ std::vector<fs::path> entries_where(const fs::path& folder, const Predicate& pre
   return found;
 }
 
-void remove_all_or_warn(const fs::path& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (error) QUENCH_LOG_WARN("cannot remove {}: {}; will be tried again", path.string(), error.message());
+void remove_or_warn(const fs::path& path) noexcept {
+  bool removed = false;
+  try {
+    const fs::file_type type = fs::symlink_status(path).type();
+    removed = type == fs::file_type::directory ? remove_own(path, is_save_file)
+                                               : type == fs::file_type::regular && fs::remove(path);
+  } catch (const std::exception&) {
+    removed = false;
+  }
+  if (!removed) QUENCH_LOG_WARN("cannot remove {} with all that is in it; will be tried again", path.string());
 }
 
+bool is_uuid(std::string_view text) {
+  if (text.size() != 36) return false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool dash = i == 8 || i == 13 || i == 18 || i == 23;
+    if (dash ? text[i] != '-' : std::isxdigit(static_cast<unsigned char>(text[i])) == 0) return false;
+  }
+  return true;
+}
+
+// Temporary of a name that `is_whole`.
+template <class Predicate>
+bool is_temporary_of(std::string_view name, const Predicate& is_whole) {
+  return is_temporary_name(name) && is_whole(name.substr(0, name.rfind(kTemporaryMark)));
+}
+
+bool is_step(std::string_view name) {
+  return parse_step_name(name).has_value();
+}
+
+// A checkpoint in deletion.
 bool is_trash(const fs::directory_entry& entry) {
-  return entry.path().filename().string().starts_with(kTrashPrefix);
+  const std::string name = entry.path().filename().string();
+  return name.starts_with(kTrashPrefix) && is_temporary_of(std::string_view(name).substr(kTrashPrefix.size()), is_step);
 }
 
+// By the exact forms that a save writes: those of users are theirs.
 bool is_leftover(const fs::directory_entry& entry) {
-  const std::string name = entry.path().filename().string();
-  const auto suffix = name.find(".tmp-");
-  return is_trash(entry) || (suffix != std::string::npos &&
-                             (name.starts_with("LATEST.") || parse_step_name(name.substr(0, suffix)).has_value()));
+  const std::string text = entry.path().filename().string();
+  std::string_view name = text;
+  if (is_trash(entry) || is_temporary_of(name, [](std::string_view whole) { return whole == "LATEST"; })) return true;
+  if (name.starts_with(kProbePrefix)) {
+    name.remove_prefix(kProbePrefix.size());
+    return is_uuid(name.substr(0, name.ends_with(kProbeSuffix) ? name.size() - kProbeSuffix.size() : name.size()));
+  }
+  const auto mark = name.find(kTemporaryMark);
+  if (mark == std::string_view::npos || !is_step(name.substr(0, mark))) return false;
+  name.remove_prefix(mark + kTemporaryMark.size());
+  return is_uuid(name.substr(0, name.ends_with(kReplacedSuffix) ? name.size() - kReplacedSuffix.size() : name.size()));
 }
 
 std::set<fs::path> link_targets(const fs::path& folder) {
@@ -110,7 +147,7 @@ void apply_retention(const fs::path& folder, const RetentionPolicy& policy) {
     QUENCH_LOG_WARN("old checkpoints in {} are not deleted: {}", folder.string(), error.what());
     return;
   }
-  for (const fs::path& path : entries_where(folder, is_trash)) remove_all_or_warn(path);
+  for (const fs::path& path : entries_where(folder, is_trash)) remove_or_warn(path);
 }
 
 void set_aside_checkpoints(const fs::path& folder) {
@@ -131,7 +168,7 @@ void remove_leftovers(const fs::path& folder) {
   restore_replaced(folder);
   for (const fs::path& path : entries_where(folder, is_leftover)) {
     QUENCH_LOG_INFO("removing {}, left by an interrupted save", path.string());
-    remove_all_or_warn(path);
+    remove_or_warn(path);
   }
 }
 

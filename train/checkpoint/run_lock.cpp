@@ -65,27 +65,28 @@ bool is_named(int file, const std::filesystem::path& path) {
          held.st_ino == named.st_ino;
 }
 
-[[noreturn]] void fail_locked(const std::filesystem::path& folder, const Holder& holder, std::string_view advice) {
+[[noreturn]] void fail_locked(std::string_view kind, const std::filesystem::path& folder, const Holder& holder,
+                              std::string_view advice) {
   const std::string who =
       holder.process == 0 ? "another process" : fmt::format("process {} on host {}", holder.process, holder.host);
-  QUENCH_FAIL(ErrorCode::locked, "run folder {} is locked by {}; {}", folder.string(), who, advice);
+  QUENCH_FAIL(ErrorCode::locked, "{} {} is locked by {}; {}", kind, folder.string(), who, advice);
 }
 
 }  // namespace
 
-RunLock::RunLock(const std::filesystem::path& folder) {
+RunLock::RunLock(const std::filesystem::path& folder, std::string_view kind) : kind_(kind) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   std::error_code ignored;
-  QUENCH_CHECK_AS(ErrorCode::io, std::filesystem::is_directory(folder, ignored), "cannot create the run folder {}: {}",
+  QUENCH_CHECK_AS(ErrorCode::io, std::filesystem::is_directory(folder, ignored), "cannot create the {} {}: {}", kind,
                   folder.string(), error ? error.message() : "a file of that name exists");
   folder_ = std::filesystem::canonical(folder, error);
-  QUENCH_CHECK_AS(ErrorCode::io, !error, "cannot resolve the run folder {}: {}", folder.string(), error.message());
+  QUENCH_CHECK_AS(ErrorCode::io, !error, "cannot resolve the {} {}: {}", kind, folder.string(), error.message());
   // Deleting the file must not admit a second trainer. Without folder locks the file alone decides.
   directory_ = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory_ >= 0 && ::flock(directory_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(directory_);
-    fail_locked(folder_, read_holder(lock_path(folder_)), kWait);
+    fail_locked(kind_, folder_, read_holder(lock_path(folder_)), kWait);
   }
   try {
     lock_file();
@@ -98,7 +99,7 @@ RunLock::RunLock(const std::filesystem::path& folder) {
 RunLock::~RunLock() {
   // The file is kept: else two processes could lock two files of that name.
   if (file_ >= 0 && ::ftruncate(file_, 0) != 0)
-    QUENCH_LOG_WARN("cannot clear the lock of run folder {}: {}", folder_.string(), errno_text(errno));
+    QUENCH_LOG_WARN("cannot clear the lock of {} {}: {}", kind_, folder_.string(), errno_text(errno));
   close_all();
 }
 
@@ -120,8 +121,8 @@ void RunLock::confirm() {
 int RunLock::open_file() const {
   const auto path = lock_path(folder_);
   const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-  QUENCH_CHECK_AS(ErrorCode::io, file >= 0, "cannot open {}: {}; is the run folder writable?", path.string(),
-                  errno_text(errno));
+  QUENCH_CHECK_AS(ErrorCode::io, file >= 0, "cannot open {}: {}; is the {} writable?", path.string(), errno_text(errno),
+                  kind_);
   return file;
 }
 
@@ -137,17 +138,17 @@ void RunLock::lock_file() {
   }
   const int reason = result == 0 ? 0 : errno;
   const Holder holder = read_holder(path);
-  if (reason == EWOULDBLOCK) fail_locked(folder_, holder, kWait);
+  if (reason == EWOULDBLOCK) fail_locked(kind_, folder_, holder, kWait);
   if (reason != 0) {
     QUENCH_LOG_WARN("{}: this file system does not support locks ({}); using the process named in the file",
                     path.string(), errno_text(reason));
     const bool here = holder.host == host_name();
     if (holder.process != 0 && (!here || (holder.process != ::getpid() && is_running(holder.process))))
-      fail_locked(folder_, holder,
+      fail_locked(kind_, folder_, holder,
                   "if that process no longer runs, delete " + path.string() + "; otherwise choose another folder");
   }
   if (holder.process != 0)
-    QUENCH_LOG_WARN("run folder {}: process {} on host {} ended without releasing its lock; taking over",
+    QUENCH_LOG_WARN("{} {}: process {} on host {} ended without releasing its lock; taking over", kind_,
                     folder_.string(), holder.process, holder.host);
   write_holder(file_, path);
 }

@@ -1,7 +1,8 @@
 #pragma once
-// Exclusive lock of a run folder.
+// Exclusive lock of a run's folders.
 
 #include <filesystem>
+#include <string_view>
 
 namespace quench {
 
@@ -11,7 +12,8 @@ namespace quench {
 class RunLock {
  public:
   // Creates the folder if absent. Throws Error(locked) "run folder ... is locked by process P on host H", or io.
-  explicit RunLock(const std::filesystem::path& folder);
+  // `kind`: for messages, a literal.
+  explicit RunLock(const std::filesystem::path& folder, std::string_view kind = "run folder");
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
@@ -27,6 +29,7 @@ class RunLock {
   void lock_file();
   void close_all() noexcept;
 
+  std::string_view kind_;
   std::filesystem::path folder_;  // absolute, links resolved
   int file_ = -1;
   int directory_ = -1;

@@ -35,6 +35,20 @@ void load_run_plugins(const Json& document) {
     if (entry.is_string()) (void)load_plugin(entry.as_string());
 }
 
+std::vector<std::string> unloaded_plugins(const Json& document) {
+  std::vector<std::string> paths;
+  const Json* list = plugin_list(document);
+  if (list == nullptr) return paths;
+  for (const Json& entry : list->as_array()) {
+    std::error_code absent;
+    if (!entry.is_string()) continue;
+    const std::filesystem::path whole = std::filesystem::weakly_canonical(entry.as_string(), absent);
+    if (std::ranges::find(loaded_plugins(), whole, &LoadedPlugin::path) == loaded_plugins().end())
+      paths.push_back(entry.as_string());
+  }
+  return paths;
+}
+
 std::vector<std::string> loaded_plugin_paths() {
   std::vector<std::string> paths;
   for (const LoadedPlugin& plugin : loaded_plugins()) paths.push_back(plugin.path.string());

@@ -15,6 +15,9 @@ namespace quench {
 // reports.
 void load_run_plugins(const Json& document);
 
+// Those that a config names and that are not loaded.
+[[nodiscard]] std::vector<std::string> unloaded_plugins(const Json& document);
+
 // Paths of all loaded plug-ins, absolute.
 [[nodiscard]] std::vector<std::string> loaded_plugin_paths();
 

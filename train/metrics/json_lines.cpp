@@ -8,7 +8,7 @@
 #include "core/system/check.h"
 #include "core/system/file.h"
 #include "core/system/log.h"
-#include "core/system/temporary.h"
+#include "core/system/replacement.h"
 
 namespace quench {
 namespace {
@@ -79,29 +79,20 @@ Survey survey(const std::filesystem::path& path, std::int64_t resume_step,
 
 void drop_later_records(const std::filesystem::path& path, std::int64_t resume_step) {
   if (survey(path, resume_step, [](std::string_view) {}).clean()) return;
-  const auto temporary = temporary_name(path);
-  try {
-    OutputFile kept(temporary);
-    std::string pending;
-    const Survey dropped = survey(path, resume_step, [&](std::string_view line) {
-      pending += line;
-      if (pending.size() < kWriteBytes) return;
-      kept.write(pending);
-      pending.clear();
-    });
+  FileReplacement kept(path);
+  std::string pending;
+  const Survey dropped = survey(path, resume_step, [&](std::string_view line) {
+    pending += line;
+    if (pending.size() < kWriteBytes) return;
     kept.write(pending);
-    kept.close();
-    rename_durably(temporary, path);
-    if (dropped.later > 0)
-      QUENCH_LOG_INFO("{}: dropped {} records beyond step {}, where the run resumes", path.string(), dropped.later,
-                      resume_step);
-    if (dropped.invalid > 0)
-      QUENCH_LOG_WARN("{}: dropped {} lines that are not records", path.string(), dropped.invalid);
-  } catch (...) {
-    std::error_code ignored;
-    std::filesystem::remove(temporary, ignored);
-    throw;
-  }
+    pending.clear();
+  });
+  kept.write(pending);
+  kept.commit();
+  if (dropped.later > 0)
+    QUENCH_LOG_INFO("{}: dropped {} records beyond step {}, where the run resumes", path.string(), dropped.later,
+                    resume_step);
+  if (dropped.invalid > 0) QUENCH_LOG_WARN("{}: dropped {} lines that are not records", path.string(), dropped.invalid);
 }
 
 void set_aside(const std::filesystem::path& path) {

@@ -9,6 +9,7 @@
 #include "core/system/file.h"
 #include "core/system/log.h"
 #include "core/system/output_folder.h"
+#include "core/system/replacement.h"
 #include "export/formats/gguf/writer.h"
 #include "export/table/format.h"
 #include "export/table/marked_weights.h"
@@ -42,11 +43,11 @@ bool is_named_gguf_export(const fs::path& file) {
   return file.extension() == ".gguf" && fs::is_regular_file(file) && has_export_mark(file);
 }
 
-// By a model card, or marks in all weights files; a GGUF file of another name is no mark of the other files of an
-// export. Folders without files have nothing to lose.
+// By marks in all weights files; without weights, by a model card. Another program that saves a model over an export
+// keeps its card, not the marks. A GGUF file of another name is no mark of the other files of an export. Folders
+// without files have nothing to lose.
 bool is_own_export(const fs::path& folder) {
   if (foreign_entries(folder, [](std::string_view) { return false; }).empty()) return true;
-  if (is_model_card(folder / kModelCardName)) return true;
   bool any = false, gguf = false, others = false;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string(), suffix = entry.path().extension().string();
@@ -60,7 +61,7 @@ bool is_own_export(const fs::path& folder) {
     if (!is_known && !has_export_mark(entry.path())) return false;
     any = true;
   }
-  return any || (gguf && !others);
+  return any || (gguf && !others) || is_model_card(folder / kModelCardName);
 }
 
 OwnEntry own_in(const fs::path& folder) {
@@ -94,36 +95,6 @@ void require_apart(const ExportTarget& target) {
   for (const fs::path& path : target.kept) judge(path, false);
 }
 
-// Rolled back unless committed.
-class Moves {
- public:
-  ~Moves() {
-    for (auto it = done_.rbegin(); it != done_.rend(); ++it) {
-      std::error_code error;
-      fs::rename(it->second, it->first, error);
-      if (error) QUENCH_LOG_ERROR("{} cannot be moved back to {}", it->second.string(), it->first.string());
-    }
-  }
-  void move(const fs::path& from, const fs::path& to) {
-    std::error_code error;
-    fs::rename(from, to, error);
-    QUENCH_CHECK_AS(ErrorCode::io, !error, "cannot move {} to {}: {}", from.string(), to.string(), error.message());
-    done_.emplace_back(from, to);
-  }
-  void keep() { done_.clear(); }
-
- private:
-  std::vector<std::pair<fs::path, fs::path>> done_;
-};
-
-// For the old model's files until the new ones are in place.
-fs::path make_replaced_folder(const fs::path& folder) {
-  fs::path replaced;
-  for (int number = 1; replaced.empty() || !fs::create_directory(replaced); ++number)
-    replaced = folder / fmt::format("replaced-{}", number);
-  return replaced;
-}
-
 // Completing files last: readers see no weights, then all.
 void order_for_readers(std::vector<std::string>& names) {
   const auto rank = [](const std::string& name) {
@@ -134,7 +105,8 @@ void order_for_readers(std::vector<std::string>& names) {
 
 void publish_beside(const fs::path& fresh, const fs::path& folder) {
   std::vector<std::string> arriving = file_names(fresh);
-  if (fs::exists(folder / kModelCardName) && !is_model_card(folder / kModelCardName))
+  const fs::file_status card = fs::symlink_status(folder / kModelCardName);
+  if (fs::exists(card) && !(fs::is_regular_file(card) && is_model_card(folder / kModelCardName)))
     std::erase(arriving, kModelCardName);
   order_for_readers(arriving);
   std::vector<std::string> leaving;
@@ -143,19 +115,8 @@ void publish_beside(const fs::path& fresh, const fs::path& folder) {
   order_for_readers(leaving);
   std::ranges::reverse(leaving);
 
-  const fs::path replaced = make_replaced_folder(folder);
-  Moves moves;
-  for (const std::string& name : leaving) moves.move(folder / name, replaced / name);
-  sync_directory(replaced);
-  for (const std::string& name : arriving) {
-    if (name == arriving.back()) sync_directory(folder);
-    moves.move(fresh / name, folder / name);
-  }
-  sync_directory(folder);
-  moves.keep();
-  std::error_code ignored;
-  for (const std::string& name : arriving) fs::remove(replaced / name, ignored);
-  if (fs::remove(replaced, ignored)) return;
+  const fs::path replaced = exchange_files(fresh, folder, arriving, leaving);
+  if (remove_replaced(replaced, arriving)) return;
   QUENCH_LOG_WARN("{}: files of an earlier model that the new one does not have are now in {}: {}", folder.string(),
                   replaced.filename().string(), list_names(file_names(replaced)));
 }
@@ -212,8 +173,8 @@ void require_export_target(const ExportTarget& target) {
                     "the model cannot be written to {}: {} exists and is not a file", target.folder.string(), name);
   }
   QUENCH_CHECK_AS(ErrorCode::bad_config, target.overwrite || is_own_export(target.folder),
-                  "{} holds a model or files without the mark of an export (those of version 0.2 have none unless they "
-                  "have a model card): {}; choose another folder, or overwrite (--overwrite, export.overwrite)",
+                  "{} holds a model or files without the mark of an export (those of version 0.2 have none): {}; "
+                  "choose another folder, or overwrite (--overwrite, export.overwrite)",
                   target.folder.string(), list_names(file_names(target.folder)));
 }
 
@@ -221,11 +182,7 @@ void publish_export(StagingFolder& fresh, const ExportTarget& target) {
   require_export_target(target);
   const fs::path folder = resolved_path(target.folder);
   if (is_file_target(target)) {
-    sync_directory(fresh.path());
-    Moves moves;
-    moves.move(fresh.path() / kGgufFileName, folder);
-    sync_directory(folder.parent_path());
-    return moves.keep();
+    return rename_durably(fresh.path() / kGgufFileName, folder);
   }
   if (foreign_entries(folder, own_in(folder)).empty()) return replace_folder(fresh, folder, own_in(folder));
   sync_directory(fresh.path());

@@ -24,7 +24,8 @@ void require_file_format(const ExportTarget& target, std::string_view format, st
 [[nodiscard]] bool is_export_file(std::string_view name);
 
 // Throws bad_config naming the files in the way, unless the target is absent, empty, a folder of an export's files only
-// (a model card, or weights with the mark of export/formats/export_mark.h) or, with `overwrite`, any folder. File
+// (weights with the mark of export/formats/export_mark.h, without weights a model card) or, with `overwrite`, any
+// folder. File
 // target: absent, GGUF with the mark or, with `overwrite`, any file.
 void require_export_target(const ExportTarget& target);
 

@@ -11,7 +11,18 @@ constexpr std::string_view kShardPrefix = "targets-", kShardSuffix = ".safetenso
 
 std::unique_ptr<TargetShard> open_shard(const std::filesystem::path& file, const TargetsFormat& format) {
   try {
-    return std::make_unique<TargetShard>(file, format.k, format.dtype);
+    auto shard = std::make_unique<TargetShard>(file, format.k, format.dtype);
+    const std::string identity = shard->name(kShardIdentity);
+    QUENCH_CHECK_AS(ErrorCode::bad_config,
+                    format.identity.empty() || identity == format.identity || (identity.empty() && !format.named),
+                    "{}: its targets are not those that {} describes: they are {}; remove the file, `{}` computes its "
+                    "targets again",
+                    file.string(), kTargetsFile,
+                    identity.empty() ? "of no named teacher"
+                                     : fmt::format("of teacher {} and tokenizer {}, or of other data or keys",
+                                                   shard->name(kShardTeacher), shard->name(kShardTokenizer)),
+                    kTargetsRemedy);
+    return shard;
   } catch (const SafetensorsError& error) {
     throw Error(error.code(),
                 fmt::format("{}; or remove the file: `{}` computes its targets again", error.what(), kTargetsRemedy));

@@ -21,6 +21,8 @@ struct TargetsFormat {
   std::int64_t k = 0;
   DType dtype = DType::f16;
   std::int64_t vocab = 0;
+  std::string identity{};  // of teacher, tokenizer and data; empty: not compared
+  bool named = true;       // false: shards of earlier versions, which name no identity, are read too
 };
 
 // Rows of a dataset, by source.
@@ -34,7 +36,7 @@ using RowSet = std::vector<std::vector<bool>>;
 // Thread-safe reads.
 class StoredTargets {
  public:
-  // All shards. Throws errors of TargetShard.
+  // All shards. Throws errors of TargetShard, and bad_config naming a shard of another identity.
   StoredTargets(std::filesystem::path folder, const TargetsFormat& format);
 
   [[nodiscard]] const std::filesystem::path& folder() const noexcept { return folder_; }

@@ -40,7 +40,9 @@ std::uint64_t hash_row(std::span<const std::int32_t> ids, std::span<const std::i
   return hash.digest();
 }
 
-TargetShardWriter::TargetShardWriter(std::int64_t k, DType dtype) : k_(k), dtype_(dtype) {
+TargetShardWriter::TargetShardWriter(std::int64_t k, DType dtype, std::map<std::string, std::string> names)
+    : k_(k), dtype_(dtype), names_(std::move(names)) {
+  names_["format"] = "quench_targets";
   QUENCH_CHECK(dtype == DType::f16 || dtype == DType::f32, "targets of dtype {}", to_string(dtype));
 }
 
@@ -81,7 +83,7 @@ void TargetShardWriter::write(const std::filesystem::path& path) {
         bytes_of(tail_, begin, end)));
   }
   items.push_back(item("checksums", DType::u64, {std::ssize(checksums)}, checksums));
-  write_safetensors(path, items, {{"format", "quench_targets"}});
+  write_safetensors(path, items, names_);
   rows_.clear();
   ids_.clear();
   log_probs_.clear();
@@ -121,6 +123,11 @@ TargetShard::TargetShard(const std::filesystem::path& path, std::int64_t k, DTyp
                     path.string(), row.row, row.source, row.first, count_);
     before = row.first;
   }
+}
+
+std::string TargetShard::name(const char* key) const {
+  const auto found = reader_.header().metadata.find(key);
+  return found != reader_.header().metadata.end() ? found->second : std::string();
 }
 
 std::uint64_t TargetShard::targets(std::size_t row) const {

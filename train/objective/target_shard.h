@@ -6,17 +6,26 @@
 //   log_probs  f16 or f32 [M,K]
 //   tail       f32 [M]: log of the probability of all other tokens
 //   checksums  u64 [R]: XXH3-64 of a row's ids, log_probs and tail; absent in older files
+// Metadata name what the targets belong to: `targets`, a hash of teacher, tokenizer, data and keys, and for messages
+// `teacher` and `tokenizer`; absent in older files.
 // Targets of a row are its labels that are not kIgnoreLabel, in order.
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/safetensors/safetensors.h"
 
 namespace quench {
+
+// Keys of the metadata.
+inline constexpr const char* kShardIdentity = "targets";
+inline constexpr const char* kShardTeacher = "teacher";
+inline constexpr const char* kShardTokenizer = "tokenizer";
 
 // Of ids and labels.
 [[nodiscard]] std::uint64_t hash_row(std::span<const std::int32_t> ids, std::span<const std::int32_t> labels);
@@ -36,8 +45,8 @@ struct TargetValues {
 // A shard in memory, written at once: absent or complete.
 class TargetShardWriter {
  public:
-  // `dtype`: f16 or f32.
-  TargetShardWriter(std::int64_t k, DType dtype);
+  // `dtype`: f16 or f32. `names`: metadata.
+  TargetShardWriter(std::int64_t k, DType dtype, std::map<std::string, std::string> names);
 
   void begin_row(std::uint64_t source, std::uint64_t row, std::uint64_t hash);
   // n targets of the current row: ids [n,K], log_probs [n,K], tail [n].
@@ -52,6 +61,7 @@ class TargetShardWriter {
  private:
   std::int64_t k_;
   DType dtype_;
+  std::map<std::string, std::string> names_;
   std::vector<TargetRow> rows_;
   std::vector<std::int32_t> ids_;
   std::vector<float> log_probs_;
@@ -66,6 +76,8 @@ class TargetShard {
   TargetShard(const std::filesystem::path& path, std::int64_t k, DType dtype);
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return reader_.path(); }
+  // Of the metadata; empty if absent.
+  [[nodiscard]] std::string name(const char* key) const;
   [[nodiscard]] const std::vector<TargetRow>& rows() const noexcept { return rows_; }
   [[nodiscard]] std::uint64_t targets(std::size_t row) const;
   // Throws corrupt for another checksum, ids that do not ascend below `vocab`, or values that are no log-probabilities.

@@ -6,9 +6,9 @@
 #include "core/number/random.h"
 #include "core/system/log.h"
 #include "core/system/utf8.h"
-#include "data/text/chat_prompt.h"
 #include "data/tokenizer/stream_decoder.h"
 #include "train/generation/generator.h"
+#include "train/run/text_check.h"
 
 namespace quench {
 
@@ -19,30 +19,9 @@ SampleTexts::SampleTexts(const RunConfig& config, const RunModel& model)
       temperature_(config.evaluation.sample_temperature),
       seed_(static_cast<std::uint64_t>(config.training.seed)) {
   const std::vector<std::string>& texts = config.evaluation.prompts;
-  if (texts.empty()) return;
-  QUENCH_CHECK_AS(ErrorCode::bad_config, tokenizer_ != nullptr,
-                  "evaluation.prompts: texts need a tokenizer: set data.tokenizer");
-  std::optional<ChatPrompt> chat;
-  if (config.evaluation.chat_prompts) {
-    const Json::Object& kwargs = config.data.chat_template_kwargs;
-    chat.emplace(*tokenizer_, config.data.chat_template, config.data.chat_date, kwargs.empty() ? Json() : Json(kwargs));
-    QUENCH_CHECK_AS(ErrorCode::bad_config, chat->has_template(),
-                    "evaluation.chat_prompts: the tokenizer has no chat template; name one in data.chat_template");
-    if (const auto end = chat->end_of_turn()) stop_tokens_.push_back(*end);
-  }
-  const auto encoded = [&](const std::string& text) {
-    if (!chat) return tokenizer_->encode(text);
-    return chat->encode({.messages = {Json::Object{{"role", "user"}, {"content", text}}}});
-  };
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    Prompt prompt{texts[i], encoded(texts[i])};
-    QUENCH_CHECK_AS(ErrorCode::bad_config, !prompt.ids.empty(),
-                    "evaluation.prompts[{}] is empty, and the tokenizer adds no token before a text", i);
-    QUENCH_CHECK_AS(ErrorCode::bad_config, room_behind(model.config, prompt.ids.size()) > 0,
-                    "evaluation.prompts[{}] has {} tokens, which leaves no space in the model's context of {}", i,
-                    prompt.ids.size(), model.config.context_length());
-    prompts_.push_back(std::move(prompt));
-  }
+  EncodedPrompts encoded = encode_prompts(config, model.config, tokenizer_.get());
+  if (encoded.end_of_turn) stop_tokens_.push_back(*encoded.end_of_turn);
+  for (std::size_t i = 0; i < texts.size(); ++i) prompts_.push_back({texts[i], std::move(encoded.ids[i])});
 }
 
 void SampleTexts::draw(const nn::CausalLm& model, std::int64_t step, MetricsLog& metrics,

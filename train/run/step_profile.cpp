@@ -3,6 +3,7 @@
 #include "core/device/op_profile.h"
 #include "core/system/file.h"
 #include "core/system/log.h"
+#include "train/metrics/run_files.h"
 
 namespace quench {
 
@@ -27,7 +28,7 @@ StepProfile::~StepProfile() {
     const std::string table =
         fmt::format("step {}\n", step_) + profile_table(times, std::chrono::duration<double, std::milli>(wall).count());
     print_(table);
-    write_file_atomically(std::filesystem::path(config_.run.folder) / "profile.txt", table);
+    write_file_atomically(std::filesystem::path(config_.run.folder) / run_files::kProfile, table);
   } catch (const std::exception& error) {
     QUENCH_LOG_WARN("the profile of step {} is lost: {}", step_, error.what());
   }

@@ -193,6 +193,7 @@ TrainResult Trainer::Run::train(bool handle_signals) {
   if (handle_signals) handlers.emplace();  // before output: SIGPIPE must not end the run
   SignalHandlers* const signals = handlers ? &*handlers : nullptr;
   resume_or_fill();
+  take_metrics_folder();
   start.mark("weights");
   follow_recipe();  // before the report of kernels
   if (preferences)

@@ -58,6 +58,20 @@ std::unique_ptr<RunLock> Trainer::Run::lock_checkpoints() const {
   return held;
 }
 
+void Trainer::Run::take_metrics_folder() {
+  together("metrics folder", [this] {
+    if (!first() || !(config.metrics.jsonl || config.metrics.tensorboard)) return;
+    const fs::path place = resolved_path(config.metrics.folder);
+    const bool is_locked = place == lock->folder() || (checkpoint_lock && place == checkpoint_lock->folder());
+    try {
+      if (!is_locked) metrics_lock = std::make_unique<RunLock>(config.metrics.folder, "metrics folder");
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::locked) throw;
+    }
+    if (config.metrics.jsonl) take_metrics(config, resumed_step.has_value());
+  });
+}
+
 RecipeChoice Trainer::Run::choose_recipe() const {
   if (ranks == nullptr) return resolve_auto_recipe(config, device);
   // Rank 0 may measure; its choice is used by all.

@@ -67,6 +67,8 @@ struct Trainer::Run {
   [[nodiscard]] std::unique_ptr<RunLock> lock_run() const;
   // Of a checkpoint folder outside the run folder (runs may share it); else null. Also checks the export target.
   [[nodiscard]] std::unique_ptr<RunLock> lock_checkpoints() const;
+  // Locks it, unless it is one of the other two, or cannot be written: the metrics then say so.
+  void take_metrics_folder();
   [[nodiscard]] RecipeChoice choose_recipe() const;
   // Base weights under adapters, and initial adapter values. Before sharding, while linear layers have the unquantized
   // values.
@@ -143,6 +145,7 @@ struct Trainer::Run {
   // Rank 0. Before the recipe choice, which reads checkpoints and may measure for a minute.
   std::unique_ptr<RunLock> lock;
   std::unique_ptr<RunLock> checkpoint_lock;  // null: in the run folder
+  std::unique_ptr<RunLock> metrics_lock;     // null: one of these, or no metrics
   std::unique_ptr<RunLog> log;
   ResolvedConfig chosen;
   ModelSetup setup;

@@ -5,6 +5,7 @@
 
 #include "core/json/json.h"
 #include "core/system/file.h"
+#include "core/system/key_error.h"
 #include "core/system/log.h"
 #include "core/system/output_folder.h"
 #include "train/metrics/json_lines.h"
@@ -17,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{16} << 20;
+constexpr std::uint64_t kMaxOwnerBytes = 64 << 10;
 
 // Runs write it first; a config.json alone may have another origin.
 bool was_written_by_a_run(const fs::path& folder) {
@@ -53,7 +55,8 @@ void judge_run_folder(std::vector<OutputFault>& faults, const fs::path& folder) 
   if (was_written_by_a_run(folder)) return;
   std::vector<std::string> names;
   std::error_code ignored;
-  for (const char* name : {run_files::kConfig, run_files::kEnvironment, run_files::kRecipe, run_files::kSources})
+  for (const char* name :
+       {run_files::kConfig, run_files::kEnvironment, run_files::kRecipe, run_files::kSources, run_files::kProfile})
     if (fs::exists(fs::symlink_status(folder / name, ignored))) names.emplace_back(name);
   if (names.empty()) return;
   faults.push_back(
@@ -106,6 +109,33 @@ void require_outputs(const RunConfig& config) {
   for (const OutputFault& fault : output_faults(config))
     text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", fault.key, fault.reason);
   QUENCH_CHECK_AS(ErrorCode::bad_config, text.empty(), "{}", text);
+}
+
+void take_metrics(const RunConfig& config, bool resumed) {
+  const fs::path folder = resolved_path(config.metrics.folder), run = resolved_path(config.run.folder);
+  const fs::path file = folder / run_files::kMetricsOwner;
+  std::error_code ignored;
+  fs::path owner;
+  if (fs::is_regular_file(file, ignored)) {
+    const std::string text = read_file(file, kMaxOwnerBytes);
+    owner = resolved_path(folder / text.substr(0, text.find('\n')));
+  } else if (is_within(folder, run)) {
+    owner = run;  // earlier versions wrote no such file
+  }
+  const bool holds_records = std::ranges::any_of(run_files::kJsonLines, [&](const char* name) {
+    return fs::exists(folder / name, ignored) && fs::file_size(folder / name, ignored) > 0;
+  });
+  QUENCH_CHECK_KEY(ErrorCode::bad_config, "metrics.folder", !resumed || owner == run || !holds_records,
+                   "{} holds records of {}, which the resumed run {} would rewrite; choose another metrics.folder; if "
+                   "they are this run's: echo {} > {}",
+                   config.metrics.folder, owner.empty() ? "no known run" : owner.string(), config.run.folder,
+                   run.string(), file.string());
+  try {
+    fs::create_directories(folder);
+    write_file_atomically(file, run.lexically_relative(folder).string());
+  } catch (const std::exception&) {
+    return;  // the metrics' own files fail with a warning
+  }
 }
 
 RunConfig continuing_config(RunConfig config) {

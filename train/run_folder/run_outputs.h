@@ -25,6 +25,11 @@ struct OutputFault {
 // Throws bad_config with all faults.
 void require_outputs(const RunConfig& config);
 
+// Records in metrics.folder that the run named in its file .run wrote, for `resumed` ones to be continued. Names this
+// run in it. Throws bad_config for records of another run, or outside the run folder of no named one: a resumed run
+// would rewrite them.
+void take_metrics(const RunConfig& config, bool resumed);
+
 // For the run folder's config.json: without keys of a single start (checkpoint.resume, allow_changes), which the
 // command that continues the run must not repeat.
 [[nodiscard]] RunConfig continuing_config(RunConfig config);

@@ -8,6 +8,7 @@
 #include "core/system/signals.h"
 #include "data/sampling/open_dataset.h"
 #include "data/tokenizer/tokenizer_kind.h"
+#include "nn/attention/layer_rotations.h"
 #include "train/config/data_files.h"
 #include "train/metrics/progress_line.h"
 #include "train/model_folder/token_ids.h"
@@ -42,6 +43,7 @@ DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>&
     spec.packing.may_share = [model](std::int64_t first, std::int64_t second) {
       return nn::rotated_alike(model, first, second);
     };
+  spec.text.reader = chat_options(data);
   spec.text.reader.preference = preference_records(config);
   spec.sampler.seed = static_cast<std::uint64_t>(config.training.seed);
   spec.sampler.shuffle = data.shuffle;
@@ -52,9 +54,6 @@ DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>&
   spec.text.watch_stop = poll_stop_signals;
   spec.text.reader.field = data.text_field;
   spec.text.reader.columns = data.columns;
-  set_chat_template(spec.text.reader, data.chat_template);
-  spec.text.reader.chat_date = data.chat_date;
-  if (!data.chat_template_kwargs.empty()) spec.text.reader.chat_template_kwargs = data.chat_template_kwargs;
   spec.text.reader.train_on = data.train_on;
   spec.text.reader.special_text = data.special_text;
   spec.text.reader.on_bad_record = data.on_bad_record;
@@ -70,6 +69,14 @@ void append_lines(std::vector<std::string>& plan, const std::string& prefix, con
 
 }  // namespace
 
+ReaderOptions chat_options(const DataSection& data) {
+  ReaderOptions options;
+  set_chat_template(options, data.chat_template);
+  options.chat_date = data.chat_date;
+  if (!data.chat_template_kwargs.empty()) options.chat_template_kwargs = data.chat_template_kwargs;
+  return options;
+}
+
 PreferenceRecords preference_records(const RunConfig& config) {
   if (!config.preference) return PreferenceRecords::none;
   return config.preference->loss == PreferenceLoss::kto ? PreferenceRecords::labels : PreferenceRecords::pairs;
@@ -79,16 +86,20 @@ std::int64_t global_batch_size(const RunConfig& config) {
   return config.training.global_batch_size.value_or(config.training.micro_batch_size * config.parallel.ranks);
 }
 
+void require_vocabulary(const RunConfig& config, const nn::ModelConfig& model, const Tokenizer* tokenizer) {
+  if (tokenizer == nullptr) return;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, tokenizer->vocab_size() <= model.vocab_size,
+                  "data.tokenizer has {} tokens, the model's vocab_size is {}: {}", tokenizer->vocab_size(),
+                  model.vocab_size,
+                  config.model.init == ModelSection::Init::load
+                      ? "use the model's tokenizer, and list tokens that it lacks in model.add_tokens"
+                      : "set model.vocab_size to at least that");
+}
+
 DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model, ValidationCache* checks) {
   DataSetup setup;
   setup.tokenizer = run_tokenizer(config);
-  if (setup.tokenizer)
-    QUENCH_CHECK_AS(ErrorCode::bad_config, setup.tokenizer->vocab_size() <= model.vocab_size,
-                    "data.tokenizer has {} tokens, the model's vocab_size is {}: {}", setup.tokenizer->vocab_size(),
-                    model.vocab_size,
-                    config.model.init == ModelSection::Init::load
-                        ? "use the model's tokenizer, and list tokens that it lacks in model.add_tokens"
-                        : "set model.vocab_size to at least that");
+  require_vocabulary(config, model, setup.tokenizer.get());
   const DatasetSpec train = dataset_spec(config, config.data.train, setup.tokenizer.get(), model, checks);
   if (const std::optional<double> share = config.data.validation_split) {
     HeldOutData data = [&] {

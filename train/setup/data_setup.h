@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/sampling/dataset.h"
+#include "data/text/document_reader.h"
 #include "data/tokenizer/tokenizer.h"
 #include "nn/model_config.h"
 #include "train/check/run_tokenizer.h"
@@ -26,6 +27,12 @@ struct DataSetup {
 // (data/formats/validation_cache.h).
 [[nodiscard]] DataSetup open_data(const RunConfig& config, const nn::ModelConfig& model,
                                   ValidationCache* checks = nullptr);
+
+// Throws bad_config for a tokenizer (null: none) of more tokens than the model's vocabulary.
+void require_vocabulary(const RunConfig& config, const nn::ModelConfig& model, const Tokenizer* tokenizer);
+
+// Chat template, its date and arguments, unresolved.
+[[nodiscard]] ReaderOptions chat_options(const DataSection& data);
 
 // Records that the run reads; none without section preference.
 [[nodiscard]] PreferenceRecords preference_records(const RunConfig& config);

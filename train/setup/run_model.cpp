@@ -1,9 +1,12 @@
 #include "train/setup/run_model.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "core/system/file.h"
 #include "core/system/log.h"
+#include "core/system/output_folder.h"
+#include "core/system/replacement.h"
 #include "core/system/temporary.h"
 #include "data/text/chat_prompt.h"
 #include "data/text/document_encoder.h"
@@ -50,7 +53,8 @@ bool same_file(const fs::path& a, const fs::path& b) {
 }
 
 // Removes the old model's files without successor: stale tokenizer files would be read.
-void replace_files(const fs::path& fresh, const fs::path& folder) {
+void replace_model_part(StagingFolder& staging, const fs::path& folder) {
+  const fs::path& fresh = staging.path();
   std::vector<std::string> changed, stale;
   for (const std::string& name : names_in(fresh))
     if (!same_file(fresh / name, folder / name)) changed.push_back(name);
@@ -60,12 +64,15 @@ void replace_files(const fs::path& fresh, const fs::path& folder) {
   std::vector<std::string> all = changed;
   all.insert(all.end(), stale.begin(), stale.end());
   QUENCH_LOG_WARN("{} was of another model or tokenizer and is replaced: {}", folder.string(), fmt::join(all, ", "));
-  // Marks completeness.
-  fs::remove(folder / "config.json");
-  for (const std::string& name : stale) fs::remove(folder / name);
-  for (const std::string& name : changed)
-    if (name != "config.json") rename_durably(fresh / name, folder / name);
-  rename_durably(fresh / "config.json", folder / "config.json");
+  if (foreign_entries(folder, is_small_file).empty()) return replace_folder(staging, folder, is_small_file);
+  // config.json marks completeness: the first to go, the last to come.
+  const auto is_config = [](const std::string& name) { return name == "config.json"; };
+  std::vector<std::string> arriving = names_in(fresh), leaving;
+  for (const std::string& name : names_in(folder))
+    if (is_small_file(name)) leaving.push_back(name);
+  std::ranges::stable_partition(arriving, std::not_fn(is_config));
+  std::ranges::stable_partition(leaving, is_config);
+  remove_replaced(exchange_files(fresh, folder, arriving, leaving), leaving);
 }
 
 // In the checkpoint's run folder, or at the recorded path.
@@ -145,7 +152,7 @@ void write_run_model(const RunConfig& config, const RunModel& model) {
                      .chat_template = model.chat_template,
                      .generation_ids = model.generation_ids},
                     fresh.path());
-  if (fs::exists(folder)) return replace_files(fresh.path(), folder);
+  if (fs::exists(folder)) return replace_model_part(fresh, folder);
   sync_directory(fresh.path());
   rename_durably(fresh.path(), folder);
   fresh.release();

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kTargetsVersion = 1;
+constexpr int kTargetsVersion = 2;  // 1: shards without names
 constexpr std::uint64_t kMaxRecordBytes = std::uint64_t{64} << 20;
 constexpr const char* kTargetsKey = "distill.targets";
 
@@ -91,6 +91,16 @@ Json teacher_record(const RunConfig& config, ValidationCache& checks) {
                       {"xxh3_128", teacher_hash(config, checks, false)}};
 }
 
+std::map<std::string, std::string> shard_names(const TargetRecord& record) {
+  Json json = to_json(record);
+  for (const char* key : {"version", "seed"}) json.erase(key);
+  Hash128 hash;
+  hash.add(json.dump());
+  return {{kShardIdentity, hash.text()},
+          {kShardTeacher, record.teacher.dump()},
+          {kShardTokenizer, record.tokenizer.empty() ? "(none)" : record.tokenizer}};
+}
+
 void require_same_teacher(const TargetRecord& stored, const RunConfig& config, const std::string& folder,
                           ValidationCache& checks) {
   const std::string& teacher = config.distill->teacher;
@@ -114,8 +124,9 @@ TargetRecord read_target_record(const std::string& folder) {
   const fs::path path = fs::path(folder) / kTargetsFile;
   try {
     const Json json = Json::parse_file(path);
-    QUENCH_CHECK_AS(ErrorCode::corrupt, json.at("version").as_int() == kTargetsVersion, "version {}, expected {}",
-                    json.at("version").as_int(), kTargetsVersion);
+    const std::int64_t version = json.at("version").as_int();
+    QUENCH_CHECK_AS(ErrorCode::corrupt, version >= 1 && version <= kTargetsVersion, "version {}, expected {}", version,
+                    kTargetsVersion);
     TargetRecord record;
     const std::optional<DType> dtype = dtype_from_string(json.at("dtype").as_string());
     QUENCH_CHECK_AS(ErrorCode::corrupt, dtype == DType::f16 || dtype == DType::f32, "dtype '{}', expected f16 or f32",
@@ -130,6 +141,8 @@ TargetRecord read_target_record(const std::string& folder) {
     record.train = json.at("train");
     record.teacher = json.at("teacher");
     record.seed = json.at("seed").as_int();
+    record.format.identity = shard_names(record).at(kShardIdentity);
+    record.format.named = version > 1;
     return record;
   } catch (const Error& error) {
     QUENCH_FAIL(ErrorCode::corrupt, "{}: {}; remove the folder and run `{}` again", path.string(), error.what(),

@@ -1,6 +1,7 @@
 #pragma once
 // What stored targets belong to: targets.json.
 
+#include <map>
 #include <string>
 
 #include "core/json/json.h"
@@ -27,6 +28,9 @@ struct TargetRecord {
 // Name, storage, dtype and a hash of the weights' files, or of the model's config and seed.
 [[nodiscard]] Json teacher_record(const RunConfig& config, ValidationCache& checks);
 
+// Metadata of the record's shards.
+[[nodiscard]] std::map<std::string, std::string> shard_names(const TargetRecord& record);
+
 // Throws KeyError for targets of other weights than those of distill.teacher. A folder that does not exist is not
 // compared.
 void require_same_teacher(const TargetRecord& stored, const RunConfig& config, const std::string& folder,
@@ -34,7 +38,7 @@ void require_same_teacher(const TargetRecord& stored, const RunConfig& config, c
 
 // Throws KeyError: absent or no folder of targets.
 void require_targets_folder(const std::string& folder);
-// Throws corrupt naming the file.
+// With the identity of its shards. Throws corrupt naming the file.
 [[nodiscard]] TargetRecord read_target_record(const std::string& folder);
 void write_target_record(const TargetRecord& record, const std::string& folder);
 

@@ -259,6 +259,7 @@ MakeTargetsReport make_targets(const RunConfig& config, Device device, const dis
         write_target_record(record, distill.targets);
       }
     }
+    record = read_target_record(distill.targets);
     stored = std::make_unique<StoredTargets>(distill.targets, record.format);
   });
   const std::int64_t steps = total_steps(config, *data.train);
@@ -276,7 +277,7 @@ MakeTargetsReport make_targets(const RunConfig& config, Device device, const dis
     build_teacher(teacher, config, model, device, ranks);
     TargetMaker maker(teacher, record.format, static_cast<float>(distill.temperature),
                       loss_options(config, model.vocab_size, device), device);
-    TargetShardWriter writer(record.format.k, record.format.dtype);
+    TargetShardWriter writer(record.format.k, record.format.dtype, shard_names(record));
     int number = work.shard;
     std::size_t done = 0;
     const std::function<int()> stop_signal = options.watch_stop ? options.watch_stop() : std::function<int()>();

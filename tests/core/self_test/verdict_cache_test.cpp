@@ -1,6 +1,7 @@
 #include "core/self_test/verdict_cache.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -49,6 +50,29 @@ TEST(VerdictCache, IgnoresDamagedFiles) {
   }
   EXPECT_TRUE(write_verdict(folder.path(), some_key("one"), some_report()));
   EXPECT_TRUE(read_verdict(folder.path(), some_key("one")));
+}
+
+// Another user could have written a verdict there.
+TEST(VerdictCache, IgnoresFilesThatOthersCanWrite) {
+  const TempDir parent;
+  const fs::path folder = parent / "quench";
+  ASSERT_TRUE(write_verdict(folder, some_key("one"), some_report()));
+  const fs::path file = fs::directory_iterator(folder)->path();
+  ASSERT_TRUE(read_verdict(folder, some_key("one")));
+  for (const fs::path& path : {file, folder}) {
+    for (const fs::perms writable : {fs::perms::group_write, fs::perms::others_write}) {
+      fs::permissions(path, writable, fs::perm_options::add);
+      EXPECT_FALSE(read_verdict(folder, some_key("one"))) << path;
+      fs::permissions(path, writable, fs::perm_options::remove);
+    }
+  }
+  EXPECT_TRUE(read_verdict(folder, some_key("one")));
+  if (::geteuid() != 0) return;  // only root can give files away
+  for (const fs::path& path : {file, folder}) {
+    ASSERT_EQ(::chown(path.c_str(), 65534, static_cast<gid_t>(-1)), 0);
+    EXPECT_FALSE(read_verdict(folder, some_key("one"))) << path;
+    ASSERT_EQ(::chown(path.c_str(), 0, static_cast<gid_t>(-1)), 0);
+  }
 }
 
 // A list of other families, as from another version under the same key.

@@ -116,6 +116,20 @@ TEST_F(ExportFolder, AModelWithoutTheMarkIsNotReplaced) {
   EXPECT_THAT(refusal({dir_ / "alone"}), HasSubstr("tokenizer.json"));
 }
 
+// As Transformers' save_pretrained() into the folder of an export, whose card stays.
+TEST_F(ExportFolder, AModelThatWasSavedOverAnExportIsNotReplaced) {
+  save_model_folder(model_, {out_}, {.dtype = DType::f32, .card = ModelFolderOptions::Card{}});
+  ASSERT_TRUE(fs::exists(out_ / "README.md"));
+  save({out_});
+  save_model_folder(model_, {out_}, {.dtype = DType::f32, .card = ModelFolderOptions::Card{}});
+  const Tensor one = Tensor::zeros({1}, DType::f32);
+  write_safetensors(out_ / "model.safetensors",
+                    {{"w", one.dtype(), one.shape(), {static_cast<const std::byte*>(one.raw_data()), one.nbytes()}}});
+  const std::string theirs = read_file(out_ / "model.safetensors");
+  EXPECT_THAT(refusal({out_}), AllOf(HasSubstr("without the mark of an export"), HasSubstr("--overwrite")));
+  EXPECT_EQ(read_file(out_ / "model.safetensors"), theirs);
+}
+
 TEST_F(ExportFolder, AGgufFileWithoutTheMarkIsNotReplaced) {
   const fs::path file = dir_ / "m.gguf";
   std::string head = gguf_head({{"general.architecture", std::string("llama")}}, {});
