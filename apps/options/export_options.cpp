@@ -48,17 +48,17 @@ const FolderReader* reader_of(const ExportOptions& o) {
 // Warns of inference engines that cannot run the folder; throws if none can, or the named one cannot.
 void check_readers_of(const LoadedModel& loaded, const ExportOptions& o, const WriteStyle& style) {
   const DType dtype = style.dtype.value_or(loaded.model->options().dtype);
-  std::vector<const Scheme*> of_experts;
+  ExpertSchemes experts;
   if (style.quantization) {
     QuantizationRules rules = *style.quantization;
     apply_format(*style.format, rules);
     const std::vector<ModelTensor> tensors = model_tensors(*loaded.model, dtype);
-    of_experts = schemes_of_experts(tensors, rules);
+    experts = expert_schemes(tensors, rules, loaded.config);
     for (const std::string& warning : check_fused_layers(*style.format, tensors, rules, reader_of(o)))
       QUENCH_LOG_WARN("{}", warning);
   }
   for (const std::string& warning : check_readers(*style.format, style.quantization ? &*style.quantization : nullptr,
-                                                  dtype, of_experts, reader_of(o)))
+                                                  dtype, experts, reader_of(o)))
     QUENCH_LOG_WARN("{}", warning);
 }
 
