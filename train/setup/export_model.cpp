@@ -9,6 +9,7 @@
 #include "distributed/fsdp/gather_parameter.h"
 #include "export/table/fused_layers.h"
 #include "export/table/reader_table.h"
+#include "export/table/unfit_scheme.h"
 #include "nn/experts/expert_linear.h"
 #include "nn/experts/moe.h"
 #include "nn/linear.h"
@@ -211,6 +212,8 @@ void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup)
       require_quantizable(tensors, *rules);
       warn_of_readers(config, format, &*rules, expert_schemes(tensors, *rules, setup.config));
       warn_of_fused_layers(config, format, tensors, *rules);
+      if (const auto unfit = unfit_scheme(format, tensors, *rules, folder_readers().find(config.export_model->reader)))
+        QUENCH_LOG_WARN("export: {}", to_text(*unfit));
       const TrainedScheme trained = trained_scheme(config, *setup.model, setup.conversion);
       trained.require_kept_codes(tensors, *rules);
       trained.warn_of_others(tensors, *rules);
