@@ -56,6 +56,7 @@ void generate_for_prompt(GenerateOptions& o) {
                 .encode(conversation);
     } else {
       ids = tokenizer->encode(prompt, {});
+      hint_at_chat(*tokenizer, ids);
     }
     o.generation.max_new_tokens = allowed_tokens(o, model.config, ids.size());
     if (model.model->options().device.is_cpu()) return {};
@@ -132,27 +133,37 @@ void run(GenerateOptions& o) {
 }  // namespace
 
 std::int64_t allowed_tokens(const GenerateOptions& o, const nn::ModelConfig& model, std::size_t prompt_tokens,
-                            std::int64_t usual) {
+                            std::int64_t usual, std::optional<std::int64_t> of_record) {
   const std::int64_t room = room_behind(model, prompt_tokens);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, room > 0 || o.max_new_tokens == 0,
+  const std::optional<std::int64_t> wanted = of_record ? of_record : o.max_new_tokens;
+  QUENCH_CHECK_AS(ErrorCode::bad_config, room > 0 || wanted == 0,
                   "the prompt of {} tokens leaves no space in the model's context of {}: shorten it", prompt_tokens,
                   model.context_length());
-  QUENCH_CHECK_AS(ErrorCode::bad_config, o.max_new_tokens.value_or(0) <= room,
-                  "--max-new-tokens {}: after the prompt of {} tokens, the model's context of {} has room for {}; omit "
-                  "the option to generate to the end of the context",
-                  o.max_new_tokens.value_or(0), prompt_tokens, model.context_length(), room);
-  return o.max_new_tokens.value_or(std::min(usual, room));
+  QUENCH_CHECK_AS(
+      ErrorCode::bad_config, wanted.value_or(0) <= room,
+      "{} {}: after the prompt of {} tokens, the model's context of {} has room for {}; omit it to generate "
+      "to the end of the context",
+      of_record ? "\"max_new_tokens\"" : "--max-new-tokens", wanted.value_or(0), prompt_tokens, model.context_length(),
+      room);
+  return wanted.value_or(std::min(usual, room));
 }
 
 std::string end_reason(const GenerateOptions& o, const GenerationResult& result, bool stop_text,
-                       const nn::ModelConfig& model, std::size_t prompt_tokens, std::int64_t limit) {
+                       const nn::ModelConfig& model, std::size_t prompt_tokens, std::int64_t limit, bool of_record) {
   if (stop_text) return "a text of --stop";
   const auto produced = static_cast<std::int64_t>(result.tokens.size());
   if (result.stopped) return "an end-of-sequence token";
   if (produced < limit) return standard_output_error() == EPIPE ? "the reader of the output" : "a failed write";
   if (produced == room_behind(model, prompt_tokens))
     return fmt::format("the end of the model's context of {} tokens", model.context_length());
+  if (of_record) return fmt::format("max_new_tokens of the record, {} new tokens", limit);
   return o.max_new_tokens ? "--max-new-tokens" : fmt::format("the default of {} new tokens", kUsualTokens);
+}
+
+void hint_at_chat(const Tokenizer& tokenizer, std::span<const std::int32_t> prompt) {
+  const auto marked = [&](std::int32_t id) { return id != tokenizer.bos_id() && tokenizer.is_special(id); };
+  if (tokenizer.chat_template() && std::ranges::none_of(prompt, marked))
+    QUENCH_LOG_INFO("the tokenizer has a chat template; --chat answers the prompt as a user's message");
 }
 
 namespace {

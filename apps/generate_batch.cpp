@@ -119,9 +119,7 @@ std::vector<BatchPrompt> encode(const std::vector<Prompt>& prompts, const Genera
     try {
       BatchPrompt& result = encoded.emplace_back();
       result.tokens = prompt.text ? tokenizer.encode(*prompt.text, {}) : chat->encode(prompt.conversation);
-      GenerateOptions own = o;
-      if (prompt.max_new_tokens) own.max_new_tokens = prompt.max_new_tokens;
-      result.max_new_tokens = allowed_tokens(own, model, result.tokens.size());
+      result.max_new_tokens = allowed_tokens(o, model, result.tokens.size(), kUsualTokens, prompt.max_new_tokens);
       QUENCH_CHECK_AS(ErrorCode::bad_config, !result.tokens.empty(),
                       "the prompt is empty and the tokenizer adds no beginning-of-sequence token");
     } catch (const Error& error) {
@@ -146,6 +144,7 @@ void generate_for_prompts(GenerateOptions& o) {
         tokenizer = require_model_tokenizer(model, o.tokenizer);
         if (chats) chat.emplace(*tokenizer, o.chat_template, o.chat_date, chat_template_kwargs(o.chat_template_kwargs));
         encoded = encode(prompts, o, model.config, *tokenizer, chat ? &*chat : nullptr);
+        if (prompts.front().text) hint_at_chat(*tokenizer, encoded.front().tokens);
         return std::function<void()>();
       },
       o.adapter);
@@ -176,8 +175,8 @@ void generate_for_prompts(GenerateOptions& o) {
         json.set("tokens", std::move(tokens));
         json.set("prompt_tokens", static_cast<std::int64_t>(prompt.tokens.size()));
         json.set("stopped", result.stopped || answer.found());
-        json.set("ended_by",
-                 end_reason(o, result, answer.found(), loaded.config, prompt.tokens.size(), prompt.max_new_tokens));
+        json.set("ended_by", end_reason(o, result, answer.found(), loaded.config, prompt.tokens.size(),
+                                        prompt.max_new_tokens, prompts[index].max_new_tokens.has_value()));
         unfinished.erase(index);
         waiting.emplace(index, json.dump());
         for (auto line = waiting.find(next); line != waiting.end(); line = waiting.find(++next)) {

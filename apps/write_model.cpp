@@ -10,18 +10,19 @@ namespace quench {
 namespace {
 
 void print_result(const LoadedModel& loaded, const ExportTarget& target, const ModelFolderOptions& options,
-                  const ModelFolderReport& report, bool as_json) {
+                  const ModelFolderReport& report, const WriteStyle& style) {
   const ExportFormat& format = options.format != nullptr ? *options.format : export_formats().front();
   nn::ModelConfig written = loaded.config;
   if (!format.mtp) written.mtp.layers = 0;
   const std::string scheme = options.quantization ? options.quantization->scheme->name : "";
-  if (as_json) {
+  if (style.json) {
     Json json = Json::object();
     json.set("output", target.folder.string());
     json.set("format", format.name);
     json.set("dtype", to_string(options.dtype));
     json.set("parameters", written.parameter_count());
     json.set("scheme", scheme.empty() ? Json() : Json(scheme));
+    if (style.unfit) json.set("unfit", to_json(*style.unfit));
     json.set("layers", to_json(report.layers));
     json.set("file_bytes", report.file_bytes);
     if (report.perplexity_before) json.set("perplexity_before", *report.perplexity_before);
@@ -71,7 +72,7 @@ void write_model(const LoadedModel& loaded, const std::string& named_tokenizer, 
     QUENCH_LOG_WARN("{}: the export has no tokenizer; name one with --tokenizer", loaded.missing);
   options.card = {.source = style.source, .perplexity_data = style.perplexity_data, .perplexity = style.perplexity};
   const ModelFolderReport report = save_model_folder(*loaded.model, target, options);
-  print_result(loaded, target, options, report, style.json);
+  print_result(loaded, target, options, report, style);
 }
 
 }  // namespace quench

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "apps/common.h"
+#include "export/table/unfit_scheme.h"
 #include "train/model_folder/model_folder.h"
 
 namespace quench {
@@ -14,8 +15,9 @@ struct WriteStyle {
   const ExportFormat* format = nullptr;
   std::optional<QuantizationRules> quantization;
   std::optional<DType> dtype;
-  bool json = false;   // result as JSON on stdout
-  std::string source;  // for the model card
+  std::optional<UnfitScheme> unfit;  // for the result
+  bool json = false;                 // result as JSON on stdout
+  std::string source;                // for the model card
   std::function<double(nn::CausalLm&)> perplexity;
   std::string perplexity_data;
 };

@@ -8,6 +8,7 @@
 #include "data/tokenizer/tokenizer_kind.h"
 #include "export/table/fused_layers.h"
 #include "export/table/reader_table.h"
+#include "export/table/unfit_scheme.h"
 #include "recipes/sparse.h"
 #include "train/evaluation/evaluation_data.h"
 #include "train/model_folder/model_folder.h"
@@ -45,20 +46,23 @@ const FolderReader* reader_of(const ExportOptions& o) {
   return o.reader.empty() ? nullptr : &folder_readers().require(o.reader, "--reader");
 }
 
-// Warns of inference engines that cannot run the folder; throws if none can, or the named one cannot.
-void check_readers_of(const LoadedModel& loaded, const ExportOptions& o, const WriteStyle& style) {
+// Warns of inference engines that cannot run the folder, and of layers that the scheme does not suit; throws if none
+// can, or the named one cannot.
+void check_readers_of(const LoadedModel& loaded, const ExportOptions& o, WriteStyle& style) {
   const DType dtype = style.dtype.value_or(loaded.model->options().dtype);
-  std::vector<const Scheme*> of_experts;
+  ExpertSchemes experts;
   if (style.quantization) {
     QuantizationRules rules = *style.quantization;
     apply_format(*style.format, rules);
     const std::vector<ModelTensor> tensors = model_tensors(*loaded.model, dtype);
-    of_experts = schemes_of_experts(tensors, rules);
+    style.unfit = unfit_scheme(*style.format, tensors, rules, reader_of(o));
+    if (style.unfit) QUENCH_LOG_WARN("{}", to_text(*style.unfit));
+    experts = expert_schemes(tensors, rules, loaded.config);
     for (const std::string& warning : check_fused_layers(*style.format, tensors, rules, reader_of(o)))
       QUENCH_LOG_WARN("{}", warning);
   }
-  for (const std::string& warning : check_readers(*style.format, style.quantization ? &*style.quantization : nullptr,
-                                                  dtype, of_experts, reader_of(o)))
+  for (const std::string& warning :
+       check_readers(*style.format, style.quantization ? &*style.quantization : nullptr, dtype, experts, reader_of(o)))
     QUENCH_LOG_WARN("{}", warning);
 }
 
@@ -208,7 +212,7 @@ void run_export(const ExportOptions& o) {
   if (style.quantization || !o.perplexity.empty()) {
     const auto tokenizer = find_model_tokenizer(loaded, o.tokenizer);
     if (tokenizer != nullptr) check_model_tokenizer(loaded, *tokenizer);
-    if (style.quantization)
+    if (style.quantization && needs_calibration(*style.quantization))
       style.quantization->calibration =
           read_calibration_data(o.quantization.section, tokenizer.get(), loaded.config, loaded.missing);
     if (!o.perplexity.empty()) style.perplexity = perplexity_meter(loaded, o, tokenizer.get());

@@ -39,12 +39,17 @@ struct GenerateOptions {
 
 inline constexpr std::int64_t kUsualTokens = 128;
 
-// Number of new tokens: the user's value, which must fit in the context; else `usual`, clipped to the context. Throws
-// bad_config naming the numbers.
+// Number of new tokens: the value of the record or else of the option, which must fit in the context; else `usual`,
+// clipped to the context. Throws bad_config naming the numbers.
 [[nodiscard]] std::int64_t allowed_tokens(const GenerateOptions& o, const nn::ModelConfig& model,
-                                          std::size_t prompt_tokens, std::int64_t usual = kUsualTokens);
+                                          std::size_t prompt_tokens, std::int64_t usual = kUsualTokens,
+                                          std::optional<std::int64_t> of_record = {});
 [[nodiscard]] std::string end_reason(const GenerateOptions& o, const GenerationResult& result, bool stop_text,
-                                     const nn::ModelConfig& model, std::size_t prompt_tokens, std::int64_t limit);
+                                     const nn::ModelConfig& model, std::size_t prompt_tokens, std::int64_t limit,
+                                     bool of_record = false);
+
+// Names --chat where a prompt without it and without special tokens goes to a tokenizer with a chat template.
+void hint_at_chat(const Tokenizer& tokenizer, std::span<const std::int32_t> prompt);
 
 // Sets the stop tokens: the model's, and with a chat template its end-of-turn token. Names settings of
 // generation_config.json that are not used.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/system/log.h"
+
 namespace quench {
 
 void QuantizationOptions::add_to(const Command& verb) {
@@ -47,9 +49,13 @@ std::optional<QuantizationRules> QuantizationOptions::resolve() const {
     std::ranges::replace(name, '_', '-');
     return "--" + name;
   };
-  return resolve_quantization(named, {.key = key, .report = [&](std::string_view member, const std::string& reason) {
-                                        QUENCH_FAIL(ErrorCode::bad_config, "{} {}", key(member), reason);
-                                      }});
+  return resolve_quantization(
+      named,
+      {.key = key,
+       .report = [&](std::string_view member,
+                     const std::string& reason) { QUENCH_FAIL(ErrorCode::bad_config, "{} {}", key(member), reason); },
+       .warn = [&](std::string_view member,
+                   const std::string& reason) { QUENCH_LOG_WARN("{} {}", key(member), reason); }});
 }
 
 }  // namespace quench

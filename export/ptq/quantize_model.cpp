@@ -38,9 +38,9 @@ class Chooser {
     if (const std::string_view reason = rules_.kept != nullptr ? rules_.kept(tensor) : ""; !reason.empty())
       return {nullptr, std::string(reason)};
     std::string problem = quantizer().problem(*choice.scheme);
-    if (problem.empty())
-      problem = shape_problem(choice.scheme->weights, tensor.shape[0], tensor.shape[1], choice.scheme->inputs);
-    return problem.empty() ? choice : LayerChoice{nullptr, problem};
+    if (!problem.empty()) return {nullptr, problem};
+    problem = shape_problem(choice.scheme->weights, tensor.shape[0], tensor.shape[1], choice.scheme->inputs);
+    return problem.empty() ? choice : LayerChoice{nullptr, problem, choice.scheme};
   }
 
   [[nodiscard]] const Quantizer& quantizer() const {
@@ -134,6 +134,19 @@ std::vector<std::pair<std::string, const Scheme*>> chosen_schemes(const std::vec
   for (const QuantizedLayer& layer : chosen_layers(copies, rules))
     schemes.emplace_back(layer.tensor->layer, layer.choice.scheme);
   return schemes;
+}
+
+std::vector<LayerFit> layer_fits(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) {
+  std::vector<LayerFit> layers;
+  Chooser chooser(rules);
+  for (const ModelTensor& tensor : tensors) {
+    if (tensor.layer.empty() || tensor.embedding) continue;
+    const LayerChoice choice = chooser.choose(tensor);
+    layers.push_back({choice.unfit != nullptr ? choice.unfit : choice.scheme, tensor.shape,
+                      static_cast<std::uint64_t>(tensor.shape.numel() * byte_size(tensor.dtype)),
+                      choice.unfit != nullptr ? choice.kept_because : ""});
+  }
+  return layers;
 }
 
 std::vector<const Scheme*> schemes_of_experts(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) {

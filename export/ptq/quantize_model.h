@@ -69,6 +69,15 @@ struct LayerReport {
 [[nodiscard]] std::vector<std::pair<std::string, const Scheme*>> chosen_schemes(const std::vector<ModelTensor>& tensors,
                                                                                 const QuantizationRules& rules);
 
+// Linear layer with the scheme that the rules give it, null: none.
+struct LayerFit {
+  const Scheme* scheme = nullptr;
+  Shape shape;
+  std::uint64_t bytes = 0;  // in high precision
+  std::string problem;      // of the shape, for which the layer stays in high precision; or ""
+};
+[[nodiscard]] std::vector<LayerFit> layer_fits(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules);
+
 // Distinct.
 [[nodiscard]] std::vector<const Scheme*> schemes_of_experts(const std::vector<ModelTensor>& tensors,
                                                             const QuantizationRules& rules);

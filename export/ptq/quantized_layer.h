@@ -12,7 +12,8 @@ namespace quench {
 
 struct LayerChoice {
   const Scheme* scheme = nullptr;
-  std::string kept_because;  // without a scheme
+  std::string kept_because;       // without a scheme
+  const Scheme* unfit = nullptr;  // which its shape does not suit
 };
 
 struct QuantizedLayer {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
+#include <cstdlib>
 #include <vector>
 
 #include "core/ops/quantize/quantize.h"
@@ -192,6 +194,26 @@ std::string shape_problem(const OperandScheme& weights, std::int64_t rows, std::
     return fmt::format("its {} inputs are not a multiple of 4", columns);
   if (weights.bits <= 4 && columns % 2 != 0) return fmt::format("its {} inputs are odd", columns);
   return {};
+}
+
+int scheme_distance(const Scheme& a, const Scheme& b) {
+  const auto group = [](const Scheme& s) {
+    return s.weights.group_size > 0 ? std::log2(static_cast<double>(s.weights.group_size)) : 12.0;
+  };
+  int d = 40 * std::abs(a.weights.bits - b.weights.bits);
+  if (a.inputs.has_value() != b.inputs.has_value()) d += 100;
+  if (a.inputs && b.inputs) {
+    if (a.inputs->element != b.inputs->element) d += 30;
+    if (a.inputs->calibrated != b.inputs->calibrated) d += 60;
+    if (a.inputs->scale != b.inputs->scale) d += 10;
+    if (a.inputs->sharing != b.inputs->sharing) d += 3;
+  }
+  if (a.weights.element != b.weights.element) d += 25;
+  if (a.weights.blocks != b.weights.blocks) d += 25;
+  if (a.weights.scale != b.weights.scale) d += 20;
+  if (a.weights.mapping != b.weights.mapping) d += 15;
+  if (a.weights.sharing != b.weights.sharing) d += 6;
+  return d + static_cast<int>(std::abs(group(a) - group(b)));
 }
 
 double bits_per_weight(const OperandScheme& weights, std::int64_t columns) {

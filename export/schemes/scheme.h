@@ -70,6 +70,9 @@ struct Scheme {
 [[nodiscard]] std::string shape_problem(const OperandScheme& weights, std::int64_t rows, std::int64_t columns,
                                         const std::optional<OperandScheme>& inputs = std::nullopt);
 
+// Nearness for hints, 0: as near as it gets; by bits, inputs, element kind, scales and groups.
+[[nodiscard]] int scheme_distance(const Scheme& a, const Scheme& b);
+
 // With scales (for a bf16 model).
 [[nodiscard]] double bits_per_weight(const OperandScheme& weights, std::int64_t columns);
 

@@ -21,12 +21,15 @@ std::string cells(const ExportFormat& format, const ExportedWeights& weights) {
 struct Condition {
   std::string_view text;
   DType dtype;
-  bool experts = false, embeddings = false;
+  ExpertStorage experts = ExpertStorage::none;
+  bool embeddings = false;
 };
 constexpr Condition kConditions[] = {{"", DType::bf16},
                                      {"in f32", DType::f32},
-                                     {"experts", DType::bf16, true},
-                                     {"embeddings", DType::bf16, false, true}};
+                                     {"experts", DType::bf16, ExpertStorage::matrices},
+                                     {"experts of Llama 4", DType::bf16, ExpertStorage::fused},
+                                     {"experts of gpt-oss", DType::bf16, ExpertStorage::interleaved},
+                                     {"embeddings", DType::bf16, ExpertStorage::none, true}};
 
 // Families share the name without bits and group: "int8dyn_int4_g32" is {"int8dyn_int", "4", "_{}", "g32"}.
 struct NameParts {
@@ -146,7 +149,7 @@ void add_format(const ExportFormat& format, std::string& text) {
     const std::string usual = cells(format, {.scheme = scheme});
     add(scheme, "", usual);
     for (const Condition& condition : std::span(kConditions).subspan(1)) {
-      if (condition.experts && (scheme == nullptr || !format.experts)) continue;
+      if (condition.experts != ExpertStorage::none && (scheme == nullptr || !format.experts)) continue;
       if (condition.embeddings && (scheme == nullptr || scheme->inputs || !format.embeddings)) continue;
       const std::string row = cells(format, {scheme, condition.dtype, condition.experts, condition.embeddings});
       if (row != usual) add(scheme, condition.text, row);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 namespace quench {
 namespace {
@@ -77,21 +76,33 @@ bool mx_or_nvfp4(const ExportedWeights& w) {
 bool mx_or_nvfp4_in_f32(const ExportedWeights& w) {
   return in_f32(w) && mx_or_nvfp4(w);
 }
-bool nvfp4_experts(const ExportedWeights& w) {
-  return w.experts && has_scales(w, ScaleForm::e4m3_two_level);
+bool experts(const ExportedWeights& w) {
+  return w.experts != ExpertStorage::none;
 }
-bool mxfp8_experts(const ExportedWeights& w) {
-  return w.experts && mx(w) && w.scheme->weights.bits == 8;
+bool fused_experts(const ExportedWeights& w) {
+  return w.experts == ExpertStorage::fused || w.experts == ExpertStorage::interleaved;
+}
+bool interleaved_experts(const ExportedWeights& w) {
+  return w.experts == ExpertStorage::interleaved;
+}
+bool nvfp4_matrices(const ExportedWeights& w) {
+  return w.experts == ExpertStorage::matrices && has_scales(w, ScaleForm::e4m3_two_level);
+}
+bool mxfp8_matrices(const ExportedWeights& w) {
+  return w.experts == ExpertStorage::matrices && mx(w) && w.scheme->weights.bits == 8;
 }
 // Stored unpacked, one value per byte.
 bool integer_experts_with_integer_inputs(const ExportedWeights& w) {
-  return w.experts && has_integers(w) && w.scheme->inputs && is_integer(*w.scheme->inputs);
+  return experts(w) && has_integers(w) && w.scheme->inputs && is_integer(*w.scheme->inputs);
+}
+bool integer_matrices_with_integer_inputs(const ExportedWeights& w) {
+  return w.experts == ExpertStorage::matrices && integer_experts_with_integer_inputs(w);
 }
 bool integer_experts_of_odd_bits(const ExportedWeights& w) {
-  return w.experts && odd_bits(w);
+  return experts(w) && odd_bits(w);
 }
 bool experts_with_zero_points(const ExportedWeights& w) {
-  return w.experts && zero_points(w);
+  return experts(w) && zero_points(w);
 }
 bool experts_with_static_integer_inputs(const ExportedWeights& w) {
   return integer_experts_with_integer_inputs(w) && w.scheme->inputs->calibrated;
@@ -100,7 +111,7 @@ bool experts_with_asymmetric_int8_inputs(const ExportedWeights& w) {
   return integer_experts_with_integer_inputs(w) && !w.scheme->inputs->symmetric() && w.scheme->weights.bits == 8;
 }
 bool float8_experts(const ExportedWeights& w) {
-  return w.experts && w.scheme != nullptr && w.scheme->weights.element == ElementFormat::e4m3 &&
+  return experts(w) && w.scheme != nullptr && w.scheme->weights.element == ElementFormat::e4m3 &&
          w.scheme->weights.scale == ScaleForm::high_precision;
 }
 bool float8_experts_without_inputs(const ExportedWeights& w) {
@@ -187,6 +198,7 @@ constexpr std::array kRules = {
          kCompressed,
          float8_experts_of_mixed_scales,
          {refused, "vLLM supports float8 experts with a scale a tensor under a calibrated input scale only"}},
+    Rule{kVllm, kCompressed, fused_experts, {not_tried, ""}},
     Rule{kVllm, kCompressed, float8_inputs_for_integers, {runs, "on Hopper GPUs only (compute capability 9.0)"}},
     Rule{kVllm, kCompressed, mx_weight_only, {runs, "on GPUs; with MX tensor cores, inputs are quantized too"}},
     Rule{kVllm, kCompressed, mx_or_nvfp4, {runs, "on GPUs"}},
@@ -195,17 +207,23 @@ constexpr std::array kRules = {
     // Decompressed to bf16, or kept quantized.
     Rule{kTransformers,
          kCompressed,
-         nvfp4_experts,
+         interleaved_experts,
+         {wrong,
+          "Transformers does not find gpt-oss's experts in this format and computes with random ones; use format "
+          "mxfp4"}},
+    Rule{kTransformers,
+         kCompressed,
+         nvfp4_matrices,
          {wrong, "Transformers fuses NVFP4 experts and drops their scales without a message"}},
     Rule{kTransformers,
          kCompressed,
-         mxfp8_experts,
+         mxfp8_matrices,
          {wrong,
-          "Transformers fuses MXFP8 experts and drops their scales without a message (Qwen), or does not load them "
-          "(Mixtral)"}},
+          "Transformers fuses MXFP8 experts and drops their scales without a message, or does not load them (by "
+          "their sizes)"}},
     Rule{kTransformers,
          kCompressed,
-         integer_experts_with_integer_inputs,
+         integer_matrices_with_integer_inputs,
          {refused, "Transformers cannot fuse experts of unpacked integers (int-quantized)"}},
     Rule{kTransformers, kCompressed, zero_points_of_embeddings, {not_tried, "zero points of embeddings are unpacked"}},
     Rule{kTransformers,
@@ -226,26 +244,6 @@ constexpr std::array kRules = {
     Rule{kExecutorch, kTorchao, always, {not_tried, ""}},
     Rule{kExecutorch, kHf, high_precision, {runs, "whole on XNNPACK"}},
 };
-
-int distance(const Scheme& a, const Scheme& b) {
-  const auto group = [](const Scheme& s) {
-    return s.weights.group_size > 0 ? std::log2(static_cast<double>(s.weights.group_size)) : 12.0;
-  };
-  int d = 40 * std::abs(a.weights.bits - b.weights.bits);
-  if (a.inputs.has_value() != b.inputs.has_value()) d += 100;
-  if (a.inputs && b.inputs) {
-    if (a.inputs->element != b.inputs->element) d += 30;
-    if (a.inputs->calibrated != b.inputs->calibrated) d += 60;
-    if (a.inputs->scale != b.inputs->scale) d += 10;
-    if (a.inputs->sharing != b.inputs->sharing) d += 3;
-  }
-  if (a.weights.element != b.weights.element) d += 25;
-  if (a.weights.blocks != b.weights.blocks) d += 25;
-  if (a.weights.scale != b.weights.scale) d += 20;
-  if (a.weights.mapping != b.weights.mapping) d += 15;
-  if (a.weights.sharing != b.weights.sharing) d += 6;
-  return d + static_cast<int>(std::abs(group(a) - group(b)));
-}
 
 std::string complaint(const FolderReader& reader, const ExportFormat& format, const ExportedWeights& weights,
                       const ReaderVerdict& verdict) {
@@ -305,7 +303,7 @@ const Scheme* nearest_runnable(const FolderReader& reader, const ExportFormat& f
     other.scheme = &scheme;
     const bool usable = format.problem(scheme).empty() && reader_verdict(reader, format, other).result == runs;
     if (!usable) continue;
-    const int d = distance(*weights.scheme, scheme);
+    const int d = scheme_distance(*weights.scheme, scheme);
     if (nearest != nullptr && d >= least) continue;
     least = d;
     nearest = &scheme;
@@ -337,16 +335,23 @@ std::vector<std::string> check_readers(const ExportFormat& format, const Exporte
   return complaints;
 }
 
+ExpertSchemes expert_schemes(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules,
+                             const nn::ModelConfig& model) {
+  return {schemes_of_experts(tensors, rules), model.experts.interleaved_storage ? ExpertStorage::interleaved
+                                              : model.experts.fused_storage     ? ExpertStorage::fused
+                                                                                : ExpertStorage::matrices};
+}
+
 std::vector<std::string> check_readers(const ExportFormat& format, const QuantizationRules* rules, DType dtype,
-                                       std::span<const Scheme* const> of_experts, const FolderReader* reader) {
+                                       const ExpertSchemes& experts, const FolderReader* reader) {
   std::vector<ExportedWeights> kinds;
   const auto add = [&](const Scheme* scheme, bool of_table) {
     const auto known = [&](const ExportedWeights& kind) {
       return kind.scheme == scheme && kind.embeddings == of_table;
     };
     if (scheme == nullptr || std::ranges::any_of(kinds, known)) return;
-    const bool experts = !of_table && std::ranges::find(of_experts, scheme) != of_experts.end();
-    kinds.push_back({scheme, dtype, experts, of_table});
+    const bool of_experts = !of_table && std::ranges::find(experts.schemes, scheme) != experts.schemes.end();
+    kinds.push_back({scheme, dtype, of_experts ? experts.storage : ExpertStorage::none, of_table});
   };
   if (rules != nullptr) {
     add(rules->scheme, false);

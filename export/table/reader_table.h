@@ -33,12 +33,20 @@ struct FolderReader {
 
 [[nodiscard]] const ChoiceTable<FolderReader>& folder_readers();
 
+// Quantized experts, by the form in which engines hold those of the family.
+enum class ExpertStorage : std::uint8_t {
+  none,
+  matrices,     // one a projection, fused when read (Mixtral, Qwen, DeepSeek-V3)
+  fused,        // ExpertsConfig::fused_storage (Llama 4)
+  interleaved,  // ExpertsConfig::interleaved_storage (gpt-oss)
+};
+
 // As distinguished by engines.
 struct ExportedWeights {
   const Scheme* scheme = nullptr;  // null: unquantized
   DType dtype = DType::bf16;       // unquantized weights, scales
-  bool experts = false;            // some are quantized
-  bool embeddings = false;         // the embedding table, not linear layers
+  ExpertStorage experts = ExpertStorage::none;
+  bool embeddings = false;  // the embedding table, not linear layers
 };
 
 struct ReaderVerdict {
@@ -60,10 +68,19 @@ struct ReaderVerdict {
 // dtype) fails. Returns warnings of other failing readers.
 [[nodiscard]] std::vector<std::string> check_readers(const ExportFormat& format, const ExportedWeights& weights,
                                                      const FolderReader* reader);
-// Per scheme of the rules (null: unquantized), main scheme first, without repeated warnings. `of_experts`: of quantized
-// experts.
+
+// Schemes of a model's quantized experts, distinct.
+struct ExpertSchemes {
+  std::vector<const Scheme*> schemes;
+  ExpertStorage storage = ExpertStorage::none;
+};
+// Throws like require_quantizable().
+[[nodiscard]] ExpertSchemes expert_schemes(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules,
+                                           const nn::ModelConfig& model);
+
+// Per scheme of the rules (null: unquantized), main scheme first, without repeated warnings.
 [[nodiscard]] std::vector<std::string> check_readers(const ExportFormat& format, const QuantizationRules* rules,
-                                                     DType dtype, std::span<const Scheme* const> of_experts,
+                                                     DType dtype, const ExpertSchemes& experts,
                                                      const FolderReader* reader);
 
 // Markdown, per format: scheme families by reader.

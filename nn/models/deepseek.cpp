@@ -94,6 +94,9 @@ void write_deepseek(const ModelConfig& config, Json& json) {
   json.set("num_experts_per_tok", experts.per_token);
   json.set("moe_intermediate_size", experts.intermediate_size);
   json.set("norm_topk_prob", experts.normalize);
+  // Not members of Transformers' class; vLLM makes the expert bias under this method only.
+  json.set("topk_method", "noaux_tc");
+  json.set("scoring_func", "sigmoid");
   json.set("routed_scaling_factor", std::stod(fmt::format("{}", experts.factor)));
   json.set("n_group", experts.groups);
   json.set("topk_group", experts.groups_per_token);

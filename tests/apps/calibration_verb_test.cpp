@@ -226,12 +226,8 @@ TEST_F(CalibrationVerbSlow, RefusesWhatMakesNoSense) {
   EXPECT_THAT(refusal(quantize("float8_static", "rtn")), HasSubstr("needs calibration data"));
   EXPECT_THAT(refusal(quantize("int4_weight_only_g32", "smoothquant", calibrated("gptq"))),
               HasSubstr("schemes with quantized inputs"));
-  EXPECT_THAT(refusal(quantize("int4_weight_only_g32", "rtn", calibrated("gptq"))), HasSubstr("has no effect"));
   EXPECT_THAT(refusal(quantize("int4_weight_only_g32", "awq", {"--damping", "0.1", "--calibration", "train.txt"})),
               HasSubstr("--damping has no effect on method awq; it acts on: gptq, smoothquant_gptq"));
-  EXPECT_THAT(refusal(quantize("int4_weight_only_g32", "gptq",
-                               {"--calibration", "calibration.txt", "--calibration-samples", "100000"})),
-              HasSubstr("sequences are needed"));
   testing::write_file(*folder_ / "empty.txt", "");
   EXPECT_THAT(refusal(quantize("int4_weight_only_g32", "gptq", {"--calibration", "empty.txt"})),
               HasSubstr("hold 0 tokens"));

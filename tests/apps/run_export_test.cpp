@@ -195,9 +195,10 @@ TEST_F(RunExport, WhatCannotBeWrittenIsRefusedBeforeTheFirstStep) {
                  "no layer of the model can be quantized");
 }
 
-TEST_F(RunExport, TooFewCalibrationTokensStopTheRunAtItsStart) {
+TEST_F(RunExport, EmptyCalibrationDataStopTheRunAtItsStart) {
+  testing::write_file(work() / "empty.txt", "");
   const Outcome refused =
-      run(train({"--export.scheme=int4_weight_only_g32", "--export.method=gptq", "--export.calibration=held_out.txt"}));
+      run(train({"--export.scheme=int4_weight_only_g32", "--export.method=gptq", "--export.calibration=empty.txt"}));
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.errors,
               AllOf(HasSubstr("export.calibration: the calibration data hold"), Not(HasSubstr("step 1/"))));

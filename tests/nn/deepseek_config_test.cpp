@@ -36,6 +36,13 @@ TEST(DeepseekConfig, SaysWhatIsComputed) {
   EXPECT_EQ(config.block(0).attention.key_dim, 16);
 }
 
+// vLLM makes the expert bias under this method only, and Transformers 5 leaves both members out.
+TEST(DeepseekConfig, NamesTheRouterMethodForOtherReaders) {
+  const Json written = to_hf_json(parsed(deepseek()), DType::f32);
+  EXPECT_EQ(written.at("topk_method"), Json("noaux_tc"));
+  EXPECT_EQ(written.at("scoring_func"), Json("sigmoid"));
+}
+
 TEST(DeepseekConfig, IsWrittenAsItWasRead) {
   const ModelConfig config = parsed(deepseek()), again = parsed(to_hf_json(config, DType::f32));
   EXPECT_EQ(again.experts.layers, config.experts.layers);

@@ -97,7 +97,8 @@ std::optional<QuantizationRules> resolve_quantization(const QuantizationSection&
   if (needed && section.calibration.empty())
     faults.report("calibration",
                   fmt::format("is missing: {} needs calibration data; name files of text or tokens", what));
-  if (!needed && !section.calibration.empty()) faults.report("calibration", fmt::format("has no effect on {}", what));
+  if (!needed && !section.calibration.empty())
+    (faults.warn ? faults.warn : faults.report)("calibration", fmt::format("has no effect on {}", what));
   return rules;
 }
 

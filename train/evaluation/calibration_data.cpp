@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/system/log.h"
+
 namespace quench {
 
 std::shared_ptr<const CalibrationData> read_calibration_data(const QuantizationSection& section,
@@ -33,10 +35,12 @@ std::shared_ptr<const CalibrationData> read_calibration_data(const QuantizationS
     }
   });
   const std::string files = fmt::format("{}", fmt::join(section.calibration, ", "));
-  QUENCH_CHECK_AS(ErrorCode::bad_config, result->sequences.size() == wanted,
-                  "the calibration data hold {} tokens, {} sequences of {}, but {} sequences are needed: {}; add data, "
-                  "or use fewer or shorter sequences",
-                  seen, result->sequences.size(), length, wanted, files);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, seen > 0, "the calibration data hold 0 tokens: {}", files);
+  const bool short_of_one = result->sequences.empty();
+  if (short_of_one) result->sequences.push_back(std::move(stream));
+  if (const std::size_t count = result->sequences.size(); count < wanted || short_of_one)
+    QUENCH_LOG_INFO("calibration: the data hold {} tokens, enough for {} of {} sequences of {} tokens{}", seen,
+                    short_of_one ? 0 : count, wanted, length, short_of_one ? ": one shorter sequence is used" : "");
   for (const std::vector<std::int32_t>& sequence : result->sequences)
     for (const std::int32_t token : sequence)
       QUENCH_CHECK_AS(ErrorCode::bad_config, token >= 0 && token < model.vocab_size,
@@ -44,7 +48,8 @@ std::shared_ptr<const CalibrationData> read_calibration_data(const QuantizationS
   std::string names;
   for (const std::string& file : section.calibration)
     names += (names.empty() ? "" : ", ") + std::filesystem::path(file).filename().string();
-  result->source = fmt::format("{} sequences of {} tokens from {}", wanted, length, names);
+  result->source = fmt::format("{} sequence{} of {} tokens from {}", result->sequences.size(),
+                               result->sequences.size() == 1 ? "" : "s", result->sequences.front().size(), names);
   return result;
 }
 

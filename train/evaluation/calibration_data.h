@@ -9,9 +9,9 @@
 
 namespace quench {
 
-// First section.calibration_samples full-length sequences of the concatenated documents. Null without files.
-// `no_tokenizer`: reason for a missing tokenizer. Throws bad_config for too few sequences (with their number) or
-// sequences longer than the context, and errors of read_evaluation_data().
+// First section.calibration_samples full-length sequences of the concatenated documents; of fewer data all full ones,
+// or a shorter one, which is logged. Null without files. `no_tokenizer`: reason for a missing tokenizer. Throws
+// bad_config for empty data or sequences longer than the context, and errors of read_evaluation_data().
 [[nodiscard]] std::shared_ptr<const CalibrationData> read_calibration_data(const QuantizationSection& section,
                                                                            const Tokenizer* tokenizer,
                                                                            const nn::ModelConfig& model,

@@ -43,6 +43,18 @@ std::string generation_config(const Json& config, const SmallFiles& files) {
   return json.dump(2) + "\n";
 }
 
+// Names classes of code that the source may have next to it and an export has not; readers' own classes serve instead.
+void drop_auto_map(const fs::path& file) {
+  if (!fs::is_regular_file(file)) return;
+  const std::string text = read_file(file, kMaxCarriedBytes);
+  if (text.find(kAutoMap) == std::string::npos) return;
+  Json json = Json::parse(text, {.source = file.string()});
+  if (json.is_object() && json.find(kAutoMap) != nullptr) {
+    json.erase(kAutoMap);
+    write_file_atomically(file, json.dump(2) + "\n");
+  }
+}
+
 }  // namespace
 
 void name_special_tokens(const Tokenizer& tokenizer, const fs::path& folder) {
@@ -61,6 +73,7 @@ void name_special_tokens(const Tokenizer& tokenizer, const fs::path& folder) {
 void write_small_files(const Json& config, const SmallFiles& files, const fs::path& to) {
   if (files.tokenizer != nullptr) files.tokenizer->save(to);
   carry(kTokenizerFiles, files.tokenizer_folder, to);
+  drop_auto_map(to / "tokenizer_config.json");
   // Readers prefer it to the template in tokenizer_config.json.
   if (!files.chat_template.empty())
     write_file_atomically(to / "chat_template.jinja", files.chat_template);

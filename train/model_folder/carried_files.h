@@ -2,11 +2,15 @@
 // Model folder files other than weights.
 
 #include <filesystem>
+#include <string_view>
 
 #include "data/tokenizer/tokenizer.h"
 #include "train/model_folder/token_ids.h"
 
 namespace quench {
+
+// Member of config.json and tokenizer_config.json: classes of code in the folder or on the Hub.
+inline constexpr std::string_view kAutoMap = "auto_map";
 
 // Paths may be empty.
 struct SmallFiles {

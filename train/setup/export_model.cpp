@@ -9,6 +9,7 @@
 #include "distributed/fsdp/gather_parameter.h"
 #include "export/table/fused_layers.h"
 #include "export/table/reader_table.h"
+#include "export/table/unfit_scheme.h"
 #include "nn/experts/expert_linear.h"
 #include "nn/experts/moe.h"
 #include "nn/linear.h"
@@ -169,11 +170,11 @@ void export_adapters(const ModelSetup& setup, const RunConfig& config, const Tok
 
 // The config check throws if no program can run the export.
 void warn_of_readers(const RunConfig& config, const ExportFormat& format, const QuantizationRules* rules,
-                     std::span<const Scheme* const> of_experts) {
+                     const ExpertSchemes& experts) {
   const ExportSection& section = *config.export_model;
   const FolderReader* reader = section.reader.empty() ? nullptr : folder_readers().find(section.reader);
   try {
-    for (const std::string& warning : check_readers(format, rules, export_dtype(config), of_experts, reader))
+    for (const std::string& warning : check_readers(format, rules, export_dtype(config), experts, reader))
       QUENCH_LOG_WARN("export: {}", warning);
   } catch (const Error& error) {
     throw KeyError(ErrorCode::bad_config, reader != nullptr ? "export.reader" : "export.scheme", error.what());
@@ -210,8 +211,10 @@ void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup)
     if (auto rules = export_rules(config, quantization, setup, tensors)) {
       apply_format(format, *rules);
       require_quantizable(tensors, *rules);
-      warn_of_readers(config, format, &*rules, schemes_of_experts(tensors, *rules));
+      warn_of_readers(config, format, &*rules, expert_schemes(tensors, *rules, setup.config));
       warn_of_fused_layers(config, format, tensors, *rules);
+      if (const auto unfit = unfit_scheme(format, tensors, *rules, folder_readers().find(config.export_model->reader)))
+        QUENCH_LOG_WARN("export: {}", to_text(*unfit));
       const TrainedScheme trained = trained_scheme(config, *setup.model, setup.conversion);
       trained.require_kept_codes(tensors, *rules);
       trained.warn_of_others(tensors, *rules);

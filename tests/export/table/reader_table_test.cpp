@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 
 ReaderVerdict verdict(std::string_view reader, std::string_view format, std::string_view scheme,
-                      DType dtype = DType::bf16, bool experts = false, bool embeddings = false) {
+                      DType dtype = DType::bf16, ExpertStorage experts = ExpertStorage::none, bool embeddings = false) {
   return reader_verdict(folder_readers().require(reader), export_formats().require(format),
                         {scheme.empty() ? nullptr : &require_scheme(scheme, "scheme"), dtype, experts, embeddings});
 }
@@ -21,7 +21,7 @@ ReaderVerdict verdict(std::string_view reader, std::string_view format, std::str
 std::string refused_readers(std::string_view format, std::string_view scheme, std::string_view reader = {},
                             DType dtype = DType::bf16) {
   try {
-    (void)check_readers(export_formats().require(format), {&require_scheme(scheme, "scheme"), dtype, false},
+    (void)check_readers(export_formats().require(format), {&require_scheme(scheme, "scheme"), dtype},
                         reader.empty() ? nullptr : &folder_readers().require(reader));
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::bad_config);
@@ -45,7 +45,7 @@ TEST(ReaderTable, SaysWhatTheReadersDo) {
         "int8static_int8", "float8dyn_int4_g128", "int4_weight_only_g128_asym", "nvfp4", "mxfp4"})
     EXPECT_FALSE(verdict("vllm", "compressed-tensors", scheme).fails()) << scheme;
   const auto of_experts = [](const char* scheme) {
-    return verdict("vllm", "compressed-tensors", scheme, DType::bf16, true).result;
+    return verdict("vllm", "compressed-tensors", scheme, DType::bf16, ExpertStorage::matrices).result;
   };
   for (const char* scheme :
        {"int8static_int8", "float8_weight_only", "float8_weight_only_tensor", "float8_dynamic_tensor",
@@ -57,9 +57,12 @@ TEST(ReaderTable, SaysWhatTheReadersDo) {
                              "float8_static", "float8_dynamic_block", "nvfp4", "nvfp4_weight_only", "mxfp4"})
     EXPECT_EQ(of_experts(scheme), runs) << scheme;
   for (const char* scheme : {"int4_weight_only_g32", "int8_weight_only"})
-    EXPECT_EQ(verdict("vllm", "compressed-tensors", scheme, DType::bf16, false, true).result, refused) << scheme;
-  EXPECT_EQ(verdict("transformers", "compressed-tensors", "int4_weight_only_asym", DType::bf16, false, true).result,
-            not_tried);
+    EXPECT_EQ(verdict("vllm", "compressed-tensors", scheme, DType::bf16, ExpertStorage::none, true).result, refused)
+        << scheme;
+  EXPECT_EQ(
+      verdict("transformers", "compressed-tensors", "int4_weight_only_asym", DType::bf16, ExpertStorage::none, true)
+          .result,
+      not_tried);
   EXPECT_EQ(verdict("vllm", "sparse24", "").result, refused);
   for (const char* scheme : {"mxfp8_weight_only", "mxfp4_weight_only"})
     EXPECT_EQ(verdict("transformers", "torchao", scheme).result, cannot_run) << scheme;
@@ -70,16 +73,42 @@ TEST(ReaderTable, SaysWhatTheReadersDo) {
     EXPECT_FALSE(verdict("transformers", "compressed-tensors", scheme).fails()) << scheme;
   }
   for (const char* scheme : {"nvfp4", "nvfp4_weight_only", "mxfp8", "mxfp8_weight_only"})
-    EXPECT_EQ(verdict("transformers", "compressed-tensors", scheme, DType::bf16, true).result, wrong) << scheme;
+    EXPECT_EQ(verdict("transformers", "compressed-tensors", scheme, DType::bf16, ExpertStorage::matrices).result, wrong)
+        << scheme;
   for (const char* scheme : {"int8dyn_int8", "int8dyn_int8_row", "int8dyn_int4_g32", "int8static_int8"})
-    EXPECT_EQ(verdict("transformers", "compressed-tensors", scheme, DType::bf16, true).result, refused) << scheme;
+    EXPECT_EQ(verdict("transformers", "compressed-tensors", scheme, DType::bf16, ExpertStorage::matrices).result,
+              refused)
+        << scheme;
   for (const char* scheme : {"int4_weight_only_g32", "int8_weight_only", "float8_dynamic", "mxfp4", "mxfp6"})
-    EXPECT_FALSE(verdict("transformers", "compressed-tensors", scheme, DType::bf16, true).fails()) << scheme;
+    EXPECT_FALSE(verdict("transformers", "compressed-tensors", scheme, DType::bf16, ExpertStorage::matrices).fails())
+        << scheme;
   EXPECT_EQ(verdict("transformers", "compressed-tensors", "int4_weight_only_g32_asym").result, refused);
   EXPECT_EQ(verdict("executorch", "hf", "", DType::bf16).result, cannot_run);
   EXPECT_EQ(verdict("executorch", "hf", "", DType::f32).result, runs);
   EXPECT_EQ(verdict("executorch", "torchao", "int8dyn_int4_g32", DType::f32).result, runs);
   EXPECT_EQ(verdict("executorch", "torchao", "int8dyn_int4_g32", DType::bf16).result, cannot_run);
+}
+
+// Observed by tests/interop/check_expert_schemes.py.
+TEST(ReaderTable, FusedExpertsOfTransformersAreReadAndInterleavedOnesAreNot) {
+  using enum ReaderResult;
+  const auto result = [](std::string_view reader, const char* scheme, ExpertStorage storage) {
+    return verdict(reader, "compressed-tensors", scheme, DType::bf16, storage).result;
+  };
+  for (const char* scheme : {"nvfp4", "nvfp4_weight_only", "mxfp8", "mxfp8_weight_only", "int8dyn_int8",
+                             "int8dyn_int8_row", "int8dyn_int4_g32", "int4_weight_only_g32", "mxfp4", "float8_static"})
+    EXPECT_EQ(result("transformers", scheme, ExpertStorage::fused), runs) << scheme;
+  for (const char* scheme : {"int4_weight_only_g32", "int8_weight_only", "int8dyn_int8", "float8_dynamic", "mxfp4",
+                             "mxfp6_weight_only", "nvfp4_weight_only"})
+    EXPECT_EQ(result("transformers", scheme, ExpertStorage::interleaved), wrong) << scheme;
+  EXPECT_THAT(std::string(verdict("transformers", "compressed-tensors", "int8_weight_only", DType::bf16,
+                                  ExpertStorage::interleaved)
+                              .reason),
+              HasSubstr("use format mxfp4"));
+  for (const ExpertStorage storage : {ExpertStorage::fused, ExpertStorage::interleaved}) {
+    EXPECT_EQ(result("vllm", "int4_weight_only_g32", storage), not_tried);
+    EXPECT_EQ(result("vllm", "int4_weight_only_g32_asym", storage), refused);
+  }
 }
 
 TEST(ReaderTable, EveryFailureHasAReasonAndTheNearestSchemeRuns) {
@@ -88,14 +117,14 @@ TEST(ReaderTable, EveryFailureHasAReasonAndTheNearestSchemeRuns) {
       if (!reader.reads(format)) continue;
       for (const Scheme& scheme : scheme_table()) {
         if (!format.problem(scheme).empty()) continue;
-        const ExportedWeights weights{&scheme, DType::bf16, false};
+        const ExportedWeights weights{&scheme, DType::bf16};
         const ReaderVerdict found = reader_verdict(reader, format, weights);
         if (!found.fails()) continue;
         EXPECT_FALSE(found.reason.empty()) << reader.name << " " << scheme.name;
         const Scheme* nearest = nearest_runnable(reader, format, weights);
         if (nearest == nullptr) continue;
         EXPECT_EQ(format.problem(*nearest), "");
-        EXPECT_EQ(reader_verdict(reader, format, {nearest, DType::bf16, false}).result, ReaderResult::runs);
+        EXPECT_EQ(reader_verdict(reader, format, {nearest, DType::bf16}).result, ReaderResult::runs);
       }
     }
 }

@@ -40,6 +40,8 @@ struct QuantizationSection {
 struct QuantizationFaults {
   std::function<std::string(std::string_view member)> key;  // user-visible: "--scheme", "export.scheme"
   std::function<void(std::string_view member, std::string reason)> report;
+  // Of calibration files that nothing uses; null: report().
+  std::function<void(std::string_view member, std::string reason)> warn = nullptr;
 };
 
 // Patterns.
