@@ -82,7 +82,7 @@ TEST(EstimateVerb, AModelIsARunWithTheDefaultConfig) {
   EXPECT_LT(with_adapters.at("total_bytes").as_int(), all.at("total_bytes").as_int());
   const Outcome train = run_program(folder.path(), {"train", "llama-3.2-1b"});
   EXPECT_EQ(train.status, 2);
-  EXPECT_THAT(train.errors, HasSubstr("it is an embedded model, with the ready runs finetune_llama-3.2-1b"));
+  EXPECT_THAT(train.errors, HasSubstr("or take a ready run: finetune_llama-3.2-1b"));
 }
 
 TEST(EstimateVerb, ComparesWithANamedGpu) {

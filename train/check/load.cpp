@@ -39,9 +39,8 @@ const EmbeddedConfig* embedded_run(const std::string& file_or_name) {
     suggestion = std::filesystem::exists(folder / "environment.json", ignored) ? (folder / "config.json").string() : "";
   } else if (const EmbeddedConfig* model = find_embedded_model(name); model != nullptr) {
     const std::vector<std::string> runs = ready_runs(model->name);
-    reason += runs.empty()
-                  ? fmt::format("; it is an embedded model: name it in a run by --model.preset={}", model->name)
-                  : fmt::format("; it is an embedded model, with the ready runs {}", fmt::join(runs, ", "));
+    reason += fmt::format("; it is an embedded model: name it in a run by --model.preset={}{}", model->name,
+                          runs.empty() ? "" : fmt::format(", or take a ready run: {}", fmt::join(runs, ", ")));
     suggestion.clear();
   }
   throw ConfigError({{name, "", std::move(reason), std::move(suggestion)}});
