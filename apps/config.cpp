@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/config/config_summary.h"
 #include "apps/options/config_arguments.h"
 #include "apps/reference_page.h"
 #include "core/system/file.h"
@@ -38,27 +39,6 @@ void print(std::string_view text) {
   std::fputc('\n', stdout);
 }
 
-// Model configs: parameter count, such as "1.24B"; run configs: the trained model.
-std::string summary(const EmbeddedConfig& config) {
-  if (config.kind == "models") {
-    const nn::ModelConfig model = nn::parse_model_config(Json::parse(config.text), config.name);
-    const auto size = [](std::int64_t count) {
-      const auto parameters = static_cast<double>(count);
-      return parameters >= 1e9   ? fmt::format("{:.2f}B", parameters / 1e9)
-             : parameters >= 1e6 ? fmt::format("{:.1f}M", parameters / 1e6)
-                                 : fmt::format("{:.0f}K", parameters / 1e3);
-    };
-    const std::string active =
-        model.experts.count > 0 ? fmt::format(" ({} active)", size(model.active_parameter_count())) : "";
-    return fmt::format("{} parameters{}, {}", size(model.parameter_count()), active, model.model_type);
-  }
-  const RunConfig run = parse_run_config(config.text, std::string(config.name), {}, {.data = false, .files = false});
-  const std::string model = run.model.preset.empty() ? run.model.path : run.model.preset;
-  const std::string length = run.training.steps ? fmt::format("{} steps", *run.training.steps)
-                                                : fmt::format("{} x the data", *run.training.epochs);
-  return fmt::format("{}, {}, {}", model, length, run.recipe.name);
-}
-
 // Lower case, letters and digits alone: "gemma-3" is also "gemma3_text".
 std::string family_key(std::string_view text) {
   std::string key;
@@ -73,11 +53,8 @@ bool is_of_family(const EmbeddedConfig& config, std::string_view family) {
   if (config.kind == "models")
     return family_key(config.name).starts_with(family) ||
            family_key(nn::parse_model_config(Json::parse(config.text), config.name).model_type).starts_with(family);
-  const RunConfig run = parse_run_config(config.text, std::string(config.name), {}, {.data = false, .files = false});
-  return std::ranges::any_of(embedded_configs(), [&](const EmbeddedConfig& model) {
-    const bool named = run.model.preset == model.name || run.model.path.starts_with(model.name);
-    return model.kind == "models" && named && is_of_family(model, family);
-  });
+  const EmbeddedConfig* model = model_of_run(config);
+  return model != nullptr && is_of_family(*model, family);
 }
 
 struct ListArguments {
@@ -96,9 +73,17 @@ void list_configs(const ListArguments& arguments) {
   for (const EmbeddedConfig& config : embedded_configs()) {
     if (!kind.empty() && config.kind != kind) continue;
     if (!wanted.empty() && !is_of_family(config, wanted)) continue;
-    const std::string what = summary(config);
+    const std::string what = summary_line(config);
     text += fmt::format("\n{:<8}{:<28}{}", config.kind, config.name, what);
-    list.push_back(Json(Json::Object{{"kind", config.kind}, {"name", config.name}, {"what", what}}));
+    Json entry(Json::Object{{"kind", config.kind}, {"name", config.name}, {"what", what}});
+    if (config.kind == "runs") {
+      const RunSummary run = summarize_run(config);
+      entry.set("model", run.model);
+      entry.set("method", run.method);
+      entry.set("gpu_memory", run.gpu.empty() ? Json() : Json(run.gpu));
+      entry.set("export", run.exported.empty() ? Json() : Json(run.exported));
+    }
+    list.push_back(std::move(entry));
   }
   if (list.as_array().empty()) {
     std::set<std::string> known;

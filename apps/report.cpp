@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 struct ReportOptions {
   std::vector<std::string> run_folders;
   std::string output;
+  std::vector<std::string> attached;
   bool overwrite = false;
   bool json = false;
 };
@@ -46,8 +47,11 @@ void run_report(const ReportOptions& options) {
   const bool several = folders.size() > 1;
   QUENCH_CHECK_AS(ErrorCode::bad_config, !several || !options.output.empty(),
                   "a comparison of runs needs a file to write: name it with --output");
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !several || options.attached.empty(), "--attach needs the report of one run");
+  const std::vector<fs::path> attached(options.attached.begin(), options.attached.end());
   const fs::path output = options.output.empty() ? folders.front() / run_files::kReport : fs::path(options.output);
   OutputFileRules rules{.overwrite = options.overwrite, .is_own = is_report};
+  for (const fs::path& file : attached) rules.inputs.push_back(file);
   for (const fs::path& folder : folders)
     for (const char* name : {run_files::kConfig, run_files::kEnvironment}) rules.inputs.push_back(folder / name);
   // A missing run folder is reported by the run's reader.
@@ -57,7 +61,7 @@ void run_report(const ReportOptions& options) {
   if (several)
     runs = write_comparison(folders, output);
   else
-    runs.push_back(write_report(folders.front(), output));
+    runs.push_back(write_report(folders.front(), output, attached));
   for (std::size_t i = 0; i < runs.size(); ++i) warn(runs[i], folders[i]);
   if (!options.json) {
     std::printf("wrote %s\n", output.string().c_str());
@@ -85,6 +89,8 @@ void add_report_verb(const Command& app) {
   verb.add_option("run_folder", options->run_folders, "Folder of the run; several are compared").required();
   verb.add_option("-o,--output", options->output,
                   "File to write (default: report.html in the run folder; a comparison has none)");
+  verb.add_option("--attach", options->attached,
+                  "Text files to show first, such as the table that `quench eval` printed");
   verb.add_flag("--overwrite", options->overwrite, "Replace a file that is not a report");
   verb.add_flag("--json", options->json, "Print the result as JSON");
   verb.on_run([options] { run_report(*options); });

@@ -12,7 +12,10 @@ endif()
 # Kernels raise the level themselves (QuenchModules.cmake); the rest gains nothing measurable from -O3.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 
-find_program(QUENCH_CCACHE ccache)
+# Looked for once a build folder: a launcher that appears later would compile everything again.
+if(NOT DEFINED QUENCH_CCACHE)
+  find_program(QUENCH_CCACHE ccache)
+endif()
 if(QUENCH_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${QUENCH_CCACHE})
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${QUENCH_CCACHE})

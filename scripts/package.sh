@@ -14,7 +14,6 @@ cd "$(dirname "$0")/.."
 options=(-DQUENCH_CUDA_FAT=ON "$@")
 if [ "${1:-}" = --cpu ]; then options=("$@"); fi
 ./scripts/build.sh "${options[@]}"
-cmake --build build
 ./scripts/gpu_code.py build/quench
 rm -f build/quench_*.deb build/libquench-dev_*.deb
 (cd build && cpack -G DEB)

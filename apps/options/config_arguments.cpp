@@ -67,6 +67,8 @@ ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments
       result.node_size = whole_number("--node-size", "GPUs", *node);
     } else if (const auto network = value("--network")) {
       result.network = rate(*network);
+    } else if (auto gpu = value("--gpu")) {
+      result.gpu = std::move(gpu);
     } else {
       rest.push_back(argument);
     }

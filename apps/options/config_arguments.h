@@ -27,9 +27,13 @@ struct ConfigArguments {
   std::optional<std::int64_t> world_size;  // planned
   std::optional<std::int64_t> node_size;   // GPUs per node
   std::optional<double> network;           // GB/s per GPU, between nodes
+  std::optional<std::string> gpu;          // planned, by name
+
+  // True if anything is planned that is not here; for `estimate` alone.
+  [[nodiscard]] bool plans() const { return world_size || node_size || network || gpu; }
 };
 
-// Takes --device, --memory-limit, --json, --quiet, --world-size, --node-size and --network; split_arguments
+// Takes --device, --memory-limit, --json, --quiet, --world-size, --node-size, --network and --gpu; split_arguments
 // (train/config/override.h) the rest, whose first word is the config. Throws bad_config without a config, HelpRequest
 // for --help.
 [[nodiscard]] ConfigArguments parse_config_arguments(const std::vector<std::string>& arguments,

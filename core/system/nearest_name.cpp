@@ -30,6 +30,25 @@ bool is_part(std::string_view name, std::string_view longer) {
          (longer.ends_with(name) && longer[longer.size() - name.size() - 1] == '_');
 }
 
+std::vector<std::string> words_of(std::string_view name) {
+  std::vector<std::string> words(1);
+  for (const char c : lower_case(name)) {
+    if (c != '_' && c != '.')
+      words.back() += c;
+    else if (!words.back().empty())
+      words.emplace_back();
+  }
+  if (words.back().empty()) words.pop_back();
+  return words;
+}
+
+bool is_same_word(std::string_view a, std::string_view b) {
+  constexpr std::size_t kLeast = 3;
+  if (a == b) return true;
+  if (std::min(a.size(), b.size()) < kLeast) return false;
+  return a.starts_with(b) || b.starts_with(a) || (a.size() > kLeast && edit_distance(a, b) <= 1);
+}
+
 }  // namespace
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -67,6 +86,29 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
       best_distance = distance;
       best_prefix = prefix;
     }
+  }
+  return best == nullptr ? std::string() : *best;
+}
+
+std::string nearest_by_words(std::string_view name, std::span<const std::string> candidates) {
+  if (name.size() > kMaxNameBytes) return {};
+  const std::vector<std::string> wanted = words_of(name);
+  const std::string* best = nullptr;
+  double best_share = 0;
+  for (const std::string& candidate : candidates) {
+    std::vector<std::string> left = words_of(candidate);
+    const std::size_t words = wanted.size() + left.size();
+    std::size_t shared = 0;
+    for (const std::string& word : wanted) {
+      const auto same = std::ranges::find_if(left, [&](const std::string& other) { return is_same_word(word, other); });
+      if (same == left.end()) continue;
+      left.erase(same);
+      shared += 2;
+    }
+    const double share = static_cast<double>(shared) / static_cast<double>(std::max<std::size_t>(1, words));
+    if (3 * shared < 2 * words || share <= best_share) continue;
+    best = &candidate;
+    best_share = share;
   }
   return best == nullptr ? std::string() : *best;
 }

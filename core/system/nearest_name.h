@@ -15,4 +15,9 @@ namespace quench {
 // if none, or for names over 256 bytes.
 [[nodiscard]] std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 
+// Candidate that shares most words with the name, words being separated by underscores; one counts as shared by a
+// beginning of three letters ("seq", "sequence") or at distance one. Two thirds of both names' words at least; ties:
+// first. Empty if there is none, or for names over 256 bytes.
+[[nodiscard]] std::string nearest_by_words(std::string_view name, std::span<const std::string> candidates);
+
 }  // namespace quench

@@ -117,6 +117,24 @@ TEST_F(ConfigVerb, LsChoosesAKindAndAFamily) {
   EXPECT_EQ(run("ls --family -").status, 2);
 }
 
+TEST_F(ConfigVerb, LsSaysMethodGpuAndExportOfARun) {
+  const std::string text = run("ls runs").output;
+  for (const char* line :
+       {"qlora_llama-3.1-8b_16gb     Llama-3.1-8B: QLoRA (nf4), 1 epoch, GPU of 16 GB, exports peft",
+        "qat_lora_qwen3-8b           Qwen3-8B: LoRA + QAT int8dyn_int4, 1 epoch, GPU of 40 GB, exports "
+        "compressed-tensors",
+        "qad_nvfp4_llama-3.2-1b      Llama-3.2-1B: QAD nvfp4, 1 epoch", "Llama-3.1-8B-Instruct: DPO + LoRA, 1 epoch",
+        "finetune_llama-3.1-8b       Llama-3.1-8B: full fine-tuning, 1 epoch, GPU of 180 GB\n",
+        "demo                        tiny-demo: pre-training float8_rowwise, 400 steps, GPU of 16 GB, exports hf"})
+    EXPECT_THAT(text, HasSubstr(line));
+  const Json list = Json::parse(run("ls runs --family llama-3.1 --json").output);
+  EXPECT_GE(list.as_array().size(), 5u);
+  for (const Json& one : list.as_array()) {
+    EXPECT_THAT(one.at("model").as_string(), HasSubstr("Llama-3.1-8B"));
+    EXPECT_THAT(one.at("gpu_memory").as_string(), HasSubstr(" GB"));
+  }
+}
+
 TEST_F(ConfigVerb, CpWritesWhatCheckReads) {
   EXPECT_EQ(run("cp shakespeare_char mine.json").status, 0);
   EXPECT_EQ(testing::read_file(folder_ / "mine.json"),

@@ -16,7 +16,7 @@ build() {
   shift 2
   rm -rf "${work:?}/$name"
   # shellcheck disable=SC2086  # several arguments in one variable
-  cmake -S "$source" -B "$work/$name" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE=Release \
+  cmake -S "$source" -B "$work/$name" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_CXX_FLAGS="-Wall -Wextra -Werror" ${QUENCH_CMAKE_ARGS:-} "$@" >"$work/$name.log" 2>&1 ||
     { cat "$work/$name.log" >&2; return 1; }
   cmake --build "$work/$name" >>"$work/$name.log" 2>&1 || { cat "$work/$name.log" >&2; return 1; }

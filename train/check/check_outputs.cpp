@@ -41,7 +41,7 @@ void check_tokenizer(Checker& checker) {
   const DataSection& data = checker.config().data;
   if (!checker.usable({"data.tokenizer", "data.format", "data.train", "model.path"})) return;
   if (data.tokenizer.empty()) {
-    if (!checker.config().model.path.empty()) return;
+    if (!checker.config().model.path.empty() || !checker.options().data) return;
     const DataFormat format = data_format_named(data.format);
     const bool automatic = format.text == nullptr && format.tokens == nullptr;
     const bool by_name = automatic && std::any_of(data.train.begin(), data.train.end(), looks_like_text);

@@ -38,8 +38,11 @@ const EmbeddedConfig* embedded_run(const std::string& file_or_name) {
     const std::filesystem::path folder = name;
     reason = "a folder; a config is a file, and a model folder is named by --model.path";
     suggestion = std::filesystem::exists(folder / "environment.json", ignored) ? (folder / "config.json").string() : "";
-  } else if (find_embedded_config("models", name) != nullptr) {
-    reason += fmt::format("; it is an embedded model: name it in a run by --model.preset={}", name);
+  } else if (const EmbeddedConfig* model = find_embedded_model(name); model != nullptr) {
+    const std::vector<std::string> runs = ready_runs(model->name);
+    reason += fmt::format("; it is an embedded model: name it in a run by --model.preset={}{}", model->name,
+                          runs.empty() ? "" : fmt::format(", or take a ready run: {}", fmt::join(runs, ", ")));
+    suggestion.clear();
   }
   throw ConfigError({{name, "", std::move(reason), std::move(suggestion)}});
 }

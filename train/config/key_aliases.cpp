@@ -91,6 +91,30 @@ constexpr ForeignKey kForeignKeys[] = {
     {"fp16", "training.dtype", "training in f16 needs loss scaling, which is not supported: bf16 or f32"},
     {"fp32", "training.dtype", "\"f32\""},
     {"tf32", "training.dtype", "f32 GEMMs never use TF32"},
+    {"max_length", "data.seq_len", ""},
+    {"val_set_size", "data.validation", "a file of its own"},
+    {"assistant_only_loss", "data.train_on", "\"assistant\" or \"all\""},
+    {"roles_to_train", "data.train_on", "\"assistant\" or \"all\""},
+    {"special_tokens", "model.add_tokens", ""},
+    {"checkpoint_dir", "model.path", ""},
+    {"model_name", "model.path", ""},
+    {"model_name_or_path", "model.path", ""},
+    {"optim", "optimizer.name", "adamw, adamw_8bit, adamw_4bit or muon"},
+    {"random_state", "training.seed", ""},
+    {"use_gradient_checkpointing", "training.activation_checkpoint", ""},
+    {"activation_offloading", "training.offload_layers", "a number of layers"},
+    {"enable_activation_offloading", "training.offload_layers", "a number of layers"},
+    {"num_output_chunks", "training.loss_chunk_size", "rows of a chunk, not a number of chunks"},
+    {"lr_scheduler", "lr_schedule.name", ""},
+    {"evals_per_epoch", "evaluation.interval", "a number of steps"},
+    {"saves_per_epoch", "checkpoint.interval", "a number of steps"},
+    {"rl", "preference.loss", ""},
+    {"dpo_beta", "preference.beta", ""},
+    {"rl_beta", "preference.beta", ""},
+    {"liger_kernel", "", "the kernels are fused already; nothing to enable"},
+    {"use_liger_kernel", "", "the kernels are fused already; nothing to enable"},
+    {"neftune_noise_alpha", "", "noise on embeddings is not supported"},
+    {"push_to_hub", "", "Quench uploads nothing; export.folder is ready for `hf upload`"},
     {"compile", "", "kernels are compiled ahead of time; nothing to enable"},
     {"torch_compile", "", "kernels are compiled ahead of time; nothing to enable"},
     {"flash_attention", "", "attention is always fused (FlashAttention-style)"},
@@ -123,6 +147,11 @@ constexpr ForeignKey kForeignKeys[] = {
     {"lora_modules_to_save", "lora.modules_to_save", ""},
     {"unfrozen_parameters", "training.train", "glob patterns"},
     {"freeze_modules", "training.freeze", "glob patterns"},
+    {"peft_use_dora", "lora.dora", ""},
+    {"peft_use_rslora", "lora.rslora", ""},
+    {"apply_lora_to_mlp", "lora.targets", "all projections of a layer are the default"},
+    {"adapter", "lora.rank", "section lora makes a LoRA run; \"qlora\" is lora.base \"nf4\""},
+    {"full_finetuning", "", "all weights are trained unless there is a section lora"},
     {"early_stopping_patience", "evaluation.early_stopping.patience", "evaluations"},
     {"early_stopping_threshold", "evaluation.early_stopping.min_delta", ""},
     {"metric_for_best_model", "evaluation.early_stopping.metric", "without eval_: loss or rewards/accuracies"},
@@ -156,6 +185,10 @@ constexpr ForeignKey kForeignKeys[] = {
 const ForeignKey* find_key_alias(std::string_view name) {
   const auto* found = std::ranges::find(kForeignKeys, name, &ForeignKey::theirs);
   return found == std::end(kForeignKeys) ? nullptr : found;
+}
+
+std::span<const ForeignKey> key_aliases() noexcept {
+  return kForeignKeys;
 }
 
 }  // namespace quench

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string_view>
 
 namespace quench {
@@ -13,5 +14,6 @@ struct ForeignKey {
 // torchtitan, torchtune, axolotl, Hugging Face TrainingArguments and configs, nanoGPT, LLM.Q; nullptr for an unknown
 // name.
 [[nodiscard]] const ForeignKey* find_key_alias(std::string_view name);
+[[nodiscard]] std::span<const ForeignKey> key_aliases() noexcept;
 
 }  // namespace quench

@@ -1,13 +1,22 @@
 #include "train/config/presets.h"
 
 #include <algorithm>
-#include <vector>
+#include <cctype>
 
 #include "core/system/nearest_name.h"
 #include "export/table/tied_head.h"
 #include "train/model_source/model_source.h"
 
 namespace quench {
+namespace {
+
+std::string in_lower_case(std::string_view text) {
+  std::string result(text);
+  std::ranges::transform(result, result.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return result;
+}
+
+}  // namespace
 
 const EmbeddedConfig* find_embedded_config(std::string_view kind, std::string_view name) {
   for (const EmbeddedConfig& config : embedded_configs()) {
@@ -16,12 +25,42 @@ const EmbeddedConfig* find_embedded_config(std::string_view kind, std::string_vi
   return nullptr;
 }
 
+const EmbeddedConfig* find_embedded_model(std::string_view name) {
+  return find_embedded_config("models", in_lower_case(name));
+}
+
 std::string nearest_embedded_config(std::string_view kind, std::string_view name) {
   std::vector<std::string> names;
   for (const EmbeddedConfig& config : embedded_configs()) {
     if (config.kind == kind) names.emplace_back(config.name);
   }
   return nearest_name(name, names);
+}
+
+const EmbeddedConfig* model_of_run(const EmbeddedConfig& run) {
+  const Json document = Json::parse(run.text, {.allow_comments = true, .source = run.name});
+  const Json& model = document.at("model");
+  if (const Json* preset = model.find("preset")) return find_embedded_config("models", preset->as_string());
+  const Json* path = model.find("path");
+  if (path == nullptr) return nullptr;
+  const std::string folder = in_lower_case(path->as_string());
+  const EmbeddedConfig* longest = nullptr;  // of phi-4 and phi-4-mini
+  for (const EmbeddedConfig& config : embedded_configs()) {
+    const bool named = folder == config.name || folder.starts_with(fmt::format("{}-", config.name));
+    if (config.kind == "models" && named && (longest == nullptr || config.name.size() > longest->name.size()))
+      longest = &config;
+  }
+  return longest;
+}
+
+std::vector<std::string> ready_runs(std::string_view model) {
+  std::vector<std::string> names;
+  for (const EmbeddedConfig& config : embedded_configs()) {
+    if (config.kind != "runs") continue;
+    if (const EmbeddedConfig* trained = model_of_run(config); trained != nullptr && trained->name == model)
+      names.emplace_back(config.name);
+  }
+  return names;
 }
 
 Json model_config(const ModelSection& model) {

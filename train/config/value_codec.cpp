@@ -152,13 +152,16 @@ Json Codec<std::string>::write(const std::string& value, const ValueRule& rule) 
 }
 
 std::string Codec<std::vector<std::string>>::type(const ValueRule& rule) {
+  if (rule.or_one) return "non-empty string or list of strings";
   return rule.choices.empty() ? "list of strings" : fmt::format("list of {}", fmt::join(rule.choices, ", "));
 }
 Json Codec<std::vector<std::string>>::schema(const ValueRule& rule) {
-  return list_schema(Codec<std::string>::schema(non_empty_strings(rule)));
+  const Json one = Codec<std::string>::schema(non_empty_strings(rule));
+  return rule.or_one ? Json(Json::Object{{"anyOf", Json::Array{one, list_schema(one)}}}) : list_schema(one);
 }
 ReadError Codec<std::vector<std::string>>::read(const Json& value, const ValueRule& rule,
                                                 std::vector<std::string>& target) {
+  if (rule.or_one && value.is_string()) return read(Json(Json::Array{value}), rule, target);
   if (!value.is_array()) return wrong_value(type(rule), value);
   std::vector<std::string> words;
   for (const Json& element : value.as_array()) {

@@ -123,8 +123,9 @@ StepWork step_work(const RunConfig& config, const ModelSetup& setup, std::span<c
   return work;
 }
 
-// GPU of the rates: the target if present, else the measured one.
-std::string gpu_name(Device target) {
+// GPU of the rates: the planned one, else the target if present, else the measured one.
+std::string gpu_name(Device target, const Cluster& cluster) {
+  if (cluster.gpu != nullptr) return std::string(cluster.gpu->name);
   return is_present(target) ? backend(target.type).device_name(target) : std::string(kPlannedGpu);
 }
 
@@ -255,7 +256,7 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
       e.second_model_flops_per_token = work.second_model.flops_per_token;
     }
   }
-  if (const DeviceRates* rates = target.type == DeviceType::cuda ? device_rates(gpu_name(target)) : nullptr;
+  if (const DeviceRates* rates = target.type == DeviceType::cuda ? device_rates(gpu_name(target, cluster)) : nullptr;
       rates != nullptr && e.dtype == DType::bf16) {
     // Inner micro-batches are identical.
     if (micro_batches > planned_micro_batches)
@@ -274,8 +275,14 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
   // Segments, not blocks: fragmentation is resident too.
   e.total_bytes = std::max(e.device.peak_reserved, e.start_bytes) +
                   (target.is_cpu() ? e.data_bytes + e.staging_bytes + e.second_model_host_bytes + e.process_bytes : 0);
-  if (const auto memory = run_memory(config, target)) e.available_bytes = memory->free_bytes;
   e.memory_limit = parse_memory_size(config.training.memory_limit).value_or(0);
+  if (const PlannedGpu* gpu = cluster.gpu; gpu != nullptr) {
+    const DeviceMemory whole{gpu->memory_bytes, gpu->memory_bytes};
+    const std::int64_t limit = e.memory_limit > 0 ? std::min(e.memory_limit, gpu->memory_bytes) : gpu->memory_bytes;
+    e.available_bytes = within_limit(whole, 0, limit).free_bytes;
+  } else if (const auto memory = run_memory(config, target)) {
+    e.available_bytes = memory->free_bytes;
+  }
   // Streamed state is made in pinned memory as a whole; what belongs on the device leaves its blocks to the pinned
   // pool.
   const double share = config.optimizer.offload_streamed ? config.optimizer.offload_ratio : 1.0;
@@ -283,7 +290,8 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
       share > 0 ? static_cast<std::int64_t>(static_cast<double>(e.state_offload_bytes) / share) : e.state_offload_bytes;
   if (!target.is_cpu())
     e.host_bytes = e.data_bytes + e.staging_bytes + e.offload_bytes + pinned_state + e.second_model_host_bytes;
-  if (is_present(target)) e.host_available_bytes = backend(DeviceType::cpu).memory(Device{}).free_bytes;
+  if (is_present(target) && cluster.gpu == nullptr)
+    e.host_available_bytes = backend(DeviceType::cpu).memory(Device{}).free_bytes;
   return e;
 }
 

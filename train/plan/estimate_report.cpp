@@ -36,6 +36,15 @@ std::string mib(std::int64_t bytes) {
   return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20));
 }
 
+// Seconds that a step of one process takes at the peak of the planned GPU's data sheet.
+std::optional<double> least_step_seconds(const RunEstimate& e) {
+  const PlannedGpu* gpu = e.cluster.gpu;
+  if (gpu == nullptr || e.dtype != DType::bf16) return std::nullopt;
+  const auto seconds = sol_seconds(e.flops_per_token, gpu->name);
+  if (!seconds) return std::nullopt;
+  return *seconds * static_cast<double>(e.tokens_per_step) / static_cast<double>(e.ranks);
+}
+
 }  // namespace
 
 std::string to_string(const RunEstimate& e) {
@@ -45,6 +54,12 @@ std::string to_string(const RunEstimate& e) {
                   e.trained_parameters > 0 ? fmt::format(", {} trained", format_count(e.trained_parameters)) : "",
                   format_count(e.tokens_per_step), e.flops_per_token.total() * static_cast<double>(e.tokens_per_step),
                   shares(e.flops_per_token, e.dtype, recipes::find_recipe(e.recipe).capabilities.codes()));
+  if (e.cluster.gpu != nullptr) {
+    const auto seconds = least_step_seconds(e);
+    text.insert(0,
+                fmt::format("GPU              {}{}\n", e.cluster.gpu->title(),
+                            seconds ? fmt::format("; at its peak (data sheet) a step takes {:.3g} s", *seconds) : ""));
+  }
   if (e.second_model_flops_per_token > 0)
     text.insert(text.find("\n\nmemory"),
                 fmt::format("\n                 and {:.3g} of the forward pass of the teacher or reference",
@@ -157,6 +172,9 @@ Json to_json(const RunEstimate& e) {
   json.set("exchange_bytes_per_step", e.exchange_bytes);
   json.set("gather_bytes_per_step", e.gather_bytes);
   json.set("reduce_bytes_per_step", e.reduce_bytes);
+  json.set("gpu", e.cluster.gpu != nullptr ? Json(e.cluster.gpu->title()) : Json());
+  const auto least = least_step_seconds(e);
+  json.set("least_step_seconds", least ? Json(*least) : Json());
   json.set("step_time", e.time ? to_json(*e.time) : Json());
   json.set("host_bytes", e.host_bytes);
   json.set("host_available_bytes", e.host_available_bytes ? Json(*e.host_available_bytes) : Json());

@@ -9,6 +9,7 @@
 
 #include "core/json/json.h"
 #include "nn/model_config.h"
+#include "train/plan/planned_gpu.h"
 #include "train/plan/training_flops.h"
 
 namespace quench {
@@ -37,6 +38,7 @@ struct Cluster {
   double network_bytes = 50e9;  // inter-node bytes/s per GPU: 400 Gbit/s
   double hop_seconds = 4e-6;    // latency per inter-node ring step
   double local_hop_seconds = 2e-6;
+  const PlannedGpu* gpu = nullptr;  // in place of the target's: its name and memory
 };
 
 // Traffic of one group kind in a step: all-gathers or reductions.

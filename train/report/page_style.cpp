@@ -94,6 +94,7 @@ td.data { overflow-wrap: anywhere; font-family: ui-monospace, "SF Mono", Menlo, 
   font-size: 13px; }
 .sample { padding: 12px 16px; margin-bottom: 12px; }
 .sample .where { color: var(--muted); font-size: 13px; }
+.attached { overflow-x: auto; font-size: 12px; }
 .sample p { margin: 4px 0 0; white-space: pre-wrap; overflow-wrap: anywhere; }
 .sample .prompt { font-weight: 600; }
 .empty { color: var(--muted); padding: 18px 16px; }

@@ -21,6 +21,7 @@ namespace quench {
 namespace {
 
 constexpr std::size_t kMaxMarkBytes = 200;
+constexpr std::uint64_t kMaxAttachedBytes = std::uint64_t{1} << 20;
 
 Curve scaled(Curve curve, double factor) {
   for (Point& point : curve) point.y *= factor;
@@ -131,7 +132,7 @@ std::string charts(const RunData& run) {
 
 }  // namespace
 
-std::string render_report(const RunData& run) {
+std::string render_report(const RunData& run, std::span<const std::filesystem::path> attached) {
   std::vector<PageSection> sections = {
       {"curves", "Curves", charts(run)},
       {"health", "Numerical health", render_health(run)},
@@ -142,6 +143,12 @@ std::string render_report(const RunData& run) {
       {"config", "Config", render_object(run.config, "general")},
       {"environment", "Environment", render_object(run.environment, "general")},
   };
+  for (std::size_t i = 0; i < attached.size(); ++i) {
+    const std::string text = read_file(attached[i], kMaxAttachedBytes);
+    sections.insert(sections.begin() + static_cast<std::ptrdiff_t>(i),
+                    {fmt::format("attached{}", i + 1), shorten(attached[i].stem().string(), kMaxMarkBytes),
+                     fmt::format("<pre class=\"attached\">{}</pre>\n", escape_html(text))});
+  }
   std::string lead = "Quench training report";
   if (run.first_time > 0)
     lead += fmt::format(" \xC2\xB7 {} to {}", format_utc(run.first_time), format_utc(run.last_time));
@@ -152,9 +159,10 @@ std::string render_report(const RunData& run) {
                      std::move(sections));
 }
 
-RunData write_report(const std::filesystem::path& run_folder, const std::filesystem::path& output) {
+RunData write_report(const std::filesystem::path& run_folder, const std::filesystem::path& output,
+                     std::span<const std::filesystem::path> attached) {
   RunData run = load_run(run_folder);
-  write_file_atomically(output, render_report(run));
+  write_file_atomically(output, render_report(run, attached));
   return run;
 }
 

@@ -105,7 +105,7 @@ bool keeps_codes(const RunConfig& config) {
 recipes::LoraOptions lora_options(const RunConfig& config) {
   const LoraSection& lora = config.lora.value();
   // All projections, also under other names (Mixtral, DeepSeek-V3).
-  const bool all = lora.targets == LoraSection().targets;
+  const bool all = lora.targets == LoraSection().targets || lora.targets == std::vector<std::string>{"all-linear"};
   return {.rank = lora.rank,
           .alpha = lora.alpha,
           .dropout = lora.dropout,

@@ -134,6 +134,10 @@ TEST(ConfigErrors, NamesOfOtherProgramsLeadToOurs) {
       {"unfrozen_parameters", "training.train"},
       {"training.early_stopping_patience", "evaluation.early_stopping.patience"},
       {"load_best_model_at_end", "checkpoint.keep_best"},
+      {"dtype", "training.dtype"},
+      {"peft_use_dora", "lora.dora"},
+      {"assistant_only_loss", "data.train_on"},
+      {"num_output_chunks", "training.loss_chunk_size"},
   };
   for (const auto& [theirs, ours] : cases) {
     const auto list = issues("{}", {"--" + theirs + "=1"});

@@ -46,5 +46,16 @@ TEST(LoraTargets, AreAllProjectionsByDefault) {
               ElementsAre("o_proj", "q_proj"));
 }
 
+// PEFT's word, as a string or in a list, means them too.
+TEST(LoraTargets, AllLinearMeansTheDefault) {
+  const std::string family = R"("model_type": "phi3")";
+  const std::set<std::string> all = chosen_names(family, {"--lora.rank=4"});
+  EXPECT_EQ(chosen_names(family, {"--lora.rank=4", "--lora.targets=all-linear"}), all);
+  EXPECT_EQ(chosen_names(family, {"--lora.rank=4", R"(--lora.targets=["all-linear"])"}), all);
+  Json document = Json::parse(testing::kMinimal);
+  document.set("lora", Json::parse(R"({"rank": 4, "targets": "all-linear"})"));
+  EXPECT_EQ(testing::parse(document.dump()).lora->targets, std::vector<std::string>{"all-linear"});
+}
+
 }  // namespace
 }  // namespace quench

@@ -300,6 +300,22 @@ TEST_F(ReportFolder, IsWrittenOverAnOlderOne) {
   EXPECT_EQ(testing::read_file(output), report());
 }
 
+TEST_F(ReportFolder, ShowsAttachedTextsFirst) {
+  write("metrics.jsonl", "{\"step\":1,\"loss\":2}\n");
+  const std::vector<std::filesystem::path> attached = {dir_.path() / "comparison.txt", dir_.path() / "sample.txt"};
+  testing::write_file(attached[0], "model  perplexity\n<a>    4.5\n");
+  testing::write_file(attached[1], "The secret of\n");
+  const auto output = dir_.path() / "report.html";
+  write_report(dir_.path(), output, attached);
+  const std::string page = testing::read_file(output);
+  EXPECT_THAT(page, HasSubstr("comparison</h2>"));
+  EXPECT_THAT(page, HasSubstr("model  perplexity\n&lt;a&gt;    4.5\n</pre>"));
+  EXPECT_LT(page.find("4.5"), page.find("The secret of"));
+  EXPECT_LT(page.find("The secret of"), page.find("Checkpoints"));
+  EXPECT_THROW(write_report(dir_.path(), output, std::vector<std::filesystem::path>{dir_.path() / "none.txt"}), Error);
+  EXPECT_EQ(testing::read_file(output), page);
+}
+
 TEST(Report, AMissingFolderIsNamed) {
   try {
     write_report("no/such/run", "report.html");

@@ -19,6 +19,7 @@ struct ValueRule {
   bool above_minimum = false;  // exclusive minimum
   bool below_maximum = false;
   bool nullable = false;                  // strings: null is the empty string
+  bool or_one = false;                    // lists of strings: one string is a list of it
   std::vector<std::string> choices = {};  // strings and dtypes
   std::string unset_word = {};            // optional dtypes: "no value"
 };
@@ -66,7 +67,8 @@ void add_optional_section(RunConfig& config, std::string_view section);
 // With all optional sections present.
 [[nodiscard]] const RunConfig& default_config();
 
-// Nearest valid path: key of the same section, of another section, or alias from other frameworks. Empty if none.
+// Nearest valid path: key of the same section, of another section, or alias from other frameworks; by letters, then by
+// words. Empty if none.
 [[nodiscard]] std::string nearest_field(std::string_view path);
 
 // Reason, and the suggested key (may be empty).

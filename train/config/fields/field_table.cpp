@@ -74,12 +74,33 @@ bool is_section(std::string_view name) {
   return std::find(section_names().begin(), section_names().end(), name) != section_names().end();
 }
 
-// Key equal to or ending in `key` (exclude for filter.exclude).
+// Key equal to or ending in `key` (exclude for filter.exclude); a member of config.json only if there is no other.
 const Field* field_with_key(std::string_view key) {
+  const Field* member = nullptr;
   for (const Field& field : field_table()) {
-    if (field.key() == key || field.key().ends_with(fmt::format(".{}", key))) return &field;
+    if (field.key() != key && !field.key().ends_with(fmt::format(".{}", key))) continue;
+    if (!field.architecture) return &field;
+    if (member == nullptr) member = &field;
   }
-  return nullptr;
+  return member;
+}
+
+// By words over all sections, ours and other programs' names; the section's own keys come first.
+std::string nearest_field_by_words(std::string_view section, std::string_view key) {
+  std::vector<std::string> names = keys_of(section), ours;
+  for (const std::string& name : names) ours.push_back(fmt::format("{}.{}", section, name));
+  if (section.empty()) names.clear(), ours.clear();
+  for (const Field& field : field_table()) {
+    names.emplace_back(field.key());
+    ours.push_back(field.path);
+  }
+  for (const ForeignKey& foreign : key_aliases()) {
+    if (foreign.ours.empty()) continue;
+    names.emplace_back(foreign.theirs);
+    ours.emplace_back(foreign.ours);
+  }
+  const std::string near = nearest_by_words(key, names);
+  return near.empty() ? near : ours[static_cast<std::size_t>(std::ranges::find(names, near) - names.begin())];
 }
 
 }  // namespace
@@ -189,7 +210,7 @@ std::string nearest_field(std::string_view path) {
     if (!near.empty()) return fmt::format("{}.{}", near_section, near);
   }
   near = nearest_name(key, keys_of({}));
-  return near.empty() ? std::string() : field_with_key(near)->path;
+  return near.empty() ? nearest_field_by_words(is_section(section) ? section : "", key) : field_with_key(near)->path;
 }
 
 UnknownKey explain_unknown_key(std::string_view path) {

@@ -13,9 +13,11 @@ void add_lora_fields(Fields& fields) {
             "Scale of the update: alpha / rank.");
   add_field(fields, "lora.dropout", QUENCH_OPTIONAL_MEMBER(lora, dropout), from_below(0, 1), guarded,
             "Dropout probability of an adapter's input.");
-  add_field(fields, "lora.targets", QUENCH_OPTIONAL_MEMBER(lora, targets), any_value(), fixed,
-            "Layers with an adapter: last component or end of their names, or glob patterns. The default means all "
-            "projections, under any family's names.");
+  ValueRule names = any_value();
+  names.or_one = true;
+  add_field(fields, "lora.targets", QUENCH_OPTIONAL_MEMBER(lora, targets), names, fixed,
+            "Layers with an adapter: last component or end of their names, or glob patterns. The default and "
+            "\"all-linear\" mean all projections, under any family's names.");
   add_field(fields, "lora.rank_pattern", QUENCH_OPTIONAL_MEMBER(lora, rank_pattern), between(1, 1 << 16), fixed,
             "Ranks by pattern, in place of lora.rank; the first match in this order applies, as in PEFT.");
   add_field(fields, "lora.alpha_pattern", QUENCH_OPTIONAL_MEMBER(lora, alpha_pattern), above(0), guarded,
