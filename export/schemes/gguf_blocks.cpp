@@ -28,6 +28,14 @@ void get_nibbles(const std::uint8_t* in, std::uint8_t (&codes)[kSmall]) {
   }
 }
 
+// Fifth bits of the elements, four bytes, above the nibbles.
+void get_5_bits(const std::uint8_t* high, const std::uint8_t* low, std::uint8_t (&codes)[kSmall]) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, high, sizeof bits);
+  get_nibbles(low, codes);
+  for (int i = 0; i < kSmall; ++i) codes[i] = static_cast<std::uint8_t>(codes[i] | (bits >> i & 1) << 4);
+}
+
 void quantize_q8_0(const float* x, std::uint8_t* block) {
   float amax = 0;
   for (int i = 0; i < kSmall; ++i) amax = std::max(amax, std::abs(x[i]));
@@ -72,6 +80,9 @@ void quantize_mxfp4(const float* x, std::uint8_t* block) {
 constexpr std::array kFormats = {
     BlockFormat{BlockType::q8_0, "Q8_0", 8, 7, kSmall, 34, quantize_q8_0},
     BlockFormat{BlockType::q4_0, "Q4_0", 2, 2, kSmall, 18, quantize_q4_0},
+    BlockFormat{BlockType::q4_1, "Q4_1", 3, 3, kSmall, 20, nullptr},
+    BlockFormat{BlockType::q5_0, "Q5_0", 6, 8, kSmall, 22, nullptr},
+    BlockFormat{BlockType::q5_1, "Q5_1", 7, 9, kSmall, 24, nullptr},
     BlockFormat{BlockType::q4_k, "Q4_K", 12, 14, kSuperBlock, kQ4kBytes, quantize_q4_k},
     BlockFormat{BlockType::q6_k, "Q6_K", 14, 18, kSuperBlock, kQ6kBytes, quantize_q6_k},
     BlockFormat{BlockType::mxfp4, "MXFP4", 39, 38, kSmall, 17, quantize_mxfp4},
@@ -103,6 +114,23 @@ void fill_block(BlockType type, const std::uint8_t* block, std::int64_t at, cons
       get_nibbles(block + 2, codes);
       for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(code - 8);
       return out.nibbles(at, codes, kSmall);
+    case BlockType::q4_1:
+      *scale = load_half(block);
+      out.offsets[at / out.group] = load_half(block + 2) + 8.0f * *scale;
+      get_nibbles(block + 4, codes);
+      for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(code - 8);
+      return out.nibbles(at, codes, kSmall);
+    case BlockType::q5_0:
+      *scale = load_half(block);
+      get_5_bits(block + 2, block + 6, codes);
+      for (int i = 0; i < kSmall; ++i) out.codes[at + i] = static_cast<std::uint8_t>(codes[i] - 16);
+      return;
+    case BlockType::q5_1:
+      *scale = load_half(block);
+      out.offsets[at / out.group] = load_half(block + 2);
+      get_5_bits(block + 4, block + 8, codes);
+      std::memcpy(out.codes + at, codes, kSmall);
+      return;
     case BlockType::mxfp4:
       *scale = decode_e8m0(block[0]);
       get_nibbles(block + 1, codes);
@@ -129,6 +157,9 @@ PackedForm form_of(BlockType type) {
   switch (type) {
     case BlockType::q8_0: return {DType::i8, DType::f16, kSmall, false};
     case BlockType::q4_0: return {DType::i4, DType::f16, kSmall, false};
+    case BlockType::q4_1: return {DType::i4, DType::f16, kSmall, true};
+    case BlockType::q5_0: return {DType::i8, DType::f16, kSmall, false};
+    case BlockType::q5_1: return {DType::i8, DType::f16, kSmall, true};
     case BlockType::q4_k: return {DType::i4, DType::f32, kSmall, true};
     case BlockType::q6_k: return {DType::i8, DType::f32, 16, false};
     case BlockType::mxfp4: return {DType::f4_e2m1, DType::bf16, kSmall, false};

@@ -113,6 +113,7 @@ std::vector<Scheme> make_table() {
       {"nvfp4_weight_only", "NVFP4: float4 in blocks of 16 with two levels of scales", nvfp4(), std::nullopt});
   table.push_back({"nvfp4", "NVFP4, inputs too, whose second scale is calibrated", nvfp4(), nvfp4()});
   for (const BlockFormat& format : block_formats()) {
+    if (format.quantize == nullptr) continue;
     std::string name(format.name);
     std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     // same values as another scheme

@@ -15,6 +15,8 @@ namespace quench::nn {
 namespace {
 
 constexpr std::int64_t kMaxMtpLayers = 64;
+constexpr std::string_view kGgufGating = "expert_gating_func";
+constexpr std::uint32_t kGgufSigmoid = 2;  // llama.cpp's LLAMA_EXPERT_GATING_FUNC_TYPE_SIGMOID
 
 void apply_experts(ConfigReader& in, ModelConfig& config) {
   ExpertsConfig& experts = config.experts;
@@ -161,7 +163,6 @@ std::string deepseek_gguf_problem(const ModelConfig& config) {
 std::vector<GgufNumber> deepseek_gguf_numbers(const ModelConfig& config) {
   const MlaConfig& mla = config.mla;
   const ExpertsConfig& experts = config.experts;
-  constexpr std::uint32_t kSigmoid = 2;  // llama.cpp's LLAMA_EXPERT_GATING_FUNC_TYPE_SIGMOID
   std::vector<GgufNumber> numbers = gguf_expert_sizes(config);
   const auto add = [&](std::string_view key, std::int64_t value) {
     numbers.push_back({key, static_cast<std::uint32_t>(value)});
@@ -178,7 +179,7 @@ std::vector<GgufNumber> deepseek_gguf_numbers(const ModelConfig& config) {
   add("expert_shared_count", experts.shared_width / experts.intermediate_size);
   add("expert_group_count", experts.groups);
   add("expert_group_used_count", experts.groups_per_token);
-  add("expert_gating_func", kSigmoid);
+  add(kGgufGating, kGgufSigmoid);
   numbers.push_back({"expert_weights_scale", experts.factor});
   numbers.push_back({"expert_weights_norm", experts.normalize});
   return numbers;
@@ -200,6 +201,11 @@ void read_deepseek_gguf(const GgufLookup& find, Json& config) {
   config.set("n_group", std::max<std::int64_t>(integer("expert_group_count"), 1));
   config.set("topk_group", std::max<std::int64_t>(integer("expert_group_used_count"), 1));
   config.set("routed_scaling_factor", find("expert_weights_scale").value_or(1.0));
+  // llama.cpp takes softmax where the key is missing, as in files of DeepSeek-V2.
+  const auto gating = find(kGgufGating);
+  config.set("scoring_func", gating == kGgufSigmoid ? "sigmoid"
+                                                    : fmt::format("softmax (deepseek2.{} {})", kGgufGating,
+                                                                  gating ? fmt::format("{}", *gating) : "is missing"));
   config.set("norm_topk_prob", find("expert_weights_norm").value_or(0.0) != 0.0);
 }
 

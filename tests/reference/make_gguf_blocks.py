@@ -21,7 +21,8 @@ x = np.float32(np.round(x, 5))
 reference = {"x": [float(v) for v in x], "quantized": {}, "dequantized": {}}
 for kind in (Type.Q8_0, Type.Q4_0, Type.MXFP4):
     reference["quantized"][kind.name] = quantize(x, kind).tobytes().hex()
-for kind, size in ((Type.Q8_0, 34), (Type.Q4_0, 18), (Type.MXFP4, 17), (Type.Q4_K, 144), (Type.Q6_K, 210)):
+for kind, size in ((Type.Q8_0, 34), (Type.Q4_0, 18), (Type.MXFP4, 17), (Type.Q4_K, 144), (Type.Q6_K, 210),
+                   (Type.Q4_1, 20), (Type.Q5_0, 22), (Type.Q5_1, 24)):
     count = 2 if size < 100 else 1
     blocks = random.integers(0, 256, (count, size), dtype=np.uint8)
     # Scales of an ordinary size.
@@ -30,7 +31,7 @@ for kind, size in ((Type.Q8_0, 34), (Type.Q4_0, 18), (Type.MXFP4, 17), (Type.Q4_
         blocks[:, 0] = 120
     elif kind == Type.Q6_K:
         blocks[:, 208:] = half[:2]
-    elif kind == Type.Q4_K:
+    elif kind in (Type.Q4_K, Type.Q4_1, Type.Q5_1):
         blocks[:, :4] = half
     else:
         blocks[:, :2] = half[:2]

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <fstream>
+#include <set>
 
+#include "core/system/log_once.h"
 #include "export/formats/gguf/experts.h"
 #include "export/formats/gguf/latent_attention.h"
 #include "export/formats/gguf/names.h"
+#include "export/formats/gguf/parts.h"
 #include "export/formats/gguf/rope.h"
 #include "export/formats/gguf/row_order.h"
 #include "export/formats/gguf/types.h"
@@ -157,20 +160,35 @@ bool is_gguf_path(const fs::path& path) {
 }
 
 fs::path find_gguf_file(const fs::path& folder) {
-  fs::path found;
   if (is_gguf_path(folder)) return folder;
-  if (!fs::is_directory(folder)) return found;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if (entry.path().extension() != ".gguf" || !entry.is_regular_file()) continue;
-    QUENCH_CHECK_AS(ErrorCode::bad_config, found.empty(),
-                    "{} holds several GGUF files, {} and {}: put the one to read into a folder of its own",
-                    folder.string(), found.filename().string(), entry.path().filename().string());
-    found = entry.path();
+  if (!fs::is_directory(folder)) return {};
+  std::set<fs::path> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (is_gguf_path(entry.path())) files.insert(entry.path());
+  std::vector<std::string> projectors;
+  fs::path found;
+  for (const fs::path& file : files) {
+    const auto part = gguf_part_name(file), part_found = gguf_part_name(found);
+    if (file.filename().string().find("mmproj") != std::string::npos) {
+      projectors.push_back(file.filename().string());
+    } else if (!part || !part_found || part->file(1) != part_found->file(1)) {
+      QUENCH_CHECK_AS(ErrorCode::bad_config, found.empty(),
+                      "{} holds several GGUF files, {} and {}: put the one to read into a folder of its own, or name "
+                      "the file",
+                      folder.string(), found.filename().string(), file.filename().string());
+      found = file;
+    }
   }
+  if (found.empty()) return projectors.empty() ? fs::path() : folder / projectors.front();
+  if (!projectors.empty())
+    QUENCH_LOG_INFO_ONCE("{}: encoders of images or sound are passed over: {}", folder.string(),
+                         fmt::join(projectors, ", "));
   return found;
 }
 
-GgufHead read_gguf_head(const fs::path& path) {
+namespace {
+
+GgufHead read_head_of_file(const fs::path& path) {
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
   // Opening a FIFO would block.
@@ -183,14 +201,7 @@ GgufHead read_gguf_head(const fs::path& path) {
     const std::uint64_t now = std::min(bytes, size);
     const std::vector<std::uint8_t> front = read_front(file, now);
     QUENCH_CHECK_AS(ErrorCode::io, file.good(), "cannot read {}", path.string());
-    if (auto head = parse_gguf_head(front, size, path.string())) {
-      const auto parts = GgufFields(*head, "split.", path.string()).find_integer("count");
-      QUENCH_CHECK_AS(ErrorCode::unsupported, parts.value_or(1) <= 1,
-                      "{}: it is one of {} parts of a model (split.count); put them together with llama.cpp's "
-                      "llama-gguf-split --merge",
-                      path.string(), *parts);
-      return std::move(*head);
-    }
+    if (auto head = parse_gguf_head(front, size, path.string())) return std::move(*head);
     QUENCH_CHECK_AS(ErrorCode::corrupt, now < size, "{}: not a valid GGUF file: it ends within its head",
                     path.string());
     QUENCH_CHECK_AS(ErrorCode::corrupt, now < kMostBytes, "{}: not a valid GGUF file: its head has more than {} bytes",
@@ -198,7 +209,16 @@ GgufHead read_gguf_head(const fs::path& path) {
   }
 }
 
-void read_gguf_tensor(const fs::path& path, const GgufEntry& entry, const Tensor& out) {
+}  // namespace
+
+GgufHead read_gguf_head(const fs::path& file) {
+  GgufHead head = read_head_of_file(file);
+  add_gguf_parts(file, head, read_head_of_file);
+  return head;
+}
+
+void read_gguf_tensor(const fs::path& first, const GgufEntry& entry, const Tensor& out) {
+  const fs::path path = gguf_file_of(first, entry);
   QUENCH_CHECK(out.nbytes() == entry.bytes, "{}: {} bytes for {}", entry.name, out.nbytes(), entry.bytes);
   std::ifstream file(path, std::ios::binary);
   file.seekg(static_cast<std::streamoff>(entry.begin));

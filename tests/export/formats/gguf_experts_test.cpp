@@ -160,6 +160,29 @@ TEST(GgufExperts, LatentAttentionHasKeysAndValuesOfItsOwn) {
   EXPECT_NE(gguf_kept(kv), "");
 }
 
+// llama.cpp takes softmax for DeepSeek-V2's files, which lack the key.
+TEST(GgufExperts, SoftmaxScoresOfDeepseekAreRefusedByTheKey) {
+  const WrittenGguf written(with_experts(kDeepseekExperts));
+  const std::string key = "deepseek2.expert_gating_func", good = testing::read_file(written.file());
+  const std::size_t at = good.find(key);
+  ASSERT_NE(at, std::string::npos);
+  const auto refused = [&](std::size_t place, char byte) {
+    std::string file = good;
+    file[place] = byte;
+    testing::write_file(written.file(), file);
+    try {
+      (void)nn::parse_model_config(gguf_model_config(written.file()), "model.gguf");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing was refused");
+  };
+  EXPECT_THAT(refused(at, 'd'), HasSubstr("nothing was refused"));
+  EXPECT_THAT(refused(at + key.size() - 1, 'x'),
+              HasSubstr("scoring_func: 'softmax (deepseek2.expert_gating_func is missing)' is not supported"));
+  EXPECT_THAT(refused(at + key.size() + 4, 1), HasSubstr("'softmax (deepseek2.expert_gating_func 1)'"));
+}
+
 TEST(GgufExperts, BlocksOfEveryExpertComeBack) {
   for (const char* scheme : {"q8_0", "mxfp4_weight_only", "mxfp4_gguf"}) {
     const WrittenGguf written(with_experts(kGptOssExperts), scheme);

@@ -64,9 +64,23 @@ TEST_F(GgufBlocks, AllTypesHaveTheReferenceValues) {
   }
 }
 
+// Codes of four bits, or eight: values follow on use.
+TEST_F(GgufBlocks, TypesThatAreReadOnlyStayPacked) {
+  for (const auto& [name, form] : {std::pair{"Q4_1", "i4[1, 64] by groups of 32 on cpu"},
+                                   {"Q5_0", "i8[1, 64] by groups of 32 on cpu"},
+                                   {"Q5_1", "i8[1, 64] by groups of 32 on cpu"}}) {
+    const auto format = std::ranges::find(block_formats(), name, &BlockFormat::name);
+    ASSERT_NE(format, block_formats().end()) << name;
+    EXPECT_EQ(format->quantize, nullptr) << "no scheme of exports";
+    const Json& blocks = reference_.at("dequantized").at(name).at("blocks");
+    EXPECT_EQ(pack_blocks(tensor_of(bytes_of_hex(blocks.as_string())), format->type, 64, "w").describe(), form);
+  }
+}
+
 TEST_F(GgufBlocks, SuperBlocksOfExtremesStayFinite) {
   for (const float scale : {0.0f, 1e-30f, 1.0f, 3e4f})
     for (const BlockFormat& format : block_formats()) {
+      if (format.quantize == nullptr) continue;
       Tensor x = normal_weight({2, 256}, DType::f32);
       for (std::int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] *= scale;
       const Tensor values = unpacked(pack_blocks(quantize_blocks(x, format.type), format.type, 256, "w"));
