@@ -6,6 +6,7 @@
 #include "core/json/json.h"
 #include "core/safetensors/safetensors_limits.h"
 #include "core/system/file.h"
+#include "core/system/log_once.h"
 
 namespace quench {
 namespace {
@@ -74,6 +75,11 @@ std::map<std::string, std::string> parse_safetensors_index(std::string_view text
 SafetensorsFolder::SafetensorsFolder(const std::filesystem::path& folder) : path_(folder) {
   if (is_present(folder / kModelFileName)) {
     add_file(folder / kModelFileName);
+    if (is_present(folder / kModelIndexName))
+      QUENCH_LOG_WARN_ONCE(
+          "{} holds {} and {}: the weights of {} are used, as in Transformers (vLLM takes the shards of "
+          "the index); remove the one that is out of date",
+          folder.string(), kModelFileName, kModelIndexName, kModelFileName);
   } else if (is_present(folder / kModelIndexName)) {
     open_shards(folder / kModelIndexName);
   } else {
@@ -81,12 +87,14 @@ SafetensorsFolder::SafetensorsFolder(const std::filesystem::path& folder) : path
   }
 }
 
-void SafetensorsFolder::add_file(const std::filesystem::path& path) {
+void SafetensorsFolder::add_file(const std::filesystem::path& path, const std::map<std::string, std::string>* index) {
   const SafetensorsReader& reader = files_.emplace_back(path);
   for (const SafetensorsEntry& entry : reader.header().entries) {
-    const auto [place, is_new] = tensors_.emplace(entry.name, Location{&reader, &entry});
-    QUENCH_CHECK_AS(ErrorCode::corrupt, is_new, "tensor {} is both in {} and in {}", in_quotes(entry.name),
-                    place->second.reader->path().string(), path.string());
+    if (index != nullptr) {
+      const auto listed = index->find(entry.name);
+      if (listed == index->end() || listed->second != path.filename()) continue;
+    }
+    tensors_.emplace(entry.name, Location{&reader, &entry});
   }
 }
 
@@ -96,23 +104,30 @@ void SafetensorsFolder::open_shards(const std::filesystem::path& index) {
   for (const auto& [tensor, file] : listed) names.insert(file);
   for (const std::string_view name : names) {
     try {
-      add_file(path_ / name);
+      add_file(path_ / name, &listed);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::not_found) throw;
       QUENCH_FAIL(ErrorCode::not_found, "{} (listed in {}); copy or download the missing shard", error.what(),
                   index.string());
     }
-    // Per shard: memory is bounded by the index.
-    for (const SafetensorsEntry& entry : files_.back().header().entries) {
-      const auto expected = listed.find(entry.name);
-      QUENCH_CHECK_AS(ErrorCode::corrupt, expected != listed.end() && expected->second == name,
-                      "{} holds tensor {}, which {} {}", files_.back().path().string(), in_quotes(entry.name),
-                      index.string(), expected == listed.end() ? "does not list" : "expects in " + expected->second);
-    }
   }
+  // Not where the index has them, as after a new split of the weights, or not in the index.
+  std::map<std::string_view, const SafetensorsReader*> elsewhere;
+  for (const SafetensorsReader& reader : files_)
+    for (const SafetensorsEntry& entry : reader.header().entries) {
+      if (tensors_.contains(entry.name) && !elsewhere.contains(entry.name)) continue;
+      const auto [place, is_new] = elsewhere.emplace(entry.name, &reader);
+      QUENCH_CHECK_AS(ErrorCode::corrupt, is_new, "tensor {} is both in {} and in {}, and {} does not choose one",
+                      in_quotes(entry.name), place->second->path().string(), reader.path().string(), index.string());
+      tensors_.emplace(entry.name, Location{&reader, &entry});
+    }
+  std::string absent;
+  std::size_t count = 0;
   for (const auto& [tensor, file] : listed)
-    QUENCH_CHECK_AS(ErrorCode::corrupt, tensors_.contains(tensor), "{} lists tensor {} in {}, which does not hold it",
-                    index.string(), in_quotes(tensor), file);
+    if (!tensors_.contains(tensor) && ++count == 1) absent = fmt::format("{} in {}", in_quotes(tensor), file);
+  if (count > 0)
+    QUENCH_LOG_WARN_ONCE("{} lists tensors that no shard holds, {} of them, which are passed over: {}{}",
+                         index.string(), count, absent, count > 1 ? " first" : "");
 }
 
 std::vector<std::string> SafetensorsFolder::names() const {

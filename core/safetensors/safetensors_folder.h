@@ -1,7 +1,6 @@
 #pragma once
 // Tensors of a Hugging Face model folder by name: `model.safetensors`, or the shards in `model.safetensors.index.json`
-// (Transformers: "Sharded checkpoints"). The index is untrusted: it may only name plain files of the folder, and must
-// list exactly the shards' tensors.
+// (Transformers: "Sharded checkpoints"). The index is untrusted: it may only name plain files of the folder.
 
 #include <cstdint>
 #include <deque>
@@ -29,8 +28,9 @@ inline constexpr std::string_view kModelIndexName = "model.safetensors.index.jso
 
 class SafetensorsFolder {
  public:
-  // model.safetensors, else the shards. Throws not_found without either, and errors of SafetensorsReader and
-  // parse_safetensors_index.
+  // model.safetensors, with a warning if there is an index too; else the shards. Of a tensor in several shards the
+  // index chooses one, corrupt if it does not. A warning names a listed tensor that no shard holds. Throws not_found
+  // without either, and errors of SafetensorsReader and parse_safetensors_index.
   explicit SafetensorsFolder(const std::filesystem::path& folder);
 
   // Stored tensor and its file; valid for the folder's lifetime.
@@ -52,7 +52,8 @@ class SafetensorsFolder {
   [[nodiscard]] std::uint64_t total_bytes() const noexcept;
 
  private:
-  void add_file(const std::filesystem::path& path);
+  // Tensors that `index` maps to this file, or all without an index.
+  void add_file(const std::filesystem::path& path, const std::map<std::string, std::string>* index = nullptr);
   void open_shards(const std::filesystem::path& index);
 
   std::filesystem::path path_;

@@ -27,8 +27,25 @@ recipes::InputRounding integer_rounding(const OperandScheme& inputs, IntDivision
           by_token ? std::optional(options) : std::nullopt};
 }
 
+// The first columns of each row of [M, from], contiguous, to those of [M, to].
+void copy_columns(const Tensor& from, const Tensor& to) {
+  const std::int64_t count = std::min(from.size(1), to.size(1));
+  const auto row = [&](const Tensor& x, std::int64_t r) {
+    return x.narrow(0, r, 1).view({x.size(1)}).narrow(0, 0, count);
+  };
+  for (std::int64_t r = 0; r < from.size(0); ++r) row(to, r).copy_from(row(from, r));
+}
+
 Tensor round_float8(const Tensor& x, const OperandScheme& scheme) {
   const MemoryScope scope(MemoryCategory::activations);
+  if (scheme.sharing == ScaleSharing::group && x.size(1) % scheme.group_size != 0) {  // a shorter last group
+    const std::int64_t groups = (x.size(1) + scheme.group_size - 1) / scheme.group_size;
+    const Tensor padded = Tensor::zeros({x.size(0), groups * scheme.group_size}, x.dtype(), x.device());
+    copy_columns(x, padded);
+    const Tensor out = Tensor::empty_like(x);
+    copy_columns(round_float8(padded, scheme), out);
+    return out;
+  }
   const bool groups = scheme.sharing == ScaleSharing::group;
   const Tensor rows = groups ? x.view({x.numel() / scheme.group_size, scheme.group_size}) : x;
   const Tensor most = scheme.sharing == ScaleSharing::tensor ? amax(x, Granularity::tensor) : Tensor();
@@ -88,11 +105,9 @@ recipes::InputRounding calibrated_rounding(const OperandScheme& scheme, float sc
   };
 }
 
-recipes::InputRounding nvfp4_rounding(std::optional<float> scale) {
-  const auto global = scale ? std::make_shared<ScaleTensor>(*scale, Shape{1}) : nullptr;
-  const auto codes = [global](const Tensor& x) {
-    const Tensor factor = global != nullptr ? global->on(x.device()) : nvfp4_global_scale(amax(x, Granularity::tensor));
-    return quantize_nvfp4(x, factor);
+recipes::InputRounding nvfp4_rounding(float scale) {
+  const auto codes = [global = std::make_shared<ScaleTensor>(scale, Shape{1})](const Tensor& x) {
+    return quantize_nvfp4(x, global->on(x.device()));
   };
   const auto values = [codes](const Tensor& x) {
     const MemoryScope scope(MemoryCategory::activations);
@@ -107,9 +122,10 @@ recipes::InputRounding input_rounding(const OperandScheme& inputs, std::string_v
                                       IntDivision division) {
   QUENCH_CHECK_AS(ErrorCode::corrupt, !scale || (*scale > 0 && std::isfinite(*scale)),
                   "{}: the scale of its inputs is {}, expected a positive number", name, *scale);
-  if (inputs.scale == ScaleForm::e4m3_two_level) return nvfp4_rounding(scale);
+  QUENCH_CHECK_AS(ErrorCode::corrupt, scale || !needs_input_scale(inputs),
+                  "{}: the calibrated scale of its inputs is missing", name);
+  if (inputs.scale == ScaleForm::e4m3_two_level) return nvfp4_rounding(*scale);
   if (inputs.calibrated) {
-    QUENCH_CHECK_AS(ErrorCode::corrupt, scale.has_value(), "{}: the calibrated scale of its inputs is missing", name);
     QUENCH_CHECK_AS(ErrorCode::unsupported,
                     inputs.sharing == ScaleSharing::tensor && inputs.symmetric() &&
                         (!inputs.element || inputs.element == ElementFormat::e4m3),

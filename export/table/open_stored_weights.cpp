@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/safetensors/safetensors_folder.h"
+#include "export/formats/base_model.h"
 #include "export/formats/compressed_tensors/reader.h"
 #include "export/formats/compressed_tensors/sparse_24.h"
 #include "export/formats/fine_grained_float8/reader.h"
@@ -11,6 +12,7 @@
 #include "export/formats/gguf/names.h"
 #include "export/formats/gguf/reader.h"
 #include "export/formats/gguf/types.h"
+#include "export/formats/modelopt/reader.h"
 #include "export/formats/mxfp4_experts/reader.h"
 #include "export/formats/safetensors_rows.h"
 #include "export/formats/text_model.h"
@@ -58,6 +60,7 @@ constexpr std::array kMethods = {
     Method{"torchao", open_torchao},
     Method{"fp8", open_fine_grained_float8},
     Method{kMxfp4Method, open_mxfp4_experts},
+    Method{kModeloptMethod, open_modelopt},
 };
 
 const Json* quantization_of(const Json& config) {
@@ -118,7 +121,11 @@ std::optional<Json> stored_model_config(const fs::path& folder) {
   Json config = Json::parse_file(file, options);
   if (is_gguf_path(folder) && config.is_object()) config.erase(kQuantizationConfig);  // of other weights in its folder
   config = text_model_config(std::move(config));
-  take_score_scale(stored_gguf_file(folder), config);
+  const fs::path gguf = stored_gguf_file(folder);
+  take_score_scale(gguf, config);
+  if (gguf.empty() && config.is_object() && quantization_of(config) == nullptr)
+    if (Json quantization = modelopt_config(folder); !quantization.is_null())
+      config.set(kQuantizationConfig, std::move(quantization));
   return config;
 }
 
@@ -145,7 +152,7 @@ std::unique_ptr<StoredWeights> open_as_stored(const fs::path& folder, const Json
 }  // namespace
 
 std::unique_ptr<StoredWeights> open_stored_weights(const fs::path& folder, const Json& config) {
-  return head_as_table(text_model_weights(open_as_stored(folder, config)), config);
+  return head_as_table(base_model_weights(text_model_weights(open_as_stored(folder, config))), config);
 }
 
 }  // namespace quench

@@ -9,7 +9,7 @@
 #include "core/ops/weights/host_transfer.h"
 #include "core/safetensors/safetensors_folder.h"
 #include "core/system/file.h"
-#include "core/system/log.h"
+#include "core/system/log_once.h"
 #include "core/system/output_folder.h"
 #include "core/system/temporary.h"
 #include "export/formats/fused_experts.h"
@@ -26,6 +26,7 @@
 #include "train/metrics/progress_line.h"
 #include "train/model_folder/carried_files.h"
 #include "train/model_folder/model_card.h"
+#include "train/model_folder/stored_inventory.h"
 #include "train/model_folder/stored_mtp.h"
 
 namespace quench {
@@ -33,65 +34,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Rows of a parameter in a piece, and shape of the Hugging Face tensor.
-Shape piece_shape(const nn::Parameter& parameter, const nn::ParameterPiece& piece) {
-  Shape shape = parameter.global_shape;
-  shape[0] = piece.rows;
-  return shape;
-}
-
-bool ignorable(const std::string& name, const nn::ModelConfig& config) {
-  if (name.ends_with("rotary_emb.inv_freq")) return true;
-  if (const std::string_view part = mtp_part(name, config); !part.empty())
-    return config.mtp.layers == 0 || part == kMtpEmbedding || part == kMtpHead;
-  return name == "lm_head.weight" && config.tie_word_embeddings;
-}
-
-// Rows by token: embedding, untied head.
-bool is_vocabulary(const nn::ParameterPiece& piece) {
-  return piece.hf_name == "model.embed_tokens.weight" || piece.hf_name == "lm_head.weight";
-}
-
 // Stored rows of a piece, fewer than its own with new tokens alone.
 std::int64_t stored_rows(const StoredWeights& weights, const nn::ParameterPiece& piece) {
   return std::min(piece.rows, weights.find(piece.hf_name)->shape[0]);
-}
-
-// `is_new`: parameters that the folder need not have.
-void check_inventory(nn::CausalLm& model, const StoredWeights& weights, const fs::path& folder, bool may_grow,
-                     const std::function<bool(const nn::Parameter&)>& is_new) {
-  std::vector<std::string> faults;
-  std::set<std::string> wanted;
-  for (const nn::Parameter* parameter : model.parameters()) {
-    if (parameter->adapter || parameter->scales || is_new(*parameter)) continue;
-    for (const nn::ParameterPiece& piece : parameter->pieces) {
-      wanted.insert(piece.hf_name);
-      const auto found = weights.find(piece.hf_name);
-      if (!found) {
-        faults.push_back(fmt::format("{} is missing", piece.hf_name));
-        continue;
-      }
-      Shape expected = piece_shape(*parameter, piece);
-      if (may_grow && is_vocabulary(piece) && found->shape.rank() == 2 && found->shape[0] < expected[0])
-        expected[0] = found->shape[0];
-      if (!(found->shape == expected))
-        faults.push_back(
-            fmt::format("{} has shape {}, expected {}", piece.hf_name, found->shape.to_string(), expected.to_string()));
-      if (!found->packed && found->dtype != DType::f32 && found->dtype != DType::bf16 && found->dtype != DType::f16)
-        faults.push_back(
-            fmt::format("{} has dtype {}; F32, BF16 and F16 can be loaded", piece.hf_name, found->dtype_name));
-    }
-  }
-  for (const std::string& name : weights.names())
-    if (!wanted.contains(name) && !ignorable(name, model.config()))
-      faults.push_back(fmt::format("{} is not a parameter of this architecture", name));
-  if (faults.empty()) return;
-  constexpr std::size_t kShown = 20;
-  std::string message = fmt::format("the weights in {} do not fit {} ({} faults):", folder.string(),
-                                    stored_config_file(folder).string(), faults.size());
-  for (std::size_t i = 0; i < std::min(faults.size(), kShown); ++i) message += "\n  " + faults[i];
-  if (faults.size() > kShown) message += fmt::format("\n  and {} more", faults.size() - kShown);
-  QUENCH_FAIL(ErrorCode::corrupt, "{}", message);
 }
 
 void copy_values(const Tensor& raw, Tensor destination) {
@@ -165,7 +110,10 @@ class PackedLoader {
     const auto layer = layers_.find(&parameter);
     if (layer == layers_.end()) return false;
     const PackedMatrix packed = packed_weight(parameter, weights_);
-    if (!packed.defined()) return false;
+    if (!packed.defined()) {
+      warn_of_other_inputs(parameter);
+      return false;
+    }
     const auto inputs = weights_.inputs(parameter.pieces[0].hf_name);
     recipes::use_packed_weight(
         *layer->second, packed.to(options_.device), options_.dtype,
@@ -175,14 +123,27 @@ class PackedLoader {
   }
 
  private:
-  // Pieces share their inputs.
+  // Pieces share their inputs: under the largest scale, as in vLLM.
   std::optional<float> input_scale(const nn::Parameter& parameter) const {
-    const auto scale = weights_.input_scale(parameter.pieces[0].hf_name);
+    std::optional<float> largest = weights_.input_scale(parameter.pieces[0].hf_name);
+    bool equal = true;
+    for (const nn::ParameterPiece& piece : parameter.pieces) {
+      const auto scale = weights_.input_scale(piece.hf_name);
+      equal = equal && scale == largest;
+      largest = std::max(largest, scale);
+    }
+    if (!equal)
+      QUENCH_LOG_WARN_ONCE("{} and others read the same inputs under different scales: the largest is used",
+                           parameter.pieces[0].hf_name);
+    return largest;
+  }
+
+  // Of a weight that is not packed because its pieces differ in form.
+  void warn_of_other_inputs(const nn::Parameter& parameter) const {
     for (const nn::ParameterPiece& piece : parameter.pieces)
-      QUENCH_CHECK_AS(ErrorCode::unsupported, weights_.input_scale(piece.hf_name) == scale,
-                      "{} and {} read the same inputs under different scales", parameter.pieces[0].hf_name,
-                      piece.hf_name);
-    return scale;
+      if (weights_.find(piece.hf_name)->packed && weights_.inputs(piece.hf_name))
+        return QUENCH_LOG_WARN_ONCE("{}: its inputs are not quantized: weights with the same inputs have another form",
+                                    piece.hf_name);
   }
 
   const StoredWeights& weights_;

@@ -4,8 +4,10 @@
 #include <array>
 
 #include "core/safetensors/safetensors_folder.h"
+#include "export/formats/cache_scales.h"
 #include "export/formats/compressed_tensors/bit_packing.h"
 #include "export/formats/compressed_tensors/config.h"
+#include "export/formats/input_scales.h"
 #include "export/formats/safetensors_rows.h"
 #include "export/schemes/layer_pattern.h"
 #include "export/schemes/quantized_weight.h"
@@ -20,11 +22,6 @@ constexpr std::array<std::string_view, 6> kParts = {"_packed",     "_scale",    
 // Static input quantization.
 constexpr std::string_view kInputScale = ".input_scale", kInputGlobalScale = ".input_global_scale";
 constexpr std::array kInputParts = {kInputScale, std::string_view(".input_zero_point"), kInputGlobalScale};
-
-// KV cache scales, stored with attention's weights.
-constexpr std::array<std::string_view, 9> kCacheParts = {".k_scale",       ".v_scale",       ".q_scale",
-                                                         ".k_zero_point",  ".v_zero_point",  ".q_zero_point",
-                                                         ".k_cache_scale", ".v_cache_scale", ".output_scale"};
 
 // Of "model.layers.0.mlp.up_proj.weight_scale": "....weight"; "" of other names.
 std::string weight_of(std::string_view name) {
@@ -42,10 +39,6 @@ bool is_input_part(std::string_view name) {
   return std::ranges::any_of(kInputParts, [&](std::string_view part) { return name.ends_with(part); });
 }
 
-bool is_cache_part(std::string_view name) {
-  return std::ranges::any_of(kCacheParts, [&](std::string_view part) { return name.ends_with(part); });
-}
-
 class CompressedWeights final : public StoredWeights {
  public:
   CompressedWeights(const std::filesystem::path& folder, const Json& quantization)
@@ -59,12 +52,13 @@ class CompressedWeights final : public StoredWeights {
         targets_.push_back({LayerPattern(target), &group});
       }
     std::ranges::sort(targets_, [](const Target& a, const Target& b) { return a.pattern.goes_before(b.pattern); });
+    warn_of_inputs_without_scale();
   }
 
   [[nodiscard]] std::vector<std::string> names() const override {
     std::vector<std::string> names;
     for (std::string& name : files_.names()) {
-      if (is_input_part(name) || (quantized_cache_ && is_cache_part(name))) continue;
+      if (is_input_part(name) || (quantized_cache_ && is_cache_scale(name))) continue;
       const std::string weight = weight_of(name);
       if (weight.empty())
         names.push_back(std::move(name));
@@ -102,8 +96,11 @@ class CompressedWeights final : public StoredWeights {
     return pack(weight, fmt::format("{}: {}", files_.path().string(), name));
   }
 
+  // NVFP4 without its global scale: not quantized, as in vLLM where the GPU has no such products. A scale from the
+  // inputs of a call would differ from call to call.
   [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view name) const override {
-    return group_of(name).inputs;
+    const auto& inputs = group_of(name).inputs;
+    return inputs && lacks_global_scale(*inputs, name) ? std::nullopt : inputs;
   }
 
   [[nodiscard]] std::optional<float> input_scale(std::string_view name) const override {
@@ -111,17 +108,24 @@ class CompressedWeights final : public StoredWeights {
     const bool two_level = group_of(name).form == CompressedForm::nvfp4;
     const auto found = files_.find(layer + std::string(two_level ? kInputGlobalScale : kInputScale));
     if (!found) return std::nullopt;
-    const DType dtype = found->entry->dtype.value_or(DType::u8);
-    QUENCH_CHECK_AS(ErrorCode::corrupt, found->entry->shape.numel() == 1 && is_scale_dtype(dtype),
-                    "{}: {} is {}{}, expected one number in F32, BF16 or F16", files_.path().string(),
-                    found->entry->name, found->entry->dtype_name, found->entry->shape.to_string());
-    const Tensor stored = read_entry(*found, found->entry->shape, dtype);
-    float value = 0;
-    dispatch<float, bfloat16, float16>(dtype, "input scale", [&]<class T>() { value = float(*stored.data<T>()); });
+    const float value = read_input_scale(files_, *found);
     return two_level ? 1.0f / value : value;
   }
 
  private:
+  [[nodiscard]] bool lacks_global_scale(const OperandScheme& inputs, std::string_view weight) const {
+    return inputs.scale == ScaleForm::e4m3_two_level &&
+           !files_.find(fmt::format("{}{}", weight.substr(0, weight.size() - kWeight.size()), kInputGlobalScale));
+  }
+
+  void warn_of_inputs_without_scale() const {
+    std::vector<std::string> layers;
+    for (const std::string& name : names())
+      if (part(name, "_packed") && group_of(name).inputs && lacks_global_scale(*group_of(name).inputs, name))
+        layers.push_back(name.substr(0, name.size() - kWeight.size()));
+    warn_of_unquantized_inputs(files_, kInputGlobalScale, layers);
+  }
+
   [[nodiscard]] std::optional<SafetensorsFolder::Location> part(std::string_view name, std::string_view suffix) const {
     return files_.find(std::string(name) + std::string(suffix));
   }

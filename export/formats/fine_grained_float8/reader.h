@@ -1,6 +1,5 @@
 #pragma once
-// Transformers' quant_method "fp8" (DeepSeek-V3, R1): e4m3 weights with block scales NAME.weight_scale_inv
-// (multipliers); e4m3 inputs with groups of the block's width.
+// Transformers' quant_method "fp8" (float8_weights.h).
 
 #include <filesystem>
 #include <memory>
@@ -9,7 +8,8 @@
 
 namespace quench {
 
-// Throws unsupported, naming config.json and key, unless blocks are 128 x 128 and inputs dynamic.
+// By weight_block_size (null or absent: no blocks) and activation_scheme. Throws unsupported, naming config.json and
+// key, for blocks that are not square, and other elements than e4m3.
 [[nodiscard]] std::unique_ptr<StoredWeights> open_fine_grained_float8(const std::filesystem::path& folder,
                                                                       const Json& quantization);
 

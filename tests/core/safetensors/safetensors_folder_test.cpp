@@ -8,6 +8,7 @@
 #include "tests/core/safetensors/safetensors_file.h"
 #include "tests/core/system/file_size_limit.h"
 #include "tests/testing.h"
+#include "tests/train/metrics/captured_log.h"
 
 namespace quench {
 namespace {
@@ -19,6 +20,14 @@ using testing::safetensors_file;
 
 std::string one_byte(std::string_view tensor) {
   return safetensors_file(fmt::format(R"({{"{}":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}}})", tensor), 1);
+}
+
+std::string one_byte_each(const std::vector<std::string_view>& tensors) {
+  std::string entries;
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    entries += fmt::format(R"({}"{}":{{"dtype":"U8","shape":[1],"data_offsets":[{},{}]}})", i == 0 ? "" : ",",
+                           tensors[i], i, i + 1);
+  return safetensors_file("{" + entries + "}", tensors.size());
 }
 
 SafetensorsItem item(std::string name, std::string_view data) {
@@ -89,10 +98,12 @@ TEST(SafetensorsFolder, OpensShards) {
   EXPECT_EQ(read_tensor(moved, "b"), std::string(1, '\0'));
 }
 
-TEST(SafetensorsFolder, TheSingleFileComesBeforeTheIndex) {
+TEST(SafetensorsFolder, TheSingleFileComesBeforeTheIndexWithAWarning) {
   const Sharded folder(R"({"b":"s2.safetensors","a":"s1.safetensors"})");
   testing::write_file(folder.path() / "model.safetensors", one_byte("only"));
+  const testing::CapturedLog log;
   EXPECT_THAT(SafetensorsFolder(folder.path()).names(), ElementsAre("only"));
+  EXPECT_THAT(log.text(), HasSubstr("holds model.safetensors and model.safetensors.index.json: the weights of"));
 }
 
 TEST(SafetensorsFolder, FollowsSymbolicLinksToRegularFiles) {
@@ -142,19 +153,41 @@ TEST(SafetensorsFolder, NamesMustBeRegularFiles) {
   EXPECT_THAT(with([](const auto& path) { std::filesystem::create_symlink("/dev/zero", path); }), HasSubstr("regular"));
 }
 
-TEST(SafetensorsFolder, IndexAndShardsMustAgree) {
+TEST(SafetensorsFolder, ListedShardsMustExist) {
   const Sharded missing_file(R"({"a":"s1.safetensors","b":"s3.safetensors"})");
   EXPECT_THAT(missing_file.error(ErrorCode::not_found), HasSubstr("s3.safetensors"));
   EXPECT_THAT(missing_file.error(ErrorCode::not_found), HasSubstr("model.safetensors.index.json"));
-  const Sharded missing_tensor(R"({"a":"s1.safetensors","b":"s2.safetensors","c":"s2.safetensors"})");
-  EXPECT_THAT(missing_tensor.error(), HasSubstr("lists tensor \"c\" in s2.safetensors"));
-  const Sharded extra_tensor(R"({"c":"s1.safetensors"})");
-  EXPECT_THAT(extra_tensor.error(), HasSubstr("holds tensor \"a\", which"));
+}
+
+TEST(SafetensorsFolder, AListedTensorThatNoShardHoldsIsPassedOverWithAWarning) {
+  const Sharded folder(R"({"a":"s1.safetensors","b":"s2.safetensors","c":"s2.safetensors","d":"s1.safetensors"})");
+  const testing::CapturedLog log;
+  EXPECT_THAT(SafetensorsFolder(folder.path()).names(), ElementsAre("a", "b"));
+  EXPECT_THAT(SafetensorsFolder(folder.path()).names(), ElementsAre("a", "b"));
+  EXPECT_THAT(log.text(),
+              HasSubstr("lists tensors that no shard holds, 2 of them, which are passed over: \"c\" in s2"));
+  EXPECT_EQ(log.lines(), 1u) << "once for all readers of the folder";
+}
+
+// As files over the shards of a published model, which hold other values of some tensors.
+TEST(SafetensorsFolder, TheIndexChoosesAmongShardsWithTheSameTensor) {
+  const Sharded folder(R"({"a":"s3.safetensors","b":"s2.safetensors","c":"s1.safetensors"})");
+  testing::write_file(folder.path() / "s1.safetensors", one_byte_each({"a", "b", "c"}));
+  testing::write_file(folder.path() / "s3.safetensors", one_byte_each({"b", "a"}));
+  const SafetensorsFolder model(folder.path());
+  EXPECT_THAT(model.names(), ElementsAre("a", "b", "c"));
+  EXPECT_EQ(model.at("a").reader->path().filename(), "s3.safetensors");
+  EXPECT_EQ(model.at("b").reader->path().filename(), "s2.safetensors");
+  EXPECT_EQ(model.at("c").reader->path().filename(), "s1.safetensors");
+}
+
+TEST(SafetensorsFolder, TensorsOfTheShardsThatTheIndexHasElsewhereOrNotAreFound) {
   const Sharded swapped(R"({"a":"s2.safetensors","b":"s1.safetensors"})");
-  EXPECT_THAT(swapped.error(), HasSubstr("expects in"));
-  const Sharded twice(R"({"a":"s1.safetensors","b":"s2.safetensors","c":"s3.safetensors"})");
-  testing::write_file(twice.path() / "s3.safetensors", one_byte("a"));
-  EXPECT_THAT(twice.error(), HasSubstr("both in"));
+  EXPECT_EQ(SafetensorsFolder(swapped.path()).at("a").reader->path().filename(), "s1.safetensors");
+  const Sharded unlisted(R"({"b":"s2.safetensors","c":"s1.safetensors"})");
+  EXPECT_EQ(SafetensorsFolder(unlisted.path()).at("a").reader->path().filename(), "s1.safetensors");
+  testing::write_file(unlisted.path() / "s2.safetensors", one_byte_each({"a", "b"}));
+  EXPECT_THAT(unlisted.error(), HasSubstr("\"a\" is both in"));
 }
 
 TEST(SafetensorsFolder, TheIndexMustHaveItsStructure) {

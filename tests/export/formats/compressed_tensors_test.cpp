@@ -29,8 +29,13 @@ TEST(CompressedTensors, EverySchemeComesBack) {
       SCOPED_TRACE(scheme.name);
       const TempDir folder;
       const Tensor w = normal_weight({96, 256}, dtype), dense = normal_weight({8, 256}, dtype, 5);
-      const std::vector<ModelTensor> tensors{tensor("model.layers.0.mlp.up_proj", w, &scheme),
-                                             tensor("lm_head", dense, nullptr)};
+      std::vector<ModelTensor> tensors{tensor("model.layers.0.mlp.up_proj", w, &scheme),
+                                       tensor("lm_head", dense, nullptr)};
+      if (scheme.inputs && needs_input_scale(*scheme.inputs)) {
+        const auto calibrated = std::make_shared<QuantizedWeight>(*tensors[0].quantized);
+        calibrated->input_scale = Tensor::from_values<float>({1}, std::array{0.5f});
+        tensors[0].quantized = calibrated;
+      }
       const Json config = config_of(write_compressed_tensors(tensors, folder.path(), 1 << 30));
       const auto stored = open_stored_weights(folder.path(), config);
       EXPECT_THAT(stored->names(), ElementsAre("lm_head.weight", "model.layers.0.mlp.up_proj.weight"));

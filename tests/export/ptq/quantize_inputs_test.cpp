@@ -3,6 +3,8 @@
 
 #include "export/ptq/quantize_inputs.h"
 
+#include <algorithm>
+
 #include "core/json/json.h"
 #include "core/ops/packed_linear.h"
 #include "core/ops/quantize/quantize.h"
@@ -26,6 +28,11 @@ Tensor reference_inputs() {
 }
 
 std::optional<float> calibrated_scale(const OperandScheme& inputs) {
+  if (inputs.scale == ScaleForm::e4m3_two_level) {
+    const Tensor x = reference_inputs();
+    const auto [low, high] = std::minmax_element(x.data<float>(), x.data<float>() + x.numel());
+    return input_scale(inputs, std::max(-*low, *high));
+  }
   if (!inputs.calibrated) return std::nullopt;
   return inputs.element ? 13.0f / 448.0f : 17.5f / 127.5f;
 }
@@ -70,6 +77,31 @@ TEST(QuantizeInputs, CalibratedScalesOfFloat8AreKept) {
       EXPECT_NEAR(factor / scale, 1.0, scale < 1e-38f ? 1e-4 : 6e-8) << scale;
     else
       EXPECT_EQ(out.data<float>()[0], 0.0f) << scale;
+  }
+}
+
+// As of rows that end with zeros: 160 elements in groups of 128.
+TEST(QuantizeInputs, AShorterLastGroupHasAScaleOfItsOwn) {
+  const OperandScheme& inputs = *find_scheme("float8_dynamic_block")->inputs;
+  const auto rounding = input_rounding(inputs, "layer");
+  constexpr std::int64_t kRows = 3, kColumns = 160, kWhole = 256;
+  const Tensor x = testing::normal_weight({kRows, kColumns}, DType::f32),
+               padded = Tensor::zeros({kRows, kWhole}, DType::f32);
+  for (std::int64_t r = 0; r < kRows; ++r)
+    std::copy_n(x.data<float>() + r * kColumns, kColumns, padded.data<float>() + r * kWhole);
+  const Tensor out = rounding(x), expected = rounding(padded);
+  ASSERT_EQ(out.shape(), x.shape());
+  for (std::int64_t r = 0; r < kRows; ++r)
+    for (std::int64_t c = 0; c < kColumns; ++c)
+      EXPECT_EQ(out.data<float>()[r * kColumns + c], expected.data<float>()[r * kWhole + c]) << r << " " << c;
+}
+
+TEST(QuantizeInputs, Nvfp4WithoutItsScaleIsRefused) {
+  try {
+    (void)input_rounding(*find_scheme("nvfp4")->inputs, "layer");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "layer: the calibrated scale of its inputs is missing");
   }
 }
 
