@@ -23,7 +23,7 @@ TEST(ConfigRead, DefaultsApplyWhereTheFileIsSilent) {
   EXPECT_EQ(config.model.preset, "tiny");
   ASSERT_EQ(config.data.train.size(), 1u);
   EXPECT_EQ(config.data.train[0].path, "a.bin");
-  EXPECT_EQ(config.data.train[0].weight, 1.0);
+  EXPECT_EQ(config.data.train[0].weight, std::nullopt);
   EXPECT_EQ(config.training.steps, 100);
   EXPECT_EQ(config.training.global_batch_size, std::nullopt);
   EXPECT_EQ(config.training.dtype, DType::bf16);
