@@ -78,10 +78,10 @@ std::optional<QuantizationRules> check_method(Checker& checker, const Quantizati
   if (chooses && needs_calibration(*rules))
     checker.report("export.method", "{} compares {} with {}, and scheme {} needs calibration under both: name one",
                    kAutoMethod, quantizers().front().name, kCalibratedMethod, section.scheme);
-  if (chooses && (config.data.validation.empty() || config.evaluation.interval == 0))
+  if (chooses && (!config.data.has_validation() || config.evaluation.interval == 0))
     checker.report("export.method",
-                   "{} needs the validation loss of the export: set data.validation and evaluation.interval, or name "
-                   "the method",
+                   "{} needs the validation loss of the export: set data.validation (or data.validation_split) and "
+                   "evaluation.interval, or name the method",
                    kAutoMethod);
   if (rules->quantizer != nullptr && rules->quantizer->name != quantizers().front().name &&
       exports_trained_codes(config))
