@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/system/temporary.h"
 #include "tests/fault/checkpoint_contents.h"
 #include "tests/fault/process.h"
 #include "tests/testing.h"
@@ -100,15 +101,56 @@ TEST_F(CheckpointRetention, KeepOneVerifiesTheNewestFirst) {
 
 TEST_F(CheckpointRetention, LeftoversOfDeadProcessesAreRemoved) {
   save({1, 3});
-  for (const char* folder :
-       {"step-2.tmp-uuid", "step-3.tmp-uuid-replaced", ".trash-step-1.tmp-1-2-3", "step-x.tmp-y", "mine"}) {
+  const std::string uuid = "0f8fad5b-d9cb-469f-a165-70867728950e";
+  for (const std::string& folder :
+       {"step-2.tmp-" + uuid, "step-3.tmp-" + uuid + "-replaced", ".trash-probe-" + uuid,
+        ".trash-probe-" + uuid + "-renamed", temporary_name(".trash-step-1").filename().string()}) {
     fs::create_directory(dir_ / folder);
-    testing::write_file(dir_ / folder / "f", "x");
+    testing::write_file(dir_ / folder / "rank-00000.safetensors", "x");
   }
-  testing::write_file(dir_ / "LATEST.tmp-1-2-3", "x");
-  testing::write_file(dir_ / "notes.tmp-1", "x");
+  testing::write_file(dir_ / temporary_name("LATEST").filename().string(), "x");
   remove_leftovers(dir_.path());
-  EXPECT_THAT(names(), ElementsAre("mine", "notes.tmp-1", "step-1", "step-3", "step-x.tmp-y"));
+  EXPECT_THAT(names(), ElementsAre("step-1", "step-3"));
+}
+
+TEST_F(CheckpointRetention, NamesOfUsersStay) {
+  save({1, 3});
+  std::vector<std::string> mine{"step-1", "step-3"};
+  for (const char* name :
+       {"step-4.tmp-mine", "step-3.tmp-copy-replaced", ".trash-mine", ".trash-step-2", "step-x.tmp-y",
+        "step-2.tmp-0f8fad5b-d9cb-469f-a165-70867728950e-mine", ".trash-probe-mine", "mine"}) {
+    fs::create_directory(dir_ / name);
+    testing::write_file(dir_ / name / "manifest.json", "x");
+    mine.emplace_back(name);
+  }
+  for (const char* name : {"LATEST.tmp-1-2-3", "notes.tmp-1"}) {
+    testing::write_file(dir_ / name, "x");
+    mine.emplace_back(name);
+  }
+  std::ranges::sort(mine);
+  remove_leftovers(dir_.path());
+  apply_retention(dir_.path(), {1, {3}});
+  std::erase(mine, "step-1");
+  EXPECT_EQ(names(), mine);
+}
+
+// In a folder of the program's name, and in a checkpoint that is due to go.
+TEST_F(CheckpointRetention, FilesOfUsersStay) {
+  save({1, 2, 3});
+  testing::write_file(dir_ / "step-1" / "notes.txt", "mine");
+  const std::string left = "step-4.tmp-0f8fad5b-d9cb-469f-a165-70867728950e";
+  fs::create_directory(dir_ / left);
+  for (const char* name : {"notes.txt", "rank-00000.safetensors"}) testing::write_file(dir_ / left / name, "mine");
+  remove_leftovers(dir_.path());
+  apply_retention(dir_.path(), {1, {}});
+  EXPECT_THAT(names(), ElementsAre("step-1", "step-3", left));
+  EXPECT_TRUE(verify_checkpoint(dir_ / "step-1").ok());
+  EXPECT_TRUE(fs::exists(dir_ / left / "notes.txt"));
+  EXPECT_FALSE(fs::exists(dir_ / left / "rank-00000.safetensors"));
+  // A run that saves the step again puts it aside.
+  save({1});
+  EXPECT_THAT(names(), ElementsAre(::testing::StartsWith("pinned-step-1-"), "step-1", "step-3", left));
+  EXPECT_EQ(testing::read_file(dir_ / names().front() / "notes.txt"), "mine");
 }
 
 }  // namespace

@@ -238,7 +238,7 @@ TEST_F(CheckpointWriterTest, AFailedSaveOfTheBestKeepsTheBestBefore) {
 }
 
 TEST_F(CheckpointWriterTest, StartRemovesLeftoversAndProbes) {
-  fs::create_directories(dir_ / "checkpoints" / "step-9.tmp-x");
+  fs::create_directories(dir_ / "checkpoints" / "step-9.tmp-0f8fad5b-d9cb-469f-a165-70867728950e");
   const auto checkpoints = writer(false);
   EXPECT_TRUE(fs::is_empty(checkpoints->folder()));
 }

@@ -72,6 +72,19 @@ class StoredTargetsRun : public ::testing::Test {
     std::ranges::sort(files);
     return files;
   }
+  // As earlier versions wrote them: shards that do not name what they belong to.
+  void remove_names() const {
+    for (const std::filesystem::path& file : shards()) {
+      std::vector<std::vector<std::byte>> bytes;
+      std::vector<SafetensorsItem> items;
+      const SafetensorsReader reader(file);
+      for (const SafetensorsEntry& entry : reader.header().entries) {
+        reader.read(entry, bytes.emplace_back(entry.nbytes()));
+        items.push_back({.name = entry.name, .dtype = *entry.dtype, .shape = entry.shape, .data = bytes.back()});
+      }
+      write_safetensors(file, items, {{"format", "quench_targets"}});
+    }
+  }
   TinyRun tiny_;
 };
 
@@ -169,6 +182,44 @@ TEST_F(StoredTargetsRun, RefusesTargetsOfAnotherTeacher) {
                                     HasSubstr("name a new folder in distill.targets")));
 }
 
+// Rows of two teachers agree in all but their values.
+TEST_F(StoredTargetsRun, AShardOfAnotherTeacherIsNamed) {
+  const Options options = stored({"--distill.top_k=5"});
+  (void)make(options, {.max_shard_targets = 200});
+  const std::vector<std::filesystem::path> own = shards();
+  ASSERT_GT(own.size(), 1u);
+  const std::filesystem::path folder = tiny_.folder("targets");
+  const std::string bytes = testing::read_file(own[1]);
+  Options other = stored({"--distill.top_k=5", "--training.seed=43"}, "others");
+  (void)make(other, {.max_shard_targets = 200});
+  const auto expect_named = [&](const std::filesystem::path& shard) {
+    EXPECT_THAT(refused(options), AllOf(HasSubstr(shard.filename().string()), HasSubstr("its targets are not those"),
+                                        HasSubstr("quench distill-targets")));
+    std::filesystem::remove_all(tiny_.folder("refused"));
+  };
+  // Copied in over one of its own, and next to them.
+  std::filesystem::copy_file(tiny_.folder("others") / own[1].filename(), own[1],
+                             std::filesystem::copy_options::overwrite_existing);
+  expect_named(own[1]);
+  testing::write_file(own[1], bytes);
+  std::filesystem::copy_file(tiny_.folder("others") / own[0].filename(), folder / "targets-001-00000.safetensors");
+  expect_named("targets-001-00000.safetensors");
+  std::filesystem::remove(folder / "targets-001-00000.safetensors");
+  EXPECT_EQ(train("own", options).size(), 4u);
+  // Without targets.json, this teacher's record is not made of the other's shards.
+  std::filesystem::remove(tiny_.folder("others") / std::string(kTargetsFile));
+  try {
+    (void)make(stored({"--distill.top_k=5"}, "others"));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("targets-000-00000.safetensors"), HasSubstr("its targets are not those")));
+  }
+  // Nor of shards that name no teacher.
+  remove_names();
+  expect_named(own[0]);
+}
+
 // A longer context changes nothing that a teacher computes; earlier versions hashed it.
 TEST_F(StoredTargetsRun, KeysThatChangeNoLogitsAreFree) {
   const Options options = stored({"--distill.top_k=5"});
@@ -189,6 +240,8 @@ TEST_F(StoredTargetsRun, KeysThatChangeNoLogitsAreFree) {
   EXPECT_NE(teacher.at("xxh3_128").as_string(), hash.text());
   teacher.set("xxh3_128", hash.text());
   record.set("teacher", teacher);
+  record.set("version", 1);
+  remove_names();
   testing::write_file(tiny_.folder("targets") / "targets.json", record.dump(2));
   EXPECT_EQ(train("earlier", options).size(), 4u);
   Options more = options;
