@@ -92,7 +92,7 @@ constexpr ForeignKey kForeignKeys[] = {
     {"fp32", "training.dtype", "\"f32\""},
     {"tf32", "training.dtype", "f32 GEMMs never use TF32"},
     {"max_length", "data.seq_len", ""},
-    {"val_set_size", "data.validation", "a file of its own"},
+    {"val_set_size", "data.validation_split", ""},
     {"assistant_only_loss", "data.train_on", "\"assistant\" or \"all\""},
     {"roles_to_train", "data.train_on", "\"assistant\" or \"all\""},
     {"special_tokens", "model.add_tokens", ""},
