@@ -13,8 +13,7 @@ std::unique_ptr<TargetShard> open_shard(const std::filesystem::path& file, const
   try {
     auto shard = std::make_unique<TargetShard>(file, format.k, format.dtype);
     const std::string identity = shard->name(kShardIdentity);
-    QUENCH_CHECK_AS(ErrorCode::bad_config,
-                    format.identity.empty() || identity == format.identity || (identity.empty() && !format.named),
+    QUENCH_CHECK_AS(ErrorCode::bad_config, format.identity.empty() || identity == format.identity,
                     "{}: its targets are not those that {} describes: they are {}; remove the file, `{}` computes its "
                     "targets again",
                     file.string(), kTargetsFile,

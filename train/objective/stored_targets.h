@@ -22,7 +22,6 @@ struct TargetsFormat {
   DType dtype = DType::f16;
   std::int64_t vocab = 0;
   std::string identity{};  // of teacher, tokenizer and data; empty: not compared
-  bool named = true;       // false: shards of earlier versions, which name no identity, are read too
 };
 
 // Rows of a dataset, by source.

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kTargetsVersion = 2;  // 1: shards without names
+constexpr int kTargetsVersion = 1;
 constexpr std::uint64_t kMaxRecordBytes = std::uint64_t{64} << 20;
 constexpr const char* kTargetsKey = "distill.targets";
 
@@ -35,15 +35,14 @@ bool has_own_teacher(const DistillSection& distill) {
   return distill.teacher == kBaseTeacher || distill.teacher == kInitialTeacher;
 }
 
-// Hash of the teacher's weights. `all_keys`: as before neutral keys of the model were left out.
-std::string teacher_hash(const RunConfig& config, ValidationCache& checks, bool all_keys) {
+// Hash of the teacher's weights.
+std::string teacher_hash(const RunConfig& config, ValidationCache& checks) {
   Hash128 hash;
   if (!has_own_teacher(*config.distill)) {
     add_weight_files(hash, config.distill->teacher, checks);
     return hash.text();
   }
-  const Json model = model_config(config.model);
-  hash.add((all_keys ? model : without_neutral_keys(model)).dump());
+  hash.add(without_neutral_keys(model_config(config.model)).dump());
   if (loads_weights(config))
     add_weight_files(hash, config.model.path, checks);
   else
@@ -88,7 +87,7 @@ Json teacher_record(const RunConfig& config, ValidationCache& checks) {
   return Json::Object{{"name", distill.teacher},
                       {"weights", enum_name(form)},
                       {"dtype", to_string(config.training.dtype)},
-                      {"xxh3_128", teacher_hash(config, checks, false)}};
+                      {"xxh3_128", teacher_hash(config, checks)}};
 }
 
 std::map<std::string, std::string> shard_names(const TargetRecord& record) {
@@ -106,9 +105,8 @@ void require_same_teacher(const TargetRecord& stored, const RunConfig& config, c
   const std::string& teacher = config.distill->teacher;
   if (!has_own_teacher(*config.distill) && !fs::exists(teacher)) return;
   const std::string& wanted = stored.teacher.at("xxh3_128").as_string();
-  const std::string now = teacher_hash(config, checks, false);
-  QUENCH_CHECK_KEY(ErrorCode::bad_config, "distill.teacher",
-                   wanted == now || wanted == teacher_hash(config, checks, true),
+  const std::string now = teacher_hash(config, checks);
+  QUENCH_CHECK_KEY(ErrorCode::bad_config, "distill.teacher", wanted == now,
                    "the targets in {} are those of {}, weights of hash {}; {} has weights of hash {}: undo the change, "
                    "or name a new folder in distill.targets and run `{}`",
                    folder, stored.teacher.at("name").as_string(), wanted, teacher, now, kTargetsRemedy);
@@ -125,7 +123,7 @@ TargetRecord read_target_record(const std::string& folder) {
   try {
     const Json json = Json::parse_file(path);
     const std::int64_t version = json.at("version").as_int();
-    QUENCH_CHECK_AS(ErrorCode::corrupt, version >= 1 && version <= kTargetsVersion, "version {}, expected {}", version,
+    QUENCH_CHECK_AS(ErrorCode::corrupt, version == kTargetsVersion, "version {}, expected {}", version,
                     kTargetsVersion);
     TargetRecord record;
     const std::optional<DType> dtype = dtype_from_string(json.at("dtype").as_string());
@@ -142,7 +140,6 @@ TargetRecord read_target_record(const std::string& folder) {
     record.teacher = json.at("teacher");
     record.seed = json.at("seed").as_int();
     record.format.identity = shard_names(record).at(kShardIdentity);
-    record.format.named = version > 1;
     return record;
   } catch (const Error& error) {
     QUENCH_FAIL(ErrorCode::corrupt, "{}: {}; remove the folder and run `{}` again", path.string(), error.what(),
