@@ -263,7 +263,7 @@ TEST_F(GenerateVerb, BadPromptsAreNamedByTheirLine) {
   refused("a.jsonl", "{\"prompt\": \"A\"}\n{\"text\": \"B\"}\n",
           "a.jsonl:2: expected one of the fields \"prompt\" and \"messages\"");
   refused("b.jsonl", "{\"prompt\": 7}\n", "b.jsonl:1");
-  refused("c.jsonl", "{\"prompt\": \"A\", \"max_new_tokens\": 1000}\n", "c.jsonl:1: --max-new-tokens 1000");
+  refused("c.jsonl", "{\"prompt\": \"A\", \"max_new_tokens\": 1000}\n", "c.jsonl:1: \"max_new_tokens\" 1000");
   refused("d.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n", "--chat-template");
   refused("e.txt", "\n", "e.txt holds no prompts");
   EXPECT_EQ(generate({"--prompts", "a.jsonl", "--interactive"}).status, 2);
