@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "core/system/check.h"
+#include "core/system/missing_path.h"
 #include "data/formats/token_format.h"
 
 namespace quench {
@@ -29,7 +30,8 @@ std::vector<DataFiles> expand_sources(const std::vector<DataSource>& sources) {
   std::vector<DataFiles> expanded;
   for (const DataSource& source : sources) {
     expanded.push_back({expand_pattern(source.path), source.weight});
-    QUENCH_CHECK_AS(ErrorCode::not_found, !expanded.back().files.empty(), "{}: no file matches", source.path);
+    QUENCH_CHECK_AS(ErrorCode::not_found, !expanded.back().files.empty(), "{}: no file matches{}", source.path,
+                    missing_path_text(source.path));
   }
   return expanded;
 }
