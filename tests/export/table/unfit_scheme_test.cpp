@@ -50,7 +50,7 @@ TEST_F(UnfitLayers, TheNamedSchemeIsOneThatTheReaderRuns) {
   const auto unfit = find("int8dyn_int8_g128", "compressed-tensors", "vllm");
   ASSERT_TRUE(unfit);
   ASSERT_NE(unfit->fits, nullptr);
-  EXPECT_EQ(unfit->fits->name, "int8dyn_int8_row") << "vLLM has no groups of 8-bit weights with integer inputs";
+  EXPECT_EQ(unfit->fits->name, "int8dyn_int8") << "vLLM has no groups of 8-bit weights with integer inputs";
   const auto blocks = find("q4_k", "gguf");
   ASSERT_TRUE(blocks);
   ASSERT_NE(blocks->fits, nullptr);
