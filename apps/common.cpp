@@ -9,11 +9,15 @@
 #include "core/system/threads.h"
 #include "data/text/document_encoder.h"
 #include "data/tokenizer/tokenizer_kind.h"
+#include "train/check/load.h"
 #include "train/checkpoint/checkpoint_reader.h"
+#include "train/metrics/run_files.h"
 #include "train/model_folder/model_folder.h"
 #include "train/model_folder/peft_folder.h"
 #include "train/model_folder/stored_mtp.h"
 #include "train/model_source/model_source.h"
+#include "train/run/end_report.h"
+#include "train/run/training_facts.h"
 #include "train/setup/adapter_setup.h"
 #include "train/setup/kernel_check.h"
 #include "train/setup/run_model.h"
@@ -285,6 +289,19 @@ void set_threads(int threads) {
 
 void limit_gpu_memory(const std::string& device, const std::string& size) {
   if (!size.empty()) limit_memory(parse_device(device), size, "--memory-limit");
+}
+
+TrainingFacts training_of(const fs::path& path) {
+  const ModelSource source = ModelSource::open(path);
+  if (!source.is_trained()) return training_in(path);
+  const fs::path checkpoint = source.checkpoint();
+  const CheckpointState state = read_manifest(checkpoint).state;
+  const RunConfig config = run_config_from_json(state.config, checkpoint.string(), {}, {.data = false, .files = false});
+  TrainedState trained{.step = state.step, .tokens = state.tokens_seen, .data = stored_data_text(state)};
+  if (const fs::path run = source.run(); !run.empty())
+    if (const auto last = read_validation_losses((run / run_files::kMetricsFolder).string(), state.step).last)
+      trained.validation_loss = last->loss;
+  return training_facts(config, trained);
 }
 
 void print_json(const Json& json) {

@@ -11,6 +11,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "nn/causal_lm.h"
 #include "recipes/lora/adapters.h"
+#include "train/model_folder/model_card.h"
 #include "train/model_folder/token_ids.h"
 #include "train/setup/learned_scales.h"
 #include "train/setup/trained_scheme.h"
@@ -86,6 +87,9 @@ inline constexpr const char* kMemoryLimitHelp =
     "Limit of this process's GPU memory, such as 16GB or 12GiB, with CUDA context and libraries";
 // --memory-limit; no-op for an empty size. Throws bad_config for the CPU.
 void limit_gpu_memory(const std::string& device, const std::string& size);
+
+// Training of the model that a path names, for model cards: of a run or checkpoint, or as training_in().
+[[nodiscard]] TrainingFacts training_of(const std::filesystem::path& source);
 
 // With a line break, to stdout.
 void print_json(const Json& json);

@@ -52,8 +52,9 @@ void run(const MergeOptions& o) {
                   "{} holds no adapters of its own; name a folder with --adapter", o.model);
   target.kept = {loaded.small_files, loaded.tokenizer, o.tokenizer};
   merge_adapters(loaded);
-  WriteStyle style;
-  style.json = o.json;
+  WriteStyle style{.json = o.json, .source = o.model};
+  style.training = training_of(o.adapter.empty() ? o.model : o.adapter);
+  if (style.training.rows.empty()) style.training.base = model_name(o.model);  // an adapter of another program
   write_model(loaded, o.tokenizer, o.max_shard_gb, target, style);
 }
 

@@ -70,7 +70,10 @@ void write_model(const LoadedModel& loaded, const std::string& named_tokenizer, 
                          .generation_ids = ids.generation};
   if (tokenizer == nullptr && !loaded.missing.empty())
     QUENCH_LOG_WARN("{}: the export has no tokenizer; name one with --tokenizer", loaded.missing);
-  options.card = {.source = style.source, .perplexity_data = style.perplexity_data, .perplexity = style.perplexity};
+  options.card = {.source = style.source,
+                  .training = style.training,
+                  .perplexity_data = style.perplexity_data,
+                  .perplexity = style.perplexity};
   const ModelFolderReport report = save_model_folder(*loaded.model, target, options);
   print_result(loaded, target, options, report, style);
 }

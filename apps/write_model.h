@@ -18,6 +18,7 @@ struct WriteStyle {
   std::optional<UnfitScheme> unfit;  // for the result
   bool json = false;                 // result as JSON on stdout
   std::string source;                // for the model card
+  TrainingFacts training = {};       // for the model card
   std::function<double(nn::CausalLm&)> perplexity;
   std::string perplexity_data;
 };

@@ -6,6 +6,7 @@
 #include "apps/inspect/inspect_model.h"
 #include "apps/inspect/inspect_tokens.h"
 #include "apps/verbs.h"
+#include "core/system/missing_path.h"
 #include "export/formats/gguf/reader.h"
 #include "train/checkpoint/checkpoint_list.h"
 #include "train/config/adapter_words.h"
@@ -169,7 +170,7 @@ void print_files(const Json& json) {
 
 void run(const InspectOptions& o) {
   const fs::path path(o.path);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, fs::exists(path), "{} does not exist", o.path);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, fs::exists(path), "{} does not exist{}", o.path, missing_path_text(path));
   const bool tokens = !is_gguf_path(path) && is_token_data(path);
   const std::optional<ModelSource> source = tokens ? std::nullopt : ModelSource::find(path);
   QUENCH_CHECK_AS(

@@ -31,7 +31,8 @@ void write_adapter(const LoadedModel& loaded, const ExportOptions& o, const Expo
                        .base = loaded.base,
                        .trained_over = {loaded.base_hash, loaded.base_dtype},
                        .vocabulary = has_base && read_model_config(loaded.base).vocab_size < loaded.config.vocab_size,
-                       .tokenizer = learned ? tokenizer.get() : nullptr});
+                       .tokenizer = learned ? tokenizer.get() : nullptr,
+                       .training = training_of(o.source)});
   const std::size_t layers = loaded.adapters->layers().size();
   if (!o.json) {
     std::printf("wrote %s (%zu adapted layers)\n", target.folder.c_str(), layers);
@@ -219,6 +220,7 @@ void run_export(const ExportOptions& o) {
     style.perplexity_data = fmt::format("{}", fmt::join(file_names(o.perplexity), ", "));
   }
   style.source = o.source;
+  style.training = training_of(o.source);
   write_model(loaded, o.tokenizer, o.max_shard_gb, target, style);
 }
 

@@ -10,19 +10,23 @@
 #include <system_error>
 
 #include "core/system/check.h"
+#include "core/system/missing_path.h"
 #include "core/system/replacement.h"
 #include "core/system/temporary.h"
 
 namespace quench {
 namespace {
 
+constexpr std::string_view kOpen = "open";
+
 [[noreturn]] void fail_io(std::string_view action, const std::filesystem::path& path, int error) {
   const ErrorCode code = is_no_space(error) ? ErrorCode::no_space
                          : error == ENOENT  ? ErrorCode::not_found
                                             : ErrorCode::io;
-  const std::string_view advice =
+  const std::string advice =
       error == EFBIG ? "; the file system or the limit on file sizes (`ulimit -f`) allows no larger file" : "";
-  QUENCH_FAIL(code, "cannot {} {}: {}{}", action, path.string(), errno_text(error), advice);
+  QUENCH_FAIL(code, "cannot {} {}: {}{}", action, path.string(), errno_text(error),
+              action == kOpen && error == ENOENT ? missing_path_text(path) : advice);
 }
 
 template <class Call>
@@ -50,7 +54,7 @@ class Descriptor {
 
 void write_stream(const std::filesystem::path& path, std::string_view bytes) {
   const Descriptor stream(retry_interrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY); }));
-  if (stream.get() < 0) fail_io("open", path, errno);
+  if (stream.get() < 0) fail_io(kOpen, path, errno);
   while (!bytes.empty()) {
     const ssize_t done = ::write(stream.get(), bytes.data(), bytes.size());
     if (done < 0 && errno == EINTR) continue;
@@ -170,7 +174,7 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view b
 std::string read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
   // FIFOs do not block and are rejected below.
   const Descriptor file(retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));
-  if (file.get() < 0) fail_io("open", path, errno);
+  if (file.get() < 0) fail_io(kOpen, path, errno);
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) fail_io("inspect", path, errno);
   QUENCH_CHECK_AS(ErrorCode::io, S_ISREG(info.st_mode), "{} is not a regular file", path.string());

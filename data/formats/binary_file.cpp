@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "core/system/file.h"
+#include "core/system/missing_path.h"
 
 namespace quench {
 namespace {
@@ -34,8 +35,8 @@ int open_for_reading(const std::filesystem::path& path) {
 BinaryFile::BinaryFile(const std::filesystem::path& path) : path_(path), file_(open_for_reading(path)) {
   if (file_ < 0) {
     const int error = errno;
-    QUENCH_FAIL(error == ENOENT ? ErrorCode::not_found : ErrorCode::io, "cannot open {}: {}", path.string(),
-                errno_text(error));
+    QUENCH_FAIL(error == ENOENT ? ErrorCode::not_found : ErrorCode::io, "cannot open {}: {}{}", path.string(),
+                errno_text(error), error == ENOENT ? missing_path_text(path) : "");
   }
   const bool known = ::fstat(file_, &opened_) == 0;
   const int error = errno;

@@ -65,6 +65,7 @@ class TokenFile final : public TokenSource {
                        layout_.token_count, layout_.mask_offset ? ", target mask" : "");
   }
 
+  [[nodiscard]] std::uint64_t document_count() const override { return layout_.document_ends.size(); }
   [[nodiscard]] bool has_target_mask() const override { return layout_.mask_offset.has_value(); }
   [[nodiscard]] std::string tokenizer_fingerprint() const override { return layout_.tokenizer_fingerprint; }
 

@@ -23,6 +23,8 @@ class TokenSource {
   [[nodiscard]] virtual std::uint64_t size() const = 0;  // tokens
   // "train.bin: llm.c, u16, 1,048,576 tokens".
   [[nodiscard]] virtual std::string describe() const = 0;
+  // By its table of documents; 0: it has none.
+  [[nodiscard]] virtual std::uint64_t document_count() const { return 0; }
   [[nodiscard]] virtual bool has_target_mask() const = 0;
   // Empty: unknown.
   [[nodiscard]] virtual std::string tokenizer_fingerprint() const = 0;

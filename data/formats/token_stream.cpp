@@ -6,6 +6,8 @@
 #include <limits>
 #include <set>
 
+#include "core/system/missing_path.h"
+
 namespace quench {
 
 std::vector<std::filesystem::path> expand_file_patterns(const std::vector<std::string>& patterns) {
@@ -22,7 +24,8 @@ std::vector<std::filesystem::path> expand_file_patterns(const std::vector<std::s
       const int status = ::glob(pattern.c_str(), GLOB_BRACE, nullptr, &found);
       for (std::size_t i = 0; status == 0 && i < found.gl_pathc; ++i) matches.emplace_back(found.gl_pathv[i]);
       ::globfree(&found);
-      QUENCH_CHECK_AS(ErrorCode::not_found, !matches.empty(), "no file matches {}", pattern);
+      QUENCH_CHECK_AS(ErrorCode::not_found, !matches.empty(), "no file matches {}{}", pattern,
+                      missing_path_text(pattern));
       std::sort(matches.begin(), matches.end());
     }
     for (std::string& match : matches) {
@@ -73,6 +76,16 @@ std::string TokenStream::describe() const {
     text += source->describe();
   }
   return text;
+}
+
+std::uint64_t TokenStream::document_count() const {
+  std::uint64_t all = 0;
+  for (const auto& source : sources_) {
+    const std::uint64_t count = source->document_count();
+    if (count == 0) return 0;
+    all += count;
+  }
+  return all;
 }
 
 bool TokenStream::has_target_mask() const {

@@ -24,6 +24,7 @@ class TokenStream final : public TokenSource {
 
   [[nodiscard]] std::uint64_t size() const override { return starts_.back(); }
   [[nodiscard]] std::string describe() const override;  // one line per file
+  [[nodiscard]] std::uint64_t document_count() const override;
   [[nodiscard]] bool has_target_mask() const override;
   [[nodiscard]] std::string tokenizer_fingerprint() const override { return fingerprint_; }
   [[nodiscard]] std::size_t file_count() const noexcept { return sources_.size(); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "core/system/missing_path.h"
 #include "data/tokenizer/byte_tokenizer.h"
 #include "data/tokenizer/json_tokenizer.h"
 #include "data/tokenizer/sentencepiece_tokenizer.h"
@@ -133,7 +134,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& path) {
   if (is_tokenizer_word(path.string())) return tokenizer_kinds().find(path.string())->open({}, {});
   if (fs::is_directory(path)) return load_folder(path);
   QUENCH_CHECK_AS(
-      ErrorCode::not_found, fs::exists(path), "{}: no such file or folder; expected {}", path.string(),
+      ErrorCode::not_found, fs::exists(path), "{}: no such file or folder{}; expected {}", path.string(),
+      missing_path_text(path),
       tokenizer_option_help(fmt::format("a {}, a folder that holds one", fmt::join(tokenizer_file_names(), ", a "))));
   return kind_of_file(path).open(path, {});
 }

@@ -5,6 +5,7 @@
 
 #include "export/ptq/calibrated_model.h"
 #include "export/ptq/quantized_layer.h"
+#include "nn/linear_kernel.h"
 #include "recipes/convert.h"
 
 namespace quench {
@@ -54,8 +55,12 @@ class Chooser {
   }
   void require_all_used() const {
     for (std::size_t i = 0; i < rule_used_.size(); ++i)
-      QUENCH_CHECK_AS(ErrorCode::bad_config, rule_used_[i], "the quantization rule for '{}' matches no linear layer",
-                      rules_.rules[i].first);
+      QUENCH_CHECK_AS(
+          ErrorCode::bad_config, rule_used_[i], "the quantization rule for '{}' matches no linear layer{}",
+          rules_.rules[i].first,
+          rules_.rules[i].first == nn::kHeadName
+              ? ": the head is the embedding table here (tie_word_embeddings), whose scheme embeddings names"
+              : "");
     for (std::size_t i = 0; i < exclude_used_.size(); ++i)
       QUENCH_CHECK_AS(ErrorCode::bad_config, exclude_used_[i] || is_default(rules_.exclude[i]),
                       "the exclusion '{}' matches no linear layer", rules_.exclude[i]);

@@ -145,9 +145,10 @@ TEST_F(ConfigVerb, CpWritesWhatCheckReads) {
 
   const Outcome missing = run("check mine.json");
   EXPECT_EQ(missing.status, 2);
-  EXPECT_THAT(missing.errors, HasSubstr("data.train: no file matches \"shakespeare/train.txt\"\n"));
-  EXPECT_THAT(run("check shakespeare_char").errors,
-              HasSubstr("no file matches \"shakespeare/train.txt\"; name yours with --data.train=PATH\n"));
+  EXPECT_THAT(missing.errors,
+              HasSubstr("data.train: no file matches \"shakespeare/train.txt\" in the working directory " +
+                        std::filesystem::canonical(folder_.path()).string() + "\n"));
+  EXPECT_THAT(run("check shakespeare_char").errors, HasSubstr("; name yours with --data.train=PATH\n"));
   EXPECT_THAT(run("check llama-3.2-1b").errors, HasSubstr("it is an embedded model: name it in a run by "
                                                           "--model.preset=llama-3.2-1b"));
   std::filesystem::create_directories(folder_ / "runs/x");
@@ -156,7 +157,7 @@ TEST_F(ConfigVerb, CpWritesWhatCheckReads) {
   testing::write_file(folder_ / "runs/x/environment.json", "{}");
   EXPECT_THAT(run("check runs/x").errors, HasSubstr("(did you mean \"runs/x/config.json\"?)"));
   EXPECT_THAT(run("check shakespeare_char --data.train=nosuch.txt").errors,
-              HasSubstr("no file matches \"nosuch.txt\"\n"));
+              HasSubstr("no file matches \"nosuch.txt\" in the working directory "));
 }
 
 TEST_F(ConfigVerb, CpKeepsAndCreatesAsAsked) {

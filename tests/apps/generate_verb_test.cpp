@@ -12,6 +12,7 @@
 namespace quench {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::run_program;
@@ -234,10 +235,52 @@ TEST_F(GenerateVerb, PromptsOfAFileAreAnsweredInTheirOrder) {
     const Outcome alone = generate({"--prompt", prompts[i], "--max-new-tokens", i == 0 ? "12" : "5", "--json"});
     EXPECT_EQ(lines[i].at("tokens"), Json::parse(alone.output).at("tokens")) << i;
   }
+  EXPECT_EQ(lines[0].at("ended_by"), Json("max_new_tokens of the record, 12 new tokens"));
+  EXPECT_EQ(lines[1].at("ended_by"), Json("--max-new-tokens"));
   testing::write_file(folder_ / "lines.txt", "The ferry\nA\n");
   const Outcome text = generate({"--prompts", "lines.txt", "--max-new-tokens", "2"});
   EXPECT_EQ(text.status, 0) << text.errors;
   EXPECT_THAT(text.output, HasSubstr("\"prompt\":\"A\""));
+}
+
+TEST_F(GenerateVerb, ARecordThatAsksForMoreThanFitsIsNamed) {
+  testing::write_file(folder_ / "long.jsonl", "{\"prompt\": \"A\", \"max_new_tokens\": 4000}\n");
+  EXPECT_THAT(generate({"--prompts", "long.jsonl"}).errors,
+              AllOf(HasSubstr("long.jsonl:1: \"max_new_tokens\" 4000: after the prompt of"),
+                    ::testing::Not(HasSubstr("--max-new-tokens"))));
+}
+
+TEST_F(GenerateVerb, APromptForAChatModelHintsAtTheOption) {
+  std::filesystem::copy(model_, folder_ / "chat");
+  testing::write_file(folder_ / "chat/chat_template.jinja",
+                      "{% for m in messages %}{{ m.role + ': ' + m.content }}{% endfor %}");
+  const auto hints = [&](std::vector<std::string> more, const std::string& model) {
+    more.insert(more.end(), {"--max-new-tokens", "2"});
+    const Outcome done = generate(more, model);
+    EXPECT_EQ(done.status, 0) << done.errors;
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = done.errors.find("--chat answers the prompt", at)) != std::string::npos; ++at)
+      ++count;
+    return count;
+  };
+  testing::write_file(folder_ / "two.txt", "The ferry\nA\n");
+  EXPECT_EQ(hints({"--prompt", "The ferry"}, "chat"), 1u);
+  EXPECT_EQ(hints({"--prompts", "two.txt"}, "chat"), 1u);
+  EXPECT_EQ(hints({"--prompt", "The ferry", "--chat"}, "chat"), 0u);
+  EXPECT_EQ(hints({"--prompt", "The ferry"}, model_.string()), 0u) << "no template";
+}
+
+TEST_F(GenerateVerb, AMissingFileOrFolderIsAnsweredWithTheNearestOne) {
+  std::filesystem::copy(model_, folder_ / "chat");
+  testing::write_file(folder_ / "prompts.jsonl", "{\"prompt\": \"A\"}\n");
+  const std::string here = " in the working directory " + std::filesystem::canonical(folder_.path()).string();
+  EXPECT_THAT(generate({"--prompt", "A"}, "chatt").errors,
+              HasSubstr("model folder chatt does not exist" + here + "; did you mean chat?"));
+  EXPECT_THAT(
+      generate({"--prompts", "prompt.jsonl"}, "chat").errors,
+      HasSubstr("cannot open prompt.jsonl: No such file or directory" + here + "; did you mean prompts.jsonl?"));
+  EXPECT_THAT(generate({"--prompt-file", "prompt.jsonl"}, "chat").errors,
+              HasSubstr(here + "; did you mean prompts.jsonl?"));
 }
 
 TEST_F(GenerateVerb, TheTextOfABatchEndsBeforeTheStopTokenAsThatOfASinglePrompt) {
@@ -272,7 +315,7 @@ TEST_F(GenerateVerb, BadPromptsAreNamedByTheirLine) {
   refused("a.jsonl", "{\"prompt\": \"A\"}\n{\"text\": \"B\"}\n",
           "a.jsonl:2: expected one of the fields \"prompt\" and \"messages\"");
   refused("b.jsonl", "{\"prompt\": 7}\n", "b.jsonl:1");
-  refused("c.jsonl", "{\"prompt\": \"A\", \"max_new_tokens\": 1000}\n", "c.jsonl:1: --max-new-tokens 1000");
+  refused("c.jsonl", "{\"prompt\": \"A\", \"max_new_tokens\": 1000}\n", "c.jsonl:1: \"max_new_tokens\" 1000");
   refused("d.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n", "--chat-template");
   refused("e.txt", "\n", "e.txt holds no prompts");
   EXPECT_EQ(generate({"--prompts", "a.jsonl", "--interactive"}).status, 2);

@@ -41,6 +41,14 @@ TEST_F(Lora, TrainsExportsMergesAndEvaluates) {
   EXPECT_THAT(trained.output, AllOf(HasSubstr("lora: 14 layers"), HasSubstr("high precision + lora")));
   EXPECT_TRUE(fs::exists(work() / "adapter/adapter_config.json"));
   EXPECT_FALSE(fs::exists(work() / "adapter/config.json"));
+  for (const char* made : {"adapter", "again"}) {
+    if (made == std::string("again"))
+      expect_ok({"export", "--checkpoint", "run", "--format", "peft", "--output", made});
+    EXPECT_THAT(read_file(work() / made / "README.md"),
+                AllOf(HasSubstr("base_model: \"base\"\nbase_model_relation: adapter\nlibrary_name: peft\n"),
+                      HasSubstr("| Base model | base |"), HasSubstr("| Trained | LoRA of rank 4, alpha 8 |"),
+                      HasSubstr("| Validation | loss ")));
+  }
   const double base = loss({"--model", "base"}), beside = loss({"--model", "base", "--adapter", "adapter"});
   EXPECT_LT(beside, base) << "the run has learned something";
   EXPECT_DOUBLE_EQ(loss({"--model", "run"}), beside) << "a run folder of adapters finds its base";
@@ -49,6 +57,9 @@ TEST_F(Lora, TrainsExportsMergesAndEvaluates) {
   ASSERT_EQ(merged.status, 0) << merged.errors;
   EXPECT_EQ(Json::parse(merged.output).at("output").as_string(), "merged");
   EXPECT_NEAR(loss({"--model", "merged"}), beside, 1e-5);
+  EXPECT_THAT(read_file(work() / "merged/README.md"),
+              AllOf(HasSubstr("base_model: \"base\"\nbase_model_relation: finetune\n"),
+                    HasSubstr("| Trained | LoRA of rank 4, alpha 8 |")));
   expect_ok({"export", "--checkpoint", "run", "--output", "exported"});
   EXPECT_EQ(read_file(work() / "exported/model.safetensors"), read_file(work() / "merged/model.safetensors"));
   const std::vector<std::string> adapters{"export", "--checkpoint", "run",   "--format",

@@ -156,6 +156,68 @@ TEST_F(QuantizeVerb, ExpertsThatTheirReaderCannotFuseAreWarnedAbout) {
       << "no experts are quantized";
 }
 
+TEST_F(QuantizeVerb, ReadersOfExpertsAreToldApartByTheFamily) {
+  model_ = testing::source_dir() / "tests/reference/models/gpt_oss";
+  EXPECT_THAT(quantize("int8_weight_only", "q", {"--reader", "transformers"}).errors,
+              AllOf(HasSubstr("computes wrong values from it: Transformers does not find gpt-oss's experts"),
+                    HasSubstr("use format mxfp4")));
+  EXPECT_FALSE(fs::exists(folder_ / "q"));
+  const Outcome warned = quantize("int8_weight_only", "q");
+  EXPECT_EQ(warned.status, 0);
+  EXPECT_THAT(warned.errors, HasSubstr("Transformers does not find gpt-oss's experts"));
+  EXPECT_EQ(quantize("int8_weight_only", "r", {"--reader", "transformers", "--exclude", "lm_head,*.experts.*"}).status,
+            0);
+  model_ = testing::source_dir() / "tests/reference/models/llama4";
+  for (const char* scheme : {"nvfp4_weight_only", "int8dyn_int8", "mxfp8_weight_only"}) {
+    const Outcome written = quantize(scheme, scheme, {"--reader", "transformers", "--dtype", "bf16"});
+    EXPECT_EQ(written.status, 0) << written.errors;
+  }
+}
+
+TEST_F(QuantizeVerb, LayersThatTheSchemeDoesNotSuitAreSaidInOneLine) {
+  model_ = testing::source_dir() / "tests/reference/models/mistral";  // 48 inputs of down_proj
+  const Outcome made = quantize("int4_weight_only_g32", "q", {"--json"});
+  ASSERT_EQ(made.status, 0) << made.errors;
+  const std::size_t line = made.errors.find("scheme int4_weight_only_g32 suits ");
+  ASSERT_NE(line, std::string::npos) << made.errors;
+  EXPECT_EQ(made.errors.find("scheme int4_weight_only_g32 suits ", line + 1), std::string::npos) << "once";
+  EXPECT_EQ(Json::parse(made.output).at("unfit").at("suitable_scheme"), Json("int4_weight_only"));
+  EXPECT_EQ(Json::parse(quantize("int4_weight_only", "r", {"--json"}).output).find("unfit"), nullptr);
+}
+
+TEST_F(QuantizeVerb, ARuleForATiedHeadPointsAtTheTable) {
+  model_ = testing::golden_dir() / "models/llama31_tied";
+  EXPECT_THAT(quantize("int8_weight_only", "q", {"--rule", "lm_head=int8_weight_only"}).errors,
+              HasSubstr("the head is the embedding table here (tie_word_embeddings), whose scheme embeddings names"));
+}
+
+TEST_F(QuantizeVerb, CalibrationDataThatNothingUsesAreWarnedAbout) {
+  testing::write_file(folder_ / "data.txt", "words");
+  const Outcome made = quantize("int8_weight_only", "q", {"--calibration", "data.txt"});
+  EXPECT_EQ(made.status, 0) << made.errors;
+  EXPECT_THAT(made.errors, HasSubstr("--calibration has no effect on --scheme int8_weight_only with --method rtn"));
+  EXPECT_THAT(testing::read_file(folder_ / "q/README.md"), HasSubstr("| Calibration | none |"));
+}
+
+// auto_map names Python files that the export has not.
+TEST_F(QuantizeVerb, ClassesOfRemoteCodeAreLeftOut) {
+  fs::copy(model_, folder_ / "remote");
+  Json config = Json::parse_file(folder_ / "remote/config.json");
+  config.set("auto_map", Json(Json::Object{{"AutoConfig", "configuration_x.XConfig"}}));
+  testing::write_file(folder_ / "remote/config.json", config.dump());
+  testing::write_file(folder_ / "remote/tokenizer_config.json",
+                      R"({"tokenizer_class": "X", "auto_map": {"AutoTokenizer": ["tokenization_x.X", null]}})");
+  model_ = folder_ / "remote";
+  ASSERT_EQ(run({"export", "--model", "remote", "--output", "plain"}).status, 0);
+  ASSERT_EQ(quantize("int8_weight_only", "q").status, 0);
+  for (const char* folder : {"plain", "q"}) {
+    EXPECT_EQ(Json::parse_file(folder_ / folder / "config.json").find("auto_map"), nullptr);
+    const Json tokenizer = Json::parse_file(folder_ / folder / "tokenizer_config.json");
+    EXPECT_EQ(tokenizer.find("auto_map"), nullptr);
+    EXPECT_EQ(tokenizer.at("tokenizer_class"), Json("X"));
+  }
+}
+
 TEST_F(QuantizeVerb, EightBitsGiveNearlyTheSameLogits) {
   const std::vector<float> original = logits(model_.string());
   for (const auto& [scheme, format, most] : {std::tuple{"int8_weight_only", "compressed-tensors", 0.03},

@@ -81,6 +81,13 @@ TEST_F(RunExport, QuantizationAwareTrainingIsExportedAsItsRecipeSimulates) {
   EXPECT_EQ(section.at("format").as_string(), "compressed-tensors");
   EXPECT_EQ(weights("out"), by_verb({"--scheme", "int4_weight_only_g32", "--exclude", "lm_head," + last}));
   EXPECT_EQ(read_file(work() / "out/config.json"), read_file(work() / "by-verb/config.json"));
+  for (const char* folder : {"out", "by-verb"})
+    EXPECT_THAT(weights(folder, "README.md"),
+                AllOf(HasSubstr("| Method | quantization-aware training: the values that it simulated |"),
+                      HasSubstr("| Base model | none, random weights |"), HasSubstr("| Training data | train-*.bin: "),
+                      HasSubstr(" documents, "), HasSubstr("| Steps | 6 of 4 sequences of 32 tokens, "),
+                      HasSubstr("| Recipe | `qat_int4_weight_only`, trained for `int4_weight_only_g32` |"),
+                      Not(HasSubstr("Calibration"))));
   // A plain model where that is asked for.
   expect_ok(train({"--recipe.name=qat_int4_weight_only", "--run.folder=plain", "--export.format=hf"}));
   EXPECT_EQ(read_json("plain/export/config.json").find("quantization_config"), nullptr);

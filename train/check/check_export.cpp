@@ -1,3 +1,4 @@
+#include "core/system/missing_path.h"
 #include "export/table/format.h"
 #include "export/table/reader_table.h"
 #include "train/check/checker.h"
@@ -93,7 +94,10 @@ std::optional<QuantizationRules> check_method(Checker& checker, const Quantizati
 void check_calibration_files(Checker& checker) {
   if (!checker.options().files || !checker.usable({"export.calibration"})) return;
   for (const std::string& file : checker.config().export_model->quantization.calibration)
-    if (expand_pattern(file).empty()) checker.report("export.calibration", "no file matches \"{}\"", file);
+    if (expand_pattern(file).empty()) {
+      checker.report("export.calibration", "no file matches \"{}\"{}", file, working_directory_text(file));
+      checker.suggest(nearest_path(file));
+    }
 }
 
 }  // namespace

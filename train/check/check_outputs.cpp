@@ -2,6 +2,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "core/system/missing_path.h"
 #include "core/system/nearest_name.h"
 #include "data/sampling/data_formats.h"
 #include "data/text/chat_template.h"
@@ -30,7 +31,9 @@ void check_sources(Checker& checker, const std::string& key, const std::vector<D
   if (!checker.options().files || !checker.usable({key})) return;
   for (const DataSource& source : sources) {
     if (!expand_pattern(source.path).empty()) continue;
-    checker.report(key, "no file matches \"{}\"{}", source.path, hub_data_hint(source.path));
+    checker.report(key, "no file matches \"{}\"{}{}", source.path, working_directory_text(source.path),
+                   hub_data_hint(source.path));
+    checker.suggest(nearest_path(source.path));
     // resumed from another working directory
     const fs::path before = working_directory_of(checker.config().run.folder) / source.path;
     if (!expand_pattern(before.string()).empty()) checker.suggest(before.string());
@@ -51,9 +54,11 @@ void check_tokenizer(Checker& checker) {
   }
   std::error_code ignored;
   if (checker.options().files && !is_tokenizer_word(data.tokenizer) && !fs::exists(data.tokenizer, ignored)) {
-    checker.report("data.tokenizer", "{}: no such file or folder{}", data.tokenizer, hub_hint(data.tokenizer));
     const std::string kept = kept_model_part(checker.config());
-    checker.suggest(kept.empty() ? nearest_name(data.tokenizer, tokenizer_words()) : kept);
+    const std::string word = nearest_name(data.tokenizer, tokenizer_words());
+    checker.report("data.tokenizer", "{}: no such file or folder{}{}", data.tokenizer,
+                   word.empty() ? working_directory_text(data.tokenizer) : "", hub_hint(data.tokenizer));
+    checker.suggest(!kept.empty() ? kept : !word.empty() ? word : nearest_path(data.tokenizer));
   }
 }
 
@@ -69,8 +74,10 @@ void check_chats(Checker& checker) {
     return;
   }
   std::error_code ignored;
-  if (checker.options().files && !fs::is_regular_file(name, ignored))
-    checker.report("data.chat_template", "{}: no such file", name);
+  if (checker.options().files && !fs::is_regular_file(name, ignored)) {
+    checker.report("data.chat_template", "{}: no such file{}", name, working_directory_text(name));
+    checker.suggest(nearest_path(name));
+  }
 }
 
 void check_resume(Checker& checker) {

@@ -7,6 +7,7 @@
 #include "core/system/file.h"
 #include "core/system/key_error.h"
 #include "core/system/log.h"
+#include "core/system/missing_path.h"
 #include "train/check/run_tokenizer.h"
 #include "train/config/config_format_hint.h"
 #include "train/config/fields/field.h"
@@ -33,7 +34,8 @@ const EmbeddedConfig* embedded_run(const std::string& file_or_name) {
 [[noreturn]] void fail_unknown_config(const std::string& name) {
   std::error_code ignored;
   std::string reason = "no such file, and no embedded run config has that name";
-  std::string suggestion = nearest_embedded_config("runs", name);
+  std::string suggestion = nearest_path(name);
+  if (suggestion.empty()) suggestion = nearest_embedded_config("runs", name);
   if (std::filesystem::is_directory(name, ignored)) {
     const std::filesystem::path folder = name;
     reason = "a folder; a config is a file, and a model folder is named by --model.path";

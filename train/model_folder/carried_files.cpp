@@ -43,7 +43,8 @@ std::string generation_config(const Json& config, const SmallFiles& files) {
   return json.dump(2) + "\n";
 }
 
-// Names classes of code that the source may have next to it and an export has not; readers' own classes serve instead.
+}  // namespace
+
 void drop_auto_map(const fs::path& file) {
   if (!fs::is_regular_file(file)) return;
   const std::string text = read_file(file, kMaxCarriedBytes);
@@ -54,8 +55,6 @@ void drop_auto_map(const fs::path& file) {
     write_file_atomically(file, json.dump(2) + "\n");
   }
 }
-
-}  // namespace
 
 void name_special_tokens(const Tokenizer& tokenizer, const fs::path& folder) {
   const fs::path file = folder / "tokenizer_config.json";

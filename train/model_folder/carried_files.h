@@ -24,6 +24,9 @@ struct SmallFiles {
 
 void write_small_files(const Json& config, const SmallFiles& files, const std::filesystem::path& to);
 
+// Drops auto_map, if there is such a file: an export has no code, and readers have classes of their own.
+void drop_auto_map(const std::filesystem::path& file);
+
 // tokenizer_config.json with the special tokens for a lone tokenizer.json; Transformers would assume the architecture's
 // defaults. For exports only: it changes the tokenizer fingerprint.
 void name_special_tokens(const Tokenizer& tokenizer, const std::filesystem::path& folder);

@@ -1,5 +1,5 @@
 #pragma once
-// README.md of an export: model, quantization and its error.
+// README.md of an export: model, training, quantization and its error.
 
 #include <filesystem>
 #include <optional>
@@ -14,21 +14,40 @@ namespace quench {
 
 inline constexpr std::string_view kModelCardName = "README.md";
 
+// Training of a model.
+struct TrainingFacts {
+  std::string base = {};           // name of the model that it began with; empty: none
+  std::string rows = {};           // Markdown table rows; empty: not trained here, or unknown
+  const Scheme* scheme = nullptr;  // whose codes it trained; null: none
+
+  void add(std::string_view label, std::string_view text);
+};
+
+// Of a folder with a model card, without the scheme; else its name as the base.
+[[nodiscard]] TrainingFacts training_in(const std::filesystem::path& folder);
+// Without the folders around a local path: "org/name" of the Hub's cache, the run of "run/export", else the last part
+// without .gguf.
+[[nodiscard]] std::string model_name(const std::filesystem::path& path);
+
 struct ModelCard {
   std::string title;
-  std::string source;  // path or name; may be empty
+  std::string source = {};  // path or name; may be empty
+  const TrainingFacts& training;
   const nn::ModelConfig& config;
   const ExportFormat& format;
   DType dtype;
   const QuantizationRules* quantization = nullptr;  // null: high precision
   const std::vector<LayerReport>& layers;
-  std::string perplexity_data;  // empty: not measured
+  std::string perplexity_data = {};  // empty: not measured
   std::optional<double> perplexity_before, perplexity;
   std::uint64_t weight_bytes = 0;  // on disk
 };
 
 // With Hugging Face Hub metadata.
 [[nodiscard]] std::string to_markdown(const ModelCard& card);
+// Of a PEFT folder. `adapters`: one line.
+[[nodiscard]] std::string adapter_card(std::string_view title, std::string_view adapters,
+                                       const TrainingFacts& training);
 
 // "1.23 GB", "4.56 MB": decimal.
 [[nodiscard]] std::string size_text(std::uint64_t bytes);

@@ -18,6 +18,7 @@
 #include "export/formats/text_model.h"
 #include "export/ptq/quantize_inputs.h"
 #include "export/table/open_stored_weights.h"
+#include "export/table/table_proposal.h"
 #include "export/table/tied_head.h"
 #include "nn/initialize.h"
 #include "nn/linear.h"
@@ -335,13 +336,15 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
   }
   const StoredBytes stored = stored_bytes(temporary);
   report.file_bytes = stored.files;
+  if (options.quantization) propose_table(format, *options.quantization, config, options.dtype, stored.files);
   for (LayerReport& layer : report.layers)
     if (const auto found = stored.layers.find(layer.layer); found != stored.layers.end()) layer.bytes = found->second;
   if (options.accept && !options.accept(temporary, report)) return report;
   if (options.card)
     write_file_atomically(temporary / kModelCardName,
-                          to_markdown({.title = folder.filename().string(),
+                          to_markdown({.title = model_name(folder),
                                        .source = options.card->source,
+                                       .training = options.card->training,
                                        .config = config,
                                        .format = format,
                                        .dtype = options.dtype,

@@ -13,6 +13,7 @@
 #include "nn/causal_lm.h"
 #include "train/model_folder/carried_files.h"
 #include "train/model_folder/export_folder.h"
+#include "train/model_folder/model_card.h"
 #include "train/model_source/model_source.h"
 
 namespace quench {
@@ -70,9 +71,10 @@ struct ModelFolderOptions {
   // Unset: no card.
   struct Card {
     std::string source;
-    std::string perplexity_data;  // data of `perplexity`
+    TrainingFacts training = {};
+    std::string perplexity_data = {};  // data of `perplexity`
     // Of the model's current state, before and after quantization. Empty: not measured.
-    std::function<double(nn::CausalLm&)> perplexity;
+    std::function<double(nn::CausalLm&)> perplexity = {};
   };
   std::optional<Card> card;
   // Of the finished folder, before its card: may set the report's perplexities. False: the target stays as it is.

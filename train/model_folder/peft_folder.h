@@ -12,6 +12,7 @@
 #include "nn/causal_lm.h"
 #include "recipes/lora/adapters.h"
 #include "train/model_folder/export_folder.h"
+#include "train/model_folder/model_card.h"
 #include "train/model_source/model_source.h"
 
 namespace quench {
@@ -52,6 +53,7 @@ struct AdapterFolderOptions {
   // save_embedding_layers.
   bool vocabulary = false;
   const Tokenizer* tokenizer = nullptr;  // saved along
+  TrainingFacts training = {};           // for the model card
 };
 
 // Published atomically. Throws as save_model_folder().

@@ -12,6 +12,7 @@
 #include "core/system/temporary.h"
 #include "export/formats/export_mark.h"
 #include "export/schemes/finite_values.h"
+#include "train/model_folder/carried_files.h"
 #include "train/model_folder/peft_config.h"
 #include "train/model_folder/peft_folder.h"
 #include "train/model_folder/peft_names.h"
@@ -107,6 +108,14 @@ void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters,
       peft_config_json(adapters, recipes::adaptable_layers(model), recipes::savable_modules(model), options.base);
   write_file_atomically(staging.path() / kAdapterConfigName, config.dump(2) + "\n");
   if (options.tokenizer != nullptr) options.tokenizer->save(staging.path());
+  drop_auto_map(staging.path() / "tokenizer_config.json");
+  const recipes::LoraOptions& lora = adapters.options();
+  write_file_atomically(
+      staging.path() / kModelCardName,
+      adapter_card(model_name(folder),
+                   fmt::format("{}LoRA of rank {}, alpha {:g}, in {} layers", lora.dora ? "DoRA, " : "", lora.rank,
+                               lora.alpha, adapters.layers().size()),
+                   options.training));
   publish_export(staging, target);
   if (const std::string fault = fused_experts_fault(adapters); !fault.empty())
     QUENCH_LOG_WARN("{}: PEFT (0.21) {}: for use there, merge the adapters (quench merge-lora)", target.folder.string(),

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/system/check.h"
+#include "core/system/missing_path.h"
 #include "data/tokenizer/tokenizer_kind.h"
 #include "export/formats/gguf/reader.h"
 #include "export/table/open_stored_weights.h"
@@ -68,8 +69,11 @@ void require_readable(const fs::path& path, std::string_view role) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, !path.empty(), "no {} is named", role);
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  QUENCH_CHECK_AS(ErrorCode::not_found, status.type() != fs::file_type::not_found, "{} {} does not exist{}", role,
-                  path.string(), hub_hint(path.string()));
+  if (status.type() == fs::file_type::not_found) {
+    const std::string hub = hub_hint(path.string());
+    QUENCH_FAIL(ErrorCode::not_found, "{} {} does not exist{}", role, path.string(),
+                hub.empty() ? missing_path_text(path) : working_directory_text(path) + hub);
+  }
   QUENCH_CHECK_AS(ErrorCode::io, !error, "{} {} cannot be read: {}", role, path.string(), error.message());
   if (is_gguf_path(path)) return;
   QUENCH_CHECK_AS(ErrorCode::bad_config, !fs::is_regular_file(status),

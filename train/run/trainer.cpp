@@ -20,6 +20,7 @@
 #include "train/run/first_record.h"
 #include "train/run/start_report.h"
 #include "train/run/trainer_run.h"
+#include "train/run/training_facts.h"
 #include "train/run_folder/run_folder.h"
 #include "train/run_folder/run_outputs.h"
 #include "train/setup/adapter_setup.h"
@@ -75,6 +76,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
       flops(training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup),
                            spared_work(*setup.model))),
       best(config.evaluation.early_stopping) {
+  run_model.data = training_data_text(config, *inputs.data.train);
   fill_base();
   start.mark("weights");
   sharded = share_model(*setup.model, ranks.get(), config, setup.base.get());
@@ -263,6 +265,11 @@ TrainResult Trainer::Run::train(bool handle_signals) {
     if ((asked.save || keeps || every(config.checkpoint.interval)) && (progress.step < steps || keeps)) save();
   }
   if (sharded) sharded->end_gathers();  // exiting would abort collectives of other ranks
+  run_model.training = training_facts(
+      config, {.step = progress.step,
+               .tokens = progress.tokens_seen,
+               .data = run_model.data,
+               .validation_loss = validation.last ? std::optional(validation.last->loss) : std::nullopt});
   const bool stopped = asked.stop_signal != 0 && progress.step < steps && !best.exhausted();
   if (writer) report_saves(writer->wait());
   if (writer && saved_step != progress.step && (config.checkpoint.save_final || stopped)) {

@@ -146,7 +146,7 @@ bool has_new_rows(const ModelSetup& setup, const RunConfig& config) {
 }
 
 void export_adapters(const ModelSetup& setup, const RunConfig& config, const Tokenizer* tokenizer,
-                     const distributed::Ranks* ranks, const std::string& base_hash) {
+                     const distributed::Ranks* ranks, const std::string& base_hash, const TrainingFacts& training) {
   // A hash of quantized values matches neither other programs' nor the dense folder's.
   const bool values = config.lora.has_value() && config.lora->base != recipes::BaseForm::stored;
   const AdapterBase base{values ? base_hash : std::string(), config.training.dtype};
@@ -159,7 +159,8 @@ void export_adapters(const ModelSetup& setup, const RunConfig& config, const Tok
                          .trained_over = base,
                          .whole = whole,
                          .vocabulary = resized,
-                         .tokenizer = config.model.add_tokens.empty() ? nullptr : tokenizer});
+                         .tokenizer = config.model.add_tokens.empty() ? nullptr : tokenizer,
+                         .training = training});
   };
   if (ranks == nullptr) return save({});
   std::vector<nn::Parameter*> gathered = setup.adapters->parameters();
@@ -247,7 +248,7 @@ ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& re
   const RunConfig& config = *resolved;
   nn::CausalLm& model = *setup.model;
   if (writes_adapters(config)) {
-    export_adapters(setup, config, description.tokenizer.get(), ranks, pass.base_hash);
+    export_adapters(setup, config, description.tokenizer.get(), ranks, pass.base_hash, description.training);
     return {};
   }
   const ExportSection& section = *config.export_model;
@@ -286,6 +287,9 @@ ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& re
       // Inputs of the unconverted weights.
       (void)recipes::apply_recipe(model, recipes::kBf16, {});
     }
+    if (!options.card) options.card.emplace();
+    options.card->source = config.run.folder;
+    options.card->training = description.training;
     report = save_model_folder(model, export_target(config), options);
   };
   if (ranks == nullptr)

@@ -162,8 +162,15 @@ void store_run_model(CheckpointState& state, const RunConfig& config, const RunM
   Json json = Json::object();
   json.set("config", model.config.source);
   json.set("tokenizer", model.tokenizer ? Json(fingerprint_text(*model.tokenizer)) : Json());
+  json.set("data", model.data);
   json.set("run_folder", fs::absolute(config.run.folder).lexically_normal().string());
   state.extra.set(kModelKey, std::move(json));
+}
+
+std::string stored_data_text(const CheckpointState& state) {
+  const Json* stored = state.extra.find(kModelKey);
+  const Json* text = stored != nullptr && stored->is_object() ? stored->find("data") : nullptr;
+  return text != nullptr && text->is_string() ? text->as_string() : std::string();
 }
 
 StoredModel stored_model(const CheckpointState& state, const fs::path& checkpoint, const fs::path& run) {

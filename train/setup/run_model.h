@@ -9,6 +9,7 @@
 
 #include "train/checkpoint/checkpoint_state.h"
 #include "train/config/run_config.h"
+#include "train/model_folder/model_card.h"
 #include "train/model_folder/token_ids.h"
 
 namespace quench {
@@ -19,6 +20,8 @@ struct RunModel {
   std::shared_ptr<const Tokenizer> tokenizer;  // or null
   std::string chat_template;                   // Jinja of data.chat_template; empty: the tokenizer's
   std::string report;                          // one line: ids and their sources
+  std::string data = {};                       // training_data_text()
+  TrainingFacts training = {};                 // of the trained model, for model cards
 };
 
 // Chooses the token ids for config `model` (resolve_model_config); `tokenizer` may be null. Warns if config, tokenizer
@@ -30,8 +33,11 @@ struct RunModel {
 // config.json last, with a warning. Other files stay. Throws bad_config for a model folder not written by a run.
 void write_run_model(const RunConfig& config, const RunModel& model);
 
-// Config, tokenizer fingerprint and run folder path.
+// Config, tokenizer fingerprint, training data and run folder path.
 void store_run_model(CheckpointState& state, const RunConfig& config, const RunModel& model);
+
+// training_data_text() of the checkpoint's run; empty: unknown.
+[[nodiscard]] std::string stored_data_text(const CheckpointState& state);
 
 // Of a checkpoint.
 struct StoredModel {

@@ -41,6 +41,21 @@ TEST(EvaluationData, RecordsOfTokenIdsNeedNoTokenizer) {
   EXPECT_EQ(calibration->sequences, (std::vector<std::vector<std::int32_t>>{{5, 6, 7}, {8, 9, 1}}));
 }
 
+TEST(CalibrationDataFiles, FewerSequencesThanAskedForAreUsed) {
+  const TempDir folder;
+  write_file(folder / "ids.jsonl", "{\"input_ids\": [5, 6, 7]}\n{\"input_ids\": [8, 9]}\n");
+  const auto read = [&](std::int64_t length) {
+    return read_calibration_data({.calibration = {(folder / "ids.jsonl").string()}, .calibration_seq_len = length},
+                                 nullptr, small_model());
+  };
+  EXPECT_EQ(read(2)->sequences, (std::vector<std::vector<std::int32_t>>{{5, 6}, {7, 8}}));
+  EXPECT_EQ(read(2)->source, "2 sequences of 2 tokens from ids.jsonl");
+  EXPECT_EQ(read(50)->sequences, (std::vector<std::vector<std::int32_t>>{{5, 6, 7, 8, 9}})) << "less than one";
+  EXPECT_EQ(read(50)->source, "1 sequence of 5 tokens from ids.jsonl");
+  write_file(folder / "ids.jsonl", "");
+  EXPECT_THAT(error_of([&] { (void)read(2); }), HasSubstr("the calibration data hold 0 tokens"));
+}
+
 TEST(EvaluationData, TextWithoutATokenizerIsRefused) {
   const TempDir folder;
   write_file(folder / "a.txt", "words");
