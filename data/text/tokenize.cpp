@@ -264,8 +264,7 @@ int chat_rules(const ReaderOptions& reader, std::span<const fs::path> inputs) {
     const TextFormat* format = reader.format != nullptr ? reader.format : text_format_of(path);
     return format != nullptr && format->open_records == nullptr;
   });
-  const int version = plain ? 2 : 7;
-  return reader.preference == PreferenceRecords::none ? version : version + 2;
+  return (plain ? 2 : 7) + (reader.preference == PreferenceRecords::none ? 0 : 2);
 }
 
 // "12.3 of 45.6 MB", or without the total.
@@ -354,7 +353,6 @@ TokenizeResult tokenize_files(const Tokenizer& tokenizer, const TokenizeOptions&
   const std::uint64_t together = documents_together(checked.reader);
   ShardSet train(staging.path(), shard, options.max_shard_tokens, together, true);
   ShardSet validation(staging.path(), shard, options.max_shard_tokens, together, false);
-
   if (options.journal) journal = open_journal(target, tokenizer, checked, corpus.paths());
   if (journal && journal->input_bytes() > 0)
     QUENCH_LOG_INFO("tokenization resumes after {} of text",

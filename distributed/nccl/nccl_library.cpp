@@ -3,8 +3,8 @@
 #include <fmt/core.h>
 
 #include "core/device/library_versions.h"
+#include "core/device/shared_library.h"
 #include "core/system/check.h"
-#include "core/system/shared_library.h"
 
 namespace quench::distributed {
 namespace {

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "core/cuda/common/cuda_error.h"
-#include "core/system/shared_library.h"
+#include "core/device/shared_library.h"
 
 namespace quench::cuda {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "core/device/shared_library.h"
 #include "core/system/check.h"
-#include "core/system/shared_library.h"
 
 namespace quench::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/system/shared_library.h"
+#include "core/device/shared_library.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

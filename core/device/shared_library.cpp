@@ -1,4 +1,4 @@
-#include "core/system/shared_library.h"
+#include "core/device/shared_library.h"
 
 #include <dlfcn.h>
 #include <link.h>
