@@ -77,7 +77,7 @@ TEST_F(StoppedTokenization, ASignalEndsTheReadingOfOneRecord) {
   const Outcome outcome = testing::finish_program(work(), child);
   EXPECT_EQ(outcome.status, 128 + SIGTERM) << outcome.errors;
   EXPECT_LT(std::chrono::steady_clock::now() - asked, std::chrono::seconds(10));
-  EXPECT_THAT(outcome.errors, HasSubstr("stopped by signal 15: tokenization stopped after 0.0 "));
+  EXPECT_THAT(outcome.errors, HasSubstr("stopped by SIGTERM: tokenization stopped after 0.0 "));
 }
 
 TEST_F(StoppedTokenization, RunsAndTheVerbGoOnWhereTheyStopped) {

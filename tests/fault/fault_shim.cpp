@@ -305,6 +305,10 @@ int unlink(const char* path) noexcept {
   return remove_path(resolve(AT_FDCWD, path), [&] { return NEXT(unlink)(path); });
 }
 
+int remove(const char* path) noexcept {
+  return remove_path(resolve(AT_FDCWD, path), [&] { return NEXT(remove)(path); });
+}
+
 int unlinkat(int directory, const char* path, int flags) noexcept {
   return remove_path(resolve(directory, path), [&] { return NEXT(unlinkat)(directory, path, flags); });
 }

@@ -84,10 +84,6 @@ std::optional<QuantizationRules> check_method(Checker& checker, const Quantizati
                    "{} needs the validation loss of the export: set data.validation (or data.validation_split) and "
                    "evaluation.interval, or name the method",
                    kAutoMethod);
-  if (rules->quantizer != nullptr && rules->quantizer->name != quantizers().front().name &&
-      exports_trained_codes(config))
-    checker.report("export.method", "{} would replace the codes that recipe {} trains for scheme {}; leave the key out",
-                   section.method, config.recipe.name, section.scheme);
   return rules;
 }
 

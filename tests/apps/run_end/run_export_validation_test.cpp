@@ -97,10 +97,6 @@ TEST_F(RunExportValidation, AutoLeavesTrainedCodesAlone) {
   EXPECT_THAT(done.output, AllOf(HasSubstr("as exported by qat"), Not(HasSubstr("gptq"))));
   const std::vector<Json> records = evaluations();
   EXPECT_NEAR(loss(records.back()), loss(records[records.size() - 2]), 1e-3);
-  const Outcome refused = train({"--recipe.name=qat_int4_weight_only", "--export.scheme=int4_weight_only_g32",
-                                 "--export.method=gptq", "--export.calibration=corpus.txt", "--run.folder=other"});
-  EXPECT_EQ(refused.status, 2);
-  EXPECT_THAT(refused.errors, HasSubstr("export.method: gptq would replace the codes that recipe"));
 }
 
 TEST_F(RunExportValidation, AutoNeedsAValidationLoss) {

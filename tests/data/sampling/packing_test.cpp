@@ -113,24 +113,24 @@ TEST(Packing, EveryTokenButTheFirstOfADocumentIsATargetOnce) {
 
 TEST(Packing, MultipackFillsRowsWithWholeDocuments) {
   const auto source = std::make_shared<MemorySource>(
-      std::vector<Ids>{{1, 2, 3}, {4, 5, 6, 7}, {8}, {9, 10, 11}, {12, 13, 14, 15, 16, 17}},
-      std::vector<std::uint8_t>{1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
-  const PackedRows rows(source, {.seq_len = 5, .multipack = true, .pad_id = 99});
-  ASSERT_EQ(rows.size(), 3u);  // of 2, 3, 2 and 5 inputs
+      std::vector<Ids>{{1, 2, 3}, {4, 5, 6, 7}, {8}, {9, 10, 11}, {12, 13, 14, 15, 16, 17, 18, 19}},
+      std::vector<std::uint8_t>{1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
+  const PackedRows rows(source, {.seq_len = 7, .multipack = true, .pad_id = 99});
+  ASSERT_EQ(rows.size(), 3u);  // of 3, 4, 3 and 7 inputs
   EXPECT_EQ(rows.losses().single_token_documents, 1u);
-  EXPECT_EQ(rows.losses().padding, 3u);
+  EXPECT_EQ(rows.losses().padding, 4u);
   const Row first = read_row(rows, 0, 100);
-  EXPECT_EQ(first.inputs, (Ids{1, 2, 4, 5, 6}));
-  EXPECT_EQ(first.labels, (Ids{2, kMasked, 5, 6, 7}));
-  EXPECT_EQ(first.positions, (Ids{0, 1, 0, 1, 2}));
-  EXPECT_THAT(first.sequences, ::testing::ElementsAre(::testing::Pair(100, 2), ::testing::Pair(102, 3)));
+  EXPECT_EQ(first.inputs, (Ids{1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(first.labels, (Ids{2, kMasked, kMasked, 5, 6, 7, kMasked}));
+  EXPECT_EQ(first.positions, (Ids{0, 1, 2, 0, 1, 2, 3}));
+  EXPECT_THAT(first.sequences, ::testing::ElementsAre(::testing::Pair(100, 3), ::testing::Pair(103, 4)));
   EXPECT_EQ(first.valid, 4);
   const Row second = read_row(rows, 1);
-  EXPECT_EQ(second.inputs, (Ids{9, 10, 99, 99, 99}));
-  EXPECT_EQ(second.labels, (Ids{10, 11, kMasked, kMasked, kMasked}));
-  EXPECT_EQ(second.positions, (Ids{0, 1, 0, 0, 0}));
-  EXPECT_THAT(second.sequences, ::testing::ElementsAre(::testing::Pair(0, 2)));
-  EXPECT_EQ(read_row(rows, 2).labels, (Ids{13, 14, 15, 16, 17}));
+  EXPECT_EQ(second.inputs, (Ids{9, 10, 11, 99, 99, 99, 99}));
+  EXPECT_EQ(second.labels, (Ids{10, 11, kMasked, kMasked, kMasked, kMasked, kMasked}));
+  EXPECT_EQ(second.positions, (Ids{0, 1, 2, 0, 0, 0, 0}));
+  EXPECT_THAT(second.sequences, ::testing::ElementsAre(::testing::Pair(0, 3)));
+  EXPECT_EQ(read_row(rows, 2).labels, (Ids{13, 14, 15, 16, 17, 18, 19}));
 }
 
 TEST(Packing, MultipackLeavesLittlePadding) {

@@ -53,7 +53,7 @@ TEST(CalibrationDataFiles, FewerSequencesThanAskedForAreUsed) {
   EXPECT_EQ(read(50)->sequences, (std::vector<std::vector<std::int32_t>>{{5, 6, 7, 8, 9}})) << "less than one";
   EXPECT_EQ(read(50)->source, "1 sequence of 5 tokens from ids.jsonl");
   write_file(folder / "ids.jsonl", "");
-  EXPECT_THAT(error_of([&] { (void)read(2); }), HasSubstr("the calibration data hold 0 tokens"));
+  EXPECT_THAT(error_of([&] { (void)read(2); }), HasSubstr("ids.jsonl: no record that can be used"));
 }
 
 TEST(EvaluationData, TextWithoutATokenizerIsRefused) {

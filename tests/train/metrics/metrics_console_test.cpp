@@ -325,7 +325,7 @@ std::vector<std::string> rows_of(const std::string& text) {
       column = 0;
     } else if (c == '\r') {
       column = 0;
-    } else {
+    } else if ((static_cast<unsigned char>(c) & 0xC0) != 0x80) {  // a bar of block characters: one column each
       row.resize(std::max(row.size(), column + 1), ' ');
       row[column++] = c;
     }
