@@ -43,6 +43,7 @@ struct DatasetSpec {
 // packing.preference.
 [[nodiscard]] std::shared_ptr<const Dataset> open_dataset(const DatasetSpec& spec);
 
+// Training data without the records that are held out, and those.
 struct HeldOutData {
   std::shared_ptr<const Dataset> train;
   std::shared_ptr<const Dataset> validation;  // every row once, in order

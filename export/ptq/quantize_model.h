@@ -76,6 +76,7 @@ struct LayerFit {
   std::uint64_t bytes = 0;  // in high precision
   std::string problem;      // of the shape, for which the layer stays in high precision; or ""
 };
+// In the order of `tensors`, without embeddings.
 [[nodiscard]] std::vector<LayerFit> layer_fits(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules);
 
 // Distinct.

@@ -25,8 +25,9 @@ inline constexpr std::string_view kSupersededMarker = "SUPERSEDED";
 
 // Checkpoint in deletion.
 inline constexpr std::string_view kTrashPrefix = ".trash-";
-// Write test of the folder, then with the suffix; followed by a UUID.
+// Write test of the folder: this, a UUID, and once it is renamed the suffix.
 inline constexpr std::string_view kProbePrefix = ".trash-probe-";
+// Suffix of the renamed write test.
 inline constexpr std::string_view kProbeSuffix = "-renamed";
 // Temporary folder of a replaced step-N during a save.
 inline constexpr std::string_view kReplacedSuffix = "-replaced";
