@@ -1,4 +1,5 @@
 #pragma once
+// Inputs of a forward pass besides token ids: positions, sequences, KV cache, hooks.
 
 #include <functional>
 #include <vector>

@@ -1,4 +1,5 @@
 #pragma once
+// Summary of a ready run in `quench config ls`.
 
 #include <string>
 

@@ -22,7 +22,7 @@ fs::path file_of(const fs::path& folder, const Json& key) {
   return folder / fmt::format("self-test-{:016x}.json", XXH3_64bits(text.data(), text.size()));
 }
 
-// Of this user or root, and not writable by others. Links are followed.
+// True for a file of this user or root that others cannot write. Links are followed.
 bool is_trusted(const fs::path& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return false;

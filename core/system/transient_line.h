@@ -8,7 +8,7 @@ namespace quench {
 
 // Columns that it takes; 0: none. Thread-safe.
 void set_transient_line(int columns) noexcept;
-// What blanks it, for output to write first; empty without one. It is then gone. Thread-safe.
+// Text that blanks it, for output to write first; empty without one. It is then gone. Thread-safe.
 [[nodiscard]] std::string take_transient_line();
 
 }  // namespace quench

@@ -19,7 +19,7 @@ struct Record {
 };
 
 struct RecordSourceOptions {
-  // Of text, and 8 for each value of a table; longer records have a fault and are not held in memory.
+  // Bytes of text, and 8 for each value of a table; longer records have a fault and are not held in memory.
   std::uint64_t max_record_bytes = std::uint64_t{64} << 20;
   std::function<void()> on_block{};  // before each block is read; nullable; may throw to end the reading
 };

@@ -1,4 +1,5 @@
 #pragma once
+// Worker process of a launch: start, end, report.
 
 #include <sys/types.h>
 

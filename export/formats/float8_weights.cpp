@@ -109,7 +109,7 @@ class Float8Weights final : public StoredWeights {
                     exponents || dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16,
                     "{}: {} has dtype {}; F32, BF16, F16 and F8_E8M0 can be read", files_.path().string(), entry.name,
                     entry.dtype_name);
-    // Of one scale, or one a row, writers omit axes of length 1 or not.
+    // Writers omit axes of length 1, of one scale or one a row, or not.
     const bool fits =
         scheme.sharing == ScaleSharing::block ? entry.shape == expected : entry.shape.numel() == expected.numel();
     QUENCH_CHECK_AS(ErrorCode::corrupt, fits, "{}: {} has shape {}, expected {} for weight_block_size {}",

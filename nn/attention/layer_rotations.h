@@ -1,4 +1,5 @@
 #pragma once
+// Rotation tables of the layers of a model, for sequences of any lengths in one pass.
 
 #include <memory>
 #include <span>

@@ -1,4 +1,5 @@
 #pragma once
+// RoPE tables: cosines and sines by position, with the scalings of Hugging Face Transformers.
 
 #include <vector>
 

@@ -1,4 +1,5 @@
 #pragma once
+// Low-rank adapters of a model: creation, merging, storage.
 
 #include <cstdint>
 #include <functional>

@@ -61,7 +61,7 @@ TEST_F(ConfigVerb, CheckAndPrintNeedOneConfig) {
   }
 }
 
-// What training would refuse before it allocates, where the files are there.
+// Refusals of training before it allocates, where the files are there.
 TEST_F(ConfigVerb, CheckRefusesTheTextsThatTrainRefuses) {
   testing::write_file(folder_ / "corpus.txt", std::string(4000, 'x'));
   testing::write_file(folder_ / "run.json", R"({"model": {"preset": "tiny", "vocab_size": 260}})");

@@ -1,4 +1,5 @@
 #pragma once
+// Keys of other training programs and their equivalents here.
 
 #include <span>
 #include <string_view>

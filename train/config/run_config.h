@@ -241,7 +241,7 @@ struct CheckpointSection {
   friend bool operator==(const CheckpointSection&, const CheckpointSection&) = default;
 };
 
-// Of a run, each recorded, whatever metrics.log_every.
+// First steps of a run, each recorded whatever metrics.log_every.
 inline constexpr std::int64_t kFirstLoggedSteps = 10;
 
 struct MetricsSection {

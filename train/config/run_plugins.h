@@ -15,7 +15,7 @@ namespace quench {
 // reports.
 void load_run_plugins(const Json& document);
 
-// Those that a config names and that are not loaded.
+// Plug-ins that a config names and that are not loaded.
 [[nodiscard]] std::vector<std::string> unloaded_plugins(const Json& document);
 
 // Paths of all loaded plug-ins, absolute.

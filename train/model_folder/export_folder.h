@@ -1,4 +1,5 @@
 #pragma once
+// Target of an export: which folder or file it may replace, and how.
 
 #include <filesystem>
 #include <string_view>

@@ -23,7 +23,7 @@ struct TrainingFacts {
   void add(std::string_view label, std::string_view text);
 };
 
-// Of a folder with a model card, without the scheme; else its name as the base.
+// Facts of a folder with a model card, without the scheme; else its name as the base.
 [[nodiscard]] TrainingFacts training_in(const std::filesystem::path& folder);
 // Without the folders around a local path: "org/name" of the Hub's cache, the run of "run/export", else the last part
 // without .gguf.
@@ -45,7 +45,7 @@ struct ModelCard {
 
 // With Hugging Face Hub metadata.
 [[nodiscard]] std::string to_markdown(const ModelCard& card);
-// Of a PEFT folder. `adapters`: one line.
+// Card of a PEFT folder. `adapters`: one line.
 [[nodiscard]] std::string adapter_card(std::string_view title, std::string_view adapters,
                                        const TrainingFacts& training);
 

@@ -139,7 +139,7 @@ class PackedLoader {
     return largest;
   }
 
-  // Of a weight that is not packed because its pieces differ in form.
+  // Warns of a weight that is not packed because its pieces differ in form.
   void warn_of_other_inputs(const nn::Parameter& parameter) const {
     for (const nn::ParameterPiece& piece : parameter.pieces)
       if (weights_.find(piece.hf_name)->packed && weights_.inputs(piece.hf_name))

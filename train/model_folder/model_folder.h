@@ -77,7 +77,8 @@ struct ModelFolderOptions {
     std::function<double(nn::CausalLm&)> perplexity = {};
   };
   std::optional<Card> card;
-  // Of the finished folder, before its card: may set the report's perplexities. False: the target stays as it is.
+  // Called with the finished folder, before its card: may set the report's perplexities. False: the target stays as it
+  // is.
   std::function<bool(const std::filesystem::path& folder, ModelFolderReport& report)> accept = {};
 };
 

@@ -76,7 +76,7 @@ class TargetShard {
   TargetShard(const std::filesystem::path& path, std::int64_t k, DType dtype);
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return reader_.path(); }
-  // Of the metadata; empty if absent.
+  // Value of the metadata; empty if absent.
   [[nodiscard]] std::string name(const char* key) const;
   [[nodiscard]] const std::vector<TargetRow>& rows() const noexcept { return rows_; }
   [[nodiscard]] std::uint64_t targets(std::size_t row) const;

@@ -77,7 +77,7 @@ struct RunData {
   [[nodiscard]] const Curve& sol_fraction() const;
   // "loss" of evaluations named "validation".
   [[nodiscard]] Curve validation_loss() const;
-  // Of the last export with a known validation loss; null: none.
+  // Losses of the last export with a known validation loss; null: none.
   [[nodiscard]] const EvaluationMetrics* exported() const;
   // "ppl 4.4817", the exponential of a validation loss; empty for preference losses, which are no cross-entropy.
   [[nodiscard]] std::string perplexity_of(double loss) const;

@@ -1,4 +1,5 @@
 #pragma once
+// First training records of a run, shown at its start.
 
 #include <string>
 

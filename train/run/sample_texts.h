@@ -1,4 +1,5 @@
 #pragma once
+// Texts that a run generates after evaluations (evaluation.prompts).
 
 #include <functional>
 #include <memory>

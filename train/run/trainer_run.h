@@ -120,7 +120,7 @@ struct Trainer::Run {
   void report_saves(const std::vector<SaveReport>& saved);
   // With checkpoint.keep_best.
   [[nodiscard]] std::optional<std::int64_t> best_step() const;
-  // Of the checkpoint that is kept as the best when the run resumes.
+  // Step of the checkpoint that is kept as the best when the run resumes.
   [[nodiscard]] std::optional<std::int64_t> kept_on_disk() const;
   [[nodiscard]] std::string best_checkpoint() const;  // empty: none
   // Averaged weights in place of the last; training is over.

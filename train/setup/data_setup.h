@@ -1,4 +1,5 @@
 #pragma once
+// Datasets and tokenizer of a run.
 
 #include <cstdint>
 #include <memory>

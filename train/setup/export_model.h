@@ -1,4 +1,5 @@
 #pragma once
+// Export of a trained model: rules, calibration, the folder or file written.
 
 #include <filesystem>
 #include <functional>

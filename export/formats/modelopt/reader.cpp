@@ -16,7 +16,7 @@ using Location = SafetensorsFolder::Location;
 
 constexpr std::string_view kConfigName = "hf_quant_config.json";
 constexpr std::string_view kWeight = ".weight", kInputScale = ".input_scale";
-// Of "NAME.weight": u8, two values a byte; e4m3 of 16 values; f32, a factor of all.
+// Tensors of "NAME.weight": u8, two values a byte; e4m3 of 16 values; f32, a factor of all.
 constexpr std::string_view kScale = "_scale", kGlobalScale = "_scale_2";
 
 class ModeloptNvfp4 final : public StoredWeights {

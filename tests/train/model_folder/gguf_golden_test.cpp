@@ -67,7 +67,7 @@ class GgufParts : public ::testing::Test {
       fs::copy_file(testing::reference_dir() / "models/gguf_split" / name(part), folder_ / name(part));
   }
   static std::string name(int part) { return fmt::format("model-0000{}-of-00003.gguf", part); }
-  // Of a tensor that the last part holds.
+  // Value of a tensor that the last part holds.
   [[nodiscard]] static float last_norm(const fs::path& model) {
     nn::CausalLm loaded(read_model_config(model), {.dtype = DType::f32});
     load_weights(loaded, model);

@@ -14,7 +14,7 @@ namespace quench {
 inline constexpr std::int64_t kCalibrationSamples = 128;
 inline constexpr std::int64_t kCalibrationTokens = 2048;  // sequence length, at most the model's context
 
-// Of export.method: RTN, then GPTQ if the validation loss rises notably.
+// Choice of export.method: RTN, then GPTQ if the validation loss rises notably.
 inline constexpr const char* kAutoMethod = "auto";
 inline constexpr const char* kCalibratedMethod = "gptq";
 // Rise of the validation loss in nats from the trained model to its export: 1% of perplexity.
@@ -40,7 +40,7 @@ struct QuantizationSection {
 struct QuantizationFaults {
   std::function<std::string(std::string_view member)> key;  // user-visible: "--scheme", "export.scheme"
   std::function<void(std::string_view member, std::string reason)> report;
-  // Of calibration files that nothing uses; null: report().
+  // Receiver of the remark on calibration files that nothing uses; null: report().
   std::function<void(std::string_view member, std::string reason)> warn = nullptr;
 };
 
