@@ -11,11 +11,12 @@
 namespace quench {
 namespace {
 
-constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant", "tool"};
+// "environment": results of calls in OLMo 3's template.
+constexpr std::array<std::string_view, 6> kRoles = {"system", "developer", "user", "assistant", "tool", "environment"};
 
 // ShareGPT. A function call is an assistant turn.
 constexpr std::string_view kCall = "function_call";
-constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kSpeakers = {{{"human", "user"},
+constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kSpeakers = {{{"human", "user"},
                                                                                       {"user", "user"},
                                                                                       {"gpt", "assistant"},
                                                                                       {"chatgpt", "assistant"},
@@ -27,6 +28,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kSpeaker
                                                                                       {"tool", "tool"},
                                                                                       {"ipython", "tool"},
                                                                                       {"function_response", "tool"},
+                                                                                      {"environment", "environment"},
                                                                                       {"observation", "tool"}}};
 
 // Parts are concatenated.
@@ -56,6 +58,12 @@ Json with_flag(Json message, const Json& given) {
   return message;
 }
 
+// OLMo 3: calls as text, which its template writes as it is.
+bool has_written_calls(const Json& message) {
+  const Json* calls = message.find("function_calls");
+  return calls != nullptr && calls->is_string() && !calls->as_string().empty();
+}
+
 Json message_of(const Json& given);
 
 Json::Array messages_of(const Json::Array& list) {
@@ -81,7 +89,7 @@ Json openai_message(const Json& given) {
     const Json* reasoning = given.find(key);
     return reasoning != nullptr && !reasoning->is_null();
   });
-  if (absent && (calls_tools(message) || thinks))
+  if (absent && (calls_tools(message) || has_written_calls(message) || thinks))
     message.set("content", Json());
   else
     message.set("content", content_of(given, "content"));
@@ -263,13 +271,25 @@ Json::Array question_messages(const Json& record, std::string_view key) {
   return messages;
 }
 
-Conversation alpaca_conversation(const Json& record) {
-  (void)typed_field(record, "instruction", "string");
-  Conversation conversation{question_messages(record, "instruction")};
+namespace {
+
+Conversation question_and_answer(const Json& record, std::string_view question, std::string_view answer) {
+  (void)typed_field(record, question, "string");
+  Conversation conversation{question_messages(record, question)};
   conversation.messages.push_back(
-      Json::Object{{"role", "assistant"}, {"content", typed_field(record, "output", "string")}});
-  add_columns(record, {"instruction", "input", "output", "history"}, conversation);
+      Json::Object{{"role", "assistant"}, {"content", typed_field(record, answer, "string")}});
+  add_columns(record, {question, "input", answer, "history"}, conversation);
   return conversation;
+}
+
+}  // namespace
+
+Conversation alpaca_conversation(const Json& record) {
+  return question_and_answer(record, "instruction", "output");
+}
+
+Conversation query_conversation(const Json& record) {
+  return question_and_answer(record, "query", "response");
 }
 
 Conversation completion_conversation(const Json& record) {
@@ -292,7 +312,7 @@ void check_conversation(const Conversation& conversation) {
     QUENCH_CHECK(std::ranges::find(kRoles, std::string_view(role)) != kRoles.end(), "message {}: role '{}'; known: {}",
                  i, role, fmt::join(kRoles, ", "));
     const Json* thought = message.find("reasoning_content");
-    const bool silent = content_text(message).empty() && !calls_tools(message) &&
+    const bool silent = content_text(message).empty() && !calls_tools(message) && !has_written_calls(message) &&
                         (thought == nullptr || !thought->is_string() || thought->as_string().empty());
     QUENCH_CHECK(!silent || (role != "user" && role != "assistant"), "message {}: the {}'s message is empty", i, role);
     answered = answered || role == "assistant";

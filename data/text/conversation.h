@@ -12,8 +12,8 @@
 namespace quench {
 
 struct Conversation {
-  // {"role": "system" | "developer" | "user" | "assistant" | "tool", "content": "..." or null} and other keys; null
-  // only with calls or reasoning. "train": boolean, if flagged (is_train_flag).
+  // {"role": "system" | "developer" | "user" | "assistant" | "tool" | "environment", "content": "..." or null} and
+  // other keys; null only with calls or reasoning. "train": boolean, if flagged (is_train_flag).
   Json::Array messages;
   Json tools{};      // function descriptions, or null
   Json documents{};  // for retrieval, or null
@@ -25,7 +25,8 @@ struct Conversation {
 // {"messages": [...], "tools": [...], "documents": [...], "system": "...", "chat_template_kwargs": {...}}, only the
 // first required. Contents may be lists of {"type": "text", "text": "..."} (concatenated). Reasoning:
 // "reasoning_content", "thinking" or "reasoning". "functions", "function_call": legacy. "system": unless already first.
-// ShareGPT messages are accepted, and vice versa.
+// ShareGPT messages are accepted, and vice versa. OLMo 3's "function_calls" and "functions", texts, stay as they are
+// for its template.
 [[nodiscard]] Conversation openai_conversation(const Json& record);
 // {"conversations": [{"from": "human", "value": "..."}, ...]}, optional "system" and "tools". "function_call" turns are
 // a call ({"name": ..., "arguments": ...}) or a list of them, with text before them or around <tool_call> marks as
@@ -34,6 +35,8 @@ struct Conversation {
 // {"instruction": "...", "input": "...", "output": "..."}, "input" optional, after optional "system" and "history"
 // ([["question", "answer"], ...]).
 [[nodiscard]] Conversation alpaca_conversation(const Json& record);
+// {"query": "...", "response": "..."}, otherwise as alpaca.
+[[nodiscard]] Conversation query_conversation(const Json& record);
 // The turns of "history", then a user message of the texts in `key` and "input".
 [[nodiscard]] Json::Array question_messages(const Json& record, std::string_view key);
 // {"prompt": [...], "completion": [...]}: the prompt's messages are not targets.

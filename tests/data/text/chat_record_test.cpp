@@ -64,6 +64,41 @@ std::string record_with(const std::string& more, const std::string& answer = "")
          more + "}";
 }
 
+// ms-swift's words for a question and its answer.
+TEST_F(ChatRecordForms, AQueryAndItsResponseAreAChat) {
+  EXPECT_EQ(one(R"({"system": "S", "history": [["a", "b"]], "query": "Add 1 2", "response": "3"})"),
+            turn("system", "S") + turn("user", "a") + turn("assistant", "b") + turn("user", "Add 1 2") +
+                turn("assistant", "3"));
+  EXPECT_EQ(trained_.at(0), "b<|im_end|>3<|im_end|>");
+  expect_error(ErrorCode::corrupt, {"\"response\"", "expected string"},
+               [&] { (void)one(R"({"query": "q", "response": ["a"]})"); });
+}
+
+// OLMo 3: calls are text, results come from the environment, and the template writes both as they are.
+TEST_F(ChatRecordForms, CallsAsTextAndTheEnvironmentReachTheTemplate) {
+  write_file(folder_ / "olmo.jinja",
+             "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content or '' }}{% if m.functions %}<functions>"
+             "{{ m.functions }}</functions>{% endif %}{% if m.function_calls %}<function_calls>{{ m.function_calls }}"
+             "</function_calls>{% endif %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n"
+             "{% endif %}");
+  ReaderOptions options;
+  set_chat_template(options, (folder_ / "olmo.jinja").string());
+  const std::string record = R"({"messages": [{"role": "system", "content": "S", "functions": "[f]"},
+    {"role": "user", "content": "q"}, {"role": "assistant", "content": null, "function_calls": "f(x=1)"
+},
+    {"role": "environment", "content": "2"}, {"role": "assistant", "content": "two", "function_calls": null}]
+})";
+  EXPECT_EQ(one(record, options), turn("system", "S<functions>[f]</functions>") + turn("user", "q") +
+                                      turn("assistant", "<function_calls>f(x=1)</function_calls>") +
+                                      turn("environment", "2") + turn("assistant", "two"));
+EXPECT_EQ(trained_.at(0), "<function_calls>f(x=1)</function_calls><|im_end|>two<|im_end|>");
+expect_error(ErrorCode::invalid_argument, {"message 1: the assistant's message is empty"}, [&] {
+  (void)one(R"({"messages": [{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "", "function_calls": ""}]})",
+            options);
+});
+}
+
 TEST_F(ChatRecordForms, SystemIsAMessage) {
   const std::string said = turn("system", "S") + turn("user", "q") + turn("assistant", "a");
   EXPECT_EQ(one(record_with(R"(, "system": "S")")), said);
