@@ -2,13 +2,9 @@
 // policy, the second the size limit of a document and the format of records. Anything but a quench::Error or
 // well-formed documents is a bug; a whole text file comes back byte for byte.
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
 
@@ -16,23 +12,11 @@
 #include "core/system/utf8.h"
 #include "data/text/record_kind.h"
 #include "data/text/text_format.h"
+#include "tests/fuzz/scratch_file.h"
 
 namespace {
 
 using namespace quench;
-
-// The readers take paths: a file in memory where there is such a file system.
-const std::filesystem::path& scratch_file() {
-  static const struct File {
-    std::filesystem::path path = std::filesystem::path(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp") /
-                                 ("quench-documents-fuzz-" + std::to_string(getpid()));
-    ~File() {
-      std::error_code ignored;
-      std::filesystem::remove(path, ignored);
-    }
-  } file;
-  return file.path;
-}
 
 void require(bool condition) {
   if (!condition) std::abort();
@@ -55,10 +39,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   options.max_document_bytes = std::uint64_t{4} + data[1];
   options.vocab_size = 1000;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
-  std::ofstream(scratch_file(), std::ios::binary | std::ios::trunc)
-      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  static const testing::ScratchFile scratch("documents");
+  const std::filesystem::path& file = scratch.write({data + 2, size - 2});
   try {
-    const auto reader = open_document_reader(scratch_file(), options);
+    const auto reader = open_document_reader(file, options);
     std::string joined;
     bool open = false;
     Document document;

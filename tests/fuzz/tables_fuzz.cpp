@@ -1,34 +1,18 @@
 // Readers of Parquet and Arrow files on arbitrary bytes: the first byte picks the format, the second the size limit of
 // a row. Anything but a quench::Error or records within the limit is a bug. The plug-in of QUENCH_ARROW_LIBRARY reads.
 
-#include <unistd.h>
-
 #include <cstdint>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "core/system/check.h"
 #include "core/system/utf8.h"
 #include "data/files/table_source.h"
+#include "tests/fuzz/scratch_file.h"
 
 namespace {
 
 using namespace quench;
-
-// The readers take paths: a file in memory where there is such a file system.
-const std::filesystem::path& scratch_table() {
-  static const struct File {
-    std::filesystem::path path = std::filesystem::path(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp") /
-                                 ("quench-tables-fuzz-" + std::to_string(getpid()));
-    ~File() {
-      std::error_code ignored;
-      std::filesystem::remove(path, ignored);
-    }
-  } file;
-  return file.path;
-}
 
 void require(bool condition) {
   if (!condition) std::abort();
@@ -39,11 +23,11 @@ void require(bool condition) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 2) return 0;
   const RecordSourceOptions options{.max_record_bytes = std::uint64_t{64} << (data[1] % 16)};
-  std::ofstream(scratch_table(), std::ios::binary | std::ios::trunc)
-      .write(reinterpret_cast<const char*>(data) + 2, static_cast<std::streamsize>(size - 2));
+  static const testing::ScratchFile scratch("tables");
+  const std::filesystem::path& table = scratch.write({data + 2, size - 2});
   const auto open = data[0] % 2 == 0 ? open_parquet_source : open_arrow_source;
   try {
-    const auto source = open(scratch_table(), options);
+    const auto source = open(table, options);
     for (Record record; source->next(record);) {
       require(record.fault.empty() != record.value.is_null());
       require(find_invalid_utf8(record.value.dump()) == std::string::npos);
