@@ -219,7 +219,7 @@ void add_tokenize_verb(const Command& app) {
   verb.add_flag("--json", a->json, "Print the result as JSON");
   verb.add_flag("--quiet", a->quiet, "Show warnings and errors only");
   add_reader_options(verb, a->reader);
-  add_preference_option(verb, a->reader);
+  add_answers_option(verb, a->reader);
 
   auto t = std::make_shared<TrainArguments>();
   t->options.vocab_size = 4096;

@@ -157,7 +157,7 @@ void add_tokenize_show(const Command& tokenize) {
   show.add_flag("--plain", a->plain, "Special tokens that occur in the text are plain text");
   show.add_flag("--json", a->json, "Print the result as JSON");
   add_reader_options(show, a->reader, false, "--record-kind");
-  add_preference_option(show, a->reader);
+  add_answers_option(show, a->reader);
   show.on_run([a, text] { run_show(*a, text.given()); });
 }
 

@@ -45,12 +45,12 @@ void add_reader_options(const Command& verb, ReaderArguments& a, bool token_file
       .show_default();
 }
 
-void add_preference_option(const Command& verb, ReaderArguments& a) {
+void add_answers_option(const Command& verb, ReaderArguments& a) {
   verb.add_option(
-          "--preference", a.preference,
+          "--preference", a.answers,
           fmt::format("Records of preference training: {} (pairs: chosen and rejected answers; labels: completions "
                       "with a label, for KTO)",
-                      fmt::join(enum_names<PreferenceRecords>(), ", ")))
+                      fmt::join(enum_names<AnswerRecords>(), ", ")))
       .show_default();
 }
 
@@ -81,7 +81,7 @@ ReaderOptions reader_options(const ReaderArguments& a, bool token_files) {
   options.chat_template_kwargs = chat_template_kwargs(a.chat_template_kwargs);
   options.special_text = require_enum<SpecialText>(a.special_text, "--special-text");
   options.train_on = require_enum<TrainOn>(a.train_on, "--train-on");
-  options.preference = require_enum<PreferenceRecords>(a.preference, "--preference");
+  options.answers = require_enum<AnswerRecords>(a.answers, "--preference");
   return options;
 }
 

@@ -20,7 +20,7 @@ struct Batch {
   std::vector<SequenceRange> sequences;
   std::int64_t valid_tokens = 0;   // labels not kIgnoreLabel
   std::uint64_t first_sample = 0;  // of row 0; rows are consecutive
-  std::vector<PreferencePair> pairs{};
+  std::vector<AnswerPair> pairs{};
   std::vector<SharedPrefix> prefixes{};  // of second answers
 };
 

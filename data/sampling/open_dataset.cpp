@@ -20,8 +20,8 @@ std::vector<std::string> files_named(const std::vector<std::filesystem::path>& p
 
 constexpr std::string_view kShardSummary = "dataset.json";  // written by quench tokenize
 
-// Name of a PreferenceRecords; empty: not recorded.
-std::string recorded_preference(const std::filesystem::path& folder) {
+// Name of a AnswerRecords; empty: not recorded.
+std::string recorded_answers(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / kShardSummary;
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(file, ignored)) return {};
@@ -33,18 +33,18 @@ std::string recorded_preference(const std::filesystem::path& folder) {
 }
 
 // Shards of answers are for runs on answers, and no others.
-void require_records(const std::vector<std::filesystem::path>& shards, PreferenceRecords wanted) {
+void require_records(const std::vector<std::filesystem::path>& shards, AnswerRecords wanted) {
   std::set<std::filesystem::path> folders;
   for (const std::filesystem::path& shard : shards) folders.insert(shard.parent_path());
   const auto option = [](std::string_view name) {
-    return name == enum_name(PreferenceRecords::none) ? std::string("without --preference")
-                                                      : fmt::format("with --preference {}", name);
+    return name == enum_name(AnswerRecords::none) ? std::string("without --preference")
+                                                  : fmt::format("with --preference {}", name);
   };
   for (const std::filesystem::path& folder : folders) {
-    const std::string stored = recorded_preference(folder);
+    const std::string stored = recorded_answers(folder);
     // A pair counts as two labels.
     const bool fits = stored.empty() || stored == enum_name(wanted) ||
-                      (stored == enum_name(PreferenceRecords::pairs) && wanted == PreferenceRecords::labels);
+                      (stored == enum_name(AnswerRecords::pairs) && wanted == AnswerRecords::labels);
     QUENCH_CHECK_AS(ErrorCode::bad_config, fits,
                     "{} was tokenized {}, and the run reads shards that are tokenized {} (preference.loss): tokenize "
                     "the records again, or change preference.loss",
@@ -77,7 +77,7 @@ std::shared_ptr<const TokenSource> open_path(const std::string& pattern, const D
       names.push_back(shard.string());
   } else {
     options.format = format.tokens;
-    require_records(paths, spec.packing.preference);
+    require_records(paths, spec.packing.answers);
     names = files_named(paths);
   }
   return TokenStream::open(names, options);
@@ -140,7 +140,7 @@ HeldOutData open_held_out(const DatasetSpec& spec, double share) {
   std::vector<std::shared_ptr<const TokenSource>> streams;
   for (const NamedSource& path : all) streams.push_back(path.tokens);
   DocumentSplit split =
-      split_documents(streams, share, spec.sampler.seed, spec.packing.preference == PreferenceRecords::pairs ? 2 : 1);
+      split_documents(streams, share, spec.sampler.seed, spec.packing.answers == AnswerRecords::pairs ? 2 : 1);
   std::vector<WeightedRows> sources;
   std::vector<NamedSource> held_out;
   std::size_t next = 0;

@@ -40,7 +40,7 @@ struct DatasetSpec {
 
 // A weight applies to all files of its source. Throws bad_config for text without a tokenizer, for text and token files
 // of one folder or pattern, and for shards of `quench tokenize` that hold records of another kind than
-// packing.preference.
+// packing.answers.
 [[nodiscard]] std::shared_ptr<const Dataset> open_dataset(const DatasetSpec& spec);
 
 // Training data without the records that are held out, and those.

@@ -14,8 +14,8 @@ PackedRows::PackedRows(std::shared_ptr<const TokenSource> source, const PackingO
     : source_(std::move(source)), options_(options) {
   QUENCH_CHECK(options.seq_len > 0, "rows of {} tokens", options.seq_len);
   QUENCH_CHECK(options.packing || !options.multipack, "multipack without packing");
-  if (has_preferences())
-    index_preferences();
+  if (has_answers())
+    index_answers();
   else if (cuts_stream())
     index_stream();
   else
@@ -65,8 +65,8 @@ void PackedRows::pack_documents() {
 
 std::size_t PackedRows::inputs_of(const Span& span) const noexcept {
   const auto length = static_cast<std::size_t>(span.total());
-  return has_preferences() ? length - 1 - static_cast<std::size_t>(span.shared)
-                           : std::min(length, static_cast<std::size_t>(options_.seq_len));
+  return has_answers() ? length - 1 - static_cast<std::size_t>(span.shared)
+                       : std::min(length, static_cast<std::size_t>(options_.seq_len));
 }
 
 void PackedRows::add_document(std::uint64_t begin, std::uint64_t length) {
@@ -125,7 +125,7 @@ std::int64_t PackedRows::read(std::uint64_t row, const RowView& out, std::int64_
   } else {
     for (std::uint64_t i = row_starts_[row]; i < row_starts_[row + 1]; ++i) {
       const Span& span = documents_[i];
-      if (pairs.pairs != nullptr && has_preferences() && i % 2 == 0)
+      if (pairs.pairs != nullptr && has_answers() && i % 2 == 0)
         pairs.pairs->push_back(
             {.item = pairs_[i / 2].item, .desirable = pairs_[i / 2].desirable, .sequence = sequences.size()});
       if (pairs.prefixes != nullptr && span.shared > 0)

@@ -10,7 +10,7 @@
 // (EOS, if any) is an input and a target but predicts nothing: the first token of a document is never a target, except
 // with document_mask off. Neither are padding and tokens with target flag 0.
 //
-// Preferences (data/text/record_kind.h): the two documents of a pair follow each other in a row, without their
+// Answers (data/text/record_kind.h): the two documents of a pair follow each other in a row, without their
 // last tokens as inputs; with packing, whole pairs are packed as by multipack, else a pair is a row. The second is
 // without the tokens that both begin with, except the last of them, which predicts its first target: its keys begin
 // with those of the first (SharedPrefix), if PackingOptions::may_share allows it. A record with a label is paired with
@@ -40,23 +40,23 @@ struct PackingOptions {
   bool drop_last = true;
   LongDocuments long_documents = LongDocuments::split;  // multipack, or no packing
   std::int32_t pad_id = 0;
-  PreferenceRecords preference = PreferenceRecords::none;
+  AnswerRecords answers = AnswerRecords::none;
   // Whether the answers of a pair, by their numbers of inputs, may share keys: their positions must be rotated alike.
   // Empty: always.
   std::function<bool(std::int64_t first, std::int64_t second)> may_share{};
 };
 
 // Two answers to one prompt in a batch: chosen and rejected, or the answer of a record and one of another record.
-struct PreferencePair {
+struct AnswerPair {
   std::size_t source = 0;    // of the dataset
   std::uint64_t item = 0;    // in the source's order, with records left out for their length
   bool desirable = true;     // label of the record
   std::size_t sequence = 0;  // of the first answer in the batch; the second follows
 };
 
-// Additions to a batch of preferences.
+// Additions to a batch of answers.
 struct PairList {
-  std::vector<PreferencePair>* pairs = nullptr;
+  std::vector<AnswerPair>* pairs = nullptr;
   std::vector<SharedPrefix>* prefixes = nullptr;
 };
 
@@ -92,10 +92,10 @@ class PackedRows {
   [[nodiscard]] const Losses& losses() const noexcept { return losses_; }
 
   // Appends the row's sequences, with indices from `first_token`, without padding. Returns the valid labels.
-  // With preferences, also its pairs and shared prefixes. Thread-safe.
+  // With answers, also its pairs and shared prefixes. Thread-safe.
   std::int64_t read(std::uint64_t row, const RowView& out, std::int64_t first_token,
                     std::vector<SequenceRange>& sequences, const PairList& pairs = {}) const;
-  // Exclusive bound of PreferencePair::item.
+  // Exclusive bound of AnswerPair::item.
   [[nodiscard]] std::uint64_t item_count() const noexcept { return item_count_; }
 
  private:
@@ -107,7 +107,7 @@ class PackedRows {
     std::uint64_t shared = 0;  // first tokens, which are inputs of the document before alone
     [[nodiscard]] std::uint64_t total() const noexcept { return length + tail_length; }
   };
-  // Of preferences.
+  // Rows of answers.
   struct Answer {
     Span span;
     std::uint64_t prompt = 0;  // tokens before the first target
@@ -120,11 +120,9 @@ class PackedRows {
     std::uint64_t item = 0;
     bool desirable = true;
   };
-  [[nodiscard]] bool has_preferences() const noexcept { return options_.preference != PreferenceRecords::none; }
-  [[nodiscard]] bool cuts_stream() const noexcept {
-    return options_.packing && !options_.multipack && !has_preferences();
-  }
-  void index_preferences();
+  [[nodiscard]] bool has_answers() const noexcept { return options_.answers != AnswerRecords::none; }
+  [[nodiscard]] bool cuts_stream() const noexcept { return options_.packing && !options_.multipack && !has_answers(); }
+  void index_answers();
   [[nodiscard]] std::vector<Answer> read_answers() const;
   // Of another prompt if one is near.
   [[nodiscard]] static std::size_t mismatched_answer(const std::vector<Answer>& answers, std::size_t i);
@@ -137,7 +135,7 @@ class PackedRows {
   void add_document(std::uint64_t begin, std::uint64_t length);
   void add_truncated(std::uint64_t begin, std::uint64_t length);
   void pack_documents();
-  // Preferences: those with a label that are not shared; else min(length, seq_len).
+  // Answers: those with a label that are not shared; else min(length, seq_len).
   [[nodiscard]] std::size_t inputs_of(const Span& span) const noexcept;
   // First tokens that both have before the last of them that is an input of both.
   [[nodiscard]] std::uint64_t shared_tokens(const Answer& first, const Answer& second) const;

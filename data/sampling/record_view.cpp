@@ -53,7 +53,7 @@ std::vector<RecordView> read_record(const std::filesystem::path& path, std::int6
   options.vocab_size = tokenizer.vocab_size();
   resolve_chats(options, tokenizer);
   const std::unique_ptr<DocumentReader> reader = open_document_reader(path, options);
-  const std::int64_t together = options.preference == PreferenceRecords::pairs ? 2 : 1;
+  const std::int64_t together = options.answers == AnswerRecords::pairs ? 2 : 1;
   std::vector<std::vector<Document>> documents;  // of the record, in parts
   for (std::int64_t at = 0; at < number * together;) {
     Document document;

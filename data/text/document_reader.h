@@ -28,8 +28,8 @@ struct ReaderOptions {
   // Null: detected from the keys of the first valid record.
   const RecordKind* record = nullptr;
   std::string field = "text";
-  PreferenceRecords preference = PreferenceRecords::none;  // other than none: in place of `record`
-  ColumnNames columns{};                                   // column renames of records
+  AnswerRecords answers = AnswerRecords::none;  // other than none: in place of `record`
+  ColumnNames columns{};                        // column renames of records
   // Null is resolved with the tokenizer (resolve_chats); unresolved, chats are rejected.
   const ChatTemplate* chat_template = nullptr;
   std::filesystem::path chat_template_file{};  // Jinja template file; overrides chat_template

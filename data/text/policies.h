@@ -42,16 +42,16 @@ struct EnumNames<TrainOn> {
       {{TrainOn::assistant, "assistant"}, {TrainOn::last, "last"}, {TrainOn::all, "all"}}};
 };
 
-// Records of preference training (data/text/record_kind.h).
-enum class PreferenceRecords : std::uint8_t {
+// Records of answers to a prompt (data/text/record_kind.h).
+enum class AnswerRecords : std::uint8_t {
   none,
   pairs,   // a chosen and a rejected answer
   labels,  // an answer and whether it is desirable
 };
 template <>
-struct EnumNames<PreferenceRecords> {
-  static constexpr EnumTable<PreferenceRecords, 3> values = {
-      {{PreferenceRecords::none, "none"}, {PreferenceRecords::pairs, "pairs"}, {PreferenceRecords::labels, "labels"}}};
+struct EnumNames<AnswerRecords> {
+  static constexpr EnumTable<AnswerRecords, 3> values = {
+      {{AnswerRecords::none, "none"}, {AnswerRecords::pairs, "pairs"}, {AnswerRecords::labels, "labels"}}};
 };
 
 // Parsing of special token texts, such as "<|im_end|>", in data. Not applied to chats: their templates emit special

@@ -31,7 +31,7 @@ struct RecordKind {
 // By keys; `field` as in ReaderOptions. Throws Error(corrupt) listing the keys of all kinds.
 [[nodiscard]] const RecordKind& record_kind_of(const Json& record, std::string_view field);
 
-// Records of preference training, as TRL reads them.
+// Records of answers, as TRL reads them.
 //
 // Pairs: {"prompt", "chosen", "rejected"}, each a text or a list of messages. Without "prompt", or with a text for one
 // next to messages, the prompt is the common beginning of both answers: whole messages, or characters without a final
@@ -40,6 +40,6 @@ struct RecordKind {
 // Documents whose targets are the answer. Pairs: chosen, marked 1, then rejected, marked 0. Labels: the mark is the
 // label. None for a record left out by its flag. Throws Error(corrupt) for equal or empty answers and for a record of
 // another kind.
-[[nodiscard]] std::vector<Document> preference_documents(const Json& record, const ReaderOptions& options);
+[[nodiscard]] std::vector<Document> answer_documents(const Json& record, const ReaderOptions& options);
 
 }  // namespace quench

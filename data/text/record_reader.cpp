@@ -18,8 +18,8 @@ class RecordReader final : public DocumentReader {
         name_(name),
         options_(options),
         columns_(options.columns, options.field, source_->columns(), name) {
-    if (is_preference()) options_.record = nullptr;
-    if (!is_preference() && options_.record == nullptr && !columns_.kind().empty() && columns_.kind() != "completion")
+    if (reads_answers()) options_.record = nullptr;
+    if (!reads_answers() && options_.record == nullptr && !columns_.kind().empty() && columns_.kind() != "completion")
       options_.record = record_kinds().find(columns_.kind());
     if (options_.record != nullptr) return;
     has_first_ = next(first_);
@@ -74,7 +74,7 @@ class RecordReader final : public DocumentReader {
     QUENCH_CHECK_AS(ErrorCode::corrupt, options_.record != nullptr, "{}: no record that can be used{}", name_,
                     report_.first_bad.empty() ? "" : "; " + report_.first_bad.front());
   }
-  [[nodiscard]] bool is_preference() const { return options_.preference != PreferenceRecords::none; }
+  [[nodiscard]] bool reads_answers() const { return options_.answers != AnswerRecords::none; }
 
   bool take_answer(Document& document) {
     document = std::move(answers_.front());
@@ -86,8 +86,8 @@ class RecordReader final : public DocumentReader {
   void read_record(Json& record, Document& document) {
     if (!record.is_object()) reject_record(fmt::format("the record is {}, expected object", record.type_name()));
     columns_.apply(record);
-    if (is_preference()) {
-      std::vector<Document> answers = preference_documents(record, options_);
+    if (reads_answers()) {
+      std::vector<Document> answers = answer_documents(record, options_);
       options_.record = record_kinds().find("completion");
       answers_.assign(std::make_move_iterator(answers.begin()), std::make_move_iterator(answers.end()));
       return;
@@ -113,7 +113,7 @@ class RecordReader final : public DocumentReader {
   RecordColumns columns_;
   Document first_;
   bool has_first_ = false, is_empty_ = false;
-  std::deque<Document> answers_;  // of the current preference record
+  std::deque<Document> answers_;  // of the current record of answers
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// One kind per file, one document per record; preference records: two (record_kind.h).
+// One kind per file, one document per record; records of answers: two (record_kind.h).
 
 #include "data/files/record_source.h"
 #include "data/text/document_reader.h"

@@ -51,7 +51,7 @@ struct DocumentBatch {
 
 // The answers of a pair.
 std::uint64_t documents_together(const ReaderOptions& reader) {
-  return reader.preference == PreferenceRecords::pairs ? 2 : 1;
+  return reader.answers == AnswerRecords::pairs ? 2 : 1;
 }
 
 // Documents of all inputs, in batches.
@@ -264,7 +264,7 @@ int chat_rules(const ReaderOptions& reader, std::span<const fs::path> inputs) {
     const TextFormat* format = reader.format != nullptr ? reader.format : text_format_of(path);
     return format != nullptr && format->open_records == nullptr;
   });
-  return (plain ? 2 : 7) + (reader.preference == PreferenceRecords::none ? 0 : 2);
+  return (plain ? 2 : 7) + (reader.answers == AnswerRecords::none ? 0 : 2);
 }
 
 // "12.3 of 45.6 MB", or without the total.
@@ -305,7 +305,7 @@ Json describe_options(const ReaderOptions& reader, const EncoderOptions& encoder
                       {"record", name_or_auto(reader.record)},
                       {"field", reader.field},
                       {"columns", std::move(columns)},
-                      {"preference", enum_name(reader.preference)},
+                      {"preference", enum_name(reader.answers)},
                       {"chat_template", reader.chat_renderer ? std::string_view(reader.chat_renderer->identity())
                                                              : name_or_auto(reader.chat_template)},
                       {"train_on", enum_name(reader.train_on)},

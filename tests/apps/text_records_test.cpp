@@ -226,7 +226,7 @@ TEST_F(TextRecords, APreferenceRunBeginsWithItsFirstPair) {
 }
 
 // Pairs stay together in shards and in the held-out part; a run over them is that over their text.
-TEST_F(TextRecords, PreferenceRecordsMayBeTokenizedBefore) {
+TEST_F(TextRecords, AnswerRecordsMayBeTokenizedBefore) {
   std::string pairs;
   for (int i = 0; i < 12; ++i)
     pairs += fmt::format(R"({{"prompt": "q{0}", "chosen": "yes {0}", "rejected": "no {0}"}})", i) + "\n";

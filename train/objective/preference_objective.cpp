@@ -40,7 +40,7 @@ Tensor labels_with_prompts(const Batch& batch) {
   const Tensor labels = Tensor::from_values<std::int32_t>(
       {batch.labels.numel()}, {batch.labels.data<std::int32_t>(), static_cast<std::size_t>(batch.labels.numel())});
   const std::int32_t* ids = batch.input_ids.data<std::int32_t>();
-  for (const PreferencePair& pair : batch.pairs) {
+  for (const AnswerPair& pair : batch.pairs) {
     const SequenceRange& chosen = batch.sequences[pair.sequence];
     std::copy_n(ids + chosen.q_begin + 1, chosen.q_length - 1, labels.data<std::int32_t>() + chosen.q_begin);
   }
@@ -148,7 +148,7 @@ AnswerScore PreferenceObjective::score(const Batch& batch, std::size_t sequence,
 }
 
 void PreferenceObjective::add_pairs(const Batch& batch, const float* losses, Terms& terms) const {
-  for (const PreferencePair& pair : batch.pairs) {
+  for (const AnswerPair& pair : batch.pairs) {
     const PairLoss one =
         pair_loss(options_, score(batch, pair.sequence, losses), score(batch, pair.sequence + 1, losses));
     terms.loss += one.loss;
@@ -169,7 +169,7 @@ void PreferenceObjective::add_prompts(const Batch& batch, const float* losses, T
   double sum = 0;
   std::int64_t tokens = 0;
   const auto each_row = [&](const auto& visit) {
-    for (const PreferencePair& pair : batch.pairs) {
+    for (const AnswerPair& pair : batch.pairs) {
       const SequenceRange& chosen = batch.sequences[pair.sequence];
       for (std::int64_t i = chosen.q_begin; i < chosen.q_begin + chosen.q_length; ++i) visit(i);
     }
@@ -191,7 +191,7 @@ void PreferenceObjective::add_prompts(const Batch& batch, const float* losses, T
 double PreferenceObjective::divergence(const Batch& batch, const float* losses) const {
   double sum = 0;
   auto count = static_cast<double>(batch.pairs.size());
-  for (const PreferencePair& pair : batch.pairs) {
+  for (const AnswerPair& pair : batch.pairs) {
     const AnswerScore other = score(batch, pair.sequence + 1, losses);
     sum += other.logp - other.reference;
   }
@@ -206,7 +206,7 @@ double PreferenceObjective::divergence(const Batch& batch, const float* losses) 
 
 void PreferenceObjective::add_labels(const Batch& batch, const float* losses, Terms& terms) const {
   const double kl = divergence(batch, losses);
-  for (const PreferencePair& pair : batch.pairs) {
+  for (const AnswerPair& pair : batch.pairs) {
     const AnswerScore answer = score(batch, pair.sequence, losses);
     const LabelLoss one = label_loss(options_, answer, pair.desirable, kl);
     terms.loss += one.loss;

@@ -40,7 +40,7 @@ std::string first_of_part(const RunConfig& config, const Tokenizer& tokenizer, c
                        kTrainedEnd, marked_text(tokenizer, record, kTrainedBegin, kTrainedEnd, shown_bytes), what,
                        answer, record_counts(record, limit));
   };
-  if (preference_records(config) != PreferenceRecords::pairs) return next("first record", "");
+  if (answer_records(config) != AnswerRecords::pairs) return next("first record", "");
   std::string chosen = next("first pair", ", chosen");
   return begin < part.begin + part.tokens ? chosen + next("first pair", ", rejected") : chosen;
 }

@@ -38,13 +38,13 @@ DatasetSpec dataset_spec(const RunConfig& config, const std::vector<DataSource>&
   spec.packing.packing = data.packing;
   spec.packing.multipack = data.multipack;
   spec.packing.long_documents = data.on_long;
-  spec.packing.preference = preference_records(config);
+  spec.packing.answers = answer_records(config);
   if (nn::rotations_depend_on_length(model, data.seq_len))
     spec.packing.may_share = [model](std::int64_t first, std::int64_t second) {
       return nn::rotated_alike(model, first, second);
     };
   spec.text.reader = chat_options(data);
-  spec.text.reader.preference = preference_records(config);
+  spec.text.reader.answers = answer_records(config);
   spec.sampler.seed = static_cast<std::uint64_t>(config.training.seed);
   spec.sampler.shuffle = data.shuffle;
   spec.text.folder = data.cache;
@@ -77,9 +77,9 @@ ReaderOptions chat_options(const DataSection& data) {
   return options;
 }
 
-PreferenceRecords preference_records(const RunConfig& config) {
-  if (!config.preference) return PreferenceRecords::none;
-  return config.preference->loss == PreferenceLoss::kto ? PreferenceRecords::labels : PreferenceRecords::pairs;
+AnswerRecords answer_records(const RunConfig& config) {
+  if (!config.preference) return AnswerRecords::none;
+  return config.preference->loss == PreferenceLoss::kto ? AnswerRecords::labels : AnswerRecords::pairs;
 }
 
 std::int64_t global_batch_size(const RunConfig& config) {

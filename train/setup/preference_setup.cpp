@@ -58,7 +58,7 @@ void add_initial(Hash128& key, const RunConfig& config, KeyForm form, Validation
 std::string reference_key(const RunConfig& config, const Dataset& data, KeyForm form, ValidationCache& checks) {
   Hash128 key;
   const std::string_view reference = reference_of(config);
-  key.add(enum_name(preference_records(config)));
+  key.add(enum_name(answer_records(config)));
   key.add(to_string(config.training.dtype));
   if (reference == kInitialReference)
     add_initial(key, config, form, checks);
@@ -107,7 +107,7 @@ Values compute(const nn::CausalLm& model, const Dataset& data, const RunConfig& 
                                                             .ids = batch->input_ids.view({tokens}).to(device),
                                                             .labels = batch->labels.view({tokens}).to(device),
                                                             .context = batch_context(model, *batch)});
-      for (const PreferencePair& pair : batch->pairs) {
+      for (const AnswerPair& pair : batch->pairs) {
         own[2 * pair.item] = sums[pair.sequence];
         own[2 * pair.item + 1] = sums[pair.sequence + 1];
       }

@@ -209,19 +209,19 @@ TEST(OpenDatasetRecords, ShardsOfAnswersAndOfOthersAreNotConfused) {
   write_file(folder / "pairs.jsonl", R"({"prompt": "a", "chosen": "b", "rejected": "c"})");
   write_file(folder / "labels.jsonl", R"({"prompt": "a", "completion": "b", "label": true}
 {"prompt": "c", "completion": "d", "label": false})");
-  using enum PreferenceRecords;
-  const auto tokenized = [&](const char* name, PreferenceRecords records) {
+  using enum AnswerRecords;
+  const auto tokenized = [&](const char* name, AnswerRecords records) {
     (void)tokenize_files(*bytes, {.inputs = {(folder / (std::string(name) + ".jsonl")).string()},
-                                  .reader = {.preference = records},
+                                  .reader = {.answers = records},
                                   .output = folder / name});
   };
   tokenized("text", none);
   tokenized("pairs", pairs);
   tokenized("labels", labels);
-  const auto open = [&](const char* name, PreferenceRecords records) {
+  const auto open = [&](const char* name, AnswerRecords records) {
     return open_dataset({.sources = {{{(folder / name).string()}}},
                          .vocab_size = 300,
-                         .packing = {.seq_len = 16, .packing = false, .preference = records}});
+                         .packing = {.seq_len = 16, .packing = false, .answers = records}});
   };
   for (const auto& [name, records] : {std::pair("text", none), {"pairs", pairs}, {"pairs", labels}, {"labels", labels}})
     EXPECT_GT(open(name, records)->row_count(), 0u) << name;

@@ -20,12 +20,12 @@ struct Answers {
   std::vector<std::string> origins;
 };
 
-Answers read_answers(const std::string& lines, PreferenceRecords records = PreferenceRecords::pairs,
+Answers read_answers(const std::string& lines, AnswerRecords records = AnswerRecords::pairs,
                      const std::string& name = "a.jsonl") {
   TempDir folder;
   write_file(folder / name, lines);
-  const auto reader = open_document_reader(
-      folder / name, {.preference = records, .chat_template = chat_template_from_string("chatml")});
+  const auto reader =
+      open_document_reader(folder / name, {.answers = records, .chat_template = chat_template_from_string("chatml")});
   EXPECT_TRUE(reader->has_targets());
   Answers all;
   Document document;
@@ -125,7 +125,7 @@ TEST(PreferenceRecord, ConversationsAndTheirAnswers) {
   }
   const Answers labels = read_answers(R"({"messages": [)" + user + "," + yes + R"(], "label": true})" + "\n" +
                                           R"({"instruction": "hi", "output": "no", "kto_tag": false})",
-                                      PreferenceRecords::labels);
+                                      AnswerRecords::labels);
   EXPECT_EQ(labels.answers, expected.answers);
   EXPECT_EQ(labels.prompts, expected.prompts);
   EXPECT_THAT(labels.marks, ElementsAre(true, false));
@@ -149,7 +149,7 @@ TEST(PreferenceRecord, AnAnswerEndsWithTheText) {
     TempDir folder;
     write_file(folder / "a.jsonl", R"({"prompt": [)" + hi + R"(], "completion": )" + messages + R"(, "label": true})");
     const auto reader =
-        open_document_reader(folder / "a.jsonl", {.preference = PreferenceRecords::labels, .chat_renderer = renderer});
+        open_document_reader(folder / "a.jsonl", {.answers = AnswerRecords::labels, .chat_renderer = renderer});
     Document document;
     EXPECT_TRUE(reader->next(document));
     std::string text;
@@ -175,7 +175,7 @@ TEST(PreferenceRecord, LabelsOfAnswersAndOfPairs) {
                                    R"({"prompt": "a", "completion": "d", "label": "True"})"
                                    "\n"
                                    R"({"prompt": "a", "completion": "e", "label": "0"})",
-                                   PreferenceRecords::labels);
+                                   AnswerRecords::labels);
   EXPECT_THAT(all.answers, ElementsAre("b", "c", "x", "y", "d", "e"));
   EXPECT_THAT(all.marks, ElementsAre(true, false, true, false, true, false));
 }
@@ -184,10 +184,10 @@ TEST(PreferenceRecord, LabelsOfAnswersAndOfPairs) {
 TEST(PreferenceRecord, LabelsOfTablesInAnySpelling) {
   std::string rows = "prompt,completion,label\n";
   for (const char* label : {"TRUE", "FALSE", "tRUE", "Yes", "no", "1.0", "0.0"}) rows += fmt::format("a,b,{}\n", label);
-  EXPECT_THAT(read_answers(rows, PreferenceRecords::labels, "a.csv").marks,
+  EXPECT_THAT(read_answers(rows, AnswerRecords::labels, "a.csv").marks,
               ElementsAre(true, false, true, true, false, true, false));
   expect_error(ErrorCode::corrupt, {"a.csv:2", "label", "maybe"},
-               [] { read_answers("prompt,completion,label\na,b,maybe\n", PreferenceRecords::labels, "a.csv"); });
+               [] { read_answers("prompt,completion,label\na,b,maybe\n", AnswerRecords::labels, "a.csv"); });
 }
 
 std::string quoted_cell(std::string text) {
@@ -207,30 +207,29 @@ TEST(PreferenceRecord, CellsOfATableHoldListsOfMessagesInJson) {
   const Answers lines =
       read_answers(fmt::format(R"({{"prompt": {}, "chosen": {}, "rejected": {}}})", prompt, good, bad));
   const Answers table =
-      read_answers("prompt,chosen,rejected\n" + row({prompt, good, bad}), PreferenceRecords::pairs, "a.csv");
+      read_answers("prompt,chosen,rejected\n" + row({prompt, good, bad}), AnswerRecords::pairs, "a.csv");
   EXPECT_EQ(table.prompts, lines.prompts);
   EXPECT_EQ(table.answers, lines.answers);
   const std::string whole = prompt.substr(0, prompt.size() - 1) + ", ";
   EXPECT_EQ(read_answers("prompt,chosen,rejected\n" + row({"q", whole + good.substr(1), whole + bad.substr(1)}),
-                         PreferenceRecords::pairs, "a.csv")
+                         AnswerRecords::pairs, "a.csv")
                 .answers,
             lines.answers);
   EXPECT_EQ(read_answers("prompt,completion,label\n" + row({prompt, good, "1"}) + row({prompt, bad, "0"}),
-                         PreferenceRecords::labels, "a.csv")
+                         AnswerRecords::labels, "a.csv")
                 .answers,
             lines.answers);
   // Lists that are no messages are texts; a list of messages is one under a text as prompt, too.
   EXPECT_THAT(read_answers("prompt,chosen,rejected\n" + row({"[1]", "[{\"a\": 1}]", "[{'role_of': 1}]"}),
-                           PreferenceRecords::pairs, "a.csv")
+                           AnswerRecords::pairs, "a.csv")
                   .answers,
               ElementsAre("[{\"a\": 1}]", "[{'role_of': 1}]"));
   EXPECT_THAT(
-      read_answers("prompt,completion,label\n" + row({"As JSON", good, "1"}), PreferenceRecords::labels, "a.csv")
-          .answers,
+      read_answers("prompt,completion,label\n" + row({"As JSON", good, "1"}), AnswerRecords::labels, "a.csv").answers,
       ElementsAre(good));
   const auto refused = [&](const std::vector<std::string>& cells, const std::vector<std::string>& words) {
     expect_error(ErrorCode::corrupt, words,
-                 [&] { read_answers("prompt,chosen,rejected\n" + row(cells), PreferenceRecords::pairs, "a.csv"); });
+                 [&] { read_answers("prompt,chosen,rejected\n" + row(cells), AnswerRecords::pairs, "a.csv"); });
   };
   refused({"[{'role': 'user', 'content': 'q'}]", good, bad}, {"a.csv:2", "\"prompt\"", "json.dumps"});
   refused({prompt, good.substr(0, good.size() - 4), bad}, {"a.csv:2", "\"chosen\"", "json.dumps"});
@@ -276,16 +275,16 @@ TEST(PreferenceRecord, BadRecordsAreNamedWithFileAndLine) {
        "must both be texts"}};
   for (const auto& [record, reason] : labels)
     expect_error(ErrorCode::corrupt, {"a.jsonl:1: ", reason},
-                 [&] { (void)read_answers(record, PreferenceRecords::labels); });
+                 [&] { (void)read_answers(record, AnswerRecords::labels); });
 }
 
 // Keys of texts, once per record; those of chats are noted by the renderer.
 TEST(PreferenceRecord, KeysThatNothingReadsAreCounted) {
   TempDir folder;
-  const auto unused = [&](const std::string& record, PreferenceRecords kind) {
+  const auto unused = [&](const std::string& record, AnswerRecords kind) {
     write_file(folder / "a.jsonl", record);
     const auto notes = std::make_shared<RecordNotes>();
-    const auto reader = open_document_reader(folder / "a.jsonl", {.preference = kind, .notes = notes});
+    const auto reader = open_document_reader(folder / "a.jsonl", {.answers = kind, .notes = notes});
     Document document;
     while (reader->next(document)) {
     }
@@ -293,10 +292,10 @@ TEST(PreferenceRecord, KeysThatNothingReadsAreCounted) {
   };
   using Counts = RecordNotes::Counts;
   EXPECT_EQ(unused(R"({"system": "s", "topic": "q", "chosen": "a", "rejected": "b", "weight": 1, "gone": null})",
-                   PreferenceRecords::pairs),
+                   AnswerRecords::pairs),
             (Counts{{"system", 1}, {"topic", 1}}));
-  EXPECT_EQ(unused(R"({"prompt": "q", "chosen": "a", "rejected": "b"})", PreferenceRecords::pairs), Counts());
-  EXPECT_EQ(unused(R"({"prompt": "q", "completion": "a", "label": true, "system": "s"})", PreferenceRecords::labels),
+  EXPECT_EQ(unused(R"({"prompt": "q", "chosen": "a", "rejected": "b"})", AnswerRecords::pairs), Counts());
+  EXPECT_EQ(unused(R"({"prompt": "q", "completion": "a", "label": true, "system": "s"})", AnswerRecords::labels),
             (Counts{{"system", 1}}));
 }
 

@@ -33,7 +33,7 @@ std::shared_ptr<MemorySource> source_of(const std::vector<Answer>& answers) {
 struct PairRow {
   Ids inputs, labels, positions;
   std::vector<std::pair<std::int64_t, std::int64_t>> sequences;
-  std::vector<PreferencePair> pairs;
+  std::vector<AnswerPair> pairs;
   std::vector<SharedPrefix> prefixes;
 };
 
@@ -56,7 +56,7 @@ std::shared_ptr<MemorySource> three_pairs() {
 }
 
 TEST(PreferenceRows, APairIsARowWithoutPacking) {
-  const PackedRows rows(three_pairs(), {.seq_len = 8, .packing = false, .preference = PreferenceRecords::pairs});
+  const PackedRows rows(three_pairs(), {.seq_len = 8, .packing = false, .answers = AnswerRecords::pairs});
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows.item_count(), 3u);
   const PairRow row = read_pairs(rows, 0);
@@ -74,7 +74,7 @@ TEST(PreferenceRows, APairIsARowWithoutPacking) {
 }
 
 TEST(PreferenceRows, PackingKeepsPairsWhole) {
-  const PackedRows rows(three_pairs(), {.seq_len = 10, .preference = PreferenceRecords::pairs});
+  const PackedRows rows(three_pairs(), {.seq_len = 10, .answers = AnswerRecords::pairs});
   std::vector<std::uint64_t> items;
   for (std::uint64_t r = 0; r < rows.size(); ++r) {
     const PairRow row = read_pairs(rows, r);
@@ -96,9 +96,8 @@ TEST(PreferenceRows, PackingKeepsPairsWhole) {
 
 TEST(PreferenceRows, AnswersThatMayNotShareKeysAreWholeSequences) {
   const auto up_to_three = [](std::int64_t first, std::int64_t second) { return first <= 3 && second <= 3; };
-  const PackedRows rows(
-      three_pairs(),
-      {.seq_len = 8, .packing = false, .preference = PreferenceRecords::pairs, .may_share = up_to_three});
+  const PackedRows rows(three_pairs(),
+                        {.seq_len = 8, .packing = false, .answers = AnswerRecords::pairs, .may_share = up_to_three});
   EXPECT_EQ(read_pairs(rows, 0).prefixes.size(), 1u) << "3 and 2 inputs";
   const PairRow row = read_pairs(rows, 1);  // 2 and 4 inputs
   EXPECT_THAT(row.prefixes, ::testing::IsEmpty());
@@ -113,7 +112,7 @@ TEST(PreferenceRows, ACutThatChangesTheRotationOfAnAnswerEndsSharing) {
       source, {.seq_len = 9,
                .packing = false,
                .long_documents = LongDocuments::truncate,
-               .preference = PreferenceRecords::pairs,
+               .answers = AnswerRecords::pairs,
                .may_share = [](std::int64_t first, std::int64_t second) { return (first > 5) == (second > 5); }});
   const PairRow row = read_pairs(rows, 0);
   EXPECT_THAT(row.prefixes, ::testing::IsEmpty());
@@ -127,11 +126,10 @@ TEST(PreferenceRows, LongPairsByPolicy) {
   };
   expect_error(ErrorCode::bad_config,
                {"1 of 2 pairs are longer than a sequence of 6 tokens", "the longest has 8", "data.on_long"},
-               [&] { PackedRows(long_pair(), {.seq_len = 6, .preference = PreferenceRecords::pairs}); });
-  const PackedRows cut(long_pair(), {.seq_len = 6,
-                                     .packing = false,
-                                     .long_documents = LongDocuments::truncate,
-                                     .preference = PreferenceRecords::pairs});
+               [&] { PackedRows(long_pair(), {.seq_len = 6, .answers = AnswerRecords::pairs}); });
+  const PackedRows cut(
+      long_pair(),
+      {.seq_len = 6, .packing = false, .long_documents = LongDocuments::truncate, .answers = AnswerRecords::pairs});
   EXPECT_EQ(cut.size(), 2u);
   const PairRow row = read_pairs(cut, 0);  // the longer answer alone is cut
   EXPECT_EQ(row.inputs, (Ids{1, 2, 3, 4, 5, 2}));
@@ -139,28 +137,26 @@ TEST(PreferenceRows, LongPairsByPolicy) {
   EXPECT_EQ(cut.losses().truncated_tokens, 2u);
   const PackedRows dropped(
       long_pair(),
-      {.seq_len = 6, .packing = false, .long_documents = LongDocuments::drop, .preference = PreferenceRecords::pairs});
+      {.seq_len = 6, .packing = false, .long_documents = LongDocuments::drop, .answers = AnswerRecords::pairs});
   ASSERT_EQ(dropped.size(), 1u);
   EXPECT_EQ(read_pairs(dropped, 0).pairs[0].item, 1u);  // items count the dropped ones
   EXPECT_EQ(dropped.item_count(), 2u);
 }
 
 TEST(PreferenceRows, APairWithoutTargetsBeforeTheCutIsLeftOut) {
-  const PackedRows rows(source_of({{{1, 2, 3, 4, 5, 6, 7, 8}, 6, true},
-                                   {{1, 2, 3, 4, 5, 6, 9, 8}, 6, false},
-                                   {{1, 2}, 1, true},
-                                   {{1, 3}, 1, false}}),
-                        {.seq_len = 5,
-                         .packing = false,
-                         .long_documents = LongDocuments::truncate,
-                         .preference = PreferenceRecords::pairs});
+  const PackedRows rows(
+      source_of({{{1, 2, 3, 4, 5, 6, 7, 8}, 6, true},
+                 {{1, 2, 3, 4, 5, 6, 9, 8}, 6, false},
+                 {{1, 2}, 1, true},
+                 {{1, 3}, 1, false}}),
+      {.seq_len = 5, .packing = false, .long_documents = LongDocuments::truncate, .answers = AnswerRecords::pairs});
   EXPECT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows.losses().untrained_pairs, 1u);
 }
 
 TEST(PreferenceRows, LabelsArePairedWithAnAnswerToAnotherPrompt) {
   const PackedRows rows(source_of({{{1, 2, 3}, 2, true}, {{1, 2, 4}, 2, false}, {{5, 6, 7, 8}, 1, true}}),
-                        {.seq_len = 8, .packing = false, .preference = PreferenceRecords::labels});
+                        {.seq_len = 8, .packing = false, .answers = AnswerRecords::labels});
   ASSERT_EQ(rows.size(), 3u);
   const PairRow first = read_pairs(rows, 0);
   EXPECT_EQ(first.inputs, (Ids{1, 2, 2, 6, 7, 0, 0, 0}));  // 6 7 8 answer another prompt
@@ -175,7 +171,7 @@ TEST(PreferenceRows, LabelsArePairedWithAnAnswerToAnotherPrompt) {
 }
 
 TEST(PreferenceRows, SourcesOfOtherRecordsAreRefused) {
-  const PackingOptions pairs{.seq_len = 8, .preference = PreferenceRecords::pairs};
+  const PackingOptions pairs{.seq_len = 8, .answers = AnswerRecords::pairs};
   expect_error(ErrorCode::bad_config, {"reads text records of answers"}, [&] {
     PackedRows(std::make_shared<MemorySource>(std::vector<Ids>{{1, 2, 3}}), pairs);
   });
@@ -186,7 +182,7 @@ TEST(PreferenceRows, SourcesOfOtherRecordsAreRefused) {
     PackedRows(source_of({{{1, 2}, 1, true}, {{1, 3}, 1, false}, {{1, 3}, 1, true}}), pairs);
   });
   expect_error(ErrorCode::bad_config, {"there is only one record"}, [&] {
-    PackedRows(source_of({{{1, 2}, 1, true}}), {.seq_len = 8, .preference = PreferenceRecords::labels});
+    PackedRows(source_of({{{1, 2}, 1, true}}), {.seq_len = 8, .answers = AnswerRecords::labels});
   });
 }
 
@@ -194,8 +190,8 @@ TEST(PreferenceRows, BatchesNumberPairsAcrossRowsAndSources) {
   std::vector<WeightedRows> sources;
   for (int i = 0; i < 2; ++i)
     sources.push_back(
-        {std::make_shared<PackedRows>(
-             three_pairs(), PackingOptions{.seq_len = 8, .packing = false, .preference = PreferenceRecords::pairs}),
+        {std::make_shared<PackedRows>(three_pairs(),
+                                      PackingOptions{.seq_len = 8, .packing = false, .answers = AnswerRecords::pairs}),
          1.0});
   BatchLoader loader(std::make_shared<Dataset>(sources, SamplerOptions{.shuffle = false}),
                      {.micro_batch_size = 3, .global_batch_size = 3}, {.end_sample = 6, .prefetch = 0});

@@ -106,7 +106,7 @@ void set_prompt(Json& record, std::span<const std::string_view> answers) {
 }
 
 // Fields of other programs as kPairForm or kLabelForm.
-Json usual_fields(Json record, PreferenceRecords kind) {
+Json usual_fields(Json record, AnswerRecords kind) {
   if (!holds(record, "chosen")) set_answers(record);
   for (const std::string_view key : {"chosen", "rejected"})
     if (holds(record, key) && record.at(key).is_object()) record.set(key, answer_message(record.at(key)));
@@ -117,7 +117,7 @@ Json usual_fields(Json record, PreferenceRecords kind) {
         record.at("chosen").as_array().size() == 1 && is_answer(record.at("chosen").as_array().front()))
       record.set("rejected", answer_message(record.at("rejected")));
     if (!holds(record, "prompt")) set_prompt(record, kPair);
-  } else if (kind == PreferenceRecords::labels) {
+  } else if (kind == AnswerRecords::labels) {
     constexpr std::array<std::string_view, 1> kAnswer = {"completion"};
     if (!holds(record, "label") && holds(record, "kto_tag")) record.set("label", taken(record, "kto_tag"));
     if (!holds(record, "completion") && !conversation_key(record).empty()) {
@@ -259,13 +259,13 @@ bool label_of(const Json& record) {
 
 }  // namespace
 
-std::vector<Document> preference_documents(const Json& given, const ReaderOptions& options) {
-  const Json record = usual_fields(given, options.preference);
+std::vector<Document> answer_documents(const Json& given, const ReaderOptions& options) {
+  const Json record = usual_fields(given, options.answers);
   if (!record_flag(record).value_or(true)) {
     if (options.notes) ++options.notes->left_out;
     return {};
   }
-  if (options.preference == PreferenceRecords::labels && !holds(record, "chosen")) {
+  if (options.answers == AnswerRecords::labels && !holds(record, "chosen")) {
     const bool label = label_of(record);
     if (!holds(record, "completion")) reject_record(fmt::format("no field \"completion\", expected {}", kLabelForm));
     const Json& answer = answer_at(record, "completion");

@@ -51,9 +51,9 @@ std::size_t PackedRows::mismatched_answer(const std::vector<Answer>& answers, st
   return (i + count - 1) % count;
 }
 
-void PackedRows::index_preferences() {
+void PackedRows::index_answers() {
   const std::vector<Answer> answers = read_answers();
-  const bool labelled = options_.preference == PreferenceRecords::labels;
+  const bool labelled = options_.answers == AnswerRecords::labels;
   const std::size_t count = answers.size();
   item_count_ = labelled ? count : count / 2;
   std::uint64_t too_long = 0, longest = 0;
@@ -124,7 +124,7 @@ bool PackedRows::add_pair(const Pair& pair, Answer first, Answer second) {
     return true;
   }
   // An answer of another record only estimates the KL divergence: it is cut first.
-  if (options_.preference == PreferenceRecords::labels && inputs(first) + second.prompt <= capacity)
+  if (options_.answers == AnswerRecords::labels && inputs(first) + second.prompt <= capacity)
     second.cut(capacity - inputs(first));
   const bool too_long = inputs(first) + inputs(second) > capacity;
   if (too_long && options_.long_documents == LongDocuments::split) return false;
