@@ -63,7 +63,7 @@ Variable mul(const Variable& a, const Variable& b) {
 }
 
 Variable matmul(const Variable& a, const Variable& b, const MatmulOptions& options) {
-  const auto [ta, tb] = options;
+  const bool ta = options.transpose_a, tb = options.transpose_b;
   const auto is_matrix = [](const Tensor& t) { return t.defined() && t.rank() == 2; };
   QUENCH_CHECK(is_matrix(a.value()) && is_matrix(b.value()) &&
                    a.value().size(ta ? 0 : 1) == b.value().size(tb ? 1 : 0) && a.value().dtype() == b.value().dtype(),
@@ -74,9 +74,8 @@ Variable matmul(const Variable& a, const Variable& b, const MatmulOptions& optio
   Variable out(Tensor::empty(shape, a.value().dtype(), a.value().device()));
   gemm({.a = a.value(), .b = b.value(), .c = out.value(), .transpose_a = ta, .transpose_b = tb});
   Tape::record("matmul", {a, b}, std::array{&out}, [&] {
-    return [ta = ta, tb = tb, saved_a = b.requires_grad() ? Saved(a) : Saved(),
-            saved_b = a.requires_grad() ? Saved(b) : Saved(), da = a.gradient(), db = b.gradient(),
-            dout = out.gradient()] {
+    return [ta, tb, saved_a = b.requires_grad() ? Saved(a) : Saved(), saved_b = a.requires_grad() ? Saved(b) : Saved(),
+            da = a.gradient(), db = b.gradient(), dout = out.gradient()] {
       const Tensor dy = dout->value();
       // first * second, or its transpose second^T * first^T where the operand was read transposed.
       const auto add_product = [](Gradient& to, bool transposed, const Tensor& first, bool transpose_first,

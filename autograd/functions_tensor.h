@@ -12,7 +12,7 @@
 namespace quench::autograd {
 
 // a * b elementwise, in the shape of a. b has the dtype of a, and its shape or [C]: one factor for each element of the
-// last axis of a, as gain of features. Gradients: b * dy, and a * dy (summed over rows in f32 for [C]).
+// last axis of a. Gradients: b * dy, and a * dy (for [C] summed in f32 over the other axes).
 Variable mul(const Variable& a, const Variable& b);
 
 // Operands of matmul() that are read transposed.
@@ -30,11 +30,11 @@ Variable softmax(const Variable& x);
 // GELU, elementwise: GeluForm says tanh approximation or exact, and the source.
 Variable gelu(const Variable& x, GeluForm form = GeluForm::tanh);
 
-// f32 [1], mean of all elements of x, rank 1 or more, at least one element: a root of backward passes. Sum in f32 and
-// f64. Gradient: dy / count for each element.
+// Mean of all elements of x, rank 1 or more, at least one element: f32 [1], which may be the root of a backward pass.
+// Sums over the last axis' columns in f32, then in f64. Gradient: dy / count for each element.
 Variable mean(const Variable& x);
 
-// [1,C], mean of the rows of x [N,C], N > 0, in its dtype. Gradient: dy / N for each row.
+// Mean of the rows of x [N,C], N > 0: [1,C], in the dtype of x, summed in f32. Gradient: dy / N for each row.
 Variable mean_rows(const Variable& x);
 
 // Elements [first, first + length) of axis `axis` of x; negative axes count from the end. Gradient: dy there, 0
