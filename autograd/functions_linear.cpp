@@ -66,34 +66,6 @@ Variable add(const Variable& a, const Variable& b) {
   return sum;
 }
 
-Variable concatenate_columns(const Variable& a, const Variable& b) {
-  const Tensor left = a.value(), right = b.value();
-  QUENCH_CHECK(left.rank() == 2 && right.rank() == 2 && left.size(0) == right.size(0) && left.dtype() == right.dtype(),
-               "concatenate_columns: a is {}, b is {}; expected equal rows and dtype", left.describe(),
-               right.describe());
-  const MemoryScope scope(MemoryCategory::activations);
-  const std::int64_t width = left.size(1), more = right.size(1);
-  Variable out(Tensor::empty({left.size(0), width + more}, left.dtype(), left.device()));
-  copy_rows({left, out.value().narrow(1, 0, width)});
-  copy_rows({right, out.value().narrow(1, width, more)});
-  Tape::record("concatenate_columns", {a, b}, std::array{&out}, [&] {
-    return [width, more, da = a.gradient(), db = b.gradient(), dout = out.gradient()] {
-      const MemoryScope backward_scope(MemoryCategory::activations);
-      const auto contribute_columns = [&](const std::shared_ptr<Gradient>& to, std::int64_t first,
-                                          std::int64_t columns) {
-        if (!to) return;
-        const Tensor from = dout->value();
-        const Tensor part = Tensor::empty({from.size(0), columns}, from.dtype(), from.device());
-        copy_rows({from.narrow(1, first, columns), part});
-        to->contribute(part);
-      };
-      contribute_columns(da, 0, width);
-      contribute_columns(db, width, more);
-    };
-  });
-  return out;
-}
-
 Variable scale(const Variable& x, float factor) {
   const MemoryScope scope(MemoryCategory::activations);
   Variable out(x.value().clone());

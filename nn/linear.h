@@ -11,6 +11,13 @@
 
 namespace quench::nn {
 
+// Options of a layer that is no part of a model family's block.
+struct LinearOptions {
+  bool bias = false;
+  float init_std = 0.02f;  // standard deviation of the weight's initial values; those of the bias are 0
+  ParameterOptions parameters{};
+};
+
 class Linear final : public Module {
  public:
   // Last component of the Hugging Face name, and row count.
@@ -21,6 +28,8 @@ class Linear final : public Module {
 
   Linear(std::int64_t in_features, std::int64_t out_features, bool bias, const ParameterOptions& options,
          float init_std, std::vector<Part> parts = {});
+  Linear(std::int64_t in_features, std::int64_t out_features, const LinearOptions& options = {})
+      : Linear(in_features, out_features, options.bias, options.parameters, options.init_std) {}
 
   [[nodiscard]] Variable forward(const Variable& x) const { return kernel_->apply(x, weight_, bias()); }
   // forward() whose result can be recomputed in the backward pass with one more GEMM (autograd::RecomputeHandle); not
@@ -50,6 +59,8 @@ class Linear final : public Module {
   [[nodiscard]] LinearInfo info(std::string name) const;
   [[nodiscard]] Parameter& weight() noexcept { return weight_; }
   [[nodiscard]] const Parameter& weight() const noexcept { return weight_; }
+  // The weight [out,in] as differentiable functions take it: lm_head_loss(hidden, head.matrix(), labels, scale).
+  [[nodiscard]] Weight matrix() const { return weight_.weight(); }
   [[nodiscard]] const std::vector<Part>& parts() const noexcept { return parts_; }
 
  protected:

@@ -5,6 +5,7 @@
 #include "autograd/functions.h"
 #include "autograd/functions_mla.h"
 #include "autograd/functions_moe.h"
+#include "autograd/functions_tensor.h"
 #include "autograd/gradcheck.h"
 #include "autograd/recompute.h"
 #include "autograd/swiglu.h"

@@ -2,22 +2,10 @@
 
 #include <cstring>
 
-#include "core/cpu/parallel.h"
-#include "core/cpu/simd.h"
+#include "core/cpu/basic/for_elements.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
-
-// body(i, count) for the vectors of [0, n), in parallel for large n.
-template <class Body>
-void for_elements(std::int64_t n, const Body& body) {
-  // Multiples of an f32 page: no false sharing.
-  constexpr std::int64_t kBlock = 1024;
-  parallel_ranges((n + kBlock - 1) / kBlock, n, [&](std::int64_t begin, std::int64_t end) {
-    const std::int64_t first = begin * kBlock;
-    for_vectors(std::min(end * kBlock, n) - first, [&](std::int64_t i, auto count) { body(first + i, count); });
-  });
-}
 
 void cast_kernel(const CastArgs& args) {
   const std::int64_t n = args.from.numel();

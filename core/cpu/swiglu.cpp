@@ -1,30 +1,10 @@
 #include "core/ops/swiglu.h"
 
+#include "core/cpu/basic/activation.h"
 #include "core/cpu/parallel.h"
-#include "core/cpu/vector_math.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {
 namespace {
-
-// activation(gate) and its derivative.
-struct GatedValue {
-  F32 value, slope;
-};
-
-template <GatedActivation kActivation>
-QUENCH_INLINE GatedValue activate(F32 g) {
-  if constexpr (kActivation == GatedActivation::silu) {
-    // With s = sigmoid(g): s (1 + g (1 - s)).
-    const F32 s = sigmoid(g), silu = g * s;
-    return {silu, fma(silu, 1.0f - s, s)};
-  } else {
-    // (1 + tanh(u)) / 2 = sigmoid(2 u), u = sqrt(2 / pi) (g + 0.044715 g^3).
-    constexpr float kTwice = 2.0f * 0.7978845608028654f, kCubic = 0.044715f;
-    const F32 square = g * g, s = sigmoid(kTwice * g * fma(square, broadcast(kCubic), broadcast(1.0f)));
-    const F32 inner = kTwice * fma(square, broadcast(3.0f * kCubic), broadcast(1.0f)), value = g * s;
-    return {value, fma(value * (1.0f - s), inner, s)};
-  }
-}
 
 template <class T, GatedActivation kActivation>
 void forward(const SwigluArgs& args) {
@@ -56,7 +36,7 @@ void backward(const SwigluBackwardArgs& args) {
       T* target = dgate_up + row * 2 * width;
       for_vectors(width, [&](std::int64_t i, auto count) {
         const F32 g = load(gate + i, count), up = load(gate + width + i, count), d = load(gradient + i, count);
-        const GatedValue active = activate<kActivation>(g);
+        const Activated active = activate<kActivation>(g);
         store(target + i, d * up * active.slope, count);
         store(target + width + i, d * active.value, count);
       });

@@ -5,9 +5,9 @@
 
 using namespace quench;
 
-struct Mlp : nn::Module {  // nn::Linear: in, out, bias, options, standard deviation of the initial weights
-  nn::Linear gate_up{2, 64, true, {}, 1.0f};  // gate and up projections of SwiGLU, 32 units each
-  nn::Linear head{32, 2, false, {}, 0.2f};    // hidden units to the logits of 2 classes
+struct Mlp : nn::Module {
+  nn::Linear gate_up{2, 64, {.bias = true, .init_std = 1.0f}};  // gate and up projections of SwiGLU, 32 units each
+  nn::Linear head{32, 2, {.init_std = 0.2f}};                   // hidden units to the logits of 2 classes
   Mlp() {
     add_module("gate_up", gate_up);
     add_module("head", head);
@@ -34,7 +34,7 @@ int main() {
     const autograd::TapeScope scope(tape);  // operations on variables are recorded from here on
     const autograd::Variable hidden = autograd::swiglu(model.gate_up.forward(autograd::Variable(points)));
     const autograd::Variable loss =  // head and cross-entropy in one, times 1/kPoints: the mean
-        autograd::lm_head_loss(hidden, model.head.weight().weight(), labels, 1.0f / kPoints);
+        autograd::lm_head_loss(hidden, model.head.matrix(), labels, 1.0f / kPoints);
     const Tensor logits = model.head.forward(hidden.detach()).value();
     tape.backward(loss);
     optimizer.step(/*lr=*/1e-2, step, grad_scale);

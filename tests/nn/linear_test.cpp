@@ -63,6 +63,23 @@ TEST(Linear, MultipliesAndAddsTheBias) {
     }
 }
 
+TEST(Linear, OptionsHaveNames) {
+  const DType bf16 = DType::bf16;
+  Linear plain(4, 6), biased(4, 6, {.bias = true, .init_std = 0.5f, .parameters = {.dtype = bf16}});
+  EXPECT_EQ(plain.parameters().size(), 1u);
+  EXPECT_EQ(plain.weight().init_std, 0.02f);
+  ASSERT_EQ(biased.parameters().size(), 2u);
+  EXPECT_EQ(biased.weight().init_std, 0.5f);
+  EXPECT_EQ(biased.parameters()[1]->initializer, Initializer::zeros);
+  EXPECT_EQ(biased.parameters()[1]->variable.value().dtype(), bf16);
+}
+
+TEST(Linear, TheMatrixIsTheWeightThatTheLayerReads) {
+  Tree tree;
+  EXPECT_EQ(tree.proj.matrix().acquire().value().raw_data(), tree.proj.weight().variable.value().raw_data());
+  EXPECT_EQ(tree.proj.matrix().gradient(), tree.proj.weight().variable.gradient());
+}
+
 TEST(Linear, FusedPartsHaveNamesOfTheirOwn) {
   Tree tree;
   const std::vector<ParameterPiece>& pieces = tree.proj.weight().pieces;
