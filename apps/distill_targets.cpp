@@ -15,15 +15,17 @@
 #include "train/check/load.h"
 #include "train/metrics/step_metrics.h"
 #include "train/model_folder/model_card.h"
+#include "train/objectives/distillation/distill_section.h"
+#include "train/objectives/distillation/run/target_setup.h"
 #include "train/setup/kernel_check.h"
 #include "train/setup/parallel_setup.h"
-#include "train/setup/target_setup.h"
 
 namespace quench {
 namespace {
 
 void require_targets_section(const RunConfig& config) {
-  QUENCH_CHECK_KEY(ErrorCode::bad_config, "distill.targets", config.distill && !config.distill->targets.empty(),
+  QUENCH_CHECK_KEY(ErrorCode::bad_config, "distill.targets",
+                   distill_section(config) != nullptr && !distill_section(config)->targets.empty(),
                    "unset: name the folder to write, as --distill.targets=targets");
 }
 

@@ -122,6 +122,11 @@ void together(ProcessGroup& group, std::string_view label, const std::function<v
   agree(group, label, error);
 }
 
+void together(const Ranks* ranks, std::string_view label, const std::function<void()>& work) {
+  if (ranks == nullptr) return work();
+  together(*ranks->host, label, work);
+}
+
 void first_rank_first(ProcessGroup& group, std::string_view label, const std::function<void()>& work) {
   together(group, label, [&] {
     if (group.rank() == 0) work();

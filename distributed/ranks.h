@@ -47,6 +47,8 @@ enum class Patience {
 // RelayedError.
 void together(ProcessGroup& group, std::string_view label, const std::function<void()>& work,
               Patience patience = Patience::files);
+// The same in the ranks' CPU group; null, a single process: `work` alone.
+void together(const Ranks* ranks, std::string_view label, const std::function<void()>& work);
 // together(), rank 0 first.
 void first_rank_first(ProcessGroup& group, std::string_view label, const std::function<void()>& work);
 

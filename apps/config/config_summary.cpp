@@ -6,6 +6,7 @@
 #include "core/system/check.h"
 #include "nn/model_config.h"
 #include "train/check/load.h"
+#include "train/config/objective_table.h"
 #include "train/config/section_enum_names.h"
 
 namespace quench {
@@ -32,18 +33,13 @@ std::string method_of(const RunConfig& run) {
   const std::string& recipe = run.recipe.name;
   const bool qat = recipe.starts_with(kQat);
   std::vector<std::string> parts;
-  if (run.preference) {
-    std::string loss(enum_name(run.preference->loss));
-    for (char& c : loss) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    parts.push_back(std::move(loss));
-  }
+  const ObjectiveEntry& objective = objective_of(run);
+  const bool is_named_by_qat = qat && objective.qat_method != ObjectiveEntry{}.qat_method;
+  if (objective.method != nullptr && !is_named_by_qat) parts.push_back(objective.method(run));
   if (run.lora)
     parts.push_back(run.lora->base == recipes::BaseForm::dense ? run.lora->dora ? "DoRA" : "LoRA"
                                                                : fmt::format("QLoRA ({})", enum_name(run.lora->base)));
-  if (qat)
-    parts.push_back(fmt::format("{} {}", run.distill ? "QAD" : "QAT", recipe.substr(kQat.size())));
-  else if (run.distill)
-    parts.emplace_back("distillation");
+  if (qat) parts.push_back(fmt::format("{} {}", objective.qat_method, recipe.substr(kQat.size())));
   if (parts.empty()) parts.emplace_back(run.model.path.empty() ? "pre-training" : "full fine-tuning");
   std::string method = fmt::format("{}", fmt::join(parts, " + "));
   if (!qat && recipe != "bf16") method += " " + recipe;

@@ -44,7 +44,7 @@ Json answer_message(const Json& answer) {
   return Json::Array{answer.is_string() ? Json(Json::Object{{"role", "assistant"}, {"content", answer}}) : answer};
 }
 
-bool is_answer(const Json& message) {
+bool is_answering(const Json& message) {
   if (!message.is_object()) return false;
   const Json* speaker = message.find("role") != nullptr ? message.find("role") : message.find("from");
   constexpr std::array<std::string_view, 5> kAnswering = {"assistant", "gpt", "chatgpt", "model", "function_call"};
@@ -62,7 +62,7 @@ std::string_view conversation_key(const Json& record) {
 void split_conversation(Json& record, std::string_view key) {
   const std::string_view list = conversation_key(record);
   Json::Array messages = taken(record, list).as_array();
-  if (messages.empty() || !is_answer(messages.back()))
+  if (messages.empty() || !is_answering(messages.back()))
     reject_record(fmt::format("the last of the \"{}\" is no answer of the assistant", list));
   record.set(key, Json::Array{std::move(messages.back())});
   messages.pop_back();
@@ -89,7 +89,7 @@ void set_prompt(Json& record, std::span<const std::string_view> answers) {
     if (!holds(record, key)) return;
     const Json& answer = record.at(key);
     // A conversation of its own.
-    if (answer.is_array() && (answer.as_array().empty() || !is_answer(answer.as_array().front()))) return;
+    if (answer.is_array() && (answer.as_array().empty() || !is_answering(answer.as_array().front()))) return;
   }
   if (const std::string_view list = conversation_key(record); !list.empty()) {
     record.set("prompt", taken(record, list));
@@ -114,7 +114,7 @@ Json usual_fields(Json record, AnswerRecords kind) {
     constexpr std::array<std::string_view, 2> kPair = {"chosen", "rejected"};
     // An answer of messages, the other a text.
     if (holds(record, "rejected") && record.at("chosen").is_array() && record.at("rejected").is_string() &&
-        record.at("chosen").as_array().size() == 1 && is_answer(record.at("chosen").as_array().front()))
+        record.at("chosen").as_array().size() == 1 && is_answering(record.at("chosen").as_array().front()))
       record.set("rejected", answer_message(record.at("rejected")));
     if (!holds(record, "prompt")) set_prompt(record, kPair);
   } else if (kind == AnswerRecords::labels) {

@@ -161,10 +161,12 @@ void check_best(Checker& checker) {
     checker.report("checkpoint.keep_best", "true, but {}", missing);
   const bool used = config.evaluation.early_stopping.patience > 0 || config.checkpoint.keep_best;
   const std::string& metric = config.evaluation.early_stopping.metric;
-  const std::vector<std::string> names = best_metric_names(config.preference.has_value());
-  if (used && find_best_metric(metric) != nullptr && std::ranges::find(names, metric) == names.end())
-    checker.report("evaluation.early_stopping.metric", "{}, but the validation {} section preference has none; use {}",
-                   metric, config.preference ? "with" : "without", fmt::join(names, ", "));
+  const std::vector<std::string> names = best_metric_names(config);
+  const std::optional<BestMetric> best = find_best_metric(metric);
+  if (used && best && std::ranges::find(names, metric) == names.end())
+    checker.report("evaluation.early_stopping.metric", "{}, but the validation {} section {} has none; use {}", metric,
+                   best->owner != nullptr ? "without" : "with",
+                   best->owner != nullptr ? best->owner->name : objective_of(config).name, fmt::join(names, ", "));
   if (config.checkpoint.keep_best && missing == nullptr && !config.checkpoint.enable)
     checker.report("checkpoint.keep_best", "true, but checkpoint.enable is false");
 }
@@ -306,6 +308,27 @@ void check_training(Checker& checker) {
   }
 }
 
+namespace {
+
+void check_objectives(Checker& checker) {
+  const RunConfig& config = checker.config();
+  std::string_view first;
+  for (const ObjectiveEntry& objective : objective_table()) {
+    if (objective.section.help.empty() || !objective.section.present(config)) continue;
+    if (objective.check != nullptr) objective.check(checker);
+    if (first.empty()) {
+      first = objective.name;
+      continue;
+    }
+    const auto& fields = field_table();
+    const std::string key = std::ranges::find(fields, objective.name, &Field::section)->path;
+    if (checker.usable({key}))
+      checker.report(key, "a run has one objective: remove section {}, or section {}", objective.name, first);
+  }
+}
+
+}  // namespace
+
 std::vector<ConfigIssue> check_run_config(const RunConfig& config, const CheckOptions& options,
                                           const std::function<bool(std::string_view)>& skip) {
   Checker checker(config, options, skip);
@@ -315,8 +338,7 @@ std::vector<ConfigIssue> check_run_config(const RunConfig& config, const CheckOp
   check_outputs(checker);
   check_export(checker);
   check_adapters(checker);
-  check_distill(checker);
-  check_preference(checker);
+  check_objectives(checker);
   return checker.take_issues();
 }
 

@@ -5,9 +5,9 @@
 #include "core/ops/quantize/quantize.h"
 #include "data/formats/token_format.h"
 #include "nn/model_config.h"
-#include "train/check/check_mtp.h"
 #include "train/check/checker.h"
 #include "train/config/fields/field.h"
+#include "train/config/objective_table.h"
 #include "train/config/presets.h"
 #include "train/config/section_enum_names.h"
 #include "train/metrics/run_files.h"
@@ -209,7 +209,8 @@ void check_model(Checker& checker) {
         config, model.path.empty() ? model.preset.empty() ? "model" : model.preset : model.path + "/config.json");
     check_routers(checker, parsed);
     check_experts(checker, parsed);
-    check_mtp(checker, parsed);
+    for (const ObjectiveEntry& objective : objective_table())
+      if (objective.check_model != nullptr) objective.check_model(checker, parsed);
     const std::int64_t seq_len = checker.config().data.seq_len;
     if (seq_len > parsed.context_length() && checker.usable({"data.seq_len"}))
       checker.report("data.seq_len", "{} exceeds the model's max_position_embeddings {}; set that too to extend it",

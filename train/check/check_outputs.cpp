@@ -11,6 +11,7 @@
 #include "train/check/checker.h"
 #include "train/config/data_files.h"
 #include "train/config/fields/field.h"
+#include "train/config/objective_table.h"
 #include "train/metrics/run_files.h"
 #include "train/model_source/hub_hint.h"
 #include "train/model_source/run_layout.h"
@@ -117,7 +118,8 @@ void check_packing(Checker& checker) {
   if (!checker.usable({"data.packing", "data.multipack", "data.on_long"})) return;
   if (data.multipack && !data.packing)
     checker.report("data.multipack", "true, but data.packing is false: sequences hold one document each");
-  if (data.on_long != DataSection{}.on_long && data.packing && !data.multipack && !checker.config().preference)
+  if (data.on_long != DataSection{}.on_long && data.packing && !data.multipack &&
+      answer_records(checker.config()) == AnswerRecords::none)
     checker.report(
         "data.on_long",
         "{}, but sequences are cut from the stream of documents; set data.multipack to true, or data.packing to false",

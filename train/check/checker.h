@@ -53,7 +53,5 @@ void check_training(Checker& checker);
 void check_outputs(Checker& checker);
 void check_export(Checker& checker);
 void check_adapters(Checker& checker);
-void check_distill(Checker& checker);
-void check_preference(Checker& checker);
 
 }  // namespace quench

@@ -7,6 +7,7 @@
 #include "nn/model_fields.h"
 #include "train/config/fields/field.h"
 #include "train/config/key_aliases.h"
+#include "train/config/objective_table.h"
 #include "train/config/recipe_choice.h"
 #include "train/config/removed_keys.h"
 #include "train/config/value_codec.h"
@@ -194,8 +195,8 @@ void derive_values(RunConfig& config, const std::string& name) {
     if (config.export_model->dtype.empty()) config.export_model->dtype = to_string(config.training.dtype);
     derive_export(config);
   }
-  if (config.distill && config.distill->teacher.empty())
-    config.distill->teacher = config.lora ? kBaseTeacher : kInitialTeacher;
+  for (const ObjectiveEntry& objective : objective_table())
+    if (objective.derive != nullptr && has_optional_section(config, objective.name)) objective.derive(config);
   if (config.model.init == Init::automatic) config.model.init = config.model.path.empty() ? Init::random : Init::load;
   LrScheduleSection& schedule = config.lr_schedule;
   const double decay_ratio = lr_schedules().require(schedule.name).decay_ratio;

@@ -19,11 +19,10 @@
 #include "data/tokenizer/tokenizer.h"
 #include "nn/optim/lr_schedule.h"
 #include "train/checkpoint/on_save_error.h"
-#include "train/config/sections/distill_section.h"
+#include "train/config/objective_sections.h"
 #include "train/config/sections/lora_section.h"
 #include "train/config/sections/new_tokens.h"
 #include "train/config/sections/parallel_section.h"
-#include "train/config/sections/preference_section.h"
 #include "train/config/sections/quantization_section.h"
 #include "train/metrics/console_sink.h"
 #include "train/step/loss_guard.h"
@@ -308,10 +307,9 @@ struct RunConfig {
   CheckpointSection checkpoint;
   MetricsSection metrics;
   EvaluationSection evaluation;
-  std::optional<LoraSection> lora;              // unset: full training
-  std::optional<DistillSection> distill;        // unset: no teacher
-  std::optional<PreferenceSection> preference;  // with neither: next-token cross-entropy
-  std::optional<ExportSection> export_model;    // "export"
+  std::optional<LoraSection> lora;            // unset: full training
+  ObjectiveSections objectives;               // none: next-token cross-entropy
+  std::optional<ExportSection> export_model;  // "export"
 
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
 };

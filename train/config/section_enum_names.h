@@ -55,20 +55,6 @@ struct EnumNames<recipes::BaseForm> {
 };
 
 template <>
-struct EnumNames<Divergence> {
-  using E = Divergence;
-  static constexpr EnumTable<E, 3> values = {
-      {{E::forward_kl, "forward_kl"}, {E::reverse_kl, "reverse_kl"}, {E::jensen_shannon, "jensen_shannon"}}};
-};
-
-template <>
-struct EnumNames<HiddenDistance> {
-  using E = HiddenDistance;
-  static constexpr EnumTable<E, 3> values = {
-      {{E::mse, "mse"}, {E::cosine, "cosine"}, {E::normalized_mse, "normalized_mse"}}};
-};
-
-template <>
 struct EnumNames<ParallelSection::DispatchFormat> {
   using E = ParallelSection::DispatchFormat;
   static constexpr EnumTable<E, 2> values = {{{E::high_precision, "high_precision"}, {E::mxfp8, "mxfp8"}}};

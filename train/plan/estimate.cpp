@@ -9,13 +9,11 @@
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/snapshot.h"
 #include "train/metrics/step_metrics.h"
-#include "train/plan/planned_objective.h"
+#include "train/objective/run_objective.h"
 #include "train/setup/data_setup.h"
 #include "train/setup/model_setup.h"
-#include "train/setup/objective_setup.h"
 #include "train/setup/optimizer_setup.h"
 #include "train/setup/parallel_setup.h"
-#include "train/setup/preference_setup.h"
 #include "train/setup/trained_parameters.h"
 #include "train/step/meta_batch.h"
 #include "train/step/train_step.h"
@@ -162,7 +160,9 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
   e.expert = config.parallel.expert;
   const std::shared_ptr<const distributed::Ranks> ranks = planned_ranks(config);
   Allocator& plan = Allocator::of(kMeta);
-  const SecondModelBytes reference = reference_weight_bytes(config, ranks.get());
+  const ObjectiveRuntime& runtime = objective_runtime(config);
+  const SecondModelBytes reference =
+      runtime.start_bytes == nullptr ? SecondModelBytes{} : runtime.start_bytes(config, ranks.get());
   e.reference_bytes = reference.device;
   e.second_model_host_bytes = reference.host;
   plan.trim();
@@ -172,19 +172,20 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     const auto sharded = share_model(*setup.model, ranks.get(), config, setup.base.get());
     const auto optimizer = make_optimizer(*setup.model, config, ranks.get());
     const std::int64_t own_bytes = plan.stats().current;
-    const std::unique_ptr<Objective> objective = make_objective(setup, config, ranks.get());
+    const std::unique_ptr<RunObjective> objective =
+        make_objective({.config = config, .setup = setup, .ranks = ranks.get()});
     e.teacher_bytes = plan.stats().current - own_bytes;
-    if (const nn::WeightOffloader* weights = objective ? objective->weight_offloader() : nullptr; weights != nullptr) {
+    const nn::WeightOffloader* const weights =
+        objective->training() != nullptr ? objective->training()->weight_offloader() : nullptr;
+    if (weights != nullptr) {
       e.teacher_bytes += weights->device_bytes();
       e.second_model_host_bytes = weights->host_bytes();
     }
     const LmHeadLossOptions loss = loss_options(config, setup.config.vocab_size, target);
-    if (config.distill && config.distill->targets.empty())
+    if (objective->has_second_logits())
       e.teacher_logits_bytes =
           std::min(loss.chunk_rows, micro * config.data.seq_len) * setup.config.vocab_size *
           static_cast<std::int64_t>(byte_size(loss.f32_logits ? DType::f32 : config.training.dtype));
-    const std::unique_ptr<PreferenceSetup> preferences = make_preferences(config, *setup.model, ranks.get());
-    if (preferences && preferences->train_reference) preferences->train_reference->set({{0.0, 0.0}});
     const autograd::ActivationPolicy activations = activation_policy(config, setup.config);
     TrainStep step(*setup.model, *optimizer,
                    {.recompute = recompute_level(config.training.activation_checkpoint),
@@ -196,7 +197,7 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
                     .sharded = sharded.get(),
                     .ranks = ranks.get(),
                     .router_terms = router_terms(config, setup.config),
-                    .objective = preferences ? preferences->train.get() : objective.get(),
+                    .objective = objective->training(),
                     .scaling = setup.scaling.get()});
     // Of the model and its optimizer, before the first step.
     const std::int64_t at_start = plan.stats().current;
@@ -208,7 +209,10 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     std::int64_t segments = 0, quiet = 0;
     for (std::int64_t s = 1; s <= (travels ? kMostSteps : 2) && quiet < kQuietSteps; ++s) {
       std::vector<Batch> batches;
-      for (std::int64_t i = 0; i < planned; ++i) batches.push_back(planned_batch(config));
+      for (std::int64_t i = 0; i < planned; ++i) {
+        Batch& batch = batches.emplace_back(meta_batch(micro, config.data.seq_len));
+        if (runtime.arrange != nullptr) runtime.arrange(config, batch);
+      }
       if (ranks != nullptr) reset_traffic(*ranks);
       (void)step.accumulate(batches, s);
       step.apply(0.0, s);
@@ -246,10 +250,10 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     e.dtype = config.training.dtype;
     work = step_work(config, setup, tensors, micro_batches, e);
     if (config.optimizer.offload_streamed) work.streamed_bytes = static_cast<double>(e.state_offload_bytes);
-    if (const auto second = second_model(config, setup.config)) {
+    if (const auto second =
+            runtime.second_model == nullptr ? std::nullopt : runtime.second_model(config, setup.config)) {
       work.second_model = second_model_work(*second, config.data.seq_len, work.tokens);
-      if (const nn::WeightOffloader* weights = objective ? objective->weight_offloader() : nullptr;
-          weights != nullptr) {
+      if (weights != nullptr) {
         work.second_model.host_bytes = static_cast<double>(weights->layer_bytes() * micro_batches);
         work.second_model.exposed_host_bytes = static_cast<double>(weights->exposed_bytes() * micro_batches);
       }

@@ -28,13 +28,13 @@ struct RunEstimate {
   MemoryStats device;                                // model, gradients, optimizer, activations over two training steps
   std::int64_t teacher_bytes = 0;                    // of them, a second model's weights on the device at a time
   std::int64_t teacher_logits_bytes = 0;             // of them at most, the teacher's logits of a chunk
-  std::int64_t reference_bytes = 0;                  // folder of preference.reference: before the first step only
+  std::int64_t reference_bytes = 0;                  // second model that computes before the first step only
   std::int64_t start_bytes = 0;                      // with it: model and reference before the first step; else 0
   std::int64_t data_bytes = 0;                       // prefetched batches
   std::int64_t staging_bytes = 0;                    // host copy for async checkpoints
   std::int64_t offload_bytes = 0;                    // activations offloaded to host memory (GPU runs)
   std::int64_t state_offload_bytes = 0;              // optimizer state offloaded to host memory
-  std::int64_t second_model_host_bytes = 0;          // weights in host memory (distill.offload, preference.offload)
+  std::int64_t second_model_host_bytes = 0;          // weights of second models in host memory
   std::int64_t process_bytes = 0;                    // program, libraries, thread stacks, JIT code (CPU runs)
   std::int64_t total_bytes = 0;                      // peak device memory
   std::optional<std::int64_t> available_bytes;       // nullopt for the meta device, and for an absent GPU without limit

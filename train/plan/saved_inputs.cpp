@@ -5,7 +5,7 @@
 
 #include "core/memory/allocator.h"
 #include "nn/linear.h"
-#include "train/objective/mtp_objective.h"
+#include "train/objectives/mtp/run/mtp_objective.h"
 #include "train/step/meta_batch.h"
 #include "train/step/train_step.h"
 

@@ -10,8 +10,8 @@
 namespace quench {
 
 bool BestEvaluation::is_higher_better() const {
-  const BestMetric* metric = find_best_metric(options_.metric);
-  return metric != nullptr && metric->is_higher_better;
+  const std::optional<BestMetric> metric = find_best_metric(options_.metric);
+  return metric.has_value() && metric->is_higher_better;
 }
 
 bool BestEvaluation::improves(double value, double other, double by) const {

@@ -1,4 +1,5 @@
 #include "train/run/first_record.h"
+#include "train/config/objective_table.h"
 
 #include <algorithm>
 #include <vector>

@@ -8,7 +8,7 @@
 
 namespace quench {
 
-// First training document of each path of data.train, of preference pairs the first two, with trained tokens in [[ ]],
+// First training document of each path of data.train, of pairs of answers the first two, with trained tokens in [[ ]],
 // and token counts; lines with a final line break. Empty without a tokenizer and for pre-training (model.path names no
 // folder and every token is a target).
 [[nodiscard]] std::string first_record(const RunConfig& config, const DataSetup& data);

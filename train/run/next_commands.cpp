@@ -1,4 +1,5 @@
 #include "train/run/next_commands.h"
+#include "train/config/objective_table.h"
 
 #include <fmt/format.h>
 
@@ -140,7 +141,7 @@ std::vector<std::string> next_commands(const RunConfig& config, const RunEnd& en
   if (usable && end.has_tokenizer)
     lines.push_back(fmt::format("{} generate --model {} {}--prompt \"{}\"", quench, model, end.chats ? "--chat " : "",
                                 end.chats ? "Hello" : "Once upon a time"));
-  if (usable && !config.preference && !config.data.validation.empty()) {
+  if (usable && objective_of(config).is_likelihood && !config.data.validation.empty()) {
     std::string files;
     for (const DataSource& source : config.data.validation) files += " " + path_word(source.path);
     lines.push_back(fmt::format("{} eval --model {} --data{}{}", quench, model, files, reading_options(config.data)));

@@ -1,4 +1,5 @@
 #include "train/run/start_report.h"
+#include "train/config/objective_table.h"
 
 #include <map>
 
@@ -13,8 +14,6 @@
 #include "train/plan/saved_inputs.h"
 #include "train/plan/training_flops.h"
 #include "train/setup/adapter_setup.h"
-#include "train/setup/objective_setup.h"
-#include "train/setup/preference_setup.h"
 #include "train/setup/trained_parameters.h"
 
 namespace quench {
@@ -133,8 +132,8 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
           recipes::describe_mxfp8_path(recipes::find_recipe(chosen), config.recipe.emulate, options.device);
       !path.empty())
     text += "MXFP8 GEMMs: " + path + "\n";
-  text += describe_objective(config);
-  text += describe_preferences(config);
+  if (const ObjectiveEntry& objective = objective_of(config); objective.describe != nullptr)
+    text += objective.describe(config);
   text +=
       fmt::format("batch: {} sequences of {} tokens in {} micro-batch{} of {} = {} tokens a step, {} steps, seed {}\n",
                   batch, config.data.seq_len, batch / micro, batch == micro ? "" : "es", micro,

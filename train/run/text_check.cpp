@@ -9,8 +9,8 @@
 #include "data/text/document_reader.h"
 #include "train/check/run_tokenizer.h"
 #include "train/generation/generator.h"
+#include "train/objective/run_objective.h"
 #include "train/setup/data_setup.h"
-#include "train/setup/objective_setup.h"
 
 namespace quench {
 namespace {
@@ -59,7 +59,8 @@ void require_texts(const RunConfig& config, const nn::ModelConfig& model) {
   const std::shared_ptr<const Tokenizer> tokenizer = run_tokenizer(config);
   require_vocabulary(config, model, tokenizer.get());
   (void)encode_prompts(config, model, tokenizer.get());
-  if (config.distill && config.distill->targets.empty()) require_teacher_tokenizer(config, tokenizer.get());
+  if (const ObjectiveRuntime& objective = objective_runtime(config); objective.check_tokenizer != nullptr)
+    objective.check_tokenizer(config, tokenizer.get());
   if (!reads_text(config)) return;
   QUENCH_CHECK_AS(ErrorCode::bad_config, tokenizer != nullptr, "data.tokenizer: the data are text, which needs one");
   ReaderOptions reader = chat_options(config.data);

@@ -81,8 +81,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
   start.mark("weights");
   sharded = share_model(*setup.model, ranks.get(), config, setup.base.get());
   optimizer = make_optimizer(*setup.model, config, ranks.get());
-  preferences = make_preferences(config, *setup.model, ranks.get());
-  objective = preferences ? std::move(preferences->train) : make_run_objective();
+  objective = make_run_objective();
   step =
       std::make_unique<TrainStep>(*setup.model, *optimizer,
                                   TrainStepOptions{.recompute = recompute_level(config.training.activation_checkpoint),
@@ -94,7 +93,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
                                                    .sharded = sharded.get(),
                                                    .ranks = ranks.get(),
                                                    .router_terms = router_terms(config, setup.config),
-                                                   .objective = objective.get(),
+                                                   .objective = objective->training(),
                                                    .scaling = setup.scaling.get()});
   if (setup.config.experts.count > 0)
     expert_load = std::make_unique<nn::ExpertLoad>(setup.config.all_layers(), setup.config.experts.count, device);
@@ -198,9 +197,7 @@ TrainResult Trainer::Run::train(bool handle_signals) {
   take_metrics_folder();
   start.mark("weights");
   follow_recipe();  // before the report of kernels
-  if (preferences)
-    fill_references(*preferences, config, *setup.model, device, inputs.data, progress.step == 0, *inputs.checks,
-                    ranks.get());
+  objective->start({.data = inputs.data, .is_initial = progress.step == 0, .checks = *inputs.checks});
   together("run folder", [this] {
     if (!first()) return;
     write_run_files();

@@ -42,9 +42,9 @@ void Trainer::Run::use_averages() {
 }
 
 double Trainer::Run::trained_loss() {
-  const bool is_known = ranks == nullptr && !preferences && config.export_model->weights != kAveragedWeights &&
-                        progress.step > resumed_step.value_or(0) && validation.last &&
-                        validation.last->step == progress.step;
+  const bool is_known = ranks == nullptr && objective->validation() == nullptr &&
+                        config.export_model->weights != kAveragedWeights && progress.step > resumed_step.value_or(0) &&
+                        validation.last && validation.last->step == progress.step;
   if (is_known) return validation.last->loss;
   ValidationOptions options = validation_options();
   options.ranks = ranks.get();

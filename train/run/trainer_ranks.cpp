@@ -11,8 +11,6 @@
 #include "train/run/trainer_run.h"
 #include "train/run_folder/run_outputs.h"
 #include "train/setup/adapter_setup.h"
-#include "train/setup/objective_setup.h"
-#include "train/setup/target_setup.h"
 
 namespace quench {
 
@@ -93,18 +91,13 @@ void Trainer::Run::fill_base() {
   }
 }
 
-std::unique_ptr<Objective> Trainer::Run::make_run_objective() const {
+std::unique_ptr<RunObjective> Trainer::Run::make_run_objective() const {
   try {
-    TargetsOfRun stored;
-    together("teacher", [&] {
-      if (!config.distill) return;
-      if (config.distill->targets.empty()) return require_teacher_tokenizer(config, inputs.data.tokenizer.get());
-      const auto count = static_cast<std::uint64_t>(steps * global_batch_size(config));
-      stored = {.targets = open_targets(config, inputs.identity, *inputs.data.train, setup.config.vocab_size, count,
-                                        first() ? inputs.checks.get() : nullptr),
-                .data = inputs.data.train};
-    });
-    return make_objective(setup, config, ranks.get(), std::move(stored));
+    const ObjectiveInputs opened{.data = inputs.data,
+                                 .identity = inputs.identity,
+                                 .checks = first() ? inputs.checks.get() : nullptr,
+                                 .samples = static_cast<std::uint64_t>(steps * global_batch_size(config))};
+    return make_objective({.config = config, .setup = setup, .ranks = ranks.get(), .inputs = &opened});
   } catch (const std::exception& error) {
     if (log) log->record(fmt::format("error: {}\n", error.what()));  // printed by the caller
     throw;

@@ -22,6 +22,7 @@
 #include "train/metrics/metrics_log.h"
 #include "train/metrics/run_log.h"
 #include "train/metrics/step_timer.h"
+#include "train/objective/run_objective.h"
 #include "train/plan/training_flops.h"
 #include "train/probe/auto_recipe.h"
 #include "train/run/best_evaluation.h"
@@ -33,7 +34,6 @@
 #include "train/run/trainer.h"
 #include "train/setup/data_setup.h"
 #include "train/setup/model_setup.h"
-#include "train/setup/preference_setup.h"
 #include "train/setup/run_identity.h"
 #include "train/setup/run_model.h"
 #include "train/step/train_step.h"
@@ -73,7 +73,7 @@ struct Trainer::Run {
   // Base weights under adapters, and initial adapter values. Before sharding, while linear layers have the unquantized
   // values.
   void fill_base();
-  [[nodiscard]] std::unique_ptr<Objective> make_run_objective() const;
+  [[nodiscard]] std::unique_ptr<RunObjective> make_run_objective() const;
   [[nodiscard]] RunInputs open_inputs();
   // export.calibration on rank 0; null on others. At the start, so that errors appear before training.
   [[nodiscard]] std::shared_ptr<const CalibrationData> read_calibration() const;
@@ -172,8 +172,7 @@ struct Trainer::Run {
   std::string base;                                    // base weight hash under adapters; empty: full training
   std::unique_ptr<distributed::ShardedModel> sharded;  // null: single process
   std::unique_ptr<nn::Optimizer> optimizer;
-  std::unique_ptr<PreferenceSetup> preferences;  // null: no section preference
-  std::unique_ptr<Objective> objective;          // null: cross-entropy, or of `preferences`
+  std::unique_ptr<RunObjective> objective;
   std::unique_ptr<TrainStep> step;
   std::unique_ptr<nn::ExpertLoad> expert_load;
   float bias_speed = 0;  // 0: constant

@@ -173,8 +173,8 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
     m.nonfinite = verdict.nonfinite;
     m.devices = config.parallel.ranks;
     m.expert_imbalance = expert_imbalance;
-    if (objective) {
-      const std::vector<std::string> names = objective->metric_names();
+    if (const Objective* trained = objective->training(); trained != nullptr) {
+      const std::vector<std::string> names = trained->metric_names();
       for (std::size_t i = 0; i < names.size() && i < report.metrics.size(); ++i)
         if (std::isfinite(report.metrics[i])) m.objective.emplace_back(names[i], report.metrics[i]);
     }
@@ -197,7 +197,7 @@ void Trainer::Run::evaluate(SignalHandlers* signals) {
   if (!inputs.data.validation) return;
   ValidationOptions options = validation_options();
   options.ranks = ranks.get();
-  options.objective = preferences ? preferences->validation.get() : nullptr;
+  options.objective = objective->validation();
   EvaluationMetrics evaluation = validate(*setup.model, inputs.data.validation, options);
   evaluation.step = progress.step;
   for (const auto& [name, value] : evaluation.values)

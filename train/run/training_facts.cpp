@@ -1,4 +1,5 @@
 #include "train/run/training_facts.h"
+#include "train/config/objective_table.h"
 
 #include <cmath>
 
@@ -27,13 +28,8 @@ std::string method_text(const RunConfig& config) {
     text = fmt::format("{}LoRA of rank {}, alpha {:g}{}", lora.dora ? "DoRA, " : "", lora.rank, lora.alpha,
                        dense ? "" : fmt::format(", over {} weights", enum_name(lora.base)));
   }
-  if (config.distill)
-    text += fmt::format("; distillation from {} ({})",
-                        config.distill->teacher == kBaseTeacher || config.distill->teacher == kInitialTeacher
-                            ? "the base model"
-                            : model_name(config.distill->teacher),
-                        enum_name(config.distill->loss));
-  if (config.preference) text += fmt::format("; preference training ({})", enum_name(config.preference->loss));
+  const ObjectiveEntry& objective = objective_of(config);
+  if (objective.facts != nullptr) text += "; " + objective.facts(config);
   return text;
 }
 
@@ -67,11 +63,11 @@ TrainingFacts training_facts(const RunConfig& config, const TrainedState& state)
   add("Optimizer",
       fmt::format("{}, learning rate {:g}, {}", config.optimizer.name, config.optimizer.lr, config.lr_schedule.name));
   if (state.validation_loss && std::isfinite(*state.validation_loss))
-    add("Validation",
-        fmt::format(
-            "loss {:.4f}{} on {}", *state.validation_loss,
-            config.preference ? "" : fmt::format(", perplexity {:.4f} a token,", std::exp(*state.validation_loss)),
-            source_names(config.data.validation)));
+    add("Validation", fmt::format("loss {:.4f}{} on {}", *state.validation_loss,
+                                  !objective_of(config).is_likelihood
+                                      ? ""
+                                      : fmt::format(", perplexity {:.4f} a token,", std::exp(*state.validation_loss)),
+                                  source_names(config.data.validation)));
   return facts;
 }
 

@@ -8,6 +8,7 @@
 #include "core/system/key_error.h"
 #include "core/system/log.h"
 #include "core/system/output_folder.h"
+#include "train/config/objective_table.h"
 #include "train/metrics/json_lines.h"
 #include "train/metrics/run_files.h"
 #include "train/run_folder/run_folder.h"
@@ -66,12 +67,6 @@ void judge_run_folder(std::vector<OutputFault>& faults, const fs::path& folder) 
            folder.string(), list_names(names))});
 }
 
-// Of preference.reference and distill.teacher.
-bool names_folder(std::string_view model) {
-  return model != kAutoReference && model != kBaseReference && model != kInitialReference && model != kBaseTeacher &&
-         model != kInitialTeacher;
-}
-
 }  // namespace
 
 ExportTarget export_target(const RunConfig& config) {
@@ -82,10 +77,7 @@ ExportTarget export_target(const RunConfig& config) {
                                config.model.path, config.data.tokenizer}};
   for (const std::vector<DataSource>* data : {&config.data.train, &config.data.validation})
     for (const DataSource& source : *data) target.kept.emplace_back(source.path);
-  if (config.preference && names_folder(config.preference->reference))
-    target.kept.emplace_back(config.preference->reference);
-  if (config.distill && names_folder(config.distill->teacher)) target.kept.emplace_back(config.distill->teacher);
-  if (config.distill && !config.distill->targets.empty()) target.kept.emplace_back(config.distill->targets);
+  for (const ObjectiveFolder& folder : objective_folders(config)) target.kept.emplace_back(folder.path);
   return target;
 }
 

@@ -1,4 +1,5 @@
 #include "train/setup/data_setup.h"
+#include "train/config/objective_table.h"
 
 #include <algorithm>
 #include <cmath>
@@ -75,11 +76,6 @@ ReaderOptions chat_options(const DataSection& data) {
   options.chat_date = data.chat_date;
   if (!data.chat_template_kwargs.empty()) options.chat_template_kwargs = data.chat_template_kwargs;
   return options;
-}
-
-AnswerRecords answer_records(const RunConfig& config) {
-  if (!config.preference) return AnswerRecords::none;
-  return config.preference->loss == PreferenceLoss::kto ? AnswerRecords::labels : AnswerRecords::pairs;
 }
 
 std::int64_t global_batch_size(const RunConfig& config) {

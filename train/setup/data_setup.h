@@ -35,9 +35,6 @@ void require_vocabulary(const RunConfig& config, const nn::ModelConfig& model, c
 // Chat template, its date and arguments, unresolved.
 [[nodiscard]] ReaderOptions chat_options(const DataSection& data);
 
-// Records that the run reads; none without section preference.
-[[nodiscard]] AnswerRecords answer_records(const RunConfig& config);
-
 // Sequences: global_batch_size, or one micro-batch per rank.
 [[nodiscard]] std::int64_t global_batch_size(const RunConfig& config);
 

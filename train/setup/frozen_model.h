@@ -1,19 +1,38 @@
 #pragma once
-// Second model of a run without gradients: teacher of a distillation, reference of a preference loss.
+// Second model of a run without gradients: teacher, reference, judge of an objective.
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "data/formats/validation_cache.h"
 #include "data/tokenizer/tokenizer.h"
+#include "distributed/fsdp/sharded_model.h"
 #include "distributed/ranks.h"
+#include "nn/causal_lm.h"
+#include "nn/weight_offload.h"
 #include "recipes/lora/base_form.h"
+#include "recipes/lora/quantized_base.h"
 #include "train/config/run_config.h"
-#include "train/objective/teacher.h"
 
 namespace quench {
 
+// A second model, without gradients.
+struct FrozenModel {
+  FrozenModel() = default;
+  FrozenModel(FrozenModel&&) = default;
+  FrozenModel& operator=(FrozenModel&&) = delete;
+  // Collective for a sharded model.
+  ~FrozenModel() {
+    if (sharded) sharded->end_gathers();
+  }
+
+  std::unique_ptr<nn::CausalLm> model;
+  std::unique_ptr<recipes::QuantizedBase> base;        // of a quantized model; or null
+  std::unique_ptr<nn::WeightOffloader> offloader;      // of weights in host memory; or null
+  std::unique_ptr<distributed::ShardedModel> sharded;  // or null
+};
 struct FrozenWeights {
   std::string folder;                                 // empty: the run's model at step 0
   recipes::BaseForm form = recipes::BaseForm::dense;  // of linear layers; stored: needs a quantized folder

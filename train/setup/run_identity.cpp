@@ -8,6 +8,7 @@
 #include "data/formats/validation_cache.h"
 #include "data/sampling/open_dataset.h"
 #include "data/text/document_encoder.h"
+#include "train/config/objective_table.h"
 #include "train/config/presets.h"
 #include "train/config/section_enum_names.h"
 #include "train/setup/frozen_model.h"
@@ -110,14 +111,8 @@ bool same_weights(const std::vector<DataSource>& a, const std::vector<DataSource
 
 // Key and path of a second model that the run reads; empty: none.
 std::pair<std::string, std::string> second_model_of(const RunConfig& config) {
-  if (config.preference && needs_reference(config.preference->loss)) {
-    const std::string& reference = config.preference->reference;
-    if (reference != kAutoReference && reference != kBaseReference && reference != kInitialReference)
-      return {"preference.reference", reference};
-  }
-  if (config.distill && config.distill->targets.empty() && config.distill->teacher != kBaseTeacher &&
-      config.distill->teacher != kInitialTeacher)
-    return {"distill.teacher", config.distill->teacher};
+  for (const ObjectiveFolder& folder : objective_folders(config))
+    if (folder.is_second_model) return {std::string(folder.key), folder.path};
   return {};
 }
 

@@ -25,7 +25,7 @@ struct RunIdentity {
   std::optional<double> validation_split{};
   std::string tokenizer;        // empty: none
   Json model = Json::object();  // preset or config.json with inline fields
-  std::string second_model;     // hash of the weights of a folder in distill.teacher or preference.reference, or empty
+  std::string second_model;     // hash of the weights of an objective's second model, or empty
 };
 
 // `tokenizer` may be null. Throws errors of reading the files.

@@ -1,4 +1,4 @@
-#include "train/objective/distillation.h"
+#include "train/objectives/distillation/run/distillation.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

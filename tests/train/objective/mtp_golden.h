@@ -2,7 +2,7 @@
 // The golden checkpoint with layers of multi-token prediction (tests/reference/make_mtp.py), on any device in f32.
 
 #include "tests/train/model_folder/golden_model.h"
-#include "train/objective/mtp_objective.h"
+#include "train/objectives/mtp/run/mtp_objective.h"
 
 namespace quench::testing {
 

@@ -1,7 +1,7 @@
 // Losses, metrics and gradients against TRL's trainers (tests/reference/make_preferences.py).
 
 #include "tests/train/model_folder/golden_model.h"
-#include "train/objective/preference_objective.h"
+#include "train/objectives/preference/run/preference_objective.h"
 #include "train/step/train_step.h"
 
 namespace quench {

@@ -1,4 +1,4 @@
-#include "train/objective/preference_loss.h"
+#include "train/objectives/preference/preference_loss.h"
 
 #include <gtest/gtest.h>
 

@@ -6,6 +6,7 @@
 #include "tests/train/run/preference_fixture.h"
 #include "tests/train/run/trainer_fixture.h"
 #include "train/model_folder/model_folder.h"
+#include "train/objectives/distillation/distill_section.h"
 #include "train/plan/estimate.h"
 #include "train/setup/model_setup.h"
 
@@ -92,7 +93,7 @@ TEST(SecondModelEstimate, CountsTheForwardPass) {
 TEST(SecondModelEstimate, OfStoredTargetsHasNoTeacher) {
   const TinyRun tiny;
   RunConfig config = tiny.config("run", {"--distill.ratio=0.5", "--distill.teacher=initial"});
-  config.distill->targets = tiny.folder("targets").string();
+  distill_section(config)->targets = tiny.folder("targets").string();
   const RunEstimate estimate = estimate_run(ResolvedConfig(config), Device{});
   EXPECT_EQ(estimate.teacher_bytes, 0);
   EXPECT_EQ(estimate.teacher_logits_bytes, 0);

@@ -9,7 +9,7 @@
 #include "tests/train/run/same_tensors.h"
 #include "tests/train/run/trainer_fixture.h"
 #include "train/model_folder/model_folder.h"
-#include "train/objective/mtp_objective.h"
+#include "train/objectives/mtp/run/mtp_objective.h"
 #include "train/plan/estimate.h"
 #include "train/plan/step_time.h"
 #include "train/setup/data_setup.h"

@@ -7,9 +7,9 @@
 #include "tests/train/run/trainer_fixture.h"
 #include "train/model_folder/model_folder.h"
 #include "train/model_folder/peft_folder.h"
+#include "train/objectives/distillation/run/distill_setup.h"
 #include "train/setup/adapter_setup.h"
 #include "train/setup/model_setup.h"
-#include "train/setup/objective_setup.h"
 
 namespace quench {
 namespace {

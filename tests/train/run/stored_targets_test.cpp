@@ -8,7 +8,8 @@
 #include "tests/train/run/same_tensors.h"
 #include "tests/train/run/trainer_fixture.h"
 #include "train/config/presets.h"
-#include "train/setup/target_setup.h"
+#include "train/objectives/distillation/distill_section.h"
+#include "train/objectives/distillation/run/target_setup.h"
 
 namespace quench {
 namespace {
@@ -44,10 +45,10 @@ class StoredTargetsRun : public ::testing::Test {
       return option.starts_with("--distill.top_k") || option.starts_with("--distill.targets_dtype");
     });
     RunConfig config = tiny_.config("made", all);
-    config.distill->targets = folder;
+    distill_section(config)->targets = folder;
     for (const std::string& option : options) {
-      if (option.starts_with("--distill.top_k=")) config.distill->top_k = std::stoll(option.substr(16));
-      if (option == "--distill.targets_dtype=f32") config.distill->targets_dtype = DType::f32;
+      if (option.starts_with("--distill.top_k=")) distill_section(config)->top_k = std::stoll(option.substr(16));
+      if (option == "--distill.targets_dtype=f32") distill_section(config)->targets_dtype = DType::f32;
     }
     return make_targets(config, Device{}, nullptr, how);
   }

@@ -18,8 +18,6 @@ void add_training_fields(Fields& fields);
 void add_optimizer_fields(Fields& fields);
 void add_recipe_fields(Fields& fields);
 void add_lora_fields(Fields& fields);
-void add_distill_fields(Fields& fields);
-void add_preference_fields(Fields& fields);
 void add_parallel_fields(Fields& fields);
 void add_output_fields(Fields& fields);
 void add_export_fields(Fields& fields);
@@ -90,9 +88,14 @@ void add_field(Fields& fields, std::string_view path, Access, const ValueRule& r
                 rule, resume, help, derived);
 }
 
-// For add_field: members of required and of optional sections.
+// For add_field: members of required and of optional sections, and of sections of objectives by type.
 #define QUENCH_MEMBER(member) [](auto& config) { return &config.member; }
 #define QUENCH_OPTIONAL_MEMBER(section, member) \
   [](auto& config) { return config.section ? &config.section->member : nullptr; }
+#define QUENCH_OBJECTIVE_MEMBER(Section, member)                \
+  [](auto& config) {                                            \
+    auto* section = config.objectives.template find<Section>(); \
+    return section != nullptr ? &section->member : nullptr;     \
+  }
 
 }  // namespace quench

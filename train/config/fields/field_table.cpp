@@ -2,6 +2,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "core/system/choice_table.h"
 #include "core/system/nearest_name.h"
@@ -9,6 +10,7 @@
 #include "train/config/fields/field.h"
 #include "train/config/fields/field_builder.h"
 #include "train/config/key_aliases.h"
+#include "train/config/objective_table.h"
 
 namespace quench {
 namespace {
@@ -27,9 +29,10 @@ constexpr SectionInfo kSections[] = {
     {"lr_schedule", "Learning-rate schedule."},
     {"recipe", "Precision of the linear layers."},
     {"lora", "Low-rank adapters over frozen weights (LoRA, DoRA, QLoRA). Off unless present."},
-    {"distill", "Training against a teacher's distribution (docs/guide/distillation.md). Off unless present."},
-    {"preference",
-     "Training on preferences: DPO, IPO, SimPO, ORPO, KTO (docs/guide/preferences.md). Off unless present."},
+};
+
+// After those of objectives.
+constexpr SectionInfo kOtherSections[] = {
     {"parallel", "FSDP, HSDP and expert parallelism (docs/guide/distributed.md)."},
     {"checkpoint", "Saving and resuming."},
     {"metrics", "Console output and records."},
@@ -51,14 +54,23 @@ constexpr OptionalSection optional_section(std::string_view name) {
 
 constexpr OptionalSection kOptionalSections[] = {
     optional_section<&RunConfig::lora>("lora"),
-    optional_section<&RunConfig::distill>("distill"),
-    optional_section<&RunConfig::preference>("preference"),
     optional_section<&RunConfig::export_model>("export"),
 };
 
-const OptionalSection* find_optional_section(std::string_view name) {
+std::vector<SectionInfo> all_sections() {
+  std::vector<SectionInfo> all(std::begin(kSections), std::end(kSections));
+  for (const ObjectiveEntry& objective : objective_table())
+    if (!objective.section.help.empty()) all.push_back({objective.name, objective.section.help});
+  all.insert(all.end(), std::begin(kOtherSections), std::end(kOtherSections));
+  return all;
+}
+
+std::optional<OptionalSection> find_optional_section(std::string_view name) {
   const auto* found = std::ranges::find(kOptionalSections, name, &OptionalSection::name);
-  return found == std::end(kOptionalSections) ? nullptr : found;
+  if (found != std::end(kOptionalSections)) return *found;
+  const ObjectiveEntry* objective = objective_table().find(name);
+  if (objective == nullptr || objective->section.help.empty()) return std::nullopt;
+  return OptionalSection{name, objective->section.present, objective->section.add};
 }
 
 // Of one section, or all: path after the first dot.
@@ -111,7 +123,9 @@ namespace {
 struct FieldTable {
   std::size_t registered = 0;
   std::vector<Field> fields;
-  std::map<std::string_view, const Field*> by_path;
+  std::map<std::string_view, const Field*> by_path{};
+  std::vector<std::string> sections{};
+  RunConfig defaults{};  // with all optional sections
 };
 
 std::vector<Field> make_fields() {
@@ -123,8 +137,8 @@ std::vector<Field> make_fields() {
   add_optimizer_fields(fields);
   add_recipe_fields(fields);
   add_lora_fields(fields);
-  add_distill_fields(fields);
-  add_preference_fields(fields);
+  for (const ObjectiveEntry& objective : objective_table())
+    if (objective.section.add_fields != nullptr) objective.section.add_fields(fields);
   add_parallel_fields(fields);
   add_output_fields(fields);
   add_export_fields(fields);
@@ -137,8 +151,12 @@ const FieldTable& current_table() {
   const std::lock_guard lock(mutex);
   const std::size_t registered = detail::registered_entries();
   if (!tables.empty() && tables.back().registered == registered) return tables.back();
-  FieldTable& table = tables.emplace_back(FieldTable{registered, make_fields(), {}});
+  FieldTable& table = tables.emplace_back(FieldTable{registered, make_fields()});
   for (const Field& field : table.fields) table.by_path.emplace(field.path, &field);
+  for (const SectionInfo& section : all_sections()) {
+    table.sections.emplace_back(section.name);
+    if (const auto optional = find_optional_section(section.name)) optional->add(table.defaults);
+  }
   return table;
 }
 
@@ -155,41 +173,31 @@ const Field* find_field(std::string_view path) {
 }
 
 const std::vector<std::string>& section_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> result;
-    for (const SectionInfo& section : kSections) result.emplace_back(section.name);
-    return result;
-  }();
-  return names;
+  return current_table().sections;
 }
 
 std::string_view section_help(std::string_view section) {
-  for (const SectionInfo& info : kSections) {
+  for (const SectionInfo& info : all_sections()) {
     if (info.name == section) return info.help;
   }
   return {};
 }
 
 bool is_optional_section(std::string_view section) {
-  return find_optional_section(section) != nullptr;
+  return find_optional_section(section).has_value();
 }
 
 bool has_optional_section(const RunConfig& config, std::string_view section) {
-  const OptionalSection* found = find_optional_section(section);
-  return found != nullptr && found->present(config);
+  const std::optional<OptionalSection> found = find_optional_section(section);
+  return found && found->present(config);
 }
 
 void add_optional_section(RunConfig& config, std::string_view section) {
-  if (const OptionalSection* found = find_optional_section(section)) found->add(config);
+  if (const auto found = find_optional_section(section)) found->add(config);
 }
 
 const RunConfig& default_config() {
-  static const RunConfig config = [] {
-    RunConfig result;
-    for (const OptionalSection& section : kOptionalSections) section.add(result);
-    return result;
-  }();
-  return config;
+  return current_table().defaults;
 }
 
 std::string nearest_field(std::string_view path) {

@@ -1,0 +1,119 @@
+#include <filesystem>
+#include <set>
+
+#include "recipes/recipe.h"
+#include "train/check/checker.h"
+#include "train/config/recipe_choice.h"
+#include "train/model_source/model_source.h"
+#include "train/objectives/distillation/distill_section.h"
+#include "train/objectives/distillation/run/stored_targets.h"
+
+namespace quench {
+namespace {
+
+void check_teacher_folder(Checker& checker) {
+  const DistillSection& distill = *distill_section(checker.config());
+  if (!checker.options().files || (checker.options().targets && !distill.targets.empty())) return;
+  try {
+    const ModelSource source = ModelSource::open(distill.teacher, "teacher");
+    source.require_model();
+    const bool quantized = source.is_quantized(source.config());
+    if (distill.teacher_weights == recipes::BaseForm::stored && !quantized &&
+        checker.usable({"distill.teacher_weights"}))
+      checker.report("distill.teacher_weights",
+                     "stored, but the weights in {} are not quantized; set it to dense, float8 or nf4",
+                     distill.teacher);
+  } catch (const Error& error) {
+    checker.report("distill.teacher", "{} (or one of {}, {})", error.what(), kBaseTeacher, kInitialTeacher);
+  }
+}
+
+// The student of step 0 equals its teacher: no gradient.
+void check_difference(Checker& checker) {
+  const RunConfig& config = checker.config();
+  if (!checker.usable({"recipe.name", "distill.ratio"}) || config.recipe.name == kAutoRecipe) return;
+  if (distill_section(config)->ratio < 1 || config.recipe.name != recipes::kBf16.name) return;
+  checker.report("distill.teacher",
+                 "{}: under recipe {} the student equals this teacher, and a loss without cross-entropy has no "
+                 "gradient; choose a qat recipe, a model folder as teacher, or distill.ratio below 1",
+                 distill_section(config)->teacher, config.recipe.name);
+}
+
+void check_targets(Checker& checker) {
+  const DistillSection& distill = *distill_section(checker.config());
+  const DistillSection unset;
+  if (!checker.usable({"distill.targets"})) return;
+  if (distill.targets.empty()) {
+    for (const auto& [key, changed] : {std::pair("distill.top_k", distill.top_k != unset.top_k),
+                                       {"distill.targets_dtype", distill.targets_dtype != unset.targets_dtype}})
+      if (changed && checker.usable({key})) checker.report(key, "has no effect without distill.targets");
+    return;
+  }
+  const CheckOptions& options = checker.options();
+  if (options.files && std::filesystem::exists(distill.targets) && !std::filesystem::is_directory(distill.targets)) {
+    checker.report("distill.targets", "{} is a file; name a folder", distill.targets);
+    return;
+  }
+  if (options.files && options.targets &&
+      !std::filesystem::exists(std::filesystem::path(distill.targets) / kTargetsFile))
+    checker.report("distill.targets", "{} holds no targets of a teacher ({}); run `{}` with this config first",
+                   distill.targets, kTargetsFile, kTargetsRemedy);
+}
+
+void check_hidden(Checker& checker) {
+  const DistillSection& distill = *distill_section(checker.config());
+  const DistillSection::Hidden& hidden = distill.hidden;
+  const DistillSection::Hidden unset;
+  if (!checker.usable({"distill.hidden.weight"})) return;
+  if (hidden.weight == 0) {
+    for (const auto& [key, changed] : {std::pair("distill.hidden.layers", hidden.layers != unset.layers),
+                                       {"distill.hidden.teacher_layers", hidden.teacher_layers != unset.teacher_layers},
+                                       {"distill.hidden.loss", hidden.loss != unset.loss}})
+      if (changed && checker.usable({key})) checker.report(key, "has no effect without distill.hidden.weight");
+    return;
+  }
+  if (!distill.targets.empty() && checker.usable({"distill.targets"}))
+    checker.report("distill.hidden.weight",
+                   "{}, but stored targets (distill.targets) hold no hidden states; set one of them only",
+                   hidden.weight);
+  if (!checker.usable({"distill.hidden.layers"})) return;
+  std::set<std::int64_t> seen;
+  for (const std::int64_t layer : hidden.layers)
+    if (!seen.insert(layer).second) {
+      checker.report("distill.hidden.layers", "names layer {} twice; name each layer once", layer);
+      break;
+    }
+}
+
+}  // namespace
+
+void check_distill(Checker& checker) {
+  const RunConfig& config = checker.config();
+  const DistillSection& distill = *distill_section(config);
+  if (distill.loss != Divergence::jensen_shannon && distill.beta != DistillSection().beta &&
+      checker.usable({"distill.loss", "distill.beta"}))
+    checker.report("distill.beta", "{} has no effect on this distill.loss; it belongs to jensen_shannon", distill.beta);
+  check_targets(checker);
+  check_hidden(checker);
+  if (!checker.usable({"distill.teacher"})) return;
+  const bool base = distill.teacher == kBaseTeacher, initial = distill.teacher == kInitialTeacher;
+  if (base && !config.lora) {
+    checker.report("distill.teacher",
+                   "base is the frozen weights under adapters, and the run has none; use initial (a frozen copy of the "
+                   "weights at step 0) or a model folder, or add section lora");
+    return;
+  }
+  if (base && distill.teacher_weights != recipes::BaseForm::dense && checker.usable({"distill.teacher_weights"}))
+    checker.report("distill.teacher_weights", "has no effect with distill.teacher base, which is no second model");
+  if (base && distill.offload && checker.usable({"distill.offload"}))
+    checker.report("distill.offload", "has no effect with distill.teacher base, which is no second model");
+  if (initial && distill.teacher_weights == recipes::BaseForm::stored && checker.usable({"distill.teacher_weights"}))
+    checker.report("distill.teacher_weights",
+                   "stored needs a quantized folder in distill.teacher; set it to dense, float8 or nf4");
+  if (base || initial)
+    check_difference(checker);
+  else
+    check_teacher_folder(checker);
+}
+
+}  // namespace quench

@@ -1,0 +1,43 @@
+#pragma once
+// Config section preference.
+
+#include <string>
+#include <string_view>
+
+#include "train/config/run_config.h"
+#include "train/objectives/preference/preference_loss.h"
+
+namespace quench {
+
+struct PreferenceSection {
+  PreferenceLoss loss = PreferenceLoss::dpo;
+  double beta = 0.1;
+  double label_smoothing = 0;
+  bool length_normalization = false;
+  double simpo_margin = 0.5;
+  double desirable_weight = 1;
+  double undesirable_weight = 1;
+  std::string reference = "auto";  // or kBaseReference, kInitialReference, or a model folder
+  bool offload = false;            // weights of the folder's model in host memory
+
+  friend bool operator==(const PreferenceSection&, const PreferenceSection&) = default;
+};
+
+// Null: absent.
+[[nodiscard]] inline const PreferenceSection* preference_section(const RunConfig& config) {
+  return config.objectives.find<PreferenceSection>();
+}
+[[nodiscard]] inline PreferenceSection* preference_section(RunConfig& config) {
+  return config.objectives.find<PreferenceSection>();
+}
+
+inline constexpr std::string_view kAutoReference = "auto";
+inline constexpr std::string_view kBaseReference = "base";
+inline constexpr std::string_view kInitialReference = "initial";
+
+// preference.reference with auto resolved. The section must be present.
+[[nodiscard]] std::string_view reference_of(const RunConfig& config);
+// preference.reference is a model folder.
+[[nodiscard]] bool names_folder(const PreferenceSection& section);
+
+}  // namespace quench
