@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Style checks that need no build: formatting, direction of includes, file lengths, wording (scripts/language.py),
-# unfinished marks, machine paths.
+# the release in the changelog, unfinished marks, machine paths.
 # Prints one line a finding and exits 1 when there is any. Runs in seconds; scripts/format.sh mends the formatting.
 #   scripts/check.sh [--no-format]
 set -uo pipefail
@@ -112,6 +112,13 @@ report < <(
     FILENAME ~ /^(tests|examples)\// { nextfile }
     FNR == 1 && !count { print "scripts/check.sh: no model family found in nn/models"; exit }
     { line = $0; sub(/\/\/.*/, "", line); scan(line) }' nn/models/*.cpp "${sources[@]}"
+)
+
+# The newest release of the changelog is that of the headers.
+report < <(
+  release=$(sed -n 's/^#define QUENCH_VERSION_[A-Z]* \([0-9]*\)$/\1/p' core/system/version.h | paste -sd.)
+  newest=$(sed -n 's/^## \([0-9][0-9.]*\).*/\1/p' CHANGELOG.md | head -n 1)
+  [ "$release" = "$newest" ] || echo "CHANGELOG.md: its newest release is $newest, core/system/version.h says $release"
 )
 
 # At most 40 files of code in a folder.

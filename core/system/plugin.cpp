@@ -33,7 +33,7 @@ std::vector<LoadedPlugin>& plugins() {
   return loaded;
 }
 
-// "0.2" of "0.2.0"
+// "0.3" for "0.3.0".
 std::string_view minor_release(std::string_view version) {
   return version.substr(0, version.find('.', version.find('.') + 1));
 }
