@@ -143,6 +143,8 @@ awk '
 
 # Wording of comments, messages and documentation.
 report < <(python3 scripts/language.py --check)
+openings=$(python3 scripts/language.py --openings | wc -l)
+[ "$openings" = 0 ] || echo "warning: $openings openings of headers and comments lack a noun (scripts/language.py --openings)"
 
 # Unfinished marks, and paths of the machine it was written on. The bracketed letters keep this file out of its own
 # findings.
