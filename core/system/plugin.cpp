@@ -20,7 +20,7 @@ constexpr std::string_view kMarker = "quench plug-in of release ";
 
 std::atomic<std::size_t> registered{0};
 
-// Of the plug-in being loaded; null: none is. Static initialization of a plug-in runs in the loading thread.
+// State of the plug-in being loaded; null: none is. Static initialization of a plug-in runs in the loading thread.
 struct Loading {
   std::string path;
   std::exception_ptr error{};  // first one of a registration

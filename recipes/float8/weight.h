@@ -48,7 +48,7 @@ class Float8Weight {
   std::uint64_t version_ = 0;
   const void* address_ = nullptr;
   Float8Matrix matrix_;
-  Kept kept_rowwise_, kept_columnwise_;  // of the storage's codes
+  Kept kept_rowwise_, kept_columnwise_;  // values of the storage's codes
 };
 
 }  // namespace quench::recipes

@@ -99,7 +99,7 @@ TEST(BlockFloat8, NanAndInfinityStayInTheirBlock) {
   EXPECT_TRUE(same_bits(out, zeros));
 }
 
-// Of rows of experts, or of one dense layer.
+// Rows of experts, or of one dense layer.
 struct BlockLayer {
   std::vector<std::int32_t> ends;  // empty: dense
   std::int64_t rows, in, out;

@@ -16,7 +16,7 @@ using autograd::Variable;
 using testing::fill;
 using testing::random_matrix;
 
-// Of 14 rows: all but three, or all.
+// Adapter of 14 rows: all but three, or all.
 std::shared_ptr<nn::LowRankAdapter> two_pieces(std::int64_t in, bool all = false, float second_scale = 2.0f) {
   std::vector<nn::LowRankPiece> pieces{{"q_proj", 0, all ? 9 : 6, 0, 3, 0.5f}, {"v_proj", 9, 5, 0, 2, second_scale}};
   return std::make_shared<nn::LowRankAdapter>(std::move(pieces), in, nn::ParameterOptions{});

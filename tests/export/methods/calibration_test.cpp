@@ -39,7 +39,7 @@ InputStatistics statistics_of(const Tensor& x) {
   return statistics;
 }
 
-// Of the outputs, relative to them.
+// Squared error of the outputs, relative to them.
 double error_of(const Tensor& weight, const QuantizedWeight& quantized, const InputStatistics& inputs) {
   const Tensor difference = unpacked(pack(quantized, "w"));
   for (std::int64_t i = 0; i < weight.numel(); ++i) difference.data<float>()[i] -= weight.data<float>()[i];

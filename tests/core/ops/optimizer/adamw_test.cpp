@@ -297,7 +297,7 @@ TEST(AdamW, RejectsBadArguments) {
   list[0].grad = Tensor::zeros({4}, DType::f32);
   list[0].master = Tensor::zeros({4}, DType::bf16);
   EXPECT_THROW(adamw(args), Error);
-  list[0].master = Tensor::zeros({4}, DType::f32);  // of an f32 param
+  list[0].master = Tensor::zeros({4}, DType::f32);  // the parameter is f32
   EXPECT_THROW(adamw(args), Error);
   list[0].master = Tensor::zeros({4}, DType::i16);  // likewise, split
   EXPECT_THROW(adamw(args), Error);
