@@ -1,4 +1,5 @@
 #pragma once
+// Terminal-safe form of texts from files.
 
 #include <cstddef>
 #include <string>

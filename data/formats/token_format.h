@@ -1,4 +1,5 @@
 #pragma once
+// Table of token file formats, and their detection.
 
 #include <cstdint>
 #include <filesystem>

@@ -1,4 +1,5 @@
 #pragma once
+// Syntax tree of Jinja templates.
 
 #include <cstdint>
 #include <memory>

@@ -1,4 +1,5 @@
 #pragma once
+// Quantized weight of a float8 layer, for one GEMM or until the weight changes.
 
 #include "nn/linear_kernel.h"
 #include "recipes/float8/gemms.h"

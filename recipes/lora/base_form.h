@@ -1,4 +1,5 @@
 #pragma once
+// Storage of the frozen weights under adapters.
 
 #include <cstdint>
 

@@ -1,4 +1,5 @@
 #pragma once
+// Fake quantization of tensors, with masks of clipped elements.
 
 #include <memory>
 #include <optional>

@@ -1,4 +1,5 @@
 #pragma once
+// Fields of a tokenizer.json, with errors that name line and component.
 
 #include <cstdint>
 #include <string>
