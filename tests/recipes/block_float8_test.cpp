@@ -167,7 +167,7 @@ class BlockGemmsOf : public ::testing::TestWithParam<const BlockLayer*> {
 };
 
 // LayerProducts of what the operands are worth, summed in f64. f32 sums of n terms are off by n roundings at most.
-TEST_P(BlockGemmsOf, SumsAreThoseOfTheValues) {
+TEST_P(BlockGemmsOf, SumsMatchDequantizedValues) {
   const Operands o(layer);
   const LayerProducts ours = run(layer, o.x, o.w, o.dy);
   const Tensor x = lines_of(o.x, Orientation::natural), x_columns = lines_of(o.x, Orientation::transposed),

@@ -73,7 +73,7 @@ TEST(FineGrainedFloat8, OtherFormsAreRefusedByName) {
 
 // Partial blocks at the ends of rows and columns, one scale a tensor, powers of two
 // (tests/reference/make_float8_folders.py).
-TEST(FineGrainedFloat8, ValuesAreThoseOfTransformers) {
+TEST(FineGrainedFloat8, ValuesMatchTransformers) {
   const Json cases = Json::parse_file(source_dir() / "tests/reference/float8_folders.json");
   for (const Json& one : cases.as_array()) {
     const auto bytes = [&](const char* key) {

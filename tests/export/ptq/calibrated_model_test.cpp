@@ -92,7 +92,7 @@ class CalibratedModel : public ::testing::Test {
   std::vector<std::vector<std::int32_t>> sequences_;
 };
 
-TEST_F(CalibratedModel, TheWalkIsTheModelsOwnPass) {
+TEST_F(CalibratedModel, LayerWalkMatchesForwardPass) {
   LayerWalk walk(model_, sequences_);
   ASSERT_EQ(walk.layers(), 2);
   walk.observe();
