@@ -34,7 +34,7 @@ class CommandOption {
 
   [[nodiscard]] bool given() const;              // on the command line
   [[nodiscard]] std::string shown_name() const;  // "--output" if there is a long name, else "-o"
-  [[nodiscard]] std::string position() const;    // of a positional argument, or ""
+  [[nodiscard]] std::string position() const;    // name of a positional argument, or ""
   [[nodiscard]] std::string help() const;
   [[nodiscard]] std::string type_name() const;  // "TEXT", "INT", ..., or that of type_name()
   [[nodiscard]] bool hidden() const;            // not in help

@@ -149,7 +149,7 @@ std::optional<NewRows> new_rows(const LoadedModel& loaded) {
   return loaded.stored_vocabulary > 0 ? std::optional(NewRows()) : std::nullopt;
 }
 
-// Of the folder, with the rows of expect_adapter().
+// Weights of the folder, with the rows of expect_adapter().
 void read_again(LoadedModel& loaded) {
   if (loaded.adapters) std::exchange(loaded.adapters, nullptr)->detach();
   const nn::ParameterOptions options = loaded.model->options();

@@ -26,12 +26,12 @@ struct LoadedModel {
   std::int64_t stored_vocabulary = 0;   // rows of the base, fewer than the adapter's; 0: all
   bool is_checkpoint = false;
   bool has_adapter_rows = false;                // embedding or head are those of an adapter folder
-  std::string tokenizer;                        // of an older run's config; may be empty
-  std::string fingerprint;                      // of the training tokenizer, from a checkpoint; may be empty
-  Json named_ids = Json::object();              // of such a config
+  std::string tokenizer;                        // name in an older run's config; may be empty
+  std::string fingerprint;                      // training tokenizer's, from a checkpoint; may be empty
+  Json named_ids = Json::object();              // ids of such a config
   std::string missing;                          // reason for a missing tokenizer, or empty
   std::shared_ptr<recipes::Adapters> adapters;  // applied; null: none
-  std::string base_hash;                        // of the adapters' base, in base_dtype; empty: unknown
+  std::string base_hash;                        // hash of the adapters' base, in base_dtype; empty: unknown
   DType base_dtype = DType::f32;
   std::string base;        // model.path of the adapters' run, or empty
   bool quantized = false;  // in the folder

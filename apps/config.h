@@ -1,4 +1,5 @@
 #pragma once
+// Verb `config`: embedded configs, checks and comparisons of configs.
 
 #include "apps/command.h"
 

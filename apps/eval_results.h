@@ -25,7 +25,7 @@ struct EvalResult {
   EvalRole role = EvalRole::model;
   std::string model{};    // as on the command line
   std::string adapter{};  // or empty
-  std::string recipe{};   // of the layers; or empty
+  std::string recipe{};   // conversion of the layers; or empty
   Json convention{};      // scoring of texts; null without texts
   std::optional<PerplexityReport> perplexity{};
   std::vector<std::pair<std::string_view, ChoiceReport>> tasks{};  // by task name

@@ -63,7 +63,7 @@ void print_shards(const TokenizeArguments& a, const TokenizeResult& result) {
   print("validation", result.validation);
 }
 
-// Of --tokenizer, or of a run's config; with --add-token.
+// Tokenizer of --tokenizer, or of a run's config; with --add-token.
 std::shared_ptr<const Tokenizer> chosen_tokenizer(const TokenizeArguments& a) {
   std::shared_ptr<const Tokenizer> tokenizer;
   if (!a.config.empty()) {

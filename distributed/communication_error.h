@@ -1,4 +1,5 @@
 #pragma once
+// Errors of communication between ranks.
 
 #include "core/system/check.h"
 

@@ -12,13 +12,13 @@ struct Environment {
   int world_size = 1;
   int local_rank = 0;  // within the node: GPU index
   int local_world_size = 1;
-  std::string master_host;  // of rank 0; empty for one rank
+  std::string master_host;  // address of rank 0; empty for one rank
   int master_port = 0;
   std::string store;  // host:port of the launcher's store; empty: served by rank 0 at master_host:master_port
   std::string token;
   std::string job;
   int restart = 0;        // restart count
-  int max_restarts = 0;   // of the launcher
+  int max_restarts = 0;   // limit of the launcher
   bool by_agent = false;  // quench run, torchrun: the processes of a node see the same devices
   std::string launcher;   // for messages: "RANK and WORLD_SIZE", "Open MPI", ...; empty for one rank
 

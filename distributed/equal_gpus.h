@@ -1,4 +1,5 @@
 #pragma once
+// Check that all ranks have GPUs of one compute capability.
 
 #include "core/device/gpu_support.h"
 #include "distributed/process_group.h"

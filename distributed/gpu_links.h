@@ -9,7 +9,7 @@ namespace quench::distributed {
 struct GpuLinks {
   // peer_access[i][j]: device i can map memory of device j; false for i == j.
   std::vector<std::vector<bool>> peer_access;
-  // Of an all-reduce among all GPUs in one process; empty: results are right.
+  // Problem of an all-reduce among all GPUs in one process; empty: results are right.
   std::string nccl_problem;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr auto kLook = std::chrono::seconds(60);  // of one store request
+constexpr auto kLook = std::chrono::seconds(60);  // time of one store request
 constexpr auto kSlice = milliseconds(200);        // alarm polling
 constexpr const char* kEnded = "ended";
 constexpr const char* kLate = "late";
@@ -31,7 +31,7 @@ std::string state_key(const std::string& prefix, int rank) {
   return fmt::format("{}state/{}", prefix, rank);
 }
 
-// Of a rank in a group.
+// Progress of a rank in a group.
 struct Progress {
   std::uint64_t collectives = 0;  // enqueued
   std::uint64_t finished = 0;

@@ -84,7 +84,7 @@ class Watchdog {
   std::condition_variable changed_;
   std::vector<ProcessGroup*> groups_;
   std::string lost_;                      // empty: none
-  std::optional<std::string> diagnosis_;  // of a late operation
+  std::optional<std::string> diagnosis_;  // report on a late operation
   bool stopping_ = false;
   std::thread thread_;
 };

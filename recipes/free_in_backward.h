@@ -1,4 +1,5 @@
 #pragma once
+// Test whether the backward pass has a value without cost.
 
 #include "autograd/tape.h"
 

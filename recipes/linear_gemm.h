@@ -1,4 +1,5 @@
 #pragma once
+// The three GEMMs of a linear layer.
 
 #include "core/system/enum_names.h"
 

@@ -1,4 +1,5 @@
 #pragma once
+// Embedding whose tied head runs a linear kernel.
 
 #include <memory>
 

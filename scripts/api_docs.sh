@@ -15,7 +15,7 @@ mkdir -p "$out"
 mapfile -t headers < <(sed -n 's/^#include "\(.*\)"/\1/p' quench/*.h | grep -v '^quench/' | sort -u)
 doxygen - >/dev/null <<END
 PROJECT_NAME = Quench
-PROJECT_NUMBER = $(sed -n 's/^#define QUENCH_VERSION "\(.*\)"/\1/p' quench/version.h)
+PROJECT_NUMBER = $(sed -n 's/^#define QUENCH_VERSION_[A-Z]* \([0-9]*\)$/\1/p' core/system/version.h | paste -sd.)
 PROJECT_BRIEF = "C++ libraries that train and fine-tune Llama-family language models"
 OUTPUT_DIRECTORY = $out
 INPUT = ${headers[*]} $(echo quench/*.h)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Style checks that need no build: formatting, direction of includes, file lengths, wording (scripts/language.py),
-# unfinished marks, machine paths.
+# the release in the changelog, unfinished marks, machine paths.
 # Prints one line a finding and exits 1 when there is any. Runs in seconds; scripts/format.sh mends the formatting.
 #   scripts/check.sh [--no-format]
 set -uo pipefail
@@ -114,6 +114,13 @@ report < <(
     { line = $0; sub(/\/\/.*/, "", line); scan(line) }' nn/models/*.cpp "${sources[@]}"
 )
 
+# The newest release of the changelog is that of the headers.
+report < <(
+  release=$(sed -n 's/^#define QUENCH_VERSION_[A-Z]* \([0-9]*\)$/\1/p' core/system/version.h | paste -sd.)
+  newest=$(sed -n 's/^## \([0-9][0-9.]*\).*/\1/p' CHANGELOG.md | head -n 1)
+  [ "$release" = "$newest" ] || echo "CHANGELOG.md: its newest release is $newest, core/system/version.h says $release"
+)
+
 # At most 40 files of code in a folder.
 report < <(printf '%s\n' "${sources[@]}" | sed 's|/[^/]*$||' | sort | uniq -c |
   awk '$1 > 40 { printf "%s: %d files of code; divide it into folders (at most 40)\n", $2, $1 }')
@@ -136,6 +143,8 @@ awk '
 
 # Wording of comments, messages and documentation.
 report < <(python3 scripts/language.py --check)
+openings=$(python3 scripts/language.py --openings | wc -l)
+[ "$openings" = 0 ] || echo "warning: $openings openings of headers and comments lack a noun (scripts/language.py --openings)"
 
 # Unfinished marks, and paths of the machine it was written on. The bracketed letters keep this file out of its own
 # findings.

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Vocabulary of comments, messages and documentation.
 
-  language.py            counts: comment words per 1,000 lines, glossary terms and flagged words per 1,000 words
+  language.py            counts: comment words per 1,000 lines, glossary terms and flagged words per 1,000 words, openings
+  language.py --openings prints as FILE:LINE the headers without an opening comment, and the comments whose first word is
+                         "of" or "those" and which so lack their noun
   language.py --check    prints every flagged word as FILE:LINE and exits 1 when there is one
-  language.py [--check] --root FOLDER   the same for another checkout, with the glossary of this one
+  language.py [--check | --openings] --root FOLDER   the same for another checkout, with the glossary of this one
 
 Terms are those of docs/reference/glossary.md. Flagged words are in FLAGGED, each with the wording to use; ALLOWED holds the few
 phrases in which one of them is right.
@@ -65,6 +67,25 @@ def parts_of(path, text):
             yield kind, first + offset, line.lstrip(" */") if kind == "comment" else line
 
 
+def openings_of(path, text):
+    """(line, finding) of a header without an opening comment, and of comments that begin with "of" or "those"."""
+    lines = text.splitlines()
+    if path.endswith((".h", ".cuh")):
+        first = next((line for line in lines if line.strip() and not line.startswith("#pragma once")), "")
+        if not first.startswith(("//", "/*")):
+            yield 1, "header without an opening comment"
+    last = -1  # line of the comment before
+    for match in TOKEN.finditer(text):
+        if not match.group().startswith(("//", "/*")):
+            continue
+        number = text.count("\n", 0, match.start())
+        continues = number == last + 1 and lines[number].lstrip().startswith("//")
+        last = number + match.group().count("\n")
+        word = re.match(r"(of|those)\b", match.group().lstrip("/* "), re.IGNORECASE)
+        if word and not continues:
+            yield number + 1, f"comment begins with '{word.group()}'"
+
+
 def wanted(name, kind):
     if name.startswith(("docs/lab/", "tests/golden/", "tests/data/chat_templates/")) or name.endswith("/glossary.md"):
         return False
@@ -87,17 +108,26 @@ def terms():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--openings", action="store_true")
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
     args = parser.parse_args()
+    if args.openings:
+        for name in tracked(args.root):
+            if name.endswith(SOURCES):
+                for number, finding in openings_of(name, (args.root / name).read_text(errors="replace")):
+                    print(f"{name}:{number}: {finding}")
+        return
     term = terms()
     lines, words, found, flagged = 0, {}, {}, {}
-    findings = 0
+    findings, openings = 0, {"header": 0, "comment": 0}
     for name in tracked(args.root):
         if not name.endswith((*SOURCES, ".md")) or name == "CHANGELOG.md" and not args.check:
             continue
         text = (args.root / name).read_text(errors="replace")
         if name.endswith(SOURCES) and not name.startswith("tests/"):
             lines += text.count("\n")
+        for _, finding in openings_of(name, text) if name.endswith(SOURCES) and not args.check else []:
+            openings[finding.split()[0]] += 1
         for kind, number, part in parts_of(name, text):
             if not wanted(name, kind):
                 continue
@@ -114,6 +144,8 @@ def main():
     if args.check:
         sys.exit(1 if findings else 0)
     print(f"comments: {1000 * words['comment'] / lines:.0f} words a 1,000 lines ({words['comment']} words, {lines} lines)")
+    print(f"headers without an opening comment: {openings['header']}; "
+          f"comments that begin with 'of' or 'those': {openings['comment']}")
     print("| text | words | glossary terms a 1,000 words | flagged words a 1,000 words |\n|---|---|---|---|")
     for group, count in words.items():
         print(f"| {group} | {count} | {1000 * found[group] / count:.1f} | {1000 * flagged[group] / count:.2f} |")

@@ -12,7 +12,7 @@ std::filesystem::path source_dir() {
   return QUENCH_SOURCE_DIR;
 }
 std::string program_path() {
-  const char* path = std::getenv("QUENCH_PROGRAM");  // of a packed program
+  const char* path = std::getenv("QUENCH_PROGRAM");  // location of a packed program
   return path != nullptr && *path != '\0' ? path : QUENCH_PROGRAM;
 }
 std::string fault_shim_path() {

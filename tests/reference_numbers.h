@@ -1,4 +1,5 @@
 #pragma once
+// Pseudo-random numbers and checksums that the scripts of tests/reference make too.
 
 #include <cstdint>
 #include <span>

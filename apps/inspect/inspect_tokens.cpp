@@ -27,7 +27,7 @@ std::vector<fs::path> token_files(const fs::path& path) {
 }  // namespace
 
 bool is_token_data(const fs::path& path) {
-  std::error_code ignored;  // of a folder that cannot be read
+  std::error_code ignored;  // error of a folder that cannot be read
   return fs::is_regular_file(path) || (fs::is_directory(path) && fs::exists(path / kSummary, ignored));
 }
 

@@ -21,7 +21,7 @@ struct ExportOptions {
   bool overwrite = false;
   bool json = false;
   std::string device = "cpu";
-  std::string memory_limit;             // of the GPU; empty: none
+  std::string memory_limit;             // most GPU memory; empty: none
   std::vector<std::string> perplexity;  // files for the perplexity measurement
   QuantizationOptions quantization;
   WeightsOptions weights;

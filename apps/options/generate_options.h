@@ -34,7 +34,7 @@ struct GenerateOptions {
   bool ignore_eos = false;
   bool json = false;
   int threads = 0;
-  std::string memory_limit;  // of the GPU; empty: none
+  std::string memory_limit;  // most GPU memory; empty: none
 };
 
 inline constexpr std::int64_t kUsualTokens = 128;

@@ -17,7 +17,7 @@ QUENCH_INLINE void cap_scores(float* scores, std::int64_t count, float cap) {
 
 // Normalisation of a row of attention, with the head's sink if there is one.
 struct RowNormalizer {
-  float factor;  // of the unnormalized output
+  float factor;  // multiplier of the unnormalized output
   float lse;     // natural
 };
 // `maximum` to base 2, `sum` of weights relative to it, of at least one visible key.

@@ -26,7 +26,7 @@ void rows_of(const DistillationLossArgs& args) {
         continue;
       }
       const float label_logit = student[label];
-      const float whole = log_sum_exp(student, vocab, 1.0f);  // of the cross-entropy
+      const float whole = log_sum_exp(student, vocab, 1.0f);  // log sum of the cross-entropy
       const float of_student = args.temperature == 1.0f ? whole : log_sum_exp(student, vocab, per_temperature);
       const float of_teacher = log_sum_exp(teacher, vocab, per_temperature);
       const auto at = [&](std::int64_t j, auto count, const auto& use) {

@@ -49,7 +49,7 @@ float log_sum_exp(const T* row, std::int64_t width, float scale) {
   return shift + std::log(sum.value());
 }
 
-// Of one outcome: log-probabilities a of the teacher, b of the student.
+// Terms of one outcome: log-probabilities a of the teacher, b of the student.
 template <Divergence divergence>
 struct DivergenceTerms {
   float beta;

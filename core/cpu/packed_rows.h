@@ -1,4 +1,5 @@
 #pragma once
+// Rows of packed matrices on the CPU, unpacked to values.
 
 #include <algorithm>
 

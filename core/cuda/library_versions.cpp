@@ -31,7 +31,7 @@ std::string runtime() {
   return cudaRuntimeGetVersion(&version) == cudaSuccess ? cuda_version(version) : "(unknown)";
 }
 
-// Of the kernel module: "580.65.06", the first word of digits and points.
+// Version of the kernel module: "580.65.06", the first word of digits and points.
 std::string kernel_module() {
   std::ifstream file("/proc/driver/nvidia/version");
   for (std::string word; file >> word;)

@@ -8,12 +8,12 @@
 
 namespace quench {
 
-// Of every kernel: Ampere.
+// Lowest capability of every kernel: Ampere.
 inline constexpr int kLeastCapability = 80;
 
 // CUDA versions as in CUDART_VERSION: 13000 for 13.0. `toolkit`: of the build, of a later major version than `driver`.
 [[nodiscard]] std::string old_driver_message(int driver, int toolkit);
-// Of a GPU without kernels in this build, `capability` 75 for 7.5.
+// Message of a GPU without kernels in this build, `capability` 75 for 7.5.
 [[nodiscard]] std::string no_kernels_message(int index, std::string_view name, int capability);
 
 struct RankGpu {

@@ -26,7 +26,7 @@ enum class KernelFamily : std::uint8_t {
 
 struct KernelFamilyInfo {
   KernelFamily family;
-  std::string_view name;      // of the enumerator
+  std::string_view name;      // spelling of the enumerator
   std::string_view covers;    // ops and formats
   std::string_view fallback;  // kernels used in its place
 };

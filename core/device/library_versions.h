@@ -13,7 +13,7 @@ namespace quench {
 struct LibraryVersion {
   std::string name;
   std::string version;
-  std::string path;     // of the loaded file; empty for linked or missing libraries
+  std::string path;     // file that was loaded; empty for linked or missing libraries
   std::string missing;  // reason for none; may be empty
 };
 

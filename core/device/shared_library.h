@@ -10,7 +10,7 @@ namespace quench {
 struct SharedLibraryName {
   std::string_view product;  // "cuBLASLt", for messages
   std::string_view file;     // "libcublasLt.so"
-  int major = 0;             // of the headers that the program was compiled with
+  int major = 0;             // version of the headers that the program was compiled with
   std::string package;       // "the CUDA 13 libraries", to install
   bool global = false;       // symbols serve libraries that are loaded later
   // Searched after the dynamic linker's own folders.
@@ -31,7 +31,7 @@ class SharedLibrary {
   }
   [[nodiscard]] void* symbol(const char* name) const;
 
-  // Of the loaded file.
+  // Path of the loaded file.
   [[nodiscard]] std::string path() const;
 
  private:

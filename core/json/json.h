@@ -97,7 +97,7 @@ class Json {
   bool erase(std::string_view key);
   void push_back(Json value) { as_array().push_back(std::move(value)); }
 
-  // Of the first character, 1-based (columns: Unicode characters); 0 if built in memory.
+  // Position of the first character, 1-based (columns: Unicode characters); 0 if built in memory.
   [[nodiscard]] int line() const noexcept { return line_; }
   [[nodiscard]] int column() const noexcept { return column_; }
   void set_position(int line, int column) noexcept {

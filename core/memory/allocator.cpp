@@ -32,7 +32,7 @@ struct Allocator::State {
     void* stream = nullptr;        // last free
     bool free = false;
     bool small = false;
-    MemoryPart part = MemoryPart::other;  // of the bytes charged
+    MemoryPart part = MemoryPart::other;  // holder of the bytes charged
   };
 
   using Blocks = std::map<std::byte*, Block>;  // by address, so neighbours are adjacent

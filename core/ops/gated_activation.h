@@ -1,4 +1,5 @@
 #pragma once
+// Activations of gated feed-forward layers.
 
 namespace quench {
 

@@ -28,7 +28,7 @@ struct RopeCodesArgs {
   Tensor sin;
   Tensor positions;  // i32 [N], each < positions
   bool inverse = false;
-  QuantOutputs quant_outputs{};  // of all columns; with codes
+  QuantOutputs quant_outputs{};  // outputs of all columns; with codes
 };
 
 extern constinit KernelSlot<RopeCodesArgs> rope_codes_slot;

@@ -17,7 +17,7 @@ namespace quench::self_test {
 [[nodiscard]] Tensor values(const Shape& shape, DType dtype, std::uint32_t seed, Device device);
 
 struct Case {
-  std::string_view name;               // of the kernel family
+  std::string_view name;               // name of the kernel family
   std::string_view covers;             // ops and formats
   std::optional<KernelFamily> family;  // with a fallback; else its failure is an error
   KernelFamilySet without;             // switched off to reach the kernels
@@ -33,7 +33,7 @@ struct Digest {
   double norm = 0, dot = 0;
 };
 inline constexpr std::uint32_t kDigestSeed = 99;
-[[nodiscard]] Digest digest(const Tensor& output);  // of a CPU tensor
+[[nodiscard]] Digest digest(const Tensor& output);  // hash of a CPU tensor
 // Stored; empty for an unknown name. Cases with equal runs have equal vectors.
 [[nodiscard]] std::span<const Digest> stored_digests(std::string_view name);
 

@@ -31,7 +31,7 @@ Outputs run_int8_gemm(Device device);                     // tensorwise, rowwise
 [[nodiscard]] Outputs run_adamw(Device device);             // parameter and states
 [[nodiscard]] Outputs run_quantize(Device device);          // float8 rowwise, MXFP8, NVFP4, dequantized
 
-// Of i32 values.
+// Tensor of i32 values.
 [[nodiscard]] Tensor integers(std::initializer_list<std::int32_t> values, Device device);
 
 }  // namespace quench::self_test

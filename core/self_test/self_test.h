@@ -19,7 +19,7 @@ enum class FamilyStatus : std::uint8_t {
 struct FamilyResult {
   std::string name;
   FamilyStatus status = FamilyStatus::passed;
-  std::string detail;  // of a failure
+  std::string detail;  // reason of a failure
   friend bool operator==(const FamilyResult&, const FamilyResult&) = default;
 };
 

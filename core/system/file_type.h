@@ -1,4 +1,5 @@
 #pragma once
+// Kind of a file by its first bytes, for error messages.
 
 #include <string_view>
 

@@ -1,4 +1,5 @@
 #pragma once
+// Further destinations of log messages.
 
 #include <spdlog/sinks/sink.h>
 

@@ -20,7 +20,7 @@ constexpr std::string_view kMarker = "quench plug-in of release ";
 
 std::atomic<std::size_t> registered{0};
 
-// Of the plug-in being loaded; null: none is. Static initialization of a plug-in runs in the loading thread.
+// State of the plug-in being loaded; null: none is. Static initialization of a plug-in runs in the loading thread.
 struct Loading {
   std::string path;
   std::exception_ptr error{};  // first one of a registration
@@ -33,7 +33,7 @@ std::vector<LoadedPlugin>& plugins() {
   return loaded;
 }
 
-// "0.2" of "0.2.0"
+// "0.3" for "0.3.0".
 std::string_view minor_release(std::string_view version) {
   return version.substr(0, version.find('.', version.find('.') + 1));
 }

@@ -23,7 +23,7 @@ struct PluginDescriptor {
   const char* version = nullptr;
 };
 
-// Of load_plugin().
+// Result of load_plugin().
 struct LoadedPlugin {
   std::string name;
   std::string version;

@@ -17,7 +17,7 @@ bool is_obeyed(std::uint32_t c) {
          (c >= 0x2066 && c <= 0x2069);
 }
 
-// Of a well-formed sequence.
+// Code point of a well-formed sequence.
 std::uint32_t code_point(std::string_view sequence) {
   const auto lead = static_cast<unsigned char>(sequence[0]);
   if (sequence.size() == 1) return lead;

@@ -1,4 +1,5 @@
 #pragma once
+// Terminal-safe form of texts from files.
 
 #include <cstddef>
 #include <string>
@@ -10,7 +11,7 @@ namespace quench {
 // (\u202e), invalid UTF-8 (\xff).
 [[nodiscard]] std::string printable(std::string_view text);
 
-// Of a possibly incomplete character: 0 to 3.
+// Bytes of a possibly incomplete character: 0 to 3.
 [[nodiscard]] std::size_t unfinished_utf8(std::string_view text) noexcept;
 
 }  // namespace quench

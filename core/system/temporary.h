@@ -18,7 +18,8 @@ inline constexpr std::string_view kTemporaryMark = ".tmp-";
 // Until the descriptor is closed; no-op without file locks. False if another process holds it.
 bool lock_temporary(int descriptor) noexcept;
 
-// Of `name` (empty: any), from this machine; files only a minute after their last change. Logs each. Never throws.
+// Stale temporaries of `name` (empty: any), from this machine; files only a minute after their last change. Logs each.
+// Never throws.
 void remove_stale_temporaries(const std::filesystem::path& folder, std::string_view name = {}) noexcept;
 
 // Removed on destruction unless released.

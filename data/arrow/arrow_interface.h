@@ -47,7 +47,7 @@ struct QuenchArrowTable;
 // Errors: in `error` of `error_size` bytes, null-terminated.
 struct QuenchArrowFunctions {
   int interface;
-  const char* version;  // of Apache Arrow
+  const char* version;  // release of Apache Arrow
   // Null on an error. The caller releases `schema`.
   QuenchArrowTable* (*open)(const char* path, int format, ArrowSchema* schema, char* error, std::size_t error_size);
   // 1: `batch` is the next record batch, a struct array that the caller releases; `position`: bytes of the file up to

@@ -152,7 +152,7 @@ class ParquetTable final : public QuenchArrowTable {
   std::unique_ptr<parquet::arrow::FileReader> reader_;
   std::shared_ptr<parquet::FileMetaData> metadata_;
   std::shared_ptr<arrow::Schema> schema_;
-  std::shared_ptr<arrow::RecordBatchReader> batches_;  // of row group group_; or null
+  std::shared_ptr<arrow::RecordBatchReader> batches_;  // reader of row group group_; or null
   int group_ = 0;
   std::int64_t batch_rows_ = 0;
   std::int64_t group_rows_ = 0, skip_ = 0;  // returned of the row group; to be read again

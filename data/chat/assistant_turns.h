@@ -46,7 +46,7 @@ class AssistantTurns {
   struct Own {
     std::size_t first = 0, last = 0;
     std::size_t before = 0, after = std::string::npos;  // nearest marks of other messages; npos: none
-    std::optional<jinja::Range> loop_begin, loop_end;   // of its first and last mark
+    std::optional<jinja::Range> loop_begin, loop_end;   // loop output of its first and last mark
     std::size_t loop_stop = 0;                          // end of its last loop output range
   };
 

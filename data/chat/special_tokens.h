@@ -1,4 +1,5 @@
 #pragma once
+// Texts of special tokens, and their occurrences in other texts.
 
 #include <cstddef>
 #include <string>

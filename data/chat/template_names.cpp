@@ -163,7 +163,7 @@ class NameCollector {
   // Names bound in a branch or block are unbound, or the caller's, elsewhere.
   struct Scope {
     TemplateNames::Names outside;
-    std::optional<TemplateNames::Names> in_all;  // of the branches so far
+    std::optional<TemplateNames::Names> in_all;  // names of the branches so far
     bool has_else = false;
   };
 

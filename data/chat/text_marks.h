@@ -30,7 +30,7 @@ struct MarkedPlaces {
   struct Place {
     std::size_t at = 0;  // byte without marks
     int owner = kNoMessage;
-    int part = -1;  // of begin_part()
+    int part = -1;  // number from begin_part()
   };
   bool exact = false;         // by marks
   std::vector<Place> places;  // in order
@@ -50,7 +50,7 @@ class TextMarks {
   // tokens.
   [[nodiscard]] jinja::Value mark(const Json& value, int owner, const SpecialTokens& plain, bool tokens_only);
 
-  // Of the following texts, within the owner.
+  // Part of the following texts, within the owner.
   void begin_part(int part) noexcept { part_ = part; }
 
   [[nodiscard]] MarkedPlaces take_out(std::string& text) const;
@@ -59,7 +59,7 @@ class TextMarks {
   struct Mark {
     int owner = kNoMessage;
     int part = -1;
-    std::size_t token_size = 0;    // of a plain token; 0: none
+    std::size_t token_size = 0;    // size of a plain token; 0: none
     std::size_t token_offset = 0;  // bytes before the mark
     int partner = -1;              // mark at the token's other end
   };

@@ -1,4 +1,5 @@
 #pragma once
+// Loader of the library that reads Parquet and Arrow files.
 
 #include <string>
 

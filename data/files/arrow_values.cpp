@@ -17,7 +17,7 @@ namespace {
 using Kind = ArrowType::Kind;
 
 constexpr int kMaxArrowDepth = 64;
-constexpr std::uint64_t kValueBytes = 8;  // of ArrowRow::limit
+constexpr std::uint64_t kValueBytes = 8;  // charge of a value to ArrowRow::limit
 
 struct PlainFormat {
   char letter;

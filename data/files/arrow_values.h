@@ -37,9 +37,9 @@ struct ArrowType {
   Kind kind = Kind::other;
   std::string name;
   std::string format;
-  int width = 0;                      // of a number, time or offset; length of fixed_text and fixed_list
+  int width = 0;                      // bytes of a number, time or offset; length of fixed_text and fixed_list
   std::int64_t ticks = 0;             // per second; dates in days: 0
-  int scale = 0;                      // of a decimal
+  int scale = 0;                      // digits of a decimal after the point
   bool binary = false;                // need not be UTF-8
   bool json = false;                  // extension type arrow.json
   std::vector<ArrowType> children{};  // dictionary: index, then values

@@ -1,4 +1,5 @@
 #pragma once
+// Records of CSV and TSV files.
 
 #include "data/files/record_source.h"
 

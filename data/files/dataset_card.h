@@ -8,7 +8,7 @@
 
 namespace quench {
 
-// Of the YAML list `configs`.
+// Entry of the YAML list `configs`.
 struct CardConfig {
   std::string name;
   bool is_default = false;  // declared, or named "default"

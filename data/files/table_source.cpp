@@ -131,7 +131,7 @@ class TableRecords final : public RecordSource {
   std::vector<bool> readable_;   // by column
   std::set<std::size_t> noted_;  // columns with bytes
   ArrowOwner<ArrowArray> batch_;
-  std::int64_t row_ = 0, rows_ = 0, rows_before_ = 0;  // of the batch
+  std::int64_t row_ = 0, rows_ = 0, rows_before_ = 0;  // row numbers of the batch
   std::uint64_t begin_ = 0, end_ = 0;
   bool ended_ = false;
   std::array<char, 1024> error_{};

@@ -1,4 +1,5 @@
 #pragma once
+// Records of Parquet and Arrow files.
 
 #include "data/files/record_source.h"
 

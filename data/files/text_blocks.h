@@ -25,7 +25,7 @@ class TextBlocks {
   void skip_blanks() {
     for (int c = peek(); c == ' ' || c == '\t' || c == '\r' || c == '\n'; c = peek()) take();
   }
-  [[nodiscard]] std::uint64_t line() const noexcept { return line_; }  // of the next byte, 1-based
+  [[nodiscard]] std::uint64_t line() const noexcept { return line_; }  // line of the next byte, 1-based
   // Stored bytes up to the next byte; interpolated in compressed blocks.
   [[nodiscard]] std::uint64_t consumed() const noexcept { return span_.at(at_, block_.size()); }
 

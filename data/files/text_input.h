@@ -47,10 +47,10 @@ class TextInput {
   std::function<void()> on_block_;
 };
 
-// Of a block of text.
+// Stored range of a block of text.
 struct StoredSpan {
   std::uint64_t begin = 0, end = 0;
-  // Of `offset` in `size` bytes of text.
+  // Stored position of `offset` in `size` bytes of text.
   [[nodiscard]] std::uint64_t at(std::uint64_t offset, std::uint64_t size) const noexcept {
     if (size == 0 || end - begin == size) return begin + offset;
     return begin + static_cast<std::uint64_t>(static_cast<double>(end - begin) * static_cast<double>(offset) /

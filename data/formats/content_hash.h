@@ -37,7 +37,7 @@ inline constexpr std::uint64_t kWholeHashBytes = std::uint64_t{4} << 30;
 
 struct ContentHash {
   std::uint64_t bytes = 0;
-  std::string xxh3_128;  // of the file, or of its size and the sample
+  std::string xxh3_128;  // hash of the file, or of its size and the sample
   bool sampled = false;  // 4,096 evenly spaced blocks of 64 KiB, with first and last
 
   friend bool operator==(const ContentHash&, const ContentHash&) = default;

@@ -1,4 +1,5 @@
 #pragma once
+// Table of token file formats, and their detection.
 
 #include <cstdint>
 #include <filesystem>
@@ -25,7 +26,7 @@ struct TokenFormat {
   OpenTokens (*open)(const std::filesystem::path& path);
   // `start`: at most the first 256 bytes (empty if `path` does not exist). Null: the format must be named.
   bool (*recognises)(const std::filesystem::path& path, std::string_view start) = nullptr;
-  std::uint64_t largest_vocab = 0;                   // of its ids; 0: unlimited
+  std::uint64_t largest_vocab = 0;                   // bound of its ids; 0: unlimited
   void (*verify)(const BinaryFile& file) = nullptr;  // whole file; throws corrupt
 };
 

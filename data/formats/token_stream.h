@@ -40,7 +40,7 @@ class TokenStream final : public TokenSource {
   void for_each_part(std::uint64_t begin, std::uint64_t count, Visit visit) const;
 
   std::vector<std::shared_ptr<const TokenSource>> sources_;
-  std::vector<std::uint64_t> starts_;  // of sources, then the total
+  std::vector<std::uint64_t> starts_;  // offsets of sources, then the total
   std::string fingerprint_;
 };
 

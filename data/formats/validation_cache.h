@@ -15,7 +15,7 @@ class ValidationCache {
  public:
   struct Tokens {
     std::string format;
-    std::uint64_t id_bound = 0;  // of all ids, exclusive
+    std::uint64_t id_bound = 0;  // bound of all ids, exclusive
   };
 
   // `memory`: cache file, missing or unreadable: empty. Empty path: in memory only.

@@ -159,7 +159,7 @@ bool is_of(char32_t code, CharacterClass character_class) {
 std::string with_case(std::string_view text, LetterCase letter_case) {
   const CodePoints codes(text);
   std::string out;
-  bool first = true;  // of the text or a word
+  bool first = true;  // start of the text or a word
   for (std::size_t i = 0; i < codes.size(); ++i) {
     const char32_t code = codes[i];
     if (code == CodePoints::kNone) {

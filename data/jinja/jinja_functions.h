@@ -46,7 +46,7 @@ struct Arguments {
 [[nodiscard]] bool apply_test(std::string_view name, const Value& input, const Arguments& arguments);
 [[nodiscard]] bool is_filter(std::string_view name) noexcept;
 [[nodiscard]] bool is_test(std::string_view name) noexcept;
-// Of Python's type.
+// Methods of the Python type of `object`.
 [[nodiscard]] bool has_method(const Value& object, std::string_view name) noexcept;
 [[nodiscard]] Value call_method(const Value& object, std::string_view name, const Arguments& arguments, Meter& meter);
 
@@ -60,7 +60,7 @@ struct Arguments {
 void check_key(const Value& value);
 // object[start:stop:step]; or null.
 [[nodiscard]] Value slice_of(const Value& object, const Value* start, const Value* stop, const Value* step);
-// Of a sequence, keys of a mapping, characters of a string; none for undefined. Exhausts an iterator.
+// Elements of a sequence, keys of a mapping, characters of a string; none for undefined. Exhausts an iterator.
 [[nodiscard]] List items_of(const Value& value, Meter& meter);
 [[nodiscard]] bool contains(const Value& container, const Value& value);
 // Python's <: numbers, strings, lists, tuples.

@@ -58,7 +58,7 @@ Value string_is(const Value& self, const Arguments& a, Meter&) {
 // Characters [start, stop), negative indices from the end; npos and 0: empty.
 struct Window {
   std::size_t begin = 0, end = 0;
-  std::size_t first = 0;  // of `begin`
+  std::size_t first = 0;  // index of `begin`
   bool valid = true;
 };
 

@@ -14,7 +14,7 @@
 
 namespace quench::jinja {
 
-// Of a block. A macro captures the scopes of its definition.
+// Variables of a block. A macro captures the scopes of its definition.
 struct Scope {
   const Scope* outer = nullptr;
   std::vector<std::pair<std::string_view, Value>> variables{};
@@ -26,7 +26,7 @@ struct Scope {
 struct LoopState {
   List items;
   std::size_t index = 0;
-  std::int64_t depth = 0;  // of recursion
+  std::int64_t depth = 0;  // depth of recursion
   const Statement* statement = nullptr;
   const Scope* outer = nullptr;
   bool running = true;
@@ -90,7 +90,7 @@ class Rendering {
   std::vector<std::unique_ptr<Scope>> kept_{};
   Rendered out_{};
   std::string* target_ = &out_.text;  // the text, or a block or macro capture
-  int message_ = -1;                  // of the running loop body
+  int message_ = -1;                  // message of the running loop body
   int line_ = 0;
   int depth_ = 0;
 };

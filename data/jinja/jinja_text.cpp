@@ -120,7 +120,7 @@ std::vector<std::string> split_from_end(std::string_view text, std::string_view 
   if (separator.empty()) {
     std::string_view rest = strip(text, {}, StripSide::right);
     while (!rest.empty() && !full()) {
-      std::size_t begin = 0;  // of the last word
+      std::size_t begin = 0;  // begin of the last word
       for (std::size_t i = 0; i < rest.size(); i += length_at(rest, i))
         if (is_space(rest.substr(i, length_at(rest, i)))) begin = i + length_at(rest, i);
       parts.emplace_back(rest.substr(begin));

@@ -1,4 +1,5 @@
 #pragma once
+// Syntax tree of Jinja templates.
 
 #include <cstdint>
 #include <memory>
@@ -55,7 +56,7 @@ using Block = std::vector<Statement>;
 struct Macro {
   std::string name;
   std::vector<std::string> parameters{};
-  std::vector<ExpressionPtr> defaults{};                                  // of the last parameters
+  std::vector<ExpressionPtr> defaults{};                                  // defaults of the last parameters
   bool takes_more = false, takes_keywords = false, takes_caller = false;  // reads varargs, kwargs, caller
   Block* body = nullptr;
 };

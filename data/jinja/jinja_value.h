@@ -39,7 +39,7 @@ enum class SequenceKind : std::uint8_t { list, tuple, group, range, keys, values
 struct Sequence {
   List items;
   SequenceKind kind = SequenceKind::list;
-  mutable std::size_t taken = 0;  // of an iterator
+  mutable std::size_t taken = 0;  // elements taken from an iterator
 };
 
 // Markup (filters safe and escape) escapes appended text, as MarkupSafe.
@@ -126,7 +126,7 @@ class Value {
   [[nodiscard]] LoopState* loop() const noexcept;           // null: another value
   [[nodiscard]] bool boolean() const { return std::get<bool>(value_); }
   [[nodiscard]] std::int64_t integer() const;  // also of a bool
-  [[nodiscard]] double number() const;         // of any number
+  [[nodiscard]] double number() const;         // value of any number
 
   [[nodiscard]] bool truthy() const noexcept;
   [[nodiscard]] std::string_view type_name() const noexcept;  // for errors: "string", "list", ...

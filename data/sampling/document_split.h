@@ -17,7 +17,7 @@ void for_each_document(const TokenSource& source, const std::function<void(std::
 class DocumentSubset final : public TokenSource {
  public:
   struct Run {
-    std::uint64_t begin = 0, length = 0;  // of documents that follow each other
+    std::uint64_t begin = 0, length = 0;  // range of documents that follow each other
   };
   // Nonempty, increasing.
   DocumentSubset(std::shared_ptr<const TokenSource> source, std::vector<Run> runs);
@@ -39,7 +39,7 @@ class DocumentSubset final : public TokenSource {
 
   std::shared_ptr<const TokenSource> source_;
   std::vector<Run> runs_;
-  std::vector<std::uint64_t> starts_;  // of runs, then the total
+  std::vector<std::uint64_t> starts_;  // offsets of runs, then the total
 };
 
 struct DocumentSplit {

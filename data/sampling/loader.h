@@ -19,9 +19,9 @@ struct Batch {
   // Attention sequences (varlen) over B*T tokens, row-major; without padding.
   std::vector<SequenceRange> sequences;
   std::int64_t valid_tokens = 0;   // labels not kIgnoreLabel
-  std::uint64_t first_sample = 0;  // of row 0; rows are consecutive
+  std::uint64_t first_sample = 0;  // number of row 0; rows are consecutive
   std::vector<AnswerPair> pairs{};
-  std::vector<SharedPrefix> prefixes{};  // of second answers
+  std::vector<SharedPrefix> prefixes{};  // beginnings of second answers
 };
 
 // Range of samples, device and prefetch depth of a BatchLoader.
@@ -43,8 +43,8 @@ class BatchLoader {
   BatchLoader(const BatchLoader&) = delete;
   BatchLoader& operator=(const BatchLoader&) = delete;
 
-  // Of this rank; nullopt at the end. Errors of the thread are thrown after the batches before them, and on every later
-  // call.
+  // Next batch of this rank; nullopt at the end. Errors of the thread are thrown after the batches before them, and on
+  // every later call.
   [[nodiscard]] std::optional<Batch> next();
 
   // First sample of the first step not fully consumed, without prefetched batches. Equal on every rank.

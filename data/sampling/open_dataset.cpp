@@ -28,7 +28,7 @@ std::string recorded_answers(const std::filesystem::path& folder) {
   try {
     return Json::parse_file(file).at("options").at("preference").as_string();
   } catch (const Error&) {
-    return {};  // of another program or version
+    return {};  // written by another program or version
   }
 }
 

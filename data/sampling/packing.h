@@ -48,10 +48,10 @@ struct PackingOptions {
 
 // Two answers to one prompt in a batch: chosen and rejected, or the answer of a record and one of another record.
 struct AnswerPair {
-  std::size_t source = 0;    // of the dataset
+  std::size_t source = 0;    // index in the dataset
   std::uint64_t item = 0;    // in the source's order, with records left out for their length
   bool desirable = true;     // label of the record
-  std::size_t sequence = 0;  // of the first answer in the batch; the second follows
+  std::size_t sequence = 0;  // index of the first answer in the batch; the second follows
 };
 
 // Additions to a batch of answers.
@@ -107,7 +107,7 @@ class PackedRows {
     std::uint64_t shared = 0;  // first tokens, which are inputs of the document before alone
     [[nodiscard]] std::uint64_t total() const noexcept { return length + tail_length; }
   };
-  // Rows of answers.
+  // Answer of a record.
   struct Answer {
     Span span;
     std::uint64_t prompt = 0;  // tokens before the first target
@@ -124,7 +124,7 @@ class PackedRows {
   [[nodiscard]] bool cuts_stream() const noexcept { return options_.packing && !options_.multipack && !has_answers(); }
   void index_answers();
   [[nodiscard]] std::vector<Answer> read_answers() const;
-  // Of another prompt if one is near.
+  // Answer of another prompt if one is near.
   [[nodiscard]] static std::size_t mismatched_answer(const std::vector<Answer>& answers, std::size_t i);
   [[nodiscard]] bool may_share(const Answer& first, const Answer& second) const;
   // False: longer than a row, and not to be cut or left out.

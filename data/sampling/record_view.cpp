@@ -54,7 +54,7 @@ std::vector<RecordView> read_record(const std::filesystem::path& path, std::int6
   resolve_chats(options, tokenizer);
   const std::unique_ptr<DocumentReader> reader = open_document_reader(path, options);
   const std::int64_t together = options.answers == AnswerRecords::pairs ? 2 : 1;
-  std::vector<std::vector<Document>> documents;  // of the record, in parts
+  std::vector<std::vector<Document>> documents;  // parts of the record
   for (std::int64_t at = 0; at < number * together;) {
     Document document;
     QUENCH_CHECK_AS(ErrorCode::bad_config, reader->next(document), "{}: record {} does not exist; the file has {}",

@@ -24,7 +24,7 @@ struct RecordView {
   [[nodiscard]] bool is_trained(std::size_t i) const;
 };
 
-// Of packing; seq_len 0: unlimited.
+// Limit of packing; seq_len 0: unlimited.
 struct RowLimit {
   std::int64_t seq_len = 0;
   LongDocuments on_long = LongDocuments::split;

@@ -51,7 +51,7 @@ struct BatchSplit {
   void check() const;
   // Gradient accumulation of one rank.
   [[nodiscard]] std::int64_t accumulation_steps() const { return global_batch_size / (micro_batch_size * world_size); }
-  // Of this rank's micro-batch `micro_step`; `step_first`: first sample of the step.
+  // First sample of this rank's micro-batch `micro_step`; `step_first`: first sample of the step.
   [[nodiscard]] std::uint64_t first_sample(std::uint64_t step_first, std::int64_t micro_step) const {
     return step_first + static_cast<std::uint64_t>((rank * accumulation_steps() + micro_step) * micro_batch_size);
   }

@@ -375,7 +375,7 @@ std::vector<DocumentPiece> ChatRenderer::pieces(std::string_view text, const std
     pieces.push_back(std::move(piece));
   };
   std::size_t done = 0, stretch = 0, next = 0;
-  const auto close = [&](std::size_t end) {  // of the segment
+  const auto close = [&](std::size_t end) {  // segment up to `end`
     if (next == plain.size() || plain[next].begin >= end) return;
     add(done, stretch, true);
     add(stretch, end, false);

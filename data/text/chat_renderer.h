@@ -69,7 +69,7 @@ class ChatRenderer {
 
   struct PlainAnswer {
     std::string text;
-    std::size_t at = 0;               // of the content
+    std::size_t at = 0;               // begin of the content
     std::optional<std::size_t> loop;  // start of the message's loop output around it
   };
 

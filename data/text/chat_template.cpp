@@ -11,7 +11,7 @@ namespace {
 
 // As Jinja's filter `trim` and Python's strip().
 std::string_view trim(std::string_view text) {
-  std::size_t begin = 0, end = 0;  // of the rest
+  std::size_t begin = 0, end = 0;  // bounds of the rest
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t length = std::max<std::size_t>(utf8_sequence_length(text, i), 1);
     const bool space = utf8_sequence_length(text, i) > 0 && is_python_space(decode_code_point(text, i));

@@ -13,7 +13,7 @@ struct FlagName {
   std::string_view key;
   FlagSense sense;
 };
-// Of training programs and data sets.
+// Flags of training programs and data sets.
 constexpr std::array<FlagName, 19> kFlags = {{{"train", FlagSense::trains},
                                               {"training", FlagSense::trains},
                                               {"trainable", FlagSense::trains},

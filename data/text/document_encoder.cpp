@@ -21,7 +21,7 @@ DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, const EncoderOption
       "the tokenizer has no end-of-sequence token to put after each document; name one in its files, or set "
       "eos to none");
   if (!options.add_special_tokens) return;
-  // Of add_special_tokens.
+  // Tokens that add_special_tokens puts around a text.
   const auto plain = tokenizer.encode("a", {.add_special_tokens = false, .parse_special = false});
   const auto framed = tokenizer.encode("a", {.add_special_tokens = true, .parse_special = false});
   const auto at = std::search(framed.begin(), framed.end(), plain.begin(), plain.end());

@@ -43,7 +43,7 @@ class RecordColumns {
   std::string field_, file_;
   std::string_view kind_;
   std::map<std::string, bool> seen_;  // by target
-  std::vector<std::string> columns_;  // of the file, or of records so far
+  std::vector<std::string> columns_;  // names in the file, or in records so far
   bool any_ = false;
 };
 

@@ -100,7 +100,7 @@ void extend_targets(std::vector<DocumentPiece>& pieces) {
   for (auto piece = last; piece != pieces.end(); ++piece) piece->target = true;
 }
 
-// Of a record of answers: text of the template after its last answer belongs to the answer, as in TRL.
+// Ending of a record of answers: text of the template after its last answer belongs to the answer, as in TRL.
 bool ends_in_answer(const Conversation& conversation, const ReaderOptions& options) {
   const Json& last = conversation.messages.back();
   return options.answers != AnswerRecords::none && last.at("role") == Json("assistant") && may_train(last);

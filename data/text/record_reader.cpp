@@ -113,7 +113,7 @@ class RecordReader final : public DocumentReader {
   RecordColumns columns_;
   Document first_;
   bool has_first_ = false, is_empty_ = false;
-  std::deque<Document> answers_;  // of the current record of answers
+  std::deque<Document> answers_;  // documents of the current record of answers
 };
 
 }  // namespace

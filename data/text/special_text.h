@@ -1,4 +1,5 @@
 #pragma once
+// Count of special token texts that remain plain text in documents.
 
 #include <cstdint>
 #include <map>

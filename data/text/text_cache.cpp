@@ -89,7 +89,7 @@ std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, co
     key.add(BinaryFile(path));
   }
   fs::create_directories(options.folder);
-  remove_stale_temporaries(options.folder);  // of killed processes
+  remove_stale_temporaries(options.folder);  // leftovers of killed processes
   const fs::path folder = options.folder / key.text();
   const FileLock lock(options.folder / (key.text() + ".lock"));
   std::vector<fs::path> shards = cached_shards(folder);
@@ -97,7 +97,7 @@ std::vector<fs::path> tokenize_cached(const std::vector<std::string>& inputs, co
     QUENCH_LOG_INFO("tokenized text found in {}", folder.string());
     for (const std::string& warning : stored_warnings(folder)) QUENCH_LOG_WARN("{}", warning);
     std::error_code ignored;
-    fs::remove(journal_of(folder), ignored);  // of a process killed after completion
+    fs::remove(journal_of(folder), ignored);  // journal of a process killed after completion
     return shards;
   }
   const StopPoll stop = options.watch_stop ? options.watch_stop() : StopPoll();

@@ -21,8 +21,8 @@ bool is_space(char c) {
   return is_blank(c) || c == '\n' || c == '\v' || c == '\f';
 }
 
-// Of an oversized document: before the last line that starts with a visible character, else the last space (both token
-// boundaries), else the last whole character.
+// Cut of an oversized document: before the last line that starts with a visible character, else the last space (both
+// token boundaries), else the last whole character.
 std::size_t find_cut(std::string_view text) {
   for (std::size_t i = text.size() - 1; i > 0; --i)
     if (text[i - 1] == '\n' && !is_space(text[i])) return i;
@@ -228,7 +228,7 @@ class TextReader final : public DocumentReader {
   ReaderOptions options_;
   std::string buffer_;
   std::size_t block_begin_ = 0;  // last block in the buffer
-  StoredSpan held_, span_;       // of earlier buffer content; of the block
+  StoredSpan held_, span_;       // spans of earlier buffer content, and of the block
   bool at_end_ = false;
   std::size_t start_ = 0;    // not returned
   std::size_t scanned_ = 0;  // no earlier separator

@@ -129,7 +129,7 @@ class Corpus {
   std::vector<std::uint64_t> sizes_;
   std::uint64_t total_ = 0;
   std::size_t file_ = 0;
-  std::uint64_t done_ = 0;  // of earlier files
+  std::uint64_t done_ = 0;  // bytes of earlier files
   std::unique_ptr<DocumentReader> reader_;
   std::uint64_t begun_ = 0;  // documents
   bool held_out_ = false;

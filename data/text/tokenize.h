@@ -16,7 +16,7 @@
 namespace quench {
 
 struct TokenizeProgress {
-  std::uint64_t bytes = 0;  // of input
+  std::uint64_t bytes = 0;  // input read
   std::uint64_t total_bytes = 0;
   std::uint64_t documents = 0;
   std::uint64_t tokens = 0;
@@ -45,7 +45,7 @@ struct TokenizeOptions {
   ValidationSplit validation_split = ValidationSplit::tail;
   // A document is never split across shards.
   std::uint64_t max_shard_tokens = 100'000'000;
-  std::uint64_t batch_bytes = std::uint64_t{16} << 20;  // of text; two batches are in memory
+  std::uint64_t batch_bytes = std::uint64_t{16} << 20;  // bytes of text; two batches are in memory
   std::function<void(const TokenizeProgress&)> progress{};
   StopPoll stop{};
   // Journals encoded batches in journal_of(output) and resumes from it: same result.

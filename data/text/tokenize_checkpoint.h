@@ -28,7 +28,7 @@ class TokenizeCheckpoint {
   TokenizeCheckpoint(const TokenizeCheckpoint&) = delete;
   TokenizeCheckpoint& operator=(const TokenizeCheckpoint&) = delete;
 
-  // Of stored batches; 0: none.
+  // Input bytes of stored batches; 0: none.
   [[nodiscard]] std::uint64_t input_bytes() const noexcept { return input_bytes_; }
 
   // The first mismatch ends the use of stored batches.
@@ -48,7 +48,7 @@ class TokenizeCheckpoint {
 
   std::filesystem::path path_;
   int file_ = -1;          // -1: disabled
-  std::uint64_t end_ = 0;  // of records taken or appended
+  std::uint64_t end_ = 0;  // offset past records taken or appended
   std::uint64_t index_ = 0;
   std::uint64_t stored_ = 0;       // unverified
   std::uint64_t input_bytes_ = 0;  // end of the file's last batch

@@ -21,7 +21,7 @@ struct BpeTrainingOptions {
   // With 256 bytes (ids 0 to 255) and special tokens (highest ids). Fewer, with a warning, if too few pairs reach
   // min_frequency.
   std::int64_t vocab_size = 0;
-  std::string split_pattern = "llama3";  // of a SplitPattern; empty: no pre-tokenization
+  std::string split_pattern = "llama3";  // name of a SplitPattern; empty: no pre-tokenization
   std::int64_t min_frequency = 2;
   // Or empty. bos_token is prepended to every text.
   std::string bos_token = "<|begin_of_text|>", eos_token = "<|end_of_text|>", pad_token = "<|pad|>";

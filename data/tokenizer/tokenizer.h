@@ -18,7 +18,7 @@ namespace quench {
 
 // Treatment of special tokens.
 struct EncodeOptions {
-  // Of the post-processor, such as BOS.
+  // Special tokens of the post-processor, such as BOS.
   bool add_special_tokens = true;
   // As Hugging Face tokenizers; off for untrusted text, where "<|eot_id|>" stays plain.
   bool parse_special = true;
@@ -82,7 +82,7 @@ class Tokenizer {
   // Bytes that encode() drops or replaces, of a byte-level vocabulary.
   [[nodiscard]] virtual std::vector<std::uint8_t> bytes_without_token() const { return {}; }
 
-  // Of everything that affects ids: equal on every machine, and after save and load.
+  // Hash of everything that affects ids: equal on every machine, and after save and load.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
   // With `tokens`, whose ids follow the highest one, in order. As in Transformers, a token of the vocabulary keeps its
   // id and is matched whole from then on. Throws bad_config naming the text (empty, repeated, added already), and

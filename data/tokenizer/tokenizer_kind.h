@@ -35,7 +35,7 @@ struct TokenizerKind {
 [[nodiscard]] bool is_tokenizer_word(std::string_view name);
 // Help text of a tokenizer option.
 [[nodiscard]] std::string tokenizer_option_help(std::string_view paths);
-// Of a kind, or a companion.
+// File name of a kind, or a companion.
 [[nodiscard]] bool is_tokenizer_file(std::string_view name);
 // For help: files, folder, keywords.
 [[nodiscard]] std::string tokenizer_choices();

@@ -29,7 +29,7 @@ class ColumnAmax {
     bool found = false;       // version is valid
     std::uint64_t version = 0;
     Tensor scale;
-    autograd::WeightFormat form;  // of the scale
+    autograd::WeightFormat form;  // format of the scale
   };
   [[nodiscard]] Tensor place(std::size_t parameter) const;
 

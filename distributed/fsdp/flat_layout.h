@@ -31,7 +31,7 @@ struct FsdpContext {
   std::shared_ptr<ProcessGroup> shard;         // all parameters except experts
   std::shared_ptr<ProcessGroup> expert_shard;  // expert-parallel parameters
   Device device;
-  DType reduce_dtype;        // of gradient reduction
+  DType reduce_dtype;        // gradients in reduction
   bool keeps_whole = false;  // weights stay gathered from forward to backward pass
   BufferPool weights;
   BufferPool gradients;
@@ -48,7 +48,7 @@ struct FsdpContext {
 
 struct FsdpParameter {
   nn::Parameter* parameter;
-  ProcessGroup* group;                     // of its shards
+  ProcessGroup* group;                     // processes that hold its shards
   const nn::Linear* layer;                 // may read quantized values; null: gathered unquantized
   Shape shape;                             // full, within the group
   Shape padded_shape;                      // padded to equal chunks of rows

@@ -60,7 +60,7 @@ class FsdpUnitWeights {
     std::array<Contents, 2> wanted{kValues, kValues};
     Contents used = 0;
     Contents there = 0;          // gathered or pending
-    std::uint64_t version = 0;   // of `there`
+    std::uint64_t version = 0;   // weight version that `there` holds
     Tensor values;               // padded shape
     std::array<Codes, 2> codes;  // by Phase
   };

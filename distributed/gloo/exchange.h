@@ -71,7 +71,7 @@ class Transfers {
   Exchange& exchange_;
   std::unique_ptr<gloo::transport::UnboundBuffer> buffer_;
   std::mutex mutex_;
-  std::string failure_;  // of a transfer that did not start
+  std::string failure_;  // reason why a transfer did not start
   std::vector<int> sends_;
   std::vector<int> receives_;
 };

@@ -13,7 +13,7 @@
 
 namespace quench::distributed {
 
-// Of Mesh's device.
+// Address of Mesh's device.
 inline constexpr const char* kPairAddress = "127.0.0.2";
 
 class Mesh final : public gloo::Context {

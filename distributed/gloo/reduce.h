@@ -1,4 +1,5 @@
 #pragma once
+// Reductions on the CPU with a fixed order of ranks.
 
 #include <span>
 

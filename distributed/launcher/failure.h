@@ -1,4 +1,5 @@
 #pragma once
+// Failures of launched processes, their root cause and report.
 
 #include <string>
 #include <vector>

@@ -45,7 +45,7 @@ struct LaunchOptions {
   int nodes = 1;
   int workers = 1;
   int node_rank = -1;  // -1: order of arrival
-  Endpoint endpoint;   // of the rendezvous; empty host: one node, loopback
+  Endpoint endpoint;   // address of the rendezvous; empty host: one node, loopback
   std::string job;
   std::string token;
   int master_port = 0;  // 0: a free port

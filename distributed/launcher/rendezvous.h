@@ -26,7 +26,7 @@ struct Round {
   int nodes = 1;
   int first_rank = 0;
   int world_size = 0;
-  std::string master_host;  // of rank 0
+  std::string master_host;  // address of rank 0
   int master_port = 0;      // free there when queried; for the workers' own store
 };
 

@@ -24,7 +24,7 @@ class PreparedWorker {
   struct Start {
     pid_t process = -1;
     bool forked = false;
-    int error = 0;  // of pipe(2) or fork(2), else of execve(2)
+    int error = 0;  // errno of pipe(2) or fork(2), else of execve(2)
   };
 
   explicit PreparedWorker(const WorkerStart& start);

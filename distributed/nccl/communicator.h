@@ -53,7 +53,7 @@ class Communicator {
 
   Device device_;
   ncclComm_t comm_ = nullptr;
-  std::mutex mutex_;  // of the members below and background_error()'s call
+  std::mutex mutex_;  // guard of the members below and background_error()'s call
   std::condition_variable idle_;
   int users_ = 0;
   std::string reason_;

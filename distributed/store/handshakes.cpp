@@ -19,7 +19,7 @@ constexpr int kAcceptsPerTurn = 16;                            // before reads
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // without free descriptors
 constexpr auto kFirstRetry = std::chrono::milliseconds(50);
 constexpr auto kLongestRetry = std::chrono::seconds(2);
-constexpr auto kHandshakeTime = std::chrono::seconds(2 * kHandshakeSeconds);  // of one attempt, if the deadline allows
+constexpr auto kHandshakeTime = std::chrono::seconds(2 * kHandshakeSeconds);  // one attempt, if the deadline allows
 
 // Empty on success, else the reason for a retry. Throws on permanent errors.
 std::string try_proof(const Socket& socket, const Endpoint& endpoint, const std::string& secret, std::uint32_t number,

@@ -12,8 +12,8 @@ namespace quench::distributed {
 // For listen_on: all addresses if the endpoint is this machine's name, or a name that resolves to loopback.
 [[nodiscard]] Endpoint listening_place(const Endpoint& endpoint);
 
-// Of the interface that reaches the store. Where the store's name resolves to loopback: of the default route, else of
-// the first interface that is up; loopback if there is no other.
+// Address of the interface that reaches the store. Where the store's name resolves to loopback: of the default route,
+// else of the first interface that is up; loopback if there is no other.
 [[nodiscard]] std::string address_for_nodes(const Store& store);
 
 }  // namespace quench::distributed

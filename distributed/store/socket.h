@@ -49,7 +49,7 @@ class Socket {
 // name, or a used or forbidden port, naming the owning process if visible; failed without free sockets.
 [[nodiscard]] Socket listen_on(const Endpoint& endpoint);
 [[nodiscard]] int local_port(const Socket& socket);
-// Of the interface that reaches the peer.
+// Address of the interface that reaches the peer.
 [[nodiscard]] std::string local_address(const Socket& socket);
 [[nodiscard]] std::string peer_address(const Socket& socket);
 

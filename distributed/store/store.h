@@ -54,7 +54,7 @@ class Store {
   void interrupt() noexcept;
 
   [[nodiscard]] const Endpoint& endpoint() const noexcept { return endpoint_; }
-  // Of the interface that reaches the store.
+  // Address of the interface that reaches the store.
   [[nodiscard]] std::string address() const { return local_address(socket_); }
 
  private:

@@ -13,8 +13,8 @@ namespace {
 using Location = SafetensorsFolder::Location;
 
 constexpr std::string_view kCodes = ".weight";
-constexpr std::array<std::string_view, 2> kWeightScales = {"_scale_inv", "_scale"};               // of "NAME.weight"
-constexpr std::array<std::string_view, 2> kStaticScales = {".activation_scale", ".input_scale"};  // of "NAME"
+constexpr std::array<std::string_view, 2> kWeightScales = {"_scale_inv", "_scale"};               // for "NAME.weight"
+constexpr std::array<std::string_view, 2> kStaticScales = {".activation_scale", ".input_scale"};  // for "NAME"
 
 class Float8Weights final : public StoredWeights {
  public:

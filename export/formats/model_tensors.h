@@ -14,10 +14,10 @@ namespace quench {
 
 struct ModelTensor {
   std::string name;        // "model.layers.0.self_attn.q_proj.weight"
-  std::string layer;       // of linear layers, without ".weight"; else ""
+  std::string layer;       // name of linear layers, without ".weight"; else ""
   bool embedding = false;  // `layer` is set if quantized
   Shape shape;
-  DType dtype = DType::f32;  // of value()
+  DType dtype = DType::f32;  // result of value()
   // CPU, contiguous. Throws nonfinite, naming the tensor, for NaN, infinity, values out of the dtype's range.
   std::function<Tensor()> value;
   // Contains the rows.

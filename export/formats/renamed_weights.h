@@ -1,4 +1,5 @@
 #pragma once
+// Base class of stored weights whose names differ from those in the file.
 
 #include <memory>
 #include <string>

@@ -1,4 +1,5 @@
 #pragma once
+// Rows and whole tensors of a safetensors folder.
 
 #include "core/safetensors/safetensors_folder.h"
 #include "core/tensor/tensor.h"

@@ -36,11 +36,11 @@ class StoredWeights {
   virtual void prefetch(std::string_view /*name*/) const {}
   // On the CPU. Throws corrupt or unsupported naming the tensor.
   [[nodiscard]] virtual PackedMatrix read_packed(std::string_view name) const = 0;
-  // Of the layer with this weight.
+  // Input scheme of the layer with this weight.
   [[nodiscard]] virtual std::optional<OperandScheme> inputs(std::string_view name) const = 0;
   // As in the format's inference engines.
   [[nodiscard]] virtual IntDivision input_division() const { return IntDivision::quotient; }
-  // Of export/schemes/scheme.h, if stored.
+  // Input scale of export/schemes/scheme.h, if stored.
   [[nodiscard]] virtual std::optional<float> input_scale(std::string_view /*name*/) const { return std::nullopt; }
   // E8M0 scales u8 [N, K / 32] of an unquantized weight [N,K], or of expert `expert` of a fused one, that the file
   // holds as MXFP4 blocks; undefined: it does not.

@@ -11,7 +11,7 @@
 
 namespace quench {
 
-// Of the weights with one input.
+// One weight of those with a common input.
 struct ScaledWeight {
   std::string name;
   Tensor weight;                          // f32 [N,K], CPU

@@ -5,7 +5,7 @@
 
 namespace quench {
 
-// Of one group.
+// Scale and zero point of one group.
 struct GroupScale {
   float scale = 1;       // value = (code - zero_point) * scale
   float multiplier = 1;  // before rounding; 1 / scale up to rounding

@@ -15,7 +15,7 @@ namespace quench {
 [[nodiscard]] std::string gptq_problem(const OperandScheme& scheme);
 
 struct GptqOptions {
-  // Of the mean diagonal, added to the Gram matrix's diagonal.
+  // Share of the mean diagonal, added to the Gram matrix's diagonal.
   double damping = 0.01;
   // Columns by decreasing input magnitude (act_order): group scales are those of the original weight, the storage order
   // stays. Else a group's scales are computed at its first column.

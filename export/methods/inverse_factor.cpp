@@ -21,7 +21,7 @@ void subtract(double* y, const double* x, double factor, std::int64_t n) {
 void factorize(std::vector<double>& a, std::int64_t n, std::string_view name) {
   for (std::int64_t end = n; end > 0; end -= std::min(kFactorBlock, end)) {
     const std::int64_t begin = std::max<std::int64_t>(end - kFactorBlock, 0);
-    // Of R, last first, in the block.
+    // Columns of R, last first, in the block.
     for (std::int64_t k = end - 1; k >= begin; --k) {
       double* row = a.data() + k * n;
       const double pivot = row[k];

@@ -1,4 +1,5 @@
 #pragma once
+// Calibrated quantization of a model, one decoder layer at a time.
 
 #include "export/ptq/quantized_layer.h"
 

@@ -15,7 +15,7 @@ constexpr std::string_view kValue = "v_proj", kUp = "up_proj";
 // In a decoder layer; without these modules (MoE, MLA) no fusion.
 struct FusionPath {
   std::string producer;
-  std::string_view part;  // of a linear producer
+  std::string_view part;  // projection of a linear producer
   std::string consumer;
 };
 std::array<FusionPath, 4> fusion_paths(const nn::BlockSpec& block) {

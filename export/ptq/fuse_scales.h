@@ -17,7 +17,7 @@ using ModuleMap = std::map<std::string, nn::Module*>;
 // The producer's output is read by the consumer only.
 struct ScaleFusion {
   nn::Module* producer = nullptr;
-  // Of the producer's weight, per consumer column; empty: a norm.
+  // Rows of the producer's weight, per consumer column; empty: a norm.
   std::vector<std::int64_t> rows;
   nn::Linear* consumer = nullptr;
   std::string consumer_name;

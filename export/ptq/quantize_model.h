@@ -39,7 +39,8 @@ struct QuantizationRules {
   bool experts = true;  // false: unquantized regardless of rules
   // Optional: reason why a layer is unquantized regardless of rules, or "".
   std::string_view (*kept)(const ModelTensor& tensor) = nullptr;
-  // Of a weight that was read from MXFP4 blocks (StoredWeights::block_scales); undefined: of others. Null: none.
+  // Block scales of a weight that was read from MXFP4 blocks (StoredWeights::block_scales); undefined: of others. Null:
+  // none.
   std::function<Tensor(const ModelTensor&)> block_scales = nullptr;
   std::shared_ptr<const CalibrationData> calibration = nullptr;
   // Gathers a unit (nn::CausalLm::units) before calibration runs it. Null: unsharded.
@@ -60,7 +61,7 @@ struct LayerReport {
   std::string layer;
   std::string scheme;        // "": unquantized
   std::string kept_because;  // reason for no quantization
-  double sqnr = 0;           // of the weight, dB
+  double sqnr = 0;           // signal to noise of the weight, dB
   std::uint64_t bytes = 0;   // written (stored_bytes() of export/table/format.h)
   std::uint64_t dense_bytes = 0;
 };
@@ -74,7 +75,7 @@ struct LayerFit {
   const Scheme* scheme = nullptr;
   Shape shape;
   std::uint64_t bytes = 0;  // in high precision
-  std::string problem;      // of the shape, for which the layer stays in high precision; or ""
+  std::string problem;      // reason in the shape why the layer stays in high precision; or ""
 };
 // In the order of `tensors`, without embeddings.
 [[nodiscard]] std::vector<LayerFit> layer_fits(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules);

@@ -21,7 +21,7 @@ struct QuantizedLayer {
   LayerChoice choice;
   LayerReport report = {};
   std::optional<float> shared_amax = {};  // share_amax()
-  std::optional<float> input_amax = {};   // of a static input scale; absent: that of the statistics
+  std::optional<float> input_amax = {};   // bound of a static input scale; absent: that of the statistics
 };
 
 // From `first`: rows of one parameter.

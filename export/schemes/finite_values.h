@@ -1,4 +1,5 @@
 #pragma once
+// Checks for NaN, infinity and overflow of stored values.
 
 #include <string_view>
 

@@ -128,7 +128,7 @@ int six_bit_code(float x, float scale) {
   return scale != 0 ? std::clamp(nearest(x / scale), -32, 31) : 0;
 }
 
-// Of the two neighbouring multiples, the one of less error.
+// The one of the two neighbouring multiples that has less error.
 int round_scale(const float* x, float scale, float unit) {
   const auto below = static_cast<int>(std::clamp(scale / unit, -128.0f, 127.0f));
   int best = 0;

@@ -1,4 +1,5 @@
 #pragma once
+// Scales and codes of MXFP4 weights that training has not changed.
 
 #include "export/schemes/quantized_weight.h"
 

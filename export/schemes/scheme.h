@@ -12,7 +12,7 @@
 
 namespace quench {
 
-// Of scales.
+// Sharing of scales.
 enum class ScaleSharing : std::uint8_t {
   tensor,
   row,    // per output channel, or per token
@@ -21,7 +21,7 @@ enum class ScaleSharing : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(ScaleSharing sharing) noexcept;
 
-// Of scales.
+// Storage of scales.
 enum class ScaleForm : std::uint8_t {
   high_precision,  // model dtype
   e8m0,            // powers of two: MX

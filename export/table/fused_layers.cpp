@@ -17,7 +17,7 @@ std::string scheme_text(const Scheme* scheme) {
   return scheme == nullptr ? "no scheme" : "scheme " + scheme->name;
 }
 
-// Of the first layer whose parts differ; "": none.
+// Name of the first layer whose parts differ; "": none.
 std::string mixed_layer(const std::vector<ModelTensor>& tensors, const QuantizationRules& rules) {
   std::map<std::string, const ModelTensor*> by_layer;
   for (const ModelTensor& tensor : tensors) by_layer.try_emplace(tensor.layer, &tensor);

@@ -1,4 +1,5 @@
 #pragma once
+// Mark of Quench's exports in weights files.
 
 #include <filesystem>
 

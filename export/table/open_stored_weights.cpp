@@ -119,7 +119,7 @@ std::optional<Json> stored_model_config(const fs::path& folder) {
   Json::ParseOptions options;
   options.max_bytes = std::size_t{16} << 20;
   Json config = Json::parse_file(file, options);
-  if (is_gguf_path(folder) && config.is_object()) config.erase(kQuantizationConfig);  // of other weights in its folder
+  if (is_gguf_path(folder) && config.is_object()) config.erase(kQuantizationConfig);  // other weights' config
   config = text_model_config(std::move(config));
   const fs::path gguf = stored_gguf_file(folder);
   take_score_scale(gguf, config);

@@ -68,7 +68,7 @@ bool has_other_head(const StoredWeights& weights) {
   return false;
 }
 
-// Of all files.
+// Fingerprint of all files.
 std::string fingerprint(const fs::path& folder) {
   std::map<std::string, std::string> files;
   const auto add = [&](const fs::directory_entry& entry) {

@@ -1,4 +1,5 @@
 #pragma once
+// Heads in folders of tied models: other values than the embedding table, or in place of it.
 
 #include <filesystem>
 #include <memory>

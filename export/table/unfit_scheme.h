@@ -14,7 +14,7 @@ namespace quench {
 struct UnfitScheme {
   const Scheme* scheme = nullptr;
   const Scheme* fits = nullptr;  // suits all layers of the scheme, and a reader runs it; null: none
-  std::string problem;           // of the first layer
+  std::string problem;           // reason for the first layer
   std::size_t layers = 0, all = 0;
   std::uint64_t bytes = 0, all_bytes = 0;  // in high precision
 };

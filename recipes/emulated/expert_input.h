@@ -1,4 +1,5 @@
 #pragma once
+// Inputs and outputs of emulated expert layers.
 
 #include <functional>
 #include <string_view>

@@ -1,4 +1,5 @@
 #pragma once
+// Linear and expert layers with emulated quantization of GEMM operands.
 
 #include <memory>
 #include <vector>

@@ -72,7 +72,7 @@ class DelayedScaling {
 
   DelayedScalingOptions options_;
   std::vector<std::string> names_;
-  std::vector<float> largest_;  // of each operand's format
+  std::vector<float> largest_;  // maximum of each operand's format
   std::vector<bool> has_history_, observed_;
   Tensor recorded_, scale_, device_largest_;  // f32 [operands]
   Tensor history_;                            // f32 [operands, history]

@@ -1,4 +1,5 @@
 #pragma once
+// LM head with float8 GEMMs.
 
 #include <optional>
 

@@ -1,4 +1,5 @@
 #pragma once
+// Linear layer with float8 GEMMs.
 
 #include <memory>
 

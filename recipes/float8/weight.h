@@ -1,4 +1,5 @@
 #pragma once
+// Quantized weight of a float8 layer, for one GEMM or until the weight changes.
 
 #include "nn/linear_kernel.h"
 #include "recipes/float8/gemms.h"
@@ -48,7 +49,7 @@ class Float8Weight {
   std::uint64_t version_ = 0;
   const void* address_ = nullptr;
   Float8Matrix matrix_;
-  Kept kept_rowwise_, kept_columnwise_;  // of the storage's codes
+  Kept kept_rowwise_, kept_columnwise_;  // values of the storage's codes
 };
 
 }  // namespace quench::recipes

@@ -1,4 +1,5 @@
 #pragma once
+// Name of an adapter in reports.
 
 #include <fmt/format.h>
 

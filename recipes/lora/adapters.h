@@ -32,7 +32,7 @@ struct LoraOptions {
   bool rslora = false;
   bool dora = false;                              // trained magnitudes (nn/low_rank_adapter.h)
   bool quantize_merged = true;                    // quantize W + update, if the recipe supports it
-  std::uint64_t seed = 0;                         // of dropout
+  std::uint64_t seed = 0;                         // draws of dropout
   std::vector<std::string> modules_to_save = {};  // as SavedModules
   TokenIds token_indices = {};                    // as TokenRows
 };

@@ -1,4 +1,5 @@
 #pragma once
+// Storage of the frozen weights under adapters.
 
 #include <cstdint>
 
@@ -8,7 +9,7 @@ enum class BaseForm : std::uint8_t {
   dense,   // model dtype
   nf4,     // 4.13 bits per element (core/ops/quantize/nf4.h)
   float8,  // e4m3 with a power-of-two scale per row
-  stored,  // of a quantized model folder
+  stored,  // values of a quantized model folder
 };
 
 }  // namespace quench::recipes

@@ -108,7 +108,7 @@ class QuantizedBase::Values final : public autograd::WeightStorage {
   }
 
   std::shared_ptr<Matrix> matrix_;
-  int uses_ = 0;  // of values and codes
+  int uses_ = 0;  // open uses of values and codes
   Tensor values_;
 };
 

@@ -1,4 +1,5 @@
 #pragma once
+// Quantized frozen weights under adapters.
 
 #include <functional>
 #include <map>

@@ -91,7 +91,7 @@ class TokenRows::Table {
   nn::Parameter view_;
   Tensor places_;                                 // i32 [tokens]: ids
   Tensor row_of_;                                 // i32 [vocabulary]
-  std::shared_ptr<autograd::Gradient> gradient_;  // of the patched table; null: frozen
+  std::shared_ptr<autograd::Gradient> gradient_;  // accumulator of the patched table; null: frozen
 };
 
 namespace {

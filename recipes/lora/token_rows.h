@@ -14,8 +14,8 @@ namespace quench::recipes {
 
 // Ids by module.
 struct TokenIds {
-  std::vector<std::int64_t> embedding;  // of a tied head too
-  std::vector<std::int64_t> head;       // of an untied one
+  std::vector<std::int64_t> embedding;  // ids of a tied head too
+  std::vector<std::int64_t> head;       // ids of an untied one
 };
 
 // Rows [tokens, hidden] that passes read in place of those of the frozen table while attached. A pass reads a copy of

@@ -1,4 +1,5 @@
 #pragma once
+// Fake quantization of tensors, with masks of clipped elements.
 
 #include <memory>
 #include <optional>
@@ -24,7 +25,7 @@ struct FakeFormat {
   Kind kind = Kind::none;
   IntQuantOptions integers = {};
   ElementFormat element = ElementFormat::e2m1;
-  // of weights; all elements get gradients
+  // Pattern of weights; all elements get gradients.
   std::optional<Sparsity24> sparsity = std::nullopt;
 
   struct Problem {

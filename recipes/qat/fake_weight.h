@@ -1,4 +1,5 @@
 #pragma once
+// Fake-quantized weight, kept until its inputs change.
 
 #include <memory>
 

@@ -1,4 +1,5 @@
 #pragma once
+// Embedding with fake-quantized rows.
 
 #include <memory>
 

@@ -1,4 +1,5 @@
 #pragma once
+// Expert layers with fake-quantized weights and inputs.
 
 #include <memory>
 

@@ -55,7 +55,7 @@ TEST_F(Completion, EveryVerbOfTheHelpIsACandidate) {
   EXPECT_THAT(verbs, Not(Contains(":files")));
 }
 
-TEST_F(Completion, OptionsAreThoseOfTheVerb) {
+TEST_F(Completion, OptionsBelongToTheVerb) {
   EXPECT_THAT(candidates({"generate", "--pro"}), ElementsAre("--prompt", "--prompt-file", "--prompts"));
   EXPECT_THAT(candidates({"tokenize", "train", "--v"}), ElementsAre("--vocab-size"));
   EXPECT_THAT(candidates({"tokenize", "--v"}), Not(Contains("--vocab-size")));
@@ -94,7 +94,7 @@ TEST_F(Completion, ConfigKeysComeSectionBySection) {
   EXPECT_THAT(candidates({"config", "print", "demo", "--training.st"}), ElementsAre("--training.steps="));
 }
 
-TEST_F(Completion, ValuesAreThoseThatTheKeyAccepts) {
+TEST_F(Completion, ValuesAreAcceptedByTheKey) {
   EXPECT_THAT(candidates({"train", "demo", "--training.dtype=b"}), ElementsAre("--training.dtype=bf16"));
   EXPECT_THAT(candidates({"train", "demo", "--training.dtype", "b"}), ElementsAre("bf16"));
   EXPECT_THAT(candidates({"train", "demo", "--recipe.name=float8_t"}), ElementsAre("--recipe.name=float8_tensorwise"));

@@ -41,7 +41,7 @@ class MtpVerbs : public RunProject {
     }
     return all;
   }
-  // Of the last checkpoint, such that a program that reads one of them stops.
+  // Tensors of the last checkpoint, damaged such that a program that reads one of them stops.
   void destroy_mtp_tensors() const {
     const std::filesystem::path file = work() / "run/checkpoints/step-2/rank-00000.safetensors";
     const SafetensorsReader reader(file);

@@ -93,7 +93,7 @@ TEST_F(QuantizeVerb, AGgufFileIsReadAndWrittenByItsName) {
 }
 
 // Sizes are those of the files: TorchAO stores a byte for 4 bits, packed integers of 3 bits fill words of 32.
-TEST_F(QuantizeVerb, ReportedSizesAreThoseOfTheFiles) {
+TEST_F(QuantizeVerb, ReportedSizesMatchFiles) {
   for (const auto& [scheme, format] : {std::pair{"int4_weight_only_g32", "torchao"},
                                        {"int3_weight_only_g32", "compressed-tensors"},
                                        {"int8dyn_int4_g32", "compressed-tensors"},

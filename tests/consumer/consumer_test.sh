@@ -43,7 +43,8 @@ case $1 in
     ;;
   static)
     work=$2
-    build "$here/project" static -DQuench_USE_STATIC_LIBS=ON
+    minor_release=$(sed -n 's/^#define QUENCH_VERSION_M[AI][JN]OR \([0-9]*\)$/\1/p' "$source_dir/core/system/version.h" | paste -sd.)
+    build "$here/project" static -DQuench_USE_STATIC_LIBS=ON -DWANTED_VERSION="$minor_release"
     "$work/static/consumer"
     ! ldd "$work/static/consumer" | grep libquench || fail "a static program needs shared libraries"
     ;;

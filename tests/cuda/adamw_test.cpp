@@ -268,7 +268,7 @@ TEST(CudaAdamW, ScalesGradientsAndSkipsOnNonFiniteScale) {
 }
 
 // Two calls on equal tensors, those of one with amax: the same bits, and the amax of what is stored.
-TEST(CudaAdamW, AmaxIsThatOfTheStoredParam) {
+TEST(CudaAdamW, AmaxMatchesStoredParameter) {
   const auto scalar = [] { return Tensor::from_values<float>({}, std::array{1e30f}).to(kGpu); };  // not raised
   const auto check = [](const std::vector<AdamWTensor>& with, const std::vector<AdamWTensor>& without) {
     for (std::size_t i = 0; i < with.size(); ++i) {
@@ -328,7 +328,7 @@ TEST(CudaAdamW, AmaxOfManyTensors) {
   }
 }
 
-TEST(CudaAdamW, ShardsRoundAsTheWhole) {
+TEST(CudaAdamW, ShardedUpdateRoundsLikeUnsharded) {
   Generator random(6);
   const std::int64_t n = 70001, cut = 33333;
   const std::vector<AdamWTensor> whole = parameters_on_gpu(std::vector{make(random, n, 7)});

@@ -73,7 +73,7 @@ cuda::GemmProblem problem_of(BlockScaledForm form, DType dtype, float beta = 0.0
 }
 
 // TN with B first: [N,K] and [M,K] are K x N and K x M by columns. Runs without a GPU.
-TEST(CudaBlockScaledGemm, DescriptorsAreThoseOfTheFormat) {
+TEST(CudaBlockScaledGemm, DescriptorsMatchFormat) {
   const auto described = [](BlockScaledForm form, DType dtype) {
     return cuda::GemmPlan(problem_of(form, dtype)).describe();
   };

@@ -80,7 +80,7 @@ TEST(CudaCrossEntropy, ManyRows) {
   compare(304, 70, 98312, DType::bf16, DType::bf16, 1.0);
 }
 
-TEST(CudaCrossEntropy, CodesAreThoseOfTheRoundedGradients) {
+TEST(CudaCrossEntropy, CodesMatchRoundedGradients) {
   std::uint32_t seed = 350;
   for (const DType dtype : {DType::f32, DType::bf16})
     // One block a row, unaligned rows, clusters, streamed rows.

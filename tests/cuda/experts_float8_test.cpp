@@ -40,7 +40,7 @@ void expect_same(const Casts& some, const Casts& cpu) {
   EXPECT_TRUE(same_bits(here(some.columns.codes), cpu.columns.codes));
 }
 
-TEST(CudaExpertsFloat8, CastsAreTheCpus) {
+TEST(CudaExpertsFloat8, CastsMatchCpu) {
   const std::vector<std::vector<std::int32_t>> lists{
       {32, 32, 96, 288}, {0, 0, 0, 320}, {0, 0, 0, 0}, {64, 128, 192, 256}, {320, 320, 320, 320}};
   for (const DType dtype : {DType::bf16, DType::f32})
@@ -55,7 +55,7 @@ TEST(CudaExpertsFloat8, CastsAreTheCpus) {
 }
 
 // Runs of rows that blocks share among them, and more groups than a warp has lanes.
-TEST(CudaExpertsFloat8, CastsOfManyRowsAreTheCpus) {
+TEST(CudaExpertsFloat8, CastsOfManyRowsMatchCpu) {
   std::vector<std::int32_t> list;
   for (int e = 0; e < 70; ++e) list.push_back(64 * (e + 1 - (e % 5 == 0 ? 1 : 0)));
   Generator random(2);
@@ -157,7 +157,7 @@ void check_products(std::int64_t rows, std::int64_t n, std::int64_t k, const std
     ASSERT_EQ(sums[i], static_cast<float>(first[i]) + static_cast<float>(second[i])) << i;
 }
 
-TEST(CudaExpertsFloat8, ProductsAreTheCpus) {
+TEST(CudaExpertsFloat8, GemmsMatchCpu) {
   std::uint32_t seed = 70;
   for (const auto& [n, k] : {std::pair{272, 144}, {256, 128}, {48, 528}, {512, 1040}})
     for (const std::vector<std::int32_t>& list : std::vector<std::vector<std::int32_t>>{

@@ -88,7 +88,7 @@ Rows rows_of(const Tensor& experts, std::int64_t count, std::int64_t alignment, 
   return r;
 }
 
-TEST(CudaExperts, RowsAreTheCpus) {
+TEST(CudaExperts, RowsMatchCpu) {
   for (const std::int64_t alignment : {1, 16, 128})
     for (const auto& [tokens, choices, count] :
          {std::tuple{50, 2, 8}, {1, 1, 1}, {5000, 8, 128}, {2048, 1, 3}, {700, 3, 1500}, {33, 4, 8192}}) {
@@ -265,7 +265,7 @@ TEST(CudaExperts, GroupedProductsRepeat) {
   EXPECT_TRUE(same_bits(on_cpu(first), on_cpu(second)));
 }
 
-TEST(CudaExperts, RoundedGroupsAreTheCpus) {
+TEST(CudaExperts, RoundedGroupsMatchCpu) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const ElementFormat element : {ElementFormat::e4m3, ElementFormat::e5m2})
       for (const bool power_of_two : {false, true})

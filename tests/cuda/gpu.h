@@ -1,4 +1,5 @@
 #pragma once
+// Device of the GPU tests.
 
 #include "core/device/device.h"
 

@@ -66,7 +66,7 @@ TEST_P(CudaLowBitAdamW, ANonFiniteScaleChangesNothing) {
   expect_equal(there.tensor, test.tensor);
 }
 
-TEST_P(CudaLowBitAdamW, AmaxIsThatOfTheStoredParam) {
+TEST_P(CudaLowBitAdamW, AmaxMatchesStoredParameter) {
   Generator random(3);
   LowBitCase test(random, {5, 256}, GetParam(), DType::bf16, DType::bf16, false), there = on_device(test);
   there.tensor.amax = Tensor::zeros({}, DType::f32, kGpu);

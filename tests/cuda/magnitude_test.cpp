@@ -22,7 +22,7 @@ void expect_near(const Tensor& gpu, const Tensor& cpu, double relative) {
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], relative * (1 + std::abs(b[i]))) << i;
 }
 
-TEST(CudaMagnitude, NormsAreThoseOfTheCpu) {
+TEST(CudaMagnitude, NormsMatchCpu) {
   Generator random(1);
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const std::int64_t width : {1, 77, 4096}) {
@@ -34,7 +34,7 @@ TEST(CudaMagnitude, NormsAreThoseOfTheCpu) {
     }
 }
 
-TEST(CudaMagnitude, ScaledLinesAreThoseOfTheCpu) {
+TEST(CudaMagnitude, ScaledLinesMatchCpu) {
   Generator random(2);
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const DType of_magnitude : {DType::f32, DType::bf16})
@@ -57,7 +57,7 @@ TEST(CudaMagnitude, ScaledLinesAreThoseOfTheCpu) {
         }
 }
 
-TEST(CudaMagnitude, GradientIsThatOfTheCpu) {
+TEST(CudaMagnitude, GradientMatchesCpu) {
   Generator random(3);
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const std::int64_t rows : {1, 64, 1000}) {

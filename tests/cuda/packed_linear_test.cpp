@@ -26,7 +26,7 @@ PackedMatrix make(Generator& random, DType codes_dtype, DType scales_dtype, std:
   return {group, codes, scales, offsets ? random.normal(shape, DType::f32, 0.1) : Tensor()};
 }
 
-TEST(CudaPackedLinear, IsThatOfTheCpu) {
+TEST(CudaPackedLinear, MatchesCpu) {
   Generator random(1);
   for (const DType codes : {DType::i4, DType::i8, DType::f8_e4m3, DType::f4_e2m1})
     for (const DType scales : {DType::f32, DType::bf16, DType::f16})
@@ -65,7 +65,7 @@ TEST(CudaPackedLinear, IsThatOfTheCpu) {
 
 // One scale per row multiplies finished sums; with many rows a warp takes several tiles, of whole and of partial rounds
 // of loads.
-TEST(CudaPackedLinear, ScalesOfWholeRowsAreThoseOfTheCpu) {
+TEST(CudaPackedLinear, RowScalesMatchCpu) {
   Generator random(3);
   for (const DType codes : {DType::i8, DType::f8_e4m3})
     for (const DType scales : {DType::f32, DType::bf16, DType::f16})

@@ -106,7 +106,7 @@ TEST(CudaRope, EmptyInputs) {
 
 // Codes under a given scale: heads that divide a tile and others, rows and columns that fill tiles and not, unrotated
 // columns, positions outside the table.
-TEST(CudaRope, CodesAreThoseOfTheRotatedMatrix) {
+TEST(CudaRope, CodesMatchCastOfRotatedMatrix) {
   struct Case {
     std::int64_t rows, heads, others, dim;
   };

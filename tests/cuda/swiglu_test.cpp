@@ -54,7 +54,7 @@ QuantTensor poisoned_codes(const Shape& shape, DType source, ElementFormat eleme
 }
 
 // Codes, with and without the values, against casts of the values; the amax rises and never falls.
-TEST(CudaSwiglu, CodesUnderGivenScalesAreThoseOfTheValues) {
+TEST(CudaSwiglu, CodesUnderGivenScalesMatchCastOfValues) {
   std::uint32_t seed = 60;
   for (const DType dtype : {DType::bf16, DType::f32})
     for (const GatedActivation activation : {GatedActivation::silu, GatedActivation::gelu_tanh})

@@ -72,7 +72,7 @@ TEST(CudaDecoder, PassesOfSeveralTokensMayComeBetween) {
   EXPECT_THROW((void)parts.logits(all.first(1)), Error);
 }
 
-TEST(CudaDecoder, TextsAreThoseOfTheCpu) {
+TEST(CudaDecoder, TextsMatchCpu) {
   const TinyModel on_cpu(Device{}), on_gpu(kGpu);
   const std::vector<std::int32_t> prompt = text(6);
   for (const double temperature : {0.0, 1.0}) {

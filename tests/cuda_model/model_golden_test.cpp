@@ -57,7 +57,7 @@ TEST_P(CudaModelGoldenBf16, Loss) {
 INSTANTIATE_TEST_SUITE_P(Families, CudaModelGoldenBf16, ::testing::Values("llama", "llama31_tied", "qwen2", "qwen3"),
                          [](const auto& model) { return std::string(model.param); });
 
-// Of tests/reference/make_models.py.
+// Models of tests/reference/make_models.py.
 class CudaReferenceGolden : public ::testing::TestWithParam<const char*> {
  protected:
   [[nodiscard]] static std::string folder() { return (testing::reference_dir() / "models" / GetParam()).string(); }

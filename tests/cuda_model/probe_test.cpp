@@ -54,7 +54,7 @@ TEST(CudaProbe, MeasuresOnTensorCoresAndGivesTheMemoryBack) {
 }
 
 // The same errors on the CPU, which emulates: operands are cast to the same bits.
-TEST(CudaProbe, ErrorsAreThoseOfTheEmulation) {
+TEST(CudaProbe, ErrorsMatchEmulation) {
   const TinyRun tiny;
   const RunConfig config = tiny.config("run", kWide);
   const ProbeResult gpu = run_probe(config, kGpu), cpu = run_probe(config, Device{});

@@ -238,7 +238,7 @@ TEST_F(AdapterExport, HoldsAParameterOrTwoAtATime) {
   write_config(fmt::format(R"("model_type": "llama", "vocab_size": 259, "hidden_size": {}, "intermediate_size": {},
       "num_hidden_layers": {}, "num_attention_heads": 4, "num_key_value_heads": 4)",
                            kHidden, kInner, kLayers));
-  // Of the largest process so far.
+  // Peak of the largest process so far.
   const auto peak_bytes = [&](const std::string& name, const Options& more) {
     train(2, name,
           joined(

@@ -105,7 +105,7 @@ TEST_F(ExpertTraining, BiasOnTheChoiceMovesAlike) {
   }
 }
 
-TEST_F(ExpertTraining, LoadIsThatOfAllProcesses) {
+TEST_F(ExpertTraining, ExpertLoadCoversAllProcesses) {
   train(1, "one");
   train(2, "two", {"--parallel.expert=2"});
   std::istringstream one(expert_records("one")), two(expert_records("two"));
@@ -178,7 +178,7 @@ TEST_F(ExpertTraining, CheckpointsGoOnInAnyLayout) {
   }
 }
 
-TEST_F(ExpertTraining, ExportsAreThoseOfTheCheckpoint) {
+TEST_F(ExpertTraining, ExportsMatchCheckpoint) {
   train(4, "run", {"--parallel.expert=2", "--export.format=hf", "--export.folder=" + (folder_ / "hf").string()});
   testing::Child exporter({testing::program_path(), "export", "--checkpoint", (folder_ / "run").string(), "--output",
                            (folder_ / "again").string()},

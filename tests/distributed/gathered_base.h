@@ -9,7 +9,7 @@
 namespace quench::testing {
 
 struct GatheredBase {
-  std::string form;  // of lora.base, or i8, i4, f4_e2m1: codes of a folder, with offsets
+  std::string form;  // name as in lora.base, or i8, i4, f4_e2m1: codes of a folder, with offsets
   DType dtype = DType::f32;
   std::int64_t operations = 0;  // for a layer
 

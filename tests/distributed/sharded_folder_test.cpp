@@ -80,7 +80,7 @@ TEST_F(ShardedFolder, VerbsUseRunsOfEveryKind) {
     int ranks;
     std::string model;
     std::vector<std::string> options;
-    double near;  // of the run and of its export, relative
+    double near;  // tolerance of the run and of its export, relative
   };
   const std::string dense = R"("model_type": "qwen3", "vocab_size": 509, "hidden_size": 64, "intermediate_size": 192,
       "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16)";

@@ -162,7 +162,7 @@ TEST_F(ShardedTraining, CheckpointsGoOnInAnyNumberOfProcesses) {
   }
 }
 
-TEST_F(ShardedTraining, ExportsOfSeveralProcessesAreThoseOfTheCheckpoint) {
+TEST_F(ShardedTraining, ExportsOfSeveralProcessesMatchCheckpoint) {
   train(3, "run", {"--export.format=hf", "--export.folder=" + (folder_ / "hf").string()});
   testing::Child exporter({testing::program_path(), "export", "--checkpoint", (folder_ / "run").string(), "--output",
                            (folder_ / "again").string()},
@@ -173,7 +173,7 @@ TEST_F(ShardedTraining, ExportsOfSeveralProcessesAreThoseOfTheCheckpoint) {
 }
 
 // Kernels that train parameters of their own make way for calibration, and are there when the run ends.
-TEST_F(ShardedTraining, CalibratedExportsAreThoseOfTheCheckpoint) {
+TEST_F(ShardedTraining, CalibratedExportsMatchCheckpoint) {
   write_config(R"("model_type": "qwen3", "vocab_size": 509, "hidden_size": 64, "intermediate_size": 192,
       "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16)");
   const std::string text = (folder_ / "text.txt").string(), run = (folder_ / "run").string();
@@ -190,7 +190,7 @@ TEST_F(ShardedTraining, CalibratedExportsAreThoseOfTheCheckpoint) {
   expect_same_export(folder_ / "run" / "export", folder_ / "run-again");
 }
 
-TEST_F(ShardedTraining, EvaluationAndSampleTextsAreThoseOfOneProcess) {
+TEST_F(ShardedTraining, EvaluationAndSampleTextsMatchOneProcess) {
   const std::vector<std::string> more = {"--data.validation=" + (folder_ / "text.txt").string(),
                                          "--evaluation.interval=4",
                                          "--evaluation.steps=5",
@@ -343,12 +343,12 @@ class KilledTraining : public ShardedTraining {
   }
 };
 
-TEST_F(KilledTraining, GoesOnToTheSameWeights) {
+TEST_F(KilledTraining, ResumesToSameWeights) {
   survive(3);
 }
 
 class KilledTrainingSlow : public KilledTraining {};
-TEST_F(KilledTrainingSlow, GoesOnToTheSameWeights) {
+TEST_F(KilledTrainingSlow, ResumesToSameWeights) {
   survive(40);
 }
 

@@ -19,10 +19,10 @@ namespace quench::testing {
 
 struct TraceRecord {
   std::string op;    // create mkdir write fsync truncate extend rename exchange unlink
-  std::string path;  // of rename and exchange: the first
+  std::string path;  // first name of rename and exchange: the first
   std::string path_to;
-  std::size_t offset = 0;  // of write; size of truncate and extend
-  std::string bytes;       // of write
+  std::size_t offset = 0;  // position of write; size of truncate and extend
+  std::string bytes;       // contents of write
 };
 
 inline std::vector<TraceRecord> read_trace(const std::filesystem::path& path) {

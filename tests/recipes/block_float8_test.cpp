@@ -99,7 +99,7 @@ TEST(BlockFloat8, NanAndInfinityStayInTheirBlock) {
   EXPECT_TRUE(same_bits(out, zeros));
 }
 
-// Of rows of experts, or of one dense layer.
+// Rows of experts, or of one dense layer.
 struct BlockLayer {
   std::vector<std::int32_t> ends;  // empty: dense
   std::int64_t rows, in, out;
@@ -167,7 +167,7 @@ class BlockGemmsOf : public ::testing::TestWithParam<const BlockLayer*> {
 };
 
 // LayerProducts of what the operands are worth, summed in f64. f32 sums of n terms are off by n roundings at most.
-TEST_P(BlockGemmsOf, SumsAreThoseOfTheValues) {
+TEST_P(BlockGemmsOf, SumsMatchDequantizedValues) {
   const Operands o(layer);
   const LayerProducts ours = run(layer, o.x, o.w, o.dy);
   const Tensor x = lines_of(o.x, Orientation::natural), x_columns = lines_of(o.x, Orientation::transposed),

@@ -89,7 +89,7 @@ class ExpertRecipe : public ::testing::TestWithParam<const Recipe*> {
 TEST_P(ExpertRecipe, ScalesOfKeptIndicesPassThrough) {
   const ExpertResult plain = run(recipe(), x, w, dy);
   const auto rows = powers(random, kRows), outs = powers(random, kOut), ins = powers(random, kIn);
-  // Of every expert its own.
+  // Every expert has its own.
   const auto outputs = powers(random, kExperts * kOut);
   const ExpertResult forward = run(recipe(), rescaled(x, rows, {}), rescaled(w, outputs, {}), dy);
   for (std::int64_t r = 0; r < kRows; ++r) {

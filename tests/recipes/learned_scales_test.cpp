@@ -69,7 +69,7 @@ struct Layer {
 };
 
 // tests/reference/make_learned_scales.py
-TEST(LearnedScales, GradientsAreThoseOfPyTorch) {
+TEST(LearnedScales, GradientsMatchPyTorch) {
   const Json reference = Json::parse_file(testing::source_dir() / "tests/reference/learned_scales.json");
   for (const int bits : {2, 4, 8})
     for (const std::int64_t group : {0, 8}) {
@@ -205,7 +205,7 @@ TEST(LearnedScales, EndBelowTheErrorOfThoseThatFollowFromTheWeight) {
   }
 }
 
-TEST(LearnedScales, AreThoseOfLinearLayersAlone) {
+TEST(LearnedScales, ExistForLinearLayersOnly) {
   const RecipeOptions options{.learned_scales = true};
   const nn::LinearInfo head{.name = "lm_head", .in_features = 64, .out_features = 80};
   EXPECT_EQ(kQatInt4WeightOnly.plan(head, options).kernel->weight_scales(), nullptr);

@@ -16,13 +16,13 @@ using autograd::Variable;
 using testing::fill;
 using testing::random_matrix;
 
-// Of 14 rows: all but three, or all.
+// Adapter of 14 rows: all but three, or all.
 std::shared_ptr<nn::LowRankAdapter> two_pieces(std::int64_t in, bool all = false, float second_scale = 2.0f) {
   std::vector<nn::LowRankPiece> pieces{{"q_proj", 0, all ? 9 : 6, 0, 3, 0.5f}, {"v_proj", 9, 5, 0, 2, second_scale}};
   return std::make_shared<nn::LowRankAdapter>(std::move(pieces), in, nn::ParameterOptions{});
 }
 
-TEST(LoraLinear, GradientsAreThoseOfDifferences) {
+TEST(LoraLinear, GradientsMatchFiniteDifferences) {
   for (const auto& [dropout, all] : {std::pair{0.0, false}, {0.5, false}, {0.0, true}, {0.5, true}}) {
     const auto adapter = two_pieces(8, all);
     const LoraLinear kernel(nn::high_precision_linear_kernel(), adapter, {dropout, {.seed = 1, .stream = 2}});
@@ -52,7 +52,7 @@ TEST(LoraLinear, GradientsAreThoseOfDifferences) {
 
 // Scales that are equal, over a frozen weight: base and update are one product. The second use of x adds to its
 // gradient.
-TEST(LoraLinear, OneProductHasTheGradientsOfDifferences) {
+TEST(LoraLinear, SingleGemmGradientsMatchFiniteDifferences) {
   for (const bool all : {false, true}) {
     const auto adapter = two_pieces(8, all, 0.5f);
     const LoraLinear kernel(nn::high_precision_linear_kernel(), adapter, {});
@@ -208,7 +208,7 @@ TEST(LoraLinear, TheOrderOfBaseAndUpdateDoesNotMatter) {
   }
 }
 
-TEST(LoraLinear, MakesItsOutputAgainToTheSameBits) {
+TEST(LoraLinear, RecomputesItsOutputBitwise) {
   for (const bool all : {false, true}) {
     const auto adapter = two_pieces(8, all);
     for (const nn::KernelParameter& own : adapter->parameters()) fill(*own.parameter, 11, 1.0f);

@@ -142,7 +142,7 @@ TEST(Adapters, ParametersHavePeftNamesAndBeginAsNothing) {
   EXPECT_EQ(model.parameters().size(), with - 6);
 }
 
-TEST(LoraExperts, GradientsAreThoseOfDifferences) {
+TEST(LoraExperts, GradientsMatchFiniteDifferences) {
   const std::int64_t experts = 3, in = 6;
   nn::ExpertLinear layer(experts, in, "mlp.experts", {{"gate_proj", 4}, {"up_proj", 4}}, {}, 0.1f);
   const auto adapter = std::make_shared<ExpertAdapter>(

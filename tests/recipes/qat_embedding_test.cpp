@@ -32,7 +32,7 @@ Tensor ids() {
 }
 
 // Rows of the quantized table, and the gradient of those without what was clipped.
-TEST(QatEmbedding, RowsAreThoseOfTheQuantizedTable) {
+TEST(QatEmbedding, RowsMatchQuantizedTable) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const std::int64_t group : {0, 16}) {
       const nn::LinearInfo info{.name = "model.embed_tokens", .in_features = 64, .out_features = 48};
@@ -62,7 +62,7 @@ TEST(QatEmbedding, RowsAreThoseOfTheQuantizedTable) {
 }
 
 // Loss, logits and gradients of a model whose table is quantized beforehand; under a tied head too.
-TEST(QatEmbedding, TheModelIsThatOfAQuantizedTable) {
+TEST(QatEmbedding, ModelMatchesModelWithQuantizedTable) {
   for (const bool tied : {false, true}) {
     SCOPED_TRACE(tied ? "tied" : "untied");
     std::vector<std::vector<float>> results[2];
@@ -93,7 +93,7 @@ TEST(QatEmbedding, TheModelIsThatOfAQuantizedTable) {
   }
 }
 
-TEST(QatEmbedding, OtherRecipesTakeItBack) {
+TEST(QatEmbedding, OtherRecipeRemovesIt) {
   nn::CausalLm model(config(true), {});
   model.initialize(5);
   const auto logits = [&] { return floats(model.logits(model.hidden(ids(), model.make_context({{0, 8, 0, 8}}, 8)))); };

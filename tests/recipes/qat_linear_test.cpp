@@ -39,7 +39,7 @@ TEST(FakeQuantizer, Float8IsTheCodeTimesItsScale) {
   }
 }
 
-TEST(FakeQuantizer, BlockFormatsAreTheirCasts) {
+TEST(FakeQuantizer, BlockFormatsMatchCasts) {
   const Tensor x = random_matrix(4, 64, 1, 1.0f, DType::bf16);
   EXPECT_EQ(floats(fake_quantize(x, {.kind = FakeFormat::Kind::mx, .element = ElementFormat::e2m1}, false).values),
             floats(dequantize(quantize_mx(x, {.element = ElementFormat::e2m1}), DType::bf16)));

@@ -1,4 +1,5 @@
 #pragma once
+// Formats of QAT tests.
 
 #include "recipes/qat/fake_quantizer.h"
 

@@ -89,7 +89,7 @@ TEST(QuantizedBase, Float8CastsTheValuesThatItStandsFor) {
       }
 }
 
-TEST(QuantizedBase, KeptFloat8CodesAreThoseOfEachUse) {
+TEST(QuantizedBase, KeptFloat8CodesMatchCodesOfEachUse) {
   for (const char* name : kFloat8OverBase) {
     const auto run = [&](bool keep, bool health) {
       RecipeOptions options{.emulate = true, .keep_weights = keep};

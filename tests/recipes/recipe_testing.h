@@ -1,4 +1,5 @@
 #pragma once
+// Comparison of tensors, and rows of a conversion report.
 
 #include <span>
 #include <stdexcept>

@@ -85,7 +85,7 @@ TEST(TiedHead, TheFilterAndTheRecipeDecide) {
   EXPECT_FALSE(converted("qat_int8", {}));
 }
 
-TEST(TiedHead, OtherRecipesTakeItBack) {
+TEST(TiedHead, OtherRecipeRemovesIt) {
   nn::CausalLm model(small_model(true), {});
   (void)apply_recipe(model, find_recipe("float8_tensorwise"), {}, {.emulate = true});
   EXPECT_NE(model.head_gemms(), nullptr);

@@ -180,7 +180,7 @@ __global__ __launch_bounds__(kTileThreads) void key_gradient_kernel(const __grid
   }
 }
 
-// Of both gradient kernels.
+// Shared memory of both gradient kernels.
 template <class Shape>
 constexpr std::size_t kSharedBytes = sizeof(float) * (4 * Shape::kTileFloats + Shape::kScoreFloats + 2 * Shape::kTile);
 

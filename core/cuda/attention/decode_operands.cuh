@@ -19,7 +19,7 @@ struct DecodeOperands {
   bool causal, q_is_wide;
   std::int64_t window;
   float scale;                   // times log2(e)
-  float cap;                     // of scores times log2(e); 0: none
+  float cap;                     // bound of scores times log2(e); 0: none
   const float* sinks;            // per head, natural; optional
   const std::int32_t* last_key;  // optional
   // Per part and (query, head): unnormalized output, maximum and sum of weights. Null for one part.

@@ -84,7 +84,7 @@ void OpLaunch::fail(cudaError_t status) const {
 
 void OpLaunch::opt_in(const void* kernel, std::size_t shared_bytes) const {
   static std::mutex mutex;
-  static std::map<std::pair<const void*, int>, std::size_t> limits;  // of dynamic shared memory
+  static std::map<std::pair<const void*, int>, std::size_t> limits;  // most bytes of dynamic shared memory
   const std::lock_guard lock(mutex);
   auto [found, is_new] = limits.try_emplace({kernel, device().index}, 0);
   if (is_new) {

@@ -18,10 +18,10 @@ namespace quench::cuda {
 // Limit of compute capabilities 8.6, 8.9 and 12.x, the least of those supported.
 inline constexpr int kLeastSharedBytes = 99 << 10;
 
-// Of the device, for libraries: 90 for 9.0. QUENCH_CUDA_CAPABILITY ("8.0", "8.9") lowers it, shared memory included, so
-// that a device takes the paths of an older one; throws invalid_argument for other text.
+// Capability of the device, for libraries: 90 for 9.0. QUENCH_CUDA_CAPABILITY ("8.0", "8.9") lowers it, shared memory
+// included, so that a device takes the paths of an older one; throws invalid_argument for other text.
 [[nodiscard]] int compute_capability(Device device);
-// Of the code that the device runs, for own kernels: at most compute_capability().
+// Capability of the code that the device runs, for own kernels: at most compute_capability().
 [[nodiscard]] int code_capability(Device device);
 
 // Holds references.

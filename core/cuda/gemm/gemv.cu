@@ -19,7 +19,7 @@ constexpr std::int64_t kSharedRow = 4096;  // bytes per warp: eight loads per la
 struct GemvShape {
   std::int64_t n, k, lda, ldb, ldc;
   float alpha, beta;
-  GatedActivation activation = GatedActivation::silu;  // of two operands
+  GatedActivation activation = GatedActivation::silu;  // unit of two operands
 };
 
 // kSplit warps per column of c. Memory bound: b is prefetched to L2 before pdl_wait(). Fixed summation order: strided

@@ -15,7 +15,7 @@ struct HeadRotation {
   const std::int32_t* positions;
   std::int64_t table_rows;
   std::int64_t rotated;  // columns; whole heads
-  int dim;               // of a head; a multiple of 16
+  int dim;               // size of a head; a multiple of 16
   float sign;
 };
 
@@ -23,7 +23,7 @@ struct HeadAngles {
   Piece cosine, sine;
 };
 
-// Of 8 elements of a half. Positions outside the tables give NaN, without an access.
+// Angles of 8 elements of a half. Positions outside the tables give NaN, without an access.
 __device__ inline HeadAngles load_head_angles(const HeadRotation& args, std::int64_t row, int element) {
   const std::int32_t position = args.positions[row];
   if (position < 0 || position >= args.table_rows) {

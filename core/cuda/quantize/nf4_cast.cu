@@ -66,7 +66,7 @@ __global__ __launch_bounds__(kCastThreads) void nf4_cast_kernel(const uint2* cod
   }
 }
 
-constexpr int kTileBlocks = kCodeTile / Nf4::kBlockSize;  // of a row of a tile
+constexpr int kTileBlocks = kCodeTile / Nf4::kBlockSize;  // blocks of a row of a tile
 static_assert(kCodeTile * kTileBlocks == kCodeThreads, "a thread makes one table");
 
 __device__ uint4 table_of(float scale, float by) {

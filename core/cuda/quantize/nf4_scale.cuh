@@ -1,4 +1,5 @@
 #pragma once
+// Scales of NF4 blocks in kernels: dequantization of double-quantized scales.
 
 #include "core/ops/quantize/nf4.h"
 

@@ -26,7 +26,7 @@ struct QuantOutputPointers {
   std::uint32_t* column_amax = nullptr;
   std::uint8_t* codes = nullptr;
   float* scales = nullptr;
-  const float* given_scale = nullptr;  // of codes that are not by row
+  const float* given_scale = nullptr;  // scale of codes that are not by row
   ElementFormat element = ElementFormat::e4m3;
   bool power_of_two = false;
 

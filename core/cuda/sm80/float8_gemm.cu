@@ -112,7 +112,7 @@ struct Int8Scales : RowwiseScales {
 template <bool kLines>
 struct BlockwiseScales {
   const float *rows, *columns;
-  std::int64_t row_count, column_count;  // of all rows and columns
+  std::int64_t row_count, column_count;  // extents of all rows and columns
   std::int64_t column_blocks, blocks;    // 128x128: [groups,column_blocks,blocks]
 
   __device__ void promote(MmaSums& total, MmaSums& part, const TileAt& at, std::int64_t step) const {

@@ -21,8 +21,8 @@ struct DistillationRows {
   std::int64_t rows, vocab;
   Divergence divergence;
   float per_temperature, beta;
-  float label_weight, divergence_weight;  // of the losses
-  float label_scale, divergence_scale;    // of the gradients
+  float label_weight, divergence_weight;  // factors of the losses
+  float label_scale, divergence_scale;    // factors of the gradients
 };
 
 template <class T, class G, bool kWide>

@@ -22,8 +22,8 @@ struct TopKRows {
   std::int64_t rows, vocab, k;
   Divergence divergence;
   float per_temperature, beta;
-  float label_weight, divergence_weight;  // of the losses
-  float label_scale, divergence_scale;    // of the gradients
+  float label_weight, divergence_weight;  // factors of the losses
+  float label_scale, divergence_scale;    // factors of the gradients
 };
 
 __device__ inline float log_add(float a, float b) {

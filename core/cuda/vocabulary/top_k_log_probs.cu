@@ -19,7 +19,7 @@ __device__ inline std::uint32_t selection_key(float value) {
 }
 
 struct Threshold {
-  std::uint32_t key;  // of the K-th largest logit
+  std::uint32_t key;  // sort key of the K-th largest logit
   int equal;          // tokens to keep of those with this key
 };
 
@@ -53,7 +53,7 @@ __global__ __launch_bounds__(kThreads) void top_k_log_probs_kernel(const T* logi
                                                                    std::int32_t* ids, float* log_probs, float* tail) {
   __shared__ float scratch[33];
   __shared__ int bins[kBins];
-  __shared__ int2 counts[2][kWarps];  // of a warp's larger and equal keys; by tile parity
+  __shared__ int2 counts[2][kWarps];  // numbers of a warp's larger and equal keys; by tile parity
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* x = logits + row * vocab;

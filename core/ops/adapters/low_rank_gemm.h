@@ -26,7 +26,7 @@ struct LowRankGemmArgs {
   // dgrad with a fused backward of the gated unit: stores dgate_up (out, [M,2N], may alias gate_up [M,2N]; dtype of a,
   // contiguous) instead of C, the gradient of swiglu(gate_up).
   Tensor gate_up{}, dgate_up{};
-  GatedActivation activation = GatedActivation::silu;  // of `gated` and dgate_up
+  GatedActivation activation = GatedActivation::silu;  // unit of `gated` and dgate_up
 };
 
 // "low-rank gemm NT 16384x3072x2048+48 bf16 + swiglu": MxNxK+R; also "+ swiglu backward", "+ geglu".

@@ -6,7 +6,7 @@
 
 namespace quench {
 
-// Of rows s (student) and t (teacher) of H elements. Norms below 1e-8 count as 1e-8.
+// Distance of rows s (student) and t (teacher) of H elements. Norms below 1e-8 count as 1e-8.
 enum class HiddenDistance : std::uint8_t {
   mse,             // |s - t|^2 / H
   cosine,          // 1 - s t / (|s| |t|)

@@ -1,4 +1,5 @@
 #pragma once
+// Code points of UTF-8 text.
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,5 @@
 #pragma once
+// Fields of a tokenizer.json, with errors that name line and component.
 
 #include <cstdint>
 #include <string>
@@ -29,7 +30,7 @@ inline const Json* optional_field(const Json& object, std::string_view key) {
   return value == nullptr || value->is_null() ? nullptr : value;
 }
 
-// Of a Replace; `what`: component in errors.
+// Pattern of a Replace; `what`: component in errors.
 inline const std::string& fixed_pattern(const Json& component, std::string_view what) {
   const Json* pattern = component.at("pattern").find("String");
   QUENCH_CHECK_AS(ErrorCode::unsupported, pattern != nullptr && !pattern->as_string().empty(),

@@ -27,7 +27,7 @@ void append_ranges(std::string& members, std::span<const CodePointRange> ranges)
   }
 }
 
-// Of a general category.
+// Members of a general category.
 std::string category_members(std::string_view category) {
   using namespace unicode_additions;
   std::string members = fmt::format("\\p{{{}}}", category);

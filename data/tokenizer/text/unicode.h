@@ -1,4 +1,5 @@
 #pragma once
+// Character classes of Unicode, and NFC.
 
 #include <string>
 #include <string_view>

@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 6> kParts = {"_packed",     "_scale",    
 constexpr std::string_view kInputScale = ".input_scale", kInputGlobalScale = ".input_global_scale";
 constexpr std::array kInputParts = {kInputScale, std::string_view(".input_zero_point"), kInputGlobalScale};
 
-// Of "model.layers.0.mlp.up_proj.weight_scale": "....weight"; "" of other names.
+// Weight of a part, as "....weight" for "model.layers.0.mlp.up_proj.weight_scale"; "" for other names.
 std::string weight_of(std::string_view name) {
   for (const std::string_view part : kParts)
     if (name.ends_with(part) && name.substr(0, name.size() - part.size()).ends_with(kWeight))

@@ -117,7 +117,7 @@ class SparseWeights final : public StoredWeights {
   [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view) const override { return std::nullopt; }
 
  private:
-  // Of a compressed layer.
+  // Part of a compressed layer.
   [[nodiscard]] bool is_part(std::string_view name, std::string_view suffix) const {
     return name.ends_with(suffix) &&
            files_.find(std::string(name.substr(0, name.size() - suffix.size())) + std::string(kCompressed));

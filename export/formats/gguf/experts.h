@@ -19,7 +19,7 @@ struct GgufExpert {
   std::string name;
   GgufEntry entry;
 };
-// Of all experts; empty: no tensor of experts. Throws corrupt, naming `source`, for another number of experts.
+// Entries of all experts; empty: no tensor of experts. Throws corrupt, naming `source`, for another number of experts.
 [[nodiscard]] std::vector<GgufExpert> gguf_experts_of(const GgufEntry& entry, const nn::ExpertsConfig& experts,
                                                       std::string_view source);
 

@@ -22,7 +22,7 @@ struct GgufEntry {
   std::uint32_t type = 0;
   std::uint64_t begin = 0;  // byte offset in the file
   std::uint64_t bytes = 0;
-  std::int64_t part = 1;  // of a split model (parts.h)
+  std::int64_t part = 1;  // number in a split model (parts.h)
 };
 
 struct GgufHead {

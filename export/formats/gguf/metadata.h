@@ -12,7 +12,7 @@
 namespace quench {
 
 inline constexpr std::uint32_t kGgufVersion = 3;
-inline constexpr std::uint64_t kGgufAlignment = 32;  // of tensors, default
+inline constexpr std::uint64_t kGgufAlignment = 32;  // multiple of tensor offsets, default
 inline constexpr std::size_t kGgufMaxName = 63;
 
 // Written types: integers u32 or i32, reals f32. Readers hold integers in 64 bits.

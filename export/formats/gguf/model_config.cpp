@@ -48,7 +48,7 @@ void refuse_others(const GgufFields& fields, std::int64_t context, const nn::Ggu
 
 constexpr std::string_view kRotated = "rope.dimension_count";
 
-// Of an architecture that is known with experts alone, or without.
+// Variant of an architecture that is known with experts alone, or without.
 std::string_view variant_of(const GgufHead& head, const std::string& name, const std::string& source) {
   if (!std::ranges::any_of(nn::model_families(), [&](const auto& family) { return family.gguf.name == name; }))
     return "";

@@ -1,4 +1,5 @@
 #pragma once
+// Model config of a GGUF file, as a config.json.
 
 #include <filesystem>
 

@@ -28,7 +28,7 @@ namespace quench {
 [[nodiscard]] std::optional<std::string> hf_tensor_name(std::string_view gguf_name,
                                                         const nn::GgufArchitecture& architecture);
 
-// Of query and key with interleaved RoPE; 0 for other tensors.
+// Heads of query and key with interleaved RoPE; 0 for other tensors.
 [[nodiscard]] std::int64_t rotated_heads(std::string_view hf_name, const nn::ModelConfig& config);
 
 }  // namespace quench

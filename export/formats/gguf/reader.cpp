@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kFirstBytes = std::uint64_t{1} << 20, kMostBytes = std::uint64_t{1} << 28;  // of a header
+constexpr std::uint64_t kFirstBytes = std::uint64_t{1} << 20, kMostBytes = std::uint64_t{1} << 28;  // bytes of a header
 
 std::vector<std::uint8_t> read_front(std::ifstream& file, std::uint64_t bytes) {
   std::vector<std::uint8_t> front(bytes);
@@ -149,7 +149,7 @@ class GgufWeights final : public StoredWeights {
   bool interleaved_ = false;
   float norm_offset_ = 0.0f;
   std::map<std::string, GgufEntry, std::less<>> tensors_;
-  std::map<std::string, LatentPair, std::less<>> latent_;  // of kv_b_proj
+  std::map<std::string, LatentPair, std::less<>> latent_;  // halves of kv_b_proj
 };
 
 }  // namespace

@@ -25,7 +25,7 @@ struct GgufDivisors {
   std::vector<float> shorter, longer;  // kShortDivisors, kLongDivisors: up to the original length, and beyond
 };
 
-// Of GgufArchitecture::unrounded_yarn, ignored by llama.cpp: config.json's truncate.
+// Key of GgufArchitecture::unrounded_yarn, ignored by llama.cpp: config.json's truncate.
 inline constexpr std::string_view kGgufYarnTruncated = "rope.scaling.yarn_truncate";
 
 struct GgufRope {

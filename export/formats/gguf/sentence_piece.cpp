@@ -10,14 +10,14 @@ namespace {
 enum WireType : std::uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
 // Field numbers.
-constexpr std::uint64_t kTrainer = 2, kNormalizer = 3;                          // of ModelProto
-constexpr std::uint64_t kModelType = 3, kSpaceSuffix = 24;                      // of TrainerSpec
-constexpr std::uint64_t kCharacterMap = 2, kDummyPrefix = 3, kExtraSpaces = 4;  // of NormalizerSpec
-constexpr std::uint64_t kBpe = 2;                                               // of ModelType
+constexpr std::uint64_t kTrainer = 2, kNormalizer = 3;                          // fields of ModelProto
+constexpr std::uint64_t kModelType = 3, kSpaceSuffix = 24;                      // fields of TrainerSpec
+constexpr std::uint64_t kCharacterMap = 2, kDummyPrefix = 3, kExtraSpaces = 4;  // fields of NormalizerSpec
+constexpr std::uint64_t kBpe = 2;                                               // value of ModelType
 
 struct Field {
   std::uint64_t number = 0, value = 0;  // value of integer fields
-  std::string_view bytes;               // of messages and strings
+  std::string_view bytes;               // contents of messages and strings
 };
 
 // Iterator over the fields of a message.

@@ -57,7 +57,7 @@ bool flag(const Json& component, std::string_view key, bool fallback) {
   return value == nullptr || value->is_null() ? fallback : value->as_bool();
 }
 
-// Of a component, "" if unsupported; ByteLevel: GPT-2's.
+// Split patterns of a component, "" if unsupported; ByteLevel: GPT-2's.
 void add_patterns(const Json& component, std::vector<std::string_view>& patterns) {
   const std::string& type = component.at("type").as_string();
   if (type == "Sequence") {

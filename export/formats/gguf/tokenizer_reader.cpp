@@ -135,7 +135,7 @@ Json bpe(Json vocab, Json merges, bool ignore_merges, std::optional<std::string>
 }
 
 struct Described {
-  Json::Object json;  // of tokenizer.json
+  Json::Object json;  // members of tokenizer.json
   bool begins = false;
 };
 

@@ -127,7 +127,7 @@ Entry entry_of(const ModelTensor& tensor, const ExportJob& job, const nn::GgufAr
           }};
 }
 
-// Of one projection, expert 0 first.
+// Experts of one projection, expert 0 first.
 Entry experts_entry(std::vector<Entry> each) {
   Entry all{each.front().head, nullptr};
   for (const Entry& one : each)
@@ -168,7 +168,7 @@ std::array<Entry, 2> latent_entries(const ModelTensor& tensor, const nn::ModelCo
 
 std::vector<Entry> entries_of(const ExportJob& job, const nn::GgufArchitecture& architecture) {
   std::vector<Entry> entries;
-  std::map<std::string, std::vector<Entry>> experts;  // of the current parameter, by name
+  std::map<std::string, std::vector<Entry>> experts;  // entries of the current parameter, by name
   const nn::Parameter* parameter = nullptr;
   const auto finish_experts = [&] {
     for (auto& [name, each] : experts) entries.push_back(experts_entry(std::move(each)));
@@ -258,7 +258,7 @@ void name_by_tokens(const nn::GgufArchitecture& architecture, Metadata& metadata
   if (!complete) find("general.name")->second = std::string("model");
 }
 
-// Of most elements.
+// Type of most elements.
 std::uint32_t main_file_type(const std::vector<ModelTensor>& tensors) {
   std::array<std::int64_t, 16> elements{};
   DType dtype = DType::f32;

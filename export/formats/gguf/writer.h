@@ -1,4 +1,5 @@
 #pragma once
+// Writer of GGUF files.
 
 #include "core/json/json.h"
 #include "export/formats/export_job.h"

@@ -25,7 +25,7 @@ class Attributes {
     const Json* found = data_.find(key);
     return found == nullptr || found->is_null();
   }
-  // Of {"_type": type, "_data": ...}.
+  // Value of {"_type": type, "_data": ...}.
   [[nodiscard]] const Json& typed(std::string_view key, std::string_view type) const {
     const Json& value = at(key);
     const Json* name = value.is_object() ? value.find("_type") : nullptr;

@@ -31,7 +31,7 @@ class RunExportValidation : public testing::RunProject {
   static double loss(const Json& record) { return record.at("values").at("loss").as_double(); }
 };
 
-TEST_F(RunExportValidation, IsThatOfTheWrittenFolder) {
+TEST_F(RunExportValidation, MatchesWrittenFolder) {
   const Outcome done = train({"--export.scheme=int8_weight_only"});
   ASSERT_EQ(done.status, 0) << done.errors;
   const std::vector<Json> records = evaluations();

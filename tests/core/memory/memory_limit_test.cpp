@@ -69,7 +69,7 @@ TEST(MemoryLimit, ExceedingItNamesLimitUseAndRemedy) {
   allocator.release(held, MemoryCategory::parameters, Stream{});
 }
 
-TEST(MemoryLimit, IsForGpus) {
+TEST(MemoryLimit, IsRefusedOnCpu) {
   EXPECT_THAT(message_of([] { limit_memory(Device{}, "24GB", "--memory-limit"); }),
               HasSubstr("--memory-limit limits GPU memory, and the device is cpu"));
   EXPECT_NO_THROW(limit_memory(Device{}, "", "--memory-limit"));

@@ -90,7 +90,7 @@ TYPED_TEST(MxScaleOf, FollowsItsDefinitionAtEveryBinade) {
   const auto check = [](float amax) {
     if (!(amax > 0) || !std::isfinite(amax)) return;
     const auto clamp = [](int unbiased) { return unbiased < -127 ? 0 : unbiased + 127; };
-    const int exponent = std::ilogb(amax);  // of subnormals too, all of which clamp
+    const int exponent = std::ilogb(amax);  // subnormals' too, all of which clamp
     EXPECT_EQ(mx_scale<Element>(amax, MxScaleMode::floor), clamp(exponent - Element::kMaxExponent)) << amax;
     const bool power = std::ldexp(1.0f, exponent) == amax;
     EXPECT_EQ(mx_scale<Element>(amax, MxScaleMode::ceil), clamp(exponent - Element::kMaxExponent + !power)) << amax;

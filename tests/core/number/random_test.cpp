@@ -24,7 +24,7 @@ TEST(Random, Hash64IsFnv1a) {
   EXPECT_EQ(hash64("foobar"), 0x85944171f73967e8ull);
 }
 
-TEST(Random, WordsAreThoseOfTheBlock) {
+TEST(Random, WordsMatchBlock) {
   const RandomKey key{11, hash64("weight"), 5};
   for (std::uint64_t element = 0; element < 64; ++element)
     EXPECT_EQ(random_word(key, element), random_block(key, element / 4)[element % 4]);

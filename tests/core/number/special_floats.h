@@ -1,4 +1,5 @@
 #pragma once
+// Special values of f32.
 
 #include <limits>
 

@@ -172,7 +172,7 @@ TEST(StochasticFloat8Cast, TheMeanOverStepsIsTheValue) {
   EXPECT_GT(nearest_is_off, 100);
 }
 
-TEST(StochasticFloat8Cast, NanAndInfinityAreThoseOfTheNearestCodes) {
+TEST(StochasticFloat8Cast, NanAndInfinityMatchNearestRounding) {
   const Tensor x = of({3, 4}, {1, kNan, 2, 3, kInf, 1, -2, 0, 4, -448, 7, -0.0f});
   for (const Granularity granularity : {Granularity::tensor, Granularity::row, Granularity::column}) {
     const Tensor scale = granularity == Granularity::tensor

@@ -99,7 +99,7 @@ TEST(NormedLinear, WrongOperandsAreNamed) {
 }
 
 // A text token by token, and in two pieces, against attention over all of it at once.
-TEST(CachedAttention, IsThatOfTheWholeText) {
+TEST(CachedAttention, MatchesAttentionWithoutCache) {
   constexpr std::int64_t kTokens = 11, kHeads = 4, kKvHeads = 2, kDim = 8, kWidth = (kHeads + 2 * kKvHeads) * kDim;
   Generator random(4);
   const Tables tables(kTokens, kDim / 2);

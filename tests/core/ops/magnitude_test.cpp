@@ -15,7 +15,7 @@ Tensor strided_rows(testing::Generator& random, std::int64_t rows, std::int64_t 
   return all.narrow(1, 3, columns);
 }
 
-TEST(Magnitude, NormsAreThoseOfRows) {
+TEST(Magnitude, NormsMatchRows) {
   testing::Generator random(1);
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Tensor x = Tensor::empty({9, 77}, dtype), out = Tensor::empty({9}, DType::f32);

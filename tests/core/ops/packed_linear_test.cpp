@@ -123,7 +123,7 @@ TEST(PackedLinear, UnpackInBf16RoundsTheValuesOnce) {
   }
 }
 
-TEST(PackedLinear, ProductIsThatOfTheValues) {
+TEST(PackedLinear, GemmMatchesDequantizedValues) {
   Generator random(2);
   for (const PackedCase& c : cases())
     for (const std::int64_t m : {1, 2, 3, 4, 9, 18}) {
@@ -170,7 +170,7 @@ TEST(PackedLinear, ZerosKeepTheirSign) {
 }
 
 // Exact integer sums by group: what is left are the roundings of scales in f32.
-TEST(PackedIntegerLinear, ProductIsThatOfTheCodes) {
+TEST(PackedIntegerLinear, GemmMatchesCodes) {
   Generator random(6);
   for (const PackedCase& c : cases()) {
     if (c.codes != DType::i4 && c.codes != DType::i8) continue;

@@ -110,7 +110,7 @@ TEST(Rope, RejectsBadArguments) {
         .positions = Tensor::zeros({0}, DType::i32)});
 }
 
-TEST(Rope, CodesAreThoseOfTheRotatedMatrix) {
+TEST(Rope, CodesMatchCastOfRotatedMatrix) {
   std::uint32_t seed = 40;
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const bool inverse : {false, true}) {

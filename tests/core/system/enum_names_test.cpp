@@ -16,7 +16,7 @@ struct EnumNames<Colour> {
 
 namespace {
 
-TEST(EnumNames, AreThoseOfTheTableInItsOrder) {
+TEST(EnumNames, FollowTableOrder) {
   EXPECT_THAT(enum_names<Colour>(), ::testing::ElementsAre("blue", "red"));
   EXPECT_EQ(enum_name(Colour::red), "red");
   EXPECT_EQ(enum_name(Colour::nameless), "unknown");

@@ -15,7 +15,7 @@ void expect_same(const BlockFloat8& gpu, const BlockFloat8& cpu) {
   EXPECT_TRUE(same_bits(on_cpu(gpu.scales), cpu.scales));
 }
 
-TEST(CudaBlockFloat8, CastsAndValuesAreTheCpus) {
+TEST(CudaBlockFloat8, CastsAndValuesMatchCpu) {
   for (const DType dtype : {DType::bf16, DType::f32})
     for (const Orientation orientation : {Orientation::natural, Orientation::transposed})
       for (const Shape& shape : {Shape{128, 128}, Shape{300, 200}, Shape{7, 1000}, Shape{513, 8}, Shape{1, 1}}) {
@@ -62,7 +62,7 @@ Tensor magnitude(const Tensor& x) {
   return result;
 }
 
-TEST(CudaBlockFloat8, ProductsAreTheCpus) {
+TEST(CudaBlockFloat8, GemmsMatchCpu) {
   for (const Groups& g : {Groups{{128, 128, 384, 640}, 768, 264, 392}, Groups{{0, 2048, 4096}, 4224, 1024, 128},
                           Groups{{128}, 128, 136, 8}, Groups{{}, 200, 384, 520}})
     for (const DType dtype : {DType::bf16, DType::f32}) {

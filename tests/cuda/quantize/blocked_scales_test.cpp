@@ -9,7 +9,7 @@
 namespace quench::testing {
 namespace {
 
-TEST(CudaBlockedScales, BytesAreTheCpus) {
+TEST(CudaBlockedScales, BytesMatchCpu) {
   for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{128, 4},
                                       {1, 1},
                                       {3, 5},

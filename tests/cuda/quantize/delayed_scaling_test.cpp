@@ -6,7 +6,7 @@
 namespace quench::testing {
 namespace {
 
-TEST(CudaDelayedScaling, StepsAreThoseOfTheCpu) {
+TEST(CudaDelayedScaling, StepsMatchCpu) {
   Generator random(1);
   for (const std::int64_t operands : {1, 7, 224, 1000})
     for (const std::int64_t steps : {1, 2, 16, 31, 32, 33, 64, 1024})
@@ -28,7 +28,7 @@ TEST(CudaDelayedScaling, StepsAreThoseOfTheCpu) {
       }
 }
 
-TEST(CudaRaiseAmax, IsThatOfTheCpu) {
+TEST(CudaRaiseAmax, MatchesCpu) {
   Generator random(2);
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const std::int64_t count : {1, 9, 4096, 1000003}) {

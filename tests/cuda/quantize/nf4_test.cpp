@@ -7,7 +7,7 @@
 namespace quench::testing {
 namespace {
 
-TEST(CudaNf4, ValuesAreThoseOfTheCpu) {
+TEST(CudaNf4, ValuesMatchCpu) {
   std::uint64_t seed = 0;
   for (const Shape& shape : {Shape{64}, Shape{3, 64}, Shape{130, 320}, Shape{257, 1024}})
     for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -33,7 +33,7 @@ TEST(CudaNf4, BlocksThatAreNotFiniteAreRefused) {
 }
 
 // Tiles and blocks that end within a CTA, rows that no vector store divides, and columns that blocks do not.
-TEST(CudaNf4, Float8CodesAreThoseOfTheCpu) {
+TEST(CudaNf4, Float8CodesMatchCpu) {
   std::uint64_t seed = 0;
   for (const Shape& shape : {Shape{1, 64}, Shape{16, 128}, Shape{130, 320}, Shape{257, 1024}, Shape{384, 192},
                              Shape{1000, 2048}, Shape{64, 24}, Shape{2, 32}})

@@ -98,7 +98,7 @@ TEST(CudaQuantizeInt, RowsOfEveryLengthMatchTheCpu) {
           }
 }
 
-TEST(CudaZeroMasked, ZerosAreThoseOfTheCpu) {
+TEST(CudaZeroMasked, ZerosMatchCpu) {
   std::uint64_t seed = 0;
   for (const Shape& shape : {Shape{1, 3}, Shape{7, 13}, Shape{5, 8}, Shape{3, 128}, Shape{9, 136}, Shape{64, 2048}})
     for (const DType dtype : {DType::f32, DType::bf16})
@@ -117,7 +117,7 @@ TEST(CudaZeroMasked, ZerosAreThoseOfTheCpu) {
       }
 }
 
-TEST(CudaFakeQuantizeFloat8, ValuesAreThoseOfTheCpu) {
+TEST(CudaFakeQuantizeFloat8, ValuesMatchCpu) {
   std::uint64_t seed = 0;
   for (const Shape& shape : {Shape{1, 1}, Shape{5, 37}, Shape{130, 257}, Shape{7, 136}, Shape{64, 1024}, Shape{6, 2048},
                              Shape{5, 4096}, Shape{3, 8192}, Shape{3, 16384}, Shape{2, 28672}, Shape{2, 40000}})
@@ -137,7 +137,7 @@ TEST(CudaFakeQuantizeFloat8, ValuesAreThoseOfTheCpu) {
         }
 }
 
-TEST(CudaDropout, DrawsAreThoseOfTheCpu) {
+TEST(CudaDropout, DrawsMatchCpu) {
   std::uint64_t seed = 0;
   for (const Shape& shape : {Shape{1}, Shape{5, 37}, Shape{130, 257}, Shape{64, 1024}})
     for (const DType dtype : {DType::f32, DType::bf16})

@@ -9,7 +9,7 @@
 namespace quench::testing {
 namespace {
 
-TEST(CudaRoundMx, IsTheCastAndItsInverse) {
+TEST(CudaRoundMx, MatchesCastAndDequantization) {
   for (const auto& [dtype, element] : {std::pair{DType::f32, ElementFormat::e4m3},
                                        {DType::bf16, ElementFormat::e4m3},
                                        {DType::f32, ElementFormat::e2m1},
@@ -36,7 +36,7 @@ TEST(CudaRoundMx, IsTheCastAndItsInverse) {
           }
 }
 
-TEST(CudaRoundNvfp4, IsTheCastAndItsInverse) {
+TEST(CudaRoundNvfp4, MatchesCastAndDequantization) {
   std::uint64_t seed = 0;
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const bool two_levels : {false, true})
@@ -59,7 +59,7 @@ TEST(CudaRoundNvfp4, IsTheCastAndItsInverse) {
 }
 
 // Rows of experts in both forms at once; strips of the kernel are 512 columns of bf16 or 256 of f32.
-TEST(CudaRoundMx, RowsOfExpertsInBothFormsAreTheCpus) {
+TEST(CudaRoundMx, ExpertRowsInBothFormsMatchCpu) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const MxScaleMode mode : {MxScaleMode::rceil, MxScaleMode::floor, MxScaleMode::ceil, MxScaleMode::even})
       for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{32, 32}, {96, 544}, {320, 1024}})

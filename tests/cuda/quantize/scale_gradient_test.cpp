@@ -9,7 +9,7 @@ namespace {
 using namespace testing;
 
 // The lanes of a group sum in another order than the CPU.
-TEST(CudaScaleGradient, IsThatOfTheCpu) {
+TEST(CudaScaleGradient, MatchesCpu) {
   Generator random(1);
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const std::int64_t group : {0, 3, 8, 12, 24, 32, 64, 96}) {

@@ -7,7 +7,7 @@ namespace {
 
 using namespace testing;
 
-TEST(CudaSparsity24, IsThatOfTheCpu) {
+TEST(CudaSparsity24, MatchesCpu) {
   Generator random(1);
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const Sparsity24 rule : {Sparsity24::magnitude, Sparsity24::transposable})

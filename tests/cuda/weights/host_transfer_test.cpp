@@ -10,7 +10,7 @@ namespace quench::testing {
 namespace {
 
 // Several parts of each transfer.
-TEST(CudaHostTransfer, PartsAreThoseOfTheTensor) {
+TEST(CudaHostTransfer, PartsMatchTensor) {
   constexpr std::int64_t kRows = 9001, kColumns = 9973;
   const Tensor x = Tensor::empty({kRows, kColumns}, DType::bf16);
   random_fill({x, {1, 2, 3}});

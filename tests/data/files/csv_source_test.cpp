@@ -74,7 +74,7 @@ TEST(CsvSource, RowsPastTheLimitAreSkippedInLittleTime) {
     file << "\n1,2\n";
   }
   const auto source = open_csv_source(folder / "a.csv", {.max_record_bytes = 1000});
-  const std::clock_t start = std::clock();  // of the processor
+  const std::clock_t start = std::clock();  // time of the processor
   EXPECT_THAT(records_of(*source), ElementsAre("! a row of more than 1000 bytes", R"({"a":"1","b":"2"})"));
   EXPECT_LT(std::clock() - start, 20 * CLOCKS_PER_SEC);
 }

@@ -166,7 +166,7 @@ TEST(Jinja, LimitsEndWhatWouldNot) {
   expect_error(ErrorCode::unsupported, {"at most 4"}, [] { Template("12345", "t", {.source_bytes = 4}); });
 }
 
-TEST(Jinja, DatesAreThoseThatAreGiven) {
+TEST(Jinja, StrftimeNowPrintsTheGivenDate) {
   Template dated("{% if strftime_now is defined %}{{ strftime_now('%d %b %Y') }}{% else %}none{% endif %}", "t");
   EXPECT_EQ(dated.render({}).text, "none");
   std::tm date{};

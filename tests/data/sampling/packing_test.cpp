@@ -116,7 +116,7 @@ TEST(Packing, MultipackFillsRowsWithWholeDocuments) {
       std::vector<Ids>{{1, 2, 3}, {4, 5, 6, 7}, {8}, {9, 10, 11}, {12, 13, 14, 15, 16, 17, 18, 19}},
       std::vector<std::uint8_t>{1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
   const PackedRows rows(source, {.seq_len = 7, .multipack = true, .pad_id = 99});
-  ASSERT_EQ(rows.size(), 3u);  // of 3, 4, 3 and 7 inputs
+  ASSERT_EQ(rows.size(), 3u);  // sequences of 3, 4, 3 and 7 inputs
   EXPECT_EQ(rows.losses().single_token_documents, 1u);
   EXPECT_EQ(rows.losses().padding, 4u);
   const Row first = read_row(rows, 0, 100);

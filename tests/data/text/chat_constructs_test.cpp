@@ -68,7 +68,7 @@ std::string whole_text(const std::vector<DocumentPiece>& pieces) {
 
 class ChatConstructs : public ::testing::TestWithParam<Constructs> {};
 
-TEST_P(ChatConstructs, TextsAreThoseThatTransformersRenders) {
+TEST_P(ChatConstructs, TextsMatchTransformers) {
   const Rendering given(GetParam());
   int refused = 0;
   for (const Json& c : given.figures.at("cases").as_array()) {

@@ -78,7 +78,7 @@ TEST_F(ChatRendering, MessagesThatAreNotTrainedOnHaveNoTargets) {
   EXPECT_EQ(targets(encode(kOutside, kFirst, TrainOn::all)), "HiByeSo long");
 }
 
-TEST_F(ChatRendering, IdsAreThoseOfTheWholeText) {
+TEST_F(ChatRendering, IdsMatchTokenizedWholeText) {
   const EncodedDocument encoded = encode(kMarked, kChat);
   EXPECT_EQ(encoded.ids,
             tokenizer_->encode("<|im_start|>user\nHi 你<|im_end|>\n<|im_start|>assistant\nHello 😀<|im_end|>\n"

@@ -45,7 +45,7 @@ class ChatTemplates : public ::testing::TestWithParam<const char*> {
 using ChatTemplatesGolden = ChatTemplates;
 
 // Encoding piece by piece gives the ids of what Transformers renders (chat_templates/make.py).
-TEST_P(ChatTemplatesGolden, IdsAreThoseOfTheTextThatTransformersRenders) {
+TEST_P(ChatTemplatesGolden, IdsMatchTransformers) {
   const Json figures = Json::parse_file(testing::source_dir() / "tests/data/chat_templates/rendered.json");
   int compared = 0;
   for (const Json& c : figures.at("cases").as_array()) {

@@ -109,7 +109,7 @@ TEST(Tokenize, WritesShardsTokenizerAndSummary) {
   for (const TokenizedShard& shard : result.train) EXPECT_LE(shard.tokens, 4000u);
   auto documents = decode(*tokenizer, folder / "out", result.train);
   const auto held_out = decode(*tokenizer, folder / "out", result.validation);
-  // Those that start in the last tenth of the input's bytes; the last file is one document.
+  // Documents that start in the last tenth of the input's bytes; the last file is one document.
   const std::string text = jsonl(300);
   const double border = 0.9 * static_cast<double>(text.size() + std::string("{\"text\":\"last\"}\n").size());
   std::size_t expected = 1;

@@ -62,7 +62,7 @@ class SentencePiece : public ::testing::Test {
 
 constexpr EncodeOptions kPlain{.add_special_tokens = false};
 
-TEST_F(SentencePiece, IdsAndTextAreTheLibrarys) {
+TEST_F(SentencePiece, IdsAndTextMatchLibrary) {
   const auto tokenizer = load_tokenizer(*folder_ / "tokenizer.model");
   EXPECT_EQ(tokenizer->vocab_size(), library_.GetPieceSize());
   EXPECT_EQ(tokenizer->bos_id(), 1);
@@ -212,7 +212,7 @@ TEST_F(SentencePiece, AFolderWithAnUnsupportedTokenizerJsonFallsBackToTheModel) 
 }
 
 // Meta's own code encodes a question and its answer as one text between begin and end.
-TEST_F(SentencePiece, ChatsAreThoseOfLlama2) {
+TEST_F(SentencePiece, ChatsMatchLlama2) {
   const auto tokenizer = load_tokenizer(*folder_ / "tokenizer.model");
   const ChatTemplate* found = fitting_chat_template(*tokenizer);
   EXPECT_EQ(found, chat_template_from_string("llama2"));

@@ -73,7 +73,7 @@ TEST(FineGrainedFloat8, OtherFormsAreRefusedByName) {
 
 // Partial blocks at the ends of rows and columns, one scale a tensor, powers of two
 // (tests/reference/make_float8_folders.py).
-TEST(FineGrainedFloat8, ValuesAreThoseOfTransformers) {
+TEST(FineGrainedFloat8, ValuesMatchTransformers) {
   const Json cases = Json::parse_file(source_dir() / "tests/reference/float8_folders.json");
   for (const Json& one : cases.as_array()) {
     const auto bytes = [&](const char* key) {
@@ -87,7 +87,7 @@ TEST(FineGrainedFloat8, ValuesAreThoseOfTransformers) {
     for (const Json& size : one.at("scales_shape").as_array()) shape.push_back(size.as_int());
     SCOPED_TRACE(one.at("weight_block_size").dump() + " " + dtype);
     const std::string name = "model.layers.0.mlp.up_proj.weight";
-    for (const DType stored : {DType::f8_e8m0, DType::u8}) {  // of powers of two
+    for (const DType stored : {DType::f8_e8m0, DType::u8}) {  // dtypes of powers of two
       const TempDir folder;
       write_safetensors(folder / "model.safetensors", {{name, DType::f8_e4m3, {6, 10}, std::as_bytes(std::span(codes))},
                                                        {name + "_scale_inv",

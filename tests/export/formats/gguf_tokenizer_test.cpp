@@ -100,7 +100,7 @@ std::optional<std::uint32_t> id_of(const TokenizerMetadata& metadata, const std:
 }
 
 // llama.cpp's converter takes eos from tokenizer_config.json, whatever comes first in the model's list.
-TEST(GgufTokenizer, TheTokenizersEndIsEosAndTheModelsOthersHaveKeysOfTheirOwn) {
+TEST(GgufTokenizer, EosIsTheTokenizersAndOtherEndsHaveTheirKeys) {
   const TempDir folder;
   TokenizerMetadata ids = special_tokens(folder, R"({"eos_token": "<|im_end|>"})", {5, 4});
   EXPECT_EQ(id_of(ids, "eos"), 4u);

@@ -51,7 +51,7 @@ TEST(Sparse24, BitsStandInOrder) {
   const SafetensorsFolder files(folder.path());
   std::uint8_t mask = 0;
   files.at("a.bitmask").read({reinterpret_cast<std::byte*>(&mask), 1});
-  EXPECT_EQ(mask, 0b00111010);  // of 5 0 0 0 the first zero is stored too
+  EXPECT_EQ(mask, 0b00111010);  // in 5 0 0 0 the first zero is stored too
   float values[4];
   files.at("a.compressed").read({reinterpret_cast<std::byte*>(values), sizeof values});
   EXPECT_THAT(values, ElementsAre(3.f, -4.f, 5.f, 0.f));

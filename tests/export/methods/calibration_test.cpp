@@ -39,14 +39,14 @@ InputStatistics statistics_of(const Tensor& x) {
   return statistics;
 }
 
-// Of the outputs, relative to them.
+// Squared error of the outputs, relative to them.
 double error_of(const Tensor& weight, const QuantizedWeight& quantized, const InputStatistics& inputs) {
   const Tensor difference = unpacked(pack(quantized, "w"));
   for (std::int64_t i = 0; i < weight.numel(); ++i) difference.data<float>()[i] -= weight.data<float>()[i];
   return output_error(difference, inputs.gram()) / output_error(weight, inputs.gram());
 }
 
-TEST(InputStatistics, AreThoseOfAllInputs) {
+TEST(InputStatistics, CoverAllInputs) {
   const Tensor x = Tensor::from_values<float>({3, 2}, std::array{1.0f, -2.0f, 3.0f, 0.0f, -4.0f, 5.0f});
   InputStatistics s = statistics_of(x);
   EXPECT_EQ(s.rows(), 3);
@@ -180,7 +180,7 @@ TEST(Awq, ExpertsHaveTheirOwnAmax) {
   EXPECT_FALSE(common.has_value() && equal_bytes(*common, *equal)) << "one amax for both chooses otherwise";
 }
 
-TEST(SmoothQuant, FactorsAreThoseOfTheFormula) {
+TEST(SmoothQuant, FactorsMatchFormula) {
   const Tensor w = Tensor::from_values<float>({2, 2}, std::array{1.0f, -4.0f, 0.25f, 2.0f});
   InputStatistics inputs = statistics_of(Tensor::from_values<float>({2, 2}, std::array{16.0f, 1.0f, -2.0f, 0.5f}));
   const OperandScheme& scheme = find_scheme("int8dyn_int8")->weights;

@@ -49,7 +49,7 @@ int without_negative_zero(int code, int bits) {
 
 // TorchAO's factor of the inverse is f32, ours f64, and sums are in another order: some values cross a rounding
 // boundary.
-TEST(GptqGolden, CodesAreThoseOfTorchao) {
+TEST(GptqGolden, CodesMatchTorchAo) {
   const Json reference = Json::parse_file(testing::source_dir() / "tests/reference/gptq.json");
   const InputStatistics statistics = inputs();
   for (const auto& [name, key, bits] : {std::tuple{"int8_weight_only", "int8", 8}, {"nvfp4_weight_only", "nvfp4", 4}}) {

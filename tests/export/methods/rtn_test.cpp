@@ -55,7 +55,7 @@ TEST(Rtn, SmallWeightsKeepTheirValuesUnderF16Scales) {
 }
 
 // The export equals the values simulated by QAT.
-TEST(Rtn, IntegersAreThoseOfFakeQuantization) {
+TEST(Rtn, IntegersMatchFakeQuantization) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Tensor w = normal_weight({32, 256}, dtype, 2);
     for (const Scheme& scheme : scheme_table()) {

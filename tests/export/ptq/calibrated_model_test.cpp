@@ -68,7 +68,7 @@ class CalibratedModel : public ::testing::Test {
       }
   }
 
-  // Of the final states, when the model has been quantized so.
+  // Error of the final states, when the model has been quantized so.
   double loss_of(std::string_view method, std::string_view scheme, bool outliers = false) {
     model_.initialize(5);
     const Tensor before = hidden();
@@ -92,7 +92,7 @@ class CalibratedModel : public ::testing::Test {
   std::vector<std::vector<std::int32_t>> sequences_;
 };
 
-TEST_F(CalibratedModel, TheWalkIsTheModelsOwnPass) {
+TEST_F(CalibratedModel, LayerWalkMatchesForwardPass) {
   LayerWalk walk(model_, sequences_);
   ASSERT_EQ(walk.layers(), 2);
   walk.observe();
@@ -175,7 +175,7 @@ TEST_F(CalibratedModel, ExpertsWithoutTokensHaveAScaleOfInputs) {
         .calibration = std::make_shared<CalibrationData>(CalibrationData{{{7, 7, 7}}, "one token"})};
     const CapturedLog log;
     (void)quantize_model(model, tensors, rules);
-    std::map<std::string, std::vector<float>> scales;  // of experts, by projection
+    std::map<std::string, std::vector<float>> scales;  // values of experts, by projection
     for (const ModelTensor& tensor : tensors)
       if (tensor.quantized != nullptr && tensor.parameter->experts > 0)
         scales[tensor.layer.substr(tensor.layer.rfind('.'))].push_back(tensor.quantized->input_scale.data<float>()[0]);

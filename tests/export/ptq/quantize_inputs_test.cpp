@@ -48,7 +48,7 @@ void expect_rows(const Tensor& values, const Json& theirs) {
   }
 }
 
-TEST(QuantizeInputsGolden, ValuesAreThoseOfTheReaders) {
+TEST(QuantizeInputsGolden, ValuesMatchReaders) {
   const Json reference = Json::parse_file(testing::source_dir() / "tests/reference/rounded_inputs.json");
   for (const auto& [reader, division] :
        {std::pair{"compressed-tensors", IntDivision::quotient}, {"torchao", IntDivision::reciprocal}})

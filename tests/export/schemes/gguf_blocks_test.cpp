@@ -113,7 +113,7 @@ void expect_within_half_a_step(const Tensor& x, BlockType type, int size, float 
 struct SuperBlockType {
   BlockType type;
   int group;
-  float steps;  // of the codes of a group, over the range of its values and 0
+  float steps;  // code steps of a group over the range of its values and 0
 };
 constexpr SuperBlockType kSuperBlocks[] = {{BlockType::q4_k, 32, 15}, {BlockType::q6_k, 16, 31}};
 

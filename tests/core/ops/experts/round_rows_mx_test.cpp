@@ -23,7 +23,7 @@ Tensor pairs_of(std::int64_t rows, std::int64_t tokens, std::int64_t choices) {
   return pairs;
 }
 
-// Of many magnitudes: where a block's scale makes an element small, it loses bits.
+// Values of many magnitudes: where a block's scale makes an element small, it loses bits.
 Tensor wide_range(Generator& random, const Shape& shape, DType dtype) {
   const Tensor x = random.normal(shape, dtype);
   for (std::int64_t i = 0; i < x.numel(); ++i)

@@ -179,7 +179,7 @@ TEST(AdamW, StochasticRoundingUsesTheBitsOfEachElement) {
   check(rounded.exp_avg_sq, exact.exp_avg_sq, (1ull << 63) + 2);
 }
 
-TEST(AdamW, ShardsOfATensorRoundAsTheWhole) {
+TEST(AdamW, ShardedUpdateRoundsLikeUnsharded) {
   Generator random(5);
   const std::int64_t n = 3000, cut = 1237;
   const std::array whole{make(random, {n}, DType::bf16, DType::bf16, false)};
@@ -229,7 +229,7 @@ TEST(AdamW, ScalesGradientsAndSkipsOnNonFiniteScale) {
   }
 }
 
-TEST(AdamW, AmaxIsThatOfTheStoredParam) {
+TEST(AdamW, AmaxMatchesStoredParameter) {
   Generator random(9);
   std::vector<AdamWTensor> tensors{make(random, {0}, DType::bf16, DType::f32, false)};
   for (const DType dtype : {DType::f32, DType::bf16})
@@ -297,7 +297,7 @@ TEST(AdamW, RejectsBadArguments) {
   list[0].grad = Tensor::zeros({4}, DType::f32);
   list[0].master = Tensor::zeros({4}, DType::bf16);
   EXPECT_THROW(adamw(args), Error);
-  list[0].master = Tensor::zeros({4}, DType::f32);  // of an f32 param
+  list[0].master = Tensor::zeros({4}, DType::f32);  // the parameter is f32
   EXPECT_THROW(adamw(args), Error);
   list[0].master = Tensor::zeros({4}, DType::i16);  // likewise, split
   EXPECT_THROW(adamw(args), Error);

@@ -80,7 +80,7 @@ TEST(MultiplicativeUpdate, MasterValuesCarryTheStep) {
     EXPECT_EQ(t.param.data<bfloat16>()[i].bits, bfloat16(t.master.data<float>()[i]).bits);
 }
 
-TEST(MultiplicativeUpdate, ShardsRoundAsTheWhole) {
+TEST(MultiplicativeUpdate, ShardedUpdateRoundsLikeUnsharded) {
   Generator random(4);
   MultiplicativeUpdateTensor whole{
       .param = positive(random, 1000, DType::bf16), .relative = random.normal({1000}, DType::f32), .random_stream = 5};

@@ -57,7 +57,7 @@ TEST(Sgd, MasterWeightsCarryTheUpdate) {
   }
 }
 
-TEST(Sgd, ShardsRoundAsTheWhole) {
+TEST(Sgd, ShardedUpdateRoundsLikeUnsharded) {
   Generator random(3);
   SgdTensor whole{.param = random.normal({1000}, DType::bf16),
                   .grad = random.normal({1000}, DType::f32),

@@ -52,7 +52,7 @@ TEST(AverageWeights, Bf16IsTheF32ValueStochasticallyRounded) {
   }
 }
 
-TEST(AverageWeights, ShardsRoundAsTheWhole) {
+TEST(AverageWeights, ShardedAverageRoundsLikeUnsharded) {
   Generator random(3);
   AveragedTensor whole{
       .param = random.normal({1000}, DType::bf16), .average = random.normal({1000}, DType::bf16), .random_stream = 5};

@@ -45,7 +45,7 @@ TEST(BlockedScalesGolden, LayoutIsTorchAos) {
   }
 }
 
-TEST(BlockedScalesGolden, ScalesOfCastsAreTorchAos) {
+TEST(BlockedScalesGolden, CastScalesMatchTorchAo) {
   constexpr std::int64_t kRows = 200, kColumns = 416;
   const Tensor x = Tensor::empty({kRows, kColumns}, DType::bf16);
   for (std::int64_t i = 0; i < x.numel(); ++i) {

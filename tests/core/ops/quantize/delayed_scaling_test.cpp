@@ -66,7 +66,7 @@ TEST(DelayedScaling, TheMarginDividesByAPowerOfTwo) {
   }
 }
 
-TEST(DelayedScaling, ScalesAreThoseOfDynamicScaling) {
+TEST(DelayedScaling, ScalesMatchDynamicScaling) {
   Generator random(5);
   for (const ElementFormat element : {ElementFormat::e4m3, ElementFormat::e5m2}) {
     const Tensor x = random.normal({9, 33}, DType::bf16), most = amax(x, Granularity::tensor);

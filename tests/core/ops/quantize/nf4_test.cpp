@@ -8,7 +8,7 @@ namespace quench {
 namespace {
 
 // bitsandbytes' table, and its decision points to the digits that it gives them (csrc/kernels.cu, dQuantizeNF4).
-TEST(Nf4, CodesAreThoseOfTheTable) {
+TEST(Nf4, CodesMatchTable) {
   const std::vector<float> points = {
       -0.8480964004993439f,  -0.6106329262256622f,   -0.4599952697753906f, -0.33967943489551544f, -0.23460740596055984f,
       -0.13791173323988914f, -0.045525018125772476f, 0.03979014977812767f, 0.1202552504837513f,   0.2035212516784668f,
@@ -63,7 +63,7 @@ Tensor f32_of(const Nf4Tensor& q) {
 const std::vector<Shape> kNf4Shapes = {{1, 64},   {3, 64},   {16, 128}, {130, 320},
                                        {65, 192}, {600, 64}, {64, 24},  {2, 32}};
 
-TEST(Nf4, AmaxIsThatOfItsValues) {
+TEST(Nf4, AmaxMatchesDequantizedValues) {
   for (const Shape& shape : kNf4Shapes) {
     const Nf4Tensor q = quantize_nf4(nf4_input(shape, 5));
     for (const Granularity granularity : {Granularity::tensor, Granularity::row, Granularity::column}) {
@@ -73,7 +73,7 @@ TEST(Nf4, AmaxIsThatOfItsValues) {
   }
 }
 
-TEST(Nf4, Float8CodesAreThoseOfItsValues) {
+TEST(Nf4, Float8CodesMatchCastOfValues) {
   for (const Shape& shape : kNf4Shapes)
     for (const auto& [granularity, orientation] : {std::pair{Granularity::tensor, Orientation::natural},
                                                    {Granularity::tensor, Orientation::transposed},

@@ -183,7 +183,7 @@ void check_transposed(const Shape& shape, ElementFormat element, Granularity gra
   EXPECT_EQ(byte_values(transposed.payload()), expected);
 }
 
-TEST(Float8Quantize, TransposedCodesAreThoseOfTheNaturalCast) {
+TEST(Float8Quantize, TransposedCodesMatchUntransposedCast) {
   for (const Shape& shape : {Shape{1, 1}, Shape{5, 37}, Shape{64, 48}, Shape{65, 3}, Shape{2, 3, 66}, Shape{3, 2, 7, 9},
                              Shape{130, 257}, Shape{300, 512}})
     for (const ElementFormat element : {ElementFormat::e4m3, ElementFormat::e5m2})

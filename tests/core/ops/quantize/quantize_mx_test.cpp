@@ -138,7 +138,7 @@ TEST(MxQuantize, RefusesAxesThatBlocksDoNotDivide) {
               ::testing::HasSubstr("axis of 33"));
 }
 
-TEST(RoundMx, IsTheCastAndItsInverse) {
+TEST(RoundMx, MatchesCastAndDequantization) {
   const Tensor x = random_tensor<bfloat16>({2, 64, 96});
   for (const ElementFormat element : {ElementFormat::e4m3, ElementFormat::e2m1})
     for (const Orientation orientation : {Orientation::natural, Orientation::transposed}) {

@@ -85,7 +85,7 @@ TEST(Nvfp4Quantize, RefusesWhatDoesNotFit) {
   EXPECT_THAT(message_of([] { (void)nvfp4_global_scale(of({2}, {1, 1})); }), ::testing::HasSubstr("one element"));
 }
 
-TEST(RoundNvfp4, IsTheCastAndItsInverse) {
+TEST(RoundNvfp4, MatchesCastAndDequantization) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Tensor x = dtype == DType::f32 ? random_tensor<float>({3, 5, 48}) : random_tensor<bfloat16>({3, 5, 48});
     for (const Tensor& global : {Tensor(), nvfp4_global_scale(amax(x, Granularity::tensor))}) {
