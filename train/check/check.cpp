@@ -308,27 +308,6 @@ void check_training(Checker& checker) {
   }
 }
 
-namespace {
-
-void check_objectives(Checker& checker) {
-  const RunConfig& config = checker.config();
-  std::string_view first;
-  for (const ObjectiveEntry& objective : objective_table()) {
-    if (objective.section.help.empty() || !objective.section.present(config)) continue;
-    if (objective.check != nullptr) objective.check(checker);
-    if (first.empty()) {
-      first = objective.name;
-      continue;
-    }
-    const auto& fields = field_table();
-    const std::string key = std::ranges::find(fields, objective.name, &Field::section)->path;
-    if (checker.usable({key}))
-      checker.report(key, "a run has one objective: remove section {}, or section {}", objective.name, first);
-  }
-}
-
-}  // namespace
-
 std::vector<ConfigIssue> check_run_config(const RunConfig& config, const CheckOptions& options,
                                           const std::function<bool(std::string_view)>& skip) {
   Checker checker(config, options, skip);

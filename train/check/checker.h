@@ -53,5 +53,7 @@ void check_training(Checker& checker);
 void check_outputs(Checker& checker);
 void check_export(Checker& checker);
 void check_adapters(Checker& checker);
+// Each section of an objective by its own check, and that there is one at most.
+void check_objectives(Checker& checker);
 
 }  // namespace quench

@@ -5,8 +5,8 @@
 //   metrics.jsonl      step, total_steps, time, loss, grad_norm, lr, tokens_per_second, devices, tflops, mfu,
 //                      float8_share, sol_fraction, light_share (former name, same value), memory_bytes,
 //                      memory_share, step_ms, data_share, eta_seconds, tokens_seen, skipped_steps,
-//                      nonfinite; expert_imbalance of MoE models; objective {name: number} of distillation and
-//                      preferences
+//                      nonfinite; expert_imbalance of MoE models; objective {name: number} of training
+//                      objectives
 //   evaluations.jsonl  step, time, name, values {name: number}, tokens, seconds, nonfinite
 //   samples.jsonl      step, time, prompt, text, tokens [ids of the text]
 //   health.jsonl       step, time, worst_sqnr_db, most_saturated, most_underflow, nonfinite,

@@ -9,4 +9,9 @@ namespace quench {
 [[nodiscard]] ObjectiveEntry preference_entry();
 [[nodiscard]] ObjectiveEntry mtp_entry();
 
+// Absent, at a null address, from programs that are linked without the folders run/: the fuzz targets.
+[[gnu::weak]] extern const ObjectiveRuntime kDistillRuntime;
+[[gnu::weak]] extern const ObjectiveRuntime kPreferenceRuntime;
+[[gnu::weak]] extern const ObjectiveRuntime kMtpRuntime;
+
 }  // namespace quench

@@ -9,7 +9,7 @@
 #include "train/checkpoint/manifest.h"
 #include "train/checkpoint/snapshot.h"
 #include "train/metrics/step_metrics.h"
-#include "train/objective/run_objective.h"
+#include "train/objectives/run_objective.h"
 #include "train/setup/data_setup.h"
 #include "train/setup/model_setup.h"
 #include "train/setup/optimizer_setup.h"

@@ -79,7 +79,7 @@ struct RunData {
   [[nodiscard]] Curve validation_loss() const;
   // Losses of the last export with a known validation loss; null: none.
   [[nodiscard]] const EvaluationMetrics* exported() const;
-  // "ppl 4.4817", the exponential of a validation loss; empty for preference losses, which are no cross-entropy.
+  // "ppl 4.4817", the exponential of a validation loss; empty for losses that are no cross-entropy.
   [[nodiscard]] std::string perplexity_of(double loss) const;
 };
 

@@ -9,7 +9,7 @@
 #include "data/text/document_reader.h"
 #include "train/check/run_tokenizer.h"
 #include "train/generation/generator.h"
-#include "train/objective/run_objective.h"
+#include "train/objectives/run_objective.h"
 #include "train/setup/data_setup.h"
 
 namespace quench {

@@ -22,7 +22,7 @@
 #include "train/metrics/metrics_log.h"
 #include "train/metrics/run_log.h"
 #include "train/metrics/step_timer.h"
-#include "train/objective/run_objective.h"
+#include "train/objectives/run_objective.h"
 #include "train/plan/training_flops.h"
 #include "train/probe/auto_recipe.h"
 #include "train/run/best_evaluation.h"

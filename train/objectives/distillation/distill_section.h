@@ -13,6 +13,9 @@
 
 namespace quench {
 
+class Checker;
+struct Field;
+
 // Teachers that are no model folder.
 inline constexpr std::string_view kBaseTeacher = "base";        // the frozen weights under adapters
 inline constexpr std::string_view kInitialTeacher = "initial";  // a copy of the weights at step 0
@@ -69,5 +72,9 @@ struct EnumNames<HiddenDistance> {
   static constexpr EnumTable<E, 3> values = {
       {{E::mse, "mse"}, {E::cosine, "cosine"}, {E::normalized_mse, "normalized_mse"}}};
 };
+
+// Rows of the section, and its checks, for the objective's entry.
+void add_distill_fields(std::vector<Field>& fields);
+void check_distill(Checker& checker);
 
 }  // namespace quench

@@ -1,10 +1,7 @@
 #include "core/system/check.h"
 #include "core/system/enum_names.h"
 #include "train/model_folder/model_card.h"
-#include "train/objectives/distillation/check_distill.h"
-#include "train/objectives/distillation/distill_fields.h"
 #include "train/objectives/distillation/distill_section.h"
-#include "train/objectives/distillation/run/distill_runtime.h"
 #include "train/objectives/entries.h"
 
 namespace quench {

@@ -1,6 +1,5 @@
 #include "train/objectives/entries.h"
 #include "train/objectives/mtp/check_mtp.h"
-#include "train/objectives/mtp/run/mtp_runtime.h"
 
 namespace quench {
 

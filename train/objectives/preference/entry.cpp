@@ -3,10 +3,7 @@
 #include "core/system/check.h"
 #include "train/config/fields/field_builder.h"
 #include "train/objectives/entries.h"
-#include "train/objectives/preference/check_preference.h"
-#include "train/objectives/preference/preference_fields.h"
 #include "train/objectives/preference/preference_section.h"
-#include "train/objectives/preference/run/preference_runtime.h"
 
 namespace quench {
 namespace {

@@ -3,11 +3,15 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "train/config/run_config.h"
 #include "train/objectives/preference/preference_loss.h"
 
 namespace quench {
+
+class Checker;
+struct Field;
 
 struct PreferenceSection {
   PreferenceLoss loss = PreferenceLoss::dpo;
@@ -39,5 +43,9 @@ inline constexpr std::string_view kInitialReference = "initial";
 [[nodiscard]] std::string_view reference_of(const RunConfig& config);
 // preference.reference is a model folder.
 [[nodiscard]] bool names_folder(const PreferenceSection& section);
+
+// Rows of the section, and its checks, for the objective's entry.
+void add_preference_fields(std::vector<Field>& fields);
+void check_preference(Checker& checker);
 
 }  // namespace quench

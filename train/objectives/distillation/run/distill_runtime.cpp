@@ -1,10 +1,10 @@
-#include "train/objectives/distillation/run/distill_runtime.h"
+#include "train/objectives/entries.h"
 
 #include "train/model_folder/model_folder.h"
-#include "train/objective/run_objective.h"
 #include "train/objectives/distillation/distill_section.h"
 #include "train/objectives/distillation/run/distill_setup.h"
 #include "train/objectives/distillation/run/target_setup.h"
+#include "train/objectives/run_objective.h"
 
 namespace quench {
 namespace {

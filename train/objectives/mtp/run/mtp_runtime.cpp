@@ -1,7 +1,7 @@
-#include "train/objectives/mtp/run/mtp_runtime.h"
+#include "train/objectives/entries.h"
 
-#include "train/objective/run_objective.h"
 #include "train/objectives/mtp/run/mtp_objective.h"
+#include "train/objectives/run_objective.h"
 #include "train/setup/model_setup.h"
 
 namespace quench {

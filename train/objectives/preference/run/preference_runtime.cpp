@@ -1,13 +1,13 @@
-#include "train/objectives/preference/run/preference_runtime.h"
+#include "train/objectives/entries.h"
 
 #include <algorithm>
 
 #include "core/memory/allocator.h"
 #include "train/model_folder/model_folder.h"
-#include "train/objective/run_objective.h"
 #include "train/objectives/preference/preference_section.h"
 #include "train/objectives/preference/run/preference_objective.h"
 #include "train/objectives/preference/run/reference_setup.h"
+#include "train/objectives/run_objective.h"
 #include "train/setup/frozen_model.h"
 #include "train/setup/model_setup.h"
 #include "train/step/meta_batch.h"

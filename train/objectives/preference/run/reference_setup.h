@@ -6,8 +6,8 @@
 #include "data/formats/validation_cache.h"
 #include "distributed/ranks.h"
 #include "train/config/run_config.h"
-#include "train/objective/run_objective.h"
 #include "train/objectives/preference/run/stored_reference.h"
+#include "train/objectives/run_objective.h"
 #include "train/setup/data_setup.h"
 
 namespace quench {

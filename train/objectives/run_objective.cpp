@@ -1,4 +1,4 @@
-#include "train/objective/run_objective.h"
+#include "train/objectives/run_objective.h"
 
 namespace quench {
 
