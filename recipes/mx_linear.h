@@ -1,7 +1,7 @@
 #pragma once
 // Linear layers in MXFP8 on block-scaled tensor cores (core/ops/block_scaled_gemm.h).
 
-#include "nn/linear_kernel.h"
+#include "nn/modules/linear_kernel.h"
 #include "recipes/emulated/layers.h"
 
 namespace quench::recipes {

@@ -14,7 +14,7 @@
 #include "distributed/fsdp/exposed_comm_timer.h"
 #include "distributed/fsdp/weight_amax.h"
 #include "distributed/process_group.h"
-#include "nn/linear.h"
+#include "nn/modules/linear.h"
 
 namespace quench::distributed {
 

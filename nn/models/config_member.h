@@ -5,8 +5,8 @@
 
 namespace quench::nn {
 
-// A member of config.json that one family has: accepted there, refused in others (nn/model_fields.h), and a key of run
-// configs, model.NAME.
+// A member of config.json that one family has: accepted there, refused in others (nn/spec/model_fields.h), and a key of
+// run configs, model.NAME.
 struct ConfigMember {
   enum class Type { integer, positive_number, nonnegative_number, boolean, index_list, text };
 

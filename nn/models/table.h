@@ -4,10 +4,10 @@
 #include <string_view>
 #include <vector>
 
-#include "nn/config_reader.h"
 #include "nn/models/config_member.h"
 #include "nn/models/gguf_architecture.h"
-#include "nn/sublayer.h"
+#include "nn/modules/sublayer.h"
+#include "nn/spec/config_reader.h"
 
 namespace quench::nn {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "nn/linear_kernel.h"
+#include "nn/modules/linear_kernel.h"
 #include "recipes/float8/gemms.h"
 #include "recipes/health.h"
 

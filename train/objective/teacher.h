@@ -5,7 +5,7 @@
 #include <string>
 
 #include "distributed/fsdp/sharded_model.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "recipes/lora/quantized_base.h"
 #include "train/objective/objective.h"
 

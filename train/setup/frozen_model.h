@@ -17,7 +17,7 @@ namespace quench {
 struct FrozenWeights {
   std::string folder;                                 // empty: the run's model at step 0
   recipes::BaseForm form = recipes::BaseForm::dense;  // of linear layers; stored: needs a quantized folder
-  bool offload = false;                               // in pinned host memory (nn/weight_offload.h)
+  bool offload = false;                               // in pinned host memory (nn/decoder/weight_offload.h)
 };
 
 // In the run's dtype, sharded over `ranks`, if any. Weights that are not sharded are quantized and offloaded one by

@@ -6,7 +6,7 @@
 #include "data/sampling/loader.h"
 #include "distributed/fsdp/sharded_model.h"
 #include "distributed/ranks.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "nn/experts/expert_load.h"
 #include "nn/optim/optimizer.h"
 #include "nn/optim/state_offload.h"

@@ -12,7 +12,7 @@
 #include "export/formats/gguf/rope.h"
 #include "export/formats/gguf/writer.h"
 #include "nn/attention/rope_table.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "tests/export/export_testing.h"
 
 namespace quench {

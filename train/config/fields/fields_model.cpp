@@ -1,6 +1,6 @@
 // Section model: origin, and inline Hugging Face config.json fields (transformers: configuration_llama.py,
-// configuration_qwen2.py, configuration_qwen3.py), each executed or harmless by nn/model_fields.h; others are rejected
-// by name.
+// configuration_qwen2.py, configuration_qwen3.py), each executed or harmless by nn/spec/model_fields.h; others are
+// rejected by name.
 
 #include <algorithm>
 #include <functional>
