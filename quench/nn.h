@@ -5,7 +5,6 @@
 #include "nn/decoder/causal_lm.h"
 #include "nn/decoder/decoder_layer.h"
 #include "nn/models/decoder_block.h"
-#include "nn/models/table.h"
 #include "nn/modules/embedding.h"
 #include "nn/modules/initialize.h"
 #include "nn/modules/linear.h"
@@ -19,4 +18,5 @@
 #include "nn/optim/optimizer.h"
 #include "nn/optim/table.h"
 #include "nn/spec/model_config.h"
+#include "nn/spec/model_family.h"
 #include "quench/autograd.h"

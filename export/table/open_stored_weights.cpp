@@ -18,7 +18,7 @@
 #include "export/formats/text_model.h"
 #include "export/formats/torchao/reader.h"
 #include "export/table/tied_head.h"
-#include "nn/models/table.h"
+#include "nn/spec/model_family.h"
 
 namespace quench {
 namespace {

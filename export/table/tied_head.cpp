@@ -11,7 +11,7 @@
 #include "core/system/log.h"
 #include "export/formats/renamed_weights.h"
 #include "export/table/open_stored_weights.h"
-#include "nn/models/table.h"
+#include "nn/spec/model_family.h"
 
 namespace quench {
 namespace {

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "autograd/functions.h"
+#include "nn/attention/kv_cache.h"
+#include "nn/attention/layer_rotations.h"
 #include "nn/decoder/decoder_layer.h"
 #include "nn/decoder/mtp_layer.h"
 #include "nn/modules/embedding.h"

@@ -1,7 +1,7 @@
 #pragma once
 // Experts in GGUF metadata.
 
-#include "nn/models/gguf_architecture.h"
+#include "nn/spec/gguf_architecture.h"
 #include "nn/spec/model_config.h"
 
 namespace quench::nn {

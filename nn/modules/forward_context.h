@@ -2,6 +2,7 @@
 // Inputs of a forward pass besides token ids: positions, sequences, KV cache, hooks.
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "autograd/activation_policy.h"
@@ -10,8 +11,7 @@
 #include "autograd/tape.h"
 #include "core/ops/attention.h"
 #include "core/ops/experts/router.h"
-#include "nn/attention/kv_cache.h"
-#include "nn/attention/layer_rotations.h"
+#include "nn/modules/rope_table.h"
 
 namespace quench::nn {
 
@@ -34,6 +34,7 @@ class LayerOutputs {
 };
 
 class ExpertLoad;
+class KvCache;
 
 struct ForwardContext {
   std::shared_ptr<const LayerTables> rotations;

@@ -1,5 +1,5 @@
 #pragma once
-// A decoder layer as data: a value that its family's table entry makes from the model's config (nn/models/table.h).
+// A decoder layer as data: a value that its family's entry (nn/spec/model_family.h) makes from the model's config.
 
 #include <cstdint>
 #include <memory>

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "nn/models/table.h"
 #include "nn/spec/config_reader.h"
+#include "nn/spec/model_family.h"
 #include "nn/spec/model_fields.h"
 #include "nn/spec/rope_config.h"
 

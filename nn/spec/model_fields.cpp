@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "nn/models/table.h"
+#include "nn/spec/model_family.h"
 
 namespace quench::nn {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <string_view>
 
-#include "nn/models/table.h"
 #include "nn/spec/config_reader.h"
 #include "nn/spec/model_config.h"
+#include "nn/spec/model_family.h"
 
 namespace quench::nn {
 

@@ -3,8 +3,9 @@
 
 #include "core/system/choice_table.h"
 #include "nn/models/decoder_block.h"
-#include "nn/models/table.h"
 #include "nn/modules/linear.h"
+#include "nn/modules/sublayer.h"
+#include "nn/spec/model_family.h"
 #include "tests/seams/added_op.h"
 
 namespace quench::testing {

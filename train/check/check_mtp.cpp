@@ -1,6 +1,6 @@
 #include "train/check/check_mtp.h"
 
-#include "nn/models/table.h"
+#include "nn/spec/model_family.h"
 #include "train/model_source/model_source.h"
 
 namespace quench {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "autograd/gradcheck.h"
+#include "nn/attention/kv_cache.h"
 #include "tests/nn/modules/layer_reference.h"
 
 namespace quench::nn {

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "nn/attention/rope_scale.h"
 #include "nn/decoder/causal_lm.h"
+#include "nn/modules/rope_scale.h"
 #include "tests/nn/spec/config_testing.h"
 
 namespace quench::nn {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/number/random.h"
+#include "nn/attention/layer_rotations.h"
 #include "nn/modules/forward_context.h"
 #include "nn/modules/module.h"
 

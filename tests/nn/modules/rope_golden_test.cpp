@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "nn/attention/rope_table.h"
+#include "nn/modules/rope_table.h"
 #include "tests/testing.h"
 
 namespace quench::nn {

@@ -5,7 +5,7 @@
 
 #include "nn/attention/kv_cache.h"
 #include "nn/decoder/causal_lm.h"
-#include "nn/models/table.h"
+#include "nn/spec/model_family.h"
 #include "tests/nn/spec/config_testing.h"
 
 namespace quench::nn {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nn/attention/rope_table.h"
+#include "nn/modules/rope_table.h"
 #include "tests/nn/spec/config_testing.h"
 
 namespace quench::nn {

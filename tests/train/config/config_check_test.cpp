@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "config_testing.h"
-#include "nn/models/table.h"
+#include "nn/spec/model_family.h"
 #include "nn/spec/model_fields.h"
 #include "recipes/recipe.h"
 #include "tests/testing.h"

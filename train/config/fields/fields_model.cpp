@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "nn/models/table.h"
+#include "nn/spec/model_family.h"
 #include "train/config/fields/field_builder.h"
 #include "train/config/fields/tokens_codec.h"
 #include "train/config/section_enum_names.h"

@@ -1,13 +1,15 @@
 #pragma once
+// A family of models as data: its entry in the table of families. Entries lie in nn/models, above the modules that
+// their blocks are made of; all code below reads them through this header.
 
 #include <span>
 #include <string_view>
 #include <vector>
 
-#include "nn/models/config_member.h"
-#include "nn/models/gguf_architecture.h"
-#include "nn/modules/sublayer.h"
+#include "nn/spec/config_member.h"
 #include "nn/spec/config_reader.h"
+#include "nn/spec/gguf_architecture.h"
+#include "nn/spec/model_config.h"
 
 namespace quench::nn {
 
@@ -28,8 +30,7 @@ struct ModelDefaults {
   bool tie_word_embeddings = false;
 };
 
-// Everything that differs between models, as data: no code outside this table and its families' files asks for a
-// family.
+// Everything that differs between models: no code outside the table and its families' files asks for a family.
 struct ModelFamily {
   std::string_view architecture;  // "LlamaForCausalLM"
   std::string_view model_type;    // "llama"
@@ -58,7 +59,7 @@ struct ModelFamily {
   return {family.architecture, family.model_type};
 }
 
-// In documentation order.
+// The table (nn/models/table.cpp), in documentation order.
 [[nodiscard]] std::span<const ModelFamily> model_families();
 // nullptr if unknown.
 [[nodiscard]] const ModelFamily* find_model_family(std::string_view name);

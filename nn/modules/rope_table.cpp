@@ -1,4 +1,4 @@
-#include "nn/attention/rope_table.h"
+#include "nn/modules/rope_table.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <numbers>
 #include <utility>
 
-#include "nn/attention/rope_scale.h"
+#include "nn/modules/rope_scale.h"
 
 namespace quench::nn {
 

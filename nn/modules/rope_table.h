@@ -13,6 +13,10 @@ struct RopeTable {
   Tensor sin;
 };
 
+// By layer. RoPE, or the query scales of a layer without (QueryTemperature), as cosines with zero sines; undefined:
+// none.
+using LayerTables = std::vector<RopeTable>;
+
 // Frequencies theta^(-2i/D), as its scaling says (Hugging Face Transformers, modeling_rope_utils): linear divides by
 // the factor; llama3 keeps high frequencies, divides low ones and blends between; yarn blends by index and multiplies
 // cosines and sines by its attention factor; dynamic raises theta by `sequence_length`; longrope divides by its short
