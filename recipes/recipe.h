@@ -13,7 +13,7 @@
 #include "nn/experts/expert_kernel.h"
 #include "nn/modules/embedding.h"
 #include "nn/modules/linear_kernel.h"
-#include "recipes/float8/delayed_scaling.h"
+#include "recipes/delayed_scaling.h"
 #include "recipes/health.h"
 #include "recipes/linear_gemm.h"
 

@@ -11,7 +11,7 @@
 #include "nn/optim/optimizer.h"
 #include "nn/optim/state_offload.h"
 #include "nn/optim/state_stream.h"
-#include "recipes/float8/delayed_scaling.h"
+#include "recipes/delayed_scaling.h"
 #include "train/objective/objective.h"
 
 namespace quench {

@@ -1,4 +1,4 @@
-#include "recipes/float8/delayed_scaling.h"
+#include "recipes/delayed_scaling.h"
 
 #include <algorithm>
 #include <cmath>

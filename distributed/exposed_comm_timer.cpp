@@ -1,4 +1,4 @@
-#include "distributed/fsdp/exposed_comm_timer.h"
+#include "distributed/exposed_comm_timer.h"
 
 #include <chrono>
 

@@ -4,7 +4,7 @@
 
 #include "recipes/emulated/layers.h"
 #include "recipes/float8/hardware.h"
-#include "recipes/mx_linear.h"
+#include "recipes/mx/linear.h"
 #include "recipes/recipe.h"
 
 namespace quench::recipes {

@@ -1,4 +1,4 @@
-#include "recipes/mx_linear.h"
+#include "recipes/mx/linear.h"
 
 #include <array>
 
@@ -6,7 +6,7 @@
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
 #include "core/ops/quantize/quantize.h"
-#include "recipes/float8/gemms.h"
+#include "recipes/pad_and_bias.h"
 
 namespace quench::recipes {
 namespace {
