@@ -9,7 +9,7 @@
 
 #include "core/json/json.h"
 #include "data/tokenizer/tokenizer.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "recipes/lora/adapters.h"
 #include "train/model_folder/model_card.h"
 #include "train/model_folder/token_ids.h"

@@ -4,7 +4,7 @@
 #include "autograd/functions.h"
 #include "autograd/functions_tensor.h"
 #include "core/ops/elementwise.h"
-#include "core/ops/op_checks.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench::autograd {
 namespace {

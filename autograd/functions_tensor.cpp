@@ -6,8 +6,8 @@
 #include "core/ops/basic/softmax.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
-#include "core/ops/op_checks.h"
 #include "core/ops/reduce_sum.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench::autograd {
 namespace {

@@ -1,6 +1,6 @@
 #include "recipes/base_kernels.h"
 
-#include "nn/module.h"
+#include "nn/modules/module.h"
 
 namespace quench::recipes {
 

@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "nn/embedding.h"
 #include "nn/experts/expert_linear.h"
-#include "nn/linear.h"
-#include "nn/rms_norm.h"
+#include "nn/modules/embedding.h"
+#include "nn/modules/linear.h"
+#include "nn/modules/rms_norm.h"
 
 namespace quench::recipes {
 

@@ -7,10 +7,10 @@
 #include <tuple>
 
 #include "core/system/key_error.h"
-#include "nn/causal_lm.h"
-#include "nn/embedding.h"
+#include "nn/decoder/causal_lm.h"
 #include "nn/experts/expert_linear.h"
-#include "nn/linear.h"
+#include "nn/modules/embedding.h"
+#include "nn/modules/linear.h"
 #include "recipes/packed_linear.h"
 #include "recipes/tied_head.h"
 

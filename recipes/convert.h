@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/module.h"
+#include "nn/modules/module.h"
 #include "recipes/recipe.h"
 
 namespace quench::recipes {

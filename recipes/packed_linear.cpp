@@ -9,8 +9,8 @@
 #include "core/ops/gated_linear.h"
 #include "core/ops/gemm.h"
 #include "core/ops/packed_linear.h"
-#include "recipes/float8/gemms.h"
 #include "recipes/nvfp4_weight.h"
+#include "recipes/pad_and_bias.h"
 
 namespace quench::recipes {
 namespace {

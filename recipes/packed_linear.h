@@ -8,7 +8,7 @@
 #include "core/ops/quantize/quantize_int.h"
 #include "core/tensor/packed_matrix.h"
 #include "core/tensor/quant_tensor.h"
-#include "nn/linear.h"
+#include "nn/modules/linear.h"
 
 namespace quench::recipes {
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "core/number/e8m0.h"
-#include "nn/embedding.h"
 #include "nn/experts/expert_kernel.h"
-#include "nn/linear_kernel.h"
-#include "recipes/float8/delayed_scaling.h"
+#include "nn/modules/embedding.h"
+#include "nn/modules/linear_kernel.h"
+#include "recipes/delayed_scaling.h"
 #include "recipes/health.h"
 #include "recipes/linear_gemm.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/ops/quantize/sparsity_2_4.h"
-#include "nn/linear.h"
+#include "nn/modules/linear.h"
 #include "recipes/convert.h"
 
 namespace quench::recipes {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/number/sparsity_2_4.h"
-#include "nn/module.h"
+#include "nn/modules/module.h"
 #include "recipes/recipe.h"
 
 namespace quench::recipes {

@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "nn/embedding.h"
-#include "nn/linear_kernel.h"
+#include "nn/modules/embedding.h"
+#include "nn/modules/linear_kernel.h"
 
 namespace quench::recipes {
 

@@ -4,7 +4,7 @@
 
 #include "core/memory/memory_limit.h"
 #include "core/system/check.h"
-#include "nn/model_config.h"
+#include "nn/spec/model_config.h"
 #include "train/check/load.h"
 #include "train/config/objective_table.h"
 #include "train/config/section_enum_names.h"

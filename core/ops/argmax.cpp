@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "core/ops/op_checks.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 

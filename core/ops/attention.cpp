@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "core/ops/op_checks.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 

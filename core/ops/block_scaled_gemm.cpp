@@ -1,8 +1,8 @@
 #include "core/ops/block_scaled_gemm.h"
 
-#include "core/ops/op_checks.h"
 #include "core/ops/quantize/quantize.h"
 #include "core/ops/scaled_gemm.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 

@@ -1,8 +1,8 @@
 #include "core/ops/cached_attention.h"
 
 #include "core/ops/elementwise.h"
-#include "core/ops/op_checks.h"
 #include "core/ops/rope.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 

@@ -1,6 +1,6 @@
 #include "core/ops/elementwise.h"
 
-#include "core/ops/op_checks.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 

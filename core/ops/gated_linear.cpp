@@ -4,8 +4,8 @@
 #include "core/ops/gemm.h"
 #include "core/ops/norm.h"
 #include "core/ops/normed_linear.h"
-#include "core/ops/op_checks.h"
 #include "core/ops/swiglu.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 

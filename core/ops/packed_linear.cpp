@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/ops/gemm.h"
-#include "core/ops/op_checks.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 

@@ -2,8 +2,8 @@
 
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
-#include "core/ops/op_checks.h"
 #include "core/ops/quantize/quantize.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 

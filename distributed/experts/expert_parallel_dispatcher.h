@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "autograd/token_dispatcher.h"
-#include "distributed/fsdp/exposed_comm_timer.h"
+#include "distributed/exposed_comm_timer.h"
 #include "distributed/process_group.h"
 
 namespace quench::distributed {

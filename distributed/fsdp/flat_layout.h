@@ -10,11 +10,11 @@
 #include <optional>
 #include <vector>
 
+#include "distributed/exposed_comm_timer.h"
 #include "distributed/fsdp/buffer_pool.h"
-#include "distributed/fsdp/exposed_comm_timer.h"
 #include "distributed/fsdp/weight_amax.h"
 #include "distributed/process_group.h"
-#include "nn/linear.h"
+#include "nn/modules/linear.h"
 
 namespace quench::distributed {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "distributed/ranks.h"
-#include "nn/whole_rows.h"
+#include "nn/modules/whole_rows.h"
 
 namespace quench::distributed {
 

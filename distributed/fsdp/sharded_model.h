@@ -16,7 +16,7 @@
 
 #include "distributed/experts/expert_parallel_dispatcher.h"
 #include "distributed/fsdp/fsdp_unit.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "recipes/lora/quantized_base.h"
 
 namespace quench::distributed {

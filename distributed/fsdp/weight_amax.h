@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "autograd/weight.h"
-#include "distributed/fsdp/exposed_comm_timer.h"
+#include "distributed/exposed_comm_timer.h"
 #include "distributed/process_group.h"
-#include "nn/parameter.h"
+#include "nn/modules/parameter.h"
 
 namespace quench::distributed {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "export/formats/model_tensors.h"
-#include "nn/model_config.h"
+#include "nn/spec/model_config.h"
 
 namespace quench {
 

@@ -6,11 +6,11 @@
 
 #include "core/ops/elementwise.h"
 #include "export/schemes/finite_values.h"
-#include "nn/embedding.h"
 #include "nn/experts/expert_linear.h"
 #include "nn/experts/moe.h"
-#include "nn/linear.h"
-#include "nn/whole_rows.h"
+#include "nn/modules/embedding.h"
+#include "nn/modules/linear.h"
+#include "nn/modules/whole_rows.h"
 
 namespace quench {
 namespace {

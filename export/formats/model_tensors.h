@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "export/schemes/quantized_weight.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 
 namespace quench {
 
@@ -38,7 +38,7 @@ inline constexpr std::string_view kMtpEmbedding = "embed_tokens.weight", kMtpHea
 void leave_out_mtp(std::vector<ModelTensor>& tensors, const nn::ModelConfig& config);
 
 // Fused projections are split. The copies of MTP layers are the last tensors. `dtype`: f32, bf16 or f16. Parameters
-// gathered by `whole` (nn/whole_rows.h) are cached, at most two. The model must outlive the result.
+// gathered by `whole` (nn/modules/whole_rows.h) are cached, at most two. The model must outlive the result.
 [[nodiscard]] std::vector<ModelTensor> model_tensors(nn::CausalLm& model, DType dtype,
                                                      std::function<Tensor(const nn::Parameter&)> whole = {});
 

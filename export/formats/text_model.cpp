@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "export/formats/renamed_weights.h"
-#include "nn/models/table.h"
+#include "nn/spec/model_family.h"
 
 namespace quench {
 namespace {

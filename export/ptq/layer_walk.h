@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 
 namespace quench {
 

@@ -8,7 +8,7 @@
 
 #include "export/methods/input_statistics.h"
 #include "nn/experts/expert_linear.h"
-#include "nn/linear.h"
+#include "nn/modules/linear.h"
 
 namespace quench {
 

@@ -5,7 +5,7 @@
 
 #include "export/ptq/calibrated_model.h"
 #include "export/ptq/quantized_layer.h"
-#include "nn/linear_kernel.h"
+#include "nn/modules/linear_kernel.h"
 #include "recipes/convert.h"
 
 namespace quench {

@@ -10,7 +10,7 @@
 #include "export/methods/rtn.h"
 #include "export/ptq/quantize_inputs.h"
 #include "export/schemes/kept_scales.h"
-#include "nn/linear.h"
+#include "nn/modules/linear.h"
 #include "recipes/packed_linear.h"
 
 namespace quench {

@@ -13,7 +13,7 @@
 #include "core/system/choice_table.h"
 #include "export/formats/export_job.h"
 #include "export/ptq/quantize_model.h"
-#include "nn/model_config.h"
+#include "nn/spec/model_config.h"
 
 namespace quench {
 

@@ -12,13 +12,13 @@
 #include "export/formats/gguf/names.h"
 #include "export/formats/gguf/reader.h"
 #include "export/formats/gguf/types.h"
+#include "export/formats/head_as_table.h"
 #include "export/formats/modelopt/reader.h"
 #include "export/formats/mxfp4_experts/reader.h"
 #include "export/formats/safetensors_rows.h"
 #include "export/formats/text_model.h"
 #include "export/formats/torchao/reader.h"
-#include "export/table/tied_head.h"
-#include "nn/models/table.h"
+#include "nn/spec/model_family.h"
 
 namespace quench {
 namespace {

@@ -9,16 +9,14 @@
 #include "core/ops/packed_linear.h"
 #include "core/safetensors/safetensors_folder.h"
 #include "core/system/log.h"
-#include "export/formats/renamed_weights.h"
+#include "export/formats/head_as_table.h"
 #include "export/table/open_stored_weights.h"
-#include "nn/models/table.h"
 
 namespace quench {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kHead = "lm_head.weight", kTable = "model.embed_tokens.weight";
 constexpr std::int64_t kRowsAtOnce = 256;
 
 // Rows of a stored matrix, in f32.
@@ -53,9 +51,9 @@ class StoredRows {
 };
 
 bool has_other_head(const StoredWeights& weights) {
-  if (!weights.find(kHead) || !weights.find(kTable)) return false;
+  if (!weights.find(kHeadWeight) || !weights.find(kEmbeddingWeight)) return false;
   const MemoryScope scope(MemoryCategory::workspace);
-  const StoredRows head(weights, kHead), table(weights, kTable);
+  const StoredRows head(weights, kHeadWeight), table(weights, kEmbeddingWeight);
   // Reported by the inventory check.
   if (!(head.shape() == table.shape()) || head.shape().rank() != 2 || !head.readable() || !table.readable())
     return true;
@@ -85,49 +83,10 @@ std::string fingerprint(const fs::path& folder) {
   return text;
 }
 
-// As config.json says, or by default in its family.
-bool is_tied(const Json& config) {
-  if (!config.is_object()) return false;
-  const Json* tied = config.find("tie_word_embeddings");
-  if (tied != nullptr && tied->is_bool()) return tied->as_bool();
-  const Json* classes = config.find("architectures");
-  const Json* name = classes != nullptr && classes->is_array() && !classes->as_array().empty()
-                         ? &classes->as_array().front()
-                         : config.find("model_type");
-  const nn::ModelFamily* family =
-      name != nullptr && name->is_string() ? nn::find_model_family(name->as_string()) : nullptr;
-  return (tied == nullptr || tied->is_null()) && family != nullptr && family->defaults.tie_word_embeddings;
-}
-
-// lm_head.weight under the table's name.
-class HeadAsTable final : public RenamedWeights {
- public:
-  using RenamedWeights::RenamedWeights;
-
-  [[nodiscard]] std::vector<std::string> names() const override {
-    std::vector<std::string> names = weights_->names();
-    std::ranges::replace(names, kHead, kTable);
-    return names;
-  }
-  [[nodiscard]] std::optional<StoredTensor> find(std::string_view name) const override {
-    return name == kHead ? std::nullopt : RenamedWeights::find(name);
-  }
-
- private:
-  [[nodiscard]] std::string stored(std::string_view name) const override {
-    return std::string(name == kTable ? kHead : name);
-  }
-};
-
 }  // namespace
 
-std::unique_ptr<StoredWeights> head_as_table(std::unique_ptr<StoredWeights> weights, const Json& config) {
-  if (!is_tied(config) || weights->find(kTable) || !weights->find(kHead)) return weights;
-  return std::make_unique<HeadAsTable>(std::move(weights));
-}
-
 void untie_other_head(const fs::path& folder, Json& config) {
-  if (!is_tied(config) || stored_weights_path(folder).empty()) return;
+  if (!has_tied_head(config) || stored_weights_path(folder).empty()) return;
   static std::mutex mutex;
   static std::map<std::string, bool> known;  // by fingerprint: equal heads need a full comparison
   const std::lock_guard lock(mutex);

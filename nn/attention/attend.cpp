@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/ops/cached_attention.h"
+#include "nn/attention/kv_cache.h"
 
 namespace quench::nn {
 

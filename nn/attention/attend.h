@@ -1,7 +1,7 @@
 #pragma once
 
 #include "autograd/functions.h"
-#include "nn/forward_context.h"
+#include "nn/modules/forward_context.h"
 
 namespace quench::nn {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/ops/elementwise.h"
-#include "nn/initialize.h"
+#include "nn/modules/initialize.h"
 
 namespace quench::nn {
 

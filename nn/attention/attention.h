@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "nn/attention/attend.h"
-#include "nn/linear.h"
-#include "nn/rms_norm.h"
-#include "nn/sublayer.h"
+#include "nn/modules/linear.h"
+#include "nn/modules/rms_norm.h"
+#include "nn/modules/sublayer.h"
 
 namespace quench::nn {
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "core/tensor/tensor.h"
-#include "nn/model_config.h"
+#include "nn/spec/model_config.h"
 
 namespace quench::nn {
 

@@ -1,7 +1,7 @@
 #include "nn/attention/latent_attention.h"
 
 #include "autograd/functions_mla.h"
-#include "nn/initialize.h"
+#include "nn/modules/initialize.h"
 
 namespace quench::nn {
 

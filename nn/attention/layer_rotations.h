@@ -6,13 +6,9 @@
 #include <vector>
 
 #include "core/ops/attention.h"
-#include "nn/attention/rope_table.h"
+#include "nn/modules/rope_table.h"
 
 namespace quench::nn {
-
-// By layer. RoPE, or the query scales of a layer without (QueryTemperature), as cosines with zero sines; undefined:
-// none.
-using LayerTables = std::vector<RopeTable>;
 
 // Position tables of a model's decoder and MTP layers. Layers of equal specs share one table.
 class LayerRotations {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "autograd/functions_moe.h"
-#include "nn/linear_kernel.h"
+#include "nn/modules/linear_kernel.h"
 
 namespace quench::nn {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "nn/experts/expert_kernel.h"
-#include "nn/module.h"
+#include "nn/modules/module.h"
 
 namespace quench::nn {
 

@@ -7,7 +7,7 @@
 #include "autograd/swiglu.h"
 #include "core/ops/experts/grouped_gemm.h"
 #include "nn/experts/expert_load.h"
-#include "nn/initialize.h"
+#include "nn/modules/initialize.h"
 
 namespace quench::nn {
 namespace {

@@ -4,10 +4,10 @@
 #include <optional>
 
 #include "autograd/token_dispatcher.h"
-#include "nn/config_reader.h"
 #include "nn/experts/expert_linear.h"
-#include "nn/mlp.h"
-#include "nn/sublayer.h"
+#include "nn/modules/mlp.h"
+#include "nn/modules/sublayer.h"
+#include "nn/spec/config_reader.h"
 
 namespace quench::nn {
 

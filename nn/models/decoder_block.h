@@ -1,6 +1,6 @@
 #pragma once
 
-#include "nn/model_config.h"
+#include "nn/spec/model_config.h"
 
 namespace quench::nn {
 

@@ -5,11 +5,11 @@
 #include <cmath>
 
 #include "nn/attention/latent_attention.h"
-#include "nn/attention/rope_scale.h"
 #include "nn/experts/moe.h"
 #include "nn/models/decoder_block.h"
 #include "nn/models/gguf_experts.h"
-#include "nn/models/table.h"
+#include "nn/modules/rope_scale.h"
+#include "nn/spec/model_family.h"
 
 namespace quench::nn {
 namespace {

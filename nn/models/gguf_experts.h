@@ -1,8 +1,8 @@
 #pragma once
 // Experts in GGUF metadata.
 
-#include "nn/model_config.h"
-#include "nn/models/gguf_architecture.h"
+#include "nn/spec/gguf_architecture.h"
+#include "nn/spec/model_config.h"
 
 namespace quench::nn {
 

@@ -2,7 +2,7 @@
 // and after the sublayers, gate and up projection stored as one.
 
 #include "nn/models/decoder_block.h"
-#include "nn/models/table.h"
+#include "nn/spec/model_family.h"
 
 namespace quench::nn {
 namespace {

@@ -6,7 +6,7 @@
 #include "nn/experts/moe.h"
 #include "nn/models/decoder_block.h"
 #include "nn/models/gguf_experts.h"
-#include "nn/models/table.h"
+#include "nn/spec/model_family.h"
 
 namespace quench::nn {
 namespace {

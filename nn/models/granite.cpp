@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "nn/models/decoder_block.h"
-#include "nn/models/table.h"
+#include "nn/spec/model_family.h"
 
 namespace quench::nn {
 namespace {

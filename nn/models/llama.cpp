@@ -1,6 +1,6 @@
 
 #include "nn/models/decoder_block.h"
-#include "nn/models/table.h"
+#include "nn/spec/model_family.h"
 
 namespace quench::nn {
 namespace {

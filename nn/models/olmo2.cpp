@@ -2,7 +2,7 @@
 // all key heads at once.
 
 #include "nn/models/decoder_block.h"
-#include "nn/models/table.h"
+#include "nn/spec/model_family.h"
 
 namespace quench::nn {
 namespace {

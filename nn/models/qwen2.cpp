@@ -2,7 +2,7 @@
 
 #include "nn/models/decoder_block.h"
 #include "nn/models/sliding_window.h"
-#include "nn/models/table.h"
+#include "nn/spec/model_family.h"
 
 namespace quench::nn {
 namespace {

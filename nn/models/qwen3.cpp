@@ -7,7 +7,7 @@
 #include "nn/models/gguf_experts.h"
 #include "nn/models/sliding_window.h"
 #include "nn/models/sparse_layers.h"
-#include "nn/models/table.h"
+#include "nn/spec/model_family.h"
 
 namespace quench::nn {
 namespace {

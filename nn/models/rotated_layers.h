@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "nn/config_reader.h"
-#include "nn/model_config.h"
+#include "nn/spec/config_reader.h"
+#include "nn/spec/model_config.h"
 
 namespace quench::nn {
 

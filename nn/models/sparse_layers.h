@@ -1,7 +1,7 @@
 #pragma once
 
-#include "nn/config_reader.h"
-#include "nn/model_config.h"
+#include "nn/spec/config_reader.h"
+#include "nn/spec/model_config.h"
 
 namespace quench::nn {
 

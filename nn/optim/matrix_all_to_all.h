@@ -5,7 +5,7 @@
 #include <span>
 
 #include "core/tensor/tensor.h"
-#include "nn/parameter.h"
+#include "nn/modules/parameter.h"
 
 namespace quench::nn {
 

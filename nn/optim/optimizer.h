@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "nn/modules/parameter.h"
 #include "nn/optim/parameter_state.h"
-#include "nn/parameter.h"
 
 namespace quench::nn {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/tensor/offloaded_tensor.h"
-#include "nn/forward_context.h"
+#include "nn/modules/forward_context.h"
 #include "nn/optim/parameter_state.h"
 
 namespace quench::nn {

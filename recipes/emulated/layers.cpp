@@ -9,7 +9,7 @@
 #include "core/ops/experts/token_permutation.h"
 #include "core/ops/gemm.h"
 #include "recipes/emulated/expert_input.h"
-#include "recipes/float8/gemms.h"
+#include "recipes/pad_and_bias.h"
 
 namespace quench::recipes {
 namespace {

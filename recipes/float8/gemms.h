@@ -36,10 +36,4 @@ class Float8Gemms {
 [[nodiscard]] autograd::QuantOutputRequest request_for(const Float8Uses& uses, const Float8Rounding& rounding = {},
                                                        const OperandScaling& scaling = {});
 
-// x itself if no padding is needed.
-[[nodiscard]] Tensor zero_padded(const Tensor& x, std::int64_t rows, std::int64_t columns);
-
-// Adds bias to the rounded GEMM result: an empty GEMM with beta 1.
-void add_bias(const Tensor& y, const Tensor& bias);
-
 }  // namespace quench::recipes

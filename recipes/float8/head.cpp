@@ -4,6 +4,7 @@
 
 #include "core/ops/gemm.h"
 #include "core/ops/quantize/transpose_codes.h"
+#include "recipes/pad_and_bias.h"
 
 namespace quench::recipes {
 

@@ -7,6 +7,7 @@
 #include "recipes/float8/gemms.h"
 #include "recipes/float8/head.h"
 #include "recipes/free_in_backward.h"
+#include "recipes/pad_and_bias.h"
 
 namespace quench::recipes {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "nn/linear_kernel.h"
+#include "nn/modules/linear_kernel.h"
 #include "recipes/float8/weight.h"
 #include "recipes/health.h"
 

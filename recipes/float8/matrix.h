@@ -6,7 +6,7 @@
 #include "autograd/quant_output_request.h"
 #include "core/ops/quantize/quant_outputs.h"
 #include "core/ops/quantize/quantize.h"
-#include "recipes/float8/delayed_scaling.h"
+#include "recipes/delayed_scaling.h"
 #include "recipes/float8/scheme.h"
 
 namespace quench::recipes {

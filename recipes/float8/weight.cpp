@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/ops/quantize/transpose_codes.h"
+#include "recipes/pad_and_bias.h"
 
 namespace quench::recipes {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 // Quantized weight of a float8 layer, for one GEMM or until the weight changes.
 
-#include "nn/linear_kernel.h"
+#include "nn/modules/linear_kernel.h"
 #include "recipes/float8/gemms.h"
 #include "recipes/health.h"
 

@@ -37,7 +37,7 @@ template <class Visitor>
 void visit_linear(nn::Module& root, const Visitor& visitor) {
   root.visit([&](const std::string& name, nn::Module& module) {
     auto* linear = dynamic_cast<nn::Linear*>(&module);
-    // The head's GEMMs belong to its loss (nn/causal_lm.h).
+    // The head's GEMMs belong to its loss (nn/decoder/causal_lm.h).
     if (linear != nullptr && name != nn::kHeadName) visitor(name, *linear);
   });
 }

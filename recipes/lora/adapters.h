@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "nn/linear.h"
-#include "nn/low_rank_adapter.h"
+#include "nn/modules/linear.h"
+#include "nn/modules/low_rank_adapter.h"
 #include "recipes/convert.h"
 #include "recipes/lora/expert_adapter.h"
 #include "recipes/lora/saved_modules.h"
@@ -30,7 +30,7 @@ struct LoraOptions {
   std::vector<std::pair<std::string, std::int64_t>> rank_pattern;
   std::vector<std::pair<std::string, double>> alpha_pattern;
   bool rslora = false;
-  bool dora = false;                              // trained magnitudes (nn/low_rank_adapter.h)
+  bool dora = false;                              // trained magnitudes (nn/modules/low_rank_adapter.h)
   bool quantize_merged = true;                    // quantize W + update, if the recipe supports it
   std::uint64_t seed = 0;                         // draws of dropout
   std::vector<std::string> modules_to_save = {};  // as SavedModules

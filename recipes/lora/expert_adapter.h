@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "nn/experts/expert_linear.h"
-#include "nn/whole_rows.h"
+#include "nn/modules/whole_rows.h"
 
 namespace quench::recipes {
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "core/number/random.h"
-#include "nn/low_rank_adapter.h"
+#include "nn/modules/low_rank_adapter.h"
 
 namespace quench::recipes {
 

@@ -8,7 +8,7 @@
 #include "core/ops/quantize/nf4.h"
 #include "core/ops/quantize/quantize.h"
 #include "core/system/key_error.h"
-#include "nn/linear.h"
+#include "nn/modules/linear.h"
 
 namespace quench::recipes {
 

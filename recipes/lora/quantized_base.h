@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/tensor/packed_matrix.h"
-#include "nn/module.h"
+#include "nn/modules/module.h"
 #include "recipes/lora/base_form.h"
 
 namespace quench::recipes {

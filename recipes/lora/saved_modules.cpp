@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/system/key_error.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "recipes/convert.h"
 
 namespace quench::recipes {

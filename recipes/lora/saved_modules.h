@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "nn/embedding.h"
-#include "nn/linear.h"
-#include "nn/rms_norm.h"
-#include "nn/whole_rows.h"
+#include "nn/modules/embedding.h"
+#include "nn/modules/linear.h"
+#include "nn/modules/rms_norm.h"
+#include "nn/modules/whole_rows.h"
 
 namespace quench::recipes {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "nn/embedding.h"
-#include "nn/linear.h"
-#include "nn/whole_rows.h"
+#include "nn/modules/embedding.h"
+#include "nn/modules/linear.h"
+#include "nn/modules/whole_rows.h"
 
 namespace quench::recipes {
 

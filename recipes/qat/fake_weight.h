@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "nn/low_rank_adapter.h"
+#include "nn/modules/low_rank_adapter.h"
 #include "recipes/qat/fake_quantizer.h"
 
 namespace quench::recipes {

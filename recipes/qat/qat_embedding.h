@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "nn/embedding.h"
+#include "nn/modules/embedding.h"
 #include "recipes/qat/fake_quantizer.h"
 
 namespace quench::recipes {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "nn/low_rank_adapter.h"
+#include "nn/modules/low_rank_adapter.h"
 #include "recipes/qat/fake_weight.h"
 
 namespace quench::recipes {

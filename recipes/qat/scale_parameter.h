@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "nn/linear_kernel.h"
+#include "nn/modules/linear_kernel.h"
 #include "recipes/qat/fake_quantizer.h"
 
 namespace quench::recipes {

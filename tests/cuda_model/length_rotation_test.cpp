@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "autograd/tape.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "tests/cuda/gpu.h"
 
 namespace quench::nn {

@@ -1,6 +1,6 @@
 // MXFP8 layers for block-scaled tensor cores on the GPU against the CPU's, whatever path their GEMMs take there.
 
-#include "recipes/mx_linear.h"
+#include "recipes/mx/linear.h"
 
 #include "recipes/float8/hardware.h"
 #include "tests/cuda/gpu.h"

@@ -10,7 +10,7 @@
 #include "core/ops/quantize/quantize.h"
 #include "distributed/fsdp/sharded_model.h"
 #include "distributed/ranks.h"
-#include "nn/linear.h"
+#include "nn/modules/linear.h"
 #include "recipes/convert.h"
 
 namespace quench::testing {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/system/key_error.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "tests/recipes/recipe_testing.h"
 
 namespace quench::recipes {

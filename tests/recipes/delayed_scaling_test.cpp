@@ -1,6 +1,6 @@
 // Delayed scaling of a linear layer on the CPU: which scale a pass uses, and what it records.
 
-#include "recipes/float8/delayed_scaling.h"
+#include "recipes/delayed_scaling.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

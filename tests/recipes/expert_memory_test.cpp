@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/memory/allocator.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "nn/experts/moe.h"
 #include "recipes/convert.h"
 #include "tests/core/ops/op_testing.h"

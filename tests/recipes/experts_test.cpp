@@ -6,7 +6,7 @@
 
 #include "autograd/swiglu.h"
 #include "core/number/random.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "nn/experts/expert_linear.h"
 #include "recipes/convert.h"
 #include "tests/core/ops/op_testing.h"

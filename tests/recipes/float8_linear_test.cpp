@@ -9,7 +9,7 @@
 
 #include "autograd/swiglu.h"
 #include "core/device/op_profile.h"
-#include "nn/linear.h"
+#include "nn/modules/linear.h"
 #include "nn/optim/adamw.h"
 #include "tests/core/ops/golden_file.h"
 #include "tests/recipes/float8_testing.h"

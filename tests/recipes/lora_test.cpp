@@ -6,8 +6,8 @@
 
 #include "autograd/functions.h"
 #include "autograd/gradcheck.h"
-#include "nn/causal_lm.h"
-#include "nn/initialize.h"
+#include "nn/decoder/causal_lm.h"
+#include "nn/modules/initialize.h"
 #include "recipes/lora/lora_linear.h"
 #include "tests/recipes/lora_testing.h"
 #include "tests/testing.h"

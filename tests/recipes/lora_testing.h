@@ -2,7 +2,7 @@
 // Values for the tests of adapters.
 
 #include "core/ops/elementwise.h"
-#include "nn/parameter.h"
+#include "nn/modules/parameter.h"
 #include "tests/recipes/float8_testing.h"
 #include "tests/testing.h"
 

@@ -1,6 +1,6 @@
 // MXFP8 layers for block-scaled tensor cores, on the CPU, against the emulation, and the recipe's choice of them.
 
-#include "recipes/mx_linear.h"
+#include "recipes/mx/linear.h"
 
 #include <gmock/gmock.h>
 

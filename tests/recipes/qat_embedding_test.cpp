@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "core/ops/embedding.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "recipes/convert.h"
 #include "recipes/qat/fake_quantizer.h"
 #include "tests/core/ops/op_testing.h"

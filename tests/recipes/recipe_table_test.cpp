@@ -7,7 +7,7 @@
 #include "core/number/random.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/global_norm.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "nn/optim/adamw.h"
 #include "recipes/convert.h"
 #include "tests/autograd/borrowed_weight.h"

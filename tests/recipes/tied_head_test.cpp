@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "recipes/convert.h"
 #include "tests/core/ops/op_testing.h"
 #include "tests/recipes/float8_testing.h"

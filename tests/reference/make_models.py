@@ -5,8 +5,8 @@ by Hugging Face Transformers, and rope.json: inverse frequencies of its rotary e
     python tests/reference/make_models.py              # all of it
     python tests/reference/make_models.py deepseek_v3  # this model alone
 
-The layout is that of tests/golden/models; tests/train/model_folder/reference_golden_test.cpp and tests/nn/rope_golden_test.cpp read
-the result.
+The layout is that of tests/golden/models; tests/train/model_folder/reference_golden_test.cpp and
+tests/nn/modules/rope_golden_test.cpp read the result.
 """
 
 import json

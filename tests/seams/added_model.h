@@ -2,9 +2,10 @@
 // A model family that the table's file does not know: Llama with ReGLU (added_op.h) in place of SwiGLU.
 
 #include "core/system/choice_table.h"
-#include "nn/linear.h"
 #include "nn/models/decoder_block.h"
-#include "nn/models/table.h"
+#include "nn/modules/linear.h"
+#include "nn/modules/sublayer.h"
+#include "nn/spec/model_family.h"
 #include "tests/seams/added_op.h"
 
 namespace quench::testing {

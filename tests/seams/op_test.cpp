@@ -7,7 +7,7 @@
 
 #include "autograd/gradcheck.h"
 #include "core/number/random.h"
-#include "core/ops/op_checks.h"
+#include "core/tensor/op_checks.h"
 #include "tests/seams/added_op.h"
 
 namespace quench::testing {

@@ -1,5 +1,5 @@
 // Adding an optimizer: from its name in a config to the update of a run, checkpoints included. The shared tests of
-// optimizers run over it as well (tests/nn/optimizer_table_test.cpp).
+// optimizers run over it as well (tests/nn/optim/optimizer_table_test.cpp).
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include <optional>
 #include <set>
 
-#include "nn/model_config.h"
+#include "nn/spec/model_config.h"
 #include "train/config/fields/field.h"
 #include "train/config/presets.h"
 #include "train/config/value_codec.h"

@@ -4,7 +4,7 @@
 
 #include "core/system/nearest_name.h"
 #include "export/table/format.h"
-#include "nn/model_fields.h"
+#include "nn/spec/model_fields.h"
 #include "train/config/fields/field.h"
 #include "train/config/key_aliases.h"
 #include "train/config/objective_table.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "train/evaluation/choice_task.h"
 #include "train/evaluation/scored_text.h"
 

@@ -8,7 +8,7 @@
 #include "data/text/data_files.h"
 #include "data/text/document_reader.h"
 #include "data/tokenizer/tokenizer_kind.h"
-#include "nn/model_config.h"
+#include "nn/spec/model_config.h"
 #include "train/evaluation/perplexity.h"
 #include "train/evaluation/scored_text.h"
 

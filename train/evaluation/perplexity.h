@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "train/evaluation/scoring.h"
 
 namespace quench {

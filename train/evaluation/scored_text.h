@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "data/tokenizer/tokenizer.h"
-#include "nn/model_config.h"
+#include "nn/spec/model_config.h"
 
 namespace quench {
 

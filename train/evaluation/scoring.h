@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 
 namespace quench {
 

@@ -4,7 +4,7 @@
 
 #include "data/sampling/dataset.h"
 #include "distributed/ranks.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "train/metrics/step_metrics.h"
 #include "train/objective/objective.h"
 

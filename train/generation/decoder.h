@@ -8,7 +8,7 @@
 #include <span>
 
 #include "core/memory/device_graph.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 
 namespace quench {
 

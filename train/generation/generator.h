@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "train/generation/token_choice.h"
 
 namespace quench {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 
 namespace quench {
 

@@ -10,7 +10,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "export/ptq/quantize_model.h"
 #include "export/table/format.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "train/model_folder/carried_files.h"
 #include "train/model_folder/export_folder.h"
 #include "train/model_folder/model_card.h"

@@ -9,7 +9,7 @@
 
 #include "data/tokenizer/tokenizer.h"
 #include "export/table/format.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "recipes/lora/adapters.h"
 #include "train/model_folder/export_folder.h"
 #include "train/model_folder/model_card.h"

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "export/formats/stored_weights.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 
 namespace quench {
 

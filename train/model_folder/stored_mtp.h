@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "export/formats/stored_weights.h"
-#include "nn/model_config.h"
+#include "nn/spec/model_config.h"
 
 namespace quench {
 

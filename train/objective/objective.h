@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "data/sampling/loader.h"
-#include "nn/causal_lm.h"
-#include "nn/weight_offload.h"
+#include "nn/decoder/causal_lm.h"
+#include "nn/decoder/weight_offload.h"
 
 namespace quench {
 

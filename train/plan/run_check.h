@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "core/device/device.h"
-#include "nn/model_config.h"
+#include "nn/spec/model_config.h"
 #include "train/config/run_config.h"
 
 namespace quench {

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "core/memory/allocator.h"
-#include "nn/linear.h"
+#include "nn/modules/linear.h"
 #include "train/objectives/mtp/run/mtp_objective.h"
 #include "train/step/meta_batch.h"
 #include "train/step/train_step.h"

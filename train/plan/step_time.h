@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/json/json.h"
-#include "nn/model_config.h"
+#include "nn/spec/model_config.h"
 #include "train/plan/planned_gpu.h"
 #include "train/plan/training_flops.h"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "core/number/dtype.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "recipes/convert.h"
 
 namespace quench {

@@ -4,7 +4,7 @@
 // Neighbours are included because they produce the amax and quantized values for a float8 layer in fused epilogues, at
 // some cost, saving the layer a pass over memory.
 
-#include "nn/linear_kernel.h"
+#include "nn/modules/linear_kernel.h"
 #include "train/probe/layer_kind.h"
 #include "train/probe/timing.h"
 

@@ -5,7 +5,7 @@
 
 #include "core/ops/elementwise.h"
 #include "core/ops/global_norm.h"
-#include "nn/linear.h"
+#include "nn/modules/linear.h"
 #include "train/probe/layer_kind.h"
 #include "train/probe/observed_linear.h"
 #include "train/step/train_step.h"

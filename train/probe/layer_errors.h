@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "data/sampling/loader.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "recipes/recipe.h"
 #include "train/config/run_config.h"
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "nn/model_config.h"
+#include "nn/spec/model_config.h"
 
 namespace quench {
 

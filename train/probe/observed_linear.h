@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "nn/linear_kernel.h"
+#include "nn/modules/linear_kernel.h"
 
 namespace quench {
 

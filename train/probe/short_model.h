@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "data/sampling/loader.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "recipes/convert.h"
 #include "train/config/run_config.h"
 #include "train/probe/timing.h"

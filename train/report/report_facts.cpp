@@ -7,7 +7,7 @@
 #include <array>
 
 #include "core/system/check.h"
-#include "nn/model_config.h"
+#include "nn/spec/model_config.h"
 #include "train/config/adapter_words.h"
 #include "train/config/presets.h"
 #include "train/config/recipe_choice.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "train/config/run_config.h"
 #include "train/metrics/metrics_log.h"
 #include "train/setup/run_model.h"

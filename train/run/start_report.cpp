@@ -4,7 +4,7 @@
 #include <map>
 
 #include "export/table/format.h"
-#include "nn/linear.h"
+#include "nn/modules/linear.h"
 #include "nn/optim/table.h"
 #include "recipes/float8/hardware.h"
 #include "train/check/check.h"

@@ -9,7 +9,7 @@
 #include "core/ops/weights/host_transfer.h"
 #include "distributed/fsdp/gather_parameter.h"
 #include "export/formats/model_tensors.h"
-#include "nn/initialize.h"
+#include "nn/modules/initialize.h"
 #include "train/check/load.h"
 #include "train/checkpoint/hash.h"
 #include "train/metrics/step_metrics.h"

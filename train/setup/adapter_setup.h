@@ -8,7 +8,7 @@
 #include <string>
 
 #include "distributed/ranks.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "recipes/lora/adapters.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/checkpoint_state.h"

@@ -10,7 +10,7 @@
 #include "data/sampling/dataset.h"
 #include "data/text/document_reader.h"
 #include "data/tokenizer/tokenizer.h"
-#include "nn/model_config.h"
+#include "nn/spec/model_config.h"
 #include "train/check/run_tokenizer.h"
 #include "train/config/run_config.h"
 

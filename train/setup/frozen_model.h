@@ -10,8 +10,8 @@
 #include "data/tokenizer/tokenizer.h"
 #include "distributed/fsdp/sharded_model.h"
 #include "distributed/ranks.h"
-#include "nn/causal_lm.h"
-#include "nn/weight_offload.h"
+#include "nn/decoder/causal_lm.h"
+#include "nn/decoder/weight_offload.h"
 #include "recipes/lora/base_form.h"
 #include "recipes/lora/quantized_base.h"
 #include "train/config/run_config.h"
@@ -36,7 +36,7 @@ struct FrozenModel {
 struct FrozenWeights {
   std::string folder;                                 // empty: the run's model at step 0
   recipes::BaseForm form = recipes::BaseForm::dense;  // of linear layers; stored: needs a quantized folder
-  bool offload = false;                               // in pinned host memory (nn/weight_offload.h)
+  bool offload = false;                               // in pinned host memory (nn/decoder/weight_offload.h)
 };
 
 // In the run's dtype, sharded over `ranks`, if any. Weights that are not sharded are quantized and offloaded one by

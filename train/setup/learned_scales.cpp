@@ -5,7 +5,7 @@
 
 #include "core/ops/elementwise.h"
 #include "core/system/log.h"
-#include "nn/linear.h"
+#include "nn/modules/linear.h"
 #include "train/check/load.h"
 #include "train/config/recipe_choice.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/system/key_error.h"
-#include "nn/initialize.h"
+#include "nn/modules/initialize.h"
 #include "train/check/check.h"
 #include "train/config/presets.h"
 #include "train/setup/adapter_setup.h"

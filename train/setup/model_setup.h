@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "recipes/convert.h"
 #include "recipes/lora/adapters.h"
 #include "recipes/lora/quantized_base.h"

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "distributed/ranks.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "nn/optim/optimizer.h"
 #include "train/config/run_config.h"
 

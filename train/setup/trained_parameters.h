@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "train/config/run_config.h"
 
 namespace quench {

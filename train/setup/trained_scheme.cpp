@@ -6,7 +6,7 @@
 
 #include "core/system/log.h"
 #include "nn/experts/expert_linear.h"
-#include "nn/linear.h"
+#include "nn/modules/linear.h"
 #include "train/check/load.h"
 #include "train/config/recipe_choice.h"
 

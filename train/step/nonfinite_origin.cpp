@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/ops/global_norm.h"
-#include "nn/linear.h"
+#include "nn/modules/linear.h"
 #include "train/step/train_step.h"
 
 namespace quench {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "data/sampling/loader.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 
 namespace quench {
 

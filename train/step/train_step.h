@@ -6,12 +6,12 @@
 #include "data/sampling/loader.h"
 #include "distributed/fsdp/sharded_model.h"
 #include "distributed/ranks.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "nn/experts/expert_load.h"
 #include "nn/optim/optimizer.h"
 #include "nn/optim/state_offload.h"
 #include "nn/optim/state_stream.h"
-#include "recipes/float8/delayed_scaling.h"
+#include "recipes/delayed_scaling.h"
 #include "train/objective/objective.h"
 
 namespace quench {

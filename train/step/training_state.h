@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "nn/optim/optimizer.h"
-#include "recipes/float8/delayed_scaling.h"
+#include "recipes/delayed_scaling.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/checkpoint_state.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 // Auxiliary-loss-free load balancing.
 
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "nn/experts/expert_load.h"
 
 namespace quench {

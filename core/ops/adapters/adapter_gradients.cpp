@@ -1,7 +1,7 @@
 #include "core/ops/adapters/adapter_gradients.h"
 
 #include "core/ops/gemm.h"
-#include "core/ops/op_checks.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 

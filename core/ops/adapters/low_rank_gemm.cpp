@@ -1,8 +1,8 @@
 #include "core/ops/adapters/low_rank_gemm.h"
 
 #include "core/ops/gemm.h"
-#include "core/ops/op_checks.h"
 #include "core/ops/swiglu.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 

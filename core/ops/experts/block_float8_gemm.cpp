@@ -4,7 +4,7 @@
 
 #include "core/ops/elementwise.h"
 #include "core/ops/experts/grouped_gemm.h"
-#include "core/ops/op_checks.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 

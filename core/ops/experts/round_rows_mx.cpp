@@ -1,9 +1,9 @@
 #include "core/ops/experts/round_rows_mx.h"
 
 #include "core/ops/experts/token_permutation.h"
-#include "core/ops/op_checks.h"
 #include "core/ops/quantize/quantize.h"
 #include "core/ops/quantize/round_mx.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 

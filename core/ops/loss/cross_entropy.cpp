@@ -1,8 +1,8 @@
 #include "core/ops/loss/cross_entropy.h"
 
 #include "core/memory/memory_part.h"
-#include "core/ops/op_checks.h"
 #include "core/ops/quantize/quantize.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 

@@ -1,7 +1,7 @@
 #include "core/ops/loss/distillation_loss.h"
 
 #include "core/ops/loss/cross_entropy.h"
-#include "core/ops/op_checks.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 

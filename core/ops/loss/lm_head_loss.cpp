@@ -7,7 +7,7 @@
 #include "core/memory/memory_part.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
-#include "core/ops/op_checks.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 

@@ -1,7 +1,7 @@
 #include "core/ops/loss/top_k_distillation_loss.h"
 
 #include "core/ops/loss/cross_entropy.h"
-#include "core/ops/op_checks.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 namespace {

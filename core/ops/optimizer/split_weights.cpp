@@ -1,7 +1,7 @@
 #include "core/ops/optimizer/split_weights.h"
 
 #include "core/number/split_f32.h"
-#include "core/ops/op_checks.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 

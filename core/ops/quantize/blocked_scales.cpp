@@ -1,7 +1,7 @@
 #include "core/ops/quantize/blocked_scales.h"
 
 #include "core/number/blocked_scale.h"
-#include "core/ops/op_checks.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 

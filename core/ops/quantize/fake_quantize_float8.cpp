@@ -1,6 +1,6 @@
 #include "core/ops/quantize/fake_quantize_float8.h"
 
-#include "core/ops/op_checks.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <span>
 
-#include "core/ops/op_checks.h"
 #include "core/ops/quantize/quantize.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 

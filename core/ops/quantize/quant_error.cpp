@@ -1,6 +1,6 @@
 #include "core/ops/quantize/quant_error.h"
 
-#include "core/ops/op_checks.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 

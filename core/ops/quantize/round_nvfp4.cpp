@@ -1,7 +1,7 @@
 #include "core/ops/quantize/round_nvfp4.h"
 
-#include "core/ops/op_checks.h"
 #include "core/ops/quantize/quantize.h"
+#include "core/tensor/op_checks.h"
 
 namespace quench {
 

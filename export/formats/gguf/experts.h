@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "export/formats/gguf/head_parser.h"
-#include "nn/model_config.h"
+#include "nn/spec/model_config.h"
 
 namespace quench {
 

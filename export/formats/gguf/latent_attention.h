@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "core/tensor/tensor.h"
-#include "nn/block_spec.h"
+#include "nn/spec/block_spec.h"
 
 namespace quench {
 

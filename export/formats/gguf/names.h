@@ -1,12 +1,12 @@
 #pragma once
-// Architecture and tensor names of llama.cpp. Source: the families' table entries (nn/models/table.h).
+// Architecture and tensor names of llama.cpp. Source: the families' table entries (nn/spec/model_family.h).
 
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "export/formats/gguf/head_parser.h"
-#include "nn/models/table.h"
+#include "nn/spec/model_family.h"
 
 namespace quench {
 

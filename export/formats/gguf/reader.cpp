@@ -12,7 +12,7 @@
 #include "export/formats/gguf/rope.h"
 #include "export/formats/gguf/row_order.h"
 #include "export/formats/gguf/types.h"
-#include "nn/model_config.h"
+#include "nn/spec/model_config.h"
 
 namespace quench {
 namespace {

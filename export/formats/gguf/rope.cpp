@@ -5,9 +5,9 @@
 #include <cmath>
 #include <numbers>
 
-#include "nn/attention/rope_scale.h"
-#include "nn/attention/rope_table.h"
-#include "nn/models/table.h"
+#include "nn/modules/rope_scale.h"
+#include "nn/modules/rope_table.h"
+#include "nn/spec/model_family.h"
 
 namespace quench {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "export/formats/gguf/metadata.h"
 #include "export/formats/gguf/metadata_fields.h"
-#include "nn/model_config.h"
+#include "nn/spec/model_config.h"
 
 namespace quench {
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "data/tokenizer/tokenizer.h"
-#include "nn/model_config.h"
+#include "nn/spec/model_config.h"
 
 namespace quench {
 

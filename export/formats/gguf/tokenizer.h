@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "export/formats/gguf/metadata.h"
-#include "nn/model_config.h"
+#include "nn/spec/model_config.h"
 
 namespace quench {
 

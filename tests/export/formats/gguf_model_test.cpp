@@ -11,8 +11,8 @@
 #include "export/formats/gguf/reader.h"
 #include "export/formats/gguf/rope.h"
 #include "export/formats/gguf/writer.h"
-#include "nn/attention/rope_table.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
+#include "nn/modules/rope_table.h"
 #include "tests/export/export_testing.h"
 
 namespace quench {

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "core/number/random.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "nn/optim/adamw.h"
 #include "tests/testing.h"
 #include "tests/train/checkpoint/on_ranks.h"

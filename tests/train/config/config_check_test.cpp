@@ -8,8 +8,8 @@
 #include <filesystem>
 
 #include "config_testing.h"
-#include "nn/model_fields.h"
-#include "nn/models/table.h"
+#include "nn/spec/model_family.h"
+#include "nn/spec/model_fields.h"
 #include "recipes/recipe.h"
 #include "tests/testing.h"
 #include "train/config/fields/field.h"

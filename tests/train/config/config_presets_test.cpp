@@ -8,7 +8,7 @@
 #include <set>
 
 #include "config_testing.h"
-#include "nn/model_config.h"
+#include "nn/spec/model_config.h"
 #include "tests/testing.h"
 #include "train/check/load.h"
 #include "train/config/config_schema.h"

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "config_testing.h"
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "train/setup/adapter_setup.h"
 
 namespace quench {

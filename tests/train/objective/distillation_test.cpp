@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "nn/initialize.h"
+#include "nn/modules/initialize.h"
 #include "recipes/convert.h"
 #include "recipes/lora/adapters.h"
 #include "tests/testing.h"

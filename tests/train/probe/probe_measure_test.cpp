@@ -7,7 +7,7 @@
 #include <limits>
 #include <map>
 
-#include "nn/linear.h"
+#include "nn/modules/linear.h"
 #include "recipes/recipe.h"
 #include "tests/recipes/float8_testing.h"
 #include "tests/train/run/trainer_fixture.h"

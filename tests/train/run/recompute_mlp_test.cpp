@@ -6,7 +6,7 @@
 #include <map>
 
 #include "core/ops/elementwise.h"
-#include "nn/linear.h"
+#include "nn/modules/linear.h"
 #include "nn/optim/adamw.h"
 #include "recipes/recipe.h"
 #include "tests/train/run/same_tensors.h"

@@ -6,7 +6,7 @@
 
 #include "core/system/choice_table.h"
 #include "core/system/nearest_name.h"
-#include "nn/model_fields.h"
+#include "nn/spec/model_fields.h"
 #include "train/config/fields/field.h"
 #include "train/config/fields/field_builder.h"
 #include "train/config/key_aliases.h"

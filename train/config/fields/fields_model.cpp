@@ -1,11 +1,11 @@
 // Section model: origin, and inline Hugging Face config.json fields (transformers: configuration_llama.py,
-// configuration_qwen2.py, configuration_qwen3.py), each executed or harmless by nn/model_fields.h; others are rejected
-// by name.
+// configuration_qwen2.py, configuration_qwen3.py), each executed or harmless by nn/spec/model_fields.h; others are
+// rejected by name.
 
 #include <algorithm>
 #include <functional>
 
-#include "nn/models/table.h"
+#include "nn/spec/model_family.h"
 #include "train/config/fields/field_builder.h"
 #include "train/config/fields/tokens_codec.h"
 #include "train/config/section_enum_names.h"

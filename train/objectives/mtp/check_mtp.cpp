@@ -1,7 +1,7 @@
 #include "train/objectives/mtp/check_mtp.h"
 #include "train/config/objective_table.h"
 
-#include "nn/models/table.h"
+#include "nn/spec/model_family.h"
 #include "train/model_source/model_source.h"
 
 namespace quench {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/ops/loss/hidden_loss.h"
-#include "nn/forward_context.h"
+#include "nn/modules/forward_context.h"
 
 namespace quench {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "nn/causal_lm.h"
+#include "nn/decoder/causal_lm.h"
 #include "train/objective/objective.h"
 #include "train/setup/frozen_model.h"
 

@@ -1,0 +1,248 @@
+#include "nn/decoder/causal_lm.h"
+
+#include <algorithm>
+#include <numeric>
+#include <ranges>
+
+#include "autograd/recompute.h"
+#include "core/ops/elementwise.h"
+#include "core/ops/gemm.h"
+#include "nn/attention/shared_prefix.h"
+#include "nn/decoder/logits_form.h"
+#include "nn/modules/initialize.h"
+
+namespace quench::nn {
+
+using autograd::Recompute;
+using autograd::Tape;
+
+namespace {
+
+using PairRegion =
+    std::function<std::pair<Variable, Variable>(const std::vector<Variable>& in, const ForwardContext& context)>;
+
+// Outputs of a region under full recompute.
+std::pair<Variable, Variable> recomputed_pair(const PairRegion& region, std::vector<Variable> inputs,
+                                              const ForwardContext& context) {
+  auto outputs = autograd::recompute(
+      [region, context = context](const std::vector<Variable>& in) mutable {
+        auto [stream, update] = region(in, context);
+        context.expert_load = nullptr;  // not counted again in the recompute
+        return std::vector<Variable>{stream, update};
+      },
+      std::move(inputs));
+  return {outputs[0], outputs[1]};
+}
+
+void begin_unit(std::int64_t unit, const ForwardContext& context) {
+  for (const UnitHooks* hooks : context.hooks) {
+    if (hooks->before_forward) hooks->before_forward(unit);
+    // The tape runs in reverse: the first mark runs last.
+    if (hooks->after_backward) Tape::mark([hooks, unit] { hooks->after_backward(unit); });
+  }
+}
+
+void end_unit(std::int64_t unit, const ForwardContext& context) {
+  for (const UnitHooks* hooks : context.hooks | std::views::reverse) {
+    if (hooks->before_backward) Tape::mark([hooks, unit] { hooks->before_backward(unit); });
+    if (hooks->after_forward) hooks->after_forward(unit);
+  }
+}
+
+// i32 [tokens] in pinned memory: a sequence's positions count from its element of `first`, or from 0; padding: 0.
+Tensor position_rows(std::span<const SequenceRange> sequences, std::span<const std::int64_t> first, std::int64_t tokens,
+                     Device device) {
+  const Tensor rows = Tensor::empty_pinned({tokens}, DType::i32, device);
+  auto* row = rows.data<std::int32_t>();
+  std::fill(row, row + tokens, 0);
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const SequenceRange& s = sequences[i];
+    const std::int64_t begin = (first.empty() ? 0 : first[i]) + s.k_length - s.q_length;
+    std::iota(row + s.q_begin, row + s.q_begin + s.q_length, static_cast<std::int32_t>(begin));
+  }
+  return rows;
+}
+
+}  // namespace
+
+CausalLm::Body::Body(const ModelConfig& config, const ParameterOptions& options)
+    : embed_tokens(config.vocab_size, config.hidden_size, options, config.initializer_range),
+      norm(config.hidden_size, config.stream().norm.form, options) {
+  add_module("embed_tokens", embed_tokens);
+  for (std::int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    layers.push_back(std::make_unique<DecoderLayer>(config, config.block(i), options));
+    add_module("layers." + std::to_string(i), *layers.back());
+  }
+  for (const BlockSpec& block : config.mtp_blocks()) {
+    mtp.push_back(std::make_unique<MtpLayer>(config, block, options));
+    add_module("layers." + std::to_string(block.layer), *mtp.back());
+  }
+  add_module("norm", norm);
+}
+
+CausalLm::CausalLm(const ModelConfig& config, const ParameterOptions& options)
+    : config_(config), stream_(config.stream()), options_(options), model_(config, options), rotations_(config) {
+  options_.deferred = false;
+  add_module("model", model_);
+  if (!config.tie_word_embeddings) {
+    lm_head_.emplace(config.hidden_size, config.vocab_size, false, options, config.initializer_range);
+    add_module(std::string(kHeadName), *lm_head_);
+  }
+  assign_names();
+}
+
+Weight CausalLm::head_weight() const {
+  return lm_head_ ? lm_head_->kernel().read_weight(lm_head_->weight()).weight()
+                  : model_.embed_tokens.read_weight().weight();
+}
+
+std::unique_ptr<HeadGemms> CausalLm::head_gemms() const {
+  std::unique_ptr<HeadGemms> gemms =
+      lm_head_ ? lm_head_->kernel().head_gemms(lm_head_->weight()) : model_.embed_tokens.head_gemms();
+  return with_logits_form(std::move(gemms), stream_, head_weight());
+}
+
+Variable CausalLm::scaled_embedding(const Variable& rows) const {
+  const float factor = stream_.embedding_scale;
+  if (factor == 1.0f) return rows;
+  const bool rounds = stream_.embedding_scale_rounded && rows.value().dtype() == DType::bf16;
+  return autograd::scale(rows, rounds ? static_cast<float>(bfloat16(factor)) : factor);
+}
+
+CausalLm::Pair CausalLm::run_layer(std::size_t index, const Variable& residual, const Variable& delta,
+                                   const ForwardContext& context) const {
+  const DecoderLayer& layer = *model_.layers[index];
+  if (context.recompute != Recompute::full || Tape::current() == nullptr)
+    return layer.forward(residual, delta, context);
+  // The region saves one hidden state, so the pair is summed first.
+  const Variable input = delta.defined() ? autograd::add(residual, delta) : residual;
+  return recomputed_pair([&layer](const std::vector<Variable>& in,
+                                  const ForwardContext& of) { return layer.forward(in[0], Variable(), of); },
+                         {input}, context);
+}
+
+CausalLm::Pair CausalLm::run_mtp(const MtpLayer& layer, const Variable& embedding, const Variable& hidden,
+                                 const ForwardContext& context) {
+  if (context.recompute != Recompute::full || Tape::current() == nullptr)
+    return layer.forward_depth(embedding, hidden, context);
+  return recomputed_pair([&layer](const std::vector<Variable>& in,
+                                  const ForwardContext& of) { return layer.forward_depth(in[0], in[1], of); },
+                         {embedding, hidden}, context);
+}
+
+Variable CausalLm::hidden(const Tensor& ids, const ForwardContext& context) const {
+  Variable residual = scaled_embedding(model_.embed_tokens.forward(ids));
+  Variable delta;
+  autograd::ActivationOffloader* offloader = Tape::current() != nullptr ? Tape::current()->offloader() : nullptr;
+  for (std::size_t i = 0; i < model_.layers.size(); ++i) {
+    const auto unit = static_cast<std::int64_t>(i);
+    if (offloader != nullptr) offloader->begin_forward(unit);
+    begin_unit(unit, context);
+    std::tie(residual, delta) = run_layer(i, residual, delta, context);
+    if (offloader != nullptr) Tape::mark([offloader, unit] { offloader->begin_backward(unit); });
+    end_unit(unit, context);
+    if (context.layer_outputs != nullptr && context.layer_outputs->takes(unit)) {
+      residual = context.layer_outputs->take(unit, autograd::add(residual, delta));
+      delta = Variable();
+    }
+  }
+  if (offloader != nullptr) offloader->end_forward();
+  const RmsNorm& norm = model_.norm;
+  return delta.defined() ? autograd::add_rms_norm(residual, delta, norm.weight(), norm.form()).second
+                         : autograd::rms_norm(residual, norm.weight(), norm.form());
+}
+
+std::vector<Variable> CausalLm::mtp_hidden(Variable hidden, std::span<const MtpInput> inputs,
+                                           const ForwardContext& context) const {
+  QUENCH_CHECK(inputs.size() == model_.mtp.size(), "mtp_hidden: tokens of {} depths for {} MTP layers", inputs.size(),
+               model_.mtp.size());
+  std::vector<Variable> all;
+  ForwardContext own = context;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const MtpLayer& layer = *model_.mtp[i];
+    const std::int64_t unit = config_.num_hidden_layers + static_cast<std::int64_t>(i);
+    begin_unit(unit, context);
+    const Variable embedding = scaled_embedding(model_.embed_tokens.forward(inputs[i].ids));
+    own.counted_rows = inputs[i].rows;
+    const auto [residual, delta] = run_mtp(layer, embedding, hidden, own);
+    const RmsNorm& norm = layer.head_norm();
+    hidden = autograd::add_rms_norm(residual, delta, norm.weight(), norm.form()).second;
+    end_unit(unit, context);
+    all.push_back(hidden);
+  }
+  return all;
+}
+
+Variable CausalLm::loss(const Tensor& ids, const Tensor& labels, const ForwardContext& context, float scale,
+                        const LmHeadLossOptions& options, Tensor* losses) const {
+  return head_loss(hidden(ids, context), labels, scale, options, losses);
+}
+
+Variable CausalLm::head_loss(const Variable& hidden_states, const Tensor& labels, float scale,
+                             const LmHeadLossOptions& options, Tensor* losses, LogitsLoss* rows) const {
+  const std::unique_ptr<HeadGemms> products = head_gemms();
+  return autograd::lm_head_loss(hidden_states, head_weight(), labels, scale, options, losses, products.get(), rows);
+}
+
+Tensor CausalLm::logits(const Variable& hidden_states) const {
+  const MemoryScope scope(MemoryCategory::activations);
+  const Tensor x = hidden_states.value();
+  const Tensor result = Tensor::empty({x.size(0), config_.vocab_size}, DType::f32, x.device());
+  if (const std::unique_ptr<HeadGemms> products = head_gemms())
+    products->logits(x, result);
+  else
+    gemm({.a = x, .b = head_weight().acquire().value(), .c = result, .transpose_b = true});
+  return result;
+}
+
+ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, std::int64_t tokens) const {
+  const Tensor positions = position_rows(sequences, {}, tokens, options_.device);
+  return make_context(std::move(sequences), positions);
+}
+
+ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, const Tensor& positions) const {
+  LayerRotations::Rows rotations = rotations_.rows(sequences, options_.device);
+  const MemoryScope scope(MemoryCategory::data);
+  ForwardContext context{.rotations = std::move(rotations.tables), .positions = positions.to(options_.device)};
+  context.rotation_rows =
+      rotations.first.empty()
+          ? context.positions
+          : position_rows(sequences, rotations.first, positions.numel(), options_.device).to(options_.device);
+  context.sequences = std::move(sequences);
+  context.hooks = unit_hooks_;
+  return context;
+}
+
+ForwardContext CausalLm::make_context(std::vector<SequenceRange> sequences, std::span<const SharedPrefix> prefixes,
+                                      const Tensor& positions) const {
+  if (prefixes.empty()) return make_context(std::move(sequences), positions);
+  const autograd::KeyRows keys = expand_prefixes(sequences, prefixes, positions.numel(), options_.device);
+  ForwardContext context = make_context(std::move(sequences), positions);
+  context.keys = keys;
+  return context;
+}
+
+std::vector<CausalLm::Unit> CausalLm::units() {
+  std::vector<Unit> all;
+  all.push_back({"model.embed_tokens", -1, !lm_head_, model_.embed_tokens.parameters()});
+  for (std::size_t i = 0; i < model_.layers.size(); ++i)
+    all.push_back(
+        {fmt::format("model.layers.{}", i), static_cast<std::int64_t>(i), false, model_.layers[i]->parameters()});
+  for (std::size_t i = 0; i < model_.mtp.size(); ++i) {
+    const std::int64_t layer = config_.num_hidden_layers + static_cast<std::int64_t>(i);
+    all.push_back({fmt::format("model.layers.{}", layer), layer, false, model_.mtp[i]->parameters()});
+  }
+  all.push_back({"model.norm", -1, false, model_.norm.parameters()});
+  if (lm_head_) all.push_back({std::string(kHeadName), -1, true, lm_head_->parameters()});
+  return all;
+}
+
+void CausalLm::initialize(std::uint64_t seed, const ParameterFilled& filled) {
+  for (Parameter* parameter : parameters()) {
+    materialize(*parameter);
+    initialize_parameter(*parameter, seed);
+    if (filled) filled(*parameter);
+  }
+}
+
+}  // namespace quench::nn

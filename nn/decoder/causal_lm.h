@@ -1,0 +1,104 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "autograd/functions.h"
+#include "nn/attention/kv_cache.h"
+#include "nn/attention/layer_rotations.h"
+#include "nn/decoder/decoder_layer.h"
+#include "nn/decoder/mtp_layer.h"
+#include "nn/modules/embedding.h"
+#include "nn/modules/linear.h"
+#include "nn/modules/rms_norm.h"
+
+namespace quench::nn {
+
+// Decoder-only language model of any family of nn/models.
+class CausalLm final : public Module {
+ public:
+  CausalLm(const ModelConfig& config, const ParameterOptions& options);
+
+  // Final normalised hidden states [N,H].
+  [[nodiscard]] Variable hidden(const Tensor& ids, const ForwardContext& context) const;
+  // Normalised hidden states [N,H] of the model's MTP layers, by depth from 1: row i of depth k predicts token i + k
+  // + 1. `hidden`: of hidden() in the same pass. After hidden(), for a training pass.
+  struct MtpInput {
+    Tensor ids;  // i32 [N], tokens i + k
+    // Rows that have such a token (ForwardContext::counted_rows); without pairs: all.
+    autograd::TokenPermutation rows;
+  };
+  [[nodiscard]] std::vector<Variable> mtp_hidden(Variable hidden, std::span<const MtpInput> inputs,
+                                                 const ForwardContext& context) const;
+  // `scale` times the sum of cross-entropies against labels i32 [N] (already shifted, -100 = ignored): f32 [1].
+  // `losses`, if not null: f32 [N].
+  [[nodiscard]] Variable loss(const Tensor& ids, const Tensor& labels, const ForwardContext& context, float scale,
+                              const LmHeadLossOptions& options = {}, Tensor* losses = nullptr) const;
+  // The loss of final hidden states; `rows`: cross_entropy if null.
+  [[nodiscard]] Variable head_loss(const Variable& hidden, const Tensor& labels, float scale,
+                                   const LmHeadLossOptions& options = {}, Tensor* losses = nullptr,
+                                   LogitsLoss* rows = nullptr) const;
+  // f32 [N,V], without gradient.
+  [[nodiscard]] Tensor logits(const Variable& hidden) const;
+
+  // Positions restart at 0 in each sequence.
+  [[nodiscard]] ForwardContext make_context(std::vector<SequenceRange> sequences, std::int64_t tokens) const;
+  // Positions i32 [N] on any device.
+  [[nodiscard]] ForwardContext make_context(std::vector<SequenceRange> sequences, const Tensor& positions) const;
+  // With sequences whose first keys are those of other rows; `positions` continue theirs.
+  [[nodiscard]] ForwardContext make_context(std::vector<SequenceRange> sequences,
+                                            std::span<const SharedPrefix> prefixes, const Tensor& positions) const;
+
+  // FSDP unit: parameters gathered and freed together. Order: embedding, layers, MTP layers, final norm, untied
+  // head.
+  struct Unit {
+    std::string name;           // of the module: "model.layers.3"
+    std::int64_t layer = -1;    // index of a decoder or MTP layer, as passed to UnitHooks
+    bool makes_logits = false;  // contains the head's weight
+    std::vector<Parameter*> parameters;
+  };
+  [[nodiscard]] std::vector<Unit> units();
+  // Hooks around each layer in every pass, in the order of ForwardContext::hooks. Must outlive the model's passes.
+  void add_unit_hooks(const UnitHooks* hooks) { unit_hooks_.push_back(hooks); }
+  void remove_unit_hooks(const UnitHooks* hooks) noexcept { std::erase(unit_hooks_, hooks); }
+  [[nodiscard]] bool weights_stay() const noexcept { return unit_hooks_.empty(); }
+
+  // Fills every parameter from (seed, Hugging Face name, global element): independent of sharding and fusion.
+  // Allocates deferred parameters.
+  void initialize(std::uint64_t seed, const ParameterFilled& filled = {});
+
+  [[nodiscard]] const ModelConfig& config() const noexcept { return config_; }
+  [[nodiscard]] const ParameterOptions& options() const noexcept { return options_; }
+  [[nodiscard]] Weight head_weight() const;
+  // For one loss, with scale and soft cap of the logits; null: plain GEMMs. A tied head uses the embedding's recipe.
+  [[nodiscard]] std::unique_ptr<HeadGemms> head_gemms() const;
+  // Rows of the embedding as the first layer reads them.
+  [[nodiscard]] Variable scaled_embedding(const Variable& rows) const;
+
+ private:
+  struct Body final : Module {
+    Body(const ModelConfig& config, const ParameterOptions& options);
+    Embedding embed_tokens;
+    std::vector<std::unique_ptr<DecoderLayer>> layers;
+    std::vector<std::unique_ptr<MtpLayer>> mtp;
+    RmsNorm norm;
+  };
+
+  using Pair = std::pair<Variable, Variable>;  // summed: the hidden state
+
+  [[nodiscard]] Pair run_layer(std::size_t index, const Variable& residual, const Variable& delta,
+                               const ForwardContext& context) const;
+  [[nodiscard]] static Pair run_mtp(const MtpLayer& layer, const Variable& embedding, const Variable& hidden,
+                                    const ForwardContext& context);
+
+  ModelConfig config_;
+  StreamSpec stream_;
+  ParameterOptions options_;
+  Body model_;
+  std::optional<Linear> lm_head_;
+  std::vector<const UnitHooks*> unit_hooks_;
+  mutable LayerRotations rotations_;
+};
+
+}  // namespace quench::nn

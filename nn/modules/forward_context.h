@@ -1,0 +1,63 @@
+#pragma once
+// Inputs of a forward pass besides token ids: positions, sequences, KV cache, hooks.
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "autograd/activation_policy.h"
+#include "autograd/functions.h"
+#include "autograd/functions_moe.h"
+#include "autograd/tape.h"
+#include "core/ops/attention.h"
+#include "core/ops/experts/router.h"
+#include "nn/modules/rope_table.h"
+
+namespace quench::nn {
+
+// Hooks around each decoder layer, for FSDP and optimizer state offload. Empty functions are skipped.
+struct UnitHooks {
+  std::function<void(std::int64_t unit)> before_forward;
+  std::function<void(std::int64_t unit)> after_forward;
+  std::function<void(std::int64_t unit)> before_backward;
+  std::function<void(std::int64_t unit)> after_backward;
+};
+
+// Receives outputs of decoder layers as the forward pass makes them.
+class LayerOutputs {
+ public:
+  virtual ~LayerOutputs() = default;
+  [[nodiscard]] virtual bool takes(std::int64_t layer) const = 0;
+  // Hidden states [N,H] after the layer, before any final norm. Returns what the rest of the model reads: the same
+  // value.
+  [[nodiscard]] virtual autograd::Variable take(std::int64_t layer, const autograd::Variable& hidden) = 0;
+};
+
+class ExpertLoad;
+class KvCache;
+
+struct ForwardContext {
+  std::shared_ptr<const LayerTables> rotations;
+  Tensor positions;      // i32 [N], within the sequence
+  Tensor rotation_rows;  // i32 [N]: rows of `rotations`; `positions` unless sequences differ in their tables
+  std::vector<SequenceRange> sequences;  // cover the N tokens
+  autograd::KeyRows keys;                // of sequences with a shared prefix
+  KvCache* cache = nullptr;              // decode: appended to and read; null in training
+  // The number of keys is known in device memory only; k_length of the sequence is an upper bound.
+  bool length_on_device = false;
+  autograd::Recompute recompute = autograd::Recompute::none;
+  autograd::ActivationPolicy activations;
+  RouterTerms router_terms;
+  ExpertLoad* expert_load = nullptr;
+  // Rows that expert_load and router_terms count (autograd::select_tokens()): no padding. Without pairs: all.
+  autograd::TokenPermutation counted_rows;
+  LayerOutputs* layer_outputs = nullptr;  // must outlive the forward pass; not called in a recompute
+  // Called in this order before a unit's pass, in reverse after it. Must outlive the backward pass.
+  std::vector<const UnitHooks*> hooks;
+
+  [[nodiscard]] const RopeTable& rotation(std::int64_t layer) const {
+    return rotations->at(static_cast<std::size_t>(layer));
+  }
+};
+
+}  // namespace quench::nn

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace quench::nn {
+
+// A member of config.json that one family has: accepted there, refused in others (nn/spec/model_fields.h), and a key of
+// run configs, model.NAME.
+struct ConfigMember {
+  enum class Type { integer, positive_number, nonnegative_number, boolean, index_list, text };
+
+  std::string_view name;
+  Type type = Type::integer;
+  std::int64_t low = 1, high = INT32_MAX;  // of an integer
+  bool changes_shapes = false;             // of parameters: a run that resumes cannot change it
+  std::string_view help;
+  std::string_view refusal;         // what other families lack
+  std::string_view neutral = "[]";  // JSON list of values, besides null, that other families accept
+};
+
+}  // namespace quench::nn
