@@ -6,6 +6,7 @@
 #include "core/ops/basic/softmax.h"
 #include "core/ops/elementwise.h"
 #include "core/ops/gemm.h"
+#include "core/ops/loss/cross_entropy.h"
 #include "core/ops/reduce_sum.h"
 #include "core/tensor/op_checks.h"
 
@@ -140,6 +141,32 @@ Variable mean(const Variable& x) {
       const MemoryScope backward_scope(MemoryCategory::activations);
       const Tensor gradient = Tensor::empty(shape, dtype, dout->value().device());
       broadcast_rows({.from = dout->value(), .out = rows_of(gradient), .scale = share});
+      dx->contribute(gradient);
+    };
+  });
+  return out;
+}
+
+Variable cross_entropy(const Variable& logits, const Tensor& labels, float scale) {
+  const Tensor in = logits.value();
+  check_value("cross_entropy", "logits", in);
+  QUENCH_CHECK(
+      in.rank() == 2 && labels.defined() && labels.dtype() == DType::i32 && labels.shape() == Shape({in.size(0)}),
+      "cross_entropy: logits are {}, labels {}; expected [N,C] and i32 [N]", in.describe(),
+      labels.defined() ? labels.describe() : "undefined");
+  const MemoryScope scope(MemoryCategory::activations);
+  const Tensor losses = Tensor::empty({in.size(0)}, DType::f32, in.device());
+  const Tensor dlogits = Tape::current() != nullptr && logits.requires_grad() ? Tensor::empty_like(in) : Tensor();
+  quench::cross_entropy({.logits = in, .labels = labels, .losses = losses, .dlogits = dlogits, .grad_scale = scale});
+  Variable out(Tensor::empty({1}, DType::f32, in.device()));
+  reduce_sum({.x = losses, .out = out.value(), .scale = scale});
+  Tape::record("cross_entropy", {logits}, std::array{&out}, [&] {
+    return [dlogits, dx = logits.gradient(), dout = out.gradient()] {
+      const MemoryScope backward_scope(MemoryCategory::activations);
+      const Tensor factor = Tensor::empty({dlogits.size(1)}, dlogits.dtype(), dlogits.device()),
+                   gradient = Tensor::empty_like(dlogits);
+      broadcast_rows({.from = dout->value(), .out = factor.view({factor.numel(), 1})});
+      quench::mul({dlogits, factor, gradient});
       dx->contribute(gradient);
     };
   });

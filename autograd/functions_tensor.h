@@ -37,6 +37,11 @@ Variable mean(const Variable& x);
 // Mean of the rows of x [N,C], N > 0: [1,C], in the dtype of x, summed in f32. Gradient: dy / N for each row.
 Variable mean_rows(const Variable& x);
 
+// `scale` times the sum over rows of logsumexp(logits) - logits[label], logits [N,C] and labels i32 [N]: f32 [1], which
+// may be the root of a backward pass. Rows with label kIgnoreLabel count 0. Softmax in f32. Gradient: scale * (softmax
+// - onehot) * dy; it is computed with the value.
+Variable cross_entropy(const Variable& logits, const Tensor& labels, float scale = 1.0f);
+
 // Elements [first, first + length) of axis `axis` of x; negative axes count from the end. Gradient: dy there, 0
 // elsewhere.
 Variable slice(const Variable& x, int axis, std::int64_t first, std::int64_t length);

@@ -1,6 +1,7 @@
 #include "nn/decoder/causal_lm.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <ranges>
 
@@ -232,9 +233,20 @@ std::vector<CausalLm::Unit> CausalLm::units() {
     const std::int64_t layer = config_.num_hidden_layers + static_cast<std::int64_t>(i);
     all.push_back({fmt::format("model.layers.{}", layer), layer, false, model_.mtp[i]->parameters()});
   }
-  all.push_back({"model.norm", -1, false, model_.norm.parameters()});
+  Unit& last = all.emplace_back(Unit{"model.norm", -1, false, model_.norm.parameters()});
+  for (const auto& head : added_heads_) last.parameters.push_back(&head->weight);
   if (lm_head_) all.push_back({std::string(kHeadName), -1, true, lm_head_->parameters()});
   return all;
+}
+
+Parameter& CausalLm::add_head(const std::string& name, std::int64_t outputs, const ParameterOptions& options) {
+  const float init_std = 1.0f / std::sqrt(static_cast<float>(config_.hidden_size + 1));
+  auto head = std::make_unique<AddedHead>(
+      make_parameter({outputs, config_.hidden_size}, options, Initializer::normal, init_std));
+  add_module(name, *head);
+  head->assign_names(name + ".");
+  head->weight.added = true;
+  return added_heads_.emplace_back(std::move(head))->weight;
 }
 
 void CausalLm::initialize(std::uint64_t seed, const ParameterFilled& filled) {

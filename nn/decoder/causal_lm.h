@@ -50,6 +50,12 @@ class CausalLm final : public Module {
   [[nodiscard]] ForwardContext make_context(std::vector<SequenceRange> sequences,
                                             std::span<const SharedPrefix> prefixes, const Tensor& positions) const;
 
+  // Adds the weight "<name>.weight" [outputs,H] of a head over the final hidden states, such as the "score" of a reward
+  // model. No linear layer: it is read through autograd::router_logits() or matmul(), and stays in high precision under
+  // recipes and in exports. In FSDP a part of the final norm's unit. Call before weights are loaded and shared. Throws
+  // invalid_argument for a name that the model has.
+  Parameter& add_head(const std::string& name, std::int64_t outputs, const ParameterOptions& options);
+
   // FSDP unit: parameters gathered and freed together. Order: embedding, layers, MTP layers, final norm, untied
   // head.
   struct Unit {
@@ -85,6 +91,11 @@ class CausalLm final : public Module {
     RmsNorm norm;
   };
 
+  struct AddedHead final : Module {
+    explicit AddedHead(Parameter parameter) : weight(std::move(parameter)) { add_parameter("weight", weight); }
+    Parameter weight;
+  };
+
   using Pair = std::pair<Variable, Variable>;  // summed: the hidden state
 
   [[nodiscard]] Pair run_layer(std::size_t index, const Variable& residual, const Variable& delta,
@@ -97,6 +108,7 @@ class CausalLm final : public Module {
   ParameterOptions options_;
   Body model_;
   std::optional<Linear> lm_head_;
+  std::vector<std::unique_ptr<AddedHead>> added_heads_;
   std::vector<const UnitHooks*> unit_hooks_;
   mutable LayerRotations rotations_;
 };

@@ -67,6 +67,8 @@ struct Parameter {
   bool in_checkpoints = true;
   // Saved in adapter folders, not in model folders.
   bool adapter = false;
+  // Not of the model's architecture, such as a head that a training objective adds: model folders may lack it.
+  bool added = false;
   // Learned quantization scales; never treated as a matrix.
   bool scales = false;
   // Derived data is valid for one version.

@@ -2,11 +2,13 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "autograd/functions.h"
 #include "autograd/gradcheck.h"
 #include "core/ops/elementwise.h"
+#include "core/ops/loss/cross_entropy.h"
 #include "tests/autograd/operands.h"
 #include "tests/seams/refusal.h"
 
@@ -94,6 +96,20 @@ TEST(TensorFunctions, MeanGradients) {
   EXPECT_EQ(elements(mean(x)), (std::vector<float>{4}));
   EXPECT_EQ(mean_rows(x).value().shape(), (Shape{1, 3}));
   EXPECT_EQ(elements(mean_rows(x)), (std::vector<float>{3, 4, 5}));
+}
+
+TEST(TensorFunctions, CrossEntropyGradients) {
+  const std::vector<std::int32_t> classes = {2, kIgnoreLabel, 0, 1};
+  const Tensor labels = Tensor::from_values<std::int32_t>({4}, classes);
+  expect_checked([&](const auto& in) { return cross_entropy(in[0], labels, 0.5f); }, {randn({4, 3}, 1)});
+  // A gradient other than 1 reaches the logits.
+  expect_checked([&](const auto& in) { return scale(cross_entropy(in[0], labels), 3.0f); }, {randn({4, 3}, 2)});
+  const Tensor first = Tensor::from_values<std::int32_t>({1}, std::vector<std::int32_t>{0});
+  EXPECT_NEAR(elements(cross_entropy(constant({1, 2}, {1, 3}), first)).at(0), std::log1p(std::exp(2.0f)), 1e-6);
+  EXPECT_THAT(refusal([&] {
+                (void)cross_entropy(Variable(randn({4, 3}, 1)), first);
+              }),
+              AllOf(HasSubstr("cross_entropy"), HasSubstr("i32[1]")));
 }
 
 TEST(TensorFunctions, SliceGradientsAlongEveryAxis) {

@@ -12,6 +12,12 @@
 #include "data/text/policies.h"
 #include "train/config/run_config.h"
 
+namespace quench::nn {
+class CausalLm;
+struct ModelConfig;
+struct ParameterOptions;
+}  // namespace quench::nn
+
 namespace quench {
 
 class Checker;
@@ -74,6 +80,8 @@ struct ObjectiveEntry {
   // "DPO" in lists of runs; null: none.
   std::string (*method)(const RunConfig& config) = nullptr;
   std::string_view qat_method = "QAT";  // under a recipe of quantization-aware training
+  // Adds the objective's own parameters to the run's model, with `options`, before it is loaded; null: none.
+  void (*extend)(nn::CausalLm& model, const RunConfig& config, const nn::ParameterOptions& options) = nullptr;
   // Null in programs that are linked without the training of runs.
   const ObjectiveRuntime* runtime = nullptr;
 };

@@ -185,13 +185,14 @@ namespace {
 void load(nn::CausalLm& model, const fs::path& folder,
           const std::function<std::function<bool(nn::Parameter&)>(const StoredWeights&)>& make_take,
           const std::optional<NewRows>& new_rows, const nn::ParameterFilled& filled = {},
-          std::optional<std::uint64_t> mtp_seed = std::nullopt) {
+          std::optional<std::uint64_t> seed = std::nullopt) {
   const nn::ModelConfig config = read_model_config(folder);
   const std::unique_ptr<StoredWeights> weights =
       split_experts(open_stored_weights(folder, config.source), config.experts);
   const bool has_mtp = holds_mtp(*weights, model.config());
-  const bool makes_mtp = mtp_seed && model.config().mtp.layers > 0 && !has_mtp;
+  const bool makes_mtp = seed && model.config().mtp.layers > 0 && !has_mtp;
   const auto is_new = [&](const nn::Parameter& parameter) {
+    if (parameter.added) return !weights->find(parameter.name).has_value();
     return makes_mtp && !mtp_part(parameter.name, model.config()).empty();
   };
   check_inventory(model, *weights, folder, new_rows.has_value(), is_new);
@@ -220,7 +221,7 @@ void load(nn::CausalLm& model, const fs::path& folder,
       continue;
     }
     materialize(*parameter);
-    nn::initialize_parameter(*parameter, *mtp_seed);
+    nn::initialize_parameter(*parameter, seed.value_or(0));
     if (filled) filled(*parameter);
   }
   for (std::size_t i = 0; i < stored.size(); ++i) {
@@ -261,13 +262,13 @@ void load(nn::CausalLm& model, const fs::path& folder,
 }  // namespace
 
 void load_weights(nn::CausalLm& model, const fs::path& folder, bool keep_packed, const nn::ParameterFilled& filled,
-                  const std::optional<NewRows>& new_rows, std::optional<std::uint64_t> mtp_seed) {
+                  const std::optional<NewRows>& new_rows, std::optional<std::uint64_t> seed) {
   const auto make_take = [&](const StoredWeights& weights) {
     const auto packed = std::make_shared<PackedLoader>(model, weights);
     const bool keep = keep_packed && !model.options().device.is_meta();
     return [packed, keep](nn::Parameter& parameter) { return keep && packed->load(parameter); };
   };
-  load(model, folder, make_take, new_rows, filled, mtp_seed);
+  load(model, folder, make_take, new_rows, filled, seed);
 }
 
 void load_base(nn::CausalLm& model, const fs::path& folder, const CodesKeeper& keep,

@@ -20,10 +20,14 @@ Shape piece_shape(const nn::Parameter& parameter, const nn::ParameterPiece& piec
   return shape;
 }
 
+// Scalar head of reward models (LlamaForSequenceClassification).
+constexpr std::string_view kScore = "score.weight";
+
 bool ignorable(const std::string& name, const nn::ModelConfig& config) {
   if (name.ends_with("rotary_emb.inv_freq")) return true;
   if (const std::string_view part = mtp_part(name, config); !part.empty())
     return config.mtp.layers == 0 || part == kMtpEmbedding || part == kMtpHead;
+  if (name == kScore) return true;
   return name == "lm_head.weight" && config.tie_word_embeddings;
 }
 

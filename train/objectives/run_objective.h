@@ -61,8 +61,6 @@ struct SecondModelBytes {
 struct ObjectiveRuntime {
   // Throws as its parts. Collective.
   std::unique_ptr<RunObjective> (*make)(const ObjectiveSession& session) = nullptr;
-  // Adds the objective's own parameters to a model, before it is loaded and sharded.
-  void (*extend)(nn::CausalLm& model, const RunConfig& config) = nullptr;
   // Throws bad_config for a second model of another tokenizer; null: the run has none.
   void (*check_tokenizer)(const RunConfig& config, const Tokenizer* tokenizer) = nullptr;
   // Model whose forward pass every micro-batch adds. `own`: the trained model.
@@ -75,6 +73,8 @@ struct ObjectiveRuntime {
 
 // Runtime of the run's objective; that of next-token cross-entropy has no functions.
 [[nodiscard]] const ObjectiveRuntime& objective_runtime(const RunConfig& config);
+// ObjectiveRuntime::arrange of pairs: each row becomes a pair of equally long answers.
+void arrange_pairs(const RunConfig& config, Batch& batch);
 // By the run's objective. The session's config, setup and ranks must outlive it. Collective.
 [[nodiscard]] std::unique_ptr<RunObjective> make_objective(const ObjectiveSession& session);
 

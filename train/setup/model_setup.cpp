@@ -6,6 +6,7 @@
 #include "core/system/key_error.h"
 #include "nn/modules/initialize.h"
 #include "train/check/check.h"
+#include "train/config/objective_table.h"
 #include "train/config/presets.h"
 #include "train/setup/adapter_setup.h"
 #include "train/setup/learned_scales.h"
@@ -160,6 +161,11 @@ ModelSetup build_model(const ResolvedConfig& config, Device device, Device targe
   setup.model = std::make_unique<nn::CausalLm>(setup.config, options);
   if (config->metrics.health_every > 0 && !device.is_meta()) setup.health = std::make_shared<recipes::HealthRecorder>();
   setup.adapters = make_adapters(*setup.model, config, parameter_options(config, device));
+  if (const ObjectiveEntry& objective = objective_of(*config); objective.extend != nullptr) {
+    nn::ParameterOptions own = parameter_options(*config, device);
+    own.sharding = sharding.sharding;
+    objective.extend(*setup.model, *config, own);
+  }
   setup.base = std::make_unique<recipes::QuantizedBase>();
   // Estimates load no weights.
   if (device.is_meta() && config->lora) plan_base(setup, *config);

@@ -86,19 +86,6 @@ std::optional<nn::ModelConfig> second_model(const RunConfig& config, const nn::M
   return base ? std::optional(own) : std::nullopt;
 }
 
-// Each row becomes a pair of equally long answers.
-void arrange(const RunConfig& config, Batch& batch) {
-  if (config.data.seq_len < 2) return;
-  std::vector<SequenceRange> answers;
-  for (const SequenceRange& row : batch.sequences) {
-    const std::int64_t half = row.q_length / 2, middle = row.q_begin + half, rest = row.q_length - half;
-    batch.pairs.push_back({.sequence = answers.size()});
-    answers.push_back({row.q_begin, half, row.q_begin, half});
-    answers.push_back({middle, rest, middle, rest});
-  }
-  batch.sequences = std::move(answers);
-}
-
 }  // namespace
 
 const ObjectiveRuntime kPreferenceRuntime{.make = [](const ObjectiveSession& session) -> std::unique_ptr<RunObjective> {
@@ -106,6 +93,6 @@ const ObjectiveRuntime kPreferenceRuntime{.make = [](const ObjectiveSession& ses
                                           },
                                           .second_model = second_model,
                                           .start_bytes = reference_bytes,
-                                          .arrange = arrange};
+                                          .arrange = arrange_pairs};
 
 }  // namespace quench
