@@ -34,9 +34,9 @@ struct NewRows {
 // frozen weights. Missing, extra and misshaped tensors: one error before any read. Ignores rotary buffers and a head
 // stored with tied embeddings. Allocates deferred parameters, one by one; `filled`: not for adapters and packed
 // weights. `new_rows`: embedding and head may have more rows than are stored, which are equal for any sharding.
-// `seed`: for MTP layers of the model, if the folder holds no weights of such layers, and for Parameter::added ones that
-// it lacks. Copies of embedding and head in stored MTP layers are ignored, and whole layers if the model has none; a
-// stored score.weight, if the model has no such head.
+// `seed`: for MTP layers of the model, if the folder holds no weights of such layers, and for Parameter::added ones
+// that it lacks. Copies of embedding and head in stored MTP layers are ignored, and whole layers if the model has none;
+// a stored score.weight, if the model has no such head.
 void load_weights(nn::CausalLm& model, const std::filesystem::path& folder, bool keep_packed = false,
                   const nn::ParameterFilled& filled = {}, const std::optional<NewRows>& new_rows = {},
                   std::optional<std::uint64_t> seed = {});
