@@ -31,21 +31,19 @@ autograd::Variable LabelledRows::select(const autograd::Variable& hidden) const 
   return rows_.empty() ? hidden : autograd::permute_tokens(hidden, index_);
 }
 
-std::vector<float> LabelledRows::spread(const Tensor& values) const {
-  const Tensor host = values.to(Device{});
-  const float* x = host.data<float>();
-  if (rows_.empty()) return {x, x + host.numel()};
-  std::vector<float> all(static_cast<std::size_t>(count_), 0.0f);
-  for (std::size_t i = 0; i < rows_.size(); ++i)
-    if (rows_[i] >= 0) all[static_cast<std::size_t>(rows_[i])] = x[i];
-  return all;
+std::vector<std::int32_t> LabelledRows::select(const std::vector<std::int32_t>& values, std::int32_t added) const {
+  if (rows_.empty()) return values;
+  std::vector<std::int32_t> selected;
+  for (const std::int32_t row : rows_) selected.push_back(row < 0 ? added : values[static_cast<std::size_t>(row)]);
+  return selected;
 }
 
-std::vector<float> LabelledRows::select(const std::vector<float>& values) const {
-  if (rows_.empty()) return values;
-  std::vector<float> selected;
-  for (const std::int32_t row : rows_) selected.push_back(row < 0 ? 0.0f : values[static_cast<std::size_t>(row)]);
-  return selected;
+std::pair<std::int64_t, std::int64_t> LabelledRows::selected_range(std::int64_t begin, std::int64_t end) const {
+  if (rows_.empty()) return {begin, end};
+  // Ascending; added rows follow.
+  const auto last = std::ranges::find(rows_, -1);
+  const auto at = [&](std::int64_t row) { return std::lower_bound(rows_.begin(), last, row) - rows_.begin(); };
+  return {at(begin), at(end)};
 }
 
 }  // namespace quench

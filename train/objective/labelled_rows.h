@@ -2,6 +2,7 @@
 // Rows of a micro-batch that have a label: an LM head computes no logits of the others.
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "autograd/functions_moe.h"
@@ -18,10 +19,10 @@ class LabelledRows {
   [[nodiscard]] const Tensor& labels() const noexcept { return labels_; }
   // [N,H] -> [R,H]
   [[nodiscard]] autograd::Variable select(const autograd::Variable& hidden) const;
-  // Values f32 [R] on any device as [N], 0 in other rows.
-  [[nodiscard]] std::vector<float> spread(const Tensor& values) const;
-  // The values of the R rows of [N]; 0 in added rows.
-  [[nodiscard]] std::vector<float> select(const std::vector<float>& values) const;
+  // The values of the R rows of [N]; `added` in added rows.
+  [[nodiscard]] std::vector<std::int32_t> select(const std::vector<std::int32_t>& values, std::int32_t added) const;
+  // The rows of [begin, end) among the R: from .first up to .second.
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> selected_range(std::int64_t begin, std::int64_t end) const;
 
  private:
   std::int64_t count_;                // N

@@ -83,20 +83,18 @@ TEST_F(ChatRecordForms, CallsAsTextAndTheEnvironmentReachTheTemplate) {
              "{% endif %}");
   ReaderOptions options;
   set_chat_template(options, (folder_ / "olmo.jinja").string());
-  const std::string record = R"({"messages": [{"role": "system", "content": "S", "functions": "[f]"},
-    {"role": "user", "content": "q"}, {"role": "assistant", "content": null, "function_calls": "f(x=1)"
-},
-    {"role": "environment", "content": "2"}, {"role": "assistant", "content": "two", "function_calls": null}]
-})";
+  const std::string record = R"json({"messages": [{"role": "system", "content": "S", "functions": "[f]"},
+    {"role": "user", "content": "q"}, {"role": "assistant", "content": null, "function_calls": "f(x=1)"},
+    {"role": "environment", "content": "2"}, {"role": "assistant", "content": "two", "function_calls": null}]})json";
   EXPECT_EQ(one(record, options), turn("system", "S<functions>[f]</functions>") + turn("user", "q") +
                                       turn("assistant", "<function_calls>f(x=1)</function_calls>") +
                                       turn("environment", "2") + turn("assistant", "two"));
-EXPECT_EQ(trained_.at(0), "<function_calls>f(x=1)</function_calls><|im_end|>two<|im_end|>");
-expect_error(ErrorCode::invalid_argument, {"message 1: the assistant's message is empty"}, [&] {
-  (void)one(R"({"messages": [{"role": "user", "content": "q"},
+  EXPECT_EQ(trained_.at(0), "<function_calls>f(x=1)</function_calls><|im_end|>two<|im_end|>");
+  expect_error(ErrorCode::invalid_argument, {"message 1: the assistant's message is empty"}, [&] {
+    (void)one(R"({"messages": [{"role": "user", "content": "q"},
       {"role": "assistant", "content": "", "function_calls": ""}]})",
-            options);
-});
+              options);
+  });
 }
 
 TEST_F(ChatRecordForms, SystemIsAMessage) {

@@ -38,7 +38,7 @@ TEST(ObjectiveTable, TheSectionOfAConfigDecidesTheObjective) {
   EXPECT_EQ(objective_of(config).name, "distill");
   EXPECT_EQ(objective_section_of(config), "distill");
   config.objectives.erase<DistillSection>();
-  config.objectives.emplace<PreferenceSection>().loss = PreferenceLoss::kto;
+  config.objectives.emplace<PreferenceSection>().loss = AnswerLoss::kto;
   EXPECT_EQ(objective_of(config).name, "preference");
   EXPECT_EQ(answer_records(config), AnswerRecords::labels);
 }
@@ -49,7 +49,7 @@ TEST(ObjectiveTable, FoldersOfSecondModelsAreKnown) {
   ASSERT_EQ(objective_folders(config).size(), 1u);
   EXPECT_EQ(objective_folders(config)[0].key, "preference.reference");
   EXPECT_TRUE(objective_folders(config)[0].is_second_model);
-  config.objectives.find<PreferenceSection>()->loss = PreferenceLoss::simpo;  // reads no reference
+  config.objectives.find<PreferenceSection>()->loss = AnswerLoss::simpo;  // reads no reference
   EXPECT_FALSE(objective_folders(config)[0].is_second_model);
 }
 

@@ -22,7 +22,9 @@ Ids ids_of(const Json& list) {
 // Recorded log-probabilities.
 class RecordedReference final : public ReferenceModel {
  public:
-  [[nodiscard]] std::vector<double> answer_logps(const ObjectiveInput&) override { return logps; }
+  [[nodiscard]] Tensor answer_logps(const ObjectiveInput&) override {
+    return Tensor::from_values<double>({std::ssize(logps)}, logps);
+  }
   std::vector<double> logps;
 };
 
@@ -77,13 +79,13 @@ Answers answers_of(const Json& figures, bool labelled, bool share) {
   return all;
 }
 
-PreferenceLossOptions options_of(const Json& json) {
+AnswerLossOptions options_of(const Json& json) {
   const auto number = [&](const char* key, double otherwise) {
     const Json* value = json.find(key);
     return value != nullptr ? value->as_double() : otherwise;
   };
-  const PreferenceLossOptions unset;
-  return {.loss = require_enum<PreferenceLoss>(json.at("loss").as_string(), "loss"),
+  const AnswerLossOptions unset;
+  return {.loss = require_enum<AnswerLoss>(json.at("loss").as_string(), "loss"),
           .beta = json.at("beta").as_double(),
           .label_smoothing = number("label_smoothing", 0),
           .length_normalization = json.find("length_normalization") != nullptr,
@@ -108,8 +110,8 @@ TEST_P(PreferenceGolden, LossMetricsAndGradientsOfTrl) {
   const Json figures = Json::parse(testing::read_file(reference_dir() / "preferences.json"));
   const SafetensorsReader gradients(reference_dir() / "preferences.safetensors");
   const Json& expected = figures.at("cases").at(std::get<0>(GetParam()));
-  const PreferenceLossOptions options = options_of(expected.at("options"));
-  Answers answers = answers_of(figures, options.loss == PreferenceLoss::kto, std::get<1>(GetParam()));
+  const AnswerLossOptions options = options_of(expected.at("options"));
+  Answers answers = answers_of(figures, options.loss == AnswerLoss::kto, std::get<1>(GetParam()));
   PreferenceObjective objective(model, options, &answers.reference, nullptr);
   const std::int64_t tokens = answers.batch.input_ids.numel();
   const ObjectiveInput in{.batch = answers.batch,
@@ -133,7 +135,7 @@ TEST_P(PreferenceGolden, LossMetricsAndGradientsOfTrl) {
   const Json& trl = expected.at("metrics");
   for (std::size_t i = 0; i < names.size(); ++i) {
     // TRL's kto has neither; its count is a number of records.
-    if (options.loss == PreferenceLoss::kto && i >= 2 &&
+    if (options.loss == AnswerLoss::kto && i >= 2 &&
         (names[i] == "rewards/margins" || names[i] == "rewards/accuracies"))
       continue;
     double value = recorded(trl, names[i]);

@@ -63,8 +63,8 @@ void check_preference(Checker& checker) {
     if (changed && !used && checker.usable({key}))
       checker.report(key, "has no effect on preference.loss {}", enum_name(section.loss));
   };
-  using enum PreferenceLoss;
-  const PreferenceLoss loss = section.loss;
+  using enum AnswerLoss;
+  const AnswerLoss loss = section.loss;
   unused("preference.label_smoothing", section.label_smoothing != unset.label_smoothing, loss == dpo || loss == simpo);
   unused("preference.length_normalization", section.length_normalization, loss == dpo);
   unused("preference.simpo_margin", section.simpo_margin != unset.simpo_margin, loss == simpo);

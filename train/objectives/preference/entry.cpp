@@ -59,8 +59,8 @@ ObjectiveEntry preference_entry() {
           .check = check_preference,
           .records =
               [](const RunConfig& config) {
-                return preference_section(config)->loss == PreferenceLoss::kto ? AnswerRecords::labels
-                                                                               : AnswerRecords::pairs;
+                return preference_section(config)->loss == AnswerLoss::kto ? AnswerRecords::labels
+                                                                           : AnswerRecords::pairs;
               },
           .metrics = kMetrics,
           .is_likelihood = false,

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/ops/loss/answer_loss_terms.h"
 #include "train/config/run_config.h"
-#include "train/objectives/preference/preference_loss.h"
 
 namespace quench {
 
@@ -14,7 +14,7 @@ class Checker;
 struct Field;
 
 struct PreferenceSection {
-  PreferenceLoss loss = PreferenceLoss::dpo;
+  AnswerLoss loss = AnswerLoss::dpo;
   double beta = 0.1;
   double label_smoothing = 0;
   bool length_normalization = false;

@@ -1,11 +1,12 @@
 #pragma once
-// Preference training: losses of pairs of answers (preference_loss.h) over packed batches.
+// Preference training: losses of pairs of answers over packed batches, computed on the device, so that no micro-batch
+// waits for it (core/ops/loss/answer_loss.h).
 
 #include <memory>
 
+#include "core/ops/loss/answer_loss.h"
 #include "distributed/ranks.h"
 #include "train/objective/objective.h"
-#include "train/objectives/preference/preference_loss.h"
 
 namespace quench {
 
@@ -13,22 +14,23 @@ namespace quench {
 class ReferenceModel {
  public:
   virtual ~ReferenceModel() = default;
-  // Sum over the targets of each of in.batch.sequences. Collective for sharded models.
-  [[nodiscard]] virtual std::vector<double> answer_logps(const ObjectiveInput& in) = 0;
+  // f64 [A] on the device of in.ids: sum over the targets of each of in.batch.sequences. Collective for sharded models.
+  [[nodiscard]] virtual Tensor answer_logps(const ObjectiveInput& in) = 0;
 };
 
 // The model's own base, without adapters and fake quantization, in high precision. `model` must outlive it.
 class BaseReference final : public ReferenceModel {
  public:
   explicit BaseReference(nn::CausalLm& model) : model_(model) {}
-  [[nodiscard]] std::vector<double> answer_logps(const ObjectiveInput& in) override;
+  [[nodiscard]] Tensor answer_logps(const ObjectiveInput& in) override;
 
  private:
   nn::CausalLm& model_;
 };
 
-// Sum of log-probabilities over the targets of each sequence, without gradient. Collective for sharded models.
-[[nodiscard]] std::vector<double> answer_logps(const nn::CausalLm& model, const ObjectiveInput& in);
+// f64 [A] on the device of in.ids: sum of log-probabilities over the targets of each sequence, without gradient.
+// Collective for sharded models.
+[[nodiscard]] Tensor answer_logps(const nn::CausalLm& model, const ObjectiveInput& in);
 
 // In units of pairs; for kto, of records. Metrics are TRL's: rewards/chosen, rewards/rejected, rewards/margins,
 // rewards/accuracies, logps/chosen, logps/rejected (means over tokens where the loss has them so); of orpo also
@@ -42,7 +44,7 @@ class PreferenceObjective final : public Objective {
  public:
   // `reference` is not used by losses without one, and may be null for them. `ranks`: null in a single process. All
   // must outlive the objective.
-  PreferenceObjective(const nn::CausalLm& model, const PreferenceLossOptions& options, ReferenceModel* reference,
+  PreferenceObjective(const nn::CausalLm& model, const AnswerLossOptions& options, ReferenceModel* reference,
                       const distributed::Ranks* ranks);
 
   [[nodiscard]] std::vector<std::string> metric_names() const override;
@@ -53,18 +55,14 @@ class PreferenceObjective final : public Objective {
   [[nodiscard]] std::vector<double> reported(std::vector<double> means) const override;
 
  private:
-  struct Terms;
-  [[nodiscard]] AnswerScore score(const Batch& batch, std::size_t sequence, const float* losses) const;
-  void add_pairs(const Batch& batch, const float* losses, Terms& terms) const;
-  void add_prompts(const Batch& batch, const float* losses, Terms& terms) const;
-  void add_labels(const Batch& batch, const float* losses, Terms& terms) const;
-  [[nodiscard]] double divergence(const Batch& batch, const float* losses) const;
+  // Sums over all ranks, for AnswerLossArgs::divergence.
+  [[nodiscard]] Tensor divergence(const AnswerLossArgs& args) const;
 
   const nn::CausalLm& model_;
-  PreferenceLossOptions options_;
+  AnswerLossOptions options_;
   ReferenceModel* reference_;
   const distributed::Ranks* ranks_;
-  std::vector<double> reference_logps_;  // of the prepared batch, by sequence
+  Tensor reference_logps_;  // f64 [A] of the prepared batch, on its device; undefined without a reference
 };
 
 }  // namespace quench

@@ -15,7 +15,7 @@
 namespace quench {
 namespace {
 
-PreferenceLossOptions loss_options_of(const PreferenceSection& section) {
+AnswerLossOptions loss_options_of(const PreferenceSection& section) {
   return {.loss = section.loss,
           .beta = section.beta,
           .label_smoothing = section.label_smoothing,
@@ -29,7 +29,7 @@ class PreferenceRun final : public RunObjective {
  public:
   explicit PreferenceRun(const ObjectiveSession& session)
       : config_(session.config), model_(*session.setup.model), ranks_(session.ranks) {
-    const PreferenceLossOptions options = loss_options_of(*preference_section(config_));
+    const AnswerLossOptions options = loss_options_of(*preference_section(config_));
     ReferenceModel *train = nullptr, *validation = nullptr;
     if (needs_reference(options.loss)) {
       if (reference_of(config_) == kBaseReference) {
@@ -38,7 +38,6 @@ class PreferenceRun final : public RunObjective {
       } else {
         train = &train_reference_.emplace();
         validation = &validation_reference_.emplace();
-        if (session.inputs == nullptr) train_reference_->set({{0.0, 0.0}});
       }
     }
     train_.emplace(model_, options, train, ranks_);

@@ -19,6 +19,7 @@
 #include "train/model_folder/model_folder.h"
 #include "train/objectives/preference/preference_section.h"
 #include "train/setup/frozen_model.h"
+#include "train/setup/model_setup.h"
 #include "train/step/train_step.h"
 
 namespace quench {
@@ -94,10 +95,12 @@ Values compute(const nn::CausalLm& model, const Dataset& data, const RunConfig& 
     while (const std::optional<Batch> batch = loader.next()) {
       if (ranks == nullptr && batch->pairs.empty()) continue;
       const std::int64_t tokens = batch->input_ids.numel();
-      const std::vector<double> sums = answer_logps(model, {.batch = *batch,
-                                                            .ids = batch->input_ids.view({tokens}).to(device),
-                                                            .labels = batch->labels.view({tokens}).to(device),
-                                                            .context = batch_context(model, *batch)});
+      const Tensor logps = answer_logps(model, {.batch = *batch,
+                                                .ids = batch->input_ids.view({tokens}).to(device),
+                                                .labels = batch->labels.view({tokens}).to(device),
+                                                .context = batch_context(model, *batch)});
+      const Tensor host = logps.to(Device{});
+      const double* sums = host.data<double>();
       for (const AnswerPair& pair : batch->pairs) {
         own[2 * pair.item] = sums[pair.sequence];
         own[2 * pair.item + 1] = sums[pair.sequence + 1];

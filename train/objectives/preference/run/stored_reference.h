@@ -12,7 +12,7 @@ class StoredReference final : public ReferenceModel {
   void set(Values values) { values_ = std::move(values); }
 
   // Throws corrupt for a pair without values.
-  [[nodiscard]] std::vector<double> answer_logps(const ObjectiveInput& in) override;
+  [[nodiscard]] Tensor answer_logps(const ObjectiveInput& in) override;
 
  private:
   Values values_;

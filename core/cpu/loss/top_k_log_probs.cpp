@@ -4,7 +4,7 @@
 #include <numeric>
 #include <vector>
 
-#include "core/cpu/divergence_terms.h"
+#include "core/cpu/loss/divergence_terms.h"
 #include "core/cpu/parallel.h"
 
 namespace quench::cpu::QUENCH_CPU_NAMESPACE {

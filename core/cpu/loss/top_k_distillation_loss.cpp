@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/cpu/divergence_terms.h"
+#include "core/cpu/loss/divergence_terms.h"
 #include "core/cpu/parallel.h"
 #include "core/ops/loss/cross_entropy.h"
 

@@ -1,6 +1,6 @@
 #include "core/ops/loss/distillation_loss.h"
 
-#include "core/cpu/divergence_terms.h"
+#include "core/cpu/loss/divergence_terms.h"
 #include "core/cpu/parallel.h"
 #include "core/ops/loss/cross_entropy.h"
 #include "core/ops/loss/hidden_distance.h"
