@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "core/number/float_types.h"
-#include "core/system/enum_names.h"
 
 namespace quench {
 
@@ -16,12 +15,6 @@ enum class AnswerLoss : std::uint8_t {
   simpo,  // Meng et al., 2024 (https://arxiv.org/abs/2405.14734)
   orpo,   // Hong et al., 2024 (https://arxiv.org/abs/2403.07691)
   kto,    // Ethayarajh et al., 2024 (https://arxiv.org/abs/2402.01306)
-};
-template <>
-struct EnumNames<AnswerLoss> {
-  using E = AnswerLoss;
-  static constexpr EnumTable<E, 5> values = {
-      {{E::dpo, "dpo"}, {E::ipo, "ipo"}, {E::simpo, "simpo"}, {E::orpo, "orpo"}, {E::kto, "kto"}}};
 };
 
 struct AnswerLossOptions {

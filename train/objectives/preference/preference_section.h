@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/ops/loss/answer_loss_terms.h"
+#include "core/ops/loss/answer_loss_names.h"
 #include "train/config/run_config.h"
 
 namespace quench {

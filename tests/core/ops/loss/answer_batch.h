@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/ops/loss/answer_loss.h"
+#include "core/ops/loss/answer_loss_names.h"
 
 namespace quench::testing {
 

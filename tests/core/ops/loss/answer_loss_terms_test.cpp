@@ -1,4 +1,4 @@
-#include "core/ops/loss/answer_loss_terms.h"
+#include "core/ops/loss/answer_loss_names.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "autograd/row_loss.h"
-#include "core/ops/loss/answer_loss.h"
+#include "core/ops/loss/answer_loss_names.h"
 #include "recipes/base_kernels.h"
 #include "train/objective/labelled_rows.h"
 #include "train/objectives/preference/run/answer_index.h"
