@@ -72,7 +72,7 @@ TEST(StateStream, TwoBucketsAreOnTheDevice) {
   EXPECT_EQ(optimizer->state().size(), 10u);
 }
 
-// Of state that is made on the device and of state that is made in host memory.
+// State that is made on the device, and state that is made in host memory.
 TEST(StateStream, TheShareOfTheBytesGoes) {
   const Allocator& plan = Allocator::of(kPlanning);
   for (const bool host_state : {false, true}) {

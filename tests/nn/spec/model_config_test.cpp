@@ -264,7 +264,7 @@ TEST(ModelConfig, MistralHasTheWindowOfItsConfigOrTransformersDefault) {
   EXPECT_THAT(fault_of(json), HasSubstr("sliding_window: expected a positive integer or null, got 0"));
 }
 
-// Of the scores of 10 queries, a window of 4 leaves 10 * 4 - (1 + 2 + 3); counted as areas, 4 * (2 - 4/10) * 10 / 2.
+// The window of 4 leaves 10 * 4 - (1 + 2 + 3) scores of 10 queries; counted as areas, 4 * (2 - 4/10) * 10 / 2.
 TEST(ModelConfig, FlopsCountTheScoresWithinTheWindow) {
   ModelConfig config = parse_model_config(base(), "a");
   const double whole = config.training_flops_per_token(10) - config.training_flops_per_token(0);
