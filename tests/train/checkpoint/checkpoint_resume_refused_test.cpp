@@ -34,7 +34,7 @@ struct Way {
   const char* name;
   const char* said;                                   // what the error says about one of the entries
   std::function<void(const fs::path& folder)> do_it;  // to a folder with steps 1, 2 and 3
-  const char* fault = "";                             // of file-system calls, from the start of the next run
+  const char* fault = "";                             // faults of file-system calls, from the start of the next run
 };
 
 void nothing(const fs::path&) {}

@@ -219,7 +219,7 @@ TEST_F(CheckpointWriterTest, AFailedSaveOfTheBestKeepsTheBestBefore) {
     EXPECT_THAT(steps(), ElementsAre(3, 1));
     EXPECT_EQ(checkpoints->kept(), 1);
 
-    CheckpointOptions options;  // of a restart, whose best is still step 2
+    CheckpointOptions options;  // options of a restart, whose best is still step 2
     options.keep_latest = 1;
     options.async = async;
     options.kept = 1;

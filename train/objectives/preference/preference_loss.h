@@ -53,7 +53,7 @@ struct PairLoss {
   double loss = 0;                      // orpo: the odds ratio's term; the mean cross-entropy is added by the caller
   double d_chosen = 0, d_rejected = 0;  // d loss / d sum of log-probabilities
   double chosen_reward = 0, rejected_reward = 0;
-  double chosen_logp = 0, rejected_logp = 0;  // of the loss: sums, or means over tokens
+  double chosen_logp = 0, rejected_logp = 0;  // log-probabilities in the loss: sums, or means over tokens
   double log_odds = 0;                        // orpo
 };
 
@@ -70,7 +70,7 @@ struct LabelLoss {
 // kto. `divergence`: kto_divergence() of the batch, a constant in the gradient.
 [[nodiscard]] LabelLoss label_loss(const PreferenceLossOptions& options, const AnswerScore& answer, bool desirable,
                                    double divergence);
-// Of the mean of logp - reference over answers to other prompts: at least 0.
+// Mean of logp - reference over answers to other prompts, or 0 if it is negative.
 [[nodiscard]] double kto_divergence(double sum, std::int64_t count);
 
 }  // namespace quench

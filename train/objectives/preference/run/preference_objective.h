@@ -64,7 +64,7 @@ class PreferenceObjective final : public Objective {
   PreferenceLossOptions options_;
   ReferenceModel* reference_;
   const distributed::Ranks* ranks_;
-  std::vector<double> reference_logps_;  // of the prepared batch, by sequence
+  std::vector<double> reference_logps_;  // reference's log-probabilities of the prepared batch, by sequence
 };
 
 }  // namespace quench
