@@ -157,7 +157,7 @@ TEST(Orthogonalize, BringsSingularValuesNearOne) {
   }
 }
 
-TEST(Orthogonalize, MatricesOfABatchAreApart) {
+TEST(Orthogonalize, BatchedMatricesAreIndependent) {
   for (const auto& [rows, columns] : {std::pair{80, 60}, {48, 96}, {256, 400}}) {
     const std::int64_t size = std::int64_t{rows} * columns;
     const Tensor batch = Tensor::empty({3, rows, columns}, DType::bf16);

@@ -73,7 +73,7 @@ TEST(StateStream, TwoBucketsAreOnTheDevice) {
 }
 
 // State that is made on the device, and state that is made in host memory.
-TEST(StateStream, TheShareOfTheBytesGoes) {
+TEST(StateStream, MovesTheRequestedShareToTheHost) {
   const Allocator& plan = Allocator::of(kPlanning);
   for (const bool host_state : {false, true}) {
     const StreamedParameters parameters(std::vector<Shape>(4, Shape{1 << 20, 1}), kPlanning);

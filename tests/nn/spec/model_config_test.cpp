@@ -33,7 +33,7 @@ TEST(ModelConfig, DefaultsApplyWhereKeysAreAbsentOrNull) {
 }
 
 // As the configuration classes of Transformers have them.
-TEST(ModelConfig, AbsentMembersHaveTheDefaultsOfTheFamily) {
+TEST(ModelConfig, AbsentMembersGetFamilyDefaults) {
   struct Case {
     const char* type;
     double theta, epsilon;
@@ -185,7 +185,7 @@ TEST(ModelConfig, FieldsThatNothingExecutesAreRefusedByName) {
   EXPECT_THAT(fault_of(json), HasSubstr("noise on the inputs of experts while they are trained"));
 }
 
-TEST(ModelConfig, ValuesThatAskForNothingAndNotesAreAccepted) {
+TEST(ModelConfig, NeutralValuesAndUnknownKeysAreAccepted) {
   Json json = base();
   for (const auto& [key, value] : {std::pair{"num_experts", "0"},
                                    {"sliding_window", "null"},

@@ -182,7 +182,7 @@ TEST_F(CheckpointWriterTest, GoingBackKeepsTheAbandonedLine) {
 }
 
 // A checkpoint of an abandoned line with the step of a best whose save failed is not the best.
-TEST_F(CheckpointWriterTest, TheBestIsOfTheRunsLine) {
+TEST_F(CheckpointWriterTest, BestStepIgnoresAbandonedCheckpoints) {
   for (const std::int64_t step : {10, 20, 30})
     save_checkpoint(dir_ / "checkpoints", tensors_.state(step), tensors_.at(step));
   CheckpointOptions options;
