@@ -14,7 +14,7 @@ Variable router_logits(const Variable& x, const Weight& weight, const Weight& bi
 // Order of rows by expert.
 struct TokenPermutation {
   std::int64_t choices = 0;    // k
-  std::int64_t alignment = 1;  // of an expert's row count
+  std::int64_t alignment = 1;  // each expert's row count is a multiple of it
   Tensor counts;               // f32 [E]
   Tensor ends;                 // i32 [E]
   Tensor rows;                 // i32 [N,k]
@@ -48,7 +48,7 @@ struct Routing {
 struct RoutingOptions {
   RouterRule rule;
   std::int64_t choices = 1;    // k
-  std::int64_t alignment = 1;  // of an expert's row count
+  std::int64_t alignment = 1;  // TokenPermutation::alignment
   Tensor bias{};               // f32 [E] or undefined
   RouterTerms terms;           // added to the gradient of the logits; not part of the tape's root value
   // Tokens of `terms`, and of Routing::counted: of select_tokens(). Without pairs: all.

@@ -1,4 +1,5 @@
 #pragma once
+// Gradient check: gradients of a differentiable function against central differences, on f32 host tensors.
 
 #include <functional>
 #include <string>

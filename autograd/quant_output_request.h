@@ -23,7 +23,7 @@ struct QuantOutputRequest {
   Tensor amax_into = {};                        // f32 []: maximum with that amax, in place of a new tensor
   bool rows = false;                            // rowwise float8
   bool column_amax = false;                     // amax of each column
-  ElementFormat element = ElementFormat::e4m3;  // of `rows` and codes
+  ElementFormat element = ElementFormat::e4m3;  // element format of `rows` and codes
   bool power_of_two = false;
   // float8 codes under this tensorwise encode scale, f32 [], of results whose rows `row_multiple` divides: as they are
   // and, if wanted, transposed. Undefined: none.

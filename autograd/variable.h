@@ -68,7 +68,7 @@ class Gradient {
   // Deferred use; ready hooks wait for it.
   void begin_use() noexcept { ++pending_uses_; }
   void end_use();
-  // Of a record that will not run: without hooks.
+  // Ends the use by a record that will not run: without hooks.
   void drop_use() noexcept { --pending_uses_; }
   // After the last recorded use of this leaf in a backward pass.
   void on_ready(std::function<void()> hook) { ready_hooks_.push_back(std::move(hook)); }
@@ -89,7 +89,7 @@ class Gradient {
   Tensor tensor_;
   std::function<Tensor()> make_buffer_;
   QuantOutputRequest request_;
-  QuantOutputs fused_outputs_;  // of tensor_
+  QuantOutputs fused_outputs_;  // quantized forms of tensor_
   std::weak_ptr<FusedBackward> fused_backward_;
   std::vector<std::function<void()>> ready_hooks_;
 };

@@ -90,7 +90,7 @@ def main():
     parser.add_argument("--peer", help="the PyTorch program")
     parser.add_argument("--peer-modes", default="bf16,fp8-row")
     parser.add_argument("--steps", type=int, default=30,
-                        help="fewer end while algorithms of matrix products are still being tried")
+                        help="fewer end while GEMM algorithms are still being tried")
     parser.add_argument("--json", help="write the results here")
     parser.add_argument("--extra", nargs="*", default=[], help="further overrides of every run config")
     add_program_options(parser)

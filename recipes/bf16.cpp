@@ -12,7 +12,7 @@ LinearPlan plan_bf16(const nn::LinearInfo&, const RecipeOptions&) {
 }  // namespace
 
 const Recipe kBf16{"bf16",
-                   "no quantization: products in training.dtype, accumulated in f32",
+                   "no quantization: GEMMs in training.dtype, accumulated in f32",
                    plan_bf16,
                    {.output_relative_l2 = 5e-3, .gradient_relative_l2 = 1e-2, .loss_relative = 1e-2},
                    {.required = RequiredLayers::none}};

@@ -116,7 +116,7 @@ struct EmbeddingPlan {
 // Reason if RecipeOptions::high_precision covers all GEMMs.
 inline constexpr std::string_view kHighPrecisionKey = "recipe.high_precision_gemms";
 // The reason's text.
-inline constexpr const char* kNoProductLeft = "all of its products are in recipe.high_precision_gemms";
+inline constexpr const char* kNoProductLeft = "all of its GEMMs are in recipe.high_precision_gemms";
 
 // Entry of the table of recipes.
 struct Recipe {

@@ -30,7 +30,7 @@ FLAGGED = {
     r"multiprocessors?": "SM",
     r"page-locked": "pinned",
     r"second-level cache": "L2",
-    r"products? of (?:experts|float8|bf16|blockwise|two of its|the head)|grouped products?|matrix products?": "GEMM",
+    r"products? of (?:experts|float8|bf16|blockwise|two of its|the head)|(?:grouped|blockwise|MX|matrix) products?": "GEMM",
     r"house": "project",
     r"rooms?": "folder, space",
 }

@@ -227,7 +227,7 @@ void measure_generation() {
                                                                      {"norms apart", kAll - kNormWithin + kNorm},
                                                                      {"without norms", kAll - kNormWithin},
                                                                      {"without attention", kAll - kAttention},
-                                                                     {"products alone", kQkv | kO | kGateUp | kDown},
+                                                                     {"GEMMs alone", kQkv | kO | kGateUp | kDown},
                                                                      {"qkv alone", kQkv + 0u},
                                                                      {"o alone", kO + 0u},
                                                                      {"gate_up alone", kGateUp + 0u},

@@ -172,7 +172,7 @@ void measure_gradients(const std::vector<std::int64_t>& widths, std::int64_t ran
 
 void measure_low_rank() {
   const GemmTuning tuning;
-  fmt::print("low-rank updates, TFLOP/s of the product {:>25} {:>17} {:>17}\n", "alone", "update written", "in one");
+  fmt::print("low-rank updates, TFLOP/s of the GEMM {:>28} {:>17} {:>17}\n", "alone", "update written", "in one");
   measure_product(16384, 2048, {8192, 8192}, true);
   measure_product(2048, 8192, {2048}, true);
   measure_product(3072, 2048, {2048, 512, 512}, true);
@@ -185,7 +185,7 @@ void measure_low_rank() {
   measure_gated(14336, 4096);
   measure_gradient_of_gates(8192, 2048);
   measure_gradient_of_gates(14336, 4096);
-  fmt::print("gradients of adapters, TB/s of the output's gradient {:>14} {:>17}\n", "by products", "in one pass");
+  fmt::print("gradients of adapters, TB/s of the output's gradient {:>14} {:>17}\n", "by GEMMs", "in one pass");
   for (const std::int64_t rank : {8, 16}) {
     measure_gradients({8192, 8192}, rank);
     measure_gradients({2048, 512, 512}, rank);

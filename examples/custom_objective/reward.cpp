@@ -17,7 +17,7 @@ constexpr std::string_view kHead = "score";
 
 // Config section "reward": its presence makes this the run's objective.
 struct RewardSection {
-  double center = 0;  // of the mean squared sum of a pair's rewards, as center_rewards_coefficient
+  double center = 0;  // weight of the mean squared sum of a pair's rewards, as center_rewards_coefficient
   friend bool operator==(const RewardSection&, const RewardSection&) = default;
 };
 

@@ -1,4 +1,5 @@
 #pragma once
+// Attention between the projections of a layer: softmax attention of a training pass, or decoding with a KV cache.
 
 #include "autograd/functions.h"
 #include "nn/modules/forward_context.h"

@@ -1,4 +1,5 @@
 #pragma once
+// KV cache of decoding: a fixed capacity of tokens, allocated at once for all layers.
 
 #include <vector>
 

@@ -1,4 +1,5 @@
 #pragma once
+// Decoder-only language model: embedding, decoder layers, final norm and head; its loss, logits and FSDP units.
 
 #include <memory>
 #include <optional>
@@ -59,7 +60,7 @@ class CausalLm final : public Module {
   // FSDP unit: parameters gathered and freed together. Order: embedding, layers, MTP layers, final norm, untied
   // head.
   struct Unit {
-    std::string name;           // of the module: "model.layers.3"
+    std::string name;           // module path: "model.layers.3"
     std::int64_t layer = -1;    // index of a decoder or MTP layer, as passed to UnitHooks
     bool makes_logits = false;  // contains the head's weight
     std::vector<Parameter*> parameters;

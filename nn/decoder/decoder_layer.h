@@ -20,16 +20,16 @@ class DecoderLayer : public Module {
 
  private:
   struct Part {
-    std::optional<RmsNorm> norm;  // of the input
+    std::optional<RmsNorm> norm;  // applied to the input
     std::unique_ptr<SubLayer> module;
-    std::optional<RmsNorm> post_norm;  // of the output
+    std::optional<RmsNorm> post_norm;  // applied to the output
   };
   void add_part(Part& part, const NormSpec& norm, std::string_view name, const std::optional<NormSpec>& post_norm,
                 std::int64_t width, const ParameterOptions& options);
   // Returns residual + delta, and the sublayer's contribution to the stream.
   [[nodiscard]] std::pair<Variable, Variable> run_part(const Part& part, const Variable& residual,
                                                        const Variable& delta, const ForwardContext& context) const;
-  // Of a sublayer's output: what is added to the stream.
+  // What a sublayer's output adds to the stream.
   [[nodiscard]] Variable contribution(const Part& part, Variable out) const;
 
   Part attention_, feed_forward_;

@@ -1,4 +1,5 @@
 #pragma once
+// Decoder block that families of Llama's kind share; each family changes what differs.
 
 #include "nn/spec/model_config.h"
 

@@ -1,4 +1,5 @@
 #pragma once
+// Layers with RoPE in config.json (no_rope_layers), for families that omit RoPE in some layers.
 
 #include <vector>
 

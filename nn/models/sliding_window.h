@@ -1,4 +1,5 @@
 #pragma once
+// Sliding windows in config.json: their size, and the layers that have one.
 
 #include "nn/spec/config_reader.h"
 #include "nn/spec/model_config.h"

@@ -1,4 +1,5 @@
 #pragma once
+// MoE layers in config.json of the Qwen families.
 
 #include "nn/spec/config_reader.h"
 #include "nn/spec/model_config.h"

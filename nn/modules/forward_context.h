@@ -41,7 +41,7 @@ struct ForwardContext {
   Tensor positions;      // i32 [N], within the sequence
   Tensor rotation_rows;  // i32 [N]: rows of `rotations`; `positions` unless sequences differ in their tables
   std::vector<SequenceRange> sequences;  // cover the N tokens
-  autograd::KeyRows keys;                // of sequences with a shared prefix
+  autograd::KeyRows keys;                // key rows of sequences with a shared prefix
   KvCache* cache = nullptr;              // decode: appended to and read; null in training
   // The number of keys is known in device memory only; k_length of the sequence is an upper bound.
   bool length_on_device = false;

@@ -1,4 +1,5 @@
 #pragma once
+// Initial values of parameters, independent of sharding and device.
 
 #include "nn/modules/parameter.h"
 #include "nn/spec/model_config.h"

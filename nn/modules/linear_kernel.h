@@ -76,7 +76,7 @@ struct LinearCall {
   LinearEpilogue epilogue = LinearEpilogue::none;
   Tensor out = {};  // [N,out], of `accumulate`
   LinearMode mode = LinearMode::recorded;
-  GatedActivation activation = GatedActivation::silu;  // of `gated_activation`
+  GatedActivation activation = GatedActivation::silu;  // activation function of `gated_activation`
 
   // With a prologue or an epilogue.
   [[nodiscard]] bool is_fused() const noexcept { return norm != nullptr || epilogue != LinearEpilogue::none; }

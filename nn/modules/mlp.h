@@ -1,4 +1,5 @@
 #pragma once
+// Gated feed-forward part (SwiGLU, GeGLU) of a dense decoder layer or a shared expert.
 
 #include "autograd/functions_moe.h"
 #include "nn/modules/linear.h"

@@ -1,4 +1,5 @@
 #pragma once
+// Module: node of the tree of named parameters that makes up a model.
 
 #include <functional>
 #include <string>

@@ -60,7 +60,7 @@ struct Parameter {
   Sharding sharding;                   // determines `shard`
   std::vector<ParameterPiece> pieces;  // cover the global rows, in order
   Initializer initializer = Initializer::normal;
-  float init_std = 0.02f;  // of normal and uniform values
+  float init_std = 0.02f;  // standard deviation of normal and uniform values
   // By training.freeze or training.train: no update of any kind. Parameters without gradient need not be frozen.
   bool frozen = false;
   // False for frozen weights under adapters.

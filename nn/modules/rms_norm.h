@@ -1,4 +1,5 @@
 #pragma once
+// RMSNorm layer: a weight [size] and its form, without a forward pass of its own.
 
 #include <utility>
 

@@ -1,4 +1,5 @@
 #pragma once
+// Factors of yarn RoPE scaling on cosines, sines and attention scores.
 
 #include "nn/spec/model_config.h"
 

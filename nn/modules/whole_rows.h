@@ -1,4 +1,5 @@
 #pragma once
+// Whole values of parameters that may be sharded.
 
 #include <functional>
 

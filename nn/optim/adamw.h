@@ -1,4 +1,5 @@
 #pragma once
+// AdamW optimizer.
 
 #include <vector>
 

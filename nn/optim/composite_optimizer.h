@@ -1,4 +1,5 @@
 #pragma once
+// Two optimizers as one, each with its part of the parameters, such as Muon for matrices and AdamW for the rest.
 
 #include <functional>
 #include <memory>

@@ -1,4 +1,5 @@
 #pragma once
+// Learning rates per parameter group (optimizer.groups).
 
 #include <memory>
 #include <vector>

@@ -1,4 +1,5 @@
 #pragma once
+// Options of all optimizers, and tensors of their state.
 
 #include <cstdint>
 #include <functional>

@@ -1,4 +1,5 @@
 #pragma once
+// Orthogonalization of bf16 matrices by Newton-Schulz iterations, for Muon.
 
 #include "core/tensor/tensor.h"
 

@@ -1,4 +1,5 @@
 #pragma once
+// State tensors of a parameter in an optimizer, and ranges of parameters.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,5 @@
 #pragma once
+// Stochastic gradient descent with weight decay and optional momentum; arithmetic as core/ops/optimizer/sgd.h.
 
 #include <vector>
 

@@ -8,7 +8,7 @@ namespace {
 // A copy of 128 MiB of state in bf16 takes milliseconds, a copy's latency microseconds.
 constexpr std::int64_t kBucketElements = std::int64_t{32} << 20;
 
-// Of the largest shard.
+// Elements of the largest shard.
 std::int64_t shard_elements(const Parameter& parameter) {
   const Shape& shape = parameter.global_shape;
   if (shape.rank() == 0 || shape[0] == 0) return parameter.numel();

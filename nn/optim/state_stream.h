@@ -36,7 +36,7 @@ class StateStream {
     std::shared_ptr<OffloadedTensor> tensor;
   };
   struct ParameterEntries {
-    std::int64_t elements;  // of the largest shard: equal on all ranks
+    std::int64_t elements;  // elements of the largest shard: equal on all ranks
     std::vector<Entry> entries;
   };
 

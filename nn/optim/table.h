@@ -1,4 +1,5 @@
 #pragma once
+// Table of optimizers: names, config keys, memory per parameter, constructors.
 
 #include <memory>
 #include <span>

@@ -1,4 +1,5 @@
 #pragma once
+// Exponential moving average (EMA) of weights, as an optimizer around another one.
 
 #include <memory>
 #include <vector>
@@ -15,7 +16,7 @@ class WeightAverage final : public Optimizer {
   struct Options {
     double decay = 0.999;      // in (0, 1)
     DType dtype = DType::f32;  // f32, or bf16 with stochastic rounding
-    std::uint64_t seed = 0;    // of the rounding, with the parameter's name, the step and the element
+    std::uint64_t seed = 0;    // seed of the rounding, with the parameter's name, the step and the element
     bool host_state = false;   // as OptimizerOptions::host_state
   };
   WeightAverage(std::unique_ptr<Optimizer> optimizer, const Options& options);

@@ -74,7 +74,7 @@ enum class QkNorm {
   none,
   weighted,   // q_norm and k_norm of each head, before RoPE
   all_heads,  // q_norm of all query heads at once, k_norm of all key heads, before RoPE (OLMo 2)
-  unweighted  // of each head, after RoPE
+  unweighted  // RMSNorm of each head without weight, after RoPE
 };
 
 // MLA (DeepSeek-V2, arXiv:2405.04434, section 2.1). A head's query and key have a part without position and a rotated
@@ -85,24 +85,24 @@ struct MlaSpec {
   std::int64_t nope_dim = 0;    // head width without position
   std::int64_t rotary_dim = 0;
   std::int64_t value_dim = 0;
-  bool bias = false;       // of the low-rank projections and the output projection
+  bool bias = false;       // biases of the low-rank projections and the output projection
   float norm_eps = 1e-6f;  // independent of rms_norm_eps, as in Transformers' DeepseekV3Attention
   [[nodiscard]] std::int64_t key_dim() const noexcept { return nope_dim + rotary_dim; }
 };
 
 struct AttentionSpec {
   SubLayerFactory make = nullptr;
-  NormSpec norm;                      // of the input
-  std::optional<NormSpec> post_norm;  // of the output, before it is added to the stream
+  NormSpec norm;                      // applied before the sublayer
+  std::optional<NormSpec> post_norm;  // applied after it, before the sum with the stream
   std::int64_t heads = 0, kv_heads = 0;
   std::int64_t key_dim = 0, value_dim = 0;  // per head
-  float scale = 1.0f;                       // of the scores
+  float scale = 1.0f;                       // factor of the scores
   float soft_cap = 0.0f;                    // AttentionArgs::soft_cap
   bool sinks = false;                       // AttentionArgs::sinks, learned
   std::int64_t window = 0;                  // keys per query; 0: unlimited
   std::int64_t chunk = 0;                   // attention within chunks counted from the sequence start; 0: none
   std::optional<RotarySpec> rotary;
-  std::optional<QueryTemperature> temperature;  // of layers without RoPE
+  std::optional<QueryTemperature> temperature;  // query scaling in layers without RoPE
   QkNorm qk_norm = QkNorm::none;
   RmsNormForm qk_form = 1e-6f;
   bool qkv_bias = false, output_bias = false;
@@ -116,17 +116,17 @@ struct AttentionSpec {
 struct ExpertsSpec {
   std::int64_t count = 0;
   std::int64_t per_token = 0;          // top-k
-  std::int64_t intermediate_size = 0;  // of one expert
+  std::int64_t intermediate_size = 0;  // width of one expert
   bool normalize = false;              // router weights sum to 1, or to `factor`
   bool sigmoid = false;                // sigmoid scores; else a softmax over all experts
-  float factor = 1.0f;                 // of the router weights
+  float factor = 1.0f;                 // factor of the router weights
   std::int64_t groups = 1;             // a token selects from its best groups_per_token groups
   std::int64_t groups_per_token = 1;
   bool expert_bias = false;            // not trained by gradients
-  std::int64_t shared_width = 0;       // of the shared expert; 0: none
+  std::int64_t shared_width = 0;       // width of the shared expert; 0: none
   bool score_before_experts = false;   // router weights multiply expert inputs
-  bool bias = false;                   // of the experts' projections
-  bool router_bias = false;            // of the router's logits
+  bool bias = false;                   // biases of the experts' projections
+  bool router_bias = false;            // bias of the router's logits
   std::optional<ClampedUnit> clamped;  // in place of SwiGLU, in the experts
   // Checkpoints hold [E, in, out], gate and up concatenated.
   bool fused_storage = false;
@@ -144,12 +144,12 @@ struct ExpertsSpec {
 
 struct FeedForwardSpec {
   SubLayerFactory make = nullptr;
-  NormSpec norm;                                       // of the input
-  std::optional<NormSpec> post_norm;                   // of the output, before it is added to the stream
+  NormSpec norm;                                       // applied before the sublayer
+  std::optional<NormSpec> post_norm;                   // applied after it, before the sum with the stream
   std::string_view name = "mlp";                       // Hugging Face module
-  std::int64_t intermediate_size = 0;                  // of a dense layer
-  bool bias = false;                                   // of a dense layer and the shared expert
-  GatedActivation activation = GatedActivation::silu;  // of a dense layer
+  std::int64_t intermediate_size = 0;                  // width of a dense layer
+  bool bias = false;                                   // biases of a dense layer and the shared expert
+  GatedActivation activation = GatedActivation::silu;  // activation function of a dense layer
   bool fused_storage = false;                          // checkpoints hold gate and up of a dense layer as gate_up_proj
   std::optional<ExpertsSpec> experts;
 
@@ -170,7 +170,7 @@ struct BlockSpec {
 // Around the layers.
 struct StreamSpec {
   NormSpec norm{"norm"};                 // final
-  float embedding_scale = 1.0f;          // of the embedding's rows
+  float embedding_scale = 1.0f;          // factor of the embedding's rows
   bool embedding_scale_rounded = false;  // to the dtype of the rows, as Transformers' Gemma does
   float logits_scale = 1.0f;
   float logits_soft_cap = 0.0f;  // after the scale; 0: none

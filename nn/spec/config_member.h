@@ -1,4 +1,5 @@
 #pragma once
+// Member of config.json that belongs to one model family.
 
 #include <cstdint>
 #include <string_view>
@@ -12,8 +13,8 @@ struct ConfigMember {
 
   std::string_view name;
   Type type = Type::integer;
-  std::int64_t low = 1, high = INT32_MAX;  // of an integer
-  bool changes_shapes = false;             // of parameters: a run that resumes cannot change it
+  std::int64_t low = 1, high = INT32_MAX;  // range of an integer
+  bool changes_shapes = false;             // shapes of parameters depend on it: a run that resumes cannot change it
   std::string_view help;
   std::string_view refusal;         // what other families lack
   std::string_view neutral = "[]";  // JSON list of values, besides null, that other families accept

@@ -1,4 +1,5 @@
 #pragma once
+// Typed reads of config.json with defaults and ranges; faults are collected, not thrown.
 
 #include <cmath>
 #include <cstdint>

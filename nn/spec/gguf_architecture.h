@@ -22,7 +22,7 @@ struct GgufTensorName {
   std::string_view hf, gguf;
 };
 
-// Of Llama and the families with its layers.
+// Tensors in a layer of Llama and the families with its layers.
 inline constexpr GgufTensorName kGgufLayerTensors[] = {
     {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
     {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},

@@ -59,7 +59,7 @@ const ModelFamily& family_of(const Json& json, std::string_view source) {
 // Rejects unsupported members that change the computation; records unknown ones.
 void check_fields(ConfigReader& in, const Json& json, const ModelFamily& family, ModelConfig& config) {
   for (const auto& [name, value] : json.as_object()) {
-    const bool is_private = name.starts_with('_');  // of Transformers' classes
+    const bool is_private = name.starts_with('_');  // member of Transformers' own classes
     if (!is_private && find_model_field(name) == nullptr) config.unknown_fields.push_back(name);
     if (const std::string refusal = field_refusal(&family, name, value); !refusal.empty()) in.fault(name, refusal);
   }

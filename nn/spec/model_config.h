@@ -1,4 +1,5 @@
 #pragma once
+// Model config: Hugging Face config.json, and the blocks that its family derives from it.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace quench::nn {
 
-// Of config.json; what a layer executes is its BlockSpec.
+// Experts in config.json; what a layer executes is its BlockSpec.
 struct ExpertsConfig : ExpertsSpec {
   float balance_loss = 0.0f;
   std::vector<bool> layers;  // MoE layers
@@ -44,7 +45,7 @@ struct LayerAttention {
 
 // Factors and soft caps of config.json; what a layer executes is in BlockSpec and StreamSpec.
 struct ScaleConfig {
-  double attention = 0.0;           // of scores; 0: 1 / sqrt(head_dim)
+  double attention = 0.0;           // factor of the scores; 0: 1 / sqrt(head_dim)
   double attention_soft_cap = 0.0;  // 0: none
   double embedding = 1.0;
   double residual = 1.0;
@@ -56,7 +57,7 @@ struct ScaleConfig {
 // predict later tokens. They take part in training alone.
 struct MtpConfig {
   std::int64_t declared = 0;  // num_nextn_predict_layers
-  std::int64_t layers = 0;    // of the model: 0 or `declared`; parse_model_config() leaves 0
+  std::int64_t layers = 0;    // MTP layers of the model: 0 or `declared`; parse_model_config() leaves 0
 };
 
 // Hugging Face config.json of a text model.
@@ -83,12 +84,12 @@ struct ModelConfig {
   MtpConfig mtp;
   LayerAttention layer_attention;
   ScaleConfig scales;
-  std::optional<RopeScaling> local_rope;  // of windowed layers; unset: `rope`
+  std::optional<RopeScaling> local_rope;  // RoPE of windowed layers; unset: `rope`
   std::int64_t sliding_window = 0;        // keys per query (Mistral, Qwen); 0: unlimited
   std::optional<std::int64_t> bos_token_id;
   std::optional<std::int64_t> pad_token_id;
   std::vector<std::int64_t> eos_token_ids;
-  DType dtype = DType::f32;  // of the stored weights
+  DType dtype = DType::f32;  // dtype of the stored weights
   std::vector<std::string> unknown_fields;
   Json source;  // export copies uninterpreted members
 

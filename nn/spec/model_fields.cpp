@@ -57,7 +57,7 @@ constexpr ModelField kFields[] = {
     {"dtype", kExecuted},
 
     {"use_cache", kHarmless, "generation has a cache in any case"},
-    {"pretraining_tp", kHarmless, "divides products without changing them"},
+    {"pretraining_tp", kHarmless, "splits GEMMs without changing their results"},
     {"max_window_layers", kHarmless, "applies only with use_sliding_window, in families that execute that"},
     {"transformers_version", kHarmless, kLibrary},
     {"_name_or_path", kHarmless, kLibrary},
@@ -70,7 +70,7 @@ constexpr ModelField kFields[] = {
     {"return_dict", kHarmless, kLibrary},
     {"torchscript", kHarmless, kLibrary},
     {"use_bfloat16", kHarmless, kLibrary},
-    {"chunk_size_feed_forward", kHarmless, "divides products without changing them"},
+    {"chunk_size_feed_forward", kHarmless, "splits GEMMs without changing their results"},
     {"is_decoder", kHarmless, "every model here is a decoder"},
     {"tokenizer_class", kHarmless, kLibrary},
     {"model_max_length", kHarmless, kLibrary},

@@ -25,7 +25,7 @@ std::int64_t qk_norm_weights_of(const AttentionSpec& attention) {
   return attention.qk_norm == QkNorm::weighted ? 2 * attention.key_dim : 0;
 }
 
-// Of a sublayer, before and after.
+// Number of a sublayer's norms, before and after it.
 std::int64_t norms_of(const NormSpec& norm, const std::optional<NormSpec>& post_norm) {
   return (norm.name.empty() ? 0 : 1) + (post_norm ? 1 : 0);
 }

@@ -24,7 +24,7 @@ constexpr std::array<std::pair<std::string_view, RopeScaling::Type>, 6> kRopeTyp
      {"llama3", RopeScaling::Type::llama3},
      {"longrope", RopeScaling::Type::longrope}}};
 
-constexpr std::string_view kOldLongropes[] = {"su", "yarn"}, kLongrope = "longrope";  // of Phi-3
+constexpr std::string_view kOldLongropes[] = {"su", "yarn"}, kLongrope = "longrope";  // older names in configs of Phi-3
 constexpr std::int64_t kPhi3Original = 4096;  // default of Transformers' Phi3Config
 
 // Absent, null or, as in Transformers, zero.

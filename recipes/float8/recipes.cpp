@@ -154,8 +154,8 @@ std::optional<BlockFloat8Options> block_options(const nn::LinearInfo& layer, con
 }
 
 LinearPlan plan_blockwise(const nn::LinearInfo& layer, const RecipeOptions& options) {
-  if (layer.name == nn::kHeadName) return {nullptr, "the head's loss has no blockwise products", {}};
-  if (layer.has_bias) return {nullptr, "blockwise products add no bias", {}};
+  if (layer.name == nn::kHeadName) return {nullptr, "the head's loss has no blockwise GEMMs", {}};
+  if (layer.has_bias) return {nullptr, "blockwise GEMMs add no bias", {}};
   const auto chosen = block_options(layer, options);
   if (!chosen) return {nullptr, kNoProductLeft, {}, kHighPrecisionKey};
   LinearPlan plan{block_float8_linear(*chosen), {}};

@@ -13,7 +13,7 @@ namespace {
 constexpr std::array<std::string_view, 2> kKeys{"mx_scale", "high_precision_gemms"};
 
 LinearPlan plan_mx(const nn::LinearInfo& layer, const RecipeOptions& options) {
-  if (layer.name == nn::kHeadName) return {nullptr, "the head's loss has no MX products", {}};
+  if (layer.name == nn::kHeadName) return {nullptr, "the head's loss has no MX GEMMs", {}};
   const EmulatedGemms products = EmulatedGemms::without(options.high_precision);
   if (!products.any()) return {nullptr, kNoProductLeft, {}, kHighPrecisionKey};
   if (!options.emulate && mxfp8_path(options.target.value_or(layer.device)) == GemmPath::native)
@@ -31,7 +31,7 @@ ExpertPlan plan_experts(const nn::LinearInfo&, const RecipeOptions& options) {
 
 // Error bounds as in recipes/float8/recipes.cpp.
 const Recipe kMxfp8{"mxfp8",
-                    "e4m3 with a power-of-two scale for every 32 elements; bf16 products before Blackwell",
+                    "e4m3 with a power-of-two scale for every 32 elements; bf16 GEMMs before Blackwell",
                     plan_mx,
                     {.output_relative_l2 = 0.05, .gradient_relative_l2 = 0.06, .loss_relative = 0.03},
                     {.float8 = {}, .mxfp8 = true, .keys = kKeys},

@@ -56,7 +56,7 @@ TEST(ActivationPolicy, RecomputesAmongTheLayersThatRemain) {
       }
 }
 
-TEST(ActivationPolicy, FewRecomputedLayersStandBehindOffloadedOnes) {
+TEST(ActivationPolicy, RecomputedLayersFollowOffloadedLayers) {
   EXPECT_EQ(letters({8, 2, 0}), "okkkokkk");
   EXPECT_EQ(letters({8, 2, 1}), "orkkokkk");
   EXPECT_EQ(letters({8, 2, 2}), "orkkorkk");
@@ -64,14 +64,14 @@ TEST(ActivationPolicy, FewRecomputedLayersStandBehindOffloadedOnes) {
   EXPECT_EQ(letters({8, 0, 2}), "rkkkrkkk");
 }
 
-TEST(ActivationPolicy, AllIsAll) {
+TEST(ActivationPolicy, CountsBeyondTheLayersAreClamped) {
   EXPECT_EQ(letters({4, 9, 9}), "oooo");
   EXPECT_EQ(letters({4, 3, 9}), "ooor");
   EXPECT_EQ(letters({4, 0, 9}), "rrrr");
   EXPECT_EQ(letters({4, 0, 3}), "rrrk");
 }
 
-TEST(ActivationPolicy, KeepsWhatItDoesNotKnow) {
+TEST(ActivationPolicy, UnknownLayersKeepTheirInput) {
   EXPECT_EQ(ActivationPolicy().of(0), SavePolicy::keep);
   const ActivationPolicy all(2, 2, 0);
   EXPECT_EQ(all.of(-1), SavePolicy::keep) << "no layer runs";

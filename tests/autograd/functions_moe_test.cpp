@@ -46,7 +46,7 @@ TEST(MoeFunctions, GradientsOfAWholeLayer) {
   }
 }
 
-TEST(MoeFunctions, WeightsOfTheInputAreWeightsOfWhatTheProductMakesOfIt) {
+TEST(MoeFunctions, RouterWeightsMayScaleTheExpertInput) {
   const RoutingOptions options{
       .rule = {.scoring = RouterScoring::sigmoid}, .choices = 1, .alignment = 16, .bias = {}, .terms = {}};
   const auto weighted = [&](const std::vector<Variable>& in) { return layer(in, options, true); };

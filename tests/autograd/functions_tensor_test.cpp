@@ -144,7 +144,7 @@ TEST(TensorFunctions, ConcatGradientsAlongEveryAxis) {
   EXPECT_EQ(elements(concat({a, constant({1, 1}, {9})}, 0)), (std::vector<float>{1, 2, 9}));
 }
 
-TEST(TensorFunctions, ASliceOfAConcatenationIsThePart) {
+TEST(TensorFunctions, SliceOfConcatEqualsTheInput) {
   const Variable a(randn({3, 2}, 1)), b(randn({3, 4}, 2));
   EXPECT_EQ(elements(slice(concat({a, b}, 1), 1, 2, 4)), elements(b));
 }
@@ -159,7 +159,7 @@ TEST(TensorFunctions, ConstantsGetNoGradientAndTheOthersStillDo) {
   EXPECT_FALSE(fixed.requires_grad());
 }
 
-TEST(TensorFunctions, Bf16ResultsAreTheRoundedOnesOfF32) {
+TEST(TensorFunctions, Bf16ResultsEqualRoundedF32Results) {
   const auto in_bf16 = [](const Tensor& x) {
     const Tensor y = Tensor::empty(x.shape(), DType::bf16);
     cast({x, y});

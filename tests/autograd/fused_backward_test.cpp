@@ -114,7 +114,7 @@ const Tensor& weight() {
   return w;
 }
 
-TEST(FusedBackward, OfAnOpOutsideOfAutograd) {
+TEST(FusedBackward, OpsOutsideAutogradMayOfferOne) {
   const Counts counts = counts_of([](const auto& x, Counts& seen) {
     return fusing_linear<BilinearBackward>(bilinear(x, seen.own), weight(), seen);
   });

@@ -80,7 +80,7 @@ TEST_P(QuantCodes, SwigluWritesTheCodesOfItsResult) {
     }
 }
 
-TEST_P(QuantCodes, RowsThatDoNotFitHaveAValueAlone) {
+TEST_P(QuantCodes, RowsOffTheMultipleGetNoCodes) {
   QuantOutputRequest wanted = request();
   wanted.row_multiple = 32;
   const Variable out = swiglu(Variable(gate_up_), wanted);
@@ -167,7 +167,7 @@ TEST_P(QuantCodes, SwigluBackwardWritesTheCodesOfGradientAndRecomputedOutput) {
   }
 }
 
-TEST_P(QuantCodes, RotationsWriteTheCodesOfTheirGradientInPlaceOfIt) {
+TEST_P(QuantCodes, RopeBackwardWritesCodesInsteadOfValues) {
   const QkvLayout layout{.heads = 2, .kv_heads = 1, .head_dim = 16};
   const Tensor dout = random_.normal({48, 64}, GetParam()), table = random_.normal({48, 8}, DType::f32),
                positions = Tensor::zeros({48}, DType::i32);
@@ -209,7 +209,7 @@ TEST_P(QuantCodes, RotationsWriteTheCodesOfTheirGradientInPlaceOfIt) {
 }
 
 // Another contribution makes the gradient a sum: no producer writes its codes.
-TEST_P(QuantCodes, GradientsOfSeveralProducersHaveValues) {
+TEST_P(QuantCodes, SummedGradientsGetNoCodes) {
   const Variable leaf = Variable::leaf(gate_up_.clone());
   const Tensor dout = random_.normal({48, 32}, GetParam());
   QuantOutputs outputs;

@@ -128,7 +128,7 @@ TEST(Tape, ReadyHooksCountUsesInsideRecomputeRegions) {
   EXPECT_EQ(fired, 1);
 }
 
-TEST(Tape, BranchesThatNobodyUsesAreSkipped) {
+TEST(Tape, UnusedBranchesAreSkipped) {
   const Variable w = Variable::leaf(randn({4, 4}, 1)), unused = Variable::leaf(randn({4, 4}, 2));
   Tape tape;
   Variable y;
@@ -164,7 +164,7 @@ TEST(Tape, SelectiveAndFullRecomputeHoldLessMemory) {
 }
 
 // The gradients of a layer's intermediate values count as its part, in the backward pass too.
-TEST(Tape, BackwardFunctionsRunInTheMemoryPartOfTheirForwardPass) {
+TEST(Tape, BackwardRunsInTheMemoryPartOfForward) {
   Variable x = Variable::leaf(Tensor::zeros({4}, DType::f32)), y(Tensor::zeros({4}, DType::f32));
   std::vector<MemoryPart> seen;
   Tape tape;

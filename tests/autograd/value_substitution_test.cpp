@@ -53,7 +53,7 @@ TEST(ValueSubstitution, IsAnsweredByTheRequestItself) {
   EXPECT_EQ(truncating(x, {}).substitution(), nullptr);
 }
 
-TEST(ValueSubstitution, OfAnUnknownKindIsIgnored) {
+TEST(ValueSubstitution, UnknownKindIsIgnored) {
   const QuantOutputRequest mx{.substitution = std::make_shared<MxSubstitution>(MxScaleMode::rceil)};
   const Variable x(randn({2, 3}, 1));
   EXPECT_EQ(truncating(x, mx).substitution(), nullptr);

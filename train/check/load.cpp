@@ -49,7 +49,7 @@ const EmbeddedConfig* embedded_run(const std::string& file_or_name) {
   throw ConfigError({{name, "", std::move(reason), std::move(suggestion)}});
 }
 
-// Of the key, else its section, else the file.
+// Origin of the key, else of its section, else the file.
 std::string origin_of(const std::string& key, const Json& document, const Origins& origins) {
   if (const auto argument = origins.arguments.find(key); argument != origins.arguments.end()) return argument->second;
   const Json* value = &document;

@@ -69,7 +69,7 @@ fs::path lead(distributed::ProcessGroup& peers, const LoadCheckpoint& load,
 
 fs::path follow(distributed::ProcessGroup& peers, Verify verify, const LoadCheckpoint& load) {
   fs::path loaded;
-  std::exception_ptr own;  // of the last offer
+  std::exception_ptr own;  // error of the last offer
   while (true) {
     const std::string offer = of_first(peers, "");
     const std::size_t space = offer.find(' ');

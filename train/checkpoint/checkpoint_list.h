@@ -49,7 +49,7 @@ struct CheckpointInfo {
   std::string fault;
   bool pinned = false;  // by a file that no save wrote, such as PINNED: exempt from retention
   bool superseded = false;
-  bool symlink = false;  // of the entry itself
+  bool symlink = false;  // the entry itself is a symbolic link
 };
 
 // Entry of a checkpoint folder that is no checkpoint.

@@ -21,7 +21,7 @@ class DataFile;
 
 // Checks of data that a CheckpointReader returns.
 enum class Verify {
-  hashes,  // of every returned byte
+  hashes,  // hash of every returned byte
   none,    // sizes and structure only
 };
 

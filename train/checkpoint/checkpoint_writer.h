@@ -124,7 +124,7 @@ class CheckpointWriter {
   std::atomic<bool> worker_done_{false};
   std::int64_t step_in_flight_ = 0;
   std::optional<std::int64_t> next_kept_;
-  std::optional<std::int64_t> kept_;            // of the save in flight
+  std::optional<std::int64_t> kept_;            // kept step of the save in flight
   std::atomic<std::int64_t> kept_on_disk_{-1};  // negative: none
   // Written by the worker thread, read after join.
   std::exception_ptr error_;

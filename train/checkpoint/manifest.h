@@ -20,7 +20,7 @@ struct ShardRecord {
   ShardSlice slice;
   std::uint64_t offset = 0;  // bytes
   std::uint64_t size = 0;    // bytes
-  std::uint64_t xxh3 = 0;    // of those bytes
+  std::uint64_t xxh3 = 0;    // hash of those bytes
 };
 
 struct TensorRecord {

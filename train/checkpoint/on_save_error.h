@@ -1,4 +1,5 @@
 #pragma once
+// Policy for checkpoints that cannot be saved (config key checkpoint.on_save_error).
 
 #include "core/system/enum_names.h"
 

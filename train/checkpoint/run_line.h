@@ -1,4 +1,5 @@
 #pragma once
+// Checkpoints of a folder that belong to a run's line, which a rollback or an earlier start cuts.
 
 #include <cstdint>
 #include <optional>

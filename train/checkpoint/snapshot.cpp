@@ -31,10 +31,10 @@ class Layout {
     used_ = offset_ + bytes;
     return opens;
   }
-  [[nodiscard]] std::int64_t offset() const noexcept { return offset_; }  // of the last tensor in its block
+  [[nodiscard]] std::int64_t offset() const noexcept { return offset_; }  // offset of the last tensor in its block
 
  private:
-  std::int64_t used_ = -1;  // of the last block; -1: none
+  std::int64_t used_ = -1;  // bytes of the last block; -1: none
   std::int64_t offset_ = 0;
 };
 

@@ -1,4 +1,5 @@
 #pragma once
+// Adapters in words, for summaries of runs and models.
 
 #include <fmt/format.h>
 

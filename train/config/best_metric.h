@@ -19,9 +19,9 @@ struct BestMetric {
 
 // Nullopt: unknown.
 [[nodiscard]] std::optional<BestMetric> find_best_metric(std::string_view name);
-// Of the run's evaluations.
+// Names of the values of the run's evaluations.
 [[nodiscard]] std::vector<std::string> best_metric_names(const RunConfig& config);
-// Of all objectives.
+// Names of the values of all objectives.
 [[nodiscard]] std::vector<std::string> best_metric_names();
 
 }  // namespace quench

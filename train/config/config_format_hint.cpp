@@ -14,7 +14,7 @@ std::string_view trimmed(std::string_view line) {
   return line.substr(begin, line.find_last_not_of(kBlanks) - begin + 1);
 }
 
-// Of a bare key in either language.
+// Length of a bare key in either language.
 std::size_t key_length(std::string_view line) {
   const auto in_key = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.'; };
   return static_cast<std::size_t>(std::find_if_not(line.begin(), line.end(), in_key) - line.begin());

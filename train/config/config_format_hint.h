@@ -1,4 +1,5 @@
 #pragma once
+// Recognition of config files in other languages than JSON, for error messages.
 
 #include <optional>
 #include <string_view>

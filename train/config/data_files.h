@@ -1,4 +1,5 @@
 #pragma once
+// Data files of a config's paths and glob patterns.
 
 #include <string>
 #include <vector>

@@ -49,7 +49,7 @@ struct ObjectiveMetric {
 
 // Folder that an objective reads: no output may replace it.
 struct ObjectiveFolder {
-  std::string_view key;  // of the config
+  std::string_view key;  // config key
   std::string path;
   bool is_second_model = false;  // its weights belong to the run's identity
 };

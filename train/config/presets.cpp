@@ -44,7 +44,7 @@ const EmbeddedConfig* model_of_run(const EmbeddedConfig& run) {
   const Json* path = model.find("path");
   if (path == nullptr) return nullptr;
   const std::string folder = in_lower_case(path->as_string());
-  const EmbeddedConfig* longest = nullptr;  // of phi-4 and phi-4-mini
+  const EmbeddedConfig* longest = nullptr;  // longest match: phi-4-mini before phi-4
   for (const EmbeddedConfig& config : embedded_configs()) {
     const bool named = folder == config.name || folder.starts_with(fmt::format("{}-", config.name));
     if (config.kind == "models" && named && (longest == nullptr || config.name.size() > longest->name.size()))

@@ -16,7 +16,7 @@ struct ReadResult {
   RunConfig config;
   std::vector<ConfigIssue> issues;
   std::set<std::string, std::less<>> given;  // paths in the document
-  std::set<std::string, std::less<>> bad;    // of `given`: rejected values
+  std::set<std::string, std::less<>> bad;    // paths in `given` with rejected values
 };
 
 // File name, and the argument that set a key.

@@ -1,4 +1,5 @@
 #pragma once
+// Run config with its recipe chosen.
 
 #include <optional>
 

@@ -47,7 +47,7 @@ struct ModelSection {
   // Learned by the tokenizer; the vocabulary grows if it has no spare rows (train/check/run_tokenizer.h).
   std::vector<NewToken> add_tokens;
   NewTokenInit new_token_init = NewTokenInit::mean;
-  std::optional<std::int64_t> pad_vocab_to_multiple_of;  // of a grown vocabulary
+  std::optional<std::int64_t> pad_vocab_to_multiple_of;  // divisor of the size of a grown vocabulary
 
   friend bool operator==(const ModelSection&, const ModelSection&) = default;
 };
@@ -106,7 +106,7 @@ struct TrainingSection {
   std::optional<DType> master_dtype = DType::f32;  // f32; unset: bf16 parameters are updated
   bool master_split = false;                       // 16 bits beyond the bf16 parameters (core/number/split_f32.h)
   std::optional<double> ema_decay;                 // average of weights; unset: none
-  DType ema_dtype = DType::f32;                    // of the average: f32 or bf16
+  DType ema_dtype = DType::f32;                    // dtype of the average: f32 or bf16
   std::optional<DType> grad_dtype;                 // f32 or bf16; unset: automatic
   ActivationCheckpoint activation_checkpoint = ActivationCheckpoint::none;
   bool deterministic = false;
@@ -118,7 +118,7 @@ struct TrainingSection {
   // The same activation recomputed, under selective recompute.
   std::int64_t recompute_mlp_layers = 0;
   std::int64_t threads = 0;  // per rank; 0: all available to the process
-  std::string memory_limit;  // of each GPU (core/memory/memory_limit.h); empty: none
+  std::string memory_limit;  // limit of each GPU (core/memory/memory_limit.h); empty: none
   // MoE auxiliary losses (core/ops/experts/router.h), means over layers and tokens.
   std::optional<double> router_balance_loss;  // unset: from config.json
   double router_z_loss = 0;
@@ -132,7 +132,7 @@ struct TrainingSection {
 // Settings of the parameters that `match` names first. At least one is set, at most one of lr and lr_scale.
 struct ParameterGroup {
   std::vector<std::string> match;      // globs over parameter names
-  std::optional<double> lr_scale;      // of the scheduled learning rate
+  std::optional<double> lr_scale;      // factor of the scheduled learning rate
   std::optional<double> lr;            // peak
   std::optional<double> weight_decay;  // also of parameters in decay_exclude
 
@@ -180,7 +180,7 @@ struct RecipeSection {
     friend bool operator==(const Filter&, const Filter&) = default;
   };
 
-  // Of output gradients to float8.
+  // Rounding of output gradients to float8.
   enum class GradientRounding { nearest, stochastic };
   // Scales of x and of output gradients from their own amax, or from earlier steps'.
   enum class Scaling { dynamic, delayed };
@@ -196,7 +196,7 @@ struct RecipeSection {
   Scaling scaling = Scaling::dynamic;
   std::int64_t amax_history = 16;  // steps, of delayed scaling
   std::int64_t amax_margin = 0;    // powers of two, of delayed scaling
-  std::string mx_scale = "rceil";  // of MxScaleMode
+  std::string mx_scale = "rceil";  // name of an MxScaleMode
   double high_precision_tail = 0;  // last fraction of steps
   // QAT; unset: the recipe's default.
   std::optional<std::int64_t> weight_bits;
@@ -287,10 +287,10 @@ struct ExportSection {
   bool overwrite = false;         // replace files of the same names in a mixed folder
   std::string weights = "final";  // or kAveragedWeights
   std::string dtype;              // unquantized tensors and scales: f32, bf16, f16; derived: training.dtype
-  std::string reader;             // of folder_readers(); empty: any
+  std::string reader;             // name in folder_readers(); empty: any
   // Scheme: derived from the recipe's, if the format supports it.
   QuantizationSection quantization;
-  std::string sparsity;  // of sparsity_choices(); empty: none
+  std::string sparsity;  // name in sparsity_choices(); empty: none
 
   friend bool operator==(const ExportSection&, const ExportSection&) = default;
 };

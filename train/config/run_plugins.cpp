@@ -9,7 +9,7 @@
 namespace quench {
 namespace {
 
-constexpr std::string_view kKey = "plugins";  // of CheckpointState::extra
+constexpr std::string_view kKey = "plugins";  // key in CheckpointState::extra
 
 const Json* plugin_list(const Json& document) {
   const Json* run = document.is_object() ? document.find("run") : nullptr;

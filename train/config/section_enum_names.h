@@ -1,4 +1,5 @@
 #pragma once
+// Names of the enumerations in config sections, as config files spell them.
 
 #include "core/system/enum_names.h"
 #include "train/config/run_config.h"

@@ -152,7 +152,7 @@ class ShardDocuments {
   const DocumentSink& each_;
   const std::function<bool()>& enough_;
   std::unique_ptr<TokenStream> source_;
-  std::vector<std::int32_t> tokens_;  // of the document
+  std::vector<std::int32_t> tokens_;  // tokens of the document
   std::vector<std::uint8_t> targets_;
   std::uint64_t first_ = 0;  // in the stream
 };

@@ -1,4 +1,5 @@
 #pragma once
+// Encoding of texts whose likelihood is scored.
 
 #include <cstdint>
 #include <optional>

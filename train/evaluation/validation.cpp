@@ -27,7 +27,7 @@ struct Sums {
   }
 };
 
-// Of one batch: loss and metrics.
+// Loss and metrics of one batch.
 std::vector<double> objective_sums(const nn::CausalLm& model, const Batch& batch, Objective& objective,
                                    std::int64_t chunk_rows) {
   const std::int64_t tokens = batch.input_ids.numel();

@@ -1,4 +1,5 @@
 #pragma once
+// Validation: loss and metrics of a model over a data set, without gradients.
 
 #include <memory>
 

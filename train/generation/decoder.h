@@ -39,7 +39,7 @@ class Decoder {
   nn::KvCache cache_;
   Tensor positions_;  // i32 [capacity], 0, 1, 2, ...
   Tensor ids_;        // i32 [capacity], of all tokens, where longer sequences change cached keys; else undefined
-  std::int64_t keys_length_ = 0;  // of the sequence for which the last pass computed keys, with ids_
+  std::int64_t keys_length_ = 0;  // length of the sequence for which the last pass computed keys, with ids_
 
   Tensor token_, position_;  // i32 [1]
   Tensor logits_;

@@ -1,4 +1,5 @@
 #pragma once
+// Expert load of one step, a record of experts.jsonl.
 
 #include <algorithm>
 #include <cstdint>

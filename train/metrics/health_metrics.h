@@ -1,4 +1,5 @@
 #pragma once
+// Quantization errors of operands in one step, by layer.
 
 #include <cstdint>
 #include <vector>

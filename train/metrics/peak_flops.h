@@ -1,4 +1,5 @@
 #pragma once
+// Peak FLOP/s of GPUs, for model FLOPs utilization (MFU).
 
 #include <optional>
 #include <string_view>

@@ -1,4 +1,5 @@
 #pragma once
+// Progress bar of a terminal: one line of text.
 
 #include <string>
 

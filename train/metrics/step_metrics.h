@@ -14,7 +14,7 @@ namespace quench {
 struct StepMetrics {
   std::int64_t step = 0;         // completed, including this one: 1 .. total_steps
   std::int64_t total_steps = 0;  // 0: unknown
-  double loss = 0;               // of the objective; next-token cross-entropy: nats per valid token
+  double loss = 0;               // objective's loss; next-token cross-entropy: nats per valid token
   double grad_norm = 0;          // global L2, before clipping
   double lr = 0;
   double tokens_per_second = 0;

@@ -50,7 +50,7 @@ class StepTimer {
 
   std::int64_t steps_done_;
   std::int64_t total_steps_;
-  Clock::time_point start_;  // of the ETA average
+  Clock::time_point start_;  // begin of the ETA average
   Clock::time_point last_end_;
   std::int64_t averaged_steps_ = 0;
   bool first_step_ended_ = false;

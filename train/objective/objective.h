@@ -16,7 +16,7 @@ struct ObjectiveInput {
   const Batch& batch;
   Tensor ids;                  // i32 [N], N = rows * length
   Tensor labels;               // i32 [N]
-  nn::ForwardContext context;  // of the recorded pass
+  nn::ForwardContext context;  // context of the recorded pass
 };
 
 class Objective {
@@ -35,7 +35,7 @@ class Objective {
   // [metric_names().size()], out, sums times `scale`; undefined without metrics.
   [[nodiscard]] virtual autograd::Variable loss(const ObjectiveInput& in, float scale, const LmHeadLossOptions& options,
                                                 const Tensor& metrics) = 0;
-  // Of a second model; null: no weights in host memory.
+  // Offloader of a second model; null: no weights in host memory.
   [[nodiscard]] virtual const nn::WeightOffloader* weight_offloader() const noexcept { return nullptr; }
   // Metrics to report, from their means over units; NaN: none.
   [[nodiscard]] virtual std::vector<double> reported(std::vector<double> means) const { return means; }

@@ -20,7 +20,7 @@ struct ObjectiveInputs {
   const DataSetup& data;
   const RunIdentity& identity;
   ValidationCache* checks;  // hashes of files; null on ranks other than the first
-  std::uint64_t samples;    // of training data.train that the run reads
+  std::uint64_t samples;    // samples of data.train that the run reads
 };
 
 struct ObjectiveSession {
@@ -65,7 +65,7 @@ struct ObjectiveRuntime {
   void (*check_tokenizer)(const RunConfig& config, const Tokenizer* tokenizer) = nullptr;
   // Model whose forward pass every micro-batch adds. `own`: the trained model.
   std::optional<nn::ModelConfig> (*second_model)(const RunConfig& config, const nn::ModelConfig& own) = nullptr;
-  // Of a second model that computes before the first step and is gone then. On the meta device.
+  // Memory of a second model that computes before the first step and is gone then. On the meta device.
   SecondModelBytes (*start_bytes)(const RunConfig& config, const distributed::Ranks* ranks) = nullptr;
   // Makes a batch of plain rows (train/step/meta_batch.h) one of the objective's records.
   void (*arrange)(const RunConfig& config, Batch& batch) = nullptr;

@@ -199,7 +199,7 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
                     .router_terms = router_terms(config, setup.config),
                     .objective = objective->training(),
                     .scaling = setup.scaling.get()});
-    // Of the model and its optimizer, before the first step.
+    // Bytes of the model and its optimizer, before the first step.
     const std::int64_t at_start = plan.stats().current;
     // The first step differs from all others; with offloaded state, allocations settle after several steps. Inner
     // micro-batches are identical.

@@ -22,27 +22,27 @@ struct RunEstimate {
   std::int64_t trained_parameters = 0;      // with training.freeze or training.train; else 0
   std::int64_t active_parameters = 0;       // parameters active per token (MoE)
   TrainingFlops flops_per_token;            // model FLOPs of a training step
-  double second_model_flops_per_token = 0;  // of a teacher's or reference's forward pass; not in flops_per_token
+  double second_model_flops_per_token = 0;  // forward pass of a teacher or reference; not in flops_per_token
   DType dtype = DType::bf16;                // dtype of GEMMs that are not float8
   std::int64_t tokens_per_step = 0;
-  MemoryStats device;                                // model, gradients, optimizer, activations over two training steps
-  std::int64_t teacher_bytes = 0;                    // of them, a second model's weights on the device at a time
-  std::int64_t teacher_logits_bytes = 0;             // of them at most, the teacher's logits of a chunk
-  std::int64_t reference_bytes = 0;                  // second model that computes before the first step only
-  std::int64_t start_bytes = 0;                      // with it: model and reference before the first step; else 0
-  std::int64_t data_bytes = 0;                       // prefetched batches
-  std::int64_t staging_bytes = 0;                    // host copy for async checkpoints
-  std::int64_t offload_bytes = 0;                    // activations offloaded to host memory (GPU runs)
-  std::int64_t state_offload_bytes = 0;              // optimizer state offloaded to host memory
-  std::int64_t second_model_host_bytes = 0;          // weights of second models in host memory
-  std::int64_t process_bytes = 0;                    // program, libraries, thread stacks, JIT code (CPU runs)
-  std::int64_t total_bytes = 0;                      // peak device memory
-  std::optional<std::int64_t> available_bytes;       // nullopt for the meta device, and for an absent GPU without limit
-  std::int64_t memory_limit = 0;                     // training.memory_limit; 0: none
-  std::int64_t host_bytes = 0;                       // host memory (GPU runs)
+  MemoryStats device;                           // model, gradients, optimizer, activations over two training steps
+  std::int64_t teacher_bytes = 0;               // part of `device`: a second model's weights on the device at a time
+  std::int64_t teacher_logits_bytes = 0;        // part of `device`, at most: the teacher's logits of a chunk
+  std::int64_t reference_bytes = 0;             // second model that computes before the first step only
+  std::int64_t start_bytes = 0;                 // with it: model and reference before the first step; else 0
+  std::int64_t data_bytes = 0;                  // prefetched batches
+  std::int64_t staging_bytes = 0;               // host copy for async checkpoints
+  std::int64_t offload_bytes = 0;               // activations offloaded to host memory (GPU runs)
+  std::int64_t state_offload_bytes = 0;         // optimizer state offloaded to host memory
+  std::int64_t second_model_host_bytes = 0;     // weights of second models in host memory
+  std::int64_t process_bytes = 0;               // program, libraries, thread stacks, JIT code (CPU runs)
+  std::int64_t total_bytes = 0;                 // peak device memory
+  std::optional<std::int64_t> available_bytes;  // nullopt for the meta device, and for an absent GPU without limit
+  std::int64_t memory_limit = 0;                // training.memory_limit; 0: none
+  std::int64_t host_bytes = 0;                  // host memory (GPU runs)
   std::optional<std::int64_t> host_available_bytes;  // nullopt if available_bytes is
   std::int64_t checkpoint_bytes = 0;                 // one checkpoint on disk
-  std::int64_t checkpoint_state_bytes = 0;           // of them, optimizer state
+  std::int64_t checkpoint_state_bytes = 0;           // optimizer state in it
   std::int64_t checkpoint_count = 0;                 // at most, with the one being written; 0: unlimited
   // Multi-rank: values above are of rank 0, except parameters, tokens_per_step and the checkpoint size.
   std::int64_t ranks = 1;

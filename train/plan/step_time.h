@@ -95,7 +95,7 @@ struct StepTime {
 // Adds activation traffic and head width of `model` for that many tokens, with those of MTP layers. MoE layers: only
 // active experts.
 void add_activation_work(const nn::ModelConfig& model, const TrainingFlops& flops, double tokens, StepWork& work);
-// Of a forward pass over that many tokens of sequences of `seq_len`, as a third of a training step's work.
+// Work of a forward pass over that many tokens of sequences of `seq_len`, as a third of a training step's.
 [[nodiscard]] SecondModelWork second_model_work(const nn::ModelConfig& model, std::int64_t seq_len, double tokens);
 
 [[nodiscard]] double communication_seconds(const DeviceRates& rates, const Cluster& cluster,

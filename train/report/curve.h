@@ -1,4 +1,5 @@
 #pragma once
+// Curves of a report: points over training steps, decimated and smoothed.
 
 #include <cstddef>
 #include <limits>
@@ -29,9 +30,9 @@ inline constexpr std::size_t kMinPointsToSmooth = 40;
 // nullptr for a curve without values.
 [[nodiscard]] const Point* nearest(const Curve& curve, double x);
 
-// Of all values; NaN if none.
+// Median of all values; NaN if none.
 [[nodiscard]] double median(const Curve& curve);
-// Of all values; NaN if none.
+// Maximum of all values; NaN if none.
 [[nodiscard]] double maximum(const Curve& curve);
 // No gap; nullptr if none.
 [[nodiscard]] const Point* last_value(const Curve& curve);

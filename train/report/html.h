@@ -1,4 +1,5 @@
 #pragma once
+// Text in HTML pages.
 
 #include <string>
 #include <string_view>

@@ -1,4 +1,5 @@
 #pragma once
+// Facts of a run in a report's head: model, data, recipe, duration.
 
 #include <string>
 #include <utility>

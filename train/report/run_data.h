@@ -62,7 +62,7 @@ struct RunData {
   std::vector<SampleRecord> samples;
   std::vector<HealthSeries> health;   // by first appearance
   std::vector<ExpertShares> experts;  // MoE models
-  std::int64_t experts_step = 0;      // of `experts`
+  std::int64_t experts_step = 0;      // step of `experts`
   std::vector<EventEntry> events;
   std::vector<CheckpointEntry> checkpoints;  // by step
   Json config;                               // null if absent

@@ -1,4 +1,5 @@
 #pragma once
+// Summary of a run folder as JSON.
 
 #include <filesystem>
 

@@ -42,7 +42,7 @@ class BestEvaluation {
 
   EvaluationSection::EarlyStopping options_;
   std::optional<Entry> best_;
-  std::optional<double> reference_;  // of patience: improved by more than min_delta
+  std::optional<double> reference_;  // base of patience: improved by more than min_delta
   std::int64_t waited_ = 0;          // evaluations since
 };
 

@@ -14,7 +14,7 @@ namespace quench {
 // Mean cross-entropies over the same rows.
 struct ExportValidation {
   struct Export {
-    std::string method;  // of quantizers(), or kTrainedCodes
+    std::string method;  // name in quantizers(), or kTrainedCodes
     double loss = 0;
   };
   double trained = 0;

@@ -1,4 +1,5 @@
 #pragma once
+// Progress of a run, and its state in checkpoints.
 
 #include <cstdint>
 #include <string>

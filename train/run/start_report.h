@@ -1,4 +1,5 @@
 #pragma once
+// Report of a run at its start, one line a subject.
 
 #include <string>
 

@@ -1,4 +1,5 @@
 #pragma once
+// Times of a run's start, by phase.
 
 #include <chrono>
 #include <string>

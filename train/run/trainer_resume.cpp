@@ -110,7 +110,7 @@ void Trainer::Run::resume_or_fill() {
     return;
   }
   resumed_step = progress.step;
-  // Of an interrupted save: remove_leftovers() restores the name.
+  // Folder that an interrupted save has renamed: remove_leftovers() restores the name.
   if (!resumed_elsewhere && parse_replaced_name(resumed_path.filename().string()))
     resumed_path.replace_filename(step_name(progress.step));
   if (!resumed_elsewhere) result.checkpoint = (folder / resumed_path.filename()).string();

@@ -40,7 +40,7 @@
 
 namespace quench {
 
-// Of CheckpointState::extra.
+// Keys in CheckpointState::extra.
 inline constexpr std::string_view kBestKey = "best_evaluation";
 inline constexpr std::string_view kValidatedFromKey = "validated_from";
 inline constexpr std::string_view kKeptKey = "kept_best";  // its step, where the save of the best failed
@@ -65,7 +65,7 @@ struct Trainer::Run {
   // Rank 0 before the others.
   void first_first(std::string_view what, const std::function<void()>& work) const;
   [[nodiscard]] std::unique_ptr<RunLock> lock_run() const;
-  // Of a checkpoint folder outside the run folder (runs may share it); else null. Also checks the export target.
+  // Lock of a checkpoint folder outside the run folder (runs may share it); else null. Also checks the export target.
   [[nodiscard]] std::unique_ptr<RunLock> lock_checkpoints() const;
   // Locks it, unless it is one of the other two, or cannot be written: the metrics then say so.
   void take_metrics_folder();
@@ -113,7 +113,7 @@ struct Trainer::Run {
   void log_step(const GradientReport& report, const StepVerdict& verdict, double lr);
   void evaluate(SignalHandlers* signals);
   void save();
-  // Of this rank.
+  // Tensors of this rank.
   [[nodiscard]] std::vector<CheckpointTensor> tensors_to_save() const;
   // State of the last good step, before the run ends with `error`; if that fails, throws one error with both.
   void save_before_end(const std::exception& error);
@@ -153,7 +153,7 @@ struct Trainer::Run {
   RunModel run_model;
   std::shared_ptr<const CalibrationData> calibration;  // null: none
   std::optional<ExportValidation> validated_export;    // unset: not measured
-  std::vector<EvaluationMetrics> export_evaluations;   // of export_run(), the kept one last
+  std::vector<EvaluationMetrics> export_evaluations;   // results of export_run(), the kept one last
   SampleTexts samples;
   std::int64_t steps = 0;
   LossGuard guard;
@@ -163,8 +163,8 @@ struct Trainer::Run {
   std::optional<std::int64_t> resumed_step;
   std::filesystem::path resumed_path;                  // empty: from the beginning
   bool has_saved = false;                              // in this start
-  std::int64_t saved_step = -1;                        // of the last save known to have succeeded
-  std::int64_t measured_step = 0;                      // of measure_ranks
+  std::int64_t saved_step = -1;                        // step of the last save known to have succeeded
+  std::int64_t measured_step = 0;                      // step of the last measure_ranks
   bool beside_earlier_run = false;                     // folder has checkpoints of another run until this one saves
   bool resumed_elsewhere = false;                      // from a checkpoint outside checkpoint.folder
   bool whole = false;                                  // weights and optimizer state match progress.step
@@ -185,7 +185,7 @@ struct Trainer::Run {
   ValidationLosses validation;
   std::int64_t validated_from = 0;  // step after which evaluations are of the current data.validation
   BestEvaluation best;
-  std::optional<std::int64_t> kept_best;        // of the checkpoint resumed from: CheckpointOptions::kept
+  std::optional<std::int64_t> kept_best;        // kept step of the checkpoint resumed from: CheckpointOptions::kept
   bool improved = false;                        // the last step's evaluation is the best
   std::int64_t first_tokens = 0;                // tokens_seen at this start
   std::chrono::steady_clock::time_point begun;  // first batch

@@ -1,4 +1,5 @@
 #pragma once
+// Sources of a run folder (sources.json), and folders that no run may use.
 
 #include <filesystem>
 

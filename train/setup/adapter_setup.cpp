@@ -20,7 +20,7 @@
 namespace quench {
 namespace {
 
-constexpr std::string_view kBaseKey = "base";  // of CheckpointState::extra: {"hash"}
+constexpr std::string_view kBaseKey = "base";  // key in CheckpointState::extra: {"hash"}
 
 using Whole = std::function<Tensor(const nn::Parameter&)>;
 using CodesHashes = std::map<const nn::Parameter*, std::string>;

@@ -53,7 +53,7 @@ bool writes_adapters(const RunConfig& config) {
   return config.export_model->format == kPeftFormat;
 }
 
-// Of the model, and of quantized base weights.
+// Parameters of the model, and of quantized base weights.
 std::vector<nn::Parameter*> shared_parameters(const ModelSetup& setup) {
   std::vector<nn::Parameter*> all = setup.model->parameters();
   for (nn::Parameter* parameter : setup.model->parameters())

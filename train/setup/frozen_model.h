@@ -29,13 +29,13 @@ struct FrozenModel {
   }
 
   std::unique_ptr<nn::CausalLm> model;
-  std::unique_ptr<recipes::QuantizedBase> base;        // of a quantized model; or null
-  std::unique_ptr<nn::WeightOffloader> offloader;      // of weights in host memory; or null
+  std::unique_ptr<recipes::QuantizedBase> base;        // base weights of a quantized model; or null
+  std::unique_ptr<nn::WeightOffloader> offloader;      // weights in host memory; or null
   std::unique_ptr<distributed::ShardedModel> sharded;  // or null
 };
 struct FrozenWeights {
   std::string folder;                                 // empty: the run's model at step 0
-  recipes::BaseForm form = recipes::BaseForm::dense;  // of linear layers; stored: needs a quantized folder
+  recipes::BaseForm form = recipes::BaseForm::dense;  // storage of linear layers; stored: needs a quantized folder
   bool offload = false;                               // in pinned host memory (nn/decoder/weight_offload.h)
 };
 

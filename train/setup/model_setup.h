@@ -82,7 +82,7 @@ std::vector<recipes::LayerConversion> apply_run_recipe(const ModelSetup& setup, 
 
 // fill_model() loads the weights from model.path.
 [[nodiscard]] bool loads_weights(const RunConfig& config);
-// Of the tokens of model.add_tokens; none without.
+// Rows for the tokens of model.add_tokens; none without.
 [[nodiscard]] std::optional<NewRows> new_rows(const RunConfig& config);
 
 // Random, keyed by training.seed, or from model.path; adapters are random.

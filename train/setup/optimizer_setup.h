@@ -1,4 +1,5 @@
 #pragma once
+// Optimizer of a run, with its parameter groups and average of weights.
 
 #include <memory>
 

@@ -1,4 +1,5 @@
 #pragma once
+// Environment of a run as JSON.
 
 #include "core/device/device.h"
 #include "core/json/json.h"

@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kModelKey = "model";  // of CheckpointState::extra: {"config", "tokenizer", "run_folder"}
+constexpr std::string_view kModelKey = "model";  // key in CheckpointState::extra: {"config", "tokenizer", "run_folder"}
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{256} << 20;
 
 std::string origin_of(const ModelSection& model) {
@@ -34,7 +34,7 @@ std::string origin_of(const ModelSection& model) {
   return model.preset.empty() ? "the section model" : fmt::format("model.preset {}", model.preset);
 }
 
-// Of data.tokenizer, else the model.
+// Folder of data.tokenizer, else of the model.
 fs::path tokenizer_folder(const RunConfig& config) {
   if (config.data.tokenizer.empty()) return config.model.path;
   return fs::is_directory(config.data.tokenizer) ? fs::path(config.data.tokenizer) : fs::path();

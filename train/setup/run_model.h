@@ -21,7 +21,7 @@ struct RunModel {
   std::string chat_template;                   // Jinja of data.chat_template; empty: the tokenizer's
   std::string report;                          // one line: ids and their sources
   std::string data = {};                       // training_data_text()
-  TrainingFacts training = {};                 // of the trained model, for model cards
+  TrainingFacts training = {};                 // facts of the trained model, for model cards
 };
 
 // Chooses the token ids for config `model` (resolve_model_config); `tokenizer` may be null. Warns if config, tokenizer
@@ -39,12 +39,12 @@ void store_run_model(CheckpointState& state, const RunConfig& config, const RunM
 // training_data_text() of the checkpoint's run; empty: unknown.
 [[nodiscard]] std::string stored_data_text(const CheckpointState& state);
 
-// Of a checkpoint.
+// Model of a checkpoint.
 struct StoredModel {
   nn::ModelConfig config;
-  std::filesystem::path files;      // of small files (<run>/model); empty: absent
+  std::filesystem::path files;      // folder of small files (<run>/model); empty: absent
   std::string tokenizer;            // without a model part: of the config; empty: in `files`
-  std::string fingerprint;          // of the training tokenizer; empty: unknown
+  std::string fingerprint;          // hash of the training tokenizer; empty: unknown
   Json named_ids = Json::object();  // without a model part: of the config
   std::string missing;              // reason for a missing tokenizer, and remedy; empty: unknown
 };

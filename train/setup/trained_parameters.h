@@ -35,10 +35,10 @@ void require_matches(const ParameterPatterns& list, std::span<const nn::Paramete
 class ParameterGroups {
  public:
   ParameterGroups(nn::CausalLm& model, const OptimizerSection& optimizer);
-  // Of the learning rate.
+  // Factor of the learning rate.
   [[nodiscard]] double lr_scale(const nn::Parameter& parameter) const;
   [[nodiscard]] std::optional<double> weight_decay(const nn::Parameter& parameter) const;
-  // Of lr_scale().
+  // Whether a group changes the learning rate.
   [[nodiscard]] bool scales() const;
   // "optimizer.groups[0]: lr 0.0003, weight decay 0, 1,024 parameters", one a line.
   [[nodiscard]] std::string describe(nn::CausalLm& model) const;

@@ -19,7 +19,7 @@ struct TrainedScheme {
   std::string recipe;                    // recipe.name
   std::set<std::string> high_precision;  // weight names left so by the recipe
 
-  // Of `tensors` (Hugging Face names): left in high precision by the recipe.
+  // Layers of `tensors` (Hugging Face names) that the recipe left in high precision.
   [[nodiscard]] std::vector<std::string> untrained_layers(const std::vector<ModelTensor>& tensors) const;
   // Throws unsupported for layers that `rules` store under the trained scheme after a factor (ModelTensor::factor) that
   // is no power of two: their codes would be others.
@@ -31,7 +31,7 @@ struct TrainedScheme {
 // From the model's conversion.
 [[nodiscard]] TrainedScheme trained_scheme(const RunConfig& config, nn::CausalLm& model,
                                            std::span<const recipes::LayerConversion> conversion);
-// Of the run that wrote the checkpoint. `source`: for config errors.
+// Scheme of the run that wrote the checkpoint. `source`: for config errors.
 [[nodiscard]] TrainedScheme stored_scheme(const CheckpointReader& reader, const nn::ModelConfig& model,
                                           const std::string& source);
 

@@ -1,4 +1,5 @@
 #pragma once
+// Batches without data, for runs on the meta device.
 
 #include "core/device/device.h"
 #include "data/sampling/loader.h"

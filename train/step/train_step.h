@@ -21,15 +21,16 @@ struct TrainStepOptions {
   autograd::Recompute recompute = autograd::Recompute::none;
   LmHeadLossOptions loss;
   autograd::ActivationPolicy activations;
-  double state_offload_ratio = 0;  // of optimizer state in host memory (nn/optim/state_offload.h)
+  double state_offload_ratio = 0;  // share of optimizer state in host memory (nn/optim/state_offload.h)
   bool state_streamed = false;     // it stays there during the update (nn/optim/state_stream.h)
   double max_norm = 1.0;           // 0: no clipping
   // Null in a single process. Must outlive the step.
   distributed::ShardedModel* sharded = nullptr;
   const distributed::Ranks* ranks = nullptr;
-  RouterTerms router_terms;                    // means over MoE layers and tokens of the step
-  Objective* objective = nullptr;              // null: CrossEntropyObjective. Must outlive the step.
-  recipes::DelayedScaling* scaling = nullptr;  // of the model's recipe; null: none. Must outlive the step.
+  RouterTerms router_terms;        // means over MoE layers and tokens of the step
+  Objective* objective = nullptr;  // null: CrossEntropyObjective. Must outlive the step.
+  recipes::DelayedScaling* scaling =
+      nullptr;  // amax histories of the model's recipe; null: none. Must outlive the step.
 };
 
 // For the decision on the update.
@@ -37,7 +38,7 @@ struct GradientReport {
   double loss = 0;       // mean over the objective's units of all micro-batches and ranks
   double grad_norm = 0;  // before clipping
   std::int64_t valid_tokens = 0;
-  std::int64_t units = 0;       // of the objective
+  std::int64_t units = 0;       // units of the objective
   std::vector<double> metrics;  // reported() values, in the order of Objective::metric_names(); empty without units
 };
 
@@ -93,7 +94,7 @@ class TrainStep {
   Tensor scale_;         // f32 [1]
   CrossEntropyObjective cross_entropy_;
   Objective* objective_;
-  std::int64_t outputs_;  // of a micro-batch: the loss and the metrics
+  std::int64_t outputs_;  // values of a micro-batch: the loss and the metrics
   // f32 [micro-batches * outputs + 1 + amax_count()]: losses and metrics, the gradient norm, amax; on device and host.
   Tensor device_report_;
   Tensor host_report_;

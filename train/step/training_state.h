@@ -1,4 +1,5 @@
 #pragma once
+// Training state in checkpoints: parameters, optimizer state, amax histories, weight averages.
 
 #include <filesystem>
 #include <span>

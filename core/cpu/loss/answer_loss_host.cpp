@@ -33,8 +33,7 @@ void answer_loss(const AnswerLossArgs& args) {
   const auto scaled = [&](double x) { return static_cast<float>(x * static_cast<double>(args.scale)); };
   *args.value.data<float>() = scaled(terms.loss);
   if (!args.metrics.defined()) return;
-  for (std::int64_t i = 0; i < args.metrics.numel(); ++i)
-    args.metrics.data<float>()[i] = scaled(terms.metrics[i]);
+  for (std::int64_t i = 0; i < args.metrics.numel(); ++i) args.metrics.data<float>()[i] = scaled(terms.metrics[i]);
 }
 
 void answer_factors(const AnswerFactorsArgs& args) {

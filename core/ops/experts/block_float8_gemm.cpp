@@ -72,8 +72,7 @@ void emulated_wgrad(const BlockFloat8WgradArgs& args) {
 template <class Each>
 void for_groups(const Tensor& ends, std::int64_t groups, std::int64_t rows, const Each& each) {
   QUENCH_CHECK(!ends.defined() || ends.device().is_cpu() || ends.device().is_meta(),
-               "blockwise products by group: the host does not see the ends of groups on {}",
-               ends.device().to_string());
+               "blockwise GEMMs by group: the host does not see the ends of groups on {}", ends.device().to_string());
   const bool known = ends.defined() && ends.device().is_cpu();
   std::int64_t begin = 0;
   for (std::int64_t group = 0; group < groups; ++group) {

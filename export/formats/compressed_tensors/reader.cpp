@@ -96,7 +96,7 @@ class CompressedWeights final : public StoredWeights {
     return pack(weight, fmt::format("{}: {}", files_.path().string(), name));
   }
 
-  // NVFP4 without its global scale: not quantized, as in vLLM where the GPU has no such products. A scale from the
+  // NVFP4 without its global scale: not quantized, as in vLLM where the GPU has no such GEMMs. A scale from the
   // inputs of a call would differ from call to call.
   [[nodiscard]] std::optional<OperandScheme> inputs(std::string_view name) const override {
     const auto& inputs = group_of(name).inputs;

@@ -76,7 +76,7 @@ TEST(Attention, HasTheGradientOfItsForwardPass) {
   EXPECT_TRUE(result.ok) << result.failure;
 }
 
-TEST(Attention, PiecesAreTheProjectionsOfACheckpoint) {
+TEST(Attention, PiecesHaveCheckpointNamesAndRows) {
   const ModelConfig config = small_config(R"({"model_type": "qwen3"})");
   Attention layer(config, config.block(0), {});
   layer.assign_names("model.layers.1.self_attn.");

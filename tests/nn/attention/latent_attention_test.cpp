@@ -36,7 +36,7 @@ class CodesReader final : public LinearObserver {
 };
 
 // The norms of queries and latents write what their one reader takes: codes, and no values next to them.
-TEST(LatentAttention, ProjectionsAloneReadTheNorms) {
+TEST(LatentAttention, NormsWriteCodesWithoutValues) {
   const ModelConfig config = parse_model_config(Json::parse(R"({"model_type": "deepseek_v3", "vocab_size": 48,
       "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4,
       "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4,

@@ -56,7 +56,7 @@ std::vector<std::vector<float>> losses_and_gradients(const char* config, const s
   return all;
 }
 
-TEST(LengthRotation, LossesAndGradientsOfASequenceDoNotDependOnItsNeighbours) {
+TEST(LengthRotation, SequencesInABatchAreIndependent) {
   const std::vector<std::int64_t> lengths{9, 30, 12, 13, 30, 21};
   for (const char* config : {kLongrope, kDynamic, kLatent}) {
     SCOPED_TRACE(config);

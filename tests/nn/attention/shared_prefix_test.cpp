@@ -68,7 +68,7 @@ std::vector<Tensor> results(const char* more, const Inputs& inputs, autograd::Re
   return all;
 }
 
-TEST(SharedPrefix, LossAndGradientsAreThoseOfWholeSequences) {
+TEST(SharedPrefix, LossAndGradientsEqualWholeSequences) {
   for (const char* more :
        {"{}", R"({"model_type": "qwen3"})", R"({"model_type": "mistral", "sliding_window": 5})",
         R"({"model_type": "llama4_text", "num_local_experts": 2, "interleave_moe_layer_step": 1,

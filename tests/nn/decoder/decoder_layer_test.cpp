@@ -52,7 +52,7 @@ TEST(DecoderLayer, IsTheFormulaAndItsPairSumsToTheHiddenState) {
   }
 }
 
-TEST(DecoderLayer, AFamilyThatNobodyKnowsIsNamed) {
+TEST(DecoderLayer, UnknownFamilyIsNamedInTheError) {
   ModelConfig config = small_config();
   config.architecture = "FalconForCausalLM";
   try {

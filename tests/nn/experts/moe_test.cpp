@@ -39,7 +39,7 @@ TEST(Moe, DenseAndSparseLayersMix) {
   EXPECT_EQ(parsed(to_hf_json(config, DType::f32)).experts.layers, config.experts.layers);
 }
 
-TEST(Moe, PiecesAreTheExpertsOfACheckpoint) {
+TEST(Moe, PiecesHaveCheckpointNamesAndRows) {
   Json json = qwen();
   CausalLm model(parsed(json), {});
   for (const Parameter* p : model.parameters()) {
@@ -73,7 +73,7 @@ TEST(Moe, SizesCountAllExpertsAndActiveOnes) {
       << "of more experts only the router's product is more work";
 }
 
-TEST(Moe, RefusesWhatCannotBe) {
+TEST(Moe, RefusesInvalidConfigs) {
   Json json = qwen();
   json.set("num_experts_per_tok", 5);
   EXPECT_THAT(fault_of(json), HasSubstr("num_experts_per_tok: 5 experts for each token of a model with 4"));
@@ -91,7 +91,7 @@ TEST(Moe, RefusesWhatCannotBe) {
   EXPECT_THAT(fault_of(json), HasSubstr("shared_expert_intermediate_size"));
 }
 
-TEST(Moe, AuxiliaryLossIsThatOfTheConfig) {
+TEST(Moe, AuxiliaryLossNeedsOutputRouterLogits) {
   Json json = qwen();
   json.set("router_aux_loss_coef", 0.02);
   EXPECT_EQ(parsed(json).experts.balance_loss, 0.0f);

@@ -110,7 +110,7 @@ TEST(DeepseekConfig, LayersOfMultiTokenPrediction) {
   EXPECT_THAT(fault_of(llama), HasSubstr("num_nextn_predict_layers: 1 is not supported"));
 }
 
-TEST(DeepseekConfig, WhatCannotBeIsRefused) {
+TEST(DeepseekConfig, InvalidConfigsAreRefused) {
   const auto with = [](std::string_view key, Json value) {
     Json json = deepseek();
     json.set(std::string(key), std::move(value));

@@ -44,7 +44,7 @@ std::vector<std::int64_t> windows_of(const ModelConfig& config) {
   return all;
 }
 
-TEST(DenseFamilies, AbsentSizesAreTheDefaultsOfTheClasses) {
+TEST(DenseFamilies, AbsentSizesGetTransformersDefaults) {
   const ModelConfig olmo = parse_model_config(Json::parse(R"({"model_type": "olmo2"})"), "a");
   EXPECT_EQ(olmo.vocab_size, 50304);
   EXPECT_EQ(olmo.num_key_value_heads, 32);

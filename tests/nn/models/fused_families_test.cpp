@@ -63,7 +63,7 @@ TEST(FusedFamilies, Glm4RotatesAPartInAdjacentPairs) {
   EXPECT_FALSE(parsed(written).qkv_bias);
 }
 
-TEST(FusedFamilies, SharesOfAHead) {
+TEST(FusedFamilies, PartialRotaryFactorMustRotateEvenWidths) {
   EXPECT_EQ(parsed(fused("phi3", R"({"partial_rotary_factor": 0.75})")).block(0).attention.rotary->dim, 12);
   EXPECT_EQ(parsed(fused("phi3", R"({"partial_rotary_factor": 0.5, "rope_parameters": {"partial_rotary_factor": 1}})"))
                 .block(0)

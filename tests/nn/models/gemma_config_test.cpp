@@ -33,7 +33,7 @@ std::vector<std::int64_t> windows(const ModelConfig& config) {
 }
 
 // As the text_config of a published multimodal folder: what it lacks are the defaults of Gemma3TextConfig.
-TEST(GemmaConfig, AbsentSizesAreTheDefaultsOfTheClass) {
+TEST(GemmaConfig, AbsentSizesGetTransformersDefaults) {
   const ModelConfig c = parse_model_config(
       Json::parse(R"({"architectures": ["Gemma3ForCausalLM"], "hidden_size": 2560, "intermediate_size": 10240,
           "model_type": "gemma3_text", "num_hidden_layers": 34, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},

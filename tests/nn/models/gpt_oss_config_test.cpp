@@ -27,7 +27,7 @@ std::string gpt_oss_fault(const Json& json) {
 }
 
 // Defaults of Transformers' GptOssConfig.
-TEST(GptOssConfig, AbsentMembersAreTheDefaultsOfTheClass) {
+TEST(GptOssConfig, AbsentMembersGetTransformersDefaults) {
   const ModelConfig c = parse_model_config(Json::parse(R"({"model_type": "gpt_oss"})"), "a");
   EXPECT_EQ(c.parameter_count(), 116829156672);
   EXPECT_EQ(c.rope.type, RopeScaling::Type::yarn);
@@ -45,7 +45,7 @@ TEST(GptOssConfig, AbsentMembersAreTheDefaultsOfTheClass) {
   }
 }
 
-TEST(GptOssConfig, WhatIsWrittenIsReadAgain) {
+TEST(GptOssConfig, WrittenConfigReadsBack) {
   const ModelConfig c = parse_model_config(
       gpt_oss(R"({"swiglu_limit": 3.5, "sliding_window": 9, "attention_bias": false, "experts_per_token": 2,
           "layer_types": ["full_attention", "full_attention", "sliding_attention", "full_attention"],

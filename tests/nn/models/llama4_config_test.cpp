@@ -109,7 +109,7 @@ TEST(Llama4Config, ScalesOfQueriesGrowWithThePosition) {
   }
 }
 
-TEST(Llama4Config, WhatCannotBeIsRefused) {
+TEST(Llama4Config, InvalidConfigsAreRefused) {
   EXPECT_THAT(fault_of(with("num_experts_per_tok", 9)), HasSubstr("9 experts for each token of a model with 8"));
   EXPECT_THAT(fault_of(with("moe_layers", Json::parse("[4]"))), HasSubstr("moe_layers: 4 is no layer"));
   EXPECT_THAT(fault_of(with("no_rope_layers", Json::parse("[1, 0]"))),

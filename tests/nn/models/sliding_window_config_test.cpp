@@ -58,7 +58,7 @@ TEST(SlidingWindowConfig, LayerTypesNameTheLayersWithTheWindow) {
       HasSubstr("layer_types: \"linear_attention\" is not supported; known: full_attention, sliding_attention"));
 }
 
-TEST(SlidingWindowConfig, Qwen3MoeHasItInAllLayers) {
+TEST(SlidingWindowConfig, Qwen3MoeWindowsAllLayers) {
   EXPECT_EQ(windows(qwen("qwen3_moe", R"({"use_sliding_window": true, "sliding_window": 8, "max_window_layers": 2})")),
             (Windows{8, 8, 8}));
   EXPECT_EQ(windows(qwen("qwen3_moe", R"({"sliding_window": 8})")), (Windows{0, 0, 0}));

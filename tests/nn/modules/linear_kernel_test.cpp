@@ -265,7 +265,7 @@ TEST(LinearKernel, FusedInferenceHasTheBitsOfSeparateOps) {
     }
 }
 
-TEST(Linear, LeavesToTheCallerWhatTheKernelDoesNotFuse) {
+TEST(Linear, FallsBackToSeparateOpsForUnsupportedFusions) {
   Linear layer(4, 6, true, {}, 0.02f);
   Tensor(layer.weight().variable.value()).copy_from(numbers({6, 4}, 5));
   const Variable x(numbers({3, 4}, 3));

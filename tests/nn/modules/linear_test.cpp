@@ -74,7 +74,7 @@ TEST(Linear, OptionsHaveNames) {
   EXPECT_EQ(biased.parameters()[1]->variable.value().dtype(), bf16);
 }
 
-TEST(Linear, TheMatrixIsTheWeightThatTheLayerReads) {
+TEST(Linear, MatrixSharesValueAndGradientWithTheWeight) {
   Tree tree;
   EXPECT_EQ(tree.proj.matrix().acquire().value().raw_data(), tree.proj.weight().variable.value().raw_data());
   EXPECT_EQ(tree.proj.matrix().gradient(), tree.proj.weight().variable.gradient());
@@ -91,7 +91,7 @@ TEST(Linear, FusedPartsHaveNamesOfTheirOwn) {
   EXPECT_THROW(Linear(4, 6, false, {}, 0.02f, {{"q_proj", 4}, {"k_proj", 3}}), Error);
 }
 
-TEST(Linear, ParametersOfAKernelBelongToTheLayerAsLongAsItHasTheKernel) {
+TEST(Linear, KernelParametersAreRemovedWithTheKernel) {
   Tree tree;
   const std::vector<std::string> own{"layers.0.proj.weight", "layers.0.proj.bias"};
   EXPECT_EQ(names(tree), own);

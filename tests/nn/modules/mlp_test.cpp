@@ -35,7 +35,7 @@ TEST(Mlp, HasTheGradientOfItsForwardPass) {
 }
 
 // Gradients are bit-identical for saved and recomputed activations.
-TEST(Mlp, GradientsAreTheSameHoweverMuchIsMadeAgain) {
+TEST(Mlp, GradientsAreEqualAtEveryRecomputeLevel) {
   const ModelConfig config = small_config();
   std::vector<std::vector<float>> first;
   for (const int way : {0, 1, 2}) {

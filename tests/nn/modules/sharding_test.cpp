@@ -35,7 +35,7 @@ Parameter made(const Sharding& sharding) {
   return parameter;
 }
 
-TEST(Sharding, InitialValuesAreThoseOfTheWhole) {
+TEST(Sharding, ShardsInitializeToRowsOfTheWhole) {
   Parameter whole = made({});
   initialize_parameter(whole, 11);
   EXPECT_FALSE(whole.padded.defined());
@@ -51,7 +51,7 @@ TEST(Sharding, InitialValuesAreThoseOfTheWhole) {
   }
 }
 
-TEST(Sharding, AParameterThatWasWholeIsSharedOut) {
+TEST(Sharding, WholeParameterIsCutToItsShard) {
   Parameter parameter = made({});
   shard_parameter(parameter, {1, 2});
   EXPECT_EQ(parameter.shard.row_begin, 3);

@@ -135,7 +135,7 @@ TEST(LrSchedule, ImpossibleValuesAreNamed) {
   expect_bad_config(bad, "decay_steps must be at least 1, got 0");
 }
 
-TEST(LrSchedule, NegativeStepIsACallersError) {
+TEST(LrSchedule, NegativeStepThrows) {
   EXPECT_THROW((void)LrSchedule(options("constant", 10, 0)).lr(-1), Error);
 }
 
@@ -148,7 +148,7 @@ const Registered<LrScheduleEntry> kSquare{{"square", "a parabola from the peak t
                                            LrScheduleEntry::Decay::after_warmup,
                                            [](double progress) { return (1 - progress) * (1 - progress); }}};
 
-TEST(LrSchedule, AddedOnesHaveTheirShape) {
+TEST(LrSchedule, RegisteredScheduleIsApplied) {
   const LrSchedule schedule(options("square", 12, 2, 0.2));
   EXPECT_DOUBLE_EQ(schedule.factor(2), 1.0);
   EXPECT_DOUBLE_EQ(schedule.factor(7), 0.2 + 0.8 * 0.25);

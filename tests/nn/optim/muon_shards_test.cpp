@@ -66,9 +66,9 @@ struct ShardedModel {
     add("fused.weight", {13, 8}, {{"q", 0, 5}, {"k", 5, 4}, {"v", 9, 4}});
     add("small.weight", {2, 6}, {{"small", 0, 2}});
     add("tall.weight", {29, 4}, {});
-    // Of one shape: two rounds of several processes and one that is left.
+    // Pieces of one shape: two rounds of several processes and one that is left.
     add("stacked.weight", {20, 8}, {{"a", 0, 4}, {"b", 4, 4}, {"c", 8, 4}, {"d", 12, 4}, {"e", 16, 4}});
-    // Of four experts.
+    // Gate and up of four experts.
     std::vector<ParameterPiece> gate_up;
     for (std::int64_t row = 0; row < 24; row += 3) gate_up.push_back({fmt::format("expert {}", row), row, 3});
     add("experts.weight", {24, 8}, std::move(gate_up), 4);

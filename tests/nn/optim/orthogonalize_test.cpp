@@ -91,7 +91,7 @@ double distance(const Tensor& x, const RowMajor& from) {
 
 // Sides of 1:1, 4:3, 2:1 and 4:1, both ways around.
 constexpr std::pair<int, int> kShapes[] = {{64, 64}, {80, 60}, {60, 80}, {96, 48}, {48, 192}};
-// Those that run on Gram matrices, with some of 256 rows next to them that do not.
+// Shapes that run on Gram matrices, with some of 256 rows next to them that do not.
 constexpr std::pair<int, int> kLargeShapes[] = {{256, 300}, {256, 512}, {400, 264}};
 
 void follows_f32(std::int64_t rows, std::int64_t columns) {
@@ -157,7 +157,7 @@ TEST(Orthogonalize, BringsSingularValuesNearOne) {
   }
 }
 
-TEST(Orthogonalize, MatricesOfABatchAreApart) {
+TEST(Orthogonalize, BatchedMatricesAreIndependent) {
   for (const auto& [rows, columns] : {std::pair{80, 60}, {48, 96}, {256, 400}}) {
     const std::int64_t size = std::int64_t{rows} * columns;
     const Tensor batch = Tensor::empty({3, rows, columns}, DType::bf16);

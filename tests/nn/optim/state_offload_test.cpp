@@ -69,7 +69,7 @@ TEST(StateOffloader, ValuesComeBack) {
 }
 
 // One micro-batch: all that goes has left before the head, and returns with the backward pass.
-TEST(StateOffloader, OneMicroBatchGivesTheMemoryBackByTheEndOfTheForwardPass) {
+TEST(StateOffloader, StateLeavesTheDeviceDuringForward) {
   State state{kMeta};
   StateOffloader offloader(state.parameters, 1.0, kMeta, kLayers);
   const std::int64_t before = planned_bytes(), each = before / 8;
@@ -90,7 +90,7 @@ TEST(StateOffloader, OneMicroBatchGivesTheMemoryBackByTheEndOfTheForwardPass) {
   EXPECT_EQ(state.here(), std::vector<bool>(8, true));
 }
 
-TEST(StateOffloader, SeveralMicroBatchesLeaveItAwayUntilTheLast) {
+TEST(StateOffloader, StateReturnsInTheLastMicroBatch) {
   State state{kMeta};
   StateOffloader offloader(state.parameters, 1.0, kMeta, kLayers);
   const std::int64_t before = planned_bytes();
@@ -112,7 +112,7 @@ TEST(StateOffloader, TakesTheShareOfTheBytes) {
   EXPECT_EQ(StateOffloader(state.parameters, 0.26, kMeta, kLayers).bytes(), 1200) << "the last one goes whole";
 }
 
-TEST(StateOffloader, AnExceptionBringsItBack) {
+TEST(StateOffloader, ExceptionRestoresTheState) {
   State state{Device{}};
   StateOffloader offloader(state.parameters, 1.0, Device{}, kLayers);
   for (const bool last : {true, false}) {

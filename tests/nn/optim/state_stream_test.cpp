@@ -72,8 +72,8 @@ TEST(StateStream, TwoBucketsAreOnTheDevice) {
   EXPECT_EQ(optimizer->state().size(), 10u);
 }
 
-// Of state that is made on the device and of state that is made in host memory.
-TEST(StateStream, TheShareOfTheBytesGoes) {
+// State that is made on the device, and state that is made in host memory.
+TEST(StateStream, MovesTheRequestedShareToTheHost) {
   const Allocator& plan = Allocator::of(kPlanning);
   for (const bool host_state : {false, true}) {
     const StreamedParameters parameters(std::vector<Shape>(4, Shape{1 << 20, 1}), kPlanning);

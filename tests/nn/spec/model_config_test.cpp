@@ -33,7 +33,7 @@ TEST(ModelConfig, DefaultsApplyWhereKeysAreAbsentOrNull) {
 }
 
 // As the configuration classes of Transformers have them.
-TEST(ModelConfig, AbsentMembersHaveTheDefaultsOfTheFamily) {
+TEST(ModelConfig, AbsentMembersGetFamilyDefaults) {
   struct Case {
     const char* type;
     double theta, epsilon;
@@ -185,7 +185,7 @@ TEST(ModelConfig, FieldsThatNothingExecutesAreRefusedByName) {
   EXPECT_THAT(fault_of(json), HasSubstr("noise on the inputs of experts while they are trained"));
 }
 
-TEST(ModelConfig, ValuesThatAskForNothingAndNotesAreAccepted) {
+TEST(ModelConfig, NeutralValuesAndUnknownKeysAreAccepted) {
   Json json = base();
   for (const auto& [key, value] : {std::pair{"num_experts", "0"},
                                    {"sliding_window", "null"},
@@ -264,7 +264,7 @@ TEST(ModelConfig, MistralHasTheWindowOfItsConfigOrTransformersDefault) {
   EXPECT_THAT(fault_of(json), HasSubstr("sliding_window: expected a positive integer or null, got 0"));
 }
 
-// Of the scores of 10 queries, a window of 4 leaves 10 * 4 - (1 + 2 + 3); counted as areas, 4 * (2 - 4/10) * 10 / 2.
+// The window of 4 leaves 10 * 4 - (1 + 2 + 3) scores of 10 queries; counted as areas, 4 * (2 - 4/10) * 10 / 2.
 TEST(ModelConfig, FlopsCountTheScoresWithinTheWindow) {
   ModelConfig config = parse_model_config(base(), "a");
   const double whole = config.training_flops_per_token(10) - config.training_flops_per_token(0);

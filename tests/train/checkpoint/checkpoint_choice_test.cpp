@@ -72,13 +72,13 @@ TEST_F(CheckpointChoice, OneListingDecidesForAll) {
   EXPECT_THAT(steps_, Each(2));
 }
 
-TEST_F(CheckpointChoice, NoneIsNoneForAll) {
+TEST_F(CheckpointChoice, NoCheckpointIsAgreedByAllRanks) {
   EXPECT_THAT(load([](const LoadCheckpoint&) { return fs::path(); }), Each(""));
   EXPECT_THAT(loaded_, Each(""));
 }
 
 // Damaged as one rank reads it.
-TEST_F(CheckpointChoice, AllGoBackTogether) {
+TEST_F(CheckpointChoice, AllRanksFallBackTogether) {
   const auto damaged_on_rank_1 = [](int rank, CheckpointReader& reader) {
     if (rank == 1 && reader.state().step == 2) QUENCH_FAIL(ErrorCode::corrupt, "a damaged tensor");
   };
@@ -87,7 +87,7 @@ TEST_F(CheckpointChoice, AllGoBackTogether) {
   EXPECT_THAT(steps_, Each(1));
 }
 
-TEST_F(CheckpointChoice, AnErrorOfOneRankIsOneOfAll) {
+TEST_F(CheckpointChoice, ErrorOnOneRankFailsAllRanks) {
   const auto refused_on = [](int refusing) {
     return [refusing](int rank, CheckpointReader&) {
       if (rank == refusing) QUENCH_FAIL(ErrorCode::bad_config, "another vocabulary");
@@ -126,7 +126,7 @@ TEST_F(CheckpointChoice, AnotherSaveUnderTheSamePathIsRefused) {
   EXPECT_THAT(steps_, Each(0)) << "nothing was loaded";
 }
 
-TEST_F(CheckpointChoice, TheFirstThatLoads) {
+TEST_F(CheckpointChoice, LoadsTheFirstUndamagedCheckpoint) {
   const std::vector<fs::path> line{folder_ / "step-3", folder_ / "step-2", folder_ / "step-1"};
   std::vector<std::int64_t> tried;
   const auto damaged_from = [&](std::int64_t step) {

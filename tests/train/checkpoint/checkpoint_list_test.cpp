@@ -68,7 +68,7 @@ TEST_F(CheckpointList, AbsentOrEmptyFolderHoldsNone) {
 }
 
 // The error that says there is no checkpoint is not preceded by a line for each file of another kind of folder.
-TEST_F(CheckpointList, OtherFilesAreNoNewsWhereNoCheckpointIs) {
+TEST_F(CheckpointList, ForeignFilesAreNotLoggedWithoutCheckpoints) {
   testing::write_file(dir_ / "config.json", "{}");
   testing::write_file(dir_ / "log.txt", "");
   {

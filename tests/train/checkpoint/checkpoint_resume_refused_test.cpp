@@ -34,7 +34,7 @@ struct Way {
   const char* name;
   const char* said;                                   // what the error says about one of the entries
   std::function<void(const fs::path& folder)> do_it;  // to a folder with steps 1, 2 and 3
-  const char* fault = "";                             // of file-system calls, from the start of the next run
+  const char* fault = "";                             // faults of file-system calls, from the start of the next run
 };
 
 void nothing(const fs::path&) {}
@@ -220,7 +220,7 @@ const std::vector<Way> kHarmless = {
      }},
 };
 
-TEST_P(ResumeGoesOn, WhatIsKnownToBeHarmlessStopsNothing) {
+TEST_P(ResumeGoesOn, HarmlessDamageDoesNotStopTheRun) {
   const Way& way = GetParam();
   way.do_it(folder_);
   const Finished run = Process(driver(folder_, 5, {"lock=" + (dir_ / "run").string(), "keep=0"}), way.fault).wait();
@@ -235,7 +235,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, ResumeGoesOn, ::testing::ValuesIn(kHarmless),
 class ResumeDecided : public ResumeRefused {};
 
 // The user continues from an older step: what stood in the way stays, also under the number of a new save.
-TEST_F(ResumeDecided, WhatCannotBeJudgedIsKeptWhenItsNumberIsSaved) {
+TEST_F(ResumeDecided, UnreadableStepIsRenamedWhenItsNumberIsSaved) {
   fs::remove(folder_ / "step-3" / "manifest.json");
   save_checkpoint(folder_, tensors_.state(3), tensors_.at(3));
   EXPECT_TRUE(verify_checkpoint(folder_ / "step-3").ok());
@@ -246,7 +246,7 @@ TEST_F(ResumeDecided, WhatCannotBeJudgedIsKeptWhenItsNumberIsSaved) {
   EXPECT_TRUE(fs::exists(fs::path(kept[0]) / "rank-00000.safetensors"));
 }
 
-TEST_F(ResumeDecided, TheErrorSaysHowToGoOn) {
+TEST_F(ResumeDecided, ErrorNamesTheResumeFlag) {
   fs::remove(folder_ / "step-3" / "manifest.json");
   try {
     load_latest(folder_, [](CheckpointReader&) {});

@@ -50,7 +50,7 @@ TEST_F(CheckpointRetention, ZeroKeepsAll) {
   EXPECT_THAT(names(), ElementsAre("step-1", "step-2", "step-3"));
 }
 
-TEST_F(CheckpointRetention, DamagedOnesNeitherCountNorGo) {
+TEST_F(CheckpointRetention, DamagedCheckpointsAreIgnored) {
   save({1, 2, 3, 4, 5});
   testing::write_file(dir_ / "step-5" / "manifest.json", "{");
   fs::remove(dir_ / "step-2" / "rank-00000.safetensors");
@@ -69,7 +69,7 @@ TEST_F(CheckpointRetention, ProtectedOnesStay) {
   EXPECT_TRUE(fs::exists(dir_ / "best" / "manifest.json"));
 }
 
-TEST_F(CheckpointRetention, SupersededOnesNeitherCountNorGo) {
+TEST_F(CheckpointRetention, SupersededCheckpointsAreIgnored) {
   save({1, 2, 3, 9, 4});
   apply_retention(dir_.path(), {2, {}});
   EXPECT_THAT(names(), ElementsAre("step-3", "step-4", "step-9"));

@@ -68,7 +68,7 @@ TEST(RunLock, ARunningProcessKeepsItAndADeadOneLosesIt) {
   EXPECT_EQ(locked_message(dir.path()), "(locked)");
 }
 
-TEST(RunLock, DeletingTheFileLetsNobodyIn) {
+TEST(RunLock, DeletedLockFileStillExcludesOthers) {
   const TempDir dir;
   RunLock lock(dir.path());
   std::filesystem::remove(dir / ".lock");

@@ -182,7 +182,7 @@ TEST_F(CheckpointWriterTest, GoingBackKeepsTheAbandonedLine) {
 }
 
 // A checkpoint of an abandoned line with the step of a best whose save failed is not the best.
-TEST_F(CheckpointWriterTest, TheBestIsOfTheRunsLine) {
+TEST_F(CheckpointWriterTest, BestStepIgnoresAbandonedCheckpoints) {
   for (const std::int64_t step : {10, 20, 30})
     save_checkpoint(dir_ / "checkpoints", tensors_.state(step), tensors_.at(step));
   CheckpointOptions options;
@@ -219,7 +219,7 @@ TEST_F(CheckpointWriterTest, AFailedSaveOfTheBestKeepsTheBestBefore) {
     EXPECT_THAT(steps(), ElementsAre(3, 1));
     EXPECT_EQ(checkpoints->kept(), 1);
 
-    CheckpointOptions options;  // of a restart, whose best is still step 2
+    CheckpointOptions options;  // options of a restart, whose best is still step 2
     options.keep_latest = 1;
     options.async = async;
     options.kept = 1;

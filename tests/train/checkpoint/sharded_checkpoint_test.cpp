@@ -63,7 +63,7 @@ void save(const fs::path& folder, int ranks, std::int64_t step) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-TEST(ShardedCheckpoint, WhatAnyNumberSavesAnyNumberLoadsBitForBit) {
+TEST(ShardedCheckpoint, AnyWorldSizeLoadsAnyOtherBitForBit) {
   const State whole({});
   whole.fill();
   const auto expected = training_tensors(*whole.model, *whole.optimizer);
@@ -113,7 +113,7 @@ TEST(ShardedCheckpoint, TensorsWithFewerRowsThanRanks) {
 }
 
 // A save that fails on one rank fails on all; the earlier checkpoint stays.
-TEST(ShardedCheckpoint, AnErrorOfOneRankIsOneOfAll) {
+TEST(ShardedCheckpoint, ErrorOnOneRankFailsAllRanks) {
   const TempDir folder;
   save(folder.path(), 2, 1);
   const auto errors = on_ranks(3, [&](distributed::ProcessGroup& group) {
@@ -129,7 +129,7 @@ TEST(ShardedCheckpoint, AnErrorOfOneRankIsOneOfAll) {
     EXPECT_THAT(entry.path().filename().string(), ::testing::Not(HasSubstr(".tmp-")));
 }
 
-TEST(ShardedCheckpoint, ReplicasGiveNothing) {
+TEST(ShardedCheckpoint, ReplicasMaySaveNoTensors) {
   const TempDir folder;
   const auto errors = on_ranks(4, [&](distributed::ProcessGroup& group) {
     const State state({group.rank() % 2, 2});

@@ -113,7 +113,7 @@ TEST(ConfigCheck, GradientRoundingNeedsQuantizedGradients) {
 }
 
 // Resolved configs of earlier versions hold the key.
-TEST(ConfigCheck, AKeyThatIsGoneMayAskForNothing) {
+TEST(ConfigCheck, RemovedKeyAcceptsItsNeutralValue) {
   EXPECT_EQ(complaint({"--optimizer.return_during_update=0"}), "");
   EXPECT_EQ(complaint({"--optimizer.return_during_update=0.0"}), "");
   EXPECT_THAT(
@@ -198,7 +198,7 @@ TEST(ConfigCheck, LoadedWeightsKeepTheirShapes) {
 }
 
 // What nothing executes is not accepted, with words that say so; values that ask for nothing are.
-TEST(ConfigCheck, WhatThisVersionDoesNotHaveIsRefused) {
+TEST(ConfigCheck, UnsupportedValuesAreRefused) {
   EXPECT_THAT(complaint({"--parallel.expert=2"}), HasSubstr("has no experts"));
   EXPECT_THAT(complaint({"--parallel.reduce_dtype=bf16", "--training.dtype=f32"}),
               HasSubstr("bf16, but with training.dtype f32 gradients are f32"));
@@ -275,7 +275,7 @@ TEST(ConfigCheck, RecomputedAndOffloadedLayersNeedTheirLevel) {
           "training.offload_layers: 1, but training.activation_checkpoint \"full\" saves no activations to offload"));
 }
 
-TEST(ConfigCheck, DeviceDecidesWhatCanBeSentAway) {
+TEST(ConfigCheck, OffloadIsRefusedOnTheCpu) {
   const RunConfig config = minimal({"--training.offload_layers=1", "--optimizer.offload_ratio=0.5"});
   const std::vector<ConfigIssue> on_cpu = check_on_device(config, Device{});
   ASSERT_EQ(on_cpu.size(), 2u);

@@ -42,7 +42,7 @@ TEST(ConfigDiff, ListsOldAndNewInTableOrder) {
   EXPECT_THAT(changes({}, {"--export.format=hf"}), HasSubstr("export.format: (unset) -> \"hf\""));
 }
 
-TEST(ConfigDiff, WhatMayChangeIsAllowed) {
+TEST(ConfigDiff, FreeKeysMayChangeOnResume) {
   for (const char* argument :
        {"--optimizer.lr=1", "--training.steps=7", "--lr_schedule.warmup_steps=3", "--checkpoint.interval=9",
         "--metrics.log_every=3", "--training.threads=2", "--training.micro_batch_size=2", "--run.name=other",
@@ -97,7 +97,7 @@ TEST(ConfigDiff, TheFlagNamesAllThatIsNeeded) {
   EXPECT_THAT(message, HasSubstr("--checkpoint.allow_changes=training.seed,data.shuffle"));
 }
 
-TEST(ConfigDiff, WhatDoesNotFitIsRefusedForGood) {
+TEST(ConfigDiff, ShapeChangesAreAlwaysRefused) {
   const std::string message = refusal({}, {"--model.num_hidden_layers=3", "--training.seed=1"});
   EXPECT_THAT(message, AllOf(HasSubstr("model.num_hidden_layers: 2 -> 3 (the stored state would not fit)"),
                              HasSubstr("training.seed: 42 -> 1"), HasSubstr("--checkpoint.resume=never")));

@@ -112,7 +112,7 @@ TEST(ConfigErrors, MisspelledSectionsNameTheRightOne) {
   EXPECT_GE(right, tried * 95 / 100) << right << " of " << tried;
 }
 
-TEST(ConfigErrors, NamesOfOtherProgramsLeadToOurs) {
+TEST(ConfigErrors, ForeignKeysSuggestOurKeys) {
   const std::pair<std::string, std::string> cases[] = {
       {"training.lr", "optimizer.lr"},
       {"optimizer.learning_rate", "optimizer.lr"},
@@ -149,7 +149,7 @@ TEST(ConfigErrors, NamesOfOtherProgramsLeadToOurs) {
 }
 
 // What differs from theirs, or why there is nothing to set, is said too; at the top of a file as in its sections.
-TEST(ConfigErrors, NamesOfOtherProgramsAreAnswered) {
+TEST(ConfigErrors, ForeignKeysAreExplained) {
   const std::pair<std::string, std::string> cases[] = {
       {"bf16", "unknown section; \"bf16\" is its default (did you mean \"training.dtype\"?)"},
       {"training.fp16",
@@ -278,7 +278,7 @@ TEST(ConfigErrors, BooleansAreNotNumbersNorNumbersStrings) {
   }
 }
 
-TEST(ConfigErrors, IntegersStandForNumbers) {
+TEST(ConfigErrors, IntegersAreAcceptedAsNumbers) {
   EXPECT_EQ(testing::minimal({"--training.max_norm=1"}).training.max_norm, 1.0);
   EXPECT_EQ(parse(R"({"model": {"preset": "tiny"}, "data": {"train": "a.bin", "seq_len": 8},
                       "training": {"steps": 1, "max_norm": 2}})")

@@ -114,7 +114,7 @@ TEST(ConfigOverride, OptionalSectionsAppearWithTheirFirstKey) {
   EXPECT_EQ(config.export_model->format, "hf");
 }
 
-TEST(ConfigOverride, WhatIsNoOverrideIsReported) {
+TEST(ConfigOverride, MalformedOverridesAreReported) {
   EXPECT_THAT(complaint({"extra"}), HasSubstr("extra: not an override: expected --section.key=value"));
   EXPECT_THAT(complaint({"-x"}), HasSubstr("-x: not an override"));
   EXPECT_THAT(complaint({"--"}), HasSubstr("--: not an override"));

@@ -127,14 +127,14 @@ TEST(ConfigPresets, EveryModelCanBePastedIntoTheConfig) {
   }
 }
 
-TEST(ConfigPresets, FieldsBesideAPresetWin) {
+TEST(ConfigPresets, ModelFieldsOverrideThePreset) {
   const RunConfig config = testing::minimal({"--model.num_hidden_layers=1"});
   const Json model = model_config(config.model);
   EXPECT_EQ(model.at("num_hidden_layers").as_int(), 1);
   EXPECT_EQ(model.at("hidden_size").as_int(), 64);
 }
 
-TEST(ConfigPresets, ValidationDataThatFallsAwayIsNamed) {
+TEST(ConfigPresets, UnusedValidationDataIsReported) {
   const auto note = [](const std::string& name, std::vector<std::string> overrides) {
     return left_out_validation(name, overrides);
   };

@@ -37,7 +37,7 @@ TEST(MtpCheck, OtherObjectivesAndAdaptersAreRefused) {
   EXPECT_THAT(complaint({weight, deepseek, one, "--preference.loss=dpo"}), HasSubstr("not with section preference"));
 }
 
-TEST(MtpCheck, TheDepthIsThatOfTheStoredModel) {
+TEST(MtpCheck, DepthMustEqualTheStoredModels) {
   const std::string text = R"({"model": {"path": ")" +
                            (testing::source_dir() / "tests/reference/models/deepseek_v3_mtp").string() +
                            R"("}, "data": {"train": "a.bin", "seq_len": 32}, "training": {"steps": 10}})";

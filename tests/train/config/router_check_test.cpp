@@ -11,7 +11,7 @@ using testing::complaint;
 using ::testing::HasSubstr;
 
 // Without a bias on the choice nothing would move; adapters are saved without the model that has it.
-TEST(RouterCheck, TheSpeedOfTheRoutersBiasNeedsABiasThatIsTrained) {
+TEST(RouterCheck, RouterBiasSpeedNeedsATrainedExpertBias) {
   const std::string speed = "--training.router_bias_speed=0.01", deepseek = "--model.preset=tiny-deepseek";
   EXPECT_THAT(complaint({speed}), HasSubstr("training.router_bias_speed: LlamaForCausalLM has no expert bias"));
   EXPECT_THAT(complaint({speed, "--model.preset=tiny-moe"}), HasSubstr("Qwen3MoeForCausalLM has no expert bias"));

@@ -26,7 +26,7 @@ class ChoiceGolden : public ::testing::Test {
   std::map<std::string, std::unique_ptr<Tokenizer>> tokenizers_;
 };
 
-TEST_F(ChoiceGolden, FiguresAreThoseOfLmEvaluationHarness) {
+TEST_F(ChoiceGolden, MatchesLmEvaluationHarness) {
   std::map<std::string, int> compared;
   for (const Json& expected : figures_.at("cases").as_array()) {
     const std::string& name = expected.at("task").as_string();

@@ -52,7 +52,7 @@ void expect_close(double value, double expected, const std::string& what) {
   EXPECT_NEAR(value / expected, 1, 1e-5) << what << ": " << value << ", expected " << expected;
 }
 
-TEST_F(PerplexityGolden, RollingWindowsAreThoseOfLmEvaluationHarness) {
+TEST_F(PerplexityGolden, RollingWindowsMatchLmEvaluationHarness) {
   int compared = 0;
   for (const Json& expected : figures_.at("cases").as_array()) {
     if (expected.at("stride").as_int() > 0) continue;
@@ -71,7 +71,7 @@ TEST_F(PerplexityGolden, RollingWindowsAreThoseOfLmEvaluationHarness) {
   EXPECT_GE(compared, 45);
 }
 
-TEST_F(PerplexityGolden, StridedWindowsAreThoseOfTransformers) {
+TEST_F(PerplexityGolden, StridedWindowsMatchTransformers) {
   int compared = 0;
   for (const Json& expected : figures_.at("cases").as_array()) {
     if (expected.at("stride").as_int() == 0) continue;

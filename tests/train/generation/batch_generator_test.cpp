@@ -25,7 +25,7 @@ std::vector<BatchPrompt> prompts() {
 }
 
 // Each text as if it were alone, however many grow next to it.
-TEST(BatchGenerator, TextsAreThoseOfOneByOne) {
+TEST(BatchGenerator, TextsEqualSingleGeneration) {
   for (const char* more : {"", R"(, "sliding_window": 6, "architectures": ["MistralForCausalLM"])",
                            R"(, "rope_scaling": {"rope_type": "dynamic", "factor": 4.0})"}) {
     nn::ModelConfig shape;

@@ -47,7 +47,7 @@ std::vector<std::int32_t> greedy_by_whole_passes(const nn::CausalLm& model, std:
   return {text.begin() + static_cast<std::ptrdiff_t>(kPrompt.size()), text.end()};
 }
 
-TEST_F(Generator, GreedyTokensAreThoseOfWholePasses) {
+TEST_F(Generator, GreedyTokensMatchPassesWithoutCache) {
   const GenerationResult result = generate(model, kPrompt, {.max_new_tokens = 30, .sampling = {.temperature = 0}});
   EXPECT_EQ(result.tokens, greedy_by_whole_passes(model, 30));
   EXPECT_FALSE(result.stopped);
@@ -60,7 +60,7 @@ TEST_F(Generator, TheHostChoosesTheSameTokens) {
   EXPECT_EQ(generate(model, kPrompt, options).tokens, greedy_by_whole_passes(model, 30));
 }
 
-TEST_F(Generator, StopsBehindAStopTokenOfEitherWay) {
+TEST_F(Generator, StopsAfterAStopToken) {
   const std::vector<std::int32_t> all = greedy_by_whole_passes(model, 20);
   const std::int32_t stop = all[7];
   const auto end = std::find(all.begin(), all.end(), stop) + 1;
@@ -142,7 +142,7 @@ TEST_F(Generator, ASessionComputesSharedTokensOnce) {
   }
 }
 
-TEST_F(Generator, ASessionGoesOnBehindAnError) {
+TEST_F(Generator, SessionIsUsableAfterAnError) {
   GenerationSession session(model);
   const GenerationOptions options{.max_new_tokens = 5};
   (void)session.generate(kPrompt, options);

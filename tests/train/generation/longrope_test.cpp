@@ -45,7 +45,7 @@ class Longrope : public ::testing::Test {
   nn::CausalLm model_{config(), nn::ParameterOptions{}};
 };
 
-TEST_F(Longrope, TextsAreThoseWithoutACache) {
+TEST_F(Longrope, TextsMatchPassesWithoutCache) {
   GenerationSession session(model_);
   // A session keeps the first tokens of the text before: of a longer one, with other keys.
   for (const std::int64_t length : {5, 11, 12, 13, 20, 3, 12, 6}) {

@@ -88,7 +88,7 @@ TEST_F(ExportFolder, ForeignFilesAreNamedAndNothingIsTouched) {
   EXPECT_THAT(names(dir_.path()), ElementsAre("out"));
 }
 
-// Of the same names: another program's model, and one with a file that it replaced.
+// Folders with the same names: another program's model, and one with a file that it replaced.
 TEST_F(ExportFolder, AModelWithoutTheMarkIsNotReplaced) {
   fs::create_directory(out_);
   const Tensor one = Tensor::zeros({1}, DType::f32);
@@ -214,7 +214,8 @@ TEST_F(ExportFolder, OverwriteReplacesFilesOfTheSameNamesAndLeavesTheRest) {
   EXPECT_THAT(names(dir_.path()), ElementsAre("out"));
 }
 
-// Of another number of shards, or another kind of tokenizer: kept, but where no reader takes them for the new model's.
+// Files of another number of shards, or another kind of tokenizer: kept, but where no reader takes them for the new
+// model's.
 TEST_F(ExportFolder, OverwriteMovesAwayWhatWouldMislead) {
   save({out_}, 100);
   write_file(out_ / "README.md", "mine");

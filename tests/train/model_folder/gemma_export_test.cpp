@@ -67,7 +67,7 @@ TEST_P(GemmaFolder, NormsAndTheTableStayAsTheyAre) {
   EXPECT_GE(packed, 6 * 4u) << "layers whose inputs the groups divide";
   EXPECT_GE(plain, 4 * 4u + 2) << "norms and table";
   const Json* ignored = config.at("quantization_config").find("ignore");
-  if (ignored == nullptr) return;  // of compressed-tensors alone
+  if (ignored == nullptr) return;  // list in compressed-tensors alone
   EXPECT_NE(std::ranges::find(ignored->as_array(), Json("lm_head")), ignored->as_array().end());
 }
 

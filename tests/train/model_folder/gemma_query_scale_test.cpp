@@ -107,7 +107,7 @@ TEST_P(QueryScale, LogitsOfTheFileAreTheModels) {
   std::filesystem::copy_file(folder / kGgufFileName, alone);
   EXPECT_EQ(gguf_model_config(alone).at("query_pre_attn_scalar"), Json(kHeadWidth));
   EXPECT_LT(distance(logits_of_stored(alone), expected), 1e-5);
-  Json neighbour = Json::parse_file(folder / "config.json");  // of the model that the file was made from
+  Json neighbour = Json::parse_file(folder / "config.json");  // config of the model that the file was made from
   neighbour.set("query_pre_attn_scalar", scalar());
   testing::write_file(gemma.temp / "config.json", neighbour.dump());
   EXPECT_LT(distance(logits_of_stored(alone), expected), 1e-5);

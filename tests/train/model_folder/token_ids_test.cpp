@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const TokenIds kBytes{.bos = 256, .pad = 258, .eos = {257}};  // of the byte tokenizer
+const TokenIds kBytes{.bos = 256, .pad = 258, .eos = {257}};  // ids of the byte tokenizer
 const TokenIds kPublished{.bos = 1, .pad = {}, .eos = {2, 7}};
 
 class TokenIdChoiceTest : public ::testing::Test {

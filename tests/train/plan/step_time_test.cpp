@@ -102,7 +102,7 @@ TEST(StepTimeOfAQuantizedBase, HasThePassesOverIt) {
   const RunEstimate dense = with("dense", "bf16"), nf4 = with("nf4", "bf16"),
                     dense8 = with("dense", "float8_tensorwise"), nf48 = with("nf4", "float8_tensorwise");
   ASSERT_TRUE(dense.time && nf4.time && dense8.time && nf48.time);
-  const double bytes = 2 * 2 * elements;  // of two micro-batches
+  const double bytes = 2 * 2 * elements;  // bytes of two micro-batches
   EXPECT_NEAR((nf4.time->passes - dense.time->passes) * 3.85e12, bytes * (2.5 + 1.0 / 64), 1e-3 * bytes);
   EXPECT_NEAR((nf48.time->passes - dense8.time->passes) * 3.85e12, bytes * (1.5 + 1.0 / 64), 1e-3 * bytes);
   EXPECT_LT(nf48.time->total(), nf4.time->total());

@@ -62,7 +62,7 @@ TEST(ProbeChoice, SingleLayersBeyondTheBoundAreNamedAndMostOfAKindIsTheKind) {
   EXPECT_THAT(patterns(found), ElementsAre("model.layers.1.self_attn.qkv_proj", "*.down_proj"));
   EXPECT_EQ(found[0].why, Excluded::by_error);
   EXPECT_TRUE(exclusions(kB, layers, errors, {}, false).empty()) << "errors of another recipe";
-  // Of a sample of the layers one is enough, and its name says nothing.
+  // One bad layer in a sample of the layers is enough, and its name says nothing.
   EXPECT_THAT(patterns(exclusions(kA, layers, errors, {}, true)), ElementsAre("*.qkv_proj", "*.down_proj"));
   // Half of the layers are still named one by one.
   errors[1].errors.y = 0.04;

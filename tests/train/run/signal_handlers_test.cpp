@@ -16,7 +16,7 @@ using testing::TinyRun;
 
 constexpr std::array kSignalsOfRuns = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGPIPE};
 
-// Of each signal.
+// Handler of each signal.
 using Handlers = std::array<void (*)(int), kSignalsOfRuns.size()>;
 
 Handlers current_handlers() {

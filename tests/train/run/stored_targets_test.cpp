@@ -31,7 +31,7 @@ class StoredTargetsRun : public ::testing::Test {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
-  // Of the config "made" with these options, before its targets exist.
+  // Targets of the config "made" with these options, before its targets exist.
   MakeTargetsReport make(const Options& options, const MakeTargetsOptions& how = {}) const {
     Options all = options;
     const std::string prefix = "--distill.targets=";

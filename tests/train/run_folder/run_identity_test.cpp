@@ -99,7 +99,7 @@ struct Change {
   const char* key;   // that allows it
   const char* said;  // by the refusal
   std::function<void(const ContentRun&)> make;
-  std::vector<std::string> overrides = {};  // of both runs
+  std::vector<std::string> overrides = {};  // options of both runs
 };
 
 void edit(const fs::path& file, const std::function<void(std::string&)>& change) {

@@ -37,7 +37,7 @@ class TrainedParameters : public ::testing::Test {
   }
   [[nodiscard]] RunConfig config(const Options& options) const { return tiny_.config("run", options); }
 
-  // Of one pass, by parameter.
+  // Gradients of one pass, by parameter.
   [[nodiscard]] static Gradients gradients(const ModelSetup& setup, autograd::Recompute recompute) {
     constexpr std::int64_t kTokens = 12;
     std::vector<std::int32_t> ids, labels;

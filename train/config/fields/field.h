@@ -27,7 +27,7 @@ struct ValueRule {
 struct ValueError {
   std::string reason;
   std::string suggestion;
-  int line = 0;  // of the invalid value, possibly a list element; 0: not from a file
+  int line = 0;  // line of the invalid value, possibly a list element; 0: not from a file
   int column = 0;
 };
 

@@ -73,7 +73,7 @@ std::optional<OptionalSection> find_optional_section(std::string_view name) {
   return OptionalSection{name, objective->section.present, objective->section.add};
 }
 
-// Of one section, or all: path after the first dot.
+// Paths in one section, or in all: what follows the first dot.
 std::vector<std::string> keys_of(std::string_view section) {
   std::vector<std::string> keys;
   for (const Field& field : field_table()) {
@@ -119,7 +119,7 @@ std::string nearest_field_by_words(std::string_view section, std::string_view ke
 
 namespace {
 
-// Of the registered choices of one time; earlier ones stay, for references.
+// Fields of the choices that were registered at one time; earlier tables stay, for references.
 struct FieldTable {
   std::size_t registered = 0;
   std::vector<Field> fields;

@@ -21,7 +21,7 @@ struct TokenIndices {
   friend bool operator==(const TokenIndices&, const TokenIndices&) = default;
 };
 
-// Of the embedding (and a head tied to it), and of an untied head.
+// Rows that are trained of the embedding (and a head tied to it), and of an untied head.
 struct TrainedTokens {
   TokenIndices embedding, head;
 

@@ -21,10 +21,10 @@ inline constexpr const char* kCalibratedMethod = "gptq";
 inline constexpr double kNotableLossRise = 0.01;
 
 struct QuantizationSection {
-  std::string scheme;  // of scheme_table(); empty: none
+  std::string scheme;  // name in scheme_table(); empty: none
   std::string method{quantizers().front().name};
   std::vector<std::string> rules;                   // "PATTERN=SCHEME"
-  std::string embeddings;                           // of the embedding table; empty: none
+  std::string embeddings;                           // scheme of the embedding table; empty: none
   std::optional<std::vector<std::string>> exclude;  // patterns; unset: QuantizationRules defaults
   std::vector<std::string> calibration;
   std::int64_t calibration_samples = kCalibrationSamples;

@@ -24,7 +24,7 @@ struct DistillSection {
   // Loss on hidden states after decoder layers.
   struct Hidden {
     double weight = 0;                         // in the loss; 0: none
-    std::vector<std::int64_t> layers;          // of the student; empty: all
+    std::vector<std::int64_t> layers;          // factor in the loss; 0: none
     std::vector<std::int64_t> teacher_layers;  // one for each; empty: at the same share of the depth
     HiddenDistance loss = HiddenDistance::mse;
 
@@ -34,13 +34,13 @@ struct DistillSection {
   std::string teacher;  // derived: base with adapters, else initial; or a model folder
   Divergence loss = Divergence::forward_kl;
   double temperature = 1;
-  double beta = 0.5;  // of jensen_shannon: weight of the teacher in the mixture
-  double ratio = 1;   // of the divergence in the loss; the rest is cross-entropy
+  double beta = 0.5;  // weight of the teacher in the mixture of jensen_shannon
+  double ratio = 1;   // share of the divergence in the loss; the rest is cross-entropy
   recipes::BaseForm teacher_weights = recipes::BaseForm::dense;  // storage of a second model
   bool offload = false;                                          // a second model's weights in host memory
   std::string targets;               // folder of stored targets; empty: the teacher runs in every step
   std::int64_t top_k = 64;           // tokens of a stored target
-  DType targets_dtype = DType::f16;  // of stored log-probabilities: f16 or f32
+  DType targets_dtype = DType::f16;  // dtype of stored log-probabilities: f16 or f32
   Hidden hidden;
 
   friend bool operator==(const DistillSection&, const DistillSection&) = default;

@@ -1,4 +1,5 @@
 #pragma once
+// Checks of multi-token prediction (MTP) in a run's config.
 
 #include "nn/spec/model_config.h"
 #include "train/check/checker.h"

@@ -25,7 +25,7 @@ std::string hint_of_new_tokens(const RunConfig& config) {
                      config.model.add_tokens.size(), config.lora ? kBaseTeacher : kInitialTeacher);
 }
 
-constexpr std::string_view kOwnTemplate = "auto";  // of data.chat_template: the tokenizer's
+constexpr std::string_view kOwnTemplate = "auto";  // value of data.chat_template: the tokenizer's
 
 // A question, an answer, and the prompt of the next answer; empty without a template, or if it does not render them.
 std::string rendered_exchange(const RunConfig& config, const Tokenizer& tokenizer, const std::string& name) {
@@ -40,7 +40,7 @@ std::string rendered_exchange(const RunConfig& config, const Tokenizer& tokenize
   }
 }
 
-// Of distill.hidden; empty without it.
+// Layer pairs of distill.hidden; empty without it.
 std::vector<LayerPair> compared_layers(const DistillSection& distill, const nn::ModelConfig& student,
                                        const nn::ModelConfig& teacher) {
   const DistillSection::Hidden& hidden = distill.hidden;

@@ -15,8 +15,8 @@ namespace quench {
 struct DistillationOptions {
   Divergence divergence = Divergence::forward_kl;
   float temperature = 1.0f;
-  float beta = 0.5f;       // of jensen_shannon
-  float ratio = 1.0f;      // of the divergence in the loss: (1 - ratio) CE + ratio T^2 D
+  float beta = 0.5f;       // weight of the teacher in the mixture of jensen_shannon
+  float ratio = 1.0f;      // share of the divergence in the loss: (1 - ratio) CE + ratio T^2 D
   HiddenOptions hidden{};  // added to it; the teacher's hidden size is the student's
 };
 
@@ -37,7 +37,7 @@ class DistillationObjective final : public Objective {
   const nn::CausalLm& student_;
   std::unique_ptr<Teacher> teacher_;
   DistillationOptions options_;
-  Tensor hidden_;                        // of the teacher, from prepare() to loss()
+  Tensor hidden_;                        // hidden states of the teacher, from prepare() to loss()
   std::optional<TeacherStates> states_;  // the same, of layers; none: no loss on them
 };
 

@@ -16,7 +16,7 @@ struct LayerPair {
 struct HiddenOptions {
   std::vector<LayerPair> layers;  // each student layer at most once; empty: no loss
   HiddenDistance distance = HiddenDistance::mse;
-  float weight = 1.0f;  // of the mean over layers
+  float weight = 1.0f;  // factor of the mean over layers
 };
 
 // Teacher layer at the same share of the depth: of equal depths the same layer, of the last layer always the last.
@@ -55,7 +55,7 @@ class StudentStates final : public nn::LayerOutputs {
   const HiddenOptions& options_;
   TeacherStates& teacher_;
   Tensor labels_;
-  float scale_;  // of a layer
+  float scale_;  // factor of a layer's sum
   Tensor sums_;  // f32 [N], over layers
 };
 

@@ -10,7 +10,7 @@ namespace quench {
 
 struct TargetsOfRun {
   std::shared_ptr<const StoredTargets> targets;
-  std::shared_ptr<const Dataset> data;  // of the batches
+  std::shared_ptr<const Dataset> data;  // dataset of the batches
 };
 
 // In units of valid tokens; metrics of DistillationObjective. Divergences are those of top_k_distillation_loss.h.

@@ -21,12 +21,12 @@ struct TargetsFormat {
   std::int64_t k = 0;
   DType dtype = DType::f16;
   std::int64_t vocab = 0;
-  std::string identity{};  // of teacher, tokenizer and data; empty: not compared
+  std::string identity{};  // identity of teacher, tokenizer and data; empty: not compared
 };
 
 // Rows of a dataset, by source.
 using RowSet = std::vector<std::vector<bool>>;
-// Those of the first `samples` in the dataset's order.
+// Rows of the first `samples` in the dataset's order.
 [[nodiscard]] RowSet rows_of_samples(const Dataset& data, std::uint64_t samples);
 
 // "targets-000-00012.safetensors"

@@ -19,7 +19,7 @@ struct TargetRecord {
   Json keys = Json::object();       // config keys that rows depend on, and their values
   Json train = Json::array();       // contents of the data files
   Json teacher = Json::object();    // empty: not compared
-  std::int64_t seed = 0;            // of the run, for information
+  std::int64_t seed = 0;            // seed of the run, for information
 };
 
 // Without teacher.

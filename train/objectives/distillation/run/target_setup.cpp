@@ -31,8 +31,8 @@ struct RowPlace {
 
 // The teacher of section distill.
 struct TargetTeacher {
-  ModelSetup student;                                  // of teacher base
-  std::unique_ptr<distributed::ShardedModel> sharded;  // of it
+  ModelSetup student;                                  // model and adapters, for teacher base
+  std::unique_ptr<distributed::ShardedModel> sharded;  // sharding of `student`
   std::unique_ptr<Teacher> teacher;
 
   [[nodiscard]] nn::ForwardContext context(const Batch& batch, Device device) const {

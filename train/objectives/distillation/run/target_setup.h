@@ -34,10 +34,10 @@ struct MakeTargetsOptions {
 
 struct MakeTargetsReport {
   std::string folder;
-  std::uint64_t rows = 0;     // of the run
-  std::uint64_t kept = 0;     // of them, stored before
+  std::uint64_t rows = 0;     // rows that the run reads
+  std::uint64_t kept = 0;     // rows among them that were stored before
   std::uint64_t targets = 0;  // computed now, by all ranks
-  std::uint64_t bytes = 0;    // of the folder's shards
+  std::uint64_t bytes = 0;    // size of the folder's shards
   int stop_signal = 0;        // that ended the work early; 0: none
 };
 

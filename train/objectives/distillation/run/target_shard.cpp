@@ -18,7 +18,7 @@ SafetensorsItem item(const char* name, DType dtype, const Shape& shape, const st
   return {.name = name, .dtype = dtype, .shape = shape, .data = std::as_bytes(std::span(values))};
 }
 
-// Of a row's values as stored.
+// Hash of a row's values as stored.
 std::uint64_t checksum(std::span<const std::byte> ids, std::span<const std::byte> log_probs,
                        std::span<const std::byte> tail) {
   StreamHash hash;

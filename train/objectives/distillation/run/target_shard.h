@@ -27,7 +27,7 @@ inline constexpr const char* kShardIdentity = "targets";
 inline constexpr const char* kShardTeacher = "teacher";
 inline constexpr const char* kShardTokenizer = "tokenizer";
 
-// Of ids and labels.
+// Hash of ids and labels.
 [[nodiscard]] std::uint64_t hash_row(std::span<const std::int32_t> ids, std::span<const std::int32_t> labels);
 
 struct TargetRow {
