@@ -56,8 +56,8 @@ void* PinnedMemory::allocate(std::size_t bytes) {
   void* pointer = gpu.allocate_pinned(device_, size);
   QUENCH_CHECK_AS(ErrorCode::out_of_memory, pointer != nullptr,
                   "{} bytes of pinned host memory for {} do not fit; lower training.offload_layers, "
-                  "optimizer.offload_ratio or data.prefetch, or set checkpoint.async, distill.offload or "
-                  "preference.offload to false",
+                  "optimizer.offload_ratio or data.prefetch, or set checkpoint.async or the offload of a second model "
+                  "(section of the training objective) to false",
                   size, device_.to_string());
   lock.lock();
   state_->used.emplace(pointer, PinnedBlock{pointer, size, gpu.create_event(device_)});

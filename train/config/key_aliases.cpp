@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "train/config/objective_table.h"
+
 namespace quench {
 namespace {
 
@@ -108,9 +110,6 @@ constexpr ForeignKey kForeignKeys[] = {
     {"lr_scheduler", "lr_schedule.name", ""},
     {"evals_per_epoch", "evaluation.interval", "a number of steps"},
     {"saves_per_epoch", "checkpoint.interval", "a number of steps"},
-    {"rl", "preference.loss", ""},
-    {"dpo_beta", "preference.beta", ""},
-    {"rl_beta", "preference.beta", ""},
     {"liger_kernel", "", "the kernels are fused already; nothing to enable"},
     {"use_liger_kernel", "", "the kernels are fused already; nothing to enable"},
     {"neftune_noise_alpha", "", "noise on embeddings is not supported"},
@@ -160,10 +159,6 @@ constexpr ForeignKey kForeignKeys[] = {
     {"load_in_4bit", "lora.base", "\"nf4\""},
     {"load_in_8bit", "lora.base", "\"float8\""},
     {"quantize_base", "lora.base", "\"nf4\""},
-    {"simpo_gamma", "preference.simpo_margin", ""},
-    {"loss_type", "preference.loss", "DPOTrainer's sigmoid is dpo"},
-    {"ref_model", "preference.reference", "base, initial or a model folder"},
-    {"precompute_ref_log_probs", "preference.reference", "\"initial\""},
     {"fake_quant_after_n_steps", "recipe.start_step", ""},
     {"train_on_inputs", "data.train_on", "\"all\" or \"assistant\""},
     {"recipe_name", "recipe.name", "tensorwise is float8_tensorwise, rowwise float8_rowwise"},
@@ -184,11 +179,18 @@ constexpr ForeignKey kForeignKeys[] = {
 
 const ForeignKey* find_key_alias(std::string_view name) {
   const auto* found = std::ranges::find(kForeignKeys, name, &ForeignKey::theirs);
-  return found == std::end(kForeignKeys) ? nullptr : found;
+  if (found != std::end(kForeignKeys)) return found;
+  for (const ObjectiveEntry& objective : objective_table())
+    for (const ForeignKey& key : objective.aliases)
+      if (key.theirs == name) return &key;
+  return nullptr;
 }
 
-std::span<const ForeignKey> key_aliases() noexcept {
-  return kForeignKeys;
+std::vector<ForeignKey> key_aliases() {
+  std::vector<ForeignKey> all(std::begin(kForeignKeys), std::end(kForeignKeys));
+  for (const ObjectiveEntry& objective : objective_table())
+    all.insert(all.end(), objective.aliases.begin(), objective.aliases.end());
+  return all;
 }
 
 }  // namespace quench

@@ -1,8 +1,8 @@
 #pragma once
 // Keys of other training programs and their equivalents here.
 
-#include <span>
 #include <string_view>
+#include <vector>
 
 namespace quench {
 
@@ -15,6 +15,7 @@ struct ForeignKey {
 // torchtitan, torchtune, axolotl, Hugging Face TrainingArguments and configs, nanoGPT, LLM.Q; nullptr for an unknown
 // name.
 [[nodiscard]] const ForeignKey* find_key_alias(std::string_view name);
-[[nodiscard]] std::span<const ForeignKey> key_aliases() noexcept;
+// With those of training objectives.
+[[nodiscard]] std::vector<ForeignKey> key_aliases();
 
 }  // namespace quench

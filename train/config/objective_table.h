@@ -10,6 +10,7 @@
 
 #include "core/system/choice_table.h"
 #include "data/text/policies.h"
+#include "train/config/key_aliases.h"
 #include "train/config/run_config.h"
 
 namespace quench::nn {
@@ -58,6 +59,7 @@ struct ObjectiveEntry {
   std::string_view name;
   std::string_view summary;
   ObjectiveSection section{};
+  std::span<const ForeignKey> aliases{};  // other programs' names of its keys
   // Whether it trains the run; null: where the section is present.
   bool (*trains)(const RunConfig& config) = nullptr;
   // Fills what the section leaves open; null: nothing.

@@ -186,9 +186,9 @@ void require_memory(const RunEstimate& e, Device target) {
   if (e.fits()) return;
   QUENCH_CHECK_AS(
       ErrorCode::out_of_memory, !e.fits_device(),
-      "this run needs about {} MiB of host memory in addition to {}, {} MiB are available\n{}set checkpoint.async, "
-      "distill.offload or preference.offload to false, or lower training.offload_layers, optimizer.offload_ratio or "
-      "data.prefetch",
+      "this run needs about {} MiB of host memory in addition to {}, {} MiB are available\n{}set checkpoint.async or "
+      "the offload of a second model (section of the training objective) to false, or lower training.offload_layers, "
+      "optimizer.offload_ratio or data.prefetch",
       mib(e.host_bytes), target.to_string(), mib(e.host_available_bytes.value_or(0)), to_string(e));
   QUENCH_FAIL(ErrorCode::out_of_memory,
               "this run needs about {} MiB on {}, {} MiB are available{}\n{}reduce training.micro_batch_size or "

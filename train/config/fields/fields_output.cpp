@@ -76,7 +76,7 @@ void add_output_fields(Fields& fields) {
             "Evaluations in a row without improvement after which the run ends; 0: it does not.");
   add_field(fields, "evaluation.early_stopping.metric", QUENCH_MEMBER(evaluation.early_stopping.metric),
             one_of(best_metric_names()), free,
-            "Value on data.validation that has to improve: to fall, or with section preference, to rise (rewards/..., "
+            "Value on data.validation that has to improve: to fall, or to rise where more is better (rewards/..., "
             "logps/chosen).");
   add_field(fields, "evaluation.early_stopping.min_delta", QUENCH_MEMBER(evaluation.early_stopping.min_delta),
             at_least(0), free, "Least change that counts as an improvement.");

@@ -11,6 +11,15 @@ namespace {
 constexpr std::array<ObjectiveMetric, 4> kMetrics = {
     {{"rewards/accuracies", true}, {"rewards/margins", true}, {"rewards/chosen", true}, {"logps/chosen", true}}};
 
+constexpr std::array<ForeignKey, 7> kAliases = {
+    {{"rl", "preference.loss", ""},
+     {"dpo_beta", "preference.beta", ""},
+     {"rl_beta", "preference.beta", ""},
+     {"simpo_gamma", "preference.simpo_margin", ""},
+     {"loss_type", "preference.loss", "DPOTrainer's sigmoid is dpo"},
+     {"ref_model", "preference.reference", "base, initial or a model folder"},
+     {"precompute_ref_log_probs", "preference.reference", "\"initial\""}}};
+
 std::string describe(const RunConfig& config) {
   const PreferenceSection& section = *preference_section(config);
   std::string text = fmt::format("preference: {}, beta {}", enum_name(section.loss), section.beta);
@@ -56,6 +65,7 @@ ObjectiveEntry preference_entry() {
           .section = objective_section<PreferenceSection>(
               "Training on preferences: DPO, IPO, SimPO, ORPO, KTO (docs/guide/preferences.md). Off unless present.",
               add_preference_fields),
+          .aliases = kAliases,
           .check = check_preference,
           .records =
               [](const RunConfig& config) {

@@ -6,7 +6,7 @@
 #include "data/formats/validation_cache.h"
 #include "distributed/ranks.h"
 #include "train/config/run_config.h"
-#include "train/objectives/preference/run/stored_reference.h"
+#include "train/objectives/preference/run/preference_objective.h"
 #include "train/objectives/run_objective.h"
 #include "train/setup/data_setup.h"
 
@@ -14,6 +14,20 @@ namespace quench {
 
 // Name in data.cache of the stored log-probabilities of `data`, keyed by weights and answers.
 [[nodiscard]] std::string reference_file(const RunConfig& config, const Dataset& data, ValidationCache& checks);
+
+// Log-probabilities of answers, computed once.
+class StoredReference final : public ReferenceModel {
+ public:
+  // By source of the dataset and item: sums of the first and of the second answer.
+  using Values = std::vector<std::vector<double>>;
+  void set(Values values) { values_ = std::move(values); }
+
+  // Throws corrupt for a pair without values.
+  [[nodiscard]] Tensor answer_logps(const ObjectiveInput& in) override;
+
+ private:
+  Values values_;
+};
 
 struct StoredReferences {
   StoredReference& train;
