@@ -13,11 +13,11 @@
 #include "core/system/threads.h"
 #include "train/check/check.h"
 #include "train/check/load.h"
+#include "train/doctor/kernel_check.h"
 #include "train/metrics/step_metrics.h"
 #include "train/model_folder/model_card.h"
 #include "train/objectives/distillation/distill_section.h"
 #include "train/objectives/distillation/run/target_setup.h"
-#include "train/setup/kernel_check.h"
 #include "train/setup/parallel_setup.h"
 
 namespace quench {

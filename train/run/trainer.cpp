@@ -16,6 +16,7 @@
 #include "train/check/load.h"
 #include "train/check/run_tokenizer.h"
 #include "train/checkpoint/retention.h"
+#include "train/doctor/run_environment.h"
 #include "train/metrics/run_files.h"
 #include "train/run/first_record.h"
 #include "train/run/start_report.h"
@@ -27,7 +28,6 @@
 #include "train/setup/learned_scales.h"
 #include "train/setup/optimizer_setup.h"
 #include "train/setup/parallel_setup.h"
-#include "train/setup/run_environment.h"
 #include "train/step/training_state.h"
 
 namespace quench {

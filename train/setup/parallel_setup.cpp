@@ -9,7 +9,7 @@
 #include "train/check/check.h"
 #include "train/check/load.h"
 #include "train/config/config_issue.h"
-#include "train/setup/build_info.h"
+#include "train/doctor/build_info.h"
 #include "train/setup/data_setup.h"
 
 namespace quench {
