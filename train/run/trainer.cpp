@@ -36,9 +36,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-RunConfig checked(RunConfig config, Device device, const distributed::Ranks* ranks) {
-  set_ranks(config, ranks != nullptr ? ranks->size : 1);
-  if (ranks != nullptr) require_same_run(*ranks, config);
+RunConfig checked(RunConfig config, Device device, const distributed::Ranks& ranks) {
+  set_ranks(config, ranks.size);
+  require_same_run(ranks, config);
   derive_new_tokens(config);
   set_deterministic(config.training.deterministic);
   require_on_device(config, device);
@@ -58,14 +58,14 @@ LossGuardOptions guard_options(const TrainingSection& training) {
 
 Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const distributed::Ranks> r)
     : ranks(std::move(r)),
-      config(checked(std::move(c), d, ranks.get())),
+      config(checked(std::move(c), d, *ranks)),
       device(d),
       environment(start.after("device", run_environment(d))),
       lock(lock_run()),
       checkpoint_lock(lock_checkpoints()),
       log(first() ? std::make_unique<RunLog>(fs::path(config.run.folder) / run_files::kLog, console) : nullptr),
       chosen(config, start.after("recipe", choose_recipe())),
-      setup(start.after("model", build_model(chosen, d, d, run_sharding(ranks.get())))),
+      setup(start.after("model", build_model(chosen, d, d, run_sharding(*ranks)))),
       inputs(start.after("data", open_inputs())),
       run_model(make_run_model(config, setup.config, inputs.data.tokenizer)),
       calibration(read_calibration()),
@@ -79,8 +79,8 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
   run_model.data = training_data_text(config, *inputs.data.train);
   fill_base();
   start.mark("weights");
-  sharded = share_model(*setup.model, ranks.get(), config, setup.base.get());
-  optimizer = make_optimizer(*setup.model, config, ranks.get());
+  sharded = share_model(*setup.model, *ranks, config, setup.base.get());
+  optimizer = make_optimizer(*setup.model, config, *ranks);
   objective = make_run_objective();
   step =
       std::make_unique<TrainStep>(*setup.model, *optimizer,
@@ -144,8 +144,8 @@ void Trainer::Run::open_logs() {
 }
 
 void Trainer::Run::open_loader() {
-  const BatchSplit geometry{config.training.micro_batch_size, global_batch_size(config),
-                            ranks != nullptr ? ranks->rank : 0, config.parallel.ranks};
+  const BatchSplit geometry{config.training.micro_batch_size, global_batch_size(config), ranks->rank,
+                            config.parallel.ranks};
   loader = std::make_unique<BatchLoader>(
       inputs.data.train, geometry,
       LoaderOptions{.first_sample = static_cast<std::uint64_t>(progress.samples),
@@ -181,8 +181,7 @@ void Trainer::Run::save() {
 
 std::vector<CheckpointTensor> Trainer::Run::tensors_to_save() const {
   // Replicas are equal: replicate rank 0 saves.
-  const bool gives = ranks == nullptr || ranks->replicate->rank() == 0;
-  if (!gives) return {};
+  if (ranks->replicate->rank() != 0) return {};
   step->finish_state_copies();
   std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *optimizer);
   if (setup.scaling && first()) add_scaling(tensors, *setup.scaling);
@@ -220,7 +219,7 @@ TrainResult Trainer::Run::train(bool handle_signals) {
         !fs::equivalent(resumed_path, fs::path(config.checkpoint.folder) / step_name(*resumed_step), absent))
       --*options.resumed_from;
     if (!resumed_elsewhere) options.kept = kept_on_disk();
-    if (ranks != nullptr) options.peers = ranks->saving;
+    if (!ranks->is_single()) options.peers = ranks->saving;
     const RunLock* held = checkpoint_lock ? checkpoint_lock.get() : lock.get();
     first_first("checkpoint folder",
                 [&] { writer = std::make_unique<CheckpointWriter>(config.checkpoint.folder, held, options); });

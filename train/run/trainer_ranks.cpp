@@ -21,19 +21,16 @@ void Trainer::Run::say(std::string_view lines) const {
 }
 
 void Trainer::Run::together(std::string_view what, const std::function<void()>& work) const {
-  if (ranks == nullptr) return work();
-  distributed::together(*ranks->host, what, work);
+  distributed::together(*ranks, what, work);
 }
 
 void Trainer::Run::first_first(std::string_view what, const std::function<void()>& work) const {
-  if (ranks == nullptr) return work();
   distributed::first_rank_first(*ranks->host, what, work);
 }
 
 fs::path Trainer::Run::load_for_all(Verify verify, const std::function<fs::path(const LoadCheckpoint&)>& choose) {
   return load_chosen(
-      ranks != nullptr ? ranks->host.get() : nullptr, verify, [this](CheckpointReader& reader) { load(reader); },
-      choose);
+      *ranks->host, verify, [this](CheckpointReader& reader) { load(reader); }, choose);
 }
 
 std::unique_ptr<RunLock> Trainer::Run::lock_run() const {
@@ -71,7 +68,7 @@ void Trainer::Run::take_metrics_folder() {
 }
 
 RecipeChoice Trainer::Run::choose_recipe() const {
-  if (ranks == nullptr) return resolve_auto_recipe(config, device);
+  if (ranks->is_single()) return resolve_auto_recipe(config, device);
   // Rank 0 may measure; its choice is used by all.
   std::string written;
   together("recipe", [&] {
@@ -84,7 +81,7 @@ RecipeChoice Trainer::Run::choose_recipe() const {
 void Trainer::Run::fill_base() {
   if (!setup.adapters) return;
   try {
-    base = fill_adapted(setup, config, ranks.get());
+    base = fill_adapted(setup, config, *ranks);
   } catch (const std::exception& error) {
     if (log) log->record(fmt::format("error: {}\n", error.what()));  // printed by the caller
     throw;
@@ -97,7 +94,7 @@ std::unique_ptr<RunObjective> Trainer::Run::make_run_objective() const {
                                  .identity = inputs.identity,
                                  .checks = first() ? inputs.checks.get() : nullptr,
                                  .samples = static_cast<std::uint64_t>(steps * global_batch_size(config))};
-    return make_objective({.config = config, .setup = setup, .ranks = ranks.get(), .inputs = &opened});
+    return make_objective({.config = config, .setup = setup, .ranks = *ranks, .inputs = &opened});
   } catch (const std::exception& error) {
     if (log) log->record(fmt::format("error: {}\n", error.what()));  // printed by the caller
     throw;
@@ -139,7 +136,7 @@ std::shared_ptr<const CalibrationData> Trainer::Run::read_calibration() const {
 }
 
 void Trainer::Run::measure_ranks(StepMetrics& m) {
-  if (ranks == nullptr) return;
+  if (sharded == nullptr) return;
   const std::int64_t window = progress.step - std::exchange(measured_step, progress.step);
   const double waiting = sharded->take_waiting_seconds() / static_cast<double>(std::max<std::int64_t>(window, 1));
   if (m.step_seconds > 0) m.communication_share = std::min(1.0, waiting / m.step_seconds);
@@ -153,7 +150,7 @@ void Trainer::Run::measure_ranks(StepMetrics& m) {
 Trainer::Run::Requests Trainer::Run::agreed_requests(SignalHandlers* signals) const {
   std::array<std::int64_t, 2> asked{};
   if (signals != nullptr) asked = {signals->stop_signal(), signals->take_save_request() ? 1 : 0};
-  if (ranks != nullptr) distributed::all_reduce_numbers(*ranks->host, asked, distributed::ReduceOp::max, "signals");
+  distributed::all_reduce_numbers(*ranks->host, asked, distributed::ReduceOp::max, "signals");
   return {static_cast<int>(asked[0]), asked[1] != 0};
 }
 

@@ -103,7 +103,7 @@ void Trainer::Run::resume_or_fill() {
   resumed_elsewhere = from.mode == Mode::path && !is_directly_in(resumed_path, folder);
   beside_earlier_run = from.mode == Mode::never || resumed_elsewhere;
   if (source.empty()) {
-    if (from.mode == Mode::automatic && (ranks == nullptr || ranks->rank == 0)) warn_of_lost_checkpoints(config);
+    if (from.mode == Mode::automatic && first()) warn_of_lost_checkpoints(config);
     if (!setup.adapters) fill_model(*setup.model, config);
     optimizer->refresh_master();
     whole = true;

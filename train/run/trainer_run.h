@@ -57,7 +57,7 @@ struct Trainer::Run {
   TrainResult train(bool handle_signals);
 
   // Rank 0.
-  [[nodiscard]] bool first() const noexcept { return ranks == nullptr || ranks->is_first(); }
+  [[nodiscard]] bool first() const noexcept { return ranks->is_first(); }
   // To the run log, if this rank has one.
   void say(std::string_view lines) const;
   // An error on one rank is raised on all.
@@ -138,7 +138,7 @@ struct Trainer::Run {
   static void report_kernels();
 
   StartTimes start;
-  std::shared_ptr<const distributed::Ranks> ranks;  // null: single process
+  std::shared_ptr<const distributed::Ranks> ranks;  // not null
   RunConfig config;  // as written, with a batch that the data fill: stored, compared on resume
   Device device;
   Json environment;
