@@ -77,7 +77,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
                            spared_work(*setup.model))),
       best(config.evaluation.early_stopping) {
   run_model.data = training_data_text(config, *inputs.data.train);
-  fill_base();
+  load_base_weights();
   start.mark("weights");
   sharded = share_model(*setup.model, *ranks, config, setup.base.get());
   optimizer = make_optimizer(*setup.model, config, *ranks);
@@ -134,7 +134,7 @@ void Trainer::Run::open_logs() {
   options.jsonl = config.metrics.jsonl;
   options.tensorboard = config.metrics.tensorboard;
   options.console->progress = config.metrics.progress;
-  options.console->print = [this](std::string_view line) { say(line); };
+  options.console->print = [this](std::string_view line) { log_lines(line); };
   if (console_log_level() > LogLevel::info) options.console->progress = ProgressDisplay::off;
   options.resume_step = resumed_step;
   options.config = to_json(config).dump(2);
@@ -162,8 +162,8 @@ void Trainer::Run::report_saves(const std::vector<SaveReport>& saved) {
 }
 
 void Trainer::Run::save() {
-  if (config.recipe.learned_scales) together("checkpoint", [this] { require_positive_scales(*setup.model); });
-  const bool sets_aside = std::exchange(beside_earlier_run, false);
+  if (config.recipe.learned_scales) on_all_ranks("checkpoint", [this] { require_positive_scales(*setup.model); });
+  const bool sets_aside = std::exchange(sets_earlier_run_aside, false);
   if (first()) {
     lock->confirm();
     if (checkpoint_lock) checkpoint_lock->confirm();
@@ -197,14 +197,14 @@ TrainResult Trainer::Run::train(bool handle_signals) {
   start.mark("weights");
   follow_recipe();  // before the report of kernels
   objective->start({.data = inputs.data, .is_initial = progress.step == 0, .checks = *inputs.checks});
-  together("run folder", [this] {
+  on_all_ranks("run folder", [this] {
     if (!first()) return;
     write_run_files();
-    say(start_report(chosen, setup, inputs.data, run_model, environment, steps));
+    log_lines(start_report(chosen, setup, inputs.data, run_model, environment, steps));
     if (const std::string warning = validation_warning(config, inputs.data); !warning.empty())
       QUENCH_LOG_WARN("{}", warning);
     if (!inputs.smaller_batch.empty()) QUENCH_LOG_WARN("{}", inputs.smaller_batch);
-    if (!resumed_step) say(first_record(config, inputs.data));
+    if (!resumed_step) log_lines(first_record(config, inputs.data));
     open_logs();
   });
   if (config.checkpoint.enable) {
@@ -221,8 +221,8 @@ TrainResult Trainer::Run::train(bool handle_signals) {
     if (!resumed_elsewhere) options.kept = kept_on_disk();
     if (!ranks->is_single()) options.peers = ranks->saving;
     const RunLock* held = checkpoint_lock ? checkpoint_lock.get() : lock.get();
-    first_first("checkpoint folder",
-                [&] { writer = std::make_unique<CheckpointWriter>(config.checkpoint.folder, held, options); });
+    first_rank_first("checkpoint folder",
+                     [&] { writer = std::make_unique<CheckpointWriter>(config.checkpoint.folder, held, options); });
     writer->keep(best_step());
     if (const std::int64_t interval = config.checkpoint.interval; interval > 0 && progress.step + interval < steps)
       writer->reserve(tensors_to_save());
@@ -235,9 +235,10 @@ TrainResult Trainer::Run::train(bool handle_signals) {
   first_tokens = progress.tokens_seen;
   begun = std::chrono::steady_clock::now();
   if (progress.step >= steps)
-    say(finished_message(config, progress, steps) + "\n");
+    log_lines(finished_message(config, progress, steps) + "\n");
   else if (best.exhausted())
-    say(fmt::format("the run in {} ended early at step {}: {}; to continue, raise evaluation.early_stopping.patience\n",
+    log_lines(
+        fmt::format("the run in {} ended early at step {}: {}; to continue, raise evaluation.early_stopping.patience\n",
                     config.run.folder, progress.step, best.reason()));
   start.mark("run folder");
   Requests asked = agreed_requests(signals);
@@ -280,7 +281,7 @@ TrainResult Trainer::Run::train(bool handle_signals) {
   result.stop_signal = stopped ? asked.stop_signal : 0;
   if (first() && (progress.step > resumed_step.value_or(0) || !result.exported.empty())) {
     const RunEnd summary = end();
-    say(end_report(config, summary));
+    log_lines(end_report(config, summary));
     warn_of_export(summary);
   }
   if (writer) (void)writer->finish();  // failed saves are the run's error, after its other results

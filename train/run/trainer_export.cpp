@@ -118,7 +118,7 @@ void Trainer::Run::export_run() {
   for (EvaluationMetrics& evaluation : export_evaluations) metrics.evaluation(std::move(evaluation));
   if (!is_measured()) validated_export.reset();
   if (!report.layers.empty())
-    say(fmt::format("export\n{}  files: {}\n", to_text(report.layers), size_text(report.file_bytes)));
+    log_lines(fmt::format("export\n{}  files: {}\n", to_text(report.layers), size_text(report.file_bytes)));
   result.exported = section.folder;
   result.export_validation = validated_export;
 }

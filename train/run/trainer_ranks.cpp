@@ -16,15 +16,15 @@ namespace quench {
 
 namespace fs = std::filesystem;
 
-void Trainer::Run::say(std::string_view lines) const {
+void Trainer::Run::log_lines(std::string_view lines) const {
   if (log) log->text(lines);
 }
 
-void Trainer::Run::together(std::string_view what, const std::function<void()>& work) const {
+void Trainer::Run::on_all_ranks(std::string_view what, const std::function<void()>& work) const {
   distributed::together(*ranks, what, work);
 }
 
-void Trainer::Run::first_first(std::string_view what, const std::function<void()>& work) const {
+void Trainer::Run::first_rank_first(std::string_view what, const std::function<void()>& work) const {
   distributed::first_rank_first(*ranks->host, what, work);
 }
 
@@ -35,7 +35,7 @@ fs::path Trainer::Run::load_for_all(Verify verify, const std::function<fs::path(
 
 std::unique_ptr<RunLock> Trainer::Run::lock_run() const {
   std::unique_ptr<RunLock> held;
-  together("run folder", [&] {
+  on_all_ranks("run folder", [&] {
     if (first()) held = std::make_unique<RunLock>(config.run.folder);
   });
   return held;
@@ -43,7 +43,7 @@ std::unique_ptr<RunLock> Trainer::Run::lock_run() const {
 
 std::unique_ptr<RunLock> Trainer::Run::lock_checkpoints() const {
   std::unique_ptr<RunLock> held;
-  together("checkpoint folder", [&] {
+  on_all_ranks("checkpoint folder", [&] {
     if (!first()) return;
     require_outputs(config);  // again, under the lock
     if (config.export_model) const StagingFolder can_be_made(export_target(config).folder);
@@ -54,7 +54,7 @@ std::unique_ptr<RunLock> Trainer::Run::lock_checkpoints() const {
 }
 
 void Trainer::Run::take_metrics_folder() {
-  together("metrics folder", [this] {
+  on_all_ranks("metrics folder", [this] {
     if (!first() || !(config.metrics.jsonl || config.metrics.tensorboard)) return;
     const fs::path place = resolved_path(config.metrics.folder);
     const bool is_locked = place == lock->folder() || (checkpoint_lock && place == checkpoint_lock->folder());
@@ -71,14 +71,14 @@ RecipeChoice Trainer::Run::choose_recipe() const {
   if (ranks->is_single()) return resolve_auto_recipe(config, device);
   // Rank 0 may measure; its choice is used by all.
   std::string written;
-  together("recipe", [&] {
+  on_all_ranks("recipe", [&] {
     if (first()) written = to_json(resolve_auto_recipe(config, device)).dump();
   });
   const std::string of_first = distributed::exchange_texts(*ranks->host, written, "recipe").front();
   return recipe_choice_from_json(Json::parse(of_first), "rank 0");
 }
 
-void Trainer::Run::fill_base() {
+void Trainer::Run::load_base_weights() {
   if (!setup.adapters) return;
   try {
     base = fill_adapted(setup, config, *ranks);
@@ -104,7 +104,7 @@ std::unique_ptr<RunObjective> Trainer::Run::make_run_objective() const {
 RunInputs Trainer::Run::open_inputs() {
   RunInputs opened;
   // Rank 0 tokenizes and validates once; others use its output.
-  first_first("training data", [&] {
+  first_rank_first("training data", [&] {
     opened.checks = std::make_unique<ValidationCache>(fs::path(config.data.cache) / "file_checks.json");
     try {
       opened.data = open_data(config, setup.config, opened.checks.get());
@@ -123,7 +123,7 @@ RunInputs Trainer::Run::open_inputs() {
 std::shared_ptr<const CalibrationData> Trainer::Run::read_calibration() const {
   std::shared_ptr<const CalibrationData> data;
   if (!config.export_model) return data;
-  together("calibration data", [&] {
+  on_all_ranks("calibration data", [&] {
     if (!first()) return;
     try {
       data = read_calibration_data(config.export_model->quantization, inputs.data.tokenizer.get(), setup.config,

@@ -93,7 +93,7 @@ void Trainer::Run::follow_recipe() {
 bool Trainer::Run::run_step() {
   follow_recipe();
   distributed::set_error_step(progress.step + 1);
-  const StepProfile profile(config, device, progress.step + 1, [this](std::string_view table) { say(table); });
+  const StepProfile profile(config, device, progress.step + 1, [this](std::string_view table) { log_lines(table); });
   timer->begin_step();
   const std::vector<Batch> batches = next_step_batches();
   timer->batch_ready();
@@ -124,11 +124,11 @@ bool Trainer::Run::run_step() {
   const double lr = schedule->lr(progress.step);
   // Bias correction counts applied updates.
   if (verdict.action == StepAction::apply) {
-    whole = false;
+    state_is_consistent = false;
     if (writer) writer->before_change();
     step->apply(lr, progress.step + 1 - guard.skipped_steps());
     if (bias_speed > 0) update_expert_biases(*setup.model, *expert_load, bias_speed);
-    whole = true;
+    state_is_consistent = true;
   }
   const RunProgress before = progress;
   ++progress.step;
@@ -140,7 +140,7 @@ bool Trainer::Run::run_step() {
   log_step(report, verdict, lr);
   if (first() && progress.step == resumed_step.value_or(0) + 1) {
     start.mark("first step");
-    say(start.to_text(progress.step) + "\n");
+    log_lines(start.to_text(progress.step) + "\n");
   }
   if (verdict.action == StepAction::stop) {  // after the final step is logged
     metrics.finish();
@@ -209,7 +209,7 @@ void Trainer::Run::evaluate(SignalHandlers* signals) {
 }
 
 void Trainer::Run::save_before_end(const std::exception& error) {
-  if (!writer || !whole || progress.step == resumed_step.value_or(0)) return;
+  if (!writer || !state_is_consistent || progress.step == resumed_step.value_or(0)) return;
   // Collective: only if all ranks have the error at the same place.
   const auto* ending = dynamic_cast<const Error*>(&error);
   if (!ranks->is_single() && (ending == nullptr || ending->code() != ErrorCode::nonfinite)) return;
