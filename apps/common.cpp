@@ -11,6 +11,7 @@
 #include "data/tokenizer/tokenizer_kind.h"
 #include "train/check/load.h"
 #include "train/checkpoint/checkpoint_reader.h"
+#include "train/doctor/kernel_check.h"
 #include "train/metrics/run_files.h"
 #include "train/model_folder/model_folder.h"
 #include "train/model_folder/peft_folder.h"
@@ -19,7 +20,6 @@
 #include "train/run/end_report.h"
 #include "train/run/training_facts.h"
 #include "train/setup/adapter_setup.h"
-#include "train/setup/kernel_check.h"
 #include "train/setup/run_model.h"
 #include "train/step/training_state.h"
 

@@ -13,11 +13,11 @@
 #include "core/system/threads.h"
 #include "train/check/check.h"
 #include "train/check/load.h"
+#include "train/doctor/kernel_check.h"
 #include "train/metrics/step_metrics.h"
 #include "train/model_folder/model_card.h"
 #include "train/objectives/distillation/distill_section.h"
 #include "train/objectives/distillation/run/target_setup.h"
-#include "train/setup/kernel_check.h"
 #include "train/setup/parallel_setup.h"
 
 namespace quench {
@@ -39,8 +39,8 @@ MakeTargetsReport make(const ConfigArguments& arguments, RunConfig& config, cons
   set_thread_count(static_cast<int>(config.training.threads));
   check_kernels(device);
   const std::shared_ptr<const distributed::Ranks> ranks = join_ranks(config, place, device);
-  if (ranks != nullptr) require_same_run(*ranks, config);
-  return make_targets(config, device, ranks.get(), {.watch_stop = poll_stop_signals});
+  require_same_run(*ranks, config);
+  return make_targets(config, device, *ranks, {.watch_stop = poll_stop_signals});
 }
 
 void run_distill_targets(const ConfigArguments& arguments) {

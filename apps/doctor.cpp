@@ -5,7 +5,7 @@
 
 #include "apps/common.h"
 #include "apps/verbs.h"
-#include "train/setup/diagnosis.h"
+#include "train/doctor/diagnosis.h"
 
 namespace quench {
 

@@ -27,8 +27,8 @@
 #include "data/text/tokenize.h"
 #include "distributed/communication_error.h"
 #include "distributed/launcher/error_file.h"
+#include "train/doctor/build_info.h"
 #include "train/metrics/terminal.h"
-#include "train/setup/build_info.h"
 
 namespace {
 

@@ -12,8 +12,8 @@
 #include "core/system/threads.h"
 #include "train/check/load.h"
 #include "train/config/resolved_config.h"
+#include "train/doctor/kernel_check.h"
 #include "train/probe/probe.h"
-#include "train/setup/kernel_check.h"
 
 namespace quench {
 namespace {

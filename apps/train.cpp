@@ -10,10 +10,10 @@
 #include "core/system/log.h"
 #include "core/system/signals.h"
 #include "train/check/load.h"
+#include "train/doctor/kernel_check.h"
 #include "train/plan/run_check.h"
 #include "train/run/next_commands.h"
 #include "train/run/trainer.h"
-#include "train/setup/kernel_check.h"
 #include "train/setup/parallel_setup.h"
 
 namespace quench {

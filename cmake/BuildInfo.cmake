@@ -1,8 +1,8 @@
 # The commit that a program was built from.
 #
-# quench_build_info(target): adds build_info.cpp to `target`, which train/setup/build_info.h declares. It is written anew at every
-# build and left alone where nothing has changed, so that a new commit costs one small file and the links. In script mode
-# (-P) this file writes it.
+# quench_build_info(target): adds build_info.cpp to `target`, which train/doctor/build_info.h declares. It is written anew at
+# every build and left alone where nothing has changed, so that a new commit costs one small file and the links. In script
+# mode (-P) this file writes it.
 
 if(CMAKE_SCRIPT_MODE_FILE)
   cmake_minimum_required(VERSION 3.25)  # @commit@ below is for file(CONFIGURE) alone
@@ -16,7 +16,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
                     OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   endif()
   file(CONFIGURE OUTPUT ${OUTPUT} @ONLY CONTENT "// Written by cmake/BuildInfo.cmake.
-#include \"train/setup/build_info.h\"
+#include \"train/doctor/build_info.h\"
 
 namespace quench {
 

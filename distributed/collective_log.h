@@ -33,7 +33,9 @@ class CollectiveLog {
     [[nodiscard]] std::string describe() const;
   };
 
-  explicit CollectiveLog(std::size_t capacity = 1024) : entries_(capacity) {}
+  static constexpr std::size_t kEntries = 1024;
+
+  explicit CollectiveLog(std::size_t capacity = kEntries) : entries_(capacity) {}
 
   void enqueued(const Collective& collective);
   void started(std::uint64_t sequence);

@@ -24,8 +24,8 @@ void check_counts(std::string_view what, std::span<const std::int64_t> counts, c
 
 }  // namespace
 
-ProcessGroup::ProcessGroup(std::string name, int rank, int size, Device device)
-    : name_(std::move(name)), rank_(rank), size_(size), device_(device) {
+ProcessGroup::ProcessGroup(std::string name, int rank, int size, Device device, std::size_t logged)
+    : name_(std::move(name)), rank_(rank), size_(size), device_(device), log_(logged) {
   QUENCH_CHECK(size >= 1 && rank >= 0 && rank < size, "group '{}': rank {} of {}", name_, rank, size);
 }
 
@@ -56,7 +56,7 @@ std::string ProcessGroup::with_diagnosis(const std::string& message, std::uint64
 }
 
 void ProcessGroup::check(const Tensor& tensor, std::string_view what, std::string_view label) const {
-  QUENCH_CHECK(tensor.defined() && tensor.is_contiguous() && tensor.device() == device_,
+  QUENCH_CHECK(tensor.defined() && tensor.is_contiguous() && (size_ == 1 || tensor.device() == device_),
                "{} of '{}' in group '{}': the tensor is {}, expected a contiguous one on {}", what, label, name_,
                tensor.defined() ? tensor.describe() : "undefined", device_.to_string());
 }

@@ -6,9 +6,9 @@
 // group run in order, different groups concurrently. GPU operations are ordered after the work queued on the current
 // stream.
 //
-// Tensors are contiguous, on the group's device, with equal dtype and sizes on all ranks. Labels (tensor names) are for
-// the collective log and messages. wait() throws Error(failed) on a lost rank or a mismatch, naming group, rank,
-// operation and label.
+// Tensors are contiguous, on the group's device (one rank: any), with equal dtype and sizes on all ranks. Labels
+// (tensor names) are for the collective log and messages. wait() throws Error(failed) on a lost rank or a mismatch,
+// naming group, rank, operation and label.
 
 #include <array>
 #include <chrono>
@@ -60,7 +60,8 @@ using TrafficByKind = std::array<Traffic, kCollectiveKindCount>;
 
 class ProcessGroup {
  public:
-  ProcessGroup(std::string name, int rank, int size, Device device);
+  // `logged`: latest operations in log().
+  ProcessGroup(std::string name, int rank, int size, Device device, std::size_t logged = CollectiveLog::kEntries);
   virtual ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;

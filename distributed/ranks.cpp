@@ -52,7 +52,26 @@ void agree(ProcessGroup& group, std::string_view label, const std::exception_ptr
   }
 }
 
+// In place, by way of a tensor.
+template <class T>
+void reduce_numbers(ProcessGroup& group, std::span<T> numbers, ReduceOp op, std::string_view label) {
+  if (group.size() == 1) return;
+  const MemoryScope scope(MemoryCategory::other);
+  const Tensor tensor = Tensor::empty({static_cast<std::int64_t>(numbers.size())}, dtype_of<T>);
+  std::ranges::copy(numbers, tensor.data<T>());
+  group.all_reduce(tensor, op, label).wait();
+  std::copy_n(tensor.data<T>(), numbers.size(), numbers.data());
+}
+
 }  // namespace
+
+const std::shared_ptr<const Ranks>& Ranks::single() {
+  static const std::shared_ptr<const Ranks> ranks = [] {
+    const std::shared_ptr<ProcessGroup> group = single_group("single", {});
+    return std::make_shared<const Ranks>(Ranks{0, 1, group, group, group, group, group, group, group});
+  }();
+  return ranks;
+}
 
 Ranks make_ranks(const std::shared_ptr<World>& world, int shard, int replicate, int expert) {
   QUENCH_CHECK(shard * replicate == world->size(), "{} shards x {} replicas for {} ranks", shard, replicate,
@@ -85,6 +104,7 @@ Ranks make_ranks(const std::shared_ptr<World>& world, int shard, int replicate, 
 }
 
 std::vector<std::string> exchange_texts(ProcessGroup& group, std::string_view mine, std::string_view label) {
+  if (group.size() == 1) return {std::string(mine)};
   const auto ranks = static_cast<std::size_t>(group.size());
   std::vector<std::int64_t> lengths(ranks);
   lengths[static_cast<std::size_t>(group.rank())] = static_cast<std::int64_t>(mine.size());
@@ -103,14 +123,19 @@ std::vector<std::string> exchange_texts(ProcessGroup& group, std::string_view mi
 }
 
 void all_reduce_numbers(ProcessGroup& group, std::span<std::int64_t> numbers, ReduceOp op, std::string_view label) {
-  const MemoryScope scope(MemoryCategory::other);
-  const Tensor tensor = Tensor::empty({static_cast<std::int64_t>(numbers.size())}, DType::i64);
-  std::ranges::copy(numbers, tensor.data<std::int64_t>());
-  group.all_reduce(tensor, op, label).wait();
-  std::copy_n(tensor.data<std::int64_t>(), numbers.size(), numbers.data());
+  reduce_numbers(group, numbers, op, label);
+}
+
+void all_reduce_numbers(ProcessGroup& group, std::span<double> numbers, ReduceOp op, std::string_view label) {
+  reduce_numbers(group, numbers, op, label);
+}
+
+void all_reduce(ProcessGroup& group, const Tensor& tensor, ReduceOp op, std::string_view label) {
+  if (group.size() > 1) group.all_reduce(tensor, op, label).wait();
 }
 
 void together(ProcessGroup& group, std::string_view label, const std::function<void()>& work, Patience patience) {
+  if (group.size() == 1) return work();
   std::optional<LongWait> wait;
   if (patience == Patience::files) wait.emplace(group);
   std::exception_ptr error;
@@ -122,9 +147,8 @@ void together(ProcessGroup& group, std::string_view label, const std::function<v
   agree(group, label, error);
 }
 
-void together(const Ranks* ranks, std::string_view label, const std::function<void()>& work) {
-  if (ranks == nullptr) return work();
-  together(*ranks->host, label, work);
+void together(const Ranks& ranks, std::string_view label, const std::function<void()>& work) {
+  together(*ranks.host, label, work);
 }
 
 void first_rank_first(ProcessGroup& group, std::string_view label, const std::function<void()>& work) {

@@ -24,7 +24,12 @@ struct Ranks {
   // CPU groups: host-side agreement, and the checkpoint thread.
   std::shared_ptr<ProcessGroup> host, saving;
 
+  // A process without others. Its groups have one rank (single_group()) and take tensors of any device; the functions
+  // below leave them alone. One object for all users in the process.
+  [[nodiscard]] static const std::shared_ptr<const Ranks>& single();
+
   [[nodiscard]] bool is_first() const noexcept { return rank == 0; }
+  [[nodiscard]] bool is_single() const noexcept { return size == 1; }
 };
 
 // Mesh: shards of a replica are consecutive ranks; within them, `expert` consecutive ranks form an expert-parallel
@@ -35,8 +40,11 @@ struct Ranks {
 [[nodiscard]] std::vector<std::string> exchange_texts(ProcessGroup& group, std::string_view mine,
                                                       std::string_view label);
 
-// All-reduce (sum or max) over a CPU group.
+// All-reduce (sum or max) over a CPU group. No-op for one rank.
 void all_reduce_numbers(ProcessGroup& group, std::span<std::int64_t> numbers, ReduceOp op, std::string_view label);
+void all_reduce_numbers(ProcessGroup& group, std::span<double> numbers, ReduceOp op, std::string_view label);
+// ProcessGroup::all_reduce(), complete on return as Work::wait() says. No-op for one rank.
+void all_reduce(ProcessGroup& group, const Tensor& tensor, ReduceOp op, std::string_view label);
 
 // Timeout of together().
 enum class Patience {
@@ -44,11 +52,11 @@ enum class Patience {
   files,  // long timeout: other ranks may read or write files
 };
 // Runs `work` on every rank of a CPU group. If any throws, all throw: their own error, or the first of the others' as
-// RelayedError.
+// RelayedError. One rank: `work` alone.
 void together(ProcessGroup& group, std::string_view label, const std::function<void()>& work,
               Patience patience = Patience::files);
-// The same in the ranks' CPU group; null, a single process: `work` alone.
-void together(const Ranks* ranks, std::string_view label, const std::function<void()>& work);
+// The same in the ranks' CPU group.
+void together(const Ranks& ranks, std::string_view label, const std::function<void()>& work);
 // together(), rank 0 first.
 void first_rank_first(ProcessGroup& group, std::string_view label, const std::function<void()>& work);
 

@@ -49,6 +49,7 @@ Tensor gather_parameter(const nn::Parameter& parameter, const Ranks& ranks) {
 
 void with_whole_parameters(const std::vector<nn::Parameter*>& parameters, const Ranks& ranks,
                            const std::function<void(const nn::WholeRows&)>& work) {
+  if (ranks.is_single()) return work({});
   const auto serve = [&] {
     for (std::int64_t next = 0; (next = announced(*ranks.host, 0)) != kNoMore;)
       (void)gather_announced(*parameters[static_cast<std::size_t>(next)], ranks);

@@ -1,6 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <array>
+#include <stdexcept>
+
 #include "distributed/process_group.h"
+#include "distributed/ranks.h"
 #include "distributed/world.h"
 
 namespace quench::distributed {
@@ -23,6 +27,38 @@ TEST(SingleGroup, CopiesWhereItMust) {
   EXPECT_FALSE(group->log().oldest_unfinished());
   EXPECT_EQ(group->log().latest_enqueued()->describe(), "barrier #5 of 'end'");
   EXPECT_EQ(group->traffic()[static_cast<std::size_t>(CollectiveKind::all_gather)].bytes, 0);
+}
+
+TEST(SingleRanks, AreAWorldOfOne) {
+  const Ranks& ranks = *Ranks::single();
+  EXPECT_TRUE(ranks.is_single());
+  EXPECT_TRUE(ranks.is_first());
+  for (const auto& group :
+       {ranks.world, ranks.shard, ranks.replicate, ranks.experts, ranks.expert_shard, ranks.host, ranks.saving}) {
+    EXPECT_EQ(group->rank(), 0);
+    EXPECT_EQ(group->size(), 1);
+  }
+}
+
+TEST(SingleRanks, LeaveTheirGroupsAlone) {
+  const Ranks& ranks = *Ranks::single();
+  const std::uint64_t before = ranks.host->log().last_enqueued();
+  std::array<std::int64_t, 2> numbers = {3, 4};
+  all_reduce_numbers(*ranks.host, numbers, ReduceOp::sum, "numbers");
+  EXPECT_EQ(numbers, (std::array<std::int64_t, 2>{3, 4}));
+  all_reduce(*ranks.world, Tensor::empty({2}, DType::f32, Device{DeviceType::meta}), ReduceOp::sum, "loss");
+  EXPECT_EQ(exchange_texts(*ranks.host, "x", "texts"), std::vector<std::string>{"x"});
+  int runs = 0;
+  together(ranks, "work", [&] { ++runs; });
+  first_rank_first(*ranks.host, "work", [&] { ++runs; });
+  EXPECT_EQ(runs, 2);
+  EXPECT_THROW(together(ranks, "work", [] { throw std::logic_error("its own"); }), std::logic_error);
+  EXPECT_EQ(ranks.host->log().last_enqueued(), before);
+}
+
+TEST(SingleRanks, TakeTensorsOfAnyDevice) {
+  const Tensor tensor = Tensor::empty({2}, DType::f32, Device{DeviceType::meta});
+  EXPECT_NO_THROW(Ranks::single()->world->all_reduce(tensor, ReduceOp::sum, "loss").wait());
 }
 
 TEST(MetaGroup, CountsBytesOfAnyRank) {

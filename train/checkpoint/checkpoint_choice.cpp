@@ -114,10 +114,10 @@ fs::path load_first(std::span<const fs::path> paths, const LoadCheckpoint& load,
   return {};
 }
 
-fs::path load_chosen(distributed::ProcessGroup* peers, Verify verify, const LoadCheckpoint& load,
+fs::path load_chosen(distributed::ProcessGroup& peers, Verify verify, const LoadCheckpoint& load,
                      const std::function<fs::path(const LoadCheckpoint&)>& choose) {
-  if (peers == nullptr) return choose(load);
-  return peers->rank() == 0 ? lead(*peers, load, choose) : follow(*peers, verify, load);
+  if (peers.size() == 1) return choose(load);
+  return peers.rank() == 0 ? lead(peers, load, choose) : follow(peers, verify, load);
 }
 
 }  // namespace quench

@@ -12,14 +12,13 @@ namespace quench {
 
 using LoadCheckpoint = std::function<void(CheckpointReader&)>;
 
-// Path of the checkpoint that was loaded; empty: none. The same on all ranks of the CPU group `peers` (null: single
-// process).
+// Path of the checkpoint that was loaded; empty: none. The same on all ranks of the CPU group `peers`.
 //
 // `choose` runs on rank 0. It passes open checkpoints to its argument until one loads, and returns that one's path. Its
 // argument opens the path on the other ranks, requires the same save UUID and runs `load` on all ranks; `load` must
 // throw on all or none. An error of `choose` is raised on all ranks. Code `failed`: a rank does not find the
 // checkpoint, or another save under its path.
-std::filesystem::path load_chosen(distributed::ProcessGroup* peers, Verify verify, const LoadCheckpoint& load,
+std::filesystem::path load_chosen(distributed::ProcessGroup& peers, Verify verify, const LoadCheckpoint& load,
                                   const std::function<std::filesystem::path(const LoadCheckpoint&)>& choose);
 
 // Path of the first of `paths` that loads; empty: none. Skips absent ones, and damaged ones (Error corrupt) with an

@@ -19,12 +19,6 @@ struct Sums {
     values.resize(more.size());
     for (std::size_t i = 0; i < more.size(); ++i) values[i] += more[i];
   }
-  void reduce(const distributed::Ranks* ranks) {
-    if (ranks == nullptr) return;
-    const Tensor sums = Tensor::from_values<double>({std::ssize(values)}, values);
-    ranks->host->all_reduce(sums, distributed::ReduceOp::sum, "validation loss").wait();
-    values.assign(sums.data<double>(), sums.data<double>() + sums.numel());
-  }
 };
 
 // Loss and metrics of one batch.
@@ -65,9 +59,8 @@ EvaluationMetrics validate(const nn::CausalLm& model, std::shared_ptr<const Data
   std::uint64_t rows = data->row_count();
   if (options.batches > 0)
     rows = std::min(rows, static_cast<std::uint64_t>(options.batches * options.micro_batch_size));
-  const std::int64_t count = options.ranks != nullptr ? options.ranks->size : 1;
-  const BatchSplit geometry{options.micro_batch_size, options.micro_batch_size * count,
-                            options.ranks != nullptr ? options.ranks->rank : 0, count};
+  const distributed::Ranks& ranks = *options.ranks;
+  const BatchSplit geometry{options.micro_batch_size, options.micro_batch_size * ranks.size, ranks.rank, ranks.size};
   const Device device = model.options().device;
   BatchLoader loader(std::move(data), geometry, {.end_sample = rows, .device = device});
   EvaluationMetrics metrics;
@@ -75,7 +68,7 @@ EvaluationMetrics validate(const nn::CausalLm& model, std::shared_ptr<const Data
   Sums sums;
   sums.values.resize(options.objective != nullptr ? 3 + options.objective->metric_names().size() : 2);
   while (const std::optional<Batch> batch = loader.next()) {
-    if (options.ranks == nullptr && batch->valid_tokens == 0) continue;
+    if (ranks.is_single() && batch->valid_tokens == 0) continue;
     const auto valid = static_cast<double>(batch->valid_tokens);
     if (options.objective != nullptr) {
       std::vector<double> own = objective_sums(model, *batch, *options.objective, options.loss_chunk_rows);
@@ -89,7 +82,7 @@ EvaluationMetrics validate(const nn::CausalLm& model, std::shared_ptr<const Data
                    batch_context(model, *batch), 1.0f, {.chunk_rows = options.loss_chunk_rows});
     sums.add({valid, static_cast<double>(*sum.value().to(Device{}).data<float>())});
   }
-  sums.reduce(options.ranks);
+  distributed::all_reduce_numbers(*ranks.host, sums.values, distributed::ReduceOp::sum, "validation loss");
   metrics.tokens = static_cast<std::int64_t>(sums.values[0]);
   if (options.objective != nullptr) {
     set_values(*options.objective, sums.values, metrics);

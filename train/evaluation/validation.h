@@ -15,8 +15,9 @@ struct ValidationOptions {
   std::int64_t micro_batch_size = 1;
   std::int64_t batches = 0;  // leading ones; 0: all
   std::int64_t loss_chunk_rows = 0;
-  const distributed::Ranks* ranks = nullptr;  // not null: batches are split over ranks, all get the result
-  Objective* objective = nullptr;             // not null: its loss and metrics
+  // Batches are split over them, all get the result. Not null.
+  const distributed::Ranks* ranks = distributed::Ranks::single().get();
+  Objective* objective = nullptr;  // not null: its loss and metrics
 };
 
 // Mean cross-entropy over valid tokens, and its exponential; with an objective, mean loss and metrics over its units.

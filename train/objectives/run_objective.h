@@ -26,7 +26,7 @@ struct ObjectiveInputs {
 struct ObjectiveSession {
   const RunConfig& config;
   const ModelSetup& setup;  // the model is sharded over `ranks`
-  const distributed::Ranks* ranks = nullptr;
+  const distributed::Ranks& ranks;
   // Null in an estimate: the model is on the meta device, and nothing is read.
   const ObjectiveInputs* inputs = nullptr;
 };
@@ -66,7 +66,7 @@ struct ObjectiveRuntime {
   // Model whose forward pass every micro-batch adds. `own`: the trained model.
   std::optional<nn::ModelConfig> (*second_model)(const RunConfig& config, const nn::ModelConfig& own) = nullptr;
   // Memory of a second model that computes before the first step and is gone then. On the meta device.
-  SecondModelBytes (*start_bytes)(const RunConfig& config, const distributed::Ranks* ranks) = nullptr;
+  SecondModelBytes (*start_bytes)(const RunConfig& config, const distributed::Ranks& ranks) = nullptr;
   // Makes a batch of plain rows (train/step/meta_batch.h) one of the objective's records.
   void (*arrange)(const RunConfig& config, Batch& batch) = nullptr;
 };

@@ -162,18 +162,17 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
   Allocator& plan = Allocator::of(kMeta);
   const ObjectiveRuntime& runtime = objective_runtime(config);
   const SecondModelBytes reference =
-      runtime.start_bytes == nullptr ? SecondModelBytes{} : runtime.start_bytes(config, ranks.get());
+      runtime.start_bytes == nullptr ? SecondModelBytes{} : runtime.start_bytes(config, *ranks);
   e.reference_bytes = reference.device;
   e.second_model_host_bytes = reference.host;
   plan.trim();
   plan.reset_peak();
   {
-    const ModelSetup setup = build_model(resolved, kMeta, target, run_sharding(ranks.get()));
-    const auto sharded = share_model(*setup.model, ranks.get(), config, setup.base.get());
-    const auto optimizer = make_optimizer(*setup.model, config, ranks.get());
+    const ModelSetup setup = build_model(resolved, kMeta, target, run_sharding(*ranks));
+    const auto sharded = share_model(*setup.model, *ranks, config, setup.base.get());
+    const auto optimizer = make_optimizer(*setup.model, config, *ranks);
     const std::int64_t own_bytes = plan.stats().current;
-    const std::unique_ptr<RunObjective> objective =
-        make_objective({.config = config, .setup = setup, .ranks = ranks.get()});
+    const std::unique_ptr<RunObjective> objective = make_objective({.config = config, .setup = setup, .ranks = *ranks});
     e.teacher_bytes = plan.stats().current - own_bytes;
     const nn::WeightOffloader* const weights =
         objective->training() != nullptr ? objective->training()->weight_offloader() : nullptr;
@@ -213,7 +212,7 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
         Batch& batch = batches.emplace_back(meta_batch(micro, config.data.seq_len));
         if (runtime.arrange != nullptr) runtime.arrange(config, batch);
       }
-      if (ranks != nullptr) reset_traffic(*ranks);
+      if (!ranks->is_single()) reset_traffic(*ranks);
       (void)step.accumulate(batches, s);
       step.apply(0.0, s);
       quiet = plan.stats().segment_count == segments ? quiet + 1 : 0;
@@ -221,7 +220,7 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     }
     e.device = plan.stats();
     if (e.reference_bytes > 0) e.start_bytes = at_start + e.reference_bytes;
-    if (ranks != nullptr) traffic = count_traffic(*ranks, cluster, e);
+    if (!ranks->is_single()) traffic = count_traffic(*ranks, cluster, e);
     // Input of the activation function per offloaded layer. The host queues a micro-batch while the previous one, whose
     // blocks are not yet free, runs on the device.
     const std::int64_t in_work = std::min<std::int64_t>(micro_batches, 2);

@@ -3,7 +3,7 @@
 #include "core/system/log.h"
 #include "train/check/load.h"
 #include "train/config/run_plugins.h"
-#include "train/setup/build_info.h"
+#include "train/doctor/build_info.h"
 #include "train/setup/data_setup.h"
 
 namespace quench {

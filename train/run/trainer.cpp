@@ -16,6 +16,7 @@
 #include "train/check/load.h"
 #include "train/check/run_tokenizer.h"
 #include "train/checkpoint/retention.h"
+#include "train/doctor/run_environment.h"
 #include "train/metrics/run_files.h"
 #include "train/run/first_record.h"
 #include "train/run/start_report.h"
@@ -27,7 +28,6 @@
 #include "train/setup/learned_scales.h"
 #include "train/setup/optimizer_setup.h"
 #include "train/setup/parallel_setup.h"
-#include "train/setup/run_environment.h"
 #include "train/step/training_state.h"
 
 namespace quench {
@@ -36,9 +36,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-RunConfig checked(RunConfig config, Device device, const distributed::Ranks* ranks) {
-  set_ranks(config, ranks != nullptr ? ranks->size : 1);
-  if (ranks != nullptr) require_same_run(*ranks, config);
+RunConfig checked(RunConfig config, Device device, const distributed::Ranks& ranks) {
+  set_ranks(config, ranks.size);
+  require_same_run(ranks, config);
   derive_new_tokens(config);
   set_deterministic(config.training.deterministic);
   require_on_device(config, device);
@@ -58,14 +58,14 @@ LossGuardOptions guard_options(const TrainingSection& training) {
 
 Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const distributed::Ranks> r)
     : ranks(std::move(r)),
-      config(checked(std::move(c), d, ranks.get())),
+      config(checked(std::move(c), d, *ranks)),
       device(d),
       environment(start.after("device", run_environment(d))),
       lock(lock_run()),
       checkpoint_lock(lock_checkpoints()),
       log(first() ? std::make_unique<RunLog>(fs::path(config.run.folder) / run_files::kLog, console) : nullptr),
       chosen(config, start.after("recipe", choose_recipe())),
-      setup(start.after("model", build_model(chosen, d, d, run_sharding(ranks.get())))),
+      setup(start.after("model", build_model(chosen, d, d, run_sharding(*ranks)))),
       inputs(start.after("data", open_inputs())),
       run_model(make_run_model(config, setup.config, inputs.data.tokenizer)),
       calibration(read_calibration()),
@@ -77,10 +77,10 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
                            spared_work(*setup.model))),
       best(config.evaluation.early_stopping) {
   run_model.data = training_data_text(config, *inputs.data.train);
-  fill_base();
+  load_base_weights();
   start.mark("weights");
-  sharded = share_model(*setup.model, ranks.get(), config, setup.base.get());
-  optimizer = make_optimizer(*setup.model, config, ranks.get());
+  sharded = share_model(*setup.model, *ranks, config, setup.base.get());
+  optimizer = make_optimizer(*setup.model, config, *ranks);
   objective = make_run_objective();
   step =
       std::make_unique<TrainStep>(*setup.model, *optimizer,
@@ -134,7 +134,7 @@ void Trainer::Run::open_logs() {
   options.jsonl = config.metrics.jsonl;
   options.tensorboard = config.metrics.tensorboard;
   options.console->progress = config.metrics.progress;
-  options.console->print = [this](std::string_view line) { say(line); };
+  options.console->print = [this](std::string_view line) { log_lines(line); };
   if (console_log_level() > LogLevel::info) options.console->progress = ProgressDisplay::off;
   options.resume_step = resumed_step;
   options.config = to_json(config).dump(2);
@@ -144,8 +144,8 @@ void Trainer::Run::open_logs() {
 }
 
 void Trainer::Run::open_loader() {
-  const BatchSplit geometry{config.training.micro_batch_size, global_batch_size(config),
-                            ranks != nullptr ? ranks->rank : 0, config.parallel.ranks};
+  const BatchSplit geometry{config.training.micro_batch_size, global_batch_size(config), ranks->rank,
+                            config.parallel.ranks};
   loader = std::make_unique<BatchLoader>(
       inputs.data.train, geometry,
       LoaderOptions{.first_sample = static_cast<std::uint64_t>(progress.samples),
@@ -162,8 +162,8 @@ void Trainer::Run::report_saves(const std::vector<SaveReport>& saved) {
 }
 
 void Trainer::Run::save() {
-  if (config.recipe.learned_scales) together("checkpoint", [this] { require_positive_scales(*setup.model); });
-  const bool sets_aside = std::exchange(beside_earlier_run, false);
+  if (config.recipe.learned_scales) on_all_ranks("checkpoint", [this] { require_positive_scales(*setup.model); });
+  const bool sets_aside = std::exchange(sets_earlier_run_aside, false);
   if (first()) {
     lock->confirm();
     if (checkpoint_lock) checkpoint_lock->confirm();
@@ -181,8 +181,7 @@ void Trainer::Run::save() {
 
 std::vector<CheckpointTensor> Trainer::Run::tensors_to_save() const {
   // Replicas are equal: replicate rank 0 saves.
-  const bool gives = ranks == nullptr || ranks->replicate->rank() == 0;
-  if (!gives) return {};
+  if (ranks->replicate->rank() != 0) return {};
   step->finish_state_copies();
   std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *optimizer);
   if (setup.scaling && first()) add_scaling(tensors, *setup.scaling);
@@ -198,14 +197,14 @@ TrainResult Trainer::Run::train(bool handle_signals) {
   start.mark("weights");
   follow_recipe();  // before the report of kernels
   objective->start({.data = inputs.data, .is_initial = progress.step == 0, .checks = *inputs.checks});
-  together("run folder", [this] {
+  on_all_ranks("run folder", [this] {
     if (!first()) return;
     write_run_files();
-    say(start_report(chosen, setup, inputs.data, run_model, environment, steps));
+    log_lines(start_report(chosen, setup, inputs.data, run_model, environment, steps));
     if (const std::string warning = validation_warning(config, inputs.data); !warning.empty())
       QUENCH_LOG_WARN("{}", warning);
     if (!inputs.smaller_batch.empty()) QUENCH_LOG_WARN("{}", inputs.smaller_batch);
-    if (!resumed_step) say(first_record(config, inputs.data));
+    if (!resumed_step) log_lines(first_record(config, inputs.data));
     open_logs();
   });
   if (config.checkpoint.enable) {
@@ -220,10 +219,10 @@ TrainResult Trainer::Run::train(bool handle_signals) {
         !fs::equivalent(resumed_path, fs::path(config.checkpoint.folder) / step_name(*resumed_step), absent))
       --*options.resumed_from;
     if (!resumed_elsewhere) options.kept = kept_on_disk();
-    if (ranks != nullptr) options.peers = ranks->saving;
+    if (!ranks->is_single()) options.peers = ranks->saving;
     const RunLock* held = checkpoint_lock ? checkpoint_lock.get() : lock.get();
-    first_first("checkpoint folder",
-                [&] { writer = std::make_unique<CheckpointWriter>(config.checkpoint.folder, held, options); });
+    first_rank_first("checkpoint folder",
+                     [&] { writer = std::make_unique<CheckpointWriter>(config.checkpoint.folder, held, options); });
     writer->keep(best_step());
     if (const std::int64_t interval = config.checkpoint.interval; interval > 0 && progress.step + interval < steps)
       writer->reserve(tensors_to_save());
@@ -236,9 +235,10 @@ TrainResult Trainer::Run::train(bool handle_signals) {
   first_tokens = progress.tokens_seen;
   begun = std::chrono::steady_clock::now();
   if (progress.step >= steps)
-    say(finished_message(config, progress, steps) + "\n");
+    log_lines(finished_message(config, progress, steps) + "\n");
   else if (best.exhausted())
-    say(fmt::format("the run in {} ended early at step {}: {}; to continue, raise evaluation.early_stopping.patience\n",
+    log_lines(
+        fmt::format("the run in {} ended early at step {}: {}; to continue, raise evaluation.early_stopping.patience\n",
                     config.run.folder, progress.step, best.reason()));
   start.mark("run folder");
   Requests asked = agreed_requests(signals);
@@ -281,7 +281,7 @@ TrainResult Trainer::Run::train(bool handle_signals) {
   result.stop_signal = stopped ? asked.stop_signal : 0;
   if (first() && (progress.step > resumed_step.value_or(0) || !result.exported.empty())) {
     const RunEnd summary = end();
-    say(end_report(config, summary));
+    log_lines(end_report(config, summary));
     warn_of_export(summary);
   }
   if (writer) (void)writer->finish();  // failed saves are the run's error, after its other results

@@ -25,8 +25,9 @@ struct TrainResult {
 class Trainer {
  public:
   // Console text goes to descriptor `console` (negative: none; also none below log level info, log.h) and log.txt. Rank
-  // 0 writes the run's files, all `ranks` their checkpoint shards.
-  Trainer(RunConfig config, Device device, int console = 1, std::shared_ptr<const distributed::Ranks> ranks = nullptr);
+  // 0 writes the run's files, all `ranks` (not null) their checkpoint shards.
+  Trainer(RunConfig config, Device device, int console = 1,
+          std::shared_ptr<const distributed::Ranks> ranks = distributed::Ranks::single());
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;

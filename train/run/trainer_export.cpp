@@ -42,7 +42,7 @@ void Trainer::Run::use_averages() {
 }
 
 double Trainer::Run::trained_loss() {
-  const bool is_known = ranks == nullptr && objective->validation() == nullptr &&
+  const bool is_known = ranks->is_single() && objective->validation() == nullptr &&
                         config.export_model->weights != kAveragedWeights && progress.step > resumed_step.value_or(0) &&
                         validation.last && validation.last->step == progress.step;
   if (is_known) return validation.last->loss;
@@ -83,7 +83,7 @@ ModelFolderReport Trainer::Run::write_export(const std::string& method, std::sha
       return better;
     };
   }
-  return export_model(setup, chosen, run_model, std::move(pass), ranks.get());
+  return export_model(setup, chosen, run_model, std::move(pass), *ranks);
 }
 
 void Trainer::Run::export_run() {
@@ -93,7 +93,7 @@ void Trainer::Run::export_run() {
   if (inputs.data.validation && config.evaluation.interval > 0 && !quantization.scheme.empty())
     validated_export = ExportValidation{.trained = trained_loss(), .kept = {}};
   const bool chooses = quantization.method == kAutoMethod;
-  prepare_export(setup, config, ranks.get());
+  prepare_export(setup, config, *ranks);
   ModelFolderReport report = write_export(chooses ? std::string(quantizers().front().name) : quantization.method,
                                           chooses ? nullptr : calibration);
   const auto is_measured = [&] { return validated_export && !export_evaluations.empty(); };
@@ -102,7 +102,7 @@ void Trainer::Run::export_run() {
   if (chooses && first() && is_measured() && validated_export->is_notable() && !exports_trained_codes(config) &&
       calibrated.problem(require_scheme(quantization.scheme, "export.scheme")).empty())
     again[0] = 1;
-  if (ranks != nullptr) distributed::all_reduce_numbers(*ranks->host, again, distributed::ReduceOp::max, "export");
+  distributed::all_reduce_numbers(*ranks->host, again, distributed::ReduceOp::max, "export");
   if (again[0] != 0) {
     std::shared_ptr<const CalibrationData> data = calibration;
     if (data == nullptr && first())
@@ -118,7 +118,7 @@ void Trainer::Run::export_run() {
   for (EvaluationMetrics& evaluation : export_evaluations) metrics.evaluation(std::move(evaluation));
   if (!is_measured()) validated_export.reset();
   if (!report.layers.empty())
-    say(fmt::format("export\n{}  files: {}\n", to_text(report.layers), size_text(report.file_bytes)));
+    log_lines(fmt::format("export\n{}  files: {}\n", to_text(report.layers), size_text(report.file_bytes)));
   result.exported = section.folder;
   result.export_validation = validated_export;
 }

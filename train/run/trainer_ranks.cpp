@@ -16,29 +16,26 @@ namespace quench {
 
 namespace fs = std::filesystem;
 
-void Trainer::Run::say(std::string_view lines) const {
+void Trainer::Run::log_lines(std::string_view lines) const {
   if (log) log->text(lines);
 }
 
-void Trainer::Run::together(std::string_view what, const std::function<void()>& work) const {
-  if (ranks == nullptr) return work();
-  distributed::together(*ranks->host, what, work);
+void Trainer::Run::on_all_ranks(std::string_view what, const std::function<void()>& work) const {
+  distributed::together(*ranks, what, work);
 }
 
-void Trainer::Run::first_first(std::string_view what, const std::function<void()>& work) const {
-  if (ranks == nullptr) return work();
+void Trainer::Run::first_rank_first(std::string_view what, const std::function<void()>& work) const {
   distributed::first_rank_first(*ranks->host, what, work);
 }
 
 fs::path Trainer::Run::load_for_all(Verify verify, const std::function<fs::path(const LoadCheckpoint&)>& choose) {
   return load_chosen(
-      ranks != nullptr ? ranks->host.get() : nullptr, verify, [this](CheckpointReader& reader) { load(reader); },
-      choose);
+      *ranks->host, verify, [this](CheckpointReader& reader) { load(reader); }, choose);
 }
 
 std::unique_ptr<RunLock> Trainer::Run::lock_run() const {
   std::unique_ptr<RunLock> held;
-  together("run folder", [&] {
+  on_all_ranks("run folder", [&] {
     if (first()) held = std::make_unique<RunLock>(config.run.folder);
   });
   return held;
@@ -46,7 +43,7 @@ std::unique_ptr<RunLock> Trainer::Run::lock_run() const {
 
 std::unique_ptr<RunLock> Trainer::Run::lock_checkpoints() const {
   std::unique_ptr<RunLock> held;
-  together("checkpoint folder", [&] {
+  on_all_ranks("checkpoint folder", [&] {
     if (!first()) return;
     require_outputs(config);  // again, under the lock
     if (config.export_model) const StagingFolder can_be_made(export_target(config).folder);
@@ -57,7 +54,7 @@ std::unique_ptr<RunLock> Trainer::Run::lock_checkpoints() const {
 }
 
 void Trainer::Run::take_metrics_folder() {
-  together("metrics folder", [this] {
+  on_all_ranks("metrics folder", [this] {
     if (!first() || !(config.metrics.jsonl || config.metrics.tensorboard)) return;
     const fs::path place = resolved_path(config.metrics.folder);
     const bool is_locked = place == lock->folder() || (checkpoint_lock && place == checkpoint_lock->folder());
@@ -71,20 +68,20 @@ void Trainer::Run::take_metrics_folder() {
 }
 
 RecipeChoice Trainer::Run::choose_recipe() const {
-  if (ranks == nullptr) return resolve_auto_recipe(config, device);
+  if (ranks->is_single()) return resolve_auto_recipe(config, device);
   // Rank 0 may measure; its choice is used by all.
   std::string written;
-  together("recipe", [&] {
+  on_all_ranks("recipe", [&] {
     if (first()) written = to_json(resolve_auto_recipe(config, device)).dump();
   });
   const std::string of_first = distributed::exchange_texts(*ranks->host, written, "recipe").front();
   return recipe_choice_from_json(Json::parse(of_first), "rank 0");
 }
 
-void Trainer::Run::fill_base() {
+void Trainer::Run::load_base_weights() {
   if (!setup.adapters) return;
   try {
-    base = fill_adapted(setup, config, ranks.get());
+    base = fill_adapted(setup, config, *ranks);
   } catch (const std::exception& error) {
     if (log) log->record(fmt::format("error: {}\n", error.what()));  // printed by the caller
     throw;
@@ -97,7 +94,7 @@ std::unique_ptr<RunObjective> Trainer::Run::make_run_objective() const {
                                  .identity = inputs.identity,
                                  .checks = first() ? inputs.checks.get() : nullptr,
                                  .samples = static_cast<std::uint64_t>(steps * global_batch_size(config))};
-    return make_objective({.config = config, .setup = setup, .ranks = ranks.get(), .inputs = &opened});
+    return make_objective({.config = config, .setup = setup, .ranks = *ranks, .inputs = &opened});
   } catch (const std::exception& error) {
     if (log) log->record(fmt::format("error: {}\n", error.what()));  // printed by the caller
     throw;
@@ -107,7 +104,7 @@ std::unique_ptr<RunObjective> Trainer::Run::make_run_objective() const {
 RunInputs Trainer::Run::open_inputs() {
   RunInputs opened;
   // Rank 0 tokenizes and validates once; others use its output.
-  first_first("training data", [&] {
+  first_rank_first("training data", [&] {
     opened.checks = std::make_unique<ValidationCache>(fs::path(config.data.cache) / "file_checks.json");
     try {
       opened.data = open_data(config, setup.config, opened.checks.get());
@@ -126,7 +123,7 @@ RunInputs Trainer::Run::open_inputs() {
 std::shared_ptr<const CalibrationData> Trainer::Run::read_calibration() const {
   std::shared_ptr<const CalibrationData> data;
   if (!config.export_model) return data;
-  together("calibration data", [&] {
+  on_all_ranks("calibration data", [&] {
     if (!first()) return;
     try {
       data = read_calibration_data(config.export_model->quantization, inputs.data.tokenizer.get(), setup.config,
@@ -139,7 +136,7 @@ std::shared_ptr<const CalibrationData> Trainer::Run::read_calibration() const {
 }
 
 void Trainer::Run::measure_ranks(StepMetrics& m) {
-  if (ranks == nullptr) return;
+  if (sharded == nullptr) return;
   const std::int64_t window = progress.step - std::exchange(measured_step, progress.step);
   const double waiting = sharded->take_waiting_seconds() / static_cast<double>(std::max<std::int64_t>(window, 1));
   if (m.step_seconds > 0) m.communication_share = std::min(1.0, waiting / m.step_seconds);
@@ -153,7 +150,7 @@ void Trainer::Run::measure_ranks(StepMetrics& m) {
 Trainer::Run::Requests Trainer::Run::agreed_requests(SignalHandlers* signals) const {
   std::array<std::int64_t, 2> asked{};
   if (signals != nullptr) asked = {signals->stop_signal(), signals->take_save_request() ? 1 : 0};
-  if (ranks != nullptr) distributed::all_reduce_numbers(*ranks->host, asked, distributed::ReduceOp::max, "signals");
+  distributed::all_reduce_numbers(*ranks->host, asked, distributed::ReduceOp::max, "signals");
   return {static_cast<int>(asked[0]), asked[1] != 0};
 }
 

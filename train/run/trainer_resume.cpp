@@ -48,9 +48,9 @@ void require_step(const fs::path& folder, std::int64_t step) {
 }  // namespace
 
 void Trainer::Run::load(CheckpointReader& reader) {
-  whole = false;
+  state_is_consistent = false;
   // Damaged on one rank: skipped by all.
-  together("checkpoint", [&] {
+  on_all_ranks("checkpoint", [&] {
     progress = restore_progress(reader.state(), config, inputs.identity, guard);
     if (setup.adapters) require_base(reader.state(), base, reader.path().string());
     plan_steps();
@@ -62,7 +62,7 @@ void Trainer::Run::load(CheckpointReader& reader) {
     restore_best(reader.state());
     if (writer) writer->keep(best_step());
   });
-  whole = true;
+  state_is_consistent = true;
 }
 
 void Trainer::Run::restore_best(const CheckpointState& state) {
@@ -74,9 +74,9 @@ void Trainer::Run::restore_best(const CheckpointState& state) {
   if (same_validation(state.data, inputs.identity)) return;
   validated_from = progress.step;
   if (best.best())
-    say(fmt::format("{} has changed since the checkpoint: {} {:.4f} at step {}, its best, no longer counts\n",
-                    config.data.validation_split ? "the held-out part of data.train" : "data.validation",
-                    config.evaluation.early_stopping.metric, best.best()->value, best.best()->step));
+    log_lines(fmt::format("{} has changed since the checkpoint: {} {:.4f} at step {}, its best, no longer counts\n",
+                          config.data.validation_split ? "the held-out part of data.train" : "data.validation",
+                          config.evaluation.early_stopping.metric, best.best()->value, best.best()->step));
   best.restore(nullptr);
   kept_best.reset();
 }
@@ -101,12 +101,12 @@ void Trainer::Run::resume_or_fill() {
   });
   resumed_path = source.has_filename() ? source : source.parent_path();  // "a/b/"
   resumed_elsewhere = from.mode == Mode::path && !is_directly_in(resumed_path, folder);
-  beside_earlier_run = from.mode == Mode::never || resumed_elsewhere;
+  sets_earlier_run_aside = from.mode == Mode::never || resumed_elsewhere;
   if (source.empty()) {
-    if (from.mode == Mode::automatic && (ranks == nullptr || ranks->rank == 0)) warn_of_lost_checkpoints(config);
+    if (from.mode == Mode::automatic && first()) warn_of_lost_checkpoints(config);
     if (!setup.adapters) fill_model(*setup.model, config);
     optimizer->refresh_master();
-    whole = true;
+    state_is_consistent = true;
     return;
   }
   resumed_step = progress.step;
@@ -114,8 +114,8 @@ void Trainer::Run::resume_or_fill() {
   if (!resumed_elsewhere && parse_replaced_name(resumed_path.filename().string()))
     resumed_path.replace_filename(step_name(progress.step));
   if (!resumed_elsewhere) result.checkpoint = (folder / resumed_path.filename()).string();
-  say(fmt::format("resumed from {}: step {}, {} tokens seen\n", source.string(), progress.step,
-                  format_count(progress.tokens_seen)));
+  log_lines(fmt::format("resumed from {}: step {}, {} tokens seen\n", source.string(), progress.step,
+                        format_count(progress.tokens_seen)));
 }
 
 }  // namespace quench

@@ -57,13 +57,13 @@ struct Trainer::Run {
   TrainResult train(bool handle_signals);
 
   // Rank 0.
-  [[nodiscard]] bool first() const noexcept { return ranks == nullptr || ranks->is_first(); }
+  [[nodiscard]] bool first() const noexcept { return ranks->is_first(); }
   // To the run log, if this rank has one.
-  void say(std::string_view lines) const;
+  void log_lines(std::string_view lines) const;
   // An error on one rank is raised on all.
-  void together(std::string_view what, const std::function<void()>& work) const;
+  void on_all_ranks(std::string_view what, const std::function<void()>& work) const;
   // Rank 0 before the others.
-  void first_first(std::string_view what, const std::function<void()>& work) const;
+  void first_rank_first(std::string_view what, const std::function<void()>& work) const;
   [[nodiscard]] std::unique_ptr<RunLock> lock_run() const;
   // Lock of a checkpoint folder outside the run folder (runs may share it); else null. Also checks the export target.
   [[nodiscard]] std::unique_ptr<RunLock> lock_checkpoints() const;
@@ -72,7 +72,7 @@ struct Trainer::Run {
   [[nodiscard]] RecipeChoice choose_recipe() const;
   // Base weights under adapters, and initial adapter values. Before sharding, while linear layers have the unquantized
   // values.
-  void fill_base();
+  void load_base_weights();
   [[nodiscard]] std::unique_ptr<RunObjective> make_run_objective() const;
   [[nodiscard]] RunInputs open_inputs();
   // export.calibration on rank 0; null on others. At the start, so that errors appear before training.
@@ -138,7 +138,7 @@ struct Trainer::Run {
   static void report_kernels();
 
   StartTimes start;
-  std::shared_ptr<const distributed::Ranks> ranks;  // null: single process
+  std::shared_ptr<const distributed::Ranks> ranks;  // not null
   RunConfig config;  // as written, with a batch that the data fill: stored, compared on resume
   Device device;
   Json environment;
@@ -165,9 +165,9 @@ struct Trainer::Run {
   bool has_saved = false;                              // in this start
   std::int64_t saved_step = -1;                        // step of the last save known to have succeeded
   std::int64_t measured_step = 0;                      // step of the last measure_ranks
-  bool beside_earlier_run = false;                     // folder has checkpoints of another run until this one saves
+  bool sets_earlier_run_aside = false;                 // the next save: the folder has checkpoints of another run
   bool resumed_elsewhere = false;                      // from a checkpoint outside checkpoint.folder
-  bool whole = false;                                  // weights and optimizer state match progress.step
+  bool state_is_consistent = false;                    // weights and optimizer state match progress.step
   bool in_tail = false;                                // next step in high precision
   std::string base;                                    // base weight hash under adapters; empty: full training
   std::unique_ptr<distributed::ShardedModel> sharded;  // null: single process

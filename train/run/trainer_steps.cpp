@@ -72,7 +72,6 @@ std::string Trainer::Run::first_nonfinite(const std::vector<Batch>& batches) {
   const std::string forward =
       first_nonfinite_forward(*setup.model, batches, loss_options(config, setup.config.vocab_size, device));
   const std::string found = !forward.empty() ? forward : !operand.empty() ? operand : gradient;
-  if (ranks == nullptr) return found;
   for (const std::string& name : distributed::exchange_texts(*ranks->host, found, "first non-finite"))
     if (!name.empty()) return name;
   return {};
@@ -94,7 +93,7 @@ void Trainer::Run::follow_recipe() {
 bool Trainer::Run::run_step() {
   follow_recipe();
   distributed::set_error_step(progress.step + 1);
-  const StepProfile profile(config, device, progress.step + 1, [this](std::string_view table) { say(table); });
+  const StepProfile profile(config, device, progress.step + 1, [this](std::string_view table) { log_lines(table); });
   timer->begin_step();
   const std::vector<Batch> batches = next_step_batches();
   timer->batch_ready();
@@ -106,9 +105,9 @@ bool Trainer::Run::run_step() {
   if (writer && step->frees_state_in_accumulate()) writer->before_change();
   const GradientReport report = step->accumulate(batches, progress.step + 1);
   step->watch_experts(nullptr);
-  if (counted && ranks != nullptr)
+  if (counted)
     for (const Tensor& sum : expert_load->sums())
-      ranks->world->all_reduce(sum, distributed::ReduceOp::sum, "load of the experts").wait();
+      distributed::all_reduce(*ranks->world, sum, distributed::ReduceOp::sum, "load of the experts");
   health.end_step(progress.step + 1, metrics);
   expert_imbalance.reset();
   if (watched) {
@@ -125,11 +124,11 @@ bool Trainer::Run::run_step() {
   const double lr = schedule->lr(progress.step);
   // Bias correction counts applied updates.
   if (verdict.action == StepAction::apply) {
-    whole = false;
+    state_is_consistent = false;
     if (writer) writer->before_change();
     step->apply(lr, progress.step + 1 - guard.skipped_steps());
     if (bias_speed > 0) update_expert_biases(*setup.model, *expert_load, bias_speed);
-    whole = true;
+    state_is_consistent = true;
   }
   const RunProgress before = progress;
   ++progress.step;
@@ -141,7 +140,7 @@ bool Trainer::Run::run_step() {
   log_step(report, verdict, lr);
   if (first() && progress.step == resumed_step.value_or(0) + 1) {
     start.mark("first step");
-    say(start.to_text(progress.step) + "\n");
+    log_lines(start.to_text(progress.step) + "\n");
   }
   if (verdict.action == StepAction::stop) {  // after the final step is logged
     metrics.finish();
@@ -193,7 +192,7 @@ void Trainer::Run::log_step(const GradientReport& report, const StepVerdict& ver
 void Trainer::Run::evaluate(SignalHandlers* signals) {
   // FSDP all-gathers are collective: no rank may stop early.
   samples.draw(*setup.model, progress.step, metrics,
-               [&] { return ranks == nullptr && signals != nullptr && signals->stop_signal() != 0; });
+               [&] { return ranks->is_single() && signals != nullptr && signals->stop_signal() != 0; });
   if (!inputs.data.validation) return;
   ValidationOptions options = validation_options();
   options.ranks = ranks.get();
@@ -210,10 +209,10 @@ void Trainer::Run::evaluate(SignalHandlers* signals) {
 }
 
 void Trainer::Run::save_before_end(const std::exception& error) {
-  if (!writer || !whole || progress.step == resumed_step.value_or(0)) return;
+  if (!writer || !state_is_consistent || progress.step == resumed_step.value_or(0)) return;
   // Collective: only if all ranks have the error at the same place.
   const auto* ending = dynamic_cast<const Error*>(&error);
-  if (ranks != nullptr && (ending == nullptr || ending->code() != ErrorCode::nonfinite)) return;
+  if (!ranks->is_single() && (ending == nullptr || ending->code() != ErrorCode::nonfinite)) return;
   try {
     report_saves(writer->wait());
     if (progress.step == saved_step) return;

@@ -129,10 +129,10 @@ std::unique_ptr<recipes::Adapters> make_adapters(nn::CausalLm& model, const RunC
   return adapters;
 }
 
-std::string fill_adapted(ModelSetup& setup, const RunConfig& config, const distributed::Ranks* ranks) {
+std::string fill_adapted(ModelSetup& setup, const RunConfig& config, const distributed::Ranks& ranks) {
   nn::CausalLm& model = *setup.model;
   const auto seed = static_cast<std::uint64_t>(config.training.seed);
-  if (ranks == nullptr && !keeps_codes(config) && !config.recipe.learned_scales) {
+  if (ranks.is_single() && !keeps_codes(config) && !config.recipe.learned_scales) {
     const std::string hash = fill_and_quantize(setup, config);
     setup.adapters->begin_from_base({});
     return hash;
@@ -151,19 +151,14 @@ std::string fill_adapted(ModelSetup& setup, const RunConfig& config, const distr
     fill_model(model, config);
   }
   std::string hash;
-  Whole gather;
-  if (ranks == nullptr) {
-    hash = base_hash(model, codes, {}, stored_vocabulary(config));
-  } else {
-    distributed::with_whole_parameters(model.parameters(), *ranks, [&](const Whole& whole) {
-      hash = base_hash(model, codes, whole, stored_vocabulary(config));
-    });
-    hash = distributed::exchange_texts(*ranks->host, hash, "base").front();
-    gather = [ranks](const nn::Parameter& parameter) { return distributed::gather_parameter(parameter, *ranks); };
-  }
+  distributed::with_whole_parameters(model.parameters(), ranks, [&](const Whole& whole) {
+    hash = base_hash(model, codes, whole, stored_vocabulary(config));
+  });
+  hash = distributed::exchange_texts(*ranks.host, hash, "base").front();
+  const Whole gather = [&](const nn::Parameter& parameter) { return distributed::gather_parameter(parameter, ranks); };
   setup.base->store(model, config.lora->base, gather);
   Whole values;
-  if (ranks != nullptr)
+  if (!ranks.is_single())
     values = [&](const nn::Parameter& weight) {
       return setup.base->holds(weight) ? setup.base->values(weight, gather) : gather(weight);
     };

@@ -24,11 +24,11 @@ namespace quench {
 [[nodiscard]] std::unique_ptr<recipes::Adapters> make_adapters(nn::CausalLm& model, const RunConfig& config,
                                                                const nn::ParameterOptions& parameters);
 
-// Before sharding over `ranks`, if any: base weights stored as lora.base says, and initial adapter values. Returns the
+// Before sharding over `ranks`: base weights stored as lora.base says, and initial adapter values. Returns the
 // base hash on all ranks: 16 hex digits, over values of all non-adapter parameters, or over quantized values kept as
 // stored.
 [[nodiscard]] std::string fill_adapted(ModelSetup& setup, const RunConfig& config,
-                                       const distributed::Ranks* ranks = nullptr);
+                                       const distributed::Ranks& ranks = *distributed::Ranks::single());
 // On the meta device.
 void plan_base(ModelSetup& setup, const RunConfig& config);
 

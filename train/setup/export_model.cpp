@@ -146,7 +146,7 @@ bool has_new_rows(const ModelSetup& setup, const RunConfig& config) {
 }
 
 void export_adapters(const ModelSetup& setup, const RunConfig& config, const Tokenizer* tokenizer,
-                     const distributed::Ranks* ranks, const std::string& base_hash, const TrainingFacts& training) {
+                     const distributed::Ranks& ranks, const std::string& base_hash, const TrainingFacts& training) {
   // A hash of quantized values matches neither other programs' nor the dense folder's.
   const bool values = config.lora.has_value() && config.lora->base != recipes::BaseForm::stored;
   const AdapterBase base{values ? base_hash : std::string(), config.training.dtype};
@@ -162,11 +162,10 @@ void export_adapters(const ModelSetup& setup, const RunConfig& config, const Tok
                          .tokenizer = config.model.add_tokens.empty() ? nullptr : tokenizer,
                          .training = training});
   };
-  if (ranks == nullptr) return save({});
   std::vector<nn::Parameter*> gathered = setup.adapters->parameters();
   if (resized)
     for (nn::Parameter* parameter : vocabulary_parameters(*setup.model)) gathered.push_back(parameter);
-  distributed::with_whole_parameters(gathered, *ranks, save);
+  distributed::with_whole_parameters(gathered, ranks, save);
 }
 
 // The config check throws if no program can run the export.
@@ -233,8 +232,8 @@ void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup)
   }
 }
 
-void prepare_export(const ModelSetup& setup, const RunConfig& config, const distributed::Ranks* ranks) {
-  if (writes_adapters(config) || ranks != nullptr) return;
+void prepare_export(const ModelSetup& setup, const RunConfig& config, const distributed::Ranks& ranks) {
+  if (writes_adapters(config) || !ranks.is_single()) return;
   recipes::make_dense(*setup.model);
   if (setup.adapters != nullptr) setup.adapters->merge();
   const ExportSection& section = *config.export_model;
@@ -244,7 +243,7 @@ void prepare_export(const ModelSetup& setup, const RunConfig& config, const dist
 }
 
 ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& resolved, const RunModel& description,
-                               ExportPass pass, const distributed::Ranks* ranks) {
+                               ExportPass pass, const distributed::Ranks& ranks) {
   const RunConfig& config = *resolved;
   nn::CausalLm& model = *setup.model;
   if (writes_adapters(config)) {
@@ -292,10 +291,7 @@ ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& re
     options.card->training = description.training;
     report = save_model_folder(model, export_target(config), options);
   };
-  if (ranks == nullptr)
-    save({});
-  else
-    distributed::with_whole_parameters(shared_parameters(setup), *ranks, save);
+  distributed::with_whole_parameters(shared_parameters(setup), ranks, save);
   return report;
 }
 

@@ -32,13 +32,13 @@ struct ExportPass {
 
 // Dense weights with adapters merged, pruned; once, before export_model(). Not for several ranks, which export by
 // parameter, nor for adapters alone.
-void prepare_export(const ModelSetup& setup, const RunConfig& config, const distributed::Ranks* ranks);
+void prepare_export(const ModelSetup& setup, const RunConfig& config, const distributed::Ranks& ranks);
 
 // Writes export.folder with the run folder's small files (train/setup/run_model.h). Weights: training.dtype, or
 // quantized as the pass says; adapters merged, or alone with export.format "peft". Passes may follow each other; after
 // one with calibration data the model has the quantized weights, and is unusable for computation over `ranks`, of which
 // rank 0 writes by parameter and calibrates by layer. Collective. Returns rank 0's report.
 ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& resolved, const RunModel& description,
-                               ExportPass pass, const distributed::Ranks* ranks);
+                               ExportPass pass, const distributed::Ranks& ranks);
 
 }  // namespace quench

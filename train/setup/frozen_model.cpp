@@ -48,12 +48,12 @@ class Offload {
 };
 
 void fill_frozen(FrozenModel& frozen, const RunConfig& config, const FrozenWeights& source,
-                 const distributed::Ranks* ranks, const Offload& offload) {
+                 const distributed::Ranks& ranks, const Offload& offload) {
   nn::CausalLm& model = *frozen.model;
   if (source.form == BaseForm::stored) {
     load_base(model, source.folder, [&](nn::Parameter& weight, const PackedMatrix& codes) {
       frozen.base->keep(weight, codes.to(model.options().device), model.options().dtype);
-      if (ranks == nullptr) offload(weight);
+      if (ranks.is_single()) offload(weight);
     });
     return;
   }
@@ -61,7 +61,7 @@ void fill_frozen(FrozenModel& frozen, const RunConfig& config, const FrozenWeigh
   const std::set<const nn::Parameter*> quantizable(weights.begin(), weights.end());
   const auto store = [&](nn::Parameter& parameter) {
     if (source.form != BaseForm::dense && quantizable.contains(&parameter)) frozen.base->store(parameter, source.form);
-    if (ranks == nullptr) offload(parameter);
+    if (ranks.is_single()) offload(parameter);
   };
   if (model.options().device.is_meta()) {
     for (nn::Parameter* parameter : model.parameters()) {
@@ -70,14 +70,14 @@ void fill_frozen(FrozenModel& frozen, const RunConfig& config, const FrozenWeigh
     }
     return;
   }
-  const nn::ParameterFilled filled = ranks == nullptr ? nn::ParameterFilled(store) : nn::ParameterFilled();
+  const nn::ParameterFilled filled = ranks.is_single() ? nn::ParameterFilled(store) : nn::ParameterFilled();
   if (source.folder.empty())
     fill_model(model, config, filled);
   else
     load_weights(model, source.folder, false, filled);
-  if (ranks != nullptr)
-    frozen.base->store(model, source.form, [ranks](const nn::Parameter& parameter) {
-      return distributed::gather_parameter(parameter, *ranks);
+  if (!ranks.is_single())
+    frozen.base->store(model, source.form, [&ranks](const nn::Parameter& parameter) {
+      return distributed::gather_parameter(parameter, ranks);
     });
 }
 
@@ -99,13 +99,13 @@ std::optional<std::int64_t> first_other_token(const Tokenizer& other, const Toke
 }  // namespace
 
 FrozenModel make_frozen_model(const RunConfig& config, const nn::ModelConfig& architecture,
-                              const FrozenWeights& weights, Device device, const distributed::Ranks* ranks) {
+                              const FrozenWeights& weights, Device device, const distributed::Ranks& ranks) {
   nn::ParameterOptions options = parameter_options(config, device);
   const ModelSharding sharding = run_sharding(ranks);
   options.sharding = sharding.sharding;
   options.expert_sharding = sharding.experts;
   options.trainable = false;
-  options.deferred = (weights.form != BaseForm::dense || weights.offload) && ranks == nullptr;
+  options.deferred = (weights.form != BaseForm::dense || weights.offload) && ranks.is_single();
   FrozenModel frozen;
   frozen.model = std::make_unique<nn::CausalLm>(architecture, options);
   frozen.base = std::make_unique<recipes::QuantizedBase>();

@@ -39,12 +39,12 @@ struct FrozenWeights {
   bool offload = false;                               // in pinned host memory (nn/decoder/weight_offload.h)
 };
 
-// In the run's dtype, sharded over `ranks`, if any. Weights that are not sharded are quantized and offloaded one by
-// one. Offloaded shards: those of decoder layers from distributed::kSmallBytes on. Device meta: without values. Throws
-// as load_weights().
+// In the run's dtype, sharded over `ranks`. A single process quantizes and offloads weights one by one. Offloaded
+// shards: those of decoder layers from distributed::kSmallBytes on. Device meta: without values. Throws as
+// load_weights().
 [[nodiscard]] FrozenModel make_frozen_model(const RunConfig& config, const nn::ModelConfig& architecture,
                                             const FrozenWeights& weights, Device device,
-                                            const distributed::Ranks* ranks);
+                                            const distributed::Ranks& ranks);
 
 // Adds names and contents of the files that hold the weights of `model`, a model folder or a GGUF file.
 void add_weight_files(Hash128& hash, const std::filesystem::path& model, ValidationCache& checks);

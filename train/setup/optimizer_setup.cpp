@@ -19,7 +19,7 @@ std::function<bool(const nn::Parameter&)> matcher(const std::vector<std::string>
 }  // namespace
 
 std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConfig& config,
-                                              const distributed::Ranks* ranks) {
+                                              const distributed::Ranks& ranks) {
   const OptimizerSection& optimizer = config.optimizer;
   const auto groups = std::make_shared<const ParameterGroups>(model, optimizer);
   const nn::OptimizerOptions options{
@@ -38,7 +38,7 @@ std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConf
       .momentum = optimizer.momentum,
       .nesterov = optimizer.nesterov,
       .exclude_from_muon = matcher(optimizer.muon_exclude),
-      .rows = ranks != nullptr ? distributed::make_matrix_all_to_all(ranks->shard) : nullptr,
+      .rows = ranks.is_single() ? nullptr : distributed::make_matrix_all_to_all(ranks.shard),
       .host_state = optimizer.offload_streamed};
   auto made = nn::make_optimizer(nn::find_optimizer(optimizer.name), model.parameters(), options);
   if (groups->scales()) {

@@ -10,8 +10,8 @@
 
 namespace quench {
 
-// `ranks`: of sharded parameters; null: single process.
-[[nodiscard]] std::unique_ptr<nn::Optimizer> make_optimizer(nn::CausalLm& model, const RunConfig& config,
-                                                            const distributed::Ranks* ranks = nullptr);
+// `ranks`: of sharded parameters.
+[[nodiscard]] std::unique_ptr<nn::Optimizer> make_optimizer(
+    nn::CausalLm& model, const RunConfig& config, const distributed::Ranks& ranks = *distributed::Ranks::single());
 
 }  // namespace quench

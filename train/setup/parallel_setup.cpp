@@ -9,7 +9,7 @@
 #include "train/check/check.h"
 #include "train/check/load.h"
 #include "train/config/config_issue.h"
-#include "train/setup/build_info.h"
+#include "train/doctor/build_info.h"
 #include "train/setup/data_setup.h"
 
 namespace quench {
@@ -70,7 +70,7 @@ void share_threads(RunConfig& config, const distributed::Environment& place) {
 
 std::shared_ptr<const distributed::Ranks> join_ranks(const RunConfig& config, const distributed::Environment& place,
                                                      Device device) {
-  if (!place.is_distributed()) return nullptr;
+  if (!place.is_distributed()) return distributed::Ranks::single();
   distributed::GroupOptions options = distributed::read_group_options();
   options.end_hanging_process = true;
   const std::shared_ptr<distributed::World> world = distributed::World::join(place, device, options);
@@ -85,7 +85,7 @@ std::shared_ptr<const distributed::Ranks> join_ranks(const RunConfig& config, co
 }
 
 std::shared_ptr<const distributed::Ranks> planned_ranks(const RunConfig& config) {
-  if (config.parallel.ranks == 1) return nullptr;
+  if (config.parallel.ranks == 1) return distributed::Ranks::single();
   const std::shared_ptr<distributed::World> world =
       distributed::World::planned(0, static_cast<int>(config.parallel.ranks));
   return std::make_shared<const distributed::Ranks>(
@@ -94,6 +94,7 @@ std::shared_ptr<const distributed::Ranks> planned_ranks(const RunConfig& config)
 }
 
 void require_same_run(const distributed::Ranks& ranks, const RunConfig& config) {
+  if (ranks.is_single()) return;
   const auto configs = distributed::exchange_texts(*ranks.host, to_json(config).dump(), "configs");
   const std::string own = fmt::format("{} {}", kBuildInfo.version, kBuildInfo.commit);
   const auto programs = distributed::exchange_texts(*ranks.host, own, "programs");
@@ -125,26 +126,25 @@ void require_same_run(const distributed::Ranks& ranks, const RunConfig& config) 
   }
 }
 
-ModelSharding run_sharding(const distributed::Ranks* ranks) {
-  if (ranks == nullptr) return {};
-  const distributed::ProcessGroup &shard = *ranks->shard, &same = *ranks->expert_shard, &experts = *ranks->experts;
+ModelSharding run_sharding(const distributed::Ranks& ranks) {
+  const distributed::ProcessGroup &shard = *ranks.shard, &same = *ranks.expert_shard, &experts = *ranks.experts;
   return {{shard.rank(), shard.size()}, {same.rank(), same.size(), experts.rank(), experts.size()}};
 }
 
-std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model, const distributed::Ranks* ranks,
+std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model, const distributed::Ranks& ranks,
                                                        const RunConfig& config, const recipes::QuantizedBase* base) {
-  if (ranks == nullptr) return nullptr;
+  if (ranks.is_single()) return nullptr;
   const ParallelSection& parallel = config.parallel;
   return std::make_unique<distributed::ShardedModel>(
-      model, ranks->shard, ranks->replicate,
+      model, ranks.shard, ranks.replicate,
       distributed::ShardedModelOptions{
           .reshard_after_forward = parallel.reshard_after_forward,
           .reduce_every_micro_batch = parallel.reduce_every_micro_batch,
           .reduce_dtype = parallel.reduce_dtype,
           .gather_codes = parallel.float8_all_gather,
           .base = base,
-          .experts = ranks->experts,
-          .expert_shard = ranks->expert_shard,
+          .experts = ranks.experts,
+          .expert_shard = ranks.expert_shard,
           .mxfp8_rows = parallel.expert_all_to_all == ParallelSection::DispatchFormat::mxfp8});
 }
 

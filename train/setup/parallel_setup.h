@@ -27,22 +27,21 @@ void set_ranks(RunConfig& config, std::int64_t ranks);
 // CPU threads per rank of a node, unless configured.
 void share_threads(RunConfig& config, const distributed::Environment& place);
 
-// Null for a single process. Collective. Throws unsupported for GPUs of different compute capability.
+// Never null. Collective. Throws unsupported for GPUs of different compute capability.
 [[nodiscard]] std::shared_ptr<const distributed::Ranks> join_ranks(const RunConfig& config,
                                                                    const distributed::Environment& place,
                                                                    Device device);
 
-// Rank 0 of a multi-rank run on the meta device; null for a single process.
+// Rank 0 of the run's ranks, those of several on the meta device. Never null.
 [[nodiscard]] std::shared_ptr<const distributed::Ranks> planned_ranks(const RunConfig& config);
 
 // Throws bad_config on all ranks, with the first difference.
 void require_same_run(const distributed::Ranks& ranks, const RunConfig& config);
 
-// Whole parameters if `ranks` is null.
-[[nodiscard]] ModelSharding run_sharding(const distributed::Ranks* ranks);
-// Null if `ranks` is. `base`: weights stored in another form; or unset.
+[[nodiscard]] ModelSharding run_sharding(const distributed::Ranks& ranks);
+// Null for a single process. `base`: weights stored in another form; or unset.
 [[nodiscard]] std::unique_ptr<distributed::ShardedModel> share_model(nn::CausalLm& model,
-                                                                     const distributed::Ranks* ranks,
+                                                                     const distributed::Ranks& ranks,
                                                                      const RunConfig& config,
                                                                      const recipes::QuantizedBase* base = nullptr);
 

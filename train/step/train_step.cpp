@@ -59,9 +59,8 @@ void TrainStep::gather_amax() {
   if (amax_count() == 0) return;
   const Tensor& recorded = options_.scaling->recorded();
   // Bit patterns of non-negative f32 order as i32; NaN is largest.
-  if (options_.ranks != nullptr)
-    options_.ranks->world->all_reduce(recorded.reinterpret(DType::i32), distributed::ReduceOp::max, "amax of operands")
-        .wait();
+  distributed::all_reduce(*options_.ranks->world, recorded.reinterpret(DType::i32), distributed::ReduceOp::max,
+                          "amax of operands");
   if (options_.scaling->waits_for_amax())
     device_report_.narrow(0, device_report_.numel() - amax_count(), amax_count()).copy_from(recorded);
 }
@@ -72,8 +71,7 @@ std::vector<std::int64_t> TrainStep::count_units(std::span<const Batch> micro_ba
     counts.push_back(objective_->units(batch));
     counts.push_back(batch.valid_tokens);
   }
-  if (options_.ranks != nullptr)
-    distributed::all_reduce_numbers(*options_.ranks->host, counts, distributed::ReduceOp::sum, "valid tokens");
+  distributed::all_reduce_numbers(*options_.ranks->host, counts, distributed::ReduceOp::sum, "valid tokens");
   return counts;
 }
 
@@ -132,7 +130,7 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::
   make_report_buffers(count);
   const GemmTuning tuning;
   // Global micro-batch index: random draws are independent of the world size.
-  const std::int64_t first_pass = options_.ranks != nullptr ? options_.ranks->rank * count : 0;
+  const std::int64_t first_pass = options_.ranks->rank * count;
   std::int64_t done_units = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     Tensor out = device_report_.narrow(0, i * outputs_, outputs_);
@@ -148,9 +146,8 @@ GradientReport TrainStep::accumulate(std::span<const Batch> micro_batches, std::
                     static_cast<std::uint64_t>(step) << 32 | static_cast<std::uint64_t>(first_pass + i), scale, last,
                     state.hooks(first, last), out);
   }
-  if (options_.ranks != nullptr)
-    options_.ranks->world->all_reduce(device_report_.narrow(0, 0, count * outputs_), distributed::ReduceOp::sum, "loss")
-        .wait();
+  distributed::all_reduce(*options_.ranks->world, device_report_.narrow(0, 0, count * outputs_),
+                          distributed::ReduceOp::sum, "loss");
   gather_amax();
   optimizer_.squared_grad_norm(squared_norm_);
   if (options_.sharded != nullptr) options_.sharded->sum_squared_norm(squared_norm_);

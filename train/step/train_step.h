@@ -24,9 +24,10 @@ struct TrainStepOptions {
   double state_offload_ratio = 0;  // share of optimizer state in host memory (nn/optim/state_offload.h)
   bool state_streamed = false;     // it stays there during the update (nn/optim/state_stream.h)
   double max_norm = 1.0;           // 0: no clipping
-  // Null in a single process. Must outlive the step.
+  // `sharded` is null in a single process, `ranks` never. Must outlive the step.
   distributed::ShardedModel* sharded = nullptr;
-  const distributed::Ranks* ranks = nullptr;
+  const distributed::Ranks* ranks = distributed::Ranks::single().get();
+
   RouterTerms router_terms;        // means over MoE layers and tokens of the step
   Objective* objective = nullptr;  // null: CrossEntropyObjective. Must outlive the step.
   recipes::DelayedScaling* scaling =

@@ -38,7 +38,7 @@ class CheckpointChoice : public ::testing::Test {
     return on_ranks(kRanks, [&](distributed::ProcessGroup& group) {
       const auto rank = static_cast<std::size_t>(group.rank());
       const fs::path path = load_chosen(
-          &group, Verify::hashes,
+          group, Verify::hashes,
           [&](CheckpointReader& reader) {
             distributed::together(group, "load", [&] {
               if (load_one) load_one(group.rank(), reader);
@@ -148,7 +148,8 @@ TEST_F(CheckpointChoice, LoadsTheFirstUndamagedCheckpoint) {
 TEST_F(CheckpointChoice, ASingleProcessChoosesForItself) {
   std::int64_t step = 0;
   const fs::path path = load_chosen(
-      nullptr, Verify::none, [&](CheckpointReader& reader) { step = reader.state().step; }, choose_newest());
+      *distributed::Ranks::single()->host, Verify::none, [&](CheckpointReader& reader) { step = reader.state().step; },
+      choose_newest());
   EXPECT_EQ(path, folder_ / "step-2");
   EXPECT_EQ(step, 2);
 }

@@ -1,5 +1,6 @@
 // Losses, metrics and gradients against TRL's trainers (tests/reference/make_preferences.py).
 
+#include "core/ops/loss/answer_loss_names.h"
 #include "tests/train/model_folder/golden_model.h"
 #include "train/objectives/preference/run/preference_objective.h"
 #include "train/step/train_step.h"
@@ -112,7 +113,7 @@ TEST_P(PreferenceGolden, LossMetricsAndGradientsOfTrl) {
   const Json& expected = figures.at("cases").at(std::get<0>(GetParam()));
   const AnswerLossOptions options = options_of(expected.at("options"));
   Answers answers = answers_of(figures, options.loss == AnswerLoss::kto, std::get<1>(GetParam()));
-  PreferenceObjective objective(model, options, &answers.reference, nullptr);
+  PreferenceObjective objective(model, options, &answers.reference, *distributed::Ranks::single());
   const std::int64_t tokens = answers.batch.input_ids.numel();
   const ObjectiveInput in{.batch = answers.batch,
                           .ids = answers.batch.input_ids.view({tokens}),

@@ -74,7 +74,7 @@ std::vector<LayerPair> compared_layers(const DistillSection& distill, const nn::
 }  // namespace
 
 FrozenModel make_frozen_teacher(const RunConfig& config, const nn::ModelConfig& student, Device device,
-                                const distributed::Ranks* ranks) {
+                                const distributed::Ranks& ranks) {
   const DistillSection& distill = *distill_section(config);
   const std::string folder = has_own_teacher(distill) ? std::string() : distill.teacher;
   const nn::ModelConfig architecture = folder.empty() ? student : read_model_config(folder);
@@ -88,7 +88,7 @@ FrozenModel make_frozen_teacher(const RunConfig& config, const nn::ModelConfig& 
 }
 
 std::unique_ptr<Objective> make_distillation(const ModelSetup& setup, const RunConfig& config,
-                                             const distributed::Ranks* ranks, TargetsOfRun stored) {
+                                             const distributed::Ranks& ranks, TargetsOfRun stored) {
   const DistillSection& distill = *distill_section(config);
   DistillationOptions options{.divergence = distill.loss,
                               .temperature = static_cast<float>(distill.temperature),

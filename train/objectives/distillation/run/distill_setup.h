@@ -14,14 +14,14 @@ namespace quench {
 // The second model of section distill, of the student's vocabulary: a folder's, or the run's model at step 0. Throws
 // as make_distillation(). Collective.
 [[nodiscard]] FrozenModel make_frozen_teacher(const RunConfig& config, const nn::ModelConfig& student, Device device,
-                                              const distributed::Ranks* ranks);
+                                              const distributed::Ranks& ranks);
 
-// The setup's model must outlive the objective, and is sharded over `ranks`, if any. Estimates
+// The setup's model must outlive the objective, and is sharded over `ranks`. Estimates
 // (device meta) load no values. Throws bad_config naming the key for a teacher that does not fit the student, and as
 // load_weights(). Collective.
 // `stored`: of distill.targets; members are null in an estimate.
 [[nodiscard]] std::unique_ptr<Objective> make_distillation(const ModelSetup& setup, const RunConfig& config,
-                                                           const distributed::Ranks* ranks, TargetsOfRun stored = {});
+                                                           const distributed::Ranks& ranks, TargetsOfRun stored = {});
 
 // Throws as require_same_tokenizer() for the teacher's folder; null: the run has no tokenizer. Logs
 // teacher_template_warning().

@@ -42,7 +42,7 @@ struct TargetTeacher {
 };
 
 void build_teacher(TargetTeacher& built, const RunConfig& config, const nn::ModelConfig& model, Device device,
-                   const distributed::Ranks* ranks) {
+                   const distributed::Ranks& ranks) {
   if (distill_section(config)->teacher != kBaseTeacher) {
     built.teacher = frozen_teacher(make_frozen_teacher(config, model, device, ranks));
     return;
@@ -154,36 +154,35 @@ struct TargetWork {
   int shard = 0;           // this rank's next
 };
 
-TargetWork share_work(const RowSet& needed, const StoredTargets& stored, const distributed::Ranks* ranks) {
+TargetWork share_work(const RowSet& needed, const StoredTargets& stored, const distributed::Ranks& ranks) {
   TargetWork work;
-  if (ranks == nullptr) {
+  if (ranks.is_single()) {
     work.missing = missing_rows(needed, stored, work.rows);
     work.shard = stored.next_shard(0);
     return work;
   }
-  const auto size = static_cast<std::size_t>(ranks->size);
-  if (ranks->is_first()) work.missing = missing_rows(needed, stored, work.rows);
+  const auto size = static_cast<std::size_t>(ranks.size);
+  if (ranks.is_first()) work.missing = missing_rows(needed, stored, work.rows);
   std::vector<std::int64_t> numbers(2 + size);  // missing, rows, next shards
-  if (ranks->is_first()) {
+  if (ranks.is_first()) {
     numbers[0] = std::ssize(work.missing);
     numbers[1] = static_cast<std::int64_t>(work.rows);
-    for (int rank = 0; rank < ranks->size; ++rank)
-      numbers[2 + static_cast<std::size_t>(rank)] = stored.next_shard(rank);
+    for (int rank = 0; rank < ranks.size; ++rank) numbers[2 + static_cast<std::size_t>(rank)] = stored.next_shard(rank);
   }
-  distributed::all_reduce_numbers(*ranks->host, numbers, distributed::ReduceOp::sum, "targets");
+  distributed::all_reduce_numbers(*ranks.host, numbers, distributed::ReduceOp::sum, "targets");
   work.rows = static_cast<std::uint64_t>(numbers[1]);
-  work.shard = static_cast<int>(numbers[2 + static_cast<std::size_t>(ranks->rank)]);
+  work.shard = static_cast<int>(numbers[2 + static_cast<std::size_t>(ranks.rank)]);
   work.missing.resize(static_cast<std::size_t>(numbers[0]));
   if (work.missing.empty()) return work;
   const MemoryScope scope(MemoryCategory::other);
   const Tensor places = Tensor::empty({numbers[0], 2}, DType::i64);
   auto* place = places.data<std::int64_t>();
-  if (ranks->is_first())
+  if (ranks.is_first())
     for (const auto& [source, row] : work.missing) {
       *place++ = static_cast<std::int64_t>(source);
       *place++ = static_cast<std::int64_t>(row);
     }
-  ranks->host->broadcast(places, 0, "targets").wait();
+  ranks.host->broadcast(places, 0, "targets").wait();
   place = places.data<std::int64_t>();
   for (auto& [source, row] : work.missing) {
     source = static_cast<std::size_t>(*place++);
@@ -229,20 +228,16 @@ std::shared_ptr<const StoredTargets> open_targets(const RunConfig& config, const
   return targets;
 }
 
-MakeTargetsReport make_targets(const RunConfig& config, Device device, const distributed::Ranks* ranks,
+MakeTargetsReport make_targets(const RunConfig& config, Device device, const distributed::Ranks& ranks,
                                const MakeTargetsOptions& options) {
   const DistillSection& distill = *distill_section(config);
-  const bool first = ranks == nullptr || ranks->is_first();
-  const auto together = [&](const std::function<void()>& work) {
-    if (ranks == nullptr) return work();
-    distributed::first_rank_first(*ranks->host, "targets", work);
-  };
+  const bool first = ranks.is_first();
   const nn::ModelConfig model = resolve_model_config(config.model);
   DataSetup data;
   std::unique_ptr<RunLock> lock;
   TargetRecord record;
   std::unique_ptr<StoredTargets> stored;
-  together([&] {
+  distributed::first_rank_first(*ranks.host, "targets", [&] {
     ValidationCache checks(fs::path(config.data.cache) / "file_checks.json");
     data = open_data(config, model, &checks);
     require_teacher_tokenizer(config, data.tokenizer.get());
@@ -269,8 +264,7 @@ MakeTargetsReport make_targets(const RunConfig& config, Device device, const dis
   const TargetWork work = share_work(needed, *stored, ranks);
   const std::vector<RowPlace>& missing = work.missing;
   MakeTargetsReport report{.folder = distill.targets, .rows = work.rows, .kept = work.rows - missing.size()};
-  const std::size_t count = ranks != nullptr ? static_cast<std::size_t>(ranks->size) : 1,
-                    rank = ranks != nullptr ? static_cast<std::size_t>(ranks->rank) : 0,
+  const std::size_t count = static_cast<std::size_t>(ranks.size), rank = static_cast<std::size_t>(ranks.rank),
                     micro = static_cast<std::size_t>(config.training.micro_batch_size);
   std::array<std::int64_t, 1> computed{};
   if (!missing.empty()) {
@@ -300,13 +294,13 @@ MakeTargetsReport make_targets(const RunConfig& config, Device device, const dis
       done = std::min(begin + micro * count, missing.size());
       if (writer.targets() >= options.max_shard_targets || writer.bytes() >= options.max_shard_bytes) write();
       std::array<std::int64_t, 1> stop = {stop_signal ? stop_signal() : 0};
-      if (ranks != nullptr) distributed::all_reduce_numbers(*ranks->host, stop, distributed::ReduceOp::max, "signals");
+      distributed::all_reduce_numbers(*ranks.host, stop, distributed::ReduceOp::max, "signals");
       report.stop_signal = static_cast<int>(stop[0]);
     }
     write();
     if (teacher.sharded) teacher.sharded->end_gathers();
   }
-  if (ranks != nullptr) distributed::all_reduce_numbers(*ranks->host, computed, distributed::ReduceOp::sum, "targets");
+  distributed::all_reduce_numbers(*ranks.host, computed, distributed::ReduceOp::sum, "targets");
   report.targets = static_cast<std::uint64_t>(computed[0]);
   report.bytes = shard_bytes(distill.targets);
   return report;

@@ -41,7 +41,7 @@ Tensor BaseReference::answer_logps(const ObjectiveInput& in) {
 }
 
 PreferenceObjective::PreferenceObjective(const nn::CausalLm& model, const AnswerLossOptions& options,
-                                         ReferenceModel* reference, const distributed::Ranks* ranks)
+                                         ReferenceModel* reference, const distributed::Ranks& ranks)
     : model_(model), options_(options), reference_(needs_reference(options.loss) ? reference : nullptr), ranks_(ranks) {
   QUENCH_CHECK(reference_ != nullptr || !needs_reference(options.loss), "preference loss {} without a reference model",
                enum_name(options.loss));
@@ -105,7 +105,7 @@ autograd::Variable PreferenceObjective::loss(const ObjectiveInput& in, float sca
 Tensor PreferenceObjective::divergence(const AnswerLossArgs& args) const {
   const Tensor sums = Tensor::empty({2}, DType::f64, args.logps.device());
   answer_divergence({.logps = args.logps, .reference = args.reference, .pairs = args.pairs, .sums = sums});
-  if (ranks_ != nullptr) ranks_->world->all_reduce(sums, distributed::ReduceOp::sum, "divergence").wait();
+  distributed::all_reduce(*ranks_.world, sums, distributed::ReduceOp::sum, "divergence");
   return sums;
 }
 

@@ -42,10 +42,9 @@ class BaseReference final : public ReferenceModel {
 // cross-entropy of prompts and chosen answers, which counts as often as the micro-batch has pairs.
 class PreferenceObjective final : public Objective {
  public:
-  // `reference` is not used by losses without one, and may be null for them. `ranks`: null in a single process. All
-  // must outlive the objective.
+  // `reference` is not used by losses without one, and may be null for them. All must outlive the objective.
   PreferenceObjective(const nn::CausalLm& model, const AnswerLossOptions& options, ReferenceModel* reference,
-                      const distributed::Ranks* ranks);
+                      const distributed::Ranks& ranks);
 
   [[nodiscard]] std::vector<std::string> metric_names() const override;
   [[nodiscard]] std::int64_t units(const Batch& batch) const override;
@@ -61,7 +60,7 @@ class PreferenceObjective final : public Objective {
   const nn::CausalLm& model_;
   AnswerLossOptions options_;
   ReferenceModel* reference_;
-  const distributed::Ranks* ranks_;
+  const distributed::Ranks& ranks_;
   Tensor reference_logps_;  // f64 [A] of the prepared batch, on its device; undefined without a reference
 };
 

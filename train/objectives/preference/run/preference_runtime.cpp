@@ -53,7 +53,7 @@ class PreferenceRun final : public RunObjective {
  private:
   const RunConfig& config_;
   nn::CausalLm& model_;
-  const distributed::Ranks* ranks_;
+  const distributed::Ranks& ranks_;
   std::optional<BaseReference> base_;
   // Unless the reference's log-probabilities are computed once, none.
   std::optional<StoredReference> train_reference_, validation_reference_;
@@ -61,7 +61,7 @@ class PreferenceRun final : public RunObjective {
 };
 
 // The folder's model in preference.reference.
-SecondModelBytes reference_bytes(const RunConfig& config, const distributed::Ranks* ranks) {
+SecondModelBytes reference_bytes(const RunConfig& config, const distributed::Ranks& ranks) {
   const PreferenceSection& section = *preference_section(config);
   if (!needs_reference(section.loss) || !names_folder(section)) return {};
   const std::string& folder = section.reference;

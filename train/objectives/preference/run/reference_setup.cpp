@@ -82,18 +82,18 @@ std::string file_name(const std::string& key) {
 }
 
 Values compute(const nn::CausalLm& model, const Dataset& data, const RunConfig& config,
-               const distributed::Ranks* ranks) {
-  const std::int64_t count = ranks != nullptr ? ranks->size : 1, unit = config.training.micro_batch_size;
+               const distributed::Ranks& ranks) {
+  const std::int64_t unit = config.training.micro_batch_size;
   const Device device = model.options().device;
   Values values;
   for (const WeightedRows& source : data.sources()) {
     const auto single = std::make_shared<const Dataset>(std::vector<WeightedRows>{{source.rows, 1.0}},
                                                         SamplerOptions{.shuffle = false});
-    BatchLoader loader(single, {unit, unit * count, ranks != nullptr ? ranks->rank : 0, count},
+    BatchLoader loader(single, {unit, unit * ranks.size, ranks.rank, ranks.size},
                        {.end_sample = source.rows->size(), .device = device});
     std::vector<double>& own = values.emplace_back(2 * source.rows->item_count());
     while (const std::optional<Batch> batch = loader.next()) {
-      if (ranks == nullptr && batch->pairs.empty()) continue;
+      if (ranks.is_single() && batch->pairs.empty()) continue;
       const std::int64_t tokens = batch->input_ids.numel();
       const Tensor logps = answer_logps(model, {.batch = *batch,
                                                 .ids = batch->input_ids.view({tokens}).to(device),
@@ -106,11 +106,7 @@ Values compute(const nn::CausalLm& model, const Dataset& data, const RunConfig& 
         own[2 * pair.item + 1] = sums[pair.sequence + 1];
       }
     }
-    if (ranks != nullptr) {
-      const Tensor all = Tensor::from_values<double>({std::ssize(own)}, own);
-      ranks->host->all_reduce(all, distributed::ReduceOp::sum, "reference").wait();
-      own.assign(all.data<double>(), all.data<double>() + all.numel());
-    }
+    distributed::all_reduce_numbers(*ranks.host, own, distributed::ReduceOp::sum, "reference");
     const auto bad = std::ranges::find_if_not(own, [](double x) { return std::isfinite(x); });
     QUENCH_CHECK_AS(ErrorCode::nonfinite, bad == own.end(),
                     "preference.reference: the log-probability of an answer (pair {} of source {}) is {} under the "
@@ -174,20 +170,15 @@ Values read_values(const fs::path& path, const Dataset& data) {
 }
 
 void fill_one(StoredReference& reference, const RunConfig& config, const Dataset& data,
-              const std::function<Values()>& computed, ValidationCache& checks, const distributed::Ranks* ranks) {
-  const bool first = ranks == nullptr || ranks->is_first();
+              const std::function<Values()>& computed, ValidationCache& checks, const distributed::Ranks& ranks) {
   const fs::path path = fs::path(config.data.cache) / reference_file(config, data, checks);
   std::array<std::int64_t, 1> missing = {fs::exists(path) ? 0 : 1};
-  if (ranks != nullptr) distributed::all_reduce_numbers(*ranks->host, missing, distributed::ReduceOp::max, "reference");
+  distributed::all_reduce_numbers(*ranks.host, missing, distributed::ReduceOp::max, "reference");
   if (missing[0] == 0) return reference.set(read_values(path, data));
   Values values = computed();
-  const auto write = [&] {
-    if (first) write_values(path, values);
-  };
-  if (ranks != nullptr)
-    distributed::together(*ranks->host, "reference", write);
-  else
-    write();
+  distributed::together(ranks, "reference", [&] {
+    if (ranks.is_first()) write_values(path, values);
+  });
   reference.set(std::move(values));
 }
 
@@ -205,7 +196,7 @@ std::string reference_file(const RunConfig& config, const Dataset& data, Validat
 }
 
 void fill_references(const StoredReferences& references, const RunConfig& config, nn::CausalLm& model,
-                     const ObjectiveStart& start, const distributed::Ranks* ranks) {
+                     const ObjectiveStart& start, const distributed::Ranks& ranks) {
   const DataSetup& data = start.data;
   const bool initial = start.is_initial;
   const Device device = model.options().device;

@@ -38,6 +38,6 @@ struct StoredReferences {
 // the weights of `model` are not those before the first step and nothing is stored, and for a folder whose model has
 // another vocabulary or tokenizer; nonfinite.
 void fill_references(const StoredReferences& references, const RunConfig& config, nn::CausalLm& model,
-                     const ObjectiveStart& start, const distributed::Ranks* ranks);
+                     const ObjectiveStart& start, const distributed::Ranks& ranks);
 
 }  // namespace quench

@@ -1,4 +1,4 @@
-#include "train/setup/kernel_check.h"
+#include "train/doctor/kernel_check.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "train/setup/run_environment.h"
+#include "train/doctor/run_environment.h"
 
 #include <unistd.h>
 
@@ -8,7 +8,7 @@
 #include "core/memory/allocator.h"
 #include "core/memory/memory_limit.h"
 #include "core/system/threads.h"
-#include "train/setup/build_info.h"
+#include "train/doctor/build_info.h"
 
 namespace quench {
 

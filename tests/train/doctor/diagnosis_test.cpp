@@ -1,4 +1,4 @@
-#include "train/setup/diagnosis.h"
+#include "train/doctor/diagnosis.h"
 
 #include <gmock/gmock.h>
 

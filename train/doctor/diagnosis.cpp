@@ -1,12 +1,12 @@
-#include "train/setup/diagnosis.h"
+#include "train/doctor/diagnosis.h"
 
 #include <algorithm>
 #include <cstdlib>
 
 #include "core/self_test/verdict_cache.h"
 #include "recipes/float8/hardware.h"
-#include "train/setup/build_info.h"
-#include "train/setup/kernel_check.h"
+#include "train/doctor/build_info.h"
+#include "train/doctor/kernel_check.h"
 
 namespace quench {
 namespace {

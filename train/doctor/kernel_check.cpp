@@ -1,4 +1,4 @@
-#include "train/setup/kernel_check.h"
+#include "train/doctor/kernel_check.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,7 +8,7 @@
 
 #include "core/self_test/verdict_cache.h"
 #include "core/system/log.h"
-#include "train/setup/build_info.h"
+#include "train/doctor/build_info.h"
 
 namespace quench {
 namespace {

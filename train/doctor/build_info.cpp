@@ -1,4 +1,4 @@
-#include "train/setup/build_info.h"
+#include "train/doctor/build_info.h"
 
 #include "core/device/library_versions.h"
 
