@@ -45,7 +45,7 @@ struct ModelOptions {
   bool trainable = false;              // with gradients; not for quantized weights
   std::filesystem::path adapter = {};  // for use_adapter(): model and tokenizer get its tokens at once
   MtpLayers mtp = MtpLayers::all;
-  WeightsChoice weights = {};  // of a run or checkpoint
+  WeightsChoice weights = {};  // other weights of a run or checkpoint
   // On the CPU; weights of a full-model checkpoint stay on disk until save() reads them, one by one, unchanged.
   bool on_demand = false;
   LoadingWork work = {};
@@ -134,7 +134,7 @@ class Model {
   [[nodiscard]] std::vector<std::filesystem::path> sources() const;
   [[nodiscard]] std::function<double(nn::CausalLm&)> perplexity_meter(const std::vector<std::string>& files,
                                                                       const Tokenizer* tokenizer) const;
-  SavedModel save(SavePlan plan);
+  SavedModel save_planned(SavePlan plan);
   SavedModel save_adapters(const SavePlan& plan) const;
   void prepare_quantization(SavePlan& plan) const;
   SavedModel write(const SavePlan& plan, SavedModel saved) const;

@@ -62,10 +62,10 @@ std::vector<fs::path> Model::sources() const {
 }
 
 SavedModel Model::save(const SaveTarget& target) {
-  return save(plan_save(target, sources()));
+  return save_planned(plan_save(target, sources()));
 }
 
-SavedModel Model::save(SavePlan plan) {
+SavedModel Model::save_planned(SavePlan plan) {
   if (plan.format == nullptr) return save_adapters(plan);
   const std::string source = source_.path().string();
   QUENCH_CHECK_AS(ErrorCode::bad_config, !is_quantized_ || !plan.rules,
@@ -169,7 +169,7 @@ SavedModel convert_model(const fs::path& path, ModelOptions options, const SaveT
   options.mtp = plan.format != nullptr && plan.format->mtp ? MtpLayers::all : MtpLayers::of_checkpoints;
   options.on_demand = plan.keeps_weights() && !options.weights.given();
   if (options.on_demand) options.device = "cpu";
-  return Model::open(path, options).save(std::move(plan));
+  return Model::open(path, options).save_planned(std::move(plan));
 }
 
 }  // namespace quench

@@ -18,11 +18,11 @@ namespace quench {
 struct SaveTarget {
   std::filesystem::path path;             // folder, or with format "gguf" a file *.gguf; an earlier export is replaced
   bool overwrite = false;                 // into a folder with other files, replacing only those of the same names
-  std::string format = "hf";              // of export_format_names(), or "peft": adapters alone
+  std::string format = "hf";              // a name of export_format_names(), or "peft": adapters alone
   QuantizationSection quantization = {};  // without a scheme: dense weights
   std::string dtype = "auto";             // as opened; or f32, bf16, or f16 for weights that are not quantized
   std::string reader = {};                // a name of folder_readers(), which must run the model; empty: any
-  std::string sparsity = {};              // of recipes::sparsity_choices(), pruned before; empty: none
+  std::string sparsity = {};              // pruning before, a name of recipes::sparsity_choices(); empty: none
   std::string tokenizer = {};             // file or folder; empty: the model's
   std::int64_t max_shard_bytes = 5'000'000'000;
   std::vector<std::string> perplexity = {};  // data of perplexities for the report and the model card; empty: none
@@ -35,9 +35,9 @@ struct SavedModel {
   std::filesystem::path path;
   std::string format;
   DType dtype = DType::f32;
-  std::string scheme = {};                // of the rules; empty: dense
+  std::string scheme = {};                // scheme of the rules; empty: dense
   std::int64_t parameters = 0;            // 0 for adapters alone
-  std::size_t adapted_layers = 0;         // of adapters alone
+  std::size_t adapted_layers = 0;         // number of layers, for adapters alone
   std::optional<UnfitScheme> unfit = {};  // layers that the scheme does not suit
   ModelFolderReport report = {};
 };
