@@ -11,6 +11,7 @@
 #include "data/tokenizer/tokenizer_kind.h"
 #include "train/evaluation/choice_scoring.h"
 #include "train/evaluation/evaluation_data.h"
+#include "train/model/model.h"
 
 namespace quench {
 namespace {
@@ -130,13 +131,15 @@ void evaluate(const EvalArguments& a, const Subject& subject, const std::vector<
                       .format = a.reader.format,
                       .reader = reader_options(a.reader, true),
                       .special_tokens = !a.no_special_tokens};
-  LoadedModel loaded = load_model(subject.model, a.device, a.dtype, false, {},
-                                  subject.adapters.empty() ? std::string() : subject.adapters.front());
+  Model loaded = Model::open(subject.model, {.device = a.device,
+                                             .dtype = a.dtype,
+                                             .adapter = subject.adapters.empty() ? "" : subject.adapters.front(),
+                                             .mtp = MtpLayers::left_out});
   const std::unique_ptr<Tokenizer> tokenizer =
-      tasks.empty() ? find_model_tokenizer(loaded, a.tokenizer) : require_model_tokenizer(loaded, a.tokenizer);
-  if (tokenizer != nullptr) check_model_tokenizer(loaded, *tokenizer);
-  if (!loaded.missing.empty()) data.no_tokenizer = loaded.missing;
-  const PerplexityOptions options = perplexity_options(a, loaded.config, tokenizer.get());
+      tasks.empty() ? loaded.find_tokenizer(a.tokenizer) : loaded.require_tokenizer(a.tokenizer);
+  if (tokenizer != nullptr) loaded.check_tokenizer(*tokenizer);
+  data.no_tokenizer = loaded.no_tokenizer();
+  const PerplexityOptions options = perplexity_options(a, loaded.config(), tokenizer.get());
   const auto measure = [&](const std::string& adapter) {
     EvalResult result{.role = subject.role, .model = subject.model, .adapter = adapter};
     if (subject.with_recipe && a.recipe.given()) {
@@ -144,15 +147,15 @@ void evaluate(const EvalArguments& a, const Subject& subject, const std::vector<
       result.recipe = a.recipe.name;
     }
     if (!a.data.empty()) {
-      PerplexityMeter meter(*loaded.model, options);
-      read_evaluation_data(data, tokenizer.get(), loaded.config,
+      PerplexityMeter meter(loaded.model(), options);
+      read_evaluation_data(data, tokenizer.get(), loaded.config(),
                            [&](const ScoredDocument& document) { meter.add(document); });
       result.perplexity = meter.finish();
       result.convention = convention_json(options, data.special_tokens);
     }
     for (const TaskItems& task : tasks) {
-      const ScoredText encoder(*tokenizer, loaded.config, data.special_tokens);
-      const auto likelihoods = choice_log_likelihoods(*loaded.model, encoder, options.window, task.items);
+      const ScoredText encoder(*tokenizer, loaded.config(), data.special_tokens);
+      const auto likelihoods = choice_log_likelihoods(loaded.model(), encoder, options.window, task.items);
       result.tasks.emplace_back(task.name, choice_report(task.items, likelihoods));
     }
     results.push_back(std::move(result));
@@ -160,7 +163,7 @@ void evaluate(const EvalArguments& a, const Subject& subject, const std::vector<
   if (subject.adapters.empty()) measure({});
   // Adapters are applied in turn to the same weights.
   for (const std::string& adapter : subject.adapters) {
-    use_adapter(loaded, adapter);
+    loaded.use_adapter(adapter);
     measure(adapter);
   }
   if (!a.data.empty()) add_head(heads, describe(options, tokenizer.get()) + "\n");

@@ -15,6 +15,7 @@
 #include "core/system/output_file.h"
 #include "export/formats/fused_experts.h"
 #include "recipes/convert.h"
+#include "train/model/model.h"
 #include "train/model_folder/export_folder.h"
 
 namespace quench {
@@ -138,13 +139,15 @@ void run(const ForwardOptions& o) {
   limit_gpu_memory(o.device, o.memory_limit);
   require_output(o);
   const SafetensorsReader reader(o.input);
-  LoadedModel loaded = load_model(o.model, o.device, o.dtype, o.grads, {}, o.adapter);
-  use_adapter(loaded, o.adapter, o.grads);
-  nn::CausalLm& model = *loaded.model;
+  Model loaded = Model::open(
+      o.model,
+      {.device = o.device, .dtype = o.dtype, .trainable = o.grads, .adapter = o.adapter, .mtp = MtpLayers::left_out});
+  loaded.use_adapter(o.adapter, o.grads);
+  nn::CausalLm& model = loaded.model();
   const auto conversion = o.recipe.apply(loaded);
   if (o.recipe.given() && !o.json) std::fputs(recipes::conversion_report(conversion).c_str(), stdout);
 
-  const Tensor ids = read_ids(reader, "input_ids", loaded.config.vocab_size, false);
+  const Tensor ids = read_ids(reader, "input_ids", loaded.config().vocab_size, false);
   const bool has_labels = reader.find("labels") != nullptr;
   QUENCH_CHECK_AS(ErrorCode::bad_config, has_labels || !o.grads, "{} has no labels, which --grads needs", o.input);
   const std::int64_t batch = ids.size(0), length = ids.size(1), tokens = batch * length;
@@ -159,12 +162,12 @@ void run(const ForwardOptions& o) {
   {
     const autograd::NoGrad no_grad;
     kept.push_back(model.logits(model.hidden(flat, context)).to(Device{}));
-    items.push_back({"logits", DType::f32, {batch, length, loaded.config.vocab_size}, bytes_of(kept.back())});
+    items.push_back({"logits", DType::f32, {batch, length, loaded.config().vocab_size}, bytes_of(kept.back())});
   }
   Json result = Json::object();
   if (has_labels) {
     std::int64_t valid = 0;
-    const Tensor labels = shift_labels(read_ids(reader, "labels", loaded.config.vocab_size, true), valid).to(device);
+    const Tensor labels = shift_labels(read_ids(reader, "labels", loaded.config().vocab_size, true), valid).to(device);
     autograd::Tape tape;
     autograd::Variable loss;
     {

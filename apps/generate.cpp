@@ -47,8 +47,8 @@ void generate_for_prompt(GenerateOptions& o) {
   std::optional<ChatPrompt> chat;
   std::vector<std::int32_t> ids;
   // Prompt checks before the weights are read; initialises the GPU concurrently.
-  const auto prepare = [&](const LoadedModel& model) -> std::function<void()> {
-    tokenizer = require_model_tokenizer(model, o.tokenizer);
+  const auto prepare = [&](const Model& model) -> std::function<void()> {
+    tokenizer = model.require_tokenizer(o.tokenizer);
     if (o.chat) {
       Conversation conversation = begin_conversation(o);
       add_message(conversation, "user", prompt);
@@ -58,12 +58,11 @@ void generate_for_prompt(GenerateOptions& o) {
       ids = tokenizer->encode(prompt, {});
       hint_at_chat(*tokenizer, ids);
     }
-    o.generation.max_new_tokens = allowed_tokens(o, model.config, ids.size());
-    if (model.model->options().device.is_cpu()) return {};
-    return [&lm = *model.model, tokens = static_cast<std::int64_t>(ids.size())] { warm_up_generation(lm, tokens); };
+    o.generation.max_new_tokens = allowed_tokens(o, model.config(), ids.size());
+    if (model.model().options().device.is_cpu()) return {};
+    return [&lm = model.model(), tokens = static_cast<std::int64_t>(ids.size())] { warm_up_generation(lm, tokens); };
   };
-  LoadedModel loaded = load_model(o.model, o.device, o.dtype, false, prepare, o.adapter);
-  use_adapter(loaded, o.adapter);
+  const Model loaded = open_generating_model(o, prepare);
   set_stop_tokens(o, loaded, *tokenizer, chat ? &*chat : nullptr);
   AnswerText answer(*tokenizer, o.chat, ids, o.stop);
   print_unchanged();
@@ -73,7 +72,7 @@ void generate_for_prompt(GenerateOptions& o) {
         replace_invalid_utf8(std::string_view(prompt).substr(0, prompt.size() - unfinished_utf8(prompt)));
     std::fwrite(shown.data(), 1, shown.size(), stdout);
   }
-  const GenerationResult result = generate(*loaded.model, ids, o.generation, [&](std::int32_t token) {
+  const GenerationResult result = generate(loaded.model(), ids, o.generation, [&](std::int32_t token) {
     const std::string piece = answer.push(token);
     if (o.json) return !answer.found();
     std::fwrite(piece.data(), 1, piece.size(), stdout);
@@ -88,9 +87,10 @@ void generate_for_prompt(GenerateOptions& o) {
     std::fflush(stdout);  // the text precedes messages about it
     // A downstream program on the same terminal may not end its output with a line break.
     if (is_pipe(STDOUT_FILENO) && ::isatty(STDERR_FILENO) == 1) std::fputc('\n', stderr);
-    std::fprintf(stderr, "%zu prompt tokens in %.2f s, %zu new tokens at %.1f tok/s; ended by %s\n", ids.size(),
-                 result.prompt_seconds, result.tokens.size(), rate,
-                 end_reason(o, result, answer.found(), loaded.config, ids.size(), o.generation.max_new_tokens).c_str());
+    std::fprintf(
+        stderr, "%zu prompt tokens in %.2f s, %zu new tokens at %.1f tok/s; ended by %s\n", ids.size(),
+        result.prompt_seconds, result.tokens.size(), rate,
+        end_reason(o, result, answer.found(), loaded.config(), ids.size(), o.generation.max_new_tokens).c_str());
     return;
   }
   Json json = Json::object();
@@ -101,7 +101,7 @@ void generate_for_prompt(GenerateOptions& o) {
   json.set("tokens", std::move(tokens));
   json.set("prompt_tokens", static_cast<std::int64_t>(ids.size()));
   json.set("stopped", result.stopped || answer.found());
-  json.set("ended_by", end_reason(o, result, answer.found(), loaded.config, ids.size(), o.generation.max_new_tokens));
+  json.set("ended_by", end_reason(o, result, answer.found(), loaded.config(), ids.size(), o.generation.max_new_tokens));
   json.set("prompt_seconds", result.prompt_seconds);
   json.set("tokens_per_second", rate);
   print_json(json);
@@ -169,9 +169,9 @@ void hint_at_chat(const Tokenizer& tokenizer, std::span<const std::int32_t> prom
 namespace {
 
 // Names settings of the folder's generation_config.json that the command leaves at their defaults.
-void report_published_sampling(const GenerateOptions& o, const LoadedModel& loaded) {
-  const std::filesystem::path file = loaded.small_files / "generation_config.json";
-  if (loaded.small_files.empty() || !std::filesystem::is_regular_file(file)) return;
+void report_published_sampling(const GenerateOptions& o, const Model& loaded) {
+  const std::filesystem::path file = loaded.files() / "generation_config.json";
+  if (loaded.files().empty() || !std::filesystem::is_regular_file(file)) return;
   const Json published = Json::parse_file(file, {.max_bytes = std::size_t{16} << 20});
   if (!published.is_object()) return;
   const Json* draws = published.find("do_sample");
@@ -196,13 +196,20 @@ void report_published_sampling(const GenerateOptions& o, const LoadedModel& load
 
 }  // namespace
 
-void set_stop_tokens(GenerateOptions& o, const LoadedModel& loaded, const Tokenizer& tokenizer,
-                     const ChatPrompt* chat) {
+void set_stop_tokens(GenerateOptions& o, const Model& loaded, const Tokenizer& tokenizer, const ChatPrompt* chat) {
   report_published_sampling(o, loaded);
   if (o.ignore_eos) return;
-  o.generation.stop_tokens = model_token_ids(loaded, &tokenizer).generation.eos;
+  o.generation.stop_tokens = loaded.token_ids(&tokenizer).generation.eos;
   if (chat == nullptr) return;
   if (const auto end = chat->end_of_turn()) o.generation.stop_tokens.push_back(*end);
+}
+
+Model open_generating_model(const GenerateOptions& o, const LoadingWork& prepare) {
+  Model loaded = Model::open(
+      o.model,
+      {.device = o.device, .dtype = o.dtype, .adapter = o.adapter, .mtp = MtpLayers::left_out, .work = prepare});
+  loaded.use_adapter(o.adapter);
+  return loaded;
 }
 
 Conversation begin_conversation(const GenerateOptions& o) {

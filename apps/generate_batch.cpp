@@ -138,17 +138,13 @@ void generate_for_prompts(GenerateOptions& o) {
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<ChatPrompt> chat;
   std::vector<BatchPrompt> encoded;
-  LoadedModel loaded = load_model(
-      o.model, o.device, o.dtype, false,
-      [&](const LoadedModel& model) {
-        tokenizer = require_model_tokenizer(model, o.tokenizer);
-        if (chats) chat.emplace(*tokenizer, o.chat_template, o.chat_date, chat_template_kwargs(o.chat_template_kwargs));
-        encoded = encode(prompts, o, model.config, *tokenizer, chat ? &*chat : nullptr);
-        if (prompts.front().text) hint_at_chat(*tokenizer, encoded.front().tokens);
-        return std::function<void()>();
-      },
-      o.adapter);
-  use_adapter(loaded, o.adapter);
+  const Model loaded = open_generating_model(o, [&](const Model& model) {
+    tokenizer = model.require_tokenizer(o.tokenizer);
+    if (chats) chat.emplace(*tokenizer, o.chat_template, o.chat_date, chat_template_kwargs(o.chat_template_kwargs));
+    encoded = encode(prompts, o, model.config(), *tokenizer, chat ? &*chat : nullptr);
+    if (prompts.front().text) hint_at_chat(*tokenizer, encoded.front().tokens);
+    return std::function<void()>();
+  });
   set_stop_tokens(o, loaded, *tokenizer, chat ? &*chat : nullptr);
   print_unchanged();
 
@@ -161,7 +157,7 @@ void generate_for_prompts(GenerateOptions& o) {
   std::map<std::size_t, std::string> waiting;
   std::size_t next = 0;
   generate_batch(
-      *loaded.model, encoded, o.generation, o.batch_size,
+      loaded.model(), encoded, o.generation, o.batch_size,
       [&](std::size_t index, const GenerationResult& result) {
         const BatchPrompt& prompt = encoded[index];
         AnswerText& answer = answer_of(index);
@@ -175,7 +171,7 @@ void generate_for_prompts(GenerateOptions& o) {
         json.set("tokens", std::move(tokens));
         json.set("prompt_tokens", static_cast<std::int64_t>(prompt.tokens.size()));
         json.set("stopped", result.stopped || answer.found());
-        json.set("ended_by", end_reason(o, result, answer.found(), loaded.config, prompt.tokens.size(),
+        json.set("ended_by", end_reason(o, result, answer.found(), loaded.config(), prompt.tokens.size(),
                                         prompt.max_new_tokens, prompts[index].max_new_tokens.has_value()));
         unfinished.erase(index);
         waiting.emplace(index, json.dump());

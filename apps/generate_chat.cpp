@@ -124,17 +124,13 @@ class History {
 void generate_interactively(GenerateOptions& o) {
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<ChatPrompt> chat;
-  LoadedModel loaded = load_model(
-      o.model, o.device, o.dtype, false,
-      [&](const LoadedModel& model) {
-        tokenizer = require_model_tokenizer(model, o.tokenizer);
-        chat.emplace(*tokenizer, o.chat_template, o.chat_date, chat_template_kwargs(o.chat_template_kwargs));
-        QUENCH_CHECK_AS(ErrorCode::bad_config, chat->has_template() || o.system.empty(),
-                        "--system needs a chat template, and the tokenizer has none: name one with --chat-template");
-        return std::function<void()>();
-      },
-      o.adapter);
-  use_adapter(loaded, o.adapter);
+  const Model loaded = open_generating_model(o, [&](const Model& model) {
+    tokenizer = model.require_tokenizer(o.tokenizer);
+    chat.emplace(*tokenizer, o.chat_template, o.chat_date, chat_template_kwargs(o.chat_template_kwargs));
+    QUENCH_CHECK_AS(ErrorCode::bad_config, chat->has_template() || o.system.empty(),
+                    "--system needs a chat template, and the tokenizer has none: name one with --chat-template");
+    return std::function<void()>();
+  });
   set_stop_tokens(o, loaded, *tokenizer, &*chat);
   print_unchanged();
   const bool ask = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
@@ -143,7 +139,7 @@ void generate_interactively(GenerateOptions& o) {
   if (ask) std::fputs(kHelp.data(), stderr);
 
   History history(o, *tokenizer, *chat);
-  GenerationSession session(*loaded.model);
+  GenerationSession session(loaded.model());
   while (const auto message = read_message(ask)) {
     if (message->empty()) continue;
     if (*message == "/exit") break;
@@ -156,13 +152,13 @@ void generate_interactively(GenerateOptions& o) {
       continue;
     }
     const std::vector<std::int32_t> ids = history.with(*message);
-    const std::int64_t room = room_behind(loaded.config, ids.size());
+    const std::int64_t room = room_behind(loaded.config(), ids.size());
     if (room == 0) {
       std::fprintf(stderr, "the conversation of %zu tokens fills the model's context of %lld: /reset clears it\n",
-                   ids.size(), static_cast<long long>(loaded.config.context_length()));
+                   ids.size(), static_cast<long long>(loaded.config().context_length()));
       if (!ask)
         QUENCH_FAIL(ErrorCode::bad_config, "the conversation does not fit into the model's context of {} tokens",
-                    loaded.config.context_length());
+                    loaded.config().context_length());
       continue;
     }
     // Default answer length with a chat template: the rest of the context.

@@ -1,13 +1,10 @@
 // quench merge-lora: merges an adapter's updates into the model's weights.
 
-#include "apps/common.h"
+#include "apps/saved_model.h"
 #include "apps/verbs.h"
-#include "apps/write_model.h"
-#include "core/system/log.h"
 #include "data/tokenizer/tokenizer_kind.h"
-#include "train/model_folder/peft_folder.h"
+#include "train/model/model.h"
 #include "train/model_source/run_layout.h"
-#include "train/setup/adapter_setup.h"
 
 namespace quench {
 namespace {
@@ -23,39 +20,22 @@ struct MergeOptions {
   bool json = false;
 };
 
-// Warns if the base weights differ from those recorded in the adapter's folder.
-void warn_of_other_base(const LoadedModel& loaded, const MergeOptions& o) {
-  if (o.adapter.empty() || loaded.quantized || loaded.adapters != nullptr) return;
-  const AdapterBase base = adapter_base(o.adapter);
-  const DType stored = loaded.config.dtype, dtype = loaded.model->options().dtype;
-  // The hash of the trained weights cannot be verified against a narrower dtype.
-  const bool narrower = dtype == DType::bf16 && base.dtype == DType::f32 && stored != DType::bf16;
-  if (base.hash.empty() || narrower) return;
-  const std::string hash = base_hash_as(*loaded.model, base.dtype, loaded.stored_vocabulary);
-  if (hash != base.hash)
-    QUENCH_LOG_WARN(
-        "the adapter in {} was trained over other weights than those in {} (hash {}, here {}): the merged model "
-        "differs from the trained one",
-        o.adapter, o.model, base.hash, hash);
-}
-
 void run(const MergeOptions& o) {
   const std::filesystem::path source = o.model;
-  ExportTarget target{
-      .folder = o.output, .overwrite = o.overwrite, .sources = {source, checkpoint_folder_of(source), o.adapter}};
-  if (o.adapter.empty()) target.sources.pop_back();
-  require_export_target(target);  // before reading the model
-  LoadedModel loaded = load_model(o.model, "cpu", o.dtype, false, {}, o.adapter, MtpLayers::all);
-  warn_of_other_base(loaded, o);
-  use_adapter(loaded, o.adapter);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, loaded.adapters != nullptr,
+  const SaveTarget target{.path = o.output,
+                          .overwrite = o.overwrite,
+                          .tokenizer = o.tokenizer,
+                          .max_shard_bytes = static_cast<std::int64_t>(o.max_shard_gb * 1e9),
+                          .key = option_of};
+  std::vector<std::filesystem::path> sources{source, checkpoint_folder_of(source)};
+  if (!o.adapter.empty()) sources.emplace_back(o.adapter);
+  check_save_target(target, sources);  // before reading the model
+  Model model = Model::open(source, {.device = "cpu", .dtype = o.dtype, .adapter = o.adapter});
+  model.warn_of_other_base(o.adapter);
+  model.use_adapter(o.adapter);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, model.adapters() != nullptr,
                   "{} holds no adapters of its own; name a folder with --adapter", o.model);
-  target.kept = {loaded.small_files, loaded.tokenizer, o.tokenizer};
-  merge_adapters(loaded);
-  WriteStyle style{.json = o.json, .source = o.model};
-  style.training = training_of(o.adapter.empty() ? o.model : o.adapter);
-  if (style.training.rows.empty()) style.training.base = model_name(o.model);  // an adapter of another program
-  write_model(loaded, o.tokenizer, o.max_shard_gb, target, style);
+  print_saved_model(model.save(target), o.json);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
-// Public API of module train: configs, training runs and steps, checkpoints, model folders, evaluation, generation,
-// plug-ins. Namespace quench.
+// Public API of module train: configs, training runs and steps, checkpoints, models of any path, evaluation,
+// generation, plug-ins. Namespace quench.
 
 #include "quench/distributed.h"
 #include "quench/export.h"
@@ -12,14 +12,20 @@
 #include "train/checkpoint/run_lock.h"
 #include "train/config/fields/field_builder.h"
 #include "train/config/objective_table.h"
+#include "train/evaluation/choice_scoring.h"
+#include "train/evaluation/evaluation_data.h"
 #include "train/evaluation/perplexity.h"
 #include "train/generation/decoder.h"
 #include "train/generation/generator.h"
+#include "train/model/model.h"
+#include "train/model/save_target.h"
+#include "train/model/weights_choice.h"
 #include "train/model_folder/model_folder.h"
 #include "train/model_folder/peft_folder.h"
 #include "train/model_source/model_source.h"
 #include "train/objectives/run_objective.h"
 #include "train/plan/estimate.h"
+#include "train/probe/probe.h"
 #include "train/run/trainer.h"
 #include "train/setup/export_model.h"
 #include "train/setup/model_setup.h"

@@ -5,7 +5,7 @@
 
 #include "apps/command.h"
 #include "apps/options/quantization_options.h"
-#include "apps/options/weights_options.h"
+#include "train/model/weights_choice.h"
 
 namespace quench {
 
@@ -24,7 +24,7 @@ struct ExportOptions {
   std::string memory_limit;             // most GPU memory; empty: none
   std::vector<std::string> perplexity;  // files for the perplexity measurement
   QuantizationOptions quantization;
-  WeightsOptions weights;
+  WeightsChoice weights;
 
   // Adds all options except the source.
   void add_to(const Command& verb);

@@ -9,6 +9,7 @@
 #include "apps/common.h"
 #include "data/text/chat_prompt.h"
 #include "train/generation/generator.h"
+#include "train/model/model.h"
 
 namespace quench {
 
@@ -53,10 +54,13 @@ void hint_at_chat(const Tokenizer& tokenizer, std::span<const std::int32_t> prom
 
 // Sets the stop tokens: the model's, and with a chat template its end-of-turn token. Names settings of
 // generation_config.json that are not used.
-void set_stop_tokens(GenerateOptions& o, const LoadedModel& loaded, const Tokenizer& tokenizer, const ChatPrompt* chat);
+void set_stop_tokens(GenerateOptions& o, const Model& loaded, const Tokenizer& tokenizer, const ChatPrompt* chat);
 // Conversation with the system message, if any.
 [[nodiscard]] Conversation begin_conversation(const GenerateOptions& o);
 void add_message(Conversation& conversation, std::string_view role, std::string_view content);
+
+// Opens the model as the options say. `prepare`: as ModelOptions::work.
+[[nodiscard]] Model open_generating_model(const GenerateOptions& o, const LoadingWork& prepare);
 
 // Answers stdin line by line until its end.
 void generate_interactively(GenerateOptions& o);

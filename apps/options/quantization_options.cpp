@@ -1,9 +1,5 @@
 #include "apps/options/quantization_options.h"
 
-#include <algorithm>
-
-#include "core/system/log.h"
-
 namespace quench {
 
 void QuantizationOptions::add_to(const Command& verb) {
@@ -41,21 +37,10 @@ void QuantizationOptions::add_to(const Command& verb) {
       .between(0.0, 1.0);
 }
 
-std::optional<QuantizationRules> QuantizationOptions::resolve() const {
-  QuantizationSection named = section;
-  named.exclude = exclude;
-  const auto key = [](std::string_view member) {
-    std::string name(member == "rules" ? "rule" : member);
-    std::ranges::replace(name, '_', '-');
-    return "--" + name;
-  };
-  return resolve_quantization(
-      named,
-      {.key = key,
-       .report = [&](std::string_view member,
-                     const std::string& reason) { QUENCH_FAIL(ErrorCode::bad_config, "{} {}", key(member), reason); },
-       .warn = [&](std::string_view member,
-                   const std::string& reason) { QUENCH_LOG_WARN("{} {}", key(member), reason); }});
+QuantizationSection QuantizationOptions::named() const {
+  QuantizationSection result = section;
+  result.exclude = exclude;
+  return result;
 }
 
 }  // namespace quench

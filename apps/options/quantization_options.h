@@ -1,8 +1,8 @@
 #pragma once
 // Quantization options of verbs that write models.
 
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "apps/command.h"
 #include "train/config/sections/quantization_section.h"
@@ -15,8 +15,8 @@ struct QuantizationOptions {
   std::vector<std::string> exclude = excluded_layers({});
 
   void add_to(const Command& verb);
-  // Absent without a scheme. Does not read the calibration files. Throws bad_config.
-  [[nodiscard]] std::optional<QuantizationRules> resolve() const;
+  // The section with the patterns of `exclude`.
+  [[nodiscard]] QuantizationSection named() const;
 };
 
 }  // namespace quench

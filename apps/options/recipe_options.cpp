@@ -46,12 +46,12 @@ void RecipeArguments::check() const {
                     "{} has no effect on --recipe {}", option.flag, name);
 }
 
-std::vector<recipes::LayerConversion> RecipeArguments::apply(LoadedModel& loaded) const {
+std::vector<recipes::LayerConversion> RecipeArguments::apply(const Model& opened) const {
   check();
   const recipes::Recipe& recipe = recipes::find_recipe(name);
-  QUENCH_CHECK_AS(ErrorCode::bad_config, !loaded.quantized || !given(),
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !opened.is_quantized() || !given(),
                   "--recipe {}: the model is quantized already; use the unquantized model", name);
-  nn::CausalLm& model = *loaded.model;
+  nn::CausalLm& model = opened.model();
   auto conversion = recipes::apply_recipe(model, recipe, {.exclude = exclude},
                                           {.emulate = emulate || model.options().device.is_cpu(),
                                            .keep_weights = true,
@@ -61,9 +61,9 @@ std::vector<recipes::LayerConversion> RecipeArguments::apply(LoadedModel& loaded
                                            .embedding_bits = embedding_bits,
                                            .embedding_group_size = embedding_group_size});
   recipes::require_layers(recipe, conversion);
-  if (loaded.adapters) {
-    loaded.adapters->attach();
-    loaded.adapters->name_kernels(conversion);
+  if (recipes::Adapters* adapters = opened.adapters(); adapters != nullptr) {
+    adapters->attach();
+    adapters->name_kernels(conversion);
   }
   return conversion;
 }

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "apps/command.h"
-#include "apps/common.h"
 #include "recipes/convert.h"
+#include "train/model/model.h"
 
 namespace quench {
 
@@ -29,7 +29,7 @@ struct RecipeArguments {
   // Throws bad_config for an unknown recipe, "auto", and an option not used by the recipe.
   void check() const;
   // Converts the model's layers, with adapters applied on top. Throws bad_config for a quantized model.
-  std::vector<recipes::LayerConversion> apply(LoadedModel& loaded) const;
+  std::vector<recipes::LayerConversion> apply(const Model& opened) const;
 };
 
 }  // namespace quench

@@ -1,0 +1,175 @@
+// Model::save(): merging, pruning, quantization and writing.
+
+#include <fmt/ranges.h>
+
+#include "core/system/log.h"
+#include "data/tokenizer/tokenizer_kind.h"
+#include "export/table/fused_layers.h"
+#include "recipes/sparse.h"
+#include "train/evaluation/calibration_data.h"
+#include "train/model/model.h"
+#include "train/model/save_plan.h"
+#include "train/model_folder/stored_block_scales.h"
+#include "train/model_source/run_layout.h"
+
+namespace quench {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Dtype in which the target stores a model's weights.
+DType saved_dtype(const SavePlan& plan, DType opened) {
+  if (plan.target.dtype == "auto") return opened;
+  const auto parsed = dtype_from_string(plan.target.dtype);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, parsed == DType::f32 || parsed == DType::bf16 || parsed == DType::f16,
+                  "{} '{}' is not supported; use auto, f32, bf16 or f16", plan.key("dtype"), plan.target.dtype);
+  return *parsed;
+}
+
+// Warns of inference engines that cannot run the folder, and of layers that the scheme does not suit, which it returns;
+// throws if none can, or the named one cannot.
+std::optional<UnfitScheme> check_readers_of(nn::CausalLm& model, const SavePlan& plan, DType dtype) {
+  std::optional<UnfitScheme> unfit;
+  ExpertSchemes experts;
+  if (plan.rules) {
+    QuantizationRules rules = *plan.rules;
+    apply_format(*plan.format, rules);
+    const std::vector<ModelTensor> tensors = model_tensors(model, dtype);
+    unfit = unfit_scheme(*plan.format, tensors, rules, plan.reader);
+    if (unfit) QUENCH_LOG_WARN("{}", to_text(*unfit));
+    experts = expert_schemes(tensors, rules, model.config());
+    for (const std::string& warning : check_fused_layers(*plan.format, tensors, rules, plan.reader))
+      QUENCH_LOG_WARN("{}", warning);
+  }
+  for (const std::string& warning :
+       check_readers(*plan.format, plan.rules ? &*plan.rules : nullptr, dtype, experts, plan.reader))
+    QUENCH_LOG_WARN("{}", warning);
+  return unfit;
+}
+
+std::string names_of(const std::vector<std::string>& paths) {
+  std::vector<std::string> names;
+  for (const std::string& path : paths) names.push_back(fs::path(path).filename().string());
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+std::vector<fs::path> Model::sources() const {
+  std::vector<fs::path> paths{source_.path(), checkpoint_folder_of(source_.path())};
+  if (!peft_.folder.empty()) paths.push_back(peft_.folder);
+  return paths;
+}
+
+SavedModel Model::save(const SaveTarget& target) {
+  return save_planned(plan_save(target, sources()));
+}
+
+SavedModel Model::save_planned(SavePlan plan) {
+  if (plan.format == nullptr) return save_adapters(plan);
+  const std::string source = source_.path().string();
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !is_quantized_ || !plan.rules,
+                  "{} is quantized already: use the unquantized model", source);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, !is_quantized_ || !plan.sparsity,
+                  "{} is quantized already: prune the unquantized model", source);
+  QUENCH_CHECK(mtp_ != MtpLayers::left_out || !source_.is_trained(),
+               "{} was opened without its MTP layers and trained scheme: it cannot be saved", source);
+  QUENCH_CHECK(!whole_ || plan.keeps_weights(), "{} was opened on demand: its weights can only be saved unchanged",
+               source);
+  const DType dtype = saved_dtype(plan, model_->options().dtype);
+  SavedModel saved{.path = plan.place.folder, .format = std::string(plan.format->name), .dtype = dtype};
+  saved.unfit = check_readers_of(*model_, plan, dtype);
+  plan.place.kept = {stored_.files, stored_.tokenizer, plan.target.tokenizer};
+  merge_adapters();
+  if (plan.sparsity) (void)recipes::prune(*model_, *plan.sparsity, excluded_layers(plan.target.quantization));
+  if (plan.rules) prepare_quantization(plan);
+  if (plan.rules || !plan.target.perplexity.empty()) {
+    const auto tokenizer = find_tokenizer(plan.target.tokenizer);
+    if (tokenizer != nullptr) check_tokenizer(*tokenizer);
+    if (plan.rules && needs_calibration(*plan.rules))
+      plan.rules->calibration =
+          read_calibration_data(plan.target.quantization, tokenizer.get(), config(), stored_.missing);
+    if (!plan.target.perplexity.empty()) plan.perplexity = perplexity_meter(plan.target.perplexity, tokenizer.get());
+  }
+  return write(plan, std::move(saved));
+}
+
+// Scales that the weights were trained or stored with.
+void Model::prepare_quantization(SavePlan& plan) const {
+  std::vector<ModelTensor> tensors = model_tensors(*model_, model_->options().dtype);
+  if (nn::ModelConfig folded = config(); plan.format->fold != nullptr) plan.format->fold(tensors, folded);
+  trained_.require_kept_codes(tensors, *plan.rules);
+  trained_.warn_of_others(tensors, *plan.rules);
+  scales_.choose_in(*plan.rules);
+  if (!source_.is_trained()) plan.rules->block_scales = stored_block_scales(stored_.files);
+}
+
+SavedModel Model::write(const SavePlan& plan, SavedModel saved) const {
+  const std::string& named = plan.target.tokenizer;
+  ModelFolderOptions options;
+  options.format = plan.format;
+  options.whole = whole_;
+  options.quantization = plan.rules;
+  options.dtype = saved.dtype;
+  options.max_shard_bytes = plan.target.max_shard_bytes;
+  const std::unique_ptr<Tokenizer> tokenizer = find_tokenizer(named);
+  const TokenIdChoice ids = token_ids(tokenizer.get());
+  nn::ModelConfig written = config();
+  if (tokenizer != nullptr || stored_.files.empty()) set_token_ids(written, ids.config);
+  options.config = &written;
+  // A named tokenizer folder provides its own small files.
+  fs::path tokenizer_folder = named.empty() ? stored_.tokenizer : named;
+  if (tokenizer_folder.empty()) {
+    tokenizer_folder = stored_.files;
+  } else if (!fs::is_directory(tokenizer_folder)) {
+    tokenizer_folder.clear();
+  }
+  options.small_files = {.model = stored_.files,
+                         .tokenizer_folder = tokenizer_folder,
+                         .tokenizer = tokenizer.get(),
+                         .generation_ids = ids.generation};
+  if (tokenizer == nullptr && !stored_.missing.empty())
+    QUENCH_LOG_WARN("{}: the export has no tokenizer; name one with --tokenizer", stored_.missing);
+  options.card = {.source = source_.path().string(),
+                  .training = training(),
+                  .perplexity_data = names_of(plan.target.perplexity),
+                  .perplexity = plan.perplexity};
+  saved.report = save_model_folder(*model_, plan.place, options);
+  if (!plan.format->mtp) written.mtp.layers = 0;
+  saved.parameters = written.parameter_count();
+  if (plan.rules) saved.scheme = plan.rules->scheme->name;
+  return saved;
+}
+
+SavedModel Model::save_adapters(const SavePlan& plan) const {
+  QUENCH_CHECK_AS(ErrorCode::bad_config, adapters_ != nullptr,
+                  "the checkpoint holds a whole model, no adapters: {} {} has nothing to write", plan.key("format"),
+                  kPeftFormat);
+  const bool has_base = !base_.path.empty();
+  const std::unique_ptr<Tokenizer> tokenizer = has_base ? find_tokenizer() : nullptr;
+  const bool learned = tokenizer != nullptr && holds_tokenizer(base_.path) &&
+                       load_tokenizer(base_.path)->fingerprint() != tokenizer->fingerprint();
+  SavedModel saved{.path = plan.place.folder,
+                   .format = std::string(kPeftFormat),
+                   .dtype = saved_dtype(plan, model_->options().dtype)};
+  save_adapter_folder(*model_, *adapters_, plan.place,
+                      {.dtype = saved.dtype,
+                       .base = base_.path,
+                       .trained_over = peft_.folder.empty() ? base_.weights : adapter_base(peft_.folder),
+                       .vocabulary = has_base && read_model_config(base_.path).vocab_size < config().vocab_size,
+                       .tokenizer = learned ? tokenizer.get() : nullptr,
+                       .training = training()});
+  saved.adapted_layers = adapters_->layers().size();
+  return saved;
+}
+
+SavedModel convert_model(const fs::path& path, ModelOptions options, const SaveTarget& target) {
+  SavePlan plan = plan_save(target, {path, checkpoint_folder_of(path)});
+  require_weights(path, options.weights);
+  options.mtp = plan.format != nullptr && plan.format->mtp ? MtpLayers::all : MtpLayers::of_checkpoints;
+  options.on_demand = plan.keeps_weights() && !options.weights.given();
+  if (options.on_demand) options.device = "cpu";
+  return Model::open(path, options).save_planned(std::move(plan));
+}
+
+}  // namespace quench

@@ -1,0 +1,85 @@
+#include "train/model/save_target.h"
+
+#include "core/system/log.h"
+#include "recipes/sparse.h"
+#include "train/model/save_plan.h"
+
+namespace quench {
+namespace {
+
+// Adapters are stored as trained.
+void refuse_options_of_models(const SavePlan& plan) {
+  const SaveTarget& target = plan.target;
+  const QuantizationSection& section = target.quantization;
+  for (const auto& [member, given] :
+       {std::pair("sparsity", !target.sparsity.empty()), std::pair("scheme", !section.scheme.empty()),
+        std::pair("rules", !section.rules.empty()), std::pair("embeddings", !section.embeddings.empty()),
+        std::pair("calibration", !section.calibration.empty()), std::pair("perplexity", !target.perplexity.empty())})
+    QUENCH_CHECK_AS(ErrorCode::bad_config, !given,
+                    "{} is for whole models, and {} {} writes adapters alone; choose another format, or omit it",
+                    plan.key(member), plan.key("format"), kPeftFormat);
+}
+
+std::optional<QuantizationRules> resolved_rules(const SavePlan& plan) {
+  return resolve_quantization(
+      plan.target.quantization,
+      {.key = [&](std::string_view member) { return plan.key(member); },
+       .report =
+           [&](std::string_view member, const std::string& reason) {
+             QUENCH_FAIL(ErrorCode::bad_config, "{} {}", plan.key(member), reason);
+           },
+       .warn = [&](std::string_view member,
+                   const std::string& reason) { QUENCH_LOG_WARN("{} {}", plan.key(member), reason); }});
+}
+
+// Early check, before the model is read, for models that no dtype makes runnable.
+void refuse_unreadable(const SavePlan& plan) {
+  const auto check = [&](DType dtype) {
+    (void)check_readers(*plan.format, plan.rules ? &*plan.rules : nullptr, dtype, {}, plan.reader);
+  };
+  if (const auto dtype = dtype_from_string(plan.target.dtype)) return check(*dtype);
+  try {
+    check(DType::f32);
+  } catch (const Error&) {
+    check(DType::bf16);
+  }
+}
+
+void choose_format(SavePlan& plan) {
+  const SaveTarget& target = plan.target;
+  plan.format = &require_export_format(target.format, plan.key("format"));
+  plan.rules = resolved_rules(plan);
+  check_format_and_rules(*plan.format, plan.rules ? &*plan.rules : nullptr);
+  if (!target.reader.empty()) plan.reader = &folder_readers().require(target.reader, plan.key("reader"));
+  refuse_unreadable(plan);
+  QUENCH_CHECK_AS(ErrorCode::bad_config, target.dtype != "f16" || !plan.rules,
+                  "{} f16 is for weights that are not quantized; use bf16 or f32 with a scheme", plan.key("dtype"));
+}
+
+}  // namespace
+
+std::string SavePlan::key(std::string_view member) const {
+  return target.key ? target.key(member) : std::string(member);
+}
+
+bool SavePlan::keeps_weights() const {
+  return format != nullptr && !rules && !sparsity && target.perplexity.empty();
+}
+
+SavePlan plan_save(const SaveTarget& target, const std::vector<std::filesystem::path>& sources) {
+  SavePlan plan{.target = target,
+                .place = {.folder = target.path, .overwrite = target.overwrite, .sources = sources, .kept = {}}};
+  const bool adapters_alone = target.format == kPeftFormat;
+  if (!adapters_alone) choose_format(plan);
+  if (!target.sparsity.empty()) plan.sparsity = recipes::require_sparsity(target.sparsity, plan.key("sparsity"));
+  if (adapters_alone) refuse_options_of_models(plan);
+  require_file_format(plan.place, target.format, adapters_alone ? "" : plan.format->weights_file);
+  require_export_target(plan.place);
+  return plan;
+}
+
+void check_save_target(const SaveTarget& target, const std::vector<std::filesystem::path>& sources) {
+  (void)plan_save(target, sources);
+}
+
+}  // namespace quench
