@@ -23,7 +23,8 @@ class ChatRecordForms : public ::testing::Test {
   std::vector<std::string> read(const std::string& lines, ReaderOptions options = {}) {
     write_file(folder_ / "a.jsonl", lines);
     write_file(folder_ / "t.jinja", kCallingTemplate);
-    if (options.chat_template == nullptr) set_chat_template(options, (folder_ / "t.jinja").string());
+    if (options.chat_template == nullptr && options.chat_template_file.empty())
+      set_chat_template(options, (folder_ / "t.jinja").string());
     options.notes = notes_ = std::make_shared<RecordNotes>();
     resolve_chats(options, *tokenizer_);
     const auto reader = open_document_reader(folder_ / "a.jsonl", options);
@@ -90,7 +91,7 @@ TEST_F(ChatRecordForms, CallsAsTextAndTheEnvironmentReachTheTemplate) {
                                       turn("assistant", "<function_calls>f(x=1)</function_calls>") +
                                       turn("environment", "2") + turn("assistant", "two"));
   EXPECT_EQ(trained_.at(0), "<function_calls>f(x=1)</function_calls><|im_end|>two<|im_end|>");
-  expect_error(ErrorCode::invalid_argument, {"message 1: the assistant's message is empty"}, [&] {
+  expect_error(ErrorCode::corrupt, {"message 1: the assistant's message is empty"}, [&] {
     (void)one(R"({"messages": [{"role": "user", "content": "q"},
       {"role": "assistant", "content": "", "function_calls": ""}]})",
               options);
