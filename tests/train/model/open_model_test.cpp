@@ -171,7 +171,8 @@ TEST(OpenModel, AppliesTheAdaptersOfARunToTheirBase) {
 TEST(OpenModel, KnowsTheSchemeThatARunTrainedFor) {
   const testing::TinyRun tiny;
   tiny.run(tiny.config("run", {"--training.steps=2", "--checkpoint.interval=2", "--recipe.name=qat_intx_weight_only",
-                               "--recipe.group_size=32", "--recipe.learned_scales=true"}));
+                               "--recipe.group_size=32", "--recipe.learned_scales=true",
+                               R"(--recipe.filter.exclude=["lm_head", "*.down_proj"])"}));
   const Model run = open_on_cpu(tiny.folder("run"));
   ASSERT_NE(run.trained_scheme().scheme, nullptr);
   EXPECT_EQ(run.trained_scheme().recipe, "qat_intx_weight_only");
