@@ -141,7 +141,8 @@ TokenIdChoice choose_token_ids(const TokenIdSources& sources) {
       generation[i] = published[i].empty() && i == kEnd ? model[i] : published[i];
       origin = sources.model;
       Ids both = config[i];
-      both.insert(both.end(), generation[i].begin(), generation[i].end());
+      for (const std::int64_t id : generation[i])
+        if (!contains(both, {id})) both.push_back(id);
       if (!both.empty() && !contains(both, own[i]))
         choice.disagreements.push_back(
             fmt::format("{} has the {} token {}, but its tokenizer {}: {} is used; override with model.{}",
