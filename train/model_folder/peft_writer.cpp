@@ -108,7 +108,7 @@ void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters,
       peft_config_json(adapters, recipes::adaptable_layers(model), recipes::savable_modules(model), options.base);
   write_file_atomically(staging.path() / kAdapterConfigName, config.dump(2) + "\n");
   if (options.tokenizer != nullptr) options.tokenizer->save(staging.path());
-  drop_auto_map(staging.path() / "tokenizer_config.json");
+  adapt_tokenizer_config(staging.path() / "tokenizer_config.json");
   const recipes::LoraOptions& lora = adapters.options();
   write_file_atomically(
       staging.path() / kModelCardName,
