@@ -86,9 +86,13 @@ TEST_F(ChatData, TheEndOfATurnOfTheTokenizersTemplateGoesWithTheModel) {
     "training": {"steps": 2, "micro_batch_size": 2, "dtype": "f32"}, "run": {"folder": "run"}})");
   ok({"train", "run.json", "--export.folder=whole"});
   ok({"train", "run.json", "--run.folder=lora-run", "--lora.rank=2", "--export.format=hf", "--export.folder=lora"});
+  ok({"train", "run.json", "--run.folder=peft-run", "--lora.rank=2", "--export.format=peft", "--export.folder=peft"});
+  ok({"merge-lora", "--model", "base", "--adapter", "peft", "--output", "merged-peft"});
+  ok({"export", "--checkpoint", "peft-run", "--format", "peft", "--output", "peft-again"});
   ok({"export", "--checkpoint", "run", "--output", "again"});
   ok({"merge-lora", "--model", "lora-run", "--output", "merged"});
-  for (const char* folder : {"run/model", "whole", "again", "lora-run/model", "lora", "merged"}) {
+  for (const char* folder :
+       {"run/model", "whole", "again", "lora-run/model", "lora", "merged", "peft", "merged-peft", "peft-again"}) {
     const Json ends = Json::parse_file(folder_ / folder / "generation_config.json").at("eos_token_id");
     ASSERT_TRUE(ends.is_array() && ends.as_array().size() == 2) << folder << ": " << ends.dump();
     EXPECT_EQ(ends.as_array()[1].as_int(), end) << folder;

@@ -13,6 +13,7 @@
 #include "recipes/lora/adapters.h"
 #include "train/model_folder/export_folder.h"
 #include "train/model_folder/model_card.h"
+#include "train/model_folder/token_ids.h"
 #include "train/model_source/model_source.h"
 
 namespace quench {
@@ -55,6 +56,8 @@ struct AdapterFolderOptions {
   bool vocabulary = false;
   const Tokenizer* tokenizer = nullptr;  // saved along
   TrainingFacts training = {};           // for the model card
+  // generation_config.json, for merging, if the end ids differ from those of `base`; unset: none. PEFT ignores it.
+  std::optional<TokenIds> generation_ids = {};
 };
 
 // Published atomically. Throws as save_model_folder().

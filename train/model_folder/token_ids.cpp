@@ -167,6 +167,12 @@ TokenIdChoice choose_token_ids(const TokenIdSources& sources) {
   return choice;
 }
 
+std::optional<TokenIds> stored_generation_ids(const fs::path& folder) {
+  const fs::path file = folder / "generation_config.json";
+  if (!fs::is_regular_file(file)) return std::nullopt;
+  return token_ids_of(Json::parse_file(file, {.max_bytes = std::size_t{16} << 20}));
+}
+
 TokenIdSources token_id_sources(const fs::path& folder, const nn::ModelConfig& config, const Tokenizer* tokenizer,
                                 std::span<const NewToken> added) {
   TokenIdSources sources;
@@ -174,9 +180,7 @@ TokenIdSources token_id_sources(const fs::path& folder, const nn::ModelConfig& c
   sources.published = !folder.empty();
   sources.config = token_ids_of(config);
   sources.tokenizer = tokenizer;
-  const fs::path file = folder / "generation_config.json";
-  if (!folder.empty() && fs::is_regular_file(file))
-    sources.generation = token_ids_of(Json::parse_file(file, {.max_bytes = std::size_t{16} << 20}));
+  if (!folder.empty()) sources.generation = stored_generation_ids(folder);
   if (tokenizer == nullptr || folder.empty()) return sources;
   sources.models_tokenizer = holds_tokenizer(folder)
                                  ? holds_this_tokenizer(folder, *tokenizer, added)
