@@ -68,6 +68,14 @@ const Json* quantization_of(const Json& config) {
   return found == nullptr || found->is_null() ? nullptr : found;
 }
 
+// MLX writes its groups and bits as `quantization`, newer versions as quantization_config too, without a quant_method.
+bool is_mlx(const Json& config) {
+  const Json* groups = config.is_object() ? config.find("quantization") : nullptr;
+  if (groups == nullptr || !groups->is_object() || groups->find("bits") == nullptr) return false;
+  const Json* quantization = quantization_of(config);
+  return quantization == nullptr || (quantization->is_object() && quantization->find("quant_method") == nullptr);
+}
+
 // Empty: safetensors, or missing.
 fs::path stored_gguf_file(const fs::path& folder) {
   const fs::path weights = stored_weights_path(folder);
@@ -133,20 +141,27 @@ namespace {
 
 std::unique_ptr<StoredWeights> open_as_stored(const fs::path& folder, const Json& config) {
   const Json* quantization = quantization_of(config);
+  const fs::path gguf = stored_gguf_file(folder);
+  QUENCH_CHECK_AS(ErrorCode::unsupported, !gguf.empty() || !is_mlx(config),
+                  "{}: weights quantized by MLX (quantization, without a quant_method) are not supported; use the "
+                  "folder that they were made from, or dequantize them with MLX (mlx_lm.convert --dequantize)",
+                  (folder / kConfigFile).string());
   if (quantization == nullptr) {
-    const fs::path gguf = stored_gguf_file(folder);
     if (!gguf.empty()) return open_gguf(gguf, config);
     return std::make_unique<DenseWeights>(folder);
   }
   if (is_sparse_24(*quantization)) return open_sparse_24(folder);
-  const std::string& name = quantization->at("quant_method").as_string();
+  const Json* stored = quantization->is_object() ? quantization->find("quant_method") : nullptr;
+  const std::string name = stored != nullptr && stored->is_string() ? stored->as_string() : std::string();
   std::string known;
   for (const Method& method : kMethods) {
     if (method.name == name) return method.open(folder, *quantization);
     known += fmt::format("{}{}", known.empty() ? "" : ", ", method.name);
   }
-  QUENCH_FAIL(ErrorCode::unsupported, "{}: weights quantized by '{}' are not supported; known: {}",
-              (folder / kConfigFile).string(), name, known);
+  const std::string file = (folder / kConfigFile).string();
+  QUENCH_CHECK_AS(ErrorCode::unsupported, !name.empty(), "{}: {} names no quant_method; known: {}", file,
+                  kQuantizationConfig, known);
+  QUENCH_FAIL(ErrorCode::unsupported, "{}: weights quantized by '{}' are not supported; known: {}", file, name, known);
 }
 
 }  // namespace

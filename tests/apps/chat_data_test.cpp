@@ -65,6 +65,40 @@ TEST_F(ChatData, TheTemplateOfTheTokenizerIsTaken) {
   EXPECT_THAT(unknown.errors, HasSubstr("llama2"));
 }
 
+// Where documents end with another token.
+TEST_F(ChatData, TheEndOfATurnOfTheTokenizersTemplateGoesWithTheModel) {
+  train_tokenizer({"<|im_start|>", "<|im_end|>"});
+  write_file(folder_ / "tokenizer/chat_template.jinja",
+             "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+             "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
+  const auto ok = [&](const std::vector<std::string>& arguments) {
+    const Outcome outcome = run_program(folder_.path(), arguments);
+    ASSERT_EQ(outcome.status, 0) << outcome.errors;
+  };
+  ok({"train", "run.json", "--run.folder=base-run", "--data.train=words.txt", "--export.folder=base"});
+  ASSERT_TRUE(Json::parse_file(folder_ / "base/generation_config.json").at("eos_token_id").is_integer());
+  std::int64_t end = -1;
+  const Json tokenizer = Json::parse_file(folder_ / "tokenizer/tokenizer.json");
+  for (const Json& token : tokenizer.at("added_tokens").as_array())
+    if (token.at("content").as_string() == "<|im_end|>") end = token.at("id").as_int();
+  write_file(folder_ / "run.json", R"({
+    "model": {"path": "base"}, "data": {"train": ["chats.jsonl"], "seq_len": 32},
+    "training": {"steps": 2, "micro_batch_size": 2, "dtype": "f32"}, "run": {"folder": "run"}})");
+  ok({"train", "run.json", "--export.folder=whole"});
+  ok({"train", "run.json", "--run.folder=lora-run", "--lora.rank=2", "--export.format=hf", "--export.folder=lora"});
+  ok({"train", "run.json", "--run.folder=peft-run", "--lora.rank=2", "--export.format=peft", "--export.folder=peft"});
+  ok({"merge-lora", "--model", "base", "--adapter", "peft", "--output", "merged-peft"});
+  ok({"export", "--checkpoint", "peft-run", "--format", "peft", "--output", "peft-again"});
+  ok({"export", "--checkpoint", "run", "--output", "again"});
+  ok({"merge-lora", "--model", "lora-run", "--output", "merged"});
+  for (const char* folder :
+       {"run/model", "whole", "again", "lora-run/model", "lora", "merged", "peft", "merged-peft", "peft-again"}) {
+    const Json ends = Json::parse_file(folder_ / folder / "generation_config.json").at("eos_token_id");
+    ASSERT_TRUE(ends.is_array() && ends.as_array().size() == 2) << folder << ": " << ends.dump();
+    EXPECT_EQ(ends.as_array()[1].as_int(), end) << folder;
+  }
+}
+
 // A template that the config names belongs to the model from then on.
 TEST_F(ChatData, ANamedTemplateGoesWithTheModel) {
   train_tokenizer({"<|im_start|>", "<|im_end|>"});

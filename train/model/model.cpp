@@ -86,6 +86,8 @@ TokenIdChoice Model::token_ids(const Tokenizer* tokenizer) const {
   TokenIdSources sources = token_id_sources(stored_.files, stored_.config, tokenizer);
   sources.named = stored_.named_ids;
   if (!peft_.tokenizer.empty()) sources.models_tokenizer = true;
+  if (!peft_.folder.empty())
+    if (const auto ids = stored_generation_ids(peft_.folder)) sources.generation = ids;
   // A checkpoint outside its run folder has token ids but no reference to their tokenizer.
   if (tokenizer != nullptr && !stored_.missing.empty())
     sources.models_tokenizer = end_among(sources.config, *tokenizer);

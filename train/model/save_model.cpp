@@ -158,7 +158,8 @@ SavedModel Model::save_adapters(const SavePlan& plan) const {
                        .trained_over = peft_.folder.empty() ? base_.weights : adapter_base(peft_.folder),
                        .vocabulary = has_base && read_model_config(base_.path).vocab_size < config().vocab_size,
                        .tokenizer = learned ? tokenizer.get() : nullptr,
-                       .training = training()});
+                       .training = training(),
+                       .generation_ids = token_ids(tokenizer.get()).generation});
   saved.adapted_layers = adapters_->layers().size();
   return saved;
 }

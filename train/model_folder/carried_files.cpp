@@ -43,17 +43,37 @@ std::string generation_config(const Json& config, const SmallFiles& files) {
   return json.dump(2) + "\n";
 }
 
+// Transformers 5's name of the class, which version 4 does not have, is replaced by that of both. In place: numbers as
+// 1e+30 keep their form.
+void rename_tokenizer_class(std::string& text) {
+  constexpr std::string_view kKey = "\"tokenizer_class\"", kNew = "\"TokenizersBackend\"",
+                             kBoth = "\"PreTrainedTokenizerFast\"";
+  const auto skip = [&](std::size_t at, std::string_view characters) {
+    return std::min(text.find_first_not_of(characters, at), text.size());
+  };
+  for (std::size_t key = text.find(kKey); key != std::string::npos; key = text.find(kKey, key + 1)) {
+    std::size_t at = skip(key + kKey.size(), " \t\r\n");
+    if (at == text.size() || text[at] != ':') continue;
+    at = skip(at + 1, " \t\r\n");
+    if (std::string_view(text).substr(at).starts_with(kNew)) text.replace(at, kNew.size(), kBoth);
+  }
+}
+
 }  // namespace
 
-void drop_auto_map(const fs::path& file) {
+void adapt_tokenizer_config(const fs::path& file) {
   if (!fs::is_regular_file(file)) return;
-  const std::string text = read_file(file, kMaxCarriedBytes);
-  if (text.find(kAutoMap) == std::string::npos) return;
-  Json json = Json::parse(text, {.source = file.string()});
-  if (json.is_object() && json.find(kAutoMap) != nullptr) {
-    json.erase(kAutoMap);
-    write_file_atomically(file, json.dump(2) + "\n");
+  const std::string stored = read_file(file, kMaxCarriedBytes);
+  std::string text = stored;
+  if (text.find(kAutoMap) != std::string::npos) {
+    Json json = Json::parse(text, {.source = file.string()});
+    if (json.is_object() && json.find(kAutoMap) != nullptr) {
+      json.erase(kAutoMap);
+      text = json.dump(2) + "\n";
+    }
   }
+  rename_tokenizer_class(text);
+  if (text != stored) write_file_atomically(file, text);
 }
 
 void name_special_tokens(const Tokenizer& tokenizer, const fs::path& folder) {
@@ -72,7 +92,7 @@ void name_special_tokens(const Tokenizer& tokenizer, const fs::path& folder) {
 void write_small_files(const Json& config, const SmallFiles& files, const fs::path& to) {
   if (files.tokenizer != nullptr) files.tokenizer->save(to);
   carry(kTokenizerFiles, files.tokenizer_folder, to);
-  drop_auto_map(to / "tokenizer_config.json");
+  adapt_tokenizer_config(to / "tokenizer_config.json");
   // Readers prefer it to the template in tokenizer_config.json.
   if (!files.chat_template.empty())
     write_file_atomically(to / "chat_template.jinja", files.chat_template);

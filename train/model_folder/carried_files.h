@@ -24,8 +24,10 @@ struct SmallFiles {
 
 void write_small_files(const Json& config, const SmallFiles& files, const std::filesystem::path& to);
 
-// Drops auto_map, if there is such a file: an export has no code, and readers have classes of their own.
-void drop_auto_map(const std::filesystem::path& file);
+// For a tokenizer_config.json, if there is such a file. Drops auto_map: an export has no code, and readers have classes
+// of their own. Names the class PreTrainedTokenizerFast in place of TokenizersBackend, which Transformers 4 does not
+// have. Unchanged otherwise.
+void adapt_tokenizer_config(const std::filesystem::path& file);
 
 // tokenizer_config.json with the special tokens for a lone tokenizer.json; Transformers would assume the architecture's
 // defaults. For exports only: it changes the tokenizer fingerprint.

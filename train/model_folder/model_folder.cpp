@@ -331,6 +331,12 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
   if (options.small_files.tokenizer != nullptr) name_special_tokens(*options.small_files.tokenizer, temporary);
   const Json quantization = format.write({format.fused_experts ? fuse_experts(tensors, config) : tensors, config,
                                           temporary, static_cast<std::uint64_t>(options.max_shard_bytes)});
+  if (const Tokenizer* tokenizer = options.small_files.tokenizer;
+      tokenizer != nullptr && tokenizer->vocab_size() > config.vocab_size)
+    QUENCH_LOG_WARN(
+        "{}: the tokenizer has {} tokens, the model's embedding {} rows: tokens from id {} on cannot be used; name the "
+        "model's own tokenizer with --tokenizer, or train the rows that are missing (model.add_tokens)",
+        target.folder.string(), tokenizer->vocab_size(), config.vocab_size, config.vocab_size);
   if (!quantization.is_null()) {
     json.set(kQuantizationConfig, quantization);
     write_file_atomically(temporary / "config.json", json.dump(2) + "\n");

@@ -15,6 +15,7 @@
 #include "train/model_folder/model_folder.h"
 #include "train/model_folder/peft_config.h"
 #include "train/model_folder/peft_names.h"
+#include "train/model_folder/vocabulary_updates.h"
 
 namespace quench {
 namespace {
@@ -76,6 +77,7 @@ struct StoredAdapter {
   std::map<std::string, const SafetensorsEntry*> tokens;   // rows, by module
   std::map<std::string, const SafetensorsEntry*> tables;   // of a resized vocabulary, by module
   const SafetensorsEntry* tied_table = nullptr;            // repeats the embedding
+  VocabularyUpdates updates;
 };
 
 bool is_read(const SafetensorsEntry& entry) {
@@ -122,10 +124,11 @@ bool repeats_module(const SafetensorsEntry& entry) {
 // Weights of the modules of modules_to_save, and of a tied head; false: another tensor.
 bool take_module(nn::CausalLm& model, const SafetensorsEntry& entry, const PeftConfig& config, StoredAdapter& stored,
                  std::vector<std::string>& faults) {
-  if (const std::string_view table = module_of(entry.name, kPatchedTable); is_vocabulary(table)) {
-    add_table(model, entry, table, stored, faults);
-    return true;
-  }
+  for (const std::string_view ending : {kPatchedTable, kAdaptedTable})
+    if (const std::string_view table = module_of(entry.name, ending); is_vocabulary(table)) {
+      add_table(model, entry, table, stored, faults);
+      return true;
+    }
   const std::string_view name = module_of(entry.name, kWeight);
   const bool is_tied_head = name == nn::kHeadName && model.config().tie_word_embeddings;
   const std::string_view original = is_tied_head ? "model.embed_tokens" : name;
@@ -246,19 +249,22 @@ void throw_faults(const fs::path& file, const std::vector<std::string>& faults) 
   QUENCH_FAIL(ErrorCode::corrupt, "{}", message);
 }
 
-StoredAdapter read_layers(nn::CausalLm& model, const SafetensorsReader& weights, const PeftConfig& config) {
+StoredAdapter read_layers(nn::CausalLm& model, const SafetensorsReader& weights, const PeftConfig& config,
+                          const fs::path& config_file) {
   std::map<std::string, recipes::LinearShape> shapes;
   for (recipes::LinearShape& shape : recipes::adaptable_layers(model)) shapes.emplace(shape.name, shape);
   std::vector<std::string> faults;
   StoredAdapter stored;
   std::map<std::string, Parts>& layers = stored.layers;
   for (const SafetensorsEntry& entry : weights.header().entries) {
+    if (take_update(entry, stored.updates)) continue;
     if (const auto name = parse_name(entry.name))
       layers[name->first][name->second] = &entry;
     else if (!repeats_module(entry) && !take_tokens(model, entry, config, stored, faults) &&
              !take_module(model, entry, config, stored, faults))
       faults.push_back(fmt::format("{} is not lora_A or lora_B of a linear layer", entry.name));
   }
+  std::ranges::move(update_faults(model.config(), config, stored.updates, config_file), std::back_inserter(faults));
   find_missing_modules(model, config, stored, faults);
   if ((!stored.tokens.contains(std::string(kTable)) && !config.token_indices.embedding.empty()) ||
       (!stored.tokens.contains(std::string(nn::kHeadName)) && !config.token_indices.head.empty()))
@@ -274,11 +280,11 @@ StoredAdapter read_layers(nn::CausalLm& model, const SafetensorsReader& weights,
     const bool excluded = std::ranges::any_of(shapes, is_meant) && std::ranges::all_of(shapes, [&](const auto& layer) {
                             return !is_meant(layer) || config.excludes(layer.first);
                           });
-    const bool found = std::ranges::any_of(layers, is_meant);
+    const bool found = std::ranges::any_of(layers, is_meant) || std::ranges::any_of(stored.updates, is_meant);
     if (!found && !excluded && !config.excludes(target))
       faults.push_back(fmt::format("{} names {}, which has no weights", kAdapterConfigName, target));
   }
-  if (layers.empty() && faults.empty()) faults.emplace_back("it holds no adapter");
+  if (layers.empty() && stored.updates.empty() && faults.empty()) faults.emplace_back("it holds no adapter");
   throw_faults(weights.path(), faults);
   return stored;
 }
@@ -298,11 +304,12 @@ std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const fs::p
   QUENCH_CHECK_AS(ErrorCode::not_found, fs::exists(folder / kAdapterWeightsName), "{} has no {}", folder.string(),
                   kAdapterWeightsName);
   const SafetensorsReader weights(folder / kAdapterWeightsName);
-  const StoredAdapter stored = read_layers(model, weights, config);
+  const StoredAdapter stored = read_layers(model, weights, config, file);
   require_tied(model, config, stored, folder);
   require_equal_head(weights, stored.tied_head, stored.modules);
   std::vector<std::string> modules;
   for (const auto& [name, entry] : stored.modules) modules.push_back(name);
+  for (const auto& [name, update] : stored.updates) modules.push_back(name);
   std::vector<recipes::LoraLayer> layers;
   for (const auto& [layer, parts] : stored.layers) {
     const std::int64_t rank = config.rank_of(layer);
@@ -321,15 +328,21 @@ std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const fs::p
                                                                            .modules_to_save = modules,
                                                                            .token_indices = config.token_indices},
                                                       options);
+  load_tables(model, weights, stored);
   for (const recipes::AdapterTensor& tensor : adapters->tensors()) {
     if (tensor.value.device().is_meta()) continue;
-    const SafetensorsEntry* entry = tensor.part == recipes::AdapterPart::module   ? stored.modules.at(tensor.layer)
-                                    : tensor.part == recipes::AdapterPart::tokens ? stored.tokens.at(tensor.layer)
-                                                                                  : nullptr;
-    load_tensor(weights, entry != nullptr ? *entry : *stored.layers.at(tensor.layer).at(tensor.part), tensor.value);
+    const bool is_module = tensor.part == recipes::AdapterPart::module;
+    if (const auto update = stored.updates.find(tensor.layer); is_module && update != stored.updates.end()) {
+      const double scale = config.scale_of(tensor.layer, config.rank_of(tensor.layer));
+      load_update(model, weights, tensor.layer, update->second, scale, tensor.value);
+    } else {
+      const SafetensorsEntry* entry = is_module                                     ? stored.modules.at(tensor.layer)
+                                      : tensor.part == recipes::AdapterPart::tokens ? stored.tokens.at(tensor.layer)
+                                                                                    : nullptr;
+      load_tensor(weights, entry != nullptr ? *entry : *stored.layers.at(tensor.layer).at(tensor.part), tensor.value);
+    }
     tensor.parameter->mark_changed();
   }
-  load_tables(model, weights, stored);
   return adapters;
 }
 
@@ -346,7 +359,7 @@ std::optional<std::int64_t> adapter_vocabulary(const fs::path& folder) {
   if (!fs::exists(folder / kAdapterWeightsName)) return std::nullopt;  // see load_adapter()
   const SafetensorsReader weights(folder / kAdapterWeightsName);
   for (const SafetensorsEntry& entry : weights.header().entries)
-    for (const std::string_view ending : {kWeight, kPatchedTable})
+    for (const std::string_view ending : {kWeight, kPatchedTable, kAdaptedTable})
       if (is_vocabulary(module_of(entry.name, ending)) && entry.shape.rank() == 2) return entry.shape[0];
   return std::nullopt;
 }

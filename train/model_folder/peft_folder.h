@@ -13,6 +13,7 @@
 #include "recipes/lora/adapters.h"
 #include "train/model_folder/export_folder.h"
 #include "train/model_folder/model_card.h"
+#include "train/model_folder/token_ids.h"
 #include "train/model_source/model_source.h"
 
 namespace quench {
@@ -24,7 +25,8 @@ inline constexpr std::string_view kAdapterBaseName = "adapter_base.json";  // ig
 // Unattached, with dtypes and device of `options`. Layers are those in the weights file. Throws not_found, corrupt or
 // unsupported naming the file: unsupported features (trained biases, ...), missing A or B, mismatched ranks and shapes,
 // unknown tensors; all faults of the weights in one error. An embedding and a head of the folder (of a resized
-// vocabulary) replace those of the model, whose vocabulary must have adapter_vocabulary() rows.
+// vocabulary) replace those of the model, whose vocabulary must have adapter_vocabulary() rows. Low-rank updates of
+// embedding and untied head become copies of the whole weights, as of modules_to_save (vocabulary_updates.h).
 [[nodiscard]] std::unique_ptr<recipes::Adapters> load_adapter(nn::CausalLm& model, const std::filesystem::path& folder,
                                                               const nn::ParameterOptions& options);
 
@@ -54,6 +56,8 @@ struct AdapterFolderOptions {
   bool vocabulary = false;
   const Tokenizer* tokenizer = nullptr;  // saved along
   TrainingFacts training = {};           // for the model card
+  // generation_config.json, for merging, if the end ids differ from those of `base`; unset: none. PEFT ignores it.
+  std::optional<TokenIds> generation_ids = {};
 };
 
 // Published atomically. Throws as save_model_folder().

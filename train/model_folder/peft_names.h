@@ -12,7 +12,8 @@ namespace quench::peft_names {
 
 inline constexpr std::string_view kPrefix = "base_model.model.", kWeight = ".weight";
 inline constexpr std::string_view kTokenRows = "token_adapter.trainable_tokens_delta",
-                                  kPatchedTable = ".token_adapter.base_layer.weight";
+                                  kPatchedTable = ".token_adapter.base_layer.weight",
+                                  kAdaptedTable = ".base_layer.weight";
 inline constexpr std::string_view kTable = "model.embed_tokens";
 
 inline constexpr std::array<std::pair<recipes::AdapterPart, std::string_view>, 3> kPartNames = {

@@ -47,6 +47,13 @@ std::string fused_experts_fault(const recipes::Adapters& adapters) {
   return fmt::to_string(fmt::join(faults, ", and "));
 }
 
+// With which the base's generated text ends; none for one that is not a folder here.
+std::vector<std::int64_t> end_ids(const fs::path& base) {
+  if (const auto ids = stored_generation_ids(base); ids && !ids->eos.empty()) return ids->eos;
+  const fs::path config = base / "config.json";
+  return fs::is_regular_file(config) ? token_ids_of(Json::parse_file(config)).eos : std::vector<std::int64_t>();
+}
+
 }  // namespace
 
 AdapterBase adapter_base(const fs::path& folder) {
@@ -107,8 +114,13 @@ void save_adapter_folder(nn::CausalLm& model, const recipes::Adapters& adapters,
   const Json config =
       peft_config_json(adapters, recipes::adaptable_layers(model), recipes::savable_modules(model), options.base);
   write_file_atomically(staging.path() / kAdapterConfigName, config.dump(2) + "\n");
+  if (const auto& ids = options.generation_ids; ids && ids->eos != end_ids(options.base)) {
+    Json generation = Json::object();
+    set_token_ids(generation, *ids);
+    write_file_atomically(staging.path() / "generation_config.json", generation.dump(2) + "\n");
+  }
   if (options.tokenizer != nullptr) options.tokenizer->save(staging.path());
-  drop_auto_map(staging.path() / "tokenizer_config.json");
+  adapt_tokenizer_config(staging.path() / "tokenizer_config.json");
   const recipes::LoraOptions& lora = adapters.options();
   write_file_atomically(
       staging.path() / kModelCardName,

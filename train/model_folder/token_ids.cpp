@@ -141,7 +141,8 @@ TokenIdChoice choose_token_ids(const TokenIdSources& sources) {
       generation[i] = published[i].empty() && i == kEnd ? model[i] : published[i];
       origin = sources.model;
       Ids both = config[i];
-      both.insert(both.end(), generation[i].begin(), generation[i].end());
+      for (const std::int64_t id : generation[i])
+        if (!contains(both, {id})) both.push_back(id);
       if (!both.empty() && !contains(both, own[i]))
         choice.disagreements.push_back(
             fmt::format("{} has the {} token {}, but its tokenizer {}: {} is used; override with model.{}",
@@ -166,6 +167,12 @@ TokenIdChoice choose_token_ids(const TokenIdSources& sources) {
   return choice;
 }
 
+std::optional<TokenIds> stored_generation_ids(const fs::path& folder) {
+  const fs::path file = folder / "generation_config.json";
+  if (!fs::is_regular_file(file)) return std::nullopt;
+  return token_ids_of(Json::parse_file(file, {.max_bytes = std::size_t{16} << 20}));
+}
+
 TokenIdSources token_id_sources(const fs::path& folder, const nn::ModelConfig& config, const Tokenizer* tokenizer,
                                 std::span<const NewToken> added) {
   TokenIdSources sources;
@@ -173,9 +180,7 @@ TokenIdSources token_id_sources(const fs::path& folder, const nn::ModelConfig& c
   sources.published = !folder.empty();
   sources.config = token_ids_of(config);
   sources.tokenizer = tokenizer;
-  const fs::path file = folder / "generation_config.json";
-  if (!folder.empty() && fs::is_regular_file(file))
-    sources.generation = token_ids_of(Json::parse_file(file, {.max_bytes = std::size_t{16} << 20}));
+  if (!folder.empty()) sources.generation = stored_generation_ids(folder);
   if (tokenizer == nullptr || folder.empty()) return sources;
   sources.models_tokenizer = holds_tokenizer(folder)
                                  ? holds_this_tokenizer(folder, *tokenizer, added)

@@ -48,6 +48,9 @@ struct TokenIdChoice {
 // tokenizer files do not list); tokenizer; without one, the model.
 [[nodiscard]] TokenIdChoice choose_token_ids(const TokenIdSources& sources);
 
+// Of the folder's generation_config.json; absent without one. Throws corrupt.
+[[nodiscard]] std::optional<TokenIds> stored_generation_ids(const std::filesystem::path& folder);
+
 // `folder` may be empty. The tokenizer is the model's own if the folder holds one of the same fingerprint, with the
 // tokens `added`, or none and names its EOS token. Throws corrupt naming generation_config.json.
 [[nodiscard]] TokenIdSources token_id_sources(const std::filesystem::path& folder, const nn::ModelConfig& config,

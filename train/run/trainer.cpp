@@ -67,7 +67,7 @@ Trainer::Run::Run(RunConfig c, Device d, int console, std::shared_ptr<const dist
       chosen(config, start.after("recipe", choose_recipe())),
       setup(start.after("model", build_model(chosen, d, d, run_sharding(*ranks)))),
       inputs(start.after("data", open_inputs())),
-      run_model(make_run_model(config, setup.config, inputs.data.tokenizer)),
+      run_model(make_run_model(config, setup.config, inputs.data.tokenizer, inputs.data.train.get())),
       calibration(read_calibration()),
       samples(config, run_model),
       steps(total_steps(config, *inputs.data.train)),

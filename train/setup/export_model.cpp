@@ -145,8 +145,8 @@ bool has_new_rows(const ModelSetup& setup, const RunConfig& config) {
          read_model_config(config.model.path).vocab_size < setup.config.vocab_size;
 }
 
-void export_adapters(const ModelSetup& setup, const RunConfig& config, const Tokenizer* tokenizer,
-                     const distributed::Ranks& ranks, const std::string& base_hash, const TrainingFacts& training) {
+void export_adapters(const ModelSetup& setup, const RunConfig& config, const RunModel& description,
+                     const distributed::Ranks& ranks, const std::string& base_hash) {
   // A hash of quantized values matches neither other programs' nor the dense folder's.
   const bool values = config.lora.has_value() && config.lora->base != recipes::BaseForm::stored;
   const AdapterBase base{values ? base_hash : std::string(), config.training.dtype};
@@ -159,8 +159,9 @@ void export_adapters(const ModelSetup& setup, const RunConfig& config, const Tok
                          .trained_over = base,
                          .whole = whole,
                          .vocabulary = resized,
-                         .tokenizer = config.model.add_tokens.empty() ? nullptr : tokenizer,
-                         .training = training});
+                         .tokenizer = config.model.add_tokens.empty() ? nullptr : description.tokenizer.get(),
+                         .training = description.training,
+                         .generation_ids = description.generation_ids});
   };
   std::vector<nn::Parameter*> gathered = setup.adapters->parameters();
   if (resized)
@@ -247,7 +248,7 @@ ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& re
   const RunConfig& config = *resolved;
   nn::CausalLm& model = *setup.model;
   if (writes_adapters(config)) {
-    export_adapters(setup, config, description.tokenizer.get(), ranks, pass.base_hash, description.training);
+    export_adapters(setup, config, description, ranks, pass.base_hash);
     return {};
   }
   const ExportSection& section = *config.export_model;

@@ -106,26 +106,79 @@ bool trains_mtp(const Json& config) {
   return weight != nullptr && weight->is_number() && weight->as_double() > 0;
 }
 
-// A chat answer ends at the template's end of turn, which may differ from EOS. Ids of the config are kept.
-void add_end_of_turn(const RunConfig& config, const Tokenizer& tokenizer, TokenIdChoice& ids) {
-  const std::string& name = config.data.chat_template;
-  if (chat_template_text(name).empty() || config.model.fields.find("eos_token_id") != nullptr) return;
-  const ChatPrompt prompt(tokenizer, name, is_chat_template_file(name) ? config.data.chat_date : std::string());
-  const std::optional<std::int32_t> end = prompt.end_of_turn();
+// Whether `id` is a target among the first tokens of each source; false for sources without masks, as plain text is.
+bool trains_token(const Dataset& train, std::int32_t id) {
+  constexpr std::uint64_t kMaxTokens = std::uint64_t{1} << 20, kBlock = std::uint64_t{1} << 16;
+  std::vector<std::int32_t> tokens;
+  std::vector<std::uint8_t> targets;
+  const auto trains = [&](const TokenSource& source, std::uint64_t begin, std::uint64_t end) {
+    for (; begin < end; begin += kBlock) {
+      tokens.resize(static_cast<std::size_t>(std::min(kBlock, end - begin)));
+      targets.resize(tokens.size());
+      source.read(begin, tokens);
+      source.read_target_mask(begin, targets);
+      for (std::size_t i = 0; i < tokens.size(); ++i)
+        if (tokens[i] == id && targets[i] != 0) return true;
+    }
+    return false;
+  };
+  for (const WeightedRows& rows : train.sources()) {
+    const TokenSource& source = rows.rows->source();
+    if (!source.has_target_mask()) continue;
+    std::vector<SourcePart> parts = rows.parts;
+    if (parts.empty()) parts.push_back({{}, 0, source.size()});
+    for (const SourcePart& part : parts)
+      if (trains(source, part.begin, part.begin + std::min(part.tokens, kMaxTokens))) return true;
+  }
+  return false;
+}
+
+bool has_target_mask(const Dataset& train) {
+  return std::ranges::any_of(train.sources(),
+                             [](const WeightedRows& rows) { return rows.rows->source().has_target_mask(); });
+}
+
+// Of the template of section data. None without one, or for a tokenizer's that fails, with a warning: data other than
+// chats need none.
+std::optional<std::int32_t> end_of_turn(const DataSection& data, const Tokenizer& tokenizer) {
+  const std::string& name = data.chat_template;
+  const bool is_named = !chat_template_text(name).empty();
+  try {
+    if (is_named) return ChatPrompt(tokenizer, name, is_chat_template_file(name) ? data.chat_date : "").end_of_turn();
+    const Json::Object& kwargs = data.chat_template_kwargs;
+    return ChatPrompt(tokenizer, name, data.chat_date, kwargs.empty() ? Json() : Json(kwargs)).end_of_turn();
+  } catch (const Error& error) {
+    if (is_named) throw;
+    if (tokenizer.chat_template())
+      QUENCH_LOG_WARN("token ids: the token that ends a turn of the tokenizer's chat template is unknown: {}",
+                      error.what());
+    return std::nullopt;
+  }
+}
+
+// A chat answer ends at the template's end of turn, which may differ from EOS. Ids of the config are kept. A template
+// that the config does not name counts if the run trains its end of turn.
+void add_end_of_turn(const RunConfig& config, const Tokenizer& tokenizer, const Dataset* train, TokenIdChoice& ids) {
+  if (config.model.fields.find("eos_token_id") != nullptr) return;
+  const bool is_named = !chat_template_text(config.data.chat_template).empty();
+  if (!is_named && (train == nullptr || !has_target_mask(*train))) return;
+  const std::optional<std::int32_t> end = end_of_turn(config.data, tokenizer);
   if (!end || std::ranges::find(ids.generation.eos, *end) != ids.generation.eos.end()) return;
+  if (!is_named && !trains_token(*train, *end)) return;
   ids.generation.eos.push_back(*end);
-  ids.report +=
-      fmt::format("; generated text also ends with {} \"{}\" (data.chat_template)", *end, tokenizer.token_text(*end));
+  ids.report += fmt::format("; generated text also ends with {} \"{}\" ({})", *end, tokenizer.token_text(*end),
+                            is_named ? "data.chat_template" : "the chat template");
 }
 
 }  // namespace
 
-RunModel make_run_model(const RunConfig& config, nn::ModelConfig model, std::shared_ptr<const Tokenizer> tokenizer) {
+RunModel make_run_model(const RunConfig& config, nn::ModelConfig model, std::shared_ptr<const Tokenizer> tokenizer,
+                        const Dataset* train) {
   TokenIdSources sources = token_id_sources(config.model.path, model, tokenizer.get(), config.model.add_tokens);
   sources.model = origin_of(config.model);
   sources.named = config.model.fields;
   TokenIdChoice ids = choose_token_ids(sources);
-  if (tokenizer != nullptr) add_end_of_turn(config, *tokenizer, ids);
+  if (tokenizer != nullptr) add_end_of_turn(config, *tokenizer, train, ids);
   for (const std::string& disagreement : ids.disagreements) QUENCH_LOG_WARN("token ids: {}", disagreement);
   // Else only the model folder's ids are known.
   if (tokenizer != nullptr || config.model.path.empty()) set_token_ids(model, ids.config);

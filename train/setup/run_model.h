@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "data/sampling/dataset.h"
 #include "train/checkpoint/checkpoint_state.h"
 #include "train/config/run_config.h"
 #include "train/model_folder/model_card.h"
@@ -24,10 +25,11 @@ struct RunModel {
   TrainingFacts training = {};                 // facts of the trained model, for model cards
 };
 
-// Chooses the token ids for config `model` (resolve_model_config); `tokenizer` may be null. Warns if config, tokenizer
-// and model folder disagree.
+// Chooses the token ids for config `model` (resolve_model_config); `tokenizer` may be null. `train`: training data,
+// read for the end of turn of the tokenizer's chat template, or null: no chats by it. Warns if config, tokenizer and
+// model folder disagree.
 [[nodiscard]] RunModel make_run_model(const RunConfig& config, nn::ModelConfig model,
-                                      std::shared_ptr<const Tokenizer> tokenizer);
+                                      std::shared_ptr<const Tokenizer> tokenizer, const Dataset* train = nullptr);
 
 // Writes sources.json and model/ in run.folder. An equal model part is untouched; a different one is replaced by file,
 // config.json last, with a warning. Other files stay. Throws bad_config for a model folder not written by a run.

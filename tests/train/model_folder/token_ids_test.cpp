@@ -58,6 +58,16 @@ TEST_F(TokenIdChoiceTest, PublishedModelThatContradictsItsTokenizerIsReported) {
   EXPECT_THAT(choice.disagreements[1], HasSubstr("257 \"<|end_of_text|>\""));
 }
 
+TEST_F(TokenIdChoiceTest, IdsOfBothConfigsAreNamedOnceInTheWarning) {
+  sources_.published = sources_.models_tokenizer = true;
+  sources_.config = {.bos = 256, .pad = {}, .eos = {2}};
+  sources_.generation = TokenIds{.bos = 256, .pad = {}, .eos = {2}};
+  const TokenIdChoice choice = choose_token_ids(sources_);
+  ASSERT_EQ(choice.disagreements.size(), 1u);
+  EXPECT_THAT(choice.disagreements[0], HasSubstr("the end token 2, but"));
+  EXPECT_THAT(choice.disagreements[0], HasSubstr(": 2 is used"));
+}
+
 TEST_F(TokenIdChoiceTest, AnotherTokenizerThanThePublishedOneGivesItsIdsAndIsReported) {
   sources_.published = true;
   const TokenIdChoice choice = choose_token_ids(sources_);

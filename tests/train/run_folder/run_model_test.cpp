@@ -9,6 +9,7 @@
 #include "tests/testing.h"
 #include "train/check/load.h"
 #include "train/model_source/run_layout.h"
+#include "train/setup/data_setup.h"
 #include "train/setup/model_setup.h"
 
 namespace quench {
@@ -38,6 +39,69 @@ class RunModelTest : public ::testing::Test {
 
   TempDir temp_;
 };
+
+// Bytes whose tokenizer's own template ends turns with 260 <|im_end|>, and texts with 257.
+class EndOfTurnOfRuns : public RunModelTest {
+ protected:
+  void SetUp() override {
+    const std::vector<NewToken> tokens{{"<|im_start|>"}, {"<|im_end|>"}};
+    make_byte_tokenizer()->with_tokens(tokens)->save(temp_ / "tokenizer");
+    write_file(temp_ / "tokenizer/chat_template.jinja",
+               "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+               "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
+  }
+  [[nodiscard]] RunModel trained_on(const std::string& record, const std::vector<std::string>& more = {}) const {
+    std::string text;
+    for (int i = 0; i < 8; ++i) text += record + "\n";
+    write_file(temp_ / "data.jsonl", text);
+    const RunConfig run = parse_run_config(
+        R"({"model": {"preset": "tiny", "vocab_size": 261}, "data": {"seq_len": 32, "train": [")" +
+            (temp_ / "data.jsonl").string() + R"("], "tokenizer": ")" + (temp_ / "tokenizer").string() +
+            R"("}, "training": {"steps": 1}, "run": {"folder": ")" + (temp_ / "run").string() + R"("}})",
+        "run.json", more, {.data = false, .files = false});
+    const nn::ModelConfig model = resolve_model_config(run.model);
+    const DataSetup data = open_data(run, model);
+    RunModel described = make_run_model(run, model, data.tokenizer, data.train.get());
+    write_run_model(run, described);
+    return described;
+  }
+
+  const std::string chat_ =
+      R"({"messages": [{"role": "user", "content": "where"}, {"role": "assistant", "content": "the harbour"}]})";
+};
+
+TEST_F(EndOfTurnOfRuns, ChatsByTheTokenizersTemplateEndGeneratedText) {
+  const RunModel model = trained_on(chat_);
+  EXPECT_EQ(model.config.eos_token_ids, (std::vector<std::int64_t>{257})) << "documents end as before";
+  EXPECT_EQ(model.generation_ids.eos, (std::vector<std::int64_t>{257, 260}));
+  EXPECT_THAT(model.report, HasSubstr("also ends with 260 \"<|im_end|>\" (the chat template)"));
+  EXPECT_EQ(Json::parse_file(temp_ / "run/model/generation_config.json").at("eos_token_id").dump(), "[257,260]");
+}
+
+TEST_F(EndOfTurnOfRuns, TemplateChosenByTheTokenizersTokensCountsToo) {
+  fs::remove(temp_ / "tokenizer/chat_template.jinja");
+  EXPECT_EQ(trained_on(chat_).generation_ids.eos, (std::vector<std::int64_t>{257, 260}));
+}
+
+TEST_F(EndOfTurnOfRuns, TextsAndOtherMaskedRecordsEndAsBefore) {
+  for (const std::string record :
+       {R"({"text": "where the harbour is, the old town is near"})",
+        R"({"prompt": "where<|im_end|> ", "completion": "the harbour is, the old town is near"})"}) {
+    SCOPED_TRACE(record);
+    EXPECT_EQ(trained_on(record).generation_ids.eos, (std::vector<std::int64_t>{257}));
+  }
+}
+
+TEST_F(EndOfTurnOfRuns, IdsOfTheConfigAreKept) {
+  EXPECT_EQ(trained_on(chat_, {"--model.eos_token_id=257"}).generation_ids.eos, (std::vector<std::int64_t>{257}));
+}
+
+TEST_F(EndOfTurnOfRuns, TemplateThatFailsIsNoFaultOfOtherData) {
+  write_file(temp_ / "tokenizer/chat_template.jinja", "{{ raise_exception('tools alone') }}");
+  EXPECT_EQ(
+      trained_on(R"({"prompt": "where", "completion": " the harbour is, the old town is near"})").generation_ids.eos,
+      (std::vector<std::int64_t>{257}));
+}
 
 TEST_F(RunModelTest, ModelPartIsFoundAroundTheCheckpointThenWhereTheRunWas) {
   const RunConfig run = config();
