@@ -3,6 +3,7 @@
 #include <sentencepiece_processor.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -11,8 +12,10 @@
 #include "core/system/check.h"
 #include "core/system/file.h"
 #include "core/system/log.h"
+#include "data/tokenizer/text/normalizer.h"
 #include "data/tokenizer/text/published_patterns.h"
 #include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/tokenizer_files.h"
 #include "export/formats/gguf/sentence_piece.h"
 #include "export/formats/gguf/special_tokens.h"
 #include "export/formats/gguf/token_kinds.h"
@@ -23,6 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxBytes = std::uint64_t{256} << 20;
+constexpr std::string_view kSpace = "\u2581";  // for a space
 
 struct Vocabulary {
   std::string model;  // tokenizer.ggml.model
@@ -90,21 +94,28 @@ bool is_byte_level(const Json& tokenizer) {
   return decoder != nullptr && decoder->is_object() && decoder->at("type") == Json("ByteLevel");
 }
 
-std::size_t checked_id(const Json& id, const Vocabulary& vocabulary) {
-  const std::uint64_t value = id.as_uint();
+std::size_t checked_id(std::uint64_t value, const Vocabulary& vocabulary) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, value < vocabulary.tokens.size(),
                   "the tokenizer has a token {}, the model a vocabulary of {}", value, vocabulary.tokens.size());
   return static_cast<std::size_t>(value);
 }
 
-void add_added_tokens(const Json& json, Vocabulary& vocabulary) {
+std::vector<AddedToken> added_tokens(const Json& json) {
+  std::vector<AddedToken> tokens;
   const Json* added = json.find("added_tokens");
-  if (added == nullptr || !added->is_array()) return;
-  for (const Json& token : added->as_array()) {
-    const std::size_t id = checked_id(token.at("id"), vocabulary);
-    if (vocabulary.kinds[id] != kUnknown)
-      vocabulary.set(id, token.at("content").as_string(), token.at("special").as_bool() ? kControl : kUserDefined);
-  }
+  if (added == nullptr || !added->is_array()) return tokens;
+  for (const Json& token : added->as_array())
+    tokens.push_back({.id = static_cast<std::int32_t>(token.at("id").as_int()),
+                      .content = token.at("content").as_string(),
+                      .special = token.at("special").as_bool()});
+  return tokens;
+}
+
+void add_added_tokens(const std::vector<AddedToken>& tokens, Vocabulary& vocabulary) {
+  for (const AddedToken& token : tokens)
+    if (const std::size_t id = checked_id(static_cast<std::uint64_t>(token.id), vocabulary);
+        vocabulary.kinds[id] != kUnknown)
+      vocabulary.set(id, token.content, token.special ? kControl : kUserDefined);
 }
 
 // Both texts of a merge.
@@ -124,12 +135,12 @@ std::optional<Vocabulary> read_byte_level(const Json& json, std::int64_t size) {
   Vocabulary vocabulary = empty_vocabulary("gpt2", size);
   vocabulary.pre = *pre;
   for (const auto& [text, id] : model.at("vocab").as_object())
-    vocabulary.set(checked_id(id, vocabulary), text, kNormal);
+    vocabulary.set(checked_id(id.as_uint(), vocabulary), text, kNormal);
   for (const Json& merge : model.at("merges").as_array()) {
     const auto [first, second] = merged_pair(merge);
     vocabulary.merges.push_back(first + " " + second);
   }
-  add_added_tokens(json, vocabulary);
+  add_added_tokens(added_tokens(json), vocabulary);
   return vocabulary;
 }
 
@@ -139,7 +150,7 @@ constexpr float kNoScore = -10000.0f;
 // adjacent in the list and complete. Scores by list position, descending; false if not.
 bool score_by_merges(const Json::Array& merges, const Json::Object& vocab, Vocabulary& vocabulary) {
   std::unordered_map<std::string_view, std::size_t> ids;
-  for (const auto& [text, id] : vocab) ids.emplace(text, checked_id(id, vocabulary));
+  for (const auto& [text, id] : vocab) ids.emplace(text, checked_id(id.as_uint(), vocabulary));
   std::unordered_map<std::string, std::size_t> pairs;  // per token
   std::string last;
   for (const Json& merge : merges) {
@@ -172,9 +183,9 @@ std::optional<Vocabulary> read_characters(const fs::path& folder, const Json& js
   for (const auto& [text, id] : model.at("vocab").as_object()) {
     const bool byte = text.size() == 6 && text.starts_with("<0x") && text.ends_with('>');
     const bool is_unknown = unknown != nullptr && unknown->is_string() && unknown->as_string() == text;
-    vocabulary.set(checked_id(id, vocabulary), text, is_unknown ? kUnknown : byte ? kByte : kNormal);
+    vocabulary.set(checked_id(id.as_uint(), vocabulary), text, is_unknown ? kUnknown : byte ? kByte : kNormal);
   }
-  add_added_tokens(json, vocabulary);
+  add_added_tokens(added_tokens(json), vocabulary);
   if (!score_by_merges(model.at("merges").as_array(), model.at("vocab").as_object(), vocabulary)) return std::nullopt;
   // Detects whether words start with a space marker.
   const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(folder);
@@ -183,7 +194,29 @@ std::optional<Vocabulary> read_characters(const fs::path& folder, const Json& js
   return vocabulary;
 }
 
-std::optional<Vocabulary> read_sentence_piece(const fs::path& folder, std::int64_t size) {
+constexpr float kWholeScore = -1000.0f;
+
+// Tokens that some models' files do not mark as special; the texts are those of llama.cpp's converter.
+bool looks_special(std::string_view text) {
+  constexpr std::array<std::string_view, 4> kTexts = {"<pad>", "<mask>", "<2mass>", "[@BOS@]"};
+  const auto is_within = [text](std::string_view open, std::string_view close) {
+    return text.starts_with(open) && text.ends_with(close);
+  };
+  return std::ranges::find(kTexts, text) != kTexts.end() || is_within("<|", "|>") || is_within("<\uFF5C", "\uFF5C>") ||
+         is_within("<unused", ">");
+}
+
+// Matched whole in the text, as llama.cpp's converter has it: with spaces as such, after all merges.
+void add_whole_token(const AddedToken& token, bool special, Vocabulary& vocabulary) {
+  const std::size_t id = checked_id(static_cast<std::uint64_t>(token.id), vocabulary);
+  if (vocabulary.kinds[id] == kUnknown || vocabulary.kinds[id] == kByte) return;
+  special = special || token.special || looks_special(token.content);
+  vocabulary.set(id, special ? token.content : replaced(token.content, kSpace, " "), special ? kControl : kUserDefined);
+  vocabulary.scores[id] = kWholeScore;
+}
+
+// `json`: tokenizer.json, or null.
+std::optional<Vocabulary> read_sentence_piece(const fs::path& folder, const Json* json, std::int64_t size) {
   const fs::path file = folder / "tokenizer.model";
   const std::string bytes = read_file(file, kMaxBytes);
   sentencepiece::SentencePieceProcessor processor;
@@ -213,10 +246,16 @@ std::optional<Vocabulary> read_sentence_piece(const fs::path& folder, std::int64
     vocabulary.set(static_cast<std::size_t>(id), processor.IdToPiece(id), kind);
     vocabulary.scores[static_cast<std::size_t>(id)] = processor.GetScore(id);
   }
+  const TokenizerSettings files = TokenizerFiles::read(file).settings();
+  const auto add = [&](const AddedToken& token) {
+    const bool special = std::ranges::find(files.special_tokens, token.content) != files.special_tokens.end();
+    add_whole_token(token, special || tokenizer->is_special(token.id), vocabulary);
+  };
+  for (const std::int32_t id : settings.user_defined) add({.id = id, .content = processor.IdToPiece(id)});
   // After the model's pieces.
   for (std::int32_t id = pieces; id < tokenizer->vocab_size(); ++id)
-    vocabulary.set(static_cast<std::size_t>(id), tokenizer->token_text(id),
-                   tokenizer->is_special(id) ? kControl : kUserDefined);
+    add({.id = id, .content = tokenizer->token_text(id)});
+  for (const AddedToken& token : json != nullptr ? added_tokens(*json) : files.added_tokens) add(token);
   vocabulary.space_prefix = settings.dummy_prefix;
   return vocabulary;
 }
@@ -230,7 +269,7 @@ std::optional<Vocabulary> read_vocabulary(const fs::path& folder, std::int64_t s
     if (auto found = read_byte_level(*json, size)) return found;
   }
   if (fs::is_regular_file(folder / "tokenizer.model"))
-    if (auto found = read_sentence_piece(folder, size)) return found;
+    if (auto found = read_sentence_piece(folder, json ? &*json : nullptr, size)) return found;
   return json ? read_characters(folder, *json, size) : std::nullopt;
 }
 

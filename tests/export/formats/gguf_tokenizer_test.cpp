@@ -210,6 +210,79 @@ TEST(GgufTokenizer, TokensAddedToASentencePieceModelAreKept) {
   EXPECT_EQ(kinds[pieces + 2], 5);
 }
 
+// The ids of `texts` in the metadata.
+std::vector<std::size_t> ids_of(const TokenizerMetadata& metadata, const std::vector<std::string>& texts) {
+  const auto tokens = value_of<std::vector<std::string>>(metadata, "tokens");
+  std::vector<std::size_t> ids;
+  for (const std::string& text : texts)
+    ids.push_back(static_cast<std::size_t>(std::ranges::find(tokens, text) - tokens.begin()));
+  return ids;
+}
+
+std::vector<std::int32_t> kinds_of(const TokenizerMetadata& metadata, const std::vector<std::size_t>& ids) {
+  const auto kinds = value_of<std::vector<std::int32_t>>(metadata, "token_type");
+  std::vector<std::int32_t> found;
+  for (const std::size_t id : ids) found.push_back(id < kinds.size() ? kinds[id] : 0);
+  return found;
+}
+
+// As Gemma has them: pieces of the model, of which the tokenizer's files may say more.
+constexpr const char* kGemmaPieces =
+    "--model_type=bpe --normalization_rule_name=identity --remove_extra_whitespaces=false --add_dummy_prefix=false "
+    "--user_defined_symbols=<start_of_turn>,<table>,<unused0>,\u2581\u2581,\u2581\u2581\u2581";
+
+TEST(GgufTokenizer, PiecesThatUsersDefineAreMatchedWhole) {
+  const TempDir folder;
+  train_sentence_piece(folder, kGemmaPieces);
+  EXPECT_EQ(read_sentence_piece_settings(testing::read_file(folder / "tokenizer.model")).user_defined.size(), 5u);
+  // Spaces as such: llama.cpp matches these tokens in the text as it is.
+  const std::vector<std::string> texts = {"<unk>", "<s>", "<start_of_turn>", "<table>", "<unused0>", "  ", "   ", "e"};
+  TokenizerMetadata metadata = metadata_of_tokenizer(folder, 400);
+  const std::vector<std::size_t> ids = ids_of(metadata, texts);
+  EXPECT_EQ(kinds_of(metadata, ids), (std::vector<std::int32_t>{2, 3, 4, 4, 3, 4, 4, 1}));
+  EXPECT_EQ(value_of<std::vector<float>>(metadata, "scores").at(ids[2]), -1000.0f) << "no merge makes it";
+
+  write_file(folder / "tokenizer_config.json", R"({"additional_special_tokens": ["<start_of_turn>"]})");
+  EXPECT_EQ(kinds_of(metadata_of_tokenizer(folder, 400), ids), (std::vector<std::int32_t>{2, 3, 3, 4, 3, 4, 4, 1}));
+
+  write_file(folder / "tokenizer_config.json",
+             fmt::format(R"({{"added_tokens_decoder": {{"{}": {{"content": "<start_of_turn>", "special": true}},
+                              "{}": {{"content": "e", "special": false}}}}}})",
+                         ids[2], ids[7]));
+  metadata = metadata_of_tokenizer(folder, 400);
+  EXPECT_EQ(ids_of(metadata, texts), ids);
+  EXPECT_EQ(kinds_of(metadata, ids), (std::vector<std::int32_t>{2, 3, 3, 4, 3, 4, 4, 4}))
+      << "added tokens below the count of pieces";
+}
+
+// Transformers 5 writes added tokens to tokenizer.json alone.
+TEST(GgufTokenizer, AddedTokensOfTokenizerJsonApplyToPieces) {
+  const TempDir folder;
+  train_sentence_piece(folder, kGemmaPieces);
+  const TokenizerMetadata plain = metadata_of_tokenizer(folder, 400);
+  const std::vector<std::size_t> ids = ids_of(plain, {"<start_of_turn>", "<table>", "  ", "<s>"});
+  std::string vocab, added;
+  const auto pieces = value_of<std::vector<std::string>>(plain, "tokens");
+  const auto kinds = value_of<std::vector<std::int32_t>>(plain, "token_type");
+  for (std::size_t id = 0; id < pieces.size() && kinds[id] != 5; ++id)
+    vocab += fmt::format("{}{}: {}", id == 0 ? "" : ", ", Json(id == ids[2] ? "\u2581\u2581" : pieces[id]).dump(), id);
+  for (const std::size_t id : ids)
+    added +=
+        fmt::format(R"({}{{"id": {}, "content": {}, "special": {}, "normalized": false}})", added.empty() ? "" : ", ",
+                    id, Json(id == ids[2] ? "\u2581\u2581" : pieces[id]).dump(), id == ids[0] || id == ids[3]);
+  write_file(folder / "tokenizer.json",
+             R"({"model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true, "vocab": {)" +
+                 vocab + R"(}, "merges": []}, "added_tokens": [)" + added + R"(], "pre_tokenizer": null,
+                 "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"},
+                 "decoder": {"type": "Sequence", "decoders": [
+                     {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+                     {"type": "ByteFallback"}, {"type": "Fuse"}]}})");
+  const TokenizerMetadata metadata = metadata_of_tokenizer(folder, 400);
+  EXPECT_EQ(value_of<std::string>(metadata, "model"), "llama");
+  EXPECT_EQ(ids_of(metadata, {"<start_of_turn>", "<table>", "  ", "<s>"}), ids);
+  EXPECT_EQ(kinds_of(metadata, ids), (std::vector<std::int32_t>{3, 4, 4, 3}));
+}
+
 TEST(GgufTokenizer, ModelsWhoseSpacesEndWordsHaveNoCounterpart) {
   const TempDir folder;
   train_sentence_piece(folder,
