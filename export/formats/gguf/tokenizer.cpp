@@ -6,7 +6,7 @@
 #include <array>
 #include <optional>
 #include <string_view>
-#include <unordered_map>
+#include <unordered_set>
 
 #include "core/json/json.h"
 #include "core/system/check.h"
@@ -16,6 +16,7 @@
 #include "data/tokenizer/text/published_patterns.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/tokenizer_files.h"
+#include "export/formats/gguf/merge_scores.h"
 #include "export/formats/gguf/sentence_piece.h"
 #include "export/formats/gguf/special_tokens.h"
 #include "export/formats/gguf/token_kinds.h"
@@ -26,7 +27,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxBytes = std::uint64_t{256} << 20;
-constexpr std::string_view kSpace = "\u2581";  // for a space
 
 struct Vocabulary {
   std::string model;  // tokenizer.ggml.model
@@ -40,6 +40,17 @@ struct Vocabulary {
   void set(std::size_t id, std::string text, TokenKind kind) {
     tokens.at(id) = std::move(text);
     kinds.at(id) = kind;
+  }
+};
+
+// Why a tokenizer has no counterpart.
+struct Reasons {
+  std::vector<std::string> texts;
+
+  template <class... Values>
+  std::nullopt_t add(fmt::format_string<Values...> format, Values&&... values) {
+    texts.push_back(fmt::format(format, std::forward<Values>(values)...));
+    return std::nullopt;
   }
 };
 
@@ -107,6 +118,7 @@ std::vector<AddedToken> added_tokens(const Json& json) {
   for (const Json& token : added->as_array())
     tokens.push_back({.id = static_cast<std::int32_t>(token.at("id").as_int()),
                       .content = token.at("content").as_string(),
+                      .normalized = flag(token, "normalized", false),
                       .special = token.at("special").as_bool()});
   return tokens;
 }
@@ -118,20 +130,18 @@ void add_added_tokens(const std::vector<AddedToken>& tokens, Vocabulary& vocabul
       vocabulary.set(id, token.content, token.special ? kControl : kUserDefined);
 }
 
-// Both texts of a merge.
-std::pair<std::string, std::string> merged_pair(const Json& merge) {
-  if (!merge.is_string()) return {merge.as_array().at(0).as_string(), merge.as_array().at(1).as_string()};
-  const std::string& text = merge.as_string();
-  const std::size_t space = text.find(' ', 1);
-  QUENCH_CHECK_AS(ErrorCode::corrupt, space != std::string::npos, "merge \"{}\" names no two tokens", text);
-  return {text.substr(0, space), text.substr(space + 1)};
-}
-
-std::optional<Vocabulary> read_byte_level(const Json& json, std::int64_t size) {
+std::optional<Vocabulary> read_byte_level(const Json& json, std::int64_t size, Reasons& reasons) {
   const Json& model = json.at("model");
-  if (!is_byte_level(json) || model.at("type") != Json("BPE")) return std::nullopt;
+  if (!is_byte_level(json)) return std::nullopt;
+  const std::string& type = model.at("type").as_string();
+  if (type != "BPE") return reasons.add("tokenizer.json has a byte-level {} model; llama.cpp has byte-level BPE", type);
   const auto pre = pre_tokenizer_name(json.find("pre_tokenizer"));
-  if (!pre) return std::nullopt;
+  if (!pre) {
+    std::vector<std::string_view> names;
+    for (const GgufPreTokenizer& known : gguf_pre_tokenizers()) names.push_back(known.names.front());
+    return reasons.add("the pre_tokenizer of tokenizer.json is none of those known of llama.cpp ({})",
+                       fmt::join(names, ", "));
+  }
   Vocabulary vocabulary = empty_vocabulary("gpt2", size);
   vocabulary.pre = *pre;
   for (const auto& [text, id] : model.at("vocab").as_object())
@@ -146,37 +156,27 @@ std::optional<Vocabulary> read_byte_level(const Json& json, std::int64_t size) {
 
 constexpr float kNoScore = -10000.0f;
 
-// SentencePiece merges by the result's score, tokenizer.json by a list of pairs: they agree if all pairs of a token are
-// adjacent in the list and complete. Scores by list position, descending; false if not.
-bool score_by_merges(const Json::Array& merges, const Json::Object& vocab, Vocabulary& vocabulary) {
-  std::unordered_map<std::string_view, std::size_t> ids;
-  for (const auto& [text, id] : vocab) ids.emplace(text, checked_id(id.as_uint(), vocabulary));
-  std::unordered_map<std::string, std::size_t> pairs;  // per token
-  std::string last;
+// Added tokens of spaces that are not matched, as texts have no such character before normalization: merges make them.
+void restore_merged_spaces(const std::vector<AddedToken>& tokens, const Json::Array& merges, Vocabulary& vocabulary) {
+  std::unordered_set<std::string> made;
   for (const Json& merge : merges) {
     const auto [first, second] = merged_pair(merge);
-    std::string made = first + second;
-    const auto id = ids.find(made);
-    if (id == ids.end() || (made != last && pairs.contains(made))) return false;
-    if (++pairs[made] == 1) vocabulary.scores[id->second] = 1.0f - static_cast<float>(pairs.size());
-    last = std::move(made);
+    if (is_piece_of_spaces(first) && is_piece_of_spaces(second)) made.insert(first + second);
   }
-  return std::ranges::all_of(ids, [&](const auto& token) {
-    const auto& [text, id] = token;
-    if (vocabulary.kinds[id] != kNormal) return true;
-    std::size_t possible = 0;
-    for (std::size_t cut = 1; cut < text.size(); ++cut)
-      possible += ids.contains(text.substr(0, cut)) && ids.contains(text.substr(cut)) ? 1U : 0U;
-    const auto made = pairs.find(std::string(text));
-    return possible == (made == pairs.end() ? 0 : made->second);
-  });
+  for (const AddedToken& token : tokens)
+    if (!token.special && !token.normalized && made.contains(token.content))
+      vocabulary.kinds[checked_id(static_cast<std::uint64_t>(token.id), vocabulary)] = kNormal;
 }
 
 // Character-level BPE with byte fallback: SentencePiece models converted to tokenizer.json.
-std::optional<Vocabulary> read_characters(const fs::path& folder, const Json& json, std::int64_t size) {
+std::optional<Vocabulary> read_characters(const fs::path& folder, const Json& json, std::int64_t size,
+                                          Reasons& reasons) {
   const Json& model = json.at("model");
-  const bool bytes = model.at("type") == Json("BPE") && flag(model, "byte_fallback", false);
-  if (is_byte_level(json) || !bytes) return std::nullopt;
+  if (is_byte_level(json)) return std::nullopt;
+  const std::string& type = model.at("type").as_string();
+  if (type != "BPE") return reasons.add("tokenizer.json has a {} model; llama.cpp's \"llama\" is BPE", type);
+  if (!flag(model, "byte_fallback", false))
+    return reasons.add("the BPE model of tokenizer.json is neither byte-level nor has byte_fallback");
   Vocabulary vocabulary = empty_vocabulary("llama", size);
   vocabulary.scores.assign(static_cast<std::size_t>(size), kNoScore);
   const Json* unknown = model.find("unk_token");
@@ -185,8 +185,14 @@ std::optional<Vocabulary> read_characters(const fs::path& folder, const Json& js
     const bool is_unknown = unknown != nullptr && unknown->is_string() && unknown->as_string() == text;
     vocabulary.set(checked_id(id.as_uint(), vocabulary), text, is_unknown ? kUnknown : byte ? kByte : kNormal);
   }
-  add_added_tokens(added_tokens(json), vocabulary);
-  if (!score_by_merges(model.at("merges").as_array(), model.at("vocab").as_object(), vocabulary)) return std::nullopt;
+  const std::vector<AddedToken> added = added_tokens(json);
+  const Json::Array& merges = model.at("merges").as_array();
+  add_added_tokens(added, vocabulary);
+  restore_merged_spaces(added, merges, vocabulary);
+  if (const std::string reason =
+          score_by_merges(merges, model.at("vocab").as_object(), vocabulary.kinds, vocabulary.scores);
+      !reason.empty())
+    return reasons.add("{}", reason);
   // Detects whether words start with a space marker.
   const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(folder);
   const auto ids = tokenizer->encode("a", {.add_special_tokens = false});
@@ -211,12 +217,14 @@ void add_whole_token(const AddedToken& token, bool special, Vocabulary& vocabula
   const std::size_t id = checked_id(static_cast<std::uint64_t>(token.id), vocabulary);
   if (vocabulary.kinds[id] == kUnknown || vocabulary.kinds[id] == kByte) return;
   special = special || token.special || looks_special(token.content);
-  vocabulary.set(id, special ? token.content : replaced(token.content, kSpace, " "), special ? kControl : kUserDefined);
+  vocabulary.set(id, special ? token.content : replaced(token.content, kPieceSpace, " "),
+                 special ? kControl : kUserDefined);
   vocabulary.scores[id] = kWholeScore;
 }
 
 // `json`: tokenizer.json, or null.
-std::optional<Vocabulary> read_sentence_piece(const fs::path& folder, const Json* json, std::int64_t size) {
+std::optional<Vocabulary> read_sentence_piece(const fs::path& folder, const Json* json, std::int64_t size,
+                                              Reasons& reasons) {
   const fs::path file = folder / "tokenizer.model";
   const std::string bytes = read_file(file, kMaxBytes);
   sentencepiece::SentencePieceProcessor processor;
@@ -224,9 +232,8 @@ std::optional<Vocabulary> read_sentence_piece(const fs::path& folder, const Json
   QUENCH_CHECK_AS(ErrorCode::corrupt, status.ok(), "{}: {}", file.string(), status.ToString());
   const SentencePieceSettings settings = read_sentence_piece_settings(bytes);
   if (settings.space_suffix)
-    QUENCH_LOG_WARN("{}: llama.cpp does not know treat_whitespace_as_suffix, with which the model was trained",
-                    file.string());
-  if (!settings.bpe || settings.space_suffix) return std::nullopt;
+    return reasons.add("tokenizer.model has treat_whitespace_as_suffix, which llama.cpp does not know");
+  if (!settings.bpe) return reasons.add("tokenizer.model is no BPE model; llama.cpp's \"llama\" is BPE");
   if (settings.collapses_spaces || settings.normalizes)
     QUENCH_LOG_WARN("{}: the tokenizer {}, llama.cpp does not: ids differ there", file.string(),
                     settings.normalizes ? "normalizes texts" : "drops repeated spaces");
@@ -260,17 +267,17 @@ std::optional<Vocabulary> read_sentence_piece(const fs::path& folder, const Json
   return vocabulary;
 }
 
-std::optional<Vocabulary> read_vocabulary(const fs::path& folder, std::int64_t size) {
+std::optional<Vocabulary> read_vocabulary(const fs::path& folder, std::int64_t size, Reasons& reasons) {
   std::optional<Json> json;
   if (fs::is_regular_file(folder / "tokenizer.json")) {
     Json::ParseOptions options;
     options.max_bytes = kMaxBytes;
     json = Json::parse_file(folder / "tokenizer.json", options);
-    if (auto found = read_byte_level(*json, size)) return found;
+    if (auto found = read_byte_level(*json, size, reasons)) return found;
   }
   if (fs::is_regular_file(folder / "tokenizer.model"))
-    if (auto found = read_sentence_piece(folder, json ? &*json : nullptr, size)) return found;
-  return json ? read_characters(folder, *json, size) : std::nullopt;
+    if (auto found = read_sentence_piece(folder, json ? &*json : nullptr, size, reasons)) return found;
+  return json ? read_characters(folder, *json, size, reasons) : std::nullopt;
 }
 
 // Added before and after a text.
@@ -286,11 +293,12 @@ Surroundings surroundings(const Tokenizer& tokenizer) {
 }  // namespace
 
 std::vector<std::pair<std::string, GgufValue>> gguf_tokenizer(const fs::path& folder, const nn::ModelConfig& config) {
-  std::optional<Vocabulary> vocabulary = read_vocabulary(folder, config.vocab_size);
+  Reasons reasons;
+  std::optional<Vocabulary> vocabulary = read_vocabulary(folder, config.vocab_size, reasons);
   if (!vocabulary) {
-    const bool any = fs::exists(folder / "tokenizer.json") || fs::exists(folder / "tokenizer.model");
+    if (reasons.texts.empty()) reasons.add("the model folder has none");
     QUENCH_LOG_WARN("the GGUF file has no tokenizer: {}; llama.cpp needs one to read text",
-                    any ? "llama.cpp does not support the model's" : "the model folder has none");
+                    fmt::join(reasons.texts, "; "));
     return {{"tokenizer.ggml.model", std::string("none")}};
   }
   std::vector<std::pair<std::string, GgufValue>> metadata;

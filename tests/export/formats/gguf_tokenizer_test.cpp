@@ -136,14 +136,16 @@ TEST(GgufTokenizer, AnEndWithoutAKeyIsNamed) {
 }
 
 // BPE over characters as Llama 2's tokenizer.json has it: tokens for all bytes, then `vocab` from 258 on.
-std::string characters_json(const std::vector<std::string>& vocab, const std::string& merges) {
+std::string characters_json(const std::vector<std::string>& vocab, const std::string& merges,
+                            const std::string& more_added = "") {
   std::string entries = R"("<unk>": 0, "<s>": 1)";
   for (int byte = 0; byte < 256; ++byte) entries += fmt::format(R"(, "<0x{:02X}>": {})", byte, byte + 2);
   for (std::size_t i = 0; i < vocab.size(); ++i) entries += fmt::format(R"(, "{}": {})", vocab[i], 258 + i);
   return R"({"model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true, "vocab": {)" +
          entries + R"(}, "merges": [)" + merges + R"(]},
       "added_tokens": [{"id": 0, "content": "<unk>", "special": true, "normalized": false},
-                       {"id": 1, "content": "<s>", "special": true, "normalized": false}],
+                       {"id": 1, "content": "<s>", "special": true, "normalized": false})" +
+         more_added + R"(],
       "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"},
           {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]},
       "pre_tokenizer": null,
@@ -174,6 +176,64 @@ TEST(GgufTokenizer, MergesOfCharactersBecomeScores) {
     write_file(folder / "tokenizer.json", characters_json(vocab, merges));
     EXPECT_EQ(value_of<std::string>(metadata_of_tokenizer(folder, 265), "model"), "none") << merges;
   }
+}
+
+std::string log_of_tokenizer(const TempDir& folder, std::int64_t vocab_size) {
+  const testing::CapturedLog log;
+  EXPECT_EQ(value_of<std::string>(metadata_of_tokenizer(folder, vocab_size), "model"), "none");
+  return log.text();
+}
+
+// Sorted by the pieces' scores, as Transformers' converter does: pieces that users define all have score 0.
+TEST(GgufTokenizer, MergesThatMakeAddedTokensAreSkipped) {
+  const TempDir folder;
+  std::vector<std::string> vocab = {"a", "\u2581", "\\n", "\\n\\n", "\\n\\n\\n"};
+  for (const char* spaces : {"\u2581\u2581", "\u2581\u2581\u2581", "\u2581\u2581\u2581\u2581"})
+    vocab.emplace_back(spaces);
+  vocab.emplace_back("\u2581a");
+  vocab.emplace_back("\u2581\u2581a");
+  std::string added;
+  for (std::size_t i = 2; i < 8; ++i)
+    added +=
+        fmt::format(R"(, {{"id": {}, "content": "{}", "special": false, "normalized": false}})", 258 + i, vocab[i]);
+  const std::string merges = R"(["\u2581\u2581\u2581", "\u2581"], ["\n\n", "\n"], ["\u2581\u2581", "\u2581\u2581"],
+      ["\u2581\u2581", "\u2581"], ["\n", "\n\n"], ["\u2581", "\u2581\u2581\u2581"], ["\u2581", "\u2581\u2581"],
+      ["\n", "\n"], ["\u2581", "\u2581"])";
+  const std::string words = R"(, ["\u2581", "a"], ["\u2581\u2581", "a"], ["\u2581", "\u2581a"])";
+  write_file(folder / "tokenizer.json", characters_json(vocab, merges + words, added));
+  const TokenizerMetadata metadata = metadata_of_tokenizer(folder, 270);
+  EXPECT_EQ(value_of<std::string>(metadata, "model"), "llama");
+  const auto scores = value_of<std::vector<float>>(metadata, "scores");
+  ASSERT_EQ(scores.size(), 270u);
+  // Runs of spaces become tokens from left to right: they have one score. They are not matched in a text, but merged.
+  EXPECT_EQ(std::vector<float>(scores.begin() + 263, scores.begin() + 268), (std::vector<float>{0, 0, 0, -1, -2}));
+  const auto kinds = value_of<std::vector<std::int32_t>>(metadata, "token_type");
+  EXPECT_EQ(std::vector<std::int32_t>(kinds.begin() + 259, kinds.begin() + 268),
+            (std::vector<std::int32_t>{1, 4, 4, 4, 1, 1, 1, 1, 1}));
+
+  // Apart from one another, or in another order, they need scores that llama.cpp does not have.
+  const std::string apart = R"(["\u2581\u2581", "\u2581\u2581"], ["\u2581\u2581", "\u2581"], ["\u2581", "a"],
+      ["\u2581", "\u2581\u2581\u2581"], ["\u2581\u2581\u2581", "\u2581"], ["\u2581", "\u2581\u2581"], ["\u2581", "\u2581"],
+      ["\u2581\u2581", "a"], ["\u2581", "\u2581a"])";
+  write_file(folder / "tokenizer.json", characters_json(vocab, apart, added));
+  EXPECT_THAT(log_of_tokenizer(folder, 270), ::testing::HasSubstr("tokenizer.json has other merges between those of"));
+}
+
+TEST(GgufTokenizer, TheReasonForNoTokenizerIsNamed) {
+  using ::testing::HasSubstr;
+  const TempDir folder;
+  EXPECT_THAT(log_of_tokenizer(folder, 265), HasSubstr("the model folder has none"));
+  const std::vector<std::string> vocab = {"\u2581", "a", "b", "ab", "ba", "aba", "\u2581a"};
+  const auto reason_of = [&](const std::string& json) {
+    write_file(folder / "tokenizer.json", json);
+    return log_of_tokenizer(folder, 265);
+  };
+  EXPECT_THAT(reason_of(characters_json(vocab, R"("a b", "b a", "\u2581 a", "ab a")")),
+              HasSubstr("no tokenizer: tokenizer.json lacks merges of \"aba\"; llama.cpp merges all pairs"));
+  EXPECT_THAT(reason_of(characters_json(vocab, R"("a b", "ab a", "b a", "a ba", "\u2581 a")")),
+              HasSubstr("other merges between those of \"aba\"; llama.cpp orders merges by the result"));
+  EXPECT_THAT(reason_of(byte_level_json(R"({"type": "Digits", "individual_digits": false})")),
+              HasSubstr("the pre_tokenizer of tokenizer.json is none of those known of llama.cpp (llama-bpe, qwen2"));
 }
 
 // A SentencePiece model trained on a few words.
@@ -288,9 +348,7 @@ TEST(GgufTokenizer, ModelsWhoseSpacesEndWordsHaveNoCounterpart) {
   train_sentence_piece(folder,
                        "--model_type=bpe --normalization_rule_name=identity --remove_extra_whitespaces=false "
                        "--treat_whitespace_as_suffix=true");
-  testing::CapturedLog log;
-  EXPECT_EQ(value_of<std::string>(metadata_of_tokenizer(folder, 400), "model"), "none");
-  EXPECT_THAT(log.text(), ::testing::HasSubstr("treat_whitespace_as_suffix"));
+  EXPECT_THAT(log_of_tokenizer(folder, 400), ::testing::HasSubstr("treat_whitespace_as_suffix"));
 }
 
 // llama.cpp's "llama" merges pairs; a unigram model chooses the likeliest pieces.
@@ -298,7 +356,7 @@ TEST(GgufTokenizer, UnigramModelsHaveNoCounterpart) {
   const TempDir folder;
   train_sentence_piece(folder, "--model_type=unigram");
   EXPECT_TRUE(read_sentence_piece_settings(testing::read_file(folder / "tokenizer.model")).normalizes);
-  EXPECT_EQ(value_of<std::string>(metadata_of_tokenizer(folder, 400), "model"), "none");
+  EXPECT_THAT(log_of_tokenizer(folder, 400), ::testing::HasSubstr("tokenizer.model is no BPE model"));
 }
 
 }  // namespace
