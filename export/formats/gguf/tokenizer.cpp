@@ -17,6 +17,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/tokenizer_files.h"
 #include "export/formats/gguf/merge_scores.h"
+#include "export/formats/gguf/names.h"
 #include "export/formats/gguf/sentence_piece.h"
 #include "export/formats/gguf/special_tokens.h"
 #include "export/formats/gguf/token_kinds.h"
@@ -35,6 +36,7 @@ struct Vocabulary {
   std::vector<std::int32_t> kinds;
   std::vector<std::string> merges;
   std::vector<float> scores;
+  std::vector<AddedToken> added;
   bool space_prefix = true;  // add_space_prefix; for models with scores
 
   void set(std::size_t id, std::string text, TokenKind kind) {
@@ -118,13 +120,39 @@ std::vector<AddedToken> added_tokens(const Json& json) {
   for (const Json& token : added->as_array())
     tokens.push_back({.id = static_cast<std::int32_t>(token.at("id").as_int()),
                       .content = token.at("content").as_string(),
+                      .lstrip = flag(token, "lstrip", false),
+                      .rstrip = flag(token, "rstrip", false),
                       .normalized = flag(token, "normalized", false),
                       .special = token.at("special").as_bool()});
   return tokens;
 }
 
-void add_added_tokens(const std::vector<AddedToken>& tokens, Vocabulary& vocabulary) {
-  for (const AddedToken& token : tokens)
+// llama.cpp strips only after tokens, of models that it knows by name (nn::GgufArchitecture::tokens_of_name).
+void warn_of_stripped_spaces(const Vocabulary& vocabulary, const nn::ModelConfig& config) {
+  const nn::GgufArchitecture* architecture = find_gguf_architecture(config.model_type);
+  const auto is_token = [&](std::string_view text) {
+    return std::ranges::find(vocabulary.tokens, text) != vocabulary.tokens.end();
+  };
+  const bool strips_after = architecture != nullptr && !architecture->tokens_of_name.empty() &&
+                            std::ranges::all_of(architecture->tokens_of_name, is_token);
+  constexpr std::size_t kMost = 8;
+  std::vector<std::string> texts;
+  std::size_t more = 0;
+  for (const AddedToken& token : vocabulary.added) {
+    if (!token.lstrip && (!token.rstrip || strips_after)) continue;
+    if (texts.size() < kMost)
+      texts.push_back(Json(token.content).dump());
+    else
+      ++more;
+  }
+  if (!texts.empty())
+    QUENCH_LOG_WARN("the tokenizer drops spaces next to {}{} (lstrip, rstrip), llama.cpp does not: ids differ there",
+                    fmt::join(texts, ", "), more == 0 ? "" : fmt::format(" and {} more", more));
+}
+
+void add_added_tokens(const Json& json, Vocabulary& vocabulary) {
+  vocabulary.added = added_tokens(json);
+  for (const AddedToken& token : vocabulary.added)
     if (const std::size_t id = checked_id(static_cast<std::uint64_t>(token.id), vocabulary);
         vocabulary.kinds[id] != kUnknown)
       vocabulary.set(id, token.content, token.special ? kControl : kUserDefined);
@@ -150,20 +178,20 @@ std::optional<Vocabulary> read_byte_level(const Json& json, std::int64_t size, R
     const auto [first, second] = merged_pair(merge);
     vocabulary.merges.push_back(first + " " + second);
   }
-  add_added_tokens(added_tokens(json), vocabulary);
+  add_added_tokens(json, vocabulary);
   return vocabulary;
 }
 
 constexpr float kNoScore = -10000.0f;
 
 // Added tokens of spaces that are not matched, as texts have no such character before normalization: merges make them.
-void restore_merged_spaces(const std::vector<AddedToken>& tokens, const Json::Array& merges, Vocabulary& vocabulary) {
+void restore_merged_spaces(const Json::Array& merges, Vocabulary& vocabulary) {
   std::unordered_set<std::string> made;
   for (const Json& merge : merges) {
     const auto [first, second] = merged_pair(merge);
     if (is_piece_of_spaces(first) && is_piece_of_spaces(second)) made.insert(first + second);
   }
-  for (const AddedToken& token : tokens)
+  for (const AddedToken& token : vocabulary.added)
     if (!token.special && !token.normalized && made.contains(token.content))
       vocabulary.kinds[checked_id(static_cast<std::uint64_t>(token.id), vocabulary)] = kNormal;
 }
@@ -185,10 +213,9 @@ std::optional<Vocabulary> read_characters(const fs::path& folder, const Json& js
     const bool is_unknown = unknown != nullptr && unknown->is_string() && unknown->as_string() == text;
     vocabulary.set(checked_id(id.as_uint(), vocabulary), text, is_unknown ? kUnknown : byte ? kByte : kNormal);
   }
-  const std::vector<AddedToken> added = added_tokens(json);
   const Json::Array& merges = model.at("merges").as_array();
-  add_added_tokens(added, vocabulary);
-  restore_merged_spaces(added, merges, vocabulary);
+  add_added_tokens(json, vocabulary);
+  restore_merged_spaces(merges, vocabulary);
   if (const std::string reason =
           score_by_merges(merges, model.at("vocab").as_object(), vocabulary.kinds, vocabulary.scores);
       !reason.empty())
@@ -262,7 +289,8 @@ std::optional<Vocabulary> read_sentence_piece(const fs::path& folder, const Json
   // After the model's pieces.
   for (std::int32_t id = pieces; id < tokenizer->vocab_size(); ++id)
     add({.id = id, .content = tokenizer->token_text(id)});
-  for (const AddedToken& token : json != nullptr ? added_tokens(*json) : files.added_tokens) add(token);
+  vocabulary.added = json != nullptr ? added_tokens(*json) : files.added_tokens;
+  std::ranges::for_each(vocabulary.added, add);
   vocabulary.space_prefix = settings.dummy_prefix;
   return vocabulary;
 }
@@ -301,6 +329,7 @@ std::vector<std::pair<std::string, GgufValue>> gguf_tokenizer(const fs::path& fo
                     fmt::join(reasons.texts, "; "));
     return {{"tokenizer.ggml.model", std::string("none")}};
   }
+  warn_of_stripped_spaces(*vocabulary, config);
   std::vector<std::pair<std::string, GgufValue>> metadata;
   metadata.emplace_back("tokenizer.ggml.model", vocabulary->model);
   if (!vocabulary->pre.empty()) metadata.emplace_back("tokenizer.ggml.pre", vocabulary->pre);

@@ -2,6 +2,8 @@
 
 #include <sentencepiece_trainer.h>
 
+#include <array>
+
 #include "core/json/json.h"
 #include "core/system/file.h"
 #include "export/formats/gguf/sentence_piece.h"
@@ -58,6 +60,38 @@ TEST(GgufTokenizer, TheWholeSplitMustHaveACounterpart) {
     EXPECT_EQ(value_of<std::vector<std::int32_t>>(metadata, "token_type"), (std::vector<std::int32_t>{1, 1, 1, 3, 5}));
     EXPECT_EQ(value_of<std::vector<std::string>>(metadata, "merges"), (std::vector<std::string>{"a b"}));
   }
+}
+
+// llama.cpp has attributes for them, but no keys: it sets them for models named phi3 (or phi-3) alone.
+TEST(GgufTokenizer, TokensNextToWhichSpacesAreDroppedAreNamed) {
+  const TempDir folder;
+  const auto warnings_of = [&](const std::string& model_type, const std::string& first) {
+    std::string added;
+    for (const auto& [id, text, strip] : {std::tuple{3, "<dept>", "lstrip"}, {4, "<end>", "rstrip"}, {5, "<x>", "x"}})
+      added += fmt::format(R"({{"id": {}, "content": "{}", "special": false, "normalized": false, "{}": true}}, )", id,
+                           text, strip);
+    const std::array<std::string, 4> named = {first, "<unk>", "<s>", "<|endoftext|>"};
+    for (std::size_t i = 0; i < named.size(); ++i)
+      added += fmt::format(R"({}{{"id": {}, "content": "{}", "special": true, "normalized": false}})",
+                           i == 0 ? "" : ", ", 6 + i, named[i]);
+    write_file(
+        folder / "tokenizer.json",
+        R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}, "added_tokens": [)" +
+            added + R"(], "decoder": {"type": "ByteLevel"}, "pre_tokenizer":
+                   {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}})");
+    nn::ModelConfig config;
+    config.model_type = model_type;
+    config.vocab_size = 10;
+    const testing::CapturedLog log;
+    (void)gguf_tokenizer(folder.path(), config);
+    return log.text();
+  };
+  const auto names = [](const std::string& list) {
+    return ::testing::HasSubstr("the tokenizer drops spaces next to " + list + " (lstrip, rstrip), llama.cpp does not");
+  };
+  EXPECT_THAT(warnings_of("llama", "</s>"), names(R"("<dept>", "<end>")"));
+  EXPECT_THAT(warnings_of("phi3", "</s>"), names(R"("<dept>")"));
+  EXPECT_THAT(warnings_of("phi3", "<other>"), names(R"("<dept>", "<end>")"));
 }
 
 // Several templates are a list with names.
