@@ -93,7 +93,7 @@ QuantizedWeight rtn(const Tensor& weight, const OperandScheme& scheme, std::stri
   const std::string problem = shape_problem(scheme, weight.size(0), weight.size(1));
   QUENCH_CHECK_AS(ErrorCode::unsupported, problem.empty(), "{} cannot be quantized: {}", name, problem);
   QUENCH_CHECK_AS(ErrorCode::nonfinite, is_finite(weight), "{} cannot be quantized: it holds NaN or infinity", name);
-  if (scheme.blocks) return {scheme, weight.shape(), quantize_blocks(weight, *scheme.blocks), {}, {}, {}};
+  if (scheme.blocks) return {scheme, weight.shape(), quantize_blocks(weight, *scheme.blocks, name), {}, {}, {}};
   if (!scheme.element) return integers(weight, scheme, scale_dtype.value_or(weight.dtype()));
   if (scheme.scale == ScaleForm::high_precision) return float8(weight, scheme);
   QuantTensor made;

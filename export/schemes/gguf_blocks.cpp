@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
+#include <optional>
 #include <vector>
 
 #include "core/number/e8m0.h"
@@ -167,6 +169,42 @@ PackedForm form_of(BlockType type) {
   return {};
 }
 
+// The first scale of a block that is not finite.
+std::optional<float> bad_scale(BlockType type, const std::uint8_t* block) {
+  const auto check = [](std::initializer_list<float> scales) -> std::optional<float> {
+    const auto* bad = std::ranges::find_if(scales, [](float scale) { return !std::isfinite(scale); });
+    return bad == scales.end() ? std::nullopt : std::optional(*bad);
+  };
+  switch (type) {
+    case BlockType::q8_0:
+    case BlockType::q4_0:
+    case BlockType::q5_0: return check({load_half(block)});
+    case BlockType::q4_1:
+    case BlockType::q5_1:
+    case BlockType::q4_k: return check({load_half(block), load_half(block + 2)});
+    case BlockType::q6_k: return check({load_half(block + kQ6kBytes - 2)});
+    case BlockType::mxfp4: return check({decode_e8m0(block[0])});
+  }
+  return std::nullopt;
+}
+
+struct BadBlock {
+  std::int64_t row, column;  // of its first element
+  float scale;
+};
+
+std::optional<BadBlock> find_bad_block(const Tensor& blocks, const BlockFormat& format) {
+  const std::int64_t count = blocks.numel() / format.bytes, per_row = blocks.size(1) / format.bytes;
+  const auto* bytes = blocks.data<std::uint8_t>();
+  std::int64_t first = count;
+#pragma omp parallel for schedule(static) reduction(min : first)
+  for (std::int64_t i = 0; i < count; ++i)
+    if (bad_scale(format.type, bytes + i * format.bytes)) first = std::min(first, i);
+  if (first == count) return std::nullopt;
+  return BadBlock{first / per_row, first % per_row * format.elements,
+                  *bad_scale(format.type, bytes + first * format.bytes)};
+}
+
 }  // namespace
 
 std::span<const BlockFormat> block_formats() {
@@ -177,7 +215,7 @@ const BlockFormat& block_format(BlockType type) {
   return *std::ranges::find(kFormats, type, &BlockFormat::type);
 }
 
-Tensor quantize_blocks(const Tensor& weight, BlockType type) {
+Tensor quantize_blocks(const Tensor& weight, BlockType type, std::string_view name) {
   const BlockFormat& format = block_format(type);
   const std::int64_t rows = weight.size(0), columns = weight.size(1), blocks = columns / format.elements;
   const Tensor out = Tensor::empty({rows, blocks * format.bytes}, DType::u8);
@@ -190,6 +228,16 @@ Tensor quantize_blocks(const Tensor& weight, BlockType type) {
       for (std::int64_t b = 0; b < blocks; ++b)
         format.quantize(x.data() + b * format.elements, out.data<std::uint8_t>() + (row * blocks + b) * format.bytes);
     }
+    if (const auto bad = find_bad_block(out, format)) {
+      std::int64_t at = bad->column;
+      const auto value = [&](std::int64_t i) { return static_cast<float>(weight.data<T>()[bad->row * columns + i]); };
+      for (std::int64_t i = at; i < bad->column + format.elements; ++i)
+        if (std::abs(value(i)) > std::abs(value(at))) at = i;
+      QUENCH_FAIL(ErrorCode::nonfinite,
+                  "{} holds {} at [{}, {}], for which the scale of a {} block overflows; use mxfp4_weight_only, or "
+                  "exclude the layer",
+                  name, value(at), bad->row, at, format.name);
+    }
   });
   return out;
 }
@@ -199,6 +247,11 @@ PackedMatrix pack_blocks(const Tensor& blocks, BlockType type, std::int64_t colu
   const PackedForm form = form_of(type);
   const std::int64_t rows = blocks.size(0), count = columns / format.elements;
   check_tensor("pack_blocks", "blocks", blocks, {rows, count * format.bytes}, DType::u8);
+  if (const auto bad = find_bad_block(blocks, format))
+    QUENCH_FAIL(ErrorCode::corrupt,
+                "{}: the {} block at [{}, {}] has the scale {}; download the model again, or convert it again from "
+                "weights that are finite in f16",
+                source, format.name, bad->row, bad->column, bad->scale);
   const MemoryScope scope(MemoryCategory::parameters);
   const Tensor codes = Tensor::empty({rows, columns}, form.codes);
   const Tensor wide = Tensor::empty({rows, columns / form.group}, DType::f32);
@@ -217,12 +270,6 @@ PackedMatrix pack_blocks(const Tensor& blocks, BlockType type, std::int64_t colu
     scales = Tensor::empty(wide.shape(), form.scales);
     cast({wide, scales});
   }
-  const auto finite = [](const Tensor& t) {
-    return !t.defined() ||
-           std::all_of(t.data<float>(), t.data<float>() + t.numel(), [](float x) { return std::isfinite(x); });
-  };
-  QUENCH_CHECK_AS(ErrorCode::corrupt, finite(wide) && finite(offsets), "{}: {} blocks with scales that are not finite",
-                  source, format.name);
   return {form.group, codes, scales, offsets};
 }
 

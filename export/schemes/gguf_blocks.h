@@ -35,9 +35,10 @@ struct BlockFormat {
 [[nodiscard]] const BlockFormat& block_format(BlockType type);
 
 // f32 or bf16 [N,K] to u8 [N, K / elements * bytes]; K is a multiple of the block size; of a type that is not read
-// only.
-[[nodiscard]] Tensor quantize_blocks(const Tensor& weight, BlockType type);
-// Equal to ggml's up to rounding of scale products. Throws corrupt naming `source` (the tensor) for non-finite scales.
+// only. Throws nonfinite naming `name` (the tensor) and the value for which a scale overflows.
+[[nodiscard]] Tensor quantize_blocks(const Tensor& weight, BlockType type, std::string_view name);
+// Equal to ggml's up to rounding of scale products. Throws corrupt naming `source` (the tensor) and block for
+// non-finite scales.
 [[nodiscard]] PackedMatrix pack_blocks(const Tensor& blocks, BlockType type, std::int64_t columns,
                                        std::string_view source);
 

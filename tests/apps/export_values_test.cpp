@@ -93,8 +93,11 @@ TEST_F(ExportValues, WhatADtypeOrAScaleCannotHoldIsNamed) {
   EXPECT_THAT(refused({"export", "--model", "large", "--dtype", "f16"}),
               HasSubstr(name + " holds 100000 at [0, 2], which f16 cannot hold"));
   set_value(model_, folder_ / "large", "model.safetensors", name, 2, 1e8f);
-  EXPECT_THAT(refused({"quantize", "--model", "large", "--format", "gguf", "--scheme", "q8_0"}),
-              HasSubstr(name + ": Q8_0 blocks with scales that are not finite"));
+  for (const auto& [scheme, block] : {std::pair{"q8_0", "Q8_0"}, {"q4_0", "Q4_0"}})
+    EXPECT_THAT(refused({"quantize", "--model", "large", "--format", "gguf", "--scheme", scheme}),
+                HasSubstr(fmt::format("{} holds {} at [0, 2], for which the scale of a {} block overflows; use "
+                                      "mxfp4_weight_only, or exclude the layer",
+                                      name, 1e8f, block)));
 }
 
 TEST_F(ExportValues, SymmetricOneBitIsRefusedByName) {

@@ -1,7 +1,5 @@
 #include "export/formats/gguf/sentence_piece.h"
 
-#include <cstdint>
-
 #include "core/system/check.h"
 
 namespace quench {
@@ -10,10 +8,12 @@ namespace {
 enum WireType : std::uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
 // Field numbers.
-constexpr std::uint64_t kTrainer = 2, kNormalizer = 3;                          // fields of ModelProto
+constexpr std::uint64_t kPiece = 1, kTrainer = 2, kNormalizer = 3;              // fields of ModelProto
+constexpr std::uint64_t kPieceType = 3;                                         // field of SentencePiece
 constexpr std::uint64_t kModelType = 3, kSpaceSuffix = 24;                      // fields of TrainerSpec
 constexpr std::uint64_t kCharacterMap = 2, kDummyPrefix = 3, kExtraSpaces = 4;  // fields of NormalizerSpec
 constexpr std::uint64_t kBpe = 2;                                               // value of ModelType
+constexpr std::uint64_t kUserDefinedPiece = 4;                                  // value of SentencePiece.Type
 
 struct Field {
   std::uint64_t number = 0, value = 0;  // value of integer fields
@@ -71,10 +71,14 @@ SentencePieceSettings read_sentence_piece_settings(std::string_view model) {
   SentencePieceSettings settings;
   Message message(model);
   Field field, inner;
+  std::int32_t pieces = 0;
   while (message.next(field)) {
-    if (field.number != kTrainer && field.number != kNormalizer) continue;
+    if (field.number == kPiece) ++pieces;
+    if (field.number != kPiece && field.number != kTrainer && field.number != kNormalizer) continue;
     for (Message part(field.bytes); part.next(inner);) {
-      if (field.number == kTrainer) {
+      if (field.number == kPiece) {
+        if (inner.number == kPieceType && inner.value == kUserDefinedPiece) settings.user_defined.push_back(pieces - 1);
+      } else if (field.number == kTrainer) {
         if (inner.number == kModelType) settings.bpe = inner.value == kBpe;
         if (inner.number == kSpaceSuffix) settings.space_suffix = inner.value != 0;
       } else if (inner.number == kCharacterMap) {

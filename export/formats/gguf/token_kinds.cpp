@@ -2,6 +2,11 @@
 
 namespace quench {
 
+bool is_piece_of_spaces(std::string_view text) {
+  while (text.starts_with(kPieceSpace)) text.remove_prefix(kPieceSpace.size());
+  return text.empty();
+}
+
 const std::vector<GgufPreTokenizer>& gguf_pre_tokenizers() {
   static const std::vector<GgufPreTokenizer> known = {
       {{"llama3"}, {"llama-bpe", "llama3", "llama-v3", "pixtral"}, true, true},

@@ -10,6 +10,10 @@ namespace quench {
 // tokenizer.ggml.token_type
 enum TokenKind : std::int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
+// For a space in tokens of SentencePiece.
+inline constexpr std::string_view kPieceSpace = "\u2581";
+[[nodiscard]] bool is_piece_of_spaces(std::string_view text);
+
 struct GgufPreTokenizer {
   std::vector<std::string_view> patterns;  // data/tokenizer/text/published_patterns.h, in order
   std::vector<std::string_view> names;     // tokenizer.ggml.pre; the first is written

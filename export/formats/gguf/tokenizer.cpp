@@ -3,16 +3,21 @@
 #include <sentencepiece_processor.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string_view>
-#include <unordered_map>
+#include <unordered_set>
 
 #include "core/json/json.h"
 #include "core/system/check.h"
 #include "core/system/file.h"
 #include "core/system/log.h"
+#include "data/tokenizer/text/normalizer.h"
 #include "data/tokenizer/text/published_patterns.h"
 #include "data/tokenizer/tokenizer.h"
+#include "data/tokenizer/tokenizer_files.h"
+#include "export/formats/gguf/merge_scores.h"
+#include "export/formats/gguf/names.h"
 #include "export/formats/gguf/sentence_piece.h"
 #include "export/formats/gguf/special_tokens.h"
 #include "export/formats/gguf/token_kinds.h"
@@ -31,11 +36,23 @@ struct Vocabulary {
   std::vector<std::int32_t> kinds;
   std::vector<std::string> merges;
   std::vector<float> scores;
+  std::vector<AddedToken> added;
   bool space_prefix = true;  // add_space_prefix; for models with scores
 
   void set(std::size_t id, std::string text, TokenKind kind) {
     tokens.at(id) = std::move(text);
     kinds.at(id) = kind;
+  }
+};
+
+// Why a tokenizer has no counterpart.
+struct Reasons {
+  std::vector<std::string> texts;
+
+  template <class... Values>
+  std::nullopt_t add(fmt::format_string<Values...> format, Values&&... values) {
+    texts.push_back(fmt::format(format, std::forward<Values>(values)...));
+    return std::nullopt;
   }
 };
 
@@ -90,41 +107,73 @@ bool is_byte_level(const Json& tokenizer) {
   return decoder != nullptr && decoder->is_object() && decoder->at("type") == Json("ByteLevel");
 }
 
-std::size_t checked_id(const Json& id, const Vocabulary& vocabulary) {
-  const std::uint64_t value = id.as_uint();
+std::size_t checked_id(std::uint64_t value, const Vocabulary& vocabulary) {
   QUENCH_CHECK_AS(ErrorCode::bad_config, value < vocabulary.tokens.size(),
                   "the tokenizer has a token {}, the model a vocabulary of {}", value, vocabulary.tokens.size());
   return static_cast<std::size_t>(value);
 }
 
-void add_added_tokens(const Json& json, Vocabulary& vocabulary) {
+std::vector<AddedToken> added_tokens(const Json& json) {
+  std::vector<AddedToken> tokens;
   const Json* added = json.find("added_tokens");
-  if (added == nullptr || !added->is_array()) return;
-  for (const Json& token : added->as_array()) {
-    const std::size_t id = checked_id(token.at("id"), vocabulary);
-    if (vocabulary.kinds[id] != kUnknown)
-      vocabulary.set(id, token.at("content").as_string(), token.at("special").as_bool() ? kControl : kUserDefined);
+  if (added == nullptr || !added->is_array()) return tokens;
+  for (const Json& token : added->as_array())
+    tokens.push_back({.id = static_cast<std::int32_t>(token.at("id").as_int()),
+                      .content = token.at("content").as_string(),
+                      .lstrip = flag(token, "lstrip", false),
+                      .rstrip = flag(token, "rstrip", false),
+                      .normalized = flag(token, "normalized", false),
+                      .special = token.at("special").as_bool()});
+  return tokens;
+}
+
+// llama.cpp strips only after tokens, of models that it knows by name (nn::GgufArchitecture::tokens_of_name).
+void warn_of_stripped_spaces(const Vocabulary& vocabulary, const nn::ModelConfig& config) {
+  const nn::GgufArchitecture* architecture = find_gguf_architecture(config.model_type);
+  const auto is_token = [&](std::string_view text) {
+    return std::ranges::find(vocabulary.tokens, text) != vocabulary.tokens.end();
+  };
+  const bool strips_after = architecture != nullptr && !architecture->tokens_of_name.empty() &&
+                            std::ranges::all_of(architecture->tokens_of_name, is_token);
+  constexpr std::size_t kMost = 8;
+  std::vector<std::string> texts;
+  std::size_t more = 0;
+  for (const AddedToken& token : vocabulary.added) {
+    if (!token.lstrip && (!token.rstrip || strips_after)) continue;
+    if (texts.size() < kMost)
+      texts.push_back(Json(token.content).dump());
+    else
+      ++more;
   }
+  if (!texts.empty())
+    QUENCH_LOG_WARN("the tokenizer drops spaces next to {}{} (lstrip, rstrip), llama.cpp does not: ids differ there",
+                    fmt::join(texts, ", "), more == 0 ? "" : fmt::format(" and {} more", more));
 }
 
-// Both texts of a merge.
-std::pair<std::string, std::string> merged_pair(const Json& merge) {
-  if (!merge.is_string()) return {merge.as_array().at(0).as_string(), merge.as_array().at(1).as_string()};
-  const std::string& text = merge.as_string();
-  const std::size_t space = text.find(' ', 1);
-  QUENCH_CHECK_AS(ErrorCode::corrupt, space != std::string::npos, "merge \"{}\" names no two tokens", text);
-  return {text.substr(0, space), text.substr(space + 1)};
+void add_added_tokens(const Json& json, Vocabulary& vocabulary) {
+  vocabulary.added = added_tokens(json);
+  for (const AddedToken& token : vocabulary.added)
+    if (const std::size_t id = checked_id(static_cast<std::uint64_t>(token.id), vocabulary);
+        vocabulary.kinds[id] != kUnknown)
+      vocabulary.set(id, token.content, token.special ? kControl : kUserDefined);
 }
 
-std::optional<Vocabulary> read_byte_level(const Json& json, std::int64_t size) {
+std::optional<Vocabulary> read_byte_level(const Json& json, std::int64_t size, Reasons& reasons) {
   const Json& model = json.at("model");
-  if (!is_byte_level(json) || model.at("type") != Json("BPE")) return std::nullopt;
+  if (!is_byte_level(json)) return std::nullopt;
+  const std::string& type = model.at("type").as_string();
+  if (type != "BPE") return reasons.add("tokenizer.json has a byte-level {} model; llama.cpp has byte-level BPE", type);
   const auto pre = pre_tokenizer_name(json.find("pre_tokenizer"));
-  if (!pre) return std::nullopt;
+  if (!pre) {
+    std::vector<std::string_view> names;
+    for (const GgufPreTokenizer& known : gguf_pre_tokenizers()) names.push_back(known.names.front());
+    return reasons.add("the pre_tokenizer of tokenizer.json is none of those known of llama.cpp ({})",
+                       fmt::join(names, ", "));
+  }
   Vocabulary vocabulary = empty_vocabulary("gpt2", size);
   vocabulary.pre = *pre;
   for (const auto& [text, id] : model.at("vocab").as_object())
-    vocabulary.set(checked_id(id, vocabulary), text, kNormal);
+    vocabulary.set(checked_id(id.as_uint(), vocabulary), text, kNormal);
   for (const Json& merge : model.at("merges").as_array()) {
     const auto [first, second] = merged_pair(merge);
     vocabulary.merges.push_back(first + " " + second);
@@ -135,47 +184,42 @@ std::optional<Vocabulary> read_byte_level(const Json& json, std::int64_t size) {
 
 constexpr float kNoScore = -10000.0f;
 
-// SentencePiece merges by the result's score, tokenizer.json by a list of pairs: they agree if all pairs of a token are
-// adjacent in the list and complete. Scores by list position, descending; false if not.
-bool score_by_merges(const Json::Array& merges, const Json::Object& vocab, Vocabulary& vocabulary) {
-  std::unordered_map<std::string_view, std::size_t> ids;
-  for (const auto& [text, id] : vocab) ids.emplace(text, checked_id(id, vocabulary));
-  std::unordered_map<std::string, std::size_t> pairs;  // per token
-  std::string last;
+// Added tokens of spaces that are not matched, as texts have no such character before normalization: merges make them.
+void restore_merged_spaces(const Json::Array& merges, Vocabulary& vocabulary) {
+  std::unordered_set<std::string> made;
   for (const Json& merge : merges) {
     const auto [first, second] = merged_pair(merge);
-    std::string made = first + second;
-    const auto id = ids.find(made);
-    if (id == ids.end() || (made != last && pairs.contains(made))) return false;
-    if (++pairs[made] == 1) vocabulary.scores[id->second] = 1.0f - static_cast<float>(pairs.size());
-    last = std::move(made);
+    if (is_piece_of_spaces(first) && is_piece_of_spaces(second)) made.insert(first + second);
   }
-  return std::ranges::all_of(ids, [&](const auto& token) {
-    const auto& [text, id] = token;
-    if (vocabulary.kinds[id] != kNormal) return true;
-    std::size_t possible = 0;
-    for (std::size_t cut = 1; cut < text.size(); ++cut)
-      possible += ids.contains(text.substr(0, cut)) && ids.contains(text.substr(cut)) ? 1U : 0U;
-    const auto made = pairs.find(std::string(text));
-    return possible == (made == pairs.end() ? 0 : made->second);
-  });
+  for (const AddedToken& token : vocabulary.added)
+    if (!token.special && !token.normalized && made.contains(token.content))
+      vocabulary.kinds[checked_id(static_cast<std::uint64_t>(token.id), vocabulary)] = kNormal;
 }
 
 // Character-level BPE with byte fallback: SentencePiece models converted to tokenizer.json.
-std::optional<Vocabulary> read_characters(const fs::path& folder, const Json& json, std::int64_t size) {
+std::optional<Vocabulary> read_characters(const fs::path& folder, const Json& json, std::int64_t size,
+                                          Reasons& reasons) {
   const Json& model = json.at("model");
-  const bool bytes = model.at("type") == Json("BPE") && flag(model, "byte_fallback", false);
-  if (is_byte_level(json) || !bytes) return std::nullopt;
+  if (is_byte_level(json)) return std::nullopt;
+  const std::string& type = model.at("type").as_string();
+  if (type != "BPE") return reasons.add("tokenizer.json has a {} model; llama.cpp's \"llama\" is BPE", type);
+  if (!flag(model, "byte_fallback", false))
+    return reasons.add("the BPE model of tokenizer.json is neither byte-level nor has byte_fallback");
   Vocabulary vocabulary = empty_vocabulary("llama", size);
   vocabulary.scores.assign(static_cast<std::size_t>(size), kNoScore);
   const Json* unknown = model.find("unk_token");
   for (const auto& [text, id] : model.at("vocab").as_object()) {
     const bool byte = text.size() == 6 && text.starts_with("<0x") && text.ends_with('>');
     const bool is_unknown = unknown != nullptr && unknown->is_string() && unknown->as_string() == text;
-    vocabulary.set(checked_id(id, vocabulary), text, is_unknown ? kUnknown : byte ? kByte : kNormal);
+    vocabulary.set(checked_id(id.as_uint(), vocabulary), text, is_unknown ? kUnknown : byte ? kByte : kNormal);
   }
+  const Json::Array& merges = model.at("merges").as_array();
   add_added_tokens(json, vocabulary);
-  if (!score_by_merges(model.at("merges").as_array(), model.at("vocab").as_object(), vocabulary)) return std::nullopt;
+  restore_merged_spaces(merges, vocabulary);
+  if (const std::string reason =
+          score_by_merges(merges, model.at("vocab").as_object(), vocabulary.kinds, vocabulary.scores);
+      !reason.empty())
+    return reasons.add("{}", reason);
   // Detects whether words start with a space marker.
   const std::unique_ptr<Tokenizer> tokenizer = load_tokenizer(folder);
   const auto ids = tokenizer->encode("a", {.add_special_tokens = false});
@@ -183,7 +227,31 @@ std::optional<Vocabulary> read_characters(const fs::path& folder, const Json& js
   return vocabulary;
 }
 
-std::optional<Vocabulary> read_sentence_piece(const fs::path& folder, std::int64_t size) {
+constexpr float kWholeScore = -1000.0f;
+
+// Tokens that some models' files do not mark as special; the texts are those of llama.cpp's converter.
+bool looks_special(std::string_view text) {
+  constexpr std::array<std::string_view, 4> kTexts = {"<pad>", "<mask>", "<2mass>", "[@BOS@]"};
+  const auto is_within = [text](std::string_view open, std::string_view close) {
+    return text.starts_with(open) && text.ends_with(close);
+  };
+  return std::ranges::find(kTexts, text) != kTexts.end() || is_within("<|", "|>") || is_within("<\uFF5C", "\uFF5C>") ||
+         is_within("<unused", ">");
+}
+
+// Matched whole in the text, as llama.cpp's converter has it: with spaces as such, after all merges.
+void add_whole_token(const AddedToken& token, bool special, Vocabulary& vocabulary) {
+  const std::size_t id = checked_id(static_cast<std::uint64_t>(token.id), vocabulary);
+  if (vocabulary.kinds[id] == kUnknown || vocabulary.kinds[id] == kByte) return;
+  special = special || token.special || looks_special(token.content);
+  vocabulary.set(id, special ? token.content : replaced(token.content, kPieceSpace, " "),
+                 special ? kControl : kUserDefined);
+  vocabulary.scores[id] = kWholeScore;
+}
+
+// `json`: tokenizer.json, or null.
+std::optional<Vocabulary> read_sentence_piece(const fs::path& folder, const Json* json, std::int64_t size,
+                                              Reasons& reasons) {
   const fs::path file = folder / "tokenizer.model";
   const std::string bytes = read_file(file, kMaxBytes);
   sentencepiece::SentencePieceProcessor processor;
@@ -191,9 +259,8 @@ std::optional<Vocabulary> read_sentence_piece(const fs::path& folder, std::int64
   QUENCH_CHECK_AS(ErrorCode::corrupt, status.ok(), "{}: {}", file.string(), status.ToString());
   const SentencePieceSettings settings = read_sentence_piece_settings(bytes);
   if (settings.space_suffix)
-    QUENCH_LOG_WARN("{}: llama.cpp does not know treat_whitespace_as_suffix, with which the model was trained",
-                    file.string());
-  if (!settings.bpe || settings.space_suffix) return std::nullopt;
+    return reasons.add("tokenizer.model has treat_whitespace_as_suffix, which llama.cpp does not know");
+  if (!settings.bpe) return reasons.add("tokenizer.model is no BPE model; llama.cpp's \"llama\" is BPE");
   if (settings.collapses_spaces || settings.normalizes)
     QUENCH_LOG_WARN("{}: the tokenizer {}, llama.cpp does not: ids differ there", file.string(),
                     settings.normalizes ? "normalizes texts" : "drops repeated spaces");
@@ -213,25 +280,32 @@ std::optional<Vocabulary> read_sentence_piece(const fs::path& folder, std::int64
     vocabulary.set(static_cast<std::size_t>(id), processor.IdToPiece(id), kind);
     vocabulary.scores[static_cast<std::size_t>(id)] = processor.GetScore(id);
   }
+  const TokenizerSettings files = TokenizerFiles::read(file).settings();
+  const auto add = [&](const AddedToken& token) {
+    const bool special = std::ranges::find(files.special_tokens, token.content) != files.special_tokens.end();
+    add_whole_token(token, special || tokenizer->is_special(token.id), vocabulary);
+  };
+  for (const std::int32_t id : settings.user_defined) add({.id = id, .content = processor.IdToPiece(id)});
   // After the model's pieces.
   for (std::int32_t id = pieces; id < tokenizer->vocab_size(); ++id)
-    vocabulary.set(static_cast<std::size_t>(id), tokenizer->token_text(id),
-                   tokenizer->is_special(id) ? kControl : kUserDefined);
+    add({.id = id, .content = tokenizer->token_text(id)});
+  vocabulary.added = json != nullptr ? added_tokens(*json) : files.added_tokens;
+  std::ranges::for_each(vocabulary.added, add);
   vocabulary.space_prefix = settings.dummy_prefix;
   return vocabulary;
 }
 
-std::optional<Vocabulary> read_vocabulary(const fs::path& folder, std::int64_t size) {
+std::optional<Vocabulary> read_vocabulary(const fs::path& folder, std::int64_t size, Reasons& reasons) {
   std::optional<Json> json;
   if (fs::is_regular_file(folder / "tokenizer.json")) {
     Json::ParseOptions options;
     options.max_bytes = kMaxBytes;
     json = Json::parse_file(folder / "tokenizer.json", options);
-    if (auto found = read_byte_level(*json, size)) return found;
+    if (auto found = read_byte_level(*json, size, reasons)) return found;
   }
   if (fs::is_regular_file(folder / "tokenizer.model"))
-    if (auto found = read_sentence_piece(folder, size)) return found;
-  return json ? read_characters(folder, *json, size) : std::nullopt;
+    if (auto found = read_sentence_piece(folder, json ? &*json : nullptr, size, reasons)) return found;
+  return json ? read_characters(folder, *json, size, reasons) : std::nullopt;
 }
 
 // Added before and after a text.
@@ -247,13 +321,15 @@ Surroundings surroundings(const Tokenizer& tokenizer) {
 }  // namespace
 
 std::vector<std::pair<std::string, GgufValue>> gguf_tokenizer(const fs::path& folder, const nn::ModelConfig& config) {
-  std::optional<Vocabulary> vocabulary = read_vocabulary(folder, config.vocab_size);
+  Reasons reasons;
+  std::optional<Vocabulary> vocabulary = read_vocabulary(folder, config.vocab_size, reasons);
   if (!vocabulary) {
-    const bool any = fs::exists(folder / "tokenizer.json") || fs::exists(folder / "tokenizer.model");
+    if (reasons.texts.empty()) reasons.add("the model folder has none");
     QUENCH_LOG_WARN("the GGUF file has no tokenizer: {}; llama.cpp needs one to read text",
-                    any ? "llama.cpp does not support the model's" : "the model folder has none");
+                    fmt::join(reasons.texts, "; "));
     return {{"tokenizer.ggml.model", std::string("none")}};
   }
+  warn_of_stripped_spaces(*vocabulary, config);
   std::vector<std::pair<std::string, GgufValue>> metadata;
   metadata.emplace_back("tokenizer.ggml.model", vocabulary->model);
   if (!vocabulary->pre.empty()) metadata.emplace_back("tokenizer.ggml.pre", vocabulary->pre);

@@ -18,8 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kSpace = "\u2581";  // for a space
-
 struct Tokens {
   std::vector<std::string> texts;
   std::vector<std::int64_t> kinds;
@@ -163,22 +161,25 @@ Described read_byte_level(const GgufFields& fields, const Tokens& tokens) {
           way->begins};
 }
 
-// SentencePiece merges the adjacent pair of highest score: sorted by the result's score.
+// SentencePiece merges the adjacent pair of highest score: sorted by the result's score. Of equal scores it merges the
+// first pair of the text: of a run of spaces, that with the longest first part.
 Json merges_of_scores(const Tokens& tokens) {
   std::unordered_map<std::string_view, std::size_t> ids;
   for (std::size_t id = 0; id < tokens.texts.size(); ++id)
     if (tokens.kinds[id] == kNormal) ids.emplace(tokens.texts[id], id);
-  using Merge = std::tuple<double, std::size_t, std::size_t, std::size_t>;  // negative score, token, parts
+  using Merge =
+      std::tuple<double, std::int64_t, std::size_t, std::size_t, std::size_t>;  // negative score, rank, token, parts
   std::vector<Merge> merges;
   for (const auto& [text, id] : ids)
     for (std::size_t cut = 1; cut < text.size(); ++cut) {
       const auto left = ids.find(text.substr(0, cut)), right = ids.find(text.substr(cut));
       if (left != ids.end() && right != ids.end())
-        merges.emplace_back(-tokens.scores[id], id, left->second, right->second);
+        merges.emplace_back(-tokens.scores[id], is_piece_of_spaces(text) ? -static_cast<std::int64_t>(cut) : 0, id,
+                            left->second, right->second);
     }
   std::ranges::sort(merges);
   Json::Array pairs;
-  for (const auto& [score, id, left, right] : merges)
+  for (const auto& [score, rank, id, left, right] : merges)
     pairs.push_back(Json::Array{tokens.texts[left], tokens.texts[right]});
   return pairs;
 }
@@ -202,12 +203,12 @@ Described read_sentence_piece(const GgufFields& fields, const Tokens& tokens) {
     return Json::Object{{"type", "Replace"}, {"pattern", Json::Object{{"String", from}}}, {"content", to}};
   };
   Json::Array normalizers,
-      decoders{replace(kSpace, " "), Json::Object{{"type", "ByteFallback"}}, Json::Object{{"type", "Fuse"}}};
+      decoders{replace(kPieceSpace, " "), Json::Object{{"type", "ByteFallback"}}, Json::Object{{"type", "Fuse"}}};
   if (space_prefix) {
-    normalizers.push_back(Json::Object{{"type", "Prepend"}, {"prepend", kSpace}});
+    normalizers.push_back(Json::Object{{"type", "Prepend"}, {"prepend", kPieceSpace}});
     decoders.push_back(Json::Object{{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
   }
-  normalizers.push_back(replace(" ", kSpace));
+  normalizers.push_back(replace(" ", kPieceSpace));
   return {{{"normalizer", Json::Object{{"type", "Sequence"}, {"normalizers", std::move(normalizers)}}},
            {"pre_tokenizer", nullptr},
            {"decoder", Json::Object{{"type", "Sequence"}, {"decoders", std::move(decoders)}}},

@@ -108,6 +108,19 @@ TEST(GgufTokenizerReader, SentencePieceMergesInTheOrderOfScores) {
   EXPECT_THAT(tokenizer_in(metadata).encode("abc"), ElementsAre(261, 2));
 }
 
+// Of equal scores llama.cpp merges the first pair of the text.
+TEST(GgufTokenizerReader, SpacesOfEqualScoresMergeFromLeftToRight) {
+  Metadata metadata = sentence_pieces(-1, -2);
+  for (auto& [key, value] : metadata) {
+    if (auto* texts = std::get_if<std::vector<std::string>>(&value))
+      texts->insert(texts->end(), {"\u2581\u2581", "\u2581\u2581\u2581"});  // 266, 267
+    if (auto* kinds = std::get_if<std::vector<std::int32_t>>(&value)) kinds->insert(kinds->end(), {1, 1});
+    if (auto* scores = std::get_if<std::vector<float>>(&value)) scores->insert(scores->end(), {0.0f, 0.0f});
+  }
+  EXPECT_THAT(tokenizer_in(metadata).encode("     "), ElementsAre(1, 267, 267));
+  EXPECT_THAT(tokenizer_in(metadata).encode("      a"), ElementsAre(1, 267, 267, 265, 262));
+}
+
 TEST(GgufTokenizerReader, FaultsAreNamedByFileAndKey) {
   struct Fault {
     std::string key;

@@ -3,6 +3,7 @@
 #include "export/schemes/gguf_blocks.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/json/json.h"
 #include "export/formats/gguf/row_order.h"
@@ -42,7 +43,7 @@ TEST_F(GgufBlocks, SimpleTypesHaveTheReferenceCodes) {
     const auto format = std::ranges::find(block_formats(), name, &BlockFormat::name);
     ASSERT_NE(format, block_formats().end()) << name;
     const std::vector<std::uint8_t> expected = bytes_of_hex(hex.as_string());
-    const Tensor blocks = quantize_blocks(x, format->type);
+    const Tensor blocks = quantize_blocks(x, format->type, "w");
     ASSERT_EQ(static_cast<std::size_t>(blocks.numel()), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i)
       ASSERT_EQ(blocks.data<std::uint8_t>()[i], expected[i]) << name << " byte " << i;
@@ -83,7 +84,7 @@ TEST_F(GgufBlocks, SuperBlocksOfExtremesStayFinite) {
       if (format.quantize == nullptr) continue;
       Tensor x = normal_weight({2, 256}, DType::f32);
       for (std::int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] *= scale;
-      const Tensor values = unpacked(pack_blocks(quantize_blocks(x, format.type), format.type, 256, "w"));
+      const Tensor values = unpacked(pack_blocks(quantize_blocks(x, format.type, "w"), format.type, 256, "w"));
       for (std::int64_t i = 0; i < values.numel(); ++i)
         ASSERT_TRUE(std::isfinite(values.data<float>()[i])) << format.name << " at " << scale;
     }
@@ -99,7 +100,7 @@ Tensor groups_of(int size, const Fill& fill) {
 
 // Largest error of a group's values in units of its largest step: of the block that stores them.
 void expect_within_half_a_step(const Tensor& x, BlockType type, int size, float steps, const std::string& what) {
-  const Tensor values = unpacked(pack_blocks(quantize_blocks(x, type), type, kSuperBlock, "w"));
+  const Tensor values = unpacked(pack_blocks(quantize_blocks(x, type, "w"), type, kSuperBlock, "w"));
   for (int group = 0; group < kSuperBlock / size; ++group) {
     const float* in = x.data<float>() + group * size;
     const float* out = values.data<float>() + group * size;
@@ -139,7 +140,7 @@ TEST(GgufSuperBlocks, AGroupBesideALargerOneIsNotRoundedToZero) {
       const float units = type == BlockType::q4_k ? 63 : 127;
       const float large = value * units * 2.2f;
       const Tensor x = groups_of(size, [&](int group, int) { return group == 0 ? large : value; });
-      const Tensor values = unpacked(pack_blocks(quantize_blocks(x, type), type, kSuperBlock, "w"));
+      const Tensor values = unpacked(pack_blocks(quantize_blocks(x, type, "w"), type, kSuperBlock, "w"));
       for (int i = size; i < kSuperBlock; ++i)
         ASSERT_NEAR(values.data<float>()[i], value, 2.2f / 2) << block_format(type).name << " of " << value;
       if (value > 0 || type == BlockType::q6_k) {
@@ -164,7 +165,7 @@ TEST(GgufSuperBlocks, RandomGroupsAreNoWorseThanRoundToNearest) {
       double error = 0, reference = 0;
       const Tensor noise = normal_weight({64, kSuperBlock}, DType::f32);
       for (std::int64_t i = 0; i < noise.numel(); ++i) noise.data<float>()[i] += shift;
-      const Tensor values = unpacked(pack_blocks(quantize_blocks(noise, type), type, kSuperBlock, "w"));
+      const Tensor values = unpacked(pack_blocks(quantize_blocks(noise, type, "w"), type, kSuperBlock, "w"));
       for (std::int64_t first = 0; first < noise.numel(); first += size) {
         const float* in = noise.data<float>() + first;
         const auto [low, high] = std::minmax_element(in, in + size);
@@ -179,6 +180,43 @@ TEST(GgufSuperBlocks, RandomGroupsAreNoWorseThanRoundToNearest) {
       }
       EXPECT_LT(error, reference * 1.05) << block_format(type).name << " shifted by " << shift;
     }
+}
+
+template <class Action>
+std::string refused(const Action& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(GgufScales, ValuesForWhichScalesOverflowAreNamed) {
+  const Tensor x = Tensor::zeros({3, 2 * kSuperBlock}, DType::f32);
+  const std::int64_t column = kSuperBlock + 33;
+  for (std::int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = 0.01f * static_cast<float>(i % 7 - 3);
+  x.data<float>()[2 * x.size(1) + column] = -4e9f;
+  for (const BlockFormat& format : block_formats()) {
+    if (format.quantize == nullptr) continue;
+    const std::string message = refused([&] { (void)quantize_blocks(x, format.type, "model.w"); });
+    if (format.type == BlockType::mxfp4) {
+      EXPECT_EQ(message, "nothing was refused");
+      continue;
+    }
+    EXPECT_THAT(message, ::testing::HasSubstr(fmt::format("model.w holds {} at [2, {}]", -4e9f, column)))
+        << format.name;
+    EXPECT_THAT(message, ::testing::HasSubstr(fmt::format("the scale of a {} block", format.name)));
+    EXPECT_THAT(message, ::testing::HasSubstr("exclude the layer"));
+  }
+}
+
+TEST(GgufScales, BlocksOfFilesWithoutAFiniteScaleAreNamed) {
+  const Tensor blocks = quantize_blocks(normal_weight({2, 64}, DType::f32), BlockType::q8_0, "w");
+  const std::uint16_t infinity = 0x7C00;
+  std::memcpy(blocks.data<std::uint8_t>() + 3 * block_format(BlockType::q8_0).bytes, &infinity, sizeof infinity);
+  EXPECT_THAT(refused([&] { (void)pack_blocks(blocks, BlockType::q8_0, 64, "m.gguf: w"); }),
+              ::testing::HasSubstr("m.gguf: w: the Q8_0 block at [1, 32] has the scale inf; download the model again"));
 }
 
 TEST(RowOrder, HeadsComeBack) {
