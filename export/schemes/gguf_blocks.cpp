@@ -189,7 +189,7 @@ std::optional<float> bad_scale(BlockType type, const std::uint8_t* block) {
 }
 
 struct BadBlock {
-  std::int64_t row, column;  // of its first element
+  std::int64_t row, column;  // place of its first element
   float scale;
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 struct Merge {
   std::string first, second, made;
-  std::size_t id;  // of `made`
+  std::size_t id;  // token id of `made`
 };
 
 // With the longest first part first: a run becomes tokens from left to right, each as long as possible, as by merges of

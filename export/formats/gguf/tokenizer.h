@@ -11,7 +11,8 @@
 namespace quench {
 
 // Byte-level BPE of tokenizer.json, SentencePiece BPE of tokenizer.model or tokenizer.json, padded with unused tokens
-// to the model's vocabulary. Without a llama.cpp equivalent: tokenizer.ggml.model = "none", with a warning.
+// to the model's vocabulary. Without a llama.cpp equivalent: tokenizer.ggml.model = "none", with a warning that says
+// why.
 [[nodiscard]] std::vector<std::pair<std::string, GgufValue>> gguf_tokenizer(const std::filesystem::path& folder,
                                                                             const nn::ModelConfig& config);
 

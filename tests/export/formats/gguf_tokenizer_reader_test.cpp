@@ -108,7 +108,7 @@ TEST(GgufTokenizerReader, SentencePieceMergesInTheOrderOfScores) {
   EXPECT_THAT(tokenizer_in(metadata).encode("abc"), ElementsAre(261, 2));
 }
 
-// Of equal scores llama.cpp merges the first pair of the text.
+// llama.cpp merges the first pair of the text where scores are equal.
 TEST(GgufTokenizerReader, SpacesOfEqualScoresMergeFromLeftToRight) {
   Metadata metadata = sentence_pieces(-1, -2);
   for (auto& [key, value] : metadata) {
