@@ -325,7 +325,7 @@ ModelFolderReport save_model_folder(nn::CausalLm& model, const ExportTarget& tar
     }
   }
   Json json = nn::to_hf_json(config, options.dtype);
-  json.erase(kQuantizationConfig);  // of the source model
+  json.erase(kQuantizationConfig);  // the source model's
   json.erase(kAutoMap);
   write_small_files(json, options.small_files, temporary);
   if (options.small_files.tokenizer != nullptr) name_special_tokens(*options.small_files.tokenizer, temporary);

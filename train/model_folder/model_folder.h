@@ -18,15 +18,16 @@
 
 namespace quench {
 
-// Of a model folder or GGUF file. A head that differs from the embedding table is untied, regardless of config.json
-// (export/table/tied_head.h). Throws as ModelSource::config(), and corrupt, bad_config or unsupported naming the file.
+// Config of a model folder or GGUF file. A head that differs from the embedding table is untied, regardless of
+// config.json (export/table/tied_head.h). Throws as ModelSource::config(), and corrupt, bad_config or unsupported
+// naming the file.
 [[nodiscard]] nn::ModelConfig read_model_config(const ModelSource& source);
 [[nodiscard]] nn::ModelConfig read_model_config(const std::filesystem::path& folder);
 
 // Rows of tokens that stored embeddings and heads do not have.
 struct NewRows {
   bool normal = false;     // as a new model's, keyed by `seed`; else the mean of the stored rows, in f64
-  std::uint64_t seed = 0;  // of `normal`
+  std::uint64_t seed = 0;  // key of `normal`
 };
 
 // Loads all parameters except adapters from dense or quantized weights (export/formats/stored_weights.h), splitting

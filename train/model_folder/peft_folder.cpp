@@ -75,7 +75,7 @@ struct StoredAdapter {
   std::map<std::string, const SafetensorsEntry*> modules;  // by name
   const SafetensorsEntry* tied_head = nullptr;             // repeats the copy of the embedding
   std::map<std::string, const SafetensorsEntry*> tokens;   // rows, by module
-  std::map<std::string, const SafetensorsEntry*> tables;   // of a resized vocabulary, by module
+  std::map<std::string, const SafetensorsEntry*> tables;   // whole tables of a resized vocabulary, by module
   const SafetensorsEntry* tied_table = nullptr;            // repeats the embedding
   VocabularyUpdates updates;
 };
@@ -165,7 +165,7 @@ bool take_tokens(nn::CausalLm& model, const SafetensorsEntry& entry, const PeftC
                  std::vector<std::string>& faults) {
   const std::string_view module = module_of(entry.name, fmt::format(".{}", kTokenRows));
   if (!is_vocabulary(module)) return false;
-  if (module == nn::kHeadName && model.config().tie_word_embeddings) return true;  // those of the embedding
+  if (module == nn::kHeadName && model.config().tie_word_embeddings) return true;  // rows of the embedding
   const std::vector<std::int64_t>& ids = module == kTable ? config.token_indices.embedding : config.token_indices.head;
   const Shape expected{static_cast<std::int64_t>(ids.size()), model.config().hidden_size};
   if (!(entry.shape == expected))

@@ -1,4 +1,5 @@
 #pragma once
+// Block scales of stored MXFP4 weights, for exports in the same blocks.
 
 #include <filesystem>
 #include <functional>

@@ -10,7 +10,7 @@ namespace quench {
 
 // True if weights of the MTP layers that `config` declares are stored.
 [[nodiscard]] bool holds_mtp(const StoredWeights& weights, const nn::ModelConfig& config);
-// Of a folder or GGUF file with its own config. Throws as open_stored_weights().
+// The same for a folder or GGUF file with its own config. Throws as open_stored_weights().
 [[nodiscard]] bool holds_mtp(const std::filesystem::path& folder, const nn::ModelConfig& config);
 
 }  // namespace quench

@@ -124,7 +124,7 @@ TokenIdChoice choose_token_ids(const TokenIdSources& sources) {
   const std::array<Ids, 3> published = by_role(sources.generation.value_or(sources.config));
   std::array<Ids, 3> config, generation;
   TokenIdChoice choice;
-  std::string unused;  // of a preset
+  std::string unused;  // ids of a preset that nothing takes
   for (std::size_t i = 0; i < kRoles.size(); ++i) {
     const auto& [name, key] = kRoles[i];
     const Ids named = ids_at(sources.named, key);

@@ -18,7 +18,7 @@ struct TokenIds {
   friend bool operator==(const TokenIds&, const TokenIds&) = default;
 };
 
-// Of config.json or generation_config.json. Absent, null and other types: none.
+// Ids in config.json or generation_config.json. Absent, null and other types: none.
 [[nodiscard]] TokenIds token_ids_of(const Json& json);
 [[nodiscard]] TokenIds token_ids_of(const nn::ModelConfig& config);
 // null for none: readers replace an absent key by the architecture's default.
@@ -34,7 +34,7 @@ struct TokenIdSources {
   std::optional<TokenIds> generation;
   Json named = Json::object();  // bos_token_id, eos_token_id, pad_token_id of the run config
   const Tokenizer* tokenizer = nullptr;
-  bool models_tokenizer = false;  // of the model's folder
+  bool models_tokenizer = false;  // the tokenizer is the model folder's
 };
 
 struct TokenIdChoice {
@@ -48,7 +48,7 @@ struct TokenIdChoice {
 // tokenizer files do not list); tokenizer; without one, the model.
 [[nodiscard]] TokenIdChoice choose_token_ids(const TokenIdSources& sources);
 
-// Of the folder's generation_config.json; absent without one. Throws corrupt.
+// Ids in the folder's generation_config.json; absent without one. Throws corrupt.
 [[nodiscard]] std::optional<TokenIds> stored_generation_ids(const std::filesystem::path& folder);
 
 // `folder` may be empty. The tokenizer is the model's own if the folder holds one of the same fingerprint, with the

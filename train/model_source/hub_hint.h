@@ -1,4 +1,5 @@
 #pragma once
+// Hints at downloads from the Hugging Face Hub, for messages about paths that do not exist.
 
 #include <string>
 #include <string_view>

@@ -10,7 +10,7 @@
 
 namespace quench {
 
-inline constexpr std::string_view kAdapterConfigName = "adapter_config.json";  // of PEFT
+inline constexpr std::string_view kAdapterConfigName = "adapter_config.json";  // PEFT's
 
 // By the content of the path.
 enum class ModelSourceKind : std::uint8_t {
@@ -70,7 +70,7 @@ class ModelSource {
   // base_model_name_or_path, or empty.
   [[nodiscard]] std::string adapter_base() const;
 
-  // Of the model, the adapter, or the run's model part; folder or GGUF file; or empty.
+  // Place of the tokenizer of the model, the adapter, or the run's model part: folder or GGUF file; or empty.
   [[nodiscard]] std::filesystem::path tokenizer() const;
 
  private:

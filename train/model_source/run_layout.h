@@ -9,7 +9,7 @@ namespace quench {
 // Holds the resolved config, unlike a model folder.
 [[nodiscard]] bool is_run_folder(const std::filesystem::path& folder);
 
-// Of the run's start: base of its config's relative paths; empty if not recorded.
+// Working directory of the run's start: base of its config's relative paths; empty if not recorded.
 [[nodiscard]] std::filesystem::path working_directory_of(const std::filesystem::path& run);
 
 // <run>/checkpoints, or checkpoint.folder relative to that working directory.

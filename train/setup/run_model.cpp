@@ -138,8 +138,8 @@ bool has_target_mask(const Dataset& train) {
                              [](const WeightedRows& rows) { return rows.rows->source().has_target_mask(); });
 }
 
-// Of the template of section data. None without one, or for a tokenizer's that fails, with a warning: data other than
-// chats need none.
+// End of a turn of the template of section data. None without one, or for a tokenizer's that fails, with a warning:
+// data other than chats need none.
 std::optional<std::int32_t> end_of_turn(const DataSection& data, const Tokenizer& tokenizer) {
   const std::string& name = data.chat_template;
   const bool is_named = !chat_template_text(name).empty();

@@ -47,7 +47,7 @@ struct PairLoss {
   double loss = 0;                      // orpo: the odds ratio's term; the mean cross-entropy is added by the caller
   double d_chosen = 0, d_rejected = 0;  // d loss / d sum of log-probabilities
   double chosen_reward = 0, rejected_reward = 0;
-  double chosen_logp = 0, rejected_logp = 0;  // of the loss: sums, or means over tokens
+  double chosen_logp = 0, rejected_logp = 0;  // as the loss has them: sums, or means over tokens
   double log_odds = 0;                        // orpo
 };
 
