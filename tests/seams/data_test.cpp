@@ -116,8 +116,9 @@ TEST(AddedRecordKind, IsKnownByItsKeys) {
   EXPECT_EQ(record_kind_of(Json::parse(R"({"source": "", "target": "", "text": ""})"), "text").name, "text");
   EXPECT_THAT(refusal([] { (void)record_kind_of(Json::parse("{}"), "body"); }),
               ::testing::HasSubstr(
-                  "no field \"body\", \"messages\", \"conversations\", \"input_ids\", \"instruction\" and "
-                  "\"output\", \"prompt\" and \"completion\", or \"source\" and \"target\"; the record has none"));
+                  "no field \"body\", \"messages\", \"conversations\", \"input_ids\", \"instruction\" and \"output\", "
+                  "\"query\" and \"response\", \"prompt\" and \"completion\", or \"source\" and \"target\"; the record "
+                  "has none"));
 }
 
 TEST(AddedChatTemplate, WritesTheChatsOfItsName) {

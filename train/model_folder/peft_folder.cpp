@@ -284,7 +284,8 @@ StoredAdapter read_layers(nn::CausalLm& model, const SafetensorsReader& weights,
     if (!found && !excluded && !config.excludes(target))
       faults.push_back(fmt::format("{} names {}, which has no weights", kAdapterConfigName, target));
   }
-  if (layers.empty() && stored.updates.empty() && faults.empty()) faults.emplace_back("it holds no adapter");
+  if (layers.empty() && stored.updates.empty() && stored.modules.empty() && faults.empty())
+    faults.emplace_back("it holds no adapter");
   throw_faults(weights.path(), faults);
   return stored;
 }
