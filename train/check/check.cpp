@@ -9,7 +9,7 @@
 #include "core/system/nearest_name.h"
 #include "nn/optim/table.h"
 #include "recipes/recipe.h"
-#include "train/check/checker.h"
+#include "train/check/checks.h"
 #include "train/config/best_metric.h"
 #include "train/config/fields/field.h"
 #include "train/config/recipe_choice.h"

@@ -1,4 +1,4 @@
-#include "train/check/checker.h"
+#include "train/check/checks.h"
 #include "train/config/recipe_choice.h"
 #include "train/model_source/model_source.h"
 

@@ -1,7 +1,7 @@
 #include "core/system/missing_path.h"
 #include "export/table/format.h"
 #include "export/table/reader_table.h"
-#include "train/check/checker.h"
+#include "train/check/checks.h"
 #include "train/config/data_files.h"
 #include "train/config/presets.h"
 #include "train/config/recipe_choice.h"

@@ -5,7 +5,7 @@
 #include "core/ops/quantize/quantize.h"
 #include "data/formats/token_format.h"
 #include "nn/spec/model_config.h"
-#include "train/check/checker.h"
+#include "train/check/checks.h"
 #include "train/config/fields/field.h"
 #include "train/config/objective_table.h"
 #include "train/config/presets.h"

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "train/check/checker.h"
+#include "train/check/checks.h"
 #include "train/config/fields/field.h"
 #include "train/config/objective_table.h"
 

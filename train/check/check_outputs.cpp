@@ -8,7 +8,7 @@
 #include "data/text/chat_template.h"
 #include "data/text/text_format.h"
 #include "data/tokenizer/tokenizer_kind.h"
-#include "train/check/checker.h"
+#include "train/check/checks.h"
 #include "train/config/data_files.h"
 #include "train/config/fields/field.h"
 #include "train/config/objective_table.h"

@@ -12,6 +12,7 @@
 
 namespace quench {
 
+// Checks of one config: reads it, and collects issues by key.
 class Checker {
  public:
   Checker(const RunConfig& config, const CheckOptions& options, const std::function<bool(std::string_view)>& skip)
@@ -43,17 +44,5 @@ class Checker {
   const std::function<bool(std::string_view)>& skip_;
   std::vector<ConfigIssue> issues_;
 };
-
-// <run.folder>/model of an earlier start, else empty: fallback for a missing model folder or tokenizer.
-[[nodiscard]] std::string kept_model_part(const RunConfig& config);
-
-void check_model(Checker& checker);
-void check_data(Checker& checker);
-void check_training(Checker& checker);
-void check_outputs(Checker& checker);
-void check_export(Checker& checker);
-void check_adapters(Checker& checker);
-// Each section of an objective by its own check, and that there is one at most.
-void check_objectives(Checker& checker);
 
 }  // namespace quench

@@ -34,6 +34,7 @@ struct ObjectiveSection {
   void (*add_fields)(std::vector<Field>& fields) = nullptr;
 };
 
+// Section of type `Section` in RunConfig::objectives.
 template <class Section>
 [[nodiscard]] ObjectiveSection objective_section(std::string_view help, void (*add_fields)(std::vector<Field>&)) {
   return {.help = help,
@@ -55,6 +56,7 @@ struct ObjectiveFolder {
   bool is_second_model = false;  // its weights belong to the run's identity
 };
 
+// A training objective by name. Functions that are null: nothing, or what their comment says.
 struct ObjectiveEntry {
   std::string_view name;
   std::string_view summary;

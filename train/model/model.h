@@ -39,6 +39,7 @@ enum class MtpLayers : std::uint8_t {
 // checkpoints, whose weights and kernels reading makes.
 using LoadingWork = std::function<std::function<void()>(const Model&)>;
 
+// How a model is opened.
 struct ModelOptions {
   std::string device = "auto";         // or cpu, cuda, cuda:N
   std::string dtype = "auto";          // as stored (f16: f32), or f32, bf16

@@ -16,6 +16,7 @@ struct DataSetup;
 struct ModelSetup;
 struct RunIdentity;
 
+// Data of a run, as an objective reads them.
 struct ObjectiveInputs {
   const DataSetup& data;
   const RunIdentity& identity;
@@ -23,6 +24,7 @@ struct ObjectiveInputs {
   std::uint64_t samples;    // samples of data.train that the run reads
 };
 
+// What an objective is made from.
 struct ObjectiveSession {
   const RunConfig& config;
   const ModelSetup& setup;  // the model is sharded over `ranks`

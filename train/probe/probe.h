@@ -12,6 +12,7 @@
 
 namespace quench {
 
+// Limits of a measurement.
 struct ProbeOptions {
   ErrorBound bound;
   // Errors of all layers. False: two layers suffice for random weights, which are alike in every layer; loaded weights
@@ -23,6 +24,7 @@ struct ProbeOptions {
   std::function<void(const std::string&)> progress;  // called with the next phase
 };
 
+// Times, errors and the choice that follows from them.
 struct ProbeResult {
   Device device;
   std::string device_name;
@@ -51,6 +53,7 @@ struct ProbeResult {
 
 // Tables printed by `quench probe`, and JSON.
 [[nodiscard]] std::string to_string(const ProbeResult& result);
+// The report of `quench probe --json`.
 [[nodiscard]] Json to_json(const ProbeResult& result);
 
 }  // namespace quench

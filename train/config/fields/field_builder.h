@@ -9,30 +9,24 @@
 
 namespace quench {
 
+// Rows of the field table.
 using Fields = std::vector<Field>;
-
-void add_run_fields(Fields& fields);
-void add_model_fields(Fields& fields);
-void add_data_fields(Fields& fields);
-void add_training_fields(Fields& fields);
-void add_optimizer_fields(Fields& fields);
-void add_recipe_fields(Fields& fields);
-void add_lora_fields(Fields& fields);
-void add_parallel_fields(Fields& fields);
-void add_output_fields(Fields& fields);
-void add_export_fields(Fields& fields);
 
 inline constexpr double kMaxSteps = 1e12;  // limit of step counts
 
+// Every value of the member's type.
 inline ValueRule any_value() {
   return {};
 }
+// The value is `minimum` or more.
 inline ValueRule at_least(double minimum) {
   return {.minimum = minimum};
 }
+// The value is more than `minimum`.
 inline ValueRule above(double minimum) {
   return {.minimum = minimum, .above_minimum = true};
 }
+// [minimum, maximum]
 inline ValueRule between(double minimum, double maximum) {
   return {.minimum = minimum, .maximum = maximum};
 }
@@ -40,18 +34,22 @@ inline ValueRule between(double minimum, double maximum) {
 inline ValueRule from_below(double minimum, double maximum) {
   return {.minimum = minimum, .maximum = maximum, .below_maximum = true};
 }
+// The text is one of `choices`.
 inline ValueRule one_of(std::vector<std::string> choices) {
   return {.choices = std::move(choices)};
 }
+// A text, or null for none.
 inline ValueRule optional_text() {
   return {.nullable = true};
 }
 
+// Address of a member in a config; null if its section is absent.
 struct MemberAccess {
   void* (*of)(RunConfig& config);
   const void* (*in)(const RunConfig& config);
 };
 
+// add_field() for a member of type T.
 template <class T>
 [[gnu::noinline]] void add_member(Fields& fields, std::string_view path, MemberAccess member, const ValueRule& rule,
                                   ResumePolicy resume, std::string_view help, std::string_view derived) {
@@ -88,10 +86,12 @@ void add_field(Fields& fields, std::string_view path, Access, const ValueRule& r
                 rule, resume, help, derived);
 }
 
-// For add_field: members of required and of optional sections, and of sections of objectives by type.
+// Accessor for add_field(): a member of a required section.
 #define QUENCH_MEMBER(member) [](auto& config) { return &config.member; }
+// The same of an optional section.
 #define QUENCH_OPTIONAL_MEMBER(section, member) \
   [](auto& config) { return config.section ? &config.section->member : nullptr; }
+// The same of the section of a training objective, by its type (ObjectiveSections).
 #define QUENCH_OBJECTIVE_MEMBER(Section, member)                \
   [](auto& config) {                                            \
     auto* section = config.objectives.template find<Section>(); \

@@ -8,7 +8,7 @@
 #include "core/system/nearest_name.h"
 #include "nn/spec/model_fields.h"
 #include "train/config/fields/field.h"
-#include "train/config/fields/field_builder.h"
+#include "train/config/fields/section_fields.h"
 #include "train/config/key_aliases.h"
 #include "train/config/objective_table.h"
 

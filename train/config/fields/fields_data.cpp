@@ -6,7 +6,7 @@
 #include "data/text/chat_template.h"
 #include "data/text/record_columns.h"
 #include "data/tokenizer/tokenizer_kind.h"
-#include "train/config/fields/field_builder.h"
+#include "train/config/fields/section_fields.h"
 #include "train/config/section_enum_names.h"
 
 namespace quench {

@@ -1,7 +1,7 @@
 #include "export/table/format.h"
 #include "export/table/reader_table.h"
 #include "recipes/sparse.h"
-#include "train/config/fields/field_builder.h"
+#include "train/config/fields/section_fields.h"
 
 namespace quench {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/config/fields/field_builder.h"
+#include "train/config/fields/section_fields.h"
 #include "train/config/fields/tokens_codec.h"
 #include "train/config/section_enum_names.h"
 #include "train/config/value_codec_map.h"

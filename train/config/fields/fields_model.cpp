@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "nn/spec/model_family.h"
-#include "train/config/fields/field_builder.h"
+#include "train/config/fields/section_fields.h"
 #include "train/config/fields/tokens_codec.h"
 #include "train/config/section_enum_names.h"
 

@@ -1,5 +1,5 @@
 #include "train/config/best_metric.h"
-#include "train/config/fields/field_builder.h"
+#include "train/config/fields/section_fields.h"
 #include "train/config/section_enum_names.h"
 
 namespace quench {

@@ -1,5 +1,5 @@
 #include "recipes/recipe.h"
-#include "train/config/fields/field_builder.h"
+#include "train/config/fields/section_fields.h"
 #include "train/config/recipe_choice.h"
 #include "train/config/section_enum_names.h"
 

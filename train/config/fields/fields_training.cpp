@@ -1,6 +1,6 @@
 #include "nn/optim/table.h"
-#include "train/config/fields/field_builder.h"
 #include "train/config/fields/groups_codec.h"
+#include "train/config/fields/section_fields.h"
 #include "train/config/section_enum_names.h"
 
 namespace quench {

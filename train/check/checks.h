@@ -1,0 +1,22 @@
+#pragma once
+// Checks of config sections (check_run_config()).
+
+#include <string>
+
+#include "train/check/checker.h"
+
+namespace quench {
+
+// <run.folder>/model of an earlier start, else empty: fallback for a missing model folder or tokenizer.
+[[nodiscard]] std::string kept_model_part(const RunConfig& config);
+
+void check_model(Checker& checker);
+void check_data(Checker& checker);
+void check_training(Checker& checker);
+void check_outputs(Checker& checker);
+void check_export(Checker& checker);
+void check_adapters(Checker& checker);
+// Each section of an objective by its own check, and that there is one at most.
+void check_objectives(Checker& checker);
+
+}  // namespace quench
