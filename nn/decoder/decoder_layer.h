@@ -29,7 +29,7 @@ class DecoderLayer : public Module {
   // Returns residual + delta, and the sublayer's contribution to the stream.
   [[nodiscard]] std::pair<Variable, Variable> run_part(const Part& part, const Variable& residual,
                                                        const Variable& delta, const ForwardContext& context) const;
-  // What a sublayer's output adds to the stream.
+  // Update of the stream by a sublayer's output.
   [[nodiscard]] Variable contribution(const Part& part, Variable out) const;
 
   Part attention_, feed_forward_;

@@ -30,7 +30,7 @@ struct SaveTarget {
   std::function<std::string(std::string_view member)> key = {};
 };
 
-// What Model::save() wrote.
+// Files and layers that Model::save() wrote.
 struct SavedModel {
   std::filesystem::path path;
   std::string format;

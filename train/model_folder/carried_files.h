@@ -24,8 +24,8 @@ struct SmallFiles {
 
 void write_small_files(const Json& config, const SmallFiles& files, const std::filesystem::path& to);
 
-// For a tokenizer_config.json, if there is such a file. Drops auto_map: an export has no code, and readers have classes
-// of their own. Names the class PreTrainedTokenizerFast in place of TokenizersBackend, which Transformers 4 does not
+// For a tokenizer_config.json, if there is such a file. Drops auto_map: an export has no code, and readers have their
+// own classes. Names the class PreTrainedTokenizerFast in place of TokenizersBackend, which Transformers 4 does not
 // have. Unchanged otherwise.
 void adapt_tokenizer_config(const std::filesystem::path& file);
 

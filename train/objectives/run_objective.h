@@ -24,7 +24,7 @@ struct ObjectiveInputs {
   std::uint64_t samples;    // samples of data.train that the run reads
 };
 
-// What an objective is made from.
+// Config, model and data that an objective is made from.
 struct ObjectiveSession {
   const RunConfig& config;
   const ModelSetup& setup;  // the model is sharded over `ranks`

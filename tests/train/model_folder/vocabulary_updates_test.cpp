@@ -116,7 +116,7 @@ TEST_F(VocabularyUpdatesTest, HeadAndEmbeddingAreMerged) {
   add_head();
   add_table();
   const auto adapter = load_adapter(*changed, folder(R"("lm_head", "embed_tokens")"), {});
-  EXPECT_EQ(values(*changed, "lm_head.weight"), head) << "beside the model";
+  EXPECT_EQ(values(*changed, "lm_head.weight"), head) << "next to the model";
   adapter->merge();
   expect_near(values(*changed, "lm_head.weight"), updated_head(head));
   expect_near(values(*changed, "model.embed_tokens.weight"), updated_table(table));
