@@ -1,6 +1,6 @@
-// A training objective as a plug-in: a reward model, a scalar head over the last token of an answer, trained on pairs
-// of a chosen and a rejected answer with the loss of Bradley and Terry (1952), -log sigmoid(chosen - rejected), as
-// TRL's RewardTrainer has it. The head is "score.weight", which AutoModelForSequenceClassification(num_labels=1) reads.
+// A training objective as a plug-in: a reward model, a scalar head over the last token of an answer. Pairs of a chosen
+// and a rejected answer have the loss of Bradley and Terry (1952), -log sigmoid(chosen - rejected), as in TRL's
+// RewardTrainer. The head is "score.weight", which AutoModelForSequenceClassification(num_labels=1) reads.
 #include <quench/plugin.h>
 #include <quench/train.h>
 
