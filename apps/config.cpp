@@ -23,7 +23,7 @@
 #include "train/config/presets.h"
 #include "train/plan/run_check.h"
 #include "train/run/text_check.h"
-#include "train/setup/model_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 namespace {

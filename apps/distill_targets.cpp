@@ -18,7 +18,7 @@
 #include "train/model_folder/model_card.h"
 #include "train/objectives/distillation/distill_section.h"
 #include "train/objectives/distillation/run/target_setup.h"
-#include "train/setup/parallel_setup.h"
+#include "train/session/parallel_setup.h"
 
 namespace quench {
 namespace {

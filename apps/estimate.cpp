@@ -10,7 +10,7 @@
 #include "train/check/load.h"
 #include "train/config/presets.h"
 #include "train/plan/estimate.h"
-#include "train/setup/parallel_setup.h"
+#include "train/session/parallel_setup.h"
 
 namespace quench {
 

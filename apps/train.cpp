@@ -14,7 +14,7 @@
 #include "train/plan/run_check.h"
 #include "train/run/next_commands.h"
 #include "train/run/trainer.h"
-#include "train/setup/parallel_setup.h"
+#include "train/session/parallel_setup.h"
 
 namespace quench {
 namespace {

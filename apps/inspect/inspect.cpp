@@ -13,7 +13,7 @@
 #include "train/config/run_plugins.h"
 #include "train/model_source/model_source.h"
 #include "train/report/run_summary.h"
-#include "train/setup/adapter_setup.h"
+#include "train/session/adapter_setup.h"
 
 namespace quench {
 namespace {

@@ -6,7 +6,7 @@
 #include "tests/cuda_model/gpu_runs.h"
 #include "train/model_folder/model_folder.h"
 #include "train/plan/estimate.h"
-#include "train/setup/model_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 namespace {

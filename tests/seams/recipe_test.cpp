@@ -8,7 +8,7 @@
 #include "tests/seams/refusal.h"
 #include "tests/train/run/trainer_fixture.h"
 #include "train/config/fields/field.h"
-#include "train/setup/model_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 namespace {

@@ -23,7 +23,7 @@ namespace quench {
 
 class Checker;
 struct Field;
-struct ObjectiveRuntime;  // train/objectives/run_objective.h
+struct ObjectiveRuntime;  // train/session/run_objective.h
 
 // Config section of an objective, named like its entry.
 struct ObjectiveSection {

@@ -9,7 +9,7 @@
 #include "train/metrics/run_files.h"
 #include "train/run/end_report.h"
 #include "train/run/training_facts.h"
-#include "train/setup/adapter_setup.h"
+#include "train/session/adapter_setup.h"
 
 namespace quench {
 namespace {

@@ -17,9 +17,9 @@
 #include "train/model_folder/peft_folder.h"
 #include "train/model_folder/token_ids.h"
 #include "train/model_source/model_source.h"
-#include "train/setup/learned_scales.h"
-#include "train/setup/run_model.h"
-#include "train/setup/trained_scheme.h"
+#include "train/record/run_model.h"
+#include "train/run_export/trained_scheme.h"
+#include "train/session/learned_scales.h"
 
 namespace quench {
 

@@ -10,7 +10,7 @@
 #include "train/model_folder/model_folder.h"
 #include "train/model_folder/peft_folder.h"
 #include "train/model_folder/stored_mtp.h"
-#include "train/setup/adapter_setup.h"
+#include "train/session/adapter_setup.h"
 #include "train/step/training_state.h"
 
 namespace quench {

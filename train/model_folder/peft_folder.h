@@ -36,7 +36,7 @@ inline constexpr std::string_view kAdapterBaseName = "adapter_base.json";  // ig
 // Embedding and untied head.
 [[nodiscard]] std::vector<nn::Parameter*> vocabulary_parameters(nn::CausalLm& model);
 
-// Hash of the base weights in the training dtype (train/setup/adapter_setup.h).
+// Hash of the base weights in the training dtype (train/session/adapter_setup.h).
 struct AdapterBase {
   std::string hash;  // empty: unknown
   DType dtype = DType::f32;

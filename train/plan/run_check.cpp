@@ -8,10 +8,10 @@
 #include "train/check/check.h"
 #include "train/config/resolved_config.h"
 #include "train/plan/estimate.h"
-#include "train/setup/data_setup.h"
-#include "train/setup/export_model.h"
-#include "train/setup/model_setup.h"
-#include "train/setup/parallel_setup.h"
+#include "train/run_export/export_model.h"
+#include "train/session/data_setup.h"
+#include "train/session/model_setup.h"
+#include "train/session/parallel_setup.h"
 #include "train/step/meta_batch.h"
 
 namespace quench {

@@ -1,7 +1,7 @@
 #pragma once
 // Linear-layer inputs saved for the backward pass, in addition to the high-precision case.
 
-#include "train/setup/model_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 

@@ -10,8 +10,8 @@
 #include "train/metrics/step_metrics.h"
 #include "train/probe/layer_bench.h"
 #include "train/probe/short_model.h"
-#include "train/setup/data_setup.h"
-#include "train/setup/model_setup.h"
+#include "train/session/data_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "train/setup/model_setup.h"
-#include "train/setup/optimizer_setup.h"
+#include "train/session/model_setup.h"
+#include "train/session/optimizer_setup.h"
 #include "train/step/train_step.h"
 
 namespace quench {

@@ -17,7 +17,7 @@
 #include "train/model_source/model_source.h"
 #include "train/model_source/run_layout.h"
 #include "train/report/run_data.h"
-#include "train/setup/model_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "train/config/run_config.h"
-#include "train/setup/data_setup.h"
+#include "train/session/data_setup.h"
 
 namespace quench {
 

@@ -9,7 +9,7 @@
 #include "nn/decoder/causal_lm.h"
 #include "train/config/run_config.h"
 #include "train/metrics/metrics_log.h"
-#include "train/setup/run_model.h"
+#include "train/record/run_model.h"
 
 namespace quench {
 

@@ -13,8 +13,8 @@
 #include "train/plan/estimate.h"
 #include "train/plan/saved_inputs.h"
 #include "train/plan/training_flops.h"
-#include "train/setup/adapter_setup.h"
-#include "train/setup/trained_parameters.h"
+#include "train/session/adapter_setup.h"
+#include "train/session/trained_parameters.h"
 
 namespace quench {
 namespace {

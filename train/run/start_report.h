@@ -5,9 +5,9 @@
 
 #include "core/json/json.h"
 #include "train/config/resolved_config.h"
-#include "train/setup/data_setup.h"
-#include "train/setup/model_setup.h"
-#include "train/setup/run_model.h"
+#include "train/record/run_model.h"
+#include "train/session/data_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 

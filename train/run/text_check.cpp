@@ -9,8 +9,8 @@
 #include "data/text/document_reader.h"
 #include "train/check/run_tokenizer.h"
 #include "train/generation/generator.h"
-#include "train/objectives/run_objective.h"
-#include "train/setup/data_setup.h"
+#include "train/session/data_setup.h"
+#include "train/session/run_objective.h"
 
 namespace quench {
 namespace {

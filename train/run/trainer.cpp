@@ -24,10 +24,10 @@
 #include "train/run/training_facts.h"
 #include "train/run_folder/run_folder.h"
 #include "train/run_folder/run_outputs.h"
-#include "train/setup/adapter_setup.h"
-#include "train/setup/learned_scales.h"
-#include "train/setup/optimizer_setup.h"
-#include "train/setup/parallel_setup.h"
+#include "train/session/adapter_setup.h"
+#include "train/session/learned_scales.h"
+#include "train/session/optimizer_setup.h"
+#include "train/session/parallel_setup.h"
 #include "train/step/training_state.h"
 
 namespace quench {

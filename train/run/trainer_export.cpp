@@ -10,7 +10,7 @@
 #include "train/model_folder/model_card.h"
 #include "train/run/next_commands.h"
 #include "train/run/trainer_run.h"
-#include "train/setup/export_model.h"
+#include "train/run_export/export_model.h"
 
 namespace quench {
 

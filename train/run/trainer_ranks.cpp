@@ -10,7 +10,7 @@
 #include "train/evaluation/calibration_data.h"
 #include "train/run/trainer_run.h"
 #include "train/run_folder/run_outputs.h"
-#include "train/setup/adapter_setup.h"
+#include "train/session/adapter_setup.h"
 
 namespace quench {
 

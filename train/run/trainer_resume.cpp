@@ -2,11 +2,11 @@
 
 #include "core/system/key_error.h"
 #include "train/metrics/step_metrics.h"
+#include "train/record/run_identity.h"
 #include "train/run/trainer_run.h"
 #include "train/run_folder/run_outputs.h"
-#include "train/setup/adapter_setup.h"
-#include "train/setup/learned_scales.h"
-#include "train/setup/run_identity.h"
+#include "train/session/adapter_setup.h"
+#include "train/session/learned_scales.h"
 #include "train/step/training_state.h"
 
 namespace quench {

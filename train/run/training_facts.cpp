@@ -6,7 +6,7 @@
 #include "train/config/recipe_choice.h"
 #include "train/config/section_enum_names.h"
 #include "train/metrics/step_metrics.h"
-#include "train/setup/data_setup.h"
+#include "train/session/data_setup.h"
 
 namespace quench {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "config_testing.h"
 #include "nn/decoder/causal_lm.h"
-#include "train/setup/adapter_setup.h"
+#include "train/session/adapter_setup.h"
 
 namespace quench {
 namespace {

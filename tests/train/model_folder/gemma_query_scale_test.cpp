@@ -14,7 +14,7 @@
 #include "tests/testing.h"
 #include "tests/train/metrics/captured_log.h"
 #include "train/model_folder/model_folder.h"
-#include "train/setup/trained_scheme.h"
+#include "train/run_export/trained_scheme.h"
 
 namespace quench {
 namespace {

@@ -8,7 +8,7 @@
 #include "train/model_folder/model_folder.h"
 #include "train/objectives/distillation/distill_section.h"
 #include "train/plan/estimate.h"
-#include "train/setup/model_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 namespace {

@@ -5,7 +5,7 @@
 #include "tests/testing.h"
 #include "train/check/load.h"
 #include "train/plan/estimate.h"
-#include "train/setup/parallel_setup.h"
+#include "train/session/parallel_setup.h"
 
 namespace quench {
 namespace {

@@ -11,7 +11,7 @@
 #include "train/config/presets.h"
 #include "train/plan/estimate.h"
 #include "train/plan/run_check.h"
-#include "train/setup/model_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 namespace {

@@ -16,7 +16,7 @@
 #include "train/probe/layer_errors.h"
 #include "train/probe/observed_linear.h"
 #include "train/probe/probe.h"
-#include "train/setup/model_setup.h"
+#include "train/session/model_setup.h"
 #include "train/step/train_step.h"
 
 namespace quench {

@@ -1,6 +1,6 @@
 // evaluation.early_stopping and checkpoint.keep_best.
 
-#include "train/run/best_evaluation.h"
+#include "train/record/best_evaluation.h"
 
 #include <gmock/gmock.h>
 

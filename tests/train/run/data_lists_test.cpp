@@ -8,8 +8,8 @@
 #include "tests/train/run/same_tensors.h"
 #include "tests/train/run/trainer_fixture.h"
 #include "train/run/first_record.h"
-#include "train/setup/data_setup.h"
-#include "train/setup/model_setup.h"
+#include "train/session/data_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 namespace {

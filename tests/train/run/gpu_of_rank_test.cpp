@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "core/system/check.h"
-#include "train/setup/parallel_setup.h"
+#include "train/session/parallel_setup.h"
 
 namespace quench {
 namespace {

@@ -1,11 +1,11 @@
-#include "train/setup/learned_scales.h"
+#include "train/session/learned_scales.h"
 
 #include <gmock/gmock.h>
 
 #include <cmath>
 
 #include "tests/train/run/trainer_fixture.h"
-#include "train/setup/model_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 namespace {

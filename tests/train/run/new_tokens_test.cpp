@@ -8,8 +8,8 @@
 #include "train/model_folder/model_folder.h"
 #include "train/model_folder/peft_folder.h"
 #include "train/objectives/distillation/run/distill_setup.h"
-#include "train/setup/adapter_setup.h"
-#include "train/setup/model_setup.h"
+#include "train/session/adapter_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "data/sampling/loader.h"
 #include "tests/train/run/trainer_fixture.h"
-#include "train/setup/data_setup.h"
-#include "train/setup/model_setup.h"
-#include "train/setup/optimizer_setup.h"
+#include "train/session/data_setup.h"
+#include "train/session/model_setup.h"
+#include "train/session/optimizer_setup.h"
 #include "train/step/train_step.h"
 
 namespace quench {

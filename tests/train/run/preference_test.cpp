@@ -7,7 +7,7 @@
 #include "tests/train/run/same_tensors.h"
 #include "train/model_folder/model_folder.h"
 #include "train/objectives/preference/run/reference_setup.h"
-#include "train/setup/model_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 namespace {

@@ -13,8 +13,8 @@
 #include "tests/train/run/trainer_fixture.h"
 #include "train/model_folder/model_folder.h"
 #include "train/plan/estimate.h"
-#include "train/setup/data_setup.h"
-#include "train/setup/model_setup.h"
+#include "train/session/data_setup.h"
+#include "train/session/model_setup.h"
 #include "train/step/train_step.h"
 
 namespace quench {

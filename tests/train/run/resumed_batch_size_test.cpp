@@ -7,9 +7,9 @@
 #include "tests/train/run/trainer_fixture.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/config/presets.h"
-#include "train/run/run_progress.h"
-#include "train/setup/data_setup.h"
-#include "train/setup/model_setup.h"
+#include "train/record/run_progress.h"
+#include "train/session/data_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 namespace {

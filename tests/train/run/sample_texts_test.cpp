@@ -7,7 +7,7 @@
 #include "tests/train/run/sample_run.h"
 #include "tests/train/run/trainer_fixture.h"
 #include "train/run/sample_texts.h"
-#include "train/setup/model_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 namespace {

@@ -10,7 +10,7 @@
 #include "tests/train/run/trainer_fixture.h"
 #include "train/model_folder/model_folder.h"
 #include "train/model_folder/peft_folder.h"
-#include "train/setup/adapter_setup.h"
+#include "train/session/adapter_setup.h"
 #include "train/step/meta_batch.h"
 
 namespace quench {

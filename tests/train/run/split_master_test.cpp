@@ -11,8 +11,8 @@
 #include "tests/train/run/same_tensors.h"
 #include "tests/train/run/trainer_fixture.h"
 #include "train/plan/estimate.h"
-#include "train/setup/model_setup.h"
-#include "train/setup/optimizer_setup.h"
+#include "train/session/model_setup.h"
+#include "train/session/optimizer_setup.h"
 #include "train/step/training_state.h"
 
 namespace quench {

@@ -13,7 +13,7 @@
 #include "tests/train/run/trainer_fixture.h"
 #include "train/metrics/json_lines.h"
 #include "train/model_folder/model_folder.h"
-#include "train/setup/model_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 namespace {

@@ -16,9 +16,9 @@
 #include "train/checkpoint/run_lock.h"
 #include "train/model_folder/model_folder.h"
 #include "train/plan/estimate.h"
-#include "train/setup/data_setup.h"
-#include "train/setup/model_setup.h"
-#include "train/setup/optimizer_setup.h"
+#include "train/session/data_setup.h"
+#include "train/session/model_setup.h"
+#include "train/session/optimizer_setup.h"
 #include "train/step/training_state.h"
 
 namespace quench {

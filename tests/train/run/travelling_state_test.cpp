@@ -5,9 +5,9 @@
 
 #include "tests/train/run/trainer_fixture.h"
 #include "train/plan/estimate.h"
-#include "train/setup/data_setup.h"
-#include "train/setup/model_setup.h"
-#include "train/setup/optimizer_setup.h"
+#include "train/session/data_setup.h"
+#include "train/session/model_setup.h"
+#include "train/session/optimizer_setup.h"
 #include "train/step/meta_batch.h"
 #include "train/step/train_step.h"
 #include "train/step/training_state.h"

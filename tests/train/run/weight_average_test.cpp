@@ -9,7 +9,7 @@
 #include "tests/train/config/config_testing.h"
 #include "tests/train/run/same_tensors.h"
 #include "tests/train/run/trainer_fixture.h"
-#include "train/setup/model_setup.h"
+#include "train/session/model_setup.h"
 #include "train/step/training_state.h"
 
 namespace quench {

@@ -1,6 +1,6 @@
 // Runs whose data, tokenizer or model config hold something else when they are resumed.
 
-#include "train/setup/run_identity.h"
+#include "train/record/run_identity.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

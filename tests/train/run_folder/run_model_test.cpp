@@ -1,6 +1,6 @@
 // The model part of a run folder and what checkpoints know of it.
 
-#include "train/setup/run_model.h"
+#include "train/record/run_model.h"
 
 #include <gmock/gmock.h>
 
@@ -9,8 +9,8 @@
 #include "tests/testing.h"
 #include "train/check/load.h"
 #include "train/model_source/run_layout.h"
-#include "train/setup/data_setup.h"
-#include "train/setup/model_setup.h"
+#include "train/session/data_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 namespace {

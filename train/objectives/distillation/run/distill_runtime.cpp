@@ -4,7 +4,7 @@
 #include "train/objectives/distillation/distill_section.h"
 #include "train/objectives/distillation/run/distill_setup.h"
 #include "train/objectives/distillation/run/target_setup.h"
-#include "train/objectives/run_objective.h"
+#include "train/session/run_objective.h"
 
 namespace quench {
 namespace {

@@ -11,7 +11,7 @@
 #include "train/objectives/distillation/distill_section.h"
 #include "train/objectives/distillation/run/distillation.h"
 #include "train/objectives/distillation/run/target_setup.h"
-#include "train/setup/frozen_model.h"
+#include "train/session/frozen_model.h"
 
 namespace quench {
 namespace {

@@ -7,7 +7,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "distributed/ranks.h"
 #include "train/objectives/distillation/run/stored_distillation.h"
-#include "train/setup/model_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 

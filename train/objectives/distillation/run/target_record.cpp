@@ -14,8 +14,8 @@
 #include "train/config/section_enum_names.h"
 #include "train/objectives/distillation/distill_section.h"
 #include "train/objectives/distillation/run/target_setup.h"
-#include "train/setup/frozen_model.h"
-#include "train/setup/model_setup.h"
+#include "train/session/frozen_model.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 namespace {

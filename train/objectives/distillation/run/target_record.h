@@ -7,7 +7,7 @@
 #include "core/json/json.h"
 #include "train/config/run_config.h"
 #include "train/objectives/distillation/run/stored_targets.h"
-#include "train/setup/run_identity.h"
+#include "train/record/run_identity.h"
 
 namespace quench {
 

@@ -15,8 +15,8 @@
 #include "train/objectives/distillation/run/distill_setup.h"
 #include "train/objectives/distillation/run/target_record.h"
 #include "train/objectives/distillation/run/teacher.h"
-#include "train/setup/adapter_setup.h"
-#include "train/setup/parallel_setup.h"
+#include "train/session/adapter_setup.h"
+#include "train/session/parallel_setup.h"
 #include "train/step/train_step.h"
 
 namespace quench {

@@ -9,8 +9,8 @@
 #include "train/config/run_config.h"
 #include "train/objectives/distillation/distill_section.h"
 #include "train/objectives/distillation/run/stored_targets.h"
-#include "train/setup/data_setup.h"
-#include "train/setup/run_identity.h"
+#include "train/record/run_identity.h"
+#include "train/session/data_setup.h"
 
 namespace quench {
 

@@ -6,7 +6,7 @@
 
 #include "nn/decoder/causal_lm.h"
 #include "train/objective/objective.h"
-#include "train/setup/frozen_model.h"
+#include "train/session/frozen_model.h"
 
 namespace quench {
 

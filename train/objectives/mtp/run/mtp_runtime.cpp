@@ -1,8 +1,8 @@
 #include "train/objectives/entries.h"
 
 #include "train/objectives/mtp/run/mtp_objective.h"
-#include "train/objectives/run_objective.h"
-#include "train/setup/model_setup.h"
+#include "train/session/model_setup.h"
+#include "train/session/run_objective.h"
 
 namespace quench {
 namespace {

@@ -7,9 +7,9 @@
 #include "train/objectives/preference/preference_section.h"
 #include "train/objectives/preference/run/preference_objective.h"
 #include "train/objectives/preference/run/reference_setup.h"
-#include "train/objectives/run_objective.h"
-#include "train/setup/frozen_model.h"
-#include "train/setup/model_setup.h"
+#include "train/session/frozen_model.h"
+#include "train/session/model_setup.h"
+#include "train/session/run_objective.h"
 #include "train/step/meta_batch.h"
 
 namespace quench {

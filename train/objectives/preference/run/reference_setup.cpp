@@ -18,8 +18,8 @@
 #include "train/config/section_enum_names.h"
 #include "train/model_folder/model_folder.h"
 #include "train/objectives/preference/preference_section.h"
-#include "train/setup/frozen_model.h"
-#include "train/setup/model_setup.h"
+#include "train/session/frozen_model.h"
+#include "train/session/model_setup.h"
 #include "train/step/train_step.h"
 
 namespace quench {

@@ -7,8 +7,8 @@
 #include "distributed/ranks.h"
 #include "train/config/run_config.h"
 #include "train/objectives/preference/run/preference_objective.h"
-#include "train/objectives/run_objective.h"
-#include "train/setup/data_setup.h"
+#include "train/session/data_setup.h"
+#include "train/session/run_objective.h"
 
 namespace quench {
 

@@ -1,4 +1,4 @@
-#include "train/setup/adapter_setup.h"
+#include "train/session/adapter_setup.h"
 
 #include <algorithm>
 #include <filesystem>

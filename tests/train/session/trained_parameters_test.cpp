@@ -1,6 +1,6 @@
 // training.freeze and training.train.
 
-#include "train/setup/trained_parameters.h"
+#include "train/session/trained_parameters.h"
 
 #include <gmock/gmock.h>
 
@@ -13,7 +13,7 @@
 #include "tests/train/run/same_tensors.h"
 #include "tests/train/run/trainer_fixture.h"
 #include "train/plan/estimate.h"
-#include "train/setup/model_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 namespace {

@@ -5,7 +5,7 @@
 #include "data/formats/content_hash.h"
 #include "data/tokenizer/tokenizer_kind.h"
 #include "tests/testing.h"
-#include "train/setup/frozen_model.h"
+#include "train/session/frozen_model.h"
 
 namespace quench {
 namespace {

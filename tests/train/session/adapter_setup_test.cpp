@@ -1,6 +1,6 @@
 // Base weights under adapters: filled and quantized one by one.
 
-#include "train/setup/adapter_setup.h"
+#include "train/session/adapter_setup.h"
 
 #include <gtest/gtest.h>
 

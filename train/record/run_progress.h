@@ -6,7 +6,7 @@
 
 #include "train/checkpoint/checkpoint_state.h"
 #include "train/config/run_config.h"
-#include "train/setup/run_identity.h"
+#include "train/record/run_identity.h"
 #include "train/step/loss_guard.h"
 
 namespace quench {

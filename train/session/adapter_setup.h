@@ -13,7 +13,7 @@
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/checkpoint_state.h"
 #include "train/config/run_config.h"
-#include "train/setup/model_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 

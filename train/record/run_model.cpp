@@ -1,4 +1,4 @@
-#include "train/setup/run_model.h"
+#include "train/record/run_model.h"
 
 #include <algorithm>
 #include <functional>
@@ -19,7 +19,7 @@
 #include "train/model_folder/model_folder.h"
 #include "train/model_source/model_source.h"
 #include "train/run_folder/run_folder.h"
-#include "train/setup/model_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/setup/trained_scheme.h"
+#include "train/run_export/trained_scheme.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "train/setup/parallel_setup.h"
+#include "train/session/parallel_setup.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -10,7 +10,7 @@
 #include "train/check/load.h"
 #include "train/config/config_issue.h"
 #include "train/doctor/build_info.h"
-#include "train/setup/data_setup.h"
+#include "train/session/data_setup.h"
 
 namespace quench {
 

@@ -1,4 +1,4 @@
-#include "train/run/best_evaluation.h"
+#include "train/record/best_evaluation.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "train/setup/learned_scales.h"
+#include "train/session/learned_scales.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "train/setup/model_setup.h"
+#include "train/session/model_setup.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,9 +8,9 @@
 #include "train/check/check.h"
 #include "train/config/objective_table.h"
 #include "train/config/presets.h"
-#include "train/setup/adapter_setup.h"
-#include "train/setup/learned_scales.h"
-#include "train/setup/trained_parameters.h"
+#include "train/session/adapter_setup.h"
+#include "train/session/learned_scales.h"
+#include "train/session/trained_parameters.h"
 
 namespace quench {
 

@@ -9,8 +9,8 @@
 #include "distributed/ranks.h"
 #include "train/config/resolved_config.h"
 #include "train/model_folder/model_folder.h"
-#include "train/setup/model_setup.h"
-#include "train/setup/run_model.h"
+#include "train/record/run_model.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 
@@ -34,7 +34,7 @@ struct ExportPass {
 // parameter, nor for adapters alone.
 void prepare_export(const ModelSetup& setup, const RunConfig& config, const distributed::Ranks& ranks);
 
-// Writes export.folder with the run folder's small files (train/setup/run_model.h). Weights: training.dtype, or
+// Writes export.folder with the run folder's small files (train/record/run_model.h). Weights: training.dtype, or
 // quantized as the pass says; adapters merged, or alone with export.format "peft". Passes may follow each other; after
 // one with calibration data the model has the quantized weights, and is unusable for computation over `ranks`, of which
 // rank 0 writes by parameter and calibrates by layer. Collective. Returns rank 0's report.

@@ -1,10 +1,10 @@
-#include "train/run/run_progress.h"
+#include "train/record/run_progress.h"
 
 #include "core/system/log.h"
 #include "train/check/load.h"
 #include "train/config/run_plugins.h"
 #include "train/doctor/build_info.h"
-#include "train/setup/data_setup.h"
+#include "train/session/data_setup.h"
 
 namespace quench {
 namespace {

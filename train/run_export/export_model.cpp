@@ -1,4 +1,4 @@
-#include "train/setup/export_model.h"
+#include "train/run_export/export_model.h"
 
 #include <map>
 #include <set>
@@ -20,10 +20,10 @@
 #include "train/metrics/run_files.h"
 #include "train/model_folder/peft_folder.h"
 #include "train/model_folder/stored_block_scales.h"
+#include "train/run_export/trained_scheme.h"
 #include "train/run_folder/run_outputs.h"
-#include "train/setup/learned_scales.h"
-#include "train/setup/model_setup.h"
-#include "train/setup/trained_scheme.h"
+#include "train/session/learned_scales.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 namespace {

@@ -8,9 +8,9 @@
 #include "tests/train/config/config_testing.h"
 #include "tests/train/run/same_tensors.h"
 #include "tests/train/run/trainer_fixture.h"
-#include "train/setup/model_setup.h"
-#include "train/setup/optimizer_setup.h"
-#include "train/setup/trained_parameters.h"
+#include "train/session/model_setup.h"
+#include "train/session/optimizer_setup.h"
+#include "train/session/trained_parameters.h"
 
 namespace quench {
 namespace {

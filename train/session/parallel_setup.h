@@ -7,7 +7,7 @@
 #include "distributed/fsdp/sharded_model.h"
 #include "distributed/ranks.h"
 #include "train/config/run_config.h"
-#include "train/setup/model_setup.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 

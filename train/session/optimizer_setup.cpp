@@ -1,4 +1,4 @@
-#include "train/setup/optimizer_setup.h"
+#include "train/session/optimizer_setup.h"
 
 #include <functional>
 
@@ -6,7 +6,7 @@
 #include "nn/optim/grouped_rates.h"
 #include "nn/optim/table.h"
 #include "nn/optim/weight_average.h"
-#include "train/setup/trained_parameters.h"
+#include "train/session/trained_parameters.h"
 
 namespace quench {
 

@@ -1,4 +1,4 @@
-#include "train/setup/trained_parameters.h"
+#include "train/session/trained_parameters.h"
 
 #include <algorithm>
 

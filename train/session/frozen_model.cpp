@@ -1,4 +1,4 @@
-#include "train/setup/frozen_model.h"
+#include "train/session/frozen_model.h"
 
 #include <algorithm>
 #include <map>
@@ -10,8 +10,8 @@
 #include "data/tokenizer/tokenizer_kind.h"
 #include "distributed/fsdp/gather_parameter.h"
 #include "train/model_folder/model_folder.h"
-#include "train/setup/model_setup.h"
-#include "train/setup/parallel_setup.h"
+#include "train/session/model_setup.h"
+#include "train/session/parallel_setup.h"
 
 namespace quench {
 namespace {

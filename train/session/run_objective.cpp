@@ -1,4 +1,4 @@
-#include "train/objectives/run_objective.h"
+#include "train/session/run_objective.h"
 
 namespace quench {
 

@@ -1,4 +1,4 @@
-#include "train/setup/data_setup.h"
+#include "train/session/data_setup.h"
 #include "train/config/objective_table.h"
 
 #include <algorithm>

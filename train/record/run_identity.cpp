@@ -1,4 +1,4 @@
-#include "train/setup/run_identity.h"
+#include "train/record/run_identity.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -11,7 +11,7 @@
 #include "train/config/objective_table.h"
 #include "train/config/presets.h"
 #include "train/config/section_enum_names.h"
-#include "train/setup/frozen_model.h"
+#include "train/session/frozen_model.h"
 
 namespace quench {
 namespace {
