@@ -40,7 +40,7 @@ MakeTargetsReport make(const ConfigArguments& arguments, RunConfig& config, cons
   check_kernels(device);
   const std::shared_ptr<const distributed::Ranks> ranks = join_ranks(config, place, device);
   require_same_run(*ranks, config);
-  return make_targets(config, device, *ranks, {.watch_stop = poll_stop_signals});
+  return make_targets(config, device, ranks, {.watch_stop = poll_stop_signals});
 }
 
 void run_distill_targets(const ConfigArguments& arguments) {

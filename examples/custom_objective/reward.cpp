@@ -100,11 +100,11 @@ class RewardRun final : public RunObjective {
   RewardObjective objective_;
 };
 
-std::unique_ptr<RunObjective> make(const ObjectiveSession& session) {
-  for (const nn::Parameter* parameter : session.setup.model->parameters())
+std::unique_ptr<RunObjective> make(const RunSession& session, const ObjectiveInputs*) {
+  for (const nn::Parameter* parameter : session.model().parameters())
     if (parameter->name == std::string(kHead) + ".weight")
-      return std::make_unique<RewardRun>(*session.setup.model, *parameter,
-                                         session.config.objectives.find<RewardSection>()->center);
+      return std::make_unique<RewardRun>(session.model(), *parameter,
+                                         session.config().objectives.find<RewardSection>()->center);
   throw Error(ErrorCode::invalid_argument, "the model has no head of rewards");
 }
 

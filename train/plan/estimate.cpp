@@ -10,10 +10,8 @@
 #include "train/checkpoint/snapshot.h"
 #include "train/metrics/step_metrics.h"
 #include "train/session/data_setup.h"
-#include "train/session/model_setup.h"
-#include "train/session/optimizer_setup.h"
 #include "train/session/parallel_setup.h"
-#include "train/session/run_objective.h"
+#include "train/session/run_session.h"
 #include "train/session/trained_parameters.h"
 #include "train/step/meta_batch.h"
 #include "train/step/train_step.h"
@@ -168,36 +166,26 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
   plan.trim();
   plan.reset_peak();
   {
-    const ModelSetup setup = build_model(resolved, kMeta, target, run_sharding(*ranks));
-    const auto sharded = share_model(*setup.model, *ranks, config, setup.base.get());
-    const auto optimizer = make_optimizer(*setup.model, config, *ranks);
+    RunSession session(resolved, {.device = kMeta, .target = target, .ranks = ranks});
+    session.share();
+    session.add_optimizer();
     const std::int64_t own_bytes = plan.stats().current;
-    const std::unique_ptr<RunObjective> objective = make_objective({.config = config, .setup = setup, .ranks = *ranks});
+    session.add_objective();
     e.teacher_bytes = plan.stats().current - own_bytes;
     const nn::WeightOffloader* const weights =
-        objective->training() != nullptr ? objective->training()->weight_offloader() : nullptr;
+        session.objective()->training() != nullptr ? session.objective()->training()->weight_offloader() : nullptr;
     if (weights != nullptr) {
       e.teacher_bytes += weights->device_bytes();
       e.second_model_host_bytes = weights->host_bytes();
     }
-    const LmHeadLossOptions loss = loss_options(config, setup.config.vocab_size, target);
-    if (objective->has_second_logits())
+    const LmHeadLossOptions loss = session.loss();
+    if (session.objective()->has_second_logits())
       e.teacher_logits_bytes =
-          std::min(loss.chunk_rows, micro * config.data.seq_len) * setup.config.vocab_size *
+          std::min(loss.chunk_rows, micro * config.data.seq_len) * session.model_config().vocab_size *
           static_cast<std::int64_t>(byte_size(loss.f32_logits ? DType::f32 : config.training.dtype));
-    const autograd::ActivationPolicy activations = activation_policy(config, setup.config);
-    TrainStep step(*setup.model, *optimizer,
-                   {.recompute = recompute_level(config.training.activation_checkpoint),
-                    .loss = loss,
-                    .activations = activations,
-                    .state_offload_ratio = config.optimizer.offload_ratio,
-                    .state_streamed = config.optimizer.offload_streamed,
-                    .max_norm = config.training.max_norm,
-                    .sharded = sharded.get(),
-                    .ranks = ranks.get(),
-                    .router_terms = router_terms(config, setup.config),
-                    .objective = objective->training(),
-                    .scaling = setup.scaling.get()});
+    session.add_step();
+    TrainStep& step = *session.step();
+    const ModelSetup& setup = session.setup();
     // Bytes of the model and its optimizer, before the first step.
     const std::int64_t at_start = plan.stats().current;
     // The first step differs from all others; with offloaded state, allocations settle after several steps. Inner
@@ -226,10 +214,10 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     const std::int64_t in_work = std::min<std::int64_t>(micro_batches, 2);
     std::int64_t width = 0;
     for (const nn::BlockSpec& block : setup.config.blocks()) width = std::max(width, block.feed_forward.active_width());
-    e.offload_bytes = in_work * activations.count(autograd::SavePolicy::offload) * micro * config.data.seq_len * 2 *
-                      width * static_cast<std::int64_t>(byte_size(config.training.dtype));
+    e.offload_bytes = in_work * activation_policy(config, setup.config).count(autograd::SavePolicy::offload) * micro *
+                      config.data.seq_len * 2 * width * static_cast<std::int64_t>(byte_size(config.training.dtype));
     e.state_offload_bytes = step.offloaded_state_bytes();
-    std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *optimizer);
+    std::vector<CheckpointTensor> tensors = training_tensors(*setup.model, *session.optimizer());
     if (setup.scaling) add_scaling(tensors, *setup.scaling);
     e.staging_bytes = snapshot_bytes(tensors);
     for (const CheckpointTensor& tensor : tensors) {
@@ -244,8 +232,7 @@ RunEstimate estimate_run(const ResolvedConfig& resolved, Device target, const Cl
     if (!config.training.freeze.empty() || !config.training.train.empty())
       e.trained_parameters = trained_elements(*setup.model);
     e.active_parameters = setup.config.active_parameter_count();
-    e.flops_per_token = training_flops(setup.config, setup.conversion, config.data.seq_len, trained_adapters(setup),
-                                       spared_work(*setup.model));
+    e.flops_per_token = training_flops(setup, config.data.seq_len);
     e.dtype = config.training.dtype;
     work = step_work(config, setup, tensors, micro_batches, e);
     if (config.optimizer.offload_streamed) work.streamed_bytes = static_cast<double>(e.state_offload_bytes);

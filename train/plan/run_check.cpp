@@ -6,7 +6,6 @@
 #include "core/system/log.h"
 #include "nn/optim/table.h"
 #include "train/check/check.h"
-#include "train/config/resolved_config.h"
 #include "train/plan/estimate.h"
 #include "train/run_export/export_model.h"
 #include "train/session/data_setup.h"
@@ -65,8 +64,7 @@ void warn_of_size(const RunConfig& config, const RunEstimate& estimate) {
 
 // Builds the model on the meta device, without memory.
 void require_buildable(const RunConfig& config) {
-  const ResolvedConfig chosen(config);
-  require_exportable(chosen, build_model(chosen, kMeta, Device{}));
+  require_exportable(RunSession(ResolvedConfig(config), {.device = kMeta, .target = Device{}}));
   Allocator::of(kMeta).trim();
 }
 

@@ -5,7 +5,7 @@
 
 #include "core/memory/allocator.h"
 #include "nn/modules/linear.h"
-#include "train/objectives/mtp/run/mtp_objective.h"
+#include "train/session/run_session.h"
 #include "train/step/meta_batch.h"
 #include "train/step/train_step.h"
 
@@ -58,15 +58,19 @@ class KeepingMeter final : public nn::LinearObserver {
 
 std::map<std::string, SavedInput> saved_inputs(const ResolvedConfig& config, Device target) {
   std::map<std::string, SavedInput> kept;
-  const ModelSetup setup = build_model(config, kMeta, target);
-  setup.model->visit([&](const std::string& name, nn::Module& module) {
+  RunSession session(config, {.device = kMeta, .target = target});
+  nn::CausalLm& model = session.model();
+  model.visit([&](const std::string& name, nn::Module& module) {
     if (auto* linear = dynamic_cast<nn::Linear*>(&module); linear != nullptr && name != nn::kHeadName)
       linear->set_kernel(std::make_shared<KeepingMeter>(linear->shared_kernel(), kept[name]));
   });
   const Batch batch = meta_batch(config->training.micro_batch_size, config->data.seq_len);
   const std::int64_t tokens = batch.input_ids.numel();
-  nn::ForwardContext context = batch_context(*setup.model, batch);
+  nn::ForwardContext context = batch_context(model, batch);
   context.recompute = recompute_level(config->training.activation_checkpoint);
+  // Layers of multi-token prediction belong to the model, and run in their objective.
+  const bool has_own_layers = session.model_config().mtp.layers > 0;
+  if (has_own_layers) session.add_objective();
   // The second pass counts: the first creates the weights' cached tensors.
   for (int pass = 0; pass < 2; ++pass) {
     Tape tape(context.recompute);
@@ -75,11 +79,10 @@ std::map<std::string, SavedInput> saved_inputs(const ResolvedConfig& config, Dev
                             .ids = batch.input_ids.view({tokens}),
                             .labels = batch.labels.view({tokens}),
                             .context = context};
-    const LmHeadLossOptions options = loss_options(*config, setup.config.vocab_size, target);
-    if (setup.config.mtp.layers > 0)
-      (void)MtpObjective(*setup.model, config->training.mtp_loss_weight).loss(in, 1.0f, options, {});
+    if (has_own_layers)
+      (void)session.objective()->training()->loss(in, 1.0f, session.loss(), {});
     else
-      (void)setup.model->loss(in.ids, in.labels, context, 1.0f, options);
+      (void)model.loss(in.ids, in.labels, context, 1.0f, session.loss());
   }
   return kept;
 }

@@ -83,6 +83,10 @@ TrainingFlops training_flops(const nn::ModelConfig& model, std::span<const recip
   return flops;
 }
 
+TrainingFlops training_flops(const ModelSetup& setup, std::int64_t seq_len) {
+  return training_flops(setup.config, setup.conversion, seq_len, trained_adapters(setup), spared_work(*setup.model));
+}
+
 std::optional<double> sol_seconds(const TrainingFlops& flops, std::string_view device_name) {
   const auto bf16 = bf16_peak_flops(device_name), float8 = float8_peak_flops(device_name);
   if (!bf16 || (flops.float8 > 0 && !float8)) return std::nullopt;

@@ -10,6 +10,7 @@
 #include "core/number/dtype.h"
 #include "nn/decoder/causal_lm.h"
 #include "recipes/convert.h"
+#include "train/session/model_setup.h"
 
 namespace quench {
 
@@ -37,6 +38,8 @@ struct SparedWork {
                                            std::span<const recipes::LayerConversion> layers, std::int64_t seq_len,
                                            std::optional<std::int64_t> adapters = std::nullopt,
                                            const SparedWork& spared = {});
+// For a run's model, its recipe, adapters and frozen parameters.
+[[nodiscard]] TrainingFlops training_flops(const ModelSetup& setup, std::int64_t seq_len);
 
 // Seconds at the peak of each dtype (train/metrics/peak_flops.h); nullopt without a known peak for a dtype in use.
 [[nodiscard]] std::optional<double> sol_seconds(const TrainingFlops& flops, std::string_view device_name);

@@ -11,7 +11,7 @@
 #include "train/probe/layer_bench.h"
 #include "train/probe/short_model.h"
 #include "train/session/data_setup.h"
-#include "train/session/model_setup.h"
+#include "train/session/run_session.h"
 
 namespace quench {
 namespace {
@@ -184,7 +184,7 @@ class Probe {
       std::vector<recipes::LayerConversion> conversion;
       std::string refused;  // by the device
       try {
-        conversion = build_model(ResolvedConfig(config), {DeviceType::meta, 0}, device_).conversion;
+        conversion = RunSession(ResolvedConfig(config), {.device = {DeviceType::meta, 0}, .target = device_}).setup().conversion;
       } catch (const Error& error) {
         if (error.code() != ErrorCode::unsupported) throw;
         refused = error.what();
@@ -247,8 +247,8 @@ class Probe {
     for (int round = 0; round < kRounds; ++round) {
       for (Candidate& candidate : result_.candidates) {
         if (round == 0) say(fmt::format("timing {} layers in {}", result_.short_layers, candidate.recipe));
-        const double milliseconds = short_model().milliseconds(recipes::find_recipe(candidate.recipe),
-                                                               short_filter(candidate), step_timing(device_));
+        const double milliseconds =
+            short_model().milliseconds(candidate.recipe, short_filter(candidate), step_timing(device_));
         if (round == 0 || milliseconds < candidate.milliseconds) candidate.milliseconds = milliseconds;
       }
     }

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "train/session/model_setup.h"
-#include "train/session/optimizer_setup.h"
-#include "train/step/train_step.h"
+#include "train/session/run_session.h"
 
 namespace quench {
 
@@ -29,30 +27,34 @@ Batch cut_vocabulary(const Batch& batch, std::int64_t vocabulary, Device device)
   return result;
 }
 
-ShortModel::ShortModel(const RunConfig& config, const nn::ModelConfig& cut, Batch batch, std::int64_t micro_batches,
+ShortModel::ShortModel(const RunConfig& config, nn::ModelConfig cut, const Batch& batch, std::int64_t micro_batches,
                        Device device)
-    : config_(config), device_(device), model_(std::make_unique<nn::CausalLm>(cut, parameter_options(config, device))) {
-  model_->initialize(static_cast<std::uint64_t>(config.training.seed));
-  batches_.assign(static_cast<std::size_t>(micro_batches), batch);
+    : config_(config), cut_(std::move(cut)), device_(device), batches_(static_cast<std::size_t>(micro_batches), batch) {
+  config_.lora.reset();
+  config_.objectives = {};
+  config_.model.init = ModelSection::Init::random;
+  config_.metrics.health_every = 0;
+  config_.training.freeze.clear();
+  config_.training.train.clear();
+  config_.training.offload_layers = config_.training.recompute_mlp_layers = 0;
+  config_.optimizer.offload_ratio = 0;
+  config_.optimizer.offload_streamed = false;
 }
 
-double ShortModel::milliseconds(const recipes::Recipe& recipe, const recipes::LayerFilter& filter,
-                                const TimingOptions& timing) {
-  (void)recipes::apply_recipe(*model_, recipes::kBf16, {});
-  (void)recipes::apply_recipe(*model_, recipe, filter, recipe_options(config_, device_));
-  // New optimizer: depends on the layers' kernels.
-  const std::unique_ptr<nn::Optimizer> optimizer = make_optimizer(*model_, config_);
-  TrainStep step(*model_, *optimizer,
-                 {.recompute = recompute_level(config_.training.activation_checkpoint),
-                  .loss = loss_options(config_, model_->config().vocab_size, device_),
-                  .max_norm = config_.training.max_norm});
+double ShortModel::milliseconds(std::string_view recipe, const recipes::LayerFilter& filter,
+                                const TimingOptions& timing) const {
+  RunConfig config = config_;
+  config.recipe.name = recipe;
+  config.recipe.filter = {filter.include, filter.exclude, filter.skip_first_layers, filter.skip_last_layers};
+  RunSession session(ResolvedConfig(std::move(config)), {.device = device_, .model = cut_});
+  session.add_optimizer();
+  session.add_step();
+  session.fill();
   std::int64_t number = 0;
-  const double result = median_milliseconds(device_, timing, [&] {
-    (void)step.accumulate(batches_, ++number);
-    step.apply(0.0, number);
+  return median_milliseconds(device_, timing, [&] {
+    (void)session.step()->accumulate(batches_, ++number);
+    session.step()->apply(0.0, number);
   });
-  optimizer->zero_grad();
-  return result;
 }
 
 }  // namespace quench

@@ -6,25 +6,10 @@
 #include <string>
 
 #include "train/config/run_config.h"
+#include "train/record/validation_losses.h"
 #include "train/run/export_validation.h"
 
 namespace quench {
-
-// Over all starts; steps after a resume point are dropped.
-struct ValidationLosses {
-  struct Entry {
-    std::int64_t step = 0;
-    double loss = 0;
-  };
-  std::optional<Entry> best, last;
-
-  // Non-finite losses only count as last.
-  void add(Entry entry);
-};
-
-// `metrics`/evaluations.jsonl after step `from`, up to `last_step`; empty for a missing or unreadable file.
-[[nodiscard]] ValidationLosses read_validation_losses(const std::string& metrics, std::int64_t last_step,
-                                                      std::int64_t from = 0);
 
 struct RunEnd {
   std::int64_t first_step = 0;  // first step of this start

@@ -65,17 +65,10 @@ std::string describe_new_tokens(const std::vector<NewToken>& tokens, const Token
   return fmt::format("new tokens: {}{}\n", fmt::join(named, ", "), more);
 }
 
-}  // namespace
-
-std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model, const DataSetup& data,
-                         const RunModel& run_model, const Json& environment, std::int64_t steps) {
-  const RunConfig& config = *resolved;
-  const nn::ModelConfig& m = model.config;
-  const std::int64_t batch = global_batch_size(config), micro = config.training.micro_batch_size;
+std::string model_lines(const RunSession& session, const DataSetup& data) {
+  const RunConfig& config = session.config();
+  const nn::ModelConfig& m = session.model_config();
   std::string text;
-  text += fmt::format("quench {} on {} ({}), {} threads\n", environment.at("quench").as_string(),
-                      environment.at("device").as_string(), environment.at("device_name").as_string(),
-                      environment.at("threads").as_int());
   text += fmt::format(
       "model: {} with {} parameters, {} layers, width {}, {} query and {} key-value heads of {}, vocabulary {}\n",
       m.architecture, format_count(m.parameter_count()), m.num_hidden_layers, m.hidden_size, m.num_attention_heads,
@@ -97,49 +90,67 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
         fmt::format("model: unknown members of its config.json are ignored: {}\n", fmt::join(m.unknown_fields, ", "));
   if (!config.model.add_tokens.empty() && data.tokenizer != nullptr)
     text += describe_new_tokens(config.model.add_tokens, *data.tokenizer);
-  const nn::ParameterOptions& options = model.model->options();
+  return text;
+}
+
+std::string type_line(const RunSession& session) {
+  const RunConfig& config = session.config();
+  const nn::ParameterOptions& options = session.model().options();
   const bool master = config.training.master_dtype.has_value() && options.dtype != DType::f32;
   const nn::OptimizerEntry& optimizer = nn::find_optimizer(config.optimizer.name);
-  text += fmt::format("types: parameters {}, gradients {}, optimizer {} with state {}{}{}\n", to_string(options.dtype),
-                      to_string(options.grad_dtype), optimizer.name,
-                      optimizer.moment_format.empty() ? to_string(config.optimizer.state) : optimizer.moment_format,
-                      !master                        ? ""
-                      : config.training.master_split ? ", master weights f32, split"
-                                                     : ", master weights f32",
-                      config.training.ema_decay
-                          ? fmt::format(", average of the weights {} (decay {:g})",
-                                        to_string(config.training.ema_dtype), *config.training.ema_decay)
-                          : "");
+  return fmt::format("types: parameters {}, gradients {}, optimizer {} with state {}{}{}\n", to_string(options.dtype),
+                     to_string(options.grad_dtype), optimizer.name,
+                     optimizer.moment_format.empty() ? to_string(config.optimizer.state) : optimizer.moment_format,
+                     !master                        ? ""
+                     : config.training.master_split ? ", master weights f32, split"
+                                                    : ", master weights f32",
+                     config.training.ema_decay
+                         ? fmt::format(", average of the weights {} (decay {:g})", to_string(config.training.ema_dtype),
+                                       *config.training.ema_decay)
+                         : "");
+}
+
+// Trained parameters, and the precision of each layer.
+std::string recipe_lines(const RunSession& session) {
+  const ResolvedConfig& resolved = session.resolved();
+  const RunConfig& config = session.config();
+  const ModelSetup& setup = session.setup();
+  nn::CausalLm& model = session.model();
+  const nn::ParameterOptions& options = model.options();
+  std::string text;
   const std::string recipe =
       resolved.choice()
           ? fmt::format("auto, which is {}: {}", shown_recipe(resolved.choice()->name, to_string(options.dtype)),
                         resolved.choice()->reason)
           : shown_recipe(config.recipe.name, to_string(options.dtype));
-  std::vector<recipes::LayerConversion> conversion = model.conversion;
+  std::vector<recipes::LayerConversion> conversion = setup.conversion;
   measure_saved_inputs(conversion, resolved, options.device);
-  name_base(model, conversion);
-  if (model.adapters) text += describe_adapters(*model.adapters, m.parameter_count()) + "\n";
-  if (!config.training.freeze.empty() || !config.training.train.empty()) text += describe_frozen(*model.model) + "\n";
-  text += ParameterGroups(*model.model, config.optimizer).describe(*model.model);
+  name_base(setup, conversion);
+  if (setup.adapters) text += describe_adapters(*setup.adapters, setup.config.parameter_count()) + "\n";
+  if (!config.training.freeze.empty() || !config.training.train.empty()) text += describe_frozen(model) + "\n";
+  text += ParameterGroups(model, config.optimizer).describe(model);
   text += fmt::format("recipe: {}\n{}", recipe, recipes::conversion_report(conversion));
-  const std::string& chosen = resolved.choice() ? resolved.choice()->name : config.recipe.name;
-  if (const std::string path =
-          recipes::describe_float8_path(recipes::find_recipe(chosen), config.recipe.emulate, options.device);
+  const recipes::Recipe& chosen = recipes::find_recipe(config.recipe.name);
+  if (const std::string path = recipes::describe_float8_path(chosen, config.recipe.emulate, options.device);
       !path.empty())
     text += path + "\n";
-  if (model.scaling) text += model.scaling->describe() + "\n";
-  if (const std::string path =
-          recipes::describe_mxfp8_path(recipes::find_recipe(chosen), config.recipe.emulate, options.device);
+  if (setup.scaling) text += setup.scaling->describe() + "\n";
+  if (const std::string path = recipes::describe_mxfp8_path(chosen, config.recipe.emulate, options.device);
       !path.empty())
     text += "MXFP8 GEMMs: " + path + "\n";
-  if (const ObjectiveEntry& objective = objective_of(config); objective.describe != nullptr)
-    text += objective.describe(config);
-  text +=
+  return text;
+}
+
+std::string batch_lines(const RunSession& session, std::int64_t steps) {
+  const RunConfig& config = session.config();
+  const nn::ParameterOptions& options = session.model().options();
+  const std::int64_t batch = global_batch_size(config), micro = config.training.micro_batch_size;
+  std::string text =
       fmt::format("batch: {} sequences of {} tokens in {} micro-batch{} of {} = {} tokens a step, {} steps, seed {}\n",
                   batch, config.data.seq_len, batch / micro, batch == micro ? "" : "es", micro,
                   format_count(batch * config.data.seq_len), format_count(steps), config.training.seed);
   if (config.parallel.ranks > 1) {
-    const RunEstimate estimate = estimate_run(resolved, options.device);
+    const RunEstimate estimate = estimate_run(session.resolved(), options.device);
     constexpr double kMib = 1 << 20;
     text += fmt::format(
         "processes: {}, shard {} x replicate {}; each needs {:.1f} MiB at the peak and sends {:.1f} MiB of weights and "
@@ -147,10 +158,24 @@ std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model
         estimate.ranks, estimate.shard, estimate.replicate, static_cast<double>(estimate.total_bytes) / kMib,
         static_cast<double>(estimate.gather_bytes) / kMib, static_cast<double>(estimate.reduce_bytes) / kMib);
   }
-  const TrainingFlops flops =
-      training_flops(m, model.conversion, config.data.seq_len, trained_adapters(model), spared_work(*model.model));
+  const TrainingFlops flops = training_flops(session.setup(), config.data.seq_len);
   text += fmt::format("FLOPs a step: {:.3g}, {}\n", flops.total() * static_cast<double>(batch * config.data.seq_len),
-                      shares(flops, options.dtype, recipes::find_recipe(chosen).capabilities.codes()));
+                      shares(flops, options.dtype, recipes::find_recipe(config.recipe.name).capabilities.codes()));
+  return text;
+}
+
+}  // namespace
+
+std::string start_report(const RunSession& session, const DataSetup& data, const RunModel& run_model,
+                         const Json& environment, std::int64_t steps) {
+  const RunConfig& config = session.config();
+  std::string text = fmt::format("quench {} on {} ({}), {} threads\n", environment.at("quench").as_string(),
+                                 environment.at("device").as_string(), environment.at("device_name").as_string(),
+                                 environment.at("threads").as_int());
+  text += model_lines(session, data) + type_line(session) + recipe_lines(session);
+  if (const ObjectiveEntry& objective = objective_of(config); objective.describe != nullptr)
+    text += objective.describe(config);
+  text += batch_lines(session, steps);
   for (const std::string& line : data.plan) text += "data: " + line + "\n";
   text += "token ids: " + run_model.report + "\n";
   if (config.export_model) text += "export: " + export_line(config) + "\n";

@@ -4,15 +4,14 @@
 #include <string>
 
 #include "core/json/json.h"
-#include "train/config/resolved_config.h"
 #include "train/record/run_model.h"
 #include "train/session/data_setup.h"
-#include "train/session/model_setup.h"
+#include "train/session/run_session.h"
 
 namespace quench {
 
 // Model size, batch arithmetic, precision per layer, data, token ids. Lines with a final line break.
-[[nodiscard]] std::string start_report(const ResolvedConfig& resolved, const ModelSetup& model, const DataSetup& data,
-                                       const RunModel& run_model, const Json& environment, std::int64_t steps);
+[[nodiscard]] std::string start_report(const RunSession& session, const DataSetup& data, const RunModel& run_model,
+                                       const Json& environment, std::int64_t steps);
 
 }  // namespace quench

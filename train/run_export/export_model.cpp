@@ -23,7 +23,6 @@
 #include "train/run_export/trained_scheme.h"
 #include "train/run_folder/run_outputs.h"
 #include "train/session/learned_scales.h"
-#include "train/session/model_setup.h"
 
 namespace quench {
 namespace {
@@ -145,11 +144,12 @@ bool has_new_rows(const ModelSetup& setup, const RunConfig& config) {
          read_model_config(config.model.path).vocab_size < setup.config.vocab_size;
 }
 
-void export_adapters(const ModelSetup& setup, const RunConfig& config, const RunModel& description,
-                     const distributed::Ranks& ranks, const std::string& base_hash) {
+void export_adapters(const RunSession& session, const RunModel& description) {
+  const RunConfig& config = session.config();
+  const ModelSetup& setup = session.setup();
   // A hash of quantized values matches neither other programs' nor the dense folder's.
   const bool values = config.lora.has_value() && config.lora->base != recipes::BaseForm::stored;
-  const AdapterBase base{values ? base_hash : std::string(), config.training.dtype};
+  const AdapterBase base{values ? session.base_hash() : std::string(), config.training.dtype};
   QUENCH_CHECK(setup.adapters != nullptr, "export.format {} without adapters", kPeftFormat);
   const bool resized = has_new_rows(setup, config);
   const auto save = [&](const nn::WholeRows& whole) {
@@ -166,7 +166,7 @@ void export_adapters(const ModelSetup& setup, const RunConfig& config, const Run
   std::vector<nn::Parameter*> gathered = setup.adapters->parameters();
   if (resized)
     for (nn::Parameter* parameter : vocabulary_parameters(*setup.model)) gathered.push_back(parameter);
-  distributed::with_whole_parameters(gathered, ranks, save);
+  distributed::with_whole_parameters(gathered, session.ranks(), save);
 }
 
 // The config check throws if no program can run the export.
@@ -196,8 +196,9 @@ void warn_of_fused_layers(const RunConfig& config, const ExportFormat& format, c
 
 }  // namespace
 
-void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup) {
-  const RunConfig& config = *resolved;
+void require_exportable(const RunSession& session) {
+  const RunConfig& config = session.config();
+  const ModelSetup& setup = session.setup();
   if (!config.export_model || writes_adapters(config)) return;
   try {
     const ExportFormat& format = format_of(config);
@@ -233,22 +234,22 @@ void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup)
   }
 }
 
-void prepare_export(const ModelSetup& setup, const RunConfig& config, const distributed::Ranks& ranks) {
-  if (writes_adapters(config) || !ranks.is_single()) return;
-  recipes::make_dense(*setup.model);
-  if (setup.adapters != nullptr) setup.adapters->merge();
-  const ExportSection& section = *config.export_model;
+void prepare_export(const RunSession& session) {
+  if (writes_adapters(session.config()) || !session.ranks().is_single()) return;
+  recipes::make_dense(session.model());
+  if (session.setup().adapters != nullptr) session.setup().adapters->merge();
+  const ExportSection& section = *session.config().export_model;
   if (!section.sparsity.empty())
-    (void)recipes::prune(*setup.model, recipes::require_sparsity(section.sparsity, "export.sparsity"),
+    (void)recipes::prune(session.model(), recipes::require_sparsity(section.sparsity, "export.sparsity"),
                          excluded_layers(section.quantization));
 }
 
-ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& resolved, const RunModel& description,
-                               ExportPass pass, const distributed::Ranks& ranks) {
-  const RunConfig& config = *resolved;
-  nn::CausalLm& model = *setup.model;
+ModelFolderReport export_model(const RunSession& session, const RunModel& description, ExportPass pass) {
+  const RunConfig& config = session.config();
+  const ModelSetup& setup = session.setup();
+  nn::CausalLm& model = session.model();
   if (writes_adapters(config)) {
-    export_adapters(setup, config, description, ranks, pass.base_hash);
+    export_adapters(session, description);
     return {};
   }
   const ExportSection& section = *config.export_model;
@@ -292,7 +293,7 @@ ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& re
     options.card->training = description.training;
     report = save_model_folder(model, export_target(config), options);
   };
-  distributed::with_whole_parameters(shared_parameters(setup), ranks, save);
+  distributed::with_whole_parameters(shared_parameters(setup), session.ranks(), save);
   return report;
 }
 

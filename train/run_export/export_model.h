@@ -6,18 +6,16 @@
 #include <memory>
 #include <string>
 
-#include "distributed/ranks.h"
-#include "train/config/resolved_config.h"
 #include "train/model_folder/model_folder.h"
 #include "train/record/run_model.h"
-#include "train/session/model_setup.h"
+#include "train/session/run_session.h"
 
 namespace quench {
 
 // Throws bad_config or unsupported for an impossible export: patterns without layers, an unsuitable scheme, a model
 // that the format cannot describe. Reads no weights; works on the meta device. The config is checked
 // (train/check/check.h).
-void require_exportable(const ResolvedConfig& resolved, const ModelSetup& setup);
+void require_exportable(const RunSession& session);
 
 // One way to write a run's model.
 struct ExportPass {
@@ -27,18 +25,16 @@ struct ExportPass {
   std::string validation_data = {};
   // As ModelFolderOptions::accept, on rank 0.
   std::function<bool(const std::filesystem::path& folder, ModelFolderReport& report)> accept = {};
-  std::string base_hash = {};  // for adapter-only folders
 };
 
 // Dense weights with adapters merged, pruned; once, before export_model(). Not for several ranks, which export by
 // parameter, nor for adapters alone.
-void prepare_export(const ModelSetup& setup, const RunConfig& config, const distributed::Ranks& ranks);
+void prepare_export(const RunSession& session);
 
 // Writes export.folder with the run folder's small files (train/record/run_model.h). Weights: training.dtype, or
 // quantized as the pass says; adapters merged, or alone with export.format "peft". Passes may follow each other; after
-// one with calibration data the model has the quantized weights, and is unusable for computation over `ranks`, of which
-// rank 0 writes by parameter and calibrates by layer. Collective. Returns rank 0's report.
-ModelFolderReport export_model(const ModelSetup& setup, const ResolvedConfig& resolved, const RunModel& description,
-                               ExportPass pass, const distributed::Ranks& ranks);
+// one with calibration data the model has the quantized weights, and is unusable for computation over several ranks, of
+// which rank 0 writes by parameter and calibrates by layer. Collective. Returns rank 0's report.
+ModelFolderReport export_model(const RunSession& session, const RunModel& description, ExportPass pass);
 
 }  // namespace quench

@@ -150,9 +150,10 @@ std::vector<recipes::LayerConversion> apply_run_recipe(const ModelSetup& setup, 
   return conversion;
 }
 
-ModelSetup build_model(const ResolvedConfig& config, Device device, Device target, const ModelSharding& sharding) {
+ModelSetup build_model(const ResolvedConfig& config, Device device, Device target, const ModelSharding& sharding,
+                       const std::optional<nn::ModelConfig>& model) {
   ModelSetup setup;
-  setup.config = run_model_config(*config);
+  setup.config = model ? *model : run_model_config(*config);
   nn::ParameterOptions options = parameter_options(config, device);
   options.sharding = sharding.sharding;
   options.expert_sharding = sharding.experts;

@@ -44,9 +44,10 @@ struct ModelSharding {
 };
 
 // Model with the recipe applied; parameters are allocated, not filled. Memory estimates (device meta) are for `target`.
-// `sharding`: allocated part.
+// `sharding`: allocated part. `model`: in place of run_model_config().
 [[nodiscard]] ModelSetup build_model(const ResolvedConfig& config, Device device, Device target,
-                                     const ModelSharding& sharding = {});
+                                     const ModelSharding& sharding = {},
+                                     const std::optional<nn::ModelConfig>& model = std::nullopt);
 [[nodiscard]] inline ModelSetup build_model(const ResolvedConfig& config, Device device) {
   return build_model(config, device, device);
 }

@@ -1,5 +1,7 @@
 #include "train/session/run_objective.h"
 
+#include "train/session/run_session.h"
+
 namespace quench {
 
 const ObjectiveRuntime& objective_runtime(const RunConfig& config) {
@@ -20,9 +22,9 @@ void arrange_pairs(const RunConfig& config, Batch& batch) {
   batch.sequences = std::move(answers);
 }
 
-std::unique_ptr<RunObjective> make_objective(const ObjectiveSession& session) {
-  const ObjectiveRuntime& runtime = objective_runtime(session.config);
-  return runtime.make == nullptr ? std::make_unique<RunObjective>() : runtime.make(session);
+std::unique_ptr<RunObjective> make_objective(const RunSession& session, const ObjectiveInputs* inputs) {
+  const ObjectiveRuntime& runtime = objective_runtime(session.config());
+  return runtime.make == nullptr ? std::make_unique<RunObjective>() : runtime.make(session, inputs);
 }
 
 }  // namespace quench

@@ -13,8 +13,8 @@
 namespace quench {
 
 struct DataSetup;
-struct ModelSetup;
 struct RunIdentity;
+class RunSession;
 
 // Data of a run, as an objective reads them.
 struct ObjectiveInputs {
@@ -22,15 +22,6 @@ struct ObjectiveInputs {
   const RunIdentity& identity;
   ValidationCache* checks;  // hashes of files; null on ranks other than the first
   std::uint64_t samples;    // samples of data.train that the run reads
-};
-
-// Config, model and data that an objective is made from.
-struct ObjectiveSession {
-  const RunConfig& config;
-  const ModelSetup& setup;  // the model is sharded over `ranks`
-  const distributed::Ranks& ranks;
-  // Null in an estimate: the model is on the meta device, and nothing is read.
-  const ObjectiveInputs* inputs = nullptr;
 };
 
 // State of the run before its first step.
@@ -61,8 +52,9 @@ struct SecondModelBytes {
 
 // Functions of an objective that run the model. Null members: nothing.
 struct ObjectiveRuntime {
-  // Throws as its parts. Collective.
-  std::unique_ptr<RunObjective> (*make)(const ObjectiveSession& session) = nullptr;
+  // For the session's model, which is sharded over its ranks; the session outlives the result. `inputs`: null in an
+  // estimate, where the model is on the meta device and nothing is read. Throws as its parts. Collective.
+  std::unique_ptr<RunObjective> (*make)(const RunSession& session, const ObjectiveInputs* inputs) = nullptr;
   // Throws bad_config for a second model of another tokenizer; null: the run has none.
   void (*check_tokenizer)(const RunConfig& config, const Tokenizer* tokenizer) = nullptr;
   // Model whose forward pass every micro-batch adds. `own`: the trained model.
@@ -77,7 +69,7 @@ struct ObjectiveRuntime {
 [[nodiscard]] const ObjectiveRuntime& objective_runtime(const RunConfig& config);
 // ObjectiveRuntime::arrange of pairs: each row becomes a pair of equally long answers.
 void arrange_pairs(const RunConfig& config, Batch& batch);
-// By the run's objective. The session's config, setup and ranks must outlive it. Collective.
-[[nodiscard]] std::unique_ptr<RunObjective> make_objective(const ObjectiveSession& session);
+// ObjectiveRuntime::make of the run's objective.
+[[nodiscard]] std::unique_ptr<RunObjective> make_objective(const RunSession& session, const ObjectiveInputs* inputs);
 
 }  // namespace quench

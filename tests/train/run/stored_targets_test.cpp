@@ -50,7 +50,7 @@ class StoredTargetsRun : public ::testing::Test {
       if (option.starts_with("--distill.top_k=")) distill_section(config)->top_k = std::stoll(option.substr(16));
       if (option == "--distill.targets_dtype=f32") distill_section(config)->targets_dtype = DType::f32;
     }
-    return make_targets(config, Device{}, *distributed::Ranks::single(), how);
+    return make_targets(config, Device{}, distributed::Ranks::single(), how);
   }
   std::vector<double> train(const std::string& name, const Options& options) const {
     (void)tiny_.run(tiny_.config(name, options));

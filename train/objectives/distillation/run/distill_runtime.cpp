@@ -4,16 +4,16 @@
 #include "train/objectives/distillation/distill_section.h"
 #include "train/objectives/distillation/run/distill_setup.h"
 #include "train/objectives/distillation/run/target_setup.h"
-#include "train/session/run_objective.h"
+#include "train/session/run_session.h"
 
 namespace quench {
 namespace {
 
 class DistillationRun final : public RunObjective {
  public:
-  DistillationRun(const ObjectiveSession& session, TargetsOfRun stored)
-      : objective_(make_distillation(session.setup, session.config, session.ranks, std::move(stored))),
-        is_live_(distill_section(session.config)->targets.empty()) {}
+  DistillationRun(const RunSession& session, TargetsOfRun stored)
+      : objective_(make_distillation(session.setup(), session.config(), session.ranks(), std::move(stored))),
+        is_live_(distill_section(session.config())->targets.empty()) {}
   [[nodiscard]] Objective* training() noexcept override { return objective_.get(); }
   [[nodiscard]] bool has_second_logits() const noexcept override { return is_live_; }
 
@@ -22,15 +22,15 @@ class DistillationRun final : public RunObjective {
   bool is_live_;
 };
 
-std::unique_ptr<RunObjective> make(const ObjectiveSession& session) {
+std::unique_ptr<RunObjective> make(const RunSession& session, const ObjectiveInputs* inputs) {
   TargetsOfRun stored;
-  if (const ObjectiveInputs* inputs = session.inputs)
-    distributed::together(session.ranks, "teacher", [&] {
-      const RunConfig& config = session.config;
+  if (inputs != nullptr)
+    distributed::together(session.ranks(), "teacher", [&] {
+      const RunConfig& config = session.config();
       if (distill_section(config)->targets.empty())
         return require_teacher_tokenizer(config, inputs->data.tokenizer.get());
-      stored = {.targets = open_targets(config, inputs->identity, *inputs->data.train, session.setup.config.vocab_size,
-                                        inputs->samples, inputs->checks),
+      stored = {.targets = open_targets(config, inputs->identity, *inputs->data.train,
+                                        session.model_config().vocab_size, inputs->samples, inputs->checks),
                 .data = inputs->data.train};
     });
   return std::make_unique<DistillationRun>(session, std::move(stored));

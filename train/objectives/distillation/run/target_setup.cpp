@@ -15,8 +15,7 @@
 #include "train/objectives/distillation/run/distill_setup.h"
 #include "train/objectives/distillation/run/target_record.h"
 #include "train/objectives/distillation/run/teacher.h"
-#include "train/session/adapter_setup.h"
-#include "train/session/parallel_setup.h"
+#include "train/session/run_session.h"
 #include "train/step/train_step.h"
 
 namespace quench {
@@ -31,26 +30,26 @@ struct RowPlace {
 
 // The teacher of section distill.
 struct TargetTeacher {
-  ModelSetup student;                                  // model and adapters, for teacher base
-  std::unique_ptr<distributed::ShardedModel> sharded;  // sharding of `student`
+  std::unique_ptr<RunSession> student;  // for teacher base; else null
   std::unique_ptr<Teacher> teacher;
 
   [[nodiscard]] nn::ForwardContext context(const Batch& batch, Device device) const {
-    if (student.model) return batch_context(*student.model, batch);
+    if (student) return batch_context(student->model(), batch);
     return {.positions = batch.positions.view({batch.positions.numel()}).to(device), .sequences = batch.sequences};
   }
 };
 
 void build_teacher(TargetTeacher& built, const RunConfig& config, const nn::ModelConfig& model, Device device,
-                   const distributed::Ranks& ranks) {
+                   const std::shared_ptr<const distributed::Ranks>& ranks) {
   if (distill_section(config)->teacher != kBaseTeacher) {
-    built.teacher = frozen_teacher(make_frozen_teacher(config, model, device, ranks));
+    built.teacher = frozen_teacher(make_frozen_teacher(config, model, device, *ranks));
     return;
   }
-  built.student = build_model(ResolvedConfig(config), device, device, run_sharding(ranks));
-  (void)fill_adapted(built.student, config, ranks);
-  built.sharded = share_model(*built.student.model, ranks, config, built.student.base.get());
-  built.teacher = base_teacher(*built.student.model);
+  built.student =
+      std::make_unique<RunSession>(ResolvedConfig(config), RunSessionOptions{.device = device, .ranks = ranks});
+  built.student->load_base();
+  built.student->share();
+  built.teacher = base_teacher(built.student->model());
 }
 
 // Rows from `begin`; missing ones are padding without targets.
@@ -228,8 +227,10 @@ std::shared_ptr<const StoredTargets> open_targets(const RunConfig& config, const
   return targets;
 }
 
-MakeTargetsReport make_targets(const RunConfig& config, Device device, const distributed::Ranks& ranks,
+MakeTargetsReport make_targets(const RunConfig& config, Device device,
+                               const std::shared_ptr<const distributed::Ranks>& all,
                                const MakeTargetsOptions& options) {
+  const distributed::Ranks& ranks = *all;
   const DistillSection& distill = *distill_section(config);
   const bool first = ranks.is_first();
   const nn::ModelConfig model = resolve_model_config(config.model);
@@ -269,7 +270,7 @@ MakeTargetsReport make_targets(const RunConfig& config, Device device, const dis
   std::array<std::int64_t, 1> computed{};
   if (!missing.empty()) {
     TargetTeacher teacher;
-    build_teacher(teacher, config, model, device, ranks);
+    build_teacher(teacher, config, model, device, all);
     TargetMaker maker(teacher, record.format, static_cast<float>(distill.temperature),
                       loss_options(config, model.vocab_size, device), device);
     TargetShardWriter writer(record.format.k, record.format.dtype, shard_names(record));
@@ -298,7 +299,7 @@ MakeTargetsReport make_targets(const RunConfig& config, Device device, const dis
       report.stop_signal = static_cast<int>(stop[0]);
     }
     write();
-    if (teacher.sharded) teacher.sharded->end_gathers();
+    if (teacher.student && teacher.student->sharded()) teacher.student->sharded()->end_gathers();
   }
   distributed::all_reduce_numbers(*ranks.host, computed, distributed::ReduceOp::sum, "targets");
   report.targets = static_cast<std::uint64_t>(computed[0]);

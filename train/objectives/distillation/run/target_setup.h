@@ -45,7 +45,8 @@ struct MakeTargetsReport {
 // there. Shards appear complete: after a kill, the same call continues. Collective. Throws KeyError for a
 // folder with targets of another teacher or as in open_targets(), locked if another process writes there, and
 // nonfinite.
-MakeTargetsReport make_targets(const RunConfig& config, Device device, const distributed::Ranks& ranks,
+MakeTargetsReport make_targets(const RunConfig& config, Device device,
+                               const std::shared_ptr<const distributed::Ranks>& ranks,
                                const MakeTargetsOptions& options = {});
 
 }  // namespace quench

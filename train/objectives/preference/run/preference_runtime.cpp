@@ -8,8 +8,7 @@
 #include "train/objectives/preference/run/preference_objective.h"
 #include "train/objectives/preference/run/reference_setup.h"
 #include "train/session/frozen_model.h"
-#include "train/session/model_setup.h"
-#include "train/session/run_objective.h"
+#include "train/session/run_session.h"
 #include "train/step/meta_batch.h"
 
 namespace quench {
@@ -27,8 +26,8 @@ AnswerLossOptions loss_options_of(const PreferenceSection& section) {
 
 class PreferenceRun final : public RunObjective {
  public:
-  explicit PreferenceRun(const ObjectiveSession& session)
-      : config_(session.config), model_(*session.setup.model), ranks_(session.ranks) {
+  explicit PreferenceRun(const RunSession& session)
+      : config_(session.config()), model_(session.model()), ranks_(session.ranks()) {
     const AnswerLossOptions options = loss_options_of(*preference_section(config_));
     ReferenceModel *train = nullptr, *validation = nullptr;
     if (needs_reference(options.loss)) {
@@ -87,11 +86,12 @@ std::optional<nn::ModelConfig> second_model(const RunConfig& config, const nn::M
 
 }  // namespace
 
-const ObjectiveRuntime kPreferenceRuntime{.make = [](const ObjectiveSession& session) -> std::unique_ptr<RunObjective> {
-                                            return std::make_unique<PreferenceRun>(session);
-                                          },
-                                          .second_model = second_model,
-                                          .start_bytes = reference_bytes,
-                                          .arrange = arrange_pairs};
+const ObjectiveRuntime kPreferenceRuntime{
+    .make = [](const RunSession& session, const ObjectiveInputs*) -> std::unique_ptr<RunObjective> {
+      return std::make_unique<PreferenceRun>(session);
+    },
+    .second_model = second_model,
+    .start_bytes = reference_bytes,
+    .arrange = arrange_pairs};
 
 }  // namespace quench
